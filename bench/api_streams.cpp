@@ -72,7 +72,7 @@ int main(int argc, char** argv) {
     Gate gate(streams);
     const double began = processor_seconds();
     for (int i = 0; i < streams; ++i) {
-      Request request{.prompt = service->tokenizer().encode("3 7 12=48:", true)};
+      Request request{.prompt = service->model().tokenizer().encode("3 7 12=48:", true)};
       request.sampling.max_tokens = tokens;
       request.sampling.seed = static_cast<std::uint64_t>(i);
       request.sampling.top_logprobs = top;

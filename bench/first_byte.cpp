@@ -96,7 +96,7 @@ double engine_alone(GenerationService& service, int requests) {
   for (int i = 0; i < requests; ++i) {
     ChatTemplateInput input;
     input.messages = {{{"role", "user"}, {"content", question(++asked)}}};
-    Request request{.prompt = service.encode_chat(input)};
+    Request request{.prompt = service.model().encode_chat(input)};
     request.sampling.max_tokens = kTokens;
     all.push_back(std::move(request));
   }

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Measures the tree itself: lines by room, sizes of files, methods of classes, who sees the kernel table, the way of a sample request.
+"""Measures the tree itself: lines by room, sizes of files, methods of classes, who sees the kernel table, the ways of a sample request and of a
+training step.
 
     tools/house_numbers.py                 prints the tables
     tools/house_numbers.py --write         puts them into ARCHITECTURE.md, between the marks that stand there
@@ -9,9 +10,11 @@ operators and friends left out; overloads count each. A file sees a header that 
 counted there.
 
 The way of a sample request is the files that take the request, or a part of its answer, and hand it on: from the socket to Engine::submit, and from
-the engine's tokens to the socket. A header and its .cpp are one, and so is a file that is passed in both directions. What only helps one of them (to
-read a number, check a key, count, log) is not on the way, nor is what the engine does in a step. The ways are written down here, each file with the name by
-which others on the way hand on to it; a file that is gone, or a name that is not in it or that no other file of the way has, is an error.
+the engine's tokens to the socket. That of a training step: from the socket, or from the command, to the RankTrainer that has the batch computed, and back
+to the socket, or to metrics and checkpoint. A header and its .cpp are one, and so is a file that is passed in both directions. What only helps one of them
+(to read a number, check a key, count, log) is not on the way; nor is who gives them turns and sees no request, as the executor, nor what the engine or a
+trainer does in a step. The ways are written down here, each file with the name by which others on the way hand on to it; a file that is gone, or a name
+that is not in it or that no other file of the way has, is an error.
 """
 import argparse
 import re
@@ -30,7 +33,7 @@ TABLE = "kernels/table.h"
 WIRE = [("http/connection", "Connection"), ("http/transport", "write"), ("http/request_reader", "feed"), ("api/routes", "handle"), ("http/outbox", "HttpResponder")]
 TRAINING_WIRE = [*WIRE, ("api/tinker/training_routes", "lanes"), ("api/request_pool", "RequestPool"), ("api/tinker/wire", "TrainingCall")]
 COMPLETION = [("serving/completion", "start_completion"), ("serving/completion_order", "requests_of"), ("serving/serving", "generate_all"),
-              ("serving/executor", "submit"), ("engine/engine", "submit"), ("engine/engine_tokens", "absorb"), ("serving/text_stream", "TextStream"),
+              ("serving/service_turns", "post"), ("engine/engine", "submit"), ("engine/engine_tokens", "absorb"), ("serving/text_stream", "TextStream"),
               ("text/tokenizer/detokenizer", "Detokenizer"), ("serving/stop_strings", "StopSearch")]
 WAYS = {
     "OpenAI": [*WIRE, ("api/openai/openai_api", "handler"), ("api/openai/completion_request", "decode_completion"), ("api/openai/sampling_fields", "order_of"),
@@ -42,6 +45,16 @@ WAYS = {
     "tinker": [*TRAINING_WIRE, ("api/tinker/sampling_routes", "TrainingCall"), ("host/training_sampling", "SamplingRequest"), *COMPLETION,
                ("api/tinker/proto_codec", "encode_sample"), ("host/futures", "futures"), ("api/tinker/session_routes", "wait")],
 }
+TRAINER = [("trained/full_model", "TrainedModel"), ("train/trainer", "Trainer"), ("train/rank_trainer", "RankTrainer")]
+STEP_WAYS = {
+    "tinker": [*TRAINING_WIRE, ("api/tinker/model_routes", "TrainingCall"), ("api/tinker/proto_batch", "decode_batch"),
+               ("host/model_operations", "forward_backward"), ("host/model_lanes", "ModelLanes"), ("host/training_queue", "TrainingQueue"),
+               ("host/operation", "BatchOperation"), ("host/loss_inputs", "prepare_batch"), *TRAINER, ("train/open_batch", "OpenBatch"),
+               ("api/tinker/proto_codec", "encode_training"), ("host/futures", "futures"), ("api/tinker/session_routes", "wait")],
+    "train sft": [("cli/train_sft", "run_sft_job"), ("jobs/sft_job", "run_sft_job"), ("runs/sft_run", "run_sft"), ("runs/run", "RunWork"), ("runs/sft_data", "SftSource"),
+                  ("runs/local_trainer", "LocalTrainer"), *TRAINER],
+}
+MOST_METHODS, MOST_HEADER_LINES = 25, 120
 
 CLASS = re.compile(r"\b(?:class|struct)\s+(?:alignas\([^)]*\)\s*)?(\w+)(?:\s+final)?\s*(?::[^;{}()]*)?\{")
 METHOD = re.compile(r"(?:^|[\s*&>])(~?\w+|operator\s*[^\s(]+)\s*\(")
@@ -108,12 +121,12 @@ def check_way(root, wire, way):
     for file, name in way:
         holders = [other for other, text in texts.items() if re.search(rf"\b{name}_?\b", text)]
         if file not in holders or len(holders) < 2:
-            raise SystemExit(f"house_numbers: {file} is on the way of a sample request of {wire}, but '{name}' is in {', '.join(holders) or 'no file of it'}; "
-                             "WAYS must follow the tree")
+            raise SystemExit(f"house_numbers: {file} is on a way of {wire}, but '{name}' is in {', '.join(holders) or 'no file of it'}; "
+                             "WAYS and STEP_WAYS must follow the tree")
 
 
 def measure(root):
-    for wire, way in WAYS.items():
+    for wire, way in [*WAYS.items(), *STEP_WAYS.items()]:
         check_way(root, wire, way)
     tree = check_layers.Tree(root)
     lines = {name: sum(1 for line in (root / "src" / name).read_text(errors="replace").split("\n") if line.strip()) for name in tree.lines}
@@ -144,7 +157,12 @@ def tables(numbers):
     out.append(f"| all | {len(code)} | {sum(code)} | {median(code):.0f} | {percentile(code, 0.9)} | {max(code)} | {tests} |")
     out += ["", "| what | figure |", "|---|---|"]
     out += [f"| methods of `{kind}` (`{name}`) | {count} |" for count, kind, name in numbers["classes"][:5]]
+    large = [f"`{kind}` {count}" for count, kind, _ in numbers["classes"] if count > MOST_METHODS]
+    out.append(f"| classes of more than {MOST_METHODS} methods | {len(large)}: {', '.join(large)} |")
+    long = sorted(((count, name) for name, count in numbers["lines"].items() if name.endswith(".h") and not is_test(name) and count > MOST_HEADER_LINES), reverse=True)
+    out.append(f"| headers of more than {MOST_HEADER_LINES} lines | {len(long)}: {', '.join(f'`{name}` {count}' for count, name in long)} |")
     out += [f"| files on the way of a sample request, {wire} | {len(dict(way))} |" for wire, way in WAYS.items()]
+    out += [f"| files on the way of a training step, {start} | {len(dict(way))} |" for start, way in STEP_WAYS.items()]
     out.append(f"| .cpp files that see `{TABLE}` | {len(numbers['sees'])} of {len(numbers['units'])}, {len(numbers['outside'])} of them outside `kernels/` |")
     return "\n".join(out)
 

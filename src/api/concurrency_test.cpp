@@ -195,8 +195,8 @@ TEST(Concurrency, AllAtOnceAnswerAsEachAlone) {
   EXPECT_GT(counters.chunks, 0);
   EXPECT_GT(counters.mixed_batches, 0);
   EXPECT_GT(cancelled, 10);
-  for (int i = 0; i < 2000 && server.service->open() > 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  EXPECT_EQ(server.service->open(), 0);
+  for (int i = 0; i < 2000 && server.service->bounds().open() > 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_EQ(server.service->bounds().open(), 0);
   // The comparison finds one wrong digit.
   std::vector<std::string> planted = together;
   planted[7].back() = '!';

@@ -49,7 +49,7 @@ TEST_F(OpenAi, AnAnswerHasEverything) {
   EXPECT_EQ(a.at("object"), "text_completion");
   EXPECT_EQ(a.at("model"), "countdown-glm");
   EXPECT_EQ(a.at("seed"), 5);
-  EXPECT_EQ(a.at("profile"), service()->profile_digest());
+  EXPECT_EQ(a.at("profile"), service()->model().profile_digest());
   EXPECT_EQ(a.at("weights_version"), 0);
   ASSERT_EQ(a.at("choices").size(), 2u);
   std::int64_t completion = 0;
@@ -58,16 +58,16 @@ TEST_F(OpenAi, AnAnswerHasEverything) {
     completion += static_cast<std::int64_t>(tokens);
     for (const char* list : {"tokens", "token_logprobs", "top_logprobs", "text_offset"}) EXPECT_EQ(choice.at("logprobs").at(list).size(), tokens);
     EXPECT_EQ(choice.at("sampling_logprobs").size(), tokens);
-    EXPECT_EQ(choice.at("text"), service()->tokenizer().decode(choice.at("token_ids").get<std::vector<std::int32_t>>(), true));
+    EXPECT_EQ(choice.at("text"), service()->model().tokenizer().decode(choice.at("token_ids").get<std::vector<std::int32_t>>(), true));
     const std::string finish = choice.at("finish_reason");
     EXPECT_EQ(finish, choice.at("token_ids").back() == 102 ? "stop" : "length");
   }
   EXPECT_EQ(a.at("usage").at("completion_tokens"), completion);
-  EXPECT_EQ(a.at("usage").at("prompt_tokens"), service()->tokenizer().encode("3 7 12=48:", true).size());
+  EXPECT_EQ(a.at("usage").at("prompt_tokens"), service()->model().tokenizer().encode("3 7 12=48:", true).size());
   // The same again, and by token ids.
   const Json again = complete(R"("prompt":"3 7 12=48:","max_tokens":12,"seed":5,"logprobs":1,"n":2)")->json();
   EXPECT_EQ(again.at("choices"), a.at("choices"));
-  const Json ids = service()->tokenizer().encode("3 7 12=48:", true);
+  const Json ids = service()->model().tokenizer().encode("3 7 12=48:", true);
   EXPECT_EQ(complete(R"("max_tokens":12,"seed":5,"logprobs":1,"n":2,"prompt":)" + ids.dump())->json().at("choices"), a.at("choices"));
 }
 
@@ -201,7 +201,7 @@ TEST_F(OpenAi, OneAnswerHoldsSoManyTokens) {
   const Json few = call("POST", "/v1/tokenize", R"({"prompt":"3 7","return_token_strs":true})")->json();
   EXPECT_EQ(few["count"], few["tokens"].size());
   EXPECT_EQ(few["token_strs"].size(), few["tokens"].size());
-  EXPECT_EQ(few["tokens"], Json(service()->tokenizer().encode("3 7", true)));
+  EXPECT_EQ(few["tokens"], Json(service()->model().tokenizer().encode("3 7", true)));
 }
 
 // A token's text is what it says amid others: where a text begins, such decoders take a space away.
@@ -255,7 +255,7 @@ TEST_F(OpenAi, EchoBeginsWithThePrompt) {
     EXPECT_EQ(b.at("token_ids"), a.at("token_ids"));
     EXPECT_EQ(b.at("sampling_logprobs"), a.at("sampling_logprobs"));
     const std::size_t before = b.at("prompt_token_ids").size(), after = a.at("token_ids").size();
-    EXPECT_EQ(b["prompt_token_ids"], Json(service()->tokenizer().encode(prompt, true)));
+    EXPECT_EQ(b["prompt_token_ids"], Json(service()->model().tokenizer().encode(prompt, true)));
     const Json& lists = b.at("logprobs");
     for (const char* list : {"tokens", "token_logprobs", "top_logprobs", "text_offset"}) EXPECT_EQ(lists.at(list).size(), before + after);
     EXPECT_TRUE(lists["token_logprobs"][0].is_null() && lists["top_logprobs"][0].is_null());
@@ -267,7 +267,7 @@ TEST_F(OpenAi, EchoBeginsWithThePrompt) {
     for (std::size_t j = 0; j < after; ++j) EXPECT_EQ(lists["token_logprobs"][before + j], a.at("logprobs").at("token_logprobs")[j]);
     // A prompt's log-probability is what sampling that token would have said.
     const Json forced =
-        complete(R"("prompt":)" + Json(service()->tokenizer().encode(prompt.substr(0, 1), true)).dump() +
+        complete(R"("prompt":)" + Json(service()->model().tokenizer().encode(prompt.substr(0, 1), true)).dump() +
                  R"(,"max_tokens":1,"logprobs":0,"ignore_eos":true,"logit_bias":{")" + b["prompt_token_ids"][1].dump() + R"(":100},"temperature":0)")
             ->json()
             .at("choices")
@@ -307,8 +307,8 @@ TEST_F(OpenAi, AnAbandonedRequestEnds) {
   const auto recorder = complete(R"("prompt":"3 7 12=48:","max_tokens":480,"temperature":100,"n":32,"seed":1)");
   recorder->abandon();
   recorder->wait();
-  for (int i = 0; i < 1000 && service()->open() > 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  EXPECT_EQ(service()->open(), 0);
+  for (int i = 0; i < 1000 && service()->bounds().open() > 0; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_EQ(service()->bounds().open(), 0);
 }
 
 TEST_F(OpenAi, AFullServiceSays429) {

@@ -70,9 +70,9 @@ TEST_F(OpenAiChat, AnAnswerHasEverything) {
   EXPECT_TRUE(a.at("id").get<std::string>().starts_with("chatcmpl-"));
   EXPECT_EQ(a.at("model"), "chatty");
   EXPECT_EQ(a.at("seed"), 5);
-  EXPECT_EQ(a.at("profile"), service()->profile_digest());
+  EXPECT_EQ(a.at("profile"), service()->model().profile_digest());
   EXPECT_EQ(a.at("weights_version"), 0);
-  EXPECT_EQ(a.at("system_fingerprint"), "fp_" + service()->profile_digest() + "_0");
+  EXPECT_EQ(a.at("system_fingerprint"), "fp_" + service()->model().profile_digest() + "_0");
   ASSERT_EQ(a.at("choices").size(), 2u);
   std::int64_t completion = 0;
   for (const Json& choice : a.at("choices")) {
@@ -87,7 +87,7 @@ TEST_F(OpenAiChat, AnAnswerHasEverything) {
       EXPECT_GE(token["top_logprobs"][0].at("logprob").get<double>(), token["top_logprobs"][1].at("logprob").get<double>());
       std::string bytes;
       for (const Json& byte : token.at("bytes")) bytes += static_cast<char>(byte.get<int>());
-      EXPECT_EQ(bytes, service()->tokenizer().token_bytes(choice["token_ids"][i].get<std::int32_t>()));
+      EXPECT_EQ(bytes, service()->model().tokenizer().token_bytes(choice["token_ids"][i].get<std::int32_t>()));
     }
   }
   EXPECT_EQ(a.at("usage").at("completion_tokens"), completion);
@@ -134,12 +134,12 @@ TEST_F(OpenAiChat, StreamsAreTheWholeAnswerInParts) {
 // What a model that calls tools would say, by a grammar of that one text.
 TEST_F(OpenAiChat, CallsInTheModelsOwnFormat) {
   const std::string said = "<think>hm</think>So: <tool_call>add\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n</tool_call><tool_call>none\n</tool_call>";
-  const auto grammar = service()->grammars().of_part(GrammarPart::literal(said));
+  const auto grammar = service()->model().grammars().of_part(GrammarPart::literal(said));
   const Json tools = Json::parse(R"([{"type":"function","function":{"name":"add","parameters":{"type":"object","properties":{"a":{"type":"integer"}}}}},
                                      {"type":"function","function":{"name":"none"}}])");
   const auto answer = [&](bool stream) {
     AnswerOrder order;
-    order.completion.prompts.push_back({service()->tokenizer().encode("a", true), "messages"});
+    order.completion.prompts.push_back({service()->model().tokenizer().encode("a", true), "messages"});
     order.model = "chatty";
     order.completion.sampling.seed = 3;
     order.stream = stream;
@@ -147,7 +147,7 @@ TEST_F(OpenAiChat, CallsInTheModelsOwnFormat) {
     order.completion.make_constraint = [&] { return make_constraint(grammar); };
     order.make_parser = [&] { return std::make_unique<NativeParser>(MessageFormat::glm, std::make_shared<const ArgumentTypes>(tools), false); };
     const auto recorder = std::make_shared<Recorder>();
-    auto writer = std::make_unique<ChatWriter>(service()->tokenizer(), order.shape);
+    auto writer = std::make_unique<ChatWriter>(service()->model().tokenizer(), order.shape);
     std::make_shared<AnswerRun>(service(), std::move(order), std::move(writer), recorder)->start();
     return recorder->wait().body;
   };
@@ -214,7 +214,7 @@ TEST_F(OpenAiChat, AnAnswerOfAFormatOrCalls) {
                                R"(,"return_token_ids":true,"response_format":)" + format.dump() + R"(,"tools":)" + tools.dump();
     const Json choice = chat(fields)->json().at("choices").at(0);
     const Json& message = choice.at("message");
-    const std::string said = service()->tokenizer().decode(choice.at("token_ids").get<std::vector<std::int32_t>>(), true);
+    const std::string said = service()->model().tokenizer().decode(choice.at("token_ids").get<std::vector<std::int32_t>>(), true);
     if (choice.at("finish_reason") == "tool_calls") {
       ++calls;
       EXPECT_TRUE(said.starts_with("<tool_call>add\n<arg_key>a</arg_key>\n<arg_value>")) << said;
@@ -259,18 +259,18 @@ TEST_F(OpenAiChat, AFormatThatCallsCannotBeToldFrom) {
 // parallel_tool_calls false where the model chooses: the answer ends with the first call.
 TEST_F(OpenAiChat, OneCallEndsTheAnswer) {
   const std::string call = "<tool_call>add\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n</tool_call>";
-  const auto grammar = service()->grammars().of_part(GrammarPart::literal("So: " + call + "\n" + call + "!"));
+  const auto grammar = service()->model().grammars().of_part(GrammarPart::literal("So: " + call + "\n" + call + "!"));
   const auto types = std::make_shared<const ArgumentTypes>(
       Json::parse(R"([{"type":"function","function":{"name":"add","parameters":{"type":"object","properties":{"a":{"type":"integer"}}}}}])"));
   const auto answer = [&](bool one_call) {
     AnswerOrder order;
-    order.completion.prompts.push_back({service()->tokenizer().encode("a", true), "messages"});
+    order.completion.prompts.push_back({service()->model().tokenizer().encode("a", true), "messages"});
     order.model = "chatty";
     order.completion.special = SpecialText::shown;
     order.completion.make_constraint = [&] { return make_constraint(grammar); };
     order.make_parser = [&] { return std::make_unique<NativeParser>(MessageFormat::glm, types, false, false, one_call); };
     const auto recorder = std::make_shared<Recorder>();
-    auto writer = std::make_unique<ChatWriter>(service()->tokenizer(), order.shape);
+    auto writer = std::make_unique<ChatWriter>(service()->model().tokenizer(), order.shape);
     std::make_shared<AnswerRun>(service(), std::move(order), std::move(writer), recorder)->start();
     return recorder->json();
   };
@@ -286,7 +286,7 @@ TEST_F(OpenAiChat, OneCallEndsTheAnswer) {
 TEST_F(OpenAiChat, KeptSetsOfAnAnswerHaveALimit) {
   const auto answer = [&](std::int64_t most, bool stream) {
     AnswerOrder order;
-    order.completion.prompts.push_back({service()->tokenizer().encode("a", true), "messages"});
+    order.completion.prompts.push_back({service()->model().tokenizer().encode("a", true), "messages"});
     order.completion.sampling.temperature = 1;
     order.completion.sampling.top_k = 20;
     order.completion.max_tokens = 10;
@@ -297,7 +297,7 @@ TEST_F(OpenAiChat, KeptSetsOfAnAnswerHaveALimit) {
     order.shape.logprobs = true;
     order.most_kept_ids = most;
     const auto recorder = std::make_shared<Recorder>();
-    auto writer = std::make_unique<ChatWriter>(service()->tokenizer(), order.shape);
+    auto writer = std::make_unique<ChatWriter>(service()->model().tokenizer(), order.shape);
     std::make_shared<AnswerRun>(service(), std::move(order), std::move(writer), recorder)->start();
     return recorder->wait();
   };
@@ -418,15 +418,15 @@ TEST_F(OpenAiChat, WhatARequestHoldsIsCountedUntilItsAnswer) {
   begun.get_future().wait();
   std::vector<std::shared_ptr<Recorder>> asked;
   for (int i = 0; i < 3; ++i) asked.push_back(ask());
-  for (int i = 0; i < 5000 && service()->open() < 3; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  EXPECT_EQ(service()->open(), 3) << (asked[0]->told() ? std::string(asked[0]->wait().bytes()) : "");
+  for (int i = 0; i < 5000 && service()->bounds().open() < 3; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_EQ(service()->bounds().open(), 3) << (asked[0]->told() ? std::string(asked[0]->wait().bytes()) : "");
   // Bodies and trees of values are gone; what the answers will repeat, and the types of the tools' arguments, are there.
   for (int i = 0; i < 5000 && budget->bytes() > static_cast<std::int64_t>(6 * 3 * text.size()); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   EXPECT_GE(budget->bytes(), static_cast<std::int64_t>(3 * text.size()));
   std::vector<std::shared_ptr<Recorder>> more;
   for (int i = 0; i < 20; ++i) more.push_back(ask());
   int refused = 0;
-  for (int i = 0; i < 5000 && service()->open() + refused < 23; ++i) {
+  for (int i = 0; i < 5000 && service()->bounds().open() + refused < 23; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     refused = 0;
     for (const auto& one : more) refused += one->told();

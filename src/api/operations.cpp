@@ -19,10 +19,10 @@ class Operations : public std::enable_shared_from_this<Operations> {
 
   void health(const std::shared_ptr<Responder>& out) const {
     const Json json{{"status", "ok"},
-                    {"model", service_->name()},
+                    {"model", service_->model().name()},
                     {"weights_version", service_->weights_version()},
-                    {"profile", service_->profile_digest()},
-                    {"open_requests", service_->open()}};
+                    {"profile", service_->model().profile_digest()},
+                    {"open_requests", service_->bounds().open()}};
     out->send({200, "application/json", json.dump(-1, ' ', false, Json::error_handler_t::replace), {}});
   }
 
@@ -71,7 +71,11 @@ class Operations : public std::enable_shared_from_this<Operations> {
   ApiResponse scrape(const ServiceSnapshot* snapshot) const {
     PrometheusText text;
     text.family("lockstep_build_info", "gauge", "Always 1; its labels say what runs.");
-    text.sample({{"version", build_}, {"model", service_->name()}, {"profile", service_->profile_digest()}, {"profile_name", service_->profile_name()}}, 1);
+    text.sample({{"version", build_},
+                 {"model", service_->model().name()},
+                 {"profile", service_->model().profile_digest()},
+                 {"profile_name", service_->model().profile_name()}},
+                1);
     state_->append_metrics(text);
     append_service(text);
     if (snapshot) append_engine(text, *snapshot);
@@ -105,8 +109,8 @@ class Operations : public std::enable_shared_from_this<Operations> {
     text.histogram({}, s.first_token_seconds);
     text.family("lockstep_sequence_seconds", "histogram", "From a sequence's arrival to its end.");
     text.histogram({}, s.seconds);
-    one(text, "lockstep_open_sequences", "gauge", "Sequences taken and not ended.", service_->open());
-    one(text, "lockstep_open_sequences_limit", "gauge", "Sequences that may be open; more are refused with 429.", service_->max_open());
+    one(text, "lockstep_open_sequences", "gauge", "Sequences taken and not ended.", service_->bounds().open());
+    one(text, "lockstep_open_sequences_limit", "gauge", "Sequences that may be open; more are refused with 429.", service_->bounds().max_open());
     one(text, "lockstep_weights_version", "gauge", "Version of the weights that new steps use.", service_->weights_version());
   }
 

@@ -219,7 +219,7 @@ TEST_F(ThreeWires, WhoLeavesAStreamEndsIt) {
     counted();
     EXPECT_EQ(statistics.cancelled - cancelled, 1u) << path;
     EXPECT_LE(statistics.generated_tokens - generated, 3u) << path;
-    EXPECT_EQ(bench_.generation->open(), 0) << path;
+    EXPECT_EQ(bench_.generation->bounds().open(), 0) << path;
   }
 }
 

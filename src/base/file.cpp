@@ -1,6 +1,5 @@
 #include "base/file.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -8,9 +7,9 @@
 #include <cerrno>
 #include <cstring>
 #include <system_error>
-#include <vector>
 
 #include "base/error.h"
+#include "base/folder_entries.h"
 #include "base/give_way.h"
 #include "base/lfs_pointer.h"
 #include "base/output_path.h"
@@ -145,27 +144,10 @@ void write_file_atomic(const fs::path& path, std::string_view data) {
 }
 
 namespace {
-// What a folder holds, its own paths. Not by std::filesystem's iterators: in them an allocation that fails ends the program. Error io.
-std::vector<fs::path> entries_in(const fs::path& folder) {
-  struct Closer {
-    DIR* stream;
-    ~Closer() { closedir(stream); }
-  };
-  DIR* const stream = opendir(folder.c_str());
-  if (!stream) fail_io("list", folder, errno);
-  const Closer closer{stream};
-  std::vector<fs::path> entries;
-  for (errno = 0; const dirent* entry = readdir(stream); errno = 0) {
-    const std::string_view name = entry->d_name;
-    if (name != "." && name != "..") entries.push_back(folder / name);
-  }
-  if (errno != 0) fail_io("list", folder, errno);
-  return entries;
-}
-
 // Of a folder and those inside it, each before what it holds; links are left out.
 void add_all_in(const fs::path& folder, std::vector<fs::path>& all) {
-  for (fs::path& entry : entries_in(folder)) {
+  for (const std::string& name : entries_in(folder)) {
+    const fs::path entry = folder / name;
     const fs::file_status status = fs::symlink_status(entry);
     if (fs::is_symlink(status)) continue;
     all.push_back(entry);
@@ -176,9 +158,9 @@ void add_all_in(const fs::path& folder, std::vector<fs::path>& all) {
 // remove_all, but the mark goes last: a kill in the midst leaves a folder that its owner still knows (output_path.h).
 void remove_marked(const fs::path& path, std::error_code& error) {
   if (fs::is_directory(fs::symlink_status(path, error))) {
-    for (const fs::path& entry : entries_in(path)) {
-      if (entry.filename() == kFolderMark) continue;
-      fs::remove_all(entry, error);
+    for (const std::string& name : entries_in(path)) {
+      if (name == kFolderMark) continue;
+      fs::remove_all(path / name, error);
       kill_point("folder.removing");
       if (error) return;
     }

@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "base/error.h"
+#include "base/folder_entries.h"
 #include "base/folder_lock.h"
 
 namespace lockstep {
@@ -70,18 +71,9 @@ void write_new_mark(const fs::path& folder, std::string_view use) {
   if (!written) fail(ErrorCode::io, "cannot write '{}': {}", path.string(), std::generic_category().message(why));
 }
 
-std::vector<std::string> entries_of(const fs::path& folder) {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) names.push_back(entry->path().filename());
-  if (error) fail(ErrorCode::io, "cannot list '{}': {}", folder.string(), error.message());
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
 // What a kill at the very start leaves: an empty folder, or one with nothing but the beginning of a mark of this use.
 bool was_only_begun(const fs::path& folder, std::string_view use) {
-  const std::vector<std::string> names = entries_of(folder);
+  const std::vector<std::string> names = entries_in(folder);
   if (names.empty()) return true;
   std::error_code error;
   if (names.size() > 1 || names[0] != kFolderMark || !fs::is_regular_file(fs::symlink_status(folder / kFolderMark, error))) return false;
@@ -97,7 +89,7 @@ bool holds(const std::vector<std::string>& names, const std::string& name) { ret
 // Files of a folder that are neither the mark nor named by it.
 std::vector<std::string> others_in(const fs::path& folder, const Mark& mark) {
   std::vector<std::string> others;
-  for (const std::string& name : entries_of(folder)) {
+  for (const std::string& name : entries_in(folder)) {
     std::error_code error;
     const bool is_folder = fs::is_directory(fs::symlink_status(folder / name, error));
     if (name == kFolderMark || (name == fmt::format("{}{}", kExport, kPartial) && is_folder && is_staged_export(folder / name))) continue;
@@ -206,7 +198,7 @@ OutputFolder::OutputFolder(const fs::path& path, Overwrite overwrite)
 }
 
 void OutputFolder::commit() {
-  std::vector<std::string> files = entries_of(partial());
+  std::vector<std::string> files = entries_in(partial());
   std::erase(files, kFolderMark);
   std::error_code error;
   for (const std::string& file : files)
@@ -244,7 +236,7 @@ void claim_folder(const fs::path& path, std::string_view use, std::initializer_l
   if (error) fail(ErrorCode::io, "cannot create '{}': {}", path.string(), error.message());
   const Mark mark = read_mark(path);
   if (mark.there && mark.use == use) return;
-  const std::vector<std::string> names = entries_of(path);
+  const std::vector<std::string> names = entries_in(path);
   const bool known = !mark.there && ((is_folder_lock(path / "lock") && fs::file_size(path / "lock", error) > 0) ||
                                      std::any_of(signs.begin(), signs.end(), [&](const char* sign) { return holds(names, sign); }));
   if (!known && !was_only_begun(path, use))

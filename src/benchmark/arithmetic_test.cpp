@@ -16,7 +16,7 @@ TEST(Arithmetic, IsTheCeilingOfAProduct) {
   // Each is the best of several, in turns; more turns where other programs had the processor in those of the loop alone.
   for (int i = 0; i < 5 || (i < 60 && rate <= product); ++i) {
     rate = std::max(rate, time_arithmetic(machine, 0.02).gigaflops);
-    product = std::max(product, time_gemm({.rows = 64, .outputs = 1536, .inputs = 576}, machine, 0.02, 0).gigaflops);
+    product = std::max(product, time_gemm({.rows = 64, .outputs = 1536, .inputs = 576}, machine, {.seconds = 0.02}, 0).gigaflops);
   }
   EXPECT_GT(rate, product);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // these make products slow, and registers not

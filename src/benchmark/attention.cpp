@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-AttentionTiming time_attention(const AttentionCase& c, const BackendOptions& machine, double seconds) {
+AttentionTiming time_attention(const AttentionCase& c, const BackendOptions& machine, const TimeBudget& budget) {
   Backend backend(machine);
   Device& device = backend.device();
   AttentionShape shape{.heads = c.heads, .kv_heads = c.kv_heads, .key = c.size, .value = c.size};
@@ -34,7 +34,7 @@ AttentionTiming time_attention(const AttentionCase& c, const BackendOptions& mac
   const Buffer o = device.allocate(DType::f32, c.rows, c.heads * c.size, MemoryCategory::activations);
   const Buffer log_sum = device.allocate(DType::f32, c.rows, c.heads, MemoryCategory::activations);
   AttentionTiming result;
-  result.time = time_repeated(seconds, [&] {
+  result.time = time_repeated(budget, [&] {
     backend.launch(&KernelTable::attention_forward, AttentionForward{o.view(), log_sum.view(), q.view(), cache.view(), {}, {}, rows, shape});
   });
   double pairs = 0;

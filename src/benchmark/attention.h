@@ -1,6 +1,6 @@
 // Times attention over cached keys alone (kernels/attention): rows of one sequence at the end of its context, as in decoding (one
 // row) or prefill (all of them). Grouped queries, dense.
-//   const AttentionTiming t = time_attention({.rows = 512, .context = 512, .heads = 9, .kv_heads = 3, .size = 64}, {.threads = 2}, 0.5);
+//   const AttentionTiming t = time_attention({.rows = 512, .context = 512, .heads = 9, .kv_heads = 3, .size = 64}, {.threads = 2}, {0.5});
 #pragma once
 #include "benchmark/timing.h"
 #include "kernels/backend.h"
@@ -18,6 +18,6 @@ struct AttentionTiming {
   double gigabytes_per_second = 0;  // of the cache, read once a run
 };
 
-AttentionTiming time_attention(const AttentionCase& shape, const BackendOptions& machine, double seconds);
+AttentionTiming time_attention(const AttentionCase& shape, const BackendOptions& machine, const TimeBudget& budget);
 
 }  // namespace lockstep

@@ -27,7 +27,7 @@ class Lines {
 };
 }  // namespace
 
-GemmTiming time_gemm(const GemmCase& shape, const BackendOptions& machine, double seconds, std::int64_t cold_bytes) {
+GemmTiming time_gemm(const GemmCase& shape, const BackendOptions& machine, const TimeBudget& budget, std::int64_t cold_bytes) {
   Backend backend(machine);
   Device& device = backend.device();
   PackedWeight packed{.outputs = shape.outputs, .inputs = shape.inputs, .maximum_leaves = shape.maximum_leaves};
@@ -67,11 +67,11 @@ GemmTiming time_gemm(const GemmCase& shape, const BackendOptions& machine, doubl
       ways.emplace_back([&, n] {
         free_product({to.data(), from.data(), of[turn++ % of.size()].data(), shape.rows, shape.outputs, shape.inputs, n}, backend.isa(), device.threads());
       });
-    const std::vector<Timing> times = time_in_turns(seconds, ways);
+    const std::vector<Timing> times = time_in_turns(budget, ways);
     for (std::size_t i = 0; i < times.size(); ++i)
       if (result.accumulators == 0 || times[i].median < result.time.median) result.time = times[i], result.accumulators = accumulators[i];
   } else {
-    result.time = time_repeated(seconds, [&] {
+    result.time = time_repeated(budget, [&] {
       packed.data = weights[turn++ % weights.size()].view();
       backend.launch(&KernelTable::linear_forward, LinearForward{.y = y.view(), .x = x.view(), .w = packed});
     });

@@ -1,5 +1,5 @@
 // Times linear layers y = x W^T (kernels/linear), the product that dominates everything else.
-//   const GemmTiming t = time_gemm({.rows = 64, .outputs = 1536, .inputs = 576}, {.threads = 2}, 0.5, 0);
+//   const GemmTiming t = time_gemm({.rows = 64, .outputs = 1536, .inputs = 576}, {.threads = 2}, {0.5}, 0);
 // `maximum_leaves` 1 is the same kernel without the contract's summation tree: the ratio is the tree's cost. `free_order` is a kernel
 // without a contract (kernels/free_order/free_product.h), with 1, 2 and 4 accumulators a sum, of which the fastest is reported.
 #pragma once
@@ -25,6 +25,6 @@ struct GemmTiming {
 
 // Weights are laid out several times in memory, one after another in turn, until they exceed `cold_bytes`: then no cache holds
 // them when their turn comes, as in a model with many layers. 0: one weight, as warm as it stays.
-GemmTiming time_gemm(const GemmCase& shape, const BackendOptions& machine, double seconds, std::int64_t cold_bytes);
+GemmTiming time_gemm(const GemmCase& shape, const BackendOptions& machine, const TimeBudget& budget, std::int64_t cold_bytes);
 
 }  // namespace lockstep

@@ -31,14 +31,14 @@ void require_positions(const OpenedModel& opened, std::int64_t tokens) {
 }
 }  // namespace
 
-ModelTiming time_prefill(const OpenedModel& opened, std::int64_t tokens, double seconds) {
+ModelTiming time_prefill(const OpenedModel& opened, std::int64_t tokens, const TimeBudget& budget) {
   require_positions(opened, tokens + 1);
   Engine engine(*opened.runtime, serving_model(opened).weights, {.max_batch_rows = tokens, .prefill_chunk = tokens, .prefix_cache = false});
   const std::vector<std::int32_t> prompt = random_tokens(opened, tokens, 0);
-  return per_second(time_repeated(seconds, [&] { engine.generate({{.prompt = prompt, .sampling = {.temperature = 0, .max_tokens = 1}}}); }), tokens);
+  return per_second(time_repeated(budget, [&] { engine.generate({{.prompt = prompt, .sampling = {.temperature = 0, .max_tokens = 1}}}); }), tokens);
 }
 
-ModelTiming time_decode(const OpenedModel& opened, const DecodeCase& shape, double seconds) {
+ModelTiming time_decode(const OpenedModel& opened, const DecodeCase& shape, const TimeBudget& budget) {
   // As many steps as the context has room for; a run that uses them up begins anew. While the last stream's prompt is computed,
   // the first one has made a token a forward.
   constexpr std::int64_t kRows = 512;
@@ -71,7 +71,7 @@ ModelTiming time_decode(const OpenedModel& opened, const DecodeCase& shape, doub
     engine.step();
     return generated - before == shape.streams;
   };
-  return per_second(time_repeated(seconds,
+  return per_second(time_repeated(budget,
                                   [&] {
                                     while (!step()) {  // the streams have ended: their beginning is no decoding, and is thrown away
                                       engine.run_until_idle();
@@ -81,7 +81,7 @@ ModelTiming time_decode(const OpenedModel& opened, const DecodeCase& shape, doub
                     shape.streams);
 }
 
-ModelTiming time_train(OpenedModel opened, const TrainCase& shape, double seconds) {
+ModelTiming time_train(OpenedModel opened, const TrainCase& shape, const TimeBudget& budget) {
   std::vector<std::vector<std::int32_t>> texts = shape.texts;
   for (std::int64_t i = 0; shape.texts.empty() && i < shape.sequences; ++i)
     texts.push_back(random_tokens(opened, shape.length + 1, static_cast<std::uint64_t>(i)));
@@ -106,7 +106,7 @@ ModelTiming time_train(OpenedModel opened, const TrainCase& shape, double second
       step();  // the first fills caches
       samples.emplace().begin();
     }
-    ModelTiming timing = per_second(time_repeated(seconds, step), learnt);
+    ModelTiming timing = per_second(time_repeated(budget, step), learnt);
     if (samples) {
       samples->end();
       timing.deposit_share = samples->share({"deposit_tile", "finish_bins", "join_bins"});
@@ -123,14 +123,14 @@ ModelTiming time_train(OpenedModel opened, const TrainCase& shape, double second
   return time(trainer);
 }
 
-ModelTiming time_rl(OpenedModel opened, const RlCase& shape, double seconds) {
+ModelTiming time_rl(OpenedModel opened, const RlCase& shape, const TimeBudget& budget) {
   require_positions(opened, shape.prompt + shape.tokens);
   Trainer trainer(*opened.runtime, opened.masters(), {.share_prefixes = true});  // as `train rl` does unless told otherwise
   Engine engine(*opened.runtime, trainer.weights(), {.max_sequences = shape.prompts * shape.samples});
   LossOptions loss;
   loss.kind = LossKind::policy;
   std::uint64_t step = 0;
-  const Timing time = time_repeated(seconds, [&] {
+  const Timing time = time_repeated(budget, [&] {
     std::vector<Request> requests;
     for (std::int64_t p = 0; p < shape.prompts; ++p)
       for (std::int64_t s = 0; s < shape.samples; ++s)
@@ -158,7 +158,7 @@ ModelTiming time_rl(OpenedModel opened, const RlCase& shape, double seconds) {
   return per_second(time, shape.prompts * shape.samples * shape.tokens);
 }
 
-std::vector<ModelTiming> time_prefix_sharing(OpenedModel opened, const RlCase& shape, double seconds) {
+std::vector<ModelTiming> time_prefix_sharing(OpenedModel opened, const RlCase& shape, const TimeBudget& budget) {
   require_positions(opened, shape.prompt + shape.tokens);
   Trainer whole(*opened.runtime, opened.masters(), {}), sharing(*opened.runtime, opened.masters(), {.share_prefixes = true, .declared_prefixes = true});
   std::vector<TrainSequence> data, declared;
@@ -185,7 +185,7 @@ std::vector<ModelTiming> time_prefix_sharing(OpenedModel opened, const RlCase& s
     };
   };
   std::vector<ModelTiming> timings;
-  for (const Timing& t : time_in_turns(seconds, {step_of(whole, data), step_of(sharing, data), step_of(sharing, declared)}))
+  for (const Timing& t : time_in_turns(budget, {step_of(whole, data), step_of(sharing, data), step_of(sharing, declared)}))
     timings.push_back(per_second(t, shape.prompts * shape.samples * (shape.prompt + shape.tokens - 1)));
   return timings;
 }

@@ -1,6 +1,6 @@
 // Times whole forwards and training steps of a model folder on random tokens: what a user waits for, without HTTP or text.
 // Knows no command line. One thread.
-//   OpenedModel opened = open_model({.model = "models/countdown-glm"}); ModelTiming t = time_decode(opened, {.streams = 8}, 2.0);
+//   OpenedModel opened = open_model({.model = "models/countdown-glm"}); ModelTiming t = time_decode(opened, {.streams = 8}, {2.0});
 #pragma once
 #include "benchmark/timing.h"
 #include "serving/loading.h"
@@ -16,14 +16,14 @@ struct ModelTiming {
 };
 
 // One prompt of `tokens` in one forward, and the first token after it.
-ModelTiming time_prefill(const OpenedModel& opened, std::int64_t tokens, double seconds);
+ModelTiming time_prefill(const OpenedModel& opened, std::int64_t tokens, const TimeBudget& budget);
 
 struct DecodeCase {
   std::int64_t streams = 1;
   std::int64_t prompt = 128;  // tokens before the first one that is timed
 };
 // Steps in which every stream gets one token; each is timed alone, so the context grows while it is measured.
-ModelTiming time_decode(const OpenedModel& opened, const DecodeCase& shape, double seconds);
+ModelTiming time_decode(const OpenedModel& opened, const DecodeCase& shape, const TimeBudget& budget);
 
 struct TrainCase {
   std::int64_t sequences = 4, length = 256;
@@ -35,7 +35,7 @@ struct TrainCase {
   std::int64_t lora_rank = 0;                    // above 0: of an adapter of attention and MLP, over frozen weights; 0: all parameters
 };
 // forward_backward of all sequences with cross-entropy and optim_step.
-ModelTiming time_train(OpenedModel opened, const TrainCase& shape, double seconds);
+ModelTiming time_train(OpenedModel opened, const TrainCase& shape, const TimeBudget& budget);
 
 struct RlCase {
   std::int64_t prompts = 8, samples = 8;  // a group of samples a prompt
@@ -44,11 +44,11 @@ struct RlCase {
 // GRPO steps: sample all groups under the newest weights, advantages within each group (rewards are noise: what they are costs
 // nothing), the clipped policy loss with prompts' forwards shared, optim_step, and the engine takes the new weights. Tokens are the
 // sampled ones.
-ModelTiming time_rl(OpenedModel opened, const RlCase& shape, double seconds);
+ModelTiming time_rl(OpenedModel opened, const RlCase& shape, const TimeBudget& budget);
 
 // Training steps on groups of samples of one prompt, without sampling: each sequence computed whole, the prompt's forward shared, its
 // backward shared too (declared). In turns, in this order; tokens are those of all rows.
-std::vector<ModelTiming> time_prefix_sharing(OpenedModel opened, const RlCase& shape, double seconds);
+std::vector<ModelTiming> time_prefix_sharing(OpenedModel opened, const RlCase& shape, const TimeBudget& budget);
 
 // The most memory this process has held so far, bytes.
 std::int64_t peak_memory();

@@ -5,7 +5,7 @@
 
 namespace lockstep {
 
-ScoringTiming time_scoring(const ScoringCase& c, const BackendOptions& machine, const std::string& profile, double seconds) {
+ScoringTiming time_scoring(const ScoringCase& c, const BackendOptions& machine, const std::string& profile, const TimeBudget& budget) {
   const std::shared_ptr<const Model> model = make_model({{"model_type", "llama"},
                                                          {"vocab_size", c.vocabulary},
                                                          {"hidden_size", c.hidden},
@@ -24,7 +24,7 @@ ScoringTiming time_scoring(const ScoringCase& c, const BackendOptions& machine, 
   memory.reset_peaks();
   const std::int64_t before = memory.peak_of_all();
   ScoringTiming result;
-  result.time = time_repeated(seconds, [&] { trainer.score(data); });
+  result.time = time_repeated(budget, [&] { trainer.score(data); });
   result.tokens_per_second = static_cast<double>(c.tokens) / result.time.median;
   result.bytes = memory.peak_of_all() - before;
   result.logits_bytes = c.tokens * c.vocabulary * 4;

@@ -4,23 +4,21 @@
 #include <chrono>
 #include <vector>
 
-#include "base/error.h"
 #include "base/seconds.h"
-#include "base/signals.h"
 
 namespace lockstep {
 
-Timing time_repeated(double seconds, const std::function<void()>& work) { return time_in_turns(seconds, {work})[0]; }
+Timing time_repeated(const TimeBudget& budget, const std::function<void()>& work) { return time_in_turns(budget, {work})[0]; }
 
-std::vector<Timing> time_in_turns(double seconds, const std::vector<std::function<void()>>& works) {
+std::vector<Timing> time_in_turns(const TimeBudget& budget, const std::vector<std::function<void()>>& works) {
   constexpr std::size_t kLeastRuns = 3, kMostRuns = 1'000'000;
   using Clock = std::chrono::steady_clock;
   for (const auto& work : works) work();
   std::vector<std::vector<double>> times(works.size());
   const auto begin = Clock::now();
-  while (times[0].size() < kLeastRuns || (seconds_since(begin) < seconds && times[0].size() < kMostRuns))
+  while (times[0].size() < kLeastRuns || (seconds_since(begin) < budget.seconds && times[0].size() < kMostRuns))
     for (std::size_t i = 0; i < works.size(); ++i) {
-      if (interrupted()) fail(ErrorCode::cancelled, "interrupted");
+      budget.stop.throw_if_stopped();
       const auto at = Clock::now();
       works[i]();
       times[i].push_back(seconds_since(at));

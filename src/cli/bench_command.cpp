@@ -44,7 +44,7 @@ int bench_gemm(const Arguments& arguments) {
   std::optional<std::vector<std::int32_t>> rows;
   std::string weights = "f32", order = "contract";
   RuntimeSettings machine;
-  double seconds = 0.5;
+  TimeBudget time{0.5, interrupt_token()};
   std::int64_t leaves = 8, cold_megabytes = 0;
   bool json = false;
   OptionTable table("bench gemm", "Times linear layers y = x W^T: the median of repeated runs, after one that is not counted.",
@@ -58,7 +58,7 @@ int bench_gemm(const Arguments& arguments) {
   table.choice("order", &order, {"contract", "free"}, "Order of the sums; free: a kernel that adds in whatever order suits the tile (fp32)");
   table.integer("cold-megabytes", &cold_megabytes, 0, 65536, "MB",
                 "Take turns with copies of the weight of this size in all, so that no cache holds it; 0: one weight");
-  table.number("seconds", &seconds, 0.001, 3600, "S", "Time for a case");
+  table.number("seconds", &time.seconds, 0.001, 3600, "S", "Time for a case");
   add_json_option(table, &json, "Print one JSON object a case and nothing else");
   if (!table.parse(arguments)) return kExitOk;
   if (leaves & (leaves - 1)) throw UsageError(fmt::format("--leaves is {}, allowed are 1, 2, 4, 8", leaves));
@@ -82,7 +82,7 @@ int bench_gemm(const Arguments& arguments) {
                                                                          : 0,
                                       .maximum_leaves = static_cast<int>(leaves),
                                       .free_order = order == "free"},
-                                     backend_options(machine), seconds, cold_megabytes << 20);
+                                     backend_options(machine), time, cold_megabytes << 20);
       if (json) {
         const nlohmann::ordered_json line{{"rows", m},
                                           {"outputs", n},
@@ -110,7 +110,7 @@ int bench_attention(const Arguments& arguments) {
   std::optional<std::vector<std::int32_t>> contexts;
   std::string cache = "f32";
   RuntimeSettings machine;
-  double seconds = 0.5;
+  TimeBudget time{0.5, interrupt_token()};
   bool json = false;
   OptionTable table("bench attention", "Times attention alone, of one row at the end of a context (decoding) and of all its rows (prefill).",
                     {"lockstep bench attention", "lockstep bench attention --context 4096 --heads 32 --kv-heads 8 --size 128 --cache bf16"});
@@ -121,7 +121,7 @@ int bench_attention(const Arguments& arguments) {
   table.choice("cache", &cache, {"f32", "bf16"}, "Number format of cached keys and values");
   table.integer("threads", &machine.threads, 0, 4096, "N", "Threads, 0: all processors");
   table.choice("isa", &machine.isa, instruction_set_names(), "Instruction set");
-  table.number("seconds", &seconds, 0.001, 3600, "S", "Time for a case");
+  table.number("seconds", &time.seconds, 0.001, 3600, "S", "Time for a case");
   add_json_option(table, &json, "Print one JSON object a case and nothing else");
   if (!table.parse(arguments)) return kExitOk;
   if (shape.heads % shape.kv_heads) throw UsageError(fmt::format("--kv-heads is {}, allowed are divisors of --heads, {}", shape.kv_heads, shape.heads));
@@ -136,7 +136,7 @@ int bench_attention(const Arguments& arguments) {
     for (const std::int32_t rows : {1, context}) {
       shape.rows = rows;
       shape.context = context;
-      const AttentionTiming t = time_attention(shape, backend_options(machine), seconds);
+      const AttentionTiming t = time_attention(shape, backend_options(machine), time);
       if (json) {
         const nlohmann::ordered_json line{{"rows", rows},
                                           {"context", context},
@@ -179,16 +179,16 @@ int bench_memory(const Arguments& arguments) {
 
 int bench_arithmetic(const Arguments& arguments) {
   RuntimeSettings machine;
-  double seconds = 0.5;
+  TimeBudget time{0.5, interrupt_token()};
   bool json = false;
   OptionTable table("bench arithmetic", "Times fp32 multiply-adds in registers alone: the ceiling of every product on this machine.",
                     {"lockstep bench arithmetic --threads 1"});
   table.integer("threads", &machine.threads, 0, 4096, "N", "Threads, 0: all processors");
   table.choice("isa", &machine.isa, instruction_set_names(), "Instruction set");
-  table.number("seconds", &seconds, 0.001, 3600, "S", "Time; the best run counts");
+  table.number("seconds", &time.seconds, 0.001, 3600, "S", "Time; the best run counts");
   add_json_option(table, &json, "Print one JSON object and nothing else");
   if (!table.parse(arguments)) return kExitOk;
-  const ArithmeticTiming t = time_arithmetic(backend_options(machine), seconds);
+  const ArithmeticTiming t = time_arithmetic(backend_options(machine), time.seconds);
   if (json)
     std::printf("%s\n", nlohmann::ordered_json{{"kind", "arithmetic"}, {"threads", t.threads}, {"isa", t.isa}, {"gigaflops", t.gigaflops}}.dump().c_str());
   else std::printf("%.1f GFLOP/s with %d threads, %s\n", t.gigaflops, t.threads, t.isa.c_str());
@@ -198,11 +198,11 @@ int bench_arithmetic(const Arguments& arguments) {
 // What the kinds that run a model share: its options, and the row that they print.
 struct ModelBench {
   RuntimeSettings runtime;
-  double seconds = 2;
+  TimeBudget time{2, interrupt_token()};
   bool json = false;
 
   void add_options(OptionTable& table) {
-    table.number("seconds", &seconds, 0.001, 3600, "S", "Time for a case");
+    table.number("seconds", &time.seconds, 0.001, 3600, "S", "Time for a case");
     add_runtime_options(table, runtime);
     add_json_option(table, &json, "Print one JSON object a case and nothing else");
   }
@@ -233,7 +233,7 @@ int bench_prefill(const Arguments& arguments) {
   table.integer("tokens", &tokens, 1, 1 << 20, "N", "Tokens of the prompt");
   bench.add_options(table);
   if (!table.parse(arguments)) return kExitOk;
-  bench.print("prefill", {{"tokens", tokens}}, time_prefill(bench.open(), tokens, bench.seconds));
+  bench.print("prefill", {{"tokens", tokens}}, time_prefill(bench.open(), tokens, bench.time));
   return kExitOk;
 }
 
@@ -251,7 +251,7 @@ int bench_decode(const Arguments& arguments) {
     if (n < 1 || n > 4096) throw UsageError(fmt::format("--streams contains {}, allowed is 1 to 4096", n));
   const OpenedModel opened = bench.open();
   for (const std::int32_t n : stream_counts)
-    bench.print("decode", {{"streams", n}, {"prompt", prompt}}, time_decode(opened, {.streams = n, .prompt = prompt}, bench.seconds));
+    bench.print("decode", {{"streams", n}, {"prompt", prompt}}, time_decode(opened, {.streams = n, .prompt = prompt}, bench.time));
   return kExitOk;
 }
 
@@ -299,7 +299,7 @@ int bench_train(const Arguments& arguments) {
     shape.length = 0;
     for (const std::vector<std::int32_t>& text : shape.texts) shape.length = std::max(shape.length, static_cast<std::int64_t>(text.size()) - 1);
   }
-  const ModelTiming t = time_train(bench.open(), shape, bench.seconds);
+  const ModelTiming t = time_train(bench.open(), shape, bench.time);
   nlohmann::ordered_json what{{"sequences", shape.sequences}, {"length", shape.length}, {"lora_rank", shape.lora_rank}, {"first_loss", t.first_loss}};
   if (shape.deposits) what["deposit_share"] = t.deposit_share;
   bench.print("train", what, t);
@@ -321,7 +321,7 @@ int bench_rl(const Arguments& arguments) {
   add_group_options(table, shape);
   bench.add_options(table);
   if (!table.parse(arguments)) return kExitOk;
-  bench.print("rl", {{"prompts", shape.prompts}, {"samples", shape.samples}, {"tokens", shape.tokens}}, time_rl(bench.open(), shape, bench.seconds));
+  bench.print("rl", {{"prompts", shape.prompts}, {"samples", shape.samples}, {"tokens", shape.tokens}}, time_rl(bench.open(), shape, bench.time));
   return kExitOk;
 }
 
@@ -335,7 +335,7 @@ int bench_prefix(const Arguments& arguments) {
   add_group_options(table, shape);
   bench.add_options(table);
   if (!table.parse(arguments)) return kExitOk;
-  const std::vector<ModelTiming> timings = time_prefix_sharing(bench.open(), shape, bench.seconds);
+  const std::vector<ModelTiming> timings = time_prefix_sharing(bench.open(), shape, bench.time);
   const char* names[] = {"off", "forward", "backward"};
   for (std::size_t i = 0; i < timings.size(); ++i)
     bench.print("prefix",
@@ -352,7 +352,7 @@ int bench_score(const Arguments& arguments) {
   ScoringCase shape;
   std::optional<std::vector<std::int32_t>> counts;
   RuntimeSettings machine;
-  double seconds = 1;
+  TimeBudget time{1, interrupt_token()};
   bool json = false;
   OptionTable table("bench score",
                     "Times log-probabilities of given tokens under a large vocabulary, and measures the memory that they take beside the weights.",
@@ -363,7 +363,7 @@ int bench_score(const Arguments& arguments) {
   table.choice("profile", &machine.profile, profile_names(), "Numerics profile");
   table.integer("threads", &machine.threads, 0, 4096, "N", "Threads, 0: all processors");
   table.choice("isa", &machine.isa, instruction_set_names(), "Instruction set");
-  table.number("seconds", &seconds, 0.001, 3600, "S", "Time for a case");
+  table.number("seconds", &time.seconds, 0.001, 3600, "S", "Time for a case");
   add_json_option(table, &json, "Print one JSON object a case and nothing else");
   if (!table.parse(arguments)) return kExitOk;
   const std::vector<std::int32_t> sizes = counts.value_or(std::vector<std::int32_t>{1024, 4096});
@@ -374,7 +374,7 @@ int bench_score(const Arguments& arguments) {
   if (!json) std::printf("%8s %10s %8s %12s %10s %14s\n", "tokens", "vocabulary", "hidden", "tokens/s", "MB", "MB of logits");
   for (const std::int32_t tokens : sizes) {
     shape.tokens = tokens;
-    const ScoringTiming t = time_scoring(shape, backend_options(machine), machine.profile, seconds);
+    const ScoringTiming t = time_scoring(shape, backend_options(machine), machine.profile, time);
     if (json) {
       const nlohmann::ordered_json line{{"kind", "score"},
                                         {"profile", machine.profile},

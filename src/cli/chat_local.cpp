@@ -15,10 +15,12 @@ namespace {
 class LocalChat : public ChatModel {
  public:
   explicit LocalChat(ServingModel model) : service_(std::move(model), {.max_open = 1}) {}
-  std::string name() const override { return service_.name(); }
-  Json about() const override { return {{"model", service_.name()}, {"weights_version", service_.weights_version()}, {"profile", service_.profile_digest()}}; }
+  std::string name() const override { return service_.model().name(); }
+  Json about() const override {
+    return {{"model", service_.model().name()}, {"weights_version", service_.weights_version()}, {"profile", service_.model().profile_digest()}};
+  }
   std::optional<ChatSettings> usual() const override {
-    const GenerationDefaults& d = service_.defaults();
+    const GenerationDefaults& d = service_.model().defaults();
     ChatSettings s;
     s.temperature = d.temperature.value_or(kTalkTemperature);
     s.top_p = d.top_p.value_or(d.says_sampling() ? 1 : kTalkTopP);
@@ -36,8 +38,8 @@ class LocalChat : public ChatModel {
 ChatModel::End LocalChat::answer(const Json& messages, const ChatSettings& settings, const Show& show) {
   ChatTemplateInput input;
   input.messages = messages;
-  const Tokenizer& tokenizer = service_.tokenizer();
-  std::vector<std::int32_t> prompt = service_.encode_chat(input);
+  const Tokenizer& tokenizer = service_.model().tokenizer();
+  std::vector<std::int32_t> prompt = service_.model().encode_chat(input);
   const std::int64_t context = longest_request(service_.limits());
   if (static_cast<std::int64_t>(prompt.size()) >= context)
     fail(ErrorCode::invalid_argument, "the talk has {} tokens and the context {}; /reset begins anew", prompt.size(), context);
@@ -52,8 +54,8 @@ ChatModel::End LocalChat::answer(const Json& messages, const ChatSettings& setti
   s.top_k = static_cast<std::int32_t>(settings.top_k.value_or(*usual.top_k));
   s.min_p = number(settings.min_p, usual.min_p);
   s.repetition_penalty = number(settings.repetition_penalty, usual.repetition_penalty);
-  s.presence_penalty = service_.defaults().presence_penalty.value_or(0);
-  s.frequency_penalty = service_.defaults().frequency_penalty.value_or(0);
+  s.presence_penalty = service_.model().defaults().presence_penalty.value_or(0);
+  s.frequency_penalty = service_.model().defaults().frequency_penalty.value_or(0);
   s.seed = settings.seed.value_or(random_seed());
 
   const auto tell = [&](const MessageDelta& delta) {

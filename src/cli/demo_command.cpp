@@ -54,7 +54,7 @@ ServedAnswer serve_once(const std::string& folder, const DemoSettings& settings,
   runtime.model = folder;
   const auto service = std::make_shared<GenerationService>(serving_model(open_model(runtime)), ServingOptions{});
   const auto server = serve_openai(service, {.port = 0});
-  const nlohmann::json body{{"model", service->name()}, {"prompt", problem.prompt}, {"max_tokens", settings.rl.max_tokens}, {"temperature", 0}};
+  const nlohmann::json body{{"model", service->model().name()}, {"prompt", problem.prompt}, {"max_tokens", settings.rl.max_tokens}, {"temperature", 0}};
   say("serving {} on {}\n  POST /v1/completions {}\n", folder, server->url(), body.dump());
   const HttpReply reply = http_call({.method = "POST", .port = server->port(), .path = "/v1/completions", .body = body.dump()});
   server->stop();

@@ -63,7 +63,7 @@ int eval_command(const Arguments& arguments) {
     nlohmann::ordered_json out = to_json(result);
     out["model"] = opened.name;
     if (!adapter.empty()) out["adapter"] = adapter;
-    out["profile"] = service->profile_digest();
+    out["profile"] = service->model().profile_digest();
     out["seed"] = settings.seed;
     out["pairs_skipped_share"] = skipped;
     out["seconds"] = seconds;

@@ -91,7 +91,7 @@ int generate_command(const Arguments& arguments) {
   const std::uint64_t seed = s.seed.value_or(random_seed());
 
   CompletionOrder order;
-  order.prompts.push_back({s.tokens ? *s.tokens : service.tokenizer().encode(*s.prompt, true), s.tokens ? "--tokens" : "--prompt"});
+  order.prompts.push_back({s.tokens ? *s.tokens : service.model().tokenizer().encode(*s.prompt, true), s.tokens ? "--tokens" : "--prompt"});
   order.sampling.temperature = s.temperature ? static_cast<float>(*s.temperature) : defaults.temperature.value_or(1);
   order.sampling.top_p = s.top_p ? static_cast<float>(*s.top_p) : defaults.top_p.value_or(1);
   order.sampling.top_k = s.top_k ? static_cast<std::int32_t>(*s.top_k) : defaults.top_k.value_or(0);
@@ -104,7 +104,7 @@ int generate_command(const Arguments& arguments) {
   order.stops = s.stop;
   order.spelling = {{"max_tokens", "--max-tokens"}, {"temperature", "--temperature"}, {"top_p", "--top-p"}, {"top_k", "--top-k"}, {"stop", "--stop"}};
   if (s.schema || s.json_object) {
-    Grammars grammars(opened.tokenizer, service.end_tokens());
+    Grammars grammars(opened.tokenizer, service.model().end_tokens());
     order.make_constraint = [grammar = s.schema ? grammars.of_schema(read_schema(*s.schema)) : grammars.json_object()] { return make_constraint(grammar); };
   }
   if (!opened.tokenizer && !s.stop.empty()) fail(ErrorCode::unsupported, "--stop needs a tokenizer.json, and '{}' has none", s.runtime.model);
@@ -154,7 +154,7 @@ int generate_command(const Arguments& arguments) {
                               {"prompt_token_ids", order.prompts.front().ids},
                               {"seed", seed},
                               {"weights_version", service.weights_version()},
-                              {"profile", service.profile_digest()}};
+                              {"profile", service.model().profile_digest()}};
   for (const GeneratedToken& token : g.tokens) {
     json["token_ids"].push_back(token.id);
     json["logprobs"].push_back(token.raw_logprob);

@@ -36,6 +36,7 @@ int parity_command(const Arguments& arguments) {
   if (!table.parse(arguments)) return kExitOk;
 
   install_interrupt_handlers();
+  options.stop = interrupt_token();
   const ParityReport report = run_parity(load_parity_model(model, mla_norm_eps), options);
   std::printf("%s", json ? (to_json(report).dump() + "\n").c_str() : to_text(report).c_str());
   return report.passed() ? kExitOk : kExitError;

@@ -47,7 +47,7 @@ void add_rl_options(OptionTable& table, RlSettings& s) {
   table.number("learning-rate", &s.learning_rate, 0, 1e3, "X",
                "Peak learning rate; unless it is said, an adapter gets ten times the default, --optimizer dimuon 0.01");
   table.choice("schedule", &s.schedule, schedule_names(), "Learning rate schedule after the warm-up; linear and cosine end at 0");
-  table.integer("warmup", &s.warmup, 0, 1'000'000'000, "N", "Steps of linear warm-up");
+  table.integer("warmup", &s.warmup, 0, 1'000'000'000, "N", "Steps of linear warm-up, at most the run's");
   add_adamw_options(table, s, 1e3);
   table.seed("seed", &s.seed, "Seed of problems and sampling");
   table.after_reading([&table, &s] { apply_algorithm(s.algorithm, s, [&](std::string_view option) { return table.given(option); }); });

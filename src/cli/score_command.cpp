@@ -33,7 +33,8 @@ int score_command(const Arguments& arguments) {
   const OpenedModel opened = open_model(settings);
   const std::vector<std::vector<std::int32_t>> sequences = read_sequences(opened, tokens);
   Scorer scorer(opened, score_via_by_name(via), adapter);
-  scorer.score(sequences, [](const ScoredRow& row) { std::printf("%s\n", to_json_line(row).c_str()); });
+  scorer.score(
+      sequences, [](const ScoredRow& row) { std::printf("%s\n", to_json_line(row).c_str()); }, interrupt_token());
   return kExitOk;
 }
 

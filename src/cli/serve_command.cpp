@@ -46,7 +46,7 @@ struct Terms {
       if (terms.streams > 0) streams[name] = terms.streams;
     }
     executor->set_keys(std::move(weights));
-    service->set_streams(std::move(streams));
+    service->bounds().set_streams(std::move(streams));
     rates->set(all);
   }
 };
@@ -365,7 +365,7 @@ int serve_command(const Arguments& arguments) {
   });
   if (trainers) http.state->add_metrics(training_metrics(trainers));
   if (memory.ledger->total() < MemoryLedger::kUnlimited) http.state->add_metrics(memory_metrics(memory.ledger));
-  const PageOptions page{.places = {.roots = {runs}}, .title = service->name(), .playground = true, .device = true};
+  const PageOptions page{.places = {.roots = {runs}}, .title = service->model().name(), .playground = true, .device = true};
   const auto server = serve_openai(service, http, std::move(access), [&](Routes& routes) {
     add_page_routes(routes, page);
     DeviceSources device{service, executor};
@@ -379,12 +379,12 @@ int serve_command(const Arguments& arguments) {
           .c_str(),
       stdout);
   std::fflush(stdout);
-  log_info("serving", {{"model", service->name()}, {"profile", service->profile_name()}, {"url", server->url()}});
+  log_info("serving", {{"model", service->model().name()}, {"profile", service->model().profile_name()}, {"url", server->url()}});
   while (!interrupted()) {
     if (take_reload()) reload_keys(*ring, key_file, terms);
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
-  log_info("stopping", {{"open_requests", service->open()}});
+  log_info("stopping", {{"open_requests", service->bounds().open()}});
   server->stop();
   if (trainers) trainers->stop();
   service->stop();

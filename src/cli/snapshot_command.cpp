@@ -157,22 +157,33 @@ Json tensor_json(const SnapshotTensor& tensor) {
           {"bytes", tensor.bytes},       {"result", tensor.result}};
 }
 
+// What is damaged is named, and hides nothing else.
 int show_store(const Store& store, bool json) {
-  Json channels = Json::array(), snapshots = Json::array();
-  for (const std::string& name : store.channels()) {
-    const Channel channel = read_channel_record(store, name).value();
-    channels.push_back({{"name", name}, {"sequence", channel.sequence}, {"target", channel.target}, {"transition", channel.transition}});
-  }
-  for (const std::string& id : store.list(StoredKind::manifest)) {
-    const Snapshot snapshot = load_snapshot(store, id);
-    snapshots.push_back({{"id", id},
-                         {"parent", text_or_null(snapshot.manifest.parent)},
-                         {"payload_bytes", snapshot.manifest.payload_bytes()},
-                         {"full_bytes", snapshot.manifest.full_bytes()}});
-  }
+  Json channels = Json::array(), snapshots = Json::array(), damaged = Json::array();
+  const auto unless_damaged = [&](const char* kind, const std::string& name, auto&& add) {
+    try {
+      add();
+    } catch (const Error& e) {
+      damaged.push_back({{"kind", kind}, {"name", name}, {"error", e.what()}});
+    }
+  };
+  for (const std::string& name : store.channels())
+    unless_damaged("channel", name, [&] {
+      const Channel channel = read_channel_record(store, name).value();
+      channels.push_back({{"name", name}, {"sequence", channel.sequence}, {"target", channel.target}, {"transition", channel.transition}});
+    });
+  for (const std::string& id : store.list(StoredKind::manifest))
+    unless_damaged("snapshot", id, [&] {
+      const Snapshot snapshot = load_snapshot(store, id);
+      snapshots.push_back({{"id", id},
+                           {"parent", text_or_null(snapshot.manifest.parent)},
+                           {"payload_bytes", snapshot.manifest.payload_bytes()},
+                           {"full_bytes", snapshot.manifest.full_bytes()}});
+    });
+  const int code = damaged.empty() ? kExitOk : kExitError;
   if (json) {
-    print_json({{"store", store.label()}, {"channels", channels}, {"snapshots", snapshots}});
-    return kExitOk;
+    print_json({{"store", store.label()}, {"channels", channels}, {"snapshots", snapshots}, {"damaged", damaged}});
+    return code;
   }
   for (const Json& channel : channels)
     std::printf("channel %-16s number %-6llu %s\n", channel["name"].get<std::string>().c_str(), channel["sequence"].get<unsigned long long>(),
@@ -180,15 +191,19 @@ int show_store(const Store& store, bool json) {
   for (const Json& snapshot : snapshots)
     std::printf("%s  %-10s %s\n", snapshot["id"].get<std::string>().c_str(), size_text(snapshot["payload_bytes"].get<std::uint64_t>()).c_str(),
                 snapshot["parent"].is_null() ? "full" : ("after " + snapshot["parent"].get<std::string>().substr(0, 12)).c_str());
-  if (snapshots.empty()) std::printf("no snapshots yet\n");
-  return kExitOk;
+  if (snapshots.empty() && damaged.empty()) std::printf("no snapshots yet\n");
+  for (const Json& one : damaged)
+    std::fprintf(stderr, "error: %s %s: %s\n", one["kind"].get<std::string>().c_str(), one["name"].get<std::string>().c_str(),
+                 one["error"].get<std::string>().c_str());
+  return code;
 }
 
 int show_command(const Arguments& arguments) {
   Common common;
   std::string name;
   bool tensors = false;
-  OptionTable table("snapshot show", "Lists a store's channels and snapshots, or shows one snapshot.",
+  OptionTable table("snapshot show",
+                    "Lists a store's channels and snapshots, or shows one snapshot. Exit code 1 when something is damaged; the rest is listed.",
                     {"lockstep snapshot show STORE", "lockstep snapshot show STORE chat --tensors"});
   add_store(table, common);
   table.positional("SNAPSHOT", &name, false, kSnapshotHelp);

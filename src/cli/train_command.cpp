@@ -6,18 +6,14 @@
 
 #include "cli/toml.h"
 #include "runs/preferences/preference_losses.h"
+#include "runs/run.h"
 #include "runs/sft_plan.h"
 #include "runs/training_state.h"
 
 namespace lockstep {
 
-nlohmann::ordered_json resolved_json(const OptionTable& table) {
-  nlohmann::ordered_json json = nlohmann::ordered_json::object();
-  for (const TomlSetting& setting : flatten_toml(table.resolved_toml(), "the resolved configuration"))
-    json[setting.key] = setting.is_list ? nlohmann::ordered_json(setting.values) : nlohmann::ordered_json(setting.values.at(0));
-  return json;
-}
-
+namespace {
+// --fork NEW: returns the newest checkpoint ("" without --fork, and when NEW is gone on with) and sets the name.
 std::string fork_of(const std::string& runs, std::string& name, const std::string& fork, bool resume) {
   if (fork.empty()) return {};
   if (fork == name) throw UsageError(fmt::format("--fork is '{}', the run that it would begin from; name a new one", fork));
@@ -35,6 +31,21 @@ std::string resume_line(const std::string& kind, const Arguments& arguments) {
   }
   return line + " --resume";
 }
+}  // namespace
+
+void describe_run(RunSettings& run, const OptionTable& table, const std::string& kind, const Arguments& arguments, const std::string& fork) {
+  const std::string forked_from = fork_of(run.runs, run.name, fork, run.resume);
+  run.resolved = Json::object();
+  for (const TomlSetting& setting : flatten_toml(table.resolved_toml(), "the resolved configuration")) {
+    run.resolved[setting.key] = setting.is_list ? Json(setting.values) : Json(setting.values.at(0));
+    std::string option = setting.key;
+    std::replace(option.begin(), option.end(), '_', '-');
+    if (!table.given(option)) run.unsaid.push_back(setting.key);
+  }
+  run.resolved["name"] = run.name;
+  if (!forked_from.empty()) run.resolved["forked_from"] = forked_from;
+  run.resume_line = resume_line(kind, arguments);
+}
 
 void add_reading_options(OptionTable& table, std::string& end_token, std::string& chat_template) {
   table.text("end-token", &end_token, "TOKEN",
@@ -47,6 +58,11 @@ void add_schedule_options(OptionTable& table, SftAsked& asked) {
   table.number("final-fraction", &asked.final_fraction, 0, 1, "X", "Share of the peak learning rate at the last step");
   table.refused("with --schedule constant", [&asked] { return asked.schedule == "constant"; });
   table.integer("warmup", &asked.warmup, 0, std::int64_t{1} << 40, "N", "Steps of linear warm-up, at most the run's", "a tenth of the run, at most 100");
+}
+
+void add_checkpoint_options(OptionTable& table, RunSettings& run) {
+  table.integer("checkpoint-every", &run.checkpoint_every, 0, std::int64_t{1} << 40, "N", "Steps between checkpoints; 0: only at the end and on an interrupt");
+  table.integer("keep-last", &run.keep_last, 0, 1 << 20, "N", "Checkpoints to keep, 0: all");
 }
 
 int train_command(const Arguments& arguments) {

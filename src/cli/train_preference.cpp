@@ -86,8 +86,7 @@ int train_preference(const Arguments& arguments, const std::string& fixed_loss) 
   add_trained_options(table, c.trained);
   table.seed("init-seed", &c.init_seed, "Seed of an adapter's initial weights");
   table.refused("without --adapter-rank", [&c] { return c.trained.rank == 0; });
-  table.integer("checkpoint-every", &run.checkpoint_every, 0, std::int64_t{1} << 40, "N", "Steps between checkpoints; 0: only at the end and on an interrupt");
-  table.integer("keep-last", &run.keep_last, 0, 1000000, "N", "Checkpoints to keep, 0: all");
+  add_checkpoint_options(table, run);
   table.choice("export-dtype", &c.export_dtype, {"bf16", "f32"}, "Number format of the exported model");
   table.refused("with --adapter-rank, which exports fp32", [&c] { return c.trained.rank > 0; });
   table.output_folder("export-to", &c.export_to, "Where the model is exported, empty: runs/NAME/export");
@@ -112,12 +111,8 @@ int train_preference(const Arguments& arguments, const std::string& fixed_loss) 
   c.asked.optimizer = c.trained.optimizer;
   if (!run.quiet) run.say = [](const std::string& sentence) { std::fprintf(stderr, "%s\n", sentence.c_str()); };
   run.quiet = run.quiet || json;
-  const std::string forked_from = fork_of(run.runs, run.name, fork, run.resume);
-  run.resolved = resolved_json(table);
-  run.resolved["name"] = run.name;
+  describe_run(run, table, kind, arguments, fork);
   run.resolved["loss"] = c.preference.loss;
-  if (!forked_from.empty()) run.resolved["forked_from"] = forked_from;
-  run.resume_line = resume_line(kind, arguments);
   std::unique_ptr<HttpServer> page_server;
   run.on_start = [&] {
     page_server = page.start({.roots = {run.runs}, .live = run.name}, run.name, stderr);

@@ -1,4 +1,5 @@
 // `lockstep train rl`: reinforcement learning in an environment, as a run on disk that resumes to the same bits.
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 
@@ -40,6 +41,7 @@ int run_train_rl(const Arguments& arguments) {
   table.refused("without --adapter-rank", [&trained] { return trained.rank == 0; });
   table.after_reading([&] {
     if (!table.given("learning-rate")) settings.learning_rate = default_rl_learning_rate(trained);
+    settings.warmup = std::min(settings.warmup, settings.steps);
   });
   table.text("rollout-profile", &job.stack.rollout_profile, "NAME", "Numerics profile of the sampler (default: the trainer's)");
   table.flag("allow-profile-mix", &job.allow_profile_mix, "Rollouts may come from another numerics profile than the trainer's; its KL is reported");
@@ -49,8 +51,7 @@ int run_train_rl(const Arguments& arguments) {
   table.integer("micro-batch", &job.stack.micro_batch, 0, 1 << 20, "N", "Sequences per micro-batch, 0: all; less memory, the same bits");
   table.flag("checkpoint-activations", &job.stack.checkpoint_activations, "Recompute activations in the backward pass: less memory, the same bits");
   table.choice("optimizer-state", &job.optimizer_state, {"memory", "file"}, kOptimizerStateHelp);
-  table.integer("checkpoint-every", &run.checkpoint_every, 0, 1 << 30, "N", "Steps between checkpoints; 0: only at the end and on an interrupt");
-  table.integer("keep-last", &run.keep_last, 0, 1 << 20, "N", "Checkpoints to keep, 0: all");
+  add_checkpoint_options(table, run);
   table.choice("export-dtype", &job.export_dtype, {"bf16", "f32"}, "Number format of the exported weights");
   table.refused("with --adapter-rank, which exports fp32", [&trained] { return trained.rank > 0; });
   table.integer("transcripts", &job.transcripts, 0, 1 << 10, "N", "Rollouts of one group per step written to transcripts.jsonl; 0: none");
@@ -69,12 +70,8 @@ int run_train_rl(const Arguments& arguments) {
   if (!table.parse(arguments)) return kExitOk;
 
   job.stop_at_difference = on_difference == "stop";
-  const std::string forked_from = fork_of(run.runs, run.name, fork, run.resume);
-  run.resolved = resolved_json(table);
-  run.resolved["name"] = run.name;
-  if (!forked_from.empty()) run.resolved["forked_from"] = forked_from;
+  describe_run(run, table, "rl", arguments, fork);
   run.transcript_bytes = transcript_megabytes << 20;
-  run.resume_line = resume_line("rl", arguments);
   if (!run.quiet) run.say = [](const std::string& sentence) { std::fprintf(stderr, "%s\n", sentence.c_str()); };
   run.quiet = run.quiet || json;
   std::unique_ptr<HttpServer> page_server;

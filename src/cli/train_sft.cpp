@@ -72,8 +72,7 @@ bool parse(const Arguments& arguments, SftSettings& s) {
                 {"router-bias-rate", "train-indexer", "index-from", "sparse-from"});
   table.refused("where the model has no router with a correction bias", [&c] { return !mechanisms_of(c.runtime).router_bias; }, {"router-bias-rate"});
   table.refused("where the model has no indexer", [&c] { return !mechanisms_of(c.runtime).indexer; }, {"train-indexer", "index-from", "sparse-from"});
-  table.integer("checkpoint-every", &run.checkpoint_every, 0, std::int64_t{1} << 40, "N", "Steps between checkpoints; 0: only at the end and on an interrupt");
-  table.integer("keep-last", &run.keep_last, 0, 1000000, "N", "Checkpoints to keep, 0: all");
+  add_checkpoint_options(table, run);
   table.integer("transcripts", &c.transcripts, 0, 1 << 10, "N", "Sequences per step written to transcripts.jsonl, with log-probabilities and mask; 0: none");
   table.integer("transcripts-every", &c.transcripts_every, 1, 1 << 30, "N", "Steps between transcripts");
   table.refused("with --transcripts 0", [&c] { return c.transcripts == 0; });
@@ -108,11 +107,7 @@ bool parse(const Arguments& arguments, SftSettings& s) {
   c.asked.optimizer = c.trained.optimizer;
   c.asked.from_scratch = c.from_scratch;
   if (!run.quiet) run.say = [](const std::string& sentence) { std::fprintf(stderr, "%s\n", sentence.c_str()); };
-  const std::string forked_from = fork_of(run.runs, run.name, s.fork, run.resume);
-  run.resolved = resolved_json(table);
-  run.resolved["name"] = run.name;
-  if (!forked_from.empty()) run.resolved["forked_from"] = forked_from;
-  run.resume_line = resume_line("sft", arguments);
+  describe_run(run, table, "sft", arguments, s.fork);
   return true;
 }
 

@@ -1,5 +1,7 @@
 #include "jobs/rl_job.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "runs/run_settings.h"
 #include "runs/training_state.h"
@@ -27,8 +29,18 @@ RlSummary run_rl(const RlJob& job) {
   settings.trained.train_unembed = false;
   RlStack stack(settings);  // the model first: a folder that cannot be read must not leave a run behind
   Run run(job.run);
-  if (run.directory().resumed()) check_resumed_settings(run.directory().config(), job.run.resolved, {});
-  RlWork work(*environment, stack, job.rl,
+  RlSettings rl = job.rl;
+  if (run.directory().resumed()) {
+    const Json before = run.directory().config();
+    Json now = job.run.resolved;
+    if (now.contains("warmup")) {
+      const auto& unsaid = job.run.unsaid;
+      rl.warmup = resumed_warmup(before, rl.warmup, std::find(unsaid.begin(), unsaid.end(), "warmup") == unsaid.end());
+      now["warmup"] = fmt::format("{}", rl.warmup);
+    }
+    check_resumed_settings(before, now, {.unsaid = job.run.unsaid});
+  }
+  RlWork work(*environment, stack, rl,
               {.transcripts = job.transcripts,
                .transcripts_every = job.transcripts_every,
                .allow_profile_mix = job.allow_profile_mix,

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/stop_token.h"
 #include "model/model.h"
 
 namespace lockstep {
@@ -30,6 +31,7 @@ struct ParityOptions {
   std::string ranks;           // one more layout of ranks (parallel/layout.h), beside those that are always compared
   std::string device = "cpu";  // emulated or cuda: a place more, and steps on it
   bool quiet = true;           // no progress on stderr
+  StopToken stop = {};
 };
 
 // Where two runs first differ.

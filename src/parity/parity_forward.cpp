@@ -3,7 +3,6 @@
 #include <bit>
 
 #include "base/error.h"
-#include "base/signals.h"
 #include "parity/parity_run.h"
 
 namespace lockstep {
@@ -134,7 +133,7 @@ void fuzz_forward(ParityScene& scene) {
   std::vector<Case> cases = make_cases(scene);
   ParityBench reference(scene, parity_reference(), scene.profile, false);
   for (Case& c : cases) {
-    throw_if_interrupted();
+    scene.options.stop.throw_if_stopped();
     c.logprobs = reference.trainer->score({TrainSequence::next_token(c.tokens)})[0];
   }
   scene.report.cases = static_cast<std::int64_t>(cases.size());
@@ -146,7 +145,7 @@ void fuzz_forward(ParityScene& scene) {
     ParityBench bench(scene, places.all[p], scene.profile, true);
     for (const Comparison& c : comparisons) {
       if (c.place != p) continue;
-      throw_if_interrupted();
+      scene.options.stop.throw_if_stopped();
       compare(scene, reference, bench, cases[c.sequence], c.way, c.item);
     }
     compare_sampling(scene, bench, 3'000'000'000 + p);

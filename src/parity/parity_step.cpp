@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "base/hash.h"
-#include "base/signals.h"
 #include "parity/parity_run.h"
 
 namespace lockstep {
@@ -256,7 +255,7 @@ void fuzz_steps(ParityScene& scene) {
       for (const StepPlan& plan : step_plans(scene, mode)) scene.visit(plan.place).promises_steps = true;
       std::optional<StepOutcome> want_fixed;
       for (const StepPlan& plan : step_plans(scene, mode)) {
-        throw_if_interrupted();
+        scene.options.stop.throw_if_stopped();
         const StepOutcome got = run_steps(scene, plan, data, mode, scene.profile);
         if (plan.fixed_normaliser && !want_fixed) {
           StepPlan fixed = alone;

@@ -7,7 +7,6 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
-#include "base/signals.h"
 #include "checkpoint/adapter_folder.h"
 #include "checkpoint/safetensors.h"
 #include "parity/engine_ways.h"
@@ -66,11 +65,11 @@ Scorer::Scorer(const OpenedModel& opened, ScoreVia via, const std::filesystem::p
   else engine_ = std::make_unique<Engine>(*runtime_, weights(), EngineOptions{.ranks = opened.ranks});
 }
 
-void Scorer::score(const std::vector<std::vector<std::int32_t>>& sequences, const std::function<void(const ScoredRow&)>& on_row) {
+void Scorer::score(const std::vector<std::vector<std::int32_t>>& sequences, const std::function<void(const ScoredRow&)>& on_row, const StopToken& stop) {
   if (via_ != ScoreVia::train) {
     const auto kind = static_cast<ScoreKind>(static_cast<int>(via_) - 1);
     for (std::size_t i = 0; i < sequences.size(); ++i) {
-      throw_if_interrupted();
+      stop.throw_if_stopped();
       on_row(scored(with_context(fmt::format("scoring sequence {}", i + 1),
                                  [&] { return engine_score(*engine_, sequences[i], {.kind = kind, .seed = i, .adapter = adapter_}); })));
     }
@@ -78,7 +77,7 @@ void Scorer::score(const std::vector<std::vector<std::int32_t>>& sequences, cons
   }
   // Several sequences a forward; one of a single token has nothing to score and no row.
   for (std::size_t begin = 0; begin < sequences.size();) {
-    throw_if_interrupted();
+    stop.throw_if_stopped();
     std::vector<TrainSequence> data;
     std::size_t end = begin, rows = 0;
     for (; end < sequences.size() && (end == begin || rows + sequences[end].size() <= kRowsAtOnce); ++end) {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 
+#include "base/stop_token.h"
 #include "engine/engine.h"
 #include "serving/loading.h"
 #include "train/adapter_trainer.h"
@@ -33,8 +34,8 @@ class Scorer {
  public:
   // `adapter`: PEFT's folder of one over the model; empty: none. Errors as load_adapter_folder.
   Scorer(const OpenedModel& opened, ScoreVia via, const std::filesystem::path& adapter = {});
-  // Calls on_row once per sequence, in order. Errors: invalid_argument for tokens out of range; numeric for NaN or infinity.
-  void score(const std::vector<std::vector<std::int32_t>>& sequences, const std::function<void(const ScoredRow&)>& on_row);
+  // Calls on_row once per sequence, in order. Errors: invalid_argument for tokens out of range; numeric for NaN or infinity; cancelled once stopped.
+  void score(const std::vector<std::vector<std::int32_t>>& sequences, const std::function<void(const ScoredRow&)>& on_row, const StopToken& stop = {});
 
  private:
   std::shared_ptr<Runtime> runtime_;

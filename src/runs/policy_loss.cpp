@@ -15,7 +15,11 @@ std::vector<std::string> policy_loss_names() {
   return names;
 }
 
-std::vector<std::string> averaging_names() { return {"token_mean", "sequence_token_mean", "sequence_token_sum", "sequence_token_sum_norm", "sum"}; }
+std::vector<std::string> averaging_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, averaging] : loss_averagings()) names.push_back(name);
+  return names;
+}
 
 bool loss_clips(std::string_view name) {
   for (const LossRow& row : loss_rows()) {

@@ -56,7 +56,7 @@ TEST(PolicyLoss, WhatIsNoneIsNamed) {
   EXPECT_NE(refusal({.name = "cross_entropy"}).find("allowed are importance_sampling, ppo"), std::string::npos);
   EXPECT_NE(refusal({.options = {"beta"}}).find("allowed is KEY=VALUE"), std::string::npos);
   EXPECT_NE(refusal({.options = {"eps_clip=3"}}).find("did you mean 'eps_clip_c'"), std::string::npos);
-  EXPECT_NE(refusal({.averaging = "tokens"}).find("allowed is sum, token_mean"), std::string::npos);
+  EXPECT_NE(refusal({.averaging = "tokens"}).find("allowed is token_mean, sequence_token_mean"), std::string::npos);
 }
 
 }  // namespace

@@ -16,6 +16,7 @@ namespace lockstep {
 struct RunSettings {
   std::string name = "run", runs = "runs";
   Json resolved = Json::object();                          // goes to config.json
+  std::vector<std::string> unsaid = {};                    // keys of it that nobody set: they have their defaults
   bool resume = false;                                     // goes on with a run that exists
   std::string resume_line = {};                            // the command that resumes it
   std::int64_t checkpoint_every = 0;                       // steps; 0: only at the end and when it is stopped

@@ -52,13 +52,19 @@ bool same_value(const std::string& key, const Json& a, const Json& b) {
 }
 }  // namespace
 
+std::int64_t resumed_warmup(const Json& before, std::int64_t warmup, bool asked) {
+  const auto was = static_cast<std::int64_t>(number_of(before.value("warmup", Json())).value_or(0));
+  const bool was_cut = before.contains("steps") && same_value("warmup", before.value("warmup", Json()), before.value("steps", Json()));
+  return !asked || (was_cut && warmup > was) ? was : warmup;
+}
+
 void check_resumed_settings(const Json& before, const Json& now, const ResumeRule& rule) {
   std::vector<std::string> keys;
   for (const Json* settings : {&before, &now})
     for (const auto& [key, unused] : settings->items())
       if (!among(keys, key) && !among(keys_without_bits(), key) && !among(rule.free, key)) keys.push_back(key);
   for (const std::string& key : keys) {
-    if (rule.only_known && !before.contains(key)) continue;
+    if (!before.contains(key) && (rule.only_known || among(rule.unsaid, key))) continue;
     const Json a = before.value(key, Json()), b = now.value(key, Json());
     if (same_value(key, a, b)) continue;
     if (key == "steps") {

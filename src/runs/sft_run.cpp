@@ -9,7 +9,7 @@
 #include "checkpoint/run_directory.h"
 #include "runs/divergence.h"
 #include "runs/local_trainer.h"
-#include "runs/run_settings.h"
+#include "runs/planned_run.h"
 #include "runs/sft_transcript.h"
 #include "runs/training_state.h"
 
@@ -22,10 +22,7 @@ const std::vector<std::string> kFreeOfSft = {"data", "eval", "eval_share", "eval
 // The configuration, completed from the data: a resumed run must arrive at the same one.
 Json resolved_config(const SftConfig& config, const SftPlan& plan, const SftSource& source) {
   Json json = config.run.resolved;
-  json["steps"] = fmt::format("{}", plan.schedule.steps);
-  json["batch"] = fmt::format("{}", plan.batch);
-  json["learning_rate"] = fmt::format("{}", plan.schedule.peak);
-  json["warmup"] = fmt::format("{}", plan.schedule.warmup);
+  write_plan(plan, json);
   if (const std::string digest = source.digest(); !digest.empty()) json["data_digest"] = digest;
   json["format"] = "2";
   return json;
@@ -211,25 +208,15 @@ SftSummary run_sft(const SftConfig& config, const std::function<SftInput(const O
   SftPlan plan = plan_sft(config.asked, source.size(), parameters);
   const std::unique_ptr<LocalTrainer> trainer = sft_trainer(opened, config);
 
-  const bool resume = config.run.resume;
-  RunSettings settings = config.run;
-  settings.resolved = resolved_config(config, plan, source);
-  Run run(settings);
+  const auto resolved = [&](const SftPlan& its) { return resolved_config(config, its, source); };
+  Run run = open_planned_run(config.run, config.asked, plan, resolved, kFreeOfSft);
   const RunDirectory& directory = run.directory();
-  if (resume) {
-    const Json before = directory.config();
-    if (!config.asked.warmup && before.contains("format"))
-      plan.schedule.warmup = std::stoll(before.at("warmup").get<std::string>());  // more steps do not move it
-    check_resumed_settings(before, resolved_config(config, plan, source), {.free = kFreeOfSft, .only_known = !before.contains("format")});
-  }
-  run.started();
-  const Json position = resume ? trainer->load(directory) : Json::object();
-  if (const std::string from = directory.config().value("forked_from", ""); trainer->step() == 0 && !from.empty()) trainer->begin_from(from);
+  const Json position = begin_or_go_on(run, *trainer);
 
   SftWork work(config, plan, input, opened, *trainer, directory);
   work.go_on(position);
   SftSummary& summary = work.summary();
-  summary.was_finished = resume && work.finished();
+  summary.was_finished = directory.resumed() && work.finished();
   if (summary.was_finished)
     run.say(fmt::format("the run '{}' was {} at step {}: nothing is trained{}", run.path().string(), summary.stopped_early ? "stopped early" : "finished",
                         trainer->step(), summary.stopped_early ? "; --fork NAME begins another from here" : "; --steps with a larger number goes on"));

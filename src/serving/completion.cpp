@@ -34,11 +34,11 @@ struct CompletionRun {
 std::vector<std::uint64_t> start_completion(GenerationService& service, const CompletionOrder& order, OnSampleToken on_token, OnSampleEnd on_end) {
   std::vector<Request> requests = requests_of(order, service);
   const auto run = std::make_shared<CompletionRun>(CompletionRun{{}, end_tokens_of(order, service), std::move(on_token), std::move(on_end)});
-  if (!order.stops.empty() || (run->on_token && service.has_tokenizer())) {
+  if (!order.stops.empty() || (run->on_token && service.model().has_tokenizer())) {
     const auto stops = std::make_shared<const StopStrings>(order.stops);
     run->texts.reserve(requests.size());
     for (const Request& request : requests) {
-      run->texts.emplace_back(service.tokenizer(), stops, order.special);
+      run->texts.emplace_back(service.model().tokenizer(), stops, order.special);
       run->texts.back().begin_after(request.prompt);
     }
   }

@@ -35,7 +35,7 @@ void check_stops(const CompletionOrder& order, const GenerationService& service)
   for (const std::string& stop : order.stops)
     if (stop.empty() || stop.size() > CompletionOrder::kLongestStop)
       fail_order(order, "stop", fmt::format("has a text of {} bytes, allowed are 1 to {}", stop.size(), CompletionOrder::kLongestStop));
-  service.tokenizer();  // an error without one
+  service.model().tokenizer();  // an error without one
 }
 
 std::int64_t tokens_of(const CompletionOrder& order, const CompletionOrder::Prompt& prompt, std::int64_t context) {
@@ -68,7 +68,7 @@ std::string spelled(const Spelling& spelling, std::string_view field) {
 
 std::vector<std::int32_t> end_tokens_of(const CompletionOrder& order, const GenerationService& service) {
   std::vector<std::int32_t> ends = order.stop_tokens;
-  if (order.model_ends || order.make_constraint) ends.insert(ends.end(), service.end_tokens().begin(), service.end_tokens().end());
+  if (order.model_ends || order.make_constraint) ends.insert(ends.end(), service.model().end_tokens().begin(), service.model().end_tokens().end());
   return ends;
 }
 
@@ -76,7 +76,8 @@ std::vector<Request> requests_of(const CompletionOrder& order, const GenerationS
   if (order.samples < 1 || order.samples > CompletionOrder::kMostSamples)
     fail_order(order, "samples", fmt::format("is {}, allowed is 1 to {}", order.samples, CompletionOrder::kMostSamples));
   const std::int64_t all = order.samples * static_cast<std::int64_t>(order.prompts.size());
-  if (all > service.max_open()) fail_order(order, "samples", fmt::format("asks for {} choices, allowed are at most {} at a time", all, service.max_open()));
+  if (all > service.bounds().max_open())
+    fail_order(order, "samples", fmt::format("asks for {} choices, allowed are at most {} at a time", all, service.bounds().max_open()));
   check_stops(order, service);
   const std::vector<std::int32_t> ends = end_tokens_of(order, service);
   const std::int64_t context = longest_request(service.limits());

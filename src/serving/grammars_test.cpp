@@ -22,11 +22,11 @@ class GrammarsTest : public testing::Test {
     return model;
   }
   GenerationService service_{serving_model(opened()), {}};
-  Grammars grammars_{opened().tokenizer, service_.end_tokens()};
+  Grammars grammars_{opened().tokenizer, service_.model().end_tokens()};
 
   Generation answer(const Schema& schema, std::uint64_t seed, float temperature = 1.5f) {
     Request request{.prompt = opened().tokenizer->encode("3 7 12=48:", true),
-                    .sampling = {.temperature = temperature, .seed = seed, .max_tokens = 24, .stop_tokens = service_.end_tokens()}};
+                    .sampling = {.temperature = temperature, .seed = seed, .max_tokens = 24, .stop_tokens = service_.model().end_tokens()}};
     request.sampling.top_logprobs = 3;
     request.sampling.constraint = make_constraint(grammars_.of_schema(schema));
     std::promise<Generation> done;
@@ -98,7 +98,7 @@ Schema long_schema(int seed, int texts = 1500) {
 TEST_F(GrammarsTest, WhatIsKeptHasASize) {
   const std::size_t one = grammars_.of_schema(long_schema(0))->bytes();
   EXPECT_GT(one, std::size_t{1} << 20);
-  Grammars small(opened().tokenizer, service_.end_tokens(), 3 * one);
+  Grammars small(opened().tokenizer, service_.model().end_tokens(), 3 * one);
   std::weak_ptr<const TokenGrammar> first = small.of_schema(long_schema(0));
   EXPECT_FALSE(first.expired());
   for (int seed = 1; seed < 8; ++seed) {

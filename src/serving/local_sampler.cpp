@@ -62,10 +62,10 @@ std::vector<SampleResult> LocalSampler::sample(const std::vector<SampleRequest>&
       for (const std::uint64_t id : ids) service_->cancel(id);
       stop_.throw_if_stopped();
     }
-    if (round->cancelled) fail(ErrorCode::cancelled, "sampling was cancelled: the service of model '{}' stopped", service_->name());
+    if (round->cancelled) fail(ErrorCode::cancelled, "sampling was cancelled: the service of model '{}' stopped", service_->model().name());
   };
   // Other callers share the bound, so a refusal only means to wait for one of ours, or a little.
-  const auto most = static_cast<std::size_t>(service_->max_open());
+  const auto most = static_cast<std::size_t>(service_->bounds().max_open());
   for (std::size_t i = 0; i < requests.size(); ++i) {
     wait_until([&] { return round->open < most; });
     const auto on_done = [round, i, kept = requests[i].kept_tokens](Generation&& g) {

@@ -13,9 +13,9 @@ class LocalSampler : public Sampler {
   explicit LocalSampler(std::shared_ptr<GenerationService> service, StopToken stop = {}) : service_(std::move(service)), stop_(std::move(stop)) {}
   // Stopped while it waits: what runs is cancelled, then Error cancelled.
   std::vector<SampleResult> sample(const std::vector<SampleRequest>& requests) override;
-  std::string profile_digest() const override { return service_->profile_digest(); }
+  std::string profile_digest() const override { return service_->model().profile_digest(); }
   std::uint64_t weights_version() const override { return service_->weights_version(); }
-  std::vector<std::int32_t> end_tokens() const override { return service_->end_tokens(); }
+  std::vector<std::int32_t> end_tokens() const override { return service_->model().end_tokens(); }
 
  private:
   std::shared_ptr<GenerationService> service_;

@@ -73,7 +73,7 @@ TEST(Serving, ManyThreadsGetTheBitsOfOneAlone) {
     });
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(together, alone);
-  EXPECT_EQ(service->open(), 0);
+  EXPECT_EQ(service->bounds().open(), 0);
   EXPECT_GT(service->counters().sampled_tokens, 0);
 }
 
@@ -118,7 +118,7 @@ TEST(Serving, FaultsAreRefusedBeforeAnythingIsKept) {
   EXPECT_THROW(start(*service, bad), Error);
   // One fault of several refuses all.
   EXPECT_THROW(service->generate_all({request_of(1), bad}, {}, [](std::size_t, Generation&&) { ADD_FAILURE(); }), Error);
-  EXPECT_EQ(service->open(), 0);
+  EXPECT_EQ(service->bounds().open(), 0);
 }
 
 TEST(Serving, TheBoundHolds) {
@@ -143,7 +143,7 @@ TEST(Serving, TheBoundHolds) {
 TEST(Serving, StreamsOfAKeyAreBounded) {
   const auto executor = std::make_shared<Executor>();
   const auto service = make_service({}, executor);
-  service->set_streams({{"ann", 2}});
+  service->bounds().set_streams({{"ann", 2}});
   const auto of = [&](const std::string& key, WorkClass work = WorkClass::live) {
     Request request = request_of(1);
     request.account = service->account(key, work);
@@ -161,7 +161,7 @@ TEST(Serving, StreamsOfAKeyAreBounded) {
   auto a = start(*service, of("ann")), b = start(*service, of("ann", WorkClass::rollouts));
   EXPECT_EQ(refused({of("ann")}), ErrorCode::resource_exhausted);
   EXPECT_EQ(refused({of("ann"), of("ann"), of("ann")}), ErrorCode::invalid_argument);
-  EXPECT_EQ(service->open(), 2);
+  EXPECT_EQ(service->bounds().open(), 2);
   Request part = of("ann");
   part.is_stream = false;
   auto c = start(*service, part), d = start(*service, of("bob"));
@@ -211,7 +211,7 @@ TEST(Serving, StopAnswersEverybody) {
   EXPECT_EQ(cancelled, 8);
   EXPECT_THROW(start(*service, request_of(1)), Error);
   EXPECT_THROW(service->counters(), Error);
-  EXPECT_EQ(service->open(), 0);
+  EXPECT_EQ(service->bounds().open(), 0);
 }
 
 TEST(Serving, AStoppedExecutorLeavesNobodyWaiting) {
@@ -237,7 +237,7 @@ TEST(Serving, AModelWithoutATokenizerServesTokens) {
   const auto weights = make_weight_set(runtime->backend, runtime->model->manifest(), initial_weights(runtime->model->manifest(), 1, 0.1), runtime->profile, 0);
   GenerationService service({.name = "tiny", .runtime = runtime, .weights = weights});
   EXPECT_EQ(start(service, {.prompt = {1, 2}, .sampling = {.max_tokens = 3}}).get().tokens.size(), 3u);
-  EXPECT_THROW(service.tokenizer(), Error);
+  EXPECT_THROW(service.model().tokenizer(), Error);
 }
 
 TEST(LocalSampler, AnyNumberInOrder) {
@@ -260,7 +260,7 @@ TEST(LocalSampler, AnyNumberInOrder) {
     EXPECT_NE(results[i].finish, SampleFinish::failed);
     EXPECT_FALSE(results[i].mixed_versions);
   }
-  EXPECT_EQ(sampler.profile_digest(), service->profile_digest());
+  EXPECT_EQ(sampler.profile_digest(), service->model().profile_digest());
   requests[3].temperature = -1;
   EXPECT_THROW(sampler.sample(requests), Error);
 }

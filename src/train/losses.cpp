@@ -72,14 +72,7 @@ constexpr double kLeast = 1e-6;
 
 const std::vector<OptionRow>& option_rows() {
   static const std::vector<OptionRow> rows = {
-      {"averaging", kAnyLoss,
-       [](LossOptions& loss, const LossValue& v) {
-         loss.averaging = choice_of<LossAveraging>(v, {{"sum", LossAveraging::sum},
-                                                       {"token_mean", LossAveraging::token_mean},
-                                                       {"sequence_token_mean", LossAveraging::sequence_token_mean},
-                                                       {"sequence_token_sum", LossAveraging::sequence_token_sum},
-                                                       {"sequence_token_sum_norm", LossAveraging::sequence_token_sum_norm}});
-       }},
+      {"averaging", kAnyLoss, [](LossOptions& loss, const LossValue& v) { loss.averaging = choice_of<LossAveraging>(v, loss_averagings()); }},
       {"length_norm", kAnyLoss, [](LossOptions& loss, const LossValue& v) { loss.length_norm = number_of(v, kLeast, 1e9, "a number above 0, to 1e9"); }},
       {"normaliser", kAnyLoss, [](LossOptions& loss, const LossValue& v) { loss.normaliser = number_of(v, kLeast, 1e12, "a number above 0, to 1e12"); }},
       {"clip_low_threshold", kClip, number_option(&LossParameters::clip_low, 0, kMost, kFromZero)},
@@ -167,6 +160,15 @@ std::vector<std::string> loss_names() {
   std::vector<std::string> names;
   for (const LossRow& row : loss_rows()) names.emplace_back(row.name);
   return names;
+}
+
+const std::vector<std::pair<std::string, LossAveraging>>& loss_averagings() {
+  static const std::vector<std::pair<std::string, LossAveraging>> all = {{"token_mean", LossAveraging::token_mean},
+                                                                         {"sequence_token_mean", LossAveraging::sequence_token_mean},
+                                                                         {"sequence_token_sum", LossAveraging::sequence_token_sum},
+                                                                         {"sequence_token_sum_norm", LossAveraging::sequence_token_sum_norm},
+                                                                         {"sum", LossAveraging::sum}};
+  return all;
 }
 
 std::vector<std::string> loss_option_names(const LossRow& row) {

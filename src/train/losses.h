@@ -34,6 +34,9 @@ std::vector<std::string> loss_option_names(const LossRow& row);
 // nearest), a value that is not allowed, options that contradict each other.
 LossOptions loss_by_name(std::string_view name, const LossConfig& config = {});
 
+// The values of the option `averaging`.
+const std::vector<std::pair<std::string, LossAveraging>>& loss_averagings();
+
 // Whether the loss weighs log-probabilities by advantages.
 inline bool is_policy(LossKind kind) { return kind != LossKind::none && kind != LossKind::cross_entropy; }
 

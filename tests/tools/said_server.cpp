@@ -19,10 +19,10 @@ void say(const std::shared_ptr<GenerationService>& service, const ApiRequest& re
   ChatRequest chat = decode_chat(request.body);
   const std::string said = chat.prompt.messages.back().at("content");
   const MessageFormat format = message_format_by_name(chat.prompt.template_arguments.at("format").get<std::string>());
-  const auto grammar = service->grammars().of_part(GrammarPart::literal(said));
+  const auto grammar = service->model().grammars().of_part(GrammarPart::literal(said));
   AnswerOrder order;
   order.completion = order_of(chat.sampling, 0, "top_logprobs");
-  order.completion.prompts.push_back({service->tokenizer().encode("a", true), "messages"});
+  order.completion.prompts.push_back({service->model().tokenizer().encode("a", true), "messages"});
   order.completion.special = SpecialText::shown;
   order.model = chat.sampling.model;
   order.stream = chat.sampling.stream;
@@ -30,7 +30,7 @@ void say(const std::shared_ptr<GenerationService>& service, const ApiRequest& re
   order.make_parser = [format, types = std::make_shared<const ArgumentTypes>(chat.prompt.tools)] {
     return std::make_unique<NativeParser>(format, types, false);
   };
-  auto writer = std::make_unique<ChatWriter>(service->tokenizer(), order.shape);
+  auto writer = std::make_unique<ChatWriter>(service->model().tokenizer(), order.shape);
   std::make_shared<AnswerRun>(service, std::move(order), std::move(writer), responder)->start();
 }
 }  // namespace

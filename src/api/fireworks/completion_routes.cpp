@@ -30,7 +30,8 @@ void complete(const TrainingCall& call, const std::weak_ptr<Worker>& long_writer
   order.completion = order_of(s, wanted.top_logprobs, wanted.top_logprobs_field);
   CompletionOrder& completion = order.completion;
   completion.prompts.push_back(
-      {wanted.prompt_text ? generation->tokenizer().encode(*wanted.prompt_text, wanted.add_special_tokens) : std::move(wanted.prompt), wanted.prompt_field});
+      {wanted.prompt_text ? generation->model().tokenizer().encode(*wanted.prompt_text, wanted.add_special_tokens) : std::move(wanted.prompt),
+       wanted.prompt_field});
   const std::size_t length = completion.prompts.front().ids.size();
   if (!completion.max_tokens) completion.max_tokens = FireworksCompletion::kDefaultMaxTokens;
   completion.shorten = wanted.shorten;
@@ -62,8 +63,8 @@ void complete(const TrainingCall& call, const std::weak_ptr<Worker>& long_writer
                        .perf_metrics = wanted.perf_metrics,
                        .experts = experts,
                        .came = call.came,
-                       .open = generation->open() + 1};
-  auto writer = std::make_unique<FireworksWriter>(generation->has_tokenizer() ? &generation->tokenizer() : nullptr, std::move(shape));
+                       .open = generation->bounds().open() + 1};
+  auto writer = std::make_unique<FireworksWriter>(generation->model().has_tokenizer() ? &generation->model().tokenizer() : nullptr, std::move(shape));
   std::make_shared<AnswerRun>(generation, std::move(order), std::move(writer), call.out)->start();
 }
 }  // namespace

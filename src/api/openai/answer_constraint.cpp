@@ -14,7 +14,8 @@ MakeConstraint constraint_of(const std::shared_ptr<GenerationService>& service, 
   return [service, grammar = std::move(grammar), after_reasoning]() -> std::shared_ptr<TokenConstraint> {
     std::shared_ptr<TokenConstraint> constraint = make_constraint(grammar);
     if (!after_reasoning) return constraint;
-    return std::make_shared<AfterReasoning>(std::move(constraint), service->tokenizer(), "</think>", service->end_tokens(), service->limits().vocabulary);
+    return std::make_shared<AfterReasoning>(std::move(constraint), service->model().tokenizer(), "</think>", service->model().end_tokens(),
+                                            service->limits().vocabulary);
   };
 }
 
@@ -27,7 +28,7 @@ MakeConstraint constraint_of(const std::shared_ptr<GenerationService>& service, 
 [[noreturn]] void refuse_tools(GenerationService& service, const Json& tools, const Error& whole) {
   for (std::size_t i = 0; i < tools.size(); ++i) {
     try {
-      service.grammars().of_part(GrammarPart::schema(arguments_schema(tools[i])), kGrammarOptions);
+      service.model().grammars().of_part(GrammarPart::schema(arguments_schema(tools[i])), kGrammarOptions);
     } catch (const Error& e) {
       refuse(e, fmt::format("tools[{}].function.parameters", i));
     }
@@ -49,7 +50,7 @@ MakeConstraint format_constraint(const std::shared_ptr<GenerationService>& servi
   if (format.kind == ResponseFormat::Kind::text) return {};
   const bool any = format.kind == ResponseFormat::Kind::json_object;
   try {
-    Grammars& grammars = service->grammars();
+    Grammars& grammars = service->model().grammars();
     return constraint_of(service, any ? grammars.json_object() : grammars.of_schema(format.schema, kGrammarOptions), after_reasoning);
   } catch (const Error& e) {
     refuse(e, any ? "response_format" : format.field);
@@ -58,10 +59,10 @@ MakeConstraint format_constraint(const std::shared_ptr<GenerationService>& servi
 
 void hold_stops_to_grammar(const GenerationService& service, SamplingFields& sampling, const std::string& what) {
   sampling.stop.clear();
-  const std::vector<std::int32_t>& ends = service.end_tokens();
+  const std::vector<std::int32_t>& ends = service.model().end_tokens();
   for (std::size_t i = 0; i < sampling.stop_token_ids.size(); ++i) {
     const std::int32_t id = sampling.stop_token_ids[i];
-    if (id < service.limits().vocabulary && !service.tokenizer().is_special(id) && std::find(ends.begin(), ends.end(), id) == ends.end())
+    if (id < service.limits().vocabulary && !service.model().tokenizer().is_special(id) && std::find(ends.begin(), ends.end(), id) == ends.end())
       fail_field(fmt::format("stop_token_ids[{}]", i),
                  fmt::format("is {}, a token of text, beside {}, which holds the answer to JSON, and would cut it short; allowed is one of the two", id, what));
   }
@@ -73,11 +74,11 @@ CallConstraint forced_call_constraint(const std::shared_ptr<GenerationService>& 
   Json offered = Json::array();
   for (const Json& tool : tools)
     if (!named || tool["function"]["name"] == choice.name) offered.push_back(tool);
-  Grammars& grammars = service->grammars();
-  const auto calls = [&](const CallMarkup& markup) { return calls_grammar(markup, offered, service->tokenizer(), parallel && !named); };
-  if (!service->call_markup().empty()) {
+  Grammars& grammars = service->model().grammars();
+  const auto calls = [&](const CallMarkup& markup) { return calls_grammar(markup, offered, service->model().tokenizer(), parallel && !named); };
+  if (!service->model().call_markup().empty()) {
     try {
-      GrammarPart part = calls(service->call_markup());
+      GrammarPart part = calls(service->model().call_markup());
       if (after_reasoning) part = behind_reasoning(std::move(part));
       return {constraint_of(service, grammars.of_part(part, kGrammarOptions), after_reasoning), true};
     } catch (const Error&) {
@@ -99,7 +100,7 @@ bool has_strict_tool(const Json& tools) {
 CallConstraint strict_call_constraint(const std::shared_ptr<GenerationService>& service, const Json& tools, bool parallel, bool after_reasoning) {
   std::optional<GrammarPart> part;
   try {
-    part = text_with_calls(service->message_format(), service->call_markup(), tools, service->tokenizer(), parallel);
+    part = text_with_calls(service->model().message_format(), service->model().call_markup(), tools, service->model().tokenizer(), parallel);
   } catch (const Error& e) {
     std::size_t strict = 0;
     while (tools[strict]["function"].value("strict", Json()) != true) ++strict;
@@ -112,7 +113,7 @@ CallConstraint strict_call_constraint(const std::shared_ptr<GenerationService>& 
         400);
   }
   try {
-    return {constraint_of(service, service->grammars().of_part(*part, kGrammarOptions), after_reasoning), true};
+    return {constraint_of(service, service->model().grammars().of_part(*part, kGrammarOptions), after_reasoning), true};
   } catch (const Error& e) {
     refuse_tools(*service, tools, e);
   }
@@ -120,7 +121,7 @@ CallConstraint strict_call_constraint(const std::shared_ptr<GenerationService>& 
 
 CallConstraint call_or_answer_constraint(const std::shared_ptr<GenerationService>& service, const Json& tools, const ResponseFormat& format, bool parallel,
                                          bool after_reasoning) {
-  Grammars& grammars = service->grammars();
+  Grammars& grammars = service->model().grammars();
   std::shared_ptr<const TokenGrammar> answer;
   try {
     answer = grammars.of_part(schema_part(format), kGrammarOptions);
@@ -133,10 +134,10 @@ CallConstraint call_or_answer_constraint(const std::shared_ptr<GenerationService
     return !GrammarMatcher(answer).accept_bytes({&first, 1});
   };
   std::optional<Error> fault;
-  for (const CallMarkup* markup : {&service->call_markup(), &plain_call_markup()}) {
+  for (const CallMarkup* markup : {&service->model().call_markup(), &plain_call_markup()}) {
     if (markup->empty() || !begins_otherwise(*markup)) continue;
     try {
-      GrammarPart part = GrammarPart::alternatives({calls_grammar(*markup, tools, service->tokenizer(), parallel), schema_part(format)});
+      GrammarPart part = GrammarPart::alternatives({calls_grammar(*markup, tools, service->model().tokenizer(), parallel), schema_part(format)});
       if (after_reasoning) part = behind_reasoning(std::move(part));
       return {constraint_of(service, grammars.of_part(part, kGrammarOptions), after_reasoning), markup != &plain_call_markup(), first_byte(*markup)};
     } catch (const Error& e) {

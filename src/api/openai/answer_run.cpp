@@ -18,8 +18,8 @@ constexpr std::size_t kFewTokens = 256;  // written in some tenths of a millisec
 AnswerRun::AnswerRun(std::shared_ptr<GenerationService> service, AnswerOrder order, std::unique_ptr<AnswerWriter> writer, std::shared_ptr<Responder> responder)
     : service_(std::move(service)), order_(std::move(order)), writer_(std::move(writer)), responder_(std::move(responder)) {
   head_.id = std::string(writer_->id_prefix()) + hex64(random_bits()) + hex64(random_bits()).substr(0, 8);
-  head_.model = order_.completion.adapter ? order_.model : service_->name();
-  head_.profile = service_->profile_digest();
+  head_.model = order_.completion.adapter ? order_.model : service_->model().name();
+  head_.profile = service_->model().profile_digest();
   head_.created = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
   head_.seed = order_.completion.sampling.seed;
   keeps_tokens_ = order_.shape.logprobs || order_.shape.token_ids;
@@ -38,7 +38,7 @@ void AnswerRun::start() {
     usage_.prompt += i % static_cast<std::size_t>(order_.completion.samples) == 0 ? static_cast<std::int64_t>(prompt_of(i).size()) : 0;
     if (order_.make_parser) choices_[i].parser = order_.make_parser();
     if (!order_.shape.text_offsets) continue;
-    choices_[i].characters.emplace(service_->tokenizer(), order_.completion.special == SpecialText::hidden);
+    choices_[i].characters.emplace(service_->model().tokenizer(), order_.completion.special == SpecialText::hidden);
     choices_[i].characters->begin_after(prompt_of(i));
   }
   open_ = choices;
@@ -121,7 +121,7 @@ void AnswerRun::echo(std::size_t index, const Generation* generation) {
   choice.delta = {};
   const std::int64_t characters = std::exchange(choice.offset, 0);
   std::optional<Detokenizer> detokenizer;
-  if (service_->has_tokenizer()) detokenizer.emplace(service_->tokenizer(), order_.completion.special == SpecialText::hidden);
+  if (service_->model().has_tokenizer()) detokenizer.emplace(service_->model().tokenizer(), order_.completion.special == SpecialText::hidden);
   for (std::size_t i = prompt.size() - std::min(prompt.size(), order_.echo); i < prompt.size(); ++i) {
     AnswerToken token{.id = prompt[i], .offset = choice.offset, .of_prompt = true};
     if (generation != nullptr && i > 0) {

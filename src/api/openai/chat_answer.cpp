@@ -73,28 +73,28 @@ std::vector<std::int32_t> chat_prompt_ids(const GenerationService& service, cons
   input.continue_final_message = prompt.continue_final_message;
   input.extra = prompt.template_arguments;
   try {
-    return service.encode_chat(input);
+    return service.model().encode_chat(input);
   } catch (const Error& e) {
     // A limit of the template or the tokenizer stays one however often the client asks again: 400, not 429.
     const ErrorCode code = e.code() == ErrorCode::resource_exhausted ? ErrorCode::invalid_argument : e.code();
-    throw RequestError(code, service.has_chat() ? prompt.messages_field : "model", without_server_paths(e.what()));
+    throw RequestError(code, service.model().has_chat() ? prompt.messages_field : "model", without_server_paths(e.what()));
   }
 }
 
 void answer_chat(const std::shared_ptr<GenerationService>& service, ChatRequest request, const std::string& owner, const std::shared_ptr<Responder>& responder,
                  const std::weak_ptr<Worker>& long_writer, const MakeChatWriter& make_writer) {
   const std::shared_ptr<const AdapterWeights> adapter = require_model(*service, request.sampling.model);
-  const Tokenizer& tokenizer = service->tokenizer();
+  const Tokenizer& tokenizer = service->model().tokenizer();
   const Json tools = request.prompt.tools;
   ToolChoice choice = request.tool_choice;
   if (tools.empty()) choice.kind = ToolChoice::Kind::none;
   if (choice.kind == ToolChoice::Kind::none) request.prompt.tools = Json::array();  // what may not be called is not shown
 
-  if (choice.kind != ToolChoice::Kind::none && service->has_chat() && !service->shows_tools() && !request.prompt.ids)
+  if (choice.kind != ToolChoice::Kind::none && service->model().has_chat() && !service->model().shows_tools() && !request.prompt.ids)
     throw RequestError(ErrorCode::unsupported, "tools",
                        fmt::format("the chat template of model '{}' shows it no tools, so it would not know of them; `lockstep serve --tool-format NAME` tells "
                                    "it of them in the system message",
-                                   service->name()),
+                                   service->model().name()),
                        400);
 
   AnswerOrder order;
@@ -127,7 +127,7 @@ void answer_chat(const std::shared_ptr<GenerationService>& service, ChatRequest 
   order.completion.adapter = adapter;
   order.completion.make_constraint = held.make;
   if (request.sampling.skip_special_tokens) order.completion.special = held.own ? SpecialText::shown : SpecialText::reasoning_marks;
-  const MessageFormat format = held.own ? service->message_format() : MessageFormat::plain;
+  const MessageFormat format = held.own ? service->model().message_format() : MessageFormat::plain;
   const auto types = std::make_shared<const ArgumentTypes>(tools);
   if (either || (forced && !held.own)) {
     order.make_parser = [=, name = choice.name, own = held.own, first = held.first] {

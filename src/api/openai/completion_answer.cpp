@@ -6,10 +6,10 @@
 namespace lockstep {
 
 std::shared_ptr<const AdapterWeights> require_model(const GenerationService& service, const std::string& model, const std::string& field) {
-  if (model.empty() || model == service.name()) return nullptr;  // left out: the server's own
+  if (model.empty() || model == service.model().name()) return nullptr;  // left out: the server's own
   if (const std::optional<NamedAdapter> adapter = service.adapters().find(model)) return adapter->weights;
   std::vector<std::string> names = service.adapters().names();
-  names.insert(names.begin(), service.name());
+  names.insert(names.begin(), service.model().name());
   const std::string shown = model.substr(0, 80) + (model.size() > 80 ? "..." : "");
   throw RequestError(ErrorCode::not_found, field,
                      fmt::format("model '{}' is not served here; known {} '{}'{}", shown, names.size() > 1 ? "are" : "is", fmt::join(names, "', '"),
@@ -20,7 +20,7 @@ std::shared_ptr<const AdapterWeights> require_model(const GenerationService& ser
 void answer_completion(const std::shared_ptr<GenerationService>& service, CompletionRequest request, const std::string& owner,
                        const std::shared_ptr<Responder>& responder, const std::weak_ptr<Worker>& long_writer) {
   const std::shared_ptr<const AdapterWeights> adapter = require_model(*service, request.sampling.model);
-  const Tokenizer& tokenizer = service->tokenizer();
+  const Tokenizer& tokenizer = service->model().tokenizer();
   SamplingFields& s = request.sampling;
   if (s.response_format.kind != ResponseFormat::Kind::text) hold_stops_to_grammar(*service, s, "response_format");
   AnswerOrder order;

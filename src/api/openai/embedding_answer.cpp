@@ -94,7 +94,7 @@ class EmbeddingRun : public std::enable_shared_from_this<EmbeddingRun> {
   }
 
  private:
-  std::size_t numbers() const { return static_cast<std::size_t>(request_.dimensions.value_or(service_->hidden())); }
+  std::size_t numbers() const { return static_cast<std::size_t>(request_.dimensions.value_or(service_->model().hidden())); }
   Request take() {
     tokens_ += static_cast<std::int64_t>(prompts_[next_].prompt.size());
     return std::move(prompts_[next_++]);
@@ -139,9 +139,9 @@ class EmbeddingRun : public std::enable_shared_from_this<EmbeddingRun> {
       out += '}';
     }
     out += "],\"model\":";
-    append_json_string(out, request_.model.empty() ? service_->name() : request_.model);
+    append_json_string(out, request_.model.empty() ? service_->model().name() : request_.model);
     out += fmt::format(",\"usage\":{{\"prompt_tokens\":{0},\"total_tokens\":{0}}},\"weights_version\":{1},\"profile\":", tokens_, service_->weights_version());
-    append_json_string(out, service_->profile_digest());
+    append_json_string(out, service_->model().profile_digest());
     return out + "}";
   }
 
@@ -166,11 +166,11 @@ class EmbeddingRun : public std::enable_shared_from_this<EmbeddingRun> {
 
 void answer_embeddings(const std::shared_ptr<GenerationService>& service, std::string_view body, const std::string& owner,
                        const std::shared_ptr<Responder>& responder, const std::weak_ptr<Worker>& long_writer) {
-  EmbeddingRequest r = decode(body, service->hidden());
+  EmbeddingRequest r = decode(body, service->model().hidden());
   const std::shared_ptr<const AdapterWeights> adapter = require_model(*service, r.model);
   std::vector<Request> prompts;
   for (CompletionRequest::Prompt& input : r.inputs) {
-    if (input.is_text) input.ids = service->tokenizer().encode(input.text, r.add_special_tokens);
+    if (input.is_text) input.ids = service->model().tokenizer().encode(input.text, r.add_special_tokens);
     Request request{.prompt = std::move(input.ids)};
     request.sampling.max_tokens = 0;
     request.adapter = adapter;

@@ -113,24 +113,24 @@ class OpenAiApi {
     json["id"] = adapter.name;
     json["created"] = static_cast<std::int64_t>(adapter.loaded);
     json["weights_version"] = adapter.weights->version;
-    json["parent"] = service_->name();
+    json["parent"] = service_->model().name();
     json["rank"] = adapter.weights->layout->settings().rank;
     return json;
   }
   Json model_json() const {
-    return {{"id", service_->name()},
+    return {{"id", service_->model().name()},
             {"object", "model"},
             {"created", created_},
             {"owned_by", "lockstep"},
-            {"chat", service_->has_chat()},
-            {"generation_config", to_json(service_->defaults())},
+            {"chat", service_->model().has_chat()},
+            {"generation_config", to_json(service_->model().defaults())},
             {"max_model_len", longest_request(service_->limits())},
             {"weights_version", service_->weights_version()},
-            {"profile", service_->profile_digest()},
-            {"profile_name", service_->profile_name()}};
+            {"profile", service_->model().profile_digest()},
+            {"profile_name", service_->model().profile_name()}};
   }
   std::shared_ptr<GenerationService> service_;
-  const SamplingFields defaults_ = sampling_defaults(service_->defaults());
+  const SamplingFields defaults_ = sampling_defaults(service_->model().defaults());
   RequestLanes& lanes_;  // of the routes, which hold this
   ResponseAnswers responses_;
   std::int64_t created_;

@@ -36,7 +36,7 @@ void ResponseAnswers::create(const ApiRequest& request, const std::shared_ptr<Re
         if (!previous) fail_unknown("previous_response_id", id, 400);
         return Json::parse(previous->messages);
       },
-      sampling_defaults(service_->defaults()));
+      sampling_defaults(service_->model().defaults()));
   ClientWork::check();
   const std::string shown = dumped(r.shown);
   std::string items = dumped(r.items), messages = dumped(r.messages);

@@ -11,7 +11,7 @@ namespace lockstep {
 class ResponseAnswers {
  public:
   explicit ResponseAnswers(std::shared_ptr<GenerationService> service)
-      : service_(std::move(service)), kept_(std::make_shared<StoredResponses>(service_->response_bytes())) {}
+      : service_(std::move(service)), kept_(std::make_shared<StoredResponses>(service_->options().response_bytes)) {}
   void create(const ApiRequest& request, const std::shared_ptr<Responder>& out) const;
   ApiResponse retrieve(const ApiRequest& request) const;
   ApiResponse erase(const ApiRequest& request) const;

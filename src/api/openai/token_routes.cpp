@@ -28,7 +28,7 @@ std::string tokenize_answer(const GenerationService& service, std::string_view b
   if (!prompt && chat.messages.empty()) fail_field("prompt", "is missing, and so are messages");
   if (!prompt) check_chat_prompt(chat);
 
-  const Tokenizer& tokenizer = service.tokenizer();
+  const Tokenizer& tokenizer = service.model().tokenizer();
   const std::vector<std::int32_t> ids = prompt ? tokenizer.encode(*prompt, add_special_tokens) : chat_prompt_ids(service, chat);
   const std::int64_t most = most_tokens(service);
   if (static_cast<std::int64_t>(ids.size()) > most)
@@ -71,7 +71,7 @@ Json detokenize_json(const GenerationService& service, std::string_view body) {
   for (std::size_t i = 0; i < tokens->size(); ++i)
     if ((*tokens)[i] >= vocabulary)
       fail_field(fmt::format("tokens[{}]", i), fmt::format("is {}, allowed are token ids from 0 to {}", (*tokens)[i], vocabulary - 1));
-  return {{"prompt", service.tokenizer().decode(*tokens, skip_special_tokens)}};
+  return {{"prompt", service.model().tokenizer().decode(*tokens, skip_special_tokens)}};
 }
 
 }  // namespace lockstep

@@ -11,8 +11,8 @@
 #include "checkpoint/json_file.h"
 #include "runs/divergence.h"
 #include "runs/local_trainer.h"
+#include "runs/planned_run.h"
 #include "runs/preferences/preference_step.h"
-#include "runs/run_settings.h"
 #include "runs/training_state.h"
 #include "train/kept_passes.h"
 
@@ -26,10 +26,7 @@ constexpr std::int64_t kAnyBytes = std::int64_t{1} << 50;  // a step's forward i
 // The configuration, completed from the data: a resumed run must arrive at the same one.
 Json preference_config(const PreferenceConfig& config, const SftPlan& plan, const PreferenceInput& input) {
   Json json = config.run.resolved;
-  json["steps"] = fmt::format("{}", plan.schedule.steps);
-  json["batch"] = fmt::format("{}", plan.batch);
-  json["learning_rate"] = fmt::format("{}", plan.schedule.peak);
-  json["warmup"] = fmt::format("{}", plan.schedule.warmup);
+  write_plan(plan, json);
   json["data_digest"] = preference_digest(input.train);
   return json;
 }
@@ -280,18 +277,10 @@ PreferenceSummary run_preference(const PreferenceConfig& config, const std::func
   trained.train_unembed = false;
   LocalTrainer trainer(opened, trained, options, std::make_shared<Executor>());
 
-  RunSettings settings = config.run;
-  settings.resolved = preference_config(config, plan, input);
-  Run run(settings);
+  const auto resolved = [&](const SftPlan& its) { return preference_config(config, its, input); };
+  Run run = open_planned_run(config.run, config.asked, plan, resolved, kFreeOfPreference);
   const RunDirectory& directory = run.directory();
-  if (directory.resumed()) {
-    const Json before = directory.config();
-    if (!config.asked.warmup) plan.schedule.warmup = std::stoll(before.value("warmup", "0"));  // more steps do not move it
-    check_resumed_settings(before, preference_config(config, plan, input), {.free = kFreeOfPreference});
-  }
-  run.started();
-  const Json position = directory.resumed() ? trainer.load(directory) : Json::object();
-  if (const std::string from = directory.config().value("forked_from", ""); trainer.step() == 0 && !from.empty()) trainer.begin_from(from);
+  const Json position = begin_or_go_on(run, trainer);
 
   PreferenceWork work(config, plan, input, trainer, options.kept.get(), directory);
   work.go_on(position);

@@ -122,6 +122,14 @@ with check("resume-rl"):
     assert config("rl-branch")["forked_from"].endswith("rl/checkpoints/step-000003"), config("rl-branch")
     assert [row["step"] for row in metrics(RUNS / "rl-branch")] == [1]
 
+with check("warm-up-of-a-short-rl-run"):
+    short = {"schedule": "constant", "learning_rate": 1e-4, "warmup": 10}
+    done(*rl_arguments("short", RUNS, **short), "--no-page")  # 2 steps
+    assert config("short")["warmup"] == "2", config("short")
+    more = done(*rl_arguments("short", RUNS, **{**short, "steps": 3}), "--no-page", "--resume")
+    straight = done(*rl_arguments("short-straight", RUNS, **{**short, "steps": 3, "warmup": 2}), "--no-page")
+    require_same(bits(RUNS / "short-straight", straight), bits(RUNS / "short", more), "an RL run whose warm-up was cut to its steps")
+
 with check("no-reward-spread"):
     outcome = done(*rl_arguments("flat", RUNS, max_tokens=1, steps=1), "--no-page")
     assert re.search(r"nothing was learned: in none of the 1 steps", outcome.stderr), outcome

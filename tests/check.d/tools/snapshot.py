@@ -93,6 +93,16 @@ with check("damage-is-found"):
     assert report.returncode == 1 and not report.json()["sound"] and len(report.json()["faults"]) == 2, report
     largest.write_bytes(right)
     assert done("snapshot", "verify", STORE, "chat", "--json").json()["sound"]
+    # One manifest that cannot be read is named, and hides no other.
+    manifest = STORE / "manifests" / f"{squashed['id']}.json"
+    right = manifest.read_bytes()
+    manifest.write_bytes(right[: len(right) // 2])
+    report = lockstep("snapshot", "show", STORE, "--json")
+    assert report.returncode == 1 and {s["id"] for s in report.json()["snapshots"]} == set(IDS), report
+    assert [(d["kind"], d["name"]) for d in report.json()["damaged"]] == [("snapshot", squashed["id"])], report
+    report = lockstep("snapshot", "show", STORE)
+    assert report.returncode == 1 and all(i in report.stdout for i in IDS) and squashed["id"] in report.stderr, report
+    manifest.write_bytes(right)
 
 with check("prune"):
     done("snapshot", "prune", STORE, "--dry-run")

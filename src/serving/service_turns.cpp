@@ -1,0 +1,120 @@
+#include "serving/service_turns.h"
+
+#include <thread>
+#include <utility>
+
+#include "base/burst.h"
+#include "base/error.h"
+#include "serving/guarded_call.h"
+
+namespace lockstep {
+
+void ServiceTurns::check_stopped() const {
+  if (stopped_) fail(ErrorCode::cancelled, "the service of model '{}' has stopped", model_);
+}
+
+void ServiceTurns::post(Command command) {
+  const std::lock_guard lock(mutex_);
+  check_stopped();
+  if (!command_scheduled_)
+    executor_->submit(own_account_, [this] {
+      executor_->tell("command");
+      {
+        const std::lock_guard now(mutex_);
+        command_scheduled_ = false;
+      }
+      run_commands();
+      run_after_step();
+      return false;
+    });
+  command_scheduled_ = true;
+  commands_.push_back(std::move(command));
+}
+
+void ServiceTurns::post(Command command, std::span<const RequestOwner> owners) {
+  const std::lock_guard lock(mutex_);
+  check_stopped();
+  for (const RequestOwner& owner : owners) {
+    Turn& turn = turns_[owner.account.get()];
+    turn.account = owner.account;
+    if (!turn.scheduled) executor_->submit(owner.account, [this, whose = owner.account.get()] { return step(whose); });
+    turn.scheduled = true;
+    ++turn.open;
+  }
+  commands_.push_back(std::move(command));
+}
+
+void ServiceTurns::ended(const RequestOwner& owner) {
+  const std::lock_guard lock(mutex_);
+  --turns_.at(owner.account.get()).open;
+}
+
+void ServiceTurns::run_commands() {
+  std::vector<Command> commands;
+  {
+    const std::lock_guard lock(mutex_);
+    commands.swap(commands_);
+  }
+  for (Command& command : commands) command();
+}
+
+void ServiceTurns::run_after_step() {
+  if (after_step_.empty()) return;
+  {
+    const Burst burst;  // what they send wakes a sender once
+    // What they call may add others.
+    while (!after_step_.empty()) {
+      const std::vector<Command> callbacks = std::exchange(after_step_, {});
+      for (const Command& callback : callbacks) guarded_call("after_step", callback);
+    }
+  }
+  // Senders go before the next step: it keeps every processor busy, and they would wait for a tick of the system's clock.
+  std::this_thread::yield();
+}
+
+// Whether the account still has an open request; its turn ends where not.
+bool ServiceTurns::goes_on(ShareAccount* whose) {
+  const std::lock_guard lock(mutex_);
+  const auto turn = turns_.find(whose);
+  if (turn->second.open > 0) return true;
+  turns_.erase(turn);
+  return false;
+}
+
+// In the turn of one account; the engine's step is everybody's.
+bool ServiceTurns::step(ShareAccount* whose) {
+  executor_->tell("command");
+  run_commands();
+  // What it had may have ended in the turns of others.
+  if (!goes_on(whose)) return run_after_step(), false;
+  step_engine_();
+  run_after_step();
+  return goes_on(whose);
+}
+
+void ServiceTurns::stop(Command last) {
+  std::vector<std::shared_ptr<ShareAccount>> accounts;
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(stopped_, true)) return;
+    for (const auto& [whose, turn] : turns_) accounts.push_back(turn.account);
+    commands_.push_back(std::move(last));
+  }
+  try {
+    executor_
+        ->run(own_account_,
+              [this] {
+                run_commands();
+                run_after_step();
+              })
+        .get();
+    // Behind the items of those who had requests: none of ours is in the executor after that.
+    for (const std::shared_ptr<ShareAccount>& account : accounts) executor_->run(account, [] {}).get();
+  } catch (const std::exception&) {
+    executor_->stop();  // it is stopping, and did not take this: nobody is on the device after it
+    run_commands();
+    run_after_step();
+  }
+}
+
+}  // namespace lockstep

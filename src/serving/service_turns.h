@@ -1,0 +1,62 @@
+// What of a service waits for the executor: commands, and the accounts with open requests, each of which has an item there whose turn steps the
+// engine once for all of them. Callbacks of a step run behind it. Any thread, but where a function says otherwise; no callback runs under the lock.
+//   ServiceTurns turns(model, executor, own_account, [&] { engine.step(); }); turns.post([&] { engine.submit(request); }, owners);
+#pragma once
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "serving/executor.h"
+#include "serving/request_bounds.h"
+
+namespace lockstep {
+
+class ServiceTurns {
+ public:
+  using Command = std::function<void()>;
+
+  // `model` names the service in errors; `own_account` has commands that are nobody's requests; `step_engine` must not throw.
+  ServiceTurns(std::string model, std::shared_ptr<Executor> executor, std::shared_ptr<ShareAccount> own_account, Command step_engine)
+      : model_(std::move(model)), executor_(std::move(executor)), own_account_(std::move(own_account)), step_engine_(std::move(step_engine)) {}
+
+  // The command runs on the executor's thread, behind those that were posted before. One that begins no request costs no step. Error cancelled
+  // once stopped.
+  void post(Command command);
+  // The same, and from then on each owner has one request more, until ended().
+  void post(Command command, std::span<const RequestOwner> owners);
+  void ended(const RequestOwner& owner);
+  // Executor's thread: runs once, when all tokens and ends of this step have been told.
+  void after_step(Command callback) { after_step_.push_back(std::move(callback)); }
+  // `last` is the last command; once it returns, nothing of the service is in the executor. Again: nothing happens.
+  void stop(Command last);
+
+ private:
+  // Of an account with open requests, or with an item in the executor.
+  struct Turn {
+    std::shared_ptr<ShareAccount> account;
+    std::int64_t open = 0;
+    bool scheduled = false;
+  };
+  void check_stopped() const;
+  bool step(ShareAccount* whose);
+  bool goes_on(ShareAccount* whose);
+  void run_commands();
+  void run_after_step();
+
+  const std::string model_;
+  const std::shared_ptr<Executor> executor_;
+  const std::shared_ptr<ShareAccount> own_account_;
+  const Command step_engine_;
+  std::vector<Command> after_step_;  // executor's thread
+  std::mutex mutex_;                 // of all below
+  std::vector<Command> commands_;
+  bool command_scheduled_ = false;  // an item that runs them is in the executor
+  std::unordered_map<ShareAccount*, Turn> turns_;
+  bool stopped_ = false;
+};
+
+}  // namespace lockstep
