@@ -39,6 +39,7 @@ const meanings: Record<string, Meaning> = {
   trained_tokens: { title: "Trained tokens", note: "of the step", unit: "tokens" },
   rows: { title: "Rows", note: "computed in training", unit: "rows" },
   pairs_skipped_share: { title: "Key pairs skipped", note: "share that the index selection left out", unit: "share" },
+  accepted_length: { title: "Accepted length", note: "tokens that a forward with a guess ahead gave, the model's own counted", unit: "tokens" },
   dense_attention: { title: "Dense attention", note: "1 while the indexer does not select", unit: "yes 1, no 0" },
 };
 
@@ -46,7 +47,7 @@ const groups: Group[] = [
   { title: "Learning", keys: ["reward", "pass_at_1", "pass_at_group", "loss", "accuracy", "margin", "eval_loss", "eval_accuracy", "eval_margin", "chosen_reward", "rejected_reward", "chosen_logprob", "rejected_logprob", "shift", "index_loss", "entropy", "zero_spread", "ended"] },
   { title: "Trainer against sampler", keys: ["different_bits", "k1", "k2", "k3", "clipped", "truncated", "largest_log_ratio"] },
   { title: "Optimiser", keys: ["learning_rate", "gradient_norm"] },
-  { title: "Speed", keys: ["tokens_per_second", "rollout_seconds", "train_seconds", "tokens", "trained_tokens", "rows", "pairs_skipped_share", "dense_attention"] },
+  { title: "Speed", keys: ["tokens_per_second", "rollout_seconds", "train_seconds", "tokens", "trained_tokens", "rows", "accepted_length", "pairs_skipped_share", "dense_attention"] },
 ];
 
 export const meaning = (key: string): Meaning => meanings[key] ?? { title: key, note: "", unit: "" };

@@ -12,7 +12,6 @@ constexpr HarmlessField kHarmlessFields[] = {
     {"prompt_cache_key", "steers requests to a machine with the cache; there is one machine"},
     {"prompt_cache_retention", "how long a cache entry lives; no answer depends on the cache"},
     {"prompt_cache_options", "how a cache is used; no answer depends on the cache"},
-    {"prediction", "a guess at the answer, for speed; no token depends on it"},
     {"speculation", "a guess at the answer, for speed; no token depends on it"},
     {"name", "of a response format: a label"},
     {"description", "of a response format: a hint for the vendor's models; the schema is held without"},

@@ -114,6 +114,17 @@ class Operations : public std::enable_shared_from_this<Operations> {
     one(text, "lockstep_weights_version", "gauge", "Version of the weights that new steps use.", service_->weights_version());
   }
 
+  // By the names that vLLM gives them.
+  static void append_drafts(PrometheusText& text, const DraftCounters& c) {
+    one(text, "lockstep_spec_decode_num_drafts_total", "counter", "Drafts that were checked (docs/speculation.md).", c.drafts);
+    text.family("lockstep_spec_decode_num_draft_tokens_total", "counter", "Tokens of drafts that were checked, by where they came from.");
+    for (const DraftKind kind : draft_kinds()) text.sample({{"source", draft_name(kind)}}, static_cast<double>(c.tokens_by(kind)));
+    text.family("lockstep_spec_decode_num_accepted_tokens_total", "counter", "Of those, tokens that were what the model said.");
+    for (const DraftKind kind : draft_kinds()) text.sample({{"source", draft_name(kind)}}, static_cast<double>(c.accepted_by(kind)));
+    text.family("lockstep_spec_decode_num_accepted_tokens_per_pos_total", "counter", "Of those, by their place in the draft, from 0.");
+    for (std::size_t i = 0; i < c.accepted_at.size(); ++i) text.sample({{"position", std::to_string(i)}}, static_cast<double>(c.accepted_at[i]));
+  }
+
   static void append_engine(PrometheusText& text, const ServiceSnapshot& s) {
     one(text, "lockstep_sequences_running", "gauge", "Sequences in the batch.", s.running);
     one(text, "lockstep_sequences_waiting", "gauge", "Sequences behind the batch.", s.waiting);
@@ -137,12 +148,14 @@ class Operations : public std::enable_shared_from_this<Operations> {
                                                                   {"evictions", c.evictions},
                                                                   {"sampled_tokens", c.sampled_tokens},
                                                                   {"mixed_version_tokens", c.mixed_version_tokens},
+                                                                  {"draft_rows", c.draft_rows},
                                                                   {"failed_requests", c.failed_requests},
                                                                   {"pairs_visible", c.work.pairs_visible},
                                                                   {"pairs_skipped", c.work.pairs_skipped()},
                                                                   {"expert_rows", c.work.expert_rows}};
     for (const auto& [name, value] : counters)
       one(text, fmt::format("lockstep_engine_{}_total", name), "counter", "A counter of the engine (engine/options.h).", value);
+    append_drafts(text, c.drafts);
     one(text, "lockstep_engine_largest_batch", "gauge", "Rows of the largest forward so far.", c.largest_batch);
   }
 

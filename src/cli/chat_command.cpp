@@ -224,12 +224,13 @@ void Talk::run() {
 }
 
 // A model of some gigabytes takes a while: a terminal is told, until it is there.
-std::unique_ptr<ChatModel> loaded(const RuntimeSettings& runtime, const std::string& chat_template, const std::string& generation_config) {
+std::unique_ptr<ChatModel> loaded(const RuntimeSettings& runtime, const std::string& chat_template, const std::string& generation_config,
+                                  const DraftOptions& drafts) {
   const bool told = isatty(STDERR_FILENO);
   if (told) std::fprintf(stderr, "loading %s ...", runtime.model.c_str());
   const auto begin = std::chrono::steady_clock::now();
   try {
-    std::unique_ptr<ChatModel> model = local_chat_model(runtime, chat_template, generation_config);
+    std::unique_ptr<ChatModel> model = local_chat_model(runtime, chat_template, generation_config, drafts);
     if (told)
       std::fprintf(stderr, "\rloaded %s in %.1f s\n", runtime.model.c_str(), std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
     return model;
@@ -244,6 +245,7 @@ int chat_command(const Arguments& arguments) {
   ChatSettings s;
   RuntimeSettings runtime;
   std::string system, chat_template, url, key, generation_config = "auto";
+  DraftOptions drafts;
   OptionTable table("chat", "A conversation with a chat model: type a line, and the answer streams. Ctrl-C stops an answer, Ctrl-D ends; /help lists commands.",
                     {"lockstep chat --model DIR", "lockstep chat --model DIR --system \"Answer briefly.\" --temperature 0.7",
                      "lockstep chat --model DIR --seed 1 < questions.txt", "lockstep chat --url http://127.0.0.1:8080"});
@@ -257,9 +259,10 @@ int chat_command(const Arguments& arguments) {
   table.input("chat-template", &chat_template, "FILE", "A Jinja template instead of the model's");
   table.choice("generation-config", &generation_config, {"auto", "none"},
                "Whether the model's generation_config.json says what is not given here, and what ends a turn");
+  add_draft_options(table, drafts);
   add_device_options(table, runtime);
   table.refused("with --url", [&url] { return !url.empty(); },
-                {"generation-config", "profile", "threads", "device", "backend", "isa", "mla-norm-eps", "context"});
+                {"generation-config", "speculate", "draft-tokens", "profile", "threads", "device", "backend", "isa", "mla-norm-eps", "context"});
   table.accept_config();
   if (!table.parse(arguments)) return kExitOk;
   if (url.empty() && runtime.model.empty()) throw UsageError("--model DIR is missing, or --url URL");
@@ -268,7 +271,7 @@ int chat_command(const Arguments& arguments) {
   install_interrupt_handlers();
   if (const char* given = std::getenv("LOCKSTEP_API_KEY"); key.empty() && given) key = given;
   if (url.empty()) runtime.model = shipped("models", runtime.model);
-  const std::unique_ptr<ChatModel> model = url.empty() ? loaded(runtime, chat_template, generation_config) : remote_chat_model(url, key, runtime.model);
+  const std::unique_ptr<ChatModel> model = url.empty() ? loaded(runtime, chat_template, generation_config, drafts) : remote_chat_model(url, key, runtime.model);
   Talk(*model, std::move(s), std::move(system)).run();
   return kExitOk;
 }

@@ -14,7 +14,7 @@ namespace lockstep {
 namespace {
 class LocalChat : public ChatModel {
  public:
-  explicit LocalChat(ServingModel model) : service_(std::move(model), {.max_open = 1}) {}
+  LocalChat(ServingModel model, const DraftOptions& drafts) : service_(std::move(model), {.engine = {.drafts = drafts}, .max_open = 1}) {}
   std::string name() const override { return service_.model().name(); }
   Json about() const override {
     return {{"model", service_.model().name()}, {"weights_version", service_.weights_version()}, {"profile", service_.model().profile_digest()}};
@@ -95,7 +95,8 @@ ChatModel::End LocalChat::answer(const Json& messages, const ChatSettings& setti
 }
 }  // namespace
 
-std::unique_ptr<ChatModel> local_chat_model(const RuntimeSettings& runtime, const std::string& chat_template, const std::string& generation_config) {
+std::unique_ptr<ChatModel> local_chat_model(const RuntimeSettings& runtime, const std::string& chat_template, const std::string& generation_config,
+                                            const DraftOptions& drafts) {
   const OpenedModel opened = open_model(runtime);
   ServingModel model = serving_model(opened);
   add_chat(model, runtime.model, chat_template);
@@ -103,7 +104,7 @@ std::unique_ptr<ChatModel> local_chat_model(const RuntimeSettings& runtime, cons
   if (!model.tokenizer || !model.chat_template)
     fail(ErrorCode::unsupported, "'{}' has no {}, so there is no way to talk with it; `lockstep generate` continues a text", runtime.model,
          model.tokenizer ? "chat template" : "tokenizer.json");
-  return std::make_unique<LocalChat>(std::move(model));
+  return std::make_unique<LocalChat>(std::move(model), drafts);
 }
 
 }  // namespace lockstep

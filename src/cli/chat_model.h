@@ -8,6 +8,7 @@
 #include <string>
 
 #include "serving/loading.h"
+#include "serving/serving.h"
 
 namespace lockstep {
 
@@ -34,7 +35,8 @@ class ChatModel {
 };
 
 // `generation_config`: auto or none (serving/loading.h).
-std::unique_ptr<ChatModel> local_chat_model(const RuntimeSettings& runtime, const std::string& chat_template, const std::string& generation_config);
+std::unique_ptr<ChatModel> local_chat_model(const RuntimeSettings& runtime, const std::string& chat_template, const std::string& generation_config,
+                                            const DraftOptions& drafts);
 
 // `model`: its name there; empty: the first that the server tells of. `key`: empty: none.
 std::unique_ptr<ChatModel> remote_chat_model(const std::string& url, const std::string& key, const std::string& model);

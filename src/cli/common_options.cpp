@@ -1,5 +1,7 @@
 #include "cli/common_options.h"
 
+#include <memory>
+
 namespace lockstep {
 
 void add_device_options(OptionTable& table, RuntimeSettings& settings) {
@@ -23,6 +25,22 @@ void add_ranks_option(OptionTable& table, std::string* ranks) {
   table.text("ranks", ranks, "LAYOUT",
              "Tensor-, data- and expert-parallel ranks, such as tp=2,dp=2,ep=2 (docs/ranks.md; empty: one): threads of this process that share --threads; "
              "changes no bit");
+}
+
+void add_draft_options(OptionTable& table, DraftOptions& drafts, std::string usual, std::string name) {
+  const auto mode = std::make_shared<std::string>(std::move(usual));
+  table.text(name, mode.get(), "auto|off|SOURCE,..",
+             "Guess tokens ahead and check several in one forward: auto, as far as it pays; off; or always, from sources with commas (docs/speculation.md); "
+             "changes no bit");
+  table.integer("draft-tokens", &drafts.tokens, 1, DraftOptions::kMostTokens, "N", "Most tokens of a guess");
+  table.refused(fmt::format("with --{} off", name), [mode] { return *mode == "off"; });
+  table.after_reading([&drafts, mode, name] {
+    try {
+      drafts = parse_drafts(*mode, drafts.tokens, name);
+    } catch (const Error& e) {
+      throw UsageError(e.message());
+    }
+  });
 }
 
 void add_json_option(OptionTable& table, bool* json, std::string one_line) {

@@ -3,6 +3,7 @@
 #pragma once
 #include "cli/options.h"
 #include "serving/loading.h"
+#include "serving/serving.h"
 
 namespace lockstep {
 
@@ -21,6 +22,8 @@ void add_adamw_options(OptionTable& table, Settings& s, double most_weight_decay
   table.number("weight-decay", &s.weight_decay, 0, most_weight_decay, "X", "AdamW's decoupled weight decay, of matrices only");
   table.number("max-norm", &s.max_norm, 0, 1e9, "X", "Clip the gradient to this norm; 0: off");
 }
+// --speculate and --draft-tokens: how requests are guessed ahead (docs/speculation.md); they are read when the table has read all.
+void add_draft_options(OptionTable& table, DraftOptions& drafts, std::string usual = "auto", std::string name = "speculate");
 // --json: `one_line` says what it prints.
 void add_json_option(OptionTable& table, bool* json, std::string one_line = "Print one JSON object and nothing else");
 

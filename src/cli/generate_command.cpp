@@ -27,6 +27,7 @@ struct GenerateSettings {
   std::vector<std::string> stop;
   std::optional<std::string> schema;
   bool json_object = false;
+  DraftOptions drafts;
   bool json = false;
 };
 
@@ -47,6 +48,7 @@ bool parse(const Arguments& arguments, GenerateSettings& s) {
   table.input("schema", &s.schema, "FILE", "Answer with JSON that is valid under this JSON schema (docs/schemas.md)");
   table.flag("json-object", &s.json_object, "Answer with any JSON object");
   table.texts("stop", &s.stop, "TEXT", "Text that ends the answer and is not part of it");
+  add_draft_options(table, s.drafts);
   add_runtime_options(table, s.runtime);
   add_ranks_option(table, &s.runtime.ranks);
   add_json_option(table, &s.json, "Print one JSON object at the end: text, token ids, both log-probabilities");
@@ -84,6 +86,7 @@ int generate_command(const Arguments& arguments) {
   const OpenedModel opened = open_model(s.runtime);
   ServingOptions serving{.max_open = 1};
   serving.engine.ranks = opened.ranks;
+  serving.engine.drafts = s.drafts;
   ServingModel model = serving_model(opened);
   add_generation_config(model, s.runtime.model, s.generation_config);
   const GenerationDefaults defaults = model.defaults;

@@ -41,6 +41,10 @@ const std::vector<Idle>& idle_options() {
     std::vector<Idle> rows{
         {"serve", kServe, "frozen-layers", "experts", "without --frozen-base"},
         {"serve", kServe, "max-adapters", "2", "without --adapter or --adapter-folder"},
+        {"serve", "--model x --speculate off", "draft-tokens", "2", "with --speculate off"},
+        {"generate", "--model x --prompt a --speculate off", "draft-tokens", "2", "with --speculate off"},
+        {"chat", "--model x --speculate off", "draft-tokens", "2", "with --speculate off"},
+        {"train rl", "--model x", "draft-tokens", "2", "with --rollout-speculation off"},
         {"doctor", "--quick", "threads", "2", "with --quick"},
         {"plan", "--model x", "batch-rows", "9", "without --for serve"},
         {"plan", "--model x", "cache-bytes", "9", "without --for serve"},
@@ -77,9 +81,9 @@ const std::vector<Idle>& idle_options() {
           std::pair("offload-optimizer", ""), std::pair("separate-passes", ""), std::pair("reuse-megabytes", "1"), std::pair("custom-loss", "client"),
           std::pair("shares", "live=50,rollouts=30,training=20")})
       rows.push_back({"serve", kServe, option, value, "without --training"});
-    for (const auto& [option, value] :
-         {std::pair("generation-config", "none"), std::pair("profile", "cpu-f32"), std::pair("threads", "2"), std::pair("device", "cpu"),
-          std::pair("backend", "deferred"), std::pair("isa", "avx2"), std::pair("mla-norm-eps", "1"), std::pair("context", "5")})
+    for (const auto& [option, value] : {std::pair("generation-config", "none"), std::pair("speculate", "off"), std::pair("draft-tokens", "2"),
+                                        std::pair("profile", "cpu-f32"), std::pair("threads", "2"), std::pair("device", "cpu"),
+                                        std::pair("backend", "deferred"), std::pair("isa", "avx2"), std::pair("mla-norm-eps", "1"), std::pair("context", "5")})
       rows.push_back({"chat", "--url http://localhost:1", option, value, "with --url"});
     for (const auto& [option, value] : {std::pair("messages", "f"), std::pair("tools", "f"), std::pair("generation-prompt", ""), std::pair("continue", ""),
                                         std::pair("set", "a=1"), std::pair("json", ""), std::pair("train", "f")})
@@ -125,7 +129,8 @@ const std::map<std::string, std::string>& effective_options() {
       {"demo", "quick overwrite json arms model profile threads device backend isa mla-norm-eps context ranks micro-batch runs page"},
       {"chat", "model url api-key system temperature top-p top-k min-p repetition-penalty max-tokens seed chat-template"},
       {"generate",
-       "prompt tokens max-tokens temperature top-p top-k generation-config seed schema json-object stop model profile threads device backend isa mla-norm-eps "
+       "prompt tokens max-tokens temperature top-p top-k generation-config seed schema json-object speculate stop model profile threads device backend isa "
+       "mla-norm-eps "
        "context ranks json"},
       {"train sft",
        "model profile threads device backend isa mla-norm-eps context ranks name fork overwrite runs data eval eval-share eval-every patience epochs "
@@ -136,7 +141,7 @@ const std::map<std::string, std::string>& effective_options() {
        "name fork runs model profile threads device backend isa mla-norm-eps context ranks environment steps problems rollouts max-tokens temperature top-k "
        "top-p min-p "
        "algorithm advantages loss loss-config averaging redraws overlong-tokens epochs mini-batches "
-       "importance-cap share-prompts adapter-rank optimizer learning-rate schedule warmup beta1 max-norm seed rollout-profile "
+       "importance-cap share-prompts adapter-rank optimizer learning-rate schedule warmup beta1 max-norm seed rollout-profile rollout-speculation "
        "allow-profile-mix micro-batch checkpoint-activations optimizer-state checkpoint-every keep-last transcripts quiet resume page json"},
       {"train preference",
        "model profile threads device backend isa mla-norm-eps context ranks name runs fork data loss beta end-token chat-template seed epochs steps batch eval "
@@ -149,7 +154,7 @@ const std::map<std::string, std::string>& effective_options() {
        "model profile threads device backend isa mla-norm-eps context ranks host port name chat-template message-format tool-format generation-config training "
        "frozen-base adapter adapter-folder runs max-open cache-megabytes memory-megabytes api-key-file insecure tls-certificate tls-key cors-origin allow-host "
        "max-connections max-body-kilobytes body-megabytes key-share max-held-bytes max-pending-bytes idle-seconds body-seconds write-seconds access-log "
-       "log-format drain-seconds stop-seconds share-prefixes"},
+       "log-format drain-seconds stop-seconds share-prefixes speculate"},
       {"render", "model template ids jsonl"},
       {"watch", "run parity port"},
       {"report", "out overwrite"},

@@ -142,6 +142,7 @@ int serve_command(const Arguments& arguments) {
   table.choice("generation-config", &generation_config, {"auto", "none"},
                "Whether generation_config.json sets sampling defaults for requests (temperature, top_p, top_k, min_p, repetition_penalty), "
                "and what ends a turn. The training API samples from the model's own distribution either way");
+  add_draft_options(table, serving.engine.drafts);
   table.flag("training", &training, "Serve the training API too: clients of the `tinker` and `fireworks-ai` packages train on this model as a base");
   table.choice("frozen-base", &frozen_base, {"none", "int4", "fp8", "mxfp8"},
                "Quantise the base's weights to this format and freeze them; adapters train over them. Short for --profile cpu-FORMAT-base");

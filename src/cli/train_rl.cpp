@@ -44,6 +44,7 @@ int run_train_rl(const Arguments& arguments) {
     settings.warmup = std::min(settings.warmup, settings.steps);
   });
   table.text("rollout-profile", &job.stack.rollout_profile, "NAME", "Numerics profile of the sampler (default: the trainer's)");
+  add_draft_options(table, job.stack.engine.drafts, "off", "rollout-speculation");
   table.flag("allow-profile-mix", &job.allow_profile_mix, "Rollouts may come from another numerics profile than the trainer's; its KL is reported");
   table.choice("on-difference", &on_difference, {"stop", "report"},
                "At a token whose log-probability is not, bit for bit, the sampler's: end the run before anything is learned from it, or count it and go on");

@@ -77,6 +77,10 @@ void check_request(const Request& request, const RequestLimits& limits) {
          "kept_tokens is asked for with repetition_penalty {}, presence_penalty {}, frequency_penalty {} and {} entries of logit_bias; allowed is 1, 0, 0 and "
          "none, since training knows no penalties and biases",
          s.repetition_penalty, s.presence_penalty, s.frequency_penalty, s.logit_bias.size());
+  if (request.drafts) check_draft_tokens(request.drafts->tokens, "draft tokens");
+  if (request.prediction.size() > Request::kMaxPrediction)
+    fail(ErrorCode::invalid_argument, "prediction has {} tokens, allowed are at most {}", request.prediction.size(), Request::kMaxPrediction);
+  check_tokens("prediction", request.prediction, limits.vocabulary);
   const auto prompt = static_cast<std::int64_t>(request.prompt.size());
   const auto check_length = [&](std::int64_t most, const char* what) {
     if (prompt > most) fail(ErrorCode::invalid_argument, "prompt has {} tokens, allowed are at most {} ({})", prompt, most, what);
@@ -114,6 +118,7 @@ void check_options(const EngineOptions& o) {
   check("max_batch_rows", o.max_batch_rows, 1, kMost);
   check("max_sequences", o.max_sequences, 1, kMost);
   check("prefill_chunk", o.prefill_chunk, 1, kMost);
+  check_draft_tokens(o.drafts.tokens, "draft tokens");
 }
 
 }  // namespace lockstep

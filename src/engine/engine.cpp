@@ -20,7 +20,8 @@ std::int64_t resolve_pages(const Runtime& runtime, const EngineOptions& o) {
 
 }  // namespace
 
-Engine::Engine(Runtime& runtime, std::shared_ptr<const WeightSet> weights, const EngineOptions& options) : runtime_(runtime), options_(options) {
+Engine::Engine(Runtime& runtime, std::shared_ptr<const WeightSet> weights, const EngineOptions& options)
+    : runtime_(runtime), options_(options), drafter_(options.drafts, runtime.model->facts().vocabulary) {
   check_options(options);
   options_.cache_pages = resolve_pages(runtime, options);
   limits_ = {runtime.model->facts().vocabulary, runtime.max_positions, options_.cache_pages * options_.page_size};
@@ -85,6 +86,7 @@ std::uint64_t Engine::submit(Request request, OnToken on_token, OnDone on_done) 
     s->generation.prompt_draws.resize(s->generation.prompt_logprobs.size() * static_cast<std::size_t>(s->prompt_draws));
   }
   s->adjustments.begin(s->sampling, s->tokens);
+  drafter_.begin(*s, request);
   Sequence& added = *s;
   sequences_.emplace(added.id, std::move(s));
   scheduler_->add(added);
@@ -101,12 +103,14 @@ void Engine::preempt(std::uint64_t id) {
 
 void Engine::cancel(std::uint64_t id) {
   const auto it = sequences_.find(id);
-  if (it == sequences_.end()) return;
+  if (it == sequences_.end()) return cancel_untold(id);
+  drop_untold(*it->second);
   finish(*it->second, FinishReason::cancelled);
   deliver();
 }
 
 void Engine::finish(Sequence& s, FinishReason reason, std::int64_t forget_from) {
+  drafter_.end(s);
   scheduler_->remove(s, forget_from);
   counters_.failed_requests += reason == FinishReason::error;
   s.generation.finish = reason;
@@ -139,13 +143,14 @@ bool Engine::step() {
   if (scheduler_->idle()) return false;
   const std::vector<PlannedSlice>& plan = scheduler_->plan();
   if (plan.empty()) fail(ErrorCode::internal, "no row could be planned for {} running and {} waiting requests", running(), waiting());
+  guess(plan);
   want_as_asked(plan, runtime_.model->facts().expert_shape().row(), runtime_.model->facts().vocabulary, wants_);
   ask_constraints(plan);
   const auto now = std::chrono::steady_clock::now();
   for (const PlannedSlice& p : plan)
     if (GenerationTimes& times = p.sequence->generation.times; times.began == GenerationTimes::Point{}) times.began = now;
   try {
-    steps_->run(plan, wants_, result_);
+    run(plan);
     counters_.own_weights_forwards += plan[0].sequence->weights != nullptr;
     count_adapters(plan);
   } catch (...) {
@@ -186,22 +191,6 @@ void Engine::count_accounts(const std::vector<PlannedSlice>& plan) {
     const auto known = std::find_if(step_rows_.begin(), step_rows_.end(), [&](const AccountRows& one) { return one.account == p.sequence->account; });
     if (known != step_rows_.end()) known->rows += p.count;
     else step_rows_.push_back({p.sequence->account, p.count});
-  }
-}
-
-void Engine::ask_constraints(const std::vector<PlannedSlice>& plan) {
-  const auto words = static_cast<std::size_t>((limits_.vocabulary + 31) / 32);
-  for (std::size_t i = 0; i < plan.size(); ++i) {
-    Sequence& s = *plan[i].sequence;
-    if (!s.sampling.constraint || s.mask_ready || wants_.of(i, Column::sampled).empty()) continue;
-    s.mask.assign(words, 0);
-    s.mask_ready = true;
-    try {
-      s.sampling.constraint->allowed(s.mask);
-    } catch (const std::exception& e) {
-      s.mask.assign(words, 0);
-      s.constraint_error = e.what();
-    }
   }
 }
 

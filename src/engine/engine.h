@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "engine/admission.h"
+#include "engine/drafts/drafter.h"
 #include "engine/rank_steps.h"
 #include "engine/scheduler.h"
 
@@ -26,11 +27,13 @@ class Engine {
   using OnDone = std::function<void(Generation&&)>;
   // Returns the id (from 1, ascending). Throws invalid_argument with the field at fault; then nothing is kept.
   std::uint64_t submit(Request request, OnToken on_token = {}, OnDone on_done = {});
-  // Ends a request with FinishReason::cancelled; an unknown or finished id is ignored.
+  // Ends a request with FinishReason::cancelled; an unknown or finished id is ignored. Tokens that were not told yet (a step may find several) are
+  // dropped, and one that had come to its end with them has not: it ends as it would have, had they come one by one.
   void cancel(std::uint64_t id);
   // Takes back what a request has generated beyond its first `tokens` tokens: pages, constraint and penalties are those before, and it goes
   // on from there, with the bits it would have had. What was told of them (on_token) is told again as it comes again. Unknown or finished
-  // ids are ignored; nothing happens to one that has no more.
+  // ids are ignored; nothing happens to one that has no more. One that is guessed ahead under a constraint has settled what it said
+  // (TokenConstraint::settle): it ends with FinishReason::error where less is to be left.
   void truncate(std::uint64_t id, std::size_t tokens);
   // One forward over prompt chunks and decoding rows of all running requests; false when there is nothing to do. A
   // request with a NaN or an infinity in its rows, or whose constraint allows nothing or throws, ends with
@@ -81,8 +84,16 @@ class Engine {
   void count_adapters(const std::vector<PlannedSlice>& plan);
   void count_accounts(const std::vector<PlannedSlice>& plan);
   void ask_constraints(const std::vector<PlannedSlice>& plan);
-  // 0 to k tokens become the request's next ones (engine/acceptance.h), and are told.
-  void accept(Sequence& s, std::span<GeneratedToken> tokens);
+  void guess(const std::vector<PlannedSlice>& plan);
+  void show_guesses(const std::vector<PlannedSlice>& plan);
+  void hide_guesses(const std::vector<PlannedSlice>& plan);
+  void run(const std::vector<PlannedSlice>& plan);
+  std::int64_t right_guesses(const PlannedSlice& p, std::size_t slice) const;
+  // What the slice's rows up to `row` have sampled, of a right text, becomes the request's next tokens (engine/acceptance.h), and is told.
+  FinishReason accept(const PlannedSlice& p, std::size_t slice, std::int64_t row);
+  std::size_t forget_untold(const Sequence& s, std::size_t most);
+  bool drop_untold(Sequence& s);
+  void cancel_untold(std::uint64_t id);
   GeneratedToken sampled_token(const Sequence& s, std::size_t slice, std::size_t i);
   void finish(Sequence& s, FinishReason reason, std::int64_t forget_from = std::numeric_limits<std::int64_t>::max());
   void deliver();
@@ -95,6 +106,7 @@ class Engine {
   EngineCounters counters_;
   std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<RankSteps> steps_;
+  Drafter drafter_;
   std::unordered_map<std::uint64_t, std::unique_ptr<Sequence>> sequences_;
   std::deque<Event> events_;
   StepWants wants_;

@@ -35,11 +35,14 @@ void Engine::absorb(const std::vector<PlannedSlice>& plan) {
     if (s.generation.finish != FinishReason::none) continue;  // failed just now
     take_scores(s, p.begin, i);
     if (const std::span<const float> rows = result_.hidden(i); !rows.empty()) pool(s, rows, p.begin + p.count);
-    scheduler_->commit(p);
     if (!wants_.of(i, Column::sampled).empty()) {
-      GeneratedToken token = sampled_token(s, i, 0);
-      accept(s, {&token, 1});
-    } else if (p.last) {
+      const FinishReason end = accept(p, i, p.count);
+      scheduler_->commit(p);
+      if (end != FinishReason::none) finish(s, end);
+      continue;
+    }
+    scheduler_->commit(p);
+    if (p.last) {
       finish(s, pooled_soundly(s) ? FinishReason::length : FinishReason::error);
     }
   }
@@ -106,23 +109,11 @@ GeneratedToken Engine::sampled_token(const Sequence& s, std::size_t slice, std::
   return token;
 }
 
-void Engine::accept(Sequence& s, std::span<GeneratedToken> tokens) {
-  const std::vector<GeneratedToken>& said = s.generation.tokens;
-  const std::size_t before = said.size();
-  const FinishReason end = accept_tokens(s, tokens);
-  if (before == 0 && !said.empty()) s.generation.times.first_token = std::chrono::steady_clock::now();
-  for (std::size_t i = before; i < said.size(); ++i) {
-    ++counters_.sampled_tokens;
-    counters_.mixed_version_tokens += s.mixed_versions;
-    if (s.on_token) events_.push_back({&s, said[i], nullptr});
-  }
-  if (end != FinishReason::none) finish(s, end);
-}
-
 void Engine::truncate(std::uint64_t id, std::size_t tokens) {
   const auto it = sequences_.find(id);
   if (it == sequences_.end() || it->second->generation.tokens.size() <= tokens) return;
   Sequence& s = *it->second;
+  forget_untold(s, s.generation.tokens.size() - tokens);
   if (const FinishReason end = truncate_tokens(s, tokens); end != FinishReason::none) {
     finish(s, end);
     return deliver();
@@ -141,7 +132,8 @@ void Engine::fail_flagged(const std::vector<PlannedSlice>& plan) {
   std::vector<Fault> faults(plan.size());
   for (std::size_t i = 0; i < plan.size(); ++i) {
     const PlannedSlice& p = plan[i];
-    const std::span<const std::int32_t> flags = result_.flags(i, p.count), rows = wants_.of(i, Column::sampled).rows;
+    // Rows behind a wrong guess say nothing of the request.
+    const std::span<const std::int32_t> flags = result_.flags(i, p.count - p.drafted + right_guesses(p, i)), rows = wants_.of(i, Column::sampled).rows;
     for (std::size_t row = 0; row < flags.size(); ++row) {
       if (flags[row] == 0) continue;
       const std::int64_t at = p.begin + static_cast<std::int64_t>(row);
@@ -150,8 +142,8 @@ void Engine::fail_flagged(const std::vector<PlannedSlice>& plan) {
       bad_pages.emplace(p.sequence->pages[static_cast<std::size_t>(at / options_.page_size)], fault);
     }
     const std::span<const StepResult::Sampled> sampled = result_.sampled(i);
-    for (std::size_t row = 0; row < sampled.size() && faults[i].flags == 0; ++row)
-      if (sampled[row].flags != 0) faults[i] = {p.begin + rows[row], sampled[row].flags};
+    for (std::size_t row = 0; row < sampled.size() && rows[row] < static_cast<std::int32_t>(flags.size()); ++row)
+      if (sampled[row].flags != 0 && (faults[i].flags == 0 || p.begin + rows[row] < faults[i].position)) faults[i] = {p.begin + rows[row], sampled[row].flags};
   }
   for (std::size_t i = 0; i < plan.size(); ++i)
     for (std::int32_t page : plan[i].sequence->pages) {
@@ -161,6 +153,11 @@ void Engine::fail_flagged(const std::vector<PlannedSlice>& plan) {
   for (std::size_t i = 0; i < plan.size(); ++i) {
     if (faults[i].flags == 0) continue;
     Sequence& s = *plan[i].sequence;
+    // What the rows before it have sampled is said, as if they had been computed one by one.
+    if (const FinishReason end = accept(plan[i], i, faults[i].position - plan[i].begin); end != FinishReason::none) {
+      finish(s, end);
+      continue;
+    }
     s.generation.error = describe_fault(s, faults[i].flags, faults[i].position);
     finish(s, FinishReason::error, faults[i].position);
   }

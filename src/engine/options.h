@@ -2,6 +2,7 @@
 #pragma once
 #include <cstdint>
 
+#include "engine/drafts/draft_options.h"
 #include "model/forward_counts.h"
 #include "parallel/layout.h"
 
@@ -15,7 +16,8 @@ struct EngineOptions {
   std::int64_t max_sequences = 256;   // running at a time
   std::int64_t prefill_chunk = 128;   // prompt rows of one sequence in one forward
   bool prefix_cache = true;
-  RankLayout ranks;  // tp and ep: threads that share the model; dp is training's (replicas of an engine are engines)
+  DraftOptions drafts;  // of requests that bring no choice of their own
+  RankLayout ranks;     // tp and ep: threads that share the model; dp is training's (replicas of an engine are engines)
 };
 
 // Everything since the engine was made. A path that was meant to run and counts 0 did not run.
@@ -30,6 +32,8 @@ struct EngineCounters {
   std::int64_t own_weights_forwards = 0;             // under weights that requests brought
   std::int64_t adapter_rows = 0, most_adapters = 0;  // rows under an adapter; adapters in one forward
   std::int64_t sampled_tokens = 0;
+  std::int64_t draft_rows = 0;  // of guessed tokens, beside decode_tokens
+  DraftCounters drafts;
   std::int64_t mixed_version_tokens = 0;  // sampled with a prefix of several weights versions: not exact
   std::int64_t failed_requests = 0;       // a NaN or an infinity in their rows, or a constraint
   ForwardCounts work;                     // keys that attention read and rows that experts computed, as their kernels counted

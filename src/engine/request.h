@@ -6,12 +6,14 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/kept_tokens.h"
 #include "engine/constraint.h"
+#include "engine/drafts/draft_options.h"
 
 namespace lockstep {
 
@@ -79,7 +81,13 @@ struct Request {
   std::shared_ptr<ShareAccount> account = nullptr;
   bool is_stream = true;  // counts as one of its key's streams (serving/serving.h); not where it is a part of another operation
 
+  // How it is guessed ahead; none: as the engine does by itself. No bit depends on it.
+  std::optional<DraftOptions> drafts = {};
+  std::vector<std::int32_t> prediction = {};  // what it may say, for DraftKind::prediction
+  DraftScript draft_script = {};              // for tests
+
   static constexpr std::int32_t kMaxPromptTargets = 1024, kMaxPromptDraws = 64;
+  static constexpr std::size_t kMaxPrediction = std::size_t{1} << 16;
 };
 
 enum class FinishReason { none, stop, length, cancelled, error };
@@ -122,6 +130,7 @@ struct Generation {
   std::vector<float> prompt_target_logprobs;                   // of Request::prompt_targets, in their places; +0 where none is
   std::vector<std::vector<std::uint16_t>> prompt_experts;      // beside prompt_logprobs, when experts are asked for: [i] of the row of token i
   std::vector<TokenLogprob> prompt_draws;                      // [n - 1, Request::prompt_draws], of the distribution drawn from
+  DraftCounters drafts;                                        // of its guesses: depends on what else ran
   std::vector<float> pooled;                                   // [hidden], of Request::pooling; not normalised
   GenerationTimes times;
 };

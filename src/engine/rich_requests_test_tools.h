@@ -11,23 +11,14 @@ class HashConstraint : public TokenConstraint {
  public:
   HashConstraint(std::uint64_t seed, std::int64_t vocabulary) : state_(seed), vocabulary_(vocabulary) {}
   void allowed(std::span<std::uint32_t> words) override {
-    EXPECT_FALSE(asked_) << "asked twice for one token";
-    asked_ = true;
+    EXPECT_TRUE(asked_.insert(state_).second || taken_back_) << "asked twice for one token";
     EXPECT_EQ(static_cast<std::int64_t>(words.size()), (vocabulary_ + 31) / 32);
     for (std::uint32_t w : words) EXPECT_EQ(w, 0u);
-    RandomSequence draws(state_, RandomStream::fuzz);
-    allowed_.clear();
-    const std::uint32_t count = draws.below(3) == 0 ? 1 : 1 + draws.below(static_cast<std::uint32_t>(vocabulary_));
-    for (std::uint32_t i = 0; i < count; ++i) {
-      const std::uint32_t token = draws.below(static_cast<std::uint32_t>(vocabulary_));
-      words[token / 32] |= 1u << token % 32;
-      allowed_.insert(static_cast<std::int32_t>(token));
-    }
+    for (const std::int32_t token : tokens_allowed()) words[static_cast<std::size_t>(token / 32)] |= 1u << token % 32;
   }
   void accept(std::int32_t token) override {
-    EXPECT_TRUE(asked_);
-    EXPECT_TRUE(allowed_.contains(token));
-    asked_ = false;
+    EXPECT_TRUE(asked_.contains(state_));
+    EXPECT_TRUE(tokens_allowed().contains(token));
     ++accepted;
     states_.push_back(state_);
     state_ = state_ * 6364136223846793005u + static_cast<std::uint64_t>(token) + 1;
@@ -37,16 +28,24 @@ class HashConstraint : public TokenConstraint {
     if (count < accepted) state_ = states_[static_cast<std::size_t>(count)];
     accepted = count;
     states_.resize(static_cast<std::size_t>(count));
-    asked_ = false;
+    taken_back_ = true;  // from now on it may be asked again
   }
   std::int64_t accepted = 0;
 
  private:
+  std::set<std::int32_t> tokens_allowed() const {
+    RandomSequence draws(state_, RandomStream::fuzz);
+    std::set<std::int32_t> allowed;
+    const std::uint32_t count = draws.below(3) == 0 ? 1 : 1 + draws.below(static_cast<std::uint32_t>(vocabulary_));
+    for (std::uint32_t i = 0; i < count; ++i) allowed.insert(static_cast<std::int32_t>(draws.below(static_cast<std::uint32_t>(vocabulary_))));
+    return allowed;
+  }
+
   std::uint64_t state_;
   std::vector<std::uint64_t> states_;  // before each
   std::int64_t vocabulary_;
-  bool asked_ = false;
-  std::set<std::int32_t> allowed_;
+  std::set<std::uint64_t> asked_;  // states
+  bool taken_back_ = false;
 };
 
 // Requests with everything; `constrain` gives them constraints of their own for one run.

@@ -283,9 +283,27 @@ void Scheduler::share(Sequence& s, std::int64_t positions, bool only_fresh) {
   }
 }
 
+std::int64_t Scheduler::extend(std::size_t slice, std::int64_t rows) {
+  PlannedSlice& p = plan_[slice];
+  Sequence& s = *p.sequence;
+  rows = std::min(rows, budget_);
+  while (static_cast<std::int64_t>(s.pages.size()) < pages_for(p.begin + p.count + rows)) {
+    if (const std::int32_t page = obtain_page(); page >= 0) s.pages.push_back(page);
+    else rows = static_cast<std::int64_t>(s.pages.size()) * options_.page_size - p.begin - p.count;
+  }
+  p.count += rows;
+  p.drafted += rows;
+  budget_ -= rows;
+  counters_.rows += rows;
+  counters_.draft_rows += rows;
+  counters_.largest_batch = std::max(counters_.largest_batch, options_.max_batch_rows - budget_);
+  return rows;
+}
+
 void Scheduler::commit(const PlannedSlice& slice) {
   Sequence& s = *slice.sequence;
   s.computed += slice.count;
+  if (slice.drafted > 0) truncate(s);
   share(s, s.computed, false);
 }
 

@@ -26,7 +26,8 @@ struct PlannedSlice {
   Sequence* sequence = nullptr;
   std::int64_t begin = 0, count = 0;
   bool decode = false;
-  bool last = false;  // no known token remains: the next one can be sampled
+  bool last = false;         // no known token remains: the next one can be sampled
+  std::int64_t drafted = 0;  // of its rows, the last ones: those of guessed tokens, which are sampled from, too
 };
 
 class Scheduler {
@@ -41,7 +42,11 @@ class Scheduler {
   void remove(Sequence& s, std::int64_t forget_from = std::numeric_limits<std::int64_t>::max());
   // The next forward; valid until the next call of any method but commit. Empty when nothing waits or runs.
   const std::vector<PlannedSlice>& plan();
-  // The forward has run: the rows of a slice stand in the cache.
+  // Rows for at most so many guessed tokens behind the last one of a slice, out of what the forward and the cache have left; nobody makes room
+  // for them. Returns how many. They enter no prefix cache.
+  std::int64_t extend(std::size_t slice, std::int64_t rows);
+  std::int64_t rows_left() const { return budget_; }
+  // The forward has run and what it sampled stands behind the text: the rows of a slice stand in the cache, of guessed ones those that became text.
   void commit(const PlannedSlice& slice);
   // The forward has failed: all running sequences wait again and the prefix cache is empty.
   void roll_back();

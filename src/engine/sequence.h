@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "engine/adjustments.h"
+#include "engine/drafts/drafting.h"
 #include "engine/pace.h"
 #include "engine/prefix_cache.h"
 #include "engine/request.h"
@@ -30,6 +31,8 @@ struct Sequence {
   std::vector<std::uint32_t> mask;  // of the constraint, for the next token (of several sampled rows: one after another)
   bool mask_ready = false;          // asked for once a token, also when a forward is run again
   std::string constraint_error;     // what it threw; its mask is then empty
+
+  std::unique_ptr<Drafting> drafting;  // null: it is not guessed ahead. While a step runs, its guess stands behind the text in `tokens`
 
   // In the cache:
   std::vector<std::int32_t> pages;

@@ -63,12 +63,12 @@ void want_as_asked(const std::vector<PlannedSlice>& plan, std::int64_t experts, 
       if (s.prompt_draws > 0) wants.want(Column::drawn, row, s.prompt_draws);
       if (s.tells_experts) wants.want(Column::experts, row, experts);
     }
-    const std::int64_t last = p.count - 1;
-    if (p.last && s.sampling.max_tokens > 0) {
-      wants.want(Column::sampled, last);
-      if (tells_top(s)) wants.want(Column::sampled_top, last, s.sampling.top_logprobs);
-      if (s.tells_experts) wants.want(Column::experts, last, experts);
-      if (s.tells_kept) wants.want(Column::kept, last, kept_columns(vocabulary));
+    const std::int64_t last = p.count - 1 - p.drafted;
+    for (std::int64_t row = last; p.last && s.sampling.max_tokens > 0 && row < p.count; ++row) {
+      wants.want(Column::sampled, row);
+      if (tells_top(s)) wants.want(Column::sampled_top, row, s.sampling.top_logprobs);
+      if (s.tells_experts) wants.want(Column::experts, row, experts);
+      if (s.tells_kept) wants.want(Column::kept, row, kept_columns(vocabulary));
     }
     for (std::int64_t row = p.count - pooled_rows(p); row < p.count; ++row) wants.want(Column::hidden, row);
     wants.end_slice();

@@ -17,7 +17,7 @@ RlWork::RlWork(const Environment& environment, RlStack& stack, const RlSettings&
       options_(options),
       training_(environment, stack.tokenizer(), stack.rollouts(), stack.trainer(), settings,
                 {.allow_profile_mix = options.allow_profile_mix, .stop_at_difference = options.stop_at_difference}),
-      counted_(stack.rollout_counters().work) {}
+      counted_(stack.rollout_counters()) {}
 
 void RlWork::restore(const RunDirectory& run) {
   // The optimizer may have taken several steps of each of ours.
@@ -34,9 +34,11 @@ RunStep RlWork::take_step() {
       if (rollouts.step % options_.transcripts_every == 0) taken.transcripts = transcripts_of(rollouts, stack_.tokenizer(), options_.transcripts);
     });
   });
-  const ForwardCounts counted = stack_.rollout_counters().work;
+  const EngineCounters counted = stack_.rollout_counters();
   taken.metrics = to_json(step, settings_);
-  taken.metrics["pairs_skipped_share"] = (counted - counted_).skipped_share();
+  taken.metrics["pairs_skipped_share"] = (counted.work - counted_.work).skipped_share();
+  if (const std::int64_t drafts = counted.drafts.drafts - counted_.drafts.drafts; drafts > 0)  // tokens of a forward that checked a draft
+    taken.metrics["accepted_length"] = 1 + static_cast<double>(counted.drafts.accepted - counted_.drafts.accepted) / static_cast<double>(drafts);
   taken.note = fmt::format("reward {:.3f}, k3 {:.3g}", step.reward, step.kl.k3());
   taken.tokens = step.tokens;
   counted_ = counted;

@@ -46,7 +46,7 @@ class RlWork final : public RunWork {
   RlWorkOptions options_;
   PolicyTraining training_;
   RlTotals totals_;
-  ForwardCounts counted_;
+  EngineCounters counted_;
   std::int64_t step_ = 0;
 };
 

@@ -24,6 +24,8 @@ const std::vector<std::string>& keys_without_bits() {
                                                 "keep_last",
                                                 "runs",
                                                 "export_dtype",
+                                                "rollout_speculation",
+                                                "draft_tokens",
                                                 "transcripts",
                                                 "transcripts_every",
                                                 "transcript_megabytes",

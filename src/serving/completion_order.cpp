@@ -81,6 +81,10 @@ std::vector<Request> requests_of(const CompletionOrder& order, const GenerationS
   check_stops(order, service);
   const std::vector<std::int32_t> ends = end_tokens_of(order, service);
   const std::int64_t context = longest_request(service.limits());
+  const DraftOptions drafts = order.drafts.options(service.options().engine.drafts);
+  std::vector<std::int32_t> prediction = order.drafts.ids;
+  if (order.drafts.text && service.model().has_tokenizer()) prediction = service.model().tokenizer().encode(*order.drafts.text, false);
+  if (prediction.size() > Request::kMaxPrediction) prediction.resize(Request::kMaxPrediction);
   std::vector<Request> requests;
   for (const CompletionOrder::Prompt& prompt : order.prompts) {
     Request request{.prompt = prompt.ids,
@@ -94,7 +98,9 @@ std::vector<Request> requests_of(const CompletionOrder& order, const GenerationS
                     .experts = order.experts,
                     .kept_tokens = order.kept_tokens,
                     .prefix_owner = order.prefix_owner,
-                    .account = order.account};
+                    .account = order.account,
+                    .drafts = drafts,
+                    .prediction = prediction};
     request.sampling.max_tokens = static_cast<std::int32_t>(tokens_of(order, prompt, context));
     request.sampling.stop_tokens = ends;
     try {

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "serving/draft_order.h"
 #include "serving/serving.h"
 #include "serving/text_stream.h"
 
@@ -36,6 +37,7 @@ struct CompletionOrder {
   bool model_ends = true;                       // the model's own end tokens end it too; a constraint always ends with them
   std::vector<std::string> stops = {};          // texts: at most kMostStops, of 1 to kLongestStop bytes
   MakeConstraint make_constraint = {};          // one a sample; null: everything is allowed
+  DraftOrder drafts = {};
 
   std::shared_ptr<const WeightSet> weights = nullptr;  // as Request's
   std::shared_ptr<const AdapterWeights> adapter = nullptr;

@@ -118,8 +118,12 @@ void FireworksWriter::measure(const AnswerUsage& usage) {
 void FireworksWriter::append_usage(std::string& out, const AnswerUsage& usage) {
   measure(usage);
   fmt::format_to(std::back_inserter(out),
-                 ",\"usage\":{{\"prompt_tokens\":{},\"completion_tokens\":{},\"total_tokens\":{},\"prompt_tokens_details\":{{\"cached_tokens\":{}}}}}",
+                 ",\"usage\":{{\"prompt_tokens\":{},\"completion_tokens\":{},\"total_tokens\":{},\"prompt_tokens_details\":{{\"cached_tokens\":{}}}",
                  usage.prompt, usage.completion, usage.prompt + usage.completion, usage.cached);
+  if (usage.predicted)
+    fmt::format_to(std::back_inserter(out), ",\"completion_tokens_details\":{{\"accepted_prediction_tokens\":{},\"rejected_prediction_tokens\":{}}}",
+                   usage.predicted_right, usage.predicted_wrong);
+  out += '}';
   if (!shape_.perf_metrics) return;
   const char* comma = ",\"perf_metrics\":{";
   for (const auto& [name, value] : metrics_) {

@@ -46,6 +46,8 @@ struct AnswerHead {
 
 struct AnswerUsage {
   std::int64_t prompt = 0, cached = 0, completion = 0, reasoning = 0;  // tokens
+  bool predicted = false;                                              // the request said what the answer may be: of its tokens,
+  std::int64_t predicted_right = 0, predicted_wrong = 0;               // those that were checked
   GenerationTimes times = {};                                          // of the choice that ended last
 };
 

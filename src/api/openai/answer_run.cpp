@@ -163,6 +163,9 @@ void AnswerRun::on_end(std::size_t index, CompletionEnd&& end) {
   choice.held = false;
   usage_.completion += choice.completion_tokens;
   usage_.reasoning += choice.reasoning_tokens;
+  usage_.predicted = order_.completion.drafts.predicts();
+  usage_.predicted_right += generation.drafts.accepted_by(DraftKind::prediction);
+  usage_.predicted_wrong += generation.drafts.tokens_by(DraftKind::prediction) - generation.drafts.accepted_by(DraftKind::prediction);
   usage_.times = generation.times;
   --open_;
   show(index);

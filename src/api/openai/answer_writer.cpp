@@ -69,8 +69,12 @@ std::string ChoicesWriter::whole(const std::vector<WholeChoice>& choices, const 
 void ChoicesWriter::append_usage(std::string& out, const AnswerUsage& usage) const {
   fmt::format_to(std::back_inserter(out),
                  ",\"usage\":{{\"prompt_tokens\":{},\"completion_tokens\":{},\"total_tokens\":{},\"prompt_tokens_details\":{{\"cached_tokens\":{}}},"
-                 "\"completion_tokens_details\":{{\"reasoning_tokens\":{}}}}}",
+                 "\"completion_tokens_details\":{{\"reasoning_tokens\":{}",
                  usage.prompt, usage.completion, usage.prompt + usage.completion, usage.cached, usage.reasoning);
+  if (usage.predicted)
+    fmt::format_to(std::back_inserter(out), ",\"accepted_prediction_tokens\":{},\"rejected_prediction_tokens\":{}", usage.predicted_right,
+                   usage.predicted_wrong);
+  out += "}}";
 }
 
 void ChoicesWriter::append_ids(std::string& out, const std::vector<std::int32_t>& ids) {

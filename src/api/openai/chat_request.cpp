@@ -86,7 +86,6 @@ ChatRequest decode_chat(std::string_view body, SamplingFields defaults) {
   fields.integer("top_logprobs", &r.top_logprobs, 0, SamplingParameters::kMaxTopLogprobs);
   fields.custom("tool_choice", [&](const Json& value, const std::string& field) { r.tool_choice = tool_choice_value(value, field); });
   fields.boolean("parallel_tool_calls", &r.parallel_tool_calls);
-  fields.harmless("prediction");
   add_no_op_fields(fields);
   fields.only("add_special_tokens", {false});  // the template writes them
   fields.only("verbosity", {"medium"});        // the vendor's default; nothing makes a model write more or less

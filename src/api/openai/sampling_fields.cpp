@@ -129,6 +129,7 @@ void add_sampling_fields(JsonFields& fields, SamplingFields* s) {
     options.harmless("include_obfuscation");
     options.read(value, field + ".");
   });
+  add_draft_fields(fields, &s->drafts);
   // OpenAI's, for its own accounts and machines.
   for (const char* name : {"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"})
     fields.harmless(name);
@@ -162,6 +163,7 @@ CompletionOrder order_of(const SamplingFields& s, std::int64_t top_logprobs, con
           .stop_tokens = s.stop_token_ids,
           .model_ends = !s.ignore_eos,
           .stops = s.stop,
+          .drafts = s.drafts,
           .special = s.skip_special_tokens ? SpecialText::hidden : SpecialText::shown,
           .spelling = {{"samples", "n"}, {"stop_tokens", "stop_token_ids"}, {"max_tokens", s.max_tokens_field}, {"top_logprobs", top_logprobs_field}}};
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "api/json_fields.h"
+#include "api/openai/draft_fields.h"
 #include "api/sampling_values.h"
 #include "serving/completion_order.h"
 
@@ -41,6 +42,7 @@ struct SamplingFields {
   bool ignore_eos = false, skip_special_tokens = true;
   std::optional<bool> return_token_ids;
   bool stream = false, include_usage = false;
+  DraftOrder drafts;
 };
 
 // What a request that says nothing is sampled with: the model's generation_config.json, or its own distribution.

@@ -70,7 +70,7 @@ PREFERENCE = {"data": FILES / "pairs.jsonl", "name": "r", "loss": "dpo", "steps"
 BASE = {**MORE, "train sft": SFT, "train rl": RL, "train preference": PREFERENCE}
 
 # What changes no result, of every command that has it: docs/cli.md has the same list, with reasons. Another value gives the same bytes.
-HARMLESS = {"threads": 2, "device": "cpu", "backend": "deferred", "isa": instruction_sets()[-2:][0], "ranks": "tp=2", "micro-batch": 1, "checkpoint-activations": True, "optimizer-state": "file", "at-once": 1}
+HARMLESS = {"threads": 2, "device": "cpu", "backend": "deferred", "isa": instruction_sets()[-2:][0], "ranks": "tp=2", "micro-batch": 1, "checkpoint-activations": True, "optimizer-state": "file", "at-once": 1, "speculate": "ngram", "draft-tokens": 2}
 NEEDED = "NEEDED"  # without it the command does not run
 
 # (option, value, what both runs have beside the base): the run with the value and the one without it differ.
@@ -107,7 +107,7 @@ ROWS = {
         ("name", "other"), ("runs", "elsewhere"), ("fork", "anew", {"before": True}), ("resume", True, {"before": True}), ("environment", "unknown"), ("steps", 1), ("problems", 3), ("rollouts", 5), ("max-tokens", 8), ("temperature", 0.5), ("top-k", 2), ("top-p", 0.3), ("min-p", 0.5),
         ("algorithm", "grpo"), ("advantages", "group-normalised"), ("loss", "reinforce", {"averaging": "sum"}), ("loss-config", "entropy_coefficient=0.1"), ("averaging", "sum"), ("redraws", 1), ("overlong-tokens", 8, {"max-tokens": 16, "temperature": 3}),
         ("overlong-penalty", 3, {"max-tokens": 16, "temperature": 3, "overlong-tokens": 8}), ("epochs", 2), ("mini-batches", 2), ("stop-kl", 1e-9, {"epochs": 2}), ("clip-low", 0, MIXED), ("clip-high", 0, MIXED), ("importance-cap", 0.5), ("share-prompts", "backward"), ("adapter-rank", 4), ("adapter-alpha", 1, {"adapter-rank": 4}), ("init-seed", 9, {"adapter-rank": 4}), ("optimizer", "dimuon"), ("learning-rate", 0.01), ("schedule", "constant", {"steps": 3}), ("warmup", 2), ("beta1", 0.1), ("beta2", 0.1),
-        ("eps", 1), ("weight-decay", 9), ("max-norm", 1e-4), ("seed", 9), ("rollout-profile", MIXED["rollout-profile"], {"allow-profile-mix": True}), ("allow-profile-mix", True, {"rollout-profile": MIXED["rollout-profile"]}), ("checkpoint-every", 1),
+        ("eps", 1), ("weight-decay", 9), ("max-norm", 1e-4), ("seed", 9), ("rollout-profile", MIXED["rollout-profile"], {"allow-profile-mix": True}), ("allow-profile-mix", True, {"rollout-profile": MIXED["rollout-profile"]}), ("rollout-speculation", "ngram"), ("draft-tokens", 2, {"rollout-speculation": "ngram"}), ("checkpoint-every", 1),
         ("keep-last", 1, {"checkpoint-every": 1, "steps": 4}), ("export-dtype", "f32"), ("transcripts", 3), ("transcripts-every", 2), ("quiet", NO, {"json": NO}), ("page", True), ("json", NO)],
     "train preference": RUNTIME[:2] + [("mla-norm-eps", 0.5), ("context", 4),
         ("name", "other"), ("runs", "elsewhere"), ("fork", "anew", {"before": True}), ("resume", True, {"before": True}), ("data", FILES / "fewer-pairs.jsonl"), ("loss", "ipo"), ("beta", 2), ("label-smoothing", 0.3, {"loss": "cdpo"}),

@@ -1,0 +1,12 @@
+// The fields by which a request is guessed ahead (docs/speculation.md), on every wire that answers with text: OpenAI's `prediction`, and ours:
+// "speculative": {"mode": "ngram,grammar", "tokens": 5, "draft": [ids]}. No token of an answer depends on them. Any thread.
+//   add_draft_fields(fields, &drafts); fields.read(json); order.drafts = drafts;
+#pragma once
+#include "api/json_fields.h"
+#include "serving/draft_order.h"
+
+namespace lockstep {
+
+void add_draft_fields(JsonFields& fields, DraftOrder* drafts);
+
+}  // namespace lockstep

@@ -1,0 +1,36 @@
+// What a request's constraint allows next, and behind tokens that it has not said: asked for rows that are sampled in one step.
+// Used by one thread at a time.
+//   ask_mask(s, vocabulary); MasksAhead masks(s, vocabulary); while (masks.allows(token) && masks.accept(token)) ...;
+#pragma once
+#include "engine/sequence.h"
+
+namespace lockstep {
+
+// Sequence::mask begins with that of the next token, asked for once a token. What the constraint throws is Sequence::constraint_error, and
+// nothing is allowed.
+void ask_mask(Sequence& s, std::int64_t vocabulary);
+
+// A walk of the constraint along tokens that may be said; when it ends the constraint is what it was. Sequence::mask has a mask for the next token and
+// one behind each of those tokens. Without a constraint everything is allowed and there are no masks. What was accepted before is settled.
+class MasksAhead {
+ public:
+  MasksAhead(Sequence& s, std::int64_t vocabulary);
+  ~MasksAhead();
+  MasksAhead(const MasksAhead&) = delete;
+  MasksAhead& operator=(const MasksAhead&) = delete;
+
+  // After the tokens that were accepted here.
+  bool allows(std::int32_t token) const;
+  std::int32_t only_token() const;  // -1: several, none, or no constraint
+  // False: the constraint threw at it, and it counts as not accepted.
+  bool accept(std::int32_t token);
+
+ private:
+  std::span<const std::uint32_t> last_mask() const { return std::span<const std::uint32_t>(sequence_.mask).last(words_); }
+
+  Sequence& sequence_;
+  std::size_t words_;
+  bool moved_ = false;
+};
+
+}  // namespace lockstep

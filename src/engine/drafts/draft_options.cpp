@@ -1,0 +1,65 @@
+#include "engine/drafts/draft_options.h"
+
+#include "base/error.h"
+#include "engine/drafts/draft_source.h"
+
+namespace lockstep {
+
+std::vector<DraftKind> draft_kinds() {
+  std::vector<DraftKind> kinds;
+  for (const DraftSourceRow& row : draft_sources())
+    if (!row.for_tests) kinds.push_back(row.kind);
+  return kinds;
+}
+
+namespace {
+std::uint32_t all_sources() {
+  std::uint32_t all = 0;
+  for (const DraftKind kind : draft_kinds()) all |= std::uint32_t{1} << static_cast<int>(kind);
+  return all;
+}
+}  // namespace
+
+void check_draft_tokens(std::int64_t tokens, std::string_view field) {
+  if (tokens < 1 || tokens > DraftOptions::kMostTokens)
+    fail(ErrorCode::invalid_argument, "{} is {}, allowed is 1 to {}", field, tokens, DraftOptions::kMostTokens);
+}
+
+DraftOptions parse_drafts(std::string_view text, std::int64_t tokens, std::string_view field) {
+  DraftOptions options{.tokens = tokens};
+  if (text == "off") return options;
+  options.length = text == "auto" ? DraftOptions::Length::automatic : DraftOptions::Length::fixed;
+  if (text == "auto") options.sources = all_sources();
+  for (std::string_view rest = text; options.length == DraftOptions::Length::fixed;) {
+    const std::size_t comma = rest.find(',');
+    const std::string_view name = rest.substr(0, comma);
+    std::uint32_t bit = 0;
+    std::vector<std::string> names{"auto", "off"};
+    for (const DraftKind kind : draft_kinds()) {
+      names.emplace_back(draft_name(kind));
+      if (name == names.back()) bit = std::uint32_t{1} << static_cast<int>(kind);
+    }
+    if (bit == 0)
+      fail(ErrorCode::invalid_argument, "{} is '{}', allowed are auto, off, or sources with commas: {}{}", field, text, draft_names(all_sources()),
+           did_you_mean(name, names));
+    options.sources |= bit;
+    if (comma == std::string_view::npos) break;
+    rest.remove_prefix(comma + 1);
+  }
+  return options;
+}
+
+std::string draft_names(std::uint32_t sources) {
+  std::string names;
+  for (const DraftSourceRow& row : draft_sources())
+    if (sources >> static_cast<int>(row.kind) & 1) names += (names.empty() ? "" : ",") + std::string(row.name);
+  return names;
+}
+
+std::string_view draft_name(DraftKind kind) {
+  for (const DraftSourceRow& row : draft_sources())
+    if (row.kind == kind) return row.name;
+  fail(ErrorCode::internal, "a source of drafts without a row");
+}
+
+}  // namespace lockstep

@@ -1,0 +1,52 @@
+// What a request may be guessed ahead with, and what came of the guesses. A draft is a guess at the next tokens: the forward that computes
+// the next token computes behind the draft's, too, and those that equal what is sampled there are taken (docs/speculation.md). No bit of an
+// answer depends on any of it. Plain values.
+//   DraftOptions options = parse_drafts("ngram,grammar", 5); draft_names(options.sources)
+#pragma once
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep {
+
+// Where guesses come from, in the order in which they are asked. A row of kDraftSources (engine/drafts/draft_source.h) each.
+enum class DraftKind : std::uint8_t { scripted, grammar, prediction, siblings, ngram };
+inline constexpr std::size_t kDraftKinds = 5;
+
+struct DraftOptions {
+  enum class Length : std::uint8_t { off, fixed, automatic };
+  static constexpr std::int64_t kMostTokens = 8;
+
+  Length length = Length::off;
+  std::uint32_t sources = 0;  // bit k: DraftKind k
+  std::int64_t tokens = 5;    // at most, 1 to kMostTokens
+
+  bool has(DraftKind kind) const { return length != Length::off && (sources >> static_cast<int>(kind) & 1) != 0; }
+};
+
+// "auto" (every source, as long as it pays), "off", or names of sources with commas, which then always draft. Error invalid_argument; `field`
+// is what its message calls the text.
+DraftOptions parse_drafts(std::string_view text, std::int64_t tokens, std::string_view field = "speculate");
+// Error invalid_argument where the length is none of 1 to kMostTokens.
+void check_draft_tokens(std::int64_t tokens, std::string_view field);
+std::string draft_names(std::uint32_t sources);
+std::string_view draft_name(DraftKind kind);
+std::vector<DraftKind> draft_kinds();  // that people may name
+
+// For tests: appends at most `most` tokens that may follow the text.
+using DraftScript = std::function<void(std::span<const std::int32_t> text, std::int64_t most, std::vector<std::int32_t>& out)>;
+
+// Of one request, or of all.
+struct DraftCounters {
+  std::int64_t drafts = 0, tokens = 0, accepted = 0;                       // drafts that were checked, tokens in them, tokens that were right
+  std::array<std::int64_t, DraftOptions::kMostTokens> accepted_at = {};    // of accepted: the first of a draft, the second, ...
+  std::array<std::int64_t, kDraftKinds> tokens_of = {}, accepted_of = {};  // by source
+  std::int64_t tokens_by(DraftKind kind) const { return tokens_of[static_cast<std::size_t>(kind)]; }
+  std::int64_t accepted_by(DraftKind kind) const { return accepted_of[static_cast<std::size_t>(kind)]; }
+};
+
+}  // namespace lockstep

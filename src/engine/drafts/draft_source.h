@@ -1,0 +1,48 @@
+// One way to guess what a request says next. Each request has sources of its own; what they share (texts of the same prompt) they are made
+// with. A wrong guess costs time alone. Used by one thread at a time.
+//   source->propose({.text = tokens, .prompt_length = n, .most = 5}, out);
+#pragma once
+#include <memory>
+
+#include "engine/drafts/draft_options.h"
+
+namespace lockstep {
+
+class SiblingTexts;
+
+// What a guess is made from.
+struct DraftPlace {
+  std::span<const std::int32_t> text;  // prompt and what was said; it may be shorter than at the last call, when tokens were taken back
+  std::int64_t prompt_length = 0;
+  std::span<const std::int32_t> draft = {};  // guessed by others behind it
+  std::int64_t most = 0;
+};
+
+class DraftSource {
+ public:
+  virtual ~DraftSource() = default;
+  // Appends at most place.most tokens that may follow the draft.
+  virtual void propose(const DraftPlace& place, std::vector<std::int32_t>& out) = 0;
+  // The request has ended with this text.
+  virtual void end(const DraftPlace&) {}
+};
+
+// What sources of a request are made from.
+struct DraftMaterial {
+  std::span<const std::int32_t> prompt;
+  std::uint64_t owner = 0;               // whose texts it may see (Request::prefix_owner)
+  std::vector<std::int32_t> prediction;  // of what it says
+  DraftScript script;
+  SiblingTexts* siblings = nullptr;
+};
+
+// A source's row. `make` null: its guesses come from the request's constraint (engine/drafts/drafter.h); null from make(): nothing to guess from.
+struct DraftSourceRow {
+  DraftKind kind;
+  const char* name;
+  std::unique_ptr<DraftSource> (*make)(DraftMaterial& material);
+  bool for_tests = false;
+};
+std::span<const DraftSourceRow> draft_sources();
+
+}  // namespace lockstep

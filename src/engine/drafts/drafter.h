@@ -1,0 +1,42 @@
+// Makes the guesses of a step and learns from what came of them. Where a request has a constraint, guesses that it forbids end the draft, a
+// place where it allows one token is a guess by itself, and the masks of all rows stand in Sequence::mask behind it.
+// Used by one thread at a time.
+//   Drafter drafter(options.drafts, vocabulary); drafter.begin(s, request);
+//   drafter.guess(s, room, rows); ...the step runs with s.drafting->guess behind the text...; drafter.learn(s, guessed, right);
+#pragma once
+#include "engine/drafts/sibling_source.h"
+#include "engine/sequence.h"
+
+namespace lockstep {
+
+class Drafter {
+ public:
+  Drafter(const DraftOptions& options, std::int64_t vocabulary) : options_(options), vocabulary_(vocabulary) {}
+  // Takes what the request brings for its guesses.
+  void begin(Sequence& s, Request& request);
+  // A guess of at most `room` tokens behind the text of a sequence whose next token is about to be sampled, in a forward of so many rows.
+  void guess(Sequence& s, std::int64_t room, std::int64_t rows);
+  // Of the guess `guessed` tokens were computed, and the first `right` of them are the text.
+  void learn(Sequence& s, std::int64_t guessed, std::int64_t right);
+  // It says no more.
+  void end(Sequence& s);
+  // A forward of so many decoding rows.
+  void observe(std::int64_t rows, double seconds) { costs_.observe(rows, seconds); }
+
+  const DraftCounters& counters() const { return counters_; }
+
+ private:
+  double chance(const Drafting& drafting, DraftKind kind) const;
+  void ask_sources(const Sequence& s, std::int64_t most, double least_chance);
+
+  DraftOptions options_;
+  std::int64_t vocabulary_;
+  SiblingTexts siblings_;
+  StepCosts costs_;
+  std::array<DraftChance, kDraftKinds> chances_;
+  DraftCounters counters_;
+  std::vector<std::int32_t> proposed_, drafted_;  // by the last source that was asked; before it
+  DraftKind proposed_by_ = DraftKind::scripted;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,11 @@
+// Guesses that a test brings (Request::draft_script): right, wrong or random ones.
+#pragma once
+#include <memory>
+
+#include "engine/drafts/draft_source.h"
+
+namespace lockstep {
+
+std::unique_ptr<DraftSource> make_scripted_source(DraftMaterial& material);
+
+}  // namespace lockstep

@@ -1,0 +1,26 @@
+// How an order wishes to be guessed ahead, as its wire said it; a service makes of it what the engine is asked. Plain values.
+//   request.drafts = order.drafts.options(service.drafts());
+#pragma once
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/drafts/draft_options.h"
+
+namespace lockstep {
+
+struct DraftOrder {
+  std::optional<std::string> mode;     // of parse_drafts(); none: the service's
+  std::optional<std::int64_t> tokens;  // none: the service's
+  std::optional<std::string> text;     // what the answer may be,
+  std::vector<std::int32_t> ids;       // or its tokens
+
+  bool predicts() const { return text.has_value() || !ids.empty(); }
+  DraftOptions options(const DraftOptions& usual) const {
+    DraftOptions options = usual;
+    if (tokens) options.tokens = *tokens;
+    return mode ? parse_drafts(*mode, options.tokens) : options;
+  }
+};
+
+}  // namespace lockstep
