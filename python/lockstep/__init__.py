@@ -4,6 +4,8 @@
     with lockstep.serve() as server:      # a local server on a free port, with the training API
         server.tinker(), server.openai()  # clients of it
 
+    lockstep.publish(tensors, "STORE", "chat")   # weights of any trainer, for whoever follows the channel (needs numpy)
+
 The program itself is lockstep.program(); the command `lockstep` runs it.
 """
 from ._program import program, shipped_model, version
@@ -11,4 +13,11 @@ from .server import LockstepError, Server, serve
 
 __version__ = version()
 
-__all__ = ["LockstepError", "Server", "program", "serve", "shipped_model"]
+__all__ = ["LockstepError", "Server", "program", "publish", "serve", "shipped_model"]
+
+
+def publish(tensors, store, channel, **options):
+    """Publishes weights as a snapshot and points the channel at it; gives the snapshot's id (lockstep/_publish.py has the options)."""
+    from ._publish import publish as published  # numpy is needed here alone
+
+    return published(tensors, store, channel, **options)

@@ -38,6 +38,7 @@ int score_command(const Arguments& arguments);
 int serve_command(const Arguments& arguments);
 int shapes_command(const Arguments& arguments);
 int snapshot_command(const Arguments& arguments);
+int snapshot_mirror_command(const Arguments& arguments);
 int tokenize_command(const Arguments& arguments);
 int train_command(const Arguments& arguments);
 int watch_command(const Arguments& arguments);

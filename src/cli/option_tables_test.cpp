@@ -69,6 +69,7 @@ const std::vector<Idle>& idle_options() {
         {"demo", "--arms lockstep", "importance-cap", "2", "where no arm has two profiles"},
         {"snapshot push", "x y", "transition", "staged", "without --channel"},
         {"snapshot show", "x", "tensors", "", "without SNAPSHOT"},
+        {"snapshot mirror", "x y --channel c", "poll-seconds", "3", "without --follow"},
         {"tokenize", "--model x --ids 1", "add-special", "", "with --ids"},
         {"tokenize", "--model x --ids 1", "parse-special", "", "with --ids"},
         {"tokenize", "--model x --text a", "skip-special", "", "without --ids or --jsonl"},
@@ -152,7 +153,7 @@ const std::map<std::string, std::string>& effective_options() {
       {"eval", "adapter n samples temperature max-tokens seed at-once model profile threads device backend isa mla-norm-eps context json"},
       {"serve",
        "model profile threads device backend isa mla-norm-eps context ranks host port name chat-template message-format tool-format generation-config training "
-       "frozen-base adapter adapter-folder runs max-open cache-megabytes memory-megabytes api-key-file insecure tls-certificate tls-key cors-origin allow-host "
+       "frozen-base adapter adapter-folder runs store max-open cache-megabytes memory-megabytes api-key-file insecure tls-certificate tls-key cors-origin allow-host "
        "max-connections max-body-kilobytes body-megabytes key-share max-held-bytes max-pending-bytes idle-seconds body-seconds write-seconds access-log "
        "log-format drain-seconds stop-seconds share-prefixes speculate"},
       {"render", "model template ids jsonl"},
@@ -178,11 +179,12 @@ const std::map<std::string, std::string>& effective_options() {
       {"bench prefix", "prompts samples prompt tokens seconds model profile threads device backend isa mla-norm-eps context json"},
       {"plan", "for sequences length memory-megabytes model profile threads device backend isa mla-norm-eps context ranks json"},
       {"snapshot push", "parent base channel profile threads quiet json"},
-      {"snapshot pull", "base overwrite threads quiet json"},
+      {"snapshot pull", "base downloads parallel stall-seconds overwrite threads quiet json"},
       {"snapshot show", "json"},
       {"snapshot diff", "threads quiet json"},
       {"snapshot verify", "threads quiet json"},
       {"snapshot squash", "threads quiet json"},
+      {"snapshot mirror", "channel full-every follow downloads parallel stall-seconds threads quiet json"},
       {"snapshot prune", "keep dry-run json"},
       {"shapes list", "model mode shapes json"},
       {"shapes show", "lora-rank shapes json"},

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "api/page/device_route.h"
+#include "api/store_routes.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/signals.h"
@@ -113,7 +114,7 @@ int serve_command(const Arguments& arguments) {
   TrainingServiceOptions training_options;
   std::string state = training_options.state.string(), custom_loss = "server";
   std::vector<std::string> aliases, shape_files, adapters;
-  std::string adapter_folder, tool_format, generation_config = "auto";
+  std::string adapter_folder, store, tool_format, generation_config = "auto";
   std::int64_t token_seconds = 0;
   std::int64_t metadata_kilobytes = training_options.metadata_bytes >> 10, checkpoint_megabytes = training_options.checkpoint_bytes >> 20;
   std::int64_t gap_seconds = std::llround(training_options.gap_seconds);
@@ -204,6 +205,7 @@ int serve_command(const Arguments& arguments) {
   table.choice("custom-loss", &custom_loss, {"server", "client"}, "Where traced losses of `tinker` clients run");
   with_training();
   table.input("runs", &runs, "DIR", "Folder of runs that the page at / shows");
+  table.input("store", &store, "DIR", "Store of snapshots that clients read at /store: lockstep snapshot pull http://HOST:PORT/store CHANNEL OUT");
   table.integer("max-open", &serving.max_open, 1, 1 << 20, "N", "Most open requests; more are answered with 429");
   table.integer("memory-megabytes", &memory_megabytes, 0, 1 << 30, "N",
                 fmt::format("Memory of the whole server: models, cache, trained models, samplers, requests; what does not fit is refused, or moved to disk. 0: "
@@ -373,6 +375,7 @@ int serve_command(const Arguments& arguments) {
     if (trainers) device.models_waiting = [trainers] { return trainers->waiting_reasons().models_waiting(); };
     add_device_route(routes, std::move(device));
     if (trainers) add_training_routes(routes, trainers, shapes, route_options);
+    if (!store.empty()) add_store_routes(routes, store);
   });
   // In one write: who waits for the first line may close its end after it.
   std::fputs(

@@ -1,9 +1,10 @@
-// `lockstep snapshot push|pull|show|diff|verify|squash|prune`: weights that travel (src/sync/).
+// `lockstep snapshot push|pull|show|diff|verify|squash|mirror|prune`: weights that travel (src/sync/).
 #include <cstdio>
 #include <memory>
 
 #include "cli/commands.h"
 #include "cli/common_options.h"
+#include "cli/far_options.h"
 #include "cli/shipped.h"
 #include "observe/progress.h"
 #include "sync/channel.h"
@@ -19,9 +20,10 @@ struct Common {
   std::int64_t threads = 2;
   bool json = false, quiet = false;
 };
+constexpr const char kStoreHelp[] = "Folder that holds snapshots, or http://HOST/PATH, https://, s3://BUCKET/PREFIX";
 constexpr const char kSnapshotHelp[] = "Snapshot: its id, the first digits of it, or the name of a channel";
 
-void add_store(OptionTable& table, Common& common) { table.positional("STORE", &common.store, true, "Folder that holds snapshots"); }
+void add_store(OptionTable& table, Common& common) { table.positional("STORE", &common.store, true, kStoreHelp); }
 void add_work_options(OptionTable& table, Common& common) {
   table.integer("threads", &common.threads, 1, 1024, "N", "Threads over tensors; no byte depends on it");
   table.flag("quiet", &common.quiet, "Show no progress");
@@ -87,7 +89,7 @@ int push_command(const Arguments& arguments) {
   OptionTable table("snapshot push", "Puts a Hugging Face folder into a store: all of it, or what changed since another snapshot. Prints the snapshot's id.",
                     {"lockstep snapshot push step-1 STORE --channel chat", "lockstep snapshot push step-2 STORE --channel chat --base step-1"});
   table.positional("FOLDER", &folder, true, "Model folder with safetensors, or the name of a shipped model: countdown-glm");
-  table.positional("STORE", &common.store, true, "Folder that holds snapshots; it is made when it is not there");
+  table.positional("STORE", &common.store, true, "Folder that holds snapshots, which is made when it is not there; or s3://BUCKET/PREFIX");
   table.text("parent", &parent, "SNAPSHOT",
              "Send what changed since this one (an id, its first digits or a channel; `none`: all); default: where --channel points");
   table.input("base", &base, "FOLDER", "Folder with the parent's weights, so that they are not read back from the store");
@@ -136,17 +138,27 @@ int pull_command(const Arguments& arguments) {
   table.positional("SNAPSHOT", &name, true, kSnapshotHelp);
   table.positional_output_folder("OUT", &out, "Folder to write");
   table.input("base", &base, "FOLDER", "Folder of an earlier snapshot, so that only what came after it is read");
+  FarOptions far;
+  add_far_options(table, far, "default: OUT.lockstep.downloads");
   add_work_options(table, common);
   add_json_option(table, &common.json);
   if (!table.parse(arguments)) return kExitOk;
 
-  const auto store = open_store(common.store);
+  const auto store = open_store(common.store, false, {.stall_seconds = far.stall_seconds});
   const std::string id = find_snapshot(*store, name);
   TensorDisplay display("pull", common);
-  PullOptions options{.threads = static_cast<int>(common.threads), .begin = display.begin(), .progress = display.advance()};
+  ByteDisplay download("download", common.quiet || common.json);
+  PullOptions options{.downloads = far.downloads, .parallel = static_cast<int>(far.parallel), .threads = static_cast<int>(common.threads), .begin = display.begin(), .progress = display.advance()};
+  options.begin_download = [&](std::uint64_t bytes) { download.begin(bytes); };
+  options.downloaded = [&](std::uint64_t bytes) { download.advance(bytes); };
+  options.begin = [&, begin = display.begin()](std::size_t tensors, std::uint64_t bytes) {
+    download.finish();
+    begin(tensors, bytes);
+  };
   if (!base.empty()) options.local = base;
   const Pulled pulled = pull_snapshot(*store, id, out, table.overwrite(), options);
-  if (common.json) print_json({{"id", id}, {"folder", out}, {"full_bytes", pulled.full_bytes}, {"read_bytes", pulled.read_bytes}});
+  if (common.json) print_json({{"id", id}, {"folder", out}, {"full_bytes", pulled.full_bytes}, {"read_bytes", pulled.read_bytes},
+                               {"downloaded_bytes", pulled.downloaded}, {"path", pulled.deltas}});
   else std::printf("%s\n  %s of %s read, in %s\n", id.c_str(), size_text(pulled.read_bytes).c_str(), size_text(pulled.full_bytes).c_str(), out.c_str());
   return kExitOk;
 }
@@ -368,12 +380,12 @@ int prune_command(const Arguments& arguments) {
 
 int snapshot_command(const Arguments& arguments) {
   const std::vector<std::pair<std::string, int (*)(const Arguments&)>> kinds = {{"push", push_command},  {"pull", pull_command},     {"show", show_command},
-                                                                                {"diff", diff_command},  {"verify", verify_command}, {"squash", squash_command},
+                                                                                {"diff", diff_command},  {"verify", verify_command}, {"squash", squash_command}, {"mirror", snapshot_mirror_command},
                                                                                 {"prune", prune_command}};
   const std::string kind = arguments.empty() ? "--help" : arguments[0];
   if (kind == "--help" || kind == "-h") {
     std::fputs(
-        "usage: lockstep snapshot push|pull|show|diff|verify|squash|prune [options]\n\n"
+        "usage: lockstep snapshot push|pull|show|diff|verify|squash|mirror|prune [options]\n\n"
         "  lockstep snapshot push step-1 STORE --channel chat     # all weights\n"
         "  lockstep snapshot push step-2 STORE --channel chat     # what changed since\n"
         "  lockstep snapshot pull STORE chat model                # the newest, as a Hugging Face folder\n\n"

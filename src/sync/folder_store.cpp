@@ -161,6 +161,34 @@ class FolderStore final : public Store {
     return true;
   }
 
+  std::vector<std::string> records(const std::string& kind) const override {
+    std::vector<std::string> names;
+    std::error_code error;
+    if (!fs::exists(record_path(kind, "any").parent_path(), error)) return names;
+    for (fs::directory_iterator entry(folder_ / kind, error), end; !error && entry != end; entry.increment(error))
+      if (entry->path().extension() == ".json" && is_record_name(entry->path().stem().string())) names.push_back(entry->path().stem().string());
+    if (error) fail(ErrorCode::io, "cannot list '{}': {}", (folder_ / kind).string(), error.message());
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+  std::optional<std::string> read_record(const std::string& kind, const std::string& name) const override {
+    const fs::path from = record_path(kind, name);
+    std::error_code error;
+    if (!fs::exists(from, error)) return std::nullopt;
+    return read_file(from, kMostRecordBytes);
+  }
+  void put_record(const std::string& kind, const std::string& name, const std::string& text) override {
+    const fs::path to = record_path(kind, name);
+    make_folders(to.parent_path());
+    kill_point("store.record");
+    write_file_atomic(to, text);
+  }
+  void remove_record(const std::string& kind, const std::string& name) override {
+    std::error_code error;
+    fs::remove(record_path(kind, name), error);
+    if (error) fail(ErrorCode::io, "cannot remove '{}': {}", record_path(kind, name).string(), error.message());
+  }
+
  private:
   FolderLock wait_for_channels() const {
     constexpr int kTries = 500, kMicroseconds = 10'000;
@@ -182,6 +210,10 @@ class FolderStore final : public Store {
       fail(ErrorCode::invalid_argument, "the channel's name is '{}', allowed are 1 to 64 letters, digits, '-', '_' and '.', a letter or digit first", name);
     return folder_ / "channels" / (name + ".json");
   }
+  fs::path record_path(const std::string& kind, const std::string& name) const {
+    if (!is_record_kind(kind) || !is_record_name(name)) fail(ErrorCode::internal, "'{}' of '{}' is no name of a record", name, kind);
+    return folder_ / kind / (name + ".json");
+  }
   fs::path folder_;
 };
 }  // namespace
@@ -195,13 +227,6 @@ std::unique_ptr<Store> open_folder_store(const fs::path& folder, bool create) {
     fail(ErrorCode::not_found, "'{}' is no store of snapshots; `lockstep snapshot push FOLDER {}` makes one", folder.string(), folder.string());
   }
   return std::make_unique<FolderStore>(folder);
-}
-
-std::unique_ptr<Store> open_store(const std::string& place, bool create) {
-  if (place.find("://") != std::string::npos)
-    fail(ErrorCode::unsupported, "the store is '{}', allowed is a folder; stores over HTTP and S3 are not there yet",
-         place.substr(0, place.find("://") + 3) + "...");
-  return open_folder_store(place, create);
 }
 
 }  // namespace lockstep

@@ -27,7 +27,21 @@ std::string file_header(const TensorShape* first, std::size_t count) {
 }
 }  // namespace
 
-FolderTensors::FolderTensors(const fs::path& folder) : files_(folder) {
+bool is_adapter_folder(const fs::path& folder) {
+  std::error_code error;
+  return fs::is_regular_file(folder / kAdapterConfig, error) && !fs::exists(folder / "config.json", error);
+}
+
+namespace {
+ModelFiles files_of(const fs::path& folder) {
+  if (!is_adapter_folder(folder)) return ModelFiles(folder);
+  std::vector<std::unique_ptr<const TensorFile>> files;
+  files.push_back(std::make_unique<SafetensorsFile>(SafetensorsFile::open(folder / "adapter_model.safetensors")));
+  return ModelFiles(std::move(files));
+}
+}  // namespace
+
+FolderTensors::FolderTensors(const fs::path& folder) : files_(files_of(folder)) {
   if (files_.format() != "safetensors")
     fail(ErrorCode::unsupported, "'{}' is {}; snapshots are made of safetensors: `lockstep convert FILE.gguf DIR` writes such a folder", folder.string(),
          files_.format());
@@ -50,7 +64,7 @@ std::string FolderTensors::read(const TensorShape& tensor) const {
 }
 
 void write_folder_tensors(const fs::path& folder, const std::vector<TensorShape>& tensors, const std::function<std::string(std::size_t)>& read,
-                          std::uint64_t most_shard_bytes) {
+                          std::uint64_t most_shard_bytes, std::string_view stem) {
   std::vector<std::size_t> begins;  // of shards
   std::uint64_t bytes = 0, all = 0;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -66,7 +80,7 @@ void write_folder_tensors(const fs::path& folder, const std::vector<TensorShape>
   nlohmann::json places = nlohmann::json::object();
   for (std::size_t shard = 0; shard < begins.size(); ++shard) {
     const std::size_t begin = begins[shard], end = shard + 1 < begins.size() ? begins[shard + 1] : tensors.size();
-    const std::string name = begins.size() == 1 ? "model.safetensors" : fmt::format("model-{:05}-of-{:05}.safetensors", shard + 1, begins.size());
+    const std::string name = begins.size() == 1 ? fmt::format("{}.safetensors", stem) : fmt::format("{}-{:05}-of-{:05}.safetensors", stem, shard + 1, begins.size());
     AtomicFile file(folder / name);
     file.write(file_header(tensors.data() + begin, end - begin));
     for (std::size_t i = begin; i < end; ++i) {
@@ -77,7 +91,7 @@ void write_folder_tensors(const fs::path& folder, const std::vector<TensorShape>
   }
   if (begins.size() == 1) return;
   index["weight_map"] = places;
-  write_file_atomic(folder / "model.safetensors.index.json", index.dump(2) + "\n");
+  write_file_atomic(folder / fmt::format("{}.safetensors.index.json", stem), index.dump(2) + "\n");
 }
 
 }  // namespace lockstep

@@ -25,6 +25,7 @@ struct TensorShape {
 class FolderTensors {
  public:
   // Errors: those of ModelFiles; unsupported for a GGUF file.
+  // A folder with adapter_config.json and no config.json is an adapter's, as peft writes it.
   explicit FolderTensors(const std::filesystem::path& folder);
   const std::vector<TensorShape>& list() const { return list_; }  // sorted by name
   const TensorShape* find(std::string_view name) const;
@@ -35,9 +36,12 @@ class FolderTensors {
   std::vector<TensorShape> list_;
 };
 
-// Writes model.safetensors into a folder, or shards of at most `most_shard_bytes` of tensors with model.safetensors.index.json, as transformers
+inline constexpr const char* kAdapterConfig = "adapter_config.json";
+bool is_adapter_folder(const std::filesystem::path& folder);
+
+// Writes NAME.safetensors into a folder, or shards of at most `most_shard_bytes` of tensors with NAME.safetensors.index.json, as transformers
 // does: tensors in the order given, which is by name. `read(i)` gives the bytes of tensor i. Errors: io; those of read.
 void write_folder_tensors(const std::filesystem::path& folder, const std::vector<TensorShape>& tensors, const std::function<std::string(std::size_t)>& read,
-                          std::uint64_t most_shard_bytes = 5'000'000'000);
+                          std::uint64_t most_shard_bytes = 5'000'000'000, std::string_view name = "model");
 
 }  // namespace lockstep

@@ -102,7 +102,7 @@ SnapshotTensor read_tensor(const Sorted& json) {
   tensor.shape.bytes = bytes;
   const std::string codec = rest.text("codec");
   const auto known = codec_named(codec);
-  if (!known) fail(ErrorCode::unsupported, "the manifest has the codec {} of {}, known are same, sparse, planes, full", quoted_name(codec), place);
+  if (!known) fail(ErrorCode::unsupported, "the manifest has the codec {} of {}, known are same, sparse, planes, full, changes", quoted_name(codec), place);
   tensor.codec = *known;
   tensor.base = rest.digest("base", 32, true);
   tensor.result = rest.digest("result", 32, false);

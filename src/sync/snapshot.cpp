@@ -1,5 +1,7 @@
 #include "sync/snapshot.h"
 
+#include <set>
+
 #include "base/error.h"
 #include "base/hash.h"
 #include "sync/channel.h"
@@ -54,8 +56,16 @@ std::string read_snapshot_file(const Store& store, const std::string& id, const 
   return text;
 }
 
-SnapshotChain::SnapshotChain(const Store& store, const std::string& id, const std::optional<std::filesystem::path>& local) : store_(store) {
-  snapshots_.push_back(load_snapshot(store, id));
+SnapshotChain::SnapshotChain(const Store& store, const std::string& id, const std::optional<std::filesystem::path>& local, std::vector<std::string> path)
+    : store_(store), head_(load_snapshot(store, id)), path_(std::move(path)) {
+  // Another snapshot of the same content may stand in its place; when it is gone or has another, its own is taken.
+  if (!path_.empty() && path_.front() != id && store.size(StoredKind::manifest, path_.front()))
+    if (Snapshot first = load_snapshot(store, path_.front()); content_digest(first.manifest) == content_digest(head_.manifest))
+      snapshots_.push_back(std::move(first));
+  if (snapshots_.empty()) {
+    if (!path_.empty() && path_.front() != id) path_.clear();
+    snapshots_.push_back(head_);
+  }
   if (!local) return;
   local_.emplace(*local);
   local_label_ = local->string();
@@ -65,6 +75,14 @@ const Snapshot& SnapshotChain::link(std::size_t index) const {
   const std::lock_guard lock(mutex_);
   while (snapshots_.size() <= index) {
     const Snapshot& child = snapshots_.back();
+    if (snapshots_.size() < path_.size()) {
+      const std::string& next = path_[snapshots_.size()];
+      if (next != child.manifest.parent && store_.size(StoredKind::manifest, next)) {
+        snapshots_.push_back(load_snapshot(store_, next));
+        continue;
+      }
+      if (next != child.manifest.parent) path_.resize(snapshots_.size());  // it is gone: by parents from here on
+    }
     const std::string parent = child.manifest.parent;
     if (!store_.size(StoredKind::manifest, parent))
       fail(ErrorCode::not_found, "snapshot {} needs its parent {}, which is not in '{}'{}; push the parent there, or give a folder with its weights (--base)",
@@ -72,6 +90,23 @@ const Snapshot& SnapshotChain::link(std::size_t index) const {
     snapshots_.push_back(load_snapshot(store_, parent));
   }
   return snapshots_[index];
+}
+
+std::vector<std::string> SnapshotChain::objects() const {
+  std::set<std::string> found;
+  for (const SnapshotFile& file : head_.manifest.files) found.insert(file.sha256);
+  std::size_t links = local_ ? 0 : SIZE_MAX;
+  if (const std::lock_guard lock(mutex_); !path_.empty()) links = path_.size();
+  for (std::size_t i = 0; i < links; ++i) {
+    const Snapshot& snapshot = link(i);
+    bool more = false;  // something is needed of what comes before
+    for (const SnapshotTensor& tensor : snapshot.manifest.tensors) {
+      if (!tensor.object.empty()) found.insert(tensor.object);
+      more |= tensor.codec != TensorCodec::full;
+    }
+    if (!more || snapshot.manifest.parent.empty()) break;
+  }
+  return {found.begin(), found.end()};
 }
 
 std::uint64_t SnapshotChain::fetched() const {
@@ -97,11 +132,13 @@ std::string SnapshotChain::tensor(const SnapshotTensor& wanted) const {
     }
   for (std::size_t i = 0; !begun; ++i) {
     const Snapshot& snapshot = link(i);
-    const SnapshotTensor* tensor = i == 0 ? &wanted : snapshot.manifest.find(name);
-    const auto before = [&] { return short_id(steps.back().snapshot->id); };
+    const SnapshotTensor* tensor = i == 0 && snapshot.id == head_.id ? &wanted : snapshot.manifest.find(name);
+    const auto before = [&] { return steps.empty() ? short_id(head_.id) : short_id(steps.back().snapshot->id); };
     if (!tensor || tensor->shape.type != wanted.shape.type || tensor->shape.shape != wanted.shape.shape)
       fail(ErrorCode::corrupt_file, "snapshot {} changes tensor {}, {} of shape {}, and its parent {} has no such tensor; push snapshot {} again", before(),
            quoted_name(name), safetensors_type_name(wanted.shape.type), shape_text(wanted.shape.shape), short_id(snapshot.id), before());
+    if (i == 0 && tensor->result != wanted.result)
+      fail(ErrorCode::corrupt_file, "snapshot {}: tensor {} becomes {}, expected {}", short_id(snapshot.id), quoted_name(name), tensor->result, wanted.result);
     if (i > 0 && tensor->result != steps.back().tensor->base)
       fail(ErrorCode::corrupt_file, "snapshot {}: tensor {} is made from {}, and its parent {} has {}; push snapshot {} again", before(), quoted_name(name),
            steps.back().tensor->base, short_id(snapshot.id), tensor->result, before());

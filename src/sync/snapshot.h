@@ -33,22 +33,28 @@ std::string read_snapshot_file(const Store& store, const std::string& id, const 
 class SnapshotChain {
  public:
   // `local`: a Hugging Face folder of any snapshot of the chain, or of one like it: a tensor whose digest is one of the chain's is not fetched.
-  // Parents are loaded when they are needed. Error not_found.
-  SnapshotChain(const Store& store, const std::string& id, const std::optional<std::filesystem::path>& local = std::nullopt);
-  const std::string& id() const { return snapshots_.front().id; }
-  const SnapshotManifest& manifest() const { return snapshots_.front().manifest; }
+  // `path`: of plan_path (sync/snapshot_ways.h), by which it is read as far as it leads; empty: by its parents. Those are loaded when they are
+  // needed. Error not_found.
+  SnapshotChain(const Store& store, const std::string& id, const std::optional<std::filesystem::path>& local = std::nullopt,
+                std::vector<std::string> path = {});
+  const std::string& id() const { return head_.id; }
+  const SnapshotManifest& manifest() const { return head_.manifest; }
   // The row-major bytes of a tensor of manifest(). Errors: corrupt_file, naming snapshot, tensor, both digests and what heals it; not_found for a
   // parent or an object that is not in the store.
   std::string tensor(const SnapshotTensor& tensor) const;
+  // Objects that reading all tensors needs, files too; of tensors none, when a local folder and no path leave that open.
+  std::vector<std::string> objects() const;
   // Payload bytes that were read for tensors so far.
   std::uint64_t fetched() const;
 
  private:
   const Snapshot& link(std::size_t index) const;  // 0: the newest
   const Store& store_;
+  Snapshot head_;
   std::optional<FolderTensors> local_;
   std::string local_label_;
   mutable std::mutex mutex_;
+  mutable std::vector<std::string> path_;  // shorter when one of it is not there
   mutable std::deque<Snapshot> snapshots_;
   mutable std::uint64_t fetched_ = 0;
 };

@@ -11,6 +11,7 @@
 #include "sync/channel.h"
 #include "sync/class_scan.h"
 #include "sync/element.h"
+#include "sync/snapshot_ways.h"
 
 namespace lockstep {
 namespace {
@@ -149,6 +150,10 @@ PruneReport prune_store(Store& store, const std::vector<std::string>& keep, bool
     for (const SnapshotTensor& tensor : snapshot.manifest.tensors)
       if (!tensor.object.empty()) objects.insert(tensor.object);
     if (!snapshot.manifest.parent.empty()) waiting.push_back(snapshot.manifest.parent);
+    // Other ways to what is kept are kept: their parents are of the same chain.
+    if (const auto ways = read_ways(store, id))
+      for (const SnapshotWay& way : ways->ways)
+        if (store.size(StoredKind::manifest, way.id)) waiting.push_back(way.id);
   }
   PruneReport report;
   report.kept = static_cast<std::int64_t>(snapshots.size());
@@ -160,6 +165,8 @@ PruneReport prune_store(Store& store, const std::vector<std::string>& keep, bool
         removed->push_back(digest);
       }
   if (only_say) return report;
+  for (const std::string& name : store.records("ways"))
+    if (!snapshots.contains(name)) store.remove_record("ways", name);
   // Manifests first: a kill leaves objects that nothing names, never a snapshot without its objects or its parent.
   for (const std::string& id : children_first(store, report.snapshots)) {
     store.remove(StoredKind::manifest, id);

@@ -10,11 +10,13 @@
 #include "base/hash.h"
 #include "base/thread_pool.h"
 #include "numerics/profile.h"
+#include "sync/arc_folder.h"
+#include "sync/snapshot_ways.h"
 
 namespace lockstep {
 namespace fs = std::filesystem;
 
-const std::vector<std::string> kSnapshotFiles = {"added_tokens.json",      "chat_template.jinja", "chat_template.json",    "config.json",
+const std::vector<std::string> kSnapshotFiles = {"adapter_config.json",    "added_tokens.json",    "chat_template.jinja", "chat_template.json",    "config.json",
                                                  "generation_config.json", "merges.txt",          "tiktoken.model",        "special_tokens_map.json",
                                                  "tokenizer.json",         "tokenizer.model",     "tokenizer_config.json", "vocab.json"};
 
@@ -31,7 +33,7 @@ struct Source {
 // Encodes every tensor against the parent's, writes payloads into objects, and the manifest behind them.
 Written write_snapshot(Store& store, const Source& source, std::vector<SnapshotFile> files, const std::string& profile, const PushOptions& options) {
   std::optional<SnapshotChain> parent;
-  if (!options.parent.empty()) parent.emplace(store, options.parent, options.local);
+  if (!options.parent.empty()) parent.emplace(store, options.parent, options.local, options.local ? std::vector<std::string>() : plan_path(store, options.parent, "").ids);
   SnapshotManifest manifest;
   manifest.parent = options.parent;
   manifest.profile = profile;
@@ -134,7 +136,16 @@ std::vector<std::string> config_differences(const std::string& before, const std
 
 Written push_folder(Store& store, const fs::path& folder, const PushOptions& options) {
   const std::string profile = options.profile.empty() ? std::string() : profile_by_name(options.profile).digest();
-  const FolderTensors tensors(folder);
+  std::optional<FolderTensors> tensors;
+  std::optional<ArcFolder> arc;
+  if (is_arc_folder(folder)) {
+    if (options.parent.empty() || !options.local)
+      fail(ErrorCode::invalid_argument, "'{}' holds deltas of arc_v1 or arc_v2; give the folder that they were made against (--base), and its snapshot as the parent",
+           folder.string());
+    arc.emplace(folder, *options.local);
+  } else {
+    tensors.emplace(folder);
+  }
   std::vector<std::pair<std::string, std::string>> texts;
   std::vector<std::string> names = kSnapshotFiles;
   std::sort(names.begin(), names.end());
@@ -147,13 +158,17 @@ Written push_folder(Store& store, const fs::path& folder, const PushOptions& opt
       if (one == name) return text;
     return std::string();
   };
-  if (text_of("config.json").empty()) fail(ErrorCode::not_found, "'{}' has no config.json, which a model's folder needs", folder.string());
+  const char* const config_name = is_adapter_folder(folder) ? kAdapterConfig : "config.json";
+  if (text_of(config_name).empty()) fail(ErrorCode::not_found, "'{}' has no config.json, which a model's folder needs", folder.string());
+  Snapshot parent;
   if (!options.parent.empty()) {
-    const Snapshot parent = load_snapshot(store, options.parent);
-    if (const SnapshotFile* config = parent.manifest.file("config.json"))
-      if (const auto different = config_differences(read_snapshot_file(store, parent.id, *config), text_of("config.json")); !different.empty())
-        fail(ErrorCode::invalid_argument, "'{}' is another model than snapshot {}: config.json differs in {}; push it without a parent", folder.string(),
-             parent.id.substr(0, 12), fmt::join(different, ", "));
+    parent = load_snapshot(store, options.parent);
+    const SnapshotFile* config = parent.manifest.file(config_name);
+    if (!config)
+      fail(ErrorCode::invalid_argument, "'{}' has {}, and snapshot {} has none; push it without a parent", folder.string(), config_name, parent.id.substr(0, 12));
+    if (const auto different = config_differences(read_snapshot_file(store, parent.id, *config), text_of(config_name)); !different.empty())
+      fail(ErrorCode::invalid_argument, "'{}' is another model than snapshot {}: {} differs in {}; push it without a parent", folder.string(),
+           parent.id.substr(0, 12), config_name, fmt::join(different, ", "));
   }
   const auto lock = store.writing();
   std::vector<SnapshotFile> files;
@@ -168,7 +183,16 @@ Written push_folder(Store& store, const fs::path& folder, const PushOptions& opt
     object->commit();
     file_bytes += text.size();
   }
-  Source source{tensors.list(), [&](std::size_t i) { return tensors.read(tensors.list()[i]); }};
+  Source source{arc ? arc->list() : tensors->list(), [&](std::size_t i) {
+                  if (!arc) return tensors->read(tensors->list()[i]);
+                  const TensorShape& shape = arc->list()[i];
+                  const SnapshotTensor* before = parent.manifest.find(shape.name);
+                  const std::string base = arc->base().read(shape);
+                  if (const std::string digest = xxh3_128_hex(base.data(), base.size()); !before || before->result != digest)
+                    fail(ErrorCode::corrupt_file, "tensor {} of '{}' has the digest {}, and the parent snapshot {} has {}; give the parent's own folder as --base",
+                         quoted_name(shape.name), options.local->string(), digest, parent.id.substr(0, 12), before ? before->result : "none");
+                  return arc->read(shape);
+                }};
   Written written = write_snapshot(store, source, std::move(files), profile, options);
   written.file_bytes = file_bytes;
   if (options.written) options.written(written);
@@ -176,8 +200,8 @@ Written push_folder(Store& store, const fs::path& folder, const PushOptions& opt
 }
 
 Written squash_snapshots(Store& store, const std::string& from, const std::string& to, const PushOptions& options) {
-  const auto lock = store.writing();
-  const SnapshotChain chain(store, to);
+  const auto lock = options.locked ? nullptr : store.writing();
+  const SnapshotChain chain(store, to, std::nullopt, plan_path(store, to, "").ids);
   Source source;
   for (const SnapshotTensor& tensor : chain.manifest().tensors) source.tensors.push_back(tensor.shape);
   source.read = [&](std::size_t i) { return chain.tensor(chain.manifest().tensors[i]); };

@@ -4,15 +4,26 @@
 // Any thread may read. Writers hold writing(): two at once would delete each other's unfinished work (prune).
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/stop_token.h"
+
 namespace lockstep {
 
 enum class StoredKind { object, manifest };
+
+// Of stores behind a network.
+struct StoreOptions {
+  double stall_seconds = 30;  // a transfer that stands still for so long is tried again
+  int tries = 6;              // that bring nothing, before it fails
+  double first_wait_seconds = 0.2;
+  StopToken stop = {};
+};
 
 class Store {
  public:
@@ -38,6 +49,15 @@ class Store {
   virtual std::optional<std::uint64_t> size(StoredKind kind, const std::string& digest) const = 0;
   // Bytes [offset, offset + bytes). Errors: not_found; corrupt_file when it is shorter; io.
   virtual std::string read(StoredKind kind, const std::string& digest, std::uint64_t offset, std::uint64_t bytes) const = 0;
+  // The same to `sink`, in order, as they come; what it throws ends it.
+  using Sink = std::function<void(std::string_view bytes)>;
+  virtual void stream(StoredKind kind, const std::string& digest, std::uint64_t offset, std::uint64_t bytes, const Sink& sink) const {
+    sink(read(kind, digest, offset, bytes));
+  }
+  // Whether reading costs a network: who reads objects keeps copies then (sync/downloads.h). And whether parts of one can be had for themselves,
+  // which is known when one was read.
+  virtual bool is_far() const { return false; }
+  virtual bool gives_ranges() const { return true; }
   virtual std::unique_ptr<Writer> write_object() = 0;
   // Its name, which is its SHA-256.
   virtual std::string put_manifest(const std::string& text) = 0;
@@ -48,9 +68,22 @@ class Store {
   virtual std::optional<std::string> read_channel(const std::string& name) const = 0;  // the record's text
   // Compare and swap: false, and nothing is written, when the record is not `before` (nothing: no such channel yet).
   virtual bool swap_channel(const std::string& name, const std::optional<std::string>& before, const std::string& after) = 0;
+
+  // Small texts that change, each replaced whole by whoever has it, without a lock; the last one stands. A kind is a word of small letters ("ways":
+  // sync/snapshot_ways.h), a name is as is_record_name says.
+  virtual std::vector<std::string> records(const std::string& kind) const = 0;  // names, sorted; none: there is no such kind
+  virtual std::optional<std::string> read_record(const std::string& kind, const std::string& name) const = 0;
+  virtual void put_record(const std::string& kind, const std::string& name, const std::string& text) = 0;
+  virtual void remove_record(const std::string& kind, const std::string& name) = 0;  // or there was none
 };
 
-// A folder, which is made when `create` and its parent exists. Errors: not_found, already_exists (a user's folder), unsupported (a URL), io.
-std::unique_ptr<Store> open_store(const std::string& place, bool create = false);
+inline constexpr std::size_t kMostRecordBytes = std::size_t{1} << 20;
+// 1 to 128 letters, digits, '-', '_' and '.', a letter or digit first.
+bool is_record_name(std::string_view name);
+bool is_record_kind(std::string_view kind);  // 1 to 32 small letters, none of the names above
+
+// A folder, which is made when `create` and its parent exists; http://HOST/PATH or https://, which is read alone; s3://BUCKET/PREFIX.
+// Errors: not_found, already_exists (a user's folder), invalid_argument (a URL that is none), unsupported, io.
+std::unique_ptr<Store> open_store(const std::string& place, bool create = false, const StoreOptions& options = {});
 
 }  // namespace lockstep

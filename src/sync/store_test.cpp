@@ -379,7 +379,10 @@ TEST_F(Stores, OnlyStoresAreTaken) {
   std::ofstream(root_ / "mine/thesis.tex") << "x";
   EXPECT_NE(error_of([&] { store("mine"); }), "no error");
   EXPECT_NE(error_of([&] { open_store((root_ / "mine").string()); }).find("is no store of snapshots"), std::string::npos);
-  EXPECT_NE(error_of([&] { open_store("https://example.org/x"); }).find("allowed is a folder"), std::string::npos);
+  const std::string secret = error_of([&] { open_store("https://user:pass@example.org/x"); });
+  EXPECT_NE(secret.find("LOCKSTEP_STORE_KEY"), std::string::npos) << secret;
+  EXPECT_EQ(secret.find("pass@"), std::string::npos) << secret;
+  EXPECT_NE(error_of([&] { open_store("ftp://example.org/x"); }).find("allowed are a folder, http://, https:// and s3://"), std::string::npos);
   EXPECT_EQ(std::distance(fs::directory_iterator(root_ / "mine"), fs::directory_iterator()), 1);
 }
 

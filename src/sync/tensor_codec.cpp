@@ -6,10 +6,32 @@
 #include "base/error.h"
 #include "sync/planes_codec.h"
 #include "sync/sparse_codec.h"
+#include "sync/varint.h"
 
 namespace lockstep {
 namespace {
-constexpr std::array<std::string_view, 4> kNames = {"same", "sparse", "planes", "full"};
+constexpr std::array<std::string_view, 5> kNames = {"same", "sparse", "planes", "full", "changes"};
+
+// The number of changes, the bytes of the gaps, a gap before each change, and the new words.
+void decode_changes(int width, std::string_view payload, const void* old_words, std::int64_t elements, char* to) {
+  VarintReader in(payload);
+  const std::uint64_t count = in.next();
+  VarintReader gaps(in.take(in.next()));
+  const auto word_bytes = static_cast<std::size_t>(width);
+  if (count > static_cast<std::uint64_t>(elements) || in.left() != count * word_bytes)
+    fail(ErrorCode::corrupt_file, "{} changes of {} elements have {} bytes of new words", count, elements, in.left());
+  const char* from = in.take(in.left()).data();
+  const std::size_t bytes = static_cast<std::size_t>(elements) * word_bytes;
+  if (to != old_words) std::memcpy(to, old_words, bytes);
+  auto left = static_cast<std::uint64_t>(elements);
+  for (std::uint64_t i = 0; i < count; ++i, from += word_bytes) {
+    const std::uint64_t gap = gaps.next();
+    if (gap >= left) fail(ErrorCode::corrupt_file, "change {} of {} stands behind the tensor's end", i, count);
+    left -= gap + 1;
+    std::memcpy(to + bytes - (left + 1) * word_bytes, from, word_bytes);
+  }
+  if (gaps.left() != 0) fail(ErrorCode::corrupt_file, "{} bytes follow the last gap", gaps.left());
+}
 }  // namespace
 
 std::string_view codec_name(TensorCodec codec) { return kNames[static_cast<std::size_t>(codec)]; }
@@ -58,7 +80,8 @@ void decode_tensor(TensorCodec codec, SafetensorsType type, std::string_view pay
   }
   if (kind.width == 0) fail(ErrorCode::corrupt_file, "{} has the codec {}, allowed are same and full", safetensors_type_name(type), codec_name(codec));
   const auto elements = static_cast<std::int64_t>(to.size()) / kind.width;
-  if (codec == TensorCodec::sparse) decode_sparse(kind, payload, old_bytes.data(), elements, to.data());
+  if (codec == TensorCodec::changes) decode_changes(kind.width, payload, old_bytes.data(), elements, to.data());
+  else if (codec == TensorCodec::sparse) decode_sparse(kind, payload, old_bytes.data(), elements, to.data());
   else decode_planes(kind, payload, old_bytes.data(), elements, to.data());
 }
 

@@ -12,7 +12,8 @@
 
 namespace lockstep {
 
-enum class TensorCodec : std::uint8_t { same, sparse, planes, full };
+// `changes` is what simple publishers write (python/lockstep/_publish.py): it is read, and encode_tensor does not choose it.
+enum class TensorCodec : std::uint8_t { same, sparse, planes, full, changes };
 std::string_view codec_name(TensorCodec codec);
 std::optional<TensorCodec> codec_named(std::string_view name);
 

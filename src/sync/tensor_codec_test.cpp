@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
+#include <array>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -10,6 +11,7 @@
 #include "base/hash.h"
 #include "sync/codec_test_tools.h"
 #include "sync/tensor_codec.h"
+#include "sync/varint.h"
 
 namespace lockstep {
 namespace {
@@ -123,6 +125,49 @@ TEST(TensorCodec, LargePayloadsHaveTheirHash) {
     hash.update(encode_tensor(SafetensorsType::bf16, old_bytes, changed_copy(random, SafetensorsType::bf16, old_bytes, every)).payload);
   }
   EXPECT_EQ(hash.hex(), "b91beaf21c4c58420f65d4d3124a510ae2b1b974ed68d2c3aa78a2c081851313");
+}
+
+// The codec of python/lockstep/_publish.py, written here as docs/weight-sync.md says.
+TEST(TensorCodec, ChangesOfSimplePublishersAreRead) {
+  rc::check([](std::uint64_t seed) {
+    std::mt19937_64 random(seed);
+    const SafetensorsType type = std::array{SafetensorsType::bf16, SafetensorsType::f32, SafetensorsType::u8}[random() % 3];
+    const auto width = static_cast<std::size_t>(safetensors_type_bytes(type));
+    const std::string old_bytes = random_bytes(random, (random() % 2000 + 1) * width);
+    std::string new_bytes = old_bytes, gaps, words, payload;
+    std::uint64_t count = 0, gap = 0;
+    for (std::size_t at = 0; at < old_bytes.size(); at += width) {
+      if (random() % 50 == 0) {
+        for (std::size_t i = 0; i < width; ++i) new_bytes[at + i] = static_cast<char>(random());
+        put_varint(gaps, gap);
+        words += new_bytes.substr(at, width);
+        ++count;
+        gap = 0;
+      } else {
+        ++gap;
+      }
+    }
+    put_varint(payload, count);
+    put_varint(payload, gaps.size());
+    payload += gaps + words;
+    std::string to(old_bytes.size(), 'x');
+    decode_tensor(TensorCodec::changes, type, payload, old_bytes, to);
+    RC_ASSERT(to == new_bytes);
+    std::string in_place = old_bytes;
+    decode_tensor(TensorCodec::changes, type, payload, in_place, in_place);
+    RC_ASSERT(in_place == new_bytes);
+    for (int fault = 0; fault < 20; ++fault) {
+      std::string wrong = payload;
+      if (random() % 2) wrong[random() % wrong.size()] ^= static_cast<char>(1u << (random() % 8));
+      else wrong = random_bytes(random, random() % 100);
+      try {
+        decode_tensor(TensorCodec::changes, type, wrong, old_bytes, to);
+      } catch (const Error& e) {
+        RC_ASSERT(e.code() == ErrorCode::corrupt_file);
+      }
+    }
+    RC_ASSERT(codec_named("changes") == TensorCodec::changes);
+  });
 }
 
 TEST(TensorCodec, NoBytesAreMoreThanAnError) {

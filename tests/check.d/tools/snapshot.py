@@ -120,4 +120,4 @@ with check("errors"):
     refused("snapshot", "push", FIRST, STORE, "--transition", "staged", status=2, words=["--transition"])
     refused("snapshot", "push", FIRST, STORE, "--base", FIRST, status=2, words=["--base", "--parent"])
     refused("snapshot", "pish", status=2, words=["did you mean 'push'"])
-    refused("snapshot", "push", FIRST, "https://example.org/x", status=1, words=["allowed is a folder"])
+    refused("snapshot", "push", FIRST, "https://127.0.0.1:1/x", status=1, words=["is read alone", "s3://BUCKET/PREFIX"])

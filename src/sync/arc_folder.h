@@ -1,0 +1,36 @@
+// Folders of deltas as the package fireworks-delta-compression writes them (arc_v1: XOR through zlib, arc_v2: through zstd; each with the Adler-32 of
+// the result), read against a folder of the weights before. arc_v3 holds Python pickles and is refused.
+//   if (is_arc_folder(folder)) { const ArcFolder arc(folder, base);  bytes = arc.read(arc.list()[0]); }
+// Several threads may read.
+#pragma once
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "checkpoint/safetensors.h"
+#include "sync/folder_tensors.h"
+
+namespace lockstep {
+
+// Whether its safetensors files hold bytes alone, each with a checksum in the header.
+bool is_arc_folder(const std::filesystem::path& folder);
+
+// The new bytes: base XOR the payload's. Errors: corrupt_file (sizes, checksum, what does not decompress); unsupported for what is neither zlib nor zstd.
+std::string apply_arc(std::string_view payload, std::string_view base, const std::string& checksum);
+
+class ArcFolder {
+ public:
+  // Error corrupt_file when a tensor is in one of the two alone.
+  ArcFolder(const std::filesystem::path& folder, const std::filesystem::path& base);
+  const std::vector<TensorShape>& list() const { return base_.list(); }  // types and shapes are the base's
+  const FolderTensors& base() const { return base_; }
+  std::string read(const TensorShape& tensor) const;
+
+ private:
+  FolderTensors base_;
+  std::vector<SafetensorsFile> files_;
+  std::map<std::string, std::size_t> where_;  // by tensor: index of its file
+};
+
+}  // namespace lockstep

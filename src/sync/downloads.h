@@ -1,0 +1,76 @@
+// A far store read through a folder on this machine: each object that something is read of comes whole, in pieces of 4 MB, several at a time, and is
+// compared with its SHA-256. A piece goes on where it ended, in this process and after a kill: what is in the folder is not fetched again.
+//   const Downloads near(*store, "model.lockstep.downloads", {.parallel = 4});   near.fetch(digests);   near.read(StoredKind::object, digest, 0, 10);
+// Any thread; one process a folder (a lock).
+#pragma once
+#include <atomic>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/folder_lock.h"
+#include "sync/store.h"
+
+namespace lockstep {
+
+inline constexpr std::uint64_t kPieceBytes = std::uint64_t{4} << 20;
+
+struct DownloadOptions {
+  int parallel = 4;                                      // transfers at a time
+  std::function<void(std::uint64_t bytes)> arrived = {};  // so many more came
+};
+
+class Downloads final : public Store {
+ public:
+  // The folder is made. Errors: resource_exhausted (another process downloads there), io.
+  Downloads(const Store& far, const std::filesystem::path& folder, const DownloadOptions& options);
+  // Fetches these, each once. Errors: not_found; io; corrupt_file when the server's bytes have another SHA-256, twice.
+  void fetch(const std::vector<std::string>& digests) const;
+  // Bytes of these that are still to come. Error not_found.
+  std::uint64_t missing(const std::vector<std::string>& digests) const;
+  // Forgets one that was used, and gives its bytes on disk back.
+  void forget(const std::string& digest) const;
+  // Removes the folder, when nothing else is in it.
+  void clear();
+  std::uint64_t arrived() const { return arrived_; }
+
+  std::string label() const override { return far_.label(); }
+  std::string read(StoredKind kind, const std::string& digest, std::uint64_t offset, std::uint64_t bytes) const override;
+  // All else is the far store's; nothing is written through this one.
+  std::optional<std::uint64_t> size(StoredKind kind, const std::string& digest) const override;
+  std::vector<std::string> list(StoredKind kind) const override { return far_.list(kind); }
+  std::vector<std::string> channels() const override { return far_.channels(); }
+  std::optional<std::string> read_channel(const std::string& name) const override { return far_.read_channel(name); }
+  std::vector<std::string> records(const std::string& kind) const override { return far_.records(kind); }
+  std::optional<std::string> read_record(const std::string& kind, const std::string& name) const override { return far_.read_record(kind, name); }
+  std::unique_ptr<WriteLock> writing() override { refuse(); }
+  std::unique_ptr<Writer> write_object() override { refuse(); }
+  std::string put_manifest(const std::string&) override { refuse(); }
+  void remove(StoredKind, const std::string&) override { refuse(); }
+  bool swap_channel(const std::string&, const std::optional<std::string>&, const std::string&) override { refuse(); }
+  void put_record(const std::string&, const std::string&, const std::string&) override { refuse(); }
+  void remove_record(const std::string&, const std::string&) override { refuse(); }
+
+ private:
+  struct Part;
+  [[noreturn]] static void refuse();
+  [[noreturn]] void fail_missing(const std::string& digest) const;
+  void fetch_one(const std::string& digest) const;
+  void fetch_pieces(const std::string& digest, Part& part) const;
+  std::mutex& mutex_of(const std::string& digest) const;
+  std::filesystem::path whole(const std::string& digest) const { return folder_ / digest; }
+
+  const Store& far_;
+  std::filesystem::path folder_;
+  DownloadOptions options_;
+  std::unique_ptr<FolderLock> lock_;
+  mutable std::mutex mutex_;
+  mutable std::map<std::string, std::unique_ptr<std::mutex>> busy_;  // one an object
+  mutable std::map<std::string, std::uint64_t> sizes_;               // of objects that were asked for
+  mutable std::atomic<std::uint64_t> arrived_{0};
+};
+
+}  // namespace lockstep

@@ -1,0 +1,36 @@
+// A second store that follows a channel of another, off the trainer's uplink: it takes each snapshot of the chain once, and makes skip deltas there,
+// 2, 4, 8, ... snapshots back, so that a follower n behind applies at most 2 log2(n) + 1; and full copies, when asked.
+//   const MirrorReport report = mirror_channel(*from, *to, "chat", {.downloads = "region/downloads"});
+// One mirror a store at a time (its lock). A kill leaves the channel where it was, or moved; what was fetched is not fetched again.
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "sync/snapshot_write.h"
+
+namespace lockstep {
+
+struct MirrorOptions {
+  std::filesystem::path downloads;      // folder for what is on its way, when `from` is far
+  int parallel = 4, threads = 2;
+  std::uint64_t full_every = 0;         // a full copy of each snapshot whose depth is a multiple; 0: none
+  std::uint64_t longest_skip = 1 << 16;  // a power of two
+  // `done` of `all` bytes of objects were copied, and which snapshot is at work.
+  std::function<void(const std::string& id, std::uint64_t done, std::uint64_t all)> progress = {};
+};
+
+struct MirrorReport {
+  std::vector<std::string> snapshots;         // copied, oldest first
+  std::vector<std::string> skips, fulls;      // made
+  std::uint64_t copied_bytes = 0, downloaded_bytes = 0, made_bytes = 0;  // objects copied, bytes that came over a network, payloads of what was made
+  std::uint64_t sequence = 0;                 // of the channel
+  std::string target;
+};
+
+// Brings `to`'s channel where `from`'s is. An older record than the one that stands there changes nothing. Errors: not_found (no such channel; a
+// parent that neither store has, named); already_exists (the channel was moved by another than a mirror); those of Downloads and load_snapshot.
+MirrorReport mirror_channel(const Store& from, Store& to, const std::string& channel, const MirrorOptions& options);
+
+}  // namespace lockstep

@@ -1,0 +1,42 @@
+// Other ways to a snapshot: what a mirror made so that a follower that is far behind applies few deltas. A record `ways` a snapshot says where it
+// stands in its chain, and which snapshots have its content and another parent. What is said there is a hint: every result is compared with the
+// snapshot's own digests.
+//   const SnapshotPath path = plan_path(store, target, have);   SnapshotChain chain(store, target, local, path.ids);
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sync/store.h"
+
+namespace lockstep {
+
+struct SnapshotWay {
+  std::string id, parent;   // parent empty: it needs none
+  std::uint64_t back = 0;   // how many snapshots the parent is behind; 0: there is none
+  std::uint64_t bytes = 0;  // to be fetched: manifest and payloads
+};
+
+struct SnapshotWays {
+  std::uint64_t depth = 0;        // snapshots before it in its chain
+  std::vector<SnapshotWay> ways;  // its own first
+};
+
+// Canonical JSON: {"depth":2,"ways":[{"back":1,"bytes":900,"id":"<id>","parent":"<id>"}]}.
+std::string ways_text(const SnapshotWays& ways);
+// Error corrupt_file for anything that ways_text does not write.
+SnapshotWays parse_ways(std::string_view text);
+// Nothing when nobody made any. A damaged record counts as none: it is a hint.
+std::optional<SnapshotWays> read_ways(const Store& store, const std::string& id);
+void put_ways(Store& store, const std::string& id, const SnapshotWays& ways);
+
+struct SnapshotPath {
+  std::vector<std::string> ids;  // newest first: each has the content of a snapshot of the chain, and the parent that comes next
+  std::uint64_t bytes = 0;
+};
+// The way to `target` with the fewest bytes, from `have` (empty: from nothing) or from a full copy. Empty when there are no ways to the target:
+// its parents are walked then.
+SnapshotPath plan_path(const Store& store, const std::string& target, const std::string& have);
+
+}  // namespace lockstep
