@@ -48,13 +48,13 @@ LAYERS = {
     "parity": ["serving", "engine", "train", "checkpoint", "model", "parallel", "numerics", "tensor"],
     "trained": ["serving", "engine", "train", "checkpoint", "model", "parallel", "numerics", "tensor"],
     "host": ["trained", "serving", "losses", "engine", "train", "checkpoint", "store", "model", "parallel", "numerics", "tensor"],
-    "runs": ["trained", "serving", "train", "checkpoint", "text", "model", "parallel", "numerics", "tensor"],
+    "runs": ["trained", "serving", "losses", "train", "checkpoint", "text", "model", "parallel", "numerics", "tensor"],
     "rl": ["runs", "serving", "text"],
-    "jobs": ["rl", "runs", "trained", "serving", "train"],
+    "jobs": ["rl", "runs", "trained", "serving", "losses", "train"],
     "api": ["host", "runs", "losses", "planning", "serving"],
     "http": ["api"],
     "benchmark": ["serving", "engine", "train", "checkpoint", "text", "model", "kernels", "numerics", "tensor"],
-    "cli": ["http", "api", "jobs", "rl", "runs", "trained", "parity", "planning", "serving", "benchmark", "sync"],
+    "cli": ["http", "api", "jobs", "rl", "runs", "trained", "parity", "planning", "serving", "losses", "benchmark", "sync"],
 }
 # Single headers from elsewhere: what one number is (its bits, no arithmetic) is known to whoever holds buffers of them; how published
 # tokenizers split text, to whoever reads a file that names one.

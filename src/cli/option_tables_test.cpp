@@ -55,6 +55,8 @@ const std::vector<Idle>& idle_options() {
         {"train sft", kSft, "adapter-alpha", "8", "without --adapter-rank"},
         {"train rl", "--model x", "adapter-alpha", "8", "without --adapter-rank"},
         {"train rl", "--model x", "init-seed", "8", "without --adapter-rank"},
+        {"train rl", "--model x", "kl", "k1", "without --kl-coefficient"},
+        {"train rl", "--model x", "kl-in", "reward", "without --kl-coefficient"},
         {"train rl", "--model x --adapter-rank 4", "export-dtype", "f32", "with --adapter-rank, which exports fp32"},
         {"train sft", kSftAdapter, "export-dtype", "f32", "with --adapter-rank, which exports fp32"},
         {"render", "--model x", "end-token", "x", "without --train"},
@@ -118,6 +120,17 @@ const std::vector<Idle>& idle_options() {
     rows.push_back({"train preference", "--model x --data d", "init-seed", "8", "without --adapter-rank"});
     rows.push_back({"train preference", "--model x --data d --adapter-rank 4", "export-dtype", "f32", "with --adapter-rank, which exports fp32"});
     rows.push_back({"train preference", "--model x --data d --no-page", "page-port", "5", "with --no-page"});
+    const char* distill = "--model x --teachers t --data d";
+    for (const char* option : {"beta2", "eps", "weight-decay"})
+      rows.push_back(
+          {"train distill", "--model x --teachers t --data d --optimizer dimuon", option, "0.5", "with --optimizer dimuon, whose AdamW has fixed ones"});
+    rows.push_back(
+        {"train distill", "--model x --teachers t --data d --over sampled", "divergence", "reverse", "with --over sampled, which is the reverse one"});
+    rows.push_back({"train distill", distill, "teacher-top-k", "3", "without --over top"});
+    rows.push_back({"train distill", distill, "adapter-alpha", "8", "without --adapter-rank"});
+    rows.push_back({"train distill", distill, "init-seed", "8", "without --adapter-rank"});
+    rows.push_back({"train distill", "--model x --teachers t --data d --adapter-rank 4", "export-dtype", "f32", "with --adapter-rank, which exports fp32"});
+    rows.push_back({"train distill", "--model x --teachers t --data d --no-page", "page-port", "5", "with --no-page"});
     rows.push_back({"demo", "--no-page", "page-port", "5", "with --no-page"});
     return rows;
   }();
@@ -141,7 +154,7 @@ const std::map<std::string, std::string>& effective_options() {
       {"train rl",
        "name fork runs model profile threads device backend isa mla-norm-eps context ranks environment steps problems rollouts max-tokens temperature top-k "
        "top-p min-p "
-       "algorithm advantages loss loss-config averaging redraws overlong-tokens epochs mini-batches "
+       "algorithm advantages loss loss-config averaging kl-coefficient redraws overlong-tokens epochs mini-batches "
        "importance-cap share-prompts adapter-rank optimizer learning-rate schedule warmup beta1 max-norm seed rollout-profile rollout-speculation "
        "allow-profile-mix micro-batch checkpoint-activations optimizer-state checkpoint-every keep-last transcripts quiet resume page json"},
       {"train preference",
@@ -150,6 +163,10 @@ const std::map<std::string, std::string>& effective_options() {
        "eval-every micro-batch checkpoint-activations optimizer-state learning-rate schedule warmup beta1 max-norm adapter-rank "
        "optimizer "
        "checkpoint-every keep-last export-to overwrite quiet resume page json"},
+      {"train distill",
+       "name runs fork model profile threads device backend isa mla-norm-eps context ranks teachers data environment steps prompts rollouts max-tokens "
+       "temperature over learning-rate schedule warmup beta1 max-norm adapter-rank optimizer seed micro-batch checkpoint-activations optimizer-state "
+       "checkpoint-every keep-last quiet resume page json"},
       {"eval", "adapter n samples temperature max-tokens seed at-once model profile threads device backend isa mla-norm-eps context json"},
       {"serve",
        "model profile threads device backend isa mla-norm-eps context ranks host port name chat-template message-format tool-format generation-config training "

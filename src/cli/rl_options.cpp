@@ -20,7 +20,7 @@ void add_rl_options(OptionTable& table, RlSettings& s) {
   table.number("top-p", &s.top_p, 0.000001, 1, "X", "Draw rollouts from the likeliest tokens that together have this probability; 1: from all");
   table.number("min-p", &s.min_p, 0, 1, "X", "Draw rollouts from tokens at least this share as likely as the likeliest; 0: from all");
   table.choice("algorithm", &s.algorithm, algorithm_names(),
-               "What advantages, loss, clipping, averaging, redraws and overlong tokens are, where their own options do not say (docs/rl.md)");
+               "What advantages, loss, clipping, averaging, place of KL, redraws and overlong tokens are, where their own options do not say (docs/rl.md)");
   table.choice("advantages", &s.advantages, advantage_names(), "How advantages are computed from rewards");
   table.choice("loss", &s.loss, policy_loss_names(), "The loss (docs/losses.md)");
   table.texts("loss-config", &s.loss_config, "KEY=VALUE", "An option of the loss");
@@ -29,6 +29,10 @@ void add_rl_options(OptionTable& table, RlSettings& s) {
   table.refused("with a --loss that does not clip", [&s] { return !loss_clips(s.loss); }, {"clip-low", "clip-high"});
   table.choice("averaging", &s.averaging, averaging_names(),
                "What the tokens' losses are divided by: all tokens of the update, or each sequence's and their number");
+  table.number("kl-coefficient", &s.kl_coefficient, 0, 1e6, "X", "Weight of KL to what training starts from (--model); 0: no reference is kept");
+  table.choice("kl", &s.kl, kl_names(), "The estimator of that KL (docs/losses.md); of rewards: k1, k2, k3");
+  table.choice("kl-in", &s.kl_in, kl_places(), "Where it enters: the loss, or the tokens' rewards");
+  table.refused("without --kl-coefficient", [&s] { return s.kl_coefficient == 0; }, {"kl", "kl-in"});
   table.integer("redraws", &s.redraws, 0, 1000, "N",
                 "Sample a group whose rewards are all equal again, with a new problem, up to N times, then leave it out; 0: it stays, without a gradient");
   table.integer("overlong-tokens", &s.overlong_tokens, 0, 1 << 20, "N",

@@ -1,11 +1,11 @@
-// `lockstep train sft|rl|preference`, and one command a loss of preferences.
+// `lockstep train sft|rl|preference|distill`, and one command a loss of preferences.
 #include "cli/train_command.h"
 
 #include <algorithm>
 #include <cstdio>
 
 #include "cli/toml.h"
-#include "runs/preferences/preference_losses.h"
+#include "losses/preference_losses.h"
 #include "runs/run.h"
 #include "runs/sft_plan.h"
 #include "runs/training_state.h"
@@ -70,22 +70,24 @@ int train_command(const Arguments& arguments) {
   const Arguments rest(arguments.begin() + (arguments.empty() ? 0 : 1), arguments.end());
   if (kind == "sft") return train_sft(rest);
   if (kind == "rl") return run_train_rl(rest);
+  if (kind == "distill") return train_distill(rest);
   if (kind == "preference") return train_preference(rest, "");
   const std::vector<std::string> losses = preference_names();
   if (std::find(losses.begin(), losses.end(), kind) != losses.end()) return train_preference(rest, kind);
   if (kind == "--help" || kind == "-h") {
     const std::string text = fmt::format(
-        "usage: lockstep train sft|rl|preference [options]\n\n"
+        "usage: lockstep train sft|rl|preference|distill [options]\n\n"
         "  lockstep train sft --config recipes/countdown_sft.toml\n"
         "  lockstep train rl --config recipes/countdown_rl.toml\n"
-        "  lockstep train preference --loss dpo --model DIR --data pairs.jsonl\n\n"
+        "  lockstep train preference --loss dpo --model DIR --data pairs.jsonl\n"
+        "  lockstep train distill --model DIR --teachers teachers.toml --data prompts.jsonl\n\n"
         "A loss of preferences is a command too, as `lockstep train dpo`: {}.\n"
         "`lockstep train KIND --help` lists every option.\n",
         fmt::join(losses, ", "));
     std::fputs(text.c_str(), stdout);
     return kExitOk;
   }
-  std::vector<std::string> kinds{"sft", "rl", "preference"};
+  std::vector<std::string> kinds{"sft", "rl", "preference", "distill"};
   kinds.insert(kinds.end(), losses.begin(), losses.end());
   throw UsageError(fmt::format("train: unknown kind '{}', allowed are {}{}", kind.substr(0, 60), fmt::join(kinds, ", "), did_you_mean(kind, kinds)));
 }

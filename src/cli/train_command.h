@@ -12,6 +12,7 @@ struct SftAsked;
 
 int train_sft(const Arguments& arguments);
 int run_train_rl(const Arguments& arguments);  // train_rl.cpp
+int train_distill(const Arguments& arguments);
 // `loss`: of a command that is named after it; empty: --loss says it.
 int train_preference(const Arguments& arguments, const std::string& loss);
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "host/batch_loss.h"
 #include "host/routing_matrix.h"
 #include "model/runtime.h"
 #include "numerics/accumulator.h"
@@ -99,6 +100,10 @@ LossOptions loss_options(const LossRequest& wanted) {
     fail(ErrorCode::unsupported,
          "loss_fn is 'stable_reinforce', whose objective is not public; allowed are {}; loss_fn=importance_sampling is what most recipes want instead",
          fmt::join(loss_names(), ", "));
+  if (std::vector<std::string> names = loss_names(); std::find(names.begin(), names.end(), wanted.name) == names.end()) {
+    for (const std::string& name : batch_loss_names()) names.push_back(name);
+    fail(ErrorCode::invalid_argument, "the loss is '{}', allowed are {}{}", wanted.name, fmt::join(names, ", "), did_you_mean(wanted.name, names));
+  }
   LossConfig config;
   // What each SDK means where nothing is said, beside the table of train/losses.cpp.
   if (wanted.dialect == LossDialect::tinker) {

@@ -28,6 +28,7 @@ RlSummary run_rl(const RlJob& job) {
   settings.trained.seed = job.init_seed;
   settings.trained.train_unembed = false;
   RlStack stack(settings);  // the model first: a folder that cannot be read must not leave a run behind
+  if (needs_reference(job.rl)) stack.trainer().keep_reference();
   Run run(job.run);
   RlSettings rl = job.rl;
   if (run.directory().resumed()) {

@@ -6,9 +6,11 @@
 
 namespace lockstep {
 
-PolicyDatum policy_datum(const std::vector<std::int32_t>& prompt, const Rollout& rollout, float advantage) {
+PolicyDatum policy_datum(const std::vector<std::int32_t>& prompt, const Rollout& rollout, const std::vector<float>& advantages) {
   if (prompt.empty() || rollout.tokens.empty())
     fail(ErrorCode::invalid_argument, "a rollout has {} prompt tokens and {} of its own, at least 1 of each is needed", prompt.size(), rollout.tokens.size());
+  if (!advantages.empty() && advantages.size() != rollout.tokens.size())
+    fail(ErrorCode::invalid_argument, "a rollout has {} tokens and {} advantages, allowed are equal numbers", rollout.tokens.size(), advantages.size());
   PolicyDatum datum;
   datum.tokens = prompt;
   datum.tokens.insert(datum.tokens.end(), rollout.tokens.begin(), rollout.tokens.end() - 1);
@@ -20,7 +22,7 @@ PolicyDatum policy_datum(const std::vector<std::int32_t>& prompt, const Rollout&
   for (std::size_t i = 0; i < rollout.tokens.size(); ++i) {
     datum.targets[first + i] = rollout.tokens[i];
     datum.weights[first + i] = 1.0f;
-    datum.advantages[first + i] = advantage;
+    if (!advantages.empty()) datum.advantages[first + i] = advantages[i];
     datum.old_logprobs[first + i] = rollout.sampling_logprobs[i];
   }
   datum.temperature = rollout.temperature;

@@ -41,6 +41,11 @@ nlohmann::ordered_json to_json(const PolicyStep& s, const RlSettings& settings) 
     json["policy_clipped"] = s.drift.clipped_share();
     if (settings.stop_kl > 0) json["mini_batches_skipped"] = s.skipped;
   }
+  if (needs_reference(settings)) {
+    json["reference_k1"] = s.reference.k1();
+    json["reference_k3"] = s.reference.k3();
+  }
+  if (needs_proximal(settings)) json["proximal_forwards"] = s.proximal_forwards;
   if (settings.redraws > 0) {
     json["groups_redrawn"] = s.redrawn;
     json["groups_dropped"] = s.dropped;
@@ -52,6 +57,7 @@ PolicyTraining::PolicyTraining(const Environment& environment, const Tokenizer& 
                                const PolicyTrainingOptions& options)
     : source_(environment, tokenizer, sampler), environment_(environment), trainer_(trainer), settings_(settings), options_(options) {
   check(settings);
+  exact_ = sampler.profile_digest() == trainer.profile_digest();
   options_.stop_at_difference = options.stop_at_difference && !options.allow_profile_mix;
   if (sampler.profile_digest() != trainer.profile_digest() && !options.allow_profile_mix)
     fail(ErrorCode::invalid_argument,
@@ -116,12 +122,21 @@ void PolicyTraining::train(const StepBatch& batch, std::size_t first, std::size_
   }
 }
 
+// Under one profile the trainer's log-probabilities at the start of the step are the sampler's own bits: no forward is spent on them.
+std::int64_t PolicyTraining::add_proximal(StepBatch& batch) {
+  std::vector<std::vector<float>> scored;
+  if (!exact_) scored = trainer_.score(batch.data);
+  for (std::size_t d = 0; d < batch.data.size(); ++d) batch.data[d].proximal_logprobs = exact_ ? batch.data[d].old_logprobs : std::move(scored[d]);
+  return std::ssize(scored);
+}
+
 PolicyStep PolicyTraining::step(std::int64_t number, const OptimizerStep& optimizer, const std::function<void(const StepRollouts&)>& seen) {
   const auto begin = Clock::now();
   PolicyStep result;
   result.step = number;
   result.learning_rate = optimizer.learning_rate;
-  const StepBatch batch = step_batch(environment_, source_, settings_, number);
+  StepBatch batch =
+      step_batch(environment_, source_, settings_, number, {.reference = [&](const std::vector<PolicyDatum>& data) { return trainer_.reference(data); }});
   const std::uint64_t version = source_.weights_version();
   if (version != trainer_.weights_version())
     fail(ErrorCode::internal, "the rollouts are of weights version {}, the trainer is at {}: the sampler does not follow it", version,
@@ -134,9 +149,11 @@ PolicyStep PolicyTraining::step(std::int64_t number, const OptimizerStep& optimi
   result.zero_spread = batch.zero_spread;
   result.redrawn = batch.redrawn;
   result.dropped = batch.dropped;
+  result.reference = batch.reference;
   const auto sampled = Clock::now();
   result.rollout_seconds = seconds_between(begin, sampled);
 
+  if (needs_proximal(settings_)) result.proximal_forwards = add_proximal(batch);
   PolicyResult policy;
   const auto parts = static_cast<std::size_t>(settings_.mini_batches), groups = batch.groups.size();
   const std::size_t all = static_cast<std::size_t>(settings_.epochs) * parts;

@@ -26,6 +26,8 @@ struct PolicyStep {
   std::int64_t tokens = 0, rows = 0;                                   // sampled; computed in training
   std::int64_t updates = 0, skipped = 0;                               // optimizer steps; mini-batches left out by stop_kl
   std::int64_t redrawn = 0, dropped = 0;                               // groups (rl/step_batch.h)
+  KlSums reference;                                                    // sampler against reference, where there is one (rl/step_batch.h)
+  std::int64_t proximal_forwards = 0;                                  // rollouts whose proximal log-probabilities took a forward of their own
   double rollout_seconds = 0, train_seconds = 0;
 };
 // For metrics.jsonl; "step" counts from 1, as a checkpoint after it does. What only some settings do is there with them alone.
@@ -52,6 +54,7 @@ class PolicyTraining {
  private:
   // A part of the batch: `first` and `count` of its data.
   void train(const StepBatch& batch, std::size_t first, std::size_t count, const OptimizerStep& optimizer, PolicyStep& result, PolicyResult& policy);
+  std::int64_t add_proximal(StepBatch& batch);
   [[noreturn]] void refuse_difference(const StepBatch& batch, std::int64_t number, std::size_t datum, std::size_t row, float trained);
 
   RolloutSource source_;
@@ -59,6 +62,7 @@ class PolicyTraining {
   TrainerPort& trainer_;
   RlSettings settings_;
   PolicyTrainingOptions options_;
+  bool exact_ = true;  // sampler and trainer have one numerics profile
 };
 
 }  // namespace lockstep

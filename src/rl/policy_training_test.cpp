@@ -196,6 +196,61 @@ TEST_F(PolicyTrainingTest, TheLossIsTheSettings) {
   EXPECT_EQ(trainer.loss.options, settings.loss_config);
 }
 
+// The proximal log-probabilities are the sampler's own bits: a forward is spent on them only where the profiles differ.
+TEST_F(PolicyTrainingTest, ProximalLogprobsAreTheSamplersBits) {
+  settings.loss_config = {"anchor=proximal"};
+  PolicyStep s = step(0);
+  EXPECT_EQ(trainer.scores, 0);
+  EXPECT_EQ(s.proximal_forwards, 0);
+  EXPECT_EQ(to_json(s, settings)["proximal_forwards"], 0);
+  for (const PolicyDatum& d : trainer.data) EXPECT_EQ(d.proximal_logprobs, d.old_logprobs);
+  sampler.digest = "another";
+  options.allow_profile_mix = true;
+  s = step(1);
+  EXPECT_EQ(trainer.scores, 1);
+  EXPECT_EQ(s.proximal_forwards, 24);
+  settings.loss_config = {};
+  EXPECT_FALSE(to_json(step(2), settings).contains("proximal_forwards"));
+  EXPECT_TRUE(trainer.data[0].proximal_logprobs.empty());
+}
+
+TEST_F(PolicyTrainingTest, KlToTheReferenceIsOfTheLossOrTheReward) {
+  trainer.reference_shift = 0.5f;
+  step(0);
+  const std::vector<PolicyDatum> plain = trainer.data;
+  EXPECT_EQ(trainer.scores, 0);
+  settings.kl_coefficient = 0.25;
+  PolicyStep s = step(0);  // the same rollouts: the weights of the test doubles do not move
+  EXPECT_NEAR(s.reference.k1(), 0.5, 1e-6);
+  EXPECT_EQ(trainer.loss.options, (std::vector<std::string>{"kl=k3", "kl_coefficient=0.25"}));
+  for (std::size_t i = 0; i < plain.size(); ++i) {
+    EXPECT_EQ(trainer.data[i].advantages, plain[i].advantages);
+    EXPECT_EQ(trainer.data[i].reference_logprobs[0], plain[i].old_logprobs[0] - 0.5f);
+  }
+  settings.kl_in = "reward";
+  settings.kl = "k1";
+  s = step(0);
+  EXPECT_TRUE(trainer.loss.options.empty());
+  // mean-only: each rollout's reward is less by 0.25 * 0.5 a token, and the group's mean with it.
+  for (std::size_t g = 0; g < 6; ++g) {
+    double mean = 0, plain_mean = 0;
+    for (std::size_t j = 0; j < 4; ++j) {
+      mean += static_cast<double>(trainer.data[4 * g + j].advantages.back());
+      plain_mean += static_cast<double>(plain[4 * g + j].advantages.back());
+    }
+    EXPECT_NEAR(mean, 0, 1e-6);
+    for (std::size_t j = 0; j < 4; ++j) {
+      double tokens = 0, all = 0;
+      for (const float w : plain[4 * g + j].weights) tokens += w != 0;
+      for (std::size_t k = 0; k < 4; ++k)
+        for (const float w : plain[4 * g + k].weights) all += w != 0;
+      EXPECT_NEAR(trainer.data[4 * g + j].advantages.back(), plain[4 * g + j].advantages.back() - 0.125 * (tokens - all / 4), 1e-6);
+    }
+  }
+  EXPECT_NEAR(to_json(s, settings)["reference_k1"].get<double>(), 0.5, 1e-6);
+  EXPECT_EQ(s.reward, s.pass_at_1);  // the environment's own
+}
+
 TEST_F(PolicyTrainingTest, AMismatchIsSeen) {
   options.stop_at_difference = false;
   trainer.shift = 0.5f;

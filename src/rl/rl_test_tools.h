@@ -71,7 +71,14 @@ class FakeTrainer : public TrainerPort {
   explicit FakeTrainer(FakeSampler& sampler) : sampler(sampler) {}
   std::vector<std::vector<float>> score(const std::vector<PolicyDatum>& fed) override {
     std::vector<std::vector<float>> scored;
+    ++scores;
     for (const PolicyDatum& d : fed) scored.push_back(d.old_logprobs);
+    return scored;
+  }
+  std::vector<std::vector<float>> reference(const std::vector<PolicyDatum>& fed) override {
+    std::vector<std::vector<float>> scored = score(fed);
+    for (std::vector<float>& rows : scored)
+      for (float& row : rows) row -= reference_shift;
     return scored;
   }
   void save(const RunDirectory&, const nlohmann::ordered_json&, std::int64_t) override {}
@@ -103,7 +110,8 @@ class FakeTrainer : public TrainerPort {
   FakeSampler& sampler;
   float shift = 0;  // of log-probabilities; `step_shift` more from each step on
   float step_shift = 0;
-  int abandoned = 0;
+  float reference_shift = 0;  // log-probabilities above the reference's
+  int abandoned = 0, scores = 0;
   std::vector<std::vector<PolicyDatum>> calls;
   bool publishes = true;
   std::uint64_t version = 0;

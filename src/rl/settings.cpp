@@ -23,6 +23,36 @@ SharePrompts share_prompts_by_name(const std::string& name) {
   return static_cast<SharePrompts>(at - names.begin());
 }
 
+std::vector<std::string> kl_names() { return {"k1", "k2", "k3", "unbiased", "k3_plus"}; }
+std::vector<std::string> kl_places() { return {"loss", "reward"}; }
+
+namespace {
+void one_of(std::string_view name, const std::string& value, const std::vector<std::string>& names) {
+  if (std::find(names.begin(), names.end(), value) == names.end())
+    fail(ErrorCode::invalid_argument, "{} is '{}', allowed are {}{}", name, value, fmt::join(names, ", "), did_you_mean(value, names));
+}
+
+void check_kl(const RlSettings& s) {
+  in_range("kl_coefficient", s.kl_coefficient, 0.0, 1e6);
+  one_of("kl", s.kl, kl_names());
+  one_of("kl_in", s.kl_in, kl_places());
+  if (s.kl_coefficient > 0 && s.kl_in == "reward" && (s.kl == "unbiased" || s.kl == "k3_plus"))
+    fail(ErrorCode::invalid_argument, "kl is '{}' with kl_in 'reward', but what it adds is a gradient; allowed in rewards are k1, k2, k3", s.kl);
+  if (s.kl_coefficient > 0 && s.kl_in == "reward" && advantage_row(s.advantages).nonnegative)
+    fail(ErrorCode::invalid_argument, "kl_in is 'reward', but advantages {} divide by rewards, which a cost would make negative; allowed is kl_in loss",
+         s.advantages);
+  for (const std::string& pair : s.loss_config)
+    for (const std::string_view own : {"kl=", "kl_coefficient="})
+      if (pair.starts_with(own))
+        fail(ErrorCode::invalid_argument, "loss_config is '{}', allowed is to say it as {} (--{})", pair, own.substr(0, own.size() - 1),
+             own == "kl=" ? "kl" : "kl-coefficient");
+}
+}  // namespace
+
+bool needs_reference(const RlSettings& s) { return s.kl_coefficient > 0; }
+
+bool needs_proximal(const RlSettings& s) { return std::find(s.loss_config.begin(), s.loss_config.end(), "anchor=proximal") != s.loss_config.end(); }
+
 void check(const RlSettings& s) {
   share_prompts_by_name(s.share_prompts);
   in_range<std::int64_t>("steps", s.steps, 1, 1'000'000'000);
@@ -40,6 +70,7 @@ void check(const RlSettings& s) {
   in_range("clip_low", s.clip_low, 0.0, 1.0);
   in_range("clip_high", s.clip_high, 0.0, 1e6);
   in_range("importance_cap", s.importance_cap, 0.0, 1e6);
+  check_kl(s);
   check_policy_loss(policy_loss(s));
   in_range<std::int64_t>("redraws", s.redraws, 0, 1000);
   if (s.redraws > 0 && s.rollouts < 2)
@@ -49,6 +80,9 @@ void check(const RlSettings& s) {
   in_range<std::int64_t>("epochs", s.epochs, 1, 1000);
   in_range<std::int64_t>("mini_batches", s.mini_batches, 1, s.problems);
   in_range("stop_kl", s.stop_kl, 0.0, 1e6);
+  if (s.importance_cap > 0 && needs_proximal(s))
+    fail(ErrorCode::invalid_argument, "importance_cap is {} with loss_config anchor=proximal: both weigh by the sampler's ratio; allowed is one of them",
+         s.importance_cap);
   if (s.importance_cap > 0 && s.epochs * s.mini_batches > 1)
     fail(ErrorCode::invalid_argument,
          "importance_cap is {} with {} epochs of {} mini-batches: after a step the cap would take what was learned for a mismatch; allowed is 0, or 1 of both",
@@ -62,12 +96,17 @@ void check(const RlSettings& s) {
 }
 
 PolicyLoss policy_loss(const RlSettings& s) {
+  std::vector<std::string> options = s.loss_config;
+  if (s.kl_coefficient > 0 && s.kl_in == "loss") {
+    options.push_back("kl=" + s.kl);
+    options.push_back(fmt::format("kl_coefficient={}", s.kl_coefficient));
+  }
   return {.name = s.loss,
           .clip_low = static_cast<float>(s.clip_low),
           .clip_high = static_cast<float>(s.clip_high),
           .averaging = s.averaging,
           .length_norm = static_cast<double>(s.max_tokens),
-          .options = s.loss_config,
+          .options = std::move(options),
           .importance_cap = s.importance_cap};
 }
 
@@ -86,6 +125,7 @@ std::string describe(const RlSettings& s) {
   if (s.min_p > 0) text += fmt::format(" min_p {}", s.min_p);
   if (s.loss != plain.loss || !s.loss_config.empty()) text += fmt::format(" loss {} {}", s.loss, fmt::join(s.loss_config, " "));
   if (s.averaging != plain.averaging) text += fmt::format(" averaging {}", s.averaging);
+  if (s.kl_coefficient > 0) text += fmt::format(" kl {} {} in {}", s.kl_coefficient, s.kl, s.kl_in);
   if (s.redraws > 0) text += fmt::format(" redraws {}", s.redraws);
   if (s.overlong_tokens > 0) text += fmt::format(" overlong {} {}", s.overlong_tokens, s.overlong_penalty);
   if (s.epochs * s.mini_batches > 1) text += fmt::format(" epochs {} mini_batches {}", s.epochs, s.mini_batches);

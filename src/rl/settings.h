@@ -28,8 +28,12 @@ struct RlSettings {
   std::vector<std::string> loss_config;  // options of the loss, KEY=VALUE
   double clip_low = 0.2, clip_high = 0.28;
   std::string averaging = "token_mean";  // runs/policy_loss.h
-  std::int64_t redraws = 0;              // of a group whose rewards are all equal, before it is left out; 0: such groups stay
-  std::int64_t overlong_tokens = 0;      // at the end of max_tokens, in which a completion's reward falls by overlong_penalty; 0: none
+  // KL to what training started from (--model): `kl_coefficient` times the estimator `kl` (docs/losses.md) of each token, added to the loss or taken from
+  // the token's reward. 0: there is no reference.
+  double kl_coefficient = 0;
+  std::string kl = "k3", kl_in = "loss";
+  std::int64_t redraws = 0;          // of a group whose rewards are all equal, before it is left out; 0: such groups stay
+  std::int64_t overlong_tokens = 0;  // at the end of max_tokens, in which a completion's reward falls by overlong_penalty; 0: none
   double overlong_penalty = 1;
   std::int64_t epochs = 1, mini_batches = 1;  // times that a step's data are gone through, and optimizer steps of each time
   double stop_kl = 0;                         // no more mini-batches of a step once the policy's k3 to its sampler is above; 0: never
@@ -44,6 +48,11 @@ struct RlSettings {
 
 // invalid_argument with the field, the value and what is allowed.
 void check(const RlSettings& settings);
+std::vector<std::string> kl_names(), kl_places();
+// Whether the log-probabilities of a reference are needed: of which tokens' KL is a part of loss or reward.
+bool needs_reference(const RlSettings& settings);
+// Whether the ratio is over the trainer's log-probabilities at the start of the step (--loss-config anchor=proximal).
+bool needs_proximal(const RlSettings& settings);
 // The loss of a step's data, without its normaliser.
 PolicyLoss policy_loss(const RlSettings& settings);
 // Everything that decides the bits of a run, in one line: the key of a published hash.

@@ -28,6 +28,12 @@ TEST(RlSettings, EveryFieldIsChecked) {
   refused([](RlSettings& s) { s.mini_batches = s.problems + 1; });
   refused([](RlSettings& s) { s.stop_kl = -1; });
   refused([](RlSettings& s) { s.importance_cap = 2, s.epochs = 2; });
+  refused([](RlSettings& s) { s.importance_cap = 2, s.loss_config = {"anchor=proximal"}; });
+  refused([](RlSettings& s) { s.kl = "k4"; });
+  refused([](RlSettings& s) { s.kl_in = "loos"; });
+  refused([](RlSettings& s) { s.kl_coefficient = 1, s.kl_in = "reward", s.kl = "k3_plus"; });
+  refused([](RlSettings& s) { s.kl_coefficient = 1, s.kl_in = "reward", s.advantages = "mean-normalised"; });
+  refused([](RlSettings& s) { s.loss_config = {"kl_coefficient=0.1"}; });
   refused([](RlSettings& s) { s.steps = 0; });
   refused([](RlSettings& s) { s.warmup = s.steps + 1; });
   refused([](RlSettings& s) { s.temperature = 0; });

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "rl/advantages/advantages.h"
+#include "runs/policy_loss.h"
 
 namespace lockstep {
 namespace {
@@ -40,30 +41,63 @@ void count(const RolloutGroup& group, StepBatch& batch) {
   }
 }
 
+// The groups' rollouts, without advantages.
 void add_data(StepBatch& batch, const RlSettings& settings) {
+  const bool declare = share_prompts_by_name(settings.share_prompts) == SharePrompts::backward;
+  for (std::size_t g = 0; g < batch.groups.size(); ++g) {
+    const RolloutGroup& group = batch.groups[g];
+    batch.begins.push_back(batch.data.size());
+    for (const Rollout& rollout : group.rollouts) {
+      PolicyDatum& datum = batch.data.emplace_back(policy_datum(group.prompt, rollout, {}));
+      // The last token of the prompt has a target, each rollout its own.
+      if (const auto shared = static_cast<std::int64_t>(group.prompt.size()) - 1; declare && shared > 0) {
+        datum.prefix_group = static_cast<std::int64_t>(g);
+        datum.shared_prefix = shared;
+      }
+    }
+  }
+  batch.begins.push_back(batch.data.size());
+}
+
+// `read(datum, row)` of each trained token of a rollout, in order.
+template <class Read>
+void each_token(const PolicyDatum& datum, Read&& read) {
+  for (std::size_t i = 0; i < datum.weights.size(); ++i)
+    if (datum.weights[i] != 0) read(i);
+}
+
+void add_reference(StepBatch& batch, const StepScores& scores) {
+  std::vector<std::vector<float>> logprobs = scores.reference(batch.data);
+  for (std::size_t d = 0; d < batch.data.size(); ++d) {
+    PolicyDatum& datum = batch.data[d];
+    each_token(datum, [&](std::size_t i) { batch.reference.add(logprobs[d][i], datum.old_logprobs[i], 0, 0); });
+    datum.reference_logprobs = std::move(logprobs[d]);
+  }
+}
+
+void add_advantages(StepBatch& batch, const RlSettings& settings) {
+  const bool costs = settings.kl_in == "reward" && !batch.data.empty() && !batch.data[0].reference_logprobs.empty();
   std::vector<RewardGroup> rewards;
+  std::size_t d = 0;
   for (const RolloutGroup& group : batch.groups) {
     RewardGroup& shaped = rewards.emplace_back();
     for (const Rollout& r : group.rollouts) {
       shaped.rewards.push_back(r.reward + overlong_punishment(std::ssize(r.tokens), settings));
       shaped.tokens.push_back(std::ssize(r.tokens));
+      const PolicyDatum& datum = batch.data[d++];
+      if (!costs) continue;
+      std::vector<double>& cost = shaped.costs.emplace_back();
+      each_token(datum, [&](std::size_t i) { cost.push_back(kl_cost(datum.old_logprobs[i], datum.reference_logprobs[i], settings)); });
     }
   }
-  const std::vector<std::vector<float>> advantages = estimate_advantages(settings.advantages, rewards);
-  const bool declare = share_prompts_by_name(settings.share_prompts) == SharePrompts::backward;
-  for (std::size_t g = 0; g < batch.groups.size(); ++g) {
-    const RolloutGroup& group = batch.groups[g];
-    batch.begins.push_back(batch.data.size());
-    for (std::size_t j = 0; j < group.rollouts.size(); ++j) {
-      batch.data.push_back(policy_datum(group.prompt, group.rollouts[j], advantages[g][j]));
-      // The last token of the prompt has a target, each rollout its own.
-      if (const auto shared = static_cast<std::int64_t>(group.prompt.size()) - 1; declare && shared > 0) {
-        batch.data.back().prefix_group = static_cast<std::int64_t>(g);
-        batch.data.back().shared_prefix = shared;
-      }
+  const TokenAdvantages advantages = token_advantages(settings.advantages, rewards);
+  d = 0;
+  for (const auto& group : advantages)
+    for (const std::vector<float>& tokens : group) {
+      PolicyDatum& datum = batch.data[d++];
+      std::size_t t = 0;
+      each_token(datum, [&](std::size_t i) { datum.advantages[i] = tokens[t++]; });
     }
-  }
-  batch.begins.push_back(batch.data.size());
 }
 }  // namespace
 
@@ -73,7 +107,11 @@ double overlong_punishment(std::int64_t tokens, const RlSettings& settings) {
   return 0 - settings.overlong_penalty * (static_cast<double>(over) / static_cast<double>(settings.overlong_tokens));
 }
 
-StepBatch step_batch(const Environment& environment, RolloutSource& source, const RlSettings& settings, std::int64_t number) {
+double kl_cost(float log_pi, float log_ref, const RlSettings& settings) {
+  return settings.kl_coefficient * kl_estimate(settings.kl, static_cast<double>(log_pi) - static_cast<double>(log_ref));
+}
+
+StepBatch step_batch(const Environment& environment, RolloutSource& source, const RlSettings& settings, std::int64_t number, const StepScores& scores) {
   StepBatch batch;
   std::vector<RolloutGroup> newest(static_cast<std::size_t>(settings.problems));  // by slot
   std::vector<std::size_t> slots(newest.size());
@@ -99,6 +137,8 @@ StepBatch step_batch(const Environment& environment, RolloutSource& source, cons
     else batch.groups.push_back(std::move(group));
   }
   add_data(batch, settings);
+  if (needs_reference(settings) && !batch.data.empty()) add_reference(batch, scores);
+  add_advantages(batch, settings);
   return batch;
 }
 

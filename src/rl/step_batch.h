@@ -1,7 +1,10 @@
 // What one step samples and trains: the groups that give a gradient, and their rollouts as training data.
-//   StepBatch batch = step_batch(environment, source, settings, number);
+//   StepBatch batch = step_batch(environment, source, settings, number, {.reference = [&](const auto& data) { return trainer.reference(data); }});
 // A function of (settings, step number, weights). One thread.
 #pragma once
+#include <functional>
+
+#include "rl/kl.h"
 #include "rl/policy_datum.h"
 #include "rl/settings.h"
 
@@ -15,13 +18,24 @@ struct StepBatch {
   std::int64_t redrawn = 0, dropped = 0;        // groups sampled again, and left out in the end
   double reward = 0, pass_at_1 = 0, ended = 0;  // means over all rollouts that were sampled
   double pass_at_group = 0, zero_spread = 0;    // shares of the problems' last groups
+  KlSums reference;                             // the sampler against the reference, over the trained tokens
+};
+
+// What other models say of the rollouts' tokens, by datum and row (TrainerPort::score), asked once a step, when all rollouts are there.
+struct StepScores {
+  using Score = std::function<std::vector<std::vector<float>>(const std::vector<PolicyDatum>& data)>;
+  Score reference;  // where needs_reference(settings)
 };
 
 // Groups whose rewards are all equal are sampled again, with a new problem each time, settings.redraws times at most, and then left out (DAPO's
 // dynamic sampling); with 0 they stay. A completion whose last tokens are among the overlong ones loses reward in proportion, which shapes
-// advantages alone (DAPO's soft overlong punishment): reward, pass@1 and equality are those of the environment.
-// Errors: those of RolloutSource::sample and estimate_advantages.
-StepBatch step_batch(const Environment& environment, RolloutSource& source, const RlSettings& settings, std::int64_t number);
+// advantages alone (DAPO's soft overlong punishment): reward, pass@1 and equality are those of the environment. Nor does KL to a reference change these
+// where tokens pay for it.
+// Errors: those of RolloutSource::sample, token_advantages and of the scores.
+StepBatch step_batch(const Environment& environment, RolloutSource& source, const RlSettings& settings, std::int64_t number, const StepScores& scores = {});
+
+// What a token pays for the distance of its log-probability to a reference's, log_pi - log_ref: settings.kl_coefficient times its estimate.
+double kl_cost(float log_pi, float log_ref, const RlSettings& settings);
 
 // What overlong tokens cost: 0 up to max_tokens - overlong_tokens, from there falling to -overlong_penalty at max_tokens.
 double overlong_punishment(std::int64_t tokens, const RlSettings& settings);

@@ -67,7 +67,7 @@ TEST_F(TranscriptTest, LongOnesAreCut) {
   rollout.tokens.assign(4100, 41);
   rollout.sampling_logprobs.assign(4100, -0.25f);
   group.rollouts = {rollout};
-  const std::vector<PolicyDatum> data = {policy_datum(group.prompt, rollout, 0.5f)};
+  const std::vector<PolicyDatum> data = {policy_datum(group.prompt, rollout, std::vector<float>(rollout.tokens.size(), 0.5f))};
   PolicyResult result;
   result.logprobs.assign(1, std::vector<float>(9100, -1.0f));
   result.entropies = result.logprobs;

@@ -36,6 +36,8 @@ std::vector<TrainSequence> train_sequences(const std::vector<PolicyDatum>& data)
     TrainSequence& s = sequences.emplace_back(TrainSequence{d.tokens, d.targets, d.weights, d.advantages, d.old_logprobs, d.prefix_group, d.shared_prefix});
     s.temperature = d.temperature;
     s.kept_tokens = d.kept_tokens;
+    s.proximal_logprobs = d.proximal_logprobs;
+    s.reference_logprobs = d.reference_logprobs;
   }
   return sequences;
 }
@@ -66,6 +68,8 @@ LocalTrainer::LocalTrainer(const OpenedModel& opened, const TrainedSettings& set
 
 LocalTrainer::~LocalTrainer() {
   const auto release = [this] {
+    reference_.reset();
+    frozen_ = {};
     model_.reset();
     base_ = {};
   };
@@ -86,12 +90,17 @@ std::vector<std::vector<std::size_t>> LocalTrainer::turns(const std::vector<Trai
   return micro_batches(data, all, static_cast<std::size_t>(size));
 }
 
-std::vector<std::vector<float>> LocalTrainer::score(const std::vector<TrainSequence>& data) {
+std::vector<std::vector<float>> LocalTrainer::score(const std::vector<TrainSequence>& data) { return score_with(*model_, data); }
+
+std::vector<std::vector<float>> LocalTrainer::score_with(TrainedModel& model, const std::vector<TrainSequence>& data) {
   const auto parts = turns(data);
-  if (parts.size() == 1) return with_model([&](TrainedModel& model) { return model.score(data); });
+  const auto on_executor = [&](const std::vector<TrainSequence>& piece) {
+    return executor_->run(WorkClass::training, [&] { return model.score(piece); }).get();
+  };
+  if (parts.size() == 1) return on_executor(data);
   std::vector<std::vector<float>> scored(data.size());
   for (const std::vector<std::size_t>& places : parts) {
-    auto rows = with_model([&](TrainedModel& model) { return model.score(chosen(data, places)); });
+    auto rows = on_executor(chosen(data, places));
     for (std::size_t i = 0; i < places.size(); ++i) scored[places[i]] = std::move(rows[i]);
   }
   return scored;
@@ -116,6 +125,28 @@ ForwardBackwardResult LocalTrainer::forward_backward(const std::vector<TrainSequ
 }
 
 std::vector<std::vector<float>> LocalTrainer::score(const std::vector<PolicyDatum>& data) { return score(train_sequences(data)); }
+
+void LocalTrainer::keep_reference() {
+  if (base_.options.ranks.size() > 1)
+    fail(ErrorCode::unsupported, "ranks is {}, allowed with a reference (--kl-coefficient) is one rank", base_.options.ranks.text());
+  executor_
+      ->run(WorkClass::training,
+            [&] {
+              if (!is_adapter()) {
+                frozen_ = base_;
+                frozen_.options.kept = nullptr;
+                frozen_.options.optimizer_folder.clear();
+                frozen_.weights = serving_model(base_.opened).weights;
+              }
+              reference_ = make_trained_model(is_adapter() ? base_ : frozen_, {.base_only = true});
+            })
+      .get();
+}
+
+std::vector<std::vector<float>> LocalTrainer::reference(const std::vector<PolicyDatum>& data) {
+  if (!reference_) fail(ErrorCode::unsupported, "the reference was not kept");
+  return score_with(*reference_, train_sequences(data));
+}
 
 PolicyResult LocalTrainer::forward_backward(const std::vector<PolicyDatum>& data, const PolicyLoss& loss) {
   std::vector<TrainSequence> sequences = train_sequences(data);

@@ -42,6 +42,10 @@ class LocalTrainer : public TrainerPort {
   LocalTrainer& operator=(const LocalTrainer&) = delete;
 
   std::vector<std::vector<float>> score(const std::vector<PolicyDatum>& data) override;
+  // Under the model as it was opened, whatever was loaded since: for an adapter its base; for all weights a copy that keep_reference() makes.
+  std::vector<std::vector<float>> reference(const std::vector<PolicyDatum>& data) override;
+  // Error unsupported over ranks.
+  void keep_reference();
   PolicyResult forward_backward(const std::vector<PolicyDatum>& data, const PolicyLoss& loss) override;
   void abandon_gradients() override;
   double optim_step(const OptimizerStep& step) override;
@@ -87,6 +91,7 @@ class LocalTrainer : public TrainerPort {
     std::shared_ptr<const WeightSet> frozen;
   };
   // The sequences of each turn of the executor.
+  std::vector<std::vector<float>> score_with(TrainedModel& model, const std::vector<TrainSequence>& data);
   std::vector<std::vector<std::size_t>> turns(const std::vector<TrainSequence>& data) const;
   std::string training_digest() const;
 
@@ -94,7 +99,9 @@ class LocalTrainer : public TrainerPort {
   TrainedSettings settings_;
   std::shared_ptr<Executor> executor_;
   std::unique_ptr<TrainedModel> model_;  // executor's thread
-  std::uint64_t version_ = 0;            // of the weights: steps taken
+  TrainedBase frozen_;                   // of the reference of a model whose parameters all move
+  std::unique_ptr<TrainedModel> reference_;
+  std::uint64_t version_ = 0;  // of the weights: steps taken
   std::vector<Follower> followers_;
 };
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "numerics/elementary_double.h"
 #include "train/losses.h"
 
 namespace lockstep {
@@ -28,6 +29,15 @@ bool loss_clips(std::string_view name) {
     return std::find(options.begin(), options.end(), "clip_low_threshold") != options.end();
   }
   return false;
+}
+
+double kl_estimate(std::string_view estimator, double d) {
+  constexpr double kFurthest = 20;
+  const double held = std::clamp(d, -kFurthest, kFurthest);
+  if (estimator == "k1") return held;
+  if (estimator == "k2") return 0.5 * held * held;
+  if (estimator == "k3") return exp_double(-held) - 1.0 + held;
+  fail(ErrorCode::invalid_argument, "the estimator of KL is '{}', allowed are k1, k2, k3", estimator);
 }
 
 LossOptions loss_options(const PolicyLoss& loss) {

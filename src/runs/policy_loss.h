@@ -16,6 +16,9 @@ void check_policy_loss(const PolicyLoss& loss);  // the same errors
 // Losses that weigh log-probabilities by advantages, and the ways to average (the values of their option `averaging`).
 std::vector<std::string> policy_loss_names();
 std::vector<std::string> averaging_names();
+// Of one token, d = log pi - log ref: k1 is d, k2 d^2 / 2, k3 e^-d - 1 + d. Without gradient, in double with our own exponential; d is held within 20.
+// Error invalid_argument for an estimator that is a gradient.
+double kl_estimate(std::string_view estimator, double d);
 // Whether the loss bounds its ratio by clip_low and clip_high.
 bool loss_clips(std::string_view name);
 

@@ -27,7 +27,8 @@ RlStack::RlStack(const RlStackSettings& settings) : model_folder_(settings.runti
                                                            .checkpoint_activations = settings.checkpoint_activations,
                                                            .share_prefixes = settings.share_prompts != SharePrompts::off,
                                                            .declared_prefixes = settings.share_prompts == SharePrompts::backward,
-                                                           .optimizer_folder = settings.optimizer_folder},
+                                                           .optimizer_folder = settings.optimizer_folder,
+                                                           .kept = settings.kept},
                                             executor_);
   const auto service_on = [&](const std::shared_ptr<Runtime>& runtime) {
     ServingOptions options;

@@ -20,6 +20,7 @@ struct RlStackSettings {
   std::int64_t micro_batch = 0;         // sequences, 0: all; changes no bit
   bool checkpoint_activations = false;  // changes no bit
   std::string optimizer_folder;         // TrainerOptions
+  std::shared_ptr<KeptPasses> kept;     // the same
   SharePrompts share_prompts = SharePrompts::forward;
   StopToken stop;  // ends waiting for samples
   EngineOptions engine{.max_batch_rows = 1024, .max_sequences = 512};

@@ -22,6 +22,8 @@ struct PolicyDatum {
   std::int64_t prefix_group = -1, shared_prefix = 0;  // declared sharing (train/data.h), with SharePrompts::backward alone
   float temperature = 1;                              // what the targets were drawn from: logits / temperature,
   std::vector<KeptTokens> kept_tokens = {};           // over these (base/kept_tokens.h); empty: nothing was cut
+  std::vector<float> proximal_logprobs = {};          // the trainer's at the start of the step, where the loss's ratio is over them
+  std::vector<float> reference_logprobs = {};         // of what training started from, where the loss has a KL term
 };
 
 // What rollouts of one prompt share in training. Forward: its rows are computed once, and no bit changes. Backward: they are one
@@ -53,6 +55,8 @@ class TrainerPort {
   virtual ~TrainerPort() = default;
   // Log-probabilities of the targets under the current weights, per datum, per row; 0 where a row has none. No gradient.
   virtual std::vector<std::vector<float>> score(const std::vector<PolicyDatum>& data) = 0;
+  // The same under what training started from. Error unsupported where that was not kept.
+  virtual std::vector<std::vector<float>> reference(const std::vector<PolicyDatum>& data) = 0;
   virtual PolicyResult forward_backward(const std::vector<PolicyDatum>& data, const PolicyLoss& loss) = 0;
   // Discards the gradients that no step has taken.
   virtual void abandon_gradients() = 0;

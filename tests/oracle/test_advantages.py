@@ -130,3 +130,42 @@ def test_maxrl():
             r = np.array(group["rewards"])
             wanted = np.zeros_like(r) if (r == r[0]).all() else (r - r.mean()) / r.mean()
             np.testing.assert_allclose(advantages, wanted, rtol=1e-6, atol=1e-7)
+
+
+def written_out(name, groups, place):
+    """KL in rewards, in NumPy: by group, rollout and token. `place`: where costs of tokens enter."""
+    values = []
+    for group in groups:
+        r, costs = np.array(group["rewards"]), [np.array(c) for c in group["costs"]]
+        if place == "rollout":
+            r = r - np.array([c.sum() for c in costs])
+        if name in ("mean-only", "mean-only-whitened"):
+            r = r - r.mean()
+        elif name == "leave-one-out":
+            r = np.array([x - (r.sum() - x) / (len(r) - 1) for x in r])
+        elif name == "group-normalised":
+            r = (r - r.mean()) / (r.std(ddof=1) + 1e-6)
+        taken = {"rollout": lambda c: 0 * c, "to_go": lambda c: c[::-1].cumsum()[::-1], "token": lambda c: c}[place]
+        values.append([x - taken(c) for x, c in zip(r, costs)])
+    if "whitened" in name:
+        flat = np.concatenate([v for group in values for v in group])
+        values = [[(v - flat.mean()) / np.sqrt(flat.var(ddof=1) + 1e-8) for v in group] for group in values]
+    return values
+
+
+PLACES = {"mean-only": "rollout", "leave-one-out": "rollout", "group-normalised": "rollout", "batch-whitened": "to_go", "mean-only-whitened": "token"}
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_kl_in_rewards(name):
+    """Costs of tokens enter where the table says, and a writing with another place, or without them, is told apart."""
+    random = np.random.default_rng(9)
+    cases = [[{**g, "costs": [random.normal(scale=0.1, size=n).tolist() for n in g["tokens"]]} for g in groups] for groups in batches(2)]
+    flat = lambda values: np.concatenate([np.asarray(v) for group in values for v in group])  # noqa: E731
+    answers = [flat(a) for a in ask([{"name": name, "groups": g} for g in cases])]
+    for groups, ours in zip(cases, answers, strict=True):
+        np.testing.assert_allclose(ours, flat(written_out(name, groups, PLACES[name])), rtol=2e-5, atol=2e-6)
+    for wrong in {"rollout", "to_go", "token"} - {PLACES[name]}:
+        assert not all(np.allclose(ours, flat(written_out(name, groups, wrong)), rtol=1e-3, atol=1e-3) for groups, ours in zip(cases, answers)), wrong
+    free = [[{**g, "costs": [[0.0] * n for n in g["tokens"]]} for g in groups] for groups in cases]
+    assert not all(np.allclose(ours, flat(written_out(name, groups, PLACES[name])), rtol=1e-3, atol=1e-3) for groups, ours in zip(free, answers))

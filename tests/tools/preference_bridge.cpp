@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "runs/preferences/preference_losses.h"
+#include "losses/preference_losses.h"
 
 namespace {
 using namespace lockstep;

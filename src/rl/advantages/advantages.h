@@ -15,15 +15,25 @@ namespace lockstep {
 struct RewardGroup {
   std::vector<double> rewards;
   std::vector<std::int64_t> tokens;
+  std::vector<std::vector<double>> costs = {};  // by rollout and token, what is taken from the token's reward: KL to a reference. Empty: nothing
 };
 // By group and rollout.
 using Advantages = std::vector<std::vector<double>>;
+// By group, rollout and trained token.
+using TokenAdvantages = std::vector<std::vector<std::vector<float>>>;
+
+// Where costs of tokens enter: the sum of all into the rollout's reward; those of a token and of all behind it into its own return; each into
+// its token alone, behind the group's mean.
+enum class CostPlace { rollout, to_go, token };
 
 struct AdvantageRow {
   std::string_view name, formula;
   std::int64_t least;  // rollouts that a group has at least
   bool nonnegative;    // rewards below 0 have no meaning
   Advantages (*estimate)(const std::vector<RewardGroup>& groups);
+  CostPlace costs = CostPlace::rollout;
+  // Of an estimator that is whitened over tokens: what is whitened, of each rollout.
+  Advantages (*centred)(const std::vector<RewardGroup>& groups) = nullptr;
 };
 const std::vector<AdvantageRow>& advantage_rows();
 std::vector<std::string> advantage_names();
@@ -34,6 +44,9 @@ bool all_equal(const std::vector<double>& rewards);
 
 // Errors invalid_argument: a group with too few rollouts, a reward that is not finite or below 0 where that has no meaning, unequal sizes.
 std::vector<std::vector<float>> estimate_advantages(std::string_view name, const std::vector<RewardGroup>& groups);
+// The same by token, with what tokens cost. Without costs all tokens of a rollout have its own. Errors: those of estimate_advantages; a cost that is not
+// finite, costs of some rollouts or tokens alone.
+TokenAdvantages token_advantages(std::string_view name, const std::vector<RewardGroup>& groups);
 
 // group.cpp: of each group alone. The estimates of a group whose rewards are all equal are +0.
 Advantages group_normalised(const std::vector<RewardGroup>& groups);
@@ -45,5 +58,8 @@ Advantages best_minus_second(const std::vector<RewardGroup>& groups);
 // batch.cpp: whitened over the trained tokens of the whole batch.
 Advantages batch_whitened(const std::vector<RewardGroup>& groups);
 Advantages mean_only_whitened(const std::vector<RewardGroup>& groups);
+Advantages plain_rewards(const std::vector<RewardGroup>& groups);  // what batch_whitened whitens
+// `values` of rollouts less the costs of each token, or of each and all behind it, whitened.
+TokenAdvantages whitened_tokens(const std::vector<RewardGroup>& groups, const Advantages& values, CostPlace costs);
 
 }  // namespace lockstep

@@ -47,6 +47,33 @@ TEST(Advantages, LongRolloutsWeighMoreInTheBaseline) {
   EXPECT_EQ(estimate_advantages("length-weighted", {{{1, 0}, {3, 1}}})[0], (std::vector<float>{0.25f, -0.75f}));
 }
 
+// By token: without costs a rollout's own; with them by the estimator's place for them.
+TEST(Advantages, CostsOfTokens) {
+  const RewardGroup plain{{1, 0}, {2, 3}};
+  EXPECT_EQ(token_advantages("mean-only", {plain})[0], (std::vector<std::vector<float>>{{0.5f, 0.5f}, {-0.5f, -0.5f, -0.5f}}));
+  RewardGroup costly = plain;
+  costly.costs = {{0.25, 0.25}, {0, 0, 0.25}};
+  EXPECT_EQ(token_advantages("mean-only", {costly})[0], (std::vector<std::vector<float>>{{0.375f, 0.375f}, {-0.375f, -0.375f, -0.375f}}));
+  // To go: 0.5, 0.75 and -0.25 three times; each alone, behind the mean: 0.25 twice, -0.5 twice, -0.75.
+  const auto to_go = token_advantages("batch-whitened", {costly})[0];
+  EXPECT_GT(to_go[0][1], to_go[0][0]);
+  EXPECT_EQ(to_go[1][0], to_go[1][2]);
+  const auto each = token_advantages("mean-only-whitened", {costly})[0];
+  EXPECT_EQ(each[0][0], each[0][1]);
+  EXPECT_LT(each[1][2], each[1][0]);
+  double sum = 0, squares = 0;
+  for (const auto& rollout : each)
+    for (const float a : rollout) sum += static_cast<double>(a), squares += static_cast<double>(a) * static_cast<double>(a);
+  EXPECT_NEAR(sum, 0, 1e-6);
+  EXPECT_NEAR(squares / 4, 1, 1e-5);
+  costly.costs[1].pop_back();
+  EXPECT_THROW(token_advantages("mean-only", {costly}), Error);
+  costly.costs.pop_back();
+  EXPECT_THROW(token_advantages("mean-only", {costly}), Error);
+  costly.costs = {{0, std::nan("")}, {0, 0, 0}};
+  EXPECT_THROW(token_advantages("mean-only", {costly}), Error);
+}
+
 // Every token counts, so a batch whose long rollouts are good has a higher mean than that of its rollouts.
 TEST(Advantages, WhitenedOverTheTokensOfTheBatch) {
   const std::vector<RewardGroup> groups = {{{1}, {3}}, {{0}, {1}}};

@@ -12,15 +12,17 @@
 
 namespace lockstep {
 
-// The parts are those of its paper, without a term for KL to a reference.
+// The parts are those of its paper. The coefficient of KL to a reference is 0 until --kl-coefficient says one; the row says where it then enters.
 struct AlgorithmRow {
   std::string_view name, paper;
-  std::string_view advantages;  // rl/advantages/advantages.h
-  std::string_view loss;        // train/losses.h
-  double clip_low, clip_high;   // of losses that clip
-  std::string_view averaging;   // train/losses.h
-  std::int64_t redraws;         // of a group whose rewards are all equal
-  double overlong_share;        // of max_tokens: the end of a completion where it costs reward
+  std::string_view advantages;       // rl/advantages/advantages.h
+  std::string_view loss;             // train/losses.h
+  double clip_low, clip_high;        // of losses that clip
+  std::string_view averaging;        // train/losses.h
+  std::int64_t redraws;              // of a group whose rewards are all equal
+  double overlong_share;             // of max_tokens: the end of a completion where it costs reward
+  std::string_view kl_in, kl;        // "loss" or "reward" (rl/settings.h), and the estimator (docs/losses.md)
+  std::string_view critic = "none";  // "full": its advantages are of a value model's values, not of rewards alone
 };
 const std::vector<AlgorithmRow>& algorithm_rows();
 std::vector<std::string> algorithm_names();  // kCustomAlgorithm first

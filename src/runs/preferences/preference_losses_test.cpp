@@ -1,5 +1,5 @@
 // Derivatives against finite differences, and the corners where a formula could cancel or overflow. Values against torch: tests/oracle.
-#include "runs/preferences/preference_losses.h"
+#include "losses/preference_losses.h"
 
 #include <gtest/gtest.h>
 

@@ -8,8 +8,8 @@
 #include <optional>
 
 #include "base/output_path.h"
+#include "losses/preference_losses.h"
 #include "runs/preferences/preference_data.h"
-#include "runs/preferences/preference_losses.h"
 #include "runs/run.h"
 #include "runs/sft_plan.h"
 #include "serving/loading.h"

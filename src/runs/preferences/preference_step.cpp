@@ -4,17 +4,6 @@
 
 namespace lockstep {
 
-AnswerScore answer_score(const TrainSequence& answer, const std::vector<float>& logprobs, double reference) {
-  AnswerScore score;
-  score.reference = reference;
-  for (std::size_t i = 0; i < answer.weights.size(); ++i) {
-    if (answer.targets[i] < 0 || answer.weights[i] == 0) continue;
-    score.logprob += static_cast<double>(answer.weights[i]) * static_cast<double>(logprobs[i]);
-    score.weight += static_cast<double>(answer.weights[i]);
-  }
-  return score;
-}
-
 PreferenceBatch preference_batch(const std::vector<PreferenceItem>& items, const std::vector<std::size_t>& places,
                                  const std::vector<ReferenceScores>& references, bool pairs) {
   PreferenceBatch batch;
@@ -30,10 +19,6 @@ PreferenceBatch preference_batch(const std::vector<PreferenceItem>& items, const
 }
 
 namespace {
-void weigh_answer(TrainSequence& answer, double slope) {
-  for (float& weight : answer.weights) weight = static_cast<float>(-slope * static_cast<double>(weight));
-}
-
 // One where the first is higher, half where they are equal.
 double told_apart(double higher, double lower) { return higher > lower ? 1 : higher == lower ? 0.5 : 0; }
 

@@ -4,8 +4,8 @@
 //   const PreferenceFigures f = preference_figures(settings, batch, trainer.score(batch.trained), {}, true);
 //   trainer.forward_backward(batch.trained, sum_of_losses);
 #pragma once
+#include "losses/preference_losses.h"
 #include "runs/preferences/preference_data.h"
-#include "runs/preferences/preference_losses.h"
 #include "runs/preferences/preference_run.h"
 
 namespace lockstep {
@@ -14,8 +14,6 @@ namespace lockstep {
 struct ReferenceScores {
   double chosen = 0, rejected = 0;
 };
-
-AnswerScore answer_score(const TrainSequence& answer, const std::vector<float>& logprobs, double reference);
 
 // Of some items: what is trained, and (KTO) what is only scored.
 struct PreferenceBatch {

@@ -29,6 +29,7 @@ SHORTER = [
     (r"^train sft .*--resume", "--no-page"),
     (r"^train sft", "--epochs 1 --no-page"),
     (r"^train preference", "--no-page"),
+    (r"^train distill", "--steps 1 --prompts 2 --no-page"),
     (r"^eval countdown(?!.*--n)", "--n 20"),
     (r"^parity .*--fuzz", "--fuzz 2"),
     (r"^demo --quick", "--no-page"),
@@ -174,7 +175,7 @@ def help_examples(place):
         if name == "help":
             continue
         text = said(name, "--help")
-        kinds = {"train": ["sft", "rl", "preference"]}.get(name) or (re.findall(r"^  ([a-z]+)  ", text, re.M) if text.startswith("usage:") else [])
+        kinds = {"train": ["sft", "rl", "preference", "distill"]}.get(name) or (re.findall(r"^  ([a-z]+)  ", text, re.M) if text.startswith("usage:") else [])
         found[name] = examples(text)
         for kind in kinds:
             found[f"{name} {kind}"] = examples(said(name, kind, "--help"))

@@ -35,6 +35,11 @@ def furnish():
     (folder / "fewer-pairs.jsonl").write_text(lines(*map(pair, LINES[:3])))
     (folder / "held-pairs.jsonl").write_text(lines(*map(pair, LINES[4:])))
     (folder / "talk-pairs.jsonl").write_text(lines(*({"messages": [{"role": "user", "content": line["prompt"]}], "chosen": line["completion"], "rejected": "1"} for line in LINES)))
+    (folder / "prompts.jsonl").write_text(lines(*({"prompt": line["prompt"]} for line in LINES)))
+    (folder / "fewer-prompts.jsonl").write_text(lines(*({"prompt": line["prompt"]} for line in LINES[:2])))
+    # A teacher that is another than the student: the same model under another rounding of its norms would not do, an adapter made below does.
+    (folder / "teachers.toml").write_text(f'[[teacher]]\nname = "t"\nadapter = "{TMP / "adapter/runs/r/export"}"\n')
+    (folder / "same-teachers.toml").write_text(f'[[teacher]]\nname = "t"\nfolder = "{MODEL}"\n')
     (folder / "talk.json").write_text(json.dumps(talk(LINES[0])["messages"]))
     (folder / "other-talk.json").write_text(json.dumps(talk(LINES[1])["messages"]))
     (folder / "tools.json").write_text(json.dumps([{"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}]))
@@ -67,7 +72,8 @@ WORDS = {"eval": ["countdown"], "info": [MODEL], "convert": [MODEL, "out"], "sha
 SFT = {"data": FILES / "my.jsonl", "name": "r", "steps": 2, "batch": 4, "warmup": 0, "eval-share": 0, "page": False, "quiet": True, "json": True}
 RL = {"environment": "countdown", "name": "r", "steps": 2, "problems": 4, "rollouts": 4, "max-tokens": 12, "warmup": 0, "learning-rate": 1e-3, "page": False, "quiet": True, "json": True}
 PREFERENCE = {"data": FILES / "pairs.jsonl", "name": "r", "loss": "dpo", "steps": 2, "batch": 3, "warmup": 0, "learning-rate": 1e-3, "eval-share": 0, "page": False, "quiet": True, "json": True}
-BASE = {**MORE, "train sft": SFT, "train rl": RL, "train preference": PREFERENCE}
+DISTILL = {"teachers": FILES / "teachers.toml", "data": FILES / "prompts.jsonl", "name": "r", "steps": 2, "prompts": 4, "max-tokens": 12, "warmup": 0, "learning-rate": 1e-3, "page": False, "quiet": True, "json": True}
+BASE = {**MORE, "train sft": SFT, "train rl": RL, "train preference": PREFERENCE, "train distill": DISTILL}
 
 # What changes no result, of every command that has it: docs/cli.md has the same list, with reasons. Another value gives the same bytes.
 HARMLESS = {"threads": 2, "device": "cpu", "backend": "deferred", "isa": instruction_sets()[-2:][0], "ranks": "tp=2", "micro-batch": 1, "checkpoint-activations": True, "optimizer-state": "file", "at-once": 1, "speculate": "ngram", "draft-tokens": 2}
@@ -105,7 +111,7 @@ ROWS = {
         ("quiet", NO), ("page", True), ("json", NO)],
     "train rl": RUNTIME + [
         ("name", "other"), ("runs", "elsewhere"), ("fork", "anew", {"before": True}), ("resume", True, {"before": True}), ("environment", "unknown"), ("steps", 1), ("problems", 3), ("rollouts", 5), ("max-tokens", 8), ("temperature", 0.5), ("top-k", 2), ("top-p", 0.3), ("min-p", 0.5),
-        ("algorithm", "grpo"), ("advantages", "group-normalised"), ("loss", "reinforce", {"averaging": "sum"}), ("loss-config", "entropy_coefficient=0.1"), ("averaging", "sum"), ("redraws", 1), ("overlong-tokens", 8, {"max-tokens": 16, "temperature": 3}),
+        ("algorithm", "grpo"), ("advantages", "group-normalised"), ("loss", "reinforce", {"averaging": "sum"}), ("loss-config", "entropy_coefficient=0.1"), ("averaging", "sum"), ("kl-coefficient", 0.5), ("kl", "k1", {"kl-coefficient": 0.5}), ("kl-in", "reward", {"kl-coefficient": 0.5}), ("redraws", 1), ("overlong-tokens", 8, {"max-tokens": 16, "temperature": 3}),
         ("overlong-penalty", 3, {"max-tokens": 16, "temperature": 3, "overlong-tokens": 8}), ("epochs", 2), ("mini-batches", 2), ("stop-kl", 1e-9, {"epochs": 2}), ("clip-low", 0, MIXED), ("clip-high", 0, MIXED), ("importance-cap", 0.5), ("share-prompts", "backward"), ("adapter-rank", 4), ("adapter-alpha", 1, {"adapter-rank": 4}), ("init-seed", 9, {"adapter-rank": 4}), ("optimizer", "dimuon"), ("learning-rate", 0.01), ("schedule", "constant", {"steps": 3}), ("warmup", 2), ("beta1", 0.1), ("beta2", 0.1),
         ("eps", 1), ("weight-decay", 9), ("max-norm", 1e-4), ("seed", 9), ("rollout-profile", MIXED["rollout-profile"], {"allow-profile-mix": True}), ("allow-profile-mix", True, {"rollout-profile": MIXED["rollout-profile"]}), ("rollout-speculation", "ngram"), ("draft-tokens", 2, {"rollout-speculation": "ngram"}), ("checkpoint-every", 1),
         ("keep-last", 1, {"checkpoint-every": 1, "steps": 4}), ("export-dtype", "f32"), ("transcripts", 3), ("transcripts-every", 2), ("quiet", NO, {"json": NO}), ("page", True), ("json", NO)],
@@ -115,6 +121,11 @@ ROWS = {
         ("seed", 9), ("epochs", 2, {"steps": NO}), ("steps", 1), ("batch", 2), ("eval", FILES / "held-pairs.jsonl"), ("eval-share", 0.5), ("eval-every", 1, {"eval": FILES / "held-pairs.jsonl"}), ("learning-rate", 0.01), ("schedule", "linear"), ("final-fraction", 0.5, {"schedule": "linear", "steps": 3}),
         ("warmup", 2), ("beta1", 0.1, {"steps": 3}), ("beta2", 0.1, {"steps": 3}), ("eps", 1), ("weight-decay", 9), ("max-norm", 1e-3), ("adapter-rank", 4), ("adapter-alpha", 1, {"adapter-rank": 4, "steps": 3}), ("optimizer", "dimuon"), ("init-seed", 9, {"adapter-rank": 4}), ("checkpoint-every", 1),
         ("keep-last", 1, {"checkpoint-every": 1, "steps": 4}), ("export-dtype", "f32"), ("export-to", "out"), ("overwrite", True, {"export-to": "out", "there": "out/notes.txt"}), ("quiet", NO, {"json": NO}), ("page", True), ("json", NO)],
+    "train distill": RUNTIME[:2] + [("mla-norm-eps", 0.5), ("context", 4),
+        ("name", "other"), ("runs", "elsewhere"), ("fork", "anew", {"before": True}), ("resume", True, {"before": True}), ("teachers", FILES / "same-teachers.toml"), ("data", FILES / "fewer-prompts.jsonl"), ("environment", "countdown", {"data": NO}),
+        ("steps", 1), ("prompts", 3), ("rollouts", 2), ("max-tokens", 6), ("temperature", 3), ("over", "sampled"), ("divergence", "forward"), ("teacher-top-k", 3, {"over": "top"}), ("learning-rate", 0.01), ("schedule", "linear", {"steps": 3}), ("warmup", 2),
+        ("beta1", 0.1, {"steps": 3}), ("beta2", 0.1, {"steps": 3}), ("eps", 1), ("weight-decay", 9), ("max-norm", 1e-3), ("adapter-rank", 4), ("adapter-alpha", 1, {"adapter-rank": 4, "steps": 3}), ("optimizer", "dimuon"), ("seed", 9), ("init-seed", 9, {"adapter-rank": 4}),
+        ("checkpoint-every", 1), ("keep-last", 1, {"checkpoint-every": 1, "steps": 4}), ("export-dtype", "f32"), ("quiet", NO, {"json": NO}), ("page", True), ("json", NO)],
 }  # fmt: skip
 
 # Of commands that serve, measure, compare or talk, and of limits that take long to reach: a word of the tests that show it, where it is not the option itself.
@@ -125,7 +136,7 @@ SHOWN = {
     "demo": {"arms": "arms", "mla-norm-eps": "mla_norm_eps", "importance-cap": "truncated_importance"},
     "chat": {"top-p": "top_p", "repetition-penalty": "repetition_penalty", "mla-norm-eps": "mla_norm_eps"},
     "watch": {"run": "watch", "parity": "parity.json"}, "report": {}, "doctor": {}, **{f"snapshot {kind}": {} for kind in ("push", "pull", "show", "diff", "verify", "squash", "mirror", "prune")}, "parity": {"mla-norm-eps": "mla_norm_eps", "device": "emulated"},
-    "train sft": {"page-port": "--page-port", "transcript-megabytes": "BoundedLog"}, "train rl": {"page-port": "--page-port", "transcript-megabytes": "BoundedLog", "on-difference": "stop_at_difference"}, "train preference": {"page-port": "--page-port"},
+    "train sft": {"page-port": "--page-port", "transcript-megabytes": "BoundedLog"}, "train rl": {"page-port": "--page-port", "transcript-megabytes": "BoundedLog", "on-difference": "stop_at_difference"}, "train preference": {"page-port": "--page-port"}, "train distill": {"page-port": "--page-port"},
 }  # fmt: skip
 # No size or figure that these print depends on it; `score` prints its lines either way.
 NO_EFFECT = {("plan", "mla-norm-eps"), ("info", "mla-norm-eps"), ("score", "json")}

@@ -36,6 +36,13 @@ def preference(*more, runs=TMP / "runs"):
     return ["train", "preference", "--model", MODEL, "--data", pairs, "--name", "mine", "--runs", runs, "--steps", "1", "--threads", "1", "--no-page", *more]
 
 
+def distill(runs):
+    prompts, teachers = TMP / "prompts.jsonl", TMP / "teachers.toml"
+    prompts.write_text(json.dumps({"prompt": "3 7 12=48:"}) + "\n")
+    teachers.write_text(f'[[teacher]]\nname = "base"\nfolder = "{MODEL}"\n')
+    return ["train", "distill", "--model", MODEL, "--data", prompts, "--teachers", teachers, "--name", "mine", "--runs", runs, "--steps", "1", "--prompts", "1", "--threads", "1", "--no-page"]
+
+
 GRAD = ["grad", "--model", MODEL, "--tokens", TOKENS]
 STORE = TMP / "snapshots"
 # (command, option): the arguments with a path there.
@@ -45,6 +52,7 @@ WRITERS = {
     ("train rl", "--runs"): rl,
     ("train preference", "--export-to"): lambda path: (no_run(), preference("--export-to", path))[1],
     ("train preference", "--runs"): lambda path: preference(runs=path),
+    ("train distill", "--runs"): distill,
     ("demo", "--runs"): lambda path: ["demo", "--quick", "--no-page", "--runs", path],
     ("demo", "--json"): lambda path: ["demo", "--quick", "--no-page", "--runs", TMP / "demo-runs", "--json", path],
     ("grad", "--out"): lambda path: GRAD + ["--out", path],
@@ -55,7 +63,7 @@ WRITERS = {
     ("serve", "--state"): lambda path: ["serve", "--model", MODEL, "--training", "--port", "0", "--state", path],
     ("bench train", "--optimizer-folder"): None,  # a file without a name: there is nothing that it could write over
 }
-KEPT_NAMES = {("train sft", "--runs"): "mine", ("train rl", "--runs"): "mine", ("train preference", "--runs"): "mine", ("demo", "--runs"): "demo", ("serve", "--state"): "."}
+KEPT_NAMES = {("train sft", "--runs"): "mine", ("train rl", "--runs"): "mine", ("train preference", "--runs"): "mine", ("train distill", "--runs"): "mine", ("demo", "--runs"): "demo", ("serve", "--state"): "."}
 
 
 def kinds_of(name):

@@ -1,4 +1,4 @@
-#include "runs/preferences/preference_losses.h"
+#include "losses/preference_losses.h"
 
 #include <algorithm>
 #include <cmath>
@@ -151,6 +151,21 @@ double kto_shift(const std::vector<AnswerScore>& mismatched) {
   double sum = 0;
   for (const AnswerScore& a : mismatched) sum += a.logprob - a.reference;
   return mismatched.empty() ? 0 : std::max(0.0, sum / static_cast<double>(mismatched.size()));
+}
+
+AnswerScore answer_score(const TrainSequence& answer, const std::vector<float>& logprobs, double reference) {
+  AnswerScore score;
+  score.reference = reference;
+  for (std::size_t i = 0; i < answer.weights.size(); ++i) {
+    if (answer.targets[i] < 0 || answer.weights[i] == 0) continue;
+    score.logprob += static_cast<double>(answer.weights[i]) * static_cast<double>(logprobs[i]);
+    score.weight += static_cast<double>(answer.weights[i]);
+  }
+  return score;
+}
+
+void weigh_answer(TrainSequence& answer, double slope) {
+  for (float& weight : answer.weights) weight = static_cast<float>(-slope * static_cast<double>(weight));
 }
 
 }  // namespace lockstep

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "train/data.h"
+
 namespace lockstep {
 
 // One answer: sums over its trained tokens.
@@ -16,6 +18,11 @@ struct AnswerScore {
   double reference = 0;  // the same under the reference; 0 where the loss has none
   double weight = 0;     // of the weights: the number of tokens where each is 1; above 0
 };
+
+// Of an answer's trained tokens (a weight that is not 0), with what the reference has of it.
+AnswerScore answer_score(const TrainSequence& answer, const std::vector<float>& logprobs, double reference);
+// Weights become -slope times themselves: the cross-entropy then has the gradient of the loss with this slope.
+void weigh_answer(TrainSequence& answer, double slope);
 
 // Which settings a loss takes, in the order of PreferenceSettings.
 enum PreferenceOption : unsigned { kBeta = 1, kLabelSmoothing = 2, kGamma = 4, kAlpha = 8, kLabelWeights = 16 };

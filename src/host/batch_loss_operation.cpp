@@ -1,0 +1,83 @@
+// A batch under a loss that is a function of log-probabilities (host/batch_loss.h). A piece of the batch is scored, the loss gives weights
+// -dLoss/dlogprob, and their gradient is taken with what the scoring kept (train/kept_passes.h).
+#include "base/error.h"
+#include "base/give_way.h"
+#include "host/batch_loss.h"
+#include "host/model_operations.h"
+
+namespace lockstep {
+namespace {
+struct BatchLossRun {
+  TrainingBatch batch;  // with what the loss reads
+  std::unique_ptr<BatchLoss> loss;
+  PreparedBatch prepared;
+  std::size_t next = 0;  // datum
+  bool begun = false;
+};
+
+TrainingOutput batch_loss_output(const BatchLossRun& run, const ForwardBackwardResult& result) {
+  TrainingOutput out = training_output(run.prepared, result);
+  out.metrics["surrogate_loss:sum"] = out.metrics["loss:sum"];
+  for (const auto& [name, value] : run.loss->metrics()) out.metrics[name] = value;
+  return out;
+}
+}  // namespace
+
+std::string ModelOperations::forward_backward_custom(const std::string& owner, const std::string& id, std::int64_t sequence, TrainingBatch batch,
+                                                         Encode<TrainingOutput> encode) {
+  const SentOperation sent = SentOperation(batch.forward_only ? "forward" : "forward_backward").add(batch);
+  auto run = std::make_shared<BatchLossRun>();
+  run->batch = std::move(batch);
+  const BatchLimits limits = batch_limits(commons_.runtime());
+  const auto piece_of = [this, owner, run, limits, encode = std::move(encode)](const OnExecutor& on, HostedModel& model, const std::string& request) {
+    ForwardBackwardResult result;
+    try {
+      TrainedModel& trained = tools_.resting.trained(on, model);
+      if (!run->loss) {
+        const std::string& name = run->batch.loss.name;
+        if (run->batch.forward_only) fail(ErrorCode::unsupported, "loss_fn of a forward is '{}', allowed is cross_entropy", name);
+        run->loss = name == "custom" ? make_custom_batch_loss(run->batch, to_.custom_losses.find(owner, model.session, run->batch.loss), limits, run->prepared)
+                                     : make_batch_loss(run->batch, limits, run->prepared);
+      }
+      std::vector<TrainSequence>& all = run->prepared.sequences;
+      std::size_t end = piece_end(all, run->next, tools_.turn_tokens(on, model));
+      const auto whole = [&] {  // data that are one thing stay together
+        const std::size_t together = run->loss->together(), over = (end - run->next) % together;
+        if (over > 0) end = end - run->next > together ? end - over : run->next + together;
+      };
+      whole();
+      const TurnRoom room = tools_.memory.piece(on, model, all, run->next, end, true);
+      whole();
+      const auto piece = [&] {
+        return std::vector<TrainSequence>(all.begin() + static_cast<std::ptrdiff_t>(run->next), all.begin() + static_cast<std::ptrdiff_t>(end));
+      };
+      const std::vector<std::vector<float>> logprobs = trained.score(piece());
+      std::vector<std::size_t> places;
+      for (std::size_t d = run->next; d < end; d += run->loss->together()) {
+        give_way();  // a loss that a client traced may take long
+        run->loss->weigh(run->prepared, d, std::span(logprobs).subspan(d - run->next, run->loss->together()));
+        for (std::size_t i = 0; i < run->loss->together(); ++i) places.push_back(d + i);
+      }
+      if (!run->begun) {  // what the loss itself refuses leaves earlier gradients as they are
+        tools_.gradients.admit(on, model, end - run->next, all);
+        trained.begin({.sequences = all.size()}, run->prepared.loss);
+        tools_.gradients.mark(on, model);
+        run->begun = true;
+      }
+      trained.add(places, piece());
+      run->next = end;
+      if (end < all.size()) return true;
+      result = trained.finish();
+    } catch (...) {
+      if (run->begun) tools_.gradients.drop(on, model);
+      throw;
+    }
+    tools_.gradients.count(on, model, result);
+    commons_.statistics.computed(run->prepared.sequences, false);
+    commons_.futures.resolve(request, encode(batch_loss_output(*run, result)));
+    return false;
+  };
+  return to_.lanes.submit(owner, id, sequence, sent, piece_of);
+}
+
+}  // namespace lockstep

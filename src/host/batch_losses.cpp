@@ -1,0 +1,255 @@
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "host/batch_loss.h"
+#include "losses/custom_loss.h"
+#include "losses/distillation.h"
+#include "losses/preference_losses.h"
+
+namespace lockstep {
+namespace {
+constexpr const char kDistill[] = "distill", kTeacher[] = "teacher_logprobs";
+
+[[noreturn]] void wrong_option(const std::string& loss, const std::string& name, const std::vector<std::string>& names) {
+  fail(ErrorCode::invalid_argument, "'{}' is no option of the loss {}, allowed are {}{}", name, loss, fmt::join(names, ", "), did_you_mean(name, names));
+}
+
+std::string text_option(const std::string& name, const LossValue& value, const std::vector<std::string>& names) {
+  const auto* text = std::get_if<std::string>(&value);
+  if (!text || std::find(names.begin(), names.end(), *text) == names.end())
+    fail(ErrorCode::invalid_argument, "{} is {}, allowed are {}{}", name, text ? "'" + *text + "'" : std::string("no text"), fmt::join(names, ", "),
+         text ? did_you_mean(*text, names) : "");
+  return *text;
+}
+
+double number_option(const std::string& name, const LossValue& value) {
+  const auto* number = std::get_if<double>(&value);
+  if (!number) fail(ErrorCode::invalid_argument, "{} is no number, allowed is one", name);
+  return *number;
+}
+
+// What the trainer sees: a cross-entropy, whose weights come later. `own`: inputs that are the loss's alone.
+PreparedBatch prepare_plain(const TrainingBatch& batch, const BatchLimits& limits, const std::vector<std::string>& own) {
+  TrainingBatch plain;
+  plain.loss.name = "cross_entropy";
+  for (std::size_t d = 0; d < batch.data.size(); ++d) {
+    const TrainingDatum& datum = batch.data[d];
+    for (const char* name : {"kept_tokens", "kept_by_rank"})
+      if (datum.inputs.contains(name))
+        fail(ErrorCode::unsupported, "data[{}].loss_fn_inputs.{} is given, and the loss {} is of log-probabilities over the whole vocabulary", d, name,
+             batch.loss.name);
+    plain.data.push_back({datum.tokens, datum.inputs, datum.routing_matrices});
+    for (const std::string& name : own) plain.data.back().inputs.erase(name);
+  }
+  PreparedBatch prepared = prepare_batch(plain, limits);
+  prepared.elementwise_loss = false;
+  return prepared;
+}
+
+class PreferenceBatchLoss final : public BatchLoss {
+ public:
+  PreferenceBatchLoss(const TrainingBatch& batch, const BatchLimits& limits, PreparedBatch& prepared) {
+    settings_.loss = batch.loss.name;
+    const PreferenceRow& row = preference_row(settings_.loss);
+    settings_.beta = row.beta;
+    read_options(batch.loss, row);
+    check(settings_);
+    if (batch.data.size() % 2 != 0)
+      fail(ErrorCode::invalid_argument,
+           "data has {} datums, and the loss {} is of pairs, each a chosen answer and then a rejected one; allowed is an even number. A pair may not be cut by "
+           "the "
+           "end of a request: data[{}] is alone",
+           batch.data.size(), row.name, batch.data.size() - 1);
+    if (row.reference)
+      for (std::size_t d = 0; d < batch.data.size(); ++d)
+        if (!batch.data[d].inputs.contains("reference_logprobs"))
+          fail(ErrorCode::invalid_argument, "data[{}].loss_fn_inputs has no reference_logprobs, which the loss {} needs", d, row.name);
+    prepared = prepare_plain(batch, limits, {});
+    for (std::size_t d = 0; d < prepared.sequences.size(); ++d)
+      if (!(answer_score(prepared.sequences[d], std::vector<float>(prepared.sequences[d].targets.size(), 0.0f), 0).weight > 0))
+        fail(ErrorCode::invalid_argument, "data[{}].loss_fn_inputs.weights sum to 0 or less, allowed are answers with a trained token", d);
+    if (mean_) divisor_ = static_cast<double>(batch.data.size() / 2);
+    reference_ = row.reference;
+  }
+  std::size_t together() const override { return 2; }
+  void weigh(PreparedBatch& prepared, std::size_t first, std::span<const std::vector<float>> logprobs) override {
+    for (std::size_t i = 0; i < logprobs.size(); i += 2) {
+      TrainSequence &c = prepared.sequences[first + i], &r = prepared.sequences[first + i + 1];
+      const AnswerScore chosen = scored(c, logprobs[i]), rejected = scored(r, logprobs[i + 1]);
+      const PreferenceValue v = preference_loss(settings_, chosen, rejected);
+      if (!std::isfinite(v.loss)) fail(ErrorCode::numeric, "data[{}]: the loss of the pair is {}", first + i, v.loss);
+      loss_ += v.loss;
+      ++pairs_;
+      right_ += v.chosen_reward > v.rejected_reward ? 1 : v.chosen_reward == v.rejected_reward ? 0.5 : 0;
+      chosen_ += v.chosen_reward, rejected_ += v.rejected_reward;
+      weigh_answer(c, v.chosen_slope / divisor_);
+      weigh_answer(r, v.rejected_slope / divisor_);
+    }
+  }
+  std::map<std::string, double> metrics() const override {
+    return {{"loss:sum", loss_ / divisor_},
+            {"accuracy:mean", right_ / pairs_},
+            {"chosen_reward:mean", chosen_ / pairs_},
+            {"rejected_reward:mean", rejected_ / pairs_},
+            {"margin:mean", (chosen_ - rejected_) / pairs_}};
+  }
+
+ private:
+  void read_options(const LossRequest& wanted, const PreferenceRow& row) {
+    struct Option {
+      const char* name;
+      unsigned group;
+      double PreferenceSettings::*value;
+    };
+    static constexpr Option kOptions[] = {{"beta", kBeta, &PreferenceSettings::beta},
+                                          {"label_smoothing", kLabelSmoothing, &PreferenceSettings::label_smoothing},
+                                          {"gamma", kGamma, &PreferenceSettings::gamma},
+                                          {"alpha", kAlpha, &PreferenceSettings::alpha}};
+    std::vector<std::string> names{"averaging"};
+    for (const Option& option : kOptions)
+      if (row.options & option.group) names.emplace_back(option.name);
+    for (const auto& [name, value] : wanted.config) {
+      if (std::find(names.begin(), names.end(), name) == names.end()) wrong_option(wanted.name, name, names);
+      if (name == "averaging") {
+        mean_ = text_option(name, value, {"sum", "pair_mean"}) == "pair_mean";
+        continue;
+      }
+      for (const Option& option : kOptions)
+        if (name == option.name) settings_.*option.value = number_option(name, value);
+    }
+  }
+  AnswerScore scored(const TrainSequence& answer, const std::vector<float>& logprobs) const {
+    return answer_score(answer, logprobs, reference_ ? answer_score(answer, answer.reference_logprobs, 0).logprob : 0);
+  }
+
+  PreferenceSettings settings_;
+  bool mean_ = false, reference_ = false;
+  double divisor_ = 1, loss_ = 0, pairs_ = 0, right_ = 0, chosen_ = 0, rejected_ = 0;
+};
+
+class DistillBatchLoss final : public BatchLoss {
+ public:
+  DistillBatchLoss(const TrainingBatch& batch, const BatchLimits& limits, PreparedBatch& prepared) : vocabulary_(limits.vocabulary) {
+    bool mean = false;
+    const std::vector<std::string> names{"averaging", "divergence"};
+    for (const auto& [name, value] : batch.loss.config) {
+      if (name == "averaging") mean = text_option(name, value, {"sum", "token_mean"}) == "token_mean";
+      else if (name == "divergence") kind_ = divergence_by_name(text_option(name, value, divergence_names()));
+      else wrong_option(batch.loss.name, name, names);
+    }
+    for (std::size_t d = 0; d < batch.data.size(); ++d)
+      if (!batch.data[d].inputs.contains(kTeacher))
+        fail(ErrorCode::invalid_argument, "data[{}].loss_fn_inputs has no {}, which the loss {} needs: the teacher's of the same tokens", d, kTeacher,
+             kDistill);
+    prepared = prepare_plain(batch, limits, {kTeacher});
+    double tokens = 0;
+    for (std::size_t d = 0; d < batch.data.size(); ++d) {
+      const NamedTensor& tensor = batch.data[d].inputs.at(kTeacher);
+      TrainSequence& sequence = prepared.sequences[d];
+      if (!tensor.is_float || tensor.shape != prepared.shapes[d])
+        fail(ErrorCode::invalid_argument, "data[{}].loss_fn_inputs.{} must be float32 of the shape of target_tokens", d, kTeacher);
+      const auto k = static_cast<std::size_t>(sequence.targets_per_row);
+      for (std::size_t i = 0; i < tensor.floats.size(); ++i) {
+        if (sequence.weights[i] != sequence.weights[i - i % k])
+          fail(ErrorCode::invalid_argument, "data[{}].loss_fn_inputs.weights[{}] is {}, allowed is one weight for all tokens of a row, {}", d, i,
+               sequence.weights[i], sequence.weights[i - i % k]);
+        if (sequence.weights[i] != 0 && !(tensor.floats[i] <= 0 && std::isfinite(tensor.floats[i])))
+          fail(ErrorCode::invalid_argument, "data[{}].loss_fn_inputs.{}[{}] is {}, allowed are finite numbers up to 0", d, kTeacher, i, tensor.floats[i]);
+        if (i % k == 0) tokens += static_cast<double>(sequence.weights[i]);
+      }
+      teacher_.push_back(tensor.floats);
+    }
+    if (mean && !(tokens > 0)) fail(ErrorCode::invalid_argument, "the weights sum to {}, which averaging divides by; allowed are sums above 0", tokens);
+    if (mean) scale_ = 1.0 / tokens;
+  }
+  void weigh(PreparedBatch& prepared, std::size_t first, std::span<const std::vector<float>> logprobs) override {
+    for (std::size_t i = 0; i < logprobs.size(); ++i) {
+      TrainSequence& sequence = prepared.sequences[first + i];
+      with_context(fmt::format("data[{}]", first + i), [&] {
+        loss_ += weigh_by_divergence({.kind = kind_, .rest = has_rest(sequence, vocabulary_)}, sequence, logprobs[i], teacher_[first + i], scale_);
+      });
+    }
+  }
+  std::map<std::string, double> metrics() const override { return {{"loss:sum", loss_ * scale_}}; }
+
+ private:
+  std::int64_t vocabulary_;
+  Divergence kind_ = Divergence::reverse;
+  std::vector<std::vector<float>> teacher_;
+  double scale_ = 1, loss_ = 0;
+};
+
+// The loss of each datum, as a number and as weights.
+class CustomBatchLoss final : public BatchLoss {
+ public:
+  CustomBatchLoss(const TrainingBatch& batch, std::shared_ptr<const CustomLoss> loss) : batch_(batch), loss_(std::move(loss)) {}
+  void weigh(PreparedBatch& prepared, std::size_t first, std::span<const std::vector<float>> logprobs) override {
+    for (std::size_t i = 0; i < logprobs.size(); ++i) {
+      const std::size_t d = first + i;
+      try {
+        const CustomLoss::Result result = loss_->run(logprobs[i], prepared.shapes[d], batch_.data[d].inputs);
+        total_ += result.loss;
+        sums_.resize(result.metrics.size(), 0.0);
+        for (std::size_t m = 0; m < result.metrics.size(); ++m) sums_[m] += result.metrics[m];
+        for (std::size_t t = 0; t < logprobs[i].size(); ++t) prepared.sequences[d].weights[t] = 0.0f - result.gradient[t];
+      } catch (const Error& e) {
+        fail(e.code(), "data[{}]: {}", d, e.message());
+      }
+    }
+  }
+  std::map<std::string, double> metrics() const override {
+    std::map<std::string, double> out{{"loss:sum", total_}};
+    const std::vector<std::string> names = loss_->metric_names();
+    for (std::size_t m = 0; m < names.size() && m < sums_.size(); ++m)
+      out[names[m]] = names[m].ends_with(":mean") ? sums_[m] / static_cast<double>(batch_.data.size()) : sums_[m];
+    return out;
+  }
+
+ private:
+  const TrainingBatch& batch_;
+  std::shared_ptr<const CustomLoss> loss_;
+  double total_ = 0;
+  std::vector<double> sums_;
+};
+}  // namespace
+
+std::vector<std::string> batch_loss_names() {
+  std::vector<std::string> names;
+  for (const PreferenceRow& row : preference_rows())
+    if (row.pairs) names.emplace_back(row.name);
+  names.emplace_back(kDistill);
+  return names;
+}
+
+bool is_batch_loss(const std::string& name) {
+  const std::vector<std::string> names = batch_loss_names();
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+std::unique_ptr<BatchLoss> make_batch_loss(const TrainingBatch& batch, const BatchLimits& limits, PreparedBatch& prepared) {
+  if (batch.loss.name == kDistill) return std::make_unique<DistillBatchLoss>(batch, limits, prepared);
+  return std::make_unique<PreferenceBatchLoss>(batch, limits, prepared);
+}
+
+std::unique_ptr<BatchLoss> make_custom_batch_loss(const TrainingBatch& batch, std::shared_ptr<const CustomLoss> loss, const BatchLimits& limits,
+                                                  PreparedBatch& prepared) {
+  TrainingBatch plain;
+  plain.loss.name = "cross_entropy";
+  for (std::size_t d = 0; d < batch.data.size(); ++d) {
+    const TrainingDatum& datum = batch.data[d];
+    for (const char* name : {"kept_tokens", "kept_by_rank"})
+      if (datum.inputs.contains(name))
+        fail(ErrorCode::unsupported,
+             "data[{}].loss_fn_inputs.{} is given, and a custom loss is of log-probabilities over the whole vocabulary; allowed is a loss by name with "
+             "target_logprob_support=sampling_support",
+             d, name);
+    plain.data.push_back({datum.tokens, {}, datum.routing_matrices});
+    if (const auto targets = datum.inputs.find("target_tokens"); targets != datum.inputs.end()) plain.data.back().inputs.insert(*targets);
+  }
+  prepared = prepare_batch(plain, limits);
+  prepared.elementwise_loss = false;
+  return std::make_unique<CustomBatchLoss>(batch, std::move(loss));
+}
+
+}  // namespace lockstep

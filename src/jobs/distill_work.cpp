@@ -1,0 +1,236 @@
+#include "jobs/distill_work.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "base/error.h"
+#include "losses/distillation.h"
+#include "rl/rollout.h"
+#include "runs/divergence.h"
+#include "runs/policy_loss.h"
+
+namespace lockstep {
+
+std::vector<std::string> distill_places() { return {"vocabulary", "top", "sampled"}; }
+
+void check(const DistillSettings& s) {
+  const auto in_range = [](std::string_view name, auto value, auto low, auto high) {
+    if (!(value >= low && value <= high)) fail(ErrorCode::invalid_argument, "{} is {}, allowed is {} to {}", name, value, low, high);
+  };
+  in_range("steps", s.steps, std::int64_t{1}, std::int64_t{1'000'000'000});
+  in_range("prompts", s.prompts, std::int64_t{1}, std::int64_t{1} << 20);
+  in_range("rollouts", s.rollouts, std::int64_t{1}, std::int64_t{1} << 16);
+  in_range("max_tokens", s.max_tokens, std::int64_t{1}, std::int64_t{1} << 20);
+  if (!(s.temperature > 0 && s.temperature <= 100)) fail(ErrorCode::invalid_argument, "temperature is {}, allowed is above 0 to 100", s.temperature);
+  const Divergence kind = divergence_by_name(s.divergence);
+  const std::vector<std::string> places = distill_places();
+  if (std::find(places.begin(), places.end(), s.over) == places.end())
+    fail(ErrorCode::invalid_argument, "over is '{}', allowed are {}{}", s.over, fmt::join(places, ", "), did_you_mean(s.over, places));
+  in_range("teacher_top_k", s.teacher_top_k, std::int64_t{1}, std::int64_t{SamplingParameters::kMaxTopLogprobs});
+  if (s.over == "sampled" && kind != Divergence::reverse)
+    fail(ErrorCode::invalid_argument, "divergence is '{}' over sampled tokens, which are the student's; allowed is reverse", s.divergence);
+  if (s.over == "sampled" && s.temperature != 1)
+    fail(ErrorCode::invalid_argument, "temperature is {} over sampled tokens, but the divergence is that of the distribution at 1; allowed is 1",
+         s.temperature);
+  in_range("warmup", s.warmup, std::int64_t{0}, s.steps);
+}
+
+DistillWork::DistillWork(RlStack& stack, Teachers& teachers, DistillPrompts prompts, const DistillSettings& settings)
+    : stack_(stack), teachers_(teachers), prompts_(std::move(prompts)), settings_(settings) {
+  check(settings);
+  const std::int64_t vocabulary = stack.model().facts().vocabulary;
+  if (settings.over == "vocabulary" && vocabulary > Request::kMaxPromptTargets)
+    fail(ErrorCode::unsupported, "over is 'vocabulary', and the model's has {} tokens, allowed are at most {}; over top takes the teacher's likeliest {}",
+         vocabulary, Request::kMaxPromptTargets, SamplingParameters::kMaxTopLogprobs);
+}
+
+void DistillWork::restore(const RunDirectory& run) { stack_.trainer().load(run); }
+
+void DistillWork::save(const RunDirectory& run, std::int64_t keep_last) { stack_.trainer().save(run, {{"next_step", step()}}, keep_last); }
+
+std::vector<DistillWork::Written> DistillWork::write(std::int64_t number) {
+  const std::vector<DistillPrompt> prompts = prompts_(number, settings_.prompts);
+  std::vector<SampleRequest> requests;
+  for (std::size_t i = 0; i < prompts.size(); ++i)
+    for (std::int64_t j = 0; j < settings_.rollouts; ++j)
+      requests.push_back(
+          {.prompt = prompts[i].tokens,
+           .temperature = static_cast<float>(settings_.temperature),
+           .seed = derived_seed(settings_.seed, SeedUse::rollouts, static_cast<std::uint64_t>(number) * static_cast<std::uint64_t>(settings_.prompts) + i),
+           .sample_index = static_cast<std::int32_t>(j),
+           .max_tokens = static_cast<std::int32_t>(settings_.max_tokens),
+           .stop_tokens = stack_.rollouts().end_tokens()});
+  std::vector<SampleResult> results = stack_.rollouts().sample(requests);
+  std::vector<Written> written;
+  for (std::size_t k = 0; k < results.size(); ++k) {
+    SampleResult& result = results[k];
+    if (result.finish == SampleFinish::failed) fail(ErrorCode::numeric, "a completion failed: {}", result.error);
+    if (result.mixed_versions || result.weights_version != stack_.trainer().weights_version())
+      fail(ErrorCode::internal, "a completion is of weights version {}, the trainer is at {}", result.weights_version, stack_.trainer().weights_version());
+    Written& one = written.emplace_back();
+    one.tokens = requests[k].prompt;
+    one.first = one.tokens.size();
+    one.tokens.insert(one.tokens.end(), result.tokens.begin(), result.tokens.end());
+    one.logprobs = settings_.over == "sampled" ? std::move(result.sampling_logprobs) : std::move(result.raw_logprobs);
+    one.domain = prompts[k / static_cast<std::size_t>(settings_.rollouts)].domain;
+  }
+  return written;
+}
+
+std::vector<DistillWork::Lesson> DistillWork::ask(const std::vector<Written>& written) {
+  const std::int64_t tokens = settings_.over == "sampled"      ? Teachers::kSampled
+                              : settings_.over == "vocabulary" ? Teachers::kVocabulary
+                                                               : settings_.teacher_top_k;
+  std::vector<Lesson> lessons;
+  for (std::size_t w = 0; w < written.size(); ++w) {
+    const std::vector<std::size_t> own = teachers_of(teachers_.settings(), written[w].domain);
+    double all = 0;
+    for (const std::size_t t : own) all += teachers_.settings()[t].weight;
+    for (const std::size_t t : own) lessons.push_back({.written = w, .teacher = t, .share = teachers_.settings()[t].weight / all, .answer = {}});
+  }
+  for (std::size_t t = 0; t < teachers_.settings().size(); ++t) {
+    std::vector<TeacherText> texts;
+    std::vector<Lesson*> own;
+    for (Lesson& lesson : lessons) {
+      if (lesson.teacher != t) continue;
+      own.push_back(&lesson);
+      texts.push_back({written[lesson.written].tokens, written[lesson.written].first});
+    }
+    if (texts.empty()) continue;
+    std::vector<TeacherAnswer> answers = teachers_.ask(t, texts, tokens);
+    for (std::size_t i = 0; i < own.size(); ++i) own[i]->answer = std::move(answers[i]);
+  }
+  return lessons;
+}
+
+void DistillWork::compare(float trained, float sampled) {
+  totals_.kl.add(trained, sampled, 0, 0);
+  if (std::bit_cast<std::uint32_t>(trained) == std::bit_cast<std::uint32_t>(sampled)) return;
+  stack_.trainer().abandon_gradients();
+  fail(ErrorCode::internal,
+       "step {}: a token has log-probability {} where it was sampled and {} in training, under the same weights; nothing was learned from this step. Please "
+       "report it",
+       step() + 1, sampled, trained);
+}
+
+// A cross-entropy over the teacher's tokens whose weights are the divergence's slopes: the forward is kept for it (train/kept_passes.h).
+double DistillWork::learn_distributions(const std::vector<Written>& written, const std::vector<Lesson>& lessons, std::int64_t tokens) {
+  const std::int64_t vocabulary = stack_.model().facts().vocabulary;
+  std::vector<TrainSequence> data;
+  std::vector<std::vector<float>> said;
+  for (const Lesson& lesson : lessons) {
+    const Written& one = written[lesson.written];
+    TrainSequence& sequence = data.emplace_back();
+    sequence.tokens.assign(one.tokens.begin(), one.tokens.end() - 1);
+    sequence.targets_per_row = lesson.answer.per_row;
+    const std::size_t masked = (one.first - 1) * static_cast<std::size_t>(lesson.answer.per_row);
+    sequence.targets.assign(masked, -1);
+    sequence.targets.insert(sequence.targets.end(), lesson.answer.tokens.begin(), lesson.answer.tokens.end());
+    sequence.weights.assign(masked, 0.0f);
+    sequence.weights.resize(sequence.targets.size(), 1.0f);
+    said.emplace_back(masked, 0.0f).insert(said.back().end(), lesson.answer.logprobs.begin(), lesson.answer.logprobs.end());
+  }
+  const std::vector<std::vector<float>> logprobs = stack_.trainer().score(data);
+  double loss = 0;
+  for (std::size_t i = 0; i < lessons.size(); ++i) {
+    const Lesson& lesson = lessons[i];
+    const Written& one = written[lesson.written];
+    if (settings_.over == "vocabulary")
+      for (std::size_t t = 0; t < one.logprobs.size(); ++t)
+        compare(logprobs[i][(one.first - 1 + t) * static_cast<std::size_t>(vocabulary) + static_cast<std::size_t>(one.tokens[one.first + t])], one.logprobs[t]);
+    const DistillationSettings divergence{.kind = divergence_by_name(settings_.divergence), .rest = has_rest(data[i], vocabulary)};
+    const double sum = weigh_by_divergence(divergence, data[i], logprobs[i], said[i], lesson.share / static_cast<double>(tokens));
+    loss += lesson.share * sum;
+    sums_[lesson.teacher] += sum;
+    counts_[lesson.teacher] += static_cast<double>(one.logprobs.size());
+  }
+  if (!std::isfinite(loss)) fail(ErrorCode::numeric, "the divergence is {}", loss);
+  LossOptions sum;
+  sum.averaging = LossAveraging::sum;
+  stack_.trainer().forward_backward(data, sum);
+  return loss / static_cast<double>(tokens);
+}
+
+// Each sampled token's advantage is by how much the teachers' log-probability is above the student's: the gradient of the reverse divergence, sampled.
+double DistillWork::learn_sampled(const std::vector<Written>& written, const std::vector<Lesson>& lessons, std::int64_t tokens) {
+  std::vector<PolicyDatum> data;
+  std::vector<std::vector<double>> advantages(written.size());
+  for (std::size_t w = 0; w < written.size(); ++w) advantages[w].assign(written[w].logprobs.size(), 0.0);
+  double loss = 0;
+  for (const Lesson& lesson : lessons) {
+    const Written& one = written[lesson.written];
+    for (std::size_t t = 0; t < one.logprobs.size(); ++t) {
+      const double above = static_cast<double>(lesson.answer.logprobs[t]) - static_cast<double>(one.logprobs[t]);
+      advantages[lesson.written][t] += lesson.share * above;
+      loss -= lesson.share * above;
+      sums_[lesson.teacher] -= above;
+      counts_[lesson.teacher] += 1;
+    }
+  }
+  for (std::size_t w = 0; w < written.size(); ++w) {
+    const Written& one = written[w];
+    PolicyDatum& datum = data.emplace_back();
+    datum.tokens.assign(one.tokens.begin(), one.tokens.end() - 1);
+    datum.targets.assign(one.tokens.begin() + 1, one.tokens.end());
+    datum.weights.assign(datum.targets.size(), 0.0f);
+    datum.advantages.assign(datum.targets.size(), 0.0f);
+    datum.old_logprobs.assign(datum.targets.size(), 0.0f);
+    std::fill(datum.targets.begin(), datum.targets.begin() + static_cast<std::ptrdiff_t>(one.first - 1), -1);
+    for (std::size_t t = 0; t < one.logprobs.size(); ++t) {
+      const std::size_t row = one.first - 1 + t;
+      datum.weights[row] = 1;
+      datum.advantages[row] = static_cast<float>(advantages[w][t]);
+      datum.old_logprobs[row] = one.logprobs[t];
+    }
+  }
+  const PolicyResult result =
+      stack_.trainer().forward_backward(data, PolicyLoss{.name = "importance_sampling", .averaging = "token_mean", .normaliser = static_cast<double>(tokens)});
+  for (std::size_t w = 0; w < written.size(); ++w)
+    for (std::size_t t = 0; t < written[w].logprobs.size(); ++t) compare(result.logprobs[w][written[w].first - 1 + t], written[w].logprobs[t]);
+  return loss / static_cast<double>(tokens);
+}
+
+RunStep DistillWork::take_step() {
+  const std::int64_t number = step();
+  AdamParameters adam;
+  adam.learning_rate =
+      learning_rate({.kind = settings_.schedule, .peak = settings_.learning_rate, .warmup = settings_.warmup, .steps = settings_.steps}, number);
+  adam.beta1 = settings_.beta1;
+  adam.beta2 = settings_.beta2;
+  adam.eps = settings_.eps;
+  adam.weight_decay = settings_.weight_decay;
+  adam.max_norm = settings_.max_norm;
+  const std::vector<Written> written = write(number);
+  std::int64_t tokens = 0;
+  for (const Written& one : written) tokens += std::ssize(one.logprobs);
+  const std::vector<Lesson> lessons = ask(written);
+  sums_.assign(teachers_.settings().size(), 0);
+  counts_ = sums_;
+  double loss = 0;
+  const double norm = named_divergence({.step = number + 1, .learning_rate = adam.learning_rate, .max_norm = adam.max_norm, .run = {}}, [&] {
+    loss = settings_.over == "sampled" ? learn_sampled(written, lessons, tokens) : learn_distributions(written, lessons, tokens);
+    return stack_.trainer().take_step(adam).gradient_norm;
+  });
+  RunStep taken;
+  taken.metrics = {{"step", step()},
+                   {"loss", loss},
+                   {"gradient_norm", norm},
+                   {"learning_rate", adam.learning_rate},
+                   {"completions", written.size()},
+                   {"tokens", tokens},
+                   {"different_bits", totals_.kl.different_bits}};
+  totals_.divergences.clear();
+  for (std::size_t t = 0; t < sums_.size(); ++t) {
+    totals_.divergences.push_back(counts_[t] > 0 ? sums_[t] / counts_[t] : std::numeric_limits<double>::quiet_NaN());
+    if (counts_[t] > 0) taken.metrics["divergence_" + teachers_.settings()[t].name] = totals_.divergences[t];
+  }
+  ++totals_.steps;
+  totals_.tokens += tokens;
+  taken.tokens = tokens;
+  taken.note = fmt::format("divergence {:.4f}", loss);
+  return taken;
+}
+
+}  // namespace lockstep

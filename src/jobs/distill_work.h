@@ -1,0 +1,90 @@
+// Distillation on policy as a RunWork (runs/run.h): the student writes, teachers say what they would have written at each of its tokens, and the student
+// moves towards them. Checkpoints resume to the same bits. One thread.
+//   DistillWork work(stack, teachers, prompts, settings); run.go(work, {.label = "distill", .steps = settings.steps});
+// A step is a function of (settings, step number, weights).
+#pragma once
+#include <functional>
+
+#include "rl/kl.h"
+#include "runs/distillation/teachers.h"
+#include "runs/rl_stack.h"
+#include "runs/run.h"
+#include "train/data.h"
+#include "train/schedule.h"
+
+namespace lockstep {
+
+struct DistillSettings {
+  std::int64_t steps = 100, prompts = 32, rollouts = 1;  // a step: prompts x rollouts completions
+  std::int64_t max_tokens = 16;
+  double temperature = 1;              // of the student's writing
+  std::string divergence = "reverse";  // losses/distillation.h
+  std::string over = "vocabulary";     // vocabulary, top (of the teacher's likeliest), sampled (the student's own token as an advantage)
+  std::int64_t teacher_top_k = 20;     // of over top
+  double learning_rate = 1e-3;         // the peak
+  std::string schedule = "constant";
+  std::int64_t warmup = 0;
+  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0, max_norm = 1;
+  std::uint64_t seed = 0;  // of prompts and sampling
+};
+// invalid_argument with the setting, the value and what is allowed.
+void check(const DistillSettings& settings);
+std::vector<std::string> distill_places();  // of DistillSettings::over
+
+struct DistillPrompt {
+  std::vector<std::int32_t> tokens;
+  std::string domain;
+};
+// What the student is given: the `count` prompts of a step, from 0, the same every time.
+using DistillPrompts = std::function<std::vector<DistillPrompt>(std::int64_t step, std::int64_t count)>;
+
+struct DistillTotals {
+  std::int64_t steps = 0, tokens = 0;  // in this process
+  KlSums kl;                           // sampler against training forward, of over vocabulary and sampled
+  std::vector<double> divergences;     // of the last step, by teacher: means over its tokens; NaN where it had none
+};
+
+class DistillWork final : public RunWork {
+ public:
+  // All but settings outlive this object.
+  DistillWork(RlStack& stack, Teachers& teachers, DistillPrompts prompts, const DistillSettings& settings);
+  // Resumes from the newest checkpoint of a run, or begins with the weights of another's.
+  void restore(const RunDirectory& run);
+  void begin_from(const std::filesystem::path& checkpoint) { stack_.trainer().begin_from(checkpoint); }
+
+  std::int64_t step() const override { return stack_.trainer().step(); }
+  bool finished() const override { return step() >= settings_.steps; }
+  // Errors: those of sampling, of Teachers::ask and of the trainer; internal, before anything is learned from it, for a token whose log-probability is not,
+  // bit for bit, the sampler's.
+  RunStep take_step() override;
+  void save(const RunDirectory& run, std::int64_t keep_last) override;
+  const DistillTotals& totals() const { return totals_; }
+
+ private:
+  struct Written {
+    std::vector<std::int32_t> tokens;  // prompt and completion
+    std::size_t first = 0;             // token of the completion
+    std::vector<float> logprobs;       // the sampler's, of the completion's tokens
+    std::string domain;
+  };
+  std::vector<Written> write(std::int64_t number);
+  // What a teacher said of those whose domain it teaches, and with which share of each one's loss.
+  struct Lesson {
+    std::size_t written = 0, teacher = 0;
+    double share = 1;
+    TeacherAnswer answer;
+  };
+  std::vector<Lesson> ask(const std::vector<Written>& written);
+  double learn_distributions(const std::vector<Written>& written, const std::vector<Lesson>& lessons, std::int64_t tokens);
+  double learn_sampled(const std::vector<Written>& written, const std::vector<Lesson>& lessons, std::int64_t tokens);
+  void compare(float trained, float sampled);
+
+  RlStack& stack_;
+  Teachers& teachers_;
+  DistillPrompts prompts_;
+  DistillSettings settings_;
+  DistillTotals totals_;
+  std::vector<double> sums_, counts_;  // of a step, by teacher
+};
+
+}  // namespace lockstep

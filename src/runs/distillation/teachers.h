@@ -1,0 +1,72 @@
+// Teachers of a distillation: models of the student's tokenizer in this process, each with the domains that it teaches. They say what they would have
+// written where the student wrote.
+//   Teachers teachers(settings, runtime, tokenizer, vocabulary, stop);
+//   for (const TeacherAnswer& a : teachers.ask(0, texts, 20)) use(a.tokens, a.logprobs);
+// Teachers of one folder are one model; adapters over it share its passes. One thread.
+#pragma once
+#include <memory>
+
+#include "base/stop_token.h"
+#include "serving/loading.h"
+#include "serving/serving.h"
+
+namespace lockstep {
+
+struct TeacherSettings {
+  std::string name;
+  std::string folder;                // of the model, or of the adapter's base; empty: what the student starts from
+  std::string adapter;               // a PEFT folder over it; empty: none
+  std::vector<std::string> domains;  // that it teaches; empty: all
+  double weight = 1;                 // among the teachers of one prompt
+};
+
+// Errors invalid_argument, before a model is read: no teacher, a name twice, a weight that is not above 0, a domain of prompts without a teacher, a
+// teacher for domains of which there are no prompts.
+void check_teachers(const std::vector<TeacherSettings>& teachers, const std::vector<std::string>& domains);
+// The places of a domain's teachers.
+std::vector<std::size_t> teachers_of(const std::vector<TeacherSettings>& teachers, const std::string& domain);
+
+// A text of which the teacher is asked for the tokens from `first` on (1 or more).
+struct TeacherText {
+  std::vector<std::int32_t> tokens;
+  std::size_t first = 1;
+};
+// `per_row` tokens of each place and their log-probabilities, of the distribution at temperature 1.
+struct TeacherAnswer {
+  std::int64_t per_row = 1;
+  std::vector<std::int32_t> tokens;
+  std::vector<float> logprobs;
+};
+
+class Teachers {
+ public:
+  // `runtime`: the student's, whose profile, device and threads they have, and whose folder where they name none. Errors: those of open_model and open_adapter; invalid_argument for a teacher with another vocabulary or
+  // tokenizer, naming both.
+  Teachers(std::vector<TeacherSettings> settings, const RuntimeSettings& runtime, const Tokenizer& tokenizer, std::int64_t vocabulary, StopToken stop);
+  ~Teachers();
+  Teachers(const Teachers&) = delete;
+  Teachers& operator=(const Teachers&) = delete;
+
+  const std::vector<TeacherSettings>& settings() const { return settings_; }
+  // Of the text's own tokens (kSampled), of the whole vocabulary (kVocabulary), or of the teacher's likeliest tokens, 1 to
+  // SamplingParameters::kMaxTopLogprobs. Errors: cancelled; numeric, with the teacher's name.
+  static constexpr std::int64_t kSampled = -1, kVocabulary = 0;
+  std::vector<TeacherAnswer> ask(std::size_t teacher, const std::vector<TeacherText>& texts, std::int64_t tokens);
+
+ private:
+  struct Loaded {
+    std::string folder;
+    OpenedModel opened;
+    std::shared_ptr<GenerationService> service;
+  };
+  Request request(std::size_t teacher, const TeacherText& text, std::int64_t tokens) const;
+
+  std::vector<TeacherSettings> settings_;
+  std::int64_t vocabulary_;
+  StopToken stop_;
+  std::vector<Loaded> loaded_;
+  std::vector<std::size_t> model_of_;  // by teacher, in loaded_
+  std::vector<std::shared_ptr<const AdapterWeights>> adapters_;
+};
+
+}  // namespace lockstep
