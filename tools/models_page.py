@@ -81,11 +81,14 @@ def refused_table(families):
 
 
 def cache_table(families, profiles):
-    lines = ["| `model_type` | of | values a token | cache in fp32 | cache in bf16 |", "|---|---|---|---|---|"]
+    lines = ["| `model_type` | of | values a token | cache in fp32 | cache in bf16 | in bf16, expanded |", "|---|---|---|---|---|---|"]
     wide, narrow = (next(p["name"] for p in profiles if p["cache"] == cache) for cache in ("fp32", "bf16"))
+    expanded = f"{narrow}-expanded"
     for f in families:
         if f["example"]:
-            lines.append(f"| `{f['model_type']}` | {f['example']} | {f['cache_values_a_token']:,} | {f['cache_bytes_a_token'][wide]:,} B | {f['cache_bytes_a_token'][narrow]:,} B |")
+            cost = f["cache_bytes_a_token"]
+            own = f"{cost[expanded]:,} B" if expanded in cost else "refused"
+            lines.append(f"| `{f['model_type']}` | {f['example']} | {f['cache_values_a_token']:,} | {cost[wide]:,} B | {cost[narrow]:,} B | {own} |")
     return lines
 
 

@@ -33,7 +33,8 @@ ModelFolderInfo model_folder_info(const fs::path& path, const ModelOptions& opti
   info.dtype = dtype_name(reader->file_dtype());
   info.weights_sha256 = reader->weights_sha256();
   for (const Profile& profile : profiles())
-    if (!profile.study) info.cache_bytes_a_token.emplace_back(profile.name, KvCache::bytes_a_position(model.cache_shapes(), profile));
+    if (!profile.study && model.profile_refusal(profile).empty())
+      info.cache_bytes_a_token.emplace_back(profile.name, KvCache::bytes_a_position(model.cache_shapes(profile), profile));
   info.notes = reader->notes();
   info.file_format = reader->format();
   info.stored = reader->kinds();

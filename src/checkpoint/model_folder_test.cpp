@@ -217,6 +217,18 @@ TEST_F(ModelFolderTest, LayersBeyondTheModelArePassedOver) {
   EXPECT_EQ(loaded.notes[0], "2 tensors of model.layers.11 were passed over: the model has 11 layers (multi-token prediction)");
 }
 
+TEST_F(ModelFolderTest, AnAuxiliaryLossThatIsNotMadeIsSaid) {
+  const fs::path path = write([](Tensors&) {});
+  Json config = model_->config();
+  for (const auto& [value, notes] : {std::pair(Json(0.25), 1u), {Json(0), 0u}, {Json(nullptr), 0u}}) {
+    config["router_aux_loss_coef"] = value;
+    write_file_atomic(path / "config.json", json_text(config));
+    const LoadedModel loaded = load_model_folder(path);
+    ASSERT_EQ(loaded.notes.size(), notes) << value;
+    if (notes > 0) EXPECT_EQ(loaded.notes[0], "'router_aux_loss_coef' is 0.25 in config.json: it is kept, and training adds no such loss");
+  }
+}
+
 TEST_F(ModelFolderTest, LyingFoldersAreOneClearError) {
   const auto load = [&](const std::function<void(Tensors&)>& change) { return [this, change] { load_model_folder(write(change)); }; };
   const std::string norm = "model.norm.weight";
@@ -304,7 +316,7 @@ TEST_F(ModelFolderTest, Info) {
   const std::int64_t values = 11 * (24 + 8) + 5 * 16;
   EXPECT_EQ(info.cache_bytes_a_token[0], (std::pair<std::string, std::int64_t>{"cpu-f32", 4 * values}));
   std::size_t published = 0;
-  for (const Profile& profile : profiles()) published += !profile.study;
+  for (const Profile& profile : profiles()) published += !profile.study && !profile.expanded_latents;  // it has an indexer
   ASSERT_EQ(info.cache_bytes_a_token.size(), published);
   for (std::size_t i = 1; i < published; ++i) EXPECT_EQ(info.cache_bytes_a_token[i].second, 2 * values) << info.cache_bytes_a_token[i].first;
   EXPECT_EQ(to_json(info).at("parameters").at("total"), total);

@@ -37,11 +37,12 @@ std::vector<std::string> of_like_length(const std::string& name, const std::vect
   return like;
 }
 
-// Some rows of one piece of a tensor, and where they belong.
+// Some rows of one piece of a tensor, and where they belong. `by_outputs`: of a transposed piece, outputs of the matrix, which its file has as rows.
 struct Part {
   const StoredTensor* tensor;
   const Piece* piece;
   std::int64_t row, rows;  // of the piece
+  bool by_outputs = false;
 };
 
 std::int64_t own_columns(const Piece& piece, std::int64_t columns) { return (columns - piece.column_begin + piece.column_step - 1) / piece.column_step; }
@@ -65,6 +66,12 @@ ConvertedPart convert(const Part& part, const Parameter& p, const Profile& profi
     t.read_int4(from, part.rows, words.data(), scales.data());
     return convert_int4(p, profile, part.piece->item, part.row, part.rows, words.data(), scales.data());
   }
+  if (part.by_outputs) {
+    std::vector<float> values(static_cast<std::size_t>(part.rows * p.inputs));
+    t.read_outputs(part.piece->row_begin / p.inputs, part.piece->column_begin + part.row * part.piece->column_step, part.piece->column_step, part.rows,
+                   values.data());
+    return convert_rows(p, profile, part.piece->item, part.row, part.rows, values.data());
+  }
   std::vector<float> values(static_cast<std::size_t>(part.rows * columns));
   t.read(from, part.rows, values.data());
   values = own_values(*part.piece, columns, std::move(values));
@@ -74,6 +81,11 @@ ConvertedPart convert(const Part& part, const Parameter& p, const Profile& profi
 
 std::vector<Part> parts_of(const StoredTensor& tensor, const Piece& piece) {
   std::vector<Part> parts;
+  if (piece.transposed && tensor.as() == StoredAs::mxfp4) {  // piece.rows: the inputs
+    const std::int64_t outputs = own_columns(piece, tensor.file().columns()), at_once = rows_at_once(piece.rows);
+    for (std::int64_t row = 0; row < outputs; row += at_once) parts.push_back({&tensor, &piece, row, std::min(at_once, outputs - row), true});
+    return parts;
+  }
   const std::int64_t step = piece.transposed ? piece.rows : rows_at_once(tensor.file().columns());
   for (std::int64_t row = 0; row < piece.rows; row += step) parts.push_back({&tensor, &piece, row, std::min(step, piece.rows - row)});
   return parts;
@@ -146,6 +158,11 @@ void ModelReader::check_names(const std::set<std::string>& used, const std::vect
     fail(ErrorCode::corrupt_file, "'{}' has {} tensors that the model does not know: {}{}", label_, surplus.size(), first_few(surplus),
          did_you_mean(surplus[0], of_like_length(surplus[0], known)));
   }
+  const auto unused = model_->config().find("router_aux_loss_coef");
+  if (unused != model_->config().end() && unused->is_number() && *unused != 0) {
+    notes_.push_back(fmt::format("'router_aux_loss_coef' is {} in config.json: it is kept, and training adds no such loss", unused->dump()));
+    log_info(notes_.back(), {{"path", label_}});
+  }
   for (const auto& [layer, count] : beyond) {
     notes_.push_back(fmt::format("{} tensors of {}{} were passed over: the model has {} layers (multi-token prediction)", count, manifest.layer_prefix(), layer,
                                  model_->facts().layers));
@@ -165,7 +182,8 @@ std::vector<StoredFormat> ModelReader::kinds() const {
     for (const auto& [name, type] : files_.types()) {
       StoredFormat& kind = kinds.emplace_back(StoredFormat{type, type.name != "F32" && type.name != "F16" && type.name != "BF16", {}});
       for (const Profile& profile : profiles())
-        if (kind.few_bits && !profile.study && !profile.bf16_weights && profile.weight_bits == 0) kind.exact_under.push_back(profile.name);
+        if (kind.few_bits && !profile.study && !profile.bf16_weights && profile.weight_bits == 0 && model_->profile_refusal(profile).empty())
+          kind.exact_under.push_back(profile.name);
     }
     return kinds;
   }
@@ -177,7 +195,8 @@ std::vector<StoredFormat> ModelReader::kinds() const {
     for (const StoredTensor* tensor : tensors) kind.type.weights += tensor->file().size();
     if (!kind.few_bits) continue;
     for (const Profile& profile : profiles())
-      if (!profile.study && std::none_of(tensors.begin(), tensors.end(), [&](const StoredTensor* t) { return t->is_rounded(model_->manifest(), profile); }))
+      if (!profile.study && model_->profile_refusal(profile).empty() &&
+          std::none_of(tensors.begin(), tensors.end(), [&](const StoredTensor* t) { return t->is_rounded(model_->manifest(), profile); }))
         kind.exact_under.push_back(profile.name);
   }
   return kinds;
@@ -301,10 +320,16 @@ void ModelReader::read_computed(const StoredTensor& tensor, const Profile& profi
       whole.outputs = converted.rows;
       std::vector<float> image(static_cast<std::size_t>(whole.item_size()));
       decode_panels(converted.bytes.data(), shape, image.data());
-      for (std::int64_t r = 0; r < part.rows; ++r)
-        for (std::int64_t c = 0; c < own_columns(piece, file.columns()); ++c)
-          values[static_cast<std::size_t>((piece.row_begin + part.row + r) * file.columns() + piece.column_begin + c * piece.column_step)] =
-              image[static_cast<std::size_t>(piece.transposed ? whole.offset(0, c, r) : whole.offset(0, r, c))];
+      const auto value = [&](std::int64_t r, std::int64_t c) -> float& {  // of the piece
+        return values[static_cast<std::size_t>((piece.row_begin + r) * file.columns() + piece.column_begin + c * piece.column_step)];
+      };
+      for (std::int64_t n = 0; n < converted.rows; ++n)
+        for (std::int64_t k = 0; k < p.inputs; ++k) {
+          const float number = image[static_cast<std::size_t>(whole.offset(0, n, k))];
+          if (part.by_outputs) value(k, part.row + n) = number;
+          else if (piece.transposed) value(part.row + k, n) = number;
+          else value(part.row + n, k) = number;
+        }
     }
   }
 }

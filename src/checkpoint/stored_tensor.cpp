@@ -191,26 +191,30 @@ void StoredTensor::read_int4(std::int64_t row, std::int64_t rows, std::uint32_t*
   std::transform(widened.begin(), widened.end(), scales, round_to_bf16);
 }
 
-// Rows of the file's tensor are inputs, those of the blocks outputs.
-void StoredTensor::read_mxfp4(std::int64_t row, std::int64_t rows, float* values) const {
+void StoredTensor::read_outputs(std::int64_t expert, std::int64_t first, std::int64_t step, std::int64_t count, float* values) const {
   const std::int64_t inputs = file_->shape[1], outputs = file_->shape[2], groups = inputs / kMxfp4Group;
   std::vector<std::uint8_t> blocks(static_cast<std::size_t>(groups * kMxfp4Group / 2)), scales(static_cast<std::size_t>(groups));
+  for (std::int64_t i = 0; i < count; ++i, values += inputs) {
+    const auto at = static_cast<std::uint64_t>((expert * outputs + first + i * step) * groups);
+    values_.file->read_bytes(*values_.tensor, blocks, at * (kMxfp4Group / 2));
+    scales_.file->read_bytes(*scales_.tensor, scales, at);
+    decode_mxfp4(blocks.data(), scales.data(), groups, values);
+    for (std::int64_t k = 0; k < inputs; ++k)
+      if (!std::isfinite(values[k]))
+        fail(ErrorCode::corrupt_file, "'{}': element {} of tensor {} is {}, its product with a number {}; allowed are finite numbers", scales_.file->label(),
+             at + static_cast<std::uint64_t>(k / kMxfp4Group), quoted_name(scales_.tensor->name), scales[static_cast<std::size_t>(k / kMxfp4Group)], values[k]);
+  }
+}
+
+// Rows of the file's tensor are inputs, those of the blocks outputs.
+void StoredTensor::read_mxfp4(std::int64_t row, std::int64_t rows, float* values) const {
+  const std::int64_t inputs = file_->shape[1], outputs = file_->shape[2];
   std::vector<float> numbers(static_cast<std::size_t>(inputs));
   for (const std::int64_t end = row + rows; row < end;) {
     const std::int64_t expert = row / inputs, first = row % inputs, count = std::min(inputs - first, end - row);
     for (std::int64_t n = 0; n < outputs; ++n) {
-      const auto at = static_cast<std::uint64_t>((expert * outputs + n) * groups);
-      values_.file->read_bytes(*values_.tensor, blocks, at * (kMxfp4Group / 2));
-      scales_.file->read_bytes(*scales_.tensor, scales, at);
-      decode_mxfp4(blocks.data(), scales.data(), groups, numbers.data());
-      for (std::int64_t k = 0; k < count; ++k) {
-        const float value = numbers[static_cast<std::size_t>(first + k)];
-        if (!std::isfinite(value))
-          fail(ErrorCode::corrupt_file, "'{}': element {} of tensor {} is {}, its product with a number {}; allowed are finite numbers", scales_.file->label(),
-               at + static_cast<std::uint64_t>((first + k) / kMxfp4Group), quoted_name(scales_.tensor->name),
-               scales[static_cast<std::size_t>((first + k) / kMxfp4Group)], value);
-        values[k * outputs + n] = value;
-      }
+      read_outputs(expert, n, 1, 1, numbers.data());
+      for (std::int64_t k = 0; k < count; ++k) values[k * outputs + n] = numbers[static_cast<std::size_t>(first + k)];
     }
     row += count;
     values += count * outputs;

@@ -83,6 +83,15 @@ TEST(StoredMxfp4, IsTheTransposeOfItsBlocks) {
       found->read(row, rows, some.data());
       EXPECT_TRUE(std::equal(some.begin(), some.end(), values.begin() + row * kOutputs)) << row << " " << rows;
     }
+  // Outputs alone, as the blocks have them: gate and up stand in turn.
+  for (const std::int64_t step : {1, 2}) {
+    std::vector<float> some(static_cast<std::size_t>(2 * kInputs));
+    found->read_outputs(1, 3 - step, step, 2, some.data());
+    for (std::int64_t i = 0; i < 2; ++i)
+      for (std::int64_t k = 0; k < kInputs; ++k)
+        ASSERT_EQ(some[static_cast<std::size_t>(i * kInputs + k)], values[static_cast<std::size_t>((kInputs + k) * kOutputs + 3 - step + i * step)])
+            << step << " " << i << " " << k;
+  }
   for (const auto& [profile, rounded] : std::vector<std::pair<const char*, bool>>{
            {"cpu-f32", false}, {"cpu-bf16w", false}, {"cpu-mxfp8-experts", false}, {"cpu-int4-experts", true}, {"cpu-fp8-base", true}})
     EXPECT_EQ(found->is_rounded(manifest, profile_by_name(profile)), rounded) << profile;

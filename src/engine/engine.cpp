@@ -10,7 +10,7 @@ namespace lockstep {
 namespace {
 std::int64_t resolve_pages(const Runtime& runtime, const EngineOptions& o) {
   if (o.cache_pages > 0) return o.cache_pages;
-  const std::int64_t page_bytes = KvCache::bytes_a_position(runtime.model->cache_shapes(), runtime.profile) * o.page_size;
+  const std::int64_t page_bytes = KvCache::bytes_a_position(runtime.model->cache_shapes(runtime.profile), runtime.profile) * o.page_size;
   const std::int64_t pages = o.cache_bytes / std::max<std::int64_t>(page_bytes, 1);
   if (pages < 1)
     fail(ErrorCode::invalid_argument, "cache_bytes is {}, allowed is {} (one page of {} positions) or more", o.cache_bytes, page_bytes, o.page_size);

@@ -41,7 +41,8 @@ void each_run(std::span<const std::int32_t> rows, const F& f) {
 StepRunner::StepRunner(Runtime& runtime, std::int64_t pages, std::int64_t page_size, const Sharding* sharding)
     : runtime_(runtime),
       sharding_(sharding),
-      cache_(runtime.backend, sharding ? sharding->cache_shapes(*runtime.model) : runtime.model->cache_shapes(), runtime.profile, pages, page_size) {}
+      cache_(runtime.backend, sharding ? sharding->cache_shapes(*runtime.model, runtime.profile) : runtime.model->cache_shapes(runtime.profile),
+             runtime.profile, pages, page_size) {}
 
 void StepRunner::run(const WeightSet& weights, const std::vector<PlannedSlice>& plan, const StepWants& wants, StepResult& result) {
   slices_.resize(plan.size());

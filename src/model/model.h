@@ -13,7 +13,8 @@ namespace lockstep {
 class Model {
  public:
   virtual ~Model() = default;
-  virtual std::vector<CacheShape> cache_shapes() const = 0;
+  // Of each layer's cache; the profile says whether latent attention is expanded.
+  virtual std::vector<CacheShape> cache_shapes(const Profile& profile) const = 0;
   // Hidden states after the final norm, [T, hidden].
   virtual Tensor forward(Context& context) const = 0;
 
@@ -22,6 +23,9 @@ class Model {
   const Json& config() const { return config_; }
   const Manifest& manifest() const { return manifest_; }
   bool has_indexer() const;  // has parameters that only the index loss trains
+  // Why it cannot be computed under a profile, as one sentence; empty: it can. require_profile throws it as unsupported.
+  std::string profile_refusal(const Profile& profile) const;
+  void require_profile(const Profile& profile) const;
 
  protected:
   explicit Model(const Json& config) : config_(config) {}

@@ -46,7 +46,7 @@ Outcome run(const std::shared_ptr<const Model>& model, const WeightImages& image
     for (std::size_t i = 0; i < 5 + 6 * s; ++i) slices[s].tokens.push_back(static_cast<std::int32_t>(draws.below(40)));
     for (std::size_t i = 0; i < slices[s].tokens.size(); i += 4) slices[s].pages.push_back(page++);
   }
-  KvCache cache(runtime.backend, sharding ? sharding->cache_shapes(*model) : model->cache_shapes(), profile, page, 4);
+  KvCache cache(runtime.backend, sharding ? sharding->cache_shapes(*model, profile) : model->cache_shapes(profile), profile, page, 4);
   const Batch batch(runtime.backend, slices, 4, true);
   GradientSet gradients(runtime.backend, manifest, false);
   Tape tape(runtime.backend, &gradients);
@@ -68,9 +68,7 @@ Outcome run(const std::shared_ptr<const Model>& model, const WeightImages& image
 
 class RanksTraced : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(RanksTraced, SharesHaveTheExpressionsOfTheWhole) {
-  const std::shared_ptr<const Model> model = ranks_model(GetParam());
-  const Profile& profile = profile_by_name("cpu-bf16w");
+void expect_whole_expressions(const std::shared_ptr<const Model>& model, const Profile& profile) {
   const WeightImages images = initial_weights(model->manifest(), 2, 0.2);
   const Outcome whole = run(model, images, profile, nullptr);
   // Where in the whole parameter each element of a share lies, by way of an image of numbers.
@@ -105,6 +103,10 @@ TEST_P(RanksTraced, SharesHaveTheExpressionsOfTheWhole) {
     }
   }
 }
+
+TEST_P(RanksTraced, SharesHaveTheExpressionsOfTheWhole) { expect_whole_expressions(ranks_model(GetParam()), profile_by_name("cpu-bf16w")); }
+
+TEST(RanksTracedExpanded, SharesHaveTheExpressionsOfTheWhole) { expect_whole_expressions(ranks_model("deepseek_v3"), profile_by_name("cpu-bf16w-expanded")); }
 
 // The control: the same ranks under another leaf count make other expressions.
 TEST(RanksTracedControl, AnotherLeafCountIsAnotherExpression) {

@@ -12,6 +12,7 @@ Runtime::Runtime(const BackendOptions& options, std::shared_ptr<const Model> m, 
     : backend(options), model(std::move(m)), profile(p), max_positions(context_or_default(positions, model->facts().max_positions)) {
   if (max_positions > model->facts().max_positions)
     fail(ErrorCode::invalid_argument, "a context of {} positions was asked for, the model has at most {}", max_positions, model->facts().max_positions);
+  model->require_profile(profile);
   check_low_bit(model->manifest(), profile);
   const auto upload = [&](const RopeSpec& rope) {
     return backend.device().upload(lockstep::rope_table(max_positions, rope), max_positions, rope.rotary, MemoryCategory::weights);

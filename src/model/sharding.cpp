@@ -90,8 +90,8 @@ std::int64_t Sharding::dealt(std::int64_t n) const {
   return all[rank + 1] - all[rank];
 }
 
-std::vector<CacheShape> Sharding::cache_shapes(const Model& model) const {
-  std::vector<CacheShape> shapes = model.cache_shapes();
+std::vector<CacheShape> Sharding::cache_shapes(const Model& model, const Profile& profile) const {
+  std::vector<CacheShape> shapes = model.cache_shapes(profile);
   for (CacheShape& shape : shapes)
     if (shape.heads > 0) shape.entry = shape.entry / shape.heads * dealt(shape.heads);
   return shapes;

@@ -35,7 +35,7 @@ class Sharding {
   // Groups of experts of every rank of the replica.
   const std::vector<std::int64_t>& expert_groups() const { return expert_groups_; }
 
-  std::vector<CacheShape> cache_shapes(const Model& model) const;
+  std::vector<CacheShape> cache_shapes(const Model& model, const Profile& profile) const;
   // Whether this rank counts for the parameter, where ranks with equal copies must be counted once.
   bool answers_for(ParameterId id) const;
   // Cuts whole images to this rank's share, and writes the shares it counts for back into whole ones.

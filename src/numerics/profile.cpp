@@ -10,23 +10,27 @@ const std::vector<Profile>& profiles() {
   static const std::vector<Profile> all = {
       {"cpu-f32", "weights, cache and arithmetic in fp32; goldens are held against it", false, false, false, 8, false},
       {"cpu-bf16w", "bf16 compute copy and cache, fp32 activations, sums and masters; the default", true, true, false, 8, false},
+      {"cpu-f32-expanded", "as cpu-f32; latent attention over all keys keeps each head's own key and value", false, false, false, 8, false, true},
+      {"cpu-bf16w-expanded", "as cpu-bf16w; latent attention over all keys keeps each head's own key and value", true, true, false, 8, false, true},
       {"cpu-int8w", "matrices as 8-bit integers with a scale a group of 32, inputs of products too, the rest as cpu-bf16w; serving alone", true, true, false, 8,
-       false, 8},
-      {"cpu-int4w", "as cpu-int8w with matrices of 4-bit integers; serving alone", true, true, false, 8, false, 4},
+       false, false, 8},
+      {"cpu-int4w", "as cpu-int8w with matrices of 4-bit integers; serving alone", true, true, false, 8, false, false, 4},
       {"cpu-int4-base", "as cpu-bf16w with frozen matrices in 4-bit integers with a scale a group of 32, decoded where they are used; adapters train", true,
-       true, false, 8, false, static_cast<int>(LowBitFormat::int4)},
-      {"cpu-fp8-base", "as cpu-int4-base with matrices in E4M3 and a scale a block of 128 x 128", true, true, false, 8, false,
+       true, false, 8, false, false, static_cast<int>(LowBitFormat::int4)},
+      {"cpu-fp8-base", "as cpu-int4-base with matrices in E4M3 and a scale a block of 128 x 128", true, true, false, 8, false, false,
        static_cast<int>(LowBitFormat::fp8)},
-      {"cpu-mxfp8-base", "as cpu-int4-base with matrices in MXFP8: E4M3 and a power of two a group of 32", true, true, false, 8, false,
+      {"cpu-mxfp8-base", "as cpu-int4-base with matrices in MXFP8: E4M3 and a power of two a group of 32", true, true, false, 8, false, false,
        static_cast<int>(LowBitFormat::mxfp8)},
-      {"cpu-int4-experts", "as cpu-int4-base, experts' matrices alone", true, true, false, 8, false, static_cast<int>(LowBitFormat::int4) | kLowBitExperts},
-      {"cpu-fp8-experts", "as cpu-fp8-base, experts' matrices alone", true, true, false, 8, false, static_cast<int>(LowBitFormat::fp8) | kLowBitExperts},
-      {"cpu-mxfp8-experts", "as cpu-mxfp8-base, experts' matrices alone", true, true, false, 8, false, static_cast<int>(LowBitFormat::mxfp8) | kLowBitExperts},
+      {"cpu-int4-experts", "as cpu-int4-base, experts' matrices alone", true, true, false, 8, false, false,
+       static_cast<int>(LowBitFormat::int4) | kLowBitExperts},
+      {"cpu-fp8-experts", "as cpu-fp8-base, experts' matrices alone", true, true, false, 8, false, false, static_cast<int>(LowBitFormat::fp8) | kLowBitExperts},
+      {"cpu-mxfp8-experts", "as cpu-mxfp8-base, experts' matrices alone", true, true, false, 8, false, false,
+       static_cast<int>(LowBitFormat::mxfp8) | kLowBitExperts},
       {"study-bf16-activations", "as cpu-bf16w with bf16 activations and 2 leaves: the mismatch of a second engine", true, true, true, 2, true},
       {"study-leaves", "as cpu-bf16w with another leaf count: the negative control of parity", true, true, false, 2, true},
       {"study-leaves-f32", "as cpu-f32 with another leaf count: the negative control of parity", false, false, false, 2, true},
-      {"study-leaves-int8", "as cpu-int8w with another leaf count: the negative control of parity", true, true, false, 2, true, 8},
-      {"study-leaves-int4", "as cpu-int4w with another leaf count: the negative control of parity", true, true, false, 2, true, 4},
+      {"study-leaves-int8", "as cpu-int8w with another leaf count: the negative control of parity", true, true, false, 2, true, false, 8},
+      {"study-leaves-int4", "as cpu-int4w with another leaf count: the negative control of parity", true, true, false, 2, true, false, 4},
   };
   return all;
 }
@@ -47,6 +51,7 @@ std::string Profile::digest() const {
     text += fmt::format(" packed {} {} packer {}", low_bit_format_name(low_bit_format_of(weight_bits)), weight_bits & kLowBitExperts ? "experts" : "linear",
                         kLowBitVersion);
   else if (weight_bits) text += fmt::format(" integers {} quantiser {}", weight_bits, kQuantiserVersion);  // older profiles keep their digests
+  if (expanded_latents) text += " expanded latents";
   return sha256_hex(text).substr(0, 16);
 }
 

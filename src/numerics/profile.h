@@ -11,12 +11,13 @@ namespace lockstep {
 struct Profile {
   std::string name;
   std::string description;
-  bool bf16_weights;      // compute copy of every parameter but the router's correction bias
-  bool bf16_cache;        // cached latents, rope keys and index keys
-  bool bf16_activations;  // study only: the input of every linear layer is rounded to bf16
-  int maximum_leaves;     // of chain(G); 8 in every published profile
-  bool study;             // made to study a mismatch; never a default
-  int weight_bits = 0;    // linear layers' matrices as 8-bit or 4-bit integers (numerics/quantised.h) or in a low-bit format (numerics/low_bit.h); 0: neither
+  bool bf16_weights;              // compute copy of every parameter but the router's correction bias
+  bool bf16_cache;                // cached latents, rope keys and index keys
+  bool bf16_activations;          // study only: the input of every linear layer is rounded to bf16
+  int maximum_leaves;             // of chain(G); 8 in every published profile
+  bool study;                     // made to study a mismatch; never a default
+  bool expanded_latents = false;  // latent attention keeps each head's own key and value, in the cache too, instead of the latent that they are made of
+  int weight_bits = 0;  // linear layers' matrices as 8-bit or 4-bit integers (numerics/quantised.h) or in a low-bit format (numerics/low_bit.h); 0: neither
   // Hex digest over everything above and the function versions below.
   std::string digest() const;
   // The digest of a trainer's state: declared shared prefixes (train/data.h) change the bits of gradients, and so the digest.

@@ -10,6 +10,12 @@
 namespace lockstep {
 namespace {
 
+constexpr const char* kDeepSeek = R"({
+  "model_type": "deepseek_v3", "vocab_size": 40, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3, "num_key_value_heads": 3,
+  "max_position_embeddings": 256, "q_lora_rank": 12, "kv_lora_rank": 10, "qk_nope_head_dim": 6, "qk_rope_head_dim": 4, "v_head_dim": 5,
+  "intermediate_size": 32, "moe_intermediate_size": 8, "n_routed_experts": 8, "num_experts_per_tok": 2, "n_shared_experts": 1,
+  "first_k_dense_replace": 1, "n_group": 2, "topk_group": 1, "rope_theta": 10000.0})";
+
 struct AdapterPlant {
   Runtime runtime;
   std::shared_ptr<const WeightSet> weights;
@@ -41,9 +47,11 @@ struct AdapterPlant {
 };
 
 TEST(AdapterParity, EveryWayToScoreHasTheTrainersBits) {
-  for (const char* config : {kGlm, kLlama, kQwen})
-    for (const auto& [profile, kind] : {std::pair("cpu-f32", BackendKind::cpu), std::pair("cpu-bf16w", BackendKind::deferred)}) {
+  for (const char* config : {kGlm, kLlama, kQwen, kDeepSeek})
+    for (const auto& [profile, kind] : {std::pair("cpu-f32", BackendKind::cpu), std::pair("cpu-bf16w", BackendKind::deferred),
+                                        std::pair("cpu-bf16w-expanded", BackendKind::deferred), std::pair("cpu-f32-expanded", BackendKind::cpu)}) {
       const TrainBench m(config);
+      if (!m.model->profile_refusal(profile_by_name(profile)).empty()) continue;
       AdapterPlant plant(m, profile, {.kind = kind, .threads = 2});
       Engine engine(plant.runtime, plant.weights, {.page_size = 4});
       RandomSequence draws(9, RandomStream::fuzz);

@@ -45,18 +45,18 @@ std::set<std::string> affected_parameters(const Model& model, const Profile& pro
 
 // The published profile and its twin with another leaf count.
 std::pair<const Profile*, const Profile*> control_pair(const Profile& profile) {
-  if (profile.weight_bits) {
-    const bool wide = profile.weight_bits == 8;
-    return {&profile_by_name(wide ? "cpu-int8w" : "cpu-int4w"), &profile_by_name(wide ? "study-leaves-int8" : "study-leaves-int4")};
-  }
-  if (is_low_bit_format(profile.weight_bits)) {
-    // A twin of the same format: no name of a profile is worth one that controls alone use.
+  if (is_low_bit_format(profile.weight_bits) || profile.expanded_latents) {
+    // A twin of the same form: no name of a profile is worth one that controls alone use.
     static std::map<std::string, Profile> twins;
     Profile& twin = twins[profile.name] = profile;
     twin.name = "study-leaves of " + profile.name;
     twin.maximum_leaves = 2;
     twin.study = true;
     return {&profile, &twin};
+  }
+  if (profile.weight_bits) {
+    const bool wide = profile.weight_bits == 8;
+    return {&profile_by_name(wide ? "cpu-int8w" : "cpu-int4w"), &profile_by_name(wide ? "study-leaves-int8" : "study-leaves-int4")};
   }
   if (profile.bf16_weights) return {&profile_by_name("cpu-bf16w"), &profile_by_name("study-leaves")};
   return {&profile_by_name("cpu-f32"), &profile_by_name("study-leaves-f32")};

@@ -33,10 +33,11 @@ Json family_json(const std::string& model_type) {
   if (!example) return json;
   json["example"] = name;
   std::int64_t values = 0;
-  for (const CacheShape& shape : example->cache_shapes()) values += shape.entry + shape.index_key;
+  for (const CacheShape& shape : example->cache_shapes(profile_by_name("cpu-f32"))) values += shape.entry + shape.index_key;
   json["cache_values_a_token"] = values;
   for (const Profile& profile : profiles())
-    if (!profile.study) json["cache_bytes_a_token"][profile.name] = KvCache::bytes_a_position(example->cache_shapes(), profile);
+    if (!profile.study && example->profile_refusal(profile).empty())
+      json["cache_bytes_a_token"][profile.name] = KvCache::bytes_a_position(example->cache_shapes(profile), profile);
   return json;
 }
 }  // namespace

@@ -34,5 +34,15 @@ TEST(Mechanisms, AnEpsilonOfLatentNormsIsRefusedWhereThereAreNone) {
   }
 }
 
+TEST(Mechanisms, AModelThatIsNowhereIsToldTheNearestOfTheCatalog) {
+  try {
+    planned_model({.model = "deepsek-v3"});
+    ADD_FAILURE();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::not_found);
+    EXPECT_EQ(e.message(), "there is no folder, file or model of the catalog 'deepsek-v3'; did you mean 'deepseek-v3'?");
+  }
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -56,6 +56,13 @@ std::shared_ptr<const Model> planned_model(const RuntimeSettings& settings) {
     return make_model(ShapeCatalog::published().model(settings.model.substr(kCatalogModel.size())).config, options);
   refuse_other_model(settings.model);
   std::error_code error;
+  if (!fs::exists(settings.model, error)) {
+    const ShapeCatalog catalog = ShapeCatalog::published();
+    std::vector<std::string> known;
+    for (const ShapeModel& model : catalog.models())
+      if (!model.config.is_null()) known.push_back(model.id);
+    fail(ErrorCode::not_found, "there is no folder, file or model of the catalog '{}'{}", settings.model, did_you_mean(settings.model, known));
+  }
   const bool alone = fs::is_regular_file(settings.model, error) && !is_gguf_file(settings.model);  // a config.json
   return make_model(alone ? read_json_file(settings.model) : read_json_file(*open_folder_files(settings.model), "config.json"), options);
 }

@@ -62,7 +62,7 @@ ModelSizes model_sizes(const Model& model) {
   const ModelFacts& facts = model.facts();
   const Manifest& manifest = model.manifest();
   const std::string& prefix = manifest.layer_prefix();
-  const std::vector<CacheShape> caches = model.cache_shapes();
+  const std::vector<CacheShape> caches = model.cache_shapes(profile_by_name("cpu-bf16w"));
   ModelSizes sizes{.hidden = facts.hidden, .vocabulary = facts.vocabulary, .layers = facts.layers, .experts = facts.expert_count};
   sizes.heads = caches.front().heads > 0 ? caches.front().heads : facts.attention_heads;
 

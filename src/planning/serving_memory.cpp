@@ -101,7 +101,8 @@ ServingMemory admit_serving(const RuntimeSettings& settings, const EngineOptions
   claim("uploads", memory.upload_bytes, "bodies of requests (--body-megabytes)");
   claim("responses", memory.response_bytes, "responses that are kept for their clients");
   if (options.cache_bytes == 0)
-    memory.cache_bytes = automatic_cache(ledger.free() - small.steps(), KvCache::bytes_a_position(model->cache_shapes(), profile), positions, options.training);
+    memory.cache_bytes =
+        automatic_cache(ledger.free() - small.steps(), KvCache::bytes_a_position(model->cache_shapes(profile), profile), positions, options.training);
   plan.engine.cache_pages = 0;
   plan.engine.cache_bytes = memory.cache_bytes;
   claim("cache", sums_of(plan_serving(settings, plan)).all - small.weights, "the key-value cache (--cache-megabytes), with the steps of serving,");

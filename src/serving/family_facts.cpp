@@ -10,7 +10,7 @@ Json positive_or_null(std::int64_t value) { return value > 0 ? Json(value) : Jso
 
 Json family_facts(const Model& model) {
   const ModelFacts& facts = model.facts();
-  const std::vector<CacheShape> caches = model.cache_shapes();
+  const std::vector<CacheShape> caches = model.cache_shapes(profile_by_name("cpu-bf16w"));
   Json json;
   json["attention"] = {{"heads", facts.attention_heads},
                        {"key_value_heads", positive_or_null(caches.front().heads)},

@@ -99,6 +99,7 @@ OpenedModel open_model(const RuntimeSettings& settings) {
   } catch (const Error&) {  // reading the folder says what is wrong
   }
   if (model) {
+    model->require_profile(profile);
     if (settings.device == "cpu") check_memory(loaded_bytes(*model, profile).weights, fmt::format("the model '{}'", settings.model));
   }
   OpenedModel opened;

@@ -122,8 +122,8 @@ std::unique_ptr<ForwardPass::Pass> ForwardPass::forward(const WeightSet& weights
   pass->cache = keep ? nullptr : std::move(cache_);
   if (!pass->cache || pass->cache->pages < pages) {
     pass->cache.reset();  // freed before the next is allocated
-    pass->cache = std::make_unique<KvCache>(backend, sharding_ ? sharding_->cache_shapes(model) : model.cache_shapes(), runtime_.profile,
-                                            keep ? pages : pages + pages / 4, options_.page_size);
+    pass->cache = std::make_unique<KvCache>(backend, sharding_ ? sharding_->cache_shapes(model, runtime_.profile) : model.cache_shapes(runtime_.profile),
+                                            runtime_.profile, keep ? pages : pages + pages / 4, options_.page_size);
   }
   pass->batch = std::make_unique<const Batch>(backend, slices, page_size, true);
   const Batch& batch = *pass->batch;

@@ -35,21 +35,21 @@ class Lockstep:
         path.write_text("".join(json.dumps({"tokens": [int(t) for t in tokens]}) + "\n" for tokens in sequences))
         return path
 
-    def score(self, model, sequences, via):
+    def score(self, model, sequences, via, profile="cpu-f32"):
         """One dictionary {"logprobs": [n-1 floats], "bits": hash} per sequence."""
         tokens = self.tokens_file(sequences)
-        output = self.run("score", "--model", model, "--tokens", tokens, "--via", via, "--profile", "cpu-f32")
+        output = self.run("score", "--model", model, "--tokens", tokens, "--via", via, "--profile", profile)
         rows = [json.loads(line) for line in output.splitlines() if line.strip()]
         assert [len(row["logprobs"]) for row in rows] == [len(tokens) - 1 for tokens in sequences], f"rows of --via {via}"
         assert all(isinstance(row["bits"], str) and row["bits"] for row in rows), f"bits of --via {via}"
         return rows
 
-    def grad(self, model, sequences):
+    def grad(self, model, sequences, profile="cpu-f32"):
         """Tensor name -> gradient of the summed cross-entropy of all sequences, as the file holds it."""
         from safetensors.numpy import load_file
 
         out = self.folder / f"grads{self.calls}.safetensors"
-        self.run("grad", "--model", model, "--tokens", self.tokens_file(sequences), "--out", out)
+        self.run("grad", "--model", model, "--tokens", self.tokens_file(sequences), "--out", out, "--profile", profile)
         return load_file(out)
 
 

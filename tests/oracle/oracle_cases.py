@@ -92,7 +92,7 @@ def fresh_seeds():
     return [int(seed) for seed in replayed.split(",")] if replayed else [secrets.randbits(32) for _ in range(3)]
 
 
-def check_scores(lockstep, case):
+def check_scores(lockstep, case, profile="cpu-f32"):
     """All four paths: near the oracle, and one another's equal on bits, for a sequence and for prefixes beside it.
 
     Only the whole sequence is held against the oracle: a prefix of two tokens has one log-probability, and where that happens to be
@@ -100,7 +100,7 @@ def check_scores(lockstep, case):
     """
     lengths = [len(case.tokens), 2, len(case.tokens) // 2]
     sequences = [case.tokens[:length] for length in lengths]
-    rows = {via: lockstep.score(case.folder, sequences, via) for via in VIAS}
+    rows = {via: lockstep.score(case.folder, sequences, via, profile) for via in VIAS}
     for via in VIAS:
         whole = rows[via][0]["logprobs"]
         error = relative_error(np.array(whole), case.logprobs)
@@ -147,11 +147,11 @@ def load(folder):
     return model.eval(), info
 
 
-def check_gradients_of_two_sequences(lockstep, case):
+def check_gradients_of_two_sequences(lockstep, case, profile="cpu-f32"):
     prefix = case.tokens[: len(case.tokens) // 2]
     of_prefix = make_goldens.run_oracle(case.arguments, case.weights, prefix).grads
     expected = {name: value + of_prefix[name] for name, value in case.grads.items()}
-    check_gradients(lockstep.grad(case.folder, [case.tokens, prefix]), case, expected)
+    check_gradients(lockstep.grad(case.folder, [case.tokens, prefix], profile), case, expected)
 
 
 def check_transformers_agrees(lockstep, folder, tokens):

@@ -12,9 +12,10 @@ import golden_configs
 import make_goldens
 import numpy as np
 import pytest
-from oracle_cases import fresh_case, fresh_seeds, golden_case
+from oracle_cases import check_gradients_of_two_sequences, check_scores, fresh_case, fresh_seeds, golden_case
 
 FAMILIES = ("deepseek_v3", "deepseek_v32")
+EXPANDED = "cpu-f32-expanded"
 
 
 @pytest.fixture(scope="module", params=[name for name in make_goldens.GOLDENS if name.split("/")[0] in (*FAMILIES, "kimi_k2")])
@@ -54,6 +55,20 @@ def random_config(family, seed):
 def fresh(request, tmp_path_factory):
     family, seed = request.param
     return fresh_case(*random_config(family, seed), seed, tmp_path_factory.mktemp("fresh"))
+
+
+# Each head's own keys and values in the cache, in training and serving alike.
+
+
+def test_expanded_attention(lockstep, fresh):
+    if fresh.config["model_type"] == "deepseek_v32":
+        with pytest.raises(Exception, match="has an indexer, which selects keys that all heads share; allowed is cpu-f32"):
+            lockstep.score(fresh.folder, [fresh.tokens], "train", EXPANDED)
+        return
+    check_scores(lockstep, fresh, EXPANDED)
+    check_gradients_of_two_sequences(lockstep, fresh, EXPANDED)
+    absorbed, expanded = (lockstep.score(fresh.folder, [fresh.tokens], "train", profile)[0]["bits"] for profile in ("cpu-f32", EXPANDED))
+    assert absorbed != expanded
 
 
 def test_kimi_k2_is_deepseek_v3_by_another_name(lockstep, tmp_path):

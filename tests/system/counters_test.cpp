@@ -128,7 +128,7 @@ TEST(Counters, RouterLoadsAddUpToTokensTimesK) {
   const auto weights = make_weight_set(runtime.backend, model->manifest(), golden_weights(model->manifest(), 1), runtime.profile, 0);
   RandomSequence draws(5, RandomStream::fuzz);
   const Tokens tokens = random_tokens(draws, 33, model->facts().vocabulary);
-  KvCache cache(runtime.backend, model->cache_shapes(), runtime.profile, 3, 16);
+  KvCache cache(runtime.backend, model->cache_shapes(runtime.profile), runtime.profile, 3, 16);
   const Batch batch(runtime.backend, {{tokens, 0, {0, 1, 2}}}, 16, true);
   std::vector<Buffer> loads;
   for (std::size_t i = 0; i < model->facts().router_biases.size(); ++i)
@@ -146,16 +146,21 @@ TEST(Counters, RouterLoadsAddUpToTokensTimesK) {
 }
 
 TEST(Counters, TheCacheCostsWhatTheConfigurationImplies) {
-  for (const std::string profile : {"cpu-bf16w", "cpu-f32"})
+  for (const std::string profile : {"cpu-bf16w", "cpu-f32", "cpu-bf16w-expanded", "cpu-f32-expanded"})
     for (const std::string name : {"glm_moe_dsa/sharing", "glm_moe_dsa/wide", "glm_moe_dsa/dense-range", "llama/scaled", "qwen3/tied", "mistral/window",
                                    "qwen3_moe/between", "minimax_m2/norms", "gpt_oss/window", "deepseek_v3/groups", "deepseek_v32/indexed"}) {
       const std::shared_ptr<const Model> model = make_model(golden_config(name));
+      if (!model->profile_refusal(profile_by_name(profile)).empty()) continue;
       const Json& config = model->config();
       std::int64_t values = 0;
       const auto key = [&](const char* of) { return config.at(of).get<std::int64_t>(); };
       for (std::int64_t i = 0; i < key("num_hidden_layers"); ++i) {
         if (!config.contains("kv_lora_rank")) {
           values += 2 * key("num_key_value_heads") * key("head_dim");
+          continue;
+        }
+        if (profile.ends_with("expanded")) {
+          values += key("num_attention_heads") * (key("qk_nope_head_dim") + key("qk_rope_head_dim") + key("v_head_dim"));
           continue;
         }
         const bool indexed =
@@ -168,7 +173,7 @@ TEST(Counters, TheCacheCostsWhatTheConfigurationImplies) {
       EXPECT_EQ(memory.current(MemoryCategory::cache), 0);
       {
         Engine engine(runtime, weights, {.page_size = 8, .cache_pages = 25});
-        EXPECT_EQ(memory.current(MemoryCategory::cache), 8 * 25 * values * (profile == "cpu-f32" ? 4 : 2)) << name << ", " << profile;
+        EXPECT_EQ(memory.current(MemoryCategory::cache), 8 * 25 * values * (profile.starts_with("cpu-f32") ? 4 : 2)) << name << ", " << profile;
         engine.generate({{.prompt = {1, 2, 3}, .sampling = {.max_tokens = 20}}});
         EXPECT_EQ(memory.peak(MemoryCategory::cache), memory.current(MemoryCategory::cache)) << "serving takes no more of it";
       }

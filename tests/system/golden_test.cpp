@@ -1,5 +1,5 @@
 // Every family against transformers in float64 (tests/golden, made by tools/make_goldens.py): logits within 1e-5 and gradients within
-// 1e-4 of the largest value of each tensor, in cpu-f32.
+// 1e-4 of the largest value of each tensor, in cpu-f32 and, where a family has latent attention over all keys, cpu-f32-expanded.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,11 +14,10 @@ namespace {
 
 class GoldenTest : public testing::TestWithParam<std::string> {};
 
-TEST_P(GoldenTest, LogitsAgreeWithTransformers) {
-  const Golden golden = load_golden(GetParam());
-  Runtime runtime({.kind = BackendKind::cpu, .threads = 2}, golden.model, profile_by_name("cpu-f32"));
+void expect_golden_logits(const Golden& golden, const std::string& profile) {
+  Runtime runtime({.kind = BackendKind::cpu, .threads = 2}, golden.model, profile_by_name(profile));
   const auto weights = make_weight_set(runtime.backend, golden.model->manifest(), golden.weights, runtime.profile, 0);
-  KvCache cache(runtime.backend, golden.model->cache_shapes(), runtime.profile, 64, 16);
+  KvCache cache(runtime.backend, golden.model->cache_shapes(runtime.profile), runtime.profile, 64, 16);
   SequenceSlice slice{golden.tokens, 0, {}};
   for (std::int32_t page = 0; page * 16 < static_cast<std::int32_t>(golden.tokens.size()); ++page) slice.pages.push_back(63 - page);
   const Batch batch(runtime.backend, {slice}, 16, false);
@@ -29,12 +28,15 @@ TEST_P(GoldenTest, LogitsAgreeWithTransformers) {
   const Buffer index = runtime.backend.device().upload(rows, batch.count(), 1, MemoryCategory::activations);
   const Buffer logits = ctx.allocate(DType::f32, batch.count(), golden.model->facts().vocabulary);
   runtime.backend.launch(&KernelTable::head_logits, HeadLogits{logits.view(), hidden.view(), index.view(), ctx.packed(golden.model->facts().head)});
-  EXPECT_LE(relative_error(runtime.backend.stream().read(logits.view()).get(), golden.tensors.at("logits")), 1e-5);
+  EXPECT_LE(relative_error(runtime.backend.stream().read(logits.view()).get(), golden.tensors.at("logits")), 1e-5) << profile;
 }
 
+TEST_P(GoldenTest, LogitsAgreeWithTransformers) { expect_golden_logits(load_golden(GetParam()), "cpu-f32"); }
+
 // The gradients of the sum of the data's losses, and their hash.
-std::uint64_t expect_golden_gradients(const Golden& golden, const std::vector<TrainSequence>& data, const TrainerOptions& options) {
-  Runtime runtime({.kind = BackendKind::cpu, .threads = 2}, golden.model, profile_by_name("cpu-f32"));
+std::uint64_t expect_golden_gradients(const Golden& golden, const std::vector<TrainSequence>& data, const TrainerOptions& options,
+                                      const std::string& profile = "cpu-f32") {
+  Runtime runtime({.kind = BackendKind::cpu, .threads = 2}, golden.model, profile_by_name(profile));
   Trainer trainer(runtime, golden.weights, options);
   LossOptions sum;
   sum.normaliser = 1;
@@ -103,6 +105,25 @@ TEST_P(GoldenTest, GradientsThroughADeclaredPrefixAgreeWithTransformers) {
                                                        {"qwen3_moe/every-second", 0x3ea120dd8c944902}};
   const auto mine = pinned.find(GetParam());
   EXPECT_EQ(fmt::format("{:016x}", hash), mine == pinned.end() ? "none is pinned" : fmt::format("{:016x}", mine->second));
+}
+
+// Expanded latent attention: the same numbers by other sums, in cached entries of the size that the heads' keys and values have.
+TEST_P(GoldenTest, ExpandedLatentAttentionAgreesWithTransformersToo) {
+  const Golden golden = load_golden(GetParam());
+  const Profile& expanded = profile_by_name("cpu-f32-expanded");
+  const Json& config = golden.model->config();
+  const bool dense = config.contains("kv_lora_rank") && golden.model->facts().select_top_k == 0;
+  EXPECT_EQ(golden.model->profile_refusal(expanded).empty(), dense) << golden.model->profile_refusal(expanded);
+  if (!dense) {
+    EXPECT_THROW(Runtime({.threads = 1}, golden.model, expanded), Error);
+    return;
+  }
+  const auto key = [&](const char* of) { return config.at(of).get<std::int64_t>(); };
+  for (const CacheShape& shape : golden.model->cache_shapes(expanded))
+    EXPECT_EQ(shape.entry, key("num_attention_heads") * (key("qk_nope_head_dim") + key("qk_rope_head_dim") + key("v_head_dim")));
+  expect_golden_logits(golden, expanded.name);
+  const std::vector<TrainSequence> data = {TrainSequence::next_token(golden.tokens)};
+  EXPECT_NE(expect_golden_gradients(golden, data, {}, expanded.name), expect_golden_gradients(golden, data, {})) << "the sums are others";
 }
 
 TEST(Goldens, EveryFamilyHasSome) {

@@ -103,6 +103,18 @@ TEST_P(ParityFamily, HoldsToo) {
 
 INSTANTIATE_TEST_SUITE_P(Families, ParityFamily, testing::ValuesIn(all_families({"glm_moe_dsa"})), [](const auto& info) { return info.param; });
 
+TEST(Parity, HoldsForExpandedLatentAttention) {
+  for (const std::string profile : {"cpu-bf16w-expanded", "cpu-f32-expanded"}) {
+    ParityModel model;
+    model.model = make_model(tiny_config("deepseek_v3"));
+    model.masters = golden_weights(model.model->manifest(), 5);
+    const ParityReport report = run_parity(model, {.cases = 6, .seed = 4, .profile = profile});
+    expect_parity(report);
+    EXPECT_EQ(report.control.profile, "study-leaves of " + profile);
+    EXPECT_EQ(report.control.operation, "linear model.layers.0.self_attn.q_a_proj.weight");
+  }
+}
+
 TEST(Parity, HoldsInFp32OnAGoldenWhoseControlNeedsAnotherModel) {
   ParityModel model;
   model.model = make_model(golden_config("glm_moe_dsa/sharing"));

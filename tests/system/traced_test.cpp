@@ -70,7 +70,7 @@ Trace trace(const Setting& s) {
   const WeightImages images = golden_weights(manifest, 3);
   const auto weights = make_weight_set(backend, manifest, images, runtime.profile, 0);
   GradientSet gradients(backend, manifest, s.micro_batches.size() > 1);
-  KvCache cache(backend, runtime.model->cache_shapes(), runtime.profile, 64 / s.page_size * 3, s.page_size);
+  KvCache cache(backend, runtime.model->cache_shapes(runtime.profile), runtime.profile, 64 / s.page_size * 3, s.page_size);
   Trace result;
   result.hidden.resize(sequences().size());
   result.logprob.resize(sequences().size());
@@ -151,7 +151,7 @@ Trace trace(const Setting& s) {
 Hashes trace_serving(const Setting& s, std::int64_t chunk, bool neighbours) {
   Runtime runtime = traced_runtime(s);
   const auto weights = make_weight_set(runtime.backend, runtime.model->manifest(), golden_weights(runtime.model->manifest(), 3), runtime.profile, 0);
-  KvCache cache(runtime.backend, runtime.model->cache_shapes(), runtime.profile, 64 / s.page_size * 3, s.page_size);
+  KvCache cache(runtime.backend, runtime.model->cache_shapes(runtime.profile), runtime.profile, 64 / s.page_size * 3, s.page_size);
   const Tokens& tokens = sequences()[0];
   const std::int64_t n = static_cast<std::int64_t>(tokens.size()) - 1;
   Hashes hashes;
@@ -254,19 +254,29 @@ TEST(TracedModel, ServingComputesTheExpressionsOfTraining) {
 // The other families: in short what the tests above look at one by one.
 class TracedFamily : public testing::TestWithParam<std::string> {};
 
-TEST_P(TracedFamily, HoldsToo) {
+void expect_one_expression(const std::string& family, const std::string& profile) {
   const InstructionSet wide = instruction_sets().back();
-  const std::string family = GetParam();
-  const Trace want = trace({.family = family});
+  const Trace want = trace({.profile = profile, .family = family});
   expect_alive(want, family);
   for (InstructionSet isa : instruction_sets())
-    expect_equal(trace({.isa = isa, .threads = 2, .family = family}), want, std::string(instruction_set_name(isa)), family);
-  expect_equal(trace({.isa = wide, .micro_batches = {{2}, {1, 0}}, .checkpoint = true, .page_size = 4, .family = family}), want,
+    expect_equal(trace({.isa = isa, .threads = 2, .profile = profile, .family = family}), want, std::string(instruction_set_name(isa)), family);
+  expect_equal(trace({.isa = wide, .profile = profile, .micro_batches = {{2}, {1, 0}}, .checkpoint = true, .page_size = 4, .family = family}), want,
                "micro-batches, checkpointed, pages of 4", family);
   for (const std::int64_t chunk : {64, 3, 1})
-    EXPECT_EQ(different(trace_serving({.isa = wide, .threads = 2, .page_size = 4, .family = family}, chunk, chunk != 64), want.hidden[0]), 0u)
+    EXPECT_EQ(different(trace_serving({.isa = wide, .threads = 2, .profile = profile, .page_size = 4, .family = family}, chunk, chunk != 64), want.hidden[0]),
+              0u)
         << family << " served in chunks of " << chunk;
   EXPECT_GT(different(trace({.profile = "study-leaves", .family = family}).hidden[0], want.hidden[0]), 0u) << "control";
+}
+
+TEST_P(TracedFamily, HoldsToo) { expect_one_expression(GetParam(), "cpu-bf16w"); }
+
+TEST(TracedModel, ExpandedLatentAttentionHoldsToo) {
+  for (const std::string profile : {"cpu-bf16w-expanded", "cpu-f32-expanded"}) {
+    expect_one_expression("deepseek_v3", profile);
+    EXPECT_GT(different(trace({.profile = "cpu-bf16w", .family = "deepseek_v3"}).hidden[0], trace({.profile = profile, .family = "deepseek_v3"}).hidden[0]), 0u)
+        << "absorbed";
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, TracedFamily, testing::ValuesIn(all_families({"glm_moe_dsa"})), [](const auto& info) { return info.param; });

@@ -73,12 +73,13 @@ TEST(DenseConfig, SaysWhatIsWrong) {
 
 TEST(DenseConfig, WhatIsLeftOutIsWhatTransformersTakes) {
   Json config = without(without(small_config(), "head_dim"), "num_key_value_heads");
-  EXPECT_EQ(make_model(config)->cache_shapes()[0].entry, 2 * 6 * 8);  // llama: hidden / heads, as many as heads
+  EXPECT_EQ(make_model(config)->cache_shapes(profile_by_name("cpu-f32"))[0].entry, 2 * 6 * 8);  // llama: hidden / heads, as many as heads
   config["model_type"] = "qwen3";
-  EXPECT_EQ(make_model(config)->cache_shapes()[0].entry, 2 * 6 * 128);
+  EXPECT_EQ(make_model(config)->cache_shapes(profile_by_name("cpu-f32"))[0].entry, 2 * 6 * 128);
   // Qwen3 of more than 32 heads: 32 key heads where nothing is said, as many as heads where null is.
-  EXPECT_EQ(make_model(with(config, "num_attention_heads", 64))->cache_shapes()[0].entry, 2 * 32 * 128);
-  EXPECT_EQ(make_model(with(with(config, "num_attention_heads", 64), "num_key_value_heads", nullptr))->cache_shapes()[0].entry, 2 * 64 * 128);
+  EXPECT_EQ(make_model(with(config, "num_attention_heads", 64))->cache_shapes(profile_by_name("cpu-f32"))[0].entry, 2 * 32 * 128);
+  EXPECT_EQ(make_model(with(with(config, "num_attention_heads", 64), "num_key_value_heads", nullptr))->cache_shapes(profile_by_name("cpu-f32"))[0].entry,
+            2 * 64 * 128);
   EXPECT_FALSE(make_model(config)->has_indexer());
   EXPECT_EQ(make_model(without(config, "max_position_embeddings"))->facts().max_positions, 32768);
 }
@@ -403,7 +404,7 @@ TEST(ExpertsConfig, OfDeepSeek) {
   EXPECT_FALSE(model->has_indexer());
   EXPECT_NEAR(model->facts().rope.softmax_factor, 1.3688879 * 1.3688879, 1e-6);
   EXPECT_EQ(model->facts().rope.attention_factor, 1.0);
-  EXPECT_EQ(model->cache_shapes()[0].index_key, 0);
+  EXPECT_EQ(model->cache_shapes(profile_by_name("cpu-f32"))[0].index_key, 0);
   EXPECT_EQ(refusal(with(base, "model_type", "kimi_k2")), "accepted");
   EXPECT_TRUE(make_model(with(base, "rope_interleave", false))->facts().rope.half);
   const auto names = [](const Model& of) {
@@ -422,11 +423,20 @@ TEST(ExpertsConfig, OfDeepSeek) {
   expect("topk_group", 1, "'topk_group' is 1: 3 experts remain, and 'num_experts_per_tok' is 4");
   expect("index_topk", 8, "'index_topk' is 8, allowed is null");
   expect("attention_bias", true, "'attention_bias' is true");
+  const auto refused = [](const Model& of, const char* profile) { return of.profile_refusal(profile_by_name(profile)); };
+  EXPECT_EQ(refused(*model, "cpu-bf16w-expanded"), "");
+  EXPECT_EQ(refused(*make_model(llama_config()), "cpu-f32-expanded"),
+            "profile 'cpu-f32-expanded' keeps each head's own key and value of latent attention over all keys, and a model of type llama has no latent "
+            "attention; allowed is cpu-f32");
   Json indexed = with(base, "model_type", "deepseek_v32");
   EXPECT_NE(refusal(indexed).find("'index_n_heads' is missing"), std::string::npos);
   indexed["index_n_heads"] = 2, indexed["index_head_dim"] = 16, indexed["index_topk"] = 8;
   const auto v32 = make_model(indexed);
   EXPECT_TRUE(v32->has_indexer());
+  EXPECT_EQ(refused(*v32, "cpu-bf16w-expanded"),
+            "profile 'cpu-bf16w-expanded' keeps each head's own key and value of latent attention over all keys, and a model of type deepseek_v32 has an "
+            "indexer, which selects keys that all heads share; allowed is cpu-bf16w");
+  EXPECT_EQ(refused(*v32, "cpu-bf16w"), "");
   EXPECT_FALSE(v32->facts().rope.half);
   ASSERT_TRUE(v32->facts().index_rope.has_value());
   EXPECT_TRUE(v32->facts().index_rope->half);

@@ -36,6 +36,19 @@ bool Model::has_indexer() const {
   return std::any_of(all.begin(), all.end(), [](const Parameter& p) { return p.indexer; });
 }
 
+std::string Model::profile_refusal(const Profile& profile) const {
+  if (!profile.expanded_latents) return "";
+  const bool latents = has_latent_norms(*this);
+  if (latents && facts_.select_top_k == 0) return "";
+  return fmt::format("profile '{}' keeps each head's own key and value of latent attention over all keys, and a model of type {} {}; allowed is {}",
+                     profile.name, facts_.model_type, latents ? "has an indexer, which selects keys that all heads share" : "has no latent attention",
+                     profile.bf16_weights ? "cpu-bf16w" : "cpu-f32");
+}
+
+void Model::require_profile(const Profile& profile) const {
+  if (const std::string refusal = profile_refusal(profile); !refusal.empty()) fail(ErrorCode::unsupported, "{}", refusal);
+}
+
 std::unique_ptr<Model> make_model(const Json& config, const ModelOptions& options) {
   const ConfigReader reader(config);
   const std::string type = reader.text("model_type");

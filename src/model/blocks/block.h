@@ -10,7 +10,7 @@ namespace lockstep {
 class AttentionBlock {
  public:
   virtual ~AttentionBlock() = default;
-  virtual CacheShape cache_shape() const = 0;
+  virtual CacheShape cache_shape(const Profile& profile) const = 0;
   // Whether it uses the selection of an earlier layer: both layers are then one segment, the unit of activation checkpointing.
   virtual bool shares_selection() const { return false; }
   // h [T, hidden], after the layer's norm -> the value added to the residual stream. `selection` is passed from layer to layer of a segment.

@@ -48,9 +48,9 @@ void Decoder::build(const MakeBlock<AttentionBlock>& attention, const MakeBlock<
   facts_.active_size = m.trained_size() - idle - (tied_ ? 0 : facts_.vocabulary * facts_.hidden);
 }
 
-std::vector<CacheShape> Decoder::cache_shapes() const {
+std::vector<CacheShape> Decoder::cache_shapes(const Profile& profile) const {
   std::vector<CacheShape> shapes;
-  for (const Layer& l : layers_) shapes.push_back(l.attention->cache_shape());
+  for (const Layer& l : layers_) shapes.push_back(l.attention->cache_shape(profile));
   return shapes;
 }
 

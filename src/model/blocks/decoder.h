@@ -41,7 +41,7 @@ class Decoder final : public Model {
   // Declares all tensors in order and completes the facts.
   void build(const MakeBlock<AttentionBlock>& attention, const MakeBlock<FeedForwardBlock>& feed_forward);
 
-  std::vector<CacheShape> cache_shapes() const override;
+  std::vector<CacheShape> cache_shapes(const Profile& profile) const override;
   Tensor forward(Context& ctx) const override;
 
  private:

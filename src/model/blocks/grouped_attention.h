@@ -41,7 +41,7 @@ class GroupedAttention final : public AttentionBlock {
   static Settings read(const ConfigReader& config, const Traits& traits, ModelFacts& facts, float norm_eps);
 
   GroupedAttention(Manifest& manifest, const std::string& prefix, const Settings& settings);
-  CacheShape cache_shape() const override { return {shape_.entry(), 0, shape_.kv_heads}; }
+  CacheShape cache_shape(const Profile&) const override { return {shape_.entry(), 0, shape_.kv_heads}; }
   Tensor forward(Context& ctx, const Tensor& h, int layer, Selection& selection) const override;
 
  private:

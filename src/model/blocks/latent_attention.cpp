@@ -7,6 +7,7 @@
 #include "model/operations/attention.h"
 #include "model/operations/linear.h"
 #include "model/operations/mla_entry.h"
+#include "model/operations/mla_expanded.h"
 #include "model/operations/mla_query.h"
 #include "model/operations/mla_values.h"
 #include "model/operations/rms_norm.h"
@@ -41,6 +42,7 @@ LatentAttention::Settings LatentAttention::read(const ConfigReader& c, const Tra
 
 LatentAttention::LatentAttention(Manifest& m, std::int64_t layer, const std::string& prefix, const Settings& s)
     : shape_{s.heads, 1, s.latent + s.rotary, s.latent, true, static_cast<float>(s.softmax_factor / std::sqrt(static_cast<double>(s.nope + s.rotary)))},
+      expanded_{s.heads, s.heads, s.nope + s.rotary, s.value, false, shape_.scale},
       rotary_(s.rotary),
       norm_eps_(s.norm_eps),
       selects_(s.indexer.has_value()) {
@@ -69,9 +71,20 @@ LatentAttention::LatentAttention(Manifest& m, std::int64_t layer, const std::str
   if (q_a_ >= 0) m.adapt(AdapterKind::attention, {q_a_});
 }
 
+CacheShape LatentAttention::cache_shape(const Profile& profile) const {
+  if (profile.expanded_latents) return {expanded_.entry(), 0, expanded_.kv_heads};
+  return {shape_.key, indexer_ ? indexer_->key_size() : 0};
+}
+
 Tensor LatentAttention::forward(Context& ctx, const Tensor& h, int layer, Selection& selection) const {
   const Tensor q_latent = q_a_ >= 0 ? rms_norm(ctx, linear(ctx, h, q_a_), q_a_norm_, norm_eps_) : h;
   if (indexer_) selection = indexer_->forward(ctx, h, q_latent, layer);
+  if (ctx.profile().expanded_latents) {
+    const Tensor q = mla_head_query(ctx, linear(ctx, q_latent, q_b_), expanded_, rotary_);
+    const Tensor latent = mla_entry(ctx, linear(ctx, h, kv_a_), kv_a_norm_, norm_eps_, rotary_);
+    const Tensor entry = mla_head_entry(ctx, latent, w_uk_, w_uv_, rotary_);
+    return linear(ctx, attention(ctx, q, entry, layer, nullptr, expanded_), o_);
+  }
   const Tensor q = mla_query(ctx, linear(ctx, q_latent, q_b_), w_uk_, rotary_);
   const Tensor entry = mla_entry(ctx, linear(ctx, h, kv_a_), kv_a_norm_, norm_eps_, rotary_);
   const Tensor o = attention(ctx, q, entry, layer, selects_ ? &selection : nullptr, shape_);

@@ -1,4 +1,5 @@
-// Multi-head latent attention (MLA) in the absorbed form (docs/numerics.md), over all keys, or over those that an indexer selects.
+// Multi-head latent attention (MLA) over all keys, or over those that an indexer selects. Absorbed: the cache holds latents, which all heads share.
+// Expanded (a profile's choice, over all keys alone): it holds each head's own key and value. docs/numerics.md has the orders of both.
 // Keys: num_attention_heads (num_key_value_heads the same), q_lora_rank, kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim,
 // rope_interleave, those of RoPE and of the indexer.
 // Shapes: H heads, L kv_lora_rank, R rotary.
@@ -32,12 +33,12 @@ class LatentAttention final : public AttentionBlock {
   static Settings read(const ConfigReader& config, const Traits& traits, ModelFacts& facts, float norm_eps);
 
   LatentAttention(Manifest& manifest, std::int64_t layer, const std::string& prefix, const Settings& settings);
-  CacheShape cache_shape() const override { return {shape_.key, indexer_ ? indexer_->key_size() : 0}; }
+  CacheShape cache_shape(const Profile& profile) const override;
   bool shares_selection() const override { return selects_ && !indexer_; }
   Tensor forward(Context& ctx, const Tensor& h, int layer, Selection& selection) const override;
 
  private:
-  AttentionShape shape_;
+  AttentionShape shape_, expanded_;
   std::int64_t rotary_;
   float norm_eps_;
   bool selects_;  // keys, by an indexer of this layer or an earlier one
