@@ -12,7 +12,6 @@ constexpr HarmlessField kHarmlessFields[] = {
     {"prompt_cache_key", "steers requests to a machine with the cache; there is one machine"},
     {"prompt_cache_retention", "how long a cache entry lives; no answer depends on the cache"},
     {"prompt_cache_options", "how a cache is used; no answer depends on the cache"},
-    {"speculation", "a guess at the answer, for speed; no token depends on it"},
     {"name", "of a response format: a label"},
     {"description", "of a response format: a hint for the vendor's models; the schema is held without"},
     {"index", "of a tool call: left over from the parts of a stream; calls are in their order"},
@@ -68,7 +67,6 @@ constexpr HarmlessField kHarmlessFields[] = {
     {"acceptShapelessRisk", "which checks the vendor makes of its machines; the machine is this one"},
     {"ignoreChecks", "whether a deployment that was sampled of late may be deleted; it may"},
     {"hard", "whether a deleted deployment can come back; one that is made again is the same"},
-    {"disableSpeculativeDecoding", "how fast tokens come; no token depends on it"},
     {"reset_prompt_cache", "cached prefixes belong to their weights, so another snapshot never reads them"},
     {"incremental_snapshot_metadata", "says what a delta is a delta of; a snapshot holds whole weights"},
 };

@@ -103,10 +103,10 @@ void add_store_routes(Routes& routes, const fs::path& folder) {
   if (!fs::is_directory(folder / "manifests", error))
     fail(ErrorCode::not_found, "'{}' is no store of snapshots; `lockstep snapshot push FOLDER {}` makes one", folder.string(), folder.string());
   routes.add({.method = "GET", .path = "/store/{file...}", .handler = [folder](const ApiRequest& request, const std::shared_ptr<Responder>& responder) {
-    const std::string_view path = request.parameter("file");
-    const fs::path found = path_in_store(folder, path);
-    responder->send(path.ends_with('/') ? listing(found) : store_file(found, request));
-  }});
+                const std::string_view path = request.parameter("file");
+                const fs::path found = path_in_store(folder, path);
+                responder->send(path.ends_with('/') ? listing(found) : store_file(found, request));
+              }});
 }
 
 }  // namespace lockstep

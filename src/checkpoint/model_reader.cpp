@@ -13,6 +13,7 @@
 #include "checkpoint/model_source.h"
 #include "model/compute_copy.h"
 #include "model/low_bit_weights.h"
+#include "model/value_head.h"
 #include "model/weights_hash.h"
 #include "numerics/int4_words.h"
 
@@ -99,7 +100,10 @@ std::shared_ptr<const ModelReader> ModelReader::open(const fs::path& path, const
     if (!is_gguf_file(path) && !fs::is_directory(path, error)) fail(ErrorCode::not_found, "there is no folder '{}'", path.string());
     const std::unique_ptr<const FolderFiles> files = open_folder_files(path);
     if (!files->has("config.json")) fail(ErrorCode::not_found, "'{}' holds no config.json", path.string());
-    const std::shared_ptr<const Model> model = make_model(read_json_file(*files, "config.json"), options);
+    Json config = read_json_file(*files, "config.json");
+    // transformers' config.json does not say whether a value head has a bias.
+    if (is_value_config(config) && ModelFiles(path).find("score.bias")) config["score_bias"] = true;
+    const std::shared_ptr<const Model> model = make_model(config, options);
     return std::make_shared<const ModelReader>(path.string(), model, ModelFiles(path));
   });
 }

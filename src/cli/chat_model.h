@@ -1,5 +1,5 @@
 // Answers chat turns, with a model in this process or a server that speaks OpenAI's API. Knows no terminal. One thread.
-//   const auto model = local_chat_model(runtime, {}, {}); model->answer(messages, settings, show);
+//   const auto model = local_chat_model(runtime, {}, {}, {}); model->answer(messages, settings, show);
 #pragma once
 #include <functional>
 #include <memory>

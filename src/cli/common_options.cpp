@@ -36,7 +36,7 @@ void add_draft_options(OptionTable& table, DraftOptions& drafts, std::string usu
   table.refused(fmt::format("with --{} off", name), [mode] { return *mode == "off"; });
   table.after_reading([&drafts, mode, name] {
     try {
-      drafts = parse_drafts(*mode, drafts.tokens, name);
+      drafts = parse_drafts(*mode, drafts.tokens, "--" + name);
     } catch (const Error& e) {
       throw UsageError(e.message());
     }

@@ -24,7 +24,9 @@ int grad_command(const Arguments& arguments) {
   table.require();
   table.output_file("out", &out, "The safetensors file to write");
   table.require();
-  table.choice("loss", &loss_name, loss_names(), "The loss");
+  std::vector<std::string> losses = loss_names();
+  losses.emplace_back(kValueLossName);
+  table.choice("loss", &loss_name, losses, "The loss; value: of a model with a value head");
   table.texts("loss-config", &config, "KEY=VALUE", "An option of the loss");
   table.output_file("rows", &rows, "Also write one JSON line per sequence: logprobs, losses, entropies");
   add_runtime_options(table, settings);
@@ -34,7 +36,8 @@ int grad_command(const Arguments& arguments) {
   if (!table.parse(arguments)) return kExitOk;
 
   install_interrupt_handlers();
-  const LossOptions loss = loss_by_name(loss_name, read_loss_config(config));
+  const LossConfig read = read_loss_config(config);
+  const LossOptions loss = loss_name == kValueLossName ? value_loss(read) : loss_by_name(loss_name, read);
   const OpenedModel opened = open_model(settings);
   const GradientSummary summary = write_gradients(opened, read_loss_sequences(opened, tokens), loss, check_output_file(out, table.overwrite()));
   if (!rows.empty()) {

@@ -45,6 +45,7 @@ const std::vector<Idle>& idle_options() {
         {"generate", "--model x --prompt a --speculate off", "draft-tokens", "2", "with --speculate off"},
         {"chat", "--model x --speculate off", "draft-tokens", "2", "with --speculate off"},
         {"train rl", "--model x", "draft-tokens", "2", "with --rollout-speculation off"},
+        {"demo", "--quick", "draft-tokens", "2", "with --rollout-speculation off"},
         {"doctor", "--quick", "threads", "2", "with --quick"},
         {"plan", "--model x", "batch-rows", "9", "without --for serve"},
         {"plan", "--model x", "cache-bytes", "9", "without --for serve"},
@@ -106,14 +107,21 @@ const std::vector<Idle>& idle_options() {
     rows.push_back({"train rl", "--model x --no-page", "page-port", "5", "with --no-page"});
     rows.push_back({"train rl", "--model x --loss reinforce", "clip-low", "0.1", "with a --loss that does not clip"});
     rows.push_back({"train rl", "--model x --algorithm rloo", "clip-high", "0.1", "with a --loss that does not clip"});
+    for (const auto& [option, value] :
+         {std::pair("critic-model", "d"), std::pair("critic-warmup", "2"), std::pair("critic-epochs", "2"), std::pair("critic-learning-rate", "0.1"),
+          std::pair("value-clip", "0.1"), std::pair("gamma", "0.5"), std::pair("lambda", "0.5"), std::pair("critic-lambda", "0.5"),
+          std::pair("lambda-length", "2"), std::pair("bootstrap", ""), std::pair("whiten", "off")})
+      rows.push_back({"train rl", "--model x", option, value, "without --critic"});
+    rows.push_back({"train rl", "--model x --algorithm ppo", "critic-rank", "4", "without --critic adapter"});
     rows.push_back({"train rl", "--model x", "overlong-penalty", "2", "without --overlong-tokens"});
     rows.push_back({"train rl", "--model x", "stop-kl", "0.1", "with 1 epoch of 1 mini-batch"});
     rows.push_back({"train rl", "--model x --allow-profile-mix", "on-difference", "report", "with --allow-profile-mix, which always reports"});
     for (const char* option : {"beta2", "eps", "weight-decay"})
       rows.push_back({"train preference", "--model x --data d --optimizer dimuon", option, "0.5", "with --optimizer dimuon, whose AdamW has fixed ones"});
-    for (const auto& [option, with] : {std::pair("label-smoothing", "--model x --data d --loss dpo"), std::pair("gamma", "--model x --data d --loss cpo"),
-                                       std::pair("alpha", "--model x --data d --loss simpo"), std::pair("desirable-weight", "--model x --data d --loss ipo"),
-                                       std::pair("undesirable-weight", "--model x --data d --loss orpo")})
+    for (const auto& [option, with] :
+         {std::pair("label-smoothing", "--model x --data d --loss dpo"), std::pair("gamma", "--model x --data d --loss cpo"),
+          std::pair("alpha", "--model x --data d --loss simpo"), std::pair("desirable-weight", "--model x --data d --loss ipo"),
+          std::pair("undesirable-weight", "--model x --data d --loss orpo"), std::pair("beta", "--model x --data d --loss reward")})
       rows.push_back({"train preference", with, option, "0.2", "with a --loss without it"});
     rows.push_back({"train preference", "--model x --data d", "final-fraction", "0.5", "with --schedule constant"});
     rows.push_back({"train preference", "--model x --data d", "adapter-alpha", "8", "without --adapter-rank"});
@@ -140,7 +148,7 @@ const std::vector<Idle>& idle_options() {
 // Options that always have an effect, or whose misuse the command refuses in a sentence of its own.
 const std::map<std::string, std::string>& effective_options() {
   static const std::map<std::string, std::string> all = {
-      {"demo", "quick overwrite json arms model profile threads device backend isa mla-norm-eps context ranks micro-batch runs page"},
+      {"demo", "quick overwrite json arms model profile threads device backend isa mla-norm-eps context ranks micro-batch rollout-speculation runs page"},
       {"chat", "model url api-key system temperature top-p top-k min-p repetition-penalty max-tokens seed chat-template"},
       {"generate",
        "prompt tokens max-tokens temperature top-p top-k generation-config seed schema json-object speculate stop model profile threads device backend isa "
@@ -154,11 +162,11 @@ const std::map<std::string, std::string>& effective_options() {
       {"train rl",
        "name fork runs model profile threads device backend isa mla-norm-eps context ranks environment steps problems rollouts max-tokens temperature top-k "
        "top-p min-p "
-       "algorithm advantages loss loss-config averaging kl-coefficient redraws overlong-tokens epochs mini-batches "
+       "algorithm advantages critic loss loss-config averaging kl-coefficient redraws overlong-tokens epochs mini-batches "
        "importance-cap share-prompts adapter-rank optimizer learning-rate schedule warmup beta1 max-norm seed rollout-profile rollout-speculation "
        "allow-profile-mix micro-batch checkpoint-activations optimizer-state checkpoint-every keep-last transcripts quiet resume page json"},
       {"train preference",
-       "model profile threads device backend isa mla-norm-eps context ranks name runs fork data loss beta end-token chat-template seed epochs steps batch eval "
+       "model profile threads device backend isa mla-norm-eps context ranks name runs fork data loss end-token chat-template seed epochs steps batch eval "
        "eval-share "
        "eval-every micro-batch checkpoint-activations optimizer-state learning-rate schedule warmup beta1 max-norm adapter-rank "
        "optimizer "
@@ -170,7 +178,8 @@ const std::map<std::string, std::string>& effective_options() {
       {"eval", "adapter n samples temperature max-tokens seed at-once model profile threads device backend isa mla-norm-eps context json"},
       {"serve",
        "model profile threads device backend isa mla-norm-eps context ranks host port name chat-template message-format tool-format generation-config training "
-       "frozen-base adapter adapter-folder runs store max-open cache-megabytes memory-megabytes api-key-file insecure tls-certificate tls-key cors-origin allow-host "
+       "frozen-base adapter adapter-folder runs store max-open cache-megabytes memory-megabytes api-key-file insecure tls-certificate tls-key cors-origin "
+       "allow-host "
        "max-connections max-body-kilobytes body-megabytes key-share max-held-bytes max-pending-bytes idle-seconds body-seconds write-seconds access-log "
        "log-format drain-seconds stop-seconds share-prefixes speculate"},
       {"render", "model template ids jsonl"},

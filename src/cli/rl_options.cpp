@@ -1,5 +1,7 @@
 #include "cli/rl_options.h"
 
+#include <memory>
+
 #include "cli/common_options.h"
 #include "jobs/rl_work.h"
 #include "rl/advantages/advantages.h"
@@ -8,6 +10,41 @@
 #include "runs/policy_loss.h"
 
 namespace lockstep {
+
+static void add_critic_options(OptionTable& table, CriticSettings& s) {
+  const auto none = [&s] { return !s.there(); };
+  const auto number = [&](const char* name, double* value, double low, double high, const char* what, const std::string& help) {
+    table.number(name, value, low, high, what, help);
+    table.refused("without --critic", none);
+  };
+  const auto whiten = std::make_shared<std::string>("on");
+  table.choice("critic", &s.kind, critic_names(),
+               "A model of values beside the policy, for --advantages gae: none, one of its own weights, or an adapter over frozen ones (docs/rl.md)");
+  table.input("critic-model", &s.model, "DIR", "What the critic begins from, as a reward model; unless it is said the policy's model, with a head of zeros");
+  table.refused("without --critic", none);
+  table.integer("critic-rank", &s.rank, 1, 256, "R", "Rank of an adapter that is the critic");
+  table.refused("without --critic adapter", [&s] { return s.kind != "adapter"; });
+  table.integer("critic-warmup", &s.warmup, 0, 1'000'000'000, "N", "First steps, in which the critic learns and the policy stays as it is");
+  table.refused("without --critic", none);
+  table.integer("critic-epochs", &s.epochs, 1, 1000, "N", "The critic's optimizer steps on each step's rollouts");
+  table.refused("without --critic", none);
+  number("critic-learning-rate", &s.learning_rate, 0, 1e3, "X",
+         "The critic's learning rate, constant; unless it is said, an adapter gets ten times the default");
+  number("value-clip", &s.clip, 0, 1e6, "X", "How far a value may move within a step, where that makes its loss smaller; 0: any way");
+  number("gamma", &s.gae.gamma, 0, 1, "X", "Discount of rewards, a trained token");
+  number("lambda", &s.gae.lambda, 0, 1, "X", "How far advantages look ahead: 1 to the end, 0 to the next value");
+  table.number("critic-lambda", &s.gae.critic_lambda, 0, 1, "X", "The same of the returns that the critic learns", "--lambda");
+  table.refused("without --critic", none);
+  number("lambda-length", &s.gae.length_alpha, 0, 1e6, "A", "The policy's lambda is 1 - 1 / (A n) for a rollout of n trained tokens (VAPO); 0: --lambda");
+  table.flag("bootstrap", &s.bootstrap, "A completion without an end token goes on with the critic's value of its end, instead of ending with its reward");
+  table.refused("without --critic", none);
+  table.choice("whiten", whiten.get(), {"on", "off"}, "Advantages get mean 0 and variance 1 over the batch's trained tokens");
+  table.refused("without --critic", none);
+  table.after_reading([&table, &s, whiten] {
+    s.gae.whiten = *whiten == "on";
+    if (s.kind == "adapter" && !table.given("critic-learning-rate")) s.learning_rate = 10 * CriticSettings().learning_rate;
+  });
+}
 
 void add_rl_options(OptionTable& table, RlSettings& s) {
   table.choice("environment", &s.environment, environment_names(), "The environment to train in");
@@ -21,7 +58,7 @@ void add_rl_options(OptionTable& table, RlSettings& s) {
   table.number("min-p", &s.min_p, 0, 1, "X", "Draw rollouts from tokens at least this share as likely as the likeliest; 0: from all");
   table.choice("algorithm", &s.algorithm, algorithm_names(),
                "What advantages, loss, clipping, averaging, place of KL, redraws and overlong tokens are, where their own options do not say (docs/rl.md)");
-  table.choice("advantages", &s.advantages, advantage_names(), "How advantages are computed from rewards");
+  table.choice("advantages", &s.advantages, all_advantage_names(), "How advantages are computed from rewards; gae: from a critic's values");
   table.choice("loss", &s.loss, policy_loss_names(), "The loss (docs/losses.md)");
   table.texts("loss-config", &s.loss_config, "KEY=VALUE", "An option of the loss");
   table.number("clip-low", &s.clip_low, 0, 1, "X", "Clip the ratio below 1 - X");
@@ -33,6 +70,7 @@ void add_rl_options(OptionTable& table, RlSettings& s) {
   table.choice("kl", &s.kl, kl_names(), "The estimator of that KL (docs/losses.md); of rewards: k1, k2, k3");
   table.choice("kl-in", &s.kl_in, kl_places(), "Where it enters: the loss, or the tokens' rewards");
   table.refused("without --kl-coefficient", [&s] { return s.kl_coefficient == 0; }, {"kl", "kl-in"});
+  add_critic_options(table, s.critic);
   table.integer("redraws", &s.redraws, 0, 1000, "N",
                 "Sample a group whose rewards are all equal again, with a new problem, up to N times, then leave it out; 0: it stays, without a gradient");
   table.integer("overlong-tokens", &s.overlong_tokens, 0, 1 << 20, "N",

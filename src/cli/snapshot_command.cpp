@@ -148,7 +148,11 @@ int pull_command(const Arguments& arguments) {
   const std::string id = find_snapshot(*store, name);
   TensorDisplay display("pull", common);
   ByteDisplay download("download", common.quiet || common.json);
-  PullOptions options{.downloads = far.downloads, .parallel = static_cast<int>(far.parallel), .threads = static_cast<int>(common.threads), .begin = display.begin(), .progress = display.advance()};
+  PullOptions options{.downloads = far.downloads,
+                      .parallel = static_cast<int>(far.parallel),
+                      .threads = static_cast<int>(common.threads),
+                      .begin = display.begin(),
+                      .progress = display.advance()};
   options.begin_download = [&](std::uint64_t bytes) { download.begin(bytes); };
   options.downloaded = [&](std::uint64_t bytes) { download.advance(bytes); };
   options.begin = [&, begin = display.begin()](std::size_t tensors, std::uint64_t bytes) {
@@ -157,8 +161,13 @@ int pull_command(const Arguments& arguments) {
   };
   if (!base.empty()) options.local = base;
   const Pulled pulled = pull_snapshot(*store, id, out, table.overwrite(), options);
-  if (common.json) print_json({{"id", id}, {"folder", out}, {"full_bytes", pulled.full_bytes}, {"read_bytes", pulled.read_bytes},
-                               {"downloaded_bytes", pulled.downloaded}, {"path", pulled.deltas}});
+  if (common.json)
+    print_json({{"id", id},
+                {"folder", out},
+                {"full_bytes", pulled.full_bytes},
+                {"read_bytes", pulled.read_bytes},
+                {"downloaded_bytes", pulled.downloaded},
+                {"path", pulled.deltas}});
   else std::printf("%s\n  %s of %s read, in %s\n", id.c_str(), size_text(pulled.read_bytes).c_str(), size_text(pulled.full_bytes).c_str(), out.c_str());
   return kExitOk;
 }
@@ -379,8 +388,13 @@ int prune_command(const Arguments& arguments) {
 }  // namespace
 
 int snapshot_command(const Arguments& arguments) {
-  const std::vector<std::pair<std::string, int (*)(const Arguments&)>> kinds = {{"push", push_command},  {"pull", pull_command},     {"show", show_command},
-                                                                                {"diff", diff_command},  {"verify", verify_command}, {"squash", squash_command}, {"mirror", snapshot_mirror_command},
+  const std::vector<std::pair<std::string, int (*)(const Arguments&)>> kinds = {{"push", push_command},
+                                                                                {"pull", pull_command},
+                                                                                {"show", show_command},
+                                                                                {"diff", diff_command},
+                                                                                {"verify", verify_command},
+                                                                                {"squash", squash_command},
+                                                                                {"mirror", snapshot_mirror_command},
                                                                                 {"prune", prune_command}};
   const std::string kind = arguments.empty() ? "--help" : arguments[0];
   if (kind == "--help" || kind == "-h") {

@@ -28,9 +28,9 @@ void print_mirrored(const MirrorReport& report, const std::string& channel, bool
                             .dump()
                             .c_str());
   } else {
-    std::printf("%s\n  channel   %s, number %llu\n  copied    %zu snapshots, %.1f MB\n  made      %zu skip deltas and %zu full copies, %.1f MB\n", report.target.c_str(),
-                channel.c_str(), static_cast<unsigned long long>(report.sequence), report.snapshots.size(), static_cast<double>(report.copied_bytes) / 1e6,
-                report.skips.size(), report.fulls.size(), static_cast<double>(report.made_bytes) / 1e6);
+    std::printf("%s\n  channel   %s, number %llu\n  copied    %zu snapshots, %.1f MB\n  made      %zu skip deltas and %zu full copies, %.1f MB\n",
+                report.target.c_str(), channel.c_str(), static_cast<unsigned long long>(report.sequence), report.snapshots.size(),
+                static_cast<double>(report.copied_bytes) / 1e6, report.skips.size(), report.fulls.size(), static_cast<double>(report.made_bytes) / 1e6);
   }
   std::fflush(stdout);
 }
@@ -53,10 +53,11 @@ int snapshot_mirror_command(const Arguments& arguments) {
   double poll_seconds = 1;
   bool follow = false, quiet = false, json = false;
   FarOptions far;
-  OptionTable table("snapshot mirror",
-                    "Brings a channel of one store into another, and makes skip deltas 2, 4, 8, ... snapshots back there, so that whoever is far behind reads little.",
-                    {"lockstep snapshot mirror https://trainer.example/store region --channel chat --follow",
-                     "lockstep snapshot mirror STORE s3://bucket/prefix --channel chat --full-every 64 --downloads cache"});
+  OptionTable table(
+      "snapshot mirror",
+      "Brings a channel of one store into another, and makes skip deltas 2, 4, 8, ... snapshots back there, so that whoever is far behind reads little.",
+      {"lockstep snapshot mirror https://trainer.example/store region --channel chat --follow",
+       "lockstep snapshot mirror STORE s3://bucket/prefix --channel chat --full-every 64 --downloads cache"});
   table.positional("FROM", &from, true, "Store to read: a folder, http://HOST/PATH, https://, s3://BUCKET/PREFIX");
   table.positional("TO", &to, true, "Store to write: a folder, which is made when it is not there, or s3://BUCKET/PREFIX");
   table.text("channel", &channel, "NAME", "Channel to follow");

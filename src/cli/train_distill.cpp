@@ -11,7 +11,6 @@
 #include "jobs/distill_job.h"
 #include "jobs/teacher_file.h"
 #include "losses/distillation.h"
-#include "rl/environment.h"
 #include "runs/training_state.h"
 
 namespace lockstep {
@@ -36,7 +35,7 @@ int train_distill(const Arguments& arguments) {
                     "Distillation on policy: the model writes, and moves towards what its teachers would have written there. Writes runs/NAME: config.json, "
                     "metrics.jsonl, checkpoints, export. Ctrl-C, SIGTERM and SIGHUP save; --resume continues to the same bits.",
                     {"lockstep train distill --model DIR --teachers teachers.toml --data prompts.jsonl --name merged",
-                     "lockstep train distill --model DIR --teachers teachers.toml --environment countdown --over sampled --adapter-rank 8"});
+                     "lockstep train distill --model DIR --teachers teachers.toml --environment countdown --over sampled --adapter-rank 8 --name sampled"});
   table.text("name", &run.name, "NAME", "Name of the run, and of its folder");
   table.kept_folder("runs", &run.runs, "Folder of runs");
   add_runtime_options(table, job.stack.runtime);
@@ -66,8 +65,7 @@ int train_distill(const Arguments& arguments) {
   table.integer("micro-batch", &job.stack.micro_batch, 0, 1 << 20, "N", "Sequences per micro-batch, 0: all; less memory, the same bits");
   table.flag("checkpoint-activations", &job.stack.checkpoint_activations, "Recompute activations in the backward pass: less memory, the same bits");
   table.choice("optimizer-state", &job.optimizer_state, {"memory", "file"}, kOptimizerStateHelp);
-  table.integer("checkpoint-every", &run.checkpoint_every, 0, 1 << 30, "N", "Steps between checkpoints; 0: only at the end and on an interrupt");
-  table.integer("keep-last", &run.keep_last, 0, 1 << 20, "N", "Checkpoints to keep, 0: all");
+  add_checkpoint_options(table, run);
   table.choice("export-dtype", &job.export_dtype, {"bf16", "f32"}, "Number format of the exported weights");
   table.refused("with --adapter-rank, which exports fp32", [&trained] { return trained.rank > 0; });
   table.flag("quiet", &run.quiet, "No progress");
@@ -83,11 +81,7 @@ int train_distill(const Arguments& arguments) {
   if (job.data.empty() == job.environment.empty()) throw UsageError("one of --data and --environment is needed");
 
   job.teachers = read_teacher_file(teachers);
-  const std::string forked_from = fork_of(run.runs, run.name, fork, run.resume);
-  run.resolved = resolved_json(table);
-  run.resolved["name"] = run.name;
-  if (!forked_from.empty()) run.resolved["forked_from"] = forked_from;
-  run.resume_line = resume_line("distill", arguments);
+  describe_run(run, table, "distill", arguments, fork);
   if (!run.quiet) run.say = [](const std::string& sentence) { std::fprintf(stderr, "%s\n", sentence.c_str()); };
   run.quiet = run.quiet || json;
   std::unique_ptr<HttpServer> page_server;

@@ -26,6 +26,7 @@ void add_loss_options(OptionTable& table, PreferenceSettings& s, const std::stri
   else s.loss = fixed_loss;
   const auto without = [&s](PreferenceOption option) { return [&s, option] { return (preference_row(s.loss).options & option) == 0; }; };
   table.number("beta", &s.beta, 1e-6, 1e6, "X", "How strongly rewards differ: of log-ratios, or of log-probabilities; unless it is said, simpo has 2");
+  table.refused("with a --loss without it", without(kBeta));
   table.number("label-smoothing", &s.label_smoothing, 0, 0.499, "X",
                fmt::format("Share of pairs whose answers are taken to be swapped ({})", losses_with(kLabelSmoothing)));
   table.refused("with a --loss without it", without(kLabelSmoothing));
@@ -146,7 +147,10 @@ int train_preference(const Arguments& arguments, const std::string& fixed_loss) 
   if (summary.eval_before && summary.eval_now)
     std::printf("held out: accuracy %.3f before, %.3f now; margin %.4g before, %.4g now\n", summary.eval_before->accuracy, summary.eval_now->accuracy,
                 summary.eval_before->margin(), summary.eval_now->margin());
-  if (c.trained.rank > 0)
+  if (preference_row(c.preference.loss).values)
+    std::printf(
+        "it is a model with a value head: transformers' AutoModelForSequenceClassification reads it, lockstep train rl --critic-model begins from it\n");
+  else if (c.trained.rank > 0)
     std::printf("try it: lockstep serve --model %s --adapter %s=%s\n", c.runtime.model.c_str(), run.name.c_str(), summary.exported.c_str());
   else std::printf("try it: lockstep serve --model %s\n", summary.exported.c_str());
   return kExitOk;

@@ -25,10 +25,11 @@ int run_train_rl(const Arguments& arguments) {
   bool json = false;
   OptionTable table(
       "train rl",
-      "Reinforcement learning (GRPO) in an environment. Writes runs/NAME: config.json, metrics.jsonl, checkpoints, "
+      "Reinforcement learning in an environment. Writes runs/NAME: config.json, metrics.jsonl, checkpoints, "
       "export. Ctrl-C, SIGTERM and SIGHUP save; --resume continues to the same bits.",
       {"lockstep train rl --config recipes/countdown_rl.toml", "lockstep train rl --config recipes/countdown_rl.toml --set steps=10 --set name=short",
        "lockstep train rl --config recipes/countdown_rl.toml --adapter-rank 8 --name adapter",
+       "lockstep train rl --model models/countdown-glm --algorithm ppo --rollouts 1 --name single",
        "lockstep train rl --config recipes/countdown_rl.toml --resume"});
   table.text("name", &run.name, "NAME", "Name of the run, and of its folder");
   table.kept_folder("runs", &run.runs, "Folder of runs");
@@ -93,18 +94,19 @@ int run_train_rl(const Arguments& arguments) {
   const double seconds = seconds_since(begin);
   const double mean_reward = totals.mean_reward();
   if (json) {
-    const nlohmann::ordered_json out{{"steps", summary.steps},
-                                     {"steps_here", totals.steps},
-                                     {"reward", mean_reward},
-                                     {"kl", {{"k1", totals.kl.k1()}, {"k2", totals.kl.k2()}, {"k3", totals.kl.k3()}}},
-                                     {"clipped", totals.kl.clipped_share()},
-                                     {"different_bits", totals.kl.different_bits},
-                                     {"tokens", totals.tokens},
-                                     {"seconds", seconds},
-                                     {"weights_sha256", hash},
-                                     {"run", summary.run.string()},
-                                     {"export", exported},
-                                     {"report", report}};
+    nlohmann::ordered_json out{{"steps", summary.steps},
+                               {"steps_here", totals.steps},
+                               {"reward", mean_reward},
+                               {"kl", {{"k1", totals.kl.k1()}, {"k2", totals.kl.k2()}, {"k3", totals.kl.k3()}}},
+                               {"clipped", totals.kl.clipped_share()},
+                               {"different_bits", totals.kl.different_bits},
+                               {"tokens", totals.tokens},
+                               {"seconds", seconds},
+                               {"weights_sha256", hash},
+                               {"run", summary.run.string()},
+                               {"export", exported},
+                               {"report", report}};
+    if (settings.critic.there()) out.update({{"critic_sha256", summary.critic_sha256}, {"critic_export", summary.critic_exported.string()}});
     std::printf("%s\n", out.dump().c_str());
     return kExitOk;
   }
@@ -113,6 +115,7 @@ int run_train_rl(const Arguments& arguments) {
       "%lld steps; mean reward %.3f, k3 %.3g, %lld of %lld log-probabilities differ in bits\nweights %s\nexported to %s; try\n  lockstep eval %s --model %s\n",
       static_cast<long long>(summary.steps), mean_reward, totals.kl.k3(), static_cast<long long>(totals.kl.different_bits),
       static_cast<long long>(totals.kl.tokens), hash.c_str(), exported.c_str(), settings.environment.c_str(), tried.c_str());
+  if (settings.critic.there()) std::printf("critic %s\nexported to %s\n", summary.critic_sha256.c_str(), summary.critic_exported.c_str());
   return kExitOk;
 }
 

@@ -26,7 +26,10 @@ std::vector<Request> requests_of_all_kinds(int count, std::uint64_t seed, std::i
     const SamplingParameters& s = r.sampling;
     r.kept_tokens = s.repetition_penalty == 1 && s.presence_penalty == 0 && s.frequency_penalty == 0 && s.logit_bias.empty();
   }
-  for (std::size_t i = 1; i + requests.size() / 2 < requests.size(); i += 2) requests[i + requests.size() / 2] = requests[i];  // siblings
+  // Answers to one prompt of two words alone: they repeat themselves and each other.
+  for (std::size_t i = 0; i < 4; ++i)
+    requests[i] = {.prompt = {1, 2, 3, 1, 2, 3, 1, 2}, .sampling = {.logit_bias = {{5, 30}, {6, 30}}, .seed = i, .max_tokens = 24}};
+  for (std::size_t i = 5; i + requests.size() / 2 < requests.size(); i += 2) requests[i + requests.size() / 2] = requests[i];  // siblings
   return requests;
 }
 

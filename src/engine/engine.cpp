@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "base/error.h"
+#include "model/value_head.h"
 
 namespace lockstep {
 
@@ -23,6 +24,7 @@ std::int64_t resolve_pages(const Runtime& runtime, const EngineOptions& o) {
 Engine::Engine(Runtime& runtime, std::shared_ptr<const WeightSet> weights, const EngineOptions& options)
     : runtime_(runtime), options_(options), drafter_(options.drafts, runtime.model->facts().vocabulary) {
   check_options(options);
+  refuse_value_head(*runtime.model, "there are no tokens to sample");
   options_.cache_pages = resolve_pages(runtime, options);
   limits_ = {runtime.model->facts().vocabulary, runtime.max_positions, options_.cache_pages * options_.page_size};
   scheduler_ = std::make_unique<Scheduler>(options_, options_.cache_pages, counters_);

@@ -153,7 +153,8 @@ void Engine::fail_flagged(const std::vector<PlannedSlice>& plan) {
   for (std::size_t i = 0; i < plan.size(); ++i) {
     if (faults[i].flags == 0) continue;
     Sequence& s = *plan[i].sequence;
-    // What the rows before it have sampled is said, as if they had been computed one by one.
+    // What the rows before it have computed is told, as if it had been done one by one.
+    if (faults[i].position >= plan[i].begin + plan[i].count - plan[i].drafted) take_scores(s, plan[i].begin, i);
     if (const FinishReason end = accept(plan[i], i, faults[i].position - plan[i].begin); end != FinishReason::none) {
       finish(s, end);
       continue;

@@ -87,7 +87,7 @@ struct Request {
   DraftScript draft_script = {};              // for tests
 
   static constexpr std::int32_t kMaxPromptTargets = 1024, kMaxPromptDraws = 64;
-  static constexpr std::size_t kMaxPrediction = std::size_t{1} << 16;
+  static constexpr std::size_t kMaxPrediction = std::size_t{1} << 14;
 };
 
 enum class FinishReason { none, stop, length, cancelled, error };

@@ -67,8 +67,8 @@ inline std::int64_t scored_columns(const Sequence& s) { return 1 + s.prompt_targ
 // Numbers of a row of Column::kept (Sample::kept).
 inline std::int64_t kept_columns(std::int64_t vocabulary) { return 2 + KeptTokens::bitmap_words(vocabulary); }
 inline bool tells_top(const Sequence& s) { return s.sampling.top_logprobs > 0; }
-// What the plan's requests ask for: the next token of the last row, and of those of guessed tokens behind it; of prompt rows, where they are scored, the next token's log-probability
-// and what goes with it; hidden states that are pooled. `experts`: numbers a row (ExpertShape::row()).
+// What the plan's requests ask for: the next token of the last row, and of those of guessed tokens behind it; of prompt rows, where they are
+// scored, the next token's log-probability and what goes with it; hidden states that are pooled. `experts`: numbers a row (ExpertShape::row()).
 void want_as_asked(const std::vector<PlannedSlice>& plan, std::int64_t experts, std::int64_t vocabulary, StepWants& wants);
 
 }  // namespace lockstep

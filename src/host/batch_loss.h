@@ -25,6 +25,7 @@ class BatchLoss {
 
 // By name, beside losses by name (train/losses.h) and "custom".
 bool is_batch_loss(const std::string& name);
+inline constexpr const char kDistillLoss[] = "distill";
 std::vector<std::string> batch_loss_names();
 // What the trainer takes of the batch is `prepared`. Errors invalid_argument and unsupported: those of prepare_batch; an option that the loss lacks or that
 // is not allowed; an input that is missing; an odd number of data of a loss over pairs.

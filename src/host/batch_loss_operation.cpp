@@ -24,7 +24,7 @@ TrainingOutput batch_loss_output(const BatchLossRun& run, const ForwardBackwardR
 }  // namespace
 
 std::string ModelOperations::forward_backward_custom(const std::string& owner, const std::string& id, std::int64_t sequence, TrainingBatch batch,
-                                                         Encode<TrainingOutput> encode) {
+                                                     Encode<TrainingOutput> encode) {
   const SentOperation sent = SentOperation(batch.forward_only ? "forward" : "forward_backward").add(batch);
   auto run = std::make_shared<BatchLossRun>();
   run->batch = std::move(batch);

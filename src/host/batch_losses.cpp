@@ -9,7 +9,7 @@
 
 namespace lockstep {
 namespace {
-constexpr const char kDistill[] = "distill", kTeacher[] = "teacher_logprobs";
+constexpr const char kTeacher[] = "teacher_logprobs";
 
 [[noreturn]] void wrong_option(const std::string& loss, const std::string& name, const std::vector<std::string>& names) {
   fail(ErrorCode::invalid_argument, "'{}' is no option of the loss {}, allowed are {}{}", name, loss, fmt::join(names, ", "), did_you_mean(name, names));
@@ -141,7 +141,7 @@ class DistillBatchLoss final : public BatchLoss {
     for (std::size_t d = 0; d < batch.data.size(); ++d)
       if (!batch.data[d].inputs.contains(kTeacher))
         fail(ErrorCode::invalid_argument, "data[{}].loss_fn_inputs has no {}, which the loss {} needs: the teacher's of the same tokens", d, kTeacher,
-             kDistill);
+             kDistillLoss);
     prepared = prepare_plain(batch, limits, {kTeacher});
     double tokens = 0;
     for (std::size_t d = 0; d < batch.data.size(); ++d) {
@@ -214,21 +214,8 @@ class CustomBatchLoss final : public BatchLoss {
 };
 }  // namespace
 
-std::vector<std::string> batch_loss_names() {
-  std::vector<std::string> names;
-  for (const PreferenceRow& row : preference_rows())
-    if (row.pairs) names.emplace_back(row.name);
-  names.emplace_back(kDistill);
-  return names;
-}
-
-bool is_batch_loss(const std::string& name) {
-  const std::vector<std::string> names = batch_loss_names();
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
 std::unique_ptr<BatchLoss> make_batch_loss(const TrainingBatch& batch, const BatchLimits& limits, PreparedBatch& prepared) {
-  if (batch.loss.name == kDistill) return std::make_unique<DistillBatchLoss>(batch, limits, prepared);
+  if (batch.loss.name == kDistillLoss) return std::make_unique<DistillBatchLoss>(batch, limits, prepared);
   return std::make_unique<PreferenceBatchLoss>(batch, limits, prepared);
 }
 

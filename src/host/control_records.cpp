@@ -16,11 +16,13 @@ TrainingJson to_json(const Deployment& r) {
           {"identity", r.identity},
           {"checkpoint", r.checkpoint},
           {"failed", r.failed},
-          {"failure", r.failure}};
+          {"failure", r.failure},
+          {"guesses", r.guesses}};
 }
 void from_json(const TrainingJson& j, Deployment& r) {
-  r = {j.at("owner"),       j.at("name"),         j.at("created"),      j.at("base_model"), j.at("trainer_job"), j.at("shape"),  j.at("transition_type"),
-       j.at("description"), j.at("min_replicas"), j.at("max_replicas"), j.at("identity"),   j.at("checkpoint"),  j.at("failed"), j.at("failure")};
+  r = {j.at("owner"),           j.at("name"),        j.at("created"),         j.at("base_model"),   j.at("trainer_job"), j.at("shape"),
+       j.at("transition_type"), j.at("description"), j.at("min_replicas"),    j.at("max_replicas"), j.at("identity"),    j.at("checkpoint"),
+       j.at("failed"),          j.at("failure"),     j.value("guesses", true)};
 }
 
 TrainingJson to_json(const TrainerJob& r) {

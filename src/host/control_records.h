@@ -14,6 +14,7 @@ struct Deployment {
   std::string identity;         // of the snapshot that is served, as its client calls it; empty: the base
   std::string checkpoint;       // its path
   std::string failed, failure;  // the identity that could not be loaded last, and why
+  bool guesses = true;          // false: its answers are not guessed ahead (docs/speculation.md)
 };
 
 // The trainer is this server; a job is a name that groups sessions, and a switch.

@@ -1,4 +1,5 @@
-// Batches in pieces, optimizer steps, checkpoints. Losses of preferences, of distillation and of clients are batch_loss_operation.cpp's, the likeliest tokens top_k_operation.cpp's,
+// Batches in pieces, optimizer steps, checkpoints. Losses of preferences, of distillation and of clients are batch_loss_operation.cpp's, the likeliest
+// tokens top_k_operation.cpp's,
 // adapters from elsewhere adapter_operation.cpp's.
 #include "host/model_operations.h"
 
@@ -14,8 +15,7 @@ namespace lockstep {
 
 std::string ModelOperations::forward_backward(const std::string& owner, const std::string& id, std::int64_t sequence, TrainingBatch batch,
                                               Encode<TrainingOutput> encode) {
-  if (batch.loss.name == "custom" || is_batch_loss(batch.loss.name))
-    return forward_backward_custom(owner, id, sequence, std::move(batch), std::move(encode));
+  if (batch.loss.name == "custom" || is_batch_loss(batch.loss.name)) return forward_backward_custom(owner, id, sequence, std::move(batch), std::move(encode));
   const SentOperation sent = SentOperation(batch.forward_only ? "forward" : "forward_backward").add(batch);
   return to_.lanes.place(owner, id, sequence, sent, [&](const std::shared_ptr<HostedModel>& model, const std::string& request) {
     return std::make_shared<BatchOperation>(tools_, model, request, sequence, std::move(batch), std::move(encode));

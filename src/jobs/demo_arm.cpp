@@ -60,6 +60,7 @@ ArmResult run_arm(const DemoArm& arm, const DemoSettings& settings, std::optiona
   stack_settings.rollout_profile = arm.rollout_profile;
   stack_settings.profile_mix = mix ? ProfileMix::allowed : ProfileMix::refused;
   stack_settings.micro_batch = settings.micro_batch;
+  stack_settings.engine.drafts = settings.drafts;
   stack_settings.stop = settings.stop;
   stack_settings.share_prompts = share_prompts_by_name(settings.rl.share_prompts);
   RlStack stack(stack_settings);

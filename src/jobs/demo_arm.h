@@ -26,6 +26,7 @@ struct DemoSettings {
   RlSettings rl;
   EvaluationSettings evaluation;
   std::int64_t micro_batch = 0;
+  DraftOptions drafts;        // of the rollouts
   double importance_cap = 0;  // of the arms whose rollouts come from another profile; 0: none
   std::filesystem::path folder = "runs/demo";
   StopToken stop;

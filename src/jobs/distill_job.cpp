@@ -28,6 +28,12 @@ std::string prompt_digest(const std::vector<PromptLine>& lines) {
   return fmt::format("{:016x}", xxh3(text.data(), text.size()));
 }
 
+std::string teacher_digest(const std::vector<TeacherSettings>& teachers) {
+  std::string text;
+  for (const TeacherSettings& t : teachers) text += fmt::format("{}\n{}\n{}\n{}\n{}\n", t.name, t.folder, t.adapter, fmt::join(t.domains, "\n"), t.weight);
+  return fmt::format("{:016x}", xxh3(text.data(), text.size()));
+}
+
 DistillPrompts prompts_of(const std::vector<PromptLine>& lines, const DistillSettings& settings, const Tokenizer& tokenizer) {
   std::vector<DistillPrompt> all;
   for (std::size_t i = 0; i < lines.size(); ++i) {
@@ -74,6 +80,8 @@ DistillSummary run_distill(const DistillJob& job) {
   check_run_name(job.run.name);
   if (job.data.empty() == job.environment.empty())
     fail(ErrorCode::invalid_argument, "data is '{}' and environment is '{}', allowed is one of them", job.data, job.environment);
+  if (job.export_dtype != "bf16" && job.export_dtype != "f32")
+    fail(ErrorCode::invalid_argument, "export_dtype is '{}', allowed are bf16, f32", job.export_dtype);
   std::unique_ptr<Environment> environment;
   std::vector<PromptLine> lines;
   if (job.data.empty()) environment = make_environment(job.environment);
@@ -96,10 +104,11 @@ DistillSummary run_distill(const DistillJob& job) {
 
   RunSettings settled = job.run;
   settled.resolved["learning_rate"] = fmt::format("{}", distill.learning_rate);
+  settled.resolved["teachers_digest"] = teacher_digest(job.teachers);
   if (!environment) settled.resolved["data_digest"] = prompt_digest(lines);
   Run run(settled);
   if (run.directory().resumed()) {
-    check_resumed_settings(run.directory().config(), settled.resolved, {.free = {"data"}});
+    check_resumed_settings(run.directory().config(), settled.resolved, {.free = {"data", "teachers"}, .unsaid = job.run.unsaid});
     work.restore(run.directory());
   }
   if (const std::string from = run.directory().config().value("forked_from", ""); work.step() == 0 && !from.empty()) work.begin_from(from);

@@ -44,6 +44,8 @@ DistillWork::DistillWork(RlStack& stack, Teachers& teachers, DistillPrompts prom
   if (settings.over == "vocabulary" && vocabulary > Request::kMaxPromptTargets)
     fail(ErrorCode::unsupported, "over is 'vocabulary', and the model's has {} tokens, allowed are at most {}; over top takes the teacher's likeliest {}",
          vocabulary, Request::kMaxPromptTargets, SamplingParameters::kMaxTopLogprobs);
+  if (settings.over == "top" && settings.teacher_top_k > vocabulary)
+    fail(ErrorCode::invalid_argument, "teacher_top_k is {}, allowed is at most {}, the size of the vocabulary", settings.teacher_top_k, vocabulary);
 }
 
 void DistillWork::restore(const RunDirectory& run) { stack_.trainer().load(run); }

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <thread>
 
@@ -117,6 +118,39 @@ TEST_F(Jobs, AdaptersPackedBasesAndMuonGoOnAlike) {
     EXPECT_TRUE(rest.finished) << c.name;
     EXPECT_EQ(rest.weights_sha256, whole.weights_sha256) << c.name;
   }
+}
+
+// The reference is what training starts from, for all weights and under an adapter, and stays that in a run that goes on.
+TEST_F(Jobs, KlIsToWhatTrainingStartedFrom) {
+  for (const std::int64_t rank : {0, 4})
+    for (const std::string place : {"loss", "reward"}) {
+      const std::string name = fmt::format("{}-{}", place, rank);
+      const auto with_kl = [&](const std::string& run, double coefficient) {
+        RlJob job = rl(name + run);
+        job.stack.trained.rank = rank;
+        job.rl.problems = job.rl.rollouts = 4;
+        job.rl.learning_rate = 3e-3;
+        job.rl.kl_coefficient = coefficient;
+        job.rl.kl_in = place;
+        job.rl.kl = "k1";
+        return job;
+      };
+      const RlSummary whole = run_rl(with_kl("", 0.5));
+      std::vector<double> k1;
+      std::ifstream in(whole.run / "metrics.jsonl");
+      for (std::string line; std::getline(in, line);) k1.push_back(nlohmann::json::parse(line).at("reference_k1").get<double>());
+      ASSERT_EQ(k1.size(), 4u) << name;
+      EXPECT_EQ(k1[0], 0) << name;  // the same bits
+      EXPECT_NE(k1[3], 0) << name;
+      EXPECT_NE(run_rl(with_kl("-without", 0)).weights_sha256, whole.weights_sha256) << name;
+      StopSource source;
+      RlJob parts = with_kl("-parts", 0.5);
+      stop_after(parts.run, source, 2);
+      EXPECT_FALSE(run_rl(parts).finished) << name;
+      parts.run.resume = true;
+      parts.run.stop = {};
+      EXPECT_EQ(run_rl(parts).weights_sha256, whole.weights_sha256) << name;
+    }
 }
 
 TEST_F(Jobs, AnAdapterOverRanksIsRefused) {

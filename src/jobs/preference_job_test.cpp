@@ -92,15 +92,15 @@ TEST_F(PreferenceJobs, HeldOutPairsAreToldApart) {
     const int a = 3 + i % 40, b = 1 + i * 7 % 30, c = 2 + i * 11 % 23;
     text += fmt::format("{{\"prompt\":\"{} {} {}={}:\",\"chosen\":\"{}+{}={}\",\"rejected\":\"{}+{}={}\"}}\n", a, b, c, a + b, a, b, a + b, b, c, a + b);
   }
-  for (const std::string loss : {"dpo", "kto", "simpo", "orpo"}) {
+  for (const std::string loss : {"dpo", "kto", "simpo", "orpo", "reward"}) {
     PreferenceJob learns = job(loss + "-learns", loss, file("made.jsonl", text));
     const bool labels = !preference_row(loss).pairs;  // a batch of them says less
     learns.config.asked.steps = labels ? 60 : 40;
     learns.config.asked.batch = labels ? 32 : 8;
     learns.config.asked.learning_rate = 1e-3;
     const PreferenceSummary summary = run_preference_job(learns);
-    EXPECT_LE(summary.eval_before->accuracy, 0.8) << loss;
-    EXPECT_GE(summary.eval_now->accuracy, 0.9) << loss;
+    EXPECT_LE(summary.eval_before->accuracy, loss == "reward" ? 0.5 : 0.8) << loss;  // a head of zeros tells nothing apart
+    EXPECT_GE(summary.eval_now->accuracy, loss == "reward" ? 0.65 : 0.9) << loss;    // a new head has seen little of what it is to tell
   }
 }
 

@@ -27,6 +27,10 @@ RlSummary run_rl(const RlJob& job) {
   settings.stop = job.run.stop;
   settings.trained.seed = job.init_seed;
   settings.trained.train_unembed = false;
+  if (const CriticSettings& critic = job.rl.critic; critic.there()) {
+    settings.critic = TrainedSettings{.rank = critic.kind == "adapter" ? critic.rank : 0, .seed = job.init_seed};
+    settings.critic_model = critic.model;
+  }
   RlStack stack(settings);  // the model first: a folder that cannot be read must not leave a run behind
   if (needs_reference(job.rl)) stack.trainer().keep_reference();
   Run run(job.run);
@@ -69,6 +73,10 @@ RlSummary run_rl(const RlJob& job) {
   summary.exported = run.directory().export_folder();
   stack.export_model(summary.exported, job.export_dtype == "bf16" ? DType::bf16 : DType::f32);
   summary.weights_sha256 = stack.weights_sha256();
+  if (!stack.critic()) return summary;
+  summary.critic_exported = summary.run / "critic" / "export";
+  stack.export_critic(summary.critic_exported, job.export_dtype == "bf16" ? DType::bf16 : DType::f32);
+  summary.critic_sha256 = stack.critic()->weights_sha256();
   return summary;
 }
 

@@ -25,6 +25,8 @@ struct RlSummary {
   bool finished = false;  // or it was stopped, and saved
   std::string weights_sha256;
   std::filesystem::path run, exported;  // the latter of a finished one
+  std::string critic_sha256;            // of the critic, where there is one
+  std::filesystem::path critic_exported;
 };
 
 // The peak learning rate of a run whose user does not say it: the recipe's of all weights by AdamW; ten times that for an adapter; of an optimizer

@@ -16,12 +16,14 @@ RlWork::RlWork(const Environment& environment, RlStack& stack, const RlSettings&
       settings_(settings),
       options_(options),
       training_(environment, stack.tokenizer(), stack.rollouts(), stack.trainer(), settings,
-                {.allow_profile_mix = options.allow_profile_mix, .stop_at_difference = options.stop_at_difference}),
+                {.allow_profile_mix = options.allow_profile_mix, .stop_at_difference = options.stop_at_difference, .critic = stack.critic()}),
       counted_(stack.rollout_counters()) {}
 
 void RlWork::restore(const RunDirectory& run) {
   // The optimizer may have taken several steps of each of ours.
-  step_ = stack_.trainer().load(run).value("next_step", stack_.trainer().step());
+  const nlohmann::ordered_json position = stack_.trainer().load(run);
+  step_ = position.value("next_step", stack_.trainer().step());
+  if (stack_.critic() && !position.empty()) stack_.critic()->load(run.path(), step_);
 }
 
 void RlWork::begin_from(const std::filesystem::path& checkpoint) { stack_.trainer().begin_from(checkpoint); }
@@ -47,14 +49,17 @@ RunStep RlWork::take_step() {
   totals_.tokens += step.tokens;
   totals_.rewards.push_back(step.reward);
   ++totals_.steps;
-  totals_.without_spread += step.zero_spread >= 1;
+  totals_.without_spread += step.zero_spread >= 1 && !stack_.critic();
   totals_.unequal += step.kl.different_bits > 0;
   totals_.rollout_seconds += step.rollout_seconds;
   totals_.train_seconds += step.train_seconds;
   return taken;
 }
 
-void RlWork::save(const RunDirectory& run, std::int64_t keep_last) { stack_.trainer().save(run, {{"next_step", step_}}, keep_last); }
+void RlWork::save(const RunDirectory& run, std::int64_t keep_last) {
+  if (stack_.critic()) stack_.critic()->save(run.path(), step_, keep_last);  // first: see LocalCritic::save
+  stack_.trainer().save(run, {{"next_step", step_}}, keep_last);
+}
 
 std::vector<std::string> schedule_names() { return {"constant", "linear", "cosine"}; }
 

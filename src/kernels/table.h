@@ -28,6 +28,7 @@
 #include "kernels/sample/sample.h"
 #include "kernels/sharing/sharing.h"
 #include "kernels/top/top.h"
+#include "kernels/value/value.h"
 
 // X(kernel, arguments)
 #define LOCKSTEP_KERNELS(X)                       \
@@ -78,7 +79,8 @@
   X(pick, Pick)                                   \
   X(gather_rows, GatherRows)                      \
   X(slot_source, SlotSource)                      \
-  X(sum_shared_rows, SumSharedRows)
+  X(sum_shared_rows, SumSharedRows)               \
+  X(value_loss, ValueLoss)
 
 namespace lockstep {
 

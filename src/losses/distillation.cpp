@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <utility>
 
 #include "base/error.h"
@@ -22,7 +23,7 @@ struct Outcome {
 Outcome outcome(Divergence kind, double q, double log_q, double p, double log_p) {
   if (kind == Divergence::reverse) return {q * (log_q - log_p), log_q - log_p};
   if (kind == Divergence::forward) return {p * (log_p - log_q), -exp_double(std::clamp(log_p - log_q, -kFurthest, kFurthest))};
-  const double log_m = log_double(0.5 * (q + p));
+  const double log_m = std::max(log_q, log_p) + log_double(0.5 * (1.0 + exp_double(-std::abs(log_q - log_p))));  // exact where they are equal
   return {0.5 * (q * (log_q - log_m) + p * (log_p - log_m)), 0.5 * (log_q - log_m)};
 }
 }  // namespace

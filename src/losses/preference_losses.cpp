@@ -47,7 +47,7 @@ double mean(const AnswerScore& a) { return a.logprob / a.weight; }
 }  // namespace
 
 const std::vector<PreferenceRow>& preference_rows() {
-  // name, formula, reference, pairs, options, beta
+  // name, formula, reference, pairs, options, beta, values
   static const std::vector<PreferenceRow> rows = {
       {"dpo", "-log s(b D)", true, true, kBeta, 0.1},
       {"cdpo", "-(1 - e) log s(b D) - e log s(-b D)", true, true, kBeta | kLabelSmoothing, 0.1},
@@ -57,6 +57,7 @@ const std::vector<PreferenceRow>& preference_rows() {
       {"simpo", "-log s(b (m_c - m_r) - g)", false, true, kBeta | kGamma, 2.0},
       {"orpo", "-m_c - b log s(odds_c - odds_r)", false, true, kBeta, 0.1},
       {"cpo", "-log s(b (l_c - l_r)) - a m_c", false, true, kBeta | kAlpha, 0.1},
+      {"reward", "-log s(r_c - r_r)", false, true, 0, 1.0, true},
       {"kto", "w_d (1 - s(b (d - z))), w_u (1 - s(b (z - d)))", true, false, kBeta | kLabelWeights, 0.1},
   };
   return rows;

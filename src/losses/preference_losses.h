@@ -29,10 +29,11 @@ enum PreferenceOption : unsigned { kBeta = 1, kLabelSmoothing = 2, kGamma = 4, k
 
 struct PreferenceRow {
   std::string_view name, formula;
-  bool reference;    // it compares with a reference
-  bool pairs;        // of a chosen and a rejected answer; else single ones with a label
-  unsigned options;  // of PreferenceOption
-  double beta;       // the default
+  bool reference;       // it compares with a reference
+  bool pairs;           // of a chosen and a rejected answer; else single ones with a label
+  unsigned options;     // of PreferenceOption
+  double beta;          // the default
+  bool values = false;  // of what a value head says at the end of an answer, which is trained: a reward model
 };
 const std::vector<PreferenceRow>& preference_rows();
 std::vector<std::string> preference_names();

@@ -12,9 +12,7 @@ bool chosen(AdapterKind kind, const AdapterSettings& s) {
 }
 
 // The PEFT name of a file tensor's adapter; a tied table is adapted as the head.
-std::string module_of(const FileTensor& file, AdapterKind kind) {
-  return kind == AdapterKind::unembedding ? "lm_head" : file.name.substr(0, file.name.rfind(".weight"));
-}
+std::string module_of(const FileTensor& file, const Parameter& first) { return first.tied ? "lm_head" : file.name.substr(0, file.name.rfind(".weight")); }
 }  // namespace
 
 AdapterLayout::AdapterLayout(const Manifest& model, const AdapterSettings& settings) : settings_(settings), places_(model.parameters().size()) {
@@ -27,7 +25,7 @@ AdapterLayout::AdapterLayout(const Manifest& model, const AdapterSettings& setti
   for (const FileTensor& file : model.tensors_by_layer()) {
     const Parameter& first = model.parameter(file.pieces[0].parameter);
     if (!chosen(first.adapted, settings)) continue;
-    const std::string module = "base_model.model." + module_of(file, first.adapted);
+    const std::string module = "base_model.model." + module_of(file, first);
     FileTensor a{module + ".lora_A.weight", {rank, file.columns()}, false, {}}, b{module + ".lora_B.weight", {file.rows(), rank}, false, {}};
     // The matrices of one file tensor have the same input and share A: keys and values of kv_b, whose product with W is by head.
     ParameterId shared = -1;

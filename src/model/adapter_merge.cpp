@@ -20,7 +20,7 @@ WeightImages merged_weights(const Manifest& model, const WeightImages& weights, 
   WeightImages merged = weights;
   for (const FileTensor& file : model.tensors_by_layer()) {
     const Parameter& first = model.parameter(file.pieces[0].parameter);
-    const std::string module = "base_model.model." + (first.adapted == AdapterKind::unembedding ? "lm_head" : file.name.substr(0, file.name.rfind(".weight")));
+    const std::string module = "base_model.model." + (first.tied ? "lm_head" : file.name.substr(0, file.name.rfind(".weight")));
     const auto found = by_name.find(module + ".lora_A.weight");
     if (found == by_name.end()) continue;
     if (first.tied)

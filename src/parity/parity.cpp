@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/free_memory.h"
 #include "checkpoint/model_folder.h"
+#include "model/value_head.h"
 #include "numerics/low_bit.h"
 #include "parity/parity_run.h"
 
@@ -45,6 +46,7 @@ std::vector<ParityCounter> engagement(const ParityScene& scene) {
   add("decode_tokens", true);
   // Sampled tokens that something was cut for, and how many of them have another number without their kept sets.
   for (const char* name : {"kept_set_tokens", "kept_set_control"}) add(name, model.facts().vocabulary >= 64);
+  for (const char* name : {"drafts_right", "drafts_wrong"}) add(name, long_enough);
   const bool ranks = !is_low_bit_format(scene.profile.weight_bits);
   for (const char* name : {"rank_forwards", "rank_servings"}) add(name, ranks);
   // Whatever the list of places says: these are what is promised.
@@ -67,7 +69,7 @@ std::vector<ParityCounter> engagement(const ParityScene& scene) {
       add(fmt::format("{}_comparisons", instruction_set_name(isa)), isa == InstructionSet::scalar || isa == widest_instruction_set() || long_enough);
   add("indexer_steps", model.has_indexer() && scene.trains());
   for (const char* name :
-       {"cross_entropy_steps", "policy_steps", "micro_batch_steps", "shuffled_steps", "checkpointed_segments", "deferred_steps", "rank_steps"})
+       {"cross_entropy_steps", "policy_steps", "value_steps", "micro_batch_steps", "shuffled_steps", "checkpointed_segments", "deferred_steps", "rank_steps"})
     add(name, scene.trains());
   if (device) add(scene.options.device + "_steps", scene.trains());
   add("rank_bytes", ranks);
@@ -88,6 +90,7 @@ std::vector<std::string> ParityReport::idle() const {
 
 ParityModel load_parity_model(const std::string& folder, double mla_norm_eps) {
   LoadedModel loaded = load_model_folder(folder, {.mla_norm_eps = mla_norm_eps});
+  refuse_value_head(*loaded.model, "there are no tokens to sample, and other models are compared with a value head too");
   return {loaded.model, std::move(loaded.masters)};
 }
 

@@ -25,9 +25,14 @@ constexpr const char* kInternalConfig = R"({
   "mlp_layer_types": ["dense", "sparse", "sparse"], "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
   "hidden_act": "silu", "scoring_func": "sigmoid", "topk_method": "noaux_tc", "n_group": 1, "topk_group": 1})";
 
-ParityModel internal_model() {
+ParityModel internal_model(const Profile& profile) {
+  Json config = Json::parse(kInternalConfig);
+  if (profile.expanded_latents) {  // over all keys alone
+    config["model_type"] = "deepseek_v3";
+    for (const char* key : {"index_n_heads", "index_head_dim", "index_topk", "indexer_types"}) config.erase(key);
+  }
   ParityModel model;
-  model.model = make_model(Json::parse(kInternalConfig));
+  model.model = make_model(config);
   model.masters = initial_weights(model.model->manifest(), 1, 0.08);
   return model;
 }
@@ -99,7 +104,7 @@ void run_parity_control(ParityScene& scene) {
   control.profile = other->name;
   if (affected_parameters(*scene.model.model, *profile, *other).empty()) {
     control.internal_model = true;
-    const ParityModel small = internal_model();
+    const ParityModel small = internal_model(*profile);
     ParityScene inner{small, scene.options, scene.profile, scene.report, scene.progress, 64, 64, {}};
     if (affected_parameters(*small.model, *profile, *other).empty()) fail(ErrorCode::internal, "the control's own model has no sum with another leaf count");
     return run_parity_control(inner);

@@ -89,7 +89,7 @@ std::optional<ParityMismatch> first_operation_mismatch(const Tokens& tokens, con
 // Log-probabilities over all ways and places.
 void fuzz_forward(ParityScene& scene);
 // Sampled tokens at every sampling setting, on one bench: the sampler's number against the training forward's over the kept sets; and the control,
-// that without the sets it is another.
+// that without the sets it is another. And what is sampled with guesses ahead (docs/speculation.md) against what is without.
 void compare_sampling(ParityScene& scene, ParityBench& bench, std::uint64_t item);
 // Gradients and weights over all that must not matter to a step. Two optimiser steps a comparison.
 void fuzz_steps(ParityScene& scene);

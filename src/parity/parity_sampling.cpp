@@ -1,6 +1,8 @@
-// Compares the log-probabilities of sampled tokens under every sampling setting with those of the training forward over the same kept sets.
+// Compares the log-probabilities of sampled tokens under every sampling setting with those of the training forward over the same kept sets, and
+// what is sampled with and without guesses ahead.
 #include <algorithm>
 #include <bit>
+#include <iterator>
 
 #include "parity/parity_run.h"
 
@@ -44,6 +46,48 @@ std::vector<Request> sampled_requests(const ParityScene& scene, std::uint64_t it
         if (draws.below(2)) s.min_p = 0.02f;
       }
   return requests;
+}
+
+// The request, with three guesses in four that are right.
+Request guessed_ahead(Request request, const Generation& said, std::int64_t vocabulary) {
+  std::vector<std::int32_t> text = request.prompt;
+  for (const GeneratedToken& token : said.tokens) text.push_back(token.id);
+  request.drafts = DraftOptions{.length = DraftOptions::Length::fixed, .tokens = 4};
+  request.draft_script = [text, vocabulary](std::span<const std::int32_t> now, std::int64_t most, std::vector<std::int32_t>& out) {
+    for (std::size_t i = now.size(); i < text.size() && std::ssize(out) < most; ++i)
+      out.push_back(i % 4 == 3 ? static_cast<std::int32_t>((text[i] + 1) % vocabulary) : text[i]);
+  };
+  return request;
+}
+
+// The same requests again, several tokens of each in a forward: every bit that is told is as before.
+void compare_guessed(ParityScene& scene, ParityBench& bench, std::uint64_t item, const std::vector<Generation>& want) {
+  std::vector<Request> requests = sampled_requests(scene, item);
+  for (std::size_t i = 0; i < requests.size(); ++i) requests[i] = guessed_ahead(std::move(requests[i]), want[i], scene.model.model->facts().vocabulary);
+  const std::vector<Generation> got = bench.engine->generate(std::move(requests));
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    scene.counters["drafts_right"] += got[i].drafts.accepted;
+    scene.counters["drafts_wrong"] += got[i].drafts.tokens - got[i].drafts.accepted;
+    const std::size_t tokens = std::max(got[i].tokens.size(), want[i].tokens.size());
+    for (std::size_t t = 0; t < tokens; ++t) {
+      ++scene.report.tokens;
+      const GeneratedToken none;
+      const GeneratedToken& a = t < want[i].tokens.size() ? want[i].tokens[t] : none;
+      const GeneratedToken& b = t < got[i].tokens.size() ? got[i].tokens[t] : none;
+      const auto expected = std::bit_cast<std::uint32_t>(a.sampling_logprob), bits = std::bit_cast<std::uint32_t>(b.sampling_logprob);
+      if (a.id == b.id && bits == expected && std::bit_cast<std::uint32_t>(a.raw_logprob) == std::bit_cast<std::uint32_t>(b.raw_logprob)) continue;
+      scene.mismatch([&] {
+        return ParityMismatch{"sampling log-probability",
+                              -1,
+                              {static_cast<std::int64_t>(t)},
+                              expected,
+                              bits,
+                              fmt::format("decoding with guesses ahead against decoding, tokens {} and {}, on {}", b.id, a.id, bench.place.text())};
+      });
+      break;
+    }
+    ++scene.report.comparisons;
+  }
 }
 }  // namespace
 
@@ -92,6 +136,7 @@ void compare_sampling(ParityScene& scene, ParityBench& bench, std::uint64_t item
     }
     ++scene.report.comparisons;
   }
+  compare_guessed(scene, bench, item, generations);
 }
 
 }  // namespace lockstep

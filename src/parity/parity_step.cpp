@@ -7,13 +7,15 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "model/value_head.h"
 #include "parity/parity_run.h"
+#include "train/value_loss.h"
 
 namespace lockstep {
 
 namespace {
-enum class StepMode { cross_entropy, policy, indexer };
-constexpr std::string_view kModes[] = {"cross-entropy", "policy", "indexer"};
+enum class StepMode { cross_entropy, policy, indexer, value };
+constexpr std::string_view kModes[] = {"cross-entropy", "policy", "indexer", "value"};
 constexpr int kSteps = 2;  // the second meets moments that are not zero; the indexer's first is its dense warm-up
 
 struct StepPlan {
@@ -32,6 +34,7 @@ struct StepPlan {
 std::vector<StepMode> step_modes(const ParityScene& scene) {
   std::vector<StepMode> modes = {StepMode::cross_entropy, StepMode::policy};
   if (scene.model.model->has_indexer()) modes.push_back(StepMode::indexer);
+  modes.push_back(StepMode::value);
   return modes;
 }
 
@@ -112,6 +115,10 @@ std::vector<TrainSequence> step_data(const ParityScene& scene, StepMode mode, st
       else if (draws.below(3) == 0) d.weights[i] = static_cast<float>(draws.uniform()) * (draws.below(8) == 0 ? 1e-12f : 1.0f);
     }
     if (mode == StepMode::policy) d.advantages.assign(d.tokens.size(), static_cast<float>(draws.uniform() * 4 - 2));
+    for (std::size_t i = 0; mode == StepMode::value && i < d.tokens.size(); ++i) {  // returns, and values before
+      d.advantages.push_back(static_cast<float>(draws.uniform() * 2 - 1));
+      d.old_logprobs.push_back(static_cast<float>(draws.uniform() * 2 - 1));
+    }
   }
   return data;
 }
@@ -127,6 +134,22 @@ void add_old_logprobs(const ParityScene& scene, std::vector<TrainSequence>& data
   }
 }
 
+// The same model with a random value head in the place of the one over the vocabulary.
+ParityModel with_value_head(const ParityModel& language) {
+  ParityModel values{make_model(value_config(language.model->config())), {}};
+  const Manifest &from = language.model->manifest(), &to = values.model->manifest();
+  values.masters = initial_weights(to, 7, 0.5);
+  std::vector<float> numbers;
+  for (const FileTensor& file : from.files())
+    for (const FileTensor& same : to.files()) {
+      if (same.name != file.name) continue;
+      numbers.resize(static_cast<std::size_t>(file.size()));
+      from.gather(file, language.masters, numbers.data());
+      to.scatter(same, numbers.data(), values.masters);
+    }
+  return values;
+}
+
 TensorHashes hashes_of(const Manifest& manifest, const WeightImages& images, TensorPlace* wanted) {
   TensorHashes hashes;
   std::vector<float> values;
@@ -140,18 +163,18 @@ TensorHashes hashes_of(const Manifest& manifest, const WeightImages& images, Ten
 }
 
 // `wanted` null: no values, hashes alone.
-StepOutcome run_steps(ParityScene& scene, const StepPlan& plan, const std::vector<TrainSequence>& data, StepMode mode, const Profile& profile,
-                      TensorPlace* wanted = nullptr) {
-  const Manifest& manifest = scene.model.model->manifest();
+StepOutcome run_steps(ParityScene& scene, const ParityModel& model, const StepPlan& plan, const std::vector<TrainSequence>& data, StepMode mode,
+                      const Profile& profile, TensorPlace* wanted = nullptr) {
+  const Manifest& manifest = model.model->manifest();
   const auto place = [&](int step, bool gradient) {
     return wanted && wanted->step == static_cast<std::size_t>(step) && wanted->gradient == gradient ? wanted : nullptr;
   };
-  Runtime runtime({.kind = plan.place.backend, .isa = plan.place.isa, .threads = plan.place.threads}, scene.model.model, profile,
+  Runtime runtime({.kind = plan.place.backend, .isa = plan.place.isa, .threads = plan.place.threads}, model.model, profile,
                   std::max(scene.longest, scene.longest_step));
   SegmentCounter segments;
   runtime.observer = &segments;
   const bool indexer = mode == StepMode::indexer;
-  Trainer trainer(runtime, scene.model.masters,
+  Trainer trainer(runtime, model.masters,
                   {.micro_batch = plan.micro_batch,
                    .checkpoint_activations = plan.checkpoint,
                    .accumulate = plan.two_calls,
@@ -167,7 +190,8 @@ StepOutcome run_steps(ParityScene& scene, const StepPlan& plan, const std::vecto
       for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[draws.below(static_cast<std::uint32_t>(i))]);
     std::vector<std::vector<float>> logprobs(data.size());
     LossOptions loss;
-    loss.kind = mode == StepMode::policy ? LossKind::policy : LossKind::cross_entropy;
+    if (mode == StepMode::value) loss = value_loss({{"averaging", std::string("token_mean")}, {"value_clip", 0.5}});
+    else loss.kind = mode == StepMode::policy ? LossKind::policy : LossKind::cross_entropy;
     if (plan.fixed_normaliser) loss.normaliser = 64;
     const std::size_t cut = plan.two_calls ? 2 : data.size();
     for (const auto& [begin, end] : {std::pair{std::size_t{0}, cut}, std::pair{cut, data.size()}}) {
@@ -245,27 +269,31 @@ std::int64_t parity_step_comparisons(const ParityScene& scene) {
 
 void fuzz_steps(ParityScene& scene) {
   if (!scene.trains()) return;
-  const Manifest& manifest = scene.model.model->manifest();
+  const ParityModel with_values = with_value_head(scene.model);
   const StepPlan alone{parity_reference()};
   for (std::int64_t round = 0; round < step_rounds(scene); ++round)
     for (StepMode mode : step_modes(scene)) {
+      const ParityModel& model = mode == StepMode::value ? with_values : scene.model;
+      const Manifest& manifest = model.model->manifest();
       std::vector<TrainSequence> data = step_data(scene, mode, round);
       if (mode == StepMode::policy) add_old_logprobs(scene, data);
-      const StepOutcome want = run_steps(scene, alone, data, mode, scene.profile);
+      const StepOutcome want = run_steps(scene, model, alone, data, mode, scene.profile);
       for (const StepPlan& plan : step_plans(scene, mode)) scene.visit(plan.place).promises_steps = true;
       std::optional<StepOutcome> want_fixed;
       for (const StepPlan& plan : step_plans(scene, mode)) {
         scene.options.stop.throw_if_stopped();
-        const StepOutcome got = run_steps(scene, plan, data, mode, scene.profile);
+        const StepOutcome got = run_steps(scene, model, plan, data, mode, scene.profile);
         if (plan.fixed_normaliser && !want_fixed) {
           StepPlan fixed = alone;
           fixed.fixed_normaliser = true;
-          want_fixed = run_steps(scene, fixed, data, mode, scene.profile);
+          want_fixed = run_steps(scene, model, fixed, data, mode, scene.profile);
         }
         for (std::size_t step = 0; step < kSteps; ++step) {
           StepPlan expected = alone;
           expected.fixed_normaliser = plan.fixed_normaliser;
-          const auto again = [&](const StepPlan& which) { return [&](TensorPlace& place) { run_steps(scene, which, data, mode, scene.profile, &place); }; };
+          const auto again = [&](const StepPlan& which) {
+            return [&](TensorPlace& place) { run_steps(scene, model, which, data, mode, scene.profile, &place); };
+          };
           if (auto found = first_step_mismatch(manifest, plan.fixed_normaliser ? *want_fixed : want, got, step, scene.report.mismatches == 0, again(expected),
                                                again(plan)))
             scene.mismatch([&] {
@@ -290,10 +318,10 @@ void run_step_control(ParityScene& scene, const Profile& profile, const Profile&
   const StepPlan alone{parity_reference()};
   StepPlan on_ranks{parity_reference()};
   on_ranks.place.ranks = {2, 2, 1};
-  const StepOutcome want = run_steps(scene, alone, data, StepMode::cross_entropy, profile);
+  const StepOutcome want = run_steps(scene, scene.model, alone, data, StepMode::cross_entropy, profile);
   scene.report.control.step_detected = true;
   for (const StepPlan& plan : {alone, on_ranks}) {
-    const StepOutcome got = run_steps(scene, plan, data, StepMode::cross_entropy, other);
+    const StepOutcome got = run_steps(scene, scene.model, plan, data, StepMode::cross_entropy, other);
     if (want.masters[0] == got.masters[0]) scene.report.control.step_detected = false;
   }
 }

@@ -9,6 +9,7 @@
 #include "base/hash.h"
 #include "checkpoint/adapter_folder.h"
 #include "checkpoint/safetensors.h"
+#include "model/value_head.h"
 #include "parity/engine_ways.h"
 #include "parity/score_input.h"
 #include "train/kept_rows.h"
@@ -51,6 +52,7 @@ std::string to_json_line(const ScoredRow& row) {
 }
 
 Scorer::Scorer(const OpenedModel& opened, ScoreVia via, const std::filesystem::path& adapter) : runtime_(opened.runtime), via_(via) {
+  refuse_value_head(*opened.model, "its tokens have no log-probabilities; lockstep grad --loss value --rows FILE writes its values");
   const auto weights = [&] { return opened.weight_set(); };
   if (!adapter.empty()) {
     LoadedAdapter read = load_adapter_folder(adapter, runtime_->model->manifest());
@@ -98,7 +100,9 @@ std::vector<TrainSequence> read_loss_sequences(const OpenedModel& opened, const 
                      .shortest = 1,
                      .longest = opened.runtime->max_positions,
                      .columns = {"targets", "temperature", "kept_tokens", "kept_by_rank"}};
-  for (const auto& [name, member] : kLossInputNames) bounds.columns.push_back(name);
+  std::vector<LossInputName> inputs(std::begin(kLossInputNames), std::end(kLossInputNames));
+  if (has_value_head(*opened.model)) inputs.insert(inputs.end(), {{"returns", &TrainSequence::advantages}, {"values", &TrainSequence::old_logprobs}});
+  for (const auto& [name, member] : inputs) bounds.columns.push_back(name);
   std::vector<TrainSequence> data;
   for (const TokenLine& line : read_token_lines(path, bounds)) {
     const auto wrong = [&](const std::string& what) { fail(ErrorCode::corrupt_file, "'{}' line {}: {}", path.string(), line.line, what); };
@@ -119,7 +123,7 @@ std::vector<TrainSequence> read_loss_sequences(const OpenedModel& opened, const 
       d.targets_per_row = static_cast<std::int64_t>(d.targets.size() / d.tokens.size());
       d.weights.assign(d.targets.size(), 1.0f);
     }
-    for (const auto& [name, member] : kLossInputNames)
+    for (const auto& [name, member] : inputs)
       if (const auto found = line.columns.find(name); found != line.columns.end()) {
         (d.*member).clear();
         for (const double value : found->second) (d.*member).push_back(static_cast<float>(value));

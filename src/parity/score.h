@@ -12,6 +12,7 @@
 #include "train/adapter_trainer.h"
 #include "train/losses.h"
 #include "train/trainer.h"
+#include "train/value_loss.h"
 
 namespace lockstep {
 

@@ -12,7 +12,7 @@ double seconds_between(Clock::time_point a, Clock::time_point b) { return std::c
 }  // namespace
 
 nlohmann::ordered_json to_json(const PolicyStep& s, const RlSettings& settings) {
-  const double seconds = s.rollout_seconds + s.train_seconds;
+  const double seconds = s.rollout_seconds + s.critic_seconds + s.train_seconds;
   nlohmann::ordered_json json{{"step", s.step + 1},
                               {"reward", s.reward},
                               {"pass_at_1", s.pass_at_1},
@@ -46,6 +46,10 @@ nlohmann::ordered_json to_json(const PolicyStep& s, const RlSettings& settings) 
     json["reference_k3"] = s.reference.k3();
   }
   if (needs_proximal(settings)) json["proximal_forwards"] = s.proximal_forwards;
+  if (settings.critic.there()) {
+    json.update(to_json(s.critic));
+    json["critic_seconds"] = s.critic_seconds;
+  }
   if (settings.redraws > 0) {
     json["groups_redrawn"] = s.redrawn;
     json["groups_dropped"] = s.dropped;
@@ -58,6 +62,9 @@ PolicyTraining::PolicyTraining(const Environment& environment, const Tokenizer& 
     : source_(environment, tokenizer, sampler), environment_(environment), trainer_(trainer), settings_(settings), options_(options) {
   check(settings);
   exact_ = sampler.profile_digest() == trainer.profile_digest();
+  if (settings.critic.there() != (options.critic != nullptr))
+    fail(ErrorCode::internal, "critic is {}, and there is {} to ask", settings.critic.kind, options.critic ? "one" : "none");
+  if (options.critic) critic_.emplace(*options.critic, settings.critic);
   options_.stop_at_difference = options.stop_at_difference && !options.allow_profile_mix;
   if (sampler.profile_digest() != trainer.profile_digest() && !options.allow_profile_mix)
     fail(ErrorCode::invalid_argument,
@@ -153,6 +160,14 @@ PolicyStep PolicyTraining::step(std::int64_t number, const OptimizerStep& optimi
   const auto sampled = Clock::now();
   result.rollout_seconds = seconds_between(begin, sampled);
 
+  if (critic_) {
+    critic_->judge(batch, settings_);
+    result.critic = critic_->learn(optimizer);
+    result.critic_seconds = seconds_between(sampled, Clock::now());
+  }
+  const auto judged = Clock::now();
+  if (number < settings_.critic.warmup) return result;  // the policy stays as it is
+
   if (needs_proximal(settings_)) result.proximal_forwards = add_proximal(batch);
   PolicyResult policy;
   const auto parts = static_cast<std::size_t>(settings_.mini_batches), groups = batch.groups.size();
@@ -168,7 +183,7 @@ PolicyStep PolicyTraining::step(std::int64_t number, const OptimizerStep& optimi
   }
   if (const auto updates = static_cast<double>(result.updates); result.updates > 0)
     for (double* sum : {&result.entropy, &result.loss, &result.gradient_norm}) *sum /= updates;
-  result.train_seconds = seconds_between(sampled, Clock::now());
+  result.train_seconds = seconds_between(judged, Clock::now());
   // Of a step that stopped in its first epoch what was not trained has no numbers to show.
   if (seen && policy.logprobs.size() == batch.data.size()) seen({number, version, batch.groups, batch.data, policy});
   return result;

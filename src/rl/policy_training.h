@@ -7,6 +7,7 @@
 #pragma once
 #include <nlohmann/json.hpp>
 
+#include "rl/critic.h"
 #include "rl/kl.h"
 #include "rl/step_batch.h"
 #include "rl/transcript.h"
@@ -28,7 +29,8 @@ struct PolicyStep {
   std::int64_t redrawn = 0, dropped = 0;                               // groups (rl/step_batch.h)
   KlSums reference;                                                    // sampler against reference, where there is one (rl/step_batch.h)
   std::int64_t proximal_forwards = 0;                                  // rollouts whose proximal log-probabilities took a forward of their own
-  double rollout_seconds = 0, train_seconds = 0;
+  double rollout_seconds = 0, train_seconds = 0, critic_seconds = 0;   // train_seconds: of the policy
+  CriticFigures critic;
 };
 // For metrics.jsonl; "step" counts from 1, as a checkpoint after it does. What only some settings do is there with them alone.
 nlohmann::ordered_json to_json(const PolicyStep& step, const RlSettings& settings);
@@ -36,6 +38,7 @@ nlohmann::ordered_json to_json(const PolicyStep& step, const RlSettings& setting
 struct PolicyTrainingOptions {
   bool allow_profile_mix = false;  // sampler and trainer may have different numerics profiles; their numbers then differ
   bool stop_at_difference = true;  // see step(); not with a mix
+  ValuePort* critic = nullptr;     // where the settings have one; outlives the training
 };
 
 class PolicyTraining {
@@ -58,6 +61,7 @@ class PolicyTraining {
   [[noreturn]] void refuse_difference(const StepBatch& batch, std::int64_t number, std::size_t datum, std::size_t row, float trained);
 
   RolloutSource source_;
+  std::optional<Critic> critic_;
   const Environment& environment_;
   TrainerPort& trainer_;
   RlSettings settings_;

@@ -216,6 +216,7 @@ TEST_F(PolicyTrainingTest, ProximalLogprobsAreTheSamplersBits) {
 
 TEST_F(PolicyTrainingTest, KlToTheReferenceIsOfTheLossOrTheReward) {
   trainer.reference_shift = 0.5f;
+  sampler.wrong = "12345";  // longer than what is right: it pays for more tokens
   step(0);
   const std::vector<PolicyDatum> plain = trainer.data;
   EXPECT_EQ(trainer.scores, 0);
@@ -232,6 +233,7 @@ TEST_F(PolicyTrainingTest, KlToTheReferenceIsOfTheLossOrTheReward) {
   s = step(0);
   EXPECT_TRUE(trainer.loss.options.empty());
   // mean-only: each rollout's reward is less by 0.25 * 0.5 a token, and the group's mean with it.
+  bool lengths_differ = false;
   for (std::size_t g = 0; g < 6; ++g) {
     double mean = 0, plain_mean = 0;
     for (std::size_t j = 0; j < 4; ++j) {
@@ -245,8 +247,10 @@ TEST_F(PolicyTrainingTest, KlToTheReferenceIsOfTheLossOrTheReward) {
       for (std::size_t k = 0; k < 4; ++k)
         for (const float w : plain[4 * g + k].weights) all += w != 0;
       EXPECT_NEAR(trainer.data[4 * g + j].advantages.back(), plain[4 * g + j].advantages.back() - 0.125 * (tokens - all / 4), 1e-6);
+      lengths_differ = lengths_differ || tokens != all / 4;
     }
   }
+  EXPECT_TRUE(lengths_differ);
   EXPECT_NEAR(to_json(s, settings)["reference_k1"].get<double>(), 0.5, 1e-6);
   EXPECT_EQ(s.reward, s.pass_at_1);  // the environment's own
 }

@@ -38,7 +38,7 @@ void check_kl(const RlSettings& s) {
   one_of("kl_in", s.kl_in, kl_places());
   if (s.kl_coefficient > 0 && s.kl_in == "reward" && (s.kl == "unbiased" || s.kl == "k3_plus"))
     fail(ErrorCode::invalid_argument, "kl is '{}' with kl_in 'reward', but what it adds is a gradient; allowed in rewards are k1, k2, k3", s.kl);
-  if (s.kl_coefficient > 0 && s.kl_in == "reward" && advantage_row(s.advantages).nonnegative)
+  if (s.kl_coefficient > 0 && s.kl_in == "reward" && s.advantages != kGaeAdvantages && advantage_row(s.advantages).nonnegative)
     fail(ErrorCode::invalid_argument, "kl_in is 'reward', but advantages {} divide by rewards, which a cost would make negative; allowed is kl_in loss",
          s.advantages);
   for (const std::string& pair : s.loss_config)
@@ -53,14 +53,27 @@ bool needs_reference(const RlSettings& s) { return s.kl_coefficient > 0; }
 
 bool needs_proximal(const RlSettings& s) { return std::find(s.loss_config.begin(), s.loss_config.end(), "anchor=proximal") != s.loss_config.end(); }
 
+std::vector<std::string> all_advantage_names() {
+  std::vector<std::string> names = advantage_names();
+  names.emplace_back(kGaeAdvantages);
+  return names;
+}
+
 void check(const RlSettings& s) {
   share_prompts_by_name(s.share_prompts);
   in_range<std::int64_t>("steps", s.steps, 1, 1'000'000'000);
   in_range<std::int64_t>("problems", s.problems, 1, 1 << 20);
   in_range<std::int64_t>("rollouts", s.rollouts, 1, 1 << 16);
-  if (const AdvantageRow& row = advantage_row(s.advantages); s.rollouts < row.least)
-    fail(ErrorCode::invalid_argument, "rollouts is {}, the advantages {} need at least {} of a problem; allowed for {} is advantages batch-whitened",
-         s.rollouts, row.name, row.least, s.rollouts);
+  check(s.critic, s.advantages);
+  if (s.critic.there() && s.redraws > 0)
+    fail(ErrorCode::invalid_argument, "redraws is {}, and a critic has a signal where rewards are equal; allowed is 0", s.redraws);
+  if (s.advantages != kGaeAdvantages) {
+    const AdvantageRow& row = advantage_row(s.advantages);
+    if (s.rollouts < row.least)
+      fail(ErrorCode::invalid_argument,
+           "rollouts is {}, the advantages {} need at least {} of a problem; allowed for {} is advantages batch-whitened, or gae with a critic", s.rollouts,
+           row.name, row.least, s.rollouts);
+  }
   in_range<std::int64_t>("max_tokens", s.max_tokens, 1, 1 << 20);
   in_range<std::int64_t>("warmup", s.warmup, 0, s.steps);
   if (!(s.temperature > 0 && s.temperature <= 100)) fail(ErrorCode::invalid_argument, "temperature is {}, allowed is above 0 to 100", s.temperature);
@@ -130,7 +143,7 @@ std::string describe(const RlSettings& s) {
   if (s.overlong_tokens > 0) text += fmt::format(" overlong {} {}", s.overlong_tokens, s.overlong_penalty);
   if (s.epochs * s.mini_batches > 1) text += fmt::format(" epochs {} mini_batches {}", s.epochs, s.mini_batches);
   if (s.stop_kl > 0) text += fmt::format(" stop_kl {}", s.stop_kl);
-  return text;
+  return text + describe(s.critic);
 }
 
 OptimizerStep optimizer_step(const RlSettings& s, double learning_rate) {

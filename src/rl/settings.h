@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "rl/critic_settings.h"
 #include "runs/trainer_port.h"
 
 namespace lockstep {
@@ -44,8 +45,11 @@ struct RlSettings {
   std::int64_t warmup = 10;                   // steps
   double beta1 = 0.95, beta2 = 0.999, eps = 1e-8, weight_decay = 0, max_norm = 1;
   std::uint64_t seed = 1;  // of problems and sampling
+  CriticSettings critic = {};
 };
 
+// Those of rl/advantages, and the critic's.
+std::vector<std::string> all_advantage_names();
 // invalid_argument with the field, the value and what is allowed.
 void check(const RlSettings& settings);
 std::vector<std::string> kl_names(), kl_places();

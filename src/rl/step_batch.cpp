@@ -76,6 +76,7 @@ void add_reference(StepBatch& batch, const StepScores& scores) {
 }
 
 void add_advantages(StepBatch& batch, const RlSettings& settings) {
+  if (settings.advantages == kGaeAdvantages) return;  // a critic gives them (rl/critic.h)
   const bool costs = settings.kl_in == "reward" && !batch.data.empty() && !batch.data[0].reference_logprobs.empty();
   std::vector<RewardGroup> rewards;
   std::size_t d = 0;

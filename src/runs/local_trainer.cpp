@@ -60,7 +60,7 @@ LocalTrainer::LocalTrainer(const OpenedModel& opened, const TrainedSettings& set
   executor_
       ->run(WorkClass::training,
             [&] {
-              if (is_adapter()) base_.weights = serving_model(base_.opened).weights;
+              if (is_adapter()) base_.weights = base_.opened.weight_set();
               model_ = make_trained_model(base_, settings_);
             })
       .get();

@@ -1,6 +1,7 @@
 #include "runs/rl_stack.h"
 
 #include "base/error.h"
+#include "model/value_head.h"
 
 namespace lockstep {
 
@@ -10,6 +11,7 @@ RlStack::RlStack(const RlStackSettings& settings) : model_folder_(settings.runti
   check_trainable_run(profile, settings.trained);
   check_profile_mix(profile, rollouts, settings.profile_mix);
   opened_ = open_model(settings.runtime);
+  refuse_value_head(*opened_.model, "it samples nothing, and no policy is made of it; --critic-model may be it");
   if (!opened_.tokenizer) fail(ErrorCode::unsupported, "'{}' has no tokenizer.json, and an environment speaks text", settings.runtime.model);
   rollout_runtime_ = opened_.runtime;
   std::shared_ptr<const WeightSet> frozen;  // under an adapter, where rollouts have a runtime of their own
@@ -30,6 +32,21 @@ RlStack::RlStack(const RlStackSettings& settings) : model_folder_(settings.runti
                                                            .optimizer_folder = settings.optimizer_folder,
                                                            .kept = settings.kept},
                                             executor_);
+  if (settings.critic) {
+    RuntimeSettings own = settings.runtime;
+    if (!settings.critic_model.empty()) own.model = settings.critic_model;
+    critic_folder_ = own.model;
+    const OpenedModel judge = open_value_model(own);
+    if (judge.model->facts().vocabulary != opened_.model->facts().vocabulary)
+      fail(ErrorCode::invalid_argument, "the critic '{}' has a vocabulary of {}, the policy's is {}; allowed are models of one tokenizer", own.model,
+           judge.model->facts().vocabulary, opened_.model->facts().vocabulary);
+    critic_ = std::make_unique<LocalCritic>(judge, *settings.critic,
+                                            TrainerOptions{.micro_batch = settings.micro_batch,
+                                                           .checkpoint_activations = settings.checkpoint_activations,
+                                                           .share_prefixes = settings.share_prompts != SharePrompts::off,
+                                                           .optimizer_folder = settings.optimizer_folder},
+                                            executor_);
+  }
   const auto service_on = [&](const std::shared_ptr<Runtime>& runtime) {
     ServingOptions options;
     options.engine = settings.engine;
@@ -43,6 +60,10 @@ RlStack::RlStack(const RlStackSettings& settings) : model_folder_(settings.runti
   rollout_service_ = rollout_runtime_ == opened_.runtime ? evaluation_service_ : service_on(rollout_runtime_);
   evaluation_sampler_ = std::make_unique<LocalSampler>(evaluation_service_, settings.stop);
   rollout_sampler_ = std::make_unique<LocalSampler>(rollout_service_, settings.stop);
+}
+
+void RlStack::export_critic(const std::filesystem::path& folder, DType dtype) {
+  critic_->export_to(folder, {.base = critic_folder_, .dtype = dtype, .overwrite = Overwrite::yes});
 }
 
 RlStack::~RlStack() {

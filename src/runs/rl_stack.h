@@ -6,7 +6,7 @@
 #pragma once
 #include <filesystem>
 
-#include "runs/local_trainer.h"
+#include "runs/local_critic.h"
 #include "serving/loading.h"
 #include "serving/local_sampler.h"
 
@@ -23,6 +23,9 @@ struct RlStackSettings {
   std::shared_ptr<KeptPasses> kept;     // the same
   SharePrompts share_prompts = SharePrompts::forward;
   StopToken stop;  // ends waiting for samples
+  // A critic beside the policy, of a model with a value head, or of this one (open_value_model); none: there is none.
+  std::optional<TrainedSettings> critic = {};
+  std::string critic_model;  // empty: the policy's folder
   EngineOptions engine{.max_batch_rows = 1024, .max_sequences = 512};
 };
 
@@ -35,6 +38,7 @@ class RlStack {
   RlStack& operator=(const RlStack&) = delete;
 
   LocalTrainer& trainer() { return *trainer_; }
+  LocalCritic* critic() { return critic_.get(); }  // null: there is none
   Sampler& rollouts() { return *rollout_sampler_; }
   Sampler& evaluation() { return *evaluation_sampler_; }
   const Tokenizer& tokenizer() const { return *opened_.tokenizer; }
@@ -48,13 +52,16 @@ class RlStack {
   std::string weights_sha256() { return trainer_->weights_sha256(); }
   // A Hugging Face folder of the model as it is now, tokenizer included, or a PEFT folder of the adapter; one that stands there is replaced.
   void export_model(const std::filesystem::path& folder, DType dtype = DType::bf16);
+  // The same of the critic: all weights as a folder that transformers' AutoModelForSequenceClassification reads, or an adapter's tensors.
+  void export_critic(const std::filesystem::path& folder, DType dtype = DType::bf16);
 
  private:
-  std::string model_folder_;
+  std::string model_folder_, critic_folder_;
   OpenedModel opened_;
   std::shared_ptr<Runtime> rollout_runtime_;  // the trainer's, or one of its own
   std::shared_ptr<Executor> executor_;
   std::unique_ptr<LocalTrainer> trainer_;
+  std::unique_ptr<LocalCritic> critic_;
   std::shared_ptr<GenerationService> evaluation_service_, rollout_service_;
   std::unique_ptr<Sampler> evaluation_sampler_, rollout_sampler_;
 };

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/seconds.h"
 #include "checkpoint/run_directory.h"
+#include "model/value_head.h"
 #include "runs/divergence.h"
 #include "runs/local_trainer.h"
 #include "runs/planned_run.h"
@@ -202,6 +203,7 @@ RunStep SftWork::take_step() {
 SftSummary run_sft(const SftConfig& config, const std::function<SftInput(const OpenedModel&)>& make_input) {
   check_trainable_run(profile_by_name(config.runtime.profile), config.trained);
   OpenedModel opened = config.from_scratch ? open_untrained_model(config.runtime, config.init_seed, config.init_deviation) : open_model(config.runtime);
+  refuse_value_head(*opened.model, "there are no likelihoods of texts to train; lockstep train reward trains it");
   const SftInput input = make_input(opened);
   const SftSource& source = *input.train;
   const std::int64_t parameters = parameters_of(opened.model->manifest());

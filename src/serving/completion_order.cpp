@@ -10,7 +10,7 @@ namespace {
 // Fields that the engine's errors begin with and a wire has.
 constexpr std::string_view kEngineFields[] = {"prompt",         "stop_tokens",  "max_tokens",       "top_logprobs",      "temperature",        "top_p",
                                               "top_k",          "min_p",        "presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias",
-                                              "prompt_targets", "prompt_draws", "kept_tokens"};
+                                              "prompt_targets", "prompt_draws", "kept_tokens",      "prediction"};
 
 [[noreturn]] void fail_order(const CompletionOrder& order, std::string_view field, const std::string& problem) {
   const std::string name = spelled(order.spelling, field);

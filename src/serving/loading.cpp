@@ -12,6 +12,7 @@
 #include "checkpoint/model_folder.h"
 #include "checkpoint/model_reader.h"
 #include "checkpoint/model_source.h"
+#include "model/value_head.h"
 #include "parallel/layout.h"
 #include "serving/family_facts.h"
 #include "serving/tool_prompt.h"
@@ -117,7 +118,38 @@ OpenedModel open_untrained_model(const RuntimeSettings& settings, std::uint64_t 
   return opened;
 }
 
+// The weights of another model's files, by name; what they do not have is 0.
+static WeightImages images_of(const ModelReader& reader, const Model& model) {
+  const Manifest& manifest = model.manifest();
+  WeightImages images;
+  for (const Parameter& p : manifest.parameters()) images.emplace_back(static_cast<std::size_t>(p.size()), 0.0f);
+  std::vector<float> values;
+  for (const StoredTensor& tensor : reader.tensors())
+    for (const FileTensor& file : manifest.files()) {
+      if (file.name != tensor.file().name) continue;
+      reader.read(tensor, values);
+      manifest.scatter(file, values.data(), images);
+    }
+  return images;
+}
+
+OpenedModel open_value_model(const RuntimeSettings& settings) {
+  const Json config = read_json_file(*open_folder_files(settings.model), "config.json");
+  if (is_value_config(config)) return open_model(settings);
+  OpenedModel opened;
+  const std::shared_ptr<const ModelReader> reader = ModelReader::open(settings.model, {.mla_norm_eps = settings.mla_norm_eps});
+  opened.model = make_model(value_config(config), {.mla_norm_eps = settings.mla_norm_eps});
+  const std::int64_t bytes = loaded_bytes(*opened.model, profile_by_name(settings.profile)).masters;
+  opened.initial = [reader, model = opened.model, bytes, name = settings.model] {
+    check_memory(bytes, fmt::format("the model '{}' in fp32", name));
+    return images_of(*reader, *model);
+  };
+  complete(opened, settings);
+  return opened;
+}
+
 ServingModel serving_model(const OpenedModel& opened, std::uint64_t version) {
+  refuse_value_head(*opened.model, "there are no tokens to sample");
   ServingModel serving{.name = opened.name, .runtime = opened.runtime, .tokenizer = opened.tokenizer};
   serving.weights = opened.weight_set(version);
   return serving;

@@ -53,6 +53,9 @@ BackendOptions backend_options(const RuntimeSettings& settings);
 OpenedModel open_model(const RuntimeSettings& settings);
 // The same from config.json and the tokenizer alone, with random initial weights (model/weights.h): the start of a training run.
 OpenedModel open_untrained_model(const RuntimeSettings& settings, std::uint64_t seed, double deviation);
+// The model as one that says values (model/value_head.h): of a folder with a value head that; of another the same model with a new head of zeros in
+// the place of the one over the vocabulary, so that every value is 0 until it is trained. Errors: those of open_model.
+OpenedModel open_value_model(const RuntimeSettings& settings);
 // With its compute copy as weights version `version`; logs what of the files' weights is rounded again under the profile.
 ServingModel serving_model(const OpenedModel& opened, std::uint64_t version = 0);
 

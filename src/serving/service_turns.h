@@ -1,6 +1,6 @@
 // What of a service waits for the executor: commands, and the accounts with open requests, each of which has an item there whose turn steps the
 // engine once for all of them. Callbacks of a step run behind it. Any thread, but where a function says otherwise; no callback runs under the lock.
-//   ServiceTurns turns(model, executor, own_account, [&] { engine.step(); }); turns.post([&] { engine.submit(request); }, owners);
+//   ServiceTurns turns(model, executor, own_account, step_engine); turns.post([&] { engine.submit(request); }, owners);
 #pragma once
 #include <functional>
 #include <memory>

@@ -16,9 +16,6 @@ namespace lockstep {
 // Whether its safetensors files hold bytes alone, each with a checksum in the header.
 bool is_arc_folder(const std::filesystem::path& folder);
 
-// The new bytes: base XOR the payload's. Errors: corrupt_file (sizes, checksum, what does not decompress); unsupported for what is neither zlib nor zstd.
-std::string apply_arc(std::string_view payload, std::string_view base, const std::string& checksum);
-
 class ArcFolder {
  public:
   // Error corrupt_file when a tensor is in one of the two alone.

@@ -51,7 +51,9 @@ class OpenFile {
   }
 
  private:
-  [[noreturn]] void fail_here(const char* doing) const { fail(ErrorCode::io, "cannot {} '{}': {}", doing, path_.string(), std::generic_category().message(errno)); }
+  [[noreturn]] void fail_here(const char* doing) const {
+    fail(ErrorCode::io, "cannot {} '{}': {}", doing, path_.string(), std::generic_category().message(errno));
+  }
   fs::path path_;
   int descriptor_;
 };
@@ -177,8 +179,9 @@ void Downloads::fetch_one(const std::string& digest) const {
     fs::remove(data, error);
     fs::remove(counts, error);
     if (tried > 0)
-      fail(ErrorCode::corrupt_file, "object {} of '{}' came with the SHA-256 {}, twice; the server gives other bytes: pull from another store, or push the "
-                                    "snapshot again",
+      fail(ErrorCode::corrupt_file,
+           "object {} of '{}' came with the SHA-256 {}, twice; the server gives other bytes: pull from another store, or push the "
+           "snapshot again",
            digest, far_.label(), found);
   }
   kill_point("download.whole");
@@ -204,7 +207,9 @@ void Downloads::fetch_pieces(const std::string& digest, Part& part) const {
   if (part.pieces() == 0) return;
   piece(0);  // shows whether the server gives parts
   if (far_.gives_ranges()) {
-    ThreadPool(std::max(1, options_.parallel)).run(static_cast<std::int64_t>(part.pieces()) - 1, [&](std::int64_t i) { piece(static_cast<std::size_t>(i) + 1); });
+    ThreadPool(std::max(1, options_.parallel)).run(static_cast<std::int64_t>(part.pieces()) - 1, [&](std::int64_t i) {
+      piece(static_cast<std::size_t>(i) + 1);
+    });
     return;
   }
   std::uint64_t begin = 0;

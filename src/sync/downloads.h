@@ -19,7 +19,7 @@ namespace lockstep {
 inline constexpr std::uint64_t kPieceBytes = std::uint64_t{4} << 20;
 
 struct DownloadOptions {
-  int parallel = 4;                                      // transfers at a time
+  int parallel = 4;                                       // transfers at a time
   std::function<void(std::uint64_t bytes)> arrived = {};  // so many more came
 };
 

@@ -80,7 +80,8 @@ void write_folder_tensors(const fs::path& folder, const std::vector<TensorShape>
   nlohmann::json places = nlohmann::json::object();
   for (std::size_t shard = 0; shard < begins.size(); ++shard) {
     const std::size_t begin = begins[shard], end = shard + 1 < begins.size() ? begins[shard + 1] : tensors.size();
-    const std::string name = begins.size() == 1 ? fmt::format("{}.safetensors", stem) : fmt::format("{}-{:05}-of-{:05}.safetensors", stem, shard + 1, begins.size());
+    const std::string name =
+        begins.size() == 1 ? fmt::format("{}.safetensors", stem) : fmt::format("{}-{:05}-of-{:05}.safetensors", stem, shard + 1, begins.size());
     AtomicFile file(folder / name);
     file.write(file_header(tensors.data() + begin, end - begin));
     for (std::size_t i = begin; i < end; ++i) {

@@ -51,9 +51,7 @@ class HttpStore final : public RemoteStore {
     const HttpAnswer answer = ask("GET", folder, kMostListingBytes);
     if (answer.status != 200)
       fail(ErrorCode::unsupported, "GET {}/{}: status {}; the server lists no folders, so name a channel or a whole id", url_, folder, answer.status);
-    const auto in_name = [](char c) {
-      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.';
-    };
+    const auto in_name = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.'; };
     std::vector<std::string> names;
     constexpr std::string_view kEnding = ".json";
     for (std::size_t at = 0; at < answer.body.size();) {

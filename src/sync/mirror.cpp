@@ -103,13 +103,12 @@ MirrorReport mirror_channel(const Store& from, Store& to, const std::string& cha
   for (std::string id = now->target; !id.empty() && !read_ways(to, id); id = chain.back().manifest.parent) {
     const bool here = to.size(StoredKind::manifest, id).has_value();
     if (!here && !chain.empty() && !from.size(StoredKind::manifest, id))
-      fail(ErrorCode::not_found, "snapshot {} needs its parent {}, which is neither in '{}' nor in '{}'; push the parent again", chain.back().id.substr(0, 12), id,
-           from.label(), to.label());
+      fail(ErrorCode::not_found, "snapshot {} needs its parent {}, which is neither in '{}' nor in '{}'; push the parent again", chain.back().id.substr(0, 12),
+           id, from.label(), to.label());
     chain.push_back(load_snapshot(here ? to : from, id));
   }
   std::optional<Downloads> near;
-  if (from.is_far())
-    near.emplace(from, options.downloads, DownloadOptions{options.parallel, {}});
+  if (from.is_far()) near.emplace(from, options.downloads, DownloadOptions{options.parallel, {}});
   const Store& source = near ? static_cast<const Store&>(*near) : from;
   std::set<std::string> wanted;
   std::uint64_t all = 0, done = 0;

@@ -13,19 +13,19 @@
 namespace lockstep {
 
 struct MirrorOptions {
-  std::filesystem::path downloads;      // folder for what is on its way, when `from` is far
+  std::filesystem::path downloads;  // folder for what is on its way, when `from` is far
   int parallel = 4, threads = 2;
-  std::uint64_t full_every = 0;         // a full copy of each snapshot whose depth is a multiple; 0: none
+  std::uint64_t full_every = 0;          // a full copy of each snapshot whose depth is a multiple; 0: none
   std::uint64_t longest_skip = 1 << 16;  // a power of two
   // `done` of `all` bytes of objects were copied, and which snapshot is at work.
   std::function<void(const std::string& id, std::uint64_t done, std::uint64_t all)> progress = {};
 };
 
 struct MirrorReport {
-  std::vector<std::string> snapshots;         // copied, oldest first
-  std::vector<std::string> skips, fulls;      // made
+  std::vector<std::string> snapshots;                                    // copied, oldest first
+  std::vector<std::string> skips, fulls;                                 // made
   std::uint64_t copied_bytes = 0, downloaded_bytes = 0, made_bytes = 0;  // objects copied, bytes that came over a network, payloads of what was made
-  std::uint64_t sequence = 0;                 // of the channel
+  std::uint64_t sequence = 0;                                            // of the channel
   std::string target;
 };
 

@@ -16,7 +16,7 @@ namespace lockstep {
 // What the server is asked. Each throws Error.
 struct UploadCalls {
   std::function<void(const std::string& digest, std::string_view bytes)> put;
-  std::function<std::string(const std::string& digest)> begin;  // gives the upload's name
+  std::function<std::string(const std::string& digest)> begin;                                                              // gives the upload's name
   std::function<std::string(const std::string& digest, const std::string& upload, int part, std::string_view bytes)> part;  // from 1; gives its tag
   std::function<void(const std::string& digest, const std::string& upload, const std::vector<std::string>& tags)> end;
   std::function<void(const std::string& digest, const std::string& upload)> abandon;

@@ -16,7 +16,8 @@ constexpr std::size_t kLongestEdges = 2;  // of each snapshot that are looked at
 constexpr std::uint64_t kMostDepth = std::uint64_t{1} << 40;
 
 std::uint64_t number_of(const nlohmann::ordered_json& json, const char* name) {
-  if (!json.is_object() || !json.contains(name) || !json[name].is_number_unsigned()) fail(ErrorCode::corrupt_file, "the record of ways has no number '{}'", name);
+  if (!json.is_object() || !json.contains(name) || !json[name].is_number_unsigned())
+    fail(ErrorCode::corrupt_file, "the record of ways has no number '{}'", name);
   return json[name].get<std::uint64_t>();
 }
 std::string text_of(const nlohmann::ordered_json& json, const char* name) {

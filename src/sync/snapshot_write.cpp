@@ -16,9 +16,10 @@
 namespace lockstep {
 namespace fs = std::filesystem;
 
-const std::vector<std::string> kSnapshotFiles = {"adapter_config.json",    "added_tokens.json",    "chat_template.jinja", "chat_template.json",    "config.json",
-                                                 "generation_config.json", "merges.txt",          "tiktoken.model",        "special_tokens_map.json",
-                                                 "tokenizer.json",         "tokenizer.model",     "tokenizer_config.json", "vocab.json"};
+const std::vector<std::string> kSnapshotFiles = {
+    "adapter_config.json", "added_tokens.json", "chat_template.jinja",     "chat_template.json", "config.json",     "generation_config.json",
+    "merges.txt",          "tiktoken.model",    "special_tokens_map.json", "tokenizer.json",     "tokenizer.model", "tokenizer_config.json",
+    "vocab.json"};
 
 namespace {
 constexpr std::uint64_t kObjectBytes = std::uint64_t{1} << 30;      // an object ends with the payload that passes this
@@ -33,7 +34,8 @@ struct Source {
 // Encodes every tensor against the parent's, writes payloads into objects, and the manifest behind them.
 Written write_snapshot(Store& store, const Source& source, std::vector<SnapshotFile> files, const std::string& profile, const PushOptions& options) {
   std::optional<SnapshotChain> parent;
-  if (!options.parent.empty()) parent.emplace(store, options.parent, options.local, options.local ? std::vector<std::string>() : plan_path(store, options.parent, "").ids);
+  if (!options.parent.empty())
+    parent.emplace(store, options.parent, options.local, options.local ? std::vector<std::string>() : plan_path(store, options.parent, "").ids);
   SnapshotManifest manifest;
   manifest.parent = options.parent;
   manifest.profile = profile;
@@ -140,8 +142,8 @@ Written push_folder(Store& store, const fs::path& folder, const PushOptions& opt
   std::optional<ArcFolder> arc;
   if (is_arc_folder(folder)) {
     if (options.parent.empty() || !options.local)
-      fail(ErrorCode::invalid_argument, "'{}' holds deltas of arc_v1 or arc_v2; give the folder that they were made against (--base), and its snapshot as the parent",
-           folder.string());
+      fail(ErrorCode::invalid_argument,
+           "'{}' holds deltas of arc_v1 or arc_v2; give the folder that they were made against (--base), and its snapshot as the parent", folder.string());
     arc.emplace(folder, *options.local);
   } else {
     tensors.emplace(folder);
@@ -165,7 +167,8 @@ Written push_folder(Store& store, const fs::path& folder, const PushOptions& opt
     parent = load_snapshot(store, options.parent);
     const SnapshotFile* config = parent.manifest.file(config_name);
     if (!config)
-      fail(ErrorCode::invalid_argument, "'{}' has {}, and snapshot {} has none; push it without a parent", folder.string(), config_name, parent.id.substr(0, 12));
+      fail(ErrorCode::invalid_argument, "'{}' has {}, and snapshot {} has none; push it without a parent", folder.string(), config_name,
+           parent.id.substr(0, 12));
     if (const auto different = config_differences(read_snapshot_file(store, parent.id, *config), text_of(config_name)); !different.empty())
       fail(ErrorCode::invalid_argument, "'{}' is another model than snapshot {}: {} differs in {}; push it without a parent", folder.string(),
            parent.id.substr(0, 12), config_name, fmt::join(different, ", "));
@@ -189,7 +192,8 @@ Written push_folder(Store& store, const fs::path& folder, const PushOptions& opt
                   const SnapshotTensor* before = parent.manifest.find(shape.name);
                   const std::string base = arc->base().read(shape);
                   if (const std::string digest = xxh3_128_hex(base.data(), base.size()); !before || before->result != digest)
-                    fail(ErrorCode::corrupt_file, "tensor {} of '{}' has the digest {}, and the parent snapshot {} has {}; give the parent's own folder as --base",
+                    fail(ErrorCode::corrupt_file,
+                         "tensor {} of '{}' has the digest {}, and the parent snapshot {} has {}; give the parent's own folder as --base",
                          quoted_name(shape.name), options.local->string(), digest, parent.id.substr(0, 12), before ? before->result : "none");
                   return arc->read(shape);
                 }};

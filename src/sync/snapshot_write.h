@@ -28,7 +28,7 @@ struct PushOptions {
   std::optional<std::filesystem::path> local;  // a folder with the parent's weights, so that these are not read from the store
   std::string profile;                         // name of a numerics profile, or empty
   int threads = 2;
-  bool locked = false;  // of squash_snapshots: the caller holds store.writing()
+  bool locked = false;                                                       // of squash_snapshots: the caller holds store.writing()
   std::function<void(std::size_t tensors, std::uint64_t bytes)> begin = {};  // what there is to do
   TensorProgress progress = {};
   // Called by push_folder while nobody else may write: what points at the snapshot now is there before anybody prunes.

@@ -28,8 +28,9 @@ std::unique_ptr<Store> open_store(const std::string& place, bool create, const S
     fail(ErrorCode::unsupported, "the store begins with '{}://', allowed are a folder, http://, https:// and s3://", scheme.substr(0, 20));
   // Nothing of it is shown: it may hold a password.
   if (place.find_first_of("@?#\\") != std::string::npos)
-    fail(ErrorCode::invalid_argument, "the store's URL has a '@', '?', '#' or '\\'; keys stand in variables: LOCKSTEP_STORE_KEY, AWS_ACCESS_KEY_ID and "
-                                      "AWS_SECRET_ACCESS_KEY");
+    fail(ErrorCode::invalid_argument,
+         "the store's URL has a '@', '?', '#' or '\\'; keys stand in variables: LOCKSTEP_STORE_KEY, AWS_ACCESS_KEY_ID and "
+         "AWS_SECRET_ACCESS_KEY");
   std::string url = place;
   while (url.ends_with('/')) url.pop_back();
   const auto harmless = [](char c) { return is_record_name(std::string_view(&c, 1)) || std::string_view("-_.~%:/[]").find(c) != std::string_view::npos; };

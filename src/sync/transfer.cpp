@@ -97,11 +97,12 @@ struct Transfer::Try {
       skip -= past;
       bytes.remove_prefix(past);
     }
+    if (complete) return false;
     bytes = bytes.substr(0, static_cast<std::size_t>(std::min<std::uint64_t>(bytes.size(), wanted - taken)));
     if (!bytes.empty()) (*sink)(bytes);
     taken += bytes.size();
     complete = taken == wanted;
-    return !complete;
+    return ranged || !complete;  // a range ends here by itself, and its connection serves the next
   }
 };
 
@@ -202,38 +203,43 @@ void Transfer::perform(Try& attempt) const {
     curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, ask.method.c_str());
   }
   curl_easy_setopt(curl, CURLOPT_READDATA, &attempt);
-  curl_easy_setopt(curl, CURLOPT_READFUNCTION, +[](char* to, std::size_t size, std::size_t count, void* at) -> std::size_t {
-    std::string_view& rest = static_cast<Try*>(at)->unsent;
-    const std::size_t bytes = rest.copy(to, size * count);
-    rest.remove_prefix(bytes);
-    return bytes;
-  });
+  curl_easy_setopt(
+      curl, CURLOPT_READFUNCTION, +[](char* to, std::size_t size, std::size_t count, void* at) -> std::size_t {
+        std::string_view& rest = static_cast<Try*>(at)->unsent;
+        const std::size_t bytes = rest.copy(to, size * count);
+        rest.remove_prefix(bytes);
+        return bytes;
+      });
   curl_easy_setopt(curl, CURLOPT_SEEKDATA, &attempt);
-  curl_easy_setopt(curl, CURLOPT_SEEKFUNCTION, +[](void* at, curl_off_t offset, int origin) -> int {
-    Try& one = *static_cast<Try*>(at);
-    if (origin != SEEK_SET || offset < 0 || static_cast<std::size_t>(offset) > one.ask.body.size()) return CURL_SEEKFUNC_FAIL;
-    one.unsent = one.ask.body.substr(static_cast<std::size_t>(offset));
-    return CURL_SEEKFUNC_OK;
-  });
+  curl_easy_setopt(
+      curl, CURLOPT_SEEKFUNCTION, +[](void* at, curl_off_t offset, int origin) -> int {
+        Try& one = *static_cast<Try*>(at);
+        if (origin != SEEK_SET || offset < 0 || static_cast<std::size_t>(offset) > one.ask.body.size()) return CURL_SEEKFUNC_FAIL;
+        one.unsent = one.ask.body.substr(static_cast<std::size_t>(offset));
+        return CURL_SEEKFUNC_OK;
+      });
   curl_easy_setopt(curl, CURLOPT_HEADERDATA, &attempt);
-  curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, +[](char* bytes, std::size_t size, std::size_t count, void* at) -> std::size_t {
-    Try& one = *static_cast<Try*>(at);
-    return guarded_callback(one.thrown, size * count, [&] { return one.header({bytes, size * count}), true; });
-  });
+  curl_easy_setopt(
+      curl, CURLOPT_HEADERFUNCTION, +[](char* bytes, std::size_t size, std::size_t count, void* at) -> std::size_t {
+        Try& one = *static_cast<Try*>(at);
+        return guarded_callback(one.thrown, size * count, [&] { return one.header({bytes, size * count}), true; });
+      });
   curl_easy_setopt(curl, CURLOPT_WRITEDATA, &attempt);
-  curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, +[](char* bytes, std::size_t size, std::size_t count, void* at) -> std::size_t {
-    Try& one = *static_cast<Try*>(at);
-    return guarded_callback(one.thrown, size * count, [&] { return one.data({bytes, size * count}); });
-  });
+  curl_easy_setopt(
+      curl, CURLOPT_WRITEFUNCTION, +[](char* bytes, std::size_t size, std::size_t count, void* at) -> std::size_t {
+        Try& one = *static_cast<Try*>(at);
+        return guarded_callback(one.thrown, size * count, [&] { return one.data({bytes, size * count}); });
+      });
   curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
   curl_easy_setopt(curl, CURLOPT_XFERINFODATA, &options_.stop);
-  curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, +[](void* at, curl_off_t, curl_off_t, curl_off_t, curl_off_t) -> int {
-    return static_cast<const StopToken*>(at)->stopped() ? 1 : 0;
-  });
-  curl_easy_setopt(curl, CURLOPT_SOCKOPTFUNCTION, +[](void*, curl_socket_t socket, curlsocktype) -> int {
-    setsockopt(socket, SOL_SOCKET, SO_RCVBUF, &kReceivedBytes, sizeof kReceivedBytes);
-    return CURL_SOCKOPT_OK;
-  });
+  curl_easy_setopt(
+      curl, CURLOPT_XFERINFOFUNCTION,
+      +[](void* at, curl_off_t, curl_off_t, curl_off_t, curl_off_t) -> int { return static_cast<const StopToken*>(at)->stopped() ? 1 : 0; });
+  curl_easy_setopt(
+      curl, CURLOPT_SOCKOPTFUNCTION, +[](void*, curl_socket_t socket, curlsocktype) -> int {
+        setsockopt(socket, SOL_SOCKET, SO_RCVBUF, &kReceivedBytes, sizeof kReceivedBytes);
+        return CURL_SOCKOPT_OK;
+      });
   attempt.code = curl_easy_perform(curl);
   options_.stop.throw_if_stopped();
   if (attempt.thrown) std::rethrow_exception(attempt.thrown);

@@ -20,7 +20,7 @@ struct TransferOptions {
   std::string access_key, secret_key, session_token, region;
   // Limits. A transfer that brings less than 1000 bytes a second for so long is dropped.
   double connect_seconds = 15, stall_seconds = 30;
-  int tries = 6;                // without a byte more; waits 0.2, 0.4, ... seconds between them
+  int tries = 6;  // without a byte more; waits 0.2, 0.4, ... seconds between them
   double first_wait_seconds = 0.2;
   StopToken stop = {};
 };

@@ -4,6 +4,7 @@
 
 #include "base/comparison_test_tools.h"
 #include "base/error.h"
+#include "model/value_head.h"
 #include "train/prefix_test_tools.h"
 #include "train/trainer.h"
 
@@ -11,6 +12,13 @@ namespace lockstep {
 namespace {
 
 constexpr AdapterSettings kAll{.rank = 4, .alpha = 6, .attention = true, .mlp = true, .unembedding = true};
+
+// Latent attention over all keys, for the profiles that expand it.
+constexpr const char* kOverAllKeys = R"({
+  "model_type": "deepseek_v3", "vocab_size": 96, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 3,
+  "num_key_value_heads": 3, "max_position_embeddings": 1024, "q_lora_rank": 24, "kv_lora_rank": 64, "qk_nope_head_dim": 16,
+  "qk_rope_head_dim": 8, "v_head_dim": 12, "intermediate_size": 96, "moe_intermediate_size": 16, "n_routed_experts": 8,
+  "num_experts_per_tok": 2, "n_shared_experts": 1, "first_k_dense_replace": 1, "n_group": 2, "topk_group": 1, "rope_theta": 10000.0})";
 
 // An adapter whose B is not zero.
 WeightImages stirred(const AdapterLayout& layout, std::uint64_t seed) {
@@ -68,10 +76,13 @@ TEST(AdapterTrainer, AFreshAdapterScoresAsTheBase) {
 // W + s B A as weights: the same model in other roundings, and by the chain rule dA = s B^T dW, dB = s dW A^T. The gradient of whole
 // weights is held against torch elsewhere.
 TEST(AdapterTrainer, GradientsAreThoseOfTheMergedWeightsByTheChainRule) {
-  for (const char* config : {kPrefixGlm, kPrefixQwen}) {
+  // The last has a value head, whose loss here is -w v.
+  const std::string valued = value_config(Json::parse(kPrefixQwen)).dump();
+  for (const auto& [config, profile] :
+       {std::pair<std::string, const char*>(kPrefixGlm, "cpu-f32"), {kPrefixQwen, "cpu-f32"}, {kOverAllKeys, "cpu-f32-expanded"}, {valued, "cpu-f32"}}) {
     const TrainBench m(config);
     const Manifest& manifest = m.model->manifest();
-    AdapterBench bench(m, {});
+    AdapterBench bench(m, {profile});
     const auto layout = bench.layout(kAll);
     const WeightImages adapter = stirred(*layout, 3);
     const auto data = groups_of({{5, {9}}, {3, {20}}, {4, {2}}});
@@ -267,15 +278,16 @@ TEST(AdapterTrainer, ErrorsOfOneJobAreItsOwn) {
 }
 
 TEST(AdapterTrainer, BitsDoNotDependOnTheWayItIsComputed) {
-  for (const char* config : {kPrefixGlm, kPrefixLlama}) {
+  for (const auto& [config, profile] : {std::pair(kPrefixGlm, "cpu-f32"), {kPrefixLlama, "cpu-f32"}, {kOverAllKeys, "cpu-f32-expanded"}}) {
     const TrainBench m(config);
-    const std::vector<AdapterOutcome> want = train(m, {}, {0, 1, 2}, true);
-    const std::vector<AdapterCase> ways{{.options = {.micro_batch = 1}},
-                                        {.options = {.micro_batch = 2, .checkpoint_activations = true}},
-                                        {.options = {.share_prefixes = true}},
-                                        {.options = {.checkpoint_activations = true, .share_prefixes = true, .page_size = 3}},
-                                        {.backend = {.kind = BackendKind::deferred, .threads = 1}},
-                                        {.backend = {.isa = InstructionSet::scalar, .threads = 1}}};
+    const std::vector<AdapterOutcome> want = train(m, {profile}, {0, 1, 2}, true);
+    std::vector<AdapterCase> ways{{.options = {.micro_batch = 1}},
+                                  {.options = {.micro_batch = 2, .checkpoint_activations = true}},
+                                  {.options = {.share_prefixes = true}},
+                                  {.options = {.checkpoint_activations = true, .share_prefixes = true, .page_size = 3}},
+                                  {.backend = {.kind = BackendKind::deferred, .threads = 1}},
+                                  {.backend = {.isa = InstructionSet::scalar, .threads = 1}}};
+    for (AdapterCase& way : ways) way.profile = profile;
     for (std::size_t w = 0; w < ways.size(); ++w) EXPECT_EQ(train(m, ways[w], {0, 1, 2}, w % 2 == 0), want) << m.model->family() << ", way " << w;
   }
 }

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "model/runtime.h"
+#include "model/value_head.h"
 #include "numerics/low_bit.h"
 #include "train/loss_columns.h"
 #include "train/losses.h"
@@ -43,6 +44,10 @@ void check_data(const Runtime& runtime, const std::vector<TrainSequence>& data, 
   // Over low-bit weights adapters train; full-parameter training is refused (Trainer).
   if (loss.kind != LossKind::none && !is_low_bit_format(runtime.profile.weight_bits)) check_trainable(runtime.profile);
   check_loss_options(loss);
+  if (has_value_head(*runtime.model) && is_policy(loss.kind))
+    fail(ErrorCode::unsupported, "the model has a value head, whose targets have no log-probabilities; allowed are the losses value and cross_entropy (-w v)");
+  if (!has_value_head(*runtime.model) && loss.kind == LossKind::value)
+    fail(ErrorCode::unsupported, "the loss is value, and the model has no value head (score.weight); allowed are the losses over log-probabilities");
   const auto wrong = [](std::size_t s, const std::string& what) { fail(ErrorCode::invalid_argument, "sequence {}: {}", s, what); };
   for (std::size_t s = 0; s < data.size(); ++s) {
     const TrainSequence& d = data[s];

@@ -1,4 +1,7 @@
 // The input and the results of a training step. Host data only.
+// A model with a value head (model/value_head.h) has a value for each target that is scored, which stands where other models have its
+// log-probability; its losses are `value` and, as -w v, cross_entropy: what a loss that is computed elsewhere weighs values by. Of `value` the
+// advantages are the returns, and the old log-probabilities the values when those were computed.
 #pragma once
 #include <cstdint>
 #include <string>

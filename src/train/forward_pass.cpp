@@ -6,9 +6,12 @@
 #include "base/error.h"
 #include "kernels/launch.h"
 #include "model/operations/head.h"
+#include "model/operations/value_head.h"
+#include "model/value_head.h"
 #include "train/kept_passes.h"
 #include "train/loss_columns.h"
 #include "train/rank_record.h"
+#include "train/value_loss.h"
 
 namespace lockstep {
 
@@ -177,13 +180,16 @@ void ForwardPass::finish(Pass& pass, const Settings& settings, const std::vector
   all.logits_chunk = logits.view();
   const Buffer dx = settings.gradient ? device.allocate(DType::f32, count, pass.hidden.view().cols, MemoryCategory::activations) : Buffer();
   if (settings.gradient) all.dx = dx.view();
-  for (std::size_t j = 0; j < jobs.size(); ++j) run_head(ctx, all, jobs[j], rows[j], pass.adapters, batch);
+  for (std::size_t j = 0; j < jobs.size(); ++j) {
+    if (has_value_head(model)) run_values(ctx, all, jobs[j], rows[j], pass.adapters, batch);
+    else run_head(ctx, all, jobs[j], rows[j], pass.adapters, batch);
+  }
   if (settings.gradient) {
     Tape& tape = *pass.tape;
     tape.contribute(pass.hidden.node, dx);
     tape.backward();
     // Runs last, when the activations are freed. Trained weights have a single job.
-    if (GradientSet* g = settings.gradients; g && all.w.outputs > 0) {
+    if (GradientSet* g = settings.gradients; g && all.w.outputs > 0 && !has_value_head(model)) {
       const Buffer table_dy = tape.take_table_gradient();
       const JobRows& own = rows.front();
       head_weight(backend, HeadWeight{g->gradient(model.facts().head), g->bins(model.facts().head), g->finish_at_once(), all.x, all.w,
@@ -254,6 +260,40 @@ void ForwardPass::run_head(Context& context, const HeadLoss& all, const Job& job
     head.slope = rows.slope.view();
   }
   launch();
+}
+
+// The same of a value head.
+void ForwardPass::run_values(Context& context, const HeadLoss& all, const Job& job, JobRows& rows, const std::vector<AdapterRows>& adapters,
+                             const Batch& batch) {
+  if (rows.count() == 0) return;
+  Device& device = runtime_.backend.device();
+  const Model& model = *runtime_.model;
+  const LossKind kind = job.loss->kind;
+  const LossColumns& columns = rows.columns.emplace(device, *job.data, rows.plan, *job.loss, job.normaliser, model.facts().vocabulary);
+  if (columns.targets_per_row() != 1) fail(ErrorCode::unsupported, "targets_per_row is {}, allowed is 1: a row has one value", columns.targets_per_row());
+  const auto output = [&] { return device.allocate(DType::f32, rows.count(), 1, MemoryCategory::activations); };
+  rows.entropy = device.allocate_zero(DType::f32, rows.count(), 1, MemoryCategory::activations);
+  rows.logprob = output();
+  ValueLoss loss{.value = rows.logprob.view(), .flags = all.flags.row_range(rows.begin, rows.count()), .target = columns.target()};
+  if (all.dx) {
+    rows.slope = output();
+    loss.slope = rows.slope.view();
+  }
+  if (kind != LossKind::none) {
+    loss.kind = kind == LossKind::value ? ValueLoss::Kind::square : ValueLoss::Kind::linear;
+    rows.loss = output();
+    loss.loss = rows.loss.view();
+    loss.weight = columns.objective().weight;
+    loss.returned = columns.objective().advantage, loss.old = columns.objective().old_logprob;
+    loss.clip = kind == LossKind::value ? value_clip(*job.loss) : 0.0f;
+  }
+  if (kind == LossKind::value) {
+    rows.marks = device.allocate(DType::i32, rows.count(), 1, MemoryCategory::activations);
+    loss.marks = rows.marks.view();
+  }
+  const auto own = std::find_if(adapters.begin(), adapters.end(), [&](const AdapterRows& a) { return a.tape_begin == rows.begin && a.tape_end == rows.end; });
+  const auto part = [&](const View& v) { return v ? v.row_range(rows.begin, rows.count()) : View{}; };
+  value_head(context, loss, model.facts().head, value_bias(model), part(all.x), part(all.dx), job.adapter ? &*own : nullptr, part(batch.tape_rows().segment));
 }
 
 // One job's results, from the device.

@@ -57,6 +57,7 @@ class ForwardPass {
   void add_router_loads(const Pass& pass, const Settings& settings);
   std::int64_t pass_bytes() const;  // bytes that passes hold now
   void run_head(Context& context, const HeadLoss& all, const Job& job, JobRows& rows, const std::vector<AdapterRows>& adapters, const Batch& batch);
+  void run_values(Context& context, const HeadLoss& all, const Job& job, JobRows& rows, const std::vector<AdapterRows>& adapters, const Batch& batch);
   void keep(const Job& job, const JobRows& rows, const Batch& batch, const std::vector<std::int32_t>& flags);
 
   Runtime& runtime_;

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "numerics/accumulator.h"
+#include "train/value_loss.h"
 
 namespace lockstep {
 
@@ -89,6 +90,10 @@ LossColumns::LossColumns(Device& device, const std::vector<TrainSequence>& data,
   };
   if (anchored_nowhere(loss)) p.anchor = RatioAnchor::current;
   column(&Objective::advantage, of(&TrainSequence::advantages));
+  if (loss.kind == LossKind::value) {  // returns, and the values before
+    if (value_clip(loss) > 0) column(&Objective::old_logprob, of(&TrainSequence::old_logprobs));
+    return;
+  }
   if (p.anchor == RatioAnchor::sampler || p.correction != Correction::none) column(&Objective::old_logprob, of(&TrainSequence::old_logprobs));
   if (p.anchor == RatioAnchor::proximal) column(&Objective::proximal, of(&TrainSequence::proximal_logprobs));
   if (p.kl != KlEstimator::none) column(&Objective::reference, of(&TrainSequence::reference_logprobs));

@@ -31,7 +31,7 @@ class LossColumns {
   std::int64_t targets_per_row() const { return width_; }
   const std::vector<std::int32_t>& targets() const { return targets_; }  // [rows * targets_per_row]
   const View& target() const { return target_.view(); }
-  const Objective& objective() const { return objective_; }
+  const Objective& objective() const { return objective_; }  // of the loss `value`: returns as advantages, values as old log-probabilities
   const RowDistribution& distribution() const { return distribution_; }
   bool entropy_bonus() const { return objective_.kind != LossKind::none && objective_.parameters.entropy_coefficient != 0.0f; }
   // Whether ratios of sequences are used that need the current log-probabilities: the head is run once to score, then set_logprobs.

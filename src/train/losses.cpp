@@ -7,12 +7,24 @@
 #include <limits>
 
 #include "base/error.h"
+#include "train/value_loss.h"
 
 namespace lockstep {
 
 namespace {
 constexpr float kNoBound = std::numeric_limits<float>::infinity();
-enum OptionGroup : unsigned { kAnyLoss = 1, kPolicyLoss = 2, kClip = 4, kRatio = 8, kDual = 16, kDro = 32, kDppo = 64, kSapo = 128, kSequence = 256 };
+enum OptionGroup : unsigned {
+  kAnyLoss = 1,
+  kPolicyLoss = 2,
+  kClip = 4,
+  kRatio = 8,
+  kDual = 16,
+  kDro = 32,
+  kDppo = 64,
+  kSapo = 128,
+  kSequence = 256,
+  kValue = 512
+};
 
 struct OptionRow {
   std::string_view name;
@@ -75,6 +87,7 @@ const std::vector<OptionRow>& option_rows() {
       {"averaging", kAnyLoss, [](LossOptions& loss, const LossValue& v) { loss.averaging = choice_of<LossAveraging>(v, loss_averagings()); }},
       {"length_norm", kAnyLoss, [](LossOptions& loss, const LossValue& v) { loss.length_norm = number_of(v, kLeast, 1e9, "a number above 0, to 1e9"); }},
       {"normaliser", kAnyLoss, [](LossOptions& loss, const LossValue& v) { loss.normaliser = number_of(v, kLeast, 1e12, "a number above 0, to 1e12"); }},
+      {"value_clip", kValue, number_option(&LossParameters::clip_high, 0, kMost, kFromZero)},
       {"clip_low_threshold", kClip, number_option(&LossParameters::clip_low, 0, kMost, kFromZero)},
       {"clip_high_threshold", kClip, number_option(&LossParameters::clip_high, 0, kMost, kFromZero)},
       {"ratio_log_cap", kRatio,
@@ -189,6 +202,18 @@ LossConfig read_loss_config(const std::vector<std::string>& pairs) {
   return config;
 }
 
+namespace {
+void apply_options(LossOptions& loss, std::string_view name, unsigned groups, const std::vector<std::string>& names, const LossConfig& config) {
+  for (const auto& [key, value] : config) {
+    const auto option =
+        std::find_if(option_rows().begin(), option_rows().end(), [&, &key = key](const OptionRow& o) { return o.name == key && (o.groups & groups); });
+    if (option == option_rows().end())
+      fail(ErrorCode::invalid_argument, "'{}' is no option of the loss {}, allowed are {}{}", key, name, fmt::join(names, ", "), did_you_mean(key, names));
+    with_context(fmt::format("reading the option {} of the loss {}", key, name), [&loss, &option, &value = value] { option->set(loss, value); });
+  }
+}
+}  // namespace
+
 LossOptions loss_by_name(std::string_view name, const LossConfig& config) {
   const auto row = std::find_if(loss_rows().begin(), loss_rows().end(), [&](const LossRow& r) { return r.name == name; });
   if (row == loss_rows().end())
@@ -202,14 +227,17 @@ LossOptions loss_by_name(std::string_view name, const LossConfig& config) {
   loss.parameters.log_ratio_low = row->log_ratio_low;
   loss.parameters.log_ratio_high = row->log_ratio_high;
   loss.parameters.kl = KlEstimator::k3;  // its coefficient is 0
-  for (const auto& [key, value] : config) {
-    const auto option =
-        std::find_if(option_rows().begin(), option_rows().end(), [&row, &key = key](const OptionRow& o) { return o.name == key && (o.groups & row->options); });
-    if (option == option_rows().end())
-      fail(ErrorCode::invalid_argument, "'{}' is no option of the loss {}, allowed are {}{}", key, name, fmt::join(loss_option_names(*row), ", "),
-           did_you_mean(key, loss_option_names(*row)));
-    with_context(fmt::format("reading the option {} of the loss {}", key, name), [&loss, &option, &value = value] { option->set(loss, value); });
-  }
+  apply_options(loss, name, row->options, loss_option_names(*row), config);
+  check_loss_options(loss);
+  return loss;
+}
+
+LossOptions value_loss(const LossConfig& config) {
+  LossOptions loss;
+  loss.kind = LossKind::value;
+  loss.averaging = LossAveraging::sum;
+  loss.parameters.clip_high = 0;
+  apply_options(loss, kValueLossName, kAnyLoss | kValue, {"averaging", "length_norm", "normaliser", "value_clip"}, config);
   check_loss_options(loss);
   return loss;
 }
@@ -223,6 +251,8 @@ void check_loss_options(const LossOptions& loss) {
   const LossParameters& p = loss.parameters;
   const auto wrong = [](const std::string& what) { fail(ErrorCode::invalid_argument, "{}", what); };
   if (!is_policy(loss.kind)) {
+    if (const float clip = value_clip(loss); loss.kind == LossKind::value && !(clip >= 0 && std::isfinite(clip)))
+      wrong(fmt::format("value_clip is {}, allowed are finite numbers from 0", clip));
     if (loss.averaging == LossAveraging::sequence_token_sum_norm && !(loss.length_norm > 0))
       wrong("length_norm is missing: averaging sequence_token_sum_norm divides by it");
     return;
@@ -268,7 +298,7 @@ void check_loss_data(const TrainSequence& d, std::size_t s, const LossOptions& l
         wrong(fmt::format("target {} is token {}, which is not among its {} kept tokens", k, d.targets[k], d.kept_tokens[i].count));
   }
   const LossParameters& p = loss.parameters;
-  const bool policy = is_policy(loss.kind);
+  const bool policy = is_policy(loss.kind), value = loss.kind == LossKind::value;
   const bool old = policy && (corrects(loss) || (p.anchor == RatioAnchor::sampler && (loss.kind != LossKind::reinforce || p.kl == KlEstimator::unbiased)));
   if (policy && (d.advantages.size() != count || (old && d.old_logprobs.size() != count)))
     wrong(
@@ -280,8 +310,8 @@ void check_loss_data(const TrainSequence& d, std::size_t s, const LossOptions& l
     const char* why;
   };
   for (const Column& c : {Column{"weight", d.weights, true, ""},
-                          {"advantage", d.advantages, policy, ""},
-                          {"old log-probability", d.old_logprobs, old, ""},
+                          {value ? "return" : "advantage", d.advantages, policy || value, ""},
+                          {value ? "value" : "old log-probability", d.old_logprobs, old || (value && value_clip(loss) > 0), ""},
                           {"proximal log-probability", d.proximal_logprobs, policy && p.anchor == RatioAnchor::proximal, "the anchor is proximal"},
                           {"reference log-probability", d.reference_logprobs, policy && regularises(loss), "the loss has a KL term"},
                           {"clip_low_threshold", d.clip_low, false, ""},

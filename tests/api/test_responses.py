@@ -1,4 +1,5 @@
 """POST /v1/responses and what is kept of it, through the `openai` package, on the shipped model with a chat template of the test's own."""
+import itertools
 import json
 
 import openai
@@ -74,7 +75,8 @@ def test_a_stream_makes_the_whole_answer(client, fields):
     with client.responses.stream(model=MODEL, input=TEXT, max_output_tokens=fields.get("max_output_tokens", 16), temperature=0, extra_body={"seed": 3},
                                  **{k: v for k, v in fields.items() if k != "max_output_tokens"}) as stream:
         kinds = [event.type for event in stream]
-    assert kinds == [event.type for event in events]
+    runs = lambda all_kinds: [kind for kind, _ in itertools.groupby(all_kinds)]  # noqa: E731  in how many parts a text comes depends on the engine's steps
+    assert runs(kinds) == runs(event.type for event in events)
 
 
 def test_a_call_and_its_output(client):

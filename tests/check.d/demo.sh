@@ -1,8 +1,9 @@
 #!/bin/sh
-# `lockstep demo --quick` meets its published hash and claims no learning, on the widest instruction set with all processors, on AVX2 with one thread, and on ranks.
+# `lockstep demo --quick` meets its published hash and claims no learning, on the widest instruction set with all processors, on AVX2 with one thread, on ranks, and
+# with rollouts that are guessed ahead.
 set -u
 cd -- "$LOCKSTEP_ROOT"
-for device in "" "--isa avx2 --threads 1" "--ranks tp=2,dp=2"; do
+for device in "" "--isa avx2 --threads 1" "--ranks tp=2,dp=2" "--rollout-speculation siblings,ngram"; do
   name="demo/quick$(printf %s "$device" | tr -cd 'a-z0-9 ' | sed 's/^./-&/;s/ /-/g')"
   # shellcheck disable=SC2086
   if "$LOCKSTEP_BINARY" demo --quick --runs "$LOCKSTEP_TMP/runs" $device >"$LOCKSTEP_TMP/demo.log" 2>&1 &&

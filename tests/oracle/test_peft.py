@@ -42,6 +42,11 @@ def glm(tmp_path_factory):
     return golden_case(name, tmp_path_factory.mktemp("glm"))
 
 
+@pytest.fixture(scope="module")
+def deepseek(tmp_path_factory):
+    return golden_case("deepseek_v3/groups", tmp_path_factory.mktemp("deepseek"))
+
+
 def adapter_by_peft(case, folder, modules, rank, alpha, seed=5):
     """A random adapter as PEFT writes it; B is not zero."""
     model = get_peft_model(load(case.folder)[0], LoraConfig(task_type="CAUSAL_LM", r=rank, lora_alpha=alpha, target_modules=modules, lora_dropout=0.0))
@@ -62,11 +67,11 @@ def by_transformers(case, adapter):
     return target_logprobs(logits, case.tokens), taken
 
 
-def check_our_scores(lockstep, case, adapter, truth):
+def check_our_scores(lockstep, case, adapter, truth, profile="cpu-f32"):
     tokens = lockstep.tokens_file([case.tokens])
     bits = set()
     for via in VIAS:
-        row = json.loads(lockstep.run("score", "--model", case.folder, "--adapter", adapter, "--tokens", tokens, "--via", via, "--profile", "cpu-f32"))
+        row = json.loads(lockstep.run("score", "--model", case.folder, "--adapter", adapter, "--tokens", tokens, "--via", via, "--profile", profile))
         error = relative_error(np.array(row["logprobs"]), truth)
         assert error <= LOGPROB_TOLERANCE, f"--via {via}: log-probabilities under the adapter are off by {error:.3g}"
         bits.add(row["bits"])
@@ -84,6 +89,13 @@ def test_what_peft_writes_we_read(lockstep, case, tmp_path, modules):
 def test_what_peft_writes_of_glm_we_read(lockstep, glm, tmp_path, modules):
     adapter_by_peft(glm, tmp_path / "adapter", modules, rank=3, alpha=2)
     check_our_scores(lockstep, glm, tmp_path / "adapter", by_transformers(glm, tmp_path / "adapter")[0])
+
+
+@pytest.mark.parametrize("profile", ["cpu-f32", "cpu-f32-expanded"])
+@pytest.mark.parametrize("modules", [GLM_ATTENTION, ["kv_b_proj"]], ids="-".join)
+def test_what_peft_writes_of_deepseek_we_read_in_both_forms_of_attention(lockstep, deepseek, tmp_path, modules, profile):
+    adapter_by_peft(deepseek, tmp_path / "adapter", modules, rank=3, alpha=2)
+    check_our_scores(lockstep, deepseek, tmp_path / "adapter", by_transformers(deepseek, tmp_path / "adapter")[0], profile)
 
 
 def trained_export(folder, tokens, to, **layers):

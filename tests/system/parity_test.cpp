@@ -111,7 +111,7 @@ TEST(Parity, HoldsForExpandedLatentAttention) {
     const ParityReport report = run_parity(model, {.cases = 6, .seed = 4, .profile = profile});
     expect_parity(report);
     EXPECT_EQ(report.control.profile, "study-leaves of " + profile);
-    EXPECT_EQ(report.control.operation, "linear model.layers.0.self_attn.q_a_proj.weight");
+    EXPECT_EQ(report.control.operation, "linear model.layers.0.self_attn.q_proj.weight");
   }
 }
 
@@ -123,6 +123,15 @@ TEST(Parity, HoldsInFp32OnAGoldenWhoseControlNeedsAnotherModel) {
   expect_parity(report);
   EXPECT_TRUE(report.control.internal_model);
   EXPECT_EQ(report.control.profile, "study-leaves-f32");
+}
+
+TEST(Parity, HoldsExpandedOnAGoldenWhoseControlNeedsAnotherModel) {
+  ParityModel model;
+  model.model = make_model(golden_config("deepseek_v3/groups"));
+  model.masters = golden_weights(model.model->manifest(), 1);
+  const ParityReport report = run_parity(model, {.cases = 4, .seed = 2, .profile = "cpu-f32-expanded"});
+  expect_parity(report);
+  EXPECT_TRUE(report.control.internal_model);
 }
 
 TEST(Parity, ACounterThatStaysZeroFails) {

@@ -59,5 +59,5 @@ def test_what_does_not_match_is_refused(pair, tmp_path):
     (arc / "model.safetensors").write_bytes(data)
     assert "delta of tensor" in run(*push, "--base", before, status=1).stderr
     third = delta(tmp_path, before, after, "arc_v3")
-    said = run("snapshot", "push", third, tmp_path / "store", "--channel", "c", "--base", before, status=1).stderr
+    said = run("snapshot", "push", third, tmp_path / "store", "--channel", "c", "--base", before, "--quiet", status=1).stderr
     assert "arc_v3 is refused" in said and "pickles" in said and len(said.strip().splitlines()) == 1, said

@@ -6,6 +6,7 @@ import os
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tinker
 import torch
@@ -66,7 +67,7 @@ def preferred(client, names=("chosen", "rejected")):
     plain = [answer(pair["prompt"], pair[side]) for pair in PAIRS for side in names]
     result = client.forward(plain, "cross_entropy").result()
     references = [logprobs_of(result, i) for i in range(len(plain))]
-    return [answer(pair["prompt"], pair[side], reference_logprobs=references[2 * i + k]) for i, pair in enumerate(PAIRS) for k, side in enumerate(names)]
+    return [answer(pair["prompt"], pair[side], reference_logprobs=np.array(references[2 * i + k], np.float32)) for i, pair in enumerate(PAIRS) for k, side in enumerate(names)]
 
 
 @pytest.fixture(scope="module")
@@ -151,5 +152,5 @@ def test_what_is_wrong_is_named(client):
     refused(client, data, "dpo", {"gamma": 1.0}, "'gamma' is no option of the loss dpo, allowed are averaging, beta")
     refused(client, data, "dpo", {"beta": 0.0}, "beta")
     refused(client, data, "dppo_", {}, "did you mean 'dppo'")
-    refused(client, data, "dpoo", {}, "did you mean 'dpo'")
+    refused(client, data, "dpo_", {}, "did you mean 'dpo'")
     refused(client, data, "distill", {}, "has no teacher_logprobs")

@@ -339,6 +339,11 @@ def is_json(answer, _):
     return json.loads(answer["choices"][0]["text"]) in ({"a": 1}, {"a": 2})
 
 
+def predicts(a, b):
+    """No token depends on it; usage tells that it was read."""
+    return ids_of(a) == ids_of(b) and "accepted_prediction_tokens" in a["usage"]["completion_tokens_details"]
+
+
 FORMAT = {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA}}
 HARMLESS, REFUSED = "harmless", "refused"
 # field: (values, what an answer with them shows against one without) or (values, its class). `first`, `greedy`: filled in by the test.
@@ -360,13 +365,13 @@ FIREWORKS = {
     "echo_last": ({"echo_last": 2, "logprobs": True}, lambda a, b: len(a["choices"][0]["logprobs"]["content"]) == 26), "ignore_eos": ({"ignore_eos": False, "logit_bias": {"102": 100}}, lambda a, b: ids_of(a) == [102]),
     "images": ({"images": ["data:image/png;base64,AAAA"]}, REFUSED), "max_completion_tokens": ({"max_tokens": None, "max_completion_tokens": 3}, lambda a, b: len(ids_of(a)) == 3),
     "metadata": ({"metadata": {"a": "b"}}, HARMLESS), "min_p": ({"min_p": 1}, other_ids), "mirostat_lr": ({"mirostat_lr": 0.1}, REFUSED), "mirostat_target": ({"mirostat_target": 3}, REFUSED),
-    "perf_metrics_in_response": ({"perf_metrics_in_response": True}, lambda a, b: "perf_metrics" in a and "perf_metrics" not in b), "prediction": ({"prediction": "x"}, HARMLESS),
+    "perf_metrics_in_response": ({"perf_metrics_in_response": True}, lambda a, b: "perf_metrics" in a and "perf_metrics" not in b), "prediction": ({"prediction": "x"}, predicts),
     "prompt_cache_isolation_key": ({"prompt_cache_isolation_key": "k"}, REFUSED), "prompt_cache_key": ({"prompt_cache_key": "k"}, HARMLESS),
     "raw_output": ({"raw_output": False, "return_token_ids": True}, lambda a, b: "raw_output" not in a["choices"][0] and "raw_output" in b["choices"][0]),
     "reasoning_effort": ({"reasoning_effort": "low"}, REFUSED), "reasoning_history": ({"reasoning_history": "disabled"}, REFUSED), "thinking": ({"thinking": {"type": "enabled"}}, REFUSED),
     "repetition_penalty": ({"repetition_penalty": 2}, other_ids), "response_format": ({"response_format": FORMAT}, is_json),
     "return_token_ids": ({"return_token_ids": True}, lambda a, b: a["choices"][0]["token_ids"] == ids_of(b) and a["choices"][0]["prompt_token_ids"] == PROMPT),
-    "service_tier": ({"service_tier": "flex"}, HARMLESS), "speculation": ({"speculation": "x"}, HARMLESS), "top_k": ({"top_k": 1}, other_ids),
+    "service_tier": ({"service_tier": "flex"}, HARMLESS), "speculation": ({"speculation": "x"}, predicts), "speculative": ({"speculative": {"draft": [5, 6]}}, predicts), "top_k": ({"top_k": 1}, other_ids),
     "top_logprobs": ({"logprobs": True, "top_logprobs": 3}, lambda a, b: len(a["choices"][0]["logprobs"]["content"][0]["top_logprobs"]) == 3), "typical_p": ({"typical_p": 0.5}, REFUSED),
     # beside the type: what the package's sampler sends
     "stop_token_ids": ({"stop_token_ids": ["first"]}, lambda a, b: len(ids_of(a)) < len(ids_of(b))), "min_tokens": ({"min_tokens": 5, "ignore_eos": False, "logit_bias": {"102": 100}}, lambda a, b: len(ids_of(a)) == 6),
@@ -435,10 +440,10 @@ def test_what_the_package_falls_back_from(training_server):
 
 
 CHAT_FIELDS = {
-    "honoured": {"frequency_penalty": "x", "logit_bias": [], "logprobs": 3, "max_completion_tokens": -1, "max_tokens": -1, "messages": 5, "model": 5, "n": 0, "parallel_tool_calls": 3, "presence_penalty": 9,
+    "honoured": {"frequency_penalty": "x", "logit_bias": [], "logprobs": 3, "max_completion_tokens": -1, "max_tokens": -1, "messages": 5, "model": 5, "n": 0, "parallel_tool_calls": 3, "prediction": 5, "presence_penalty": 9,
                  "reasoning_effort": 5, "response_format": 5, "seed": "x", "stop": 5, "stream": 5, "stream_options": 5, "temperature": -1, "tool_choice": "no", "tools": 5, "top_logprobs": 99, "top_p": 5},
     "refused": {"audio": {"voice": "a"}, "function_call": "auto", "functions": [{"name": "f"}], "modalities": ["audio"], "moderation": {"a": 1}, "verbosity": "low", "web_search_options": {}},
-    "harmless": {"metadata": {"a": "b"}, "prediction": {"type": "content", "content": "x"}, "prompt_cache_key": "k", "prompt_cache_options": {"a": 1}, "prompt_cache_retention": "24h", "safety_identifier": "s",
+    "harmless": {"metadata": {"a": "b"}, "prompt_cache_key": "k", "prompt_cache_options": {"a": 1}, "prompt_cache_retention": "24h", "safety_identifier": "s",
                  "service_tier": "flex", "store": True, "user": "u"},
 }  # fmt: skip
 

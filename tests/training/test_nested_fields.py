@@ -86,6 +86,7 @@ CHAT = {
     "response_format_json_object.ResponseFormatJSONObject": (talk(USER, response_format={"type": "json_object"}), "response_format"),
     "response_format_json_schema.ResponseFormatJSONSchema": (talk(USER, response_format=SCHEMA), "response_format"),
     "response_format_json_schema.JSONSchema": (talk(USER, response_format=SCHEMA), "response_format.json_schema"),
+    "chat_completion_prediction_content.ChatCompletionPredictionContentParam": (talk(USER, prediction={"type": "content", "content": "a"}), "prediction"),
     "chat_completion_stream_options.ChatCompletionStreamOptionsParam": (talk(USER, stream=True, stream_options={"include_usage": True}), "stream_options"),
 }  # fmt: skip
 # What is refused as it stands: (body, place in which the error is).
@@ -106,7 +107,7 @@ CHAT_REFUSED = {
     "chat_completion_named_tool_choice_custom.ChatCompletionNamedToolChoiceCustomParam": (talk(USER, tools=[TOOL], tool_choice={"type": "custom", "custom": {"name": "f"}}), "tool_choice"),
     "chat_completion_custom_tool.ChatCompletionCustomToolParam": (talk(USER, tools=[{"type": "custom", "custom": {"name": "f"}}]), "tools.0"),
 }  # fmt: skip
-CHAT_HARMLESS = {"chat_completion_prediction_content.ChatCompletionPredictionContentParam": "prediction", "completion_create_params.PromptCacheOptions": "prompt_cache_options",
+CHAT_HARMLESS = {"completion_create_params.PromptCacheOptions": "prompt_cache_options",
                  "chat_completion_content_part_text.PromptCacheBreakpoint": "prompt_cache_breakpoint"}  # fmt: skip
 
 ITEM = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
@@ -395,7 +396,7 @@ QUERY = {
     "deploymentId": [("POST", ACCOUNT + "rlorTrainerJobs", ["d"], None), ("POST", ACCOUNT + "deployments", ["query-{n}"], [])],
     "skipShapeValidation": [("POST", ACCOUNT + "deployments?deploymentId=q1-{n}", ["true"], None)],
     "acceptShapelessRisk": [("POST", ACCOUNT + "deployments?deploymentId=q2-{n}", ["true"], None)],
-    "disableSpeculativeDecoding": [("POST", ACCOUNT + "deployments?deploymentId=q3-{n}", ["true"], None)],
+    "disableSpeculativeDecoding": [("POST", ACCOUNT + "deployments?deploymentId=q3-{n}", ["true", "false"], ["maybe"])],
     "ignoreChecks": [("DELETE", ACCOUNT + "deployments/none", ["true"], None)], "hard": [("DELETE", ACCOUNT + "deployments/none", ["true", "false"], None)],
     "updateMask": [("PATCH", ACCOUNT + "deployments/nested", ["description"], ["nonsense"])],
     "include": [], "include_obfuscation": [("GET", "/v1/responses/none", ["false"], None)], "starting_after": [], "stream": [("GET", "/v1/responses/none", ["false"], ["true"])],

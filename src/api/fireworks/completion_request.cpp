@@ -94,7 +94,7 @@ FireworksCompletion decode_fireworks_completion(const Json& json) {
   fields.only("typical_p", {1});
   for (const char* name : {"grammar", "mirostat_lr", "mirostat_target", "prompt_cache_isolation_key", "reasoning_effort", "reasoning_history", "thinking"})
     fields.only(name, {});
-  fields.harmless("speculation");
+  add_speculation_field(fields, &out.sampling.drafts);
 
   fields.read(json);
   SamplingFields& s = out.sampling;

@@ -33,6 +33,8 @@ void complete(const TrainingCall& call, const std::weak_ptr<Worker>& long_writer
       {wanted.prompt_text ? generation->model().tokenizer().encode(*wanted.prompt_text, wanted.add_special_tokens) : std::move(wanted.prompt),
        wanted.prompt_field});
   const std::size_t length = completion.prompts.front().ids.size();
+  if (const auto deployment = call.service.control().deployments.find(call.owner, s.model); deployment && !deployment->guesses && !completion.drafts.mode)
+    completion.drafts.mode = "off";
   if (!completion.max_tokens) completion.max_tokens = FireworksCompletion::kDefaultMaxTokens;
   completion.shorten = wanted.shorten;
   completion.make_constraint = format_constraint(generation, s.response_format, false);

@@ -112,6 +112,7 @@ void FireworksWriter::measure(const AnswerUsage& usage) {
   add("server-processing-time", shape_.came, now);
   metrics_.emplace_back("prompt-tokens", std::to_string(usage.prompt));
   metrics_.emplace_back("cached-prompt-tokens", std::to_string(usage.cached));
+  if (usage.predicted) metrics_.emplace_back("speculation-prompt-matched-tokens", std::to_string(usage.predicted_right));
   metrics_.emplace_back("num-concurrent-requests", std::to_string(shape_.open));
 }
 

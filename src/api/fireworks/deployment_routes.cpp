@@ -67,6 +67,7 @@ void create_deployment(const TrainingCall& call) {
   const TrainingJson json = call.json();
   const std::string id = call.request.query_value("deploymentId").value_or("");
   if (id.empty()) fail_value("deploymentId", "is missing");
+  const bool guesses = !query_flag(call, "disableSpeculativeDecoding");
   const std::string name = resource_name(call, kDeployments, id), base_model = text_field(json, "baseModel", call.service.base().name);
   check_base_model(call, base_model);
   KeptRecords<Deployment>& deployments = call.service.control().deployments;
@@ -74,6 +75,7 @@ void create_deployment(const TrainingCall& call) {
   call.answer(deployment_json(deployments.change(call.owner, name, [&](Deployment& d) {
     d.base_model = base_model;
     d.shape = text_field(json, "deploymentShape");
+    d.guesses = guesses;
     take_fields(json, d);
   })));
 }
@@ -92,7 +94,7 @@ void add_deployment_routes(TrainingRoutes& routes) {
     return known;
   };
   routes.add_at_root("POST", all, fields({"baseModel", "deploymentShape"}), create_deployment,
-                     known_query({"deploymentId"}, {"skipShapeValidation", "acceptShapelessRisk", "disableSpeculativeDecoding"}));
+                     known_query({"deploymentId", "disableSpeculativeDecoding"}, {"skipShapeValidation", "acceptShapelessRisk"}));
   routes.add_at_root(
       "GET", all,
       [](const TrainingCall& call) {

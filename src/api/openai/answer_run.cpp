@@ -26,7 +26,7 @@ AnswerRun::AnswerRun(std::shared_ptr<GenerationService> service, AnswerOrder ord
   // The body is gone when the first token comes; what is made of it stays, with a copy a choice in the engine.
   std::size_t bytes = 0;
   for (const CompletionOrder::Prompt& prompt : order_.completion.prompts)
-    bytes += prompt.ids.size() * sizeof(std::int32_t) * static_cast<std::size_t>(1 + order_.completion.samples);
+    bytes += (prompt.ids.size() * sizeof(std::int32_t) + order_.completion.drafts.bytes()) * static_cast<std::size_t>(1 + order_.completion.samples);
   ClientWork::take(bytes);
   memory_ = ClientWork::keep(bytes);
 }

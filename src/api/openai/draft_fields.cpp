@@ -4,30 +4,32 @@
 
 namespace lockstep {
 namespace {
-// {"type": "content", "content": "text"}, or its parts.
+std::string prediction_content(const Json& content, const std::string& field) {
+  if (content.is_string()) return content.get<std::string>();
+  if (!content.is_array()) fail_field(field, fmt::format("is {}, allowed is a string or an array of text parts", describe_json(content)));
+  std::string text;
+  for (std::size_t i = 0; i < content.size(); ++i) {
+    const std::string at = fmt::format("{}[{}]", field, i);
+    require_object(content[i], at);
+    std::string type;
+    JsonFields fields;
+    fields.text("type", &type);
+    fields.custom("text", [&text](const Json& part, const std::string& where) { text += json_text(part, where); });
+    for (const char* name : {"cache_control", "prompt_cache_breakpoint"}) fields.harmless(name);
+    fields.read(content[i], at + ".");
+    if (type != "text") fail_field(at + ".type", fmt::format("is {}, allowed is text", describe_json(Json(type))));
+  }
+  return text;
+}
+
+// {"type": "content", "content": "text"}, or its parts; or the text alone, as Fireworks has it.
 std::string prediction_text(const Json& value, const std::string& field) {
-  require_object(value, field);
+  if (value.is_string()) return value.get<std::string>();
+  if (!value.is_object()) fail_field(field, fmt::format("is {}, allowed is an object or a string", describe_json(value)));
   std::string type, text;
   JsonFields fields;
   fields.text("type", &type);
-  fields.custom("content", [&](const Json& content, const std::string& at) {
-    if (content.is_string()) {
-      text = content.get<std::string>();
-      return;
-    }
-    if (!content.is_array()) fail_field(at, fmt::format("is {}, allowed is a string or an array of text parts", describe_json(content)));
-    for (std::size_t i = 0; i < content.size(); ++i) {
-      const std::string part = fmt::format("{}[{}]", at, i);
-      require_object(content[i], part);
-      std::string kind, own;
-      JsonFields inner;
-      inner.text("type", &kind);
-      inner.text("text", &own);
-      inner.read(content[i], part + ".");
-      if (kind != "text") fail_field(part + ".type", fmt::format("is {}, allowed is text", describe_json(Json(kind))));
-      text += own;
-    }
-  });
+  fields.custom("content", [&text](const Json& content, const std::string& at) { text = prediction_content(content, at); });
   fields.read(value, field + ".");
   if (type != "content") fail_field(field + ".type", fmt::format("is {}, allowed is content", describe_json(Json(type))));
   return text;
@@ -53,6 +55,17 @@ void read_speculative(const Json& value, const std::string& field, DraftOrder* d
 void add_draft_fields(JsonFields& fields, DraftOrder* drafts) {
   fields.custom("speculative", [drafts](const Json& value, const std::string& field) { read_speculative(value, field, drafts); });
   fields.custom("prediction", [drafts](const Json& value, const std::string& field) { drafts->text = prediction_text(value, field); });
+}
+
+void add_speculation_field(JsonFields& fields, DraftOrder* drafts) {
+  fields.custom("speculation", [drafts](const Json& value, const std::string& field) {
+    if (value.is_string()) {
+      drafts->text = value.get<std::string>();
+      return;
+    }
+    drafts->ids = json_token_ids(value, field);
+    drafts->ids_field = field;
+  });
 }
 
 }  // namespace lockstep

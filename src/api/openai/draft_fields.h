@@ -8,5 +8,7 @@
 namespace lockstep {
 
 void add_draft_fields(JsonFields& fields, DraftOrder* drafts);
+// Fireworks' `speculation`: a text or token ids that the answer may be.
+void add_speculation_field(JsonFields& fields, DraftOrder* drafts);
 
 }  // namespace lockstep

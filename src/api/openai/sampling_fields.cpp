@@ -165,7 +165,11 @@ CompletionOrder order_of(const SamplingFields& s, std::int64_t top_logprobs, con
           .stops = s.stop,
           .drafts = s.drafts,
           .special = s.skip_special_tokens ? SpecialText::hidden : SpecialText::shown,
-          .spelling = {{"samples", "n"}, {"stop_tokens", "stop_token_ids"}, {"max_tokens", s.max_tokens_field}, {"top_logprobs", top_logprobs_field}}};
+          .spelling = {{"samples", "n"},
+                       {"stop_tokens", "stop_token_ids"},
+                       {"max_tokens", s.max_tokens_field},
+                       {"top_logprobs", top_logprobs_field},
+                       {"prediction", s.drafts.ids_field}}};
 }
 
 }  // namespace lockstep

@@ -1,7 +1,7 @@
 // How many guesses pay. A forward of n rows takes about a + b n seconds, and n requests get n tokens from it; one more row is worth b seconds
 // where the chance that its token is right, times what a token takes now, is more. Chances are counted for each source and request, costs for
 // the engine, both with older ones fading. Times come from a clock, so lengths differ between runs; bits do not. Used by one thread at a time.
-//   StepCosts costs; costs.observe(rows, seconds); DraftChance chance; length_that_pays(chance.right(), costs.row_share(rows), most)
+//   StepCosts costs; costs.observe(rows, seconds); DraftChance chance; if (chance.right(0.6) < costs.row_share(rows)) return;
 #pragma once
 #include <cstdint>
 

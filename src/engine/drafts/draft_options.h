@@ -13,7 +13,7 @@
 
 namespace lockstep {
 
-// Where guesses come from, in the order in which they are asked. A row of kDraftSources (engine/drafts/draft_source.h) each.
+// Where guesses come from, in the order in which they are asked. A row of draft_sources() (engine/drafts/draft_source.h) each.
 enum class DraftKind : std::uint8_t { scripted, grammar, prediction, siblings, ngram };
 inline constexpr std::size_t kDraftKinds = 5;
 

@@ -1,5 +1,8 @@
 #include "engine/drafts/prediction_source.h"
 
+#include <utility>
+#include <vector>
+
 #include "engine/drafts/suffix_automaton.h"
 
 namespace lockstep {
@@ -9,11 +12,10 @@ constexpr std::int32_t kLeastPredicted = 2;  // tokens that agree, where the ans
 
 class PredictionSource : public DraftSource {
  public:
-  explicit PredictionSource(std::span<const std::int32_t> prediction) {
-    for (const std::int32_t token : prediction) automaton_.append(token);
-  }
+  explicit PredictionSource(std::vector<std::int32_t> prediction) : prediction_(std::move(prediction)) {}
 
   void propose(const DraftPlace& place, std::vector<std::int32_t>& out) override {
+    for (const std::int32_t token : std::exchange(prediction_, {})) automaton_.append(token);  // not of requests that wait
     const std::span<const std::int32_t> answer = place.text.subspan(static_cast<std::size_t>(place.prompt_length));
     if (answer.size() < read_) read_ = 0, reader_ = {};
     for (; read_ < answer.size(); ++read_) reader_.read(automaton_, answer[read_]);
@@ -36,6 +38,7 @@ class PredictionSource : public DraftSource {
       else place = match.length >= kLeastPredicted ? match.end + 1 : -1;
     }
   };
+  std::vector<std::int32_t> prediction_;  // until it is read
   SuffixAutomaton automaton_;
   std::size_t read_ = 0;  // of the answer
   Reader reader_;
@@ -44,7 +47,7 @@ class PredictionSource : public DraftSource {
 
 std::unique_ptr<DraftSource> make_prediction_source(DraftMaterial& material) {
   if (material.prediction.empty()) return nullptr;
-  return std::make_unique<PredictionSource>(material.prediction);
+  return std::make_unique<PredictionSource>(std::move(material.prediction));
 }
 
 }  // namespace lockstep

@@ -18,6 +18,7 @@ enum class LossKind : std::int32_t {
   dppo_tv,              // -w sg(min(r, cap)) A lp, while |p - p_anchor| is within bounds where it would grow
   dppo_kl,              // the same, bounded by the KL of the target against all others
   sapo,                 // -w (4 / tau) sigmoid(tau (r - 1)) A
+  value,                // of a value head alone: w / 2 max((v - R)^2, (held v - R)^2), kernels/value/value.h
 };
 // What the ratio's denominator is: the sampler's log-probability, the trainer's at the start of the step, or the current one (r = 1).
 enum class RatioAnchor : std::int32_t { sampler, proximal, current };

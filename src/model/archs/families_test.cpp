@@ -425,7 +425,7 @@ TEST(ExpertsConfig, OfDeepSeek) {
   expect("attention_bias", true, "'attention_bias' is true");
   const auto refused = [](const Model& of, const char* profile) { return of.profile_refusal(profile_by_name(profile)); };
   EXPECT_EQ(refused(*model, "cpu-bf16w-expanded"), "");
-  EXPECT_EQ(refused(*make_model(llama_config()), "cpu-f32-expanded"),
+  EXPECT_EQ(refused(*make_model(small_config()), "cpu-f32-expanded"),
             "profile 'cpu-f32-expanded' keeps each head's own key and value of latent attention over all keys, and a model of type llama has no latent "
             "attention; allowed is cpu-f32");
   Json indexed = with(base, "model_type", "deepseek_v32");

@@ -4,6 +4,7 @@
 #include "model/operations/add.h"
 #include "model/operations/embedding.h"
 #include "model/operations/rms_norm.h"
+#include "model/value_head.h"
 
 namespace lockstep {
 
@@ -18,6 +19,9 @@ Decoder::Decoder(const Json& config, const DecoderTraits& traits) : Model(config
   eps_ = static_cast<float>(c.number("rms_norm_eps", 1e-12, 1, traits.norm_eps));
   if (traits.may_tie) tied_ = c.boolean("tie_word_embeddings", false);
   else c.only("tie_word_embeddings", {false});
+  value_ = is_value_config(config_);
+  if (value_) tied_ = false;  // there is nothing to tie to
+  value_bias_ = value_ && c.boolean("score_bias", false);
   c.only("attention_bias", {traits.attention_bias});
   if (!traits.may_clamp) c.only("swiglu_limit", {nullptr});
   c.only("hidden_act", {"silu"});
@@ -39,10 +43,12 @@ void Decoder::build(const MakeBlock<AttentionBlock>& attention, const MakeBlock<
   }
   if (layers_[0].attention->shares_selection()) fail(ErrorCode::invalid_argument, "config.json: the first layer shares an indexer; it must own one ('full')");
   final_norm_ = m.vector(traits_.final_norm, facts_.hidden);
-  facts_.head = tied_ ? embedding_ : m.matrix(traits_.head, facts_.vocabulary, facts_.hidden);
+  facts_.head = tied_ ? embedding_ : value_ ? m.matrix("score.weight", 1, facts_.hidden) : m.matrix(traits_.head, facts_.vocabulary, facts_.hidden);
   if (tied_) m.add_alias(traits_.head, traits_.table);
   else m.split(ParameterSplit::columns, {embedding_});
-  m.split(ParameterSplit::vocabulary, {facts_.head});
+  if (value_) m.keep_exact(facts_.head);
+  else m.split(ParameterSplit::vocabulary, {facts_.head});
+  if (value_bias_) m.vector("score.bias", 1);
   m.adapt(AdapterKind::unembedding, {facts_.head});
   m.pass_over_layers(traits_.layer, facts_.layers);
   facts_.active_size = m.trained_size() - idle - (tied_ ? 0 : facts_.vocabulary * facts_.hidden);

@@ -53,7 +53,7 @@ class Decoder final : public Model {
   Tensor layer(Context& ctx, const Tensor& x, std::size_t index, Selection& selection) const;
 
   DecoderTraits traits_;
-  bool tied_ = false;
+  bool tied_ = false, value_ = false, value_bias_ = false;  // value_: the head is model/value_head.h's
   float eps_ = 1e-6f;
   ParameterId embedding_ = 0, final_norm_ = 0;
   std::vector<Layer> layers_;

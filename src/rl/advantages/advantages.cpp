@@ -8,7 +8,8 @@
 namespace lockstep {
 
 const std::vector<AdvantageRow>& advantage_rows() {
-  // name, formula (r: reward, mean and deviation: of the group, n: its rollouts), least rollouts, rewards at least 0, function, costs of tokens, what is whitened
+  // name, formula (r: reward, mean and deviation: of the group, n: its rollouts), least rollouts, rewards at least 0, function, costs of tokens,
+  // what is whitened
   static const std::vector<AdvantageRow> rows = {
       {"group-normalised", "(r - mean) / (deviation + 1e-6)", 2, false, group_normalised},
       {"mean-only", "r - mean", 2, false, mean_only},

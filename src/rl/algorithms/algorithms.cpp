@@ -18,6 +18,7 @@ const std::vector<AlgorithmRow>& algorithm_rows() {
       {"maxrl", "arXiv 2602.02710", "mean-normalised", "grpo", 0.2, 0.2, "token_mean", 0, 0, "loss", "k3"},
       {"dapo", "arXiv 2503.14476", "group-normalised", "dapo", 0.2, 0.28, "token_mean", 10, 0.2, "loss", "k3"},
       {"gspo", "arXiv 2507.18071", "group-normalised", "gspo", 3e-4, 4e-4, "sequence_token_mean", 0, 0, "loss", "k3"},
+      {"ppo", "arXiv 1707.06347", kGaeAdvantages, "ppo", 0.2, 0.2, "token_mean", 0, 0, "reward", "k1", "full"},
       {"cispo", "arXiv 2506.13585", "group-normalised", "cispo", 1.0, 0.28, "token_mean", 0, 0, "loss", "k3"},
   };
   return rows;
@@ -37,6 +38,7 @@ void apply_algorithm(std::string_view name, RlSettings& s, const std::function<b
   for (const AlgorithmRow& row : algorithm_rows()) {
     if (row.name != name) continue;
     if (!given("advantages")) s.advantages = row.advantages;
+    if (!given("critic") && s.advantages == row.advantages) s.critic.kind = row.critic;
     if (!given("loss")) s.loss = row.loss;
     if (!given("clip-low")) s.clip_low = row.clip_low;
     if (!given("clip-high")) s.clip_high = row.clip_high;

@@ -40,8 +40,8 @@ struct TeacherAnswer {
 
 class Teachers {
  public:
-  // `runtime`: the student's, whose profile, device and threads they have, and whose folder where they name none. Errors: those of open_model and open_adapter; invalid_argument for a teacher with another vocabulary or
-  // tokenizer, naming both.
+  // `runtime`: the student's, whose profile, device and threads they have, and whose folder where they name none. Errors: those of open_model and
+  // open_adapter; invalid_argument for a teacher with another vocabulary or tokenizer, naming both.
   Teachers(std::vector<TeacherSettings> settings, const RuntimeSettings& runtime, const Tokenizer& tokenizer, std::int64_t vocabulary, StopToken stop);
   ~Teachers();
   Teachers(const Teachers&) = delete;

@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "base/seconds.h"
 #include "checkpoint/json_file.h"
+#include "model/value_head.h"
 #include "runs/divergence.h"
 #include "runs/local_trainer.h"
 #include "runs/planned_run.h"
@@ -260,8 +261,17 @@ SftPlan plan_preference(const SftAsked& asked, std::int64_t items, std::int64_t 
 PreferenceSummary run_preference(const PreferenceConfig& config, const std::function<PreferenceInput(const OpenedModel&)>& make_input) {
   check(config.preference);
   check_trainable_run(profile_by_name(config.runtime.profile), config.trained);
-  OpenedModel opened = open_model(config.runtime);
-  const PreferenceInput input = make_input(opened);
+  const PreferenceRow& row = preference_row(config.preference.loss);
+  if (row.values && config.trained.rank > 0)
+    fail(ErrorCode::unsupported, "the rank of an adapter is {}, allowed with the loss {} is 0: a reward model is a whole model with a value head",
+         config.trained.rank, row.name);
+  OpenedModel opened = row.values ? open_value_model(config.runtime) : open_model(config.runtime);
+  if (!row.values) refuse_value_head(*opened.model, fmt::format("the loss {} has no log-probabilities to compare", row.name));
+  PreferenceInput input = make_input(opened);
+  if (row.values)
+    for (std::vector<PreferenceItem>* items : {&input.train, &input.held_out})
+      for (PreferenceItem& item : *items)
+        for (TrainSequence* answer : {&item.chosen, &item.rejected}) *answer = reward_sequence(*answer, opened.runtime->max_positions);
   const std::int64_t parameters = parameters_of(opened.model->manifest());
   SftPlan plan = plan_preference(config.asked, std::ssize(input.train), parameters);
 

@@ -4,6 +4,19 @@
 
 namespace lockstep {
 
+TrainSequence reward_sequence(const TrainSequence& answer, std::int64_t max_positions) {
+  TrainSequence whole;
+  whole.tokens = answer.tokens;
+  whole.tokens.push_back(answer.targets.back());
+  if (std::ssize(whole.tokens) > max_positions)
+    fail(ErrorCode::corrupt_file, "an answer with its prompt has {} tokens, the model's context is {}", whole.tokens.size(), max_positions);
+  whole.targets.assign(whole.tokens.size(), -1);
+  whole.weights.assign(whole.tokens.size(), 0.0f);
+  whole.targets.back() = whole.tokens.back();
+  whole.weights.back() = 1.0f;
+  return whole;
+}
+
 PreferenceBatch preference_batch(const std::vector<PreferenceItem>& items, const std::vector<std::size_t>& places,
                                  const std::vector<ReferenceScores>& references, bool pairs) {
   PreferenceBatch batch;

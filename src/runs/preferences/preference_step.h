@@ -26,6 +26,10 @@ struct PreferenceBatch {
 PreferenceBatch preference_batch(const std::vector<PreferenceItem>& items, const std::vector<std::size_t>& places,
                                  const std::vector<ReferenceScores>& references, bool pairs);
 
+// An answer as a reward model reads it: all of its tokens are inputs, and the last one's value is its reward. Error corrupt_file for one that is
+// longer than the context.
+TrainSequence reward_sequence(const TrainSequence& answer, std::int64_t max_positions);
+
 // The figures of a batch with these log-probabilities of its sequences. With `weigh` the weights of its trained sequences become the loss's
 // derivatives: sum(-weight * logprob) has the gradient of the mean loss.
 PreferenceFigures preference_figures(const PreferenceSettings& settings, PreferenceBatch& batch, const std::vector<std::vector<float>>& trained,

@@ -68,6 +68,8 @@ def furnish(folder):
     for name in ("my.jsonl", "data.jsonl"):
         (folder / name).write_text(lines(*[PROBLEM] * 8))
     prompt, right = PROBLEM["prompt"], PROBLEM["completion"]
+    (folder / "prompts.jsonl").write_text(lines(*[{"prompt": prompt}] * 4))
+    (folder / "teachers.toml").write_text('[[teacher]]\nname = "itself"\nfolder = "chatty"\n')
     (folder / "pairs.jsonl").write_text(lines(*[{"prompt": prompt, "chosen": right, "rejected": right[::-1]}] * 8))
     (folder / "labels.jsonl").write_text(lines(*[{"prompt": prompt, "completion": right, "label": True}] * 8))
     (folder / "sequences.jsonl").write_text(lines({"tokens": [1, 5, 7, 9]}, {"tokens": [1, 6, 3]}))

@@ -13,7 +13,7 @@ from harness import BINARY, MODEL, TMP, check, done
 TASKS = {"larger": ("+", lambda a, b: f"{max(a, b)}"), "turned": ("-", lambda a, b: f"{b} {a}"), "doubled": ("*", lambda a, b: f"{a} {a}")}
 TRAIN, HELD = 600, 100
 SFT = ["--steps", 120, "--batch", 32, "--learning-rate", "1e-3", "--warmup", 5, "--eval-share", 0]
-DISTILL = ["--steps", 120, "--prompts", 48, "--max-tokens", 6, "--learning-rate", "1e-3", "--warmup", 5]
+DISTILL = ["--divergence", "forward", "--steps", 200, "--schedule", "linear", "--prompts", 48, "--max-tokens", 6, "--learning-rate", "1e-3", "--warmup", 5]
 
 
 def problems():

@@ -63,6 +63,7 @@ def furnish():
 
 FILES = furnish()
 ADAPTER = TMP / "adapter/runs/r/export"  # made below
+CRITIC_MODEL = TMP / "critic/runs/r/export"  # too
 SPECIAL, SPECIAL_ID = "<|eos|>", "102"  # of the shipped model
 NO = "NO"  # the option is left out of the base
 MORE = {"generate": {"prompt": "16 19 14=17:", "max-tokens": 12, "seed": 3, "json": True}, "eval": {"n": 6, "samples": 2, "json": True}, "score": {"tokens": FILES / "sequences.jsonl"},
@@ -81,6 +82,7 @@ NEEDED = "NEEDED"  # without it the command does not run
 
 # (option, value, what both runs have beside the base): the run with the value and the one without it differ.
 RUNTIME = [("model", NEEDED), ("profile", "cpu-f32"), ("mla-norm-eps", 0.5), ("context", 4)]
+CRITIC = {"algorithm": "ppo"}  # with a critic of the policy's weights
 MIXED = {"rollout-profile": "study-bf16-activations", "allow-profile-mix": True}
 SHAPES = [("shapes", FILES / "shapes.toml"), ("json", True)]
 ROWS = {
@@ -112,8 +114,8 @@ ROWS = {
     "train rl": RUNTIME + [
         ("name", "other"), ("runs", "elsewhere"), ("fork", "anew", {"before": True}), ("resume", True, {"before": True}), ("environment", "unknown"), ("steps", 1), ("problems", 3), ("rollouts", 5), ("max-tokens", 8), ("temperature", 0.5), ("top-k", 2), ("top-p", 0.3), ("min-p", 0.5),
         ("algorithm", "grpo"), ("advantages", "group-normalised"), ("loss", "reinforce", {"averaging": "sum"}), ("loss-config", "entropy_coefficient=0.1"), ("averaging", "sum"), ("kl-coefficient", 0.5), ("kl", "k1", {"kl-coefficient": 0.5}), ("kl-in", "reward", {"kl-coefficient": 0.5}), ("redraws", 1), ("overlong-tokens", 8, {"max-tokens": 16, "temperature": 3}),
-        ("overlong-penalty", 3, {"max-tokens": 16, "temperature": 3, "overlong-tokens": 8}), ("epochs", 2), ("mini-batches", 2), ("stop-kl", 1e-9, {"epochs": 2}), ("clip-low", 0, MIXED), ("clip-high", 0, MIXED), ("importance-cap", 0.5), ("share-prompts", "backward"), ("adapter-rank", 4), ("adapter-alpha", 1, {"adapter-rank": 4}), ("init-seed", 9, {"adapter-rank": 4}), ("optimizer", "dimuon"), ("learning-rate", 0.01), ("schedule", "constant", {"steps": 3}), ("warmup", 2), ("beta1", 0.1), ("beta2", 0.1),
-        ("eps", 1), ("weight-decay", 9), ("max-norm", 1e-4), ("seed", 9), ("rollout-profile", MIXED["rollout-profile"], {"allow-profile-mix": True}), ("allow-profile-mix", True, {"rollout-profile": MIXED["rollout-profile"]}), ("rollout-speculation", "ngram"), ("draft-tokens", 2, {"rollout-speculation": "ngram"}), ("checkpoint-every", 1),
+        ("overlong-penalty", 3, {"max-tokens": 16, "temperature": 3, "overlong-tokens": 8}), ("critic", "adapter", {"advantages": "gae"} | CRITIC), ("critic-model", CRITIC_MODEL, CRITIC), ("critic-rank", 2, CRITIC | {"critic": "adapter"}), ("critic-warmup", 1, CRITIC), ("critic-epochs", 3, CRITIC), ("critic-learning-rate", 0.1, CRITIC), ("value-clip", 1e-3, CRITIC | {"critic-epochs": 3}), ("gamma", 0.3, CRITIC), ("lambda", 0.3, CRITIC), ("critic-lambda", 0.3, CRITIC | {"steps": 3}), ("lambda-length", 0.5, CRITIC), ("bootstrap", True, CRITIC | {"critic-model": CRITIC_MODEL, "max-tokens": 4}), ("whiten", "off", CRITIC), ("epochs", 2), ("mini-batches", 2), ("stop-kl", 1e-9, {"epochs": 2}), ("clip-low", 0, MIXED), ("clip-high", 0, MIXED), ("importance-cap", 0.5), ("share-prompts", "backward"), ("adapter-rank", 4), ("adapter-alpha", 1, {"adapter-rank": 4}), ("init-seed", 9, {"adapter-rank": 4}), ("optimizer", "dimuon"), ("learning-rate", 0.01), ("schedule", "constant", {"steps": 3}), ("warmup", 2), ("beta1", 0.1), ("beta2", 0.1),
+        ("eps", 1), ("weight-decay", 9), ("max-norm", 1e-4), ("seed", 9), ("rollout-profile", MIXED["rollout-profile"], {"allow-profile-mix": True}), ("allow-profile-mix", True, {"rollout-profile": MIXED["rollout-profile"]}), ("rollout-speculation", "siblings,ngram"), ("draft-tokens", 2, {"rollout-speculation": "siblings,ngram"}), ("checkpoint-every", 1),
         ("keep-last", 1, {"checkpoint-every": 1, "steps": 4}), ("export-dtype", "f32"), ("transcripts", 3), ("transcripts-every", 2), ("quiet", NO, {"json": NO}), ("page", True), ("json", NO)],
     "train preference": RUNTIME[:2] + [("mla-norm-eps", 0.5), ("context", 4),
         ("name", "other"), ("runs", "elsewhere"), ("fork", "anew", {"before": True}), ("resume", True, {"before": True}), ("data", FILES / "fewer-pairs.jsonl"), ("loss", "ipo"), ("beta", 2), ("label-smoothing", 0.3, {"loss": "cdpo"}),
@@ -227,6 +229,7 @@ def finished(command, folder, **more):
 
 
 finished("train sft", TMP / "adapter", **{"adapter-rank": 4})
+finished("train preference", TMP / "critic", loss="reward")
 with concurrent.futures.ThreadPoolExecutor(2) as pool:
     for command, rows in ROWS.items():
         with check(command.replace(" ", "-")):

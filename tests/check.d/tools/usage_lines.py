@@ -53,9 +53,9 @@ GIVEN = {
     "rl/environment.h": "std::uint64_t seed, const std::string& answer",
     "rl/advantages/advantages.h": "",
     "rl/algorithms/algorithms.h": "RlSettings& settings, const std::set<std::string_view>& options",
-    "rl/policy_datum.h": "const RolloutGroup& group, float advantage",
+    "rl/policy_datum.h": "const RolloutGroup& group, const std::vector<float>& advantages",
     "rl/settings.h": "",
-    "rl/step_batch.h": "const Environment& environment, RolloutSource& source, const RlSettings& settings, std::int64_t number",
+    "rl/step_batch.h": "const Environment& environment, RolloutSource& source, const RlSettings& settings, std::int64_t number, TrainerPort& trainer",
     "runs/policy_loss.h": "",
     "losses/custom_loss.h": "const nlohmann::ordered_json& inputs, const nlohmann::ordered_json& graph, const std::vector<float>& logprobs, "
                                          "const std::vector<std::int64_t>& shape, const TrainingDatum& datum",

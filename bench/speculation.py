@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""What guesses ahead gain: tokens a second of one stream of `lockstep serve`, with each way of guessing and without, in turns.
+
+    bench/speculation.py --model models/countdown-glm [--profile cpu-bf16w] [--threads N] [--tokens 128] [--draft-tokens 7] [--rounds 5] [--json FILE]
+
+Cases: `off`; `prediction`, with the right answer brought along; `wrong`, with one of which no token is right; `ngram` on prompts that copy a text,
+and on prompts of random words, where it seldom finds anything; `auto` on both. All of a case's answers are compared with those of `off`: the last
+column is how many differ, which is 0 or a fault. Greedy. A ratio is the rounds' median of time without over time with, in brackets the least
+and the most. Needs the package requests."""
+import argparse
+import json
+import os
+import random
+import re
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import requests
+
+ROOT = Path(__file__).resolve().parents[1]
+WORDS = "river stone early morning light paper window garden letter number market winter summer bread table silver copper wooden yellow narrow".split()
+
+
+class Server:
+    def __init__(self, options):
+        binary = os.environ.get("LOCKSTEP_BINARY", str(ROOT / "build/lockstep"))
+        command = [binary, "serve", "--model", options.model, "--port", "0", "--threads", str(options.threads), "--profile", options.profile, "--speculate", "off", "--no-access-log", "--log-level", "error"]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        told = re.search(r"http://\S+", self.process.stdout.readline())
+        if not told:
+            sys.exit("speculation: the server did not start")
+        self.url = told[0]
+
+    def ask(self, prompt, tokens, speculative):
+        body = {"prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True, "return_token_ids": True, "speculative": speculative}
+        began = time.perf_counter()
+        answer = requests.post(self.url + "/v1/completions", json=body, timeout=600)
+        seconds = time.perf_counter() - began
+        if answer.status_code != 200:
+            sys.exit(f"speculation: {answer.status_code} {answer.text[:500]}")
+        return answer.json()["choices"][0]["token_ids"], seconds
+
+
+def prompts_of(options):
+    """Texts: copying ones, which have said how they go on, and random words. Short enough for the model's context."""
+    draws, copying, fresh = random.Random(1), [], []
+    room = max(4, options.prompt // 8)
+    for _ in range(options.prompts):
+        text = " ".join(draws.choice(WORDS) for _ in range(room))
+        copying.append(f"{text}\n{text}\n{text[:len(text) // 4]}")
+        fresh.append(" ".join(draws.choice(WORDS) for _ in range(2 * room)))
+    return copying, fresh
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default=str(ROOT / "models/countdown-glm"))
+    parser.add_argument("--profile", default="cpu-bf16w")
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--tokens", type=int, default=128)
+    parser.add_argument("--prompt", type=int, default=64, help="about how many tokens")
+    parser.add_argument("--prompts", type=int, default=8)
+    parser.add_argument("--draft-tokens", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json")
+    options = parser.parse_args()
+    server = Server(options)
+    try:
+        rows = measure(server, options)
+    finally:
+        server.process.terminate()
+        server.process.wait()
+    print("| case | off, tokens/s | with, tokens/s | ratio (range over rounds) | answers that differ |\n|---|---|---|---|---|")
+    for r in rows:
+        print(f"| {r['case']} | {r['off']:.1f} | {r['with']:.1f} | {r['ratio']:.2f} ({r['ratio_range'][0]:.2f} to {r['ratio_range'][1]:.2f}) | {r['different']} of {r['answers']} |")
+    if options.json:
+        Path(options.json).write_text(json.dumps({"model": Path(options.model).name, "profile": options.profile, "threads": options.threads, "tokens": options.tokens, "rounds": options.rounds, "rows": rows}, indent=1) + "\n")
+    return int(any(r["different"] for r in rows))
+
+
+def measure(server, options):
+    copying, fresh = prompts_of(options)
+    right = {prompt: server.ask(prompt, options.tokens, {"mode": "off"})[0] for prompt in copying + fresh}
+    length = {"tokens": options.draft_tokens}
+    cases = [("prediction, right", fresh, lambda p: {"mode": "prediction", "draft": right[p], **length}), ("prediction, wrong", fresh, lambda p: {"mode": "prediction", "draft": [i ^ 1 for i in right[p]], **length}),
+             ("ngram, copying", copying, lambda p: {"mode": "ngram", **length}), ("ngram, random words", fresh, lambda p: {"mode": "ngram", **length}),
+             ("auto, copying", copying, lambda p: {"mode": "auto", **length}), ("auto, random words", fresh, lambda p: {"mode": "auto", **length})]  # fmt: skip
+    rows = []
+    for name, prompts, way in cases:
+        without, having, different = [], [], 0
+        for _ in range(options.rounds):
+            without.append(sum(server.ask(p, options.tokens, {"mode": "off"})[1] for p in prompts))
+            seconds = 0
+            for p in prompts:
+                ids, took = server.ask(p, options.tokens, way(p))
+                seconds += took
+                different += ids != right[p]
+            having.append(seconds)
+        ratios = [a / b for a, b in zip(without, having)]
+        tokens = options.tokens * len(prompts)
+        rows.append({"case": name, "off": tokens / statistics.median(without), "with": tokens / statistics.median(having), "ratio": statistics.median(ratios), "ratio_range": [min(ratios), max(ratios)],
+                     "different": different, "answers": options.rounds * len(prompts)})  # fmt: skip
+    return rows
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,141 @@
+// Reinforcement learning with a critic, from single rollouts: it learns beside the policy, whose bits stay those of its sampler; a stopped run and
+// one that was killed between the two checkpoints go on to the same bits.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <functional>
+#include <set>
+
+#include "base/error.h"
+#include "jobs/rl_job.h"
+
+namespace lockstep {
+namespace {
+namespace fs = std::filesystem;
+
+class CriticJobs : public testing::Test {
+ protected:
+  ~CriticJobs() override { fs::remove_all(root_); }
+  RlJob job(const std::string& name, const std::string& kind = "full") {
+    RlJob made;
+    made.run.name = name;
+    made.run.runs = root_.string();
+    made.run.quiet = true;
+    made.run.checkpoint_every = 2;
+    made.stack.runtime.model = (fs::path(LOCKSTEP_SOURCE_DIR) / "models/countdown-glm").string();
+    made.stack.runtime.threads = 1;
+    made.rl.steps = 6;
+    made.rl.problems = 8;
+    made.rl.rollouts = 1;
+    made.rl.warmup = 0;
+    made.rl.advantages = std::string(kGaeAdvantages);
+    made.rl.critic.kind = kind;
+    made.rl.critic.warmup = 1;
+    made.rl.critic.learning_rate = kind == "adapter" ? 3e-3 : 3e-4;
+    made.rl.critic.epochs = 2;
+    made.rl.critic.clip = 0.5;
+    return made;
+  }
+  std::vector<nlohmann::json> metrics(const std::string& name) {
+    std::ifstream in(root_ / name / "metrics.jsonl");
+    std::vector<nlohmann::json> lines;
+    for (std::string line; std::getline(in, line);) lines.push_back(nlohmann::json::parse(line));
+    return lines;
+  }
+  // Their names are in the order of steps.
+  static std::set<fs::path> checkpoints_in(const fs::path& folder) {
+    std::set<fs::path> all;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder))
+      if (entry.is_directory()) all.insert(entry.path());
+    return all;
+  }
+  static void drop_newest(const fs::path& folder) {
+    fs::remove_all(*checkpoints_in(folder).rbegin());
+    fs::remove(folder / "latest");
+  }
+  fs::path root_ = fs::path(testing::TempDir()) / ("lockstep_critic_jobs_" + std::to_string(::getpid()));
+};
+
+TEST_F(CriticJobs, LearnsFromSingleRolloutsAndGoesOnToTheSameBits) {
+  for (const std::string kind : {"full", "adapter"}) {
+    const RlSummary whole = run_rl(job(kind + "-whole", kind));
+    ASSERT_TRUE(whole.finished) << kind;
+    EXPECT_EQ(whole.totals.kl.different_bits, 0) << kind;
+    EXPECT_GT(whole.totals.kl.tokens, 0) << kind;
+    EXPECT_TRUE(fs::exists(whole.critic_exported / (kind == "full" ? "config.json" : "adapter_config.json"))) << kind;
+    const std::vector<nlohmann::json> steps = metrics(kind + "-whole");
+    ASSERT_EQ(steps.size(), 6u);
+    EXPECT_EQ(steps[0].at("gradient_norm"), 0) << kind;  // the critic's warm-up
+    EXPECT_GT(steps[1].at("gradient_norm"), 0) << kind;
+    EXPECT_EQ(steps[0].at("mean_value"), 0) << kind;  // a head of zeros
+    EXPECT_NE(steps[1].at("mean_value"), 0) << kind;
+    for (const char* name : {"value_loss", "explained_variance", "mean_return", "advantage_min", "advantage_median", "advantage_max", "critic_gradient_norm"})
+      EXPECT_TRUE(steps[3].at(name).is_number()) << name;
+    EXPECT_LT(steps[3].at("advantage_min"), steps[3].at("advantage_max")) << kind;  // a token's own, though a group has one rollout
+
+    StopSource source;
+    RlJob parts = job(kind + "-parts", kind);
+    parts.stack.micro_batch = 3;
+    parts.run.stop = source.token();
+    parts.run.on_step = [&](std::int64_t step) {
+      if (step == 3) source.stop();
+    };
+    EXPECT_FALSE(run_rl(parts).finished) << kind;
+    parts.run.resume = true;
+    parts.run.stop = {};
+    const RlSummary rest = run_rl(parts);
+    ASSERT_TRUE(rest.finished) << kind;
+    EXPECT_EQ(rest.weights_sha256, whole.weights_sha256) << kind;
+    EXPECT_EQ(rest.critic_sha256, whole.critic_sha256) << kind;
+    if (kind != "full") continue;
+    RlJob wrong = job("wrong");  // a critic is no policy
+    wrong.stack.runtime.model = whole.critic_exported.string();
+    try {
+      run_rl(wrong);
+      ADD_FAILURE();
+    } catch (const Error& e) {
+      EXPECT_NE(std::string(e.what()).find("value head"), std::string::npos) << e.what();
+    }
+  }
+}
+
+// As if the process had been killed when the critic's checkpoint was there and the policy's of that step was not.
+TEST_F(CriticJobs, AKillBetweenTheCheckpointsLeavesBothOfOneStep) {
+  RlJob first = job("killed");
+  const RlSummary whole = run_rl(first);
+  const fs::path checkpoints = root_ / "killed" / "checkpoints";
+  ASSERT_GE(checkpoints_in(checkpoints).size(), 2u);
+  drop_newest(checkpoints);
+  first.run.resume = true;
+  const RlSummary again = run_rl(first);
+  EXPECT_GT(again.totals.steps, 0);
+  EXPECT_EQ(again.weights_sha256, whole.weights_sha256);
+  EXPECT_EQ(again.critic_sha256, whole.critic_sha256);
+  // The control: without the critic's own checkpoint of that step it does not go on with another one.
+  drop_newest(checkpoints);
+  fs::remove_all(root_ / "killed" / "critic" / "checkpoints");
+  EXPECT_THROW(run_rl(first), Error);
+}
+
+TEST_F(CriticJobs, ContradictionsAreToldBeforeTheModelIsLoaded) {
+  const auto refusal = [&](const std::function<void(RlJob&)>& change) -> std::string {
+    RlJob wrong = job("wrong");
+    wrong.stack.runtime.model = "/nowhere";
+    change(wrong);
+    try {
+      run_rl(wrong);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "accepted";
+  };
+  EXPECT_NE(refusal([](RlJob& j) { j.rl.critic.kind = "none"; }).find("critic is none"), std::string::npos);
+  EXPECT_NE(refusal([](RlJob& j) { j.rl.critic.kind = "ful"; }).find("did you mean"), std::string::npos);
+  EXPECT_NE(refusal([](RlJob& j) { j.rl.advantages = "batch-whitened"; }).find("do not use it"), std::string::npos);
+  EXPECT_NE(refusal([](RlJob& j) { j.rl.critic.gae.lambda = 2; }).find("lambda is 2"), std::string::npos);
+  EXPECT_NE(refusal([](RlJob&) {}).find("/nowhere"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace lockstep

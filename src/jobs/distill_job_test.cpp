@@ -1,0 +1,209 @@
+// Distillation runs: a student moves towards its teachers, goes on to the same bits, and learns nothing from itself; lists of teachers and prompts say what is
+// wrong with them.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "jobs/distill_job.h"
+#include "jobs/sft_job.h"
+#include "jobs/teacher_file.h"
+
+namespace lockstep {
+namespace {
+namespace fs = std::filesystem;
+
+class DistillJobs : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {  // a teacher: the same model with an adapter of four steps
+    fs::create_directories(folder());
+    SftJob job;
+    job.config.run.name = "teacher";
+    job.config.run.runs = folder().string();
+    job.config.run.quiet = true;
+    job.config.runtime.model = model();
+    job.config.runtime.threads = 1;
+    job.config.trained.rank = 4;
+    job.config.asked.adapter = true;
+    job.config.asked.steps = 4;
+    job.config.asked.batch = 4;
+    job.config.asked.learning_rate = 3e-3;
+    job.environment = "countdown";
+    adapter() = run_sft_job(job).exported;
+  }
+  static void TearDownTestSuite() { fs::remove_all(folder()); }
+  static fs::path folder() { return fs::path(testing::TempDir()) / ("lockstep_distill_" + std::to_string(::getpid())); }
+  static std::string model() { return (fs::path(LOCKSTEP_SOURCE_DIR) / "models/countdown-glm").string(); }
+  static std::string& adapter() {
+    static std::string path;
+    return path;
+  }
+  static std::string text_file(const std::string& name, const std::string& text) {
+    write_file_atomic(folder() / name, text);
+    return (folder() / name).string();
+  }
+  static DistillJob distillation(const std::string& name, const std::string& over = "vocabulary") {
+    DistillJob job;
+    job.run.name = name;
+    job.run.runs = folder().string();
+    job.run.quiet = true;
+    job.stack.runtime.model = model();
+    job.stack.runtime.threads = 1;
+    job.distill.over = over;
+    job.distill.steps = 4;
+    job.distill.prompts = 4;
+    job.distill.max_tokens = 10;
+    job.learning_rate = 1e-3;
+    job.teachers = {{.name = "t", .folder = "", .adapter = adapter(), .domains = {}}};
+    job.environment = "countdown";
+    return job;
+  }
+  static std::vector<double> losses(const DistillSummary& summary) {
+    std::vector<double> values;
+    std::ifstream in(summary.run / "metrics.jsonl");
+    for (std::string line; std::getline(in, line);) values.push_back(nlohmann::json::parse(line).at("loss").get<double>());
+    return values;
+  }
+  template <class F>
+  static std::string refusal_of(F&& work) {
+    try {
+      work();
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "accepted";
+  }
+};
+
+TEST_F(DistillJobs, AStudentMovesTowardsItsTeacherAndGoesOnToTheSameBits) {
+  std::set<std::string> hashes;
+  for (const std::string over : {"vocabulary", "top", "sampled"}) {
+    const DistillSummary whole = run_distill(distillation(over + "-whole", over));
+    ASSERT_TRUE(whole.finished) << over;
+    EXPECT_EQ(whole.totals.kl.different_bits, 0) << over;
+    EXPECT_EQ(whole.totals.kl.tokens > 0, over != "top") << over;
+    const std::vector<double> of_steps = losses(whole);
+    ASSERT_EQ(of_steps.size(), 4u);
+    if (over != "sampled") {  // an average of few samples may rise
+      EXPECT_GT(of_steps[0], 0) << over;
+      EXPECT_LT(of_steps[3], 0.7 * of_steps[0]) << over;
+    }
+    DistillJob parts = distillation(over + "-parts", over);
+    StopSource source;
+    parts.run.stop = source.token();
+    parts.run.on_step = [&source](std::int64_t step) {
+      if (step == 2) source.stop();
+    };
+    EXPECT_FALSE(run_distill(parts).finished) << over;
+    parts.run.stop = {};
+    parts.run.resume = true;
+    parts.stack.micro_batch = 1;  // changes no bit, and no forward is kept
+    EXPECT_EQ(run_distill(parts).weights_sha256, whole.weights_sha256) << over;
+    DistillJob other = distillation(over + "-other", over);
+    other.distill.seed = 1;
+    EXPECT_NE(run_distill(other).weights_sha256, whole.weights_sha256) << over;
+    hashes.insert(whole.weights_sha256);
+  }
+  EXPECT_EQ(hashes.size(), 3u);
+}
+
+// What a teacher of the student's own weights says are the student's own bits: there is nothing to learn, exactly.
+TEST_F(DistillJobs, FromItselfAStudentLearnsNothing) {
+  std::set<std::string> hashes;
+  for (const std::string over : {"vocabulary", "sampled"}) {
+    for (const std::string divergence : {"reverse", "forward", "jensen_shannon"}) {
+      if (over == "sampled" && divergence != "reverse") continue;
+      DistillJob job = distillation(over + "-itself-" + divergence, over);
+      job.teachers[0].adapter.clear();
+      job.distill.divergence = divergence;
+      job.distill.steps = 2;
+      const DistillSummary summary = run_distill(job);
+      for (const double loss : losses(summary)) EXPECT_EQ(loss, 0) << over << divergence;
+      EXPECT_EQ(summary.totals.divergences, std::vector<double>{0}) << over << divergence;
+      hashes.insert(summary.weights_sha256);
+    }
+  }
+  EXPECT_EQ(hashes.size(), 1u);
+  EXPECT_FALSE(hashes.contains(run_distill(distillation("moved")).weights_sha256));  // the control
+}
+
+// Prompts go to the teachers of their domain; two teachers of one are averaged by weight.
+TEST_F(DistillJobs, TeachersAreRoutedByDomainAndMixedByWeight) {
+  DistillJob job = distillation("routed");
+  job.environment.clear();
+  job.data = text_file("prompts.jsonl", "{\"prompt\": \"3 7 12=48:\", \"domain\": \"a\"}\n\n{\"prompt\": \"5 9 14=28:\", \"domain\": \"b\"}\n");
+  job.distill.steps = 1;
+  job.distill.prompts = 2;
+  job.teachers = {{.name = "moved", .folder = "", .adapter = adapter(), .domains = {"a"}},
+                  {.name = "itself", .folder = model(), .adapter = "", .domains = {"b"}}};
+  const DistillSummary routed = run_distill(job);
+  ASSERT_EQ(routed.totals.divergences.size(), 2u);
+  EXPECT_GT(routed.totals.divergences[0], 0);
+  EXPECT_EQ(routed.totals.divergences[1], 0);
+  const auto loss_with = [&](double weight) {
+    DistillJob mixed = job;
+    mixed.run.name = fmt::format("mixed-{}", weight);
+    for (TeacherSettings& teacher : mixed.teachers) teacher.domains.clear();
+    mixed.teachers[1].weight = weight;
+    return losses(run_distill(mixed)).at(0);
+  };
+  EXPECT_NEAR(loss_with(1), 2 * loss_with(3), 1e-9);  // a half of the first one's divergence, and a quarter
+}
+
+TEST_F(DistillJobs, WhatIsWrongIsNamedBeforeAModelIsRead) {
+  const auto told = [](const std::function<void(DistillJob&)>& change) {
+    DistillJob job = distillation("wrong");
+    job.stack.runtime.model = "/nowhere";
+    change(job);
+    return refusal_of([&] { run_distill(job); });
+  };
+  const auto has = [](const std::string& text, const std::string& part) { EXPECT_NE(text.find(part), std::string::npos) << text; };
+  has(told([](DistillJob& j) { j.teachers.clear(); }), "there is no teacher");
+  has(told([](DistillJob& j) { j.teachers.push_back(j.teachers[0]); }), "the name of a teacher is 't'");
+  has(told([](DistillJob& j) { j.teachers[0].weight = 0; }), "the weight of teacher 't' is 0");
+  has(told([](DistillJob& j) { j.teachers[0].domains = {"countdwn"}; }), "did you mean 'countdown'");
+  has(told([](DistillJob& j) {
+        j.environment.clear();
+        j.data = text_file("two.jsonl", "{\"prompt\": \"1\", \"domain\": \"a\"}\n{\"prompt\": \"2\", \"domain\": \"b\"}\n");
+        j.teachers[0].domains = {"a"};
+      }),
+      "no teacher is for the domain 'b'");
+  has(told([](DistillJob& j) {
+        j.environment.clear();
+        j.data = text_file("wrong.jsonl", "{\"prompt\": \"1\", \"domian\": \"a\"}\n");
+      }),
+      "did you mean 'domain'");
+  has(told([](DistillJob& j) { j.data = "prompts.jsonl"; }), "allowed is one of them");
+  has(told([](DistillJob& j) { j.distill.over = "vocabulry"; }), "did you mean 'vocabulary'");
+  has(told([](DistillJob& j) { j.distill.over = "sampled", j.distill.divergence = "forward"; }), "allowed is reverse");
+  has(told([](DistillJob& j) { j.distill.over = "sampled", j.distill.temperature = 0.5; }), "allowed is 1");
+  has(told([](DistillJob& j) { j.distill.teacher_top_k = 21; }), "teacher_top_k is 21, allowed is 1 to 20");
+  has(told([](DistillJob&) {}), "/nowhere");  // all else is well
+}
+
+TEST_F(DistillJobs, AListOfTeachersIsRead) {
+  const std::vector<TeacherSettings> teachers = read_teacher_file(text_file(
+      "list.toml", "[[teacher]]\nname = \"a\"\nfolder = \"one\"\ndomains = [\"x\", \"y\"]\n[[teacher]]\nname = \"b\"\nadapter = \"/two\"\nweight = 2\n"));
+  ASSERT_EQ(teachers.size(), 2u);
+  EXPECT_EQ(teachers[0].folder, (folder() / "one").string());
+  EXPECT_EQ(teachers[0].domains, (std::vector<std::string>{"x", "y"}));
+  EXPECT_EQ(teachers[1].adapter, "/two");
+  EXPECT_EQ(teachers[1].weight, 2);
+  const auto told = [](const std::string& text) { return refusal_of([&] { read_teacher_file(text_file("wrong.toml", text)); }); };
+  const auto has = [](const std::string& text, const std::string& part) { EXPECT_NE(text.find(part), std::string::npos) << text; };
+  has(told("[[teacher]]\nname = \"a\"\nfolder = \"x\"\nwieght = 1\n"),
+      "line 4: unknown key 'wieght', allowed are name, folder, adapter, domains, weight; did you mean 'weight'");
+  has(told("[[teacher]]\nname = 3\nfolder = \"x\"\n"), "line 2: 'name' is no text");
+  has(told("[[teacher]]\nname = \"a\"\n"), "no folder and no adapter");
+  has(told("[[teachers]]\nname = \"a\"\n"), "unknown key 'teachers'");
+  has(told("teacher = 1\n"), "unknown key 'teacher'");
+  has(told("[[teacher]\n"), "line 1");
+  has(told(""), "0 tables [[teacher]]");
+}
+
+}  // namespace
+}  // namespace lockstep

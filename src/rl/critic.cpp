@@ -1,0 +1,151 @@
+#include "rl/critic.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+
+namespace lockstep {
+
+std::vector<std::string> critic_names() { return {"none", "full", "adapter"}; }
+
+void check(const CriticSettings& s, const std::string& advantages) {
+  const std::vector<std::string> names = critic_names();
+  if (std::find(names.begin(), names.end(), s.kind) == names.end())
+    fail(ErrorCode::invalid_argument, "critic is '{}', allowed are {}{}", s.kind, fmt::join(names, ", "), did_you_mean(s.kind, names));
+  const bool gae = advantages == kGaeAdvantages;
+  if (gae && !s.there()) fail(ErrorCode::invalid_argument, "advantages is gae and critic is none: its values are a critic's; allowed are critic full, adapter");
+  if (!gae && s.there())
+    fail(ErrorCode::invalid_argument, "critic is {}, and the advantages {} do not use it; allowed is advantages gae (algorithm ppo), or critic none", s.kind,
+         advantages);
+  if (!s.there()) return;
+  const auto in_range = [](std::string_view name, auto value, auto low, auto high) {
+    if (!(value >= low && value <= high)) fail(ErrorCode::invalid_argument, "{} is {}, allowed is {} to {}", name, value, low, high);
+  };
+  in_range("critic_rank", s.rank, std::int64_t{1}, std::int64_t{256});
+  in_range("critic_warmup", s.warmup, std::int64_t{0}, std::int64_t{1'000'000'000});
+  in_range("critic_epochs", s.epochs, std::int64_t{1}, std::int64_t{1000});
+  in_range("critic_learning_rate", s.learning_rate, 0.0, 1e3);
+  in_range("value_clip", s.clip, 0.0, 1e6);
+  check(s.gae);
+}
+
+std::string describe(const CriticSettings& s) {
+  if (!s.there()) return {};
+  const GaeSettings& g = s.gae;
+  std::string text = fmt::format(" critic {} {} epochs {} learning_rate {} gamma {} lambda {}", s.kind, s.warmup, s.epochs, s.learning_rate, g.gamma, g.lambda);
+  if (s.kind == "adapter") text += fmt::format(" critic_rank {}", s.rank);
+  if (!s.model.empty()) text += fmt::format(" critic_model {}", s.model);
+  if (s.clip > 0) text += fmt::format(" value_clip {}", s.clip);
+  if (s.bootstrap) text += " bootstrap";
+  if (g.critic_lambda) text += fmt::format(" critic_lambda {}", *g.critic_lambda);
+  if (g.length_alpha > 0) text += fmt::format(" lambda_length {}", g.length_alpha);
+  if (!g.whiten) text += " whiten off";
+  return text;
+}
+
+nlohmann::ordered_json to_json(const CriticFigures& f) {
+  return {{"value_loss", f.value_loss},
+          {"explained_variance", f.explained_variance},
+          {"mean_value", f.mean_value},
+          {"mean_return", f.mean_return},
+          {"values_held", f.held},
+          {"critic_gradient_norm", f.gradient_norm},
+          {"advantage_min", f.advantage_low},
+          {"advantage_p10", f.advantage_tenth},
+          {"advantage_median", f.advantage_median},
+          {"advantage_p90", f.advantage_ninetieth},
+          {"advantage_max", f.advantage_high}};
+}
+
+namespace {
+double average_of(const std::vector<double>& all) {
+  double sum = 0;
+  for (const double x : all) sum += x;
+  return all.empty() ? 0 : sum / static_cast<double>(all.size());
+}
+double spread_of(const std::vector<double>& all) {
+  const double mean = average_of(all);
+  std::vector<double> squares;
+  for (const double x : all) squares.push_back((x - mean) * (x - mean));
+  return average_of(squares);
+}
+
+// Rows [0, prompt + completion), the last of which is the state behind the completion.
+ValueDatum states_of(const RolloutGroup& group, const Rollout& rollout, bool behind) {
+  ValueDatum datum;
+  datum.tokens = group.prompt;
+  datum.tokens.insert(datum.tokens.end(), rollout.tokens.begin(), rollout.tokens.end() - (behind ? 0 : 1));
+  datum.weights.assign(datum.tokens.size(), 1.0f);
+  std::fill(datum.weights.begin(), datum.weights.begin() + std::ssize(group.prompt) - 1, 0.0f);
+  return datum;
+}
+}  // namespace
+
+void Critic::judge(StepBatch& batch, const RlSettings& settings) {
+  data_.clear();
+  figures_ = {};
+  for (const RolloutGroup& group : batch.groups)
+    for (const Rollout& rollout : group.rollouts) data_.push_back(states_of(group, rollout, settings_.bootstrap && !rollout.ended));
+  const std::vector<std::vector<float>> values = port_.values(data_);
+
+  const bool costs = needs_reference(settings) && settings.kl_in == "reward";
+  std::vector<GaeRollout> rollouts;
+  std::size_t d = 0;
+  for (const RolloutGroup& group : batch.groups)
+    for (const Rollout& rollout : group.rollouts) {
+      GaeRollout& chain = rollouts.emplace_back(GaeRollout{.chains = {{}}});
+      const std::size_t first = group.prompt.size() - 1;
+      const PolicyDatum& policy = batch.data[d];
+      for (std::size_t i = first; i < first + rollout.tokens.size(); ++i) {
+        GaeToken& token = chain.chains[0].tokens.emplace_back();
+        token.value = static_cast<double>(values[d][i]);
+        if (costs) token.reward = 0 - kl_cost(policy.old_logprobs[i], policy.reference_logprobs[i], settings);
+      }
+      chain.reward = rollout.reward + overlong_punishment(std::ssize(rollout.tokens), settings);
+      ValueDatum& own = data_[d];
+      if (settings_.bootstrap && !rollout.ended) {
+        chain.bootstrap = static_cast<double>(values[d].back());
+        own.weights.back() = 0;  // nobody knows what it should have been
+      }
+      own.values = values[d++];
+      own.returns.assign(own.tokens.size(), 0.0f);
+    }
+  const GaeBatch estimates = estimate_gae(rollouts, settings_.gae);
+
+  std::vector<double> seen, returns, left, advantages;
+  for (d = 0; d < data_.size(); ++d) {
+    const std::vector<double>&own = estimates.advantages[d][0], &wanted = estimates.returns[d][0];
+    PolicyDatum& policy = batch.data[d];
+    const std::size_t first = policy.tokens.size() - own.size();
+    for (std::size_t i = 0; i < own.size(); ++i) {
+      policy.advantages[first + i] = static_cast<float>(own[i]);
+      data_[d].returns[first + i] = static_cast<float>(wanted[i]);
+      const double value = rollouts[d].chains[0].tokens[i].value;
+      seen.push_back(value), returns.push_back(wanted[i]), left.push_back(wanted[i] - value), advantages.push_back(own[i]);
+    }
+  }
+  const double variance = spread_of(returns);
+  figures_.explained_variance = variance > 0 ? 1 - spread_of(left) / variance : 0;
+  figures_.mean_value = average_of(seen);
+  figures_.mean_return = average_of(returns);
+  std::sort(advantages.begin(), advantages.end());
+  const auto quantile = [&](std::size_t tenths) { return advantages.empty() ? 0 : advantages[(advantages.size() - 1) * tenths / 10]; };
+  figures_.advantage_low = quantile(0), figures_.advantage_tenth = quantile(1), figures_.advantage_median = quantile(5);
+  figures_.advantage_ninetieth = quantile(9), figures_.advantage_high = quantile(10);
+}
+
+CriticFigures Critic::learn(const OptimizerStep& optimizer) {
+  OptimizerStep own = optimizer;
+  own.learning_rate = settings_.learning_rate;
+  const auto epochs = static_cast<double>(settings_.epochs);
+  for (std::int64_t e = 0; e < settings_.epochs && !data_.empty(); ++e) {
+    const ValueResult got = port_.forward_backward(data_, settings_.clip);
+    figures_.value_loss += got.loss / epochs;
+    figures_.held += got.held / epochs;
+    figures_.gradient_norm += port_.optim_step(own) / epochs;
+  }
+  return figures_;
+}
+
+}  // namespace lockstep

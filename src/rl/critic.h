@@ -1,0 +1,40 @@
+// The critic's part of a step of reinforcement learning: values of what was sampled, the advantages that follow (rl/gae.h), and its own steps.
+//   Critic critic(port, settings); critic.judge(batch, rl); const CriticFigures f = critic.learn(optimizer);
+// Over the interface ValuePort: knows no model and no files. One thread.
+#pragma once
+#include <nlohmann/json.hpp>
+
+#include "rl/critic_settings.h"
+#include "rl/step_batch.h"
+#include "runs/value_port.h"
+
+namespace lockstep {
+
+// Of a step; values and returns as the critic saw them before it learned from them.
+struct CriticFigures {
+  double value_loss = 0, gradient_norm = 0, held = 0;  // means over the critic's epochs
+  double explained_variance = 0;                       // 1 - var(return - value) / var(return); 0 where the returns are all equal
+  double mean_value = 0, mean_return = 0;              // over trained tokens
+  double advantage_low = 0, advantage_tenth = 0, advantage_median = 0, advantage_ninetieth = 0, advantage_high = 0;  // of what the policy is trained with
+};
+nlohmann::ordered_json to_json(const CriticFigures& figures);
+
+class Critic {
+ public:
+  // The port outlives this object.
+  Critic(ValuePort& port, const CriticSettings& settings) : port_(port), settings_(settings) {}
+
+  // Fills the advantages of `batch`: all rollouts of the step, each one chain, with its reward, overlong punishment in it, at the last token. Where
+  // tokens pay for KL to a reference (rl/step_batch.h), that is taken from the reward of each.
+  void judge(StepBatch& batch, const RlSettings& settings);
+  // Steps towards the returns of what was judged last.
+  CriticFigures learn(const OptimizerStep& optimizer);
+
+ private:
+  ValuePort& port_;
+  CriticSettings settings_;
+  std::vector<ValueDatum> data_;
+  CriticFigures figures_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,50 @@
+// Generalised advantage estimation over chains (Schulman et al., arXiv 1506.02438): what each trained token of a rollout was worth, from the values
+// that a critic gave each of them and the rewards that came.
+//   const GaeBatch e = estimate_gae(rollouts, {.lambda = 0.95}); e.advantages[r][c][i], e.returns[r][c][i]
+// A rollout is chains of tokens, one a context window, in time. The successor of a trained token is the rollout's next trained token in time,
+// whichever chain has it: tokens that the policy did not write (tools, prompts, a summary's prompt) are stepped over, and their rewards belong to the
+// last trained token before them (before the first one: to that one). A sub-agent's chain stands between the two parts of its parent's, so it goes on in it.
+// With terminal chains each context window ends with the rollout's reward instead, and nothing is carried to the next.
+// Everything is computed in double, in the order that docs/numerics.md ("Advantages of a critic") writes down. Pure functions.
+#pragma once
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+namespace lockstep {
+
+struct GaeToken {
+  bool trained = true;
+  double value = 0;   // of the state before it; of trained ones
+  double reward = 0;  // that came with it
+};
+struct GaeChain {
+  std::vector<GaeToken> tokens;
+  std::size_t window = 0;  // chains of one context window have the same number: a parent's parts, around its sub-agent's
+};
+struct GaeRollout {
+  std::vector<GaeChain> chains;     // in time
+  double reward = 0;                // at its end, beside those of its tokens
+  std::optional<double> bootstrap;  // it was cut off: the value of the state behind its last token, which is its successor's
+};
+
+struct GaeSettings {
+  double gamma = 1, lambda = 1;
+  std::optional<double> critic_lambda;  // of the returns; none: lambda
+  double length_alpha = 0;              // above 0: the policy's lambda is 1 - 1 / (alpha n), n trained tokens (VAPO, arXiv 2504.05118)
+  bool carry = true;                    // the last token of a chain goes on to the next chain; else every window ends with the rollout's reward
+  bool whiten = true;                   // advantages get mean 0 and variance 1 over the batch's trained tokens
+};
+// Errors invalid_argument: gamma, a lambda outside 0 to 1, an alpha below 0.
+void check(const GaeSettings& settings);
+
+// By rollout, chain and token; 0 where a token is not trained.
+using GaeNumbers = std::vector<std::vector<std::vector<double>>>;
+struct GaeBatch {
+  GaeNumbers advantages;
+  GaeNumbers returns;  // what the critic's values are to become: value + its own advantage, never whitened
+};
+// Errors invalid_argument: settings, a value or a reward that is not finite.
+GaeBatch estimate_gae(const std::vector<GaeRollout>& rollouts, const GaeSettings& settings);
+
+}  // namespace lockstep

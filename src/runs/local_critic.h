@@ -1,0 +1,34 @@
+// A critic in this process: a model with a value head (model/value_head.h) that LocalTrainer trains, all weights or an adapter over frozen ones, on
+// the executor of the policy that it judges; a ValuePort, and its checkpoints and export beside the policy's.
+//   LocalCritic critic(open_value_model(runtime), {.rank = 0}, options, executor); critic.values(data); critic.save(run.path(), 12, 2);
+// One thread at a time, never the executor's.
+#pragma once
+#include "runs/local_trainer.h"
+#include "runs/value_port.h"
+
+namespace lockstep {
+
+class LocalCritic final : public ValuePort {
+ public:
+  // Errors: those of LocalTrainer; unsupported for a model without a value head.
+  LocalCritic(const OpenedModel& opened, const TrainedSettings& settings, const TrainerOptions& options, std::shared_ptr<Executor> executor);
+
+  std::vector<std::vector<float>> values(const std::vector<ValueDatum>& data) override;
+  ValueResult forward_backward(const std::vector<ValueDatum>& data, double clip) override;
+  double optim_step(const OptimizerStep& step) override { return trainer_.optim_step(step); }
+
+  // RUN/critic/checkpoints, of the policy's step: written before the policy's own checkpoint of that step, and one more than the policy keeps, so that
+  // a kill between the two leaves both of an earlier step. load(): the one of the step that the policy resumes from. Errors: not_found where
+  // there is none; those of load_checkpoint.
+  void save(const std::filesystem::path& run, std::int64_t policy_step, std::int64_t keep_last);
+  void load(const std::filesystem::path& run, std::int64_t policy_step);
+  std::string weights_sha256() { return trainer_.weights_sha256(); }
+  void export_to(const std::filesystem::path& folder, const TrainedExport& exported) { trainer_.export_to(folder, exported); }
+
+ private:
+  static OpenedModel checked(const OpenedModel& opened);
+  Profile profile_;
+  LocalTrainer trainer_;
+};
+
+}  // namespace lockstep
