@@ -6,6 +6,7 @@
 #include "base/seconds.h"
 #include "base/signals.h"
 #include "cli/common_options.h"
+#include "cli/follow_options.h"
 #include "cli/live_page.h"
 #include "cli/rl_options.h"
 #include "cli/train_command.h"
@@ -64,6 +65,9 @@ int run_train_rl(const Arguments& arguments) {
   table.flag("quiet", &run.quiet, "No progress");
   table.flag("resume", &run.resume, "Resume an existing run; more --steps are allowed, changes of its mathematics are refused");
   table.command_line_only();
+  add_publish_options(table, job.publish,
+                      "Publish the weights after every step, as what changed, for servers that follow the channel (lockstep serve --follow); the first time "
+                      "all of them");
   table.text("fork", &fork, "NAME", kForkHelp);
   table.command_line_only();
   page.add_options(table);

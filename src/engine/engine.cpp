@@ -34,10 +34,18 @@ Engine::Engine(Runtime& runtime, std::shared_ptr<const WeightSet> weights, const
 
 Engine::~Engine() = default;
 
-void Engine::set_weights(std::shared_ptr<const WeightSet> weights) {
+void Engine::set_weights(std::shared_ptr<const WeightSet> weights, InFlight in_flight) {
   if (!weights) fail(ErrorCode::invalid_argument, "weights is null, allowed is a set of weights");
   check_weights(*weights, *runtime_.model, runtime_.profile);
-  if (weights == weights_.lock()) return;
+  const std::shared_ptr<const WeightSet> before = weights_.lock();
+  if (weights == before) return;
+  if (in_flight == InFlight::finish && options_.ranks.size() > 1)
+    fail(ErrorCode::unsupported, "requests in flight finish on the old weights, and {} ranks share the model; allowed is one rank", options_.ranks.size());
+  for (const auto& [id, s] : sequences_) {
+    if (!s->admitted || s->weights) continue;
+    if (in_flight == InFlight::finish) s->weights = before;
+    else if (in_flight == InFlight::reprefill && s->running) scheduler_->preempt(*s);
+  }
   weights_ = weights;
   version_ = weights->version;
   scheduler_->set_weights(weights->identity);

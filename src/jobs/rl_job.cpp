@@ -45,15 +45,19 @@ RlSummary run_rl(const RlJob& job) {
     }
     check_resumed_settings(before, now, {.unsaid = job.run.unsaid});
   }
+  std::optional<RlPublishing> publishing;
+  if (!job.publish.place.empty()) publishing.emplace(stack, job.publish, job.stack.runtime.model);
   RlWork work(*environment, stack, rl,
               {.transcripts = job.transcripts,
                .transcripts_every = job.transcripts_every,
                .allow_profile_mix = job.allow_profile_mix,
                .stop_at_difference = job.stop_at_difference,
-               .run = run.path()});
+               .run = run.path(),
+               .publish = publishing ? [&] { return publishing->publish(); } : std::function<nlohmann::ordered_json()>()});
   if (run.directory().resumed()) work.restore(run.directory());
   if (const std::string from = run.directory().config().value("forked_from", ""); work.step() == 0 && !from.empty()) work.begin_from(from);
   run.started();
+  if (publishing) publishing->publish();  // what it begins with: followers take the whole copy while the first step is made
 
   RlSummary summary;
   summary.run = run.path();
