@@ -6,7 +6,8 @@ GGUF of the same numbers in fp32, in bf16, or quantised by llama.cpp itself.
     bench/llama_peers.py --models FOLDER [--threads N] [--rounds 3] [--weights f32,bf16] [--json FILE]
 
 FOLDER is filled on first use (about 3 GB). Needs llama-cpp-python, gguf and numpy; prints medians over rounds, the range of the
-ratio (above 1: lockstep is faster) and what the peer was built with.
+ratio (above 1: lockstep is faster) and what the peer was built with. Decoding one stream reads every weight once a token: in f32 and
+bf16 the bytes that both read a second stand beside the fastest read of memory (bench/memory_ruler.py), taken before and after each.
 """
 
 import argparse
@@ -18,9 +19,12 @@ import sys
 import time
 from pathlib import Path
 
+import memory_ruler
+
 ROOT = Path(__file__).resolve().parents[1]
 PROMPT = 128
 CASES = [("prefill", 512), ("decode", 1), ("decode", 8), ("decode", 32)]
+AS_STORED = ("f32", "bf16")  # whose bytes are those of the model's file, on both sides
 OURS = {"f32": ("fp32", "cpu-f32"), "bf16": ("bf16", "cpu-bf16w"), "q8_0": ("bf16", "cpu-int8w"), "q4_0": ("bf16", "cpu-int4w")}
 
 
@@ -84,6 +88,32 @@ def lockstep(folder, kind, case, size, options):
     command += ["--tokens", str(size)] if case == "prefill" else ["--streams", str(size), "--prompt", str(PROMPT)]
     line = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[0]
     return json.loads(line)["tokens_per_second"]
+
+
+def weight_bytes(folder, kind):
+    """What a token of one stream reads: every tensor once. A table that is the head as well counts once, and of one that is not a token reads a row."""
+    with open(folder / OURS[kind][0] / "model.safetensors", "rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    header.pop("__metadata__", None)
+    if "lm_head.weight" in header:
+        header.pop("model.embed_tokens.weight")
+    return sum(end - begin for begin, end in (tensor["data_offsets"] for tensor in header.values()))
+
+
+def shares_of_memory(threads, read, ours, theirs, rulers):
+    """Of rounds: what both read, in GB/s, and its share of the fastest read of memory around it; None where a share is above what can be:
+    then a cache holds weights, or the ruler is too short."""
+    found = {}
+    for name, speeds, first in (("lockstep", ours, 0), ("llama_cpp", theirs, 1)):
+        reached = [read * tokens / 1e9 for tokens in speeds]
+        fastest = [memory_ruler.lengthened(threads, r, *around[first : first + 2]) for r, around in zip(reached, rulers)]
+        shares = [r / f for r, f in zip(reached, fastest)]
+        if max(shares) > memory_ruler.MOST:
+            print(f"{name} read {max(shares):.2f} of what the fastest read of memory did: no share is told", flush=True)
+            return None
+        found[name] = {"gigabytes_per_second": statistics.median(reached), "share": statistics.median(shares), "share_range": [min(shares), max(shares)],
+                       "ruler": statistics.median(fastest)}  # fmt: skip
+    return {"bytes": read, **found}
 
 
 def llama(folder, kind, case, size, options):
@@ -182,13 +212,20 @@ def main():
     rows = [r for r in earlier.get("rows", []) if r["weights"] not in kinds and all(earlier.get(k) == v for k, v in head.items())]
     for kind in kinds:
         for case, size in CASES:
-            ours, theirs = [], []
+            ours, theirs, rulers = [], [], []
+            reads = (case, size) == ("decode", 1) and kind in AS_STORED  # the weights, once a token
+            ruler = lambda: memory_ruler.speed(options.threads) if reads else None
             for _ in range(options.rounds):
+                around = [ruler()]
                 ours.append(lockstep(options.models, kind, case, size, options))
+                around.append(ruler())
                 theirs.append(llama(options.models, kind, case, size, options))
+                rulers.append([*around, ruler()])
             ratios = [a / b for a, b in zip(ours, theirs)]
             row = {"weights": kind, "case": case, "size": size, "lockstep": statistics.median(ours), "llama_cpp": statistics.median(theirs),
                    "ratio": statistics.median(ratios), "ratio_range": [min(ratios), max(ratios)]}  # fmt: skip
+            if reads and (memory := shares_of_memory(options.threads, weight_bytes(options.models, kind), ours, theirs, rulers)):
+                row["memory"] = memory
             rows.append(row)
             print(f"{kind:>8} {case:>8} {size:>5} {row['lockstep']:>15.1f} {row['llama_cpp']:>16.1f} {row['ratio']:>7.2f} "
                   f"{min(ratios):>6.2f} .. {max(ratios):.2f}", flush=True)  # fmt: skip

@@ -2,16 +2,16 @@
 stands beside what was measured without. A machine's kind is its processor and the instruction set used, as the block's line `Machine:` says.
 
     page = add_block(page, "Linear layers, fp32", block_lines, ["Linear layers, fp32", "A GRPO step", ...])
-    page = with_old_marked(page, {"Linear layers, fp32": "the peer's kernels are not named"})
+    page = without_unnamed(page)
 
-Only the block of the same kind is replaced, and every other line stays as it is. The first block of a section has no heading; each
-other one begins with `### On ` and its kind.
+Only the block of the same kind is replaced, and every other line stays as it is, but for blocks that name no commit: what nobody can measure
+again is left out. The first block of a section has no heading; each other one begins with `### On ` and its kind.
 """
 
 import re
 
 HEADING = re.compile(r"^### On .*\n+", re.M)
-OLD = re.compile(r"^Measured before blocks named their commit.*\n\n", re.M)
+NAMED = re.compile(r"^Measured at commit ", re.M)
 
 
 def sections_of(page):
@@ -39,19 +39,16 @@ def page_of(head, sections):
     return head + "\n\n" + "\n\n".join(f"## {title}\n\n{text}" for title, text in sections.items()) + "\n"
 
 
-def with_old_marked(page, differences):
-    """The page with a line in each block that does not name its commit: it was measured by an older form of the script; `differences`, by title."""
+def section_of(blocks):
+    """Blocks as a section's text: the first one without a heading."""
+    return "\n\n".join([HEADING.sub("", block) if i == 0 else block for i, block in enumerate(blocks)])
+
+
+def without_unnamed(page):
+    """The page without the blocks that do not name the commit that was measured, and without a section that has no other."""
     head, sections = sections_of(page)
-    for title, text in sections.items():
-        blocks = []
-        for block in blocks_of(text):
-            block = OLD.sub("", block)
-            if not re.search(r"^Measured at commit ", block, re.M):
-                line = "; ".join(filter(None, ["Measured before blocks named their commit", differences.get(title)])) + "."
-                block = re.sub(r"^(?=Machine: )", lambda _: line + "\n\n", block, count=1, flags=re.M)
-            blocks.append(block)
-        sections[title] = "\n\n".join(blocks)
-    return page_of(head, sections)
+    named = {title: [block for block in blocks_of(text) if NAMED.search(block)] for title, text in sections.items()}
+    return page_of(head, {title: section_of(blocks) for title, blocks in named.items() if blocks})
 
 
 def add_block(page, title, lines, titles):

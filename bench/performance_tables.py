@@ -12,15 +12,50 @@ def span(row):
     return f"{row['ratio']:.2f} ({row['ratio_range'][0]:.2f} to {row['ratio_range'][1]:.2f})"
 
 
+def percent(value):
+    return f"{value * 100:.0f}%"
+
+
+def shares(row):
+    """A share and its range."""
+    return f"{percent(row['share'])} ({percent(row['share_range'][0])} to {percent(row['share_range'][1])})"
+
+
+def gemm_rows(rows, ceiling):
+    """Header and rows; `ceiling` None: results that were kept before it was measured."""
+    yield "| N x K | M | lockstep, us | OpenBLAS, us | ratio | GFLOP/s |" + (" of the ceiling |" if ceiling else "")
+    yield "|---|---|---|---|---|---|" + ("---|" if ceiling else "")
+    for r in rows:
+        work = 2 * r["rows"] * r["outputs"] * r["inputs"] / r["lockstep_seconds"] / 1e9
+        yield (f"| {r['outputs']} x {r['inputs']} | {r['rows']} | {r['lockstep_seconds'] * 1e6:.0f} | {r['openblas_seconds'] * 1e6:.0f} | {span(r)} | {work:.0f} |"
+               + (f" {100 * work / ceiling:.0f}% |" if ceiling else ""))  # fmt: skip
+
+
 def gemm_table(data):
-    ceiling = data.get("gigaflops")  # of multiply-adds in registers; results that were kept before it was measured have none
+    ceiling = data.get("gigaflops")  # of multiply-adds in registers
     lines = [f"Peer: {data['peer']}; {data['threads']} threads. Targets: 1.0 at M >= 64, 1.5 at M of 1 to 16."
              + (f" The ceiling, multiply-adds in registers alone: {ceiling:.0f} GFLOP/s (`lockstep bench arithmetic`)." if ceiling else ""), "",
-             "| N x K | M | lockstep, us | OpenBLAS, us | ratio | GFLOP/s |" + (" of the ceiling |" if ceiling else ""), "|---|---|---|---|---|---|" + ("---|" if ceiling else "")]  # fmt: skip
-    for r in data["rows"]:
-        work = 2 * r["rows"] * r["outputs"] * r["inputs"] / r["lockstep_seconds"] / 1e9
-        lines.append(f"| {r['outputs']} x {r['inputs']} | {r['rows']} | {r['lockstep_seconds'] * 1e6:.0f} | {r['openblas_seconds'] * 1e6:.0f} | {span(r)} | {work:.0f} |" + (f" {100 * work / ceiling:.0f}% |" if ceiling else ""))
+             *gemm_rows(data["rows"], ceiling)]  # fmt: skip
+    one = data.get("one_thread")
+    if one:
+        lines += ["", f"With one thread on both sides; its ceiling is {one['gigaflops']:.0f} GFLOP/s.", "", *gemm_rows(one["rows"], one["gigaflops"])]
     return lines
+
+
+# Of the memory's speed, for one stream where memory leaves no room for the ratio: what linear layers alone are asked for (variants.py bandwidth).
+SHARE_OF_MEMORY = 0.8
+
+
+def most_against_peer(row):
+    """Of a row with both sides' shares of the memory's speed: how much faster than the peer a program is that reads at that speed."""
+    return 1 / row["memory"]["llama_cpp"]["share"]
+
+
+def llama_target(row):
+    target = TARGETS.get((row["weights"], row["case"], row["size"]))
+    if target and "memory" in row and most_against_peer(row) < target:
+        return f"{percent(SHARE_OF_MEMORY)} of memory's speed: it allows {most_against_peer(row):.2f}"
+    return target or ""
 
 
 def llama_table(data):
@@ -28,36 +63,94 @@ def llama_table(data):
              "| weights | case | lockstep, tok/s | llama.cpp, tok/s | ratio | target |", "|---|---|---|---|---|---|"]  # fmt: skip
     for r in data["rows"]:
         case = f"prefill of {r['size']}" if r["case"] == "prefill" else f"decode, {r['size']} stream{'s' if r['size'] > 1 else ''}"
-        target = TARGETS.get((r["weights"], r["case"], r["size"]))
-        lines.append(f"| {r['weights']} | {case} | {r['lockstep']:.0f} | {r['llama_cpp']:.0f} | {span(r)} | {target or ''} |")
+        lines.append(f"| {r['weights']} | {case} | {r['lockstep']:.0f} | {r['llama_cpp']:.0f} | {span(r)} | {llama_target(r)} |")
+    read = [r for r in data["rows"] if "memory" in r]
+    if read:
+        lines += ["", "One stream reads every weight once a token. What both read a second (keys and values are not counted), beside the fastest read of memory "
+                  "(`lockstep bench memory`) before and after each. No program that reads the weights is faster against llama.cpp than one divided by llama.cpp's share; "
+                  f"where that is below the target of a ratio, the target is {percent(SHARE_OF_MEMORY)} of the memory's speed, as for linear layers alone.", "",
+                  "| weights | read a token, MB | memory, GB/s | lockstep, GB/s | of memory | llama.cpp, GB/s | of memory | the most against llama.cpp |",
+                  "|---|---|---|---|---|---|---|---|"]  # fmt: skip
+    for r in read:
+        memory, ours, theirs = r["memory"], r["memory"]["lockstep"], r["memory"]["llama_cpp"]
+        lines.append(f"| {r['weights']} | {memory['bytes'] / 1e6:.0f} | {ours['ruler']:.1f} | {ours['gigabytes_per_second']:.1f} | {shares(ours)} "
+                     f"| {theirs['gigabytes_per_second']:.1f} | {shares(theirs)} | {most_against_peer(r):.2f} |")  # fmt: skip
     return lines
 
 
+# Of the rate of multiply-adds, for products where it leaves no room for the ratio: what linear layers alone reach with many rows (gemm_peers.py).
+SHARE_OF_PRODUCTS = 0.85
+# Parts of `lockstep bench train --by-kernel` (src/benchmark/kernel_groups.cpp) that the sentence below the table counts apart.
+PRODUCTS = ("products forward and for the gradients of inputs", "products for the gradients of weights")
+ACCUMULATORS = "accumulators"
+
+
+def step_limits(row):
+    """Of a training step: its products' and its accumulators' share of the time in which its threads could compute, and how much faster than the peer the
+    step were at most with products at the full rate of multiply-adds: with nothing beside them, and with the accumulators as they are."""
+    busy = row["busy_processors"] / row["threads"]
+    products = busy * sum(row["kernels"].get(name, {"median": 0})["median"] for name in PRODUCTS)
+    accumulators = busy * row["kernels"].get(ACCUMULATORS, {"median": 0})["median"]
+    return products, accumulators, row["ratio"] / row["share"], row["ratio"] / (row["share"] + accumulators)
+
+
+def step_profile(row, target):
+    """What a step's time goes into, and the sentence on what the machine's multiply-adds allow."""
+    products, accumulators, alone, with_accumulators = step_limits(row)
+    low, high = row["gigaflops_range"]
+    lines = ["", f"The matrix products of a step alone, {'4' if row.get('lora_rank') else '6'} operations a weight and token, would take {shares(row)} of its time at the rate of multiply-adds "
+             f"in registers, {row['gigaflops']:.0f} GFLOP/s ({low:.0f} to {high:.0f}; `lockstep bench arithmetic` before and after each run). They take {percent(products)} of it, "
+             f"so they run at {percent(row['share'] / products)} of that rate; deposits into the order-free accumulators, which are the contract's, take {percent(accumulators)}, and the rest "
+             f"{percent(1 - products - accumulators)}. At that rate with nothing beside them a step would be {alone:.2f} times as fast as torch, with the deposits as they are {with_accumulators:.2f}"
+             + (f": the target of {target} is within what the machine allows." if with_accumulators >= target
+                else f": less than {target}, so the target is {percent(SHARE_OF_PRODUCTS)} of that rate in the products."), "",
+             "| part of the step | of the processor time (range over rounds) |", "|---|---|"]  # fmt: skip
+    for name, share in row["kernels"].items():
+        if share["median"] >= 0.001:
+            lines.append(f"| {name} | {100 * share['median']:.1f}% ({100 * share['least']:.1f}% to {100 * share['most']:.1f}%) |")
+    return [*lines, "", f"Sampled every millisecond of processor time by `lockstep bench train --by-kernel` in the runs above; {row['busy_processors']:.2f} processors of {row['threads']} were busy."]
+
+
 def torch_table(data):
-    r = data["rows"][0]
+    r = {**data["rows"][0], "threads": data["threads"]}
     what = f"adapter of rank {r['lora_rank']}" if r.get("lora_rank") else "all parameters"
     targets = "Target: 1.5 in tokens." if r.get("lora_rank") else "Targets: 1.5 in tokens, 0.65 in memory."
     return [f"Peer: {data['peer']}; {data['threads']} threads; {data['rounds']} rounds. {targets}", "",
             "| step | lockstep, tok/s | torch, tok/s | ratio | lockstep, peak GB | torch, peak GB | ratio |", "|---|---|---|---|---|---|---|",
             f"| {r['sequences']} x {r['length']} tokens, fp32, {what} | {r['lockstep']:.0f} | {r['torch']:.0f} | {span(r)} | "
             f"{r['lockstep_peak_bytes'] / 1e9:.2f} | {r['torch_peak_bytes'] / 1e9:.2f} | {r['memory_ratio']:.2f} |",
-            *(["", f"The matrix products of a step alone, {'4' if r.get('lora_rank') else '6'} operations a weight and token, are {100 * r['share']:.0f}% of the {r['gigaflops']:.0f} GFLOP/s that multiply-adds in "
-                   "registers reach here (`lockstep bench arithmetic`): no order of sums makes a step faster than one divided by that share."] if "share" in r else [])]  # fmt: skip
+            *(step_profile(r, 1.5) if "kernels" in r else [])]  # results that were kept before there was a profile have none; fmt: skip
 
 
 def rl_table(data):
     r = data["rows"][0]
-    return [f"Peer: {data['peer']}; {data['threads']} threads; {data['rounds']} rounds. A llama of 4 million parameters, fp32, random weights. Target: 2.", "",
-            "| step | lockstep, samples/s | TRL, samples/s | ratio |", "|---|---|---|---|",
-            f"| {r['prompts']} prompts x {r['samples']} samples x {r['tokens']} tokens | {r['lockstep']:.1f} | {r['trl']:.1f} | {span(r)} |"]  # fmt: skip
+    lines = [f"Peer: {data['peer']}; {data['threads']} threads; {data['rounds']} rounds. A llama of 4 million parameters, fp32, random weights. Target: 2.", "",
+             "| step | lockstep, samples/s | TRL, samples/s | ratio |", "|---|---|---|---|",
+             f"| {r['prompts']} prompts x {r['samples']} samples x {r['tokens']} tokens | {r['lockstep']:.1f} | {r['trl']:.1f} | {span(r)} |"]  # fmt: skip
+    if "parts" not in r:
+        return lines
+    lines += ["", "| part of a step | lockstep, ms | TRL, ms | its products, GFLOP | lockstep's, of the rate of multiply-adds |", "|---|---|---|---|---|"]
+    for name, what in (("rollouts", "rollouts"), ("learning", "learning: forward, backward, optimizer" + ("; TRL's is all but rollouts" if "trl" in r["parts"]["learning"] else ""))):
+        part = r["parts"][name]
+        theirs = f"{part['trl'] * 1e3:.0f}" if "trl" in part else "not told"
+        lines.append(f"| {what} | {part['lockstep'] * 1e3:.0f} | {theirs} | {part['gigaoperations']:.1f} | {shares(part)} |")
+    rest = r["step"] - sum(part["lockstep"] for part in r["parts"].values())
+    least = sum(part["gigaoperations"] for part in r["parts"].values()) / r["gigaflops"]
+    most = r["trl_step"] / least
+    return [*lines, f"| the rest: requests, advantages, the new weights in the sampler | {max(rest, 0) * 1e3:.0f} | | | |", "",
+            f"Products count each prompt once where its samples can share it (rollouts, the forward of learning), at 2 operations a weight and token forward and 4 backward. At the rate of "
+            f"multiply-adds in registers, {r['gigaflops']:.0f} GFLOP/s (`lockstep bench arithmetic` before and after each run), they take {least * 1e3:.0f} ms of a step of {r['step'] * 1e3:.0f} ms; "
+            f"a step of nothing else would be {most:.1f} times as fast as TRL's, so that rate " + ("does not forbid the target." if most >= 2 else "forbids the target.")]  # fmt: skip
 
 
 def variants_table(what, first, second, of_first=1e3, of_second=1e3, ratio=span, least=lambda value: f"{value:.2f}"):
+    """`least` None: of a share, whose two sides have no least times that belong together."""
+
     def table(data):
         lines = [f"{what} {data['threads']} threads; {data['rounds']} rounds in turns.", "",
-                 f"| case | {first} | {second} | ratio (range over rounds) | of the least times |", "|---|---|---|---|---|"]  # fmt: skip
+                 f"| case | {first} | {second} | ratio (range over rounds) |" + (" of the least times |" if least else ""), "|---|---|---|---|" + ("---|" if least else "")]  # fmt: skip
         for r in data["rows"]:
-            lines.append(f"| {r['case']} | {number(r['first'] * of_first)} | {number(r['second'] * of_second)} | {ratio(r)} | {least(r['least_ratio'])} |")
+            lines.append(f"| {r['case']} | {number(r['first'] * of_first)} | {number(r['second'] * of_second)} | {ratio(r)} |" + (f" {least(r['least_ratio'])} |" if least else ""))
         return lines
 
     return table
@@ -65,10 +158,6 @@ def variants_table(what, first, second, of_first=1e3, of_second=1e3, ratio=span,
 
 def number(value):
     return f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
-
-
-def percent(value):
-    return f"{value * 100:.0f}%"
 
 
 def percents(row):
@@ -102,6 +191,12 @@ def training_table(data):
             what = f"rank {r['rank']}, 4,096 tokens, {how}"
             lines.append(f"| clipped policy loss fused: {what} | {seconds_of(r['seconds']['fused'])} | |")
             lines.append(f"| the same in the client, over fused: {what} | {times_of(r['custom_over_fused'])} | {'at most 1.15' if name == 'fused' else 'at least 1.25'} |")
+            if "custom_parts" in r:
+                parts, own = r["custom_parts"], r["client_seconds"]
+                share = 1 - own["custom"]["median"] / r["seconds"]["custom"]["median"]
+                lines += [f"| of that call: until the function, in it, after it | {seconds_of(parts['forward'])}, {seconds_of(parts['function'])}, {seconds_of(parts['gradient'])} | reported |",
+                          f"| of it the client's own processor time (the SDK, torch, JSON); of the fused call | {seconds_of(own['custom'])}; {seconds_of(own['fused'])} | reported |",
+                          f"| so {percent(share)} of the call is the server and the wire; these alone, over those of the fused call | {times_of(r['ours_over_fused'])} | reported |"]  # fmt: skip
             lines.append(f"| the same traced to the server, over fused: {what} | {times_of(r['traced_over_fused'])} | |")
     for r in data.get("losses", {}).get("losses", []):
         lines.append(f"| {r['loss']} in the client, over fused: rank 0, none kept (processor time of the server alone: {r['processor']:.2f}) "
@@ -130,16 +225,43 @@ def training_table(data):
     return lines
 
 
+def offload_limits(size):
+    """Of steps of one size: the bytes a step moves through its file, the seconds that a plain copy takes for as many, and the speed that those leave."""
+    moved = sum(size["moved_bytes"]["file"][field] - size["moved_bytes"]["memory"][field] for field in ("rchar", "wchar"))
+    # A copy reads and writes its bytes.
+    seconds = size["copy"]["seconds"]["median"] * moved / (2 * size["copy"]["bytes"])
+    in_memory = size["step_seconds"]["memory"]["median"]
+    return moved, seconds, in_memory / (in_memory + seconds)
+
+
 def offload_table(data):
     lines = [f"`{data['model']}`, {data['profile']}, {data['trainers']} models trained by turns, all parameters; the losses of both servers are equal. "
              "Targets: 0.6 in peak memory, 0.95 in speed.", "",
              "| | in memory | in files | ratio |", "|---|---|---|---|"]  # fmt: skip
+    told = [size for size in data["sizes"] if size.get("copy")]
     for size in data["sizes"]:
         peak, step = size["peak_bytes"], size["step_seconds"]
         lines += [f"| {number(size['tokens'])} tokens a step: peak memory, GB | {peak['memory'] / 1e9:.2f} | {peak['file'] / 1e9:.2f} | {size['peak_ratio']:.2f} |",
                   f"| the same less what the server has before training | | | {size['grown_ratio']:.2f} |",
                   f"| {number(size['tokens'])} tokens a step: a step | {seconds_of(step['memory'])} | {seconds_of(step['file'])} | speed {times_of(size['speed_ratio'])} |"]  # fmt: skip
-    return lines
+        if size in told:
+            lines += [f"| the same: {what}, GB | {size['moved_bytes']['memory'][field] / 1e9:.2f} | {size['moved_bytes']['file'][field] / 1e9:.2f} | |"
+                      for field, what in (("rchar", "read by calls"), ("read_bytes", "of it from the disk"), ("wchar", "written by calls"), ("write_bytes", "of it for the disk"))]  # fmt: skip
+    if not told:
+        return lines
+    lines += ["", "| a step of | through the file, GB | a plain copy of one optimizer's file | as many bytes at that rate, ms | a step longer than in memory, ms | the most in speed | target |",
+              "|---|---|---|---|---|---|---|"]  # fmt: skip
+    for size in told:
+        moved, seconds, most = offload_limits(size)
+        copy, step = size["copy"], size["step_seconds"]
+        longer = step["file"]["median"] - step["memory"]["median"]
+        target = "0.95" if most >= 0.95 else f"{most:.2f}: what a copy at that rate leaves"
+        lines.append(f"| {number(size['tokens'])} tokens | {moved / 1e9:.2f} | {copy['bytes'] / 1e9:.2f} GB in {seconds_of(copy['seconds'])}, {2 * copy['bytes'] / copy['seconds']['median'] / 1e9:.2f} GB/s "
+                     f"read and written | {seconds * 1e3:.0f} | {longer * 1e3:.0f} | {most:.2f} | {target} |")  # fmt: skip
+    return [*lines, "", "A server's trainers leave memory between steps: each step reads every moment from its file by calls and writes it back, as a copy of the file does, whether or not the "
+            "system still has the file in memory. `lockstep bench train --optimizer-folder` (the section \"The optimizer's state in a file\") keeps its one file mapped into the process and "
+            "copies nothing while there is room, so that it shows what the file itself costs, and this section what memory that is given back costs. A step of more tokens "
+            "has the same bytes to move, so that their part of it is smaller."]  # fmt: skip
 
 
 def packed_table(data):
@@ -152,17 +274,36 @@ def packed_table(data):
     return lines
 
 
+TAX = 0.03  # the most that a layer may take longer than without the contract
+
+
 def tax_table(data):
-    """Of `variants.py tax`: each row against the free order, and the tree against one leaf; then the accumulators' part of a step."""
+    """Of `variants.py tax`: each row against the free order, and the tree against one leaf, with how many are above the target; then the accumulators' part of
+    a step."""
+    layers = [r for r in data["rows"] if "share" not in r]
+    against = {name: [r for r in layers if r.get("against", "one leaf") == name] for name in ("one leaf", "free order")}
+    missed = ", ".join(f"{sum(r['ratio'] > 1 + TAX for r in rows)} of {len(rows)} against {name}" for name, rows in against.items() if rows)
     lines = [f"Linear layers in fp32 with the contract's summation tree of 8 leaves, against the same kernels with one leaf, and against sums in whatever order suits the "
-             f"tile. Target: at most 3%. {data['threads']} threads; {data['rounds']} rounds in turns.", "",
+             f"tile. Target: at most {percent(TAX)}. {data['threads']} threads; {data['rounds']} rounds in turns.", "",
              "| case | compared with | that, ms | the contract, ms | ratio (range over rounds) | of the least times |", "|---|---|---|---|---|---|"]  # fmt: skip
-    for r in data["rows"]:
-        if "share" in r:
-            continue
+    for r in layers:
         lines.append(f"| {r['case']} | {r.get('against', 'one leaf')} | {number(r['first'] * 1e3)} | {number(r['second'] * 1e3)} | {changes(r)} | {change(r['least_ratio'])} |")
+    lines += ["", f"Above the target of {percent(TAX)} are {missed}."]
     shares = [r for r in data["rows"] if "share" in r]
     if shares:
         lines += ["", "| training step | deposits into the order-free accumulators, of its time (range over rounds) |", "|---|---|"]
         lines += [f"| {r['case']} | {100 * r['share']:.1f}% ({100 * r['share_range'][0]:.1f}% to {100 * r['share_range'][1]:.1f}%) |" for r in shares]
     return lines
+
+
+SLOWER = 0.02  # the most that anything may get slower from one commit to a later one
+
+
+def commits_table(data):
+    lines = [f"Two builds in turns, commit {data['before']} and then {data['after']}; who begins changes with each round. The ratio is the time that the later one takes more. "
+             f"Target: nothing above {percent(SLOWER)}. {data['threads']} threads; {data['rounds']} rounds.", "",
+             "| case | before, ms | after, ms | more (range over rounds) | of the least times |", "|---|---|---|---|---|"]  # fmt: skip
+    for r in data["rows"]:
+        lines.append(f"| {r['case']} | {number(r['first'] * 1e3)} | {number(r['second'] * 1e3)} | {changes(r)} | {change(r['least_ratio'])} |")
+    slower = [r["case"] for r in data["rows"] if r["ratio"] > 1 + SLOWER]
+    return [*lines, "", f"Slower by more than {percent(SLOWER)}: {'; '.join(slower) if slower else 'nothing'}."]

@@ -8,7 +8,8 @@ completions of 32 tokens after prompts of 16, makes advantages from rewards that
 The model is written to FOLDER/rl on first use. Needs torch, transformers, datasets and trl. TRL runs as it comes but for what would
 make it slower here: no gradient checkpointing, no logging, no reference model (beta 0, its default), one batch for the whole step.
 Samples never end early: every completion has its 32 tokens in both. Prints samples/s, medians over rounds, and the ratio (above 1:
-lockstep is faster).
+lockstep is faster); the seconds of rollouts and of learning apart, and the operations of their matrix products beside the rate of multiply-adds
+in registers (`lockstep bench arithmetic`, before and after each of our runs).
 """
 
 import argparse
@@ -21,6 +22,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+from torch_peers import ceiling, matrix_operations
 
 ROOT = Path(__file__).resolve().parents[1]
 TOKENIZER = ROOT / "models/countdown-glm"
@@ -45,7 +48,17 @@ def lockstep(options):
                "--profile", "cpu-f32", "--threads", str(options.threads), "--prompts", str(options.prompts), "--samples", str(options.samples),
                "--prompt", str(PROMPT), "--tokens", str(options.tokens), "--seconds", str(options.seconds)]  # fmt: skip
     row = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[0])
-    return row["tokens_per_second"] / options.tokens
+    return {"samples_per_second": row["tokens_per_second"] / options.tokens, "step": row["seconds"]["median"], "rollouts": row["rollout_seconds"],
+            "learning": row["learning_seconds"]}  # fmt: skip
+
+
+def operations(options):
+    """Of the matrix products of a step's parts, each prompt counted once where its samples can share it: in rollouts, and in the forward of learning.
+    The last token of a sample is drawn and never read."""
+    forward = matrix_operations(options.models / "rl", 0) // 3  # of a token: 2 a weight
+    samples = options.prompts * options.samples
+    shared = options.prompts * PROMPT + samples * (options.tokens - 1)
+    return {"rollouts": forward * shared, "learning": forward * shared + 2 * forward * samples * (PROMPT + options.tokens - 1)}
 
 
 def trl_in_a_process(options):
@@ -54,7 +67,7 @@ def trl_in_a_process(options):
     result = subprocess.run(command, capture_output=True, text=True)
     if result.returncode:
         raise SystemExit(f"rl_peer: TRL failed:\n{result.stderr[-3000:]}")
-    return json.loads(result.stdout.splitlines()[-1])["samples_per_second"]
+    return json.loads(result.stdout.splitlines()[-1])
 
 
 def run_peer(options):
@@ -78,7 +91,16 @@ def run_peer(options):
         lengths.update(len(ids) for ids in completion_ids)
         return [float(chance.random() < 0.5) for _ in completion_ids]
 
-    ends = []
+    ends, rollouts = [], []
+
+    class TimedTrainer(GRPOTrainer):
+        """TRL's own, with a clock around its rollouts; a version that calls them otherwise tells none."""
+
+        def _generate(self, *arguments, **named):
+            begin = time.perf_counter()
+            result = super()._generate(*arguments, **named)
+            rollouts.append(time.perf_counter() - begin)
+            return result
 
     class Clock(TrainerCallback):
         def on_step_end(self, *_, **__):
@@ -89,13 +111,15 @@ def run_peer(options):
                             num_generations=options.samples, max_completion_length=options.tokens, max_steps=steps, learning_rate=1e-6, beta=0.0,
                             temperature=1.0, generation_kwargs={"min_new_tokens": options.tokens}, logging_strategy="no", save_strategy="no",
                             report_to=[], disable_tqdm=True, model_init_kwargs={"dtype": "float32"})  # fmt: skip
-        trainer = GRPOTrainer(model=str(options.models / "rl"), args=config, reward_funcs=reward, train_dataset=Dataset.from_dict({"prompt": prompts}),
-                              processing_class=tokenizer, callbacks=[Clock()])  # fmt: skip
+        trainer = TimedTrainer(model=str(options.models / "rl"), args=config, reward_funcs=reward, train_dataset=Dataset.from_dict({"prompt": prompts}),
+                               processing_class=tokenizer, callbacks=[Clock()])  # fmt: skip
         trainer.train()
     if lengths != {options.tokens}:
         raise SystemExit(f"completions have {sorted(lengths)} tokens, {options.tokens} are asked for")
     times = [b - a for a, b in zip(ends[1:], ends[2:])]  # the first steps warm up
-    print(json.dumps({"samples_per_second": batch / statistics.median(times), "runs": len(times)}))
+    step = statistics.median(times)
+    print(json.dumps({"samples_per_second": batch / step, "runs": len(times), "step": step,
+                      "rollouts": statistics.median(rollouts[2:]) if len(rollouts) == len(ends) else None}))  # fmt: skip
 
 
 def main():
@@ -118,17 +142,31 @@ def main():
 
     if not (options.models / "rl").is_dir():
         make_model(options.models / "rl")
-    ours, theirs = [], []
+    ours, theirs, ceilings = [], [], []
     for _ in range(options.rounds):
+        before = ceiling(options)
         ours.append(lockstep(options))
+        ceilings.append(max(before, ceiling(options)))
         theirs.append(trl_in_a_process(options))
-    ratios = [a / b for a, b in zip(ours, theirs)]
-    row = {"prompts": options.prompts, "samples": options.samples, "tokens": options.tokens, "lockstep": statistics.median(ours),
-           "trl": statistics.median(theirs), "ratio": statistics.median(ratios), "ratio_range": [min(ratios), max(ratios)]}  # fmt: skip
+    ratios = [a["samples_per_second"] / b["samples_per_second"] for a, b in zip(ours, theirs)]
+    work = operations(options)
+    parts = {}
+    for name in ("rollouts", "learning"):
+        shares = [work[name] / 1e9 / (run[name] * rate) for run, rate in zip(ours, ceilings)]
+        parts[name] = {"lockstep": statistics.median(run[name] for run in ours), "gigaoperations": work[name] / 1e9,
+                       "share": statistics.median(shares), "share_range": [min(shares), max(shares)]}  # fmt: skip
+    if all(run["rollouts"] is not None for run in theirs):
+        parts["rollouts"]["trl"] = statistics.median(run["rollouts"] for run in theirs)
+        parts["learning"]["trl"] = statistics.median(run["step"] - run["rollouts"] for run in theirs)
+    row = {"prompts": options.prompts, "samples": options.samples, "tokens": options.tokens, "lockstep": statistics.median(run["samples_per_second"] for run in ours),
+           "trl": statistics.median(run["samples_per_second"] for run in theirs), "parts": parts, "step": statistics.median(run["step"] for run in ours),
+           "trl_step": statistics.median(run["step"] for run in theirs), "gigaflops": statistics.median(ceilings), "ratio": statistics.median(ratios), "ratio_range": [min(ratios), max(ratios)]}  # fmt: skip
     peer = f"TRL {trl.__version__}, torch {torch.__version__} (kernels of {torch.backends.cpu.get_cpu_capability()}), transformers {transformers.__version__}"
     print(f"peer: {peer}")
     print(f"GRPO step, {options.prompts} x {options.samples} x {options.tokens} tokens: lockstep {row['lockstep']:.1f} samples/s, TRL {row['trl']:.1f}, "
           f"ratio {row['ratio']:.2f} ({min(ratios):.2f} .. {max(ratios):.2f})")  # fmt: skip
+    for name, part in parts.items():
+        print(f"{name}: lockstep {part['lockstep']:.3f} s, TRL {part.get('trl', float('nan')):.3f} s; products {part['share']:.2f} of {row['gigaflops']:.0f} GFLOP/s")
     if options.json:
         options.json.write_text(json.dumps({"peer": peer, "threads": options.threads, "rounds": options.rounds, "rows": [row]}, indent=1) + "\n")
 

@@ -5,7 +5,8 @@ backward and AdamW of 4 x 256 tokens, each step one call; of all parameters, or 
     bench/torch_peers.py --model FOLDER/fp32 [--lora-rank R] [--threads N] [--rounds 3] [--sequences 4] [--length 256] [--json FILE]
 
 FOLDER is made by tools/make_smollm2.py. Needs torch and transformers, with --lora-rank peft too. Peak memory is the most that each
-process held (getrusage).
+process held (getrusage). Beside the ratio: what share of the rate of multiply-adds in registers (`lockstep bench arithmetic`, before and after
+each of our runs) the matrix products of a step are, and which kernels take its processor time (`lockstep bench train --by-kernel`).
 """
 
 import argparse
@@ -24,15 +25,25 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def lockstep(options):
     command = [os.environ.get("LOCKSTEP_BINARY", str(ROOT / "build/lockstep")), "bench", "train", "--json", "--model", str(options.model), "--profile", "cpu-f32",
-               "--threads", str(options.threads), "--sequences", str(options.sequences), "--length", str(options.length), "--seconds", str(options.seconds), "--lora-rank", str(options.lora_rank)]  # fmt: skip
-    row = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[0])
-    return row["tokens_per_second"], row["peak_memory_bytes"]
+               "--threads", str(options.threads), "--sequences", str(options.sequences), "--length", str(options.length), "--seconds", str(options.seconds), "--lora-rank", str(options.lora_rank), "--by-kernel"]  # fmt: skip
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[0])
 
 
 def ceiling(options):
     """GFLOP/s of multiply-adds in registers alone."""
     command = [os.environ.get("LOCKSTEP_BINARY", str(ROOT / "build/lockstep")), "bench", "arithmetic", "--json", "--threads", str(options.threads)]
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)["gigaflops"]
+
+
+def median_range(values):
+    return {"median": statistics.median(values), "least": min(values), "most": max(values)}
+
+
+def shares_of(runs):
+    """Part of a step -> its share of the processor time, a median with its range over runs; the largest first. A part that a run never saw is none of it."""
+    names = {name for run in runs for name in run["kernel_shares"]}
+    found = {name: median_range([run["kernel_shares"].get(name, 0.0) for run in runs]) for name in names}
+    return dict(sorted(found.items(), key=lambda item: -item[1]["median"]))
 
 
 def matrix_operations(folder, lora_rank):
@@ -112,16 +123,21 @@ def main():
 
     ours, theirs, ceilings = [], [], []
     for _ in range(options.rounds):
-        ceilings.append(ceiling(options))
+        before = ceiling(options)
         ours.append(lockstep(options))
+        ceilings.append(max(before, ceiling(options)))
         theirs.append(torch_in_a_process(options))
-    ratios = [a[0] / b[0] for a, b in zip(ours, theirs)]
-    memory = [max(m for _, m in rows) for rows in (ours, theirs)]
-    row = {"case": "train", "lora_rank": options.lora_rank, "sequences": options.sequences, "length": options.length, "lockstep": statistics.median(a for a, _ in ours),
+    speeds = [run["tokens_per_second"] for run in ours]
+    ratios = [a / b[0] for a, b in zip(speeds, theirs)]
+    memory = [max(run["peak_memory_bytes"] for run in ours), max(m for _, m in theirs)]
+    work = matrix_operations(options.model, options.lora_rank) / 1e9
+    shares = [speed * work / rate for speed, rate in zip(speeds, ceilings)]
+    row = {"case": "train", "lora_rank": options.lora_rank, "sequences": options.sequences, "length": options.length, "lockstep": statistics.median(speeds),
            "torch": statistics.median(b for b, _ in theirs), "ratio": statistics.median(ratios), "ratio_range": [min(ratios), max(ratios)],
            "lockstep_peak_bytes": memory[0], "torch_peak_bytes": memory[1], "memory_ratio": memory[0] / memory[1],
-           "gigaflops": max(ceilings)}  # fmt: skip
-    row["share"] = row["lockstep"] * matrix_operations(options.model, options.lora_rank) / row["gigaflops"] / 1e9
+           "gigaflops": statistics.median(ceilings), "gigaflops_range": [min(ceilings), max(ceilings)],
+           "share": statistics.median(shares), "share_range": [min(shares), max(shares)],
+           "kernels": shares_of(ours), "busy_processors": statistics.median(run["busy_processors"] for run in ours)}  # fmt: skip
     peer = f"torch {torch.__version__} (kernels of {torch.backends.cpu.get_cpu_capability()}, {blas_of(torch)}), transformers {transformers.__version__}"
     if options.lora_rank:
         import peft
@@ -131,6 +147,9 @@ def main():
     print(f"training step{f' of rank {options.lora_rank}' if options.lora_rank else ''}, {options.sequences} x {options.length} tokens: lockstep {row['lockstep']:.1f} tok/s, torch {row['torch']:.1f}, "
           f"ratio {row['ratio']:.2f} ({min(ratios):.2f} .. {max(ratios):.2f}); peak memory {memory[0] / 1e9:.2f} GB, {memory[1] / 1e9:.2f} GB, "
           f"ratio {row['memory_ratio']:.2f}")  # fmt: skip
+    print(f"products are {row['share']:.2f} ({min(shares):.2f} .. {max(shares):.2f}) of {row['gigaflops']:.0f} GFLOP/s; {row['busy_processors']:.2f} processors were busy")
+    for name, share in row["kernels"].items():
+        print(f"{100 * share['median']:6.1f}%  {name}")
     if options.json:
         options.json.write_text(json.dumps({"peer": peer, "threads": options.threads, "rounds": options.rounds, "rows": [row]}, indent=1) + "\n")
 

@@ -4,7 +4,7 @@ beside the same loss as a function in the client and as one traced to the server
 training step over HTTP beside one in process, many samplers and trainers at once, small batches of eight adapters in shared passes beside
 passes of their own, the first result of a call in many requests, and how long a new version takes to be sampled. Ratios are of runs in
 turns; medians. With --offload instead: a server with --offload-optimizer beside one without, each training --trainers models by turns:
-peak memory and time of a step.
+peak memory and time of a step, the bytes that a step reads and writes, and beside them the rate at which a plain copy of a file of that size goes.
 
     python3 bench/training_api.py --model models/countdown-glm [--lockstep build/lockstep] [--rounds 7] [--parts fused ...] [--json FILE]
     python3 bench/training_api.py --offload --model FOLDER [--trainers 4] [--rank 0] [--profile cpu-f32] [--state DIR]
@@ -58,7 +58,8 @@ def clipped_policy(logprobs, old, advantages):
 
 
 def fused_against_custom(service, base, rounds, rank, traced):
-    """The clipped policy loss, fused (one forward, one backward), as a function of the client (a forward, then a gradient) and traced."""
+    """The clipped policy loss, fused (one forward, one backward), as a function of the client (a forward, then a gradient) and traced. Of the call with the
+    client's function: how long until it, in it and after it, and the processor time of this process, which is the client's own: the SDK, torch, JSON."""
     client = service.create_lora_training_client(base_model=base, rank=rank).result()
     plain = make_data(64, 64)
     old = [o["logprobs"].tolist() for o in client.forward(plain, "cross_entropy").result().loss_fn_outputs]
@@ -68,20 +69,35 @@ def fused_against_custom(service, base, rounds, rank, traced):
     advantages = torch.tensor([[1.0 if i % 2 else -1.0] * 64 for i in range(64)])
     q = torch.tensor(old)
 
+    inside = []
+
     def loss(data, logprobs):
+        begin = time.perf_counter()
         value, metrics = clipped_policy(torch.stack(list(logprobs)), q, advantages)
-        return value, {name: float(metric.detach()) for name, metric in metrics.items()}
+        metrics = {name: float(metric.detach()) for name, metric in metrics.items()}
+        inside.append((begin, time.perf_counter()))
+        return value, metrics
 
     works = {"fused": lambda: client.forward_backward(fused_data, "ppo").result(), "custom": lambda: client.forward_backward_custom(plain, loss).result(),
              "traced": lambda: client.forward_backward_custom(traced_data, traced).result()}
-    times = {name: [] for name in works}
+    times, own, calls = {name: [] for name in works}, {name: [] for name in works}, []
     for _ in range(rounds + 1):
         for name, work in works.items():
-            times[name].append(timed(work))
+            processor, begin = time.process_time(), time.perf_counter()
+            work()
+            end = time.perf_counter()
+            times[name].append(end - begin)
+            own[name].append(time.process_time() - processor)
+            if name == "custom":
+                calls.append((begin, *inside[-1], end))
             client.optim_step(types.AdamParams(learning_rate=0.0)).result()
-    times = {name: values[1:] for name, values in times.items()}
+    times, own = ({name: values[1:] for name, values in found.items()} for found in (times, own))
     over = {f"{name}_over_fused": median_range([c / f for c, f in zip(times[name], times["fused"])]) for name in ("custom", "traced")}
-    return {"tokens": 4096, "rank": rank, "seconds": {n: median_range(v) for n, v in times.items()}, **over}
+    ours = {name: [t - o for t, o in zip(times[name], own[name])] for name in ("fused", "custom")}
+    parts = {"forward": [c[1] - c[0] for c in calls[1:]], "function": [c[2] - c[1] for c in calls[1:]], "gradient": [c[3] - c[2] for c in calls[1:]]}
+    return {"tokens": 4096, "rank": rank, "seconds": {n: median_range(v) for n, v in times.items()}, **over,
+            "custom_parts": {n: median_range(v) for n, v in parts.items()}, "client_seconds": {n: median_range(own[n]) for n in ("fused", "custom")},
+            "ours_over_fused": median_range([c / f for c, f in zip(ours["custom"], ours["fused"])])}  # fmt: skip
 
 
 def clipped(low, high):
@@ -353,9 +369,54 @@ class BenchServer:
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
+    def moved(self):
+        """Bytes so far: by reading and writing calls (files above all), and of these from and to the disk."""
+        fields = dict(line.split(": ") for line in Path(f"/proc/{self.process.pid}/io").read_text().splitlines())
+        return {name: int(fields[name]) for name in ("rchar", "wchar", "read_bytes", "write_bytes")}
+
+    def optimizer_files(self):
+        """Bytes of each optimizer's file: they have no name, and are mapped."""
+        sizes = {}
+        for line in Path(f"/proc/{self.process.pid}/maps").read_text().splitlines():
+            fields = line.split(maxsplit=5)
+            if len(fields) == 6 and "/.optimizer-" in fields[5]:
+                begin, end = (int(edge, 16) for edge in fields[0].split("-"))
+                sizes[fields[5]] = sizes.get(fields[5], 0) + end - begin
+        return list(sizes.values())
+
     def stop(self):
         self.process.terminate()
         self.process.wait()
+
+
+def write_file(path, size):
+    block = os.urandom(1 << 20)
+    with open(path, "wb") as file:
+        for begin in range(0, size, len(block)):
+            file.write(block[: size - begin])
+
+
+def copy_seconds(folder, size):
+    """Of a plain copy of a file of so many bytes over another one on the disk of `folder`: read and written by calls of a megabyte on every processor, as a
+    step does it, and nothing waits for the disk. Both files are gone afterwards, so that the system has its memory back."""
+    source, target = Path(folder) / "copied-from", Path(folder) / "copied-to"
+    for path in (source, target):
+        write_file(path, size)
+    from_file, to_file = os.open(source, os.O_RDONLY), os.open(target, os.O_WRONLY)
+
+    def copy(part, parts=os.cpu_count()):
+        block = memoryview(bytearray(1 << 20))
+        at, end = size * part // parts, size * (part + 1) // parts
+        while at < end:
+            count = os.preadv(from_file, [block[: end - at]], at)
+            os.pwrite(to_file, block[:count], at)
+            at += count
+
+    threads = [threading.Thread(target=copy, args=(part,)) for part in range(os.cpu_count())]
+    seconds = timed(lambda: [*(t.start() for t in threads), *(t.join() for t in threads)])
+    os.close(from_file), os.close(to_file)
+    source.unlink(), target.unlink()
+    return seconds
 
 
 def offloaded(options):
@@ -370,28 +431,35 @@ def offloaded(options):
             for name, server in servers.items():
                 service = tinker.ServiceClient(base_url=server.url, api_key="tml-bench")
                 clients[name] = [service.create_lora_training_client(base_model=base, rank=options.rank, seed=i + 1).result() for i in range(options.trainers)]
-            sizes = [offloaded_steps(make_data(count, options.length), servers, clients, options.rounds, idle) for count in options.sequences]
+            sizes = [offloaded_steps(make_data(count, options.length), servers, clients, options.rounds, idle, folder) for count in options.sequences]
         finally:
             for server in servers.values():
                 server.stop()
     return {"model": base, "profile": options.profile, "rank": options.rank, "trainers": options.trainers, "before_training_bytes": idle, "sizes": sizes}
 
 
-def offloaded_steps(data, servers, clients, rounds, idle):
-    """Steps of one size. Peaks are of all sizes so far."""
-    steps, losses = ({name: [] for name in servers} for _ in range(2))
+def offloaded_steps(data, servers, clients, rounds, idle, folder):
+    """Steps of one size, and after each round a plain copy of a file as large as one optimizer's. Peaks are of all sizes so far."""
+    steps, losses, moved = ({name: [] for name in servers} for _ in range(3))
+    copies = []
     for _ in range(rounds + 1):  # the first warms up
         for i in range(len(clients["memory"])):
             for name in servers:
-                begin = time.perf_counter()
+                before, begin = servers[name].moved(), time.perf_counter()
                 losses[name].append(clients[name][i].forward_backward(data, "cross_entropy").result().metrics["loss:sum"])
                 clients[name][i].optim_step(types.AdamParams(learning_rate=1e-4)).result()
                 steps[name].append(time.perf_counter() - begin)
+                moved[name].append({field: value - before[field] for field, value in servers[name].moved().items()})
+        files = servers["file"].optimizer_files()
+        copies.append(copy_seconds(folder, max(files)) if files else None)
     assert losses["memory"] == losses["file"], "the two servers do not agree"
     peak = {name: server.memory("VmHWM") for name, server in servers.items()}
     grown = {name: peak[name] - idle[name] for name in servers}
-    timed_steps = {name: values[len(clients[name]):] for name, values in steps.items()}
+    timed_steps, timed_moves = ({name: values[len(clients[name]):] for name, values in found.items()} for found in (steps, moved))
+    transfer = {name: {field: statistics.median(step[field] for step in timed_moves[name]) for field in timed_moves[name][0]} for name in servers}
+    copy = {"bytes": max(files), "seconds": median_range(copies[1:])} if files else None
     return {"tokens": sum(d.model_input.length for d in data), "peak_bytes": peak, "peak_ratio": peak["file"] / peak["memory"], "grown_ratio": grown["file"] / grown["memory"],
+            "moved_bytes": transfer, "copy": copy,
             "step_seconds": {name: median_range(values) for name, values in timed_steps.items()},
             "speed_ratio": median_range([m / f for m, f in zip(timed_steps["memory"], timed_steps["file"])]),
             "speed_of_least": min(timed_steps["memory"]) / min(timed_steps["file"])}  # fmt: skip

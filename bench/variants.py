@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """What one choice costs or gains: lockstep with it and lockstep without it, in turns, so that what else the machine does falls on both.
 
-    bench/variants.py tax|threads|bandwidth|prefix|state [--model FOLDER/fp32] [--threads N] [--rounds 5] [--seconds 0.3] [--json FILE]
+    bench/variants.py tax|threads|bandwidth|prefix|state|counters [--model FOLDER/fp32] [--threads N] [--rounds 5] [--seconds 0.3] [--json FILE]
+    bench/variants.py commits --before PROGRAM [--after PROGRAM] --model FOLDER/fp32 ...
 
 tax        linear layers with the contract's summation tree (8 leaves) against the same kernels with one leaf, and against sums in whatever
            order suits the tile; with --model the accumulators' part of a training step
@@ -9,27 +10,40 @@ threads    two threads against one: linear layers, and with --model prefill, dec
 bandwidth  linear layers at 4096 x 4096 whose weights lie in memory, against the fastest read of memory (lockstep bench memory)
 prefix     training steps on groups of samples of one prompt: nothing shared, the forward shared, the backward too (needs --model)
 state      training steps with the optimizer's state in a file against in memory (needs --model)
+counters   forwards with the kernels' work counters against without them; with --model of SmolLM2 too
+commits    two builds of lockstep: prompts, decoding of 1, 8 and 32 streams, training steps, a GRPO step, and a short completion over HTTP (needs
+           --model, beside whose fp32/ bf16/ stands)
 
 --model: SmolLM2 as tools/make_smollm2.py writes it. Prints medians over rounds and the range of the rounds' ratios; on a machine
-that others use too, the ratio of the least times beside them is the steadier number.
+that others use too, the ratio of the least times beside them is the steadier number (of times: a share of the memory's speed has none).
 """
 
 import argparse
+import contextlib
+import http.client
 import itertools
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
+
+import memory_ruler
 
 ROOT = Path(__file__).resolve().parents[1]
 SHAPES = ["1536x576", "576x1536", "4096x4096"]
 
 
-def lockstep(*arguments):
-    command = [os.environ.get("LOCKSTEP_BINARY", str(ROOT / "build/lockstep")), *map(str, arguments)]
+def binary():
+    return os.environ.get("LOCKSTEP_BINARY", str(ROOT / "build/lockstep"))
+
+
+def lockstep(*arguments, program=None):
+    command = [str(program or binary()), *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"variants: {' '.join(map(str, arguments))}: {done.stderr.strip()}")
@@ -37,11 +51,16 @@ def lockstep(*arguments):
 
 
 def in_turns(rounds, first, second):
-    """Two measurements {median, least} of seconds -> both medians, the second's over the first's, of medians and of least times."""
+    """Two measurements {median, least} of seconds -> both medians, the second's over the first's, of medians and of least times. Who begins changes with
+    each round: a machine that slows down under load is no one's fault."""
     ours, theirs = [], []
-    for _ in range(rounds):
-        ours.append(first())
-        theirs.append(second())
+    for turn in range(rounds):
+        for measure, found in ((first, ours), (second, theirs))[:: -1 if turn % 2 else 1]:
+            found.append(measure())
+    return compared(ours, theirs)
+
+
+def compared(ours, theirs):
     ratios = [b["median"] / a["median"] for a, b in zip(ours, theirs)]
     return {"first": statistics.median(a["median"] for a in ours), "second": statistics.median(b["median"] for b in theirs),
             "ratio": statistics.median(ratios), "ratio_range": [min(ratios), max(ratios)],
@@ -90,30 +109,33 @@ def agree(a, b):
 
 def bandwidth(options):
     """Layers between two readings of the ruler. A guest's memory may have two speeds, by where its processors run at the moment, that last for seconds:
-    a reading counts where the ruler says the same before and after it."""
+    a reading counts where the ruler says the same before and after it, and where the layer is not above it, of further readings if need be."""
     cases = list(itertools.product(sorted({1, options.threads}), ("f32", "bf16", "int8"), (1, 4)))
-    ruler = lambda threads: lockstep("bench", "memory", "--json", "--threads", threads)[0]["gigabytes_per_second"]
-    read = {case: [] for case in cases}
+    read, above = {case: [] for case in cases}, {case: 0 for case in cases}
     for _ in range(options.rounds):
-        for threads, weights, rows in cases:
-            before = ruler(threads)
+        for case in cases:
+            threads, weights, rows = case
+            before = memory_ruler.speed(threads)
             for _ in range(5):
-                layer = gemm(options, "4096x4096", rows, threads, weights=weights, cold_megabytes=512)
-                after, previous = ruler(threads), before
-                if agree(previous, after):
-                    read[threads, weights, rows].append((layer, max(previous, after)))
-                    break
+                layer = gemm(options, "4096x4096", rows, threads, weights=weights, cold_megabytes=512)["gigabytes_per_second"]
+                after, previous = memory_ruler.speed(threads), before
                 before = after
+                if not agree(previous, after):
+                    continue
+                fastest = memory_ruler.lengthened(threads, layer, previous, after)
+                if layer <= memory_ruler.MOST * fastest:
+                    read[case].append((layer, fastest))
+                    break
+                above[case] = max(above[case], layer / fastest)
     for (threads, weights, rows), found in read.items():
         name = f"{weights}, M = {rows}, {threads} thread{'s' if threads > 1 else ''}"
+        if not found and above[threads, weights, rows]:
+            sys.exit(f"variants: {name}: a layer read {above[threads, weights, rows]:.2f} of what the fastest read of memory did: the ruler is too short, so no share is told")
         if not found:
             sys.exit(f"variants: {name}: the ruler never said the same before and after a layer, in {5 * options.rounds} tries: the memory's speed changes too often")
-        shares = [layer["gigabytes_per_second"] / speed for layer, speed in found]
-        if max(shares) > 1.1:
-            sys.exit(f"variants: {name}: a layer read {max(shares):.2f} of what the fastest read of memory did: the ruler is too short, so no share is told")
-        yield {"case": name, "first": statistics.median(speed for _, speed in found), "second": statistics.median(layer["gigabytes_per_second"] for layer, _ in found),
-               "ratio": statistics.median(shares), "ratio_range": [min(shares), max(shares)],
-               "least_ratio": max(layer["gigabytes_per_second"] * layer["seconds"]["median"] / layer["seconds"]["least"] / speed for layer, speed in found)}  # fmt: skip
+        shares = [layer / speed for layer, speed in found]
+        yield {"case": name, "first": statistics.median(speed for _, speed in found), "second": statistics.median(layer for layer, _ in found),
+               "ratio": statistics.median(shares), "ratio_range": [min(shares), max(shares)]}  # fmt: skip
 
 
 def prefix(options):
@@ -136,7 +158,83 @@ def state(options):
                           lambda: model_bench(options, "train", *step, "--optimizer-folder", folder))}  # fmt: skip
 
 
-KINDS = {"tax": tax, "threads": threads, "bandwidth": bandwidth, "prefix": prefix, "state": state}
+def counters(options):
+    glm = ROOT / "models/countdown-glm"
+    cases = [("countdown-glm", glm, streams, tokens, prompt) for streams, tokens, prompt in ((1, 1, 256), (32, 1, 256), (1, 256, 0))]
+    if options.model:
+        cases += [("SmolLM2", options.model, streams, tokens, prompt) for streams, tokens, prompt in ((1, 1, 256), (8, 1, 256), (1, 256, 0))]
+    for name, model, streams, tokens, prompt in cases:
+        # In turns within one process already; a round is one more.
+        rounds = [lockstep("bench", "counters", "--json", "--model", model, "--profile", "cpu-f32", "--threads", options.threads, "--seconds", options.seconds,
+                           "--streams", streams, "--tokens", tokens, "--prompt", prompt) for _ in range(options.rounds)]  # fmt: skip
+        ratios = [on["seconds"]["median"] / off["seconds"]["median"] for on, off in rounds]
+        what = f"a prompt of {tokens}" if prompt == 0 else f"{streams} stream{'s' if streams > 1 else ''} at position {prompt}"
+        yield {"case": f"{name}, {what}", "first": statistics.median(off["seconds"]["median"] for _, off in rounds),
+               "second": statistics.median(on["seconds"]["median"] for on, _ in rounds), "ratio": statistics.median(ratios), "ratio_range": [min(ratios), max(ratios)],
+               "least_ratio": min(on["seconds"]["least"] for on, _ in rounds) / min(off["seconds"]["least"] for _, off in rounds)}  # fmt: skip
+
+
+@contextlib.contextmanager
+def server(program, model, threads):
+    """host:port of a server without keys."""
+    process = subprocess.Popen([str(program), "serve", "--model", str(model), "--port", "0", "--threads", str(threads)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        line = process.stdout.readline()
+        if not line.startswith("listening on "):
+            sys.exit(f"variants: the server of '{program}' said {line!r}")
+        yield line.split()[-1].removeprefix("http://").rstrip("/")
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def completion_seconds(address, model, prompts):
+    """Median and least time of a completion of 8 tokens, one after another on one connection."""
+    connection, times = http.client.HTTPConnection(address, timeout=60), []
+    for prompt in prompts:
+        body = json.dumps({"model": model, "prompt": prompt, "max_tokens": 8, "temperature": 0, "ignore_eos": True})
+        begin = time.perf_counter()
+        connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        text = answer.read()
+        times.append(time.perf_counter() - begin)
+        if answer.status != 200 or json.loads(text)["usage"]["completion_tokens"] != 8:
+            sys.exit(f"variants: a completion was answered with {answer.status}: {text[:300]!r}")
+    connection.close()
+    return {"median": statistics.median(times), "least": min(times)}
+
+
+def commits(options):
+    glm = ROOT / "models/countdown-glm"
+    models = [("SmolLM2 fp32", options.model, "cpu-f32", 128), ("SmolLM2 bf16", options.model.parent / "bf16", "cpu-bf16w", 128), ("countdown-glm", glm, "cpu-bf16w", 256)]
+    groups = []  # cases of one run of a program, a line each
+    for name, model, profile, prompt in models:
+        groups.append(([f"{name}, a prompt of {prompt}"], model, profile, ["prefill", "--tokens", prompt]))
+        groups.append(([f"{name}, decoding, {n} stream{'s' if n > 1 else ''}" for n in (1, 8, 32)], model, profile, ["decode", "--streams", "1,8,32", "--prompt", 32]))
+    groups.append((["SmolLM2 fp32, a training step of 2 x 64 tokens"], options.model, "cpu-f32", ["train", "--sequences", 2, "--length", 64]))
+    groups.append((["countdown-glm, a training step of 32 x 64 tokens"], glm, "cpu-f32", ["train", "--sequences", 32, "--length", 64]))
+    groups.append((["countdown-glm, a GRPO step of 8 x 8 samples of 32 tokens"], glm, "cpu-f32", ["rl"]))
+    for names, model, profile, what in groups:
+        run = lambda program: [row["seconds"] for row in lockstep("bench", what[0], "--json", "--model", model, "--profile", profile, "--threads", options.threads, "--seconds",
+                                                                  max(options.seconds, 1), *what[1:], program=program)]  # fmt: skip
+        found = {program: [] for program in (options.before, options.after)}
+        for turn in range(options.rounds):
+            for program in list(found)[:: -1 if turn % 2 else 1]:
+                found[program].append(run(program))
+        for i, name in enumerate(names):
+            yield {"case": name, **compared(*([lines[i] for lines in runs] for runs in found.values()))}
+    with server(options.before, glm, options.threads) as before, server(options.after, glm, options.threads) as after:
+        ask = lambda address: completion_seconds(address, glm.name, [f"{16 + i} 19 14={17 + i}:" for i in range(50)])
+        ask(before), ask(after)  # the first ones fill caches
+        yield {"case": "countdown-glm, a completion of 8 tokens over HTTP", **in_turns(options.rounds, lambda: ask(before), lambda: ask(after))}
+
+
+def commit_of(program):
+    found = re.search(r"commit (\S+)", subprocess.run([str(program), "--version"], capture_output=True, text=True).stdout)
+    return found[1] if found else "unknown"
+
+
+KINDS = {"tax": tax, "threads": threads, "bandwidth": bandwidth, "prefix": prefix, "state": state, "counters": counters, "commits": commits}
 
 
 def main():
@@ -148,19 +246,29 @@ def main():
     parser.add_argument("--seconds", type=float, default=0.3)
     parser.add_argument("--length", type=int, default=64, help="tokens of a prompt and of a sample, or of a sequence")
     parser.add_argument("--disk", type=Path, help="a folder on the disk where the state's file goes")
+    parser.add_argument("--before", type=Path, help="another build of lockstep, for commits")
+    parser.add_argument("--after", type=Path, help="the build that it is compared with (default: $LOCKSTEP_BINARY, build/lockstep)")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    if options.kind in ("prefix", "state") and not options.model:
+    if options.kind in ("prefix", "state", "commits") and not options.model:
         parser.error(f"{options.kind} needs --model")
+    if options.kind == "commits":
+        options.after = options.after or Path(binary())
+        if not options.before:
+            parser.error("commits needs --before")
+        if options.before.resolve() == options.after.resolve():
+            parser.error("--before and --after are the same program")
     rows = []
     for row in KINDS[options.kind](options):
         rows.append(row)
         if "share" in row:
             print(f"{row['case']:44} deposits {row['share']:.3f} of a step ({row['share_range'][0]:.3f} .. {row['share_range'][1]:.3f})", flush=True)
             continue
-        print(f"{row['case']:44} {row.get('against', ''):12} {row['ratio']:7.3f} ({row['ratio_range'][0]:.3f} .. {row['ratio_range'][1]:.3f}), of least times {row['least_ratio']:.3f}", flush=True)
+        least = f", of least times {row['least_ratio']:.3f}" if "least_ratio" in row else ""
+        print(f"{row['case']:44} {row.get('against', ''):12} {row['ratio']:7.3f} ({row['ratio_range'][0]:.3f} .. {row['ratio_range'][1]:.3f}){least}", flush=True)
+    builds = {"before": commit_of(options.before), "after": commit_of(options.after)} if options.kind == "commits" else {}
     if options.json:
-        options.json.write_text(json.dumps({"threads": options.threads, "rounds": options.rounds, "seconds": options.seconds, "rows": rows}, indent=1) + "\n")
+        options.json.write_text(json.dumps({"threads": options.threads, "rounds": options.rounds, "seconds": options.seconds, **builds, "rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

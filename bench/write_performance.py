@@ -1,18 +1,20 @@
 #!/usr/bin/env python3
 """Runs the peers beside us and writes docs/performance.md: every number in that page comes from here.
 
-    bench/write_performance.py --models FOLDER --peers PYTHON [--torch PYTHON] [--trl PYTHON] [--threads N] [--rounds 3] [--only gemm,llama,...] [--isa avx2]
+    bench/write_performance.py --models FOLDER --peers PYTHON [--torch PYTHON] [--trl PYTHON] [--threads N] [--rounds 3] [--only gemm,llama,...] [--isa avx2] [--before PROGRAM]
     bench/write_performance.py --models FOLDER --peers PYTHON ... --all --minutes 90
     bench/write_performance.py --list
 
 FOLDER: where SmolLM2's files are made on first use. --peers: a Python with numpy, llama-cpp-python (built on this machine) and gguf;
---torch: one with torch, transformers, peft and tinker; --trl: one with trl too. --list prints each section's command with the minutes it
+--torch: one with torch, transformers, peft and tinker; --trl: one with trl too. --before: a build of an earlier commit, which the section
+"commits" compares build/lockstep with; without it --all leaves that section out. --list prints each section's command with the minutes it
 is expected to take. --all measures every section: in as many rounds as fit into --minutes by those expectations; a section that fails or takes
 three times as long is left out, and said at the end, and the others go on.
 --isa avx2 holds all that is compared to AVX2 on a machine that has more: lockstep by its option --isa, OpenBLAS, MKL, oneDNN and torch by their
 variables (HELD). llama.cpp has none: build its package with GGML_NATIVE=OFF, GGML_AVX512=OFF, and give that Python as --peers.
 
-A section has one block a kind of machine (bench/performance_page.py): only that of this machine is replaced, the others stay word for word.
+A section has one block a kind of machine (bench/performance_page.py): only that of this machine is replaced, the others stay word for word; a
+block that names no commit is left out.
 Results are kept in FOLDER/results; with --only none the page is written from those.
 """
 
@@ -25,8 +27,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from performance_page import add_block, with_old_marked
-from performance_tables import (changes, change, gemm_table, llama_table, offload_table, packed_table, percent, percents, rl_table, tax_table,
+from performance_page import add_block, without_unnamed
+from performance_tables import (changes, change, commits_table, gemm_table, llama_table, offload_table, packed_table, percents, rl_table, tax_table,
                                 torch_table, training_table, variants_table)  # fmt: skip
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -48,15 +50,21 @@ def binary():
     return os.environ.get("LOCKSTEP_BINARY", str(ROOT / "build/lockstep"))
 
 
-def hold_to_avx2(folder):
-    """From here on peers are held to AVX2, and binary() is a program that gives lockstep the option for it where a command has it."""
-    script = folder / "lockstep-avx2"
+def held_program(program, script):
+    """A program that gives lockstep the option for AVX2 where a command has it."""
     script.write_text(f"""#!/bin/sh
-case "$1 ${{2-}}" in "bench memory"*) ;; bench*|serve*|train*|score*) exec {binary()} "$@" --isa avx2 ;; esac
-exec {binary()} "$@"
+case "$1 ${{2-}}" in "bench memory"*) ;; bench*|serve*|train*|score*) exec {program} "$@" --isa avx2 ;; esac
+exec {program} "$@"
 """)
     script.chmod(0o755)
-    os.environ.update(HELD, LOCKSTEP_BINARY=str(script))
+    return script
+
+
+def hold_to_avx2(options):
+    """From here on peers are held to AVX2, and so are binary() and the build before it."""
+    os.environ.update(HELD, LOCKSTEP_BINARY=str(held_program(binary(), options.models / "lockstep-avx2")))
+    if options.before:
+        options.before = held_program(options.before, options.models / "lockstep-before-avx2")
 
 
 def version():
@@ -87,7 +95,7 @@ class Section:
 
 
 SECTIONS = {
-    "gemm": Section("Linear layers, fp32", "gemm_peers.py", gemm_table, "peers", 0, 0.7),
+    "gemm": Section("Linear layers, fp32", "gemm_peers.py", gemm_table, "peers", 0, 0.9),
     "llama": Section("SmolLM2-135M: prefill and decoding", "llama_peers.py", llama_table, "peers", 3, 5, models="--models"),
     "torch": Section("SmolLM2-135M: a training step", "torch_peers.py", torch_table, "torch", 0, 1.3, models="--model"),
     "lora": Section("SmolLM2-135M: a training step of an adapter", "torch_peers.py --lora-rank 8", torch_table, "torch", 0, 1, models="--model"),
@@ -100,26 +108,19 @@ SECTIONS = {
                        variants_table("fp32. Target: at least 1.7 where the cores are real ones.", "two threads, ms", "one thread, ms"), "own", 0, 1.2, models="--model"),
     "bandwidth": Section("Share of the memory's speed", "variants.py bandwidth",
                          variants_table("Linear layers of 4096 x 4096 in turns over 512 MB of weights, so that no cache holds them, against the fastest of the reads that "
-                                        "`lockstep bench memory` tries, before and after each. Target: 80%.", "memory, GB/s", "layer, GB/s", 1, 1, percents, percent), "own", 0, 1.5),
+                                        "`lockstep bench memory` tries, before and after each. Target: 80%.", "memory, GB/s", "layer, GB/s", 1, 1, percents, None), "own", 0, 1.5),
     "prefix": Section("Sharing prompts in training", "variants.py prefix",
                       variants_table("SmolLM2-135M, fp32: a training step on 8 samples of one prompt, which is as long as each sample. Targets: 1.12 with the forward "
                                      "shared, 1.5 with the backward too.", "shared, ms", "nothing shared, ms"), "own", 0, 1, models="--model"),
     "state": Section("The optimizer's state in a file", "variants.py state",
                      variants_table("SmolLM2-135M, fp32, a training step of all parameters. The ratio is time with the file over time without. The system keeps as "
                                     "much of the file in memory as there is room.", "in memory, ms", "in a file, ms"), "own", 0, 0.7, models="--model"),
+    "counters": Section("What the work counters cost", "variants.py counters",
+                        variants_table("fp32, whole forwards. Kernels count the keys that attention reads and the rows that experts compute, always (model/forward_counts.h): "
+                                       "the same forward with the counters and without them, in turns within one process. The ratio is the time that they add.",
+                                       "without, ms", "with, ms", ratio=changes, least=change), "own", 0, 1.5, models="--model"),
+    "commits": Section("Against the commit before", "variants.py commits", commits_table, "own", 0.3, 2.2, models="--model"),
 }  # fmt: skip
-
-# What blocks without a commit measured otherwise than the script does now.
-UNLIKE_NOW = {
-    "gemm": "the peer is named by what it was built for, and not by the kernels that it chose",
-    "torch": "the peer's kernels are not named",
-    "lora": "the peer's kernels are not named",
-    "rl": "the peer's kernels are not named",
-    "training": "over HTTP the step had 29 distinct texts and in process 64, so that row compares unequal work",
-    "tax": "neither the free order nor the part of the accumulators in a training step was measured",
-    "bandwidth": "the ruler was one plain read, which is slower than a layer: shares above 100% are its fault, and the others are too high",
-}
-
 
 def command_of(name, options, rounds):
     """The script and its arguments. Folders are as given: shown() leaves them out."""
@@ -139,13 +140,15 @@ def command_of(name, options, rounds):
         command += ["--state", options.models]
     if name in ("prefix", "state"):
         command += ["--disk", options.models]
+    if name == "commits":
+        command += ["--before", options.before, "--after", binary()]
     if name not in ("training", "offload"):
         command += ["--threads", options.threads]
     return [str(part) for part in [*command, "--rounds", rounds]]
 
 
 def shown(command, options):
-    text = " ".join(command).replace(binary(), "build/lockstep").replace(str(options.models), "FOLDER").replace(str(ROOT) + "/", "")
+    text = " ".join("BEFORE" if part == str(options.before) else part for part in command).replace(binary(), "build/lockstep").replace(str(options.models), "FOLDER").replace(str(ROOT) + "/", "")
     return "bench/" + text
 
 
@@ -170,7 +173,7 @@ def measure(name, options, rounds, json_file, seconds=None):
 
 def block(section, data):
     rows = section.table(data)
-    measured = [f"Measured at commit {data['commit']} by `{data['command']}`.", ""] if "commit" in data else []
+    measured = [f"Measured at commit {data['commit']} by `{data['command']}`.", ""] if "commit" in data else []  # without it write_page leaves the block out
     return [f"`bench/{section.script}`. {rows[0]}", "", *measured, f"Machine: {data['machine']}", *rows[1:]]
 
 
@@ -181,7 +184,7 @@ def write_page(kept):
         if (kept / f"{name}.json").is_file():
             data = json.loads((kept / f"{name}.json").read_text())
             page = add_block(page, section.title, block(section, data), [s.title for s in SECTIONS.values()])
-    PAGE.write_text(with_old_marked(page, {SECTIONS[name].title: difference for name, difference in UNLIKE_NOW.items()}))
+    PAGE.write_text(without_unnamed(page))
     print(f"{PAGE.name} is written")
 
 
@@ -191,7 +194,7 @@ def rounds_that_fit(names, minutes):
 
 
 def measure_all(options, kept):
-    names = list(SECTIONS)
+    names = [name for name in SECTIONS if name != "commits" or options.before]
     rounds = rounds_that_fit(names, options.minutes)
     expected = sum(SECTIONS[n].minutes(rounds) for n in names)
     print(f"{len(names)} sections in {rounds} round{'s' if rounds > 1 else ''}, about {expected:.0f} minutes of {options.minutes:g}", flush=True)
@@ -221,10 +224,11 @@ def main():
     parser.add_argument("--minutes", type=float, default=90)
     parser.add_argument("--list", action="store_true", help="print the sections' commands and expected minutes")
     parser.add_argument("--isa", choices=["avx2"], help="hold lockstep and the peers to it")
+    parser.add_argument("--before", type=Path, help="a build of an earlier commit, for the section 'commits'")
     parser.add_argument("--note", default="", help="a sentence about the machine, such as who else uses it")
     options = parser.parse_args()
     if options.list:
-        options.models = options.models or Path("FOLDER")
+        options.models, options.before = options.models or Path("FOLDER"), options.before or Path("BEFORE")
         for name, section in SECTIONS.items():
             print(f"{name:10} {section.minutes(options.rounds):5.1f} min  {shown(command_of(name, options, options.rounds), options)}")
         print(f"{'all':10} {sum(s.minutes(options.rounds) for s in SECTIONS.values()):5.1f} min")
@@ -234,13 +238,15 @@ def main():
     kept = options.models / ("results-avx2" if options.isa else "results")
     if options.isa:
         options.models.mkdir(parents=True, exist_ok=True)
-        hold_to_avx2(options.models)
+        hold_to_avx2(options)
     kept.mkdir(parents=True, exist_ok=True)
     if options.all:
         return measure_all(options, kept)
     for name in options.only.split(","):
         if name not in (*SECTIONS, "none"):
             parser.error(f"--only has '{name}', allowed are {', '.join(SECTIONS)}, none")
+        if name == "commits" and not options.before:
+            parser.error("the section 'commits' needs --before PROGRAM, a build of an earlier commit")
         if name != "none":
             try:
                 measure(name, options, options.rounds, kept / f"{name}.json")

@@ -3,10 +3,13 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <chrono>
 #include <optional>
 
 #include "base/error.h"
 #include "base/philox.h"
+#include "base/seconds.h"
+#include "benchmark/kernel_groups.h"
 #include "benchmark/profile_samples.h"
 #include "engine/engine.h"
 #include "train/adapter_trainer.h"
@@ -24,6 +27,18 @@ std::vector<std::int32_t> random_tokens(const OpenedModel& opened, std::int64_t 
 }
 
 ModelTiming per_second(const Timing& time, std::int64_t tokens) { return {time, tokens, static_cast<double>(tokens) / time.median}; }
+
+double processor_seconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& t) { return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6; };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
 
 void require_positions(const OpenedModel& opened, std::int64_t tokens) {
   if (tokens > opened.runtime->max_positions)
@@ -96,21 +111,28 @@ ModelTiming time_train(OpenedModel opened, const TrainCase& shape, const TimeBud
       .micro_batch = shape.micro_batch, .checkpoint_activations = shape.checkpoint_activations, .optimizer_folder = shape.optimizer_folder};
   const auto time = [&](auto& trainer) {
     std::optional<double> first_loss;
+    std::optional<ProfileSamples> samples;
+    if (shape.deposits || shape.by_kernel) samples.emplace();
+    std::chrono::steady_clock::time_point began;
+    double processor_before = 0;
+    std::int64_t steps = 0;
     const auto step = [&] {
+      if (steps++ == 1 && samples) {  // the first filled caches
+        samples->begin();
+        began = std::chrono::steady_clock::now();
+        processor_before = processor_seconds();
+      }
       const double loss = trainer.forward_backward(data, {}).loss;
       if (!first_loss) first_loss = loss;
       trainer.optim_step({.learning_rate = 1e-6});
     };
-    std::optional<ProfileSamples> samples;
-    if (shape.deposits) {
-      step();  // the first fills caches
-      samples.emplace().begin();
-    }
     ModelTiming timing = per_second(time_repeated(budget, step), learnt);
     if (samples) {
       samples->end();
-      timing.deposit_share = samples->share({"deposit_tile", "finish_bins", "join_bins"});
+      timing.busy_processors = (processor_seconds() - processor_before) / seconds_since(began);
     }
+    if (shape.deposits) timing.deposit_share = samples->share({"deposit_tile", "finish_bins", "join_bins"});
+    if (shape.by_kernel) timing.kernel_shares = samples->shares(kernel_group);
     timing.first_loss = *first_loss;
     return timing;
   };
@@ -130,6 +152,7 @@ ModelTiming time_rl(OpenedModel opened, const RlCase& shape, const TimeBudget& b
   LossOptions loss;
   loss.kind = LossKind::policy;
   std::uint64_t step = 0;
+  std::vector<double> rollouts, learning;
   const Timing time = time_repeated(budget, [&] {
     std::vector<Request> requests;
     for (std::int64_t p = 0; p < shape.prompts; ++p)
@@ -137,7 +160,9 @@ ModelTiming time_rl(OpenedModel opened, const RlCase& shape, const TimeBudget& b
         requests.push_back({.prompt = random_tokens(opened, shape.prompt, step * 1000 + static_cast<std::uint64_t>(p)),
                             .sampling = {.seed = step, .max_tokens = static_cast<std::int32_t>(shape.tokens), .sample_index = static_cast<std::int32_t>(s)}});
     RandomSequence rewards(2, RandomStream::shuffle, step++);
+    const auto rollouts_began = std::chrono::steady_clock::now();
     const std::vector<Generation> generations = engine.generate(requests);
+    rollouts.push_back(seconds_since(rollouts_began));
     std::vector<TrainSequence> data;
     for (std::size_t i = 0; i < generations.size(); ++i) {
       std::vector<std::int32_t> tokens = requests[i].prompt;
@@ -151,11 +176,16 @@ ModelTiming time_rl(OpenedModel opened, const RlCase& shape, const TimeBudget& b
       for (std::size_t t = 0; t < generations[i].tokens.size(); ++t) d.old_logprobs[first + t] = generations[i].tokens[t].sampling_logprob;
       data.push_back(std::move(d));
     }
+    const auto learning_began = std::chrono::steady_clock::now();
     trainer.forward_backward(data, loss);
     trainer.optim_step({.learning_rate = 1e-6});
+    learning.push_back(seconds_since(learning_began));
     engine.set_weights(trainer.weights());
   });
-  return per_second(time, shape.prompts * shape.samples * shape.tokens);
+  ModelTiming timing = per_second(time, shape.prompts * shape.samples * shape.tokens);
+  timing.rollout_seconds = median({rollouts.begin() + 1, rollouts.end()});  // the first step fills caches, as in time_repeated
+  timing.learning_seconds = median({learning.begin() + 1, learning.end()});
+  return timing;
 }
 
 std::vector<ModelTiming> time_prefix_sharing(OpenedModel opened, const RlCase& shape, const TimeBudget& budget) {

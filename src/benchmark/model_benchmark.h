@@ -2,6 +2,10 @@
 // Knows no command line. One thread.
 //   OpenedModel opened = open_model({.model = "models/countdown-glm"}); ModelTiming t = time_decode(opened, {.streams = 8}, {2.0});
 #pragma once
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "benchmark/timing.h"
 #include "serving/loading.h"
 
@@ -13,6 +17,11 @@ struct ModelTiming {
   double tokens_per_second = 0;  // of the median
   double first_loss = 0;         // of training: the mean loss of a token before the first step
   double deposit_share = -1;     // of training, where asked for: the part of its processor time in deposits into accumulators
+  // Of training, where asked for: the part of its processor time in each kind of kernel (kernel_groups.h), the largest first; and that time over
+  // the time that passed, which is the threads' number where none of them slept.
+  std::vector<std::pair<std::string, double>> kernel_shares = {};
+  double busy_processors = 0;
+  double rollout_seconds = 0, learning_seconds = 0;  // of GRPO steps, medians: sampling; forward, backward and optimizer
 };
 
 // One prompt of `tokens` in one forward, and the first token after it.
@@ -32,6 +41,7 @@ struct TrainCase {
   std::string optimizer_folder;                  // not empty: the optimizer's state is in a file there (train/options.h)
   std::vector<std::vector<std::int32_t>> texts;  // token ids to train on, one more than are learnt from; empty: random ones of `length`
   bool deposits = false;                         // measure deposit_share
+  bool by_kernel = false;                        // measure kernel_shares
   std::int64_t lora_rank = 0;                    // above 0: of an adapter of attention and MLP, over frozen weights; 0: all parameters
 };
 // forward_backward of all sequences with cross-entropy and optim_step.

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <map>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -93,16 +94,37 @@ void ProfileSamples::end() {
 
 std::int64_t ProfileSamples::count() const { return static_cast<std::int64_t>(std::min(taken.load(), places.size())); }
 
-double ProfileSamples::share(const std::vector<std::string>& names) const {
-  std::int64_t inside = 0;
+std::vector<std::int64_t> ProfileSamples::samples_of_functions() const {
+  if (count() == 0) fail(ErrorCode::internal, "no sample was taken: the run was too short");
+  std::vector<std::int64_t> samples(functions_.size() + 1);
   for (std::int64_t i = 0; i < count(); ++i) {
     const std::uint64_t place = places[static_cast<std::size_t>(i)];
     const auto after = std::upper_bound(functions_.begin(), functions_.end(), place, [](std::uint64_t p, const Function& f) { return p < f.begin; });
-    if (after == functions_.begin() || place >= std::prev(after)->end) continue;
-    inside += std::any_of(names.begin(), names.end(), [&](const std::string& name) { return std::prev(after)->symbol.find(name) != std::string::npos; });
+    const bool known = after != functions_.begin() && place < std::prev(after)->end;
+    ++samples[known ? static_cast<std::size_t>(after - functions_.begin() - 1) : functions_.size()];
   }
-  if (count() == 0) fail(ErrorCode::internal, "no sample was taken: the run was too short");
+  return samples;
+}
+
+double ProfileSamples::share(const std::vector<std::string>& names) const {
+  const std::vector<std::int64_t> samples = samples_of_functions();
+  std::int64_t inside = 0;
+  for (std::size_t f = 0; f < functions_.size(); ++f)
+    if (samples[f] > 0 &&
+        std::any_of(names.begin(), names.end(), [&](const std::string& name) { return functions_[f].symbol.find(name) != std::string::npos; }))
+      inside += samples[f];
   return static_cast<double>(inside) / static_cast<double>(count());
+}
+
+std::vector<std::pair<std::string, double>> ProfileSamples::shares(const std::function<std::string_view(std::string_view symbol)>& group_of) const {
+  const std::vector<std::int64_t> samples = samples_of_functions();
+  std::map<std::string, std::int64_t> groups;
+  for (std::size_t f = 0; f <= functions_.size(); ++f)
+    if (samples[f] > 0) groups[std::string(group_of(f < functions_.size() ? std::string_view(functions_[f].symbol) : std::string_view()))] += samples[f];
+  std::vector<std::pair<std::string, double>> shares;
+  for (const auto& [name, taken_here] : groups) shares.emplace_back(name, static_cast<double>(taken_here) / static_cast<double>(count()));
+  std::stable_sort(shares.begin(), shares.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  return shares;
 }
 
 }  // namespace lockstep

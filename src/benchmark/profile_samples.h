@@ -4,7 +4,10 @@
 // The run is unchanged: no counter in a kernel. One at a time in a process.
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -21,12 +24,18 @@ class ProfileSamples {
   std::int64_t count() const;  // samples so far; at most a million are kept
   // Of the samples, those in functions whose symbol contains one of the names. Throws internal without samples.
   double share(const std::vector<std::string>& names) const;
+  // All samples by the group that each one's symbol is in, the largest share first; the symbol of what is not this program's own is empty.
+  // Throws internal without samples.
+  std::vector<std::pair<std::string, double>> shares(const std::function<std::string_view(std::string_view symbol)>& group_of) const;
 
  private:
   struct Function {
     std::uint64_t begin = 0, end = 0;
     std::string symbol;
   };
+  // Samples of each function, in the order of functions_; behind them those of no function.
+  std::vector<std::int64_t> samples_of_functions() const;
+
   std::vector<Function> functions_;  // by address
   bool running_ = false;
 };

@@ -1,4 +1,4 @@
-// `lockstep bench gemm|attention|memory|arithmetic|prefill|decode|train|rl|prefix|score`: one row per case, as a table or as JSON lines. The timed code is
+// `lockstep bench gemm|attention|memory|arithmetic|prefill|decode|train|rl|prefix|score|counters`: one row per case, as a table or as JSON lines. The timed code is
 // in benchmark/.
 #include <algorithm>
 #include <charconv>
@@ -14,6 +14,7 @@
 #include "base/thread_pool.h"
 #include "benchmark/arithmetic.h"
 #include "benchmark/attention.h"
+#include "benchmark/counters.h"
 #include "benchmark/gemm.h"
 #include "benchmark/model_benchmark.h"
 #include "benchmark/scoring.h"
@@ -287,6 +288,7 @@ int bench_train(const Arguments& arguments) {
   table.integer("length", &shape.length, 1, 1 << 20, "N", "Tokens per sequence");
   table.input("data", &data, "FILE", "Train on these texts instead of random ones: a JSON list of token ids a line");
   table.flag("deposits", &shape.deposits, "Report the share of processor time spent in the order-free accumulators (by a sampling profiler)");
+  table.flag("by-kernel", &shape.by_kernel, "Report the share of processor time spent in each kind of kernel (by the same profiler)");
   table.integer("micro-batch", &shape.micro_batch, 0, 1 << 16, "N", "Sequences per micro-batch, 0: all");
   table.flag("checkpoint-activations", &shape.checkpoint_activations, "Recompute activations in the backward pass: less memory, the same bits");
   table.kept_folder("optimizer-folder", &shape.optimizer_folder, "Keep the optimizer's state in a file there instead of in memory; no bit changes");
@@ -302,7 +304,15 @@ int bench_train(const Arguments& arguments) {
   const ModelTiming t = time_train(bench.open(), shape, bench.time);
   nlohmann::ordered_json what{{"sequences", shape.sequences}, {"length", shape.length}, {"lora_rank", shape.lora_rank}, {"first_loss", t.first_loss}};
   if (shape.deposits) what["deposit_share"] = t.deposit_share;
+  if (shape.by_kernel && bench.json) {
+    what["busy_processors"] = t.busy_processors;
+    for (const auto& [name, share] : t.kernel_shares) what["kernel_shares"][name] = share;
+  }
   bench.print("train", what, t);
+  if (shape.by_kernel && !bench.json) {
+    std::printf("of the processor time (%.2f processors were busy):\n", t.busy_processors);
+    for (const auto& [name, share] : t.kernel_shares) std::printf("%6.1f%%  %s\n", 100 * share, name.c_str());
+  }
   return kExitOk;
 }
 
@@ -321,7 +331,11 @@ int bench_rl(const Arguments& arguments) {
   add_group_options(table, shape);
   bench.add_options(table);
   if (!table.parse(arguments)) return kExitOk;
-  bench.print("rl", {{"prompts", shape.prompts}, {"samples", shape.samples}, {"tokens", shape.tokens}}, time_rl(bench.open(), shape, bench.time));
+  const ModelTiming t = time_rl(bench.open(), shape, bench.time);
+  nlohmann::ordered_json what{{"prompts", shape.prompts}, {"samples", shape.samples}, {"tokens", shape.tokens}};
+  if (bench.json) what.update({{"rollout_seconds", t.rollout_seconds}, {"learning_seconds", t.learning_seconds}});
+  bench.print("rl", what, t);
+  if (!bench.json) std::printf("%9.3f ms of a step are sampling, %.3f ms forward, backward and optimizer\n", t.rollout_seconds * 1e3, t.learning_seconds * 1e3);
   return kExitOk;
 }
 
@@ -397,6 +411,31 @@ int bench_score(const Arguments& arguments) {
   return kExitOk;
 }
 
+int bench_counters(const Arguments& arguments) {
+  ModelBench bench;
+  CounterCase shape{.sequences = 8};
+  OptionTable table("bench counters", "Times forwards with the kernels' work counters (keys read, expert rows computed) and without them, in turns.",
+                    {"lockstep bench counters --model models/countdown-glm", "lockstep bench counters --model DIR --streams 1 --tokens 512 --prompt 0"});
+  table.integer("streams", &shape.sequences, 1, 4096, "N", "Streams at once");
+  table.integer("tokens", &shape.tokens, 1, 1 << 20, "N", "Tokens of each stream in the forward");
+  table.integer("prompt", &shape.context, 0, 1 << 20, "N", "Tokens of each stream that are in the cache before");
+  bench.add_options(table);
+  if (!table.parse(arguments)) return kExitOk;
+  const CounterTiming t = time_counters(bench.open(), shape, bench.time);
+  for (const bool counted : {true, false}) {
+    const Timing& time = counted ? t.with : t.without;
+    bench.print("counters",
+                {{"counters", counted ? "on" : "off"},
+                 {"streams", shape.sequences},
+                 {"tokens", shape.tokens},
+                 {"prompt", shape.context},
+                 {"pairs_read", counted ? t.pairs_read : 0},
+                 {"expert_rows", counted ? t.expert_rows : 0}},
+                {time, shape.sequences * shape.tokens, static_cast<double>(shape.sequences * shape.tokens) / time.median});
+  }
+  return kExitOk;
+}
+
 struct Kind {
   std::string_view name, summary;
   int (*run)(const Arguments& arguments);
@@ -410,7 +449,8 @@ constexpr Kind kKinds[] = {{"gemm", "linear layers alone", bench_gemm},
                            {"train", "training steps", bench_train},
                            {"rl", "GRPO steps: sampling and training", bench_rl},
                            {"prefix", "training steps that share prompts", bench_prefix},
-                           {"score", "log-probabilities under a large vocabulary", bench_score}};
+                           {"score", "log-probabilities under a large vocabulary", bench_score},
+                           {"counters", "forwards with the kernels' work counters and without", bench_counters}};
 }  // namespace
 
 int bench_command(const Arguments& arguments) {

@@ -199,9 +199,10 @@ const std::map<std::string, std::string>& effective_options() {
       {"bench prefill", "tokens seconds model profile threads device backend isa mla-norm-eps context json"},
       {"bench decode", "streams prompt seconds model profile threads device backend isa mla-norm-eps context json"},
       {"bench train",
-       "sequences length data deposits micro-batch checkpoint-activations optimizer-folder lora-rank seconds model profile threads device backend isa "
-       "mla-norm-eps context json"},
+       "sequences length data deposits by-kernel micro-batch checkpoint-activations optimizer-folder lora-rank seconds model profile threads device backend "
+       "isa mla-norm-eps context json"},
       {"bench rl", "prompts samples prompt tokens seconds model profile threads device backend isa mla-norm-eps context json"},
+      {"bench counters", "streams tokens prompt seconds model profile threads device backend isa mla-norm-eps context json"},
       {"bench prefix", "prompts samples prompt tokens seconds model profile threads device backend isa mla-norm-eps context json"},
       {"plan", "for sequences length memory-megabytes model profile threads device backend isa mla-norm-eps context ranks json"},
       {"snapshot push", "parent base channel profile threads quiet json"},

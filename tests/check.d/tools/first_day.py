@@ -34,7 +34,7 @@ SHORTER = [
     (r"^parity .*--fuzz", "--fuzz 2"),
     (r"^demo --quick", "--no-page"),
     (r"^demo --json", "--quick --no-page"),
-    (r"^bench (prefill|decode|train|rl|prefix)", "--seconds 0.1"),
+    (r"^bench (prefill|decode|train|rl|prefix|counters)", "--seconds 0.1"),
     (r"^(serve|watch)(?!.*--port 0)", "--port 0"),
 ]
 # The model that comes along has a context of 512 tokens, and adapters of it stand in for anybody's.
@@ -45,7 +45,7 @@ NOT_WALKED = [
     (r"^parity .*--fuzz 1000", "minutes: parity is walked with fewer cases"),
     (r"^bench gemm --shape 4096x4096", "seconds of all processors: bench gemm is walked in script/speed"),
     (r"^bench (gemm|attention|memory|score)", "they time the whole machine: script/speed walks them"),
-    (r"^bench (train|rl|prefix)", "they time the whole machine: script/speed walks them"),
+    (r"^bench (train|rl|prefix|counters)", "they time the whole machine: script/speed walks them"),
     (r"^doctor", "a measurement of the whole machine: script/cli and the unit tests walk it"),
     (r"--host 0\.0\.0\.0", "opens this machine to others, and needs a certificate: tests/api walks TLS and keys"),
 ]

@@ -37,7 +37,7 @@ with check("every-section-has-a-command-that-its-script-takes"):
     done = subprocess.run([*WRITE, "--list"], capture_output=True, text=True)
     assert done.returncode == 0 and len(done.stdout.splitlines()) == len(write_performance.SECTIONS) + 1, done.stdout + done.stderr
     titles = performance_page.sections_of(PAGE)[1]
-    options = argparse.Namespace(models=TMP, weights="f32", threads=2)
+    options = argparse.Namespace(models=TMP, weights="f32", threads=2, before=TMP / "before")
     for name, section in write_performance.SECTIONS.items():
         assert section.title in titles, f"docs/performance.md has no section '{section.title}'"
         script, *arguments = write_performance.command_of(name, options, 1)
@@ -51,20 +51,24 @@ with check("a-block-names-its-commit-and-command"):
     os.environ["LOCKSTEP_BINARY"] = str(stand_in())
     section, kept = write_performance.SECTIONS["bandwidth"], TMP / "results"
     kept.mkdir(exist_ok=True)
-    options = argparse.Namespace(models=TMP, threads=2, weights="f32", note="", peers="", torch="", trl="")
+    options = argparse.Namespace(models=TMP, threads=2, weights="f32", note="", peers="", torch="", trl="", before=None)
     write_performance.measure("bandwidth", options, 2, kept / "bandwidth.json")
     write_performance.write_page(kept)
     page = write_performance.PAGE.read_text()
     blocks = performance_page.blocks_of(performance_page.sections_of(page)[1][section.title])
     new = next(block for block in blocks if "Measured at commit abc123 by `bench/variants.py bandwidth --threads 2 --rounds 2`." in block)
-    assert "| f32, M = 1, 2 threads | 25 | 20 | 80% (80% to 80%) |" in new and "Measured before" not in new, new
+    assert "| f32, M = 1, 2 threads | 25 | 20 | 80% (80% to 80%) |" in new, new
     # Blocks of other kinds of machines stay word for word, and so do the other sections.
     before = performance_page.sections_of(PAGE)[1]
     assert blocks == [*performance_page.blocks_of(before.pop(section.title)), new] and before.items() <= performance_page.sections_of(page)[1].items()
+    # A block that names no commit is left out; what follows the first one takes its place, without a heading; and a section without blocks goes.
+    assert performance_page.without_unnamed(page) == page
     unsaid = page.replace("Measured at commit abc123", "Said nothing of abc123")
-    unnamed = sum("Measured at commit " not in block for block in performance_page.blocks_of(performance_page.sections_of(unsaid)[1][section.title]))
-    old = performance_page.with_old_marked(unsaid, {section.title: "otherwise"})
-    assert unnamed > 0 and old.count("Measured before blocks named their commit; otherwise.\n") == unnamed and performance_page.with_old_marked(old, {section.title: "otherwise"}) == old
+    assert unsaid != page and performance_page.without_unnamed(unsaid) == PAGE
+    first, second, *_ = blocks
+    unsaid = performance_page.without_unnamed(page.replace(first, first.replace("Measured at commit ", "Said nothing of ")))
+    assert performance_page.blocks_of(performance_page.sections_of(unsaid)[1][section.title]) == [performance_page.HEADING.sub("", second), *blocks[2:]]
+    assert not performance_page.sections_of(performance_page.without_unnamed(page.replace("Measured at commit ", "Said nothing of ")))[1]
     write_performance.write_page(kept)
     assert write_performance.PAGE.read_text() == page, "written again, the page is another"
     replaced = performance_page.add_block(page, section.title, performance_page.HEADING.sub("", new).replace("abc123", "def456").splitlines(), [])

@@ -20,6 +20,8 @@ GIVEN = {
     "base/signals.h": "void (*step)()",
     "base/thread_pool.h": "ThreadPool& pool, std::int64_t rows",
     "benchmark/attention.h": "",
+    "benchmark/counters.h": "const OpenedModel& opened",
+    "benchmark/kernel_groups.h": "",
     "benchmark/model_benchmark.h": "",
     "benchmark/scoring.h": "",
     "base/byte_file.h": "char* buffer",
