@@ -4,11 +4,14 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/signals.h"
+#include "cli/common_options.h"
 #include "cli/toml.h"
 #include "losses/preference_losses.h"
 #include "runs/run.h"
 #include "runs/sft_plan.h"
 #include "runs/training_state.h"
+#include "trained/trained_settings.h"
 
 namespace lockstep {
 
@@ -33,18 +36,47 @@ std::string resume_line(const std::string& kind, const Arguments& arguments) {
 }
 }  // namespace
 
-void describe_run(RunSettings& run, const OptionTable& table, const std::string& kind, const Arguments& arguments, const std::string& fork) {
-  const std::string forked_from = fork_of(run.runs, run.name, fork, run.resume);
-  run.resolved = Json::object();
+void RunCommand::add_options(OptionTable& table, const std::string& bits, const std::string& one_line) {
+  table.flag("quiet", &run_.quiet, "No progress");
+  table.flag("resume", &run_.resume, fmt::format("Resume an existing run{}; more --steps are allowed, changes of its mathematics are refused", bits));
+  table.command_line_only();
+  table.text("fork", &fork_, "NAME",
+             "Begin a new run of this name with the weights of the newest checkpoint of the run --name: other settings, step 0, a fresh optimizer");
+  table.command_line_only();
+  page_.add_options(table);
+  if (one_line.empty()) add_json_option(table, &json_);
+  else add_json_option(table, &json_, one_line);
+  table.accept_config();
+}
+
+void RunCommand::describe(const OptionTable& table, const std::string& kind, const Arguments& arguments) {
+  const std::string forked_from = fork_of(run_.runs, run_.name, fork_, run_.resume);
+  run_.resolved = Json::object();
   for (const TomlSetting& setting : flatten_toml(table.resolved_toml(), "the resolved configuration")) {
-    run.resolved[setting.key] = setting.is_list ? Json(setting.values) : Json(setting.values.at(0));
+    run_.resolved[setting.key] = setting.is_list ? Json(setting.values) : Json(setting.values.at(0));
     std::string option = setting.key;
     std::replace(option.begin(), option.end(), '_', '-');
-    if (!table.given(option)) run.unsaid.push_back(setting.key);
+    if (!table.given(option)) run_.unsaid.push_back(setting.key);
   }
-  run.resolved["name"] = run.name;
-  if (!forked_from.empty()) run.resolved["forked_from"] = forked_from;
-  run.resume_line = resume_line(kind, arguments);
+  run_.resolved["name"] = run_.name;
+  if (!forked_from.empty()) run_.resolved["forked_from"] = forked_from;
+  run_.resume_line = resume_line(kind, arguments);
+  if (!run_.quiet) run_.say = [](const std::string& sentence) { std::fprintf(stderr, "%s\n", sentence.c_str()); };
+  run_.on_start = [this] {
+    page_server_ = page_.start({.roots = {run_.runs}, .live = run_.name}, run_.name, stderr);
+    install_interrupt_handlers();
+  };
+  run_.stop = interrupt_token();
+}
+
+int RunCommand::stopped(const std::string& sentence) const {
+  std::fprintf(stderr, "%s\n  %s\n", sentence.c_str(), run_.resume_line.c_str());
+  return 128 + interrupt_signal();
+}
+
+std::string RunCommand::finished(const std::filesystem::path& folder) {
+  page_server_.reset();
+  return write_report_beside(folder);
 }
 
 void add_reading_options(OptionTable& table, std::string& end_token, std::string& chat_template) {
@@ -63,6 +95,34 @@ void add_schedule_options(OptionTable& table, SftAsked& asked) {
 void add_checkpoint_options(OptionTable& table, RunSettings& run) {
   table.integer("checkpoint-every", &run.checkpoint_every, 0, std::int64_t{1} << 40, "N", "Steps between checkpoints; 0: only at the end and on an interrupt");
   table.integer("keep-last", &run.keep_last, 0, 1 << 20, "N", "Checkpoints to keep, 0: all");
+}
+
+void add_adapter_seed(OptionTable& table, std::uint64_t& init_seed, const TrainedSettings& trained) {
+  table.seed("init-seed", &init_seed, "Seed of an adapter's initial weights");
+  table.refused("without --adapter-rank", [&trained] { return trained.rank == 0; });
+}
+
+void add_memory_options(OptionTable& table, std::int64_t& micro_batch, bool& checkpoint_activations, std::string& optimizer_state,
+                        const std::string& sequences) {
+  table.integer("micro-batch", &micro_batch, 0, 1 << 20, "N", fmt::format("Sequences per micro-batch, {}0: all; less memory, the same bits", sequences));
+  table.flag("checkpoint-activations", &checkpoint_activations, "Recompute activations in the backward pass: less memory, the same bits");
+  table.choice("optimizer-state", &optimizer_state, {"memory", "file"},
+               "Where the optimizer keeps moments and fp32 masters: memory, or a file without a name on the disk of --runs, for models whose state is larger "
+               "than memory; changes no bit");
+}
+
+void add_export_dtype(OptionTable& table, std::string& dtype, const TrainedSettings& trained, const std::string& what) {
+  table.choice("export-dtype", &dtype, {"bf16", "f32"}, fmt::format("Number format of the exported {}", what));
+  table.refused("with --adapter-rank, which exports fp32", [&trained] { return trained.rank > 0; });
+}
+
+void add_transcript_options(OptionTable& table, std::int64_t& transcripts, std::int64_t& every, std::int64_t& megabytes, const std::string& shown) {
+  const auto none = [&transcripts] { return transcripts == 0; };
+  table.integer("transcripts", &transcripts, 0, 1 << 10, "N", shown + "; 0: none");
+  table.integer("transcripts-every", &every, 1, 1 << 30, "N", "Steps between transcripts");
+  table.refused("with --transcripts 0", none);
+  table.integer("transcript-megabytes", &megabytes, 1, 1 << 20, "N", "Most megabytes of transcripts; the older half is deleted first");
+  table.refused("with --transcripts 0", none);
 }
 
 int train_command(const Arguments& arguments) {

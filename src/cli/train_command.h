@@ -3,12 +3,13 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
-#include "cli/options.h"
+#include "cli/live_page.h"
 
 namespace lockstep {
 
 struct RunSettings;
 struct SftAsked;
+struct TrainedSettings;
 
 int train_sft(const Arguments& arguments);
 int run_train_rl(const Arguments& arguments);  // train_rl.cpp
@@ -21,11 +22,41 @@ void add_reading_options(OptionTable& table, std::string& end_token, std::string
 void add_schedule_options(OptionTable& table, SftAsked& asked);
 // --checkpoint-every and --keep-last of every run.
 void add_checkpoint_options(OptionTable& table, RunSettings& run);
+// --init-seed of a run that trains a model that is there, so that the seed is an adapter's alone.
+void add_adapter_seed(OptionTable& table, std::uint64_t& init_seed, const TrainedSettings& trained);
+// --micro-batch, --checkpoint-activations, --optimizer-state: what memory training takes. `sequences` goes on from "Sequences per micro-batch, ".
+void add_memory_options(OptionTable& table, std::int64_t& micro_batch, bool& checkpoint_activations, std::string& optimizer_state,
+                        const std::string& sequences = "");
+// --export-dtype of `what`: "model".
+void add_export_dtype(OptionTable& table, std::string& dtype, const TrainedSettings& trained, const std::string& what);
+// --transcripts, --transcripts-every, --transcript-megabytes. `shown`: what of a step is written, in the words of the help.
+void add_transcript_options(OptionTable& table, std::int64_t& transcripts, std::int64_t& every, std::int64_t& megabytes, const std::string& shown);
 
-// What config.json keeps of a run: every option's key and its value as text, and which of them nobody set; the command that resumes it. `fork` (not
-// empty) is the name of a new run, to which the one that `run.name` names lends its newest checkpoint. Errors: not_found.
-void describe_run(RunSettings& run, const OptionTable& table, const std::string& kind, const Arguments& arguments, const std::string& fork);
-inline constexpr const char* kForkHelp =
-    "Begin a new run of this name with the weights of the newest checkpoint of the run --name: other settings, step 0, a fresh optimizer";
+// The command's side of a run of any kind: the options that say how it is gone on with, watched and told of, its start and its end. The settings
+// outlive it, and it outlives the table.
+class RunCommand {
+ public:
+  explicit RunCommand(RunSettings& run) : run_(run) {}
+  RunCommand(const RunCommand&) = delete;
+  // The last rows of a table: --quiet, --resume, --fork, --page, --json, and --config. `bits` goes on from "Resume an existing run"; `one_line` is what
+  // --json prints, where that is not all that is printed.
+  void add_options(OptionTable& table, const std::string& bits, const std::string& one_line = "");
+  // What config.json keeps of the run: every option's key and its value as text, and which of them nobody set; the command that resumes it. Then what it
+  // does when it starts, and that it stops at a signal; signals are noted from its start on, since before there is nothing to save. With --fork the
+  // name is that of a new run, to which the one that was named lends its newest checkpoint. Errors: not_found.
+  void describe(const OptionTable& table, const std::string& kind, const Arguments& arguments);
+  // It was stopped and is saved: says so and how to go on. Returns the exit code.
+  int stopped(const std::string& sentence) const;
+  // It has come to its end: no page any more, and a report in its folder. Returns the report's file, or "".
+  std::string finished(const std::filesystem::path& folder);
+  bool json() const { return json_; }
+
+ private:
+  RunSettings& run_;
+  std::string fork_;
+  bool json_ = false;
+  LivePage page_;
+  std::unique_ptr<HttpServer> page_server_;
+};
 
 }  // namespace lockstep

@@ -5,13 +5,11 @@
 #include "base/seconds.h"
 #include "base/signals.h"
 #include "cli/common_options.h"
-#include "cli/live_page.h"
 #include "cli/train_command.h"
 #include "cli/trained_options.h"
 #include "jobs/distill_job.h"
 #include "jobs/teacher_file.h"
 #include "losses/distillation.h"
-#include "runs/training_state.h"
 
 namespace lockstep {
 namespace {
@@ -28,9 +26,8 @@ int train_distill(const Arguments& arguments) {
   DistillSettings& s = job.distill;
   RunSettings& run = job.run;
   TrainedSettings& trained = job.stack.trained;
-  LivePage page;
-  std::string fork, teachers;
-  bool json = false;
+  RunCommand command(run);
+  std::string teachers;
   OptionTable table("train distill",
                     "Distillation on policy: the model writes, and moves towards what its teachers would have written there. Writes runs/NAME: config.json, "
                     "metrics.jsonl, checkpoints, export. Ctrl-C, SIGTERM and SIGHUP save; --resume continues to the same bits.",
@@ -60,45 +57,25 @@ int train_distill(const Arguments& arguments) {
   add_adamw_options(table, s, 10);
   add_trained_options(table, trained);
   table.seed("seed", &s.seed, "Seed of prompts and sampling");
-  table.seed("init-seed", &job.init_seed, "Seed of an adapter's initial weights");
-  table.refused("without --adapter-rank", [&trained] { return trained.rank == 0; });
-  table.integer("micro-batch", &job.stack.micro_batch, 0, 1 << 20, "N", "Sequences per micro-batch, 0: all; less memory, the same bits");
-  table.flag("checkpoint-activations", &job.stack.checkpoint_activations, "Recompute activations in the backward pass: less memory, the same bits");
-  table.choice("optimizer-state", &job.optimizer_state, {"memory", "file"}, kOptimizerStateHelp);
+  add_adapter_seed(table, job.init_seed, trained);
+  add_memory_options(table, job.stack.micro_batch, job.stack.checkpoint_activations, job.optimizer_state);
   add_checkpoint_options(table, run);
-  table.choice("export-dtype", &job.export_dtype, {"bf16", "f32"}, "Number format of the exported weights");
-  table.refused("with --adapter-rank, which exports fp32", [&trained] { return trained.rank > 0; });
-  table.flag("quiet", &run.quiet, "No progress");
-  table.flag("resume", &run.resume, "Resume an existing run; more --steps are allowed, changes of its mathematics are refused");
-  table.command_line_only();
-  table.text("fork", &fork, "NAME", kForkHelp);
-  table.command_line_only();
-  page.add_options(table);
-  add_json_option(table, &json, "Print one JSON object at the end");
-  table.accept_config();
+  add_export_dtype(table, job.export_dtype, trained, "weights");
+  command.add_options(table, "", "Print one JSON object at the end");
   if (!table.parse(arguments)) return kExitOk;
   if (teachers.empty()) throw UsageError("--teachers is needed: a file that lists them");
   if (job.data.empty() == job.environment.empty()) throw UsageError("one of --data and --environment is needed");
 
   job.teachers = read_teacher_file(teachers);
-  describe_run(run, table, "distill", arguments, fork);
-  if (!run.quiet) run.say = [](const std::string& sentence) { std::fprintf(stderr, "%s\n", sentence.c_str()); };
-  run.quiet = run.quiet || json;
-  std::unique_ptr<HttpServer> page_server;
-  run.on_start = [&] { page_server = page.start({.roots = {run.runs}, .live = run.name}, run.name, stderr); };
+  command.describe(table, "distill", arguments);
+  run.quiet = run.quiet || command.json();
   install_interrupt_handlers();
-  run.stop = interrupt_token();
   const auto begin = std::chrono::steady_clock::now();
   const DistillSummary summary = run_distill(job);
-  if (!summary.finished) {
-    std::fprintf(stderr, "stopped after step %lld of %lld, saved; go on with\n  %s\n", static_cast<long long>(summary.steps), static_cast<long long>(s.steps),
-                 run.resume_line.c_str());
-    return 128 + interrupt_signal();
-  }
-  page_server.reset();
-  const std::string report = write_report_beside(summary.run), exported = summary.exported.string();
+  if (!summary.finished) return command.stopped(fmt::format("stopped after step {} of {}, saved; go on with", summary.steps, s.steps));
+  const std::string report = command.finished(summary.run), exported = summary.exported.string();
   const nlohmann::ordered_json divergences = divergences_of(summary, job.teachers);
-  if (json) {
+  if (command.json()) {
     const nlohmann::ordered_json out{{"steps", summary.steps},
                                      {"steps_here", summary.totals.steps},
                                      {"divergence", divergences},

@@ -2,13 +2,10 @@
 #include <cstdio>
 
 #include "api/openai/chat_messages.h"
-#include "base/signals.h"
 #include "cli/common_options.h"
-#include "cli/live_page.h"
 #include "cli/train_command.h"
 #include "cli/trained_options.h"
 #include "jobs/preference_job.h"
-#include "runs/training_state.h"
 
 namespace lockstep {
 namespace {
@@ -51,17 +48,15 @@ int train_preference(const Arguments& arguments, const std::string& fixed_loss) 
   PreferenceConfig& c = job.config;
   RunSettings& run = c.run;
   if (!fixed_loss.empty()) run.name = fixed_loss;
-  LivePage page;
-  std::string fork;
-  bool json = false;
+  RunCommand command(run);
   std::optional<std::int64_t> epochs, steps, batch;
-  const std::string kind = fixed_loss.empty() ? "preference" : fixed_loss, command = "lockstep train " + kind;
+  const std::string kind = fixed_loss.empty() ? "preference" : fixed_loss, example = "lockstep train " + kind;
   OptionTable table(
       "train " + kind,
       "Learns from preferences: pairs of a chosen and a rejected answer, or (kto) answers with a label. What training starts from is the reference. "
       "Writes runs/NAME: config.json, reference.json, metrics.jsonl, checkpoints, export.",
-      {fmt::format("{} --model DIR --data pairs.jsonl --name {}-run", command, kind),
-       fmt::format("{} --model DIR --data pairs.jsonl --name {}-adapter --adapter-rank 16", command, kind)});
+      {fmt::format("{} --model DIR --data pairs.jsonl --name {}-run", example, kind),
+       fmt::format("{} --model DIR --data pairs.jsonl --name {}-adapter --adapter-rank 16", example, kind)});
   add_runtime_options(table, c.runtime);
   add_ranks_option(table, &c.runtime.ranks);
   table.text("name", &run.name, "NAME", "Name of the run, and of its folder");
@@ -78,27 +73,16 @@ int train_preference(const Arguments& arguments, const std::string& fixed_loss) 
   table.number("eval-share", &job.eval_share, 0, 0.9, "X", "Hold out this share of --data for evaluation, chosen by the seed",
                "0.1 from 20 lines on, with --eval 0");
   table.integer("eval-every", &c.eval_every, 0, std::int64_t{1} << 40, "N", "Steps between evaluations; 0: an epoch");
-  table.integer("micro-batch", &c.micro_batch, 0, 1 << 20, "N", "Sequences per micro-batch, a pair is two; 0: all; less memory, the same bits");
-  table.flag("checkpoint-activations", &c.checkpoint_activations, "Recompute activations in the backward pass: less memory, the same bits");
-  table.choice("optimizer-state", &c.optimizer_state, {"memory", "file"}, kOptimizerStateHelp);
+  add_memory_options(table, c.micro_batch, c.checkpoint_activations, c.optimizer_state, "a pair is two; ");
   table.number("learning-rate", &c.asked.learning_rate, 0, 10, "X", "Peak learning rate", "a tenth of train sft's");
   add_schedule_options(table, c.asked);
   add_adamw_options(table, c, 10);
   add_trained_options(table, c.trained);
-  table.seed("init-seed", &c.init_seed, "Seed of an adapter's initial weights");
-  table.refused("without --adapter-rank", [&c] { return c.trained.rank == 0; });
+  add_adapter_seed(table, c.init_seed, c.trained);
   add_checkpoint_options(table, run);
-  table.choice("export-dtype", &c.export_dtype, {"bf16", "f32"}, "Number format of the exported model");
-  table.refused("with --adapter-rank, which exports fp32", [&c] { return c.trained.rank > 0; });
+  add_export_dtype(table, c.export_dtype, c.trained, "model");
   table.output_folder("export-to", &c.export_to, "Where the model is exported, empty: runs/NAME/export");
-  table.flag("quiet", &run.quiet, "No progress");
-  table.flag("resume", &run.resume, "Resume an existing run to the same bits; more --steps are allowed, changes of its mathematics are refused");
-  table.command_line_only();
-  table.text("fork", &fork, "NAME", kForkHelp);
-  table.command_line_only();
-  page.add_options(table);
-  add_json_option(table, &json);
-  table.accept_config();
+  command.add_options(table, " to the same bits");
   if (!table.parse(arguments)) return kExitOk;
   if (job.data.empty()) throw UsageError("--data is needed: a file of pairs");
   if (epochs && steps) throw UsageError(fmt::format("--epochs is {} and --steps is {}, allowed is one of them", *epochs, *steps));
@@ -110,24 +94,13 @@ int train_preference(const Arguments& arguments, const std::string& fixed_loss) 
   c.asked.batch = batch.value_or(0);
   c.asked.adapter = c.trained.rank > 0;
   c.asked.optimizer = c.trained.optimizer;
-  if (!run.quiet) run.say = [](const std::string& sentence) { std::fprintf(stderr, "%s\n", sentence.c_str()); };
-  run.quiet = run.quiet || json;
-  describe_run(run, table, kind, arguments, fork);
+  command.describe(table, kind, arguments);
   run.resolved["loss"] = c.preference.loss;
-  std::unique_ptr<HttpServer> page_server;
-  run.on_start = [&] {
-    page_server = page.start({.roots = {run.runs}, .live = run.name}, run.name, stderr);
-    install_interrupt_handlers();  // until here there is nothing to save
-  };
-  run.stop = interrupt_token();
+  run.quiet = run.quiet || command.json();
   const PreferenceSummary summary = run_preference_job(job);
-  if (summary.interrupted) {
-    std::fprintf(stderr, "interrupted at step %lld; saved. To go on:\n  %s\n", static_cast<long long>(summary.steps), run.resume_line.c_str());
-    return 128 + interrupt_signal();
-  }
-  page_server.reset();
-  const std::string report = write_report_beside(std::filesystem::path(run.runs) / run.name);
-  if (json) {
+  if (summary.interrupted) return command.stopped(fmt::format("interrupted at step {}; saved. To go on:", summary.steps));
+  const std::string report = command.finished(std::filesystem::path(run.runs) / run.name);
+  if (command.json()) {
     nlohmann::ordered_json out{{"steps", summary.steps},
                                {"tokens", summary.tokens},
                                {"last", summary.was_finished ? nlohmann::ordered_json() : json_of(summary.last)},

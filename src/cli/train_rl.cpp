@@ -6,23 +6,19 @@
 #include "base/seconds.h"
 #include "base/signals.h"
 #include "cli/common_options.h"
-#include "cli/live_page.h"
 #include "cli/rl_options.h"
 #include "cli/train_command.h"
 #include "cli/trained_options.h"
 #include "jobs/rl_job.h"
-#include "runs/training_state.h"
 
 namespace lockstep {
 int run_train_rl(const Arguments& arguments) {
   RlJob job;
   RlSettings& settings = job.rl;
   RunSettings& run = job.run;
-  LivePage page;
+  RunCommand command(run);
   std::int64_t transcript_megabytes = run.transcript_bytes >> 20;
-  std::string fork;
   std::string on_difference = "stop";
-  bool json = false;
   OptionTable table(
       "train rl",
       "Reinforcement learning in an environment. Writes runs/NAME: config.json, metrics.jsonl, checkpoints, "
@@ -38,8 +34,7 @@ int run_train_rl(const Arguments& arguments) {
   add_rl_options(table, settings);
   TrainedSettings& trained = job.stack.trained;
   add_trained_options(table, trained);
-  table.seed("init-seed", &job.init_seed, "Seed of an adapter's initial weights");
-  table.refused("without --adapter-rank", [&trained] { return trained.rank == 0; });
+  add_adapter_seed(table, job.init_seed, trained);
   table.after_reading([&] {
     if (!table.given("learning-rate")) settings.learning_rate = default_rl_learning_rate(trained);
     settings.warmup = std::min(settings.warmup, settings.steps);
@@ -50,50 +45,27 @@ int run_train_rl(const Arguments& arguments) {
   table.choice("on-difference", &on_difference, {"stop", "report"},
                "At a token whose log-probability is not, bit for bit, the sampler's: end the run before anything is learned from it, or count it and go on");
   table.refused("with --allow-profile-mix, which always reports", [&job] { return job.allow_profile_mix; });
-  table.integer("micro-batch", &job.stack.micro_batch, 0, 1 << 20, "N", "Sequences per micro-batch, 0: all; less memory, the same bits");
-  table.flag("checkpoint-activations", &job.stack.checkpoint_activations, "Recompute activations in the backward pass: less memory, the same bits");
-  table.choice("optimizer-state", &job.optimizer_state, {"memory", "file"}, kOptimizerStateHelp);
+  add_memory_options(table, job.stack.micro_batch, job.stack.checkpoint_activations, job.optimizer_state);
   add_checkpoint_options(table, run);
-  table.choice("export-dtype", &job.export_dtype, {"bf16", "f32"}, "Number format of the exported weights");
-  table.refused("with --adapter-rank, which exports fp32", [&trained] { return trained.rank > 0; });
-  table.integer("transcripts", &job.transcripts, 0, 1 << 10, "N", "Rollouts of one group per step written to transcripts.jsonl; 0: none");
-  table.integer("transcripts-every", &job.transcripts_every, 1, 1 << 30, "N", "Steps between transcripts");
-  table.refused("with --transcripts 0", [&job] { return job.transcripts == 0; });
-  table.integer("transcript-megabytes", &transcript_megabytes, 1, 1 << 20, "N", "Most megabytes of transcripts; the older half is deleted first");
-  table.refused("with --transcripts 0", [&job] { return job.transcripts == 0; });
-  table.flag("quiet", &run.quiet, "No progress");
-  table.flag("resume", &run.resume, "Resume an existing run; more --steps are allowed, changes of its mathematics are refused");
-  table.command_line_only();
-  table.text("fork", &fork, "NAME", kForkHelp);
-  table.command_line_only();
-  page.add_options(table);
-  add_json_option(table, &json, "Print one JSON object at the end");
-  table.accept_config();
+  add_export_dtype(table, job.export_dtype, trained, "weights");
+  add_transcript_options(table, job.transcripts, job.transcripts_every, transcript_megabytes, "Rollouts of one group per step written to transcripts.jsonl");
+  command.add_options(table, "", "Print one JSON object at the end");
   if (!table.parse(arguments)) return kExitOk;
 
   job.stop_at_difference = on_difference == "stop";
-  describe_run(run, table, "rl", arguments, fork);
+  command.describe(table, "rl", arguments);
   run.transcript_bytes = transcript_megabytes << 20;
-  if (!run.quiet) run.say = [](const std::string& sentence) { std::fprintf(stderr, "%s\n", sentence.c_str()); };
-  run.quiet = run.quiet || json;
-  std::unique_ptr<HttpServer> page_server;
-  run.on_start = [&] { page_server = page.start({.roots = {run.runs}, .live = run.name}, run.name, stderr); };
+  run.quiet = run.quiet || command.json();
   install_interrupt_handlers();
-  run.stop = interrupt_token();
   const auto begin = std::chrono::steady_clock::now();
   const RlSummary summary = run_rl(job);
   const RlTotals& totals = summary.totals;
-  if (!summary.finished) {
-    std::fprintf(stderr, "stopped after step %lld of %lld, saved; go on with\n  %s\n", static_cast<long long>(summary.steps),
-                 static_cast<long long>(settings.steps), run.resume_line.c_str());
-    return 128 + interrupt_signal();
-  }
-  page_server.reset();
-  const std::string report = write_report_beside(summary.run);
+  if (!summary.finished) return command.stopped(fmt::format("stopped after step {} of {}, saved; go on with", summary.steps, settings.steps));
+  const std::string report = command.finished(summary.run);
   const std::string exported = summary.exported.string(), hash = summary.weights_sha256;
   const double seconds = seconds_since(begin);
   const double mean_reward = totals.mean_reward();
-  if (json) {
+  if (command.json()) {
     nlohmann::ordered_json out{{"steps", summary.steps},
                                {"steps_here", totals.steps},
                                {"reward", mean_reward},

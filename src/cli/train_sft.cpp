@@ -2,25 +2,20 @@
 #include <cstdio>
 
 #include "api/openai/chat_messages.h"
-#include "base/signals.h"
 #include "cli/common_options.h"
-#include "cli/live_page.h"
 #include "cli/toml.h"
 #include "cli/train_command.h"
 #include "cli/trained_options.h"
 #include "jobs/sft_job.h"
 #include "planning/mechanisms.h"
-#include "runs/training_state.h"
 
 namespace lockstep {
 namespace {
 
 struct SftSettings {
   SftJob job;
-  std::string fork;
+  RunCommand command{job.config.run};
   std::int64_t transcript_megabytes = RunSettings().transcript_bytes >> 20;
-  bool json = false;
-  LivePage page;
 };
 
 bool parse(const Arguments& arguments, SftSettings& s) {
@@ -54,9 +49,7 @@ bool parse(const Arguments& arguments, SftSettings& s) {
                "0.1 from 20 sequences on, with --eval 0");
   table.integer("eval-every", &c.eval_every, 0, std::int64_t{1} << 40, "N", "Steps between evaluations; 0: an epoch");
   table.integer("patience", &c.patience, 0, 1 << 20, "N", "Stop after so many evaluations without a better loss than the best; 0: never");
-  table.integer("micro-batch", &c.micro_batch, 0, 1 << 20, "N", "Sequences per micro-batch, 0: all; less memory, the same bits");
-  table.flag("checkpoint-activations", &c.checkpoint_activations, "Recompute activations in the backward pass: less memory, the same bits");
-  table.choice("optimizer-state", &c.optimizer_state, {"memory", "file"}, kOptimizerStateHelp);
+  add_memory_options(table, c.micro_batch, c.checkpoint_activations, c.optimizer_state);
   table.number("learning-rate", &c.asked.learning_rate, 0, 10, "X", "Peak learning rate",
                "2e-5 for all weights of a model of 135 million, more for smaller ones; an adapter: ten times that, at least 1e-4; --from-scratch: 1e-3; "
                "--optimizer dimuon: what gives its AdamW the first of these");
@@ -73,23 +66,11 @@ bool parse(const Arguments& arguments, SftSettings& s) {
   table.refused("where the model has no router with a correction bias", [&c] { return !mechanisms_of(c.runtime).router_bias; }, {"router-bias-rate"});
   table.refused("where the model has no indexer", [&c] { return !mechanisms_of(c.runtime).indexer; }, {"train-indexer", "index-from", "sparse-from"});
   add_checkpoint_options(table, run);
-  table.integer("transcripts", &c.transcripts, 0, 1 << 10, "N", "Sequences per step written to transcripts.jsonl, with log-probabilities and mask; 0: none");
-  table.integer("transcripts-every", &c.transcripts_every, 1, 1 << 30, "N", "Steps between transcripts");
-  table.refused("with --transcripts 0", [&c] { return c.transcripts == 0; });
-  table.integer("transcript-megabytes", &s.transcript_megabytes, 1, 1 << 20, "N", "Most megabytes of transcripts; the older half is deleted first");
-  table.refused("with --transcripts 0", [&c] { return c.transcripts == 0; });
-  table.choice("export-dtype", &c.export_dtype, {"bf16", "f32"}, "Number format of the exported model");
-  table.refused("with --adapter-rank, which exports fp32", [&c] { return c.trained.rank > 0; });
+  add_transcript_options(table, c.transcripts, c.transcripts_every, s.transcript_megabytes,
+                         "Sequences per step written to transcripts.jsonl, with log-probabilities and mask");
+  add_export_dtype(table, c.export_dtype, c.trained, "model");
   table.output_folder("export-to", &c.export_to, "Where the model is exported, empty: runs/NAME/export");
-  table.flag("quiet", &run.quiet, "No progress");
-  table.flag("resume", &run.resume,
-             "Resume an existing run, to the same bits as if it had never stopped; more --steps are allowed, changes of its mathematics are refused");
-  table.command_line_only();
-  table.text("fork", &s.fork, "NAME", kForkHelp);
-  table.command_line_only();
-  s.page.add_options(table);
-  add_json_option(table, &s.json);
-  table.accept_config();
+  s.command.add_options(table, ", to the same bits as if it had never stopped");
   if (!table.parse(arguments)) return false;
   if (job.data.empty() == job.environment.empty()) throw UsageError("exactly one of --data and --environment is needed");
   c.overwrite = table.overwrite();
@@ -106,8 +87,7 @@ bool parse(const Arguments& arguments, SftSettings& s) {
   c.asked.adapter = c.trained.rank > 0;
   c.asked.optimizer = c.trained.optimizer;
   c.asked.from_scratch = c.from_scratch;
-  if (!run.quiet) run.say = [](const std::string& sentence) { std::fprintf(stderr, "%s\n", sentence.c_str()); };
-  describe_run(run, table, "sft", arguments, s.fork);
+  s.command.describe(table, "sft", arguments);
   return true;
 }
 
@@ -117,20 +97,10 @@ int train_sft(const Arguments& arguments) {
   SftSettings s;
   if (!parse(arguments, s)) return kExitOk;
   RunSettings& run = s.job.config.run;
-  std::unique_ptr<HttpServer> page_server;
-  run.on_start = [&] {
-    page_server = s.page.start({.roots = {run.runs}, .live = run.name}, run.name, stderr);
-    install_interrupt_handlers();  // until here there is nothing to save
-  };
-  run.stop = interrupt_token();
   const SftSummary summary = run_sft_job(s.job);
-  if (summary.interrupted) {
-    std::fprintf(stderr, "interrupted at step %lld; saved. To go on:\n  %s\n", static_cast<long long>(summary.steps), run.resume_line.c_str());
-    return 128 + interrupt_signal();
-  }
-  page_server.reset();
-  const std::string report = write_report_beside(std::filesystem::path(run.runs) / run.name);
-  if (s.json) {
+  if (summary.interrupted) return s.command.stopped(fmt::format("interrupted at step {}; saved. To go on:", summary.steps));
+  const std::string report = s.command.finished(std::filesystem::path(run.runs) / run.name);
+  if (s.command.json()) {
     const auto of_steps = [&](double value) { return summary.was_finished ? nlohmann::ordered_json() : nlohmann::ordered_json(value); };
     nlohmann::ordered_json json = {{"steps", summary.steps},         {"tokens", summary.tokens},
                                    {"loss", of_steps(summary.loss)}, {"index_loss", of_steps(summary.index_loss)},

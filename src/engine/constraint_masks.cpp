@@ -55,14 +55,16 @@ std::int32_t MasksAhead::only_token() const {
 bool MasksAhead::accept(std::int32_t token) {
   if (!sequence_.sampling.constraint) return true;
   TokenConstraint& constraint = *sequence_.sampling.constraint;
+  std::vector<std::uint32_t>& masks = sequence_.mask;
+  const std::size_t before = masks.size();
   try {
     if (!moved_) constraint.settle();
     moved_ = true;
     constraint.accept(token);
-    std::vector<std::uint32_t> mask(words_);
-    constraint.allowed(mask);
-    sequence_.mask.insert(sequence_.mask.end(), mask.begin(), mask.end());
+    masks.resize(before + words_);
+    constraint.allowed(std::span<std::uint32_t>(masks).last(words_));
   } catch (const std::exception&) {  // it will throw again when the token is said, and end the request then
+    masks.resize(before);
     return false;
   }
   return true;

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "base/error.h"
+#include "engine/constraint_masks.h"
 #include "model/value_head.h"
 
 namespace lockstep {
@@ -22,7 +23,7 @@ std::int64_t resolve_pages(const Runtime& runtime, const EngineOptions& o) {
 }  // namespace
 
 Engine::Engine(Runtime& runtime, std::shared_ptr<const WeightSet> weights, const EngineOptions& options)
-    : runtime_(runtime), options_(options), drafter_(options.drafts, runtime.model->facts().vocabulary) {
+    : runtime_(runtime), options_(options), guesses_(options.drafts, runtime.model->facts().vocabulary) {
   check_options(options);
   refuse_value_head(*runtime.model, "there are no tokens to sample");
   options_.cache_pages = resolve_pages(runtime, options);
@@ -88,7 +89,7 @@ std::uint64_t Engine::submit(Request request, OnToken on_token, OnDone on_done) 
     s->generation.prompt_draws.resize(s->generation.prompt_logprobs.size() * static_cast<std::size_t>(s->prompt_draws));
   }
   s->adjustments.begin(s->sampling, s->tokens);
-  drafter_.begin(*s, request);
+  guesses_.begin(*s, request);
   Sequence& added = *s;
   sequences_.emplace(added.id, std::move(s));
   scheduler_->add(added);
@@ -105,19 +106,19 @@ void Engine::preempt(std::uint64_t id) {
 
 void Engine::cancel(std::uint64_t id) {
   const auto it = sequences_.find(id);
-  if (it == sequences_.end()) return cancel_untold(id);
-  drop_untold(*it->second);
+  if (it == sequences_.end()) return untold_.cancel(id);
+  untold_.drop(*it->second);
   finish(*it->second, FinishReason::cancelled);
   deliver();
 }
 
 void Engine::finish(Sequence& s, FinishReason reason, std::int64_t forget_from) {
-  drafter_.end(s);
+  guesses_.end(s);
   scheduler_->remove(s, forget_from);
   counters_.failed_requests += reason == FinishReason::error;
   s.generation.finish = reason;
   auto node = sequences_.extract(s.id);
-  events_.push_back({&s, {}, std::move(node.mapped())});
+  untold_.add_end(std::move(node.mapped()));
 }
 
 void Engine::deliver() {
@@ -127,9 +128,8 @@ void Engine::deliver() {
     explicit Guard(bool& f) : flag(f) { flag = true; }
     ~Guard() { flag = false; }
   } guard(delivering_);
-  while (!events_.empty()) {
-    const Event event = std::move(events_.front());
-    events_.pop_front();
+  while (!untold_.empty()) {
+    const Untold::Event event = untold_.take();
     if (!event.done) {
       event.sequence->on_token(event.sequence->id, event.token);
     } else if (event.done->on_done) {
@@ -138,6 +138,16 @@ void Engine::deliver() {
   }
 }
 
+namespace {
+// Of rows that are sampled without guesses behind them; those with some were asked for while they were guessed.
+void ask_masks(const std::vector<PlannedSlice>& plan, const StepWants& wants, std::int64_t vocabulary) {
+  for (std::size_t i = 0; i < plan.size(); ++i) {
+    Sequence& s = *plan[i].sequence;
+    if (s.sampling.constraint && plan[i].drafted == 0 && !wants.of(i, Column::sampled).empty()) ask_mask(s, vocabulary);
+  }
+}
+}  // namespace
+
 bool Engine::step() {
   if (delivering_) fail(ErrorCode::internal, "step was called from a callback of the engine");
   step_rows_.clear();
@@ -145,54 +155,28 @@ bool Engine::step() {
   if (scheduler_->idle()) return false;
   const std::vector<PlannedSlice>& plan = scheduler_->plan();
   if (plan.empty()) fail(ErrorCode::internal, "no row could be planned for {} running and {} waiting requests", running(), waiting());
-  guess(plan);
+  guesses_.propose(plan, *scheduler_);
   want_as_asked(plan, runtime_.model->facts().expert_shape().row(), runtime_.model->facts().vocabulary, wants_);
-  ask_constraints(plan);
+  ask_masks(plan, wants_, limits_.vocabulary);
   const auto now = std::chrono::steady_clock::now();
   for (const PlannedSlice& p : plan)
     if (GenerationTimes& times = p.sequence->generation.times; times.began == GenerationTimes::Point{}) times.began = now;
   try {
-    run(plan);
-    counters_.own_weights_forwards += plan[0].sequence->weights != nullptr;
-    count_adapters(plan);
+    guesses_.run(plan, [&] { steps_->run(plan, wants_, result_); });
   } catch (...) {
     scheduler_->roll_back();
     throw;
   }
-  count_work(plan);
-  count_accounts(plan);
+  count_forward(plan, *runtime_.model, result_.work, counters_);
+  count_accounts(plan, step_rows_);
   absorb(plan);
+  counters_.drafts = guesses_.counters();
   deliver();
   return true;
 }
 
 void Engine::run_until_idle() {
   while (step()) {
-  }
-}
-
-void Engine::count_work(const std::vector<PlannedSlice>& plan) {
-  counters_.work += result_.work;
-  for (const PlannedSlice& p : plan) counters_.work.expect(*runtime_.model, p.begin, p.begin + p.count);
-}
-
-void Engine::count_adapters(const std::vector<PlannedSlice>& plan) {
-  const AdapterWeights* adapter = nullptr;
-  std::int64_t adapters = 0;
-  for (const PlannedSlice& p : plan) {
-    if (!p.sequence->adapter) continue;
-    counters_.adapter_rows += p.count;
-    adapters += p.sequence->adapter.get() != adapter;
-    adapter = p.sequence->adapter.get();
-  }
-  counters_.most_adapters = std::max(counters_.most_adapters, adapters);
-}
-
-void Engine::count_accounts(const std::vector<PlannedSlice>& plan) {
-  for (const PlannedSlice& p : plan) {
-    const auto known = std::find_if(step_rows_.begin(), step_rows_.end(), [&](const AccountRows& one) { return one.account == p.sequence->account; });
-    if (known != step_rows_.end()) known->rows += p.count;
-    else step_rows_.push_back({p.sequence->account, p.count});
   }
 }
 

@@ -5,14 +5,14 @@
 // throws leaves the engine as it was after it.
 //   Engine engine(runtime, weights, {}); std::vector<Generation> g = engine.generate({{.prompt = {1, 2, 3}}});
 #pragma once
-#include <deque>
 #include <memory>
 #include <unordered_map>
 
 #include "engine/admission.h"
-#include "engine/drafts/drafter.h"
+#include "engine/drafts/step_guesses.h"
 #include "engine/rank_steps.h"
-#include "engine/scheduler.h"
+#include "engine/step_counts.h"
+#include "engine/untold.h"
 
 namespace lockstep {
 
@@ -57,43 +57,19 @@ class Engine {
   const EngineCounters& counters() const { return counters_; }
   const EngineOptions& options() const { return options_; }  // cache_pages as resolved
   const RequestLimits& limits() const { return limits_; }
-  bool idle() const { return scheduler_->idle() && events_.empty(); }
+  bool idle() const { return scheduler_->idle() && untold_.empty(); }
   std::int64_t running() const { return static_cast<std::int64_t>(scheduler_->running().size()); }
   std::int64_t waiting() const { return scheduler_->waiting(); }
   const Scheduler& scheduler() const { return *scheduler_; }
   const RankSteps& rank_steps() const { return *steps_; }
   // Whose rows the last step's forward had; of a step without one: none.
-  struct AccountRows {
-    std::shared_ptr<ShareAccount> account;
-    std::int64_t rows;
-  };
   const std::vector<AccountRows>& rows_of_step() const { return step_rows_; }
 
  private:
-  struct Event {
-    Sequence* sequence;
-    GeneratedToken token;
-    std::unique_ptr<Sequence> done;  // null: a token
-  };
   void absorb(const std::vector<PlannedSlice>& plan);
-  void take_scores(Sequence& s, std::int64_t begin, std::size_t slice);
-  void pool(Sequence& s, std::span<const float> rows, std::int64_t end);
-  bool pooled_soundly(Sequence& s);
   void fail_flagged(const std::vector<PlannedSlice>& plan);
-  void count_work(const std::vector<PlannedSlice>& plan);
-  void count_adapters(const std::vector<PlannedSlice>& plan);
-  void count_accounts(const std::vector<PlannedSlice>& plan);
-  void ask_constraints(const std::vector<PlannedSlice>& plan);
-  void guess(const std::vector<PlannedSlice>& plan);
-  void show_guesses(const std::vector<PlannedSlice>& plan);
-  void hide_guesses(const std::vector<PlannedSlice>& plan);
-  void run(const std::vector<PlannedSlice>& plan);
-  std::int64_t right_guesses(const PlannedSlice& p, std::size_t slice) const;
   // What the slice's rows up to `row` have sampled, of a right text, becomes the request's next tokens (engine/acceptance.h), and is told.
   FinishReason accept(const PlannedSlice& p, std::size_t slice, std::int64_t row);
-  std::size_t forget_untold(const Sequence& s, std::size_t most);
-  bool drop_untold(Sequence& s);
-  void cancel_untold(std::uint64_t id);
   GeneratedToken sampled_token(const Sequence& s, std::size_t slice, std::size_t i);
   void finish(Sequence& s, FinishReason reason, std::int64_t forget_from = std::numeric_limits<std::int64_t>::max());
   void deliver();
@@ -106,9 +82,9 @@ class Engine {
   EngineCounters counters_;
   std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<RankSteps> steps_;
-  Drafter drafter_;
+  StepGuesses guesses_;
   std::unordered_map<std::uint64_t, std::unique_ptr<Sequence>> sequences_;
-  std::deque<Event> events_;
+  Untold untold_{counters_};
   StepWants wants_;
   StepResult result_;
   std::vector<AccountRows> step_rows_;

@@ -1,11 +1,11 @@
-// What a step tells, taken to the requests: scores, pooled states, tokens that are accepted and taken back, faults.
+// What a step tells, taken to the requests: scores and pooled states, tokens that are accepted and taken back, faults.
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 
 #include "base/error.h"
 #include "engine/acceptance.h"
 #include "engine/engine.h"
+#include "engine/slice_results.h"
 
 namespace lockstep {
 
@@ -33,8 +33,8 @@ void Engine::absorb(const std::vector<PlannedSlice>& plan) {
     const PlannedSlice& p = plan[i];
     Sequence& s = *p.sequence;
     if (s.generation.finish != FinishReason::none) continue;  // failed just now
-    take_scores(s, p.begin, i);
-    if (const std::span<const float> rows = result_.hidden(i); !rows.empty()) pool(s, rows, p.begin + p.count);
+    take_scores(s, p.begin, i, result_);
+    if (const std::span<const float> rows = result_.hidden(i); !rows.empty()) pool_hidden(s, rows, p.begin + p.count, runtime_.model->facts().hidden);
     if (!wants_.of(i, Column::sampled).empty()) {
       const FinishReason end = accept(p, i, p.count);
       scheduler_->commit(p);
@@ -48,47 +48,19 @@ void Engine::absorb(const std::vector<PlannedSlice>& plan) {
   }
 }
 
-// What is told of the slice's prompt rows, in their places. `begin`: the position of its first row.
-void Engine::take_scores(Sequence& s, std::int64_t begin, std::size_t slice) {
-  const auto each = [&](Column column, const auto& take) {
-    const std::span<const std::int32_t> rows = wants_.of(slice, column).rows;
-    for (std::size_t i = 0; i < rows.size(); ++i) take(i, static_cast<std::size_t>(begin + rows[i]));
-  };
-  Generation& g = s.generation;
-  each(Column::scored, [&](std::size_t i, std::size_t position) {
-    const std::span<const float> row = result_.scored(slice, i);
-    g.prompt_logprobs[position] = row[0];
-    std::copy(row.begin() + 1, row.end(), g.prompt_target_logprobs.begin() + static_cast<std::ptrdiff_t>(position * (row.size() - 1)));
-  });
-  each(Column::scored_top, [&](std::size_t i, std::size_t position) { g.prompt_top_logprobs[position] = std::move(result_.scored_top(slice)[i]); });
-  each(Column::drawn, [&](std::size_t i, std::size_t position) {
-    const std::span<const TokenLogprob> row = result_.drawn(slice, i);
-    std::copy(row.begin(), row.end(), g.prompt_draws.begin() + static_cast<std::ptrdiff_t>(position * row.size()));
-  });
-  each(Column::experts, [&](std::size_t i, std::size_t position) {
-    if (position < g.prompt_experts.size()) g.prompt_experts[position] = std::move(result_.experts(slice)[i]);
-  });
-}
-
-// Adds hidden states of the positions before `end`. In double and position by position, so that neither chunks nor neighbours show.
-void Engine::pool(Sequence& s, std::span<const float> rows, std::int64_t end) {
-  const auto hidden = static_cast<std::size_t>(runtime_.model->facts().hidden);
-  s.pooled_sum.resize(hidden);
-  std::int64_t position = end - static_cast<std::int64_t>(rows.size() / hidden);
-  if (s.pooling == Pooling::last) position = s.pooled_positions = 0;
-  for (const float* row = rows.data(); row != rows.data() + rows.size(); row += hidden, ++position) {
-    if (position < s.pooled_positions) continue;
-    ++s.pooled_positions;
-    for (std::size_t i = 0; i < hidden; ++i) s.pooled_sum[i] += row[i];
-  }
-}
-
-// The sum as Generation::pooled; false: there are NaNs or infinities, which the request's error tells.
-bool Engine::pooled_soundly(Sequence& s) {
-  for (const double sum : s.pooled_sum) s.generation.pooled.push_back(static_cast<float>(sum / static_cast<double>(s.pooled_positions)));
-  if (std::all_of(s.generation.pooled.begin(), s.generation.pooled.end(), [](float x) { return std::isfinite(x); })) return true;
-  s.generation.error = "a NaN or an infinity in the hidden states of the request";
-  return false;
+FinishReason Engine::accept(const PlannedSlice& p, std::size_t slice, std::int64_t row) {
+  Sequence& s = *p.sequence;
+  const std::int64_t right = right_guesses(p, result_.sampled(slice)), first = p.count - 1 - p.drafted;
+  std::vector<GeneratedToken> tokens;
+  if (!wants_.of(slice, Column::sampled).empty())
+    for (std::int64_t i = 0; i <= right && first + i < row; ++i) tokens.push_back(sampled_token(s, slice, static_cast<std::size_t>(i)));
+  const std::vector<GeneratedToken>& said = s.generation.tokens;
+  const std::size_t before = said.size();
+  const FinishReason end = accept_tokens(s, tokens);
+  guesses_.accept(p, std::min(right, static_cast<std::int64_t>(said.size() - before)));
+  if (before == 0 && !said.empty()) s.generation.times.first_token = std::chrono::steady_clock::now();
+  for (std::size_t i = before; i < said.size(); ++i) untold_.add(s, said[i]);
+  return end;
 }
 
 GeneratedToken Engine::sampled_token(const Sequence& s, std::size_t slice, std::size_t i) {
@@ -113,7 +85,7 @@ void Engine::truncate(std::uint64_t id, std::size_t tokens) {
   const auto it = sequences_.find(id);
   if (it == sequences_.end() || it->second->generation.tokens.size() <= tokens) return;
   Sequence& s = *it->second;
-  forget_untold(s, s.generation.tokens.size() - tokens);
+  untold_.forget(s, s.generation.tokens.size() - tokens);
   if (const FinishReason end = truncate_tokens(s, tokens); end != FinishReason::none) {
     finish(s, end);
     return deliver();
@@ -133,7 +105,8 @@ void Engine::fail_flagged(const std::vector<PlannedSlice>& plan) {
   for (std::size_t i = 0; i < plan.size(); ++i) {
     const PlannedSlice& p = plan[i];
     // Rows behind a wrong guess say nothing of the request.
-    const std::span<const std::int32_t> flags = result_.flags(i, p.count - p.drafted + right_guesses(p, i)), rows = wants_.of(i, Column::sampled).rows;
+    const std::span<const StepResult::Sampled> sampled = result_.sampled(i);
+    const std::span<const std::int32_t> flags = result_.flags(i, p.count - p.drafted + right_guesses(p, sampled)), rows = wants_.of(i, Column::sampled).rows;
     for (std::size_t row = 0; row < flags.size(); ++row) {
       if (flags[row] == 0) continue;
       const std::int64_t at = p.begin + static_cast<std::int64_t>(row);
@@ -141,7 +114,6 @@ void Engine::fail_flagged(const std::vector<PlannedSlice>& plan) {
       if (faults[i].flags == 0) faults[i] = fault;
       bad_pages.emplace(p.sequence->pages[static_cast<std::size_t>(at / options_.page_size)], fault);
     }
-    const std::span<const StepResult::Sampled> sampled = result_.sampled(i);
     for (std::size_t row = 0; row < sampled.size() && rows[row] < static_cast<std::int32_t>(flags.size()); ++row)
       if (sampled[row].flags != 0 && (faults[i].flags == 0 || p.begin + rows[row] < faults[i].position)) faults[i] = {p.begin + rows[row], sampled[row].flags};
   }
@@ -154,7 +126,7 @@ void Engine::fail_flagged(const std::vector<PlannedSlice>& plan) {
     if (faults[i].flags == 0) continue;
     Sequence& s = *plan[i].sequence;
     // What the rows before it have computed is told, as if it had been done one by one.
-    if (faults[i].position >= plan[i].begin + plan[i].count - plan[i].drafted) take_scores(s, plan[i].begin, i);
+    if (faults[i].position >= plan[i].begin + plan[i].count - plan[i].drafted) take_scores(s, plan[i].begin, i, result_);
     if (const FinishReason end = accept(plan[i], i, faults[i].position - plan[i].begin); end != FinishReason::none) {
       finish(s, end);
       continue;

@@ -11,13 +11,11 @@
 // Knows no device and no model. Used by one thread at a time.
 //   scheduler.add(s); for (const PlannedSlice& p : scheduler.plan()) { ...run...; scheduler.commit(p); }
 #pragma once
-#include <map>
-#include <memory>
 #include <vector>
 
 #include "engine/fair_order.h"
-#include "engine/options.h"
-#include "engine/sequence.h"
+#include "engine/sequence_pages.h"
+#include "engine/weight_turns.h"
 
 namespace lockstep {
 
@@ -63,38 +61,23 @@ class Scheduler {
   const std::vector<Sequence*>& running() const { return running_; }  // in order of arrival
   std::int64_t waiting() const { return static_cast<std::int64_t>(waiting_.size()); }
   const std::vector<Sequence*>& waiting_ones() const { return waiting_; }  // in order of arrival
-  const PageAllocator& pages() const { return *pages_; }
-  const PrefixCache& prefix_cache() const { return cache_; }
-  std::int64_t pages_for(std::int64_t positions) const { return (positions + options_.page_size - 1) / options_.page_size; }
+  const PageAllocator& pages() const { return pages_.allocator(); }
+  const PrefixCache& prefix_cache() const { return pages_.prefix_cache(); }
 
  private:
-  std::int64_t wanted_rows(const Sequence& s) const;
-  bool decodes(const Sequence& s) const { return s.computed >= (s.pace.decodes ? 1 : s.prompt_length) && wanted_rows(s) == 1; }
   void plan_rows(Sequence& s);
-  std::uint64_t identity_of(const Sequence& s) const { return s.weights ? s.weights->identity : identity_; }
-  std::vector<std::uint64_t> turns();
-  void plan_turn(std::uint64_t identity);
+  void plan_turn(std::uint64_t weights);
   bool reserve(Sequence& s, std::int64_t& rows);
-  std::int32_t obtain_page();
   void wait_again(Sequence& s);
-  std::int64_t promised_pages() const;
-  std::vector<Sequence*> waiting_order() const;
   void make_way();
   bool gives_way(Sequence& s);
   void enter(Sequence& s);
-  void match(Sequence& s);
-  void admit(std::uint64_t identity);
-  void share(Sequence& s, std::int64_t positions, bool only_fresh);
-  void release_pages(Sequence& s);
-  void count_plan();
+  void admit(std::uint64_t weights);
 
   EngineOptions options_;
   EngineCounters& counters_;
-  std::unique_ptr<PageAllocator> pages_;
-  PrefixCache cache_;
-  std::uint64_t identity_ = 0;                        // of the engine's weights
-  std::map<std::uint64_t, std::uint64_t> last_turn_;  // of the weights that running and waiting sequences have
-  std::uint64_t turn_ = 0;
+  SequencePages pages_;
+  WeightTurns turns_;
   std::vector<Sequence*> running_;
   std::vector<Sequence*> waiting_;
   std::vector<PlannedSlice> plan_;

@@ -29,23 +29,26 @@ double number_option(const std::string& name, const LossValue& value) {
   return *number;
 }
 
-// What the trainer sees: a cross-entropy, whose weights come later. `own`: inputs that are the loss's alone.
-PreparedBatch prepare_plain(const TrainingBatch& batch, const BatchLimits& limits, const std::vector<std::string>& own) {
+// What the trainer sees: a cross-entropy, whose weights come later, of the inputs whose names `stays` says yes to. A batch with kept tokens is refused;
+// `why` goes on from "... is given, and".
+template <class Stays>
+PreparedBatch prepare_plain(const TrainingBatch& batch, const BatchLimits& limits, const std::string& why, const Stays& stays) {
   TrainingBatch plain;
   plain.loss.name = "cross_entropy";
   for (std::size_t d = 0; d < batch.data.size(); ++d) {
     const TrainingDatum& datum = batch.data[d];
     for (const char* name : {"kept_tokens", "kept_by_rank"})
-      if (datum.inputs.contains(name))
-        fail(ErrorCode::unsupported, "data[{}].loss_fn_inputs.{} is given, and the loss {} is of log-probabilities over the whole vocabulary", d, name,
-             batch.loss.name);
-    plain.data.push_back({datum.tokens, datum.inputs, datum.routing_matrices});
-    for (const std::string& name : own) plain.data.back().inputs.erase(name);
+      if (datum.inputs.contains(name)) fail(ErrorCode::unsupported, "data[{}].loss_fn_inputs.{} is given, and {}", d, name, why);
+    plain.data.push_back({datum.tokens, {}, datum.routing_matrices});
+    for (const auto& input : datum.inputs)
+      if (stays(input.first)) plain.data.back().inputs.insert(input);
   }
   PreparedBatch prepared = prepare_batch(plain, limits);
   prepared.elementwise_loss = false;
   return prepared;
 }
+
+std::string whole_vocabulary(const std::string& loss) { return fmt::format("the loss {} is of log-probabilities over the whole vocabulary", loss); }
 
 class PreferenceBatchLoss final : public BatchLoss {
  public:
@@ -65,7 +68,7 @@ class PreferenceBatchLoss final : public BatchLoss {
       for (std::size_t d = 0; d < batch.data.size(); ++d)
         if (!batch.data[d].inputs.contains("reference_logprobs"))
           fail(ErrorCode::invalid_argument, "data[{}].loss_fn_inputs has no reference_logprobs, which the loss {} needs", d, row.name);
-    prepared = prepare_plain(batch, limits, {});
+    prepared = prepare_plain(batch, limits, whole_vocabulary(batch.loss.name), [](const std::string&) { return true; });
     for (std::size_t d = 0; d < prepared.sequences.size(); ++d)
       if (!(answer_score(prepared.sequences[d], std::vector<float>(prepared.sequences[d].targets.size(), 0.0f), 0).weight > 0))
         fail(ErrorCode::invalid_argument, "data[{}].loss_fn_inputs.weights sum to 0 or less, allowed are answers with a trained token", d);
@@ -142,7 +145,7 @@ class DistillBatchLoss final : public BatchLoss {
       if (!batch.data[d].inputs.contains(kTeacher))
         fail(ErrorCode::invalid_argument, "data[{}].loss_fn_inputs has no {}, which the loss {} needs: the teacher's of the same tokens", d, kTeacher,
              kDistillLoss);
-    prepared = prepare_plain(batch, limits, {kTeacher});
+    prepared = prepare_plain(batch, limits, whole_vocabulary(batch.loss.name), [](const std::string& name) { return name != kTeacher; });
     double tokens = 0;
     for (std::size_t d = 0; d < batch.data.size(); ++d) {
       const NamedTensor& tensor = batch.data[d].inputs.at(kTeacher);
@@ -221,21 +224,10 @@ std::unique_ptr<BatchLoss> make_batch_loss(const TrainingBatch& batch, const Bat
 
 std::unique_ptr<BatchLoss> make_custom_batch_loss(const TrainingBatch& batch, std::shared_ptr<const CustomLoss> loss, const BatchLimits& limits,
                                                   PreparedBatch& prepared) {
-  TrainingBatch plain;
-  plain.loss.name = "cross_entropy";
-  for (std::size_t d = 0; d < batch.data.size(); ++d) {
-    const TrainingDatum& datum = batch.data[d];
-    for (const char* name : {"kept_tokens", "kept_by_rank"})
-      if (datum.inputs.contains(name))
-        fail(ErrorCode::unsupported,
-             "data[{}].loss_fn_inputs.{} is given, and a custom loss is of log-probabilities over the whole vocabulary; allowed is a loss by name with "
-             "target_logprob_support=sampling_support",
-             d, name);
-    plain.data.push_back({datum.tokens, {}, datum.routing_matrices});
-    if (const auto targets = datum.inputs.find("target_tokens"); targets != datum.inputs.end()) plain.data.back().inputs.insert(*targets);
-  }
-  prepared = prepare_batch(plain, limits);
-  prepared.elementwise_loss = false;
+  prepared = prepare_plain(batch, limits,
+                           "a custom loss is of log-probabilities over the whole vocabulary; allowed is a loss by name with "
+                           "target_logprob_support=sampling_support",
+                           [](const std::string& name) { return name == "target_tokens"; });
   return std::make_unique<CustomBatchLoss>(batch, std::move(loss));
 }
 

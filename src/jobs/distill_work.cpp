@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "losses/distillation.h"
 #include "rl/rollout.h"
+#include "runs/adam_settings.h"
 #include "runs/divergence.h"
 #include "runs/policy_loss.h"
 
@@ -196,14 +197,8 @@ double DistillWork::learn_sampled(const std::vector<Written>& written, const std
 
 RunStep DistillWork::take_step() {
   const std::int64_t number = step();
-  AdamParameters adam;
-  adam.learning_rate =
-      learning_rate({.kind = settings_.schedule, .peak = settings_.learning_rate, .warmup = settings_.warmup, .steps = settings_.steps}, number);
-  adam.beta1 = settings_.beta1;
-  adam.beta2 = settings_.beta2;
-  adam.eps = settings_.eps;
-  adam.weight_decay = settings_.weight_decay;
-  adam.max_norm = settings_.max_norm;
+  const AdamParameters adam = adam_parameters(
+      settings_, learning_rate({.kind = settings_.schedule, .peak = settings_.learning_rate, .warmup = settings_.warmup, .steps = settings_.steps}, number));
   const std::vector<Written> written = write(number);
   std::int64_t tokens = 0;
   for (const Written& one : written) tokens += std::ssize(one.logprobs);

@@ -7,6 +7,7 @@
 #include "checkpoint/model_export.h"
 #include "model/weights.h"
 #include "numerics/low_bit.h"
+#include "runs/adam_settings.h"
 #include "runs/policy_loss.h"
 #include "runs/training_state.h"
 #include "runs/truncated_importance.h"
@@ -162,15 +163,7 @@ void LocalTrainer::abandon_gradients() {
 }
 
 double LocalTrainer::optim_step(const OptimizerStep& step) {
-  AdamParameters adam;
-  adam.learning_rate = step.learning_rate;
-  adam.beta1 = step.beta1;
-  adam.beta2 = step.beta2;
-  adam.eps = step.eps;
-  adam.weight_decay = step.weight_decay;
-  adam.max_norm = step.max_norm;
-  adam.router_bias_rate = 0;  // frozen in reinforcement learning, as the indexer is
-  return take_step(adam).gradient_norm;
+  return take_step(adam_parameters(step, step.learning_rate)).gradient_norm;  // router and indexer are frozen in reinforcement learning
 }
 
 OptimResult LocalTrainer::take_step(const AdamParameters& adam) {

@@ -8,6 +8,7 @@
 #include "base/seconds.h"
 #include "checkpoint/run_directory.h"
 #include "model/value_head.h"
+#include "runs/adam_settings.h"
 #include "runs/divergence.h"
 #include "runs/local_trainer.h"
 #include "runs/planned_run.h"
@@ -158,13 +159,7 @@ RunStep SftWork::take_step() {
   IndexTraining index;
   index.dense_attention = config_.trained.rank == 0 && number < config_.sparse_from;
   index.index_loss = config_.train_indexer && config_.trained.rank == 0 && opened_.model->has_indexer() && number >= config_.index_from;
-  AdamParameters adam;
-  adam.learning_rate = learning_rate(plan_.schedule, number);
-  adam.beta1 = config_.beta1;
-  adam.beta2 = config_.beta2;
-  adam.eps = config_.eps;
-  adam.weight_decay = config_.weight_decay;
-  adam.max_norm = config_.max_norm;
+  AdamParameters adam = adam_parameters(config_, learning_rate(plan_.schedule, number));
   adam.router_bias_rate = config_.router_bias_rate;
   const std::vector<TrainSequence> batch = input_.train->batch(number, plan_.batch);
   const DivergenceSettings divergence{.step = number + 1, .learning_rate = adam.learning_rate, .max_norm = adam.max_norm, .run = run_.path()};

@@ -14,9 +14,6 @@ namespace lockstep {
 // Where the optimizer's state of a run lies (TrainerOptions::optimizer_folder), by the name that the user gives: "memory", or "file" in
 // the folder of runs, which is made. Scratch, not a checkpoint: nothing is left of it. Errors: invalid_argument, io.
 std::string optimizer_folder(const std::string& optimizer_state, const std::filesystem::path& runs);
-inline constexpr const char* kOptimizerStateHelp =
-    "Where the optimizer keeps moments and fp32 masters: memory, or a file without a name on the disk of --runs, for models whose state is larger "
-    "than memory; changes no bit";
 
 // The state of a trainer that a checkpoint holds, and one that begins anew with other weights: step 0, moments of zero.
 TrainerState trainer_state(TrainingCheckpoint&& checkpoint);

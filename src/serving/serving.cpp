@@ -208,7 +208,7 @@ void GenerationService::step() {
     if (++failures_ >= 2) fail_all(e.what());
   }
   std::vector<Executor::Part> parts;
-  for (const Engine::AccountRows& one : engine_->rows_of_step()) parts.push_back({one.account, static_cast<double>(one.rows)});
+  for (const AccountRows& one : engine_->rows_of_step()) parts.push_back({one.account, static_cast<double>(one.rows)});
   executor_->tell("forward", std::move(parts));
 }
 

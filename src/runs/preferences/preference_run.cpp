@@ -10,6 +10,7 @@
 #include "base/seconds.h"
 #include "checkpoint/json_file.h"
 #include "model/value_head.h"
+#include "runs/adam_settings.h"
 #include "runs/divergence.h"
 #include "runs/local_trainer.h"
 #include "runs/planned_run.h"
@@ -200,13 +201,7 @@ PreferenceFigures PreferenceWork::evaluate() {
 RunStep PreferenceWork::take_step() {
   const std::int64_t number = step();
   const auto begin = std::chrono::steady_clock::now();
-  AdamParameters adam;
-  adam.learning_rate = learning_rate(plan_.schedule, number);
-  adam.beta1 = config_.beta1;
-  adam.beta2 = config_.beta2;
-  adam.eps = config_.eps;
-  adam.weight_decay = config_.weight_decay;
-  adam.max_norm = config_.max_norm;
+  const AdamParameters adam = adam_parameters(config_, learning_rate(plan_.schedule, number));
   PreferenceBatch batch =
       preference_batch(input_.train, shuffled_places(input_.train.size(), config_.seed, number, plan_.batch), references_.train, row_.pairs);
   const DivergenceSettings divergence{.step = number + 1, .learning_rate = adam.learning_rate, .max_norm = adam.max_norm, .run = run_.path()};

@@ -3,83 +3,64 @@
 #include <algorithm>
 #include <set>
 
-#include "text/template/parser_core.h"
+#include "text/template/expression_parser.h"
 
 namespace lockstep::jinja {
 
 using Type = Token::Type;
 
-Parser::Depth::Depth(Parser& parser) : parser_(parser) {
-  constexpr int kMostNesting = 200;
-  if (++parser_.depth_ > kMostNesting) {
-    --parser_.depth_;
-    fail(ErrorCode::resource_exhausted, "chat template line {}: tags or parentheses are nested more than {} deep; that is the limit", parser_.current().line,
-         kMostNesting);
-  }
+namespace {
+StatementPtr make_statement(Statement::Type type, int line) {
+  auto statement = std::make_unique<Statement>();
+  statement->type = type;
+  statement->line = line;
+  return statement;
 }
 
-Token Parser::next() {
-  Token token = tokens_[at_];
-  if (at_ + 1 < tokens_.size()) ++at_;
-  return token;
+class StatementParser : ExpressionParser {
+ public:
+  explicit StatementParser(std::string_view source) : ExpressionParser(source) {}
+  Body parse();
+
+ private:
+  using Names = std::vector<std::string_view>;
+
+  Body subparse(const Names& ends);
+  Body statements(const Names& ends, bool drop_needle);
+  StatementPtr statement();
+  StatementPtr parse_for();
+  StatementPtr parse_if();
+  StatementPtr parse_set();
+  StatementPtr parse_macro();
+  StatementPtr parse_call_block();
+  StatementPtr parse_with();
+  void parse_signature(Statement& node);
+  ExprPtr assign_target(bool name_only, bool with_namespace, std::string_view end = {});
+
+  int loops_ = 0;  // for blocks around, in this function: where break and continue may stand
+};
+
+void set_context(Expr& target, Expr::Context context) {
+  target.context = context;
+  for (const ExprPtr& part : target.parts)
+    if (part) set_context(*part, context);
 }
 
-bool Parser::skip_name(std::string_view name) {
-  if (!is_name(name)) return false;
-  next();
-  return true;
+bool can_assign(const Expr& target) {
+  if (target.type == Expr::Type::tuple) return std::all_of(target.parts.begin(), target.parts.end(), [](const ExprPtr& part) { return can_assign(*part); });
+  if (target.type == Expr::Type::namespace_target) return true;
+  static const std::set<std::string> constants = {"true", "false", "none", "True", "False", "None"};
+  return target.type == Expr::Type::name && !constants.count(target.name);
 }
 
-bool Parser::skip_op(std::string_view op) {
-  if (!is_op(op)) return false;
-  next();
-  return true;
-}
+Body StatementParser::parse() { return subparse({}); }
 
-std::string Parser::describe(const Token& token) {
-  switch (token.type) {
-    case Type::data:
-      return "template data / text";
-    case Type::block_begin:
-      return "begin of statement block";
-    case Type::block_end:
-      return "end of statement block";
-    case Type::variable_begin:
-      return "begin of print statement";
-    case Type::variable_end:
-      return "end of print statement";
-    case Type::integer:
-      return "integer";
-    case Type::real:
-      return "float";
-    case Type::eof:
-      return "end of template";
-    default:
-      return utf8_excerpt(token.text);
-  }
-}
-
-void Parser::unexpected(std::string_view wanted) const { fail_syntax(current().line, "expected {}, got '{}'", wanted, describe(current())); }
-
-void Parser::expect_op(std::string_view op) {
-  if (!skip_op(op)) unexpected(fmt::format("'{}'", op));
-}
-void Parser::expect_name(std::string_view name) {
-  if (!skip_name(name)) unexpected(fmt::format("'{}'", name));
-}
-Token Parser::expect(Type type, std::string_view what) {
-  if (current().type != type) unexpected(what);
-  return next();
-}
-
-Body Parser::parse() { return subparse({}); }
-
-Body Parser::subparse(const Names& ends) {
+Body StatementParser::subparse(const Names& ends) {
   const Depth depth(*this);
   Body body;
   StatementPtr output;
   const auto print = [&]() -> Statement& {
-    if (!output) output = make(Statement::Type::output, current().line);
+    if (!output) output = make_statement(Statement::Type::output, current().line);
     return *output;
   };
   const auto flush = [&] {
@@ -108,7 +89,7 @@ Body Parser::subparse(const Names& ends) {
   return body;
 }
 
-Body Parser::statements(const Names& ends, bool drop_needle) {
+Body StatementParser::statements(const Names& ends, bool drop_needle) {
   skip_op(":");
   expect(Type::block_end, "'%}'");
   Body body = subparse(ends);
@@ -116,7 +97,7 @@ Body Parser::statements(const Names& ends, bool drop_needle) {
   return body;
 }
 
-StatementPtr Parser::statement() {
+StatementPtr StatementParser::statement() {
   if (current().type != Type::name) fail_syntax(current().line, "tag name expected");
   const std::string tag = current().text;
   const int line = current().line;
@@ -128,13 +109,13 @@ StatementPtr Parser::statement() {
   if (tag == "with") return parse_with();
   next();
   if (tag == "filter") {
-    StatementPtr node = make(Statement::Type::filter_block, line);
+    StatementPtr node = make_statement(Statement::Type::filter_block, line);
     node->expression = filter(nullptr, true);
     node->body = statements({"endfilter"}, true);
     return node;
   }
   if (tag == "print") {
-    StatementPtr node = make(Statement::Type::output, line);
+    StatementPtr node = make_statement(Statement::Type::output, line);
     while (current().type != Type::block_end) {
       if (!node->expressions.empty()) expect_op(",");
       node->expressions.push_back(expression());
@@ -142,7 +123,7 @@ StatementPtr Parser::statement() {
     return node;
   }
   if (tag == "generation") {
-    StatementPtr node = make(Statement::Type::generation, line);
+    StatementPtr node = make_statement(Statement::Type::generation, line);
     const int loops = std::exchange(loops_, 0);
     node->body = statements({"endgeneration"}, true);
     loops_ = loops;
@@ -150,7 +131,7 @@ StatementPtr Parser::statement() {
   }
   if (tag == "break" || tag == "continue") {
     if (loops_ == 0) fail_syntax(line, "'{}' outside of a for block", tag);
-    return make(tag == "break" ? Statement::Type::break_loop : Statement::Type::continue_loop, line);
+    return make_statement(tag == "break" ? Statement::Type::break_loop : Statement::Type::continue_loop, line);
   }
   static const std::set<std::string> refused = {"include", "import", "from", "extends", "block", "autoescape"};
   if (refused.count(tag)) fail(ErrorCode::unsupported, "chat template line {}: the tag '{}' is not offered: a chat template stands alone", line, tag);
@@ -158,8 +139,8 @@ StatementPtr Parser::statement() {
               did_you_mean(tag, {"for", "if", "set", "macro", "call", "with", "filter", "generation", "break", "continue", "raw", "endfor", "endif"}));
 }
 
-StatementPtr Parser::parse_for() {
-  StatementPtr node = make(Statement::Type::for_loop, next().line);
+StatementPtr StatementParser::parse_for() {
+  StatementPtr node = make_statement(Statement::Type::for_loop, next().line);
   node->target = assign_target(false, false, "in");
   expect_name("in");
   node->expression = tuple(false, false, "recursive", false, false);
@@ -178,15 +159,15 @@ StatementPtr Parser::parse_for() {
   return node;
 }
 
-StatementPtr Parser::parse_if() {
-  StatementPtr result = make(Statement::Type::condition, next().line);
+StatementPtr StatementParser::parse_if() {
+  StatementPtr result = make_statement(Statement::Type::condition, next().line);
   Statement* node = result.get();
   while (true) {
     node->expression = tuple(false);
     node->body = statements({"elif", "else", "endif"}, false);
     const Token end = next();
     if (end.text == "elif") {
-      result->elifs.push_back(make(Statement::Type::condition, current().line));
+      result->elifs.push_back(make_statement(Statement::Type::condition, current().line));
       node = result->elifs.back().get();
       continue;
     }
@@ -195,24 +176,24 @@ StatementPtr Parser::parse_if() {
   }
 }
 
-StatementPtr Parser::parse_set() {
+StatementPtr StatementParser::parse_set() {
   const int line = next().line;
   ExprPtr target = assign_target(false, true);
   if (skip_op("=")) {
-    StatementPtr node = make(Statement::Type::set, line);
+    StatementPtr node = make_statement(Statement::Type::set, line);
     node->target = std::move(target);
     node->expression = tuple();
     return node;
   }
-  StatementPtr node = make(Statement::Type::set_block, line);
+  StatementPtr node = make_statement(Statement::Type::set_block, line);
   node->target = std::move(target);
   node->expression = filter(nullptr);
   node->body = statements({"endset"}, true);
   return node;
 }
 
-StatementPtr Parser::parse_macro() {
-  StatementPtr node = make(Statement::Type::macro, next().line);
+StatementPtr StatementParser::parse_macro() {
+  StatementPtr node = make_statement(Statement::Type::macro, next().line);
   node->name = assign_target(true, false)->name;
   parse_signature(*node);
   const int loops = std::exchange(loops_, 0);
@@ -221,8 +202,8 @@ StatementPtr Parser::parse_macro() {
   return node;
 }
 
-StatementPtr Parser::parse_call_block() {
-  StatementPtr node = make(Statement::Type::call_block, next().line);
+StatementPtr StatementParser::parse_call_block() {
+  StatementPtr node = make_statement(Statement::Type::call_block, next().line);
   if (is_op("(")) parse_signature(*node);
   node->expression = expression();
   if (node->expression->type != Expr::Type::call) fail_syntax(node->line, "expected call");
@@ -232,8 +213,8 @@ StatementPtr Parser::parse_call_block() {
   return node;
 }
 
-StatementPtr Parser::parse_with() {
-  StatementPtr node = make(Statement::Type::with, next().line);
+StatementPtr StatementParser::parse_with() {
+  StatementPtr node = make_statement(Statement::Type::with, next().line);
   while (current().type != Type::block_end) {
     if (!node->targets.empty()) expect_op(",");
     ExprPtr target = assign_target(false, false);
@@ -246,7 +227,7 @@ StatementPtr Parser::parse_with() {
   return node;
 }
 
-void Parser::parse_signature(Statement& node) {
+void StatementParser::parse_signature(Statement& node) {
   expect_op("(");
   std::set<std::string> seen;
   while (!is_op(")")) {
@@ -261,20 +242,7 @@ void Parser::parse_signature(Statement& node) {
   expect_op(")");
 }
 
-void Parser::set_context(Expr& target, Expr::Context context) {
-  target.context = context;
-  for (const ExprPtr& part : target.parts)
-    if (part) set_context(*part, context);
-}
-
-bool Parser::can_assign(const Expr& target) {
-  if (target.type == Expr::Type::tuple) return std::all_of(target.parts.begin(), target.parts.end(), [](const ExprPtr& part) { return can_assign(*part); });
-  if (target.type == Expr::Type::namespace_target) return true;
-  static const std::set<std::string> constants = {"true", "false", "none", "True", "False", "None"};
-  return target.type == Expr::Type::name && !constants.count(target.name);
-}
-
-ExprPtr Parser::assign_target(bool name_only, bool with_namespace, std::string_view end) {
+ExprPtr StatementParser::assign_target(bool name_only, bool with_namespace, std::string_view end) {
   ExprPtr target;
   if (name_only) {
     const Token token = expect(Type::name, "a name");
@@ -288,10 +256,11 @@ ExprPtr Parser::assign_target(bool name_only, bool with_namespace, std::string_v
   if (!can_assign(*target)) fail_syntax(target->line, "can't assign to this expression");
   return target;
 }
+}  // namespace
 
 Template parse_template(std::string_view source) {
   Template parsed;
-  parsed.body = Parser(source).parse();
+  parsed.body = StatementParser(source).parse();
   return parsed;
 }
 

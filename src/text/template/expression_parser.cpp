@@ -1,13 +1,15 @@
-#include <array>
-#include <set>
+#include "text/template/expression_parser.h"
 
-#include "text/template/parser_core.h"
+#include <algorithm>
+#include <set>
 
 namespace lockstep::jinja {
 
 using Type = Token::Type;
 
-ExprPtr Parser::under(Expr& node, ExprPtr child) {
+namespace {
+// `child` becomes a part of `node`: counts the height of the tree, which every walk over it recurses by.
+ExprPtr under(Expr& node, ExprPtr child) {
   constexpr int kMostHeight = 1000;
   if (!child) return child;
   node.height = std::max(node.height, child->height + 1);
@@ -16,20 +18,21 @@ ExprPtr Parser::under(Expr& node, ExprPtr child) {
   return child;
 }
 
-ExprPtr Parser::binary(std::string op, ExprPtr left, ExprPtr right, int line) {
+ExprPtr binary(std::string op, ExprPtr left, ExprPtr right, int line) {
   ExprPtr node = make(op == "and" ? Expr::Type::logical_and : op == "or" ? Expr::Type::logical_or : Expr::Type::binary, line);
   node->name = std::move(op);
   node->parts.push_back(under(*node, std::move(left)));
   node->parts.push_back(under(*node, std::move(right)));
   return node;
 }
+}  // namespace
 
-ExprPtr Parser::expression(bool with_condition) {
+ExprPtr ExpressionParser::expression(bool with_condition) {
   const Depth depth(*this);
   return with_condition ? condition() : logical_or();
 }
 
-ExprPtr Parser::condition() {
+ExprPtr ExpressionParser::condition() {
   const Depth depth(*this);
   int line = current().line;
   ExprPtr then = logical_or();
@@ -45,7 +48,7 @@ ExprPtr Parser::condition() {
   return then;
 }
 
-ExprPtr Parser::logical_or() {
+ExprPtr ExpressionParser::logical_or() {
   int line = current().line;
   ExprPtr left = logical_and();
   while (skip_name("or")) {
@@ -55,7 +58,7 @@ ExprPtr Parser::logical_or() {
   return left;
 }
 
-ExprPtr Parser::logical_and() {
+ExprPtr ExpressionParser::logical_and() {
   int line = current().line;
   ExprPtr left = logical_not();
   while (skip_name("and")) {
@@ -65,7 +68,7 @@ ExprPtr Parser::logical_and() {
   return left;
 }
 
-ExprPtr Parser::logical_not() {
+ExprPtr ExpressionParser::logical_not() {
   if (!is_name("not")) return compare();
   const Depth depth(*this);
   ExprPtr node = make(Expr::Type::logical_not, next().line);
@@ -73,7 +76,7 @@ ExprPtr Parser::logical_not() {
   return node;
 }
 
-ExprPtr Parser::compare() {
+ExprPtr ExpressionParser::compare() {
   static const std::set<std::string, std::less<>> symbols = {"==", "!=", "<", "<=", ">", ">="};
   const int line = current().line;
   ExprPtr first = sum();
@@ -99,7 +102,7 @@ ExprPtr Parser::compare() {
   return node ? std::move(node) : std::move(first);
 }
 
-ExprPtr Parser::sum() {
+ExprPtr ExpressionParser::sum() {
   int line = current().line;
   ExprPtr left = concat();
   while (is_op("+") || is_op("-")) {
@@ -110,7 +113,7 @@ ExprPtr Parser::sum() {
   return left;
 }
 
-ExprPtr Parser::concat() {
+ExprPtr ExpressionParser::concat() {
   const int line = current().line;
   ExprPtr first = product();
   if (!is_op("~")) return first;
@@ -120,7 +123,7 @@ ExprPtr Parser::concat() {
   return node;
 }
 
-ExprPtr Parser::product() {
+ExprPtr ExpressionParser::product() {
   int line = current().line;
   ExprPtr left = power();
   while (is_op("*") || is_op("/") || is_op("//") || is_op("%")) {
@@ -131,7 +134,7 @@ ExprPtr Parser::product() {
   return left;
 }
 
-ExprPtr Parser::power() {
+ExprPtr ExpressionParser::power() {
   int line = current().line;
   ExprPtr left = unary();
   while (skip_op("**")) {
@@ -141,7 +144,7 @@ ExprPtr Parser::power() {
   return left;
 }
 
-ExprPtr Parser::unary(bool with_filter) {
+ExprPtr ExpressionParser::unary(bool with_filter) {
   const Depth depth(*this);
   ExprPtr node;
   if (is_op("-") || is_op("+")) {
@@ -155,7 +158,7 @@ ExprPtr Parser::unary(bool with_filter) {
   return with_filter ? filter_expression(std::move(node)) : std::move(node);
 }
 
-ExprPtr Parser::primary(bool with_namespace) {
+ExprPtr ExpressionParser::primary(bool with_namespace) {
   const Token token = current();
   const auto constant = [&](Value value) {
     ExprPtr node = make(Expr::Type::constant, token.line);
@@ -192,7 +195,7 @@ ExprPtr Parser::primary(bool with_namespace) {
   fail_syntax(token.line, "unexpected '{}'", describe(token));
 }
 
-ExprPtr Parser::tuple(bool simplified, bool with_condition, std::string_view end, bool explicit_parentheses, bool with_namespace) {
+ExprPtr ExpressionParser::tuple(bool simplified, bool with_condition, std::string_view end, bool explicit_parentheses, bool with_namespace) {
   const Depth depth(*this);
   int line = current().line;
   std::vector<ExprPtr> parts;
@@ -214,7 +217,7 @@ ExprPtr Parser::tuple(bool simplified, bool with_condition, std::string_view end
   return node;
 }
 
-ExprPtr Parser::list() {
+ExprPtr ExpressionParser::list() {
   ExprPtr node = make(Expr::Type::list, next().line);
   while (!is_op("]")) {
     if (!node->parts.empty()) expect_op(",");
@@ -225,7 +228,7 @@ ExprPtr Parser::list() {
   return node;
 }
 
-ExprPtr Parser::dict() {
+ExprPtr ExpressionParser::dict() {
   ExprPtr node = make(Expr::Type::dict, next().line);
   while (!is_op("}")) {
     if (!node->parts.empty()) expect_op(",");
@@ -238,7 +241,7 @@ ExprPtr Parser::dict() {
   return node;
 }
 
-ExprPtr Parser::postfix(ExprPtr node) {
+ExprPtr ExpressionParser::postfix(ExprPtr node) {
   while (true) {
     if (is_op(".") || is_op("[")) node = subscript(std::move(node));
     else if (is_op("(")) node = call(std::move(node));
@@ -246,7 +249,7 @@ ExprPtr Parser::postfix(ExprPtr node) {
   }
 }
 
-ExprPtr Parser::filter_expression(ExprPtr node) {
+ExprPtr ExpressionParser::filter_expression(ExprPtr node) {
   while (true) {
     if (is_op("|")) node = filter(std::move(node));
     else if (is_name("is")) node = test(std::move(node));
@@ -255,7 +258,7 @@ ExprPtr Parser::filter_expression(ExprPtr node) {
   }
 }
 
-ExprPtr Parser::subscript(ExprPtr object) {
+ExprPtr ExpressionParser::subscript(ExprPtr object) {
   const Token token = next();
   if (token.text == ".") {
     const Token attribute = next();
@@ -294,7 +297,7 @@ ExprPtr Parser::subscript(ExprPtr object) {
   return node;
 }
 
-ExprPtr Parser::subscribed() {
+ExprPtr ExpressionParser::subscribed() {
   const int line = current().line;
   ExprPtr start, stop, step;
   if (!is_op(":")) {
@@ -312,14 +315,14 @@ ExprPtr Parser::subscribed() {
   return node;
 }
 
-ExprPtr Parser::call(ExprPtr callee) {
+ExprPtr ExpressionParser::call(ExprPtr callee) {
   ExprPtr node = make(Expr::Type::call, current().line);
   node->parts.push_back(under(*node, std::move(callee)));
   call_arguments(*node);
   return node;
 }
 
-void Parser::call_arguments(Expr& node) {
+void ExpressionParser::call_arguments(Expr& node) {
   const int line = current().line;
   expect_op("(");
   const auto ensure = [&](bool good) {
@@ -355,7 +358,7 @@ void Parser::call_arguments(Expr& node) {
   expect_op(")");
 }
 
-ExprPtr Parser::filter(ExprPtr node, bool start_inline) {
+ExprPtr ExpressionParser::filter(ExprPtr node, bool start_inline) {
   while (is_op("|") || start_inline) {
     if (!start_inline) next();
     start_inline = false;
@@ -370,7 +373,7 @@ ExprPtr Parser::filter(ExprPtr node, bool start_inline) {
   return node;
 }
 
-ExprPtr Parser::test(ExprPtr subject) {
+ExprPtr ExpressionParser::test(ExprPtr subject) {
   const Token token = next();
   const bool negated = skip_name("not");
   ExprPtr node = make(Expr::Type::test, token.line);

@@ -1,0 +1,36 @@
+// Guesses at what requests say next, in a step: rows behind the last known token of those that may be guessed ahead, and what comes of their samples.
+// No bit of an answer depends on them. Used by one thread at a time.
+//   guesses.propose(plan, scheduler); guesses.run(plan, forward); guesses.accept(p, right_guesses(p, result.sampled(slice)));
+#pragma once
+#include <functional>
+
+#include "engine/drafts/drafter.h"
+#include "engine/step_result.h"
+
+namespace lockstep {
+
+class StepGuesses {
+ public:
+  StepGuesses(const DraftOptions& options, std::int64_t vocabulary) : drafter_(options, vocabulary) {}
+  // Takes what the request brings for its guesses.
+  void begin(Sequence& s, Request& request) { drafter_.begin(s, request); }
+  // It says no more.
+  void end(Sequence& s) { drafter_.end(s); }
+
+  // Rows of guessed tokens behind slices of the scheduler's plan at whose end a token is sampled. Room that the forward has left is shared alike.
+  void propose(const std::vector<PlannedSlice>& plan, Scheduler& scheduler);
+  // While the forward runs the guesses stand behind the texts of their requests. How long it takes says how many pay.
+  void run(const std::vector<PlannedSlice>& plan, const std::function<void()>& forward);
+  // Of a slice's guesses the first `right` have become text.
+  void accept(const PlannedSlice& p, std::int64_t right);
+
+  const DraftCounters& counters() const { return drafter_.counters(); }
+
+ private:
+  Drafter drafter_;
+};
+
+// Of a slice's guesses, those before the first one that is not what its row's neighbour sampled. `sampled`: of all its rows that are.
+std::int64_t right_guesses(const PlannedSlice& p, std::span<const StepResult::Sampled> sampled);
+
+}  // namespace lockstep

@@ -1,0 +1,97 @@
+#include "engine/sequence_pages.h"
+
+#include <algorithm>
+
+namespace lockstep {
+
+SequencePages::SequencePages(const EngineOptions& options, std::int64_t pages, EngineCounters& counters)
+    : options_(options), counters_(counters), pages_(pages), cache_(pages_, options.page_size) {}
+
+void SequencePages::match(Sequence& s, std::uint64_t weights) {
+  s.chain = {{weights, s.adapter ? s.adapter->identity : 0, s.prefix_owner}};
+  // The last known token is always computed: its row gives the next one.
+  if (options_.prefix_cache && s.pace.cached_pages > 0)
+    cache_.match(s.chain.root, s.tokens, std::min(s.pace.cached_pages, (s.known() - 1) / options_.page_size), s.chain, s.pages);
+  s.computed = s.begin = static_cast<std::int64_t>(s.pages.size()) * options_.page_size;
+}
+
+std::int32_t SequencePages::obtain() {
+  const std::int32_t page = pages_.allocate();
+  if (page >= 0 || !cache_.evict()) return page;
+  ++counters_.evictions;
+  return pages_.allocate();
+}
+
+std::int64_t SequencePages::grow(Sequence& s, std::int64_t positions) {
+  for (std::int64_t wanted = pages_for(positions); static_cast<std::int64_t>(s.pages.size()) < wanted;) {
+    const std::int32_t page = obtain();
+    if (page < 0) break;
+    s.pages.push_back(page);
+  }
+  return static_cast<std::int64_t>(s.pages.size()) * options_.page_size;
+}
+
+void SequencePages::share(Sequence& s, std::int64_t positions, bool only_fresh) {
+  if (!options_.prefix_cache) return;
+  while (s.shares && (s.chain.pages + 1) * options_.page_size <= positions) {
+    const auto at = static_cast<std::size_t>(s.chain.pages);
+    const auto size = static_cast<std::size_t>(options_.page_size);
+    std::int32_t page = s.pages[at];
+    switch (cache_.insert(s.chain, std::span<const std::int32_t>(s.tokens).subspan(at * size, size), page, only_fresh)) {
+      case PrefixCache::Insertion::fresh:
+        break;
+      case PrefixCache::Insertion::known:
+        if (only_fresh) return;
+        cache_.release(s.pages[at]);
+        s.pages[at] = page;
+        break;
+      case PrefixCache::Insertion::refused:
+        s.shares = false;
+    }
+  }
+}
+
+void SequencePages::truncate(Sequence& s) {
+  std::int64_t computed = std::min(s.computed, s.known() - 1);
+  if (const auto page = static_cast<std::size_t>(computed / options_.page_size);
+      computed % options_.page_size != 0 && computed < s.computed && pages_.users(s.pages[page]) > 1)
+    computed -= computed % options_.page_size;
+  for (; static_cast<std::int64_t>(s.pages.size()) > pages_for(computed); s.pages.pop_back()) cache_.release(s.pages.back());
+  cache_.truncate(s.chain, computed / options_.page_size);
+  s.computed = computed;
+  s.begin = std::min(s.begin, computed);
+}
+
+void SequencePages::release(Sequence& s) {
+  // Last page first, so that the prefix cache gives up the end of a text before its beginning.
+  for (std::size_t i = s.pages.size(); i-- > 0;) cache_.release(s.pages[i]);
+  s.pages.clear();
+  s.computed = s.begin = 0;
+  s.chain = {};
+  s.shares = true;
+  s.mixed_versions = false;
+  s.running = false;
+}
+
+void SequencePages::forget(const Sequence& s, std::int64_t from) {
+  for (auto i = static_cast<std::size_t>(std::min(from / options_.page_size, static_cast<std::int64_t>(s.pages.size()))); i < s.pages.size(); ++i)
+    cache_.forget(s.pages[i]);
+}
+
+std::int64_t SequencePages::missing(const Sequence& s) const {
+  return std::max<std::int64_t>(0, pages_for(s.known()) - static_cast<std::int64_t>(s.pages.size()));
+}
+
+std::int64_t SequencePages::missing(std::span<Sequence* const> sequences) const {
+  std::int64_t pages = 0;
+  for (const Sequence* s : sequences) pages += missing(*s);
+  return pages;
+}
+
+std::int64_t SequencePages::alone_with(const Sequence& s) const {
+  std::int64_t pages = 0;
+  for (const std::int32_t page : s.pages) pages += pages_.users(page) - cache_.holds(page) == 1;
+  return pages;
+}
+
+}  // namespace lockstep

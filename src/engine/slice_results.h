@@ -1,0 +1,16 @@
+// What a step tells of a slice's prompt rows and hidden states, put into the answer of its request. Pure functions of sequence and result.
+//   take_scores(s, p.begin, slice, result); pool_hidden(s, result.hidden(slice), p.begin + p.count, hidden);
+#pragma once
+#include "engine/step_result.h"
+
+namespace lockstep {
+
+// Log-probabilities, likeliest tokens, draws and experts of prompt rows, in their places. `begin`: the position of the slice's first row. Moves them out
+// of the result.
+void take_scores(Sequence& s, std::int64_t begin, std::size_t slice, StepResult& result);
+// Adds hidden states, `hidden` numbers each, of the positions before `end`. In double and position by position, so that neither chunks nor neighbours show.
+void pool_hidden(Sequence& s, std::span<const float> rows, std::int64_t end, std::int64_t hidden);
+// The sum as Generation::pooled; false: there are NaNs or infinities, which the request's error tells.
+bool pooled_soundly(Sequence& s);
+
+}  // namespace lockstep

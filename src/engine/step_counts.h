@@ -1,0 +1,21 @@
+// What plans and forwards add to an engine's counters, and whose rows they had. Pure functions.
+//   count_plan(plan, counters); ...the forward runs...; count_forward(plan, model, result.work, counters); count_accounts(plan, rows);
+#pragma once
+#include "engine/scheduler.h"
+
+namespace lockstep {
+
+// Rows of a forward.
+struct AccountRows {
+  std::shared_ptr<ShareAccount> account;
+  std::int64_t rows;
+};
+
+// Rows without guesses, which Scheduler::extend counts.
+void count_plan(const std::vector<PlannedSlice>& plan, EngineCounters& counters);
+// `work`: as the kernels counted it.
+void count_forward(const std::vector<PlannedSlice>& plan, const Model& model, const ForwardCounts& work, EngineCounters& counters);
+// Appends the accounts of the plan, each once.
+void count_accounts(const std::vector<PlannedSlice>& plan, std::vector<AccountRows>& rows);
+
+}  // namespace lockstep

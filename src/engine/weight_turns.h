@@ -1,0 +1,29 @@
+// Which weights the next forward has, where sequences bring their own: a forward has one set, and sets take turns. Used by one thread at a time.
+//   turns.set_newest(identity); for (const std::uint64_t weights : turns.order(running, waiting)) if (plans(weights)) { turns.taken(weights); break; }
+#pragma once
+#include <map>
+#include <span>
+#include <vector>
+
+#include "engine/sequence.h"
+
+namespace lockstep {
+
+class WeightTurns {
+ public:
+  // Of sequences that bring none of their own (WeightSet::identity).
+  void set_newest(std::uint64_t weights) { newest_ = weights; }
+  std::uint64_t newest() const { return newest_; }
+  std::uint64_t weights_of(const Sequence& s) const { return s.weights ? s.weights->identity : newest_; }
+
+  // The weights that the sequences have, the one whose turn is longest ago first. One that comes new has had its turn, so that none is kept waiting by
+  // others that come and go.
+  std::vector<std::uint64_t> order(std::span<Sequence* const> running, std::span<Sequence* const> waiting);
+  void taken(std::uint64_t weights) { last_[weights] = ++now_; }
+
+ private:
+  std::uint64_t newest_ = 0, now_ = 0;
+  std::map<std::uint64_t, std::uint64_t> last_;  // of the weights that sequences had when order() was asked
+};
+
+}  // namespace lockstep
