@@ -44,17 +44,18 @@ LAYERS = {
     "store": [],
     "losses": ["train", "numerics"],
     "serving": ["engine", "checkpoint", "text", "model", "parallel", "numerics", "tensor"],
+    "fleet": ["sync", "serving", "engine", "checkpoint", "model", "parallel", "numerics", "tensor"],
     "planning": ["serving", "engine", "train", "checkpoint", "model", "parallel", "numerics", "tensor"],
     "parity": ["serving", "engine", "train", "checkpoint", "model", "parallel", "numerics", "tensor"],
     "trained": ["serving", "engine", "train", "checkpoint", "model", "parallel", "numerics", "tensor"],
     "host": ["trained", "serving", "losses", "engine", "train", "checkpoint", "store", "model", "parallel", "numerics", "tensor"],
     "runs": ["trained", "serving", "losses", "train", "checkpoint", "text", "model", "parallel", "numerics", "tensor"],
     "rl": ["runs", "serving", "text"],
-    "jobs": ["rl", "runs", "trained", "serving", "losses", "train"],
+    "jobs": ["rl", "runs", "fleet", "sync", "trained", "serving", "losses", "train"],
     "api": ["host", "runs", "losses", "planning", "serving"],
     "http": ["api"],
     "benchmark": ["serving", "engine", "train", "checkpoint", "text", "model", "kernels", "numerics", "tensor"],
-    "cli": ["http", "api", "jobs", "rl", "runs", "trained", "parity", "planning", "serving", "losses", "benchmark", "sync"],
+    "cli": ["http", "api", "jobs", "rl", "runs", "trained", "parity", "planning", "serving", "losses", "benchmark", "fleet", "sync"],
 }
 # Single headers from elsewhere: what one number is (its bits, no arithmetic) is known to whoever holds buffers of them; how published
 # tokenizers split text, to whoever reads a file that names one.
@@ -62,7 +63,7 @@ SINGLE_HEADERS = {"tensor": ["numerics/element.h"], "checkpoint": ["text/tokeniz
 # These hold use cases, whose headers name the types that they are given: they reach what the folders in their row may include.
 # All others reach what is in their own row alone, through whatever header: rl/ sees the ports of serving/ and runs/, and nothing of engine/ or
 # train/ with them.
-REACH_BELOW = ("checkpoint", "losses", "serving", "planning", "parity", "trained", "host", "runs", "jobs", "api", "http", "benchmark", "cli")
+REACH_BELOW = ("checkpoint", "losses", "serving", "fleet", "planning", "parity", "trained", "host", "runs", "jobs", "api", "http", "benchmark", "cli")
 CODE = (".h", ".cpp", ".cu", ".inl", ".inc")
 NO_CODE = (".cmake", ".proto")  # what else src/ holds
 LONGEST_FILE = 600

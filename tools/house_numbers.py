@@ -40,6 +40,7 @@ WAYS = {
                ("api/openai/completion_answer", "answer_completion"), ("api/openai/answer_run", "AnswerRun"), *COMPLETION,
                ("api/openai/answer_writer", "append_event")],
     "Fireworks": [*TRAINING_WIRE, ("api/fireworks/completion_routes", "TrainingCall"), ("api/fireworks/completion_request", "decode_fireworks_completion"),
+                  ("api/fireworks/completion_answer", "complete_fireworks"),
                   ("api/openai/sampling_fields", "order_of"), ("api/openai/answer_run", "AnswerRun"), *COMPLETION,
                   ("api/fireworks/completion_writer", "FireworksWriter")],
     "tinker": [*TRAINING_WIRE, ("api/tinker/sampling_routes", "TrainingCall"), ("host/training_sampling", "SamplingRequest"), *COMPLETION,

@@ -28,6 +28,7 @@ constexpr StatusName kStatusNames[] = {
     {417, "invalid_request_error", "expectation_failed"},
     {421, "invalid_request_error", "host_not_allowed"},
     {422, "invalid_request_error", "invalid_argument"},
+    {425, "server_error", "unavailable"},
     {429, "rate_limit_error", "rate_limit_exceeded"},
     {431, "invalid_request_error", "headers_too_large"},
     {501, "invalid_request_error", "unsupported"},

@@ -78,6 +78,7 @@ struct Examination {
   HeaderList headers;                  // for every answer to this request, http/'s own and streams too
   std::optional<ApiResponse> refusal;  // no such route, no key, ...: the body need not be read
   bool while_draining = false;         // answered by a server that takes no new work, too
+  int draining_status = 503;           // of the refusal otherwise
 };
 
 class Api {

@@ -132,6 +132,7 @@ Examination Routes::examine(const ApiRequest& head) const {
   if (found.row) {
     examination.route = found.row->route.path;
     examination.while_draining = found.row->route.while_draining;
+    examination.draining_status = found.row->route.draining_status;
   }
   examination.refusal = refusal(head, found, &examination.key_name);
   examination.owner = owner_of(head, examination.key_name);

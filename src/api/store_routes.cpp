@@ -17,8 +17,8 @@ constexpr std::size_t kMostListed = 100'000;
 // A part of a path that means itself: no dot first, so neither a hidden file nor the way up.
 bool is_plain_part(std::string_view part) {
   const auto plain = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9'); };
-  return !part.empty() && part.size() <= 140 && plain(part[0]) &&
-         std::all_of(part.begin(), part.end(), [&](char c) { return plain(c) || c == '-' || c == '_' || c == '.'; });
+  return !part.empty() && part.size() <= 160 && plain(part[0]) &&
+         std::all_of(part.begin(), part.end(), [&](char c) { return plain(c) || c == '-' || c == '_' || c == '.' || c == '~'; });
 }
 
 // objects/ab/NAME, or KIND/NAME.json, or KIND/ for a list.

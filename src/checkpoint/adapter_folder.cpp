@@ -4,6 +4,7 @@
 #include <cmath>
 #include <set>
 
+#include "base/bounded_json.h"
 #include "base/error.h"
 #include "base/file.h"
 #include "checkpoint/json_file.h"
@@ -40,7 +41,8 @@ bool asks_nothing(const Json& config, const char* name) {
   return found == config.end() || found->is_null() || *found == false || *found == "none" || ((found->is_object() || found->is_array()) && found->empty());
 }
 
-AdapterSettings settings_of(const Json& config, const SafetensorsFile& file, const Manifest& model) {
+AdapterSettings settings_of(const Json& config, const std::function<bool(const std::string&)>& has_tensor, const Manifest& model) {
+  if (!config.is_object()) fail(ErrorCode::corrupt_file, "adapter_config.json is no object");
   if (const auto type = config.find("peft_type"); type != config.end() && *type != "LORA")
     fail(ErrorCode::unsupported, "peft_type is {}, allowed is LORA", type->dump().substr(0, 80));
   for (const char* name :
@@ -53,7 +55,7 @@ AdapterSettings settings_of(const Json& config, const SafetensorsFile& file, con
   // Which groups are adapted follows from the tensors.
   const auto has = [&](bool attention, bool mlp, bool unembedding) {
     const AdapterLayout one(model, {.rank = settings.rank, .alpha = settings.alpha, .attention = attention, .mlp = mlp, .unembedding = unembedding});
-    return std::any_of(one.manifest().files().begin(), one.manifest().files().end(), [&](const FileTensor& t) { return file.find(t.name) != nullptr; });
+    return std::any_of(one.manifest().files().begin(), one.manifest().files().end(), [&](const FileTensor& t) { return has_tensor(t.name); });
   };
   settings.attention = has(true, false, false);
   settings.mlp = has(false, true, false);
@@ -71,10 +73,16 @@ std::string other_half(const std::string& name) {
 }
 }  // namespace
 
+std::string adapter_config_text(const AdapterLayout& layout, const std::string& base) { return adapter_config(layout, base).dump(2) + "\n"; }
+
+AdapterLayout adapter_layout_of(std::string_view config, const std::function<bool(const std::string&)>& has, const Manifest& model) {
+  return with_context("reading adapter_config.json", [&] { return AdapterLayout(model, settings_of(read_json_or_null(config), has, model)); });
+}
+
 namespace {
 template <class Folder>
 void fill_adapter_folder(Folder&& folder, const AdapterLayout& layout, const WeightImages& images, const std::string& base) {
-  write_file_atomic(folder.partial() / "adapter_config.json", adapter_config(layout, base).dump(2) + "\n");
+  write_file_atomic(folder.partial() / "adapter_config.json", adapter_config_text(layout, base));
   std::vector<SafetensorsWriter::Entry> entries;
   for (const FileTensor& tensor : layout.manifest().files()) entries.push_back({tensor.name, SafetensorsType::f32, tensor.shape});
   AtomicFile out(folder.partial() / kTensors);
@@ -106,10 +114,10 @@ void export_adapter_folder(const files::path& path, const AdapterLayout& layout,
 LoadedAdapter load_adapter_folder(const files::path& path, const Manifest& model, const std::function<void(const AdapterLayout&)>& begins) {
   return with_context(fmt::format("reading the adapter '{}'", path.string()), [&] {
     const Json config = read_json_file(path / "adapter_config.json");
-    if (!config.is_object()) fail(ErrorCode::corrupt_file, "adapter_config.json is no object");
     const SafetensorsFile file = SafetensorsFile::open(path / kTensors);
     LoadedAdapter out;
-    out.layout = std::make_shared<const AdapterLayout>(model, settings_of(config, file, model));
+    out.layout = std::make_shared<const AdapterLayout>(model, settings_of(
+                                                                  config, [&](const std::string& name) { return file.find(name) != nullptr; }, model));
     const Manifest& manifest = out.layout->manifest();
     if (begins) begins(*out.layout);
     for (const Parameter& parameter : manifest.parameters()) out.images.emplace_back(static_cast<std::size_t>(parameter.size()), 0.0f);

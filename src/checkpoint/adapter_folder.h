@@ -17,6 +17,10 @@ namespace lockstep {
 void save_adapter_folder(const std::filesystem::path& path, const AdapterLayout& layout, const WeightImages& images, const std::string& base,
                          bool overwrite = false);
 
+// Text of adapter_config.json; and back, given which tensors there are. Errors of the latter: those of load_adapter_folder.
+std::string adapter_config_text(const AdapterLayout& layout, const std::string& base);
+AdapterLayout adapter_layout_of(std::string_view config, const std::function<bool(const std::string& tensor)>& has, const Manifest& model);
+
 struct LoadedAdapter {
   std::shared_ptr<const AdapterLayout> layout;
   WeightImages images;

@@ -28,6 +28,7 @@ const std::vector<Command>& commands() {
       {"info", "show what a model holds", info_command},
       {"convert", "write a Hugging Face folder of a GGUF file or of another folder", convert_command},
       {"snapshot", "put weights into a store as what changed, take them out, check them", snapshot_command},
+      {"fleet", "which replicas have the newest weights", fleet_command},
       {"score", "log-probabilities of given tokens, by any of four forwards", score_command},
       {"grad", "gradients of a loss over given tokens", grad_command},
       {"tokenize", "text to token ids with offsets, and back", tokenize_command},

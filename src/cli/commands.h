@@ -26,6 +26,7 @@ int chat_command(const Arguments& arguments);
 int convert_command(const Arguments& arguments);
 int demo_command(const Arguments& arguments);
 int eval_command(const Arguments& arguments);
+int fleet_command(const Arguments& arguments);
 int generate_command(const Arguments& arguments);
 int grad_command(const Arguments& arguments);
 int info_command(const Arguments& arguments);

@@ -46,6 +46,14 @@ const std::vector<Idle>& idle_options() {
         {"chat", "--model x --speculate off", "draft-tokens", "2", "with --speculate off"},
         {"train rl", "--model x", "draft-tokens", "2", "with --rollout-speculation off"},
         {"demo", "--quick", "draft-tokens", "2", "with --rollout-speculation off"},
+        {"serve", kServe, "swap-memory", "single", "without --follow"},
+        {"serve", kServe, "in-flight", "finish", "without --follow"},
+        {"serve", kServe, "replica", "a", "without --follow"},
+        {"serve", kServe, "downloads", "x", "without --follow"},
+        {"serve", kServe, "quorum", "2", "without --follow or --publish"},
+        {"serve", kServe, "publish", "x/y", "without --training"},
+        {"serve", kServe, "publish-transition", "staged", "without --publish"},
+        {"train rl", "--model x", "publish-transition", "staged", "without --publish"},
         {"doctor", "--quick", "threads", "2", "with --quick"},
         {"plan", "--model x", "batch-rows", "9", "without --for serve"},
         {"plan", "--model x", "cache-bytes", "9", "without --for serve"},
@@ -164,7 +172,7 @@ const std::map<std::string, std::string>& effective_options() {
        "top-p min-p "
        "algorithm advantages critic loss loss-config averaging kl-coefficient redraws overlong-tokens epochs mini-batches "
        "importance-cap share-prompts adapter-rank optimizer learning-rate schedule warmup beta1 max-norm seed rollout-profile rollout-speculation "
-       "allow-profile-mix micro-batch checkpoint-activations optimizer-state checkpoint-every keep-last transcripts quiet resume page json"},
+       "allow-profile-mix micro-batch checkpoint-activations optimizer-state checkpoint-every keep-last transcripts publish quiet resume page json"},
       {"train preference",
        "model profile threads device backend isa mla-norm-eps context ranks name runs fork data loss end-token chat-template seed epochs steps batch eval "
        "eval-share "
@@ -181,7 +189,7 @@ const std::map<std::string, std::string>& effective_options() {
        "frozen-base adapter adapter-folder runs store max-open cache-megabytes memory-megabytes api-key-file insecure tls-certificate tls-key cors-origin "
        "allow-host "
        "max-connections max-body-kilobytes body-megabytes key-share max-held-bytes max-pending-bytes idle-seconds body-seconds write-seconds access-log "
-       "log-format drain-seconds stop-seconds share-prefixes speculate"},
+       "log-format drain-seconds stop-seconds share-prefixes speculate follow"},
       {"render", "model template ids jsonl"},
       {"watch", "run parity port"},
       {"report", "out overwrite"},
@@ -213,6 +221,8 @@ const std::map<std::string, std::string>& effective_options() {
       {"snapshot squash", "threads quiet json"},
       {"snapshot mirror", "channel full-every follow downloads parallel stall-seconds threads quiet json"},
       {"snapshot prune", "keep dry-run json"},
+      {"fleet status", "quorum json"},
+      {"fleet watch", "quorum until-ready seconds json"},
       {"shapes list", "model mode shapes json"},
       {"shapes show", "lora-rank shapes json"},
       {"shapes resolve", "model context lora-rank forward-only accelerator count shapes json"},

@@ -9,6 +9,7 @@
 #include <limits>
 #include <thread>
 
+#include "api/fireworks/fleet_routes.h"
 #include "api/page/device_route.h"
 #include "api/store_routes.h"
 #include "base/file.h"
@@ -16,6 +17,8 @@
 #include "base/signals.h"
 #include "cli/commands.h"
 #include "cli/common_options.h"
+#include "cli/follow_options.h"
+#include "cli/serve_publishing.h"
 #include "http/openai_server.h"
 #include "http/page_server.h"
 #include "http/training_server.h"
@@ -122,6 +125,8 @@ int serve_command(const Arguments& arguments) {
   std::int64_t session_idle_minutes = std::llround(training_options.session_idle_seconds / 60), gradient_megabytes = training_options.gradient_bytes >> 20;
   std::int64_t sampler_megabytes = training_options.sampler_bytes >> 20, reuse_megabytes = training_options.reuse_bytes >> 20;
   std::int64_t max_body_kilobytes = http.max_body_bytes >> 10, body_megabytes = http.max_bodies_bytes >> 20, memory_megabytes = 0;
+  FollowSettings follow;
+  PublishSettings publish;
   http.access_log = true;
   OptionTable table("serve",
                     "Serves a model over OpenAI's HTTP API, with GET /healthz, /readyz and /metrics. Ctrl-C, SIGTERM or a SIGHUP that reads no keys ends it: "
@@ -159,6 +164,9 @@ int serve_command(const Arguments& arguments) {
   table.integer("token-seconds", &token_seconds, 0, 86400 * 30, "N",
                 "Lifetime of the tokens for which clients of the training API exchange their keys; 0: they send their keys");
   with_training();
+  add_follow_options(table, follow, publish);
+  add_publish_options(table, publish, "Make every sampler's checkpoint a snapshot of the store, which servers take that follow the channel (hot load)");
+  table.refused("without --training", [&training] { return !training; }, {"publish"});
   table.texts("alias", &aliases, "NAME", "Another name of the base model for clients (Qwen/Qwen3-8B)");
   with_training();
   table.inputs("shapes", &shape_files, "FILE", "Training shapes besides the published ones, for clients that resolve them");
@@ -255,6 +263,8 @@ int serve_command(const Arguments& arguments) {
       throw UsageError(fmt::format("frozen-base is {} and profile is {}, allowed is one of the two", frozen_base, runtime.profile));
     runtime.profile = fmt::format("cpu-{}-{}", frozen_base, frozen_layers == "experts" ? "experts" : "base");
   }
+  check_follow(follow, training, rank_layout(runtime.ranks));
+  check_publish(publish);
   const ClassShares class_shares = read_shares(shares);
   if (training && !table.given("max-body-kilobytes")) max_body_kilobytes = kTrainingBodyKilobytes;
   if (training && !table.given("max-connections")) http.max_connections = kTrainingConnections;
@@ -294,6 +304,8 @@ int serve_command(const Arguments& arguments) {
   std::shared_ptr<GenerationService> service;
   std::shared_ptr<TrainingBase> base;
   std::int64_t model_positions = 0, position_bytes = 0;
+  Followed followed;
+  MemoryLedger::Claim spare;
   {
     OpenedModel opened = open_model(runtime);
     serving.engine.ranks = opened.ranks;
@@ -302,6 +314,12 @@ int serve_command(const Arguments& arguments) {
     position_bytes = KvCache::bytes_a_position(opened.model->cache_shapes(opened.runtime->profile), opened.runtime->profile);
     if (training && opened.ranks.size() > 1) throw UsageError(fmt::format("ranks is {}, allowed with --training is one rank", opened.ranks.text()));
     model.executor = executor;
+    if (follow.follows()) {
+      followed = {opened.runtime, executor, model.weights, opened.reader, opened.model->facts().expert_shape()};
+      if (follow.swap_memory == "double")
+        spare = memory.ledger->claim("spare weights", {}, loaded_bytes(*opened.model, opened.runtime->profile).weights,
+                                     "a second copy of the weights (--swap-memory single needs none)");
+    }
     if (training) opened.runtime->backend.set_pause_point(executor);
     try {
       add_chat(model, runtime.model, chat_template, message_format, tool_format);
@@ -334,6 +352,7 @@ int serve_command(const Arguments& arguments) {
     service->adapters().load(adapter.substr(0, equals), adapter.substr(equals + 1));
   }
   std::shared_ptr<TrainingService> trainers;
+  std::unique_ptr<ServePublishing> publishing;
   TrainingRouteOptions route_options;
   if (training) {
     training_options.state = state;
@@ -349,6 +368,10 @@ int serve_command(const Arguments& arguments) {
     training_options.checkpoint_bytes = checkpoint_megabytes << 20;
     training_options.custom_losses = custom_loss == "server";
     training_options.reuse_bytes = reuse_megabytes << 20;
+    if (!publish.place.empty()) {
+      publishing = std::make_unique<ServePublishing>(publish, follow.quorum, base->opened, executor, runtime.model);
+      publishing->add_to(training_options);
+    }
     trainers = std::make_shared<TrainingService>(base, service, training_options);
     constexpr std::int64_t kTokenSeconds = 3600;  // of clients that ask unasked
     route_options.tokens = access.tokens =
@@ -369,14 +392,27 @@ int serve_command(const Arguments& arguments) {
   if (trainers) http.state->add_metrics(training_metrics(trainers));
   if (memory.ledger->total() < MemoryLedger::kUnlimited) http.state->add_metrics(memory_metrics(memory.ledger));
   const PageOptions page{.places = {.roots = {runs}}, .title = service->model().name(), .playground = true, .device = true};
+  const std::shared_ptr<ChannelFleet> fleet = follow.follows() ? open_fleet(follow) : nullptr;
+  std::unique_ptr<Follower> follower;  // made once the port is known
+  const auto measured = std::make_shared<std::atomic<const Follower*>>(nullptr);
+  if (fleet)
+    http.state->add_metrics([measured](PrometheusText& text) {
+      if (const Follower* one = *measured) one->append_metrics(text);
+    });
   const auto server = serve_openai(service, http, std::move(access), [&](Routes& routes) {
     add_page_routes(routes, page);
     DeviceSources device{service, executor};
     if (trainers) device.models_waiting = [trainers] { return trainers->waiting_reasons().models_waiting(); };
     add_device_route(routes, std::move(device));
+    if (fleet) add_fleet_routes(routes, service, fleet, followed.experts);
     if (trainers) add_training_routes(routes, trainers, shapes, route_options);
     if (!store.empty()) add_store_routes(routes, store);
   });
+  if (fleet) {
+    follower = start_follower(follow, service, followed, fleet, server->url(), server->port());
+    followed = {};
+    *measured = follower.get();
+  }
   // In one write: who waits for the first line may close its end after it.
   std::fputs(
       fmt::format("listening on {}\n{}\n", server->url(), context_sentence(service->limits(), model_positions, position_bytes, serving.engine.max_sequences))
@@ -389,7 +425,9 @@ int serve_command(const Arguments& arguments) {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
   log_info("stopping", {{"open_requests", service->bounds().open()}});
+  if (follower) follower->stop();
   server->stop();
+  publishing.reset();
   if (trainers) trainers->stop();
   service->stop();
   log_info("stopped");

@@ -6,6 +6,7 @@
 #include "base/seconds.h"
 #include "base/signals.h"
 #include "cli/common_options.h"
+#include "cli/follow_options.h"
 #include "cli/rl_options.h"
 #include "cli/train_command.h"
 #include "cli/trained_options.h"
@@ -49,8 +50,12 @@ int run_train_rl(const Arguments& arguments) {
   add_checkpoint_options(table, run);
   add_export_dtype(table, job.export_dtype, trained, "weights");
   add_transcript_options(table, job.transcripts, job.transcripts_every, transcript_megabytes, "Rollouts of one group per step written to transcripts.jsonl");
+  add_publish_options(table, job.publish,
+                      "Publish the weights after every step, as what changed, for servers that follow the channel (lockstep serve --follow); the first time "
+                      "all of them");
   command.add_options(table, "", "Print one JSON object at the end");
   if (!table.parse(arguments)) return kExitOk;
+  check_publish(job.publish);
 
   job.stop_at_difference = on_difference == "stop";
   command.describe(table, "rl", arguments);

@@ -35,10 +35,24 @@ Engine::Engine(Runtime& runtime, std::shared_ptr<const WeightSet> weights, const
 
 Engine::~Engine() = default;
 
-void Engine::set_weights(std::shared_ptr<const WeightSet> weights) {
+void Engine::set_weights(std::shared_ptr<const WeightSet> weights, InFlight in_flight) {
   if (!weights) fail(ErrorCode::invalid_argument, "weights is null, allowed is a set of weights");
   check_weights(*weights, *runtime_.model, runtime_.profile);
-  if (weights == weights_.lock()) return;
+  const std::shared_ptr<const WeightSet> before = weights_.lock();
+  if (weights == before) return;
+  if (in_flight == InFlight::finish && options_.ranks.size() > 1)
+    fail(ErrorCode::unsupported, "requests in flight finish on the old weights, and {} ranks share the model; allowed is one rank", options_.ranks.size());
+  for (const auto& [id, s] : sequences_) {
+    if (!s->admitted || s->weights) continue;
+    if (in_flight == InFlight::finish) {
+      s->weights = before;
+      continue;
+    }
+    // Scores and pooled states stand in no token that could be marked: they are always of one version.
+    const bool again = in_flight == InFlight::reprefill || s->scores_prompt || s->pooling != Pooling::none;
+    if (again && s->running) scheduler_->preempt(*s);
+    if (!s->running) s->pooled_sum.clear(), s->pooled_positions = 0;  // all of it comes again
+  }
   weights_ = weights;
   version_ = weights->version;
   scheduler_->set_weights(weights->identity);

@@ -44,9 +44,9 @@ class Engine {
   // Submits all, runs until they are done (others go on beside them), returns them in order.
   std::vector<Generation> generate(std::vector<Request> requests);
 
-  // From the next step on. Cached prefixes of other versions are never used again; running requests go on, their later
-  // tokens carry the new version and are counted as mixed. The same pointer again: nothing happens.
-  void set_weights(std::shared_ptr<const WeightSet> weights);
+  // From the next step on. Cached prefixes of other versions are never used again; `in_flight` says how requests go on that have begun and brought
+  // no weights of their own. The same pointer again: nothing happens. Error unsupported for InFlight::finish over several ranks.
+  void set_weights(std::shared_ptr<const WeightSet> weights, InFlight in_flight = InFlight::go_on);
   std::uint64_t weights_version() const { return version_; }
 
   // How a request's tokens are taken from its next forward on, and back to those that wait, as when pages run out; neither changes a bit.

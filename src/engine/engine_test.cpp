@@ -224,6 +224,37 @@ TEST(Engine, NewWeightsAreUsedFromTheNextStepOn) {
   EXPECT_EQ(after, bits_of(fresh.generate({request})[0]));
 }
 
+// Scores and embeddings have no token that could be marked, so they are of one version: of the new one, or with `finish` of the old one.
+TEST(Engine, WhatIsScoredOrPooledIsOfOneVersion) {
+  Plant plant;
+  plant.images = initial_weights(plant.runtime.model->manifest(), 99, 0.25);
+  const std::shared_ptr<const WeightSet> second = plant.make(2);
+  std::vector<Request> requests(2);
+  for (Request& r : requests) {
+    for (std::int32_t i = 0; i < 40; ++i) r.prompt.push_back(i * 7 % 13);
+    r.sampling.max_tokens = 0;
+  }
+  requests[0].prompt_logprobs = true;
+  requests[1].pooling = Pooling::mean;
+  const auto told = [&](const std::shared_ptr<const WeightSet>& first, const std::shared_ptr<const WeightSet>& then, InFlight in_flight) {
+    Engine engine(plant.runtime, first, {.page_size = 4, .max_batch_rows = 8});
+    std::vector<Generation> done(requests.size());
+    for (std::size_t i = 0; i < requests.size(); ++i) engine.submit(requests[i], {}, [&done, i](Generation&& g) { done[i] = std::move(g); });
+    for (int step = 0; step < 3; ++step) engine.step();
+    engine.set_weights(then, in_flight);
+    engine.run_until_idle();
+    EXPECT_EQ(done[0].prompt_logprobs.size(), 39u);
+    EXPECT_FALSE(done[1].pooled.empty());
+    return std::pair(done[0].prompt_logprobs, done[1].pooled);
+  };
+  const auto of_first = told(plant.weights, plant.weights, InFlight::go_on), of_second = told(second, second, InFlight::go_on);
+  const auto different = [](const auto& a, const auto& b) { return different_bits(a.first, b.first) + different_bits(a.second, b.second); };
+  EXPECT_GT(different(of_first, of_second), 39u);  // the control
+  EXPECT_EQ(different(told(plant.weights, second, InFlight::go_on), of_second), 0u);
+  EXPECT_EQ(different(told(plant.weights, second, InFlight::reprefill), of_second), 0u);
+  EXPECT_EQ(different(told(plant.weights, second, InFlight::finish), of_first), 0u);
+}
+
 // Requests under weights of their own, beside others: the bits of an engine that has those weights, though all sets have one
 // version; and neither takes the other's pages.
 TEST(Engine, RequestsMayBringWeightsOfTheirOwn) {

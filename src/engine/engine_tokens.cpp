@@ -66,7 +66,7 @@ FinishReason Engine::accept(const PlannedSlice& p, std::size_t slice, std::int64
 GeneratedToken Engine::sampled_token(const Sequence& s, std::size_t slice, std::size_t i) {
   const StepResult::Sampled& sampled = result_.sampled(slice)[i];
   const std::uint64_t version = s.adapter ? s.adapter->version : s.weights ? s.weights->version : version_;
-  GeneratedToken token{sampled.token, sampled.raw_logprob, sampled.sampling_logprob, version, {}, {}, {}};
+  GeneratedToken token{sampled.token, sampled.raw_logprob, sampled.sampling_logprob, version, {}, {}, {}, s.mixed_versions};
   if (tells_top(s)) token.top = std::move(result_.sampled_top(slice)[i]);
   if (s.tells_experts) {  // of the same row
     const std::span<const std::int32_t> rows = wants_.of(slice, Column::experts).rows;

@@ -20,6 +20,13 @@ struct EngineOptions {
   RankLayout ranks;     // tp and ep: threads that share the model; dp is training's (replicas of an engine are engines)
 };
 
+// What becomes of requests that have begun when an engine gets other weights, and brought none of their own.
+enum class InFlight {
+  go_on,     // over the keys and values that they have; their tokens are then marked (GeneratedToken::mixed). What is scored or pooled is computed again
+  finish,    // on the old weights, which stay in memory as long
+  reprefill  // what they have is computed again under the new weights: each further token is that of a request that begins with the text so far
+};
+
 // Everything since the engine was made. A path that was meant to run and counts 0 did not run.
 struct EngineCounters {
   std::int64_t forwards = 0, rows = 0, largest_batch = 0;

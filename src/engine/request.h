@@ -110,6 +110,7 @@ struct GeneratedToken {
   // (model/expert_shape.h).
   std::vector<std::uint16_t> experts = {};
   KeptTokens kept = {};  // when asked for (Request::kept_tokens)
+  bool mixed = false;    // entries of its prefix are of several weights versions: exactness is not promised
 };
 
 // When a request was taken, the forward with the first of its rows began, and its first token was known; what did not come to pass is the

@@ -39,8 +39,11 @@ void check_label(const std::string& what, const std::string& label) {
 Deployment ControlPlane::hot_load(const std::string& owner, const std::string& name, const std::string& identity, const std::string& base_model) {
   if (const auto now = deployments.find(owner, name); now && now->identity == identity && now->failed.empty()) return *now;
   std::string path, failure;
+  HotLoad load{.identity = identity, .type = {}, .began = unix_now(), .ended = 0, .failure = {}};
   try {
-    path = to_.checkpoints.find(owner, identity, "sampler_weights").path();
+    const CheckpointRecord checkpoint = to_.checkpoints.find(owner, identity, "sampler_weights");
+    path = checkpoint.path();
+    load.type = checkpoint.type;
     to_.weights.of_checkpoint(owner, path);
   } catch (const Error& e) {
     failure = without_server_paths(e.what());
@@ -49,7 +52,10 @@ Deployment ControlPlane::hot_load(const std::string& owner, const std::string& n
   return deployments.change(owner, name, [&](Deployment& d) {
     if (d.base_model.empty()) d.base_model = base_model;
     d.failed = failure.empty() ? "" : identity;
-    d.failure = failure;
+    d.failure = load.failure = failure;
+    load.ended = unix_now();
+    d.ledger.push_back(load);
+    if (d.ledger.size() > Deployment::kMostHotLoads) d.ledger.erase(d.ledger.begin());
     if (!failure.empty()) return;
     d.identity = identity;
     d.checkpoint = path;

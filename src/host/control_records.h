@@ -5,6 +5,13 @@
 
 namespace lockstep {
 
+// One hot load of a deployment, as its ledger has it.
+struct HotLoad {
+  std::string identity, type;  // type: CheckpointRecord's; empty: it was not said, or there is no such checkpoint
+  double began = 0, ended = 0;
+  std::string failure;  // empty: it was loaded
+};
+
 // A name under which the snapshots of a model are sampled, one after another (hot load).
 struct Deployment {
   std::string owner, name;
@@ -15,6 +22,8 @@ struct Deployment {
   std::string checkpoint;       // its path
   std::string failed, failure;  // the identity that could not be loaded last, and why
   bool guesses = true;          // false: its answers are not guessed ahead (docs/speculation.md)
+  std::vector<HotLoad> ledger = {};  // the oldest first
+  static constexpr std::size_t kMostHotLoads = 100;
 };
 
 // The trainer is this server; a job is a name that groups sessions, and a switch.

@@ -128,12 +128,30 @@ CheckpointRecord ModelOperations::write_checkpoint(const OnExecutor& on, HostedM
   return record;
 }
 
+// The operation's result comes when replicas can have the snapshot.
+void ModelOperations::publish(const OnExecutor& on, HostedModel& model, const std::string& request, const CheckpointRecord& record,
+                              const Encode<CheckpointRecord>& encode) {
+  SamplerWeights weights = tools_.resting.trained(on, model).sampler_weights();
+  const std::int64_t bytes = tools_.memory.figures(on, record.settings).weights;
+  weights = tools_.memory.hold(std::move(weights), tools_.memory.claim(on, "samplers", record.owner, bytes, fmt::format("publishing '{}'", record.name)));
+  commons_.options.publish(record.name, weights, [this, request, record, encode](const std::exception_ptr& error) {
+    if (!error) return commons_.futures.resolve(request, encode(record));
+    try {
+      std::rethrow_exception(error);
+    } catch (const std::exception& e) {
+      commons_.futures.fail(request, e);
+    }
+  });
+}
+
 std::string ModelOperations::save(const std::string& owner, const std::string& id, std::int64_t sequence, const SaveRequest& wanted,
                                   Encode<CheckpointRecord> encode) {
   const SentOperation what = SentOperation("save of " + wanted.kind).add(wanted.name).add(wanted.type).add(wanted.precision);
   return to_.lanes.submit(owner, id, sequence, what,
                           [this, wanted, encode = std::move(encode)](const OnExecutor& on, HostedModel& model, const std::string& request) {
-                            commons_.futures.resolve(request, encode(write_checkpoint(on, model, wanted)));
+                            const CheckpointRecord record = write_checkpoint(on, model, wanted);
+                            if (wanted.kind == "sampler_weights" && commons_.options.publish && !record.merged()) publish(on, model, request, record, encode);
+                            else commons_.futures.resolve(request, encode(record));
                             return false;
                           });
 }

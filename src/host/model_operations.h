@@ -48,6 +48,7 @@ class ModelOperations {
   std::string forward_backward_custom(const std::string& owner, const std::string& model, std::int64_t sequence, TrainingBatch batch,
                                       Encode<TrainingOutput> encode);
   CheckpointRecord write_checkpoint(const OnExecutor& on, HostedModel& model, const SaveRequest& request);
+  void publish(const OnExecutor& on, HostedModel& model, const std::string& request, const CheckpointRecord& record, const Encode<CheckpointRecord>& encode);
   void take_adapter(const OnExecutor& on, HostedModel& model, const AdapterLayout& layout, const WeightImages& images);
   // The model has other numbers now: it is found again where it was lost. Its record is in the store when this returns.
   ModelRecord take_up(HostedModel& model, const ModelSettings& settings, std::int64_t steps);

@@ -1,11 +1,16 @@
 // What a training service keeps, how much of it, and for how long. Plain values.
 #pragma once
 #include <cstdint>
+#include <exception>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <string>
 
 namespace lockstep {
+
+class FleetPort;
+struct SamplerWeights;
 
 struct TrainingServiceOptions {
   std::filesystem::path state = "lockstep-state";
@@ -36,6 +41,10 @@ struct TrainingServiceOptions {
   bool custom_losses = true;                           // that clients trace run here
   // Told of an owner's tokens, of batches whose result was told. In a step of the executor.
   std::function<void(const std::string& owner, std::int64_t tokens)> count_tokens = {};
+  // Replicas that follow this server; null: there are none. `publish` makes a sampler's checkpoint a snapshot of this name, which they can be pointed at,
+  // and calls back when it is there (null), or with what went wrong. Any thread.
+  std::shared_ptr<FleetPort> fleet = {};
+  std::function<void(const std::string& name, const SamplerWeights& weights, std::function<void(std::exception_ptr)> done)> publish = {};
 };
 
 }  // namespace lockstep

@@ -37,6 +37,7 @@ class TrainingService {
   // What is submitted is done, living models are written to disk, nothing more is taken. Again: nothing happens.
   void stop();
 
+  const TrainingServiceOptions& options() const { return commons_.options; }
   const TrainingBase& base() const { return *commons_.base; }
   GenerationService& generation() const { return *commons_.generation; }
   const std::shared_ptr<GenerationService>& shared_generation() const { return commons_.generation; }

@@ -54,6 +54,8 @@ std::string_view reason_of(int status) {
       return "Misdirected Request";
     case 422:
       return "Unprocessable Content";
+    case 425:
+      return "Too Early";
     case 429:
       return "Too Many Requests";
     case 431:

@@ -186,7 +186,7 @@ void Connection::refuse(int status, std::string_view message) {
 }
 
 ApiResponse Connection::draining_answer() const {
-  ApiResponse response = shared_->api->error_response(503, "the server is stopping and takes no new requests");
+  ApiResponse response = shared_->api->error_response(examination_.draining_status, "the server is stopping and takes no new requests");
   response.headers.emplace_back("Retry-After", "1");
   return response;
 }

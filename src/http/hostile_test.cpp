@@ -449,6 +449,7 @@ TEST_F(Hostile, DrainingTellsAndWaits) {
   std::thread stopping([&] { server_->stop(); });
   for (int i = 0; i < 1000 && !state_->draining; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   EXPECT_EQ(http_call({.port = port, .path = "/echo"}).status, 503);
+  EXPECT_EQ(http_call({.port = port, .path = "/elsewhere"}).status, 425);
   EXPECT_EQ(http_call({.port = port, .path = "/while-draining"}).status, 404);  // reaches the Api
   stopping.join();
   EXPECT_THROW(http_call({.port = port, .path = "/echo", .timeout_seconds = 2}), Error);

@@ -33,6 +33,8 @@ RlSummary run_rl(const RlJob& job) {
   }
   RlStack stack(settings);  // the model first: a folder that cannot be read must not leave a run behind
   if (needs_reference(job.rl)) stack.trainer().keep_reference();
+  std::optional<RlPublishing> publishing;
+  if (!job.publish.place.empty()) publishing.emplace(stack, job.publish, job.stack.runtime.model);
   Run run(job.run);
   RlSettings rl = job.rl;
   if (run.directory().resumed()) {
@@ -50,10 +52,12 @@ RlSummary run_rl(const RlJob& job) {
                .transcripts_every = job.transcripts_every,
                .allow_profile_mix = job.allow_profile_mix,
                .stop_at_difference = job.stop_at_difference,
-               .run = run.path()});
+               .run = run.path(),
+               .publish = publishing ? [&] { return publishing->publish(); } : std::function<nlohmann::ordered_json()>()});
   if (run.directory().resumed()) work.restore(run.directory());
   if (const std::string from = run.directory().config().value("forked_from", ""); work.step() == 0 && !from.empty()) work.begin_from(from);
   run.started();
+  if (publishing) publishing->publish();  // what it begins with: followers take the whole copy while the first step is made
 
   RlSummary summary;
   summary.run = run.path();

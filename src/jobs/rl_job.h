@@ -2,6 +2,7 @@
 //   RlJob job; job.run.name = "my-run"; const RlSummary summary = run_rl(job);
 // Knows no command line. One thread; any thread may stop it (RunSettings::stop).
 #pragma once
+#include "jobs/rl_publishing.h"
 #include "jobs/rl_work.h"
 
 namespace lockstep {
@@ -16,6 +17,7 @@ struct RlJob {
   std::string export_dtype = "bf16";       // or f32
   std::int64_t transcripts = 8, transcripts_every = 1;
   bool stop_at_difference = true;  // of a token's two log-probabilities, before anything is learned from it
+  PublishSettings publish;
   bool allow_profile_mix = false;  // rollouts may come from another numerics profile than the trainer's
 };
 

@@ -38,6 +38,7 @@ RunStep RlWork::take_step() {
   });
   const EngineCounters counted = stack_.rollout_counters();
   taken.metrics = to_json(step, settings_);
+  if (options_.publish) taken.metrics.update(options_.publish());
   taken.metrics["pairs_skipped_share"] = (counted.work - counted_.work).skipped_share();
   if (const std::int64_t drafts = counted.drafts.drafts - counted_.drafts.drafts; drafts > 0)  // tokens of a forward that checked a draft
     taken.metrics["accepted_length"] = 1 + static_cast<double>(counted.drafts.accepted - counted_.drafts.accepted) / static_cast<double>(drafts);

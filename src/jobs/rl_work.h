@@ -22,8 +22,9 @@ struct RlTotals {
 struct RlWorkOptions {
   std::int64_t transcripts = 8, transcripts_every = 1;  // rollouts of a step, of one group, that are shown, and steps between
   bool allow_profile_mix = false;
-  bool stop_at_difference = true;  // PolicyTraining::step
-  std::filesystem::path run = {};  // whose checkpoints an error of divergence names
+  bool stop_at_difference = true;                        // PolicyTraining::step
+  std::filesystem::path run = {};                        // whose checkpoints an error of divergence names
+  std::function<nlohmann::ordered_json()> publish = {};  // called after each step; what it returns are metrics
 };
 
 class RlWork final : public RunWork {

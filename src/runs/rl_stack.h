@@ -41,6 +41,8 @@ class RlStack {
   LocalCritic* critic() { return critic_.get(); }  // null: there is none
   Sampler& rollouts() { return *rollout_sampler_; }
   Sampler& evaluation() { return *evaluation_sampler_; }
+  const OpenedModel& opened() const { return opened_; }
+  const std::shared_ptr<Executor>& executor() const { return executor_; }
   const Tokenizer& tokenizer() const { return *opened_.tokenizer; }
   const Model& model() const { return *opened_.model; }
   const Profile& profile() const { return opened_.runtime->profile; }

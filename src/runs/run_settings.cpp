@@ -25,6 +25,8 @@ const std::vector<std::string>& keys_without_bits() {
                                                 "runs",
                                                 "export_dtype",
                                                 "rollout_speculation",
+                                                "publish",
+                                                "publish_transition",
                                                 "draft_tokens",
                                                 "transcripts",
                                                 "transcripts_every",

@@ -198,6 +198,24 @@ void GenerationService::set_weights(std::shared_ptr<const WeightSet> weights, st
   });
 }
 
+void GenerationService::swap_weights(std::function<Swapped()> make, const SnapshotVersion& version, InFlight in_flight) {
+  const auto done = std::make_shared<std::promise<void>>();
+  std::future<void> result = done->get_future();
+  turns_.post([this, make = std::move(make), version, in_flight, done] {
+    try {
+      Swapped now = make();
+      version_names_.add(version);
+      engine_->set_weights(now.weights, in_flight);
+      adapter_ = std::move(now.adapter);
+      version_ = adapter_ ? adapter_->version : now.weights->version;
+      done->set_value();
+    } catch (...) {
+      done->set_exception(std::current_exception());
+    }
+  });
+  result.get();
+}
+
 void GenerationService::step() {
   try {
     engine_->step();

@@ -21,6 +21,7 @@
 #include "serving/service_turns.h"
 #include "serving/serving_options.h"
 #include "serving/statistics.h"
+#include "serving/version_names.h"
 
 namespace lockstep {
 
@@ -56,6 +57,15 @@ class GenerationService {
   // Weights of the steps that begin after this call; and an adapter over them for the requests that come after it and bring neither weights nor an
   // adapter (null: none).
   void set_weights(std::shared_ptr<const WeightSet> weights, std::shared_ptr<const AdapterWeights> adapter = nullptr);
+  // Between two steps `make` is run on the executor's thread, and what it gives is what the steps behind it use; requests in flight go on as
+  // `in_flight` says (of an adapter: on the one that they began with). Returns when that is done. Throws what `make` throws, and then nothing is
+  // changed. Not from the executor's thread.
+  struct Swapped {
+    std::shared_ptr<const WeightSet> weights;
+    std::shared_ptr<const AdapterWeights> adapter = nullptr;
+  };
+  void swap_weights(std::function<Swapped()> make, const SnapshotVersion& version, InFlight in_flight);
+  const VersionNames& version_names() const { return version_names_; }
   std::uint64_t weights_version() const { return version_; }
   // Ends every request with FinishReason::cancelled and takes no more. Again: nothing happens.
   void stop();
@@ -105,6 +115,7 @@ class GenerationService {
 
   RequestLimits limits_;
   std::unique_ptr<NamedAdapters> adapters_;
+  VersionNames version_names_;
   std::atomic<std::uint64_t> next_id_{1}, version_;
 };
 

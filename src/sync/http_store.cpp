@@ -37,7 +37,7 @@ class HttpStore final : public RemoteStore {
   }
   std::vector<std::string> records(const std::string& kind) const override {
     record_path(kind, "any");
-    auto names = listing(kind + "/");
+    auto names = listing(kind + "/", true);
     std::erase_if(names, [](const std::string& name) { return !is_record_name(name); });
     return names;
   }
@@ -46,12 +46,15 @@ class HttpStore final : public RemoteStore {
   [[noreturn]] void refuse() const {
     fail(ErrorCode::unsupported, "'{}' is read alone; write into the folder that this server gives out, or into s3://BUCKET/PREFIX", label_);
   }
-  // NAMEs of NAME.json in whatever form a server lists a folder: HTML, JSON or plain lines.
-  std::vector<std::string> listing(const std::string& folder) const {
+  // NAMEs of NAME.json in whatever form a server lists a folder: HTML, JSON or plain lines. `may_lack`: a folder that is not there has none.
+  std::vector<std::string> listing(const std::string& folder, bool may_lack = false) const {
     const HttpAnswer answer = ask("GET", folder, kMostListingBytes);
+    if (may_lack && answer.status == 404) return {};
     if (answer.status != 200)
       fail(ErrorCode::unsupported, "GET {}/{}: status {}; the server lists no folders, so name a channel or a whole id", url_, folder, answer.status);
-    const auto in_name = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.'; };
+    const auto in_name = [](char c) {
+      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.' || c == '~';
+    };
     std::vector<std::string> names;
     constexpr std::string_view kEnding = ".json";
     for (std::size_t at = 0; at < answer.body.size();) {

@@ -1,9 +1,11 @@
 #include "sync/snapshot.h"
 
+#include <chrono>
 #include <set>
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/seconds.h"
 #include "sync/channel.h"
 
 namespace lockstep {
@@ -56,8 +58,22 @@ std::string read_snapshot_file(const Store& store, const std::string& id, const 
   return text;
 }
 
+namespace {
+SnapshotChain::LocalTensors tensors_of(const std::optional<std::filesystem::path>& folder) {
+  if (!folder) return {};
+  return [tensors = std::make_shared<const FolderTensors>(*folder)](const TensorShape& wanted) -> std::optional<std::string> {
+    const TensorShape* here = tensors->find(wanted.name);
+    if (!here || here->type != wanted.type || here->shape != wanted.shape) return std::nullopt;
+    return tensors->read(*here);
+  };
+}
+}  // namespace
+
 SnapshotChain::SnapshotChain(const Store& store, const std::string& id, const std::optional<std::filesystem::path>& local, std::vector<std::string> path)
-    : store_(store), head_(load_snapshot(store, id)), path_(std::move(path)) {
+    : SnapshotChain(store, id, tensors_of(local), local ? local->string() : std::string(), std::move(path)) {}
+
+SnapshotChain::SnapshotChain(const Store& store, const std::string& id, LocalTensors local, std::string label, std::vector<std::string> path)
+    : store_(store), head_(load_snapshot(store, id)), local_(std::move(local)), local_label_(std::move(label)), path_(std::move(path)) {
   // Another snapshot of the same content may stand in its place; when it is gone or has another, its own is taken.
   if (!path_.empty() && path_.front() != id && store.size(StoredKind::manifest, path_.front()))
     if (Snapshot first = load_snapshot(store, path_.front()); content_digest(first.manifest) == content_digest(head_.manifest))
@@ -66,9 +82,6 @@ SnapshotChain::SnapshotChain(const Store& store, const std::string& id, const st
     if (!path_.empty() && path_.front() != id) path_.clear();
     snapshots_.push_back(head_);
   }
-  if (!local) return;
-  local_.emplace(*local);
-  local_label_ = local->string();
 }
 
 const Snapshot& SnapshotChain::link(std::size_t index) const {
@@ -114,23 +127,16 @@ std::uint64_t SnapshotChain::fetched() const {
   return fetched_;
 }
 
-std::string SnapshotChain::tensor(const SnapshotTensor& wanted) const {
+double SnapshotChain::fetch_seconds() const {
+  const std::lock_guard lock(mutex_);
+  return fetch_seconds_;
+}
+
+std::vector<SnapshotChain::Step> SnapshotChain::steps(const SnapshotTensor& wanted, const std::string& local_digest) const {
   const std::string& name = wanted.shape.name;
-  // From the newest link back to one that needs none before it.
-  struct Step {
-    const Snapshot* snapshot;
-    const SnapshotTensor* tensor;
-  };
   std::vector<Step> steps;
-  std::string bytes, local_digest;
-  bool begun = false;
-  if (local_)
-    if (const TensorShape* here = local_->find(name); here && here->type == wanted.shape.type && here->shape == wanted.shape.shape) {
-      bytes = local_->read(*here);
-      local_digest = digest_of(bytes);
-      begun = local_digest == wanted.result;
-    }
-  for (std::size_t i = 0; !begun; ++i) {
+  for (bool begun = local_digest == wanted.result; !begun;) {
+    const std::size_t i = steps.size();
     const Snapshot& snapshot = link(i);
     const SnapshotTensor* tensor = i == 0 && snapshot.id == head_.id ? &wanted : snapshot.manifest.find(name);
     const auto before = [&] { return steps.empty() ? short_id(head_.id) : short_id(steps.back().snapshot->id); };
@@ -145,18 +151,50 @@ std::string SnapshotChain::tensor(const SnapshotTensor& wanted) const {
     steps.push_back({&snapshot, tensor});
     begun = tensor->codec == TensorCodec::full || (!local_digest.empty() && tensor->base == local_digest);
   }
+  return steps;
+}
+
+std::string SnapshotChain::payload(const Step& step) const {
+  const SnapshotTensor& tensor = *step.tensor;
+  if (tensor.bytes == 0) return {};
+  {
+    const std::lock_guard lock(mutex_);
+    if (auto kept = payloads_.extract({tensor.object, tensor.offset}); !kept.empty()) return std::move(kept.mapped());
+  }
+  const auto began = std::chrono::steady_clock::now();
+  if (!store_.size(StoredKind::object, tensor.object))
+    fail(ErrorCode::not_found, "snapshot {}: the object {} of tensor {} is not in '{}'; push the snapshot again", short_id(step.snapshot->id), tensor.object,
+         quoted_name(tensor.shape.name), store_.label());
+  std::string bytes = store_.read(StoredKind::object, tensor.object, tensor.offset, tensor.bytes);
+  const std::lock_guard lock(mutex_);
+  fetched_ += tensor.bytes;
+  fetch_seconds_ += seconds_since(began);
+  return bytes;
+}
+
+std::uint64_t SnapshotChain::prefetch(const SnapshotTensor& wanted, const std::string& local_digest) const {
+  std::uint64_t bytes = 0;
+  for (const Step& step : steps(wanted, local_digest)) {
+    std::string read = payload(step);
+    bytes += read.size();
+    const std::lock_guard lock(mutex_);
+    payloads_.emplace(std::pair(step.tensor->object, step.tensor->offset), std::move(read));
+  }
+  return bytes;
+}
+
+std::string SnapshotChain::tensor(const SnapshotTensor& wanted) const {
+  std::optional<std::string> here = local_ ? local_(wanted.shape) : std::nullopt;
+  return tensor(wanted, here ? std::move(*here) : std::string());
+}
+
+std::string SnapshotChain::tensor(const SnapshotTensor& wanted, std::string bytes) const {
+  const std::string& name = wanted.shape.name;
+  const std::vector<Step> steps = this->steps(wanted, bytes.size() == wanted.shape.bytes ? digest_of(bytes) : std::string());
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
     const auto& [snapshot, tensor] = *step;
     if (tensor->codec == TensorCodec::same) continue;
-    std::string payload;
-    if (tensor->bytes > 0) {
-      if (!store_.size(StoredKind::object, tensor->object))
-        fail(ErrorCode::not_found, "snapshot {}: the object {} of tensor {} is not in '{}'; push the snapshot again", short_id(snapshot->id), tensor->object,
-             quoted_name(name), store_.label());
-      payload = store_.read(StoredKind::object, tensor->object, tensor->offset, tensor->bytes);
-      const std::lock_guard lock(mutex_);
-      fetched_ += tensor->bytes;
-    }
+    std::string payload = this->payload(*step);
     std::string digest;
     if (tensor->codec == TensorCodec::full) {
       bytes = std::move(payload);

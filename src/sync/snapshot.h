@@ -6,10 +6,12 @@
 #include <deque>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "sync/folder_tensors.h"
@@ -32,31 +34,51 @@ std::string read_snapshot_file(const Store& store, const std::string& id, const 
 
 class SnapshotChain {
  public:
+  // Tensors that the caller has: the bytes of one of this name, type and shape, or nothing.
+  using LocalTensors = std::function<std::optional<std::string>(const TensorShape& wanted)>;
   // `local`: a Hugging Face folder of any snapshot of the chain, or of one like it: a tensor whose digest is one of the chain's is not fetched.
   // `path`: of plan_path (sync/snapshot_ways.h), by which it is read as far as it leads; empty: by its parents. Those are loaded when they are
   // needed. Error not_found.
   SnapshotChain(const Store& store, const std::string& id, const std::optional<std::filesystem::path>& local = std::nullopt,
                 std::vector<std::string> path = {});
+  // The same with tensors from elsewhere; `label` says whose they are, for messages.
+  SnapshotChain(const Store& store, const std::string& id, LocalTensors local, std::string label, std::vector<std::string> path = {});
   const std::string& id() const { return head_.id; }
   const SnapshotManifest& manifest() const { return head_.manifest; }
   // The row-major bytes of a tensor of manifest(). Errors: corrupt_file, naming snapshot, tensor, both digests and what heals it; not_found for a
   // parent or an object that is not in the store.
   std::string tensor(const SnapshotTensor& tensor) const;
-  // Objects that reading all tensors needs, files too; of tensors none, when a local folder and no path leave that open.
+  // The same for whoever has other bytes of it already, of whatever digest; empty: none.
+  std::string tensor(const SnapshotTensor& tensor, std::string local) const;
+  // Reads the payloads that tensor() will need for whoever has bytes with this digest (empty: none), and keeps them until it does. Returns how many
+  // bytes these are. Errors: as tensor().
+  std::uint64_t prefetch(const SnapshotTensor& tensor, const std::string& local_digest) const;
+  // Objects that reading all tensors needs, files too; of tensors none, when local tensors and no path leave that open.
   std::vector<std::string> objects() const;
   // Payload bytes that were read for tensors so far.
   std::uint64_t fetched() const;
+  double fetch_seconds() const;
 
  private:
+  // A tensor of a link of the chain, as that one changes it.
+  struct Step {
+    const Snapshot* snapshot;
+    const SnapshotTensor* tensor;
+  };
   const Snapshot& link(std::size_t index) const;  // 0: the newest
+  // From the newest link back to one that needs none before it, or is made from bytes with this digest.
+  std::vector<Step> steps(const SnapshotTensor& wanted, const std::string& local_digest) const;
+  std::string payload(const Step& step) const;
   const Store& store_;
   Snapshot head_;
-  std::optional<FolderTensors> local_;
+  LocalTensors local_;
   std::string local_label_;
+  mutable std::map<std::pair<std::string, std::uint64_t>, std::string> payloads_;  // that are kept, by object and offset
   mutable std::mutex mutex_;
   mutable std::vector<std::string> path_;  // shorter when one of it is not there
   mutable std::deque<Snapshot> snapshots_;
   mutable std::uint64_t fetched_ = 0;
+  mutable double fetch_seconds_ = 0;
 };
 
 }  // namespace lockstep

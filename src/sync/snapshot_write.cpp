@@ -25,17 +25,14 @@ namespace {
 constexpr std::uint64_t kObjectBytes = std::uint64_t{1} << 30;      // an object ends with the payload that passes this
 constexpr std::uint64_t kPushWindowBytes = std::uint64_t{1} << 30;  // of tensors whose payloads are held at once
 
-// What is to be written, wherever it comes from. Callbacks are called from several threads.
-struct Source {
-  std::vector<TensorShape> tensors;  // sorted by name
-  std::function<std::string(std::size_t)> read;
-};
-
 // Encodes every tensor against the parent's, writes payloads into objects, and the manifest behind them.
-Written write_snapshot(Store& store, const Source& source, std::vector<SnapshotFile> files, const std::string& profile, const PushOptions& options) {
+Written write_snapshot(Store& store, const PushedTensors& source, std::vector<SnapshotFile> files, const std::string& profile, const PushOptions& options) {
   std::optional<SnapshotChain> parent;
-  if (!options.parent.empty())
-    parent.emplace(store, options.parent, options.local, options.local ? std::vector<std::string>() : plan_path(store, options.parent, "").ids);
+  if (!options.parent.empty()) {
+    if (options.parent_tensors) parent.emplace(store, options.parent, options.parent_tensors, "the publisher's memory");
+    else if (options.local) parent.emplace(store, options.parent, options.local);
+    else parent.emplace(store, options.parent, std::nullopt, plan_path(store, options.parent, "").ids);
+  }
   SnapshotManifest manifest;
   manifest.parent = options.parent;
   manifest.profile = profile;
@@ -118,6 +115,12 @@ Written write_snapshot(Store& store, const Source& source, std::vector<SnapshotF
   return written;
 }
 
+std::string text_called(const std::vector<std::pair<std::string, std::string>>& texts, std::string_view name) {
+  for (const auto& [one, text] : texts)
+    if (one == name) return text;
+  return {};
+}
+
 // What differs between two config.json, but for who wrote them.
 std::vector<std::string> config_differences(const std::string& before, const std::string& after) {
   nlohmann::json a = read_json_or_null(before), b = read_json_or_null(after);
@@ -137,7 +140,6 @@ std::vector<std::string> config_differences(const std::string& before, const std
 }  // namespace
 
 Written push_folder(Store& store, const fs::path& folder, const PushOptions& options) {
-  const std::string profile = options.profile.empty() ? std::string() : profile_by_name(options.profile).digest();
   std::optional<FolderTensors> tensors;
   std::optional<ArcFolder> arc;
   if (is_arc_folder(folder)) {
@@ -155,23 +157,36 @@ Written push_folder(Store& store, const fs::path& folder, const PushOptions& opt
     std::error_code error;
     if (fs::is_regular_file(folder / name, error)) texts.emplace_back(name, read_file(folder / name, kMostSnapshotFileBytes));
   }
-  const auto text_of = [&](std::string_view name) {
-    for (const auto& [one, text] : texts)
-      if (one == name) return text;
-    return std::string();
-  };
-  const char* const config_name = is_adapter_folder(folder) ? kAdapterConfig : "config.json";
-  if (text_of(config_name).empty()) fail(ErrorCode::not_found, "'{}' has no config.json, which a model's folder needs", folder.string());
-  Snapshot parent;
-  if (!options.parent.empty()) {
-    parent = load_snapshot(store, options.parent);
+  if (text_called(texts, is_adapter_folder(folder) ? kAdapterConfig : "config.json").empty())
+    fail(ErrorCode::not_found, "'{}' has no config.json, which a model's folder needs", folder.string());
+  std::optional<Snapshot> parent;
+  if (arc) parent = load_snapshot(store, options.parent);
+  const PushedTensors pushed{arc ? arc->list() : tensors->list(), [&](std::size_t i) {
+                               if (!arc) return tensors->read(tensors->list()[i]);
+                               const TensorShape& shape = arc->list()[i];
+                               const SnapshotTensor* before = parent->manifest.find(shape.name);
+                               const std::string base = arc->base().read(shape);
+                               if (const std::string digest = xxh3_128_hex(base.data(), base.size()); !before || before->result != digest)
+                                 fail(ErrorCode::corrupt_file,
+                                      "tensor {} of '{}' has the digest {}, and the parent snapshot {} has {}; give the parent's own folder as --base",
+                                      quoted_name(shape.name), options.local->string(), digest, parent->id.substr(0, 12), before ? before->result : "none");
+                               return arc->read(shape);
+                             }};
+  return with_context(fmt::format("pushing '{}'", folder.string()), [&] { return push_tensors(store, pushed, texts, options); });
+}
+
+Written push_tensors(Store& store, const PushedTensors& tensors, const std::vector<std::pair<std::string, std::string>>& texts, const PushOptions& options) {
+  const std::string profile = options.profile.empty() ? std::string() : profile_by_name(options.profile).digest();
+  const char* const config_name = text_called(texts, "config.json").empty() && !text_called(texts, kAdapterConfig).empty() ? kAdapterConfig : "config.json";
+  if (const std::string own = text_called(texts, config_name); !options.parent.empty()) {
+    const Snapshot parent = load_snapshot(store, options.parent);
     const SnapshotFile* config = parent.manifest.file(config_name);
-    if (!config)
-      fail(ErrorCode::invalid_argument, "'{}' has {}, and snapshot {} has none; push it without a parent", folder.string(), config_name,
-           parent.id.substr(0, 12));
-    if (const auto different = config_differences(read_snapshot_file(store, parent.id, *config), text_of(config_name)); !different.empty())
-      fail(ErrorCode::invalid_argument, "'{}' is another model than snapshot {}: {} differs in {}; push it without a parent", folder.string(),
-           parent.id.substr(0, 12), config_name, fmt::join(different, ", "));
+    if (!config && !own.empty())
+      fail(ErrorCode::invalid_argument, "it has {}, and snapshot {} has none; push it without a parent", config_name, parent.id.substr(0, 12));
+    if (config)
+      if (const auto different = config_differences(read_snapshot_file(store, parent.id, *config), own); !different.empty())
+        fail(ErrorCode::invalid_argument, "it is another model than snapshot {}: {} differs in {}; push it without a parent", parent.id.substr(0, 12),
+             config_name, fmt::join(different, ", "));
   }
   const auto lock = store.writing();
   std::vector<SnapshotFile> files;
@@ -186,18 +201,8 @@ Written push_folder(Store& store, const fs::path& folder, const PushOptions& opt
     object->commit();
     file_bytes += text.size();
   }
-  Source source{arc ? arc->list() : tensors->list(), [&](std::size_t i) {
-                  if (!arc) return tensors->read(tensors->list()[i]);
-                  const TensorShape& shape = arc->list()[i];
-                  const SnapshotTensor* before = parent.manifest.find(shape.name);
-                  const std::string base = arc->base().read(shape);
-                  if (const std::string digest = xxh3_128_hex(base.data(), base.size()); !before || before->result != digest)
-                    fail(ErrorCode::corrupt_file,
-                         "tensor {} of '{}' has the digest {}, and the parent snapshot {} has {}; give the parent's own folder as --base",
-                         quoted_name(shape.name), options.local->string(), digest, parent.id.substr(0, 12), before ? before->result : "none");
-                  return arc->read(shape);
-                }};
-  Written written = write_snapshot(store, source, std::move(files), profile, options);
+  std::sort(files.begin(), files.end(), [](const SnapshotFile& a, const SnapshotFile& b) { return a.name < b.name; });
+  Written written = write_snapshot(store, tensors, std::move(files), profile, options);
   written.file_bytes = file_bytes;
   if (options.written) options.written(written);
   return written;
@@ -206,7 +211,7 @@ Written push_folder(Store& store, const fs::path& folder, const PushOptions& opt
 Written squash_snapshots(Store& store, const std::string& from, const std::string& to, const PushOptions& options) {
   const auto lock = options.locked ? nullptr : store.writing();
   const SnapshotChain chain(store, to, std::nullopt, plan_path(store, to, "").ids);
-  Source source;
+  PushedTensors source;
   for (const SnapshotTensor& tensor : chain.manifest().tensors) source.tensors.push_back(tensor.shape);
   source.read = [&](std::size_t i) { return chain.tensor(chain.manifest().tensors[i]); };
   PushOptions squash = options;

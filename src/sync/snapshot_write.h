@@ -26,7 +26,9 @@ struct Written {
 struct PushOptions {
   std::string parent;                          // id; empty: none, all tensors whole
   std::optional<std::filesystem::path> local;  // a folder with the parent's weights, so that these are not read from the store
-  std::string profile;                         // name of a numerics profile, or empty
+  // The parent's tensors from whoever has them in memory; empty: `local`, or the store.
+  SnapshotChain::LocalTensors parent_tensors = {};
+  std::string profile;  // name of a numerics profile, or empty
   int threads = 2;
   bool locked = false;                                                       // of squash_snapshots: the caller holds store.writing()
   std::function<void(std::size_t tensors, std::uint64_t bytes)> begin = {};  // what there is to do
@@ -37,6 +39,15 @@ struct PushOptions {
 
 // The small files of a model that travel with its tensors.
 extern const std::vector<std::string> kSnapshotFiles;
+
+// Tensors that are pushed, wherever they come from; `read` is called from several threads.
+struct PushedTensors {
+  std::vector<TensorShape> tensors;  // sorted by name
+  std::function<std::string(std::size_t)> read;
+};
+
+// The same as a folder: tensors, and small files by name.
+Written push_tensors(Store& store, const PushedTensors& tensors, const std::vector<std::pair<std::string, std::string>>& files, const PushOptions& options);
 
 // Errors: not_found, corrupt_file (folder, parent); invalid_argument when config.json is that of another model than the parent's; io.
 Written push_folder(Store& store, const std::filesystem::path& folder, const PushOptions& options);

@@ -16,8 +16,8 @@ bool is_record_kind(std::string_view kind) {
 
 bool is_record_name(std::string_view name) {
   const auto plain = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9'); };
-  return !name.empty() && name.size() <= 128 && plain(name[0]) &&
-         std::all_of(name.begin(), name.end(), [&](char c) { return plain(c) || c == '-' || c == '_' || c == '.'; });
+  return !name.empty() && name.size() <= 130 && plain(name[0]) &&
+         std::all_of(name.begin(), name.end(), [&](char c) { return plain(c) || c == '-' || c == '_' || c == '.' || c == '~'; });
 }
 
 std::unique_ptr<Store> open_store(const std::string& place, bool create, const StoreOptions& options) {

@@ -70,7 +70,7 @@ class Store {
   virtual bool swap_channel(const std::string& name, const std::optional<std::string>& before, const std::string& after) = 0;
 
   // Small texts that change, each replaced whole by whoever has it, without a lock; the last one stands. A kind is a word of small letters ("ways":
-  // sync/snapshot_ways.h), a name is as is_record_name says.
+  // sync/snapshot_ways.h, "replicas": sync/replica_record.h), a name is as is_record_name says.
   virtual std::vector<std::string> records(const std::string& kind) const = 0;  // names, sorted; none: there is no such kind
   virtual std::optional<std::string> read_record(const std::string& kind, const std::string& name) const = 0;
   virtual void put_record(const std::string& kind, const std::string& name, const std::string& text) = 0;
@@ -78,7 +78,7 @@ class Store {
 };
 
 inline constexpr std::size_t kMostRecordBytes = std::size_t{1} << 20;
-// 1 to 128 letters, digits, '-', '_' and '.', a letter or digit first.
+// 1 to 130 letters, digits, '-', '_', '.' and '~' (which no name of a channel has), a letter or digit first.
 bool is_record_name(std::string_view name);
 bool is_record_kind(std::string_view kind);  // 1 to 32 small letters, none of the names above
 

@@ -288,3 +288,45 @@ def test_hot_load_tells_of_deployments_that_there_are(training_server):
     assert deployment.replica()["loading_state"]["stage"] == "ready"  # nothing was tried
     deployment.manager.delete("made")
     assert requests.get(url, headers=made).status_code == 404
+
+
+def test_a_ledger_has_every_hot_load_and_answers_name_their_snapshot(start_server):
+    server = start_server()
+    policy, deployment = client_of(server.url, KEY), Deployed(server.url, KEY, "told")
+    ledger = f"{server.url}/v1/{deployment.model}/ledger"
+    ask = lambda method, url=ledger, **body: requests.request(method, url, headers={"X-API-Key": KEY}, **body)  # noqa: E731
+    complete = lambda: ask("POST", f"{server.url}/inference/v1/completions", json={"model": deployment.model, "prompt": TOKENS[:4], "max_tokens": 2}).json()  # noqa: E731
+    assert complete()["model"] == deployment.model  # the base: no snapshot
+    assert ask("GET").json() == {"name": f"{deployment.model}/ledger", "entries": []}
+    names = []
+    for name, kind in (("one", "base"), ("two", "delta")):
+        trained(policy, steps=1)
+        names.append(policy.save_weights_for_sampler_ext(name, checkpoint_type=kind).snapshot_name)
+        deployment.load(names[-1])
+        assert complete()["model"] == f"{deployment.model}@{names[-1]}"
+    deployment.load(names[-1])  # again: nothing happens
+    assert not deployment.manager.hotload_and_wait(deployment_id="told", base_model=BASE, snapshot_identity="absent", timeout_seconds=20)
+    assert complete()["model"] == f"{deployment.model}@{names[-1]}"
+    entries = ask("GET").json()["entries"]
+    assert [(e["identity"], e.get("type"), e["state"]) for e in entries] == [(names[0], "FULL", "READY"), (names[1], "DELTA", "READY"), ("absent", None, "FAILED")]
+    assert "absent" in entries[-1]["error"] and all(e["createTime"] <= e["endTime"] for e in entries)
+    again = restarted(start_server, server, signal.SIGTERM)
+    ledger = f"{again.url}/v1/{deployment.model}/ledger"
+    assert ask("GET", ledger).json()["entries"] == entries
+    assert requests.get(ledger, headers={"X-API-Key": "another"}).status_code == 404
+    assert ask("DELETE", ledger).status_code == 200 and ask("GET", ledger).json()["entries"] == []
+
+
+def test_a_stopping_server_sends_completions_elsewhere(start_server):
+    """425: the package waits and asks again, and finds another server behind the same address."""
+    server = start_server("--drain-seconds", "60")
+    ask = lambda path: requests.post(server.url + path, json={"model": BASE, "prompt": TOKENS[:4], "max_tokens": 2}, headers={"X-API-Key": KEY})  # noqa: E731
+    assert ask("/inference/v1/completions").status_code == 200
+    server.process.send_signal(signal.SIGTERM)
+    deadline = time.monotonic() + 30
+    while (answer := ask("/inference/v1/completions")).status_code == 200 and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert answer.status_code == 425 and answer.headers["Retry-After"] == "1" and "stopping" in answer.json()["error"]["message"]
+    assert ask("/v1/completions").status_code == 503
+    time.sleep(1)  # a signal that is repeated at once counts as one
+    server.process.send_signal(signal.SIGTERM)

@@ -63,7 +63,8 @@ void FireworksWriter::append_choice(std::string& out, const ChoiceDelta& delta, 
   out += ",\"object\":\"text_completion\",\"created\":";
   append_json_integer(out, created_);
   out += ",\"model\":";
-  append_json_string(out, shape_.model);
+  append_json_string(out, snapshot_.empty() ? shape_.model : shape_.model + "@" + snapshot_);
+  if (mixed_) out += ",\"mixed_versions\":true";
   out += ",\"choices\":[{\"index\":0,\"text\":";
   append_json_string(out, delta.content);
   out += ",\"finish_reason\":";

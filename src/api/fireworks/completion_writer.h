@@ -12,6 +12,7 @@ namespace lockstep {
 
 struct FireworksShape {
   std::string id, model;  // as the request has them
+  std::string identity = {};  // of the snapshot that all of the answer is of; empty: as its parts' heads say
   bool rows = false, top_logprobs = false, routing_matrices = false, kept_tokens = false;
   bool raw_output = false, token_ids = false, perf_metrics = false;
   ExpertShape experts = {};
@@ -24,7 +25,7 @@ class FireworksWriter : public AnswerWriter {
   // `tokenizer`: null: tokens have no text; outlives this object.
   FireworksWriter(const Tokenizer* tokenizer, FireworksShape shape) : tokenizer_(tokenizer), shape_(std::move(shape)) {}
   std::string_view id_prefix() const override { return "cmpl-"; }
-  void set_head(const AnswerHead& head) override { created_ = head.created; }
+  void set_head(const AnswerHead& head) override { created_ = head.created, snapshot_ = shape_.identity.empty() ? head.identity : shape_.identity, mixed_ = head.mixed_versions; }
   void append_event(std::string& out, std::size_t index, const ChoiceDelta& delta, bool first, const std::vector<std::int32_t>& prompt) override;
   void append_end(std::string& out, const AnswerUsage& usage) override;
   // With "status_code", by which the package knows what to ask for again.
@@ -41,6 +42,8 @@ class FireworksWriter : public AnswerWriter {
   const Tokenizer* tokenizer_;
   FireworksShape shape_;
   std::int64_t created_ = 0;
+  std::string snapshot_;  // behind the model's name; empty: nothing is
+  bool mixed_ = false;
   std::vector<std::int32_t> ids_;  // so far, with those of the prompt that came first
   std::string last_event_;         // of a stream: the one that ends the choice, without its closing brace
   HeaderList metrics_;             // names and values as the package's ServerMetrics reads them

@@ -1,10 +1,13 @@
 // Deployments: names under which models are sampled. One is ready at once.
 #include <algorithm>
 #include <map>
+#include <set>
 #include <sstream>
 
 #include "api/errors.h"
 #include "api/fireworks/fireworks_routes.h"
+#include "base/server_paths.h"
+#include "serving/fleet_port.h"
 
 namespace lockstep {
 namespace {
@@ -29,6 +32,41 @@ Deployment deployment_at(const TrainingCall& call) {
   const auto found = call.service.control().deployments.find(call.owner, name);
   if (!found) throw RequestError(ErrorCode::not_found, "deployment", fmt::format("there is no deployment '{}'", shown(name)), 404);
   return *found;
+}
+
+// A replica is told of in the newest load of what it is on the way to.
+TrainingJson replica_rows(const std::vector<FleetMember>& members, const std::string& identity) {
+  TrainingJson rows = TrainingJson::array();
+  for (const FleetMember& one : members) {
+    if (one.target_identity != identity) continue;
+    TrainingJson row{{"name", one.name}, {"readiness", one.serves && one.stage == "ready"}, {"stage", one.lost ? "lost" : one.stage}};
+    for (const auto& [stage, seconds] : one.seconds)
+      if (stage == "ready" && one.stage == "ready") row["readyTime"] = iso_time(unix_now() - seconds - one.silent_seconds);
+    if (!one.error.empty()) row["error"] = without_server_paths(one.error);
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+// What was loaded into the deployment, the oldest first.
+void tell_ledger(const TrainingCall& call) {
+  const Deployment d = deployment_at(call);
+  const auto& fleet = call.service.options().fleet;
+  const std::vector<FleetMember> members = fleet ? fleet->members() : std::vector<FleetMember>();
+  std::set<std::string> told;
+  TrainingJson entries = TrainingJson::array();
+  for (auto one = d.ledger.rbegin(); one != d.ledger.rend(); ++one) {
+    TrainingJson entry{{"identity", one->identity},
+                       {"state", one->failure.empty() ? "READY" : "FAILED"},
+                       {"createTime", iso_time(one->began)},
+                       {"endTime", iso_time(one->ended)}};
+    if (one->failure.empty() || !one->type.empty()) entry["type"] = one->type == "delta" ? "DELTA" : "FULL";
+    if (!one->failure.empty()) entry["error"] = one->failure;
+    if (told.insert(one->identity).second && !members.empty()) entry["replicas"] = replica_rows(members, one->identity);
+    entries.push_back(std::move(entry));
+  }
+  std::reverse(entries.begin(), entries.end());
+  call.answer({{"name", d.name + "/ledger"}, {"entries", entries}});
 }
 
 void take_fields(const TrainingJson& json, Deployment& d) {
@@ -118,6 +156,11 @@ void add_deployment_routes(TrainingRoutes& routes) {
         call.answer(TrainingJson::object());
       },
       known_query({}, {"ignoreChecks", "hard"}));
+  routes.add_at_root("GET", one + "/ledger", tell_ledger);
+  routes.add_at_root("DELETE", one + "/ledger", [](const TrainingCall& call) {
+    call.service.control().deployments.change(call.owner, deployment_at(call).name, [](Deployment& d) { d.ledger.clear(); });
+    call.answer(TrainingJson::object());
+  });
 }
 
 }  // namespace lockstep

@@ -83,7 +83,7 @@ void add_fireworks_routes(Routes& table, const std::shared_ptr<TrainingService>&
       },
       page_query());
   add_completion_routes(routes);
-  add_hot_load_routes(routes);
+  add_hot_load_routes(routes, service->options().fleet);
   add_shape_routes(routes, shapes);
   add_job_routes(routes, shapes);
   add_deployment_routes(routes);

@@ -13,7 +13,7 @@ void add_fireworks_routes(Routes& routes, const std::shared_ptr<TrainingService>
 
 // The parts, one file each.
 void add_completion_routes(TrainingRoutes& routes);
-void add_hot_load_routes(TrainingRoutes& routes);
+void add_hot_load_routes(TrainingRoutes& routes, const std::shared_ptr<FleetPort>& fleet);
 void add_shape_routes(TrainingRoutes& routes, const std::shared_ptr<const ShapeCatalog>& shapes);
 void add_job_routes(TrainingRoutes& routes, const std::shared_ptr<const ShapeCatalog>& shapes);
 void add_deployment_routes(TrainingRoutes& routes);

@@ -1,6 +1,7 @@
 // Hot load: a deployment takes a snapshot while it is sampled. The answer comes when the weights are in place.
 #include "api/errors.h"
 #include "api/fireworks/fireworks_routes.h"
+#include "api/fireworks/fleet_routes.h"
 #include "serving/plain_name.h"
 
 namespace lockstep {
@@ -17,15 +18,19 @@ Deployment deployment_in_header(const TrainingCall& call) {
   return *found;
 }
 
-void load_snapshot(const TrainingCall& call) {
+// This server samples the deployment too; where replicas follow it, it is ready when they are.
+void load_snapshot(const TrainingCall& call, FleetWaiter* waiter) {
   const std::string identity = required_text(call.json(), "identity");
   check_plain_name("identity", identity);
-  call.service.control().hot_load(call.owner, deployment_in_header(call).name, identity, call.text_header("fireworks-model"));
-  call.answer({{"identity", identity}});
+  const Deployment loaded = call.service.control().hot_load(call.owner, deployment_in_header(call).name, identity, call.text_header("fireworks-model"));
+  if (!waiter || !loaded.failed.empty()) return call.answer({{"identity", identity}});
+  waiter->load(identity, call.out, loaded.transition_type == "SYNC" ? "staged" : loaded.transition_type == "ASYNC" ? "immediate" : "");
 }
 
 void hot_load_status(const TrainingCall& call) {
   const Deployment d = deployment_in_header(call);
+  if (const auto& fleet = call.service.options().fleet; fleet && d.failed.empty())
+    if (const std::vector<FleetMember> members = fleet->members(); !members.empty()) return call.answer(hot_load_json(members));
   TrainingJson state = d.failed.empty() ? TrainingJson{{"stage", "ready"}, {"target_snapshot_identity", d.identity}}
                                         : TrainingJson{{"stage", "error"}, {"target_snapshot_identity", d.failed}, {"message", d.failure}};
   TrainingJson replica{{"readiness", true}, {"current_snapshot_identity", d.identity}, {"loading_state", state}};
@@ -33,9 +38,11 @@ void hot_load_status(const TrainingCall& call) {
 }
 }  // namespace
 
-void add_hot_load_routes(TrainingRoutes& routes) {
+void add_hot_load_routes(TrainingRoutes& routes, const std::shared_ptr<FleetPort>& fleet) {
+  const std::shared_ptr<FleetWaiter> waiter = fleet ? std::make_shared<FleetWaiter>(fleet) : nullptr;
   const std::string path = "/hot_load/v1/models/hot_load";
-  routes.add_at_root("POST", path, known_fields({"identity"}, {"reset_prompt_cache", "incremental_snapshot_metadata"}), load_snapshot);
+  routes.add_at_root("POST", path, known_fields({"identity"}, {"reset_prompt_cache", "incremental_snapshot_metadata"}),
+                     [waiter](const TrainingCall& call) { load_snapshot(call, waiter.get()); });
   routes.add_at_root("GET", path, hot_load_status);
 }
 

@@ -23,6 +23,7 @@ AnswerRun::AnswerRun(std::shared_ptr<GenerationService> service, AnswerOrder ord
   head_.created = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
   head_.seed = order_.completion.sampling.seed;
   keeps_tokens_ = order_.shape.logprobs || order_.shape.token_ids;
+  names_snapshots_ = !order_.completion.weights && !order_.completion.adapter;  // others count versions of their own
   // The body is gone when the first token comes; what is made of it stays, with a copy a choice in the engine.
   std::size_t bytes = 0;
   for (const CompletionOrder::Prompt& prompt : order_.completion.prompts)
@@ -95,12 +96,11 @@ bool AnswerRun::on_token(std::size_t index, const GeneratedToken& token, const s
   Choice& choice = choices_[index];
   choice.held = tells_prompt_logprobs();  // the prompt's part comes first, and is known at the end
   if (order_.echo > 0 && !choice.echoed && !choice.held) echo(index, nullptr);
-  if (!any_token_ || token.weights_version != head_.weights_version) {
-    head_.mixed_versions = head_.mixed_versions || any_token_;
-    head_.weights_version = std::max(head_.weights_version, token.weights_version);
-    any_token_ = true;
-    writer_->set_head(head_);
-  }
+  // An event is of one version: what a client that lags has not got yet of another goes first.
+  if (order_.stream && !choice.held && choice.any_token && choice.version != token.weights_version && !choice.delta.says_nothing()) send_events(false);
+  choice.any_token = true;
+  choice.version = token.weights_version;
+  choice.mixed = choice.mixed || token.mixed;
   AnswerToken shown{.id = token.id, .logprob = token.raw_logprob, .sampling_logprob = token.sampling_logprob, .experts = token.experts, .kept = token.kept};
   if (order_.shape.top_logprobs) shown.top = token.top;
   add_token(choice, std::move(shown));
@@ -149,10 +149,7 @@ void AnswerRun::on_end(std::size_t index, CompletionEnd&& end) {
     return fail_with(Error(ErrorCode::cancelled, abandoned_ && !responder_->abandoned_by_server()
                                                      ? "the client ended its connection; the request was not finished"
                                                      : "the server is stopping; the request was not finished"));
-  if (!any_token_) {
-    head_.weights_version = service_->weights_version();
-    writer_->set_head(head_);
-  }
+  if (!choice.any_token) choice.version = service_->weights_version();
   add_text(choice, end.text);
   if (choice.parser) choice.parser->flush(choice.delta);
   choice.called_tools = choice.called_tools || !choice.delta.tool_calls.empty();
@@ -215,13 +212,29 @@ bool AnswerRun::write_elsewhere(void (AnswerRun::*write)()) {
   });
 }
 
+// The frame says which weights the tokens in it are of.
+void AnswerRun::use_head(std::uint64_t version, bool mixed) {
+  if (headed_ && head_.weights_version == version && head_.mixed_versions == mixed) return;
+  headed_ = true;
+  head_.weights_version = version;
+  head_.mixed_versions = mixed;
+  if (names_snapshots_) {
+    const SnapshotVersion known = service_->version_names().find(version);
+    head_.snapshot = known.snapshot;
+    head_.identity = known.identity;
+  }
+  writer_->set_head(head_);
+}
+
 void AnswerRun::send_events(bool done) {
   std::string events;
   for (std::size_t index = 0; index < choices_.size(); ++index) {
     Choice& choice = choices_[index];
     if (choice.held || choice.delta.says_nothing()) continue;
+    use_head(choice.version, choice.mixed);
     writer_->append_event(events, index, choice.delta, !choice.began, prompt_of(index));
     choice.began = true;
+    choice.mixed = false;
     choice.delta = {};
   }
   if (done) writer_->append_end(events, usage_);
@@ -233,6 +246,11 @@ void AnswerRun::send_events(bool done) {
 }
 
 void AnswerRun::send_whole() {
+  // Of several choices under several versions the newest is named.
+  std::uint64_t version = 0;
+  bool mixed = false;
+  for (const Choice& choice : choices_) version = std::max(version, choice.version), mixed = mixed || choice.mixed;
+  use_head(version, mixed);
   std::vector<AnswerWriter::WholeChoice> whole;
   whole.reserve(choices_.size());
   for (std::size_t i = 0; i < choices_.size(); ++i) whole.push_back({&choices_[i].delta, &prompt_of(i)});

@@ -48,6 +48,8 @@ class AnswerRun : public std::enable_shared_from_this<AnswerRun> {
     ChoiceDelta delta;  // gathered, and not shown yet
     bool began = false, held = false, echoed = false, called_tools = false;
     std::int64_t completion_tokens = 0, reasoning_tokens = 0;
+    std::uint64_t version = 0;              // of the weights that its last token is of
+    bool any_token = false, mixed = false;  // mixed: a token that was not shown yet
   };
   std::string call_id(std::size_t index, std::size_t call) const;
   bool on_token(std::size_t index, const GeneratedToken& token, const std::string& text);
@@ -55,6 +57,7 @@ class AnswerRun : public std::enable_shared_from_this<AnswerRun> {
   void add_text(Choice& choice, const std::string& text);
   void add_token(Choice& choice, AnswerToken token);
   void echo(std::size_t index, const Generation* generation);
+  void use_head(std::uint64_t version, bool mixed);
   void show(std::size_t index);
   void flush();
   void send_events(bool done);
@@ -74,13 +77,13 @@ class AnswerRun : public std::enable_shared_from_this<AnswerRun> {
   std::shared_ptr<Responder> responder_;
   std::shared_ptr<void> memory_;  // of the prompts, where it is counted
   AnswerHead head_;
-  bool keeps_tokens_ = false;
+  bool keeps_tokens_ = false, names_snapshots_ = false;
   // Of the executor's thread once started.
   std::vector<Choice> choices_;
   std::size_t open_ = 0;
   std::int64_t kept_ids_ = 0;
   AnswerUsage usage_;
-  bool any_token_ = false, due_ = false, streaming_ = false, failed_ = false;
+  bool headed_ = false, due_ = false, streaming_ = false, failed_ = false;
   std::atomic<bool> abandoned_ = false;  // the client left
   std::mutex mutex_;                     // of ids_
   std::vector<std::uint64_t> ids_;

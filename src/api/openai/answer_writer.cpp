@@ -20,6 +20,7 @@ void ChoicesWriter::set_head(const AnswerHead& head) {
               {"seed", head.seed},
               {"weights_version", head.weights_version},
               {"profile", head.profile}};
+    if (!head.snapshot.empty()) json["snapshot"] = head.snapshot;
     if (head.mixed_versions) json["mixed_versions"] = true;
     std::string& frame = frame_[part];
     frame = json.dump(-1, ' ', false, Json::error_handler_t::replace);

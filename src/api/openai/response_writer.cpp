@@ -133,6 +133,7 @@ std::string ResponseWriter::response(std::string_view status, Json output) const
   json["seed"] = head_.seed;
   json["weights_version"] = head_.weights_version;
   json["profile"] = head_.profile;
+  if (!head_.snapshot.empty()) json["snapshot"] = head_.snapshot;
   if (head_.mixed_versions) json["mixed_versions"] = true;
   text.back() = ',';
   return text + shown_ + "," + text_of_json(json).substr(1);

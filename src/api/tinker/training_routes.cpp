@@ -64,6 +64,7 @@ void TrainingRoutes::add_row(Row row, Handler handler) {
                    },
                .needs_key = shared->needs_key,
                .query = std::nullopt,  // checked where its error is told as these clients show it
+               .draining_status = shared->draining_status,
                .rated = !shared->quick});
 }
 

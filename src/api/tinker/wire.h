@@ -123,8 +123,12 @@ class TrainingRoutes {
   void add_at_root(const std::string& method, const std::string& path, Handler handler, std::vector<std::string> query = {}) {
     add_at_root(method, path, JsonFields(), std::move(handler), std::move(query));
   }
-  // For a body that its handler's own decoder checks.
-  void add_decoded(const std::string& method, const std::string& path, Handler handler) { add_row({method, path, nullptr}, std::move(handler)); }
+  // For a body that its handler's own decoder checks. `draining_status`: as Route has it.
+  void add_decoded(const std::string& method, const std::string& path, Handler handler, int draining_status = 503) {
+    Row row{method, path, nullptr};
+    row.draining_status = draining_status;
+    add_row(std::move(row), std::move(handler));
+  }
   // The same for callers without a key: the path itself says who may ask.
   void add_open(const std::string& method, const std::string& path, Handler handler) { add_row({method, path, nullptr, {}, false}, std::move(handler)); }
 
@@ -134,6 +138,7 @@ class TrainingRoutes {
     std::shared_ptr<const JsonFields> fields;
     std::vector<std::string> query = {};
     bool needs_key = true, quick = false, of_job = false;
+    int draining_status = 503;
   };
   void add_under_prefixes(const Row& row, const Handler& handler);
   void add_row(Row row, Handler handler);

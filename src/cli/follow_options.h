@@ -1,0 +1,38 @@
+// Option rows and parts of servers and runs that follow or publish a channel of a store (src/fleet/). One thread.
+//   FollowSettings follow; add_follow_options(table, follow, publish);   const auto follower = start_follower(follow, service, followed, url);
+#pragma once
+#include "cli/options.h"
+#include "fleet/channel_fleet.h"
+#include "fleet/follower.h"
+#include "jobs/rl_publishing.h"
+#include "serving/loading.h"
+
+namespace lockstep {
+
+struct FollowSettings {
+  std::string place;  // STORE/CHANNEL; empty: it follows none
+  std::string swap_memory = "double", in_flight = "continue", quorum = "all", replica, downloads;
+  bool follows() const { return !place.empty(); }
+};
+
+// --follow, --swap-memory, --in-flight, --quorum, --replica, --downloads.
+void add_follow_options(OptionTable& table, FollowSettings& settings, const PublishSettings& publish);
+// --publish, --publish-transition.
+void add_publish_options(OptionTable& table, PublishSettings& settings, const std::string& help);
+// UsageError for a place that is none, and for values that do not go together.
+void check_publish(const PublishSettings& settings);
+void check_follow(const FollowSettings& settings, bool training, const RankLayout& ranks);
+
+// What a follower needs of an opened model that a service was made of.
+struct Followed {
+  std::shared_ptr<Runtime> runtime;
+  std::shared_ptr<Executor> executor;
+  std::shared_ptr<const WeightSet> weights;
+  std::shared_ptr<const ModelReader> reader;
+  ExpertShape experts;
+};
+std::shared_ptr<ChannelFleet> open_fleet(const FollowSettings& settings);
+std::unique_ptr<Follower> start_follower(const FollowSettings& settings, std::shared_ptr<GenerationService> service, const Followed& followed,
+                                         const std::shared_ptr<ChannelFleet>& fleet, const std::string& url, std::int64_t port);
+
+}  // namespace lockstep

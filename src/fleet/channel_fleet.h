@@ -1,0 +1,43 @@
+// A fleet over a store's channel: its members are the replicas whose records stand there, and a load moves the channel. So any process that reads the
+// store answers for all of them. Names of snapshots are channels that hold one each. Any thread.
+//   ChannelFleet fleet({"/mnt/weights", "chat"}, {});   fleet.load("step-3", {});
+#pragma once
+#include <mutex>
+#include <set>
+
+#include "fleet/fleet_watch.h"
+#include "serving/fleet_port.h"
+
+namespace lockstep {
+
+// "STORE/CHANNEL", as options have it.
+struct ChannelPlace {
+  std::string store, channel;
+};
+// Error invalid_argument, naming `option`.
+ChannelPlace parse_channel_place(const std::string& option, const std::string& text);
+
+class ChannelFleet : public FleetPort {
+ public:
+  // `transition` of loads that do not say it; empty: as the channel has it.
+  ChannelFleet(std::shared_ptr<Store> store, std::string channel, Quorum quorum, std::string transition = {});
+  std::vector<FleetMember> members() override;
+  FleetSignal load(const std::string& identity, const std::string& transition) override;
+  FleetProgress progress(const FleetSignal& signal) override;
+  std::string describe() const override { return store_->label() + "/" + channel_; }
+  // What a load called a snapshot; its id when it has no name.
+  std::string identity_of(const std::string& snapshot);
+
+ private:
+  FleetState look();
+  const std::shared_ptr<Store> store_;
+  const std::string channel_;
+  const Quorum quorum_;
+  const std::string transition_;
+  std::mutex mutex_;
+  FleetWatch watch_;
+  std::map<std::string, std::string> names_;  // by id, of channels that hold one snapshot
+  std::set<std::string> known_;               // names that were read
+};
+
+}  // namespace lockstep

@@ -1,0 +1,92 @@
+// A replica that follows a channel: it pulls each snapshot that the channel points at, stages it beside the live weights, swaps them, and says all the while
+// in the store where it stands. Signals with a number that it has seen change nothing; an error stays until the same signal succeeds, which is tried
+// again every second. With the transition `staged` it swaps when all live replicas have staged.
+//   Follower follower(store, "chat", service, runtime, executor, weights, options);   follower.record().stage
+// One thread of its own; others may ask.
+#pragma once
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "fleet/fleet_watch.h"
+#include "fleet/replica_reporter.h"
+#include "fleet/weight_staging.h"
+#include "observe/prometheus.h"
+#include "serving/serving.h"
+
+namespace lockstep {
+
+struct FollowOptions {
+  std::string replica;  // its name in the fleet, unique among those that follow the channel
+  std::string url;      // where it serves, for whoever reads the records
+  SwapMemory memory = SwapMemory::spare;
+  InFlight in_flight = InFlight::go_on;
+  Quorum quorum;                                                             // when the fleet counts as ready
+  std::function<std::string()> base_sha256;                                  // weights_sha256 of the model folder, for adapters
+  std::function<std::string(const std::string& snapshot)> identity_of = {};  // what clients call it
+  std::chrono::milliseconds poll{50};
+  std::filesystem::path downloads = {};  // folder for objects of a store behind a network, which go on there after a kill (sync/downloads.h)
+};
+
+class Follower {
+ public:
+  // The service samples with `weights` now. Two replicas of one name write over each other's records.
+  Follower(std::shared_ptr<Store> store, std::string channel, std::shared_ptr<GenerationService> service, std::shared_ptr<Runtime> runtime,
+           std::shared_ptr<Executor> executor, std::shared_ptr<const WeightSet> weights, const FollowOptions& options);
+  ~Follower();
+  Follower(const Follower&) = delete;
+  Follower& operator=(const Follower&) = delete;
+
+  ReplicaRecord record() const { return reporter_.record(); }
+  FleetState fleet() const;  // read anew. Errors: those of the store
+  const std::shared_ptr<Store>& store() const { return store_; }
+  const std::string& channel() const { return channel_; }
+  const Quorum& quorum() const { return options_.quorum; }
+  // No more requests in flight are waited for and no snapshot is begun; the one that is applied ends. Its record leaves the store: nobody waits for it.
+  // Of the thread that destroys it.
+  void stop();
+  void append_metrics(PrometheusText& text) const;
+
+ private:
+  struct Totals {
+    std::atomic<std::uint64_t> swaps{0}, errors{0}, downloaded_bytes{0}, full_bytes{0};
+    std::atomic<double> swap_seconds{0}, ready_seconds{0};  // of the last one: the swap, and from its signal until ready
+  };
+  void work();
+  void look();
+  void take(const Channel& channel);
+  void wait_for_others(const Channel& channel);
+  void swap(StagedWeights staged, const Channel& channel);
+  bool superseded(const Channel& channel) const;
+  void failed(const Channel& channel, const std::string& message);
+  void healed();
+  bool pause(std::chrono::milliseconds time);  // false: it is to stop
+
+  const std::shared_ptr<Store> store_;
+  const std::string channel_;
+  const std::shared_ptr<GenerationService> service_;
+  const std::shared_ptr<Runtime> runtime_;
+  const FollowOptions options_;
+  WeightStaging staging_;
+  LiveWeights live_;  // the thread's
+  std::string base_sha256_;
+  std::uint64_t done_ = 0;    // number of the channel that is live
+  std::uint64_t trying_ = 0;  // whose failure is reported
+  std::string trying_message_;
+  Totals totals_;
+  mutable std::mutex watch_mutex_;
+  mutable FleetWatch watch_;
+  ReplicaReporter reporter_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+}  // namespace lockstep

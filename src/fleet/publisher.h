@@ -1,0 +1,75 @@
+// Publishes the weights of a trainer to a channel, a snapshot a step: the first one whole, unless the channel points at one already, then what changed.
+//   Publisher publisher(open_store("/mnt/weights", true), "chat", files, runtime, executor, {});
+//   const PublishedSnapshot step = publisher.publish(weights);    // or an adapter over frozen weights
+// It keeps the bytes of the tensors that it published last, so that the store is not read. Values are those of the compute copy: who pulls them samples
+// with the trainer's bits. One thread at a time, not the executor's.
+#pragma once
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "fleet/model_tensors.h"
+#include "model/adapter.h"
+#include "model/runtime.h"
+#include "serving/executor.h"
+#include "sync/snapshot_write.h"
+
+namespace lockstep {
+
+struct PublisherOptions {
+  std::string transition = "immediate";  // or "staged" (sync/channel.h)
+  int threads = 2;
+  bool first_whole = false;  // the first one is whole, whatever the channel points at
+};
+
+struct PublishedSnapshot {
+  Written written;
+  std::uint64_t sequence = 0;            // of the channel
+  double seconds = 0, read_seconds = 0;  // of all; of reading the weights on the device's thread
+};
+
+// Names and texts of the small files that travel with weights: those of a model's folder.
+using SnapshotTexts = std::vector<std::pair<std::string, std::string>>;
+SnapshotTexts model_texts(const std::filesystem::path& folder);
+
+// Beside adapter_config.json in a snapshot of an adapter: which weights it is over.
+inline constexpr const char* kAdapterBaseFile = "lockstep_base.json";
+
+class Publisher {
+ public:
+  // `texts`: of the model. Error unsupported for a profile that quantises weights, when weights are published.
+  Publisher(std::shared_ptr<Store> store, std::string channel, SnapshotTexts texts, std::shared_ptr<Runtime> runtime, std::shared_ptr<Executor> executor,
+            const PublisherOptions& options);
+
+  // The channel then points at it; or, where `held_by` names another channel, that one alone does, and the first stays as it is.
+  // Errors: those of push_tensors and move_channel; already_exists when somebody else moved the channel.
+  PublishedSnapshot publish(const std::shared_ptr<const WeightSet>& weights, const std::string& held_by = {});
+  // `base`: weights_sha256 of the weights under it, and what adapter_config.json calls them.
+  struct AdapterBase {
+    std::string sha256, name;
+  };
+  PublishedSnapshot publish(const std::shared_ptr<const AdapterWeights>& adapter, const AdapterBase& base, const std::string& held_by = {});
+  const Store& store() const { return *store_; }
+  const std::string& channel() const { return channel_; }
+
+ private:
+  // Weights and adapters are chains of their own. Of other small files (an adapter of another rank) a chain begins anew.
+  struct Last {
+    std::string id;  // what was published last; empty: nothing yet
+    SnapshotTexts texts;
+    std::map<std::string, std::string> bytes;  // of its tensors, by name
+  };
+  PublishedSnapshot push(const ModelTensors& tensors, const std::vector<Buffer>& buffers, const SnapshotTexts& texts, const std::string& held_by, Last& last);
+  std::shared_ptr<Store> store_;
+  std::string channel_;
+  const SnapshotTexts texts_;
+  std::shared_ptr<Runtime> runtime_;
+  std::shared_ptr<Executor> executor_;
+  const PublisherOptions options_;
+  Last weights_, adapter_;
+};
+
+}  // namespace lockstep

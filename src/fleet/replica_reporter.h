@@ -1,0 +1,45 @@
+// Writes a replica's record to the store: at once when it changes, and once a second, so that others see that it lives. A store that cannot be
+// written is tried again with the next record; the replica goes on.
+//   ReplicaReporter reporter(store, "chat", {.name = "a-8000"});   reporter.change([](ReplicaRecord& r) { r.target = id; });   reporter.enter(stage);
+// Any thread.
+#pragma once
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "sync/replica_record.h"
+#include "sync/store.h"
+
+namespace lockstep {
+
+class ReplicaReporter {
+ public:
+  ReplicaReporter(std::shared_ptr<Store> store, std::string channel, ReplicaRecord first);
+  ~ReplicaReporter() { leave(); }
+  ReplicaReporter(const ReplicaReporter&) = delete;
+  ReplicaReporter& operator=(const ReplicaReporter&) = delete;
+
+  void change(const std::function<void(ReplicaRecord&)>& what);
+  // The seconds until now count for the stage before.
+  void enter(ReplicaStage stage);
+  ReplicaRecord record() const;
+  // Writes no more and removes the record: this replica has left. Again: nothing happens. Whoever destroys it may call it, and no other.
+  void leave();
+
+ private:
+  void work();
+  void write(std::unique_lock<std::mutex>& lock);
+  const std::shared_ptr<Store> store_;
+  const std::string channel_;
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;
+  ReplicaRecord record_;
+  std::chrono::steady_clock::time_point entered_ = std::chrono::steady_clock::now();
+  bool changed_ = true, stopping_ = false, complained_ = false, written_ = false;
+  std::thread thread_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,74 @@
+// Makes the weights of a snapshot out of those that are live, beside them (a spare copy, of which unchanged parameters are shared) or as changes that
+// are written in place later, all at once, and undone when one goes wrong. Every tensor that changes is compared with the snapshot's digests, before and
+// after; one whose bytes are not the base of a change is read from the store whole.
+//   WeightStaging staging(runtime, executor, SwapMemory::spare);
+//   StagedWeights staged = staging.stage(store, chain, live, version, base_sha256, report);
+//   if (!staged.next.weights) staged.next.weights = staging.write(staged, live);   // SwapMemory::single, on the executor's thread
+// Reads and writes the device in pieces on the executor, between the steps of live requests. One thread, not the executor's.
+#pragma once
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "fleet/model_tensors.h"
+#include "model/adapter.h"
+#include "model/runtime.h"
+#include "serving/executor.h"
+#include "sync/replica_record.h"
+#include "sync/snapshot.h"
+
+namespace lockstep {
+
+enum class SwapMemory { spare, single };
+
+// What is live, as far as it is known.
+struct LiveWeights {
+  std::shared_ptr<const WeightSet> weights;
+  std::shared_ptr<const AdapterWeights> adapter;     // over them; null: none
+  std::map<std::string, std::string> digests;        // of the weights' tensors, by name: of those that are known
+  std::map<std::string, std::string> adapter_bytes;  // of the adapter's tensors
+  std::string snapshot;                              // of the weights; empty: they are the model folder's
+};
+
+struct StagedWeights {
+  LiveWeights next;  // weights: null while they are to be written in place
+  std::uint64_t version = 0, full_bytes = 0, changed_tensors = 0;
+  // Of SwapMemory::single: payloads of the change from what was live, and of the way back.
+  struct Change {
+    std::size_t tensor = 0;
+    SafetensorsType type = SafetensorsType::bf16;
+    std::string before, after;  // digests
+    TensorCodec codec = TensorCodec::full, undo_codec = TensorCodec::full;
+    std::string payload, undo;
+  };
+  std::vector<Change> changes;
+};
+
+class WeightStaging {
+ public:
+  // `group`: weights that are read and written at once (ModelTensors::groups).
+  WeightStaging(std::shared_ptr<Runtime> runtime, std::shared_ptr<Executor> executor, SwapMemory memory, std::int64_t group = ModelTensors::kGroupWeights);
+
+  // Where it stands; throws to end the staging.
+  using Report = std::function<void(ReplicaStage stage)>;
+  // `base_sha256` gives weights_sha256 of the model folder, for adapters. Errors: those of SnapshotChain; invalid_argument for a snapshot of another
+  // model, another numerics profile or another base, which names what differs.
+  StagedWeights stage(const Store& store, const SnapshotChain& chain, const LiveWeights& live, std::uint64_t version,
+                      const std::function<std::string()>& base_sha256, const Report& report) const;
+  // Writes the changes into the live weights' own memory and gives them as a new version. Base digests are compared before the first byte is
+  // written, results before each is; after an error (corrupt_file) the live weights are what they were. The executor's thread.
+  std::shared_ptr<const WeightSet> write(const StagedWeights& staged, const LiveWeights& live) const;
+
+ private:
+  void stage_adapter(const Store& store, const SnapshotChain& chain, const LiveWeights& live, const std::function<std::string()>& base_sha256,
+                     StagedWeights& staged, const Report& report) const;
+  void stage_weights(const SnapshotChain& chain, const LiveWeights& live, StagedWeights& staged, const Report& report) const;
+  std::shared_ptr<Runtime> runtime_;
+  std::shared_ptr<Executor> executor_;
+  const SwapMemory memory_;
+  const std::int64_t group_;
+};
+
+}  // namespace lockstep

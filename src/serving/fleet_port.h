@@ -1,0 +1,47 @@
+// The replicas that serve one model together, as clients of a hosted service see them: who has which weights, and how all of them get others.
+// Implemented over a store's channel (fleet/channel_fleet.h); nothing here knows a store. Any thread.
+//   const FleetSignal signal = fleet->load("step-3", {});   while (!fleet->progress(signal).ended) ...   for (const FleetMember& one : fleet->members()) ...
+#pragma once
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+
+struct FleetMember {
+  std::string name, url, stage, error;
+  std::string current, target;                    // ids of snapshots; empty: none
+  std::string current_identity, target_identity;  // by the names that loads used; a snapshot that has none: its id
+  std::uint64_t sequence = 0;                     // of the signal that it is on the way to, or has reached
+  bool serves = false;                            // it lives and has taken a snapshot
+  bool lost = false;
+  double silent_seconds = 0;
+  std::uint64_t downloaded_bytes = 0, full_bytes = 0;
+  std::vector<std::pair<std::string, double>> seconds;  // in each stage, on the way to the target
+};
+
+struct FleetSignal {
+  std::string snapshot;  // its id
+  std::uint64_t sequence = 0;
+};
+
+struct FleetProgress {
+  bool ready = false;  // enough replicas have it
+  bool ended = false;  // or one cannot take it, or somebody pointed them at another since, or no replica lives
+  std::string error;   // of the first that cannot, which it names
+};
+
+class FleetPort {
+ public:
+  virtual ~FleetPort() = default;
+  // The slowest first; those that are lost last. Once the quorum has the target, those that have it come first.
+  virtual std::vector<FleetMember> members() = 0;
+  // Points all of them at a snapshot, by name or id; at the one that they are pointed at: nothing happens. `transition`: "immediate", "staged" (all go
+  // over together), or empty: as is usual here. Errors: not_found; those of the store.
+  virtual FleetSignal load(const std::string& identity, const std::string& transition) = 0;
+  virtual FleetProgress progress(const FleetSignal& signal) = 0;
+  virtual std::string describe() const = 0;  // "STORE/CHANNEL", for messages
+};
+
+}  // namespace lockstep

@@ -1,0 +1,223 @@
+"""Replicas as processes follow a channel of a store: all get each snapshot, one that is killed is listed as lost and not counted; 64 streams of the
+`openai` client go through 20 swaps in each way of going on, and what they say is what fresh requests say under the snapshots that their events name."""
+import json
+import os
+import shutil
+import struct
+import subprocess
+import threading
+import time
+
+import httpx
+import openai
+import pytest
+from conftest import MODEL, REPOSITORY, Server
+
+BINARY = os.environ.get("LOCKSTEP_BINARY", str(REPOSITORY / "build/lockstep"))
+NAME = "countdown-glm"
+PROMPT = "3 7 12=48:"
+
+
+def lockstep(*arguments, status=0):
+    done = subprocess.run([BINARY, *map(str, arguments)], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    assert status is None or done.returncode == status, f"{arguments}: {done.returncode}\n{done.stderr}"
+    return done
+
+
+def stepped(before, folder, number):
+    """A copy of a model in which some weights are a few units in the last place away: as a step of training leaves it."""
+    shutil.copytree(before, folder)
+    content = bytearray((folder / "model.safetensors").read_bytes())
+    (length,) = struct.unpack("<Q", content[:8])
+    header = json.loads(content[8 : 8 + length])
+    for name, tensor in header.items():
+        if name == "__metadata__" or tensor["dtype"] != "BF16":
+            continue
+        begin, end = (8 + length + offset for offset in tensor["data_offsets"])
+        for at in range(begin + 2 * (number % 7), end - 2, 2 * 23):
+            content[at] ^= 4  # the third lowest bit of a bf16
+    (folder / "model.safetensors").write_bytes(content)
+    return folder
+
+
+def push(store, folder, channel, parent, *more):
+    return json.loads(lockstep("snapshot", "push", folder, store, "--channel", channel, "--parent", parent, "--profile", "cpu-bf16w", "--json", *more).stdout)["id"]
+
+
+def complete(url, prompt=PROMPT, most=12, seed=5, model=NAME):
+    body = {"model": model, "prompt": prompt, "max_tokens": most, "seed": seed, "temperature": 1, "logprobs": 0, "ignore_eos": True}
+    answer = httpx.post(f"{url}/v1/completions", json=body, timeout=120)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def told(answer):
+    choice = answer["choices"][0]
+    return choice["token_ids"], choice["logprobs"]["token_logprobs"], choice["sampling_logprobs"]
+
+
+def wait_for(what, until, seconds=120):
+    deadline = time.monotonic() + seconds
+    while not (value := until()):
+        assert time.monotonic() < deadline, f"{what} did not come to pass in {seconds} seconds"
+        time.sleep(0.1)
+    return value
+
+
+def status(place, *more):
+    done = lockstep("fleet", "status", place, "--json", *more, status=None)
+    state = json.loads(done.stdout)
+    assert state["ready"] == (done.returncode == 0)
+    return state
+
+
+@pytest.fixture
+def replicas():
+    started = []
+
+    def start(place, *more, name):
+        started.append(Server("--follow", place, "--replica", name, *more))
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.stop()
+
+
+def test_three_replicas_follow_and_one_is_killed(tmp_path, replicas):
+    store, place = tmp_path / "store", f"{tmp_path}/store/chat"
+    servers = [replicas(place, "--swap-memory", memory, name=f"r{i}") for i, memory in enumerate(("double", "single", "double"))]
+    folder = stepped(MODEL, tmp_path / "step-0", 0)
+    ids = [push(store, folder, "chat", "none")]
+    for number in (1, 2):
+        folder = stepped(folder, tmp_path / f"step-{number}", number)
+        ids.append(push(store, folder, "chat", ids[-1]))
+        wait_for("the fleet is ready", lambda: status(place)["ready"])
+    plain = Server(model=folder)
+    expected = told(complete(plain.url, model="step-2"))
+    plain.stop()
+    for server in servers:
+        answer = complete(server.url)
+        assert answer["snapshot"] == ids[-1] and told(answer) == expected
+    state = status(place)
+    assert [r["name"] for r in state["replicas"]] == ["r0", "r1", "r2"] and state["target"] == ids[-1]
+    assert all(r["current"] == ids[-1] and r["stage"] == "ready" and 0 < r["downloaded_bytes"] < r["full_bytes"] / 4 for r in state["replicas"])
+
+    servers[1].process.kill()
+    folder = stepped(folder, tmp_path / "step-3", 3)
+    ids.append(push(store, folder, "chat", ids[-1]))
+    living = lambda: [r for r in status(place)["replicas"] if r["name"] != "r1" and r["current"] == ids[-1]]  # noqa: E731
+    wait_for("two have it", lambda: len(living()) == 2)
+    assert status(place, "--quorum", "2")["ready"]
+    # Silent for ten seconds it is lost: listed, and not waited for. Any replica says so.
+    lines = lockstep("fleet", "watch", place, "--until-ready", "--seconds", 120, "--json").stdout.splitlines()
+    assert json.loads(lines[-1])["ready"]
+    for server in (servers[0], servers[2]):
+        rows = httpx.get(f"{server.url}/hot_load/v1/models/hot_load").json()["replicas"]
+        assert [row["name"] for row in rows] == ["r0", "r2", "r1"]
+        assert rows[2]["loading_state"]["stage"] == "lost" and not rows[2]["readiness"]
+        assert all(row["readiness"] and row["current_snapshot_identity"] == ids[-1] for row in rows[:2])
+        metrics = httpx.get(f"{server.url}/metrics").text
+        assert 'lockstep_sync_stage{stage="ready"} 1' in metrics and "lockstep_sync_swaps_total 4" in metrics
+
+
+def test_a_store_over_http_is_followed(tmp_path, replicas):
+    """It is read alone: the replica follows, and no fleet sees it."""
+    store = tmp_path / "store"
+    folder = stepped(MODEL, tmp_path / "step-0", 0)
+    ids = [push(store, folder, "chat", "none")]
+    source = Server("--store", str(store))
+    server = replicas(f"{source.url}/store/chat", "--downloads", str(tmp_path / "near"), name="far")
+    wait_for("it has the first", lambda: complete(server.url).get("snapshot") == ids[0])
+    ids.append(push(store, stepped(folder, tmp_path / "step-1", 1), "chat", ids[0]))
+    wait_for("it has the second", lambda: complete(server.url).get("snapshot") == ids[1])
+    wait_for("what came is given back", lambda: not (tmp_path / "near").exists())
+    assert status(f"{store}/chat")["replicas"] == []
+    source.stop()  # the replica goes on
+    assert complete(server.url)["snapshot"] == ids[1]
+    wait_for("it says so", lambda: 'lockstep_sync_stage{stage="error"} 1' in httpx.get(f"{server.url}/metrics").text)
+
+
+@pytest.mark.parametrize("mode", ["continue", "finish", "reprefill"])
+def test_streams_go_through_swaps(tmp_path, replicas, mode):
+    streams, swaps = 64, 20
+    store, place = tmp_path / "store", f"{tmp_path}/store/chat"
+    folder, parent = MODEL, "none"
+    for number in range(swaps):
+        folder = stepped(folder, tmp_path / f"step-{number}", number)
+        parent = push(store, folder, f"s{number}", parent)
+    server = replicas(place, "--in-flight", mode, name="one")
+    hot_load = f"{server.url}/hot_load/v1/models/hot_load"
+
+    def load(number):
+        answer = httpx.post(hot_load, json={"identity": f"s{number}"}, timeout=120)
+        assert answer.status_code == 200 and answer.json()["ready"], answer.text
+
+    load(0)
+    names = {}  # of snapshots
+    begun, failures, said = threading.Semaphore(0), [], [[] for _ in range(streams)]
+
+    def stream(i):
+        try:
+            client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0, timeout=300)
+            events = client.completions.create(model=NAME, prompt=PROMPT, max_tokens=300, seed=i, temperature=1, logprobs=0, stream=True, extra_body={"ignore_eos": True})
+            for event in events:
+                choice, extra = event.choices[0], event.model_extra
+                said[i].append((choice.model_extra["token_ids"], choice.logprobs.token_logprobs if choice.logprobs else [], extra["snapshot"], extra.get("mixed_versions", False)))
+                if len(said[i]) == 3:
+                    begun.release()
+        except Exception as error:  # noqa: BLE001
+            failures.append(f"stream {i}: {error!r}")
+            begun.release()
+
+    threads = [threading.Thread(target=stream, args=[i]) for i in range(streams)]
+    for thread in threads:
+        thread.start()
+    for _ in threads:
+        begun.acquire()
+    for number in range(1, swaps):
+        load(number)
+    load(0)  # the twentieth swap: back to the first
+    for thread in threads:
+        thread.join()
+    assert not failures, failures
+    for number in range(swaps):
+        names[json.loads(lockstep("snapshot", "show", store, f"s{number}", "--json").stdout)["id"]] = number
+    prompt = httpx.post(f"{server.url}/v1/tokenize", json={"model": NAME, "prompt": PROMPT}).json()["tokens"]
+
+    # Each stream in parts of one snapshot: [first token, tokens, log-probabilities, snapshot, mixed]
+    parts = {}
+    for i, events in enumerate(said):
+        ids = [token for tokens, *_ in events for token in tokens]
+        assert len(ids) == 300, f"stream {i} has {len(ids)} tokens"
+        at, last = 0, None
+        for tokens, logprobs, snapshot, mixed in events:
+            if not tokens:
+                continue
+            if (snapshot, mixed) != last:
+                parts.setdefault(names[snapshot], []).append([i, at, [], [], mixed])
+                last = (snapshot, mixed)
+            parts[names[snapshot]][-1][2].extend(tokens)
+            parts[names[snapshot]][-1][3].extend(logprobs)
+            at += len(tokens)
+        said[i] = ids
+    assert len(parts) > 1 or mode == "finish"
+    marked = equal = different = 0
+    for number, own in sorted(parts.items()):
+        load(number)
+        for i, at, tokens, logprobs, mixed in own:
+            marked += mixed
+            if mixed and marked > 20:
+                continue  # enough of them
+            fresh = complete(server.url, prompt + said[i][:at], most=len(tokens), seed=i)
+            assert fresh["snapshot"] in names and names[fresh["snapshot"]] == number
+            same = fresh["choices"][0]["token_ids"] == tokens and fresh["choices"][0]["logprobs"]["token_logprobs"] == logprobs
+            equal, different = equal + same, different + (not same)
+            assert same or mixed, f"stream {i} from token {at} on is not what a fresh request says, and is not marked"
+    if mode == "continue":
+        assert marked > 0 and different > 0  # the control: the comparison sees what old keys and values do
+    else:
+        assert marked == 0 and different == 0 and equal >= streams
+    if mode == "finish":
+        assert all(sum(len(part[2]) for own in parts.values() for part in own if part[0] == i) == 300 for i in range(streams))
+        assert sum(len(own) for own in parts.values()) == streams  # each on one snapshot to its end
