@@ -56,7 +56,7 @@ def verdict(recipe, result):
         return f"killed after step {recipe.kill_at}, as asked"
     if not recipe.asked():
         return "ran"
-    return f"ok; the same numbers as {recipe.same_as}" if recipe.same_as else "ok"
+    return "ok: " + ", ".join(recipe.asked())
 
 
 def version_line(found):
@@ -94,6 +94,7 @@ def write(results, recipes, docs):
     failed = [recipe.name for recipe in done if results[recipe.name]["failed"]]
     asked = [recipe for recipe in done if recipe.asked()]
     ran = [recipe.name for recipe in done if not recipe.asked() and recipe.name not in failed]
+    agreed = [recipe.name for recipe in asked if recipe.asked() == ["no KL"]]
     missing = [recipe.name for recipe in recipes if recipe.name not in results]
     measured = [results[r.name]["kl_sample_train_v2"] for r in done if "kl_sample_train_v2" in results[r.name]]
     synchronous = sum(m["exactly 0"] for m in measured), sum(m["steps"] for m in measured)
@@ -123,14 +124,15 @@ def write(results, recipes, docs):
         "sums. So these runs say that the recipes work and learn; they say nothing about how well a real model would. Adapters have each recipe's own rank.",
         "",
         f"{sum(r.name not in failed for r in asked)} of {len(asked)} did what was asked of them" + (f"; failed: {', '.join(failed)}" if failed else "") + "."
+        + (f" Of {len(agreed)} of these nothing else than that sampler and trainer agree exactly, whatever they learnt: {', '.join(agreed)}." if agreed else "")
         + (f" Of {len(ran)} more nothing was asked but to end, and they ran: {', '.join(ran)}." if ran else "") + (f" Not run yet: {', '.join(missing)}." if missing else ""),
         "",
         f"The cookbook measures in each step of reinforcement learning how far the log-probabilities of training are from those of sampling. Its second-order KL",
         f"estimate (`optim/kl_sample_train_v2`, half the mean squared difference) was exactly 0, so every pair of them equal, in {synchronous[0]} of {synchronous[1]} steps.",
         "Where the recipe itself trains on samples of older weights (asynchronous runs, several optimizer steps a batch) it cannot be 0.",
         "",
-        "± is the standard error of a mean over steps. What is asked: that a curve moves, by three standard errors of the difference; that sampler and",
-        "trainer agree exactly in every step, where a recipe trains on samples of the newest weights; a refusal; the same numbers as another run;",
+        "± is the standard error of a mean over steps. What is asked stands behind `ok`: that a curve goes up or down, by three standard errors of the difference; no KL,",
+        "so that sampler and trainer agree exactly in every step, where a recipe trains on samples of the newest weights; a refusal; the same numbers as another run;",
         "and of all the steps that they were told to take. `ran`: it took them, and nothing of what it did can be checked.",
         "",
         "| recipe | base | result | steps | means of the first and the last fifth | KL of sampler and trainer | seconds | refusing answers | versions | |",

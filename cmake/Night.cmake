@@ -48,7 +48,7 @@ endfunction()
 function(lockstep_night_programs)
   # Fibers of the host executor tell AddressSanitizer of their stacks, where they are compiled with it.
   lockstep_night_objects(asan_fibers kernels asan ${CMAKE_SOURCE_DIR}/src/kernels/cuda/host_executor.cpp)
-  foreach(folder model engine train losses serving planning parity trained host runs api http)
+  foreach(folder model engine train losses serving planning parity trained host runs api http jobs)
     lockstep_files(${folder} sources tests)
     lockstep_night_objects(asan_${folder}_objects ${folder} asan ${sources})
     lockstep_night_program(asan_${folder} ${folder} asan "asan_${folder}_objects;asan_fibers" ${tests})

@@ -1,7 +1,7 @@
 """The parts of ./check --night: what takes too long for every run of .ci/run, which runs one of them each time (docs/ci.md).
 
 Each part is a row of PARTS. A night runs all of them, notes which passed with this tree in build/night.json, and goes on there when it is
-started again. `next` is the part whose turn it is by the count of commits.
+started again. `next` is the part whose turn it is by the number in .ci/turn.
 """
 import hashlib
 import json
@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 MOST_MINUTES = 180  # of a whole night, on two processors
 # As lockstep parity compares them (parity_layouts in src/parity/parity_run.cpp).
 LAYOUTS = ("tp=2", "dp=2", "tp=3", "ep=2", "tp=4", "tp=2,dp=2,ep=2", "dp=3", "tp=8", "ep=3")
-ASAN_FOLDERS = {"model": 5, "engine": 5, "train": 5, "losses": 2, "serving": 3, "planning": 2, "parity": 3, "trained": 2, "host": 4, "runs": 3, "api": 5, "http": 4}  # and its minutes
+ASAN_FOLDERS = {"model": 5, "engine": 5, "train": 5, "losses": 2, "serving": 3, "planning": 2, "parity": 3, "trained": 2, "host": 4, "runs": 3, "api": 5, "http": 4, "jobs": 3}  # and its minutes
 KERNEL_PARTS = 4  # cmake/Night.cmake
 ARCHITECTURES = ("80", "90a", "100a")
 PROVED = ("model",)  # sanitizer parts that passed whole by hand once: only such a part joins the turns of .ci/run, where a red one lets nothing land
@@ -35,7 +35,7 @@ class Part:
 
 PARTS = [
     Part("demo", 12, "demo", "", "the full demo, whose weights have the published hash"),
-    Part("demo-ranks", 20, "demo", "--ranks tp=2,dp=2,ep=2", "the same on eight ranks", in_turn=False),
+    Part("demo-ranks", 17, "demo", "--ranks tp=2,dp=2,ep=2", "the same on eight ranks", in_turn=False),
     Part("recipe", 15, "command", "/usr/bin/python3 -B tools/republish --check", "the shipped model from its recipe, byte for byte"),
     Part("soak", 3, "command", "/usr/bin/python3 -B bench/soak.py --minutes 2", "a server that everybody uses at once, for two minutes"),
     *[Part(f"ranks-{layout.replace('=', '').replace(',', '-')}", 3, "demo", f"--quick --ranks {layout}", f"the quick demo under {layout}") for layout in LAYOUTS],
@@ -56,11 +56,19 @@ def git(*words):
     return done.stdout if done.returncode == 0 else b""
 
 
-def commits():
-    """How many there are behind this tree; where git does not know (a copy without history, one commit of it), some number of the day."""
-    shallow = git("rev-parse", "--is-shallow-repository").strip() != b"false"
-    count = git("rev-list", "--count", "HEAD").strip()
-    return int(count) if count and not shallow else int(time.time()) // 3600
+def turn(file=ROOT / ".ci/turn"):
+    """The number of this landing: whoever lands raises it by one in the last commit. The count of commits would not do: a landing of several
+    skips turns, and one of as many commits as there are turns has the same one each time."""
+    text = file.read_text() if file.is_file() else "absent"
+    if not re.fullmatch(r"[1-9][0-9]{0,8}\n?", text):
+        raise SystemExit(f"check: .ci/turn is '{text.strip()[:40]}', allowed is one line with a number from 1")
+    return int(text)
+
+
+def was_raised(number):
+    """Against the commit before; true as well where that has none, or git does not know."""
+    before = git("show", "HEAD^:.ci/turn").strip()
+    return not before.isdigit() or int(before) != number
 
 
 def tree():
@@ -140,17 +148,19 @@ class Runner:
             tally.add_pass()
 
 
-def run(words, runner, tally, say, parts=PARTS, file=None, tree_name=None, count=None):
+def run(words, runner, tally, say, parts=PARTS, file=None, tree_name=None, number=None):
     """What `./check --night WORDS` runs: all parts that have not passed with this tree, `next`, or those named."""
     if words == ["list"]:
         for part in parts:
             say(f"{part.name:18} {part.minutes:3} min  {part.what}")
         return
     if words == ["next"]:
-        count = commits() if count is None else count
+        if number is None and not was_raised(turn()):
+            say("night: .ci/turn was not raised in the last commit; unless it was in one before, the last landing's parts run again")
+        number = turn() if number is None else number
         turns = [part for part in parts if part.in_turn]
-        say(f"night: {count} commits, so it is the turn of part {count % len(turns) + 1} of {len(turns)}")
-        runner.run(turns[count % len(turns)], tally)
+        say(f"night: turn {number}, so it is that of part {number % len(turns) + 1} of {len(turns)}")
+        runner.run(turns[number % len(turns)], tally)
         return
     known = {part.name: part for part in parts}
     if wrong := [word for word in words if word not in known]:

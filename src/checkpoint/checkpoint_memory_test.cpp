@@ -1,4 +1,4 @@
-// Writing a model down when memory is short: it stands in memory a few parameters at a time, and an allocation that fails, whichever it
+// Reading a model takes what the plan says. Writing one down when memory is short: it stands in memory a few parameters at a time, and an allocation that fails, whichever it
 // is, is one error that leaves the checkpoint before it. Allocations of this program come through here.
 #include <gtest/gtest.h>
 #include <malloc.h>
@@ -9,7 +9,13 @@
 #include <new>
 
 #include "base/error.h"
+#include "checkpoint/json_file.h"
+#include "checkpoint/model_folder.h"
+#include "checkpoint/model_reader.h"
+#include "checkpoint/reading_memory.h"
+#include "checkpoint/safetensors_test_tools.h"
 #include "checkpoint/training_checkpoint.h"
+#include "model/runtime.h"
 
 namespace {
 std::atomic<bool> watched{false};
@@ -137,6 +143,26 @@ TEST_F(CheckpointMemory, AnyAllocationThatFailsIsOneErrorAndTheCheckpointBeforeS
     save(1);
   }
   EXPECT_GT(refused, kTimes * 3 / 4);
+}
+
+TEST(ReadingMemory, IsWhatThePlanSays) {
+  Json config = read_json_file(fs::path(LOCKSTEP_SOURCE_DIR) / "tests/golden/gpt_oss/window/config.json");
+  config["hidden_size"] = 1024;
+  config["intermediate_size"] = 512;
+  config["num_hidden_layers"] = 1;
+  config["layer_types"] = {"full_attention"};
+  const std::shared_ptr<const Model> model = make_model(config);
+  const TemporaryFolder folder;
+  save_model_folder(folder.path() / "m", *model, initial_weights(model->manifest(), 3, 0.1), {.dtype = DType::bf16});
+  const auto reader = ModelReader::open(folder.path() / "m");
+  const Profile& profile = profile_by_name("cpu-bf16w");
+  Runtime runtime(BackendOptions{.threads = 2}, reader->model(), profile);
+  const Watch watch(-1);  // buffers are the pool's, which is not watched
+  const auto weights = reader->weight_set(runtime.backend, profile, 0);
+  constexpr std::int64_t kNames = std::int64_t{1} << 20, kExpert = std::int64_t{1024} * 512 * 4;
+  EXPECT_LE(watch.most(), reading_bytes(model->manifest(), 2) + kNames);
+  EXPECT_GE(watch.most(), kExpert);
+  EXPECT_LT(reading_bytes(model->manifest(), 1), 2 * kExpert);  // all columns of its tensor, its own and what they become would be four
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "checkpoint/gguf_model.h"
 #include "checkpoint/json_file.h"
 #include "checkpoint/model_source.h"
+#include "checkpoint/reading_memory.h"
 #include "model/compute_copy.h"
 #include "model/low_bit_weights.h"
 #include "model/value_head.h"
@@ -21,10 +22,6 @@ namespace lockstep {
 namespace fs = std::filesystem;
 
 namespace {
-constexpr std::int64_t kPartSize = std::int64_t{1} << 18;  // values of a part, unless fewer than kPartRows rows have as many
-
-std::int64_t rows_at_once(std::int64_t columns) { return std::max(kPartRows, kPartSize / std::max<std::int64_t>(columns, 1) / kPartRows * kPartRows); }
-
 std::string first_few(const std::vector<std::string>& names) {
   std::string text;
   for (std::size_t i = 0; i < std::min<std::size_t>(names.size(), 3); ++i) text += (i ? ", " : "") + quoted_name(names[i]);
@@ -46,16 +43,14 @@ struct Part {
   bool by_outputs = false;
 };
 
-std::int64_t own_columns(const Piece& piece, std::int64_t columns) { return (columns - piece.column_begin + piece.column_step - 1) / piece.column_step; }
-
-// Of rows [rows][columns] those columns that are the piece's.
-std::vector<float> own_values(const Piece& piece, std::int64_t columns, std::vector<float> values) {
-  if (piece.column_step == 1 && piece.column_begin == 0) return values;
-  std::vector<float> own;
-  own.reserve(values.size() / static_cast<std::size_t>(piece.column_step) + 1);
-  for (std::size_t row = 0; row < values.size(); row += static_cast<std::size_t>(columns))
-    for (std::int64_t c = piece.column_begin; c < columns; c += piece.column_step) own.push_back(values[row + static_cast<std::size_t>(c)]);
-  return own;
+// Rows of the tensor, of those columns that are the piece's.
+void read_own(const StoredTensor& tensor, const Piece& piece, std::int64_t row, std::int64_t rows, float* values) {
+  const std::int64_t columns = tensor.file().columns();
+  if (own_columns(piece, columns) == columns) return tensor.read(row, rows, values);
+  std::vector<float> all(static_cast<std::size_t>(rows * columns));
+  tensor.read(row, rows, all.data());
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t c = piece.column_begin; c < columns; c += piece.column_step) *values++ = all[static_cast<std::size_t>(r * columns + c)];
 }
 
 ConvertedPart convert(const Part& part, const Parameter& p, const Profile& profile) {
@@ -73,10 +68,13 @@ ConvertedPart convert(const Part& part, const Parameter& p, const Profile& profi
                    values.data());
     return convert_rows(p, profile, part.piece->item, part.row, part.rows, values.data());
   }
-  std::vector<float> values(static_cast<std::size_t>(part.rows * columns));
-  t.read(from, part.rows, values.data());
-  values = own_values(*part.piece, columns, std::move(values));
-  if (part.piece->transposed) return convert_transposed(p, profile, part.piece->item, values.data());
+  // All rows of a matrix belong to each of its outputs, and stand in memory some at a time.
+  if (part.piece->transposed)
+    return convert_transposed(p, profile, part.piece->item, rows_at_once(columns), [&](std::int64_t input, std::int64_t count, float* values) {
+      read_own(t, *part.piece, from + input, count, values);
+    });
+  std::vector<float> values(static_cast<std::size_t>(part.rows * own_columns(*part.piece, columns)));
+  read_own(t, *part.piece, from, part.rows, values.data());
   return convert_rows(p, profile, part.piece->item, part.row, part.rows, values.data());
 }
 
@@ -260,7 +258,7 @@ std::shared_ptr<const WeightSet> ModelReader::weight_set(Backend& backend, const
   set->version = version;
   // On a deferred device the threads may be at work for queued kernels.
   const bool alone = backend.stream().deferred();
-  const auto at_once = static_cast<std::size_t>(alone ? 1 : std::min(backend.device().threads().threads(), 16));
+  const auto at_once = static_cast<std::size_t>(alone ? 1 : std::min<std::int64_t>(backend.device().threads().threads(), kMostReaders));
   with_context(fmt::format("reading the model '{}'", label_), [&] {
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       const Parameter& p = parameters[i];

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "checkpoint/json_file.h"
 #include "checkpoint/model_export.h"
+#include "checkpoint/reading_memory.h"
 #include "checkpoint/safetensors_test_tools.h"
 #include "model/low_bit_weights.h"
 #include "model/runtime.h"
@@ -89,6 +90,25 @@ TEST_F(ModelReaderTest, LargeTensorsComeInParts) {
     EXPECT_EQ(bytes_of(runtime.backend, *reader->weight_set(runtime.backend, profile, 0)),
               bytes_of(runtime.backend, *make_weight_set(runtime.backend, model->manifest(), reader->masters(), profile, 0)))
         << name;
+  }
+}
+
+// Experts whose files are transposed are read some inputs at a time.
+TEST_F(ModelReaderTest, TransposedMatricesComeSomeInputsAtATime) {
+  Json config = read_json_file(fs::path(LOCKSTEP_SOURCE_DIR) / "tests/golden/gpt_oss/window/config.json");
+  config["hidden_size"] = 640;
+  config["intermediate_size"] = 512;
+  const std::shared_ptr<const Model> model = make_model(config);
+  const auto reader = ModelReader::open(write(*model));
+  ASSERT_GT(640, rows_at_once(2 * 512));
+  const WeightImages masters = reader->masters();
+  for (const char* name : {"cpu-f32", "cpu-bf16w", "cpu-fp8-base", "cpu-int8w"}) {
+    const Profile& profile = profile_by_name(name);
+    if (!model->profile_refusal(profile).empty()) continue;
+    Runtime runtime(BackendOptions{.threads = 2}, reader->model(), profile);
+    const auto read = bytes_of(runtime.backend, *reader->weight_set(runtime.backend, profile, 0));
+    EXPECT_EQ(read, bytes_of(runtime.backend, *make_weight_set(runtime.backend, model->manifest(), masters, profile, 0))) << name;
+    EXPECT_NE(read, bytes_of(runtime.backend, *make_weight_set(runtime.backend, model->manifest(), initial_weights(model->manifest(), 4, 0.1), profile, 0)));
   }
 }
 

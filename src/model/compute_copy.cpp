@@ -53,11 +53,19 @@ ConvertedPart convert_rows(const Parameter& p, const Profile& profile, std::int6
   return converted(p, profile, std::move(part));
 }
 
-ConvertedPart convert_transposed(const Parameter& p, const Profile& profile, std::int64_t item, const float* values) {
+ConvertedPart convert_transposed(const Parameter& p, const Profile& profile, std::int64_t item, std::int64_t at_once,
+                                 const std::function<void(std::int64_t input, std::int64_t count, float* values)>& read) {
   ConvertedPart part{.item = item, .row = 0, .rows = p.outputs};
   part.numbers.assign(static_cast<std::size_t>(p.item_size()), 0.0f);
-  for (std::int64_t k = 0; k < p.inputs; ++k)
-    for (std::int64_t n = 0; n < p.outputs; ++n) part.numbers[static_cast<std::size_t>(p.offset(0, n, k))] = values[k * p.outputs + n];
+  std::vector<float> some(static_cast<std::size_t>(std::min(at_once, p.inputs) * p.outputs));
+  for (std::int64_t first = 0; first < p.inputs; first += at_once) {
+    const std::int64_t count = std::min(at_once, p.inputs - first);
+    read(first, count, some.data());
+    for (std::int64_t k = 0; k < count; ++k)
+      for (std::int64_t n = 0; n < p.outputs; ++n)
+        part.numbers[static_cast<std::size_t>(p.offset(0, n, first + k))] = some[static_cast<std::size_t>(k * p.outputs + n)];
+  }
+  some = {};
   return converted(p, profile, std::move(part));
 }
 

@@ -4,6 +4,8 @@
 //   Buffer copy = allocate_compute_copy(backend, parameter, profile);
 //   write_part(backend, parameter, profile, copy, convert_rows(parameter, profile, item, row, 128, values));
 #pragma once
+#include <functional>
+
 #include "model/weights.h"
 
 namespace lockstep {
@@ -21,8 +23,9 @@ Buffer allocate_compute_copy(Backend& backend, const Parameter& parameter, const
 
 // Rows [row, row + rows) of an item; `values` [rows][inputs].
 ConvertedPart convert_rows(const Parameter& parameter, const Profile& profile, std::int64_t item, std::int64_t row, std::int64_t rows, const float* values);
-// A whole item, whose file has it transposed: `values` [inputs][outputs].
-ConvertedPart convert_transposed(const Parameter& parameter, const Profile& profile, std::int64_t item, const float* values);
+// A whole item, whose file has it transposed. `read(input, count, values)` is called for `at_once` inputs after others: `values` [count][outputs].
+ConvertedPart convert_transposed(const Parameter& parameter, const Profile& profile, std::int64_t item, std::int64_t at_once,
+                                 const std::function<void(std::int64_t input, std::int64_t count, float* values)>& read);
 // Rows of an item that files hold as int4 (numerics/int4_words.h), under a profile that computes with int4: nothing is rounded.
 bool computes_with_int4(const Parameter& parameter, const Profile& profile);
 ConvertedPart convert_int4(const Parameter& parameter, const Profile& profile, std::int64_t item, std::int64_t row, std::int64_t rows,

@@ -5,6 +5,8 @@
 #include "base/error.h"
 #include "base/free_memory.h"
 #include "base/log.h"
+#include "base/thread_pool.h"
+#include "checkpoint/reading_memory.h"
 #include "model/default_context.h"
 #include "model/kv_cache.h"
 #include "tensor/memory_pool.h"
@@ -43,15 +45,21 @@ RankSums sums_of(const std::vector<MemoryPlan>& ranks) {
   }
   return sums;
 }
+
+std::int64_t reading_of(const RuntimeSettings& settings, const Model& model) {
+  return reading_bytes(model.manifest(), settings.threads > 0 ? settings.threads : available_processors());
+}
 }  // namespace
 
 std::int64_t least_serving_memory(const RuntimeSettings& settings, const ServingPlan& plan, const ServingMemoryOptions& options) {
   const RankSums sums = sums_of(plan_serving(settings, plan));
-  const std::int64_t masters = loaded_bytes(*planned_model(settings), profile_by_name(settings.profile)).masters;
+  const std::shared_ptr<const Model> model = planned_model(settings);
+  const std::int64_t reading = reading_of(settings, *model);
+  const std::int64_t masters = options.training ? loaded_bytes(*model, profile_by_name(settings.profile)).masters : 0;
   const auto fits = [&](std::int64_t total) {
-    const std::int64_t running = (options.training ? masters : 0) + sums.all - sums.weights + std::min(options.answer_bytes, total / 16) +
-                                 std::min(options.upload_bytes, total / 8) + response_bytes_of(total);
-    return program_bytes(total) + sums.weights + running <= total;
+    const std::int64_t running =
+        sums.all - sums.weights + std::min(options.answer_bytes, total / 16) + std::min(options.upload_bytes, total / 8) + response_bytes_of(total);
+    return program_bytes(total) + sums.weights + masters + std::max(running, reading) <= total;
   };
   std::int64_t least = std::int64_t{1} << 20;
   while (!fits(least)) least *= 2;
@@ -97,6 +105,8 @@ ServingMemory admit_serving(const RuntimeSettings& settings, const EngineOptions
   claim("base", small.weights, fmt::format("the model '{}'", settings.model));
   if (options.training)  // read when a model of all parameters begins, or a merged one is written
     claim("base", loaded.masters, fmt::format("the model '{}' in fp32", settings.model));
+  // What reading takes is free again before there is anything else, and has to fit until then.
+  ledger.claim("reading", {}, reading_of(settings, *model), fmt::format("reading the model '{}' (with fewer --threads it is less)", settings.model));
   claim("answers", memory.answer_bytes, "answers that wait for their clients (--max-held-bytes)");
   claim("uploads", memory.upload_bytes, "bodies of requests (--body-megabytes)");
   claim("responses", memory.response_bytes, "responses that are kept for their clients");

@@ -2,8 +2,11 @@
 #include "planning/serving_memory.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "base/error.h"
+#include "base/file.h"
+#include "checkpoint/json_file.h"
 #include "checkpoint/model_folder.h"
 #include "serving/context_limit.h"
 #include "tensor/memory_pool.h"
@@ -71,6 +74,28 @@ TEST_F(ServingMemoryTest, TheLeastThatIsNamedIsTheLeastThatIsTaken) {
   EXPECT_NO_THROW(admit_serving(kServingSettings, engine, options));
   options.megabytes = least >> 20;
   EXPECT_THROW(admit_serving(kServingSettings, engine, options), Error);
+}
+
+// The experts of gpt_oss are transposed in files: each thread that reads has one of them in fp32.
+TEST_F(ServingMemoryTest, WhatReadingTakesIsCounted) {
+  const std::filesystem::path folder = std::filesystem::temp_directory_path() / fmt::format("lockstep-serving-memory-{}", getpid());
+  std::filesystem::create_directories(folder);
+  Json config = read_json_file(std::filesystem::path(LOCKSTEP_SOURCE_DIR) / "tests/golden/gpt_oss/window/config.json");
+  config["hidden_size"] = config["intermediate_size"] = 2880;
+  write_file_atomic(folder / "config.json", config.dump());
+  const ServingPlan plan{.sequences = 1, .length = 64};
+  const auto least = [&](std::int64_t threads) { return least_serving_memory({.model = folder.string(), .threads = threads}, plan, {}); };
+  constexpr std::int64_t kExpert = std::int64_t{2880} * 2880 * 4;
+  EXPECT_GT(least(16) - least(1), 8 * kExpert);
+  EXPECT_EQ(least(16), least(64));  // as many read
+  try {
+    admit_serving({.model = folder.string(), .threads = 16}, {}, {.megabytes = (least(1) >> 20) + 1, .cache_bytes = kMegabyte});
+    ADD_FAILURE() << "no error";
+  } catch (const Error& e) {
+    EXPECT_NE(std::string(e.what()).find("reading the model"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("--threads"), std::string::npos) << e.what();
+  }
+  std::filesystem::remove_all(folder);
 }
 
 TEST(ContextSentence, SaysWhatLimitsAndWhatRaisesIt) {

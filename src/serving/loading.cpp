@@ -12,6 +12,7 @@
 #include "checkpoint/model_folder.h"
 #include "checkpoint/model_reader.h"
 #include "checkpoint/model_source.h"
+#include "checkpoint/reading_memory.h"
 #include "model/value_head.h"
 #include "parallel/layout.h"
 #include "serving/family_facts.h"
@@ -101,7 +102,8 @@ OpenedModel open_model(const RuntimeSettings& settings) {
   }
   if (model) {
     model->require_profile(profile);
-    if (settings.device == "cpu") check_memory(loaded_bytes(*model, profile).weights, fmt::format("the model '{}'", settings.model));
+    const std::int64_t reading = reading_bytes(model->manifest(), settings.threads > 0 ? settings.threads : available_processors());
+    if (settings.device == "cpu") check_memory(loaded_bytes(*model, profile).weights + reading, fmt::format("the model '{}'", settings.model));
   }
   OpenedModel opened;
   opened.reader = ModelReader::open(settings.model, {.mla_norm_eps = settings.mla_norm_eps});

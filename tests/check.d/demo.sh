@@ -1,13 +1,25 @@
 #!/bin/sh
 # `lockstep demo --quick` meets its published hash and claims no learning, on the widest instruction set with all processors, on AVX2 with one thread, on ranks, and
-# with rollouts that are guessed ahead.
+# with rollouts that are guessed ahead. What it serves at the end is the prompt that it named before any arm, and it says whether the answer is right.
 set -u
 cd -- "$LOCKSTEP_ROOT"
+
+judged() { # LOG
+  awk '/^asked at the end, over HTTP: 16 19 14=17: [(]held-out problem [0-9]+[)]$/ && !trained { asked = 1 }
+       /^lockstep: / { trained = 1 }
+       /^  200 16 19 14=17:.* [(](right|wrong)[)]$/ && asked && trained { judged = 1 }
+       END { exit !judged }' "$1"
+}
+unnamed() { # LOG: one that names its prompt behind the arm
+  awk '/^asked at the end/ { line = $0; next } { print } /^lockstep: / { print line }' "$1"
+}
+
 for device in "" "--isa avx2 --threads 1" "--ranks tp=2,dp=2" "--rollout-speculation siblings,ngram"; do
   name="demo/quick$(printf %s "$device" | tr -cd 'a-z0-9 ' | sed 's/^./-&/;s/ /-/g')"
   # shellcheck disable=SC2086
   if "$LOCKSTEP_BINARY" demo --quick --runs "$LOCKSTEP_TMP/runs" $device >"$LOCKSTEP_TMP/demo.log" 2>&1 &&
     grep -q "too short to learn" "$LOCKSTEP_TMP/demo.log" && ! grep -q "gained" "$LOCKSTEP_TMP/demo.log" &&
+    judged "$LOCKSTEP_TMP/demo.log" && unnamed "$LOCKSTEP_TMP/demo.log" >"$LOCKSTEP_TMP/unnamed.log" && ! judged "$LOCKSTEP_TMP/unnamed.log" &&
     [ "$(tail -n 1 "$LOCKSTEP_TMP/demo.log")" = "identical to the published run" ]; then
     echo "PASS $name"
   else

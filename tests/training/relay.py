@@ -11,10 +11,10 @@ HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "content-length",
 
 
 class Relay:
-    """`url` for clients; `paths` of all requests so far. `answers`: {end of a path: fields that its JSON answer then has}."""
+    """`url` for clients; `paths` of all requests so far; `waits`: what each poll (408) was told. `answers`: {end of a path: fields that its JSON answer then has}."""
 
     def __init__(self, target, answers=None):
-        self.paths, self.changed = [], 0
+        self.paths, self.waits, self.changed = [], [], 0
         relay, place = self, urlsplit(target)
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -32,6 +32,8 @@ class Relay:
                     if self.path.split("?")[0].endswith(end) and answer.status == 200:
                         content = json.dumps({**json.loads(content), **fields}).encode()
                         relay.changed += 1
+                if answer.status == 408:
+                    relay.waits.append(json.loads(content))
                 self.send_response(answer.status)
                 for name, value in answer.getheaders():
                     if name.lower() not in HOP_BY_HOP:

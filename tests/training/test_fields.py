@@ -14,6 +14,8 @@ from pathlib import Path
 import fireworks.training.sdk.types as fireworks_types
 import openai.types.chat.completion_create_params as openai_chat
 import openai.types.completion_create_params as openai_completions
+import openai.types.embedding_create_params as openai_embeddings
+import openai.types.responses.response_create_params as openai_responses
 import pytest
 import requests
 import tinker
@@ -22,6 +24,7 @@ from fireworks.training.sdk.trainer import TrainerJobConfig, TrainerJobManager
 from fireworks.types import completion_create_params as fireworks_completions
 from tinker.types import search_owner, session_search_cursor, session_status_query
 
+from test_external_weights import adapter_folder  # noqa: F401
 from test_wire import BASE, TOKENS, Client
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -59,11 +62,15 @@ class Wire:
         self.checkpoint = client.result(self.finished)["path"]
         client.result(client.post("save_weights_for_sampler", model_id=self.model, seq_id=2, path="fields-sampler")["request_id"])
         self.number = 3
+        made = client.post("create_model", session_id=client.session, model_seq_id=701, base_model=BASE, lora_config={"rank": 2})
+        self.adapted = client.result(made["request_id"])["model_id"]
+        self.adapter = client.result(client.post("save_weights_for_sampler", model_id=self.adapted, seq_id=1, path="fields-adapter")["request_id"])["path"]
+        self.adapted_number = 2
         self.session = client.post("create_session", tags=[], user_metadata={})["session_id"]  # that may be finished
 
     def said(self, route, body, method="POST", written=json.dumps):
         """None: accepted, whole result and all; else the error. `written`: the body's text."""
-        route = route.format(session=self.session, run=self.model)
+        route = route.format(session=self.session, home=self.client.session, run=self.model)
         url = self.root + route if route.startswith("/") else self.client.url + route
         headers = {"X-API-Key": self.client.key, "fireworks-deployment": "accounts/local/deployments/fields", "Content-Type": "application/json"}
         answer = requests.request(method, url, data=written(body), headers=headers, timeout=60)
@@ -75,6 +82,7 @@ class Wire:
             return told.get("detail") or told["error"]["message"]
         if "request_id" in told and route != "retrieve_future":
             self.number += isinstance(body, dict) and body.get("model_id") == self.model and "seq_id" in body
+            self.adapted_number += isinstance(body, dict) and body.get("model_id") == self.adapted and "seq_id" in body
             result = self.client.result(told["request_id"])
             return result["error"] if isinstance(result, dict) and "error" in result else None
         return None
@@ -176,6 +184,7 @@ ROWS = [
     Row("save_weights_external", lambda w: {**numbered()(w), "path": f"e{next(NUMBERS)}"}, both("SaveWeightsExternalRequest"), harmless=TYPE, refused={"age_encryption_recipients": ["age1x"]}),
     Row("load_weights", lambda w: {"session_id": w.client.session, "model_seq_id": next(NUMBERS), "path": w.checkpoint}, both("LoadWeightsRequest"), objects=("user_metadata", "optimizer_config"),
         values={"model_id": 7}, harmless=TYPE, refused={"weights_access_token": "t"}),
+    Row("load_adapter", lambda w: {"model_id": w.adapted, "seq_id": w.adapted_number, "adapter_path": w.adapter}, more=("adapter_path", "model_id", "seq_id"), harmless=TYPE),
     Row("weights_info", lambda w: {"tinker_path": w.checkpoint}, more=("tinker_path",)),
     Row("copy_weights", lambda w: {"source_path": w.checkpoint}, both("CopyWeightsRequest"), refused={"weights_access_token": "t"}),
     Row("create_sampling_session", lambda w: {"session_id": w.client.session, "sampling_session_seq_id": next(NUMBERS), "base_model": BASE}, both("CreateSamplingSessionRequest"), harmless=TYPE),
@@ -206,9 +215,36 @@ ROWS = [
     Row("create_sampling_route", lambda w: {"base_model": BASE}, more=("base_model", "training_run")),
     Row("/v1/accounts/local/checkpoints/fields-sampler:promote", lambda w: {"output_model": f"accounts/local/models/m{next(NUMBERS)}"},
         more=("output_model", "outputModel", "trainer_job_id", "base_model", "async_promotion", "hot_load_deployment_id"), harmless={"hot_load_deployment_id": "d"}),
+    Row("/v1/accounts/local/trainingSessions/{home}/checkpoints/fields-sampler:promote", lambda w: {"output_model": f"accounts/local/models/m{next(NUMBERS)}"},
+        more=("output_model", "outputModel", "base_model")),
+    Row("/v1/accounts/local/deployments/fields", lambda w: {"description": "d"}, method="PATCH", more=("hotLoadTrainerJob", "hotLoadTransitionType", "description", "minReplicaCount", "maxReplicaCount"),
+        harmless={"forTraining": True, "placement": {"region": "r"}, "acceleratorType": "a", "annotations": {"a": "b"}, "preemptible": True},
+        refused={"extraArgs": ["--a"], "extraValues": {"a": 1}, "enableHotLoad": False, "hotLoadBucketType": "MINE"}),
+    Row("/v1/accounts/local/rlorTrainerJobs/local:resume", lambda w: {}),
+    Row("training_runs/{run}/checkpoints/weights/fields/publish", lambda w: {}),
+    Row("auth/token", lambda w: {}),
+    Row("/v1/embeddings", lambda w: {"model": BASE, "input": "3 7"}, (openai_embeddings.EmbeddingCreateParams,), more=("pooling", "add_special_tokens"), harmless={"user": "u"}),
+    # As vLLM has them.
+    Row("/v1/tokenize", lambda w: {"prompt": "3 7"}, more=("model", "prompt", "messages", "tools", "add_generation_prompt", "continue_final_message", "chat_template_kwargs", "reasoning_effort",
+                                                             "add_special_tokens", "return_token_strs"), objects=("chat_template_kwargs",)),
+    Row("/v1/tokenize", lambda w: {"prompt": "3 7"}, more=("prompt_token_ids",), refused={"prompt_token_ids": [1]}),
+    Row("/v1/detokenize", lambda w: {"tokens": [5, 6]}, more=("model", "tokens", "skip_special_tokens")),
     Row("/hot_load/v1/models/hot_load", lambda w: {"identity": "absent"}, more=("identity", "reset_prompt_cache", "incremental_snapshot_metadata"),
         harmless={"reset_prompt_cache": True, "incremental_snapshot_metadata": {"previous_snapshot_identity": "a"}}),
 ]  # fmt: skip
+
+
+ADAPTER = {"lora_name": "one", "lora_path": "mine", "load_inplace": True}
+
+
+def loaded(w):
+    assert w.said("/v1/load_lora_adapter", ADAPTER) is None
+    return {"lora_name": "one"}
+
+
+# Of a server with a folder of adapters.
+ADAPTER_ROWS = [Row("/v1/load_lora_adapter", lambda w: ADAPTER, more=(*ADAPTER, "lora_int_id"), harmless={"lora_int_id": 1}),
+                Row("/v1/unload_lora_adapter", loaded, more=("lora_name", "lora_int_id"), harmless={"lora_int_id": 1})]  # fmt: skip
 
 
 def fields_of(row):
@@ -228,12 +264,14 @@ def put(body, place, name, value):
     return body
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda r: f"{r.route}:{r.inside}".rstrip(":"))
-def test_training_routes(wire, row):
+def unread_fields(wire, row):
+    """(field, what was expected, what was said) of those that are none of honoured, refused and harmless."""
     for values in (row.harmless, row.refused, row.values):
         assert set(values) <= set(fields_of(row)) | set(row.more), set(values) - set(fields_of(row))
     assert wire.said(row.route, row.body(wire), row.method) is None
     unread = []
+    if not fields_of(row) and "unknown field 'tags'" not in (wire.said(row.route, {"tags": []}, row.method) or ""):
+        unread.append(("tags", "unknown"))
     for name in fields_of(row):
         known = re.sub(r"s?$", "", name)
         misspelt = wire.said(row.route, put(row.body(wire), row.inside, name + "z", 1), row.method)
@@ -250,7 +288,20 @@ def test_training_routes(wire, row):
         said = wire.said(row.route, put(row.body(wire), row.inside, name, wrong), row.method)
         if said is None or known not in said:
             unread.append((name, "refused" if name in row.refused else "honoured", said))
+    return unread
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda r: f"{r.method if r.method != 'POST' else ''}{r.route}:{r.inside}".rstrip(":"))
+def test_training_routes(wire, row):
+    unread = unread_fields(wire, row)
     assert not unread, unread
+
+
+def test_adapters(start_server, adapter_folder):  # noqa: F811
+    wire = Wire(Client(start_server("--adapter-folder", str(adapter_folder[0])).url, "tml-adapters"))
+    for row in ADAPTER_ROWS:
+        unread = unread_fields(wire, row)
+        assert not unread, unread
 
 
 # --- jobs and deployments: what the package's own builders send
@@ -268,6 +319,9 @@ JOB = {"honoured": ("baseModel", "loraRank", "maxContextLength", "displayName", 
        "refused": {"dataset": "d", "extraValues": {"a": 1}, "projectionHeadDim": 4, "customImageTag": "x", "extraArgs": ["--a"], "serviceMode": False}}
 DEPLOYMENT = {"honoured": ("baseModel", "description", "minReplicaCount", "maxReplicaCount", "hotLoadTrainerJob", "hotLoadTransitionType", "deploymentShape"),
               "refused": {"extraArgs": ["--a"], "extraValues": {"a": 1}, "enableHotLoad": False, "hotLoadBucketType": "MINE"}}
+
+
+MAKING = {"job": "/v1/accounts/local/rlorTrainerJobs?rlorTrainerJobId={}&skipValidations=true", "deployment": "/v1/accounts/local/deployments?deploymentId={}"}
 
 
 def sent_by_the_package(kind):
@@ -288,14 +342,13 @@ def sent_by_the_package(kind):
 @pytest.mark.parametrize("kind", ["job", "deployment"])
 def test_jobs_and_deployments(wire, kind):
     table = JOB if kind == "job" else DEPLOYMENT
-    path = {"job": "/v1/accounts/local/rlorTrainerJobs?rlorTrainerJobId={}&skipValidations=true", "deployment": "/v1/accounts/local/deployments?deploymentId={}"}[kind]
     body = {"job": {"serviceMode": True, "trainingConfig": {"baseModel": BASE}}, "deployment": {"baseModel": BASE}}[kind]
     keys = sent_by_the_package(kind)
     assert len(keys) > 10
     unread = []
     for place, name in keys:
         def said(value, called=name):
-            return wire.said(path.format(f"f{next(NUMBERS)}"), put(body, place, called, value))
+            return wire.said(MAKING[kind].format(f"f{next(NUMBERS)}"), put(body, place, called, value))
         misspelt = said(1, name + "z")
         if misspelt is None or f"{name}z" not in misspelt:
             unread.append((name, "misspelt", misspelt))
@@ -446,20 +499,67 @@ CHAT_FIELDS = {
     "harmless": {"metadata": {"a": "b"}, "prompt_cache_key": "k", "prompt_cache_options": {"a": 1}, "prompt_cache_retention": "24h", "safety_identifier": "s",
                  "service_tier": "flex", "store": True, "user": "u"},
 }  # fmt: skip
+RESPONSE_FIELDS = {
+    "honoured": {"input": 5, "instructions": 5, "max_output_tokens": 0, "metadata": 5, "model": 5, "parallel_tool_calls": 3, "previous_response_id": 5, "reasoning": 5, "store": 5, "stream": 5, "stream_options": 5,
+                 "temperature": -1, "text": 5, "tool_choice": "no", "tools": 5, "top_p": 5},
+    "refused": {"access_programs": {"cyber": "standard"}, "background": True, "background_options": {"a": 1}, "context_management": [{"type": "compaction"}], "conversation": "c", "image": {"a": 1},
+                "include": ["reasoning.encrypted_content"], "max_tool_calls": 3, "moderation": {"model": "m"}, "prompt": {"id": "p"}, "top_logprobs": 5, "truncation": "auto"},
+    "harmless": {"prompt_cache_key": "k", "prompt_cache_options": {"a": 1}, "prompt_cache_retention": "24h", "safety_identifier": "s", "service_tier": "flex", "user": "u"},
+}  # fmt: skip
+TALKS = {
+    "/v1/chat/completions": ({"messages": [{"role": "user", "content": "a"}]}, CHAT_FIELDS, openai_chat.CompletionCreateParamsStreaming),
+    "/v1/responses": ({"input": "a"}, RESPONSE_FIELDS, openai_responses.ResponseCreateParamsStreaming),
+}
 
 
-def test_chat(training_server):
+@pytest.mark.parametrize("route", TALKS)
+def test_talks(training_server, route):
     """Of a model without a chat template: what is wrong with a field is said before that."""
-    vendors = set(typing.get_type_hints(openai_chat.CompletionCreateParamsStreaming))
-    assert vendors <= set().union(*CHAT_FIELDS.values()), vendors - set().union(*CHAT_FIELDS.values())
-    body = {"model": BASE, "messages": [{"role": "user", "content": "a"}]}
-    for kind, fields in CHAT_FIELDS.items():
+    talk, table, sent = TALKS[route]
+    vendors = set(sent.__annotations__)
+    assert vendors <= set().union(*table.values()), vendors - set().union(*table.values())
+    body = {"model": BASE, **talk}
+    for kind, fields in table.items():
         for field, value in fields.items():
-            answer = told(training_server, "/v1/chat/completions", {**body, field: value})
-            assert answer["status"] == 400
+            answer = told(training_server, route, {**body, field: value})
+            assert answer["status"] == 400, (field, answer)
             if kind == "harmless":
                 assert answer["error"]["param"] == "model" and field in documented(), (field, answer)
             else:
                 assert answer["error"]["param"].split(".")[0].split("[")[0] == field, (field, answer)
-            misspelt = told(training_server, "/v1/chat/completions", {**body, field + "z": 1})
+            misspelt = told(training_server, route, {**body, field + "z": 1})
             assert misspelt["error"]["param"] == field + "z" and (len(field) == 1 or f"did you mean '{field}'" in misspelt["error"]["message"]), misspelt
+
+
+# --- every route
+
+PREFIXES = ("/training/v1/rlorTrainerJobs/{account}/{job}", "/training/v1/serverless")  # under which the same routes stand again
+
+
+def routes_with_bodies(url):
+    """(method, path) by what the server says of itself: its paths, and the methods of each."""
+    known = requests.get(url + "/nothing-of-that-name", timeout=10).json()["error"]["message"].split("known are ")[1].split(", ")
+    found = set()
+    for path in known:
+        answer = requests.options(url + re.sub(r"\{[^}]*\}", "x", path), timeout=10)
+        for prefix in PREFIXES:
+            path = path.removeprefix(prefix)
+        found |= {(method, path) for method in answer.headers["Allow"].split(", ") if method in ("POST", "PUT", "PATCH")}
+    return found
+
+
+def without_row(routes, tested):
+    def is_tested(method, path):
+        form = re.sub(r"\{[^}]*\}", "[^/]+", path)
+        return any(method == one and re.fullmatch(form, called) for one, called in tested)
+    return sorted(route for route in routes if not is_tested(*route))
+
+
+def test_every_route_has_a_row(training_server):
+    tested = {(row.method, row.route if row.route.startswith("/") else "/api/v1/" + row.route) for row in ROWS + ADAPTER_ROWS}
+    tested |= {("POST", path.split("?")[0]) for path in MAKING.values()} | {("POST", route) for route, *_ in ROUTES.values()} | {("POST", route) for route in TALKS}
+    routes = routes_with_bodies(training_server.url)
+    assert len(routes) > 45, len(routes)
+    assert not without_row(routes, tested), without_row(routes, tested)
+    for one in (("POST", "/api/v1/load_adapter"), ("PATCH", "/v1/accounts/local/deployments/fields"), ("POST", "/v1/responses")):
+        assert len(without_row(routes, tested - {one})) == 1, one

@@ -71,7 +71,8 @@ void add_promotion_routes(TrainingRoutes& routes) {
   const std::string account = "/v1/accounts/{account}/", all = account + kModels, one = all + "/{model}";
   const JsonFields fields = known_fields({"output_model", "outputModel", "trainer_job_id", "base_model", "async_promotion"}, {"hot_load_deployment_id"});
   routes.add_at_root("POST", account + "checkpoints/{checkpoint}", fields, promote_of_job);
-  routes.add_at_root("POST", account + "trainingSessions/{session}/checkpoints/{checkpoint}", fields, promote_of_session);
+  routes.add_at_root("POST", account + "trainingSessions/{session}/checkpoints/{checkpoint}", known_fields({"output_model", "outputModel", "base_model"}),
+                     promote_of_session);  // its path says whose it is, and its answer is the model
   routes.add_at_root("GET", account + "operations/{operation}", [](const TrainingCall& call) {
     const std::string id = path_segment(call, "operation"), prefix = "promote-";
     if (!id.starts_with(prefix)) throw RequestError(ErrorCode::not_found, "operation", fmt::format("there is no operation '{}'", shown(id)), 404);

@@ -24,6 +24,7 @@ std::string tokenize_answer(const GenerationService& service, std::string_view b
   fields.boolean("return_token_strs", &return_token_strs);
   fields.read(parse_object(body));
   if (!model.empty()) require_model(service, model);
+  if (chat.ids) fail_field("prompt_token_ids", "is given, allowed are prompt and messages: these are tokens already");
   if (prompt && !chat.messages.empty()) fail_field("prompt", "is given beside messages, allowed is one of them");
   if (!prompt && chat.messages.empty()) fail_field("prompt", "is missing, and so are messages");
   if (!prompt) check_chat_prompt(chat);

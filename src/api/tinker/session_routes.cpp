@@ -108,6 +108,7 @@ void cancel_future(const TrainingCall& call) {
 
 // A key becomes a token. A token is answered as it is: it cannot make itself last.
 void exchange_key(const TrainingCall& call, const TokenSigner& tokens) {
+  call.json();  // has no field
   std::string_view credential = call.request.header("x-api-key");
   if (credential.empty()) credential = call.request.header("authorization");
   credential.remove_prefix(std::min(credential.size(), credential.rfind(' ') + 1));

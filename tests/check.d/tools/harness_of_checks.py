@@ -6,6 +6,7 @@ import functools
 import io
 import os
 import re
+import subprocess
 import sys
 import tempfile
 import threading
@@ -153,7 +154,7 @@ def two_programs_run_at_once_and_are_told_in_order(folder):
 PARTS = [night.Part(name, 1, "command", f"{{folder}}/{name}", "a stand-in", in_turn=name != "long") for name in ("one", "two", "long", "three")]
 
 
-def nights(folder, *words, broken=(), tree="a", count=None):
+def nights(folder, *words, broken=(), tree="a", number=None):
     """What one `./check --night WORDS` ran, which parts failed, and what it printed. Parts are scripts that note that they ran."""
     folder = Path(folder)
     ran, parts = folder / "ran", [night.Part(p.name, p.minutes, p.kind, p.argument.format(folder=folder), p.what, p.in_turn) for p in PARTS]
@@ -165,7 +166,7 @@ def nights(folder, *words, broken=(), tree="a", count=None):
     tally, printed = run_checks.Tally(), io.StringIO()
     with contextlib.redirect_stdout(printed):
         runner = night.Runner(run_checks, folder, dict(os.environ))
-        night.run(list(words), runner, tally, run_checks.say, parts, folder / "night.json", tree, count)
+        night.run(list(words), runner, tally, run_checks.say, parts, folder / "night.json", tree, number)
     return ran.read_text().split(), [f.split(":")[0].removeprefix("night/") for f in tally.failures], printed.getvalue()
 
 
@@ -182,9 +183,9 @@ def a_night_goes_on_where_it_was(folder):
 
 
 def each_part_has_its_turn(folder):
-    turns = [nights(folder, "next", count=count)[0] for count in range(40, 43)]
+    turns = [nights(folder, "next", number=number)[0] for number in range(40, 43)]
     assert sorted(turns) == [["one"], ["three"], ["two"]], turns
-    ran, failed, printed = nights(folder, "next", count=40, broken=["one", "two", "three"])
+    ran, failed, printed = nights(folder, "next", number=40, broken=["one", "two", "three"])
     assert failed == ran and f"./check --night {ran[0]} repeats it" in printed, printed
     assert nights(folder, "long", "one")[0] == ["long", "one"]
     try:
@@ -193,6 +194,27 @@ def each_part_has_its_turn(folder):
         assert "no part 'four'; it has next, list, one" in str(stop), stop
     else:
         raise AssertionError("a part that is none was taken")
+
+
+def turns_are_of_landings(folder):
+    """Whatever the number of their commits: a file has the number, and .ci/run and the night read the same one."""
+    file = Path(folder) / "turn"
+    for text, number in (("7\n", 7), ("566", 566), ("", None), ("0\n", None), ("08\n", None), ("7\n8\n", None), ("-1\n", None), ("1e3\n", None)):
+        file.write_text(text)
+        try:
+            found = night.turn(file)
+        except SystemExit as stop:
+            assert "allowed is one line with a number from 1" in str(stop), stop
+            found = None
+        assert found == number, (text, found)
+    number, script = night.turn(), (ROOT / ".ci/run").read_text()
+    begin, end = script.index("turn=$(cat"), script.index("export architecture")
+    for count in range(number, number + 3):  # of the lines themselves
+        (Path(folder) / ".ci").mkdir(exist_ok=True)
+        (Path(folder) / ".ci/turn").write_text(f"{count}\n")
+        told = subprocess.run(["/bin/bash", "-euc", f'stop() {{ echo "$1"; exit 1; }}\n{script[begin:end]}\necho $kind $architecture'], cwd=folder, capture_output=True, text=True)
+        kinds = ("asan-quick", "tsan", "fuzz")
+        assert told.stdout.split() == [kinds[count % 3], night.ARCHITECTURES[count % 3]], told
 
 
 def a_part_ends_in_its_time(folder):
@@ -234,7 +256,7 @@ def the_parts_are_those_of_the_tree(folder):
 CHECKS = [fuzzing_starts_from_a_new_seed_each_time, a_printed_seed_repeats_the_run, a_wrong_seed_is_refused, the_end_names_the_way_to_skipped_tests,
           the_end_shows_again_what_failed, the_readme_counts_what_is_skipped, tests_of_a_file_are_those_that_pytest_finds,
           the_end_tells_what_groups_cost, two_programs_run_at_once_and_are_told_in_order,
-          a_night_goes_on_where_it_was, each_part_has_its_turn, a_part_ends_in_its_time, the_parts_are_those_of_the_tree]
+          a_night_goes_on_where_it_was, each_part_has_its_turn, turns_are_of_landings, a_part_ends_in_its_time, the_parts_are_those_of_the_tree]
 
 
 def main():

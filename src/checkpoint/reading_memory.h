@@ -1,0 +1,22 @@
+// What reading a model's weights takes beside what is computed with: a part of a tensor a thread, or a whole matrix where the file has it
+// transposed (an expert of gpt_oss). Knows no file.
+//   check_memory(weights + reading_bytes(model.manifest(), threads), "the model");
+#pragma once
+#include <cstdint>
+
+#include "model/manifest.h"
+
+namespace lockstep {
+
+// Threads that read, at most.
+inline constexpr std::int64_t kMostReaders = 16;
+
+// Rows of a part, a multiple of kPartRows (model/compute_copy.h).
+std::int64_t rows_at_once(std::int64_t columns);
+// Columns of the file's tensor that are the piece's.
+std::int64_t own_columns(const Piece& piece, std::int64_t columns);
+
+// The most that ModelReader::weight_set has in memory at a time with so many threads, under any profile.
+std::int64_t reading_bytes(const Manifest& manifest, std::int64_t threads);
+
+}  // namespace lockstep
