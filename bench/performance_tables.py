@@ -100,7 +100,8 @@ def step_profile(row, target):
     low, high = row["gigaflops_range"]
     lines = ["", f"The matrix products of a step alone, {'4' if row.get('lora_rank') else '6'} operations a weight and token, would take {shares(row)} of its time at the rate of multiply-adds "
              f"in registers, {row['gigaflops']:.0f} GFLOP/s ({low:.0f} to {high:.0f}; `lockstep bench arithmetic` before and after each run). They take {percent(products)} of it, "
-             f"so they run at {percent(row['share'] / products)} of that rate; deposits into the order-free accumulators, which are the contract's, take {percent(accumulators)}, and the rest "
+             + (f"so they run at {percent(row['share'] / products)} of that rate" if row["share"] <= products else "which is too little to be true: others used the processors")
+             + f"; deposits into the order-free accumulators, which are the contract's, take {percent(accumulators)}, and the rest "
              f"{percent(1 - products - accumulators)}. At that rate with nothing beside them a step would be {alone:.2f} times as fast as torch, with the deposits as they are {with_accumulators:.2f}"
              + (f": the target of {target} is within what the machine allows." if with_accumulators >= target
                 else f": less than {target}, so the target is {percent(SHARE_OF_PRODUCTS)} of that rate in the products."), "",
@@ -108,7 +109,13 @@ def step_profile(row, target):
     for name, share in row["kernels"].items():
         if share["median"] >= 0.001:
             lines.append(f"| {name} | {100 * share['median']:.1f}% ({100 * share['least']:.1f}% to {100 * share['most']:.1f}%) |")
-    return [*lines, "", f"Sampled every millisecond of processor time by `lockstep bench train --by-kernel` in the runs above; {row['busy_processors']:.2f} processors of {row['threads']} were busy."]
+    return [*lines, "", f"By {row['samples']} samples of the processor time of the runs above (`lockstep bench train --by-kernel`); {row['busy_processors']:.2f} of {row['threads']} processors were busy."]
+
+
+def without_profile(row):
+    """Of results that were kept before a step had a profile."""
+    return ["", f"The matrix products of a step alone, {'4' if row.get('lora_rank') else '6'} operations a weight and token, are {100 * row['share']:.0f}% of the {row['gigaflops']:.0f} GFLOP/s that multiply-adds in "
+                "registers reach here (`lockstep bench arithmetic`): no order of sums makes a step faster than one divided by that share."]  # fmt: skip
 
 
 def torch_table(data):
@@ -119,7 +126,7 @@ def torch_table(data):
             "| step | lockstep, tok/s | torch, tok/s | ratio | lockstep, peak GB | torch, peak GB | ratio |", "|---|---|---|---|---|---|---|",
             f"| {r['sequences']} x {r['length']} tokens, fp32, {what} | {r['lockstep']:.0f} | {r['torch']:.0f} | {span(r)} | "
             f"{r['lockstep_peak_bytes'] / 1e9:.2f} | {r['torch_peak_bytes'] / 1e9:.2f} | {r['memory_ratio']:.2f} |",
-            *(step_profile(r, 1.5) if "kernels" in r else [])]  # results that were kept before there was a profile have none; fmt: skip
+            *(step_profile(r, 1.5) if "kernels" in r else without_profile(r) if "share" in r else [])]  # fmt: skip
 
 
 def rl_table(data):

@@ -137,7 +137,7 @@ def main():
            "lockstep_peak_bytes": memory[0], "torch_peak_bytes": memory[1], "memory_ratio": memory[0] / memory[1],
            "gigaflops": statistics.median(ceilings), "gigaflops_range": [min(ceilings), max(ceilings)],
            "share": statistics.median(shares), "share_range": [min(shares), max(shares)],
-           "kernels": shares_of(ours), "busy_processors": statistics.median(run["busy_processors"] for run in ours)}  # fmt: skip
+           "kernels": shares_of(ours), "samples": sum(run["samples"] for run in ours), "busy_processors": statistics.median(run["busy_processors"] for run in ours)}  # fmt: skip
     peer = f"torch {torch.__version__} (kernels of {torch.backends.cpu.get_cpu_capability()}, {blas_of(torch)}), transformers {transformers.__version__}"
     if options.lora_rank:
         import peft

@@ -26,7 +26,7 @@ struct Route {
   // What of ?name=value the handler reads: another name is refused, since it would have no effect. None: the handler sees to that, or takes any.
   std::optional<std::vector<std::string>> query = std::vector<std::string>{};
   int draining_status = 503;  // told by a server that takes no new work; 425: clients who ask again find another one
-  bool rated = true;  // a POST counts among its key's requests; not what clients ask while they wait
+  bool rated = true;          // a POST counts among its key's requests; not what clients ask while they wait
 };
 
 class Routes : public Api {

@@ -132,7 +132,7 @@ ModelTiming time_train(OpenedModel opened, const TrainCase& shape, const TimeBud
       timing.busy_processors = (processor_seconds() - processor_before) / seconds_since(began);
     }
     if (shape.deposits) timing.deposit_share = samples->share({"deposit_tile", "finish_bins", "join_bins"});
-    if (shape.by_kernel) timing.kernel_shares = samples->shares(kernel_group);
+    if (shape.by_kernel) timing.kernel_shares = samples->shares(kernel_group), timing.samples = samples->count();
     timing.first_loss = *first_loss;
     return timing;
   };

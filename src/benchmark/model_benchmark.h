@@ -21,6 +21,7 @@ struct ModelTiming {
   // the time that passed, which is the threads' number where none of them slept.
   std::vector<std::pair<std::string, double>> kernel_shares = {};
   double busy_processors = 0;
+  std::int64_t samples = 0;                          // that the shares are of
   double rollout_seconds = 0, learning_seconds = 0;  // of GRPO steps, medians: sampling; forward, backward and optimizer
 };
 

@@ -1,5 +1,5 @@
 // Measures what share of a program's processor time goes into given functions: the system's profiling timer interrupts it every
-// millisecond of processor time, and the interrupted address is looked up in the program's own symbols.
+// millisecond of processor time, or as often as the system's clock ticks, and the interrupted address is looked up in the program's own symbols.
 //   ProfileSamples samples; samples.begin(); work(); samples.end(); samples.share({"deposit_tile"});
 // The run is unchanged: no counter in a kernel. One at a time in a process.
 #pragma once

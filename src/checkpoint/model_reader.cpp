@@ -70,9 +70,8 @@ ConvertedPart convert(const Part& part, const Parameter& p, const Profile& profi
   }
   // All rows of a matrix belong to each of its outputs, and stand in memory some at a time.
   if (part.piece->transposed)
-    return convert_transposed(p, profile, part.piece->item, rows_at_once(columns), [&](std::int64_t input, std::int64_t count, float* values) {
-      read_own(t, *part.piece, from + input, count, values);
-    });
+    return convert_transposed(p, profile, part.piece->item, rows_at_once(columns),
+                              [&](std::int64_t input, std::int64_t count, float* values) { read_own(t, *part.piece, from + input, count, values); });
   std::vector<float> values(static_cast<std::size_t>(part.rows * own_columns(*part.piece, columns)));
   read_own(t, *part.piece, from, part.rows, values.data());
   return convert_rows(p, profile, part.piece->item, part.row, part.rows, values.data());

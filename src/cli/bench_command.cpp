@@ -306,11 +306,12 @@ int bench_train(const Arguments& arguments) {
   if (shape.deposits) what["deposit_share"] = t.deposit_share;
   if (shape.by_kernel && bench.json) {
     what["busy_processors"] = t.busy_processors;
+    what["samples"] = t.samples;
     for (const auto& [name, share] : t.kernel_shares) what["kernel_shares"][name] = share;
   }
   bench.print("train", what, t);
   if (shape.by_kernel && !bench.json) {
-    std::printf("of the processor time (%.2f processors were busy):\n", t.busy_processors);
+    std::printf("of the processor time (%.2f processors were busy; %lld samples):\n", t.busy_processors, static_cast<long long>(t.samples));
     for (const auto& [name, share] : t.kernel_shares) std::printf("%6.1f%%  %s\n", 100 * share, name.c_str());
   }
   return kExitOk;

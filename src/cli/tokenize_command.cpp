@@ -82,9 +82,9 @@ std::vector<std::int32_t> parse_ids(const std::string& text) {
 }
 
 // One line of --jsonl: the request's keys over the options.
-class Request {
+class TokenizeRequest {
  public:
-  explicit Request(const nlohmann::json& json) : json_(json) {
+  explicit TokenizeRequest(const nlohmann::json& json) : json_(json) {
     if (!json.is_object()) fail(ErrorCode::invalid_argument, "the line is {}, allowed is an object", json.type_name());
     const std::vector<std::string> known = {"text", "bytes_base64", "ids", "add_special", "parse_special", "skip_special", "offsets", "stream", "time"};
     for (const auto& item : json.items()) {
@@ -138,7 +138,7 @@ Json encoding_json(const Tokenizer& tokenizer, const OffsetEncoding& encoding) {
   return json;
 }
 
-Json answer(const Tokenizer& tokenizer, const TokenizeSettings& s, const Request& request) {
+Json answer(const Tokenizer& tokenizer, const TokenizeSettings& s, const TokenizeRequest& request) {
   Json json;
   const auto timed = [&](auto&& work) {
     const auto start = std::chrono::steady_clock::now();
@@ -178,7 +178,7 @@ void answer_lines(const Tokenizer& tokenizer, const TokenizeSettings& s) {
     Json json;
     try {
       const nlohmann::json parsed = nlohmann::json::parse(line);
-      json = answer(tokenizer, s, Request(parsed));
+      json = answer(tokenizer, s, TokenizeRequest(parsed));
     } catch (const nlohmann::json::exception& e) {
       json = {{"error", fmt::format("the line is not JSON: {}", e.what())}};
     } catch (const Error& e) {

@@ -237,7 +237,7 @@ TEST(Engine, WhatIsScoredOrPooledIsOfOneVersion) {
   requests[0].prompt_logprobs = true;
   requests[1].pooling = Pooling::mean;
   const auto told = [&](const std::shared_ptr<const WeightSet>& first, const std::shared_ptr<const WeightSet>& then, InFlight in_flight) {
-    Engine engine(plant.runtime, first, {.page_size = 4, .max_batch_rows = 8});
+    Engine engine(plant.runtime, first, {.page_size = 4, .max_batch_rows = 8, .prefill_chunk = 4});
     std::vector<Generation> done(requests.size());
     for (std::size_t i = 0; i < requests.size(); ++i) engine.submit(requests[i], {}, [&done, i](Generation&& g) { done[i] = std::move(g); });
     for (int step = 0; step < 3; ++step) engine.step();

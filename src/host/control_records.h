@@ -18,10 +18,10 @@ struct Deployment {
   double created = 0;
   std::string base_model, trainer_job, shape, transition_type, description;
   std::int64_t min_replicas = 0, max_replicas = 0;
-  std::string identity;         // of the snapshot that is served, as its client calls it; empty: the base
-  std::string checkpoint;       // its path
-  std::string failed, failure;  // the identity that could not be loaded last, and why
-  bool guesses = true;          // false: its answers are not guessed ahead (docs/speculation.md)
+  std::string identity;              // of the snapshot that is served, as its client calls it; empty: the base
+  std::string checkpoint;            // its path
+  std::string failed, failure;       // the identity that could not be loaded last, and why
+  bool guesses = true;               // false: its answers are not guessed ahead (docs/speculation.md)
   std::vector<HotLoad> ledger = {};  // the oldest first
   static constexpr std::size_t kMostHotLoads = 100;
 };

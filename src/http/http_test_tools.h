@@ -57,7 +57,10 @@ class TestApi : public Api {
   }
   Examination examine(const ApiRequest& head) const override {
     if (head.path == "/throws") throw std::bad_alloc();
-    Examination e{.route = head.path, .headers = {{"X-Extra", "every answer"}}, .while_draining = head.path == "/while-draining", .draining_status = head.path == "/elsewhere" ? 425 : 503};
+    Examination e{.route = head.path,
+                  .headers = {{"X-Extra", "every answer"}},
+                  .while_draining = head.path == "/while-draining",
+                  .draining_status = head.path == "/elsewhere" ? 425 : 503};
     if (head.path == refuse_path) e.refusal = error_response(401, "no");
     return e;
   }

@@ -1,6 +1,6 @@
 // Publishes what a reinforcement learning run trains, after each step, to a channel that servers follow (`lockstep serve --follow`): the weights, or
 // the adapter. One thread.
-//   RlPublishing publishing(stack, {.place = "/mnt/weights/chat"});   metrics.update(publishing.publish());
+//   RlPublishing publishing(stack, {.place = "/mnt/weights/chat"}, "models/countdown-glm");   metrics.update(publishing.publish());
 #pragma once
 #include "fleet/publisher.h"
 #include "runs/rl_stack.h"

@@ -28,7 +28,7 @@ std::vector<std::uint8_t> quantised(const Parameter& p, const Profile& profile, 
 ConvertedPart converted(const Parameter& p, const Profile& profile, ConvertedPart part) {
   if (compute_dtype(p, profile) != DType::u8) return part;
   part.bytes = quantised(p, profile, part.rows, part.numbers);
-  part.numbers = {};
+  std::vector<float>().swap(part.numbers);  // = {} would keep its memory
   return part;
 }
 }  // namespace
@@ -65,7 +65,7 @@ ConvertedPart convert_transposed(const Parameter& p, const Profile& profile, std
       for (std::int64_t n = 0; n < p.outputs; ++n)
         part.numbers[static_cast<std::size_t>(p.offset(0, n, first + k))] = some[static_cast<std::size_t>(k * p.outputs + n)];
   }
-  some = {};
+  std::vector<float>().swap(some);
   return converted(p, profile, std::move(part));
 }
 

@@ -1,4 +1,5 @@
 """The live page in a real browser, against a real server and real runs."""
+import itertools
 import json
 import re
 import subprocess
@@ -201,11 +202,13 @@ def test_who_has_the_device_and_who_waits(started, browser, tmp_path):
     assert "Nobody waits." in browser.js("return document.querySelector('.device').textContent")
     end = threading.Event()
 
-    def loop():
-        while not end.is_set():
-            ask(program, max_tokens=400, ignore_eos=True)
+    def loop(number):
+        for seed in itertools.count(1000 * number):  # texts of their own: equal ones share pages, and all of them have room
+            if end.is_set():
+                return
+            ask(program, max_tokens=400, ignore_eos=True, temperature=1, seed=seed)
 
-    threads = [threading.Thread(target=loop) for _ in range(12)]  # more than hold at any phase: what four need at once depends on how they are staggered
+    threads = [threading.Thread(target=loop, args=(i,)) for i in range(24)]  # the cache holds a fifth of what they need
     for thread in threads:
         thread.start()
     try:

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 _spec = importlib.util.spec_from_file_location("lockstep_api_conftest", Path(__file__).resolve().parents[1] / "api/conftest.py")
 _api = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(_api)
-Server = _api.Server
+Server, MODEL, REPOSITORY = _api.Server, _api.MODEL, _api.REPOSITORY
 _status = 0
 
 
@@ -40,6 +40,20 @@ def training_server(tmp_path_factory):
     running = Server("--training", "--state", str(tmp_path_factory.mktemp("state")), "--alias", "Qwen/Qwen3-8B")
     yield running
     assert running.stop() == 0, "".join(running.errors)
+
+
+@pytest.fixture
+def start_sampler():
+    """start_sampler(*arguments, model=DIR): a server of the test's own that trains nothing, stopped at its end."""
+    started = []
+
+    def start(*arguments, **model):
+        started.append(Server(*arguments, **model))
+        return started[-1]
+
+    yield start
+    for server in started:
+        server.stop()
 
 
 @pytest.fixture

@@ -184,7 +184,7 @@ ROWS = [
     Row("save_weights_external", lambda w: {**numbered()(w), "path": f"e{next(NUMBERS)}"}, both("SaveWeightsExternalRequest"), harmless=TYPE, refused={"age_encryption_recipients": ["age1x"]}),
     Row("load_weights", lambda w: {"session_id": w.client.session, "model_seq_id": next(NUMBERS), "path": w.checkpoint}, both("LoadWeightsRequest"), objects=("user_metadata", "optimizer_config"),
         values={"model_id": 7}, harmless=TYPE, refused={"weights_access_token": "t"}),
-    Row("load_adapter", lambda w: {"model_id": w.adapted, "seq_id": w.adapted_number, "adapter_path": w.adapter}, more=("adapter_path", "model_id", "seq_id"), harmless=TYPE),
+    Row("load_adapter", lambda w: {"model_id": w.adapted, "seq_id": w.adapted_number, "adapter_path": w.adapter}, more=("adapter_path", "model_id", "seq_id", "type"), harmless=TYPE),
     Row("weights_info", lambda w: {"tinker_path": w.checkpoint}, more=("tinker_path",)),
     Row("copy_weights", lambda w: {"source_path": w.checkpoint}, both("CopyWeightsRequest"), refused={"weights_access_token": "t"}),
     Row("create_sampling_session", lambda w: {"session_id": w.client.session, "sampling_session_seq_id": next(NUMBERS), "base_model": BASE}, both("CreateSamplingSessionRequest"), harmless=TYPE),
@@ -217,7 +217,9 @@ ROWS = [
         more=("output_model", "outputModel", "trainer_job_id", "base_model", "async_promotion", "hot_load_deployment_id"), harmless={"hot_load_deployment_id": "d"}),
     Row("/v1/accounts/local/trainingSessions/{home}/checkpoints/fields-sampler:promote", lambda w: {"output_model": f"accounts/local/models/m{next(NUMBERS)}"},
         more=("output_model", "outputModel", "base_model")),
-    Row("/v1/accounts/local/deployments/fields", lambda w: {"description": "d"}, method="PATCH", more=("hotLoadTrainerJob", "hotLoadTransitionType", "description", "minReplicaCount", "maxReplicaCount"),
+    Row("/v1/accounts/local/deployments/fields", lambda w: {"description": "d"}, method="PATCH",
+        more=("hotLoadTrainerJob", "hotLoadTransitionType", "description", "minReplicaCount", "maxReplicaCount", "forTraining", "placement", "acceleratorType", "annotations", "preemptible",
+              "extraArgs", "extraValues", "enableHotLoad", "hotLoadBucketType"),
         harmless={"forTraining": True, "placement": {"region": "r"}, "acceleratorType": "a", "annotations": {"a": "b"}, "preemptible": True},
         refused={"extraArgs": ["--a"], "extraValues": {"a": 1}, "enableHotLoad": False, "hotLoadBucketType": "MINE"}),
     Row("/v1/accounts/local/rlorTrainerJobs/local:resume", lambda w: {}),
@@ -295,6 +297,14 @@ def unread_fields(wire, row):
 def test_training_routes(wire, row):
     unread = unread_fields(wire, row)
     assert not unread, unread
+
+
+def test_a_promotion_below_a_session_names_no_job(wire):
+    """Its path says whose the checkpoint is, and its answer is the model: fields of the other promotion would do nothing."""
+    path = "/v1/accounts/local/trainingSessions/{home}/checkpoints/fields-sampler:promote"
+    for field, value in (("trainer_job_id", "accounts/local/rlorTrainerJobs/local"), ("async_promotion", True), ("hot_load_deployment_id", "d")):
+        said = wire.said(path, {"output_model": f"accounts/local/models/m{next(NUMBERS)}", field: value})
+        assert said and f"unknown field '{field}'" in said, said
 
 
 def test_adapters(start_server, adapter_folder):  # noqa: F811

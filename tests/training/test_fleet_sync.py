@@ -2,7 +2,6 @@
 replica or through the trainer; DeploymentSampler samples a replica with the bits that the trainer gives, under a name that says which snapshot."""
 import httpx
 import pytest
-from conftest import Server
 from fireworks.training.sdk.deployment import DeploymentConfig, DeploymentManager
 from fireworks.training.sdk.weight_syncer import WeightSyncer
 from fireworks_tools import BASE, OTHER, bits, client_of, sample, scored, trained
@@ -10,25 +9,12 @@ from fireworks_tools import BASE, OTHER, bits, client_of, sample, scored, traine
 KEY = "fleet"
 
 
-@pytest.fixture
-def replicas():
-    started = []
-
-    def start(place, count):
-        started.extend(Server("--follow", place, "--replica", f"r{i}") for i in range(count))
-        return started
-
-    yield start
-    for server in started:
-        server.stop()
-
-
 @pytest.mark.parametrize("through", ["replica", "trainer"])
 @pytest.mark.parametrize("rank", [0, 4])
-def test_a_fleet_is_synced(start_server, replicas, tmp_path, through, rank):
+def test_a_fleet_is_synced(start_server, start_sampler, tmp_path, through, rank):
     place = f"{tmp_path}/store/chat"
     trainer = start_server("--publish", place)
-    fleet = replicas(place, 3)
+    fleet = [start_sampler("--follow", place, "--replica", f"r{i}") for i in range(3)]
     url = trainer.url if through == "trainer" else fleet[0].url
     policy = client_of(trainer.url, KEY, **({"lora_rank": rank} if rank else {}))
     manager = DeploymentManager(api_key=KEY, base_url=trainer.url, inference_url=fleet[1].url, hotload_api_url=url)

@@ -11,7 +11,7 @@
 namespace lockstep {
 
 struct FireworksShape {
-  std::string id, model;  // as the request has them
+  std::string id, model;      // as the request has them
   std::string identity = {};  // of the snapshot that all of the answer is of; empty: as its parts' heads say
   bool rows = false, top_logprobs = false, routing_matrices = false, kept_tokens = false;
   bool raw_output = false, token_ids = false, perf_metrics = false;
@@ -25,7 +25,9 @@ class FireworksWriter : public AnswerWriter {
   // `tokenizer`: null: tokens have no text; outlives this object.
   FireworksWriter(const Tokenizer* tokenizer, FireworksShape shape) : tokenizer_(tokenizer), shape_(std::move(shape)) {}
   std::string_view id_prefix() const override { return "cmpl-"; }
-  void set_head(const AnswerHead& head) override { created_ = head.created, snapshot_ = shape_.identity.empty() ? head.identity : shape_.identity, mixed_ = head.mixed_versions; }
+  void set_head(const AnswerHead& head) override {
+    created_ = head.created, snapshot_ = shape_.identity.empty() ? head.identity : shape_.identity, mixed_ = head.mixed_versions;
+  }
   void append_event(std::string& out, std::size_t index, const ChoiceDelta& delta, bool first, const std::vector<std::int32_t>& prompt) override;
   void append_end(std::string& out, const AnswerUsage& usage) override;
   // With "status_code", by which the package knows what to ask for again.

@@ -47,8 +47,8 @@ void complete_on_replica(ApiRequest& request, std::chrono::steady_clock::time_po
                          const std::shared_ptr<GenerationService>& service, const ExpertShape& experts, const std::shared_ptr<Worker>& writer) {
   FireworksCompletion wanted = decode_fireworks_completion(parse_object(request.body));
   if (wanted.sampling.model.empty()) fail_field("model", "is missing");
-  complete_fireworks({.request_id = request.request_id, .owner = request.owner, .came = came, .out = out, .long_writer = writer}, service,
-                     std::move(wanted), nullptr, nullptr, experts);
+  complete_fireworks({.request_id = request.request_id, .owner = request.owner, .came = came, .out = out, .long_writer = writer}, service, std::move(wanted),
+                     nullptr, nullptr, experts);
 }
 }  // namespace
 
@@ -172,7 +172,7 @@ void add_fleet_routes(Routes& routes, const std::shared_ptr<GenerationService>& 
                     },
                     failed);
               }});
-  const auto tell = [=, &lanes](const std::string& path, std::function<nlohmann::ordered_json(FleetPort&)> json) {
+  const auto tell = [=, &routes, &lanes](const std::string& path, std::function<nlohmann::ordered_json(FleetPort&)> json) {
     routes.add({"GET", path, [=, &lanes](ApiRequest& request, const std::shared_ptr<Responder>& out) {
                   lanes.small.post(
                       std::move(request), out, [=](ApiRequest&) { out->send(fleet_answer(json(*fleet))); }, failed);

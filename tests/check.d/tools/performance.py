@@ -8,7 +8,9 @@ import sys
 from harness import ROOT, TMP, check
 
 sys.path.insert(0, str(ROOT / "bench"))
+import memory_ruler  # noqa: E402
 import performance_page  # noqa: E402
+import performance_tables  # noqa: E402
 import write_performance  # noqa: E402
 
 PAGE = (ROOT / "docs/performance.md").read_text()
@@ -80,3 +82,30 @@ with check("a-share-above-the-ruler-is-refused"):
     done = subprocess.run([*WRITE, "--models", str(TMP), "--only", "bandwidth", "--rounds", "1", "--threads", "1"], capture_output=True, text=True)
     assert done.returncode == 1 and "a layer read 1.60 of what the fastest read of memory did" in done.stderr, done.stdout + done.stderr
     assert "bandwidth: not measured" in done.stderr and "Traceback" not in done.stderr and (ROOT / "docs/performance.md").read_text() == PAGE, done.stderr
+
+with check("a-ruler-is-read-again-where-it-is-too-short"):
+    readings = iter([26.0, 31.0, 99.0])
+    memory_ruler.speed = lambda threads: next(readings)
+    assert memory_ruler.lengthened(2, 24.0, 20.0, 25.0) == 25.0  # nothing to mend, nothing read
+    assert memory_ruler.lengthened(2, 30.0, 20.0, 25.0) == 31.0 and next(readings) == 99.0
+    memory_ruler.speed = lambda threads: 25.0
+    assert memory_ruler.lengthened(2, 40.0, 20.0) == 25.0
+
+with check("what-the-machine-forbids-is-no-target"):
+    # Decoding: 1.3 against a peer that reads at 70% of memory's speed can be; against one at 90% it cannot.
+    for theirs, target in ((0.7, 1.3), (0.9, "80% of memory's speed: it allows 1.11")):
+        row = {"weights": "bf16", "case": "decode", "size": 1, "memory": {"llama_cpp": {"share": theirs}}}
+        assert performance_tables.llama_target(row) == target
+    # A training step whose products are half of the rate of multiply-adds, and take 60% of its time.
+    parts = {name: {"median": m, "least": m, "most": m} for name, m in zip((*performance_tables.PRODUCTS, performance_tables.ACCUMULATORS), (0.4, 0.2, 0.1))}
+    row = {"ratio": 1.0, "share": 0.5, "share_range": [0.5, 0.5], "gigaflops": 80, "gigaflops_range": [80, 80], "threads": 2, "busy_processors": 2.0, "samples": 100, "kernels": parts}
+    assert [round(x, 3) for x in performance_tables.step_limits(row)] == [0.6, 0.1, 2.0, 1.667]
+    assert "within what the machine allows" in (text := "\n".join(performance_tables.step_profile(row, 1.5))) and "they run at 83% of that rate" in text
+    assert "less than 1.7, so the target is 85% of that rate" in "\n".join(performance_tables.step_profile(row, 1.7))
+    groups = (ROOT / "src/benchmark/kernel_groups.cpp").read_text()
+    for name in parts:
+        assert f'"{name}"' in groups, f"src/benchmark/kernel_groups.cpp has no part '{name}'"
+    # A step of a second in memory, whose state of 1 GB is read and written; a copy of 1 GB takes a quarter of a second.
+    size = {"moved_bytes": {"memory": {"rchar": 0, "wchar": 0}, "file": {"rchar": 1e9, "wchar": 1e9}}, "copy": {"bytes": 1e9, "seconds": {"median": 0.25}},
+            "step_seconds": {"memory": {"median": 1.0}}}  # fmt: skip
+    assert performance_tables.offload_limits(size) == (2e9, 0.25, 0.8)
