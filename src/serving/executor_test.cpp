@@ -121,7 +121,7 @@ TEST(Executor, ClassesAndKeysHaveTheirShares) {
   Executor executor(ClassShares{{50, 40, 10}});
   executor.set_keys({{"ann", 3}, {"bob", 1}});
   std::map<std::string, double> had;
-  double all = 0;
+  double all = 0, longest = 0;
   Gate gate(executor);
   const auto work = [&](WorkClass work, const std::string& key) {
     executor.submit(executor.account(work, key), [&, name = std::string(work_class_name(work)) + " " + key] {
@@ -129,6 +129,7 @@ TEST(Executor, ClassesAndKeysHaveTheirShares) {
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
       const double seconds = seconds_since(began);
       had[name] += seconds;
+      longest = std::max(longest, seconds);
       return (all += seconds) < 0.3;
     });
   };
@@ -138,9 +139,10 @@ TEST(Executor, ClassesAndKeysHaveTheirShares) {
   work(WorkClass::training, "cid");
   gate.release();
   executor.drain();
-  EXPECT_NEAR(had["rollouts ann"] / all, 0.6, 0.1);
-  EXPECT_NEAR(had["rollouts bob"] / all, 0.2, 0.1);
-  EXPECT_NEAR(had["training cid"] / all, 0.2, 0.1);
+  const double off = 0.1 + longest / all;  // a piece that the machine held up for long is owed to the others, which have not had it yet
+  EXPECT_NEAR(had["rollouts ann"] / all, 0.6, off);
+  EXPECT_NEAR(had["rollouts bob"] / all, 0.2, off);
+  EXPECT_NEAR(had["training cid"] / all, 0.2, off);
 }
 
 TEST(Executor, WhatAPieceTellsIsChargedAndShown) {
