@@ -4,6 +4,7 @@
 
 #include "base/seconds.h"
 #include "base/signals.h"
+#include "cli/command_kinds.h"
 #include "cli/commands.h"
 #include "cli/common_options.h"
 #include "fleet/channel_fleet.h"
@@ -133,23 +134,12 @@ int watch_fleet_command(const Arguments& arguments) {
 }  // namespace
 
 int fleet_command(const Arguments& arguments) {
-  const std::vector<std::pair<std::string, int (*)(const Arguments&)>> kinds = {{"status", status_command}, {"watch", watch_fleet_command}};
-  const std::string kind = arguments.empty() ? "--help" : arguments[0];
-  if (kind == "--help" || kind == "-h") {
-    std::fputs(
-        "usage: lockstep fleet status|watch [options]\n\n"
-        "  lockstep serve --model models/countdown-glm --follow /mnt/weights/chat     # a replica, as often as wanted\n"
-        "  lockstep fleet status /mnt/weights/chat                                    # who has which snapshot\n\n"
-        "`lockstep fleet status --help` lists every option; docs/weight-sync.md says how fleets work.\n",
-        stdout);
-    return kExitOk;
-  }
-  std::vector<std::string> names;
-  for (const auto& [name, run] : kinds) {
-    if (name == kind) return run({arguments.begin() + 1, arguments.end()});
-    names.push_back(name);
-  }
-  throw UsageError(fmt::format("fleet: unknown kind '{}', allowed are {}{}", kind.substr(0, 60), fmt::join(names, ", "), did_you_mean(kind, names)));
+  return run_kind("fleet", {{"status", status_command}, {"watch", watch_fleet_command}},
+                  "usage: lockstep fleet status|watch [options]\n\n"
+                  "  lockstep serve --model models/countdown-glm --follow /mnt/weights/chat     # a replica, as often as wanted\n"
+                  "  lockstep fleet status /mnt/weights/chat                                    # who has which snapshot\n\n"
+                  "`lockstep fleet status --help` lists every option; docs/weight-sync.md says how fleets work.\n",
+                  arguments);
 }
 
 }  // namespace lockstep

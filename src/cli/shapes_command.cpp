@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "base/file.h"
+#include "cli/command_kinds.h"
 #include "cli/commands.h"
 #include "cli/common_options.h"
 #include "planning/shape_resolver.h"
@@ -147,23 +148,13 @@ int resolve_shapes(const Arguments& arguments) {
 }  // namespace
 
 int shapes_command(const Arguments& arguments) {
-  const std::string kind = arguments.empty() ? "--help" : arguments[0];
-  const Arguments rest(arguments.begin() + (arguments.empty() ? 0 : 1), arguments.end());
-  if (kind == "list") return list_shapes(rest);
-  if (kind == "show") return show_shape(rest);
-  if (kind == "resolve") return resolve_shapes(rest);
-  if (kind == "--help" || kind == "-h") {
-    std::fputs(
-        "usage: lockstep shapes list|show|resolve [options]\n\n"
-        "  lockstep shapes list\n"
-        "  lockstep shapes show qwen3-8b-128k\n"
-        "  lockstep shapes resolve --model Qwen/Qwen3-8B --context 100000\n\n"
-        "`lockstep shapes list --help` and so on list every option.\n",
-        stdout);
-    return kExitOk;
-  }
-  const std::vector<std::string> kinds = {"list", "show", "resolve"};
-  throw UsageError(fmt::format("shapes: unknown kind '{}', allowed are {}{}", kind.substr(0, 60), fmt::join(kinds, ", "), did_you_mean(kind, kinds)));
+  return run_kind("shapes", {{"list", list_shapes}, {"show", show_shape}, {"resolve", resolve_shapes}},
+                  "usage: lockstep shapes list|show|resolve [options]\n\n"
+                  "  lockstep shapes list\n"
+                  "  lockstep shapes show qwen3-8b-128k\n"
+                  "  lockstep shapes resolve --model Qwen/Qwen3-8B --context 100000\n\n"
+                  "`lockstep shapes list --help` and so on list every option.\n",
+                  arguments);
 }
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "cli/command_kinds.h"
 #include "cli/commands.h"
 #include "cli/common_options.h"
 #include "cli/far_options.h"
@@ -388,31 +389,21 @@ int prune_command(const Arguments& arguments) {
 }  // namespace
 
 int snapshot_command(const Arguments& arguments) {
-  const std::vector<std::pair<std::string, int (*)(const Arguments&)>> kinds = {{"push", push_command},
-                                                                                {"pull", pull_command},
-                                                                                {"show", show_command},
-                                                                                {"diff", diff_command},
-                                                                                {"verify", verify_command},
-                                                                                {"squash", squash_command},
-                                                                                {"mirror", snapshot_mirror_command},
-                                                                                {"prune", prune_command}};
-  const std::string kind = arguments.empty() ? "--help" : arguments[0];
-  if (kind == "--help" || kind == "-h") {
-    std::fputs(
-        "usage: lockstep snapshot push|pull|show|diff|verify|squash|mirror|prune [options]\n\n"
-        "  lockstep snapshot push step-1 STORE --channel chat     # all weights\n"
-        "  lockstep snapshot push step-2 STORE --channel chat     # what changed since\n"
-        "  lockstep snapshot pull STORE chat model                # the newest, as a Hugging Face folder\n\n"
-        "`lockstep snapshot push --help` and so on list every option; docs/weight-sync.md has the format.\n",
-        stdout);
-    return kExitOk;
-  }
-  std::vector<std::string> names;
-  for (const auto& [name, run] : kinds) {
-    if (name == kind) return run({arguments.begin() + 1, arguments.end()});
-    names.push_back(name);
-  }
-  throw UsageError(fmt::format("snapshot: unknown kind '{}', allowed are {}{}", kind.substr(0, 60), fmt::join(names, ", "), did_you_mean(kind, names)));
+  return run_kind("snapshot",
+                  {{"push", push_command},
+                   {"pull", pull_command},
+                   {"show", show_command},
+                   {"diff", diff_command},
+                   {"verify", verify_command},
+                   {"squash", squash_command},
+                   {"mirror", snapshot_mirror_command},
+                   {"prune", prune_command}},
+                  "usage: lockstep snapshot push|pull|show|diff|verify|squash|mirror|prune [options]\n\n"
+                  "  lockstep snapshot push step-1 STORE --channel chat     # all weights\n"
+                  "  lockstep snapshot push step-2 STORE --channel chat     # what changed since\n"
+                  "  lockstep snapshot pull STORE chat model                # the newest, as a Hugging Face folder\n\n"
+                  "`lockstep snapshot push --help` and so on list every option; docs/weight-sync.md has the format.\n",
+                  arguments);
 }
 
 }  // namespace lockstep

@@ -27,7 +27,6 @@ struct FollowOptions {
   std::string url;      // where it serves, for whoever reads the records
   SwapMemory memory = SwapMemory::spare;
   InFlight in_flight = InFlight::go_on;
-  Quorum quorum;                                                             // when the fleet counts as ready
   std::function<std::string()> base_sha256;                                  // weights_sha256 of the model folder, for adapters
   std::function<std::string(const std::string& snapshot)> identity_of = {};  // what clients call it
   std::chrono::milliseconds poll{50};
@@ -45,9 +44,6 @@ class Follower {
 
   ReplicaRecord record() const { return reporter_.record(); }
   FleetState fleet() const;  // read anew. Errors: those of the store
-  const std::shared_ptr<Store>& store() const { return store_; }
-  const std::string& channel() const { return channel_; }
-  const Quorum& quorum() const { return options_.quorum; }
   // No more requests in flight are waited for and no snapshot is begun; the one that is applied ends. Its record leaves the store: nobody waits for it.
   // Of the thread that destroys it.
   void stop();
