@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace lockstep {
 namespace {
 
@@ -84,22 +86,24 @@ TEST(TrainingQueue, ATurnThatIsNotFullTakesOthersAlong) {
 TEST(TrainingQueue, OwnersTakeTurnsWhateverTheirNumbersOfLanes) {
   const auto executor = std::make_shared<Executor>();
   const auto queue = std::make_shared<TrainingQueue>(executor);
-  double of_ann = 0, of_bob = 0;
+  double of_ann = 0, of_bob = 0, longest = 0;
   std::promise<void> go;
   const auto gate = executor->run(WorkClass::training, [ready = go.get_future().share()] { ready.wait(); });
   const auto steps = [&](const std::string& lane, const std::string& owner, double& had) {
     queue->submit(lane, owner, [&](const OnExecutor&) {
       const auto began = std::chrono::steady_clock::now();
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
-      had += std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-      return of_ann + of_bob < 0.1;
+      const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+      had += seconds, longest = std::max(longest, seconds);
+      return of_ann + of_bob < 0.3;
     });
   };
   for (const char* lane : {"1", "2", "3"}) steps(lane, "ann", of_ann);
   steps("4", "bob", of_bob);
   go.set_value();
   executor->drain();
-  EXPECT_NEAR(of_bob / (of_ann + of_bob), 0.5, 0.15);
+  // A step that the machine held up for long is owed to the other, which has not had it yet.
+  EXPECT_NEAR(of_bob / (of_ann + of_bob), 0.5, 0.15 + longest / (of_ann + of_bob));
   EXPECT_EQ(queue->waiting(), 0u);
 }
 

@@ -444,15 +444,24 @@ TEST_F(Hostile, NothingIsKeptOfConnectionsThatWere) {
 }
 
 TEST_F(Hostile, DrainingTellsAndWaits) {
-  serve({.drain_seconds = 0.3});
+  serve({.stop_seconds = 60, .drain_seconds = 0.3});
   const std::uint16_t port = server_->port();
+  RawSocket held(port);  // keeps the server until all is asked, however slow the machine is
+  ASSERT_TRUE(held.say("GET /held HTTP/1.1\r\nHost: x\r\n\r\n"));
+  const auto responder = api_->take();
   std::thread stopping([&] { server_->stop(); });
   for (int i = 0; i < 1000 && !state_->draining; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   EXPECT_EQ(http_call({.port = port, .path = "/echo"}).status, 503);
   EXPECT_EQ(http_call({.port = port, .path = "/elsewhere"}).status, 425);
   EXPECT_EQ(http_call({.port = port, .path = "/while-draining"}).status, 404);  // reaches the Api
+  responder->send({200, "text/plain", "finished", {}});
+  EXPECT_TRUE(held.hear().ends_with("finished"));
   stopping.join();
   EXPECT_THROW(http_call({.port = port, .path = "/echo", .timeout_seconds = 2}), Error);
+  serve({.drain_seconds = 0.3});
+  const auto begin = std::chrono::steady_clock::now();
+  server_->stop();  // it waits though nothing runs
+  EXPECT_GE(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(), 0.3);
 }
 
 TEST_F(Hostile, LargeBodiesAreWrittenWhereTheyLie) {

