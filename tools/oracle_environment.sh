@@ -16,7 +16,8 @@ torch=$(grep -E '^torch==' "$requirements") || {
   exit 1
 }
 /usr/bin/python3 -m venv .oracle
-pip() { .oracle/bin/python -m pip install --no-input --disable-pip-version-check --progress-bar off "$@"; }
+# Of 350 MB of sources in Python the tests import a part: it is compiled when it is first imported, while the compiler of C++ has these processors.
+pip() { .oracle/bin/python -m pip install --no-compile --no-input --disable-pip-version-check --progress-bar off "$@"; }
 pip "$torch"
 pip -r "$requirements"
 pip --no-deps -r "$alone"

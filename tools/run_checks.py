@@ -10,6 +10,7 @@ Groups of checks, each with a name that --list prints and patterns select:
   training/FILE::TEST         tests/training, pytest with the tinker and fireworks-ai clients, likewise
   page/FILE::TEST             tests/page, pytest with a headless browser against the live page, likewise
   python/FILE::TEST           tests/python, pytest that builds the wheel of python/, installs it and uses it, likewise
+What compares times runs alone and first, then two checks run at a time (class Checks; --one-at-a-time: never two).
 The last line is `N passed, N failed, N skipped`. A skip that tests/skips.txt does not allow counts as failed.
 """
 import argparse
@@ -23,7 +24,6 @@ import json
 import os
 import random
 import re
-import resource
 import shutil
 import signal
 import subprocess
@@ -43,7 +43,8 @@ NO_ORACLE = "no oracle environment (./setup --oracle makes it in .oracle; or set
 
 
 def say(text):
-    print(text, flush=True)
+    sys.stdout.write(text + "\n")  # at once: lanes say their lines beside each other
+    sys.stdout.flush()
 
 
 class Tally:
@@ -67,8 +68,8 @@ class Tally:
 
     def show_tail(self, output, lines=40):
         self.shown = [f"     | {line}" for line in output.splitlines()[-lines:]]
-        for line in self.shown:
-            say(line)
+        if self.shown:
+            say("\n".join(self.shown))
 
     def add_failure(self, name, why=""):
         failure = f"{name}{': ' + why if why else ''}"
@@ -85,16 +86,12 @@ class Tally:
 
     @contextlib.contextmanager
     def cost_of(self, group):
-        """What runs inside is named among the costs at the end. Not in several threads at once."""
-        def processor():
-            used = resource.getrusage(resource.RUSAGE_CHILDREN)
-            return used.ru_utime + used.ru_stime
-
-        began, used = time.monotonic(), processor()
+        """What this thread runs inside is named among the costs at the end."""
+        began, used = time.monotonic(), of_this_thread.processor
         yield
         seconds = time.monotonic() - began
         if seconds >= 1:
-            self.costs.append((group, seconds, processor() - used))
+            self.costs.append((group, seconds, of_this_thread.processor - used))
 
     def join(self, other):
         self.passed += other.passed
@@ -126,6 +123,18 @@ class Tally:
 
 
 running = set()  # processes, each the leader of its group
+stopping = threading.Event()  # nothing is begun any more
+
+
+class OfThread(threading.local):
+    processor = 0.0  # seconds that the programs used which it ran
+
+
+of_this_thread = OfThread()
+
+
+class Stopped(Exception):
+    pass
 
 
 def end_group(pid):
@@ -135,19 +144,34 @@ def end_group(pid):
         pass
 
 
-def two_at_a_time(calls, tally):
-    """Calls that take a tally, each given one of its own: for programs of one thread. What they find is joined in their order."""
-    tallies = [Tally() for _ in calls]
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        waiting = [pool.submit(call, own) for call, own in zip(calls, tallies)]
-        try:
-            for one in waiting:
-                one.result()
-        except BaseException:  # a fault of ours, or Ctrl-C: nothing is left to run
-            pool.shutdown(wait=False, cancel_futures=True)
-            for pid in list(running):
-                end_group(pid)
-            raise
+def side_by_side(lanes, tally):
+    """Lists of calls that take a tally, each given one of its own: a thread a list, in its order, and a thread whose own is done goes on with what
+    stands first in another. What they find is joined in the order of the lists."""
+    left = [collections.deque((call, Tally()) for call in lane) for lane in lanes]
+    tallies = [own for lane in left for _, own in lane]
+
+    def run(mine):
+        for lane in (mine, *left):
+            while not stopping.is_set():
+                try:
+                    call, own = lane.popleft()
+                except IndexError:
+                    break
+                call(own)
+
+    try:
+        with concurrent.futures.ThreadPoolExecutor(len(left)) as pool:
+            waiting = [pool.submit(run, lane) for lane in left]
+            try:
+                for one in concurrent.futures.as_completed(waiting):
+                    one.result()
+            except BaseException:  # a fault of ours, or Ctrl-C: nothing is left to run
+                stopping.set()
+                for pid in list(running):
+                    end_group(pid)
+                raise
+    finally:
+        stopping.clear()
     for own in tallies:
         tally.join(own)
 
@@ -155,6 +179,8 @@ def two_at_a_time(calls, tally):
 def run_watched(name, command, environment, timeout, on_line=None, cwd=ROOT):
     """Runs a command, hands each line of its output to on_line, prints a sign of life now and then.
     Returns (status, all output, seconds); a status below 0 is a signal, "timeout" a time limit passed."""
+    if stopping.is_set():
+        raise Stopped
     begin = time.monotonic()
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                env=environment, cwd=cwd, text=True, errors="replace", start_new_session=True)
@@ -177,7 +203,9 @@ def run_watched(name, command, environment, timeout, on_line=None, cwd=ROOT):
             lines.append(line)
             if on_line:
                 on_line(line.rstrip("\n"))
-        status = process.wait()
+        _, ended, used = os.wait4(process.pid, 0)
+        status = process.returncode = os.waitstatus_to_exitcode(ended)
+        of_this_thread.processor += used.ru_utime + used.ru_stime
     finally:
         done.set()
         end_group(process.pid)  # whatever it left behind
@@ -377,7 +405,7 @@ def run_fuzzers(build, tally, patterns, environment):
     say(f"fuzz: seed {seed} (LOCKSTEP_FUZZ_SEED={seed} ./check --fuzz repeats it)")
     sources = [s for s in sorted((ROOT / "tests/fuzz").glob("*_fuzz.cpp")) if chosen(f"fuzz/{s.stem}", patterns)]
     with tally.cost_of("fuzz"):
-        two_at_a_time([functools.partial(run_fuzzer, build, source, seconds, seed, environment) for source in sources], tally)
+        side_by_side([[functools.partial(run_fuzzer, build, source, seconds, seed, environment) for source in sources], []], tally)
 
 
 def run_fuzzer(build, source, seconds, seed, environment, tally):
@@ -403,7 +431,7 @@ def run_fuzzer(build, source, seconds, seed, environment, tally):
 
 # Tests by pytest that need the oracle environment: against transformers, with the real openai client, in a browser.
 PYTEST_FOLDERS = ("oracle", "api", "training", "page", "python")
-ONE_TEST_SECONDS = 400  # one that hangs fails by its name, and the others still run
+ONE_TEST_SECONDS = 600  # one that hangs fails by its name, and the others still run
 
 
 def tests_of(body):
@@ -421,8 +449,13 @@ def oracle_names():
     return [f"{path.parent.name}/{path.name}::{name}" for path in paths for name in tests_of(ast.parse(path.read_text()).body)]
 
 
-def run_oracle(tally, patterns, environment, timeout):
-    names = [n for n in oracle_names() if chosen(n, patterns)]
+def file_of(name):
+    return name.partition("::")[0]
+
+
+def run_oracle(tally, patterns, environment, timeout, group="oracle", names=None):
+    """The tests whose names the patterns choose, or those names, by one pytest."""
+    names = [n for n in oracle_names() if chosen(n, patterns)] if names is None else names
     if not names:
         return
     python = os.environ.get("LOCKSTEP_ORACLE_PYTHON") or str(ROOT / ".oracle/bin/python")
@@ -436,11 +469,11 @@ def run_oracle(tally, patterns, environment, timeout):
         report = Path(folder) / "report.xml"
         wanted = [f"tests/{n}" for n in names]
         status, output, seconds = run_watched(
-            "oracle", [python, "-m", "pytest", "-v", "-p", "no:cacheprovider", f"--timeout={ONE_TEST_SECONDS}", f"--junitxml={report}", *wanted],
+            group, [python, "-m", "pytest", "-v", "-p", "no:cacheprovider", f"--timeout={ONE_TEST_SECONDS}", f"--junitxml={report}", *wanted],
             environment, 2 * timeout)
         if not report.exists():
             tally.show_tail(output)
-            return tally.add_failure("oracle", how_it_ended(status, 2 * timeout))
+            return tally.add_failure(group, how_it_ended(status, 2 * timeout))
         failures_before, count, by_file = len(tally.failures), 0, collections.defaultdict(float)
         for case in xml.etree.ElementTree.parse(report).getroot().iter("testcase"):
             # A file that could not be read has no class: its name says which one it is.
@@ -459,8 +492,52 @@ def run_oracle(tally, patterns, environment, timeout):
         tally.costs += [(file, spent, None) for file, spent in by_file.items() if spent >= 1]
         if status != 0 and len(tally.failures) == failures_before:
             tally.show_tail(output)
-            tally.add_failure("oracle", how_it_ended(status, 2 * timeout))
-        say(f"{'FAIL' if len(tally.failures) > failures_before else 'PASS'} oracle  {count} tests ({seconds:.1f} s)")
+            tally.add_failure(group, how_it_ended(status, 2 * timeout))
+        say(f"{'FAIL' if len(tally.failures) > failures_before else 'PASS'} {group}  {count} tests ({seconds:.1f} s)")
+
+
+# Checks that compare times, of two moments or against a wait: nothing runs beside them.
+TIMED = ("unit/test_benchmark", "script/speed", "api/test_many_sockets.py", "api/test_hostile.py", "training/test_hostile_senders.py", "training/test_measured.py")
+# What takes longest of the others that are no tests in Python, and is therefore begun first: a long one at the end would leave a processor idle.
+LONGEST = ("unit/test_system", "script/first_day", "unit/test_train", "unit/test_jobs", "unit/test_kernels", "unit/test_http", "unit/test_host", "unit/test_text",
+           "script/option_effects", "script/kill_resume", "unit/test_engine", "script/merged_teachers")  # fmt: skip
+
+
+class Checks:
+    """What a run of ./check has to do, and in which order: first what is timed, alone, then two at a time, tests in Python beside the others. One
+    pytest a folder (a session's fixtures are a folder's)."""
+
+    def __init__(self, patterns, environment, timeout):
+        self.patterns, self.environment, self.timeout = patterns, environment, timeout
+        self.timed, self.programs, self.python = [], [], []
+
+    def add(self, group, call):
+        def counted(tally):
+            with tally.cost_of(group):
+                call(tally=tally)
+
+        (self.timed if group in TIMED else self.programs).append((group, counted))
+
+    def add_python(self):
+        names = [name for name in oracle_names() if chosen(name, self.patterns)]
+        parts = [("timed", [name for name in names if file_of(name) in TIMED])]
+        parts += [(folder, [n for n in names if n.startswith(folder + "/") and file_of(n) not in TIMED]) for folder in PYTEST_FOLDERS]
+        for part, own in parts:
+            if own:
+                group = f"tests in Python, {part}"
+
+                def counted(tally, group=group, own=own):
+                    with tally.cost_of(group):
+                        run_oracle(tally, [], self.environment, self.timeout, group, own)
+
+                (self.timed if part == "timed" else self.python).append((group, counted))
+
+    def run(self, tally, one_at_a_time=False):
+        place = {name: at for at, name in enumerate(LONGEST)}
+        self.programs.sort(key=lambda check: place.get(check[0], len(place)))  # the rest in its order
+        lanes = [[call for _, call in self.programs], [call for _, call in self.python]]
+        side_by_side([[call for _, call in self.timed]], tally)
+        side_by_side([sum(lanes, [])] if one_at_a_time else lanes, tally)
 
 
 def main():
@@ -475,6 +552,7 @@ def main():
     parser.add_argument("--kill", type=int, nargs="?", const=100, metavar="N", help="N kills of training runs under ranks (default 100)")
     parser.add_argument("--night", action="store_true", help="the parts of tools/night.py: all, those named, `next`, or `list`")
     parser.add_argument("--soak", type=float, nargs="?", const=60, metavar="MINUTES", help="bench/soak.py: everybody at once, for so long (default 60); and 1,000 sessions")
+    parser.add_argument("--one-at-a-time", action="store_true", help="no check beside another (their costs are then those of a quiet machine)")
     parser.add_argument("--timeout", type=int, default=1200, help="seconds for one program (default 1200)")
     options = parser.parse_args()
     options.asan = options.asan or options.asan_quick
@@ -528,19 +606,18 @@ def main():
     if options.fuzz:
         run_fuzzers(ROOT / "build-fuzz", tally, patterns, environment)
         return tally.close()
+    checks = Checks(patterns, environment, options.timeout)
     for program in programs:
-        with tally.cost_of(f"unit/{program.name}"):
-            run_unit(program, tally, patterns, environment, options.timeout)
+        checks.add(f"unit/{program.name}", functools.partial(run_unit, program, patterns=patterns, environment=environment, timeout=options.timeout))
     for script in scripts:
         if chosen(f"script/{script.stem}", patterns):
-            with tally.cost_of(f"script/{script.stem}"):
-                run_script(script, tally, environment, options.timeout)
+            checks.add(f"script/{script.stem}", functools.partial(run_script, script, environment=environment, timeout=options.timeout))
     for name, arguments in layers:
         if chosen(name, patterns):
-            run_layers(name, arguments, tally)
+            checks.add(name, functools.partial(run_layers, name, arguments))
     if not options.asan:
-        with tally.cost_of("tests in Python"):
-            run_oracle(tally, patterns, environment, options.timeout)
+        checks.add_python()
+    checks.run(tally, one_at_a_time=options.one_at_a_time)
     return tally.close()
 
 

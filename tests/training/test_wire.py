@@ -116,8 +116,12 @@ def test_hostile_bodies(client):
     protobuf = {"content-type": "application/x-protobuf"}
     assert client.raw("forward_backward", data=bomb, headers={**protobuf, "content-encoding": "zstd"}).status_code == 413
     assert client.raw("forward_backward", data=bomb[: len(bomb) // 2], headers={**protobuf, "content-encoding": "zstd"}).status_code in (400, 413)
-    began = time.monotonic()
-    assert client.raw("forward_backward", data=nothing, headers={**protobuf, "content-encoding": "zstd"}).status_code == 400 and time.monotonic() - began < 0.2
+    took = []
+    for _ in range(5):
+        began = time.monotonic()
+        assert client.raw("forward_backward", data=nothing, headers={**protobuf, "content-encoding": "zstd"}).status_code == 400
+        took.append(time.monotonic() - began)
+    assert min(took) < 0.2, took  # of several, for the machine may have others to run
     assert client.raw("forward_backward", data=b"no zstd", headers={**protobuf, "content-encoding": "zstd"}).status_code == 400
     assert client.raw("forward_backward", data=b"x", headers={**protobuf, "content-encoding": "br"}).status_code == 415
     assert client.raw("forward_backward", data=b"\xff\xff\xff", headers=protobuf).status_code == 400

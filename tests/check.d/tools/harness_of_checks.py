@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import traceback
 from pathlib import Path
 
@@ -147,8 +148,86 @@ def two_programs_run_at_once_and_are_told_in_order(folder):
         own.add_failure(f"fault {number}", "planted") if number != 1 else own.add_pass()
 
     with contextlib.redirect_stdout(printed):
-        run_checks.two_at_a_time([functools.partial(call, n) for n in (0, 1, 2)], tally)
+        run_checks.side_by_side([[functools.partial(call, n) for n in (0, 1, 2)], []], tally)
     assert tally.passed == 1 and tally.failures == ["fault 0: planted", "fault 2: planted"], (tally.passed, tally.failures)
+
+
+def what_is_timed_runs_alone_and_the_rest_two_at_a_time(folder):
+    """By stand-ins that note when they begin and end. The first of the others waits for tests in Python, which are in the other lane."""
+    spans, lock, both = {}, threading.Lock(), threading.Barrier(2)
+
+    def noted(name, work=lambda: None):
+        def call(tally):
+            begin = time.monotonic()
+            work()
+            tally.add_pass()
+            with lock:
+                spans[name] = (begin, time.monotonic())
+        return call
+
+    def run(one_at_a_time):
+        spans.clear()
+        checks = run_checks.Checks([], {}, 60)
+        meet = (lambda: None) if one_at_a_time else (lambda: both.wait(60))
+        for name in ("script/none", "script/speed", "unit/test_jobs", "unit/test_system", "unit/test_benchmark"):
+            checks.add(name, noted(name, meet if name == "unit/test_system" else lambda: time.sleep(0.01)))
+        checks.python += [("tests in Python, api", noted("api", meet))]
+        tally = run_checks.Tally()
+        checks.run(tally, one_at_a_time)
+        assert tally.passed == len(spans) == 6
+        return sorted(spans, key=lambda name: spans[name][0])
+
+    order = run(one_at_a_time=False)
+    assert order[:2] == ["script/speed", "unit/test_benchmark"] and set(order[2:4]) == {"unit/test_system", "api"}, order
+    assert max(spans[name][1] for name in order[:2]) <= min(spans[name][0] for name in order[2:]), spans
+    assert spans["script/speed"][1] <= spans["unit/test_benchmark"][0], spans
+    assert run(one_at_a_time=True) == ["script/speed", "unit/test_benchmark", "unit/test_system", "unit/test_jobs", "script/none", "api"]
+    ended = sorted(spans.values())
+    assert all(before[1] <= after[0] for before, after in zip(ended, ended[1:])), spans
+
+
+def a_fault_of_ours_ends_what_runs(folder):
+    """And nothing is begun any more, not even by who runs its program again after a crash."""
+    begun, tally = [], run_checks.Tally()
+
+    def sleeps(own):
+        for _ in range(3):
+            begun.append(1)
+            run_checks.run_watched("sleeps", ["sleep", "20"], dict(os.environ), 90)
+
+    def fails(own):
+        while not run_checks.running:
+            time.sleep(0.01)
+        raise ZeroDivisionError
+
+    began = time.monotonic()
+    with contextlib.redirect_stdout(io.StringIO()):
+        try:
+            run_checks.side_by_side([[sleeps, sleeps], [fails, fails]], tally)
+        except ZeroDivisionError:
+            pass
+        else:
+            raise AssertionError("the fault was swallowed")
+        assert time.monotonic() - began < 15 and len(begun) <= 2 and not run_checks.running
+        assert run_checks.run_watched("true", ["true"], dict(os.environ), 60)[0] == 0  # the next run is not stopped
+
+
+def checks_that_are_named_are_in_the_tree(folder):
+    tests = {run_checks.file_of(name) for name in run_checks.oracle_names()}
+    programs = {f"unit/{program.name}" for program in run_checks.unit_programs(ROOT)}
+    scripts = {f"script/{script.stem}" for script in (ROOT / "tests/check.d").glob("*.sh")}
+    assert set(run_checks.TIMED) <= tests | programs | scripts, set(run_checks.TIMED) - tests - programs - scripts
+    assert set(run_checks.LONGEST) <= programs | scripts, set(run_checks.LONGEST) - programs - scripts
+    # Every test in Python is in one part.
+    checks = run_checks.Checks([], {}, 60)
+    checks.add_python()
+    seen, run_oracle = [], run_checks.run_oracle
+    run_checks.run_oracle = lambda tally, patterns, environment, timeout, group, names: seen.extend(names)
+    try:
+        checks.run(run_checks.Tally())
+    finally:
+        run_checks.run_oracle = run_oracle
+    assert sorted(seen) == sorted(run_checks.oracle_names())
 
 
 PARTS = [night.Part(name, 1, "command", f"{{folder}}/{name}", "a stand-in", in_turn=name != "long") for name in ("one", "two", "long", "three")]
@@ -256,6 +335,7 @@ def the_parts_are_those_of_the_tree(folder):
 CHECKS = [fuzzing_starts_from_a_new_seed_each_time, a_printed_seed_repeats_the_run, a_wrong_seed_is_refused, the_end_names_the_way_to_skipped_tests,
           the_end_shows_again_what_failed, the_readme_counts_what_is_skipped, tests_of_a_file_are_those_that_pytest_finds,
           the_end_tells_what_groups_cost, two_programs_run_at_once_and_are_told_in_order,
+          what_is_timed_runs_alone_and_the_rest_two_at_a_time, a_fault_of_ours_ends_what_runs, checks_that_are_named_are_in_the_tree,
           a_night_goes_on_where_it_was, each_part_has_its_turn, turns_are_of_landings, a_part_ends_in_its_time, the_parts_are_those_of_the_tree]
 
 
