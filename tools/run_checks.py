@@ -16,7 +16,6 @@ The last line is `N passed, N failed, N skipped`. A skip that tests/skips.txt do
 import argparse
 import ast
 import collections
-import concurrent.futures
 import contextlib
 import fnmatch
 import functools
@@ -29,22 +28,16 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import xml.etree.ElementTree
 from pathlib import Path
 
 import fuzz_corpus
 import night
+from watched_programs import how_it_ended, of_this_thread, run_watched, say, side_by_side
 
 ROOT = Path(__file__).resolve().parent.parent
-SIGN_OF_LIFE_SECONDS = 15
 NO_ORACLE = "no oracle environment (./setup --oracle makes it in .oracle; or set LOCKSTEP_ORACLE_PYTHON)"
-
-
-def say(text):
-    sys.stdout.write(text + "\n")  # at once: lanes say their lines beside each other
-    sys.stdout.flush()
 
 
 class Tally:
@@ -120,105 +113,6 @@ class Tally:
             say(f"{missing} tests in Python were skipped; for them: ./setup --oracle (1.7 GB from PyPI, and a browser), then ./check again")
         say(f"{self.passed} passed, {len(self.failures)} failed, {len(self.skips)} skipped")
         return 1 if self.failures else 0
-
-
-running = set()  # processes, each the leader of its group
-stopping = threading.Event()  # nothing is begun any more
-
-
-class OfThread(threading.local):
-    processor = 0.0  # seconds that the programs used which it ran
-
-
-of_this_thread = OfThread()
-
-
-class Stopped(Exception):
-    pass
-
-
-def end_group(pid):
-    try:
-        os.killpg(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
-
-
-def side_by_side(lanes, tally):
-    """Lists of calls that take a tally, each given one of its own: a thread a list, in its order, and a thread whose own is done goes on with what
-    stands first in another. What they find is joined in the order of the lists."""
-    left = [collections.deque((call, Tally()) for call in lane) for lane in lanes]
-    tallies = [own for lane in left for _, own in lane]
-
-    def run(mine):
-        for lane in (mine, *left):
-            while not stopping.is_set():
-                try:
-                    call, own = lane.popleft()
-                except IndexError:
-                    break
-                call(own)
-
-    try:
-        with concurrent.futures.ThreadPoolExecutor(len(left)) as pool:
-            waiting = [pool.submit(run, lane) for lane in left]
-            try:
-                for one in concurrent.futures.as_completed(waiting):
-                    one.result()
-            except BaseException:  # a fault of ours, or Ctrl-C: nothing is left to run
-                stopping.set()
-                for pid in list(running):
-                    end_group(pid)
-                raise
-    finally:
-        stopping.clear()
-    for own in tallies:
-        tally.join(own)
-
-
-def run_watched(name, command, environment, timeout, on_line=None, cwd=ROOT):
-    """Runs a command, hands each line of its output to on_line, prints a sign of life now and then.
-    Returns (status, all output, seconds); a status below 0 is a signal, "timeout" a time limit passed."""
-    if stopping.is_set():
-        raise Stopped
-    begin = time.monotonic()
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                               env=environment, cwd=cwd, text=True, errors="replace", start_new_session=True)
-    running.add(process.pid)
-    lines, done, timed_out = [], threading.Event(), threading.Event()
-
-    def watch():
-        while not done.wait(SIGN_OF_LIFE_SECONDS):
-            seconds = time.monotonic() - begin
-            last = lines[-1].strip()[:90] if lines else ""
-            say(f"     {name} ... {seconds:.0f} s{'  ' + last if last else ''}")
-            if seconds > timeout:
-                timed_out.set()
-                end_group(process.pid)
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
-        for line in process.stdout:
-            lines.append(line)
-            if on_line:
-                on_line(line.rstrip("\n"))
-        _, ended, used = os.wait4(process.pid, 0)
-        status = process.returncode = os.waitstatus_to_exitcode(ended)
-        of_this_thread.processor += used.ru_utime + used.ru_stime
-    finally:
-        done.set()
-        end_group(process.pid)  # whatever it left behind
-        running.discard(process.pid)
-    return ("timeout" if timed_out.is_set() else status), "".join(lines), time.monotonic() - begin
-
-
-def how_it_ended(status, timeout):
-    if status == "timeout":
-        return f"ran past {timeout} s"
-    if status < 0:
-        return f"crashed ({signal.Signals(-status).name})"
-    return f"exited with status {status}"
 
 
 def chosen(name, patterns):

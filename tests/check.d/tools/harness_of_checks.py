@@ -18,6 +18,7 @@ ROOT = Path(os.environ["LOCKSTEP_ROOT"])
 sys.path.insert(0, str(ROOT / "tools"))
 import night  # noqa: E402
 import run_checks  # noqa: E402
+import watched_programs  # noqa: E402
 
 PROGRAM = "schema_fuzz"
 
@@ -196,7 +197,7 @@ def a_fault_of_ours_ends_what_runs(folder):
             run_checks.run_watched("sleeps", ["sleep", "20"], dict(os.environ), 90)
 
     def fails(own):
-        while not run_checks.running:
+        while not watched_programs.running:
             time.sleep(0.01)
         raise ZeroDivisionError
 
@@ -208,7 +209,7 @@ def a_fault_of_ours_ends_what_runs(folder):
             pass
         else:
             raise AssertionError("the fault was swallowed")
-        assert time.monotonic() - began < 15 and len(begun) <= 2 and not run_checks.running
+        assert time.monotonic() - began < 15 and len(begun) <= 2 and not watched_programs.running
         assert run_checks.run_watched("true", ["true"], dict(os.environ), 60)[0] == 0  # the next run is not stopped
 
 
@@ -300,11 +301,11 @@ def a_part_ends_in_its_time(folder):
     slow = Path(folder) / "slow"
     slow.write_text("#!/bin/sh\nsleep 60\n")
     slow.chmod(0o755)
-    seconds, run_checks.SIGN_OF_LIFE_SECONDS = run_checks.SIGN_OF_LIFE_SECONDS, 0.2
+    seconds, watched_programs.SIGN_OF_LIFE_SECONDS = watched_programs.SIGN_OF_LIFE_SECONDS, 0.2
     tally = run_checks.Tally()
     with contextlib.redirect_stdout(io.StringIO()):
         night.Runner(run_checks, Path(folder), dict(os.environ)).run(night.Part("slow", 0, "command", str(slow), "a stand-in"), tally)
-    run_checks.SIGN_OF_LIFE_SECONDS = seconds
+    watched_programs.SIGN_OF_LIFE_SECONDS = seconds
     assert len(tally.failures) == 1 and "night/slow: ran past" in tally.failures[0], tally.failures
 
 
