@@ -44,9 +44,9 @@ def push(store, folder, channel, parent, *more):
     return json.loads(lockstep("snapshot", "push", folder, store, "--channel", channel, "--parent", parent, "--profile", "cpu-bf16w", "--json", *more).stdout)["id"]
 
 
-def complete(url, prompt=PROMPT, most=12, seed=5, model=NAME):
+def complete(url, prompt=PROMPT, most=12, seed=5, model=NAME, client=httpx):
     body = {"model": model, "prompt": prompt, "max_tokens": most, "seed": seed, "temperature": 1, "logprobs": 0, "ignore_eos": True}
-    answer = httpx.post(f"{url}/v1/completions", json=body, timeout=120)
+    answer = client.post(f"{url}/v1/completions", json=body, timeout=120)
     assert answer.status_code == 200, answer.text
     return answer.json()
 
@@ -56,11 +56,11 @@ def told(answer):
     return choice["token_ids"], choice["logprobs"]["token_logprobs"], choice["sampling_logprobs"]
 
 
-def wait_for(what, until, seconds=120):
+def wait_for(what, until, seconds=120, pause=0.1):
     deadline = time.monotonic() + seconds
     while not (value := until()):
         assert time.monotonic() < deadline, f"{what} did not come to pass in {seconds} seconds"
-        time.sleep(0.1)
+        time.sleep(pause)
     return value
 
 
@@ -130,33 +130,47 @@ def test_a_store_over_http_is_followed(tmp_path, replicas, own_server):
     wait_for("it says so", lambda: 'lockstep_sync_stage{stage="error"} 1' in httpx.get(f"{server.url}/metrics").text)
 
 
-@pytest.mark.parametrize("mode", ["continue", "finish", "reprefill"])
-def test_streams_go_through_swaps(tmp_path, replicas, mode):
-    streams, swaps, length = 64, 20, 120
-    store, place = tmp_path / "store", f"{tmp_path}/store/chat"
+SWAPS = 20
+
+
+@pytest.fixture(scope="module")
+def twenty(tmp_path_factory):
+    """A store of twenty snapshots, each a step from the one before, under the channels s0 to s19."""
+    work = tmp_path_factory.mktemp("twenty")
     folder, parent = MODEL, "none"
-    for number in range(swaps):
-        folder = stepped(folder, tmp_path / f"step-{number}", number)
-        parent = push(store, folder, f"s{number}", parent)
-    server = replicas(place, "--in-flight", mode, name="one")
+    for number in range(SWAPS):
+        folder = stepped(folder, work / f"step-{number}", number)
+        parent = push(work / "store", folder, f"s{number}", parent)
+    return work / "store"
+
+
+@pytest.mark.parametrize("mode", ["continue", "finish", "reprefill"])
+def test_streams_go_through_swaps(twenty, replicas, mode):
+    # A swap that lets streams finish waits for their ends. Between two swaps come some tokens of each stream, and a stream sees several swaps.
+    streams, swaps, length, between = 64, SWAPS, 24 if mode == "finish" else 120, 6
+    store = twenty
+    server = replicas(f"{store}/{mode}", "--in-flight", mode, name="one")
     hot_load = f"{server.url}/hot_load/v1/models/hot_load"
+    post = httpx.Client()
 
     def load(number):
-        answer = httpx.post(hot_load, json={"identity": f"s{number}"}, timeout=120)
+        answer = post.post(hot_load, json={"identity": f"s{number}"}, timeout=120)
         assert answer.status_code == 200 and answer.json()["ready"], answer.text
 
     load(0)
     names = {}  # of snapshots
     begun, over, failures, said = threading.Semaphore(0), threading.Event(), [], []  # said: [seed, events] of each stream
+    heard = []  # one for each event of any stream
+    client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0, timeout=300)
 
     def stream(seed):
         try:
-            client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0, timeout=300)
             while True:
                 own = [seed, []]
                 for event in client.completions.create(model=NAME, prompt=PROMPT, max_tokens=length, seed=seed, temperature=1, logprobs=0, stream=True, extra_body={"ignore_eos": True}):
                     choice, extra = event.choices[0], event.model_extra
                     own[1].append((choice.model_extra["token_ids"], choice.logprobs.token_logprobs if choice.logprobs else [], extra["snapshot"], extra.get("mixed_versions", False)))
+                    heard.append(seed)
                     if len(own[1]) == 3 and seed < streams:
                         begun.release()
                 said.append(own)
@@ -172,16 +186,17 @@ def test_streams_go_through_swaps(tmp_path, replicas, mode):
         thread.start()
     for _ in threads:
         begun.acquire()
-    for number in range(1, swaps):
+    for number in (*range(1, swaps), 0):  # the twentieth swap: back to the first
         load(number)
-    load(0)  # the twentieth swap: back to the first
+        before = len(heard)
+        wait_for("tokens come", lambda: failures or len(heard) >= before + between * streams, pause=0.02)  # noqa: B023
     over.set()
     for thread in threads:
         thread.join()
     assert not failures, failures
     for number in range(swaps):
         names[json.loads(lockstep("snapshot", "show", store, f"s{number}", "--json").stdout)["id"]] = number
-    prompt = httpx.post(f"{server.url}/v1/tokenize", json={"model": NAME, "prompt": PROMPT}).json()["tokens"]
+    prompt = post.post(f"{server.url}/v1/tokenize", json={"model": NAME, "prompt": PROMPT}).json()["tokens"]
 
     # Each stream in parts of one snapshot: (number of the snapshot, seed, tokens before it, tokens, log-probabilities, mixed)
     parts, alone = [], 0
@@ -207,7 +222,7 @@ def test_streams_go_through_swaps(tmp_path, replicas, mode):
         if number != loaded:
             load(number)
             loaded = number
-        fresh = complete(server.url, prompt + before, most=len(tokens), seed=seed)
+        fresh = complete(server.url, prompt + before, most=len(tokens), seed=seed, client=post)
         assert names[fresh["snapshot"]] == number
         same = fresh["choices"][0]["token_ids"] == tokens and fresh["choices"][0]["logprobs"]["token_logprobs"] == logprobs
         equal, different = equal + same, different + (not same)

@@ -1,7 +1,7 @@
 """Token ids, offsets and decoded text against Hugging Face `tokenizers`, rank files against `tiktoken`.
 
 Every tokenizer of tokenizer_zoo.py meets every text of tokenizer_corpus.py; then random texts for
-LOCKSTEP_TOKENIZER_FUZZ_SECONDS (default 40, shared by all), seeded by LOCKSTEP_TOKENIZER_FUZZ_SEED (default 1).
+LOCKSTEP_TOKENIZER_FUZZ_SECONDS (default 15, shared by all), seeded by LOCKSTEP_TOKENIZER_FUZZ_SEED (default 1).
 One deviation is meant: a special token whose text the normalizer changes is skipped on decoding like any other
 (tokenizers 0.23 shows it); such tokens are not in the zoo."""
 
@@ -20,9 +20,9 @@ import tokenizer_corpus as corpus
 import tokenizer_zoo as zoo
 from tokenizers import Tokenizer
 
-FUZZ_SECONDS = float(os.environ.get("LOCKSTEP_TOKENIZER_FUZZ_SECONDS", "40"))
+FUZZ_SECONDS = float(os.environ.get("LOCKSTEP_TOKENIZER_FUZZ_SECONDS", "15"))
 FUZZ_SEED = int(os.environ.get("LOCKSTEP_TOKENIZER_FUZZ_SEED", "1"))
-FUZZ_ROUNDS = int(os.environ.get("LOCKSTEP_TOKENIZER_FUZZ_ROUNDS", "4"))  # at most: a faster machine tries no other texts
+FUZZ_ROUNDS = int(os.environ.get("LOCKSTEP_TOKENIZER_FUZZ_ROUNDS", "2"))  # at most: a faster machine tries no other texts
 ROUND = 120  # random texts a tokenizer gets at once
 
 TRAINED = {**zoo.byte_zoo(), **zoo.mark_zoo(), **zoo.word_zoo()}
