@@ -342,22 +342,38 @@ TEST_F(Hostile, AConnectionThatFailsTakesNoOtherWithIt) {
 // Threads speak to their responders while the server goes: none of them is left to free what is the server's.
 #if !defined(__SANITIZE_THREAD__)  // under which the server falls minutes behind a thread that only speaks
 TEST_F(Hostile, ResponderThreadsOutliveTheServer) {
-  for (int round = 0; round < 60; ++round) {
-    serve({.stop_seconds = 0});
-    RawSocket socket(server_->port());
-    ASSERT_TRUE(socket.say("GET /flood HTTP/1.1\r\nHost: x\r\n\r\n"));
-    const auto responder = api_->take();
+  struct Spoken {
+    std::shared_ptr<TestApi> api = std::make_shared<TestApi>();
+    std::unique_ptr<HttpServer> server;
+    std::unique_ptr<RawSocket> socket;
+    std::shared_ptr<Responder> responder;
     std::atomic<bool> speaks = false, end = false;
-    std::thread speaker([&] {
-      for (; !end; speaks = true) responder->stream("x");
-    });
-    while (!speaks) std::this_thread::yield();
-    server_.reset();
-    const std::weak_ptr<Api> api = api_;
-    api_ = std::make_shared<TestApi>();
-    EXPECT_TRUE(api.expired()) << round;
-    end = true;
-    speaker.join();
+    std::thread speaker, stopper;
+  };
+  // Ten at once: each waits a second and a half for its client, which reads nothing.
+  for (int round = 0; round < 6; ++round) {
+    std::vector<Spoken> all(10);
+    for (Spoken& one : all) {
+      one.server = std::make_unique<HttpServer>(one.api, HttpOptions{.port = 0, .stop_seconds = 0});
+      one.socket = std::make_unique<RawSocket>(one.server->port());
+      ASSERT_TRUE(one.socket->say("GET /flood HTTP/1.1\r\nHost: x\r\n\r\n"));
+      one.responder = one.api->take();
+      one.speaker = std::thread([&one] {
+        for (; !one.end; one.speaks = true) one.responder->stream("x");
+      });
+    }
+    for (Spoken& one : all) {
+      while (!one.speaks) std::this_thread::yield();
+      one.stopper = std::thread([&one] { one.server.reset(); });
+    }
+    for (Spoken& one : all) {
+      one.stopper.join();
+      const std::weak_ptr<Api> api = one.api;
+      one.api.reset();
+      EXPECT_TRUE(api.expired()) << round;
+      one.end = true;
+      one.speaker.join();
+    }
   }
 }
 #endif
@@ -444,7 +460,7 @@ TEST_F(Hostile, NothingIsKeptOfConnectionsThatWere) {
 }
 
 TEST_F(Hostile, DrainingTellsAndWaits) {
-  serve({.stop_seconds = 60, .drain_seconds = 0.3});
+  serve({.drain_seconds = 0.3, .stop_seconds = 60});
   const std::uint16_t port = server_->port();
   RawSocket held(port);  // keeps the server until all is asked, however slow the machine is
   ASSERT_TRUE(held.say("GET /held HTTP/1.1\r\nHost: x\r\n\r\n"));
