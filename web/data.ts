@@ -9,7 +9,9 @@ export interface Metrics { file: string; from: number; next: number; lines: numb
 export interface Transcript {
   step: number; weights_version?: number; group?: number; rollout?: number; sequence?: number; reward?: number; finish?: string; cut?: number;
   prompt: string[]; prompt_ids: number[]; tokens: string[]; ids: number[];
-  sampling_logprobs?: (number | null)[]; logprobs: (number | null)[]; entropies: (number | null)[]; advantages?: number[]; weights: number[];
+  sampling_logprobs?: (number | null)[]; logprobs: (number | null)[]; entropies: (number | null)[]; advantages?: (number | null)[]; weights: number[];
+  values?: (number | null)[];  // a critic's
+  chain?: number; chains?: number; turns?: { kind: string; begin: number; end: number; reward: number }[];  // of a rollout of many turns, a line a context window
 }
 export interface About { name: string; config: Record<string, unknown> | null; result: any; parity: any }
 

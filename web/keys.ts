@@ -43,6 +43,8 @@ const meanings: Record<string, Meaning> = {
   advantage_median: { title: "Median advantage", note: "of the trained tokens", unit: "advantage" },
   advantage_p90: { title: "Advantage, a tenth above", note: "of the trained tokens", unit: "advantage" },
   advantage_max: { title: "Largest advantage", note: "of the trained tokens", unit: "advantage" },
+  turns: { title: "Turns", note: "of a rollout, mean", unit: "turns" },
+  chains: { title: "Context windows", note: "of a rollout, mean; each but the last ends with a summary", unit: "windows" },
   learning_rate: { title: "Learning rate", note: "", unit: "rate" },
   tokens_per_second: { title: "Tokens/s", note: "sampled and trained", unit: "tokens/s" },
   rollout_seconds: { title: "Sampling", note: "seconds of the step", unit: "s" },
@@ -56,7 +58,7 @@ const meanings: Record<string, Meaning> = {
 };
 
 const groups: Group[] = [
-  { title: "Learning", keys: ["reward", "pass_at_1", "pass_at_group", "loss", "accuracy", "margin", "eval_loss", "eval_accuracy", "eval_margin", "chosen_reward", "rejected_reward", "chosen_logprob", "rejected_logprob", "shift", "index_loss", "entropy", "zero_spread", "ended"] },
+  { title: "Learning", keys: ["reward", "pass_at_1", "pass_at_group", "loss", "accuracy", "margin", "eval_loss", "eval_accuracy", "eval_margin", "chosen_reward", "rejected_reward", "chosen_logprob", "rejected_logprob", "shift", "index_loss", "entropy", "zero_spread", "ended", "turns", "chains"] },
   { title: "Trainer against sampler", keys: ["different_bits", "k1", "k2", "k3", "clipped", "truncated", "largest_log_ratio"] },
   { title: "Critic", keys: ["explained_variance", "value_loss", "mean_value", "mean_return", "values_held", "advantage_min", "advantage_p10", "advantage_median", "advantage_p90", "advantage_max", "critic_gradient_norm", "critic_seconds"] },
   { title: "Optimiser", keys: ["learning_rate", "gradient_norm"] },

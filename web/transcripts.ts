@@ -132,20 +132,29 @@ export class TranscriptsView implements View {
 
   private entry(t: Transcript): HTMLElement {
     const learning = supervised(t);
-    const text = new TokenText(this.strip, learning ? `Sequence ${t.sequence}` : `Rollout ${t.rollout}`);
+    const window = t.chains && t.chains > 1 ? `context window ${(t.chain ?? 0) + 1} of ${t.chains}` : "";
+    const text = new TokenText(this.strip, learning ? `Sequence ${t.sequence}` : `Rollout ${t.rollout}${window && `, ${window}`}`);
     const { scale, value } = colorings[this.coloring];
     t.prompt.forEach((piece, i) => text.add({ text: piece, prompt: true, value: promptValue(this.coloring, t), facts: [["prompt", `token ${i}`], ["id", String(t.prompt_ids[i])], ["in the loss", "no"]] }, scale));
-    let equal = 0, sum = 0;
+    let equal = 0, sum = 0, written = 0;
     t.tokens.forEach((piece, i) => {
       const d = floatDifference(t, i);
       if (d === 0) ++equal;
+      const turn = t.turns?.find((one) => i >= one.begin && i < one.end);
+      if (t.turns && !turn) {  // between two turns: what the policy was shown
+        text.add({ text: piece, prompt: true, value: value(t, i), facts: [["shown", `token ${i}`], ["id", String(t.ids[i])], ["in the loss", "no"]] }, scale);
+        return;
+      }
+      ++written;
       sum += at(learning ? t.logprobs : t.sampling_logprobs, i) ?? 0;
       const facts: [string, string][] = [["token", String(i)], ["id", String(t.ids[i])]];
+      if (turn) facts.push([turn.kind, `turn ${t.turns!.indexOf(turn)}, reward ${short(turn.reward)}`]);
       if (!learning) facts.push(["sampling", exact(at(t.sampling_logprobs, i))]);
       facts.push([learning ? "log-probability" : "trainer", exact(at(t.logprobs, i))]);
       if (!learning) facts.push(["difference", d === 0 ? "0, the same bits" : short(d)]);
       facts.push(["entropy", short(at(t.entropies, i))]);
       if (!learning) facts.push(["advantage", short(at(t.advantages, i))]);
+      if (t.values) facts.push(["value", short(at(t.values, i))]);
       facts.push(["weight", short(at(t.weights, i))]);
       if (!learning) facts.push(["version", String(t.weights_version)]);
       text.add({ text: piece, value: value(t, i), facts }, scale);
@@ -166,7 +175,8 @@ export class TranscriptsView implements View {
         h("span", { class: "number" }, `advantage ${adv !== null && adv > 0 ? "+" : ""}${short(adv)}`),
         h("span", { class: t.finish === "stop" ? "quiet" : "quiet warn" }, finishes[t.finish ?? ""] ?? "ended otherwise"),
         h("span", { class: "grow" }),
-        h("span", { class: "quiet number" }, `${t.tokens.length} tokens · Σ log p ${short(sum)} · ${equal}/${t.tokens.length} equal bits`),
+        window && h("span", { class: "quiet" }, window),
+        h("span", { class: "quiet number" }, `${written} tokens · Σ log p ${short(sum)} · ${equal}/${written} equal bits`),
         cut),
       text.element);
   }

@@ -63,7 +63,7 @@ ServedAnswer serve_once(const std::string& folder, const DemoSettings& settings,
   if (reply.status != 200 || !answer.is_object() || !answer.contains("choices") || answer["choices"].empty())
     fail(ErrorCode::internal, "the server answered {}: {}", reply.status, reply.body.substr(0, 500));
   const std::string text = answer["choices"][0].value("text", "");
-  const bool right = environment->reward(problem, text) >= 1;
+  const bool right = environment->begin(problem)->step(text).reward >= 1;
   say("  {} {}{}   ({})\nserver stopped; to serve it again:\n  {} serve --model {}\n\n", reply.status, problem.prompt, text, right ? "right" : "wrong",
       program_name(), folder);
   return {text, right};

@@ -6,6 +6,7 @@
 #include "base/signals.h"
 #include "cli/commands.h"
 #include "cli/common_options.h"
+#include "cli/rl_options.h"
 #include "observe/progress.h"
 #include "rl/evaluation.h"
 #include "serving/local_sampler.h"
@@ -28,6 +29,7 @@ int eval_command(const Arguments& arguments) {
   table.integer("samples", &settings.samples, 1, 4096, "N", "Samples per problem");
   table.number("temperature", &settings.temperature, 0, 100, "X", "Sampling temperature of the samples");
   table.integer("max-tokens", &settings.max_tokens, 1, 1 << 20, "N", "Most tokens of an answer, its end token included");
+  add_window_option(table, &settings.compact_at, &name);
   table.seed("seed", &settings.seed, "Seed of problems and sampling");
   table.integer("at-once", &settings.at_once, 1, 1 << 20, "N", "Problems in flight at once; changes no bit");
   add_runtime_options(table, runtime);

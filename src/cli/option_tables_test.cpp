@@ -66,6 +66,11 @@ const std::vector<Idle>& idle_options() {
         {"train rl", "--model x", "init-seed", "8", "without --adapter-rank"},
         {"train rl", "--model x", "kl", "k1", "without --kl-coefficient"},
         {"train rl", "--model x", "kl-in", "reward", "without --kl-coefficient"},
+        {"train rl", "--model x", "compact-at", "72", "without an environment of many turns"},
+        {"train sft", kSft, "compact-at", "72", "without an environment of many turns"},
+        {"eval", "countdown --model x", "compact-at", "72", "without an environment of many turns"},
+        {"train rl", "--model x", "train-summaries", "", "without --compact-at"},
+        {"train rl", "--model x --algorithm ppo", "chain-value", "terminal", "without --compact-at"},
         {"train rl", "--model x --adapter-rank 4", "export-dtype", "f32", "with --adapter-rank, which exports fp32"},
         {"train sft", kSftAdapter, "export-dtype", "f32", "with --adapter-rank, which exports fp32"},
         {"render", "--model x", "end-token", "x", "without --train"},
@@ -118,7 +123,7 @@ const std::vector<Idle>& idle_options() {
     for (const auto& [option, value] :
          {std::pair("critic-model", "d"), std::pair("critic-warmup", "2"), std::pair("critic-epochs", "2"), std::pair("critic-learning-rate", "0.1"),
           std::pair("value-clip", "0.1"), std::pair("gamma", "0.5"), std::pair("lambda", "0.5"), std::pair("critic-lambda", "0.5"),
-          std::pair("lambda-length", "2"), std::pair("bootstrap", ""), std::pair("whiten", "off")})
+          std::pair("lambda-length", "2"), std::pair("chain-value", "terminal"), std::pair("bootstrap", ""), std::pair("whiten", "off")})
       rows.push_back({"train rl", "--model x", option, value, "without --critic"});
     rows.push_back({"train rl", "--model x --algorithm ppo", "critic-rank", "4", "without --critic adapter"});
     rows.push_back({"train rl", "--model x", "overlong-penalty", "2", "without --overlong-tokens"});

@@ -17,7 +17,7 @@ static void add_critic_options(OptionTable& table, CriticSettings& s) {
     table.number(name, value, low, high, what, help);
     table.refused("without --critic", none);
   };
-  const auto whiten = std::make_shared<std::string>("on");
+  const auto whiten = std::make_shared<std::string>("on"), chain = std::make_shared<std::string>("carry");
   table.choice("critic", &s.kind, critic_names(),
                "A model of values beside the policy, for --advantages gae: none, one of its own weights, or an adapter over frozen ones (docs/rl.md)");
   table.input("critic-model", &s.model, "DIR", "What the critic begins from, as a reward model; unless it is said the policy's model, with a head of zeros");
@@ -36,22 +36,37 @@ static void add_critic_options(OptionTable& table, CriticSettings& s) {
   table.number("critic-lambda", &s.gae.critic_lambda, 0, 1, "X", "The same of the returns that the critic learns", "--lambda");
   table.refused("without --critic", none);
   number("lambda-length", &s.gae.length_alpha, 0, 1e6, "A", "The policy's lambda is 1 - 1 / (A n) for a rollout of n trained tokens (VAPO); 0: --lambda");
+  table.choice(
+      "chain-value", chain.get(), {"carry", "terminal"},
+      "Of rollouts of several context windows: the last token of a window goes on to the next one's first, or each window ends with the rollout's reward");
+  table.refused("without --critic", none);
   table.flag("bootstrap", &s.bootstrap, "A completion without an end token goes on with the critic's value of its end, instead of ending with its reward");
   table.refused("without --critic", none);
   table.choice("whiten", whiten.get(), {"on", "off"}, "Advantages get mean 0 and variance 1 over the batch's trained tokens");
   table.refused("without --critic", none);
-  table.after_reading([&table, &s, whiten] {
+  table.after_reading([&table, &s, whiten, chain] {
     s.gae.whiten = *whiten == "on";
+    s.gae.carry = *chain == "carry";
     if (s.kind == "adapter" && !table.given("critic-learning-rate")) s.learning_rate = 10 * CriticSettings().learning_rate;
   });
+}
+
+void add_window_option(OptionTable& table, std::int64_t* compact_at, const std::string* environment) {
+  table.integer("compact-at", compact_at, 0, 1 << 20, "N",
+                "Tokens of a context window: before it has more the policy writes a summary, with which the next one begins (docs/rl.md); 0: there is one");
+  table.refused("without an environment of many turns", [environment] { return !has_many_turns(*environment); });
 }
 
 void add_rl_options(OptionTable& table, RlSettings& s) {
   table.choice("environment", &s.environment, environment_names(), "The environment to train in");
   table.integer("steps", &s.steps, 1, 1'000'000'000, "N", "Optimizer steps");
   table.integer("problems", &s.problems, 1, 1 << 20, "N", "Problems per step");
-  table.integer("rollouts", &s.rollouts, 1, 1 << 16, "N", "Completions per problem: the group; most advantages need at least 2");
-  table.integer("max-tokens", &s.max_tokens, 1, 1 << 20, "N", "Most tokens of a completion, its end token included; one that does not end gets no reward");
+  table.integer("rollouts", &s.rollouts, 1, 1 << 16, "N", "Rollouts per problem: the group; most advantages need at least 2");
+  table.integer("max-tokens", &s.max_tokens, 1, 1 << 20, "N",
+                "Most tokens of a turn, its end token included; where one does not end the rollout does, without a reward for its end");
+  add_window_option(table, &s.compact_at, &s.environment);
+  table.flag("train-summaries", &s.train_summaries, "Train the summaries that the policy writes, too");
+  table.refused("without --compact-at", [&s] { return s.compact_at == 0; });
   table.number("temperature", &s.temperature, 0.001, 100, "X", "Sampling temperature of the rollouts");
   table.integer("top-k", &s.top_k, 0, (std::int64_t{1} << 31) - 1, "N", "Draw rollouts from the N likeliest tokens; 0: from all");
   table.number("top-p", &s.top_p, 0.000001, 1, "X", "Draw rollouts from the likeliest tokens that together have this probability; 1: from all");
@@ -71,6 +86,7 @@ void add_rl_options(OptionTable& table, RlSettings& s) {
   table.choice("kl-in", &s.kl_in, kl_places(), "Where it enters: the loss, or the tokens' rewards");
   table.refused("without --kl-coefficient", [&s] { return s.kl_coefficient == 0; }, {"kl", "kl-in"});
   add_critic_options(table, s.critic);
+  table.refused("without --compact-at", [&s] { return s.compact_at == 0; }, {"chain-value"});
   table.integer("redraws", &s.redraws, 0, 1000, "N",
                 "Sample a group whose rewards are all equal again, with a new problem, up to N times, then leave it out; 0: it stays, without a gradient");
   table.integer("overlong-tokens", &s.overlong_tokens, 0, 1 << 20, "N",

@@ -3,6 +3,7 @@
 
 #include "api/openai/chat_messages.h"
 #include "cli/common_options.h"
+#include "cli/rl_options.h"
 #include "cli/toml.h"
 #include "cli/train_command.h"
 #include "cli/trained_options.h"
@@ -34,7 +35,8 @@ bool parse(const Arguments& arguments, SftSettings& s) {
               "JSONL (docs/own-data.md): {\"messages\"} in the model's chat template, {\"prompt\",\"completion\"}, {\"text\"}, or {\"tokens\",\"weights\"}; "
               "`lockstep render --train FILE` shows which tokens are trained");
   add_reading_options(table, job.end_token, job.chat_template);
-  table.text("environment", &job.environment, "NAME", "Instead of --data: the reference completions of an environment, such as countdown");
+  table.text("environment", &job.environment, "NAME", "Instead of --data: the reference rollouts of an environment, such as countdown");
+  add_window_option(table, &job.compact_at, &job.environment);
   table.flag("from-scratch", &c.from_scratch, "Random initial weights; --model then needs config.json and a tokenizer only");
   table.seed("init-seed", &c.init_seed, "Seed of initial weights, the model's or an adapter's");
   table.refused("without --from-scratch or --adapter-rank", [&c] { return !c.from_scratch && c.trained.rank == 0; });

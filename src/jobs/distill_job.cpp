@@ -50,9 +50,10 @@ DistillPrompts prompts_of(const std::vector<PromptLine>& lines, const DistillSet
 DistillPrompts prompts_of(const Environment& environment, const DistillSettings& settings, const Tokenizer& tokenizer) {
   return [&environment, &tokenizer, seed = settings.seed](std::int64_t step, std::int64_t count) {
     std::vector<DistillPrompt> prompts;
-    for (std::int64_t i = 0; i < count; ++i)
-      prompts.push_back(
-          {tokenizer.encode(environment.problem(Split::train, seed, static_cast<std::uint64_t>(step * count + i)).prompt, true), environment.name()});
+    for (std::int64_t i = 0; i < count; ++i) {
+      const Problem problem = environment.problem(Split::train, seed, static_cast<std::uint64_t>(step * count + i));
+      prompts.push_back({tokenizer.encode(problem.prompt, true), problem.domain.empty() ? environment.name() : problem.domain});
+    }
     return prompts;
   };
 }
@@ -85,8 +86,10 @@ DistillSummary run_distill(const DistillJob& job) {
   std::unique_ptr<Environment> environment;
   std::vector<PromptLine> lines;
   if (job.data.empty()) environment = make_environment(job.environment);
+  if (environment && environment->many_turns())
+    fail(ErrorCode::unsupported, "environment is '{}', whose problems have many turns; allowed are those of one answer, as countdown", job.environment);
   else lines = read_prompt_file(job.data);
-  check_teachers(job.teachers, environment ? std::vector<std::string>{environment->name()} : domains_of(lines));
+  check_teachers(job.teachers, environment ? environment->domains() : domains_of(lines));
 
   RlStackSettings settings = job.stack;
   settings.optimizer_folder = optimizer_folder(job.optimizer_state, job.run.runs);

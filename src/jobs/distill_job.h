@@ -13,7 +13,7 @@ struct DistillJob {
   DistillSettings distill;
   std::vector<TeacherSettings> teachers;
   std::string data;                     // JSONL, {"prompt", "domain"} a line; or
-  std::string environment;              // whose problems are the prompts, of the domain of its name
+  std::string environment;              // whose problems are the prompts, of their domains (rl/environment.h)
   std::optional<double> learning_rate;  // the peak; not said: train sft's default (runs/sft_plan.h)
   std::uint64_t init_seed = 0;
   std::string optimizer_state = "memory";  // or "file"

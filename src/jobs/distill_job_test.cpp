@@ -178,6 +178,9 @@ TEST_F(DistillJobs, WhatIsWrongIsNamedBeforeAModelIsRead) {
       }),
       "did you mean 'domain'");
   has(told([](DistillJob& j) { j.data = "prompts.jsonl"; }), "allowed is one of them");
+  has(told([](DistillJob& j) { j.environment = "lockbox"; }), "many turns");
+  has(told([](DistillJob& j) { j.environment = "dozen", j.teachers[0].domains = {"revers"}; }), "did you mean 'reverse'");
+  has(told([](DistillJob& j) { j.environment = "dozen", j.teachers[0].domains = {"reverse"}; }), "no teacher is for the domain 'sort'");
   has(told([](DistillJob& j) { j.distill.over = "vocabulry"; }), "did you mean 'vocabulary'");
   has(told([](DistillJob& j) { j.distill.over = "sampled", j.distill.divergence = "forward"; }), "allowed is reverse");
   has(told([](DistillJob& j) { j.distill.over = "sampled", j.distill.temperature = 0.5; }), "allowed is 1");

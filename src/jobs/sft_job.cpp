@@ -2,20 +2,24 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "rl/environment.h"
+#include "rl/rollout.h"
+#include "rl/trajectory/reference.h"
 
 namespace lockstep {
 namespace {
 
-// The reference completions of an environment's training problems; problem i of the run is a function of (seed, i).
+// What a perfect policy writes at an environment's training problems; problem i of the run is a function of (seed, i). A problem of many turns is a
+// sequence a context window.
 class EnvironmentSource final : public SftSource {
  public:
-  EnvironmentSource(const std::string& name, ChatData data, std::uint64_t seed) : environment_(make_environment(name)), data_(std::move(data)), seed_(seed) {}
+  EnvironmentSource(const std::string& name, ChatData data, std::uint64_t seed, std::int64_t compact_at)
+      : environment_(make_environment(name)), data_(std::move(data)), seed_(seed), settings_{.compact_at = compact_at} {}
   std::vector<TrainSequence> batch(std::int64_t step, std::int64_t count) const override {
     std::vector<TrainSequence> sequences;
     for (std::int64_t i = step * count; i < (step + 1) * count; ++i) {
       const Problem problem = environment_->problem(Split::train, seed_, static_cast<std::uint64_t>(i));
-      sequences.push_back(train_sequence(data_.completion(problem.prompt, environment_->reference_completion(problem))));
+      const Rollout rollout = reference_rollout(*environment_, problem, *data_.tokenizer(), data_.completion_end(), settings_);
+      for (const Chain& chain : rollout.chains) sequences.push_back(train_sequence(weighted_tokens(chain)));
     }
     return sequences;
   }
@@ -24,6 +28,7 @@ class EnvironmentSource final : public SftSource {
   std::unique_ptr<Environment> environment_;
   ChatData data_;
   std::uint64_t seed_;
+  PlaySettings settings_;
 };
 
 // From 20 sequences on a tenth of the data is more useful for evaluation than for training.
@@ -45,7 +50,7 @@ SftInput read_sft_input(const SftJob& s, const OpenedModel& opened) {
   if (!s.eval.empty()) input.held_out = read(s.eval);
   if (!s.environment.empty()) {
     if (!opened.tokenizer) fail(ErrorCode::invalid_argument, "an environment needs a tokenizer.json, and '{}' has none", s.config.runtime.model);
-    input.train = std::make_unique<EnvironmentSource>(s.environment, reader, s.config.seed);
+    input.train = std::make_unique<EnvironmentSource>(s.environment, reader, s.config.seed, s.compact_at);
     return input;
   }
   std::vector<TrainSequence> sequences = read(s.data);
@@ -56,6 +61,7 @@ SftInput read_sft_input(const SftJob& s, const OpenedModel& opened) {
 }  // namespace
 
 SftSummary run_sft_job(const SftJob& job) {
+  check_compact_at(job.compact_at, has_many_turns(job.environment), job.environment);
   return run_sft(job.config, [&](const OpenedModel& opened) { return read_sft_input(job, opened); });
 }
 

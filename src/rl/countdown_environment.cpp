@@ -10,7 +10,7 @@ namespace lockstep {
 namespace {
 
 // Problem::data is the three numbers and the target.
-class CountdownEnvironment : public Environment {
+class CountdownEnvironment : public OneTurnEnvironment {
  public:
   std::string name() const override { return "countdown"; }
 
@@ -52,6 +52,6 @@ class CountdownEnvironment : public Environment {
 
 }  // namespace
 
-std::unique_ptr<Environment> make_countdown_environment() { return std::make_unique<CountdownEnvironment>(); }
+std::unique_ptr<OneTurnEnvironment> make_countdown_environment() { return std::make_unique<CountdownEnvironment>(); }
 
 }  // namespace lockstep

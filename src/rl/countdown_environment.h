@@ -6,6 +6,6 @@
 
 namespace lockstep {
 
-std::unique_ptr<Environment> make_countdown_environment();
+std::unique_ptr<OneTurnEnvironment> make_countdown_environment();
 
 }  // namespace lockstep

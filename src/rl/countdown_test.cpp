@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "rl/countdown_environment.h"
 #include "rl/countdown_verifier.h"
 
 namespace lockstep {
@@ -136,7 +137,7 @@ TEST(Countdown, Texts) {
 }
 
 TEST(Environment, Countdown) {
-  const auto environment = make_environment("countdown");
+  const auto environment = make_countdown_environment();
   EXPECT_EQ(environment->name(), "countdown");
   for (std::uint64_t index = 0; index < 300; ++index) {
     const Problem problem = environment->problem(Split::held_out, 4, index);
@@ -159,7 +160,7 @@ TEST(Environment, WrongNameOffersTheRightOne) {
 }
 
 TEST(Environment, ForeignProblemsAreRefused) {
-  const auto environment = make_environment("countdown");
+  const auto environment = make_countdown_environment();
   EXPECT_THROW(environment->reward(Problem{}, "1"), Error);
   EXPECT_THROW(environment->reference_completion(Problem{0, "x", {1, 1, 1, 99}}), Error);
 }

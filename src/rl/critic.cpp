@@ -38,6 +38,7 @@ std::string describe(const CriticSettings& s) {
   if (!s.model.empty()) text += fmt::format(" critic_model {}", s.model);
   if (s.clip > 0) text += fmt::format(" value_clip {}", s.clip);
   if (s.bootstrap) text += " bootstrap";
+  if (!g.carry) text += " chain_value terminal";
   if (g.critic_lambda) text += fmt::format(" critic_lambda {}", *g.critic_lambda);
   if (g.length_alpha > 0) text += fmt::format(" lambda_length {}", g.length_alpha);
   if (!g.whiten) text += " whiten off";
@@ -71,13 +72,12 @@ double spread_of(const std::vector<double>& all) {
   return average_of(squares);
 }
 
-// Rows [0, prompt + completion), the last of which is the state behind the completion.
-ValueDatum states_of(const RolloutGroup& group, const Rollout& rollout, bool behind) {
+// The states before the chain's trained tokens, and, last, that behind it.
+ValueDatum states_of(const PolicyDatum& policy, bool behind) {
   ValueDatum datum;
-  datum.tokens = group.prompt;
-  datum.tokens.insert(datum.tokens.end(), rollout.tokens.begin(), rollout.tokens.end() - (behind ? 0 : 1));
-  datum.weights.assign(datum.tokens.size(), 1.0f);
-  std::fill(datum.weights.begin(), datum.weights.begin() + std::ssize(group.prompt) - 1, 0.0f);
+  datum.tokens = policy.tokens;
+  datum.weights = policy.weights;
+  if (behind) datum.tokens.push_back(policy.targets.back()), datum.weights.push_back(1.0f);
   return datum;
 }
 }  // namespace
@@ -85,46 +85,57 @@ ValueDatum states_of(const RolloutGroup& group, const Rollout& rollout, bool beh
 void Critic::judge(StepBatch& batch, const RlSettings& settings) {
   data_.clear();
   figures_ = {};
+  const auto cut_off = [&](const Rollout& rollout) { return settings_.bootstrap && !rollout.ended; };
   for (const RolloutGroup& group : batch.groups)
-    for (const Rollout& rollout : group.rollouts) data_.push_back(states_of(group, rollout, settings_.bootstrap && !rollout.ended));
-  const std::vector<std::vector<float>> values = port_.values(data_);
+    for (const Rollout& rollout : group.rollouts)
+      for (std::size_t c = 0; c < rollout.chains.size(); ++c)
+        data_.push_back(states_of(batch.data[data_.size()], cut_off(rollout) && c + 1 == rollout.chains.size()));
+  batch.values = port_.values(data_);
 
   const bool costs = needs_reference(settings) && settings.kl_in == "reward";
   std::vector<GaeRollout> rollouts;
   std::size_t d = 0;
   for (const RolloutGroup& group : batch.groups)
     for (const Rollout& rollout : group.rollouts) {
-      GaeRollout& chain = rollouts.emplace_back(GaeRollout{.chains = {{}}});
-      const std::size_t first = group.prompt.size() - 1;
-      const PolicyDatum& policy = batch.data[d];
-      for (std::size_t i = first; i < first + rollout.tokens.size(); ++i) {
-        GaeToken& token = chain.chains[0].tokens.emplace_back();
-        token.value = static_cast<double>(values[d][i]);
-        if (costs) token.reward = 0 - kl_cost(policy.old_logprobs[i], policy.reference_logprobs[i], settings);
+      GaeRollout& judged = rollouts.emplace_back();
+      for (const Chain& chain : rollout.chains) {
+        const PolicyDatum& policy = batch.data[d];
+        GaeChain& own = judged.chains.emplace_back(GaeChain{.tokens = {}, .window = judged.chains.size()});
+        each_trained(policy, [&](std::size_t i) {
+          GaeToken& token = own.tokens.emplace_back();
+          token.value = static_cast<double>(batch.values[d][i]);
+          if (costs) token.reward = 0 - kl_cost(policy.old_logprobs[i], policy.reference_logprobs[i], settings);
+        });
+        std::size_t end = 0;  // what a turn brought comes with its last token
+        for (const Turn& turn : chain.turns)
+          if (turn.trained) own.tokens[(end += turn.tokens.size()) - 1].reward += turn.reward;
+        ValueDatum& states = data_[d];
+        states.values = batch.values[d];
+        states.returns.assign(states.tokens.size(), 0.0f);
+        ++d;
       }
-      chain.reward = rollout.reward + overlong_punishment(std::ssize(rollout.tokens), settings);
-      ValueDatum& own = data_[d];
-      if (settings_.bootstrap && !rollout.ended) {
-        chain.bootstrap = static_cast<double>(values[d].back());
-        own.weights.back() = 0;  // nobody knows what it should have been
-      }
-      own.values = values[d++];
-      own.returns.assign(own.tokens.size(), 0.0f);
+      judged.reward = rollout.reward + overlong_punishment(rollout.longest(), settings);
+      if (!cut_off(rollout)) continue;
+      judged.bootstrap = static_cast<double>(batch.values[d - 1].back());
+      data_[d - 1].weights.back() = 0;  // nobody knows what it should have been
+      batch.values[d - 1].pop_back();
     }
   const GaeBatch estimates = estimate_gae(rollouts, settings_.gae);
 
   std::vector<double> seen, returns, left, advantages;
-  for (d = 0; d < data_.size(); ++d) {
-    const std::vector<double>&own = estimates.advantages[d][0], &wanted = estimates.returns[d][0];
-    PolicyDatum& policy = batch.data[d];
-    const std::size_t first = policy.tokens.size() - own.size();
-    for (std::size_t i = 0; i < own.size(); ++i) {
-      policy.advantages[first + i] = static_cast<float>(own[i]);
-      data_[d].returns[first + i] = static_cast<float>(wanted[i]);
-      const double value = rollouts[d].chains[0].tokens[i].value;
-      seen.push_back(value), returns.push_back(wanted[i]), left.push_back(wanted[i] - value), advantages.push_back(own[i]);
+  d = 0;
+  for (std::size_t r = 0; r < rollouts.size(); ++r)
+    for (std::size_t c = 0; c < rollouts[r].chains.size(); ++c, ++d) {
+      const std::vector<double>&own = estimates.advantages[r][c], &wanted = estimates.returns[r][c];
+      std::size_t t = 0;
+      each_trained(batch.data[d], [&](std::size_t i) {
+        batch.data[d].advantages[i] = static_cast<float>(own[t]);
+        data_[d].returns[i] = static_cast<float>(wanted[t]);
+        const double value = rollouts[r].chains[c].tokens[t].value;
+        seen.push_back(value), returns.push_back(wanted[t]), left.push_back(wanted[t] - value), advantages.push_back(own[t]);
+        ++t;
+      });
     }
-  }
   const double variance = spread_of(returns);
   figures_.explained_variance = variance > 0 ? 1 - spread_of(left) / variance : 0;
   figures_.mean_value = average_of(seen);

@@ -24,8 +24,8 @@ class Critic {
   // The port outlives this object.
   Critic(ValuePort& port, const CriticSettings& settings) : port_(port), settings_(settings) {}
 
-  // Fills the advantages of `batch`: all rollouts of the step, each one chain, with its reward, overlong punishment in it, at the last token. Where
-  // tokens pay for KL to a reference (rl/step_batch.h), that is taken from the reward of each.
+  // Fills the advantages and values of `batch`: all rollouts of the step, chain by chain, with the rewards of turns at their last tokens and that of the
+  // end, overlong punishment in it, at the last token of all. Where tokens pay for KL to a reference (rl/step_batch.h), that is taken from the reward of each.
   void judge(StepBatch& batch, const RlSettings& settings);
   // Steps towards the returns of what was judged last.
   CriticFigures learn(const OptimizerStep& optimizer);

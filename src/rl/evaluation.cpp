@@ -24,6 +24,7 @@ std::vector<Problem> held_out_problems(const Environment& environment, std::uint
 Evaluation evaluate(const Environment& environment, const Tokenizer& tokenizer, Sampler& sampler, const EvaluationSettings& settings,
                     const std::function<void(std::int64_t, std::int64_t)>& progress) {
   if (settings.samples < 1 || settings.samples > 4096) fail(ErrorCode::invalid_argument, "samples is {}, allowed is 1 to 4096", settings.samples);
+  check_compact_at(settings.compact_at, environment.many_turns(), environment.name());
   const std::vector<Problem> problems = held_out_problems(environment, settings.seed, settings.problems);
   RolloutSource source(environment, tokenizer, sampler);
   Evaluation result;
@@ -37,13 +38,14 @@ Evaluation evaluate(const Environment& environment, const Tokenizer& tokenizer, 
     const std::vector<Problem> part(problems.begin() + static_cast<std::ptrdiff_t>(begin), problems.begin() + static_cast<std::ptrdiff_t>(end));
     const auto seed_of = [&](std::size_t i) { return derived_seed(settings.seed, SeedUse::evaluation, begin + i); };
     std::int64_t tokens = 0;
-    const RolloutOptions sampled{settings.samples, settings.temperature, settings.max_tokens};
+    RolloutOptions sampled{settings.samples, settings.temperature, settings.max_tokens};
+    sampled.compact_at = settings.compact_at;
     for (const RolloutGroup& group : source.sample(part, sampled, seed_of)) {
       double right = 0, ended = 0;
       for (const Rollout& r : group.rollouts) {
-        right += r.reward >= 1;
+        right += r.total_reward() >= 1;
         ended += r.ended;
-        tokens += static_cast<std::int64_t>(r.tokens.size());
+        tokens += r.written();
       }
       const auto n = static_cast<double>(group.rollouts.size());
       columns[0].push_back(right / n);
@@ -51,12 +53,13 @@ Evaluation evaluate(const Environment& environment, const Tokenizer& tokenizer, 
       columns[3].push_back(ended / n);
     }
     result.weights_version = source.weights_version();
-    const RolloutOptions greedy{1, 0, settings.max_tokens};
+    RolloutOptions greedy{1, 0, settings.max_tokens};
+    greedy.compact_at = settings.compact_at;
     for (const RolloutGroup& group : source.sample(part, greedy, seed_of)) {
       const Rollout& r = group.rollouts.front();
-      columns[2].push_back(r.reward >= 1 ? 1 : 0);
-      result.greedy_right.push_back(r.reward >= 1);
-      tokens += static_cast<std::int64_t>(r.tokens.size());
+      columns[2].push_back(r.total_reward() >= 1 ? 1 : 0);
+      result.greedy_right.push_back(r.total_reward() >= 1);
+      tokens += r.written();
     }
     if (source.weights_version() != result.weights_version)
       fail(ErrorCode::internal, "the weights changed during an evaluation, from version {} to {}", result.weights_version, source.weights_version());

@@ -14,6 +14,7 @@ struct EvaluationSettings {
   double temperature = 1;
   std::uint64_t seed = 20260601;  // of problems, sampling and resampling
   std::int64_t at_once = 256;     // problems in flight at once; changes no bit
+  std::int64_t compact_at = 0;    // tokens of a context window, of an environment of many turns (rl/trajectory/play.h); 0: there is one
 };
 
 struct Evaluation {

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "base/error.h"
-#include "rl/rl_test_tools.h"
+#include "rl/lockbox_test_tools.h"
 
 namespace lockstep {
 namespace {
@@ -71,6 +71,21 @@ TEST_F(EvaluationTest, AnAnswerThatDoesNotEndEarnsNothing) {
   EXPECT_EQ(e.pass_at_1.value, 0.0);
   EXPECT_EQ(e.greedy.value, 0.0);
   EXPECT_EQ(e.ended.value, 0.0);
+}
+
+// In one window the last answer, with all its sums, has no room; in windows of 72 tokens it has.
+TEST_F(EvaluationTest, WindowsOfManyTurns) {
+  const auto lockbox = make_environment("lockbox");
+  LockboxPlayer player(tokenizer);
+  player.right = 1;
+  const Evaluation whole = evaluate(*lockbox, tokenizer, player, {.problems = 6, .samples = 2});
+  EXPECT_EQ(whole.pass_at_1.value, 0.0);
+  EXPECT_EQ(whole.ended.value, 0.0);
+  const Evaluation windows = evaluate(*lockbox, tokenizer, player, {.problems = 6, .samples = 2, .compact_at = 72});
+  EXPECT_EQ(windows.pass_at_1.value, 1.0);
+  EXPECT_EQ(windows.greedy.value, 1.0);
+  EXPECT_EQ(windows.ended.value, 1.0);
+  EXPECT_THROW(evaluate(environment, tokenizer, sampler, {.problems = 6, .samples = 2, .compact_at = 72}), Error);
 }
 
 TEST_F(EvaluationTest, ProblemsAreDifferentOnesAndHeldOut) {

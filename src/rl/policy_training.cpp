@@ -35,6 +35,10 @@ nlohmann::ordered_json to_json(const PolicyStep& s, const RlSettings& settings) 
                               {"rollout_seconds", s.rollout_seconds},
                               {"train_seconds", s.train_seconds},
                               {"tokens_per_second", seconds > 0 ? static_cast<double>(s.tokens) / seconds : 0.0}};
+  if (settings.compact_at > 0 || s.turns != 1) {
+    json["turns"] = s.turns;
+    json["chains"] = s.chains;
+  }
   if (settings.epochs * settings.mini_batches > 1) {
     json["updates"] = s.updates;
     json["policy_k3"] = s.drift.k3();
@@ -75,15 +79,19 @@ PolicyTraining::PolicyTraining(const Environment& environment, const Tokenizer& 
 
 void PolicyTraining::refuse_difference(const StepBatch& batch, std::int64_t number, std::size_t datum, std::size_t row, float trained) {
   trainer_.abandon_gradients();
-  std::size_t group = 0;
+  std::size_t group = 0, rollout = 0;
   while (batch.begins[group + 1] <= datum) ++group;
   const RolloutGroup& from = batch.groups[group];
+  std::size_t chain = datum - batch.begins[group];
+  for (; chain >= from.rollouts[rollout].chains.size(); ++rollout) chain -= from.rollouts[rollout].chains.size();
+  const std::vector<Chain>& chains = from.rollouts[rollout].chains;
+  const std::string window = chains.size() > 1 ? fmt::format(", in its context window {},", chain) : "";
   const float sampled = batch.data[datum].old_logprobs[row];
   fail(ErrorCode::internal,
-       "step {}: token {} of rollout {} of the problem '{}' has log-probability {} where it was sampled (bits {:#010x}) and {} in training (bits {:#010x}), "
+       "step {}: token {} of rollout {}{} of the problem '{}' has log-probability {} where it was sampled (bits {:#010x}) and {} in training (bits {:#010x}), "
        "under the same weights; nothing was learned from this step. Please report it; --on-difference report goes on and counts such tokens",
-       number + 1, row - (from.prompt.size() - 1), datum - batch.begins[group], from.problem.prompt, sampled, std::bit_cast<std::uint32_t>(sampled), trained,
-       std::bit_cast<std::uint32_t>(trained));
+       number + 1, row - (chains[chain].turns[0].shown.size() - 1), rollout, window, from.problem.prompt, sampled, std::bit_cast<std::uint32_t>(sampled),
+       trained, std::bit_cast<std::uint32_t>(trained));
 }
 
 void PolicyTraining::train(const StepBatch& batch, std::size_t first, std::size_t count, const OptimizerStep& optimizer, PolicyStep& result,
@@ -152,6 +160,8 @@ PolicyStep PolicyTraining::step(std::int64_t number, const OptimizerStep& optimi
   result.pass_at_1 = batch.pass_at_1;
   result.ended = batch.ended;
   result.tokens = batch.tokens;
+  result.turns = static_cast<double>(batch.turns) / static_cast<double>(batch.rollouts);
+  result.chains = static_cast<double>(batch.chains) / static_cast<double>(batch.rollouts);
   result.pass_at_group = batch.pass_at_group;
   result.zero_spread = batch.zero_spread;
   result.redrawn = batch.redrawn;
@@ -185,7 +195,7 @@ PolicyStep PolicyTraining::step(std::int64_t number, const OptimizerStep& optimi
     for (double* sum : {&result.entropy, &result.loss, &result.gradient_norm}) *sum /= updates;
   result.train_seconds = seconds_between(judged, Clock::now());
   // Of a step that stopped in its first epoch what was not trained has no numbers to show.
-  if (seen && policy.logprobs.size() == batch.data.size()) seen({number, version, batch.groups, batch.data, policy});
+  if (seen && policy.logprobs.size() == batch.data.size()) seen({number, version, batch.groups, batch.data, policy, batch.values});
   return result;
 }
 

@@ -25,6 +25,7 @@ struct PolicyStep {
   std::int64_t truncated = 0;               // tokens whose importance ratio was above the cap
   double entropy = 0, loss = 0, gradient_norm = 0, learning_rate = 0;  // means over the mini-batches
   std::int64_t tokens = 0, rows = 0;                                   // sampled; computed in training
+  double turns = 1, chains = 1;                                        // means over rollouts
   std::int64_t updates = 0, skipped = 0;                               // optimizer steps; mini-batches left out by stop_kl
   std::int64_t redrawn = 0, dropped = 0;                               // groups (rl/step_batch.h)
   KlSums reference;                                                    // sampler against reference, where there is one (rl/step_batch.h)

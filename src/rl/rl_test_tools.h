@@ -17,7 +17,7 @@ inline Tokenizer countdown_tokenizer() { return Tokenizer::from_file(std::string
 inline constexpr std::int32_t kTestEnd = 102;
 
 // "7:" is answered by "7".
-class EchoEnvironment : public Environment {
+class EchoEnvironment : public OneTurnEnvironment {
  public:
   std::string name() const override { return "echo"; }
   Problem problem(Split split, std::uint64_t seed, std::uint64_t index) const override {

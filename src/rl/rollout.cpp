@@ -15,10 +15,10 @@ std::uint64_t derived_seed(std::uint64_t seed, SeedUse use, std::uint64_t item) 
   return xxh3(bytes.data(), bytes.size());
 }
 
-std::vector<double> RolloutGroup::rewards() const {
-  std::vector<double> values;
-  for (const Rollout& r : rollouts) values.push_back(r.reward);
-  return values;
+void check_compact_at(std::int64_t compact_at, bool many_turns, std::string_view environment) {
+  if (compact_at < 0 || compact_at > 1 << 20) fail(ErrorCode::invalid_argument, "compact_at is {}, allowed is 0 to {}", compact_at, 1 << 20);
+  if (compact_at > 0 && !many_turns)
+    fail(ErrorCode::invalid_argument, "compact_at is {}, and the problems of '{}' have one answer; allowed is 0", compact_at, environment);
 }
 
 RolloutSource::RolloutSource(const Environment& environment, const Tokenizer& tokenizer, Sampler& sampler)
@@ -26,52 +26,63 @@ RolloutSource::RolloutSource(const Environment& environment, const Tokenizer& to
   if (end_tokens_.empty()) fail(ErrorCode::unsupported, "the model names no 'eos_token_id', so no completion could end");
 }
 
-double RolloutSource::reward(const Problem& problem, const Rollout& rollout) const {
-  if (!rollout.ended) return 0;
-  // Special tokens stay in the text: an answer that contains one is wrong.
-  const std::span<const std::int32_t> answer(rollout.tokens.data(), rollout.tokens.size() - 1);
-  return environment_.reward(problem, tokenizer_.decode(answer, false));
-}
-
 std::vector<RolloutGroup> RolloutSource::sample(const std::vector<Problem>& problems, const RolloutOptions& options,
                                                 const std::function<std::uint64_t(std::size_t)>& seed_of) {
-  std::vector<RolloutGroup> groups(problems.size());
-  std::vector<SampleRequest> requests;
-  for (std::size_t i = 0; i < problems.size(); ++i) {
-    groups[i].problem = problems[i];
-    groups[i].prompt = tokenizer_.encode(problems[i].prompt, true);
-    for (std::int64_t j = 0; j < options.samples; ++j) {
-      requests.push_back({.prompt = groups[i].prompt,
+  const auto samples = static_cast<std::size_t>(options.samples);
+  std::vector<Play> plays;  // by problem and sample
+  plays.reserve(problems.size() * samples);
+  for (const Problem& problem : problems)
+    for (std::size_t j = 0; j < samples; ++j)
+      plays.emplace_back(environment_, problem, tokenizer_, PlaySettings{.compact_at = options.compact_at, .train_summaries = options.train_summaries});
+  std::vector<std::size_t> open(plays.size());
+  for (std::size_t k = 0; k < open.size(); ++k) open[k] = k;
+  for (bool first = true; !open.empty(); first = false) {
+    std::vector<SampleRequest> requests;
+    for (const std::size_t k : open) {
+      const std::uint64_t seed = seed_of(k / samples);
+      const std::int64_t window = plays[k].window();
+      requests.push_back({.prompt = plays[k].prompt(),
                           .temperature = static_cast<float>(options.temperature),
                           .top_p = static_cast<float>(options.top_p),
                           .top_k = static_cast<std::int32_t>(options.top_k),
                           .min_p = static_cast<float>(options.min_p),
-                          .seed = seed_of(i),
-                          .sample_index = static_cast<std::int32_t>(j),
+                          .seed = window == 0 ? seed : derived_seed(seed, SeedUse::window, static_cast<std::uint64_t>(window)),
+                          .sample_index = static_cast<std::int32_t>(k % samples),
                           .max_tokens = static_cast<std::int32_t>(options.max_tokens),
                           .stop_tokens = end_tokens_,
                           .kept_tokens = options.kept_tokens});
     }
+    std::vector<SampleResult> results = sampler_.sample(requests);
+    if (results.size() != requests.size()) fail(ErrorCode::internal, "the sampler gave {} completions for {} requests", results.size(), requests.size());
+    if (first) version_ = results.front().weights_version;
+    std::vector<std::size_t> still;
+    for (std::size_t r = 0; r < results.size(); ++r) {
+      Play& play = plays[open[r]];
+      play.take(turn_of(std::move(results[r]), problems[open[r] / samples]));
+      if (!play.over()) still.push_back(open[r]);
+    }
+    open = std::move(still);
   }
-  std::vector<SampleResult> results = sampler_.sample(requests);
-  if (results.size() != requests.size()) fail(ErrorCode::internal, "the sampler gave {} completions for {} requests", results.size(), requests.size());
-  if (!results.empty()) version_ = results.front().weights_version;
-  for (std::size_t k = 0; k < results.size(); ++k) {
-    SampleResult& result = results[k];
-    RolloutGroup& group = groups[k / static_cast<std::size_t>(options.samples)];
-    if (result.finish == SampleFinish::failed) fail(ErrorCode::numeric, "the completion of '{}' failed: {}", group.problem.prompt, result.error);
-    if (result.mixed_versions || result.weights_version != version_)
-      fail(ErrorCode::internal, "the weights changed during sampling, from version {} to {}", version_, result.weights_version);
-    Rollout rollout;
-    rollout.ended = result.finish == SampleFinish::stop;
-    rollout.tokens = std::move(result.tokens);
-    rollout.sampling_logprobs = std::move(result.sampling_logprobs);
+  std::vector<RolloutGroup> groups;
+  for (const Problem& problem : problems) groups.push_back({.problem = problem, .rollouts = {}});
+  for (std::size_t k = 0; k < plays.size(); ++k) {
+    Rollout& rollout = groups[k / samples].rollouts.emplace_back(plays[k].take_rollout());
     if (options.temperature > 0) rollout.temperature = static_cast<float>(options.temperature);  // 0: the raw log-probability is the sampling one
-    rollout.kept_tokens = std::move(result.kept_tokens);
-    rollout.reward = reward(group.problem, rollout);
-    group.rollouts.push_back(std::move(rollout));
   }
   return groups;
+}
+
+Turn RolloutSource::turn_of(SampleResult&& result, const Problem& problem) const {
+  if (result.finish == SampleFinish::failed) fail(ErrorCode::numeric, "the completion of '{}' failed: {}", problem.prompt, result.error);
+  if (result.mixed_versions || result.weights_version != version_)
+    fail(ErrorCode::internal, "the weights changed during sampling, from version {} to {}", version_, result.weights_version);
+  Turn turn;
+  turn.tokens = std::move(result.tokens);
+  turn.sampling_logprobs = std::move(result.sampling_logprobs);
+  turn.kept_tokens = std::move(result.kept_tokens);
+  turn.weights_version = result.weights_version;
+  turn.ended = result.finish == SampleFinish::stop;
+  return turn;
 }
 
 }  // namespace lockstep

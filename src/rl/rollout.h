@@ -1,47 +1,38 @@
-// Samples completions of problems and rewards them: the environment's prompt as text in, token ids out.
+// Samples rollouts of problems: episodes as text (rl/trajectory/play.h) in, chains of token ids out.
 //   RolloutSource source(environment, tokenizer, sampler);
 //   for (const RolloutGroup& group : source.sample(problems, {.samples = 8}, seed_of)) use(group.rollouts);
-// The sampled tokens are the trained tokens: nothing is decoded and encoded again. Uses the interface Sampler only. One thread.
+// All rollouts of a call take their first turns together, then their second ones, and so on; a task of one answer is done after the first. Uses the
+// interface Sampler only. One thread.
 #pragma once
 #include <functional>
 
-#include "rl/environment.h"
+#include "rl/trajectory/play.h"
 #include "serving/ports.h"
 #include "text/tokenizer/tokenizer.h"
 
 namespace lockstep {
 
-struct Rollout {
-  std::vector<std::int32_t> tokens;      // with the end token, when it came
-  std::vector<float> sampling_logprobs;  // of the distribution it was drawn from:
-  float temperature = 1;                 // logits / temperature,
-  std::vector<KeptTokens> kept_tokens;   // over what top-k, top-p and min-p kept, a set a token; empty: nothing was cut
-  bool ended = false;                    // with an end token, within max_tokens
-  double reward = 0;                     // 0 when it did not end
-};
-
-struct RolloutGroup {
-  Problem problem;
-  std::vector<std::int32_t> prompt;
-  std::vector<Rollout> rollouts;
-  std::vector<double> rewards() const;
-};
-
 struct RolloutOptions {
   std::int64_t samples = 8;
-  double temperature = 1;  // 0: the likeliest token
-  std::int64_t max_tokens = 16;
-  std::int64_t top_k = 0;  // 0: all
+  double temperature = 1;        // 0: the likeliest token
+  std::int64_t max_tokens = 16;  // of a turn
+  std::int64_t top_k = 0;        // 0: all
   double top_p = 1, min_p = 0;
-  bool kept_tokens = false;  // Rollout::kept_tokens are told
+  bool kept_tokens = false;     // Turn::kept_tokens are told
+  std::int64_t compact_at = 0;  // tokens of a context window (rl/trajectory/play.h); 0: there is one
+  bool train_summaries = true;
 };
+
+// Error invalid_argument for a number that is not allowed, and of a task of one answer for every number but 0.
+void check_compact_at(std::int64_t compact_at, bool many_turns, std::string_view environment);
 
 class RolloutSource {
  public:
   // All three outlive this object. Error unsupported for a model without an end token.
   RolloutSource(const Environment& environment, const Tokenizer& tokenizer, Sampler& sampler);
 
-  // One group per problem, in order. `seed_of(i)` is the sampling seed of problem i; its samples are numbered from 0.
+  // One group per problem, in order. `seed_of(i)` is the sampling seed of problem i; its samples are numbered from 0. Noise is a function of seed, sample
+  // and position, so each later context window has a seed of its own.
   // Errors: numeric for a completion that failed; internal when weights changed on the way; what the sampler throws.
   std::vector<RolloutGroup> sample(const std::vector<Problem>& problems, const RolloutOptions& options,
                                    const std::function<std::uint64_t(std::size_t)>& seed_of);
@@ -49,7 +40,7 @@ class RolloutSource {
   std::uint64_t weights_version() const { return version_; }
 
  private:
-  double reward(const Problem& problem, const Rollout& rollout) const;
+  Turn turn_of(SampleResult&& result, const Problem& problem) const;
   const Environment& environment_;
   const Tokenizer& tokenizer_;
   Sampler& sampler_;
@@ -58,7 +49,7 @@ class RolloutSource {
 };
 
 // The use of a random number; seeds of different uses, or of different items of one use, are independent.
-enum class SeedUse : std::uint64_t { rollouts = 1, evaluation = 2, bootstrap = 3 };
+enum class SeedUse : std::uint64_t { rollouts = 1, evaluation = 2, bootstrap = 3, window = 4 };
 std::uint64_t derived_seed(std::uint64_t seed, SeedUse use, std::uint64_t item);
 
 }  // namespace lockstep

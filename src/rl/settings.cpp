@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "rl/advantages/advantages.h"
+#include "rl/rollout.h"
 #include "runs/policy_loss.h"
 
 namespace lockstep {
@@ -75,6 +76,7 @@ void check(const RlSettings& s) {
            row.name, row.least, s.rollouts);
   }
   in_range<std::int64_t>("max_tokens", s.max_tokens, 1, 1 << 20);
+  check_compact_at(s.compact_at, has_many_turns(s.environment), s.environment);
   in_range<std::int64_t>("warmup", s.warmup, 0, s.steps);
   if (!(s.temperature > 0 && s.temperature <= 100)) fail(ErrorCode::invalid_argument, "temperature is {}, allowed is above 0 to 100", s.temperature);
   in_range<std::int64_t>("top_k", s.top_k, 0, (std::int64_t{1} << 31) - 1);
@@ -139,6 +141,8 @@ std::string describe(const RlSettings& s) {
   if (s.loss != plain.loss || !s.loss_config.empty()) text += fmt::format(" loss {} {}", s.loss, fmt::join(s.loss_config, " "));
   if (s.averaging != plain.averaging) text += fmt::format(" averaging {}", s.averaging);
   if (s.kl_coefficient > 0) text += fmt::format(" kl {} {} in {}", s.kl_coefficient, s.kl, s.kl_in);
+  if (s.compact_at > 0) text += fmt::format(" compact_at {}", s.compact_at);
+  if (!s.train_summaries) text += " train_summaries off";
   if (s.redraws > 0) text += fmt::format(" redraws {}", s.redraws);
   if (s.overlong_tokens > 0) text += fmt::format(" overlong {} {}", s.overlong_tokens, s.overlong_penalty);
   if (s.epochs * s.mini_batches > 1) text += fmt::format(" epochs {} mini_batches {}", s.epochs, s.mini_batches);

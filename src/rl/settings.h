@@ -18,7 +18,9 @@ struct RlSettings {
   std::string environment = "countdown";
   std::int64_t steps = 150;
   std::int64_t problems = 32, rollouts = 8;  // a step: problems x rollouts completions
-  std::int64_t max_tokens = 16;              // of a completion, its end token included; one that does not end earns nothing
+  std::int64_t max_tokens = 16;              // of a turn, its end token included; where one does not end the rollout ends, and its end earns nothing
+  std::int64_t compact_at = 0;               // tokens of a context window, of an environment of many turns (rl/trajectory/play.h); 0: there is one
+  bool train_summaries = true;               // what the policy writes where a window ends; else it counts as shown
   // What completions are drawn from. The ratios of the loss are over the same distribution.
   double temperature = 1;
   std::int64_t top_k = 0;  // 0: all

@@ -45,6 +45,12 @@ TEST(RlSettings, EveryFieldIsChecked) {
   refused([](RlSettings& s) { s.beta2 = 1; });
   refused([](RlSettings& s) { s.eps = 0; });
   refused([](RlSettings& s) { s.share_prompts = "forwards"; });
+  refused([](RlSettings& s) { s.compact_at = 72; });  // of a task of one answer
+  refused([](RlSettings& s) { s.environment = "lockbox", s.compact_at = -1; });
+  RlSettings windows;
+  windows.environment = "lockbox";
+  windows.compact_at = 72;
+  EXPECT_NO_THROW(check(windows));
 }
 
 TEST(RlSettings, SharingOfPromptsIsDescribedWhereItChangesBits) {
@@ -101,6 +107,13 @@ TEST(RlSettings, WhatIsAsItWasHasNoWord) {
   changes([](RlSettings& o) { o.epochs = 2; });
   changes([](RlSettings& o) { o.mini_batches = 2; });
   changes([](RlSettings& o) { o.stop_kl = 0.1; });
+  changes([](RlSettings& o) { o.compact_at = 72; });
+  changes([](RlSettings& o) { o.train_summaries = false; });
+  RlSettings critic;
+  critic.critic.kind = "full";
+  const std::string carried = describe(critic);
+  critic.critic.gae.carry = false;
+  EXPECT_EQ(describe(critic), carried + " chain_value terminal");
 }
 
 }  // namespace

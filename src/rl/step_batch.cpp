@@ -27,50 +27,49 @@ std::vector<RolloutGroup> draw_groups(const Environment& environment, RolloutSou
                         .top_k = settings.top_k,
                         .top_p = settings.top_p,
                         .min_p = settings.min_p,
-                        .kept_tokens = true},
+                        .kept_tokens = true,
+                        .compact_at = settings.compact_at,
+                        .train_summaries = settings.train_summaries},
                        seed_of);
 }
 
 void count(const RolloutGroup& group, StepBatch& batch) {
   for (const Rollout& r : group.rollouts) {
-    batch.reward += r.reward;
-    batch.pass_at_1 += r.reward >= 1;
+    const double reward = r.total_reward();
+    batch.reward += reward;
+    batch.pass_at_1 += reward >= 1;
     batch.ended += r.ended;
-    batch.tokens += std::ssize(r.tokens);
+    batch.tokens += r.written();
+    batch.turns += r.turns();
+    batch.chains += std::ssize(r.chains);
     ++batch.rollouts;
   }
 }
 
-// The groups' rollouts, without advantages.
+// The chains of the groups' rollouts, without advantages.
 void add_data(StepBatch& batch, const RlSettings& settings) {
   const bool declare = share_prompts_by_name(settings.share_prompts) == SharePrompts::backward;
   for (std::size_t g = 0; g < batch.groups.size(); ++g) {
     const RolloutGroup& group = batch.groups[g];
     batch.begins.push_back(batch.data.size());
     for (const Rollout& rollout : group.rollouts) {
-      PolicyDatum& datum = batch.data.emplace_back(policy_datum(group.prompt, rollout, {}));
-      // The last token of the prompt has a target, each rollout its own.
-      if (const auto shared = static_cast<std::int64_t>(group.prompt.size()) - 1; declare && shared > 0) {
-        datum.prefix_group = static_cast<std::int64_t>(g);
-        datum.shared_prefix = shared;
+      const std::size_t first = batch.data.size();
+      for (const Chain& chain : rollout.chains) batch.data.push_back(policy_datum(chain, rollout.temperature));
+      // All first chains begin with the prompt, whose last token has a target, each rollout its own.
+      if (const std::int64_t shared = std::ssize(rollout.chains[0].turns[0].shown) - 1; declare && shared > 0) {
+        batch.data[first].prefix_group = static_cast<std::int64_t>(g);
+        batch.data[first].shared_prefix = shared;
       }
     }
   }
   batch.begins.push_back(batch.data.size());
 }
 
-// `read(datum, row)` of each trained token of a rollout, in order.
-template <class Read>
-void each_token(const PolicyDatum& datum, Read&& read) {
-  for (std::size_t i = 0; i < datum.weights.size(); ++i)
-    if (datum.weights[i] != 0) read(i);
-}
-
 void add_reference(StepBatch& batch, const StepScores& scores) {
   std::vector<std::vector<float>> logprobs = scores.reference(batch.data);
   for (std::size_t d = 0; d < batch.data.size(); ++d) {
     PolicyDatum& datum = batch.data[d];
-    each_token(datum, [&](std::size_t i) { batch.reference.add(logprobs[d][i], datum.old_logprobs[i], 0, 0); });
+    each_trained(datum, [&](std::size_t i) { batch.reference.add(logprobs[d][i], datum.old_logprobs[i], 0, 0); });
     datum.reference_logprobs = std::move(logprobs[d]);
   }
 }
@@ -83,21 +82,25 @@ void add_advantages(StepBatch& batch, const RlSettings& settings) {
   for (const RolloutGroup& group : batch.groups) {
     RewardGroup& shaped = rewards.emplace_back();
     for (const Rollout& r : group.rollouts) {
-      shaped.rewards.push_back(r.reward + overlong_punishment(std::ssize(r.tokens), settings));
-      shaped.tokens.push_back(std::ssize(r.tokens));
-      const PolicyDatum& datum = batch.data[d++];
-      if (!costs) continue;
-      std::vector<double>& cost = shaped.costs.emplace_back();
-      each_token(datum, [&](std::size_t i) { cost.push_back(kl_cost(datum.old_logprobs[i], datum.reference_logprobs[i], settings)); });
+      shaped.rewards.push_back(r.total_reward() + overlong_punishment(r.longest(), settings));
+      shaped.tokens.push_back(r.trained());
+      if (costs) shaped.costs.emplace_back();
+      for (std::size_t c = 0; c < r.chains.size(); ++c) {
+        const PolicyDatum& datum = batch.data[d++];
+        if (!costs) continue;
+        each_trained(datum, [&](std::size_t i) { shaped.costs.back().push_back(kl_cost(datum.old_logprobs[i], datum.reference_logprobs[i], settings)); });
+      }
     }
   }
   const TokenAdvantages advantages = token_advantages(settings.advantages, rewards);
   d = 0;
-  for (const auto& group : advantages)
-    for (const std::vector<float>& tokens : group) {
-      PolicyDatum& datum = batch.data[d++];
-      std::size_t t = 0;
-      each_token(datum, [&](std::size_t i) { datum.advantages[i] = tokens[t++]; });
+  for (std::size_t g = 0; g < batch.groups.size(); ++g)
+    for (std::size_t j = 0; j < batch.groups[g].rollouts.size(); ++j) {
+      std::size_t t = 0;  // the rollout's trained tokens go on from chain to chain
+      for (std::size_t c = 0; c < batch.groups[g].rollouts[j].chains.size(); ++c) {
+        PolicyDatum& datum = batch.data[d++];
+        each_trained(datum, [&](std::size_t i) { datum.advantages[i] = advantages[g][j][t++]; });
+      }
     }
 }
 }  // namespace
@@ -129,7 +132,8 @@ StepBatch step_batch(const Environment& environment, RolloutSource& source, cons
     slots = std::move(equal);
   }
   double solved = 0;
-  for (const RolloutGroup& group : newest) solved += std::any_of(group.rollouts.begin(), group.rollouts.end(), [](const Rollout& r) { return r.reward >= 1; });
+  for (const RolloutGroup& group : newest)
+    solved += std::any_of(group.rollouts.begin(), group.rollouts.end(), [](const Rollout& r) { return r.total_reward() >= 1; });
   batch.pass_at_group = solved / static_cast<double>(newest.size());
   batch.zero_spread = static_cast<double>(slots.size()) / static_cast<double>(newest.size());
   for (double* sum : {&batch.reward, &batch.pass_at_1, &batch.ended}) *sum /= static_cast<double>(batch.rollouts);

@@ -5,16 +5,19 @@
 #include <functional>
 
 #include "rl/kl.h"
-#include "rl/policy_datum.h"
+#include "rl/rollout.h"
 #include "rl/settings.h"
+#include "rl/trajectory/policy_datum.h"
 
 namespace lockstep {
 
 struct StepBatch {
   std::vector<RolloutGroup> groups;             // that are trained
   std::vector<std::size_t> begins;              // of each group's data, and behind the last
-  std::vector<PolicyDatum> data;                // the groups' rollouts in order
+  std::vector<PolicyDatum> data;                // the chains of the groups' rollouts, in order
+  std::vector<std::vector<float>> values;       // a critic's, by datum and row, where there is one (rl/critic.h)
   std::int64_t rollouts = 0, tokens = 0;        // that were sampled, of groups that are left out too
+  std::int64_t turns = 0, chains = 0;           // of these rollouts
   std::int64_t redrawn = 0, dropped = 0;        // groups sampled again, and left out in the end
   double reward = 0, pass_at_1 = 0, ended = 0;  // means over all rollouts that were sampled
   double pass_at_group = 0, zero_spread = 0;    // shares of the problems' last groups
@@ -30,7 +33,7 @@ struct StepScores {
 // Groups whose rewards are all equal are sampled again, with a new problem each time, settings.redraws times at most, and then left out (DAPO's
 // dynamic sampling); with 0 they stay. A completion whose last tokens are among the overlong ones loses reward in proportion, which shapes
 // advantages alone (DAPO's soft overlong punishment): reward, pass@1 and equality are those of the environment. Nor does KL to a reference change these
-// where tokens pay for it.
+// where tokens pay for it. All chains of a rollout are trained, and each of their tokens has the rollout's advantage; overlong is its longest turn.
 // Errors: those of RolloutSource::sample, token_advantages and of the scores.
 StepBatch step_batch(const Environment& environment, RolloutSource& source, const RlSettings& settings, std::int64_t number, const StepScores& scores = {});
 

@@ -4,8 +4,8 @@
 
 #include <cstring>
 
+#include "rl/lockbox_test_tools.h"
 #include "rl/policy_training.h"
-#include "rl/rl_test_tools.h"
 
 namespace lockstep {
 namespace {
@@ -43,8 +43,66 @@ TEST_F(TranscriptTest, SaysWhatWasSampledAndTrained) {
       EXPECT_EQ(line["weights"][i], 1.0);
     }
     EXPECT_EQ(line["logprobs"].size(), ids.size());
-    EXPECT_FALSE(line.contains("cut"));
+    for (const char* key : {"cut", "chain", "turns", "values"}) EXPECT_FALSE(line.contains(key)) << key;
   }
+}
+
+// A line a context window: what the policy wrote has numbers, what it was shown has none, and turns say which is which.
+TEST_F(TranscriptTest, ShowsTurnsAndWindows) {
+  const auto lockbox = make_environment("lockbox");
+  LockboxPlayer player(tokenizer);
+  player.right = 0.99;
+  FakeTrainer own(player);
+  settings.environment = "lockbox";
+  settings.compact_at = 72;
+  settings.problems = 3;
+  std::vector<nlohmann::ordered_json> found;
+  std::vector<PolicyDatum> data;
+  std::size_t first = 0;
+  PolicyTraining training(*lockbox, tokenizer, player, own, settings);
+  training.step(0, optimizer_step(settings, 1e-3), [&](const StepRollouts& s) {
+    found = transcripts_of(s, tokenizer, 100);
+    data = s.data;
+    ASSERT_FALSE(found.empty());
+    for (std::size_t g = 0; g < found[0]["group"].get<std::size_t>(); ++g)
+      for (const Rollout& rollout : s.groups[g].rollouts) first += rollout.chains.size();
+  });
+  std::size_t rollout = 0, chain = 0, summaries = 0;
+  for (std::size_t l = 0; l < found.size(); ++l) {
+    const auto& line = found[l];
+    const PolicyDatum& datum = data[first + l];
+    EXPECT_EQ(line["rollout"], rollout);
+    if (!line.contains("turns")) {  // its first key was wrong: as a rollout of one answer
+      EXPECT_FALSE(line.contains("chain"));
+      ++rollout;
+      continue;
+    }
+    EXPECT_EQ(line["chain"], chain);
+    const std::vector<std::int32_t> prompt = line["prompt_ids"], ids = line["ids"];
+    std::vector<std::int32_t> all = prompt;
+    all.insert(all.end(), ids.begin(), ids.end() - 1);
+    EXPECT_EQ(all, datum.tokens);
+    std::vector<bool> written(ids.size());
+    double reward = 0;
+    for (const auto& turn : line["turns"]) {
+      for (std::size_t i = turn["begin"]; i < turn["end"].get<std::size_t>(); ++i) written[i] = true;
+      EXPECT_EQ(ids[turn["end"].get<std::size_t>() - 1], kTestEnd);
+      summaries += turn["kind"] == "summary";
+      reward += turn["reward"].get<double>();
+    }
+    EXPECT_EQ(line["turns"][0]["begin"], 0);
+    EXPECT_EQ(line["turns"].back()["end"], ids.size());
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      EXPECT_EQ(line["weights"][i], written[i] ? 1.0 : 0.0);
+      for (const char* key : {"sampling_logprobs", "logprobs", "entropies", "advantages"}) EXPECT_EQ(line[key][i].is_null(), !written[i]) << key;
+    }
+    const bool last = chain + 1 == line["chains"].get<std::size_t>();
+    EXPECT_EQ(reward, last ? line["reward"].get<double>() : 0.0);
+    chain = last ? 0 : chain + 1;
+    rollout += last;
+  }
+  EXPECT_EQ(rollout, 4u);
+  EXPECT_GT(summaries, 0u);
 }
 
 TEST_F(TranscriptTest, TakesAGroupThatTeachesAndNoMoreThanAsked) {
@@ -62,17 +120,17 @@ TEST_F(TranscriptTest, TakesAGroupThatTeachesAndNoMoreThanAsked) {
 
 TEST_F(TranscriptTest, LongOnesAreCut) {
   RolloutGroup group;
-  group.prompt.assign(5000, 40);
-  Rollout rollout;
-  rollout.tokens.assign(4100, 41);
-  rollout.sampling_logprobs.assign(4100, -0.25f);
-  group.rollouts = {rollout};
-  const std::vector<PolicyDatum> data = {policy_datum(group.prompt, rollout, std::vector<float>(rollout.tokens.size(), 0.5f))};
+  Turn turn;
+  turn.shown.assign(5000, 40);
+  turn.tokens.assign(4100, 41);
+  turn.sampling_logprobs.assign(4100, -0.25f);
+  group.rollouts = {Rollout{.chains = {{{turn}}}}};
+  const std::vector<PolicyDatum> data = {policy_datum(group.rollouts[0].chains[0], 1)};
   PolicyResult result;
   result.logprobs.assign(1, std::vector<float>(9100, -1.0f));
   result.entropies = result.logprobs;
   const std::vector<RolloutGroup> groups = {group};
-  const auto line = transcripts_of({0, 7, groups, data, result}, tokenizer, 1).at(0);
+  const auto line = transcripts_of({0, 7, groups, data, result, {}}, tokenizer, 1).at(0);
   EXPECT_EQ(line["tokens"].size(), 4096u);
   EXPECT_EQ(line["prompt"].size(), 4096u);
   EXPECT_EQ(line["cut"], 5000 - 4096 + 4100 - 4096);

@@ -64,6 +64,8 @@ class ChatData {
   // The prompt as `lockstep generate` and /v1/completions read it, special tokens too; the completion in the same way, with the end token
   // unless it has that itself. Weight 1 on the completion.
   WeightedTokens completion(const std::string& prompt, const std::string& completion) const;
+  // What ends those. Error invalid_argument where the model's files do not say.
+  std::int32_t completion_end() const { return own_end("a completion"); }
   // Trains all of a text, and its end token.
   WeightedTokens text(const std::string& text) const;
 

@@ -14,7 +14,7 @@ namespace lockstep {
 class SftSource {
  public:
   virtual ~SftSource() = default;
-  // `count` sequences of step `step`.
+  // The `count` sequences of step `step`; of an environment of many turns those of `count` problems.
   virtual std::vector<TrainSequence> batch(std::int64_t step, std::int64_t count) const = 0;
   virtual std::int64_t size() const { return 0; }    // sequences of an epoch; 0: there is no end
   virtual std::string digest() const { return {}; }  // of all of them: another one is other data

@@ -104,7 +104,7 @@ ROWS = {
     "shapes show": [("lora-rank", 64, {"WORDS": ["kimi-k2p5-lora-256k"]}), ("shapes", FILES / "shapes.toml", {"WORDS": ["mine"]}), ("json", True)],
     "shapes resolve": [("model", "qwen3-32b"), ("context", 10**6), ("lora-rank", 8), ("forward-only", True), ("accelerator", "CPU"), ("count", 1), *SHAPES],
     "train sft": RUNTIME + [
-        ("name", "other"), ("runs", "elsewhere"), ("fork", "anew", {"before": True}), ("resume", True, {"before": True}), ("data", FILES / "fewer.jsonl"), ("environment", "countdown", {"data": NO, "eval-share": NO}), ("from-scratch", True),
+        ("name", "other"), ("runs", "elsewhere"), ("fork", "anew", {"before": True}), ("resume", True, {"before": True}), ("data", FILES / "fewer.jsonl"), ("environment", "countdown", {"data": NO, "eval-share": NO}), ("compact-at", 72, {"environment": "lockbox", "data": NO, "eval-share": NO}), ("from-scratch", True),
         ("init-seed", 9, {"from-scratch": True}), ("init-deviation", 0.5, {"from-scratch": True}), ("seed", 9), ("epochs", 2, {"steps": NO}), ("steps", 1), ("batch", 2), ("adapter-rank", 4), ("adapter-alpha", 1, {"adapter-rank": 4}), ("optimizer", "dimuon"),
         ("chat-template", FILES / "b.jinja", {"data": FILES / "talks.jsonl", "model": FILES / "talks"}), ("end-token", "7"), ("eval", FILES / "held.jsonl"), ("eval-share", 0.5), ("eval-every", 3, {"eval": FILES / "held.jsonl", "steps": 4}),
         ("patience", 1, {"eval": FILES / "held.jsonl", "eval-every": 1, "learning-rate": 0, "steps": 6}), ("learning-rate", 0.01), ("schedule", "linear"), ("final-fraction", 0.5, {"schedule": "linear", "steps": 3}), ("warmup", 2), ("beta1", 0.1),
@@ -138,7 +138,7 @@ SHOWN = {
     "demo": {"arms": "arms", "mla-norm-eps": "mla_norm_eps", "importance-cap": "truncated_importance"},
     "chat": {"top-p": "top_p", "repetition-penalty": "repetition_penalty", "mla-norm-eps": "mla_norm_eps"},
     "watch": {"run": "watch", "parity": "parity.json"}, "report": {}, "doctor": {}, **{f"snapshot {kind}": {} for kind in ("push", "pull", "show", "diff", "verify", "squash", "mirror", "prune")}, "fleet status": {}, "fleet watch": {}, "parity": {"mla-norm-eps": "mla_norm_eps", "device": "emulated"},
-    "train sft": {"page-port": "--page-port", "transcript-megabytes": "BoundedLog"}, "train rl": {"page-port": "--page-port", "transcript-megabytes": "BoundedLog", "on-difference": "stop_at_difference", "publish-transition": ".transition"}, "train preference": {"page-port": "--page-port"}, "train distill": {"page-port": "--page-port"},
+    "train sft": {"page-port": "--page-port", "transcript-megabytes": "BoundedLog"}, "train rl": {"page-port": "--page-port", "transcript-megabytes": "BoundedLog", "on-difference": "stop_at_difference", "publish-transition": ".transition", "compact-at": "rl.compact_at = ", "train-summaries": "train_summaries = false", "chain-value": "gae.carry = false"}, "eval": {"compact-at": ".compact_at = 72"}, "train preference": {"page-port": "--page-port"}, "train distill": {"page-port": "--page-port"},
 }  # fmt: skip
 # No size or figure that these print depends on it; `score` prints its lines either way.
 NO_EFFECT = {("plan", "mla-norm-eps"), ("info", "mla-norm-eps"), ("score", "json")}

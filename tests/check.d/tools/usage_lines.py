@@ -55,8 +55,11 @@ GIVEN = {
     "rl/environment.h": "std::uint64_t seed, const std::string& answer",
     "rl/advantages/advantages.h": "",
     "rl/algorithms/algorithms.h": "RlSettings& settings, const std::set<std::string_view>& options",
-    "rl/policy_datum.h": "const RolloutGroup& group, const std::vector<float>& advantages",
+    "rl/dozen.h": "std::uint64_t seed, std::uint64_t index",
+    "rl/lockbox.h": "std::uint64_t seed, std::uint64_t index",
     "rl/settings.h": "",
+    "rl/trajectory/policy_datum.h": "const Rollout& rollout",
+    "rl/trajectory/reference.h": "const Environment& environment, const Problem& problem, const Tokenizer& tokenizer, std::int32_t end",
     "rl/step_batch.h": "const Environment& environment, RolloutSource& source, const RlSettings& settings, std::int64_t number, TrainerPort& trainer",
     "runs/policy_loss.h": "",
     "losses/custom_loss.h": "const nlohmann::ordered_json& inputs, const nlohmann::ordered_json& graph, const std::vector<float>& logprobs, "

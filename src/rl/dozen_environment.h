@@ -1,0 +1,15 @@
+// The dozen as Environments: one task, or all twelve in turn (the tasks themselves: dozen.h). A problem's domain is its task.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "rl/environment.h"
+
+namespace lockstep {
+
+// "dozen", or "dozen-TASK".
+std::vector<std::string> dozen_environment_names();
+// Of one of these names.
+std::unique_ptr<OneTurnEnvironment> make_dozen_environment(const std::string& name);
+
+}  // namespace lockstep

@@ -1,0 +1,38 @@
+// One attempt at a problem, turn by turn: what a policy is shown, what it answers, what that brings.
+//   const auto episode = environment.begin(problem);
+//   const EpisodeStep s = episode->step("3"); if (!s.done) show(s.observation);
+// An episode is a function of its problem and of the answers it was given: begun again and given the same, it shows and pays the same, on any machine, so
+// nothing of it is saved. Knows no model and no tokens. One thread; episodes are independent of each other.
+#pragma once
+#include <string>
+#include <string_view>
+
+namespace lockstep {
+
+struct EpisodeStep {
+  std::string observation;  // what the policy is shown next; of the last turn nothing
+  double reward = 0;        // that the answer brought; of the last turn the reward at the end
+  bool done = false;
+};
+
+class Episode {
+ public:
+  virtual ~Episode() = default;
+  // What every context window begins with, and what is shown behind it at the start.
+  virtual std::string task() const = 0;
+  virtual std::string first() const { return {}; }
+  // `answer` is decoded text without the end token; any bytes are allowed, and it never throws for them. Error internal when the episode is done.
+  virtual EpisodeStep step(std::string_view answer) = 0;
+
+  // Where a window is full, the policy is shown this in place of the last observation, and writes a summary, which no environment reads. The next window
+  // has the task, the summary and that observation.
+  virtual std::string summary_prompt() const { return {}; }
+  virtual void next_window() {}
+
+  // What a perfect policy answers here, from what its window shows; what it would write as a summary, of all but the last observation. The same every time,
+  // for supervised fine-tuning.
+  virtual std::string reference() const = 0;
+  virtual std::string reference_summary() const { return {}; }
+};
+
+}  // namespace lockstep

@@ -1,0 +1,44 @@
+// The game Lockbox: 24 doors one behind the other. Each shows its number and a symbol and opens with one of 4 keys, which the task names for every symbol; behind it is a
+// digit. At the end the sum of the 24 digits modulo 10 is asked for. A wrong key ends the game.
+//   LockboxProblem p = make_lockbox_problem(Split::train, seed, index); std::string task = lockbox_task(p);  // "A3B1C4D2E1F3G2H4:"
+// Problems (seeded, two disjoint splits) and their texts; how it is played: lockbox_environment.h. Pure functions.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "rl/environment.h"
+
+namespace lockstep {
+
+inline constexpr int kLockboxSymbols = 8, kLockboxKeys = 4, kLockboxDoors = 24;
+
+struct LockboxProblem {
+  std::array<int, kLockboxSymbols> keys{};   // that opens the symbol, from 1
+  std::array<int, kLockboxDoors> symbols{};  // of the doors, from 0
+  std::array<int, kLockboxDoors> digits{};   // behind them
+  bool operator==(const LockboxProblem&) const = default;
+};
+
+// The same arguments give the same problem on every machine. Keys, symbols and digits are uniform over all that lie in the split: one problem in eight is
+// held out, by its id.
+LockboxProblem make_lockbox_problem(Split split, std::uint64_t seed, std::uint64_t index);
+std::uint64_t lockbox_id(const LockboxProblem& problem);
+Split lockbox_split(const LockboxProblem& problem);
+
+// Which key opens which symbol.
+std::string lockbox_task(const LockboxProblem& problem);
+// What stands on a door (from 0), the digit behind it with what is asked next, and the word for a summary.
+std::string lockbox_door(const LockboxProblem& problem, int door);
+std::string lockbox_opened(const LockboxProblem& problem, int door);
+inline constexpr std::string_view kLockboxSummaryPrompt = "#";
+// One digit, nothing around it.
+std::string lockbox_key(const LockboxProblem& problem, int door);
+int lockbox_sum(const LockboxProblem& problem);
+
+// Whether the answer to the last question is right: digits with a comma between each two, the last of which is the sum modulo 10. What stands before is a
+// calculation, and not looked at.
+bool lockbox_correct(const LockboxProblem& problem, std::string_view answer);
+
+}  // namespace lockstep

@@ -1,0 +1,232 @@
+// Rollouts of many turns: what is asked of the sampler, that what a window shows suffices to play, and that company changes nothing.
+#include "rl/rollout.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "base/error.h"
+#include "rl/lockbox_test_tools.h"
+#include "rl/step_batch.h"
+
+namespace lockstep {
+namespace {
+
+struct RolloutTest : testing::Test {
+  Tokenizer tokenizer = countdown_tokenizer();
+  std::unique_ptr<Environment> lockbox = make_environment("lockbox");
+  LockboxPlayer player{tokenizer};
+
+  std::vector<Problem> problems(std::uint64_t count) const {
+    std::vector<Problem> made;
+    for (std::uint64_t i = 0; i < count; ++i) made.push_back(lockbox->problem(Split::train, 1, i));
+    return made;
+  }
+  static std::uint64_t seed_of(std::size_t i) { return 100 + i; }
+};
+
+TEST_F(RolloutTest, WhatAWindowShowsSufficesToPlay) {
+  player.right = 1;
+  RolloutSource source(*lockbox, tokenizer, player);
+  const auto groups = source.sample(problems(5), {.samples = 2, .compact_at = 72}, seed_of);
+  ASSERT_EQ(groups.size(), 5u);
+  for (const RolloutGroup& group : groups) {
+    ASSERT_EQ(group.rollouts.size(), 2u);
+    for (const Rollout& rollout : group.rollouts) {
+      EXPECT_TRUE(rollout.ended);
+      EXPECT_EQ(rollout.total_reward(), 1.0);
+      EXPECT_EQ(rollout.chains.size(), 4u);
+    }
+  }
+  EXPECT_EQ(player.calls, std::vector<std::size_t>(28, 10));  // 24 doors, the sum, three summaries
+  std::set<std::uint64_t> seeds;
+  for (const SampleRequest& r : player.requests) {
+    EXPECT_LE(std::ssize(r.prompt) + r.max_tokens, 96);
+    seeds.insert(r.seed);
+  }
+  EXPECT_EQ(seeds.size(), 5u * 4);  // each window has its own noise
+  for (std::size_t i = 0; i < 10; ++i) {
+    EXPECT_EQ(player.requests[i].seed, seed_of(i / 2));  // the first that of the problem
+    EXPECT_EQ(player.requests[i].sample_index, static_cast<std::int32_t>(i % 2));
+  }
+}
+
+TEST_F(RolloutTest, CompanyChangesNothing) {
+  player.right = 0.97;
+  RolloutSource source(*lockbox, tokenizer, player);
+  const RolloutOptions options{.samples = 3, .compact_at = 72};
+  const auto together = source.sample(problems(6), options, seed_of);
+  std::set<std::int64_t> lengths;
+  for (std::size_t i = 0; i < together.size(); ++i) {
+    const auto alone = source.sample({problems(6)[i]}, options, [&](std::size_t) { return seed_of(i); });
+    for (std::size_t j = 0; j < 3; ++j) {
+      const Rollout &one = alone[0].rollouts[j], &other = together[i].rollouts[j];
+      EXPECT_EQ(one.total_reward(), other.total_reward());
+      ASSERT_EQ(one.chains.size(), other.chains.size());
+      for (std::size_t c = 0; c < one.chains.size(); ++c) {
+        const PolicyDatum a = policy_datum(one.chains[c], one.temperature), b = policy_datum(other.chains[c], other.temperature);
+        EXPECT_EQ(a.tokens, b.tokens);
+        EXPECT_EQ(a.targets, b.targets);
+        EXPECT_EQ(a.old_logprobs, b.old_logprobs);
+      }
+      lengths.insert(other.turns());
+    }
+  }
+  EXPECT_GT(lengths.size(), 3u);  // they ended at different turns, or this shows little
+}
+
+// One advantage a rollout: all its chains have it, and every token that the policy wrote is trained once.
+TEST_F(RolloutTest, AllChainsOfARolloutAreTrained) {
+  player.right = 0.97;
+  RlSettings settings;
+  settings.environment = "lockbox";
+  settings.compact_at = 72;
+  settings.problems = 6;
+  settings.rollouts = 4;
+  RolloutSource source(*lockbox, tokenizer, player);
+  const StepBatch batch = step_batch(*lockbox, source, settings, 0);
+  std::size_t d = 0, spread = 0;
+  std::int64_t trained = 0, turns = 0, chains = 0;
+  for (std::size_t g = 0; g < batch.groups.size(); ++g) {
+    EXPECT_EQ(batch.begins[g], d);
+    const std::vector<double> rewards = batch.groups[g].rewards();
+    double mean = 0;
+    for (const double r : rewards) mean += r / 4;
+    for (std::size_t j = 0; j < rewards.size(); ++j) {
+      const Rollout& rollout = batch.groups[g].rollouts[j];
+      turns += rollout.turns();
+      for (std::size_t c = 0; c < rollout.chains.size(); ++c, ++d, ++chains) {
+        std::int64_t own = 0;
+        each_trained(batch.data[d], [&](std::size_t row) {
+          EXPECT_EQ(batch.data[d].advantages[row], static_cast<float>(rewards[j] - mean));
+          spread += batch.data[d].advantages[row] != 0;
+          ++own;
+        });
+        EXPECT_EQ(own, rollout.chains[c].written());
+        trained += own;
+      }
+    }
+  }
+  EXPECT_EQ(d, batch.data.size());
+  EXPECT_EQ(batch.begins.back(), d);
+  EXPECT_EQ(batch.tokens, trained);
+  EXPECT_EQ(batch.turns, turns);
+  EXPECT_EQ(batch.chains, chains);
+  EXPECT_GT(spread, 0u);
+  EXPECT_GT(chains, batch.rollouts);
+}
+
+// Summaries that are not trained: the same rollouts, whose other tokens have the same advantages.
+TEST_F(RolloutTest, SummariesMayCountAsShown) {
+  player.right = 0.97;
+  RlSettings settings;
+  settings.environment = "lockbox";
+  settings.compact_at = 72;
+  settings.problems = 4;
+  settings.rollouts = 4;
+  RolloutSource source(*lockbox, tokenizer, player);
+  const StepBatch all = step_batch(*lockbox, source, settings, 0);
+  settings.train_summaries = false;
+  const StepBatch without = step_batch(*lockbox, source, settings, 0);
+  ASSERT_EQ(all.data.size(), without.data.size());
+  EXPECT_EQ(all.tokens, without.tokens);  // sampled
+  std::size_t d = 0, summaries = 0;
+  for (const RolloutGroup& group : without.groups)
+    for (const Rollout& rollout : group.rollouts) {
+      EXPECT_LE(rollout.trained(), rollout.written());
+      for (const Chain& chain : rollout.chains) {
+        std::vector<std::size_t> trained;
+        each_trained(without.data[d], [&](std::size_t row) {
+          trained.push_back(row);
+          EXPECT_EQ(without.data[d].advantages[row], all.data[d].advantages[row]);
+          EXPECT_EQ(without.data[d].targets[row], all.data[d].targets[row]);
+        });
+        std::int64_t answers = 0;
+        for (const Turn& turn : chain.turns) {
+          answers += turn.summary ? 0 : std::ssize(turn.tokens);
+          summaries += turn.summary;
+        }
+        EXPECT_EQ(std::ssize(trained), answers);
+        ++d;
+      }
+    }
+  EXPECT_GT(summaries, 0u);
+}
+
+// With KL to a reference in rewards a token's return has its own cost and those of all tokens of the policy behind it, in later windows too: from one token
+// to the next of its rollout the advantage grows by the first one's cost, over the deviation of the batch.
+TEST_F(RolloutTest, CostsGoOnFromWindowToWindow) {
+  player.right = 0.97;
+  RlSettings settings;
+  settings.environment = "lockbox";
+  settings.compact_at = 72;
+  settings.problems = 6;
+  settings.rollouts = 2;
+  settings.advantages = "batch-whitened";
+  settings.kl_coefficient = 0.5;
+  settings.kl_in = "reward";
+  settings.kl = "k1";
+  RolloutSource source(*lockbox, tokenizer, player);
+  const auto reference = [](const std::vector<PolicyDatum>& data) {
+    std::vector<std::vector<float>> all;
+    std::size_t count = 0;
+    for (const PolicyDatum& d : data) {
+      std::vector<float>& own = all.emplace_back(d.old_logprobs);
+      each_trained(d, [&](std::size_t row) { own[row] -= 0.125f * static_cast<float>(1 + count++ * 5 % 11); });
+    }
+    return all;
+  };
+  const StepBatch batch = step_batch(*lockbox, source, settings, 0, {.reference = reference});
+  std::size_t d = 0, boundaries = 0;
+  double deviation = 0;
+  for (const RolloutGroup& group : batch.groups)
+    for (const Rollout& rollout : group.rollouts) {
+      double before = 0, cost = 0;
+      bool first = true;
+      for (std::size_t c = 0; c < rollout.chains.size(); ++c, ++d) {
+        boundaries += c > 0;
+        each_trained(batch.data[d], [&](std::size_t row) {
+          const double advantage = static_cast<double>(batch.data[d].advantages[row]);
+          if (!first) {
+            if (deviation == 0) deviation = cost / (advantage - before);
+            EXPECT_NEAR((advantage - before) * deviation, cost, 1e-4);
+          }
+          first = false;
+          before = advantage;
+          cost = 0.5 * static_cast<double>(batch.data[d].old_logprobs[row] - batch.data[d].reference_logprobs[row]);
+        });
+      }
+    }
+  EXPECT_GT(boundaries, 3u);
+  EXPECT_GT(deviation, 0);
+}
+
+TEST_F(RolloutTest, PromptsAreSharedByFirstWindowsAlone) {
+  player.right = 1;
+  RlSettings settings;
+  settings.environment = "lockbox";
+  settings.compact_at = 72;
+  settings.problems = 2;
+  settings.rollouts = 2;
+  settings.share_prompts = "backward";
+  RolloutSource source(*lockbox, tokenizer, player);
+  const StepBatch batch = step_batch(*lockbox, source, settings, 0);
+  ASSERT_EQ(batch.data.size(), 16u);
+  for (std::size_t d = 0; d < 16; ++d) {
+    EXPECT_EQ(batch.data[d].prefix_group, d % 4 == 0 ? static_cast<std::int64_t>(d / 8) : -1);
+    EXPECT_EQ(batch.data[d].shared_prefix, d % 4 == 0 ? std::ssize(player.requests[0].prompt) - 1 : 0);
+  }
+}
+
+TEST_F(RolloutTest, TasksOfOneAnswerHaveNoWindows) {
+  EXPECT_THROW(check_compact_at(72, false, "countdown"), Error);
+  EXPECT_THROW(check_compact_at(-1, true, "lockbox"), Error);
+  EXPECT_NO_THROW(check_compact_at(0, false, "countdown"));
+  EXPECT_NO_THROW(check_compact_at(72, true, "lockbox"));
+  EXPECT_TRUE(has_many_turns("lockbox"));
+  EXPECT_FALSE(has_many_turns("countdown"));
+  EXPECT_FALSE(has_many_turns("no such name"));
+}
+
+}  // namespace
+}  // namespace lockstep

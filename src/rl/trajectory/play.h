@@ -1,0 +1,56 @@
+// An episode as a policy plays it, in tokens: what it continues next, and the rollout that becomes of it. It knows when a context window is full, and that
+// a summary begins the next one; it samples nothing.
+//   Play play(environment, problem, tokenizer, {.compact_at = 72});
+//   while (!play.over()) play.take(write(play.prompt()));
+//   const Rollout rollout = play.rollout();
+// A window is full when it would have more than compact_at tokens with the next observation: in that one's place the policy is shown the episode's word
+// for a summary and writes it; the next window has the task, what was written there, and the observation. A window has at least one answer, so every
+// rollout goes on. One thread.
+#pragma once
+#include <memory>
+
+#include "rl/trajectory/trajectory.h"
+#include "text/tokenizer/tokenizer.h"
+
+namespace lockstep {
+
+struct PlaySettings {
+  std::int64_t compact_at = 0;     // tokens; 0: there is one window
+  std::int64_t most_turns = 4096;  // of a rollout; one that has more is cut off
+  bool train_summaries = true;
+};
+
+class Play {
+ public:
+  // Environment and tokenizer outlive this object. Errors: those of begin().
+  Play(const Environment& environment, const Problem& problem, const Tokenizer& tokenizer, const PlaySettings& settings);
+
+  bool over() const { return over_; }
+  // What the policy continues: all of the window so far. Empty when it is over.
+  const std::vector<std::int32_t>& prompt() const { return window_; }
+  std::int64_t window() const { return std::ssize(rollout_.chains) - 1; }  // its number, from 0
+  // The text that a perfect policy would write here (rl/episode.h).
+  std::string reference() const;
+
+  // What the policy wrote there; of the turn the caller fills tokens, log-probabilities, kept tokens, version and `ended`. Errors: those of
+  // Episode::step; internal when it is over, invalid_argument without tokens.
+  void take(Turn turn);
+  // What was played so far; all of it when it is over.
+  const Rollout& rollout() const { return rollout_; }
+  Rollout take_rollout() { return std::move(rollout_); }
+
+ private:
+  void show(std::vector<std::int32_t> tokens);
+  void begin_window(const std::vector<std::int32_t>& behind);
+  const Tokenizer& tokenizer_;
+  PlaySettings settings_;
+  std::unique_ptr<Episode> episode_;
+  Rollout rollout_;
+  std::vector<std::int32_t> window_;   // its tokens so far
+  std::vector<std::int32_t> shown_;    // the last of them, since the policy wrote
+  std::vector<std::int32_t> waiting_;  // the observation that the next window has behind the summary
+  bool summary_ = false;               // is what the policy writes next
+  bool over_ = false;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,17 @@
+// The rollout that a perfect policy makes of a problem, for supervised fine-tuning: an episode played with its own references (rl/episode.h).
+//   const Rollout r = reference_rollout(environment, problem, tokenizer, end, {.compact_at = 72});
+// Its turns have no log-probabilities. Pure functions.
+#pragma once
+#include "rl/trajectory/play.h"
+#include "runs/chat_data.h"
+
+namespace lockstep {
+
+// Each turn is the reference's tokens and `end`, unless it has that itself. Errors: those of the environment and of Play; internal when an episode does
+// not end by itself.
+Rollout reference_rollout(const Environment& environment, const Problem& problem, const Tokenizer& tokenizer, std::int32_t end, const PlaySettings& settings);
+
+// A chain's tokens, with weight 1 on those that the policy wrote.
+WeightedTokens weighted_tokens(const Chain& chain);
+
+}  // namespace lockstep

@@ -1,0 +1,53 @@
+// A rollout as it was sampled: chains of turns, one chain a context window. A turn is what the policy was shown and what it wrote behind it.
+//   for (const Chain& chain : rollout.chains) for (const Turn& turn : chain.turns) use(turn.shown, turn.tokens);
+// A rollout of one answer is one chain of one turn. What the policy wrote is trained (its summaries where they are to be), what it was shown is not;
+// nothing is decoded and encoded again.
+// Plain values.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "base/kept_tokens.h"
+#include "rl/environment.h"
+
+namespace lockstep {
+
+struct Turn {
+  std::vector<std::int32_t> shown = {};       // before it: of a chain's first turn the prompt, else an observation or the word for a summary; may be none
+  std::vector<std::int32_t> tokens = {};      // written, with the end token, when it came
+  std::vector<float> sampling_logprobs = {};  // of the distribution that each was drawn from:
+  std::vector<KeptTokens> kept_tokens = {};   // what top-k, top-p and min-p kept, a set a token; empty: nothing was cut
+  std::uint64_t weights_version = 0;          // that wrote it
+  bool ended = false;                         // with an end token, within max_tokens
+  bool summary = false;                       // of the window, for the next chain; else an answer
+  bool trained = true;                        // else what was written counts as shown
+  double reward = 0;                          // that it brought, where the rollout went on
+};
+
+struct Chain {
+  std::vector<Turn> turns;
+  std::int64_t length() const;   // of all its tokens
+  std::int64_t written() const;  // of those that the policy wrote
+};
+
+struct Rollout {
+  std::vector<Chain> chains = {};  // in time
+  float temperature = 1;           // logits / temperature, of all its tokens
+  bool ended = false;              // by itself: every turn with an end token, the last of them the episode's last
+  double reward = 0;               // at its end, beside those of its turns; 0 when it did not end
+  double total_reward() const;
+  std::int64_t written() const;  // tokens of the policy
+  std::int64_t trained() const;  // of these, those that are trained
+  std::int64_t longest() const;  // of one turn
+  std::int64_t turns() const;
+};
+
+// The rollouts of one problem.
+struct RolloutGroup {
+  Problem problem;
+  std::vector<Rollout> rollouts;
+  std::vector<double> rewards() const;  // total ones
+};
+
+}  // namespace lockstep
