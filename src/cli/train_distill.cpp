@@ -39,7 +39,7 @@ int train_distill(const Arguments& arguments) {
   add_ranks_option(table, &job.stack.runtime.ranks);
   table.input("teachers", &teachers, "FILE", "TOML, a table [[teacher]] each: name, folder, adapter, domains, weight (docs/distillation.md)");
   table.input("data", &job.data, "FILE", "JSONL, {\"prompt\", \"domain\"} a line");
-  table.text("environment", &job.environment, "NAME", "Prompts are this environment's problems, of the domain of its name, instead of --data");
+  table.text("environment", &job.environment, "NAME", "Prompts are this environment's problems, each of its domain, instead of --data");
   table.integer("steps", &s.steps, 1, 1'000'000'000, "N", "Optimizer steps");
   table.integer("prompts", &s.prompts, 1, 1 << 20, "N", "Prompts per step");
   table.integer("rollouts", &s.rollouts, 1, 1 << 16, "N", "Completions per prompt");

@@ -85,10 +85,10 @@ DistillSummary run_distill(const DistillJob& job) {
     fail(ErrorCode::invalid_argument, "export_dtype is '{}', allowed are bf16, f32", job.export_dtype);
   std::unique_ptr<Environment> environment;
   std::vector<PromptLine> lines;
-  if (job.data.empty()) environment = make_environment(job.environment);
+  if (!job.environment.empty()) environment = make_environment(job.environment);
+  else lines = read_prompt_file(job.data);
   if (environment && environment->many_turns())
     fail(ErrorCode::unsupported, "environment is '{}', whose problems have many turns; allowed are those of one answer, as countdown", job.environment);
-  else lines = read_prompt_file(job.data);
   check_teachers(job.teachers, environment ? environment->domains() : domains_of(lines));
 
   RlStackSettings settings = job.stack;
