@@ -1,5 +1,6 @@
 #include "cli/rl_options.h"
 
+#include <algorithm>
 #include <memory>
 
 #include "cli/common_options.h"
@@ -54,7 +55,11 @@ static void add_critic_options(OptionTable& table, CriticSettings& s) {
 void add_window_option(OptionTable& table, std::int64_t* compact_at, const std::string* environment) {
   table.integer("compact-at", compact_at, 0, 1 << 20, "N",
                 "Tokens of a context window: before it has more the policy writes a summary, with which the next one begins (docs/rl.md); 0: there is one");
-  table.refused("without an environment of many turns", [environment] { return !has_many_turns(*environment); });
+  table.refused("without an environment of many turns", [environment] {
+    const std::vector<std::string> names = environment_names();
+    const bool unknown = !environment->empty() && std::find(names.begin(), names.end(), *environment) == names.end();  // that is what is wrong then
+    return !unknown && !has_many_turns(*environment);
+  });
 }
 
 void add_rl_options(OptionTable& table, RlSettings& s) {

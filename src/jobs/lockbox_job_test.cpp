@@ -166,6 +166,8 @@ TEST_F(LockboxJobs, ContradictionsAreToldBeforeTheModelIsRead) {
   learns.config.runtime.model = "/nowhere";
   learns.environment = "countdown";
   EXPECT_NE(refusal([&] { run_sft_job(learns); }).find("compact_at is 29"), std::string::npos);
+  learns.environment = "lockbx";
+  EXPECT_NE(refusal([&] { run_sft_job(learns); }).find("did you mean 'lockbox'"), std::string::npos);
 }
 
 }  // namespace

@@ -61,7 +61,7 @@ SftInput read_sft_input(const SftJob& s, const OpenedModel& opened) {
 }  // namespace
 
 SftSummary run_sft_job(const SftJob& job) {
-  check_compact_at(job.compact_at, has_many_turns(job.environment), job.environment);
+  check_compact_at(job.compact_at, !job.environment.empty() && make_environment(job.environment)->many_turns(), job.environment);
   return run_sft(job.config, [&](const OpenedModel& opened) { return read_sft_input(job, opened); });
 }
 

@@ -135,6 +135,8 @@ with check("values"):
     refused(*sft_arguments("../out", TMP / "runs"), status=1, words=["../out"])
     refused("score", "--model", MODEL, "--tokens", "x", "--via", "trian", status=2, words=["--via", "did you mean", "train"])
     refused("eval", "countdwn", "--model", MODEL, status=1, words=["countdwn", "countdown"])
+    refused("eval", "lockbx", "--model", MODEL, "--compact-at", "72", status=1, words=["lockbx", "did you mean 'lockbox'"])
+    refused("train", "sft", "--model", MODEL, "--environment", "lockbx", "--compact-at", "72", "--steps", "2", status=1, words=["lockbx", "did you mean 'lockbox'"])
 
 with check("missing-files"):
     refused("info", TMP / "nowhere", status=1, words=["nowhere"])

@@ -64,6 +64,7 @@ def furnish():
 FILES = furnish()
 ADAPTER = TMP / "adapter/runs/r/export"  # made below
 CRITIC_MODEL = TMP / "critic/runs/r/export"  # too
+TAUGHT = TMP / "taught/runs/r/export"  # too: the shipped model, after reference rollouts of lockbox
 SPECIAL, SPECIAL_ID = "<|eos|>", "102"  # of the shipped model
 NO = "NO"  # the option is left out of the base
 MORE = {"generate": {"prompt": "16 19 14=17:", "max-tokens": 12, "seed": 3, "json": True}, "eval": {"n": 6, "samples": 2, "json": True}, "score": {"tokens": FILES / "sequences.jsonl"},
@@ -83,12 +84,14 @@ NEEDED = "NEEDED"  # without it the command does not run
 # (option, value, what both runs have beside the base): the run with the value and the one without it differ.
 RUNTIME = [("model", NEEDED), ("profile", "cpu-f32"), ("mla-norm-eps", 0.5), ("context", 4)]
 CRITIC = {"algorithm": "ppo"}  # with a critic of the policy's weights
+LOCKBOX = {"model": TAUGHT, "environment": "lockbox", "problems": 12, "loss-config": "entropy_coefficient=0.05"}  # opens some doors, never all
+WINDOWS = {"compact-at": 29}  # which two of them fill
 MIXED = {"rollout-profile": "study-bf16-activations", "allow-profile-mix": True}
 SHAPES = [("shapes", FILES / "shapes.toml"), ("json", True)]
 ROWS = {
     "generate": RUNTIME + [("prompt", "3 7 12=48:"), ("tokens", "1,5,7", {"prompt": NO}), ("max-tokens", 3), ("temperature", 3), ("top-p", 0.2), ("top-k", 1), ("generation-config", "none", {"model": FILES / "cool"}), ("seed", 4),
                            ("schema", FILES / "schema.json"), ("json-object", True), ("stop", "="), ("json", NO)],
-    "eval": RUNTIME + [("adapter", ADAPTER), ("n", 4), ("samples", 3), ("temperature", 3), ("max-tokens", 3), ("seed", 5), ("json", NO)],
+    "eval": RUNTIME + [("adapter", ADAPTER), ("n", 4), ("samples", 3), ("temperature", 3), ("max-tokens", 3), ("compact-at", 29, {"model": TAUGHT, "WORDS": ["lockbox"], "n": 20}), ("seed", 5), ("json", NO)],
     "tokenize": [("model", NEEDED), ("text", "3"), ("ids", "5 6", {"text": NO}), ("jsonl", True, {"text": NO, "stdin": '{"text":"3"}\n'}), ("json", True), ("add-special", False, {"model": FILES / "begins"}), ("parse-special", False, {"text": SPECIAL}),
                  ("skip-special", True, {"text": NO, "ids": SPECIAL_ID})],
     "render": [("model", NEEDED), ("template", FILES / "b.jinja"), ("messages", FILES / "other-talk.json"), ("tools", FILES / "tools.json"), ("train", FILES / "talks.jsonl", {"messages": NO, "stdin": "[]"}),
@@ -114,7 +117,7 @@ ROWS = {
     "train rl": RUNTIME + [
         ("name", "other"), ("runs", "elsewhere"), ("fork", "anew", {"before": True}), ("resume", True, {"before": True}), ("environment", "unknown"), ("steps", 1), ("problems", 3), ("rollouts", 5), ("max-tokens", 8), ("temperature", 0.5), ("top-k", 2), ("top-p", 0.3), ("min-p", 0.5),
         ("algorithm", "grpo"), ("advantages", "group-normalised"), ("loss", "reinforce", {"averaging": "sum"}), ("loss-config", "entropy_coefficient=0.1"), ("averaging", "sum"), ("kl-coefficient", 0.5), ("kl", "k1", {"kl-coefficient": 0.5}), ("kl-in", "reward", {"kl-coefficient": 0.5}), ("redraws", 1), ("overlong-tokens", 8, {"max-tokens": 16, "temperature": 3}),
-        ("overlong-penalty", 3, {"max-tokens": 16, "temperature": 3, "overlong-tokens": 8}), ("critic", "adapter", {"advantages": "gae"} | CRITIC), ("critic-model", CRITIC_MODEL, CRITIC), ("critic-rank", 2, CRITIC | {"critic": "adapter"}), ("critic-warmup", 1, CRITIC), ("critic-epochs", 3, CRITIC), ("critic-learning-rate", 0.1, CRITIC), ("value-clip", 1e-3, CRITIC | {"critic-epochs": 3}), ("gamma", 0.3, CRITIC), ("lambda", 0.3, CRITIC), ("critic-lambda", 0.3, CRITIC | {"steps": 3}), ("lambda-length", 0.5, CRITIC), ("bootstrap", True, CRITIC | {"critic-model": CRITIC_MODEL, "max-tokens": 4}), ("whiten", "off", CRITIC), ("epochs", 2), ("mini-batches", 2), ("stop-kl", 1e-9, {"epochs": 2}), ("clip-low", 0, MIXED), ("clip-high", 0, MIXED), ("importance-cap", 0.5), ("share-prompts", "backward"), ("adapter-rank", 4), ("adapter-alpha", 1, {"adapter-rank": 4}), ("init-seed", 9, {"adapter-rank": 4}), ("optimizer", "dimuon"), ("learning-rate", 0.01), ("schedule", "constant", {"steps": 3}), ("warmup", 2), ("beta1", 0.1), ("beta2", 0.1),
+        ("overlong-penalty", 3, {"max-tokens": 16, "temperature": 3, "overlong-tokens": 8}), ("critic", "adapter", {"advantages": "gae"} | CRITIC), ("critic-model", CRITIC_MODEL, CRITIC), ("critic-rank", 2, CRITIC | {"critic": "adapter"}), ("critic-warmup", 1, CRITIC), ("critic-epochs", 3, CRITIC), ("critic-learning-rate", 0.1, CRITIC), ("value-clip", 1e-3, CRITIC | {"critic-epochs": 3}), ("gamma", 0.3, CRITIC), ("lambda", 0.3, CRITIC), ("critic-lambda", 0.3, CRITIC | {"steps": 3}), ("lambda-length", 0.5, CRITIC), ("bootstrap", True, CRITIC | {"critic-model": CRITIC_MODEL, "max-tokens": 4}), ("whiten", "off", CRITIC), ("compact-at", 29, LOCKBOX), ("train-summaries", False, LOCKBOX | WINDOWS), ("chain-value", "terminal", LOCKBOX | WINDOWS | CRITIC | {"critic-model": CRITIC_MODEL}), ("epochs", 2), ("mini-batches", 2), ("stop-kl", 1e-9, {"epochs": 2}), ("clip-low", 0, MIXED), ("clip-high", 0, MIXED), ("importance-cap", 0.5), ("share-prompts", "backward"), ("adapter-rank", 4), ("adapter-alpha", 1, {"adapter-rank": 4}), ("init-seed", 9, {"adapter-rank": 4}), ("optimizer", "dimuon"), ("learning-rate", 0.01), ("schedule", "constant", {"steps": 3}), ("warmup", 2), ("beta1", 0.1), ("beta2", 0.1),
         ("eps", 1), ("weight-decay", 9), ("max-norm", 1e-4), ("seed", 9), ("rollout-profile", MIXED["rollout-profile"], {"allow-profile-mix": True}), ("allow-profile-mix", True, {"rollout-profile": MIXED["rollout-profile"]}), ("rollout-speculation", "siblings,ngram"), ("draft-tokens", 2, {"rollout-speculation": "siblings,ngram"}), ("checkpoint-every", 1),
         ("keep-last", 1, {"checkpoint-every": 1, "steps": 4}), ("export-dtype", "f32"), ("transcripts", 3), ("transcripts-every", 2), ("publish", "store/chat"), ("quiet", NO, {"json": NO}), ("page", True), ("json", NO)],
     "train preference": RUNTIME[:2] + [("mla-norm-eps", 0.5), ("context", 4),
@@ -138,7 +141,7 @@ SHOWN = {
     "demo": {"arms": "arms", "mla-norm-eps": "mla_norm_eps", "importance-cap": "truncated_importance"},
     "chat": {"top-p": "top_p", "repetition-penalty": "repetition_penalty", "mla-norm-eps": "mla_norm_eps"},
     "watch": {"run": "watch", "parity": "parity.json"}, "report": {}, "doctor": {}, **{f"snapshot {kind}": {} for kind in ("push", "pull", "show", "diff", "verify", "squash", "mirror", "prune")}, "fleet status": {}, "fleet watch": {}, "parity": {"mla-norm-eps": "mla_norm_eps", "device": "emulated"},
-    "train sft": {"page-port": "--page-port", "transcript-megabytes": "BoundedLog"}, "train rl": {"page-port": "--page-port", "transcript-megabytes": "BoundedLog", "on-difference": "stop_at_difference", "publish-transition": ".transition", "compact-at": "rl.compact_at = ", "train-summaries": "train_summaries = false", "chain-value": "gae.carry = false"}, "eval": {"compact-at": ".compact_at = 72"}, "train preference": {"page-port": "--page-port"}, "train distill": {"page-port": "--page-port"},
+    "train sft": {"page-port": "--page-port", "transcript-megabytes": "BoundedLog"}, "train rl": {"page-port": "--page-port", "transcript-megabytes": "BoundedLog", "on-difference": "stop_at_difference", "publish-transition": ".transition"}, "train preference": {"page-port": "--page-port"}, "train distill": {"page-port": "--page-port"},
 }  # fmt: skip
 # No size or figure that these print depends on it; `score` prints its lines either way.
 NO_EFFECT = {("plan", "mla-norm-eps"), ("info", "mla-norm-eps"), ("score", "json")}
@@ -223,13 +226,14 @@ def fault(command, row, plain, earlier):
 def finished(command, folder, **more):
     """A run that is finished, in a folder of its own: its runs/."""
     folder.mkdir(parents=True)
-    line = [BINARY, *command.split(), *(f"--{n}" if v is True else f"--no-{n}" if v is False else f"--{n}={v}" for n, v in {**base_of(command), **more}.items())]
+    line = [BINARY, *command.split(), *(f"--{n}" if v is True else f"--no-{n}" if v is False else f"--{n}={v}" for n, v in {**base_of(command), **more}.items() if v is not NO)]
     subprocess.run([str(word) for word in line], cwd=folder, check=True, capture_output=True, timeout=120)
     return folder / "runs"
 
 
 finished("train sft", TMP / "adapter", **{"adapter-rank": 4})
 finished("train preference", TMP / "critic", loss="reward")
+finished("train sft", TMP / "taught", **{"data": NO, "eval-share": NO, "environment": "lockbox", "steps": 60, "batch": 2, "learning-rate": 2e-3, **WINDOWS})
 with concurrent.futures.ThreadPoolExecutor(2) as pool:
     for command, rows in ROWS.items():
         with check(command.replace(" ", "-")):
