@@ -1,6 +1,6 @@
 """Runs that are killed, interrupted, refused the disk: what is on disk stays whole, and the end is the same to the bit.
 
-Both kinds of training, on one rank and on several. kill -9 at random times (the seed is printed; LOCKSTEP_KILL_SEED repeats it)
+Both kinds of training, on one rank and on several, and rollouts of many turns. kill -9 at random times (the seed is printed; LOCKSTEP_KILL_SEED repeats it)
 and at the places between write, fsync and rename (src/base/file.h), then --resume until done: weights, moments and metrics equal
 those of a run that nothing disturbed, and at no time is there a checkpoint older than what an earlier start had saved.
 LOCKSTEP_KILLS=n: that many kills under ranks and nothing else (./check --kill n). SIGTERM saves and prints the line that goes on. A run that exists is refused without --resume, one in use
@@ -17,7 +17,7 @@ import signal
 import subprocess
 import time
 
-from harness import (TMP, bits, check, done, finish, last_checkpoint, lockstep, refused, require_same, rl_arguments,
+from harness import (MODEL, TMP, bits, check, done, finish, last_checkpoint, lockstep, refused, require_same, rl_arguments,
                      sft_arguments, start)
 
 RUNS = TMP / "runs"
@@ -43,6 +43,14 @@ def sft(name, **settings):
 
 def rl(name, **settings):
     return rl_arguments(name, **{"runs": RUNS, "steps": STEPS, "checkpoint_every": 1, "problems": 2, "rollouts": 4, "threads": 2, **settings})
+
+
+TAUGHT = RUNS / "taught" / "export"  # made below
+
+
+def many_turns(name, **settings):
+    """Rollouts of several context windows, of a model that opens some doors: all rewards are 0, and what is learned is to be less sure."""
+    return rl(name, **{"model": TAUGHT, "environment": "lockbox", "compact_at": 29, "problems": 6, "loss_config": "entropy_coefficient=0.05", **settings})
 
 
 def go_on(words, name):
@@ -237,3 +245,15 @@ for kind, make, places in (("sft", sft, PLACES), ("rl", rl, PLACES_OF_RL)):
         limited_disk(kind, make, expected)
     with check(f"{kind}-small-disk"):
         small_disk(kind, make, expected)
+
+if not LONG:
+    with check("many-turns-killed"):
+        done("train", "sft", "--model", MODEL, "--environment", "lockbox", "--compact-at", "29", "--steps", "60", "--batch", "2", "--learning-rate", "2e-3", "--warmup", "5",
+             "--runs", RUNS, "--name", "taught", "--no-page", "--quiet")
+        begin = time.monotonic()
+        expected = bits(RUNS / "turns-whole", done(*many_turns("turns-whole")))
+        seconds = time.monotonic() - begin
+        assert all(step["chains"] > 1 for step in expected["metrics"]), f"no rollout has a second window: {expected['metrics']}"
+        for place, number in PLACES_OF_RL:
+            place_kill("turns", many_turns, expected, place, number)
+        random_kills("turns", many_turns, expected, seconds, 3)
