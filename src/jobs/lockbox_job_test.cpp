@@ -52,7 +52,7 @@ class LockboxJobs : public testing::Test {
     job.rl.environment = "lockbox";
     job.rl.compact_at = 29;  // the second door that is opened ends the first window, each one behind it another
     job.rl.steps = 2;
-    job.rl.problems = 12;
+    job.rl.problems = 24;
     job.rl.rollouts = 4;
     job.rl.warmup = 0;
     job.rl.loss_config = {"entropy_coefficient=0.05"};  // nobody opens all doors yet: what is learned is to be less sure
@@ -127,7 +127,7 @@ TEST_F(LockboxJobs, SoItHasWhereSummariesCountAsShown) {
 TEST_F(LockboxJobs, SoItHasWithACritic) {
   RlJob job = rl("critic");
   job.rl.rollouts = 1;
-  job.rl.problems = 48;
+  job.rl.problems = 96;
   job.rl.advantages = std::string(kGaeAdvantages);
   job.rl.critic.kind = "full";
   job.rl.critic.bootstrap = true;
