@@ -105,9 +105,7 @@ def add_mlp(shapes, prefix, h, inner, names=("gate_proj", "up_proj", "down_proj"
 
 def latent_manifest(config):
     """Hugging Face name -> shape of GLM-5.x, DeepSeek-V3 and V3.2, as their files hold them. config: the parsed config.json as transformers writes it."""
-    h, heads, q_rank, kv_rank = (config[k] for k in ("hidden_size", "num_attention_heads", "q_lora_rank", "kv_lora_rank"))
-    nope, rope, v = (config[k] for k in ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"))
-    layers = config["num_hidden_layers"]
+    h, layers = config["hidden_size"], config["num_hidden_layers"]
     has_indexer = config["model_type"] in ("glm_moe_dsa", "deepseek_v32")
     owners = config.get("indexer_types") or ["full" if has_indexer else "none"] * layers
     dense = config.get("first_k_dense_replace", 0)
@@ -115,35 +113,53 @@ def latent_manifest(config):
     shapes = {"model.embed_tokens.weight": (config["vocab_size"], h)}
     for i in range(layers):
         layer = f"model.layers.{i}."
-        attention = layer + "self_attn."
-        shapes[layer + "input_layernorm.weight"] = shapes[layer + "post_attention_layernorm.weight"] = (h,)
-        if q_rank is None:
-            shapes[attention + "q_proj.weight"] = (heads * (nope + rope), h)
-        else:
-            shapes[attention + "q_a_proj.weight"] = (q_rank, h)
-            shapes[attention + "q_a_layernorm.weight"] = (q_rank,)
-            shapes[attention + "q_b_proj.weight"] = (heads * (nope + rope), q_rank)
-        shapes[attention + "kv_a_proj_with_mqa.weight"] = (kv_rank + rope, h)
-        shapes[attention + "kv_a_layernorm.weight"] = (kv_rank,)
-        shapes[attention + "kv_b_proj.weight"] = (heads * (nope + v), kv_rank)
-        shapes[attention + "o_proj.weight"] = (h, heads * v)
-        if owners[i] == "full":
-            index_heads, index_dim = config["index_n_heads"], config["index_head_dim"]
-            shapes[attention + "indexer.wq_b.weight"] = (index_heads * index_dim, q_rank)
-            shapes[attention + "indexer.wk.weight"] = (index_dim, h)
-            shapes[attention + "indexer.k_norm.weight"] = shapes[attention + "indexer.k_norm.bias"] = (index_dim,)
-            shapes[attention + "indexer.weights_proj.weight"] = (index_heads, h)
-        if kinds[i] == "dense":
-            add_mlp(shapes, layer + "mlp.", h, config["intermediate_size"])
-            continue
-        shapes[layer + "mlp.gate.weight"] = (config["n_routed_experts"], h)
-        shapes[layer + "mlp.gate.e_score_correction_bias"] = (config["n_routed_experts"],)
-        for e in range(config["n_routed_experts"]):
-            add_mlp(shapes, f"{layer}mlp.experts.{e}.", h, config["moe_intermediate_size"])
-        add_mlp(shapes, layer + "mlp.shared_experts.", h, config["moe_intermediate_size"] * config["n_shared_experts"])
+        add_latent_layer(shapes, config, layer, owners[i] == "full", kinds[i] == "dense")
     shapes["model.norm.weight"] = (h,)
     shapes["lm_head.weight"] = (config["vocab_size"], h)
     return shapes
+
+
+def mtp_manifest(config):
+    """The same of the layer of multi-token prediction, which the trunk's manifest lacks: always with experts, and with an indexer where the family has one."""
+    h, layer = config["hidden_size"], f"model.layers.{config['num_hidden_layers']}."
+    shapes = {layer + name: (h,) for name in ("enorm.weight", "hnorm.weight", "shared_head.norm.weight")}
+    shapes[layer + "eh_proj.weight"] = (h, 2 * h)
+    add_latent_layer(shapes, config, layer, config["model_type"] in ("glm_moe_dsa", "deepseek_v32"), False)
+    return shapes
+
+
+def mtp_weights(config, seed):
+    return {name: tensor(seed, name, shape) for name, shape in mtp_manifest(config).items()}
+
+
+def add_latent_layer(shapes, config, layer, indexer, dense):
+    h, heads, q_rank, kv_rank = (config[k] for k in ("hidden_size", "num_attention_heads", "q_lora_rank", "kv_lora_rank"))
+    nope, rope, v = (config[k] for k in ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"))
+    attention = layer + "self_attn."
+    shapes[layer + "input_layernorm.weight"] = shapes[layer + "post_attention_layernorm.weight"] = (h,)
+    if q_rank is None:
+        shapes[attention + "q_proj.weight"] = (heads * (nope + rope), h)
+    else:
+        shapes[attention + "q_a_proj.weight"] = (q_rank, h)
+        shapes[attention + "q_a_layernorm.weight"] = (q_rank,)
+        shapes[attention + "q_b_proj.weight"] = (heads * (nope + rope), q_rank)
+    shapes[attention + "kv_a_proj_with_mqa.weight"] = (kv_rank + rope, h)
+    shapes[attention + "kv_a_layernorm.weight"] = (kv_rank,)
+    shapes[attention + "kv_b_proj.weight"] = (heads * (nope + v), kv_rank)
+    shapes[attention + "o_proj.weight"] = (h, heads * v)
+    if indexer:
+        index_heads, index_dim = config["index_n_heads"], config["index_head_dim"]
+        shapes[attention + "indexer.wq_b.weight"] = (index_heads * index_dim, q_rank)
+        shapes[attention + "indexer.wk.weight"] = (index_dim, h)
+        shapes[attention + "indexer.k_norm.weight"] = shapes[attention + "indexer.k_norm.bias"] = (index_dim,)
+        shapes[attention + "indexer.weights_proj.weight"] = (index_heads, h)
+    if dense:
+        return add_mlp(shapes, layer + "mlp.", h, config["intermediate_size"])
+    shapes[layer + "mlp.gate.weight"] = (config["n_routed_experts"], h)
+    shapes[layer + "mlp.gate.e_score_correction_bias"] = (config["n_routed_experts"],)
+    for e in range(config["n_routed_experts"]):
+        add_mlp(shapes, f"{layer}mlp.experts.{e}.", h, config["moe_intermediate_size"])
+    add_mlp(shapes, layer + "mlp.shared_experts.", h, config["moe_intermediate_size"] * config["n_shared_experts"])
 
 
 def expert_count(config):

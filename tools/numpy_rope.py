@@ -49,10 +49,10 @@ def softmax_factor(config):
     return mscale(rope["factor"], rope["mscale_all_dim"]) ** 2
 
 
-def rotate(x_THR, inverse, factor, pairs):
-    """All R columns turned by position * inverse. pairs: (x[2j], x[2j+1]), in place; else the two halves."""
+def rotate(x_THR, inverse, factor, pairs, positions=None):
+    """All R columns turned by position * inverse. pairs: (x[2j], x[2j+1]), in place; else the two halves. positions None: 0, 1, ..."""
     tokens, _, r = x_THR.shape
-    angle = np.arange(tokens)[:, None, None] * inverse
+    angle = (np.arange(tokens) if positions is None else positions)[:, None, None] * inverse
     cos, sin = factor * np.cos(angle), factor * np.sin(angle)
     first, second = (slice(0, r, 2), slice(1, r, 2)) if pairs else (slice(0, r // 2), slice(r // 2, r))
     out, a, b = np.empty_like(x_THR), x_THR[..., first], x_THR[..., second]

@@ -1,5 +1,6 @@
 #include "checkpoint/model_folder.h"
 
+#include "model/blocks/mtp_layer.h"
 #include "model/kv_cache.h"
 #include "numerics/profile.h"
 
@@ -32,6 +33,11 @@ ModelFolderInfo model_folder_info(const fs::path& path, const ModelOptions& opti
   info.tensors = static_cast<std::int64_t>(model.manifest().files().size());
   info.dtype = dtype_name(reader->file_dtype());
   info.weights_sha256 = reader->weights_sha256();
+  if (reader->has_mtp()) {
+    info.mtp_parameters = model.mtp()->manifest().trained_size();
+    info.mtp_tensors = static_cast<std::int64_t>(reader->mtp_tensors().size());
+    info.draft_sha256 = reader->mtp_sha256();
+  }
   for (const Profile& profile : profiles())
     if (!profile.study && model.profile_refusal(profile).empty())
       info.cache_bytes_a_token.emplace_back(profile.name, KvCache::bytes_a_position(model.cache_shapes(profile), profile));
@@ -50,27 +56,30 @@ Json to_json(const ModelFolderInfo& info) {
     stored.push_back({{"type", type.name}, {"bits_a_weight", type.bits_a_weight}, {"tensors", type.tensors}, {"weights", type.weights}});
     if (few_bits) exact[type.name] = exact_under;
   }
-  return {{"path", info.path},
-          {"family", info.family},
-          {"parameters", {{"total", info.parameters_total}, {"active", info.parameters_active}}},
-          {"layers", info.layers},
-          {"hidden", info.hidden},
-          {"experts", info.experts},
-          {"experts_a_token", info.experts_a_token},
-          {"select_top_k", info.select_top_k},
-          {"sliding_window", info.window},
-          {"sliding_layers", info.windowed_layers},
-          {"attention_sinks", info.sinks},
-          {"vocabulary", info.vocabulary},
-          {"context", info.context},
-          {"tensors", info.tensors},
-          {"dtype", info.dtype},
-          {"format", info.file_format},
-          {"stored_as", stored},
-          {"exact_under", exact},
-          {"cache_bytes_a_token", cache},
-          {"weights_sha256", info.weights_sha256},
-          {"notes", info.notes}};
+  Json json = {{"path", info.path},
+               {"family", info.family},
+               {"parameters", {{"total", info.parameters_total}, {"active", info.parameters_active}}},
+               {"layers", info.layers},
+               {"hidden", info.hidden},
+               {"experts", info.experts},
+               {"experts_a_token", info.experts_a_token},
+               {"select_top_k", info.select_top_k},
+               {"sliding_window", info.window},
+               {"sliding_layers", info.windowed_layers},
+               {"attention_sinks", info.sinks},
+               {"vocabulary", info.vocabulary},
+               {"context", info.context},
+               {"tensors", info.tensors},
+               {"dtype", info.dtype},
+               {"format", info.file_format},
+               {"stored_as", stored},
+               {"exact_under", exact},
+               {"cache_bytes_a_token", cache},
+               {"weights_sha256", info.weights_sha256},
+               {"notes", info.notes}};
+  if (info.mtp_tensors > 0)
+    json["multi_token_prediction"] = {{"parameters", info.mtp_parameters}, {"tensors", info.mtp_tensors}, {"draft_sha256", info.draft_sha256}};
+  return json;
 }
 
 }  // namespace lockstep

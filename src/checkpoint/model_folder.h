@@ -26,7 +26,7 @@ struct LoadedModel {
 // All weights in fp32, as a trainer of all parameters needs them; what serves reads them by tensor (checkpoint/model_reader.h).
 // model.safetensors, else the shards of model.safetensors.index.json; or a GGUF file. Quantised values are decoded (checkpoint/stored_tensor.h).
 // Per-expert tensors and fused ones (`experts.gate_up_proj` [E, 2 mi, h], gate rows first; `experts.down_proj` [E, h, mi]) are both read; tensors of
-// layers beyond the model's (multi-token prediction) are skipped with a note. Errors: not_found; corrupt_file for a missing or surplus tensor, a
+// layers beyond the model's are skipped with a note, those of a layer of multi-token prediction are not among the masters (ModelReader). Errors: not_found; corrupt_file for a missing or surplus tensor, a
 // wrong shape, missing scales, a NaN or an infinity; unsupported for another dtype or other scales; what make_model throws.
 LoadedModel load_model_folder(const std::filesystem::path& path, const ModelOptions& options = {});
 
@@ -35,6 +35,8 @@ struct SaveOptions {
   std::uint64_t max_shard_bytes = 5'000'000'000;
   std::filesystem::path tokenizer_files_from;  // a model whose tokenizer files and chat template are copied; empty: none
   bool overwrite = false;
+  // Files whose layer of multi-token prediction is written as they have it, in this dtype, where the model has one; null: it is left out.
+  std::shared_ptr<const ModelReader> mtp_from = nullptr;
   // Not null, and then `dtype` says nothing: the file holds what this profile computes with (check_packed_profile: which can be written).
   // Its matrices of 4-bit integers are packed as compressed-tensors packs them, with the integers, scales and types of the files that were read
   // where those had them; other matrices of few bits (tables, cut or transposed ones) are F32, the rest BF16.
@@ -57,6 +59,8 @@ struct ModelFolderInfo {
   bool sinks = false;                            // whether heads have a logit that joins their softmax
   std::int64_t tensors = 0;
   std::string dtype, weights_sha256;
+  std::int64_t mtp_parameters = 0, mtp_tensors = 0;                       // of the layer of multi-token prediction, in no number above; 0: the files have none
+  std::string draft_sha256;                                               // its hash, made as weights_sha256; empty: none
   std::vector<std::pair<std::string, std::int64_t>> cache_bytes_a_token;  // by profile; study profiles left out
   std::vector<std::string> notes;
   std::string file_format;  // "safetensors", "GGUF version 3"

@@ -9,6 +9,7 @@
 #include "checkpoint/model_folder.h"
 #include "checkpoint/model_source.h"
 #include "checkpoint/safetensors.h"
+#include "model/blocks/mtp_layer.h"
 #include "model/low_bit_weights.h"
 #include "model/stored_names.h"
 #include "numerics/element.h"
@@ -23,24 +24,29 @@ namespace {
 // What is written: images of all parameters, or what files hold, a tensor at a time.
 class WrittenWeights {
  public:
-  WrittenWeights(const Manifest& manifest, const WeightImages& masters) : manifest_(manifest), masters_(&masters) {}
-  WrittenWeights(const ModelReader& reader, const Profile* packed) : manifest_(reader.model()->manifest()), reader_(&reader), packed_(packed) {}
+  WrittenWeights(const Model& model, const WeightImages& masters, const ModelReader* mtp_from) : manifest_(model.manifest()), masters_(&masters) {
+    list(model, mtp_from);
+  }
+  WrittenWeights(const ModelReader& reader, const Profile* packed) : manifest_(reader.model()->manifest()), reader_(&reader), packed_(packed) {
+    list(*reader.model(), &reader);
+  }
 
-  const Manifest& manifest() const { return manifest_; }
+  // In the order of the model; those of a layer of multi-token prediction are the last.
+  const std::vector<const FileTensor*>& files() const { return files_; }
   bool packs(const FileTensor& file) const { return packed_ && reader_->packs(stored(file), *packed_); }
   // Whether the files that are read have all these tensors packed, and no other.
   bool packed_before() const {
-    return reader_ && std::all_of(manifest_.files().begin(), manifest_.files().end(),
-                                  [&](const FileTensor& file) { return (stored(file).as() == StoredAs::int4) == packs(file); });
+    return reader_ && std::all_of(files_.begin(), files_.end(), [&](const FileTensor* file) { return (stored(*file).as() == StoredAs::int4) == packs(*file); });
   }
   SafetensorsType type(const FileTensor& file, DType dtype) const {
     if (file.fp32 || (!packed_ && dtype != DType::bf16)) return SafetensorsType::f32;
-    const auto few_bits = [&](const Piece& piece) { return weight_bits(manifest_.parameter(piece.parameter), *packed_) != 0; };
+    const auto few_bits = [&](const Piece& piece) { return weight_bits(manifest_of(file).parameter(piece.parameter), *packed_) != 0; };
     return packed_ && std::any_of(file.pieces.begin(), file.pieces.end(), few_bits) ? SafetensorsType::f32 : SafetensorsType::bf16;
   }
   void values(const FileTensor& file, std::vector<float>& values) const {
     values.resize(static_cast<std::size_t>(file.size()));
-    if (!reader_) manifest_.gather(file, *masters_, values.data());
+    if (of_mtp(file) && !packed_) mtp_from_->read(stored(file), values);
+    else if (!reader_) manifest_.gather(file, *masters_, values.data());
     else if (packed_) reader_->read_computed(stored(file), *packed_, values);
     else reader_->read(stored(file), values);
   }
@@ -53,9 +59,29 @@ class WrittenWeights {
   SafetensorsType shape_type(const FileTensor& file) const { return stored(file).holds_int4() ? stored(file).shape_type() : SafetensorsType::i64; }
 
  private:
-  const StoredTensor& stored(const FileTensor& file) const { return reader_->tensors()[static_cast<std::size_t>(&file - manifest_.files().data())]; }
+  void list(const Model& model, const ModelReader* mtp_from) {
+    const auto add = [&](const FileTensor& file) {
+      places_[&file] = files_.size();
+      files_.push_back(&file);
+    };
+    for (const FileTensor& file : manifest_.files()) add(file);
+    trunk_files_ = files_.size();
+    if (!model.mtp() || !mtp_from || !mtp_from->has_mtp()) return;
+    mtp_from_ = mtp_from;
+    for (const StoredTensor& tensor : mtp_from->mtp_tensors()) add(tensor.file());
+  }
+  bool of_mtp(const FileTensor& file) const { return places_.at(&file) >= trunk_files_; }
+  const Manifest& manifest_of(const FileTensor& file) const { return of_mtp(file) ? mtp_from_->model()->mtp()->manifest() : manifest_; }
+  const StoredTensor& stored(const FileTensor& file) const {
+    const std::size_t at = places_.at(&file);
+    return at < trunk_files_ ? reader_->tensors()[at] : mtp_from_->mtp_tensors()[at - trunk_files_];
+  }
 
   const Manifest& manifest_;
+  std::vector<const FileTensor*> files_;
+  std::unordered_map<const FileTensor*, std::size_t> places_;
+  std::size_t trunk_files_ = 0;
+  const ModelReader* mtp_from_ = nullptr;
   const WeightImages* masters_ = nullptr;
   const ModelReader* reader_ = nullptr;
   const Profile* packed_ = nullptr;
@@ -78,11 +104,11 @@ std::vector<SafetensorsWriter::Entry> entries_of(const WrittenWeights& weights, 
 // In the order of the model; a new shard begins where the size limit would be exceeded; tensors are never split.
 std::vector<Shard> make_shards(const WrittenWeights& weights, const SaveOptions& options) {
   std::vector<Shard> shards(1);
-  for (const FileTensor& file : weights.manifest().files()) {
+  for (const FileTensor* file : weights.files()) {
     std::uint64_t bytes = 0;
-    for (const auto& entry : entries_of(weights, file, options)) bytes += static_cast<std::uint64_t>(entry.elements() * safetensors_type_bytes(entry.type));
+    for (const auto& entry : entries_of(weights, *file, options)) bytes += static_cast<std::uint64_t>(entry.elements() * safetensors_type_bytes(entry.type));
     if (!shards.back().files.empty() && shards.back().bytes + bytes > options.max_shard_bytes) shards.emplace_back();
-    shards.back().files.push_back(&file);
+    shards.back().files.push_back(file);
     shards.back().bytes += bytes;
   }
   return shards;
@@ -173,9 +199,9 @@ void write_weights(const fs::path& folder, const WrittenWeights& weights, const 
 Json packed_config(const WrittenWeights& weights) {
   constexpr std::string_view kWeight = ".weight";
   Json ignored = Json::array();
-  for (const FileTensor& file : weights.manifest().files())
-    if (file.shape.size() == 2 && file.name.ends_with(kWeight) && !weights.packs(file))
-      ignored.push_back(file.name.substr(0, file.name.size() - kWeight.size()));
+  for (const FileTensor* file : weights.files())
+    if (file->shape.size() == 2 && file->name.ends_with(kWeight) && !weights.packs(*file))
+      ignored.push_back(file->name.substr(0, file->name.size() - kWeight.size()));
   const Json numbers = {{"num_bits", 4},    {"type", "int"},    {"symmetric", true},    {"strategy", "group"},
                         {"group_size", 32}, {"dynamic", false}, {"observer", "minmax"}, {"actorder", nullptr}};
   const Json group = {{"targets", Json::array({"Linear"})}, {"weights", numbers}, {"input_activations", nullptr}, {"output_activations", nullptr}};
@@ -235,12 +261,13 @@ void check_packed_profile(const Profile& profile) {
 void save_model_folder(const fs::path& path, const Model& model, const WeightImages& masters, const SaveOptions& options) {
   save_checked(path, options, [&] {
     fill_model_folder(AtomicFolder(path, options.overwrite ? AtomicFolder::Existing::replace : AtomicFolder::Existing::refuse), model,
-                      WrittenWeights(model.manifest(), masters), options);
+                      WrittenWeights(model, masters, options.mtp_from.get()), options);
   });
 }
 
 void export_model_folder(const fs::path& path, const Model& model, const WeightImages& masters, const SaveOptions& options, Overwrite overwrite) {
-  save_checked(path, options, [&] { fill_model_folder(OutputFolder(path, overwrite), model, WrittenWeights(model.manifest(), masters), options); });
+  save_checked(path, options,
+               [&] { fill_model_folder(OutputFolder(path, overwrite), model, WrittenWeights(model, masters, options.mtp_from.get()), options); });
 }
 
 void export_model_folder(const fs::path& path, const ModelReader& reader, const SaveOptions& options, Overwrite overwrite) {

@@ -22,12 +22,6 @@ namespace lockstep {
 namespace fs = std::filesystem;
 
 namespace {
-std::string first_few(const std::vector<std::string>& names) {
-  std::string text;
-  for (std::size_t i = 0; i < std::min<std::size_t>(names.size(), 3); ++i) text += (i ? ", " : "") + quoted_name(names[i]);
-  return text + (names.size() > 3 ? ", ..." : "");
-}
-
 std::vector<std::string> of_like_length(const std::string& name, const std::vector<std::string>& names) {
   std::vector<std::string> like;
   for (const std::string& other : names)
@@ -90,6 +84,12 @@ std::vector<Part> parts_of(const StoredTensor& tensor, const Piece& piece) {
 }
 }  // namespace
 
+std::string ModelReader::first_few(const std::vector<std::string>& names) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min<std::size_t>(names.size(), 3); ++i) text += (i ? ", " : "") + quoted_name(names[i]);
+  return text + (names.size() > 3 ? ", ..." : "");
+}
+
 std::shared_ptr<const ModelReader> ModelReader::open(const fs::path& path, const ModelOptions& options) {
   return with_context(fmt::format("reading the model '{}'", path.string()), [&]() -> std::shared_ptr<const ModelReader> {
     std::error_code error;
@@ -114,28 +114,31 @@ ModelReader::ModelReader(std::string label, std::shared_ptr<const Model> model, 
     else missing.push_back(file.name);
   }
   check_aliases(used);
+  find_mtp(used);
   check_names(used, missing);
 }
 
 // Where the file holds a tied table twice, both copies must be equal.
 void ModelReader::check_aliases(std::set<std::string>& used) const {
   for (const auto& [name, of] : model_->manifest().aliases()) {
-    const auto again = files_.find(name), first = files_.find(of);
-    if (!again || !first) continue;
-    check_tensor_shape(*again.file, *again.tensor, first.tensor->shape);
+    if (!files_.find(name) || !files_.find(of)) continue;
+    check_copy(name, of, "config.json says 'tie_word_embeddings'");
     used.insert(name);
-    const std::int64_t columns = std::max<std::int64_t>(first.tensor->shape.empty() ? 1 : first.tensor->shape.back(), 1);
-    const std::int64_t at_once = rows_at_once(columns) * columns, size = first.tensor->elements();
-    std::vector<float> a, b;
-    for (std::int64_t at = 0; at < size; at += at_once) {
-      a.resize(static_cast<std::size_t>(std::min(at_once, size - at)));
-      b.resize(a.size());
-      first.file->read(*first.tensor, a, at);
-      again.file->read(*again.tensor, b, at);
-      if (a != b)
-        fail(ErrorCode::corrupt_file, "'{}': config.json says 'tie_word_embeddings', but tensor {} differs from {}", again.file->label(), quoted_name(name),
-             quoted_name(of));
-    }
+  }
+}
+
+void ModelReader::check_copy(const std::string& name, const std::string& of, const std::string& why) const {
+  const auto again = files_.find(name), first = files_.find(of);
+  check_tensor_shape(*again.file, *again.tensor, first.tensor->shape);
+  const std::int64_t columns = std::max<std::int64_t>(first.tensor->shape.empty() ? 1 : first.tensor->shape.back(), 1);
+  const std::int64_t at_once = rows_at_once(columns) * columns, size = first.tensor->elements();
+  std::vector<float> a, b;
+  for (std::int64_t at = 0; at < size; at += at_once) {
+    a.resize(static_cast<std::size_t>(std::min(at_once, size - at)));
+    b.resize(a.size());
+    first.file->read(*first.tensor, a, at);
+    again.file->read(*again.tensor, b, at);
+    if (a != b) fail(ErrorCode::corrupt_file, "'{}': {}, but tensor {} differs from {}", again.file->label(), why, quoted_name(name), quoted_name(of));
   }
 }
 
@@ -235,20 +238,21 @@ void ModelReader::read_rows(const StoredTensor& tensor, const std::function<void
   }
 }
 
-WeightImages ModelReader::masters() const {
-  WeightImages masters(model_->manifest().parameters().size());
+WeightImages ModelReader::masters_of(const Manifest& manifest, const Tensors& tensors) const {
+  WeightImages masters(manifest.parameters().size());
   std::vector<float> values;
-  for (const StoredTensor& tensor : tensors_) {
+  for (const StoredTensor& tensor : tensors) {
     read(tensor, values);
-    model_->manifest().scatter(tensor.file(), values.data(), masters);
+    manifest.scatter(tensor.file(), values.data(), masters);
   }
   return masters;
 }
 
-std::shared_ptr<const WeightSet> ModelReader::weight_set(Backend& backend, const Profile& profile, std::uint64_t version) const {
-  const std::vector<Parameter>& parameters = model_->manifest().parameters();
+std::shared_ptr<const WeightSet> ModelReader::weight_set_of(const Manifest& manifest, const Tensors& tensors, Backend& backend, const Profile& profile,
+                                                            std::uint64_t version) const {
+  const std::vector<Parameter>& parameters = manifest.parameters();
   std::vector<std::vector<Part>> parts(parameters.size());
-  for (const StoredTensor& tensor : tensors_)
+  for (const StoredTensor& tensor : tensors)
     for (const Piece& piece : tensor.file().pieces) {
       auto& of = parts[static_cast<std::size_t>(piece.parameter)];
       for (const Part& part : parts_of(tensor, piece)) of.push_back(part);
@@ -277,11 +281,11 @@ std::shared_ptr<const WeightSet> ModelReader::weight_set(Backend& backend, const
   return set;
 }
 
-std::string ModelReader::weights_sha256() const {
+std::string ModelReader::sha256_of(const Manifest& manifest, const Tensors& tensors) const {
   std::map<std::string_view, const StoredTensor*> by_name;
-  for (const StoredTensor& tensor : tensors_) by_name.emplace(tensor.file().name, &tensor);
+  for (const StoredTensor& tensor : tensors) by_name.emplace(tensor.file().name, &tensor);
   WeightsHash hash;
-  for (const FileTensor* file : files_by_name(model_->manifest())) {
+  for (const FileTensor* file : files_by_name(manifest)) {
     hash.tensor(*file);
     read_rows(*by_name.at(file->name), [&](std::span<const float> values) { hash.values(values); });
   }
@@ -292,13 +296,13 @@ std::string ModelReader::weights_sha256() const {
 bool ModelReader::packs(const StoredTensor& tensor, const Profile& profile) const {
   const FileTensor& file = tensor.file();
   if (file.pieces.size() != 1 || file.shape.size() != 2 || !file.name.ends_with(".weight")) return false;
-  const Parameter& p = model_->manifest().parameter(file.pieces[0].parameter);
+  const Parameter& p = manifest_of(tensor).parameter(file.pieces[0].parameter);
   return !p.tied && !file.pieces[0].transposed && file.pieces[0].column_step == 1 && file.pieces[0].rows == file.rows() && computes_with_int4(p, profile);
 }
 
 PackedMatrix ModelReader::read_packed(const StoredTensor& tensor, const Profile& profile) const {
   const FileTensor& file = tensor.file();
-  const Parameter& p = model_->manifest().parameter(file.pieces[0].parameter);
+  const Parameter& p = manifest_of(tensor).parameter(file.pieces[0].parameter);
   const std::int64_t columns = file.columns(), groups = QuantisedShape{1, columns, 4}.groups();
   PackedMatrix packed{std::vector<std::uint32_t>(static_cast<std::size_t>(file.rows() * int4_words(columns))),
                       std::vector<Bf16>(static_cast<std::size_t>(file.rows() * groups))};
@@ -312,7 +316,7 @@ void ModelReader::read_computed(const StoredTensor& tensor, const Profile& profi
   read(tensor, values);
   const FileTensor& file = tensor.file();
   for (const Piece& piece : file.pieces) {
-    const Parameter& p = model_->manifest().parameter(piece.parameter);
+    const Parameter& p = manifest_of(tensor).parameter(piece.parameter);
     if (!is_low_bit_format(weight_bits(p, profile))) continue;
     for (const Part& part : parts_of(tensor, piece)) {
       const ConvertedPart converted = convert(part, p, profile);

@@ -52,10 +52,21 @@ class ModelReader {
   void read(const StoredTensor& tensor, std::vector<float>& values) const;
   // `take(values)` for some rows after others.
   void read_rows(const StoredTensor& tensor, const std::function<void(std::span<const float>)>& take) const;
-  WeightImages masters() const;
+  WeightImages masters() const { return masters_of(model_->manifest(), tensors_); }
   // The compute copies, with the bits of make_weight_set(masters()). Beside them a few parts of a tensor are in memory, one a thread.
-  std::shared_ptr<const WeightSet> weight_set(Backend& backend, const Profile& profile, std::uint64_t version) const;
-  std::string weights_sha256() const;
+  std::shared_ptr<const WeightSet> weight_set(Backend& backend, const Profile& profile, std::uint64_t version) const {
+    return weight_set_of(model_->manifest(), tensors_, backend, profile, version);
+  }
+  std::string weights_sha256() const { return sha256_of(model_->manifest(), tensors_); }
+
+  // The same of the model's layer of multi-token prediction (Model::mtp), which no hash above knows of. In the order of its manifest; empty where
+  // the files lack one of its tensors, as a note says, and then nothing else may be asked. Error corrupt_file, of the numbers, where they hold copies
+  // of the embedding or the head that differ from the model's.
+  const std::vector<StoredTensor>& mtp_tensors() const { return mtp_tensors_; }
+  bool has_mtp() const { return !mtp_tensors_.empty(); }
+  WeightImages mtp_masters() const;
+  std::shared_ptr<const WeightSet> mtp_weight_set(Backend& backend, const Profile& profile, std::uint64_t version) const;
+  std::string mtp_sha256() const;
 
   // Whether this profile's compute copy of a tensor can be written as compressed-tensors packs it; and the copy so written.
   bool packs(const StoredTensor& tensor, const Profile& profile) const;
@@ -64,13 +75,24 @@ class ModelReader {
   void read_computed(const StoredTensor& tensor, const Profile& profile, std::vector<float>& values) const;
 
  private:
+  using Tensors = std::vector<StoredTensor>;
+  static std::string first_few(const std::vector<std::string>& names);
   void check_aliases(std::set<std::string>& used) const;
+  void check_copy(const std::string& name, const std::string& of, const std::string& why) const;
+  void find_mtp(std::set<std::string>& used);
+  void check_mtp_copies() const;
+  const Manifest& manifest_of(const StoredTensor& tensor) const;
+  WeightImages masters_of(const Manifest& manifest, const Tensors& tensors) const;
+  std::shared_ptr<const WeightSet> weight_set_of(const Manifest& manifest, const Tensors& tensors, Backend& backend, const Profile& profile,
+                                                 std::uint64_t version) const;
+  std::string sha256_of(const Manifest& manifest, const Tensors& tensors) const;
   void check_names(const std::set<std::string>& used, const std::vector<std::string>& missing);
 
   std::string label_;
   std::shared_ptr<const Model> model_;
   ModelFiles files_;
-  std::vector<StoredTensor> tensors_;
+  std::vector<StoredTensor> tensors_, mtp_tensors_;
+  std::vector<std::pair<std::string, std::string>> mtp_copies_;  // tensor of the files, and that of the model which it copies
   std::vector<std::string> notes_;
 };
 

@@ -311,7 +311,7 @@ int serve_command(const Arguments& arguments) {
     serving.engine.ranks = opened.ranks;
     ServingModel model = serving_model(opened);
     model_positions = opened.model->facts().max_positions;
-    position_bytes = KvCache::bytes_a_position(opened.model->cache_shapes(opened.runtime->profile), opened.runtime->profile);
+    position_bytes = cache_bytes_a_position(*opened.model, opened.runtime->profile, serving.engine);
     if (training && opened.ranks.size() > 1) throw UsageError(fmt::format("ranks is {}, allowed with --training is one rank", opened.ranks.text()));
     model.executor = executor;
     if (follow.follows()) {

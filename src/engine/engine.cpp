@@ -5,14 +5,16 @@
 
 #include "base/error.h"
 #include "engine/constraint_masks.h"
+#include "engine/drafts/mtp_steps.h"
 #include "model/value_head.h"
 
 namespace lockstep {
 
 namespace {
-std::int64_t resolve_pages(const Runtime& runtime, const EngineOptions& o) {
+std::int64_t resolve_pages(const Runtime& runtime, const EngineOptions& o, bool mtp) {
   if (o.cache_pages > 0) return o.cache_pages;
-  const std::int64_t page_bytes = KvCache::bytes_a_position(runtime.model->cache_shapes(runtime.profile), runtime.profile) * o.page_size;
+  const std::int64_t page_bytes = KvCache::bytes_a_position(runtime.model->cache_shapes(runtime.profile), runtime.profile) * o.page_size +
+                                  (mtp ? MtpSteps::page_bytes(*runtime.model, runtime.profile, o.page_size) : 0);
   const std::int64_t pages = o.cache_bytes / std::max<std::int64_t>(page_bytes, 1);
   if (pages < 1)
     fail(ErrorCode::invalid_argument, "cache_bytes is {}, allowed is {} (one page of {} positions) or more", o.cache_bytes, page_bytes, o.page_size);
@@ -22,14 +24,19 @@ std::int64_t resolve_pages(const Runtime& runtime, const EngineOptions& o) {
 
 }  // namespace
 
-Engine::Engine(Runtime& runtime, std::shared_ptr<const WeightSet> weights, const EngineOptions& options)
+Engine::Engine(Runtime& runtime, std::shared_ptr<const WeightSet> weights, const EngineOptions& options, std::shared_ptr<const WeightSet> mtp)
     : runtime_(runtime), options_(options), guesses_(options.drafts, runtime.model->facts().vocabulary) {
   check_options(options);
   refuse_value_head(*runtime.model, "there are no tokens to sample");
-  options_.cache_pages = resolve_pages(runtime, options);
+  check_draft_sources(options.drafts, mtp != nullptr, "the source of drafts");
+  options_.cache_pages = resolve_pages(runtime, options, mtp && runtime.model->mtp());
   limits_ = {runtime.model->facts().vocabulary, runtime.max_positions, options_.cache_pages * options_.page_size};
   scheduler_ = std::make_unique<Scheduler>(options_, options_.cache_pages, counters_);
   steps_ = std::make_unique<RankSteps>(runtime, options_);
+  if (mtp) {
+    steps_->set_mtp(std::move(mtp));
+    guesses_.set_layer([this](std::span<Sequence* const> sequences, std::int64_t tokens) { return steps_->guess(sequences, tokens); }, runtime.max_positions);
+  }
   set_weights(std::move(weights));
 }
 
@@ -184,6 +191,7 @@ bool Engine::step() {
   count_forward(plan, *runtime_.model, result_.work, counters_);
   count_accounts(plan, step_rows_);
   absorb(plan);
+  steps_->accepted(plan);
   counters_.drafts = guesses_.counters();
   deliver();
   return true;

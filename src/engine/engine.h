@@ -18,8 +18,9 @@ namespace lockstep {
 
 class Engine {
  public:
-  // Throws invalid_argument when an option is out of range or the cache does not hold one page.
-  Engine(Runtime& runtime, std::shared_ptr<const WeightSet> weights, const EngineOptions& options = {});
+  // Throws invalid_argument when an option is out of range or the cache does not hold one page. `mtp`: weights of the model's layer of multi-token
+  // prediction, for DraftKind::mtp (engine/drafts/mtp_steps.h); null: there are no such guesses.
+  Engine(Runtime& runtime, std::shared_ptr<const WeightSet> weights, const EngineOptions& options = {}, std::shared_ptr<const WeightSet> mtp = nullptr);
   ~Engine();
   Engine(const Engine&) = delete;
 

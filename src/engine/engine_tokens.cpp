@@ -90,7 +90,7 @@ void Engine::truncate(std::uint64_t id, std::size_t tokens) {
     finish(s, end);
     return deliver();
   }
-  scheduler_->truncate(s);
+  scheduler_->truncate(s, steps_->has_mtp());
 }
 
 // Ends the requests that have a flagged row, and those that read a page which such a row wrote: the same tokens in the

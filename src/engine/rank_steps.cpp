@@ -1,11 +1,14 @@
 #include "engine/rank_steps.h"
 
+#include "base/error.h"
 #include "parallel/thread_ranks.h"
 
 namespace lockstep {
 
 RankSteps::RankSteps(Runtime& runtime, const EngineOptions& options, std::unique_ptr<Ranks> ranks)
     : runtime_(runtime),
+      pages_(options.cache_pages),
+      page_size_(options.page_size),
       ranks_(ranks ? std::move(ranks) : std::make_unique<ThreadRanks>(RankLayout{options.ranks.tp, 1, options.ranks.ep})),
       parts_(static_cast<std::size_t>(ranks_->local())) {
   ranks_->run([&](int local) {
@@ -31,6 +34,22 @@ void RankSteps::set_weights(std::shared_ptr<const WeightSet> weights) {
     Rank& part = parts_[static_cast<std::size_t>(local)];
     part.weights = make_weight_set(runtime_of(local).backend, part.sharding->manifest(), part.sharding->shares_of(whole), runtime_.profile, weights->version);
   });
+}
+
+void RankSteps::set_mtp(std::shared_ptr<const WeightSet> weights) {
+  if (ranks_->size() > 1)
+    fail(ErrorCode::unsupported, "a layer of multi-token prediction is to draft, and {} ranks share the model; allowed is one rank", ranks_->size());
+  mtp_ = std::make_unique<MtpSteps>(runtime_, std::move(weights), pages_, page_size_);
+  parts_[0].runner->set_mtp(mtp_.get());
+}
+
+void RankSteps::accepted(const std::vector<PlannedSlice>& plan) {
+  if (mtp_) mtp_->keep(plan);
+}
+
+std::vector<std::vector<std::int32_t>> RankSteps::guess(std::span<Sequence* const> sequences, std::int64_t tokens) {
+  const WeightSet* own = sequences.front()->weights.get();
+  return mtp_->guess(own ? *own : *parts_[0].weights, sequences, tokens);
 }
 
 void RankSteps::run(const std::vector<PlannedSlice>& plan, const StepWants& wants, StepResult& result) {

@@ -18,8 +18,15 @@ class RankSteps {
   RankSteps(Runtime& runtime, const EngineOptions& options, std::unique_ptr<Ranks> ranks = nullptr);
   // A whole compute copy on the first local rank's runtime. Several ranks copy their shares of it and do not keep it.
   void set_weights(std::shared_ptr<const WeightSet> weights);
+  // Weights of the model's layer of multi-token prediction: it follows every forward from now on. Error unsupported where ranks share the model.
+  void set_mtp(std::shared_ptr<const WeightSet> weights);
+  bool has_mtp() const { return mtp_ != nullptr; }
   // Under the weights that the plan's sequences bring (one rank alone), else the newest ones.
   void run(const std::vector<PlannedSlice>& plan, const StepWants& wants, StepResult& result);
+  // What that plan sampled has been accepted, and its sequences stand where they go on.
+  void accepted(const std::vector<PlannedSlice>& plan);
+  // What the layer says of sequences of one plan (engine/drafts/mtp_steps.h).
+  std::vector<std::vector<std::int32_t>> guess(std::span<Sequence* const> sequences, std::int64_t tokens);
 
   const MemoryAccounts& memory(int local) const { return runtime_of(local).backend.device().memory(); }
   CommunicatorCounters traffic() const { return traffic_of(*ranks_); }  // of all ranks
@@ -37,8 +44,10 @@ class RankSteps {
   }
 
   Runtime& runtime_;
+  const std::int64_t pages_, page_size_;
   std::unique_ptr<Ranks> ranks_;
   std::vector<Rank> parts_;  // local ones
+  std::unique_ptr<MtpSteps> mtp_;
 };
 
 }  // namespace lockstep

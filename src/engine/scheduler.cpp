@@ -50,8 +50,8 @@ void Scheduler::wait_again(Sequence& s) {
   waiting_.insert(younger, &s);
 }
 
-void Scheduler::truncate(Sequence& s) {
-  if (s.running) pages_.truncate(s);
+void Scheduler::truncate(Sequence& s, bool whole_pages) {
+  if (s.running) pages_.truncate(s, whole_pages);
 }
 
 void Scheduler::roll_back() {

@@ -51,8 +51,9 @@ class Scheduler {
   // Puts a running sequence back to the waiting ones.
   void preempt(Sequence& s);
   // The sequence has lost tokens at its end since it was last planned: the pages behind it go back, and what it computes next is its last
-  // token at the latest. A page that others use stays as it is, and its beginning is computed again into one of its own.
-  void truncate(Sequence& s);
+  // token at the latest. A page that others use stays as it is, and its beginning is computed again into one of its own; with `whole_pages` (SequencePages)
+  // that of every page that is cut.
+  void truncate(Sequence& s, bool whole_pages = false);
   // New weights (WeightSet::identity) of the sequences that bring none of their own: nothing cached under the old ones is
   // used again, except by sequences that run.
   void set_weights(std::uint64_t identity);

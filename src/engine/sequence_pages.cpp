@@ -51,10 +51,10 @@ void SequencePages::share(Sequence& s, std::int64_t positions, bool only_fresh) 
   }
 }
 
-void SequencePages::truncate(Sequence& s) {
+void SequencePages::truncate(Sequence& s, bool whole_pages) {
   std::int64_t computed = std::min(s.computed, s.known() - 1);
   if (const auto page = static_cast<std::size_t>(computed / options_.page_size);
-      computed % options_.page_size != 0 && computed < s.computed && pages_.users(s.pages[page]) > 1)
+      computed % options_.page_size != 0 && computed < s.computed && (whole_pages || pages_.users(s.pages[page]) > 1))
     computed -= computed % options_.page_size;
   for (; static_cast<std::int64_t>(s.pages.size()) > pages_for(computed); s.pages.pop_back()) cache_.release(s.pages.back());
   cache_.truncate(s.chain, computed / options_.page_size);

@@ -24,8 +24,9 @@ class SequencePages {
   // after it, a page that another sequence entered takes the place of our own, whose bits are the same.
   void share(Sequence& s, std::int64_t positions, bool only_fresh);
   // The sequence has lost tokens at its end: the pages behind it go back, and what it computes next is its last token at the latest. A page that others
-  // use stays as it is, and its beginning is computed again into one of its own.
-  void truncate(Sequence& s);
+  // use stays as it is, and its beginning is computed again into one of its own. `whole_pages`: so it is with every page that is cut, for what stands in the
+  // cache a page and not a position.
+  void truncate(Sequence& s, bool whole_pages = false);
   // All its pages go back, and it stands in the cache no more.
   void release(Sequence& s);
   // The prefix cache forgets the sequence's pages from position `from` on (bad entries).

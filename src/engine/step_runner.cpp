@@ -68,6 +68,7 @@ void StepRunner::run(const WeightSet& weights, const std::vector<PlannedSlice>& 
   if (wants.rows(Column::scored_top) > 0) likeliest_of_scored(step);
   if (wants.rows(Column::drawn) > 0) draw(step);
   if (wants.rows(Column::sampled) > 0) sample(step);
+  if (mtp_) mtp_->follow(weights, batch, slices_, hidden);
   result.wants = &wants;
   if (!first()) {
     backend.stream().synchronize();

@@ -5,6 +5,7 @@
 #pragma once
 #include <span>
 
+#include "engine/drafts/mtp_steps.h"
 #include "engine/sampling_rows.h"
 #include "engine/step_record.h"
 #include "model/runtime.h"
@@ -15,6 +16,8 @@ class StepRunner {
  public:
   // `sharding` null: this rank has the whole model.
   StepRunner(Runtime& runtime, std::int64_t pages, std::int64_t page_size, const Sharding* sharding = nullptr);
+  // From now on every forward's rows go to it, too, which stays as long as they do.
+  void set_mtp(MtpSteps* mtp) { mtp_ = mtp; }
   // `wants` of this plan; it stays as long as the result is read.
   void run(const WeightSet& weights, const std::vector<PlannedSlice>& plan, const StepWants& wants, StepResult& result);
 
@@ -43,6 +46,7 @@ class StepRunner {
   Runtime& runtime_;
   const Sharding* sharding_;
   KvCache cache_;
+  MtpSteps* mtp_ = nullptr;
   // Kept between steps, so that a step allocates nothing a row.
   std::vector<SequenceSlice> slices_;
   std::vector<std::int32_t> integers_;

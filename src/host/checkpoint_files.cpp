@@ -100,7 +100,7 @@ void CheckpointFiles::check_merge(const ModelSettings& settings, const std::stri
 }
 
 SaveOptions CheckpointFiles::folder_options(DType dtype) const {
-  SaveOptions options{.dtype = dtype, .overwrite = true};
+  SaveOptions options{.dtype = dtype, .overwrite = true, .mtp_from = commons_.base->opened.reader};
   const std::string& base_folder = commons_.base->folder;
   if (open_folder_files(base_folder)->has("tokenizer.json")) options.tokenizer_files_from = base_folder;
   return options;

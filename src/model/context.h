@@ -43,6 +43,7 @@ struct ForwardOptions {
   OperationObserver* observer = nullptr;              // sees every operation's output
   ExpertRecord expert_record;
   bool counts = true;                                  // kernels count what they do (Context::counts)
+  std::int32_t first_key = 0;                          // positions before it are no keys (Rows::first_key)
   const std::vector<AdapterRows>* adapters = nullptr;  // rows that use adapters (model/adapter_rows.h); the others use the base
 };
 
@@ -93,6 +94,9 @@ class Context {
   const Profile& profile() const { return profile_; }
   const Batch& batch() const { return batch_; }
   const ForwardOptions& options() const { return options_; }
+  // The batch's rows, and those of the tape, as attention and indexers see them.
+  Rows key_rows() const { return with_first_key(batch_.rows()); }
+  Rows tape_key_rows() const { return with_first_key(batch_.tape_rows()); }
   const Sharding* sharding() const { return sharding_; }  // null: no ranks share the model
   const RopeAngles& rope(RopeUse use) const { return ropes_[static_cast<std::size_t>(use)]; }
   KvCache::Layer& cache(int layer) { return cache_.layers[static_cast<std::size_t>(layer)]; }
@@ -162,6 +166,10 @@ class Context {
   ForwardCounts counts();
 
  private:
+  Rows with_first_key(Rows rows) const {
+    rows.first_key = options_.first_key;
+    return rows;
+  }
   View cells(std::vector<Buffer>& of, std::int64_t rows, std::int64_t cols);
   void record_node(int node, Inputs inputs, Adjoint adjoint);
   void save_recompute(Tensor& y, Inputs inputs, Recompute recompute);

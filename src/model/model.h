@@ -10,6 +10,8 @@
 
 namespace lockstep {
 
+class MtpLayer;
+
 class Model {
  public:
   virtual ~Model() = default;
@@ -17,6 +19,10 @@ class Model {
   virtual std::vector<CacheShape> cache_shapes(const Profile& profile) const = 0;
   // Hidden states after the final norm, [T, hidden].
   virtual Tensor forward(Context& context) const = 0;
+  // Input embeddings of the batch's tokens, [T, hidden], as forward() begins with them.
+  virtual Tensor embed(Context& context) const = 0;
+  // The layer of multi-token prediction that config.json speaks of (model/blocks/mtp_layer.h); null: of none. Files may lack its tensors.
+  virtual const MtpLayer* mtp() const { return nullptr; }
 
   const ModelFacts& facts() const { return facts_; }
   std::string_view family() const { return facts_.model_type; }

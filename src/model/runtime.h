@@ -4,6 +4,7 @@
 #pragma once
 #include <memory>
 
+#include "model/blocks/mtp_layer.h"
 #include "model/sharding.h"
 
 namespace lockstep {
@@ -24,10 +25,28 @@ struct Runtime {
   Context context(const WeightSet& weights, KvCache& cache, const Batch& batch, ForwardOptions options = {}, Tape* tape = nullptr,
                   const Sharding* sharding = nullptr) {
     options.observer = observer;
+    return Context(backend, sharding ? sharding->manifest() : model->manifest(), profile, weights, cache, batch, ropes(0), options, tape, sharding);
+  }
+  // The same for the model's layer of multi-token prediction, with that layer's weights and cache (mtp_cache_shapes): no observer sees it. `ahead`:
+  // by how many positions RoPE turns further than the rows' own.
+  Context mtp_context(const WeightSet& weights, KvCache& cache, const Batch& batch, std::int64_t ahead, ForwardOptions options = {}, Tape* tape = nullptr) {
+    options.observer = nullptr;
+    options.first_key = MtpLayer::kFirstKey;
+    return Context(backend, model->mtp()->manifest(), profile, weights, cache, batch, ropes(ahead), options, tape);
+  }
+  // A context of the model's weights for what stands beside a forward (embeddings of other tokens, logits of other states): no observer sees it, and it
+  // uses no cache.
+  Context quiet_context(const WeightSet& weights, KvCache& any, const Batch& batch) {
+    return Context(backend, model->manifest(), profile, weights, any, batch, ropes(0), {}, nullptr);
+  }
+  std::vector<CacheShape> mtp_cache_shapes() const { return {model->mtp()->cache_shape(profile)}; }
+
+ private:
+  RopeTables ropes(std::int64_t ahead) const {
     const ModelFacts& facts = model->facts();
-    const RopeAngles attention{rope_table.view(), facts.rope.half};
-    const RopeAngles indexer = facts.index_rope ? RopeAngles{index_rope_table.view(), facts.index_rope->half} : attention;
-    return Context(backend, sharding ? sharding->manifest() : model->manifest(), profile, weights, cache, batch, {attention, indexer}, options, tape, sharding);
+    const auto from = [ahead](const View& table) { return table ? table.row_range(ahead, table.rows - ahead) : table; };
+    const RopeAngles attention{from(rope_table.view()), facts.rope.half};
+    return {attention, facts.index_rope ? RopeAngles{from(index_rope_table.view()), facts.index_rope->half} : attention};
   }
 };
 

@@ -92,7 +92,11 @@ std::vector<MemoryPlan> plan_serving(const RuntimeSettings& settings, const Serv
   Runtime runtime = counting_runtime(settings, what.length);
   EngineOptions options = what.engine;
   options.ranks = rank_layout(settings.ranks);
-  Engine engine(runtime, make_weight_set(runtime.backend, runtime.model->manifest(), no_images(*runtime.model), runtime.profile, 0), options);
+  const auto weights_of = [&](const Manifest& manifest) {
+    return make_weight_set(runtime.backend, manifest, WeightImages(manifest.parameters().size()), runtime.profile, 0);
+  };
+  const MtpLayer* mtp = options.ranks.size() == 1 && options.drafts.has(DraftKind::mtp) ? runtime.model->mtp() : nullptr;  // if the files have it
+  Engine engine(runtime, weights_of(runtime.model->manifest()), options, mtp ? weights_of(mtp->manifest()) : nullptr);
   // Prompts fill the forwards; then all sequences decode together.
   for (std::int64_t i = 0; i < what.sequences; ++i)
     engine.submit({.prompt = std::vector<std::int32_t>(static_cast<std::size_t>(what.length - 1)), .sampling = {.temperature = 1, .max_tokens = 1}});

@@ -7,8 +7,8 @@
 #include "base/log.h"
 #include "base/thread_pool.h"
 #include "checkpoint/reading_memory.h"
+#include "engine/drafts/mtp_steps.h"
 #include "model/default_context.h"
-#include "model/kv_cache.h"
 #include "tensor/memory_pool.h"
 
 namespace lockstep {
@@ -111,8 +111,7 @@ ServingMemory admit_serving(const RuntimeSettings& settings, const EngineOptions
   claim("uploads", memory.upload_bytes, "bodies of requests (--body-megabytes)");
   claim("responses", memory.response_bytes, "responses that are kept for their clients");
   if (options.cache_bytes == 0)
-    memory.cache_bytes =
-        automatic_cache(ledger.free() - small.steps(), KvCache::bytes_a_position(model->cache_shapes(profile), profile), positions, options.training);
+    memory.cache_bytes = automatic_cache(ledger.free() - small.steps(), cache_bytes_a_position(*model, profile, engine), positions, options.training);
   plan.engine.cache_pages = 0;
   plan.engine.cache_bytes = memory.cache_bytes;
   claim("cache", sums_of(plan_serving(settings, plan)).all - small.weights, "the key-value cache (--cache-megabytes), with the steps of serving,");

@@ -209,6 +209,7 @@ void LocalTrainer::export_to(const std::filesystem::path& folder, const TrainedE
   if (const AdapterLayout* adapter = model_->adapter()) return export_adapter_folder(folder, *adapter, masters, exported.base, exported.overwrite);
   SaveOptions options;
   options.dtype = exported.dtype;
+  options.mtp_from = base_.opened.reader;
   if (exported.tokenizer) options.tokenizer_files_from = exported.base;
   export_model_folder(folder, *base_.opened.model, masters, options, exported.overwrite);
 }

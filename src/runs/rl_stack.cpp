@@ -51,8 +51,9 @@ RlStack::RlStack(const RlStackSettings& settings) : model_folder_(settings.runti
     ServingOptions options;
     options.engine = settings.engine;
     options.priority = WorkClass::rollouts;
-    auto service = std::make_shared<GenerationService>(
-        ServingModel{opened_.name, runtime, trainer_->weights_for(runtime, frozen).weights, opened_.tokenizer, executor_}, options);
+    ServingModel model{opened_.name, runtime, trainer_->weights_for(runtime, frozen).weights, opened_.tokenizer, executor_};
+    model.mtp_weights = mtp_weights_of(opened_, runtime);
+    auto service = std::make_shared<GenerationService>(std::move(model), options);
     trainer_->follow(service, runtime, settings.profile_mix, frozen);
     return service;
   };

@@ -38,6 +38,15 @@ void check_stops(const CompletionOrder& order, const GenerationService& service)
   service.model().tokenizer();  // an error without one
 }
 
+void check_sources(const CompletionOrder& order, const DraftOptions& drafts, const GenerationService& service) {
+  const std::string name = spelled(order.spelling, "speculative.mode");
+  try {
+    check_draft_sources(drafts, service.drafts_with_layer(), name);
+  } catch (const Error& e) {
+    throw OrderError(e.code(), name, e.message());
+  }
+}
+
 std::int64_t tokens_of(const CompletionOrder& order, const CompletionOrder::Prompt& prompt, std::int64_t context) {
   const auto length = static_cast<std::int64_t>(prompt.ids.size());
   const std::int64_t least = !order.max_tokens ? 1 : order.shorten ? order.least_tokens : *order.max_tokens;
@@ -82,6 +91,7 @@ std::vector<Request> requests_of(const CompletionOrder& order, const GenerationS
   const std::vector<std::int32_t> ends = end_tokens_of(order, service);
   const std::int64_t context = longest_request(service.limits());
   const DraftOptions drafts = order.drafts.options(service.options().engine.drafts);
+  check_sources(order, drafts, service);
   std::vector<std::int32_t> prediction = order.drafts.ids;
   if (order.drafts.text && service.model().has_tokenizer()) prediction = service.model().tokenizer().encode(*order.drafts.text, false);
   if (prediction.size() > Request::kMaxPrediction) prediction.resize(Request::kMaxPrediction);

@@ -154,7 +154,13 @@ ServingModel serving_model(const OpenedModel& opened, std::uint64_t version) {
   refuse_value_head(*opened.model, "there are no tokens to sample");
   ServingModel serving{.name = opened.name, .runtime = opened.runtime, .tokenizer = opened.tokenizer};
   serving.weights = opened.weight_set(version);
+  serving.mtp_weights = mtp_weights_of(opened, opened.runtime);
   return serving;
+}
+
+std::function<std::shared_ptr<const WeightSet>()> mtp_weights_of(const OpenedModel& opened, const std::shared_ptr<Runtime>& runtime) {
+  if (!opened.reader || !opened.reader->has_mtp()) return nullptr;
+  return [reader = opened.reader, runtime] { return reader->mtp_weight_set(runtime->backend, runtime->profile, 0); };
 }
 
 std::shared_ptr<const AdapterWeights> open_adapter(const OpenedModel& opened, const std::string& folder) {

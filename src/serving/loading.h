@@ -59,6 +59,9 @@ OpenedModel open_value_model(const RuntimeSettings& settings);
 // With its compute copy as weights version `version`; logs what of the files' weights is rounded again under the profile.
 ServingModel serving_model(const OpenedModel& opened, std::uint64_t version = 0);
 
+// How the weights of its files' layer of multi-token prediction come onto a runtime of this model (ServingModel::mtp_weights); null: they have none.
+std::function<std::shared_ptr<const WeightSet>()> mtp_weights_of(const OpenedModel& opened, const std::shared_ptr<Runtime>& runtime);
+
 // A PEFT folder of an adapter over the model. Errors: those of load_adapter_folder.
 std::shared_ptr<const AdapterWeights> open_adapter(const OpenedModel& opened, const std::string& folder);
 

@@ -3,6 +3,7 @@
 //   const ServedModel model(parts, Grammars::kKeptBytes); model.encode_chat(talk); model.end_tokens();
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,6 +29,8 @@ struct ServingModel {
   MessageFormat message_format{};                     // how it writes reasoning and tool calls
   bool tools_in_system = false;                       // its template shows none: they are told in the system message (serving/tool_prompt.h)
   GenerationDefaults defaults;                        // of its generation_config.json; nothing: none is read
+  // Reads the weights of its layer of multi-token prediction onto the runtime, where drafts may come from it; null: it has none.
+  std::function<std::shared_ptr<const WeightSet>()> mtp_weights = nullptr;
 };
 
 class ServedModel {

@@ -67,7 +67,13 @@ GenerationService::GenerationService(ServingModel model, const ServingOptions& o
       turns_(model.name, executor_, own_account_, [this] { step(); }),
       version_(model.weights->version) {
   // The device is the executor's from here on.
-  executor_->run(options_.priority, [&] { engine_ = std::make_unique<Engine>(*runtime_, std::exchange(model.weights, nullptr), options_.engine); }).get();
+  const bool layer = model.mtp_weights && options_.engine.drafts.has(DraftKind::mtp) && options_.engine.ranks.size() == 1;
+  executor_
+      ->run(
+          options_.priority,
+          [&] { engine_ = std::make_unique<Engine>(*runtime_, std::exchange(model.weights, nullptr), options_.engine, layer ? model.mtp_weights() : nullptr); })
+      .get();
+  drafts_with_layer_ = layer;
   limits_ = engine_->limits();
   adapters_ = std::make_unique<NamedAdapters>(runtime_, executor_, model.name, options_.adapters, options_.engine.ranks.size());
 }

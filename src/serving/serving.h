@@ -73,6 +73,7 @@ class GenerationService {
   const ServedModel& model() const { return model_; }
   const RequestLimits& limits() const { return limits_; }
   const ServingOptions& options() const { return options_; }
+  bool drafts_with_layer() const { return drafts_with_layer_; }  // DraftKind::mtp is there
   RequestBounds& bounds() { return bounds_; }
   const RequestBounds& bounds() const { return bounds_; }
   NamedAdapters& adapters() { return *adapters_; }
@@ -114,6 +115,7 @@ class GenerationService {
   int failures_ = 0;  // steps in a row
 
   RequestLimits limits_;
+  bool drafts_with_layer_ = false;
   std::unique_ptr<NamedAdapters> adapters_;
   VersionNames version_names_;
   std::atomic<std::uint64_t> next_id_{1}, version_;

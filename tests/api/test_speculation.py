@@ -130,8 +130,9 @@ def refused(client, **body):
 
 
 @pytest.mark.parametrize("body, param, words", [
-    ({"speculative": {"mode": "ngrams"}}, "speculative.mode", ["'ngrams'", "grammar,prediction,siblings,ngram", "did you mean 'ngram'"]),
-    ({"speculative": {"mode": "mtp"}}, "speculative.mode", ["'mtp'", "allowed are auto, off"]),
+    ({"speculative": {"mode": "ngrams"}}, "speculative.mode", ["'ngrams'", "grammar,prediction,siblings,mtp,ngram", "did you mean 'ngram'"]),
+    ({"speculative": {"mode": "eagle"}}, "speculative.mode", ["'eagle'", "allowed are auto, off"]),
+    ({"speculative": {"mode": "mtp"}}, "speculative.mode", ["'mtp'", "no layer of multi-token prediction", "allowed are auto, off"]),
     ({"speculative": {"tokens": 9}}, "speculative.tokens", ["9", "1 to 8"]),
     ({"speculative": {"tokens": 0}}, "speculative.tokens", ["0", "1 to 8"]),
     ({"speculative": {"draft": "x"}}, "speculative.draft", []),

@@ -21,14 +21,21 @@ void StepCosts::observe(std::int64_t rows, double seconds) {
   rows_seconds_ += n * seconds;
 }
 
-double StepCosts::row_share(std::int64_t rows) const {
+StepCosts::Line StepCosts::line(std::int64_t rows) const {
   const double spread = weight_ * rows_squared_ - rows_ * rows_;
-  if (weight_ < kLeastWeight || spread < 0.05 * rows_ * rows_ || seconds_ <= 0) return kGuessedShare;
+  if (weight_ < kLeastWeight || spread < 0.05 * rows_ * rows_ || seconds_ <= 0) return {};
   const double a_row = (weight_ * rows_seconds_ - rows_ * seconds_) / spread, fixed = (seconds_ - a_row * rows_) / weight_;
-  const double average = std::max(fixed, 0.0) / static_cast<double>(std::max<std::int64_t>(rows, 1)) + a_row;
-  if (a_row <= 0 || average <= 0) return 0.02;
-  return std::clamp(a_row / average, 0.02, 1.0);
+  return {a_row, std::max(fixed, 0.0) / static_cast<double>(std::max<std::int64_t>(rows, 1)) + a_row};
 }
+
+double StepCosts::row_share(std::int64_t rows) const {
+  const Line of = line(rows);
+  if (of.a_row == 0 && of.average == 0) return kGuessedShare;
+  if (of.a_row <= 0 || of.average <= 0) return 0.02;
+  return std::clamp(of.a_row / of.average, 0.02, 1.0);
+}
+
+double StepCosts::seconds_a_row(std::int64_t rows) const { return std::max(0.0, line(rows).average); }
 
 void DraftChance::observe(bool right) {
   tried_ = tried_ * kChanceKept + 1;

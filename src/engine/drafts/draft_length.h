@@ -14,8 +14,16 @@ class StepCosts {
   // What a row more costs of what a row costs on average, in a forward of so many: near 0 where weights are read anyway, 1 where rows are
   // computed one by one. Before anything was measured: a guess.
   double row_share(std::int64_t rows) const;
+  // What a row costs on average in such a forward; 0: too little was measured.
+  double seconds_a_row(std::int64_t rows) const;
 
  private:
+  // What a row more costs, and a row on average; 0: too little was measured.
+  struct Line {
+    double a_row = 0, average = 0;
+  };
+  Line line(std::int64_t rows) const;
+
   double weight_ = 0, rows_ = 0, seconds_ = 0, rows_squared_ = 0, rows_seconds_ = 0;
 };
 

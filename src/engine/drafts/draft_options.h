@@ -13,9 +13,9 @@
 
 namespace lockstep {
 
-// Where guesses come from, in the order in which they are asked. A row of draft_sources() (engine/drafts/draft_source.h) each.
-enum class DraftKind : std::uint8_t { scripted, grammar, prediction, siblings, ngram };
-inline constexpr std::size_t kDraftKinds = 5;
+// Where guesses come from. A row of draft_sources() (engine/drafts/draft_source.h) each, in the order in which they are asked.
+enum class DraftKind : std::uint8_t { scripted, grammar, prediction, siblings, ngram, mtp };
+inline constexpr std::size_t kDraftKinds = 6;
 
 struct DraftOptions {
   enum class Length : std::uint8_t { off, fixed, automatic };
@@ -31,6 +31,9 @@ struct DraftOptions {
 // "auto" (every source, as long as it pays), "off", or names of sources with commas, which then always draft. Error invalid_argument; `field`
 // is what its message calls the text.
 DraftOptions parse_drafts(std::string_view text, std::int64_t tokens, std::string_view field = "speculate");
+// Error invalid_argument where a source is named that is not there: of `mtp`, in a model without such a layer (engine/drafts/mtp_steps.h) or where
+// ranks share it. "auto" is what there is.
+void check_draft_sources(const DraftOptions& options, bool has_layer, std::string_view field);
 // Error invalid_argument where the length is none of 1 to kMostTokens.
 void check_draft_tokens(std::int64_t tokens, std::string_view field);
 std::string draft_names(std::uint32_t sources);

@@ -34,6 +34,7 @@ struct DraftMaterial {
   std::vector<std::int32_t> prediction;  // of what it says
   DraftScript script;
   SiblingTexts* siblings = nullptr;
+  const std::vector<std::int32_t>* layer_says = nullptr;  // Drafting::layer_says, where the model has a layer that says something
 };
 
 // A source's row. `make` null: its guesses come from the request's constraint (engine/drafts/drafter.h); null from make(): nothing to guess from.

@@ -1,4 +1,5 @@
 #include "engine/drafts/draft_source.h"
+#include "engine/drafts/mtp_source.h"
 #include "engine/drafts/ngram_source.h"
 #include "engine/drafts/prediction_source.h"
 #include "engine/drafts/scripted_source.h"
@@ -13,6 +14,7 @@ std::span<const DraftSourceRow> draft_sources() {
       {DraftKind::grammar, "grammar", nullptr},
       {DraftKind::prediction, "prediction", make_prediction_source},
       {DraftKind::siblings, "siblings", make_sibling_source},
+      {DraftKind::mtp, "mtp", make_mtp_source},
       {DraftKind::ngram, "ngram", make_ngram_source},
   };
   return kDraftSources;

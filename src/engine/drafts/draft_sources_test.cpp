@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "engine/drafts/draft_length.h"
+#include "engine/drafts/mtp_source.h"
 #include "engine/drafts/ngram_source.h"
 #include "engine/drafts/prediction_source.h"
 #include "engine/drafts/sibling_source.h"
@@ -18,6 +19,21 @@ DraftText proposed(DraftSource& source, const DraftText& text, std::int64_t prom
   DraftText out;
   source.propose({.text = text, .prompt_length = prompt, .draft = draft, .most = most}, out);
   return out;
+}
+
+TEST(DraftSources, MtpGoesOnWithItsOwnWords) {
+  DraftMaterial none;
+  EXPECT_EQ(make_mtp_source(none), nullptr);
+  std::vector<std::int32_t> says;
+  DraftMaterial material{.layer_says = &says};
+  const auto source = make_mtp_source(material);
+  EXPECT_EQ(proposed(*source, {1, 2}, 2, 3), DraftText{});
+  says = {7, 8, 9};
+  EXPECT_EQ(proposed(*source, {1, 2}, 2, 3), (DraftText{7, 8, 9}));
+  EXPECT_EQ(proposed(*source, {1, 2}, 2, 2), (DraftText{7, 8}));
+  EXPECT_EQ(proposed(*source, {1, 2}, 2, 3, {7}), (DraftText{8, 9}));  // what was forced is what it says, too
+  EXPECT_EQ(proposed(*source, {1, 2}, 2, 3, {8}), DraftText{});
+  EXPECT_EQ(proposed(*source, {1, 2}, 2, 3, {7, 8, 9}), DraftText{});
 }
 
 TEST(DraftSources, NgramGoesOnAsItDidBefore) {
@@ -100,7 +116,7 @@ TEST(DraftSources, NamesAreRead) {
   EXPECT_EQ(parse_drafts("off", 5).length, DraftOptions::Length::off);
   const DraftOptions all = parse_drafts("auto", 5);
   EXPECT_EQ(all.length, DraftOptions::Length::automatic);
-  EXPECT_EQ(draft_names(all.sources), "grammar,prediction,siblings,ngram");
+  EXPECT_EQ(draft_names(all.sources), "grammar,prediction,siblings,mtp,ngram");
   const auto refused = [](const char* text, const char* part) {
     try {
       parse_drafts(text, 5, "--speculate");
@@ -111,9 +127,24 @@ TEST(DraftSources, NamesAreRead) {
     }
   };
   refused("ngrams", "did you mean 'ngram'?");
-  refused("ngram,", "allowed are auto, off, or sources with commas: grammar,prediction,siblings,ngram");
+  refused("ngram,", "allowed are auto, off, or sources with commas: grammar,prediction,siblings,mtp,ngram");
   refused("scripted", "allowed are");
-  refused("mtp", "allowed are");
+  refused("eagle", "allowed are");
+  // A source that a model lacks is refused where it is named; "auto" takes what there is.
+  for (const bool layer : {false, true}) {
+    EXPECT_NO_THROW(check_draft_sources(parse_drafts("auto", 5), layer, "f"));
+    EXPECT_NO_THROW(check_draft_sources(parse_drafts("ngram", 5), layer, "f"));
+    EXPECT_NO_THROW(check_draft_sources(parse_drafts("off", 5), layer, "f"));
+  }
+  EXPECT_NO_THROW(check_draft_sources(parse_drafts("mtp,ngram", 5), true, "f"));
+  try {
+    check_draft_sources(parse_drafts("mtp,ngram", 5), false, "f");
+    ADD_FAILURE() << "a layer that is not there was accepted";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::invalid_argument);
+    for (const char* part : {"f is 'mtp,ngram'", "allowed are auto, off, or sources with commas: grammar,prediction,siblings,ngram"})
+      EXPECT_NE(e.message().find(part), std::string::npos) << e.message();
+  }
   EXPECT_THROW(check_draft_tokens(0, "n"), Error);
   EXPECT_THROW(check_draft_tokens(9, "n"), Error);
 }

@@ -16,6 +16,7 @@ std::size_t index_of(DraftKind kind) { return static_cast<std::size_t>(kind); }
 
 void Drafter::begin(Sequence& s, Request& request) {
   const DraftOptions options = request.drafts.value_or(options_);
+  check_draft_sources(options, layer_, "the source of drafts");
   if (options.length == DraftOptions::Length::off || s.sampling.max_tokens < 2) return;
   s.drafting = std::make_unique<Drafting>();
   Drafting& d = *s.drafting;
@@ -25,7 +26,8 @@ void Drafter::begin(Sequence& s, Request& request) {
                          .owner = s.prefix_owner,
                          .prediction = std::move(request.prediction),
                          .script = std::move(request.draft_script),
-                         .siblings = options.has(DraftKind::siblings) ? &siblings_ : nullptr};
+                         .siblings = options.has(DraftKind::siblings) ? &siblings_ : nullptr,
+                         .layer_says = layer_ ? &d.layer_says : nullptr};
   for (const DraftSourceRow& row : draft_sources()) {
     if (!row.make || !(options.has(row.kind) || row.for_tests)) continue;
     if (std::unique_ptr<DraftSource> source = row.make(material)) d.sources.push_back({row.kind, std::move(source)});
@@ -53,11 +55,34 @@ void Drafter::ask_sources(const Sequence& s, std::int64_t most, double least_cha
   }
 }
 
+// The row behind the last guess samples the last token at the latest.
+std::int64_t Drafter::most_tokens(const Sequence& s) const {
+  return std::min(s.drafting->options.tokens, s.sampling.max_tokens - static_cast<std::int64_t>(s.generation.tokens.size()) - 1);
+}
+
+std::int64_t Drafter::wants_layer(const Sequence& s, std::int64_t rows) const {
+  const Drafting& d = *s.drafting;
+  if (!layer_ || !d.options.has(DraftKind::mtp)) return 0;
+  const std::int64_t most = most_tokens(s);
+  if (most < 1 || d.options.length == DraftOptions::Length::fixed) return std::max<std::int64_t>(most, 0);
+  // A token costs its row and what the layer takes to say it.
+  const double a_row = costs_.seconds_a_row(rows), said = a_row > 0 ? layer_seconds_ / a_row : 0;
+  const double share = costs_.row_share(rows) + said, right = chance(d, DraftKind::mtp);
+  std::int64_t tokens = 0;
+  for (double all = right; tokens < most && all >= share; all *= right) ++tokens;
+  return tokens == 0 && d.steps_without + 1 >= d.tries_again_after ? 1 : tokens;
+}
+
+void Drafter::observe_layer(std::int64_t tokens, double seconds) {
+  constexpr double kKept = 0.9;
+  const double each = seconds / static_cast<double>(std::max<std::int64_t>(tokens, 1));
+  layer_seconds_ = layer_seconds_ == 0 ? each : kKept * layer_seconds_ + (1 - kKept) * each;
+}
+
 void Drafter::guess(Sequence& s, std::int64_t room, std::int64_t rows) {
   Drafting& d = *s.drafting;
   d.guess.clear();
-  // The row behind the last guess samples the last token at the latest.
-  const std::int64_t most = std::min({d.options.tokens, room, s.sampling.max_tokens - static_cast<std::int64_t>(s.generation.tokens.size()) - 1});
+  const std::int64_t most = std::min(most_tokens(s), room);
   if (most < 1) return;
   const std::vector<std::int32_t>& stops = s.sampling.stop_tokens;
   const bool automatic = d.options.length == DraftOptions::Length::automatic;

@@ -3,6 +3,7 @@
 // Used by one thread at a time.
 //   Drafter drafter(options.drafts, vocabulary); drafter.begin(s, request);
 //   drafter.guess(s, room, rows); ...the step runs with s.drafting->guess behind the text...; drafter.learn(s, guessed, right);
+// Where the model has a layer of multi-token prediction (set_layer), Drafting::layer_says is filled for those that wants_layer() names before that.
 #pragma once
 #include "engine/drafts/sibling_source.h"
 #include "engine/sequence.h"
@@ -12,8 +13,13 @@ namespace lockstep {
 class Drafter {
  public:
   Drafter(const DraftOptions& options, std::int64_t vocabulary) : options_(options), vocabulary_(vocabulary) {}
-  // Takes what the request brings for its guesses.
+  void set_layer() { layer_ = true; }
+  // Takes what the request brings for its guesses. Error invalid_argument where it names a source that is not there.
   void begin(Sequence& s, Request& request);
+  // How many tokens the layer is to say of a sequence that decodes, in a forward of so many rows; 0: it does not pay, or it is not a source.
+  std::int64_t wants_layer(const Sequence& s, std::int64_t rows) const;
+  // The layer was asked for so many tokens in all.
+  void observe_layer(std::int64_t tokens, double seconds);
   // A guess of at most `room` tokens behind the text of a sequence whose next token is about to be sampled, in a forward of so many rows.
   void guess(Sequence& s, std::int64_t room, std::int64_t rows);
   // Of the guess `guessed` tokens were computed, and the first `right` of them are the text.
@@ -27,10 +33,13 @@ class Drafter {
 
  private:
   double chance(const Drafting& drafting, DraftKind kind) const;
+  std::int64_t most_tokens(const Sequence& s) const;
   void ask_sources(const Sequence& s, std::int64_t most, double least_chance);
 
   DraftOptions options_;
   std::int64_t vocabulary_;
+  bool layer_ = false;
+  double layer_seconds_ = 0;  // a token, lately; 0: not measured
   SiblingTexts siblings_;
   StepCosts costs_;
   std::array<DraftChance, kDraftKinds> chances_;

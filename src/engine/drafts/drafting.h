@@ -20,8 +20,9 @@ struct Drafting {
     DraftKind kind = DraftKind::scripted;
   };
   DraftOptions options;
-  std::vector<Source> sources;  // in the order in which they are asked
-  std::vector<Guess> guess;     // for the step that is about to run
+  std::vector<Source> sources;           // in the order in which they are asked
+  std::vector<Guess> guess;              // for the step that is about to run
+  std::vector<std::int32_t> layer_says;  // what may follow the text, for DraftKind::mtp; empty: it was not asked
   std::array<DraftChance, kDraftKinds> chances;
   std::int64_t steps_without = 0, tries_again_after = 0;  // since anything was guessed, where it did not pay
   bool tried = false;                                     // this guess is such a try

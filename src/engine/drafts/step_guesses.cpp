@@ -24,17 +24,48 @@ class ShownGuesses {
  private:
   const std::vector<PlannedSlice>& plan_;
 };
+
+bool may_guess(const PlannedSlice& p) { return p.last && p.sequence->drafting; }
 }  // namespace
+
+void StepGuesses::set_layer(AskLayer ask, std::int64_t positions) {
+  ask_layer_ = std::move(ask);
+  positions_ = positions;
+  drafter_.set_layer();
+}
+
+// All at once, as many tokens of each as the longest guess has; what is too much is not used.
+void StepGuesses::ask_layer(const std::vector<PlannedSlice>& plan, std::int64_t rows) {
+  asked_.clear();
+  std::int64_t tokens = 0;
+  for (const PlannedSlice& p : plan) {
+    if (!may_guess(p)) continue;
+    Sequence& s = *p.sequence;
+    s.drafting->layer_says.clear();
+    // Its last token is the one row to come, so that the state of the token before it stands in the cache; pages that it was admitted with may be filled
+    // in this very forward.
+    if (p.count != 1 || s.computed <= s.begin || s.known() + DraftOptions::kMostTokens > positions_) continue;
+    const std::int64_t wanted = drafter_.wants_layer(s, rows);
+    if (wanted == 0) continue;
+    tokens = std::max(tokens, wanted);
+    asked_.push_back(&s);
+  }
+  if (asked_.empty()) return;
+  const auto began = std::chrono::steady_clock::now();
+  std::vector<std::vector<std::int32_t>> said = ask_layer_(asked_, tokens);
+  drafter_.observe_layer(static_cast<std::int64_t>(asked_.size()) * tokens, seconds_since(began));
+  for (std::size_t i = 0; i < asked_.size(); ++i) asked_[i]->drafting->layer_says = std::move(said[i]);
+}
 
 void StepGuesses::propose(const std::vector<PlannedSlice>& plan, Scheduler& scheduler) {
   std::int64_t rows = 0, open = 0;
-  const auto may = [](const PlannedSlice& p) { return p.last && p.sequence->drafting; };
   for (const PlannedSlice& p : plan) {
     rows += p.count;
-    open += may(p);
+    open += may_guess(p);
   }
+  if (ask_layer_ && open > 0) ask_layer(plan, rows);
   for (std::size_t i = 0; i < plan.size() && open > 0; ++i) {
-    if (!may(plan[i])) continue;
+    if (!may_guess(plan[i])) continue;
     Sequence& s = *plan[i].sequence;
     const std::int64_t left = scheduler.rows_left();
     drafter_.guess(s, left == 0 ? 0 : std::max<std::int64_t>(1, left / open), rows);

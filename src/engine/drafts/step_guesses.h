@@ -11,7 +11,12 @@ namespace lockstep {
 
 class StepGuesses {
  public:
+  // What the model's layer of multi-token prediction says of these sequences, each so many tokens or fewer (engine/drafts/mtp_steps.h).
+  using AskLayer = std::function<std::vector<std::vector<std::int32_t>>(std::span<Sequence* const> sequences, std::int64_t tokens)>;
+
   StepGuesses(const DraftOptions& options, std::int64_t vocabulary) : drafter_(options, vocabulary) {}
+  // The model has such a layer. It is asked of sequences that decode and are this far from `positions`: RoPE turns ahead.
+  void set_layer(AskLayer ask, std::int64_t positions);
   // Takes what the request brings for its guesses.
   void begin(Sequence& s, Request& request) { drafter_.begin(s, request); }
   // It says no more.
@@ -27,7 +32,12 @@ class StepGuesses {
   const DraftCounters& counters() const { return drafter_.counters(); }
 
  private:
+  void ask_layer(const std::vector<PlannedSlice>& plan, std::int64_t rows);
+
   Drafter drafter_;
+  AskLayer ask_layer_;
+  std::int64_t positions_ = 0;
+  std::vector<Sequence*> asked_;
 };
 
 // Of a slice's guesses, those before the first one that is not what its row's neighbour sampled. `sampled`: of all its rows that are.

@@ -118,7 +118,7 @@ struct AttentionTargetBody {
         for (int j = 0; j < heads; ++j) sum = sum + shared.s[j][t.index()];
       t.sync();
     }
-    if (t.index() >= n) return;
+    if (t.index() >= n || at + t.index() < keys.first) return;
     float& target = floats(op.target)[row * op.target.stride + at + t.index()];
     target = target + sum;
   }

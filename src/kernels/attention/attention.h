@@ -17,6 +17,7 @@
 // attention_target (kv_heads 1) adds, for each key of a row, sum over heads ascending (from +0) of P to target (for index_loss).
 // A window (dense alone): the row at position p sees the keys max(0, p - window + 1) .. p. Keys outside it enter no sum, maximum or
 // gradient; blocks count from position 0 all the same, so that the first block of a row may begin inside one.
+// Rows::first_key leaves out the keys before it in the same way, in all rows (dense; a selection has none of them, and the target is of selections).
 // A sink (gpt_oss): a learned logit a head, that joins the softmax's sum as a key without a value, after all blocks: max' = max(max, sink),
 //   alpha = exp(max - max'), denominator' = fma(denominator, alpha, exp(sink - max')), o = (acc * alpha) / denominator'; log_sum is that of
 //   the whole sum. The backward is the one above; AttentionSinks makes, a row and head, what the sink's gradient is summed of:

@@ -18,6 +18,7 @@ struct Case {
   int kv_heads = 0;  // not 0: grouped queries, values apart, the key `rest` wide
   int window = 0;    // keys that a row sees; 0: all
   bool sinks = false;
+  int first_key = 0;  // Rows::first_key (dense)
   bool grouped() const { return kv_heads > 0; }
 };
 Case grouped(int heads, int kv_heads, int key, int value, int top_k, std::vector<PagedRows::Sequence> sequences, DType cache = DType::f32) {
@@ -25,6 +26,11 @@ Case grouped(int heads, int kv_heads, int key, int value, int top_k, std::vector
 }
 Case windowed(int window, Case c) {
   c.window = window;
+  return c;
+}
+
+Case from_key(int first, Case c) {
+  c.first_key = first;
   return c;
 }
 
@@ -67,7 +73,8 @@ struct Problem {
   std::vector<int> keys(int t) const {
     std::vector<int> p;
     if (c.top_k == 0)
-      for (int i = c.window > 0 ? std::max(0, rows.visible(t) - c.window) : 0; i < rows.visible(t); ++i) p.push_back(i);
+      for (int i = std::max(c.window > 0 ? rows.visible(t) - c.window : 0, std::min(c.first_key, rows.visible(t) - 1)); i < rows.visible(t); ++i)
+        p.push_back(i);
     else
       for (int i = 0; i < count[t]; ++i) p.push_back(selection[t * c.top_k + i]);
     return p;
@@ -218,6 +225,7 @@ struct Problem {
     op.cache = b.floats(cache, rows.slots(), width, c.cache);
     if (c.top_k > 0) op.selection = b.ints(selection, T, c.top_k), op.count = b.ints(count, T);
     op.rows = rows.view(b);
+    op.rows.first_key = c.first_key;
     op.shape = shape;
     op.keys_read = b.zeros(T, c.heads, DType::i32);
     if (c.sinks) op.sinks = b.floats(sinks, 1, c.heads, c.cache);
@@ -272,7 +280,9 @@ std::vector<Case> forward_cases() {
           with_sinks(grouped(9, 3, 24, 17, 0, {{70, 0}, {1, 130}, {1, 0}}, DType::bf16)),
           with_sinks(grouped(17, 1, 8, 8, 0, {{33, 100}, {1, 5}})),
           with_sinks(windowed(5, grouped(6, 2, 16, 16, 0, {{70, 0}, {1, 5}}))),
-          with_sinks(windowed(70, grouped(8, 2, 18, 7, 0, {{20, 125}}, DType::bf16)))};
+          with_sinks(windowed(70, grouped(8, 2, 18, 7, 0, {{20, 125}}, DType::bf16))),
+          from_key(1, {6, 16, 17, 0, {{150, 0}, {1, 0}, {1, 64}, {3, 127}}, DType::bf16}),
+          from_key(3, grouped(9, 3, 24, 24, 0, {{70, 0}, {2, 1}, {1, 200}}))};
 }
 std::vector<Case> training_cases() {
   return {{3, 24, 8, 0, {{23, 0}, {1, 0}, {70, 0}}},
@@ -295,7 +305,10 @@ std::vector<Case> training_cases() {
           windowed(70, grouped(16, 1, 18, 7, 0, {{140, 0}})),
           windowed(70, grouped(8, 2, 18, 7, 0, {{150, 0}})),
           with_sinks(grouped(9, 3, 24, 17, 0, {{70, 0}, {1, 0}}, DType::bf16)),
-          with_sinks(windowed(20, grouped(6, 2, 16, 16, 0, {{90, 0}, {3, 0}})))};
+          with_sinks(windowed(20, grouped(6, 2, 16, 16, 0, {{90, 0}, {3, 0}}))),
+          from_key(1, {4, 32, 8, 0, {{150, 0}, {1, 0}, {2, 0}}}),
+          from_key(1, {3, 24, 8, 0, {{70, 0}, {9, 0}}, DType::bf16}),
+          from_key(6, grouped(8, 2, 18, 7, 0, {{150, 0}, {5, 0}}))};
 }
 
 TEST(Attention, ForwardAgainstDouble) {
@@ -312,7 +325,7 @@ TEST(Attention, ForwardAgainstDouble) {
 TEST(Attention, BackwardAgainstFiniteDifferences) {
   for (const Case& c : {Case{3, 10, 4, 0, {{7, 0}, {1, 0}, {9, 0}}}, Case{4, 17, 3, 3, {{11, 0}, {2, 0}}}, grouped(6, 2, 10, 10, 0, {{9, 0}, {4, 0}}),
                         grouped(4, 4, 18, 5, 0, {{11, 0}}), windowed(3, grouped(4, 2, 6, 5, 0, {{11, 0}, {2, 0}})),
-                        with_sinks(windowed(4, grouped(4, 2, 6, 5, 0, {{9, 0}, {1, 0}})))}) {
+                        with_sinks(windowed(4, grouped(4, 2, 6, 5, 0, {{9, 0}, {1, 0}}))), from_key(1, {3, 10, 4, 0, {{7, 0}, {1, 0}, {9, 0}}})}) {
     const Problem p(c);
     KernelBench b;
     const Problem::Views v = p.launch(b, true);
@@ -346,7 +359,8 @@ TEST(Attention, TargetIsTheSumOfProbabilities) {
     for (int t = 0; t < p.T; ++t)
       for (int h = 0; h < c.heads; ++h) {
         const std::vector<double> share = p.probabilities(widened(p.q), widened(p.cache), t, h);
-        for (std::size_t k = 0; k < share.size(); ++k) want[std::size_t(t) * v.target.cols + k] += share[k];
+        const std::vector<int> keys = p.keys(t);
+        for (std::size_t k = 0; k < share.size(); ++k) want[std::size_t(t) * v.target.cols + (c.top_k > 0 ? k : static_cast<std::size_t>(keys[k]))] += share[k];
       }
     expect_close(b.read(v.target), want, 1e-5, "target");
   }

@@ -174,7 +174,8 @@ void backward_columns(const AttentionBackward& op, const BackwardTile<V>& tile, 
 }
 
 // The same, dense, for `Keys` neighbouring keys from key_at of the tile on, none of which begins in another query block than the
-// first; with a window one key, since the last rows that see it are its own. dentry: of the first key; the next stands op.dentry.stride further.
+// first; with a window one key, since the last rows that see it are its own, and before Rows::first_key one key, which its own row alone sees.
+// dentry: of the first key; the next stands op.dentry.stride further.
 template <class V, int Keys, int Vectors, EntryColumns kind, bool Partial>
 void backward_columns_dense(const AttentionBackward& op, const BackwardTile<V>& tile, std::int64_t key_at, std::int64_t column, int lanes,
                             typename V::Elem* dentry) {
@@ -183,7 +184,8 @@ void backward_columns_dense(const AttentionBackward& op, const BackwardTile<V>& 
   const std::int64_t heads = op.shape.group(), h0 = tile.kv_head * heads, key = op.shape.key, value = op.shape.value;
   const int leaves = head_leaf_count(heads);
   const std::int64_t leaf_heads = heads / leaves, first_key = tile.begin + tile.key + key_at, window = op.shape.window;
-  const std::int64_t end = window > 0 ? std::min(tile.row + tile.rows, first_key + window) : tile.row + tile.rows;
+  const std::int64_t reach = tile.key + key_at < op.rows.first_key ? 1 : window > 0 ? window : tile.row + tile.rows - first_key;  // rows that see it
+  const std::int64_t end = std::min(tile.row + tile.rows, first_key + reach);
   const int value_lanes = kind == EntryColumns::mixed ? static_cast<int>(value - column) : lanes;
   const V value_mask = kind == EntryColumns::mixed ? lane_mask<V>(value_lanes) : V::zero();
   const Elem *q = elements<V>(op.q) + h0 * key + column, *dout = elements<V>(op.dout) + h0 * value + column;
@@ -274,6 +276,7 @@ void backward_keys(const AttentionBackward& op, const BackwardTile<V>& tile, std
       });
     };
     std::int64_t k = begin;
+    while (k < end && (tile.key + k < op.rows.first_key || k % kKeys != 0)) take(std::integral_constant<int, 1>(), k++);  // none where first_key is 0
     for (; k + kKeys <= end && op.shape.window == 0; k += kKeys) take(std::integral_constant<int, kKeys>(), k);
     for (; k < end; ++k) take(std::integral_constant<int, 1>(), k);
     return;

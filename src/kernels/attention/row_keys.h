@@ -8,14 +8,15 @@ namespace lockstep {
 struct RowKeys {
   const std::int32_t* positions;  // null: dense
   std::int64_t count, sequence;
-  std::int64_t first = 0;  // above 0 where a window leaves earlier positions out
+  std::int64_t first = 0;  // above 0 where a window, or Rows::first_key, leaves earlier positions out
 };
 template <class V>
 inline RowKeys keys_of_row(const Rows& rows, const View& selection, const View& count, std::int64_t window, std::int64_t t) {
   const std::int64_t sequence = ints(rows.sequence)[t * rows.sequence.stride];
   if (selection) return {ints(selection) + t * selection.stride, ints(count)[t * count.stride], sequence};
   const std::int64_t visible = std::int64_t{1} + ints(rows.position)[t * rows.position.stride];
-  return {nullptr, visible, sequence, window > 0 ? std::max<std::int64_t>(0, visible - window) : 0};
+  const std::int64_t of_window = window > 0 ? std::max<std::int64_t>(0, visible - window) : 0;
+  return {nullptr, visible, sequence, std::max(of_window, std::min<std::int64_t>(rows.first_key, visible - 1))};
 }
 
 // The ranks [begin, end) of a row's keys whose positions lie in [first_key, end_key).

@@ -16,12 +16,16 @@ LOCKSTEP_DEVICE std::int64_t entry_of(const View& cache, const Rows& rows, std::
 struct RowKeys {
   const std::int32_t* positions;  // null: dense
   std::int64_t count, sequence;
-  std::int64_t first = 0;  // above 0 where a window (dense; 0: none) leaves earlier positions out
+  std::int64_t first = 0;  // above 0 where a window (dense; 0: none), or Rows::first_key, leaves earlier positions out
   LOCKSTEP_DEVICE RowKeys(const Rows& rows, const View& selection, const View& counts, std::int64_t t, std::int64_t window = 0) : positions(nullptr) {
     sequence = ints(rows.sequence)[t * rows.sequence.stride];
     count = std::int64_t{1} + ints(rows.position)[t * rows.position.stride];
     if (window > 0 && count > window) first = count - window;
-    if (!selection) return;
+    if (!selection) {
+      const std::int64_t hidden = rows.first_key < count ? rows.first_key : count - 1;
+      if (first < hidden) first = hidden;
+      return;
+    }
     positions = ints(selection) + t * selection.stride;
     count = ints(counts)[t * counts.stride];
   }

@@ -24,14 +24,15 @@ struct IndexSelectBody {
   std::int64_t first_row, width;
   LOCKSTEP_DEVICE void operator()(const Thread& t) const {
     const std::int64_t row = first_row + t.block();
-    const std::int64_t visible = std::int64_t{1} + ints(op.rows.position)[row * op.rows.position.stride];
+    const std::int64_t all = std::int64_t{1} + ints(op.rows.position)[row * op.rows.position.stride];
+    const std::int64_t first = op.rows.first_key < all ? op.rows.first_key : all - 1, visible = all - first;  // keys from `first` on
     std::int32_t* selection = ints(op.selection) + row * op.selection.stride;
     if (t.index() == 0) ints(op.count)[row * op.count.stride] = static_cast<std::int32_t>(visible < op.top_k ? visible : op.top_k);
     if (visible <= op.top_k) {
-      for (std::int64_t i = t.index(); i < op.top_k; i += t.count()) selection[i] = i < visible ? static_cast<std::int32_t>(i) : -1;
+      for (std::int64_t i = t.index(); i < op.top_k; i += t.count()) selection[i] = i < visible ? static_cast<std::int32_t>(first + i) : -1;
       return;
     }
-    const float* score = scores + t.block() * width;
+    const float* score = scores + t.block() * width + first;
     auto& shared = *t.shared<SelectShared>();
     std::int64_t wanted = op.top_k;  // among those that agree with `least` above the digit
     const std::uint32_t least = least_chosen(t, shared, score, visible, wanted);
@@ -62,7 +63,7 @@ struct IndexSelectBody {
     std::int64_t before = shared.equal[t.index()];
     for (std::int64_t p = begin; p < end; ++p) {
       const std::uint32_t u = selection_order(score[p]);
-      if (u > least || (u == least && before++ < wanted)) selection[to++] = static_cast<std::int32_t>(p);
+      if (u > least || (u == least && before++ < wanted)) selection[to++] = static_cast<std::int32_t>(first + p);
     }
   }
 

@@ -3,6 +3,7 @@
 //   q.k is dot16, the scale multiplies the finished sum; k read from the cache as stored; s <= position of t.
 // Selection: the top min(top_k, visible) scores; order: score descending, position ascending, -0 equals +0; emitted in
 // ascending position. visible <= top_k: all, without scoring. A NaN score marks the row in `flags` (bit 0) and counts as lowest.
+// Keys before Rows::first_key (of a row's own position at most) are not visible to selection.
 // The factors Hi^-1/2 and D^-1/2 are 1 / sqrt in fp32; the weight is scaled before it enters the chain.
 // index_loss trains the indexer (GLM-5 report; models.md section 14): for each row over its keys (selection, or all visible
 // when `selection` is absent): loss = KL(p || softmax(I)), p = target / sum(target); dI = weight * (softmax(I) - p).

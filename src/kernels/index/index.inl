@@ -81,16 +81,17 @@ void index_select(const IndexSelect& op, ThreadPool& pool) {
   constexpr std::int64_t kScoresAtOnce = 1 << 18;  // rows of long sequences are scored fewer at a time
   const Rows& r = op.rows;
   const auto visible_of = [&](std::int64_t t) { return std::int64_t{1} + ints(r.position)[t * r.position.stride]; };
+  const auto first_of = [&](std::int64_t t) { return std::min<std::int64_t>(r.first_key, visible_of(t) - 1); };
   pool.run((rows + per_item - 1) / per_item, [&](std::int64_t item) {
     const V weight_scale = V::set1(1.0f / __builtin_sqrtf(static_cast<float>(heads)));
     const V key_scale = V::set1(1.0f / __builtin_sqrtf(static_cast<float>(size)));
     const std::int64_t end = std::min(rows, (item + 1) * per_item);
     for (std::int64_t t = item * per_item; t < end;) {
-      const std::int64_t visible = visible_of(t), sequence = ints(r.sequence)[t * r.sequence.stride];
-      if (visible <= op.top_k) {
+      const std::int64_t first = first_of(t), keys_seen = visible_of(t) - first, sequence = ints(r.sequence)[t * r.sequence.stride];
+      if (keys_seen <= op.top_k) {
         std::int32_t* selection = ints(op.selection) + t * op.selection.stride;
-        for (std::int64_t i = 0; i < op.top_k; ++i) selection[i] = i < visible ? static_cast<std::int32_t>(i) : -1;
-        ints(op.count)[t * op.count.stride] = static_cast<std::int32_t>(visible);
+        for (std::int64_t i = 0; i < op.top_k; ++i) selection[i] = i < keys_seen ? static_cast<std::int32_t>(first + i) : -1;
+        ints(op.count)[t * op.count.stride] = static_cast<std::int32_t>(keys_seen);
         ++t;
         continue;
       }
@@ -116,7 +117,10 @@ void index_select(const IndexSelect& op, ThreadPool& pool) {
       }
       auto* keys = thread_scratch<std::uint64_t>(op.top_k > 16 ? static_cast<std::size_t>(longest) : 0);
       for (std::int64_t i = t; i < run; ++i) {
-        const bool nan = select_top<V>(scores + (i - t) * step, visible_of(i), op.top_k, keys, ints(op.selection) + i * op.selection.stride);
+        const std::int64_t hidden = first_of(i);
+        std::int32_t* selection = ints(op.selection) + i * op.selection.stride;
+        const bool nan = select_top<V>(scores + (i - t) * step + hidden, visible_of(i) - hidden, op.top_k, keys, selection);
+        for (std::int64_t j = 0; hidden > 0 && j < op.top_k; ++j) selection[j] += static_cast<std::int32_t>(hidden);
         ints(op.count)[i * op.count.stride] = static_cast<std::int32_t>(op.top_k);
         if (nan && op.flags) ints(op.flags)[i * op.flags.stride] |= 1;
       }

@@ -15,6 +15,7 @@ struct Case {
   std::vector<PagedRows::Sequence> sequences;
   DType cache = DType::f32;
   bool coarse = false;  // few different values: many exactly equal scores
+  int first_key = 0;    // Rows::first_key, of selection
 };
 
 struct Problem {
@@ -59,8 +60,9 @@ struct Problem {
   std::vector<std::int32_t> selected(int t) const {
     std::vector<std::int32_t> order;
     std::vector<float> s;
-    for (int p = 0; p < rows.visible(t); ++p) order.push_back(p), s.push_back(score(t, p));
-    if (rows.visible(t) > c.top_k) {
+    for (int p = 0; p < rows.visible(t); ++p) s.push_back(score(t, p));
+    for (int p = std::min(c.first_key, rows.visible(t) - 1); p < rows.visible(t); ++p) order.push_back(p);
+    if (static_cast<int>(order.size()) > c.top_k) {
       const auto before = [&](int a, int b) {
         if (std::isnan(s[a]) || std::isnan(s[b])) return !std::isnan(s[a]) && std::isnan(s[b]);
         return s[a] > s[b];
@@ -79,6 +81,7 @@ struct Problem {
     op.q = b.floats(q, T, c.heads * c.size), op.w = b.floats(w, T, c.heads);
     op.cache = b.floats(cache, rows.slots(), c.size, c.cache);
     op.rows = rows.view(b);
+    op.rows.first_key = c.first_key;
     op.heads = c.heads, op.size = c.size, op.top_k = c.top_k;
     return op;
   }
@@ -130,7 +133,10 @@ std::vector<Case> select_cases() {
           {5, 15, 64, {{150, 0}}},
           {2, 4, 4, {{40, 0}, {1, 300}}, DType::f32, true},
           {2, 4, 30, {{90, 0}}, DType::bf16, true},
-          {16, 16, 3, {{2, 9000}}}};
+          {16, 16, 3, {{2, 9000}}},
+          {4, 16, 4, {{40, 0}, {1, 0}, {1, 4}, {2, 90}}, DType::bf16, false, 1},
+          {2, 4, 20, {{90, 0}, {1, 20}}, DType::f32, true, 1},
+          {2, 4, 4, {{40, 0}}, DType::f32, true, 7}};
 }
 
 TEST(IndexSelect, TheTotalOrderExactly) {

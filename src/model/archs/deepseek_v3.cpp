@@ -1,9 +1,7 @@
 // DeepSeek-V3 and R1 (model_type deepseek_v3), and Kimi K2, which is the same model (kimi_k2): latent attention over all keys, dense first
 // layers, then experts in groups beside a shared one. Agrees with transformers' DeepseekV3ForCausalLM (tests/golden).
 #include "model/archs/archs.h"
-#include "model/blocks/decoder.h"
-#include "model/blocks/latent_attention.h"
-#include "model/blocks/routed_mlp.h"
+#include "model/archs/latent_mtp.h"
 
 namespace lockstep {
 
@@ -22,6 +20,7 @@ std::unique_ptr<Model> deepseek(std::string_view model_type, const Json& config,
   model->build(
       [&](Manifest& m, std::int64_t layer, const std::string& prefix) { return std::make_unique<LatentAttention>(m, layer, prefix + "self_attn.", attention); },
       [&](Manifest& m, std::int64_t layer, const std::string& prefix) { return experts_or_mlp(m, layer, prefix + "mlp.", sparse, dense, facts); });
+  add_latent_mtp(*model, attention, sparse);
   return model;
 }
 }  // namespace

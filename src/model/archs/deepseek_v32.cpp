@@ -2,9 +2,7 @@
 // pairs. Agrees with transformers' DeepseekV32ForCausalLM (tests/golden).
 #include "base/error.h"
 #include "model/archs/archs.h"
-#include "model/blocks/decoder.h"
-#include "model/blocks/latent_attention.h"
-#include "model/blocks/routed_mlp.h"
+#include "model/archs/latent_mtp.h"
 
 namespace lockstep {
 
@@ -25,6 +23,7 @@ std::unique_ptr<Model> make_deepseek_v32(const Json& config, const ModelOptions&
   model->build(
       [&](Manifest& m, std::int64_t layer, const std::string& prefix) { return std::make_unique<LatentAttention>(m, layer, prefix + "self_attn.", attention); },
       [&](Manifest& m, std::int64_t layer, const std::string& prefix) { return experts_or_mlp(m, layer, prefix + "mlp.", sparse, dense, facts); });
+  add_latent_mtp(*model, attention, sparse);
   return model;
 }
 

@@ -54,11 +54,21 @@ void Decoder::build(const MakeBlock<AttentionBlock>& attention, const MakeBlock<
   facts_.active_size = m.trained_size() - idle - (tied_ ? 0 : facts_.vocabulary * facts_.hidden);
 }
 
+void Decoder::add_mtp(const MtpLayer::MakeAttention& attention, const MtpLayer::MakeFeedForward& feed_forward) {
+  if (value_) return;  // there is nothing to draft
+  MtpLayer::Traits traits;
+  traits.input_norm = traits_.input_norm, traits.post_norm = traits_.post_norm;
+  traits.table = traits_.table, traits.head = tied_ ? traits_.table : traits_.head;
+  mtp_.emplace(facts_, fmt::format("{}{}.", traits_.layer, facts_.layers), eps_, traits, attention, feed_forward);
+}
+
 std::vector<CacheShape> Decoder::cache_shapes(const Profile& profile) const {
   std::vector<CacheShape> shapes;
   for (const Layer& l : layers_) shapes.push_back(l.attention->cache_shape(profile));
   return shapes;
 }
+
+Tensor Decoder::embed(Context& ctx) const { return embedding(ctx, embedding_); }
 
 Tensor Decoder::forward(Context& ctx) const {
   Tensor x = embedding(ctx, embedding_);

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "model/blocks/block.h"
+#include "model/blocks/mtp_layer.h"
 #include "model/model.h"
 
 namespace lockstep {
@@ -40,9 +41,13 @@ class Decoder final : public Model {
   ModelFacts& facts_to_fill() { return facts_; }
   // Declares all tensors in order and completes the facts.
   void build(const MakeBlock<AttentionBlock>& attention, const MakeBlock<FeedForwardBlock>& feed_forward);
+  // After build(): a layer of multi-token prediction behind the last one, with the number after its. A model with a value head gets none.
+  void add_mtp(const MtpLayer::MakeAttention& attention, const MtpLayer::MakeFeedForward& feed_forward);
 
   std::vector<CacheShape> cache_shapes(const Profile& profile) const override;
   Tensor forward(Context& ctx) const override;
+  Tensor embed(Context& ctx) const override;
+  const MtpLayer* mtp() const override { return mtp_ ? &*mtp_ : nullptr; }
 
  private:
   struct Layer {
@@ -57,6 +62,7 @@ class Decoder final : public Model {
   float eps_ = 1e-6f;
   ParameterId embedding_ = 0, final_norm_ = 0;
   std::vector<Layer> layers_;
+  std::optional<MtpLayer> mtp_;
 };
 
 }  // namespace lockstep

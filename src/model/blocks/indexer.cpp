@@ -48,10 +48,16 @@ Indexer::Indexer(Manifest& m, const std::string& prefix, const Settings& s) : he
   weights_ = m.matrix(prefix + s.traits.weights, heads_, s.hidden, true);
 }
 
-Selection Indexer::forward(Context& ctx, const Tensor& h, const Tensor& q_latent, int layer) const {
+Tensor Indexer::keys(Context& ctx, const Tensor& h) const {
   constexpr float kNormEps = 1e-6f;
+  return rope_heads(ctx, layer_norm(ctx, linear(ctx, h.detached(), k_), norm_, norm_bias_, kNormEps), 1, size_, rotary_, RopeUse::indexer);
+}
+
+void Indexer::enter(Context& ctx, const Tensor& h, int layer) const { write_index_keys(ctx, keys(ctx, h), layer); }
+
+Selection Indexer::forward(Context& ctx, const Tensor& h, const Tensor& q_latent, int layer) const {
   const Tensor q = rope_heads(ctx, linear(ctx, q_latent.detached(), q_), heads_, size_, rotary_, RopeUse::indexer);
-  const Tensor k = rope_heads(ctx, layer_norm(ctx, linear(ctx, h.detached(), k_), norm_, norm_bias_, kNormEps), 1, size_, rotary_, RopeUse::indexer);
+  const Tensor k = keys(ctx, h);
   return index_select(ctx, q, linear(ctx, h.detached(), weights_), k, layer, heads_, size_, top_k_);
 }
 

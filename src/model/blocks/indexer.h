@@ -28,8 +28,12 @@ class Indexer {
   std::int64_t key_size() const { return size_; }
   // h [T, hidden] and the query's latent [T, q_latent].
   Selection forward(Context& ctx, const Tensor& h, const Tensor& q_latent, int layer) const;
+  // The keys of the rows go to the cache, and nothing is selected.
+  void enter(Context& ctx, const Tensor& h, int layer) const;
 
  private:
+  Tensor keys(Context& ctx, const Tensor& h) const;
+
   std::int64_t heads_, size_, top_k_, rotary_;
   ParameterId q_, k_, norm_, norm_bias_, weights_;
 };

@@ -76,19 +76,45 @@ CacheShape LatentAttention::cache_shape(const Profile& profile) const {
   return {shape_.key, indexer_ ? indexer_->key_size() : 0};
 }
 
+Tensor LatentAttention::query_latent(Context& ctx, const Tensor& h) const { return q_a_ >= 0 ? rms_norm(ctx, linear(ctx, h, q_a_), q_a_norm_, norm_eps_) : h; }
+
+Tensor LatentAttention::entries(Context& ctx, const Tensor& h) const {
+  const Tensor latent = mla_entry(ctx, linear(ctx, h, kv_a_), kv_a_norm_, norm_eps_, rotary_);
+  return ctx.profile().expanded_latents ? mla_head_entry(ctx, latent, w_uk_, w_uv_, rotary_) : latent;
+}
+
+void LatentAttention::enter(Context& ctx, const Tensor& h, int layer) const {
+  if (indexer_) indexer_->enter(ctx, h, layer);
+  write_entries(ctx, entries(ctx, h), layer);
+}
+
 Tensor LatentAttention::forward(Context& ctx, const Tensor& h, int layer, Selection& selection) const {
-  const Tensor q_latent = q_a_ >= 0 ? rms_norm(ctx, linear(ctx, h, q_a_), q_a_norm_, norm_eps_) : h;
+  Tensor entry;
+  return remember(ctx, h, layer, selection, entry);
+}
+
+Tensor LatentAttention::remember(Context& ctx, const Tensor& h, int layer, Selection& selection, Tensor& entry) const {
+  const Tensor q_latent = query_latent(ctx, h);
   if (indexer_) selection = indexer_->forward(ctx, h, q_latent, layer);
   if (ctx.profile().expanded_latents) {
     const Tensor q = mla_head_query(ctx, linear(ctx, q_latent, q_b_), expanded_, rotary_);
-    const Tensor latent = mla_entry(ctx, linear(ctx, h, kv_a_), kv_a_norm_, norm_eps_, rotary_);
-    const Tensor entry = mla_head_entry(ctx, latent, w_uk_, w_uv_, rotary_);
+    entry = entries(ctx, h);
     return linear(ctx, attention(ctx, q, entry, layer, nullptr, expanded_), o_);
   }
   const Tensor q = mla_query(ctx, linear(ctx, q_latent, q_b_), w_uk_, rotary_);
-  const Tensor entry = mla_entry(ctx, linear(ctx, h, kv_a_), kv_a_norm_, norm_eps_, rotary_);
+  entry = entries(ctx, h);
   const Tensor o = attention(ctx, q, entry, layer, selects_ ? &selection : nullptr, shape_);
   return linear(ctx, mla_values(ctx, o, w_uv_), o_);
+}
+
+Tensor LatentAttention::again(Context& ctx, const Tensor& h, int layer, const Selection& selection, const Tensor& entry) const {
+  const Tensor q_latent = query_latent(ctx, h);
+  if (ctx.profile().expanded_latents) {
+    const Tensor q = mla_head_query(ctx, linear(ctx, q_latent, q_b_), expanded_, rotary_);
+    return linear(ctx, attention_again(ctx, q, entry, layer, nullptr, expanded_), o_);
+  }
+  const Tensor q = mla_query(ctx, linear(ctx, q_latent, q_b_), w_uk_, rotary_);
+  return linear(ctx, mla_values(ctx, attention_again(ctx, q, entry, layer, selects_ ? &selection : nullptr, shape_), w_uv_), o_);
 }
 
 }  // namespace lockstep

@@ -36,8 +36,14 @@ class LatentAttention final : public AttentionBlock {
   CacheShape cache_shape(const Profile& profile) const override;
   bool shares_selection() const override { return selects_ && !indexer_; }
   Tensor forward(Context& ctx, const Tensor& h, int layer, Selection& selection) const override;
+  void enter(Context& ctx, const Tensor& h, int layer) const override;
+  Tensor remember(Context& ctx, const Tensor& h, int layer, Selection& selection, Tensor& entry) const override;
+  Tensor again(Context& ctx, const Tensor& h, int layer, const Selection& selection, const Tensor& entry) const override;
 
  private:
+  Tensor query_latent(Context& ctx, const Tensor& h) const;
+  Tensor entries(Context& ctx, const Tensor& h) const;
+
   AttentionShape shape_, expanded_;
   std::int64_t rotary_;
   float norm_eps_;

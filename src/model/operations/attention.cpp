@@ -28,7 +28,7 @@ Buffer launch_attention_backward(Context& ctx, AttentionBackward backward, std::
   Buffer dentry = ctx.allocate_tape(entry_columns);
   const Buffer of_keys = sums.keys > 0 ? ctx.allocate(DType::f32, sums.keys, entry_columns) : Buffer();
   backward.dentry = of_keys ? of_keys.view() : dentry.view();
-  backward.rows = ctx.batch().tape_rows();
+  backward.rows = ctx.tape_key_rows();
   ctx.launch(&KernelTable::attention_backward, backward);
   if (of_keys) ctx.launch(&KernelTable::sum_shared_rows, SumSharedRows{dentry.view(), of_keys.view(), sums.begin, sums.row});
   return dentry;
@@ -42,27 +42,26 @@ void deposit_sinks(Context& ctx, ParameterId id, const View& dout, const View& o
   const GatheredColumns all(ctx, own.view(), split);
   ctx.launch(&KernelTable::bias_backward, BiasBackward{g->gradient(id), g->bins(id), g->finish_at_once(), all.view, ctx.batch().tape_rows().segment});
 }
-}  // namespace
 
-Tensor attention(Context& ctx, const Tensor& all_q, const Tensor& entry, int layer, const Selection* selection, const AttentionShape& all, ParameterId sinks) {
+// The entries stand in the cache.
+Tensor attend(Context& ctx, const Tensor& all_q, const Tensor& entry, int layer, const Selection* selection, const AttentionShape& all, ParameterId sinks) {
   HeadShare share(ctx, all);
   const Tensor q = cut(ctx, all_q, share.q);
   const View cache = ctx.cache(layer).entry.view();
-  if (cache.cols > 0) ctx.launch(&KernelTable::cache_write, CacheWrite{cache, 0, entry.view(), ctx.batch().rows()});
   const bool dense = !selection || ctx.options().dense_attention;
   const Tensor positions = dense ? Tensor{} : selection->positions, count = dense ? Tensor{} : selection->count;
   Tensor o = ctx.output_like(q, share.shape.heads * all.value);
   o.split = share.o;
   const Tensor log_sum = ctx.output_like(q, share.shape.heads);
   if (share.shape.heads > 0)
-    ctx.launch(&KernelTable::attention_forward, AttentionForward{o.view(), log_sum.view(), q.view(), cache, positions.view(), count.view(), ctx.batch().rows(),
+    ctx.launch(&KernelTable::attention_forward, AttentionForward{o.view(), log_sum.view(), q.view(), cache, positions.view(), count.view(), ctx.key_rows(),
                                                                  share.shape, ctx.keys_read(ctx.batch().count(), share.shape.heads),
                                                                  sinks >= 0 ? own_columns(ctx, ctx.weight(sinks), share.log_sum) : View()});
   ctx.observe("attention", o.view(), -1, layer);
   if (selection && selection->target.buffer) {  // a sum over all heads in order
     const GatheredColumns sums(ctx, log_sum.view(), share.log_sum), queries(ctx, q.view(), share.q);
     ctx.launch(&KernelTable::attention_target,
-               AttentionTarget{selection->target.view(), sums.view, queries.view, cache, positions.view(), count.view(), ctx.batch().rows(), all});
+               AttentionTarget{selection->target.view(), sums.view, queries.view, cache, positions.view(), count.view(), ctx.key_rows(), all});
   }
   const AttentionShape shape = share.whole_backward ? all : share.shape;
   const ColumnSplit heads_of_ranks = share.log_sum;
@@ -82,6 +81,21 @@ Tensor attention(Context& ctx, const Tensor& all_q, const Tensor& entry, int lay
                return {dq, dentry};
              });
   return o;
+}
+}  // namespace
+
+void write_entries(Context& ctx, const Tensor& entry, int layer) {
+  const View cache = ctx.cache(layer).entry.view();
+  if (cache.cols > 0) ctx.launch(&KernelTable::cache_write, CacheWrite{cache, 0, entry.view(), ctx.batch().rows()});
+}
+
+Tensor attention(Context& ctx, const Tensor& q, const Tensor& entry, int layer, const Selection* selection, const AttentionShape& shape, ParameterId sinks) {
+  write_entries(ctx, entry, layer);
+  return attend(ctx, q, entry, layer, selection, shape, sinks);
+}
+
+Tensor attention_again(Context& ctx, const Tensor& q, const Tensor& entry, int layer, const Selection* selection, const AttentionShape& shape) {
+  return attend(ctx, q, entry, layer, selection, shape, -1);
 }
 
 }  // namespace lockstep

@@ -4,17 +4,21 @@
 
 namespace lockstep {
 
+void write_index_keys(Context& ctx, const Tensor& k, int layer) {
+  ctx.launch(&KernelTable::cache_write, CacheWrite{ctx.cache(layer).index_key.view(), 0, k.view(), ctx.batch().rows()});
+}
+
 Selection index_select(Context& ctx, const Tensor& q, const Tensor& w, const Tensor& k, int layer, std::int64_t heads, std::int64_t size, std::int64_t top_k) {
   const Batch& batch = ctx.batch();
   const View cache = ctx.cache(layer).index_key.view();
-  ctx.launch(&KernelTable::cache_write, CacheWrite{cache, 0, k.view(), batch.rows()});
+  write_index_keys(ctx, k, layer);
   Selection selection;
   const bool dense = ctx.options().dense_attention;
   if (!dense) {
     selection.positions = ctx.of_rows(ctx.allocate(DType::i32, batch.count(), top_k));
     selection.count = ctx.of_rows(ctx.allocate(DType::i32, batch.count(), 1));
     ctx.launch(&KernelTable::index_select,
-               IndexSelect{selection.positions.view(), selection.count.view(), ctx.flags(), q.view(), w.view(), cache, batch.rows(), heads, size, top_k});
+               IndexSelect{selection.positions.view(), selection.count.view(), ctx.flags(), q.view(), w.view(), cache, ctx.key_rows(), heads, size, top_k});
     ctx.observe("index_select", selection.positions.view(), -1, layer);
   }
   if (!ctx.tape() || !ctx.options().index_loss) return selection;
@@ -26,7 +30,7 @@ Selection index_select(Context& ctx, const Tensor& q, const Tensor& w, const Ten
                    dk_columns = k.view().cols](const Buffer&, const RecordedInputs& in) -> InputGradients {
                     Buffer dq = ctx.allocate_tape(dq_columns), dw = ctx.allocate_tape(dw_columns), dk = ctx.allocate_tape(dk_columns);
                     ctx.launch(&KernelTable::index_loss, IndexLoss{dq.view(), dw.view(), dk.view(), loss.view(), in[0], in[1], cache, in[3], in[4], in[5],
-                                                                   ctx.batch().tape_rows(), heads, size, ctx.options().index_loss_weight});
+                                                                   ctx.tape_key_rows(), heads, size, ctx.options().index_loss_weight});
                     return {dq, dw, dk};
                   });
   return selection;

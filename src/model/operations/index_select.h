@@ -12,6 +12,9 @@ struct Selection {
   Tensor target;  // index loss: attention probabilities of the layers that share this selection, summed
 };
 
+// Writes the batch's keys alone.
+void write_index_keys(Context& ctx, const Tensor& k, int layer);
+
 Selection index_select(Context& ctx, const Tensor& q, const Tensor& w, const Tensor& k, int layer, std::int64_t heads, std::int64_t size, std::int64_t top_k);
 
 }  // namespace lockstep

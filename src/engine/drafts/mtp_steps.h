@@ -1,0 +1,57 @@
+// The device side of guesses by a model's layer of multi-token prediction (model/blocks/mtp_layer.h). Beside every forward of the model its depth 1 enters
+// the same rows, so that its entries stand in the pages as the model's do, and a page depends on its own tokens alone; between forwards its depths say
+// what may follow. A row joins its token with the hidden state of the position before: that of the row before it, or, of a slice's first row, the
+// one that its page keeps, the state of the last position in it that is computed.
+// Its weights are the same under all weights and adapters of the model: they change how often guesses are right, and no bit of an answer.
+// Used by one thread.
+//   MtpSteps steps(runtime, weights, pages, page_size); steps.follow(...) in each forward; steps.keep(plan) when its tokens are accepted;
+//   auto said = steps.guess(model_weights, sequences, 5);
+#pragma once
+#include <span>
+
+#include "engine/scheduler.h"
+#include "model/runtime.h"
+
+namespace lockstep {
+
+class MtpSteps {
+ public:
+  // `weights`: of the layer. Error invalid_argument where they are another's.
+  MtpSteps(Runtime& runtime, std::shared_ptr<const WeightSet> weights, std::int64_t pages, std::int64_t page_size);
+  // What a page costs beside the model's entries.
+  static std::int64_t page_bytes(const Model& model, const Profile& profile, std::int64_t page_size);
+
+  // The model's forward over the rows of `batch`, which `slices` are, ends with `hidden`.
+  void follow(const WeightSet& model_weights, const Batch& batch, const std::vector<SequenceSlice>& slices, const Tensor& hidden);
+  // What that forward's plan sampled has been accepted: the state of each sequence's last computed position goes to its page.
+  void keep(const std::vector<PlannedSlice>& plan);
+  // What may follow the known tokens of sequences that decode (all but the last token is computed, at least one is): so many tokens of each, fewer where
+  // a NaN ends them. They are drawn as the request draws, with the noise of their positions (coupled acceptance); penalties, biases and constraints are not
+  // applied. All sequences are under `model_weights`.
+  std::vector<std::vector<std::int32_t>> guess(const WeightSet& model_weights, std::span<Sequence* const> sequences, std::int64_t tokens);
+
+ private:
+  // A row of the last forward's hidden states, and the page that keeps it.
+  struct Kept {
+    std::int32_t row, page;
+  };
+  void write_states(const std::vector<Kept>& kept);
+  // The states that pages keep, a row each.
+  void read_states(const View& y, const std::vector<std::int32_t>& pages);
+  View upload(const std::vector<std::int32_t>& values, std::int64_t cols = 1);
+  std::vector<std::int32_t> sample(Context& ctx, const View& hidden, std::span<Sequence* const> sequences, std::int64_t ahead);
+
+  Runtime& runtime_;
+  const MtpLayer& layer_;
+  std::shared_ptr<const WeightSet> weights_;
+  const std::int64_t page_size_;
+  KvCache cache_;
+  Buffer states_;       // f32 [pages, hidden]
+  Buffer last_hidden_;  // of the last forward, as long as it is not known which rows are right
+  std::vector<Buffer> uploads_;
+};
+
+// What one position takes of a cache, its share of its page included: the layer's entries too where it is there and `options` may draft with it.
+std::int64_t cache_bytes_a_position(const Model& model, const Profile& profile, const EngineOptions& options);
+
+}  // namespace lockstep

@@ -1,0 +1,199 @@
+// Guesses of a layer of multi-token prediction: no bit of an answer depends on them, and what is guessed depends on the text alone, not on how it came
+// to stand in the cache.
+#include <cmath>
+
+#include "engine/drafts_test_tools.h"
+
+namespace lockstep {
+namespace {
+
+// A golden's architecture with such a layer; both with random weights.
+struct MtpPlant {
+  Runtime runtime;
+  WeightImages images, layer_images;
+  std::shared_ptr<const WeightSet> weights, layer;
+
+  explicit MtpPlant(const std::string& profile = "cpu-bf16w", const BackendOptions& backend = {.threads = 2}, std::int64_t positions = 128)
+      : runtime(backend, make_model(config()), profile_by_name(profile), positions),
+        images(initial_weights(runtime.model->manifest(), 7, 0.25)),
+        layer_images(initial_weights(runtime.model->mtp()->manifest(), 11, 0.25)),
+        weights(make_weight_set(runtime.backend, runtime.model->manifest(), images, runtime.profile, 1)),
+        layer(make_layer()) {}
+  static Json config() {
+    Json json = golden_config("sharing");
+    json["num_nextn_predict_layers"] = 1;
+    return json;
+  }
+  std::shared_ptr<const WeightSet> make_layer() { return make_weight_set(runtime.backend, runtime.model->mtp()->manifest(), layer_images, runtime.profile, 0); }
+  std::int64_t vocabulary() const { return runtime.model->facts().vocabulary; }
+};
+
+std::vector<Request> guessed_by_layer(std::vector<Request> requests, std::int64_t tokens, const char* sources = "mtp") {
+  for (Request& r : requests) r.drafts = parse_drafts(sources, tokens);
+  return requests;
+}
+
+void expect_same_bits(const std::vector<Generation>& got, const std::vector<Generation>& want, const std::string& what) {
+  ASSERT_EQ(got.size(), want.size());
+  for (std::size_t i = 0; i < got.size(); ++i) EXPECT_EQ(all_bits_of(got[i]), all_bits_of(want[i])) << what << ", request " << i;
+}
+
+TEST(MtpDrafts, ChangeNoBitOfAnyRequest) {
+  for (const BackendOptions& backend : {BackendOptions{.threads = 1}, BackendOptions{.kind = BackendKind::deferred, .threads = 2}}) {
+    MtpPlant plant("cpu-bf16w", backend);
+    std::vector<Request> requests = rich_requests(24, 5, plant.vocabulary());
+    for (Request& r : requests) r.sampling.max_tokens *= 2;
+    std::vector<Generation> want;
+    {
+      Engine engine(plant.runtime, plant.weights, {.page_size = 4, .cache_pages = 600});
+      want = engine.generate(constrained(requests, plant.vocabulary()));
+    }
+    std::int64_t preemptions = 0;
+    for (const EngineOptions& options : {EngineOptions{.page_size = 4, .cache_pages = 600, .max_batch_rows = 300},
+                                         EngineOptions{.page_size = 4, .cache_pages = 26, .max_batch_rows = 32, .prefill_chunk = 5}})
+      for (const char* sources : {"mtp", "mtp,ngram,siblings,grammar", "auto"}) {
+        Engine engine(plant.runtime, plant.weights, options, plant.layer);
+        const std::string what = fmt::format("{}, {} pages", sources, options.cache_pages);
+        expect_same_bits(engine.generate(constrained(guessed_by_layer(requests, 5, sources), plant.vocabulary())), want, what);
+        const EngineCounters& c = engine.counters();
+        EXPECT_EQ(c.draft_rows, c.drafts.tokens) << what;
+        if (std::string(sources) == "mtp") {
+          EXPECT_GT(c.drafts.tokens_by(DraftKind::mtp), 100) << what;
+          EXPECT_GT(c.drafts.accepted_by(DraftKind::mtp), 10) << what;
+          EXPECT_EQ(c.drafts.tokens, c.drafts.tokens_by(DraftKind::mtp)) << what;
+        }
+        preemptions += c.preemptions;
+        expect_same_bits(engine.generate(constrained(requests, plant.vocabulary())), want, what + ", again");  // what stands in the prefix cache
+        EXPECT_GT(engine.counters().cache_hit_tokens, 0) << what;
+      }
+    EXPECT_GT(preemptions, 0);
+  }
+}
+
+std::vector<std::int64_t> numbers_of(const std::vector<Generation>& all) {
+  std::vector<std::int64_t> numbers;
+  for (const Generation& g : all) {
+    numbers.insert(numbers.end(), {g.drafts.drafts, g.drafts.tokens, g.drafts.accepted});
+    numbers.insert(numbers.end(), g.drafts.accepted_at.begin(), g.drafts.accepted_at.end());
+  }
+  return numbers;
+}
+
+std::vector<Request> talkative_requests(std::int64_t count, std::int64_t vocabulary) {
+  RandomSequence draws(3, RandomStream::fuzz);
+  std::vector<Request> requests(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    constexpr float kTemperatures[] = {0, 0.7f, 1, 1.5f};
+    // Whole chunks of three: a prompt's last row by itself would be guessed behind, and that of a longer chunk is not.
+    requests[i].prompt = random_tokens(draws, 3 * (1 + static_cast<std::int64_t>(i * 5 % 8)), vocabulary);
+    requests[i].sampling = {.temperature = kTemperatures[i % 4], .seed = i, .max_tokens = 60};
+  }
+  return guessed_by_layer(requests, 4);
+}
+
+// A request that begins in one chunk or many, alone or beside others, in pages of any size, anew or (its prompt) from the cache, is guessed the same.
+TEST(MtpDrafts, WhatIsGuessedDependsOnTheTextAlone) {
+  MtpPlant plant;
+  const std::vector<Request> requests = talkative_requests(8, plant.vocabulary());
+  const auto run = [&](const EngineOptions& options, bool together) {
+    Engine engine(plant.runtime, plant.weights, options, plant.layer);
+    std::vector<Generation> all;
+    if (together) all = engine.generate(requests);
+    else
+      for (const Request& r : requests) all.push_back(engine.generate({r})[0]);
+    return std::pair(numbers_of(all), engine.counters().drafts.accepted);
+  };
+  const auto [want, accepted] = run({.page_size = 16, .cache_pages = 400, .prefix_cache = false}, true);
+  EXPECT_GT(accepted, 50);
+  for (const std::int64_t page : {1, 4, 7, 16, 64})
+    for (const bool together : {false, true}) {
+      const EngineOptions options{.page_size = page, .cache_pages = 3000 / page, .prefill_chunk = page == 4 ? 3 : 128, .prefix_cache = false};
+      EXPECT_EQ(run(options, together).first, want) << "pages of " << page << (together ? ", together" : ", alone");
+    }
+}
+
+// Behind a prefix from the cache a row's state comes from the page; what was guessed once is guessed again from the second token on.
+TEST(MtpDrafts, BehindACachedPrefixTheStateComesFromThePage) {
+  MtpPlant plant;
+  const Request request = talkative_requests(4, plant.vocabulary())[3];
+  Request longer = request;
+  RandomSequence draws(8, RandomStream::fuzz);
+  longer.prompt = random_tokens(draws, 41, plant.vocabulary());
+  const auto drafts_of = [&](bool cached) {
+    Engine engine(plant.runtime, plant.weights, {.page_size = 8, .cache_pages = 400}, plant.layer);
+    Request first = longer;
+    if (cached) first.sampling.max_tokens = 1;
+    else first.prompt[0] = (first.prompt[0] + 1) % static_cast<std::int32_t>(plant.vocabulary());  // another text
+    engine.generate({first});
+    const Generation g = engine.generate({longer})[0];
+    EXPECT_EQ(g.cached_tokens, cached ? 40 : 0);
+    return numbers_of({g});
+  };
+  // The prompt ends one token behind its last cached page, so that its row is computed before anything is guessed.
+  EXPECT_EQ(drafts_of(true), drafts_of(false));
+}
+
+// What is taken back and comes again is guessed again, with the bits it had.
+TEST(MtpDrafts, GoOnWhereATextWasCut) {
+  MtpPlant plant;
+  for (const std::int64_t page : {1, 5, 16}) {
+    Request request = talkative_requests(4, plant.vocabulary())[2];
+    Engine plain(plant.runtime, plant.weights, {.page_size = page, .cache_pages = 400});
+    Request without = request;
+    without.drafts = {};
+    const Generation want = plain.generate({without})[0];
+    Engine engine(plant.runtime, plant.weights, {.page_size = page, .cache_pages = 400}, plant.layer);
+    Generation got;
+    const std::uint64_t id = engine.submit(request, {}, [&](Generation&& g) { got = std::move(g); });
+    for (const std::size_t cut : {7u, 21u, 20u, 3u}) {
+      while (engine.running() == 0 || engine.scheduler().running()[0]->generation.tokens.size() <= cut) ASSERT_TRUE(engine.step());
+      engine.truncate(id, cut);
+    }
+    engine.run_until_idle();
+    EXPECT_EQ(bits_of(got), bits_of(want)) << page;
+    EXPECT_GT(engine.counters().drafts.accepted, 0) << page;
+  }
+}
+
+// Numbers that are none, in the layer alone, end nobody and are guessed by nobody.
+TEST(MtpDrafts, ANanInTheLayerHarmsNobody) {
+  MtpPlant plant;
+  const std::vector<Request> requests = talkative_requests(4, plant.vocabulary());
+  std::vector<Request> without = requests;
+  for (Request& r : without) r.drafts = {};
+  Engine plain(plant.runtime, plant.weights);
+  const std::vector<Generation> want = plain.generate(without);
+  for (std::vector<float>& image : plant.layer_images)
+    for (float& x : image) x = std::nanf("");
+  Engine engine(plant.runtime, plant.weights, {}, plant.make_layer());
+  expect_same_bits(engine.generate(requests), want, "a layer of NaNs");
+  EXPECT_EQ(engine.counters().drafts.tokens, 0);
+  EXPECT_EQ(engine.counters().failed_requests, 0);
+}
+
+TEST(MtpDrafts, WhatIsNotThereIsRefused) {
+  MtpPlant plant;
+  const auto refused = [](const char* part, const auto& work) {
+    try {
+      work();
+      ADD_FAILURE() << "accepted, not refused with: " << part;
+    } catch (const Error& e) {
+      EXPECT_NE(e.message().find(part), std::string::npos) << e.message();
+    }
+  };
+  EngineOptions by_layer;
+  by_layer.drafts = parse_drafts("mtp", 3);
+  refused("the source of drafts is 'mtp'", [&] { Engine(plant.runtime, plant.weights, by_layer); });
+  refused("allowed are the", [&] { Engine(plant.runtime, plant.weights, by_layer, plant.weights); });
+  Plant other;
+  refused("allowed are the 0", [&] { Engine(other.runtime, other.weights, by_layer, plant.layer); });
+  EngineOptions shared = by_layer;
+  shared.ranks = {2, 1, 1};
+  refused("2 ranks share the model", [&] { Engine(plant.runtime, plant.weights, shared, plant.layer); });
+  Engine engine(plant.runtime, plant.weights);
+  refused("no layer of multi-token prediction", [&] { engine.submit(guessed_by_layer({{.prompt = {1, 2}, .sampling = {.max_tokens = 4}}}, 3)[0]); });
+  EXPECT_TRUE(engine.idle());
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,77 @@
+// A layer of multi-token prediction (MTP): says what tokens follow a text that the trunk has computed, for drafts (docs/speculation.md). A
+// decoder layer of its own behind a product that joins the embedding of a token with a hidden state; embedding and head are the trunk's.
+//   depth 1, the row of position p >= 1:  u = eh_proj [enorm(Emb(t_p)) | hnorm(h_(p-1))], h of the trunk behind its final norm;
+//                                         y = layer(u), n = shared_head.norm(y); head(n) says t_(p+1)
+//   depth k >= 2, the same row:           the same with the token that depth k - 1 said and with its n (or y) in place of h; RoPE turns by p + k - 1
+// Keys and values are depth 1's: the row of p writes an entry at p, and later depths attend to what depth 1 of their row selected, and write
+// nothing. Position 0 has no row and is no key (Rows::first_key), so an entry depends on the tokens up to its own alone.
+// The layer has a manifest, weights and a cache (one layer, number 0) of its own: no number of the trunk depends on it.
+//   Keys keys; const MtpLayer::Depth one = layer.first(ctx, embedded, previous, keys), two = layer.next(ctx2, embedded2, one.normed, keys);
+// Shapes: T rows, h hidden.
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "model/blocks/block.h"
+#include "model/model_facts.h"
+
+namespace lockstep {
+
+class MtpLayer {
+ public:
+  // Tensor names after the layer's prefix.
+  struct Traits {
+    std::string embedded_norm = "enorm.weight", hidden_norm = "hnorm.weight", join = "eh_proj.weight", head_norm = "shared_head.norm.weight";
+    std::string input_norm = "input_layernorm.weight", post_norm = "post_attention_layernorm.weight";
+    // Copies of the trunk's table and head that files may hold, and what they copy (whole names).
+    std::string table_copy = "embed_tokens.weight", head_copy = "shared_head.head.weight";
+    std::string table = "model.embed_tokens.weight", head = "lm_head.weight";
+  };
+  using MakeAttention = std::function<std::unique_ptr<AttentionBlock>(Manifest& manifest, const std::string& prefix)>;
+  // `facts` learns of a router's bias.
+  using MakeFeedForward = std::function<std::unique_ptr<FeedForwardBlock>(Manifest& manifest, const std::string& prefix, ModelFacts& facts)>;
+
+  // Declares the tensors `prefix`...; `trunk`: the facts of the model that it belongs to. Blocks are those of a layer with number 0.
+  MtpLayer(const ModelFacts& trunk, const std::string& prefix, float norm_eps, const Traits& traits, const MakeAttention& attention,
+           const MakeFeedForward& feed_forward);
+
+  static constexpr std::int32_t kFirstKey = 1;  // ForwardOptions::first_key of its contexts
+  const Manifest& manifest() const { return manifest_; }
+  const std::string& prefix() const { return prefix_; }
+  const Traits& traits() const { return traits_; }
+  CacheShape cache_shape(const Profile& profile) const { return attention_->cache_shape(profile); }
+  const std::vector<ParameterId>& router_biases() const { return router_biases_; }
+
+  // What depth 1 attended to.
+  struct Keys {
+    Selection selection;
+    Tensor entry;
+  };
+  struct Depth {
+    Tensor raw, normed;  // y and n, [T, h]
+  };
+  // `ctx`: of this layer's manifest, weights and cache, with kFirstKey (Runtime::mtp_context). embedded [T, h]: of each row's token; hidden
+  // [T, h]: the trunk's of the position before. The row of position 0 may hold anything.
+  // What depth 1 writes to the cache alone: all that rows need whose next tokens are known.
+  void enter(Context& ctx, const Tensor& embedded, const Tensor& hidden) const;
+  Depth first(Context& ctx, const Tensor& embedded, const Tensor& hidden, Keys& keys) const;
+  // `ctx`: one whose batch has the rows of depth 1, and RoPE turned as far as the depth is ahead.
+  Depth next(Context& ctx, const Tensor& embedded, const Tensor& hidden, const Keys& keys) const;
+
+ private:
+  Tensor join(Context& ctx, const Tensor& embedded, const Tensor& hidden) const;
+  template <class Attend>
+  Depth compute(Context& ctx, const Tensor& embedded, const Tensor& hidden, const Attend& attend) const;
+
+  Traits traits_;
+  std::string prefix_;
+  float eps_;
+  Manifest manifest_;
+  std::vector<ParameterId> router_biases_;
+  ParameterId embedded_norm_, hidden_norm_, join_, input_norm_, post_norm_, head_norm_;
+  std::unique_ptr<AttentionBlock> attention_;
+  std::unique_ptr<FeedForwardBlock> feed_forward_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,65 @@
+// Trains a model's layer of multi-token prediction (model/blocks/mtp_layer.h) to say what follows texts, with steps of its own. The model is read alone: its
+// hidden states, embedding and head get no gradient, and none of its numbers change.
+//   MtpTrainer trainer(runtime, reader->mtp_masters(), {.depths = 5}, {.micro_batch = 8});
+//   MtpResult result = trainer.forward_backward(model_weights, data); trainer.optim_step(adam); trainer.weights()
+// The loss is the mean over depths of the cross-entropy of each row's target k tokens ahead, weighted as the sequence weighs that target and divided by
+// the sum of all weights; where a text ends before it, a row has none. All depths share the layer, its selection and its keys, as drafts do; depth k is given
+// the text's own tokens. Bits depend on the data alone, not on its order, micro-batches or threads. One rank. One thread at a time.
+#pragma once
+#include <memory>
+
+#include "model/runtime.h"
+#include "train/data.h"
+#include "train/gradients.h"
+#include "train/optimizer_state.h"
+
+namespace lockstep {
+
+struct MtpTraining {
+  static constexpr std::int64_t kMostDepths = 8;
+  std::int64_t depths = 5;     // 1 to kMostDepths
+  bool train_indexer = false;  // by its loss, whose target is the mean over the depths that share its selection
+};
+
+struct MtpResult {
+  double loss = 0;                    // normalised: the mean over depths
+  std::vector<double> of_depth;       // normalised cross-entropy of each
+  std::vector<std::int64_t> targets;  // of each, how many rows have one
+  double index_loss = 0;              // mean KL a row, 0 when not trained
+};
+
+class MtpTrainer {
+ public:
+  // `masters`: of the layer's manifest. Errors: invalid_argument where the model has no such layer, or depths are none of 1 to kMostDepths; unsupported
+  // under a profile that trains no weights, or on several ranks.
+  MtpTrainer(Runtime& runtime, const WeightImages& masters, const MtpTraining& training, const TrainerOptions& options);
+
+  // The gradient of the batch, under these weights of the model. Errors: those of check_data; invalid_argument where a depth would turn beyond the
+  // runtime's positions; numeric for a value that is not finite. After an error there is no gradient.
+  MtpResult forward_backward(const WeightSet& model_weights, const std::vector<TrainSequence>& data);
+  OptimResult optim_step(const AdamParameters& adam);
+
+  const std::shared_ptr<const WeightSet>& weights() const { return weights_; }
+  std::int64_t step() const { return state_.steps(); }
+  WeightImages master_images() { return state_.images(StatePart::master); }
+  WeightImages gradient_images();  // after forward_backward
+  TrainerState state();
+  void restore(const TrainerState& state);
+
+ private:
+  struct Depth;
+  void run(const WeightSet& model_weights, const std::vector<TrainSequence>& data, const std::vector<std::size_t>& part, double normaliser, MtpResult& result);
+  void publish();
+
+  Runtime& runtime_;
+  const MtpLayer& layer_;
+  MtpTraining training_;
+  TrainerOptions options_;
+  RankRows rows_;
+  Gradients gradients_;
+  OptimizerState state_;
+  std::vector<Buffer> router_loads_;
+  std::shared_ptr<const WeightSet> weights_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,145 @@
+// A layer of multi-token prediction is trained: its gradient is that of its loss, whatever the batches; it learns; the model's numbers are read alone.
+#include "train/mtp_trainer.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/error.h"
+#include "train/train_test_tools.h"
+
+namespace lockstep {
+namespace {
+
+struct MtpTrainBench {
+  std::shared_ptr<const Model> model;
+  WeightImages masters, layer;
+  explicit MtpTrainBench(std::int64_t top_k = 8) : model(make_model(config(top_k))) {
+    masters = initial_weights(model->manifest(), 1, 0.08);
+    layer = initial_weights(model->mtp()->manifest(), 2, 0.08);
+  }
+  static Json config(std::int64_t top_k) {
+    Json json = Json::parse(kGlm);
+    json["num_nextn_predict_layers"] = 1;
+    json["index_topk"] = top_k;
+    return json;
+  }
+};
+
+std::vector<TrainSequence> mtp_sequences() {
+  std::vector<TrainSequence> data = sequences(96, 4);
+  data.erase(data.begin() + 1);  // the long one
+  return data;
+}
+
+struct MtpTrained {
+  WeightImages gradient;
+  MtpResult result;
+};
+
+MtpTrained mtp_gradient(const MtpTrainBench& bench, const std::vector<TrainSequence>& data, const MtpTraining& training, const TrainerOptions& options = {},
+                        int threads = 2, const WeightImages* layer = nullptr) {
+  Runtime runtime({.threads = threads}, bench.model, profile_by_name("cpu-f32"), 600);
+  const auto weights = make_weight_set(runtime.backend, bench.model->manifest(), bench.masters, runtime.profile, 0);
+  MtpTrainer trainer(runtime, layer ? *layer : bench.layer, training, options);
+  MtpTrained trained;
+  trained.result = trainer.forward_backward(*weights, data);
+  trained.gradient = trainer.gradient_images();
+  return trained;
+}
+
+// Along random directions, in each parameter by itself: the loss changes as the gradient says. All keys are selected, so that nothing jumps.
+TEST(MtpTrainer, TheGradientIsThatOfTheLoss) {
+  const MtpTrainBench bench(64);
+  const std::vector<TrainSequence> data = mtp_sequences();
+  const MtpTraining training{.depths = 3};
+  const MtpTrained at = mtp_gradient(bench, data, training);
+  EXPECT_NEAR(at.result.loss, (at.result.of_depth[0] + at.result.of_depth[1] + at.result.of_depth[2]) / 3, 1e-9);
+  EXPECT_EQ(at.result.targets[0] - at.result.targets[1], static_cast<std::int64_t>(data.size()));  // a row less of each text
+  const std::vector<Parameter>& parameters = bench.model->mtp()->manifest().parameters();
+  int compared = 0;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    if (!parameters[i].trained || parameters[i].indexer) {
+      for (const float g : at.gradient[i]) ASSERT_EQ(g, 0.0f) << parameters[i].name;
+      continue;
+    }
+    NamedUniform uniform(9, parameters[i].name);
+    double along = 0, size = 0;
+    std::vector<float> direction(at.gradient[i].size());
+    for (std::size_t j = 0; j < direction.size(); ++j) {
+      direction[j] = bench.layer[i][j] == 0 ? 0 : uniform(j);  // padding stays as it is
+      along += static_cast<double>(direction[j]) * static_cast<double>(at.gradient[i][j]);
+      size += static_cast<double>(direction[j]) * static_cast<double>(direction[j]);
+    }
+    const auto loss_at = [&](double step) {
+      WeightImages moved = bench.layer;
+      for (std::size_t j = 0; j < direction.size(); ++j) moved[i][j] += static_cast<float>(step * static_cast<double>(direction[j]));
+      return mtp_gradient(bench, data, training, {}, 2, &moved).result.loss;
+    };
+    const double step = 2e-2 / std::sqrt(size), slope = (loss_at(step) - loss_at(-step)) / (2 * step);
+    EXPECT_NEAR(slope, along, 2e-2 * std::max(std::fabs(slope), 2e-3 * std::sqrt(size))) << parameters[i].name;
+    ++compared;
+  }
+  EXPECT_GE(compared, 15);
+}
+
+TEST(MtpTrainer, BitsDependOnTheDataAlone) {
+  const MtpTrainBench bench;
+  const std::vector<TrainSequence> data = mtp_sequences();
+  const MtpTraining training{.depths = 4, .train_indexer = true};
+  const MtpTrained want = mtp_gradient(bench, data, training);
+  EXPECT_GT(want.result.index_loss, 0);
+  std::vector<TrainSequence> turned(data.rbegin(), data.rend());
+  const Manifest& manifest = bench.model->mtp()->manifest();
+  for (const std::int64_t micro_batch : {1, 2})
+    EXPECT_EQ(difference(manifest, mtp_gradient(bench, data, training, {.micro_batch = micro_batch}).gradient, want.gradient), "") << micro_batch;
+  EXPECT_EQ(difference(manifest, mtp_gradient(bench, turned, training).gradient, want.gradient), "");
+  EXPECT_EQ(difference(manifest, mtp_gradient(bench, data, training, {.page_size = 4}, 1).gradient, want.gradient), "");
+  std::vector<TrainSequence> other = data;
+  other[0].tokens[2] = (other[0].tokens[2] + 1) % 96;
+  EXPECT_NE(difference(manifest, mtp_gradient(bench, other, training).gradient, want.gradient), "") << "the control";
+}
+
+TEST(MtpTrainer, LearnsWhatFollows) {
+  const MtpTrainBench bench;
+  Runtime runtime({.threads = 2}, bench.model, profile_by_name("cpu-bf16w"), 600);
+  const auto weights = make_weight_set(runtime.backend, bench.model->manifest(), bench.masters, runtime.profile, 0);
+  MtpTrainer trainer(runtime, bench.layer, {.depths = 2}, {});
+  const std::vector<TrainSequence> data = mtp_sequences();
+  std::vector<double> losses;
+  for (int step = 0; step < 30; ++step) {
+    losses.push_back(trainer.forward_backward(*weights, data).loss);
+    trainer.optim_step({.learning_rate = 3e-3, .router_bias_rate = 1e-3});
+  }
+  EXPECT_LT(losses.back(), 0.5 * losses.front());
+  EXPECT_EQ(trainer.weights()->version, 30u);
+  // A restart goes on with the same bits.
+  MtpTrainer again(runtime, bench.layer, {.depths = 2}, {});
+  again.restore(trainer.state());
+  EXPECT_EQ(again.forward_backward(*weights, data).loss, trainer.forward_backward(*weights, data).loss);
+}
+
+TEST(MtpTrainer, WhatItCannotTrainIsRefused) {
+  const MtpTrainBench bench;
+  const auto refused = [](const char* part, const auto& work) {
+    try {
+      work();
+      ADD_FAILURE() << "accepted, not refused with: " << part;
+    } catch (const Error& e) {
+      EXPECT_NE(e.message().find(part), std::string::npos) << e.message();
+    }
+  };
+  Runtime runtime({.threads = 1}, bench.model, profile_by_name("cpu-f32"), 40);
+  refused("depths is 9, allowed is 1 to 8", [&] { MtpTrainer(runtime, bench.layer, {.depths = 9}, {}); });
+  refused("2 ranks", [&] { MtpTrainer(runtime, bench.layer, {.depths = 1}, {.ranks = {2, 1, 1}}); });
+  const auto weights = make_weight_set(runtime.backend, bench.model->manifest(), bench.masters, runtime.profile, 0);
+  MtpTrainer trainer(runtime, bench.layer, {.depths = 8}, {});
+  std::vector<std::int32_t> long_text(36, 3);
+  refused("allowed are at most 40 in all", [&] { trainer.forward_backward(*weights, {TrainSequence::next_token(long_text)}); });
+  const TrainBench without(kGlm);
+  Runtime plain({.threads = 1}, without.model, profile_by_name("cpu-f32"), 40);
+  refused("'num_nextn_predict_layers' 1", [&] { MtpTrainer(plain, bench.layer, {}, {}); });
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,68 @@
+"""A layer of multi-token prediction: its goldens are what NumPy, torch and transformers say now; a folder with one scores as without it, is written again as it
+is, and transformers scores what was written alike."""
+
+import json
+import shutil
+
+import golden_weights
+import make_mtp_goldens
+import numpy as np
+import pytest
+import torch
+from comparison import relative_error
+from oracle_cases import EXPORT_TOLERANCE, golden_case, load, target_logprobs
+from safetensors.numpy import load_file, save_file
+
+
+@pytest.mark.parametrize("name", make_mtp_goldens.GOLDENS)
+def test_a_golden_is_what_is_computed_now(name):
+    assert make_mtp_goldens.differences(name) == []
+
+
+def folder_with_layer(case, folder, seed, without=()):
+    """The case's folder with the tensors of such a layer, but for some."""
+    shutil.copytree(case.folder, folder)
+    config = json.loads((folder / "config.json").read_text()) | {"num_nextn_predict_layers": 1}
+    (folder / "config.json").write_text(json.dumps(config))
+    layer = golden_weights.mtp_weights(config, seed)
+    tensors = load_file(folder / "model.safetensors") | {name: value for name, value in layer.items() if not name.endswith(tuple(without))}
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    return layer
+
+
+def told(lockstep, folder):
+    return json.loads(lockstep.run("info", folder, "--json"))
+
+
+@pytest.mark.parametrize("name", ["glm_moe_dsa/sharing", "deepseek_v3/groups"])
+def test_a_folder_with_a_layer(lockstep, tmp_path, name):
+    case = golden_case(name, tmp_path / "plain")
+    layer = folder_with_layer(case, tmp_path / "with", 5)
+    # No hash and no score of the model knows of it.
+    plain, with_layer = told(lockstep, tmp_path / "plain"), told(lockstep, tmp_path / "with")
+    assert with_layer["weights_sha256"] == plain["weights_sha256"] and with_layer["parameters"] == plain["parameters"]
+    assert with_layer["multi_token_prediction"]["tensors"] == len(layer) and with_layer["notes"] == []
+    assert with_layer["multi_token_prediction"]["draft_sha256"] != plain["weights_sha256"]
+    assert "multi_token_prediction" not in plain
+    rows = [lockstep.score(tmp_path / folder, [case.tokens], "train")[0] for folder in ("plain", "with")]
+    assert rows[0] == rows[1]
+    # What is written has it, and the same hashes; transformers passes over it, and scores alike.
+    lockstep.run("convert", tmp_path / "with", tmp_path / "again", "--dtype", "f32")
+    again = told(lockstep, tmp_path / "again")
+    assert again["weights_sha256"] == plain["weights_sha256"]
+    assert again["multi_token_prediction"] == with_layer["multi_token_prediction"]
+    written = load_file(tmp_path / "again" / "model.safetensors")
+    assert all(np.array_equal(written[tensor], value) for tensor, value in layer.items())
+    model, info = load(tmp_path / "again")
+    assert not info["missing_keys"] and set(info["unexpected_keys"]) <= set(layer)
+    with torch.no_grad():
+        logits = model(input_ids=torch.from_numpy(np.asarray(case.tokens, np.int64))[None], use_cache=False).logits[0].numpy()
+    assert relative_error(np.array(rows[1]["logprobs"]), target_logprobs(logits, case.tokens)) <= EXPORT_TOLERANCE
+
+
+def test_a_layer_that_lacks_a_tensor_is_a_note(lockstep, tmp_path):
+    case = golden_case("glm_moe_dsa/sharing", tmp_path / "plain")
+    folder_with_layer(case, tmp_path / "with", 5, without=("hnorm.weight",))
+    info = told(lockstep, tmp_path / "with")
+    assert "multi_token_prediction" not in info
+    assert any("hnorm.weight" in note and "nothing is drafted with it" in note for note in info["notes"]), info["notes"]
