@@ -155,6 +155,28 @@ TEST(MtpDrafts, GoOnWhereATextWasCut) {
   }
 }
 
+// Control: noise that depends on the step and not on the position. Then the layer's guesses change what is said, and the comparisons above see it.
+TEST(MtpDrafts, NoiseByStepWouldBeSeen) {
+  MtpPlant plant;
+  const Request ahead = talkative_requests(4, plant.vocabulary())[2];
+  Request without = ahead;
+  without.drafts = {};
+  const auto run = [&](const Request& asked, bool by_step) {
+    Engine engine(plant.runtime, plant.weights, {}, plant.layer);
+    Generation got;
+    engine.submit(asked, {}, [&](Generation&& g) { got = std::move(g); });
+    while (engine.step())
+      for (Sequence* s : engine.scheduler().running())
+        if (by_step) s->sampling.seed = static_cast<std::uint64_t>(engine.counters().forwards);
+    return got;
+  };
+  for (const bool by_step : {false, true}) {
+    const Generation got = run(ahead, by_step), want = run(without, by_step);
+    EXPECT_GT(got.drafts.accepted, 0) << by_step;
+    EXPECT_EQ(all_bits_of(got) == all_bits_of(want), !by_step);
+  }
+}
+
 // Numbers that are none, in the layer alone, end nobody and are guessed by nobody.
 TEST(MtpDrafts, ANanInTheLayerHarmsNobody) {
   MtpPlant plant;

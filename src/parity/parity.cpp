@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "base/free_memory.h"
-#include "checkpoint/model_folder.h"
+#include "checkpoint/model_reader.h"
 #include "model/value_head.h"
 #include "numerics/low_bit.h"
 #include "parity/parity_run.h"
@@ -47,6 +47,8 @@ std::vector<ParityCounter> engagement(const ParityScene& scene) {
   // Sampled tokens that something was cut for, and how many of them have another number without their kept sets.
   for (const char* name : {"kept_set_tokens", "kept_set_control"}) add(name, model.facts().vocabulary >= 64);
   for (const char* name : {"drafts_right", "drafts_wrong"}) add(name, long_enough);
+  if (!scene.model.layer.empty())
+    for (const char* name : {"layer_drafts_right", "layer_drafts_wrong"}) add(name, long_enough);
   const bool ranks = !is_low_bit_format(scene.profile.weight_bits);
   for (const char* name : {"rank_forwards", "rank_servings"}) add(name, ranks);
   // Whatever the list of places says: these are what is promised.
@@ -89,9 +91,9 @@ std::vector<std::string> ParityReport::idle() const {
 }
 
 ParityModel load_parity_model(const std::string& folder, double mla_norm_eps) {
-  LoadedModel loaded = load_model_folder(folder, {.mla_norm_eps = mla_norm_eps});
-  refuse_value_head(*loaded.model, "there are no tokens to sample, and other models are compared with a value head too");
-  return {loaded.model, std::move(loaded.masters)};
+  const std::shared_ptr<const ModelReader> reader = ModelReader::open(folder, {.mla_norm_eps = mla_norm_eps});
+  refuse_value_head(*reader->model(), "there are no tokens to sample, and other models are compared with a value head too");
+  return {reader->model(), reader->masters(), reader->has_mtp() ? reader->mtp_masters() : WeightImages()};
 }
 
 ParityReport run_parity(const ParityModel& model, const ParityOptions& options) {

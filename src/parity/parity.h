@@ -19,6 +19,7 @@ namespace lockstep {
 struct ParityModel {
   std::shared_ptr<const Model> model;
   WeightImages masters;
+  WeightImages layer = {};  // of its layer of multi-token prediction, whose guesses are then compared too; empty: it has none
 };
 
 // Of a model folder; mla_norm_eps 0: the family's own. Errors: those of load_model_folder.

@@ -48,7 +48,7 @@ std::int64_t step_bytes(const ParityScene& scene, const RankLayout& ranks, bool 
 
 std::int64_t parity_memory(const ParityScene& scene) {
   const Manifest& manifest = scene.model.model->manifest();
-  const ParityModel no_weights{scene.model.model, WeightImages(manifest.parameters().size())};
+  const ParityModel no_weights{scene.model.model, WeightImages(manifest.parameters().size()), WeightImages(scene.model.layer.size())};
   const ParityScene counting{no_weights, scene.options, scene.profile, scene.report, scene.progress, scene.longest, scene.longest_step, {}};
   const std::int64_t reference = bench_bytes(counting, parity_reference(), false);
   std::int64_t most = 0;

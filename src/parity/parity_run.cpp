@@ -81,8 +81,11 @@ ParityBench::ParityBench(const ParityScene& scene, const ParityPlace& at, const 
   options.ranks = at.ranks;
   trainer = std::make_unique<Trainer>(runtime, scene.model.masters, options);
   if (!with_engine) return;
+  std::shared_ptr<const WeightSet> layer;
+  if (!scene.model.layer.empty() && at.ranks.size() == 1)
+    layer = make_weight_set(runtime.backend, scene.model.model->mtp()->manifest(), scene.model.layer, runtime.profile, 0);
   if (at.serve_defaults) {
-    engine = std::make_unique<Engine>(runtime, trainer->weights(), EngineOptions{});
+    engine = std::make_unique<Engine>(runtime, trainer->weights(), EngineOptions{}, layer);
     return;
   }
   const std::int64_t positions = scene.longest + 48;
@@ -94,7 +97,8 @@ ParityBench::ParityBench(const ParityScene& scene, const ParityPlace& at, const 
                                                                     : at.page_size == 4 ? 96
                                                                                         : 40,
                                                   .prefill_chunk = 32,
-                                                  .ranks = at.ranks});
+                                                  .ranks = at.ranks},
+                                    layer);
 }
 
 std::optional<ParityMismatch> first_operation_mismatch(const Tokens& tokens, const ObservedRun& expected, const ObservedRun& got) {

@@ -60,14 +60,12 @@ Request guessed_ahead(Request request, const Generation& said, std::int64_t voca
   return request;
 }
 
-// The same requests again, several tokens of each in a forward: every bit that is told is as before.
-void compare_guessed(ParityScene& scene, ParityBench& bench, std::uint64_t item, const std::vector<Generation>& want) {
-  std::vector<Request> requests = sampled_requests(scene, item);
-  for (std::size_t i = 0; i < requests.size(); ++i) requests[i] = guessed_ahead(std::move(requests[i]), want[i], scene.model.model->facts().vocabulary);
+// The same requests again, several tokens of each in a forward: every bit that is told is as before. `name`: of the counters.
+void compare_guessed(ParityScene& scene, ParityBench& bench, const std::string& name, std::vector<Request> requests, const std::vector<Generation>& want) {
   const std::vector<Generation> got = bench.engine->generate(std::move(requests));
   for (std::size_t i = 0; i < got.size(); ++i) {
-    scene.counters["drafts_right"] += got[i].drafts.accepted;
-    scene.counters["drafts_wrong"] += got[i].drafts.tokens - got[i].drafts.accepted;
+    scene.counters[name + "_right"] += got[i].drafts.accepted;
+    scene.counters[name + "_wrong"] += got[i].drafts.tokens - got[i].drafts.accepted;
     const std::size_t tokens = std::max(got[i].tokens.size(), want[i].tokens.size());
     for (std::size_t t = 0; t < tokens; ++t) {
       ++scene.report.tokens;
@@ -82,12 +80,23 @@ void compare_guessed(ParityScene& scene, ParityBench& bench, std::uint64_t item,
                               {static_cast<std::int64_t>(t)},
                               expected,
                               bits,
-                              fmt::format("decoding with guesses ahead against decoding, tokens {} and {}, on {}", b.id, a.id, bench.place.text())};
+                              fmt::format("decoding with guesses ahead ({}) against decoding, tokens {} and {}, on {}", name, b.id, a.id, bench.place.text())};
       });
       break;
     }
     ++scene.report.comparisons;
   }
+}
+
+// By guesses of which some are right, and by those of the model's own layer.
+void compare_guesses(ParityScene& scene, ParityBench& bench, std::uint64_t item, const std::vector<Generation>& want) {
+  std::vector<Request> scripted = sampled_requests(scene, item);
+  for (std::size_t i = 0; i < scripted.size(); ++i) scripted[i] = guessed_ahead(std::move(scripted[i]), want[i], scene.model.model->facts().vocabulary);
+  compare_guessed(scene, bench, "drafts", std::move(scripted), want);
+  if (scene.model.layer.empty() || bench.place.ranks.size() > 1) return;
+  std::vector<Request> by_layer = sampled_requests(scene, item);
+  for (Request& r : by_layer) r.drafts = parse_drafts("mtp", 4);
+  compare_guessed(scene, bench, "layer_drafts", std::move(by_layer), want);
 }
 }  // namespace
 
@@ -136,7 +145,7 @@ void compare_sampling(ParityScene& scene, ParityBench& bench, std::uint64_t item
     }
     ++scene.report.comparisons;
   }
-  compare_guessed(scene, bench, item, generations);
+  compare_guesses(scene, bench, item, generations);
 }
 
 }  // namespace lockstep

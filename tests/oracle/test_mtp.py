@@ -3,6 +3,8 @@ is, and transformers scores what was written alike."""
 
 import json
 import shutil
+import subprocess
+from pathlib import Path
 
 import golden_weights
 import make_mtp_goldens
@@ -12,6 +14,11 @@ import torch
 from comparison import relative_error
 from oracle_cases import EXPORT_TOLERANCE, golden_case, load, target_logprobs
 from safetensors.numpy import load_file, save_file
+from safetensors.torch import load_file as load_torch_file
+from safetensors.torch import save_file as save_torch_file
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SHIPPED = REPOSITORY / "models/countdown-glm"
 
 
 @pytest.mark.parametrize("name", make_mtp_goldens.GOLDENS)
@@ -66,3 +73,50 @@ def test_a_layer_that_lacks_a_tensor_is_a_note(lockstep, tmp_path):
     info = told(lockstep, tmp_path / "with")
     assert "multi_token_prediction" not in info
     assert any("hnorm.weight" in note and "nothing is drafted with it" in note for note in info["notes"]), info["notes"]
+
+
+def shipped_with_layer(folder):
+    """The shipped model with such a layer of random weights, in bf16 as the others."""
+    shutil.copytree(SHIPPED, folder)
+    config = json.loads((folder / "config.json").read_text()) | {"num_nextn_predict_layers": 1}
+    (folder / "config.json").write_text(json.dumps(config))
+    tensors = load_torch_file(folder / "model.safetensors")
+    for name, value in golden_weights.mtp_weights(config, 3).items():
+        value = torch.from_numpy(value)
+        tensors[name] = value if name.endswith("e_score_correction_bias") else value.bfloat16()
+    save_torch_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+def test_answers_do_not_depend_on_its_guesses(lockstep, tmp_path):
+    folder = shipped_with_layer(tmp_path / "with")
+
+    def said(model, seed, *options):
+        words = ("--prompt", "3 7 12=48:", "--temperature", "1.2", "--max-tokens", "60", "--seed", seed, "--json")
+        return json.loads(lockstep.run("generate", "--model", model, *words, *options))
+
+    want = said(SHIPPED, 5, "--speculate", "off")
+    for options in (("off",), ("mtp", "--draft-tokens", "8"), ("mtp,ngram",), ("auto",)):
+        assert said(folder, 5, "--speculate", *options) == want, options
+    assert said(folder, 6, "--speculate", "mtp")["token_ids"] != want["token_ids"]  # and the comparison can fail
+    refused = subprocess.run([str(lockstep.binary), "generate", "--model", str(SHIPPED), "--prompt", "1", "--speculate", "mtp"], capture_output=True, text=True)
+    assert refused.returncode != 0 and "is 'mtp', and there is no layer of multi-token prediction to draft with" in refused.stderr, refused.stderr
+
+
+def test_weights_do_not_depend_on_a_frozen_layer(lockstep, tmp_path):
+    """Rollouts that it drafts: every weight is as without guesses and as without a layer, and the layer is written as it was."""
+    folder = shipped_with_layer(tmp_path / "with")
+
+    def trained(name, model, speculation, seed=1):
+        values = {"name": name, "model": model, "rollout_speculation": speculation, "seed": seed, "steps": 2, "problems": 4, "warmup": 0}
+        words = [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
+        lockstep.run("train", "rl", "--config", REPOSITORY / "recipes/countdown_rl.toml", "--runs", tmp_path / "runs", "--no-page", *words)
+        metrics = [json.loads(line) for line in (tmp_path / "runs" / name / "metrics.jsonl").read_text().splitlines()]
+        return told(lockstep, tmp_path / "runs" / name / "export"), [step["accepted_length"] for step in metrics if "accepted_length" in step]
+
+    absent, none = trained("absent", SHIPPED, "off")
+    frozen, lengths = trained("frozen", folder, "mtp")
+    assert none == [] and len(lengths) == 2 and all(1 <= length <= 6 for length in lengths) and max(lengths) > 1, lengths
+    assert frozen["weights_sha256"] == absent["weights_sha256"] != told(lockstep, SHIPPED)["weights_sha256"]
+    assert frozen["multi_token_prediction"] == told(lockstep, folder)["multi_token_prediction"]
+    assert trained("other", folder, "mtp", seed=2)[0]["weights_sha256"] != absent["weights_sha256"]

@@ -103,6 +103,23 @@ TEST_P(ParityFamily, HoldsToo) {
 
 INSTANTIATE_TEST_SUITE_P(Families, ParityFamily, testing::ValuesIn(all_families({"glm_moe_dsa"})), [](const auto& info) { return info.param; });
 
+// Guesses of a layer of multi-token prediction are compared on every place without ranks; without such a layer nothing is.
+TEST(Parity, HoldsForGuessesOfAModelsOwnLayer) {
+  for (const std::string profile : {"cpu-bf16w", "cpu-f32-expanded"}) {
+    Json config = tiny_config(profile == "cpu-bf16w" ? "glm_moe_dsa" : "deepseek_v3");
+    config["num_nextn_predict_layers"] = 1;
+    ParityModel model;
+    model.model = make_model(config);
+    model.masters = golden_weights(model.model->manifest(), 5);
+    model.layer = golden_weights(model.model->mtp()->manifest(), 6);
+    const ParityReport report = run_parity(model, {.cases = 1, .seed = 4, .profile = profile});
+    expect_parity(report);
+    const auto json = to_json(report);
+    for (const char* name : {"layer_drafts_right", "layer_drafts_wrong"}) EXPECT_GT(json["engagement"][name].get<int>(), 20) << name;
+  }
+  EXPECT_FALSE(to_json(run_parity(tiny_parity_model(), {.cases = 0, .seed = 3}))["engagement"].contains("layer_drafts_right"));
+}
+
 TEST(Parity, HoldsForExpandedLatentAttention) {
   for (const std::string profile : {"cpu-bf16w-expanded", "cpu-f32-expanded"}) {
     ParityModel model;
