@@ -14,14 +14,15 @@ namespace {
 struct MtpTrainBench {
   std::shared_ptr<const Model> model;
   WeightImages masters, layer;
-  explicit MtpTrainBench(std::int64_t top_k = 8) : model(make_model(config(top_k))) {
+  explicit MtpTrainBench(std::int64_t top_k = 8, int experts = 2) : model(make_model(config(top_k, experts))) {
     masters = initial_weights(model->manifest(), 1, 0.08);
     layer = initial_weights(model->mtp()->manifest(), 2, 0.08);
   }
-  static Json config(std::int64_t top_k) {
+  static Json config(std::int64_t top_k, int experts) {
     Json json = Json::parse(kGlm);
     json["num_nextn_predict_layers"] = 1;
     json["index_topk"] = top_k;
+    json["num_experts_per_tok"] = experts;
     return json;
   }
 };
@@ -48,9 +49,9 @@ MtpTrained mtp_gradient(const MtpTrainBench& bench, const std::vector<TrainSeque
   return trained;
 }
 
-// Along random directions, in each parameter by itself: the loss changes as the gradient says. All keys are selected, so that nothing jumps.
+// Along random directions, in each parameter by itself: the loss changes as the gradient says. All keys and experts are selected, so that nothing jumps.
 TEST(MtpTrainer, TheGradientIsThatOfTheLoss) {
-  const MtpTrainBench bench(64);
+  const MtpTrainBench bench(64, 6);
   const std::vector<TrainSequence> data = mtp_sequences();
   const MtpTraining training{.depths = 3};
   const MtpTrained at = mtp_gradient(bench, data, training);
@@ -96,7 +97,7 @@ TEST(MtpTrainer, BitsDependOnTheDataAlone) {
   EXPECT_EQ(difference(manifest, mtp_gradient(bench, turned, training).gradient, want.gradient), "");
   EXPECT_EQ(difference(manifest, mtp_gradient(bench, data, training, {.page_size = 4}, 1).gradient, want.gradient), "");
   std::vector<TrainSequence> other = data;
-  other[0].tokens[2] = (other[0].tokens[2] + 1) % 96;
+  other.back().tokens[2] = (other.back().tokens[2] + 1) % 96;
   EXPECT_NE(difference(manifest, mtp_gradient(bench, other, training).gradient, want.gradient), "") << "the control";
 }
 
