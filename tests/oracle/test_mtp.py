@@ -61,7 +61,7 @@ def test_a_folder_with_a_layer(lockstep, tmp_path, name):
     written = load_file(tmp_path / "again" / "model.safetensors")
     assert all(np.array_equal(written[tensor], value) for tensor, value in layer.items())
     model, info = load(tmp_path / "again")
-    assert not info["missing_keys"] and set(info["unexpected_keys"]) <= set(layer)
+    assert not info["missing_keys"] and all(key.startswith(f"model.layers.{case.config['num_hidden_layers']}.") for key in info["unexpected_keys"])
     with torch.no_grad():
         logits = model(input_ids=torch.from_numpy(np.asarray(case.tokens, np.int64))[None], use_cache=False).logits[0].numpy()
     assert relative_error(np.array(rows[1]["logprobs"]), target_logprobs(logits, case.tokens)) <= EXPORT_TOLERANCE
@@ -95,10 +95,12 @@ def test_answers_do_not_depend_on_its_guesses(lockstep, tmp_path):
         words = ("--prompt", "3 7 12=48:", "--temperature", "1.2", "--max-tokens", "60", "--seed", seed, "--json")
         return json.loads(lockstep.run("generate", "--model", model, *words, *options))
 
-    want = said(SHIPPED, 5, "--speculate", "off")
-    for options in (("off",), ("mtp", "--draft-tokens", "8"), ("mtp,ngram",), ("auto",)):
-        assert said(folder, 5, "--speculate", *options) == want, options
-    assert said(folder, 6, "--speculate", "mtp")["token_ids"] != want["token_ids"]  # and the comparison can fail
+    texts = set()
+    for seed, options in enumerate((("off",), ("mtp", "--draft-tokens", "8"), ("mtp", "--draft-tokens", "1"), ("mtp,ngram",), ("auto",), ("mtp",))):
+        want = said(SHIPPED, seed, "--speculate", "off")
+        assert said(folder, seed, "--speculate", *options) == want, options
+        texts.add(tuple(want["token_ids"]))
+    assert len(texts) > 1  # the comparison can fail
     refused = subprocess.run([str(lockstep.binary), "generate", "--model", str(SHIPPED), "--prompt", "1", "--speculate", "mtp"], capture_output=True, text=True)
     assert refused.returncode != 0 and "is 'mtp', and there is no layer of multi-token prediction to draft with" in refused.stderr, refused.stderr
 
