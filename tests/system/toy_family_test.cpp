@@ -12,7 +12,7 @@ namespace lockstep {
 namespace {
 
 std::unique_ptr<Model> make_toy(const Json& config, const ModelOptions&) {
-  auto model = std::make_unique<Decoder>(config, DecoderTraits{.model_type = kToyFamily});
+  auto model = std::make_unique<DecoderModel>(config, DecoderTraits{.model_type = kToyFamily});
   const ConfigReader c = model->reader();
   ModelFacts& facts = model->facts_to_fill();
   GroupedAttention::Traits heads;

@@ -9,7 +9,7 @@ namespace {
 std::unique_ptr<Model> deepseek(std::string_view model_type, const Json& config, const ModelOptions& options) {
   DecoderTraits traits{.model_type = model_type, .max_positions = 4096};
   traits.only = {{"sliding_window", {nullptr}}, {"moe_layer_freq", {1}}, {"n_hash_layers", {0}}, {"index_topk", {nullptr}}};
-  auto model = std::make_unique<Decoder>(config, traits);
+  auto model = std::make_unique<DecoderModel>(config, traits);
   const ConfigReader c = model->reader();
   ModelFacts& facts = model->facts_to_fill();
   LatentAttention::Traits latent{.may_turn_halves = true, .rope_types = {"default", "yarn"}};

@@ -9,7 +9,7 @@ namespace lockstep {
 std::unique_ptr<Model> make_deepseek_v32(const Json& config, const ModelOptions& options) {
   DecoderTraits traits{.model_type = "deepseek_v32", .max_positions = 163840};
   traits.only = {{"sliding_window", {nullptr}}, {"moe_layer_freq", {1}}, {"n_hash_layers", {0}}, {"indexer_rope_interleave", {false}}};
-  auto model = std::make_unique<Decoder>(config, traits);
+  auto model = std::make_unique<DecoderModel>(config, traits);
   const ConfigReader c = model->reader();
   for (const std::string& kind : c.texts("layer_types"))
     if (kind != "indexed_attention" && kind != "deepseek_sparse_attention")

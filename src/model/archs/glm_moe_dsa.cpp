@@ -10,7 +10,7 @@ std::unique_ptr<Model> make_glm_moe_dsa(const Json& config, const ModelOptions& 
   DecoderTraits traits{.model_type = "glm_moe_dsa", .norm_eps = 1e-5, .may_tie = false};
   traits.only = {
       {"sliding_window", {nullptr}}, {"rope_interleave", {true}}, {"indexer_rope_interleave", {true}}, {"moe_layer_freq", {1}}, {"n_hash_layers", {0}}};
-  auto model = std::make_unique<Decoder>(config, traits);
+  auto model = std::make_unique<DecoderModel>(config, traits);
   const ConfigReader c = model->reader();
   for (const std::string& kind : c.texts("layer_types"))
     if (kind != "indexed_attention" && kind != "deepseek_sparse_attention" && kind != "full_attention")

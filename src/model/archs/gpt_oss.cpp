@@ -21,7 +21,7 @@ Json with_rope(Json config) {
 std::unique_ptr<Model> make_gpt_oss(const Json& config, const ModelOptions&) {
   DecoderTraits traits{.model_type = "gpt_oss", .max_positions = 131072, .norm_eps = 1e-5, .attention_bias = true, .may_clamp = true};
   traits.only = {{"rope_interleave", {false}}, {"rope_interleaved", {false}}, {"use_qk_norm", {false}}, {"norm_topk_prob", {true}}};
-  auto model = std::make_unique<Decoder>(with_rope(config), traits);
+  auto model = std::make_unique<DecoderModel>(with_rope(config), traits);
   const ConfigReader c = model->reader();
   ModelFacts& facts = model->facts_to_fill();
   GroupedAttention::Traits heads{.head_size = 64, .most_kv_heads = 8, .theta = 150000, .window = 128, .window_by_layer = true};

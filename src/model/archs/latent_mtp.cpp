@@ -2,7 +2,7 @@
 
 namespace lockstep {
 
-void add_latent_mtp(Decoder& model, LatentAttention::Settings attention, RoutedMlp::Settings experts) {
+void add_latent_mtp(DecoderModel& model, LatentAttention::Settings attention, RoutedMlp::Settings experts) {
   if (model.reader().integer("num_nextn_predict_layers", 0, 4096, 0) != 1) return;
   if (attention.indexer) attention.indexer->owners = {true};
   experts.sparse = {true};

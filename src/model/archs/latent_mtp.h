@@ -9,6 +9,6 @@
 
 namespace lockstep {
 
-void add_latent_mtp(Decoder& model, LatentAttention::Settings attention, RoutedMlp::Settings experts);
+void add_latent_mtp(DecoderModel& model, LatentAttention::Settings attention, RoutedMlp::Settings experts);
 
 }  // namespace lockstep

@@ -12,7 +12,7 @@ std::unique_ptr<Model> make_minimax_m2(const Json& config, const ModelOptions&) 
   DecoderTraits traits{.model_type = "minimax_m2", .max_positions = 196608};
   traits.only = {{"sliding_window", {nullptr}},   {"rope_interleave", {false}}, {"rope_interleaved", {false}}, {"use_qk_norm", {true}},
                  {"qk_norm_type", {"per_layer"}}, {"router_jitter_noise", {0}}, {"use_routing_bias", {true}},  {"shared_intermediate_size", {0}}};
-  auto model = std::make_unique<Decoder>(config, traits);
+  auto model = std::make_unique<DecoderModel>(config, traits);
   const ConfigReader c = model->reader();
   for (const std::int64_t kind : c.integers("attn_type_list"))
     if (kind != 1) fail(ErrorCode::unsupported, "config.json: 'attn_type_list' contains {}, allowed is 1, softmax attention", kind);

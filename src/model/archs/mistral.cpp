@@ -10,7 +10,7 @@ namespace lockstep {
 std::unique_ptr<Model> make_mistral(const Json& config, const ModelOptions&) {
   DecoderTraits traits{.model_type = "mistral", .max_positions = 131072};
   traits.only = {{"rope_interleave", {false}}, {"rope_interleaved", {false}}, {"qk_layernorm", {false}}, {"use_qk_norm", {false}}};
-  auto model = std::make_unique<Decoder>(config, traits);
+  auto model = std::make_unique<DecoderModel>(config, traits);
   GroupedAttention::Traits heads{.most_kv_heads = 8, .window = 4096};
   const auto attention = GroupedAttention::read(model->reader(), heads, model->facts_to_fill(), model->norm_eps());
   const auto mlp = Mlp::read(model->reader(), {}, model->facts().hidden);

@@ -9,7 +9,7 @@ namespace lockstep {
 std::unique_ptr<Model> make_qwen2(const Json& config, const ModelOptions&) {
   DecoderTraits traits{.model_type = "qwen2", .max_positions = 32768};
   traits.only = {{"rope_interleave", {false}}, {"rope_interleaved", {false}}, {"use_qk_norm", {false}}};
-  auto model = std::make_unique<Decoder>(config, traits);
+  auto model = std::make_unique<DecoderModel>(config, traits);
   GroupedAttention::Traits heads{.most_kv_heads = 32};
   heads.q_bias = "q_proj.bias";
   heads.k_bias = "k_proj.bias";

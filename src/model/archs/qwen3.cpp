@@ -10,7 +10,7 @@ namespace lockstep {
 std::unique_ptr<Model> make_qwen3(const Json& config, const ModelOptions&) {
   DecoderTraits traits{.model_type = "qwen3", .max_positions = 32768};
   traits.only = {{"rope_interleave", {false}}, {"rope_interleaved", {false}}, {"use_qk_norm", {true}}};
-  auto model = std::make_unique<Decoder>(config, traits);
+  auto model = std::make_unique<DecoderModel>(config, traits);
   GroupedAttention::Traits heads{.head_size = 128, .most_kv_heads = 32};
   heads.q_norm = "q_norm.weight";
   heads.k_norm = "k_norm.weight";

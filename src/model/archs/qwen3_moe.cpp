@@ -23,7 +23,7 @@ std::vector<bool> sparse_layers(const ConfigReader& c, std::int64_t layers) {
 std::unique_ptr<Model> make_qwen3_moe(const Json& config, const ModelOptions&) {
   DecoderTraits traits{.model_type = "qwen3_moe", .max_positions = 32768};
   traits.only = {{"rope_interleave", {false}}, {"rope_interleaved", {false}}, {"use_qk_norm", {true}}, {"n_shared_experts", {0}}};
-  auto model = std::make_unique<Decoder>(config, traits);
+  auto model = std::make_unique<DecoderModel>(config, traits);
   const ConfigReader c = model->reader();
   ModelFacts& facts = model->facts_to_fill();
   GroupedAttention::Traits heads{.most_kv_heads = 4};

@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-Decoder::Decoder(const Json& config, const DecoderTraits& traits) : Model(config), traits_(traits) {
+DecoderModel::DecoderModel(const Json& config, const DecoderTraits& traits) : Model(config), traits_(traits) {
   const ConfigReader c = reader();
   for (const auto& [key, allowed] : traits.only) c.only(key, allowed);
   facts_.model_type = traits.model_type;
@@ -28,7 +28,7 @@ Decoder::Decoder(const Json& config, const DecoderTraits& traits) : Model(config
   facts_.eos_tokens = c.integers("eos_token_id");
 }
 
-void Decoder::build(const MakeBlock<AttentionBlock>& attention, const MakeBlock<FeedForwardBlock>& feed_forward) {
+void DecoderModel::build(const MakeBlock<AttentionBlock>& attention, const MakeBlock<FeedForwardBlock>& feed_forward) {
   Manifest& m = manifest_;
   std::int64_t idle = 0;
   embedding_ = tied_ ? m.tied_table(traits_.table, facts_.vocabulary, facts_.hidden) : m.table(traits_.table, facts_.vocabulary, facts_.hidden);
@@ -54,7 +54,7 @@ void Decoder::build(const MakeBlock<AttentionBlock>& attention, const MakeBlock<
   facts_.active_size = m.trained_size() - idle - (tied_ ? 0 : facts_.vocabulary * facts_.hidden);
 }
 
-void Decoder::add_mtp(const MtpLayer::MakeAttention& attention, const MtpLayer::MakeFeedForward& feed_forward) {
+void DecoderModel::add_mtp(const MtpLayer::MakeAttention& attention, const MtpLayer::MakeFeedForward& feed_forward) {
   if (value_) return;  // there is nothing to draft
   MtpLayer::Traits traits;
   traits.input_norm = traits_.input_norm, traits.post_norm = traits_.post_norm;
@@ -62,15 +62,15 @@ void Decoder::add_mtp(const MtpLayer::MakeAttention& attention, const MtpLayer::
   mtp_.emplace(facts_, fmt::format("{}{}.", traits_.layer, facts_.layers), eps_, traits, attention, feed_forward);
 }
 
-std::vector<CacheShape> Decoder::cache_shapes(const Profile& profile) const {
+std::vector<CacheShape> DecoderModel::cache_shapes(const Profile& profile) const {
   std::vector<CacheShape> shapes;
   for (const Layer& l : layers_) shapes.push_back(l.attention->cache_shape(profile));
   return shapes;
 }
 
-Tensor Decoder::embed(Context& ctx) const { return embedding(ctx, embedding_); }
+Tensor DecoderModel::embed(Context& ctx) const { return embedding(ctx, embedding_); }
 
-Tensor Decoder::forward(Context& ctx) const {
+Tensor DecoderModel::forward(Context& ctx) const {
   Tensor x = embedding(ctx, embedding_);
   for (std::size_t begin = 0; begin < layers_.size();) {
     std::size_t end = begin + 1;
@@ -86,7 +86,7 @@ Tensor Decoder::forward(Context& ctx) const {
   return rms_norm(ctx, x, final_norm_, eps_);
 }
 
-Tensor Decoder::layer(Context& ctx, const Tensor& x, std::size_t index, Selection& selection) const {
+Tensor DecoderModel::layer(Context& ctx, const Tensor& x, std::size_t index, Selection& selection) const {
   const Layer& l = layers_[index];
   const Tensor h = rms_norm(ctx, x, l.input_norm, eps_);
   const Tensor after = add(ctx, x, l.attention->forward(ctx, h, static_cast<int>(index), selection));

@@ -1,5 +1,5 @@
 // A decoder: input embedding, layers of attention and feed-forward with residuals and norms before each, final norm, head.
-//   auto model = std::make_unique<Decoder>(config, traits);
+//   auto model = std::make_unique<DecoderModel>(config, traits);
 //   model->build([&](Manifest& m, std::int64_t i, const std::string& prefix) { return std::make_unique<Mlp>(m, prefix + "mlp.", settings); }, ...);
 // Reads the keys of config.json that all families have; a family adds its blocks layer by layer.
 // Shapes: T rows, h hidden.
@@ -29,13 +29,13 @@ struct DecoderTraits {
   std::string input_norm = "input_layernorm.weight", post_norm = "post_attention_layernorm.weight";
 };
 
-class Decoder final : public Model {
+class DecoderModel final : public Model {
  public:
   template <class Block>
   using MakeBlock = std::function<std::unique_ptr<Block>(Manifest& manifest, std::int64_t layer, const std::string& prefix)>;
 
   // Reads the common keys; errors invalid_argument and unsupported name the key.
-  Decoder(const Json& config, const DecoderTraits& traits);
+  DecoderModel(const Json& config, const DecoderTraits& traits);
   ConfigReader reader() const { return ConfigReader(config_); }
   float norm_eps() const { return eps_; }
   ModelFacts& facts_to_fill() { return facts_; }
