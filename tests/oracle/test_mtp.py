@@ -1,7 +1,9 @@
 """A layer of multi-token prediction: its goldens are what NumPy, torch and transformers say now; a folder with one scores as without it, is written again as it
 is, and transformers scores what was written alike."""
 
+import importlib.util
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -10,6 +12,7 @@ import golden_weights
 import make_mtp_goldens
 import numpy as np
 import pytest
+import requests
 import torch
 from comparison import relative_error
 from oracle_cases import EXPORT_TOLERANCE, golden_case, load, target_logprobs
@@ -19,6 +22,9 @@ from safetensors.torch import save_file as save_torch_file
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SHIPPED = REPOSITORY / "models/countdown-glm"
+_spec = importlib.util.spec_from_file_location("lockstep_api_conftest", REPOSITORY / "tests/api/conftest.py")
+server_module = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(server_module)
 
 
 @pytest.mark.parametrize("name", make_mtp_goldens.GOLDENS)
@@ -101,8 +107,33 @@ def test_answers_do_not_depend_on_its_guesses(lockstep, tmp_path):
         assert said(folder, seed, "--speculate", *options) == want, options
         texts.add(tuple(want["token_ids"]))
     assert len(texts) > 1  # the comparison can fail
-    refused = subprocess.run([str(lockstep.binary), "generate", "--model", str(SHIPPED), "--prompt", "1", "--speculate", "mtp"], capture_output=True, text=True)
-    assert refused.returncode != 0 and "is 'mtp', and there is no layer of multi-token prediction to draft with" in refused.stderr, refused.stderr
+    for words in (("--model", str(SHIPPED)), ("--model", str(folder), "--ranks", "tp=2")):
+        refused = subprocess.run([str(lockstep.binary), "generate", *words, "--prompt", "1", "--speculate", "mtp"], capture_output=True, text=True)
+        assert refused.returncode != 0 and "is 'mtp', and there is no layer of multi-token prediction to draft with" in refused.stderr, refused.stderr
+
+
+def test_a_server_drafts_with_it(tmp_path):
+    """What is said over HTTP is what is said without guesses, and /metrics counts them."""
+    server = server_module.Server(model=shipped_with_layer(tmp_path / "with"))
+    try:
+
+        def said(**speculative):
+            body = {"model": "with", "prompt": "3 7 12=48:", "max_tokens": 60, "seed": 5, "temperature": 1.2, "logprobs": 2, "ignore_eos": True, "n": 3}
+            answer = requests.post(server.url + "/v1/completions", json=body | {"speculative": speculative}, timeout=60)
+            assert answer.status_code == 200, answer.text
+            return answer.json()["choices"]
+
+        def counted(name):
+            text = requests.get(server.url + "/metrics", timeout=30).text
+            return float(re.search(rf'^lockstep_spec_decode_num_{name}_total{{source="mtp"}} (\S+)$', text, re.MULTILINE)[1])
+
+        off = said(mode="off")
+        assert counted("draft_tokens") == 0
+        for speculative in ({"mode": "mtp"}, {"mode": "mtp", "tokens": 8}, {"mode": "mtp,siblings,ngram"}, {"mode": "auto"}):
+            assert said(**speculative) == off, speculative
+        assert counted("draft_tokens") > 200 and counted("accepted_tokens") > 0
+    finally:
+        assert server.stop() == 0
 
 
 def test_weights_do_not_depend_on_a_frozen_layer(lockstep, tmp_path):
