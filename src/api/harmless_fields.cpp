@@ -4,12 +4,12 @@ namespace lockstep {
 namespace {
 constexpr HarmlessField kHarmlessFields[] = {
     // OpenAI's, and Fireworks' completions
-    {"user", "names the caller's own user; nothing here is billed or watched by user"},
+    {"user", "names the caller's own user; nothing is billed or watched by user, and an alias keeps each at one deployment"},
     {"metadata", "of completions: notes for the vendor's dashboard; only responses are kept, and theirs with them"},
     {"store", "of completions: keeps answers in the vendor's account; only responses are kept here"},
     {"service_tier", "the vendor's price of a place in the queue; all requests here share one"},
-    {"safety_identifier", "names the caller's own user for the vendor's policing"},
-    {"prompt_cache_key", "steers requests to a machine with the cache; there is one machine"},
+    {"safety_identifier", "names the caller's own user for the vendor's policing; to an alias it is the user, where `user` is not given"},
+    {"prompt_cache_key", "steers requests to a machine with the cache; there is one machine, and to an alias it is the user, where none is named"},
     {"prompt_cache_retention", "how long a cache entry lives; no answer depends on the cache"},
     {"prompt_cache_options", "how a cache is used; no answer depends on the cache"},
     {"name", "of a response format: a label"},

@@ -29,6 +29,8 @@ const std::vector<Command>& commands() {
       {"convert", "write a Hugging Face folder of a GGUF file or of another folder", convert_command},
       {"snapshot", "put weights into a store as what changed, take them out, check them", snapshot_command},
       {"fleet", "which replicas have the newest weights", fleet_command},
+      {"deploy", "load one more model into a server, and give it an alias' traffic", deploy_command},
+      {"rollback", "give an alias of a server the models that it had before", rollback_command},
       {"score", "log-probabilities of given tokens, by any of four forwards", score_command},
       {"grad", "gradients of a loss over given tokens", grad_command},
       {"tokenize", "text to token ids with offsets, and back", tokenize_command},

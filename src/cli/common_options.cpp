@@ -14,9 +14,13 @@ void add_device_options(OptionTable& table, RuntimeSettings& settings) {
   table.integer("context", &settings.context, 0, std::int64_t{1} << 30, "N", "Longest sequence, 0: the model's own limit, at most 65536");
 }
 
-void add_runtime_options(OptionTable& table, RuntimeSettings& settings) {
+void add_model_option(OptionTable& table, RuntimeSettings& settings) {
   table.model("model", &settings.model,
               "Model folder (Hugging Face: config.json, safetensors, tokenizer.json), GGUF file, or the name of a shipped model: countdown-glm");
+}
+
+void add_runtime_options(OptionTable& table, RuntimeSettings& settings) {
+  add_model_option(table, settings);
   table.require();
   add_device_options(table, settings);
 }

@@ -6,10 +6,12 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <limits>
 #include <thread>
 
 #include "api/fireworks/fleet_routes.h"
+#include "api/openai/model_deployment_routes.h"
 #include "api/page/device_route.h"
 #include "api/store_routes.h"
 #include "base/file.h"
@@ -17,6 +19,8 @@
 #include "base/signals.h"
 #include "cli/commands.h"
 #include "cli/common_options.h"
+#include "cli/deploy_options.h"
+#include "cli/deployment_opener.h"
 #include "cli/follow_options.h"
 #include "cli/serve_publishing.h"
 #include "http/openai_server.h"
@@ -28,29 +32,37 @@
 
 namespace lockstep {
 namespace {
+bool has_key_in_environment() {
+  const char* key = std::getenv("LOCKSTEP_API_KEY");
+  return key && *key;
+}
+
 // Of the file and of the environment.
 ApiKeys read_keys(const std::string& file) {
   ApiKeys keys;
   if (!file.empty()) keys.read_file(file);
-  if (const char* key = std::getenv("LOCKSTEP_API_KEY"); key && *key) with_context("reading LOCKSTEP_API_KEY", [&] { keys.add("environment", key); });
+  if (has_key_in_environment()) with_context("reading LOCKSTEP_API_KEY", [&] { keys.add("environment", std::getenv("LOCKSTEP_API_KEY")); });
   return keys;
 }
 
 // Who keeps what the key file allows each key.
 struct Terms {
   std::shared_ptr<Executor> executor;
-  std::shared_ptr<GenerationService> service;
+  std::shared_ptr<Deployments> deployments;
   std::shared_ptr<RateLimits> rates;
+  // Of one model; they are counted for each.
+  static void set_streams(const ApiKeys& keys, GenerationService& service) {
+    std::map<std::string, std::int64_t> streams;
+    for (const auto& [name, terms] : keys.terms())
+      if (terms.streams > 0) streams[name] = terms.streams;
+    service.bounds().set_streams(std::move(streams));
+  }
   void set(const ApiKeys& keys) const {
     std::map<std::string, double> weights;
-    std::map<std::string, std::int64_t> streams;
     const std::map<std::string, KeyTerms> all = keys.terms();
-    for (const auto& [name, terms] : all) {
-      weights[name] = terms.weight;
-      if (terms.streams > 0) streams[name] = terms.streams;
-    }
+    for (const auto& [name, terms] : all) weights[name] = terms.weight;
     executor->set_keys(std::move(weights));
-    service->bounds().set_streams(std::move(streams));
+    for (const Deployments::Line& line : deployments->list()) set_streams(keys, *line.service);
     rates->set(all);
   }
 };
@@ -127,15 +139,20 @@ int serve_command(const Arguments& arguments) {
   std::int64_t max_body_kilobytes = http.max_body_bytes >> 10, body_megabytes = http.max_bodies_bytes >> 20, memory_megabytes = 0;
   FollowSettings follow;
   PublishSettings publish;
+  DeploySettings deploy;
   http.access_log = true;
   OptionTable table("serve",
                     "Serves a model over OpenAI's HTTP API, with GET /healthz, /readyz and /metrics. Ctrl-C, SIGTERM or a SIGHUP that reads no keys ends it: "
                     "running requests finish; a second Ctrl-C or SIGTERM ends it at once.",
                     {"lockstep serve --model models/countdown-glm", "lockstep serve --model models/countdown-glm --port 0",
-                     "lockstep serve --model models/countdown-glm --host 0.0.0.0 --api-key-file keys.txt --tls-certificate chain.pem --tls-key key.pem"});
+                     "lockstep serve --model models/countdown-glm --host 0.0.0.0 --api-key-file keys.txt --tls-certificate chain.pem --tls-key key.pem",
+                     "lockstep serve --deploy v7=models/countdown-glm --deploy v8=STORE/chat --route chat=v7:95,v8:5"});
   const auto with_training = [&] { table.refused("without --training", [&training] { return !training; }); };
-  add_runtime_options(table, runtime);
+  add_model_option(table, runtime);  // or the first --deploy is it
+  add_device_options(table, runtime);
   add_ranks_option(table, &runtime.ranks);
+  add_deploy_options(
+      table, deploy, [&training] { return training; }, [&key_file] { return !key_file.empty() || has_key_in_environment(); });
   table.text("host", &http.host, "ADDRESS", "Address to listen on; 0.0.0.0: every interface. One that other machines reach needs API keys");
   table.integer("port", &http.port, 0, 65535, "N", "Port to listen on; 0: any free one, which is printed");
   table.text("name", &name, "NAME", "The model's name in requests (default: the folder's name)");
@@ -256,6 +273,18 @@ int serve_command(const Arguments& arguments) {
   table.accept_config();
   if (!table.parse(arguments)) return kExitOk;
 
+  std::vector<DeploySource> sources = deploy_sources(deploy);
+  const std::vector<TrafficRule> rules = deploy_routes(deploy);
+  std::unique_ptr<const ModelPlace> own_place;
+  if (runtime.model.empty()) {
+    if (sources.empty()) throw UsageError("--model is missing; `lockstep serve --help` shows an example");
+    if (!name.empty()) throw UsageError(fmt::format("name is {}, allowed is to leave it out without --model: --deploy says the names", name));
+    own_place = std::make_unique<const ModelPlace>(sources.front().source);
+    runtime.model = own_place->path();
+    name = sources.front().name;
+  }
+  const std::string own_source = own_place ? sources.front().source : runtime.model;
+  if (own_place) sources.erase(sources.begin());
   if (!tool_format.empty() && !message_format.empty())
     throw UsageError(fmt::format("tool-format is {} and message-format is {}, allowed is one of the two", tool_format, message_format));
   if (frozen_base != "none") {
@@ -285,9 +314,19 @@ int serve_command(const Arguments& arguments) {
   if (!key_file.empty()) install_reload_handler();
   serving.adapters.root = adapter_folder;
   return_freed_memory();
+  std::int64_t beside_bytes = 0;
+  std::vector<std::unique_ptr<const ModelPlace>> places;  // a snapshot is pulled once
+  for (DeploySource& one : sources) {
+    RuntimeSettings beside = runtime;
+    beside.model = places.emplace_back(std::make_unique<const ModelPlace>(one.source))->path();
+    EngineOptions engine = serving.engine;
+    engine.ranks = rank_layout(runtime.ranks);
+    beside_bytes += least_deployment_bytes(beside, engine);
+  }
   const ServingMemoryOptions wanted_memory{.megabytes = memory_megabytes,
                                            .training = training,
                                            .cache_bytes = cache_megabytes << 20,
+                                           .beside_bytes = beside_bytes,
                                            .answer_bytes = http.max_held_bytes,
                                            .upload_bytes = body_megabytes << 20};
   EngineOptions planned = serving.engine;
@@ -351,6 +390,28 @@ int serve_command(const Arguments& arguments) {
     if (equals == std::string::npos || equals + 1 == adapter.size()) throw UsageError(fmt::format("adapter is '{}', allowed is NAME=DIR", adapter));
     service->adapters().load(adapter.substr(0, equals), adapter.substr(equals + 1));
   }
+  ModelDeployment own{.name = service->model().name(), .source = own_source, .service = service};
+  own.created = static_cast<double>(std::time(nullptr));
+  const auto deployments = std::make_shared<Deployments>(std::make_shared<TrafficTable>(), std::move(own));
+  const auto opener = std::make_shared<DeploymentOpener>(DeploymentParts{.runtime = runtime,
+                                                                         .serving = serving,
+                                                                         .executor = executor,
+                                                                         .ledger = memory.ledger,
+                                                                         .cache_bytes = cache_megabytes << 20,
+                                                                         .generation_config = generation_config,
+                                                                         .prepare =
+                                                                             [ring](GenerationService& one) {
+                                                                               if (ring) Terms::set_streams(*ring->now(), one);
+                                                                             },
+                                                                         .folder = deploy.folder});
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    deployments->check_name(sources[i].name);
+    ModelDeployment one = opener->open(sources[i].name, places[i]->path());
+    one.source = sources[i].source;
+    deployments->add(std::move(one));
+  }
+  for (const TrafficRule& rule : rules) deployments->route(rule.alias, rule.shares);
+  places.clear();
   std::shared_ptr<TrainingService> trainers;
   std::unique_ptr<ServePublishing> publishing;
   TrainingRouteOptions route_options;
@@ -382,13 +443,14 @@ int serve_command(const Arguments& arguments) {
   }
   http.max_bodies_bytes = memory.upload_bytes;
   http.bodies_key_share = training_options.key_share;
-  const Terms terms{executor, service, rates};
+  const Terms terms{executor, deployments, rates};
   if (ring) terms.set(*ring->now());
   if (!http.state) http.state = std::make_shared<ServerState>();
   http.state->add_metrics([executor, rates](PrometheusText& text) {
     executor->append_metrics(text);
     rates->append_metrics(text);
   });
+  http.state->add_metrics([deployments](PrometheusText& text) { append_deployment_metrics(*deployments, text); });
   if (trainers) http.state->add_metrics(training_metrics(trainers));
   if (memory.ledger->total() < MemoryLedger::kUnlimited) http.state->add_metrics(memory_metrics(memory.ledger));
   const PageOptions page{.places = {.roots = {runs}}, .title = service->model().name(), .playground = true, .device = true};
@@ -399,7 +461,10 @@ int serve_command(const Arguments& arguments) {
     http.state->add_metrics([measured](PrometheusText& text) {
       if (const Follower* one = *measured) one->append_metrics(text);
     });
-  const auto server = serve_openai(service, http, std::move(access), [&](Routes& routes) {
+  ModelDeploymentRouteOptions changes{.open = nullptr, .keys = access.keys, .administrators = deploy.administrators};
+  if (!deploy.folder.empty()) changes.open = [opener](const std::string& called, const std::string& source) { return opener->open_below(called, source); };
+  const auto server = serve_openai(std::shared_ptr<const Deployments>(deployments), http, std::move(access), [&](Routes& routes) {
+    if (!training) add_model_deployment_routes(routes, deployments, changes);
     add_page_routes(routes, page);
     DeviceSources device{service, executor};
     if (trainers) device.models_waiting = [trainers] { return trainers->waiting_reasons().models_waiting(); };
@@ -429,7 +494,7 @@ int serve_command(const Arguments& arguments) {
   server->stop();
   publishing.reset();
   if (trainers) trainers->stop();
-  service->stop();
+  deployments->stop();
   log_info("stopped");
   return kExitOk;
 }

@@ -1,5 +1,5 @@
-// The server of `lockstep serve` and the demo: OpenAI's API (api/openai) and the operations routes over a generation
-// service, plus routes that the caller adds. Any thread.
+// The server of `lockstep serve` and the demo: OpenAI's API (api/openai) and the operations routes over generation
+// services, plus routes that the caller adds. Any thread.
 //   const auto server = serve_openai(service, {.port = 0}, {}, [](Routes& routes) { add_page_routes(routes); });
 #pragma once
 #include "api/openai/openai_api.h"
@@ -7,7 +7,9 @@
 
 namespace lockstep {
 
-// access.loopback is set from the host. Errors: those of HttpServer and Access::check.
+// Of several models, and of one. access.loopback is set from the host. Errors: those of HttpServer and Access::check.
+std::unique_ptr<HttpServer> serve_openai(std::shared_ptr<const Deployments> deployments, HttpOptions options, Access access = {},
+                                         const std::function<void(Routes&)>& add_more = {});
 std::unique_ptr<HttpServer> serve_openai(std::shared_ptr<GenerationService> service, HttpOptions options, Access access = {},
                                          const std::function<void(Routes&)>& add_more = {});
 

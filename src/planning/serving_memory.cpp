@@ -49,7 +49,48 @@ RankSums sums_of(const std::vector<MemoryPlan>& ranks) {
 std::int64_t reading_of(const RuntimeSettings& settings, const Model& model) {
   return reading_bytes(model.manifest(), settings.threads > 0 ? settings.threads : available_processors());
 }
+
+// A model's device has a pool of its own (tensor/memory_pool.h), of whose last chunk as much may be idle. That of the first model is the program's.
+constexpr std::int64_t kLeastPool = std::int64_t{32} << 20;
+
+// What is known of a model before its cache is.
+struct PlannedServing {
+  std::shared_ptr<const Model> model;
+  ServingPlan plan;
+  RankSums small;  // with the least cache
+  std::int64_t positions = 0, position_bytes = 0;
+};
+PlannedServing planned_serving(const RuntimeSettings& settings, const EngineOptions& engine) {
+  PlannedServing planned{.model = planned_model(settings)};
+  planned.positions = context_or_default(settings.context, planned.model->facts().max_positions);
+  planned.position_bytes = cache_bytes_a_position(*planned.model, profile_by_name(settings.profile), engine);
+  planned.plan = usual_plan(engine, planned.positions);
+  planned.plan.engine.cache_pages = planned.plan.sequences * ((planned.plan.length + engine.page_size - 1) / engine.page_size);
+  planned.small = sums_of(plan_serving(settings, planned.plan));
+  return planned;
+}
 }  // namespace
+
+std::int64_t least_deployment_bytes(const RuntimeSettings& settings, const EngineOptions& engine) {
+  const PlannedServing planned = planned_serving(settings, engine);
+  return kLeastPool + planned.small.weights + planned.small.steps() + std::min(kSmallCache, planned.position_bytes * planned.positions);
+}
+
+DeploymentMemory admit_deployment(MemoryLedger& ledger, const RuntimeSettings& settings, const EngineOptions& engine, std::int64_t cache_bytes) {
+  DeploymentMemory memory;
+  memory.cache_bytes = cache_bytes > 0 ? cache_bytes : kSmallCache;
+  if (ledger.total() >= MemoryLedger::kUnlimited) return memory;
+  PlannedServing planned = planned_serving(settings, engine);
+  ledger.describe("deployments", "delete some (DELETE /v1/deployments/NAME)");
+  memory.claims.push_back(ledger.claim("deployments", {}, planned.small.weights + kLeastPool, fmt::format("the model '{}'", settings.model)));
+  ledger.claim("reading", {}, reading_of(settings, *planned.model), fmt::format("reading the model '{}' (with fewer --threads it is less)", settings.model));
+  if (cache_bytes == 0) memory.cache_bytes = automatic_cache(ledger.free() - planned.small.steps(), planned.position_bytes, planned.positions, false);
+  planned.plan.engine.cache_pages = 0;
+  planned.plan.engine.cache_bytes = memory.cache_bytes;
+  memory.claims.push_back(ledger.claim("deployments", {}, sums_of(plan_serving(settings, planned.plan)).all - planned.small.weights,
+                                       fmt::format("the key-value cache of '{}' (--cache-megabytes), with the steps of serving,", settings.model)));
+  return memory;
+}
 
 std::int64_t least_serving_memory(const RuntimeSettings& settings, const ServingPlan& plan, const ServingMemoryOptions& options) {
   const RankSums sums = sums_of(plan_serving(settings, plan));
@@ -95,23 +136,21 @@ ServingMemory admit_serving(const RuntimeSettings& settings, const EngineOptions
   };
   claim("program", program_bytes(total), "the program");
 
-  const std::shared_ptr<const Model> model = planned_model(settings);
-  const Profile& profile = profile_by_name(settings.profile);
-  const std::int64_t positions = context_or_default(settings.context, model->facts().max_positions);
-  ServingPlan plan = usual_plan(engine, positions);
-  plan.engine.cache_pages = plan.sequences * ((plan.length + engine.page_size - 1) / engine.page_size);
-  const RankSums small = sums_of(plan_serving(settings, plan));
-  const LoadedBytes loaded = loaded_bytes(*model, profile);
+  PlannedServing planned = planned_serving(settings, engine);
+  const Model& model = *planned.model;
+  ServingPlan& plan = planned.plan;
+  const RankSums& small = planned.small;
+  const LoadedBytes loaded = loaded_bytes(model, profile_by_name(settings.profile));
   claim("base", small.weights, fmt::format("the model '{}'", settings.model));
   if (options.training)  // read when a model of all parameters begins, or a merged one is written
     claim("base", loaded.masters, fmt::format("the model '{}' in fp32", settings.model));
   // What reading takes is free again before there is anything else, and has to fit until then.
-  ledger.claim("reading", {}, reading_of(settings, *model), fmt::format("reading the model '{}' (with fewer --threads it is less)", settings.model));
+  ledger.claim("reading", {}, reading_of(settings, model), fmt::format("reading the model '{}' (with fewer --threads it is less)", settings.model));
   claim("answers", memory.answer_bytes, "answers that wait for their clients (--max-held-bytes)");
   claim("uploads", memory.upload_bytes, "bodies of requests (--body-megabytes)");
   claim("responses", memory.response_bytes, "responses that are kept for their clients");
   if (options.cache_bytes == 0)
-    memory.cache_bytes = automatic_cache(ledger.free() - small.steps(), cache_bytes_a_position(*model, profile, engine), positions, options.training);
+    memory.cache_bytes = automatic_cache(ledger.free() - small.steps() - options.beside_bytes, planned.position_bytes, planned.positions, options.training);
   plan.engine.cache_pages = 0;
   plan.engine.cache_bytes = memory.cache_bytes;
   claim("cache", sums_of(plan_serving(settings, plan)).all - small.weights, "the key-value cache (--cache-megabytes), with the steps of serving,");

@@ -23,9 +23,10 @@ inline constexpr std::int64_t kSmallCache = std::int64_t{256} << 20;
 std::int64_t automatic_cache(std::int64_t left, std::int64_t position, std::int64_t context, bool training);
 
 struct ServingMemoryOptions {
-  std::int64_t megabytes = 0;    // of the whole server; 0: kMemoryPercent of what is free
-  bool training = false;         // the model's fp32 weights stay: trained models begin with them
-  std::int64_t cache_bytes = 0;  // of keys and values; 0: automatic_cache
+  std::int64_t megabytes = 0;     // of the whole server; 0: kMemoryPercent of what is free
+  bool training = false;          // the model's fp32 weights stay: trained models begin with them
+  std::int64_t cache_bytes = 0;   // of keys and values; 0: automatic_cache
+  std::int64_t beside_bytes = 0;  // of models that the server will load beside this one: left out of what an automatic cache takes a share of
   // Limits of answers that wait for their clients, and of request bodies: less with a small total (ServingMemory has the values).
   std::int64_t answer_bytes = 0, upload_bytes = 0;
 };
@@ -52,6 +53,16 @@ struct ServingMemory {
 // when the server does not fit, with the figures and the options that make it smaller; those of reading config.json. From here on
 // buffers are held to the ledger's total, too (tensor/memory_pool.h).
 ServingMemory admit_serving(const RuntimeSettings& settings, const EngineOptions& engine, const ServingMemoryOptions& options);
+
+// One more model of a server, beside those that its ledger counts already: its weights, the steps of serving, its cache. Errors as admit_serving's.
+struct DeploymentMemory {
+  std::vector<MemoryLedger::Claim> claims;
+  std::int64_t cache_bytes = 0;  // for EngineOptions
+};
+// `cache_bytes`: 0: automatic_cache.
+DeploymentMemory admit_deployment(MemoryLedger& ledger, const RuntimeSettings& settings, const EngineOptions& engine, std::int64_t cache_bytes);
+// What that takes at least.
+std::int64_t least_deployment_bytes(const RuntimeSettings& settings, const EngineOptions& engine);
 
 // The least total (what --memory-megabytes must be, in bytes) of a server for which `plan` fits; options.megabytes and cache_bytes are not read:
 // the plan's engine says its cache. Errors: those of plan_serving.

@@ -63,6 +63,34 @@ TEST_F(ServingMemoryTest, ACacheThatDoesNotFitIsRefusedWithItsOption) {
   }
 }
 
+TEST_F(ServingMemoryTest, OneMoreModelIsCountedAndGivenBack) {
+  const ServingMemory memory = admit_serving(kServingSettings, {}, {.megabytes = 1000, .cache_bytes = 64 * kMegabyte});
+  const std::int64_t before = memory.ledger->free();
+  {
+    const DeploymentMemory more = admit_deployment(*memory.ledger, kServingSettings, {}, 16 * kMegabyte);
+    EXPECT_EQ(more.cache_bytes, 16 * kMegabyte);
+    EXPECT_EQ(before - memory.ledger->free(), memory.ledger->held("deployments"));
+    EXPECT_GE(memory.ledger->held("deployments"), memory.ledger->held("base") + 16 * kMegabyte - 65536);
+    const DeploymentMemory automatic = admit_deployment(*memory.ledger, kServingSettings, {}, 0);
+    EXPECT_GT(automatic.cache_bytes, 16 * kMegabyte);
+  }
+  EXPECT_EQ(memory.ledger->free(), before);
+  try {
+    admit_deployment(*memory.ledger, kServingSettings, {.max_sequences = 1 << 20}, 2000 * kMegabyte);
+    FAIL() << "no error";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::resource_exhausted);
+    EXPECT_NE(std::string(e.what()).find("--cache-megabytes"), std::string::npos) << e.what();
+  }
+  EXPECT_EQ(memory.ledger->free(), before);
+}
+
+TEST_F(ServingMemoryTest, AnAutomaticCacheLeavesRoomForWhatComesBeside) {
+  const std::int64_t alone = admit_serving(kServingSettings, {}, {.megabytes = 600}).cache_bytes;
+  const std::int64_t beside = admit_serving(kServingSettings, {}, {.megabytes = 600, .beside_bytes = 300 * kMegabyte}).cache_bytes;
+  EXPECT_NEAR(static_cast<double>(alone - beside), 150e6, 15e6);
+}
+
 TEST_F(ServingMemoryTest, TheLeastThatIsNamedIsTheLeastThatIsTaken) {
   constexpr std::int64_t kCache = 64 * kMegabyte;
   const ServingMemoryOptions limits{.answer_bytes = 256 * kMegabyte, .upload_bytes = 2048 * kMegabyte};

@@ -27,7 +27,7 @@ class Server:
             binary = binary.with_name("lockstep_faults")  # the same program, which heeds them
         if not os.access(binary, os.X_OK) or binary.is_dir():
             pytest.fail(f"there is no lockstep binary at {binary}; build it or set LOCKSTEP_BINARY")
-        command = [str(binary), "serve", "--model", str(model), "--port", "0", *arguments]
+        command = [str(binary), "serve", *(["--model", str(model)] if model else []), "--port", "0", *arguments]
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                         stderr=subprocess.PIPE, text=True)
         timer = threading.Timer(START_SECONDS, self.process.kill)

@@ -2,12 +2,15 @@
 
 #include "api/openai/answer_constraint.h"
 #include "api/openai/answer_run.h"
+#include "serving/deployments.h"
 
 namespace lockstep {
 
 std::shared_ptr<const AdapterWeights> require_model(const GenerationService& service, const std::string& model, const std::string& field) {
   if (model.empty() || model == service.model().name()) return nullptr;  // left out: the server's own
-  if (const std::optional<NamedAdapter> adapter = service.adapters().find(model)) return adapter->weights;
+  const ModelName parts = parse_model_name(model);                       // NAME#ADAPTER
+  const std::string& wanted = parts.deployment == service.model().name() && !parts.adapter.empty() ? parts.adapter : model;
+  if (const std::optional<NamedAdapter> adapter = service.adapters().find(wanted)) return adapter->weights;
   std::vector<std::string> names = service.adapters().names();
   names.insert(names.begin(), service.model().name());
   const std::string shown = model.substr(0, 80) + (model.size() > 80 ? "..." : "");

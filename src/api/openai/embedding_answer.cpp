@@ -165,8 +165,9 @@ class EmbeddingRun : public std::enable_shared_from_this<EmbeddingRun> {
 }  // namespace
 
 void answer_embeddings(const std::shared_ptr<GenerationService>& service, std::string_view body, const std::string& owner,
-                       const std::shared_ptr<Responder>& responder, const std::weak_ptr<Worker>& long_writer) {
+                       const std::shared_ptr<Responder>& responder, const std::weak_ptr<Worker>& long_writer, const std::optional<std::string>& model) {
   EmbeddingRequest r = decode(body, service->model().hidden());
+  if (model) r.model = *model;
   const std::shared_ptr<const AdapterWeights> adapter = require_model(*service, r.model);
   std::vector<Request> prompts;
   for (CompletionRequest::Prompt& input : r.inputs) {

@@ -10,8 +10,9 @@ namespace lockstep {
 class Worker;
 
 // `owner` as answer_completion's. Throws RequestError with the field at fault; then the responder has not been used.
-// `long_writer`: as AnswerOrder's.
+// `long_writer`: as AnswerOrder's. `model`: instead of the body's own (api/openai/requested_model.h).
 void answer_embeddings(const std::shared_ptr<GenerationService>& service, std::string_view body, const std::string& owner,
-                       const std::shared_ptr<Responder>& responder, const std::weak_ptr<Worker>& long_writer = {});
+                       const std::shared_ptr<Responder>& responder, const std::weak_ptr<Worker>& long_writer = {},
+                       const std::optional<std::string>& model = {});
 
 }  // namespace lockstep

@@ -9,6 +9,7 @@
 #include "api/openai/chat_answer.h"
 #include "api/openai/completion_answer.h"
 #include "api/openai/embedding_answer.h"
+#include "api/openai/requested_model.h"
 #include "api/openai/response_answer.h"
 #include "api/openai/token_routes.h"
 #include "api/worker.h"
@@ -42,21 +43,70 @@ bool takes_long(const ApiRequest& request) {
 
 constexpr std::size_t kMostLongAnswers = 1024;
 
-class OpenAiApi {
+// What all models of a server share.
+struct OpenAiCommons {
+  std::shared_ptr<const Deployments> deployments;
+  std::shared_ptr<StoredResponses> kept;
+  std::int64_t created;
+  std::weak_ptr<Worker> writer;
+};
+
+Json service_json(const GenerationService& service, std::int64_t created) {
+  return {{"id", service.model().name()},
+          {"object", "model"},
+          {"created", created},
+          {"owned_by", "lockstep"},
+          {"chat", service.model().has_chat()},
+          {"generation_config", to_json(service.model().defaults())},
+          {"max_model_len", longest_request(service.limits())},
+          {"weights_version", service.weights_version()},
+          {"profile", service.model().profile_digest()},
+          {"profile_name", service.model().profile_name()}};
+}
+
+Json adapter_json(const GenerationService& service, const NamedAdapter& adapter, std::int64_t created) {
+  Json json = service_json(service, created);
+  json["id"] = adapter.name;
+  json["created"] = static_cast<std::int64_t>(adapter.loaded);
+  json["weights_version"] = adapter.weights->version;
+  json["parent"] = service.model().name();
+  json["rank"] = adapter.weights->layout->settings().rank;
+  return json;
+}
+
+Json alias_json(const TrafficRule& rule, std::int64_t created) {
+  Json shares = Json::object();
+  for (const TrafficShare& one : rule.shares) shares[one.deployment] = one.weight;
+  return {{"id", rule.alias}, {"object", "model"}, {"created", created}, {"owned_by", "lockstep"}, {"deployments", std::move(shares)}};
+}
+
+// The API over one of the models, for one request.
+class ModelApi {
  public:
-  OpenAiApi(std::shared_ptr<GenerationService> service, RequestLanes& lanes)
-      : service_(std::move(service)), lanes_(lanes), responses_(service_), created_(unix_seconds()) {}
+  // `model`: what the request's own name means to the service; nothing: the service reads it.
+  ModelApi(const OpenAiCommons& commons, std::shared_ptr<GenerationService> service, std::optional<std::string> model)
+      : commons_(commons), service_(std::move(service)), model_(std::move(model)) {}
 
   ApiResponse models(const ApiRequest&) const {
-    Json all = Json::array({model_json()});
-    for (const NamedAdapter& adapter : service_->adapters().list()) all.push_back(adapter_json(adapter));
+    Json all = Json::array();
+    for (const Deployments::Line& line : commons_.deployments->list()) {
+      const std::int64_t created = created_of(line);
+      all.push_back(service_json(*line.service, created));
+      for (const NamedAdapter& adapter : line.service->adapters().list()) all.push_back(adapter_json(*line.service, adapter, created));
+    }
+    for (const TrafficRule& rule : commons_.deployments->traffic().list()) all.push_back(alias_json(rule, commons_.created));
     return json_response({{"object", "list"}, {"data", std::move(all)}});
   }
   ApiResponse model(const ApiRequest& request) const {
     const std::string name(request.parameter("model"));
-    if (const std::optional<NamedAdapter> adapter = service_->adapters().find(name)) return json_response(adapter_json(*adapter));
-    require_model(*service_, name);
-    return json_response(model_json());
+    if (const std::optional<TrafficRule> rule = commons_.deployments->traffic().find(name)) return json_response(alias_json(*rule, commons_.created));
+    const CalledDeployment meant = called(*commons_.deployments, name, {});
+    std::int64_t created = commons_.created;
+    for (const Deployments::Line& line : commons_.deployments->list())
+      if (line.name == meant.name) created = created_of(line);
+    if (meant.adapter.empty()) return json_response(service_json(*meant.service, created));
+    require_model(*meant.service, meant.adapter);
+    return json_response(adapter_json(*meant.service, *meant.service->adapters().find(meant.adapter), created));
   }
   // As vLLM has them; a folder is named relative to the server's folder of adapters.
   ApiResponse load_adapter(const ApiRequest& request) const {
@@ -70,7 +120,8 @@ class OpenAiApi {
     fields.read(parse_object(request.body));
     if (name.empty()) fail_field("lora_name", "is missing");
     if (path.empty()) fail_field("lora_path", "is missing");
-    return json_response(adapter_json(service_->adapters().load_below_root(name, path, in_place)));
+    const CalledDeployment to = adapter_place(name);
+    return json_response(adapter_json(*to.service, to.service->adapters().load_below_root(to.adapter, path, in_place), commons_.created));
   }
   ApiResponse unload_adapter(const ApiRequest& request) const {
     std::string name;
@@ -79,24 +130,75 @@ class OpenAiApi {
     fields.harmless("lora_int_id");
     fields.read(parse_object(request.body));
     if (name.empty()) fail_field("lora_name", "is missing");
-    service_->adapters().unload(name);
+    const CalledDeployment of = adapter_place(name);
+    of.service->adapters().unload(of.adapter);
     return json_response({{"id", name}, {"object", "model"}, {"deleted", true}});
   }
-  ApiResponse tokenize(const ApiRequest& request) const { return {200, "application/json", tokenize_answer(*service_, request.body), {}}; }
-  ApiResponse detokenize(const ApiRequest& request) const { return json_response(detokenize_json(*service_, request.body)); }
+  ApiResponse tokenize(const ApiRequest& request) const { return {200, "application/json", tokenize_answer(*service_, request.body, model_), {}}; }
+  ApiResponse detokenize(const ApiRequest& request) const { return json_response(detokenize_json(*service_, request.body, model_)); }
   void completions(const ApiRequest& request, const std::shared_ptr<Responder>& out) const {
-    answer_completion(service_, decode_completion(request.body, defaults_), request.key_name, out, writer_);
+    CompletionRequest wanted = decode_completion(request.body, defaults());
+    if (model_) wanted.sampling.model = *model_;
+    answer_completion(service_, std::move(wanted), request.key_name, out, commons_.writer);
   }
   void chat(const ApiRequest& request, const std::shared_ptr<Responder>& out) const {
-    answer_chat(service_, decode_chat(request.body, defaults_), request.key_name, out, writer_);
+    ChatRequest wanted = decode_chat(request.body, defaults());
+    if (model_) wanted.sampling.model = *model_;
+    answer_chat(service_, std::move(wanted), request.key_name, out, commons_.writer);
   }
   void embeddings(const ApiRequest& request, const std::shared_ptr<Responder>& out) const {
-    answer_embeddings(service_, request.body, request.key_name, out, writer_);
+    answer_embeddings(service_, request.body, request.key_name, out, commons_.writer, model_);
   }
-  void create_response(const ApiRequest& request, const std::shared_ptr<Responder>& out) const { responses_.create(request, out); }
-  ApiResponse response(const ApiRequest& request) const { return responses_.retrieve(request); }
-  ApiResponse delete_response(const ApiRequest& request) const { return responses_.erase(request); }
-  ApiResponse response_items(const ApiRequest& request) const { return responses_.input_items(request); }
+  void create_response(const ApiRequest& request, const std::shared_ptr<Responder>& out) const { responses().create(request, out, model_); }
+  ApiResponse response(const ApiRequest& request) const { return responses().retrieve(request); }
+  ApiResponse delete_response(const ApiRequest& request) const { return responses().erase(request); }
+  ApiResponse response_items(const ApiRequest& request) const { return responses().input_items(request); }
+
+  // Error not_found becomes what OpenAI's clients know.
+  static CalledDeployment called(const Deployments& deployments, const std::string& model, const std::string& who) {
+    try {
+      return deployments.call(model, who);
+    } catch (const Error& e) {
+      throw RequestError(e.code(), "model", e.message(), 0, "model_not_found");
+    }
+  }
+
+ private:
+  std::int64_t created_of(const Deployments::Line& line) const { return line.created > 0 ? static_cast<std::int64_t>(line.created) : commons_.created; }
+  SamplingFields defaults() const { return sampling_defaults(service_->model().defaults()); }
+  ResponseAnswers responses() const { return {service_, commons_.kept}; }
+  // NAME#ADAPTER is of a deployment, another name of the first one.
+  CalledDeployment adapter_place(const std::string& name) const {
+    if (name.find('#') != std::string::npos) return called(*commons_.deployments, name, {});
+    CalledDeployment first = called(*commons_.deployments, {}, {});
+    first.adapter = name;
+    return first;
+  }
+
+  const OpenAiCommons& commons_;
+  const std::shared_ptr<GenerationService> service_;
+  const std::optional<std::string> model_;
+};
+
+class OpenAiApi {
+ public:
+  OpenAiApi(std::shared_ptr<const Deployments> deployments, RequestLanes& lanes)
+      : lanes_(lanes), commons_{deployments, std::make_shared<StoredResponses>(deployments->first()->options().response_bytes), unix_seconds(), {}} {
+    commons_.writer = writer_;
+  }
+
+  // Of the model that the body names. The bytes of a body that names none, or is none, are for the first one to judge.
+  ModelApi of(const ApiRequest& request) const {
+    const Deployments& all = *commons_.deployments;
+    if (all.is_single() || request.method != "POST") return {commons_, all.first(), std::nullopt};
+    const RequestedModel asked = read_requested_model(request.body, [&](const std::string& model) {
+      const std::optional<TrafficRule> rule = all.traffic().find(parse_model_name(model).deployment);
+      return rule && rule->shares.size() > 1;
+    });
+    if (!asked.model) return {commons_, all.first(), std::nullopt};
+    CalledDeployment called = ModelApi::called(all, *asked.model, who_asks(request, asked));
+    return {commons_, std::move(called.service), std::move(called.adapter)};
+  }
 
   // Runs `work` for the request: here, or where its time is nobody else's.
   void place(ApiRequest& request, const std::shared_ptr<Responder>& out, const std::function<void(const ApiRequest&)>& work, bool elsewhere = false) {
@@ -108,40 +210,20 @@ class OpenAiApi {
   }
 
  private:
-  Json adapter_json(const NamedAdapter& adapter) const {
-    Json json = model_json();
-    json["id"] = adapter.name;
-    json["created"] = static_cast<std::int64_t>(adapter.loaded);
-    json["weights_version"] = adapter.weights->version;
-    json["parent"] = service_->model().name();
-    json["rank"] = adapter.weights->layout->settings().rank;
-    return json;
-  }
-  Json model_json() const {
-    return {{"id", service_->model().name()},
-            {"object", "model"},
-            {"created", created_},
-            {"owned_by", "lockstep"},
-            {"chat", service_->model().has_chat()},
-            {"generation_config", to_json(service_->model().defaults())},
-            {"max_model_len", longest_request(service_->limits())},
-            {"weights_version", service_->weights_version()},
-            {"profile", service_->model().profile_digest()},
-            {"profile_name", service_->model().profile_name()}};
-  }
-  std::shared_ptr<GenerationService> service_;
-  const SamplingFields defaults_ = sampling_defaults(service_->model().defaults());
   RequestLanes& lanes_;  // of the routes, which hold this
-  ResponseAnswers responses_;
-  std::int64_t created_;
-  std::shared_ptr<Worker> writer_ = std::make_shared<Worker>(kMostLongAnswers, 0);  // last: its thread ends before the rest goes
+  OpenAiCommons commons_;
+  const std::shared_ptr<Worker> writer_ = std::make_shared<Worker>(kMostLongAnswers, 0);  // last: its thread ends before the rest goes
 };
 }  // namespace
 
 void add_openai_routes(Routes& routes, std::shared_ptr<GenerationService> service) {
-  const auto api = std::make_shared<OpenAiApi>(std::move(service), routes.lanes());
-  using Answer = ApiResponse (OpenAiApi::*)(const ApiRequest&) const;
-  using Start = void (OpenAiApi::*)(const ApiRequest&, const std::shared_ptr<Responder>&) const;
+  add_openai_routes(routes, std::shared_ptr<const Deployments>(only_deployment(std::move(service))));
+}
+
+void add_openai_routes(Routes& routes, std::shared_ptr<const Deployments> deployments) {
+  const auto api = std::make_shared<OpenAiApi>(std::move(deployments), routes.lanes());
+  using Answer = ApiResponse (ModelApi::*)(const ApiRequest&) const;
+  using Start = void (ModelApi::*)(const ApiRequest&, const std::shared_ptr<Responder>&) const;
   const auto post = [&](std::string path, auto handler) {
     routes.add({"POST", std::move(path), [handler](ApiRequest& request, const std::shared_ptr<Responder>& out) {
                   require_json(request);
@@ -150,40 +232,40 @@ void add_openai_routes(Routes& routes, std::shared_ptr<GenerationService> servic
   };
   const auto answers = [&](Answer answer) {
     return [api, answer](ApiRequest& request, const std::shared_ptr<Responder>& out) {
-      api->place(request, out, [a = api.get(), answer, out](const ApiRequest& r) { out->send((a->*answer)(r)); });
+      api->place(request, out, [a = api.get(), answer, out](const ApiRequest& r) { out->send((a->of(r).*answer)(r)); });
     };
   };
   // What reads files or long texts, or waits for the device, never on the server's own thread.
   const auto in_turn = [&](Answer answer) {
     return [api, answer](ApiRequest& request, const std::shared_ptr<Responder>& out) {
       api->place(
-          request, out, [a = api.get(), answer, out](const ApiRequest& r) { out->send((a->*answer)(r)); }, true);
+          request, out, [a = api.get(), answer, out](const ApiRequest& r) { out->send((a->of(r).*answer)(r)); }, true);
     };
   };
   const auto starts = [&](Start start) {
     return [api, start](ApiRequest& request, const std::shared_ptr<Responder>& out) {
-      api->place(request, out, [a = api.get(), start, out](const ApiRequest& r) { (a->*start)(r, out); });
+      api->place(request, out, [a = api.get(), start, out](const ApiRequest& r) { (a->of(r).*start)(r, out); });
     };
   };
-  routes.add({"GET", "/v1/models", answers(&OpenAiApi::models)});
-  routes.add({"GET", "/v1/models/{model}", answers(&OpenAiApi::model)});
-  post("/v1/completions", starts(&OpenAiApi::completions));
-  post("/v1/chat/completions", starts(&OpenAiApi::chat));
-  post("/v1/embeddings", starts(&OpenAiApi::embeddings));
-  post("/v1/responses", starts(&OpenAiApi::create_response));
+  routes.add({"GET", "/v1/models", answers(&ModelApi::models)});
+  routes.add({"GET", "/v1/models/{model}", answers(&ModelApi::model)});
+  post("/v1/completions", starts(&ModelApi::completions));
+  post("/v1/chat/completions", starts(&ModelApi::chat));
+  post("/v1/embeddings", starts(&ModelApi::embeddings));
+  post("/v1/responses", starts(&ModelApi::create_response));
   routes.add({.method = "GET",
               .path = "/v1/responses/{response_id}",
-              .handler = answers(&OpenAiApi::response),
+              .handler = answers(&ModelApi::response),
               .query = std::vector<std::string>{"stream", "include_obfuscation"}});
-  routes.add({"DELETE", "/v1/responses/{response_id}", answers(&OpenAiApi::delete_response)});
+  routes.add({"DELETE", "/v1/responses/{response_id}", answers(&ModelApi::delete_response)});
   routes.add({.method = "GET",
               .path = "/v1/responses/{response_id}/input_items",
-              .handler = in_turn(&OpenAiApi::response_items),
+              .handler = in_turn(&ModelApi::response_items),
               .query = std::vector<std::string>{"order", "limit", "after"}});
-  post("/v1/load_lora_adapter", in_turn(&OpenAiApi::load_adapter));
-  post("/v1/unload_lora_adapter", in_turn(&OpenAiApi::unload_adapter));
-  post("/v1/tokenize", answers(&OpenAiApi::tokenize));
-  post("/v1/detokenize", answers(&OpenAiApi::detokenize));
+  post("/v1/load_lora_adapter", in_turn(&ModelApi::load_adapter));
+  post("/v1/unload_lora_adapter", in_turn(&ModelApi::unload_adapter));
+  post("/v1/tokenize", answers(&ModelApi::tokenize));
+  post("/v1/detokenize", answers(&ModelApi::detokenize));
 }
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// The HTTP API that OpenAI's clients speak, over a generation service, as rows of Routes:
+// The HTTP API that OpenAI's clients speak, over the deployments of a server, each request with the one that its `model` means, as rows of Routes:
 //   GET /v1/models   GET /v1/models/{model}   POST /v1/completions   POST /v1/chat/completions   POST /v1/responses   POST /v1/embeddings
 //   GET, DELETE /v1/responses/{response_id}   GET /v1/responses/{response_id}/input_items   POST /v1/tokenize
 //   POST /v1/detokenize   POST /v1/load_lora_adapter   POST /v1/unload_lora_adapter
@@ -7,10 +7,12 @@
 //   Routes routes; add_openai_routes(routes, service);
 #pragma once
 #include "api/routes.h"
-#include "serving/serving.h"
+#include "serving/deployments.h"
 
 namespace lockstep {
 
+void add_openai_routes(Routes& routes, std::shared_ptr<const Deployments> deployments);
+// Of one model alone.
 void add_openai_routes(Routes& routes, std::shared_ptr<GenerationService> service);
 
 }  // namespace lockstep

@@ -27,7 +27,7 @@ void ResponseAnswers::fail_unknown(const std::string& field, const std::string& 
       status, "response_not_found");
 }
 
-void ResponseAnswers::create(const ApiRequest& request, const std::shared_ptr<Responder>& out) const {
+void ResponseAnswers::create(const ApiRequest& request, const std::shared_ptr<Responder>& out, const std::optional<std::string>& model) const {
   const std::string owner = request.key_name;
   ResponseRequest r = decode_response(
       request.body,
@@ -37,6 +37,7 @@ void ResponseAnswers::create(const ApiRequest& request, const std::shared_ptr<Re
         return Json::parse(previous->messages);
       },
       sampling_defaults(service_->model().defaults()));
+  if (model) r.chat.sampling.model = *model;
   ClientWork::check();
   const std::string shown = dumped(r.shown);
   std::string items = dumped(r.items), messages = dumped(r.messages);

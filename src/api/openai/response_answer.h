@@ -1,5 +1,6 @@
 // The Responses API over chat completions: POST /v1/responses makes a chat request of the body and answers in typed events; GET and DELETE
 // /v1/responses/{id} and GET /v1/responses/{id}/input_items speak of the responses that are kept. Any thread.
+// `kept` may be one for several models: a talk may then go on with another.
 //   ResponseAnswers answers(service); answers.create(request, responder); responder->send(answers.retrieve(request));
 #pragma once
 #include "api/exchange.h"
@@ -12,7 +13,9 @@ class ResponseAnswers {
  public:
   explicit ResponseAnswers(std::shared_ptr<GenerationService> service)
       : service_(std::move(service)), kept_(std::make_shared<StoredResponses>(service_->options().response_bytes)) {}
-  void create(const ApiRequest& request, const std::shared_ptr<Responder>& out) const;
+  ResponseAnswers(std::shared_ptr<GenerationService> service, std::shared_ptr<StoredResponses> kept) : service_(std::move(service)), kept_(std::move(kept)) {}
+  // `model`: instead of the body's own (api/openai/requested_model.h).
+  void create(const ApiRequest& request, const std::shared_ptr<Responder>& out, const std::optional<std::string>& model = {}) const;
   ApiResponse retrieve(const ApiRequest& request) const;
   ApiResponse erase(const ApiRequest& request) const;
   ApiResponse input_items(const ApiRequest& request) const;

@@ -11,7 +11,7 @@ namespace {
 std::int64_t most_tokens(const GenerationService& service) { return std::max<std::int64_t>(kMostTokens, 4 * service.limits().max_positions); }
 }  // namespace
 
-std::string tokenize_answer(const GenerationService& service, std::string_view body) {
+std::string tokenize_answer(const GenerationService& service, std::string_view body, const std::optional<std::string>& called) {
   std::string model;
   std::optional<std::string> prompt;
   bool add_special_tokens = true, return_token_strs = false;
@@ -23,6 +23,7 @@ std::string tokenize_answer(const GenerationService& service, std::string_view b
   fields.boolean("add_special_tokens", &add_special_tokens);
   fields.boolean("return_token_strs", &return_token_strs);
   fields.read(parse_object(body));
+  if (called) model = *called;
   if (!model.empty()) require_model(service, model);
   if (chat.ids) fail_field("prompt_token_ids", "is given, allowed are prompt and messages: these are tokens already");
   if (prompt && !chat.messages.empty()) fail_field("prompt", "is given beside messages, allowed is one of them");
@@ -55,7 +56,7 @@ std::string tokenize_answer(const GenerationService& service, std::string_view b
   return answer;
 }
 
-Json detokenize_json(const GenerationService& service, std::string_view body) {
+Json detokenize_json(const GenerationService& service, std::string_view body, const std::optional<std::string>& called) {
   std::string model;
   std::optional<std::vector<std::int32_t>> tokens;
   bool skip_special_tokens = false;
@@ -64,6 +65,7 @@ Json detokenize_json(const GenerationService& service, std::string_view body) {
   fields.custom("tokens", [&](const Json& value, const std::string& field) { tokens = json_token_ids(value, field); });
   fields.boolean("skip_special_tokens", &skip_special_tokens);
   fields.read(parse_object(body));
+  if (called) model = *called;
   if (!model.empty()) require_model(service, model);
   if (!tokens) fail_field("tokens", "is missing");
   if (static_cast<std::int64_t>(tokens->size()) > most_tokens(service))

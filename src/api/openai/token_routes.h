@@ -13,8 +13,9 @@ constexpr std::int64_t kMostTokens = 1 << 16;
 
 // {"model", "prompt" or "messages" and what belongs to them, "add_special_tokens", "return_token_strs"} ->
 // {"tokens", "count", "max_model_len", "token_strs"}
-std::string tokenize_answer(const GenerationService& service, std::string_view body);
+// `called`: instead of the body's model (api/openai/requested_model.h).
+std::string tokenize_answer(const GenerationService& service, std::string_view body, const std::optional<std::string>& called = {});
 // {"model", "tokens", "skip_special_tokens"} -> {"prompt"}
-Json detokenize_json(const GenerationService& service, std::string_view body);
+Json detokenize_json(const GenerationService& service, std::string_view body, const std::optional<std::string>& called = {});
 
 }  // namespace lockstep

@@ -1,0 +1,173 @@
+#include "api/openai/model_deployment_routes.h"
+
+#include <algorithm>
+
+#include "api/errors.h"
+#include "api/json_fields.h"
+#include "base/log.h"
+#include "base/server_paths.h"
+
+namespace lockstep {
+namespace {
+ApiResponse told(const Json& json) { return {200, "application/json", json.dump(-1, ' ', false, Json::error_handler_t::replace), {}}; }
+
+Json line_json(const Deployments::Line& line) {
+  return {{"id", line.name},
+          {"object", "deployment"},
+          {"source", without_server_paths(line.source)},
+          {"created", static_cast<std::int64_t>(line.created)},
+          {"memory_bytes", line.bytes},
+          {"open_requests", line.service->bounds().open()},
+          {"weights_version", line.service->weights_version()},
+          {"profile", line.service->model().profile_digest()}};
+}
+
+Json weights_json(const std::vector<TrafficShare>& shares) {
+  Json json = Json::object();
+  for (const TrafficShare& one : shares) json[one.deployment] = one.weight;
+  return json;
+}
+
+Json rule_json(const TrafficRule& rule) {
+  return {{"id", rule.alias},
+          {"object", "alias"},
+          {"deployments", weights_json(rule.shares)},
+          {"before", rule.before.empty() ? Json(nullptr) : weights_json(rule.before)}};
+}
+
+// {"v7": 95, "v8": 5}, or one name.
+std::vector<TrafficShare> read_shares(const Json& value, const std::string& name) {
+  if (value.is_string()) return {{value.get<std::string>(), 1}};
+  require_object(value, name);
+  std::vector<TrafficShare> shares;
+  for (const auto& [deployment, weight] : value.items())
+    shares.push_back({deployment, json_integer(weight, fmt::format("{}.{}", name, shown(deployment)), 0, TrafficTable::kMostWeight)});
+  return shares;
+}
+
+class ModelDeploymentRoutes {
+ public:
+  ModelDeploymentRoutes(std::shared_ptr<Deployments> deployments, ModelDeploymentRouteOptions options)
+      : deployments_(std::move(deployments)), options_(std::move(options)) {}
+
+  ApiResponse list(const ApiRequest&) const {
+    Json rows = Json::array();
+    for (const Deployments::Line& line : deployments_->list()) rows.push_back(line_json(line));
+    return told({{"object", "list"}, {"data", std::move(rows)}, {"leaving", deployments_->leaving()}});
+  }
+  ApiResponse open(const ApiRequest& request) const {
+    check_administrator(request);
+    std::string name, source;
+    JsonFields fields;
+    fields.text("name", &name);
+    fields.text("source", &source);
+    fields.read(parse_object(request.body));
+    if (name.empty()) fail_field("name", "is missing");
+    if (source.empty()) fail_field("source", "is missing");
+    if (!options_.open) fail(ErrorCode::unsupported, "models are not loaded while this server runs; --deploy-folder names the folder whose folders may be");
+    deployments_->check_name(name);
+    deployments_->add(options_.open(name, source));
+    log_info("a deployment was made", {{"name", name}, {"key", request.key_name}});
+    for (const Deployments::Line& line : deployments_->list())
+      if (line.name == name) return told(line_json(line));
+    fail(ErrorCode::not_found, "the deployment '{}' was deleted meanwhile", name);
+  }
+  ApiResponse remove(const ApiRequest& request) const {
+    check_administrator(request);
+    const std::string name(request.parameter("name"));
+    deployments_->remove(name);
+    log_info("a deployment was deleted, and ends with its last request", {{"name", name}, {"key", request.key_name}});
+    return told({{"id", name}, {"object", "deployment"}, {"deleted", true}});
+  }
+
+  ApiResponse aliases(const ApiRequest&) const {
+    Json rows = Json::array();
+    for (const TrafficRule& rule : deployments_->traffic().list()) rows.push_back(rule_json(rule));
+    return told({{"object", "list"}, {"data", std::move(rows)}});
+  }
+  ApiResponse route(const ApiRequest& request) const {
+    check_administrator(request);
+    const std::string alias(request.parameter("alias"));
+    std::vector<TrafficShare> shares;
+    JsonFields fields;
+    fields.custom("deployments", [&](const Json& value, const std::string& name) { shares = read_shares(value, name); });
+    fields.read(parse_object(request.body));
+    if (shares.empty()) fail_field("deployments", "is missing or empty, allowed is the name of one, or {NAME: WEIGHT, ..}");
+    deployments_->route(alias, std::move(shares));
+    return changed(alias, request);
+  }
+  ApiResponse roll_back(const ApiRequest& request) const {
+    check_administrator(request);
+    const std::string alias(request.parameter("alias"));
+    const TrafficRule now = deployments_->traffic().roll_back(alias);
+    log_info("an alias was rolled back", {{"alias", alias}, {"deployments", shares_text(now.shares)}, {"key", request.key_name}});
+    return told(rule_json(now));
+  }
+  ApiResponse remove_alias(const ApiRequest& request) const {
+    check_administrator(request);
+    const std::string alias(request.parameter("alias"));
+    deployments_->traffic().remove(alias);
+    log_info("an alias was deleted", {{"alias", alias}, {"key", request.key_name}});
+    return told({{"id", alias}, {"object", "alias"}, {"deleted", true}});
+  }
+
+ private:
+  ApiResponse changed(const std::string& alias, const ApiRequest& request) const {
+    const std::optional<TrafficRule> now = deployments_->traffic().find(alias);
+    if (!now) fail(ErrorCode::not_found, "the alias '{}' was deleted meanwhile", alias);
+    log_info("an alias has other deployments", {{"alias", alias}, {"deployments", shares_text(now->shares)}, {"key", request.key_name}});
+    return told(rule_json(*now));
+  }
+  void check_administrator(const ApiRequest& request) const {
+    if (!options_.keys) return;
+    const std::vector<std::string>& all = options_.administrators;
+    if (std::find(all.begin(), all.end(), request.key_name) != all.end()) return;
+    throw RequestError(ErrorCode::invalid_argument, {},
+                       fmt::format("the key of '{}' may not change this server's models (--admin names the keys that may)", request.key_name), 403,
+                       "permission_denied");
+  }
+
+  const std::shared_ptr<Deployments> deployments_;
+  const ModelDeploymentRouteOptions options_;
+};
+}  // namespace
+
+void add_model_deployment_routes(Routes& routes, std::shared_ptr<Deployments> deployments, ModelDeploymentRouteOptions options) {
+  const auto api = std::make_shared<ModelDeploymentRoutes>(std::move(deployments), std::move(options));
+  using Answer = ApiResponse (ModelDeploymentRoutes::*)(const ApiRequest&) const;
+  const auto add = [&](const char* method, const char* path, Answer answer) {
+    routes.add({method, path, [api, answer](ApiRequest& request, const std::shared_ptr<Responder>& out) { out->send((api.get()->*answer)(request)); }});
+  };
+  add("GET", "/v1/deployments", &ModelDeploymentRoutes::list);
+  // What reads a model is not for the server's own thread.
+  routes.add({"POST", "/v1/deployments", [api, lanes = &routes.lanes()](ApiRequest& request, const std::shared_ptr<Responder>& out) {
+                lanes->large.post(
+                    std::move(request), out, [a = api.get(), out](ApiRequest& r) { out->send(a->open(r)); },
+                    [](const std::exception& e) { return error_response(e); });
+              }});
+  add("DELETE", "/v1/deployments/{name}", &ModelDeploymentRoutes::remove);
+  add("GET", "/v1/aliases", &ModelDeploymentRoutes::aliases);
+  add("PUT", "/v1/aliases/{alias}", &ModelDeploymentRoutes::route);
+  add("DELETE", "/v1/aliases/{alias}", &ModelDeploymentRoutes::remove_alias);
+  add("POST", "/v1/aliases/{alias}/rollback", &ModelDeploymentRoutes::roll_back);
+}
+
+void append_deployment_metrics(const Deployments& deployments, PrometheusText& text) {
+  const std::vector<Deployments::Line> all = deployments.list();
+  const auto family = [&](const char* name, const char* type, const char* help, auto value) {
+    text.family(name, type, help);
+    for (const Deployments::Line& line : all) text.sample({{"deployment", line.name}}, static_cast<double>(value(line)));
+  };
+  family("lockstep_deployment_sequences_total", "counter", "Sequences that a deployment took.",
+         [](const Deployments::Line& line) { return line.service->statistics().requests.load(); });
+  family("lockstep_deployment_generated_tokens_total", "counter", "Tokens that a deployment generated for requests.",
+         [](const Deployments::Line& line) { return line.service->statistics().generated_tokens.load(); });
+  family("lockstep_deployment_open_sequences", "gauge", "Sequences of a deployment that have not ended.",
+         [](const Deployments::Line& line) { return line.service->bounds().open(); });
+  family("lockstep_deployment_memory_bytes", "gauge", "Memory that is claimed for a deployment; 0 of the first: it is counted with the server.",
+         [](const Deployments::Line& line) { return line.bytes; });
+  text.family("lockstep_deployments_leaving", "gauge", "Deployments that were deleted and whose requests have not ended.");
+  text.sample({}, static_cast<double>(deployments.leaving()));
+}
+
+}  // namespace lockstep

@@ -1,0 +1,27 @@
+// Routes for whoever runs a server's models: which there are, one more, one less; which of them an alias means, and back to those before.
+//   GET, POST /v1/deployments   DELETE /v1/deployments/{name}
+//   GET /v1/aliases   PUT, DELETE /v1/aliases/{alias}   POST /v1/aliases/{alias}/rollback
+// Where the server has keys, changes are for those that are named as administrators'. Knows no socket. Any thread.
+//   add_model_deployment_routes(routes, deployments, {.open = opener, .keys = ring, .administrators = {"ann"}});
+#pragma once
+#include <functional>
+
+#include "api/routes.h"
+#include "observe/prometheus.h"
+#include "serving/deployments.h"
+
+namespace lockstep {
+
+struct ModelDeploymentRouteOptions {
+  // Loads what a client names, for a deployment of that name; null: nothing is loaded while the server runs.
+  std::function<ModelDeployment(const std::string& name, const std::string& source)> open;
+  std::shared_ptr<const KeyRing> keys;      // null: whoever reaches the server may change its models
+  std::vector<std::string> administrators;  // names of keys
+};
+
+void add_model_deployment_routes(Routes& routes, std::shared_ptr<Deployments> deployments, ModelDeploymentRouteOptions options);
+
+// lockstep_deployment_* of each for a scrape.
+void append_deployment_metrics(const Deployments& deployments, PrometheusText& text);
+
+}  // namespace lockstep

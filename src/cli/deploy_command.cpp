@@ -1,0 +1,118 @@
+// `lockstep deploy` and `lockstep rollback`: the models of a server that runs (docs/deployments.md), over its own HTTP.
+#include <cstdio>
+#include <cstdlib>
+#include <numeric>
+
+#include "base/bounded_json.h"
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/common_options.h"
+#include "http/client.h"
+#include "serving/traffic.h"
+
+namespace lockstep {
+namespace {
+using Json = nlohmann::ordered_json;
+
+struct RemoteServer {
+  std::string url = "http://127.0.0.1:8080", key;
+  bool json = false;
+  double seconds = 600;
+};
+
+void add_server_rows(OptionTable& table, RemoteServer& server) {
+  table.text("url", &server.url, "URL", "The server");
+  table.text("api-key", &server.key, "KEY",
+             "Its key for administrators (lockstep serve --admin); LOCKSTEP_API_KEY holds one that does not show among the processes");
+  table.number("seconds", &server.seconds, 1, 86400, "X", "How long the server may take to answer: it loads the model first");
+  add_json_option(table, &server.json);
+}
+
+// What the server answers; an Error says what it says.
+Json ask_server(const RemoteServer& server, const char* method, const std::string& path, const Json& body = nullptr) {
+  const HttpAddress address = parse_http_address(server.url, "url");
+  HttpCall call{
+      .method = method, .host = address.host, .port = address.port, .path = address.path + path, .timeout_seconds = server.seconds, .tls = address.tls};
+  if (!body.is_null()) call.body = body.dump(-1, ' ', false, Json::error_handler_t::replace);
+  const char* held = std::getenv("LOCKSTEP_API_KEY");
+  const std::string key = server.key.empty() && held ? held : server.key;
+  if (!key.empty()) call.headers.emplace_back("Authorization", "Bearer " + key);
+  const HttpReply reply = http_call(call);
+  const Json told = read_json_or_null(reply.body);
+  if (reply.status == 200) return told;
+  std::string why = "nothing";
+  if (told.is_object() && told.contains("error") && told["error"].is_object() && told["error"].contains("message") && told["error"]["message"].is_string())
+    why = told["error"]["message"].get<std::string>();
+  fail(reply.status >= 500 ? ErrorCode::io : ErrorCode::invalid_argument, "{}:{} answers {}: {}", address.host, address.port, reply.status, why);
+}
+
+std::string told_shares(const Json& rule) {
+  std::vector<TrafficShare> shares;
+  for (const auto& [name, weight] : rule.at("deployments").items()) shares.push_back({name, weight.get<std::int64_t>()});
+  return shares_text(shares);
+}
+
+// Shares in which `name` has `percent`, and the others what is left, as they had it among themselves.
+Json shared_with(const Json& before, const std::string& name, std::int64_t percent) {
+  std::int64_t sum = 0;
+  for (const auto& [other, weight] : before.items())
+    if (other != name) sum += weight.get<std::int64_t>();
+  if (percent == 100 || sum == 0) return {{name, 1}};
+  Json shares = Json::object();
+  std::int64_t divisor = percent * sum;
+  for (const auto& [other, weight] : before.items())
+    if (other != name) divisor = std::gcd(divisor, weight.get<std::int64_t>() * (100 - percent));
+  for (const auto& [other, weight] : before.items())
+    if (other != name) shares[other] = weight.get<std::int64_t>() * (100 - percent) / divisor;
+  shares[name] = percent * sum / divisor;
+  return shares;
+}
+}  // namespace
+
+int deploy_command(const Arguments& arguments) {
+  RemoteServer server;
+  std::string source, name, alias;
+  std::int64_t percent = 100;
+  OptionTable table("deploy", "Loads one more model into a server that runs, and gives it an alias' traffic, or a part of that.",
+                    {"lockstep deploy v8 --name v8 --to chat --percent 5", "lockstep deploy STORE/chat --name v8 --to chat"});
+  table.positional("SOURCE", &source, true, "A folder, STORE/SNAPSHOT or STORE/CHANNEL below the server's --deploy-folder");
+  table.text("name", &name, "NAME", "What the deployment is called");
+  table.require();
+  table.text("to", &alias, "ALIAS", "The name that leads to it then");
+  table.integer("percent", &percent, 1, 100, "N", "Its part of the alias' traffic; the others keep theirs of the rest");
+  table.refused("without --to", [&] { return alias.empty(); });
+  add_server_rows(table, server);
+  if (!table.parse(arguments)) return kExitOk;
+
+  Json told{{"deployment", ask_server(server, "POST", "/v1/deployments", {{"name", name}, {"source", source}})}, {"alias", nullptr}};
+  if (!alias.empty()) {
+    Json before = Json::object();
+    const Json aliases = ask_server(server, "GET", "/v1/aliases");
+    for (const Json& rule : aliases.at("data"))
+      if (rule.at("id") == alias) before = rule.at("deployments");
+    told["alias"] = ask_server(server, "PUT", "/v1/aliases/" + alias, {{"deployments", shared_with(before, name, percent)}});
+  }
+  if (server.json) std::printf("%s\n", told.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
+  else {
+    std::printf("%s is deployed\n", name.c_str());
+    if (!alias.empty()) std::printf("%s: %s\n", alias.c_str(), told_shares(told["alias"]).c_str());
+  }
+  return kExitOk;
+}
+
+int rollback_command(const Arguments& arguments) {
+  RemoteServer server;
+  std::string alias;
+  OptionTable table("rollback", "Gives an alias of a server that runs the deployments that it had before; again, and that is undone.",
+                    {"lockstep rollback chat"});
+  table.positional("ALIAS", &alias, true, "The alias");
+  add_server_rows(table, server);
+  if (!table.parse(arguments)) return kExitOk;
+
+  const Json told = ask_server(server, "POST", "/v1/aliases/" + alias + "/rollback");
+  if (server.json) std::printf("%s\n", told.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
+  else std::printf("%s: %s\n", alias.c_str(), told_shares(told).c_str());
+  return kExitOk;
+}
+
+}  // namespace lockstep

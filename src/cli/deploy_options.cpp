@@ -1,0 +1,63 @@
+#include "cli/deploy_options.h"
+
+#include "serving/plain_name.h"
+
+namespace lockstep {
+namespace {
+// The two sides of the first '='. UsageError.
+std::pair<std::string, std::string> sides(const std::string& option, const std::string& text, const char* allowed) {
+  const std::size_t equals = text.find('=');
+  if (equals == std::string::npos || equals == 0 || equals + 1 == text.size())
+    throw UsageError(fmt::format("{} is '{}', allowed is {}", option, shown_name(text), allowed));
+  return {text.substr(0, equals), text.substr(equals + 1)};
+}
+}  // namespace
+
+void add_deploy_options(OptionTable& table, DeploySettings& s, const std::function<bool()>& training, const std::function<bool()>& has_keys) {
+  const auto without_training = [&] { table.refused("with --training", training); };
+  table.inputs("deploy", &s.deploy, "NAME=DIR|STORE/SNAPSHOT",
+               "One more model, which requests name as NAME: a folder, or a snapshot or channel of a store. May be repeated; without --model the first one "
+               "is the server's own (docs/deployments.md)");
+  without_training();
+  table.texts("route", &s.route, "ALIAS=NAME:WEIGHT,..",
+              "A name that means one model, or several by shares of the traffic: chat=v7:95,v8:5. A user or session stays with one");
+  without_training();
+  table.input("deploy-folder", &s.folder, "DIR", "Models in this folder may be loaded while the server runs (POST /v1/deployments)");
+  without_training();
+  table.texts("admin", &s.administrators, "NAME", "Name of an API key that may change models and aliases while the server runs");
+  without_training();
+  table.refused("without --api-key-file or LOCKSTEP_API_KEY", [has_keys] { return !has_keys(); });
+}
+
+std::vector<DeploySource> deploy_sources(const DeploySettings& s) {
+  std::vector<DeploySource> sources;
+  for (const std::string& one : s.deploy) {
+    auto [name, source] = sides("deploy", one, "NAME=DIR, NAME=STORE/SNAPSHOT or NAME=STORE/CHANNEL");
+    try {
+      check_plain_name("the name of a deployment", name);
+    } catch (const Error& e) {
+      throw UsageError(e.message());
+    }
+    for (const DeploySource& other : sources)
+      if (other.name == name) throw UsageError(fmt::format("deploy has the name '{}' twice", name));
+    sources.push_back({std::move(name), std::move(source)});
+  }
+  return sources;
+}
+
+std::vector<TrafficRule> deploy_routes(const DeploySettings& s) {
+  std::vector<TrafficRule> rules;
+  for (const std::string& one : s.route) {
+    auto [alias, shares] = sides("route", one, "ALIAS=NAME or ALIAS=NAME:WEIGHT,NAME:WEIGHT");
+    for (const TrafficRule& other : rules)
+      if (other.alias == alias) throw UsageError(fmt::format("route has the alias '{}' twice", alias));
+    try {
+      rules.push_back({alias, parse_shares(shares), {}});
+    } catch (const Error& e) {
+      throw UsageError(fmt::format("route is '{}': {}", shown_name(one), e.message()));
+    }
+  }
+  return rules;
+}
+
+}  // namespace lockstep

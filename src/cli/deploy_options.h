@@ -1,0 +1,26 @@
+// Option rows of a server with several models (serving/deployments.h), and what they say. One thread.
+//   DeploySettings deploy; add_deploy_options(table, deploy, training, has_keys);   std::vector<DeploySource> sources = deploy_sources(deploy);
+#pragma once
+#include <functional>
+
+#include "cli/options.h"
+#include "serving/traffic.h"
+
+namespace lockstep {
+
+struct DeploySettings {
+  std::vector<std::string> deploy, route, administrators;
+  std::string folder;
+};
+// --deploy, --route, --deploy-folder, --admin; `training`, `has_keys`: whether the server trains, and has API keys.
+void add_deploy_options(OptionTable& table, DeploySettings& settings, const std::function<bool()>& training, const std::function<bool()>& has_keys);
+
+struct DeploySource {
+  std::string name, source;
+};
+// UsageError for what is not NAME=SOURCE.
+std::vector<DeploySource> deploy_sources(const DeploySettings& settings);
+// Of --route. UsageError for what is not ALIAS=NAME:WEIGHT,..
+std::vector<TrafficRule> deploy_routes(const DeploySettings& settings);
+
+}  // namespace lockstep

@@ -1,0 +1,97 @@
+#include "cli/deployment_opener.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/entropy.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "cli/shipped.h"
+#include "sync/snapshot.h"
+#include "sync/snapshot_pull.h"
+
+namespace lockstep {
+namespace fs = std::filesystem;
+
+ModelPlace::ModelPlace(const std::string& source) : path_(shipped("models", source)) {
+  std::error_code error;
+  if (fs::exists(path_, error)) return;
+  const std::size_t slash = source.rfind('/');
+  if (slash == std::string::npos || slash == 0 || slash + 1 == source.size())
+    fail(ErrorCode::not_found, "'{}' is no model folder here, and no STORE/SNAPSHOT or STORE/CHANNEL", source);
+  const std::string place = source.substr(0, slash), snapshot = source.substr(slash + 1);
+  with_context(fmt::format("looking for the model '{}', which is no folder here, in the store '{}'", source, place), [&] {
+    const std::unique_ptr<Store> store = open_store(place);
+    const std::string id = find_snapshot(*store, snapshot);
+    const fs::path folder = fs::temp_directory_path() / fmt::format("lockstep-deploy-{:016x}", random_bits());
+    made_ = folder;
+    try {
+      pull_snapshot(*store, id, folder, Overwrite::no, {});
+    } catch (...) {
+      fs::remove_all(folder, error);
+      throw;
+    }
+    path_ = folder.string();
+    log_info("a snapshot was pulled", {{"source", source}, {"snapshot", id}});
+  });
+}
+
+ModelPlace::~ModelPlace() {
+  std::error_code error;
+  if (!made_.empty()) fs::remove_all(made_, error);
+}
+
+ModelDeployment DeploymentOpener::open(const std::string& name, const std::string& source) const {
+  const std::lock_guard lock(one_);
+  return with_context(fmt::format("loading the deployment '{}'", name), [&] {
+    const ModelPlace place(source);
+    RuntimeSettings runtime = parts_.runtime;
+    runtime.model = place.path();
+    ServingOptions serving = parts_.serving;
+    serving.engine.ranks = rank_layout(runtime.ranks);
+    DeploymentMemory memory = admit_deployment(*parts_.ledger, runtime, serving.engine, parts_.cache_bytes);
+    serving.engine.cache_bytes = memory.cache_bytes;
+    ModelDeployment made{.name = name, .source = source, .memory = std::move(memory.claims)};
+    made.created = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+    const OpenedModel opened = open_model(runtime);
+    serving.engine.ranks = opened.ranks;
+    ServingModel model = serving_model(opened);
+    model.executor = parts_.executor;
+    model.name = name;
+    try {
+      add_chat(model, runtime.model);
+    } catch (const Error& e) {
+      log_warning("the model's chat template is not understood, so there is no chat", {{"deployment", name}, {"reason", e.what()}});
+    }
+    add_generation_config(model, runtime.model, parts_.generation_config);
+    made.service = std::make_shared<GenerationService>(std::move(model), serving);
+    if (parts_.prepare) parts_.prepare(*made.service);
+    log_info("a deployment is ready", {{"name", name}, {"source", source}, {"profile", made.service->model().profile_name()}});
+    return made;
+  });
+}
+
+ModelDeployment DeploymentOpener::open_below(const std::string& name, const std::string& source) const {
+  if (parts_.folder.empty())
+    fail(ErrorCode::unsupported, "models are not loaded while this server runs; --deploy-folder names the folder whose folders may be");
+  std::error_code error;
+  const fs::path root = fs::canonical(parts_.folder, error);
+  if (error) fail(ErrorCode::io, "the folder of models cannot be read: {}", error.message());
+  const auto below = [&](const fs::path& path) {  // empty: it is not there, or elsewhere
+    const fs::path whole = fs::canonical(root / path, error);
+    return !error && std::mismatch(root.begin(), root.end(), whole.begin(), whole.end()).first == root.end() ? whole : fs::path();
+  };
+  fs::path whole = source.empty() ? fs::path() : below(source);
+  if (whole == root) whole.clear();
+  if (whole.empty()) {
+    const fs::path wanted(source), store = below(wanted.parent_path());
+    if (!store.empty() && fs::is_directory(store / "objects", error) && wanted.has_filename() && wanted.filename() != "." && wanted.filename() != "..")
+      whole = store / wanted.filename();
+  }
+  if (whole.empty()) fail(ErrorCode::not_found, "source is no model below the server's folder of models, and no snapshot or channel of a store there");
+  ModelDeployment made = open(name, whole.string());
+  made.source = source;
+  return made;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,57 @@
+// Names by which clients mean one of several deployments: an alias has shares of one or more of them, and remembers those that it had before. Whoever
+// says who they are comes to the same deployment as long as its share does not shrink: each draws a number a deployment from the two names, and the
+// greatest of weighted numbers wins, so that a share that grows takes from the others and moves nobody between these. Knows no service. Any thread.
+//   TrafficTable traffic; traffic.set("chat", {{"v7", 95}, {"v8", 5}}); traffic.choose("chat", "ann"); traffic.roll_back("chat");
+#pragma once
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+
+struct TrafficShare {
+  std::string deployment;
+  std::int64_t weight = 1;
+  bool operator==(const TrafficShare&) const = default;
+};
+
+struct TrafficRule {
+  std::string alias;
+  std::vector<TrafficShare> shares, before;  // before: none, where it had no others
+};
+
+class TrafficTable {
+ public:
+  static constexpr std::size_t kMostAliases = 1024, kMostShares = 16;
+  static constexpr std::int64_t kMostWeight = 1'000'000;
+
+  // Shares that it has already change nothing. Errors: invalid_argument (a name that is none, no share, too many, one twice, a weight), resource_exhausted.
+  void set(const std::string& alias, std::vector<TrafficShare> shares);
+  // Those before and those now change places. Errors: not_found; unsupported where there are none before.
+  TrafficRule roll_back(const std::string& alias);
+  void remove(const std::string& alias);  // Error not_found
+  // The deployment goes: an alias that has a share of it is Error already_exists; what stood before with it is forgotten.
+  void forget(const std::string& deployment);
+
+  bool has(std::string_view alias) const;
+  // `who`: the client's own word, alike for requests that belong together; empty: each for itself. Nothing: there is no such alias.
+  std::optional<std::string> choose(std::string_view alias, std::string_view who) const;
+  std::optional<TrafficRule> find(std::string_view alias) const;
+  std::vector<TrafficRule> list() const;  // by name
+
+ private:
+  std::map<std::string, TrafficRule, std::less<>>::iterator at(const std::string& alias);
+  mutable std::mutex mutex_;
+  std::map<std::string, TrafficRule, std::less<>> rules_;
+};
+
+// Of shares that are no numbers yet: "v7:95,v8:5", or one name. Error invalid_argument.
+std::vector<TrafficShare> parse_shares(std::string_view text);
+std::string shares_text(const std::vector<TrafficShare>& shares);
+
+}  // namespace lockstep

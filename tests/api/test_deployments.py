@@ -1,0 +1,132 @@
+"""Several models in one `lockstep serve`: `--deploy` from folders, snapshots and channels; each answers as a server with it alone; `--route` shares an alias'
+traffic and keeps users where they are; models and aliases change over HTTP, for the keys that `--admin` names; what does not fit into memory is refused."""
+import json
+import shutil
+
+import openai
+import pytest
+import requests
+from conftest import MODEL
+from test_fleet import lockstep, stepped
+
+PROMPT = "3 7 12=48:"
+
+
+def folders(tmp_path):
+    """The shipped model as v7, and one that has other weights, as v8."""
+    shutil.copytree(MODEL, tmp_path / "v7")
+    return tmp_path / "v7", stepped(tmp_path / "v7", tmp_path / "v8", 3)
+
+
+def answer(url, model, **fields):
+    body = {"model": model, "prompt": PROMPT, "max_tokens": 12, "seed": 5, "temperature": 1, "logprobs": 2, "ignore_eos": True, **fields}
+    told = requests.post(f"{url}/v1/completions", json=body, timeout=120)
+    assert told.status_code == 200, told.text
+    return told.json()
+
+
+def lasting(told):
+    """Without what two equal requests may differ in."""
+    told = dict(told)
+    del told["id"], told["created"]
+    told["usage"].pop("prompt_tokens_details", None)
+    return json.dumps(told)
+
+
+def test_each_answers_as_alone(own_server, tmp_path):
+    v7, v8 = folders(tmp_path)
+    store = tmp_path / "store"
+    lockstep("snapshot", "push", v7, store)
+    lockstep("snapshot", "push", v8, store, "--channel", "chat", "--parent", "none")
+    both = own_server("--deploy", f"v7={v7}", "--deploy", f"v8={v8}", "--deploy", f"from-channel={store}/chat", model=None)
+    client = openai.OpenAI(base_url=both.url + "/v1", api_key="none", max_retries=0)
+    assert [one.id for one in client.models.list()] == ["v7", "v8", "from-channel"]
+    told = {}
+    for name, folder in (("v7", v7), ("v8", v8)):
+        alone = own_server("--name", name, model=folder)
+        for seed in (1, 2, 3):
+            told[name, seed] = lasting(answer(both.url, name, seed=seed))
+            assert told[name, seed] == lasting(answer(alone.url, name, seed=seed))
+        alone.stop()
+    for seed in (1, 2, 3):
+        assert told["v7", seed].replace('"v7"', '"v8"') != told["v8", seed]  # the weights differ, and so do the bits
+        assert lasting(answer(both.url, "from-channel", seed=seed)).replace('"from-channel"', '"v8"') == told["v8", seed]
+    with pytest.raises(openai.NotFoundError, match="did you mean 'v7'"):
+        client.completions.create(model="v77", prompt=PROMPT)
+    assert 'lockstep_deployment_sequences_total{deployment="v8"} 3' in requests.get(f"{both.url}/metrics", timeout=30).text
+    assert both.stop() == 0, "".join(both.errors)
+    assert not list(tmp_path.glob("lockstep-deploy-*"))
+
+
+def test_an_alias_shares_its_traffic(own_server, tmp_path):
+    v7, v8 = folders(tmp_path)
+    server = own_server("--name", "v7", "--deploy", f"v8={v8}", "--route", "chat=v7:50,v8:50", "--route", "stable=v7", model=v7)
+    client = openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0)
+    where = {f"user-{i}": client.completions.create(model="chat", prompt=PROMPT, max_tokens=1, user=f"user-{i}").model for i in range(20)}
+    assert set(where.values()) == {"v7", "v8"}
+    for user, name in where.items():
+        assert client.completions.create(model="chat", prompt=PROMPT, max_tokens=1, user=user).model == name
+    assert client.completions.create(model="stable", prompt=PROMPT, max_tokens=1).model == "v7"
+    # More for v8: whoever was there stays there.
+    requests.put(f"{server.url}/v1/aliases/chat", json={"deployments": {"v7": 10, "v8": 90}}, timeout=30).raise_for_status()
+    for user, name in where.items():
+        if name == "v8":
+            assert client.completions.create(model="chat", prompt=PROMPT, max_tokens=1, user=user).model == "v8"
+    back = requests.post(f"{server.url}/v1/aliases/chat/rollback", timeout=30).json()
+    assert back["deployments"] == {"v7": 50, "v8": 50} and back["before"] == {"v7": 10, "v8": 90}
+    for user, name in where.items():
+        assert client.completions.create(model="chat", prompt=PROMPT, max_tokens=1, user=user).model == name
+
+
+def test_models_change_while_it_runs(own_server, tmp_path):
+    v7, v8 = folders(tmp_path)
+    keys = tmp_path / "keys.txt"
+    keys.write_text("ann ann-has-this-long-key\nbob bob-has-this-long-key\n")
+    server = own_server("--name", "v7", "--deploy-folder", str(tmp_path), "--api-key-file", str(keys), "--admin", "ann", model=v7)
+
+    def ask(method, path, key="ann", **fields):
+        return requests.request(method, server.url + path, headers={"Authorization": f"Bearer {key}-has-this-long-key"}, timeout=120, **fields)
+
+    assert ask("POST", "/v1/deployments", key="bob", json={"name": "v8", "source": "v8"}).status_code == 403
+    for wrong in ("../..", "/", "nowhere", "keys.txt/..", ""):
+        assert ask("POST", "/v1/deployments", json={"name": "v8", "source": wrong}).status_code in (400, 404), wrong
+    made = ask("POST", "/v1/deployments", json={"name": "v8", "source": "v8"})
+    assert made.status_code == 200 and made.json()["memory_bytes"] > 0, made.text
+    body = {"model": "v8", "prompt": PROMPT, "max_tokens": 4, "seed": 1}
+    assert ask("POST", "/v1/completions", key="bob", json=body).json()["model"] == "v8"
+    assert ask("PUT", "/v1/aliases/chat", json={"deployments": "v8"}).status_code == 200
+    assert ask("DELETE", "/v1/deployments/v8").status_code == 409  # an alias has a share of it
+    assert ask("DELETE", "/v1/aliases/chat").status_code == 200
+    assert ask("DELETE", "/v1/deployments/v8").status_code == 200
+    assert ask("POST", "/v1/completions", json=body).status_code == 404
+    # The same from the command line, out of a store below the folder.
+    lockstep("snapshot", "push", v8, tmp_path / "store", "--channel", "new")
+    remote = ["--url", server.url, "--api-key", "ann-has-this-long-key", "--seconds", 60]
+    assert ask("PUT", "/v1/aliases/chat", json={"deployments": "v7"}).status_code == 200
+    told = json.loads(lockstep("deploy", "store/new", "--name", "v9", "--to", "chat", "--percent", 5, "--json", *remote).stdout)
+    assert told["deployment"]["id"] == "v9" and told["alias"]["deployments"] == {"v7": 19, "v9": 1}, told
+    assert lockstep("deploy", "v8", "--name", "v10", "--to", "chat", *remote).stdout == "v10 is deployed\nchat: v10:1\n"
+    assert lockstep("rollback", "chat", *remote).stdout == "chat: v7:19,v9:1\n"
+    assert json.loads(lockstep("rollback", "chat", "--json", *remote).stdout)["deployments"] == {"v10": 1}
+    assert "did you mean 'chat'" in lockstep("rollback", "chta", *remote, status=1).stderr
+    assert "403" in lockstep("rollback", "chat", "--url", server.url, "--api-key", "bob-has-this-long-key", status=1).stderr
+    assert "has-this-long-key" not in "".join(server.errors)
+
+
+def test_what_is_wrong_is_told_in_one_sentence(tmp_path):
+    v7, v8 = folders(tmp_path)
+    for arguments, status, words in (
+        (["--deploy", "v7"], 2, "deploy is 'v7', allowed is NAME=DIR"),
+        (["--deploy", f"v7={v7}", "--deploy", f"v7={v8}"], 2, "deploy has the name 'v7' twice"),
+        (["--deploy", f"v7={v7}", "--route", "chat=v7:x"], 2, "the weight of 'v7' is 'x'"),
+        (["--deploy", f"v7={v7}", "--route", "chat=v9"], 1, "'v9', which is no deployment; known are 'v7'"),
+        (["--deploy", f"v7={v7}", "--name", "x"], 2, "name is x, allowed is to leave it out"),
+        (["--deploy", "v7=nowhere/at-all"], 1, "which is no folder here"),
+        (["--deploy", "v7=nowhere"], 1, "is no model folder here"),
+        ([], 2, "--model is missing"),
+    ):
+        done = lockstep("serve", "--port", "0", *arguments, status=status)
+        assert words in done.stderr and "\n" not in done.stderr.strip().splitlines()[-1], done.stderr
+    # Two do not fit where one does.
+    one = lockstep("serve", "--port", "0", "--memory-megabytes", "140", "--cache-megabytes", "8", "--deploy", f"v7={v7}", *[word for i in range(20) for word in ("--deploy", f"m{i}={v8}")], status=1)
+    assert "MB" in one.stderr and "deployment" in one.stderr, one.stderr
