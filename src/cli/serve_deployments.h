@@ -1,0 +1,32 @@
+// What the command line of a server deploys: places of models, their memory, their services, the aliases. One thread.
+//   CommandLineDeployments deployed(deploy, runtime, name); const auto deployments = deployed.open(service, opener);
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/deploy_options.h"
+#include "cli/deployment_opener.h"
+
+namespace lockstep {
+
+class CommandLineDeployments {
+ public:
+  // Without a model in `runtime` the first --deploy is the server's own: both are set to it. Errors: UsageError; those of ModelPlace.
+  CommandLineDeployments(const DeploySettings& settings, RuntimeSettings& runtime, std::string& name);
+
+  // What those beside the server's own take at least. Snapshots are pulled, once.
+  std::int64_t least_bytes(const RuntimeSettings& runtime, const EngineOptions& engine);
+  // The server's own, those beside it, the aliases. Errors: those of DeploymentOpener::open and Deployments.
+  std::shared_ptr<Deployments> open(std::shared_ptr<GenerationService> own, const DeploymentOpener& opener);
+
+ private:
+  std::vector<DeploySource> beside_;
+  std::vector<TrafficRule> rules_;
+  std::unique_ptr<const ModelPlace> own_place_;  // as long as the server; null: --model says it
+  std::string own_source_;
+  std::vector<std::unique_ptr<const ModelPlace>> places_;  // of those beside
+};
+
+}  // namespace lockstep

@@ -1,0 +1,30 @@
+// The API keys of `lockstep serve`: of a file and of LOCKSTEP_API_KEY, and what the file allows each. One thread.
+//   ApiKeys keys = read_keys(file);   const Terms terms{executor, deployments, rates}; terms.set(keys);
+#pragma once
+#include <map>
+#include <memory>
+#include <string>
+
+#include "api/access.h"
+#include "serving/deployments.h"
+
+namespace lockstep {
+
+bool has_key_in_environment();
+// Of the file ("": none) and of the environment. Errors: those of ApiKeys.
+ApiKeys read_keys(const std::string& file);
+
+// Who keeps what the key file allows each key.
+struct Terms {
+  std::shared_ptr<Executor> executor;
+  std::shared_ptr<Deployments> deployments;
+  std::shared_ptr<RateLimits> rates;
+  // Of one model; they are counted for each.
+  static void set_streams(const ApiKeys& keys, GenerationService& service);
+  void set(const ApiKeys& keys) const;
+};
+
+// The keys of a file that was changed, from the next request on. One that cannot be read changes nothing.
+void reload_keys(KeyRing& ring, const std::string& file, const Terms& terms);
+
+}  // namespace lockstep
