@@ -37,6 +37,7 @@ const std::vector<Command>& commands() {
       {"parity", "compare all ways of computing, bit by bit", parity_command},
       {"bench", "time operations on this machine", bench_command},
       {"plan", "predict the memory of training or serving, and whether it fits", plan_command},
+      {"simulate", "compute the time of a training step by layout on other hardware", simulate_command},
       {"shapes", "which hardware and layout a large model needs, and why", shapes_command},
       {"doctor", "is this machine fit, and what fixes it", doctor_command},
   };

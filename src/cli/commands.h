@@ -40,6 +40,7 @@ int rollback_command(const Arguments& arguments);
 int score_command(const Arguments& arguments);
 int serve_command(const Arguments& arguments);
 int shapes_command(const Arguments& arguments);
+int simulate_command(const Arguments& arguments);
 int snapshot_command(const Arguments& arguments);
 int snapshot_mirror_command(const Arguments& arguments);
 int tokenize_command(const Arguments& arguments);

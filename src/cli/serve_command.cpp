@@ -86,7 +86,7 @@ int serve_command(const Arguments& arguments) {
                     "running requests finish; a second Ctrl-C or SIGTERM ends it at once.",
                     {"lockstep serve --model models/countdown-glm", "lockstep serve --model models/countdown-glm --port 0",
                      "lockstep serve --model models/countdown-glm --host 0.0.0.0 --api-key-file keys.txt --tls-certificate chain.pem --tls-key key.pem",
-                     "lockstep serve --deploy v7=models/countdown-glm --deploy v8=STORE/chat --route chat=v7:95,v8:5"});
+                     "lockstep serve --deploy v7=models/countdown-glm --deploy v8=models/countdown-glm --route chat=v7:95,v8:5"});
   const auto with_training = [&] { table.refused("without --training", [&training] { return !training; }); };
   add_model_option(table, runtime);  // or the first --deploy is it
   add_device_options(table, runtime);

@@ -1,5 +1,7 @@
 #include "parallel/collectives.h"
 
+#include "parallel/exchange_counts.h"
+
 namespace lockstep {
 
 namespace {
@@ -10,10 +12,12 @@ View rows_of(const View& data, const std::vector<std::int64_t>& bounds, int rank
 }  // namespace
 
 void all_gather(Communicator& group, Stream& stream, const View& mine, const std::vector<View>& all) {
+  const CollectiveScope scope(Collective::all_gather);
   group.exchange(stream, std::vector<View>(at(group.size()), mine), all);
 }
 
 void broadcast(Communicator& group, Stream& stream, const View& data, int root) {
+  const CollectiveScope scope(Collective::broadcast);
   std::vector<View> to(at(group.size())), from(at(group.size()));
   if (group.rank() == root) to.assign(to.size(), data);
   from[at(root)] = data;
@@ -23,6 +27,7 @@ void broadcast(Communicator& group, Stream& stream, const View& data, int root) 
 void all_reduce_tree(Communicator& group, Device& device, const View& data, std::int64_t leaves, const AddInto& add) {
   const int ranks = group.size(), me = group.rank();
   if (ranks == 1 || data.size() == 0) return;
+  const CollectiveScope scope(Collective::all_reduce);
   const std::vector<std::int64_t> owned = deal(leaves, ranks);
   if (leaves == 1) return broadcast(group, device.stream(), data, 0);
   // Each rank sums some of the rows: it receives every owner's part of them and sends the sums to all.
@@ -47,6 +52,7 @@ void all_reduce_tree(Communicator& group, Device& device, const View& data, std:
 void reduce_scatter(Communicator& group, Device& device, const View& data, const std::vector<std::int64_t>& bounds, const AddInto& add) {
   const int ranks = group.size(), me = group.rank();
   if (ranks == 1) return;
+  const CollectiveScope scope(Collective::reduce_scatter);
   const std::int64_t mine = bounds[at(me) + 1] - bounds[at(me)];
   const Buffer parts = device.allocate(data.dtype, mine * (ranks - 1), data.cols, MemoryCategory::workspace);
   std::vector<View> to(at(ranks)), from(at(ranks));

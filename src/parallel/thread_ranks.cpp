@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "parallel/exchange_counts.h"
 
 namespace lockstep {
 
@@ -70,7 +71,7 @@ class Meeting {
   bool broken_ = false;
 };
 
-class ThreadCommunicator final : public Communicator {
+class ThreadCommunicator final : public CountingCommunicator {
  public:
   ThreadCommunicator(std::shared_ptr<Meeting> meeting, int rank, int size) : meeting_(std::move(meeting)), rank_(rank), size_(size) {}
   int rank() const override { return rank_; }
@@ -82,7 +83,7 @@ class ThreadCommunicator final : public Communicator {
   void exchange(Stream& stream, const std::vector<View>& to, const std::vector<View>& from) override {
     if (to.size() != static_cast<std::size_t>(size_) || from.size() != to.size())
       fail(ErrorCode::internal, "an exchange of {} ranks has {} and {} views", size_, to.size(), from.size());
-    ++counters_.calls;
+    count_call();
     stream.synchronize();  // so that the others read finished data
     const auto look = [&](const std::vector<const void*>& offers) {
       for (int r = 0; r < size_; ++r) {
@@ -92,7 +93,7 @@ class ThreadCommunicator final : public Communicator {
           fail(ErrorCode::internal, "rank {} expects {} x {} of rank {}, which sends {} x {}", rank_, target.rows, target.cols, r, source.rows, source.cols);
         if (target.size() == 0 || target.address == source.address) continue;
         stream.copy(target, source);
-        if (r != rank_) counters_.bytes += target.size() * target.element_bytes;
+        if (r != rank_) count_bytes(target.size() * target.element_bytes);
       }
       stream.synchronize();
     };

@@ -186,6 +186,19 @@ with check("shapes"):
     assert done("shapes", "resolve", "--shapes", mine, "--model", "qwen3-8b", "--lora-rank", "8", "--json").json()["shape"]["id"] == "mine"
     refused("shapes", "list", "--shapes", write("torn-shapes.toml", "[[shape]]\nid = 'a'\nmodl = 'x'\n"), status=1, words=["torn-shapes.toml", "line"])
 
+with check("simulate"):
+    words = ["simulate", MODEL, "--tokens", "64", "--length", "16"]
+    told = done(*words, "--ranks", "tp=2,dp=2", "--json").json()
+    (step,) = told["layouts"]
+    assert told["heading"] == "computed, not measured" and told["sequences"] == 4 and step["fits"] and len(step["reasons"]) >= 3, told
+    assert 0 < step["seconds"]["fast"]["step"] < step["seconds"]["slow"]["step"] and sum(e["bytes"] for e in step["exchanges"]) > 0, step
+    every = done(*words, "--devices", "4", "--json").json()["layouts"]
+    assert len(every) == 6 and step["ranks"] in [other["ranks"] for other in every], every
+    assert done(*words, "--ranks", "tp=2,dp=2").stdout.startswith("computed, not measured\n")
+    refused(*words, "--ranks", "pp=2", status=1, words=["unknown key 'pp'", "allowed are tp, dp, ep"])
+    refused(*words, "--ranks", "tp=2", "--devices", "2", status=2, words=["--devices does nothing without --ranks all"])
+    refused("simulate", "glm-5p2", "--ranks", "tp=2", "--tokens", "64", status=1, words=["does not fit", "GB a rank are needed in tp=2,dp=1,ep=1", "h200"])
+
 with check("score-ways"):
     lines = [{"tokens": again["prompt_token_ids"] + again["token_ids"]}, {"tokens": again["prompt_token_ids"]}]
     file = write("tokens.jsonl", "".join(json.dumps(line) + "\n" for line in lines))

@@ -69,8 +69,8 @@ SPECIAL, SPECIAL_ID = "<|eos|>", "102"  # of the shipped model
 NO = "NO"  # the option is left out of the base
 MORE = {"generate": {"prompt": "16 19 14=17:", "max-tokens": 12, "seed": 3, "json": True}, "eval": {"n": 6, "samples": 2, "json": True}, "score": {"tokens": FILES / "sequences.jsonl"},
         "grad": {"tokens": FILES / "sequences.jsonl", "out": "gradients.safetensors", "json": True}, "plan": {"json": True}, "tokenize": {"text": "3 7 12=48:"}, "render": {"messages": FILES / "talk.json", "model": FILES / "talks"},
-        "shapes resolve": {"model": "qwen3-8b"}}  # fmt: skip
-WORDS = {"eval": ["countdown"], "info": [MODEL], "convert": [MODEL, "out"], "shapes show": ["qwen3-32b-65k"]}
+        "shapes resolve": {"model": "qwen3-8b"}, "simulate": {"ranks": "tp=2,dp=2", "tokens": 128, "length": 16}}  # fmt: skip
+WORDS = {"simulate": [MODEL], "eval": ["countdown"], "info": [MODEL], "convert": [MODEL, "out"], "shapes show": ["qwen3-32b-65k"]}
 SFT = {"data": FILES / "my.jsonl", "name": "r", "steps": 2, "batch": 4, "warmup": 0, "eval-share": 0, "page": False, "quiet": True, "json": True}
 RL = {"environment": "countdown", "name": "r", "steps": 2, "problems": 4, "rollouts": 4, "max-tokens": 12, "warmup": 0, "learning-rate": 1e-3, "page": False, "quiet": True, "json": True}
 PREFERENCE = {"data": FILES / "pairs.jsonl", "name": "r", "loss": "dpo", "steps": 2, "batch": 3, "warmup": 0, "learning-rate": 1e-3, "eval-share": 0, "page": False, "quiet": True, "json": True}
@@ -101,6 +101,7 @@ ROWS = {
                        ("loss-config", "averaging=token_mean"), ("json", NO)],
     "plan": [*RUNTIME[:2], ("context", 40, {"length": 64}), ("for", "serve"), ("sequences", 9), ("length", 40), ("memory-megabytes", 1), ("batch-rows", 9, {"for": "serve"}), ("cache-bytes", 10**6, {"for": "serve"}), ("json", NO),
              ("micro-batch", 1), ("checkpoint-activations", True), ("optimizer-state", "file"), ("ranks", "tp=2")],
+    "simulate": [("ranks", "tp=4"), ("devices", 2, {"ranks": NO}), ("device", "b200"), ("tokens", 64), ("length", 32), ("micro-batch", 1), ("checkpoint-activations", True), ("profile", "cpu-f32"), ("json", True)],
     "info": [("json", True), ("families", True, {"WORDS": []})],
     "convert": [("dtype", "bf16"), ("profile", "cpu-int4-base"), ("overwrite", True, {"there": "out/notes.txt"})],
     "shapes list": [("model", "qwen3-8b"), ("mode", "lora"), *SHAPES],

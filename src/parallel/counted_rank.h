@@ -1,0 +1,27 @@
+// One rank of a layout without the others: its exchanges are counted and bring nothing. For plans, on a backend that computes nothing.
+//   CountedRank ranks(layout, 3, 4096); Trainer trainer(runtime, {}, options, std::make_unique<CountedRank>(...));
+// A rank's calls and sizes do not depend on what others send, so its counts are those of the whole run. Any number of ranks; no threads.
+#pragma once
+#include <memory>
+
+#include "parallel/exchange_counts.h"
+#include "parallel/ranks.h"
+
+namespace lockstep {
+
+class CountedRank final : public Ranks {
+ public:
+  // `record_bytes`: records of host values that others would send read as so many zeros.
+  CountedRank(const RankLayout& layout, int rank, std::size_t record_bytes);
+  const RankLayout& layout() const override { return layout_; }
+  int local() const override { return 1; }
+  RankPlace place(int local) const override;
+  void run(const std::function<void(int)>& work) override { work(0); }
+
+ private:
+  RankLayout layout_;
+  int rank_;
+  std::unique_ptr<Communicator> world_, tensor_, model_, data_;
+};
+
+}  // namespace lockstep

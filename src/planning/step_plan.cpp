@@ -1,0 +1,128 @@
+#include "planning/step_plan.h"
+
+#include <algorithm>
+
+#include "model/forward_counts.h"
+#include "model/parameter_share.h"
+#include "model/sharding.h"
+#include "parallel/counted_rank.h"
+#include "train/rank_record.h"
+#include "train/trainer.h"
+
+namespace lockstep {
+namespace {
+constexpr double kGradientBytes = 4, kStateBytes = 2 * (4 + 8), kAccumulatorBytes = 24;  // fp32; master and two moments, read and written
+constexpr std::size_t kRecordBytesAToken = 24, kRecordBytes = 256;                       // log-probability, entropy, loss and mark; the record's head
+
+// This rank's part of an attention's heads.
+double share_of_heads(const Model& model, const Sharding* sharding, const CacheShape& cache) {
+  if (!sharding) return 1;
+  const std::int64_t heads = cache.heads > 0 ? cache.heads : model.facts().attention_heads;
+  return static_cast<double>(sharding->dealt(heads)) / static_cast<double>(heads);
+}
+
+std::vector<std::vector<std::size_t>> dealt_to(const StepPlan& plan) { return deal_sequences(plan.sequences, plan.trainer.ranks.dp); }
+
+std::int64_t tokens_of(const StepPlan& plan, const std::vector<std::size_t>& own) {
+  std::int64_t tokens = 0;
+  for (const std::size_t s : own) tokens += static_cast<std::int64_t>(plan.sequences[s].tokens.size());
+  return tokens;
+}
+
+// Attention's and the index scores' part.
+void add_attention(const Model& model, const Profile& profile, const StepPlan& plan, const std::vector<std::size_t>& own, const Sharding* sharding,
+                   RankWork& work) {
+  const ModelFacts& facts = model.facts();
+  ForwardCounts counts;
+  for (const std::size_t s : own) counts.expect(model, 0, static_cast<std::int64_t>(plan.sequences[s].tokens.size()));
+  const std::vector<CacheShape> caches = model.cache_shapes(profile);
+  const CacheShape& cache = caches.front();
+  // Of a pair of a query head and a key: queries meet keys (or the latent entry itself), then values are added (or the latent).
+  const bool latent = cache.heads == 0;
+  const double key = latent ? static_cast<double>(cache.entry) : static_cast<double>(cache.entry) / static_cast<double>(2 * cache.heads);
+  const double value = latent ? static_cast<double>(cache.entry - facts.rope.rotary) : key;
+  const double pairs = static_cast<double>(counts.pairs_selected), share = share_of_heads(model, sharding, cache);
+  const double forward = pairs * share * 2 * (key + value);
+  work.forward += forward;
+  // Scores and their gradient, then queries', keys' and values'. The latent's backward is on every rank whole (docs/ranks.md).
+  work.backward += pairs * (latent ? 1 : share) * (6 * key + 4 * value) + (plan.trainer.checkpoint_activations ? forward : 0);
+  // Every visible key has an index score, of every index head; whole on every rank.
+  double index_outputs = 0;
+  for (const Parameter& p : model.manifest().parameters())
+    if (p.indexer && p.layout == ParameterLayout::packed && caches.front().index_key > 0 && p.outputs > caches.front().index_key)
+      index_outputs += static_cast<double>(p.outputs);
+  const double visible = static_cast<double>(counts.pairs_visible) / static_cast<double>(std::max<std::int64_t>(1, facts.attention_heads * facts.layers));
+  const double index = visible * index_outputs * 2;
+  work.forward += index;
+  if (plan.trainer.checkpoint_activations) work.backward += index;
+}
+}  // namespace
+
+RankWork work_of(const Model& model, const Profile& profile, const StepPlan& plan, int rank) {
+  const RankLayout& layout = plan.trainer.ranks;
+  const std::vector<std::size_t> own = dealt_to(plan)[static_cast<std::size_t>(layout.data_of(rank))];
+  const CountedRank ranks(layout, rank, 0);
+  const std::unique_ptr<const Sharding> sharding = layout.model() > 1 ? std::make_unique<const Sharding>(model, profile, ranks.place(0)) : nullptr;
+  const Manifest& manifest = sharding ? sharding->manifest() : model.manifest();
+  const bool again = plan.trainer.checkpoint_activations;
+  const double copy = profile.bf16_weights ? 2 : 4;
+  const auto micro = plan.trainer.micro_batch;
+  const double batches = own.empty() ? 0 : micro > 0 ? static_cast<double>((static_cast<std::int64_t>(own.size()) + micro - 1) / micro) : 1;
+  const bool accumulates = layout.dp > 1 || micro > 0;
+
+  RankWork work;
+  work.tokens = tokens_of(plan, own);
+  work.backward_passes = again ? 2 : 1;
+  const auto tokens = static_cast<double>(work.tokens);
+  const ModelFacts& facts = model.facts();
+  for (std::size_t i = 0; i < manifest.parameters().size(); ++i) {
+    const Parameter& p = manifest.parameters()[i];
+    const double size = static_cast<double>(p.count) * static_cast<double>(p.outputs) * static_cast<double>(p.inputs);
+    const bool experts = p.split == ParameterSplit::experts;
+    const bool moves = p.trained && (!p.indexer || plan.trainer.train_indexer);
+    if (p.layout == ParameterLayout::packed) {
+      const double used =
+          experts ? size * static_cast<double>(facts.experts_a_token) / static_cast<double>(std::max<std::int64_t>(1, facts.expert_count)) : size;
+      const double forward = 2 * used * tokens;
+      work.forward += forward;
+      if (experts) work.experts += forward;
+      work.backward += (p.indexer ? 0 : 2 * forward) + (again ? forward : 0);
+      work.weight_bytes += size * copy * batches;
+    }
+    if (!moves) continue;
+    if (accumulates) work.accumulator_bytes += 2 * size * kAccumulatorBytes * batches;
+    const ParameterShare share = parameter_share(p, static_cast<ParameterId>(i), layout.data_of(rank), layout.dp);
+    const double rows = share.total() > 0 ? static_cast<double>(share.count()) / static_cast<double>(share.total()) : 0;
+    work.optimizer_bytes += size * rows * (kGradientBytes + kStateBytes + (profile.bf16_weights ? 2 : 0));
+  }
+  add_attention(model, profile, plan, own, sharding.get(), work);
+  return work;
+}
+
+RankStep plan_step(const std::shared_ptr<const Model>& model, const Profile& profile, const StepPlan& plan, int rank) {
+  std::int64_t most = 0;  // tokens of a rank
+  for (const std::vector<std::size_t>& own : dealt_to(plan)) most = std::max(most, tokens_of(plan, own));
+  auto ranks = std::make_unique<CountedRank>(plan.trainer.ranks, rank, kRecordBytes + kRecordBytesAToken * static_cast<std::size_t>(most));
+  const CountedRank& counted = *ranks;
+  BackendOptions options;
+  options.kind = BackendKind::counting;
+  options.threads = 1;
+  std::int64_t longest = 0;
+  for (const TrainSequence& s : plan.sequences) longest = std::max(longest, static_cast<std::int64_t>(s.tokens.size()));
+  Runtime runtime(options, model, profile, longest);
+  Trainer trainer(runtime, WeightImages(model->manifest().parameters().size()), plan.trainer, std::move(ranks));
+  RankStep step;
+  step.rank = rank;
+  for (int i = 0; i < 2; ++i) {  // the first one allocates what the second has
+    const RankExchanges before = exchanges_of(counted.place(0));
+    trainer.forward_backward(plan.sequences, {});
+    trainer.optim_step(plan.adam);
+    step.exchanges = exchanges_of(counted.place(0)) - before;
+  }
+  step.memory = memory_of(trainer.memory(0));
+  step.memory.parameters = model->manifest().trained_size();
+  step.work = work_of(*model, profile, plan, rank);
+  return step;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,115 @@
+// The exchanges that a plan counts, without the other ranks, equal the counters of a real step of all ranks, by rank, group and operation.
+#include "planning/step_plan.h"
+
+#include <gtest/gtest.h>
+
+#include "base/philox.h"
+#include "parallel/some_ranks_test_tools.h"
+#include "train/train_test_tools.h"
+#include "train/trainer.h"
+
+namespace lockstep {
+namespace {
+
+std::vector<TrainSequence> sequences_of(const Model& model, RandomSequence& draws) {
+  std::vector<TrainSequence> data;
+  for (std::uint32_t left = 1 + draws.below(6); left > 0; --left) {
+    std::vector<std::int32_t> tokens(3 + draws.below(40));
+    for (std::int32_t& token : tokens) token = static_cast<std::int32_t>(draws.below(static_cast<std::uint32_t>(model.facts().vocabulary)));
+    data.push_back(TrainSequence::next_token(tokens));
+  }
+  return data;
+}
+
+std::vector<RankExchanges> exchanges_of_step(const TrainBench& bench, const Profile& profile, const StepPlan& plan) {
+  const RankLayout& layout = plan.trainer.ranks;
+  const auto all = std::make_shared<ThreadRanks>(layout);
+  Runtime runtime({.kind = BackendKind::cpu, .threads = 1}, bench.model, profile, 600);
+  Trainer trainer(runtime, bench.masters, plan.trainer, std::make_unique<SomeRanks>(all, 0, layout.size()));
+  std::vector<RankExchanges> before, step;
+  for (int rank = 0; rank < layout.size(); ++rank) before.push_back(exchanges_of(all->place(rank)));
+  trainer.forward_backward(plan.sequences, {});
+  trainer.optim_step(plan.adam);
+  for (int rank = 0; rank < layout.size(); ++rank) step.push_back(exchanges_of(all->place(rank)) - before[static_cast<std::size_t>(rank)]);
+  return step;
+}
+
+TEST(StepPlan, ExchangesAreThoseOfARealStepInRandomLayouts) {
+  const TrainBench glm(kGlm), llama(kLlama), qwen(kQwen);
+  const std::vector<const TrainBench*> benches{&glm, &llama, &qwen};
+  RandomSequence draws(24, RandomStream::fuzz);
+  int layouts = 0;
+  while (layouts < 18) {
+    StepPlan plan;
+    plan.trainer.ranks = {1 + static_cast<int>(draws.below(4)), 1 + static_cast<int>(draws.below(4)), 1 + static_cast<int>(draws.below(3))};
+    if (plan.trainer.ranks.size() < 2 || plan.trainer.ranks.size() > 12) continue;
+    const TrainBench& bench = *benches[static_cast<std::size_t>(layouts++ % 3)];
+    plan.sequences = sequences_of(*bench.model, draws);
+    plan.trainer.micro_batch = draws.below(3);
+    plan.trainer.checkpoint_activations = draws.below(2) == 1;
+    plan.adam.router_bias_rate = draws.below(2) == 1 ? 1e-3 : 0;
+    const Profile& profile = profile_by_name(draws.below(2) == 1 ? "cpu-f32" : "cpu-bf16w");
+    SCOPED_TRACE(fmt::format("{} of {}, {}, {} sequences", plan.trainer.ranks.text(), bench.model->facts().model_type, profile.name, plan.sequences.size()));
+    const std::vector<RankExchanges> real = exchanges_of_step(bench, profile, plan);
+    std::int64_t bytes = 0;
+    for (int rank = 0; rank < plan.trainer.ranks.size(); ++rank) {
+      const RankExchanges planned = plan_step(bench.model, profile, plan, rank).exchanges;
+      EXPECT_EQ(planned.difference(real[static_cast<std::size_t>(rank)]), "") << "rank " << rank;
+      bytes += planned.sum().bytes;
+    }
+    EXPECT_GT(bytes, 0);
+  }
+}
+
+// Equal only to its own step: one token more is seen.
+TEST(StepPlan, OneMoreTokenIsSeen) {
+  const TrainBench bench(kGlm);
+  StepPlan plan;
+  plan.sequences = sequences(bench.model->facts().vocabulary, 1);
+  plan.trainer.ranks = {2, 1, 2};
+  const Profile& profile = profile_by_name("cpu-bf16w");
+  const RankExchanges real = exchanges_of_step(bench, profile, plan)[1];
+  EXPECT_EQ(plan_step(bench.model, profile, plan, 1).exchanges.difference(real), "");
+  plan.sequences = {TrainSequence::next_token(std::vector<std::int32_t>(plan.sequences[0].tokens.size() + 2))};
+  EXPECT_NE(plan_step(bench.model, profile, plan, 1).exchanges.difference(real), "");
+}
+
+TEST(StepPlan, MemoryIsThatOfAPlanOfAllRanks) {
+  const std::string config = LOCKSTEP_SOURCE_DIR "/models/countdown-glm/config.json";
+  const RuntimeSettings settings{.model = config, .threads = 1, .ranks = "tp=2,dp=2", .context = 40};
+  const std::vector<MemoryPlan> all = plan_training(settings, {.sequences = 3, .length = 40, .trainer = {}});
+  StepPlan plan;
+  plan.sequences.assign(3, TrainSequence::next_token(std::vector<std::int32_t>(41)));
+  plan.trainer.ranks = rank_layout(settings.ranks);
+  for (const int rank : {0, 3}) {
+    const RankStep step = plan_step(planned_model(settings), profile_by_name("cpu-bf16w"), plan, rank);
+    const MemoryPlan& want = all[static_cast<std::size_t>(rank)];
+    for (std::size_t c = 0; c < want.peak.size(); ++c) EXPECT_EQ(step.memory.peak[c], want.peak[c]) << rank << " " << kMemoryCategoryNames[c];
+    EXPECT_EQ(step.memory.total, want.total) << rank;
+  }
+}
+
+// A model of matrices alone that one can count by hand, and what ranks have of it.
+TEST(StepPlan, WorkIsSixTimesTheWeightsAndWhatPairsTake) {
+  const TrainBench bench(kLlama);
+  StepPlan plan;
+  plan.sequences = {TrainSequence::next_token(std::vector<std::int32_t>(11))};
+  const Profile& profile = profile_by_name("cpu-bf16w");
+  const double attention = 96 * (128 + 64 + 64 + 128), mlp = 3 * 96 * 264, head = 128 * 96, layers = 2, tokens = 10, pairs = 8 * 2 * 55;
+  const RankWork whole = work_of(*bench.model, profile, plan, 0);
+  EXPECT_EQ(whole.tokens, 10);
+  EXPECT_DOUBLE_EQ(whole.forward, 2 * tokens * (layers * (attention + mlp) + head) + pairs * 2 * 32);
+  EXPECT_DOUBLE_EQ(whole.backward, 4 * tokens * (layers * (attention + mlp) + head) + pairs * 10 * 16);
+  plan.trainer.checkpoint_activations = true;
+  EXPECT_DOUBLE_EQ(work_of(*bench.model, profile, plan, 0).backward, whole.backward + whole.forward);
+  plan.trainer.checkpoint_activations = false;
+  plan.trainer.ranks = {2, 1, 1};
+  double sum = 0;
+  for (const int rank : {0, 1}) sum += work_of(*bench.model, profile, plan, rank).arithmetic();
+  EXPECT_DOUBLE_EQ(sum, whole.arithmetic());
+  plan.trainer.ranks = {1, 2, 1};
+  EXPECT_EQ(work_of(*bench.model, profile, plan, 1).arithmetic(), 0);  // one sequence: the second has none
+}
+
+}  // namespace
+}  // namespace lockstep

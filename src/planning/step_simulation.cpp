@@ -1,0 +1,79 @@
+#include "planning/step_simulation.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+
+namespace lockstep {
+namespace {
+DeviceRates rates_of_a_rank(DeviceRates device, int ranks) {
+  if (!device.shared) return device;
+  for (double* rate : {&device.arithmetic, &device.memory, &device.link, &device.network}) *rate /= ranks;
+  device.memory_bytes /= ranks;
+  return device;
+}
+
+std::string part_reason(const StepTime& time) {
+  const std::pair<const char*, double> parts[] = {
+      {"the forward", time.forward}, {"the backward", time.backward}, {"the optimizer", time.optimizer}, {"exchanges", time.exchange()}};
+  const auto& most = *std::max_element(std::begin(parts), std::end(parts), [](const auto& a, const auto& b) { return a.second < b.second; });
+  return fmt::format("{} take{} most: {:.0f}% of the step at the lower efficiencies", most.first, most.second == parts[3].second ? "" : "s",
+                     100 * most.second / time.total());
+}
+
+std::vector<std::string> reasons_of(const SimulatedStep& step, const DeviceRates& device, const Model& model) {
+  const RankLayout& layout = step.layout;
+  std::vector<std::string> reasons{part_reason(step.slow)};
+  if (layout.size() == 1) return reasons;
+  std::size_t group = 0, operation = 0;
+  std::int64_t bytes = -1;
+  for (std::size_t g = 0; g < kRankGroups; ++g)
+    for (std::size_t c = 0; c < kCollectives; ++c)
+      if (const std::int64_t own = step.busiest.exchanges.groups[g][c].bytes; own > bytes) bytes = own, group = g, operation = c;
+  const bool far = crosses_hosts(layout, step.busiest.rank, static_cast<RankGroup>(group), device.host_devices);
+  reasons.push_back(fmt::format("most bytes are {} in the {} group: {:.3f} GB in {} exchanges come to rank {}, {}", kCollectiveNames[operation],
+                                kRankGroupNames[group], static_cast<double>(bytes) / 1e9, step.busiest.exchanges.groups[group][operation].calls,
+                                step.busiest.rank, far ? "some from other hosts, so all are counted at the network's rate" : "all within a host"));
+  reasons.push_back(fmt::format("no exchange is hidden: each is waited for; at most {:.3g} to {:.3g} s of the gradients' could go beside the backward",
+                                step.fast.hideable, step.slow.hideable));
+  if (step.slow.imbalance > 1.01)
+    reasons.push_back(fmt::format("the busiest rank computes {:.2f} times what the mean does: {}", step.slow.imbalance,
+                                  layout.dp > 1 ? "sequences are dealt whole, and what tp does not split is on every rank of a replica"
+                                  : model.facts().expert_count > 0 && layout.model() > 1
+                                      ? "experts are dealt in 8 groups, and what tp does not split is on every rank of a replica"
+                                      : "sums and heads are dealt in whole leaves and heads"));
+  return reasons;
+}
+}  // namespace
+
+std::vector<RankLayout> layouts_of(const Model& model, int devices) {
+  std::vector<RankLayout> all;
+  for (int tp = 1; tp <= devices; ++tp)
+    for (int dp = 1; tp * dp <= devices; ++dp)
+      if (devices % (tp * dp) == 0)
+        if (const int ep = devices / (tp * dp); ep == 1 || model.facts().expert_count > 0) all.push_back({tp, dp, ep});
+  return all;
+}
+
+SimulatedStep simulate_step(const std::shared_ptr<const Model>& model, const Profile& profile, const StepPlan& plan, const DeviceRates& device) {
+  SimulatedStep step;
+  step.layout = plan.trainer.ranks;
+  const DeviceRates rates = rates_of_a_rank(device, step.layout.size());
+  step.available = rates.memory_bytes;
+  for (const TrainSequence& s : plan.sequences) step.tokens += static_cast<std::int64_t>(s.tokens.size());
+  std::vector<RankStep> ranks;
+  for (int rank = 0; rank < step.layout.model(); ++rank) {
+    ranks.push_back(plan_step(model, profile, plan, rank));
+    step.needed = std::max(step.needed, ranks.back().memory.total);
+    if (rank == 0 || ranks.back().exchanges.sum().bytes > step.busiest.exchanges.sum().bytes) step.busiest = ranks.back();
+    if (!step.fits()) return step;
+  }
+  std::vector<RankWork> all;
+  for (int rank = 0; rank < step.layout.size(); ++rank) all.push_back(work_of(*model, profile, plan, rank));
+  step.slow = step_time(step.layout, ranks, all, rates, device.low);
+  step.fast = step_time(step.layout, ranks, all, rates, device.high);
+  step.reasons = reasons_of(step, rates, *model);
+  return step;
+}
+
+}  // namespace lockstep

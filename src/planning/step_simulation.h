@@ -1,0 +1,24 @@
+// A training step in a layout on devices that are not here: whether it fits, its time over a range of assumed efficiencies, and why.
+//   for (const RankLayout& layout : layouts_of(*model, 8)) print(simulate_step(model, profile, plan_with(layout), device));
+// Computed, not measured. Of the layouts that this program has (tp, dp, ep).
+#pragma once
+#include "planning/step_time.h"
+
+namespace lockstep {
+
+struct SimulatedStep {
+  RankLayout layout;
+  std::int64_t tokens = 0;                 // of the step
+  std::int64_t needed = 0, available = 0;  // bytes of the rank that takes most, and of a device; available 0: not known
+  RankStep busiest;                        // the planned rank that receives most
+  StepTime slow, fast;                     // at the lower and at the higher efficiencies
+  std::vector<std::string> reasons;        // sentences; none where it does not fit
+  bool fits() const { return available == 0 || needed <= available; }
+};
+
+// Every tp x dp x ep of so many devices; ep above 1 only where there are experts.
+std::vector<RankLayout> layouts_of(const Model& model, int devices);
+// Plans the ranks of the first replica, which has the most tokens and rows.
+SimulatedStep simulate_step(const std::shared_ptr<const Model>& model, const Profile& profile, const StepPlan& plan, const DeviceRates& device);
+
+}  // namespace lockstep

@@ -1,0 +1,94 @@
+#include "planning/step_time.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "planning/shape_memory.h"
+
+namespace lockstep {
+namespace {
+constexpr double kTera = 1e12, kGiga = 1e9;
+
+// The ranks of a rank's group.
+std::vector<int> members_of(const RankLayout& layout, int rank, RankGroup group) {
+  std::vector<int> members;
+  for (int other = 0; other < layout.size(); ++other) {
+    const bool together = group == RankGroup::world    ? true
+                          : group == RankGroup::tensor ? other / layout.tp == rank / layout.tp
+                          : group == RankGroup::model  ? layout.data_of(other) == layout.data_of(rank)
+                                                       : layout.model_of(other) == layout.model_of(rank);
+    if (together) members.push_back(other);
+  }
+  return members;
+}
+}  // namespace
+
+// NVLink's rates are of both ways together, so what a device receives has half of it; 400 Gbit/s between hosts are of each device.
+const std::vector<DeviceRates>& published_devices() {
+  static const std::vector<DeviceRates> all = [] {
+    const auto device = [](const char* name, const char* source, double arithmetic, double memory, double link, double memory_bytes) {
+      return DeviceRates{.name = name,
+                         .source = source,
+                         .arithmetic = arithmetic,
+                         .memory = memory,
+                         .link = link,
+                         .network = 50 * kGiga,
+                         .memory_bytes = static_cast<std::int64_t>(memory_bytes * kUsableMemory),
+                         .low = {0.25, 0.6, 0.5, 30e-6},
+                         .high = {0.55, 0.9, 0.85, 8e-6},
+                         .assumed = "assumed: 25 to 55% of the arithmetic, 60 to 90% of the memory, 50 to 85% of the links, 30 to 8 microseconds an exchange"};
+    };
+    return std::vector{
+        device("h200",
+               "data sheet of NVIDIA's H200 SXM: dense bf16 989 TFLOP/s, 141 GB at 4.8 TB/s, NVLink 900 GB/s both ways together; between hosts 400 Gbit/s a "
+               "device",
+               989 * kTera, 4.8 * kTera, 450 * kGiga, 141 * kGiga),
+        device(
+            "b200",
+            "data sheet of NVIDIA's B200: dense bf16 2,250 TFLOP/s, 180 GB at 8 TB/s, NVLink 1,800 GB/s both ways together; between hosts 400 Gbit/s a device",
+            2250 * kTera, 8 * kTera, 900 * kGiga, 180 * kGiga),
+    };
+  }();
+  return all;
+}
+
+double StepTime::exchange() const { return std::accumulate(exchanges.begin(), exchanges.end(), 0.0); }
+
+bool crosses_hosts(const RankLayout& layout, int rank, RankGroup group, int host_devices) {
+  const std::vector<int> members = members_of(layout, rank, group);
+  return std::any_of(members.begin(), members.end(), [&](int other) { return other / host_devices != rank / host_devices; });
+}
+
+StepTime step_time(const RankLayout& layout, const std::vector<RankStep>& steps, const std::vector<RankWork>& all, const DeviceRates& device,
+                   const Efficiency& efficiency) {
+  StepTime time;
+  const double arithmetic = device.arithmetic * efficiency.arithmetic, memory = device.memory * efficiency.memory;
+  for (const RankWork& work : all) {
+    // A pass takes the longer of its arithmetic and of reading its weights; accumulators and the optimizer only move memory.
+    const double reading = work.weight_bytes / memory;
+    time.forward = std::max(time.forward, std::max(work.forward / arithmetic, reading));
+    time.backward = std::max(time.backward, std::max(work.backward / arithmetic, reading * work.backward_passes) + work.accumulator_bytes / memory);
+    time.optimizer = std::max(time.optimizer, work.optimizer_bytes / memory);
+  }
+  for (const RankStep& step : steps)
+    for (int g = 0; g < kRankGroups; ++g) {
+      const auto group = static_cast<RankGroup>(g);
+      const CommunicatorCounters counts = step.exchanges.sum(group);
+      const double rate = (crosses_hosts(layout, step.rank, group, device.host_devices) ? device.network : device.link) * efficiency.link;
+      const double seconds = static_cast<double>(counts.bytes) / rate + static_cast<double>(counts.calls) * efficiency.call_seconds;
+      if (layout.size() > 1) time.exchanges[static_cast<std::size_t>(g)] = std::max(time.exchanges[static_cast<std::size_t>(g)], seconds);
+    }
+  // Gradients of a layer could leave while the layers before it are computed; activations are needed at once.
+  double gradients = 0;
+  for (const RankStep& step : steps) {
+    const double rate = (crosses_hosts(layout, step.rank, RankGroup::data, device.host_devices) ? device.network : device.link) * efficiency.link;
+    gradients = std::max(gradients, static_cast<double>(step.exchanges.of(RankGroup::data, Collective::reduce_scatter).bytes) / rate);
+  }
+  time.hideable = std::min(gradients, time.backward);
+  double sum = 0, most = 0;
+  for (const RankWork& work : all) sum += work.arithmetic(), most = std::max(most, work.arithmetic());
+  time.imbalance = sum > 0 ? most * static_cast<double>(all.size()) / sum : 1;
+  return time;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,47 @@
+// The time of a training step from what each rank does (planning/step_plan.h), published rates of devices and assumed efficiencies: computed, not
+// measured.
+//   const StepTime time = step_time(layout, steps, all_work, device, device.high);
+// Pure functions of plain values.
+#pragma once
+#include <string_view>
+
+#include "planning/step_plan.h"
+
+namespace lockstep {
+
+// Parts of the rates that a step is assumed to reach, and the time of an exchange beside its bytes.
+struct Efficiency {
+  double arithmetic = 1, memory = 1, link = 1, call_seconds = 0;
+};
+
+// Of one device, a second.
+struct DeviceRates {
+  std::string name, source;
+  double arithmetic = 0;          // additions and multiplications of dense bf16 products
+  double memory = 0;              // bytes read or written
+  double link = 0, network = 0;   // bytes received, from a device of the same host and of another
+  std::int64_t memory_bytes = 0;  // that a plan may fill; 0: not known
+  int host_devices = 8;
+  bool shared = false;  // all ranks together have these rates and this memory
+  Efficiency low, high;
+  std::string assumed;  // the efficiencies in words
+};
+const std::vector<DeviceRates>& published_devices();
+
+struct StepTime {
+  double forward = 0, backward = 0, optimizer = 0;  // seconds, of the slowest rank
+  std::array<double, kRankGroups> exchanges{};      // the most of any rank, by group
+  double hideable = 0;                              // of them: what could go beside the backward; nothing does today
+  double imbalance = 1;                             // arithmetic of the busiest rank to that of the mean
+  double exchange() const;
+  double total() const { return forward + backward + optimizer + exchange(); }
+};
+
+// Whether a group of this rank reaches beyond a host, of hosts filled in the order of ranks.
+bool crosses_hosts(const RankLayout& layout, int rank, RankGroup group, int host_devices);
+// `steps`: ranks that were planned, the busiest among them; `all`: the work of every rank. Every exchange waits for the slowest rank and hides
+// nothing, so times add up.
+StepTime step_time(const RankLayout& layout, const std::vector<RankStep>& steps, const std::vector<RankWork>& all, const DeviceRates& device,
+                   const Efficiency& efficiency);
+
+}  // namespace lockstep
