@@ -42,7 +42,7 @@ class Deployments {
   static constexpr std::size_t kMost = 64;
 
   Deployments(std::shared_ptr<TrafficTable> traffic, ModelDeployment first);
-  ~Deployments();  // waits for no request
+  ~Deployments();  // after stop(), where requests may be open: a callback must not be the last to know its service
   Deployments(const Deployments&) = delete;
   Deployments& operator=(const Deployments&) = delete;
 

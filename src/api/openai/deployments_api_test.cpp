@@ -45,6 +45,7 @@ class DeploymentsApi : public testing::Test {
                                  .administrators = {"ann"}});
     routes_.set_access(access);
   }
+  void TearDown() override { deployments_->stop(); }
   static std::shared_ptr<Recorder> call(Routes& routes, const std::string& method, const std::string& path, const std::string& body, HeaderList headers = {}) {
     auto recorder = std::make_shared<Recorder>();
     headers.emplace_back("authorization", std::string("Bearer ") + kSecret);
