@@ -96,8 +96,9 @@ int simulate_command(const Arguments& arguments) {
       "simulate",
       "The time of a full-parameter training step with AdamW by layout, computed and not measured: work, the bytes of every exchange as the trainer's own "
       "counters would have them, memory; with the reasons. Needs no weights, of large models a name will do.",
-      {"lockstep simulate models/countdown-glm --device measured --ranks tp=2 --tokens 4096", "lockstep simulate qwen3-8b --device b200 --tokens 131072",
-       "lockstep simulate gpt-oss-20b --ranks tp=4,ep=2 --tokens 65536 --length 8192 --json"});
+      {"lockstep simulate models/countdown-glm --device measured --ranks tp=2 --tokens 4096",
+       "lockstep simulate qwen3-8b --device b200 --tokens 32768 --micro-batch 1 --checkpoint-activations",
+       "lockstep simulate gpt-oss-20b --ranks tp=4,ep=2 --tokens 4096 --length 1024 --checkpoint-activations --json"});
   table.positional("MODEL", &settings.model, true, "Model folder, config.json, or the name of a large model, such as gpt-oss-120b (docs/training-shapes.md)");
   table.text("ranks", &ranks, "LAYOUT", "tp=N,dp=N,ep=N, or all: every layout of --devices");
   table.integer("devices", &devices, 1, kMostRanks, "N", "Devices that --ranks all lays out");
