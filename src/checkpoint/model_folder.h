@@ -26,8 +26,9 @@ struct LoadedModel {
 // All weights in fp32, as a trainer of all parameters needs them; what serves reads them by tensor (checkpoint/model_reader.h).
 // model.safetensors, else the shards of model.safetensors.index.json; or a GGUF file. Quantised values are decoded (checkpoint/stored_tensor.h).
 // Per-expert tensors and fused ones (`experts.gate_up_proj` [E, 2 mi, h], gate rows first; `experts.down_proj` [E, h, mi]) are both read; tensors of
-// layers beyond the model's are skipped with a note, those of a layer of multi-token prediction are not among the masters (ModelReader). Errors: not_found; corrupt_file for a missing or surplus tensor, a
-// wrong shape, missing scales, a NaN or an infinity; unsupported for another dtype or other scales; what make_model throws.
+// layers beyond the model's are skipped with a note, those of a layer of multi-token prediction are not among the masters (ModelReader). Errors: not_found;
+// corrupt_file for a missing or surplus tensor, a wrong shape, missing scales, a NaN or an infinity; unsupported for another dtype or other scales; what
+// make_model throws.
 LoadedModel load_model_folder(const std::filesystem::path& path, const ModelOptions& options = {});
 
 struct SaveOptions {

@@ -38,13 +38,7 @@ void add_draft_options(OptionTable& table, DraftOptions& drafts, std::string usu
              "changes no bit");
   table.integer("draft-tokens", &drafts.tokens, 1, DraftOptions::kMostTokens, "N", "Most tokens of a guess");
   table.refused(fmt::format("with --{} off", name), [mode] { return *mode == "off"; });
-  table.after_reading([&drafts, mode, name] {
-    try {
-      drafts = parse_drafts(*mode, drafts.tokens, "--" + name);
-    } catch (const Error& e) {
-      throw UsageError(e.message());
-    }
-  });
+  table.after_reading([&drafts, mode, name] { drafts = as_usage([&] { return parse_drafts(*mode, drafts.tokens, "--" + name); }); });
 }
 
 void add_json_option(OptionTable& table, bool* json, std::string one_line) {

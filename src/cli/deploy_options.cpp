@@ -33,11 +33,7 @@ std::vector<DeploySource> deploy_sources(const DeploySettings& s) {
   std::vector<DeploySource> sources;
   for (const std::string& one : s.deploy) {
     auto [name, source] = sides("deploy", one, "NAME=DIR, NAME=STORE/SNAPSHOT or NAME=STORE/CHANNEL");
-    try {
-      check_plain_name("the name of a deployment", name);
-    } catch (const Error& e) {
-      throw UsageError(e.message());
-    }
+    as_usage([&] { check_plain_name("the name of a deployment", name); });
     for (const DeploySource& other : sources)
       if (other.name == name) throw UsageError(fmt::format("deploy has the name '{}' twice", name));
     sources.push_back({std::move(name), std::move(source)});

@@ -72,8 +72,6 @@ ModelDeployment DeploymentOpener::open(const std::string& name, const std::strin
 }
 
 ModelDeployment DeploymentOpener::open_below(const std::string& name, const std::string& source) const {
-  if (parts_.folder.empty())
-    fail(ErrorCode::unsupported, "models are not loaded while this server runs; --deploy-folder names the folder whose folders may be");
   std::error_code error;
   const fs::path root = fs::canonical(parts_.folder, error);
   if (error) fail(ErrorCode::io, "the folder of models cannot be read: {}", error.message());

@@ -44,7 +44,7 @@ class DeploymentOpener {
   explicit DeploymentOpener(DeploymentParts parts) : parts_(std::move(parts)) {}
   // Errors: those of ModelPlace, open_model and admit_deployment.
   ModelDeployment open(const std::string& name, const std::string& source) const;
-  // The same for a client: `source` is a folder below parts.folder, or STORE/SNAPSHOT of a store there. Errors unsupported without that; not_found outside it.
+  // The same for a client: `source` is a folder below parts.folder, or STORE/SNAPSHOT of a store there. Error not_found outside it.
   ModelDeployment open_below(const std::string& name, const std::string& source) const;
 
  private:

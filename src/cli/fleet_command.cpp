@@ -25,11 +25,7 @@ void add_fleet_rows(OptionTable& table, FleetWanted& wanted) {
 }
 
 Quorum quorum_of(const FleetWanted& wanted) {
-  try {
-    return parse_quorum(wanted.quorum);
-  } catch (const Error& e) {
-    throw UsageError(e.message());
-  }
+  return as_usage([&] { return parse_quorum(wanted.quorum); });
 }
 
 Json replica_json(const FleetReplica& one) {
@@ -81,12 +77,7 @@ void print_state(const FleetState& state, const FleetWanted& wanted, const Quoru
 }
 
 FleetWatch watch_of(const FleetWanted& wanted) {
-  ChannelPlace place;
-  try {
-    place = parse_channel_place("STORE/CHANNEL", wanted.place);
-  } catch (const Error& e) {
-    throw UsageError(e.message());
-  }
+  const ChannelPlace place = as_usage([&] { return parse_channel_place("STORE/CHANNEL", wanted.place); });
   return {open_store(place.store), place.channel};
 }
 

@@ -5,11 +5,7 @@
 namespace lockstep {
 namespace {
 ChannelPlace place_of(const std::string& option, const std::string& text) {
-  try {
-    return parse_channel_place(option, text);
-  } catch (const Error& e) {
-    throw UsageError(e.message());
-  }
+  return as_usage([&] { return parse_channel_place(option, text); });
 }
 
 // Of the machine and the port: what tells replicas apart.
@@ -56,11 +52,7 @@ void check_publish(const PublishSettings& s) {
 }
 
 void check_follow(const FollowSettings& s, bool training, const RankLayout& ranks) {
-  try {
-    parse_quorum(s.quorum);
-  } catch (const Error& e) {
-    throw UsageError(e.message());
-  }
+  as_usage([&] { return parse_quorum(s.quorum); });
   if (!s.follows()) return;
   place_of("follow", s.place);
   if (training) throw UsageError("follow is refused with --training: trained models begin with the base's weights, which must stay");

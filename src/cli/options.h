@@ -27,6 +27,16 @@ class UsageError : public Error {
   explicit UsageError(std::string message) : Error(ErrorCode::invalid_argument, std::move(message)) {}
 };
 
+// What `read` returns, where it reads the value of an option: an Error of it is a UsageError with the same message.
+template <class Read>
+auto as_usage(const Read& read) {
+  try {
+    return read();
+  } catch (const Error& e) {
+    throw UsageError(e.message());
+  }
+}
+
 class OptionTable {
  public:
   OptionTable(std::string command, std::string summary, std::vector<std::string> examples);

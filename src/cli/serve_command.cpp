@@ -29,14 +29,6 @@
 
 namespace lockstep {
 namespace {
-ClassShares read_shares(const std::string& text) {
-  try {
-    return parse_class_shares(text);
-  } catch (const Error& e) {
-    throw UsageError(e.message());
-  }
-}
-
 // Large blocks of the host go back to the system when they are freed: what is counted is what is held. Each thread has a heap of its own, so
 // that short requests do not wait for one that frees a long body.
 void return_freed_memory() {
@@ -147,7 +139,7 @@ int serve_command(const Arguments& arguments) {
   }
   check_follow(follow, training, rank_layout(runtime.ranks));
   check_publish(publish);
-  const ClassShares class_shares = read_shares(shares);
+  const ClassShares class_shares = as_usage([&] { return parse_class_shares(shares); });
   const std::shared_ptr<KeyRing> ring = finish_http_options(net, table, training);
   serving.share_prefixes = share_prefixes == "all";
   ShapeCatalog shapes = ShapeCatalog::published();

@@ -266,12 +266,7 @@ TEST(Drafts, NoiseByStepWouldBeSeen) {
   const Request request{.prompt = {4, 5, 6, 7}, .sampling = {.seed = 3, .max_tokens = 30}};
   const auto run = [&](const Request& asked, bool by_step) {
     Engine engine(plant.runtime, plant.weights);
-    Generation got;
-    engine.submit(asked, {}, [&](Generation&& g) { got = std::move(g); });
-    while (engine.step())
-      for (Sequence* s : engine.scheduler().running())
-        if (by_step) s->sampling.seed = static_cast<std::uint64_t>(engine.counters().forwards);
-    return got;
+    return said_with_noise(engine, asked, by_step);
   };
   for (const bool by_step : {false, true}) {
     const Generation want = run(request, by_step);

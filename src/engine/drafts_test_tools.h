@@ -42,4 +42,14 @@ inline std::vector<std::uint32_t> all_bits_of(const Generation& g) {
   return bits;
 }
 
+// What an engine says whose noise depends on the step instead of the position, or, without `by_step`, on the position as ever.
+inline Generation said_with_noise(Engine& engine, const Request& asked, bool by_step) {
+  Generation said;
+  engine.submit(asked, {}, [&](Generation&& g) { said = std::move(g); });
+  while (engine.step())
+    for (Sequence* s : engine.scheduler().running())
+      if (by_step) s->sampling.seed = static_cast<std::uint64_t>(engine.counters().forwards);
+  return said;
+}
+
 }  // namespace lockstep

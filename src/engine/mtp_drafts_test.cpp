@@ -163,12 +163,7 @@ TEST(MtpDrafts, NoiseByStepWouldBeSeen) {
   without.drafts = {};
   const auto run = [&](const Request& asked, bool by_step) {
     Engine engine(plant.runtime, plant.weights, {}, plant.layer);
-    Generation got;
-    engine.submit(asked, {}, [&](Generation&& g) { got = std::move(g); });
-    while (engine.step())
-      for (Sequence* s : engine.scheduler().running())
-        if (by_step) s->sampling.seed = static_cast<std::uint64_t>(engine.counters().forwards);
-    return got;
+    return said_with_noise(engine, asked, by_step);
   };
   for (const bool by_step : {false, true}) {
     const Generation got = run(ahead, by_step), want = run(without, by_step);
