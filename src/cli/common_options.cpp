@@ -2,6 +2,8 @@
 
 #include <memory>
 
+#include "trained/led_model.h"
+
 namespace lockstep {
 
 void add_device_options(OptionTable& table, RuntimeSettings& settings) {
@@ -29,6 +31,12 @@ void add_ranks_option(OptionTable& table, std::string* ranks) {
   table.text("ranks", ranks, "LAYOUT",
              "Tensor-, data- and expert-parallel ranks, such as tp=2,dp=2,ep=2 (docs/ranks.md; empty: one): threads of this process that share --threads; "
              "changes no bit");
+}
+
+void add_transport_option(OptionTable& table, std::string* transport) {
+  table.choice(
+      "transport", transport, transport_names(),
+      "What --ranks are: threads of this process, or mpi: those of the processes that mpirun started, which share them (docs/ranks.md); changes no bit");
 }
 
 void add_draft_options(OptionTable& table, DraftOptions& drafts, std::string usual, std::string name) {

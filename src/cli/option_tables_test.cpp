@@ -175,7 +175,7 @@ const std::map<std::string, std::string>& effective_options() {
        "mla-norm-eps "
        "context ranks json"},
       {"train sft",
-       "model profile threads device backend isa mla-norm-eps context ranks name fork overwrite runs data eval eval-share eval-every patience epochs "
+       "model profile threads device backend isa mla-norm-eps context ranks transport name fork overwrite runs data eval eval-share eval-every patience epochs "
        "adapter-rank optimizer chat-template end-token environment from-scratch seed steps batch micro-batch checkpoint-activations optimizer-state "
        "learning-rate "
        "schedule warmup beta1 max-norm checkpoint-every keep-last transcripts export-to quiet resume page json"},

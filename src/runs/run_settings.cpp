@@ -13,6 +13,7 @@ namespace {
 const std::vector<std::string>& keys_without_bits() {
   static const std::vector<std::string> keys = {"threads",
                                                 "ranks",
+                                                "transport",
                                                 "device",
                                                 "backend",
                                                 "isa",

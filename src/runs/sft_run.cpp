@@ -14,6 +14,7 @@
 #include "runs/planned_run.h"
 #include "runs/sft_transcript.h"
 #include "runs/training_state.h"
+#include "trained/led_model.h"
 
 namespace lockstep {
 namespace {
@@ -199,6 +200,7 @@ SftSummary run_sft(const SftConfig& config, const std::function<SftInput(const O
   check_trainable_run(profile_by_name(config.runtime.profile), config.trained);
   OpenedModel opened = config.from_scratch ? open_untrained_model(config.runtime, config.init_seed, config.init_deviation) : open_model(config.runtime);
   refuse_value_head(*opened.model, "there are no likelihoods of texts to train; lockstep train reward trains it");
+  open_beside({.runtime = config.runtime, .untrained = config.from_scratch, .seed = config.init_seed, .deviation = config.init_deviation});
   const SftInput input = make_input(opened);
   const SftSource& source = *input.train;
   const std::int64_t parameters = parameters_of(opened.model->manifest());

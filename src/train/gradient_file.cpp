@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "train/sequence_record.h"
 
 namespace lockstep {
 
@@ -26,17 +27,6 @@ void each_part(const View& view, const F& f) {
   const View words = words_of(view);
   for (std::int64_t at = 0; at < words.cols; at += kWordsAtOnce) f(words.column_range(at, std::min(kWordsAtOnce, words.cols - at)));
 }
-
-// Calls f on every list of a sequence; f of reading fills it.
-template <class Sequence, class F>
-void each_list(Sequence& s, const F& f) {
-  f(s.tokens), f(s.targets), f(s.weights), f(s.advantages), f(s.old_logprobs), f(s.proximal_logprobs), f(s.reference_logprobs);
-  f(s.clip_low), f(s.clip_high), f(s.ratio_mask), f(s.experts);
-}
-struct SequenceNumbers {
-  std::int64_t prefix_group, shared_prefix, targets_per_row, kept_rows;
-  double temperature;
-};
 }  // namespace
 
 std::filesystem::path gradient_file(const std::filesystem::path& folder, int rank) { return folder / fmt::format("rank-{}", rank); }
@@ -57,37 +47,8 @@ void read_view(CheckedReader& file, Stream& stream, const View& view) {
   });
 }
 
-void write_sequences(CheckedWriter& file, const std::vector<TrainSequence>& data) {
-  file.value(static_cast<std::uint64_t>(data.size()));
-  for (const TrainSequence& s : data) {
-    file.value(SequenceNumbers{s.prefix_group, s.shared_prefix, s.targets_per_row, std::ssize(s.kept_tokens), static_cast<double>(s.temperature)});
-    each_list(s, [&](const auto& list) { file.values(list); });
-    for (const KeptTokens& kept : s.kept_tokens) {
-      file.value(kept.order);
-      file.value(kept.count);
-      file.values(kept.words);
-    }
-  }
-}
+void write_sequences(CheckedWriter& file, const std::vector<TrainSequence>& data) { put_sequences(file, data); }
 
-std::vector<TrainSequence> read_sequences(CheckedReader& file) {
-  std::vector<TrainSequence> data;
-  for (auto left = file.value<std::uint64_t>(); left > 0; --left) {
-    TrainSequence& s = data.emplace_back();
-    const auto numbers = file.value<SequenceNumbers>();
-    s.prefix_group = numbers.prefix_group;
-    s.shared_prefix = numbers.shared_prefix;
-    s.targets_per_row = numbers.targets_per_row;
-    s.temperature = static_cast<float>(numbers.temperature);
-    each_list(s, [&](auto& list) { list = file.values<typename std::decay_t<decltype(list)>::value_type>(); });
-    for (std::int64_t left_rows = numbers.kept_rows; left_rows > 0; --left_rows) {
-      KeptTokens& kept = s.kept_tokens.emplace_back();
-      kept.order = file.value<KeptTokens::Order>();
-      kept.count = file.value<std::int32_t>();
-      kept.words = file.values<std::int32_t>();
-    }
-  }
-  return data;
-}
+std::vector<TrainSequence> read_sequences(CheckedReader& file) { return taken_sequences(file); }
 
 }  // namespace lockstep

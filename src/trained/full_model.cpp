@@ -1,5 +1,5 @@
 #include "base/error.h"
-#include "trained/trained_model.h"
+#include "trained/led_model.h"
 
 namespace lockstep {
 namespace {
@@ -7,8 +7,8 @@ namespace {
 // All parameters move.
 class FullModel : public TrainedModel {
  public:
-  FullModel(const TrainedBase& base, const TrainedSettings& settings)
-      : base_(base), trainer_(*base.opened.runtime, base.opened.masters(), options_of(base, settings)) {}
+  FullModel(const TrainedBase& base, const TrainedSettings& settings, std::unique_ptr<Ranks> ranks)
+      : base_(base), trainer_(*base.opened.runtime, base.opened.masters(), options_of(base, settings), std::move(ranks)) {}
 
   ForwardBackwardResult forward_backward(const std::vector<TrainSequence>& data, const LossOptions& loss, const IndexTraining& index) override {
     return trainer_.forward_backward(data, loss, index);
@@ -67,9 +67,14 @@ OptimizerFamily optimizer_family(const TrainedSettings& settings) {
        did_you_mean(settings.optimizer, names));
 }
 
-std::unique_ptr<TrainedModel> make_full_model(const TrainedBase& base, const TrainedSettings& settings) {
+std::unique_ptr<TrainedModel> make_full_model_over(const TrainedBase& base, const TrainedSettings& settings, std::unique_ptr<Ranks> ranks) {
   check_trainable(base.opened.runtime->profile);
-  return std::make_unique<FullModel>(base, settings);
+  return std::make_unique<FullModel>(base, settings, std::move(ranks));
+}
+
+std::unique_ptr<TrainedModel> make_full_model(const TrainedBase& base, const TrainedSettings& settings) {
+  if (ProcessMail* mail = joined_mail()) return make_led_model(base, settings, *mail);
+  return make_full_model_over(base, settings, nullptr);
 }
 
 }  // namespace lockstep

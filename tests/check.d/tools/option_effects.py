@@ -78,7 +78,7 @@ DISTILL = {"teachers": FILES / "teachers.toml", "data": FILES / "prompts.jsonl",
 BASE = {**MORE, "train sft": SFT, "train rl": RL, "train preference": PREFERENCE, "train distill": DISTILL}
 
 # What changes no result, of every command that has it: docs/cli.md has the same list, with reasons. Another value gives the same bytes.
-HARMLESS = {"threads": 2, "device": "cpu", "backend": "deferred", "isa": instruction_sets()[-2:][0], "ranks": "tp=2", "micro-batch": 1, "checkpoint-activations": True, "optimizer-state": "file", "at-once": 1, "speculate": "ngram", "draft-tokens": 2}
+HARMLESS = {"threads": 2, "device": "cpu", "backend": "deferred", "isa": instruction_sets()[-2:][0], "ranks": "tp=2", "transport": "threads", "micro-batch": 1, "checkpoint-activations": True, "optimizer-state": "file", "at-once": 1, "speculate": "ngram", "draft-tokens": 2}
 NEEDED = "NEEDED"  # without it the command does not run
 
 # (option, value, what both runs have beside the base): the run with the value and the one without it differ.

@@ -1,0 +1,128 @@
+// Letters between the processes that share a run's ranks, over a wire. Each has a head that says whose it is, so that it waits for its reader
+// where its reader is late, is refused where another was expected, and is dropped where its run has failed.
+//   ProcessMail mail(std::move(wire)); mail.begin_run(); mail.post(to, head, bytes); const Letter got = mail.take(slot, number);
+//   mail.finish_run({});
+// Every process makes the same runs in the same order. A run's end is told by all to all: one that failed releases whoever waits for a letter.
+// Between runs process 0 makes calls, plain bytes, which the others follow. A process that ends early is an error of whoever waits.
+// Any thread.
+#pragma once
+#include <compare>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "parallel/wire.h"
+
+namespace lockstep {
+
+struct LetterHead {
+  enum class Kind : std::uint32_t { data, end, call, bye };
+  Kind kind = Kind::data;
+  std::int32_t group = 0, from = 0, to = 0;  // of data: a group's number, ranks of the whole layout
+  std::uint64_t run = 0;
+  std::uint64_t number = 0;  // of the exchange in its group
+  std::int64_t rows = 0, cols = 0;
+  std::int32_t dtype = 0, element_bytes = 0;
+  std::uint64_t bytes = 0;  // that follow
+};
+
+struct Letter {
+  LetterHead head;
+  std::string body;
+};
+
+// Thrown to a rank that waits when another has failed.
+class RankReleased final : public Error {
+ public:
+  RankReleased() : Error(ErrorCode::cancelled, "another rank failed") {}
+};
+
+// How a process's part of a run ended.
+struct RunEnd {
+  enum class State : std::uint8_t { done, released, failed };
+  State state = State::done;
+  ErrorCode code = ErrorCode::internal;
+  std::string message;
+};
+
+class ProcessMail {
+ public:
+  struct Slot {
+    int group, from, to;
+    auto operator<=>(const Slot&) const = default;
+  };
+
+  explicit ProcessMail(std::unique_ptr<Wire> wire);
+  // Says good-bye and waits until the others have.
+  ~ProcessMail();
+  ProcessMail(const ProcessMail&) = delete;
+  ProcessMail& operator=(const ProcessMail&) = delete;
+
+  int process() const { return process_; }
+  int processes() const { return processes_; }
+  const std::string& host() const { return host_; }
+
+  void begin_run();
+  // `process` may be this one.
+  void post(int process, LetterHead head, std::string body);
+  // The slot's next letter, which must be of this exchange; `process` is the one that sends it. Errors: RankReleased; internal when the sender
+  // has another exchange now, or none; io when a process ended.
+  Letter take(const Slot& slot, std::uint64_t number, int process);
+  // A rank of this process failed: releases those that wait here.
+  void release();
+  // Tells how this process's part ended, and waits for the others: by process. Errors: io.
+  std::vector<RunEnd> finish_run(const RunEnd& mine);
+
+  // From now on who waits asks this, and fails with what it says; empty: all processes are there. It outlives the mail.
+  void watch(std::function<std::string()> lost);
+
+  // Process 0, between runs.
+  void call(const std::string& bytes);
+  // The others: the next call; none when process 0 has ended well. Errors: io.
+  std::optional<std::string> next_call();
+
+ private:
+  struct Sent {
+    Letter letter;
+    std::vector<Wire::Request> requests;
+  };
+  struct Incoming {
+    Letter letter;
+    Wire::Request request = nullptr;
+    bool body = false;  // its head is here
+  };
+  // ready() under the lock, again and again, until it gives something; the wire moves meanwhile.
+  template <class F>
+  auto wait(const F& ready);
+  void pump();
+  void move_letters();
+  void deliver(int process, Letter&& letter);
+  void send(int process, Letter&& letter);
+  void listen(int process);
+  void check_there() const;
+
+  std::mutex mutex_;
+  std::unique_ptr<Wire> wire_;
+  int process_, processes_;
+  std::string host_;
+  std::list<Sent> sent_;
+  std::vector<Incoming> incoming_;  // by process
+  std::map<Slot, std::deque<Letter>> letters_;
+  std::vector<std::map<std::uint64_t, RunEnd>> ends_;  // by process and run
+  std::deque<Letter> calls_;
+  std::vector<bool> gone_;  // said good-bye
+  std::uint64_t run_ = 0;
+  bool in_run_ = false, released_ = false;
+  std::function<std::string()> lost_;
+  std::string broken_;  // what the wire said when it failed
+};
+
+}  // namespace lockstep

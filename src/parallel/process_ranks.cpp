@@ -1,0 +1,199 @@
+#include "parallel/process_ranks.h"
+
+#include <exception>
+#include <mutex>
+#include <new>
+#include <thread>
+
+#include "base/error.h"
+
+namespace lockstep {
+
+namespace {
+
+// The process that has a rank: process p has ranks [size * p / processes, size * (p + 1) / processes).
+int first_rank_of(int process, int size, int processes) { return static_cast<int>(static_cast<std::int64_t>(size) * process / processes); }
+
+class ProcessCommunicator final : public Communicator {
+ public:
+  struct Member {
+    int rank, process;  // of the whole layout
+  };
+  ProcessCommunicator(ProcessMail& mail, int group, std::vector<Member> members, int own)
+      : mail_(mail), group_(group), members_(std::move(members)), own_(own) {}
+  int rank() const override { return own_; }
+  int size() const override { return static_cast<int>(members_.size()); }
+  void barrier() override { gather_host({}); }
+
+  void exchange(Stream& stream, const std::vector<View>& to, const std::vector<View>& from) override {
+    if (to.size() != members_.size() || from.size() != members_.size())
+      fail(ErrorCode::internal, "an exchange of {} ranks has {} and {} views", size(), to.size(), from.size());
+    ++counters_.calls;
+    ++number_;
+    stream.synchronize();
+    std::vector<std::string> bodies(members_.size());
+    for_others([&](std::size_t r) {
+      if (to[r].size() == 0) return;
+      bodies[r].resize(static_cast<std::size_t>(to[r].size() * to[r].element_bytes));
+      stream.copy(on_host(to[r], bodies[r]), to[r]);
+    });
+    stream.synchronize();
+    for_others([&](std::size_t r) {
+      if (to[r].size() > 0) post(r, to[r], std::move(bodies[r]));
+    });
+    copy_own(stream, to, from);
+    std::vector<Letter> letters(members_.size());
+    for_others([&](std::size_t r) {
+      if (from[r].size() == 0) return;
+      letters[r] = take(r);
+      const LetterHead& head = letters[r].head;
+      if (head.rows != from[r].rows || head.cols != from[r].cols || head.dtype != static_cast<int>(from[r].dtype)) refuse(r, from[r], head.rows, head.cols);
+      stream.copy(from[r], on_host(from[r], letters[r].body));
+      counters_.bytes += from[r].size() * from[r].element_bytes;
+    });
+    stream.synchronize();
+  }
+
+  std::vector<std::string> gather_host(const std::string& mine) override {
+    ++number_;
+    for_others([&](std::size_t r) { post(r, {}, mine); });
+    std::vector<std::string> all(members_.size());
+    all[static_cast<std::size_t>(own_)] = mine;
+    for_others([&](std::size_t r) { all[r] = take(r).body; });
+    return all;
+  }
+
+  // A run that failed may have left ranks at different exchanges.
+  void begin_run() { number_ = 0; }
+
+ private:
+  template <class F>
+  void for_others(const F& f) {
+    for (std::size_t r = 0; r < members_.size(); ++r)
+      if (static_cast<int>(r) != own_) f(r);
+  }
+  static View on_host(const View& like, std::string& bytes) {
+    View view = like;
+    view.address = reinterpret_cast<std::uint64_t>(bytes.data());
+    view.stride = like.cols;
+    return view;
+  }
+  void copy_own(Stream& stream, const std::vector<View>& to, const std::vector<View>& from) {
+    const auto own = static_cast<std::size_t>(own_);
+    if (from[own].size() != to[own].size()) refuse(own, from[own], to[own].rows, to[own].cols);
+    if (from[own].size() > 0 && from[own].address != to[own].address) stream.copy(from[own], to[own]);
+  }
+  [[noreturn]] void refuse(std::size_t r, const View& expected, std::int64_t rows, std::int64_t cols) const {
+    fail(ErrorCode::internal, "rank {} expects {} x {} of rank {}, which sends {} x {}", own_, expected.rows, expected.cols, r, rows, cols);
+  }
+  void post(std::size_t r, const View& view, std::string body) {
+    LetterHead head{.group = group_, .from = members_[static_cast<std::size_t>(own_)].rank, .to = members_[r].rank, .number = number_};
+    head.rows = view.rows, head.cols = view.cols, head.dtype = static_cast<int>(view.dtype), head.element_bytes = view.element_bytes;
+    mail_.post(members_[r].process, head, std::move(body));
+  }
+  Letter take(std::size_t r) { return mail_.take({group_, members_[r].rank, members_[static_cast<std::size_t>(own_)].rank}, number_, members_[r].process); }
+
+  ProcessMail& mail_;
+  int group_;
+  std::vector<Member> members_;
+  int own_;
+  std::uint64_t number_ = 0;  // of the exchange, in this run
+};
+
+// How a part of a run ended, from what it threw.
+RunEnd run_end_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const RankReleased&) {
+    return {RunEnd::State::released, ErrorCode::cancelled, {}};
+  } catch (const Error& e) {
+    return {RunEnd::State::failed, e.code(), e.what()};
+  } catch (const std::bad_alloc&) {
+    return {RunEnd::State::failed, ErrorCode::resource_exhausted, "no memory is left"};
+  } catch (const std::exception& e) {
+    return {RunEnd::State::failed, ErrorCode::internal, e.what()};
+  } catch (...) {
+    return {RunEnd::State::failed, ErrorCode::internal, "an exception without a word"};
+  }
+}
+
+}  // namespace
+
+ProcessRanks::ProcessRanks(const RankLayout& layout, ProcessMail& mail) : layout_(layout), mail_(mail) {
+  const int size = layout.size(), processes = mail.processes();
+  if (processes > size)
+    fail(ErrorCode::invalid_argument, "ranks is {}, which are {}, and there are {} processes; allowed is a rank for each", layout.text(), size, processes);
+  first_ = first_rank_of(mail.process(), size, processes);
+  ends_.resize(static_cast<std::size_t>(first_rank_of(mail.process() + 1, size, processes) - first_));
+  std::vector<ProcessCommunicator::Member> all;
+  for (int p = 0; p < processes; ++p)
+    for (int rank = first_rank_of(p, size, processes); rank < first_rank_of(p + 1, size, processes); ++rank) all.push_back({rank, p});
+  // Groups by (kind, colour), as in MPI_Comm_split; ranks are numbered in ascending order.
+  int kind = 0;
+  const auto join = [&](std::unique_ptr<Communicator> Ends::*end, const std::function<int(int)>& colour) {
+    for (int local = 0; local < this->local(); ++local) {
+      std::vector<ProcessCommunicator::Member> members;
+      int own = 0;
+      for (const auto& member : all) {
+        if (colour(member.rank) != colour(first_ + local)) continue;
+        if (member.rank == first_ + local) own = static_cast<int>(members.size());
+        members.push_back(member);
+      }
+      ends_[static_cast<std::size_t>(local)].*end = std::make_unique<ProcessCommunicator>(mail_, kind, std::move(members), own);
+    }
+    ++kind;
+  };
+  join(&Ends::world, [](int) { return 0; });
+  join(&Ends::tensor, [&](int rank) { return rank / layout_.tp; });
+  join(&Ends::model, [&](int rank) { return layout_.data_of(rank); });
+  join(&Ends::data, [&](int rank) { return layout_.model_of(rank); });
+}
+
+ProcessRanks::~ProcessRanks() = default;
+
+RankPlace ProcessRanks::place(int local) const {
+  if (size() == 1) return {};
+  const Ends& ends = ends_[static_cast<std::size_t>(local)];
+  return {layout_, first_ + local, ends.world.get(), ends.tensor.get(), ends.model.get(), ends.data.get()};
+}
+
+void ProcessRanks::run(const std::function<void(int)>& work) {
+  mail_.begin_run();
+  for (Ends& ends : ends_)
+    for (const auto* end : {&ends.world, &ends.tensor, &ends.model, &ends.data}) static_cast<ProcessCommunicator&>(**end).begin_run();
+  std::exception_ptr error;
+  std::mutex mutex;
+  const auto guarded = [&](int local) {
+    try {
+      work(local);
+    } catch (...) {
+      {
+        const std::lock_guard lock(mutex);
+        if (!error) error = std::current_exception();
+      }
+      mail_.release();
+    }
+  };
+  std::vector<std::thread> threads;
+  try {
+    for (int l = 1; l < local(); ++l) threads.emplace_back(guarded, l);
+    guarded(0);
+  } catch (...) {  // no thread more
+    const std::lock_guard lock(mutex);
+    error = std::current_exception();
+    mail_.release();
+  }
+  for (std::thread& thread : threads) thread.join();
+  const std::vector<RunEnd> ends = mail_.finish_run(error ? run_end_of(error) : RunEnd{});
+  for (int p = 0; p < mail_.processes(); ++p) {
+    const RunEnd& end = ends[static_cast<std::size_t>(p)];
+    if (end.state != RunEnd::State::failed) continue;
+    if (p == mail_.process()) std::rethrow_exception(error);
+    Error told(end.code, end.message);
+    told.add_context(fmt::format("computing in process {}", p));
+    throw told;
+  }
+  if (error) std::rethrow_exception(error);
+}
+
+}  // namespace lockstep

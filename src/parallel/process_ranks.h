@@ -1,0 +1,31 @@
+// Ranks dealt to the processes that share a mail, in order, as evenly as they go; those of this process are threads.
+//   ProcessRanks ranks(layout, mail); ranks.run([&](int local) { ranks.place(local).data->barrier(); });
+// Every process makes one of the same layout. What leaves a process is copied; nothing is added here. One caller at a time.
+#pragma once
+#include "parallel/mail.h"
+#include "parallel/ranks.h"
+
+namespace lockstep {
+
+class ProcessRanks final : public Ranks {
+ public:
+  // `mail` outlives it. Error invalid_argument: fewer ranks than processes.
+  ProcessRanks(const RankLayout& layout, ProcessMail& mail);
+  ~ProcessRanks() override;
+
+  const RankLayout& layout() const override { return layout_; }
+  int local() const override { return static_cast<int>(ends_.size()); }
+  RankPlace place(int local) const override;
+  void run(const std::function<void(int)>& work) override;
+
+ private:
+  struct Ends {
+    std::unique_ptr<Communicator> world, tensor, model, data;
+  };
+  RankLayout layout_;
+  ProcessMail& mail_;
+  int first_;
+  std::vector<Ends> ends_;
+};
+
+}  // namespace lockstep

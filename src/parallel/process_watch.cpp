@@ -1,0 +1,203 @@
+#include "parallel/process_watch.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "base/byte_record.h"
+#include "base/entropy.h"
+#include "base/log.h"
+
+namespace lockstep {
+
+namespace {
+
+constexpr int kWatchGroup = -1;
+constexpr int kWithinMilliseconds = 10'000;  // a connection is made
+constexpr char kGoodBye = 'b', kLost = 'l';
+struct Word {
+  char what;
+  std::int32_t process = 0;  // of kLost
+};
+
+class Socket {
+ public:
+  explicit Socket(int descriptor = -1) : descriptor_(descriptor) {}
+  Socket(Socket&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+  Socket& operator=(Socket&& other) noexcept {
+    std::swap(descriptor_, other.descriptor_);
+    return *this;
+  }
+  ~Socket() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  int get() const { return descriptor_; }
+  explicit operator bool() const { return descriptor_ >= 0; }
+
+ private:
+  int descriptor_;
+};
+
+bool ready(int descriptor, short events, int milliseconds) {
+  pollfd wanted{descriptor, events, 0};
+  return ::poll(&wanted, 1, milliseconds) == 1;
+}
+
+std::vector<std::uint32_t> addresses_here() {
+  std::vector<std::uint32_t> found{htonl(INADDR_LOOPBACK)};
+  ifaddrs* all = nullptr;
+  if (::getifaddrs(&all) != 0) return found;
+  for (const ifaddrs* at = all; at; at = at->ifa_next)
+    if (at->ifa_addr && at->ifa_addr->sa_family == AF_INET && (at->ifa_flags & IFF_UP) && !(at->ifa_flags & IFF_LOOPBACK))
+      found.push_back(reinterpret_cast<const sockaddr_in*>(at->ifa_addr)->sin_addr.s_addr);
+  ::freeifaddrs(all);
+  return found;
+}
+
+struct Greeting {
+  std::uint64_t secret;
+  std::int32_t process;
+};
+
+Socket connected(std::uint32_t address, std::uint16_t port, const Greeting& greeting) {
+  Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const sockaddr_in to{.sin_family = AF_INET, .sin_port = port, .sin_addr = {address}, .sin_zero = {}};
+  if (!socket || (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&to), sizeof(to)) != 0 && errno != EINPROGRESS)) return Socket();
+  if (!ready(socket.get(), POLLOUT, 2000)) return Socket();
+  if (::send(socket.get(), &greeting, sizeof(greeting), MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof(greeting))) return Socket();
+  char welcome = 0;
+  if (!ready(socket.get(), POLLIN, 2000) || ::recv(socket.get(), &welcome, 1, 0) != 1) return Socket();
+  return socket;
+}
+
+}  // namespace
+
+struct ProcessWatch::State {
+  std::mutex mutex;
+  std::string lost;
+  std::vector<std::string> names;  // by process
+  std::vector<Socket> sockets;     // by process; of process 0 all others', of another its
+  std::atomic<bool> stop = false;
+  std::thread thread;
+
+  // Process 0 tells the others.
+  void say(int process) {
+    for (const Socket& socket : sockets)
+      if (socket && !sockets[0]) tell(socket, {kLost, process});
+    const std::lock_guard lock(mutex);
+    if (lost.empty()) lost = fmt::format("{} ended without a word", names[static_cast<std::size_t>(process)]);
+  }
+  static void tell(const Socket& socket, const Word& word) { (void)!::send(socket.get(), &word, sizeof(word), MSG_NOSIGNAL | MSG_DONTWAIT); }
+  void loop() {
+    std::vector<bool> there(sockets.size());
+    for (std::size_t p = 0; p < sockets.size(); ++p) there[p] = static_cast<bool>(sockets[p]);
+    while (!stop) {
+      std::vector<pollfd> wanted;
+      std::vector<std::size_t> whose;
+      for (std::size_t p = 0; p < sockets.size(); ++p)
+        if (there[p]) wanted.push_back({sockets[p].get(), POLLIN, 0}), whose.push_back(p);
+      if (wanted.empty()) return;
+      if (::poll(wanted.data(), wanted.size(), 200) <= 0) continue;
+      for (std::size_t i = 0; i < wanted.size() && !stop; ++i) {
+        if (wanted[i].revents == 0) continue;
+        Word word{};
+        const ssize_t got = ::recv(wanted[i].fd, &word, sizeof(word), MSG_DONTWAIT);
+        if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+        there[whose[i]] = false;
+        const bool whole = got == static_cast<ssize_t>(sizeof(word));
+        if (whole && word.what == kGoodBye) continue;
+        const bool told = whole && word.what == kLost && word.process >= 0 && word.process < static_cast<std::int32_t>(names.size());
+        say(told ? word.process : static_cast<int>(whose[i]));
+      }
+    }
+  }
+  // Process 0: the others' connections.
+  void accept_all(const Socket& listener, std::uint64_t secret) {
+    for (std::size_t left = sockets.size() - 1; left > 0;) {
+      if (!ready(listener.get(), POLLIN, kWithinMilliseconds)) return;
+      Socket one(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+      Greeting greeting{};
+      if (!one || !ready(one.get(), POLLIN, 2000) || ::recv(one.get(), &greeting, sizeof(greeting), MSG_WAITALL) != static_cast<ssize_t>(sizeof(greeting)))
+        continue;
+      const auto process = static_cast<std::size_t>(greeting.process);
+      if (greeting.secret != secret || process == 0 || process >= sockets.size() || sockets[process]) continue;
+      const char welcome = 'w';
+      if (::send(one.get(), &welcome, 1, MSG_NOSIGNAL) != 1) continue;
+      sockets[process] = std::move(one);
+      --left;
+    }
+  }
+};
+
+ProcessWatch::ProcessWatch(ProcessMail& mail) : state_(std::make_unique<State>()) {
+  State& s = *state_;
+  const int processes = mail.processes(), own = mail.process();
+  if (processes == 1) return;
+  s.sockets.resize(static_cast<std::size_t>(processes));
+  Socket listener;
+  Greeting greeting{0, own};
+  sockaddr_in place{.sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(INADDR_ANY)}, .sin_zero = {}};
+  ByteWriter out;
+  out.text(fmt::format("process {} (host {}, pid {})", own, mail.host(), ::getpid()));
+  if (own == 0) {
+    listener = Socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    socklen_t size = sizeof(place);
+    if (!listener || ::bind(listener.get(), reinterpret_cast<const sockaddr*>(&place), size) != 0 || ::listen(listener.get(), processes) != 0 ||
+        ::getsockname(listener.get(), reinterpret_cast<sockaddr*>(&place), &size) != 0)
+      place.sin_port = 0;
+    greeting.secret = random_bits();
+    out.value(greeting.secret);
+    out.value(place.sin_port);
+    out.values(addresses_here());
+  }
+  // Everybody's name, and where process 0 listens.
+  mail.begin_run();
+  for (int p = 0; p < processes; ++p)
+    if (p != own) mail.post(p, {.group = kWatchGroup, .from = own, .to = p}, out.bytes());
+  std::vector<std::uint32_t> addresses;
+  for (int p = 0; p < processes; ++p) {
+    const Letter letter = p == own ? Letter{{}, out.bytes()} : mail.take({kWatchGroup, p, own}, 0, p);
+    ByteReader in(letter.body);
+    s.names.push_back(in.text());
+    if (p != 0) continue;
+    greeting.secret = in.value<std::uint64_t>();
+    place.sin_port = in.value<std::uint16_t>();
+    addresses = in.values<std::uint32_t>();
+  }
+  mail.finish_run({});
+  if (own == 0 && place.sin_port != 0) s.accept_all(listener, greeting.secret);
+  for (std::size_t i = 0; own != 0 && place.sin_port != 0 && i < addresses.size() && !s.sockets[0]; ++i)
+    s.sockets[0] = connected(addresses[i], place.sin_port, greeting);
+  for (int p = 0; p < processes; ++p)
+    if (p != own && (p == 0 || own == 0) && !s.sockets[static_cast<std::size_t>(p)])
+      log_warning("a process cannot be watched: that it dies may go unnoticed", {{"process", s.names[static_cast<std::size_t>(p)]}});
+  s.thread = std::thread([&s] { s.loop(); });
+  mail.watch([&s] {
+    const std::lock_guard lock(s.mutex);
+    return s.lost;
+  });
+}
+
+ProcessWatch::~ProcessWatch() {
+  State& s = *state_;
+  s.stop = true;
+  for (const Socket& socket : s.sockets) {
+    if (!socket) continue;
+    State::tell(socket, {kGoodBye});
+    ::shutdown(socket.get(), SHUT_RDWR);
+  }
+  if (s.thread.joinable()) s.thread.join();
+}
+
+}  // namespace lockstep

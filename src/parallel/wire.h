@@ -1,0 +1,27 @@
+// Bytes between processes: what a message passing library offers, and no more. Messages of a pair of processes arrive in the order in which
+// they were sent; receiver and sender know the size. Calls come from one thread at a time, any thread.
+//   Wire::Request sent = wire.send(1, data, 64); while (!wire.done(sent)) {}
+// mpi_wire.h is the one of Open MPI; tests have one in memory.
+#pragma once
+#include <cstddef>
+#include <string>
+
+namespace lockstep {
+
+class Wire {
+ public:
+  using Request = void*;
+  virtual ~Wire() = default;
+  virtual int process() const = 0;    // this one: 0 to processes() - 1
+  virtual int processes() const = 0;  // 1 or more
+  virtual std::string host() const = 0;
+  // Both begin and return at once; the bytes stay where they are until done() says so. Errors, of all: io, with the library's word.
+  virtual Request send(int to, const void* data, std::size_t bytes) = 0;
+  virtual Request receive(int from, void* data, std::size_t bytes) = 0;
+  // Whether it has happened; the request is then gone.
+  virtual bool done(Request request) = 0;
+  // The last call. `clean`: every process comes here, and all that was sent was received; else the others are ended.
+  virtual void stop(bool clean) = 0;
+};
+
+}  // namespace lockstep

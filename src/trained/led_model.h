@@ -1,0 +1,30 @@
+// A model that several processes train: process 0 makes the calls of its TrainedModel, and the others follow them, each with the ranks that it
+// has (parallel/process_ranks.h). Calls travel as plain values (trained/model_calls.h); files, data and output are process 0's alone.
+//   if (follow_processes("mpi")) return 0;   open_beside({.runtime = settings}); auto model = make_trained_model(base, {});
+// Every process has the model's folder under the same path. All weights move: adapters train on one rank.
+#pragma once
+#include "parallel/processes.h"
+#include "trained/trained_model.h"
+
+namespace lockstep {
+
+// What a process opens before it follows.
+struct ModelSource {
+  RuntimeSettings runtime;
+  bool untrained = false;  // open_untrained_model with these; else open_model
+  std::uint64_t seed = 0;
+  double deviation = 0;
+};
+
+// Joins the processes of this transport (parallel/processes.h). True in all but the first: they have followed it until it ended.
+bool follow_processes(const std::string& transport);
+// In process 0, before the model is made: the others open it too; nothing where this process is alone. Errors: invalid_argument for fewer ranks
+// than processes, or for another numerics profile there; those of open_model in any process, which is named.
+void open_beside(const ModelSource& source);
+
+// Of all parameters, over these ranks (null: threads).
+std::unique_ptr<TrainedModel> make_full_model_over(const TrainedBase& base, const TrainedSettings& settings, std::unique_ptr<Ranks> ranks);
+// The same over all processes; the others have opened it.
+std::unique_ptr<TrainedModel> make_led_model(const TrainedBase& base, const TrainedSettings& settings, ProcessMail& mail);
+
+}  // namespace lockstep

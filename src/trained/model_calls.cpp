@@ -1,0 +1,76 @@
+#include "trained/model_calls.h"
+
+namespace lockstep {
+
+void put_source(ByteWriter& out, const ModelSource& source) {
+  const RuntimeSettings& r = source.runtime;
+  for (const std::string* text : {&r.model, &r.profile, &r.device, &r.backend, &r.isa, &r.ranks}) out.text(*text);
+  out.value(r.threads);
+  out.value(r.mla_norm_eps);
+  out.value(r.context);
+  out.value(source.untrained);
+  out.value(source.seed);
+  out.value(source.deviation);
+}
+
+ModelSource taken_source(ByteReader& in) {
+  ModelSource source;
+  RuntimeSettings& r = source.runtime;
+  for (std::string* text : {&r.model, &r.profile, &r.device, &r.backend, &r.isa, &r.ranks}) *text = in.text();
+  r.threads = in.value<std::int64_t>();
+  r.mla_norm_eps = in.value<double>();
+  r.context = in.value<std::int64_t>();
+  source.untrained = in.value<bool>();
+  source.seed = in.value<std::uint64_t>();
+  source.deviation = in.value<double>();
+  return source;
+}
+
+void put_options(ByteWriter& out, const TrainerOptions& options) {
+  out.value(options.micro_batch);
+  for (const bool flag : {options.checkpoint_activations, options.accumulate, options.mostly_one_call, options.share_prefixes, options.declared_prefixes,
+                          options.train_indexer, options.release_state})
+    out.value(flag);
+  out.value(options.page_size);
+  out.text(options.optimizer_folder);
+  out.value(options.ranks);
+}
+
+TrainerOptions taken_options(ByteReader& in) {
+  TrainerOptions options;
+  options.micro_batch = in.value<std::int64_t>();
+  for (bool* flag : {&options.checkpoint_activations, &options.accumulate, &options.mostly_one_call, &options.share_prefixes, &options.declared_prefixes,
+                     &options.train_indexer, &options.release_state})
+    *flag = in.value<bool>();
+  options.page_size = in.value<std::int64_t>();
+  options.optimizer_folder = in.text();
+  options.ranks = in.value<RankLayout>();
+  return options;
+}
+
+// Of a model whose parameters all move, the optimizer alone counts.
+void put_settings(ByteWriter& out, const TrainedSettings& settings) { out.text(settings.optimizer); }
+
+TrainedSettings taken_settings(ByteReader& in) {
+  TrainedSettings settings;
+  settings.optimizer = in.text();
+  return settings;
+}
+
+void put_state(ByteWriter& out, const TrainerState& state) {
+  for (const WeightImages* images : {&state.masters, &state.first_moments, &state.second_moments}) {
+    out.value(static_cast<std::uint64_t>(images->size()));
+    for (const std::vector<float>& image : *images) out.values(image);
+  }
+  out.value(state.step);
+}
+
+TrainerState taken_state(ByteReader& in) {
+  TrainerState state;
+  for (WeightImages* images : {&state.masters, &state.first_moments, &state.second_moments})
+    for (auto left = in.value<std::uint64_t>(); left > 0; --left) images->push_back(in.values<float>());
+  state.step = in.value<std::int64_t>();
+  return state;
+}
+
+}  // namespace lockstep

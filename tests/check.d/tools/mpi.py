@@ -1,0 +1,115 @@
+"""Ranks as processes: what mpirun runs has the bits of threads.
+
+Every operation of a communicator over Open MPI beside threads, what is refused, a process that dies; a fine-tuning run over two processes, whole
+and in two parts, beside one of a single rank. Where build/mpi_operations is not built (no Open MPI), all of it is skipped.
+"""
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+from harness import BINARY, BUILD, ROOT, Skip, TMP, Outcome, bits, check, done, require_same, sft_arguments
+
+RUNS = TMP / "runs"
+OPERATIONS = BUILD / "mpi_operations"
+ENVIRONMENT = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
+               "OMPI_MCA_btl_vader_single_copy_mechanism": "none", "TMPDIR": "/tmp"}
+
+
+def needs_mpi():
+    if not shutil.which("mpirun") or not OPERATIONS.exists() or not (BUILD / "lockstep_mpi.so").exists():
+        raise Skip("no Open MPI")
+
+
+def mpirun(processes, *words, timeout=300):
+    line = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(processes), *map(str, words)]
+    ended = subprocess.run(line, env=ENVIRONMENT, cwd=ROOT, capture_output=True, text=True, timeout=timeout)
+    return Outcome(line, ended.returncode, ended.stdout, ended.stderr)
+
+
+def run(processes, name, *more, **settings):
+    outcome = mpirun(processes, BINARY, *sft_arguments(name, RUNS, transport="mpi", **settings), *more)
+    assert outcome.returncode == 0, f"status {outcome.returncode}\n{outcome}"
+    return outcome
+
+
+for processes in (1, 2, 3):
+    with check(f"operations-{processes}-processes"):
+        needs_mpi()
+        outcome = mpirun(processes, OPERATIONS, "operations")
+        assert outcome.returncode == 0 and outcome.stdout.count("ok ") == 11 and "FAILED" not in outcome.stdout, outcome
+
+for processes in (2, 3):
+    with check(f"refusals-{processes}-processes"):
+        needs_mpi()
+        outcome = mpirun(processes, OPERATIONS, "refusals")
+        assert outcome.returncode == 0 and outcome.stdout.count("ok ") == 3 and "FAILED" not in outcome.stdout, outcome
+    with check(f"death-is-named-{processes}-processes"):
+        # Either we say who died, or mpirun does and ends the others first; nobody hangs.
+        needs_mpi()
+        began = time.monotonic()
+        outcome = mpirun(processes, OPERATIONS, "death", timeout=60)
+        assert outcome.returncode != 0, outcome
+        assert f"rank {processes - 1}" in outcome.stderr or f"process {processes - 1} (host" in outcome.stderr, outcome
+        assert time.monotonic() - began < 20, outcome
+    with check(f"death-is-told-{processes}-processes"):
+        # mpirun leaves the others alone: they see it themselves.
+        needs_mpi()
+        outcome = mpirun(processes, "--enable-recovery", OPERATIONS, "death", timeout=60)
+        assert f"process 0 was told: process {processes - 1} (host" in outcome.stderr, outcome
+
+expected = {}
+with check("sft-of-one-rank"):
+    needs_mpi()
+    expected["one"] = bits(RUNS / "one", done(*sft_arguments("one", RUNS, threads=1)))
+
+for ranks in ("dp=2", "tp=2", "tp=2,dp=2"):
+    with check(f"sft-two-processes-{ranks.replace('=', '').replace(',', '-')}"):
+        needs_mpi()
+        name = f"two-{ranks.replace('=', '').replace(',', '-')}"
+        require_same(expected["one"], bits(RUNS / name, run(2, name, ranks=ranks, threads=2)), f"two processes, {ranks}")
+
+with check("sft-in-two-parts"):
+    needs_mpi()
+    # Beside a run of one rank in the same parts: a rate that falls to the end of two steps is another than one of three.
+    done(*sft_arguments("parts-one", RUNS, threads=1, steps=2))
+    wanted = bits(RUNS / "parts-one", done(*sft_arguments("parts-one", RUNS, threads=1), "--resume"))
+    run(2, "parts", ranks="dp=2", threads=2, steps=2)
+    require_same(wanted, bits(RUNS / "parts", run(2, "parts", "--resume", ranks="tp=2", threads=2)), "two parts over two processes")
+
+with check("other-seed"):
+    needs_mpi()
+    other = bits(RUNS / "other", run(2, "other", ranks="dp=2", threads=2, seed=99))
+    assert other["weights"] != expected["one"]["weights"], "another seed gave the same hash: the hash says nothing"
+
+with check("refused"):
+    needs_mpi()
+    outcome = mpirun(2, BINARY, *sft_arguments("few", RUNS, transport="mpi"))
+    assert outcome.returncode != 0 and "there are 2 processes" in outcome.stderr, outcome
+    alone = subprocess.run([BINARY, *sft_arguments("alone", RUNS, transport="mpi", ranks="dp=2")], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert alone.returncode != 0 and "mpirun" in alone.stderr, alone
+    missing = mpirun(2, BINARY, *sft_arguments("missing", RUNS, transport="mpi", ranks="dp=2", model=TMP / "nowhere"))
+    assert missing.returncode != 0 and "nowhere" in missing.stderr, missing
+
+with check("killed-process-is-named"):
+    needs_mpi()
+    line = ["mpirun", "--enable-recovery", "--oversubscribe", "--bind-to", "none", "-n", "2", str(BINARY),
+            *map(str, sft_arguments("killed", RUNS, transport="mpi", ranks="dp=2", steps=10000, threads=2))]
+    running = subprocess.Popen(line, env=ENVIRONMENT, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        metrics = RUNS / "killed/metrics.jsonl"
+        until = time.monotonic() + 120
+        while not metrics.exists() or not metrics.read_text().count("\n"):
+            assert time.monotonic() < until and running.poll() is None, "the run did not begin"
+            time.sleep(0.1)
+        children = subprocess.run(["pgrep", "-P", str(running.pid)], capture_output=True, text=True).stdout.split()
+        followers = [child for child in children if b"OMPI_COMM_WORLD_RANK=1\0" in Path(f"/proc/{child}/environ").read_bytes()]
+        assert len(followers) == 1, (children, followers)
+        os.kill(int(followers[0]), signal.SIGKILL)
+        _, stderr = running.communicate(timeout=20)
+    finally:
+        if running.poll() is None:
+            running.kill()
+    assert "process 1 (host" in stderr and f"pid {followers[0]}" in stderr, stderr
