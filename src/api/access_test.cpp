@@ -78,7 +78,7 @@ TEST(ApiKeysTest, FilesSayWhatAKeyIsAllowed) {
     return message_of([&] { keys.read_file(path); });
   };
   std::ofstream(path) << "ann " << kKey << "  weight=3 streams=8\t requests_per_minute=60\r\nbob sha256:" << sha256_hex("a-key-that-only-bob-has")
-                      << " tokens_per_minute=1000\ncid a-key-that-only-cid-has\n";
+                      << " tokens_per_minute=1000 class=rollouts\ncid a-key-that-only-cid-has\n";
   ApiKeys keys;
   keys.read_file(path);
   EXPECT_EQ(*keys.owner_of(kKey), "ann");
@@ -92,6 +92,11 @@ TEST(ApiKeysTest, FilesSayWhatAKeyIsAllowed) {
   EXPECT_NE(refused("weight=0").find("weight is '0', allowed is 1 to 1000"), std::string::npos);
   EXPECT_NE(refused("streams=2.5").find("streams is '2.5'"), std::string::npos);
   EXPECT_NE(refused("weight=2 weight=3").find("weight is given twice"), std::string::npos);
+  EXPECT_EQ(terms.at("ann").work, WorkClass::live);
+  EXPECT_EQ(terms.at("bob").work, WorkClass::rollouts);
+  EXPECT_NE(refused("class=training").find("class is 'training', allowed are live and rollouts"), std::string::npos);
+  EXPECT_NE(refused("class=live class=rollouts").find("class is given twice"), std::string::npos);
+  EXPECT_EQ(refused("class=rollouts"), refused("class=live"));  // both are fine
   // The rest of a key that holds a space.
   EXPECT_EQ(refused("rest-of-the-key").find("rest-of"), std::string::npos);
   EXPECT_NE(refused("rest-of-the-key").find("no setting, allowed are weight=N"), std::string::npos);

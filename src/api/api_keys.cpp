@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <optional>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -21,12 +22,21 @@ bool is_name(std::string_view name) {
 
 constexpr std::string_view kSpaces = " \t\r";
 
+constexpr std::string_view kClass = "class=";
+
+WorkClass class_named(std::string_view name) {
+  for (const WorkClass work : {WorkClass::live, WorkClass::rollouts})
+    if (name == work_class_name(work)) return work;
+  fail(ErrorCode::invalid_argument, "class is '{}', allowed are live and rollouts", name.substr(0, 32));
+}
+
 // What stands behind a key: "weight=2 streams=8". What is none of that may be a part of a key: it is not repeated.
 KeyTerms terms_of(std::string_view text) {
   struct Setting {
     std::string_view name;
     std::int64_t most, value = 0;
   };
+  std::optional<WorkClass> work;
   Setting settings[] = {{"weight", 1000}, {"requests_per_minute", 1'000'000'000}, {"tokens_per_minute", 1'000'000'000'000}, {"streams", 1 << 20}};
   while (true) {
     text.remove_prefix(std::min(text.size(), text.find_first_not_of(kSpaces)));
@@ -34,9 +44,16 @@ KeyTerms terms_of(std::string_view text) {
     const std::string_view word = text.substr(0, text.find_first_of(kSpaces));
     text.remove_prefix(word.size());
     const std::size_t equals = word.find('=');
+    if (word.starts_with(kClass)) {
+      if (work) fail(ErrorCode::invalid_argument, "class is given twice");
+      work = class_named(word.substr(kClass.size()));
+      continue;
+    }
     const auto setting = std::find_if(std::begin(settings), std::end(settings), [&](const Setting& one) { return word.substr(0, equals) == one.name; });
     if (equals == std::string_view::npos || setting == std::end(settings))
-      fail(ErrorCode::invalid_argument, "what follows the key is no setting, allowed are weight=N, requests_per_minute=N, tokens_per_minute=N and streams=N");
+      fail(ErrorCode::invalid_argument,
+           "what follows the key is no setting, allowed are weight=N, requests_per_minute=N, tokens_per_minute=N, streams=N and "
+           "class=rollouts");
     if (setting->value != 0) fail(ErrorCode::invalid_argument, "{} is given twice", setting->name);
     const auto [stop, error] = std::from_chars(word.data() + equals + 1, word.data() + word.size(), setting->value);
     if (error != std::errc() || stop != word.data() + word.size() || setting->value < 1 || setting->value > setting->most)
@@ -45,7 +62,8 @@ KeyTerms terms_of(std::string_view text) {
   return {.weight = static_cast<double>(std::max<std::int64_t>(settings[0].value, 1)),
           .requests_per_minute = settings[1].value,
           .tokens_per_minute = settings[2].value,
-          .streams = settings[3].value};
+          .streams = settings[3].value,
+          .work = work.value_or(WorkClass::live)};
 }
 }  // namespace
 

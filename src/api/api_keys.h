@@ -12,13 +12,16 @@
 #include <string_view>
 #include <vector>
 
+#include "base/fair_shares.h"
+
 namespace lockstep {
 
 // What the key file says of a key behind it. 0: no limit.
 struct KeyTerms {
   double weight = 1;  // of its share among keys
   std::int64_t requests_per_minute = 0, tokens_per_minute = 0;
-  std::int64_t streams = 0;  // sequences that are generated at a time
+  std::int64_t streams = 0;          // sequences that are generated at a time
+  WorkClass work = WorkClass::live;  // of its requests to OpenAI's API: live or rollouts
 };
 
 class ApiKeys {
@@ -26,7 +29,7 @@ class ApiKeys {
   // Errors: invalid_argument (a name that is not 1 to 64 letters, digits, '-', '_', '.', '@'; a key that is not 16 to 256 printable
   // characters without spaces), already_exists (the name, the key). No message holds a key.
   void add(const std::string& name, std::string_view key, const KeyTerms& terms = {});
-  // Lines `NAME KEY` or `NAME sha256:HEX`, and behind that what the key is allowed: `weight=2 requests_per_minute=60`; empty ones and those that
+  // Lines `NAME KEY` or `NAME sha256:HEX`, and behind that what the key is allowed: `weight=2 requests_per_minute=60 class=rollouts`; empty ones and those that
   // begin with '#' are skipped. Errors as add, with the line's number; io; invalid_argument for a file without a key.
   void read_file(const std::string& path);
 

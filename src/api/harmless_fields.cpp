@@ -7,7 +7,7 @@ constexpr HarmlessField kHarmlessFields[] = {
     {"user", "names the caller's own user; nothing is billed or watched by user, and an alias keeps each at one deployment"},
     {"metadata", "of completions: notes for the vendor's dashboard; only responses are kept, and theirs with them"},
     {"store", "of completions: keeps answers in the vendor's account; only responses are kept here"},
-    {"service_tier", "the vendor's price of a place in the queue; all requests here share one"},
+    {"service_tier", "of Fireworks' completions: these are rollouts whatever it says"},
     {"safety_identifier", "names the caller's own user for the vendor's policing; to an alias it is the user, where `user` is not given"},
     {"prompt_cache_key", "steers requests to a machine with the cache; there is one machine, and to an alias it is the user, where none is named"},
     {"prompt_cache_retention", "how long a cache entry lives; no answer depends on the cache"},

@@ -109,9 +109,27 @@ class Operations : public std::enable_shared_from_this<Operations> {
     text.histogram({}, s.first_token_seconds);
     text.family("lockstep_sequence_seconds", "histogram", "From a sequence's arrival to its end.");
     text.histogram({}, s.seconds);
+    append_classes(text, s);
     one(text, "lockstep_open_sequences", "gauge", "Sequences taken and not ended.", service_->bounds().open());
     one(text, "lockstep_open_sequences_limit", "gauge", "Sequences that may be open; more are refused with 429.", service_->bounds().max_open());
     one(text, "lockstep_weights_version", "gauge", "Version of the weights that new steps use.", service_->weights_version());
+  }
+
+  // Live answers and rollouts: training has no sequences.
+  static void append_classes(PrometheusText& text, const ServiceStatistics& s) {
+    const auto each = [&](std::string_view name, std::string_view type, std::string_view help, auto&& append) {
+      text.family(name, type, help);
+      for (const WorkClass work : {WorkClass::live, WorkClass::rollouts})
+        append(PrometheusText::Labels{{"class", work_class_name(work)}}, s.by_class[static_cast<std::size_t>(work)]);
+    };
+    each("lockstep_class_sequences_total", "counter", "Sequences taken, by class (docs/tenants.md).",
+         [&](const auto& labels, const ClassStatistics& c) { text.sample(labels, static_cast<double>(c.requests.load())); });
+    each("lockstep_class_tokens_total", "counter", "Tokens of sequences that have ended, by class.",
+         [&](const auto& labels, const ClassStatistics& c) { text.sample(labels, static_cast<double>(c.tokens.load())); });
+    each("lockstep_class_first_token_seconds", "histogram", "From a sequence's arrival to its first token, by class, where tokens are told as they come.",
+         [&](const auto& labels, const ClassStatistics& c) { text.histogram(labels, c.first_token_seconds); });
+    each("lockstep_class_token_gap_seconds", "histogram", "From a token to the next, by class, where tokens are told as they come.",
+         [&](const auto& labels, const ClassStatistics& c) { text.histogram(labels, c.token_gap_seconds); });
   }
 
   // By the names that vLLM gives them.
@@ -149,6 +167,9 @@ class Operations : public std::enable_shared_from_this<Operations> {
                                                                   {"sampled_tokens", c.sampled_tokens},
                                                                   {"mixed_version_tokens", c.mixed_version_tokens},
                                                                   {"draft_rows", c.draft_rows},
+                                                                  {"live_rows", c.live_rows},
+                                                                  {"rollout_rows", c.other_rows},
+                                                                  {"held_back_forwards", c.held_back_forwards},
                                                                   {"failed_requests", c.failed_requests},
                                                                   {"pairs_visible", c.work.pairs_visible},
                                                                   {"pairs_skipped", c.work.pairs_skipped()},

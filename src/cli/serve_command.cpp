@@ -70,6 +70,7 @@ int serve_command(const Arguments& arguments) {
   std::vector<std::string> adapters;
   std::string adapter_folder, store, tool_format, generation_config = "auto";
   std::int64_t memory_megabytes = 0;
+  double live_token_ms = 0;
   FollowSettings follow;
   PublishSettings publish;
   DeploySettings deploy;
@@ -125,6 +126,9 @@ int serve_command(const Arguments& arguments) {
   table.text("shares", &shares, "live=A,rollouts=B,training=C",
              "Percent of the device's time that each class of work has at least while it has work; what one leaves goes to the others (docs/tenants.md)");
   with_training();
+  table.number("live-token-ms", &live_token_ms, 0, 60000, "X",
+               "Longest gap between two tokens of a live answer, in milliseconds, that rollouts (service_tier flex, keys of class=rollouts, training clients' "
+               "samples) may make by their rows in the same steps; live ones then go first. 0: classes share as --shares says (docs/tenants.md)");
   add_serve_http_options(table, net);
   table.accept_config();
   if (!table.parse(arguments)) return kExitOk;
@@ -142,6 +146,7 @@ int serve_command(const Arguments& arguments) {
   const ClassShares class_shares = as_usage([&] { return parse_class_shares(shares); });
   const std::shared_ptr<KeyRing> ring = finish_http_options(net, table, training);
   serving.share_prefixes = share_prefixes == "all";
+  serving.engine.live_token_seconds = live_token_ms / 1000;
   ShapeCatalog shapes = ShapeCatalog::published();
   for (const std::string& file : trained.shape_files) shapes.add(read_file(file, kMostShapeBytes), file);
   install_interrupt_handlers();

@@ -20,9 +20,13 @@ ApiKeys read_keys(const std::string& file) {
 
 void Terms::set_streams(const ApiKeys& keys, GenerationService& service) {
   std::map<std::string, std::int64_t> streams;
-  for (const auto& [name, terms] : keys.terms())
+  std::map<std::string, WorkClass> classes;
+  for (const auto& [name, terms] : keys.terms()) {
+    classes[name] = terms.work;
     if (terms.streams > 0) streams[name] = terms.streams;
+  }
   service.bounds().set_streams(std::move(streams));
+  service.key_classes().set(std::move(classes));
 }
 
 void Terms::set(const ApiKeys& keys) const {

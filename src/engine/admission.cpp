@@ -112,6 +112,7 @@ void check_options(const EngineOptions& o) {
     if (value < low || value > high) fail(ErrorCode::invalid_argument, "{} is {}, allowed is {} to {}", name, value, low, high);
   };
   constexpr std::int64_t kMost = std::int64_t{1} << 30;
+  constexpr double kLongestStep = 60;
   check("page_size", o.page_size, 1, 65536);
   check("cache_pages", o.cache_pages, 0, kMost);
   check("cache_bytes", o.cache_bytes, 0, std::int64_t{1} << 50);
@@ -119,6 +120,8 @@ void check_options(const EngineOptions& o) {
   check("max_sequences", o.max_sequences, 1, kMost);
   check("prefill_chunk", o.prefill_chunk, 1, kMost);
   check_draft_tokens(o.drafts.tokens, "draft tokens");
+  if (!(o.live_token_seconds >= 0 && o.live_token_seconds <= kLongestStep))
+    fail(ErrorCode::invalid_argument, "live_token_seconds is {}, allowed is 0 (no bound) to {}", o.live_token_seconds, kLongestStep);
 }
 
 }  // namespace lockstep

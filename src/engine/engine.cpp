@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "base/error.h"
+#include "base/seconds.h"
 #include "engine/constraint_masks.h"
 #include "engine/drafts/mtp_steps.h"
 #include "model/value_head.h"
@@ -174,6 +175,7 @@ bool Engine::step() {
   step_rows_.clear();
   deliver();  // what a callback that threw left behind
   if (scheduler_->idle()) return false;
+  const auto began = std::chrono::steady_clock::now();
   const std::vector<PlannedSlice>& plan = scheduler_->plan();
   if (plan.empty()) fail(ErrorCode::internal, "no row could be planned for {} running and {} waiting requests", running(), waiting());
   guesses_.propose(plan, *scheduler_);
@@ -194,6 +196,7 @@ bool Engine::step() {
   steps_->accepted(plan);
   counters_.drafts = guesses_.counters();
   deliver();
+  scheduler_->observe(seconds_since(began));
   return true;
 }
 

@@ -15,23 +15,28 @@ struct Standing {
   double class_share = 1, class_time = 0, time = 0;
 };
 
-Standing standing_of(Sequence* s, bool by_time) {
+// Of what is not live where live work goes first: its second sequence stands behind all of that.
+constexpr double kLeastShare = 1e-12;
+
+Standing standing_of(Sequence* s, Ties ties, Classes classes) {
   Standing one{.ranked = {.sequence = s}};
   if (!s->account) return one;
   one.work = s->account->work;
-  one.class_share = s->account->class_share;
-  if (!by_time) return one;
-  one.class_time = s->account->class_time();
+  one.class_share = classes == Classes::live_first && one.work != WorkClass::live ? kLeastShare : s->account->class_share;
+  if (ties == Ties::by_arrival) return one;
+  if (classes == Classes::by_shares) one.class_time = s->account->class_time();
   one.time = s->account->virtual_time();
   return one;
 }
 }  // namespace
 
+bool is_live(const Sequence& s) { return !s.account || s.account->work == WorkClass::live; }
+
 bool of_several_accounts(std::span<Sequence* const> sequences) {
   return std::any_of(sequences.begin(), sequences.end(), [&](const Sequence* s) { return s->account != sequences.front()->account; });
 }
 
-std::vector<Ranked> fair_order(std::span<Sequence* const> sequences, Ties ties) {
+std::vector<Ranked> fair_order(std::span<Sequence* const> sequences, Ties ties, Classes classes) {
   std::vector<Ranked> order;
   order.reserve(sequences.size());
   if (!of_several_accounts(sequences)) {
@@ -46,7 +51,7 @@ std::vector<Ranked> fair_order(std::span<Sequence* const> sequences, Ties ties) 
   std::vector<Standing> all;
   all.reserve(sequences.size());
   for (Sequence* s : sequences) {
-    all.push_back(standing_of(s, ties == Ties::by_time));
+    all.push_back(standing_of(s, ties, classes));
     const auto [its, is_first] = counted.try_emplace(s->account.get());
     if (is_first && s->account) its->second.weight = s->account->weight();
     all.back().ranked.key_rank = its->second.number++ / its->second.weight;
@@ -64,11 +69,13 @@ std::vector<Ranked> fair_order(std::span<Sequence* const> sequences, Ties ties) 
   return order;
 }
 
-bool has_more(const Ranked& a, const Ranked& b) {
+bool has_more(const Ranked& a, const Ranked& b, Classes classes) {
   const ShareAccount *of_a = a.sequence->account.get(), *of_b = b.sequence->account.get();
   if (of_a == of_b) return false;
   const WorkClass class_of_a = of_a ? of_a->work : WorkClass::live, class_of_b = of_b ? of_b->work : WorkClass::live;
-  return class_of_a == class_of_b ? a.key_rank > b.key_rank : a.class_rank > b.class_rank;
+  if (class_of_a == class_of_b) return a.key_rank > b.key_rank;
+  if (classes == Classes::live_first && class_of_a == WorkClass::live) return false;
+  return a.class_rank > b.class_rank;
 }
 
 }  // namespace lockstep

@@ -16,6 +16,8 @@ struct EngineOptions {
   std::int64_t max_sequences = 256;   // running at a time
   std::int64_t prefill_chunk = 128;   // prompt rows of one sequence in one forward
   bool prefix_cache = true;
+  // What a forward with rows of live requests shall take at most when those of others are added (engine/live_room.h); 0: all are, by the classes' shares.
+  double live_token_seconds = 0;
   DraftOptions drafts;  // of requests that bring no choice of their own
   RankLayout ranks;     // tp and ep: threads that share the model; dp is training's (replicas of an engine are engines)
 };
@@ -41,9 +43,11 @@ struct EngineCounters {
   std::int64_t sampled_tokens = 0;
   std::int64_t draft_rows = 0;  // of guessed tokens, beside decode_tokens
   DraftCounters drafts;
-  std::int64_t mixed_version_tokens = 0;  // sampled with a prefix of several weights versions: not exact
-  std::int64_t failed_requests = 0;       // a NaN or an infinity in their rows, or a constraint
-  ForwardCounts work;                     // keys that attention read and rows that experts computed, as their kernels counted
+  std::int64_t mixed_version_tokens = 0;       // sampled with a prefix of several weights versions: not exact
+  std::int64_t live_rows = 0, other_rows = 0;  // of live work and of rollouts (base/fair_shares.h), without guessed ones
+  std::int64_t held_back_forwards = 0;         // in which rollouts had fewer rows than they could, for live tokens to come in time
+  std::int64_t failed_requests = 0;            // a NaN or an infinity in their rows, or a constraint
+  ForwardCounts work;                          // keys that attention read and rows that experts computed, as their kernels counted
 };
 
 }  // namespace lockstep

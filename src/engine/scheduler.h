@@ -8,12 +8,15 @@
 // sequence may use pages that are filled in the very forward it joins: every operation writes all rows of a layer
 // before any row reads. A forward has one set of weights: where requests bring their own, sets take turns, and a waiting
 // sequence of another set keeps its place and is not overtaken to the pages it needs.
+// With EngineOptions::live_token_seconds live sequences have their rows first, those that are admitted too, and then the others as far as the
+// step's time has room for them (engine/live_room.h). The others are put back first, and never put a live one back; the first of them keeps what it has.
 // Knows no device and no model. Used by one thread at a time.
 //   scheduler.add(s); for (const PlannedSlice& p : scheduler.plan()) { ...run...; scheduler.commit(p); }
 #pragma once
 #include <vector>
 
 #include "engine/fair_order.h"
+#include "engine/live_room.h"
 #include "engine/sequence_pages.h"
 #include "engine/weight_turns.h"
 
@@ -46,6 +49,8 @@ class Scheduler {
   std::int64_t rows_left() const { return budget_; }
   // The forward has run and what it sampled stands behind the text: the rows of a slice stand in the cache, of guessed ones those that became text.
   void commit(const PlannedSlice& slice);
+  // The planned forward, with all that came of it, has taken so long.
+  void observe(double seconds) { room_.observe(seconds); }
   // The forward has failed: all running sequences wait again and the prefix cache is empty.
   void roll_back();
   // Puts a running sequence back to the waiting ones.
@@ -66,19 +71,25 @@ class Scheduler {
   const PrefixCache& prefix_cache() const { return pages_.prefix_cache(); }
 
  private:
+  enum class Whose { everybody, live, others };
+  static bool is_of(Whose whose, const Sequence& s) { return whose == Whose::everybody || is_live(s) == (whose == Whose::live); }
+  Classes classes() const { return room_.on() ? Classes::live_first : Classes::by_shares; }
+  std::int64_t rows_with_room(const Sequence& s);
   void plan_rows(Sequence& s);
   void plan_turn(std::uint64_t weights);
+  void plan_those(std::uint64_t weights, Whose whose);
   bool reserve(Sequence& s, std::int64_t& rows);
   void wait_again(Sequence& s);
   void make_way();
   bool gives_way(Sequence& s);
   void enter(Sequence& s);
-  void admit(std::uint64_t weights);
+  void admit(std::uint64_t weights, Whose whose);
 
   EngineOptions options_;
   EngineCounters& counters_;
   SequencePages pages_;
   WeightTurns turns_;
+  LiveRoom room_;
   std::vector<Sequence*> running_;
   std::vector<Sequence*> waiting_;
   std::vector<PlannedSlice> plan_;

@@ -9,6 +9,7 @@ void count_plan(const std::vector<PlannedSlice>& plan, EngineCounters& counters)
   std::int64_t rows = 0, decode_rows = 0;
   for (const PlannedSlice& p : plan) {
     rows += p.count;
+    (is_live(*p.sequence) ? counters.live_rows : counters.other_rows) += p.count;
     if (p.decode) decode_rows += p.count;
     else if (p.begin > p.sequence->begin || !p.last) ++counters.chunks;
   }

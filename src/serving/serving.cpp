@@ -139,6 +139,7 @@ std::vector<std::uint64_t> GenerationService::generate_all(std::vector<Request> 
     throw;
   }
   statistics_.requests += ids.size();
+  statistics_.of(owners.front().account->work).requests += ids.size();
   statistics_.prompt_tokens += prompt_tokens;
   count_tokens(owners.front(), prompt_tokens);
   return ids;
@@ -151,8 +152,7 @@ void GenerationService::begin(std::uint64_t id, Request&& request, OnToken&& on_
   if (on_token)
     token = [this, id, on_token = std::move(on_token)](std::uint64_t engine_id, const GeneratedToken& t) mutable {
       const auto open = requests_.find(id);
-      if (open != requests_.end() && open->second.told++ == 0) statistics_.first_token_seconds.observe(seconds_since(open->second.began));
-      statistics_.generated_tokens.fetch_add(1, std::memory_order_relaxed);
+      if (open != requests_.end()) count_token(open->second);
       bool more = false;
       guarded_call("on_token", [&] { more = on_token(t); });
       if (more) return;
@@ -167,6 +167,15 @@ void GenerationService::begin(std::uint64_t id, Request&& request, OnToken&& on_
   }
 }
 
+void GenerationService::count_token(Open& open) {
+  statistics_.generated_tokens.fetch_add(1, std::memory_order_relaxed);
+  ClassStatistics& of_class = statistics_.of(open.owner.account->work);
+  const double seconds = seconds_since(open.told > 0 ? open.told_at : open.began);
+  if (open.told == 0) statistics_.first_token_seconds.observe(seconds);
+  (open.told++ == 0 ? of_class.first_token_seconds : of_class.token_gap_seconds).observe(seconds);
+  open.told_at = std::chrono::steady_clock::now();
+}
+
 void GenerationService::finish(std::uint64_t id, Generation&& generation) {
   const auto node = requests_.extract(id);
   if (node.empty()) return;
@@ -174,6 +183,7 @@ void GenerationService::finish(std::uint64_t id, Generation&& generation) {
   generation.id = id;
   count_answer(open.began, open.told, generation, statistics_);
   count_tokens(open.owner, generation.tokens.size());
+  statistics_.of(open.owner.account->work).tokens.fetch_add(generation.tokens.size(), std::memory_order_relaxed);
   if (open.enough && generation.finish != FinishReason::error) generation.finish = FinishReason::stop;
   bounds_.give_back({&open.owner, 1});
   turns_.ended(open.owner);

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "serving/key_classes.h"
 #include "serving/request_bounds.h"
 #include "serving/served_model.h"
 #include "serving/service_turns.h"
@@ -47,7 +48,8 @@ class GenerationService {
   // Request::prefix_owner of whoever has this name ("": nobody has one). Not to be guessed from the name.
   std::uint64_t prefix_owner(std::string_view name) const;
   // Request::account of whoever has this name ("": nobody has one).
-  std::shared_ptr<ShareAccount> account(const std::string& name, WorkClass work = WorkClass::live) const;
+  std::shared_ptr<ShareAccount> account(const std::string& name, WorkClass work) const;
+  std::shared_ptr<ShareAccount> account(const std::string& name) const { return account(name, key_classes_.of(name)); }
   // What generate would refuse of the request itself.
   void check(const Request& request) const { check_request(request, limits_); }
   // Its on_done follows soon, with FinishReason::cancelled; an id that is finished or unknown is ignored.
@@ -76,6 +78,8 @@ class GenerationService {
   bool drafts_with_layer() const { return drafts_with_layer_; }  // DraftKind::mtp is there
   RequestBounds& bounds() { return bounds_; }
   const RequestBounds& bounds() const { return bounds_; }
+  KeyClasses& key_classes() { return key_classes_; }
+  const KeyClasses& key_classes() const { return key_classes_; }
   NamedAdapters& adapters() { return *adapters_; }
   const NamedAdapters& adapters() const { return *adapters_; }
   EngineCounters counters();  // waits for the running step; Error cancelled once stopped
@@ -92,9 +96,11 @@ class GenerationService {
     std::uint64_t engine_id = 0;
     bool enough = false;   // on_token said so
     std::size_t told = 0;  // tokens, by on_token
+    std::chrono::steady_clock::time_point told_at = {};
   };
   void begin(std::uint64_t id, Request&& request, OnToken&& on_token, Open&& open);
   void finish(std::uint64_t id, Generation&& generation);
+  void count_token(Open& open);
   void step();
   void fail_all(const std::string& message);
   void count_tokens(const RequestOwner& whose, std::size_t tokens) const;
@@ -107,6 +113,7 @@ class GenerationService {
   const std::string owner_salt_;
   const std::shared_ptr<ShareAccount> own_account_;  // of requests that bring none, and of commands
   RequestBounds bounds_;
+  KeyClasses key_classes_;
   ServiceTurns turns_;
   // Of the executor's thread, to the empty line.
   std::unique_ptr<Engine> engine_;

@@ -177,15 +177,25 @@ TEST(Serving, AccountsChangeNoBit) {
   executor->set_keys({{"0", 1}, {"1", 4}, {"2", 1}});
   std::vector<std::string> alone;
   for (std::uint64_t seed = 0; seed < 9; ++seed) alone.push_back(signature(start(*make_service(), request_of(seed)).get()));
-  const auto service = make_service({.engine = {.max_batch_rows = 24, .max_sequences = 3, .prefill_chunk = 5}}, executor);
-  std::vector<std::future<Generation>> all;
-  for (std::uint64_t seed = 0; seed < 9; ++seed) {
-    Request request = request_of(seed);
-    request.account = service->account(std::to_string(seed / 3), seed % 2 ? WorkClass::live : WorkClass::rollouts);
-    all.push_back(start(*service, std::move(request)));
+  // Mixed by shares, and live ones first with next to no room for others.
+  for (const double live_token_seconds : {0.0, 1e-6}) {
+    const auto service =
+        make_service({.engine = {.max_batch_rows = 24, .max_sequences = 3, .prefill_chunk = 5, .live_token_seconds = live_token_seconds}}, executor);
+    std::vector<std::future<Generation>> all;
+    for (std::uint64_t seed = 0; seed < 9; ++seed) {
+      Request request = request_of(seed);
+      request.account = service->account(std::to_string(seed / 3), seed % 2 ? WorkClass::live : WorkClass::rollouts);
+      all.push_back(start(*service, std::move(request)));
+    }
+    for (std::size_t i = 0; i < all.size(); ++i) EXPECT_EQ(signature(all[i].get()), alone[i]) << i;
+    executor->drain();
+    for (const WorkClass work : {WorkClass::live, WorkClass::rollouts}) {
+      const ClassStatistics& of_class = service->statistics().by_class[static_cast<std::size_t>(work)];
+      EXPECT_EQ(of_class.requests.load(), work == WorkClass::live ? 4u : 5u);
+      EXPECT_GE(of_class.tokens.load(), of_class.requests.load());
+    }
+    EXPECT_EQ(service->statistics().by_class[2].requests.load(), 0u);
   }
-  for (std::size_t i = 0; i < all.size(); ++i) EXPECT_EQ(signature(all[i].get()), alone[i]) << i;
-  executor->drain();
   PrometheusText text;
   executor->append_metrics(text);
   const std::string shown = text.take();

@@ -1,6 +1,7 @@
 // What a generation service has done since it was made, and how its engine stands: for a scrape. Knows no wire format.
 // ServiceStatistics: any thread. ServiceSnapshot: plain values.
 #pragma once
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <string>
@@ -12,6 +13,13 @@
 
 namespace lockstep {
 
+// Of the sequences of a class of work (base/fair_shares.h).
+struct ClassStatistics {
+  std::atomic<std::uint64_t> requests{0}, tokens{0};  // taken; generated, of those that have ended
+  // Where tokens are told as they come: from the call to the first, and from each to the next.
+  Histogram first_token_seconds{Histogram::second_bounds()}, token_gap_seconds{Histogram::second_bounds()};
+};
+
 struct ServiceStatistics {
   std::atomic<std::uint64_t> prompt_tokens{0}, generated_tokens{0};
   std::atomic<std::uint64_t> requests{0}, refused{0};                         // taken; refused because the service was full
@@ -19,6 +27,8 @@ struct ServiceStatistics {
   Histogram queue_seconds{Histogram::second_bounds()};                        // from the call to the first forward with its rows
   Histogram first_token_seconds{Histogram::second_bounds()};                  // from the call to the first token
   Histogram seconds{Histogram::second_bounds()};                              // to the end
+  std::array<ClassStatistics, kWorkClasses> by_class;
+  ClassStatistics& of(WorkClass work) { return by_class[static_cast<std::size_t>(work)]; }
 };
 
 struct WaitingSequences {

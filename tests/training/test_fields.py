@@ -421,7 +421,7 @@ SHARED = {
     "logprobs": ({"logprobs": 2}, lambda a, b: a["choices"][0]["logprobs"] and not b["choices"][0]["logprobs"]),
     "echo": ({"echo": True}, lambda a, b: a["choices"][0]["text"].endswith(b["choices"][0]["text"]) and len(a["choices"][0]["text"]) > len(b["choices"][0]["text"])),
 }
-OPENAI = {**SHARED, "best_of": ({"best_of": 2}, REFUSED), "n": ({"n": 2}, lambda a, b: len(a["choices"]) == 2), "suffix": ({"suffix": "x"}, REFUSED),
+OPENAI = {**SHARED, "service_tier": ({"service_tier": "flex"}, lambda a, b: (a["service_tier"], b["service_tier"]) == ("flex", "default") and ids_of(a) == ids_of(b)), "best_of": ({"best_of": 2}, REFUSED), "n": ({"n": 2}, lambda a, b: len(a["choices"]) == 2), "suffix": ({"suffix": "x"}, REFUSED),
           "stream_options": ({"stream": True, "stream_options": {"include_usage": True}}, lambda a, b: a["stream"][-1]["usage"]["completion_tokens"] == 24)}
 FIREWORKS = {
     **SHARED, "n": ({"n": 2}, REFUSED), "context_length_exceeded_behavior": ({"context_length_exceeded_behavior": "error", "max_tokens": 5000}, REFUSED),
@@ -504,17 +504,17 @@ def test_what_the_package_falls_back_from(training_server):
 
 CHAT_FIELDS = {
     "honoured": {"frequency_penalty": "x", "logit_bias": [], "logprobs": 3, "max_completion_tokens": -1, "max_tokens": -1, "messages": 5, "model": 5, "n": 0, "parallel_tool_calls": 3, "prediction": 5, "presence_penalty": 9,
-                 "reasoning_effort": 5, "response_format": 5, "seed": "x", "stop": 5, "stream": 5, "stream_options": 5, "temperature": -1, "tool_choice": "no", "tools": 5, "top_logprobs": 99, "top_p": 5},
+                 "reasoning_effort": 5, "response_format": 5, "seed": "x", "service_tier": "scale", "stop": 5, "stream": 5, "stream_options": 5, "temperature": -1, "tool_choice": "no", "tools": 5, "top_logprobs": 99, "top_p": 5},
     "refused": {"audio": {"voice": "a"}, "function_call": "auto", "functions": [{"name": "f"}], "modalities": ["audio"], "moderation": {"a": 1}, "verbosity": "low", "web_search_options": {}},
     "harmless": {"metadata": {"a": "b"}, "prompt_cache_key": "k", "prompt_cache_options": {"a": 1}, "prompt_cache_retention": "24h", "safety_identifier": "s",
-                 "service_tier": "flex", "store": True, "user": "u"},
+                 "store": True, "user": "u"},
 }  # fmt: skip
 RESPONSE_FIELDS = {
-    "honoured": {"input": 5, "instructions": 5, "max_output_tokens": 0, "metadata": 5, "model": 5, "parallel_tool_calls": 3, "previous_response_id": 5, "reasoning": 5, "store": 5, "stream": 5, "stream_options": 5,
+    "honoured": {"input": 5, "instructions": 5, "max_output_tokens": 0, "metadata": 5, "model": 5, "parallel_tool_calls": 3, "previous_response_id": 5, "reasoning": 5, "service_tier": "scale", "store": 5, "stream": 5, "stream_options": 5,
                  "temperature": -1, "text": 5, "tool_choice": "no", "tools": 5, "top_p": 5},
     "refused": {"access_programs": {"cyber": "standard"}, "background": True, "background_options": {"a": 1}, "context_management": [{"type": "compaction"}], "conversation": "c", "image": {"a": 1},
                 "include": ["reasoning.encrypted_content"], "max_tool_calls": 3, "moderation": {"model": "m"}, "prompt": {"id": "p"}, "top_logprobs": 5, "truncation": "auto"},
-    "harmless": {"prompt_cache_key": "k", "prompt_cache_options": {"a": 1}, "prompt_cache_retention": "24h", "safety_identifier": "s", "service_tier": "flex", "user": "u"},
+    "harmless": {"prompt_cache_key": "k", "prompt_cache_options": {"a": 1}, "prompt_cache_retention": "24h", "safety_identifier": "s", "user": "u"},
 }  # fmt: skip
 TALKS = {
     "/v1/chat/completions": ({"messages": [{"role": "user", "content": "a"}]}, CHAT_FIELDS, openai_chat.CompletionCreateParamsStreaming),

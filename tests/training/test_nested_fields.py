@@ -135,11 +135,11 @@ RESPONSES = {
     "response_create_params.StreamOptions": ({"input": "a", "stream_options": {"include_obfuscation": False}}, "stream_options"),
 }  # fmt: skip
 RESPONSES_TOP = {
-    "honoured": {"input": 5, "instructions": 5, "max_output_tokens": -1, "metadata": 5, "model": 5, "parallel_tool_calls": 3, "previous_response_id": 5, "reasoning": 5, "store": 5, "stream": 5, "stream_options": 5,
+    "honoured": {"input": 5, "instructions": 5, "max_output_tokens": -1, "metadata": 5, "model": 5, "parallel_tool_calls": 3, "previous_response_id": 5, "reasoning": 5, "service_tier": "scale", "store": 5, "stream": 5, "stream_options": 5,
                  "temperature": -1, "text": 5, "tool_choice": "no", "tools": 5, "top_p": 5},
     "refused": {"access_programs": {"cyber": "a"}, "background": True, "background_options": {"a": 1}, "context_management": [{"type": "a"}], "conversation": "c", "image": {"a": 1}, "include": ["file_search_call.results"],
                 "max_tool_calls": 3, "moderation": {"a": 1}, "prompt": {"id": "p"}, "top_logprobs": 3, "truncation": "auto"},
-    "harmless": {"prompt_cache_key": "k", "prompt_cache_options": {"mode": "auto"}, "prompt_cache_retention": "24h", "safety_identifier": "s", "service_tier": "flex", "user": "u"},
+    "harmless": {"prompt_cache_key": "k", "prompt_cache_options": {"mode": "auto"}, "prompt_cache_retention": "24h", "safety_identifier": "s", "user": "u"},
 }  # fmt: skip
 
 

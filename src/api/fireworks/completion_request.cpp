@@ -73,6 +73,7 @@ FireworksCompletion decode_fireworks_completion(const Json& json) {
   });
   fields.not_null();
   fields.custom("response_format", [&](const Json& value, const std::string& field) { out.sampling.response_format = read_format(value, field); });
+  fields.harmless("service_tier");  // before OpenAI's
   add_sampling_fields(fields, &out.sampling);
   fields.integer("max_completion_tokens", &newer, 0, kMostId);
   fields.boolean("add_special_tokens", &out.add_special_tokens);

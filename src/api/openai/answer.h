@@ -42,6 +42,7 @@ struct AnswerHead {
   std::int64_t created = 0;
   std::uint64_t seed = 0, weights_version = 0;
   bool mixed_versions = false;
+  std::string service_tier;        // that it was made under (api/openai/service_tier.h)
   std::string snapshot, identity;  // that the weights came from (serving/version_names.h); empty: from none
 };
 

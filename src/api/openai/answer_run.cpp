@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "api/errors.h"
+#include "api/openai/service_tier.h"
 #include "base/client_work.h"
 #include "base/entropy.h"
 #include "base/hash.h"
@@ -22,6 +23,7 @@ AnswerRun::AnswerRun(std::shared_ptr<GenerationService> service, AnswerOrder ord
   head_.profile = service_->model().profile_digest();
   head_.created = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
   head_.seed = order_.completion.sampling.seed;
+  head_.service_tier = tier_of_class(order_.completion.account ? order_.completion.account->work : WorkClass::live);
   keeps_tokens_ = order_.shape.logprobs || order_.shape.token_ids;
   names_snapshots_ = !order_.completion.weights && !order_.completion.adapter;  // others count versions of their own
   // The body is gone when the first token comes; what is made of it stays, with a copy a choice in the engine.

@@ -16,6 +16,7 @@ void ChoicesWriter::set_head(const AnswerHead& head) {
               {"object", object(part)},
               {"created", head.created},
               {"model", head.model},
+              {"service_tier", head.service_tier},
               {"system_fingerprint", fmt::format("fp_{}_{}", head.profile, head.weights_version)},
               {"seed", head.seed},
               {"weights_version", head.weights_version},

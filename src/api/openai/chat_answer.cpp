@@ -7,6 +7,7 @@
 #include "api/openai/completion_answer.h"
 #include "api/openai/forced_tool_parser.h"
 #include "api/openai/native_parser.h"
+#include "api/openai/service_tier.h"
 #include "base/server_paths.h"
 #include "serving/chat_prompt.h"
 
@@ -123,7 +124,7 @@ void answer_chat(const std::shared_ptr<GenerationService>& service, ChatRequest 
   order.completion = order_of(request.sampling, request.top_logprobs, "top_logprobs");
   order.completion.prompts.push_back({std::move(prompt), prompt_field});
   order.completion.prefix_owner = service->prefix_owner(owner);
-  order.completion.account = service->account(owner);
+  order.completion.account = service->account(owner, class_of_tier(request.sampling.service_tier, service->key_classes().of(owner)));
   order.completion.adapter = adapter;
   order.completion.make_constraint = held.make;
   if (request.sampling.skip_special_tokens) order.completion.special = held.own ? SpecialText::shown : SpecialText::reasoning_marks;

@@ -2,6 +2,7 @@
 
 #include "api/openai/answer_constraint.h"
 #include "api/openai/answer_run.h"
+#include "api/openai/service_tier.h"
 #include "serving/deployments.h"
 
 namespace lockstep {
@@ -37,7 +38,7 @@ void answer_completion(const std::shared_ptr<GenerationService>& service, Comple
   completion.make_constraint = format_constraint(service, s.response_format, false);
   completion.prompt_logprobs = request.echo && request.logprobs.has_value();
   completion.prefix_owner = service->prefix_owner(owner);
-  completion.account = service->account(owner);
+  completion.account = service->account(owner, class_of_tier(s.service_tier, service->key_classes().of(owner)));
   completion.adapter = adapter;
   order.model = s.model;
   order.stream = s.stream;

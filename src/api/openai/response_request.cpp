@@ -3,6 +3,7 @@
 #include "api/openai/chat_messages.h"
 #include "api/openai/no_op_fields.h"
 #include "api/openai/response_input.h"
+#include "api/openai/service_tier.h"
 
 namespace lockstep {
 namespace {
@@ -139,7 +140,8 @@ ResponseRequest decode_response(std::string_view body, const PreviousMessages& p
   fields.only("top_logprobs", {0});
   for (const char* name : {"access_programs", "background_options", "context_management", "conversation", "image", "max_tool_calls", "moderation", "prompt"})
     fields.only(name, {});
-  for (const char* name : {"user", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"}) fields.harmless(name);
+  for (const char* name : {"user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"}) fields.harmless(name);
+  add_service_tier(fields, &s.service_tier);
   add_no_op_fields(fields);
   fields.read(object);
 

@@ -130,6 +130,7 @@ std::string ResponseWriter::response(std::string_view status, Json output) const
                      {"output_tokens_details", {{"reasoning_tokens", usage_->reasoning}}},
                      {"total_tokens", usage_->prompt + usage_->completion}};
   else json["usage"] = nullptr;
+  json["service_tier"] = head_.service_tier;
   json["seed"] = head_.seed;
   json["weights_version"] = head_.weights_version;
   json["profile"] = head_.profile;

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <limits>
 
+#include "api/openai/service_tier.h"
 #include "base/entropy.h"
 
 namespace lockstep {
@@ -130,9 +131,9 @@ void add_sampling_fields(JsonFields& fields, SamplingFields* s) {
     options.read(value, field + ".");
   });
   add_draft_fields(fields, &s->drafts);
+  add_service_tier(fields, &s->service_tier);
   // OpenAI's, for its own accounts and machines.
-  for (const char* name : {"user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"})
-    fields.harmless(name);
+  for (const char* name : {"user", "metadata", "store", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"}) fields.harmless(name);
 }
 
 void check_sampling_fields(const SamplingFields& s, std::size_t prompts) {

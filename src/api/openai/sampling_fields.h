@@ -42,6 +42,7 @@ struct SamplingFields {
   bool ignore_eos = false, skip_special_tokens = true;
   std::optional<bool> return_token_ids;
   bool stream = false, include_usage = false;
+  std::string service_tier = "auto";
   DraftOrder drafts;
 };
 

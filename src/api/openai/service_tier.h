@@ -1,0 +1,19 @@
+// OpenAI's service_tier and the classes of work here (base/fair_shares.h): `flex` is rollouts, any other live work. What a key's line in the key file
+// says of it goes before what its request says. Any thread.
+//   add_service_tier(fields, &tier); ... const WorkClass work = class_of_tier(tier, service.key_classes().of(key)); json["service_tier"] = tier_of_class(work);
+#pragma once
+#include <string>
+#include <string_view>
+
+#include "api/json_fields.h"
+#include "base/fair_shares.h"
+
+namespace lockstep {
+
+// auto, default, flex or priority.
+void add_service_tier(JsonFields& fields, std::string* tier);
+WorkClass class_of_tier(std::string_view tier, WorkClass of_key);
+// As an answer tells it.
+std::string_view tier_of_class(WorkClass work);
+
+}  // namespace lockstep

@@ -1,0 +1,210 @@
+// Live work and rollouts in one engine, with and without EngineOptions::live_token_seconds: times are computed where they count.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "engine/engine_test_tools.h"
+#include "engine/scheduler_test_tools.h"
+
+namespace lockstep {
+namespace {
+
+struct TwoClasses {
+  FairShares shares;
+  std::shared_ptr<ShareAccount> live = shares.account(WorkClass::live, "people"), rollouts = shares.account(WorkClass::rollouts, "loop");
+};
+
+// What a step takes where nothing disturbs it, and a tenth more or less.
+class StepTime {
+ public:
+  double of(const std::vector<PlannedSlice>& plan) {
+    double rows = 0, keys = 0;
+    for (const PlannedSlice& p : plan) {
+      rows += static_cast<double>(p.count);
+      keys += static_cast<double>(p.count * (p.begin + p.count));
+    }
+    return (0.004 + 5e-4 * rows + 2e-6 * keys) * (0.9 + 0.2 * draws_.uniform());
+  }
+
+ private:
+  RandomSequence draws_{11, RandomStream::fuzz};
+};
+
+// Poisson arrivals of live requests over rollouts that are never fewer than `rollouts`.
+struct Served {
+  double gap = 0, first = 0;         // 95th percentiles over live tokens and requests
+  double rollout_tokens_second = 0;  // of rollouts
+  std::size_t gaps = 0;
+};
+double percentile_95(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  return values[values.size() * 95 / 100];
+}
+Served serve(double live_token_seconds, int rollouts, double live_a_second, double seconds) {
+  TwoClasses of;
+  StepTime time;
+  SchedulerBench b(
+      {.page_size = 8, .max_batch_rows = 512, .max_sequences = 128, .prefill_chunk = 64, .prefix_cache = false, .live_token_seconds = live_token_seconds},
+      4096);
+  b.seconds_of = [&](const std::vector<PlannedSlice>& plan) { return time.of(plan); };
+  RandomSequence draws(12, RandomStream::fuzz);
+  struct Live {
+    Sequence* sequence;
+    double came;
+    std::int64_t known;
+    double told;
+  };
+  std::vector<Live> streams;
+  std::vector<Sequence*> others;
+  std::vector<double> gaps, firsts;
+  double next = live_a_second > 0 ? 0.2 : seconds + 1, rollout_tokens = 0;
+  constexpr double kWarm = 1;
+  int numbers = 0;
+  while (b.now < seconds) {
+    for (; next <= b.now; next -= std::log(draws.uniform()) / live_a_second) {
+      Sequence& s = b.add(bits_of(numbers++, 24), 20, nullptr, of.live);
+      streams.push_back({&s, next, s.known(), next});
+    }
+    std::erase_if(others, [](const Sequence* s) { return s->generation.finish != FinishReason::none; });
+    for (; static_cast<int>(others.size()) < rollouts; ++numbers)
+      others.push_back(&b.add(bits_of(numbers, 16 + numbers % 13), 40 + numbers % 17, nullptr, of.rollouts));
+    std::vector<std::int64_t> before;
+    for (const Sequence* s : others) before.push_back(s->known());
+    if (!b.step()) {
+      b.now = next;
+      continue;
+    }
+    for (std::size_t i = 0; i < others.size(); ++i) rollout_tokens += b.now > kWarm ? static_cast<double>(others[i]->known() - before[i]) : 0;
+    for (Live& one : streams) {
+      if (one.sequence->known() == one.known) continue;
+      const bool is_first = one.known == one.sequence->prompt_length;
+      if (b.now > kWarm) (is_first ? firsts : gaps).push_back(b.now - (is_first ? one.came : one.told));
+      one.known = one.sequence->known();
+      one.told = b.now;
+    }
+    std::erase_if(streams, [](const Live& one) { return one.sequence->generation.finish != FinishReason::none; });
+  }
+  return {percentile_95(gaps), percentile_95(firsts), rollout_tokens / (seconds - kWarm), gaps.size()};
+}
+
+TEST(LiveFirst, LiveTokensComeInTimeBesideRolloutsThatFillTheRest) {
+  constexpr double kBound = 0.02;
+  const Served with = serve(kBound, 64, 6, 9), without = serve(0, 64, 6, 9), alone = serve(kBound, 64, 0, 9), live_alone = serve(kBound, 0, 6, 9);
+  ASSERT_GT(with.gaps, 200u);
+  EXPECT_LE(with.gap, 1.05 * kBound);
+  EXPECT_GT(without.gap, 1.5 * kBound);  // by shares all rollouts that run are in every step
+  EXPECT_LT(with.first, without.first);
+  EXPECT_GE(with.rollout_tokens_second, 0.55 * alone.rollout_tokens_second);
+  EXPECT_EQ(live_alone.rollout_tokens_second, 0);
+}
+
+TEST(LiveFirst, RolloutsMakeProgressWhereLiveRowsAloneTakeTooLong) {
+  TwoClasses of;
+  SchedulerBench b({.page_size = 4, .max_batch_rows = 512, .max_sequences = 64, .prefill_chunk = 8, .live_token_seconds = 0.001}, 4000);
+  StepTime time;
+  b.seconds_of = [&](const std::vector<PlannedSlice>& plan) { return time.of(plan); };
+  for (int i = 0; i < 20; ++i) b.add(bits_of(i, 6), 4000, nullptr, of.live);
+  std::vector<Sequence*> rollouts;
+  for (int i = 0; i < 4; ++i) rollouts.push_back(&b.add(bits_of(100 + i, 20), 10, nullptr, of.rollouts));
+  for (int i = 0; i < 40; ++i) b.step();
+  std::int64_t rows = b.counters.other_rows;
+  for (int i = 0; i < 80; ++i) b.step();
+  EXPECT_EQ(b.counters.other_rows - rows, 80 / LiveRoom::kWaits * (20 / LiveRoom::kLiveRows));
+  EXPECT_GT(b.counters.held_back_forwards, 100);
+  for (int i = 0; i < 160; ++i) b.step();
+  for (const Sequence* s : rollouts) EXPECT_EQ(s->generation.finish, FinishReason::length) << s->id;
+}
+
+TEST(LiveFirst, PlacesAndPagesGoToLiveOnesButForOneRollout) {
+  TwoClasses of;
+  for (const double bound : {0.0, 10.0}) {
+    // Of 16 places, and then of pages for about 16 of these sequences.
+    for (const auto& [sequences, pages] : {std::pair(16, 1000), std::pair(64, 80)}) {
+      SchedulerBench b(
+          {.page_size = 4, .max_batch_rows = 256, .max_sequences = sequences, .prefill_chunk = 8, .prefix_cache = false, .live_token_seconds = bound}, pages);
+      b.seconds_of = [](const std::vector<PlannedSlice>&) { return 0.01; };
+      for (int i = 0; i < 40; ++i) b.add(bits_of(i, 12), 60, nullptr, of.rollouts);
+      for (int i = 0; i < 6; ++i) b.step();
+      for (int i = 0; i < 40; ++i) b.add(bits_of(i, 12), 20, nullptr, of.live);
+      for (int i = 0; i < 4; ++i) b.step();
+      const auto rollouts = [&] {
+        return std::count_if(b.scheduler.running().begin(), b.scheduler.running().end(), [](const Sequence* s) { return !is_live(*s); });
+      };
+      if (bound > 0) {
+        EXPECT_EQ(rollouts(), 1) << sequences;
+      } else {
+        EXPECT_GT(rollouts(), 1) << sequences;
+      }
+      EXPECT_GT(b.scheduler.running().size(), 8u);
+      while (b.step()) {
+      }
+      EXPECT_EQ(b.finished.size(), 80u);
+    }
+  }
+}
+
+TEST(LiveFirst, ALiveOneIsNeverPutBackForARollout) {
+  TwoClasses of;
+  SchedulerBench b({.page_size = 2, .max_batch_rows = 256, .max_sequences = 32, .prefill_chunk = 8, .prefix_cache = false, .live_token_seconds = 10}, 60);
+  b.seconds_of = [](const std::vector<PlannedSlice>&) { return 0.01; };
+  std::vector<Sequence*> live;
+  for (int i = 0; i < 12; ++i) b.add(bits_of(i, 8), 24, nullptr, of.rollouts);
+  for (int i = 0; i < 6; ++i) {
+    b.step();
+    live.push_back(&b.add(bits_of(50 + i, 6), 8, nullptr, of.live));  // six need 42 pages together, one rollout 16
+  }
+  int most = 0;
+  for (int i = 0; i < 12; ++i) {
+    b.step();
+    for (const Sequence* s : live)
+      if (s->admitted && s->generation.finish == FinishReason::none) EXPECT_TRUE(s->running) << i << " " << s->id;
+    most = std::max(most, static_cast<int>(std::count_if(live.begin(), live.end(), [](const Sequence* s) { return s->running; })));
+  }
+  EXPECT_GE(most, 5);
+  EXPECT_GT(b.counters.preemptions, 0);  // of rollouts
+  while (b.step()) {
+  }
+  EXPECT_EQ(b.finished.size(), 18u);
+}
+
+// The engine itself, whose steps are measured: whatever the bound, and whoever is live, answers have their bits.
+TEST(LiveFirst, NoBitChanges) {
+  Plant plant;
+  TwoClasses of;
+  const auto answers = [&](double bound, std::uint64_t seed, EngineCounters& counters) {
+    Engine engine(plant.runtime, plant.weights,
+                  {.page_size = 4, .cache_pages = 100, .max_batch_rows = 48, .max_sequences = 12, .prefill_chunk = 9, .live_token_seconds = bound});
+    std::vector<Request> requests = random_requests(24, seed, plant.runtime.model->facts().vocabulary);
+    for (std::size_t i = 0; i < requests.size(); ++i) requests[i].account = i % 3 == 0 ? of.live : of.rollouts;
+    std::vector<std::vector<std::uint32_t>> bits = bits_of(engine.generate(std::move(requests)));
+    counters = engine.counters();
+    return bits;
+  };
+  EngineCounters without, tight, loose;
+  const auto expected = answers(0, 5, without);
+  EXPECT_EQ(answers(1e-6, 5, tight), expected);
+  EXPECT_EQ(answers(30, 5, loose), expected);
+  EXPECT_EQ(without.held_back_forwards, 0);
+  EXPECT_GT(tight.held_back_forwards, 5);  // it was another way
+  EXPECT_GT(tight.forwards, loose.forwards);
+  EXPECT_GT(without.live_rows, 0);
+  EXPECT_GT(without.other_rows, 0);
+  EXPECT_NE(answers(1e-6, 6, tight), expected);
+}
+
+TEST(LiveFirst, ABoundIsATime) {
+  Plant plant;
+  for (const double bound : {-0.001, 61.0, std::nan("")}) {
+    try {
+      Engine engine(plant.runtime, plant.weights, {.live_token_seconds = bound});
+      ADD_FAILURE() << bound;
+    } catch (const Error& e) {
+      EXPECT_NE(e.message().find("live_token_seconds is"), std::string::npos) << e.message();
+      EXPECT_NE(e.message().find("allowed is 0 (no bound) to 60"), std::string::npos) << e.message();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

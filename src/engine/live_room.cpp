@@ -1,0 +1,67 @@
+#include "engine/live_room.h"
+
+#include <algorithm>
+
+namespace lockstep {
+
+namespace {
+StepWork work_of(const RowSpan& rows) {
+  const auto n = static_cast<double>(rows.count);
+  return {.rows = n, .tokens = static_cast<double>(rows.tokens), .keys = n * static_cast<double>(rows.begin) + n * (n + 1) / 2};
+}
+}  // namespace
+
+void LiveRoom::begin(bool live) {
+  if (other_rows_ > 0) steps_without_ = 0;
+  else if (holds_back_) steps_without_ = std::min(steps_without_ + 1, kWaits);
+  steps_after_ = live ? 0 : std::min(steps_after_ + 1, kStepsAfter);
+  work_ = {};
+  live_rows_ = other_rows_ = 0;
+  holds_back_ = false;
+}
+
+// The most rows whose span keeps the step within its time.
+template <class F>
+std::int64_t LiveRoom::most(std::int64_t wanted, const F& span) const {
+  const auto fits = [&](std::int64_t count) {
+    StepWork work = work_;
+    work += work_of(span(count));
+    return predictor_.seconds(work) <= most_seconds_;
+  };
+  if (fits(wanted)) return wanted;
+  std::int64_t low = 0, high = wanted;  // so many fit; so many do not
+  while (high - low > 1) {
+    const std::int64_t middle = low + (high - low) / 2;
+    (fits(middle) ? low : high) = middle;
+  }
+  return low;
+}
+
+std::int64_t LiveRoom::rows(std::int64_t begin, std::int64_t wanted, std::int64_t pending) {
+  if (!on() || steps_after_ >= kStepsAfter) return wanted;
+  const std::int64_t fit = most(wanted, [&](std::int64_t count) { return RowSpan{begin, count, count == pending ? 1 : 0}; });
+  // A step without live rows has one row whatever it takes.
+  std::int64_t least = live_rows_ == 0 ? 1 : 0;
+  if (steps_without_ >= kWaits - 1) least = std::max<std::int64_t>(1, live_rows_ / kLiveRows);
+  const std::int64_t given = std::min(wanted, std::max(fit, least - other_rows_));
+  holds_back_ = holds_back_ || given < wanted;
+  return given;
+}
+
+std::int64_t LiveRoom::guessed_rows(std::int64_t begin, std::int64_t wanted) const {
+  if (!on() || steps_after_ >= kStepsAfter) return wanted;
+  return most(wanted, [&](std::int64_t count) { return RowSpan{begin, count, count}; });
+}
+
+void LiveRoom::take(const RowSpan& rows, bool live) {
+  work_ += work_of(rows);
+  if (live) steps_after_ = 0;
+  (live ? live_rows_ : other_rows_) += rows.count;
+}
+
+void LiveRoom::put_back(const RowSpan& rows, bool live) {
+  work_ -= work_of(rows);
+  (live ? live_rows_ : other_rows_) -= rows.count;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,56 @@
+// How many rows of rollouts a step has beside live ones (base/fair_shares.h): as many as keep its predicted time within what the gap between two
+// tokens of a live stream may be. Where live rows alone take longer, every kWaits-th step has some rollouts' rows nevertheless: one for every
+// kLiveRows live ones, and at least one. So their work goes on, whatever comes. While no live request runs, and none did in the
+// last kStepsAfter steps, there is no bound: whoever comes then waits for a step of any length, once.
+// Knows no sequence and no clock. Used by one thread at a time.
+//   LiveRoom room(0.04); room.begin(true); room.take({.begin = 70, .count = 1, .tokens = 1}, true); const std::int64_t rows = room.rows(0, 128, 300);
+#pragma once
+#include <cstdint>
+
+#include "engine/step_predictor.h"
+
+namespace lockstep {
+
+// Rows [begin, begin + count) of a sequence, of which the last `tokens` are sampled from.
+struct RowSpan {
+  std::int64_t begin = 0, count = 0, tokens = 0;
+};
+
+class LiveRoom {
+ public:
+  static constexpr int kWaits = 8, kLiveRows = 4, kStepsAfter = 50;
+
+  // 0: there is no bound ever, and classes share by their shares.
+  explicit LiveRoom(double live_token_seconds) : most_seconds_(live_token_seconds) {}
+  bool on() const { return most_seconds_ > 0; }
+
+  // A plan begins; `live`: live requests run.
+  void begin(bool live);
+  // Of the next `wanted` rows of a rollout at `begin` as many as there is room for; all of `pending`: the last is sampled from.
+  std::int64_t rows(std::int64_t begin, std::int64_t wanted, std::int64_t pending);
+  // Of rows of guessed tokens, each of which is sampled from. Nothing waits for them.
+  std::int64_t guessed_rows(std::int64_t begin, std::int64_t wanted) const;
+  // They are in the plan; they are not, after all.
+  void take(const RowSpan& rows, bool live);
+  void put_back(const RowSpan& rows, bool live);
+  // Rollouts have fewer rows than they could in this plan.
+  bool holds_back() const { return holds_back_; }
+  // The planned step has taken so long.
+  void observe(double seconds) {
+    if (on()) predictor_.observe(work_, seconds);
+  }
+
+ private:
+  template <class F>
+  std::int64_t most(std::int64_t wanted, const F& span) const;
+
+  double most_seconds_;
+  StepPredictor predictor_;
+  StepWork work_;  // that is planned
+  std::int64_t live_rows_ = 0, other_rows_ = 0;
+  int steps_without_ = 0;  // of rollouts' rows that were wanted, in a row
+  int steps_after_ = kStepsAfter;
+  bool holds_back_ = false;
+};
+
+}  // namespace lockstep
