@@ -1,0 +1,130 @@
+// What processes other than the first do (trained/led_model.h): they open the model, make each call of process 0 on their ranks, and end with it.
+#include <csignal>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "train/sequence_record.h"
+#include "trained/model_calls.h"
+
+namespace lockstep {
+
+namespace {
+
+// What a process other than the first does.
+class CallFollower {
+ public:
+  explicit CallFollower(ProcessMail& mail) : mail_(mail) {}
+  // Until process 0 ends. An error in a call is told to all by the ranks, or is the same in all, and process 0 says it.
+  void follow() {
+    while (const std::optional<std::string> bytes = mail_.next_call()) {
+      try {
+        ByteReader in(*bytes);
+        perform(in);
+      } catch (const std::exception& e) {
+        log_debug("a call of process 0 failed", {{"process", mail_.process()}, {"error", e.what()}});
+      }
+    }
+  }
+
+ private:
+  void perform(ByteReader& in) {
+    const auto call = in.value<ModelCall>();
+    if (call == ModelCall::open) return open(in);
+    if (call == ModelCall::make) return make(in);
+    if (call == ModelCall::forget) return model_.reset();
+    if (!model_) fail(ErrorCode::internal, "process 0 makes call {} of a model that is not there", static_cast<int>(call));
+    switch (call) {
+      case ModelCall::forward_backward: {
+        const auto data = taken_sequences(in);
+        const auto loss = in.value<LossOptions>();
+        model_->forward_backward(data, loss, in.value<IndexTraining>());
+        return;
+      }
+      case ModelCall::begin: {
+        const auto plan = in.value<BatchPlan>();
+        const auto loss = in.value<LossOptions>();
+        return model_->begin(plan, loss, in.value<IndexTraining>());
+      }
+      case ModelCall::add: {
+        const auto places = in.values<std::size_t>();
+        return model_->add(places, taken_sequences(in));
+      }
+      case ModelCall::finish:
+        model_->finish();
+        return;
+      case ModelCall::drop:
+        return model_->drop();
+      case ModelCall::score:
+        model_->score(taken_sequences(in));
+        return;
+      case ModelCall::optim_step:
+        model_->optim_step(in.value<AdamParameters>());
+        return;
+      case ModelCall::sampler_weights:
+        model_->sampler_weights();
+        return;
+      case ModelCall::master_images:
+        model_->master_images();
+        return;
+      case ModelCall::state:
+        model_->state();
+        return;
+      case ModelCall::restore:
+        return model_->restore(taken_state(in));
+      case ModelCall::work:
+        model_->work();
+        return;
+      default:
+        fail(ErrorCode::internal, "process 0 makes call {}, which there is not", static_cast<int>(call));
+    }
+  }
+  // On the ranks, so that all learn of an error.
+  void open(ByteReader& in) {
+    model_.reset();
+    const ModelSource source = taken_source(in);
+    const std::string digest = in.text();
+    make_ranks(rank_layout(source.runtime.ranks))->run([&](int local) {
+      if (local > 0) return;
+      base_ = {};
+      base_.opened = source.untrained ? open_untrained_model(source.runtime, source.seed, source.deviation) : open_model(source.runtime);
+      if (const std::string own = base_.opened.runtime->profile.digest(); own != digest)
+        fail(ErrorCode::invalid_argument, "the profile '{}' has the digest {} in this process and {} in process 0; allowed is one program",
+             source.runtime.profile, own, digest);
+    });
+  }
+  void make(ByteReader& in) {
+    model_.reset();
+    base_.options = taken_options(in);
+    model_ = make_full_model_over(base_, taken_settings(in), make_ranks(base_.options.ranks));
+  }
+
+  ProcessMail& mail_;
+  TrainedBase base_;
+  std::unique_ptr<TrainedModel> model_;
+};
+
+}  // namespace
+
+bool follow_processes(const std::string& transport) {
+  join_processes(transport);
+  ProcessMail* mail = joined_mail();
+  if (!mail || mail->process() == 0) return false;
+  // mpirun passes signals on to all: process 0 saves, and the others go when it has gone.
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, SIG_IGN);
+  CallFollower(*mail).follow();
+  return true;
+}
+
+void open_beside(const ModelSource& source) {
+  ProcessMail* mail = joined_mail();
+  if (!mail) return;
+  const std::unique_ptr<Ranks> ranks = make_ranks(rank_layout(source.runtime.ranks));
+  ByteWriter out;
+  out.value(ModelCall::open);
+  put_source(out, source);
+  out.text(profile_by_name(source.runtime.profile).digest());
+  mail->call(out.bytes());
+  ranks->run([](int) {});
+}
+
+}  // namespace lockstep
