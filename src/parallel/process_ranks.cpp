@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "parallel/exchange_counts.h"
 
 namespace lockstep {
 
@@ -14,7 +15,7 @@ namespace {
 // The process that has a rank: process p has ranks [size * p / processes, size * (p + 1) / processes).
 int first_rank_of(int process, int size, int processes) { return static_cast<int>(static_cast<std::int64_t>(size) * process / processes); }
 
-class ProcessCommunicator final : public Communicator {
+class ProcessCommunicator final : public CountingCommunicator {
  public:
   struct Member {
     int rank, process;  // of the whole layout
@@ -28,7 +29,7 @@ class ProcessCommunicator final : public Communicator {
   void exchange(Stream& stream, const std::vector<View>& to, const std::vector<View>& from) override {
     if (to.size() != members_.size() || from.size() != members_.size())
       fail(ErrorCode::internal, "an exchange of {} ranks has {} and {} views", size(), to.size(), from.size());
-    ++counters_.calls;
+    count_call();
     ++number_;
     stream.synchronize();
     std::vector<std::string> bodies(members_.size());
@@ -49,7 +50,7 @@ class ProcessCommunicator final : public Communicator {
       const LetterHead& head = letters[r].head;
       if (head.rows != from[r].rows || head.cols != from[r].cols || head.dtype != static_cast<int>(from[r].dtype)) refuse(r, from[r], head.rows, head.cols);
       stream.copy(from[r], on_host(from[r], letters[r].body));
-      counters_.bytes += from[r].size() * from[r].element_bytes;
+      count_bytes(from[r].size() * from[r].element_bytes);
     });
     stream.synchronize();
   }

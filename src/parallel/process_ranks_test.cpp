@@ -6,6 +6,7 @@
 #include <atomic>
 #include <stdexcept>
 
+#include "parallel/exchange_counts.h"
 #include "parallel/memory_wire_test_tools.h"
 #include "parallel/operations_test_tools.h"
 #include "parallel/thread_ranks.h"
@@ -39,6 +40,11 @@ TEST(ProcessRanks, EveryOperationHasTheBytesOfThreads) {
       const std::vector<std::string> mine = operations_of(ranks, 3);
       for (int local = 0; local < ranks.local(); ++local) got[static_cast<std::size_t>(ranks.place(local).rank)] = mine[static_cast<std::size_t>(local)];
       EXPECT_EQ(traffic_of(ranks).bytes, traffic_of(threads).bytes);
+      for (int local = 0; local < ranks.local(); ++local) {
+        const RankPlace place = ranks.place(local), alike = threads.place(place.rank);
+        EXPECT_EQ(exchanges_of(place).difference(exchanges_of(alike)), "") << "rank " << place.rank;
+        EXPECT_NE(place.world == nullptr, exchanges_of(place).sum().bytes > 0);
+      }
     });
     EXPECT_EQ(got, want);
     EXPECT_GT(want[0].size(), 1000u);
