@@ -33,10 +33,12 @@ void add_ranks_option(OptionTable& table, std::string* ranks) {
              "changes no bit");
 }
 
-void add_transport_option(OptionTable& table, std::string* transport) {
-  table.choice(
-      "transport", transport, transport_names(),
-      "What --ranks are: threads of this process, or mpi: those of the processes that mpirun started, which share them (docs/ranks.md); changes no bit");
+void add_transport_options(OptionTable& table, ProcessSettings& settings) {
+  table.choice("transport", &settings.transport, transport_names(),
+               "What --ranks are: threads of this process, or mpi: those of the processes that mpirun started, which share them, as in `mpirun -n 2 lockstep "
+               "train sft ... --ranks dp=2 --transport mpi` (docs/ranks.md); changes no bit");
+  table.integer("rank-timeout", &settings.rank_timeout, 2, 86400, "SECONDS", "A process that is silent for so long counts as lost, and the command ends");
+  table.refused("without --transport mpi", [&settings] { return settings.transport != "mpi"; });
 }
 
 void add_draft_options(OptionTable& table, DraftOptions& drafts, std::string usual, std::string name) {

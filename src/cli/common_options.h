@@ -7,6 +7,8 @@
 
 namespace lockstep {
 
+struct ProcessSettings;  // trained/led_model.h
+
 // --model (required), --profile, --threads, --backend, --isa, --mla-norm-eps, --context; defaults are what `settings` holds.
 void add_runtime_options(OptionTable& table, RuntimeSettings& settings);
 // --model, which need not be given.
@@ -15,8 +17,8 @@ void add_model_option(OptionTable& table, RuntimeSettings& settings);
 void add_device_options(OptionTable& table, RuntimeSettings& settings);
 // --ranks: how the model and the work are laid out.
 void add_ranks_option(OptionTable& table, std::string* ranks);
-// --transport: what ranks are, for a command that calls follow_processes (trained/led_model.h) before anything else.
-void add_transport_option(OptionTable& table, std::string* transport);
+// --transport, --rank-timeout: what ranks are, for a command that calls follow_processes (trained/led_model.h) before anything else.
+void add_transport_options(OptionTable& table, ProcessSettings& settings);
 // --beta1, --beta2, --eps, --weight-decay, --max-norm of AdamW, into settings that name them alike.
 template <class Settings>
 void add_adamw_options(OptionTable& table, Settings& s, double most_weight_decay) {

@@ -68,6 +68,7 @@ const std::vector<Idle>& idle_options() {
         {"simulate", "m --ranks tp=2", "devices", "4", "without --ranks all"},
         {"train sft", kSft, "init-seed", "2", "without --from-scratch or --adapter-rank"},
         {"train sft", kSft, "adapter-alpha", "8", "without --adapter-rank"},
+        {"train sft", kSft, "rank-timeout", "8", "without --transport mpi"},
         {"train rl", "--model x", "adapter-alpha", "8", "without --adapter-rank"},
         {"train rl", "--model x", "init-seed", "8", "without --adapter-rank"},
         {"train rl", "--model x", "kl", "k1", "without --kl-coefficient"},

@@ -18,7 +18,7 @@ struct SftSettings {
   SftJob job;
   RunCommand command{job.config.run};
   std::int64_t transcript_megabytes = RunSettings().transcript_bytes >> 20;
-  std::string transport = "threads";
+  ProcessSettings processes;
 };
 
 bool parse(const Arguments& arguments, SftSettings& s) {
@@ -31,7 +31,7 @@ bool parse(const Arguments& arguments, SftSettings& s) {
                      "lockstep train sft --model DIR --data my.jsonl --name my-adapter --adapter-rank 16"});
   add_runtime_options(table, c.runtime);
   add_ranks_option(table, &c.runtime.ranks);
-  add_transport_option(table, &s.transport);
+  add_transport_options(table, s.processes);
   table.text("name", &run.name, "NAME", "Name of the run: runs/NAME holds config, metrics.jsonl, checkpoints and the export");
   table.kept_folder("runs", &run.runs, "Folder of runs");
   table.input("data", &job.data, "FILE",
@@ -101,7 +101,7 @@ bool parse(const Arguments& arguments, SftSettings& s) {
 int train_sft(const Arguments& arguments) {
   SftSettings s;
   if (!parse(arguments, s)) return kExitOk;
-  if (follow_processes(s.transport)) return kExitOk;
+  if (follow_processes(s.processes)) return kExitOk;
   RunSettings& run = s.job.config.run;
   const SftSummary summary = run_sft_job(s.job);
   if (summary.interrupted) return s.command.stopped(fmt::format("interrupted at step {}; saved. To go on:", summary.steps));

@@ -56,6 +56,7 @@ ProcessMail::ProcessMail(std::unique_ptr<Wire> wire)
       host_(wire_->host()),
       incoming_(static_cast<std::size_t>(processes_)),
       ends_(static_cast<std::size_t>(processes_)),
+      failed_(static_cast<std::size_t>(processes_)),
       gone_(static_cast<std::size_t>(processes_)) {
   for (int p = 0; p < processes_; ++p)
     if (p != process_) listen(p);
@@ -111,6 +112,9 @@ void ProcessMail::deliver(int process, Letter&& letter) {
     case LetterHead::Kind::call:
       calls_.push_back(std::move(letter));
       return;
+    case LetterHead::Kind::failed:
+      failed_[static_cast<std::size_t>(process)] = {letter.head.number, std::move(letter.body)};
+      return;
     case LetterHead::Kind::bye:
       gone_[static_cast<std::size_t>(process)] = true;
       return;
@@ -162,9 +166,12 @@ void ProcessMail::check_there() const {
   if (lost_)
     if (const std::string lost = lost_(); !lost.empty()) fail(ErrorCode::io, "{}", lost);
   if (!in_run_) return;
-  for (int p = 0; p < processes_; ++p)
-    if (gone_[static_cast<std::size_t>(p)] && !ends_[static_cast<std::size_t>(p)].contains(run_))
-      fail(ErrorCode::io, "process {} ended in the middle of a call", p);
+  for (int p = 0; p < processes_; ++p) {
+    const auto at = static_cast<std::size_t>(p);
+    if (ends_[at].contains(run_)) continue;
+    if (call_ > 0 && failed_[at].number == call_) fail(ErrorCode::io, "process {} cannot follow: {}", p, failed_[at].words);
+    if (gone_[at]) fail(ErrorCode::io, "process {} ended in the middle of a call", p);
+  }
   if (!calls_.empty() && calls_.front().head.run < run_) fail(ErrorCode::internal, "process 0 made another call while process {} was in one", process_);
 }
 
@@ -232,14 +239,23 @@ std::vector<RunEnd> ProcessMail::finish_run(const RunEnd& mine) {
 
 void ProcessMail::call(const std::string& bytes) {
   const std::lock_guard lock(mutex_);
-  for (int p = 1; p < processes_; ++p) send(p, {{.kind = LetterHead::Kind::call, .run = run_}, bytes});
+  ++call_;
+  for (int p = 1; p < processes_; ++p) send(p, {{.kind = LetterHead::Kind::call, .run = run_, .number = call_}, bytes});
+}
+
+void ProcessMail::fail_call(const std::string& words) {
+  const std::lock_guard lock(mutex_);
+  send(0, {{.kind = LetterHead::Kind::failed, .run = run_, .number = call_}, words});
 }
 
 std::optional<std::string> ProcessMail::next_call() {
   return wait([&]() -> std::optional<std::optional<std::string>> {
     if (!calls_.empty()) {
+      const LetterHead head = calls_.front().head;
       std::string bytes = std::move(calls_.front().body);
       calls_.pop_front();
+      call_ = head.number;
+      if (head.run != run_) fail(ErrorCode::internal, "process {} has made {} runs before call {}, and process 0 {}", process_, run_, call_, head.run);
       return std::optional<std::string>(std::move(bytes));
     }
     if (gone_[0]) return std::optional<std::optional<std::string>>(std::in_place, std::nullopt);

@@ -3,7 +3,8 @@
 //   ProcessMail mail(std::move(wire)); mail.begin_run(); mail.post(to, head, bytes); const Letter got = mail.take(slot, number);
 //   mail.finish_run({});
 // Every process makes the same runs in the same order. A run's end is told by all to all: one that failed releases whoever waits for a letter.
-// Between runs process 0 makes calls, plain bytes, which the others follow. A process that ends early is an error of whoever waits.
+// Between runs process 0 makes calls, plain bytes, which the others follow. A process that ends early, or cannot follow a call, is an error of
+// whoever waits for it.
 // Any thread.
 #pragma once
 #include <compare>
@@ -24,11 +25,11 @@
 namespace lockstep {
 
 struct LetterHead {
-  enum class Kind : std::uint32_t { data, end, call, bye };
+  enum class Kind : std::uint32_t { data, end, call, failed, bye };
   Kind kind = Kind::data;
   std::int32_t group = 0, from = 0, to = 0;  // of data: a group's number, ranks of the whole layout
   std::uint64_t run = 0;
-  std::uint64_t number = 0;  // of the exchange in its group
+  std::uint64_t number = 0;  // of the exchange in its group; of the call
   std::int64_t rows = 0, cols = 0;
   std::int32_t dtype = 0, element_bytes = 0;
   std::uint64_t bytes = 0;  // that follow
@@ -86,8 +87,11 @@ class ProcessMail {
 
   // Process 0, between runs.
   void call(const std::string& bytes);
-  // The others: the next call; none when process 0 has ended well. Errors: io.
+  // The others: the next call; none when process 0 has ended well. Errors: io; internal when this process has made fewer runs, or more.
   std::optional<std::string> next_call();
+  // The others: the newest call failed here. Where it failed in process 0 too that is nothing new; where that waits for this process in a run of
+  // the call, its wait fails with these words.
+  void fail_call(const std::string& words);
 
  private:
   struct Sent {
@@ -118,8 +122,13 @@ class ProcessMail {
   std::map<Slot, std::deque<Letter>> letters_;
   std::vector<std::map<std::uint64_t, RunEnd>> ends_;  // by process and run
   std::deque<Letter> calls_;
-  std::vector<bool> gone_;  // said good-bye
-  std::uint64_t run_ = 0;
+  struct FailedCall {
+    std::uint64_t number = 0;
+    std::string words;
+  };
+  std::vector<FailedCall> failed_;    // the newest one of each process
+  std::vector<bool> gone_;            // said good-bye
+  std::uint64_t run_ = 0, call_ = 0;  // so many so far
   bool in_run_ = false, released_ = false;
   std::function<std::string()> lost_;
   std::string broken_;  // what the wire said when it failed

@@ -135,6 +135,55 @@ TEST(ProcessMail, CallsAreFollowedInOrderUntilTheFirstEnds) {
   EXPECT_EQ(followed[2], followed[1]);
 }
 
+// Process 0 does not wait for ever for one that failed alone; a call that fails in all of them is no hindrance to the next.
+TEST(ProcessMail, AProcessThatCannotFollowACallIsNamedToTheFirst) {
+  std::string told;
+  std::atomic<int> met = 0;
+  as_processes(3, [&](ProcessMail& mail) {
+    ProcessRanks ranks({1, 3, 1}, mail);
+    const auto meet = [&] {
+      ranks.run([&](int local) { ranks.place(local).world->barrier(); });
+      ++met;
+    };
+    if (mail.process() == 0) {
+      mail.call("meet");
+      meet();
+      mail.call("fail");
+      mail.call("meet");
+      meet();
+      mail.call("meet without 1");
+      try {
+        meet();
+      } catch (const Error& e) {
+        told = e.what();
+      }
+      return;
+    }
+    while (const auto call = mail.next_call()) try {
+        if (*call == "fail" || (*call == "meet without 1" && mail.process() == 1)) throw std::runtime_error("no memory");
+        meet();
+      } catch (const std::exception& e) {
+        mail.fail_call(e.what());
+      }
+  });
+  EXPECT_EQ(told, "process 1 cannot follow: no memory");
+  EXPECT_EQ(met, 6);
+}
+
+TEST(ProcessMail, AProcessThatMadeOtherRunsEndsAtTheNextCall) {
+  std::string told;
+  as_processes(2, [&](ProcessMail& mail) {
+    if (mail.process() == 0) return mail.call("a");
+    mail.begin_run();
+    try {
+      mail.next_call();
+    } catch (const Error& e) {
+      told = e.what();
+    }
+  });
+  EXPECT_EQ(told, "process 1 has made 1 runs before call 1, and process 0 0");
+}
+
 // Who has ended well may be gone before the last one's word has come.
 TEST(ProcessMail, AGoodByeThatOvertakesAnothersEndIsNoError) {
   const auto net = std::make_shared<MemoryNet>(3);

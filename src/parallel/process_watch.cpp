@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <mutex>
 #include <thread>
@@ -25,10 +26,13 @@ namespace {
 
 constexpr int kWatchGroup = -1;
 constexpr int kWithinMilliseconds = 10'000;  // a connection is made
-constexpr char kGoodBye = 'b', kLost = 'l';
+constexpr auto kBeatEvery = std::chrono::milliseconds(500);
+constexpr char kGoodBye = 'b', kLost = 'l', kBeat = 'h';
+constexpr char kEnded = 'e', kSilent = 's';
 struct Word {
-  char what;
-  std::int32_t process = 0;  // of kLost
+  char what = 0;
+  char why = 0;              // of kLost
+  std::int32_t process = 0;  // too
 };
 
 class Socket {
@@ -84,6 +88,7 @@ Socket connected(std::uint32_t address, std::uint16_t port, const Greeting& gree
 }  // namespace
 
 struct ProcessWatch::State {
+  std::chrono::seconds silence{0};  // of a process, which counts as lost then
   std::mutex mutex;
   std::string lost;
   std::vector<std::string> names;  // by process
@@ -92,33 +97,66 @@ struct ProcessWatch::State {
   std::thread thread;
 
   // Process 0 tells the others.
-  void say(int process) {
+  void say(std::size_t process, char why) {
     for (const Socket& socket : sockets)
-      if (socket && !sockets[0]) tell(socket, {kLost, process});
+      if (socket && !sockets[0]) tell(socket, {kLost, why, static_cast<std::int32_t>(process)});
     const std::lock_guard lock(mutex);
-    if (lost.empty()) lost = fmt::format("{} ended without a word", names[static_cast<std::size_t>(process)]);
+    if (!lost.empty()) return;
+    if (why == kSilent) lost = fmt::format("{} is silent for {} s: it is stopped, or its host or the way to it fails", names[process], silence.count());
+    else lost = fmt::format("{} ended without a word", names[process]);
   }
   static void tell(const Socket& socket, const Word& word) { (void)!::send(socket.get(), &word, sizeof(word), MSG_NOSIGNAL | MSG_DONTWAIT); }
+  // What a process says; false: it says nothing more. `unread` is the beginning of a word.
+  bool hear(std::size_t process, std::string& unread) {
+    char bytes[512];
+    const ssize_t got = ::recv(sockets[process].get(), bytes, sizeof(bytes), MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return true;
+    if (got <= 0) {
+      say(process, kEnded);
+      return false;
+    }
+    unread.append(bytes, static_cast<std::size_t>(got));
+    for (; unread.size() >= sizeof(Word); unread.erase(0, sizeof(Word))) {
+      Word word;
+      std::memcpy(&word, unread.data(), sizeof(word));
+      if (word.what == kGoodBye) return false;
+      if (word.what != kLost || word.process < 0 || static_cast<std::size_t>(word.process) >= names.size()) continue;
+      say(static_cast<std::size_t>(word.process), word.why);
+      return false;
+    }
+    return true;
+  }
   void loop() {
+    using Clock = std::chrono::steady_clock;
     std::vector<bool> there(sockets.size());
+    std::vector<std::string> unread(sockets.size());
     for (std::size_t p = 0; p < sockets.size(); ++p) there[p] = static_cast<bool>(sockets[p]);
+    Clock::time_point turn = Clock::now(), beat = turn - kBeatEvery;
+    std::vector<Clock::time_point> heard(sockets.size(), turn);
     while (!stop) {
       std::vector<pollfd> wanted;
       std::vector<std::size_t> whose;
       for (std::size_t p = 0; p < sockets.size(); ++p)
         if (there[p]) wanted.push_back({sockets[p].get(), POLLIN, 0}), whose.push_back(p);
       if (wanted.empty()) return;
-      if (::poll(wanted.data(), wanted.size(), 200) <= 0) continue;
+      const int spoke = ::poll(wanted.data(), wanted.size(), 200);
+      const Clock::time_point now = Clock::now();
+      // Who was stopped itself heard nobody, and accuses nobody.
+      if (now - turn > silence / 2) heard.assign(heard.size(), now);
+      turn = now;
+      if (now - beat >= kBeatEvery) {
+        for (const std::size_t p : whose) tell(sockets[p], {kBeat});
+        beat = now;
+      }
       for (std::size_t i = 0; i < wanted.size() && !stop; ++i) {
-        if (wanted[i].revents == 0) continue;
-        Word word{};
-        const ssize_t got = ::recv(wanted[i].fd, &word, sizeof(word), MSG_DONTWAIT);
-        if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
-        there[whose[i]] = false;
-        const bool whole = got == static_cast<ssize_t>(sizeof(word));
-        if (whole && word.what == kGoodBye) continue;
-        const bool told = whole && word.what == kLost && word.process >= 0 && word.process < static_cast<std::int32_t>(names.size());
-        say(told ? word.process : static_cast<int>(whose[i]));
+        const std::size_t p = whose[i];
+        if (spoke > 0 && wanted[i].revents != 0) {
+          heard[p] = now;
+          there[p] = hear(p, unread[p]);
+        } else if (now - heard[p] > silence) {
+          there[p] = false;
+          say(p, kSilent);
+        }
       }
     }
   }
@@ -140,8 +178,9 @@ struct ProcessWatch::State {
   }
 };
 
-ProcessWatch::ProcessWatch(ProcessMail& mail) : state_(std::make_unique<State>()) {
+ProcessWatch::ProcessWatch(ProcessMail& mail, std::chrono::seconds silence) : state_(std::make_unique<State>()) {
   State& s = *state_;
+  s.silence = silence;
   const int processes = mail.processes(), own = mail.process();
   if (processes == 1) return;
   s.sockets.resize(static_cast<std::size_t>(processes));
@@ -181,7 +220,7 @@ ProcessWatch::ProcessWatch(ProcessMail& mail) : state_(std::make_unique<State>()
     s.sockets[0] = connected(addresses[i], place.sin_port, greeting);
   for (int p = 0; p < processes; ++p)
     if (p != own && (p == 0 || own == 0) && !s.sockets[static_cast<std::size_t>(p)])
-      log_warning("a process cannot be watched: that it dies may go unnoticed", {{"process", s.names[static_cast<std::size_t>(p)]}});
+      log_warning("a process cannot be watched: that it dies or is stopped may go unnoticed", {{"process", s.names[static_cast<std::size_t>(p)]}});
   s.thread = std::thread([&s] { s.loop(); });
   mail.watch([&s] {
     const std::lock_guard lock(s.mutex);

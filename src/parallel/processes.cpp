@@ -1,5 +1,8 @@
 #include "parallel/processes.h"
 
+#include <cstdlib>
+#include <string_view>
+
 #include "base/error.h"
 #include "parallel/mpi_wire.h"
 #include "parallel/process_ranks.h"
@@ -15,12 +18,18 @@ std::unique_ptr<ProcessMail> mail_of_this_process;
 
 std::vector<std::string> transport_names() { return {"threads", "mpi"}; }
 
-void join_processes(const std::string& transport) {
-  if (transport != "mpi" || mail_of_this_process) return;
+void join_processes(const ProcessSettings& settings) {
+  if (settings.transport != "mpi") {
+    if (const char* started = std::getenv("OMPI_COMM_WORLD_SIZE"); started && std::string_view(started) != "1")
+      fail(ErrorCode::invalid_argument, "transport is '{}' in one of {} processes that mpirun started, each of which would make the whole run; allowed is mpi",
+           settings.transport, started);
+    return;
+  }
+  if (mail_of_this_process) return;
   if (!started_by_mpi())
     fail(ErrorCode::invalid_argument, "transport is 'mpi' in a process that mpirun did not start; allowed is mpirun -n N lockstep ... --transport mpi");
   mail_of_this_process = std::make_unique<ProcessMail>(load_mpi_wire());
-  watch_of_this_process = std::make_unique<ProcessWatch>(*mail_of_this_process);
+  watch_of_this_process = std::make_unique<ProcessWatch>(*mail_of_this_process, std::chrono::seconds(settings.rank_timeout));
 }
 
 ProcessMail* joined_mail() { return mail_of_this_process.get(); }

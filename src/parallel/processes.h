@@ -1,7 +1,8 @@
 // This process among those that mpirun started, if it is one of several that share a run's ranks.
-//   join_processes("mpi"); if (ProcessMail* mail = joined_mail()) ...; std::unique_ptr<Ranks> ranks = make_ranks(layout);
+//   join_processes({.transport = "mpi"}); if (ProcessMail* mail = joined_mail()) ...; std::unique_ptr<Ranks> ranks = make_ranks(layout);
 // Joined once, by the main thread, before others ask; left when the program ends.
 #pragma once
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,8 +13,13 @@
 namespace lockstep {
 
 std::vector<std::string> transport_names();  // threads, mpi
-// "threads": nothing happens. Errors: those of load_mpi_wire; invalid_argument for "mpi" in a process that mpirun did not start.
-void join_processes(const std::string& transport);
+struct ProcessSettings {
+  std::string transport = "threads";
+  std::int64_t rank_timeout = 60;  // seconds of silence after which a process counts as lost
+};
+// "threads": nothing happens. Errors: those of load_mpi_wire; invalid_argument for "mpi" in a process that mpirun did not start, and for "threads" in
+// one of several that it did.
+void join_processes(const ProcessSettings& settings);
 // Null: this process is alone.
 ProcessMail* joined_mail();
 // Threads of this process, or of the joined ones.

@@ -14,6 +14,7 @@ const std::vector<std::string>& keys_without_bits() {
   static const std::vector<std::string> keys = {"threads",
                                                 "ranks",
                                                 "transport",
+                                                "rank_timeout",
                                                 "device",
                                                 "backend",
                                                 "isa",

@@ -14,7 +14,7 @@ namespace {
 class CallFollower {
  public:
   explicit CallFollower(ProcessMail& mail) : mail_(mail) {}
-  // Until process 0 ends. An error in a call is told to all by the ranks, or is the same in all, and process 0 says it.
+  // Until process 0 ends. An error in a call is told to all by the ranks, or is the same in all, or is told to process 0 here; it says it.
   void follow() {
     while (const std::optional<std::string> bytes = mail_.next_call()) {
       try {
@@ -22,6 +22,7 @@ class CallFollower {
         perform(in);
       } catch (const std::exception& e) {
         log_debug("a call of process 0 failed", {{"process", mail_.process()}, {"error", e.what()}});
+        mail_.fail_call(e.what());
       }
     }
   }
@@ -105,8 +106,8 @@ class CallFollower {
 
 }  // namespace
 
-bool follow_processes(const std::string& transport) {
-  join_processes(transport);
+bool follow_processes(const ProcessSettings& settings) {
+  join_processes(settings);
   ProcessMail* mail = joined_mail();
   if (!mail || mail->process() == 0) return false;
   // mpirun passes signals on to all: process 0 saves, and the others go when it has gone.

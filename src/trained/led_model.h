@@ -1,6 +1,6 @@
 // A model that several processes train: process 0 makes the calls of its TrainedModel, and the others follow them, each with the ranks that it
 // has (parallel/process_ranks.h). Calls travel as plain values (trained/model_calls.h); files, data and output are process 0's alone.
-//   if (follow_processes("mpi")) return 0;   open_beside({.runtime = settings}); auto model = make_trained_model(base, {});
+//   if (follow_processes({.transport = "mpi"})) return 0;   open_beside({.runtime = settings}); auto model = make_trained_model(base, {});
 // Every process has the model's folder under the same path. All weights move: adapters train on one rank.
 #pragma once
 #include "parallel/processes.h"
@@ -16,8 +16,8 @@ struct ModelSource {
   double deviation = 0;
 };
 
-// Joins the processes of this transport (parallel/processes.h). True in all but the first: they have followed it until it ended.
-bool follow_processes(const std::string& transport);
+// Joins the processes of these settings (parallel/processes.h). True in all but the first: they have followed it until it ended.
+bool follow_processes(const ProcessSettings& settings);
 // In process 0, before the model is made: the others open it too; nothing where this process is alone. Errors: invalid_argument for fewer ranks
 // than processes, or for another numerics profile there; those of open_model in any process, which is named.
 void open_beside(const ModelSource& source);

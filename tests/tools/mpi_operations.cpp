@@ -1,6 +1,7 @@
 // Run by mpirun with 1 to 3 processes: every operation of a communicator over Open MPI has the bytes of threads; what does not fit, a rank that
 // fails and a process that dies are errors of all. Prints a line a check in process 0; the status is 0 when all hold.
 //   mpirun -n 2 build/mpi_operations operations|refusals|death
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -103,7 +104,7 @@ int main(int count, char** words) {
   try {
     std::unique_ptr<ProcessWatch> watch;  // outlives the mail
     ProcessMail mail(load_mpi_wire());
-    watch = std::make_unique<ProcessWatch>(mail);
+    watch = std::make_unique<ProcessWatch>(mail, std::chrono::seconds(60));
     const std::string which = count > 1 ? words[1] : "operations";
     if (which == "operations") operations(mail);
     else if (which == "refusals") refusals(mail);

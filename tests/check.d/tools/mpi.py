@@ -1,12 +1,14 @@
 """Ranks as processes: what mpirun runs has the bits of threads.
 
-Every operation of a communicator over Open MPI beside threads, what is refused, a process that dies; a fine-tuning run over two processes, whole
+Every operation of a communicator over Open MPI beside threads, what is refused, processes that die or are stopped; a fine-tuning run over two processes, whole
 and in two parts, beside one of a single rank. Where build/mpi_operations is not built (no Open MPI), all of it is skipped.
 """
+import contextlib
 import os
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -90,26 +92,60 @@ with check("refused"):
     assert outcome.returncode != 0 and "there are 2 processes" in outcome.stderr, outcome
     alone = subprocess.run([BINARY, *sft_arguments("alone", RUNS, transport="mpi", ranks="dp=2")], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert alone.returncode != 0 and "mpirun" in alone.stderr, alone
+    apart = mpirun(2, BINARY, *sft_arguments("apart", RUNS, ranks="dp=2"))
+    assert apart.returncode != 0 and "one of 2 processes that mpirun started" in apart.stderr, apart
     missing = mpirun(2, BINARY, *sft_arguments("missing", RUNS, transport="mpi", ranks="dp=2", model=TMP / "nowhere"))
     assert missing.returncode != 0 and "nowhere" in missing.stderr, missing
 
-with check("killed-process-is-named"):
-    needs_mpi()
+def while_running(name, act, **settings):
+    """A run without an end over two processes: when it has taken steps act(pids by process) is called, and the run ends by itself. Returns pids, stderr."""
     line = ["mpirun", "--enable-recovery", "--oversubscribe", "--bind-to", "none", "-n", "2", str(BINARY),
-            *map(str, sft_arguments("killed", RUNS, transport="mpi", ranks="dp=2", steps=10000, threads=2))]
-    running = subprocess.Popen(line, env=ENVIRONMENT, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        metrics = RUNS / "killed/metrics.jsonl"
-        until = time.monotonic() + 120
-        while not metrics.exists() or not metrics.read_text().count("\n"):
-            assert time.monotonic() < until and running.poll() is None, "the run did not begin"
-            time.sleep(0.1)
-        children = subprocess.run(["pgrep", "-P", str(running.pid)], capture_output=True, text=True).stdout.split()
-        followers = [child for child in children if b"OMPI_COMM_WORLD_RANK=1\0" in Path(f"/proc/{child}/environ").read_bytes()]
-        assert len(followers) == 1, (children, followers)
-        os.kill(int(followers[0]), signal.SIGKILL)
-        _, stderr = running.communicate(timeout=20)
-    finally:
-        if running.poll() is None:
-            running.kill()
-    assert "process 1 (host" in stderr and f"pid {followers[0]}" in stderr, stderr
+            *map(str, sft_arguments(name, RUNS, transport="mpi", ranks="dp=2", steps=100000, threads=2, **settings))]
+    with tempfile.TemporaryFile("w+") as errors:
+        running = subprocess.Popen(line, env=ENVIRONMENT, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=errors, text=True)
+        pids = {}
+        try:
+            metrics = RUNS / name / "metrics.jsonl"
+            until = time.monotonic() + 120
+            while not metrics.exists() or not metrics.read_text().count("\n"):
+                assert time.monotonic() < until and running.poll() is None, "the run did not begin"
+                time.sleep(0.1)
+            for child in subprocess.run(["pgrep", "-P", str(running.pid)], capture_output=True, text=True).stdout.split():
+                environment = Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
+                pids.update((int(word.split(b"=")[1]), int(child)) for word in environment if word.startswith(b"OMPI_COMM_WORLD_RANK="))
+            assert set(pids) == {0, 1}, pids
+            act(pids)
+            running.wait(timeout=90)
+        finally:
+            if running.poll() is None:
+                running.kill()
+            for pid in pids.values():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        errors.seek(0)
+        return pids, running.returncode, errors.read()
+
+
+for process in (1, 0):
+    with check(f"killed-process-{process}-is-named"):
+        needs_mpi()
+        pids, status, stderr = while_running(f"killed-{process}", lambda pids: os.kill(pids[process], signal.SIGKILL))  # noqa: B023 called at once
+        assert f"process {process} (host" in stderr and f"pid {pids[process]}) ended without a word" in stderr, (status, stderr)
+    with check(f"stopped-process-{process}-is-named"):
+        needs_mpi()
+        pids, status, stderr = while_running(f"stopped-{process}", lambda pids: os.kill(pids[process], signal.SIGSTOP), rank_timeout=5)  # noqa: B023 called at once
+        assert f"process {process} (host" in stderr and f"pid {pids[process]}) is silent for 5 s" in stderr, (status, stderr)
+
+with check("a-pause-of-all-is-no-loss"):
+    # As Ctrl-Z: whoever was stopped himself accuses nobody when he goes on. The run is ended afterwards, and says who was.
+    needs_mpi()
+
+    def pause(pids):
+        for number, wait in ((signal.SIGSTOP, 10), (signal.SIGCONT, 8)):
+            for pid in pids.values():
+                os.kill(pid, number)
+            time.sleep(wait)
+        os.kill(pids[1], signal.SIGKILL)
+
+    pids, status, stderr = while_running("paused", pause, rank_timeout=5)
+    assert "is silent" not in stderr and f"pid {pids[1]}) ended without a word" in stderr, (status, stderr)
