@@ -1,5 +1,5 @@
 # The module of processes, build/lockstep_mpi.so, and tests of it: where Open MPI is (libopenmpi-dev), and nowhere else. Nothing is linked with it:
-# the program loads it when --transport mpi asks for it (src/parallel/mpi_wire.cpp).
+# the program loads it when --transport mpi asks for it (src/parallel/mpi_wire.cpp). It is built with the program.
 function(lockstep_mpi)
   find_package(PkgConfig REQUIRED)
   pkg_check_modules(OPENMPI QUIET IMPORTED_TARGET ompi-c)
@@ -12,10 +12,12 @@ function(lockstep_mpi)
   set_target_properties(lockstep_mpi PROPERTIES PREFIX "" CXX_VISIBILITY_PRESET hidden)
   target_include_directories(lockstep_mpi PRIVATE ${CMAKE_SOURCE_DIR}/src)
   target_link_libraries(lockstep_mpi PRIVATE PkgConfig::OPENMPI)
+  add_dependencies(lockstep lockstep_mpi)
   if(LOCKSTEP_TESTS)
     # Run under mpirun by tests/check.d/tools/mpi.py.
     add_executable(mpi_operations ${CMAKE_SOURCE_DIR}/tests/tools/mpi_operations.cpp)
     target_link_libraries(mpi_operations PRIVATE lockstep_parallel)
     add_dependencies(mpi_operations lockstep_mpi)
+    add_dependencies(unit_tests mpi_operations)
   endif()
 endfunction()
