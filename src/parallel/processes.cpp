@@ -14,6 +14,11 @@ namespace lockstep {
 namespace {
 std::unique_ptr<ProcessWatch> watch_of_this_process;  // outlives the mail, which asks it
 std::unique_ptr<ProcessMail> mail_of_this_process;
+
+void leave_processes() {
+  mail_of_this_process.reset();
+  watch_of_this_process.reset();
+}
 }  // namespace
 
 std::vector<std::string> transport_names() { return {"threads", "mpi"}; }
@@ -30,6 +35,7 @@ void join_processes(const ProcessSettings& settings) {
     fail(ErrorCode::invalid_argument, "transport is 'mpi' in a process that mpirun did not start; allowed is mpirun -n N lockstep ... --transport mpi");
   mail_of_this_process = std::make_unique<ProcessMail>(load_mpi_wire());
   watch_of_this_process = std::make_unique<ProcessWatch>(*mail_of_this_process, std::chrono::seconds(settings.rank_timeout));
+  std::atexit(leave_processes);  // behind the last word of the command, and before what the library itself does at the end
 }
 
 ProcessMail* joined_mail() { return mail_of_this_process.get(); }

@@ -126,14 +126,18 @@ def while_running(name, act, **settings):
         return pids, running.returncode, errors.read()
 
 
+def signalled(process, number):
+    return lambda pids: os.kill(pids[process], number)
+
+
 for process in (1, 0):
     with check(f"killed-process-{process}-is-named"):
         needs_mpi()
-        pids, status, stderr = while_running(f"killed-{process}", lambda pids: os.kill(pids[process], signal.SIGKILL))  # noqa: B023 called at once
+        pids, status, stderr = while_running(f"killed-{process}", signalled(process, signal.SIGKILL))
         assert f"process {process} (host" in stderr and f"pid {pids[process]}) ended without a word" in stderr, (status, stderr)
     with check(f"stopped-process-{process}-is-named"):
         needs_mpi()
-        pids, status, stderr = while_running(f"stopped-{process}", lambda pids: os.kill(pids[process], signal.SIGSTOP), rank_timeout=5)  # noqa: B023 called at once
+        pids, status, stderr = while_running(f"stopped-{process}", signalled(process, signal.SIGSTOP), rank_timeout=5)
         assert f"process {process} (host" in stderr and f"pid {pids[process]}) is silent for 5 s" in stderr, (status, stderr)
 
 with check("a-pause-of-all-is-no-loss"):
