@@ -69,6 +69,7 @@ const std::vector<Idle>& idle_options() {
         {"train sft", kSft, "init-seed", "2", "without --from-scratch or --adapter-rank"},
         {"train sft", kSft, "adapter-alpha", "8", "without --adapter-rank"},
         {"train sft", kSft, "rank-timeout", "8", "without --transport mpi"},
+        {"train rl", "--model x", "rank-timeout", "8", "without --transport mpi"},
         {"train rl", "--model x", "adapter-alpha", "8", "without --adapter-rank"},
         {"train rl", "--model x", "init-seed", "8", "without --adapter-rank"},
         {"train rl", "--model x", "kl", "k1", "without --kl-coefficient"},
@@ -181,8 +182,9 @@ const std::map<std::string, std::string>& effective_options() {
        "learning-rate "
        "schedule warmup beta1 max-norm checkpoint-every keep-last transcripts export-to quiet resume page json"},
       {"train rl",
-       "name fork runs model profile threads device backend isa mla-norm-eps context ranks environment steps problems rollouts max-tokens temperature top-k "
-       "top-p min-p "
+       "name fork runs model profile threads device backend isa mla-norm-eps context ranks transport environment steps problems rollouts max-tokens "
+       "temperature "
+       "top-k top-p min-p "
        "algorithm advantages critic loss loss-config averaging kl-coefficient redraws overlong-tokens epochs mini-batches "
        "importance-cap share-prompts adapter-rank optimizer learning-rate schedule warmup beta1 max-norm seed rollout-profile rollout-speculation "
        "allow-profile-mix micro-batch checkpoint-activations optimizer-state checkpoint-every keep-last transcripts publish quiet resume page json"},

@@ -11,6 +11,7 @@
 #include "cli/train_command.h"
 #include "cli/trained_options.h"
 #include "jobs/rl_job.h"
+#include "trained/led_model.h"
 
 namespace lockstep {
 int run_train_rl(const Arguments& arguments) {
@@ -20,6 +21,7 @@ int run_train_rl(const Arguments& arguments) {
   RunCommand command(run);
   std::int64_t transcript_megabytes = run.transcript_bytes >> 20;
   std::string on_difference = "stop";
+  ProcessSettings processes;
   OptionTable table(
       "train rl",
       "Reinforcement learning in an environment. Writes runs/NAME: config.json, metrics.jsonl, checkpoints, "
@@ -32,6 +34,7 @@ int run_train_rl(const Arguments& arguments) {
   table.kept_folder("runs", &run.runs, "Folder of runs");
   add_runtime_options(table, job.stack.runtime);
   add_ranks_option(table, &job.stack.runtime.ranks);
+  add_transport_options(table, processes);
   add_rl_options(table, settings);
   TrainedSettings& trained = job.stack.trained;
   add_trained_options(table, trained);
@@ -56,6 +59,7 @@ int run_train_rl(const Arguments& arguments) {
   command.add_options(table, "", "Print one JSON object at the end");
   if (!table.parse(arguments)) return kExitOk;
   check_publish(job.publish);
+  if (follow_processes(processes)) return kExitOk;
 
   job.stop_at_difference = on_difference == "stop";
   command.describe(table, "rl", arguments);

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "model/value_head.h"
+#include "trained/led_model.h"
 
 namespace lockstep {
 
@@ -10,9 +11,12 @@ RlStack::RlStack(const RlStackSettings& settings) : model_folder_(settings.runti
   const Profile& rollouts = settings.rollout_profile.empty() ? profile : profile_by_name(settings.rollout_profile);
   check_trainable_run(profile, settings.trained);
   check_profile_mix(profile, rollouts, settings.profile_mix);
+  if (const ProcessMail* mail = joined_mail(); mail && settings.critic)
+    fail(ErrorCode::unsupported, "a critic is asked for over {} processes, allowed is one process: --transport threads", mail->processes());
   opened_ = open_model(settings.runtime);
   refuse_value_head(*opened_.model, "it samples nothing, and no policy is made of it; --critic-model may be it");
   if (!opened_.tokenizer) fail(ErrorCode::unsupported, "'{}' has no tokenizer.json, and an environment speaks text", settings.runtime.model);
+  open_beside({.runtime = settings.runtime});
   rollout_runtime_ = opened_.runtime;
   std::shared_ptr<const WeightSet> frozen;  // under an adapter, where rollouts have a runtime of their own
   if (rollouts.digest() != profile.digest()) {

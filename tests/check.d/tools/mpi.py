@@ -1,7 +1,7 @@
 """Ranks as processes: what mpirun runs has the bits of threads.
 
 Every operation of a communicator over Open MPI beside threads, what is refused, processes that die or are stopped; a fine-tuning run over two processes, whole
-and in two parts, beside one of a single rank. Where build/mpi_operations is not built (no Open MPI), all of it is skipped.
+and in two parts, and one of reinforcement learning, beside those of a single rank. Where build/mpi_operations is not built (no Open MPI), all of it is skipped.
 """
 import contextlib
 import os
@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from harness import BINARY, BUILD, ROOT, Skip, TMP, Outcome, bits, check, done, require_same, sft_arguments
+from harness import BINARY, BUILD, ROOT, Skip, TMP, Outcome, bits, check, done, require_same, rl_arguments, sft_arguments
 
 RUNS = TMP / "runs"
 OPERATIONS = BUILD / "mpi_operations"
@@ -81,6 +81,17 @@ with check("sft-in-two-parts"):
     run(2, "parts", ranks="dp=2", threads=2, steps=2)
     require_same(wanted, bits(RUNS / "parts", run(2, "parts", "--resume", ranks="tp=2", threads=2)), "two parts over two processes")
 
+for processes, ranks in ((2, "dp=2"), (2, "tp=2"), (3, "tp=2,dp=2")):
+    with check(f"rl-{processes}-processes-{ranks.replace('=', '').replace(',', '-')}"):
+        needs_mpi()
+        if "rl" not in expected:
+            expected["rl"] = bits(RUNS / "rl", done(*rl_arguments("rl", RUNS, threads=1)))
+        name = f"rl-{processes}-{ranks.replace('=', '').replace(',', '-')}"
+        outcome = mpirun(processes, BINARY, *rl_arguments(name, RUNS, transport="mpi", ranks=ranks, threads=2))
+        assert outcome.returncode == 0, f"status {outcome.returncode}\n{outcome}"
+        assert outcome.json()["different_bits"] == 0, outcome
+        require_same(expected["rl"], bits(RUNS / name, outcome), f"{processes} processes, {ranks}")
+
 with check("other-seed"):
     needs_mpi()
     other = bits(RUNS / "other", run(2, "other", ranks="dp=2", threads=2, seed=99))
@@ -94,6 +105,8 @@ with check("refused"):
     assert alone.returncode != 0 and "mpirun" in alone.stderr, alone
     apart = mpirun(2, BINARY, *sft_arguments("apart", RUNS, ranks="dp=2"))
     assert apart.returncode != 0 and "one of 2 processes that mpirun started" in apart.stderr, apart
+    critic = mpirun(2, BINARY, *rl_arguments("critic", RUNS, transport="mpi", ranks="dp=2", algorithm="ppo"))
+    assert critic.returncode != 0 and "a critic is asked for over 2 processes" in critic.stderr, critic
     missing = mpirun(2, BINARY, *sft_arguments("missing", RUNS, transport="mpi", ranks="dp=2", model=TMP / "nowhere"))
     assert missing.returncode != 0 and "nowhere" in missing.stderr, missing
 
