@@ -96,7 +96,7 @@ TEST(ApiKeysTest, FilesSayWhatAKeyIsAllowed) {
   EXPECT_EQ(terms.at("bob").work, WorkClass::rollouts);
   EXPECT_NE(refused("class=training").find("class is 'training', allowed are live and rollouts"), std::string::npos);
   EXPECT_NE(refused("class=live class=rollouts").find("class is given twice"), std::string::npos);
-  EXPECT_EQ(refused("class=rollouts"), refused("class=live"));  // both are fine
+  for (const char* fine : {"class=rollouts", "class=live weight=2"}) EXPECT_EQ(refused(fine), "accepted");
   // The rest of a key that holds a space.
   EXPECT_EQ(refused("rest-of-the-key").find("rest-of"), std::string::npos);
   EXPECT_NE(refused("rest-of-the-key").find("no setting, allowed are weight=N"), std::string::npos);

@@ -70,8 +70,9 @@ TEST_F(ServiceTier, AnswersTellTheTierThatTheyWereMadeUnder) {
 
 TEST_F(ServiceTier, AnUnknownOneIsRefused) {
   for (const char* tier : {R"("scale")", R"("Flex")", "3"}) {
-    for (const auto& [path, what] : {std::pair("/v1/completions", R"("prompt":"3")"), std::pair("/v1/chat/completions", R"("messages":[])"),
-                                     std::pair("/v1/responses", R"("input":"3")")}) {
+    for (const auto& [path, what] :
+         {std::pair("/v1/completions", R"("prompt":"3")"), std::pair("/v1/chat/completions", R"("messages":[{"role":"user","content":"3"}])"),
+          std::pair("/v1/responses", R"("input":"3")")}) {
       const Json error = call("POST", path, kAnn, fmt::format(R"({{{},"service_tier":{}}})", what, tier))->json().at("error");
       EXPECT_EQ(error.at("param"), "service_tier") << path;
       EXPECT_NE(error.at("message").get<std::string>().find("allowed are auto, default, flex, priority"), std::string::npos) << error;
@@ -79,10 +80,20 @@ TEST_F(ServiceTier, AnUnknownOneIsRefused) {
   }
 }
 
+// They have no tier; the key's class is theirs.
+TEST_F(ServiceTier, EmbeddingsAreOfTheKeysClass) {
+  const auto taken = [&](WorkClass work) { return service()->statistics().by_class[static_cast<std::size_t>(work)].requests.load(); };
+  const std::uint64_t live = taken(WorkClass::live), rollouts = taken(WorkClass::rollouts);
+  const std::string body = R"({"model":"chatty","input":["3 7","12"]})";
+  EXPECT_EQ(call("POST", "/v1/embeddings", kAnn, body)->json().at("data"), call("POST", "/v1/embeddings", kLoop, body)->json().at("data"));
+  EXPECT_EQ(taken(WorkClass::live) - live, 2u);
+  EXPECT_EQ(taken(WorkClass::rollouts) - rollouts, 2u);
+}
+
 TEST_F(ServiceTier, MetricsAreByClass) {
   const auto tokens = [&] {
-    std::pair<std::uint64_t, std::uint64_t> both{service()->statistics().by_class[0].tokens.load(), service()->statistics().by_class[1].tokens.load()};
-    return both;
+    const auto& by_class = service()->statistics().by_class;
+    return std::pair(by_class[0].tokens.load(), by_class[1].tokens.load());
   };
   const auto before = tokens();
   complete(kAnn, R"(,"ignore_eos":true)")->wait();

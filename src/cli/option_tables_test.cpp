@@ -204,7 +204,7 @@ const std::map<std::string, std::string>& effective_options() {
        "frozen-base adapter adapter-folder runs store max-open cache-megabytes memory-megabytes api-key-file insecure tls-certificate tls-key cors-origin "
        "allow-host "
        "max-connections max-body-kilobytes body-megabytes key-share max-held-bytes max-pending-bytes idle-seconds body-seconds write-seconds access-log "
-       "log-format drain-seconds stop-seconds share-prefixes speculate follow"},
+       "log-format drain-seconds stop-seconds share-prefixes speculate follow live-token-ms"},
       {"render", "model template ids jsonl"},
       {"watch", "run parity port"},
       {"report", "out overwrite"},

@@ -144,47 +144,70 @@ TEST(LiveFirst, PlacesAndPagesGoToLiveOnesButForOneRollout) {
   }
 }
 
-TEST(LiveFirst, ALiveOneIsNeverPutBackForARollout) {
-  TwoClasses of;
-  SchedulerBench b({.page_size = 2, .max_batch_rows = 256, .max_sequences = 32, .prefill_chunk = 8, .prefix_cache = false, .live_token_seconds = 10}, 60);
+// Six live answers, and behind them rollouts that need more pages than there are, under shares that put these before all live ones but the first.
+struct PutBack {
+  std::size_t live = 0;  // of the six
+  std::int64_t all = 0;  // times that any was
+};
+PutBack put_back(double live_token_seconds) {
+  FairShares shares(ClassShares{.percent = {1, 98, 1}});
+  const auto live = shares.account(WorkClass::live, "people"), rollouts = shares.account(WorkClass::rollouts, "loop");
+  SchedulerBench b(
+      {.page_size = 2, .max_batch_rows = 256, .max_sequences = 32, .prefill_chunk = 8, .prefix_cache = false, .live_token_seconds = live_token_seconds}, 60);
   b.seconds_of = [](const std::vector<PlannedSlice>&) { return 0.01; };
-  std::vector<Sequence*> live;
-  for (int i = 0; i < 12; ++i) b.add(bits_of(i, 8), 24, nullptr, of.rollouts);
-  for (int i = 0; i < 6; ++i) {
-    b.step();
-    live.push_back(&b.add(bits_of(50 + i, 6), 8, nullptr, of.live));  // six need 42 pages together, one rollout 16
-  }
-  int most = 0;
-  for (int i = 0; i < 12; ++i) {
-    b.step();
-    for (const Sequence* s : live)
-      if (s->admitted && s->generation.finish == FinishReason::none) EXPECT_TRUE(s->running) << i << " " << s->id;
-    most = std::max(most, static_cast<int>(std::count_if(live.begin(), live.end(), [](const Sequence* s) { return s->running; })));
-  }
-  EXPECT_GE(most, 5);
-  EXPECT_GT(b.counters.preemptions, 0);  // of rollouts
+  // Measured steps, so that time holds nobody back: the bounds are far away.
+  for (int i = 0; i < 12; ++i) b.add(bits_of(i, 8), 2, nullptr, rollouts);
   while (b.step()) {
   }
-  EXPECT_EQ(b.finished.size(), 18u);
+  const std::int64_t before = b.counters.preemptions;
+  std::vector<const Sequence*> people;
+  for (int i = 0; i < 6; ++i) people.push_back(&b.add(bits_of(50 + i, 6), 8, nullptr, live));
+  b.step();
+  for (int i = 0; i < 12; ++i) b.add(bits_of(i, 8), 24, nullptr, rollouts);  // the six need 42 pages together, one rollout 16
+  std::set<std::uint64_t> waited;
+  while (b.step()) {
+    for (const Sequence* s : people)
+      if (!s->running && s->generation.finish == FinishReason::none) waited.insert(s->id);
+  }
+  EXPECT_EQ(b.finished.size(), 30u);
+  return {waited.size(), b.counters.preemptions - before};
+}
+
+TEST(LiveFirst, ALiveOneIsNeverPutBackForARollout) {
+  const PutBack with = put_back(10), without = put_back(0);
+  EXPECT_EQ(with.live, 0u);
+  EXPECT_GT(with.all, 0);  // rollouts were
+  EXPECT_GE(without.live, 3u);
 }
 
 // The engine itself, whose steps are measured: whatever the bound, and whoever is live, answers have their bits.
 TEST(LiveFirst, NoBitChanges) {
   Plant plant;
   TwoClasses of;
-  const auto answers = [&](double bound, std::uint64_t seed, EngineCounters& counters) {
+  const auto answers = [&](double bound, std::uint64_t seed, EngineCounters& counters, bool guesses = false) {
     Engine engine(plant.runtime, plant.weights,
                   {.page_size = 4, .cache_pages = 100, .max_batch_rows = 48, .max_sequences = 12, .prefill_chunk = 9, .live_token_seconds = bound});
     std::vector<Request> requests = random_requests(24, seed, plant.runtime.model->facts().vocabulary);
     for (std::size_t i = 0; i < requests.size(); ++i) requests[i].account = i % 3 == 0 ? of.live : of.rollouts;
+    for (Request& r : requests) {
+      if (!guesses) break;
+      r.drafts = DraftOptions{.length = DraftOptions::Length::fixed, .tokens = 3};
+      r.draft_script = [](std::span<const std::int32_t> text, std::int64_t most, std::vector<std::int32_t>& out) {
+        for (std::int64_t i = 0; i < most; ++i) out.push_back(text.back());
+      };
+    }
     std::vector<std::vector<std::uint32_t>> bits = bits_of(engine.generate(std::move(requests)));
     counters = engine.counters();
     return bits;
   };
-  EngineCounters without, tight, loose;
+  EngineCounters without, tight, loose, tight_guessed, loose_guessed;
   const auto expected = answers(0, 5, without);
   EXPECT_EQ(answers(1e-6, 5, tight), expected);
   EXPECT_EQ(answers(30, 5, loose), expected);
+  EXPECT_EQ(answers(1e-6, 5, tight_guessed, true), expected);
+  EXPECT_EQ(answers(30, 5, loose_guessed, true), expected);
+  for (const EngineCounters& c : {tight_guessed, loose_guessed}) EXPECT_GT(c.draft_rows, 20);
+  EXPECT_EQ(without.draft_rows, 0);
   EXPECT_EQ(without.held_back_forwards, 0);
   EXPECT_GT(tight.held_back_forwards, 5);  // it was another way
   EXPECT_GT(tight.forwards, loose.forwards);

@@ -15,16 +15,18 @@ void LiveRoom::begin(bool live) {
   if (other_rows_ > 0) steps_without_ = 0;
   else if (holds_back_) steps_without_ = std::min(steps_without_ + 1, kWaits);
   steps_after_ = live ? 0 : std::min(steps_after_ + 1, kStepsAfter);
+  guesses_before_ = live_guesses_;
+  live_guesses_ = {};
   work_ = {};
   live_rows_ = other_rows_ = 0;
   holds_back_ = false;
 }
 
-// The most rows whose span keeps the step within its time.
+// The most rows whose span, with the work beside it, keeps the step within its time.
 template <class F>
-std::int64_t LiveRoom::most(std::int64_t wanted, const F& span) const {
+std::int64_t LiveRoom::most(std::int64_t wanted, const StepWork& beside, const F& span) const {
   const auto fits = [&](std::int64_t count) {
-    StepWork work = work_;
+    StepWork work = beside;
     work += work_of(span(count));
     return predictor_.seconds(work) <= most_seconds_;
   };
@@ -39,7 +41,9 @@ std::int64_t LiveRoom::most(std::int64_t wanted, const F& span) const {
 
 std::int64_t LiveRoom::rows(std::int64_t begin, std::int64_t wanted, std::int64_t pending) {
   if (!on() || steps_after_ >= kStepsAfter) return wanted;
-  const std::int64_t fit = most(wanted, [&](std::int64_t count) { return RowSpan{begin, count, count == pending ? 1 : 0}; });
+  StepWork beside = work_;
+  beside += guesses_before_;
+  const std::int64_t fit = most(wanted, beside, [&](std::int64_t count) { return RowSpan{begin, count, count == pending ? 1 : 0}; });
   // A step without live rows has one row whatever it takes.
   std::int64_t least = live_rows_ == 0 ? 1 : 0;
   if (steps_without_ >= kWaits - 1) least = std::max<std::int64_t>(1, live_rows_ / kLiveRows);
@@ -50,13 +54,18 @@ std::int64_t LiveRoom::rows(std::int64_t begin, std::int64_t wanted, std::int64_
 
 std::int64_t LiveRoom::guessed_rows(std::int64_t begin, std::int64_t wanted) const {
   if (!on() || steps_after_ >= kStepsAfter) return wanted;
-  return most(wanted, [&](std::int64_t count) { return RowSpan{begin, count, count}; });
+  return most(wanted, work_, [&](std::int64_t count) { return RowSpan{begin, count, count}; });
 }
 
 void LiveRoom::take(const RowSpan& rows, bool live) {
   work_ += work_of(rows);
   if (live) steps_after_ = 0;
   (live ? live_rows_ : other_rows_) += rows.count;
+}
+
+void LiveRoom::take_guesses(const RowSpan& rows, bool live) {
+  take(rows, live);
+  if (live) live_guesses_ += work_of(rows);
 }
 
 void LiveRoom::put_back(const RowSpan& rows, bool live) {

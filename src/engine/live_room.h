@@ -33,6 +33,8 @@ class LiveRoom {
   // They are in the plan; they are not, after all.
   void take(const RowSpan& rows, bool live);
   void put_back(const RowSpan& rows, bool live);
+  // Rows of guessed tokens behind planned ones are in it, too. Those of live ones come when rollouts have their rows: the next plan leaves as much room.
+  void take_guesses(const RowSpan& rows, bool live);
   // Rollouts have fewer rows than they could in this plan.
   bool holds_back() const { return holds_back_; }
   // The planned step has taken so long.
@@ -42,11 +44,12 @@ class LiveRoom {
 
  private:
   template <class F>
-  std::int64_t most(std::int64_t wanted, const F& span) const;
+  std::int64_t most(std::int64_t wanted, const StepWork& beside, const F& span) const;
 
   double most_seconds_;
   StepPredictor predictor_;
-  StepWork work_;  // that is planned
+  StepWork work_;                           // that is planned
+  StepWork live_guesses_, guesses_before_;  // of that; of the plan before: as many are expected
   std::int64_t live_rows_ = 0, other_rows_ = 0;
   int steps_without_ = 0;  // of rollouts' rows that were wanted, in a row
   int steps_after_ = kStepsAfter;

@@ -13,13 +13,14 @@ constexpr std::int64_t kAt = 50;  // where rows of decoding sequences stand
 class RoomBench {
  public:
   explicit RoomBench(double seconds) : room(seconds) {}
-  // Of `wanted` rollouts that decode, those that had a row.
-  std::int64_t step(std::int64_t live, std::int64_t wanted) {
+  // Of `wanted` rollouts that decode, those that had a row. Live ones have `guesses` rows of guessed tokens each.
+  std::int64_t step(std::int64_t live, std::int64_t wanted, std::int64_t guesses = 0) {
     room.begin(live > 0);
     for (std::int64_t i = 0; i < live; ++i) room.take({kAt, 1, 1}, true);
     std::int64_t had = 0;
     for (; had < wanted && room.rows(kAt, 1, 1) == 1; ++had) room.take({kAt, 1, 1}, false);
-    seconds = seconds_of(live + had);
+    for (std::int64_t i = 0; i < live; ++i) room.take_guesses({kAt + 1, guesses, guesses}, true);
+    seconds = seconds_of(live + had + live * guesses);
     room.observe(seconds);
     return had;
   }
@@ -44,6 +45,19 @@ TEST(LiveRoom, AStepIsFilledAsFarAsItsTimeAllows) {
   RoomBench without(0);
   for (int i = 0; i < 20; ++i) EXPECT_EQ(without.step(4, 200), 200);
   EXPECT_GT(without.seconds, 0.2);
+}
+
+// Which are known when rollouts have their rows: as many as in the step before are expected.
+TEST(LiveRoom, GuessesOfLiveOnesHaveTheirRoom) {
+  RoomBench b(0.04);
+  for (int i = 0; i < 60; ++i) b.step(4, 200, 3);
+  for (int i = 0; i < 100; ++i) {
+    const std::int64_t had = b.step(4, 200, 3);
+    EXPECT_LE(b.seconds, 0.0415);
+    EXPECT_GE(had, 15);  // 19 rows, those of four live ones and of their guesses take the time
+  }
+  b.step(4, 200);  // no guess any more
+  EXPECT_GE(b.step(4, 200), 28);
 }
 
 TEST(LiveRoom, NoLiveStepIsEverFarTooLong) {

@@ -224,7 +224,7 @@ std::int64_t Scheduler::extend(std::size_t slice, std::int64_t rows) {
   rows = std::min(rows, budget_);
   if (!is_live(*p.sequence)) rows = room_.guessed_rows(p.begin + p.count, rows);
   rows = std::min(rows, pages_.grow(*p.sequence, p.begin + p.count + rows) - p.begin - p.count);
-  room_.take({p.begin + p.count, rows, rows}, is_live(*p.sequence));
+  room_.take_guesses({p.begin + p.count, rows, rows}, is_live(*p.sequence));
   p.count += rows;
   p.drafted += rows;
   budget_ -= rows;

@@ -139,13 +139,13 @@ std::vector<std::uint64_t> GenerationService::generate_all(std::vector<Request> 
     throw;
   }
   statistics_.requests += ids.size();
-  statistics_.of(owners.front().account->work).requests += ids.size();
   statistics_.prompt_tokens += prompt_tokens;
   count_tokens(owners.front(), prompt_tokens);
   return ids;
 }
 
 void GenerationService::begin(std::uint64_t id, Request&& request, OnToken&& on_token, Open&& open) {
+  ++statistics_.of(open.owner.account->work).requests;
   requests_.emplace(id, std::move(open));
   if (!request.adapter && !request.weights) request.adapter = adapter_;
   Engine::OnToken token;
