@@ -165,6 +165,33 @@ TEST(ReadingMemory, IsWhatThePlanSays) {
   EXPECT_LT(reading_bytes(model->manifest(), 1), 2 * kExpert);  // all columns of its tensor, its own and what they become would be four
 }
 
+TEST(ReadingMemory, OfMastersIsSomeRowsBesideThem) {
+  Json config = read_json_file(fs::path(LOCKSTEP_SOURCE_DIR) / "tests/golden/gpt_oss/window/config.json");
+  config["hidden_size"] = 1024;
+  config["intermediate_size"] = 512;
+  config["vocab_size"] = 8192;
+  config["num_hidden_layers"] = 1;
+  config["layer_types"] = {"full_attention"};
+  const std::shared_ptr<const Model> model = make_model(config);
+  const WeightImages images = initial_weights(model->manifest(), 3, 0.1);
+  const TemporaryFolder folder;
+  save_model_folder(folder.path() / "m", *model, images, {.dtype = DType::f32});
+  const auto reader = ModelReader::open(folder.path() / "m");
+  std::int64_t masters = 0;
+  for (const Parameter& p : model->manifest().parameters()) masters += p.size() * static_cast<std::int64_t>(sizeof(float));
+  const std::int64_t planned = masters_reading_bytes(model->manifest());
+  constexpr std::int64_t kNames = std::int64_t{1} << 20, kTable = std::int64_t{8192} * 1024 * 4;
+  WeightImages read;
+  {
+    const Watch watch(-1);
+    read = reader->masters();
+    EXPECT_LE(watch.most(), masters + planned + kNames);
+    EXPECT_GE(watch.most(), masters);
+  }
+  EXPECT_EQ(read, images);
+  EXPECT_LT(planned + kNames, kTable / 2);  // a whole tensor would be more
+}
+
 }  // namespace
 }  // namespace lockstep
 #endif

@@ -79,4 +79,10 @@ StoredTypes ModelFiles::types() const {
   return types;
 }
 
+std::string first_few(const std::vector<std::string>& names) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min<std::size_t>(names.size(), 3); ++i) text += (i ? ", " : "") + quoted_name(names[i]);
+  return text + (names.size() > 3 ? ", ..." : "");
+}
+
 }  // namespace lockstep

@@ -35,4 +35,7 @@ class ModelFiles {
   std::vector<std::unique_ptr<const TensorFile>> files_;
 };
 
+// For messages: the first few of these, quoted.
+std::string first_few(const std::vector<std::string>& names);
+
 }  // namespace lockstep

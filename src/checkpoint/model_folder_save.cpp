@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "checkpoint/computed_tensors.h"
 #include "checkpoint/json_file.h"
 #include "checkpoint/model_export.h"
 #include "checkpoint/model_folder.h"
@@ -33,7 +34,7 @@ class WrittenWeights {
 
   // In the order of the model; those of a layer of multi-token prediction are the last.
   const std::vector<const FileTensor*>& files() const { return files_; }
-  bool packs(const FileTensor& file) const { return packed_ && reader_->packs(stored(file), *packed_); }
+  bool packs(const FileTensor& file) const { return packed_ && lockstep::packs(manifest_of(file), stored(file), *packed_); }
   // Whether the files that are read have all these tensors packed, and no other.
   bool packed_before() const {
     return reader_ && std::all_of(files_.begin(), files_.end(), [&](const FileTensor* file) { return (stored(*file).as() == StoredAs::int4) == packs(*file); });
@@ -47,10 +48,10 @@ class WrittenWeights {
     values.resize(static_cast<std::size_t>(file.size()));
     if (of_mtp(file) && !packed_) mtp_from_->read(stored(file), values);
     else if (!reader_) manifest_.gather(file, *masters_, values.data());
-    else if (packed_) reader_->read_computed(stored(file), *packed_, values);
     else reader_->read(stored(file), values);
+    if (packed_) as_computed(manifest_of(file), stored(file), *packed_, values);
   }
-  PackedMatrix packed(const FileTensor& file) const { return reader_->read_packed(stored(file), *packed_); }
+  PackedMatrix packed(const FileTensor& file) const { return read_packed(manifest_of(file), stored(file), *packed_); }
   // That of the file; of E4M3, which is not written, bf16 has all numbers.
   SafetensorsType scale_type(const FileTensor& file) const {
     const bool own = stored(file).holds_int4() && stored(file).scale_type() != SafetensorsType::f8_e4m3;
@@ -276,7 +277,7 @@ void export_model_folder(const fs::path& path, const ModelReader& reader, const 
       check_packed_profile(*options.packed);
       check_low_bit(reader.model()->manifest(), *options.packed);
       const std::vector<StoredTensor>& tensors = reader.tensors();
-      if (std::none_of(tensors.begin(), tensors.end(), [&](const StoredTensor& tensor) { return reader.packs(tensor, *options.packed); }))
+      if (std::none_of(tensors.begin(), tensors.end(), [&](const StoredTensor& tensor) { return packs(reader.model()->manifest(), tensor, *options.packed); }))
         fail(ErrorCode::unsupported,
              "profile is '{}', and no matrix of this model that it has in 4 bits is a tensor of its own, as a packed one must be (all experts are one tensor); "
              "allowed is to convert without packing",

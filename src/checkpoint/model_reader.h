@@ -24,12 +24,6 @@ struct StoredFormat {
   std::vector<std::string> exact_under;  // of few bits; study profiles left out
 };
 
-// A matrix as compressed-tensors packs it (numerics/int4_words.h).
-struct PackedMatrix {
-  std::vector<std::uint32_t> words;
-  std::vector<Bf16> scales;
-};
-
 class ModelReader {
  public:
   // model.safetensors, else the shards of model.safetensors.index.json; or a GGUF file. Errors: those of load_model_folder (checkpoint/model_folder.h)
@@ -52,12 +46,13 @@ class ModelReader {
   void read(const StoredTensor& tensor, std::vector<float>& values) const;
   // `take(values)` for some rows after others.
   void read_rows(const StoredTensor& tensor, const std::function<void(std::span<const float>)>& take) const;
-  WeightImages masters() const { return masters_of(model_->manifest(), tensors_); }
+  // A tensor's values into the images of any manifest that has it as `file`, some rows after others.
+  void scatter(const StoredTensor& tensor, const Manifest& manifest, const FileTensor& file, WeightImages& images) const;
+  // Beside the images some rows of a tensor are in memory (checkpoint/reading_memory.h).
+  WeightImages masters() const;
   // The compute copies, with the bits of make_weight_set(masters()). Beside them a few parts of a tensor are in memory, one a thread.
-  std::shared_ptr<const WeightSet> weight_set(Backend& backend, const Profile& profile, std::uint64_t version) const {
-    return weight_set_of(model_->manifest(), tensors_, backend, profile, version);
-  }
-  std::string weights_sha256() const { return sha256_of(model_->manifest(), tensors_); }
+  std::shared_ptr<const WeightSet> weight_set(Backend& backend, const Profile& profile, std::uint64_t version) const;
+  std::string weights_sha256() const;
 
   // The same of the model's layer of multi-token prediction (Model::mtp), which no hash above knows of. In the order of its manifest; empty where
   // the files lack one of its tensors, as a note says, and then nothing else may be asked. Error corrupt_file, of the numbers, where they hold copies
@@ -68,24 +63,11 @@ class ModelReader {
   std::shared_ptr<const WeightSet> mtp_weight_set(Backend& backend, const Profile& profile, std::uint64_t version) const;
   std::string mtp_sha256() const;
 
-  // Whether this profile's compute copy of a tensor can be written as compressed-tensors packs it; and the copy so written.
-  bool packs(const StoredTensor& tensor, const Profile& profile) const;
-  PackedMatrix read_packed(const StoredTensor& tensor, const Profile& profile) const;
-  // The numbers that this profile's kernels compute with, row-major; those that are no integers of few bits as they are stored, for the writer to round.
-  void read_computed(const StoredTensor& tensor, const Profile& profile, std::vector<float>& values) const;
-
  private:
-  using Tensors = std::vector<StoredTensor>;
-  static std::string first_few(const std::vector<std::string>& names);
   void check_aliases(std::set<std::string>& used) const;
   void check_copy(const std::string& name, const std::string& of, const std::string& why) const;
   void find_mtp(std::set<std::string>& used);
   void check_mtp_copies() const;
-  const Manifest& manifest_of(const StoredTensor& tensor) const;
-  WeightImages masters_of(const Manifest& manifest, const Tensors& tensors) const;
-  std::shared_ptr<const WeightSet> weight_set_of(const Manifest& manifest, const Tensors& tensors, Backend& backend, const Profile& profile,
-                                                 std::uint64_t version) const;
-  std::string sha256_of(const Manifest& manifest, const Tensors& tensors) const;
   void check_names(const std::set<std::string>& used, const std::vector<std::string>& missing);
 
   std::string label_;

@@ -1,5 +1,4 @@
 // A model's layer of multi-token prediction in its files.
-#include <algorithm>
 #include <set>
 
 #include "base/error.h"
@@ -39,23 +38,6 @@ void ModelReader::find_mtp(std::set<std::string>& used) {
 
 void ModelReader::check_mtp_copies() const {
   for (const auto& [name, of] : mtp_copies_) check_copy(name, of, "multi-token prediction shares the embedding and the head with the model");
-}
-
-WeightImages ModelReader::mtp_masters() const {
-  check_mtp_copies();
-  return masters_of(model_->mtp()->manifest(), mtp_tensors_);
-}
-
-std::shared_ptr<const WeightSet> ModelReader::mtp_weight_set(Backend& backend, const Profile& profile, std::uint64_t version) const {
-  check_mtp_copies();
-  return weight_set_of(model_->mtp()->manifest(), mtp_tensors_, backend, profile, version);
-}
-
-std::string ModelReader::mtp_sha256() const { return sha256_of(model_->mtp()->manifest(), mtp_tensors_); }
-
-const Manifest& ModelReader::manifest_of(const StoredTensor& tensor) const {
-  const bool of_mtp = std::any_of(mtp_tensors_.begin(), mtp_tensors_.end(), [&](const StoredTensor& t) { return &t == &tensor; });
-  return of_mtp ? model_->mtp()->manifest() : model_->manifest();
 }
 
 }  // namespace lockstep

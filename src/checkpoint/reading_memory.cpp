@@ -28,6 +28,18 @@ std::int64_t rows_at_once(std::int64_t columns) { return std::max(kPartRows, kPa
 
 std::int64_t own_columns(const Piece& piece, std::int64_t columns) { return (columns - piece.column_begin + piece.column_step - 1) / piece.column_step; }
 
+std::int64_t masters_reading_bytes(const Manifest& manifest) {
+  std::int64_t most = 0;
+  for (const FileTensor& file : manifest.files()) {
+    std::int64_t rows = rows_at_once(file.columns());
+    for (const Piece& piece : file.pieces)
+      if (piece.transposed) rows = std::max(rows, piece.rows);  // a file of MXFP4 has them together
+    const std::int64_t values = std::min(rows, file.rows()) * file.columns();
+    most = std::max(most, values * kFloat + coded_bytes(values));
+  }
+  return most;
+}
+
 std::int64_t reading_bytes(const Manifest& manifest, std::int64_t threads) {
   std::int64_t most = 0;
   for (const FileTensor& file : manifest.files())

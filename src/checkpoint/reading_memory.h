@@ -16,6 +16,9 @@ std::int64_t rows_at_once(std::int64_t columns);
 // Columns of the file's tensor that are the piece's.
 std::int64_t own_columns(const Piece& piece, std::int64_t columns);
 
+// The most that ModelReader::masters has in memory at a time beside the masters.
+std::int64_t masters_reading_bytes(const Manifest& manifest);
+
 // The most that ModelReader::weight_set has in memory at a time with so many threads, under any profile.
 std::int64_t reading_bytes(const Manifest& manifest, std::int64_t threads);
 

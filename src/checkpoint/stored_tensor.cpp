@@ -73,7 +73,7 @@ std::optional<StoredTensor> StoredTensor::find(const ModelFiles& files, const Ma
 // `shape`: of the tensor with the numbers, a matrix or one for each expert.
 void StoredTensor::find_block_scales(const ModelFiles& files, const std::string& matrix, std::vector<std::int64_t> shape, std::set<std::string>& used) {
   as_ = StoredAs::fp8;
-  const std::string name = Manifest::block_scales_of(matrix);
+  const std::string name = block_scales_of(matrix);
   scales_ = files.find(name);
   if (!scales_ || shape.size() < 2)
     fail(ErrorCode::corrupt_file, "'{}': tensor {} has the dtype F8_E4M3, and there is no {} with the scales of a matrix", values_.file->label(),

@@ -58,12 +58,7 @@ ModelDeployment DeploymentOpener::open(const std::string& name, const std::strin
     ServingModel model = serving_model(opened);
     model.executor = parts_.executor;
     model.name = name;
-    try {
-      add_chat(model, runtime.model);
-    } catch (const Error& e) {
-      log_warning("the model's chat template is not understood, so there is no chat", {{"deployment", name}, {"reason", e.what()}});
-    }
-    add_generation_config(model, runtime.model, parts_.generation_config);
+    add_served_defaults(model, runtime.model, {.generation_config = parts_.generation_config});
     made.service = std::make_shared<GenerationService>(std::move(model), serving);
     if (parts_.prepare) parts_.prepare(*made.service);
     log_info("a deployment is ready", {{"name", name}, {"source", source}, {"profile", made.service->model().profile_name()}});

@@ -76,7 +76,7 @@ std::unique_ptr<Follower> start_follower(const FollowSettings& s, std::shared_pt
   options.downloads = s.downloads.empty() ? "lockstep-downloads-" + options.replica : s.downloads;
   options.memory = s.swap_memory == "single" ? SwapMemory::single : SwapMemory::spare;
   options.in_flight = s.in_flight == "finish" ? InFlight::finish : s.in_flight == "reprefill" ? InFlight::reprefill : InFlight::go_on;
-  options.base_sha256 = [reader = followed.reader] { return reader ? reader->weights_sha256() : std::string("none"); };
+  options.base_sha256 = [reader = followed.reader] { return base_sha256(reader); };
   options.identity_of = [fleet](const std::string& snapshot) { return fleet->identity_of(snapshot); };
   const ChannelPlace place = place_of("follow", s.place);
   std::shared_ptr<Store> store = open_store(place.store, true, {.stall_seconds = 10, .tries = 3});  // it tries again itself

@@ -190,16 +190,7 @@ int serve_command(const Arguments& arguments) {
                                      "a second copy of the weights (--swap-memory single needs none)");
     }
     if (training) opened.runtime->backend.set_pause_point(executor);
-    try {
-      add_chat(model, runtime.model, chat_template, message_format, tool_format);
-    } catch (const Error& e) {
-      if (!chat_template.empty() || !message_format.empty() || !tool_format.empty()) throw;
-      log_warning("the model's chat template is not understood, so there is no chat; --chat-template gives another", {{"reason", e.what()}});
-    }
-    add_generation_config(model, runtime.model, generation_config);
-    if (model.defaults.says_sampling())
-      log_info("generation_config.json says how requests are sampled that do not say it; --generation-config none: from the model's own distribution",
-               {{"defaults", to_json(model.defaults).dump()}});
+    add_served_defaults(model, runtime.model, {chat_template, message_format, tool_format, generation_config});
     if (!name.empty()) model.name = name;
     if (training) {
       base = std::make_shared<TrainingBase>();

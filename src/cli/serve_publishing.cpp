@@ -28,7 +28,7 @@ void ServePublishing::add_to(TrainingServiceOptions& options) const {
       const std::shared_ptr<Parts> parts = held.lock();
       try {
         if (!parts) fail(ErrorCode::cancelled, "the server is stopping; '{}' was saved, and not published", name);
-        if (parts->base.sha256.empty() && weights.adapter) parts->base.sha256 = parts->reader ? parts->reader->weights_sha256() : "none";
+        if (parts->base.sha256.empty() && weights.adapter) parts->base.sha256 = base_sha256(parts->reader);
         const PublishedSnapshot published =
             weights.adapter ? parts->publisher->publish(weights.adapter, parts->base, name) : parts->publisher->publish(weights.weights, name);
         log_info("published", {{"name", name}, {"snapshot", published.written.id}, {"bytes", published.written.payload_bytes}, {"seconds", published.seconds}});

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "base/error.h"
+#include "engine/draw_table.h"
 #include "engine/sampling_rows.h"
 #include "kernels/launch.h"
 #include "model/operations/head.h"
@@ -245,13 +246,10 @@ void StepRunner::draw(const Step& step) {
 void StepRunner::sample(const Step& step) {
   Backend& backend = runtime_.backend;
   const Model& model = *runtime_.model;
-  // Integers of a row: its row in `hidden`, top_k, sample, position, seed low, seed high; numbers: temperature, top_p.
-  integers_.clear();
-  floats_.clear();
+  DrawTable table;
   sampled_.clear();
   for (std::size_t i = 0; i < step.plan.size(); ++i) {
     const PlannedSlice& p = step.plan[i];
-    const SamplingParameters& s = p.sequence->sampling;
     const std::span<const std::int32_t> rows = step.wants.of(i, Column::sampled).rows, tops = step.wants.of(i, Column::sampled_top).rows;
     const StepWants::Rows kept = step.wants.of(i, Column::kept);
     std::int64_t nth = 0;
@@ -260,38 +258,25 @@ void StepRunner::sample(const Step& step) {
       const bool tells_kept = at != kept.rows.end() && *at == row;
       sampled_.push_back(
           {p.sequence, p.begin + row + 1, nth++, std::binary_search(tops.begin(), tops.end(), row), tells_kept ? kept.first + (at - kept.rows.begin()) : -1});
-      const auto seed_low = static_cast<std::uint32_t>(s.seed), seed_high = static_cast<std::uint32_t>(s.seed >> 32);
-      for (std::int32_t value : {static_cast<std::int32_t>(step.wants.row_begin(i)) + row, s.top_k, s.sample_index,
-                                 static_cast<std::int32_t>(p.begin) + row + 1, std::bit_cast<std::int32_t>(seed_low), std::bit_cast<std::int32_t>(seed_high)})
-        integers_.push_back(value);
-      floats_.push_back(s.temperature);
-      floats_.push_back(s.top_p);
+      table.add(step.wants.row_begin(i) + row, p.sequence->sampling, p.begin + row + 1);
     }
   }
   const auto samples = static_cast<std::int64_t>(sampled_.size());
-  const Buffer integers = backend.device().upload(integers_, samples, 6, MemoryCategory::activations);
-  const Buffer floats = backend.device().upload(floats_, samples, 2, MemoryCategory::activations);
+  table.upload(backend);
   const std::int64_t most = std::clamp<std::int64_t>(kLogitsChunk / model.facts().vocabulary, 16, samples > 16 ? samples : 16);
   const Buffer chunk = backend.device().allocate(DType::f32, std::min(most, samples), model.facts().vocabulary, MemoryCategory::workspace);
   std::int64_t told = 0;
   for (std::int64_t begin = 0; begin < samples; begin += most) {
     const std::int64_t n = std::min(most, samples - begin);
-    const View i = integers.view().row_range(begin, n), f = floats.view().row_range(begin, n), z = chunk.view().row_range(0, n);
-    head_logits(step.context, z, step.hidden, i.column_range(0, 1), model.facts().head);
+    const View z = chunk.view().row_range(0, n), hidden = table.hidden(begin, n);
+    head_logits(step.context, z, step.hidden, hidden, model.facts().head);
     if (!first()) continue;
-    add_adapters(step, z, i.column_range(0, 1), begin);
-    Sample sample;
+    add_adapters(step, z, hidden, begin);
+    Sample sample = table.sample(begin, n, z);
     sample.token = step.record.token().row_range(begin, n);
     sample.raw_logprob = step.record.raw().row_range(begin, n);
     sample.sampling_logprob = step.record.sampling().row_range(begin, n);
     sample.flags = step.record.flags().row_range(begin, n);
-    sample.logits = z;
-    sample.temperature = f.column_range(0, 1);
-    sample.top_p = f.column_range(1, 1);
-    sample.top_k = i.column_range(1, 1);
-    sample.sample = i.column_range(2, 1);
-    sample.position = i.column_range(3, 1);
-    sample.seed = i.column_range(4, 2);
     sample.maximum_leaves = runtime_.profile.maximum_leaves;
     SamplingRows rows(backend, std::span<const SampledRow>(sampled_).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(n)), z,
                       runtime_.profile.maximum_leaves);

@@ -37,6 +37,8 @@ CheckpointWords words_of(const std::string& path) {
   return words;
 }
 
+bool is_expired(const CheckpointRecord& record) { return record.expires && *record.expires < unix_now(); }
+
 [[noreturn]] void fail_absent(const std::string& path) { fail(ErrorCode::not_found, "there is no checkpoint '{}'", path); }
 }  // namespace
 
@@ -82,14 +84,14 @@ CheckpointRecord Checkpoints::find(const std::string& owner, const std::string& 
     const CheckpointWords words = words_of(path);
     const CheckpointRecord* newest = nullptr;
     for (const auto& [key, record] : state->records)
-      if (record.owner == owner && record.kind == kind && record.name == words.name && (words.run.empty() || record.run() == words.run) &&
-          (words.job.empty() || job_of(record) == words.job) &&
+      if (record.owner == owner && !is_expired(record) && record.kind == kind && record.name == words.name &&
+          (words.run.empty() || record.run() == words.run) && (words.job.empty() || job_of(record) == words.job) &&
           (!newest || (record.model == model && newest->model != model) || (newest->model != model && record.created > newest->created)))
         newest = &record;
     if (newest) wanted = newest->path();
   }
   const auto found = state->records.find(wanted);
-  if (found == state->records.end() || (found->second.owner != owner && !found->second.is_public)) fail_absent(path);
+  if (found == state->records.end() || is_expired(found->second) || (found->second.owner != owner && !found->second.is_public)) fail_absent(path);
   return found->second;
 }
 
@@ -142,50 +144,68 @@ std::vector<CheckpointRecord> Checkpoints::all(const std::string& owner, const s
   const auto state = state_.lock();
   std::vector<CheckpointRecord> out;
   for (const auto& [path, record] : state->records)
-    if (record.owner == owner && (model.empty() || record.model == model)) out.push_back(record);
+    if (record.owner == owner && !is_expired(record) && (model.empty() || record.model == model)) out.push_back(record);
   std::stable_sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.created < b.created; });
   return out;
 }
 
-void Checkpoints::put(const CheckpointRecord& record) {
-  const auto state = state_.lock();
+// From a change of the writer's.
+void Checkpoints::keep(const CheckpointRecord& record) {
   commons_.store->put("checkpoint", record.path(), to_json(record).dump());
+  const auto state = state_.lock();
   state->records[record.path()] = record;
 }
 
-void Checkpoints::remove(const std::string& owner, const std::string& path) {
-  const CheckpointRecord record = find(owner, path);
-  if (record.owner != owner) fail_absent(path);
-  const auto state = state_.lock();
+// From a change of the writer's: nobody puts the checkpoint anew while its files go.
+void Checkpoints::forget(const CheckpointRecord& record) {
   commons_.store->remove("checkpoint", record.path());
-  state->records.erase(record.path());
+  {
+    const auto state = state_.lock();
+    state->records.erase(record.path());
+  }
   std::error_code error;
   fs::remove_all(folder(record), error);
   if (error) log_warning("a removed checkpoint is still on disk", {{"checkpoint", record.path()}, {"reason", error.message()}});
 }
 
-void Checkpoints::change(const std::string& owner, const std::string& path, const std::function<void(CheckpointRecord&)>& change) {
-  CheckpointRecord record = find(owner, path);
-  if (record.owner != owner) fail_absent(path);
-  change(record);
-  put(record);
+void Checkpoints::put(const CheckpointRecord& record) {
+  writer_.change([&] { keep(record); });
 }
 
+void Checkpoints::remove(const std::string& owner, const std::string& path) {
+  const CheckpointRecord record = find(owner, path);
+  if (record.owner != owner) fail_absent(path);
+  writer_.change([&] { forget(record); });
+}
+
+void Checkpoints::change(const std::string& owner, const std::string& path, const std::function<void(CheckpointRecord&)>& change) {
+  const std::string key = find(owner, path).path();
+  writer_.change([&] {
+    CheckpointRecord record;
+    {
+      const auto state = state_.lock();
+      const auto found = state->records.find(key);
+      if (found == state->records.end() || found->second.owner != owner) fail_absent(path);
+      record = found->second;
+    }
+    change(record);
+    keep(record);
+  });
+}
+
+// Nobody sees them any more; while another change waits for the disk they stay there, so that whoever looks does not wait.
 void Checkpoints::remove_expired() {
-  std::vector<CheckpointRecord> gone;
-  {
+  const auto expired = [&] {
+    std::vector<CheckpointRecord> found;
     const auto state = state_.lock();
     for (const auto& [path, record] : state->records)
-      if (record.expires && *record.expires < unix_now()) gone.push_back(record);
-    for (const CheckpointRecord& record : gone) {
-      commons_.store->remove("checkpoint", record.path());
-      state->records.erase(record.path());
-    }
-  }
-  for (const CheckpointRecord& record : gone) {
-    std::error_code ignored;
-    fs::remove_all(folder(record), ignored);
-  }
+      if (is_expired(record)) found.push_back(record);
+    return found;
+  };
+  if (expired().empty()) return;
+  writer_.try_change([&] {
+    for (const CheckpointRecord& record : expired()) forget(record);
+  });
 }
 
 fs::path Checkpoints::external_folder(const std::string& owner, const std::string& path) {
@@ -228,21 +248,26 @@ std::string Checkpoints::copy(const std::string& owner, const CopyRequest& wante
   fs::copy(source, copied.partial(), fs::copy_options::recursive | fs::copy_options::create_hard_links, error);
   if (error) fail(ErrorCode::io, "the checkpoint {} cannot be copied: {}", from.path(), error.message());
   copied.commit();
+  put(record);
   const auto state = state_.lock();
-  commons_.store->put("checkpoint", record.path(), to_json(record).dump());
-  state->records[record.path()] = record;
   if (!wanted.idempotency_key.empty()) state->copies.put(owner, copy_scope, 0, record.path());
   return record.path();
 }
 
 void Checkpoints::keep_job(const SessionRecord& session) {
   if (session.job.empty()) return;
-  const auto state = state_.lock();
-  for (auto& [path, checkpoint] : state->records)
-    if (checkpoint.session == session.id) {
-      checkpoint.job = session.job;
-      commons_.store->put("checkpoint", path, to_json(checkpoint).dump());
+  writer_.change([&] {
+    std::vector<CheckpointRecord> of_session;
+    {
+      const auto state = state_.lock();
+      for (const auto& [path, checkpoint] : state->records)
+        if (checkpoint.session == session.id) of_session.push_back(checkpoint);
     }
+    for (CheckpointRecord& checkpoint : of_session) {
+      checkpoint.job = session.job;
+      keep(checkpoint);
+    }
+  });
 }
 
 void Checkpoints::each_metadata(const MetadataRoom::Count& count) const {

@@ -1,6 +1,5 @@
 // Checkpoints: whose they are, what clients call them, how many and how much of the disk there may be, when they go. What is in their folders is
-// CheckpointFiles'. Under a lock of its own, but for removed folders no disk is waited for under it longer than a record takes. Owners do not see
-// each other's, but for public ones. Any thread.
+// CheckpointFiles'. Under a lock of its own, under which no disk is waited for. Owners do not see each other's, but for public ones. Any thread.
 //   const CheckpointRecord record = checkpoints.find(owner, "tinker://s1:train:0/weights/step-3"); read(checkpoints.folder(record));
 #pragma once
 #include <functional>
@@ -12,6 +11,7 @@
 #include "host/control_records.h"
 #include "host/kept_records.h"
 #include "host/recent_texts.h"
+#include "host/record_writer.h"
 #include "host/training_commons.h"
 #include "host/training_requests.h"
 
@@ -58,10 +58,13 @@ class Checkpoints {
   std::string job_of(const CheckpointRecord& record) const;
   std::optional<CheckpointRecord> named_adapter(const std::string& path) const;
   void remove_expired();
+  void keep(const CheckpointRecord& record);
+  void forget(const CheckpointRecord& record);
 
   TrainingCommons& commons_;
   Sessions& sessions_;
   const KeptRecords<PromotedModel>& promoted_;
+  RecordWriter writer_;  // of checkpoints in the store, and removed folders
   Guarded<State> state_;
 };
 

@@ -78,14 +78,16 @@ std::shared_ptr<const CustomLoss> CustomLosses::find(const std::string& owner, c
 }
 
 void CustomLosses::remove_of(const std::string& session) {
-  const auto losses = losses_.lock();
-  for (auto loss = losses->begin(); loss != losses->end();) {
-    if (loss->second.session != session) {
-      ++loss;
-      continue;
-    }
-    commons_.store->remove("custom_loss", loss->first);
-    loss = losses->erase(loss);
+  std::vector<std::string> ids;
+  {
+    const auto losses = losses_.lock();
+    for (const auto& [id, loss] : *losses)
+      if (loss.session == session) ids.push_back(id);
+  }
+  for (const std::string& id : ids) {  // its session is gone: nobody makes it anew
+    commons_.store->remove("custom_loss", id);
+    const auto losses = losses_.lock();
+    losses->erase(id);
   }
 }
 

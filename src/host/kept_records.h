@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "host/key_limit.h"
+#include "host/record_writer.h"
 #include "host/training_records.h"
 #include "store/training_store.h"
 
@@ -48,26 +49,36 @@ class KeptRecords {
   // Changes one, made where there is none, and returns it; what `change` throws leaves it as it was. Errors: resource_exhausted; the
   // store's.
   T change(const std::string& owner, const std::string& name, const std::function<void(T&)>& change) {
-    const std::lock_guard lock(mutex_);
-    const auto found = records_.find({owner, name});
-    if (found == records_.end()) check_room(owner);
-    T record = found == records_.end() ? T{} : found->second;
-    if (found == records_.end()) record.created = unix_now();
-    record.owner = owner;
-    record.name = name;
-    change(record);
-    store_->put(kind_, owner + " " + name, to_json(record).dump());
-    records_[{owner, name}] = record;
+    T record{};
+    writer_.change([&] {
+      if (std::optional<T> found = find(owner, name)) {
+        record = std::move(*found);
+      } else {
+        check_room(owner);
+        record.created = unix_now();
+      }
+      record.owner = owner;
+      record.name = name;
+      change(record);
+      store_->put(kind_, owner + " " + name, to_json(record).dump());
+      const std::lock_guard lock(mutex_);
+      records_[{owner, name}] = record;
+    });
     return record;
   }
   bool remove(const std::string& owner, const std::string& name) {
-    const std::lock_guard lock(mutex_);
-    store_->remove(kind_, owner + " " + name);
-    return records_.erase({owner, name}) > 0;
+    bool removed = false;
+    writer_.change([&] {
+      store_->remove(kind_, owner + " " + name);
+      const std::lock_guard lock(mutex_);
+      removed = records_.erase({owner, name}) > 0;
+    });
+    return removed;
   }
 
  private:
   void check_room(const std::string& owner) const {
+    const std::lock_guard lock(mutex_);
     const auto begin = records_.lower_bound({owner, {}});
     const auto own = std::distance(begin, std::find_if(begin, records_.end(), [&](const auto& one) { return one.first.first != owner; }));
     limit_.check_room(static_cast<std::int64_t>(records_.size()), own, "records of kind " + kind_);
@@ -76,6 +87,7 @@ class KeptRecords {
   const std::shared_ptr<TrainingStore> store_;
   const std::string kind_;
   const KeyLimit limit_;
+  RecordWriter writer_;  // mutex_ is not held while it waits for the disk
   mutable std::mutex mutex_;
   std::map<std::pair<std::string, std::string>, T> records_;
 };

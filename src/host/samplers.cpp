@@ -1,6 +1,7 @@
 #include "host/samplers.h"
 
 #include <algorithm>
+#include <exception>
 
 #include "base/entropy.h"
 #include "base/error.h"
@@ -26,21 +27,28 @@ Samplers::Sampler& Samplers::State::at(const std::string& owner, const std::stri
   return found->second;
 }
 
-std::string Samplers::add(SamplerRecord record, SamplerWeights weights) {
+void Samplers::check_room(const std::string& owner) const {
   const auto state = state_.lock();
   const KeyLimit limit = commons_.limit_of(commons_.options.max_samplers);
-  if (const auto all = static_cast<std::int64_t>(state->samplers.size()); all >= limit.share()) {  // fewer are not counted one by one
-    const auto own = std::count_if(state->samplers.begin(), state->samplers.end(), [&](const auto& one) { return one.second.record.owner == record.owner; });
-    limit.check_room(all, own, "samplers", "those of old sessions go (--session-days)");
-  }
+  const auto all = static_cast<std::int64_t>(state->samplers.size());
+  if (all < limit.share()) return;  // fewer are not counted one by one
+  const auto own = std::count_if(state->samplers.begin(), state->samplers.end(), [&](const auto& one) { return one.second.record.owner == owner; });
+  limit.check_room(all, own, "samplers", "those of old sessions go (--session-days)");
+}
+
+std::string Samplers::add(SamplerRecord record, SamplerWeights weights) {
   record.id = fmt::format("{}:sample:{}", record.session, hex64(random_bits()));
   const bool own_weights = weights.adapter || (weights.weights && weights.weights != commons_.base->weights);
   record.snapshot = own_weights && record.model_path.empty() && record.inflight_model.empty();
-  commons_.store->put("sampler", record.id, to_json(record).dump());
-  Sampler& sampler = state->samplers[record.id];
-  sampler.record = record;
-  sampler.weights = std::move(weights);
-  sampler.used = ++state->clock;
+  writer_.change([&] {
+    check_room(record.owner);
+    commons_.store->put("sampler", record.id, to_json(record).dump());
+    const auto state = state_.lock();
+    Sampler& sampler = state->samplers[record.id];
+    sampler.record = record;
+    sampler.weights = std::move(weights);
+    sampler.used = ++state->clock;
+  });
   return record.id;
 }
 
@@ -141,8 +149,9 @@ void Samplers::set_inflight(const OnExecutor&, const std::string& model, Sampler
 }
 
 void Samplers::drop_inflight(const OnExecutor&, const std::string& model) {
+  std::map<std::string, SamplerWeights>::node_type dropped;  // goes when no lock is held
   const auto state = state_.lock();
-  state->inflight.erase(model);
+  dropped = state->inflight.extract(model);
 }
 
 // --- memory and disk
@@ -215,13 +224,22 @@ void Samplers::write(const OnExecutor&, const SamplerWeights& weights, const Sam
                      [&](StatePart, std::size_t i) { return runtime.backend.stream().read(parameters[i].view()).get(); }},
                     {.keep_last = 1});
   }
-  const auto state = state_.lock();
-  const auto found = state->samplers.find(record.id);
-  if (found == state->samplers.end()) return;  // removed meanwhile
-  Sampler& sampler = found->second;
-  sampler.record.spilled = sampler.record.model_path.empty();
-  commons_.store->put("sampler", record.id, to_json(sampler.record).dump());
-  sampler.weights = {};
+  SamplerWeights dropped;  // goes when no lock is held
+  writer_.change([&] {
+    SamplerRecord written;
+    {
+      const auto state = state_.lock();
+      const auto found = state->samplers.find(record.id);
+      if (found == state->samplers.end()) return;  // removed meanwhile
+      written = found->second.record;
+    }
+    written.spilled = written.model_path.empty();
+    commons_.store->put("sampler", record.id, to_json(written).dump());
+    const auto state = state_.lock();
+    Sampler& sampler = state->samplers.at(record.id);
+    sampler.record = std::move(written);
+    std::swap(sampler.weights, dropped);
+  });
 }
 
 void Samplers::clear(const OnExecutor&) {
@@ -232,25 +250,42 @@ void Samplers::clear(const OnExecutor&) {
 
 // --- retention
 
-// Looks and removes under one lock, so that whoever comes back in between is heard.
+// Looks and takes them away under one lock, so that whoever comes back in between is heard. Those that the disk does not forget are there again.
 std::vector<SamplerRecord> Samplers::remove_forgotten(const OnExecutor&, std::size_t most) {
+  Taken taken;  // they go when no lock is held
   std::vector<SamplerRecord> gone;
+  writer_.change([&] {
+    take_forgotten(most, taken);
+    std::exception_ptr error;
+    try {
+      for (const auto& one : taken) {
+        commons_.store->remove("sampler", one.key());
+        gone.push_back(one.mapped().record);
+      }
+    } catch (const std::exception&) {
+      error = std::current_exception();
+    }
+    const auto state = state_.lock();
+    for (std::size_t i = gone.size(); i < taken.size(); ++i) state->samplers.insert(std::move(taken[i]));
+    for (const SamplerRecord& one : gone) {
+      std::erase_if(state->by_number, [&](const auto& numbered) { return numbered.second == one.id; });
+      commons_.numbers.forget(one.id);
+    }
+    if (error && gone.empty()) std::rethrow_exception(error);
+  });
+  return gone;
+}
+
+void Samplers::take_forgotten(std::size_t most, Taken& taken) {
   const auto state = state_.lock();
-  for (auto at = state->samplers.begin(); at != state->samplers.end() && gone.size() < most;) {
+  for (auto at = state->samplers.begin(); at != state->samplers.end() && taken.size() < most;) {
     const Sampler& sampler = at->second;
     const double idle = std::chrono::duration<double>(Clock::now() - sampler.used_at).count();
     const bool forgotten = sessions_.is_silent(sampler.record.session, commons_.options.session_seconds);
-    if (!forgotten && (!sampler.record.is_snapshot() || idle < commons_.options.sampler_seconds)) {
-      ++at;
-      continue;
-    }
-    commons_.store->remove("sampler", at->first);
-    std::erase_if(state->by_number, [&](const auto& one) { return one.second == at->first; });
-    commons_.numbers.forget(at->first);
-    gone.push_back(sampler.record);
-    at = state->samplers.erase(at);
+    const auto next = std::next(at);
+    if (forgotten || (sampler.record.is_snapshot() && idle >= commons_.options.sampler_seconds)) taken.push_back(state->samplers.extract(at));
+    at = next;
   }
-  return gone;
 }
 
 std::set<std::string> Samplers::sessions() const {

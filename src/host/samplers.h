@@ -1,6 +1,7 @@
 // Samplers: what clients sample from. One stands for the base, a checkpoint, a snapshot of a model at one moment, or the newest inflight save of a
 // model. Weights of snapshots are in memory while there is room; those that were not sampled for the longest time go to disk, and come back with the
-// same bits. Under a lock of its own. Owners do not see each other's. Any thread, but where a function takes the executor's proof.
+// same bits. Under a lock of its own, under which no disk is waited for. Owners do not see each other's. Any thread, but where a function takes the
+// executor's proof.
 //   const std::string id = samplers.create(owner, session, 0, "", path); request.weights = samplers.weights(owner, id).weights;
 #pragma once
 #include <chrono>
@@ -13,6 +14,7 @@
 #include "base/guarded.h"
 #include "host/checkpoint_files.h"
 #include "host/memory_room.h"
+#include "host/record_writer.h"
 #include "host/sessions.h"
 
 namespace lockstep {
@@ -66,15 +68,19 @@ class Samplers {
     std::uint64_t clock = 0;
     Sampler& at(const std::string& owner, const std::string& id);
   };
+  using Taken = std::vector<std::map<std::string, Sampler>::node_type>;
   std::filesystem::path folder(const std::string& id) const { return commons_.options.state / "samplers" / folder_of_id(id); }
+  void check_room(const std::string& owner) const;
   std::int64_t bytes_held() const;
   void write(const OnExecutor& on, const SamplerWeights& weights, const SamplerRecord& record);
+  void take_forgotten(std::size_t most, Taken& taken);
 
   TrainingCommons& commons_;
   Sessions& sessions_;
   Checkpoints& checkpoints_;
   CheckpointFiles& files_;
   MemoryRoom& memory_;
+  RecordWriter writer_;  // of samplers in the store
   mutable Guarded<State> state_;
 };
 

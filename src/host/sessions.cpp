@@ -30,19 +30,30 @@ std::string Sessions::of_key(const std::string& owner, const SessionRecord& want
 }
 
 std::string Sessions::create(const std::string& owner, SessionRecord wanted) {
-  const std::lock_guard lock(mutex_);
-  if (const std::string same = of_key(owner, wanted); !same.empty()) return same;  // another was faster
-  const auto own = std::count_if(sessions_.begin(), sessions_.end(), [&](const auto& one) { return one.second.owner == owner; });
-  limit_.check_room(static_cast<std::int64_t>(sessions_.size()), own, "sessions");
-  wanted.id += hex64(random_bits());
-  wanted.owner = owner;
-  wanted.created = wanted.seen = unix_now();
-  keep(wanted);
-  if (!wanted.idempotency_key.empty()) by_key_[{owner, wanted.idempotency_key}] = wanted.id;
-  const std::string id = wanted.id;
-  sessions_[id] = std::move(wanted);
-  heard_.add(id, owner, unix_now());
+  std::string id;
+  writer_.change([&] {
+    {
+      const std::lock_guard lock(mutex_);
+      id = of_key(owner, wanted);
+      if (!id.empty()) return;  // another was faster
+      const auto own = std::count_if(sessions_.begin(), sessions_.end(), [&](const auto& one) { return one.second.owner == owner; });
+      limit_.check_room(static_cast<std::int64_t>(sessions_.size()), own, "sessions");
+    }
+    id = wanted.id += hex64(random_bits());
+    wanted.owner = owner;
+    wanted.created = wanted.seen = unix_now();
+    keep(wanted);
+    const std::lock_guard lock(mutex_);
+    if (!wanted.idempotency_key.empty()) by_key_[{owner, wanted.idempotency_key}] = id;
+    sessions_[id] = std::move(wanted);
+    heard_.add(id, owner, unix_now());
+  });
   return id;
+}
+
+SessionRecord Sessions::copy(const std::string& owner, const std::string& id) {
+  const std::lock_guard lock(mutex_);
+  return at(owner, id);
 }
 
 SessionRecord& Sessions::at(const std::string& owner, const std::string& id) {
@@ -73,22 +84,28 @@ std::vector<SessionRecord> Sessions::all(const std::string& owner) const {
 
 void Sessions::assign(const std::string& owner, const std::string& id, const std::string& project) {
   check_short_text("project_id", project);
-  const std::lock_guard lock(mutex_);
-  SessionRecord& record = at(owner, id);
-  record.project = project;
-  keep(record);
+  writer_.change([&] {
+    SessionRecord record = copy(owner, id);
+    record.project = project;
+    keep(record);
+    const std::lock_guard lock(mutex_);
+    at(owner, id).project = project;
+  });
 }
 
 void Sessions::finish(const std::string& owner, const std::string& id, const std::string& status, const std::string& detail) {
   check_short_text("reason.type", status);
   check_short_text("detail", detail);
-  const std::lock_guard lock(mutex_);
-  SessionRecord& record = at(owner, id);
-  if (record.status != "active") return;
-  record.status = status;
-  record.finish_detail = detail;
-  keep(record);
-  heard_.finish(id);
+  writer_.change([&] {
+    SessionRecord record = copy(owner, id);
+    if (record.status != "active") return;
+    record.status = status;
+    record.finish_detail = detail;
+    keep(record);
+    const std::lock_guard lock(mutex_);
+    at(owner, id) = std::move(record);
+    heard_.finish(id);
+  });
 }
 
 void Sessions::check_takes_work(const std::string& id) const {
@@ -105,13 +122,15 @@ std::vector<SessionRecord> Sessions::silent(double seconds) const {
 }
 
 void Sessions::erase(const std::string& id) {
-  const std::lock_guard lock(mutex_);
-  const auto found = sessions_.find(id);
-  if (found == sessions_.end()) return;
-  const auto key = by_key_.find({found->second.owner, found->second.idempotency_key});
-  if (key != by_key_.end() && key->second == id) by_key_.erase(key);
-  store_->remove("session", id);
-  sessions_.erase(found);
+  writer_.change([&] {
+    store_->remove("session", id);
+    const std::lock_guard lock(mutex_);
+    const auto found = sessions_.find(id);
+    if (found == sessions_.end()) return;
+    const auto key = by_key_.find({found->second.owner, found->second.idempotency_key});
+    if (key != by_key_.end() && key->second == id) by_key_.erase(key);
+    sessions_.erase(found);
+  });
 }
 
 std::string Sessions::job_of(const std::string& id) const {

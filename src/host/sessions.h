@@ -8,6 +8,7 @@
 
 #include "host/heard_sessions.h"
 #include "host/key_limit.h"
+#include "host/record_writer.h"
 #include "host/training_records.h"
 #include "store/training_store.h"
 
@@ -53,11 +54,13 @@ class Sessions {
  private:
   std::string of_key(const std::string& owner, const SessionRecord& wanted);  // mutex_ is held
   SessionRecord& at(const std::string& owner, const std::string& id);         // mutex_ is held; error not_found
+  SessionRecord copy(const std::string& owner, const std::string& id);        // error not_found
   void keep(const SessionRecord& record) { store_->put("session", record.id, to_json(record).dump()); }
 
   const std::shared_ptr<TrainingStore> store_;
   const KeyLimit limit_;
   HeardSessions heard_;
+  RecordWriter writer_;       // of sessions in the store; mutex_ is not held while it waits for the disk
   mutable std::mutex mutex_;  // what follows
   std::map<std::string, SessionRecord> sessions_;
   std::map<std::pair<std::string, std::string>, std::string> by_key_;  // owner, idempotency key

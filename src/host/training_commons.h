@@ -3,9 +3,11 @@
 // Locks are taken in this order, and none is held while another of an earlier line is taken:
 //   MetadataRoom
 //   one model (HostedModel::state)
+//   the writers of Samplers, Checkpoints (RecordWriter)
 //   the maps of Models, Samplers, Checkpoints
 //   RequestNumbers
-//   CustomLosses, Sessions, HeardSessions
+//   the writer of Sessions, those of KeptRecords
+//   CustomLosses, Sessions, HeardSessions, KeptRecords
 //   what calls nobody back: store, futures, feed, lanes, executor, memory ledger
 // A heartbeat takes those of HeardSessions and the map of Models, and tries for others: it waits for no disk.
 #pragma once

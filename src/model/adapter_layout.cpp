@@ -22,7 +22,7 @@ AdapterLayout::AdapterLayout(const Manifest& model, const AdapterSettings& setti
   if (!settings.attention && !settings.mlp && !settings.unembedding)
     fail(ErrorCode::invalid_argument, "an adapter of nothing: attention, mlp and unembedding are all false; allowed is at least one true");
   const std::int64_t rank = settings.rank;
-  for (const FileTensor& file : model.tensors_by_layer()) {
+  for (const FileTensor& file : tensors_by_layer(model)) {
     const Parameter& first = model.parameter(file.pieces[0].parameter);
     if (!chosen(first.adapted, settings)) continue;
     const std::string module = "base_model.model." + module_of(file, first);

@@ -6,7 +6,7 @@
 
 namespace lockstep {
 
-WeightImages merged_weights(const Manifest& model, const WeightImages& weights, const AdapterLayout& layout, const WeightImages& adapter) {
+WeightImages merged_weights(const Manifest& model, WeightImages weights, const AdapterLayout& layout, const WeightImages& adapter) {
   layout.check_fits(model);
   const Manifest& tensors = layout.manifest();
   std::map<std::string, const FileTensor*> by_name;
@@ -17,8 +17,7 @@ WeightImages merged_weights(const Manifest& model, const WeightImages& weights, 
     return values;
   };
   const auto scale = static_cast<double>(layout.scale());
-  WeightImages merged = weights;
-  for (const FileTensor& file : model.tensors_by_layer()) {
+  for (const FileTensor& file : tensors_by_layer(model)) {
     const Parameter& first = model.parameter(file.pieces[0].parameter);
     const std::string module = "base_model.model." + (first.tied ? "lm_head" : file.name.substr(0, file.name.rfind(".weight")));
     const auto found = by_name.find(module + ".lora_A.weight");
@@ -37,9 +36,9 @@ WeightImages merged_weights(const Manifest& model, const WeightImages& weights, 
         for (std::size_t k = 0; k < columns; ++k) sum[k] += static_cast<double>(b[n * rank + r]) * static_cast<double>(a[r * columns + k]);
       for (std::size_t k = 0; k < columns; ++k) values[n * columns + k] = static_cast<float>(static_cast<double>(values[n * columns + k]) + scale * sum[k]);
     }
-    model.scatter(file, values.data(), merged);
+    model.scatter(file, values.data(), weights);
   }
-  return merged;
+  return weights;
 }
 
 }  // namespace lockstep

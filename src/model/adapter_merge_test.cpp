@@ -92,7 +92,7 @@ TEST(AdapterMerge, ExpertsOfOneTensorAreMergedEachByItself) {
     return all;
   };
   int adapted = 0;
-  for (const FileTensor& file : manifest.tensors_by_layer()) {
+  for (const FileTensor& file : tensors_by_layer(manifest)) {
     const std::vector<float> before = values(manifest, file, weights), after = values(manifest, file, merged);
     const std::string module = "base_model.model." + file.name.substr(0, file.name.rfind(".weight"));
     if (!adapters.contains(module + ".lora_A.weight")) {

@@ -65,15 +65,15 @@ std::int64_t Manifest::layer_passed_over(const std::string& name) const {
   return number.ec == std::errc() && number.ptr != end && *number.ptr == '.' && layer >= layers_ ? layer : -1;
 }
 
-std::vector<FileTensor> Manifest::tensors_by_layer() const {
+std::vector<FileTensor> tensors_by_layer(const Manifest& manifest) {
   std::vector<FileTensor> all;
-  for (const FileTensor& file : files_) {
+  for (const FileTensor& file : manifest.files()) {
     if (file.pieces[0].layer.empty()) {
       all.push_back(file);
       continue;
     }
     for (const Piece& piece : file.pieces) {
-      const Parameter& p = parameter(piece.parameter);
+      const Parameter& p = manifest.parameter(piece.parameter);
       all.push_back({piece.layer + ".weight", {p.outputs, p.inputs}, file.fp32, {{piece.parameter, piece.item, 0, p.outputs, false}}});
     }
   }
@@ -88,29 +88,31 @@ std::int64_t Manifest::trained_size() const {
 }
 
 namespace {
-// Calls f(index in the file tensor, offset in the parameter's image) for every element of a piece.
+// Calls f(index in those rows, offset in the parameter's image) for every element of a piece in rows [row, row + rows) of the file tensor.
 template <class F>
-void each_element(const FileTensor& file, const Piece& piece, const Parameter& parameter, const F& f) {
-  const std::int64_t columns = file.columns();
-  for (std::int64_t r = 0; r < piece.rows; ++r)
+void each_element(const FileTensor& file, const Piece& piece, const Parameter& parameter, std::int64_t row, std::int64_t rows, const F& f) {
+  const std::int64_t columns = file.columns(), end = std::min(piece.rows, row + rows - piece.row_begin);
+  for (std::int64_t r = std::max<std::int64_t>(0, row - piece.row_begin); r < end; ++r)
     for (std::int64_t at = piece.column_begin, c = 0; at < columns; at += piece.column_step, ++c)
-      f((piece.row_begin + r) * columns + at, piece.transposed ? parameter.offset(piece.item, c, r) : parameter.offset(piece.item, r, c));
+      f((piece.row_begin + r - row) * columns + at, piece.transposed ? parameter.offset(piece.item, c, r) : parameter.offset(piece.item, r, c));
 }
 }  // namespace
 
-void Manifest::scatter(const FileTensor& file, const float* values, std::vector<std::vector<float>>& images) const {
+void Manifest::scatter(const FileTensor& file, const float* values, std::vector<std::vector<float>>& images, std::int64_t row, std::int64_t rows) const {
+  if (rows < 0) rows = file.rows();
   for (const Piece& piece : file.pieces) {
     std::vector<float>& image = images[static_cast<std::size_t>(piece.parameter)];
     const Parameter& p = parameter(piece.parameter);
     if (image.empty()) image.assign(static_cast<std::size_t>(p.size()), 0.0f);
-    each_element(file, piece, p, [&](std::int64_t at, std::int64_t offset) { image[static_cast<std::size_t>(offset)] = values[at]; });
+    each_element(file, piece, p, row, rows, [&](std::int64_t at, std::int64_t offset) { image[static_cast<std::size_t>(offset)] = values[at]; });
   }
 }
 
 void Manifest::gather(const FileTensor& file, const std::vector<std::vector<float>>& images, float* values) const {
   for (const Piece& piece : file.pieces) {
     const std::vector<float>& image = images[static_cast<std::size_t>(piece.parameter)];
-    each_element(file, piece, parameter(piece.parameter), [&](std::int64_t at, std::int64_t offset) { values[at] = image[static_cast<std::size_t>(offset)]; });
+    each_element(file, piece, parameter(piece.parameter), 0, file.rows(),
+                 [&](std::int64_t at, std::int64_t offset) { values[at] = image[static_cast<std::size_t>(offset)]; });
   }
 }
 

@@ -92,9 +92,7 @@ class Manifest {
   const std::vector<Parameter>& parameters() const { return parameters_; }
   const Parameter& parameter(ParameterId id) const { return parameters_[static_cast<std::size_t>(id)]; }
   const std::vector<FileTensor>& files() const { return files_; }  // in the order of the model
-  // The same, but of a file tensor with several layers' weights (Piece::layer) one tensor a layer, `layer`.weight [outputs, inputs].
-  std::vector<FileTensor> tensors_by_layer() const;
-  std::int64_t trained_size() const;  // number of trained weights without padding
+  std::int64_t trained_size() const;                               // number of trained weights without padding
 
   // For blocks/ and archs/: each declares a parameter and the file tensors that fill it.
   ParameterId matrix(const std::string& file, std::int64_t outputs, std::int64_t inputs, bool indexer = false);
@@ -125,8 +123,6 @@ class Manifest {
   const std::string& layer_prefix() const { return layer_prefix_; }
   // The number of such a layer, given a tensor's name; -1: not such a tensor.
   std::int64_t layer_passed_over(const std::string& name) const;
-  // Name of the scales beside a matrix in block-128 FP8 files.
-  static std::string block_scales_of(const std::string& name) { return name + "_scale_inv"; }
   // Declares that these parameters may have adapters.
   void adapt(AdapterKind kind, std::initializer_list<ParameterId> ids) {
     for (const ParameterId id : ids) parameters_[static_cast<std::size_t>(id)].adapted = kind;
@@ -145,7 +141,8 @@ class Manifest {
   const std::vector<std::pair<std::string, std::string>>& aliases() const { return aliases_; }
 
   // Copies file values (row-major, fp32) into / out of a parameter's host image (panels). Images hold size() elements, padding 0.
-  void scatter(const FileTensor& file, const float* values, std::vector<std::vector<float>>& images) const;
+  // `rows` not -1: the values are those of rows [row, row + rows) alone.
+  void scatter(const FileTensor& file, const float* values, std::vector<std::vector<float>>& images, std::int64_t row = 0, std::int64_t rows = -1) const;
   void gather(const FileTensor& file, const std::vector<std::vector<float>>& images, float* values) const;
 
  private:
@@ -156,5 +153,9 @@ class Manifest {
   std::int64_t layers_ = 0;
   std::vector<std::pair<std::string, std::string>> aliases_;
 };
+
+// The file tensors in the order of the model, but of one with several layers' weights (Piece::layer) one tensor a layer, `layer`.weight
+// [outputs, inputs].
+std::vector<FileTensor> tensors_by_layer(const Manifest& manifest);
 
 }  // namespace lockstep

@@ -2,7 +2,7 @@
 // `model.layers.0.mlp.up_proj.weight` stands in `model.layers.0.mlp.up_proj.weight_packed` and its neighbours.
 //   INT4 (compressed-tensors, `pack-quantized`)   weight_packed, weight_scale, weight_shape
 //   MXFP4 (gpt-oss), all experts in one tensor     gate_up_proj_blocks, gate_up_proj_scales
-//   FP8 (blocks of 128 x 128)                      the matrix itself, and weight_scale_inv (Manifest::block_scales_of)
+//   FP8 (blocks of 128 x 128)                      the matrix itself, and weight_scale_inv
 #pragma once
 #include <string>
 
@@ -17,5 +17,7 @@ struct Mxfp4Names {
   std::string blocks, scales;
   explicit Mxfp4Names(const std::string& experts) : blocks(experts + "_blocks"), scales(experts + "_scales") {}
 };
+
+inline std::string block_scales_of(const std::string& matrix) { return matrix + "_scale_inv"; }
 
 }  // namespace lockstep

@@ -69,7 +69,8 @@ SimulatedStep simulate_step(const std::shared_ptr<const Model>& model, const Pro
     if (!step.fits()) return step;
   }
   std::vector<RankWork> all;
-  for (int rank = 0; rank < step.layout.size(); ++rank) all.push_back(work_of(*model, profile, plan, rank));
+  for (const RankStep& rank : ranks) all.push_back(rank.work);
+  for (int rank = step.layout.model(); rank < step.layout.size(); ++rank) all.push_back(work_of(*model, profile, plan, rank));
   step.slow = step_time(step.layout, ranks, all, rates, device.low);
   step.fast = step_time(step.layout, ranks, all, rates, device.high);
   step.reasons = reasons_of(step, rates, *model);

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "serving/loading.h"
 
 namespace lockstep {
 namespace {
@@ -54,6 +55,26 @@ TEST_F(GenerationDefaultsTest, WhatNobodyCanSampleWithIsRefusedWithTheWayAround)
   for (const char* text : {R"({"top_p": 0})", R"({"top_p": "0.9"})", R"({"top_k": 1.5})", R"({"eos_token_id": [1, "a"]})", R"({"eos_token_id": -2})",
                            R"({"do_sample": 1})", R"({"min_p": 2})", R"({"temperature": 1e-7})", R"({"presence_penalty": 3})", "[]"})
     EXPECT_NE(refusal(text).find("--generation-config none"), std::string::npos) << text;
+}
+
+// A server whose model brings a template that is not understood has no chat, and says so; one that was told to chat is refused.
+TEST_F(GenerationDefaultsTest, AServerGoesWithoutATemplateThatIsNotUnderstood) {
+  write_file_atomic(folder_ / "chat_template.jinja", "{% for %}");
+  write_file_atomic(folder_ / "generation_config.json", R"({"temperature": 0.5})");
+  ServingModel serving{.name = "tiny"};
+  testing::internal::CaptureStderr();
+  add_served_defaults(serving, folder_, {});
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_FALSE(serving.chat_template);
+  EXPECT_EQ(serving.defaults.temperature, 0.5f);
+  EXPECT_NE(said.find("there is no chat"), std::string::npos) << said;
+  EXPECT_NE(said.find("tiny"), std::string::npos) << said;
+  EXPECT_THROW(add_served_defaults(serving, folder_, {.message_format = "chatml"}), Error);
+  write_file_atomic(folder_ / "chat_template.jinja", "{{ messages[0].content }}");
+  ServingModel other{.name = "tiny"};
+  add_served_defaults(other, folder_, {.generation_config = "none"});
+  EXPECT_TRUE(other.chat_template);
+  EXPECT_FALSE(other.defaults.says_sampling());
 }
 
 }  // namespace

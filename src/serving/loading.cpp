@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
+#include <string_view>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/free_memory.h"
+#include "base/log.h"
 #include "base/thread_pool.h"
 #include "checkpoint/adapter_folder.h"
 #include "checkpoint/json_file.h"
@@ -125,13 +128,10 @@ static WeightImages images_of(const ModelReader& reader, const Model& model) {
   const Manifest& manifest = model.manifest();
   WeightImages images;
   for (const Parameter& p : manifest.parameters()) images.emplace_back(static_cast<std::size_t>(p.size()), 0.0f);
-  std::vector<float> values;
+  std::map<std::string_view, const FileTensor*> by_name;
+  for (const FileTensor& file : manifest.files()) by_name.emplace(file.name, &file);
   for (const StoredTensor& tensor : reader.tensors())
-    for (const FileTensor& file : manifest.files()) {
-      if (file.name != tensor.file().name) continue;
-      reader.read(tensor, values);
-      manifest.scatter(file, values.data(), images);
-    }
+    if (const auto file = by_name.find(tensor.file().name); file != by_name.end()) reader.scatter(tensor, manifest, *file->second, images);
   return images;
 }
 
@@ -193,6 +193,22 @@ void add_chat(ServingModel& serving, const std::string& folder, const std::strin
 void add_generation_config(ServingModel& serving, const std::string& folder, const std::string& which) {
   if (which != "none") serving.defaults = read_generation_defaults(*open_folder_files(folder));
 }
+
+void add_served_defaults(ServingModel& serving, const std::string& folder, const ServedDefaults& defaults) {
+  try {
+    add_chat(serving, folder, defaults.chat_template, defaults.message_format, defaults.tool_format);
+  } catch (const Error& e) {
+    if (!defaults.chat_template.empty() || !defaults.message_format.empty() || !defaults.tool_format.empty()) throw;
+    log_warning("the model's chat template is not understood, so there is no chat (--chat-template gives the first model of a server another)",
+                {{"model", serving.name}, {"reason", e.what()}});
+  }
+  add_generation_config(serving, folder, defaults.generation_config);
+  if (serving.defaults.says_sampling())
+    log_info("generation_config.json says how requests are sampled that do not say it; --generation-config none: from the model's own distribution",
+             {{"model", serving.name}, {"defaults", to_json(serving.defaults).dump()}});
+}
+
+std::string base_sha256(const std::shared_ptr<const ModelReader>& reader) { return reader ? reader->weights_sha256() : "none"; }
 
 nlohmann::ordered_json describe_model(const std::string& folder, double mla_norm_eps) {
   nlohmann::ordered_json json = to_json(model_folder_info(folder, {.mla_norm_eps = mla_norm_eps}));

@@ -40,7 +40,7 @@ struct OpenedModel {
   DType file_dtype() const;  // ModelReader's; f32 without files
 };
 
-// What a model takes of this process's memory: its weights in fp32 (OpenedModel::masters), and what forwards compute with.
+// What a model takes of this process's memory: its weights in fp32 (OpenedModel::masters), with what reading them takes, and what forwards compute with.
 struct LoadedBytes {
   std::int64_t masters = 0, weights = 0;
 };
@@ -74,6 +74,17 @@ void add_chat(ServingModel& serving, const std::string& folder, const std::strin
 // What generation_config.json of `folder` says becomes the model's way of being sampled; `which` is "auto", or "none": nothing changes.
 // Errors: those of read_generation_defaults.
 void add_generation_config(ServingModel& serving, const std::string& folder, const std::string& which);
+
+// Both, for a server: it goes without chat, and says so, where the folder's own template is not understood and nothing else is given. Logs how
+// requests are sampled that do not say it.
+struct ServedDefaults {
+  std::string chat_template, message_format, tool_format;  // as add_chat takes them
+  std::string generation_config = "auto";
+};
+void add_served_defaults(ServingModel& serving, const std::string& folder, const ServedDefaults& defaults);
+
+// The hash that snapshots of adapters name their base by; "none" without files.
+std::string base_sha256(const std::shared_ptr<const ModelReader>& reader);
 
 std::vector<std::string> device_names();           // cpu, cuda
 std::vector<std::string> backend_names();          // cpu, deferred, traced, emulated

@@ -2,6 +2,7 @@
 #include "base/free_memory.h"
 #include "base/log.h"
 #include "checkpoint/model_reader.h"
+#include "checkpoint/reading_memory.h"
 #include "model/low_bit_weights.h"
 #include "serving/loading.h"
 
@@ -9,6 +10,7 @@ namespace lockstep {
 
 LoadedBytes loaded_bytes(const Model& model, const Profile& profile) {
   LoadedBytes bytes;
+  bytes.masters = masters_reading_bytes(model.manifest());
   for (const Parameter& p : model.manifest().parameters()) {
     bytes.masters += p.size() * static_cast<std::int64_t>(sizeof(float));
     if (weight_bits(p, profile) != 0) bytes.weights += p.count * item_bytes(p, profile);

@@ -93,7 +93,7 @@ Downloads::Downloads(const Store& far, const fs::path& folder, const DownloadOpt
   lock_ = std::make_unique<FolderLock>(folder_);
 }
 
-void Downloads::refuse() { fail(ErrorCode::internal, "downloads are read alone"); }
+void Downloads::refuse() const { fail(ErrorCode::internal, "downloads are read alone"); }
 
 std::mutex& Downloads::mutex_of(const std::string& digest) const {
   const std::lock_guard lock(mutex_);

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/folder_lock.h"
-#include "sync/store.h"
+#include "sync/read_alone.h"
 
 namespace lockstep {
 
@@ -23,7 +23,7 @@ struct DownloadOptions {
   std::function<void(std::uint64_t bytes)> arrived = {};  // so many more came
 };
 
-class Downloads final : public Store {
+class Downloads final : public ReadAlone<Store> {
  public:
   // The folder is made. Errors: resource_exhausted (another process downloads there), io.
   Downloads(const Store& far, const std::filesystem::path& folder, const DownloadOptions& options);
@@ -39,24 +39,17 @@ class Downloads final : public Store {
 
   std::string label() const override { return far_.label(); }
   std::string read(StoredKind kind, const std::string& digest, std::uint64_t offset, std::uint64_t bytes) const override;
-  // All else is the far store's; nothing is written through this one.
+  // All else is the far store's.
   std::optional<std::uint64_t> size(StoredKind kind, const std::string& digest) const override;
   std::vector<std::string> list(StoredKind kind) const override { return far_.list(kind); }
   std::vector<std::string> channels() const override { return far_.channels(); }
   std::optional<std::string> read_channel(const std::string& name) const override { return far_.read_channel(name); }
   std::vector<std::string> records(const std::string& kind) const override { return far_.records(kind); }
   std::optional<std::string> read_record(const std::string& kind, const std::string& name) const override { return far_.read_record(kind, name); }
-  std::unique_ptr<WriteLock> writing() override { refuse(); }
-  std::unique_ptr<Writer> write_object() override { refuse(); }
-  std::string put_manifest(const std::string&) override { refuse(); }
-  void remove(StoredKind, const std::string&) override { refuse(); }
-  bool swap_channel(const std::string&, const std::optional<std::string>&, const std::string&) override { refuse(); }
-  void put_record(const std::string&, const std::string&, const std::string&) override { refuse(); }
-  void remove_record(const std::string&, const std::string&) override { refuse(); }
 
  private:
   struct Part;
-  [[noreturn]] static void refuse();
+  [[noreturn]] void refuse() const override;
   [[noreturn]] void fail_missing(const std::string& digest) const;
   void fetch_one(const std::string& digest) const;
   void fetch_pieces(const std::string& digest, Part& part) const;

@@ -6,23 +6,16 @@
 #include "base/error.h"
 #include "sync/channel.h"
 #include "sync/manifest.h"
+#include "sync/read_alone.h"
 #include "sync/remote_store.h"
 
 namespace lockstep {
 namespace {
 constexpr std::uint64_t kMostListingBytes = std::uint64_t{64} << 20;
 
-class HttpStore final : public RemoteStore {
+class HttpStore final : public ReadAlone<RemoteStore> {
  public:
-  HttpStore(const std::string& url, TransferOptions options) : RemoteStore(url, url, std::move(options)) {}
-
-  std::unique_ptr<WriteLock> writing() override { refuse(); }
-  std::unique_ptr<Writer> write_object() override { refuse(); }
-  std::string put_manifest(const std::string&) override { refuse(); }
-  void remove(StoredKind, const std::string&) override { refuse(); }
-  bool swap_channel(const std::string&, const std::optional<std::string>&, const std::string&) override { refuse(); }
-  void put_record(const std::string&, const std::string&, const std::string&) override { refuse(); }
-  void remove_record(const std::string&, const std::string&) override { refuse(); }
+  HttpStore(const std::string& url, TransferOptions options) : ReadAlone(url, url, std::move(options)) {}
 
   std::vector<std::string> list(StoredKind kind) const override {
     if (kind == StoredKind::object) fail(ErrorCode::unsupported, "objects of '{}' are not listed: it is read over HTTP", label_);
@@ -43,7 +36,7 @@ class HttpStore final : public RemoteStore {
   }
 
  private:
-  [[noreturn]] void refuse() const {
+  [[noreturn]] void refuse() const override {
     fail(ErrorCode::unsupported, "'{}' is read alone; write into the folder that this server gives out, or into s3://BUCKET/PREFIX", label_);
   }
   // NAMEs of NAME.json in whatever form a server lists a folder: HTML, JSON or plain lines. `may_lack`: a folder that is not there has none.

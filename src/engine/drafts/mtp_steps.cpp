@@ -1,9 +1,9 @@
 #include "engine/drafts/mtp_steps.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "base/error.h"
+#include "engine/draw_table.h"
 #include "kernels/launch.h"
 #include "model/operations/head.h"
 
@@ -40,8 +40,8 @@ std::int64_t cache_bytes_a_position(const Model& model, const Profile& profile, 
   return bytes + (MtpSteps::page_bytes(model, profile, options.page_size) + options.page_size - 1) / options.page_size;
 }
 
-View MtpSteps::upload(const std::vector<std::int32_t>& values, std::int64_t cols) {
-  uploads_.push_back(runtime_.backend.device().upload(values, static_cast<std::int64_t>(values.size()) / cols, cols, MemoryCategory::activations));
+View MtpSteps::upload(const std::vector<std::int32_t>& values) {
+  uploads_.push_back(runtime_.backend.device().upload(values, static_cast<std::int64_t>(values.size()), 1, MemoryCategory::activations));
   return uploads_.back().view();
 }
 
@@ -151,48 +151,34 @@ std::vector<std::int32_t> MtpSteps::sample(Context& ctx, const View& hidden, std
   Backend& backend = runtime_.backend;
   const ModelFacts& facts = runtime_.model->facts();
   const auto count = static_cast<std::int64_t>(sequences.size());
-  // Integers of a row: its number, top_k, sample, position, seed low, seed high; numbers: temperature, top_p, min_p.
-  std::vector<std::int32_t> integers;
-  std::vector<float> numbers;
-  bool min_p = false;
+  DrawTable table;
+  std::vector<float> min_p;
   for (const Sequence* sequence : sequences) {
-    const SamplingParameters& s = sequence->sampling;
-    const auto seed_low = static_cast<std::uint32_t>(s.seed), seed_high = static_cast<std::uint32_t>(s.seed >> 32);
-    for (const std::int32_t value :
-         {static_cast<std::int32_t>(integers.size() / 6), s.top_k, s.sample_index, static_cast<std::int32_t>(sequence->known() + ahead),
-          std::bit_cast<std::int32_t>(seed_low), std::bit_cast<std::int32_t>(seed_high)})
-      integers.push_back(value);
-    for (const float value : {s.temperature, s.top_p, s.min_p}) numbers.push_back(value);
-    min_p = min_p || s.min_p > 0;
+    table.add(table.rows(), sequence->sampling, sequence->known() + ahead);
+    min_p.push_back(sequence->sampling.min_p);
   }
-  const View i = upload(integers, 6);
-  const Buffer f = backend.device().upload(numbers, count, 3, MemoryCategory::activations);
+  table.upload(backend);
+  const bool cuts = std::any_of(min_p.begin(), min_p.end(), [](float least) { return least > 0; });
+  const Buffer cut = cuts ? backend.device().upload(min_p, count, 1, MemoryCategory::activations) : Buffer();
   const std::int64_t most = std::clamp<std::int64_t>(kLayerLogits / facts.vocabulary, 16, std::max<std::int64_t>(count, 16));
   const auto allocate = [&](DType dtype, std::int64_t n, std::int64_t cols) { return backend.device().allocate(dtype, n, cols, MemoryCategory::workspace); };
   const Buffer chunk = allocate(DType::f32, std::min(most, count), facts.vocabulary), token = allocate(DType::i32, count, 1),
                logprob = allocate(DType::f32, count, 2), flags = backend.device().allocate_zero(DType::i32, count, 1, MemoryCategory::workspace);
   for (std::int64_t begin = 0; begin < count; begin += most) {
     const std::int64_t n = std::min(most, count - begin);
-    const View z = chunk.view().row_range(0, n), integer = i.row_range(begin, n), number = f.view().row_range(begin, n);
-    head_logits(ctx, z, hidden, integer.column_range(0, 1), facts.head);
+    const View z = chunk.view().row_range(0, n), row_of = table.hidden(begin, n);
+    head_logits(ctx, z, hidden, row_of, facts.head);
     for (std::int64_t row = 0, end = 0; row < n; row = end) {  // sequences of one adapter stand together
       const auto adapter_of = [&](std::int64_t r) { return sequences[static_cast<std::size_t>(begin + r)]->adapter.get(); };
       for (end = row + 1; end < n && adapter_of(end) == adapter_of(row);) ++end;
-      add_adapter_logits(ctx, z.row_range(row, end - row), hidden, integer.column_range(0, 1).row_range(row, end - row), facts.head, adapter_of(row));
+      add_adapter_logits(ctx, z.row_range(row, end - row), hidden, row_of.row_range(row, end - row), facts.head, adapter_of(row));
     }
-    Sample sample;
+    Sample sample = table.sample(begin, n, z);
     sample.token = token.view().row_range(begin, n);
     sample.raw_logprob = logprob.view().row_range(begin, n).column_range(0, 1);
     sample.sampling_logprob = logprob.view().row_range(begin, n).column_range(1, 1);
     sample.flags = flags.view().row_range(begin, n);
-    sample.logits = z;
-    sample.temperature = number.column_range(0, 1);
-    sample.top_p = number.column_range(1, 1);
-    if (min_p) sample.min_p = number.column_range(2, 1);
-    sample.top_k = integer.column_range(1, 1);
-    sample.sample = integer.column_range(2, 1);
-    sample.position = integer.column_range(3, 1);
-    sample.seed = integer.column_range(4, 2);
+    if (cuts) sample.min_p = cut.view().row_range(begin, n);
     sample.maximum_leaves = runtime_.profile.maximum_leaves;
     backend.launch(&KernelTable::sample, sample);
   }

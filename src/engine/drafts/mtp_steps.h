@@ -38,7 +38,7 @@ class MtpSteps {
   void write_states(const std::vector<Kept>& kept);
   // The states that pages keep, a row each.
   void read_states(const View& y, const std::vector<std::int32_t>& pages);
-  View upload(const std::vector<std::int32_t>& values, std::int64_t cols = 1);
+  View upload(const std::vector<std::int32_t>& values);
   std::vector<std::int32_t> sample(Context& ctx, const View& hidden, std::span<Sequence* const> sequences, std::int64_t ahead);
 
   Runtime& runtime_;

@@ -335,7 +335,7 @@ TEST(ExpertsConfig, GptOssFilesHoldExpertsTransposedAndInTurn) {
   EXPECT_EQ(element("up_bias", 3, 0, 4), static_cast<float>(3 * 2 * width + 9));
   // Adapters know each expert's layer by itself.
   std::vector<std::string> layers;
-  for (const FileTensor& file : manifest.tensors_by_layer())
+  for (const FileTensor& file : tensors_by_layer(manifest))
     if (file.name.starts_with(experts + "2.")) layers.push_back(file.name.substr(experts.size()));
   EXPECT_EQ(layers, (std::vector<std::string>{"2.gate_proj.weight", "2.up_proj.weight", "2.down_proj.weight"}));
 }

@@ -1,0 +1,145 @@
+#include "checkpoint/computed_tensors.h"
+
+#include <algorithm>
+
+#include "base/thread_pool.h"
+#include "checkpoint/reading_memory.h"
+#include "model/compute_copy.h"
+#include "model/low_bit_weights.h"
+#include "numerics/int4_words.h"
+
+namespace lockstep {
+
+namespace {
+// Some rows of one piece of a tensor, and where they belong. `by_outputs`: of a transposed piece, outputs of the matrix, which its file has as rows.
+struct Part {
+  const StoredTensor* tensor;
+  const Piece* piece;
+  std::int64_t row, rows;  // of the piece
+  bool by_outputs = false;
+};
+
+// Rows of the tensor, of those columns that are the piece's.
+void read_own(const StoredTensor& tensor, const Piece& piece, std::int64_t row, std::int64_t rows, float* values) {
+  const std::int64_t columns = tensor.file().columns();
+  if (own_columns(piece, columns) == columns) return tensor.read(row, rows, values);
+  std::vector<float> all(static_cast<std::size_t>(rows * columns));
+  tensor.read(row, rows, all.data());
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t c = piece.column_begin; c < columns; c += piece.column_step) *values++ = all[static_cast<std::size_t>(r * columns + c)];
+}
+
+ConvertedPart convert(const Part& part, const Parameter& p, const Profile& profile) {
+  const StoredTensor& t = *part.tensor;
+  const std::int64_t from = part.piece->row_begin + part.row, columns = t.file().columns();
+  if (!part.piece->transposed && part.piece->column_step == 1 && t.holds_int4() && computes_with_int4(p, profile)) {
+    std::vector<std::uint32_t> words(static_cast<std::size_t>(part.rows * int4_words(columns)));
+    std::vector<Bf16> scales(static_cast<std::size_t>(part.rows * QuantisedShape{part.rows, columns, 4}.groups()));
+    t.read_int4(from, part.rows, words.data(), scales.data());
+    return convert_int4(p, profile, part.piece->item, part.row, part.rows, words.data(), scales.data());
+  }
+  if (part.by_outputs) {
+    std::vector<float> values(static_cast<std::size_t>(part.rows * p.inputs));
+    t.read_outputs(part.piece->row_begin / p.inputs, part.piece->column_begin + part.row * part.piece->column_step, part.piece->column_step, part.rows,
+                   values.data());
+    return convert_rows(p, profile, part.piece->item, part.row, part.rows, values.data());
+  }
+  // All rows of a matrix belong to each of its outputs, and stand in memory some at a time.
+  if (part.piece->transposed)
+    return convert_transposed(p, profile, part.piece->item, rows_at_once(columns),
+                              [&](std::int64_t input, std::int64_t count, float* values) { read_own(t, *part.piece, from + input, count, values); });
+  std::vector<float> values(static_cast<std::size_t>(part.rows * own_columns(*part.piece, columns)));
+  read_own(t, *part.piece, from, part.rows, values.data());
+  return convert_rows(p, profile, part.piece->item, part.row, part.rows, values.data());
+}
+
+std::vector<Part> parts_of(const StoredTensor& tensor, const Piece& piece) {
+  std::vector<Part> parts;
+  if (piece.transposed && tensor.as() == StoredAs::mxfp4) {  // piece.rows: the inputs
+    const std::int64_t outputs = own_columns(piece, tensor.file().columns()), at_once = rows_at_once(piece.rows);
+    for (std::int64_t row = 0; row < outputs; row += at_once) parts.push_back({&tensor, &piece, row, std::min(at_once, outputs - row), true});
+    return parts;
+  }
+  const std::int64_t step = piece.transposed ? piece.rows : rows_at_once(tensor.file().columns());
+  for (std::int64_t row = 0; row < piece.rows; row += step) parts.push_back({&tensor, &piece, row, std::min(step, piece.rows - row)});
+  return parts;
+}
+}  // namespace
+
+std::shared_ptr<const WeightSet> computed_weights(const Manifest& manifest, const std::vector<StoredTensor>& tensors, Backend& backend, const Profile& profile,
+                                                  std::uint64_t version) {
+  const std::vector<Parameter>& parameters = manifest.parameters();
+  std::vector<std::vector<Part>> parts(parameters.size());
+  for (const StoredTensor& tensor : tensors)
+    for (const Piece& piece : tensor.file().pieces) {
+      auto& of = parts[static_cast<std::size_t>(piece.parameter)];
+      for (const Part& part : parts_of(tensor, piece)) of.push_back(part);
+    }
+  auto set = std::make_shared<WeightSet>();
+  set->version = version;
+  // On a deferred device the threads may be at work for queued kernels.
+  const bool alone = backend.stream().deferred();
+  const auto at_once = static_cast<std::size_t>(alone ? 1 : std::min<std::int64_t>(backend.device().threads().threads(), kMostReaders));
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const Parameter& p = parameters[i];
+    set->parameters.push_back(allocate_compute_copy(backend, p, profile));
+    if (backend.device().counting()) continue;
+    for (std::size_t first = 0; first < parts[i].size(); first += at_once) {
+      std::vector<ConvertedPart> converted(std::min(at_once, parts[i].size() - first));
+      const auto work = [&](std::int64_t j) { converted[static_cast<std::size_t>(j)] = convert(parts[i][first + static_cast<std::size_t>(j)], p, profile); };
+      if (alone) work(0);
+      else backend.device().threads().run(static_cast<std::int64_t>(converted.size()), work);
+      for (const ConvertedPart& part : converted) write_part(backend, p, profile, set->parameters.back(), part);
+      if (alone) backend.stream().synchronize();
+    }
+  }
+  return set;
+}
+
+// A matrix of its own, as kernels have it: no table, nothing cut or transposed.
+bool packs(const Manifest& manifest, const StoredTensor& tensor, const Profile& profile) {
+  const FileTensor& file = tensor.file();
+  if (file.pieces.size() != 1 || file.shape.size() != 2 || !file.name.ends_with(".weight")) return false;
+  const Parameter& p = manifest.parameter(file.pieces[0].parameter);
+  return !p.tied && !file.pieces[0].transposed && file.pieces[0].column_step == 1 && file.pieces[0].rows == file.rows() && computes_with_int4(p, profile);
+}
+
+PackedMatrix read_packed(const Manifest& manifest, const StoredTensor& tensor, const Profile& profile) {
+  const FileTensor& file = tensor.file();
+  const Parameter& p = manifest.parameter(file.pieces[0].parameter);
+  const std::int64_t columns = file.columns(), groups = QuantisedShape{1, columns, 4}.groups();
+  PackedMatrix packed{std::vector<std::uint32_t>(static_cast<std::size_t>(file.rows() * int4_words(columns))),
+                      std::vector<Bf16>(static_cast<std::size_t>(file.rows() * groups))};
+  for (const Part& part : parts_of(tensor, file.pieces[0]))
+    panels_to_words(convert(part, p, profile).bytes.data(), {part.rows, columns, 4}, packed.words.data() + part.row * int4_words(columns),
+                    packed.scales.data() + part.row * groups);
+  return packed;
+}
+
+void as_computed(const Manifest& manifest, const StoredTensor& tensor, const Profile& profile, std::vector<float>& values) {
+  const FileTensor& file = tensor.file();
+  for (const Piece& piece : file.pieces) {
+    const Parameter& p = manifest.parameter(piece.parameter);
+    if (!is_low_bit_format(weight_bits(p, profile))) continue;
+    for (const Part& part : parts_of(tensor, piece)) {
+      const ConvertedPart converted = convert(part, p, profile);
+      const LowBitShape shape{converted.rows, p.inputs, low_bit_format_of(weight_bits(p, profile))};
+      Parameter whole = p;  // of these rows alone: offset() says where its panels have an element
+      whole.outputs = converted.rows;
+      std::vector<float> image(static_cast<std::size_t>(whole.item_size()));
+      decode_panels(converted.bytes.data(), shape, image.data());
+      const auto value = [&](std::int64_t r, std::int64_t c) -> float& {  // of the piece
+        return values[static_cast<std::size_t>((piece.row_begin + r) * file.columns() + piece.column_begin + c * piece.column_step)];
+      };
+      for (std::int64_t n = 0; n < converted.rows; ++n)
+        for (std::int64_t k = 0; k < p.inputs; ++k) {
+          const float number = image[static_cast<std::size_t>(whole.offset(0, n, k))];
+          if (part.by_outputs) value(k, part.row + n) = number;
+          else if (piece.transposed) value(part.row + k, n) = number;
+          else value(part.row + n, k) = number;
+        }
+    }
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,32 @@
+// From tensors as files hold them to what a profile computes with, a part of a tensor at a time: onto a device, or to be written down again. The
+// tensors are of a manifest's files. Knows no file's name. Several threads may call what has no backend.
+//   const auto weights = computed_weights(model.manifest(), reader.tensors(), backend, profile, 0);
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "checkpoint/stored_tensor.h"
+#include "model/weights.h"
+
+namespace lockstep {
+
+// A matrix as compressed-tensors packs it (numerics/int4_words.h).
+struct PackedMatrix {
+  std::vector<std::uint32_t> words;
+  std::vector<Bf16> scales;
+};
+
+// The compute copies, with the bits of make_weight_set(masters). Beside them a few parts of a tensor are in memory, one a thread. Error corrupt_file
+// for a value that is not finite.
+std::shared_ptr<const WeightSet> computed_weights(const Manifest& manifest, const std::vector<StoredTensor>& tensors, Backend& backend, const Profile& profile,
+                                                  std::uint64_t version);
+
+// Whether a profile's compute copy of a tensor can be written as compressed-tensors packs it; and the copy so written.
+bool packs(const Manifest& manifest, const StoredTensor& tensor, const Profile& profile);
+PackedMatrix read_packed(const Manifest& manifest, const StoredTensor& tensor, const Profile& profile);
+// Of a tensor's values, row-major, the numbers that a profile's kernels compute with; those that are no integers of few bits stay as they are, for
+// the writer to round.
+void as_computed(const Manifest& manifest, const StoredTensor& tensor, const Profile& profile, std::vector<float>& values);
+
+}  // namespace lockstep

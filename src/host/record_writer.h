@@ -1,0 +1,38 @@
+// Changes of a registry's records, one after another: whoever changes some waits for the disk in here, holding no lock that a reader takes, so that
+// others list and use theirs meanwhile. A piece of the executor's work gives way while its change waits. Any thread; a change makes no other one.
+//   writer.change([&] { store.put("sampler", id, text); const auto state = state_.lock(); state->samplers[id] = record; });
+#pragma once
+#include <mutex>
+
+#include "base/give_way.h"
+
+namespace lockstep {
+
+class RecordWriter {
+ public:
+  // Returns when it is done; its error is the caller's.
+  template <class F>
+  void change(const F& what) {
+    give_way_during([&] {
+      const std::lock_guard lock(mutex_);
+      what();
+    });
+  }
+  // False, and nothing was done, while another change is under way.
+  template <class F>
+  bool try_change(const F& what) {
+    bool done = false;
+    give_way_during([&] {
+      const std::unique_lock lock(mutex_, std::try_to_lock);
+      if (!lock) return;
+      what();
+      done = true;
+    });
+    return done;
+  }
+
+ private:
+  std::mutex mutex_;
+};
+
+}  // namespace lockstep
