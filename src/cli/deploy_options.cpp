@@ -24,6 +24,9 @@ void add_deploy_options(OptionTable& table, DeploySettings& s, const std::functi
   without_training();
   table.input("deploy-folder", &s.folder, "DIR", "Models in this folder may be loaded while the server runs (POST /v1/deployments)");
   without_training();
+  table.kept_folder("deploy-state", &s.state,
+                    "Folder that keeps what is changed over HTTP about models and aliases; a server that is started on it has them again");
+  without_training();
   table.texts("admin", &s.administrators, "NAME", "Name of an API key that may change models and aliases while the server runs");
   without_training();
   table.refused("without --api-key-file or LOCKSTEP_API_KEY", [has_keys] { return !has_keys(); });

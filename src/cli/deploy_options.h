@@ -10,9 +10,9 @@ namespace lockstep {
 
 struct DeploySettings {
   std::vector<std::string> deploy, route, administrators;
-  std::string folder;
+  std::string folder, state;
 };
-// --deploy, --route, --deploy-folder, --admin; `training`, `has_keys`: whether the server trains, and has API keys.
+// --deploy, --route, --deploy-folder, --deploy-state, --admin; `training`, `has_keys`: whether the server trains, and has API keys.
 void add_deploy_options(OptionTable& table, DeploySettings& settings, const std::function<bool()>& training, const std::function<bool()>& has_keys);
 
 struct DeploySource {

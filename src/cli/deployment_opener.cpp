@@ -32,6 +32,7 @@ ModelPlace::ModelPlace(const std::string& source) : path_(shipped("models", sour
       throw;
     }
     path_ = folder.string();
+    snapshot_ = id;
     log_info("a snapshot was pulled", {{"source", source}, {"snapshot", id}});
   });
 }
@@ -42,16 +43,22 @@ ModelPlace::~ModelPlace() {
 }
 
 ModelDeployment DeploymentOpener::open(const std::string& name, const std::string& source) const {
+  const ModelPlace place(source);
+  ModelDeployment made = open(name, place);
+  made.source = source;
+  return made;
+}
+
+ModelDeployment DeploymentOpener::open(const std::string& name, const ModelPlace& place) const {
   const std::lock_guard lock(one_);
   return with_context(fmt::format("loading the deployment '{}'", name), [&] {
-    const ModelPlace place(source);
     RuntimeSettings runtime = parts_.runtime;
     runtime.model = place.path();
     ServingOptions serving = parts_.serving;
     serving.engine.ranks = rank_layout(runtime.ranks);
     DeploymentMemory memory = admit_deployment(*parts_.ledger, runtime, serving.engine, parts_.cache_bytes);
     serving.engine.cache_bytes = memory.cache_bytes;
-    ModelDeployment made{.name = name, .source = source, .memory = std::move(memory.claims)};
+    ModelDeployment made{.name = name, .source = {}, .memory = std::move(memory.claims)};
     made.created = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
     const OpenedModel opened = open_model(runtime);
     serving.engine.ranks = opened.ranks;
@@ -60,15 +67,17 @@ ModelDeployment DeploymentOpener::open(const std::string& name, const std::strin
     model.name = name;
     add_served_defaults(model, runtime.model, {.generation_config = parts_.generation_config});
     made.service = std::make_shared<GenerationService>(std::move(model), serving);
+    if (!place.snapshot().empty()) made.service->name_weights(place.snapshot());
     if (parts_.prepare) parts_.prepare(*made.service);
-    log_info("a deployment is ready", {{"name", name}, {"source", source}, {"profile", made.service->model().profile_name()}});
+    log_info("a deployment is ready",
+             {{"name", name}, {"model", place.path()}, {"snapshot", place.snapshot()}, {"profile", made.service->model().profile_name()}});
     return made;
   });
 }
 
-ModelDeployment DeploymentOpener::open_below(const std::string& name, const std::string& source) const {
+std::string place_below(const std::string& folder, const std::string& source) {
   std::error_code error;
-  const fs::path root = fs::canonical(parts_.folder, error);
+  const fs::path root = fs::canonical(folder, error);
   if (error) fail(ErrorCode::io, "the folder of models cannot be read: {}", error.message());
   const auto below = [&](const fs::path& path) {  // empty: it is not there, or elsewhere
     const fs::path whole = fs::canonical(root / path, error);
@@ -82,7 +91,11 @@ ModelDeployment DeploymentOpener::open_below(const std::string& name, const std:
       whole = store / wanted.filename();
   }
   if (whole.empty()) fail(ErrorCode::not_found, "source is no model below the server's folder of models, and no snapshot or channel of a store there");
-  ModelDeployment made = open(name, whole.string());
+  return whole.string();
+}
+
+ModelDeployment DeploymentOpener::open_below(const std::string& name, const std::string& source) const {
+  ModelDeployment made = open(name, place_below(parts_.folder, source));
   made.source = source;
   return made;
 }

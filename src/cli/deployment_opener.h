@@ -22,11 +22,15 @@ class ModelPlace {
   ~ModelPlace();
   ModelPlace(const ModelPlace&) = delete;
   const std::string& path() const { return path_; }
+  const std::string& snapshot() const { return snapshot_; }  // the id of the one that was pulled; empty: none was
 
  private:
-  std::string path_;
+  std::string path_, snapshot_;
   std::filesystem::path made_;  // empty: nothing was
 };
+
+// What a client's source means: the path of a model below `folder`, or STORE/NAME of a snapshot or channel of a store there. Errors: not_found else; io.
+std::string place_below(const std::string& folder, const std::string& source);
 
 struct DeploymentParts {
   RuntimeSettings runtime;  // but for the model
@@ -44,7 +48,8 @@ class DeploymentOpener {
   explicit DeploymentOpener(DeploymentParts parts) : parts_(std::move(parts)) {}
   // Errors: those of ModelPlace, open_model and admit_deployment.
   ModelDeployment open(const std::string& name, const std::string& source) const;
-  // The same for a client: `source` is a folder below parts.folder, or STORE/SNAPSHOT of a store there. Error not_found outside it.
+  ModelDeployment open(const std::string& name, const ModelPlace& place) const;  // whose source it leaves empty
+  // The same for a client: `source` is for place_below(parts.folder).
   ModelDeployment open_below(const std::string& name, const std::string& source) const;
 
  private:

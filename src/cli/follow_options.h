@@ -29,7 +29,6 @@ struct Followed {
   std::shared_ptr<Executor> executor;
   std::shared_ptr<const WeightSet> weights;
   std::shared_ptr<const ModelReader> reader;
-  ExpertShape experts;
 };
 std::shared_ptr<ChannelFleet> open_fleet(const FollowSettings& settings);
 std::unique_ptr<Follower> start_follower(const FollowSettings& settings, std::shared_ptr<GenerationService> service, const Followed& followed,

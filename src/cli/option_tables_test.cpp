@@ -55,6 +55,7 @@ const std::vector<Idle>& idle_options() {
         {"serve", "--model x --training", "deploy", "a=x", "with --training"},
         {"serve", "--model x --training", "route", "a=x", "with --training"},
         {"serve", "--model x --training", "deploy-folder", "x", "with --training"},
+        {"serve", "--model x --training", "deploy-state", "x", "with --training"},
         {"serve", "--model x --training", "admin", "ann", "with --training"},
         {"serve", kServe, "admin", "ann", "without --api-key-file or LOCKSTEP_API_KEY"},
         {"serve", kServe, "publish-transition", "staged", "without --publish"},

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "api/fireworks/fleet_routes.h"
+#include "api/fireworks/model_completions.h"
 #include "api/openai/model_deployment_routes.h"
 #include "api/page/device_route.h"
 #include "api/store_routes.h"
@@ -184,7 +185,7 @@ int serve_command(const Arguments& arguments) {
     if (training && opened.ranks.size() > 1) throw UsageError(fmt::format("ranks is {}, allowed with --training is one rank", opened.ranks.text()));
     model.executor = executor;
     if (follow.follows()) {
-      followed = {opened.runtime, executor, model.weights, opened.reader, opened.model->facts().expert_shape()};
+      followed = {opened.runtime, executor, model.weights, opened.reader};
       if (follow.swap_memory == "double")
         spare = memory.ledger->claim("spare weights", {}, loaded_bytes(*opened.model, opened.runtime->profile).weights,
                                      "a second copy of the weights (--swap-memory single needs none)");
@@ -260,7 +261,7 @@ int serve_command(const Arguments& arguments) {
     http.state->add_metrics([measured](PrometheusText& text) {
       if (const Follower* one = *measured) one->append_metrics(text);
     });
-  ModelDeploymentRouteOptions changes{.open = nullptr, .keys = access.keys, .administrators = deploy.administrators};
+  ModelDeploymentRouteOptions changes{.open = nullptr, .keys = access.keys, .administrators = deploy.administrators, .kept = deployed.kept()};
   if (!deploy.folder.empty()) changes.open = [opener](const std::string& called, const std::string& source) { return opener->open_below(called, source); };
   const auto server = serve_openai(std::shared_ptr<const Deployments>(deployments), http, std::move(access), [&](Routes& routes) {
     if (!training) add_model_deployment_routes(routes, deployments, changes);
@@ -268,7 +269,8 @@ int serve_command(const Arguments& arguments) {
     DeviceSources device{service, executor};
     if (trainers) device.models_waiting = [trainers] { return trainers->waiting_reasons().models_waiting(); };
     add_device_route(routes, std::move(device));
-    if (fleet) add_fleet_routes(routes, service, fleet, followed.experts);
+    if (fleet) add_fleet_routes(routes, fleet);
+    if (!training) add_model_completions(routes, deployments);
     if (trainers) add_training_routes(routes, trainers, shapes, route_options);
     if (!store.empty()) add_store_routes(routes, store);
   });

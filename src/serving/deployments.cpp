@@ -96,6 +96,16 @@ void Deployments::route(const std::string& alias, std::vector<TrafficShare> shar
   traffic_->set(alias, std::move(shares));
 }
 
+void Deployments::restore(TrafficRule rule) {
+  bool known = !rule.before.empty();
+  {
+    const std::lock_guard lock(mutex_);
+    for (const TrafficShare& one : rule.before) known = known && find(one.deployment) != nullptr;
+  }
+  if (known) route(rule.alias, std::move(rule.before));
+  route(rule.alias, std::move(rule.shares));
+}
+
 CalledDeployment Deployments::call(const std::string& model, const std::string& who) const {
   const ModelName name = parse_model_name(model);
   const std::lock_guard lock(mutex_);

@@ -53,6 +53,8 @@ class Deployments {
   void remove(const std::string& name);
   // Traffic of an alias, whose deployments have to be here. Errors: those of TrafficTable; already_exists; not_found.
   void route(const std::string& alias, std::vector<TrafficShare> shares);
+  // The same of a rule with what stood before, which is left out where it names what is not here.
+  void restore(TrafficRule rule);
 
   // A name with nothing behind it is the first one. `who` as TrafficTable::choose has it. Error not_found, with what there is.
   CalledDeployment call(const std::string& model, const std::string& who) const;

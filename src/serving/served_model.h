@@ -52,6 +52,7 @@ class ServedModel {
   const GenerationDefaults& defaults() const { return parts_.defaults; }
   Grammars& grammars() const { return *grammars_; }
   std::int64_t hidden() const { return parts_.runtime->model->facts().hidden; }  // numbers of a pooled prompt
+  ExpertShape expert_shape() const { return parts_.runtime->model->facts().expert_shape(); }
   const std::string& profile_name() const { return parts_.runtime->profile.name; }
   const std::string& profile_digest() const { return profile_digest_; }
 

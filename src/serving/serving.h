@@ -68,6 +68,8 @@ class GenerationService {
   };
   void swap_weights(std::function<Swapped()> make, const SnapshotVersion& version, InFlight in_flight);
   const VersionNames& version_names() const { return version_names_; }
+  // The weights that it was made with came from this snapshot (sync/manifest.h). Before the first request.
+  void name_weights(const std::string& snapshot) { version_names_.add({version_.load(), snapshot, snapshot}); }
   std::uint64_t weights_version() const { return version_; }
   // Ends every request with FinishReason::cancelled and takes no more. Again: nothing happens.
   void stop();

@@ -1,7 +1,9 @@
 """Several models in one `lockstep serve`: `--deploy` from folders, snapshots and channels; each answers as a server with it alone; `--route` shares an alias'
-traffic and keeps users where they are; models and aliases change over HTTP, for the keys that `--admin` names; what does not fit into memory is refused."""
+traffic and keeps users where they are; models and aliases change over HTTP, for the keys that `--admin` names, and with `--deploy-state` they last over a
+restart or a kill; what does not fit into memory is refused."""
 import json
 import shutil
+import signal
 
 import openai
 import pytest
@@ -26,9 +28,10 @@ def answer(url, model, **fields):
 
 
 def lasting(told):
-    """Without what two equal requests may differ in."""
+    """Without what two equal requests may differ in, and where the weights came from."""
     told = dict(told)
     del told["id"], told["created"]
+    told.pop("snapshot", None)
     told["usage"].pop("prompt_tokens_details", None)
     return json.dumps(told)
 
@@ -38,6 +41,7 @@ def test_each_answers_as_alone(own_server, tmp_path):
     store = tmp_path / "store"
     lockstep("snapshot", "push", v7, store)
     lockstep("snapshot", "push", v8, store, "--channel", "chat", "--parent", "none")
+    snapshot = json.loads(lockstep("snapshot", "show", store, "chat", "--json").stdout)["id"]
     both = own_server("--deploy", f"v7={v7}", "--deploy", f"v8={v8}", "--deploy", f"from-channel={store}/chat", model=None)
     client = openai.OpenAI(base_url=both.url + "/v1", api_key="none", max_retries=0)
     assert [one.id for one in client.models.list()] == ["v7", "v8", "from-channel"]
@@ -51,6 +55,14 @@ def test_each_answers_as_alone(own_server, tmp_path):
     for seed in (1, 2, 3):
         assert told["v7", seed].replace('"v7"', '"v8"') != told["v8", seed]  # the weights differ, and so do the bits
         assert lasting(answer(both.url, "from-channel", seed=seed)).replace('"from-channel"', '"v8"') == told["v8", seed]
+    # Answers and events say of which snapshot they are; those of a folder say nothing.
+    assert answer(both.url, "from-channel")["snapshot"] == snapshot and "snapshot" not in answer(both.url, "v8")
+    for event in client.completions.create(model="from-channel", prompt=PROMPT, max_tokens=4, stream=True):
+        assert event.model_extra["snapshot"] == snapshot
+    hosted = {"model": "from-channel", "prompt": PROMPT, "max_tokens": 2}
+    assert requests.post(f"{both.url}/inference/v1/completions", json=hosted, timeout=60).json()["model"] == f"from-channel@{snapshot}"
+    rows = {row["id"]: row["snapshot"] for row in requests.get(f"{both.url}/v1/deployments", timeout=30).json()["data"]}
+    assert rows == {"v7": None, "v8": None, "from-channel": snapshot}
     with pytest.raises(openai.NotFoundError, match="did you mean 'v7'"):
         client.completions.create(model="v77", prompt=PROMPT)
     assert 'lockstep_deployment_sequences_total{deployment="v8"} 3' in requests.get(f"{both.url}/metrics", timeout=30).text
@@ -111,6 +123,69 @@ def test_models_change_while_it_runs(own_server, tmp_path):
     assert "did you mean 'chat'" in lockstep("rollback", "chta", *remote, status=1).stderr
     assert "403" in lockstep("rollback", "chat", "--url", server.url, "--api-key", "bob-has-this-long-key", status=1).stderr
     assert "has-this-long-key" not in "".join(server.errors)
+
+
+def test_what_was_changed_is_there_after_a_restart(own_server, tmp_path):
+    """Models and aliases that were changed over HTTP: after a kill they are as they were, from the snapshot that a channel pointed at then."""
+    v7, v8 = folders(tmp_path)
+    store, state = tmp_path / "store", tmp_path / "state"
+    lockstep("snapshot", "push", v8, store, "--channel", "new")
+    options = ["--name", "v7", "--deploy", f"gone={v8}", "--route", "old=v7", "--route", "kept=v7", "--deploy-folder", str(tmp_path), "--deploy-state", str(state)]
+    server = own_server(*options, model=v7)
+
+    def ask(method, path, **fields):
+        told = requests.request(method, server.url + path, timeout=120, **fields)
+        assert told.status_code == 200, told.text
+        return told.json()
+
+    made = ask("POST", "/v1/deployments", json={"name": "v8", "source": "store/new"})
+    ask("POST", "/v1/deployments", json={"name": "v9", "source": "v8"})
+    ask("PUT", "/v1/aliases/chat", json={"deployments": {"v7": 95, "v8": 5}})
+    ask("PUT", "/v1/aliases/chat", json={"deployments": {"v7": 1, "v8": 3}})
+    ask("DELETE", "/v1/aliases/old")
+    ask("DELETE", "/v1/deployments/gone")
+    aliases, told = ask("GET", "/v1/aliases")["data"], answer(server.url, "v8")
+    server.stop(signal.SIGKILL)
+    lockstep("snapshot", "push", v7, store, "--channel", "new")  # it points elsewhere now
+    server = own_server(*options, model=v7)
+    assert ask("GET", "/v1/aliases")["data"] == aliases
+    rows = ask("GET", "/v1/deployments")["data"]
+    assert [(row["id"], row["source"], row["snapshot"]) for row in rows[1:]] == [("v8", "store/new", made["snapshot"]), ("v9", "v8", None)]
+    again = answer(server.url, "v8")
+    assert lasting(again) == lasting(told) and again["snapshot"] == made["snapshot"]
+    assert ask("POST", "/v1/aliases/chat/rollback")["deployments"] == {"v7": 95, "v8": 5}
+    # One server a folder.
+    assert "state" in lockstep("serve", "--model", v7, "--port", "0", "--deploy-state", state, status=1).stderr
+    server.stop()
+    # What is kept and no longer there is one error that says what to do.
+    shutil.rmtree(v8)
+    refused = lockstep("serve", "--model", v7, "--port", "0", *options, status=1).stderr
+    assert "the deployment 'v9' of 'v8'" in refused and "or delete the file" in refused, refused
+    assert "deploy-folder is missing" in lockstep("serve", "--model", v7, "--port", "0", "--deploy-state", state, status=2).stderr
+    record = state / "deployments.json"
+    record.write_text(record.read_text()[:-20])
+    refused = lockstep("serve", "--model", v7, "--port", "0", "--deploy-folder", tmp_path, "--deploy-state", state, status=1).stderr
+    assert "deployments.json' is damaged" in refused and "or delete it" in refused, refused
+    record.unlink()
+    server = own_server("--name", "v7", "--route", "old=v7", "--deploy-state", str(state), model=v7)
+    assert [row["id"] for row in ask("GET", "/v1/aliases")["data"]] == ["old"]
+
+
+@pytest.mark.parametrize("point", ["file.opened", "file.written", "file.synced", "file.renamed"])
+def test_a_kill_leaves_the_old_or_the_new_record(own_server, tmp_path, monkeypatch, point):
+    options = ["--name", "v7", "--route", "chat=v7", "--deploy-state", str(tmp_path / "state")]
+    server = own_server(*options)
+    requests.put(f"{server.url}/v1/aliases/first", json={"deployments": "v7"}, timeout=30).raise_for_status()
+    server.stop()
+    monkeypatch.setenv("LOCKSTEP_KILL_AT", f"{point}:1")
+    server = own_server(*options)
+    with pytest.raises(requests.ConnectionError):
+        requests.put(f"{server.url}/v1/aliases/second", json={"deployments": "v7"}, timeout=30)
+    assert server.process.wait(timeout=30) != 0
+    monkeypatch.delenv("LOCKSTEP_KILL_AT")
+    server = own_server(*options)
+    names = [row["id"] for row in requests.get(f"{server.url}/v1/aliases", timeout=30).json()["data"]]
+    assert names == (["chat", "first", "second"] if point == "file.renamed" else ["chat", "first"])
 
 
 def test_what_is_wrong_is_told_in_one_sentence(tmp_path):

@@ -1,5 +1,5 @@
 // Answers POST /inference/v1/completions once it is known which weights it asks for: of a trainer's server (completion_routes.cpp), or of a replica
-// that has none (fleet_routes.cpp). Any thread.
+// that has none (model_completions.cpp). Any thread.
 //   complete_fireworks({.owner = owner, .out = out}, service, decode_fireworks_completion(json), weights, adapter, experts);
 #pragma once
 #include "api/fireworks/completion_request.h"

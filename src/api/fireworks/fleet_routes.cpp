@@ -5,17 +5,13 @@
 #include <map>
 
 #include "api/errors.h"
-#include "api/fireworks/completion_answer.h"
 #include "api/json_fields.h"
-#include "api/worker.h"
 #include "base/log.h"
 #include "base/server_paths.h"
 #include "serving/plain_name.h"
 
 namespace lockstep {
 namespace {
-constexpr std::size_t kMostFleetAnswers = 1024;
-
 ApiResponse fleet_answer(const nlohmann::ordered_json& json) {
   return {200, "application/json", json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace), {}};
 }
@@ -41,14 +37,6 @@ nlohmann::ordered_json fleet_json(FleetPort& fleet) {
                         {"error", without_server_paths(one.error)}});
   }
   return {{"channel", without_server_paths(fleet.describe())}, {"replicas", std::move(replicas)}};
-}
-
-void complete_on_replica(ApiRequest& request, std::chrono::steady_clock::time_point came, const std::shared_ptr<Responder>& out,
-                         const std::shared_ptr<GenerationService>& service, const ExpertShape& experts, const std::shared_ptr<Worker>& writer) {
-  FireworksCompletion wanted = decode_fireworks_completion(parse_object(request.body));
-  if (wanted.sampling.model.empty()) fail_field("model", "is missing");
-  complete_fireworks({.request_id = request.request_id, .owner = request.owner, .came = came, .out = out, .long_writer = writer}, service, std::move(wanted),
-                     nullptr, nullptr, experts);
 }
 }  // namespace
 
@@ -150,9 +138,8 @@ void FleetWaiter::load(const std::string& identity, const std::shared_ptr<Respon
   state_->wake.notify_all();
 }
 
-void add_fleet_routes(Routes& routes, const std::shared_ptr<GenerationService>& service, const std::shared_ptr<FleetPort>& fleet, const ExpertShape& experts) {
+void add_fleet_routes(Routes& routes, const std::shared_ptr<FleetPort>& fleet) {
   const auto waiter = std::make_shared<FleetWaiter>(fleet);
-  const auto writer = std::make_shared<Worker>(kMostFleetAnswers, 0);
   RequestLanes& lanes = routes.lanes();
   const auto failed = [](const std::exception& e) { return error_response(e); };
   const std::string hot_load = "/hot_load/v1/models/hot_load";
@@ -180,15 +167,6 @@ void add_fleet_routes(Routes& routes, const std::shared_ptr<GenerationService>& 
   };
   tell(hot_load, [](FleetPort& port) { return hot_load_json(port.members()); });
   tell("/api/fleet", fleet_json);
-  routes.add({.method = "POST",
-              .path = "/inference/v1/completions",
-              .handler =
-                  [=, &lanes](ApiRequest& request, const std::shared_ptr<Responder>& out) {
-                    const auto came = std::chrono::steady_clock::now();
-                    lanes.large.post(
-                        std::move(request), out, [=](ApiRequest& r) { complete_on_replica(r, came, out, service, experts, writer); }, failed);
-                  },
-              .draining_status = kDrainingStatus});
 }
 
 }  // namespace lockstep

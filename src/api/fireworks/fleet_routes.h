@@ -1,25 +1,22 @@
-// What a replica without a trainer answers of a hosted service's wire: completions of its weights, and hot load for the whole fleet that it belongs to.
+// What a replica without a trainer answers of a hosted service's wire for the whole fleet that it belongs to: hot load (completions: model_completions.h).
 //   POST /hot_load/v1/models/hot_load {"identity"}: points the fleet at a snapshot; answered when it is ready, cannot take it, or after kLoadSeconds
 //   GET  /hot_load/v1/models/hot_load: all replicas, the slowest first
 //   GET  /api/fleet: the same for the page, with bytes and seconds
-//   POST /inference/v1/completions
 // Any thread.
-//   add_fleet_routes(routes, service, fleet, model.facts().expert_shape());
+//   add_fleet_routes(routes, fleet);
 #pragma once
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "api/routes.h"
-#include "host/routing_matrix.h"
 #include "serving/fleet_port.h"
-#include "serving/serving.h"
 
 namespace lockstep {
 
 inline constexpr double kLoadSeconds = 50;  // the package waits for 60
 
-void add_fleet_routes(Routes& routes, const std::shared_ptr<GenerationService>& service, const std::shared_ptr<FleetPort>& fleet, const ExpertShape& experts);
+void add_fleet_routes(Routes& routes, const std::shared_ptr<FleetPort>& fleet);
 
 // GET's answer: {"replicas": [{readiness, current_snapshot_identity, loading_state: {stage, target_snapshot_identity}}]}.
 nlohmann::ordered_json hot_load_json(const std::vector<FleetMember>& members);

@@ -1,10 +1,13 @@
 // Several models behind one API: each answers to the byte as it does alone, whatever the others are asked meanwhile; and what their names mean.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <filesystem>
 #include <set>
 #include <thread>
 
 #include "api/api_test_tools.h"
+#include "api/fireworks/model_completions.h"
 #include "api/openai/model_deployment_routes.h"
 #include "api/openai/openai_api.h"
 #include "api/openai/requested_model.h"
@@ -187,6 +190,72 @@ TEST_F(DeploymentsApi, ChangesAreForAdministrators) {
   EXPECT_EQ(as_bob("POST", "/v1/aliases/chat/rollback", ""), 403);
   EXPECT_EQ(as_bob("DELETE", "/v1/aliases/chat", ""), 403);
   EXPECT_EQ(deployments_->names(), (std::vector<std::string>{"a", "b"}));
+}
+
+// Every answer and event says of which snapshot its weights are: OpenAI's in `snapshot`, Fireworks' behind the model's name.
+TEST_F(DeploymentsApi, AnswersNameTheirSnapshot) {
+  const std::string id(64, '7');
+  add_model_completions(routes_, deployments_);
+  deployments_->list().at(1).service->name_weights(id);
+  deployments_->route("chat", {{"b", 1}});
+  const auto body = [](const std::string& model, const char* more) { return fmt::format(R"({{"model":"{}","max_tokens":3,"seed":5,{}}})", model, more); };
+  for (const std::string model : {"b", "chat"}) {
+    EXPECT_EQ(call("POST", "/v1/completions", body(model, R"("prompt":"3 7")"))->json().at("snapshot"), id);
+    for (const Json& part : stream_parts(call("POST", "/v1/completions", body(model, R"("prompt":"3 7","stream":true)"))->wait().body))
+      EXPECT_EQ(part.at("snapshot"), id);
+    EXPECT_EQ(call("POST", "/v1/embeddings", fmt::format(R"({{"model":"{}","input":"3 7"}})", model))->json().at("snapshot"), id);
+    EXPECT_EQ(call("POST", "/inference/v1/completions", body(model, R"("prompt":"3 7")"))->json().at("model"), "b@" + id);
+    const std::vector<Json> parts = stream_parts(call("POST", "/inference/v1/completions", body(model, R"("prompt":"3 7","stream":true)"))->wait().body);
+    EXPECT_GE(parts.size(), 1u);
+    for (const Json& part : parts) EXPECT_EQ(part.at("model"), "b@" + id);
+  }
+  const std::string full = "accounts/x/models/y#accounts/x/deployments/b";
+  EXPECT_EQ(call("POST", "/inference/v1/completions", body(full, R"("prompt":"3 7")"))->json().at("model"), full + "@" + id);
+  EXPECT_EQ(call("GET", "/v1/deployments")->json().at("data").at(1).at("snapshot"), id);
+  // The other one came from a folder, and says nothing.
+  EXPECT_FALSE(call("POST", "/v1/completions", body("a", R"("prompt":"3 7")"))->json().contains("snapshot"));
+  EXPECT_EQ(call("POST", "/inference/v1/completions", body("a", R"("prompt":"3 7")"))->json().at("model"), "a");
+  EXPECT_TRUE(call("GET", "/v1/deployments")->json().at("data").at(0).at("snapshot").is_null());
+  EXPECT_EQ(call("POST", "/inference/v1/completions", body("c", R"("prompt":"3 7")"))->wait().status, 404);
+  EXPECT_EQ(call("POST", "/inference/v1/completions", R"({"prompt":"3 7"})")->wait().status, 400);
+}
+
+// What is answered with 200 has been kept; what is refused has not.
+TEST_F(DeploymentsApi, ChangesAreKept) {
+  const std::filesystem::path folder = std::filesystem::temp_directory_path() / fmt::format("lockstep-kept-{}", getpid());
+  std::filesystem::remove_all(folder);
+  const auto kept = std::make_shared<KeptDeployments>(folder);
+  Routes routes;
+  add_model_deployment_routes(
+      routes, deployments_,
+      {.open = [this](const std::string& name, const std::string&) { return opened_as(name, "cpu-bf16w", executor_); }, .keys = nullptr, .kept = kept});
+  const auto change = [&](const char* method, const char* path, const char* body = "") { return call(routes, method, path, body)->wait().status; };
+  EXPECT_EQ(change("POST", "/v1/deployments", R"({"name":"c","source":"folder/c"})"), 200);
+  EXPECT_EQ(kept->record().made, (std::vector<DeploymentRecord::Made>{{"c", "folder/c", ""}}));
+  EXPECT_EQ(change("PUT", "/v1/aliases/chat", R"({"deployments":"b"})"), 200);
+  EXPECT_EQ(change("PUT", "/v1/aliases/chat", R"({"deployments":{"c":3,"a":1}})"), 200);
+  EXPECT_EQ(change("PUT", "/v1/aliases/chat", R"({"deployments":"nowhere"})"), 404);
+  EXPECT_EQ(kept->record().aliases.at("chat")->shares, (std::vector<TrafficShare>{{"c", 3}, {"a", 1}}));
+  EXPECT_EQ(change("POST", "/v1/aliases/chat/rollback"), 200);
+  EXPECT_EQ(kept->record().aliases.at("chat")->shares, (std::vector<TrafficShare>{{"b", 1}}));
+  EXPECT_EQ(kept->record().aliases.at("chat")->before, (std::vector<TrafficShare>{{"c", 3}, {"a", 1}}));
+  EXPECT_EQ(change("DELETE", "/v1/deployments/b"), 409);
+  EXPECT_TRUE(kept->record().deleted.empty());
+  EXPECT_EQ(change("DELETE", "/v1/aliases/chat"), 200);
+  EXPECT_FALSE(kept->record().aliases.at("chat"));
+  EXPECT_EQ(change("DELETE", "/v1/deployments/b"), 200);
+  EXPECT_EQ(change("DELETE", "/v1/deployments/c"), 200);
+  EXPECT_EQ(kept->record().deleted, std::vector<std::string>{"b"});
+  EXPECT_TRUE(kept->record().made.empty());
+  // A disk that takes nothing: the change is there, and whoever made it is told that it does not last.
+  std::filesystem::remove(kept->file());
+  std::filesystem::create_directories(kept->file() / "in-the-way");
+  const std::shared_ptr<Recorder> lost = call(routes, "PUT", "/v1/aliases/code", R"({"deployments":"a"})");
+  EXPECT_EQ(lost->wait().status, 500);
+  EXPECT_NE(lost->wait().body.find("cannot be kept over a restart"), std::string::npos) << lost->wait().body;
+  EXPECT_EQ(lost->wait().body.find(folder.string()), std::string::npos);
+  EXPECT_TRUE(deployments_->traffic().has("code"));
+  std::filesystem::remove_all(folder);
 }
 
 TEST(RequestedModel, IsReadFromTheOutermostObjectAlone) {

@@ -77,6 +77,7 @@ class EmbeddingRun : public std::enable_shared_from_this<EmbeddingRun> {
         prompts_(std::move(prompts)),
         responder_(std::move(responder)),
         long_writer_(std::move(long_writer)),
+        names_snapshot_(!prompts_.empty() && !prompts_.front().adapter),
         vectors_(prompts_.size()) {
     std::size_t bytes = prompts_.size() * (sizeof(Request) + numbers() * sizeof(float));
     for (const Request& prompt : prompts_) bytes += prompt.prompt.size() * sizeof(std::int32_t);
@@ -140,8 +141,13 @@ class EmbeddingRun : public std::enable_shared_from_this<EmbeddingRun> {
     }
     out += "],\"model\":";
     append_json_string(out, request_.model.empty() ? service_->model().name() : request_.model);
-    out += fmt::format(",\"usage\":{{\"prompt_tokens\":{0},\"total_tokens\":{0}}},\"weights_version\":{1},\"profile\":", tokens_, service_->weights_version());
+    const std::uint64_t version = service_->weights_version();
+    out += fmt::format(",\"usage\":{{\"prompt_tokens\":{0},\"total_tokens\":{0}}},\"weights_version\":{1},\"profile\":", tokens_, version);
     append_json_string(out, service_->model().profile_digest());
+    if (const std::string snapshot = service_->version_names().find(version).snapshot; names_snapshot_ && !snapshot.empty()) {
+      out += ",\"snapshot\":";
+      append_json_string(out, snapshot);
+    }
     return out + "}";
   }
 
@@ -156,6 +162,7 @@ class EmbeddingRun : public std::enable_shared_from_this<EmbeddingRun> {
   std::shared_ptr<Responder> responder_;
   std::weak_ptr<Worker> long_writer_;
   std::shared_ptr<void> memory_;  // of prompts and vectors, where it is counted
+  const bool names_snapshot_;     // adapters count versions of their own
   std::vector<std::vector<float>> vectors_;
   std::size_t next_ = 0, done_ = 0;
   std::int64_t tokens_ = 0;

@@ -1,6 +1,7 @@
 #include "api/openai/model_deployment_routes.h"
 
 #include <algorithm>
+#include <mutex>
 
 #include "api/errors.h"
 #include "api/json_fields.h"
@@ -12,13 +13,16 @@ namespace {
 ApiResponse told(const Json& json) { return {200, "application/json", json.dump(-1, ' ', false, Json::error_handler_t::replace), {}}; }
 
 Json line_json(const Deployments::Line& line) {
+  const std::uint64_t version = line.service->weights_version();
+  const std::string snapshot = line.service->version_names().find(version).snapshot;
   return {{"id", line.name},
           {"object", "deployment"},
           {"source", without_server_paths(line.source)},
           {"created", static_cast<std::int64_t>(line.created)},
           {"memory_bytes", line.bytes},
           {"open_requests", line.service->bounds().open()},
-          {"weights_version", line.service->weights_version()},
+          {"weights_version", version},
+          {"snapshot", snapshot.empty() ? Json(nullptr) : Json(snapshot)},
           {"profile", line.service->model().profile_digest()}};
 }
 
@@ -66,7 +70,13 @@ class ModelDeploymentRoutes {
     if (source.empty()) fail_field("source", "is missing");
     if (!options_.open) fail(ErrorCode::unsupported, "models are not loaded while this server runs; --deploy-folder names the folder whose folders may be");
     deployments_->check_name(name);
-    deployments_->add(options_.open(name, source));
+    ModelDeployment made = options_.open(name, source);
+    const std::string snapshot = made.service->version_names().find(made.service->weights_version()).snapshot;
+    {
+      const std::lock_guard lock(changes_);
+      deployments_->add(std::move(made));
+      keep([&](KeptDeployments& kept) { kept.made({name, source, snapshot}); });
+    }
     log_info("a deployment was made", {{"name", name}, {"key", request.key_name}});
     for (const Deployments::Line& line : deployments_->list())
       if (line.name == name) return told(line_json(line));
@@ -75,7 +85,11 @@ class ModelDeploymentRoutes {
   ApiResponse remove(const ApiRequest& request) const {
     check_administrator(request);
     const std::string name(request.parameter("name"));
-    deployments_->remove(name);
+    {
+      const std::lock_guard lock(changes_);
+      deployments_->remove(name);
+      keep([&](KeptDeployments& kept) { kept.deleted(name); });
+    }
     log_info("a deployment was deleted, and ends with its last request", {{"name", name}, {"key", request.key_name}});
     return told({{"id", name}, {"object", "deployment"}, {"deleted", true}});
   }
@@ -93,20 +107,25 @@ class ModelDeploymentRoutes {
     fields.custom("deployments", [&](const Json& value, const std::string& name) { shares = read_shares(value, name); });
     fields.read(parse_object(request.body));
     if (shares.empty()) fail_field("deployments", "is missing or empty, allowed is the name of one, or {NAME: WEIGHT, ..}");
+    const std::lock_guard lock(changes_);
     deployments_->route(alias, std::move(shares));
     return changed(alias, request);
   }
   ApiResponse roll_back(const ApiRequest& request) const {
     check_administrator(request);
     const std::string alias(request.parameter("alias"));
+    const std::lock_guard lock(changes_);
     const TrafficRule now = deployments_->traffic().roll_back(alias);
+    keep([&](KeptDeployments& kept) { kept.alias(now); });
     log_info("an alias was rolled back", {{"alias", alias}, {"deployments", shares_text(now.shares)}, {"key", request.key_name}});
     return told(rule_json(now));
   }
   ApiResponse remove_alias(const ApiRequest& request) const {
     check_administrator(request);
     const std::string alias(request.parameter("alias"));
+    const std::lock_guard lock(changes_);
     deployments_->traffic().remove(alias);
+    keep([&](KeptDeployments& kept) { kept.alias_deleted(alias); });
     log_info("an alias was deleted", {{"alias", alias}, {"key", request.key_name}});
     return told({{"id", alias}, {"object", "alias"}, {"deleted", true}});
   }
@@ -115,8 +134,20 @@ class ModelDeploymentRoutes {
   ApiResponse changed(const std::string& alias, const ApiRequest& request) const {
     const std::optional<TrafficRule> now = deployments_->traffic().find(alias);
     if (!now) fail(ErrorCode::not_found, "the alias '{}' was deleted meanwhile", alias);
+    keep([&](KeptDeployments& kept) { kept.alias(*now); });
     log_info("an alias has other deployments", {{"alias", alias}, {"deployments", shares_text(now->shares)}, {"key", request.key_name}});
     return told(rule_json(*now));
+  }
+  // The change stands, whether or not it can be kept; who asked for it is told. Under the lock of changes: they are kept in the order in which they were made.
+  template <class Keep>
+  void keep(const Keep& write) const {
+    if (!options_.kept) return;
+    try {
+      write(*options_.kept);
+    } catch (const Error& e) {
+      log_error("a change of models is not kept over a restart", {{"reason", e.what()}});
+      fail(e.code(), "it is changed until the server ends, and cannot be kept over a restart: {}", without_server_paths(e.message()));
+    }
   }
   void check_administrator(const ApiRequest& request) const {
     if (!options_.keys) return;
@@ -129,6 +160,7 @@ class ModelDeploymentRoutes {
 
   const std::shared_ptr<Deployments> deployments_;
   const ModelDeploymentRouteOptions options_;
+  mutable std::mutex changes_;  // one at a time
 };
 }  // namespace
 
@@ -138,18 +170,22 @@ void add_model_deployment_routes(Routes& routes, std::shared_ptr<Deployments> de
   const auto add = [&](const char* method, const char* path, Answer answer) {
     routes.add({method, path, [api, answer](ApiRequest& request, const std::shared_ptr<Responder>& out) { out->send((api.get()->*answer)(request)); }});
   };
+  // What reads a model or waits for the disk is not for the server's own thread.
+  const auto change = [&](const char* method, const char* path, RequestPool& pool, Answer answer) {
+    routes.add({method, path, [api, answer, lane = &pool](ApiRequest& request, const std::shared_ptr<Responder>& out) {
+                  lane->post(
+                      std::move(request), out, [a = api.get(), answer, out](ApiRequest& r) { out->send((a->*answer)(r)); },
+                      [](const std::exception& e) { return error_response(e); });
+                }});
+  };
+  RequestLanes& lanes = routes.lanes();
   add("GET", "/v1/deployments", &ModelDeploymentRoutes::list);
-  // What reads a model is not for the server's own thread.
-  routes.add({"POST", "/v1/deployments", [api, lanes = &routes.lanes()](ApiRequest& request, const std::shared_ptr<Responder>& out) {
-                lanes->large.post(
-                    std::move(request), out, [a = api.get(), out](ApiRequest& r) { out->send(a->open(r)); },
-                    [](const std::exception& e) { return error_response(e); });
-              }});
-  add("DELETE", "/v1/deployments/{name}", &ModelDeploymentRoutes::remove);
+  change("POST", "/v1/deployments", lanes.large, &ModelDeploymentRoutes::open);
+  change("DELETE", "/v1/deployments/{name}", lanes.small, &ModelDeploymentRoutes::remove);
   add("GET", "/v1/aliases", &ModelDeploymentRoutes::aliases);
-  add("PUT", "/v1/aliases/{alias}", &ModelDeploymentRoutes::route);
-  add("DELETE", "/v1/aliases/{alias}", &ModelDeploymentRoutes::remove_alias);
-  add("POST", "/v1/aliases/{alias}/rollback", &ModelDeploymentRoutes::roll_back);
+  change("PUT", "/v1/aliases/{alias}", lanes.small, &ModelDeploymentRoutes::route);
+  change("DELETE", "/v1/aliases/{alias}", lanes.small, &ModelDeploymentRoutes::remove_alias);
+  change("POST", "/v1/aliases/{alias}/rollback", lanes.small, &ModelDeploymentRoutes::roll_back);
 }
 
 void append_deployment_metrics(const Deployments& deployments, PrometheusText& text) {

@@ -8,6 +8,7 @@
 
 #include "api/routes.h"
 #include "observe/prometheus.h"
+#include "serving/deployment_record.h"
 #include "serving/deployments.h"
 
 namespace lockstep {
@@ -17,6 +18,7 @@ struct ModelDeploymentRouteOptions {
   std::function<ModelDeployment(const std::string& name, const std::string& source)> open;
   std::shared_ptr<const KeyRing> keys;      // null: whoever reaches the server may change its models
   std::vector<std::string> administrators;  // names of keys
+  std::shared_ptr<KeptDeployments> kept = nullptr;  // what is changed has reached it before it is answered; null: nothing is kept over a restart
 };
 
 void add_model_deployment_routes(Routes& routes, std::shared_ptr<Deployments> deployments, ModelDeploymentRouteOptions options);

@@ -61,9 +61,10 @@ WRITERS = {
     ("snapshot pull", "OUT"): lambda path: (done("snapshot", "push", MODEL, STORE, "--channel", "here"), ["snapshot", "pull", STORE, "here", path])[1],
     ("report", "--out"): lambda path: ["report", TMP / "finished/mine", "--out", path],
     ("serve", "--state"): lambda path: ["serve", "--model", MODEL, "--training", "--port", "0", "--state", path],
+    ("serve", "--deploy-state"): lambda path: ["serve", "--model", MODEL, "--port", "0", "--deploy-state", path],
     ("bench train", "--optimizer-folder"): None,  # a file without a name: there is nothing that it could write over
 }
-KEPT_NAMES = {("train sft", "--runs"): "mine", ("train rl", "--runs"): "mine", ("train preference", "--runs"): "mine", ("train distill", "--runs"): "mine", ("demo", "--runs"): "demo", ("serve", "--state"): "."}
+KEPT_NAMES = {("train sft", "--runs"): "mine", ("train rl", "--runs"): "mine", ("train preference", "--runs"): "mine", ("train distill", "--runs"): "mine", ("demo", "--runs"): "demo", ("serve", "--state"): ".", ("serve", "--deploy-state"): "."}
 
 
 def kinds_of(name):

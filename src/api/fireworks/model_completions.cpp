@@ -1,0 +1,53 @@
+#include "api/fireworks/model_completions.h"
+
+#include "api/errors.h"
+#include "api/fireworks/completion_answer.h"
+#include "api/openai/completion_answer.h"
+#include "api/openai/requested_model.h"
+#include "api/worker.h"
+
+namespace lockstep {
+namespace {
+constexpr std::size_t kMostModelAnswers = 1024;  // long ones that wait to be written
+
+CalledDeployment called_deployment(const Deployments& deployments, const ApiRequest& request, const std::string& model) {
+  if (deployments.is_single()) return deployments.call({}, {});
+  const RequestedModel asked = read_requested_model(request.body, [](const std::string&) { return true; });
+  try {
+    return deployments.call(model, who_asks(request, asked));
+  } catch (const Error& e) {
+    throw RequestError(e.code(), "model", e.message(), 0, "model_not_found");
+  }
+}
+
+void complete_of_model(ApiRequest& request, std::chrono::steady_clock::time_point came, const std::shared_ptr<Responder>& out,
+                       const Deployments& deployments, const std::shared_ptr<Worker>& writer) {
+  FireworksCompletion wanted = decode_fireworks_completion(parse_object(request.body));
+  std::string& model = wanted.sampling.model;
+  if (model.empty()) fail_field("model", "is missing");
+  const CalledDeployment called = called_deployment(deployments, request, model);
+  const std::shared_ptr<const AdapterWeights> adapter = require_model(*called.service, called.adapter);
+  // An alias is answered by the name of the deployment that it meant.
+  if (deployments.traffic().has(parse_model_name(model).deployment)) model = called.adapter.empty() ? called.name : called.name + "#" + called.adapter;
+  const ExpertShape experts = called.service->model().expert_shape();
+  complete_fireworks({.request_id = request.request_id, .owner = request.owner, .came = came, .out = out, .long_writer = writer}, called.service,
+                     std::move(wanted), nullptr, adapter, experts);
+}
+}  // namespace
+
+void add_model_completions(Routes& routes, std::shared_ptr<const Deployments> deployments) {
+  const auto writer = std::make_shared<Worker>(kMostModelAnswers, 0);
+  RequestLanes& lanes = routes.lanes();
+  routes.add({.method = "POST",
+              .path = "/inference/v1/completions",
+              .handler =
+                  [deployments = std::move(deployments), writer, &lanes](ApiRequest& request, const std::shared_ptr<Responder>& out) {
+                    const auto came = std::chrono::steady_clock::now();
+                    lanes.large.post(
+                        std::move(request), out, [=](ApiRequest& r) { complete_of_model(r, came, out, *deployments, writer); },
+                        [](const std::exception& e) { return error_response(e); });
+                  },
+              .draining_status = kDrainingStatus});
+}
+
+}  // namespace lockstep

@@ -1,0 +1,59 @@
+// What was changed over HTTP about a server's deployments and aliases: kept in a folder of this program's, so that a server that is started on it has
+// them again. Only what was changed is in it; the rest is as the command line says. One file of JSON, written anew and atomically at each change.
+//   KeptDeployments kept("deploy-state");   kept.made({"v8", "v8", ""});   kept.alias({"chat", {{"v8", 1}}, {}});   kept.record().made
+// Any thread. One process a folder, which is locked.
+#pragma once
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/folder_lock.h"
+#include "serving/traffic.h"
+
+namespace lockstep {
+
+struct DeploymentRecord {
+  static constexpr std::size_t kMostBytes = std::size_t{16} << 20;
+  static constexpr std::size_t kMostMade = 64, kMostDeleted = 1024, kMostSourceBytes = 4096;
+
+  struct Made {
+    std::string name, source;  // below the folder of models
+    std::string snapshot;      // the id of the one that the source meant; empty: it is a folder
+    bool operator==(const Made&) const = default;
+  };
+  std::vector<Made> made;                                     // in the order in which they came
+  std::vector<std::string> deleted;                           // that the command line deploys
+  std::map<std::string, std::optional<TrafficRule>> aliases;  // nothing: it was deleted
+};
+
+std::string deployment_record_text(const DeploymentRecord& record);
+// Error corrupt_file for whatever deployment_record_text does not write.
+DeploymentRecord parse_deployment_record(std::string_view text);
+
+class KeptDeployments {
+ public:
+  // Errors: already_exists (a user's folder), resource_exhausted (another process has it), corrupt_file with what to do about it, io.
+  explicit KeptDeployments(const std::filesystem::path& folder);
+  std::filesystem::path file() const { return folder_ / "deployments.json"; }
+  DeploymentRecord record() const;
+
+  // Each has reached the disk when it returns. Errors: io, resource_exhausted; the record is then as it was.
+  void made(const DeploymentRecord::Made& one);
+  void deleted(const std::string& name);
+  void alias(const TrafficRule& rule);
+  void alias_deleted(const std::string& alias);
+
+ private:
+  void change(const std::function<void(DeploymentRecord&)>& edit);
+  const std::filesystem::path folder_;
+  const FolderLock lock_;
+  mutable std::mutex mutex_;  // of record_ and the file
+  DeploymentRecord record_;
+};
+
+}  // namespace lockstep
