@@ -5,6 +5,7 @@
 
 #include "benchmark/noise.h"
 #include "kernels/launch.h"
+#include "numerics/flop.h"
 
 namespace lockstep {
 
@@ -39,7 +40,8 @@ AttentionTiming time_attention(const AttentionCase& c, const BackendOptions& mac
   });
   double pairs = 0;
   for (const std::int32_t p : positions) pairs += p + 1;
-  result.gigaflops = 4 * pairs * static_cast<double>(c.heads * c.size) / result.time.median / 1e9;
+  const auto size = static_cast<double>(c.size);
+  result.gigaflops = attention_flop(pairs * static_cast<double>(c.heads), size, size) / result.time.median / 1e9;
   result.gigabytes_per_second = static_cast<double>(c.context * shape.entry() * (c.bf16_cache ? 2 : 4)) / result.time.median / 1e9;
   return result;
 }

@@ -7,6 +7,7 @@
 #include "kernels/free_order/free_product.h"
 #include "kernels/launch.h"
 #include "kernels/linear/linear.h"
+#include "numerics/flop.h"
 
 namespace lockstep {
 namespace {
@@ -77,7 +78,7 @@ GemmTiming time_gemm(const GemmCase& shape, const BackendOptions& machine, const
     });
   }
   const auto count = [](std::int64_t n) { return static_cast<double>(n); };
-  result.gigaflops = 2 * count(shape.rows) * count(shape.outputs) * count(shape.inputs) / result.time.median / 1e9;
+  result.gigaflops = product_flop(count(shape.rows), count(shape.outputs) * count(shape.inputs)) / result.time.median / 1e9;
   result.gigabytes_per_second = count(bytes) / result.time.median / 1e9;
   return result;
 }

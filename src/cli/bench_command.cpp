@@ -1,5 +1,5 @@
-// `lockstep bench gemm|attention|memory|arithmetic|prefill|decode|train|rl|prefix|score|counters`: one row per case, as a table or as JSON lines. The timed code is
-// in benchmark/.
+// `lockstep bench gemm|attention|memory|arithmetic|roofline|prefill|decode|train|rl|prefix|score|counters`: one row per case, as a table or as JSON
+// lines. The timed code is in benchmark/.
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -20,6 +20,8 @@
 #include "benchmark/scoring.h"
 #include "cli/commands.h"
 #include "cli/common_options.h"
+#include "cli/profile_options.h"
+#include "cli/roofline.h"
 #include "parity/machine.h"
 
 namespace lockstep {
@@ -201,15 +203,29 @@ struct ModelBench {
   RuntimeSettings runtime;
   TimeBudget time{2, interrupt_token()};
   bool json = false;
+  ProfileOptions profile;
 
   void add_options(OptionTable& table) {
+    profile.add_options(table);
     table.number("seconds", &time.seconds, 0.001, 3600, "S", "Time for a case");
     add_runtime_options(table, runtime);
     add_json_option(table, &json, "Print one JSON object a case and nothing else");
   }
-  OpenedModel open() const {
+  OpenedModel open() {
     install_interrupt_handlers();
-    return open_model(runtime);
+    OpenedModel opened = open_model(runtime);
+    profile.begin(runtime);
+    return opened;
+  }
+  // After the last case, which no model outlives.
+  int finish() {
+    if (!json) return profile.say(stdout), kExitOk;
+    if (const std::optional<OperationReport> report = profile.end()) {
+      nlohmann::ordered_json line{{"kind", "operations"}};
+      line.update(operation_json(*report));
+      std::printf("%s\n", line.dump().c_str());
+    }
+    return kExitOk;
   }
   void print(const std::string& kind, nlohmann::ordered_json what, const ModelTiming& t) const {
     if (json) {
@@ -235,7 +251,7 @@ int bench_prefill(const Arguments& arguments) {
   bench.add_options(table);
   if (!table.parse(arguments)) return kExitOk;
   bench.print("prefill", {{"tokens", tokens}}, time_prefill(bench.open(), tokens, bench.time));
-  return kExitOk;
+  return bench.finish();
 }
 
 int bench_decode(const Arguments& arguments) {
@@ -253,7 +269,7 @@ int bench_decode(const Arguments& arguments) {
   const OpenedModel opened = bench.open();
   for (const std::int32_t n : stream_counts)
     bench.print("decode", {{"streams", n}, {"prompt", prompt}}, time_decode(opened, {.streams = n, .prompt = prompt}, bench.time));
-  return kExitOk;
+  return bench.finish();
 }
 
 // Lines of JSON, each a list of token ids.
@@ -314,7 +330,7 @@ int bench_train(const Arguments& arguments) {
     std::printf("of the processor time (%.2f processors were busy; %lld samples):\n", t.busy_processors, static_cast<long long>(t.samples));
     for (const auto& [name, share] : t.kernel_shares) std::printf("%6.1f%%  %s\n", 100 * share, name.c_str());
   }
-  return kExitOk;
+  return bench.finish();
 }
 
 void add_group_options(OptionTable& table, RlCase& shape) {
@@ -337,7 +353,7 @@ int bench_rl(const Arguments& arguments) {
   if (bench.json) what.update({{"rollout_seconds", t.rollout_seconds}, {"learning_seconds", t.learning_seconds}});
   bench.print("rl", what, t);
   if (!bench.json) std::printf("%9.3f ms of a step are sampling, %.3f ms forward, backward and optimizer\n", t.rollout_seconds * 1e3, t.learning_seconds * 1e3);
-  return kExitOk;
+  return bench.finish();
 }
 
 int bench_prefix(const Arguments& arguments) {
@@ -360,7 +376,7 @@ int bench_prefix(const Arguments& arguments) {
                  {"tokens", shape.tokens},
                  {"times_off", std::round(1000 * timings[0].time.median / timings[i].time.median) / 1000}},
                 timings[i]);
-  return kExitOk;
+  return bench.finish();
 }
 
 int bench_score(const Arguments& arguments) {
@@ -434,7 +450,7 @@ int bench_counters(const Arguments& arguments) {
                  {"expert_rows", counted ? t.expert_rows : 0}},
                 {time, shape.sequences * shape.tokens, static_cast<double>(shape.sequences * shape.tokens) / time.median});
   }
-  return kExitOk;
+  return bench.finish();
 }
 
 struct Kind {
@@ -445,6 +461,7 @@ constexpr Kind kKinds[] = {{"gemm", "linear layers alone", bench_gemm},
                            {"attention", "attention alone", bench_attention},
                            {"memory", "reading memory, the fastest way", bench_memory},
                            {"arithmetic", "fp32 multiply-adds alone, the ceiling of every product", bench_arithmetic},
+                           {"roofline", "both limits of this machine, by threads", bench_roofline},
                            {"prefill", "a prompt of a model", bench_prefill},
                            {"decode", "tokens of streams side by side", bench_decode},
                            {"train", "training steps", bench_train},

@@ -163,6 +163,12 @@ const std::vector<Idle>& idle_options() {
     rows.push_back({"train distill", "--model x --teachers t --data d --adapter-rank 4", "export-dtype", "f32", "with --adapter-rank, which exports fp32"});
     rows.push_back({"train distill", "--model x --teachers t --data d --no-page", "page-port", "5", "with --no-page"});
     rows.push_back({"demo", "--no-page", "page-port", "5", "with --no-page"});
+    for (const auto& [command, with] :
+         {std::pair("bench prefill", "--model x"), std::pair("bench decode", "--model x"), std::pair("bench train", "--model x"),
+          std::pair("bench rl", "--model x"), std::pair("bench counters", "--model x"), std::pair("bench prefix", "--model x"), std::pair("train sft", kSft),
+          std::pair("train rl", "--model x"), std::pair("train preference", "--model x --data d"), std::pair("train distill", distill),
+          std::pair("serve", kServe)})
+      rows.push_back({command, with, "roofline", "f", "without --profile-operations"});
     return rows;
   }();
   return all;
@@ -181,31 +187,32 @@ const std::map<std::string, std::string>& effective_options() {
        "model profile threads device backend isa mla-norm-eps context ranks transport name fork overwrite runs data eval eval-share eval-every patience epochs "
        "adapter-rank optimizer chat-template end-token environment from-scratch seed steps batch micro-batch checkpoint-activations optimizer-state "
        "learning-rate "
-       "schedule warmup beta1 max-norm checkpoint-every keep-last transcripts export-to quiet resume page json"},
+       "schedule warmup beta1 max-norm checkpoint-every keep-last transcripts export-to quiet resume page json profile-operations trace"},
       {"train rl",
        "name fork runs model profile threads device backend isa mla-norm-eps context ranks transport environment steps problems rollouts max-tokens "
        "temperature "
        "top-k top-p min-p "
        "algorithm advantages critic loss loss-config averaging kl-coefficient redraws overlong-tokens epochs mini-batches "
        "importance-cap share-prompts adapter-rank optimizer learning-rate schedule warmup beta1 max-norm seed rollout-profile rollout-speculation "
-       "allow-profile-mix micro-batch checkpoint-activations optimizer-state checkpoint-every keep-last transcripts publish quiet resume page json"},
+       "allow-profile-mix micro-batch checkpoint-activations optimizer-state checkpoint-every keep-last transcripts publish quiet resume page json "
+       "profile-operations trace overwrite"},
       {"train preference",
        "model profile threads device backend isa mla-norm-eps context ranks name runs fork data loss end-token chat-template seed epochs steps batch eval "
        "eval-share "
        "eval-every micro-batch checkpoint-activations optimizer-state learning-rate schedule warmup beta1 max-norm adapter-rank "
        "optimizer "
-       "checkpoint-every keep-last export-to overwrite quiet resume page json"},
+       "checkpoint-every keep-last export-to overwrite quiet resume page json profile-operations trace"},
       {"train distill",
        "name runs fork model profile threads device backend isa mla-norm-eps context ranks teachers data environment steps prompts rollouts max-tokens "
        "temperature over learning-rate schedule warmup beta1 max-norm adapter-rank optimizer seed micro-batch checkpoint-activations optimizer-state "
-       "checkpoint-every keep-last quiet resume page json"},
+       "checkpoint-every keep-last quiet resume page json profile-operations trace overwrite"},
       {"eval", "adapter n samples temperature max-tokens seed at-once model profile threads device backend isa mla-norm-eps context json"},
       {"serve",
        "model profile threads device backend isa mla-norm-eps context ranks host port name chat-template message-format tool-format generation-config training "
        "frozen-base adapter adapter-folder runs store max-open cache-megabytes memory-megabytes api-key-file insecure tls-certificate tls-key cors-origin "
        "allow-host "
        "max-connections max-body-kilobytes body-megabytes key-share max-held-bytes max-pending-bytes idle-seconds body-seconds write-seconds access-log "
-       "log-format drain-seconds stop-seconds share-prefixes speculate follow live-token-ms"},
+        "log-format drain-seconds stop-seconds share-prefixes speculate follow live-token-ms profile-operations trace overwrite"},
       {"render", "model template ids jsonl"},
       {"watch", "run parity port"},
       {"report", "out overwrite"},
@@ -219,15 +226,18 @@ const std::map<std::string, std::string>& effective_options() {
       {"bench attention", "context heads kv-heads size cache threads isa seconds json"},
       {"bench memory", "threads json"},
       {"bench arithmetic", "threads isa seconds json"},
+      {"bench roofline", "threads isa seconds out overwrite json"},
       {"bench score", "tokens vocabulary hidden profile threads isa seconds json"},
-      {"bench prefill", "tokens seconds model profile threads device backend isa mla-norm-eps context json"},
-      {"bench decode", "streams prompt seconds model profile threads device backend isa mla-norm-eps context json"},
+      {"bench prefill", "tokens seconds model profile threads device backend isa mla-norm-eps context json profile-operations trace overwrite"},
+      {"bench decode", "streams prompt seconds model profile threads device backend isa mla-norm-eps context json profile-operations trace overwrite"},
       {"bench train",
        "sequences length data deposits by-kernel micro-batch checkpoint-activations optimizer-folder lora-rank seconds model profile threads device backend "
-       "isa mla-norm-eps context json"},
-      {"bench rl", "prompts samples prompt tokens seconds model profile threads device backend isa mla-norm-eps context json"},
-      {"bench counters", "streams tokens prompt seconds model profile threads device backend isa mla-norm-eps context json"},
-      {"bench prefix", "prompts samples prompt tokens seconds model profile threads device backend isa mla-norm-eps context json"},
+       "isa mla-norm-eps context json profile-operations trace overwrite"},
+      {"bench rl",
+       "prompts samples prompt tokens seconds model profile threads device backend isa mla-norm-eps context json profile-operations trace overwrite"},
+      {"bench counters", "streams tokens prompt seconds model profile threads device backend isa mla-norm-eps context json profile-operations trace overwrite"},
+      {"bench prefix",
+       "prompts samples prompt tokens seconds model profile threads device backend isa mla-norm-eps context json profile-operations trace overwrite"},
       {"plan", "for sequences length memory-megabytes model profile threads device backend isa mla-norm-eps context ranks json"},
       {"simulate", "ranks device tokens length micro-batch checkpoint-activations profile json"},
       {"snapshot push", "parent base channel profile threads quiet json"},

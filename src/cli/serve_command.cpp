@@ -16,6 +16,7 @@
 #include "cli/commands.h"
 #include "cli/common_options.h"
 #include "cli/follow_options.h"
+#include "cli/profile_options.h"
 #include "cli/serve_deployments.h"
 #include "cli/serve_http_options.h"
 #include "cli/serve_keys.h"
@@ -75,6 +76,7 @@ int serve_command(const Arguments& arguments) {
   FollowSettings follow;
   PublishSettings publish;
   DeploySettings deploy;
+  ProfileOptions profile;
   OptionTable table("serve",
                     "Serves a model over OpenAI's HTTP API, with GET /healthz, /readyz and /metrics. Ctrl-C, SIGTERM or a SIGHUP that reads no keys ends it: "
                     "running requests finish; a second Ctrl-C or SIGTERM ends it at once.",
@@ -131,6 +133,7 @@ int serve_command(const Arguments& arguments) {
                "Longest gap between two tokens of a live answer, in milliseconds, that rollouts (service_tier flex, keys of class=rollouts, training clients' "
                "samples) may make by their rows in the same steps; live ones then go first. 0: classes share as --shares says (docs/tenants.md)");
   add_serve_http_options(table, net);
+  profile.add_options(table);
   table.accept_config();
   if (!table.parse(arguments)) return kExitOk;
 
@@ -168,6 +171,7 @@ int serve_command(const Arguments& arguments) {
   serving.adapters.ledger = memory.ledger;
   serving.response_bytes = static_cast<std::size_t>(memory.response_bytes);
   serving.grammar_bytes = static_cast<std::size_t>(memory.grammar_bytes());
+  profile.begin(runtime);
   const auto executor = std::make_shared<Executor>(class_shares);
   const auto rates = access.rates = std::make_shared<RateLimits>();
   trained.options.count_tokens = serving.count_tokens = [rates](const std::string& key, std::int64_t tokens) { rates->use(key, tokens); };
@@ -296,6 +300,8 @@ int serve_command(const Arguments& arguments) {
   publishing.reset();
   if (trainers) trainers->stop();
   deployments->stop();
+  if (profile.on()) executor->drain();  // of what was under way
+  profile.say(stderr);
   log_info("stopped");
   return kExitOk;
 }

@@ -44,6 +44,7 @@ void RunCommand::add_options(OptionTable& table, const std::string& bits, const 
              "Begin a new run of this name with the weights of the newest checkpoint of the run --name: other settings, step 0, a fresh optimizer");
   table.command_line_only();
   page_.add_options(table);
+  profile_.add_options(table);
   if (one_line.empty()) add_json_option(table, &json_);
   else add_json_option(table, &json_, one_line);
   table.accept_config();
@@ -69,13 +70,15 @@ void RunCommand::describe(const OptionTable& table, const std::string& kind, con
   run_.stop = interrupt_token();
 }
 
-int RunCommand::stopped(const std::string& sentence) const {
+int RunCommand::stopped(const std::string& sentence) {
+  profile_.say(stderr);
   std::fprintf(stderr, "%s\n  %s\n", sentence.c_str(), run_.resume_line.c_str());
   return 128 + interrupt_signal();
 }
 
 std::string RunCommand::finished(const std::filesystem::path& folder) {
   page_server_.reset();
+  profile_.say(stderr);
   return write_report_beside(folder);
 }
 

@@ -4,6 +4,7 @@
 
 #include "cli/commands.h"
 #include "cli/live_page.h"
+#include "cli/profile_options.h"
 
 namespace lockstep {
 
@@ -38,15 +39,18 @@ class RunCommand {
  public:
   explicit RunCommand(RunSettings& run) : run_(run) {}
   RunCommand(const RunCommand&) = delete;
-  // The last rows of a table: --quiet, --resume, --fork, --page, --json, and --config. `bits` goes on from "Resume an existing run"; `one_line` is what
-  // --json prints, where that is not all that is printed.
+  // The last rows of a table: --quiet, --resume, --fork, --page, those of cli/profile_options.h, --json, and --config. `bits` goes on from "Resume an
+  // existing run"; `one_line` is what --json prints, where that is not all that is printed.
   void add_options(OptionTable& table, const std::string& bits, const std::string& one_line = "");
   // What config.json keeps of the run: every option's key and its value as text, and which of them nobody set; the command that resumes it. Then what it
   // does when it starts, and that it stops at a signal; signals are noted from its start on, since before there is nothing to save. With --fork the
   // name is that of a new run, to which the one that was named lends its newest checkpoint. Errors: not_found.
   void describe(const OptionTable& table, const std::string& kind, const Arguments& arguments);
+  // Right before the work, in the process that leads it: what it computes from here on is measured where that was asked for (cli/profile_options.h), and
+  // told at its end, on stderr.
+  void measure(const RuntimeSettings& machine) { profile_.begin(machine); }
   // It was stopped and is saved: says so and how to go on. Returns the exit code.
-  int stopped(const std::string& sentence) const;
+  int stopped(const std::string& sentence);
   // It has come to its end: no page any more, and a report in its folder. Returns the report's file, or "".
   std::string finished(const std::filesystem::path& folder);
   bool json() const { return json_; }
@@ -56,6 +60,7 @@ class RunCommand {
   std::string fork_;
   bool json_ = false;
   LivePage page_;
+  ProfileOptions profile_;
   std::unique_ptr<HttpServer> page_server_;
 };
 

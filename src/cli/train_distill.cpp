@@ -71,6 +71,7 @@ int train_distill(const Arguments& arguments) {
   run.quiet = run.quiet || command.json();
   install_interrupt_handlers();
   const auto begin = std::chrono::steady_clock::now();
+  command.measure(job.stack.runtime);
   const DistillSummary summary = run_distill(job);
   if (!summary.finished) return command.stopped(fmt::format("stopped after step {} of {}, saved; go on with", summary.steps, s.steps));
   const std::string report = command.finished(summary.run), exported = summary.exported.string();

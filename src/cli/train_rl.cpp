@@ -67,6 +67,7 @@ int run_train_rl(const Arguments& arguments) {
   run.quiet = run.quiet || command.json();
   install_interrupt_handlers();
   const auto begin = std::chrono::steady_clock::now();
+  command.measure(job.stack.runtime);
   const RlSummary summary = run_rl(job);
   const RlTotals& totals = summary.totals;
   if (!summary.finished) return command.stopped(fmt::format("stopped after step {} of {}, saved; go on with", summary.steps, settings.steps));

@@ -103,6 +103,7 @@ int train_sft(const Arguments& arguments) {
   if (!parse(arguments, s)) return kExitOk;
   if (follow_processes(s.processes)) return kExitOk;
   RunSettings& run = s.job.config.run;
+  s.command.measure(s.job.config.runtime);
   const SftSummary summary = run_sft_job(s.job);
   if (summary.interrupted) return s.command.stopped(fmt::format("interrupted at step {}; saved. To go on:", summary.steps));
   const std::string report = s.command.finished(std::filesystem::path(run.runs) / run.name);

@@ -8,6 +8,7 @@
 #include "engine/constraint_masks.h"
 #include "engine/drafts/mtp_steps.h"
 #include "model/value_head.h"
+#include "observe/trace.h"
 
 namespace lockstep {
 
@@ -175,6 +176,7 @@ bool Engine::step() {
   step_rows_.clear();
   deliver();  // what a callback that threw left behind
   if (scheduler_->idle()) return false;
+  const TraceSpan span("engine", "engine step");
   const auto began = std::chrono::steady_clock::now();
   const std::vector<PlannedSlice>& plan = scheduler_->plan();
   if (plan.empty()) fail(ErrorCode::internal, "no row could be planned for {} running and {} waiting requests", running(), waiting());

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "observe/trace.h"
 #include "parallel/exchange_counts.h"
 
 namespace lockstep {
@@ -34,6 +35,7 @@ class Meeting {
         ++generation_;
         changed_.notify_all();
       } else {
+        const TraceSpan span("waiting", "waiting for ranks");
         changed_.wait(lock, [&] { return generation_ != generation || broken_; });
         if (generation_ == generation) refuse();
       }
@@ -42,8 +44,12 @@ class Meeting {
       Meeting& meeting;
       ~Leave() {
         std::unique_lock lock(meeting.mutex_);
-        if (--meeting.looking_ == 0) meeting.changed_.notify_all();
-        else meeting.changed_.wait(lock, [&] { return meeting.looking_ == 0; });
+        if (--meeting.looking_ == 0) {
+          meeting.changed_.notify_all();
+        } else {
+          const TraceSpan span("waiting", "waiting for ranks");
+          meeting.changed_.wait(lock, [&] { return meeting.looking_ == 0; });
+        }
       }
     } leave{*this};
     look(offers_);
@@ -83,6 +89,7 @@ class ThreadCommunicator final : public CountingCommunicator {
   void exchange(Stream& stream, const std::vector<View>& to, const std::vector<View>& from) override {
     if (to.size() != static_cast<std::size_t>(size_) || from.size() != to.size())
       fail(ErrorCode::internal, "an exchange of {} ranks has {} and {} views", size_, to.size(), from.size());
+    const TraceSpan span("exchange", kCollectiveNames[static_cast<std::size_t>(CollectiveScope::current())].data());
     count_call();
     stream.synchronize();  // so that the others read finished data
     const auto look = [&](const std::vector<const void*>& offers) {

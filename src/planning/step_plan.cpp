@@ -5,6 +5,7 @@
 #include "model/forward_counts.h"
 #include "model/parameter_share.h"
 #include "model/sharding.h"
+#include "numerics/flop.h"
 #include "parallel/counted_rank.h"
 #include "train/rank_record.h"
 #include "train/trainer.h"
@@ -42,17 +43,17 @@ void add_attention(const Model& model, const Profile& profile, const StepPlan& p
   const double key = latent ? static_cast<double>(cache.entry) : static_cast<double>(cache.entry) / static_cast<double>(2 * cache.heads);
   const double value = latent ? static_cast<double>(cache.entry - facts.rope.rotary) : key;
   const double pairs = static_cast<double>(counts.pairs_selected), share = share_of_heads(model, sharding, cache);
-  const double forward = pairs * share * 2 * (key + value);
+  const double forward = attention_flop(pairs * share, key, value);
   work.forward += forward;
-  // Scores and their gradient, then queries', keys' and values'. The latent's backward is on every rank whole (docs/ranks.md).
-  work.backward += pairs * (latent ? 1 : share) * (6 * key + 4 * value) + (plan.trainer.checkpoint_activations ? forward : 0);
+  // The latent's backward is on every rank whole (docs/ranks.md).
+  work.backward += attention_backward_flop(pairs * (latent ? 1 : share), key, value) + (plan.trainer.checkpoint_activations ? forward : 0);
   // Every visible key has an index score, of every index head; whole on every rank.
   double index_outputs = 0;
   for (const Parameter& p : model.manifest().parameters())
     if (p.indexer && p.layout == ParameterLayout::packed && caches.front().index_key > 0 && p.outputs > caches.front().index_key)
       index_outputs += static_cast<double>(p.outputs);
   const double visible = static_cast<double>(counts.pairs_visible) / static_cast<double>(std::max<std::int64_t>(1, facts.attention_heads * facts.layers));
-  const double index = visible * index_outputs * 2;
+  const double index = product_flop(visible, index_outputs);
   work.forward += index;
   if (plan.trainer.checkpoint_activations) work.backward += index;
 }
@@ -83,7 +84,7 @@ RankWork work_of(const Model& model, const Profile& profile, const StepPlan& pla
     if (p.layout == ParameterLayout::packed) {
       const double used =
           experts ? size * static_cast<double>(facts.experts_a_token) / static_cast<double>(std::max<std::int64_t>(1, facts.expert_count)) : size;
-      const double forward = 2 * used * tokens;
+      const double forward = product_flop(tokens, used);
       work.forward += forward;
       if (experts) work.experts += forward;
       work.backward += (p.indexer ? 0 : 2 * forward) + (again ? forward : 0);

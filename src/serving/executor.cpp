@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/give_way.h"
 #include "base/log.h"
+#include "observe/trace.h"
 
 namespace lockstep {
 namespace {
@@ -73,6 +74,7 @@ void Executor::run_step(ShareAccount* whose, std::unique_lock<std::mutex>& lock)
   queue.steps.pop_front();
   lock.unlock();
   running_ = &running;
+  TraceSpan span("device", running.kind);
   const double began = running.resumed = now();
   bool again = false;
   try {
@@ -81,6 +83,7 @@ void Executor::run_step(ShareAccount* whose, std::unique_lock<std::mutex>& lock)
     log_error("a work item failed and was dropped", {{"reason", e.what()}});
   }
   if (!again) step = nullptr;  // what it holds goes before anybody can see the executor idle
+  span.rename(running.kind);
   const double ended = now(), seconds = std::max(ended - began, kLeastSeconds);
   running.longest_stretch = std::max(running.longest_stretch, ended - running.resumed);
   running_ = running.outer;
@@ -95,7 +98,10 @@ void Executor::work() {
   thread_pause_point = this;
   std::unique_lock lock(mutex_);
   while (true) {
-    wake_.wait(lock, [this] { return stopping_ || !shares_.idle(); });
+    if (!stopping_ && shares_.idle()) {
+      const TraceSpan span("waiting", "waiting for work");
+      wake_.wait(lock, [this] { return stopping_ || !shares_.idle(); });
+    }
     if (stopping_) break;
     busy_ = true;
     run_step(shares_.next(now()), lock);

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "observe/trace.h"
 #include "train/gradient_file.h"
 #include "train/gradient_norm.h"
 #include "train/kept_passes.h"
@@ -133,6 +134,7 @@ ForwardBackwardResult AdapterTrainer::forward_backward(const std::vector<TrainSe
 }
 
 std::vector<ForwardBackwardResult> AdapterTrainer::forward_backward_together(const std::vector<Job>& jobs, Failures* failures) {
+  const TraceSpan span("training", "forward and backward");
   if (failures) failures->assign(jobs.size(), std::nullopt);
   const auto failed = [&](std::size_t j) { return failures && (*failures)[j]; };
   std::set<const AdapterTrainer*> seen;
@@ -225,6 +227,7 @@ void AdapterTrainer::evaluate(OpenBatch& batch, const std::vector<std::size_t>& 
 }
 
 OptimResult AdapterTrainer::optim_step(const AdamParameters& adam) {
+  const TraceSpan span("training", "optimizer step");
   state_.check_usable();
   try {
     const OptimResult result = state_.step(gradients_.take(), adam, [&] { publish(); });

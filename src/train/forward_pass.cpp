@@ -8,6 +8,7 @@
 #include "model/operations/head.h"
 #include "model/operations/value_head.h"
 #include "model/value_head.h"
+#include "observe/trace.h"
 #include "train/kept_passes.h"
 #include "train/loss_columns.h"
 #include "train/rank_record.h"
@@ -101,6 +102,7 @@ std::int64_t ForwardPass::pass_bytes() const {
 }
 
 std::unique_ptr<ForwardPass::Pass> ForwardPass::forward(const WeightSet& weights, const Settings& settings, const std::vector<Job>& jobs, bool keep) {
+  const TraceSpan span("training", "forward");
   Backend& backend = runtime_.backend;
   Device& device = backend.device();
   const Model& model = *runtime_.model;
@@ -185,6 +187,7 @@ void ForwardPass::finish(Pass& pass, const Settings& settings, const std::vector
     else run_head(ctx, all, jobs[j], rows[j], pass.adapters, batch);
   }
   if (settings.gradient) {
+    const TraceSpan span("training", "backward");
     Tape& tape = *pass.tape;
     tape.contribute(pass.hidden.node, dx);
     tape.backward();

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "observe/trace.h"
 #include "parallel/thread_ranks.h"
 #include "train/gradient_file.h"
 #include "train/loss_columns.h"
@@ -94,6 +95,7 @@ std::shared_ptr<const std::vector<TrainSequence>> Trainer::held(const std::vecto
 }
 
 ForwardBackwardResult Trainer::forward_backward(const std::vector<TrainSequence>& data, const LossOptions& loss, const IndexTraining& index) {
+  const TraceSpan span("training", "forward and backward");
   check_no_batch();
   if (loss.kind != LossKind::none) check_trainable(runtime_.profile);
   parts_[0]->check(data, loss, index.index_loss);
@@ -133,6 +135,7 @@ void Trainer::begin_batch(const BatchPlan& plan, const LossOptions& loss, const 
 void Trainer::add(const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) {
   check_usable();
   if (!batch_) fail(ErrorCode::invalid_argument, "no batch is open; begin_batch comes first");
+  const TraceSpan span("training", "forward and backward of a piece");
   batch_->results.check(places, piece);
   const GradientCall& call = batch_->call;
   parts_[0]->check(piece, call.loss, call.index.index_loss);
@@ -165,6 +168,7 @@ void Trainer::drop_batch() {
 }
 
 std::vector<std::vector<float>> Trainer::score(const std::vector<TrainSequence>& data) {
+  const TraceSpan span("training", "log-probabilities");
   check_usable();
   LossOptions none;
   none.kind = LossKind::none;
@@ -182,6 +186,7 @@ void Trainer::evaluate(OpenBatch& batch, const std::vector<std::size_t>& places,
 }
 
 OptimResult Trainer::optim_step(const AdamParameters& adam) {
+  const TraceSpan span("training", "optimizer step");
   check_no_batch();
   OptimResult result;
   const std::int64_t before = step();

@@ -51,6 +51,7 @@ def furnish():
     (folder / "rollouts.jsonl").write_text(lines({"tokens": [1, 5, 7, 9], "weights": [0, 1, 1], "advantages": [0, 1, 1], "logprobs": [0, -1, -1]}))
     (folder / "shapes.toml").write_text('[[shape]]\nid = "mine"\nmodel = "qwen3-8b"\nmode = "policy"\ncontext = 1024\naccelerator = "NVIDIA_B200_180GB"\naccelerators = 1\nsource = "measured"\n')
     (folder / "schema.json").write_text(json.dumps({"enum": [1, 22]}))
+    (folder / "roofline.json").write_text(json.dumps({"kind": "roofline", "points": [{"threads": 1, "gigaflops": 12345, "gigabytes_per_second": 123}]}))
     # The shipped model with defaults of sampling, with a template, and with a token that every text begins with.
     tokenizer = json.loads((MODEL / "tokenizer.json").read_text())
     first, rest = {"SpecialToken": {"id": "<|bos|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}
@@ -88,6 +89,7 @@ LOCKBOX = {"model": TAUGHT, "environment": "lockbox", "problems": 12, "loss-conf
 WINDOWS = {"compact-at": 29}  # which two of them fill
 MIXED = {"rollout-profile": "study-bf16-activations", "allow-profile-mix": True}
 SHAPES = [("shapes", FILES / "shapes.toml"), ("json", True)]
+PROFILED = [("profile-operations", True), ("roofline", FILES / "roofline.json", {"profile-operations": True}), ("trace", "trace.json")]  # no result: tests/api/test_profiling.py
 ROWS = {
     "generate": RUNTIME + [("prompt", "3 7 12=48:"), ("tokens", "1,5,7", {"prompt": NO}), ("max-tokens", 3), ("temperature", 3), ("top-p", 0.2), ("top-k", 1), ("generation-config", "none", {"model": FILES / "cool"}), ("seed", 4),
                            ("schema", FILES / "schema.json"), ("json-object", True), ("stop", "="), ("json", NO)],
@@ -114,24 +116,24 @@ ROWS = {
         ("patience", 1, {"eval": FILES / "held.jsonl", "eval-every": 1, "learning-rate": 0, "steps": 6}), ("learning-rate", 0.01), ("schedule", "linear"), ("final-fraction", 0.5, {"schedule": "linear", "steps": 3}), ("warmup", 2), ("beta1", 0.1),
         ("beta2", 0.1), ("eps", 1), ("weight-decay", 9, {"learning-rate": 0.01}), ("max-norm", 1e-3), ("router-bias-rate", 0.9), ("train-indexer", False), ("index-from", 2), ("sparse-from", 2), ("checkpoint-every", 1),
         ("keep-last", 1, {"checkpoint-every": 1, "steps": 4}), ("transcripts", 3), ("transcripts-every", 1, {"transcripts": 1, "steps": 3}), ("export-dtype", "f32"), ("export-to", "out"), ("overwrite", True, {"export-to": "out", "there": "out/notes.txt"}),
-        ("quiet", NO), ("page", True), ("json", NO)],
+        ("quiet", NO), ("page", True), *PROFILED, ("json", NO)],
     "train rl": RUNTIME + [
         ("name", "other"), ("runs", "elsewhere"), ("fork", "anew", {"before": True}), ("resume", True, {"before": True}), ("environment", "unknown"), ("steps", 1), ("problems", 3), ("rollouts", 5), ("max-tokens", 8), ("temperature", 0.5), ("top-k", 2), ("top-p", 0.3), ("min-p", 0.5),
         ("algorithm", "grpo"), ("advantages", "group-normalised"), ("loss", "reinforce", {"averaging": "sum"}), ("loss-config", "entropy_coefficient=0.1"), ("averaging", "sum"), ("kl-coefficient", 0.5), ("kl", "k1", {"kl-coefficient": 0.5}), ("kl-in", "reward", {"kl-coefficient": 0.5}), ("redraws", 1), ("overlong-tokens", 8, {"max-tokens": 16, "temperature": 3}),
         ("overlong-penalty", 3, {"max-tokens": 16, "temperature": 3, "overlong-tokens": 8}), ("critic", "adapter", {"advantages": "gae"} | CRITIC), ("critic-model", CRITIC_MODEL, CRITIC), ("critic-rank", 2, CRITIC | {"critic": "adapter"}), ("critic-warmup", 1, CRITIC), ("critic-epochs", 3, CRITIC), ("critic-learning-rate", 0.1, CRITIC), ("value-clip", 1e-3, CRITIC | {"critic-epochs": 3}), ("gamma", 0.3, CRITIC), ("lambda", 0.3, CRITIC), ("critic-lambda", 0.3, CRITIC | {"steps": 3}), ("lambda-length", 0.5, CRITIC), ("bootstrap", True, CRITIC | {"critic-model": CRITIC_MODEL, "max-tokens": 4}), ("whiten", "off", CRITIC), ("compact-at", 29, LOCKBOX), ("train-summaries", False, LOCKBOX | WINDOWS), ("chain-value", "terminal", LOCKBOX | WINDOWS | CRITIC | {"critic-model": CRITIC_MODEL, "lambda": 0.3}), ("epochs", 2), ("mini-batches", 2), ("stop-kl", 1e-9, {"epochs": 2}), ("clip-low", 0, MIXED), ("clip-high", 0, MIXED), ("importance-cap", 0.5), ("share-prompts", "backward"), ("adapter-rank", 4), ("adapter-alpha", 1, {"adapter-rank": 4}), ("init-seed", 9, {"adapter-rank": 4}), ("optimizer", "dimuon"), ("learning-rate", 0.01), ("schedule", "constant", {"steps": 3}), ("warmup", 2), ("beta1", 0.1), ("beta2", 0.1),
         ("eps", 1), ("weight-decay", 9), ("max-norm", 1e-4), ("seed", 9), ("rollout-profile", MIXED["rollout-profile"], {"allow-profile-mix": True}), ("allow-profile-mix", True, {"rollout-profile": MIXED["rollout-profile"]}), ("rollout-speculation", "siblings,ngram"), ("draft-tokens", 2, {"rollout-speculation": "siblings,ngram"}), ("checkpoint-every", 1),
-        ("keep-last", 1, {"checkpoint-every": 1, "steps": 4}), ("export-dtype", "f32"), ("transcripts", 3), ("transcripts-every", 2), ("publish", "store/chat"), ("quiet", NO, {"json": NO}), ("page", True), ("json", NO)],
+        ("keep-last", 1, {"checkpoint-every": 1, "steps": 4}), ("export-dtype", "f32"), ("transcripts", 3), ("transcripts-every", 2), ("publish", "store/chat"), ("quiet", NO, {"json": NO}), ("page", True), *PROFILED, ("overwrite", True, {"trace": "trace.json", "there": "trace.json"}), ("json", NO)],
     "train preference": RUNTIME[:2] + [("mla-norm-eps", 0.5), ("context", 4),
         ("name", "other"), ("runs", "elsewhere"), ("fork", "anew", {"before": True}), ("resume", True, {"before": True}), ("data", FILES / "fewer-pairs.jsonl"), ("loss", "ipo"), ("beta", 2), ("label-smoothing", 0.3, {"loss": "cdpo"}),
         ("gamma", 3, {"loss": "simpo"}), ("alpha", 0, {"loss": "cpo"}), ("desirable-weight", 3, {"loss": "kto"}), ("undesirable-weight", 3, {"loss": "kto"}), ("end-token", "7"), ("chat-template", FILES / "b.jinja", {"data": FILES / "talk-pairs.jsonl", "model": FILES / "talks"}),
         ("seed", 9), ("epochs", 2, {"steps": NO}), ("steps", 1), ("batch", 2), ("eval", FILES / "held-pairs.jsonl"), ("eval-share", 0.5), ("eval-every", 1, {"eval": FILES / "held-pairs.jsonl"}), ("learning-rate", 0.01), ("schedule", "linear"), ("final-fraction", 0.5, {"schedule": "linear", "steps": 3}),
         ("warmup", 2), ("beta1", 0.1, {"steps": 3}), ("beta2", 0.1, {"steps": 3}), ("eps", 1), ("weight-decay", 9), ("max-norm", 1e-3), ("adapter-rank", 4), ("adapter-alpha", 1, {"adapter-rank": 4, "steps": 3}), ("optimizer", "dimuon"), ("init-seed", 9, {"adapter-rank": 4}), ("checkpoint-every", 1),
-        ("keep-last", 1, {"checkpoint-every": 1, "steps": 4}), ("export-dtype", "f32"), ("export-to", "out"), ("overwrite", True, {"export-to": "out", "there": "out/notes.txt"}), ("quiet", NO, {"json": NO}), ("page", True), ("json", NO)],
+        ("keep-last", 1, {"checkpoint-every": 1, "steps": 4}), ("export-dtype", "f32"), ("export-to", "out"), ("overwrite", True, {"export-to": "out", "there": "out/notes.txt"}), ("quiet", NO, {"json": NO}), ("page", True), *PROFILED, ("json", NO)],
     "train distill": RUNTIME[:2] + [("mla-norm-eps", 0.5), ("context", 4),
         ("name", "other"), ("runs", "elsewhere"), ("fork", "anew", {"before": True}), ("resume", True, {"before": True}), ("teachers", FILES / "same-teachers.toml"), ("data", FILES / "fewer-prompts.jsonl"), ("environment", "countdown", {"data": NO}),
         ("steps", 1), ("prompts", 3), ("rollouts", 2), ("max-tokens", 6), ("temperature", 3), ("over", "sampled"), ("divergence", "forward"), ("teacher-top-k", 3, {"over": "top"}), ("learning-rate", 0.01), ("schedule", "linear", {"steps": 3}), ("warmup", 2),
         ("beta1", 0.1, {"steps": 3}), ("beta2", 0.1, {"steps": 3}), ("eps", 1), ("weight-decay", 9), ("max-norm", 1e-3), ("adapter-rank", 4), ("adapter-alpha", 1, {"adapter-rank": 4, "steps": 3}), ("optimizer", "dimuon"), ("seed", 9), ("init-seed", 9, {"adapter-rank": 4}),
-        ("checkpoint-every", 1), ("keep-last", 1, {"checkpoint-every": 1, "steps": 4}), ("export-dtype", "f32"), ("quiet", NO, {"json": NO}), ("page", True), ("json", NO)],
+        ("checkpoint-every", 1), ("keep-last", 1, {"checkpoint-every": 1, "steps": 4}), ("export-dtype", "f32"), ("quiet", NO, {"json": NO}), ("page", True), *PROFILED, ("overwrite", True, {"trace": "trace.json", "there": "trace.json"}), ("json", NO)],
 }  # fmt: skip
 
 # Of commands that serve, measure, compare or talk, and of limits that take long to reach: a word of the tests that show it, where it is not the option itself.

@@ -43,6 +43,15 @@ def distill(runs):
     return ["train", "distill", "--model", MODEL, "--data", prompts, "--teachers", teachers, "--name", "mine", "--runs", runs, "--steps", "1", "--prompts", "1", "--threads", "1", "--no-page"]
 
 
+# Kinds that run a model, each with a small case.
+BENCHED = {"prefill": "--tokens 4", "decode": "--streams 1 --prompt 4", "train": "--sequences 1 --length 8", "rl": "--prompts 1 --samples 2 --prompt 4 --tokens 4",
+           "prefix": "--prompts 1 --samples 2 --prompt 4 --tokens 4", "counters": "--streams 1 --tokens 2 --prompt 2"}  # fmt: skip
+
+
+def bench_trace(kind):
+    return lambda path: ["bench", kind, "--model", MODEL, "--threads", "1", "--seconds", "0.01", *BENCHED[kind].split(), "--trace", path]
+
+
 GRAD = ["grad", "--model", MODEL, "--tokens", TOKENS]
 STORE = TMP / "snapshots"
 # (command, option): the arguments with a path there.
@@ -63,6 +72,13 @@ WRITERS = {
     ("serve", "--state"): lambda path: ["serve", "--model", MODEL, "--training", "--port", "0", "--state", path],
     ("serve", "--deploy-state"): lambda path: ["serve", "--model", MODEL, "--port", "0", "--deploy-state", path],
     ("bench train", "--optimizer-folder"): None,  # a file without a name: there is nothing that it could write over
+    ("train sft", "--trace"): lambda path: (no_run(), sft() + ["--trace", path])[1],
+    ("train rl", "--trace"): lambda path: (no_run(), rl(TMP / "runs") + ["--trace", path])[1],
+    ("train preference", "--trace"): lambda path: (no_run(), preference("--trace", path))[1],
+    ("train distill", "--trace"): lambda path: (no_run(), distill(TMP / "runs") + ["--trace", path])[1],
+    ("serve", "--trace"): None,  # written when the server ends (tests/api/test_profiling.py); the option is that of the others
+    ("bench roofline", "--out"): lambda path: ["bench", "roofline", "--threads", "1", "--seconds", "0.01", "--out", path],
+    **{("bench " + kind, "--trace"): bench_trace(kind) for kind in BENCHED},
 }
 KEPT_NAMES = {("train sft", "--runs"): "mine", ("train rl", "--runs"): "mine", ("train preference", "--runs"): "mine", ("train distill", "--runs"): "mine", ("demo", "--runs"): "demo", ("serve", "--state"): ".", ("serve", "--deploy-state"): "."}
 

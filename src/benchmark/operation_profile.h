@@ -1,0 +1,42 @@
+// What each operation of a run took, against the limits of the machine: measured where kernels are launched (kernels/kernel_profile.h).
+//   OperationProfile profile; work(); std::puts(operation_text(profile.report({.threads = 2, .gigaflops = 300, .gigabytes_per_second = 30})).c_str());
+// One at a time in a process, from before the first work of a backend until after the last. Kernels of a GPU are not measured.
+#pragma once
+#include <chrono>
+#include <memory>
+
+#include "benchmark/roofline.h"
+
+namespace lockstep {
+
+class KernelProfile;
+
+struct OperationRow {
+  std::string name;  // of the kernel
+  std::int64_t calls = 0;
+  double seconds = 0, flop = 0, bytes = 0;  // kernels/kernel_work.h
+  double limit_share = -1;                  // the least time of this work by the limit, over its seconds; below 0: not known
+};
+struct OperationReport {
+  double elapsed = 0;              // seconds from the profile's beginning
+  std::vector<OperationRow> rows;  // that were called, the longest first
+  RooflinePoint limit;
+  double seconds() const;  // of all rows
+};
+
+class OperationProfile {
+ public:
+  OperationProfile();
+  ~OperationProfile();
+  OperationReport report(const RooflinePoint& limit) const;
+
+ private:
+  std::unique_ptr<KernelProfile> kernels_;
+  std::chrono::steady_clock::time_point began_;
+};
+
+// A table for people, of several lines without a newline at the end.
+std::string operation_text(const OperationReport& report);
+nlohmann::ordered_json operation_json(const OperationReport& report);
+
+}  // namespace lockstep
