@@ -13,6 +13,10 @@ const meanings: Record<string, Meaning> = {
   loss: { title: "Loss", note: "", unit: "nats" },
   eval_loss: { title: "Held-out loss", note: "of sequences that are not learned", unit: "nats" },
   index_loss: { title: "Indexer loss", note: "KL of the indexers per row", unit: "nats" },
+  mtp_loss: { title: "Drafts' loss", note: "of the layer of multi-token prediction, mean over its depths", unit: "nats" },
+  mtp_index_loss: { title: "Drafts' indexer loss", note: "KL of that layer's indexer per row", unit: "nats" },
+  mtp_gradient_norm: { title: "Drafts' gradient norm", note: "of that layer, before clipping", unit: "norm" },
+  mtp_learning_rate: { title: "Drafts' learning rate", note: "of that layer", unit: "rate" },
   accuracy: { title: "Accuracy", note: "share of pairs whose chosen answer has the higher reward", unit: "share" },
   margin: { title: "Margin", note: "reward of the chosen answer minus the rejected one's", unit: "reward" },
   eval_accuracy: { title: "Held-out accuracy", note: "of pairs that are not learned", unit: "share" },
@@ -58,10 +62,10 @@ const meanings: Record<string, Meaning> = {
 };
 
 const groups: Group[] = [
-  { title: "Learning", keys: ["reward", "pass_at_1", "pass_at_group", "loss", "accuracy", "margin", "eval_loss", "eval_accuracy", "eval_margin", "chosen_reward", "rejected_reward", "chosen_logprob", "rejected_logprob", "shift", "index_loss", "entropy", "zero_spread", "ended", "turns", "chains"] },
+  { title: "Learning", keys: ["reward", "pass_at_1", "pass_at_group", "loss", "accuracy", "margin", "eval_loss", "eval_accuracy", "eval_margin", "chosen_reward", "rejected_reward", "chosen_logprob", "rejected_logprob", "shift", "index_loss", "mtp_loss", "mtp_index_loss", "entropy", "zero_spread", "ended", "turns", "chains"] },
   { title: "Trainer against sampler", keys: ["different_bits", "k1", "k2", "k3", "clipped", "truncated", "largest_log_ratio"] },
   { title: "Critic", keys: ["explained_variance", "value_loss", "mean_value", "mean_return", "values_held", "advantage_min", "advantage_p10", "advantage_median", "advantage_p90", "advantage_max", "critic_gradient_norm", "critic_seconds"] },
-  { title: "Optimiser", keys: ["learning_rate", "gradient_norm"] },
+  { title: "Optimiser", keys: ["learning_rate", "gradient_norm", "mtp_learning_rate", "mtp_gradient_norm"] },
   { title: "Speed", keys: ["tokens_per_second", "rollout_seconds", "train_seconds", "tokens", "trained_tokens", "rows", "accepted_length", "pairs_skipped_share", "dense_attention"] },
 ];
 

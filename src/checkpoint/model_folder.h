@@ -38,6 +38,7 @@ struct SaveOptions {
   bool overwrite = false;
   // Files whose layer of multi-token prediction is written as they have it, in this dtype, where the model has one; null: it is left out.
   std::shared_ptr<const ModelReader> mtp_from = nullptr;
+  const WeightImages* mtp_masters = nullptr;  // that layer itself, instead of what files have of it
   // Not null, and then `dtype` says nothing: the file holds what this profile computes with (check_packed_profile: which can be written).
   // Its matrices of 4-bit integers are packed as compressed-tensors packs them, with the integers, scales and types of the files that were read
   // where those had them; other matrices of few bits (tables, cut or transposed ones) are F32, the rest BF16.

@@ -25,11 +25,11 @@ namespace {
 // What is written: images of all parameters, or what files hold, a tensor at a time.
 class WrittenWeights {
  public:
-  WrittenWeights(const Model& model, const WeightImages& masters, const ModelReader* mtp_from) : manifest_(model.manifest()), masters_(&masters) {
-    list(model, mtp_from);
+  WrittenWeights(const Model& model, const WeightImages& masters, const SaveOptions& options) : manifest_(model.manifest()), masters_(&masters) {
+    list(model, options.mtp_from.get(), options.mtp_masters);
   }
   WrittenWeights(const ModelReader& reader, const Profile* packed) : manifest_(reader.model()->manifest()), reader_(&reader), packed_(packed) {
-    list(*reader.model(), &reader);
+    list(*reader.model(), &reader, nullptr);
   }
 
   // In the order of the model; those of a layer of multi-token prediction are the last.
@@ -46,7 +46,8 @@ class WrittenWeights {
   }
   void values(const FileTensor& file, std::vector<float>& values) const {
     values.resize(static_cast<std::size_t>(file.size()));
-    if (of_mtp(file) && !packed_) mtp_from_->read(stored(file), values);
+    if (of_mtp(file) && mtp_masters_) mtp_manifest_->gather(file, *mtp_masters_, values.data());
+    else if (of_mtp(file) && !packed_) mtp_from_->read(stored(file), values);
     else if (!reader_) manifest_.gather(file, *masters_, values.data());
     else reader_->read(stored(file), values);
     if (packed_) as_computed(manifest_of(file), stored(file), *packed_, values);
@@ -60,19 +61,26 @@ class WrittenWeights {
   SafetensorsType shape_type(const FileTensor& file) const { return stored(file).holds_int4() ? stored(file).shape_type() : SafetensorsType::i64; }
 
  private:
-  void list(const Model& model, const ModelReader* mtp_from) {
+  void list(const Model& model, const ModelReader* mtp_from, const WeightImages* mtp_masters) {
     const auto add = [&](const FileTensor& file) {
       places_[&file] = files_.size();
       files_.push_back(&file);
     };
     for (const FileTensor& file : manifest_.files()) add(file);
     trunk_files_ = files_.size();
-    if (!model.mtp() || !mtp_from || !mtp_from->has_mtp()) return;
-    mtp_from_ = mtp_from;
-    for (const StoredTensor& tensor : mtp_from->mtp_tensors()) add(tensor.file());
+    if (!model.mtp()) return;
+    if (mtp_masters) {
+      mtp_masters_ = mtp_masters;
+      mtp_manifest_ = &model.mtp()->manifest();
+      for (const FileTensor& file : mtp_manifest_->files()) add(file);
+    } else if (mtp_from && mtp_from->has_mtp()) {
+      mtp_from_ = mtp_from;
+      mtp_manifest_ = &mtp_from->model()->mtp()->manifest();
+      for (const StoredTensor& tensor : mtp_from->mtp_tensors()) add(tensor.file());
+    }
   }
   bool of_mtp(const FileTensor& file) const { return places_.at(&file) >= trunk_files_; }
-  const Manifest& manifest_of(const FileTensor& file) const { return of_mtp(file) ? mtp_from_->model()->mtp()->manifest() : manifest_; }
+  const Manifest& manifest_of(const FileTensor& file) const { return of_mtp(file) ? *mtp_manifest_ : manifest_; }
   const StoredTensor& stored(const FileTensor& file) const {
     const std::size_t at = places_.at(&file);
     return at < trunk_files_ ? reader_->tensors()[at] : mtp_from_->mtp_tensors()[at - trunk_files_];
@@ -83,6 +91,8 @@ class WrittenWeights {
   std::unordered_map<const FileTensor*, std::size_t> places_;
   std::size_t trunk_files_ = 0;
   const ModelReader* mtp_from_ = nullptr;
+  const WeightImages* mtp_masters_ = nullptr;
+  const Manifest* mtp_manifest_ = nullptr;
   const WeightImages* masters_ = nullptr;
   const ModelReader* reader_ = nullptr;
   const Profile* packed_ = nullptr;
@@ -262,13 +272,12 @@ void check_packed_profile(const Profile& profile) {
 void save_model_folder(const fs::path& path, const Model& model, const WeightImages& masters, const SaveOptions& options) {
   save_checked(path, options, [&] {
     fill_model_folder(AtomicFolder(path, options.overwrite ? AtomicFolder::Existing::replace : AtomicFolder::Existing::refuse), model,
-                      WrittenWeights(model, masters, options.mtp_from.get()), options);
+                      WrittenWeights(model, masters, options), options);
   });
 }
 
 void export_model_folder(const fs::path& path, const Model& model, const WeightImages& masters, const SaveOptions& options, Overwrite overwrite) {
-  save_checked(path, options,
-               [&] { fill_model_folder(OutputFolder(path, overwrite), model, WrittenWeights(model, masters, options.mtp_from.get()), options); });
+  save_checked(path, options, [&] { fill_model_folder(OutputFolder(path, overwrite), model, WrittenWeights(model, masters, options), options); });
 }
 
 void export_model_folder(const fs::path& path, const ModelReader& reader, const SaveOptions& options, Overwrite overwrite) {

@@ -6,6 +6,7 @@
 #include "base/signals.h"
 #include "cli/commands.h"
 #include "cli/common_options.h"
+#include "cli/eval_drafts.h"
 #include "cli/rl_options.h"
 #include "observe/progress.h"
 #include "rl/evaluation.h"
@@ -17,13 +18,15 @@ std::string row(const std::string& name, const Interval& i) { return fmt::format
 }  // namespace
 
 int eval_command(const Arguments& arguments) {
+  if (!arguments.empty() && arguments[0] == "drafts") return eval_drafts_command({arguments.begin() + 1, arguments.end()});
   RuntimeSettings runtime;
   EvaluationSettings settings;
   std::string name, adapter;
   bool json = false;
-  OptionTable table(
-      "eval", "Solves held-out problems of an environment: several samples each and the greedy answer, with 95% bootstrap intervals over problems.",
-      {"lockstep eval countdown --model models/countdown-glm", "lockstep eval countdown --model models/countdown-glm --n 500 --samples 4 --json"});
+  OptionTable table("eval",
+                    "Solves held-out problems of an environment: several samples each and the greedy answer, with 95% bootstrap intervals over problems.",
+                    {"lockstep eval countdown --model models/countdown-glm", "lockstep eval countdown --model models/countdown-glm --n 500 --samples 4 --json",
+                     "lockstep eval drafts --model DIR --data prompts.jsonl --speculate ngram"});
   table.positional("ENVIRONMENT", &name, true, fmt::format("The environment: {}", fmt::join(environment_names(), ", ")));
   table.integer("n", &settings.problems, 1, 1'000'000, "N", "Problems");
   table.integer("samples", &settings.samples, 1, 4096, "N", "Samples per problem");

@@ -42,6 +42,7 @@ const std::vector<Idle>& idle_options() {
         {"serve", kServe, "frozen-layers", "experts", "without --frozen-base"},
         {"serve", kServe, "max-adapters", "2", "without --adapter or --adapter-folder"},
         {"serve", "--model x --speculate off", "draft-tokens", "2", "with --speculate off"},
+        {"eval drafts", "--model x --data d --speculate off", "draft-tokens", "2", "with --speculate off"},
         {"generate", "--model x --prompt a --speculate off", "draft-tokens", "2", "with --speculate off"},
         {"chat", "--model x --speculate off", "draft-tokens", "2", "with --speculate off"},
         {"train rl", "--model x", "draft-tokens", "2", "with --rollout-speculation off"},
@@ -67,7 +68,7 @@ const std::vector<Idle>& idle_options() {
         {"plan", "--model x --for serve", "checkpoint-activations", "", "with --for serve"},
         {"plan", "--model x --for serve", "optimizer-state", "file", "with --for serve"},
         {"simulate", "m --ranks tp=2", "devices", "4", "without --ranks all"},
-        {"train sft", kSft, "init-seed", "2", "without --from-scratch or --adapter-rank"},
+        {"train sft", kSft, "init-seed", "2", "without --from-scratch, --adapter-rank or --mtp-depths"},
         {"train sft", kSft, "adapter-alpha", "8", "without --adapter-rank"},
         {"train sft", kSft, "rank-timeout", "8", "without --transport mpi"},
         {"train rl", "--model x", "rank-timeout", "8", "without --transport mpi"},
@@ -83,7 +84,12 @@ const std::vector<Idle>& idle_options() {
         {"train rl", "--model x --adapter-rank 4", "export-dtype", "f32", "with --adapter-rank, which exports fp32"},
         {"train sft", kSftAdapter, "export-dtype", "f32", "with --adapter-rank, which exports fp32"},
         {"render", "--model x", "end-token", "x", "without --train"},
-        {"train sft", kSft, "init-deviation", "1", "without --from-scratch"},
+        {"train sft", kSft, "init-deviation", "1", "without --from-scratch or --mtp-depths"},
+        {"train sft", kSftAdapter, "mtp-depths", "2", "with --adapter-rank, whose export holds no such layer"},
+        {"train sft", kSft, "mtp-loss", "tv", "without --mtp-depths"},
+        {"train sft", kSft, "mtp-learning-rate", "1", "without --mtp-depths"},
+        {"train sft", kSft, "mtp-max-norm", "2", "without --mtp-depths"},
+        {"train sft", kSft, "mtp-router-bias-rate", "0.5", "without --mtp-depths"},
         {"train sft", "--model x --environment countdown --schedule constant", "final-fraction", "0.5", "with --schedule constant"},
         {"train sft", "--model x --environment countdown --no-train-indexer", "index-from", "5", "with --no-train-indexer"},
         {"train sft", kDense, "router-bias-rate", "0.5", "where the model has no router with a correction bias"},
@@ -206,6 +212,7 @@ const std::map<std::string, std::string>& effective_options() {
        "name runs fork model profile threads device backend isa mla-norm-eps context ranks teachers data environment steps prompts rollouts max-tokens "
        "temperature over learning-rate schedule warmup beta1 max-norm adapter-rank optimizer seed micro-batch checkpoint-activations optimizer-state "
        "checkpoint-every keep-last quiet resume page json profile-operations trace overwrite"},
+      {"eval drafts", "data environment n max-tokens temperature seed at-once speculate model profile threads device backend isa mla-norm-eps context json"},
       {"eval", "adapter n samples temperature max-tokens seed at-once model profile threads device backend isa mla-norm-eps context json"},
       {"serve",
        "model profile threads device backend isa mla-norm-eps context ranks host port name chat-template message-format tool-format generation-config training "

@@ -280,6 +280,13 @@ OptionTable::Row* OptionTable::find(std::string_view name) {
   return it == rows_.end() ? nullptr : it->get();
 }
 
+OptionTable::Row* OptionTable::find_key(std::string_view key) {
+  std::string name = canonical(key);
+  if (Row* row = find(name)) return row;
+  std::replace(name.begin(), name.end(), '.', '-');
+  return find(name);
+}
+
 bool OptionTable::given(std::string_view name) const {
   const auto it = std::find_if(rows_.begin(), rows_.end(), [&](const auto& row) { return row->name == name; });
   if (it == rows_.end()) fail(ErrorCode::internal, "{} has no option '{}'", command_, name);
@@ -305,7 +312,7 @@ void OptionTable::assign(Row& row, const std::string& shown, const std::string& 
 }
 
 void OptionTable::set(std::string_view key, const std::string& value) {
-  Row* row = find(canonical(key));
+  Row* row = find_key(key);
   if (!row || !row->file_key) {
     std::vector<std::string> keys;
     for (const auto& other : rows_)
@@ -318,7 +325,7 @@ void OptionTable::set(std::string_view key, const std::string& value) {
 void OptionTable::read_toml(std::string_view toml, const std::string& label) {
   for (const TomlSetting& setting : flatten_toml(toml, label)) {
     try {
-      Row* row = find(canonical(setting.key));
+      const Row* row = find_key(setting.key);
       if (setting.is_list && row && !row->is_list) throw UsageError(fmt::format("{} is a list, allowed is one value", setting.key));
       for (const std::string& value : setting.values) set(setting.key, value);
     } catch (UsageError& e) {
@@ -397,7 +404,7 @@ bool OptionTable::parse(const std::vector<std::string>& arguments) {
   for (const Setting& s : settings) {
     if (s.is_key) set(s.name, s.value);
     else assign(*find(s.name), "--" + s.name, s.value);
-    if (Row* row = find(canonical(s.name))) row->on_command_line = true;
+    if (Row* row = find_key(s.name)) row->on_command_line = true;
   }
   std::size_t next = 0;
   for (const auto& row : rows_)

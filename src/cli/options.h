@@ -5,7 +5,8 @@
 //   table.parse(arguments);
 // A default is the variable's value when its row is declared. Every command has --log-level, applied when it is parsed (base/log.h).
 // Names have dashes on the command line (--max-tokens) and dashes or underscores in files; a dot is a
-// TOML table (--optimizer.learning-rate is learning_rate in [optimizer]). Later settings win: file, then --set and flags in order.
+// TOML table (--optimizer.learning-rate is learning_rate in [optimizer]), and a table's name may be the beginning of a name (loss in [mtp] is --mtp-loss).
+// Later settings win: file, then --set and flags in order.
 // Knows no command. One thread.
 #pragma once
 #include <cstdint>
@@ -117,6 +118,7 @@ class OptionTable {
   };
   Row& add(std::string name, std::string placeholder, std::string help);
   Row* find(std::string_view name);
+  Row* find_key(std::string_view key);  // of a file
   void assign(Row& row, const std::string& shown, const std::string& value);
   void refuse_idle(const std::vector<std::string>& defaults) const;
   std::vector<std::string> names() const;

@@ -132,6 +132,16 @@ TEST(Options, FlagsWinOverSetAndSetOverTheFile) {
   EXPECT_EQ(s.stop, (std::vector<std::string>{"x", "y"}));
 }
 
+TEST(Options, ATablesNameMayBeTheBeginningOfAName) {
+  const ConfigFile file("[max]\nsteps = 30\n");
+  Settings s;
+  ASSERT_TRUE(table_of(s)->parse({"--config", file.path()}));
+  EXPECT_EQ(s.steps, 30);
+  ASSERT_TRUE(table_of(s)->parse({"--set", "max.steps=40"}));
+  EXPECT_EQ(s.steps, 40);
+  EXPECT_NE(refusal({"--set", "min.steps=4"}).find("unknown key 'min.steps'"), std::string::npos);
+}
+
 TEST(Options, FaultsOfAFileNameIt) {
   for (const auto& [text, part] : std::vector<std::pair<std::string, std::string>>{
            {"max_steps = \n", ".toml:1:"},

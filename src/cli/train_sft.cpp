@@ -21,6 +21,20 @@ struct SftSettings {
   ProcessSettings processes;
 };
 
+// In a file the keys of [mtp].
+void add_mtp_options(OptionTable& table, SftConfig& c) {
+  table.integer(
+      "mtp-depths", &c.mtp.depths, 0, MtpSettings::kMostDepths, "N",
+      "Train the model's layer of multi-token prediction, or a new one, to say so many tokens ahead, for drafts (docs/speculation.md); no other weight "
+      "depends on it; 0: it stays as it is");
+  table.refused("with --adapter-rank, whose export holds no such layer", [&c] { return c.trained.rank > 0; });
+  table.choice("mtp-loss", &c.mtp.loss, mtp_losses(), "Its loss: cross-entropy, total variation of its drafts against the model end to end, or their sum");
+  table.number("mtp-learning-rate", &c.mtp.learning_rate, 0, 10, "X", "Peak learning rate of that layer, under the same schedule");
+  table.number("mtp-max-norm", &c.mtp.max_norm, 0, 1e9, "X", "Its gradient's norm is clipped to this, 0: not");
+  table.number("mtp-router-bias-rate", &c.mtp.router_bias_rate, 0, 1, "X", "Step of its router's correction bias towards even load");
+  table.refused("without --mtp-depths", [&c] { return c.mtp.depths == 0; }, {"mtp-loss", "mtp-learning-rate", "mtp-max-norm", "mtp-router-bias-rate"});
+}
+
 bool parse(const Arguments& arguments, SftSettings& s) {
   SftJob& job = s.job;
   SftConfig& c = job.config;
@@ -42,9 +56,9 @@ bool parse(const Arguments& arguments, SftSettings& s) {
   add_window_option(table, &job.compact_at, &job.environment);
   table.flag("from-scratch", &c.from_scratch, "Random initial weights; --model then needs config.json and a tokenizer only");
   table.seed("init-seed", &c.init_seed, "Seed of initial weights, the model's or an adapter's");
-  table.refused("without --from-scratch or --adapter-rank", [&c] { return !c.from_scratch && c.trained.rank == 0; });
+  table.refused("without --from-scratch, --adapter-rank or --mtp-depths", [&c] { return !c.from_scratch && c.trained.rank == 0 && c.mtp.depths == 0; });
   table.number("init-deviation", &c.init_deviation, 0, 10, "X", "Standard deviation of the initial matrices");
-  table.refused("without --from-scratch", [&c] { return !c.from_scratch; });
+  table.refused("without --from-scratch or --mtp-depths", [&c] { return !c.from_scratch && c.mtp.depths == 0; });
   table.seed("seed", &c.seed, "Seed of the data order");
   table.integer("epochs", &epochs, 1, 1 << 20, "N", "Passes over the data", "3; with --steps: as many as those take");
   table.integer("steps", &steps, 1, std::int64_t{1} << 40, "N", "Optimizer steps, instead of --epochs", "as --epochs says");
@@ -70,6 +84,7 @@ bool parse(const Arguments& arguments, SftSettings& s) {
                 {"router-bias-rate", "train-indexer", "index-from", "sparse-from"});
   table.refused("where the model has no router with a correction bias", [&c] { return !mechanisms_of(c.runtime).router_bias; }, {"router-bias-rate"});
   table.refused("where the model has no indexer", [&c] { return !mechanisms_of(c.runtime).indexer; }, {"train-indexer", "index-from", "sparse-from"});
+  add_mtp_options(table, c);
   add_checkpoint_options(table, run);
   add_transcript_options(table, c.transcripts, c.transcripts_every, s.transcript_megabytes,
                          "Sequences per step written to transcripts.jsonl, with log-probabilities and mask");
@@ -113,6 +128,7 @@ int train_sft(const Arguments& arguments) {
                                    {"loss", of_steps(summary.loss)}, {"index_loss", of_steps(summary.index_loss)},
                                    {"seconds", summary.seconds},     {"weights_sha256", summary.weights_sha256},
                                    {"export", summary.exported},     {"report", report}};
+    if (!summary.draft_sha256.empty()) json["draft_sha256"] = summary.draft_sha256;
     if (summary.eval_before) json["eval_loss_before"] = *summary.eval_before;
     if (summary.eval_loss) json["eval_loss"] = *summary.eval_loss;
     if (summary.stopped_early) json["stopped_early"] = true, json["best_step"] = summary.best_step;
@@ -121,7 +137,9 @@ int train_sft(const Arguments& arguments) {
     if (!summary.was_finished)
       std::printf("%lld steps, %lld tokens in %.0f s, loss %.4f\n", static_cast<long long>(summary.steps), static_cast<long long>(summary.tokens),
                   summary.seconds, summary.loss);
-    std::printf("weights sha256 %s\nexported to %s\n", summary.weights_sha256.c_str(), summary.exported.c_str());
+    std::printf("weights sha256 %s\n", summary.weights_sha256.c_str());
+    if (!summary.draft_sha256.empty()) std::printf("draft sha256 %s\n", summary.draft_sha256.c_str());
+    std::printf("exported to %s\n", summary.exported.c_str());
     if (summary.eval_before && summary.eval_loss)
       std::printf("loss of the held-out sequences: %.4f before, %.4f now\n", *summary.eval_before, *summary.eval_loss);
     if (s.job.config.trained.rank > 0)

@@ -42,6 +42,7 @@ class Model {
 
 struct ModelOptions {
   double mla_norm_eps = 0;  // 0: the family's default (1e-6 for GLM, as transformers)
+  bool new_mtp = false;     // a config that says nothing of a layer of multi-token prediction is read as if it had asked for one
 };
 
 // Reads "model_type" of a Hugging Face config.json. Throws invalid_argument naming the key at fault, or

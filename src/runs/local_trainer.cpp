@@ -210,6 +210,7 @@ void LocalTrainer::export_to(const std::filesystem::path& folder, const TrainedE
   SaveOptions options;
   options.dtype = exported.dtype;
   options.mtp_from = base_.opened.reader;
+  options.mtp_masters = exported.mtp;
   if (exported.tokenizer) options.tokenizer_files_from = exported.base;
   export_model_folder(folder, *base_.opened.model, masters, options, exported.overwrite);
 }

@@ -31,6 +31,7 @@ struct TrainedExport {
   bool tokenizer = true;      // it has one
   DType dtype = DType::bf16;  // of all parameters; an adapter is fp32
   Overwrite overwrite = Overwrite::no;
+  const WeightImages* mtp = nullptr;  // the layer of multi-token prediction that was trained beside the model; null: it is as the files have it
 };
 
 class LocalTrainer : public TrainerPort {

@@ -48,18 +48,30 @@ double held_out_loss(LocalTrainer& trainer, const std::vector<TrainSequence>& da
   return weight != 0 ? loss / weight : 0;
 }
 
-std::unique_ptr<LocalTrainer> sft_trainer(OpenedModel& opened, const SftConfig& config) {
+TrainerOptions options_of(const SftConfig& config) {
   TrainerOptions options;
   options.micro_batch = config.micro_batch;
   options.checkpoint_activations = config.checkpoint_activations;
   options.train_indexer = config.train_indexer && config.trained.rank == 0;
   options.optimizer_folder = optimizer_folder(config.optimizer_state, config.run.runs);
+  return options;
+}
+
+std::unique_ptr<LocalTrainer> sft_trainer(OpenedModel& opened, const SftConfig& config) {
   if (config.trained.rank > 0 && config.from_scratch)
     fail(ErrorCode::invalid_argument, "adapter-rank is {} with --from-scratch; an adapter needs weights that know something", config.trained.rank);
   TrainedSettings trained = config.trained;
   trained.seed = config.init_seed;
   trained.train_unembed = false;
-  return std::make_unique<LocalTrainer>(opened, trained, options, std::make_shared<Executor>());
+  return std::make_unique<LocalTrainer>(opened, trained, options_of(config), std::make_shared<Executor>());
+}
+
+// Null: the layer of multi-token prediction is not trained.
+std::unique_ptr<LocalMtp> mtp_of(const OpenedModel& opened, const SftConfig& config, LocalTrainer& trainer) {
+  if (config.mtp.depths == 0) return nullptr;
+  TrainerOptions options = options_of(config);
+  options.optimizer = optimizer_family(config.trained);
+  return std::make_unique<LocalMtp>(config.mtp, opened, options, MtpInitial{config.init_seed, config.init_deviation}, trainer);
 }
 
 // A folder of the run with checkpoints of its own.
@@ -88,8 +100,10 @@ std::filesystem::path best_weights(const RunDirectory& run, std::int64_t step) {
 // The steps of a supervised run, its evaluations and early stopping.
 class SftWork final : public RunWork {
  public:
-  SftWork(const SftConfig& config, const SftPlan& plan, const SftInput& input, const OpenedModel& opened, LocalTrainer& trainer, const RunDirectory& run)
-      : config_(config), plan_(plan), input_(input), opened_(opened), trainer_(trainer), run_(run) {
+  SftWork(const SftConfig& config, const SftPlan& plan, const SftInput& input, const OpenedModel& opened, LocalTrainer& trainer, LocalMtp* layer,
+          const RunDirectory& run)
+      : config_(config), plan_(plan), input_(input), opened_(opened), trainer_(trainer), layer_(layer), run_(run) {
+    may_stop_early_ = config.patience > 0 && !(layer && plan.schedule.peak == 0);  // a model that does not move says nothing of its layer
     eval_every_ = config.eval_every > 0 ? config.eval_every : std::max<std::int64_t>(1, input.train->size() / plan.batch);
   }
   // Restores the position of an earlier part of the run.
@@ -102,13 +116,14 @@ class SftWork final : public RunWork {
   // Before the first step. Where a run may stop early, the weights that were best so far are kept beside its checkpoints: RUN/best, one checkpoint.
   void begin() {
     if (input_.held_out.empty()) return;
-    if (config_.patience > 0 && !finished()) best_.emplace(best_of(run_));
+    if (may_stop_early_ && !finished()) best_.emplace(best_of(run_));
     if (step() == 0) summary_.eval_before = evaluate();
   }
 
   std::int64_t step() const override { return trainer_.step(); }
   bool finished() const override { return step() >= plan_.schedule.steps || summary_.stopped_early; }
   void save(const RunDirectory& run, std::int64_t keep_last) override {
+    if (layer_) layer_->save(run, keep_last);
     trainer_.save(run,
                   {{"next_step", step()},
                    {"seed", config_.seed},
@@ -124,12 +139,15 @@ class SftWork final : public RunWork {
 
  private:
   double evaluate();
+  Json train_layer(const std::vector<TrainSequence>& batch, std::int64_t number);
   const SftConfig& config_;
   const SftPlan& plan_;
   const SftInput& input_;
   const OpenedModel& opened_;
   LocalTrainer& trainer_;
+  LocalMtp* const layer_;  // null: not trained
   const RunDirectory& run_;
+  bool may_stop_early_ = false;
   std::optional<RunDirectory> best_;
   SftSummary summary_;
   std::int64_t eval_every_ = 1, worse_ = 0;  // evaluations without a better loss than the best
@@ -147,11 +165,23 @@ double SftWork::evaluate() {
     summary_.best_eval = loss;
     summary_.best_step = step();
     worse_ = 0;
+    if (best_ && layer_) layer_->save(*best_, 1);
     if (best_) trainer_.save(*best_, {{"eval_loss", loss}}, 1);
   } else {
     ++worse_;
   }
   return loss;
+}
+
+// Under the weights that the model's own gradient was computed with; an empty object where there is nothing to train.
+Json SftWork::train_layer(const std::vector<TrainSequence>& batch, std::int64_t number) {
+  if (!layer_) return Json::object();
+  Schedule schedule = plan_.schedule;
+  schedule.peak = config_.mtp.learning_rate;
+  AdamParameters adam = adam_parameters(config_, learning_rate(schedule, number));
+  adam.max_norm = config_.mtp.max_norm;
+  adam.router_bias_rate = config_.mtp.router_bias_rate;
+  return layer_->take_step(batch, adam);
 }
 
 RunStep SftWork::take_step() {
@@ -164,9 +194,11 @@ RunStep SftWork::take_step() {
   adam.router_bias_rate = config_.router_bias_rate;
   const std::vector<TrainSequence> batch = input_.train->batch(number, plan_.batch);
   const DivergenceSettings divergence{.step = number + 1, .learning_rate = adam.learning_rate, .max_norm = adam.max_norm, .run = run_.path()};
+  Json of_layer;
   const auto [result, optim] = named_divergence(divergence, [&] {
     ForwardBackwardResult computed = trainer_.forward_backward(batch, LossOptions{}, index);
     if (!std::isfinite(computed.loss)) fail(ErrorCode::numeric, "the loss is {}", computed.loss);
+    of_layer = train_layer(batch, number);
     const OptimResult moved = trainer_.take_step(adam);
     return std::pair(std::move(computed), moved);
   });
@@ -185,12 +217,14 @@ RunStep SftWork::take_step() {
                    {"tokens", result.rows},
                    {"trained_tokens", result.scored},
                    {"tokens_per_second", static_cast<double>(result.rows) / seconds_since(begin)}};
+  taken.metrics.update(of_layer);
   taken.tokens = result.rows;
   if (!input_.held_out.empty() && (step() % eval_every_ == 0 || step() == steps)) {
     taken.metrics["eval_loss"] = evaluate();
-    if (config_.patience > 0 && worse_ >= config_.patience && step() < steps) summary_.stopped_early = taken.save = true;
+    if (may_stop_early_ && worse_ >= config_.patience && step() < steps) summary_.stopped_early = taken.save = true;
   }
-  taken.note = fmt::format("loss {:.4f}{}{}", result.loss, index.index_loss ? fmt::format(", index {:.4f}", result.index_loss) : "",
+  taken.note = fmt::format("loss {:.4f}{}{}{}", result.loss, index.index_loss ? fmt::format(", index {:.4f}", result.index_loss) : "",
+                           layer_ ? fmt::format(", drafts {:.4f}", of_layer.at("mtp_loss").get<double>()) : "",
                            summary_.eval_loss ? fmt::format(", held out {:.4f}", *summary_.eval_loss) : "");
   return taken;
 }
@@ -198,7 +232,8 @@ RunStep SftWork::take_step() {
 
 SftSummary run_sft(const SftConfig& config, const std::function<SftInput(const OpenedModel&)>& make_input) {
   check_trainable_run(profile_by_name(config.runtime.profile), config.trained);
-  OpenedModel opened = config.from_scratch ? open_untrained_model(config.runtime, config.init_seed, config.init_deviation) : open_model(config.runtime);
+  const RuntimeSettings settings = settings_with_mtp(config.runtime, config.mtp, config.trained.rank);
+  OpenedModel opened = config.from_scratch ? open_untrained_model(settings, config.init_seed, config.init_deviation) : open_model(settings);
   refuse_value_head(*opened.model, "there are no likelihoods of texts to train; lockstep train reward trains it");
   open_beside({.runtime = config.runtime, .untrained = config.from_scratch, .seed = config.init_seed, .deviation = config.init_deviation});
   const SftInput input = make_input(opened);
@@ -206,13 +241,15 @@ SftSummary run_sft(const SftConfig& config, const std::function<SftInput(const O
   const std::int64_t parameters = parameters_of(opened.model->manifest());
   SftPlan plan = plan_sft(config.asked, source.size(), parameters);
   const std::unique_ptr<LocalTrainer> trainer = sft_trainer(opened, config);
+  const std::unique_ptr<LocalMtp> layer = mtp_of(opened, config, *trainer);
 
   const auto resolved = [&](const SftPlan& its) { return resolved_config(config, its, source); };
   Run run = open_planned_run(config.run, config.asked, plan, resolved, kFreeOfSft);
   const RunDirectory& directory = run.directory();
   const Json position = begin_or_go_on(run, *trainer);
+  if (layer) layer->begin_or_go_on(directory, trainer->step());
 
-  SftWork work(config, plan, input, opened, *trainer, directory);
+  SftWork work(config, plan, input, opened, *trainer, layer.get(), directory);
   work.go_on(position);
   SftSummary& summary = work.summary();
   summary.was_finished = directory.resumed() && work.finished();
@@ -232,17 +269,21 @@ SftSummary run_sft(const SftConfig& config, const std::function<SftInput(const O
                         summary.steps, summary.best_step, summary.best_eval, work.worse()));
   if (const std::filesystem::path weights = best_weights(directory, summary.best_step); summary.stopped_early && std::filesystem::exists(weights)) {
     trainer->begin_from(weights);
+    if (layer) layer->begin_from(directory.path() / "best", summary.best_step);
     summary.eval_loss = summary.best_eval;
     run.say(fmt::format("exported are the weights after step {}", summary.best_step));
   } else if (summary.stopped_early) {  // begun by an earlier version, or resumed with another measure
     run.say(fmt::format("'{}' is not there, so exported are the weights after step {}", weights.string(), summary.steps));
   }
   summary.weights_sha256 = trainer->weights_sha256();
+  const WeightImages of_layer = layer ? layer->images() : WeightImages();
+  if (layer) summary.draft_sha256 = layer->weights_sha256(of_layer);
   summary.exported = trainer->export_run(directory, config.export_to,
                                          {.base = config.runtime.model,
                                           .tokenizer = opened.tokenizer != nullptr,
                                           .dtype = config.export_dtype == "bf16" ? DType::bf16 : DType::f32,
-                                          .overwrite = config.overwrite});
+                                          .overwrite = config.overwrite,
+                                          .mtp = layer ? &of_layer : nullptr});
   return summary;
 }
 

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/output_path.h"
+#include "runs/local_mtp.h"
 #include "runs/run.h"
 #include "runs/sft_data.h"
 #include "runs/sft_plan.h"
@@ -32,6 +33,7 @@ struct SftConfig {
   // Steps from which on the indexer learns, and attention is sparse (before: dense). Sparse from the start: 0 and 0.
   std::int64_t index_from = 0, sparse_from = 0;
   bool train_indexer = true;
+  MtpSettings mtp;  // the layer of multi-token prediction, trained beside the model; a new one begins with init_seed and init_deviation
   std::int64_t micro_batch = 0;
   bool checkpoint_activations = false;
   std::string optimizer_state = "memory";                // or "file" (runs/training_state.h)
@@ -45,6 +47,7 @@ struct SftSummary {
   std::int64_t steps = 0, tokens = 0;
   double loss = 0, index_loss = 0, seconds = 0;  // last step's losses
   std::string weights_sha256, exported;
+  std::string draft_sha256;                                               // of the layer of multi-token prediction, as weights_sha256; empty: none was trained
   bool interrupted = false, stopped_early = false, was_finished = false;  // was_finished: nothing was left to train
   std::optional<double> eval_before, eval_loss;                           // of the held-out sequences, at the start and of what is exported
   double best_eval = 0;

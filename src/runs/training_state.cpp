@@ -32,7 +32,8 @@ TrainerState fresh_state(TrainerState state, WeightImages masters) {
   return state;
 }
 
-void save_training(const RunDirectory& run, TrainerState state, const Manifest& manifest, const std::string& digest, const Json& position, int keep_last) {
+void save_training(const RunDirectory& run, TrainerState state, const Manifest& manifest, const std::string& digest, const Json& position, int keep_last,
+                   const std::string& part) {
   TrainingCheckpoint checkpoint;
   checkpoint.step = state.step;
   checkpoint.masters = std::move(state.masters);
@@ -41,7 +42,7 @@ void save_training(const RunDirectory& run, TrainerState state, const Manifest& 
   checkpoint.profile_digest = digest;
   checkpoint.config_hash = config_hash(run);
   checkpoint.position = position;
-  save_checkpoint(run.checkpoints(), manifest, checkpoint, {keep_last});
+  save_checkpoint(part.empty() ? run.checkpoints() : run.path() / part / "checkpoints", manifest, checkpoint, {keep_last});
 }
 
 namespace {

@@ -18,8 +18,10 @@ std::string optimizer_folder(const std::string& optimizer_state, const std::file
 // The state of a trainer that a checkpoint holds, and one that begins anew with other weights: step 0, moments of zero.
 TrainerState trainer_state(TrainingCheckpoint&& checkpoint);
 TrainerState fresh_state(TrainerState state, WeightImages masters);
-// Writes checkpoints/step-N atomically; `position` is the caller's (data, random numbers), `digest`: of the profile it was trained under.
-void save_training(const RunDirectory& run, TrainerState state, const Manifest& manifest, const std::string& digest, const Json& position, int keep_last);
+// Writes checkpoints/step-N atomically; `position` is the caller's (data, random numbers), `digest`: of the profile it was trained under. `part`: in the
+// run's folder of this name, of what is trained beside the model; empty: in the run's own.
+void save_training(const RunDirectory& run, TrainerState state, const Manifest& manifest, const std::string& digest, const Json& position, int keep_last,
+                   const std::string& part = "");
 // The newest valid one of a run's folder; none: nothing yet. Errors: invalid_argument when it was written under another profile, or with the other
 // choice of declared prefixes.
 std::optional<TrainingCheckpoint> load_training(const std::filesystem::path& run, const Manifest& manifest, const Profile& profile, bool declared_prefixes);

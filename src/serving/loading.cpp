@@ -59,6 +59,8 @@ std::shared_ptr<const Tokenizer> load_tokenizer(const fs::path& model) {
   return std::make_shared<const Tokenizer>(Tokenizer::from_folder(*files));
 }
 
+static ModelOptions model_options(const RuntimeSettings& settings) { return {.mla_norm_eps = settings.mla_norm_eps, .new_mtp = settings.new_mtp}; }
+
 static void complete(OpenedModel& opened, const RuntimeSettings& settings) {
   const Profile& profile = profile_by_name(settings.profile);
   const BackendOptions backend = backend_options(settings);
@@ -100,7 +102,7 @@ OpenedModel open_model(const RuntimeSettings& settings) {
   rank_layout(settings.ranks);
   std::shared_ptr<const Model> model;
   try {
-    model = make_model(read_json_file(*open_folder_files(settings.model), "config.json"), {.mla_norm_eps = settings.mla_norm_eps});
+    model = make_model(read_json_file(*open_folder_files(settings.model), "config.json"), model_options(settings));
   } catch (const Error&) {  // reading the folder says what is wrong
   }
   if (model) {
@@ -109,7 +111,7 @@ OpenedModel open_model(const RuntimeSettings& settings) {
     if (settings.device == "cpu") check_memory(loaded_bytes(*model, profile).weights + reading, fmt::format("the model '{}'", settings.model));
   }
   OpenedModel opened;
-  opened.reader = ModelReader::open(settings.model, {.mla_norm_eps = settings.mla_norm_eps});
+  opened.reader = ModelReader::open(settings.model, model_options(settings));
   opened.model = opened.reader->model();
   complete(opened, settings);
   return opened;
@@ -117,7 +119,7 @@ OpenedModel open_model(const RuntimeSettings& settings) {
 
 OpenedModel open_untrained_model(const RuntimeSettings& settings, std::uint64_t seed, double deviation) {
   OpenedModel opened;
-  opened.model = make_model(read_json_file(*open_folder_files(settings.model), "config.json"), {.mla_norm_eps = settings.mla_norm_eps});
+  opened.model = make_model(read_json_file(*open_folder_files(settings.model), "config.json"), model_options(settings));
   opened.initial = [model = opened.model, seed, deviation] { return initial_weights(model->manifest(), seed, deviation); };
   complete(opened, settings);
   return opened;

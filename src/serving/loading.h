@@ -21,6 +21,7 @@ struct RuntimeSettings {
   double mla_norm_eps = 0;      // 0: the family's own
   std::string ranks;            // "tp=2,dp=2,ep=2" (parallel/layout.h); empty: one. They share `threads`
   std::int64_t context = 0;     // longest sequence; 0: what the model allows, at most 65536
+  bool new_mtp = false;         // ModelOptions::new_mtp: of who trains such a layer
 };
 
 struct OpenedModel {

@@ -5,11 +5,11 @@
 
 #include "base/error.h"
 #include "kernels/launch.h"
-#include "model/operations/head.h"
 #include "numerics/accumulator.h"
 #include "train/gradient_norm.h"
 #include "train/loss_columns.h"
 #include "train/micro_batch.h"
+#include "train/mtp_depth.h"
 
 namespace lockstep {
 
@@ -47,27 +47,7 @@ std::vector<SequenceSlice> slices_of(const std::vector<TrainSequence>& data, con
   }
   return slices;
 }
-
-// Row p has what row p + ahead of its text has, or `none` behind the end, and in the row of position 0, which is no row.
-template <class T>
-std::vector<T> column_ahead(const std::vector<TrainSequence>& data, const std::vector<std::size_t>& part, std::int64_t ahead,
-                            std::vector<T> TrainSequence::*member, T none) {
-  std::vector<T> column;
-  for (const std::size_t s : part) {
-    const std::vector<T>& own = data[s].*member;
-    const auto rows = static_cast<std::int64_t>(own.size());
-    for (std::int64_t p = 0; p < rows; ++p) column.push_back(p > 0 && p + ahead < rows ? own[static_cast<std::size_t>(p + ahead)] : none);
-  }
-  return column;
-}
 }  // namespace
-
-// What one depth leaves to the backward.
-struct MtpTrainer::Depth {
-  std::unique_ptr<Context> context;
-  Buffer targets, weights, logprob, loss, dx;
-  Tensor normed;
-};
 
 MtpTrainer::MtpTrainer(Runtime& runtime, const WeightImages& masters, const MtpTraining& training, const TrainerOptions& options)
     : runtime_(runtime),
@@ -104,15 +84,19 @@ MtpResult MtpTrainer::forward_backward(const WeightSet& model_weights, const std
   MtpResult result;
   result.of_depth.resize(static_cast<std::size_t>(training_.depths));
   result.targets.resize(result.of_depth.size());
+  result.overlap.resize(result.of_depth.size());
   std::vector<std::size_t> all(data.size());
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = i;
   gradients_.open({false, {}});
   for (const Buffer& loads : router_loads_) runtime_.backend.stream().fill_zero(loads.view());
   try {
-    const double weights = loss_normaliser(data, loss), normaliser = weights > 0 ? weights : 1;  // none: nothing is trained
+    ExactSum chains;
+    for (const DraftChain& chain : draft_chains(data, all, training_.depths)) chains.add(static_cast<double>(chain.weight));
+    const auto divisor = [](double weights) { return weights > 0 ? weights : 1; };  // none: nothing is trained
+    const Normalisers normalisers{divisor(loss_normaliser(data, loss)), divisor(chains.total())};
     std::int64_t rows = 0;
     for (const TrainSequence& d : data) rows += static_cast<std::int64_t>(d.tokens.size());
-    for (const auto& part : micro_batches(data, all, static_cast<std::size_t>(options_.micro_batch))) run(model_weights, data, part, normaliser, result);
+    for (const auto& part : micro_batches(data, all, static_cast<std::size_t>(options_.micro_batch))) run(model_weights, data, part, normalisers, result);
     result.index_loss /= static_cast<double>(std::max<std::int64_t>(rows, 1));
   } catch (...) {
     gradients_.abandon();
@@ -120,11 +104,12 @@ MtpResult MtpTrainer::forward_backward(const WeightSet& model_weights, const std
   }
   gradients_.close();
   for (const double of : result.of_depth) result.loss += of / static_cast<double>(training_.depths);
+  result.loss += result.variation;
   return result;
 }
 
-void MtpTrainer::run(const WeightSet& model_weights, const std::vector<TrainSequence>& data, const std::vector<std::size_t>& part, double normaliser,
-                     MtpResult& result) {
+void MtpTrainer::run(const WeightSet& model_weights, const std::vector<TrainSequence>& data, const std::vector<std::size_t>& part,
+                     const Normalisers& normalisers, MtpResult& result) {
   Backend& backend = runtime_.backend;
   Device& device = backend.device();
   const Model& model = *runtime_.model;
@@ -135,7 +120,7 @@ void MtpTrainer::run(const WeightSet& model_weights, const std::vector<TrainSequ
   KvCache layer_cache(backend, runtime_.mtp_cache_shapes(), runtime_.profile, pages, options_.page_size);
 
   // The model's hidden states, each in the row behind its own; the row of position 0 has its own, which nobody sees.
-  Tensor carried{device.allocate(DType::f32, count, model.facts().hidden, MemoryCategory::activations)};
+  Tensor carried{device.allocate(DType::f32, count, model.facts().hidden, MemoryCategory::activations)}, hidden;
   {
     std::vector<SequenceSlice> routed = slices;
     for (std::size_t i = 0; i < part.size(); ++i) routed[i].experts = data[part[i]].experts;
@@ -144,7 +129,7 @@ void MtpTrainer::run(const WeightSet& model_weights, const std::vector<TrainSequ
     ForwardOptions options;
     options.counts = false;
     Context ctx = runtime_.context(model_weights, cache, batch, options);
-    const Tensor hidden = model.forward(ctx);
+    hidden = model.forward(ctx);
     std::vector<std::int32_t> before;
     for (const SequenceSlice& slice : slices)
       for (std::size_t p = 0; p < slice.tokens.size(); ++p) before.push_back(static_cast<std::int32_t>(before.size()) - (p > 0 ? 1 : 0));
@@ -179,32 +164,13 @@ void MtpTrainer::run(const WeightSet& model_weights, const std::vector<TrainSequ
     Context& ctx = *depth.context;
     const MtpLayer::Depth said = ahead == 0 ? layer_.first(ctx, embedded, carried, keys) : layer_.next(ctx, embedded, carried, keys);
     carried = depth.normed = said.normed;
-    // The head's part, now: its gradient waits with the row's.
-    const std::vector<std::int32_t> targets = column_ahead<std::int32_t>(data, part, ahead, &TrainSequence::targets, -1);
-    std::vector<float> weights = column_ahead<float>(data, part, ahead, &TrainSequence::weights, 0.0f);
-    for (float& w : weights) w = static_cast<float>(static_cast<double>(w) / (normaliser * static_cast<double>(training_.depths)));
-    result.targets[static_cast<std::size_t>(ahead)] += std::count_if(targets.begin(), targets.end(), [](std::int32_t token) { return token >= 0; });
-    depth.targets = device.upload(targets, count, 1, MemoryCategory::activations);
-    depth.weights = device.upload(weights, count, 1, MemoryCategory::activations);
-    const auto output = [&](std::int64_t cols) { return device.allocate(DType::f32, count, cols, MemoryCategory::activations); };
-    depth.logprob = output(1), depth.loss = output(1), depth.dx = output(model.facts().hidden);
-    const Buffer log_sum = output(1), slope = output(1);
-    HeadLoss head;
-    head.logprob = depth.logprob.view();
-    head.loss = depth.loss.view();
-    head.flags = ctx.flags();
-    head.x = depth.normed.view();
-    head.w = of_model.packed(model.facts().head);
-    head.target = depth.targets.view();
-    head.round_input_bf16 = runtime_.profile.bf16_activations;
-    head.objective.kind = LossKind::cross_entropy;
-    head.objective.weight = depth.weights.view();
-    head.dx = depth.dx.view();
-    head.log_sum = log_sum.view();
-    head.slope = slope.view();
-    head.logits_chunk = logits.view();
-    head_loss(of_model, head, model.facts().head);
+    if (training_.loss == MtpLoss::tv) continue;
+    add_cross_entropy(of_model, ctx, depth, ahead, data, part, normalisers.targets, logits, result);
     tape.contribute(depth.normed.node, depth.dx);
+  }
+  if (training_.loss != MtpLoss::ce) {
+    Context of_model = runtime_.quiet_context(model_weights, layer_cache, rows);
+    add_variation(of_model, tape, depths, hidden.view(), draft_chains(data, part, training_.depths), normalisers.chains, result);
   }
   tape.backward();
 
@@ -213,9 +179,11 @@ void MtpTrainer::run(const WeightSet& model_weights, const std::vector<TrainSequ
     if (const auto bad = std::find_if(flags.begin(), flags.end(), [](std::int32_t f) { return f != 0; }); bad != flags.end())
       fail(ErrorCode::numeric, "a value of depth {} of multi-token prediction is not a number or not finite (row {} of its micro-batch, flags {})", k + 1,
            bad - flags.begin(), *bad);
-    ExactSum sum;
-    for (const float x : backend.stream().read(depths[k].loss.view()).get()) sum.add(static_cast<double>(x) * static_cast<double>(training_.depths));
-    result.of_depth[k] += sum.total();
+    if (depths[k].loss) {
+      ExactSum sum;
+      for (const float x : backend.stream().read(depths[k].loss.view()).get()) sum.add(static_cast<double>(x) * static_cast<double>(training_.depths));
+      result.of_depth[k] += sum.total();
+    }
     for (const Buffer& index_loss : depths[k].context->index_losses())
       for (const float kl : backend.stream().read(index_loss.view()).get()) result.index_loss += static_cast<double>(kl);
   }

@@ -2,28 +2,39 @@
 // hidden states, embedding and head get no gradient, and none of its numbers change.
 //   MtpTrainer trainer(runtime, reader->mtp_masters(), {.depths = 5}, {.micro_batch = 8});
 //   MtpResult result = trainer.forward_backward(model_weights, data); trainer.optim_step(adam); trainer.weights()
-// The loss is the mean over depths of the cross-entropy of each row's target k tokens ahead, weighted as the sequence weighs that target and divided by
-// the sum of all weights; where a text ends before it, a row has none. All depths share the layer, its selection and its keys, as drafts do; depth k is given
-// the text's own tokens. Bits depend on the data alone, not on its order, micro-batches or threads. One rank. One thread at a time.
+// Losses (MtpLoss), each divided by the sum of its weights:
+//   ce    the mean over depths of the cross-entropy of each row's target k tokens ahead, weighted as the sequence weighs that target; where a text ends before
+//         it, a row has none
+//   tv    1 - the mean over j of the chance that the first j drafts of a row are right under rejection sampling, the product of the overlaps of the
+//         distributions of the model and of each depth (train/draft_overlap.h); weighted as the row's first target, a row whose text ends before the last is left out
+//   both  their sum
+// All depths share the layer, its selection and its keys, as drafts do; depth k is given the text's own tokens. Bits depend on the data alone, not on its order,
+// micro-batches or threads. One rank. One thread at a time.
 #pragma once
 #include <memory>
 
 #include "model/runtime.h"
 #include "train/data.h"
+#include "train/draft_overlap.h"
 #include "train/gradients.h"
 #include "train/optimizer_state.h"
 
 namespace lockstep {
 
+enum class MtpLoss { ce, tv, both };
+
 struct MtpTraining {
   static constexpr std::int64_t kMostDepths = 8;
   std::int64_t depths = 5;     // 1 to kMostDepths
   bool train_indexer = false;  // by its loss, whose target is the mean over the depths that share its selection
+  MtpLoss loss = MtpLoss::ce;
 };
 
 struct MtpResult {
-  double loss = 0;                    // normalised: the mean over depths
-  std::vector<double> of_depth;       // normalised cross-entropy of each
+  double loss = 0;                    // what is trained
+  std::vector<double> of_depth;       // normalised cross-entropy of each; 0 where it is not trained
+  double variation = 0;               // the loss tv; 0 where it is not trained
+  std::vector<double> overlap;        // of each depth, the mean: the chance that its draft is right; 0 where tv is not trained
   std::vector<std::int64_t> targets;  // of each, how many rows have one
   double index_loss = 0;              // mean KL a row, 0 when not trained
 };
@@ -40,6 +51,7 @@ class MtpTrainer {
   OptimResult optim_step(const AdamParameters& adam);
 
   const std::shared_ptr<const WeightSet>& weights() const { return weights_; }
+  const MtpTraining& training() const { return training_; }
   std::int64_t step() const { return state_.steps(); }
   WeightImages master_images() { return state_.images(StatePart::master); }
   WeightImages gradient_images();  // after forward_backward
@@ -48,7 +60,16 @@ class MtpTrainer {
 
  private:
   struct Depth;
-  void run(const WeightSet& model_weights, const std::vector<TrainSequence>& data, const std::vector<std::size_t>& part, double normaliser, MtpResult& result);
+  struct Normalisers {
+    double targets, chains;  // sums of weights
+  };
+  void run(const WeightSet& model_weights, const std::vector<TrainSequence>& data, const std::vector<std::size_t>& part, const Normalisers& normalisers,
+           MtpResult& result);
+  // The head's part of depth `ahead` + 1 of the cross-entropy; its gradient waits with the row's.
+  void add_cross_entropy(Context& of_model, Context& ctx, Depth& depth, std::int64_t ahead, const std::vector<TrainSequence>& data,
+                         const std::vector<std::size_t>& part, double normaliser, const Buffer& logits, MtpResult& result);
+  void add_variation(Context& of_model, Tape& tape, const std::vector<Depth>& depths, const View& hidden, const std::vector<DraftChain>& chains,
+                     double normaliser, MtpResult& result);
   void publish();
 
   Runtime& runtime_;

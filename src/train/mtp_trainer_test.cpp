@@ -50,13 +50,19 @@ MtpTrained mtp_gradient(const MtpTrainBench& bench, const std::vector<TrainSeque
 }
 
 // Along random directions, in each parameter by itself: the loss changes as the gradient says. All keys and experts are selected, so that nothing jumps.
-TEST(MtpTrainer, TheGradientIsThatOfTheLoss) {
+class MtpTrainerLosses : public testing::TestWithParam<MtpLoss> {};
+
+TEST_P(MtpTrainerLosses, TheGradientIsThatOfTheLoss) {
   const MtpTrainBench bench(64, 6);
   const std::vector<TrainSequence> data = mtp_sequences();
-  const MtpTraining training{.depths = 3};
+  const MtpTraining training{.depths = 3, .loss = GetParam()};
   const MtpTrained at = mtp_gradient(bench, data, training);
-  EXPECT_NEAR(at.result.loss, (at.result.of_depth[0] + at.result.of_depth[1] + at.result.of_depth[2]) / 3, 1e-9);
-  EXPECT_EQ(at.result.targets[0] - at.result.targets[1], static_cast<std::int64_t>(data.size()));  // a row less of each text
+  const double entropies = (at.result.of_depth[0] + at.result.of_depth[1] + at.result.of_depth[2]) / 3;
+  EXPECT_NEAR(at.result.loss, entropies + at.result.variation, 1e-9);
+  EXPECT_EQ(at.result.variation != 0, GetParam() != MtpLoss::ce);
+  EXPECT_EQ(entropies != 0, GetParam() != MtpLoss::tv);
+  if (GetParam() != MtpLoss::tv) EXPECT_EQ(at.result.targets[0] - at.result.targets[1], static_cast<std::int64_t>(data.size()));  // a row less of each text
+  for (const double alpha : at.result.overlap) EXPECT_EQ(alpha > 0 && alpha < 1, GetParam() != MtpLoss::ce) << alpha;
   const std::vector<Parameter>& parameters = bench.model->mtp()->manifest().parameters();
   int compared = 0;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
@@ -84,10 +90,10 @@ TEST(MtpTrainer, TheGradientIsThatOfTheLoss) {
   EXPECT_GE(compared, 15);
 }
 
-TEST(MtpTrainer, BitsDependOnTheDataAlone) {
+TEST_P(MtpTrainerLosses, BitsDependOnTheDataAlone) {
   const MtpTrainBench bench;
   const std::vector<TrainSequence> data = mtp_sequences();
-  const MtpTraining training{.depths = 4, .train_indexer = true};
+  const MtpTraining training{.depths = 4, .train_indexer = true, .loss = GetParam()};
   const MtpTrained want = mtp_gradient(bench, data, training);
   EXPECT_GT(want.result.index_loss, 0);
   std::vector<TrainSequence> turned(data.rbegin(), data.rend());
@@ -99,6 +105,32 @@ TEST(MtpTrainer, BitsDependOnTheDataAlone) {
   std::vector<TrainSequence> other = data;
   other.back().tokens[2] = (other.back().tokens[2] + 1) % 96;
   EXPECT_NE(difference(manifest, mtp_gradient(bench, other, training).gradient, want.gradient), "") << "the control";
+}
+
+INSTANTIATE_TEST_SUITE_P(All, MtpTrainerLosses, testing::Values(MtpLoss::ce, MtpLoss::tv, MtpLoss::both), [](const auto& info) {
+  return std::string(info.param == MtpLoss::ce ? "ce" : info.param == MtpLoss::tv ? "tv" : "both");
+});
+
+// What a chain is worth, by its definition; and a text that ends before the last depth begins none.
+TEST(MtpTrainer, ChainsOfDrafts) {
+  const std::vector<double> alphas{0.9, 0.5, 0.8};
+  EXPECT_NEAR(chain_loss(alphas), 1 - (0.9 + 0.45 + 0.36) / 3, 1e-15);
+  const std::vector<double> slopes = chain_slopes(alphas);
+  EXPECT_NEAR(slopes[0], -(1 + 0.5 + 0.4) / 3, 1e-15);
+  EXPECT_NEAR(slopes[1], -(0.9 + 0.72) / 3, 1e-15);
+  EXPECT_NEAR(slopes[2], -0.45 / 3, 1e-15);
+  const std::vector<float> model{0.5f, -1.0f, 2.0f, 0.0f}, draft{2.0f, 0.25f, 0.5f, -3.0f};
+  const Softmax p = softmax_of(model.data(), 4), q = softmax_of(draft.data(), 4);
+  double alpha = 0;
+  for (std::size_t v = 0; v < 4; ++v) alpha += std::min(std::exp(model[v] - p.largest) / p.sum, std::exp(draft[v] - q.largest) / q.sum);
+  EXPECT_NEAR(overlap(model.data(), p, draft.data(), q, 4).alpha, alpha, 1e-14);
+  EXPECT_NEAR(overlap(model.data(), p, model.data(), p, 4).alpha, 1, 1e-14);
+  TrainSequence text = TrainSequence::next_token({1, 2, 3, 4, 5, 6});  // five rows
+  text.weights[2] = 0;
+  const std::vector<DraftChain> chains = draft_chains({text, text}, {0, 1}, 2);
+  std::vector<std::int32_t> rows;
+  for (const DraftChain& chain : chains) rows.push_back(chain.row);
+  EXPECT_EQ(rows, (std::vector<std::int32_t>{1, 3, 6, 8}));
 }
 
 TEST(MtpTrainer, LearnsWhatFollows) {

@@ -49,8 +49,21 @@ void Model::require_profile(const Profile& profile) const {
   if (const std::string refusal = profile_refusal(profile); !refusal.empty()) fail(ErrorCode::unsupported, "{}", refusal);
 }
 
+namespace {
+// Whether config.json says nothing of a layer of multi-token prediction.
+bool without_mtp(const Json& config) {
+  const auto found = config.find("num_nextn_predict_layers");
+  return found == config.end() || found->is_null() || *found == 0;
+}
+}  // namespace
+
 std::unique_ptr<Model> make_model(const Json& config, const ModelOptions& options) {
   const ConfigReader reader(config);
+  if (options.new_mtp && without_mtp(config)) {
+    Json asking = config;
+    asking["num_nextn_predict_layers"] = 1;
+    return make_model(asking, options);
+  }
   const std::string type = reader.text("model_type");
   std::vector<std::string> known;
   for (const Family& family : families()) {

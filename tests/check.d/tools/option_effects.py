@@ -68,7 +68,7 @@ CRITIC_MODEL = TMP / "critic/runs/r/export"  # too
 TAUGHT = TMP / "taught/runs/r/export"  # too: the shipped model, after reference rollouts of lockbox
 SPECIAL, SPECIAL_ID = "<|eos|>", "102"  # of the shipped model
 NO = "NO"  # the option is left out of the base
-MORE = {"generate": {"prompt": "16 19 14=17:", "max-tokens": 12, "seed": 3, "json": True}, "eval": {"n": 6, "samples": 2, "json": True}, "score": {"tokens": FILES / "sequences.jsonl"},
+MORE = {"generate": {"prompt": "16 19 14=17:", "max-tokens": 12, "seed": 3, "json": True}, "eval": {"n": 6, "samples": 2, "json": True}, "eval drafts": {"data": FILES / "prompts.jsonl", "speculate": "ngram", "max-tokens": 40, "seed": 3, "json": True}, "score": {"tokens": FILES / "sequences.jsonl"},
         "grad": {"tokens": FILES / "sequences.jsonl", "out": "gradients.safetensors", "json": True}, "plan": {"json": True}, "tokenize": {"text": "3 7 12=48:"}, "render": {"messages": FILES / "talk.json", "model": FILES / "talks"},
         "shapes resolve": {"model": "qwen3-8b"}, "simulate": {"ranks": "tp=2,dp=2", "tokens": 128, "length": 16}}  # fmt: skip
 WORDS = {"simulate": [MODEL], "eval": ["countdown"], "info": [MODEL], "convert": [MODEL, "out"], "shapes show": ["qwen3-32b-65k"]}
@@ -94,6 +94,7 @@ ROWS = {
     "generate": RUNTIME + [("prompt", "3 7 12=48:"), ("tokens", "1,5,7", {"prompt": NO}), ("max-tokens", 3), ("temperature", 3), ("top-p", 0.2), ("top-k", 1), ("generation-config", "none", {"model": FILES / "cool"}), ("seed", 4),
                            ("schema", FILES / "schema.json"), ("json-object", True), ("stop", "="), ("json", NO)],
     "eval": RUNTIME + [("adapter", ADAPTER), ("n", 4), ("samples", 3), ("temperature", 3), ("max-tokens", 3), ("compact-at", 29, {"model": TAUGHT, "WORDS": ["lockbox"], "n": 20}), ("seed", 5), ("json", NO)],
+    "eval drafts": RUNTIME + [("data", FILES / "fewer-prompts.jsonl"), ("environment", "countdown", {"data": NO, "n": 2}), ("n", 1), ("max-tokens", 3), ("temperature", 0), ("seed", 4), ("at-once", 2), ("speculate", "siblings"), ("draft-tokens", 2), ("json", NO)],
     "tokenize": [("model", NEEDED), ("text", "3"), ("ids", "5 6", {"text": NO}), ("jsonl", True, {"text": NO, "stdin": '{"text":"3"}\n'}), ("json", True), ("add-special", False, {"model": FILES / "begins"}), ("parse-special", False, {"text": SPECIAL}),
                  ("skip-special", True, {"text": NO, "ids": SPECIAL_ID})],
     "render": [("model", NEEDED), ("template", FILES / "b.jinja"), ("messages", FILES / "other-talk.json"), ("tools", FILES / "tools.json"), ("train", FILES / "talks.jsonl", {"messages": NO, "stdin": "[]"}),
@@ -114,7 +115,7 @@ ROWS = {
         ("init-seed", 9, {"from-scratch": True}), ("init-deviation", 0.5, {"from-scratch": True}), ("seed", 9), ("epochs", 2, {"steps": NO}), ("steps", 1), ("batch", 2), ("adapter-rank", 4), ("adapter-alpha", 1, {"adapter-rank": 4}), ("optimizer", "dimuon"),
         ("chat-template", FILES / "b.jinja", {"data": FILES / "talks.jsonl", "model": FILES / "talks"}), ("end-token", "7"), ("eval", FILES / "held.jsonl"), ("eval-share", 0.5), ("eval-every", 3, {"eval": FILES / "held.jsonl", "steps": 4}),
         ("patience", 1, {"eval": FILES / "held.jsonl", "eval-every": 1, "learning-rate": 0, "steps": 6}), ("learning-rate", 0.01), ("schedule", "linear"), ("final-fraction", 0.5, {"schedule": "linear", "steps": 3}), ("warmup", 2), ("beta1", 0.1),
-        ("beta2", 0.1), ("eps", 1), ("weight-decay", 9, {"learning-rate": 0.01}), ("max-norm", 1e-3), ("router-bias-rate", 0.9), ("train-indexer", False), ("index-from", 2), ("sparse-from", 2), ("checkpoint-every", 1),
+        ("beta2", 0.1), ("eps", 1), ("weight-decay", 9, {"learning-rate": 0.01}), ("max-norm", 1e-3), ("router-bias-rate", 0.9), ("train-indexer", False), ("index-from", 2), ("sparse-from", 2), ("mtp-depths", 2), ("mtp-loss", "tv", {"mtp-depths": 2}), ("mtp-learning-rate", 0.1, {"mtp-depths": 1}), ("mtp-max-norm", 1e-3, {"mtp-depths": 1}), ("mtp-router-bias-rate", 0.9, {"mtp-depths": 1}), ("checkpoint-every", 1),
         ("keep-last", 1, {"checkpoint-every": 1, "steps": 4}), ("transcripts", 3), ("transcripts-every", 1, {"transcripts": 1, "steps": 3}), ("export-dtype", "f32"), ("export-to", "out"), ("overwrite", True, {"export-to": "out", "there": "out/notes.txt"}),
         ("quiet", NO), ("page", True), *PROFILED, ("json", NO)],
     "train rl": RUNTIME + [
@@ -200,6 +201,8 @@ def commands_of(text):
         kinds = re.search(rf"usage: lockstep {name} ([a-z]+(?:\|[a-z]+)+)", own)
         for kind in kinds[1].split("|") if kinds else re.findall(r"^  ([a-z]+)  ", own, re.M) if own.startswith("usage:") else [""]:
             yield f"{name} {kind}".strip()
+        if name == "eval":
+            yield "eval drafts"
 
 
 NAMES = {name: [o["name"][2:] for o in json.loads(done(*name.split(), "--help=json").stdout)["options"] if o["name"].startswith("--")] for name in commands_of(done("help").stdout)}

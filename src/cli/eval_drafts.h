@@ -1,0 +1,9 @@
+// `lockstep eval drafts`, a kind of `eval` (cli/eval_command.cpp).
+#pragma once
+#include "cli/commands.h"
+
+namespace lockstep {
+
+int eval_drafts_command(const Arguments& arguments);
+
+}  // namespace lockstep

@@ -1,0 +1,148 @@
+// A layer of multi-token prediction is trained beside a model: the model's weights are, bit for bit, those of a run without; a stopped run goes on to the
+// same bits; what is exported has the layer; another run begins with it.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "checkpoint/model_reader.h"
+#include "jobs/sft_job.h"
+
+namespace lockstep {
+namespace {
+namespace fs = std::filesystem;
+
+class MtpJobs : public testing::Test {
+ protected:
+  ~MtpJobs() override { fs::remove_all(root_); }
+  static std::string shipped_model() { return (fs::path(LOCKSTEP_SOURCE_DIR) / "models/countdown-glm").string(); }
+  SftJob job(const std::string& name, std::int64_t depths) {
+    SftJob made;
+    SftConfig& c = made.config;
+    c.run.name = name;
+    c.run.runs = root_.string();
+    c.run.quiet = true;
+    c.runtime.model = shipped_model();
+    c.runtime.threads = 1;
+    made.environment = "countdown";
+    c.asked.steps = 4;
+    c.asked.batch = 2;
+    c.asked.warmup = 0;
+    c.export_dtype = "f32";
+    c.mtp.depths = depths;
+    c.mtp.learning_rate = 3e-3;
+    return made;
+  }
+  std::vector<nlohmann::json> metrics(const std::string& name) {
+    std::ifstream in(root_ / name / "metrics.jsonl");
+    std::vector<nlohmann::json> lines;
+    for (std::string line; std::getline(in, line);) lines.push_back(nlohmann::json::parse(line));
+    return lines;
+  }
+  fs::path root_ = fs::path(testing::TempDir()) / ("lockstep_mtp_jobs_" + std::to_string(::getpid()));
+};
+
+TEST_F(MtpJobs, TheModelsWeightsAreThoseOfARunWithout) {
+  const SftSummary without = run_sft_job(job("without", 0)), with = run_sft_job(job("with", 3));
+  EXPECT_EQ(with.weights_sha256, without.weights_sha256);
+  EXPECT_NE(with.weights_sha256, ModelReader::open(shipped_model())->weights_sha256());  // something was trained
+  EXPECT_TRUE(without.draft_sha256.empty());
+  EXPECT_FALSE(metrics("without")[0].contains("mtp_loss"));
+  const auto exported = ModelReader::open(with.exported), bare = ModelReader::open(without.exported);
+  EXPECT_EQ(exported->weights_sha256(), bare->weights_sha256());
+  EXPECT_FALSE(bare->has_mtp());
+  ASSERT_TRUE(exported->has_mtp());
+  EXPECT_EQ(exported->mtp_sha256(), with.draft_sha256);
+  const std::vector<nlohmann::json> lines = metrics("with");
+  ASSERT_EQ(lines.size(), 4u);
+  EXPECT_LT(lines[3].at("mtp_loss").get<double>(), lines[0].at("mtp_loss").get<double>());
+  EXPECT_TRUE(lines[0].contains("mtp_loss_3"));
+  EXPECT_FALSE(lines[0].contains("mtp_loss_4"));
+  // The layer's own bits do depend on how it is trained, the model's never.
+  EXPECT_NE(run_sft_job(job("other", 2)).draft_sha256, with.draft_sha256);
+  for (const char* loss : {"tv", "both"}) {
+    SftJob other = job(loss, 3);
+    other.config.mtp.loss = loss;
+    const SftSummary trained = run_sft_job(other);
+    EXPECT_EQ(trained.weights_sha256, without.weights_sha256) << loss;
+    EXPECT_NE(trained.draft_sha256, with.draft_sha256) << loss;
+    const std::vector<nlohmann::json> told = metrics(loss);
+    EXPECT_LT(told[3].at("mtp_variation").get<double>(), told[0].at("mtp_variation").get<double>()) << loss;
+    EXPECT_TRUE(told[0].contains("mtp_overlap_3")) << loss;
+    EXPECT_EQ(told[0].contains("mtp_loss_1"), std::string(loss) == "both") << loss;
+  }
+}
+
+TEST_F(MtpJobs, AStoppedRunGoesOnToTheSameLayer) {
+  const SftSummary whole = run_sft_job(job("whole", 2));
+  StopSource source;
+  SftJob parts = job("parts", 2);
+  parts.config.micro_batch = 1;
+  parts.config.run.keep_last = 1;
+  parts.config.run.checkpoint_every = 1;
+  parts.config.run.stop = source.token();
+  parts.config.run.on_step = [&source](std::int64_t step) {
+    if (step == 2) source.stop();
+  };
+  EXPECT_TRUE(run_sft_job(parts).interrupted);
+  parts.config.run.resume = true;
+  parts.config.run.stop = {};
+  const SftSummary rest = run_sft_job(parts);
+  EXPECT_EQ(rest.weights_sha256, whole.weights_sha256);
+  EXPECT_EQ(rest.draft_sha256, whole.draft_sha256);
+  // A model whose layer's state is gone does not go on beside a new one.
+  fs::remove_all(root_ / "parts" / "mtp");
+  parts.config.asked.steps = 5;
+  try {
+    run_sft_job(parts);
+    ADD_FAILURE() << "went on without the layer's state";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::not_found) << e.message();
+    EXPECT_NE(e.message().find("goes on at step 4"), std::string::npos) << e.message();
+  }
+}
+
+// With a learning rate of 0 the layer alone is trained, and a run that begins from such a run's checkpoint begins with its layer.
+TEST_F(MtpJobs, TheLayerAloneIsTrainedAndAnotherRunBeginsWithIt) {
+  const auto alone = [&](const std::string& name, std::int64_t steps) {
+    SftJob only = job(name, 1);
+    only.config.asked.steps = steps;
+    only.config.asked.learning_rate = 0;
+    only.config.router_bias_rate = 0;
+    only.config.train_indexer = false;
+    return only;
+  };
+  const SftSummary first = run_sft_job(alone("first", 6));
+  EXPECT_EQ(first.weights_sha256, ModelReader::open(shipped_model())->weights_sha256());
+  const std::vector<nlohmann::json> begun = metrics("first");
+  SftJob next = alone("next", 1);
+  next.config.run.resolved["forked_from"] = (root_ / "first/checkpoints/step-000006").string();
+  run_sft_job(next);
+  const double of_new = begun[0].at("mtp_loss").get<double>(), of_taught = metrics("next")[0].at("mtp_loss").get<double>();  // of one batch
+  EXPECT_LT(of_taught, of_new - 0.1);
+  // So does one from the exported model, with the bits of the fork.
+  SftJob from_export = alone("from-export", 1);
+  from_export.config.runtime.model = first.exported;
+  run_sft_job(from_export);
+  EXPECT_EQ(metrics("from-export")[0].at("mtp_loss").get<double>(), of_taught);
+}
+
+TEST_F(MtpJobs, WhatHasNoRoomForALayerIsRefused) {
+  SftJob adapter = job("adapter", 1), ranks = job("ranks", 1);
+  adapter.config.trained.rank = 4;
+  ranks.config.runtime.ranks = "tp=2";
+  for (const auto& [refused, part] :
+       {std::pair(&adapter, "mtp-depths is 1 beside an adapter"), std::pair(&ranks, "ranks is tp=2, allowed with --mtp-depths")}) {
+    try {
+      run_sft_job(*refused);
+      ADD_FAILURE() << "accepted, not refused with: " << part;
+    } catch (const Error& e) {
+      EXPECT_NE(e.message().find(part), std::string::npos) << e.message();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,68 @@
+// The layer of multi-token prediction that a supervised run trains beside its model (train/mtp_trainer.h), for drafts (docs/speculation.md): how it begins,
+// its steps, its checkpoints beside the model's. The model is read alone: its weights are, bit for bit, those of a run without.
+//   LocalMtp layer({.depths = 5}, opened, options, initial, trainer); layer.take_step(batch, adam); layer.save(run, 2);
+// Works on the executor of `trainer`, which outlives it. One thread at a time, never the executor's.
+#pragma once
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "runs/local_trainer.h"
+
+namespace lockstep {
+
+class MtpTrainer;
+
+struct MtpSettings {
+  static constexpr std::int64_t kMostDepths = 8;
+  std::int64_t depths = 0;  // so many tokens ahead; 0: it stays as it is
+  std::string loss = "ce";  // one of mtp_losses()
+  double learning_rate = 1e-3, max_norm = 1.0, router_bias_rate = 1e-3;
+};
+
+std::vector<std::string> mtp_losses();  // ce, tv, both (train/mtp_trainer.h)
+
+// Of a layer that files do not have (model/weights.h).
+struct MtpInitial {
+  std::uint64_t seed = 0;
+  double deviation = 0.02;
+};
+
+// With which the model is opened whose layer is trained: where its config says nothing of one, it gets one. Errors: unsupported beside an adapter of this
+// rank, whose export holds no such layer, and on several ranks.
+RuntimeSettings settings_with_mtp(const RuntimeSettings& settings, const MtpSettings& mtp, std::int64_t adapter_rank);
+
+class LocalMtp {
+ public:
+  // It begins with the layer of the model's files, or with random weights where they have none; with an indexer, that is trained too. Errors: those of
+  // MtpTrainer; unsupported for a model whose family has no such layer.
+  LocalMtp(const MtpSettings& settings, const OpenedModel& opened, const TrainerOptions& options, const MtpInitial& initial, LocalTrainer& trainer);
+  ~LocalMtp();
+  LocalMtp(const LocalMtp&) = delete;
+  LocalMtp& operator=(const LocalMtp&) = delete;
+
+  // Gradient and step on the batch, under the trainer's weights as they are now. Returns what metrics.jsonl tells of it. Errors: those of
+  // MtpTrainer::forward_backward; numeric for a loss that is not finite.
+  Json take_step(const std::vector<TrainSequence>& batch, const AdamParameters& adam);
+
+  // RUN/mtp/checkpoints: written before the model's checkpoint of the same step, and one more than the model keeps, so that a kill between the two
+  // leaves both of an earlier step.
+  void save(const RunDirectory& run, std::int64_t keep_last);
+  // Goes on beside a model that stands at `step`: of a run that was begun from another's checkpoint, and whose layer that run trained too, with that layer.
+  // Errors: not_found where the run has no layer of this step; those of load_checkpoint.
+  void begin_or_go_on(const RunDirectory& run, std::int64_t step);
+  // The weights beside the checkpoint `step` of a run's folder, as a beginning.
+  void begin_from(const std::filesystem::path& run, std::int64_t step);
+
+  WeightImages images();
+  std::string weights_sha256(const WeightImages& masters) const;
+
+ private:
+  void restore(const std::filesystem::path& checkpoint, bool weights_alone);
+  const MtpLayer& layer_;
+  Profile profile_;
+  LocalTrainer& trainer_;
+  std::unique_ptr<MtpTrainer> layer_trainer_;  // executor's thread
+};
+
+}  // namespace lockstep

@@ -1,0 +1,40 @@
+// How far the distributions of drafts overlap those of the model, and what a chain of drafts is worth, on the host: in double, each sum in the order of the
+// vocabulary (docs/numerics.md, "Multi-token prediction"). p is the model's distribution, given; q the draft's, the softmax of its logits.
+//   overlap        alpha = sum over v of min(p(v), q(v)): the chance that a draft drawn from q is taken by rejection sampling
+//   a chain's loss 1 - (1 / n) sum over j of (product over i <= j of alpha_i)
+// Any thread.
+//   const Softmax p = softmax_of(model_logits, n), q = softmax_of(draft_logits, n); const Overlap o = overlap(model_logits, p, draft_logits, q, n);
+#pragma once
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "train/data.h"
+
+namespace lockstep {
+
+struct Softmax {
+  double largest = 0, sum = 0;  // exp(z - largest) / sum
+};
+Softmax softmax_of(const float* z, std::int64_t vocabulary);
+
+struct Overlap {
+  double alpha = 0;
+  double below = 0;  // the sum of q where it is below p
+};
+Overlap overlap(const float* model, const Softmax& p, const float* draft, const Softmax& q, std::int64_t vocabulary);
+// Puts in the place of the draft's logits their gradient, of a loss with this slope by alpha: slope q (1 - below) where q is below p, else -slope q below.
+void overlap_gradient(const float* model, const Softmax& p, float* draft, const Softmax& q, const Overlap& of, double slope, std::int64_t vocabulary);
+
+double chain_loss(std::span<const double> alphas);
+std::vector<double> chain_slopes(std::span<const double> alphas);  // of chain_loss by each
+
+// A row that begins a chain of drafts.
+struct DraftChain {
+  std::int32_t row = 0;  // of the sequences' rows, one after another
+  float weight = 0;      // of its first target
+};
+// Those of some sequences that have so many tokens ahead in their text and a weight, ascending; position 0 begins none.
+std::vector<DraftChain> draft_chains(const std::vector<TrainSequence>& data, const std::vector<std::size_t>& part, std::int64_t depths);
+
+}  // namespace lockstep
