@@ -205,6 +205,11 @@ int serve_command(const Arguments& arguments) {
       if (!base->is_called(model.name)) base->names.push_back(model.name);
       base->folders = {runtime.model, base->folder};
       base->executor = model.executor;
+      base->open_values = [runtime, executor] {
+        OpenedModel values = open_value_model(runtime);
+        values.runtime->backend.set_pause_point(executor);
+        return values;
+      };
       base->weights = model.weights;
       base->ledger = memory.ledger;
     }

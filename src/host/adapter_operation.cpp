@@ -40,6 +40,7 @@ std::string ModelOperations::load_adapter(const std::string& owner, const std::s
                                           Encode<ModelRecord> encode) {
   const auto load = [this, owner, from, encode = std::move(encode)](const OnExecutor& on, HostedModel& model, const std::string& request) {
     if (model.settings().rank == 0) fail(ErrorCode::invalid_argument, "model '{}' has no adapter; load_adapter is for models with a rank", model.id);
+    commons_.refuse_critic(model.settings().base_model, "which takes no adapter from elsewhere; load_state takes a critic's checkpoint");
     if (from.starts_with("gs://"))
       fail(ErrorCode::unsupported,
            "adapter_path is '{}'; this server reads no bucket: a PEFT folder in adapters/NAME of its state's folder is accounts/{}/models/NAME", from,
@@ -49,6 +50,7 @@ std::string ModelOperations::load_adapter(const std::string& owner, const std::s
       take_adapter(on, model, *loaded.layout, loaded.images);
     } else {
       const CheckpointRecord record = to_.checkpoints.find(owner, from, "sampler_weights", model.id);
+      commons_.refuse_critic(record.settings.base_model, "whose adapter is no policy's; load_state takes it into another critic");
       if (record.settings.rank == 0) fail(ErrorCode::invalid_argument, "the checkpoint {} is no adapter's", record.path());
       to_.files.check_profile_of(record);
       const auto layout = adapter_layout(*commons_.base, record.settings);

@@ -26,7 +26,10 @@ class BatchLoss {
 // By name, beside losses by name (train/losses.h) and "custom".
 bool is_batch_loss(const std::string& name);
 inline constexpr const char kDistillLoss[] = "distill";
-std::vector<std::string> batch_loss_names();
+inline constexpr const char kPairwiseRewardLoss[] = "pairwise_reward";  // of a critic, over pairs: a reward model's
+std::vector<std::string> batch_loss_names();                            // without a critic's
+// The loss is none that a critic, or a model that is none, has. Errors: unsupported for one that the other has; else invalid_argument.
+[[noreturn]] void refuse_loss(const std::string& name, bool critic);
 // What the trainer takes of the batch is `prepared`. Errors invalid_argument and unsupported: those of prepare_batch; an option that the loss lacks or that
 // is not allowed; an input that is missing; an odd number of data of a loss over pairs.
 std::unique_ptr<BatchLoss> make_batch_loss(const TrainingBatch& batch, const BatchLimits& limits, PreparedBatch& prepared);

@@ -28,14 +28,15 @@ std::string ModelOperations::forward_backward_custom(const std::string& owner, c
   const SentOperation sent = SentOperation(batch.forward_only ? "forward" : "forward_backward").add(batch);
   auto run = std::make_shared<BatchLossRun>();
   run->batch = std::move(batch);
-  const BatchLimits limits = batch_limits(commons_.runtime());
-  const auto piece_of = [this, owner, run, limits, encode = std::move(encode)](const OnExecutor& on, HostedModel& model, const std::string& request) {
+  const auto piece_of = [this, owner, run, encode = std::move(encode)](const OnExecutor& on, HostedModel& model, const std::string& request) {
     ForwardBackwardResult result;
     try {
       TrainedModel& trained = tools_.resting.trained(on, model);
       if (!run->loss) {
         const std::string& name = run->batch.loss.name;
-        if (run->batch.forward_only) fail(ErrorCode::unsupported, "loss_fn of a forward is '{}', allowed is cross_entropy", name);
+        const BatchLimits limits = tools_.limits(on, model);
+        if (run->batch.forward_only)
+          fail(ErrorCode::unsupported, "loss_fn of a forward is '{}', allowed is {}", name, limits.values ? "value" : "cross_entropy");
         run->loss = name == "custom" ? make_custom_batch_loss(run->batch, to_.custom_losses.find(owner, model.session, run->batch.loss), limits, run->prepared)
                                      : make_batch_loss(run->batch, limits, run->prepared);
       }

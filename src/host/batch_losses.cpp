@@ -6,6 +6,7 @@
 #include "losses/custom_loss.h"
 #include "losses/distillation.h"
 #include "losses/preference_losses.h"
+#include "train/value_loss.h"
 
 namespace lockstep {
 namespace {
@@ -34,7 +35,8 @@ double number_option(const std::string& name, const LossValue& value) {
 template <class Stays>
 PreparedBatch prepare_plain(const TrainingBatch& batch, const BatchLimits& limits, const std::string& why, const Stays& stays) {
   TrainingBatch plain;
-  plain.loss.name = "cross_entropy";
+  plain.loss.name = limits.values ? std::string(kValueLossName) : "cross_entropy";
+  plain.forward_only = limits.values;  // which needs no returns
   for (std::size_t d = 0; d < batch.data.size(); ++d) {
     const TrainingDatum& datum = batch.data[d];
     for (const char* name : {"kept_tokens", "kept_by_rank"})
@@ -44,6 +46,10 @@ PreparedBatch prepare_plain(const TrainingBatch& batch, const BatchLimits& limit
       if (stays(input.first)) plain.data.back().inputs.insert(input);
   }
   PreparedBatch prepared = prepare_batch(plain, limits);
+  if (limits.values) {  // of values it is -w v
+    prepared.loss = loss_by_name("cross_entropy");
+    prepared.loss.normaliser = 1;
+  }
   prepared.elementwise_loss = false;
   return prepared;
 }
@@ -53,7 +59,7 @@ std::string whole_vocabulary(const std::string& loss) { return fmt::format("the 
 class PreferenceBatchLoss final : public BatchLoss {
  public:
   PreferenceBatchLoss(const TrainingBatch& batch, const BatchLimits& limits, PreparedBatch& prepared) {
-    settings_.loss = batch.loss.name;
+    settings_.loss = limits.values ? "reward" : batch.loss.name;
     const PreferenceRow& row = preference_row(settings_.loss);
     settings_.beta = row.beta;
     read_options(batch.loss, row);
@@ -63,12 +69,18 @@ class PreferenceBatchLoss final : public BatchLoss {
            "data has {} datums, and the loss {} is of pairs, each a chosen answer and then a rejected one; allowed is an even number. A pair may not be cut by "
            "the "
            "end of a request: data[{}] is alone",
-           batch.data.size(), row.name, batch.data.size() - 1);
+           batch.data.size(), batch.loss.name, batch.data.size() - 1);
     if (row.reference)
       for (std::size_t d = 0; d < batch.data.size(); ++d)
         if (!batch.data[d].inputs.contains("reference_logprobs"))
           fail(ErrorCode::invalid_argument, "data[{}].loss_fn_inputs has no reference_logprobs, which the loss {} needs", d, row.name);
+    if (limits.values) check_answers(batch);
     prepared = prepare_plain(batch, limits, whole_vocabulary(batch.loss.name), [](const std::string&) { return true; });
+    for (std::size_t d = 0; limits.values && d < batch.data.size(); ++d) {
+      if (batch.data[d].inputs.contains("weights") || batch.data[d].inputs.contains("mask")) continue;
+      std::vector<float>& weights = prepared.sequences[d].weights;  // the value of its end is the answer's
+      std::fill(weights.begin(), weights.end() - 1, 0.0f);
+    }
     for (std::size_t d = 0; d < prepared.sequences.size(); ++d)
       if (!(answer_score(prepared.sequences[d], std::vector<float>(prepared.sequences[d].targets.size(), 0.0f), 0).weight > 0))
         fail(ErrorCode::invalid_argument, "data[{}].loss_fn_inputs.weights sum to 0 or less, allowed are answers with a trained token", d);
@@ -99,6 +111,14 @@ class PreferenceBatchLoss final : public BatchLoss {
   }
 
  private:
+  static void check_answers(const TrainingBatch& batch) {
+    const std::vector<std::string> names{"target_tokens", "weights", "mask"};
+    for (std::size_t d = 0; d < batch.data.size(); ++d)
+      for (const auto& [name, tensor] : batch.data[d].inputs)
+        if (std::find(names.begin(), names.end(), name) == names.end())
+          fail(ErrorCode::invalid_argument, "data[{}].loss_fn_inputs.{} is nothing that the loss {} takes, allowed are {}{}", d, name, batch.loss.name,
+               fmt::join(names, ", "), did_you_mean(name, names));
+  }
   void read_options(const LossRequest& wanted, const PreferenceRow& row) {
     struct Option {
       const char* name;
@@ -218,12 +238,14 @@ class CustomBatchLoss final : public BatchLoss {
 }  // namespace
 
 std::unique_ptr<BatchLoss> make_batch_loss(const TrainingBatch& batch, const BatchLimits& limits, PreparedBatch& prepared) {
+  if (limits.values != (batch.loss.name == kPairwiseRewardLoss)) refuse_loss(batch.loss.name, limits.values);
   if (batch.loss.name == kDistillLoss) return std::make_unique<DistillBatchLoss>(batch, limits, prepared);
   return std::make_unique<PreferenceBatchLoss>(batch, limits, prepared);
 }
 
 std::unique_ptr<BatchLoss> make_custom_batch_loss(const TrainingBatch& batch, std::shared_ptr<const CustomLoss> loss, const BatchLimits& limits,
                                                   PreparedBatch& prepared) {
+  if (limits.values) refuse_loss(batch.loss.name, true);
   prepared = prepare_plain(batch, limits,
                            "a custom loss is of log-probabilities over the whole vocabulary; allowed is a loss by name with "
                            "target_logprob_support=sampling_support",

@@ -43,7 +43,7 @@ TrainingCheckpoint CheckpointFiles::read_own(const CheckpointRecord& from, const
   return std::move(loaded->checkpoint);
 }
 
-TrainingCheckpoint CheckpointFiles::read(const OnExecutor&, const CheckpointRecord& from, const Manifest& manifest) const {
+TrainingCheckpoint CheckpointFiles::read(const OnExecutor& on, const CheckpointRecord& from, const Manifest& manifest) const {
   if (from.kind != "external_weights") return read_own(from, manifest);
   const fs::path folder = checkpoints_.folder(from);
   TrainingCheckpoint out;
@@ -52,7 +52,7 @@ TrainingCheckpoint CheckpointFiles::read(const OnExecutor&, const CheckpointReco
     const NamedAdapter adapter = adapter_named(from.name);
     for (const Buffer& buffer : adapter.weights->parameters) out.masters.push_back(runtime.backend.stream().read(buffer.view()).get());
   } else if (from.settings.rank > 0) {
-    out.masters = load_adapter_folder(folder, commons_.base_manifest()).images;
+    out.masters = load_adapter_folder(folder, commons_.base_of(on, from.settings).opened.model->manifest()).images;
   } else {
     out.masters = load_model_folder(folder).masters;
   }
@@ -78,6 +78,7 @@ SamplerWeights CheckpointFiles::read_weights(const OnExecutor&, const fs::path& 
 
 SamplerWeights CheckpointFiles::weights(const OnExecutor& on, const CheckpointRecord& from) const {
   check_profile_of(from);
+  commons_.refuse_critic(from.settings.base_model, kNothingToSample);
   Runtime& runtime = commons_.runtime();
   const TrainingBase& base = *commons_.base;
   if (from.merged()) return {ModelReader::open(checkpoints_.folder(from) / kMergedFolder)->weight_set(runtime.backend, runtime.profile, 0)};
@@ -106,9 +107,9 @@ SaveOptions CheckpointFiles::folder_options(DType dtype) const {
   return options;
 }
 
-void CheckpointFiles::write_external(const CheckpointRecord& record, const WeightImages& masters) const {
+void CheckpointFiles::write_external(const OnExecutor& on, const CheckpointRecord& record, const WeightImages& masters) const {
   const fs::path folder = checkpoints_.folder(record);
-  const TrainingBase& base = *commons_.base;
+  const TrainingBase& base = commons_.base_of(on, record.settings);
   if (record.settings.rank > 0) return save_adapter_folder(folder, *adapter_layout(base, record.settings), masters, record.settings.base_model, true);
   save_model_folder(folder, *base.opened.model, masters, folder_options(commons_.runtime().profile.bf16_weights ? DType::bf16 : DType::f32));
 }
@@ -120,14 +121,14 @@ void CheckpointFiles::write_merged(const CheckpointRecord& record, const WeightI
                     folder_options(precision == "bf16" ? DType::bf16 : opened.file_dtype()));
 }
 
-std::vector<fs::path> CheckpointFiles::write(const OnExecutor&, CheckpointRecord& record, TrainedModel& trained, const std::string& precision) const {
+std::vector<fs::path> CheckpointFiles::write(const OnExecutor& on, CheckpointRecord& record, TrainedModel& trained, const std::string& precision) const {
   const bool external = record.kind == "external_weights", merged = record.merged();
   const fs::path folder = checkpoints_.folder(record);
   std::error_code error;
   fs::create_directories(external ? folder.parent_path() : folder, error);
   if (error) fail(ErrorCode::io, "the folder {} cannot be made: {}", folder.string(), error.message());
   if (external) {
-    write_external(record, trained.master_images());
+    write_external(on, record, trained.master_images());
   } else if (merged) {
     write_merged(record, trained.master_images(), precision);
     record.settings.rank = 0;

@@ -31,7 +31,7 @@ class CheckpointFiles {
 
  private:
   TrainingCheckpoint read_own(const CheckpointRecord& from, const Manifest& manifest) const;
-  void write_external(const CheckpointRecord& record, const WeightImages& masters) const;
+  void write_external(const OnExecutor& on, const CheckpointRecord& record, const WeightImages& masters) const;
   void write_merged(const CheckpointRecord& record, const WeightImages& adapter, const std::string& precision) const;
   NamedAdapter adapter_named(const std::string& name) const;
   // How whole weights are written for others: with the base's tokenizer where it has one.

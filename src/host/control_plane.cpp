@@ -97,6 +97,7 @@ PromotedModel ControlPlane::promote(const std::string& owner, const std::string&
   if (models.find(owner, name)) fail(ErrorCode::already_exists, "the model '{}' exists already", name);
   const CheckpointRecord from = to_.checkpoints.find(owner, checkpoint, "sampler_weights");
   if (from.kind != "sampler_weights") fail(ErrorCode::invalid_argument, "the checkpoint {} is of kind {}, allowed is sampler_weights", from.path(), from.kind);
+  commons_.refuse_critic(from.settings.base_model, kNothingToSample);
   if (!base_model.empty() && base_model != from.settings.base_model &&
       !(commons_.base->is_called(base_model) && commons_.base->is_called(from.settings.base_model)))
     fail(ErrorCode::invalid_argument, "base_model is '{}', the checkpoint is of a model on '{}'", base_model, from.settings.base_model);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 
 #include "base/error.h"
 #include "host/batch_loss.h"
@@ -10,6 +11,7 @@
 #include "numerics/accumulator.h"
 #include "train/kept_rows.h"
 #include "train/loss_input_names.h"
+#include "train/value_loss.h"
 
 namespace lockstep {
 namespace {
@@ -18,6 +20,7 @@ std::string tensor_shape_text(const std::vector<std::int64_t>& shape) { return f
 
 // What every datum must bring beside its targets.
 std::vector<const char*> needed_inputs(const LossOptions& loss) {
+  if (loss.kind == LossKind::value) return value_clip(loss) > 0 ? std::vector<const char*>{"returns", "values"} : std::vector<const char*>{"returns"};
   if (!is_policy(loss.kind)) return {};
   const LossParameters& p = loss.parameters;
   std::vector<const char*> names;
@@ -95,15 +98,25 @@ void take_support(const TrainingDatum& datum, const Support& support, std::int64
                                    vocabulary, inputs + "kept_tokens");
 }
 
+// A critic's. A forward of data without returns has none: it tells their values.
+LossOptions critic_loss(const TrainingBatch& batch) {
+  const LossRequest& wanted = batch.loss;
+  if (wanted.name != kValueLossName) refuse_loss(wanted.name, true);
+  LossOptions loss = value_loss(LossConfig(wanted.config.begin(), wanted.config.end()));
+  const std::vector<const char*> needed = needed_inputs(loss);
+  const bool complete = std::all_of(batch.data.begin(), batch.data.end(), [&](const TrainingDatum& datum) {
+    return std::all_of(needed.begin(), needed.end(), [&](const char* name) { return datum.inputs.contains(name); });
+  });
+  if (batch.forward_only && !complete) loss.kind = LossKind::none;
+  return loss;
+}
+
 LossOptions loss_options(const LossRequest& wanted) {
   if (wanted.name == "stable_reinforce")
     fail(ErrorCode::unsupported,
          "loss_fn is 'stable_reinforce', whose objective is not public; allowed are {}; loss_fn=importance_sampling is what most recipes want instead",
          fmt::join(loss_names(), ", "));
-  if (std::vector<std::string> names = loss_names(); std::find(names.begin(), names.end(), wanted.name) == names.end()) {
-    for (const std::string& name : batch_loss_names()) names.push_back(name);
-    fail(ErrorCode::invalid_argument, "the loss is '{}', allowed are {}{}", wanted.name, fmt::join(names, ", "), did_you_mean(wanted.name, names));
-  }
+  if (const std::vector<std::string> names = loss_names(); std::find(names.begin(), names.end(), wanted.name) == names.end()) refuse_loss(wanted.name, false);
   LossConfig config;
   // What each SDK means where nothing is said, beside the table of train/losses.cpp.
   if (wanted.dialect == LossDialect::tinker) {
@@ -156,8 +169,10 @@ BatchLimits batch_limits(const Runtime& runtime) { return {runtime.model->facts(
 
 PreparedBatch prepare_batch(const TrainingBatch& batch, const BatchLimits& limits) {
   PreparedBatch out;
-  out.loss = loss_options(batch.loss);
-  const Support support = support_of(batch.loss);
+  out.values = limits.values;
+  out.loss = out.values ? critic_loss(batch) : loss_options(batch.loss);
+  const Support support = out.values ? Support{} : support_of(batch.loss);
+  const auto known = out.values ? std::span<const LossInputName>(kValueInputNames) : std::span<const LossInputName>(kLossInputNames);
   out.elementwise_loss = out.loss.kind == LossKind::cross_entropy;
   const std::vector<const char*> needed = needed_inputs(out.loss);
   if (batch.data.empty()) fail(ErrorCode::invalid_argument, "data is empty, allowed is at least one datum");
@@ -172,12 +187,15 @@ PreparedBatch prepare_batch(const TrainingBatch& batch, const BatchLimits& limit
         fail(ErrorCode::invalid_argument, "{}.model_input token {} is {}, allowed are ids from 0 to {}", where, i, datum.tokens[static_cast<std::size_t>(i)],
              limits.vocabulary - 1);
     std::vector<std::string> missing;
-    if (!datum.inputs.contains("target_tokens")) missing.push_back("target_tokens");
+    if (!datum.inputs.contains("target_tokens") && !out.values) missing.push_back("target_tokens");
     for (const char* name : needed)
       if (!datum.inputs.contains(name)) missing.push_back(name);
     if (!missing.empty())
       fail(ErrorCode::invalid_argument, "{}.loss_fn_inputs has no {}, which the loss {} needs", where, fmt::join(missing, " and no "), batch.loss.name);
-    const NamedTensor& targets = datum.inputs.at("target_tokens");
+    // A value is of a state, whatever comes next.
+    NamedTensor states{.shape = {tokens}, .floats = {}, .integers = {}, .is_float = false};
+    if (out.values) states.integers.assign(datum.tokens.begin(), datum.tokens.end());
+    const NamedTensor& targets = out.values ? states : datum.inputs.at("target_tokens");
     const std::string target_name = where + ".loss_fn_inputs.target_tokens";
     if (targets.is_float) fail(ErrorCode::invalid_argument, "{} is float32, allowed is int64", target_name);
     if (targets.shape[0] != tokens || targets.integers.empty())
@@ -195,18 +213,22 @@ PreparedBatch prepare_batch(const TrainingBatch& batch, const BatchLimits& limit
     }
     sequence.weights.assign(sequence.targets.size(), 1.0f);
     for (const auto& [name, tensor] : datum.inputs) {
-      if (name == "target_tokens" || name == "kept_tokens" || name == "kept_by_rank") continue;
-      const std::string_view known = name == "mask" ? "weights" : std::string_view(name);
-      const auto row = std::find_if(std::begin(kLossInputNames), std::end(kLossInputNames), [&](const LossInputName& r) { return known == r.name; });
-      if (row == std::end(kLossInputNames)) {
-        std::vector<std::string> names{"target_tokens", "mask", "kept_tokens", "kept_by_rank"};
-        for (const LossInputName& r : kLossInputNames) names.emplace_back(r.name);
+      if (name == "target_tokens" && tensor.shape != targets.shape)
+        fail(ErrorCode::invalid_argument, "{} has shape {}, allowed is {}: a row has one value", target_name, tensor_shape_text(tensor.shape),
+             tensor_shape_text(targets.shape));
+      if (name == "target_tokens" || (!out.values && (name == "kept_tokens" || name == "kept_by_rank"))) continue;
+      const std::string_view same = name == "mask" ? "weights" : std::string_view(name);
+      const auto row = std::find_if(known.begin(), known.end(), [&](const LossInputName& r) { return same == r.name; });
+      if (row == known.end()) {
+        std::vector<std::string> names{"target_tokens", "mask"};
+        if (!out.values) names.insert(names.end(), {"kept_tokens", "kept_by_rank"});
+        for (const LossInputName& r : known) names.emplace_back(r.name);
         fail(ErrorCode::invalid_argument, "{}.loss_fn_inputs.{} is not known, allowed are {}{}", where, name, fmt::join(names, ", "),
              did_you_mean(name, names));
       }
       sequence.*(row->values) = floats_of(tensor, fmt::format("{}.loss_fn_inputs.{}", where, name), targets.shape);
     }
-    take_support(datum, support, limits.vocabulary, where, sequence);
+    if (!out.values) take_support(datum, support, limits.vocabulary, where, sequence);
     check_loss_data(sequence, d, out.loss, limits.vocabulary);
     out.sequences.push_back(std::move(sequence));
     out.shapes.push_back(targets.shape);
@@ -233,6 +255,7 @@ TrainingOutput training_output(const PreparedBatch& batch, const ForwardBackward
     DatumOutput datum;
     datum.shape = batch.shapes[s];
     datum.logprobs = result.logprobs[s];
+    datum.values = batch.values;
     if (batch.elementwise_loss) {
       summed = true;
       for (std::size_t i = 0; i < datum.logprobs.size(); ++i) {
@@ -244,7 +267,7 @@ TrainingOutput training_output(const PreparedBatch& batch, const ForwardBackward
     out.data.push_back(std::move(datum));
   }
   for (const auto& [name, value] : result.metrics) out.metrics[name] = value;
-  if (!out.metrics.contains("loss:sum")) out.metrics["loss:sum"] = summed ? sum.total() : result.loss;
+  if (!out.metrics.contains("loss:sum") && batch.loss.kind != LossKind::none) out.metrics["loss:sum"] = summed ? sum.total() : result.loss;
   return out;
 }
 

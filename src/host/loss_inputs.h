@@ -10,14 +10,16 @@ namespace lockstep {
 struct BatchLimits {
   std::int64_t vocabulary = 0, max_positions = 0;
   ExpertShape experts = {};
+  bool values = false;  // of a critic: its rows have values, and no log-probabilities
 };
-BatchLimits batch_limits(const Runtime& runtime);
+BatchLimits batch_limits(const Runtime& runtime);  // of a model that is no critic
 
 struct PreparedBatch {
   std::vector<TrainSequence> sequences;
   std::vector<std::vector<std::int64_t>> shapes;  // of each datum's targets
   LossOptions loss;
   bool elementwise_loss = false;  // clients are told the loss of each target
+  bool values = false;            // BatchLimits::values
 };
 
 // Errors invalid_argument and unsupported: they name datum and field ("data[3].loss_fn_inputs.target_tokens"), or the loss and

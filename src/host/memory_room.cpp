@@ -55,9 +55,9 @@ MemoryRoom::MemoryRoom(TrainingCommons& commons) : commons_(commons) {
   for (const TrainingRemedy& one : kTrainingRemedies) ledger.describe(one.category, one.remedy);
   limited_ = ledger.total() < MemoryLedger::kUnlimited;
   turn_extra_ = ledger.claim("turns", {}, 0, "turns");
-  base_room_ = ledger.claim("base", {}, 0, "the base");
+  base_.room = ledger.claim("base", {}, 0, "the base");
   if (!limited_) return;
-  planner_ = std::make_unique<ModelMemoryPlanner>(base);
+  base_.planner = std::make_unique<ModelMemoryPlanner>(base);
   writing_ = ledger.claim("writing", {}, checkpoint_write_bytes(commons_.base_manifest()) + (std::int64_t{1} << 20), "room to write a model down");
   records_ = ledger.claim("records", {}, most_metadata_bytes(base), "user_metadata and tags of sessions, models and checkpoints");
   results_ = ledger.claim("results", {}, most_result_bytes(base), "results that wait for their clients");
@@ -66,7 +66,7 @@ MemoryRoom::MemoryRoom(TrainingCommons& commons) : commons_(commons) {
   kinds[0].rank = 32;
   if (base.opened.runtime->profile.weight_bits == 0) kinds.emplace_back();  // all parameters move
   for (const ModelSettings& kind : kinds) {
-    const ModelMemory& memory = planner_->of(kind);
+    const ModelMemory& memory = base_.planner->of(kind);
     turn = std::max({turn, memory.turn.bytes(commons_.options.tokens_a_step), memory.step});
   }
   turn_reserve_ = ledger.claim("turns", {}, std::min(turn, ledger.free() / 3), "a turn of training");
@@ -77,9 +77,26 @@ void MemoryRoom::add_source(std::function<bool(const OnExecutor&)> free_one, std
   sources_.push_back({std::move(free_one), std::move(movable)});
 }
 
-const ModelMemory& MemoryRoom::figures(const OnExecutor&, const ModelSettings& settings) {
+MemoryRoom::BaseRoom& MemoryRoom::room_of(const OnExecutor& on, const ModelSettings& settings) {
+  const TrainingBase& from = commons_.base_of(on, settings);
+  if (&from == commons_.base.get()) return base_;
+  if (!values_.planner) {
+    values_.room = commons_.base->ledger->claim("base", {}, 0, "the base of critics");
+    values_.planner = std::make_unique<ModelMemoryPlanner>(from);
+  }
+  return values_;
+}
+
+void MemoryRoom::hold_base(const OnExecutor& on, const ModelSettings& settings, std::int64_t bytes, const std::string& what) {
+  if (!limited_) return;
+  BaseRoom& base = room_of(on, settings);
+  grow(on, base.room, bytes, what);
+  base.weights = bytes;
+}
+
+const ModelMemory& MemoryRoom::figures(const OnExecutor& on, const ModelSettings& settings) {
   static const ModelMemory none;
-  return limited_ ? planner_->of(settings) : none;
+  return limited_ ? room_of(on, settings).planner->of(settings) : none;
 }
 
 bool MemoryRoom::free_some(const OnExecutor& on) {
@@ -131,7 +148,8 @@ TurnRoom MemoryRoom::piece(const OnExecutor& on, HostedModel& model, const std::
                            bool gradient) {
   if (!limited_) return {};
   const ModelSettings settings = model.settings();
-  const ModelMemory& memory = figures(on, settings);
+  BaseRoom& base = room_of(on, settings);
+  const ModelMemory& memory = base.planner->of(settings);
   ModelWork& work = model.work.at(on);
   const bool own_pass = settings.rank == 0 && !settings.base_only;
   for (;;) {
@@ -149,9 +167,9 @@ TurnRoom MemoryRoom::piece(const OnExecutor& on, HostedModel& model, const std::
       const std::string what = fmt::format("a turn of {} tokens of model '{}'", rows, model.id);
       TurnRoom room = turn(on, &model, bytes, what);
       // What stays of a turn for the next one: of whole models each its own, of adapters the base's.
-      std::int64_t& most = own_pass ? work.most_rows : base_rows_;
+      std::int64_t& most = own_pass ? work.most_rows : base.rows;
       if (rows > most) {
-        grow(on, own_pass ? work.room : base_room_, (own_pass ? memory.resting : 0) + memory.pass.bytes(rows), what);
+        grow(on, own_pass ? work.room : base.room, (own_pass ? memory.resting : base.weights) + memory.pass.bytes(rows), what);
         most = rows;
       }
       return room;

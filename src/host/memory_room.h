@@ -59,6 +59,8 @@ class MemoryRoom {
                          const std::function<SamplerWeights()>& read);
   SamplerWeights hold(SamplerWeights weights, MemoryLedger::Claim&& room) const;  // room goes with the weights
   bool is_busy(const OnExecutor& on, const HostedModel& model) const;             // it has a turn's room
+  // The compute weights of the base of critics, which stay from then on.
+  void hold_base(const OnExecutor& on, const ModelSettings& settings, std::int64_t bytes, const std::string& what);
 
  private:
   friend class TurnRoom;
@@ -66,15 +68,22 @@ class MemoryRoom {
     std::function<bool(const OnExecutor&)> free_one;
     std::function<std::int64_t(const OnExecutor&)> movable;
   };
+  // Of the base, or of the base of critics (TrainingCommons::base_of).
+  struct BaseRoom {
+    std::unique_ptr<ModelMemoryPlanner> planner;  // null: not asked yet
+    MemoryLedger::Claim room;
+    std::int64_t weights = 0, rows = 0;  // bytes of those that `room` has; the most of a turn of its adapters
+  };
   bool free_some(const OnExecutor& on);
+  BaseRoom& room_of(const OnExecutor& on, const ModelSettings& settings);  // where the ledger has a limit
 
   TrainingCommons& commons_;
   bool limited_ = false;
   // The executor's.
   std::vector<Source> sources_;
-  std::unique_ptr<ModelMemoryPlanner> planner_;  // null: the ledger has no limit
-  MemoryLedger::Claim writing_, records_, results_, turn_reserve_, turn_extra_, base_room_;
-  std::int64_t turn_used_ = 0, base_rows_ = 0;
+  BaseRoom base_, values_;
+  MemoryLedger::Claim writing_, records_, results_, turn_reserve_, turn_extra_;
+  std::int64_t turn_used_ = 0;
   std::vector<const HostedModel*> busy_;  // by the rooms of what runs
 };
 

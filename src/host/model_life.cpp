@@ -72,6 +72,7 @@ void ModelLife::make(const OnExecutor& on, HostedModel& model, const CreateModel
   if (!wanted.from.empty()) {
     from = to_.checkpoints.find(model.owner, wanted.from);
     const std::string base_model = settings.base_model.empty() ? from->settings.base_model : settings.base_model;
+    commons_.check_kind(*from, base_model);
     const KeptJson metadata = settings.user_metadata;
     const std::string optimizer = wanted.with_optimizer ? from->settings.optimizer : settings.optimizer;
     settings = from->settings;
@@ -85,12 +86,13 @@ void ModelLife::make(const OnExecutor& on, HostedModel& model, const CreateModel
          "base_model '{}' is a promoted model; allowed are whole weights, all of them trained (rank 0); load_adapter takes a promoted adapter",
          settings.base_model);
   if (!promoted) commons_.check_base(settings.base_model);
+  if (settings.base_only) commons_.refuse_critic(settings.base_model, "whose head is zeros until it is trained; allowed is base_only false");
   optimizer_family(settings);
   to_.resting.make_place(on, model);
   if (settings.rank > 0 && !settings.seed) settings.seed = random_seed();
   MemoryLedger::Claim room = to_.memory.of_model(on, model, settings);
   const TurnRoom reading = from || promoted ? to_.memory.reading(on, settings, fmt::format("reading the weights of model '{}'", model.id)) : TurnRoom();
-  to_.resting.settle(on, model, make_trained_model(*commons_.base, settings), std::move(room));
+  to_.resting.settle(on, model, to_.resting.make(on, settings), std::move(room));
   TrainedModel& trained = *model.work.at(on).trained;
   if (from) {
     if (wanted.with_optimizer && !from->optimizer) fail(ErrorCode::invalid_argument, "the checkpoint {} has no optimizer state", from->path());

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <numeric>
 
+#include "model/value_head.h"
 #include "train/adapter_trainer.h"
+#include "train/value_loss.h"
 
 namespace lockstep {
 namespace {
@@ -40,12 +42,14 @@ std::vector<TrainSequence> sequences_of(std::int64_t rows, std::int64_t length, 
     tokens[0] = static_cast<std::int32_t>(number % vocabulary);
     tokens[1] = static_cast<std::int32_t>(number / vocabulary % vocabulary);
     data.push_back(TrainSequence::next_token(tokens));
+    data.back().advantages = data.back().old_logprobs = data.back().weights;  // of a critic: returns, values
   }
   return data;
 }
 
-void take_gradient(TrainedModel& model, const std::vector<TrainSequence>& data) {
+void take_gradient(TrainedModel& model, const std::vector<TrainSequence>& data, bool values) {
   LossOptions loss;
+  if (values) loss = value_loss({{"value_clip", 1.0}});
   loss.normaliser = 1;
   std::vector<std::size_t> places(data.size());
   std::iota(places.begin(), places.end(), std::size_t{0});
@@ -140,6 +144,7 @@ ModelMemory ModelMemoryPlanner::count(const ModelSettings& wanted) {
 
   const std::int64_t vocabulary = counting_.opened.model->facts().vocabulary;
   const std::int64_t positions = counting_.opened.runtime->max_positions;
+  const bool values = has_value_head(*counting_.opened.model);
   for (std::int64_t rows = kLeastRows; rows <= std::max(kMostRows, kFactor * positions); rows *= kFactor) {
     for (const std::int64_t length : {std::min(rows, positions - 1) / kPage * kPage, kPage}) {
       if (length < kPage) continue;
@@ -148,7 +153,7 @@ ModelMemory ModelMemoryPlanner::count(const ModelSettings& wanted) {
       memory.forward.add(rows, scored - meter.now());
       memory.pass.add(rows, meter.now() - made);
       if (settings.base_only) continue;
-      const std::int64_t most = meter.most_of([&] { take_gradient(*model, data); }), held = meter.now();
+      const std::int64_t most = meter.most_of([&] { take_gradient(*model, data, values); }), held = meter.now();
       const std::int64_t stepped = meter.most_of([&] { model->optim_step({}); }), rests = meter.now();
       memory.turn.add(rows, most - held);
       memory.pass.add(rows, rests - made);
@@ -162,8 +167,8 @@ ModelMemory ModelMemoryPlanner::count(const ModelSettings& wanted) {
   }
   // Two gradients before a step: accumulators. What a turn takes beside them is no more than beside the others.
   const std::vector<TrainSequence> data = sequences_of(kLeastRows, std::min(kLeastRows, std::max(kPage, (positions - 1) / kPage * kPage)), vocabulary);
-  take_gradient(*model, data);
-  take_gradient(*model, data);
+  take_gradient(*model, data, values);
+  take_gradient(*model, data, values);
   const std::int64_t held = meter.now();
   const std::int64_t stepped = meter.most_of([&] { model->optim_step({}); });
   memory.accumulators = std::max(memory.alone, held - meter.now());

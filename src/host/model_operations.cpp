@@ -89,6 +89,9 @@ CheckpointRecord ModelOperations::write_checkpoint(const OnExecutor& on, HostedM
   check_plain_name("path", wanted.name);
   check_ttl(wanted.ttl_seconds);
   const ModelSettings settings = model.settings();
+  if (wanted.kind == "sampler_weights") commons_.refuse_critic(settings.base_model, kNothingToSample);
+  if (wanted.kind == "external_weights" && settings.rank > 0)
+    commons_.refuse_critic(settings.base_model, "whose adapter no other program reads; allowed is one that all weights are of (rank 0)");
   CheckpointRecord record;
   record.model = model.id;
   record.owner = model.owner;
@@ -159,6 +162,7 @@ std::string ModelOperations::save(const std::string& owner, const std::string& i
 std::string ModelOperations::save_sampler(const std::string& owner, const std::string& id, std::int64_t sequence, bool inflight, Encode<SamplerRecord> encode) {
   to_.retention.look();
   const auto save = [this, owner, inflight, encode = std::move(encode)](const OnExecutor& on, HostedModel& model, const std::string& request) {
+    commons_.refuse_critic(model.settings().base_model, kNothingToSample);
     SamplerWeights weights = tools_.resting.trained(on, model).sampler_weights();
     SamplerRecord record;
     record.session = model.session;
@@ -209,6 +213,7 @@ std::string ModelOperations::load(const std::string& owner, const std::string& i
     const CheckpointRecord from = to_.checkpoints.find(owner, path, "weights", model.id);
     if (optimizer && !from.optimizer) fail(ErrorCode::invalid_argument, "the checkpoint {} has no optimizer state", from.path());
     ModelSettings settings = model.settings();
+    commons_.check_kind(from, settings.base_model);
     if (const ModelSettings& a = from.settings, &b = settings;
         a.rank != b.rank || a.train_attn != b.train_attn || a.train_mlp != b.train_mlp || a.train_unembed != b.train_unembed)
       fail(ErrorCode::invalid_argument, "the checkpoint {} is of rank {}, the model of rank {}; allowed are equal ones, on equal layers", from.path(), a.rank,

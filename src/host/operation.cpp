@@ -54,7 +54,7 @@ bool BatchOperation::may_compute(const OnExecutor& on) const {
 
 TrainedModel& BatchOperation::prepare(const OnExecutor& on) {
   if (!prepared_) {
-    prepared_ = prepare_batch(batch_, batch_limits(tools_.commons.runtime()));
+    prepared_ = prepare_batch(batch_, tools_.limits(on, *model_));
     for (TrainingDatum& datum : batch_.data) datum.inputs.clear(), datum.routing_matrices.clear();
   }
   end_ = piece_end(prepared_->sequences, next_, tools_.turn_tokens(on, *model_));

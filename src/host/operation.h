@@ -15,6 +15,7 @@
 
 #include "host/loss_inputs.h"
 #include "host/resting.h"
+#include "model/value_head.h"
 #include "train/losses.h"
 #include "train/open_batch.h"
 
@@ -30,6 +31,13 @@ struct OperationTools {
   // Tokens of the model's next turn.
   std::int64_t turn_tokens(const OnExecutor& on, const HostedModel& model) const {
     return model.work.at(on).turn.tokens(commons.options.tokens_a_step, commons.queue->others_wait());
+  }
+  // What a batch of the model may be.
+  BatchLimits limits(const OnExecutor& on, const HostedModel& model) const {
+    const OpenedModel& opened = commons.base_of(on, model.settings()).opened;
+    BatchLimits limits = batch_limits(*opened.runtime);
+    limits.values = has_value_head(*opened.model);
+    return limits;
   }
 };
 
@@ -99,7 +107,7 @@ class BatchOperation : public NumberedOperation {
   void tell(const OnExecutor& on);
   void failed(const OnExecutor& on, const std::exception& error);
   bool forward() const { return batch_.forward_only; }
-  bool evaluates() const { return forward() && is_policy(prepared_->loss.kind); }
+  bool evaluates() const { return forward() && prepared_->loss.kind != LossKind::none && prepared_->loss.kind != LossKind::cross_entropy; }
   bool leave_early(const OnExecutor& on);  // true: it was among those that ran early
 
   TrainingBatch batch_;

@@ -18,7 +18,7 @@ TrainedModel& Resting::trained(const OnExecutor& on, HostedModel& model) {
   MemoryLedger::Claim room = memory_.of_model(on, model, settings), gradients;
   if (work.waiting_bytes > 0) gradients = memory_.claim(on, "gradients", model.owner, work.waiting_bytes, fmt::format("the gradient of model '{}'", model.id));
   const TurnRoom reading = memory_.reading(on, settings, fmt::format("reading model '{}' from disk", model.id));
-  auto fresh = make_trained_model(*commons_.base, settings);  // the model's only when it is what it was
+  auto fresh = make(on, settings);  // the model's only when it is what it was
   if (record.steps > 0 || std::filesystem::exists(models_.folder(model))) {
     std::optional<LoadedCheckpoint> loaded = load_latest_checkpoint(models_.folder(model), fresh->manifest());
     if (!loaded) fail(ErrorCode::corrupt_file, "model '{}' is not on disk any more; load_state of a checkpoint goes on from there", model.id);
@@ -29,6 +29,18 @@ TrainedModel& Resting::trained(const OnExecutor& on, HostedModel& model) {
   work.gradient_room = std::move(gradients);
   work.most_rows = 0;
   return *work.trained;
+}
+
+std::unique_ptr<TrainedModel> Resting::make(const OnExecutor& on, const ModelSettings& settings) {
+  TrainingBase& base = commons_.base_of(on, settings);
+  if (settings.rank > 0 && !base.weights) {  // the first adapter that is a critic
+    const std::string what = "the weights under the adapters of critics";
+    const LoadedBytes bytes = loaded_bytes(*base.opened.model, base.opened.runtime->profile);
+    const TurnRoom reading = memory_.turn(on, nullptr, bytes.masters, what);
+    memory_.hold_base(on, settings, bytes.weights, what);
+    base.weights = base.opened.weight_set();
+  }
+  return make_trained_model(base, settings);
 }
 
 void Resting::settle(const OnExecutor& on, HostedModel& model, std::unique_ptr<TrainedModel> trained, MemoryLedger::Claim room) {
@@ -60,7 +72,7 @@ void Resting::replace(const OnExecutor& on, HostedModel& model, const ModelSetti
     rest(on, model);
     make_room();
   }
-  auto fresh = make_trained_model(*commons_.base, settings);
+  auto fresh = make(on, settings);
   fill(*fresh);
   let_go(on, model);
   {

@@ -20,6 +20,8 @@ class Resting {
 
   // Errors: resource_exhausted, corrupt_file, io.
   TrainedModel& trained(const OnExecutor& on, HostedModel& model);
+  // A new one of these settings. Errors: those of make_trained_model and TrainingCommons::base_of, resource_exhausted.
+  std::unique_ptr<TrainedModel> make(const OnExecutor& on, const ModelSettings& settings);
   // A model that was just made stands in `room`.
   void settle(const OnExecutor& on, HostedModel& model, std::unique_ptr<TrainedModel> trained, MemoryLedger::Claim room);
   // Another takes its place: `fill` gives it its numbers. Where that fails the one that was there stays.

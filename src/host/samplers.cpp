@@ -67,11 +67,13 @@ std::string Samplers::create(const std::string& owner, const std::string& sessio
   record.base_model = base_model;
   if (!path.empty()) {
     const CheckpointRecord from = checkpoints_.find(owner, path);
+    commons_.refuse_critic(from.settings.base_model, kNothingToSample);
     record.model_path = from.path();
     record.settings = from.settings;
     record.settings.user_metadata = {};
     record.base_model = from.settings.base_model;
   } else {
+    commons_.refuse_critic(base_model, kNothingToSample);
     commons_.check_base(base_model);
   }
   const std::string id = add(record, {});

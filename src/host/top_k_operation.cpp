@@ -60,6 +60,7 @@ std::string ModelOperations::forward_top_k(const std::string& owner, const std::
     const std::int64_t vocabulary = commons_.base->opened.model->facts().vocabulary,
                        most = std::min<std::int64_t>(SamplingParameters::kMaxTopLogprobs, vocabulary);
     if (!run->weights.weights) {
+      commons_.refuse_critic(model.settings().base_model, "whose rows have no likeliest tokens; allowed is no top_k");
       if (run->top_k < 1 || run->top_k > most) fail(ErrorCode::invalid_argument, "loss_fn_config.top_k is {}, allowed is 1 to {}", run->top_k, most);
       // One position less than a context has: the likeliest tokens behind the last row are those of a sample.
       BatchLimits limits = batch_limits(commons_.runtime());

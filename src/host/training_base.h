@@ -1,8 +1,10 @@
 // What every model of a training server starts from, and what they share. Plain values.
 #pragma once
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/memory_ledger.h"
@@ -11,6 +13,9 @@
 #include "trained/trained_model.h"
 
 namespace lockstep {
+
+// A base model's name with this behind it is that model with a value head, of which critics and reward models are made.
+inline constexpr std::string_view kCriticSuffix = ":value";
 
 struct TrainingBase : TrainedBase {
   // Most clients make one gradient a step. TrainerOptions::kept: of all models' forwards.
@@ -23,8 +28,10 @@ struct TrainingBase : TrainedBase {
   bool is_called(const std::string& what) const {
     return std::find(names.begin(), names.end(), what) != names.end() || std::find(folders.begin(), folders.end(), what) != folders.end();
   }
+  bool is_critic(const std::string& what) const { return what.ends_with(kCriticSuffix) && !is_called(what); }
   std::shared_ptr<Executor> executor;
-  std::shared_ptr<MemoryLedger> ledger;  // what all of it may take; null: a service makes one without a limit
+  std::function<OpenedModel()> open_values;  // the same model with a value head (open_value_model); null: there are no critics
+  std::shared_ptr<MemoryLedger> ledger;      // what all of it may take; null: a service makes one without a limit
 };
 
 }  // namespace lockstep

@@ -40,8 +40,35 @@ TrainingCommons::TrainingCommons(std::shared_ptr<TrainingBase> base_of_all, std:
 }
 
 void TrainingCommons::check_base(const std::string& name) const {
-  if (!base->is_called(name))
-    fail(ErrorCode::not_found, "base_model is '{}', allowed are {}{}", name, fmt::join(base->names, ", "), did_you_mean(name, base->names));
+  const bool critic = base->is_critic(name);
+  const std::string plain = critic ? name.substr(0, name.size() - kCriticSuffix.size()) : name;
+  if (!base->is_called(plain))
+    fail(ErrorCode::not_found, "base_model is '{}', allowed are {}{}{}", name, fmt::join(base->names, ", "),
+         critic ? fmt::format(", each with {} behind it for a critic", kCriticSuffix) : "", did_you_mean(plain, base->names));
+}
+
+TrainingBase& TrainingCommons::base_of(const OnExecutor& on, const ModelSettings& settings) {
+  if (!base->is_critic(settings.base_model)) return *base;
+  std::shared_ptr<TrainingBase>& values = values_.at(on);
+  if (!values) {
+    if (!base->open_values) fail(ErrorCode::unsupported, "base_model is '{}', and this server makes no critics", settings.base_model);
+    auto opened = std::make_shared<TrainingBase>(*base);
+    opened->opened = base->open_values();
+    opened->weights = nullptr;
+    opened->frozen = nullptr;
+    values = std::move(opened);
+  }
+  return *values;
+}
+
+void TrainingCommons::check_kind(const CheckpointRecord& checkpoint, const std::string& base_model) const {
+  if (base->is_critic(checkpoint.settings.base_model) != base->is_critic(base_model))
+    fail(ErrorCode::invalid_argument, "the checkpoint {} is of base_model '{}', and the model of '{}'; allowed are two critics (NAME{}), or none",
+         checkpoint.path(), checkpoint.settings.base_model, base_model, kCriticSuffix);
+}
+
+void TrainingCommons::refuse_critic(const std::string& base_model, const std::string& why) const {
+  if (base->is_critic(base_model)) fail(ErrorCode::unsupported, "'{}' is a critic, {}", base_model, why);
 }
 
 }  // namespace lockstep

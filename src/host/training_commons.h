@@ -23,10 +23,14 @@
 #include "host/training_options.h"
 #include "host/training_queue.h"
 #include "host/training_statistics.h"
+#include "serving/on_executor.h"
 #include "serving/serving.h"
 #include "store/training_store.h"
 
 namespace lockstep {
+
+// Of a critic, for TrainingCommons::refuse_critic.
+inline constexpr const char kNothingToSample[] = "whose head says values, so there are no tokens to sample; save_state keeps its weights";
 
 struct TrainingCommons {
   // Errors: io, already_exists where another process has the state's folder.
@@ -35,8 +39,15 @@ struct TrainingCommons {
   KeyLimit limit_of(std::int64_t most) const { return {most, options.key_share}; }
   Runtime& runtime() const { return *base->opened.runtime; }
   const Manifest& base_manifest() const { return base->opened.model->manifest(); }
-  // Error not_found: no name of the base, with those that there are.
+  // Error not_found: no name of the base, and none of critics over it, with those that there are.
   void check_base(const std::string& name) const;
+  // What a model of these settings starts from: the base, or of a critic the same with a value head, which is opened when the first one comes; its weights
+  // are read when the first adapter does (Resting::make). Errors: unsupported where there are no critics; those of opening it.
+  TrainingBase& base_of(const OnExecutor& on, const ModelSettings& settings);
+  // Error invalid_argument: of the two one alone is a critic's.
+  void check_kind(const CheckpointRecord& checkpoint, const std::string& base_model) const;
+  // Error unsupported, for what a critic has not: `why` goes on from "... is a critic, ".
+  void refuse_critic(const std::string& base_model, const std::string& why) const;
 
   const std::shared_ptr<TrainingBase> base;
   const std::shared_ptr<GenerationService> generation;
@@ -51,6 +62,9 @@ struct TrainingCommons {
   MetadataRoom metadata;
   TrainingStatistics statistics;
   const std::shared_ptr<TrainingQueue> queue;  // of the models' lanes
+
+ private:
+  OfExecutor<std::shared_ptr<TrainingBase>> values_;  // the base of critics; null: there was none yet
 };
 
 }  // namespace lockstep

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/philox.h"
 #include "host/training_service.h"
+#include "model/value_head.h"
 
 namespace lockstep {
 
@@ -62,6 +63,13 @@ struct TrainingBench {
     base->names = {"tiny"};
     base->executor = std::make_shared<Executor>();
     base->weights = base->opened.weight_set();
+    base->open_values = [backend] {
+      OpenedModel values;
+      values.model = make_model(value_config(Json::parse(kTrainingModel)));
+      values.initial = [model = values.model] { return initial_weights(model->manifest(), 3, 0.1); };
+      values.runtime = std::make_shared<Runtime>(backend, values.model, profile_by_name("cpu-bf16w"), 128);
+      return values;
+    };
     generation = std::make_shared<GenerationService>(ServingModel{"tiny", base->opened.runtime, base->weights, nullptr, base->executor}, ServingOptions{});
     options.state = folder;
     service = std::make_shared<TrainingService>(base, generation, options);

@@ -45,6 +45,7 @@ struct TrainingBatch {
 struct DatumOutput {
   std::vector<std::int64_t> shape;  // of the targets
   std::vector<float> logprobs;
+  bool values = false;                  // they are a critic's values
   std::vector<float> elementwise_loss;  // empty: the loss has none
   // The likeliest tokens of each row and their log-probabilities, [rows, top_k], descending; 0: not asked for.
   std::int64_t top_k = 0;

@@ -101,7 +101,7 @@ std::vector<TrainSequence> read_loss_sequences(const OpenedModel& opened, const 
                      .longest = opened.runtime->max_positions,
                      .columns = {"targets", "temperature", "kept_tokens", "kept_by_rank"}};
   std::vector<LossInputName> inputs(std::begin(kLossInputNames), std::end(kLossInputNames));
-  if (has_value_head(*opened.model)) inputs.insert(inputs.end(), {{"returns", &TrainSequence::advantages}, {"values", &TrainSequence::old_logprobs}});
+  if (has_value_head(*opened.model)) inputs.insert(inputs.end(), std::begin(kValueInputNames) + 1, std::end(kValueInputNames));  // weights are there
   for (const auto& [name, member] : inputs) bounds.columns.push_back(name);
   std::vector<TrainSequence> data;
   for (const TokenLine& line : read_token_lines(path, bounds)) {

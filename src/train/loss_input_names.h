@@ -16,5 +16,8 @@ inline constexpr LossInputName kLossInputNames[] = {{"weights", &TrainSequence::
                                                     {"clip_low_threshold", &TrainSequence::clip_low},
                                                     {"clip_high_threshold", &TrainSequence::clip_high},
                                                     {"sequence_ratio_mask", &TrainSequence::ratio_mask}};
+// Of a model with a value head.
+inline constexpr LossInputName kValueInputNames[] = {
+    {"weights", &TrainSequence::weights}, {"returns", &TrainSequence::advantages}, {"values", &TrainSequence::old_logprobs}};
 
 }  // namespace lockstep

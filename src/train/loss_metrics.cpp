@@ -57,6 +57,7 @@ void LossMetricSums::add(const std::vector<TrainSequence>& data, const ForwardBa
       const double lp = logprobs[i];
       const std::size_t row = i / static_cast<std::size_t>(d.targets_per_row);
       if (i % static_cast<std::size_t>(d.targets_per_row) == 0) entropy_.add(static_cast<double>(result.entropies[s][row]));
+      if (loss_.kind == LossKind::value && !result.marks.empty() && !result.marks[s].empty()) marked_[0] += result.marks[s][i];  // the value was held
       if (!policy) continue;
       add_ratio(loss_.ratio_level != RatioLevel::token ? sequence_log_ratio : lp - static_cast<double>(anchor[i]));
       if (old) {
@@ -84,6 +85,7 @@ LossMetrics LossMetricSums::metrics(const ForwardBackwardResult& result) {
                    {"tokens:sum", static_cast<double>(targets_)},
                    {"sequences:sum", static_cast<double>(sequences_)},
                    {"entropy:mean", entropy_.mean()}};
+  if (loss_.kind == LossKind::value) m.back() = {"values_held:mean", targets_ > 0 ? static_cast<double>(marked_[0]) / static_cast<double>(targets_) : 0.0};
   if (!is_policy(loss_.kind)) return m;
   m.insert(m.end(), {{"ratio:mean", ratio_.mean()}, {"ratio:min", ratio_least_}, {"ratio:max", ratio_most_}});
   if (sampler_k1_.count > 0)

@@ -76,7 +76,7 @@ std::string encode_training(const TrainingOutput& output) {
       }
       tensor.set_offsets(bytes_of(offsets));
     };
-    field("logprobs", &DatumOutput::logprobs);
+    field(output.data[begin].values ? "values" : "logprobs", &DatumOutput::logprobs);
     if (!output.data[begin].elementwise_loss.empty()) field("elementwise_loss", &DatumOutput::elementwise_loss);
     if (const std::int64_t k = output.data[begin].top_k; k > 0) {
       const auto rows_of_k = [&](const char* name, pb::DType dtype, const auto& values) {
