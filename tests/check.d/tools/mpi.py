@@ -105,7 +105,7 @@ with check("refused"):
     assert alone.returncode != 0 and "mpirun" in alone.stderr, alone
     apart = mpirun(2, BINARY, *sft_arguments("apart", RUNS, ranks="dp=2"))
     assert apart.returncode != 0 and "one of 2 processes that mpirun started" in apart.stderr, apart
-    critic = mpirun(2, BINARY, *rl_arguments("critic", RUNS, transport="mpi", ranks="dp=2", algorithm="ppo"))
+    critic = mpirun(2, BINARY, *rl_arguments("critic", RUNS, transport="mpi", ranks="dp=2", advantages="gae", critic="full"))
     assert critic.returncode != 0 and "a critic is asked for over 2 processes" in critic.stderr, critic
     missing = mpirun(2, BINARY, *sft_arguments("missing", RUNS, transport="mpi", ranks="dp=2", model=TMP / "nowhere"))
     assert missing.returncode != 0 and "nowhere" in missing.stderr, missing
