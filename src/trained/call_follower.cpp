@@ -95,6 +95,7 @@ class CallFollower {
   }
   void make(ByteReader& in) {
     model_.reset();
+    if (!base_.opened.runtime) fail(ErrorCode::internal, "process 0 makes a model before this process has opened one");
     base_.options = taken_options(in);
     model_ = make_full_model_over(base_, taken_settings(in), make_ranks(base_.options.ranks));
   }
