@@ -128,7 +128,9 @@ def while_running(name, act, **settings):
                 pids.update((int(word.split(b"=")[1]), int(child)) for word in environment if word.startswith(b"OMPI_COMM_WORLD_RANK="))
             assert set(pids) == {0, 1}, pids
             act(pids)
+            began = time.monotonic()
             running.wait(timeout=90)
+            print(f"  {name}: all had ended {time.monotonic() - began:.1f} s later", flush=True)
         finally:
             if running.poll() is None:
                 running.kill()
