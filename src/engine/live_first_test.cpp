@@ -144,6 +144,16 @@ TEST(LiveFirst, PlacesAndPagesGoToLiveOnesButForOneRollout) {
   }
 }
 
+// Runs to the end: how many of those, which have their pages, had to wait.
+std::size_t that_waited(SchedulerBench& b, const std::vector<const Sequence*>& those) {
+  std::set<std::uint64_t> waited;
+  while (b.step()) {
+    for (const Sequence* s : those)
+      if (!s->running && s->generation.finish == FinishReason::none) waited.insert(s->id);
+  }
+  return waited.size();
+}
+
 // Six live answers, and behind them rollouts that need more pages than there are, under shares that put these before all live ones but the first.
 struct PutBack {
   std::size_t live = 0;  // of the six
@@ -164,13 +174,9 @@ PutBack put_back(double live_token_seconds) {
   for (int i = 0; i < 6; ++i) people.push_back(&b.add(bits_of(50 + i, 6), 8, nullptr, live));
   b.step();
   for (int i = 0; i < 12; ++i) b.add(bits_of(i, 8), 24, nullptr, rollouts);  // the six need 42 pages together, one rollout 16
-  std::set<std::uint64_t> waited;
-  while (b.step()) {
-    for (const Sequence* s : people)
-      if (!s->running && s->generation.finish == FinishReason::none) waited.insert(s->id);
-  }
+  const std::size_t waited = that_waited(b, people);
   EXPECT_EQ(b.finished.size(), 30u);
-  return {waited.size(), b.counters.preemptions - before};
+  return {waited, b.counters.preemptions - before};
 }
 
 TEST(LiveFirst, ALiveOneIsNeverPutBackForARollout) {
@@ -178,6 +184,25 @@ TEST(LiveFirst, ALiveOneIsNeverPutBackForARollout) {
   EXPECT_EQ(with.live, 0u);
   EXPECT_GT(with.all, 0);  // rollouts were
   EXPECT_GE(without.live, 3u);
+}
+
+// One rollout beside three live answers that have all other pages, until it needs a third: it waits, though it stands before two of them.
+TEST(LiveFirst, TheOnlyRolloutWaitsForPagesToo) {
+  for (const double bound : {0.0, 10.0}) {
+    TwoClasses of;
+    SchedulerBench b({.page_size = 8, .max_batch_rows = 256, .max_sequences = 32, .prefill_chunk = 8, .prefix_cache = false, .live_token_seconds = bound}, 8);
+    b.seconds_of = [](const std::vector<PlannedSlice>&) { return 0.01; };
+    for (int i = 0; i < 12; ++i) b.add(bits_of(i, 8), 4, nullptr, of.rollouts);  // measured steps
+    while (b.step()) {
+    }
+    std::vector<const Sequence*> people;
+    for (int i = 0; i < 3; ++i) people.push_back(&b.add(bits_of(50 + i, 4), 12, nullptr, of.live));
+    b.add(bits_of(1, 8), 20, nullptr, of.rollouts);
+    b.step();
+    EXPECT_EQ(b.scheduler.running().size(), 4u);
+    EXPECT_EQ(that_waited(b, people), bound > 0 ? 0u : 1u) << bound;
+    EXPECT_EQ(b.finished.size(), 16u);
+  }
 }
 
 // The engine itself, whose steps are measured: whatever the bound, and whoever is live, answers have their bits.
