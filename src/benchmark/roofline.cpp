@@ -28,8 +28,7 @@ const RooflinePoint& Roofline::at(std::int64_t threads) const {
 nlohmann::ordered_json roofline_json(const Roofline& roofline) {
   nlohmann::ordered_json points = nlohmann::ordered_json::array();
   for (const RooflinePoint& point : roofline.points)
-    points.push_back(
-        nlohmann::ordered_json{{"threads", point.threads}, {"gigaflops", point.gigaflops}, {"gigabytes_per_second", point.gigabytes_per_second}});
+    points.push_back(nlohmann::ordered_json{{"threads", point.threads}, {"gigaflops", point.gigaflops}, {"gigabytes_per_second", point.gigabytes_per_second}});
   return {{"kind", "roofline"}, {"processor", roofline.processor}, {"isa", roofline.isa}, {"points", points}};
 }
 

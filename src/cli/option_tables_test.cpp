@@ -169,11 +169,10 @@ const std::vector<Idle>& idle_options() {
     rows.push_back({"train distill", "--model x --teachers t --data d --adapter-rank 4", "export-dtype", "f32", "with --adapter-rank, which exports fp32"});
     rows.push_back({"train distill", "--model x --teachers t --data d --no-page", "page-port", "5", "with --no-page"});
     rows.push_back({"demo", "--no-page", "page-port", "5", "with --no-page"});
-    for (const auto& [command, with] :
-         {std::pair("bench prefill", "--model x"), std::pair("bench decode", "--model x"), std::pair("bench train", "--model x"),
-          std::pair("bench rl", "--model x"), std::pair("bench counters", "--model x"), std::pair("bench prefix", "--model x"), std::pair("train sft", kSft),
-          std::pair("train rl", "--model x"), std::pair("train preference", "--model x --data d"), std::pair("train distill", distill),
-          std::pair("serve", kServe)})
+    for (const auto& [command, with] : {std::pair("bench prefill", "--model x"), std::pair("bench decode", "--model x"), std::pair("bench train", "--model x"),
+                                        std::pair("bench rl", "--model x"), std::pair("bench counters", "--model x"), std::pair("bench prefix", "--model x"),
+                                        std::pair("train sft", kSft), std::pair("train rl", "--model x"), std::pair("train preference", "--model x --data d"),
+                                        std::pair("train distill", distill), std::pair("serve", kServe)})
       rows.push_back({command, with, "roofline", "f", "without --profile-operations"});
     return rows;
   }();
@@ -219,7 +218,7 @@ const std::map<std::string, std::string>& effective_options() {
        "frozen-base adapter adapter-folder runs store max-open cache-megabytes memory-megabytes api-key-file insecure tls-certificate tls-key cors-origin "
        "allow-host "
        "max-connections max-body-kilobytes body-megabytes key-share max-held-bytes max-pending-bytes idle-seconds body-seconds write-seconds access-log "
-        "log-format drain-seconds stop-seconds share-prefixes speculate follow live-token-ms profile-operations trace overwrite"},
+       "log-format drain-seconds stop-seconds share-prefixes speculate follow live-token-ms profile-operations trace overwrite"},
       {"render", "model template ids jsonl"},
       {"watch", "run parity port"},
       {"report", "out overwrite"},

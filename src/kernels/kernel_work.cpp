@@ -105,8 +105,8 @@ KernelWork work_of(const RmsNormBackward& op) {
 }
 KernelWork work_of(const LayerNormForward& op) { return {7 * size_of(op.x), bytes_of({op.y, op.x, op.w, op.b})}; }
 KernelWork work_of(const LayerNormBackward& op) {
-  return {16 * size_of(op.x), bytes_of({op.dx, op.dy, op.x, op.w, op.segment}) + deposited(op.gradient_w, op.bins_w, op.finish) +
-                                  deposited(op.gradient_b, op.bins_b, op.finish)};
+  return {16 * size_of(op.x),
+          bytes_of({op.dx, op.dy, op.x, op.w, op.segment}) + deposited(op.gradient_w, op.bins_w, op.finish) + deposited(op.gradient_b, op.bins_b, op.finish)};
 }
 KernelWork work_of(const BiasAdd& op) { return {size_of(op.y), 2 * bytes_of(op.y) + bytes_of({op.b, op.offsets})}; }
 KernelWork work_of(const BiasBackward& op) {

@@ -74,8 +74,10 @@ void write_trace(const std::filesystem::path& path, const TraceRecording& record
   fmt::format_to(std::back_inserter(text), R"({{"ph":"M","name":"process_name","pid":{},"tid":{},"args":{{"name":"lockstep"}}}})", process, process);
   constexpr std::size_t kAtOnce = std::size_t{1} << 20;
   for (const TraceEvent& event : events) {
-    fmt::format_to(std::back_inserter(text), ",\n" R"({{"ph":"X","cat":"{}","name":"{}","ts":{},"dur":{},"pid":{},"tid":{}}})", event.category, event.name,
-                   microseconds(event.begin), microseconds(event.length), process, event.thread);
+    fmt::format_to(std::back_inserter(text),
+                   ",\n"
+                   R"({{"ph":"X","cat":"{}","name":"{}","ts":{},"dur":{},"pid":{},"tid":{}}})",
+                   event.category, event.name, microseconds(event.begin), microseconds(event.length), process, event.thread);
     if (text.size() < kAtOnce) continue;
     file.write(text);
     text.clear();
