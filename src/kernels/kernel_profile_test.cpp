@@ -2,7 +2,6 @@
 #include "kernels/kernel_profile.h"
 
 #include <algorithm>
-#include <chrono>
 #include <numeric>
 
 #include "kernels/cache/paged_rows_test_tools.h"
@@ -39,14 +38,18 @@ TEST(KernelProfile, CountsWhatIsLaunchedAndChangesNoBit) {
   bench.launch(&KernelTable::linear_forward, product.forward());
   const std::vector<float> plain = bench.read(product.y);
   std::vector<KernelTotals> totals;
+  const KernelTable& table = kernel_table(bench.backend().isa(), false);
+  const auto unmeasured = table.linear_forward;
   {
     const KernelProfile profile;
+    EXPECT_NE(table.linear_forward, unmeasured);
     for (int i = 0; i < 3; ++i) bench.launch(&KernelTable::linear_forward, product.forward());
     bench.launch(&KernelTable::add, Add{sum, product.y, product.y});
     totals = profile.totals();
     EXPECT_EQ(bench.read(product.y), plain);
     EXPECT_THROW(KernelProfile(), Error) << "two at once";
   }
+  EXPECT_EQ(table.linear_forward, unmeasured) << "it goes on measuring when it is over";
   bench.launch(&KernelTable::add, Add{sum, product.y, product.y});
   EXPECT_EQ(bench.read(sum)[3], plain[3] + plain[3]);
   const KernelTotals& products = totals_of(totals, "linear_forward");

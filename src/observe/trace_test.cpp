@@ -78,8 +78,10 @@ TEST(Trace, WhatBeganBeforeItIsNotInIt) {
     EXPECT_THROW(begin_trace(), Error);
   }
   EXPECT_EQ(end_trace().events.size(), 0u);
-  add_trace_event("test", "after", TraceClock::now(), TraceClock::now());
+  const TraceClock::time_point before = TraceClock::now();
+  add_trace_event("test", "without a recording", before, TraceClock::now());
   begin_trace();
+  add_trace_event("test", "begun in an earlier one", before, TraceClock::now());
   EXPECT_EQ(end_trace().events.size(), 0u);
 }
 

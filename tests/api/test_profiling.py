@@ -138,6 +138,18 @@ def test_training_learns_the_same_with_a_trace(kind, tmp_path):
     assert (names["engine step"] > 0) == (kind == "rl"), names
 
 
+def test_ranks_exchange_and_wait_on_threads_of_their_own(tmp_path):
+    line = ["train", "sft", "--model", MODEL, "--name", "r", "--threads", 2, "--no-page", "--json", *TRAINED["sft"], "--ranks", "tp=2"]
+    plain, measured = (run(*line, "--runs", tmp_path / name, *more) for name, more in (("a", []), ("b", ["--trace", tmp_path / "trace.json"])))
+    assert json.loads(plain.stdout)["weights_sha256"] == json.loads(measured.stdout)["weights_sha256"]
+    spans = spans_of(tmp_path / "trace.json")
+    threads = {span["tid"] for span in spans if span["name"] == "linear_forward"}
+    assert len(threads) == 2 and threads == {span["tid"] for span in spans if span["name"] == "backward"}
+    exchanges = collections.Counter(span["name"] for span in spans if span["cat"] == "exchange")
+    assert exchanges["all_reduce"] > 0 and set(exchanges) <= {"exchange", "all_gather", "broadcast", "all_reduce", "reduce_scatter"}, exchanges
+    assert any(span["name"] == "waiting for ranks" for span in spans)
+
+
 def test_a_server_answers_the_same_and_leaves_a_trace(own_server, tmp_path):
     answers = []
     for more in ([], ["--profile-operations", "--trace", str(tmp_path / "trace.json")]):
