@@ -4,6 +4,7 @@
 Writes tests/golden/mtp/NAME/config.json and golden.safetensors: `tokens` int32 [T], `depthK` fp32 [T - K, V], the logits of depth K in the rows of
 positions 1 .. T - K, and `grad.TENSOR` fp32 of every tensor of the layer that gets a gradient of its training over all depths, by torch's autograd
 (torch_mtp.py) in float64. Metadata: seed, smallest_gap, loss. Weights are not stored: golden_weights.py and C++ make the same ones from the seed.
+Beside it tv.safetensors: `grad.TENSOR` and, as metadata, loss of the total-variation loss.
 
 Asserted here: where all visible keys are selected, depth 1 agrees to 1e-9 with transformers' own layer of DeepSeek-V3 in float64, which is given the
 same weights; torch's logits of all depths are NumPy's to 1e-9; no selection is nearer to a tie than SMALLEST_GAP; each wrong variant moves the logits
@@ -133,16 +134,17 @@ def compute(name, seeds, smallest_gap):
         print(f"  variant {variant}: logits move by {moved:.3g}")
         if moved <= make_goldens.SENSITIVITY:
             raise AssertionError(f"{name} cannot tell {variant}: it moves the logits by {moved}")
-    loss, gradients, again = torch_mtp.training_gradients(config, weights, tokens, DEPTHS)
+    loss, gradients, again = torch_mtp.training_gradients(config, weights, tokens, DEPTHS, "ce")
+    variation = torch_mtp.training_gradients(config, weights, tokens, DEPTHS, "tv")[:2]
     for k, (mine, theirs) in enumerate(zip(logits, again, strict=True), 1):
         if (error := relative_error(theirs, mine)) > make_goldens.NUMPY_TOLERANCE:
             raise AssertionError(f"{name}: torch's depth {k} is off by {error}, allowed {make_goldens.NUMPY_TOLERANCE}")
-    print(f"{name}: seed {seed}, smallest gap {gap:.3g}, loss {loss!r}, {len(gradients)} gradients")
-    return config, seed, tokens, logits, gap, loss, gradients
+    print(f"{name}: seed {seed}, smallest gap {gap:.3g}, losses {loss!r}, {variation[0]!r}, {len(gradients)} gradients")
+    return config, seed, tokens, logits, gap, loss, gradients, variation
 
 
 def write(name):
-    config, seed, tokens, logits, gap, loss, gradients = compute(name, range(1, 1000), make_goldens.SEARCHED_GAP)
+    config, seed, tokens, logits, gap, loss, gradients, variation = compute(name, range(1, 1000), make_goldens.SEARCHED_GAP)
     folder = FOLDER / name
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
@@ -150,18 +152,35 @@ def write(name):
     tensors |= {f"grad.{key}": value.astype(np.float32) for key, value in gradients.items()}
     metadata = {"seed": str(seed), "loss": repr(loss)} | ({"smallest_gap": repr(float(gap))} if gap < float("inf") else {})
     make_goldens.write_safetensors(folder / "golden.safetensors", tensors, metadata)
+    write_variation(name, variation)
+
+
+def write_variation(name, variation):
+    loss, gradients = variation
+    tensors = {f"grad.{key}": value.astype(np.float32) for key, value in gradients.items()}
+    make_goldens.write_safetensors(FOLDER / name / "tv.safetensors", tensors, {"loss": repr(loss)})
+
+
+def stored_differences(file, loss, fresh):
+    """What a file of a loss and tensors has otherwise."""
+    with safe_open(file, "np") as opened:
+        metadata, stored = opened.metadata(), {key: opened.get_tensor(key) for key in opened.keys()}
+    found = [] if abs(float(metadata["loss"]) - loss) <= make_goldens.RECOMPUTE_TOLERANCE * max(1, abs(loss)) else [f"{file}: loss differs"]
+    found += [] if fresh.keys() <= stored.keys() else [f"{file}: tensors are {sorted(stored)}, wanted {sorted(fresh)}"]
+    return found + [f"{file}: {key} differs" for key in fresh.keys() & stored.keys() if not make_goldens.rounds_to(stored[key], fresh[key])]
 
 
 def differences(name):
     folder = FOLDER / name
     with safe_open(folder / "golden.safetensors", "np") as file:
         metadata, stored = file.metadata(), {key: file.get_tensor(key) for key in file.keys()}
-    config, _, tokens, logits, _, loss, gradients = compute(name, [int(metadata["seed"])], make_goldens.SMALLEST_GAP)
+    config, _, tokens, logits, _, loss, gradients, variation = compute(name, [int(metadata["seed"])], make_goldens.SMALLEST_GAP)
     found = [] if json.loads((folder / "config.json").read_text()) == config else [f"{name}: config.json differs"]
     found += [] if np.array_equal(stored.pop("tokens"), tokens) else [f"{name}: tokens differ"]
     found += [] if abs(float(metadata["loss"]) - loss) <= make_goldens.RECOMPUTE_TOLERANCE * max(1, abs(loss)) else [f"{name}: loss differs"]
     fresh = {f"depth{k}": of_depth for k, of_depth in enumerate(logits, 1)} | {f"grad.{key}": value for key, value in gradients.items()}
     found += [] if fresh.keys() == stored.keys() else [f"{name}: tensors are {sorted(stored)}, wanted {sorted(fresh)}"]
+    found += stored_differences(folder / "tv.safetensors", variation[0], {f"grad.{key}": value for key, value in variation[1].items()})
     return found + [f"{name}: {key} differs" for key in fresh.keys() & stored.keys() if not make_goldens.rounds_to(stored[key], fresh[key])]
 
 

@@ -1,9 +1,11 @@
 """Multi-token prediction in torch, float64: the layer of numpy_mtp.py once more, so that autograd makes the gradients of its training.
 
-    loss, gradients = training_gradients(config, weights, tokens, depths)
+    loss, gradients, logits = training_gradients(config, weights, tokens, depths, "ce")
 
-The loss is the mean over depths of the summed cross-entropy of each row's token k ahead, divided by the number of targets that the text has. Only the layer's
-tensors get gradients; the trunk's hidden states, the embedding and the head are given. The selection of keys and experts is that of the values, without a
+"ce" is the mean over depths of the summed cross-entropy of each row's token k ahead, divided by the number of targets that the text has. "tv" is the mean over
+rows that have a token at all depths of 1 - (1 / depths) sum over j of the product over i <= j of alpha_i, alpha_i = sum over v of min(p_i(v), q_i(v)), p_i
+what the trunk says at that place and q_i what depth i says. Only the layer's tensors get gradients; what the trunk says, its hidden states, the embedding and the
+head are given. The selection of keys and experts is that of the values, without a
 gradient.
 """
 
@@ -92,7 +94,24 @@ def depths(config, w, tokens, hidden, selected, count):
     return result
 
 
-def training_gradients(config, weights, tokens, count):
+def cross_entropy(tokens, logits):
+    ids, targets = torch.from_numpy(np.asarray(tokens, np.int64)), len(tokens) - 1
+    losses = []
+    for k, of_depth in enumerate(logits, 1):
+        # The row of position p says the token at p + k; the text's last token is no input of training.
+        wanted = ids[k + 1 :]
+        losses.append(torch.nn.functional.cross_entropy(of_depth[: len(wanted)], wanted, reduction="sum") / targets)
+    return sum(losses) / len(logits)
+
+
+def variation(tokens, trunk_logits, logits):
+    p, rows, alphas = torch.from_numpy(trunk_logits).softmax(-1), len(tokens) - 1 - len(logits), []
+    for ahead, of_depth in enumerate(logits):  # row i of a depth is position 1 + i
+        alphas.append(torch.minimum(p[1 + ahead : 1 + ahead + rows], of_depth[:rows].softmax(-1)).sum(-1))
+    return (1 - torch.stack(alphas).cumprod(0).mean(0)).mean()
+
+
+def training_gradients(config, weights, tokens, count, kind):
     """The loss, {tensor of the layer: gradient}, and the logits of each depth."""
     seen = {}
     numpy_glm_moe_dsa.forward(config, weights, tokens, record=seen.__setitem__)
@@ -102,13 +121,7 @@ def training_gradients(config, weights, tokens, count):
         w[name].requires_grad_(name.startswith(layer))
     selected = numpy_mtp.selection(config, weights, tokens)
     logits = depths(config, w, tokens, torch.from_numpy(seen["final_norm"]), selected, count)
-    ids, targets = torch.from_numpy(np.asarray(tokens, np.int64)), len(tokens) - 1
-    losses = []
-    for k, of_depth in enumerate(logits, 1):
-        # The row of position p says the token at p + k; the text's last token is no input of training.
-        wanted = ids[k + 1 :]
-        losses.append(torch.nn.functional.cross_entropy(of_depth[: len(wanted)], wanted, reduction="sum") / targets)
-    loss = sum(losses) / count
+    loss = cross_entropy(tokens, logits) if kind == "ce" else variation(tokens, seen["logits"], logits)
     loss.backward()
     gradients = {name: w[name].grad.numpy() for name in w if name.startswith(layer) and w[name].grad is not None}
     return float(loss.detach()), gradients, [of_depth.detach().numpy() for of_depth in logits]

@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "checkpoint/model_reader.h"
 #include "jobs/sft_job.h"
+#include "serving/loading.h"
 
 namespace lockstep {
 namespace {

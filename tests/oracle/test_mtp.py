@@ -16,6 +16,7 @@ import requests
 import torch
 from comparison import relative_error
 from oracle_cases import EXPORT_TOLERANCE, golden_case, load, target_logprobs
+from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 from safetensors.torch import load_file as load_torch_file
 from safetensors.torch import save_file as save_torch_file
@@ -153,3 +154,70 @@ def test_weights_do_not_depend_on_a_frozen_layer(lockstep, tmp_path):
     assert frozen["weights_sha256"] == absent["weights_sha256"] != told(lockstep, SHIPPED)["weights_sha256"]
     assert frozen["multi_token_prediction"] == told(lockstep, folder)["multi_token_prediction"]
     assert trained("other", folder, "mtp", seed=2)[0]["weights_sha256"] != absent["weights_sha256"]
+
+
+@pytest.mark.parametrize("name", make_mtp_goldens.GOLDENS)
+def test_gradients_of_training_are_those_of_autograd(lockstep, tmp_path, name):
+    """Of both losses, out of the first moments of a run's first step; each is not the other's."""
+    golden = make_mtp_goldens.FOLDER / name
+    config = json.loads((golden / "config.json").read_text())
+    wanted = {}
+    for kind, file in (("ce", "golden"), ("tv", "tv")):
+        with safe_open(golden / f"{file}.safetensors", "np") as stored:
+            wanted[kind] = {key.removeprefix("grad."): stored.get_tensor(key) for key in stored.keys() if key.startswith("grad.")}
+            wanted[kind]["loss"] = float(stored.metadata()["loss"])
+            if kind == "ce":
+                seed, tokens = int(stored.metadata()["seed"]), stored.get_tensor("tokens").tolist()
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    save_file(make_mtp_goldens.all_weights(config, seed), folder / "model.safetensors", metadata={"format": "pt"})
+    (tmp_path / "text.jsonl").write_text(json.dumps({"tokens": tokens, "weights": [1.0] * (len(tokens) - 1)}) + "\n")
+    layer = f"model.layers.{config['num_hidden_layers']}."
+
+    def errors(kind):
+        words = ("--model", folder, "--data", tmp_path / "text.jsonl", "--runs", tmp_path, "--name", kind, "--steps", "1", "--batch", "1",
+                 "--eval-share", "0", "--warmup", "0", "--learning-rate", "0", "--profile", "cpu-f32", "--no-page", "--json",
+                 "--mtp-depths", make_mtp_goldens.DEPTHS, "--mtp-loss", kind, "--mtp-max-norm", "0")  # fmt: skip
+        lockstep.run("train", "sft", *words)
+        moments = load_file(tmp_path / kind / "mtp/checkpoints/step-000001/state.safetensors")
+        loss = json.loads((tmp_path / kind / "metrics.jsonl").read_text())["mtp_loss"]
+        own, other = wanted[kind], wanted["tv" if kind == "ce" else "ce"]
+        assert abs(loss - own["loss"]) <= 1e-5 * own["loss"]
+        keys = [key for key in own if key.startswith(layer) and own[key].any()]
+        assert len(keys) >= 20
+        gradients = {key: moments["m." + key] / (1 - 0.9) for key in keys}  # 0.9: --beta1
+        return [max(relative_error(gradients[key], side[key]) for key in keys) for side in (own, other)]
+
+    for kind in ("ce", "tv"):
+        own, other = errors(kind)
+        assert own <= 1e-4 and other > 1e-2, (kind, own, other)
+
+
+def test_a_layer_is_trained_beside_the_model(lockstep, tmp_path):
+    """By the recipe, in a few steps: the model is, tensor by tensor, the shipped one, the layer's guesses become right, and transformers loads the export."""
+
+    def drafts(folder):
+        words = ("--environment", "countdown", "--n", "24", "--speculate", "mtp", "--draft-tokens", "3", "--at-once", "8", "--json")
+        return json.loads(lockstep.run("eval", "drafts", "--model", folder, *words))
+
+    def trained(name, steps):
+        values = {"name": name, "steps": steps, "warmup": 0, "batch": 4, "mtp.depths": 2, "mtp.learning_rate": 5e-3}
+        words = [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
+        recipe = ("--config", REPOSITORY / "recipes/countdown_mtp.toml", "--model", SHIPPED)
+        said = lockstep.run("train", "sft", *recipe, "--runs", tmp_path, "--no-page", "--json", *words)
+        return json.loads(said), tmp_path / name / "export"
+
+    first, at_first = trained("first", 1)
+    last, export = trained("last", 40)
+    assert first["weights_sha256"] == last["weights_sha256"] == told(lockstep, export)["weights_sha256"] == told(lockstep, SHIPPED)["weights_sha256"]
+    assert first["draft_sha256"] != last["draft_sha256"]
+    shipped, written = load_torch_file(SHIPPED / "model.safetensors"), load_torch_file(export / "model.safetensors")
+    assert all(torch.equal(written[name], value) for name, value in shipped.items())
+    assert all(name.startswith("model.layers.4.") for name in written.keys() - shipped.keys()) and len(written) > len(shipped)
+    before, after = drafts(at_first), drafts(export)
+    assert before["different_bits"] == after["different_bits"] == 0 and before["tokens"] == after["tokens"] > 200
+    assert after["accepted_length"] > before["accepted_length"] + 0.4, (before, after)
+    assert after["forwards_with"] < after["forwards_without"]
+    _, info = load(export)
+    assert not info["missing_keys"] and all(key.startswith("model.layers.4.") for key in info["unexpected_keys"])
