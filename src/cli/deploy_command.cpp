@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/common_options.h"
+#include "cli/gate_file.h"
 #include "http/client.h"
 #include "serving/traffic.h"
 
@@ -52,6 +53,20 @@ std::string told_shares(const Json& rule) {
   return shares_text(shares);
 }
 
+// A line for each check of each gate, with its figures.
+std::string told_gates(const Json& alias) {
+  std::string text;
+  for (const Json& gate : alias.value("gates", Json::array()))
+    for (Json check : gate.at("checks")) {
+      text +=
+          fmt::format("{}: {} {}", gate.at("id").get<std::string>(), check.at("name").get<std::string>(), check.at("passed").get<bool>() ? "passed" : "failed");
+      check.erase("name");
+      check.erase("passed");
+      text += fmt::format(" {}\n", check.dump(-1, ' ', false, Json::error_handler_t::replace));
+    }
+  return text;
+}
+
 // Shares in which `name` has `percent`, and the others what is left, as they had it among themselves.
 Json shared_with(const Json& before, const std::string& name, std::int64_t percent) {
   std::int64_t sum = 0;
@@ -71,30 +86,36 @@ Json shared_with(const Json& before, const std::string& name, std::int64_t perce
 
 int deploy_command(const Arguments& arguments) {
   RemoteServer server;
-  std::string source, name, alias;
+  std::string source, name, alias, gate_file;
   std::int64_t percent = 100;
   OptionTable table("deploy", "Loads one more model into a server that runs, and gives it an alias' traffic, or a part of that.",
-                    {"lockstep deploy v8 --name v8 --to chat --percent 5", "lockstep deploy STORE/chat --name v8 --to chat"});
+                    {"lockstep deploy v8 --name v8 --to chat --percent 5", "lockstep deploy STORE/chat --name v8 --to chat --gate gate.toml"});
   table.positional("SOURCE", &source, true, "A folder, STORE/SNAPSHOT or STORE/CHANNEL below the server's --deploy-folder");
   table.text("name", &name, "NAME", "What the deployment is called");
   table.require();
   table.text("to", &alias, "ALIAS", "The name that leads to it then");
   table.integer("percent", &percent, 1, 100, "N", "Its part of the alias' traffic; the others keep theirs of the rest");
   table.refused("without --to", [&] { return alias.empty(); });
+  table.input("gate", &gate_file, "FILE", "What it is asked first, and how far it may be below the live version: else the alias stays (docs/deployments.md)");
+  table.refused("without --to", [&] { return alias.empty(); });
   add_server_rows(table, server);
   if (!table.parse(arguments)) return kExitOk;
 
+  const Json gate = gate_file.empty() ? Json(nullptr) : gate_of_file(gate_file);
   Json told{{"deployment", ask_server(server, "POST", "/v1/deployments", {{"name", name}, {"source", source}})}, {"alias", nullptr}};
   if (!alias.empty()) {
     Json before = Json::object();
     const Json aliases = ask_server(server, "GET", "/v1/aliases");
     for (const Json& rule : aliases.at("data"))
       if (rule.at("id") == alias) before = rule.at("deployments");
-    told["alias"] = ask_server(server, "PUT", "/v1/aliases/" + alias, {{"deployments", shared_with(before, name, percent)}});
+    Json wanted{{"deployments", shared_with(before, name, percent)}, {"gate", gate}};
+    if (gate.is_null()) wanted.erase("gate");
+    told["alias"] = ask_server(server, "PUT", "/v1/aliases/" + alias, wanted);
   }
   if (server.json) std::printf("%s\n", told.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());
   else {
     std::printf("%s is deployed\n", name.c_str());
+    if (!gate.is_null()) std::fputs(told_gates(told["alias"]).c_str(), stdout);
     if (!alias.empty()) std::printf("%s: %s\n", alias.c_str(), told_shares(told["alias"]).c_str());
   }
   return kExitOk;

@@ -1,5 +1,7 @@
 #include "cli/deploy_options.h"
 
+#include "base/error.h"
+#include "fleet/channel_fleet.h"
 #include "serving/plain_name.h"
 
 namespace lockstep {
@@ -18,6 +20,10 @@ void add_deploy_options(OptionTable& table, DeploySettings& s, const std::functi
   table.inputs("deploy", &s.deploy, "NAME=DIR|STORE/SNAPSHOT",
                "One more model, which requests name as NAME: a folder, or a snapshot or channel of a store. May be repeated; without --model the first one "
                "is the server's own (docs/deployments.md)");
+  without_training();
+  table.texts(
+      "deploy-follow", &s.follow, "NAME",
+      "The model of --deploy NAME=STORE/CHANNEL takes each later snapshot of its channel too, beside a second copy of what changes (docs/deployments.md)");
   without_training();
   table.texts("route", &s.route, "ALIAS=NAME:WEIGHT,..",
               "A name that means one model, or several by shares of the traffic: chat=v7:95,v8:5. A user or session stays with one");
@@ -40,6 +46,18 @@ std::vector<DeploySource> deploy_sources(const DeploySettings& s) {
     for (const DeploySource& other : sources)
       if (other.name == name) throw UsageError(fmt::format("deploy has the name '{}' twice", name));
     sources.push_back({std::move(name), std::move(source)});
+  }
+  for (const std::string& name : s.follow) {
+    std::vector<std::string> known;
+    DeploySource* found = nullptr;
+    for (DeploySource& one : sources) {
+      known.push_back(one.name);
+      if (one.name == name) found = &one;
+    }
+    if (!found)
+      throw UsageError(fmt::format("deploy-follow is '{}', allowed is the name of a --deploy{}", shown_name(name), did_you_mean(shown_name(name), known)));
+    as_usage([&] { return parse_channel_place("deploy", found->source); });
+    found->follows = true;
   }
   return sources;
 }

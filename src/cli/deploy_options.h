@@ -9,16 +9,17 @@
 namespace lockstep {
 
 struct DeploySettings {
-  std::vector<std::string> deploy, route, administrators;
+  std::vector<std::string> deploy, follow, route, administrators;
   std::string folder, state;
 };
-// --deploy, --route, --deploy-folder, --deploy-state, --admin; `training`, `has_keys`: whether the server trains, and has API keys.
+// --deploy, --deploy-follow, --route, --deploy-folder, --deploy-state, --admin; `training`, `has_keys`: whether the server trains, and has API keys.
 void add_deploy_options(OptionTable& table, DeploySettings& settings, const std::function<bool()>& training, const std::function<bool()>& has_keys);
 
 struct DeploySource {
   std::string name, source;
+  bool follows = false;  // each later snapshot of its channel, too
 };
-// UsageError for what is not NAME=SOURCE.
+// UsageError for what is not NAME=SOURCE, and for a --deploy-follow that names none of a channel.
 std::vector<DeploySource> deploy_sources(const DeploySettings& settings);
 // Of --route. UsageError for what is not ALIAS=NAME:WEIGHT,..
 std::vector<TrafficRule> deploy_routes(const DeploySettings& settings);

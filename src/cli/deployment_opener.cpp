@@ -49,7 +49,7 @@ ModelDeployment DeploymentOpener::open(const std::string& name, const std::strin
   return made;
 }
 
-ModelDeployment DeploymentOpener::open(const std::string& name, const ModelPlace& place) const {
+ModelDeployment DeploymentOpener::open(const std::string& name, const ModelPlace& place, Followed* followed) const {
   const std::lock_guard lock(one_);
   return with_context(fmt::format("loading the deployment '{}'", name), [&] {
     RuntimeSettings runtime = parts_.runtime;
@@ -65,6 +65,12 @@ ModelDeployment DeploymentOpener::open(const std::string& name, const ModelPlace
     ServingModel model = serving_model(opened);
     model.executor = parts_.executor;
     model.name = name;
+    if (followed) {
+      *followed = {opened.runtime, parts_.executor, model.weights, opened.reader};
+      made.memory.push_back(parts_.ledger->claim("deployments", {}, loaded_bytes(*opened.model, opened.runtime->profile).weights,
+                                                 fmt::format("a second copy of the weights of '{}', which follows a channel", name)));
+      made.follows = true;
+    }
     add_served_defaults(model, runtime.model, {.generation_config = parts_.generation_config});
     made.service = std::make_shared<GenerationService>(std::move(model), serving);
     if (!place.snapshot().empty()) made.service->name_weights(place.snapshot());

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <string>
 
+#include "cli/follow_options.h"
 #include "planning/serving_memory.h"
 #include "serving/deployments.h"
 #include "serving/loading.h"
@@ -48,7 +49,8 @@ class DeploymentOpener {
   explicit DeploymentOpener(DeploymentParts parts) : parts_(std::move(parts)) {}
   // Errors: those of ModelPlace, open_model and admit_deployment.
   ModelDeployment open(const std::string& name, const std::string& source) const;
-  ModelDeployment open(const std::string& name, const ModelPlace& place) const;  // whose source it leaves empty
+  // Whose source it leaves empty. `followed`: what a follower needs of it, with the memory for a second copy of its weights; null: nobody follows.
+  ModelDeployment open(const std::string& name, const ModelPlace& place, Followed* followed = nullptr) const;
   // The same for a client: `source` is for place_below(parts.folder).
   ModelDeployment open_below(const std::string& name, const std::string& source) const;
 

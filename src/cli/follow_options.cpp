@@ -7,9 +7,9 @@ namespace {
 ChannelPlace place_of(const std::string& option, const std::string& text) {
   return as_usage([&] { return parse_channel_place(option, text); });
 }
+}  // namespace
 
-// Of the machine and the port: what tells replicas apart.
-std::string own_name(std::int64_t port) {
+std::string replica_name(std::int64_t port) {
   char host[256] = "replica";
   gethostname(host, sizeof host - 1);
   std::string name;
@@ -18,7 +18,6 @@ std::string own_name(std::int64_t port) {
   if (name.empty() || name[0] == '_') name = "replica" + name;
   return fmt::format("{}-{}", name, port);
 }
-}  // namespace
 
 void add_follow_options(OptionTable& table, FollowSettings& s, const PublishSettings& publish) {
   const auto with_follow = [&] { table.refused("without --follow", [&s] { return !s.follows(); }); };
@@ -71,7 +70,7 @@ std::shared_ptr<ChannelFleet> open_fleet(const FollowSettings& s) {
 std::unique_ptr<Follower> start_follower(const FollowSettings& s, std::shared_ptr<GenerationService> service, const Followed& followed,
                                          const std::shared_ptr<ChannelFleet>& fleet, const std::string& url, std::int64_t port) {
   FollowOptions options;
-  options.replica = s.replica.empty() ? own_name(port) : s.replica;
+  options.replica = s.replica.empty() ? replica_name(port) : s.replica;
   options.url = url;
   options.downloads = s.downloads.empty() ? "lockstep-downloads-" + options.replica : s.downloads;
   options.memory = s.swap_memory == "single" ? SwapMemory::single : SwapMemory::spare;

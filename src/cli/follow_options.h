@@ -30,6 +30,8 @@ struct Followed {
   std::shared_ptr<const WeightSet> weights;
   std::shared_ptr<const ModelReader> reader;
 };
+// What tells replicas apart that were not given names: machine and port.
+std::string replica_name(std::int64_t port);
 std::shared_ptr<ChannelFleet> open_fleet(const FollowSettings& settings);
 std::unique_ptr<Follower> start_follower(const FollowSettings& settings, std::shared_ptr<GenerationService> service, const Followed& followed,
                                          const std::shared_ptr<ChannelFleet>& fleet, const std::string& url, std::int64_t port);

@@ -270,8 +270,7 @@ int serve_command(const Arguments& arguments) {
     http.state->add_metrics([measured](PrometheusText& text) {
       if (const Follower* one = *measured) one->append_metrics(text);
     });
-  ModelDeploymentRouteOptions changes{.open = nullptr, .keys = access.keys, .administrators = deploy.administrators, .kept = deployed.kept()};
-  if (!deploy.folder.empty()) changes.open = [opener](const std::string& called, const std::string& source) { return opener->open_below(called, source); };
+  const ModelDeploymentRouteOptions changes = deployed.route_options(access.keys, deploy.folder.empty() ? nullptr : opener);
   const auto server = serve_openai(std::shared_ptr<const Deployments>(deployments), http, std::move(access), [&](Routes& routes) {
     if (!training) add_model_deployment_routes(routes, deployments, changes);
     add_page_routes(routes, page);
@@ -288,6 +287,7 @@ int serve_command(const Arguments& arguments) {
     followed = {};
     *measured = follower.get();
   }
+  deployed.start_followers(server->url(), server->port());
   // In one write: who waits for the first line may close its end after it.
   std::fputs(
       fmt::format("listening on {}\n{}\n", server->url(), context_sentence(service->limits(), model_positions, position_bytes, serving.engine.max_sequences))
@@ -301,6 +301,7 @@ int serve_command(const Arguments& arguments) {
   }
   log_info("stopping", {{"open_requests", service->bounds().open()}});
   if (follower) follower->stop();
+  deployed.stop_followers();
   server->stop();
   publishing.reset();
   if (trainers) trainers->stop();

@@ -4,6 +4,8 @@
 #include <ctime>
 
 #include "base/log.h"
+#include "base/signals.h"
+#include "jobs/deployment_gate.h"
 
 namespace lockstep {
 namespace {
@@ -17,17 +19,25 @@ auto with_record(const KeptDeployments& kept, const std::string& what, F&& work)
          kept.file().string(), what, e.message());
   }
 }
+
+GateSide gate_side(const Deployments::Line& line) {
+  return {line.name, line.service, line.service->version_names().find(line.service->weights_version()).snapshot};
+}
 }  // namespace
 
 CommandLineDeployments::CommandLineDeployments(const DeploySettings& settings, RuntimeSettings& runtime, std::string& name)
     : kept_(settings.state.empty() ? nullptr : std::make_shared<KeptDeployments>(settings.state)),
+      reports_(std::make_shared<GateReports>(kept_ ? std::filesystem::path(settings.state) / "gates.json" : std::filesystem::path())),
       folder_(settings.folder),
+      administrators_(settings.administrators),
       rules_(deploy_routes(settings)),
       own_source_(runtime.model) {
-  for (DeploySource& one : deploy_sources(settings)) beside_.push_back({std::move(one.name), std::move(one.source)});
+  for (DeploySource& one : deploy_sources(settings)) beside_.push_back({std::move(one.name), std::move(one.source), false, {}, one.follows});
   if (runtime.model.empty()) {
     if (beside_.empty()) throw UsageError("--model is missing; `lockstep serve --help` shows an example");
     if (!name.empty()) throw UsageError(fmt::format("name is {}, allowed is to leave it out without --model: --deploy says the names", name));
+    if (beside_.front().follows)
+      throw UsageError(fmt::format("deploy-follow is '{}', which is the server's own model: --follow is for that", beside_.front().name));
     own_source_ = beside_.front().source;
     name = beside_.front().name;
     beside_.erase(beside_.begin());
@@ -51,8 +61,8 @@ void CommandLineDeployments::take_kept() {
   });
   for (const DeploymentRecord::Made& one : record_.made) {
     if (folder_.empty())
-      throw UsageError(fmt::format("deploy-folder is missing: '{}' has the deployment '{}', which was made of '{}' below it", kept_->file().string(), one.name,
-                                   one.source));
+      throw UsageError(
+          fmt::format("deploy-folder is missing: '{}' has the deployment '{}', which was made of '{}' below it", kept_->file().string(), one.name, one.source));
     beside_.push_back({one.name, one.source, true, one.snapshot});
   }
   std::erase_if(rules_, [&](const TrafficRule& one) { return record_.aliases.contains(one.alias); });
@@ -74,7 +84,7 @@ std::int64_t CommandLineDeployments::least_bytes(const RuntimeSettings& runtime,
   for (const Beside& one : beside_) {
     RuntimeSettings beside = runtime;
     beside.model = places_.emplace_back(place_of(one))->path();
-    bytes += least_deployment_bytes(beside, engine);
+    bytes += least_deployment_bytes(beside, engine) * (one.follows ? 2 : 1);
   }
   return bytes;
 }
@@ -86,16 +96,47 @@ std::shared_ptr<Deployments> CommandLineDeployments::open(std::shared_ptr<Genera
   const auto deployments = std::make_shared<Deployments>(std::make_shared<TrafficTable>(), std::move(first));
   for (std::size_t i = 0; i < beside_.size(); ++i) {
     deployments->check_name(beside_[i].name);
-    ModelDeployment one = opener.open(beside_[i].name, *places_[i]);
+    Followed followed;
+    ModelDeployment one = opener.open(beside_[i].name, *places_[i], beside_[i].follows ? &followed : nullptr);
     one.source = beside_[i].source;
+    if (beside_[i].follows) following_.push_back({one.name, one.source, std::move(followed), one.service});
+    else places_[i].reset();
     deployments->add(std::move(one));
   }
   for (const TrafficRule& rule : rules_) {
     if (record_.aliases.contains(rule.alias)) with_record(*kept_, fmt::format("the alias '{}'", rule.alias), [&] { deployments->restore(rule); });
     else deployments->route(rule.alias, rule.shares);
   }
-  places_.clear();
   return deployments;
+}
+
+void CommandLineDeployments::start_followers(const std::string& url, std::int64_t port) {
+  for (Following& one : following_) {
+    FollowSettings settings;
+    settings.place = one.place;
+    settings.replica = fmt::format("{}-{}", replica_name(port), one.name).substr(0, 64);  // as long as a record's name may be
+    followers_.push_back(start_follower(settings, std::move(one.service), one.followed, open_fleet(settings), url, port));
+  }
+  following_.clear();
+}
+
+void CommandLineDeployments::stop_followers() {
+  for (const std::unique_ptr<Follower>& one : followers_) one->stop();
+  followers_.clear();
+}
+
+ModelDeploymentRouteOptions CommandLineDeployments::route_options(std::shared_ptr<const KeyRing> keys,
+                                                                  const std::shared_ptr<const DeploymentOpener>& opener) const {
+  ModelDeploymentRouteOptions options;
+  if (opener) options.open = [opener](const std::string& name, const std::string& source) { return opener->open_below(name, source); };
+  options.keys = std::move(keys);
+  options.administrators = administrators_;
+  options.kept = kept_;
+  options.judge = [](const GateSpec& spec, const Deployments::Line& candidate, const Deployments::Line* live) {
+    return judge_deployment(spec, gate_side(candidate), live ? std::optional(gate_side(*live)) : std::nullopt, interrupt_token());
+  };
+  options.reports = reports_;
+  return options;
 }
 
 }  // namespace lockstep

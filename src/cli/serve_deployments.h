@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "api/openai/model_deployment_routes.h"
 #include "cli/deploy_options.h"
 #include "cli/deployment_opener.h"
-#include "serving/deployment_record.h"
 
 namespace lockstep {
 
@@ -22,26 +22,39 @@ class CommandLineDeployments {
   std::int64_t least_bytes(const RuntimeSettings& runtime, const EngineOptions& engine);
   // The server's own, those beside it, the aliases. Errors: those of DeploymentOpener::open and Deployments.
   std::shared_ptr<Deployments> open(std::shared_ptr<GenerationService> own, const DeploymentOpener& opener);
-  // Where later changes are kept; null: nowhere.
-  std::shared_ptr<KeptDeployments> kept() const { return kept_; }
+  // Those that follow a channel begin to, as replicas of a server at that address; and end.
+  void start_followers(const std::string& url, std::int64_t port);
+  void stop_followers();
+  // Of the routes that change them while the server runs; without an opener nothing is loaded then.
+  ModelDeploymentRouteOptions route_options(std::shared_ptr<const KeyRing> keys, const std::shared_ptr<const DeploymentOpener>& opener) const;
 
  private:
   struct Beside {
     std::string name, source;
     bool is_kept = false;  // made over HTTP
     std::string snapshot = {};
+    bool follows = false;
   };
   void take_kept();
   std::unique_ptr<const ModelPlace> place_of(const Beside& one) const;
 
-  const std::shared_ptr<KeptDeployments> kept_;
+  const std::shared_ptr<KeptDeployments> kept_;  // null: nothing is
+  const std::shared_ptr<GateReports> reports_;
   const std::string folder_;
+  const std::vector<std::string> administrators_;
   DeploymentRecord record_;
   std::vector<Beside> beside_;
   std::vector<TrafficRule> rules_;
   std::unique_ptr<const ModelPlace> own_place_;  // as long as the server; null: --model says it
   std::string own_source_;
-  std::vector<std::unique_ptr<const ModelPlace>> places_;  // of those beside
+  std::vector<std::unique_ptr<const ModelPlace>> places_;  // of those beside, until they are read; of those that follow as long as the server
+  struct Following {
+    std::string name, place;
+    Followed followed;
+    std::shared_ptr<GenerationService> service;
+  };
+  std::vector<Following> following_;  // until they begin
+  std::vector<std::unique_ptr<Follower>> followers_;
 };
 
 }  // namespace lockstep

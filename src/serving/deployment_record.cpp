@@ -74,8 +74,7 @@ DeploymentRecord::Made made_of(const RecordJson& json, const std::string& where)
   if (made.source.empty() || made.source.size() > DeploymentRecord::kMostSourceBytes)
     fail(ErrorCode::corrupt_file, "{}.source has {} bytes, allowed are 1 to {}", where, made.source.size(), DeploymentRecord::kMostSourceBytes);
   const bool digits = std::all_of(made.snapshot.begin(), made.snapshot.end(), [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
-  if (!made.snapshot.empty() && (!digits || made.snapshot.size() != kSnapshotDigits))
-    fail(ErrorCode::corrupt_file, "{}.snapshot is no snapshot's id", where);
+  if (!made.snapshot.empty() && (!digits || made.snapshot.size() != kSnapshotDigits)) fail(ErrorCode::corrupt_file, "{}.snapshot is no snapshot's id", where);
   return made;
 }
 

@@ -71,6 +71,7 @@ void Deployments::remove(const std::string& name) {
     fail(ErrorCode::not_found, "there is no deployment '{}'{}", shown_name(name), did_you_mean(shown_name(name), known));
   }
   if (gone->service == first_) fail(ErrorCode::already_exists, "'{}' is the model that the server was started with, which stays as long as the server", name);
+  if (gone->follows) fail(ErrorCode::already_exists, "'{}' follows a channel (--deploy-follow), and stays as long as the server", name);
   traffic_->forget(name);
   std::erase(deployments_, gone);
   leaving_.push_back(gone);

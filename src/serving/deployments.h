@@ -23,6 +23,7 @@ struct ModelDeployment {
   double created = 0;                          // Unix seconds
   std::vector<MemoryLedger::Claim> memory;     // released when the service is gone
   std::shared_ptr<GenerationService> service;  // whose model has this name
+  bool follows = false;                        // somebody changes its weights as long as the server runs: it is not removed
 };
 
 // What a request's model means.
@@ -49,7 +50,7 @@ class Deployments {
   // Error already_exists: a deployment, an alias or an adapter has that name. check_name: before anything is loaded; add() looks again.
   void check_name(const std::string& name) const;
   void add(ModelDeployment deployment);
-  // Errors: not_found; already_exists while an alias has a share of it, or for the first one.
+  // Errors: not_found; already_exists while an alias has a share of it, for the first one, and for one that follows a channel.
   void remove(const std::string& name);
   // Traffic of an alias, whose deployments have to be here. Errors: those of TrafficTable; already_exists; not_found.
   void route(const std::string& alias, std::vector<TrafficShare> shares);

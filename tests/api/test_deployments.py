@@ -9,7 +9,7 @@ import openai
 import pytest
 import requests
 from conftest import MODEL
-from test_fleet import lockstep, stepped
+from test_fleet import lockstep, stepped, wait_for
 
 PROMPT = "3 7 12=48:"
 
@@ -65,7 +65,7 @@ def test_each_answers_as_alone(own_server, tmp_path):
     assert rows == {"v7": None, "v8": None, "from-channel": snapshot}
     with pytest.raises(openai.NotFoundError, match="did you mean 'v7'"):
         client.completions.create(model="v77", prompt=PROMPT)
-    assert 'lockstep_deployment_sequences_total{deployment="v8"} 3' in requests.get(f"{both.url}/metrics", timeout=30).text
+    assert 'lockstep_deployment_sequences_total{deployment="v8"} 4' in requests.get(f"{both.url}/metrics", timeout=30).text
     assert both.stop() == 0, "".join(both.errors)
     assert not list(tmp_path.glob("lockstep-deploy-*"))
 
@@ -171,6 +171,37 @@ def test_what_was_changed_is_there_after_a_restart(own_server, tmp_path):
     assert [row["id"] for row in ask("GET", "/v1/aliases")["data"]] == ["old"]
 
 
+def test_one_that_follows_its_channel_takes_each_snapshot(own_server, tmp_path):
+    """With the bits of a server that was started on it; one that does not stays at the snapshot that it was made of."""
+    v7, v8 = folders(tmp_path)
+    store = tmp_path / "store"
+    push = lambda folder, parent: json.loads(lockstep("snapshot", "push", folder, store, "--channel", "chat", "--parent", parent, "--profile", "cpu-bf16w", "--json").stdout)["id"]  # noqa: E731
+    first = push(v7, "none")
+    server = own_server("--name", "own", "--deploy", f"moves={store}/chat", "--deploy-follow", "moves", "--deploy", f"stays={store}/chat", "--route", "chat=moves", model=v7)
+    before = answer(server.url, "moves")
+    assert before["snapshot"] == first
+    second = push(v8, first)
+    wait_for("it has the second", lambda: answer(server.url, "moves")["snapshot"] == second)
+    alone = own_server("--name", "moves", model=v8)
+    for seed in (1, 2, 3):
+        assert answer(server.url, "chat", seed=seed)["choices"] == answer(alone.url, "moves", seed=seed)["choices"]
+        assert answer(server.url, "stays", seed=seed)["choices"] == answer(server.url, "own", seed=seed)["choices"]
+    assert answer(server.url, "stays")["snapshot"] == first
+    assert answer(server.url, "moves")["choices"] != before["choices"]
+    rows = {row["id"]: row["snapshot"] for row in requests.get(f"{server.url}/v1/deployments", timeout=30).json()["data"]}
+    assert rows == {"own": None, "moves": second, "stays": first}
+    hosted = {"model": "chat", "prompt": PROMPT, "max_tokens": 2}
+    assert requests.post(f"{server.url}/inference/v1/completions", json=hosted, timeout=60).json()["model"] == f"moves@{second}"
+    (replica,) = json.loads(lockstep("fleet", "status", f"{store}/chat", "--json").stdout)["replicas"]
+    assert replica["name"].endswith("-moves") and replica["current"] == second
+    requests.put(f"{server.url}/v1/aliases/chat", json={"deployments": "own"}, timeout=30).raise_for_status()
+    refused = requests.delete(f"{server.url}/v1/deployments/moves", timeout=30)
+    assert refused.status_code == 409 and "follows a channel" in refused.text
+    assert server.stop() == 0, "".join(server.errors)
+    assert not list(tmp_path.glob("lockstep-deploy-*"))
+    assert json.loads(lockstep("fleet", "status", f"{store}/chat", "--json", status=None).stdout)["replicas"] == []
+
+
 @pytest.mark.parametrize("point", ["file.opened", "file.written", "file.synced", "file.renamed"])
 def test_a_kill_leaves_the_old_or_the_new_record(own_server, tmp_path, monkeypatch, point):
     options = ["--name", "v7", "--route", "chat=v7", "--deploy-state", str(tmp_path / "state")]
@@ -193,6 +224,8 @@ def test_what_is_wrong_is_told_in_one_sentence(tmp_path):
     for arguments, status, words in (
         (["--deploy", "v7"], 2, "deploy is 'v7', allowed is NAME=DIR"),
         (["--deploy", f"v7={v7}", "--deploy", f"v7={v8}"], 2, "deploy has the name 'v7' twice"),
+        (["--deploy", f"v7={v7}", "--deploy-follow", "v8"], 2, "deploy-follow is 'v8', allowed is the name of a --deploy"),
+        (["--deploy", f"v7={v7}", "--deploy-follow", "v7"], 2, "--follow is for that"),
         (["--deploy", f"v7={v7}", "--route", "chat=v7:x"], 2, "the weight of 'v7' is 'x'"),
         (["--deploy", f"v7={v7}", "--route", "chat=v9"], 1, "'v9', which is no deployment; known are 'v7'"),
         (["--deploy", f"v7={v7}", "--name", "x"], 2, "name is x, allowed is to leave it out"),

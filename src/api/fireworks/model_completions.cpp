@@ -20,8 +20,8 @@ CalledDeployment called_deployment(const Deployments& deployments, const ApiRequ
   }
 }
 
-void complete_of_model(ApiRequest& request, std::chrono::steady_clock::time_point came, const std::shared_ptr<Responder>& out,
-                       const Deployments& deployments, const std::shared_ptr<Worker>& writer) {
+void complete_of_model(ApiRequest& request, std::chrono::steady_clock::time_point came, const std::shared_ptr<Responder>& out, const Deployments& deployments,
+                       const std::shared_ptr<Worker>& writer) {
   FireworksCompletion wanted = decode_fireworks_completion(parse_object(request.body));
   std::string& model = wanted.sampling.model;
   if (model.empty()) fail_field("model", "is missing");

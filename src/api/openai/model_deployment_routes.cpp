@@ -7,6 +7,7 @@
 #include "api/json_fields.h"
 #include "base/log.h"
 #include "base/server_paths.h"
+#include "serving/plain_name.h"
 
 namespace lockstep {
 namespace {
@@ -52,7 +53,10 @@ std::vector<TrafficShare> read_shares(const Json& value, const std::string& name
 class ModelDeploymentRoutes {
  public:
   ModelDeploymentRoutes(std::shared_ptr<Deployments> deployments, ModelDeploymentRouteOptions options)
-      : deployments_(std::move(deployments)), options_(std::move(options)) {}
+      : deployments_(std::move(deployments)),
+        options_(std::move(options)),
+        reports_(options_.reports ? options_.reports : std::make_shared<GateReports>()),
+        gate_(deployments_, options_.judge, reports_) {}
 
   ApiResponse list(const ApiRequest&) const {
     Json rows = Json::array();
@@ -103,13 +107,26 @@ class ModelDeploymentRoutes {
     check_administrator(request);
     const std::string alias(request.parameter("alias"));
     std::vector<TrafficShare> shares;
+    std::optional<GateSpec> gate;
     JsonFields fields;
+    fields.custom("gate", [&](const Json& value, const std::string& name) { gate = read_gate(value, name); });
     fields.custom("deployments", [&](const Json& value, const std::string& name) { shares = read_shares(value, name); });
     fields.read(parse_object(request.body));
     if (shares.empty()) fail_field("deployments", "is missing or empty, allowed is the name of one, or {NAME: WEIGHT, ..}");
+    // It takes as long as its answers: other changes go on meanwhile.
+    const std::optional<JudgedTraffic> judged = gate ? std::optional(gate_.judge(alias, shares, *gate, request.key_name)) : std::nullopt;
     const std::lock_guard lock(changes_);
+    if (judged) gate_.check_same(*judged);
     deployments_->route(alias, std::move(shares));
-    return changed(alias, request);
+    Json rule = changed(alias, request);
+    if (judged) rule["gates"] = judged->reports;
+    return told(rule);
+  }
+  ApiResponse gates(const ApiRequest&) const { return told({{"object", "list"}, {"data", reports_->list()}}); }
+  ApiResponse gate(const ApiRequest& request) const {
+    const std::string id(request.parameter("gate"));
+    if (const std::optional<Json> report = reports_->find(id)) return told(*report);
+    fail(ErrorCode::not_found, "there is no gate '{}', or it is not among the last {}", shown_name(id), GateReports::kMost);
   }
   ApiResponse roll_back(const ApiRequest& request) const {
     check_administrator(request);
@@ -131,12 +148,12 @@ class ModelDeploymentRoutes {
   }
 
  private:
-  ApiResponse changed(const std::string& alias, const ApiRequest& request) const {
+  Json changed(const std::string& alias, const ApiRequest& request) const {
     const std::optional<TrafficRule> now = deployments_->traffic().find(alias);
     if (!now) fail(ErrorCode::not_found, "the alias '{}' was deleted meanwhile", alias);
     keep([&](KeptDeployments& kept) { kept.alias(*now); });
     log_info("an alias has other deployments", {{"alias", alias}, {"deployments", shares_text(now->shares)}, {"key", request.key_name}});
-    return told(rule_json(*now));
+    return rule_json(*now);
   }
   // The change stands, whether or not it can be kept; who asked for it is told. Under the lock of changes: they are kept in the order in which they were made.
   template <class Keep>
@@ -160,6 +177,8 @@ class ModelDeploymentRoutes {
 
   const std::shared_ptr<Deployments> deployments_;
   const ModelDeploymentRouteOptions options_;
+  const std::shared_ptr<GateReports> reports_;
+  mutable AliasGate gate_;
   mutable std::mutex changes_;  // one at a time
 };
 }  // namespace
@@ -183,7 +202,14 @@ void add_model_deployment_routes(Routes& routes, std::shared_ptr<Deployments> de
   change("POST", "/v1/deployments", lanes.large, &ModelDeploymentRoutes::open);
   change("DELETE", "/v1/deployments/{name}", lanes.small, &ModelDeploymentRoutes::remove);
   add("GET", "/v1/aliases", &ModelDeploymentRoutes::aliases);
-  change("PUT", "/v1/aliases/{alias}", lanes.small, &ModelDeploymentRoutes::route);
+  add("GET", "/v1/gates", &ModelDeploymentRoutes::gates);
+  add("GET", "/v1/gates/{gate}", &ModelDeploymentRoutes::gate);
+  routes.add({"PUT", "/v1/aliases/{alias}", [api, &lanes](ApiRequest& request, const std::shared_ptr<Responder>& out) {
+                RequestPool& pool = request.body.find("gate") != std::string::npos ? lanes.large : lanes.small;
+                pool.post(
+                    std::move(request), out, [a = api.get(), out](ApiRequest& r) { out->send(a->route(r)); },
+                    [](const std::exception& e) { return error_response(e); });
+              }});
   change("DELETE", "/v1/aliases/{alias}", lanes.small, &ModelDeploymentRoutes::remove_alias);
   change("POST", "/v1/aliases/{alias}/rollback", lanes.small, &ModelDeploymentRoutes::roll_back);
 }

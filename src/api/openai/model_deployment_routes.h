@@ -1,11 +1,13 @@
 // Routes for whoever runs a server's models: which there are, one more, one less; which of them an alias means, and back to those before.
 //   GET, POST /v1/deployments   DELETE /v1/deployments/{name}
 //   GET /v1/aliases   PUT, DELETE /v1/aliases/{alias}   POST /v1/aliases/{alias}/rollback
+//   GET /v1/gates   GET /v1/gates/{gate}
 // Where the server has keys, changes are for those that are named as administrators'. Knows no socket. Any thread.
 //   add_model_deployment_routes(routes, deployments, {.open = opener, .keys = ring, .administrators = {"ann"}});
 #pragma once
 #include <functional>
 
+#include "api/openai/alias_gate.h"
 #include "api/routes.h"
 #include "observe/prometheus.h"
 #include "serving/deployment_record.h"
@@ -16,9 +18,11 @@ namespace lockstep {
 struct ModelDeploymentRouteOptions {
   // Loads what a client names, for a deployment of that name; null: nothing is loaded while the server runs.
   std::function<ModelDeployment(const std::string& name, const std::string& source)> open;
-  std::shared_ptr<const KeyRing> keys;      // null: whoever reaches the server may change its models
-  std::vector<std::string> administrators;  // names of keys
+  std::shared_ptr<const KeyRing> keys;              // null: whoever reaches the server may change its models
+  std::vector<std::string> administrators;          // names of keys
   std::shared_ptr<KeptDeployments> kept = nullptr;  // what is changed has reached it before it is answered; null: nothing is kept over a restart
+  AliasGate::Judge judge = nullptr;                 // null: an alias has no gate
+  std::shared_ptr<GateReports> reports = nullptr;   // of gates; null: in memory
 };
 
 void add_model_deployment_routes(Routes& routes, std::shared_ptr<Deployments> deployments, ModelDeploymentRouteOptions options);

@@ -1,0 +1,191 @@
+// The gate of an alias over HTTP: it moves when all that is new passed, and stays otherwise; reports are told; what is no gate is refused by its field.
+#include "api/openai/alias_gate.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <future>
+
+#include "api/api_test_tools.h"
+#include "api/openai/model_deployment_routes.h"
+#include "base/file.h"
+#include "serving/loading.h"
+
+namespace lockstep {
+namespace {
+
+class AliasGateTest : public testing::Test {
+ protected:
+  AliasGateTest() {
+    deployments_ = std::make_shared<Deployments>(std::make_shared<TrafficTable>(), opened("v7"));
+    deployments_->add(opened("v8"));
+    deployments_->route("chat", {{"v7", 1}});
+    ModelDeploymentRouteOptions options;
+    options.judge = [this](const GateSpec& spec, const Deployments::Line& candidate, const Deployments::Line* live) {
+      GateReport report;
+      report.candidate = candidate.name;
+      if (live) report.live = live->name;
+      asked_ = spec;
+      if (during_) during_();
+      report.checks.push_back({"accuracy", why_, {{"figure", 7}}});
+      return report;
+    };
+    add_model_deployment_routes(routes_, deployments_, options);
+  }
+  ~AliasGateTest() override { deployments_->stop(); }
+  ModelDeployment opened(const std::string& name) {
+    ServingModel model = serving_model(open_model({.model = LOCKSTEP_SOURCE_DIR "/models/countdown-glm", .profile = "cpu-bf16w", .threads = 1}));
+    model.name = name;
+    model.executor = executor_;
+    ModelDeployment made;
+    made.name = name;
+    made.service = std::make_shared<GenerationService>(std::move(model), ServingOptions{});
+    return made;
+  }
+  std::shared_ptr<Recorder> ask(const std::string& method, const std::string& path, const std::string& body = {}) {
+    const auto recorder = std::make_shared<Recorder>();
+    routes_.handle({.method = method, .path = path, .content_type = "application/json", .body = body}, recorder);
+    return recorder;
+  }
+  std::string leads_where() const { return shares_text(deployments_->traffic().find("chat")->shares); }
+
+  const std::shared_ptr<Executor> executor_ = std::make_shared<Executor>();
+  std::shared_ptr<Deployments> deployments_;
+  std::string why_;
+  std::function<void()> during_;
+  GateSpec asked_;
+  Routes routes_;  // last: its threads end first
+};
+
+constexpr const char kGated[] = R"({"deployments":{"v7":1,"v8":3},"gate":{"environment":"countdown","problems":5,"accuracy_drop":0.5,"texts":["a"]}})";
+
+TEST_F(AliasGateTest, AnAliasMovesWhenItPassed) {
+  const Json moved = ask("PUT", "/v1/aliases/chat", kGated)->json();
+  EXPECT_EQ(moved.at("deployments"), Json::parse(R"({"v7":1,"v8":3})"));
+  const Json report = moved.at("gates").at(0);
+  EXPECT_EQ(report.at("id"), "gate-1");
+  EXPECT_EQ(report.at("deployment"), "v8");
+  EXPECT_EQ(report.at("live"), "v7");
+  EXPECT_EQ(report.at("checks").at(0).at("figure"), 7);
+  EXPECT_EQ(moved.at("gates").size(), 1u);  // v7 was live
+  EXPECT_EQ(asked_.environment, "countdown");
+  EXPECT_EQ(asked_.problems, 5);
+  EXPECT_EQ(asked_.accuracy_drop, 0.5);
+  EXPECT_EQ(asked_.texts, std::vector<std::string>{"a"});
+  EXPECT_EQ(ask("GET", "/v1/gates/gate-1")->json().at("alias"), "chat");
+  EXPECT_EQ(ask("GET", "/v1/gates")->json().at("data").size(), 1u);
+  EXPECT_EQ(ask("GET", "/v1/gates/gate-2")->wait().status, 404);
+  // What is live already is not asked again.
+  EXPECT_TRUE(ask("PUT", "/v1/aliases/chat", kGated)->json().at("gates").empty());
+}
+
+TEST_F(AliasGateTest, AnAliasStaysWhenItFailed) {
+  why_ = "'v8' is worse";
+  const std::shared_ptr<Recorder> failed = ask("PUT", "/v1/aliases/chat", kGated);
+  EXPECT_EQ(failed->wait().status, 409);
+  EXPECT_NE(failed->wait().body.find("'chat' stays as it is: 'v8' is worse (GET /v1/gates/gate-1 has the figures)"), std::string::npos) << failed->wait().body;
+  EXPECT_EQ(failed->json().at("error").at("code"), "gate_failed");
+  EXPECT_EQ(leads_where(), "v7:1");
+  EXPECT_EQ(ask("GET", "/v1/gates/gate-1")->json().at("reason"), "'v8' is worse");
+  // A new alias does not come to be.
+  EXPECT_EQ(ask("PUT", "/v1/aliases/other", kGated)->wait().status, 409);
+  EXPECT_FALSE(deployments_->traffic().has("other"));
+}
+
+TEST_F(AliasGateTest, WhatChangedMeanwhileIsNotOverwritten) {
+  during_ = [this] { deployments_->route("chat", {{"v7", 2}, {"v8", 1}}); };
+  EXPECT_EQ(ask("PUT", "/v1/aliases/chat", kGated)->wait().status, 409);
+  EXPECT_EQ(leads_where(), "v7:2,v8:1");
+  // Another deployment by that name was not judged.
+  deployments_->route("chat", {{"v7", 1}});
+  during_ = [this] {
+    deployments_->remove("v8");
+    deployments_->add(opened("v8"));
+  };
+  const std::shared_ptr<Recorder> other = ask("PUT", "/v1/aliases/chat", kGated);
+  EXPECT_EQ(other->wait().status, 409);
+  EXPECT_NE(other->wait().body.find("was deleted while the gate"), std::string::npos) << other->wait().body;
+  EXPECT_EQ(leads_where(), "v7:1");
+}
+
+TEST_F(AliasGateTest, OneGateAtATimeAndOtherChangesGoOn) {
+  std::promise<void> began, may_end;
+  std::shared_future<void> end = may_end.get_future().share();
+  during_ = [&] {
+    began.set_value();
+    end.wait();
+  };
+  const std::shared_ptr<Recorder> first = ask("PUT", "/v1/aliases/chat", kGated);
+  began.get_future().wait();
+  EXPECT_EQ(ask("PUT", "/v1/aliases/other", kGated)->wait().status, 429);
+  EXPECT_EQ(ask("PUT", "/v1/aliases/other", R"({"deployments":"v7"})")->wait().status, 200);
+  EXPECT_FALSE(first->told());
+  may_end.set_value();
+  EXPECT_EQ(first->wait().status, 200);
+}
+
+TEST_F(AliasGateTest, WhatIsNoGateIsRefusedByItsField) {
+  const std::string deep = std::string(100, '[') + std::string(100, ']');
+  for (const auto& [gate, words] : std::vector<std::pair<std::string, std::string>>{
+           {"7", "gate"},
+           {"{}", "asks nothing"},
+           {R"({"problems":5})", "asks nothing"},
+           {R"({"environment":"countdown","problem":5})", "did you mean"},
+           {R"({"environment":"countdown","problems":0})", "gate.problems"},
+           {R"({"environment":"countdown","problems":100000000000})", "gate.problems"},
+           {R"({"environment":"countdown","max_tokens":-1})", "gate.max_tokens"},
+           {R"({"environment":"countdown","accuracy_drop":2})", "gate.accuracy_drop"},
+           {R"({"environment":"countdown","accuracy_drop":"0"})", "gate.accuracy_drop"},
+           {R"({"environment":"countdown","questions":[{"prompt":"a","answer":"b"}]})", "gate.environment"},
+           {R"({"questions":[]})", "gate.questions"},
+           {R"({"questions":[{"prompt":"a"}]})", "gate.questions[0].answer"},
+           {R"({"questions":[{"prompt":"","answer":"b"}]})", "gate.questions[0].prompt"},
+           {R"({"questions":[{"prompt":"a","answer":"b","c":1}]})", "gate.questions[0].c"},
+           {R"({"questions":[7]})", "gate.questions[0]"},
+           {R"({"questions":)" + deep + "}", "deeper"},
+           {R"({"texts":[")" + std::string(70'000, 'a') + R"("]})", "gate.texts[0]"},
+           {R"({"texts":["a"],"accuracy_floor":0.5})", "gate.accuracy_floor"},
+           {R"({"texts":["a"],"logprob_drop":-1})", "gate.logprob_drop"},
+           {R"({"texts":["a"],"company":1000})", "gate.company"},
+       }) {
+    const std::shared_ptr<Recorder> told = ask("PUT", "/v1/aliases/chat", R"({"deployments":"v8","gate":)" + gate + "}");
+    EXPECT_EQ(told->wait().status, 400) << gate.substr(0, 100);
+    EXPECT_NE(told->wait().body.find(words), std::string::npos) << told->wait().body;
+  }
+  EXPECT_EQ(ask("PUT", "/v1/aliases/chat", R"({"deployments":"v9","gate":{"texts":["a"]}})")->wait().status, 404);
+  EXPECT_EQ(leads_where(), "v7:1");
+  EXPECT_TRUE(ask("GET", "/v1/gates")->json().at("data").empty());
+}
+
+TEST(GateReportsTest, TheLastOnesAreThereAgain) {
+  const std::filesystem::path file = std::filesystem::temp_directory_path() / fmt::format("lockstep-gates-{}.json", getpid());
+  std::filesystem::remove(file);
+  {
+    GateReports reports(file);
+    for (int i = 0; i < 103; ++i) reports.add({{"number", i}});
+  }
+  {
+    GateReports again(file);
+    EXPECT_EQ(again.list().size(), GateReports::kMost);
+    EXPECT_EQ(again.list().front().at("number"), 102);
+    EXPECT_FALSE(again.find("gate-3"));
+    EXPECT_EQ(again.find("gate-4")->at("number"), 3);
+    EXPECT_EQ(again.add({{"number", 200}}), "gate-104");
+  }
+  const std::string whole = read_file(file, 1 << 20);
+  for (const std::string& text : {std::string(), whole.substr(0, whole.size() / 2), std::string("[]"), std::string(R"({"next":0,"reports":[]})"),
+                                  std::string(R"({"next":1,"reports":[7]})"), std::string(R"({"next":1,"reports":{"a":{"id":"x"}}})")}) {
+    write_file_atomic(file, text);
+    try {
+      const GateReports damaged(file);
+      ADD_FAILURE() << text;
+    } catch (const Error& e) {
+      EXPECT_NE(e.message().find("or delete it"), std::string::npos) << e.message();
+    }
+  }
+  std::filesystem::remove(file);
+}
+
+}  // namespace
+}  // namespace lockstep

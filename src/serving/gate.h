@@ -1,0 +1,72 @@
+// What a deployment must show before an alias leads to it, and what it showed. Plain values; who runs it is jobs/deployment_gate.h, who asks for it the
+// routes of aliases (api/openai/model_deployment_routes.h).
+//   GateReport report = judge(spec, candidate, live);   if (!report.passed()) told(report.reason());
+#pragma once
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+struct GateQuestion {
+  std::string prompt, answer;  // right is a greedy answer that is this text, but for spaces around it
+};
+
+struct GateSpec {
+  static constexpr std::int64_t kMostQuestions = 10'000, kMostTexts = 10'000, kMostTokens = 1 << 16, kMostCompany = 256;
+  static constexpr std::size_t kMostTextBytes = std::size_t{1} << 16;
+
+  std::vector<GateQuestion> questions;  // instead of an environment
+  std::string environment;              // whose checker judges answers to its held-out problems (rl/environment.h); empty: none
+  std::int64_t problems = 200;          // of the environment
+  std::int64_t max_tokens = 64;         // of an answer
+  double accuracy_drop = 0;             // how far the share of right answers may be below the live version's
+  std::optional<double> accuracy_floor;
+  std::vector<std::string> texts;  // held out
+  double logprob_drop = 0;         // how far their mean log-probability a token may be below the live version's, in nats
+  bool digests = true;             // it has to be of a snapshot, every tensor of which was compared with its digest
+  std::int64_t company = 8;        // so many of the prompts are answered alone too, and must have the bits that they have beside others
+  bool asks() const { return !questions.empty() || !environment.empty(); }
+};
+
+struct GateCheck {
+  std::string name;  // "digests", "accuracy", "log-probability", "company"
+  std::string why;   // it failed; empty: it passed
+  nlohmann::ordered_json figures = nlohmann::ordered_json::object();
+};
+
+struct GateReport {
+  std::string candidate, live;  // deployments; live: empty: the alias led nowhere
+  std::vector<GateCheck> checks;
+  double seconds = 0;
+
+  bool passed() const {
+    for (const GateCheck& one : checks)
+      if (!one.why.empty()) return false;
+    return true;
+  }
+  // In one sentence; empty: it passed.
+  std::string reason() const {
+    std::string all;
+    for (const GateCheck& one : checks)
+      if (!one.why.empty()) all += (all.empty() ? "" : "; ") + one.why;
+    return all;
+  }
+};
+
+inline nlohmann::ordered_json to_json(const GateReport& report) {
+  nlohmann::ordered_json checks = nlohmann::ordered_json::array();
+  for (const GateCheck& one : report.checks) {
+    nlohmann::ordered_json row{{"name", one.name}, {"passed", one.why.empty()}};
+    if (!one.why.empty()) row["why"] = one.why;
+    row.update(one.figures);
+    checks.push_back(std::move(row));
+  }
+  return {{"deployment", report.candidate}, {"live", report.live.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(report.live)},
+          {"passed", report.passed()},      {"reason", report.passed() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(report.reason())},
+          {"seconds", report.seconds},      {"checks", std::move(checks)}};
+}
+
+}  // namespace lockstep

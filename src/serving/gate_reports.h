@@ -1,0 +1,35 @@
+// What gates found, the last ones, kept in a file where there is one: for whoever wants to know why a version is live, or is not.
+//   GateReports reports("deploy-state/gates.json");   const std::string id = reports.add(json);   reports.find(id)
+// Any thread. One object a file.
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <filesystem>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep {
+
+class GateReports {
+ public:
+  static constexpr std::size_t kMost = 100, kMostBytes = std::size_t{16} << 20;
+
+  // `file`: empty: in memory alone. Error corrupt_file for one that this class did not write, with what to do.
+  explicit GateReports(std::filesystem::path file = {});
+  // Kept as {"id": "gate-7", ...}; gives the id. What cannot be written is logged, and is in memory all the same.
+  std::string add(const nlohmann::ordered_json& report);
+  std::vector<nlohmann::ordered_json> list() const;  // the newest first
+  std::optional<nlohmann::ordered_json> find(const std::string& id) const;
+
+ private:
+  void write() const;
+  const std::filesystem::path file_;
+  mutable std::mutex mutex_;  // of all below, and of the file
+  std::deque<nlohmann::ordered_json> reports_;
+  std::int64_t next_ = 1;
+};
+
+}  // namespace lockstep
