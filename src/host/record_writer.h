@@ -1,6 +1,6 @@
 // Changes of a registry's records, one after another: whoever changes some waits for the disk in here, holding no lock that a reader takes, so that
 // others list and use theirs meanwhile. A piece of the executor's work gives way while its change waits. Any thread; a change makes no other one.
-//   writer.change([&] { store.put("sampler", id, text); const auto state = state_.lock(); state->samplers[id] = record; });
+//   writer.change([&] { store.put("sampler", id, text); publish(record); });  // `publish` takes the lock of readers, for a moment
 #pragma once
 #include <mutex>
 
