@@ -202,7 +202,9 @@ def test_the_tables_are_whole():
     for source in (ROOT / "src/api").rglob("*.cpp"):
         if not source.name.endswith("_test.cpp"):
             mine |= set(re.findall(readers, source.read_text()))
-    assert len(mine) > 30 and not mine - in_tables, mine - in_tables
+    walked = (ROOT / "src/api/openai/alias_gate_test.cpp").read_text()
+    assert not {name for name in GATES if f'"{name}"' not in walked}
+    assert len(mine) > 30 and not mine - in_tables - GATES, mine - in_tables - GATES
 
 
 # --- completions
@@ -261,6 +263,7 @@ def test_null_of_completions_is_as_the_packages_type_it():
                     assert not is_optional(kind), (route, name, kind)
 
 
+GATES = {"company", "problems"}  # of PUT /v1/aliases, on servers of several models: AliasGateTest walks them
 QUERIES = [("/api/v1/training_runs", "limit"), ("/api/v1/checkpoints", "offset"), ("/v1/accounts/local/models", "pageSize"), ("/v1/accounts/local/models", "pageToken")]
 
 

@@ -61,15 +61,21 @@ GateSpec read_gate(const Json& value, const std::string& name) {
   });
   fields.text("environment", &spec.environment);
   fields.integer("problems", &spec.problems, 1, GateSpec::kMostQuestions);
+  fields.not_null();
   fields.integer("max_tokens", &spec.max_tokens, 1, GateSpec::kMostTokens);
+  fields.not_null();
   fields.custom("accuracy_drop", [&](const Json& number, const std::string& at) { spec.accuracy_drop = gate_number(number, at, 0, 1); });
+  fields.not_null();
   fields.custom("accuracy_floor", [&](const Json& number, const std::string& at) { spec.accuracy_floor = gate_number(number, at, 0, 1); });
+  fields.not_null();
   fields.custom("texts", [&](const Json& list, const std::string& at) {
     each_of(list, at, GateSpec::kMostTexts, [&](const Json& one, const std::string& where) { spec.texts.push_back(gate_text(one, where)); });
   });
   fields.custom("logprob_drop", [&](const Json& number, const std::string& at) { spec.logprob_drop = gate_number(number, at, 0, 1000); });
+  fields.not_null();
   fields.boolean("digests", &spec.digests);
   fields.integer("company", &spec.company, 0, GateSpec::kMostCompany);
+  fields.not_null();
   fields.read(value, name + ".");
   if (!spec.questions.empty() && !spec.environment.empty()) fail_field(name + ".environment", "is refused beside questions, which have their answers");
   if (!spec.asks() && spec.texts.empty()) fail_field(name, "asks nothing, allowed are questions or an environment, and texts");

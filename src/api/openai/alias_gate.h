@@ -1,5 +1,5 @@
 // The gate before an alias: deployments that it would lead to and does not yet are judged against the one that is live, and where one fails the alias stays.
-//   const JudgedTraffic judged = gate.judge("chat", shares, read_gate(json, "gate"));   gate.check_same(judged);   deployments->route("chat", shares);
+//   const JudgedTraffic judged = gate.judge("chat", shares, read_gate(json, "gate"), key);   gate.check_same(judged);   deployments->route("chat", shares);
 // Any thread; one gate at a time, and others are refused meanwhile.
 #pragma once
 #include <functional>

@@ -153,6 +153,15 @@ TEST_F(AliasGateTest, WhatIsNoGateIsRefusedByItsField) {
     EXPECT_EQ(told->wait().status, 400) << gate.substr(0, 100);
     EXPECT_NE(told->wait().body.find(words), std::string::npos) << told->wait().body;
   }
+  // A number is a number, and nothing else is taken for one that is absent.
+  for (const char* field : {"problems", "max_tokens", "accuracy_drop", "accuracy_floor", "logprob_drop", "company"})
+    for (const char* value : {"null", "true", "\"1\"", "[1]", "1e400", "NaN"}) {
+      const std::string gate = fmt::format(R"({{"environment":"countdown","{}":{}}})", field, value);
+      const std::shared_ptr<Recorder> told = ask("PUT", "/v1/aliases/chat", R"({"deployments":"v8","gate":)" + gate + "}");
+      EXPECT_EQ(told->wait().status, 400) << gate;
+      const bool parsed = std::string_view(value) != "1e400" && std::string_view(value) != "NaN";  // the others are no JSON
+      if (parsed) EXPECT_NE(told->wait().body.find(fmt::format("gate.{}", field)), std::string::npos) << told->wait().body;
+    }
   EXPECT_EQ(ask("PUT", "/v1/aliases/chat", R"({"deployments":"v9","gate":{"texts":["a"]}})")->wait().status, 404);
   EXPECT_EQ(leads_where(), "v7:1");
   EXPECT_TRUE(ask("GET", "/v1/gates")->json().at("data").empty());
