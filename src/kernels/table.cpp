@@ -13,7 +13,6 @@ constexpr KernelTable table_of() {
 }
 }  // namespace
 
-// Written to by tests that plant a wrong kernel, and by a profile, which puts measuring forms there (kernel_profile.h).
 KernelTable& kernel_table_to_plant_in(InstructionSet isa, bool traced) {
   static constinit KernelTable tables[2][3] = {{table_of<ScalarVec>(), table_of<Avx2Vec>(), table_of<Avx512Vec>()},
                                                {table_of<TracedVec<ScalarTiles>>(), table_of<TracedVec<Avx2Tiles>>(), table_of<TracedVec<Avx512Tiles>>()}};

@@ -98,7 +98,7 @@ struct KernelTable {
 
 // The table of an instruction set; `traced`: the same tiles over {value, hash}.
 const KernelTable& kernel_table(InstructionSet isa, bool traced);
-// For tests only: the same, writable, so that a wrong kernel can be planted (kernels/planted_kernel_test_tools.h).
+// The same, writable: for tests that plant a wrong kernel (kernels/planted_kernel_test_tools.h), and for profiles, which measure there (kernel_profile.h).
 KernelTable& kernel_table_to_plant_in(InstructionSet isa, bool traced);
 
 }  // namespace lockstep

@@ -189,29 +189,28 @@ void add_model_deployment_routes(Routes& routes, std::shared_ptr<Deployments> de
   const auto add = [&](const char* method, const char* path, Answer answer) {
     routes.add({method, path, [api, answer](ApiRequest& request, const std::shared_ptr<Responder>& out) { out->send((api.get()->*answer)(request)); }});
   };
-  // What reads a model or waits for the disk is not for the server's own thread.
-  const auto change = [&](const char* method, const char* path, RequestPool& pool, Answer answer) {
-    routes.add({method, path, [api, answer, lane = &pool](ApiRequest& request, const std::shared_ptr<Responder>& out) {
-                  lane->post(
+  // What reads a model or waits for the disk is not for the server's own thread. `lane_of`: its pool, by the request.
+  using LaneOf = std::function<RequestPool&(const ApiRequest&)>;
+  const auto change = [&](const char* method, const char* path, LaneOf lane_of, Answer answer) {
+    routes.add({method, path, [api, answer, lane_of = std::move(lane_of)](ApiRequest& request, const std::shared_ptr<Responder>& out) {
+                  lane_of(request).post(
                       std::move(request), out, [a = api.get(), answer, out](ApiRequest& r) { out->send((a->*answer)(r)); },
                       [](const std::exception& e) { return error_response(e); });
                 }});
   };
   RequestLanes& lanes = routes.lanes();
+  const auto large = [&lanes](const ApiRequest&) -> RequestPool& { return lanes.large; };
+  const auto small = [&lanes](const ApiRequest&) -> RequestPool& { return lanes.small; };
+  const auto by_gate = [&lanes](const ApiRequest& r) -> RequestPool& { return r.body.find("gate") != std::string::npos ? lanes.large : lanes.small; };
   add("GET", "/v1/deployments", &ModelDeploymentRoutes::list);
-  change("POST", "/v1/deployments", lanes.large, &ModelDeploymentRoutes::open);
-  change("DELETE", "/v1/deployments/{name}", lanes.small, &ModelDeploymentRoutes::remove);
+  change("POST", "/v1/deployments", large, &ModelDeploymentRoutes::open);
+  change("DELETE", "/v1/deployments/{name}", small, &ModelDeploymentRoutes::remove);
   add("GET", "/v1/aliases", &ModelDeploymentRoutes::aliases);
   add("GET", "/v1/gates", &ModelDeploymentRoutes::gates);
   add("GET", "/v1/gates/{gate}", &ModelDeploymentRoutes::gate);
-  routes.add({"PUT", "/v1/aliases/{alias}", [api, &lanes](ApiRequest& request, const std::shared_ptr<Responder>& out) {
-                RequestPool& pool = request.body.find("gate") != std::string::npos ? lanes.large : lanes.small;
-                pool.post(
-                    std::move(request), out, [a = api.get(), out](ApiRequest& r) { out->send(a->route(r)); },
-                    [](const std::exception& e) { return error_response(e); });
-              }});
-  change("DELETE", "/v1/aliases/{alias}", lanes.small, &ModelDeploymentRoutes::remove_alias);
-  change("POST", "/v1/aliases/{alias}/rollback", lanes.small, &ModelDeploymentRoutes::roll_back);
+  change("PUT", "/v1/aliases/{alias}", by_gate, &ModelDeploymentRoutes::route);
+  change("DELETE", "/v1/aliases/{alias}", small, &ModelDeploymentRoutes::remove_alias);
+  change("POST", "/v1/aliases/{alias}/rollback", small, &ModelDeploymentRoutes::roll_back);
 }
 
 void append_deployment_metrics(const Deployments& deployments, PrometheusText& text) {
