@@ -46,6 +46,8 @@ const std::vector<Idle>& idle_options() {
         {"generate", "--model x --prompt a --speculate off", "draft-tokens", "2", "with --speculate off"},
         {"chat", "--model x --speculate off", "draft-tokens", "2", "with --speculate off"},
         {"train rl", "--model x", "draft-tokens", "2", "with --rollout-speculation off"},
+        {"train rl", "--model x", "keep-forward-megabytes", "2", "with --keep-forward off"},
+        {"train rl", "--model x", "verify-kept", "2", "with --keep-forward off"},
         {"demo", "--quick", "draft-tokens", "2", "with --rollout-speculation off"},
         {"serve", kServe, "swap-memory", "single", "without --follow"},
         {"serve", kServe, "in-flight", "finish", "without --follow"},
@@ -201,7 +203,8 @@ const std::map<std::string, std::string>& effective_options() {
        "top-k top-p min-p "
        "algorithm advantages critic loss loss-config averaging kl-coefficient redraws overlong-tokens epochs mini-batches "
        "importance-cap share-prompts adapter-rank optimizer learning-rate schedule warmup beta1 max-norm seed rollout-profile rollout-speculation "
-       "allow-profile-mix micro-batch checkpoint-activations optimizer-state checkpoint-every keep-last transcripts publish quiet resume page json "
+       "allow-profile-mix micro-batch checkpoint-activations optimizer-state keep-forward checkpoint-every keep-last transcripts publish quiet resume page "
+       "json "
        "profile-operations trace overwrite"},
       {"train preference",
        "model profile threads device backend isa mla-norm-eps context ranks name runs fork data loss end-token chat-template seed epochs steps batch eval "

@@ -91,6 +91,7 @@ std::uint64_t Engine::submit(Request request, OnToken on_token, OnDone on_done) 
   s->prefix_owner = request.prefix_owner;
   s->account = std::move(request.account);
   s->tells_experts = request.experts;
+  s->keeps_forward = request.keep_forward && options_.kept_forwards && options_.ranks.size() == 1;
   const SamplingParameters& cuts = s->sampling;
   s->tells_kept = request.kept_tokens && (cuts.constraint || cuts.top_k > 0 || cuts.top_p < 1 || cuts.min_p > 0);
   s->pooling = request.pooling;

@@ -1,12 +1,15 @@
 // What an engine is built with, and what it counts. Plain values.
 #pragma once
 #include <cstdint>
+#include <memory>
 
 #include "engine/drafts/draft_options.h"
 #include "model/forward_counts.h"
 #include "parallel/layout.h"
 
 namespace lockstep {
+
+class KeptForwards;
 
 struct EngineOptions {
   std::int64_t page_size = 16;   // positions of a page
@@ -20,6 +23,8 @@ struct EngineOptions {
   double live_token_seconds = 0;
   DraftOptions drafts;  // of requests that bring no choice of their own
   RankLayout ranks;     // tp and ep: threads that share the model; dp is training's (replicas of an engine are engines)
+  // Where forwards of requests that ask for it are kept (Request::keep_forward), of the same runtime; null: nowhere. One rank alone keeps them.
+  std::shared_ptr<KeptForwards> kept_forwards = nullptr;
 };
 
 // What becomes of requests that have begun when an engine gets other weights, and brought none of their own.

@@ -19,6 +19,7 @@ RankSteps::RankSteps(Runtime& runtime, const EngineOptions& options, std::unique
                                                runtime_.profile, runtime_.max_positions);
     if (ranks_->size() > 1) part.sharding = std::make_unique<const Sharding>(*runtime_.model, runtime_.profile, ranks_->place(local));
     part.runner = std::make_unique<StepRunner>(runtime_of(local), options.cache_pages, options.page_size, part.sharding.get());
+    if (ranks_->size() == 1) part.runner->set_kept_forwards(options.kept_forwards);
   });
 }
 

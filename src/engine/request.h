@@ -72,6 +72,9 @@ struct Request {
   // penalties or biases changed: a trainer knows no such distribution.
   bool kept_tokens = false;
 
+  // What leaves the layers at each of its rows is kept for a trainer of the same weights (EngineOptions::kept_forwards). No bit depends on it.
+  bool keep_forward = false;
+
   // With max_tokens 0 and without prompt_logprobs alone. For a mean, cached pages are not used: their positions have no hidden states.
   Pooling pooling = Pooling::none;
 

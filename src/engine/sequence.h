@@ -10,6 +10,7 @@
 #include "engine/prefix_cache.h"
 #include "engine/request.h"
 #include "model/adapter.h"
+#include "model/kept_text.h"
 
 namespace lockstep {
 
@@ -47,8 +48,10 @@ struct Sequence {
   bool scores_prompt = false;                // log-probabilities of the prompt are collected
   std::vector<std::int32_t> prompt_targets;  // Request::prompt_targets
   std::int64_t prompt_targets_per_row = 0, prompt_draws = 0;
-  bool tells_experts = false;  // Request::experts
-  bool tells_kept = false;     // Request::kept_tokens, where something may cut tokens
+  bool tells_experts = false;                     // Request::experts
+  bool tells_kept = false;                        // Request::kept_tokens, where something may cut tokens
+  bool keeps_forward = false;                     // Request::keep_forward, where the engine may
+  std::unique_ptr<KeptText> kept_text = nullptr;  // where its rows go; null: none has come
   Pooling pooling = Pooling::none;
   std::vector<double> pooled_sum;     // [hidden]: position after position, in ascending order
   std::int64_t pooled_positions = 0;  // that stand in it; after a preemption they come again, and are not added again

@@ -62,6 +62,8 @@ void StepRunner::run(const WeightSet& weights, const std::vector<PlannedSlice>& 
   const StepRecord record(backend.device(), wants);
   Buffer expert_rows;
   if (first() && wants.rows(Column::experts) > 0) options.expert_record = experts_wanted(wants, plan.size(), record, expert_rows);
+  KeptStep kept(backend, kept_forwards_, weights, plan);
+  kept.attach(options);
   Context context = runtime_.context(weights, cache_, batch, options, nullptr, sharding_);
   const Tensor hidden = runtime_.model->forward(context);
   const Step step{plan, wants, record, context, hidden.view()};
@@ -78,6 +80,7 @@ void StepRunner::run(const WeightSet& weights, const std::vector<PlannedSlice>& 
   }
   read_hidden(step, result);
   result.row_flags = backend.stream().read_ints(context.flags()).get();
+  kept.enter(result.row_flags);
   result.work = context.counts();
   record.read(backend.stream(), result);
 }

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "engine/drafts/mtp_steps.h"
+#include "engine/kept_step.h"
 #include "engine/sampling_rows.h"
 #include "engine/step_record.h"
 #include "model/runtime.h"
@@ -18,6 +19,8 @@ class StepRunner {
   StepRunner(Runtime& runtime, std::int64_t pages, std::int64_t page_size, const Sharding* sharding = nullptr);
   // From now on every forward's rows go to it, too, which stays as long as they do.
   void set_mtp(MtpSteps* mtp) { mtp_ = mtp; }
+  // The rows of requests that ask for it are kept there. The whole model alone.
+  void set_kept_forwards(std::shared_ptr<KeptForwards> forwards) { kept_forwards_ = std::move(forwards); }
   // `wants` of this plan; it stays as long as the result is read.
   void run(const WeightSet& weights, const std::vector<PlannedSlice>& plan, const StepWants& wants, StepResult& result);
 
@@ -47,6 +50,7 @@ class StepRunner {
   const Sharding* sharding_;
   KvCache cache_;
   MtpSteps* mtp_ = nullptr;
+  std::shared_ptr<KeptForwards> kept_forwards_;  // null: none are kept
   // Kept between steps, so that a step allocates nothing a row.
   std::vector<SequenceSlice> slices_;
   std::vector<std::int32_t> integers_;

@@ -1,5 +1,6 @@
 #include "jobs/rl_work.h"
 
+#include "base/error.h"
 #include "runs/divergence.h"
 #include "train/schedule.h"
 
@@ -17,7 +18,8 @@ RlWork::RlWork(const Environment& environment, RlStack& stack, const RlSettings&
       options_(options),
       training_(environment, stack.tokenizer(), stack.rollouts(), stack.trainer(), settings,
                 {.allow_profile_mix = options.allow_profile_mix, .stop_at_difference = options.stop_at_difference, .critic = stack.critic()}),
-      counted_(stack.rollout_counters()) {}
+      counted_(stack.rollout_counters()),
+      trained_rows_(stack.trainer().work().segment_rows) {}
 
 void RlWork::restore(const RunDirectory& run) {
   // The optimizer may have taken several steps of each of ours.
@@ -42,6 +44,7 @@ RunStep RlWork::take_step() {
   taken.metrics["pairs_skipped_share"] = (counted.work - counted_.work).skipped_share();
   if (const std::int64_t drafts = counted.drafts.drafts - counted_.drafts.drafts; drafts > 0)  // tokens of a forward that checked a draft
     taken.metrics["accepted_length"] = 1 + static_cast<double>(counted.drafts.accepted - counted_.drafts.accepted) / static_cast<double>(drafts);
+  add_kept_metrics(taken.metrics, counted);
   taken.note = fmt::format("reward {:.3f}, k3 {:.3g}", step.reward, step.kl.k3());
   taken.tokens = step.tokens;
   counted_ = counted;
@@ -55,6 +58,26 @@ RunStep RlWork::take_step() {
   totals_.rollout_seconds += step.rollout_seconds;
   totals_.train_seconds += step.train_seconds;
   return taken;
+}
+
+// Rows: of all segments of the model, each once a segment.
+void RlWork::add_kept_metrics(nlohmann::ordered_json& metrics, const EngineCounters& counted) {
+  const std::optional<RlStack::KeptRows> kept = stack_.kept_rows();
+  if (!kept) return;
+  const ForwardCounts trained = stack_.trainer().work();
+  const SegmentRows now = trained.segment_rows, taken = now - trained_rows_;
+  const std::int64_t segments = stack_.model().segments();
+  metrics["rows_sampled"] = (counted.work.segment_rows - counted_.work.segment_rows).made / segments;
+  metrics["rows_computed"] = taken.made / segments;
+  metrics["rows_kept"] = taken.read / segments;
+  metrics["rows_recomputed"] = taken.again / segments;
+  metrics["kept_rows_dropped"] = kept->dropped - kept_rows_.dropped;
+  metrics["kept_rows_compared"] = kept->compared - kept_rows_.compared;
+  metrics["kept_bytes"] = kept->most_bytes;
+  trained_rows_ = now;
+  kept_rows_ = *kept;
+  // What was read and what was computed is what the batches have, or the trainer did other work than it was asked for.
+  if (const std::string fault = trained.fault(); !fault.empty()) fail(ErrorCode::internal, "the trainer did other work than was asked for: {}", fault);
 }
 
 void RlWork::save(const RunDirectory& run, std::int64_t keep_last) {

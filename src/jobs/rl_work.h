@@ -42,12 +42,17 @@ class RlWork final : public RunWork {
   const RlTotals& totals() const { return totals_; }
 
  private:
+  // Of the step that was just taken, beside what was counted before it.
+  void add_kept_metrics(nlohmann::ordered_json& metrics, const EngineCounters& counted);
+
   RlStack& stack_;
   RlSettings settings_;
   RlWorkOptions options_;
   PolicyTraining training_;
   RlTotals totals_;
   EngineCounters counted_;
+  SegmentRows trained_rows_;
+  RlStack::KeptRows kept_rows_;
   std::int64_t step_ = 0;
 };
 

@@ -19,6 +19,7 @@
 #include "model/forward_counts.h"
 #include "model/kv_cache.h"
 #include "model/observer.h"
+#include "model/row_values.h"
 #include "model/tape.h"
 #include "model/weights.h"
 
@@ -45,6 +46,10 @@ struct ForwardOptions {
   bool counts = true;                                  // kernels count what they do (Context::counts)
   std::int32_t first_key = 0;                          // positions before it are no keys (Rows::first_key)
   const std::vector<AdapterRows>* adapters = nullptr;  // rows that use adapters (model/adapter_rows.h); the others use the base
+  RowValues row_values = RowValues::segments;          // which are told and read:
+  RowSink* row_sink = nullptr;                         // gets those that are computed; without a tape
+  // Has them. Of segments: the forward computes none, and a backward recomputes them all; router loads are then counted there.
+  RowSource* row_source = nullptr;
 };
 
 // A table of model/rope_table.h on the device, and which columns it rotates.
@@ -154,7 +159,17 @@ class Context {
   // Runs body(context, input); with options().checkpoint and a tape its activations are freed and recomputed in the backward.
   template <class F>
   Tensor segment(const Tensor& input, const F& body) {
-    return tape_ && options_.checkpoint ? checkpointed_segment(input, body) : body(*this, input);
+    if (options_.row_source && options_.row_values == RowValues::segments) return read_segment(input, body);
+    Tensor y = tape_ && options_.checkpoint ? checkpointed_segment(input, body) : body(*this, input);
+    leave_segment(y);
+    return y;
+  }
+
+  // launch() fills fresh buffers, f32, of the batch's rows, or of their slots (`slot_of`, i32 [T, k]); they are read instead where somebody has them.
+  template <class F>
+  void make_rows(std::initializer_list<const Buffer*> outputs, const F& launch, const View& slot_of = {}) {
+    if (options_.row_values == RowValues::operations && (options_.row_sink || options_.row_source)) make_or_read(outputs, launch, slot_of);
+    else launch();
   }
 
   // KL of the index loss, f32 [tape rows, 1] a layer that owns an indexer (after backward).
@@ -162,7 +177,7 @@ class Context {
   // Counter cells for kernels of one shape, from 0 on; none when counting is off.
   View keys_read(std::int64_t rows, std::int64_t heads) { return cells(keys_read_, rows, heads); }
   View expert_rows(std::int64_t rows) { return cells(rows_made_, rows, 1); }
-  // The work counters of this rank's kernels in the forward; waits for the stream. Layers recomputed by the backward are not counted.
+  // The work counters of this rank's kernels in the forward; waits for the stream. Of layers recomputed by the backward only rows are counted.
   ForwardCounts counts();
 
  private:
@@ -174,6 +189,13 @@ class Context {
   void record_node(int node, Inputs inputs, Adjoint adjoint);
   void save_recompute(Tensor& y, Inputs inputs, Recompute recompute);
   Tensor checkpointed_segment(const Tensor& input, SegmentBody body);
+  Tensor read_segment(const Tensor& input, SegmentBody body);
+  void leave_segment(const Tensor& y);
+  void make_or_read(std::initializer_list<const Buffer*> outputs, const std::function<void()>& launch, const View& slot_of);
+  void read_slots(std::int64_t value, const View& slots, const View& slot_of);
+  Buffer slots_by_row(const View& slots, const View& slot_of);
+  // The adjoint of a segment of which its input alone was saved. `compared`: with the source's rows of that segment; -1: with none.
+  InputGradients segment_again(const Buffer& input, const SegmentBody& body, const Buffer& dy, bool requires_grad, std::int64_t compared);
 
   Backend& backend_;
   const Manifest& manifest_;
@@ -187,6 +209,8 @@ class Context {
   const Sharding* sharding_;
   Buffer flags_, taped_flags_;
   std::vector<Buffer> index_losses_, keys_read_, rows_made_;
+  std::int64_t values_ = 0;  // of ForwardOptions::row_values, so far in the forward
+  SegmentRows segment_rows_;
 };
 
 }  // namespace lockstep

@@ -26,14 +26,32 @@ void ForwardCounts::expect(const Model& model, std::int64_t begin, std::int64_t 
   pairs_visible += visible * facts.attention_heads * facts.layers;
   pairs_selected += (keys(facts.window) * facts.windowed_layers + keys(dense ? 0 : facts.select_top_k) * others) * facts.attention_heads;
   expert_rows_chosen += (end - begin) * model.facts().expert_shape().row() * kExpertMatrices;
+  segment_rows.asked += (end - begin) * model.segments();
 }
+
+void ForwardCounts::expect_read(const Model& model, std::int64_t rows) { segment_rows.asked += rows * model.segments(); }
 
 std::string ForwardCounts::fault() const {
   if (pairs_read != pairs_selected)
     return fmt::format("attention read {} pairs of a query head and a key, the selection has {} of {} visible ones", pairs_read, pairs_selected, pairs_visible);
   if (expert_rows != expert_rows_chosen)
     return fmt::format("matrices of experts were multiplied with {} rows, the router chose {}", expert_rows, expert_rows_chosen);
+  if (segment_rows.made + segment_rows.read != segment_rows.asked)
+    return fmt::format("segments of layers made {} rows and read {} that were kept, the batches have {}", segment_rows.made, segment_rows.read,
+                       segment_rows.asked);
   return {};
+}
+
+SegmentRows& SegmentRows::operator+=(const SegmentRows& other) {
+  made += other.made;
+  read += other.read;
+  again += other.again;
+  asked += other.asked;
+  return *this;
+}
+
+SegmentRows SegmentRows::operator-(const SegmentRows& earlier) const {
+  return {made - earlier.made, read - earlier.read, again - earlier.again, asked - earlier.asked};
 }
 
 ForwardCounts& ForwardCounts::operator+=(const ForwardCounts& other) {
@@ -42,12 +60,17 @@ ForwardCounts& ForwardCounts::operator+=(const ForwardCounts& other) {
   pairs_visible += other.pairs_visible;
   pairs_selected += other.pairs_selected;
   expert_rows_chosen += other.expert_rows_chosen;
+  segment_rows += other.segment_rows;
   return *this;
 }
 
 ForwardCounts ForwardCounts::operator-(const ForwardCounts& earlier) const {
-  return {pairs_read - earlier.pairs_read, expert_rows - earlier.expert_rows, pairs_visible - earlier.pairs_visible, pairs_selected - earlier.pairs_selected,
-          expert_rows_chosen - earlier.expert_rows_chosen};
+  return {pairs_read - earlier.pairs_read,
+          expert_rows - earlier.expert_rows,
+          pairs_visible - earlier.pairs_visible,
+          pairs_selected - earlier.pairs_selected,
+          expert_rows_chosen - earlier.expert_rows_chosen,
+          segment_rows - earlier.segment_rows};
 }
 
 }  // namespace lockstep

@@ -70,8 +70,8 @@ std::vector<ParityCounter> engagement(const ParityScene& scene) {
     if (machine_has(isa))
       add(fmt::format("{}_comparisons", instruction_set_name(isa)), isa == InstructionSet::scalar || isa == widest_instruction_set() || long_enough);
   add("indexer_steps", model.has_indexer() && scene.trains());
-  for (const char* name :
-       {"cross_entropy_steps", "policy_steps", "value_steps", "micro_batch_steps", "shuffled_steps", "checkpointed_segments", "deferred_steps", "rank_steps"})
+  for (const char* name : {"cross_entropy_steps", "policy_steps", "value_steps", "micro_batch_steps", "shuffled_steps", "checkpointed_segments",
+                           "deferred_steps", "rank_steps", "kept_rows"})
     add(name, scene.trains());
   if (device) add(scene.options.device + "_steps", scene.trains());
   add("rank_bytes", ranks);

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "model/kept_forwards.h"
 #include "model/value_head.h"
 #include "parity/parity_run.h"
 #include "train/value_loss.h"
@@ -22,11 +23,12 @@ struct StepPlan {
   ParityPlace place;
   std::int64_t micro_batch = 0;
   bool shuffle = false, checkpoint = false;
-  bool two_calls = false;         // two forward_backward before each optimiser step
-  bool fixed_normaliser = false;  // instead of the sum of the weights of a call: what two calls can have in common with one
+  bool two_calls = false;              // two forward_backward before each optimiser step
+  bool fixed_normaliser = false;       // instead of the sum of the weights of a call: what two calls can have in common with one
+  std::optional<RowValues> kept = {};  // it reads what an engine kept of the same rows (model/kept_forwards.h)
   std::string text() const {
-    return fmt::format("micro-batch {}{}{}{} on {}", micro_batch > 0 ? std::to_string(micro_batch) : "all", shuffle ? ", shuffled" : "",
-                       checkpoint ? ", checkpointed" : "", two_calls ? ", in two calls" : "", place.text());
+    return fmt::format("micro-batch {}{}{}{}{} on {}", micro_batch > 0 ? std::to_string(micro_batch) : "all", shuffle ? ", shuffled" : "",
+                       checkpoint ? ", checkpointed" : "", two_calls ? ", in two calls" : "", kept ? ", of a kept forward" : "", place.text());
   }
 };
 
@@ -68,6 +70,10 @@ std::vector<StepPlan> step_plans(const ParityScene& scene, StepMode mode) {
   }
   // The indexer's loss is a mean over the rows of a call: two calls are another loss.
   if (mode != StepMode::indexer) plans.push_back({cpu(widest, 2, 16), 2, true, false, true, true});
+  if (mode == StepMode::cross_entropy || mode == StepMode::policy) {  // of others no forward is kept
+    plans.push_back({cpu(widest, 2, 4), 2, true, true, false, false, RowValues::segments});
+    plans.push_back({deferred(widest, 1, 16), 0, false, false, false, false, RowValues::operations});
+  }
   return plans;
 }
 
@@ -162,6 +168,17 @@ TensorHashes hashes_of(const Manifest& manifest, const WeightImages& images, Ten
   return hashes;
 }
 
+// An engine computes all rows of the data, and keeps what it makes of them.
+void keep_forwards(Engine& engine, const std::vector<TrainSequence>& data) {
+  std::vector<Request> requests;
+  for (const TrainSequence& d : data) {
+    Request& request = requests.emplace_back(Request{.prompt = d.tokens, .sampling = {.max_tokens = 0}, .prompt_logprobs = true});
+    request.prompt.push_back(d.targets.back());
+    request.keep_forward = true;
+  }
+  engine.generate(std::move(requests));
+}
+
 // `wanted` null: no values, hashes alone.
 StepOutcome run_steps(ParityScene& scene, const ParityModel& model, const StepPlan& plan, const std::vector<TrainSequence>& data, StepMode mode,
                       const Profile& profile, TensorPlace* wanted = nullptr) {
@@ -172,7 +189,11 @@ StepOutcome run_steps(ParityScene& scene, const ParityModel& model, const StepPl
   Runtime runtime({.kind = plan.place.backend, .isa = plan.place.isa, .threads = plan.place.threads}, model.model, profile,
                   std::max(scene.longest, scene.longest_step));
   SegmentCounter segments;
-  runtime.observer = &segments;
+  constexpr std::int64_t kKeptBytes = std::int64_t{256} << 20;
+  std::shared_ptr<KeptForwards> kept;
+  if (plan.kept)
+    kept = std::make_shared<KeptForwards>(runtime, *plan.kept, KeptForwards::Settings{.most_bytes = kKeptBytes, .page_positions = plan.place.page_size});
+  else runtime.observer = &segments;  // what is observed is computed
   const bool indexer = mode == StepMode::indexer;
   Trainer trainer(runtime, model.masters,
                   {.micro_batch = plan.micro_batch,
@@ -180,9 +201,18 @@ StepOutcome run_steps(ParityScene& scene, const ParityModel& model, const StepPl
                    .accumulate = plan.two_calls,
                    .train_indexer = indexer,
                    .page_size = plan.place.page_size,
+                   .kept_forwards = kept,
                    .ranks = plan.place.ranks});
+  std::unique_ptr<Engine> engine;
   StepOutcome result;
   for (int step = 0; step < kSteps; ++step) {
+    if (kept) {
+      const EngineOptions serving{
+          .page_size = plan.place.page_size, .cache_pages = 2 * runtime.max_positions / plan.place.page_size + 2, .kept_forwards = kept};
+      if (!engine) engine = std::make_unique<Engine>(runtime, trainer.weights(), serving);
+      engine->set_weights(trainer.weights());
+      keep_forwards(*engine, data);
+    }
     std::vector<std::size_t> order(data.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
     RandomSequence draws = scene.draws(5'000'000'000 + static_cast<std::uint64_t>(step));
@@ -209,6 +239,11 @@ StepOutcome run_steps(ParityScene& scene, const ParityModel& model, const StepPl
     result.masters.push_back(hashes_of(manifest, trainer.master_images(), place(step, false)));
   }
   scene.counters["checkpointed_segments"] += segments.segments;
+  if (kept) {
+    const ForwardCounts work = trainer.work();
+    scene.counters["kept_rows"] += work.segment_rows.read;
+    if (const std::string fault = work.fault(); !fault.empty()) scene.report.miscounts.push_back(fmt::format("training, {}: {}", plan.text(), fault));
+  }
   scene.counters["rank_bytes"] += trainer.traffic().bytes;
   return result;
 }

@@ -136,6 +136,7 @@ void LocalTrainer::keep_reference() {
               if (!is_adapter()) {
                 frozen_ = base_;
                 frozen_.options.kept = nullptr;
+                frozen_.options.kept_forwards = nullptr;
                 frozen_.options.optimizer_folder.clear();
                 frozen_.weights = serving_model(base_.opened).weights;
               }

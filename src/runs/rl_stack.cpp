@@ -1,15 +1,23 @@
 #include "runs/rl_stack.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
 #include "base/error.h"
 #include "model/value_head.h"
 #include "trained/led_model.h"
 
 namespace lockstep {
 
+std::vector<std::string> keep_forward_modes() { return {"off", "inputs", "all"}; }
+
 RlStack::RlStack(const RlStackSettings& settings) : model_folder_(settings.runtime.model), executor_(std::make_shared<Executor>()) {
   const Profile& profile = profile_by_name(settings.runtime.profile);
   const Profile& rollouts = settings.rollout_profile.empty() ? profile : profile_by_name(settings.rollout_profile);
   check_trainable_run(profile, settings.trained);
+  if (const std::vector<std::string> modes = keep_forward_modes(); std::find(modes.begin(), modes.end(), settings.keep_forward.mode) == modes.end())
+    fail(ErrorCode::invalid_argument, "keep_forward is '{}', allowed are {}", settings.keep_forward.mode, fmt::join(modes, ", "));
   check_profile_mix(profile, rollouts, settings.profile_mix);
   if (const ProcessMail* mail = joined_mail(); mail && settings.critic)
     fail(ErrorCode::unsupported, "a critic is asked for over {} processes, allowed is one process: --transport threads", mail->processes());
@@ -28,13 +36,19 @@ RlStack::RlStack(const RlStackSettings& settings) : model_folder_(settings.runti
     rollout_runtime_ = sampled.runtime;
   }
 
+  if (settings.keep_forward.on() && rollout_runtime_ == opened_.runtime && opened_.ranks.size() == 1)
+    kept_forwards_ = std::make_shared<KeptForwards>(*opened_.runtime, settings.keep_forward.mode == "all" ? RowValues::operations : RowValues::segments,
+                                                    KeptForwards::Settings{.most_bytes = settings.keep_forward.megabytes << 20,
+                                                                           .page_positions = settings.engine.page_size,
+                                                                           .verify_every = settings.keep_forward.verify_every});
   trainer_ = std::make_unique<LocalTrainer>(opened_, settings.trained,
                                             TrainerOptions{.micro_batch = settings.micro_batch,
                                                            .checkpoint_activations = settings.checkpoint_activations,
                                                            .share_prefixes = settings.share_prompts != SharePrompts::off,
                                                            .declared_prefixes = settings.share_prompts == SharePrompts::backward,
                                                            .optimizer_folder = settings.optimizer_folder,
-                                                           .kept = settings.kept},
+                                                           .kept = settings.kept,
+                                                           .kept_forwards = kept_forwards_},
                                             executor_);
   if (settings.critic) {
     RuntimeSettings own = settings.runtime;
@@ -54,6 +68,7 @@ RlStack::RlStack(const RlStackSettings& settings) : model_folder_(settings.runti
   const auto service_on = [&](const std::shared_ptr<Runtime>& runtime) {
     ServingOptions options;
     options.engine = settings.engine;
+    if (runtime == opened_.runtime) options.engine.kept_forwards = kept_forwards_;
     options.priority = WorkClass::rollouts;
     ServingModel model{opened_.name, runtime, trainer_->weights_for(runtime, frozen).weights, opened_.tokenizer, executor_};
     model.mtp_weights = mtp_weights_of(opened_, runtime);
@@ -64,7 +79,13 @@ RlStack::RlStack(const RlStackSettings& settings) : model_folder_(settings.runti
   evaluation_service_ = service_on(opened_.runtime);
   rollout_service_ = rollout_runtime_ == opened_.runtime ? evaluation_service_ : service_on(rollout_runtime_);
   evaluation_sampler_ = std::make_unique<LocalSampler>(evaluation_service_, settings.stop);
-  rollout_sampler_ = std::make_unique<LocalSampler>(rollout_service_, settings.stop);
+  rollout_sampler_ = std::make_unique<LocalSampler>(rollout_service_, settings.stop, kept_forwards_ != nullptr);
+}
+
+std::optional<RlStack::KeptRows> RlStack::kept_rows() const {
+  if (!kept_forwards_) return {};
+  const KeptForwards::Statistics& statistics = kept_forwards_->statistics();
+  return KeptRows{statistics.dropped, statistics.compared, statistics.most};
 }
 
 void RlStack::export_critic(const std::filesystem::path& folder, DType dtype) {

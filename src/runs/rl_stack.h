@@ -5,12 +5,23 @@
 // the trainer's profile. Knows no environment and no loop. One thread.
 #pragma once
 #include <filesystem>
+#include <optional>
 
+#include "model/kept_forwards.h"
 #include "runs/local_critic.h"
 #include "serving/loading.h"
 #include "serving/local_sampler.h"
 
 namespace lockstep {
+
+// What the engine keeps of the forwards of rollouts for the trainer to read instead of computing them (docs/kept-forwards.md). Changes no bit.
+struct KeepForwardSettings {
+  std::string mode = "off";  // keep_forward_modes()
+  std::int64_t megabytes = 1024;
+  std::int64_t verify_every = 0;  // one kept row in so many is computed and compared; 0: none
+  bool on() const { return mode != "off"; }
+};
+std::vector<std::string> keep_forward_modes();
 
 struct RlStackSettings {
   RuntimeSettings runtime;      // of trainer and evaluation
@@ -21,6 +32,7 @@ struct RlStackSettings {
   bool checkpoint_activations = false;  // changes no bit
   std::string optimizer_folder;         // TrainerOptions
   std::shared_ptr<KeptPasses> kept;     // the same
+  KeepForwardSettings keep_forward;     // where rollouts have the trainer's runtime, on one rank; elsewhere nothing is kept
   SharePrompts share_prompts = SharePrompts::forward;
   StopToken stop;  // ends waiting for samples
   // A critic beside the policy, of a model with a value head, or of this one (open_value_model); none: there is none.
@@ -49,6 +61,11 @@ class RlStack {
   const Profile& rollout_profile() const { return rollout_runtime_->profile; }
   // Of the engine that samples rollouts, since it was made.
   EngineCounters rollout_counters() { return rollout_service_->counters(); }
+  // Rows of rollouts that found no place or lost it, rows that were compared, and the most memory of what was kept; none: nothing is kept.
+  struct KeptRows {
+    std::int64_t dropped = 0, compared = 0, most_bytes = 0;
+  };
+  std::optional<KeptRows> kept_rows() const;
 
   // SHA-256 of the fp32 masters of what is trained (model/weights.h).
   std::string weights_sha256() { return trainer_->weights_sha256(); }
@@ -62,6 +79,7 @@ class RlStack {
   OpenedModel opened_;
   std::shared_ptr<Runtime> rollout_runtime_;  // the trainer's, or one of its own
   std::shared_ptr<Executor> executor_;
+  std::shared_ptr<KeptForwards> kept_forwards_;  // null: nothing is kept
   std::unique_ptr<LocalTrainer> trainer_;
   std::unique_ptr<LocalCritic> critic_;
   std::shared_ptr<GenerationService> evaluation_service_, rollout_service_;

@@ -8,7 +8,7 @@
 
 namespace lockstep {
 namespace {
-Request engine_request(const SampleRequest& r) {
+Request engine_request(const SampleRequest& r, bool keep_forward) {
   return {.prompt = r.prompt,
           .sampling = {.temperature = r.temperature,
                        .top_p = r.top_p,
@@ -18,7 +18,8 @@ Request engine_request(const SampleRequest& r) {
                        .max_tokens = r.max_tokens,
                        .stop_tokens = r.stop_tokens,
                        .sample_index = r.sample_index},
-          .kept_tokens = r.kept_tokens};
+          .kept_tokens = r.kept_tokens,
+          .keep_forward = keep_forward};
 }
 
 SampleResult sample_result(Generation&& g, bool kept_tokens) {
@@ -49,7 +50,7 @@ struct Round {
 
 std::vector<SampleResult> LocalSampler::sample(const std::vector<SampleRequest>& requests) {
   for (std::size_t i = 0; i < requests.size(); ++i)
-    with_context(fmt::format("checking sample request {}", i), [&] { service_->check(engine_request(requests[i])); });
+    with_context(fmt::format("checking sample request {}", i), [&] { service_->check(engine_request(requests[i], keep_forwards_)); });
   const auto round = std::make_shared<Round>();
   round->results.resize(requests.size());
   std::vector<std::uint64_t> ids;
@@ -80,7 +81,7 @@ std::vector<SampleResult> LocalSampler::sample(const std::vector<SampleRequest>&
       ++round->open;
     }
     try {
-      ids.push_back(service_->generate(engine_request(requests[i]), {}, on_done));
+      ids.push_back(service_->generate(engine_request(requests[i], keep_forwards_), {}, on_done));
     } catch (const Error& e) {
       {
         const std::lock_guard lock(round->mutex);

@@ -10,7 +10,9 @@ namespace lockstep {
 
 class LocalSampler : public Sampler {
  public:
-  explicit LocalSampler(std::shared_ptr<GenerationService> service, StopToken stop = {}) : service_(std::move(service)), stop_(std::move(stop)) {}
+  // `keep_forwards`: what is sampled will be trained (Request::keep_forward).
+  explicit LocalSampler(std::shared_ptr<GenerationService> service, StopToken stop = {}, bool keep_forwards = false)
+      : service_(std::move(service)), stop_(std::move(stop)), keep_forwards_(keep_forwards) {}
   // Stopped while it waits: what runs is cancelled, then Error cancelled.
   std::vector<SampleResult> sample(const std::vector<SampleRequest>& requests) override;
   std::string profile_digest() const override { return service_->model().profile_digest(); }
@@ -20,6 +22,7 @@ class LocalSampler : public Sampler {
  private:
   std::shared_ptr<GenerationService> service_;
   StopToken stop_;
+  const bool keep_forwards_;
 };
 
 }  // namespace lockstep

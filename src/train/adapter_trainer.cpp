@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "model/kept_forwards.h"
 #include "observe/trace.h"
 #include "train/gradient_file.h"
 #include "train/gradient_norm.h"
@@ -116,6 +117,7 @@ AdapterTrainer::AdapterTrainer(std::shared_ptr<FrozenBase> base, std::shared_ptr
 }
 
 void AdapterTrainer::publish() {
+  if (weights_ && base_->options().kept_forwards) base_->options().kept_forwards->forget(weights_->identity);
   auto next = std::make_shared<AdapterWeights>();
   next->layout = layout_;
   next->version = static_cast<std::uint64_t>(state_.steps());

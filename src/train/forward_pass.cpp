@@ -9,6 +9,7 @@
 #include "model/operations/value_head.h"
 #include "model/value_head.h"
 #include "observe/trace.h"
+#include "train/kept_forward.h"
 #include "train/kept_passes.h"
 #include "train/loss_columns.h"
 #include "train/rank_record.h"
@@ -37,7 +38,8 @@ struct ForwardPass::Pass : KeptPass {
   std::unique_ptr<KvCache> cache;
   std::unique_ptr<const Batch> batch;
   std::vector<AdapterRows> adapters;
-  std::vector<Buffer> router_loads;  // of a kept forward: added to the loads when its backward runs
+  std::vector<Buffer> router_loads;   // of a kept forward: added to the loads when its backward runs
+  std::unique_ptr<KeptForward> kept;  // null: the pass computes all its rows
   std::optional<Tape> tape;
   std::optional<Context> context;
   Tensor hidden;
@@ -109,32 +111,19 @@ std::unique_ptr<ForwardPass::Pass> ForwardPass::forward(const WeightSet& weights
   const bool taped = settings.gradient || keep;
   auto pass = std::make_unique<Pass>();
   std::vector<JobRows>& rows = pass->rows = std::vector<JobRows>(jobs.size());
-  // Rows of all jobs, one job after another. With several jobs pages hold one position, whatever each job would have alone.
-  std::vector<SequenceSlice> slices;
-  std::int64_t page_size = 0, all_pages = 0;
-  for (std::size_t j = 0; j < jobs.size(); ++j) {
-    RowPlan& plan = rows[j].plan = plan_rows(*jobs[j].data, jobs[j].part, jobs.size() > 1 ? 1 : options_.page_size, options_.share_prefixes);
-    rows[j].first_slice = slices.size();
-    for (SequenceSlice slice : plan.slices) {
-      slice.owner += rows[j].first_slice;
-      for (std::int32_t& page : slice.pages) page += static_cast<std::int32_t>(all_pages);
-      slices.push_back(std::move(slice));
-    }
-    page_size = plan.page_size;
-    all_pages += plan.pages;
-  }
-  const std::int64_t pages = (all_pages * page_size + options_.page_size - 1) / options_.page_size;
+  std::vector<DataPart> parts;
+  for (const Job& job : jobs) parts.push_back({job.data, job.part});
+  JointPlan plan = plan_together(parts, options_.page_size, options_.share_prefixes);
+  for (std::size_t j = 0; j < jobs.size(); ++j) rows[j].plan = std::move(plan.plans[j]), rows[j].first_slice = plan.first_slice[j];
+  const std::int64_t pages = (plan.pages * plan.page_size + options_.page_size - 1) / options_.page_size;
   pass->cache = keep ? nullptr : std::move(cache_);
   if (!pass->cache || pass->cache->pages < pages) {
     pass->cache.reset();  // freed before the next is allocated
     pass->cache = std::make_unique<KvCache>(backend, sharding_ ? sharding_->cache_shapes(model, runtime_.profile) : model.cache_shapes(runtime_.profile),
                                             runtime_.profile, keep ? pages : pages + pages / 4, options_.page_size);
   }
-  pass->batch = std::make_unique<const Batch>(backend, slices, page_size, true);
+  pass->batch = std::make_unique<const Batch>(backend, plan.slices, plan.page_size, true);
   const Batch& batch = *pass->batch;
-  for (const SequenceSlice& slice : slices)
-    pass->asked.expect(model, std::max(slice.begin, slice.shared), slice.begin + static_cast<std::int64_t>(slice.tokens.size()),
-                       settings.index.dense_attention);
   for (std::size_t j = 0; j < jobs.size(); ++j) {
     const std::size_t first = rows[j].first_slice, end = first + rows[j].plan.slices.size();
     rows[j].begin = batch.row_begin()[first];
@@ -149,6 +138,16 @@ std::unique_ptr<ForwardPass::Pass> ForwardPass::forward(const WeightSet& weights
   options.index_loss = settings.index.index_loss && settings.gradient;
   options.index_loss_weight = static_cast<float>(settings.index_weight);
   options.checkpoint = options_.checkpoint_activations;
+  pass->kept = kept_forward(weights, settings, jobs, *pass, taped);
+  options.row_source = pass->kept.get();
+  if (pass->kept) {
+    options.row_values = pass->kept->row_values();
+    pass->asked.expect_read(model, pass->kept->rows_read());
+  } else {
+    for (const SequenceSlice& slice : plan.slices)
+      pass->asked.expect(model, std::max(slice.begin, slice.shared), slice.begin + static_cast<std::int64_t>(slice.tokens.size()),
+                         settings.index.dense_attention);
+  }
   if (settings.gradient) options.router_loads = settings.router_loads;
   if (keep && settings.router_loads) {
     for (const Buffer& loads : *settings.router_loads)
@@ -161,6 +160,73 @@ std::unique_ptr<ForwardPass::Pass> ForwardPass::forward(const WeightSet& weights
   pass->hidden = model.forward(*pass->context);
   pass->row_flags = pass->context->taped_flags();
   return pass;
+}
+
+std::unique_ptr<KeptForward> ForwardPass::kept_forward(const WeightSet& weights, const Settings& settings, const std::vector<Job>& jobs, const Pass& pass,
+                                                       bool taped) {
+  const Batch& batch = *pass.batch;
+  const bool other = settings.index.dense_attention || settings.index.index_loss || sharding_ || runtime_.observer || has_value_head(*runtime_.model);
+  if (!options_.kept_forwards || &options_.kept_forwards->backend() != &runtime_.backend || other || batch.count() == 0) return nullptr;
+  std::vector<KeptForward::Slice> slices;
+  bool declared = false;
+  for (std::size_t j = 0; j < jobs.size(); ++j) {
+    const JobRows& rows = pass.rows[j];
+    const KeptForwards::Root root{weights.identity, jobs[j].adapter ? jobs[j].adapter->identity : 0};
+    for (std::size_t k = 0; k < rows.plan.slices.size(); ++k) {
+      const SequenceSlice& slice = rows.plan.slices[k];
+      const std::size_t sequence = rows.plan.origins[k].sequence, at = rows.first_slice + k;
+      const std::int64_t begin = std::max(slice.begin, slice.shared);
+      declared = declared || slice.begin > 0;
+      slices.push_back({root, j, sequence, &(*jobs[j].data)[sequence], begin, begin + batch.forward_begin()[at + 1] - batch.forward_begin()[at]});
+    }
+  }
+  if (declared && batch.source()) return nullptr;
+  auto kept = std::make_unique<KeptForward>(runtime_.backend, options_.kept_forwards, std::move(slices));
+  // A backward that keeps its activations has to recompute segments that are read: nothing is gained where some of them are computed as well.
+  const bool whole = taped && !options_.checkpoint_activations && kept->row_values() == RowValues::segments;
+  const bool some = whole ? kept->complete() : kept->rows_read() > 0;
+  if (!some || (!kept->complete() && !compute_missing(weights, jobs, *kept, options_.share_prefixes && !declared))) return nullptr;
+  kept->begin(taped);
+  return kept;
+}
+
+bool ForwardPass::compute_missing(const WeightSet& weights, const std::vector<Job>& jobs, KeptForward& kept, bool share) {
+  Backend& backend = runtime_.backend;
+  const Model& model = *runtime_.model;
+  std::vector<DataPart> parts;
+  for (std::size_t j = 0; j < jobs.size(); ++j) parts.push_back({jobs[j].data, kept.missing(j)});
+  const JointPlan plan = plan_together(parts, options_.page_size, share);
+  KvCache cache(backend, model.cache_shapes(runtime_.profile), runtime_.profile, plan.pages, plan.page_size);
+  const Batch batch(backend, plan.slices, plan.page_size, true);
+  const auto first_of = [&](std::size_t slice) { return std::max(plan.slices[slice].begin, plan.slices[slice].shared); };
+  std::vector<AdapterRows> adapters;
+  ForwardCounts asked;
+  for (std::size_t j = 0; j < jobs.size(); ++j) {
+    const std::size_t first = plan.first_slice[j], end = first + plan.plans[j].slices.size();
+    if (jobs[j].adapter && end > first)
+      adapters.push_back(
+          {jobs[j].adapter, nullptr, batch.forward_begin()[first], batch.forward_begin()[end], batch.row_begin()[first], batch.row_begin()[end]});
+    for (std::size_t s = first; s < end; ++s) asked.expect(model, first_of(s), first_of(s) + batch.forward_begin()[s + 1] - batch.forward_begin()[s]);
+  }
+  ForwardOptions options;
+  if (!adapters.empty()) options.adapters = &adapters;
+  options.row_values = kept.row_values();
+  options.row_sink = &kept.made();
+  Context context = runtime_.context(weights, cache, batch, options);
+  model.forward(context);
+  work_ += context.counts();
+  work_ += asked;
+  const std::vector<std::int32_t> flags = backend.stream().read_ints(context.flags()).get();
+  if (std::any_of(flags.begin(), flags.end(), [](std::int32_t flag) { return flag != 0; })) return false;
+  kept.place_made([&](std::size_t job, std::size_t sequence, std::int64_t position) {
+    const RowPlan& own = plan.plans[job];
+    std::size_t k = 0;
+    while (own.origins[k].sequence != sequence || own.origins[k].prefix) ++k;
+    std::size_t slice = plan.first_slice[job] + k;
+    while (position < first_of(slice)) slice = plan.slices[slice].owner;
+    return batch.forward_begin()[slice] + position - first_of(slice);
+  });
+  return true;
 }
 
 void ForwardPass::finish(Pass& pass, const Settings& settings, const std::vector<Job>& jobs) {

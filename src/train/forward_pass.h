@@ -14,6 +14,7 @@
 
 namespace lockstep {
 
+class KeptForward;
 struct RowSums;
 
 class ForwardPass {
@@ -52,6 +53,10 @@ class ForwardPass {
   std::unique_ptr<Pass> forward(const WeightSet& weights, const Settings& settings, const std::vector<Job>& jobs, bool keep);
   // Heads and losses, and the backward.
   void finish(Pass& pass, const Settings& settings, const std::vector<Job>& jobs);
+  // What earlier forwards kept of the pass's rows, with the others computed; null: it is to compute all.
+  std::unique_ptr<KeptForward> kept_forward(const WeightSet& weights, const Settings& settings, const std::vector<Job>& jobs, const Pass& pass, bool taped);
+  // The forward of the rows that were not found. False: something in it is not finite.
+  bool compute_missing(const WeightSet& weights, const std::vector<Job>& jobs, KeptForward& kept, bool share);
   // The kept forward of the same rows, or null.
   std::unique_ptr<Pass> kept_before(const WeightSet& weights, const Settings& settings, const std::vector<Job>& jobs);
   void add_router_loads(const Pass& pass, const Settings& settings);

@@ -193,4 +193,22 @@ RowPlan plan_rows(const std::vector<TrainSequence>& data, const std::vector<std:
   return plan;
 }
 
+JointPlan plan_together(const std::vector<DataPart>& parts, std::int64_t page_size, bool share) {
+  JointPlan all;
+  for (const DataPart& one : parts) {
+    RowPlan plan = plan_rows(*one.data, one.part, parts.size() > 1 ? 1 : page_size, share);
+    const std::size_t first = all.slices.size();
+    for (SequenceSlice slice : plan.slices) {
+      slice.owner += first;
+      for (std::int32_t& page : slice.pages) page += static_cast<std::int32_t>(all.pages);
+      all.slices.push_back(std::move(slice));
+    }
+    all.page_size = plan.page_size;
+    all.pages += plan.pages;
+    all.first_slice.push_back(first);
+    all.plans.push_back(std::move(plan));
+  }
+  return all;
+}
+
 }  // namespace lockstep

@@ -30,4 +30,17 @@ struct RowPlan {
 // `share`: rows of equal prefixes are computed once, in micro-batches without declared groups.
 RowPlan plan_rows(const std::vector<TrainSequence>& data, const std::vector<std::size_t>& part, std::int64_t page_size, bool share);
 
+// Several parts in one forward, one after another. With several pages hold one position, whatever each part would have alone.
+struct JointPlan {
+  std::vector<RowPlan> plans;            // each part's own
+  std::vector<std::size_t> first_slice;  // of each part, in `slices`
+  std::vector<SequenceSlice> slices;
+  std::int64_t page_size = 0, pages = 0;
+};
+struct DataPart {
+  const std::vector<TrainSequence>* data = nullptr;
+  std::vector<std::size_t> part;
+};
+JointPlan plan_together(const std::vector<DataPart>& parts, std::int64_t page_size, bool share);
+
 }  // namespace lockstep

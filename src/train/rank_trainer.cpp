@@ -1,5 +1,6 @@
 #include "train/rank_trainer.h"
 
+#include "model/kept_forwards.h"
 #include "train/gradient_file.h"
 #include "train/gradient_norm.h"
 #include "train/micro_batch.h"
@@ -21,14 +22,20 @@ std::vector<TrainedParameter> trained_parameters(const Model& model, const Manif
   }
   return all;
 }
+
+// Forwards are kept by one rank with the whole model alone.
+TrainerOptions options_of_rank(TrainerOptions options, const RankPlace& place) {
+  if (place.layout.size() > 1) options.kept_forwards = nullptr;
+  return options;
+}
 }  // namespace
 
 RankTrainer::RankTrainer(Runtime& runtime, const WeightImages& masters, const TrainerOptions& options, const RankPlace& place)
     : runtime_(runtime),
-      options_(options),
+      options_(options_of_rank(options, place)),
       sharding_(place.layout.model() > 1 ? std::make_unique<const Sharding>(*runtime.model, runtime.profile, place) : nullptr),
       rows_(runtime.backend, sharding_ ? sharding_->manifest() : runtime.model->manifest(), place),
-      pass_(runtime, options, sharding_.get()),
+      pass_(runtime, options_, sharding_.get()),
       router_loads_(runtime, place),
       gradients_(runtime.backend, rows_, {options.accumulate, options.mostly_one_call, false, place.layout.size() == 1 ? options.kept : nullptr}),
       state_(initial_state(masters)) {
@@ -44,6 +51,7 @@ OptimizerState RankTrainer::initial_state(const WeightImages& masters) {
 }
 
 void RankTrainer::publish() {
+  if (weights_ && options_.kept_forwards) options_.kept_forwards->forget(weights_->identity);
   auto set = std::make_shared<WeightSet>();
   set->version = static_cast<std::uint64_t>(state_.steps());
   set->parameters = state_.weights();

@@ -259,7 +259,7 @@ ForwardCounts Trainer::work() const {
     ForwardCounts own = all[static_cast<std::size_t>(rank)];
     const int place = layout.model_of(rank);
     if (place >= layout.tp) own.pairs_read = 0;  // expert-parallel ranks attend alike
-    if (place > 0) own.pairs_visible = own.pairs_selected = own.expert_rows_chosen = 0;
+    if (place > 0) own.pairs_visible = own.pairs_selected = own.expert_rows_chosen = 0, own.segment_rows = {};
     sum += own;
   }
   return sum;

@@ -1,5 +1,7 @@
 #include "model/blocks/decoder.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "model/operations/add.h"
 #include "model/operations/embedding.h"
@@ -69,6 +71,11 @@ std::vector<CacheShape> DecoderModel::cache_shapes(const Profile& profile) const
 }
 
 Tensor DecoderModel::embed(Context& ctx) const { return embedding(ctx, embedding_); }
+
+// Layers that share a selection are recomputed with the one that owns it.
+std::int64_t DecoderModel::segments() const {
+  return std::count_if(layers_.begin(), layers_.end(), [](const Layer& l) { return !l.attention->shares_selection(); });
+}
 
 Tensor DecoderModel::forward(Context& ctx) const {
   Tensor x = embedding(ctx, embedding_);

@@ -46,6 +46,7 @@ class DecoderModel final : public Model {
 
   std::vector<CacheShape> cache_shapes(const Profile& profile) const override;
   Tensor forward(Context& ctx) const override;
+  std::int64_t segments() const override;
   Tensor embed(Context& ctx) const override;
   const MtpLayer* mtp() const override { return mtp_ ? &*mtp_ : nullptr; }
 

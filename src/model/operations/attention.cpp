@@ -53,10 +53,12 @@ Tensor attend(Context& ctx, const Tensor& all_q, const Tensor& entry, int layer,
   Tensor o = ctx.output_like(q, share.shape.heads * all.value);
   o.split = share.o;
   const Tensor log_sum = ctx.output_like(q, share.shape.heads);
-  if (share.shape.heads > 0)
-    ctx.launch(&KernelTable::attention_forward, AttentionForward{o.view(), log_sum.view(), q.view(), cache, positions.view(), count.view(), ctx.key_rows(),
-                                                                 share.shape, ctx.keys_read(ctx.batch().count(), share.shape.heads),
-                                                                 sinks >= 0 ? own_columns(ctx, ctx.weight(sinks), share.log_sum) : View()});
+  ctx.make_rows({&o.buffer, &log_sum.buffer}, [&] {
+    if (share.shape.heads > 0)
+      ctx.launch(&KernelTable::attention_forward, AttentionForward{o.view(), log_sum.view(), q.view(), cache, positions.view(), count.view(), ctx.key_rows(),
+                                                                   share.shape, ctx.keys_read(ctx.batch().count(), share.shape.heads),
+                                                                   sinks >= 0 ? own_columns(ctx, ctx.weight(sinks), share.log_sum) : View()});
+  });
   ctx.observe("attention", o.view(), -1, layer);
   if (selection && selection->target.buffer) {  // a sum over all heads in order
     const GatheredColumns sums(ctx, log_sum.view(), share.log_sum), queries(ctx, q.view(), share.q);

@@ -79,8 +79,12 @@ Tensor experts(Context& ctx, const Tensor& input, const Routing& routing, const 
   const Tensor x = whole(ctx, input);
   const ExpertShare share(ctx, weights.gate);
   const ExpertSlots& tape = routing.of_tape();
-  const SlotRows slots{routing.offsets.view().row_range(share.first, share.own + 1), routing.row_of.view(),
-                       tape.offsets.view().row_range(share.first, share.own + 1), tape.row_of.view(), routing.tape_source.view()};
+  const SlotRows slots{routing.offsets.view().row_range(share.first, share.own + 1),
+                       routing.row_of.view(),
+                       tape.offsets.view().row_range(share.first, share.own + 1),
+                       tape.row_of.view(),
+                       routing.tape_source.view(),
+                       routing.slot_of.view()};
   // Slots of other ranks' experts are neither computed nor read.
   const auto observe = [&](std::string_view name, const Tensor& y, ParameterId w = -1) {
     if (!share.bounds) ctx.observe(name, y.view(), w, -1, routing.slot_of.view());

@@ -28,10 +28,15 @@ Tensor product(Context& ctx, const Tensor& x, ParameterId w, const ProductItems&
   LinearForward forward{y.view(), x.view(), by_inputs ? packed_share(ctx, w) : ctx.packed(w), items.x_step, items.y_step, items.slots.offsets};
   forward.round_input_bf16 = ctx.profile().bf16_activations;
   if (items.slots.offsets) forward.rows_made = ctx.expert_rows(x.view().rows);
-  if (any) ctx.launch(&KernelTable::linear_forward, forward);
-  if (by_inputs) join_leaves(ctx, y.view(), w);
   const bool adapts = static_cast<bool>(adapters.forward);
-  if (adapts) adapters.forward(y.view(), x.view());
+  ctx.make_rows(
+      {&y.buffer},
+      [&] {
+        if (any) ctx.launch(&KernelTable::linear_forward, forward);
+        if (by_inputs) join_leaves(ctx, y.view(), w);
+        if (adapts) adapters.forward(y.view(), x.view());
+      },
+      items.slots.slot_of);
   if (!ctx.tape()) return y;  // serving saves nothing for a backward
   ctx.record(
       y, {x},

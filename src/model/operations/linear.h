@@ -15,6 +15,7 @@ Tensor linear(Context& ctx, const Tensor& x, ParameterId w, ParameterId bias = -
 // Rows that are slots of experts, for a product by expert: item g has rows offsets[g] .. offsets[g + 1].
 struct SlotRows {
   View offsets, row_of, tape_offsets, tape_row_of, tape_source;
+  View slot_of = {};  // i32 [T, k]: the slots of each of the batch's rows
 };
 // The same for rows that are slots. Not observed.
 Tensor linear_of_slots(Context& ctx, const Tensor& x, ParameterId w, const SlotRows& slots);

@@ -58,11 +58,13 @@ Tensor mla_query(Context& ctx, const Tensor& input, ParameterId w_uk, std::int64
   y.split = head_columns(ctx, all_heads, y_step);
   LinearForward absorb{y.view(), q.view(), ctx.packed(w_uk), x_step, y_step, {}};
   absorb.round_input_bf16 = ctx.profile().bf16_activations;
-  ctx.launch(&KernelTable::linear_forward, absorb);
   const RopeColumns turned{p.count, rotary, 0, p.inputs, x_step, p.outputs, y_step};
-  launch_rope(ctx, y.view(), q.view(), turned);
   const bool adapts = adapted(ctx, w_uk);
-  if (adapts) query_adapters(ctx, y.view(), q.view(), w_uk, rotary);
+  ctx.make_rows({&y.buffer}, [&] {
+    ctx.launch(&KernelTable::linear_forward, absorb);
+    launch_rope(ctx, y.view(), q.view(), turned);
+    if (adapts) query_adapters(ctx, y.view(), q.view(), w_uk, rotary);
+  });
   ctx.observe("mla_query", y.view(), w_uk);
   ctx.record(
       y, {q},

@@ -1,0 +1,51 @@
+#include "engine/kept_step.h"
+
+#include <algorithm>
+
+namespace lockstep {
+
+KeptStep::KeptStep(Backend& backend, const std::shared_ptr<KeptForwards>& forwards, const WeightSet& weights, const std::vector<PlannedSlice>& plan)
+    : backend_(backend), forwards_(forwards.get()) {
+  if (!forwards || &forwards->backend() != &backend) return;
+  std::int64_t row = 0;
+  for (const PlannedSlice& p : plan) {
+    Sequence& s = *p.sequence;
+    const std::int64_t first = row;
+    row += p.count;
+    if (!s.keeps_forward) continue;
+    if (s.mixed_versions) {
+      s.kept_text.reset();
+      continue;
+    }
+    const KeptForwards::Root root{weights.identity, s.adapter ? s.adapter->identity : 0};
+    if (!s.kept_text || s.kept_text->root() != root) s.kept_text = std::make_unique<KeptText>(forwards, root);
+    for (const KeptText::Place& place : s.kept_text->places(s.tokens, p.begin, p.begin + p.count))
+      copies_.push_back({place.page, first + place.from, place.first, place.count});
+    slices_.push_back({&p, first});
+  }
+}
+
+void KeptStep::attach(ForwardOptions& options) {
+  if (copies_.empty()) return;
+  options.row_values = forwards_->row_values();
+  options.row_sink = this;
+}
+
+void KeptStep::output(std::int64_t value, const View& rows, const Buffer&) {
+  for (const Copy& c : copies_) backend_.stream().copy(forwards_->of_value(*c.page, value).row_range(c.first, c.count), rows.row_range(c.row, c.count));
+}
+
+void KeptStep::enter(const std::vector<std::int32_t>& flags) {
+  for (const Slice& slice : slices_) {
+    const PlannedSlice& p = *slice.planned;
+    const auto begin = flags.begin() + slice.row;
+    if (std::all_of(begin, begin + p.count, [](std::int32_t flag) { return flag == 0; })) {
+      p.sequence->kept_text->enter(p.sequence->tokens, p.begin, p.begin + p.count);
+    } else {  // the request fails
+      p.sequence->kept_text.reset();
+      p.sequence->keeps_forward = false;
+    }
+  }
+}
+
+}  // namespace lockstep

@@ -1,0 +1,36 @@
+// Values that a forward makes of each row, numbered in the order in which they are made: who receives them, and who has them already, so that the
+// forward need not compute them. f32 [T, width], T the rows of the batch. Used by the thread that runs the forward.
+#pragma once
+#include <cstdint>
+
+#include "tensor/device.h"
+
+namespace lockstep {
+
+// What the values are: what leaves each segment of layers (Context::segment); or what the costly operations make (Context::make_rows), with which all
+// others are cheap to repeat.
+enum class RowValues { segments, operations };
+
+class RowSink {
+ public:
+  virtual ~RowSink() = default;
+  // `rows` lie in `memory`, which is whoever's holds it. What copies them queues it on the device's stream before it returns: rows may be written then.
+  virtual void output(std::int64_t value, const View& rows, const Buffer& memory) = 0;
+};
+
+// Bits of what it has are those that the forward would compute.
+class RowSource {
+ public:
+  virtual ~RowSource() = default;
+  // How many of the batch's rows a forward need not compute for it: they count as read.
+  virtual std::int64_t rows_read() const = 0;
+  virtual std::int64_t width(std::int64_t value) const = 0;
+  // Fills the rows, as often as it is asked.
+  virtual void read(std::int64_t value, const View& rows) = 0;
+  // Whether the forward computes the values nevertheless, to compare them.
+  virtual bool recomputes() const { return false; }
+  // The value was computed from equal inputs. Error internal where it is not what read() gives.
+  virtual void compare(std::int64_t value, const View& made) {}
+};
+
+}  // namespace lockstep

@@ -1,0 +1,113 @@
+#include "train/kept_forward.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "base/error.h"
+
+namespace lockstep {
+
+KeptForward::KeptForward(Backend& backend, std::shared_ptr<KeptForwards> forwards, std::vector<Slice> slices)
+    : backend_(backend), forwards_(std::move(forwards)), slices_(std::move(slices)), found_(slices_.size()), made_(backend) {
+  made_.copies = forwards_->row_values() == RowValues::operations;
+  for (std::size_t i = 0; i < slices_.size(); ++i) {
+    const Slice& s = slices_[i];
+    std::vector<KeptForwards::Piece> pieces;
+    // Rows of given experts are not those that the model's own router made.
+    found_[i] = s.count() == 0 || (s.data->experts.empty() && forwards_->find(s.root, s.data->tokens, s.begin, s.end, pieces));
+    std::int64_t position = s.begin;
+    for (KeptForwards::Piece& piece : pieces) {
+      const std::int64_t count = piece.count;
+      runs_.push_back({std::move(piece.rows), piece.first, rows_ + position - s.begin, count, i, position});
+      position += count;
+    }
+    rows_ += s.count();
+    if (found_[i]) rows_read_ += s.count();
+  }
+}
+
+void KeptForward::Made::output(std::int64_t, const View& rows, const Buffer& memory) {
+  if (!copies) return values.push_back(memory);
+  values.push_back(backend.device().allocate(DType::f32, rows.rows, rows.cols, MemoryCategory::activations));
+  backend.stream().copy(values.back().view(), rows);
+}
+
+std::vector<std::size_t> KeptForward::missing(std::size_t job) const {
+  std::vector<std::size_t> sequences;
+  for (std::size_t i = 0; i < slices_.size(); ++i)
+    if (!found_[i] && slices_[i].job == job) sequences.push_back(slices_[i].sequence);
+  std::sort(sequences.begin(), sequences.end());
+  sequences.erase(std::unique(sequences.begin(), sequences.end()), sequences.end());
+  return sequences;
+}
+
+void KeptForward::place_made(const RowOf& row_of) {
+  std::int64_t row = 0;
+  for (std::size_t i = 0; i < slices_.size(); row += slices_[i].count(), ++i) {
+    const Slice& s = slices_[i];
+    if (found_[i]) continue;
+    for (std::int64_t p = s.begin; p < s.end;) {
+      // Neighbours there are neighbours here.
+      Run run{nullptr, row_of(s.job, s.sequence, p), row + p - s.begin, 1, i, p};
+      while (p + run.count < s.end && row_of(s.job, s.sequence, p + run.count) == run.first + run.count) ++run.count;
+      p += run.count;
+      runs_.push_back(std::move(run));
+    }
+  }
+}
+
+// One row in so many where a backward makes segments again anyway; else one forward in so many, and all of its rows.
+void KeptForward::begin(bool backward) {
+  const bool rows_again = backward && row_values() == RowValues::segments;
+  recomputes_ = !rows_again && rows_read_ > 0 && forwards_->compares_forward();
+  const std::vector<std::int64_t> chosen = rows_again ? forwards_->rows_to_compare(rows_read_) : std::vector<std::int64_t>();
+  auto next = chosen.begin();
+  std::int64_t row = 0;
+  for (std::size_t r = 0; r < runs_.size(); ++r) {
+    if (!runs_[r].rows) continue;
+    for (std::int64_t at = 0; at < runs_[r].count; ++at, ++row) {
+      const bool is_chosen = next != chosen.end() && *next == row;
+      if (is_chosen) ++next;
+      if (recomputes_ || is_chosen) compared_.push_back({r, at});
+    }
+  }
+}
+
+View KeptForward::from(const Run& run, std::int64_t value, std::int64_t first, std::int64_t count) const {
+  const View all = run.rows ? forwards_->of_value(*run.rows, value) : made_.values[static_cast<std::size_t>(value)].view();
+  return all.row_range(run.first + first, count);
+}
+
+void KeptForward::read(std::int64_t value, const View& rows) {
+  for (const Run& run : runs_) backend_.stream().copy(rows.row_range(run.row, run.count), from(run, value, 0, run.count));
+}
+
+void KeptForward::compare(std::int64_t value, const View& made) {
+  if (compared_.empty()) return;
+  const auto count = static_cast<std::int64_t>(compared_.size()), width = forwards_->width(value);
+  const Buffer pairs = backend_.device().allocate(DType::f32, 2 * count, width, MemoryCategory::workspace);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const Compared& one = compared_[static_cast<std::size_t>(i)];
+    const Run& run = runs_[one.run];
+    backend_.stream().copy(pairs.view().row_range(i, 1), from(run, value, one.at, 1));
+    backend_.stream().copy(pairs.view().row_range(count + i, 1), made.row_range(run.row + one.at, 1));
+  }
+  const std::vector<float> values = backend_.stream().read(pairs.view()).get();
+  for (std::int64_t i = 0; i < count * width; ++i) {
+    const float kept = values[static_cast<std::size_t>(i)], computed = values[static_cast<std::size_t>(count * width + i)];
+    if (std::bit_cast<std::uint32_t>(kept) != std::bit_cast<std::uint32_t>(computed))
+      refuse(compared_[static_cast<std::size_t>(i / width)], value, i % width, kept, computed);
+  }
+  if (value == forwards_->values() - 1) forwards_->statistics().compared += count;
+}
+
+void KeptForward::refuse(const Compared& one, std::int64_t value, std::int64_t column, float kept, float computed) const {
+  const Run& run = runs_[one.run];
+  fail(ErrorCode::internal,
+       "sequence {}, position {}: what was kept of its forward is not what is computed now: {} {}, column {} is {} (bits {:#010x}), computed it is {} (bits "
+       "{:#010x}), under the same weights; nothing was learned from it. Please report it; --keep-forward off computes all forwards",
+       slices_[run.slice].sequence, run.position + one.at, row_values() == RowValues::segments ? "behind segment of layers" : "of operation", value, column,
+       kept, std::bit_cast<std::uint32_t>(kept), computed, std::bit_cast<std::uint32_t>(computed));
+}
+
+}  // namespace lockstep

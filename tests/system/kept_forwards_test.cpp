@@ -1,0 +1,305 @@
+// What an engine kept of its forwards (model/kept_forwards.h) is what a trainer of the same weights would compute: gradients, losses and
+// log-probabilities are those of a trainer that computes everything, in all families, and one wrong bit is found.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <functional>
+
+#include "engine/engine.h"
+#include "model/kept_forwards.h"
+#include "system/golden_tools.h"
+#include "train/adapter_trainer.h"
+#include "train/trainer.h"
+
+namespace lockstep {
+namespace {
+
+constexpr std::int64_t kPlenty = std::int64_t{1} << 30;
+
+constexpr RowValues kBoth[] = {RowValues::segments, RowValues::operations};
+
+// What is kept, within how many pages (-1: as many as come), and how much of it is compared.
+struct Keeping {
+  RowValues values = RowValues::segments;
+  std::int64_t pages = -1, verify_every = 0;
+};
+std::shared_ptr<KeptForwards> kept_forwards(Runtime& runtime, const Keeping& keeping, std::int64_t page) {
+  std::int64_t row = 0;
+  for (const std::int64_t width : row_widths(runtime, keeping.values)) row += 4 * width;
+  const std::int64_t bytes = keeping.pages < 0 ? kPlenty : keeping.pages * page * row;
+  return std::make_shared<KeptForwards>(runtime, keeping.values,
+                                        KeptForwards::Settings{.most_bytes = bytes, .page_positions = page, .verify_every = keeping.verify_every});
+}
+
+// Samples of three prompts, of which two begin alike.
+std::vector<Request> sample_requests(std::int64_t vocabulary, int samples = 3) {
+  RandomSequence draws(11, RandomStream::fuzz);
+  std::vector<std::vector<std::int32_t>> prompts{random_tokens(draws, 13, vocabulary), random_tokens(draws, 5, vocabulary)};
+  prompts.push_back(prompts[0]);
+  for (const std::int32_t token : random_tokens(draws, 3, vocabulary)) prompts.back().push_back(token);
+  std::vector<Request> requests;
+  for (const auto& prompt : prompts)
+    for (int sample = 0; sample < samples; ++sample)
+      requests.push_back({.prompt = prompt, .sampling = {.seed = 5, .max_tokens = 3 + 4 * sample, .sample_index = sample}, .keep_forward = true});
+  return requests;
+}
+
+std::vector<TrainSequence> sample(Engine& engine, const std::vector<Request>& requests) {
+  const std::vector<Generation> generated = engine.generate(requests);
+  std::vector<TrainSequence> data;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    std::vector<std::int32_t> tokens = requests[i].prompt;
+    for (const GeneratedToken& token : generated[i].tokens) tokens.push_back(token.id);
+    data.push_back(TrainSequence::next_token(tokens));
+    for (std::size_t t = 0; t < data.back().weights.size(); ++t) data.back().weights[t] = 0.25f + 0.5f * static_cast<float>((t + i) % 3);
+  }
+  return data;
+}
+
+std::vector<std::vector<std::uint32_t>> bits(const std::vector<std::vector<float>>& rows) {
+  std::vector<std::vector<std::uint32_t>> all;
+  for (const auto& row : rows) {
+    auto& own = all.emplace_back();
+    for (const float x : row) own.push_back(std::bit_cast<std::uint32_t>(x));
+  }
+  return all;
+}
+
+struct Outcome {
+  std::vector<std::vector<std::uint32_t>> scores, logprobs;
+  double loss = 0;
+  std::uint64_t gradient = 0, masters = 0;
+  bool operator==(const Outcome&) const = default;
+};
+Outcome step_of(Trainer& trainer, const std::vector<TrainSequence>& data, double bias_rate = 0) {
+  Outcome outcome;
+  outcome.scores = bits(trainer.score(data));
+  const ForwardBackwardResult result = trainer.forward_backward(data, {});
+  outcome.logprobs = bits(result.logprobs);
+  outcome.loss = result.loss;
+  outcome.gradient = trainer.gradient_hash();
+  AdamParameters adam;
+  adam.router_bias_rate = bias_rate;
+  trainer.optim_step(adam);
+  outcome.masters = trainer.master_hash();
+  return outcome;
+}
+
+// A model, a trainer that computes all, and one that reads what its engine keeps.
+struct Bench {
+  Runtime runtime;
+  WeightImages masters;
+  std::shared_ptr<KeptForwards> kept;
+  Trainer plain, reading;
+  Engine engine;
+
+  explicit Bench(const Json& config, const std::string& profile = "cpu-bf16w", const TrainerOptions& options = {}, const EngineOptions& serving = {},
+                 const Keeping& keeping = {})
+      : runtime({.threads = 2}, make_model(config), profile_by_name(profile), 96),
+        masters(golden_weights(runtime.model->manifest(), 3)),
+        kept(kept_forwards(runtime, keeping, serving.page_size)),
+        plain(runtime, masters, options),
+        reading(runtime, masters, with(options)),
+        engine(runtime, reading.weights(), with(serving)) {}
+  TrainerOptions with(TrainerOptions options) const {
+    options.kept_forwards = kept;
+    return options;
+  }
+  EngineOptions with(EngineOptions options) const {
+    options.kept_forwards = kept;
+    return options;
+  }
+  SegmentRows rows() const { return reading.work().segment_rows; }
+};
+
+EngineOptions small_engine() { return {.page_size = 4, .cache_pages = 200}; }
+
+TEST(KeptForwards, AreWhatATrainerComputesInAllFamilies) {
+  for (const std::string& family : all_families())
+    for (const RowValues values : kBoth) {
+      const char* profile = values == RowValues::segments ? "cpu-f32" : "cpu-bf16w";
+      SCOPED_TRACE(family + " " + profile);
+      Bench bench(tiny_config(family), profile, {.checkpoint_activations = true, .share_prefixes = true}, small_engine(), {values});
+      const double rate = bench.runtime.model->facts().router_biases.empty() ? 0.0 : 1e-2;  // loads are counted once
+      for (int step = 0; step < 2; ++step) {
+        const auto data = sample(bench.engine, sample_requests(bench.runtime.model->facts().vocabulary));
+        const SegmentRows before = bench.rows();
+        const Outcome got = step_of(bench.reading, data, rate), want = step_of(bench.plain, data, rate);
+        EXPECT_EQ(got, want);
+        const SegmentRows rows = bench.rows() - before;
+        EXPECT_EQ(rows.made, 0);
+        EXPECT_GT(rows.read, 0);
+        EXPECT_EQ(rows.again, rows.read / 2);  // of the gradient, not of the scores
+        EXPECT_EQ(bench.reading.work().fault(), "");
+        EXPECT_EQ(bench.engine.counters().work.fault(), "");
+        EXPECT_EQ(bench.kept->statistics().bytes, 0);  // of weights that are not the newest
+        bench.engine.set_weights(bench.reading.weights());
+      }
+    }
+}
+
+// Chunks, little room for pages, others beside, pages of one position: rows arrive in any order and more than once.
+TEST(KeptForwards, AreWholeHoweverTheEngineRuns) {
+  const std::vector<EngineOptions> ways = {{.page_size = 1, .cache_pages = 400},
+                                           {.page_size = 4, .cache_pages = 12, .max_batch_rows = 7, .prefill_chunk = 3},
+                                           {.page_size = 16, .cache_pages = 5, .prefix_cache = false},
+                                           {.page_size = 4, .cache_pages = 40, .max_sequences = 2},
+                                           {.page_size = 4, .cache_pages = 60, .drafts = parse_drafts("ngram", 3)}};
+  for (std::size_t way = 0; way < ways.size(); ++way) {
+    SCOPED_TRACE(way);
+    Bench bench(tiny_config("qwen3"), "cpu-bf16w", {.checkpoint_activations = true}, ways[way], {kBoth[way % 2]});
+    const auto data = sample(bench.engine, sample_requests(bench.runtime.model->facts().vocabulary));
+    EXPECT_EQ(step_of(bench.reading, data), step_of(bench.plain, data));
+    EXPECT_EQ(bench.rows().made, 0);
+    EXPECT_GT(bench.rows().read, 0);
+  }
+}
+
+TEST(KeptForwards, AreReadByEveryKindOfPass) {
+  const Json config = tiny_config("qwen3_moe");
+  const auto run = [&](const TrainerOptions& options, RowValues values) {
+    Bench bench(config, "cpu-f32", options, small_engine(), {values});
+    const auto data = sample(bench.engine, sample_requests(bench.runtime.model->facts().vocabulary));
+    EXPECT_EQ(step_of(bench.reading, data), step_of(bench.plain, data));
+    EXPECT_EQ(bench.rows().made, 0);
+  };
+  for (const RowValues values : kBoth) {
+    run({}, values);
+    run({.micro_batch = 2}, values);
+    run({.share_prefixes = true}, values);
+  }
+}
+
+// Some sequences were kept, and of others there is nothing, or not all of it.
+TEST(KeptForwards, OthersAreComputedBesideThem) {
+  for (const RowValues values : kBoth)
+    for (const bool share : {false, true}) {
+      Bench bench(tiny_config("qwen2"), "cpu-bf16w", {.checkpoint_activations = true, .share_prefixes = share}, small_engine(), {values});
+      std::vector<Request> requests = sample_requests(bench.runtime.model->facts().vocabulary);
+      for (std::size_t i = 0; i < requests.size(); i += 2) requests[i].keep_forward = false;
+      auto data = sample(bench.engine, requests);
+      data.push_back(data[1]);
+      data.back().tokens.back() = (data.back().tokens.back() + 1) % static_cast<std::int32_t>(bench.runtime.model->facts().vocabulary);
+      const Outcome got = step_of(bench.reading, data), want = step_of(bench.plain, data);
+      EXPECT_EQ(got, want);
+      EXPECT_GT(bench.rows().made, 0);
+      EXPECT_GT(bench.rows().read, 0);
+      EXPECT_EQ(bench.reading.work().fault(), "");
+    }
+}
+
+TEST(KeptForwards, StayWithinTheirMemory) {
+  for (const std::int64_t pages : {0, 1, 7, 20}) {
+    Bench bench(tiny_config("qwen3"), "cpu-bf16w", {.checkpoint_activations = true}, small_engine(), {.pages = pages});
+    const auto data = sample(bench.engine, sample_requests(bench.runtime.model->facts().vocabulary));
+    EXPECT_LE(bench.kept->statistics().most, pages * bench.kept->page_bytes());
+    EXPECT_GT(bench.kept->statistics().dropped, 0);
+    EXPECT_EQ(step_of(bench.reading, data), step_of(bench.plain, data)) << pages;
+    EXPECT_GT(bench.rows().made, 0) << pages;
+    if (pages == 20) {
+      EXPECT_GT(bench.rows().read, 0);
+    }
+  }
+}
+
+TEST(KeptForwards, OfOtherWeightsAreNotRead) {
+  Bench bench(tiny_config("qwen3"), "cpu-f32", {.checkpoint_activations = true}, small_engine());
+  const auto data = sample(bench.engine, sample_requests(bench.runtime.model->facts().vocabulary));
+  EXPECT_GT(bench.kept->statistics().bytes, 0);
+  bench.reading.restore(bench.reading.state());  // the same numbers, and another version
+  EXPECT_EQ(bench.kept->statistics().bytes, 0);
+  step_of(bench.reading, data);
+  EXPECT_EQ(bench.rows().read, 0);
+  sample(bench.engine, sample_requests(bench.runtime.model->facts().vocabulary));  // on the earlier weights
+  EXPECT_GT(bench.kept->statistics().bytes, 0);
+  step_of(bench.reading, data);
+  EXPECT_EQ(bench.rows().read, 0);
+}
+
+TEST(KeptForwards, AreAnAdaptersToo) {
+  Bench bench(tiny_config("llama"), "cpu-bf16w", {}, small_engine());
+  Runtime& runtime = bench.runtime;
+  const auto weights = make_weight_set(runtime.backend, runtime.model->manifest(), bench.masters, runtime.profile, 1);
+  const auto layout = std::make_shared<const AdapterLayout>(runtime.model->manifest(), AdapterSettings{.rank = 4});
+  TrainerOptions options{.checkpoint_activations = true, .share_prefixes = true};
+  AdapterTrainer plain(std::make_shared<FrozenBase>(runtime, weights, options), layout, initial_adapter(*layout, 1));
+  AdapterTrainer reading(std::make_shared<FrozenBase>(runtime, weights, bench.with(options)), layout, initial_adapter(*layout, 1));
+  bench.engine.set_weights(weights);
+  for (int step = 0; step < 2; ++step) {
+    std::vector<Request> requests = sample_requests(runtime.model->facts().vocabulary);
+    for (Request& request : requests) request.adapter = reading.weights();
+    const auto data = sample(bench.engine, requests);
+    EXPECT_GT(bench.kept->statistics().bytes, 0);
+    EXPECT_EQ(bits(reading.forward_backward(data, {}).logprobs), bits(plain.forward_backward(data, {}).logprobs));
+    reading.optim_step({}), plain.optim_step({});
+    EXPECT_EQ(images_hash(layout->manifest(), reading.master_images()), images_hash(layout->manifest(), plain.master_images()));
+    EXPECT_EQ(bench.kept->statistics().bytes, 0);
+  }
+}
+
+// Flips a bit of what was kept of a row.
+void plant_wrong_bit(Bench& bench, const TrainSequence& d, std::int64_t row, std::int64_t value) {
+  std::vector<KeptForwards::Piece> pieces;
+  const std::int64_t page = bench.kept->page_positions(), end = row - row % page + page;  // all of its page, of which there is one
+  ASSERT_TRUE(bench.kept->find({bench.reading.weights()->identity, 0}, d.tokens, row, end, pieces));
+  const View at = bench.kept->of_value(*pieces[0].rows, value).row_range(pieces[0].first, 1);
+  Stream& stream = bench.runtime.backend.stream();
+  std::vector<float> values = stream.read(at).get();
+  values[2] = std::bit_cast<float>(std::bit_cast<std::uint32_t>(values[2]) ^ (1u << 10));
+  stream.write(at, values);
+}
+
+std::string refusal_of(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(KeptForwards, OneWrongBitIsFound) {
+  for (const RowValues values : kBoth)
+    for (const bool gradient : {true, false})
+      for (const std::int64_t value : {0, 1}) {
+        SCOPED_TRACE(fmt::format("{} {} {}", static_cast<int>(values), gradient, value));
+        Bench bench(tiny_config("llama"), "cpu-f32", {.checkpoint_activations = true}, small_engine(), {values, -1, 1});
+        ASSERT_GE(bench.kept->values(), 2);
+        const auto data = sample(bench.engine, sample_requests(bench.runtime.model->facts().vocabulary));
+        const auto run = [&] {
+          if (gradient) bench.reading.forward_backward(data, {});
+          else bench.reading.score(data);
+        };
+        EXPECT_EQ(refusal_of(run), "");  // nothing is wrong yet
+        EXPECT_GT(bench.kept->statistics().compared, 0);
+        if (gradient) bench.reading.abandon_gradients();
+        plant_wrong_bit(bench, data[4], 6, value);
+        const std::string refusal = refusal_of(run);
+        EXPECT_NE(refusal.find("what was kept of its forward is not what is computed now"), std::string::npos) << refusal;
+        EXPECT_NE(refusal.find("bits 0x"), std::string::npos) << refusal;
+        // The trainer is as before, and computes what is not kept.
+        bench.reading.restore(bench.reading.state());
+        EXPECT_EQ(step_of(bench.reading, data), step_of(bench.plain, data));
+      }
+}
+
+// The control: nobody compares, and what is learned is another thing.
+TEST(KeptForwards, AWrongBitThatNobodyLooksForIsLearned) {
+  Bench bench(tiny_config("llama"), "cpu-f32", {.checkpoint_activations = true}, small_engine());
+  const auto data = sample(bench.engine, sample_requests(bench.runtime.model->facts().vocabulary));
+  plant_wrong_bit(bench, data[4], 6, bench.kept->values() - 1);
+  EXPECT_NE(step_of(bench.reading, data).masters, step_of(bench.plain, data).masters);
+}
+
+TEST(KeptForwards, OneRowInSoManyIsCompared) {
+  Bench bench(tiny_config("qwen3"), "cpu-f32", {.checkpoint_activations = true}, small_engine(), {.verify_every = 7});
+  const auto data = sample(bench.engine, sample_requests(bench.runtime.model->facts().vocabulary));
+  std::int64_t rows = 0;
+  for (const TrainSequence& d : data) rows += std::ssize(d.tokens);
+  bench.reading.forward_backward(data, {});
+  EXPECT_EQ(bench.kept->statistics().compared, (rows + 6) / 7);
+}
+
+}  // namespace
+}  // namespace lockstep
