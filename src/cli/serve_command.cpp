@@ -213,7 +213,12 @@ int serve_command(const Arguments& arguments) {
       base->weights = model.weights;
       base->ledger = memory.ledger;
     }
-    service = std::make_shared<GenerationService>(std::move(model), serving);
+    ServingOptions own = serving;  // of this runtime: deployments have others
+    if (training) {
+      own.engine.kept_forwards = kept_forwards_of(trained.keep_forward, *opened.runtime, serving.engine.page_size, memory.ledger);
+      base->options.kept_forwards = own.engine.kept_forwards;
+    }
+    service = std::make_shared<GenerationService>(std::move(model), own);
     if (training) base->opened = std::move(opened);
   }
   for (const std::string& adapter : adapters) {

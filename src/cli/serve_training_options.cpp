@@ -2,6 +2,8 @@
 
 #include <limits>
 
+#include "cli/keep_forward_options.h"
+
 namespace lockstep {
 
 void add_serve_training_options(OptionTable& table, ServeTrainingSettings& s) {
@@ -55,6 +57,7 @@ void add_serve_training_options(OptionTable& table, ServeTrainingSettings& s) {
   table.integer("reuse-megabytes", &s.reuse_megabytes, 0, 1 << 24, "N",
                 "Memory for forwards kept for the gradient of a custom loss, which then needs no second forward; 0: none");
   with_training();
+  add_keep_forward_options(table, s.keep_forward, "samples'", with_training);
   table.choice("custom-loss", &s.custom_loss, {"server", "client"}, "Where traced losses of `tinker` clients run");
   with_training();
 }

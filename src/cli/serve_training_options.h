@@ -5,10 +5,12 @@
 
 #include "cli/options.h"
 #include "http/training_server.h"
+#include "serving/keep_forward.h"
 
 namespace lockstep {
 
 struct ServeTrainingSettings {
+  KeepForwardSettings keep_forward;
   TrainingServiceOptions options;  // of which options set some members themselves; the defaults of the others
   bool training = false, separate_passes = false;
   std::string state = options.state.string(), custom_loss = "server";

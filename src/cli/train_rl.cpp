@@ -7,6 +7,7 @@
 #include "base/signals.h"
 #include "cli/common_options.h"
 #include "cli/follow_options.h"
+#include "cli/keep_forward_options.h"
 #include "cli/rl_options.h"
 #include "cli/train_command.h"
 #include "cli/trained_options.h"
@@ -50,15 +51,7 @@ int run_train_rl(const Arguments& arguments) {
                "At a token whose log-probability is not, bit for bit, the sampler's: end the run before anything is learned from it, or count it and go on");
   table.refused("with --allow-profile-mix, which always reports", [&job] { return job.allow_profile_mix; });
   add_memory_options(table, job.stack.micro_batch, job.stack.checkpoint_activations, job.optimizer_state);
-  KeepForwardSettings& keep = job.stack.keep_forward;
-  table.choice("keep-forward", &keep.mode, keep_forward_modes(),
-               "What is kept of the rollouts' forward for training: inputs, what enters each layer, from which a backward recomputes; all, what a forward of "
-               "training would compute; changes no bit");
-  table.integer("keep-forward-megabytes", &keep.megabytes, 1, 1 << 24, "N", "Memory of what is kept; rollouts that find no room are computed again");
-  table.refused("with --keep-forward off", [&keep] { return !keep.on(); });
-  table.integer("verify-kept", &keep.verify_every, 0, 1'000'000'000, "N",
-                "Compare one kept row in N with what is computed, and end the run before it learns from a different bit; 0: none");
-  table.refused("with --keep-forward off", [&keep] { return !keep.on(); });
+  add_keep_forward_options(table, job.stack.keep_forward, "rollouts'");
   add_checkpoint_options(table, run);
   add_export_dtype(table, job.export_dtype, trained, "weights");
   add_transcript_options(table, job.transcripts, job.transcripts_every, transcript_megabytes, "Rollouts of one group per step written to transcripts.jsonl");

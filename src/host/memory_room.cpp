@@ -20,7 +20,7 @@ struct TrainingRemedy {
 constexpr TrainingRemedy kTrainingRemedies[] = {
     {"models", "those that do not run go to disk by themselves"},
     {"gradients", "they go to disk with their models"},
-    {"kept forwards", "they go by themselves (--reuse-megabytes)"},
+    {"kept forwards", "they go by themselves (--reuse-megabytes, --keep-forward-megabytes)"},
     {"samplers", "those that no request uses go by themselves (--sampler-megabytes)"},
 };
 }  // namespace

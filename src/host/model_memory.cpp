@@ -113,6 +113,7 @@ ModelMemoryPlanner::ModelMemoryPlanner(const TrainingBase& base) {
   counting_.weights = counting_.opened.weight_set();
   counting_.options = base.options;
   counting_.options.kept = std::make_shared<KeptPasses>(0);
+  counting_.options.kept_forwards = nullptr;
 }
 
 const ModelMemory& ModelMemoryPlanner::of(const ModelSettings& settings) {

@@ -9,6 +9,7 @@
 
 #include "base/memory_ledger.h"
 #include "host/training_records.h"
+#include "model/kept_forwards.h"
 #include "train/kept_passes.h"
 #include "trained/trained_model.h"
 

@@ -89,6 +89,7 @@ CompletionOrder order_of(const SamplingRequest& wanted) {
           .model_ends = !wanted.stop_tokens && !wanted.stop_texts,
           .stops = wanted.stop_texts.value_or(std::vector<std::string>{}),
           .prompt_logprobs = wanted.scores_prompt(),
+          .keep_forward = true,  // whoever samples here trains
           .prompt_targets = wanted.prompt_targets,
           .prompt_targets_per_row = static_cast<std::int32_t>(wanted.prompt_targets_per_row),
           .prompt_draws = static_cast<std::int32_t>(wanted.prompt_draws),

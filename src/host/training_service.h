@@ -42,6 +42,7 @@ class TrainingService {
   GenerationService& generation() const { return *commons_.generation; }
   const std::shared_ptr<GenerationService>& shared_generation() const { return commons_.generation; }
   const TrainingStatistics& statistics() const { return commons_.statistics; }
+  const std::shared_ptr<KeptForwards>& kept_forwards() const { return commons_.base->options.kept_forwards; }  // null: none are kept
   const KeptPasses::Statistics& reuse() const { return commons_.base->options.kept->statistics(); }
 
   // What was asked for, by request id; finished samples, by sampler.

@@ -24,6 +24,14 @@ std::function<void(PrometheusText&)> training_metrics(const std::shared_ptr<Trai
     one("lockstep_training_forwards_reused_total", "counter", "Gradients that began with a kept forward.", reuse.used);
     one("lockstep_training_forwards_dropped_total", "counter", "Kept forwards that no gradient asked for before they had to go.", reuse.dropped);
     one("lockstep_training_forwards_kept_bytes", "gauge", "Memory of kept forwards.", reuse.bytes);
+    if (!service->kept_forwards()) return;
+    const KeptForwards::Statistics& rows = service->kept_forwards()->statistics();
+    one("lockstep_training_rows_kept_total", "counter", "Rows of samples that were kept for training.", rows.kept);
+    one("lockstep_training_rows_read_total", "counter", "Rows that training read instead of computing them.", rows.read);
+    one("lockstep_training_rows_beside_total", "counter", "Rows that training computed beside those that it read.", rows.beside);
+    one("lockstep_training_rows_dropped_total", "counter", "Rows of samples that found no memory, or lost it.", rows.dropped);
+    one("lockstep_training_rows_compared_total", "counter", "Rows that were read and computed as well, to compare them.", rows.compared);
+    one("lockstep_training_rows_bytes", "gauge", "Memory of kept rows.", rows.bytes);
   };
 }
 

@@ -89,7 +89,6 @@ KeptForwards::RowsPointer KeptForwards::allocate() {
   }
 }
 
-// The oldest that nobody reads.
 bool KeptForwards::drop_one() {
   const auto unread = std::find_if(idle_.begin(), idle_.end(), [this](const auto& entry) { return pages_.at(entry.second).rows.use_count() == 1; });
   if (unread == idle_.end()) return false;

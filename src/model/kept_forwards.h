@@ -50,7 +50,8 @@ class KeptForwards {
   using RowsPointer = std::shared_ptr<const Rows>;
   struct Statistics {
     std::atomic<std::int64_t> kept{0}, dropped{0};  // rows that were entered; rows that found no place, or went for others
-    std::atomic<std::int64_t> compared{0};          // rows, each after all segments
+    std::atomic<std::int64_t> read{0}, beside{0};   // rows of passes: that were read, and that were computed beside them
+    std::atomic<std::int64_t> compared{0};          // rows, each with all its values
     std::atomic<std::int64_t> bytes{0}, most{0};    // now, and at any time so far
   };
 
@@ -85,6 +86,8 @@ class KeptForwards {
   };
   // The rows of positions [begin, end) of a text are appended to `pieces`. False: they are not all there, and nothing is appended.
   bool find(const Root& root, std::span<const std::int32_t> tokens, std::int64_t begin, std::int64_t end, std::vector<Piece>& pieces);
+  // Drops the page that was used longest ago, of those that nobody reads. False: there is none.
+  bool drop_one();
   // Forgets all of some weights, or of an adapter.
   void forget(std::uint64_t identity);
   // Which of the next `rows` rows that are read are compared with what is computed: of every verify_every the first.
@@ -110,7 +113,6 @@ class KeptForwards {
   void touch(PageId id, Page& page);
   void take_rows(PageId id, Page& page);  // they go
   void remove(PageId id);                 // with all behind it
-  bool drop_one();
   void prune(PageId id);
   bool may_go(const Page& page) const { return page.rows && page.kept_behind == 0; }
 

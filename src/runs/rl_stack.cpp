@@ -1,23 +1,16 @@
 #include "runs/rl_stack.h"
 
-#include <fmt/ranges.h>
-
-#include <algorithm>
-
 #include "base/error.h"
 #include "model/value_head.h"
 #include "trained/led_model.h"
 
 namespace lockstep {
 
-std::vector<std::string> keep_forward_modes() { return {"off", "inputs", "all"}; }
-
 RlStack::RlStack(const RlStackSettings& settings) : model_folder_(settings.runtime.model), executor_(std::make_shared<Executor>()) {
   const Profile& profile = profile_by_name(settings.runtime.profile);
   const Profile& rollouts = settings.rollout_profile.empty() ? profile : profile_by_name(settings.rollout_profile);
   check_trainable_run(profile, settings.trained);
-  if (const std::vector<std::string> modes = keep_forward_modes(); std::find(modes.begin(), modes.end(), settings.keep_forward.mode) == modes.end())
-    fail(ErrorCode::invalid_argument, "keep_forward is '{}', allowed are {}", settings.keep_forward.mode, fmt::join(modes, ", "));
+  check(settings.keep_forward);
   check_profile_mix(profile, rollouts, settings.profile_mix);
   if (const ProcessMail* mail = joined_mail(); mail && settings.critic)
     fail(ErrorCode::unsupported, "a critic is asked for over {} processes, allowed is one process: --transport threads", mail->processes());
@@ -36,11 +29,8 @@ RlStack::RlStack(const RlStackSettings& settings) : model_folder_(settings.runti
     rollout_runtime_ = sampled.runtime;
   }
 
-  if (settings.keep_forward.on() && rollout_runtime_ == opened_.runtime && opened_.ranks.size() == 1)
-    kept_forwards_ = std::make_shared<KeptForwards>(*opened_.runtime, settings.keep_forward.mode == "all" ? RowValues::operations : RowValues::segments,
-                                                    KeptForwards::Settings{.most_bytes = settings.keep_forward.megabytes << 20,
-                                                                           .page_positions = settings.engine.page_size,
-                                                                           .verify_every = settings.keep_forward.verify_every});
+  if (rollout_runtime_ == opened_.runtime && opened_.ranks.size() == 1)
+    kept_forwards_ = kept_forwards_of(settings.keep_forward, *opened_.runtime, settings.engine.page_size);
   trainer_ = std::make_unique<LocalTrainer>(opened_, settings.trained,
                                             TrainerOptions{.micro_batch = settings.micro_batch,
                                                            .checkpoint_activations = settings.checkpoint_activations,

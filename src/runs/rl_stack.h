@@ -7,21 +7,12 @@
 #include <filesystem>
 #include <optional>
 
-#include "model/kept_forwards.h"
 #include "runs/local_critic.h"
+#include "serving/keep_forward.h"
 #include "serving/loading.h"
 #include "serving/local_sampler.h"
 
 namespace lockstep {
-
-// What the engine keeps of the forwards of rollouts for the trainer to read instead of computing them (docs/kept-forwards.md). Changes no bit.
-struct KeepForwardSettings {
-  std::string mode = "off";  // keep_forward_modes()
-  std::int64_t megabytes = 1024;
-  std::int64_t verify_every = 0;  // one kept row in so many is computed and compared; 0: none
-  bool on() const { return mode != "off"; }
-};
-std::vector<std::string> keep_forward_modes();
 
 struct RlStackSettings {
   RuntimeSettings runtime;      // of trainer and evaluation

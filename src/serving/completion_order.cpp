@@ -107,6 +107,7 @@ std::vector<Request> requests_of(const CompletionOrder& order, const GenerationS
                     .prompt_draws = order.prompt_draws,
                     .experts = order.experts,
                     .kept_tokens = order.kept_tokens,
+                    .keep_forward = order.keep_forward,
                     .prefix_owner = order.prefix_owner,
                     .account = order.account,
                     .drafts = drafts,

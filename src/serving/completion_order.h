@@ -45,7 +45,7 @@ struct CompletionOrder {
   std::shared_ptr<ShareAccount> account = nullptr;
 
   SpecialText special = SpecialText::hidden;
-  bool prompt_logprobs = false, experts = false, kept_tokens = false;  // as Request's, and so on
+  bool prompt_logprobs = false, experts = false, kept_tokens = false, keep_forward = false;  // as Request's, and so on
   std::vector<std::int32_t> prompt_targets = {};
   std::int32_t prompt_targets_per_row = 0, prompt_draws = 0;
   bool prompt_told_once = false;  // with the first sample alone

@@ -58,6 +58,8 @@ void KeptForward::place_made(const RowOf& row_of) {
 
 // One row in so many where a backward makes segments again anyway; else one forward in so many, and all of its rows.
 void KeptForward::begin(bool backward) {
+  forwards_->statistics().read += rows_read_;
+  forwards_->statistics().beside += rows_ - rows_read_;
   const bool rows_again = backward && row_values() == RowValues::segments;
   recomputes_ = !rows_again && rows_read_ > 0 && forwards_->compares_forward();
   const std::vector<std::int64_t> chosen = rows_again ? forwards_->rows_to_compare(rows_read_) : std::vector<std::int64_t>();

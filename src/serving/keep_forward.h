@@ -1,0 +1,26 @@
+// What an engine keeps of its forwards for a trainer of the same runtime (model/kept_forwards.h, docs/kept-forwards.md), as a command or a test asks for
+// it. Changes no bit. Plain values.
+//   EngineOptions{.kept_forwards = kept_forwards_of(settings, *opened.runtime, engine.page_size)}
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "model/kept_forwards.h"
+
+namespace lockstep {
+
+struct KeepForwardSettings {
+  std::string mode = "off";  // keep_forward_modes()
+  std::int64_t megabytes = 1024;
+  std::int64_t verify_every = 0;  // one kept row in so many is computed and compared; 0: none
+  bool on() const { return mode != "off"; }
+};
+std::vector<std::string> keep_forward_modes();
+// Error invalid_argument for a mode that there is not.
+void check(const KeepForwardSettings& settings);
+// Null: nothing is kept. `room`: a ledger that bounds it beside its own limit, or null.
+std::shared_ptr<KeptForwards> kept_forwards_of(const KeepForwardSettings& settings, Runtime& runtime, std::int64_t page_size,
+                                               std::shared_ptr<MemoryLedger> room = nullptr);
+
+}  // namespace lockstep

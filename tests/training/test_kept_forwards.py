@@ -1,0 +1,60 @@
+"""Reinforcement learning through the real SDK, against servers that keep the forwards of what they sample for training (--keep-forward,
+docs/kept-forwards.md): every number is that of a server that keeps nothing, and the rows that were read instead of computed are counted."""
+import re
+import urllib.request
+
+import pytest
+import tinker
+import torch
+from tinker import types
+
+BASE = "countdown-glm"
+PROMPTS = [[3, 14, 15, 92, 65, 35], [2, 71, 82, 81, 82, 84, 59, 4, 5, 23, 53, 60, 28, 74, 71, 35, 26, 62, 49]]
+
+
+def datum(prompt, sequence, advantage):
+    tokens, before = prompt + sequence.tokens, len(prompt) - 1
+    made = {"target_tokens": torch.tensor(tokens[1:]), "logprobs": torch.tensor([0.0] * before + sequence.logprobs),
+            "advantages": torch.tensor([0.0] * before + [advantage] * len(sequence.tokens))}
+    return types.Datum(model_input=types.ModelInput.from_ints(tokens[:-1]), loss_fn_inputs={name: types.TensorData.from_torch(t) for name, t in made.items()})
+
+
+def loop(server, rank):
+    """Two steps: what was sampled, what training said of it, and log-probabilities behind the last step."""
+    service = tinker.ServiceClient(base_url=server.url, api_key="tml-dummy")
+    client = service.create_lora_training_client(base_model=BASE, rank=rank, seed=3).result()
+    told = []
+    for step in range(2):
+        sampler = client.save_weights_and_get_sampling_client()
+        asked = [sampler.sample(types.ModelInput.from_ints(prompt), num_samples=3, sampling_params=types.SamplingParams(max_tokens=9, seed=step, temperature=1.0))
+                 for prompt in PROMPTS]
+        data = [datum(prompt, sequence, 1.0 if i == 0 else -0.5) for prompt, samples in zip(PROMPTS, asked) for i, sequence in enumerate(samples.result().sequences)]
+        result = client.forward_backward(data, "importance_sampling").result()
+        told.append([output["logprobs"].tolist() for output in result.loss_fn_outputs])
+        told.append(client.optim_step(types.AdamParams(learning_rate=1e-3)).result().metrics["grad_norm"])
+    told.append([output["logprobs"].tolist() for output in client.forward(data, "importance_sampling").result().loss_fn_outputs])
+    return told
+
+
+def counted(server):
+    text = urllib.request.urlopen(f"{server.url}/metrics").read().decode()
+    return {name: int(float(value)) for name, value in re.findall(r"^lockstep_training_rows_(\w+?)(?:_total)? ([\d.e+]+)$", text, re.M)}
+
+
+@pytest.mark.parametrize("rank", [0, 4])
+def test_what_is_read_is_what_would_be_computed(training_server, start_server, rank):
+    expected = loop(training_server, rank)
+    assert counted(training_server) == {}
+    for mode in ("inputs", "all"):
+        server = start_server("--keep-forward", mode, "--keep-forward-megabytes", "64", "--verify-kept", "2")
+        assert loop(server, rank) == expected, mode
+        rows = counted(server)
+        assert rows["read"] > 0 and rows["kept"] >= rows["read"] and rows["compared"] > 0 and rows["dropped"] == 0, (mode, rows)
+        assert server.stop() == 0, "".join(server.errors)
+
+
+def test_what_finds_no_memory_is_computed(training_server, start_server):
+    server = start_server("--keep-forward", "all", "--keep-forward-megabytes", "1")
+    assert loop(server, 4) == loop(training_server, 4)
+    rows = counted(server)
+    assert rows["dropped"] > 0 and rows["bytes"] <= 1 << 20, rows
