@@ -72,6 +72,8 @@ const std::vector<Idle>& idle_options() {
         {"plan", "--model x --for serve", "micro-batch", "1", "with --for serve"},
         {"plan", "--model x --for serve", "checkpoint-activations", "", "with --for serve"},
         {"plan", "--model x --for serve", "optimizer-state", "file", "with --for serve"},
+        {"plan", "--model x --for serve", "critic", "full", "with --for serve"},
+        {"plan", "--model x --critic full", "critic-rank", "4", "without --critic adapter"},
         {"simulate", "m --ranks tp=2", "devices", "4", "without --ranks all"},
         {"train sft", kSft, "init-seed", "2", "without --from-scratch, --adapter-rank or --mtp-depths"},
         {"train sft", kSft, "adapter-alpha", "8", "without --adapter-rank"},

@@ -58,6 +58,10 @@ int plan_command(const Arguments& arguments) {
   table.refused("with --for serve", [&purpose] { return purpose == "serve"; });
   table.choice("optimizer-state", &optimizer_state, {"memory", "file"}, "train: where moments and fp32 masters are; a file is not counted as memory");
   table.refused("with --for serve", [&purpose] { return purpose == "serve"; });
+  table.choice("critic", &training.critic, {"none", "full", "adapter"}, "train: a critic of the same model beside it, as `train rl --critic`");
+  table.refused("with --for serve", [&purpose] { return purpose == "serve"; });
+  table.integer("critic-rank", &training.critic_rank, 1, 256, "R", "train: rank of an adapter that is the critic");
+  table.refused("without --critic adapter", [&training] { return training.critic != "adapter"; });
   table.integer("batch-rows", &serving.engine.max_batch_rows, 1, 1 << 20, "N", "serve: rows of one forward");
   table.refused("without --for serve", [&purpose] { return purpose != "serve"; });
   table.integer("cache-bytes", &serving.engine.cache_bytes, 0, std::int64_t{1} << 50, "BYTES",

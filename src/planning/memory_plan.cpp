@@ -1,20 +1,43 @@
 #include "planning/memory_plan.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/hub_name.h"
 #include "checkpoint/json_file.h"
 #include "checkpoint/model_source.h"
 #include "engine/engine.h"
+#include "model/value_head.h"
 #include "planning/shape_catalog.h"
+#include "train/adapter_trainer.h"
 #include "train/trainer.h"
+#include "train/value_loss.h"
 
 namespace lockstep {
 namespace fs = std::filesystem;
 
 namespace {
-Runtime counting_runtime(const RuntimeSettings& settings, std::int64_t length) {
+Json planned_config(const RuntimeSettings& settings) {
+  if (settings.model.starts_with(kCatalogModel)) return ShapeCatalog::published().model(settings.model.substr(kCatalogModel.size())).config;
+  refuse_other_model(settings.model);
+  std::error_code error;
+  if (!fs::exists(settings.model, error)) {
+    const ShapeCatalog catalog = ShapeCatalog::published();
+    std::vector<std::string> known;
+    for (const ShapeModel& model : catalog.models())
+      if (!model.config.is_null()) known.push_back(model.id);
+    fail(ErrorCode::not_found, "there is no folder, file or model of the catalog '{}'{}", settings.model, did_you_mean(settings.model, known));
+  }
+  const bool alone = fs::is_regular_file(settings.model, error) && !is_gguf_file(settings.model);  // a config.json
+  return alone ? read_json_file(settings.model) : read_json_file(*open_folder_files(settings.model), "config.json");
+}
+
+std::shared_ptr<const Model> planned_value_model(const RuntimeSettings& settings) {
+  return make_model(value_config(planned_config(settings)), {.mla_norm_eps = settings.mla_norm_eps});
+}
+
+Runtime counting_runtime(const RuntimeSettings& settings, const std::shared_ptr<const Model>& model, std::int64_t length) {
   const Profile& profile = profile_by_name(settings.profile);
-  const std::shared_ptr<const Model> model = planned_model(settings);
   const std::int64_t positions = settings.context > 0 ? settings.context : model->facts().max_positions;
   if (length > positions) fail(ErrorCode::invalid_argument, "length is {}, allowed are 2 to {}, the model's context", length, positions);
   BackendOptions options = backend_options(settings);
@@ -35,6 +58,41 @@ std::vector<MemoryPlan> plans_of(const Ranks& ranks, int count, const Model& mod
   }
   return plans;
 }
+
+// As a step of a critic: values of all states, then one update.
+template <class Trained>
+void learn_values(Trained& critic, const std::vector<TrainSequence>& data) {
+  const LossOptions loss = value_loss({{"averaging", "token_mean"}});
+  for (int step = 0; step < 2; ++step) {
+    critic.score(data);
+    critic.forward_backward(data, loss);
+    critic.optim_step({});
+  }
+}
+
+// Adds the critic to the plans of `policy`, which rests.
+void add_critic(const RuntimeSettings& settings, const TrainingPlan& what, const TrainerOptions& options, const Trainer& policy,
+                std::vector<TrainSequence> data, std::vector<MemoryPlan>& plans) {
+  for (TrainSequence& one : data) one.advantages = one.weights;  // returns
+  Runtime runtime = counting_runtime(settings, planned_value_model(settings), what.length);
+  const Manifest& manifest = runtime.model->manifest();
+  const auto add = [&](int rank, const MemoryAccounts& memory, std::int64_t parameters) {
+    MemoryPlan& plan = plans[static_cast<std::size_t>(rank)];
+    plan = memory_beside(plan, policy.memory(rank), memory);
+    plan.parameters += parameters;
+  };
+  if (what.critic == "full") {
+    Trainer critic(runtime, no_images(*runtime.model), options);
+    learn_values(critic, data);
+    for (int rank = 0; rank < options.ranks.size(); ++rank) add(rank, critic.memory(rank), manifest.trained_size());
+    return;
+  }
+  const auto base = std::make_shared<FrozenBase>(runtime, make_weight_set(runtime.backend, manifest, no_images(*runtime.model), runtime.profile, 0), options);
+  const auto layout = std::make_shared<const AdapterLayout>(manifest, AdapterSettings{.rank = what.critic_rank, .unembedding = true});
+  AdapterTrainer critic(base, layout, initial_adapter(*layout, 0));
+  learn_values(critic, data);
+  add(0, runtime.backend.device().memory(), layout->manifest().trained_size());
+}
 }  // namespace
 
 std::string planned_name(const std::string& model) {
@@ -51,20 +109,20 @@ std::string planned_name(const std::string& model) {
 }
 
 std::shared_ptr<const Model> planned_model(const RuntimeSettings& settings) {
-  const ModelOptions options{.mla_norm_eps = settings.mla_norm_eps};
-  if (settings.model.starts_with(kCatalogModel))
-    return make_model(ShapeCatalog::published().model(settings.model.substr(kCatalogModel.size())).config, options);
-  refuse_other_model(settings.model);
-  std::error_code error;
-  if (!fs::exists(settings.model, error)) {
-    const ShapeCatalog catalog = ShapeCatalog::published();
-    std::vector<std::string> known;
-    for (const ShapeModel& model : catalog.models())
-      if (!model.config.is_null()) known.push_back(model.id);
-    fail(ErrorCode::not_found, "there is no folder, file or model of the catalog '{}'{}", settings.model, did_you_mean(settings.model, known));
+  return make_model(planned_config(settings), {.mla_norm_eps = settings.mla_norm_eps});
+}
+
+MemoryPlan memory_beside(const MemoryPlan& plan, const MemoryAccounts& memory, const MemoryAccounts& other) {
+  MemoryPlan both = plan;
+  std::int64_t rests = 0, other_rests = 0;
+  for (int c = 0; c < kMemoryCategories; ++c) {
+    const auto category = static_cast<MemoryCategory>(c);
+    const std::int64_t now = memory.current(category), others = other.current(category);
+    both.peak[static_cast<std::size_t>(c)] = std::max(memory.peak(category) + others, other.peak(category) + now);
+    if (category != MemoryCategory::optimizer_file) rests += now, other_rests += others;
   }
-  const bool alone = fs::is_regular_file(settings.model, error) && !is_gguf_file(settings.model);  // a config.json
-  return make_model(alone ? read_json_file(settings.model) : read_json_file(*open_folder_files(settings.model), "config.json"), options);
+  both.total = std::max(memory.peak_of_all() + other_rests, other.peak_of_all() + rests);
+  return both;
 }
 
 MemoryPlan memory_of(const MemoryAccounts& memory) {
@@ -75,7 +133,10 @@ MemoryPlan memory_of(const MemoryAccounts& memory) {
 }
 
 std::vector<MemoryPlan> plan_training(const RuntimeSettings& settings, const TrainingPlan& what) {
-  Runtime runtime = counting_runtime(settings, what.length);
+  const std::vector<std::string> critics{"none", "full", "adapter"};
+  if (std::find(critics.begin(), critics.end(), what.critic) == critics.end())
+    fail(ErrorCode::invalid_argument, "critic is '{}', allowed are {}{}", what.critic, fmt::join(critics, ", "), did_you_mean(what.critic, critics));
+  Runtime runtime = counting_runtime(settings, planned_model(settings), what.length);
   TrainerOptions options = what.trainer;
   options.ranks = rank_layout(settings.ranks);
   Trainer trainer(runtime, no_images(*runtime.model), options);
@@ -85,11 +146,13 @@ std::vector<MemoryPlan> plan_training(const RuntimeSettings& settings, const Tra
     trainer.forward_backward(data, {});
     trainer.optim_step({});
   }
-  return plans_of(trainer, options.ranks.size(), *runtime.model);
+  std::vector<MemoryPlan> plans = plans_of(trainer, options.ranks.size(), *runtime.model);
+  if (what.critic != "none") add_critic(settings, what, options, trainer, data, plans);
+  return plans;
 }
 
 std::vector<MemoryPlan> plan_serving(const RuntimeSettings& settings, const ServingPlan& what) {
-  Runtime runtime = counting_runtime(settings, what.length);
+  Runtime runtime = counting_runtime(settings, planned_model(settings), what.length);
   EngineOptions options = what.engine;
   options.ranks = rank_layout(settings.ranks);
   const auto weights_of = [&](const Manifest& manifest) {

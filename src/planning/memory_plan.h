@@ -21,10 +21,16 @@ struct MemoryPlan {
 };
 // The plan of a device's accounts so far.
 MemoryPlan memory_of(const MemoryAccounts& memory);
+// Of two that work one after the other: each at its most while the other rests, as it does now. Trained parameters are the first one's.
+MemoryPlan memory_beside(const MemoryPlan& plan, const MemoryAccounts& memory, const MemoryAccounts& other);
 
 struct TrainingPlan {
   std::int64_t sequences = 4, length = 256;
   TrainerOptions trainer;
+  // The same model with a value head beside it, which is trained on the same sequences before each of its steps (docs/rl.md, "A critic"): none, all of its
+  // weights (full), or an adapter over frozen ones.
+  std::string critic = "none";
+  std::int64_t critic_rank = 8;
 };
 struct ServingPlan {
   std::int64_t sequences = 8, length = 1024;  // running at a time; tokens of each, prompt and answer
@@ -39,7 +45,7 @@ std::string planned_name(const std::string& model);
 std::shared_ptr<const Model> planned_model(const RuntimeSettings& settings);
 
 // One plan per rank of settings.ranks, which replaces the ranks of `what`. `settings.model`: a model folder or a config.json. Errors: those
-// of reading it; invalid_argument (a length beyond the context). dp is for training only.
+// of reading it; invalid_argument (a length beyond the context); unsupported for a critic's adapter over ranks. dp is for training only.
 std::vector<MemoryPlan> plan_training(const RuntimeSettings& settings, const TrainingPlan& what);
 std::vector<MemoryPlan> plan_serving(const RuntimeSettings& settings, const ServingPlan& what);
 

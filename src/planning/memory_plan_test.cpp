@@ -5,7 +5,9 @@
 
 #include "base/error.h"
 #include "engine/engine.h"
+#include "train/adapter_trainer.h"
 #include "train/trainer.h"
+#include "train/value_loss.h"
 
 namespace lockstep {
 namespace {
@@ -45,6 +47,70 @@ TEST(MemoryPlan, TrainingIsWhatTheTrainerTakes) {
       if (micro_batch == 0) whole = plan.total;
       else EXPECT_NE(plan.total, whole);  // a plan that says the same of everything says nothing
     }
+}
+
+// The most that two trainers hold which work one after the other, as `train rl` has them.
+std::int64_t measured_beside(const RuntimeSettings& settings, const TrainingPlan& what) {
+  const OpenedModel opened = open_model(settings), values = open_value_model(settings);
+  Trainer policy(*opened.runtime, opened.masters(), what.trainer);
+  std::vector<TrainSequence> data(static_cast<std::size_t>(what.sequences), TrainSequence::next_token(std::vector<std::int32_t>(41, 7)));
+  for (TrainSequence& one : data) one.advantages = one.weights;
+  const LossOptions loss = value_loss({{"averaging", "token_mean"}});
+  MemoryAccounts &of_policy = opened.runtime->backend.device().memory(), &of_critic = values.runtime->backend.device().memory();
+  const auto rests = [](const MemoryAccounts& memory) {
+    std::int64_t bytes = 0;
+    for (int c = 0; c < kMemoryCategories; ++c) bytes += memory.current(static_cast<MemoryCategory>(c));
+    return bytes;
+  };
+  std::int64_t most = 0;
+  const auto take_turns = [&](auto& critic) {
+    for (int step = 0; step < 3; ++step) {
+      of_critic.reset_peaks();
+      critic.score(data);
+      critic.forward_backward(data, loss);
+      critic.optim_step({});
+      most = std::max(most, of_critic.peak_of_all() + rests(of_policy));
+      of_policy.reset_peaks();
+      policy.forward_backward(data, {});
+      policy.optim_step({});
+      most = std::max(most, of_policy.peak_of_all() + rests(of_critic));
+    }
+  };
+  if (what.critic == "full") {
+    Trainer critic(*values.runtime, values.masters(), what.trainer);
+    take_turns(critic);
+  } else {
+    const auto layout = std::make_shared<const AdapterLayout>(values.model->manifest(), AdapterSettings{.rank = what.critic_rank, .unembedding = true});
+    AdapterTrainer critic(std::make_shared<FrozenBase>(*values.runtime, values.weight_set(), what.trainer), layout, initial_adapter(*layout, 3));
+    take_turns(critic);
+  }
+  return most;
+}
+
+TEST(MemoryPlan, ACriticStandsBesideWhatIsTrained) {
+  const RuntimeSettings settings{.model = kModel, .profile = "cpu-bf16w", .threads = 1};
+  const MemoryPlan alone = plan_training(settings, {.sequences = 3, .length = 40})[0];
+  for (const std::string critic : {"full", "adapter"})
+    for (const std::int64_t micro_batch : {0, 1}) {
+      SCOPED_TRACE(fmt::format("{} critic, micro-batches of {}", critic, micro_batch));
+      const TrainingPlan what{.sequences = 3, .length = 40, .trainer = {.micro_batch = micro_batch}, .critic = critic, .critic_rank = 4};
+      const MemoryPlan plan = plan_training(settings, what)[0];
+      const auto measured = static_cast<double>(measured_beside(settings, what));
+      EXPECT_NEAR(static_cast<double>(plan.total), measured, 0.1 * measured);
+      if (micro_batch == 0) {
+        EXPECT_GT(plan.total, alone.total + alone.total / (critic == "full" ? 4 : 20));
+      }
+      EXPECT_GT(plan.parameters, alone.parameters);
+    }
+  const std::string why = [&] {
+    try {
+      plan_training(settings, {.critic = "ful"});
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string("accepted");
+  }();
+  EXPECT_NE(why.find("did you mean 'full'"), std::string::npos) << why;
 }
 
 TEST(MemoryPlan, OptimizerStateInAFileIsItsOwnCategory) {
