@@ -9,7 +9,7 @@ the log-probability of each; the trainer is `lockstep score --via train`, the fo
 bf16 (run with the oracle's Python). It may be stopped at any time: samples and rows that are done stay. Models: countdown-glm, trained for
 a few more steps; SmolLM2 in fp32 (tools/make_smollm2.py), likewise; every family of recipes/families, as bench/families.py taught it in --taught,
 or else taught here for --steps steps.
-page: writes docs/kl.md and docs/kl.json.
+page: writes docs/kl.md and docs/kl.json: the rows that are done in FOLDER, and those of other models and pairs that docs/kl.json has.
 """
 
 import argparse
@@ -295,6 +295,7 @@ def compare(drawn, scores):
 
 def run(options):
     profiles = subprocess.run([binary(), "--version"], capture_output=True, text=True).stdout
+    version = profiles.split("\n")[0]
     for name in options.models:
         if name == "SmolLM2":
             if not options.smollm2:
@@ -316,7 +317,7 @@ def run(options):
             drawn = once(model.folder / "samples" / f"{key_of(model, sampler)}.json", lambda: sample(model, sampler))
             measured = compare(drawn, trainer_scores(model, trainer, drawn))
             once(path, lambda: {"model": name, "family": model.info["family"], "note": model.note, "row": row, "what": what, "sampler": key_of(model, sampler),
-                                "trainer": key_of(model, trainer), **measured})  # fmt: skip
+                                "trainer": key_of(model, trainer), "version": version, **measured})  # fmt: skip
             print(f"{name}: {what}: k3 {measured['k3']:.3g}, {measured['different_bits']:,} of {measured['tokens']:,} with other bits; {time.monotonic() - at:.0f} s", flush=True)
 
 
@@ -324,8 +325,7 @@ def page(options):
     rows = [json.loads(path.read_text()) for path in sorted(options.work.glob("*/rows/*.json"))]
     if not rows:
         sys.exit("no row is done")
-    version = subprocess.run([binary(), "--version"], capture_output=True, text=True).stdout.split("\n")[0]
-    kl_page.write(rows, version, ["countdown-glm", "SmolLM2", *families.all_families()], ROOT / "docs")
+    kl_page.write(rows, ["countdown-glm", "SmolLM2", *families.all_families()], ROOT / "docs")
 
 
 def main():

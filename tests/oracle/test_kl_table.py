@@ -44,10 +44,17 @@ def test_merged_is_the_definition(tmp_path):
 
 
 def test_the_page_marks_what_is_above_the_line(tmp_path):
-    figures = {"tokens": 20_000, "k1": 0.0, "k2": 0.0, "largest_log_ratio": 0.0, "different_bits": 0, "family": "llama", "note": "n", "what": "w", "model": "m"}
+    figures = {"tokens": 20_000, "k1": 0.0, "k2": 0.0, "largest_log_ratio": 0.0, "different_bits": 0, "family": "llama", "note": "n", "what": "w", "model": "m", "version": "v1"}
     rows = [figures | {"row": "own-full", "k3": 0.0}, figures | {"row": "int4", "k3": 0.0123, "different_bits": 5}, figures | {"row": "fp8", "k3": 0.0099, "tokens": 400}]
-    kl_page.write(rows, "v", ["m", "other"], tmp_path)
+    kl_page.write(rows, ["m", "other"], tmp_path)
     text = (tmp_path / "kl.md").read_text()
     assert "**0.0123**" in text and "**0.0099**" not in text and "1 of 1 rows have no token with other bits" in text
     assert "but those of m" in text and "Not measured yet: other" in text
     assert json.loads((tmp_path / "kl.json").read_text())["rows"][0]["row"] == "own-full"
+
+    # Later a pair is measured anew and another model for the first time: the rest stays, and each row says with what it was measured.
+    kl_page.write([figures | {"row": "int4", "k3": 0.0111, "version": "v2"}, figures | {"model": "other", "row": "own-full", "k3": 0.0, "version": "v2"}], ["m", "other"], tmp_path)
+    stored = [(r["model"], r["row"], r["k3"], r["version"]) for r in json.loads((tmp_path / "kl.json").read_text())["rows"]]
+    assert stored == [("m", "own-full", 0.0, "v1"), ("m", "fp8", 0.0099, "v1"), ("m", "int4", 0.0111, "v2"), ("other", "own-full", 0.0, "v2")]
+    text = (tmp_path / "kl.md").read_text()
+    assert "Measured with v1 (2 rows), v2 (2 rows)." in text and "0.0123" not in text and "Not measured yet" not in text
