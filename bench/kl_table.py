@@ -128,6 +128,20 @@ class SmolLm2(Model):
         return {"data": str(self.folder / "texts.jsonl"), "batch": 4, "steps": 3, "eval_share": 0}
 
 
+def parts_of(name, value):
+    """(prefix of an adapter's tensors, the matrix [outputs, inputs] in `value` that they change): one, or each expert's of a tensor that holds all
+    of them as gpt_oss has it, [experts, inputs, outputs] with gate and up in turns."""
+    prefix = f"base_model.model.{name.removesuffix('.weight')}."
+    layer, _, kind = prefix.rpartition("experts.")
+    for e in range(len(value) if kind in ("gate_up_proj.", "down_proj.") else 0):
+        if kind == "down_proj.":
+            yield f"{layer}experts.{e}.down_proj.", value[e].T
+        else:
+            yield f"{layer}experts.{e}.gate_proj.", value[e, :, 0::2].T
+            yield f"{layer}experts.{e}.up_proj.", value[e, :, 1::2].T
+    yield prefix, value
+
+
 def merge(base, adapter, out):
     """A folder of W + alpha / rank B A in fp32, rounded once, as `lockstep serve --training` merges."""
     from safetensors import safe_open
@@ -145,11 +159,11 @@ def merge(base, adapter, out):
     for path in base.glob("*.safetensors"):
         with safe_open(path, "pt") as file:
             for name in file.keys():
-                value = file.get_tensor(name).float().numpy()
-                prefix = f"base_model.model.{name.removesuffix('.weight')}."
-                if prefix + "lora_A.weight" in changes:
-                    value = (value + scale * changes.pop(prefix + "lora_B.weight") @ changes.pop(prefix + "lora_A.weight")).astype(np.float32)
-                weights[name] = value
+                value = file.get_tensor(name).float().numpy().astype(np.float64)
+                for prefix, part in parts_of(name, value):
+                    if prefix + "lora_A.weight" in changes:
+                        part += scale * changes.pop(prefix + "lora_B.weight") @ changes.pop(prefix + "lora_A.weight")
+                weights[name] = value.astype(np.float32)
     assert not changes, f"adapted, and not in the model: {list(changes)[:3]}"
     save_file(weights, out / "model.tmp", metadata={"format": "pt"})
     (out / "model.tmp").rename(out / "model.safetensors")
