@@ -63,7 +63,7 @@ def with_earlier(rows, docs):
 def versions(rows):
     """Each program that measured some, by how many."""
     of = [r["version"] for r in rows]
-    names = sorted(set(of), key=lambda name: -of.count(name))
+    names = sorted(set(of), key=lambda name: (-of.count(name), name))
     return names[0] if len(names) == 1 else ", ".join(f"{name} ({of.count(name)} rows)" for name in names)
 
 
