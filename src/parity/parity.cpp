@@ -7,7 +7,6 @@
 #include "base/free_memory.h"
 #include "checkpoint/model_reader.h"
 #include "model/value_head.h"
-#include "numerics/low_bit.h"
 #include "parity/parity_run.h"
 
 namespace lockstep {
@@ -49,7 +48,7 @@ std::vector<ParityCounter> engagement(const ParityScene& scene) {
   for (const char* name : {"drafts_right", "drafts_wrong"}) add(name, long_enough);
   if (!scene.model.layer.empty())
     for (const char* name : {"layer_drafts_right", "layer_drafts_wrong"}) add(name, long_enough);
-  const bool ranks = !is_low_bit_format(scene.profile.weight_bits);
+  const bool ranks = scene.profile.ranks_share_weights();
   for (const char* name : {"rank_forwards", "rank_servings"}) add(name, ranks);
   // Whatever the list of places says: these are what is promised.
   for (const int threads : {1, 2, 3, 4}) {
@@ -102,7 +101,7 @@ ParityReport run_parity(const ParityModel& model, const ParityOptions& options) 
     fail(ErrorCode::invalid_argument, "the model's context is {} position, parity needs at least 2", model.model->facts().max_positions);
   ParityReport report;
   report.profile = options.profile;
-  report.trains = profile_by_name(options.profile).weight_bits == 0;
+  report.trains = profile_by_name(options.profile).trains_all_weights();
   report.seed = options.seed;
   const double begin = now();
   Progress::Options shown{.label = "parity", .unit = "tokens", .quiet = options.quiet};

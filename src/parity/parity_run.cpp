@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "numerics/low_bit.h"
 
 namespace lockstep {
 
@@ -50,7 +49,7 @@ ParityPlaces parity_places(const ParityOptions& options) {
 std::vector<RankLayout> parity_layouts(const ParityOptions& options) {
   std::vector<RankLayout> layouts;
   if (!options.ranks.empty()) layouts.push_back(rank_layout(options.ranks));
-  if (is_low_bit_format(profile_by_name(options.profile).weight_bits)) {  // ranks do not share low-bit weights
+  if (!profile_by_name(options.profile).ranks_share_weights()) {
     layouts.push_back({});
     return layouts;
   }

@@ -53,7 +53,7 @@ struct ParityScene {
 
   ParityVisit& visit(const ParityPlace& place) const;  // of the report, from nothing on
   // A profile for serving alone has no steps to compare.
-  bool trains() const { return profile.weight_bits == 0; }
+  bool trains() const { return profile.trains_all_weights(); }
   RandomSequence draws(std::uint64_t item) const { return RandomSequence(options.seed, RandomStream::fuzz, item); }
   Tokens random_tokens(RandomSequence& draws, std::int64_t n) const;
   // Counts a mismatch; the first is described (which may run things again).
