@@ -3,6 +3,8 @@
 function(lockstep_mpi)
   find_package(PkgConfig REQUIRED)
   pkg_check_modules(OPENMPI QUIET IMPORTED_TARGET ompi-c)
+  # Looked for again where the packages that a checkout wants are others.
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tools/packages.txt)
   if(NOT OPENMPI_FOUND OR LOCKSTEP_SANITIZE OR LOCKSTEP_TSAN)
     message(STATUS "Open MPI: left out; --transport mpi needs libopenmpi-dev")
     return()

@@ -17,6 +17,7 @@
 #include "http/client.h"
 #include "http/openai_server.h"
 #include "rl/environment.h"
+#include "trained/led_model.h"
 
 namespace lockstep {
 namespace {
@@ -104,6 +105,7 @@ int demo_command(const Arguments& arguments) {
   settings.runtime.model = "models/countdown-glm";
   std::string runs = "runs", json_file, arm_names;
   bool quick = false;
+  ProcessSettings processes;
   LivePage page;
   OptionTable table(
       "demo",
@@ -123,11 +125,13 @@ int demo_command(const Arguments& arguments) {
   table.model("model", &settings.runtime.model, "The model that is trained");
   add_device_options(table, settings.runtime);
   add_ranks_option(table, &settings.runtime.ranks);
+  add_transport_options(table, processes);
   table.integer("micro-batch", &settings.micro_batch, 0, 1 << 20, "N", "Sequences per micro-batch, 0: all; less memory, the same bits");
   add_draft_options(table, settings.drafts, "off", "rollout-speculation");
   table.kept_folder("runs", &runs, "Folder of runs");
   page.add_options(table);
   if (!table.parse(arguments)) return kExitOk;
+  if (follow_processes(processes)) return kExitOk;
 
   const std::vector<DemoArm> arms = demo_arms_of(arm_names);
   install_interrupt_handlers();

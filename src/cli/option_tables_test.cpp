@@ -79,6 +79,8 @@ const std::vector<Idle>& idle_options() {
         {"train sft", kSft, "adapter-alpha", "8", "without --adapter-rank"},
         {"train sft", kSft, "rank-timeout", "8", "without --transport mpi"},
         {"train rl", "--model x", "rank-timeout", "8", "without --transport mpi"},
+        {"serve", kServe, "rank-timeout", "8", "without --transport mpi"},
+        {"demo", "--quick", "rank-timeout", "8", "without --transport mpi"},
         {"train rl", "--model x", "adapter-alpha", "8", "without --adapter-rank"},
         {"train rl", "--model x", "init-seed", "8", "without --adapter-rank"},
         {"train rl", "--model x", "kl", "k1", "without --kl-coefficient"},
@@ -210,7 +212,8 @@ const std::vector<Idle>& idle_options() {
 // Options that always have an effect, or whose misuse the command refuses in a sentence of its own.
 const std::map<std::string, std::string>& effective_options() {
   static const std::map<std::string, std::string> all = {
-      {"demo", "quick overwrite json arms model profile threads device backend isa mla-norm-eps context ranks micro-batch rollout-speculation runs page"},
+      {"demo",
+       "quick overwrite json arms model profile threads device backend isa mla-norm-eps context ranks transport micro-batch rollout-speculation runs page"},
       {"chat", "model url api-key system temperature top-p top-k min-p repetition-penalty max-tokens seed chat-template"},
       {"generate",
        "prompt tokens max-tokens temperature top-p top-k generation-config seed schema json-object speculate stop model profile threads device backend isa "
@@ -243,7 +246,8 @@ const std::map<std::string, std::string>& effective_options() {
       {"eval drafts", "data environment n max-tokens temperature seed at-once speculate model profile threads device backend isa mla-norm-eps context json"},
       {"eval", "adapter n samples temperature max-tokens seed at-once model profile threads device backend isa mla-norm-eps context json"},
       {"serve",
-       "model profile threads device backend isa mla-norm-eps context ranks host port name chat-template message-format tool-format generation-config training "
+       "model profile threads device backend isa mla-norm-eps context ranks transport host port name chat-template message-format tool-format "
+       "generation-config training "
        "frozen-base adapter adapter-folder runs store max-open cache-megabytes memory-megabytes api-key-file insecure tls-certificate tls-key cors-origin "
        "allow-host "
        "max-connections max-body-kilobytes body-megabytes key-share max-held-bytes max-pending-bytes idle-seconds body-seconds write-seconds access-log "

@@ -28,6 +28,7 @@
 #include "planning/serving_memory.h"
 #include "serving/context_limit.h"
 #include "serving/tool_prompt.h"
+#include "trained/led_model.h"
 
 namespace lockstep {
 namespace {
@@ -77,6 +78,7 @@ int serve_command(const Arguments& arguments) {
   PublishSettings publish;
   DeploySettings deploy;
   ProfileOptions profile;
+  ProcessSettings processes;
   OptionTable table("serve",
                     "Serves a model over OpenAI's HTTP API, with GET /healthz, /readyz and /metrics. Ctrl-C, SIGTERM or a SIGHUP that reads no keys ends it: "
                     "running requests finish; a second Ctrl-C or SIGTERM ends it at once.",
@@ -87,6 +89,7 @@ int serve_command(const Arguments& arguments) {
   add_model_option(table, runtime);  // or the first --deploy is it
   add_device_options(table, runtime);
   add_ranks_option(table, &runtime.ranks);
+  add_transport_options(table, processes);
   add_deploy_options(
       table, deploy, [&training] { return training; }, [&net] { return !net.key_file.empty() || has_key_in_environment(); });
   table.text("name", &name, "NAME", "The model's name in requests (default: the folder's name)");
@@ -137,6 +140,9 @@ int serve_command(const Arguments& arguments) {
   table.accept_config();
   if (!table.parse(arguments)) return kExitOk;
 
+  if (processes.transport == "mpi" && (!deploy.deploy.empty() || !deploy.folder.empty() || !deploy.state.empty()))
+    throw UsageError("transport is mpi, allowed with --deploy, --deploy-folder and --deploy-state is threads: over processes a server has one model");
+  if (follow_processes(processes)) return kExitOk;
   CommandLineDeployments deployed(deploy, runtime, name);
   if (!tool_format.empty() && !message_format.empty())
     throw UsageError(fmt::format("tool-format is {} and message-format is {}, allowed is one of the two", tool_format, message_format));
@@ -182,7 +188,9 @@ int serve_command(const Arguments& arguments) {
   MemoryLedger::Claim spare;
   {
     OpenedModel opened = open_model(runtime);
+    open_beside({.runtime = runtime});
     serving.engine.ranks = opened.ranks;
+    serving.engine.lead = joined_mail();
     ServingModel model = serving_model(opened);
     model_positions = opened.model->facts().max_positions;
     position_bytes = cache_bytes_a_position(*opened.model, opened.runtime->profile, serving.engine);
@@ -300,7 +308,8 @@ int serve_command(const Arguments& arguments) {
       stdout);
   std::fflush(stdout);
   log_info("serving", {{"model", service->model().name()}, {"profile", service->model().profile_name()}, {"url", server->url()}});
-  while (!interrupted()) {
+  std::string lost;
+  while (!interrupted() && (lost = lost_process()).empty()) {
     if (take_reload()) reload_keys(*ring, net.key_file, terms);
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
@@ -313,6 +322,8 @@ int serve_command(const Arguments& arguments) {
   deployments->stop();
   if (profile.on()) executor->drain();  // of what was under way
   profile.say(stderr);
+  if (lost.empty()) lost = lost_process();
+  if (!lost.empty()) fail(ErrorCode::io, "{}; the ranks that are left cannot serve", lost);
   log_info("stopped");
   return kExitOk;
 }

@@ -10,6 +10,7 @@
 namespace lockstep {
 
 class KeptForwards;
+class ProcessMail;
 
 struct EngineOptions {
   std::int64_t page_size = 16;   // positions of a page
@@ -23,6 +24,9 @@ struct EngineOptions {
   double live_token_seconds = 0;
   DraftOptions drafts;  // of requests that bring no choice of their own
   RankLayout ranks;     // tp and ep: threads that share the model; dp is training's (replicas of an engine are engines)
+  // In process 0: ranks are those of all its processes, and the others follow this engine (engine/step_follower.h). Null: of this process. It outlives
+  // the engine.
+  ProcessMail* lead = nullptr;
   // Where forwards of requests that ask for it are kept (Request::keep_forward), of the same runtime; null: nowhere. One rank alone keeps them.
   std::shared_ptr<KeptForwards> kept_forwards = nullptr;
 };

@@ -1,16 +1,29 @@
 #include "engine/rank_steps.h"
 
 #include "base/error.h"
+#include "base/log.h"
+#include "parallel/process_ranks.h"
 #include "parallel/thread_ranks.h"
 
 namespace lockstep {
+
+namespace {
+RankLayout replica_of(const EngineOptions& options) { return {options.ranks.tp, 1, options.ranks.ep}; }
+
+std::unique_ptr<Ranks> ranks_of(const EngineOptions& options, ProcessMail* lead) {
+  if (lead) return std::make_unique<ProcessRanks>(replica_of(options), *lead);
+  return std::make_unique<ThreadRanks>(replica_of(options));
+}
+}  // namespace
 
 RankSteps::RankSteps(Runtime& runtime, const EngineOptions& options, std::unique_ptr<Ranks> ranks)
     : runtime_(runtime),
       pages_(options.cache_pages),
       page_size_(options.page_size),
-      ranks_(ranks ? std::move(ranks) : std::make_unique<ThreadRanks>(RankLayout{options.ranks.tp, 1, options.ranks.ep})),
+      lead_(!ranks && replica_of(options).size() > 1 ? options.lead : nullptr),
+      ranks_(ranks ? std::move(ranks) : ranks_of(options, lead_)),
       parts_(static_cast<std::size_t>(ranks_->local())) {
+  tell(EngineCall::make, [&](ByteWriter& out) { put_engine_options(out, options); });
   ranks_->run([&](int local) {
     Rank& part = parts_[static_cast<std::size_t>(local)];
     Backend& like = runtime_.backend;
@@ -23,6 +36,27 @@ RankSteps::RankSteps(Runtime& runtime, const EngineOptions& options, std::unique
   });
 }
 
+RankSteps::~RankSteps() {
+  try {
+    tell(EngineCall::forget, [](ByteWriter&) {});
+  } catch (const std::exception& e) {
+    log_warning("the processes that follow were not told that an engine is gone", {{"error", e.what()}});
+  }
+}
+
+template <class F>
+void RankSteps::tell(EngineCall call, const F& put) const {
+  if (!lead_ || lead_->processes() == 1) return;
+  ByteWriter out;
+  out.value(call);
+  put(out);
+  lead_->call(out.bytes());
+}
+
+void RankSteps::meet() {
+  ranks_->run([](int) {});
+}
+
 void RankSteps::set_weights(std::shared_ptr<const WeightSet> weights) {
   if (ranks_->size() == 1) {
     parts_[0].weights = std::move(weights);
@@ -31,9 +65,21 @@ void RankSteps::set_weights(std::shared_ptr<const WeightSet> weights) {
   // A device that only counts has no values, and takes no memory of the host for them.
   const WeightImages whole = runtime_.backend.device().counting() ? WeightImages(runtime_.model->manifest().parameters().size())
                                                                   : weight_images(runtime_.backend, runtime_.model->manifest(), *weights, runtime_.profile);
+  if (lead_ && lead_->processes() > 1)
+    for (std::size_t p = 0; p < whole.size(); ++p) {
+      tell(EngineCall::image, [&](ByteWriter& out) { out.value(static_cast<std::uint64_t>(p)), out.values(whole[p]); });
+      meet();  // so that one at a time is on the way
+    }
+  tell(EngineCall::weights, [&](ByteWriter& out) { out.value(weights->version); });
+  set_images(whole, weights->version);
+}
+
+void RankSteps::set_images(const WeightImages& whole, std::uint64_t version) {
+  if (const std::size_t wanted = runtime_.model->manifest().parameters().size(); whole.size() != wanted)
+    fail(ErrorCode::internal, "{} parameters of {} have come", whole.size(), wanted);
   ranks_->run([&](int local) {
     Rank& part = parts_[static_cast<std::size_t>(local)];
-    part.weights = make_weight_set(runtime_of(local).backend, part.sharding->manifest(), part.sharding->shares_of(whole), runtime_.profile, weights->version);
+    part.weights = make_weight_set(runtime_of(local).backend, part.sharding->manifest(), part.sharding->shares_of(whole), runtime_.profile, version);
   });
 }
 
@@ -57,6 +103,7 @@ void RankSteps::run(const std::vector<PlannedSlice>& plan, const StepWants& want
   const WeightSet* own = plan[0].sequence->weights.get();
   if (ranks_->size() == 1) return parts_[0].runner->run(own ? *own : *parts_[0].weights, plan, wants, result);
   std::vector<StepResult> others(parts_.size());
+  tell(EngineCall::step, [&](ByteWriter& out) { put_step(out, plan, wants); });
   ranks_->run([&](int local) {
     const Rank& part = parts_[static_cast<std::size_t>(local)];
     part.runner->run(own ? *own : *part.weights, plan, wants, local == 0 ? result : others[static_cast<std::size_t>(local)]);

@@ -1,23 +1,31 @@
 // The steps of an engine on its local ranks: with one, a StepRunner; with several (EngineOptions::ranks), a thread, a runtime, a share of
-// the weights and of the cache a rank, and rank 0's record is the step's. Where other ranks are elsewhere, their owners run the same plans.
-// Bits do not depend on it.
+// the weights and of the cache a rank, and rank 0's record is the step's. Where other ranks are elsewhere, their owners run the same plans; in other
+// processes they are told of them (engine/step_follower.h). Bits do not depend on it.
 // Used by one thread at a time.
 //   RankSteps steps(runtime, options); steps.set_weights(whole); steps.run(plan, wants, result);
 #pragma once
 #include <memory>
 
 #include "engine/options.h"
+#include "engine/step_calls.h"
 #include "engine/step_runner.h"
+#include "parallel/mail.h"
 #include "parallel/ranks.h"
 
 namespace lockstep {
 
 class RankSteps {
  public:
-  // `runtime` is the first local rank's; the others get one like it, with as many threads. `ranks` null: threads of this process.
+  // `runtime` is the first local rank's; the others get one like it, with as many threads. `ranks` null: those of the options' processes, which are told
+  // of each call; without any, threads of this process.
   RankSteps(Runtime& runtime, const EngineOptions& options, std::unique_ptr<Ranks> ranks = nullptr);
+  ~RankSteps();
   // A whole compute copy on the first local rank's runtime. Several ranks copy their shares of it and do not keep it.
   void set_weights(std::shared_ptr<const WeightSet> weights);
+  // The same of another process's weights, by parameter of the whole model.
+  void set_images(const WeightImages& whole, std::uint64_t version);
+  // Returns when all ranks have come here.
+  void meet();
   // Weights of the model's layer of multi-token prediction: it follows every forward from now on. Error unsupported where ranks share the model.
   void set_mtp(std::shared_ptr<const WeightSet> weights);
   bool has_mtp() const { return mtp_ != nullptr; }
@@ -43,8 +51,12 @@ class RankSteps {
     return r.runtime ? *r.runtime : runtime_;
   }
 
+  template <class F>
+  void tell(EngineCall call, const F& put) const;
+
   Runtime& runtime_;
   const std::int64_t pages_, page_size_;
+  ProcessMail* const lead_;  // null: nobody follows
   std::unique_ptr<Ranks> ranks_;
   std::vector<Rank> parts_;  // local ones
   std::unique_ptr<MtpSteps> mtp_;

@@ -162,6 +162,11 @@ void ProcessMail::watch(std::function<std::string()> lost) {
   lost_ = std::move(lost);
 }
 
+std::string ProcessMail::lost() {
+  const std::lock_guard lock(mutex_);
+  return lost_ ? lost_() : std::string();
+}
+
 void ProcessMail::check_there() const {
   if (lost_)
     if (const std::string lost = lost_(); !lost.empty()) fail(ErrorCode::io, "{}", lost);

@@ -84,6 +84,8 @@ class ProcessMail {
 
   // From now on who waits asks this, and fails with what it says; empty: all processes are there. It outlives the mail.
   void watch(std::function<std::string()> lost);
+  // What it says now.
+  std::string lost();
 
   // Process 0, between runs.
   void call(const std::string& bytes);

@@ -40,6 +40,8 @@ void join_processes(const ProcessSettings& settings) {
 
 ProcessMail* joined_mail() { return mail_of_this_process.get(); }
 
+std::string lost_process() { return mail_of_this_process ? mail_of_this_process->lost() : std::string(); }
+
 std::unique_ptr<Ranks> make_ranks(const RankLayout& layout) {
   if (mail_of_this_process) return std::make_unique<ProcessRanks>(layout, *mail_of_this_process);
   return std::make_unique<ThreadRanks>(layout);

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "engine/step_follower.h"
 #include "train/sequence_record.h"
 #include "trained/model_calls.h"
 
@@ -19,7 +20,8 @@ class CallFollower {
     while (const std::optional<std::string> bytes = mail_.next_call()) {
       try {
         ByteReader in(*bytes);
-        perform(in);
+        if (!bytes->empty() && is_engine_call(static_cast<std::uint8_t>(bytes->front()))) perform_of_engine(in);
+        else perform(in);
       } catch (const std::exception& e) {
         log_debug("a call of process 0 failed", {{"process", mail_.process()}, {"error", e.what()}});
         mail_.fail_call(e.what());
@@ -79,9 +81,16 @@ class CallFollower {
         fail(ErrorCode::internal, "process 0 makes call {}, which there is not", static_cast<int>(call));
     }
   }
+  // Of the model that was opened last.
+  void perform_of_engine(ByteReader& in) {
+    if (!base_.opened.runtime) fail(ErrorCode::internal, "process 0 makes a call of an engine before this process has opened a model");
+    if (!engine_) engine_ = std::make_unique<StepFollower>(*base_.opened.runtime, mail_);
+    engine_->perform(in);
+  }
   // On the ranks, so that all learn of an error.
   void open(ByteReader& in) {
     model_.reset();
+    engine_.reset();
     const ModelSource source = taken_source(in);
     const std::string digest = in.text();
     make_ranks(rank_layout(source.runtime.ranks))->run([&](int local) {
@@ -103,6 +112,7 @@ class CallFollower {
   ProcessMail& mail_;
   TrainedBase base_;
   std::unique_ptr<TrainedModel> model_;
+  std::unique_ptr<StepFollower> engine_;
 };
 
 }  // namespace

@@ -1,0 +1,84 @@
+#include "engine/step_calls.h"
+
+#include <algorithm>
+
+namespace lockstep {
+
+namespace {
+struct SliceNumbers {
+  std::int64_t begin, count, drafted, decode, last, targets_per_row, draws;
+};
+
+// Elements [begin, end) of a list, as far as it has them, so that the reader finds each at its own place.
+template <class T>
+void put_part(ByteWriter& out, const std::vector<T>& list, std::int64_t begin, std::int64_t end) {
+  const std::int64_t size = std::ssize(list), first = std::min(begin, size);
+  out.value(first);
+  out.values(std::vector<T>(list.begin() + first, list.begin() + std::clamp(end, first, size)));
+}
+template <class T>
+std::vector<T> taken_part(ByteReader& in) {
+  std::vector<T> list(static_cast<std::size_t>(in.value<std::int64_t>()));
+  const std::vector<T> part = in.values<T>();
+  list.insert(list.end(), part.begin(), part.end());
+  return list;
+}
+}  // namespace
+
+void put_engine_options(ByteWriter& out, const EngineOptions& options) {
+  out.value(options.page_size);
+  out.value(options.cache_pages);
+  out.value(options.ranks.tp);
+  out.value(options.ranks.ep);
+}
+
+EngineOptions taken_engine_options(ByteReader& in) {
+  EngineOptions options;
+  options.page_size = in.value<std::int64_t>();
+  options.cache_pages = in.value<std::int64_t>();
+  options.ranks.tp = in.value<int>();
+  options.ranks.ep = in.value<int>();
+  return options;
+}
+
+void put_step(ByteWriter& out, const std::vector<PlannedSlice>& plan, const StepWants& wants) {
+  out.value(static_cast<std::uint64_t>(plan.size()));
+  for (const PlannedSlice& p : plan) {
+    const Sequence& s = *p.sequence;
+    out.value(SliceNumbers{p.begin, p.count, p.drafted, p.decode, p.last, s.prompt_targets_per_row, s.prompt_draws});
+    put_part(out, s.tokens, p.begin, p.begin + p.count + 1);  // a scored row reads the token after it
+    put_part(out, s.prompt_targets, p.begin * s.prompt_targets_per_row, (p.begin + p.count) * s.prompt_targets_per_row);
+    out.values(s.pages);
+  }
+  for (std::size_t i = 0; i < plan.size(); ++i)
+    for (std::size_t column = 0; column < kColumns; ++column) {
+      const StepWants::Rows own = wants.of(i, static_cast<Column>(column));
+      out.value(own.width);
+      out.values(std::vector<std::int32_t>(own.rows.begin(), own.rows.end()));
+    }
+}
+
+TakenStep taken_step(ByteReader& in) {
+  TakenStep step;
+  step.sequences.resize(static_cast<std::size_t>(in.value<std::uint64_t>()));
+  for (Sequence& s : step.sequences) {
+    const auto numbers = in.value<SliceNumbers>();
+    s.prompt_targets_per_row = numbers.targets_per_row;
+    s.prompt_draws = numbers.draws;
+    s.tokens = taken_part<std::int32_t>(in);
+    s.prompt_targets = taken_part<std::int32_t>(in);
+    s.pages = in.values<std::int32_t>();
+    step.plan.push_back({&s, numbers.begin, numbers.count, numbers.decode != 0, numbers.last != 0, numbers.drafted});
+  }
+  step.wants.begin(step.plan);
+  for (std::size_t i = 0; i < step.plan.size(); ++i) {
+    for (std::size_t column = 0; column < kColumns; ++column) {
+      const auto width = in.value<std::int64_t>();
+      for (const std::int32_t row : in.values<std::int32_t>()) step.wants.want(static_cast<Column>(column), row, width);
+    }
+    step.wants.end_slice();
+  }
+  return step;
+}
+
+}  // namespace lockstep

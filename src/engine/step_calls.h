@@ -1,0 +1,28 @@
+// The calls of an engine whose ranks several processes have, as bytes: process 0 makes them (engine/rank_steps.h), the others follow
+// (engine/step_follower.h). A number, then the call's values. Of one build.
+//   ByteWriter out; out.value(EngineCall::step); put_step(out, plan, wants); ... const TakenStep step = taken_step(in);
+#pragma once
+#include "base/byte_record.h"
+#include "engine/options.h"
+#include "engine/step_wants.h"
+
+namespace lockstep {
+
+// Calls of models that are trained have the numbers below 128 (trained/model_calls.h).
+enum class EngineCall : std::uint8_t { make = 128, image, weights, step, forget };
+constexpr bool is_engine_call(std::uint8_t number) { return number >= 128; }
+
+// What ranks are made with: the layout of a replica, the cache.
+void put_engine_options(ByteWriter& out, const EngineOptions& options);
+EngineOptions taken_engine_options(ByteReader& in);
+
+// What ranks beside the first one read of a plan: rows, pages, known tokens. How a token is drawn is the first one's alone.
+void put_step(ByteWriter& out, const std::vector<PlannedSlice>& plan, const StepWants& wants);
+struct TakenStep {
+  std::vector<Sequence> sequences;  // of the plan, at the same positions
+  std::vector<PlannedSlice> plan;
+  StepWants wants;
+};
+TakenStep taken_step(ByteReader& in);
+
+}  // namespace lockstep

@@ -1,0 +1,27 @@
+// What a process other than the first does for an engine of process 0: its ranks hold their shares of weights and cache, and run each step that is told.
+// Knows no request, no queue and no file: weights come from process 0, too.
+//   StepFollower follower(runtime, mail); follower.perform(in);   // in: a call of engine/step_calls.h
+// Used by one thread.
+#pragma once
+#include <memory>
+
+#include "engine/rank_steps.h"
+#include "engine/step_calls.h"
+#include "parallel/mail.h"
+
+namespace lockstep {
+
+class StepFollower {
+ public:
+  // Of the first local rank. Both outlive it.
+  StepFollower(Runtime& runtime, ProcessMail& mail) : runtime_(runtime), mail_(mail) {}
+  void perform(ByteReader& in);
+
+ private:
+  Runtime& runtime_;
+  ProcessMail& mail_;
+  std::unique_ptr<RankSteps> steps_;
+  WeightImages images_;  // of the weights that are on their way
+};
+
+}  // namespace lockstep

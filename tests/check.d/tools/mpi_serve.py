@@ -1,0 +1,177 @@
+"""A server whose ranks are processes: `mpirun -n 2 lockstep serve --transport mpi --ranks tp=2` answers as one process with one rank, byte for byte.
+
+Completions, chat, streams, log-probabilities, seeds, penalties, embeddings, several at once; a control; how it ends: by SIGTERM, and when a process is killed.
+`lockstep demo --quick` over two processes meets the published hash. Where there is no Open MPI, all of it is skipped.
+"""
+import concurrent.futures
+import contextlib
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+import tempfile
+import time
+
+from harness import BINARY, MODEL, ROOT, TMP, check
+from processes import ENVIRONMENT, LONG, end_all, mpirun, mpirun_line, needs_mpi, pids_of
+
+TEMPLATE = TMP / "chat.jinja"
+TEMPLATE.write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
+NAME = MODEL.name
+PROMPT = "16 19 14=17:"
+
+
+class Server:
+    """A server of one process, or of several: then these are in pids."""
+
+    def __init__(self, processes=1, ranks="", recover=False, **options):
+        line = [BINARY, "serve", "--model", MODEL, "--port", "0", "--chat-template", TEMPLATE, "--threads", "2", "--no-access-log"]
+        for name, value in {**options, **({"ranks": ranks} if ranks else {})}.items():
+            line += [f"--{name.replace('_', '-')}", str(value)]
+        if processes > 1:
+            # mpirun gives process 0 a second to end well, which is short on a busy machine.
+            line = mpirun_line(processes, "--mca", "odls_base_sigkill_timeout", "60", *(["--enable-recovery"] if recover else []), *line, "--transport", "mpi")
+        self.out, self.errors = tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+", errors="replace")
+        self.pids = {}
+        self.process = subprocess.Popen(list(map(str, line)), env=ENVIRONMENT, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=self.out, stderr=self.errors, text=True)
+        until = time.monotonic() + LONG
+        while not (found := re.search(r"^listening on http://127\.0\.0\.1:(\d+)$", self.said(self.out), re.M)):
+            if self.process.poll() is not None or time.monotonic() > until:
+                self.close()
+                raise AssertionError(f"the server did not begin\n{self.said(self.errors)}")
+            time.sleep(0.1)
+        self.port = int(found[1])
+        if processes > 1:
+            self.pids = pids_of(self.process.pid)
+            assert set(self.pids) == set(range(processes)), self.pids
+
+    @staticmethod
+    def said(file):
+        file.seek(0)
+        return file.read()
+
+    def ask(self, path, body):
+        """(status, the bytes of the answer) without what is of one moment: ids and the time."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=LONG)
+        try:
+            connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            text = answer.read().decode()
+        finally:
+            connection.close()
+        return answer.status, re.sub(r'"created":\d+', '"created":0', re.sub(r'"id":"[^"]*"', '"id":""', text))
+
+    def ended(self):
+        """The exit status, and what was said on stderr, once it has ended by itself."""
+        self.process.wait(timeout=LONG)
+        return self.process.returncode, self.said(self.errors)
+
+    def close(self):
+        end_all(self.process, self.pids)
+
+
+@contextlib.contextmanager
+def server(*words, **options):
+    running = Server(*words, **options)
+    try:
+        yield running
+    finally:
+        running.close()
+
+
+COMPLETION = {"model": NAME, "prompt": PROMPT, "max_tokens": 12, "temperature": 0}
+CHAT = {"model": NAME, "messages": [{"role": "user", "content": PROMPT}], "max_tokens": 12, "temperature": 1, "seed": 11}
+REQUESTS = {
+    "greedy": ("/v1/completions", COMPLETION | {"logprobs": 3}),
+    "sampled": ("/v1/completions", COMPLETION | {"prompt": [PROMPT, "3 7 12=48:"], "n": 2, "temperature": 1, "top_p": 0.9, "seed": 7, "logprobs": 2}),
+    "scored": ("/v1/completions", COMPLETION | {"prompt": "16 19 14=17: 16 + 19", "echo": True, "max_tokens": 1, "logprobs": 2}),
+    "penalties": ("/v1/completions", COMPLETION | {"temperature": 0.8, "seed": 5, "presence_penalty": 0.5, "frequency_penalty": 0.25, "logit_bias": {"5": -3}}),
+    "stream": ("/v1/completions", COMPLETION | {"stream": True, "temperature": 1, "seed": 3, "logprobs": 1, "stream_options": {"include_usage": True}}),
+    "chat": ("/v1/chat/completions", CHAT | {"logprobs": True, "top_logprobs": 3}),
+    "chat-stream": ("/v1/chat/completions", CHAT | {"stream": True, "logprobs": True, "top_logprobs": 2}),
+    "embedding": ("/v1/embeddings", {"model": NAME, "input": [PROMPT, "16"]}),
+    "refused": ("/v1/completions", COMPLETION | {"temperature": -1}),
+}
+# Prompts in several chunks, decoded in company: what is computed together depends on when each arrives, and no bit on that.
+COMPANY = [COMPLETION | {"prompt": " ".join([PROMPT] * (1 + 9 * (i % 3))), "max_tokens": 8 + i, "temperature": 1, "seed": i, "logprobs": 2} for i in range(8)]
+
+
+def answers(running):
+    return {name: running.ask(path, body) for name, (path, body) in REQUESTS.items()}
+
+
+def in_company(running):
+    """Without the usage, which tells what was found in the cache."""
+    with concurrent.futures.ThreadPoolExecutor(len(COMPANY)) as pool:
+        got = pool.map(lambda body: running.ask("/v1/completions", body), COMPANY)
+        return [(status, json.loads(text).get("choices", text)) for status, text in got]
+
+
+def differences(wanted, found):
+    return [f"{name}:\n    {wanted[name]}\n    {found[name]}" for name in wanted if wanted[name] != found[name]]
+
+
+expected = {}
+with check("one-process"):
+    needs_mpi()
+    with server() as running:
+        expected.update(answers(running))
+        expected["company"] = in_company(running)
+    assert [expected[name][0] for name in REQUESTS] == [200] * 8 + [400], {name: expected[name] for name in REQUESTS}
+    assert all(status == 200 for status, _ in expected["company"]), expected["company"]
+
+for processes, ranks in ((2, "tp=2"), (2, "ep=2"), (4, "tp=2,ep=2"), (2, "tp=3")):
+    with check(f"{processes}-processes-{ranks.replace('=', '').replace(',', '-')}"):
+        needs_mpi()
+        with server(processes, ranks, rank_timeout=60) as running:
+            found = answers(running)
+            found["company"] = in_company(running)
+            other = running.ask("/v1/completions", REQUESTS["sampled"][1] | {"seed": 8})
+            wrong = differences(expected, found)
+            assert not wrong, f"{len(wrong)} of {len(expected)} answers differ\n" + "\n".join(wrong)
+            assert other[0] == 200 and other != expected["sampled"], f"another seed gave the same bytes: {other}"
+            if ranks == "tp=2":  # as by mpirun's own end, and to process 0 alone below
+                running.process.send_signal(signal.SIGTERM)
+            else:
+                os.kill(running.pids[0], signal.SIGTERM)
+            status, said = running.ended()
+            assert "stopped" in said and "error: " not in said, (status, said)
+            assert ranks == "tp=2" or status == 0, (status, said)
+
+for process in (1, 0):
+    with check(f"killed-process-{process}-ends-the-server"):
+        needs_mpi()
+        with server(2, "tp=2", recover=True) as running:
+            assert running.ask("/v1/completions", COMPLETION)[0] == 200
+            os.kill(running.pids[process], signal.SIGKILL)
+            status, said = running.ended()
+            told = [line for line in said.splitlines() if line.startswith("error: ")]
+            assert len(told) == 1 and f"process {process} (host" in told[0] and f"pid {running.pids[process]}) ended without a word" in told[0], (status, said)
+
+with check("killed-while-it-answers"):
+    # Whoever waits for an answer gets an error or the connection's end, and the server ends with one error.
+    needs_mpi()
+    with server(2, "tp=2", recover=True) as running, concurrent.futures.ThreadPoolExecutor(1) as pool:
+        endless = COMPLETION | {"max_tokens": 400, "temperature": 1, "seed": 1, "logit_bias": {}, "n": 16, "ignore_eos": True}
+        waiting = pool.submit(running.ask, "/v1/completions", endless)
+        time.sleep(1)
+        os.kill(running.pids[1], signal.SIGKILL)
+        status, said = running.ended()
+        told = [line for line in said.splitlines() if line.startswith("error: ")]
+        assert len(told) == 1 and f"pid {running.pids[1]}) ended without a word" in told[0], (status, said)
+        with contextlib.suppress(ConnectionError, http.client.HTTPException):
+            waiting.result(timeout=LONG)
+
+with check("refused"):
+    needs_mpi()
+    for words, said in ((["--deploy", f"other={MODEL}"], "over processes a server has one model"), (["--ranks", "tp=1"], "there are 2 processes"),
+                        (["--ranks", "tp=2", "--training"], "allowed with --training is one rank"), (["--ranks", "dp=2"], "dp")):
+        outcome = mpirun(2, BINARY, "serve", "--model", MODEL, "--port", "0", "--transport", "mpi", *words)
+        assert outcome.returncode != 0 and said in outcome.stderr, (words, outcome)
+
+with check("demo-quick"):
+    needs_mpi()
+    outcome = mpirun(2, BINARY, "demo", "--quick", "--transport", "mpi", "--ranks", "tp=2", "--threads", "2", "--runs", TMP / "demo-runs", timeout=2 * LONG)
+    assert outcome.returncode == 0 and "identical to the published run" in outcome.stdout, outcome
