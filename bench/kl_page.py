@@ -18,7 +18,7 @@ fp32 log-probability differs in any bit. The sampler is `lockstep serve`, the tr
 says where it is another. Every row has at least 20,000 sampled tokens{fewer}. **Bold: k3 above {line}**, the bar that
 Fireworks publishes for sampler and trainer of its own.
 
-Weights are in bf16 with fp32 activations (`cpu-bf16w`) where a row says nothing else. Measured with {versions}.
+Weights are in bf16 with fp32 activations (`cpu-bf16w`) where a row says nothing else.
 
 ## This program's own pairs
 
@@ -52,28 +52,13 @@ def figures(row):
     return f"{row['k1']:.3g} | {row['k2']:.3g} | {k3} | {row['largest_log_ratio']:.3g} | {other}"
 
 
-def with_earlier(rows, docs):
-    """And those that the page's data have of other models and pairs."""
-    path = docs / "kl.json"
-    earlier = json.loads(path.read_text()) if path.is_file() else {"rows": []}
-    measured = {(r["model"], r["row"]) for r in rows}
-    return rows + [{"version": earlier.get("version")} | r for r in earlier["rows"] if (r["model"], r["row"]) not in measured]
-
-
-def versions(rows):
-    """Each program that measured some, by how many."""
-    of = [r["version"] for r in rows]
-    names = sorted(set(of), key=lambda name: (-of.count(name), name))
-    return names[0] if len(names) == 1 else ", ".join(f"{name} ({of.count(name)} rows)" for name in names)
-
-
-def write(rows, models, docs):
-    rows = sorted(with_earlier(rows, docs), key=lambda r: (models.index(r["model"]), ORDER.index(r["row"])))
-    (docs / "kl.json").write_text(json.dumps({"line": LINE, "rows": rows}, indent=1) + "\n")
+def write(rows, version, models, docs):
+    rows = sorted(rows, key=lambda r: (models.index(r["model"]), ORDER.index(r["row"])))
+    (docs / "kl.json").write_text(json.dumps({"version": version, "line": LINE, "rows": rows}, indent=1) + "\n")
     own, others = [r for r in rows if r["row"].startswith("own")], [r for r in rows if not r["row"].startswith("own")]
     few = sorted({r["model"] for r in rows if r["tokens"] < TOKENS})
     fewer = f" but those of {', '.join(few)}, of which the machine had no time for more" if few else ""
-    text = HEAD.format(fewer=fewer, line=LINE, own=len(own), own_zero=sum(r["different_bits"] == 0 for r in own), versions=versions(rows))
+    text = HEAD.format(fewer=fewer, line=LINE, own=len(own), own_zero=sum(r["different_bits"] == 0 for r in own))
     text += "".join(f"| {r['model']} | {r['note']} | {r['what'].removeprefix('this program, ')} | {figures(r)} |\n" for r in own)
     text += OTHERS + "".join(f"| {r['model']} | {r['what']} | {figures(r)} |\n" for r in others)
     text += THEIRS

@@ -9,7 +9,7 @@ the log-probability of each; the trainer is `lockstep score --via train`, the fo
 bf16 (run with the oracle's Python). It may be stopped at any time: samples and rows that are done stay. Models: countdown-glm, trained for
 a few more steps; SmolLM2 in fp32 (tools/make_smollm2.py), likewise; every family of recipes/families, as bench/families.py taught it in --taught,
 or else taught here for --steps steps.
-page: writes docs/kl.md and docs/kl.json: the rows that are done in FOLDER, and those of other models and pairs that docs/kl.json has.
+page: writes docs/kl.md and docs/kl.json.
 """
 
 import argparse
@@ -128,20 +128,6 @@ class SmolLm2(Model):
         return {"data": str(self.folder / "texts.jsonl"), "batch": 4, "steps": 3, "eval_share": 0}
 
 
-def parts_of(name, value):
-    """(prefix of an adapter's tensors, the matrix [outputs, inputs] in `value` that they change): one, or each expert's of a tensor that holds all
-    of them as gpt_oss has it, [experts, inputs, outputs] with gate and up in turns."""
-    prefix = f"base_model.model.{name.removesuffix('.weight')}."
-    layer, _, kind = prefix.rpartition("experts.")
-    for e in range(len(value) if kind in ("gate_up_proj.", "down_proj.") else 0):
-        if kind == "down_proj.":
-            yield f"{layer}experts.{e}.down_proj.", value[e].T
-        else:
-            yield f"{layer}experts.{e}.gate_proj.", value[e, :, 0::2].T
-            yield f"{layer}experts.{e}.up_proj.", value[e, :, 1::2].T
-    yield prefix, value
-
-
 def merge(base, adapter, out):
     """A folder of W + alpha / rank B A in fp32, rounded once, as `lockstep serve --training` merges."""
     from safetensors import safe_open
@@ -159,11 +145,11 @@ def merge(base, adapter, out):
     for path in base.glob("*.safetensors"):
         with safe_open(path, "pt") as file:
             for name in file.keys():
-                value = file.get_tensor(name).float().numpy().astype(np.float64)
-                for prefix, part in parts_of(name, value):
-                    if prefix + "lora_A.weight" in changes:
-                        part += scale * changes.pop(prefix + "lora_B.weight") @ changes.pop(prefix + "lora_A.weight")
-                weights[name] = value.astype(np.float32)
+                value = file.get_tensor(name).float().numpy()
+                prefix = f"base_model.model.{name.removesuffix('.weight')}."
+                if prefix + "lora_A.weight" in changes:
+                    value = (value + scale * changes.pop(prefix + "lora_B.weight") @ changes.pop(prefix + "lora_A.weight")).astype(np.float32)
+                weights[name] = value
     assert not changes, f"adapted, and not in the model: {list(changes)[:3]}"
     save_file(weights, out / "model.tmp", metadata={"format": "pt"})
     (out / "model.tmp").rename(out / "model.safetensors")
@@ -309,7 +295,6 @@ def compare(drawn, scores):
 
 def run(options):
     profiles = subprocess.run([binary(), "--version"], capture_output=True, text=True).stdout
-    version = profiles.split("\n")[0]
     for name in options.models:
         if name == "SmolLM2":
             if not options.smollm2:
@@ -331,7 +316,7 @@ def run(options):
             drawn = once(model.folder / "samples" / f"{key_of(model, sampler)}.json", lambda: sample(model, sampler))
             measured = compare(drawn, trainer_scores(model, trainer, drawn))
             once(path, lambda: {"model": name, "family": model.info["family"], "note": model.note, "row": row, "what": what, "sampler": key_of(model, sampler),
-                                "trainer": key_of(model, trainer), "version": version, **measured})  # fmt: skip
+                                "trainer": key_of(model, trainer), **measured})  # fmt: skip
             print(f"{name}: {what}: k3 {measured['k3']:.3g}, {measured['different_bits']:,} of {measured['tokens']:,} with other bits; {time.monotonic() - at:.0f} s", flush=True)
 
 
@@ -339,7 +324,8 @@ def page(options):
     rows = [json.loads(path.read_text()) for path in sorted(options.work.glob("*/rows/*.json"))]
     if not rows:
         sys.exit("no row is done")
-    kl_page.write(rows, ["countdown-glm", "SmolLM2", *families.all_families()], ROOT / "docs")
+    version = subprocess.run([binary(), "--version"], capture_output=True, text=True).stdout.split("\n")[0]
+    kl_page.write(rows, version, ["countdown-glm", "SmolLM2", *families.all_families()], ROOT / "docs")
 
 
 def main():

@@ -32,7 +32,7 @@ void read_own(const StoredTensor& tensor, const Piece& piece, std::int64_t row, 
 ConvertedPart convert(const Part& part, const Parameter& p, const Profile& profile) {
   const StoredTensor& t = *part.tensor;
   const std::int64_t from = part.piece->row_begin + part.row, columns = t.file().columns();
-  if (!part.piece->transposed && part.piece->column_step == 1 && t.holds_int4() && takes_int4(p, profile)) {
+  if (!part.piece->transposed && part.piece->column_step == 1 && t.holds_int4() && computes_with_int4(p, profile)) {
     std::vector<std::uint32_t> words(static_cast<std::size_t>(part.rows * int4_words(columns)));
     std::vector<Bf16> scales(static_cast<std::size_t>(part.rows * QuantisedShape{part.rows, columns, 4}.groups()));
     t.read_int4(from, part.rows, words.data(), scales.data());

@@ -266,8 +266,7 @@ void save_checked(const fs::path& path, const SaveOptions& options, F&& save) {
 
 void check_packed_profile(const Profile& profile) {
   if (low_bit_format_of(profile.weight_bits) == LowBitFormat::int4) return;
-  fail(ErrorCode::unsupported, "profile is '{}', allowed are cpu-int4-base, cpu-int4-experts and cpu-int4-qat: folders hold their matrices as they are",
-       profile.name);
+  fail(ErrorCode::unsupported, "profile is '{}', allowed are cpu-int4-base and cpu-int4-experts: folders hold their matrices as they are", profile.name);
 }
 
 void save_model_folder(const fs::path& path, const Model& model, const WeightImages& masters, const SaveOptions& options) {

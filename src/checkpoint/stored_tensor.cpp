@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "model/compute_copy.h"
 #include "model/stored_names.h"
 #include "model/weights.h"
 #include "numerics/int4_words.h"
@@ -266,7 +265,7 @@ bool StoredTensor::is_rounded(const Manifest& manifest, const Profile& profile) 
     }
     switch (low_bit_format_of(weight_bits(p, profile))) {
       case LowBitFormat::int4:
-        return !holds_int4() || !takes_int4(p, profile) || piece.transposed || piece.column_step != 1;
+        return !holds_int4() || piece.transposed || piece.column_step != 1;
       case LowBitFormat::fp8:
         return as_ != StoredAs::fp8 || !exponents || !block_begins(piece);
       case LowBitFormat::mxfp8:

@@ -16,7 +16,7 @@ int convert_command(const Arguments& arguments) {
   table.positional_output_folder("OUT", &to, "Folder to write");
   table.choice("dtype", &dtype, {"f32", "bf16"}, "Of the weights: f32 keeps every value of the file, bf16 rounds to nearest even");
   table.text("profile", &profile, "NAME",
-             "In place of --dtype: what this profile computes with, cpu-int4-base, cpu-int4-experts or cpu-int4-qat; matrices of 4-bit integers are packed as "
+             "In place of --dtype: what this profile computes with, cpu-int4-base or cpu-int4-experts; matrices of 4-bit integers are packed as "
              "compressed-tensors packs them, the rest is bf16");
   if (!table.parse(arguments)) return kExitOk;
   if (!profile.empty() && table.given("dtype")) throw UsageError(fmt::format("dtype is {} and profile is {}, allowed is one of the two", dtype, profile));

@@ -81,6 +81,7 @@ const std::vector<Idle>& idle_options() {
         {"train rl", "--model x", "rank-timeout", "8", "without --transport mpi"},
         {"serve", kServe, "rank-timeout", "8", "without --transport mpi"},
         {"demo", "--quick", "rank-timeout", "8", "without --transport mpi"},
+        {"parity", "--model x", "rank-timeout", "8", "without --transport mpi"},
         {"train rl", "--model x", "adapter-alpha", "8", "without --adapter-rank"},
         {"train rl", "--model x", "init-seed", "8", "without --adapter-rank"},
         {"train rl", "--model x", "kl", "k1", "without --kl-coefficient"},
@@ -92,8 +93,6 @@ const std::vector<Idle>& idle_options() {
         {"train rl", "--model x --algorithm ppo", "chain-value", "terminal", "without --compact-at"},
         {"train rl", "--model x --adapter-rank 4", "export-dtype", "f32", "with --adapter-rank, which exports fp32"},
         {"train sft", kSftAdapter, "export-dtype", "f32", "with --adapter-rank, which exports fp32"},
-        {"train rl", "--model x --profile cpu-int4-qat", "export-dtype", "bf16", "with --profile cpu-int4-qat, which exports fp32"},
-        {"train sft", "--model x --environment countdown --profile cpu-int4-qat", "export-dtype", "bf16", "with --profile cpu-int4-qat, which exports fp32"},
         {"render", "--model x", "end-token", "x", "without --train"},
         {"train sft", kSft, "init-deviation", "1", "without --from-scratch or --mtp-depths"},
         {"train sft", kSftAdapter, "mtp-depths", "2", "with --adapter-rank, whose export holds no such layer"},
@@ -183,9 +182,6 @@ const std::vector<Idle>& idle_options() {
     rows.push_back({"train preference", "--model x --data d", "adapter-alpha", "8", "without --adapter-rank"});
     rows.push_back({"train preference", "--model x --data d", "init-seed", "8", "without --adapter-rank"});
     rows.push_back({"train preference", "--model x --data d --adapter-rank 4", "export-dtype", "f32", "with --adapter-rank, which exports fp32"});
-    for (const auto& [command, with] : {std::pair("train preference", "--model x --data d --profile cpu-int4-qat"),
-                                        std::pair("train distill", "--model x --teachers t --data d --profile cpu-int4-qat")})
-      rows.push_back({command, with, "export-dtype", "bf16", "with --profile cpu-int4-qat, which exports fp32"});
     rows.push_back({"train preference", "--model x --data d --no-page", "page-port", "5", "with --no-page"});
     const char* distill = "--model x --teachers t --data d";
     for (const char* option : {"beta2", "eps", "weight-decay"})
@@ -260,7 +256,7 @@ const std::map<std::string, std::string>& effective_options() {
       {"score", "tokens via adapter model profile threads device backend isa mla-norm-eps context ranks json"},
       {"grad", "tokens out overwrite loss loss-config rows model profile threads device backend isa mla-norm-eps context ranks json"},
       {"tokenize", "model text ids jsonl"},
-      {"parity", "model fuzz seed profile ranks device mla-norm-eps json"},
+      {"parity", "model fuzz seed profile ranks transport device mla-norm-eps json"},
       {"bench gemm", "shape rows weights threads isa leaves order cold-megabytes seconds json"},
       {"bench attention", "context heads kv-heads size cache threads isa seconds json"},
       {"bench memory", "threads json"},

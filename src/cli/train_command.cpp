@@ -114,10 +114,9 @@ void add_memory_options(OptionTable& table, std::int64_t& micro_batch, bool& che
                "than memory; changes no bit");
 }
 
-void add_export_dtype(OptionTable& table, std::string& dtype, const TrainedSettings& trained, const std::string& profile, const std::string& what) {
+void add_export_dtype(OptionTable& table, std::string& dtype, const TrainedSettings& trained, const std::string& what) {
   table.choice("export-dtype", &dtype, {"bf16", "f32"}, fmt::format("Number format of the exported {}", what));
   table.refused("with --adapter-rank, which exports fp32", [&trained] { return trained.rank > 0; });
-  table.refused("with --profile cpu-int4-qat, which exports fp32", [&profile] { return profile == "cpu-int4-qat"; });
 }
 
 void add_transcript_options(OptionTable& table, std::int64_t& transcripts, std::int64_t& every, std::int64_t& megabytes, const std::string& shown) {

@@ -60,7 +60,7 @@ int train_distill(const Arguments& arguments) {
   add_adapter_seed(table, job.init_seed, trained);
   add_memory_options(table, job.stack.micro_batch, job.stack.checkpoint_activations, job.optimizer_state);
   add_checkpoint_options(table, run);
-  add_export_dtype(table, job.export_dtype, trained, job.stack.runtime.profile, "weights");
+  add_export_dtype(table, job.export_dtype, trained, "weights");
   command.add_options(table, "", "Print one JSON object at the end");
   if (!table.parse(arguments)) return kExitOk;
   if (teachers.empty()) throw UsageError("--teachers is needed: a file that lists them");

@@ -53,7 +53,7 @@ int run_train_rl(const Arguments& arguments) {
   add_memory_options(table, job.stack.micro_batch, job.stack.checkpoint_activations, job.optimizer_state);
   add_keep_forward_options(table, job.stack.keep_forward, "rollouts'");
   add_checkpoint_options(table, run);
-  add_export_dtype(table, job.export_dtype, trained, job.stack.runtime.profile, "weights");
+  add_export_dtype(table, job.export_dtype, trained, "weights");
   add_transcript_options(table, job.transcripts, job.transcripts_every, transcript_megabytes, "Rollouts of one group per step written to transcripts.jsonl");
   add_publish_options(table, job.publish,
                       "Publish the weights after every step, as what changed, for servers that follow the channel (lockstep serve --follow); the first time "

@@ -88,7 +88,7 @@ bool parse(const Arguments& arguments, SftSettings& s) {
   add_checkpoint_options(table, run);
   add_transcript_options(table, c.transcripts, c.transcripts_every, s.transcript_megabytes,
                          "Sequences per step written to transcripts.jsonl, with log-probabilities and mask");
-  add_export_dtype(table, c.export_dtype, c.trained, c.runtime.profile, "model");
+  add_export_dtype(table, c.export_dtype, c.trained, "model");
   table.output_folder("export-to", &c.export_to, "Where the model is exported, empty: runs/NAME/export");
   s.command.add_options(table, ", to the same bits as if it had never stopped");
   if (!table.parse(arguments)) return false;

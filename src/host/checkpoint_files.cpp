@@ -111,7 +111,7 @@ void CheckpointFiles::write_external(const OnExecutor& on, const CheckpointRecor
   const fs::path folder = checkpoints_.folder(record);
   const TrainingBase& base = commons_.base_of(on, record.settings);
   if (record.settings.rank > 0) return save_adapter_folder(folder, *adapter_layout(base, record.settings), masters, record.settings.base_model, true);
-  save_model_folder(folder, *base.opened.model, masters, folder_options(commons_.runtime().profile.bf16_files_keep_bits() ? DType::bf16 : DType::f32));
+  save_model_folder(folder, *base.opened.model, masters, folder_options(commons_.runtime().profile.bf16_weights ? DType::bf16 : DType::f32));
 }
 
 void CheckpointFiles::write_merged(const CheckpointRecord& record, const WeightImages& adapter, const std::string& precision) const {

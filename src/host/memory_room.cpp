@@ -64,7 +64,7 @@ MemoryRoom::MemoryRoom(TrainingCommons& commons) : commons_(commons) {
   std::int64_t turn = 0;
   std::vector<ModelSettings> kinds(1);
   kinds[0].rank = 32;
-  if (base.opened.runtime->profile.trains_all_weights()) kinds.emplace_back();  // all parameters move
+  if (base.opened.runtime->profile.weight_bits == 0) kinds.emplace_back();  // all parameters move
   for (const ModelSettings& kind : kinds) {
     const ModelMemory& memory = base_.planner->of(kind);
     turn = std::max({turn, memory.turn.bytes(commons_.options.tokens_a_step), memory.step});

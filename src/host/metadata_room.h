@@ -1,13 +1,10 @@
 // How much clients' own data (user_metadata, tags) may take in memory: of one thing, of one key's things, of all. Registries count theirs under
 // their own locks. Any thread.
 //   MetadataRoom room(16 << 10, KeyLimit(bytes, 50)); room.add_source(...);
-//   const auto held = room.hold(owner, record.user_metadata.bytes()); write(record); records.add(record);   // others are let in into what is left
+//   const auto held = room.hold(owner, record.user_metadata.bytes()); records.add(record);   // nobody else is let in meanwhile
 #pragma once
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
-#include <map>
-#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -28,18 +25,15 @@ class MetadataRoom {
   void add_source(Source source) { sources_.push_back(std::move(source)); }
   // Error invalid_argument: `field` is larger than what is kept of one thing.
   void check(const std::string& field, const KeptJson& value) const;
-  // Before `more` bytes of an owner are kept: they count as kept until the result goes, which must be after its registry has them. Who finds no room
-  // waits for those that are on their way into a registry, and is refused when there are none. Of a little, which the limits on things hold, nothing
-  // is counted, and the result is null. Error resource_exhausted.
-  [[nodiscard]] std::shared_ptr<void> hold(const std::string& owner, std::int64_t more);
+  // Before `more` bytes of an owner are kept; others are held up until the result goes, so that what was counted stays true. Of a little, which the
+  // limits on things hold, nothing is counted, and nobody is held up. Error resource_exhausted.
+  [[nodiscard]] std::unique_lock<std::mutex> hold(const std::string& owner, std::int64_t more);
 
  private:
   const std::int64_t most_of_one_;
   const KeyLimit all_;
   std::vector<Source> sources_;
-  std::mutex mutex_;
-  std::map<std::string, std::int64_t> coming_;  // bytes of each owner that are held
-  std::condition_variable arrived_;
+  std::mutex mutex_;  // of who counts and then adds
 };
 
 }  // namespace lockstep

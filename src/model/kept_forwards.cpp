@@ -46,27 +46,27 @@ std::vector<std::int64_t> row_widths(const Runtime& runtime, RowValues values) {
   return widths.all;
 }
 
-RowLayout::RowLayout(std::vector<std::int64_t> widths, std::int64_t positions) : widths_(std::move(widths)), positions_(positions) {
-  if (positions < 1) fail(ErrorCode::invalid_argument, "page_positions is {}, allowed is 1 or more", positions);
-  for (const std::int64_t width : widths_) {
-    begins_.push_back(columns_);
-    columns_ += width;
-  }
-}
-
-View RowLayout::of_value(const View& page, std::int64_t value) const {
-  return page.row_range(begins_[static_cast<std::size_t>(value)] * positions_, width(value) * positions_).reshape(positions_, width(value));
-}
-
 KeptForwards::KeptForwards(Runtime& runtime, RowValues values, const Settings& settings)
     : backend_(runtime.backend),
       what_(values),
       settings_(settings),
-      layout_(row_widths(runtime, values), settings.page_positions),
+      widths_(row_widths(runtime, values)),
       statistics_(std::make_shared<Statistics>()),
       books_(std::make_shared<Books>(Books{statistics_, {}})) {
+  if (settings.page_positions < 1) fail(ErrorCode::invalid_argument, "page_positions is {}, allowed is 1 or more", settings.page_positions);
   if (settings.verify_every < 0) fail(ErrorCode::invalid_argument, "verify_every is {}, allowed is 0 or more", settings.verify_every);
   if (settings.room) books_->room = settings.room->claim("kept forwards", {}, 0, "kept forwards");
+  std::int64_t columns = 0;
+  for (const std::int64_t width : widths_) {
+    begins_.push_back(columns);
+    columns += width;
+  }
+  row_values_bytes_ = columns * std::int64_t{sizeof(float)};
+}
+
+View KeptForwards::of_value(const Rows& page, std::int64_t value) const {
+  const std::int64_t positions = settings_.page_positions, begin = begins_[static_cast<std::size_t>(value)];
+  return page.view().row_range(begin * positions, width(value) * positions).reshape(positions, width(value));
 }
 
 KeptForwards::Page* KeptForwards::page(PageId id) {
@@ -75,7 +75,7 @@ KeptForwards::Page* KeptForwards::page(PageId id) {
 }
 
 KeptForwards::RowsPointer KeptForwards::allocate() {
-  const std::int64_t bytes = layout_.page_bytes();
+  const std::int64_t bytes = page_bytes();
   if (bytes > settings_.most_bytes) return nullptr;
   while (statistics_->bytes + bytes > settings_.most_bytes || !books_->claim(statistics_->bytes + bytes))
     if (!drop_one()) return nullptr;
@@ -170,7 +170,7 @@ KeptForwards::PageId KeptForwards::place(const Root& root, std::span<const std::
   const auto [known, fresh] = roots_.try_emplace(root, kNowhere);
   if (fresh) known->second = add(kNowhere, {});
   PageId at = known->second;
-  const auto size = static_cast<std::size_t>(layout_.positions());
+  const auto size = static_cast<std::size_t>(settings_.page_positions);
   for (std::size_t begin = 0; begin + size <= tokens.size(); begin += size) {
     const std::span<const std::int32_t> own = tokens.subspan(begin, size);
     std::vector<std::int32_t> key(own.begin(), own.end());
@@ -215,7 +215,7 @@ bool KeptForwards::find(const Root& root, std::span<const std::int32_t> tokens, 
   std::vector<Piece> found;
   std::vector<PageId> used;
   PageId at = known->second;
-  const std::int64_t size = layout_.positions();
+  const std::int64_t size = settings_.page_positions;
   for (std::int64_t first = 0; first < end; first += size) {
     const std::span<const std::int32_t> own = tokens.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(std::min(size, end - first)));
     at = behind(pages_.at(at), {own.begin(), own.end()});

@@ -28,23 +28,6 @@ struct Runtime;
 // Columns of each value of a row. The model itself runs, on a backend that computes nothing.
 std::vector<std::int64_t> row_widths(const Runtime& runtime, RowValues values);
 
-// How the rows of a page stand in its memory, f32: value after value, of each all positions.
-class RowLayout {
- public:
-  RowLayout(std::vector<std::int64_t> widths, std::int64_t positions);
-  std::int64_t values() const { return static_cast<std::int64_t>(widths_.size()); }
-  std::int64_t width(std::int64_t value) const { return widths_[static_cast<std::size_t>(value)]; }
-  std::int64_t positions() const { return positions_; }
-  std::int64_t row_bytes() const { return columns_ * std::int64_t{sizeof(float)}; }
-  std::int64_t page_bytes() const { return row_bytes() * positions_; }
-  // A value of the page's rows: [positions, width].
-  View of_value(const View& page, std::int64_t value) const;
-
- private:
-  std::vector<std::int64_t> widths_, begins_;  // columns of each value, and before it
-  std::int64_t positions_, columns_ = 0;
-};
-
 class KeptForwards {
  public:
   struct Settings {
@@ -62,7 +45,8 @@ class KeptForwards {
     std::uint64_t weights = 0, adapter = 0;
     auto operator<=>(const Root&) const = default;
   };
-  class Rows;  // of a page
+  // Memory of a page, f32: value after value, of each all positions.
+  class Rows;
   using RowsPointer = std::shared_ptr<const Rows>;
   struct Statistics {
     std::atomic<std::int64_t> kept{0}, dropped{0};  // rows that were entered; rows that found no place, or went for others
@@ -73,9 +57,15 @@ class KeptForwards {
 
   Backend& backend() { return backend_; }
   RowValues row_values() const { return what_; }
-  const RowLayout& layout() const { return layout_; }
+  std::int64_t values() const { return static_cast<std::int64_t>(widths_.size()); }
+  std::int64_t width(std::int64_t value) const { return widths_[static_cast<std::size_t>(value)]; }
+  std::int64_t page_positions() const { return settings_.page_positions; }
   const Settings& settings() const { return settings_; }
   Statistics& statistics() { return *statistics_; }
+  std::int64_t row_bytes() const { return row_values_bytes_; }
+  std::int64_t page_bytes() const { return row_bytes() * page_positions(); }
+  // A value of the page's rows: [page_positions, width].
+  View of_value(const Rows& page, std::int64_t value) const;
 
   // Memory for a page, where there is some; null: there is none, and nothing else can go for it.
   RowsPointer allocate();
@@ -129,7 +119,9 @@ class KeptForwards {
   Backend& backend_;
   const RowValues what_;
   const Settings settings_;
-  const RowLayout layout_;
+  const std::vector<std::int64_t> widths_;
+  std::vector<std::int64_t> begins_;  // columns before each value
+  std::int64_t row_values_bytes_ = 0;
   std::shared_ptr<Statistics> statistics_;
   std::shared_ptr<Books> books_;
   std::map<Root, PageId> roots_;

@@ -36,9 +36,9 @@ struct KeptBench {
     std::int64_t placed = 0;
     for (const KeptText::Place& place : text.places(tokens, begin, end)) {
       EXPECT_EQ(place.from, placed);
-      for (std::int64_t segment = 0; segment < kept->layout().values(); ++segment)
+      for (std::int64_t segment = 0; segment < kept->values(); ++segment)
         for (std::int64_t i = 0; i < place.count; ++i)
-          backend.stream().write(kept->layout().of_value(place.page->view(), segment).row_range(place.first + i, 1),
+          backend.stream().write(kept->of_value(*place.page, segment).row_range(place.first + i, 1),
                                  std::vector<float>(8, value(number, begin + place.from + i, segment)));
       placed += place.count;
     }
@@ -52,8 +52,8 @@ struct KeptBench {
     std::int64_t position = begin;
     for (const KeptForwards::Piece& piece : pieces)
       for (std::int64_t i = 0; i < piece.count; ++i, ++position)
-        for (std::int64_t segment = 0; segment < kept->layout().values(); ++segment) {
-          const float got = backend.stream().read(kept->layout().of_value(piece.rows->view(), segment).row_range(piece.first + i, 1)).get()[3];
+        for (std::int64_t segment = 0; segment < kept->values(); ++segment) {
+          const float got = backend.stream().read(kept->of_value(*piece.rows, segment).row_range(piece.first + i, 1)).get()[3];
           if (got != value(number, position, segment))
             return ::testing::AssertionFailure() << "position " << position << " behind segment " << segment << " has " << got;
         }
@@ -215,7 +215,7 @@ TEST(KeptForwardsMemory, IsClaimed) {
 
 TEST(KeptForwardsMemory, IsThatOfItsValues) {
   KeptBench bench;
-  EXPECT_EQ(bench.kept->layout().page_bytes(), KeptBench::kPageBytes);
+  EXPECT_EQ(bench.kept->page_bytes(), KeptBench::kPageBytes);
   // q, k, v, attention and its log sums, o, gate, up, down; of each layer.
   EXPECT_EQ(row_widths(bench.runtime, RowValues::operations).size(), 3u * 9);
   const std::vector<std::int64_t> widths = row_widths(bench.runtime, RowValues::operations);

@@ -18,9 +18,9 @@ bool KeptText::copy_beginning(std::span<const std::int32_t> tokens, std::int64_t
   open_.rows = forwards_->allocate();
   if (!open_.rows) return false;
   Stream& stream = forwards_->backend().stream();
-  for (std::int64_t value = 0; value < forwards_->layout().values(); ++value)
-    stream.copy(forwards_->layout().of_value(open_.rows->view(), value).row_range(0, found[0].count),
-                forwards_->layout().of_value(found[0].rows->view(), value).row_range(found[0].first, found[0].count));
+  for (std::int64_t value = 0; value < forwards_->values(); ++value)
+    stream.copy(forwards_->of_value(*open_.rows, value).row_range(0, found[0].count),
+                forwards_->of_value(*found[0].rows, value).row_range(found[0].first, found[0].count));
   const auto own = tokens.subspan(static_cast<std::size_t>(open_.begin), static_cast<std::size_t>(position - open_.begin));
   open_.tokens.assign(own.begin(), own.end());
   return true;
@@ -29,7 +29,7 @@ bool KeptText::copy_beginning(std::span<const std::int32_t> tokens, std::int64_t
 // Opens the page of a position, with what stands before it there.
 void KeptText::go_to(std::span<const std::int32_t> tokens, std::int64_t position) {
   next_.clear();  // of a forward that failed
-  const std::int64_t size = forwards_->layout().positions(), begin = position - position % size;
+  const std::int64_t size = forwards_->page_positions(), begin = position - position % size;
   if (begun_ && !lost_ && open_.begin == begin) {
     const auto before = static_cast<std::size_t>(position - begin);
     if (open_.tokens.size() < before) lost_ = true;
@@ -54,7 +54,7 @@ void KeptText::go_to(std::span<const std::int32_t> tokens, std::int64_t position
 std::vector<KeptText::Place> KeptText::places(std::span<const std::int32_t> tokens, std::int64_t begin, std::int64_t end) {
   go_to(tokens, begin);
   std::vector<Place> all;
-  const std::int64_t size = forwards_->layout().positions();
+  const std::int64_t size = forwards_->page_positions();
   for (std::int64_t position = begin; position < end && !lost_;) {
     Open& page = next_.empty() ? open_ : next_.back();
     if (position == page.begin + size) {
@@ -72,7 +72,7 @@ std::vector<KeptText::Place> KeptText::places(std::span<const std::int32_t> toke
 }
 
 void KeptText::enter(std::span<const std::int32_t> tokens, std::int64_t begin, std::int64_t end) {
-  const std::int64_t size = forwards_->layout().positions();
+  const std::int64_t size = forwards_->page_positions();
   const auto add = [&](Open& page) {
     const std::int64_t from = std::max(begin, page.begin), to = std::min(end, page.begin + size);
     if (!page.rows || from >= to) return;

@@ -8,8 +8,6 @@ namespace lockstep {
 int weight_bits(const Parameter& p, const Profile& profile) {
   if (p.layout != ParameterLayout::packed || !p.trained || p.exact) return 0;
   if (!is_low_bit_format(profile.weight_bits)) return profile.weight_bits;
-  // Where all weights train, head and embedding stay as they are.
-  if (profile.weight_bits & kLowBitTrained && (p.tied || p.split == ParameterSplit::vocabulary)) return 0;
   return profile.weight_bits & kLowBitExperts && p.split != ParameterSplit::experts ? 0 : static_cast<int>(low_bit_format_of(profile.weight_bits));
 }
 

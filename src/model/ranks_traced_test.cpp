@@ -108,11 +108,6 @@ TEST_P(RanksTraced, SharesHaveTheExpressionsOfTheWhole) { expect_whole_expressio
 
 TEST(RanksTracedExpanded, SharesHaveTheExpressionsOfTheWhole) { expect_whole_expressions(ranks_model("deepseek_v3"), profile_by_name("cpu-bf16w-expanded")); }
 
-// Weights in 4-bit integers, whose groups no rank cuts.
-TEST(RanksTracedQuantised, SharesHaveTheExpressionsOfTheWhole) {
-  for (const char* family : {"llama", "glm_moe_dsa"}) expect_whole_expressions(ranks_model(family), profile_by_name("cpu-int4-qat"));
-}
-
 // The control: the same ranks under another leaf count make other expressions.
 TEST(RanksTracedControl, AnotherLeafCountIsAnotherExpression) {
   const std::shared_ptr<const Model> model = ranks_model("qwen3");

@@ -20,12 +20,12 @@ std::int64_t first_expert(std::int64_t group, std::int64_t experts) { return (gr
 Sharding::Sharding(const Model& model, const Profile& profile, const RankPlace& place)
     : place_(place), whole_(model.manifest()), expert_groups_(deal(kExpertGroups, place.layout.model())) {
   const int ranks = place.layout.tp;
-  if (!profile.ranks_share_weights())
+  if (is_low_bit_format(profile.weight_bits))
     fail(ErrorCode::unsupported, "ranks share no weights under profile '{}': scales of low-bit weights span what ranks would cut; allowed is one rank",
          profile.name);
   for (const Parameter& p : whole_.parameters()) {
     Parameter own = p;
-    std::int64_t leaves = 1, inner = 1;
+    std::int64_t leaves = 1;
     ColumnSplit bounds;
     // Rank r's part of `n`, where it has one.
     const auto cut = [&](std::int64_t& n, int rank) { n = (*bounds)[static_cast<std::size_t>(rank) + 1] - (*bounds)[static_cast<std::size_t>(rank)]; };
@@ -45,8 +45,6 @@ Sharding::Sharding(const Model& model, const Profile& profile, const RankPlace& 
         break;
       case ParameterSplit::inputs:
         leaves = input_leaves(p, profile);
-        // A group of 4-bit integers has one scale, so a cut stands between groups: several leaves stay together where one ends inside a group.
-        for (; is_low_bit_format(weight_bits(p, profile)) && leaves > 1 && p.inputs / leaves % kQuantisedGroup != 0; inner *= 2) leaves /= 2;
         bounds = scaled(deal(leaves, ranks), p.inputs / leaves);
         cut(own.inputs, place.tensor_rank());
         break;
@@ -69,7 +67,6 @@ Sharding::Sharding(const Model& model, const Profile& profile, const RankPlace& 
     manifest_.add(std::move(own));
     bounds_.push_back(std::move(bounds));
     leaves_.push_back(leaves);
-    inner_leaves_.push_back(inner);
   }
 }
 

@@ -19,15 +19,15 @@ std::uint64_t WeightSet::next_identity() {
 }
 
 void check_trainable(const Profile& profile) {
-  if (profile.trains_all_weights()) return;
   if (is_low_bit_format(profile.weight_bits))
     fail(ErrorCode::unsupported,
          "profile '{}' has frozen low-bit weights ({}): adapters (--adapter-rank of 1 or more) train over them; train all parameters "
-         "under cpu-bf16w, cpu-f32 or cpu-int4-qat",
+         "under cpu-bf16w or cpu-f32",
          profile.name, low_bit_format_name(low_bit_format_of(profile.weight_bits)));
-  fail(ErrorCode::unsupported,
-       "profile '{}' is for serving alone: its weights are {}-bit integers, which no training step can move; train under cpu-bf16w or cpu-f32", profile.name,
-       profile.weight_bits);
+  if (profile.weight_bits)
+    fail(ErrorCode::unsupported,
+         "profile '{}' is for serving alone: its weights are {}-bit integers, which no training step can move; train under cpu-bf16w or cpu-f32", profile.name,
+         profile.weight_bits);
 }
 
 Buffer allocate_parameter(Backend& backend, const Parameter& p, DType dtype, MemoryCategory category) {

@@ -16,12 +16,11 @@ namespace lockstep {
 
 // Values of PackedWeight::bits and Profile::weight_bits; there, 8 and 4 are integer weights whose activations are quantised too (numerics/quantised.h).
 enum class LowBitFormat : int { none = 0, int4 = 16, fp8 = 17, mxfp8 = 18 };
-inline constexpr int kLowBitExperts = 64;   // flag beside the format in Profile::weight_bits: routed experts only
-inline constexpr int kLowBitTrained = 128;  // the same: all weights train; linear layers and experts are quantised again after each step
-inline constexpr int kLowBitVersion = 1;    // of the formats and their quantisers, in a profile's digest
+inline constexpr int kLowBitExperts = 64;  // flag beside the format in Profile::weight_bits: routed experts only
+inline constexpr int kLowBitVersion = 1;   // of the formats and their quantisers, in a profile's digest
 LOCKSTEP_EVERYWHERE [[gnu::always_inline]] inline bool is_low_bit_format(int bits) { return bits >= static_cast<int>(LowBitFormat::int4); }
 LOCKSTEP_EVERYWHERE [[gnu::always_inline]] inline LowBitFormat low_bit_format_of(int bits) {
-  return is_low_bit_format(bits) ? static_cast<LowBitFormat>(bits & ~(kLowBitExperts | kLowBitTrained)) : LowBitFormat::none;
+  return is_low_bit_format(bits) ? static_cast<LowBitFormat>(bits & ~kLowBitExperts) : LowBitFormat::none;
 }
 const char* low_bit_format_name(LowBitFormat format);  // int4, fp8, mxfp8
 

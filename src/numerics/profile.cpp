@@ -26,9 +26,6 @@ const std::vector<Profile>& profiles() {
       {"cpu-fp8-experts", "as cpu-fp8-base, experts' matrices alone", true, true, false, 8, false, false, static_cast<int>(LowBitFormat::fp8) | kLowBitExperts},
       {"cpu-mxfp8-experts", "as cpu-mxfp8-base, experts' matrices alone", true, true, false, 8, false, false,
        static_cast<int>(LowBitFormat::mxfp8) | kLowBitExperts},
-      {"cpu-int4-qat",
-       "as cpu-bf16w; linear layers and experts compute with their fp32 masters in 4-bit integers with a scale a group of 32; all weights train", true, true,
-       false, 8, false, false, static_cast<int>(LowBitFormat::int4) | kLowBitTrained},
       {"study-bf16-activations", "as cpu-bf16w with bf16 activations and 2 leaves: the mismatch of a second engine", true, true, true, 2, true},
       {"study-leaves", "as cpu-bf16w with another leaf count: the negative control of parity", true, true, false, 2, true},
       {"study-leaves-f32", "as cpu-f32 with another leaf count: the negative control of parity", false, false, false, 2, true},
@@ -47,20 +44,11 @@ const Profile& profile_by_name(std::string_view name) {
   fail(ErrorCode::invalid_argument, "profile is '{}', allowed are {}{}", name, fmt::join(names, ", "), did_you_mean(name, names));
 }
 
-bool Profile::trains_all_weights() const { return weight_bits == 0 || (weight_bits & kLowBitTrained) != 0; }
-
-bool Profile::ranks_share_weights() const {
-  return !is_low_bit_format(weight_bits) || ((weight_bits & kLowBitTrained) != 0 && low_bit_format_of(weight_bits) == LowBitFormat::int4);
-}
-
 std::string Profile::digest() const {
   std::string text = fmt::format("form {} elementary {} bf16w {} bf16cache {} bf16act {} leaves {}", kFormVersion, kElementaryVersion, bf16_weights, bf16_cache,
                                  bf16_activations, maximum_leaves);
   if (is_low_bit_format(weight_bits))
-    text += fmt::format(" packed {} {} packer {}", low_bit_format_name(low_bit_format_of(weight_bits)),
-                        weight_bits & kLowBitTrained   ? "trained"
-                        : weight_bits & kLowBitExperts ? "experts"
-                                                       : "linear",
+    text += fmt::format(" packed {} {} packer {}", low_bit_format_name(low_bit_format_of(weight_bits)), weight_bits & kLowBitExperts ? "experts" : "linear",
                         kLowBitVersion);
   else if (weight_bits) text += fmt::format(" integers {} quantiser {}", weight_bits, kQuantiserVersion);  // older profiles keep their digests
   if (expanded_latents) text += " expanded latents";

@@ -18,12 +18,6 @@ struct Profile {
   bool study;                     // made to study a mismatch; never a default
   bool expanded_latents = false;  // latent attention keeps each head's own key and value, in the cache too, instead of the latent that they are made of
   int weight_bits = 0;  // linear layers' matrices as 8-bit or 4-bit integers (numerics/quantised.h) or in a low-bit format (numerics/low_bit.h); 0: neither
-  // Whether a training step can move all weights: not where they are frozen or of integers.
-  bool trains_all_weights() const;
-  // Whether tensor- and expert-parallel ranks may cut weights: what shares a scale then stays on one rank.
-  bool ranks_share_weights() const;
-  // Whether masters that a file holds in bf16 are computed with as they were before.
-  bool bf16_files_keep_bits() const { return bf16_weights && weight_bits == 0; }
   // Hex digest over everything above and the function versions below.
   std::string digest() const;
   // The digest of a trainer's state: declared shared prefixes (train/data.h) change the bits of gradients, and so the digest.

@@ -77,7 +77,7 @@ TEST(LowBitBase, TrainingHasTheBitsOfTheDecodedBaseAndTheLossFalls) {
     LowBitPlant plain(m, profile_by_name("cpu-bf16w"), m.masters);
     const LowBitOutcome before = train_low_bit(plain, data, 1);
     const std::vector<std::string> names = low_bit_profiles(m);
-    EXPECT_EQ(names.size(), m.model->facts().experts_a_token > 0 ? 7u : 4u);
+    EXPECT_EQ(names.size(), m.model->facts().experts_a_token > 0 ? 6u : 3u);
     for (const std::string& name : names) {
       SCOPED_TRACE(std::string(m.model->family()) + " " + name);
       LowBitPlant encoded(m, profile_by_name(name), m.masters);

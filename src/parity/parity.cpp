@@ -7,6 +7,8 @@
 #include "base/free_memory.h"
 #include "checkpoint/model_reader.h"
 #include "model/value_head.h"
+#include "numerics/low_bit.h"
+#include "parallel/follow_calls.h"
 #include "parity/parity_run.h"
 
 namespace lockstep {
@@ -48,7 +50,7 @@ std::vector<ParityCounter> engagement(const ParityScene& scene) {
   for (const char* name : {"drafts_right", "drafts_wrong"}) add(name, long_enough);
   if (!scene.model.layer.empty())
     for (const char* name : {"layer_drafts_right", "layer_drafts_wrong"}) add(name, long_enough);
-  const bool ranks = scene.profile.ranks_share_weights();
+  const bool ranks = !is_low_bit_format(scene.profile.weight_bits);
   for (const char* name : {"rank_forwards", "rank_servings"}) add(name, ranks);
   // Whatever the list of places says: these are what is promised.
   for (const int threads : {1, 2, 3, 4}) {
@@ -95,13 +97,22 @@ ParityModel load_parity_model(const std::string& folder, double mla_norm_eps) {
   return {reader->model(), reader->masters(), reader->has_mtp() ? reader->mtp_masters() : WeightImages()};
 }
 
+std::function<void(const std::string& call)> parity_follower(const ParityModel& model, ProcessMail& mail) {
+  return [follower = std::make_shared<BenchFollower>(model, mail)](const std::string& call) { follower->perform(call); };
+}
+
+bool follow_parity(const ParityModel& model) {
+  return follow_calls([&](ProcessMail& mail) { return parity_follower(model, mail); });
+}
+
 ParityReport run_parity(const ParityModel& model, const ParityOptions& options) {
   if (options.cases < 0 || options.cases > 10'000'000) fail(ErrorCode::invalid_argument, "fuzz is {}, allowed is 0 to 10000000", options.cases);
   if (model.model->facts().max_positions < 2)
     fail(ErrorCode::invalid_argument, "the model's context is {} position, parity needs at least 2", model.model->facts().max_positions);
+  if (options.lead && options.ranks.empty()) fail(ErrorCode::invalid_argument, "ranks is empty, allowed over processes is a layout, such as tp=2");
   ParityReport report;
   report.profile = options.profile;
-  report.trains = profile_by_name(options.profile).trains_all_weights();
+  report.trains = profile_by_name(options.profile).weight_bits == 0;
   report.seed = options.seed;
   const double begin = now();
   Progress::Options shown{.label = "parity", .unit = "tokens", .quiet = options.quiet};

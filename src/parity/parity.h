@@ -4,6 +4,7 @@
 // Random cases over everything that must not matter; engagement counters that show that each path ran; a negative control that must be found
 // at the right operation. Knows no command line. One thread at a time; it makes its own runtimes.
 #pragma once
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -25,13 +26,16 @@ struct ParityModel {
 // Of a model folder; mla_norm_eps 0: the family's own. Errors: those of load_model_folder.
 ParityModel load_parity_model(const std::string& folder, double mla_norm_eps = 0);
 
+class ProcessMail;
+
 struct ParityOptions {
   std::int64_t cases = 100;  // random ones; edge lengths come on top
   std::uint64_t seed = 0;
   std::string profile = "cpu-bf16w";
-  std::string ranks;           // one more layout of ranks (parallel/layout.h), beside those that are always compared
-  std::string device = "cpu";  // emulated or cuda: a place more, and steps on it
-  bool quiet = true;           // no progress on stderr
+  std::string ranks;            // one more layout of ranks (parallel/layout.h), beside those that are always compared
+  ProcessMail* lead = nullptr;  // in process 0: that layout's ranks are those of all its processes, which follow (parity_follower); null: threads
+  std::string device = "cpu";   // emulated or cuda: a place more, and steps on it
+  bool quiet = true;            // no progress on stderr
   StopToken stop = {};
 };
 
@@ -91,6 +95,10 @@ struct ParityReport {
   }
 };
 
+// In the other processes: what performs the calls of process 0's run of the same model (parallel/follow_calls.h). Both outlive it.
+std::function<void(const std::string& call)> parity_follower(const ParityModel& model, ProcessMail& mail);
+// Follows the run of process 0 until that ends, and true; false at once in process 0, and in a process that is alone.
+bool follow_parity(const ParityModel& model);
 // Errors: invalid_argument; numeric when the model's values are no numbers; cancelled.
 ParityReport run_parity(const ParityModel& model, const ParityOptions& options);
 nlohmann::ordered_json to_json(const ParityReport& report);

@@ -7,10 +7,10 @@
 #include "base/philox.h"
 #include "engine/engine.h"
 #include "observe/progress.h"
+#include "parity/bench_trainer.h"
 #include "parity/engine_ways.h"
 #include "parity/parity.h"
 #include "parity/parity_recording.h"
-#include "train/trainer.h"
 
 namespace lockstep {
 
@@ -24,6 +24,7 @@ struct ParityPlace {
   std::int64_t page_size = 16;
   RankLayout ranks = {};
   bool serve_defaults = false;  // the engine as `lockstep serve` has it, and not one with small pages, chunks and cache
+  bool over_processes = false;  // its ranks are those of ParityOptions::lead
   std::string text() const;     // "deferred avx2, 3 threads, pages of 4, tp=2,dp=1,ep=1"
 };
 // The reference, and the configurations of the forward that are compared with it, all of which every run visits: numbers of
@@ -52,8 +53,9 @@ struct ParityScene {
   std::map<std::string, std::int64_t> counters;
 
   ParityVisit& visit(const ParityPlace& place) const;  // of the report, from nothing on
+  ProcessMail* lead(const ParityPlace& place) const { return place.over_processes ? options.lead : nullptr; }
   // A profile for serving alone has no steps to compare.
-  bool trains() const { return profile.trains_all_weights(); }
+  bool trains() const { return profile.weight_bits == 0; }
   RandomSequence draws(std::uint64_t item) const { return RandomSequence(options.seed, RandomStream::fuzz, item); }
   Tokens random_tokens(RandomSequence& draws, std::int64_t n) const;
   // Counts a mismatch; the first is described (which may run things again).
@@ -64,7 +66,7 @@ struct ParityScene {
 struct ParityBench {
   ParityPlace place;
   Runtime runtime;
-  std::unique_ptr<Trainer> trainer;
+  std::unique_ptr<BenchTrainer> trainer;
   std::unique_ptr<Engine> engine;  // null: not asked for
 
   ParityBench(const ParityScene& scene, const ParityPlace& at, const Profile& profile, bool with_engine);

@@ -209,9 +209,7 @@ void LocalTrainer::export_to(const std::filesystem::path& folder, const TrainedE
   const WeightImages masters = with_model([](TrainedModel& model) { return model.master_images(); });
   if (const AdapterLayout* adapter = model_->adapter()) return export_adapter_folder(folder, *adapter, masters, exported.base, exported.overwrite);
   SaveOptions options;
-  // Rounded to bf16, masters that are quantised would have other scales: the folder would not be the model that was trained.
-  const Profile& profile = base_.opened.runtime->profile;
-  options.dtype = profile.bf16_weights && !profile.bf16_files_keep_bits() ? DType::f32 : exported.dtype;
+  options.dtype = exported.dtype;
   options.mtp_from = base_.opened.reader;
   options.mtp_masters = exported.mtp;
   if (exported.tokenizer) options.tokenizer_files_from = exported.base;

@@ -11,10 +11,9 @@ namespace lockstep {
 namespace {
 // A piece counts as at least that: one that only looks whether it can go on is not chosen over and over for having cost nothing.
 constexpr double kLeastSeconds = 20e-6;
-// While live work comes, kernels that can be launched in parts have so many multiply-adds (about 10 ms of two cores at 100 GFLOP/s each; a part of the
-// head takes about twice as long, for its rows' exponentials, and because each part reads all weights); it counts as coming while there is any, and
-// for so long after.
-constexpr std::int64_t kLongestKernel = std::int64_t{1} << 30;
+// While live work comes, kernels that can be launched in parts have so many multiply-adds (about 20 ms of two cores at 100 GFLOP/s each); it
+// counts as coming while there is any, and for so long after.
+constexpr std::int64_t kLongestKernel = std::int64_t{1} << 31;
 constexpr double kLiveSeconds = 2;
 // Work that waits is said to wait for its share once others had so much of the time.
 constexpr double kMuch = 0.25;

@@ -76,7 +76,7 @@ void KeptForward::begin(bool backward) {
 }
 
 View KeptForward::from(const Run& run, std::int64_t value, std::int64_t first, std::int64_t count) const {
-  const View all = run.rows ? forwards_->layout().of_value(run.rows->view(), value) : made_.values[static_cast<std::size_t>(value)].view();
+  const View all = run.rows ? forwards_->of_value(*run.rows, value) : made_.values[static_cast<std::size_t>(value)].view();
   return all.row_range(run.first + first, count);
 }
 
@@ -86,7 +86,7 @@ void KeptForward::read(std::int64_t value, const View& rows) {
 
 void KeptForward::compare(std::int64_t value, const View& made) {
   if (compared_.empty()) return;
-  const auto count = static_cast<std::int64_t>(compared_.size()), width = forwards_->layout().width(value);
+  const auto count = static_cast<std::int64_t>(compared_.size()), width = forwards_->width(value);
   const Buffer pairs = backend_.device().allocate(DType::f32, 2 * count, width, MemoryCategory::workspace);
   for (std::int64_t i = 0; i < count; ++i) {
     const Compared& one = compared_[static_cast<std::size_t>(i)];
@@ -100,7 +100,7 @@ void KeptForward::compare(std::int64_t value, const View& made) {
     if (std::bit_cast<std::uint32_t>(kept) != std::bit_cast<std::uint32_t>(computed))
       refuse(compared_[static_cast<std::size_t>(i / width)], value, i % width, kept, computed);
   }
-  if (value == forwards_->layout().values() - 1) forwards_->statistics().compared += count;
+  if (value == forwards_->values() - 1) forwards_->statistics().compared += count;
 }
 
 void KeptForward::refuse(const Compared& one, std::int64_t value, std::int64_t column, float kept, float computed) const {

@@ -37,7 +37,7 @@ class KeptForward final : public RowSource {
   // Before the forward: whether a backward follows, which recomputes segments. What is compared is decided here.
   void begin(bool backward);
 
-  std::int64_t width(std::int64_t value) const override { return forwards_->layout().width(value); }
+  std::int64_t width(std::int64_t value) const override { return forwards_->width(value); }
   void read(std::int64_t value, const View& rows) override;
   bool recomputes() const override { return recomputes_; }
   void compare(std::int64_t value, const View& made) override;

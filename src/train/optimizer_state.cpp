@@ -4,11 +4,9 @@
 
 #include "base/error.h"
 #include "kernels/launch.h"
-#include "model/compute_copy.h"
 #include "parallel/collectives.h"
 #include "tensor/file_memory.h"
 #include "train/gradient_norm.h"
-#include "train/quantised_masters.h"
 
 namespace lockstep {
 
@@ -153,22 +151,18 @@ OptimResult OptimizerState::step(GradientSet& gradients, const AdamParameters& w
 // One parameter's step: `next` becomes its next compute copy.
 void OptimizerState::move(std::size_t i, GradientSet& gradients, Stepper& stepper, Buffer& next) {
   const Parameter& p = rows_.manifest().parameters()[i];
-  const bool quantised = compute(i) == DType::u8;
-  next = profile_ ? allocate_compute_copy(backend_, p, *profile_) : allocate_parameter(backend_, p, DType::f32, MemoryCategory::weights);
+  next = allocate_parameter(backend_, p, compute(i), MemoryCategory::weights);
   const View own = rows_.own(i, next.view());
   StepViews views;
   views.master = master(i);
   for (int m = 0; m < moments_of(i).moments; ++m) views.moments[m] = moments_[m][i].view();
   views.master_out = separate(i) ? views.master : own;
-  if (separate(i) && !quantised) views.compute_out = own;
+  if (separate(i)) views.compute_out = own;
   views.gradient = gradients.gradient(static_cast<ParameterId>(i));
   const bool whole = moments_of(i).whole;
   if (whole) fetch(i);
-  if (own.size() > 0) {
-    stepper.move(p, parameters_[i].role, views);
-    if (quantised) quantise_masters(backend_, p, *profile_, views.master, own);
-  }
-  if (whole || quantised) leave(i);
+  if (own.size() > 0) stepper.move(p, parameters_[i].role, views);
+  if (whole) leave(i);
   rows_.gather(i, next.view());
   if (!separate(i)) masters_[i] = next;
   gradients.drop(static_cast<ParameterId>(i));  // frees memory for the next one

@@ -98,19 +98,6 @@ TEST_P(TrainerRanks, TensorAndExpertParallelStepsHaveTheBitsOfOneRank) {
   expect_same(bench.model->manifest(), run(bench, {.ranks = {2, 2, 2}, .indexer = true}, data), want, "indexer");
 }
 
-// Scales are those of the whole matrix wherever it is cut: where a leaf of the sum ends inside a group, leaves stay together (264 inputs of kLlama
-// are no two shares of whole groups, 320 of kQwen are two of five).
-TEST_P(TrainerRanks, QuantisedWeightsHaveTheBitsOfOneRank) {
-  const TrainBench bench(GetParam());
-  const std::vector<TrainSequence> data = sequences(bench.model->facts().vocabulary, 4);
-  const Outcome want = run(bench, {.profile = "cpu-int4-qat"}, data);
-  for (const RankLayout& ranks : {RankLayout{1, 2, 1}, {1, 7, 1}, {2, 1, 1}, {3, 1, 1}, {8, 1, 1}, {1, 1, 3}, {2, 2, 2}, {11, 1, 1}})
-    expect_same(bench.model->manifest(), run(bench, {.ranks = ranks, .profile = "cpu-int4-qat"}, data), want, ranks.text());
-  expect_same(bench.model->manifest(),
-              run(bench, {.ranks = {2, 2, 1}, .profile = "cpu-int4-qat", .backend = BackendKind::deferred, .checkpoint = true, .micro_batch = 1}, data), want,
-              "deferred, checkpointed, micro-batches of one");
-}
-
 INSTANTIATE_TEST_SUITE_P(Families, TrainerRanks, ::testing::Values(kGlm, kLlama, kQwen));
 
 // Owners that hold some ranks each, and learn of the others' through their groups alone.

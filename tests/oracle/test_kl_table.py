@@ -43,44 +43,11 @@ def test_merged_is_the_definition(tmp_path):
     assert np.array_equal(merged["model.x.weight"], want) and np.array_equal(merged["model.norm.weight"], w[0])
 
 
-def test_experts_in_one_tensor_are_merged_expert_by_expert(tmp_path):
-    random = np.random.default_rng(2)
-    base, adapter = tmp_path / "base", tmp_path / "adapter"
-    base.mkdir(), adapter.mkdir()
-    fused, down = random.standard_normal((2, 5, 6)).astype(np.float32), random.standard_normal((2, 3, 5)).astype(np.float32)  # 5 hidden, 3 inside
-    name = "model.layers.0.mlp.experts."
-    save_file({name + "gate_up_proj": fused, name + "down_proj": down}, base / "model.safetensors")
-    (base / "config.json").write_text("{}")
-    changes, want_fused, want_down = {}, fused.astype(np.float64), down.astype(np.float64)
-    for e in range(2):
-        for kind, outputs, inputs in (("gate_proj", 3, 5), ("up_proj", 3, 5), ("down_proj", 5, 3)):
-            a, b = random.standard_normal((2, inputs)), random.standard_normal((outputs, 2))
-            changes |= {f"base_model.model.{name}{e}.{kind}.lora_{k}.weight": v for k, v in (("A", a), ("B", b))}
-            for output in range(outputs):
-                delta = 0.5 * (b[output] @ a)
-                if kind == "down_proj":
-                    want_down[e, :, output] += delta
-                else:
-                    want_fused[e, :, 2 * output + (kind == "up_proj")] += delta
-    save_file(changes, adapter / "adapter_model.safetensors")
-    (adapter / "adapter_config.json").write_text(json.dumps({"r": 2, "lora_alpha": 1}))
-    merged = load_file(kl_table.merge(base, adapter, tmp_path / "merged") / "model.safetensors")
-    assert np.allclose(merged[name + "gate_up_proj"], want_fused, atol=1e-6) and np.allclose(merged[name + "down_proj"], want_down, atol=1e-6)
-    assert not np.allclose(merged[name + "gate_up_proj"], fused, atol=1e-3)
-
-
 def test_the_page_marks_what_is_above_the_line(tmp_path):
-    figures = {"tokens": 20_000, "k1": 0.0, "k2": 0.0, "largest_log_ratio": 0.0, "different_bits": 0, "family": "llama", "note": "n", "what": "w", "model": "m", "version": "v1"}
+    figures = {"tokens": 20_000, "k1": 0.0, "k2": 0.0, "largest_log_ratio": 0.0, "different_bits": 0, "family": "llama", "note": "n", "what": "w", "model": "m"}
     rows = [figures | {"row": "own-full", "k3": 0.0}, figures | {"row": "int4", "k3": 0.0123, "different_bits": 5}, figures | {"row": "fp8", "k3": 0.0099, "tokens": 400}]
-    kl_page.write(rows, ["m", "other"], tmp_path)
+    kl_page.write(rows, "v", ["m", "other"], tmp_path)
     text = (tmp_path / "kl.md").read_text()
     assert "**0.0123**" in text and "**0.0099**" not in text and "1 of 1 rows have no token with other bits" in text
     assert "but those of m" in text and "Not measured yet: other" in text
     assert json.loads((tmp_path / "kl.json").read_text())["rows"][0]["row"] == "own-full"
-
-    # Later a pair is measured anew and another model for the first time: the rest stays, and each row says with what it was measured.
-    kl_page.write([figures | {"row": "int4", "k3": 0.0111, "version": "v2"}, figures | {"model": "other", "row": "own-full", "k3": 0.0, "version": "v2"}], ["m", "other"], tmp_path)
-    stored = [(r["model"], r["row"], r["k3"], r["version"]) for r in json.loads((tmp_path / "kl.json").read_text())["rows"]]
-    assert stored == [("m", "own-full", 0.0, "v1"), ("m", "fp8", 0.0099, "v1"), ("m", "int4", 0.0111, "v2"), ("other", "own-full", 0.0, "v2")]
-    text = (tmp_path / "kl.md").read_text()
-    assert "Measured with v1 (2 rows), v2 (2 rows)." in text and "0.0123" not in text and "Not measured yet" not in text

@@ -193,7 +193,7 @@ TEST(KeptForwards, StayWithinTheirMemory) {
   for (const std::int64_t pages : {0, 1, 7, 20}) {
     Bench bench(tiny_config("qwen3"), "cpu-bf16w", {.checkpoint_activations = true}, small_engine(), {.pages = pages});
     const auto data = sample(bench.engine, sample_requests(bench.runtime.model->facts().vocabulary));
-    EXPECT_LE(bench.kept->statistics().most, pages * bench.kept->layout().page_bytes());
+    EXPECT_LE(bench.kept->statistics().most, pages * bench.kept->page_bytes());
     EXPECT_GT(bench.kept->statistics().dropped, 0);
     EXPECT_EQ(step_of(bench.reading, data), step_of(bench.plain, data)) << pages;
     EXPECT_GT(bench.rows().made, 0) << pages;
@@ -241,9 +241,9 @@ TEST(KeptForwards, AreAnAdaptersToo) {
 // Flips a bit of what was kept of a row.
 void plant_wrong_bit(Bench& bench, const TrainSequence& d, std::int64_t row, std::int64_t value) {
   std::vector<KeptForwards::Piece> pieces;
-  const std::int64_t page = bench.kept->layout().positions(), end = row - row % page + page;  // all of its page, of which there is one
+  const std::int64_t page = bench.kept->page_positions(), end = row - row % page + page;  // all of its page, of which there is one
   ASSERT_TRUE(bench.kept->find({bench.reading.weights()->identity, 0}, d.tokens, row, end, pieces));
-  const View at = bench.kept->layout().of_value(pieces[0].rows->view(), value).row_range(pieces[0].first, 1);
+  const View at = bench.kept->of_value(*pieces[0].rows, value).row_range(pieces[0].first, 1);
   Stream& stream = bench.runtime.backend.stream();
   std::vector<float> values = stream.read(at).get();
   values[2] = std::bit_cast<float>(std::bit_cast<std::uint32_t>(values[2]) ^ (1u << 10));
@@ -265,7 +265,7 @@ TEST(KeptForwards, OneWrongBitIsFound) {
       for (const std::int64_t value : {0, 1}) {
         SCOPED_TRACE(fmt::format("{} {} {}", static_cast<int>(values), gradient, value));
         Bench bench(tiny_config("llama"), "cpu-f32", {.checkpoint_activations = true}, small_engine(), {values, -1, 1});
-        ASSERT_GE(bench.kept->layout().values(), 2);
+        ASSERT_GE(bench.kept->values(), 2);
         const auto data = sample(bench.engine, sample_requests(bench.runtime.model->facts().vocabulary));
         const auto run = [&] {
           if (gradient) bench.reading.forward_backward(data, {});
@@ -288,7 +288,7 @@ TEST(KeptForwards, OneWrongBitIsFound) {
 TEST(KeptForwards, AWrongBitThatNobodyLooksForIsLearned) {
   Bench bench(tiny_config("llama"), "cpu-f32", {.checkpoint_activations = true}, small_engine());
   const auto data = sample(bench.engine, sample_requests(bench.runtime.model->facts().vocabulary));
-  plant_wrong_bit(bench, data[4], 6, bench.kept->layout().values() - 1);
+  plant_wrong_bit(bench, data[4], 6, bench.kept->values() - 1);
   EXPECT_NE(step_of(bench.reading, data).masters, step_of(bench.plain, data).masters);
 }
 

@@ -69,10 +69,6 @@ TEST_P(Memorise, EightTextsToALossBelowAHundredthAndGreedyDecodingRepeatsThem) {
 
 TEST(MemoriseExpanded, KeysAndValuesOfEachHeadLearnThemToo) { memorise_by_all_parameters("deepseek_v3", "cpu-bf16w-expanded"); }
 
-TEST(MemoriseQuantised, WeightsInFourBitsLearnThemToo) {
-  for (const char* family : {"glm_moe_dsa", "qwen3"}) memorise_by_all_parameters(family, "cpu-int4-qat");
-}
-
 // The base keeps its random matrices in four bits, experts' too: all that is learnt is the adapter's.
 TEST_P(Memorise, EightTextsByAnAdapterOverAnInt4Base) {
   const std::shared_ptr<const Model> model = make_model(tiny_config(GetParam()));

@@ -132,20 +132,6 @@ TEST(Parity, HoldsForExpandedLatentAttention) {
   }
 }
 
-// Trained, published after each step and served as 4-bit integers, over ranks too.
-TEST(Parity, HoldsForWeightsThatAreQuantisedAfterEachStep) {
-  for (const std::string family : {"glm_moe_dsa", "llama"}) {
-    ParityModel model;
-    model.model = make_model(tiny_config(family));
-    model.masters = golden_weights(model.model->manifest(), 5);
-    const ParityReport report = run_parity(model, {.cases = 4, .seed = 4, .profile = "cpu-int4-qat"});
-    expect_parity(report);
-    EXPECT_TRUE(report.trains);
-    EXPECT_TRUE(report.control.step_detected);
-    EXPECT_EQ(report.control.profile, "study-leaves of cpu-int4-qat");
-  }
-}
-
 TEST(Parity, HoldsInFp32OnAGoldenWhoseControlNeedsAnotherModel) {
   ParityModel model;
   model.model = make_model(golden_config("glm_moe_dsa/sharing"));

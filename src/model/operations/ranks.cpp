@@ -83,7 +83,7 @@ void join_experts(Context& ctx, const View& y) {
 
 PackedWeight packed_share(const Context& ctx, ParameterId w) {
   PackedWeight share = ctx.packed(w);
-  share.maximum_leaves = static_cast<int>(std::max<std::int64_t>(1, ctx.sharding()->own_leaves(w)) * ctx.sharding()->inner_leaves(w));
+  share.maximum_leaves = static_cast<int>(std::max<std::int64_t>(1, ctx.sharding()->own_leaves(w)));
   return share;
 }
 

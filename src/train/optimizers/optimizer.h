@@ -43,7 +43,7 @@ struct StepViews {
   View master;
   View moments[MomentSpec::kMostMoments];  // as many as MomentSpec says; updated in place
   View master_out;                         // may be `master`
-  View compute_out;                        // f32 or bf16: the next version's compute copy; none when master_out is it, or it is quantised afterwards
+  View compute_out;                        // f32 or bf16: the next version's compute copy; none when master_out is it
   View gradient;
 };
 

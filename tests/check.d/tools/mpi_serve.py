@@ -1,7 +1,7 @@
 """A server whose ranks are processes: `mpirun -n 2 lockstep serve --transport mpi --ranks tp=2` answers as one process with one rank, byte for byte.
 
 Completions, chat, streams, log-probabilities, seeds, penalties, embeddings, several at once; a control; how it ends: by SIGTERM, and when a process is killed.
-`lockstep demo --quick` over two processes meets the published hash. Where there is no Open MPI, all of it is skipped.
+`lockstep demo --quick` over two processes meets the published hash, `lockstep parity` finds no different bit. Where there is no Open MPI, all of it is skipped.
 """
 import concurrent.futures
 import contextlib
@@ -175,3 +175,13 @@ with check("demo-quick"):
     needs_mpi()
     outcome = mpirun(2, BINARY, "demo", "--quick", "--transport", "mpi", "--ranks", "tp=2", "--threads", "2", "--runs", TMP / "demo-runs", timeout=2 * LONG)
     assert outcome.returncode == 0 and "identical to the published run" in outcome.stdout, outcome
+
+with check("parity"):
+    # One layout more, over the processes: forwards of training, ways of serving and steps there, and no different bit.
+    needs_mpi()
+    outcome = mpirun(2, BINARY, "parity", "--model", MODEL, "--fuzz", "1", "--transport", "mpi", "--ranks", "tp=2", "--json", timeout=2 * LONG)
+    assert outcome.returncode == 0 and outcome.json()["mismatches"] == 0, outcome
+    over = [place for place in outcome.json()["places"] if place["place"].endswith("over processes")]
+    assert over and all(sum(place[what] for place in over) > 0 for what in ("training", "serving", "steps")), outcome
+    refused = mpirun(2, BINARY, "parity", "--model", MODEL, "--fuzz", "1", "--transport", "mpi")
+    assert refused.returncode != 0 and "ranks is empty" in refused.stderr, refused
