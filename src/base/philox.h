@@ -24,7 +24,17 @@ struct Philox {
 };
 
 // The use of a random stream: the last counter word, so that no two uses share a number.
-enum class RandomStream : std::uint32_t { weights = 0, sampling = 1, shuffle = 2, environment = 3, bootstrap = 4, fuzz = 5 };
+enum class RandomStream : std::uint32_t {
+  weights = 0,
+  sampling = 1,
+  shuffle = 2,
+  environment = 3,
+  bootstrap = 4,
+  fuzz = 5,
+  draft = 6,       // of guesses that rejection sampling checks (docs/numerics.md section 6),
+  acceptance = 7,  // whether one is taken,
+  residual = 8     // and what is drawn in its place
+};
 
 // A sequence of draws from one (seed, stream, item): for host-side choices (data order, problems, fuzzing).
 class RandomSequence {

@@ -262,7 +262,7 @@ int chat_command(const Arguments& arguments) {
   add_draft_options(table, drafts);
   add_device_options(table, runtime);
   table.refused("with --url", [&url] { return !url.empty(); },
-                {"generation-config", "speculate", "draft-tokens", "profile", "threads", "device", "backend", "isa", "mla-norm-eps", "context"});
+                {"generation-config", "speculate", "draft-tokens", "acceptance", "profile", "threads", "device", "backend", "isa", "mla-norm-eps", "context"});
   table.accept_config();
   if (!table.parse(arguments)) return kExitOk;
   if (url.empty() && runtime.model.empty()) throw UsageError("--model DIR is missing, or --url URL");

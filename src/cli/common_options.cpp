@@ -41,14 +41,27 @@ void add_transport_options(OptionTable& table, ProcessSettings& settings) {
   table.refused("without --transport mpi", [&settings] { return settings.transport != "mpi"; });
 }
 
-void add_draft_options(OptionTable& table, DraftOptions& drafts, std::string usual, std::string name) {
-  const auto mode = std::make_shared<std::string>(std::move(usual));
+void add_draft_options(OptionTable& table, DraftOptions& drafts, std::string usual, std::string name, bool rejects) {
+  const auto mode = std::make_shared<std::string>(std::move(usual)), acceptance = std::make_shared<std::string>("coupled");
   table.text(name, mode.get(), "auto|off|SOURCE,..",
              "Guess tokens ahead and check several in one forward: auto, as far as it pays; off; or always, from sources with commas (docs/speculation.md); "
-             "changes no bit");
+             "changes no bit under coupled acceptance");
   table.integer("draft-tokens", &drafts.tokens, 1, DraftOptions::kMostTokens, "N", "Most tokens of a guess");
   table.refused(fmt::format("with --{} off", name), [mode] { return *mode == "off"; });
-  table.after_reading([&drafts, mode, name] { drafts = as_usage([&] { return parse_drafts(*mode, drafts.tokens, "--" + name); }); });
+  if (rejects) {
+    table.choice("acceptance", acceptance.get(), acceptance_names(),
+                 "How guesses are checked. coupled: taken where they are what the model samples, which changes no bit; rejection: taken with the chance "
+                 "min(1, p / q), else another token is drawn, which keeps the model's distribution and takes more of a layer's guesses");
+    table.refused(fmt::format("with --{} off", name), [mode] { return *mode == "off"; });
+  }
+  table.after_reading([&drafts, mode, acceptance, name] {
+    drafts = as_usage([&] {
+      DraftOptions read = parse_drafts(*mode, drafts.tokens, "--" + name);
+      read.acceptance = parse_acceptance(*acceptance, "--acceptance");
+      check_acceptance(read, "--acceptance");
+      return read;
+    });
+  });
 }
 
 void add_json_option(OptionTable& table, bool* json, std::string one_line) {

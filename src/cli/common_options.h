@@ -28,8 +28,9 @@ void add_adamw_options(OptionTable& table, Settings& s, double most_weight_decay
   table.number("weight-decay", &s.weight_decay, 0, most_weight_decay, "X", "AdamW's decoupled weight decay, of matrices only");
   table.number("max-norm", &s.max_norm, 0, 1e9, "X", "Clip the gradient to this norm; 0: off");
 }
-// --speculate and --draft-tokens: how requests are guessed ahead (docs/speculation.md); they are read when the table has read all.
-void add_draft_options(OptionTable& table, DraftOptions& drafts, std::string usual = "auto", std::string name = "speculate");
+// --speculate, --draft-tokens and --acceptance: how requests are guessed ahead (docs/speculation.md); they are read when the table has read all.
+// `rejects` false: where bits are compared with those of no guesses there is no --acceptance.
+void add_draft_options(OptionTable& table, DraftOptions& drafts, std::string usual = "auto", std::string name = "speculate", bool rejects = true);
 // --json: `one_line` says what it prints.
 void add_json_option(OptionTable& table, bool* json, std::string one_line = "Print one JSON object and nothing else");
 

@@ -127,7 +127,7 @@ int demo_command(const Arguments& arguments) {
   add_ranks_option(table, &settings.runtime.ranks);
   add_transport_options(table, processes);
   table.integer("micro-batch", &settings.micro_batch, 0, 1 << 20, "N", "Sequences per micro-batch, 0: all; less memory, the same bits");
-  add_draft_options(table, settings.drafts, "off", "rollout-speculation");
+  add_draft_options(table, settings.drafts, "off", "rollout-speculation", false);
   table.kept_folder("runs", &runs, "Folder of runs");
   page.add_options(table);
   if (!table.parse(arguments)) return kExitOk;

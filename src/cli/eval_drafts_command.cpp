@@ -34,7 +34,7 @@ bool parse(const Arguments& arguments, DraftsSettings& s) {
   table.number("temperature", &s.temperature, 0, 100, "X", "Sampling temperature");
   table.seed("seed", &s.seed, "Seed of the sampling");
   table.integer("at-once", &s.at_once, 1, 1 << 20, "N", "Prompts in flight at once; changes no bit");
-  add_draft_options(table, s.drafts, "mtp");
+  add_draft_options(table, s.drafts, "mtp", "speculate", false);
   add_runtime_options(table, s.runtime);
   add_json_option(table, &s.json);
   table.accept_config();

@@ -46,6 +46,10 @@ const std::vector<Idle>& idle_options() {
         {"generate", "--model x --prompt a --speculate off", "draft-tokens", "2", "with --speculate off"},
         {"chat", "--model x --speculate off", "draft-tokens", "2", "with --speculate off"},
         {"train rl", "--model x", "draft-tokens", "2", "with --rollout-speculation off"},
+        {"serve", "--model x --speculate off", "acceptance", "rejection", "with --speculate off"},
+        {"generate", "--model x --prompt a --speculate off", "acceptance", "rejection", "with --speculate off"},
+        {"chat", "--model x --speculate off", "acceptance", "rejection", "with --speculate off"},
+        {"train rl", "--model x", "acceptance", "rejection", "with --rollout-speculation off"},
         {"train rl", "--model x", "keep-forward-megabytes", "2", "with --keep-forward off"},
         {"train rl", "--model x", "verify-kept", "2", "with --keep-forward off"},
         {"serve", "--model x --training", "keep-forward-megabytes", "2", "with --keep-forward off"},
@@ -141,9 +145,10 @@ const std::vector<Idle>& idle_options() {
                                         std::pair("verify-kept", "2"),
                                         std::pair("shares", "live=50,rollouts=30,training=20")})
       rows.push_back({"serve", kServe, option, value, "without --training"});
-    for (const auto& [option, value] : {std::pair("generation-config", "none"), std::pair("speculate", "off"), std::pair("draft-tokens", "2"),
-                                        std::pair("profile", "cpu-f32"), std::pair("threads", "2"), std::pair("device", "cpu"),
-                                        std::pair("backend", "deferred"), std::pair("isa", "avx2"), std::pair("mla-norm-eps", "1"), std::pair("context", "5")})
+    for (const auto& [option, value] :
+         {std::pair("generation-config", "none"), std::pair("speculate", "off"), std::pair("draft-tokens", "2"), std::pair("acceptance", "coupled"),
+          std::pair("profile", "cpu-f32"), std::pair("threads", "2"), std::pair("device", "cpu"), std::pair("backend", "deferred"), std::pair("isa", "avx2"),
+          std::pair("mla-norm-eps", "1"), std::pair("context", "5")})
       rows.push_back({"chat", "--url http://localhost:1", option, value, "with --url"});
     for (const auto& [option, value] : {std::pair("messages", "f"), std::pair("tools", "f"), std::pair("generation-prompt", ""), std::pair("continue", ""),
                                         std::pair("set", "a=1"), std::pair("json", ""), std::pair("train", "f")})

@@ -77,7 +77,10 @@ void check_request(const Request& request, const RequestLimits& limits) {
          "kept_tokens is asked for with repetition_penalty {}, presence_penalty {}, frequency_penalty {} and {} entries of logit_bias; allowed is 1, 0, 0 and "
          "none, since training knows no penalties and biases",
          s.repetition_penalty, s.presence_penalty, s.frequency_penalty, s.logit_bias.size());
-  if (request.drafts) check_draft_tokens(request.drafts->tokens, "draft tokens");
+  if (request.drafts) {
+    check_draft_tokens(request.drafts->tokens, "draft tokens");
+    check_acceptance(*request.drafts, "the acceptance of drafts");
+  }
   if (request.prediction.size() > Request::kMaxPrediction)
     fail(ErrorCode::invalid_argument, "prediction has {} tokens, allowed are at most {}", request.prediction.size(), Request::kMaxPrediction);
   check_tokens("prediction", request.prediction, limits.vocabulary);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/philox.h"
 #include "engine/request.h"
 #include "kernels/backend.h"
 #include "kernels/sample/sample.h"
@@ -15,10 +16,10 @@ namespace lockstep {
 class DrawTable {
  public:
   // The token of `position`, from what stands in row `hidden` of the hidden states.
-  void add(std::int64_t hidden, const SamplingParameters& s, std::int64_t position) {
+  void add(std::int64_t hidden, const SamplingParameters& s, std::int64_t position, RandomStream stream = RandomStream::sampling) {
     const auto seed_low = static_cast<std::uint32_t>(s.seed), seed_high = static_cast<std::uint32_t>(s.seed >> 32);
     for (const std::int32_t value : {static_cast<std::int32_t>(hidden), s.top_k, s.sample_index, static_cast<std::int32_t>(position),
-                                     std::bit_cast<std::int32_t>(seed_low), std::bit_cast<std::int32_t>(seed_high)})
+                                     std::bit_cast<std::int32_t>(seed_low), std::bit_cast<std::int32_t>(seed_high), static_cast<std::int32_t>(stream)})
       integers_.push_back(value);
     for (const float value : {s.temperature, s.top_p}) numbers_.push_back(value);
   }
@@ -41,16 +42,17 @@ class DrawTable {
     sample.sample = integers(begin, count, 2, 1);
     sample.position = integers(begin, count, 3, 1);
     sample.seed = integers(begin, count, 4, 2);
+    sample.stream = integers(begin, count, 6, 1);
     return sample;
   }
 
  private:
-  static constexpr std::int64_t kIntegers = 6, kNumbers = 2;
+  static constexpr std::int64_t kIntegers = 7, kNumbers = 2;
   View integers(std::int64_t begin, std::int64_t count, std::int64_t column, std::int64_t columns) const {
     return uploaded_integers_.view().row_range(begin, count).column_range(column, columns);
   }
 
-  std::vector<std::int32_t> integers_;  // of a row: its row in the hidden states, top_k, sample, position, seed low, seed high
+  std::vector<std::int32_t> integers_;  // of a row: its row in the hidden states, top_k, sample, position, seed low, seed high, stream
   std::vector<float> numbers_;          // temperature, top_p
   Buffer uploaded_integers_, uploaded_numbers_;
 };

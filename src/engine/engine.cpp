@@ -31,6 +31,7 @@ Engine::Engine(Runtime& runtime, std::shared_ptr<const WeightSet> weights, const
   check_options(options);
   refuse_value_head(*runtime.model, "there are no tokens to sample");
   check_draft_sources(options.drafts, mtp != nullptr, "the source of drafts");
+  check_acceptance(options.drafts, "the acceptance of drafts");
   options_.cache_pages = resolve_pages(runtime, options, mtp && runtime.model->mtp());
   limits_ = {runtime.model->facts().vocabulary, runtime.max_positions, options_.cache_pages * options_.page_size};
   scheduler_ = std::make_unique<Scheduler>(options_, options_.cache_pages, counters_);
@@ -59,6 +60,7 @@ void Engine::set_weights(std::shared_ptr<const WeightSet> weights, InFlight in_f
     }
     // Scores and pooled states stand in no token that could be marked: they are always of one version.
     const bool again = in_flight == InFlight::reprefill || s->scores_prompt || s->pooling != Pooling::none;
+    if (again && s->drafting) s->drafting->end_cycle();  // it goes on as one that begins with its text
     if (again && s->running) scheduler_->preempt(*s);
     if (!s->running) s->pooled_sum.clear(), s->pooled_positions = 0;  // all of it comes again
   }

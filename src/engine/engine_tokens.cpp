@@ -57,7 +57,7 @@ FinishReason Engine::accept(const PlannedSlice& p, std::size_t slice, std::int64
   const std::vector<GeneratedToken>& said = s.generation.tokens;
   const std::size_t before = said.size();
   const FinishReason end = accept_tokens(s, tokens);
-  guesses_.accept(p, std::min(right, static_cast<std::int64_t>(said.size() - before)));
+  guesses_.accept(p, right, static_cast<std::int64_t>(said.size() - before));
   if (before == 0 && !said.empty()) s.generation.times.first_token = std::chrono::steady_clock::now();
   for (std::size_t i = before; i < said.size(); ++i) untold_.add(s, said[i]);
   return end;
@@ -86,6 +86,7 @@ void Engine::truncate(std::uint64_t id, std::size_t tokens) {
   if (it == sequences_.end() || it->second->generation.tokens.size() <= tokens) return;
   Sequence& s = *it->second;
   untold_.forget(s, s.generation.tokens.size() - tokens);
+  if (s.drafting) s.drafting->end_cycle();
   if (const FinishReason end = truncate_tokens(s, tokens); end != FinishReason::none) {
     finish(s, end);
     return deliver();

@@ -84,7 +84,7 @@ struct Request {
   std::shared_ptr<ShareAccount> account = nullptr;
   bool is_stream = true;  // counts as one of its key's streams (serving/serving.h); not where it is a part of another operation
 
-  // How it is guessed ahead; none: as the engine does by itself. No bit depends on it.
+  // How it is guessed ahead; none: as the engine does by itself. No bit depends on it, but under rejection sampling.
   std::optional<DraftOptions> drafts = {};
   std::vector<std::int32_t> prediction = {};  // what it may say, for DraftKind::prediction
   DraftScript draft_script = {};              // for tests

@@ -34,7 +34,10 @@ void Scheduler::remove(Sequence& s, std::int64_t forget_from) {
 
 namespace {
 // Rows of a sequence that a forward may have; `chunk`: EngineOptions::prefill_chunk.
-std::int64_t wanted_rows(const Sequence& s, std::int64_t chunk) { return std::min(s.pending(), s.pace.rows > 0 ? s.pace.rows : chunk); }
+std::int64_t wanted_rows(const Sequence& s, std::int64_t chunk) {
+  const std::int64_t pending = s.pending() > 1 && s.begins_layer_cycle() ? s.pending() - 1 : s.pending();
+  return std::min(pending, s.pace.rows > 0 ? s.pace.rows : chunk);
+}
 bool decodes(const Sequence& s, std::int64_t chunk) { return s.computed >= (s.pace.decodes ? 1 : s.prompt_length) && wanted_rows(s, chunk) == 1; }
 RowSpan span_of(const PlannedSlice& p) { return {p.begin, p.count, p.last ? 1 + p.drafted : 0}; }
 }  // namespace

@@ -57,6 +57,9 @@ struct Sequence {
   std::int64_t pooled_positions = 0;  // that stand in it; after a preemption they come again, and are not added again
   Pace pace;
 
+  // The model's layer is to guess what follows, for a cycle of rejection sampling: it needs the state before the last token, which stands alone in a
+  // forward then.
+  bool begins_layer_cycle() const { return drafting && drafting->rejects && !drafting->in_cycle && drafting->options.has(DraftKind::mtp); }
   // Tokens of the prompt, and those that were taken as generated.
   std::int64_t accepted() const { return prompt_length + static_cast<std::int64_t>(generation.tokens.size()); }
   std::int64_t known() const { return static_cast<std::int64_t>(tokens.size()); }

@@ -9,9 +9,10 @@ SequencePages::SequencePages(const EngineOptions& options, std::int64_t pages, E
 
 void SequencePages::match(Sequence& s, std::uint64_t weights) {
   s.chain = {{weights, s.adapter ? s.adapter->identity : 0, s.prefix_owner}};
-  // The last known token is always computed: its row gives the next one.
+  // The last known token is always computed: its row gives the next one. So is the one before where the model's layer needs its state at once.
+  const std::int64_t most = std::max<std::int64_t>(0, s.known() - (s.begins_layer_cycle() ? 2 : 1));
   if (options_.prefix_cache && s.pace.cached_pages > 0)
-    cache_.match(s.chain.root, s.tokens, std::min(s.pace.cached_pages, (s.known() - 1) / options_.page_size), s.chain, s.pages);
+    cache_.match(s.chain.root, s.tokens, std::min(s.pace.cached_pages, most / options_.page_size), s.chain, s.pages);
   s.computed = s.begin = static_cast<std::int64_t>(s.pages.size()) * options_.page_size;
 }
 

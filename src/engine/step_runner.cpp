@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "base/error.h"
+#include "engine/drafts/verified_rows.h"
 #include "engine/draw_table.h"
 #include "engine/sampling_rows.h"
 #include "kernels/launch.h"
@@ -284,6 +285,7 @@ void StepRunner::sample(const Step& step) {
     SamplingRows rows(backend, std::span<const SampledRow>(sampled_).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(n)), z,
                       runtime_.profile.maximum_leaves);
     rows.attach(sample, step.record.kept());
+    const VerifiedRows verified(backend, std::span<const SampledRow>(sampled_).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(n)), sample);
     backend.launch(&KernelTable::sample, sample);
     if (step.wants.rows(Column::sampled_top) > 0) told += rows.likeliest(step.record.sampled_top_id(), step.record.sampled_top_logprob(), told);
   }

@@ -44,6 +44,11 @@ const std::vector<std::string>& keys_without_bits() {
 
 bool among(const std::vector<std::string>& keys, const std::string& key) { return std::find(keys.begin(), keys.end(), key) != keys.end(); }
 
+// Under rejection sampling what is said depends on the guesses.
+bool bits_of_guesses(const Json& settings, const std::string& key) {
+  return (key == "rollout_speculation" || key == "draft_tokens") && settings.value("acceptance", Json()) == "rejection";
+}
+
 std::optional<double> number_of(const Json& value) {
   if (value.is_number()) return value.get<double>();
   if (!value.is_string()) return {};
@@ -71,7 +76,9 @@ void check_resumed_settings(const Json& before, const Json& now, const ResumeRul
   std::vector<std::string> keys;
   for (const Json* settings : {&before, &now})
     for (const auto& [key, unused] : settings->items())
-      if (!among(keys, key) && !among(keys_without_bits(), key) && !among(rule.free, key)) keys.push_back(key);
+      if (const bool free = among(keys_without_bits(), key) && !bits_of_guesses(before, key) && !bits_of_guesses(now, key);
+          !free && !among(keys, key) && !among(rule.free, key))
+        keys.push_back(key);
   for (const std::string& key : keys) {
     if (!before.contains(key) && (rule.only_known || among(rule.unsaid, key))) continue;
     const Json a = before.value(key, Json()), b = now.value(key, Json());

@@ -30,6 +30,21 @@ TEST(RunSettings, MathematicsStays) {
   EXPECT_NE(refusal_of_resume(before, now).find("not for fewer"), std::string::npos);
 }
 
+// Guesses may change while they are coupled to what the model samples; under rejection sampling what is said depends on them.
+TEST(RunSettings, GuessesStayUnderRejectionSampling) {
+  for (const char* acceptance : {"coupled", "rejection"})
+    for (const char* key : {"rollout_speculation", "draft_tokens"}) {
+      const Json before = Json::object({{"steps", "4"}, {"acceptance", acceptance}, {"rollout_speculation", "ngram"}, {"draft_tokens", "5"}});
+      Json now = before;
+      now[key] = key == std::string("draft_tokens") ? "3" : "ngram,grammar";
+      const std::string refusal = refusal_of_resume(before, now);
+      const bool refused = refusal.find(fmt::format("{} is", key)) != std::string::npos;
+      EXPECT_EQ(refused, acceptance == std::string("rejection")) << key << ": " << refusal;
+      now["acceptance"] = "another";
+      EXPECT_NE(refusal_of_resume(before, now), "");
+    }
+}
+
 TEST(RunSettings, AnOptionThatIsNewerThanTheRunHasItsDefaultUnlessItIsSet) {
   const Json before = Json::object({{"steps", "4"}}), now = Json::object({{"steps", "4"}, {"top_k", "0"}});
   EXPECT_EQ(refusal_of_resume(before, now, {.unsaid = {"top_k"}}), "");

@@ -45,6 +45,12 @@ void check_sources(const CompletionOrder& order, const DraftOptions& drafts, con
   } catch (const Error& e) {
     throw OrderError(e.code(), name, e.message());
   }
+  const std::string acceptance = spelled(order.spelling, "speculative.acceptance");
+  try {
+    check_acceptance(drafts, acceptance);
+  } catch (const Error& e) {
+    throw OrderError(e.code(), acceptance, e.message());
+  }
 }
 
 std::int64_t tokens_of(const CompletionOrder& order, const CompletionOrder::Prompt& prompt, std::int64_t context) {

@@ -12,11 +12,12 @@
 namespace lockstep {
 
 struct DraftOrder {
-  std::optional<std::string> mode;              // of parse_drafts(); none: the service's
-  std::optional<std::int64_t> tokens;           // none: the service's
-  std::optional<std::string> text;              // what the answer may be,
-  std::vector<std::int32_t> ids;                // or its tokens,
-  std::string ids_field = "speculative.draft";  // as the wire calls them
+  std::optional<std::string> mode;                          // of parse_drafts(); none: the service's
+  std::optional<std::int64_t> tokens;                       // none: the service's
+  std::optional<DraftOptions::Acceptance> acceptance = {};  // none: the service's
+  std::optional<std::string> text;                          // what the answer may be,
+  std::vector<std::int32_t> ids;                            // or its tokens,
+  std::string ids_field = "speculative.draft";              // as the wire calls them
 
   bool predicts() const { return text.has_value() || !ids.empty(); }
   // Of a request's own copy, at most.
@@ -24,7 +25,9 @@ struct DraftOrder {
   DraftOptions options(const DraftOptions& usual) const {
     DraftOptions options = usual;
     if (tokens) options.tokens = *tokens;
-    return mode ? parse_drafts(*mode, options.tokens) : options;
+    if (mode) options = parse_drafts(*mode, options.tokens);
+    options.acceptance = acceptance.value_or(usual.acceptance);
+    return options;
   }
 };
 

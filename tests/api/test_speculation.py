@@ -1,5 +1,6 @@
 """Guesses ahead (docs/speculation.md) over HTTP, through the `openai` package: no id and no log-probability depends on them, usage and
 /metrics count them, and what is wrong with a field is said by its name."""
+import concurrent.futures
 import re
 
 import openai
@@ -73,6 +74,26 @@ def test_usage_tells_what_became_of_a_prediction(client, plain):
     assert [i for part in parts for choice in part.choices for i in choice.token_ids] == ids
 
 
+def test_rejection_says_the_same_whatever_else_runs(client, plain, own_server):
+    """Other bytes than without guesses, and the same ones alone, beside others and again; log-probabilities stay those of the tokens."""
+    hostile = [i + 1 for i in plain.choices[0].token_ids]
+    ahead = {"mode": "prediction,ngram", "draft": hostile, "tokens": 6, "acceptance": "rejection"}
+    alone = ask(client, ahead)
+    assert said(alone) != said(plain)
+    assert said(ask(client, {**ahead, "tokens": 1})) != said(alone)  # a cycle of another length
+    with concurrent.futures.ThreadPoolExecutor(12) as pool:
+        others = [pool.submit(ask, client, {"mode": "auto"}, seed=i, max_tokens=60) for i in range(6)]
+        beside = [pool.submit(ask, client, ahead) for _ in range(5)]
+        assert all(said(one.result()) == said(alone) for one in beside)
+        assert all(one.result().choices for one in others)
+    assert said(ask(client, ahead, temperature=0)) == said(ask(client, {"mode": "off"}, temperature=0))
+    server = own_server("--speculate", "prediction,ngram", "--draft-tokens", "6", "--acceptance", "rejection")
+    with openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0, timeout=60) as other:
+        assert said(ask(other, {"draft": hostile})) == said(alone)
+        assert said(ask(other, {"mode": "auto", "acceptance": "coupled"})) == said(plain)
+        assert counters(server)["drafts_total"] > 0
+
+
 def test_several_choices_are_siblings(client, server):
     before = counters(server)
     plain = ask(client, {"mode": "off"}, n=4, temperature=0.3)
@@ -138,6 +159,10 @@ def refused(client, **body):
     ({"speculative": {"draft": "x"}}, "speculative.draft", []),
     ({"speculative": {"draft": [1, 99999]}}, "speculative.draft", ["99999"]),
     ({"speculative": {"drafts": [1]}}, "speculative.drafts", ["did you mean 'draft'"]),
+    ({"speculative": {"acceptance": "rejections"}}, "speculative.acceptance", ["'rejections'", "coupled and rejection", "did you mean 'rejection'"]),
+    ({"speculative": {"acceptance": 1}}, "speculative.acceptance", ["1"]),
+    ({"speculative": {"acceptance": "rejection"}}, "speculative.acceptance", ["'rejection'", "'auto'", "length depends", "allowed are off"]),
+    ({"speculative": {"acceptance": "rejection", "mode": "ngram,siblings"}}, "speculative.acceptance", ["siblings depend", "grammar,prediction,mtp,ngram"]),
     ({"speculative": 3}, "speculative", []),
     ({"prediction": 5}, "prediction", ["5", "allowed is an object or a string"]),
     ({"prediction": {"type": "image", "content": "x"}}, "prediction.type", ["image", "allowed is content"]),

@@ -156,6 +156,23 @@ def test_weights_do_not_depend_on_a_frozen_layer(lockstep, tmp_path):
     assert trained("other", folder, "mtp", seed=2)[0]["weights_sha256"] != absent["weights_sha256"]
 
 
+def test_rollouts_by_rejection_have_the_trainers_numbers(lockstep, tmp_path):
+    """Other texts than coupled guesses make, log-probabilities that are the trainer's to the bit, and one hash whatever computes it."""
+    folder = shipped_with_layer(tmp_path / "with")
+
+    def trained(name, acceptance, *options):
+        values = {"name": name, "model": folder, "rollout_speculation": "mtp", "acceptance": acceptance, "draft_tokens": 3, "steps": 2, "problems": 4, "warmup": 0}
+        words = [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
+        lockstep.run("train", "rl", "--config", REPOSITORY / "recipes/countdown_rl.toml", "--runs", tmp_path / "runs", "--no-page", *words, *options)
+        metrics = [json.loads(line) for line in (tmp_path / "runs" / name / "metrics.jsonl").read_text().splitlines()]
+        return told(lockstep, tmp_path / "runs" / name / "export")["weights_sha256"], metrics
+
+    rejection, metrics = trained("rejection", "rejection")
+    assert all(step["kl_differing"] == 0 and 1 <= step["accepted_length"] <= 4 for step in metrics), metrics
+    assert trained("again", "rejection", "--threads", "1")[0] == rejection
+    assert trained("coupled", "coupled")[0] != rejection
+
+
 @pytest.mark.parametrize("name", make_mtp_goldens.GOLDENS)
 def test_gradients_of_training_are_those_of_autograd(lockstep, tmp_path, name):
     """Of both losses, out of the first moments of a run's first step; each is not the other's."""

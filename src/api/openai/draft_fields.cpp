@@ -47,6 +47,14 @@ void read_speculative(const Json& value, const std::string& field, DraftOrder* d
     }
   });
   fields.integer("tokens", &drafts->tokens, 1, DraftOptions::kMostTokens);
+  fields.custom("acceptance", [&](const Json& json, const std::string& at) {
+    const std::string name = json_text(json, at);
+    try {
+      drafts->acceptance = parse_acceptance(name, at);
+    } catch (const Error& e) {
+      throw RequestError(e.code(), at, e.message());
+    }
+  });
   fields.custom("draft", [&](const Json& json, const std::string& at) { drafts->ids = json_token_ids(json, at); });
   fields.read(value, field + ".");
 }

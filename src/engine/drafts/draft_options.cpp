@@ -1,5 +1,7 @@
 #include "engine/drafts/draft_options.h"
 
+#include <utility>
+
 #include "base/error.h"
 #include "engine/drafts/draft_source.h"
 
@@ -26,6 +28,33 @@ void check_draft_sources(const DraftOptions& options, bool has_layer, std::strin
        "{} is '{}', and there is no layer of multi-token prediction to draft with (the model's files have none, several ranks share the model, or what it "
        "runs in began without that source); allowed are auto, off, or sources with commas: {}",
        field, draft_names(options.sources), draft_names(all_sources() & ~(std::uint32_t{1} << static_cast<int>(DraftKind::mtp))));
+}
+
+namespace {
+constexpr std::pair<std::string_view, DraftOptions::Acceptance> kAcceptances[] = {{"coupled", DraftOptions::Acceptance::coupled},
+                                                                                  {"rejection", DraftOptions::Acceptance::rejection}};
+}  // namespace
+
+std::vector<std::string> acceptance_names() {
+  std::vector<std::string> names;
+  for (const auto& [name, acceptance] : kAcceptances) names.emplace_back(name);
+  return names;
+}
+
+DraftOptions::Acceptance parse_acceptance(std::string_view text, std::string_view field) {
+  for (const auto& [name, acceptance] : kAcceptances)
+    if (name == text) return acceptance;
+  fail(ErrorCode::invalid_argument, "{} is '{}', allowed are coupled and rejection{}", field, text, did_you_mean(text, acceptance_names()));
+}
+
+void check_acceptance(const DraftOptions& options, std::string_view field) {
+  if (!options.rejects()) return;
+  constexpr auto kSiblings = std::uint32_t{1} << static_cast<int>(DraftKind::siblings);
+  const bool automatic = options.length == DraftOptions::Length::automatic;
+  if (!automatic && (options.sources & kSiblings) == 0) return;
+  fail(ErrorCode::invalid_argument,
+       "{} is 'rejection' and guesses come from '{}', whose {} on what else runs, and so would the answer; allowed are off, or sources with commas: {}", field,
+       automatic ? "auto" : draft_names(options.sources), automatic ? "length depends" : "siblings depend", draft_names(all_sources() & ~kSiblings));
 }
 
 void check_draft_tokens(std::int64_t tokens, std::string_view field) {

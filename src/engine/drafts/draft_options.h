@@ -1,6 +1,6 @@
 // What a request may be guessed ahead with, and what came of the guesses. A draft is a guess at the next tokens: the forward that computes
 // the next token computes behind the draft's, too, and those that equal what is sampled there are taken (docs/speculation.md). No bit of an
-// answer depends on any of it. Plain values.
+// answer depends on any of it, but under Acceptance::rejection. Plain values.
 //   DraftOptions options = parse_drafts("ngram,grammar", 5); draft_names(options.sources)
 #pragma once
 #include <array>
@@ -19,11 +19,17 @@ inline constexpr std::size_t kDraftKinds = 6;
 
 struct DraftOptions {
   enum class Length : std::uint8_t { off, fixed, automatic };
+  // How a guess is checked. coupled: it is taken where it is what the model samples, so that no bit of an answer depends on it. rejection: it is taken
+  // with the chance min(1, p / q), else another token is drawn, so that the answer has the model's law, and its bits the draft's (engine/drafts/verify.h).
+  enum class Acceptance : std::uint8_t { coupled, rejection };
   static constexpr std::int64_t kMostTokens = 8;
 
   Length length = Length::off;
   std::uint32_t sources = 0;  // bit k: DraftKind k
   std::int64_t tokens = 5;    // at most, 1 to kMostTokens
+  Acceptance acceptance = Acceptance::coupled;
+
+  bool rejects() const { return length != Length::off && acceptance == Acceptance::rejection; }
 
   bool has(DraftKind kind) const { return length != Length::off && (sources >> static_cast<int>(kind) & 1) != 0; }
 };
@@ -36,6 +42,11 @@ DraftOptions parse_drafts(std::string_view text, std::int64_t tokens, std::strin
 void check_draft_sources(const DraftOptions& options, bool has_layer, std::string_view field);
 // Error invalid_argument where the length is none of 1 to kMostTokens.
 void check_draft_tokens(std::int64_t tokens, std::string_view field);
+// "coupled" or "rejection". Error invalid_argument; `field` is what its message calls the text.
+DraftOptions::Acceptance parse_acceptance(std::string_view text, std::string_view field = "acceptance");
+std::vector<std::string> acceptance_names();
+// Error invalid_argument where rejection has lengths or sources that depend on what else runs: auto, siblings.
+void check_acceptance(const DraftOptions& options, std::string_view field);
 std::string draft_names(std::uint32_t sources);
 std::string_view draft_name(DraftKind kind);
 std::vector<DraftKind> draft_kinds();  // that people may name

@@ -17,10 +17,12 @@ std::size_t index_of(DraftKind kind) { return static_cast<std::size_t>(kind); }
 void Drafter::begin(Sequence& s, Request& request) {
   const DraftOptions options = request.drafts.value_or(options_);
   check_draft_sources(options, layer_, "the source of drafts");
+  check_acceptance(options, "the acceptance of drafts");
   if (options.length == DraftOptions::Length::off || s.sampling.max_tokens < 2) return;
   s.drafting = std::make_unique<Drafting>();
   Drafting& d = *s.drafting;
   d.options = options;
+  d.rejects = options.rejects() && s.sampling.temperature > 0;
   d.tries_again_after = kTriedAgain;
   DraftMaterial material{.prompt = s.tokens,
                          .owner = s.prefix_owner,
@@ -82,6 +84,7 @@ void Drafter::observe_layer(std::int64_t tokens, double seconds) {
 void Drafter::guess(Sequence& s, std::int64_t room, std::int64_t rows) {
   Drafting& d = *s.drafting;
   d.guess.clear();
+  d.last_ends = false;
   const std::int64_t most = std::min(most_tokens(s), room);
   if (most < 1) return;
   const std::vector<std::int32_t>& stops = s.sampling.stop_tokens;
@@ -106,16 +109,31 @@ void Drafter::guess(Sequence& s, std::int64_t room, std::int64_t rows) {
         if (proposed_.empty()) break;
       }
       guess = {proposed_[next++], proposed_by_};
+      if (d.rejects && guess.kind == DraftKind::mtp) guess.law = d.layer_laws[d.guess.size()];
     }
     all_right *= chance(d, guess.kind);
     if (all_right < share) break;
-    if (guess.token < 0 || guess.token >= vocabulary_ || std::find(stops.begin(), stops.end(), guess.token) != stops.end()) break;
-    if (!masks.allows(guess.token) || !masks.accept(guess.token)) break;
+    if (guess.token < 0 || guess.token >= vocabulary_) break;
+    const bool ends = std::find(stops.begin(), stops.end(), guess.token) != stops.end() || !masks.allows(guess.token) || !masks.accept(guess.token);
+    if (ends && !d.rejects) break;
     d.guess.push_back(guess);
+    // One that was drawn is checked whatever it is: left out where it cannot stand, what is said there would have another law.
+    d.last_ends = ends;
+    if (ends) break;
     if (tries && !forced) break;
   }
   if (!d.guess.empty()) d.steps_without = 0;
   d.tried = tries && !d.guess.empty();
+}
+
+void Drafter::go_on(Sequence& s) {
+  Drafting& d = *s.drafting;
+  MasksAhead masks(s, vocabulary_);
+  for (std::int64_t i = 0; i < d.guess_rows(); ++i)
+    if (!masks.accept(d.guess[static_cast<std::size_t>(i)].token)) {
+      d.guess.resize(static_cast<std::size_t>(i + 1));
+      d.last_ends = true;
+    }
 }
 
 void Drafter::learn(Sequence& s, std::int64_t guessed, std::int64_t right) {

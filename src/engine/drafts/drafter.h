@@ -22,6 +22,8 @@ class Drafter {
   void observe_layer(std::int64_t tokens, double seconds);
   // A guess of at most `room` tokens behind the text of a sequence whose next token is about to be sampled, in a forward of so many rows.
   void guess(Sequence& s, std::int64_t room, std::int64_t rows);
+  // The guess that it has is checked on: what its constraint allows behind those tokens is asked again.
+  void go_on(Sequence& s);
   // Of the guess `guessed` tokens were computed, and the first `right` of them are the text.
   void learn(Sequence& s, std::int64_t guessed, std::int64_t right);
   // It says no more.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "engine/drafts/verified_rows.h"
 #include "engine/draw_table.h"
 #include "kernels/launch.h"
 #include "model/operations/head.h"
@@ -140,7 +141,9 @@ std::vector<std::vector<std::int32_t>> MtpSteps::guess(const WeightSet& model_we
     for (std::size_t i = 0; i < drawn.size(); ++i) {
       ended[i] = ended[i] || drawn[i] < 0;  // a NaN
       slices[i].tokens[0] = ended[i] ? 0 : drawn[i];
-      if (!ended[i]) said[i].push_back(drawn[i]);
+      if (ended[i]) continue;
+      said[i].push_back(drawn[i]);
+      if (sequences[i]->drafting->rejects) sequences[i]->drafting->layer_laws.push_back(laws_[i]);
     }
   }
   return said;
@@ -152,10 +155,15 @@ std::vector<std::int32_t> MtpSteps::sample(Context& ctx, const View& hidden, std
   const ModelFacts& facts = runtime_.model->facts();
   const auto count = static_cast<std::int64_t>(sequences.size());
   DrawTable table;
-  std::vector<float> min_p;
+  std::vector<float> min_p, temperature;
+  std::vector<bool> checked;
+  laws_.clear();
   for (const Sequence* sequence : sequences) {
-    table.add(table.rows(), sequence->sampling, sequence->known() + ahead);
+    const bool rejects = sequence->drafting->rejects;
+    table.add(table.rows(), sequence->sampling, sequence->known() + ahead, rejects ? RandomStream::draft : RandomStream::sampling);
     min_p.push_back(sequence->sampling.min_p);
+    temperature.push_back(sequence->sampling.temperature);
+    checked.push_back(rejects);
   }
   table.upload(backend);
   const bool cuts = std::any_of(min_p.begin(), min_p.end(), [](float least) { return least > 0; });
@@ -180,7 +188,11 @@ std::vector<std::int32_t> MtpSteps::sample(Context& ctx, const View& hidden, std
     sample.flags = flags.view().row_range(begin, n);
     if (cuts) sample.min_p = cut.view().row_range(begin, n);
     sample.maximum_leaves = runtime_.profile.maximum_leaves;
+    const LawRows laws(backend, std::vector<bool>(checked.begin() + begin, checked.begin() + begin + n), facts.vocabulary);
+    laws.attach(sample);
     backend.launch(&KernelTable::sample, sample);
+    for (TokenLaw& law : laws.read(sample, std::span<const float>(temperature).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(n))))
+      laws_.push_back(std::make_shared<const TokenLaw>(std::move(law)));
   }
   return backend.stream().read_ints(token.view()).get();
 }

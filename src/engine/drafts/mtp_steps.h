@@ -2,7 +2,8 @@
 // the same rows, so that its entries stand in the pages as the model's do, and a page depends on its own tokens alone; between forwards its depths say
 // what may follow. A row joins its token with the hidden state of the position before: that of the row before it, or, of a slice's first row, the
 // one that its page keeps, the state of the last position in it that is computed.
-// Its weights are the same under all weights and adapters of the model: they change how often guesses are right, and no bit of an answer.
+// Its weights are the same under all weights and adapters of the model: they change how often guesses are right, and no bit of an answer that is not
+// drawn by rejection.
 // Used by one thread.
 //   MtpSteps steps(runtime, weights, pages, page_size); steps.follow(...) in each forward; steps.keep(plan) when its tokens are accepted;
 //   auto said = steps.guess(model_weights, sequences, 5);
@@ -26,8 +27,8 @@ class MtpSteps {
   // What that forward's plan sampled has been accepted: the state of each sequence's last computed position goes to its page.
   void keep(const std::vector<PlannedSlice>& plan);
   // What may follow the known tokens of sequences that decode (all but the last token is computed, at least one is): so many tokens of each, fewer where
-  // a NaN ends them. They are drawn as the request draws, with the noise of their positions (coupled acceptance); penalties, biases and constraints are not
-  // applied. All sequences are under `model_weights`.
+  // a NaN ends them. They are drawn as the request draws, with the noise of their positions (coupled acceptance) or, with their laws in
+  // Drafting::layer_laws, noise of their own (rejection sampling); penalties, biases and constraints are not applied. All sequences are under `model_weights`.
   std::vector<std::vector<std::int32_t>> guess(const WeightSet& model_weights, std::span<Sequence* const> sequences, std::int64_t tokens);
 
  private:
@@ -49,6 +50,7 @@ class MtpSteps {
   Buffer states_;       // f32 [pages, hidden]
   Buffer last_hidden_;  // of the last forward, as long as it is not known which rows are right
   std::vector<Buffer> uploads_;
+  std::vector<std::shared_ptr<const TokenLaw>> laws_;  // that the last tokens of sequences under rejection sampling were drawn with
 };
 
 // What one position takes of a cache, its share of its page included: the layer's entries too where it is there and `options` may draft with it.

@@ -42,6 +42,8 @@ void StepGuesses::ask_layer(const std::vector<PlannedSlice>& plan, std::int64_t 
     if (!may_guess(p)) continue;
     Sequence& s = *p.sequence;
     s.drafting->layer_says.clear();
+    s.drafting->layer_laws.clear();
+    if (s.drafting->in_cycle) continue;
     // Its last token is the one row to come, so that the state of the token before it stands in the cache; pages that it was admitted with may be filled
     // in this very forward.
     if (p.count != 1 || s.computed <= s.begin || s.known() + DraftOptions::kMostTokens > positions_) continue;
@@ -68,8 +70,16 @@ void StepGuesses::propose(const std::vector<PlannedSlice>& plan, Scheduler& sche
     if (!may_guess(plan[i])) continue;
     Sequence& s = *plan[i].sequence;
     const std::int64_t left = scheduler.rows_left();
-    drafter_.guess(s, left == 0 ? 0 : std::max<std::int64_t>(1, left / open), rows);
+    const std::int64_t room = left == 0 ? 0 : std::max<std::int64_t>(1, left / open);
     --open;
+    if (Drafting& d = *s.drafting; d.rejects) {  // its length is fixed; rows that there is no room for come in later steps
+      if (d.in_cycle) drafter_.go_on(s);
+      else drafter_.guess(s, DraftOptions::kMostTokens, rows);
+      d.in_cycle = true;
+      scheduler.extend(i, std::min(room, d.guess_rows()));
+      continue;
+    }
+    drafter_.guess(s, room, rows);
     s.drafting->guess.resize(static_cast<std::size_t>(scheduler.extend(i, static_cast<std::int64_t>(s.drafting->guess.size()))));
   }
 }
@@ -89,8 +99,21 @@ void StepGuesses::run(const std::vector<PlannedSlice>& plan, const std::function
   if (decoding) drafter_.observe(rows, seconds_since(began));
 }
 
-void StepGuesses::accept(const PlannedSlice& p, std::int64_t right) {
-  if (p.drafted > 0) drafter_.learn(*p.sequence, p.drafted, right);
+void StepGuesses::accept(const PlannedSlice& p, std::int64_t right, std::int64_t said) {
+  Sequence& s = *p.sequence;
+  if (!s.drafting || !s.drafting->rejects) {
+    if (p.drafted > 0) drafter_.learn(s, p.drafted, std::min(right, said));
+    return;
+  }
+  Drafting& d = *s.drafting;
+  const auto guesses = static_cast<std::int64_t>(d.guess.size()), checked = std::min(guesses, p.drafted + 1);
+  const std::vector<GeneratedToken>& tokens = s.generation.tokens;
+  std::int64_t taken = 0;
+  while (taken < std::min(said, checked) && tokens[tokens.size() - static_cast<std::size_t>(said - taken)].id == d.guess[static_cast<std::size_t>(taken)].token)
+    ++taken;
+  if (checked > 0) drafter_.learn(s, checked, taken);
+  if (taken < said) d.end_cycle();
+  else d.guess.erase(d.guess.begin(), d.guess.begin() + static_cast<std::ptrdiff_t>(taken));
 }
 
 std::int64_t right_guesses(const PlannedSlice& p, std::span<const StepResult::Sampled> sampled) {

@@ -1,6 +1,6 @@
 // Guesses at what requests say next, in a step: rows behind the last known token of those that may be guessed ahead, and what comes of their samples.
-// No bit of an answer depends on them. Used by one thread at a time.
-//   guesses.propose(plan, scheduler); guesses.run(plan, forward); guesses.accept(p, right_guesses(p, result.sampled(slice)));
+// No bit of an answer depends on them, but under rejection sampling, whose cycles are whole whatever room there is. Used by one thread at a time.
+//   guesses.propose(plan, scheduler); guesses.run(plan, forward); guesses.accept(p, right_guesses(p, result.sampled(slice)), said);
 #pragma once
 #include <functional>
 
@@ -26,8 +26,8 @@ class StepGuesses {
   void propose(const std::vector<PlannedSlice>& plan, Scheduler& scheduler);
   // While the forward runs the guesses stand behind the texts of their requests. How long it takes says how many pay.
   void run(const std::vector<PlannedSlice>& plan, const std::function<void()>& forward);
-  // Of a slice's guesses the first `right` have become text.
-  void accept(const PlannedSlice& p, std::int64_t right);
+  // Of a slice's guesses the first `right` are what was sampled there; the request has said so many tokens more.
+  void accept(const PlannedSlice& p, std::int64_t right, std::int64_t said);
 
   const DraftCounters& counters() const { return drafter_.counters(); }
 

@@ -19,13 +19,14 @@ struct Row {
   float temperature = 1, top_p = 1, min_p = 0;
   std::int32_t top_k = 0;
   std::uint64_t seed = 0;
-  std::int32_t sample = 0, position = 0;
+  std::int32_t sample = 0, position = 0, chosen = -1;
+  RandomStream stream = RandomStream::sampling;
 };
 
 Sample launch(KernelBench& b, const std::vector<Row>& rows) {
   const auto n = static_cast<std::int64_t>(rows.size()), vocabulary = static_cast<std::int64_t>(rows[0].logits.size());
   std::vector<float> logits, adjusted, temperature, top_p, min_p;
-  std::vector<std::int32_t> top_k, seed, sample, position, adjusted_row, mask_row, masks;
+  std::vector<std::int32_t> top_k, seed, sample, position, adjusted_row, mask_row, masks, stream, chosen;
   std::int32_t adjusted_rows = 0, mask_rows = 0;
   for (const Row& r : rows) {
     logits.insert(logits.end(), r.logits.begin(), r.logits.end());
@@ -37,6 +38,8 @@ Sample launch(KernelBench& b, const std::vector<Row>& rows) {
     seed.push_back(static_cast<std::int32_t>(r.seed >> 32));
     sample.push_back(r.sample);
     position.push_back(r.position);
+    stream.push_back(static_cast<std::int32_t>(r.stream));
+    chosen.push_back(r.chosen);
     adjusted_row.push_back(r.adjusted.empty() ? -1 : adjusted_rows++);
     adjusted.insert(adjusted.end(), r.adjusted.begin(), r.adjusted.end());
     mask_row.push_back(r.allowed.empty() ? -1 : mask_rows++);
@@ -61,6 +64,9 @@ Sample launch(KernelBench& b, const std::vector<Row>& rows) {
   op.seed = b.ints(seed, n, 2);
   op.sample = b.ints(sample, n);
   op.position = b.ints(position, n);
+  const auto draws = [](const Row& r) { return r.stream == RandomStream::sampling; };
+  if (!std::all_of(rows.begin(), rows.end(), draws)) op.stream = b.ints(stream, n);
+  if (std::any_of(rows.begin(), rows.end(), [](const Row& r) { return r.chosen >= 0; })) op.chosen = b.ints(chosen, n);
   if (adjusted_rows > 0) {
     op.adjusted = b.floats(adjusted, adjusted_rows, vocabulary);
     op.adjusted_row = b.ints(adjusted_row, n);
@@ -83,7 +89,7 @@ Result run(KernelBench& b, const std::vector<Row>& rows) {
 
 float noise(const Row& row, std::uint32_t id) {
   const Philox::Words words = Philox::generate(
-      row.seed, {id / 4, static_cast<std::uint32_t>(row.position), static_cast<std::uint32_t>(row.sample), static_cast<std::uint32_t>(RandomStream::sampling)});
+      row.seed, {id / 4, static_cast<std::uint32_t>(row.position), static_cast<std::uint32_t>(row.sample), static_cast<std::uint32_t>(row.stream)});
   const float u = (static_cast<float>(words[id % 4] >> 9) + 0.5f) * 0x1p-23f;
   return 0.0f - log_element<ScalarVec>(0.0f - log_element<ScalarVec>(u));
 }
@@ -143,6 +149,7 @@ Row random_row(RandomSequence& random, std::int64_t vocabulary) {
   row.seed = static_cast<std::uint64_t>(random.next()) << 32 | random.next();
   row.sample = static_cast<std::int32_t>(random.below(8));
   row.position = static_cast<std::int32_t>(random.below(100000));
+  if (random.below(4) == 0) row.stream = RandomStream::draft;
   constexpr float kTemperatures[] = {0, 1, 1, 0.7f, 1.5f};
   row.temperature = kTemperatures[random.below(5)];
   if (random.below(3) == 0) row.top_k = static_cast<std::int32_t>(1 + random.below(static_cast<std::uint32_t>(vocabulary) + 2));
@@ -175,6 +182,34 @@ TEST(ConstrainedSample, TokensAndLogProbabilitiesAreThoseOfTheDefinition) {
         ASSERT_NEAR(got.raw[i], want.raw, 2e-5) << i;
         ASSERT_NEAR(got.sampling[i], want.sampling, 4e-5) << i;
       }
+    }
+}
+
+// A token that is chosen has the log-probabilities it has where it is drawn, to the bit, whatever the noise would have drawn; with noise of another stream
+// rows draw other tokens.
+TEST(ConstrainedSample, WhatIsChosenIsToldAsIfItHadBeenDrawn) {
+  RandomSequence random(5, RandomStream::fuzz);
+  for (const auto& [kind, isa] : {std::pair(BackendKind::cpu, widest_instruction_set()), std::pair(BackendKind::emulated, InstructionSet::scalar)})
+    for (const std::int64_t vocabulary : {17, 100}) {
+      std::vector<Row> rows;
+      for (int i = 0; i < 200; ++i) rows.push_back(random_row(random, vocabulary));
+      KernelBench b({.kind = kind, .isa = isa, .threads = 2});
+      const Result drawn = run(b, rows);
+      std::vector<Row> other = rows;
+      for (Row& row : other) ++row.seed;
+      const Result otherwise = run(b, other);
+      for (std::size_t i = 0; i < rows.size(); ++i)
+        if (i % 3 > 0) other[i].chosen = drawn.token[i];
+      const Result chosen = run(b, other);
+      int differ = 0;
+      for (std::size_t i = 0; i < rows.size(); ++i) {
+        const Result& want = i % 3 > 0 ? drawn : otherwise;
+        differ += otherwise.token[i] != drawn.token[i];
+        ASSERT_EQ(chosen.token[i], want.token[i]) << i;
+        ASSERT_EQ(float_bits(chosen.raw[i]), float_bits(want.raw[i])) << i;
+        ASSERT_EQ(float_bits(chosen.sampling[i]), float_bits(want.sampling[i])) << i;
+      }
+      EXPECT_GT(differ, 30);  // so that what was chosen is not what is drawn
     }
 }
 

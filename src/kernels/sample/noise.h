@@ -25,12 +25,12 @@ LOCKSTEP_EVERYWHERE inline float largest_noise() {
 // Where a row's noise comes from.
 struct NoiseKey {
   std::uint64_t seed;
-  std::uint32_t position, sample;
+  std::uint32_t position, sample, stream;
 };
 // The words of the tokens 4 block .. 4 block + 3.
 template <class V>
 LOCKSTEP_EVERYWHERE inline Philox::Words noise_words(const NoiseKey& key, std::uint32_t block) {
-  return Philox::generate(key.seed, {block, key.position, key.sample, static_cast<std::uint32_t>(RandomStream::sampling)});
+  return Philox::generate(key.seed, {block, key.position, key.sample, key.stream});
 }
 
 // Ascending as z descends; -0 equals +0; no NaN.

@@ -85,7 +85,9 @@ struct SampleBody {
     const std::int32_t* seed = ints(op.seed) + row * op.seed.stride;
     const NoiseKey key{static_cast<std::uint32_t>(seed[0]) | static_cast<std::uint64_t>(static_cast<std::uint32_t>(seed[1])) << 32,
                        static_cast<std::uint32_t>(ints(op.position)[row * op.position.stride]),
-                       static_cast<std::uint32_t>(ints(op.sample)[row * op.sample.stride])};
+                       static_cast<std::uint32_t>(ints(op.sample)[row * op.sample.stride]),
+                       op.stream ? static_cast<std::uint32_t>(ints(op.stream)[row * op.stream.stride]) : static_cast<std::uint32_t>(RandomStream::sampling)};
+    const std::int32_t chosen = op.chosen ? ints(op.chosen)[row * op.chosen.stride] : -1;
     const std::int32_t top_k = ints(op.top_k)[row * op.top_k.stride];
     const float top_p = floats(op.top_p)[row * op.top_p.stride], min_p = op.min_p ? floats(op.min_p)[row * op.min_p.stride] : 0.0f;
     const std::int64_t ranks = top_k > 0 && top_k < of.n ? top_k : of.n;
@@ -97,6 +99,7 @@ struct SampleBody {
     } else {
       index = draw_kept(t, row, of, ranks, top_p, min_p, key, sampling_sum);
     }
+    if (chosen >= 0) index = first_where(t, of.n, [&](std::int64_t i) { return of.id(i) == chosen; });
     put(t, row, of.id(index), of.raw(index) - raw.log_sum, of.z(index) - sampling_sum);
   }
 

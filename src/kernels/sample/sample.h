@@ -12,6 +12,7 @@
 // the above is said (head.h's order over as many numbers as are allowed), so both log-probabilities are over the allowed set. A
 // row of which nothing is allowed marks flags bit 4, yields token -1 and log-probabilities +0.
 // T <= 0 counts as 0; top_k <= 0 or >= V, and top_p >= 1, filter nothing; the first token is always kept.
+// A token that is `chosen` is told with the log-probabilities it would have if it were drawn; at T = 0 none is.
 // A token is skipped only when it provably cannot win. A row whose log-sum-exp (of the logits, or of z where T is so small that
 // z overflows) is not finite marks flags bit 3, yields token -1 and log-probabilities NaN.
 #pragma once
@@ -37,6 +38,8 @@ struct Sample {
   View kept{};                             // i32 [k, 2 + ceil(V / 32)] or none: the kept set (base/kept_tokens.h): order, 0 where nothing was cut; how
                                            // many tokens; then their ids ascending, or where these are more than ceil(V / 32) a bitmap
   View kept_row{};                         // i32 [n, 1] beside it: row of `kept` where it is told, -1: it is not
+  View stream{};                           // i32 [n, 1] or none: the RandomStream of a row's noise; none: sampling
+  View chosen{};                           // i32 [n, 1] or none: a token of the kept set that is told as if it had been drawn, -1: one is drawn
 };
 
 }  // namespace lockstep

@@ -149,6 +149,14 @@ inline void tell_kept(const Sample& op, std::int64_t row, const RowLogits<V>& of
   if (order) std::sort(out + 2, out + 2 + count);
 }
 
+// The index of the token that was chosen for the row, or -1.
+template <class V>
+inline std::int64_t chosen_index(const Sample& op, std::int64_t row, const RowLogits<V>& of) {
+  const std::int32_t token = op.chosen ? ints(op.chosen)[row * op.chosen.stride] : -1;
+  if (token < 0 || !of.allowed) return token;
+  return std::lower_bound(of.allowed, of.allowed + of.n, token) - of.allowed;
+}
+
 template <class V>
 inline void sample_row(const Sample& op, std::int64_t row, float largest) {
   using Elem = typename V::Elem;
@@ -198,13 +206,15 @@ inline void sample_row(const Sample& op, std::int64_t row, float largest) {
   }
   const NoiseKey key{static_cast<std::uint32_t>(ints(op.seed)[row * op.seed.stride]) |
                          static_cast<std::uint64_t>(static_cast<std::uint32_t>(ints(op.seed)[row * op.seed.stride + 1])) << 32,
-                     static_cast<std::uint32_t>(integer(op.position)), static_cast<std::uint32_t>(integer(op.sample))};
+                     static_cast<std::uint32_t>(integer(op.position)), static_cast<std::uint32_t>(integer(op.sample)),
+                     op.stream ? static_cast<std::uint32_t>(integer(op.stream)) : static_cast<std::uint32_t>(RandomStream::sampling)};
+  const std::int64_t chosen = chosen_index<V>(op, row, of);
   const std::int32_t top_k = integer(op.top_k);
   const float top_p = value_of(number(op.top_p));
   const float min_p = op.min_p ? value_of(number(op.min_p)) : 0.0f;
   const std::int64_t ranks = top_k > 0 ? std::min<std::int64_t>(top_k, n) : n;
   if (ranks == n && !(top_p < 1.0f) && !(min_p > 0.0f)) {
-    const std::int64_t index = sample_all<V>(z, of.allowed, n, key, largest, scratch + 3 * n);
+    const std::int64_t index = chosen >= 0 ? chosen : sample_all<V>(z, of.allowed, n, key, largest, scratch + 3 * n);
     tell_kept<V>(op, row, of, nullptr, n);
     return put(index, logits[index] - raw.log_sum, z[index] - whole.log_sum);
   }
@@ -231,7 +241,7 @@ inline void sample_row(const Sample& op, std::int64_t row, float largest) {
     while (value_of(running[kept - 1]) < enough) ++kept;
   }
   kept = std::min(kept, likely);
-  const std::int64_t index = sample_kept<V>(ranked, order, of.allowed, kept, key, largest);
+  const std::int64_t index = chosen >= 0 ? chosen : sample_kept<V>(ranked, order, of.allowed, kept, key, largest);
   const Elem kept_sum = kept == n ? whole.log_sum : ranked[0] + log_element<V>(running[kept - 1]);
   put(index, logits[index] - raw.log_sum, z[index] - kept_sum);
   tell_kept<V>(op, row, of, order, kept);

@@ -1,0 +1,41 @@
+// The rows of a sampling launch whose token rejection sampling says (engine/drafts/verify.h): their logits and kept sets come to the host, and what was
+// chosen goes back, so that both log-probabilities are told as if it had been drawn. Rows without guesses keep their bits, and where there are no such
+// rows nothing is launched or read. Used by one thread.
+//   const VerifiedRows verified(backend, rows, sample); backend.launch(&KernelTable::sample, sample);
+#pragma once
+#include "engine/drafts/verify.h"
+#include "engine/sampling_rows.h"
+
+namespace lockstep {
+
+// A guess that is checked so at the next token of a sequence's nth row of a step; null: none.
+const Drafting::Guess* checked_guess(const Sequence& s, std::int64_t nth);
+
+// Kept sets of some rows of a launch, and the laws that these rows are drawn with once it has run.
+class LawRows {
+ public:
+  // `wanted[i]`: row i's is.
+  LawRows(Backend& backend, const std::vector<bool>& wanted, std::int64_t vocabulary);
+  bool any() const { return count_ > 0; }
+  // Before the launch.
+  void attach(Sample& sample) const;
+  // After it; `temperature`: of all its rows. Laws of rows that are not wanted, or are no numbers, are empty.
+  std::vector<TokenLaw> read(const Sample& sample, std::span<const float> temperature) const;
+
+ private:
+  Backend& backend_;
+  std::vector<std::int32_t> kept_row_;
+  std::int32_t count_ = 0;
+  Buffer kept_, rows_;
+};
+
+class VerifiedRows {
+ public:
+  // Everything else is attached to `sample`, whose chosen tokens this names. The buffers live as long as this object.
+  VerifiedRows(Backend& backend, std::span<const SampledRow> rows, Sample& sample);
+
+ private:
+  Buffer chosen_;
+};
+
+}  // namespace lockstep
