@@ -12,7 +12,7 @@ Value Interpreter::evaluate(const Expr& expr, Activation& at) {
       return expr.constant;
     case Type::name:
     case Type::namespace_target: {
-      const Value& value = slot(expr.place, at);
+      const Value& value = at.variable(expr.place);
       if (!value.is(Kind::missing)) return value;
       return Value::undefined(fmt::format("'{}' is undefined", utf8_excerpt(expr.name)));
     }
@@ -207,7 +207,7 @@ Value Interpreter::call(const Value& callee, Arguments& arguments) {
 }
 
 Value Interpreter::make_macro(const Statement& node, Activation& at) {
-  capture(at);
+  at.capture();
   auto macro = std::make_shared<MacroObject>();
   macro->name = node.name;
   macro->node = &node;

@@ -43,8 +43,8 @@ Value Interpreter::resolve(const std::string& name) {
   return global(name);
 }
 
-Value& Interpreter::slot(const Place& place, Activation& at) {
-  Activation* activation = &at;
+Value& Interpreter::Activation::variable(const Place& place) {
+  Activation* activation = this;
   for (int i = 0; i < place.hops; ++i) activation = activation->outer;
   return activation->slots[static_cast<std::size_t>(place.slot)];
 }
@@ -57,7 +57,7 @@ void Interpreter::enter(const Scope& scope, Activation& at) {
         variable = resolve(load.name);
         break;
       case ScopeLoad::How::alias:
-        variable = Value(slot(load.from, at));
+        variable = Value(at.variable(load.from));
         break;
       case ScopeLoad::How::missing:
         variable = Value();
@@ -66,13 +66,12 @@ void Interpreter::enter(const Scope& scope, Activation& at) {
   }
 }
 
-void Interpreter::leave(const Scope& scope, Activation& at) {
-  for (const int index : scope.slots) at.slots[static_cast<std::size_t>(index)] = Value();
+void Interpreter::Activation::leave(const Scope& scope) {
+  for (const int index : scope.slots) slots[static_cast<std::size_t>(index)] = Value();
 }
 
-// Something that outlives this call may look into these activations.
-void Interpreter::capture(Activation& at) {
-  for (Activation* activation = &at; activation; activation = activation->outer) activation->captured = true;
+void Interpreter::Activation::capture() {
+  for (Activation* activation = this; activation; activation = activation->outer) activation->captured = true;
 }
 
 // --- statements
@@ -126,7 +125,7 @@ Interpreter::Flow Interpreter::execute(const Statement& node, Activation& at) {
     case Type::for_loop:
       return execute_loop(node, at);
     case Type::macro:
-      slot(node.place, at) = make_macro(node, at);
+      at.variable(node.place) = make_macro(node, at);
       return Flow::normal;
     case Type::call_block: {
       const Value caller = make_macro(node, at);
@@ -137,7 +136,7 @@ Interpreter::Flow Interpreter::execute(const Statement& node, Activation& at) {
       generation(node, at);
       return Flow::normal;
     case Type::set: {
-      if (node.target->type == Expr::Type::namespace_target && !slot(node.target->place, at).is(Kind::name_space))
+      if (node.target->type == Expr::Type::namespace_target && !at.variable(node.target->place).is(Kind::name_space))
         fail(ErrorCode::invalid_argument, "cannot assign attribute on non-namespace object");
       Value value = evaluate(*node.expression, at);
       assign(*node.target, std::move(value), at);
@@ -149,7 +148,7 @@ Interpreter::Flow Interpreter::execute(const Statement& node, Activation& at) {
       if (const Flow flow = captured_output(node.body, at, text); flow != Flow::normal) return flow;
       if (node.expression) text = evaluate_filter(*node.expression, at, &text);
       assign(*node.target, std::move(text), at);
-      leave(node.scope, at);
+      at.leave(node.scope);
       return Flow::normal;
     }
     case Type::filter_block: {
@@ -157,14 +156,14 @@ Interpreter::Flow Interpreter::execute(const Statement& node, Activation& at) {
       Value text;
       if (const Flow flow = captured_output(node.body, at, text); flow != Flow::normal) return flow;
       print(evaluate_filter(*node.expression, at, &text));
-      leave(node.scope, at);
+      at.leave(node.scope);
       return Flow::normal;
     }
     case Type::with: {
       enter(node.scope, at);
       for (std::size_t i = 0; i < node.targets.size(); ++i) assign(*node.targets[i], evaluate(*node.expressions[i], at), at);
       const Flow flow = execute(node.body, at);
-      leave(node.scope, at);
+      at.leave(node.scope);
       return flow;
     }
     case Type::break_loop:
@@ -186,11 +185,11 @@ void Interpreter::generation(const Statement& node, Activation& at) {
 
 void Interpreter::assign(const Expr& target, Value value, Activation& at) {
   if (target.type == Expr::Type::name) {
-    slot(target.place, at) = std::move(value);
+    at.variable(target.place) = std::move(value);
     return;
   }
   if (target.type == Expr::Type::namespace_target) {
-    const Value& holder = slot(target.place, at);
+    const Value& holder = at.variable(target.place);
     if (!holder.is(Kind::name_space)) fail(ErrorCode::invalid_argument, "cannot assign attribute on non-namespace object");
     const std::string& name = target.constant.text().bytes();
     if (name.starts_with("_")) fail(ErrorCode::invalid_argument, "a namespace's attribute cannot begin with an underscore: '{}'", utf8_excerpt(name));
@@ -209,7 +208,7 @@ void Interpreter::assign(const Expr& target, Value value, Activation& at) {
 Interpreter::Flow Interpreter::execute_loop(const Statement& node, Activation& at) {
   if (!node.recursive) return loop_over(node, evaluate(*node.expression, at), at, at, 0);
   // The loop is a function of what it iterates; `loop(items)` inside calls it again.
-  capture(at);
+  at.capture();
   print(recurse_loop(node, evaluate(*node.expression, at), at, 0));
   return Flow::normal;
 }
@@ -217,7 +216,7 @@ Interpreter::Flow Interpreter::execute_loop(const Statement& node, Activation& a
 Interpreter::Flow Interpreter::loop_over(const Statement& node, const Value& source, Activation& outer, Activation& at, std::int64_t depth) {
   Value iterable = source;
   if (node.filter_test) {
-    if (node.extended) capture(outer);
+    if (node.extended) outer.capture();
     auto cursor = std::make_shared<Cursor>(source);
     iterable = Value::iterator(
         [this, &node, &outer, cursor, entered = false](Value& item) mutable {
@@ -242,7 +241,7 @@ Interpreter::Flow Interpreter::loop_over(const Statement& node, const Value& sou
     if (node.recursive) loop->recurse = [this, &node, &outer, depth](const Value& inner) { return recurse_loop(node, inner, outer, depth + 1); };
     const Value shown = Value::object(Kind::loop, loop);
     own(shown);
-    slot(node.loop_place, at) = shown;
+    at.variable(node.loop_place) = shown;
   }
   bool ran = false;
   Flow flow = Flow::normal;
@@ -253,11 +252,11 @@ Interpreter::Flow Interpreter::loop_over(const Statement& node, const Value& sou
     flow = execute(node.body, at);
     if (flow == Flow::break_loop) break;
   }
-  leave(node.scope, at);
+  at.leave(node.scope);
   if (ran || node.otherwise.empty()) return Flow::normal;
   enter(node.else_scope, at);
   flow = execute(node.otherwise, at);
-  leave(node.else_scope, at);
+  at.leave(node.else_scope);
   return flow;
 }
 

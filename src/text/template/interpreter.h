@@ -33,7 +33,13 @@ class Interpreter {
   void own(const Value& stateful) { stateful_.push_back(stateful); }
 
  private:
+  // The variables of a call: of the template, of a macro, of a loop that calls itself.
   struct Activation {
+    Value& variable(const Place& place);
+    void leave(const Scope& scope);
+    // Something that outlives this call may look into it, and into those outside.
+    void capture();
+
     Activation* outer;
     std::vector<Value> slots;
     bool captured = false;
@@ -45,9 +51,6 @@ class Interpreter {
   enum class Flow { normal, break_loop, continue_loop };
 
   void enter(const Scope& scope, Activation& at);
-  static void leave(const Scope& scope, Activation& at);
-  static Value& slot(const Place& place, Activation& at);
-  static void capture(Activation& at);
 
   Flow execute(const Body& body, Activation& at);
   Flow execute(const Statement& node, Activation& at);
