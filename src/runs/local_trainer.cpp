@@ -48,6 +48,29 @@ std::vector<TrainSequence> chosen(const std::vector<TrainSequence>& data, const 
   for (const std::size_t place : places) piece.push_back(data[place]);
   return piece;
 }
+
+// The sequences of each turn of the executor: a micro-batch of every data-parallel rank.
+std::vector<std::vector<std::size_t>> turns(const TrainerOptions& options, const std::vector<TrainSequence>& data) {
+  const std::int64_t size = options.micro_batch * options.ranks.dp;
+  std::vector<std::size_t> all(data.size());
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  if (size == 0 || std::ssize(data) <= size) return {all};
+  return micro_batches(data, all, static_cast<std::size_t>(size));
+}
+
+std::vector<std::vector<float>> score_with(Executor& executor, TrainedModel& model, const TrainerOptions& options, const std::vector<TrainSequence>& data) {
+  const auto parts = turns(options, data);
+  const auto on_executor = [&](const std::vector<TrainSequence>& piece) {
+    return executor.run(WorkClass::training, [&] { return model.score(piece); }).get();
+  };
+  if (parts.size() == 1) return on_executor(data);
+  std::vector<std::vector<float>> scored(data.size());
+  for (const std::vector<std::size_t>& places : parts) {
+    auto rows = on_executor(chosen(data, places));
+    for (std::size_t i = 0; i < places.size(); ++i) scored[places[i]] = std::move(rows[i]);
+  }
+  return scored;
+}
 }  // namespace
 
 LocalTrainer::LocalTrainer(const OpenedModel& opened, const TrainedSettings& settings, const TrainerOptions& options, std::shared_ptr<Executor> executor)
@@ -81,34 +104,10 @@ LocalTrainer::~LocalTrainer() {
   }
 }
 
-std::vector<std::vector<std::size_t>> LocalTrainer::turns(const std::vector<TrainSequence>& data) const {
-  const TrainerOptions& options = base_.options;
-  // A turn is a micro-batch of every data-parallel rank.
-  const std::int64_t size = options.micro_batch * options.ranks.dp;
-  std::vector<std::size_t> all(data.size());
-  std::iota(all.begin(), all.end(), std::size_t{0});
-  if (size == 0 || std::ssize(data) <= size) return {all};
-  return micro_batches(data, all, static_cast<std::size_t>(size));
-}
-
-std::vector<std::vector<float>> LocalTrainer::score(const std::vector<TrainSequence>& data) { return score_with(*model_, data); }
-
-std::vector<std::vector<float>> LocalTrainer::score_with(TrainedModel& model, const std::vector<TrainSequence>& data) {
-  const auto parts = turns(data);
-  const auto on_executor = [&](const std::vector<TrainSequence>& piece) {
-    return executor_->run(WorkClass::training, [&] { return model.score(piece); }).get();
-  };
-  if (parts.size() == 1) return on_executor(data);
-  std::vector<std::vector<float>> scored(data.size());
-  for (const std::vector<std::size_t>& places : parts) {
-    auto rows = on_executor(chosen(data, places));
-    for (std::size_t i = 0; i < places.size(); ++i) scored[places[i]] = std::move(rows[i]);
-  }
-  return scored;
-}
+std::vector<std::vector<float>> LocalTrainer::score(const std::vector<TrainSequence>& data) { return score_with(*executor_, *model_, base_.options, data); }
 
 ForwardBackwardResult LocalTrainer::forward_backward(const std::vector<TrainSequence>& data, const LossOptions& loss, const IndexTraining& index) {
-  const auto parts = turns(data);
+  const auto parts = turns(base_.options, data);
   LossOptions known = loss;
   if (parts.size() > 1) known.normaliser = loss_normaliser(data, loss);
   // In a batch whose targets are all masked there is nothing to take turns for.
@@ -147,7 +146,7 @@ void LocalTrainer::keep_reference() {
 
 std::vector<std::vector<float>> LocalTrainer::reference(const std::vector<PolicyDatum>& data) {
   if (!reference_) fail(ErrorCode::unsupported, "the reference was not kept");
-  return score_with(*reference_, train_sequences(data));
+  return score_with(*executor_, *reference_, base_.options, train_sequences(data));
 }
 
 PolicyResult LocalTrainer::forward_backward(const std::vector<PolicyDatum>& data, const PolicyLoss& loss) {

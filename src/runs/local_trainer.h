@@ -91,9 +91,6 @@ class LocalTrainer : public TrainerPort {
     std::shared_ptr<Runtime> runtime;
     std::shared_ptr<const WeightSet> frozen;
   };
-  // The sequences of each turn of the executor.
-  std::vector<std::vector<float>> score_with(TrainedModel& model, const std::vector<TrainSequence>& data);
-  std::vector<std::vector<std::size_t>> turns(const std::vector<TrainSequence>& data) const;
   std::string training_digest() const;
 
   TrainedBase base_;
