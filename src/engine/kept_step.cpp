@@ -32,7 +32,8 @@ void KeptStep::attach(ForwardOptions& options) {
 }
 
 void KeptStep::output(std::int64_t value, const View& rows, const Buffer&) {
-  for (const Copy& c : copies_) backend_.stream().copy(forwards_->layout().of_value(c.page->view(), value).row_range(c.first, c.count), rows.row_range(c.row, c.count));
+  for (const Copy& c : copies_)
+    backend_.stream().copy(forwards_->layout().of_value(c.page->view(), value).row_range(c.first, c.count), rows.row_range(c.row, c.count));
 }
 
 void KeptStep::enter(const std::vector<std::int32_t>& flags) {

@@ -60,9 +60,7 @@ std::vector<std::vector<std::size_t>> turns(const TrainerOptions& options, const
 
 std::vector<std::vector<float>> score_with(Executor& executor, TrainedModel& model, const TrainerOptions& options, const std::vector<TrainSequence>& data) {
   const auto parts = turns(options, data);
-  const auto on_executor = [&](const std::vector<TrainSequence>& piece) {
-    return executor.run(WorkClass::training, [&] { return model.score(piece); }).get();
-  };
+  const auto on_executor = [&](const std::vector<TrainSequence>& piece) { return executor.run(WorkClass::training, [&] { return model.score(piece); }).get(); };
   if (parts.size() == 1) return on_executor(data);
   std::vector<std::vector<float>> scored(data.size());
   for (const std::vector<std::size_t>& places : parts) {
