@@ -168,7 +168,7 @@ def test_rollouts_by_rejection_have_the_trainers_numbers(lockstep, tmp_path):
         return told(lockstep, tmp_path / "runs" / name / "export")["weights_sha256"], metrics
 
     rejection, metrics = trained("rejection", "rejection")
-    assert all(step["kl_differing"] == 0 and 1 <= step["accepted_length"] <= 4 for step in metrics), metrics
+    assert all(step["different_bits"] == 0 and 1 <= step["accepted_length"] <= 4 for step in metrics), metrics
     assert trained("again", "rejection", "--threads", "1")[0] == rejection
     assert trained("coupled", "coupled")[0] != rejection
 

@@ -91,7 +91,7 @@ MIXED = {"rollout-profile": "study-bf16-activations", "allow-profile-mix": True}
 SHAPES = [("shapes", FILES / "shapes.toml"), ("json", True)]
 PROFILED = [("profile-operations", True), ("roofline", FILES / "roofline.json", {"profile-operations": True}), ("trace", "trace.json")]  # no result: tests/api/test_profiling.py
 ROWS = {
-    "generate": RUNTIME + [("prompt", "3 7 12=48:"), ("tokens", "1,5,7", {"prompt": NO}), ("max-tokens", 3), ("temperature", 3), ("top-p", 0.2), ("top-k", 1), ("generation-config", "none", {"model": FILES / "cool"}), ("seed", 4), ("acceptance", "rejection", {"speculate": "ngram", "max-tokens": 60}),
+    "generate": RUNTIME + [("prompt", "3 7 12=48:"), ("tokens", "1,5,7", {"prompt": NO}), ("max-tokens", 3), ("temperature", 3), ("top-p", 0.2), ("top-k", 1), ("generation-config", "none", {"model": FILES / "cool"}), ("seed", 4), ("acceptance", "rejection", {"speculate": "ngram", "max-tokens": 60, "temperature": 2}),
                            ("schema", FILES / "schema.json"), ("json-object", True), ("stop", "="), ("json", NO)],
     "eval": RUNTIME + [("adapter", ADAPTER), ("n", 4), ("samples", 3), ("temperature", 3), ("max-tokens", 3), ("compact-at", 29, {"model": TAUGHT, "WORDS": ["lockbox"], "n": 20}), ("seed", 5), ("json", NO)],
     "eval drafts": RUNTIME + [("data", FILES / "fewer-prompts.jsonl"), ("environment", "countdown", {"data": NO, "n": 2}), ("n", 1), ("max-tokens", 3), ("temperature", 0), ("seed", 4), ("at-once", 2), ("speculate", "siblings"), ("draft-tokens", 2), ("json", NO)],
