@@ -53,10 +53,10 @@ std::string told_shares(const Json& rule) {
   return shares_text(shares);
 }
 
-// A line for each check of each gate, with its figures.
+// A line for each check of each gate, with its figures, and one where it failed and was overruled.
 std::string told_gates(const Json& alias) {
   std::string text;
-  for (const Json& gate : alias.value("gates", Json::array()))
+  for (const Json& gate : alias.value("gates", Json::array())) {
     for (Json check : gate.at("checks")) {
       text +=
           fmt::format("{}: {} {}", gate.at("id").get<std::string>(), check.at("name").get<std::string>(), check.at("passed").get<bool>() ? "passed" : "failed");
@@ -64,6 +64,8 @@ std::string told_gates(const Json& alias) {
       check.erase("passed");
       text += fmt::format(" {}\n", check.dump(-1, ' ', false, Json::error_handler_t::replace));
     }
+    if (gate.value("forced", false)) text += fmt::format("{}: failed, and was overruled by --force\n", gate.at("id").get<std::string>());
+  }
   return text;
 }
 
@@ -88,6 +90,7 @@ int deploy_command(const Arguments& arguments) {
   RemoteServer server;
   std::string source, name, alias, gate_file;
   std::int64_t percent = 100;
+  bool force = false;
   OptionTable table("deploy", "Loads one more model into a server that runs, and gives it an alias' traffic, or a part of that.",
                     {"lockstep deploy v8 --name v8 --to chat --percent 5", "lockstep deploy STORE/chat --name v8 --to chat --gate gate.toml"});
   table.positional("SOURCE", &source, true, "A folder, STORE/SNAPSHOT or STORE/CHANNEL below the server's --deploy-folder");
@@ -98,6 +101,8 @@ int deploy_command(const Arguments& arguments) {
   table.refused("without --to", [&] { return alias.empty(); });
   table.input("gate", &gate_file, "FILE", "What it is asked first, and how far it may be below the live version: else the alias stays (docs/deployments.md)");
   table.refused("without --to", [&] { return alias.empty(); });
+  table.flag("force", &force, "The alias leads to it although the gate fails, whose report says so");
+  table.refused("without --gate", [&] { return gate_file.empty(); });
   add_server_rows(table, server);
   if (!table.parse(arguments)) return kExitOk;
 
@@ -110,6 +115,7 @@ int deploy_command(const Arguments& arguments) {
       if (rule.at("id") == alias) before = rule.at("deployments");
     Json wanted{{"deployments", shared_with(before, name, percent)}, {"gate", gate}};
     if (gate.is_null()) wanted.erase("gate");
+    if (force) wanted["force"] = true;
     told["alias"] = ask_server(server, "PUT", "/v1/aliases/" + alias, wanted);
   }
   if (server.json) std::printf("%s\n", told.dump(-1, ' ', false, Json::error_handler_t::replace).c_str());

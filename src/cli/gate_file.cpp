@@ -37,7 +37,7 @@ GateJson gate_lines(const std::filesystem::path& file, const std::vector<const c
 GateJson gate_of_file(const std::string& path) {
   GateSpec spec;
   std::string questions, texts;
-  std::optional<double> floor;
+  std::optional<double> floor, kl, speed;
   OptionTable table("gate", "What a deployment is asked before an alias leads to it.", {});
   table.input("questions", &questions, "FILE", "JSON lines {\"prompt\", \"answer\"}");
   table.text("environment", &spec.environment, "NAME", "Whose checker judges answers to its held-out problems, instead of questions");
@@ -47,6 +47,8 @@ GateJson gate_of_file(const std::string& path) {
   table.number("accuracy-floor", &floor, 0, 1, "X", "The least share of right answers", "none");
   table.input("texts", &texts, "FILE", "JSON lines {\"text\"}");
   table.number("logprob-drop", &spec.logprob_drop, 0, 1000, "X", "How far the mean log-probability of a token of the texts may be below the live version's");
+  table.number("kl-limit", &kl, 0, 1000, "X", "Most nats a token of its own samples from the live version", "none");
+  table.number("speed-drop", &speed, 0, 1, "X", "What part of the live version's tokens a second may be lost", "none");
   table.flag("digests", &spec.digests, "It has to be of a snapshot, whose digests were compared");
   table.integer("company", &spec.company, 0, GateSpec::kMostCompany, "N", "So many prompts are answered alone too, with the same bits");
   table.read_toml(read_file(path, kMostGateBytes), path);
@@ -64,6 +66,8 @@ GateJson gate_of_file(const std::string& path) {
     for (const GateJson& line : gate_lines(folder / texts, {"text"})) gate["texts"].push_back(line["text"]);
   }
   gate["logprob_drop"] = spec.logprob_drop;
+  if (kl) gate["kl_limit"] = *kl;
+  if (speed) gate["speed_drop"] = *speed;
   gate["digests"] = spec.digests;
   gate["company"] = spec.company;
   return gate;

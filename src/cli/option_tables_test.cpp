@@ -116,6 +116,7 @@ const std::vector<Idle>& idle_options() {
         {"snapshot push", "x y", "transition", "staged", "without --channel"},
         {"deploy", "x --name a", "percent", "5", "without --to"},
         {"deploy", "x --name a", "gate", "x", "without --to"},
+        {"deploy", "x --name a --to b", "force", "", "without --gate"},
         {"snapshot show", "x", "tensors", "", "without SNAPSHOT"},
         {"snapshot mirror", "x y --channel c", "poll-seconds", "3", "without --follow"},
         {"tokenize", "--model x --ids 1", "add-special", "", "with --ids"},

@@ -4,18 +4,17 @@
 #include <bit>
 #include <chrono>
 #include <cmath>
-#include <future>
 
 #include "base/ascii.h"
 #include "base/error.h"
 #include "base/seconds.h"
+#include "jobs/gate_divergence.h"
+#include "jobs/gate_speed.h"
 #include "rl/evaluation.h"
 #include "serving/local_sampler.h"
 
 namespace lockstep {
 namespace {
-constexpr std::uint64_t kGateSeed = 20261127;  // of problems and of resampling: the same for all versions
-
 // Questions of a file as an environment: problem i is question i.
 class QuestionEnvironment : public OneTurnEnvironment {
  public:
@@ -66,23 +65,11 @@ TextScores score_texts(const std::vector<std::string>& texts, const GateSide& si
   for (std::size_t i = 0; i < texts.size(); ++i) {
     std::vector<std::int32_t> ids = side.service->model().tokenizer().encode(texts[i], true);
     if (ids.size() < 2) fail(ErrorCode::invalid_argument, "text {} of the gate has {} tokens, allowed are 2 and more", i + 1, ids.size());
-    Request request{.prompt = ids};
-    request.sampling.max_tokens = 0;
-    request.prompt_logprobs = true;
-    const auto told = std::make_shared<std::promise<Generation>>();
-    std::future<Generation> done = told->get_future();
-    const std::uint64_t id = with_context(fmt::format("scoring text {} of the gate", i + 1), [&] {
-      return side.service->generate(std::move(request), {}, [told](Generation&& g) { told->set_value(std::move(g)); });
-    });
-    while (done.wait_for(std::chrono::milliseconds(100)) != std::future_status::ready)
-      if (stop.stopped()) side.service->cancel(id);
-    const Generation generation = done.get();
-    if (generation.finish == FinishReason::cancelled) fail(ErrorCode::cancelled, "the gate was ended: the server stops, or '{}' was deleted", side.name);
-    if (generation.finish == FinishReason::error) fail(ErrorCode::numeric, "text {} cannot be scored by '{}': {}", i + 1, side.name, generation.error);
+    const std::vector<float> logprobs = gate_logprobs(side, ids, stop, fmt::format("text {}", i + 1));
     double of_text = 0;
-    for (const float logprob : generation.prompt_logprobs) of_text += static_cast<double>(logprob);
+    for (const float logprob : logprobs) of_text += static_cast<double>(logprob);
     scores.sums.push_back(of_text);
-    scores.tokens += static_cast<std::int64_t>(generation.prompt_logprobs.size());
+    scores.tokens += static_cast<std::int64_t>(logprobs.size());
     scores.ids.push_back(std::move(ids));
     sum += of_text;
   }
@@ -93,7 +80,7 @@ TextScores score_texts(const std::vector<std::string>& texts, const GateSide& si
 Evaluation answers_of(const Environment& environment, const GateSpec& spec, const GateSide& side, const StopToken& stop) {
   LocalSampler sampler(side.service, stop);
   EvaluationSettings settings;
-  settings.problems = spec.questions.empty() ? spec.problems : static_cast<std::int64_t>(spec.questions.size());
+  settings.problems = spec.prompts();
   settings.samples = 1;
   settings.max_tokens = spec.max_tokens;
   settings.seed = kGateSeed;
@@ -154,22 +141,8 @@ void check_logprob(const GateSpec& spec, const GateSide& candidate, const std::o
 
 // Each prompt alone, and all at once.
 void check_company(const GateSpec& spec, const Environment& environment, const GateSide& candidate, const StopToken& stop, GateCheck& check) {
-  const std::int64_t problems = spec.questions.empty() ? spec.problems : static_cast<std::int64_t>(spec.questions.size());
   LocalSampler sampler(candidate.service, stop);
-  std::vector<SampleRequest> requests;
-  for (const Problem& problem : held_out_problems(environment, kGateSeed, std::min(spec.company, problems))) {
-    const Tokenizer& tokenizer = candidate.service->model().tokenizer();
-    const std::unique_ptr<Episode> episode = environment.begin(problem);
-    SampleRequest request;
-    request.prompt = tokenizer.encode(episode->task(), true);
-    const std::vector<std::int32_t> first = tokenizer.encode(episode->first(), false);
-    request.prompt.insert(request.prompt.end(), first.begin(), first.end());
-    request.temperature = 0;
-    request.seed = kGateSeed + requests.size();
-    request.max_tokens = static_cast<std::int32_t>(spec.max_tokens);
-    request.stop_tokens = sampler.end_tokens();
-    requests.push_back(std::move(request));
-  }
+  const std::vector<SampleRequest> requests = gate_requests(spec, environment, candidate, std::min(spec.company, spec.prompts()));
   const std::vector<SampleResult> together = sampler.sample(requests);
   std::int64_t tokens = 0;
   for (std::size_t i = 0; i < requests.size(); ++i) {
@@ -208,6 +181,8 @@ GateReport judge_deployment(const GateSpec& spec, const GateSide& candidate, con
         spec.questions.empty() ? make_environment(spec.environment) : std::make_unique<QuestionEnvironment>(spec.questions);
     report.checks.push_back(gate_check("accuracy", [&](GateCheck& check) { check_accuracy(spec, *environment, candidate, live, stop, check); }));
     if (spec.company > 0) report.checks.push_back(gate_check("company", [&](GateCheck& check) { check_company(spec, *environment, candidate, stop, check); }));
+    if (live) report.checks.push_back(gate_check("divergence", [&](GateCheck& check) { check_divergence(spec, *environment, candidate, *live, stop, check); }));
+    report.checks.push_back(gate_check("speed", [&](GateCheck& check) { check_speed(spec, *environment, candidate, live, stop, check); }));
   }
   if (!spec.texts.empty()) report.checks.push_back(gate_check("log-probability", [&](GateCheck& check) { check_logprob(spec, candidate, live, stop, check); }));
   report.seconds = seconds_since(begin);

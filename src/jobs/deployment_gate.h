@@ -3,20 +3,11 @@
 //   const GateReport report = judge_deployment(spec, {"v8", service, snapshot}, GateSide{"v7", live, ""}, interrupt_token());
 // Takes as long as the answers take, among the requests of others. Any thread, not the executor's.
 #pragma once
-#include <memory>
 #include <optional>
 
-#include "base/stop_token.h"
-#include "serving/gate.h"
-#include "serving/serving.h"
+#include "jobs/gate_side.h"
 
 namespace lockstep {
-
-struct GateSide {
-  std::string name;
-  std::shared_ptr<GenerationService> service;
-  std::string snapshot;  // that its weights are of; empty: of none
-};
 
 // Without a live version only what needs none is asked. What goes wrong with the candidate fails its check. Errors: invalid_argument for a specification that
 // does not fit the models, those of the live version's answers, cancelled.

@@ -24,15 +24,18 @@ struct GateSpec {
   std::int64_t max_tokens = 64;         // of an answer
   double accuracy_drop = 0;             // how far the share of right answers may be below the live version's
   std::optional<double> accuracy_floor;
-  std::vector<std::string> texts;  // held out
-  double logprob_drop = 0;         // how far their mean log-probability a token may be below the live version's, in nats
-  bool digests = true;             // it has to be of a snapshot, every tensor of which was compared with its digest
-  std::int64_t company = 8;        // so many of the prompts are answered alone too, and must have the bits that they have beside others
+  std::vector<std::string> texts;    // held out
+  double logprob_drop = 0;           // how far their mean log-probability a token may be below the live version's, in nats
+  bool digests = true;               // it has to be of a snapshot, every tensor of which was compared with its digest
+  std::int64_t company = 8;          // so many of the prompts are answered alone too, and must have the bits that they have beside others
+  std::optional<double> kl_limit;    // most nats a token of the candidate's own samples from the live version; none: measured alone
+  std::optional<double> speed_drop;  // what part of the live version's tokens a second may be lost; none: measured alone
+  std::int64_t prompts() const { return questions.empty() ? problems : static_cast<std::int64_t>(questions.size()); }
   bool asks() const { return !questions.empty() || !environment.empty(); }
 };
 
 struct GateCheck {
-  std::string name;  // "digests", "accuracy", "log-probability", "company"
+  std::string name;  // "digests", "accuracy", "company", "divergence", "speed", "log-probability"
   std::string why;   // it failed; empty: it passed
   nlohmann::ordered_json figures = nlohmann::ordered_json::object();
 };
@@ -41,6 +44,7 @@ struct GateReport {
   std::string candidate, live;  // deployments; live: empty: the alias led nowhere
   std::vector<GateCheck> checks;
   double seconds = 0;
+  bool forced = false;  // it failed, and the request wanted it live all the same
 
   bool passed() const {
     for (const GateCheck& one : checks)
@@ -66,7 +70,8 @@ inline nlohmann::ordered_json to_json(const GateReport& report) {
   }
   return {{"deployment", report.candidate}, {"live", report.live.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(report.live)},
           {"passed", report.passed()},      {"reason", report.passed() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(report.reason())},
-          {"seconds", report.seconds},      {"checks", std::move(checks)}};
+          {"forced", report.forced},        {"seconds", report.seconds},
+          {"checks", std::move(checks)}};
 }
 
 }  // namespace lockstep

@@ -43,8 +43,8 @@ def gated(own_server, tmp_path):
     return start(), store, start
 
 
-def deploy(server, gate, source, name, status):
-    done = lockstep("deploy", source, "--name", name, "--to", "chat", "--gate", gate, "--url", server.url, "--seconds", 300, status=status)
+def deploy(server, gate, source, name, status, *more):
+    done = lockstep("deploy", source, "--name", name, "--to", "chat", "--gate", gate, *more, "--url", server.url, "--seconds", 300, status=status)
     (alias,) = requests.get(f"{server.url}/v1/aliases", timeout=30).json()["data"]
     return done, alias["deployments"]
 
@@ -55,7 +55,7 @@ def test_only_what_is_not_worse_goes_live(gated, tmp_path):
     lockstep("snapshot", "push", stepped(MODEL, tmp_path / "good", 3), store, "--channel", "good", "--parent", "v7")
     done, leads = deploy(server, gate, "store/good", "v8", 0)
     assert leads == {"v8": 1}
-    for words in ("gate-1: digests passed", "gate-1: accuracy passed", "gate-1: company passed", "gate-1: log-probability passed", "chat: v8:1"):
+    for words in ("gate-1: digests passed", "gate-1: accuracy passed", "gate-1: company passed", "gate-1: divergence passed", "gate-1: speed passed", "gate-1: log-probability passed", "chat: v8:1"):
         assert words in done.stdout, done.stdout
     # A wrong tensor, in a snapshot that is whole.
     lockstep("snapshot", "push", without(MODEL, tmp_path / "wrong", "model.layers.1.self_attn.o_proj.weight"), store, "--channel", "wrong", "--parent", "v7")
@@ -66,6 +66,7 @@ def test_only_what_is_not_worse_goes_live(gated, tmp_path):
     assert not report["passed"] and report["deployment"] == "v9" and report["live"] == "v8"
     assert checks["digests"]["passed"] and checks["company"]["passed"]
     assert checks["accuracy"]["difference"]["value"] < -0.05 and checks["log-probability"]["logprob"] < checks["log-probability"]["live_logprob"] - 0.05
+    assert checks["divergence"]["kl"] > 0.02 and checks["speed"]["tokens_per_second"] > 0 and not report["forced"]
     # One of a folder has no digests.
     shutil.copytree(MODEL, tmp_path / "models/plain")
     done, leads = deploy(server, gate, "plain", "v10", 1)
@@ -80,6 +81,14 @@ def test_only_what_is_not_worse_goes_live(gated, tmp_path):
     assert requests.get(f"{server.url}/v1/gates", timeout=30).json()["data"] == reports
     (alias,) = requests.get(f"{server.url}/v1/aliases", timeout=30).json()["data"]
     assert alias["deployments"] == {"v11": 1} and alias["before"] == {"v8": 1}
+    # Far from the live version is a reason by itself; who forces it has the alias moved, and a report that says so.
+    (tmp_path / "near.toml").write_text('environment = "countdown"\nproblems = 40\nmax_tokens = 16\naccuracy_drop = 1\nkl_limit = 0.02\nspeed_drop = 0.99\n')
+    done, leads = deploy(server, tmp_path / "near.toml", "store/wrong", "v12", 1)
+    assert leads == {"v11": 1} and "nats a token from 'v11', which is live" in done.stderr, done.stderr
+    done, leads = deploy(server, tmp_path / "near.toml", "store/wrong", "v13", 0, "--force")
+    assert leads == {"v13": 1} and "gate-6: divergence failed" in done.stdout and "gate-6: failed, and was overruled by --force" in done.stdout, done.stdout
+    report = requests.get(f"{server.url}/v1/gates/gate-6", timeout=30).json()
+    assert report["forced"] and not report["passed"] and "nats a token" in report["reason"]
 
 
 def test_a_damaged_object_never_becomes_a_deployment(gated, tmp_path):

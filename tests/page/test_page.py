@@ -13,10 +13,11 @@ import pytest
 from conftest import MODEL, REPOSITORY, binary, rl_arguments
 
 STEP_OF_REWARD = "Number((document.querySelector('[data-key=reward] canvas').getAttribute('aria-label').match(/step (\\d+)/) || [0, 0])[1])"
-VIEWS = ("runs", "transcripts", "playground", "parity", "device")
+VIEWS = ("runs", "transcripts", "playground", "parity", "device", "gates")
 CONTENT = {"runs": "document.querySelectorAll('.curve').length > 10", "transcripts": "document.querySelectorAll('.entry .token').length > 20",
            "playground": "document.querySelector('.models select')", "parity": "document.querySelector('.counters tr')",
-           "device": "document.querySelectorAll('.classes tbody tr').length === 3"}
+           "device": "document.querySelectorAll('.classes tbody tr').length === 3",
+           "gates": "document.querySelector('.gates .empty, .gates .card')"}
 
 
 def open_view(browser, server, view):
@@ -227,6 +228,32 @@ def test_who_has_the_device_and_who_waits(started, browser, tmp_path):
     assert "forward" in browser.js("return [...document.querySelectorAll('.pieces tbody th')].map((c) => c.textContent)")
 
 
+def test_what_gates_found(browser, started):
+    """Reports as /v1/gates tells them: one that failed, then one that was overruled, which comes by itself."""
+    server = started("serve", "--model", MODEL, "--port", "0", "--threads", "2")
+    open_view(browser, server, "gates")
+    gate = {"environment": "countdown", "problems": 8, "max_tokens": 8, "company": 2}  # of a folder: without digests it fails
+
+    def put(status, **more):
+        request = urllib.request.Request(f"{server.url}/v1/aliases/gated", json.dumps({"deployments": "countdown-glm", "gate": gate, **more}).encode(), {"Content-Type": "application/json"}, method="PUT")
+        try:
+            with urllib.request.urlopen(request) as answer:
+                assert answer.status == status
+        except urllib.error.HTTPError as error:
+            assert error.code == status, error.read()
+
+    put(409)
+    browser.wait("document.querySelectorAll('.gates .card').length === 1", "the report")
+    assert browser.js("return document.querySelector('.gates .badge').textContent") == "failed"
+    assert "was not made of a snapshot" in browser.js("return document.querySelector('[data-check=digests]').textContent")
+    assert browser.js("return document.querySelector('[data-check=digests]').className") == "warn"
+    put(200, force=True)
+    browser.wait("document.querySelectorAll('.gates .card').length === 2", "the second report")
+    assert browser.js("return document.querySelector('.gates .badge').textContent") == "failed, and was overruled"
+    speed = browser.js("return document.querySelector('[data-check=speed]').textContent")
+    assert "passed" in speed and "tokens per second: " in speed, speed
+
+
 def test_by_keyboard_alone(browser, server):
     from selenium.webdriver.common.keys import Keys
 
@@ -234,12 +261,12 @@ def test_by_keyboard_alone(browser, server):
     browser.press(Keys.TAB)
     assert browser.focused()[1] == "To the content"
     seen = []
-    for _ in range(12):
+    for _ in range(13):
         browser.press(Keys.TAB)
         tag, text, outline, label = browser.focused()
         assert outline != "none", f"the focus on {tag} {text} cannot be seen"
         seen.append(f"{tag} {text or label}")
-    for wanted in ("A Runs", "A Transcripts", "A Playground", "A Parity", "A Device", "BUTTON", "CANVAS"):
+    for wanted in ("A Runs", "A Transcripts", "A Playground", "A Parity", "A Device", "A Gates", "BUTTON", "CANVAS"):
         assert any(s.startswith(wanted) for s in seen), f"{wanted} is not among {seen}"
     browser.js("document.querySelector('[data-key=reward] canvas').focus()")
     browser.press(Keys.HOME)

@@ -73,17 +73,27 @@ GateSpec read_gate(const Json& value, const std::string& name) {
   });
   fields.custom("logprob_drop", [&](const Json& number, const std::string& at) { spec.logprob_drop = gate_number(number, at, 0, 1000); });
   fields.not_null();
+  fields.custom("kl_limit", [&](const Json& number, const std::string& at) { spec.kl_limit = gate_number(number, at, 0, 1000); });
+  fields.not_null();
+  fields.custom("speed_drop", [&](const Json& number, const std::string& at) { spec.speed_drop = gate_number(number, at, 0, 1); });
+  fields.not_null();
   fields.boolean("digests", &spec.digests);
   fields.integer("company", &spec.company, 0, GateSpec::kMostCompany);
   fields.not_null();
   fields.read(value, name + ".");
   if (!spec.questions.empty() && !spec.environment.empty()) fail_field(name + ".environment", "is refused beside questions, which have their answers");
   if (!spec.asks() && spec.texts.empty()) fail_field(name, "asks nothing, allowed are questions or an environment, and texts");
-  if (!spec.asks() && spec.accuracy_floor) fail_field(name + ".accuracy_floor", "is refused without questions or an environment");
+  const auto of_answers = [&](const char* field, bool given) {
+    if (!spec.asks() && given) fail_field(fmt::format("{}.{}", name, field), "is refused without questions or an environment");
+  };
+  of_answers("accuracy_floor", spec.accuracy_floor.has_value());
+  of_answers("kl_limit", spec.kl_limit.has_value());
+  of_answers("speed_drop", spec.speed_drop.has_value());
   return spec;
 }
 
-JudgedTraffic AliasGate::judge(const std::string& alias, const std::vector<TrafficShare>& shares, const GateSpec& spec, const std::string& key_name) {
+JudgedTraffic AliasGate::judge(const std::string& alias, const std::vector<TrafficShare>& shares, const GateSpec& spec, const std::string& key_name,
+                               bool force) {
   check_plain_name("an alias", alias);
   if (!judge_) fail(ErrorCode::unsupported, "this server has no gate");
   const std::unique_lock one(one_, std::try_to_lock);
@@ -103,11 +113,15 @@ JudgedTraffic AliasGate::judge(const std::string& alias, const std::vector<Traff
     const std::optional<Deployments::Line> candidate = line_of(lines, share.deployment);
     if (!candidate) fail(ErrorCode::not_found, "the traffic of '{}' names '{}', which is no deployment", alias, shown_name(share.deployment));
     Json report{{"alias", alias}, {"created", std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count()}};
-    const GateReport found = judge_(spec, *candidate, live ? &*live : nullptr);
+    GateReport found = judge_(spec, *candidate, live ? &*live : nullptr);
+    found.forced = force && !found.passed();
     report.update(to_json(found));
     const std::string id = reports_->add(report);
     log_info("a gate has ended", {{"gate", id}, {"alias", alias}, {"deployment", candidate->name}, {"passed", found.passed()}, {"key", key_name}});
-    if (!found.passed()) why += fmt::format("{}{} (GET /v1/gates/{} has the figures)", why.empty() ? "" : "; ", without_server_paths(found.reason()), id);
+    if (found.forced)
+      log_warning("a gate failed, and its alias was told to move all the same",
+                  {{"gate", id}, {"alias", alias}, {"deployment", candidate->name}, {"reason", found.reason()}, {"key", key_name}});
+    else if (!found.passed()) why += fmt::format("{}{} (GET /v1/gates/{} has the figures)", why.empty() ? "" : "; ", without_server_paths(found.reason()), id);
     report["id"] = id;
     judged.reports.push_back(std::move(report));
     judged.services.push_back(candidate->service);

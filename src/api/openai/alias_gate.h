@@ -19,7 +19,7 @@ GateSpec read_gate(const Json& value, const std::string& name);
 struct JudgedTraffic {
   std::string alias;
   std::optional<TrafficRule> before;                         // the alias' own, when it was judged
-  std::vector<std::shared_ptr<GenerationService>> services;  // that passed
+  std::vector<std::shared_ptr<GenerationService>> services;  // that passed, or were forced
   std::vector<std::string> names;                            // theirs
   Json reports = Json::array();
 };
@@ -31,8 +31,9 @@ class AliasGate {
   AliasGate(std::shared_ptr<Deployments> deployments, Judge judge, std::shared_ptr<GateReports> reports)
       : deployments_(std::move(deployments)), judge_(std::move(judge)), reports_(std::move(reports)) {}
 
-  // The reports are kept. Errors: RequestError 409 with the code gate_failed, with the reason; 429 while another gate runs; those of the judge.
-  JudgedTraffic judge(const std::string& alias, const std::vector<TrafficShare>& shares, const GateSpec& spec, const std::string& key_name);
+  // The reports are kept. With `force` one that failed stands in nobody's way, and says so. Errors: RequestError 409 with the code gate_failed and the reason,
+  // 429 while another gate runs; those of the judge.
+  JudgedTraffic judge(const std::string& alias, const std::vector<TrafficShare>& shares, const GateSpec& spec, const std::string& key_name, bool force = false);
   // Error already_exists: the alias, or one of the deployments, is another by now.
   void check_same(const JudgedTraffic& judged) const;
 

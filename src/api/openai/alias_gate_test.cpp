@@ -58,7 +58,8 @@ class AliasGateTest : public testing::Test {
   Routes routes_;  // last: its threads end first
 };
 
-constexpr const char kGated[] = R"({"deployments":{"v7":1,"v8":3},"gate":{"environment":"countdown","problems":5,"accuracy_drop":0.5,"texts":["a"]}})";
+constexpr const char kGated[] =
+    R"({"deployments":{"v7":1,"v8":3},"gate":{"environment":"countdown","problems":5,"accuracy_drop":0.5,"kl_limit":0.25,"speed_drop":0.75,"texts":["a"]}})";
 
 TEST_F(AliasGateTest, AnAliasMovesWhenItPassed) {
   const Json moved = ask("PUT", "/v1/aliases/chat", kGated)->json();
@@ -72,6 +73,8 @@ TEST_F(AliasGateTest, AnAliasMovesWhenItPassed) {
   EXPECT_EQ(asked_.environment, "countdown");
   EXPECT_EQ(asked_.problems, 5);
   EXPECT_EQ(asked_.accuracy_drop, 0.5);
+  EXPECT_EQ(asked_.kl_limit, 0.25);
+  EXPECT_EQ(asked_.speed_drop, 0.75);
   EXPECT_EQ(asked_.texts, std::vector<std::string>{"a"});
   EXPECT_EQ(ask("GET", "/v1/gates/gate-1")->json().at("alias"), "chat");
   EXPECT_EQ(ask("GET", "/v1/gates")->json().at("data").size(), 1u);
@@ -91,6 +94,36 @@ TEST_F(AliasGateTest, AnAliasStaysWhenItFailed) {
   // A new alias does not come to be.
   EXPECT_EQ(ask("PUT", "/v1/aliases/other", kGated)->wait().status, 409);
   EXPECT_FALSE(deployments_->traffic().has("other"));
+}
+
+TEST_F(AliasGateTest, ForceMovesItAllTheSameAndTheReportSaysSo) {
+  Json body = Json::parse(kGated);
+  body["force"] = true;
+  why_ = "'v8' is worse";
+  const std::shared_ptr<Recorder> moved = ask("PUT", "/v1/aliases/chat", body.dump());
+  EXPECT_EQ(moved->wait().status, 200) << moved->wait().body;
+  EXPECT_EQ(leads_where(), "v7:1,v8:3");
+  for (const Json& report : {moved->json().at("gates").at(0), ask("GET", "/v1/gates/gate-1")->json()}) {
+    EXPECT_EQ(report.at("passed"), false);
+    EXPECT_EQ(report.at("forced"), true);
+    EXPECT_EQ(report.at("reason"), "'v8' is worse");
+  }
+  // Nothing was overruled where it passed; and without the word it holds.
+  why_.clear();
+  deployments_->route("chat", {{"v7", 1}});
+  EXPECT_EQ(ask("PUT", "/v1/aliases/chat", body.dump())->json().at("gates").at(0).at("forced"), false);
+  why_ = "'v8' is worse";
+  deployments_->route("chat", {{"v7", 1}});
+  body["force"] = false;
+  EXPECT_EQ(ask("PUT", "/v1/aliases/chat", body.dump())->wait().status, 409);
+  EXPECT_EQ(ask("GET", "/v1/gates/gate-3")->json().at("forced"), false);
+  EXPECT_EQ(leads_where(), "v7:1");
+  for (const char* bad : {R"({"deployments":"v8","force":true})", R"({"deployments":"v8","gate":{"texts":["a"]},"force":1})"}) {
+    const std::shared_ptr<Recorder> told = ask("PUT", "/v1/aliases/chat", bad);
+    EXPECT_EQ(told->wait().status, 400) << bad;
+    EXPECT_EQ(told->json().at("error").at("param"), "force") << told->wait().body;
+  }
+  EXPECT_EQ(leads_where(), "v7:1");
 }
 
 TEST_F(AliasGateTest, WhatChangedMeanwhileIsNotOverwritten) {
@@ -146,6 +179,10 @@ TEST_F(AliasGateTest, WhatIsNoGateIsRefusedByItsField) {
            {R"({"questions":)" + deep + "}", "deeper"},
            {R"({"texts":[")" + std::string(70'000, 'a') + R"("]})", "gate.texts[0]"},
            {R"({"texts":["a"],"accuracy_floor":0.5})", "gate.accuracy_floor"},
+           {R"({"texts":["a"],"kl_limit":0.5})", "gate.kl_limit"},
+           {R"({"texts":["a"],"speed_drop":0.5})", "gate.speed_drop"},
+           {R"({"environment":"countdown","kl_limit":-1})", "gate.kl_limit"},
+           {R"({"environment":"countdown","speed_drop":1.5})", "gate.speed_drop"},
            {R"({"texts":["a"],"logprob_drop":-1})", "gate.logprob_drop"},
            {R"({"texts":["a"],"company":1000})", "gate.company"},
        }) {
@@ -154,7 +191,7 @@ TEST_F(AliasGateTest, WhatIsNoGateIsRefusedByItsField) {
     EXPECT_NE(told->wait().body.find(words), std::string::npos) << told->wait().body;
   }
   // A number is a number, and nothing else is taken for one that is absent.
-  for (const char* field : {"problems", "max_tokens", "accuracy_drop", "accuracy_floor", "logprob_drop", "company"})
+  for (const char* field : {"problems", "max_tokens", "accuracy_drop", "accuracy_floor", "logprob_drop", "kl_limit", "speed_drop", "company"})
     for (const char* value : {"null", "true", "\"1\"", "[1]", "1e400", "NaN"}) {
       const std::string gate = fmt::format(R"({{"environment":"countdown","{}":{}}})", field, value);
       const std::shared_ptr<Recorder> told = ask("PUT", "/v1/aliases/chat", R"({"deployments":"v8","gate":)" + gate + "}");

@@ -108,13 +108,16 @@ class ModelDeploymentRoutes {
     const std::string alias(request.parameter("alias"));
     std::vector<TrafficShare> shares;
     std::optional<GateSpec> gate;
+    bool force = false;
     JsonFields fields;
+    fields.boolean("force", &force);
     fields.custom("gate", [&](const Json& value, const std::string& name) { gate = read_gate(value, name); });
     fields.custom("deployments", [&](const Json& value, const std::string& name) { shares = read_shares(value, name); });
     fields.read(parse_object(request.body));
     if (shares.empty()) fail_field("deployments", "is missing or empty, allowed is the name of one, or {NAME: WEIGHT, ..}");
+    if (force && !gate) fail_field("force", "is refused without a gate, which it would overrule");
     // It takes as long as its answers: other changes go on meanwhile.
-    const std::optional<JudgedTraffic> judged = gate ? std::optional(gate_.judge(alias, shares, *gate, request.key_name)) : std::nullopt;
+    const std::optional<JudgedTraffic> judged = gate ? std::optional(gate_.judge(alias, shares, *gate, request.key_name, force)) : std::nullopt;
     const std::lock_guard lock(changes_);
     if (judged) gate_.check_same(*judged);
     deployments_->route(alias, std::move(shares));

@@ -1,0 +1,16 @@
+// How many tokens a second a deployment and the live version make of the same prompts, in turns: each answers as many tokens as the other, whatever
+// they are, so that a version that says less is no slower.
+//   check_speed(spec, environment, candidate, live, stop, check);   check.figures["tokens_per_second"]
+// Any thread, not the executor's.
+#pragma once
+#include <optional>
+
+#include "jobs/gate_side.h"
+
+namespace lockstep {
+
+// Sets the figures of `check`, and why it failed. Errors: those of gate_requests() and LocalSampler.
+void check_speed(const GateSpec& spec, const Environment& environment, const GateSide& candidate, const std::optional<GateSide>& live, const StopToken& stop,
+                 GateCheck& check);
+
+}  // namespace lockstep
