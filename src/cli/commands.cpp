@@ -34,6 +34,7 @@ const std::vector<Command>& commands() {
       {"score", "log-probabilities of given tokens, by any of four forwards", score_command},
       {"grad", "gradients of a loss over given tokens", grad_command},
       {"tokenize", "text to token ids with offsets, and back", tokenize_command},
+      {"index-share", "what indexers of sparse attention select, and what they have in common", index_share_command},
       {"parity", "compare all ways of computing, bit by bit", parity_command},
       {"bench", "time operations on this machine", bench_command},
       {"plan", "predict the memory of training or serving, and whether it fits", plan_command},
@@ -49,8 +50,8 @@ std::string overview() {
   std::string text =
       "lockstep trains and serves open language models with one forward pass: both compute bitwise equal log-probabilities.\n\n"
       "  lockstep COMMAND --help      an example and every option\n\n";
-  for (const Command& command : commands()) text += fmt::format("  {:<12}{}\n", command.name, command.summary);
-  text += fmt::format("  {:<12}{}\n  {:<12}{}\n", "help", "this text; `help COMMAND` is `COMMAND --help`", "--version",
+  for (const Command& command : commands()) text += fmt::format("  {:<13}{}\n", command.name, command.summary);
+  text += fmt::format("  {:<13}{}\n  {:<13}{}\n", "help", "this text; `help COMMAND` is `COMMAND --help`", "--version",
                       "commit, numerics profiles, instruction set");
   return text;
 }

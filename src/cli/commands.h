@@ -30,6 +30,7 @@ int eval_command(const Arguments& arguments);
 int fleet_command(const Arguments& arguments);
 int generate_command(const Arguments& arguments);
 int grad_command(const Arguments& arguments);
+int index_share_command(const Arguments& arguments);
 int info_command(const Arguments& arguments);
 int parity_command(const Arguments& arguments);
 int plan_command(const Arguments& arguments);

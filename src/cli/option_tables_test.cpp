@@ -265,6 +265,7 @@ const std::map<std::string, std::string>& effective_options() {
       {"convert", "dtype profile overwrite"},
       {"score", "tokens via adapter model profile threads device backend isa mla-norm-eps context ranks json"},
       {"grad", "tokens out overwrite loss loss-config rows model profile threads device backend isa mla-norm-eps context ranks json"},
+      {"index-share overlap", "data model profile threads device backend isa mla-norm-eps context json"},
       {"tokenize", "model text ids jsonl"},
       {"parity", "model fuzz seed profile ranks device mla-norm-eps json"},
       {"bench gemm", "shape rows weights threads isa leaves order cold-megabytes seconds json"},

@@ -1,6 +1,7 @@
 #include "model/operations/attention.h"
 
 #include "kernels/launch.h"
+#include "model/operations/attention_observer.h"
 #include "model/operations/ranks.h"
 
 namespace lockstep {
@@ -43,6 +44,19 @@ void deposit_sinks(Context& ctx, ParameterId id, const View& dout, const View& o
   ctx.launch(&KernelTable::bias_backward, BiasBackward{g->gradient(id), g->bins(id), g->finish_at_once(), all.view, ctx.batch().tape_rows().segment});
 }
 
+// Shows an observer that asks for it what all keys would give beside those of a selection.
+void show_total(Context& ctx, int layer, const AttentionForward& selected) {
+  auto* const observer = dynamic_cast<AttentionObserver*>(ctx.options().observer);
+  if (!observer || !selected.selection || selected.shape.heads == 0) return;
+  const Buffer o = ctx.allocate(DType::f32, selected.o.rows, selected.o.cols),
+               log_total = ctx.allocate(DType::f32, selected.log_sum.rows, selected.shape.heads);
+  AttentionForward all = selected;
+  all.o = o.view(), all.log_sum = log_total.view();
+  all.selection = all.count = all.keys_read = View();
+  ctx.launch(&KernelTable::attention_forward, all);
+  observer->attended({layer, selected.selection, selected.log_sum, log_total.view()});
+}
+
 // The entries stand in the cache.
 Tensor attend(Context& ctx, const Tensor& all_q, const Tensor& entry, int layer, const Selection* selection, const AttentionShape& all, ParameterId sinks) {
   HeadShare share(ctx, all);
@@ -53,13 +67,15 @@ Tensor attend(Context& ctx, const Tensor& all_q, const Tensor& entry, int layer,
   Tensor o = ctx.output_like(q, share.shape.heads * all.value);
   o.split = share.o;
   const Tensor log_sum = ctx.output_like(q, share.shape.heads);
+  const auto forward = [&](const View& keys_read) {
+    return AttentionForward{o.view(),     log_sum.view(), q.view(),    cache,     positions.view(),
+                            count.view(), ctx.key_rows(), share.shape, keys_read, sinks >= 0 ? own_columns(ctx, ctx.weight(sinks), share.log_sum) : View()};
+  };
   ctx.make_rows({&o.buffer, &log_sum.buffer}, [&] {
-    if (share.shape.heads > 0)
-      ctx.launch(&KernelTable::attention_forward, AttentionForward{o.view(), log_sum.view(), q.view(), cache, positions.view(), count.view(), ctx.key_rows(),
-                                                                   share.shape, ctx.keys_read(ctx.batch().count(), share.shape.heads),
-                                                                   sinks >= 0 ? own_columns(ctx, ctx.weight(sinks), share.log_sum) : View()});
+    if (share.shape.heads > 0) ctx.launch(&KernelTable::attention_forward, forward(ctx.keys_read(ctx.batch().count(), share.shape.heads)));
   });
   ctx.observe("attention", o.view(), -1, layer);
+  if (ctx.options().observer) show_total(ctx, layer, forward({}));
   if (selection && selection->target.buffer) {  // a sum over all heads in order
     const GatheredColumns sums(ctx, log_sum.view(), share.log_sum), queries(ctx, q.view(), share.q);
     ctx.launch(&KernelTable::attention_target,

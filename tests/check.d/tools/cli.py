@@ -17,11 +17,11 @@ PROMPT = "3 7 12=48:"
 def commands():
     """Names in the overview, `help` and `--version` aside."""
     lines = done("help").stdout.splitlines()
-    return [m[1] for line in lines if (m := re.match(r"  (\w+) {2,}\S", line)) and m[1] != "help"]
+    return [m[1] for line in lines if (m := re.match(r"  ([\w-]+) {2,}\S", line)) and m[1] != "help"]
 
 
 def help_names():
-    kinds = {"train": ["sft", "rl", "preference", "distill"], "snapshot": ["push", "pull", "show", "diff", "verify", "squash", "mirror", "prune"], "fleet": ["status", "watch"], "shapes": ["list", "show", "resolve"], "bench": ["gemm", "prefill", "decode", "train", "score", "roofline"]}
+    kinds = {"train": ["sft", "rl", "preference", "distill"], "snapshot": ["push", "pull", "show", "diff", "verify", "squash", "mirror", "prune"], "fleet": ["status", "watch"], "index-share": ["overlap"], "shapes": ["list", "show", "resolve"], "bench": ["gemm", "prefill", "decode", "train", "score", "roofline"]}
     return [[name, kind] for name in commands() if name in kinds for kind in kinds[name]] + [["eval", "drafts"]] + [[name] for name in commands() if name not in kinds]
 
 

@@ -68,7 +68,7 @@ CRITIC_MODEL = TMP / "critic/runs/r/export"  # too
 TAUGHT = TMP / "taught/runs/r/export"  # too: the shipped model, after reference rollouts of lockbox
 SPECIAL, SPECIAL_ID = "<|eos|>", "102"  # of the shipped model
 NO = "NO"  # the option is left out of the base
-MORE = {"generate": {"prompt": "16 19 14=17:", "max-tokens": 12, "seed": 3, "json": True}, "eval": {"n": 6, "samples": 2, "json": True}, "eval drafts": {"data": FILES / "prompts.jsonl", "speculate": "ngram", "max-tokens": 40, "seed": 3, "json": True}, "score": {"tokens": FILES / "sequences.jsonl"},
+MORE = {"generate": {"prompt": "16 19 14=17:", "max-tokens": 12, "seed": 3, "json": True}, "eval": {"n": 6, "samples": 2, "json": True}, "eval drafts": {"data": FILES / "prompts.jsonl", "speculate": "ngram", "max-tokens": 40, "seed": 3, "json": True}, "score": {"tokens": FILES / "sequences.jsonl"}, "index-share overlap": {"data": FILES / "sequences.jsonl", "json": True},
         "grad": {"tokens": FILES / "sequences.jsonl", "out": "gradients.safetensors", "json": True}, "plan": {"json": True}, "tokenize": {"text": "3 7 12=48:"}, "render": {"messages": FILES / "talk.json", "model": FILES / "talks"},
         "shapes resolve": {"model": "qwen3-8b"}, "simulate": {"ranks": "tp=2,dp=2", "tokens": 128, "length": 16}}  # fmt: skip
 WORDS = {"simulate": [MODEL], "eval": ["countdown"], "info": [MODEL], "convert": [MODEL, "out"], "shapes show": ["qwen3-32b-65k"]}
@@ -100,6 +100,7 @@ ROWS = {
     "render": [("model", NEEDED), ("template", FILES / "b.jinja"), ("messages", FILES / "other-talk.json"), ("tools", FILES / "tools.json"), ("train", FILES / "talks.jsonl", {"messages": NO, "stdin": "[]"}),
                ("end-token", "7", {"messages": NO, "train": FILES / "my.jsonl"}), ("generation-prompt", False), ("continue", True), ("set", "more=42"), ("ids", True), ("jsonl", True, {"messages": NO, "stdin": '{"messages":[]}\n'}), ("json", True)],
     "score": [("profile", "cpu-bf16w"), *RUNTIME[:1], *RUNTIME[2:], ("tokens", FILES / "other.jsonl"), ("via", "unknown"), ("adapter", ADAPTER)],
+    "index-share overlap": RUNTIME + [("data", FILES / "other.jsonl"), ("json", NO)],
     "grad": [("profile", "cpu-bf16w"), *RUNTIME[:1], *RUNTIME[2:], ("tokens", FILES / "other.jsonl"), ("out", "elsewhere.safetensors"), ("overwrite", True, {"there": "gradients.safetensors"}), ("rows", "rows.jsonl"), ("loss", "ppo", {"tokens": FILES / "rollouts.jsonl"}),
                        ("loss-config", "averaging=token_mean"), ("json", NO)],
     "plan": [*RUNTIME[:2], ("context", 40, {"length": 64}), ("for", "serve"), ("sequences", 9), ("length", 40), ("memory-megabytes", 1), ("batch-rows", 9, {"for": "serve"}), ("cache-bytes", 10**6, {"for": "serve"}), ("json", NO),
@@ -194,7 +195,7 @@ def shown_by_tests():
 
 
 def commands_of(text):
-    for name in re.findall(r"^  ([a-z]+)  ", text, re.M):
+    for name in re.findall(r"^  ([a-z-]+)  ", text, re.M):
         if name in ("help", *MEASURES):
             continue
         own = done(name, "--help").stdout

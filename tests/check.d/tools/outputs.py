@@ -92,7 +92,7 @@ def kinds_of(name):
 
 def options():
     lines = done("help").stdout.splitlines()
-    names = [line.split()[0] for line in lines if line.startswith("  ") and len(line.split()) > 1 and line.split()[0].isalpha() and line.split()[0] not in ("help", "lockstep")]
+    names = [line.split()[0] for line in lines if line.startswith("  ") and len(line.split()) > 1 and re.fullmatch("[a-z]+(-[a-z]+)*", line.split()[0]) and line.split()[0] not in ("help", "lockstep")]
     assert len(names) > 10, names
     for name in names:
         for words in [[name, kind] for kind in kinds_of(name)] or [[name]]:

@@ -1,0 +1,55 @@
+// `lockstep index-share overlap`: what layers with sparse attention select, on given tokens (parity/index_overlap.h).
+#include <cstdio>
+
+#include "base/signals.h"
+#include "cli/command_kinds.h"
+#include "cli/commands.h"
+#include "cli/common_options.h"
+#include "parity/index_overlap.h"
+#include "parity/score.h"
+
+namespace lockstep {
+namespace {
+
+int overlap_command(const Arguments& arguments) {
+  RuntimeSettings settings;
+  std::string data;
+  bool json = false;
+  OptionTable table("index-share overlap",
+                    "Measures what the layers of a model with sparse attention select: which share of their keys two indexers have in common, by layers and by "
+                    "distance, and how much of a layer's dense attention lies inside the selection that it uses.",
+                    {"lockstep index-share overlap --model models/countdown-glm --data sequences.jsonl",
+                     "lockstep index-share overlap --model models/countdown-glm --data sequences.jsonl --json"});
+  table.input("data", &data, "FILE", "JSON lines {\"tokens\":[1,5,7]}; one at least has more tokens than a row selects keys");
+  table.require();
+  add_runtime_options(table, settings);
+  add_json_option(table, &json);
+  table.accept_config();
+  if (!table.parse(arguments)) return kExitOk;
+
+  install_interrupt_handlers();
+  const OpenedModel opened = open_model(settings);
+  const std::vector<std::vector<std::int32_t>> sequences = read_sequences(opened, data);
+  const IndexOverlap overlap = with_context(fmt::format("'{}'", settings.model),
+                                            [&] { return measure_index_overlap(*opened.runtime, *opened.weight_set(), sequences, interrupt_token()); });
+  if (!json) {
+    std::fputs(to_text(overlap).c_str(), stdout);
+    return kExitOk;
+  }
+  nlohmann::ordered_json out{{"model", opened.name}, {"profile", opened.runtime->profile.name}};
+  out.update(to_json(overlap));
+  std::printf("%s\n", out.dump().c_str());
+  return kExitOk;
+}
+
+}  // namespace
+
+int index_share_command(const Arguments& arguments) {
+  return run_kind("index-share", {{"overlap", overlap_command}},
+                  "usage: lockstep index-share KIND [options]\n\n"
+                  "  overlap     what the layers of a model with sparse attention select, and what they have in common\n\n"
+                  "`lockstep index-share overlap --help` lists its options; docs/long-context.md says what they are for.\n",
+                  arguments);
+}
+
+}  // namespace lockstep
