@@ -120,6 +120,13 @@ void add_export_dtype(OptionTable& table, std::string& dtype, const TrainedSetti
   table.refused("with --profile cpu-int4-qat, which exports fp32", [&profile] { return profile == "cpu-int4-qat"; });
 }
 
+void print_serve_line(const RuntimeSettings& runtime, const TrainedSettings& trained, const std::string& name, const std::string& exported) {
+  const bool adapter = trained.rank > 0;
+  const std::string profile = runtime.profile == RuntimeSettings().profile ? "" : " --profile " + runtime.profile;
+  std::printf("try it: lockstep serve --model %s%s%s\n", adapter ? runtime.model.c_str() : exported.c_str(), profile.c_str(),
+              adapter ? fmt::format(" --adapter {}={}", name, exported).c_str() : "");
+}
+
 void add_transcript_options(OptionTable& table, std::int64_t& transcripts, std::int64_t& every, std::int64_t& megabytes, const std::string& shown) {
   const auto none = [&transcripts] { return transcripts == 0; };
   table.integer("transcripts", &transcripts, 0, 1 << 10, "N", shown + "; 0: none");

@@ -33,6 +33,9 @@ void add_export_dtype(OptionTable& table, std::string& dtype, const TrainedSetti
 // --transcripts, --transcripts-every, --transcript-megabytes. `shown`: what of a step is written, in the words of the help.
 void add_transcript_options(OptionTable& table, std::int64_t& transcripts, std::int64_t& every, std::int64_t& megabytes, const std::string& shown);
 
+// Prints how to serve what a run of that name has exported, with the bits that it was trained with.
+void print_serve_line(const RuntimeSettings& runtime, const TrainedSettings& trained, const std::string& name, const std::string& exported);
+
 // The command's side of a run of any kind: the options that say how it is gone on with, watched and told of, its start and its end. The settings
 // outlive it, and it outlives the table.
 class RunCommand {

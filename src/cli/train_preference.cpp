@@ -124,9 +124,7 @@ int train_preference(const Arguments& arguments, const std::string& fixed_loss) 
   if (preference_row(c.preference.loss).values)
     std::printf(
         "it is a model with a value head: transformers' AutoModelForSequenceClassification reads it, lockstep train rl --critic-model begins from it\n");
-  else if (c.trained.rank > 0)
-    std::printf("try it: lockstep serve --model %s --adapter %s=%s\n", c.runtime.model.c_str(), run.name.c_str(), summary.exported.c_str());
-  else std::printf("try it: lockstep serve --model %s\n", summary.exported.c_str());
+  else print_serve_line(c.runtime, c.trained, run.name, summary.exported);
   return kExitOk;
 }
 

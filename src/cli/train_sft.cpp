@@ -142,9 +142,7 @@ int train_sft(const Arguments& arguments) {
     std::printf("exported to %s\n", summary.exported.c_str());
     if (summary.eval_before && summary.eval_loss)
       std::printf("loss of the held-out sequences: %.4f before, %.4f now\n", *summary.eval_before, *summary.eval_loss);
-    if (s.job.config.trained.rank > 0)
-      std::printf("try it: lockstep serve --model %s --adapter %s=%s\n", s.job.config.runtime.model.c_str(), run.name.c_str(), summary.exported.c_str());
-    else std::printf("try it: lockstep serve --model %s\n", summary.exported.c_str());
+    print_serve_line(s.job.config.runtime, s.job.config.trained, run.name, summary.exported);
   }
   return kExitOk;
 }
