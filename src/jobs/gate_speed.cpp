@@ -66,7 +66,7 @@ void check_speed(const GateSpec& spec, const Environment& environment, const Gat
   check.figures["live_rounds"] = before->rates();
   if (!spec.speed_drop) return;
   check.figures["speed_drop"] = *spec.speed_drop;
-  if (now.median() < before->median() * (1 - *spec.speed_drop))
+  if (!(now.median() >= before->median() * (1 - *spec.speed_drop)))
     check.why = fmt::format("'{}' makes {:.1f} tokens a second and '{}', which is live, {:.1f}: {:.4f} of its speed, allowed is a loss of {}", candidate.name,
                             now.median(), live->name, before->median(), now.median() / before->median(), *spec.speed_drop);
 }
