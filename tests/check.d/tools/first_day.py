@@ -77,7 +77,7 @@ def furnish(folder):
     (folder / "teachers.toml").write_text('[[teacher]]\nname = "itself"\nfolder = "chatty"\n')
     (folder / "pairs.jsonl").write_text(lines(*[{"prompt": prompt, "chosen": right, "rejected": right[::-1]}] * 8))
     (folder / "labels.jsonl").write_text(lines(*[{"prompt": prompt, "completion": right, "label": True}] * 8))
-    (folder / "sequences.jsonl").write_text(lines({"tokens": [1, 5, 7, 9]}, {"tokens": [1, 6, 3]}))
+    (folder / "sequences.jsonl").write_text(lines({"tokens": [1, 5, 7, 9, 11]}, {"tokens": [1, 6, 3]}))
     (folder / "rollouts.jsonl").write_text(lines({"tokens": [1, 5, 7, 9], "weights": [0, 1, 1], "advantages": [0, 1, 1], "logprobs": [0, -1, -1]}))
     (folder / "chat.json").write_text(json.dumps([{"role": "user", "content": "3 7 12=48:"}]))
     (folder / "tools.json").write_text(json.dumps([{"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}]))
