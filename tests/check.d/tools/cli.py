@@ -17,7 +17,7 @@ PROMPT = "3 7 12=48:"
 def commands():
     """Names in the overview, `help` and `--version` aside."""
     lines = done("help").stdout.splitlines()
-    return [m[1] for line in lines if (m := re.match(r"  ([\w-]+) {2,}\S", line)) and m[1] != "help"]
+    return [m[1] for line in lines if (m := re.match(r"  (\w[\w-]*) {2,}\S", line)) and m[1] != "help"]
 
 
 def help_names():

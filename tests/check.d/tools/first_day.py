@@ -182,7 +182,7 @@ def help_examples(place):
     said = lambda *words: subprocess.run([program, *words], cwd=place.folder, env=place.environment, capture_output=True, text=True, timeout=SECONDS, check=True).stdout  # noqa: E731
     examples = lambda text: [line.strip() for line in text.splitlines() if re.match(r"  lockstep (?!COMMAND)", line)]  # noqa: E731
     found = {}
-    for name in re.findall(r"^  ([a-z-]+)  ", said("help"), re.M):
+    for name in re.findall(r"^  ([a-z][a-z-]*)  ", said("help"), re.M):
         if name == "help":
             continue
         text = said(name, "--help")

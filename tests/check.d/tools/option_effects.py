@@ -195,7 +195,7 @@ def shown_by_tests():
 
 
 def commands_of(text):
-    for name in re.findall(r"^  ([a-z-]+)  ", text, re.M):
+    for name in re.findall(r"^  ([a-z][a-z-]*)  ", text, re.M):
         if name in ("help", *MEASURES):
             continue
         own = done(name, "--help").stdout
