@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "model/compute_copy.h"
+#include "model/low_bit_weights.h"
 #include "model/stored_names.h"
 #include "model/weights.h"
 #include "numerics/int4_words.h"

@@ -69,10 +69,6 @@ ConvertedPart convert_transposed(const Parameter& p, const Profile& profile, std
   return converted(p, profile, std::move(part));
 }
 
-bool computes_with_int4(const Parameter& p, const Profile& profile) { return low_bit_format_of(weight_bits(p, profile)) == LowBitFormat::int4; }
-
-bool takes_int4(const Parameter& p, const Profile& profile) { return computes_with_int4(p, profile) && !(profile.weight_bits & kLowBitTrained); }
-
 ConvertedPart convert_int4(const Parameter& p, const Profile& profile, std::int64_t item, std::int64_t row, std::int64_t rows, const std::uint32_t* words,
                            const Bf16* scales) {
   ConvertedPart part{.item = item, .row = row, .rows = rows};

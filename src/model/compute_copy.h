@@ -26,10 +26,6 @@ ConvertedPart convert_rows(const Parameter& parameter, const Profile& profile, s
 // A whole item, whose file has it transposed. `read(input, count, values)` is called for `at_once` inputs after others: `values` [count][outputs].
 ConvertedPart convert_transposed(const Parameter& parameter, const Profile& profile, std::int64_t item, std::int64_t at_once,
                                  const std::function<void(std::int64_t input, std::int64_t count, float* values)>& read);
-// Whether this parameter's compute copy is int4; and whether it may be what a file holds. Not under a profile that trains it: there it is what the
-// quantiser makes of the decoded numbers, as after every step, and a file's -8 is none of that.
-bool computes_with_int4(const Parameter& parameter, const Profile& profile);
-bool takes_int4(const Parameter& parameter, const Profile& profile);
 // Rows of an item that files hold as int4 (numerics/int4_words.h), under a profile that takes it: nothing is rounded.
 ConvertedPart convert_int4(const Parameter& parameter, const Profile& profile, std::int64_t item, std::int64_t row, std::int64_t rows,
                            const std::uint32_t* words, const Bf16* scales);

@@ -27,6 +27,10 @@ std::int64_t input_leaves(const Parameter& p, const Profile& profile) {
 
 LowBitShape low_bit_shape(const Parameter& p, const Profile& profile) { return {p.outputs, p.inputs, low_bit_format_of(weight_bits(p, profile))}; }
 
+bool computes_with_int4(const Parameter& p, const Profile& profile) { return low_bit_format_of(weight_bits(p, profile)) == LowBitFormat::int4; }
+
+bool takes_int4(const Parameter& p, const Profile& profile) { return computes_with_int4(p, profile) && !(profile.weight_bits & kLowBitTrained); }
+
 std::int64_t item_bytes(const Parameter& p, const Profile& profile) {
   return is_low_bit_format(weight_bits(p, profile)) ? low_bit_shape(p, profile).bytes() : quantised_shape(p, profile).bytes();
 }
