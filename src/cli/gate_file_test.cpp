@@ -46,7 +46,7 @@ TEST_F(GateFile, WhatIsWrongIsOneSentence) {
   write("empty.jsonl", "\n");
   EXPECT_NE(fault("problem = 5").find("did you mean"), std::string::npos) << fault("problem = 5");
   EXPECT_NE(fault("accuracy_drop = 2").find("0 to 1"), std::string::npos);
-  EXPECT_NE(fault("kl_limit = -1").find("kl-limit"), std::string::npos) << fault("kl_limit = -1");
+  EXPECT_NE(fault("kl_limit = -1").find("kl_limit is '-1'"), std::string::npos) << fault("kl_limit = -1");
   EXPECT_NE(fault("speed_drop = 2").find("0 to 1"), std::string::npos);
   EXPECT_NE(fault("questions = \"nowhere.jsonl\"").find("nowhere.jsonl"), std::string::npos);
   EXPECT_NE(fault("questions = \"no-question.jsonl\"").find("line 2 is no object of the texts prompt, answer"), std::string::npos);
