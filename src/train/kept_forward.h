@@ -1,6 +1,6 @@
 // The forward of one pass of a trainer, where earlier ones of the same rows were kept (model/kept_forwards.h): rows are found by their texts, and gathered
 // for a value at a time. Rows that were not found are computed by a forward of their own, whose values stand beside.
-//   KeptForward kept(backend, forwards, slices); ...a forward of kept.missing() into kept.made()...; kept.place_made(...); kept.begin(true);
+//   KeptForward kept(backend, forwards, slices); ...a forward of kept.missing(0) into kept.made()...; kept.place_made(...); kept.begin(true);
 //   options.row_source = &kept;
 // The pages that it reads stay as long as it does. Used by one thread.
 #pragma once
