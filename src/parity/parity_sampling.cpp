@@ -1,5 +1,5 @@
 // Compares the log-probabilities of sampled tokens under every sampling setting with those of the training forward over the same kept sets, and
-// what is sampled with and without guesses ahead.
+// what is sampled with and without guesses ahead, and by rejection of guesses alone and together.
 #include <algorithm>
 #include <bit>
 #include <iterator>
@@ -98,11 +98,9 @@ void compare_guesses(ParityScene& scene, ParityBench& bench, std::uint64_t item,
   for (Request& r : by_layer) r.drafts = parse_drafts("mtp", 4);
   compare_guessed(scene, bench, "layer_drafts", std::move(by_layer), want);
 }
-}  // namespace
 
-void compare_sampling(ParityScene& scene, ParityBench& bench, std::uint64_t item) {
-  const std::vector<Request> requests = sampled_requests(scene, item);
-  const std::vector<Generation> generations = bench.engine->generate(requests);
+// What was sampled has the log-probabilities of the training forward over the same kept sets.
+void compare_with_training(ParityScene& scene, ParityBench& bench, const std::vector<Request>& requests, const std::vector<Generation>& generations) {
   std::vector<TrainSequence> data, plain;
   for (std::size_t i = 0; i < requests.size(); ++i) {
     TrainSequence& d = data.emplace_back();
@@ -145,7 +143,32 @@ void compare_sampling(ParityScene& scene, ParityBench& bench, std::uint64_t item
     }
     ++scene.report.comparisons;
   }
+}
+
+// By rejection sampling: what is said is another text than without guesses, and the same alone as beside others.
+void compare_rejected(ParityScene& scene, ParityBench& bench, std::uint64_t item, const std::vector<Generation>& said) {
+  const auto requests = [&] {
+    std::vector<Request> all = sampled_requests(scene, item);
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      all[i] = guessed_ahead(std::move(all[i]), said[i], scene.model.model->facts().vocabulary);
+      all[i].drafts->acceptance = DraftOptions::Acceptance::rejection;
+    }
+    return all;
+  };
+  const std::vector<Request> asked = requests();
+  std::vector<Generation> alone;
+  for (const Request& request : asked) alone.push_back(bench.engine->generate({request})[0]);
+  compare_with_training(scene, bench, asked, alone);
+  compare_guessed(scene, bench, "rejection", requests(), alone);
+}
+}  // namespace
+
+void compare_sampling(ParityScene& scene, ParityBench& bench, std::uint64_t item) {
+  const std::vector<Request> requests = sampled_requests(scene, item);
+  const std::vector<Generation> generations = bench.engine->generate(requests);
+  compare_with_training(scene, bench, requests, generations);
   compare_guesses(scene, bench, item, generations);
+  compare_rejected(scene, bench, item, generations);
 }
 
 }  // namespace lockstep
