@@ -57,7 +57,7 @@ def with_earlier(rows, docs):
     path = docs / "kl.json"
     earlier = json.loads(path.read_text()) if path.is_file() else {"rows": []}
     measured = {(r["model"], r["row"]) for r in rows}
-    return rows + [{"version": earlier.get("version")} | r for r in earlier["rows"] if (r["model"], r["row"]) not in measured]
+    return rows + [r for r in earlier["rows"] if (r["model"], r["row"]) not in measured]
 
 
 def versions(rows):

@@ -4,6 +4,27 @@
 
 namespace lockstep {
 
+// A golden's architecture with a layer of multi-token prediction; both with random weights.
+struct MtpPlant {
+  Runtime runtime;
+  WeightImages images, layer_images;
+  std::shared_ptr<const WeightSet> weights, layer;
+
+  explicit MtpPlant(const std::string& profile = "cpu-bf16w", const BackendOptions& backend = {.threads = 2}, std::int64_t positions = 128)
+      : runtime(backend, make_model(config()), profile_by_name(profile), positions),
+        images(initial_weights(runtime.model->manifest(), 7, 0.25)),
+        layer_images(initial_weights(runtime.model->mtp()->manifest(), 11, 0.25)),
+        weights(make_weight_set(runtime.backend, runtime.model->manifest(), images, runtime.profile, 1)),
+        layer(make_layer()) {}
+  static Json config() {
+    Json json = golden_config("sharing");
+    json["num_nextn_predict_layers"] = 1;
+    return json;
+  }
+  std::shared_ptr<const WeightSet> make_layer() { return make_weight_set(runtime.backend, runtime.model->mtp()->manifest(), layer_images, runtime.profile, 0); }
+  std::int64_t vocabulary() const { return runtime.model->facts().vocabulary; }
+};
+
 enum class Guesses { perfect, hostile, random, ngram, siblings, all };
 inline constexpr Guesses kAllGuesses[] = {Guesses::perfect, Guesses::hostile, Guesses::random, Guesses::ngram, Guesses::siblings, Guesses::all};
 

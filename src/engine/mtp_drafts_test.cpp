@@ -7,27 +7,6 @@
 namespace lockstep {
 namespace {
 
-// A golden's architecture with such a layer; both with random weights.
-struct MtpPlant {
-  Runtime runtime;
-  WeightImages images, layer_images;
-  std::shared_ptr<const WeightSet> weights, layer;
-
-  explicit MtpPlant(const std::string& profile = "cpu-bf16w", const BackendOptions& backend = {.threads = 2}, std::int64_t positions = 128)
-      : runtime(backend, make_model(config()), profile_by_name(profile), positions),
-        images(initial_weights(runtime.model->manifest(), 7, 0.25)),
-        layer_images(initial_weights(runtime.model->mtp()->manifest(), 11, 0.25)),
-        weights(make_weight_set(runtime.backend, runtime.model->manifest(), images, runtime.profile, 1)),
-        layer(make_layer()) {}
-  static Json config() {
-    Json json = golden_config("sharing");
-    json["num_nextn_predict_layers"] = 1;
-    return json;
-  }
-  std::shared_ptr<const WeightSet> make_layer() { return make_weight_set(runtime.backend, runtime.model->mtp()->manifest(), layer_images, runtime.profile, 0); }
-  std::int64_t vocabulary() const { return runtime.model->facts().vocabulary; }
-};
-
 std::vector<Request> guessed_by_layer(std::vector<Request> requests, std::int64_t tokens, const char* sources = "mtp") {
   for (Request& r : requests) r.drafts = parse_drafts(sources, tokens);
   return requests;

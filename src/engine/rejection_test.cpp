@@ -11,23 +11,6 @@
 namespace lockstep {
 namespace {
 
-struct RejectionPlant {
-  Runtime runtime;
-  std::shared_ptr<const WeightSet> weights, layer;
-
-  explicit RejectionPlant(const BackendOptions& backend = {.threads = 2})
-      : runtime(backend, make_model(config()), profile_by_name("cpu-bf16w"), 128),
-        weights(make_weight_set(runtime.backend, runtime.model->manifest(), initial_weights(runtime.model->manifest(), 7, 0.25), runtime.profile, 1)),
-        layer(make_weight_set(runtime.backend, runtime.model->mtp()->manifest(), initial_weights(runtime.model->mtp()->manifest(), 11, 0.25), runtime.profile,
-                              0)) {}
-  static Json config() {
-    Json json = golden_config("sharing");
-    json["num_nextn_predict_layers"] = 1;
-    return json;
-  }
-  std::int64_t vocabulary() const { return runtime.model->facts().vocabulary; }
-};
-
 std::vector<Request> by_rejection(std::vector<Request> requests, const char* sources, std::int64_t tokens) {
   for (Request& r : requests) {
     r.drafts = parse_drafts(sources, tokens);
@@ -55,7 +38,7 @@ std::vector<Request> words_for_rejection(std::int64_t count, std::int64_t vocabu
 }
 
 TEST(Rejection, TheSameBytesUnderAnyLoad) {
-  RejectionPlant plant;
+  MtpPlant plant;
   // What they say without guesses is predicted.
   std::vector<Request> asked = words_for_rejection(10, plant.vocabulary());
   Engine plain(plant.runtime, plant.weights);
@@ -90,7 +73,7 @@ TEST(Rejection, TheSameBytesUnderAnyLoad) {
 
 // Control: an answer does depend on where cycles begin. So lengths that fitted the room would be seen above.
 TEST(Rejection, AnotherLengthIsAnotherAnswer) {
-  RejectionPlant plant;
+  MtpPlant plant;
   Engine engine(plant.runtime, plant.weights, {.page_size = 16, .cache_pages = 400}, plant.layer);
   const std::vector<Generation> four = engine.generate(by_rejection(words_for_rejection(8, plant.vocabulary()), "mtp", 4)),
                                 two = engine.generate(by_rejection(words_for_rejection(8, plant.vocabulary()), "mtp", 2));
@@ -101,7 +84,7 @@ TEST(Rejection, AnotherLengthIsAnotherAnswer) {
 
 // Both log-probabilities are the model's own: those of the same text where it was forced token by token are told by scoring its prompt.
 TEST(Rejection, LogProbabilitiesAreThoseOfScoring) {
-  RejectionPlant plant;
+  MtpPlant plant;
   std::vector<Request> requests = words_for_rejection(8, plant.vocabulary());
   for (Request& r : requests) r.sampling = {.temperature = 1, .seed = r.sampling.seed, .max_tokens = 30};
   Engine engine(plant.runtime, plant.weights, {.page_size = 16, .cache_pages = 400}, plant.layer);
@@ -153,7 +136,7 @@ TokenLaw law_of_layer(Engine& engine, Request request) {
 
 // First tokens of many seeds have the model's law, and as many guesses are taken as sum min(p, q) says, p by hand and q as it was drawn with.
 TEST(Rejection, TokensAndAcceptanceHaveTheirLaws) {
-  RejectionPlant plant;
+  MtpPlant plant;
   const char* slow = std::getenv("LOCKSTEP_SLOW_TESTS");
   const std::int64_t count = slow && *slow == '1' ? 100'000 : 6'000, vocabulary = plant.vocabulary();
   for (const auto& [temperature, top_k] : {std::pair(1.0f, 0), std::pair(0.7f, 12)}) {
@@ -191,7 +174,7 @@ TEST(Rejection, TokensAndAcceptanceHaveTheirLaws) {
 
 // At temperature 0 a guess is taken where it is the arg-max: nothing changes.
 TEST(Rejection, AtTemperatureZeroItIsCoupled) {
-  RejectionPlant plant;
+  MtpPlant plant;
   std::vector<Request> requests = words_for_rejection(6, plant.vocabulary());
   for (Request& r : requests) r.sampling.temperature = 0;
   Engine plain(plant.runtime, plant.weights), engine(plant.runtime, plant.weights, {}, plant.layer);
@@ -201,7 +184,7 @@ TEST(Rejection, AtTemperatureZeroItIsCoupled) {
 }
 
 TEST(Rejection, WhatWouldDependOnTheLoadIsRefused) {
-  RejectionPlant plant;
+  MtpPlant plant;
   Engine engine(plant.runtime, plant.weights, {}, plant.layer);
   for (const auto& [sources, part] : {std::pair("auto", "'auto', whose length depends"), std::pair("ngram,siblings", "whose siblings depend")}) {
     try {

