@@ -58,11 +58,11 @@ constexpr std::int64_t kTransposedElements = 4 << 20;  // of a weight, at once
 // `count` products over `panels` each, of up to `rows` rows: cut into items, enough that no thread waits long for the last one,
 // each with whole register tiles. of(g) gives the rows of product g and its operands, at row 0.
 template <class V, class W, class Of>
-void run_products(ThreadPool& pool, std::int64_t count, std::int64_t rows, std::int64_t panels, int maximum_leaves, int leaf_begin, int leaf_end,
-                  bool round_input_bf16, const View& rows_made, const Of& of) {
+void run_products(ThreadPool& pool, std::int64_t count, std::int64_t rows, std::int64_t panels, std::int64_t inputs, int maximum_leaves, int leaf_begin,
+                  int leaf_end, bool round_input_bf16, const View& rows_made, const Of& of) {
   using Elem = typename V::Elem;
-  if (count == 0 || panels == 0) return;  // a rank without experts, or without leaves
-  const std::int64_t row_block = rows >= 256 ? 96 : 48;
+  if (count == 0 || panels == 0) return;                                                  // a rank without experts, or without leaves
+  const std::int64_t row_block = rows < 256 ? 48 : in_parts<V>(rows, inputs) ? 192 : 96;  // a weight is read anew for each
   const std::int64_t row_blocks = std::max<std::int64_t>(1, (rows + row_block - 1) / row_block);
   const std::int64_t wanted = (pool.threads() * 8 + row_blocks * count - 1) / (row_blocks * count);
   const std::int64_t panel_block = wanted == 1 ? panels : std::max<std::int64_t>(8, (panels + wanted - 1) / wanted + 1) / 2 * 2;
@@ -82,7 +82,7 @@ void run_products(ThreadPool& pool, std::int64_t count, std::int64_t rows, std::
       round_rows<V>(rounded, product.x, product.x_stride, block, product.inputs);
       product.x = rounded;
       product.x_stride = product.inputs;
-    } else if (product.x_stride % kSameSet == 0 && block >= V::kRows && panel_block >= 16) {
+    } else if (product.x_stride % kSameSet == 0 && block >= V::kRows && panel_block >= 16 && !in_parts<V>(block, inputs)) {
       // Rows whole pages apart lie in the same sets of the first cache, which has fewer ways than a tile has rows.
       const std::int64_t apart = product.inputs + 16;
       Elem* copy = thread_scratch<Elem>(static_cast<std::size_t>(block * apart));
@@ -111,8 +111,8 @@ void linear_forward(const LinearForward& op, ThreadPool& pool) {
   using Elem = typename V::Elem;
   if (is_low_bit_format(op.w.bits)) {
     const LowBitShape shape = low_bit_shape(op.w);
-    return run_products<V, Elem>(pool, op.w.count, op.x.rows, op.w.panels(), op.w.maximum_leaves, op.leaf_begin, op.leaf_end, op.round_input_bf16, op.rows_made,
-                                 [&](std::int64_t g) -> RowsAndProduct<V, Elem> {
+    return run_products<V, Elem>(pool, op.w.count, op.x.rows, op.w.panels(), op.w.inputs, op.w.maximum_leaves, op.leaf_begin, op.leaf_end, op.round_input_bf16,
+                                 op.rows_made, [&](std::int64_t g) -> RowsAndProduct<V, Elem> {
                                    return {rows_of(op.offsets, g, op.x.rows, op.ends),
                                            {elements<V>(op.y) + g * op.y_step, op.y.stride, elements<V>(op.x) + g * op.x_step, op.x.stride, nullptr,
                                             op.w.inputs, op.w.outputs, 0, 0, 0, op.accumulate, op.scale},
@@ -123,8 +123,8 @@ void linear_forward(const LinearForward& op, ThreadPool& pool) {
   if (op.w.bits) return quantised_linear<V>(op, pool);
   with_stored<V>(op.w.data, [&](const auto* weights) {
     using W = std::remove_cv_t<std::remove_pointer_t<decltype(weights)>>;
-    run_products<V, W>(pool, op.w.count, op.x.rows, op.w.panels(), op.w.maximum_leaves, op.leaf_begin, op.leaf_end, op.round_input_bf16, op.rows_made,
-                       [&](std::int64_t g) -> RowsAndProduct<V, W> {
+    run_products<V, W>(pool, op.w.count, op.x.rows, op.w.panels(), op.w.inputs, op.w.maximum_leaves, op.leaf_begin, op.leaf_end, op.round_input_bf16,
+                       op.rows_made, [&](std::int64_t g) -> RowsAndProduct<V, W> {
                          return {rows_of(op.offsets, g, op.x.rows, op.ends),
                                  {elements<V>(op.y) + g * op.y_step, op.y.stride, elements<V>(op.x) + g * op.x_step, op.x.stride,
                                   weights + g * op.w.packed_size(), op.w.inputs, op.w.outputs, 0, 0, 0, op.accumulate, op.scale}};
@@ -145,7 +145,7 @@ void backward_input_with(const LinearBackwardInput& op, ThreadPool& pool, const 
       const std::int64_t count = std::min(blocks - begin, part);
       Elem* transposed = thread_scratch<Elem, 1>(static_cast<std::size_t>(count * op.w.outputs * 16));
       pool.run(count, [&](std::int64_t b) { transpose(transposed + b * op.w.outputs * 16, 0, begin + b); });
-      run_products<V, Elem>(pool, 1, rows, count, op.w.maximum_leaves, 0, 8, false, {}, [&](std::int64_t) -> RowsAndProduct<V, Elem> {
+      run_products<V, Elem>(pool, 1, rows, count, op.w.outputs, op.w.maximum_leaves, 0, 8, false, {}, [&](std::int64_t) -> RowsAndProduct<V, Elem> {
         return {{0, rows},
                 {elements<V>(op.dx) + begin * 16, op.dx.stride, elements<V>(op.dy), op.dy.stride, transposed, op.w.outputs, op.w.inputs - begin * 16, 0, 0, 0,
                  op.accumulate, op.scale}};

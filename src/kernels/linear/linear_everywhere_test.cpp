@@ -9,7 +9,8 @@ namespace {
 using namespace linear_test;
 
 TEST(Linear, TheSameEverywhere) {
-  const std::vector<Shape> shapes = {{1, 64, 17}, {15, 128, 33}, {29, 256, 40}, {33, 31, 48}, {7, 64, 20, 3}, {100, 64, 160}, {3, 600, 20}, {140, 75, 18, 2}};
+  const std::vector<Shape> shapes = {{1, 64, 17},    {15, 128, 33}, {29, 256, 40},    {33, 31, 48},   {7, 64, 20, 3},
+                                     {100, 64, 160}, {3, 600, 20},  {140, 75, 18, 2}, {13, 5152, 17}, {13, 20, 4112}};
   for (const Shape& s : shapes)
     for (DType dtype : {DType::f32, DType::bf16}) {
       SCOPED_TRACE(s.name());
@@ -78,7 +79,7 @@ TEST(Linear, ExpertsSharesAndStridesAreTheSameEverywhere) {
         EXPECT_EQ(b.read_ints(forward.rows_made), made);
         for (const View& v : {forward.y, input.dx, weight.gradient, forward.rows_made}) b.record(v);
       });
-  for (const Shape& s : {Shape{5, 256, 33}, Shape{1, 512, 40}, Shape{70, 256, 140}, Shape{3, 33, 17}})
+  for (const Shape& s : {Shape{5, 256, 33}, Shape{1, 512, 40}, Shape{70, 256, 140}, Shape{3, 33, 17}, Shape{14, 5152, 18}})
     expect_same_everywhere([&](KernelBench& b) {
       const View wide_x = b.floats(random_floats(s.rows * (s.inputs + 7), 38), s.rows, s.inputs + 7), wide_y = b.junk(s.rows, s.outputs + 5);
       LinearForward op;

@@ -120,6 +120,32 @@ TEST(Linear, InputGradientHasTheBitsOfTheWrittenOrder) {
       }
 }
 
+// Sums that are made in parts (kernels/linear/long_product.h): parts of whole leaves, parts inside a leaf, and one leaf alone.
+TEST(Linear, LongSumsHaveTheBitsOfTheWrittenOrder) {
+  for (const Shape& s : {Shape{13, 4128, 19}, Shape{27, 11008, 5}, Shape{14, 4099, 33}, Shape{1, 4128, 3}}) {
+    const auto x = random_floats(s.rows * s.inputs, 1), w = random_floats(s.outputs * s.inputs, 2);
+    const Shape transposed{s.rows, s.outputs, s.inputs};
+    const auto dy = random_floats(s.rows * s.inputs, 3), wide = random_floats(s.inputs * s.outputs, 4);
+    const auto wanted = input_by_hand(dy, wide, transposed);
+    for (InstructionSet isa : {InstructionSet::scalar, InstructionSet::avx2, widest_instruction_set()}) {
+      SCOPED_TRACE(s.name() + " " + std::string(instruction_set_name(isa)));
+      for (DType dtype : {DType::f32, DType::bf16}) {
+        KernelBench b({.isa = isa, .threads = 2});
+        const LinearForward op = forward_of(b, s, x, w, dtype);
+        b.launch(&KernelTable::linear_forward, op);
+        expect_bits(b.read(op.y), forward_by_hand(x, stored(w, dtype), s), "y");
+      }
+      KernelBench b({.isa = isa, .threads = 2});
+      LinearBackwardInput input;
+      input.dx = b.junk(s.rows, s.outputs);
+      input.dy = b.floats(dy, s.rows, s.inputs);
+      input.w = upload(b, wide, transposed, DType::f32);
+      b.launch(&KernelTable::linear_backward_input, input);
+      expect_bits(b.read(input.dx), wanted, "dx");
+    }
+  }
+}
+
 TEST(Linear, WeightGradientHasTheBitsOfTheWrittenOrder) {
   for (const Shape& s : kShapes)
     for (std::int64_t length : {1, 4, 100}) {

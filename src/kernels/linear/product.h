@@ -1,132 +1,22 @@
-// The register-tiled products behind linear.h and head.h; order as written in linear.h. Included by their .inl.
-// A tile is R rows by P panels of 16 outputs; every output's sum is its own chain, so R and P never change a bit.
+// The products behind linear.h and head.h, and the gradient of a weight; order as written in linear.h. Included by their .inl.
 #pragma once
 
+#include "kernels/linear/long_product.h"
+#include "kernels/linear/product_tiles.h"
+
 namespace lockstep {
-
-// The (rows x panels) shapes used for full blocks and for what is left over. One row reads each weight once: four panels side by side are read
-// from memory faster than eight (33 against 28 GB/s of 36, one thread of a Zen 4), and their four sums still hide a multiply-add's latency.
-template <class V, int R>
-constexpr int panels_for_rows() {
-  return R >= V::kRows ? V::kPanels : R == 1 ? 4 : R <= 3 ? (V::kRows >= 8 ? 4 : 2) : V::kPanels;
-}
-
-// A view of the operands of one product; strides in elements.
-template <class V, class W>
-struct Product {
-  typename V::Elem* y;
-  std::int64_t y_stride;
-  const typename V::Elem* x;
-  std::int64_t x_stride;
-  const W* w;  // packed panels of this weight
-  std::int64_t inputs, outputs;
-  int leaves, leaf_begin, leaf_end;
-  bool accumulate = false;
-  float scale = 1;  // of the finished sum, before it is added to anything
-};
-
-template <class V, class W, int R, int P>
-inline void product_tile(const Product<V, W>& op, std::int64_t row, std::int64_t panel) {
-  const std::int64_t leaf_size = op.inputs >> __builtin_ctz(static_cast<unsigned>(op.leaves));  // a power of two
-  const typename V::Elem* x[R];
-  for (int r = 0; r < R; ++r) x[r] = op.x + (row + r) * op.x_stride;
-  const W* w = op.w + panel * op.inputs * 16;
-  // Finished subtrees wait here until their right neighbour is done: entry l spans 2^l leaves.
-  V pending[4][R][P];
-  unsigned filled = 0;
-  V sum[R][P];
-  for (int leaf = op.leaf_begin; leaf < op.leaf_end; ++leaf) {
-#pragma GCC unroll 16
-    for (int r = 0; r < R; ++r)
-#pragma GCC unroll 8
-      for (int p = 0; p < P; ++p) sum[r][p] = V::zero();
-    for (std::int64_t k = leaf * leaf_size; k < (leaf + 1) * leaf_size; ++k) {
-      V weight[P];
-#pragma GCC unroll 8
-      for (int p = 0; p < P; ++p) weight[p] = V::load(w + (p * op.inputs + k) * 16);
-#pragma GCC unroll 16
-      for (int r = 0; r < R; ++r) {
-        const V value = V::set1(x[r][k]);
-#pragma GCC unroll 8
-        for (int p = 0; p < P; ++p) sum[r][p] = fma(value, weight[p], sum[r][p]);
-      }
-    }
-    // The last leaf joins whatever still waits, so that every range has a sum. Unrolled: one loop over sums that is none keeps all of
-    // them in memory, leaf after leaf.
-    const bool last = leaf + 1 == op.leaf_end;
-    int level = 0;
-    for (; last ? filled != 0 : filled >> level & 1; ++level) {
-      if (!(filled >> level & 1)) continue;
-#pragma GCC unroll 16
-      for (int r = 0; r < R; ++r)
-#pragma GCC unroll 8
-        for (int p = 0; p < P; ++p) sum[r][p] = pending[level][r][p] + sum[r][p];
-      filled &= ~(1u << level);
-    }
-    if (!last) {
-#pragma GCC unroll 16
-      for (int r = 0; r < R; ++r)
-#pragma GCC unroll 8
-        for (int p = 0; p < P; ++p) pending[level][r][p] = sum[r][p];
-      filled |= 1u << level;
-    }
-  }
-  if (op.leaf_begin >= op.leaf_end)  // a share without leaves adds +0
-#pragma GCC unroll 16
-    for (int r = 0; r < R; ++r)
-#pragma GCC unroll 8
-      for (int p = 0; p < P; ++p) sum[r][p] = V::zero();
-  typename V::Elem* const y = op.y + row * op.y_stride + panel * 16;
-  const std::int64_t y_stride = op.y_stride, lanes_here = op.outputs - panel * 16;
-  if (op.scale == 1.0f && !op.accumulate && lanes_here >= P * 16) {  // the common case, without a question an output
-#pragma GCC unroll 16
-    for (int r = 0; r < R; ++r)
-#pragma GCC unroll 8
-      for (int p = 0; p < P; ++p) sum[r][p].store(y + r * y_stride + p * 16);
-    return;
-  }
-  const V scale = V::set1(op.scale);
-  const bool scales = op.scale != 1.0f, accumulates = op.accumulate;
-#pragma GCC unroll 16
-  for (int r = 0; r < R; ++r)
-#pragma GCC unroll 8
-    for (int p = 0; p < P; ++p) {
-      typename V::Elem* const at = y + r * y_stride + p * 16;
-      const int lanes = lanes_left(lanes_here, p * 16);
-      if (scales) sum[r][p] = sum[r][p] * scale;
-      if (accumulates) sum[r][p] = V::load_partial(at, lanes) + sum[r][p];
-      if (lanes == 16) sum[r][p].store(at);
-      else sum[r][p].store_partial(at, lanes);
-    }
-}
-
-// R rows, panels [begin, end).
-template <class V, class W, int R>
-inline void product_rows(const Product<V, W>& op, std::int64_t row, std::int64_t begin, std::int64_t end) {
-  constexpr int kPanels = panels_for_rows<V, R>();
-  std::int64_t panel = begin;
-  for (; panel + kPanels <= end; panel += kPanels) product_tile<V, W, R, kPanels>(op, row, panel);
-  if constexpr (kPanels > 2)
-    for (; panel + 2 <= end; panel += 2) product_tile<V, W, R, 2>(op, row, panel);
-  for (; panel < end; ++panel) product_tile<V, W, R, 1>(op, row, panel);
-}
 
 // Rows [0, rows) x panels [begin, end). Panels outer, as many as stay in the second cache, rows inner: a weight is read from
 // memory once, however many rows there are.
 template <class V, class W>
 inline void product_block(const Product<V, W>& op, std::int64_t rows, std::int64_t begin, std::int64_t end) {
+  if (in_parts<V>(rows, op.inputs) && op.leaf_begin < op.leaf_end) return product_in_parts(op, rows, begin, end);
   constexpr std::int64_t kCached = 256 << 10;  // bytes of weights
   std::int64_t group = kCached / std::max<std::int64_t>(1, op.inputs * 16 * static_cast<std::int64_t>(sizeof(W)));
   group = rows <= V::kRows ? end - begin : std::max<std::int64_t>(V::kPanels, group / V::kPanels * V::kPanels);
   for (; begin < end; begin += group) {
     const std::int64_t stop = std::min(end, begin + group);
-    std::int64_t row = 0;
-    for (; row + V::kRows <= rows; row += V::kRows) product_rows<V, W, V::kRows>(op, row, begin, stop);
-    if constexpr (V::kRows > 8)
-      for (; row + 8 <= rows; row += 8) product_rows<V, W, 8>(op, row, begin, stop);
-    for (; row + 4 <= rows; row += 4) product_rows<V, W, 4>(op, row, begin, stop);
-    for (; row + 2 <= rows; row += 2) product_rows<V, W, 2>(op, row, begin, stop);
-    for (; row < rows; ++row) product_rows<V, W, 1>(op, row, begin, stop);
+    for_row_tiles<V>(rows, [&](std::int64_t row, auto tile) { product_rows<V, W, decltype(tile)::value>(op, row, begin, stop); });
   }
 }
 
