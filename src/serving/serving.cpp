@@ -15,7 +15,7 @@ namespace lockstep {
 namespace {
 std::vector<WaitingSequences> waiting_sequences(const Engine& engine, const Executor& executor) {
   std::map<std::pair<WorkClass, std::string>, std::int64_t> counts;
-  for (const Sequence* s : engine.scheduler().waiting_ones()) ++counts[{s->account->work, executor.told(*s->account)}];
+  for (const Sequence* s : engine.scheduler().waiting()) ++counts[{s->account->work, executor.told(*s->account)}];
   std::vector<WaitingSequences> all;
   for (const auto& [whose, count] : counts) all.push_back({whose.first, whose.second, count});
   return all;
