@@ -1,28 +1,36 @@
-// Of which class of work the requests of an API key are (base/fair_shares.h): live, but where the key's line in the key file says rollouts. Any thread.
-//   KeyClasses classes; classes.set({{"trainer", WorkClass::rollouts}}); if (classes.of("trainer") == WorkClass::rollouts) return;
+// Who asks a generation service, by the name of an API key: whose shares of the device its requests take (base/fair_shares.h), of which class of work
+// they are (live, but where the key's line in the key file says rollouts), and whose cached prompts they find. "": anyone. Any thread.
+//   request.account = callers.account("ann"); request.prefix_owner = callers.prefix_owner("ann");
 #pragma once
+#include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 
-#include "base/fair_shares.h"
+#include "serving/executor.h"
 
 namespace lockstep {
 
-class KeyClasses {
+class Callers {
  public:
+  // `share_prefixes`: all of them find each other's cached prompts.
+  Callers(std::shared_ptr<Executor> executor, bool share_prefixes);
+
   // Of the keys that are known by name; instead of those before.
-  void set(std::map<std::string, WorkClass> classes) {
-    const std::lock_guard lock(mutex_);
-    classes_ = std::move(classes);
-  }
-  WorkClass of(const std::string& key) const {
-    const std::lock_guard lock(mutex_);
-    const auto its = classes_.find(key);
-    return its == classes_.end() ? WorkClass::live : its->second;
-  }
+  void set_classes(std::map<std::string, WorkClass> classes);
+  WorkClass class_of(const std::string& name) const;
+  // Request::account.
+  std::shared_ptr<ShareAccount> account(const std::string& name, WorkClass work) const;
+  std::shared_ptr<ShareAccount> account(const std::string& name) const { return account(name, class_of(name)); }
+  // Request::prefix_owner. Not to be guessed from the name.
+  std::uint64_t prefix_owner(std::string_view name) const;
 
  private:
+  const std::shared_ptr<Executor> executor_;
+  const bool share_prefixes_;
+  const std::string salt_;
   mutable std::mutex mutex_;
   std::map<std::string, WorkClass> classes_;
 };
