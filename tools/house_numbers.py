@@ -30,7 +30,8 @@ ROOT = Path(__file__).resolve().parent.parent
 BEGIN, END = "<!-- tools/house_numbers.py: begin -->", "<!-- tools/house_numbers.py: end -->"
 TABLE = "kernels/table.h"
 
-WIRE = [("http/connection", "Connection"), ("http/transport", "write"), ("http/request_reader", "feed"), ("api/routes", "handle"), ("http/outbox", "HttpResponder")]
+WIRE = [("http/connection", "Connection"), ("http/transport", "write"), ("http/request_reader", "take"), ("api/routes", "handle"), ("http/outbox", "HttpResponder"),
+        ("http/answer_sender", "AnswerSender")]
 TRAINING_WIRE = [*WIRE, ("api/tinker/training_routes", "lanes"), ("api/request_pool", "RequestPool"), ("api/tinker/wire", "TrainingCall")]
 COMPLETION = [("serving/completion", "start_completion"), ("serving/completion_order", "requests_of"), ("serving/serving", "generate_all"),
               ("serving/service_turns", "post"), ("engine/engine", "submit"), ("engine/engine_tokens", "absorb"), ("serving/text_stream", "TextStream"),

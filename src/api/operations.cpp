@@ -20,7 +20,7 @@ class Operations : public std::enable_shared_from_this<Operations> {
   void health(const std::shared_ptr<Responder>& out) const {
     const Json json{{"status", "ok"},
                     {"model", service_->model().name()},
-                    {"weights_version", service_->weights_version()},
+                    {"weights_version", service_->weights().version()},
                     {"profile", service_->model().profile_digest()},
                     {"open_requests", service_->bounds().open()}};
     out->send({200, "application/json", json.dump(-1, ' ', false, Json::error_handler_t::replace), {}});
@@ -112,7 +112,7 @@ class Operations : public std::enable_shared_from_this<Operations> {
     append_classes(text, s);
     one(text, "lockstep_open_sequences", "gauge", "Sequences taken and not ended.", service_->bounds().open());
     one(text, "lockstep_open_sequences_limit", "gauge", "Sequences that may be open; more are refused with 429.", service_->bounds().max_open());
-    one(text, "lockstep_weights_version", "gauge", "Version of the weights that new steps use.", service_->weights_version());
+    one(text, "lockstep_weights_version", "gauge", "Version of the weights that new steps use.", service_->weights().version());
   }
 
   // Live answers and rollouts: training has no sequences.

@@ -46,7 +46,7 @@ TEST(PrefixOwners, OneKeyLearnsNothingOfAnothersPrompts) {
   EXPECT_EQ(server.cached("bob", kLongPrompt), 0);
   EXPECT_GE(server.cached("ann", kLongPrompt), 16);
   EXPECT_GE(server.cached("bob", kLongPrompt), 16);
-  EXPECT_NE(server.service->prefix_owner("ann"), server.service->prefix_owner("bob"));
+  EXPECT_NE(server.service->callers().prefix_owner("ann"), server.service->callers().prefix_owner("bob"));
 }
 
 TEST(PrefixOwners, AllShareWhereThatIsChosenAndWhereNobodyHasAKey) {

@@ -33,7 +33,7 @@ class ServiceTier : public testing::Test {
     Access access;
     access.keys = std::make_shared<KeyRing>(std::move(keys));
     routes_.set_access(std::move(access));
-    service()->key_classes().set({{"loop", WorkClass::rollouts}});
+    service()->callers().set_classes({{"loop", WorkClass::rollouts}});
   }
   std::shared_ptr<Recorder> call(const std::string& method, const std::string& path, const std::string& key, const std::string& body = {}) {
     auto recorder = std::make_shared<Recorder>();

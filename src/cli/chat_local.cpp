@@ -17,7 +17,7 @@ class LocalChat : public ChatModel {
   LocalChat(ServingModel model, const DraftOptions& drafts) : service_(std::move(model), {.engine = {.drafts = drafts}, .max_open = 1}) {}
   std::string name() const override { return service_.model().name(); }
   Json about() const override {
-    return {{"model", service_.model().name()}, {"weights_version", service_.weights_version()}, {"profile", service_.model().profile_digest()}};
+    return {{"model", service_.model().name()}, {"weights_version", service_.weights().version()}, {"profile", service_.model().profile_digest()}};
   }
   std::optional<ChatSettings> usual() const override {
     const GenerationDefaults& d = service_.model().defaults();

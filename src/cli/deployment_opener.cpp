@@ -73,7 +73,7 @@ ModelDeployment DeploymentOpener::open(const std::string& name, const ModelPlace
     }
     add_served_defaults(model, runtime.model, {.generation_config = parts_.generation_config});
     made.service = std::make_shared<GenerationService>(std::move(model), serving);
-    if (!place.snapshot().empty()) made.service->name_weights(place.snapshot());
+    if (!place.snapshot().empty()) made.service->weights().name(place.snapshot());
     if (parts_.prepare) parts_.prepare(*made.service);
     log_info("a deployment is ready",
              {{"name", name}, {"model", place.path()}, {"snapshot", place.snapshot()}, {"profile", made.service->model().profile_name()}});

@@ -53,7 +53,7 @@ int eval_command(const Arguments& arguments) {
   const auto service = std::make_shared<GenerationService>(model, serving);
   if (!adapter.empty()) {
     if (opened.ranks.size() > 1) throw UsageError(fmt::format("ranks is {}, allowed with --adapter is one rank", opened.ranks.text()));
-    service->set_weights(model.weights, open_adapter(opened, adapter));
+    service->weights().set(model.weights, open_adapter(opened, adapter));
   }
   LocalSampler sampler(service, interrupt_token());
   Progress progress({.label = "eval " + name, .total = settings.problems, .unit = "tokens", .quiet = json});

@@ -156,7 +156,7 @@ int generate_command(const Arguments& arguments) {
                               {"finish_reason", finish_reason_name(answer.end.finish)},
                               {"prompt_token_ids", order.prompts.front().ids},
                               {"seed", seed},
-                              {"weights_version", service.weights_version()},
+                              {"weights_version", service.weights().version()},
                               {"profile", service.model().profile_digest()}};
   for (const GeneratedToken& token : g.tokens) {
     json["token_ids"].push_back(token.id);

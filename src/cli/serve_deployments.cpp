@@ -20,9 +20,7 @@ auto with_record(const KeptDeployments& kept, const std::string& what, F&& work)
   }
 }
 
-GateSide gate_side(const Deployments::Line& line) {
-  return {line.name, line.service, line.service->version_names().find(line.service->weights_version()).snapshot};
-}
+GateSide gate_side(const Deployments::Line& line) { return {line.name, line.service, line.service->weights().snapshot()}; }
 }  // namespace
 
 CommandLineDeployments::CommandLineDeployments(const DeploySettings& settings, RuntimeSettings& runtime, std::string& name)
@@ -90,7 +88,7 @@ std::int64_t CommandLineDeployments::least_bytes(const RuntimeSettings& runtime,
 }
 
 std::shared_ptr<Deployments> CommandLineDeployments::open(std::shared_ptr<GenerationService> own, const DeploymentOpener& opener) {
-  if (own_place_ && !own_place_->snapshot().empty()) own->name_weights(own_place_->snapshot());
+  if (own_place_ && !own_place_->snapshot().empty()) own->weights().name(own_place_->snapshot());
   ModelDeployment first{.name = own->model().name(), .source = own_source_, .service = std::move(own)};
   first.created = static_cast<double>(std::time(nullptr));
   const auto deployments = std::make_shared<Deployments>(std::make_shared<TrafficTable>(), std::move(first));

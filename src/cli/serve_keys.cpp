@@ -26,7 +26,7 @@ void Terms::set_streams(const ApiKeys& keys, GenerationService& service) {
     if (terms.streams > 0) streams[name] = terms.streams;
   }
   service.bounds().set_streams(std::move(streams));
-  service.key_classes().set(std::move(classes));
+  service.callers().set_classes(std::move(classes));
 }
 
 void Terms::set(const ApiKeys& keys) const {

@@ -60,7 +60,7 @@ class Engine {
   const RequestLimits& limits() const { return limits_; }
   bool idle() const { return scheduler_->idle() && untold_.empty(); }
   std::int64_t running() const { return static_cast<std::int64_t>(scheduler_->running().size()); }
-  std::int64_t waiting() const { return scheduler_->waiting(); }
+  std::int64_t waiting() const { return static_cast<std::int64_t>(scheduler_->waiting().size()); }
   const Scheduler& scheduler() const { return *scheduler_; }
   const RankSteps& rank_steps() const { return *steps_; }
   // Whose rows the last step's forward had; of a step without one: none.

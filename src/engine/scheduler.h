@@ -15,21 +15,12 @@
 #pragma once
 #include <vector>
 
-#include "engine/fair_order.h"
-#include "engine/live_room.h"
+#include "engine/row_budget.h"
 #include "engine/sequence_pages.h"
+#include "engine/sequence_queues.h"
 #include "engine/weight_turns.h"
 
 namespace lockstep {
-
-// Rows [begin, begin + count) of a sequence. Slices of a plan stand adapter by adapter.
-struct PlannedSlice {
-  Sequence* sequence = nullptr;
-  std::int64_t begin = 0, count = 0;
-  bool decode = false;
-  bool last = false;         // no known token remains: the next one can be sampled
-  std::int64_t drafted = 0;  // of its rows, the last ones: those of guessed tokens, which are sampled from, too
-};
 
 class Scheduler {
  public:
@@ -37,7 +28,7 @@ class Scheduler {
   Scheduler(const EngineOptions& options, std::int64_t pages, EngineCounters& counters);
 
   // Sequences belong to the caller and stay until removed. `s` waits behind all others.
-  void add(Sequence& s);
+  void add(Sequence& s) { queues_.add(s); }
   // Finished or cancelled: its pages go back. The prefix cache forgets those from position `forget_from` on (bad
   // entries).
   void remove(Sequence& s, std::int64_t forget_from = std::numeric_limits<std::int64_t>::max());
@@ -46,11 +37,11 @@ class Scheduler {
   // Rows for at most so many guessed tokens behind the last one of a slice, out of what the forward and the cache have left; nobody makes room
   // for them. Returns how many. They enter no prefix cache.
   std::int64_t extend(std::size_t slice, std::int64_t rows);
-  std::int64_t rows_left() const { return budget_; }
+  std::int64_t rows_left() const { return rows_.left(); }
   // The forward has run and what it sampled stands behind the text: the rows of a slice stand in the cache, of guessed ones those that became text.
   void commit(const PlannedSlice& slice);
   // The planned forward, with all that came of it, has taken so long.
-  void observe(double seconds) { room_.observe(seconds); }
+  void observe(double seconds) { rows_.observe(seconds); }
   // The forward has failed: all running sequences wait again and the prefix cache is empty.
   void roll_back();
   // Puts a running sequence back to the waiting ones.
@@ -63,23 +54,19 @@ class Scheduler {
   // used again, except by sequences that run.
   void set_weights(std::uint64_t identity);
 
-  bool idle() const { return running_.empty() && waiting_.empty(); }
-  const std::vector<Sequence*>& running() const { return running_; }  // in order of arrival
-  std::int64_t waiting() const { return static_cast<std::int64_t>(waiting_.size()); }
-  const std::vector<Sequence*>& waiting_ones() const { return waiting_; }  // in order of arrival
+  bool idle() const { return queues_.empty(); }
+  const std::vector<Sequence*>& running() const { return queues_.running(); }  // in order of arrival
+  const std::vector<Sequence*>& waiting() const { return queues_.waiting(); }  // in order of arrival
   const PageAllocator& pages() const { return pages_.allocator(); }
   const PrefixCache& prefix_cache() const { return pages_.prefix_cache(); }
 
  private:
   enum class Whose { everybody, live, others };
   static bool is_of(Whose whose, const Sequence& s) { return whose == Whose::everybody || is_live(s) == (whose == Whose::live); }
-  Classes classes() const { return room_.on() ? Classes::live_first : Classes::by_shares; }
-  std::int64_t rows_with_room(const Sequence& s);
   void plan_rows(Sequence& s);
   void plan_turn(std::uint64_t weights);
   void plan_those(std::uint64_t weights, Whose whose);
   bool reserve(Sequence& s, std::int64_t& rows);
-  void wait_again(Sequence& s);
   void make_way();
   bool gives_way(Sequence& s);
   void enter(Sequence& s);
@@ -89,11 +76,9 @@ class Scheduler {
   EngineCounters& counters_;
   SequencePages pages_;
   WeightTurns turns_;
-  LiveRoom room_;
-  std::vector<Sequence*> running_;
-  std::vector<Sequence*> waiting_;
+  SequenceQueues queues_;
+  RowBudget rows_;
   std::vector<PlannedSlice> plan_;
-  std::int64_t budget_ = 0;
   bool preempted_ = false;  // in this plan
 };
 

@@ -198,7 +198,7 @@ TEST(Scheduler, AFailedForwardStartsAllOver) {
   b.scheduler.roll_back();
   b.check();
   EXPECT_EQ(b.scheduler.prefix_cache().entries(), 0);
-  EXPECT_EQ(b.scheduler.waiting(), 2);
+  EXPECT_EQ(b.scheduler.waiting().size(), 2u);
   while (b.step()) {
   }
   EXPECT_EQ(b.finished.size(), 2u);

@@ -71,7 +71,6 @@ void SequencePages::release(Sequence& s) {
   s.chain = {};
   s.shares = true;
   s.mixed_versions = false;
-  s.running = false;
 }
 
 void SequencePages::forget(const Sequence& s, std::int64_t from) {

@@ -160,8 +160,8 @@ void Follower::wait_for_others(const Channel& channel) {
 void Follower::swap(StagedWeights staged, const Channel& channel) {
   reporter_.enter(ReplicaStage::swapping);
   const auto began = std::chrono::steady_clock::now();
-  service_->swap_weights(
-      [&]() -> GenerationService::Swapped {
+  service_->weights().swap(
+      [&]() -> ServedWeights::Swapped {
         if (!staged.next.weights) staged.next.weights = staging_.write(staged, live_);
         return {staged.next.weights, staged.next.adapter};
       },

@@ -113,7 +113,7 @@ TEST(Critics, ThePlanIsWhatTheAccountsOfARealCriticSay) {
     settings.rank = rank;
     settings.seed = 3;
     const ModelMemory& plan = planner.of(settings);
-    if (rank > 0) frozen_base(base);
+    if (rank > 0) frozen_passes(base);
     const std::int64_t before = bytes_now(memory);
     const std::unique_ptr<TrainedModel> model = make_trained_model(base, settings);
     EXPECT_EQ(bytes_now(memory) - before, plan.resting);

@@ -39,8 +39,7 @@ struct ModelWork {
   TurnSize turn;                                             // how its batches are cut
   MemoryLedger::Claim room, gradient_room;                   // of the trained model; of gradients that no step has taken
   std::int64_t most_rows = 0;                                // of its turns since it is in memory
-  std::int64_t waiting_bytes = 0;                            // of gradients that wait on disk: the memory that they take,
-  TrainedModel::ParkedBatch parked;                          // and the batch in whose middle the model left
+  std::int64_t waiting_bytes = 0;                            // of gradients that wait on disk: the memory that they take
   int gave_way = 0;                                          // turns, one after the other
 };
 

@@ -129,7 +129,7 @@ ModelMemory ModelMemoryPlanner::count(const ModelSettings& wanted) {
   ModelMemory memory;
   Meter meter(counting_.opened.runtime->backend.device().memory());
   counting_.frozen = nullptr;  // what an earlier kind's turns left there
-  if (settings.rank > 0 || settings.base_only) frozen_base(counting_);
+  if (settings.rank > 0 || settings.base_only) frozen_passes(counting_);
   const std::int64_t before = meter.now();
   const std::unique_ptr<TrainedModel> model = make_trained_model(counting_, settings);
   const std::int64_t made = meter.now();

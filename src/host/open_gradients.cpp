@@ -90,7 +90,6 @@ void OpenGradients::forget(const OnExecutor& on, HostedModel& model) {
   ModelWork& work = model.work.at(on);
   work.gradient_tokens = work.gradient_sequences = 0;
   work.gradient_room.release();
-  work.parked = nullptr;
   work.waiting_bytes = 0;
   waiting_.drop(model.id);
   const auto state = model.state.lock();
@@ -104,7 +103,6 @@ void OpenGradients::save(const OnExecutor& on, HostedModel& model) {
   if (work.trained->in_batch() && !work.early.empty() && !model.has_open_gradients()) undo_early(on, model);
   if (!work.trained->has_gradients()) return;
   waiting_.save(model.id, *work.trained);
-  work.parked = work.trained->take_batch();
   work.waiting_bytes = work.gradient_room.bytes();
   ++commons_.statistics.gradients_saved;
 }
@@ -120,8 +118,6 @@ void OpenGradients::read(const OnExecutor& on, HostedModel& model, TrainedModel&
         fmt::format("the gradients of model '{}', which waited on disk, cannot be read: {}; load_state of a checkpoint goes on from there", model.id, e.what());
     throw;
   }
-  ModelWork& work = model.work.at(on);
-  if (work.parked) fresh.put_batch(std::exchange(work.parked, nullptr));
   waiting_.remove_files(model.id);
   ++commons_.statistics.gradients_read;
 }

@@ -189,8 +189,7 @@ TrainingQueue::Step::Offer BatchOperation::offer(const OnExecutor& on) {
   try {
     TrainedModel& trained = prepare(on);
     if (evaluates()) return {};
-    const void* pass = trained.company(forward());
-    return {pass, piece_tokens()};
+    return {trained.shared_pass(forward()), piece_tokens()};
   } catch (const std::exception&) {
     return {};  // run() says what is wrong
   }
@@ -201,7 +200,7 @@ std::vector<bool> BatchOperation::run_with(const OnExecutor& on, const std::vect
   std::vector<BatchOperation*> all{this};  // only batches offer a pass
   for (Step* other : others) all.push_back(static_cast<BatchOperation*>(other));
   std::vector<bool> again(all.size(), false);
-  std::vector<TrainedModel::Piece> pieces;
+  std::vector<SharedPass::Piece> pieces;
   std::vector<std::size_t> which;
   for (std::size_t i = 0; i < all.size(); ++i) {
     try {
@@ -215,7 +214,7 @@ std::vector<bool> BatchOperation::run_with(const OnExecutor& on, const std::vect
     }
   }
   try {
-    if (!pieces.empty()) pieces[0].model->run_together(pieces, forward());
+    if (!pieces.empty()) pieces[0].model->shared_pass(forward())->run(pieces);
     if (pieces.size() > 1) ++statistics.shared_passes, statistics.shared_pieces += pieces.size();
   } catch (const std::exception& e) {  // nobody's own error, and what has been added is not known
     for (const std::size_t i : which) all[i]->failed(on, e);

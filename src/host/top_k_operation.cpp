@@ -96,7 +96,7 @@ std::string ModelOperations::forward_top_k(const std::string& owner, const std::
       std::vector<Request> requests;
       for (std::size_t d = begin; d < end; ++d) {
         requests.push_back(top_request(*run, d));
-        requests.back().account = commons_.generation->account(model.owner, WorkClass::rollouts);
+        requests.back().account = commons_.generation->callers().account(model.owner, WorkClass::rollouts);
         requests.back().is_stream = false;
       }
       try {

@@ -60,7 +60,7 @@ TEST(TrainingMemory, ThePlanIsWhatTheAccountsOfARealModelSay) {
     settings.rank = rank;
     settings.seed = 3;
     const ModelMemory& plan = planner.of(settings);
-    if (rank > 0) frozen_base(*bench.base);
+    if (rank > 0) frozen_passes(*bench.base);
     const std::int64_t before = now(memory);
     const std::unique_ptr<TrainedModel> model = make_trained_model(*bench.base, settings);
     EXPECT_EQ(now(memory) - before, plan.resting);

@@ -143,8 +143,8 @@ void TrainingSampling::begin(const std::string& owner, const std::string& reques
   CompletionOrder order = order_of(wanted);
   order.weights = weights.weights;
   order.adapter = weights.adapter;
-  order.prefix_owner = commons_.generation->prefix_owner(owner);
-  order.account = commons_.generation->account(owner, WorkClass::rollouts);
+  order.prefix_owner = commons_.generation->callers().prefix_owner(owner);
+  order.account = commons_.generation->callers().account(owner, WorkClass::rollouts);
   auto run = std::make_shared<SampleRun>();
   {
     const auto under_way = under_way_.lock();

@@ -50,9 +50,11 @@ std::int64_t WaitingGradients::claimed() const {
 }
 
 void WaitingGradients::save(const std::string& model, TrainedModel& trained) {
-  trained.save_gradients(folder_of(model));
+  TrainedModel::ParkedBatch batch = trained.save_gradients(folder_of(model));
   const std::lock_guard lock(mutex_);
-  entries_[model].on_disk = true;
+  Entry& entry = entries_[model];
+  entry.on_disk = true;
+  entry.batch = std::move(batch);
 }
 
 bool WaitingGradients::has(const std::string& model) const {
@@ -61,13 +63,21 @@ bool WaitingGradients::has(const std::string& model) const {
   return found != entries_.end() && found->second.on_disk;
 }
 
-void WaitingGradients::load(const std::string& model, TrainedModel& trained) const { trained.load_gradients(folder_of(model)); }
+void WaitingGradients::load(const std::string& model, TrainedModel& trained) const {
+  TrainedModel::ParkedBatch batch;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = entries_.find(model); found != entries_.end()) batch = found->second.batch;
+  }
+  trained.load_gradients(folder_of(model), batch);
+}
 
 void WaitingGradients::remove_files(const std::string& model) {
   {
     const std::lock_guard lock(mutex_);
     const auto found = entries_.find(model);
     if (found == entries_.end() || !std::exchange(found->second.on_disk, false)) return;
+    found->second.batch = nullptr;
   }
   remove_folder(folder_of(model));
 }

@@ -24,7 +24,7 @@ class WaitingGradients {
   // Claimed, by all keys.
   std::int64_t claimed() const;
 
-  // Everything of `trained` that no step has taken. What stood there is replaced when all is written. Errors: io.
+  // Everything of `trained` that no step has taken, with the batch in whose middle it is. What stood there is replaced when all is written. Errors: io.
   void save(const std::string& model, TrainedModel& trained);
   bool has(const std::string& model) const;
   // Errors: corrupt_file, io; the files stay either way.
@@ -39,6 +39,7 @@ class WaitingGradients {
     std::string owner;
     std::int64_t bytes = 0;
     bool on_disk = false;
+    TrainedModel::ParkedBatch batch = nullptr;  // in whose middle the model left
   };
   std::filesystem::path folder_of(const std::string& model) const;
 

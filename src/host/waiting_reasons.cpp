@@ -4,7 +4,7 @@ namespace lockstep {
 
 Executor::Account WaitingReasons::account_of(const std::string& owner, const std::string& request) const {
   const bool sample = samplers_.contains(commons_.futures.scope_of(request, owner));
-  return sample ? commons_.generation->account(owner, WorkClass::rollouts) : commons_.base->executor->account(WorkClass::training, owner);
+  return sample ? commons_.generation->callers().account(owner, WorkClass::rollouts) : commons_.base->executor->account(WorkClass::training, owner);
 }
 
 Executor::Use WaitingReasons::device_use(const std::string& owner, const std::string& request) const {

@@ -37,25 +37,7 @@ void Outbox::deliver() {
   }
   for (OutboxItem& item : delivered_) {
     Connection& connection = *item.connection;
-    guarded(connection, [&] {
-      switch (item.kind) {
-        case OutboxItem::Kind::send:
-          connection.send(item.request, std::move(*item.response));
-          break;
-        case OutboxItem::Kind::begin_stream:
-          connection.begin_stream(item.request, item.data);
-          break;
-        case OutboxItem::Kind::stream:
-          connection.stream(item.request, item.data);
-          break;
-        case OutboxItem::Kind::end_stream:
-          connection.end_stream(item.request);
-          break;
-        case OutboxItem::Kind::dropped:
-          connection.dropped(item.request);
-          break;
-      }
-    });
+    guarded(connection, [&] { connection.deliver(item); });
   }
   for (OutboxItem& item : delivered_) guarded(*item.connection, [&] { item.connection->flush(); });
   delivered_.clear();

@@ -17,6 +17,7 @@ namespace http = boost::beast::http;
 
 namespace {
 constexpr std::size_t kMostRequestId = 128;
+constexpr std::size_t kKeptInput = 64 << 10;  // room of a longer one goes back when it is taken
 constexpr std::string_view kLastChunk = "0\r\n\r\n";
 
 std::string_view view(boost::beast::string_view text) { return {text.data(), text.size()}; }
@@ -35,6 +36,13 @@ void RequestReader::refuse(int status, std::string message) {
   state_ = State::refused;
   status_ = status;
   message_ = std::move(message);
+}
+
+void RequestReader::take(std::string& input) {
+  const std::size_t used = feed(input);
+  if (used == input.size()) input.clear();
+  else input.erase(0, used);
+  if (input.empty() && input.capacity() > kKeptInput) input.shrink_to_fit();
 }
 
 std::size_t RequestReader::feed(std::string_view bytes) {

@@ -29,6 +29,8 @@ class RequestReader {
   // Takes what it can of `bytes` and says how many; the rest comes again, with more behind it. Takes nothing past the request, and
   // nothing of a body in the call that ends the headers: whoever reads them may rule it out.
   std::size_t feed(std::string_view bytes);
+  // The same, and removes from `input` what it has taken.
+  void take(std::string& input);
   State state() const { return state_; }
 
   // Of State::body: the memory that the body takes, as it says itself, or as far as its chunks have come.

@@ -57,7 +57,7 @@ LowBitOutcome train_low_bit(LowBitPlant& plant, const std::vector<TrainSequence>
     out.losses.push_back(plant.trainer->forward_backward(data, {}).loss);
     out.hashes.push_back(plant.trainer->gradient_hash());
     plant.trainer->optim_step({.learning_rate = 0.02});
-    out.hashes.push_back(plant.trainer->master_hash());
+    out.hashes.push_back(plant.trainer->state().master_hash());
   }
   out.scores = plant.trainer->score(data);
   return out;

@@ -12,7 +12,7 @@ constexpr int kCountedSteps = 2;  // the second has moments
 
 std::int64_t all_ranks_of(const Trainer& trainer, const Engine* engine, const RankLayout& ranks) {
   std::int64_t bytes = 0;
-  for (int r = 0; r < ranks.size(); ++r) bytes += trainer.memory(r).peak_of_all();
+  for (int r = 0; r < ranks.size(); ++r) bytes += trainer.ranks().memory(r).peak_of_all();
   if (engine)  // its first rank is on the trainer's device
     for (int r = 1; r < ranks.model(); ++r) bytes += engine->rank_steps().memory(r).peak_of_all();
   return bytes;

@@ -236,15 +236,15 @@ StepOutcome run_steps(ParityScene& scene, const ParityModel& model, const StepPl
     AdamParameters adam;
     if (indexer) adam.router_bias_rate = 1e-3;
     trainer.optim_step(adam);
-    result.masters.push_back(hashes_of(manifest, trainer.master_images(), place(step, false)));
+    result.masters.push_back(hashes_of(manifest, trainer.state().masters(), place(step, false)));
   }
   scene.counters["checkpointed_segments"] += segments.segments;
   if (kept) {
-    const ForwardCounts work = trainer.work();
+    const ForwardCounts work = trainer.ranks().work();
     scene.counters["kept_rows"] += work.segment_rows.read;
     if (const std::string fault = work.fault(); !fault.empty()) scene.report.miscounts.push_back(fmt::format("training, {}: {}", plan.text(), fault));
   }
-  scene.counters["rank_bytes"] += trainer.traffic().bytes;
+  scene.counters["rank_bytes"] += trainer.ranks().traffic().bytes;
   return result;
 }
 

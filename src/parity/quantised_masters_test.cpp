@@ -75,7 +75,7 @@ TEST(QuantisedMasters, EachStepPublishesWhatTheQuantiserMakesOfTheMasters) {
           trainer.forward_backward(data, {});
           trainer.optim_step({.learning_rate = 0.02});
           const CopiedWeights now = copied(runtime.backend, *trainer.weights());
-          const auto made = make_weight_set(runtime.backend, m.model->manifest(), trainer.master_images(), runtime.profile, 1);
+          const auto made = make_weight_set(runtime.backend, m.model->manifest(), trainer.state().masters(), runtime.profile, 1);
           EXPECT_TRUE(now == copied(runtime.backend, *made)) << optimizer;
           EXPECT_FALSE(now == last) << "the control: the step moved some integers";
           last = now;
@@ -133,7 +133,7 @@ TEST(QuantisedMasters, MastersKeepWhatTheirIntegersCannotShow) {
   step();
   const double after_one = differing(integers());
   EXPECT_LT(after_one, 0.05) << "masters move by a hundredth of an integer's step";
-  EXPECT_NE(difference(m.model->manifest(), trainer.master_images(), m.masters), "");
+  EXPECT_NE(difference(m.model->manifest(), trainer.state().masters(), m.masters), "");
   for (int i = 0; i < 40; ++i) step();
   EXPECT_GT(differing(integers()), 4 * after_one + 0.05);
 }
@@ -176,11 +176,11 @@ TEST(QuantisedMasters, ARestoredTrainerGoesOnWithTheSameBits) {
   };
   step(trainer);
   Trainer resumed(other, m.masters, {});
-  resumed.restore(trainer.state());
+  resumed.restore(trainer.state().all());
   EXPECT_TRUE(copied(other.backend, *resumed.weights()) == copied(runtime.backend, *trainer.weights()));
   step(trainer);
   step(resumed);
-  EXPECT_EQ(resumed.master_hash(), trainer.master_hash());
+  EXPECT_EQ(resumed.state().master_hash(), trainer.state().master_hash());
   EXPECT_TRUE(copied(other.backend, *resumed.weights()) == copied(runtime.backend, *trainer.weights()));
 }
 

@@ -57,7 +57,7 @@ std::string self_test_hash(std::shared_ptr<const Model> model, const Profile& pr
   const ForwardBackwardResult result = trainer.forward_backward(data, {});
   for (const std::vector<float>& row : result.logprobs) hash = xxh3(row.data(), row.size() * sizeof(float), hash);
   trainer.optim_step({});
-  const std::uint64_t weights = trainer.master_hash();
+  const std::uint64_t weights = trainer.state().master_hash();
   hash = xxh3(&weights, sizeof weights, hash);
   engine.set_weights(trainer.weights());
   return hex64(sampled(engine, hash));

@@ -48,7 +48,7 @@ Runtime counting_runtime(const RuntimeSettings& settings, const std::shared_ptr<
 
 WeightImages no_images(const Model& model) { return WeightImages(model.manifest().parameters().size()); }
 
-// Of a Trainer or of RankSteps.
+// Of RankTrainers or of RankSteps.
 template <class Ranks>
 std::vector<MemoryPlan> plans_of(const Ranks& ranks, int count, const Model& model) {
   std::vector<MemoryPlan> plans;
@@ -71,7 +71,7 @@ void learn_values(Trained& critic, const std::vector<TrainSequence>& data) {
 }
 
 // Adds the critic to the plans of `policy`, which rests.
-void add_critic(const RuntimeSettings& settings, const TrainingPlan& what, const TrainerOptions& options, const Trainer& policy,
+void add_critic(const RuntimeSettings& settings, const TrainingPlan& what, const TrainerOptions& options, const RankTrainers& policy,
                 std::vector<TrainSequence> data, std::vector<MemoryPlan>& plans) {
   for (TrainSequence& one : data) one.advantages = one.weights;  // returns
   Runtime runtime = counting_runtime(settings, planned_value_model(settings), what.length);
@@ -84,7 +84,7 @@ void add_critic(const RuntimeSettings& settings, const TrainingPlan& what, const
   if (what.critic == "full") {
     Trainer critic(runtime, no_images(*runtime.model), options);
     learn_values(critic, data);
-    for (int rank = 0; rank < options.ranks.size(); ++rank) add(rank, critic.memory(rank), manifest.trained_size());
+    for (int rank = 0; rank < options.ranks.size(); ++rank) add(rank, critic.ranks().memory(rank), manifest.trained_size());
     return;
   }
   const auto base = std::make_shared<FrozenBase>(runtime, make_weight_set(runtime.backend, manifest, no_images(*runtime.model), runtime.profile, 0), options);
@@ -146,8 +146,8 @@ std::vector<MemoryPlan> plan_training(const RuntimeSettings& settings, const Tra
     trainer.forward_backward(data, {});
     trainer.optim_step({});
   }
-  std::vector<MemoryPlan> plans = plans_of(trainer, options.ranks.size(), *runtime.model);
-  if (what.critic != "none") add_critic(settings, what, options, trainer, data, plans);
+  std::vector<MemoryPlan> plans = plans_of(trainer.ranks(), options.ranks.size(), *runtime.model);
+  if (what.critic != "none") add_critic(settings, what, options, trainer.ranks(), data, plans);
   return plans;
 }
 

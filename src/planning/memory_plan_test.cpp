@@ -31,7 +31,7 @@ std::vector<MemoryPlan> memory_of_training(const RuntimeSettings& settings, cons
     trainer.optim_step({});
   }
   std::vector<MemoryPlan> real;
-  for (int rank = 0; rank < opened.ranks.size(); ++rank) real.push_back(memory_of(trainer.memory(rank)));
+  for (int rank = 0; rank < opened.ranks.size(); ++rank) real.push_back(memory_of(trainer.ranks().memory(rank)));
   return real;
 }
 

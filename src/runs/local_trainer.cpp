@@ -246,7 +246,7 @@ void LocalTrainer::publish() {
   version_ = static_cast<std::uint64_t>(with_model([](TrainedModel& model) { return model.steps(); }));
   for (const Follower& follower : followers_) {
     SamplerWeights weights = weights_for(follower.runtime, follower.frozen);
-    follower.service->set_weights(std::move(weights.weights), std::move(weights.adapter));
+    follower.service->weights().set(std::move(weights.weights), std::move(weights.adapter));
   }
 }
 

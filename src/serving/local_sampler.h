@@ -16,7 +16,7 @@ class LocalSampler : public Sampler {
   // Stopped while it waits: what runs is cancelled, then Error cancelled.
   std::vector<SampleResult> sample(const std::vector<SampleRequest>& requests) override;
   std::string profile_digest() const override { return service_->model().profile_digest(); }
-  std::uint64_t weights_version() const override { return service_->weights_version(); }
+  std::uint64_t weights_version() const override { return service_->weights().version(); }
   std::vector<std::int32_t> end_tokens() const override { return service_->model().end_tokens(); }
 
  private:

@@ -4,18 +4,15 @@
 #include <map>
 #include <utility>
 
-#include "base/entropy.h"
 #include "base/error.h"
-#include "base/hash.h"
 #include "base/log.h"
-#include "base/seconds.h"
 #include "serving/guarded_call.h"
 
 namespace lockstep {
 namespace {
 std::vector<WaitingSequences> waiting_sequences(const Engine& engine, const Executor& executor) {
   std::map<std::pair<WorkClass, std::string>, std::int64_t> counts;
-  for (const Sequence* s : engine.scheduler().waiting_ones()) ++counts[{s->account->work, executor.told(*s->account)}];
+  for (const Sequence* s : engine.scheduler().waiting()) ++counts[{s->account->work, executor.told(*s->account)}];
   std::vector<WaitingSequences> all;
   for (const auto& [whose, count] : counts) all.push_back({whose.first, whose.second, count});
   return all;
@@ -27,33 +24,6 @@ Generation failed_generation(const std::string& message) {
   failed.error = message;
   return failed;
 }
-
-void count_end(FinishReason reason, ServiceStatistics& statistics) {
-  switch (reason) {
-    case FinishReason::stop:
-      ++statistics.stopped;
-      break;
-    case FinishReason::length:
-      ++statistics.length;
-      break;
-    case FinishReason::none:
-    case FinishReason::cancelled:
-      ++statistics.cancelled;
-      break;
-    case FinishReason::error:
-      ++statistics.failed;
-      break;
-  }
-}
-
-// What on_token has not counted: callers that want the whole at the end alone have none. `told`: how many tokens it was given.
-void count_answer(std::chrono::steady_clock::time_point began, std::size_t told, Generation& generation, ServiceStatistics& statistics) {
-  generation.times.taken = began;
-  const auto seconds_to = [&](GenerationTimes::Point point) { return std::chrono::duration<double>(point - began).count(); };
-  if (generation.times.began != GenerationTimes::Point{}) statistics.queue_seconds.observe(seconds_to(generation.times.began));
-  if (told == 0 && !generation.tokens.empty()) statistics.first_token_seconds.observe(seconds_to(generation.times.first_token));
-  if (generation.tokens.size() > told) statistics.generated_tokens.fetch_add(generation.tokens.size() - told, std::memory_order_relaxed);
-}
 }  // namespace
 
 GenerationService::GenerationService(ServingModel model, const ServingOptions& options)
@@ -61,18 +31,20 @@ GenerationService::GenerationService(ServingModel model, const ServingOptions& o
       runtime_(model.runtime),
       executor_(model.executor ? model.executor : std::make_shared<Executor>()),
       model_(model, options.grammar_bytes),
-      owner_salt_(hex64(random_bits()) + hex64(random_bits())),
+      counts_(statistics_, options.count_tokens),
       own_account_(executor_->account(options.priority)),
       bounds_(model.name, options.max_open, statistics_.refused),
-      turns_(model.name, executor_, own_account_, [this] { step(); }),
-      version_(model.weights->version) {
+      callers_(executor_, options.share_prefixes),
+      turns_(model.name, executor_, own_account_, [this] { step(); }) {
   // The device is the executor's from here on.
   const bool layer = model.mtp_weights && options_.engine.drafts.has(DraftKind::mtp) && options_.engine.ranks.size() == 1;
+  const std::uint64_t version = model.weights->version;
   executor_
       ->run(
           options_.priority,
           [&] { engine_ = std::make_unique<Engine>(*runtime_, std::exchange(model.weights, nullptr), options_.engine, layer ? model.mtp_weights() : nullptr); })
       .get();
+  weights_ = std::make_unique<ServedWeights>(*engine_, turns_, version);
   drafts_with_layer_ = layer;
   limits_ = engine_->limits();
   adapters_ = std::make_unique<NamedAdapters>(runtime_, executor_, model.name, options_.adapters, options_.engine.ranks.size());
@@ -82,20 +54,11 @@ GenerationService::~GenerationService() {
   stop();
   // Its buffers go back to the device on the device's thread.
   try {
-    executor_->run(options_.priority, [this] { engine_.reset(), adapter_.reset(); }).get();
+    executor_->run(options_.priority, [this] { weights_.reset(), engine_.reset(); }).get();
   } catch (const std::exception&) {
     executor_->stop();
-    engine_.reset(), adapter_.reset();
+    weights_.reset(), engine_.reset();
   }
-}
-
-std::uint64_t GenerationService::prefix_owner(std::string_view name) const {
-  if (options_.share_prefixes) return 0;
-  return std::stoull(sha256_hex(owner_salt_ + std::string(name)).substr(0, 16), nullptr, 16);
-}
-
-std::shared_ptr<ShareAccount> GenerationService::account(const std::string& name, WorkClass work) const {
-  return executor_->account(work, name.empty() ? "anyone" : name);
 }
 
 std::uint64_t GenerationService::generate(Request request, OnToken on_token, OnDone on_done) {
@@ -125,12 +88,12 @@ std::vector<std::uint64_t> GenerationService::generate_all(std::vector<Request> 
   for (std::uint64_t& id : ids) id = next_id_++;
   try {
     turns_.post(
-        [this, began = std::chrono::steady_clock::now(), ids, owners, requests = std::move(requests), on_token = std::move(on_token),
+        [this, taken = std::chrono::steady_clock::now(), ids, owners, requests = std::move(requests), on_token = std::move(on_token),
          on_done = std::move(on_done)]() mutable {
           for (std::size_t i = 0; i < ids.size(); ++i) {
             OnToken token;
             if (on_token) token = [on_token, i](const GeneratedToken& t) { return on_token(i, t); };
-            begin(ids[i], std::move(requests[i]), std::move(token), {owners[i], [on_done, i](Generation&& g) { on_done(i, std::move(g)); }, began});
+            begin(ids[i], std::move(requests[i]), std::move(token), {{owners[i], taken}, [on_done, i](Generation&& g) { on_done(i, std::move(g)); }});
           }
         },
         owners);
@@ -138,21 +101,19 @@ std::vector<std::uint64_t> GenerationService::generate_all(std::vector<Request> 
     bounds_.give_back(owners);
     throw;
   }
-  statistics_.requests += ids.size();
-  statistics_.prompt_tokens += prompt_tokens;
-  count_tokens(owners.front(), prompt_tokens);
+  counts_.taken(owners.front(), ids.size(), prompt_tokens);
   return ids;
 }
 
 void GenerationService::begin(std::uint64_t id, Request&& request, OnToken&& on_token, Open&& open) {
-  ++statistics_.of(open.owner.account->work).requests;
+  counts_.begun(open.counted);
   requests_.emplace(id, std::move(open));
-  if (!request.adapter && !request.weights) request.adapter = adapter_;
+  if (!request.adapter && !request.weights) request.adapter = weights_->adapter();
   Engine::OnToken token;
   if (on_token)
     token = [this, id, on_token = std::move(on_token)](std::uint64_t engine_id, const GeneratedToken& t) mutable {
       const auto open = requests_.find(id);
-      if (open != requests_.end()) count_token(open->second);
+      if (open != requests_.end()) counts_.told(open->second.counted);
       bool more = false;
       guarded_call("on_token", [&] { more = on_token(t); });
       if (more) return;
@@ -167,28 +128,15 @@ void GenerationService::begin(std::uint64_t id, Request&& request, OnToken&& on_
   }
 }
 
-void GenerationService::count_token(Open& open) {
-  statistics_.generated_tokens.fetch_add(1, std::memory_order_relaxed);
-  ClassStatistics& of_class = statistics_.of(open.owner.account->work);
-  const double seconds = seconds_since(open.told > 0 ? open.told_at : open.began);
-  if (open.told == 0) statistics_.first_token_seconds.observe(seconds);
-  (open.told++ == 0 ? of_class.first_token_seconds : of_class.token_gap_seconds).observe(seconds);
-  open.told_at = std::chrono::steady_clock::now();
-}
-
 void GenerationService::finish(std::uint64_t id, Generation&& generation) {
   const auto node = requests_.extract(id);
   if (node.empty()) return;
   const Open& open = node.mapped();
   generation.id = id;
-  count_answer(open.began, open.told, generation, statistics_);
-  count_tokens(open.owner, generation.tokens.size());
-  statistics_.of(open.owner.account->work).tokens.fetch_add(generation.tokens.size(), std::memory_order_relaxed);
   if (open.enough && generation.finish != FinishReason::error) generation.finish = FinishReason::stop;
-  bounds_.give_back({&open.owner, 1});
-  turns_.ended(open.owner);
-  count_end(generation.finish, statistics_);
-  statistics_.seconds.observe(seconds_since(open.began));
+  counts_.ended(open.counted, generation);
+  bounds_.give_back({&open.counted.owner, 1});
+  turns_.ended(open.counted.owner);
   if (open.on_done) guarded_call("on_done", [&] { open.on_done(std::move(generation)); });
 }
 
@@ -202,34 +150,6 @@ void GenerationService::cancel(std::uint64_t id) {
   } catch (const Error& e) {
     if (e.code() != ErrorCode::cancelled) throw;  // a stopped service has no open request
   }
-}
-
-void GenerationService::set_weights(std::shared_ptr<const WeightSet> weights, std::shared_ptr<const AdapterWeights> adapter) {
-  turns_.post([this, weights = std::move(weights), adapter = std::move(adapter)] {
-    guarded_call("set_weights", [&] {
-      engine_->set_weights(weights);
-      adapter_ = adapter;
-      version_ = adapter ? adapter->version : weights->version;
-    });
-  });
-}
-
-void GenerationService::swap_weights(std::function<Swapped()> make, const SnapshotVersion& version, InFlight in_flight) {
-  const auto done = std::make_shared<std::promise<void>>();
-  std::future<void> result = done->get_future();
-  turns_.post([this, make = std::move(make), version, in_flight, done] {
-    try {
-      Swapped now = make();
-      version_names_.add(version);
-      engine_->set_weights(now.weights, in_flight);
-      adapter_ = std::move(now.adapter);
-      version_ = adapter_ ? adapter_->version : now.weights->version;
-      done->set_value();
-    } catch (...) {
-      done->set_exception(std::current_exception());
-    }
-  });
-  result.get();
 }
 
 void GenerationService::step() {
@@ -257,10 +177,6 @@ void GenerationService::fail_all(const std::string& message) {
     finish(id, failed_generation(message));
     engine_->cancel(engine_id);  // its own on_done finds nobody
   }
-}
-
-void GenerationService::count_tokens(const RequestOwner& whose, std::size_t tokens) const {
-  if (options_.count_tokens && whose.is_stream && tokens > 0) options_.count_tokens(whose.account->key, static_cast<std::int64_t>(tokens));
 }
 
 void GenerationService::stop() {

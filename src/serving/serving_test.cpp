@@ -146,7 +146,7 @@ TEST(Serving, StreamsOfAKeyAreBounded) {
   service->bounds().set_streams({{"ann", 2}});
   const auto of = [&](const std::string& key, WorkClass work = WorkClass::live) {
     Request request = request_of(1);
-    request.account = service->account(key, work);
+    request.account = service->callers().account(key, work);
     return request;
   };
   const auto refused = [&](std::vector<Request> requests) {
@@ -184,7 +184,7 @@ TEST(Serving, AccountsChangeNoBit) {
     std::vector<std::future<Generation>> all;
     for (std::uint64_t seed = 0; seed < 9; ++seed) {
       Request request = request_of(seed);
-      request.account = service->account(std::to_string(seed / 3), seed % 2 ? WorkClass::live : WorkClass::rollouts);
+      request.account = service->callers().account(std::to_string(seed / 3), seed % 2 ? WorkClass::live : WorkClass::rollouts);
       all.push_back(start(*service, std::move(request)));
     }
     for (std::size_t i = 0; i < all.size(); ++i) EXPECT_EQ(signature(all[i].get()), alone[i]) << i;
@@ -237,9 +237,9 @@ TEST(Serving, AStoppedExecutorLeavesNobodyWaiting) {
 TEST(Serving, NewWeightsHaveTheirVersion) {
   const auto service = make_service();
   EXPECT_EQ(start(*service, request_of(1)).get().tokens.at(0).weights_version, 0u);
-  service->set_weights(serving_model(opened(), 5).weights);
+  service->weights().set(serving_model(opened(), 5).weights);
   EXPECT_EQ(start(*service, request_of(1)).get().tokens.at(0).weights_version, 5u);
-  EXPECT_EQ(service->weights_version(), 5u);
+  EXPECT_EQ(service->weights().version(), 5u);
 }
 
 TEST(Serving, AModelWithoutATokenizerServesTokens) {

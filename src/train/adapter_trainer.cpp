@@ -269,24 +269,11 @@ WeightImages AdapterTrainer::gradient_images() {
   return images;
 }
 
-WeightImages AdapterTrainer::master_images() { return state_.images(StatePart::master); }
-
-TrainerState AdapterTrainer::state() {
-  state_.check_usable();
-  return {master_images(), state_.images(StatePart::first_moment), state_.images(StatePart::second_moment), step()};
-}
-
-std::vector<float> AdapterTrainer::state_image(StatePart part, std::size_t parameter) {
-  state_.check_usable();
-  return state_.image(part, parameter);
-}
-
 void AdapterTrainer::restore(const TrainerState& state) {
   gradients_.abandon();
   state_.restore(state, [&] { publish(); });
 }
 
 std::uint64_t AdapterTrainer::gradient_hash() { return images_hash(layout_->manifest(), gradient_images()); }
-std::uint64_t AdapterTrainer::master_hash() { return images_hash(layout_->manifest(), master_images()); }
 
 }  // namespace lockstep

@@ -74,14 +74,10 @@ class AdapterTrainer {
   const std::shared_ptr<const AdapterWeights>& weights() const { return weights_; }
   const AdapterLayout& layout() const { return *layout_; }
   std::int64_t step() const { return state_.steps(); }
-  WeightImages gradient_images();  // after forward_backward, without accumulation
-  WeightImages master_images();
-  TrainerState state();
-  std::vector<float> state_image(StatePart part, std::size_t parameter);  // a parameter's part of it
+  OptimizerState& state() { return state_; }
   void restore(const TrainerState& state);
-  // XXH3-64 over the file-order fp32 values of all gradients / masters.
-  std::uint64_t gradient_hash();
-  std::uint64_t master_hash();
+  WeightImages gradient_images();  // after forward_backward, without accumulation
+  std::uint64_t gradient_hash();   // XXH3-64 over the file-order fp32 values of all of them
 
  private:
   void begin(const std::vector<TrainSequence>& data, const LossOptions& loss);

@@ -88,11 +88,11 @@ class MemoryRunsOut {
         data_(short_sequences(bench_.model->facts().vocabulary)),
         runtime_({.threads = 1}, bench_.model, profile_by_name(c.profile), 600),
         trainer_(runtime_, bench_.masters, {.ranks = c.ranks}),
-        start_(trainer_.state()) {
+        start_(trainer_.state().all()) {
     for (const TrainSequence& s : data_)
       for (const float w : s.weights) loss_.normaliser += w;
     step();
-    want_ = trainer_.state();
+    want_ = trainer_.state().all();
   }
 
   // Every so manieth allocation of one step fails, once.
@@ -130,7 +130,7 @@ class MemoryRunsOut {
  private:
   void step() {
     if (case_.in_pieces) {
-      trainer_.drop_batch();  // it is still open when memory ran out between its pieces
+      trainer_.abandon_gradients();  // it is still open when memory ran out between its pieces
       trainer_.begin_batch({.sequences = 3}, loss_);
       trainer_.add({2}, {data_[2]});
       trainer_.add({0, 1}, {data_[0], data_[1]});
@@ -159,14 +159,14 @@ class MemoryRunsOut {
       return true;
     } catch (const Error& e) {
       EXPECT_NE(std::string(e.what()).find("restore a checkpoint"), std::string::npos) << e.what();
-      EXPECT_THROW(trainer_.state(), Error);  // nothing of it can be saved
+      EXPECT_THROW(trainer_.state().all(), Error);  // nothing of it can be saved
       EXPECT_THROW(trainer_.weights(), Error);
       EXPECT_THROW(trainer_.forward_backward(data_, loss_), Error);
       return false;
     }
   }
   void expect_undisturbed() {
-    const TrainerState got = trainer_.state();
+    const TrainerState got = trainer_.state().all();
     const Manifest& manifest = bench_.model->manifest();
     EXPECT_EQ(got.step, 1);
     EXPECT_EQ(difference(manifest, got.masters, want_.masters), "");
@@ -208,14 +208,14 @@ TEST(AllocationFailure, OfAnAdapter) {
     trainer.optim_step({.weight_decay = 0.1});
   };
   AdapterTrainer clean(base, layout, initial_adapter(*layout, 1));
-  const TrainerState start = clean.state();
+  const TrainerState start = clean.state().all();
   std::int64_t count = 0;
   {
     const OutOfMemory never(Victim::caller, -1);
     step(clean);
     count = never.counted();
   }
-  const TrainerState want = clean.state();
+  const TrainerState want = clean.state().all();
   int refused = 0, restored = 0;
   constexpr int kTimes = 60;
   for (int i = 0; i < kTimes; ++i) {
@@ -228,7 +228,7 @@ TEST(AllocationFailure, OfAnAdapter) {
       ++refused;
     }
     try {
-      trainer.state();
+      trainer.state().all();
     } catch (const Error& e) {
       ++restored;
       EXPECT_NE(std::string(e.what()).find("restore a checkpoint"), std::string::npos) << e.what();
@@ -239,7 +239,7 @@ TEST(AllocationFailure, OfAnAdapter) {
       trainer.abandon_gradients();
       step(trainer);
     }
-    const TrainerState got = trainer.state();
+    const TrainerState got = trainer.state().all();
     EXPECT_EQ(got.step, 1);
     EXPECT_EQ(difference(layout->manifest(), got.masters, want.masters), "");
     EXPECT_EQ(difference(layout->manifest(), got.first_moments, want.first_moments), "");

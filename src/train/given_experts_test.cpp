@@ -92,7 +92,7 @@ OneStep one_step(const TrainBench& m, const PrefixCase& c, const std::vector<Tra
   add_rows(step.entropies, result.entropies);
   step.gradients.push_back(trainer.gradient_images());
   trainer.optim_step({.router_bias_rate = 1e-2});  // loads of the experts that were taken
-  step.hash = trainer.master_hash();
+  step.hash = trainer.state().master_hash();
   return step;
 }
 
@@ -194,7 +194,7 @@ TEST(GivenExperts, ReachAdaptersThroughTheSameForward) {
     trainer.optim_step({});
     std::vector<std::vector<std::uint32_t>> bits;
     add_rows(bits, logprobs);
-    for (const auto& image : trainer.master_images()) bits.push_back(bits_of(image));
+    for (const auto& image : trainer.state().masters()) bits.push_back(bits_of(image));
     return bits;
   };
   const auto plain = step_of(data);

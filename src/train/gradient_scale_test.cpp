@@ -36,7 +36,7 @@ Stepped full_step(const TrainBench& m, const std::vector<TrainSequence>& data, c
   trainer.forward_backward(data, kSum);
   Stepped out;
   out.result = trainer.optim_step(adam);
-  out.masters = trainer.master_images();
+  out.masters = trainer.state().masters();
   return out;
 }
 
@@ -51,7 +51,7 @@ Stepped adapter_step(const TrainBench& m, const std::vector<TrainSequence>& data
     trainer.forward_backward(data, kSum);
     out.result = trainer.optim_step(adam);
   }
-  out.masters = trainer.master_images();
+  out.masters = trainer.state().masters();
   return out;
 }
 

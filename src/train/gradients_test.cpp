@@ -52,7 +52,7 @@ TEST(Gradients, AnyCallsBeforeAStepHaveTheBitsOfAccumulators) {
   const bool same = rc::check([&] {
     // A trainer of its own each time: from its first second call on it has accumulators.
     Trainer trainer(runtime, bench.masters, {.accumulate = true, .mostly_one_call = true, .kept = std::make_shared<KeptPasses>(std::int64_t{1} << 28)});
-    trainer.restore(plain.state());
+    trainer.restore(plain.state().all());
     const auto deeds = *rc::gen::container<std::vector<int>>(*rc::gen::inRange<std::size_t>(1, 6), rc::gen::inRange(0, 12));
     std::size_t calls = 0;
     for (const int d : deeds) {
@@ -66,7 +66,7 @@ TEST(Gradients, AnyCallsBeforeAStepHaveTheBitsOfAccumulators) {
     if (calls == 0) return plain.abandon_gradients();
     trainer.optim_step({.weight_decay = 0.1});
     plain.optim_step({.weight_decay = 0.1});
-    RC_ASSERT(difference(bench.model->manifest(), trainer.master_images(), plain.master_images()) == "");
+    RC_ASSERT(difference(bench.model->manifest(), trainer.state().masters(), plain.state().masters()) == "");
   });
   EXPECT_TRUE(same);
   EXPECT_GT(retaken, 5);

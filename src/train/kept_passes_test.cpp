@@ -45,7 +45,7 @@ CustomSteps two_custom_steps(T& trainer, std::vector<TrainSequence> data, double
     adam.router_bias_rate = bias_rate;
     trainer.optim_step(adam);
   }
-  done.masters = trainer.master_images();
+  done.masters = trainer.state().masters();
   return done;
 }
 void expect_equal(const Manifest& manifest, const CustomSteps& got, const CustomSteps& want) {
@@ -156,7 +156,7 @@ TEST(KeptPasses, OtherRowsOrOtherWeightsDoNotHit) {
   trainer.forward_backward(data, {});
   EXPECT_EQ(statistics.used, 1);
   trainer.score(data);
-  trainer.restore(trainer.state());
+  trainer.restore(trainer.state().all());
   EXPECT_EQ(statistics.dropped, 2);
   {
     Trainer unloaded(runtime, m.masters, options);
@@ -189,7 +189,7 @@ TEST(KeptPasses, AnotherSplitDoesNotHit) {
     }
     EXPECT_EQ(keeping.kept->statistics().used, used + 1);  // the one in the middle, where it was
     kept.optim_step({}), alone.optim_step({});
-    EXPECT_EQ(difference(manifest, kept.master_images(), alone.master_images()), "");
+    EXPECT_EQ(difference(manifest, kept.state().masters(), alone.state().masters()), "");
   };
   check(m.model->manifest(), trainer, plain);
   check(layout->manifest(), adapter, plain_adapter);

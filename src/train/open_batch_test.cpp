@@ -57,7 +57,7 @@ PieceOutcome train_in(const Pieces& pieces, const TrainBench& bench, const Piece
     if (!c.options.accumulate) outcome.gradients = trainer.gradient_hash();
     trainer.optim_step({.weight_decay = 0.1, .router_bias_rate = 1e-3});
   }
-  outcome.state = trainer.state();
+  outcome.state = trainer.state().all();
   return outcome;
 }
 
@@ -143,8 +143,8 @@ TEST(OpenBatchBits, AStepsOnlyCallNeedsNoAccumulators) {
         EXPECT_TRUE(trainer.needs_accumulators(true));  // of a second call
         trainer.optim_step(adam);
       }
-      gradients[mostly] = trainer.memory(0).peak(MemoryCategory::gradients);
-      states[mostly] = trainer.state();
+      gradients[mostly] = trainer.ranks().memory(0).peak(MemoryCategory::gradients);
+      states[mostly] = trainer.state().all();
       take(data);
       take(more);
       trainer.forward_backward(more, known_loss(data));
@@ -152,7 +152,7 @@ TEST(OpenBatchBits, AStepsOnlyCallNeedsNoAccumulators) {
       EXPECT_TRUE(trainer.needs_accumulators(true));  // from here on
       take(data);
       trainer.optim_step(adam);
-      later[mostly] = trainer.state();
+      later[mostly] = trainer.state().all();
     }
     EXPECT_LT(gradients[1] * 4, gradients[0]);
     for (const auto& both : {states, later}) {
@@ -265,13 +265,13 @@ TEST(OpenBatchErrors, ADroppedBatchLeavesNothing) {
   Trainer trainer(runtime, bench.masters, {.ranks = {1, 2, 1}});
   trainer.begin_batch({.sequences = 3}, c.loss);
   trainer.add({1, 2}, {data[1], data[2]});
-  trainer.drop_batch();
+  trainer.abandon_gradients();
   EXPECT_THROW(trainer.optim_step({}), Error);
   PieceOutcome got;
   got.result = trainer.forward_backward(data, c.loss);
   got.gradients = trainer.gradient_hash();
   trainer.optim_step({.weight_decay = 0.1, .router_bias_rate = 1e-3});  // the loads of the dropped rows are not counted either
-  got.state = trainer.state();
+  got.state = trainer.state().all();
   EXPECT_EQ(difference_of(bench.model->manifest(), got, want), "");
 }
 

@@ -6,7 +6,6 @@
 #include "kernels/launch.h"
 #include "model/compute_copy.h"
 #include "parallel/collectives.h"
-#include "tensor/file_memory.h"
 #include "train/gradient_norm.h"
 #include "train/quantised_masters.h"
 
@@ -14,55 +13,30 @@ namespace lockstep {
 
 OptimizerState::OptimizerState(Backend& backend, const RankRows& rows, const Profile* profile, std::vector<TrainedParameter> parameters,
                                const WeightImages& masters, const OptimizerFamily& optimizer, const TrainerOptions& options)
-    : backend_(backend),
-      rows_(rows),
-      profile_(profile),
-      parameters_(std::move(parameters)),
-      optimizer_(optimizer),
-      folder_(options.optimizer_folder),
-      release_(options.release_state) {
+    : backend_(backend), rows_(rows), profile_(profile), parameters_(std::move(parameters)), optimizer_(optimizer), file_(backend, options) {
   const int ranks = rows.place().layout.size();
   if (optimizer.whole_matrices && ranks > 1)
     fail(ErrorCode::unsupported, "the optimizer {} over {} ranks: it needs whole matrices; allowed is one rank", optimizer.name, ranks);
-  if (!folder_.empty()) reserve_file();
+  std::size_t bytes = 0;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const auto [rows, cols] = rows_.shape(i);
+    bytes += static_cast<std::size_t>(moments_of(i).moments + separate(i)) * backend.device().file_bytes(DType::f32, rows * cols);
+  }
+  file_.reserve(parameters_.size(), bytes);
   upload(masters);
   for (std::size_t i = 0; i < parameters_.size(); ++i)
     for (int m = 0; m < MomentSpec::kMostMoments; ++m) {
       Buffer& moment = moments_[m].emplace_back();
       if (m >= moments_of(i).moments) continue;
       moment = allocate(i, MemoryCategory::optimizer);
-      if (!file_) backend.stream().fill_zero(moment.view());  // a file begins with zeros
+      if (!file_.holds()) backend.stream().fill_zero(moment.view());  // a file begins with zeros
     }
 }
 
 Buffer OptimizerState::allocate(std::size_t i, MemoryCategory category) {
   const auto [rows, cols] = rows_.shape(i);
-  if (folder_.empty()) return backend_.device().allocate(DType::f32, rows, cols, category);
-  const std::size_t begin = file_ ? file_->taken() : 0;
-  Buffer buffer = backend_.device().allocate_in(file_, DType::f32, rows, cols, MemoryCategory::optimizer_file);
-  if (file_) blocks_[i].push_back({begin, file_->taken() - begin});
-  return buffer;
+  return file_.allocate(i, rows, cols, category);
 }
-
-// Reserves all of it before anything is computed, so that a full disk is an error now.
-void OptimizerState::reserve_file() {
-  const Device& device = backend_.device();
-  if (device.counting()) return;
-  std::size_t bytes = 0;
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    const auto [rows, cols] = rows_.shape(i);
-    bytes += static_cast<std::size_t>(moments_of(i).moments + separate(i)) * device.file_bytes(DType::f32, rows * cols);
-  }
-  file_ = std::make_shared<FileMemory>(folder_, bytes);
-  blocks_.resize(parameters_.size());
-}
-
-void OptimizerState::advise(std::size_t i, void (FileMemory::*advice)(std::size_t, std::size_t) const) const {
-  if (!file_ || !release_) return;
-  for (const Block& block : blocks_[i]) backend_.stream().enqueue([file = file_, block, advice] { (file.get()->*advice)(block.begin, block.bytes); });
-}
-void OptimizerState::fetch(std::size_t i) const { advise(i, &FileMemory::prepare); }
-void OptimizerState::leave(std::size_t i) const { advise(i, &FileMemory::release); }
 
 void OptimizerState::upload(const WeightImages& masters) {
   std::vector<Buffer> next, weights;
@@ -70,9 +44,9 @@ void OptimizerState::upload(const WeightImages& masters) {
     const Parameter& p = rows_.manifest().parameters()[i];
     if (separate(i)) {
       weights.push_back(make_compute_copy(backend_, p, *profile_, masters[i]));
-      next.push_back(file_ && !masters_.empty() ? masters_[i] : allocate(i, MemoryCategory::weights));  // the file has space for one copy
+      next.push_back(file_.holds() && !masters_.empty() ? masters_[i] : allocate(i, MemoryCategory::weights));  // the file has space for one copy
       rows_.write(i, next.back().view(), masters[i]);
-      leave(i);
+      file_.leave(i);
     } else {
       weights.push_back(allocate_parameter(backend_, p, DType::f32, MemoryCategory::weights));
       backend_.stream().write(weights.back().view(), masters[i]);
@@ -133,7 +107,7 @@ OptimResult OptimizerState::step(GradientSet& gradients, const AdamParameters& w
   AdamParameters adam = wanted;
   result.gradient_norm = take_scale(backend_, norm_buffer.view(), norm, adam);
   const std::unique_ptr<Stepper> stepper =
-      optimizer_.begin({backend_, adam, steps_ + 1, norm_buffer.view(), scaled_norm(norm, wanted).factor, release_ ? file_ : nullptr});
+      optimizer_.begin({backend_, adam, steps_ + 1, norm_buffer.view(), scaled_norm(norm, wanted).factor, file_.released()});
 
   broken_after_ = steps_++;
   std::vector<Buffer> next;
@@ -163,12 +137,12 @@ void OptimizerState::move(std::size_t i, GradientSet& gradients, Stepper& steppe
   if (separate(i) && !quantised) views.compute_out = own;
   views.gradient = gradients.gradient(static_cast<ParameterId>(i));
   const bool whole = moments_of(i).whole;
-  if (whole) fetch(i);
+  if (whole) file_.fetch(i);
   if (own.size() > 0) {
     stepper.move(p, parameters_[i].role, views);
     if (quantised) quantise_masters(backend_, p, *profile_, views.master, own);
   }
-  if (whole || quantised) leave(i);
+  if (whole || quantised) file_.leave(i);
   rows_.gather(i, next.view());
   if (!separate(i)) masters_[i] = next;
   gradients.drop(static_cast<ParameterId>(i));  // frees memory for the next one
@@ -181,16 +155,17 @@ void OptimizerState::replace(ParameterId id, const std::vector<float>& values) {
 }
 
 std::vector<float> OptimizerState::image(StatePart part, std::size_t i) {
+  check_usable();
   const int moment = part == StatePart::first_moment ? 0 : 1;
   if (part == StatePart::master) {
     std::vector<float> values = rows_.image(i, master(i));
-    leave(i);
+    file_.leave(i);
     return values;
   }
   if (!parameters_[i].trained) return {};
   if (moment >= moments_of(i).moments) return std::vector<float>(static_cast<std::size_t>(rows_.manifest().parameters()[i].size()));
   std::vector<float> values = rows_.image(i, moments_[moment][i].view());
-  leave(i);
+  file_.leave(i);
   return values;
 }
 
@@ -200,13 +175,17 @@ WeightImages OptimizerState::images(StatePart part) {
   return images;
 }
 
+TrainerState OptimizerState::all() { return {masters(), images(StatePart::first_moment), images(StatePart::second_moment), steps_}; }
+
+std::uint64_t OptimizerState::master_hash() { return images_hash(rows_.manifest(), masters()); }
+
 void OptimizerState::restore(const TrainerState& state, const std::function<void()>& publish) {
   break_off();  // until all of it is restored
   upload(state.masters);
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const WeightImages* images[] = {&state.first_moments, &state.second_moments};
     for (int m = 0; m < moments_of(i).moments; ++m) rows_.write(i, moments_[m][i].view(), (*images[m])[i]);
-    leave(i);
+    file_.leave(i);
   }
   steps_ = state.step;
   publish();

@@ -5,16 +5,14 @@
 // The same for whole weights and adapters; the optimizer is a row (optimizers/optimizer.h). Used by the rank's thread.
 #pragma once
 #include <functional>
-#include <memory>
 #include <optional>
 
 #include "model/state_part.h"
 #include "train/options.h"
 #include "train/rank_rows.h"
+#include "train/state_file.h"
 
 namespace lockstep {
-
-class FileMemory;
 
 // One parameter, as its trainer sees it.
 struct TrainedParameter {
@@ -39,9 +37,13 @@ class OptimizerState {
   // Sets a parameter that is not trained by gradients, from the next step on (call in `publish`).
   void replace(ParameterId id, const std::vector<float>& values);
 
-  // One parameter's image, as RankRows::image; moments that the optimizer lacks are zeros for trained parameters, empty for others.
+  // One parameter's image, as RankRows::image; moments that the optimizer lacks are zeros for trained parameters, empty for others. Error unsupported,
+  // as check_usable.
   std::vector<float> image(StatePart part, std::size_t i);
   WeightImages images(StatePart part);
+  WeightImages masters() { return images(StatePart::master); }
+  TrainerState all();
+  std::uint64_t master_hash();  // XXH3-64 over the file-order fp32 values of all masters
   bool has(StatePart part, std::size_t i) const { return part == StatePart::master || parameters_[i].trained; }
   void restore(const TrainerState& state, const std::function<void()>& publish);
 
@@ -50,7 +52,6 @@ class OptimizerState {
   void break_off();  // marks the state unusable, as an error in the middle does: when another rank's step failed
 
  private:
-  void reserve_file();
   Buffer allocate(std::size_t i, MemoryCategory category);
   void upload(const WeightImages& masters);
   Buffer norm_of(GradientSet& gradients);
@@ -60,23 +61,13 @@ class OptimizerState {
   bool separate(std::size_t i) const { return compute(i) != DType::f32; }
   View master(std::size_t i) const { return rows_.own_of(i, masters_[i].view()); }
   MomentSpec moments_of(std::size_t i) const { return parameters_[i].trained ? optimizer_.moments(parameters_[i].role) : MomentSpec(); }
-  // Called around each use of a parameter's state in the file, if its pages are to leave memory (TrainerOptions::release_state).
-  void fetch(std::size_t i) const;
-  void leave(std::size_t i) const;
-  void advise(std::size_t i, void (FileMemory::*advice)(std::size_t, std::size_t) const) const;
 
   Backend& backend_;
   const RankRows& rows_;
   const Profile* profile_;
   std::vector<TrainedParameter> parameters_;
   OptimizerFamily optimizer_;
-  std::string folder_;
-  bool release_;
-  std::shared_ptr<FileMemory> file_;
-  struct Block {
-    std::size_t begin = 0, bytes = 0;
-  };
-  std::vector<std::vector<Block>> blocks_;  // of each parameter, in the file
+  StateFile file_;
   // Of this rank's rows; a master in fp32 is the compute copy itself, which is whole.
   std::vector<Buffer> masters_, moments_[MomentSpec::kMostMoments], weights_;
   std::int64_t steps_ = 0;

@@ -37,7 +37,7 @@ WeightImages two_steps(Runtime& runtime, const TrainBench& bench, const std::vec
     trainer.optim_step({});
   }
   runtime.backend.set_pause_point(nullptr);
-  return trainer.state().masters;
+  return trainer.state().masters();
 }
 
 TEST(PausePoint, OtherWorkBetweenKernelsAndKernelsInPartsChangeNoBit) {
@@ -61,7 +61,7 @@ TEST(PausePoint, OtherWorkBetweenKernelsAndKernelsInPartsChangeNoBit) {
       Trainer third(runtime, want, {});
       third.forward_backward(data, {});
       third.optim_step({});
-      EXPECT_NE(difference(bench.model->manifest(), third.state().masters, want), "");
+      EXPECT_NE(difference(bench.model->manifest(), third.state().masters(), want), "");
     }
   }
 }

@@ -94,7 +94,7 @@ inline PrefixOutcome run_prefixes(const TrainBench& m, const PrefixCase& c, cons
     outcome.gradients.push_back(trainer.gradient_images());
     outcome.hashes.push_back(trainer.gradient_hash());
     trainer.optim_step({.weight_decay = 0.1, .router_bias_rate = 1e-3});
-    outcome.hashes.push_back(trainer.master_hash());
+    outcome.hashes.push_back(trainer.state().master_hash());
   }
   return outcome;
 }

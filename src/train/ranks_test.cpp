@@ -37,9 +37,9 @@ Outcome run(const TrainBench& bench, const Case& c, const std::vector<TrainSeque
     outcome.gradients.push_back(trainer.gradient_images());
     outcome.norms.push_back(trainer.optim_step({.weight_decay = 0.1, .router_bias_rate = 1e-3}).gradient_norm);
   }
-  outcome.state = trainer.state();
-  outcome.work = trainer.work();
-  outcome.traffic = trainer.traffic();
+  outcome.state = trainer.state().all();
+  outcome.work = trainer.ranks().work();
+  outcome.traffic = trainer.ranks().traffic();
   outcome.published = weight_images(runtime.backend, bench.model->manifest(), *trainer.weights(), runtime.profile);
   return outcome;
 }
@@ -151,7 +151,7 @@ TEST(RanksState, SavedInOneLayoutResumesInAnother) {
     trainer.restore(state);
     trainer.forward_backward(data, {});
     trainer.optim_step({.weight_decay = 0.1, .router_bias_rate = 1e-3});
-    state = trainer.state();
+    state = trainer.state().all();
   }
   EXPECT_EQ(difference(bench.model->manifest(), state.masters, whole.masters), "");
   EXPECT_EQ(difference(bench.model->manifest(), state.second_moments, whole.second_moments), "");
@@ -164,7 +164,7 @@ TEST(RanksMemory, OptimizerStateIsSharedOut) {
     Trainer trainer(runtime, bench.masters, {.ranks = {1, dp, 1}});
     std::int64_t sum = 0, most = 0;
     for (int rank = 0; rank < dp; ++rank) {
-      const std::int64_t bytes = trainer.memory(rank).current(MemoryCategory::optimizer);
+      const std::int64_t bytes = trainer.ranks().memory(rank).current(MemoryCategory::optimizer);
       sum += bytes;
       most = std::max(most, bytes);
     }
@@ -186,7 +186,7 @@ TEST(RanksMemory, ARankHoldsItsShareOfTheModel) {
       trainer.forward_backward(data, {});
       trainer.optim_step({});
       std::int64_t most = 0;
-      for (int rank = 0; rank < ranks.size(); ++rank) most = std::max(most, trainer.memory(rank).current(category));
+      for (int rank = 0; rank < ranks.size(); ++rank) most = std::max(most, trainer.ranks().memory(rank).current(category));
       return category == MemoryCategory::weights ? most - table : most;
     };
     for (const MemoryCategory category : {MemoryCategory::weights, MemoryCategory::optimizer, MemoryCategory::cache}) {

@@ -42,7 +42,7 @@ TrainerState steps_of(const TrainBench& bench, const StateCase& c, int steps, co
     trainer.forward_backward(data, {});
     trainer.optim_step({.weight_decay = 0.1, .router_bias_rate = 1e-3});
   }
-  return trainer.state();
+  return trainer.state().all();
 }
 
 void expect_state(const Manifest& manifest, const TrainerState& got, const TrainerState& want, const std::string& what) {
@@ -138,7 +138,7 @@ TEST(StateFile, AnAdaptersMomentsMayLieThere) {
         trainer.optim_step({});
       }
       EXPECT_EQ(runtime.backend.device().memory().current(MemoryCategory::gradients), 0);  // an idle trainer has none
-      return std::pair(trainer.state(), layout);
+      return std::pair(trainer.state().all(), layout);
     };
     const TrainerOptions in_file{.accumulate = true, .optimizer_folder = folder.path, .release_state = true};
     const auto [want, layout] = state_of({.accumulate = true}, 3);
@@ -157,7 +157,7 @@ TEST(StateFile, TheAccountsMoveFromMemoryToTheFile) {
     const auto account = [&](const std::string& where, MemoryCategory category) {
       Runtime runtime({.threads = 1}, bench.model, profile_by_name(profile), 600);
       Trainer trainer(runtime, bench.masters, {.optimizer_folder = where});
-      return trainer.memory(0).current(category);
+      return trainer.ranks().memory(0).current(category);
     };
     const std::int64_t moments = account("", MemoryCategory::optimizer), weights = account("", MemoryCategory::weights);
     EXPECT_EQ(account("", MemoryCategory::optimizer_file), 0);

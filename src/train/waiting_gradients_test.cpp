@@ -50,13 +50,11 @@ WeightImages stepped(const TrainBench& bench, Runtime& runtime, const WaitingCas
     trainer->add({1}, {data[0]});
   }
   if (!folder.empty()) {
-    trainer->save_gradients(folder);
     EXPECT_TRUE(trainer->has_gradients());
-    auto batch = trainer->take_batch();
+    auto batch = trainer->save_gradients(folder);
     trainer.reset();
     trainer = std::make_unique<Trainer>(runtime, bench.masters, c.options);
-    trainer->load_gradients(folder);
-    trainer->put_batch(std::move(batch));
+    trainer->load_gradients(folder, std::move(batch));
     EXPECT_TRUE(trainer->has_gradients());
     EXPECT_EQ(trainer->in_batch(), c.in_batch);
   }
@@ -66,7 +64,7 @@ WeightImages stepped(const TrainBench& bench, Runtime& runtime, const WaitingCas
   }
   for (int i = 0; i < c.calls_after; ++i) call(c.calls_before + i);
   trainer->optim_step({.weight_decay = 0.1, .router_bias_rate = 1e-3});
-  return trainer->master_images();
+  return trainer->state().masters();
 }
 
 TEST(WaitingGradients, AStepHasTheBitsOfOneWhoseGradientsStayedInMemory) {
@@ -120,7 +118,7 @@ TEST(WaitingGradients, AnAdaptersToo) {
     }
     trainer->forward_backward(b.data, waiting_loss());
     trainer->optim_step({.learning_rate = 1e-2});
-    return trainer->master_images();
+    return trainer->state().masters();
   };
   EXPECT_EQ(difference(b.layout->manifest(), run(true), run(false)), "");
 }
@@ -159,7 +157,7 @@ TEST(WaitingGradients, AKillWhileTheyAreWrittenLeavesTheOnesBeforeOrTheNewOnes) 
     auto reader = b.fresh();
     reader->load_gradients(folder.path);
     reader->optim_step({.learning_rate = 1e-2});
-    return reader->master_hash();
+    return reader->state().master_hash();
   };
   const std::uint64_t before = on_disk();
   const auto write_newer = [&](const char* variable, const std::string& point) {

@@ -11,12 +11,41 @@
 namespace lockstep {
 namespace {
 
+class AddPass : public SharedPass {
+ public:
+  void run(std::vector<Piece>& pieces) override;
+};
+
+class ScorePass : public SharedPass {
+ public:
+  explicit ScorePass(FrozenBase& base) : base_(base) {}
+  void run(std::vector<Piece>& pieces) override;
+
+ private:
+  FrozenBase& base_;
+};
+
+}  // namespace
+
+// A base's frozen weights, and the passes over them that models can share.
+struct FrozenPasses {
+  explicit FrozenPasses(const TrainedBase& of) : base(std::make_shared<FrozenBase>(*of.opened.runtime, of.weights, of.options)), score(*base) {}
+  std::shared_ptr<FrozenBase> base;
+  AddPass add;
+  ScorePass score;
+};
+
+namespace {
+
 // What stands over the base's frozen weights, and so can share a pass with others there.
 class OverBase : public TrainedModel {
  public:
-  explicit OverBase(const TrainedBase& base) : base_(base), frozen_(frozen_base(base)) {}
-  const void* company(bool forward) const override { return forward ? static_cast<const void*>(&frozen_->pass()) : frozen_.get(); }
-  void run_together(std::vector<Piece>& pieces, bool forward) override;
+  explicit OverBase(const TrainedBase& base) : base_(base), passes_(frozen_passes(base)), frozen_(*passes_->base) {}
+  SharedPass* shared_pass(bool forward) const override {
+    if (forward) return &passes_->score;
+    return &passes_->add;
+  }
+  using Piece = SharedPass::Piece;
   virtual AdapterTrainer* trainer() { return nullptr; }  // null: the base alone
   // The two ends of add(), around the pass. check() throws.
   virtual void check(const Piece&) {}
@@ -25,18 +54,20 @@ class OverBase : public TrainedModel {
 
  protected:
   const TrainedBase& base_;
-  std::shared_ptr<FrozenBase> frozen_;
+  std::shared_ptr<FrozenPasses> passes_;
+  FrozenBase& frozen_;
 };
 
-void OverBase::run_together(std::vector<Piece>& pieces, bool forward) {
+void ScorePass::run(std::vector<Piece>& pieces) {
   AdapterTrainer::Failures failures;
-  if (forward) {
-    std::vector<AdapterTrainer::ScoreJob> jobs;
-    for (const Piece& piece : pieces) jobs.push_back({static_cast<OverBase*>(piece.model)->trainer(), piece.data});
-    auto rows = AdapterTrainer::score_together(*frozen_, jobs, &failures);
-    for (std::size_t i = 0; i < pieces.size(); ++i) pieces[i].logprobs = std::move(rows[i]), pieces[i].failure = failures[i];
-    return;
-  }
+  std::vector<AdapterTrainer::ScoreJob> jobs;
+  for (const Piece& piece : pieces) jobs.push_back({static_cast<OverBase*>(piece.model)->trainer(), piece.data});
+  auto rows = AdapterTrainer::score_together(base_, jobs, &failures);
+  for (std::size_t i = 0; i < pieces.size(); ++i) pieces[i].logprobs = std::move(rows[i]), pieces[i].failure = failures[i];
+}
+
+void AddPass::run(std::vector<Piece>& pieces) {
+  AdapterTrainer::Failures failures;
   std::vector<AdapterTrainer::Job> jobs;
   std::vector<Piece*> own;  // of the jobs
   for (Piece& piece : pieces) {
@@ -61,7 +92,9 @@ void OverBase::run_together(std::vector<Piece>& pieces, bool forward) {
 class AdapterModel : public OverBase {
  public:
   AdapterModel(const TrainedBase& base, const TrainedSettings& settings)
-      : OverBase(base), layout_(adapter_layout(base, settings)), trainer_(frozen_, layout_, adapter_images(*layout_, settings), optimizer_family(settings)) {}
+      : OverBase(base),
+        layout_(adapter_layout(base, settings)),
+        trainer_(passes_->base, layout_, adapter_images(*layout_, settings), optimizer_family(settings)) {}
 
   ForwardBackwardResult forward_backward(const std::vector<TrainSequence>& data, const LossOptions& loss, const IndexTraining& index) override {
     check_index(index);
@@ -88,10 +121,13 @@ class AdapterModel : public OverBase {
   }
   bool has_gradients() const override { return batch_ || trainer_.has_gradients(); }
   bool in_batch() const override { return batch_.has_value(); }
-  void save_gradients(const std::filesystem::path& folder) override { trainer_.save_gradients(folder); }
-  void load_gradients(const std::filesystem::path& folder) override { trainer_.load_gradients(folder); }
-  ParkedBatch take_batch() override { return batch_ ? std::make_shared<Begun>(Begun{loss_, *std::exchange(batch_, std::nullopt)}) : nullptr; }
-  void put_batch(const ParkedBatch& batch) override {
+  ParkedBatch save_gradients(const std::filesystem::path& folder) override {
+    trainer_.save_gradients(folder);
+    return batch_ ? std::make_shared<Begun>(Begun{loss_, *std::exchange(batch_, std::nullopt)}) : nullptr;
+  }
+  void load_gradients(const std::filesystem::path& folder, const ParkedBatch& batch) override {
+    trainer_.load_gradients(folder);
+    if (!batch) return;
     auto& begun = *static_cast<Begun*>(batch.get());
     loss_ = begun.loss;
     batch_ = std::move(begun.batch);
@@ -109,12 +145,12 @@ class AdapterModel : public OverBase {
   SamplerWeights sampler_weights() override { return {base_.weights, trainer_.weights()}; }
   const Manifest& manifest() const override { return layout_->manifest(); }
 
-  std::vector<float> state_image(StatePart part, std::size_t parameter) override { return trainer_.state_image(part, parameter); }
-  WeightImages master_images() override { return trainer_.master_images(); }
-  TrainerState state() override { return trainer_.state(); }
+  std::vector<float> state_image(StatePart part, std::size_t parameter) override { return trainer_.state().image(part, parameter); }
+  WeightImages master_images() override { return trainer_.state().masters(); }
+  TrainerState state() override { return trainer_.state().all(); }
   void restore(const TrainerState& state) override { trainer_.restore(state); }
   const AdapterLayout* adapter() const override { return layout_.get(); }
-  ForwardCounts work() const override { return frozen_->pass().work(); }
+  ForwardCounts work() const override { return frozen_.pass().work(); }
 
  private:
   static void check_index(const IndexTraining& index) {
@@ -140,9 +176,9 @@ class FrozenModel : public OverBase {
   void add(const std::vector<std::size_t>&, const std::vector<TrainSequence>&) override { refuse(); }
   ForwardBackwardResult finish() override { refuse(); }
   void drop() override {}
-  std::vector<std::vector<float>> score(const std::vector<TrainSequence>& piece) override { return frozen_->score(piece); }
+  std::vector<std::vector<float>> score(const std::vector<TrainSequence>& piece) override { return frozen_.score(piece); }
   void evaluate(OpenBatch& batch, const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) override {
-    frozen_->evaluate(batch, places, piece);
+    frozen_.evaluate(batch, places, piece);
   }
   OptimResult optim_step(const AdamParameters&) override { refuse(); }
   std::int64_t steps() const override { return 0; }
@@ -173,8 +209,8 @@ std::shared_ptr<const AdapterLayout> adapter_layout(const TrainedBase& base, con
   return std::make_shared<const AdapterLayout>(base.opened.model->manifest(), adapter);
 }
 
-std::shared_ptr<FrozenBase> frozen_base(const TrainedBase& base) {
-  if (!base.frozen) base.frozen = std::make_shared<FrozenBase>(*base.opened.runtime, base.weights, base.options);
+std::shared_ptr<FrozenPasses> frozen_passes(const TrainedBase& base) {
+  if (!base.frozen) base.frozen = std::make_shared<FrozenPasses>(base);
   return base.frozen;
 }
 

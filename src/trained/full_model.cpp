@@ -19,13 +19,14 @@ class FullModel : public TrainedModel {
   void drop() override { trainer_.abandon_gradients(); }
   bool has_gradients() const override { return trainer_.has_gradients(); }
   bool in_batch() const override { return trainer_.in_batch(); }
-  void save_gradients(const std::filesystem::path& folder) override { trainer_.save_gradients(folder); }
-  void load_gradients(const std::filesystem::path& folder) override { trainer_.load_gradients(folder); }
-  ParkedBatch take_batch() override {
-    std::optional<Trainer::Batch> batch = trainer_.take_batch();
+  ParkedBatch save_gradients(const std::filesystem::path& folder) override {
+    std::optional<Trainer::Batch> batch = trainer_.save_gradients(folder);
     return batch ? std::make_shared<Trainer::Batch>(std::move(*batch)) : nullptr;
   }
-  void put_batch(const ParkedBatch& batch) override { trainer_.put_batch(std::move(*static_cast<Trainer::Batch*>(batch.get()))); }
+  void load_gradients(const std::filesystem::path& folder, const ParkedBatch& batch) override {
+    if (batch) trainer_.load_gradients(folder, std::move(*static_cast<Trainer::Batch*>(batch.get())));
+    else trainer_.load_gradients(folder);
+  }
   bool accumulates(std::size_t piece, std::size_t sequences) const override { return trainer_.needs_accumulators(piece == sequences); }
   std::vector<std::vector<float>> score(const std::vector<TrainSequence>& piece) override { return trainer_.score(piece); }
   void evaluate(OpenBatch& batch, const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) override {
@@ -34,13 +35,13 @@ class FullModel : public TrainedModel {
   OptimResult optim_step(const AdamParameters& adam) override { return trainer_.optim_step(adam); }
   std::int64_t steps() const override { return trainer_.step(); }
   SamplerWeights sampler_weights() override { return {trainer_.weights()}; }
-  WeightImages master_images() override { return trainer_.master_images(); }
-  TrainerState state() override { return trainer_.state(); }
+  WeightImages master_images() override { return trainer_.state().masters(); }
+  TrainerState state() override { return trainer_.state().all(); }
   void restore(const TrainerState& state) override { trainer_.restore(state); }
-  std::vector<float> state_image(StatePart part, std::size_t parameter) override { return trainer_.state_image(part, parameter); }
-  bool has_state(StatePart part, std::size_t parameter) const override { return trainer_.has_state(part, parameter); }
+  std::vector<float> state_image(StatePart part, std::size_t parameter) override { return trainer_.state().image(part, parameter); }
+  bool has_state(StatePart part, std::size_t parameter) const override { return trainer_.state().has(part, parameter); }
   const Manifest& manifest() const override { return base_.opened.model->manifest(); }
-  ForwardCounts work() const override { return trainer_.work(); }
+  ForwardCounts work() const override { return trainer_.ranks().work(); }
 
  private:
   static TrainerOptions options_of(const TrainedBase& base, const TrainedSettings& settings) {

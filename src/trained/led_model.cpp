@@ -40,8 +40,8 @@ class LedModel final : public TrainedModel {
   void drop() override { tell(ModelCall::drop), own_->drop(); }
   bool has_gradients() const override { return own_->has_gradients(); }
   bool in_batch() const override { return own_->in_batch(); }
-  void save_gradients(const std::filesystem::path&) override { refuse("gradients on disk"); }
-  void load_gradients(const std::filesystem::path&) override { refuse("gradients on disk"); }
+  ParkedBatch save_gradients(const std::filesystem::path&) override { refuse("gradients on disk"); }
+  void load_gradients(const std::filesystem::path&, const ParkedBatch&) override { refuse("gradients on disk"); }
   bool accumulates(std::size_t piece, std::size_t sequences) const override { return own_->accumulates(piece, sequences); }
   std::vector<std::vector<float>> score(const std::vector<TrainSequence>& piece) override {
     tell(ModelCall::score, [&](ByteWriter& out) { put_sequences(out, piece); });

@@ -8,16 +8,16 @@
 #include <memory>
 #include <optional>
 
-#include "base/error.h"
 #include "model/adapter.h"
 #include "serving/loading.h"
 #include "train/open_batch.h"
 #include "train/trainer.h"
+#include "trained/shared_pass.h"
 #include "trained/trained_settings.h"
 
 namespace lockstep {
 
-class FrozenBase;
+struct FrozenPasses;
 
 // What a sampler needs of a model at one moment; later steps of training do not change it.
 struct SamplerWeights {
@@ -27,10 +27,10 @@ struct SamplerWeights {
 
 // What models start from, and what they share.
 struct TrainedBase {
-  OpenedModel opened;                               // a model whose parameters move starts with its masters
-  std::shared_ptr<const WeightSet> weights = {};    // the compute copy, under adapters; null: no adapter is made
-  TrainerOptions options = {};                      // of every trainer; an optimizer is each model's own
-  mutable std::shared_ptr<FrozenBase> frozen = {};  // made with the first adapter
+  OpenedModel opened;                                 // a model whose parameters move starts with its masters
+  std::shared_ptr<const WeightSet> weights = {};      // the compute copy, under adapters; null: no adapter is made
+  TrainerOptions options = {};                        // of every trainer; an optimizer is each model's own
+  mutable std::shared_ptr<FrozenPasses> frozen = {};  // what adapters share; made with the first
 };
 
 class TrainedModel {
@@ -45,14 +45,13 @@ class TrainedModel {
   virtual ForwardBackwardResult finish() = 0;
   virtual void drop() = 0;
   // Gradients that no step has taken, and may be in the middle of a batch, to disk and back (Trainer::save_gradients): the model that is made
-  // of the same weights, reads them and takes the batch goes on with the bits that this one would have had.
+  // of the same weights and reads them goes on with the bits that this one would have had. What has been told of an open batch stays in memory, and
+  // goes from one to the other; the one that gave it away is good for nothing more.
   virtual bool has_gradients() const { return false; }
   virtual bool in_batch() const { return false; }
-  virtual void save_gradients(const std::filesystem::path& folder) {}
-  virtual void load_gradients(const std::filesystem::path& folder) {}
-  using ParkedBatch = std::shared_ptr<void>;  // what has been told of it so far; of models of one kind
-  virtual ParkedBatch take_batch() { return nullptr; }
-  virtual void put_batch(const ParkedBatch& batch) {}
+  using ParkedBatch = std::shared_ptr<void>;  // null: none was open; of models of one kind
+  virtual ParkedBatch save_gradients(const std::filesystem::path& folder) { return nullptr; }
+  virtual void load_gradients(const std::filesystem::path& folder, const ParkedBatch& batch) {}
   // Whether the gradient of a batch of so many sequences, whose first piece has so many of them, needs accumulators.
   virtual bool accumulates(std::size_t piece, std::size_t sequences) const { return true; }
   // Forward only.
@@ -73,18 +72,8 @@ class TrainedModel {
   virtual const AdapterLayout* adapter() const { return nullptr; }  // null: all parameters move
   virtual ForwardCounts work() const { return {}; }                 // of all forwards so far, as the kernels counted
 
-  // Models that name the same (not null) can stand in one pass, of add() or (`forward`) of score().
-  virtual const void* company(bool forward) const { return nullptr; }
-  struct Piece {
-    TrainedModel* model = nullptr;
-    const std::vector<std::size_t>* places = nullptr;  // of add()
-    const std::vector<TrainSequence>* data = nullptr;
-    std::vector<std::vector<float>> logprobs;  // of score()
-    std::optional<Error> failure;              // of this one alone
-  };
-  // add() or score() of several models of this one's company, each once: each has the bits that it has alone. Other errors are thrown,
-  // and are everybody's.
-  virtual void run_together(std::vector<Piece>& pieces, bool forward) {}
+  // The pass of add(), or (`forward`) of score(), that this model can share with all others that name the same; null: it stands alone.
+  virtual SharedPass* shared_pass(bool forward) const { return nullptr; }
 };
 
 // Of the kind that the settings say; `base` outlives it. Errors unsupported for a kind that there is not, and for an adapter over ranks.
@@ -96,7 +85,7 @@ std::unique_ptr<TrainedModel> make_full_model(const TrainedBase& base, const Tra
 OptimizerFamily optimizer_family(const TrainedSettings& settings);
 std::vector<std::string> optimizer_names();
 // The base's thread.
-std::shared_ptr<FrozenBase> frozen_base(const TrainedBase& base);
+std::shared_ptr<FrozenPasses> frozen_passes(const TrainedBase& base);
 // How the adapter of a new model begins: its init_method and seed. Error invalid_argument for a method that there is not.
 WeightImages adapter_images(const AdapterLayout& layout, const TrainedSettings& settings);
 std::shared_ptr<const AdapterLayout> adapter_layout(const TrainedBase& base, const TrainedSettings& settings);

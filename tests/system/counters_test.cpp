@@ -93,7 +93,7 @@ TEST(Counters, APrefillTouchesMinOfKAndVisibleKeys) {
   std::int64_t expected = 0;
   for (std::int64_t visible = 1; visible <= n; ++visible) expected += std::min(k, visible);
   EXPECT_EQ(counts.keys, expected * model->facts().layers);
-  EXPECT_EQ(trainer.work().pairs_read, counts.keys * model->facts().attention_heads);
+  EXPECT_EQ(trainer.ranks().work().pairs_read, counts.keys * model->facts().attention_heads);
 }
 
 // A row sees its window alone: counted by the kernel where it scores, against min(window, position + 1) by hand.
@@ -115,7 +115,7 @@ TEST(Counters, KeysOutsideAWindowAreNotTouched) {
       return keys * model->facts().attention_heads;
     };
     trainer.score({TrainSequence::next_token(tokens)});
-    EXPECT_EQ(trainer.work().pairs_read, expected(n - 1)) << name;
+    EXPECT_EQ(trainer.ranks().work().pairs_read, expected(n - 1)) << name;
     Engine engine(runtime, make_weight_set(runtime.backend, model->manifest(), images, runtime.profile, 0), {.page_size = 4});
     engine_score(engine, tokens, {.kind = ScoreKind::decode, .seed = 9});
     EXPECT_EQ(engine.counters().work.pairs_read, expected(n)) << name;
@@ -290,7 +290,7 @@ TEST_P(ExportTest, AnExportedFolderReloadsToTheBitsOfTheLiveModel) {
     trainer.optim_step({.learning_rate = 1e-3, .router_bias_rate = 1e-3});
   }
   const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / fmt::format("lockstep_export_{}", ::getpid());
-  save_model_folder(folder, *model, trainer.master_images(), {.dtype = DType::bf16, .overwrite = true});
+  save_model_folder(folder, *model, trainer.state().masters(), {.dtype = DType::bf16, .overwrite = true});
   const LoadedModel loaded = load_model_folder(folder);
   std::filesystem::remove_all(folder);
   EXPECT_EQ(loaded.file_dtype, DType::bf16);
@@ -310,7 +310,7 @@ TEST_P(ExportTest, AnExportedFolderReloadsToTheBitsOfTheLiveModel) {
   const std::vector<TrainSequence> data = {TrainSequence::next_token(random_tokens(draws, 60, 37))};
   const std::vector<float> live = trainer.score(data)[0], again = from_file.score(data)[0];
   for (std::size_t i = 0; i < live.size(); ++i) EXPECT_EQ(std::bit_cast<std::uint32_t>(live[i]), std::bit_cast<std::uint32_t>(again[i])) << i;
-  EXPECT_NE(weights_sha256(manifest, trainer.master_images()), weights_sha256(manifest, loaded.masters)) << "the masters themselves are not bf16";
+  EXPECT_NE(weights_sha256(manifest, trainer.state().masters()), weights_sha256(manifest, loaded.masters)) << "the masters themselves are not bf16";
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, ExportTest, testing::ValuesIn(all_families()), [](const auto& info) { return info.param; });

@@ -39,7 +39,7 @@ BothWork run_both(const RankLayout& ranks = {}) {
     engine_score(engine, tokens, {.kind = kind, .seed = 9, .neighbours = 2});
   trainer.score({TrainSequence::next_token(tokens), TrainSequence::next_token(tokens)});  // the second shares the first one's rows
   trainer.forward_backward({TrainSequence::next_token(tokens)}, {});
-  return {engine.counters().work, trainer.work()};
+  return {engine.counters().work, trainer.ranks().work()};
 }
 
 TEST(Engagement, WhatKernelsCountIsWhatLengthsAskFor) {

@@ -82,7 +82,7 @@ Outcome step_of(Trainer& trainer, const std::vector<TrainSequence>& data, double
   AdamParameters adam;
   adam.router_bias_rate = bias_rate;
   trainer.optim_step(adam);
-  outcome.masters = trainer.master_hash();
+  outcome.masters = trainer.state().master_hash();
   return outcome;
 }
 
@@ -110,7 +110,7 @@ struct Bench {
     options.kept_forwards = kept;
     return options;
   }
-  SegmentRows rows() const { return reading.work().segment_rows; }
+  SegmentRows rows() const { return reading.ranks().work().segment_rows; }
 };
 
 EngineOptions small_engine() { return {.page_size = 4, .cache_pages = 200}; }
@@ -131,7 +131,7 @@ TEST(KeptForwards, AreWhatATrainerComputesInAllFamilies) {
         EXPECT_EQ(rows.made, 0);
         EXPECT_GT(rows.read, 0);
         EXPECT_EQ(rows.again, rows.read / 2);  // of the gradient, not of the scores
-        EXPECT_EQ(bench.reading.work().fault(), "");
+        EXPECT_EQ(bench.reading.ranks().work().fault(), "");
         EXPECT_EQ(bench.engine.counters().work.fault(), "");
         EXPECT_EQ(bench.kept->statistics().bytes, 0);  // of weights that are not the newest
         bench.engine.set_weights(bench.reading.weights());
@@ -185,7 +185,7 @@ TEST(KeptForwards, OthersAreComputedBesideThem) {
       EXPECT_EQ(got, want);
       EXPECT_GT(bench.rows().made, 0);
       EXPECT_GT(bench.rows().read, 0);
-      EXPECT_EQ(bench.reading.work().fault(), "");
+      EXPECT_EQ(bench.reading.ranks().work().fault(), "");
     }
 }
 
@@ -207,7 +207,7 @@ TEST(KeptForwards, OfOtherWeightsAreNotRead) {
   Bench bench(tiny_config("qwen3"), "cpu-f32", {.checkpoint_activations = true}, small_engine());
   const auto data = sample(bench.engine, sample_requests(bench.runtime.model->facts().vocabulary));
   EXPECT_GT(bench.kept->statistics().bytes, 0);
-  bench.reading.restore(bench.reading.state());  // the same numbers, and another version
+  bench.reading.restore(bench.reading.state().all());  // the same numbers, and another version
   EXPECT_EQ(bench.kept->statistics().bytes, 0);
   step_of(bench.reading, data);
   EXPECT_EQ(bench.rows().read, 0);
@@ -233,7 +233,7 @@ TEST(KeptForwards, AreAnAdaptersToo) {
     EXPECT_GT(bench.kept->statistics().bytes, 0);
     EXPECT_EQ(bits(reading.forward_backward(data, {}).logprobs), bits(plain.forward_backward(data, {}).logprobs));
     reading.optim_step({}), plain.optim_step({});
-    EXPECT_EQ(images_hash(layout->manifest(), reading.master_images()), images_hash(layout->manifest(), plain.master_images()));
+    EXPECT_EQ(images_hash(layout->manifest(), reading.state().masters()), images_hash(layout->manifest(), plain.state().masters()));
     EXPECT_EQ(bench.kept->statistics().bytes, 0);
   }
 }
@@ -279,7 +279,7 @@ TEST(KeptForwards, OneWrongBitIsFound) {
         EXPECT_NE(refusal.find("what was kept of its forward is not what is computed now"), std::string::npos) << refusal;
         EXPECT_NE(refusal.find("bits 0x"), std::string::npos) << refusal;
         // The trainer is as before, and computes what is not kept.
-        bench.reading.restore(bench.reading.state());
+        bench.reading.restore(bench.reading.state().all());
         EXPECT_EQ(step_of(bench.reading, data), step_of(bench.plain, data));
       }
 }

@@ -22,8 +22,8 @@ void complete_fireworks(const FireworksCaller& caller, const std::shared_ptr<Gen
   completion.make_constraint = format_constraint(generation, s.response_format, false);
   completion.weights = std::move(weights);
   completion.adapter = std::move(adapter);
-  completion.prefix_owner = generation->prefix_owner(caller.owner);
-  completion.account = generation->account(caller.owner, WorkClass::rollouts);
+  completion.prefix_owner = generation->callers().prefix_owner(caller.owner);
+  completion.account = generation->callers().account(caller.owner, WorkClass::rollouts);
   completion.prompt_logprobs = wanted.has_rows() && wanted.echoed(length) > 0;
   // Of a model without experts there is nothing to tell: its rows have no such field.
   completion.experts = wanted.routing_matrices && experts.row() > 0;

@@ -151,7 +151,7 @@ void AnswerRun::on_end(std::size_t index, CompletionEnd&& end) {
     return fail_with(Error(ErrorCode::cancelled, abandoned_ && !responder_->abandoned_by_server()
                                                      ? "the client ended its connection; the request was not finished"
                                                      : "the server is stopping; the request was not finished"));
-  if (!choice.any_token) choice.version = service_->weights_version();
+  if (!choice.any_token) choice.version = service_->weights().version();
   add_text(choice, end.text);
   if (choice.parser) choice.parser->flush(choice.delta);
   choice.called_tools = choice.called_tools || !choice.delta.tool_calls.empty();
@@ -221,7 +221,7 @@ void AnswerRun::use_head(std::uint64_t version, bool mixed) {
   head_.weights_version = version;
   head_.mixed_versions = mixed;
   if (names_snapshots_) {
-    const SnapshotVersion known = service_->version_names().find(version);
+    const SnapshotVersion known = service_->weights().named(version);
     head_.snapshot = known.snapshot;
     head_.identity = known.identity;
   }

@@ -123,8 +123,9 @@ void answer_chat(const std::shared_ptr<GenerationService>& service, ChatRequest 
   else held = {format_constraint(service, answer_format, reasons), callable};
   order.completion = order_of(request.sampling, request.top_logprobs, "top_logprobs");
   order.completion.prompts.push_back({std::move(prompt), prompt_field});
-  order.completion.prefix_owner = service->prefix_owner(owner);
-  order.completion.account = service->account(owner, class_of_tier(request.sampling.service_tier, service->key_classes().of(owner)));
+  const Callers& callers = service->callers();
+  order.completion.prefix_owner = callers.prefix_owner(owner);
+  order.completion.account = callers.account(owner, class_of_tier(request.sampling.service_tier, callers.class_of(owner)));
   order.completion.adapter = adapter;
   order.completion.make_constraint = held.make;
   if (request.sampling.skip_special_tokens) order.completion.special = held.own ? SpecialText::shown : SpecialText::reasoning_marks;

@@ -37,8 +37,9 @@ void answer_completion(const std::shared_ptr<GenerationService>& service, Comple
   if (!completion.max_tokens) completion.max_tokens = CompletionRequest::kDefaultMaxTokens;
   completion.make_constraint = format_constraint(service, s.response_format, false);
   completion.prompt_logprobs = request.echo && request.logprobs.has_value();
-  completion.prefix_owner = service->prefix_owner(owner);
-  completion.account = service->account(owner, class_of_tier(s.service_tier, service->key_classes().of(owner)));
+  const Callers& callers = service->callers();
+  completion.prefix_owner = callers.prefix_owner(owner);
+  completion.account = callers.account(owner, class_of_tier(s.service_tier, callers.class_of(owner)));
   completion.adapter = adapter;
   order.model = s.model;
   order.stream = s.stream;

@@ -196,7 +196,7 @@ TEST_F(DeploymentsApi, ChangesAreForAdministrators) {
 TEST_F(DeploymentsApi, AnswersNameTheirSnapshot) {
   const std::string id(64, '7');
   add_model_completions(routes_, deployments_);
-  deployments_->list().at(1).service->name_weights(id);
+  deployments_->list().at(1).service->weights().name(id);
   deployments_->route("chat", {{"b", 1}});
   const auto body = [](const std::string& model, const char* more) { return fmt::format(R"({{"model":"{}","max_tokens":3,"seed":5,{}}})", model, more); };
   for (const std::string model : {"b", "chat"}) {

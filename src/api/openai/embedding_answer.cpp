@@ -141,10 +141,10 @@ class EmbeddingRun : public std::enable_shared_from_this<EmbeddingRun> {
     }
     out += "],\"model\":";
     append_json_string(out, request_.model.empty() ? service_->model().name() : request_.model);
-    const std::uint64_t version = service_->weights_version();
+    const std::uint64_t version = service_->weights().version();
     out += fmt::format(",\"usage\":{{\"prompt_tokens\":{0},\"total_tokens\":{0}}},\"weights_version\":{1},\"profile\":", tokens_, version);
     append_json_string(out, service_->model().profile_digest());
-    if (const std::string snapshot = service_->version_names().find(version).snapshot; names_snapshot_ && !snapshot.empty()) {
+    if (const std::string snapshot = service_->weights().named(version).snapshot; names_snapshot_ && !snapshot.empty()) {
       out += ",\"snapshot\":";
       append_json_string(out, snapshot);
     }
@@ -183,8 +183,8 @@ void answer_embeddings(const std::shared_ptr<GenerationService>& service, std::s
     request.sampling.max_tokens = 0;
     request.adapter = adapter;
     request.pooling = r.pooling == "mean" ? Pooling::mean : Pooling::last;
-    request.prefix_owner = service->prefix_owner(owner);
-    request.account = service->account(owner);
+    request.prefix_owner = service->callers().prefix_owner(owner);
+    request.account = service->callers().account(owner);
     try {
       service->check(request);
     } catch (const Error& e) {

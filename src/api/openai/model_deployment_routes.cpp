@@ -14,8 +14,8 @@ namespace {
 ApiResponse told(const Json& json) { return {200, "application/json", json.dump(-1, ' ', false, Json::error_handler_t::replace), {}}; }
 
 Json line_json(const Deployments::Line& line) {
-  const std::uint64_t version = line.service->weights_version();
-  const std::string snapshot = line.service->version_names().find(version).snapshot;
+  const std::uint64_t version = line.service->weights().version();
+  const std::string snapshot = line.service->weights().named(version).snapshot;
   return {{"id", line.name},
           {"object", "deployment"},
           {"source", without_server_paths(line.source)},
@@ -75,7 +75,7 @@ class ModelDeploymentRoutes {
     if (!options_.open) fail(ErrorCode::unsupported, "models are not loaded while this server runs; --deploy-folder names the folder whose folders may be");
     deployments_->check_name(name);
     ModelDeployment made = options_.open(name, source);
-    const std::string snapshot = made.service->version_names().find(made.service->weights_version()).snapshot;
+    const std::string snapshot = made.service->weights().snapshot();
     {
       const std::lock_guard lock(changes_);
       deployments_->add(std::move(made));

@@ -59,7 +59,7 @@ Json service_json(const GenerationService& service, std::int64_t created) {
           {"chat", service.model().has_chat()},
           {"generation_config", to_json(service.model().defaults())},
           {"max_model_len", longest_request(service.limits())},
-          {"weights_version", service.weights_version()},
+          {"weights_version", service.weights().version()},
           {"profile", service.model().profile_digest()},
           {"profile_name", service.model().profile_name()}};
 }

@@ -1,6 +1,6 @@
 // OpenAI's service_tier and the classes of work here (base/fair_shares.h): `flex` is rollouts, any other live work. What a key's line in the key file
 // says of it goes before what its request says. Any thread.
-//   add_service_tier(fields, &tier); ... const WorkClass work = class_of_tier(tier, service.key_classes().of(key)); json["service_tier"] = tier_of_class(work);
+//   add_service_tier(fields, &tier); ... const WorkClass work = class_of_tier(tier, service.callers().class_of(key)); json["service_tier"] = tier_of_class(work);
 #pragma once
 #include <string>
 #include <string_view>

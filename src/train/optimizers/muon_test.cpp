@@ -148,7 +148,7 @@ TEST(Muon, TheRestOfAModelIsAdamWs) {
         trainer.forward_backward(data, {});
         trainer.optim_step({.learning_rate = step == 0 ? 0.0 : rate});  // one step from equal weights, with moments
       }
-      return trainer.master_images();
+      return trainer.state().masters();
     };
     const WeightImages muon = stepped(*optimizer_named("dimuon"), 0.02), adam = stepped(adamw(), 0.02 * Muon::kAdamRate);
     int matrices = 0, rest = 0;

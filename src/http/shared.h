@@ -1,0 +1,33 @@
+// What the connections of a server share, and what is decided among them: whose bytes wait too long, who makes way for a new one. All on the thread
+// of the server's io_context. Internal to http/.
+//   shared->held_bytes += bytes; if (shared->held_bytes > limit) shared->bound_held_bytes();
+#pragma once
+#include <memory>
+#include <unordered_set>
+
+#include "api/server_state.h"
+#include "http/outbox.h"
+#include "http/server.h"
+
+namespace lockstep {
+
+class Connection;
+
+// The last to hold a connection may be a thread that speaks to a responder while the server goes: so the io_context, whose objects connections have,
+// lives as long as they do, and the Api, which may own that very thread, is not theirs.
+struct HttpShared {
+  std::shared_ptr<boost::asio::io_context> io;  // first: it goes last
+  std::shared_ptr<Outbox> outbox;
+  Api* api = nullptr;  // the server's; for the io thread alone
+  std::shared_ptr<ServerState> state;
+  HttpOptions options;
+  std::unordered_set<std::shared_ptr<Connection>> connections;
+  std::size_t held_bytes = 0;  // of all answers whose clients have not taken them yet
+
+  // Closes the connections whose clients have not read for longest, until the rest is within the limit.
+  void bound_held_bytes();
+  // Closes the one that has asked for nothing for longest. False: none has for rest_seconds.
+  bool close_resting();
+};
+
+}  // namespace lockstep

@@ -1,0 +1,38 @@
+// Who asks a generation service, by the name of an API key: whose shares of the device its requests take (base/fair_shares.h), of which class of work
+// they are (live, but where the key's line in the key file says rollouts), and whose cached prompts they find. "": anyone. Any thread.
+//   request.account = callers.account("ann"); request.prefix_owner = callers.prefix_owner("ann");
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "serving/executor.h"
+
+namespace lockstep {
+
+class Callers {
+ public:
+  // `share_prefixes`: all of them find each other's cached prompts.
+  Callers(std::shared_ptr<Executor> executor, bool share_prefixes);
+
+  // Of the keys that are known by name; instead of those before.
+  void set_classes(std::map<std::string, WorkClass> classes);
+  WorkClass class_of(const std::string& name) const;
+  // Request::account.
+  std::shared_ptr<ShareAccount> account(const std::string& name, WorkClass work) const;
+  std::shared_ptr<ShareAccount> account(const std::string& name) const { return account(name, class_of(name)); }
+  // Request::prefix_owner. Not to be guessed from the name.
+  std::uint64_t prefix_owner(std::string_view name) const;
+
+ private:
+  const std::shared_ptr<Executor> executor_;
+  const bool share_prefixes_;
+  const std::string salt_;
+  mutable std::mutex mutex_;
+  std::map<std::string, WorkClass> classes_;
+};
+
+}  // namespace lockstep

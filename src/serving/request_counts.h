@@ -1,0 +1,42 @@
+// What a generation service counts of its requests: for a scrape (serving/statistics.h), and the tokens of each API key for its limits.
+//   counts.taken(owner, 1, prompt_tokens); CountedRequest one{owner, taken}; counts.begun(one); counts.told(one); counts.ended(one, generation);
+#pragma once
+#include <chrono>
+#include <functional>
+#include <string>
+
+#include "engine/request.h"
+#include "serving/request_bounds.h"
+#include "serving/statistics.h"
+
+namespace lockstep {
+
+// One that is open.
+struct CountedRequest {
+  RequestOwner owner;
+  std::chrono::steady_clock::time_point taken;
+  std::size_t told = 0;  // tokens, as they came
+  std::chrono::steady_clock::time_point told_at = {};
+};
+
+class RequestCounts {
+ public:
+  // `count_tokens`: as ServingOptions.
+  RequestCounts(ServiceStatistics& statistics, std::function<void(const std::string& key, std::int64_t tokens)> count_tokens)
+      : statistics_(statistics), count_tokens_(std::move(count_tokens)) {}
+
+  // So many of one owner. Any thread.
+  void taken(const RequestOwner& owner, std::size_t requests, std::size_t prompt_tokens);
+  // Executor's thread: one of them begins; its caller is told a token; it ends.
+  void begun(const CountedRequest& request);
+  void told(CountedRequest& request);
+  void ended(const CountedRequest& request, Generation& generation);
+
+ private:
+  void count_tokens(const RequestOwner& owner, std::size_t tokens) const;
+
+  ServiceStatistics& statistics_;
+  const std::function<void(const std::string& key, std::int64_t tokens)> count_tokens_;
+};
+
+}  // namespace lockstep

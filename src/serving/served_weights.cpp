@@ -1,0 +1,35 @@
+#include "serving/served_weights.h"
+
+#include <future>
+
+#include "serving/guarded_call.h"
+
+namespace lockstep {
+
+void ServedWeights::use(const Swapped& now, InFlight in_flight) {
+  engine_.set_weights(now.weights, in_flight);
+  adapter_ = now.adapter;
+  version_ = now.adapter ? now.adapter->version : now.weights->version;
+}
+
+void ServedWeights::set(std::shared_ptr<const WeightSet> weights, std::shared_ptr<const AdapterWeights> adapter) {
+  turns_.post([this, now = Swapped{std::move(weights), std::move(adapter)}] { guarded_call("set_weights", [&] { use(now, InFlight::go_on); }); });
+}
+
+void ServedWeights::swap(std::function<Swapped()> make, const SnapshotVersion& version, InFlight in_flight) {
+  const auto done = std::make_shared<std::promise<void>>();
+  std::future<void> result = done->get_future();
+  turns_.post([this, make = std::move(make), version, in_flight, done] {
+    try {
+      const Swapped now = make();
+      names_.add(version);
+      use(now, in_flight);
+      done->set_value();
+    } catch (...) {
+      done->set_exception(std::current_exception());
+    }
+  });
+  result.get();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,52 @@
+// Which weights the steps of a generation service use for requests that bring none of their own, and which snapshot they came from. Any thread, but
+// where a function says otherwise.
+//   service.weights().set(weights); service.weights().version(); service.weights().snapshot();
+#pragma once
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "engine/engine.h"
+#include "serving/service_turns.h"
+#include "serving/version_names.h"
+
+namespace lockstep {
+
+class ServedWeights {
+ public:
+  // `version`: of those that the engine was made with. Commands on the engine go through `turns`.
+  ServedWeights(Engine& engine, ServiceTurns& turns, std::uint64_t version) : engine_(engine), turns_(turns), version_(version) {}
+
+  // Weights of the steps that begin after this call; and an adapter over them for the requests that come after it and bring neither weights nor an
+  // adapter (null: none).
+  void set(std::shared_ptr<const WeightSet> weights, std::shared_ptr<const AdapterWeights> adapter = nullptr);
+  // Between two steps `make` is run on the executor's thread, and what it gives is what the steps behind it use; requests in flight go on as
+  // `in_flight` says (of an adapter: on the one that they began with). Returns when that is done. Throws what `make` throws, and then nothing is
+  // changed. Not from the executor's thread.
+  struct Swapped {
+    std::shared_ptr<const WeightSet> weights;
+    std::shared_ptr<const AdapterWeights> adapter = nullptr;
+  };
+  void swap(std::function<Swapped()> make, const SnapshotVersion& version, InFlight in_flight);
+  std::uint64_t version() const { return version_; }
+
+  // Those that the service was made with came from this snapshot (sync/manifest.h). Before the first request.
+  void name(const std::string& snapshot) { names_.add({version_.load(), snapshot, snapshot}); }
+  SnapshotVersion named(std::uint64_t version) const { return names_.find(version); }
+  std::string snapshot() const { return named(version_).snapshot; }  // empty: they came from none
+
+  // Executor's thread.
+  const std::shared_ptr<const AdapterWeights>& adapter() const { return adapter_; }
+
+ private:
+  void use(const Swapped& now, InFlight in_flight);
+
+  Engine& engine_;
+  ServiceTurns& turns_;
+  std::shared_ptr<const AdapterWeights> adapter_;  // executor's thread
+  VersionNames names_;
+  std::atomic<std::uint64_t> version_;
+};
+
+}  // namespace lockstep

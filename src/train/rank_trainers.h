@@ -1,0 +1,70 @@
+// The ranks of a trainer (train/trainer.h) that are local: a RankTrainer each, on a runtime and a thread of its own. Ranks elsewhere belong to other
+// owners, who make the same calls.
+//   RankTrainers ranks(runtime, images, options, nullptr); ranks.each([](RankTrainer& part) { part.close(); });
+// Knows no batch and no step. One caller at a time.
+#pragma once
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "parallel/ranks.h"
+#include "train/rank_record.h"
+#include "train/rank_trainer.h"
+#include "train/whole_images.h"
+
+namespace lockstep {
+
+class RankTrainers {
+ public:
+  // `runtime` is the first local rank's; the others get copies with as many threads. `ranks` null: threads of this process; else
+  // options.ranks is their layout.
+  RankTrainers(Runtime& runtime, const WeightImages& masters, const TrainerOptions& options, std::unique_ptr<Ranks> ranks);
+
+  const Ranks& ranks() const { return *ranks_; }
+  Runtime& runtime() const { return runtime_; }
+  RankTrainer& first() const { return *parts_[0]; }  // what all ranks know alike, it is asked for
+  const std::vector<std::unique_ptr<RankTrainer>>& parts() const { return parts_; }
+
+  // work(part) on every local rank's thread.
+  template <class F>
+  void each(const F& work) {
+    ranks_->run([&](int local) { work(*parts_[static_cast<std::size_t>(local)]); });
+  }
+  // The same for work that returns a result and row sums; all ranks return equal ones, so the first rank's are used.
+  template <class F>
+  std::pair<ForwardBackwardResult, RowSums> results(const F& work) {
+    std::pair<ForwardBackwardResult, RowSums> first;
+    each([&](RankTrainer& part) {
+      std::pair<ForwardBackwardResult, RowSums> own;
+      work(part, own.first, own.second);
+      if (&part == parts_[0].get()) first = std::move(own);
+    });
+    return first;
+  }
+  // Of the whole model, assembled from of(part).
+  template <class F>
+  WeightImages images(const F& of) {
+    check_usable();
+    return whole_images(*ranks_, *runtime_.model, runtime_.profile, [&](int local) { return of(*parts_[static_cast<std::size_t>(local)]); });
+  }
+  void abandon_gradients() const;
+  // Error unsupported where a step or a restore failed in the middle on any of them; and what makes it so on all.
+  void check_usable() const;
+  void break_off() const;
+
+  const MemoryAccounts& memory(int local) const { return runtime_of(local).backend.device().memory(); }
+  // Traffic between ranks so far: calls and bytes, of all groups and ranks.
+  CommunicatorCounters traffic() const { return traffic_of(*ranks_); }
+  // The kernels' work counts of all forwards so far, on all ranks.
+  ForwardCounts work() const;
+
+ private:
+  Runtime& runtime_of(int local) const { return local > 0 ? *runtimes_[static_cast<std::size_t>(local - 1)] : runtime_; }
+
+  Runtime& runtime_;
+  std::unique_ptr<Ranks> ranks_;
+  std::vector<std::unique_ptr<Runtime>> runtimes_;  // of local ranks 1 and up
+  std::vector<std::unique_ptr<RankTrainer>> parts_;
+};
+
+}  // namespace lockstep

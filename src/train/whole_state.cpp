@@ -1,0 +1,17 @@
+#include "train/whole_state.h"
+
+#include "base/error.h"
+
+namespace lockstep {
+
+TrainerState WholeState::all() const { return {masters(), images(StatePart::first_moment), images(StatePart::second_moment), ranks_.first().state().steps()}; }
+
+std::vector<float> WholeState::image(StatePart part, std::size_t parameter) const {
+  ranks_.check_usable();
+  if (ranks_.ranks().size() > 1) fail(ErrorCode::unsupported, "one parameter's state of {} ranks, allowed is one rank", ranks_.ranks().size());
+  return ranks_.first().state().image(part, parameter);
+}
+
+std::uint64_t WholeState::master_hash() const { return images_hash(ranks_.runtime().model->manifest(), masters()); }
+
+}  // namespace lockstep

@@ -1,0 +1,32 @@
+// A pass over one base's frozen weights that several models stand in at once: adapters over it, and the base itself. Each has the bits that it has
+// alone, and fails alone.
+//   if (SharedPass* pass = one.shared_pass(false); pass && pass == other.shared_pass(false)) pass->run(pieces);
+// The thread of the base's runtime alone.
+#pragma once
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+#include "base/error.h"
+#include "train/data.h"
+
+namespace lockstep {
+
+class TrainedModel;
+
+class SharedPass {
+ public:
+  // What one model, which has named this pass, adds or scores.
+  struct Piece {
+    TrainedModel* model = nullptr;
+    const std::vector<std::size_t>* places = nullptr;  // of TrainedModel::add
+    const std::vector<TrainSequence>* data = nullptr;
+    std::vector<std::vector<float>> logprobs;  // of TrainedModel::score
+    std::optional<Error> failure;              // of this one alone
+  };
+  virtual ~SharedPass() = default;
+  // TrainedModel::add or score of each piece, each model once. Other errors than a piece's own are thrown, and are everybody's.
+  virtual void run(std::vector<Piece>& pieces) = 0;
+};
+
+}  // namespace lockstep
