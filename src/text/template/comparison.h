@@ -14,7 +14,7 @@ bool hashable(const Value& value);
 std::size_t hash(const Value& value);  // hashable() first
 bool equals(const Value& a, const Value& b);
 bool same_object(const Value& a, const Value& b);  // Python's `is`
-// What `in` and containers compare by: a NaN is found where it is the same one.
+// What `in` and containers compare by.
 bool same_or_equal(const Value& a, const Value& b);
 // a < b; `op` is what an error calls it: "<". invalid_argument where Python cannot order the two. NaN is less than nothing.
 bool less(const Value& a, const Value& b, std::string_view op);

@@ -8,7 +8,6 @@
 #include <optional>
 #include <string>
 
-#include "base/error.h"
 #include "text/template/dict.h"
 #include "text/template/value.h"
 
