@@ -72,7 +72,7 @@ class Context {
   void record_loss(Inputs inputs, F&& adjoint) {
     if (tape_) record_adjoint(*this, -1, inputs, std::forward<F>(adjoint));
   }
-  // Runs body() with another tape, or none, and other options, as a segment does that is computed again; then those of before are back.
+  // Runs body() with another tape (null: none) and other options, then goes back to those of before: how a segment is computed again.
   template <class F>
   auto with(Tape* tape, const ForwardOptions& options, const F& body) {
     Tape* const outer = std::exchange(tape_, tape);

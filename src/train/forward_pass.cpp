@@ -45,7 +45,7 @@ struct ForwardPass::Pass : KeptPass {
   Tensor hidden;
   View row_flags;
   Buffer gathered_flags;  // where row_flags had to be gathered
-  ForwardCounts asked;  // expected work counts, from lengths
+  ForwardCounts asked;    // expected work counts, from lengths
 };
 
 ForwardPass::ForwardPass(Runtime& runtime, const TrainerOptions& options, const Sharding* sharding)

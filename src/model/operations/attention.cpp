@@ -71,7 +71,7 @@ Tensor attend(Context& ctx, const Tensor& all_q, const Tensor& entry, int layer,
   const Tensor log_sum = ctx.output_like(q, share.shape.heads);
   const auto forward = [&](const View& keys_read) {
     return AttentionForward{o.view(),     log_sum.view(), q.view(),    cache,     positions.view(),
-                            count.view(), key_rows(ctx), share.shape, keys_read, sinks >= 0 ? own_columns(ctx, ctx.weight(sinks), share.log_sum) : View()};
+                            count.view(), key_rows(ctx),  share.shape, keys_read, sinks >= 0 ? own_columns(ctx, ctx.weight(sinks), share.log_sum) : View()};
   };
   make_rows(ctx, {&o.buffer, &log_sum.buffer}, [&] {
     if (share.shape.heads > 0) ctx.launch(&KernelTable::attention_forward, forward(ctx.counters().keys_read(ctx.batch().count(), share.shape.heads)));

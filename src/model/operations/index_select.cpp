@@ -23,7 +23,8 @@ Selection index_select(Context& ctx, const Tensor& q, const Tensor& w, const Ten
     ctx.observe("index_select", selection.positions.view(), -1, layer);
   }
   if (!ctx.tape() || !ctx.options().index_loss) return selection;
-  selection.target = of_rows(batch, ctx.backend().device().allocate_zero(DType::f32, batch.count(), dense ? batch.longest() : top_k, MemoryCategory::activations));
+  selection.target =
+      of_rows(batch, ctx.backend().device().allocate_zero(DType::f32, batch.count(), dense ? batch.longest() : top_k, MemoryCategory::activations));
   ctx.index_losses().push_back(ctx.allocate_tape(1));
   // Runs in the backward, after every layer that shares the selection has added its probabilities to the target.
   ctx.record_loss({q, w, k, selection.target, selection.positions, selection.count},

@@ -48,6 +48,7 @@ GIVEN = {
     "model/config_reader.h": "const Json& json",
     "model/context.h": "Context& ctx, const Tensor& x, const Tensor& a, const Tensor& b, std::int64_t n",
     "model/model.h": "const Json& config_json",
+    "model/operations/segment.h": "Context& ctx, Tensor x, Tensor (*layer)(Context&, const Tensor&)",
     "model/runtime.h": "const BackendOptions& backend_options, const Json& config, std::int64_t max_positions",
     "numerics/profile.h": "",
     "numerics/flop.h": "",
