@@ -1,5 +1,5 @@
 // Outputs of the costly operations, which other forwards may keep and read (model/row_values.h).
-//   make_rows(ctx, {&y.buffer}, [&] { ctx.launch(&KernelTable::linear_forward, forward); });
+//   make_rows(ctx, {&o.buffer, &log_sum.buffer}, [&] { launch_attention(ctx, o, log_sum); });
 #pragma once
 #include "model/context.h"
 
