@@ -74,9 +74,9 @@ class Context {
   }
   // Runs body() with another tape (null: none) and other options, then goes back to those of before: how a segment is computed again.
   template <class F>
-  auto with(Tape* tape, const ForwardOptions& options, const F& body) {
+  auto with(Tape* tape, ForwardOptions options, const F& body) {
     Tape* const outer = std::exchange(tape_, tape);
-    const ForwardOptions before = std::exchange(options_, options);
+    const ForwardOptions before = std::exchange(options_, std::move(options));
     auto result = body();
     tape_ = outer;
     options_ = before;
