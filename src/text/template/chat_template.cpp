@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/bounded_json.h"
+#include "base/error.h"
 #include "text/template/interpreter.h"
 #include "text/template/parser.h"
 #include "text/template/scopes.h"

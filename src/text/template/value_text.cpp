@@ -2,6 +2,7 @@
 
 #include <utf8proc.h>
 
+#include "base/error.h"
 #include "text/template/budget.h"
 #include "text/template/iteration.h"
 #include "text/template/numbers.h"
