@@ -41,7 +41,7 @@ CounterTiming time_counters(const OpenedModel& opened, const CounterCase& shape,
     options.counts = counts;
     Context context = runtime.context(*weights, cache, batch, options);
     opened.model->forward(context);
-    const ForwardCounts found = context.counts();  // read as a step of the engine reads them
+    const ForwardCounts found = context.counters().read();  // read as a step of the engine reads them
     runtime.backend.stream().synchronize();
     if (counts) result.pairs_read = found.pairs_read, result.expert_rows = found.expert_rows;
   };

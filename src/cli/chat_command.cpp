@@ -100,7 +100,7 @@ void Talk::set(const std::string& rest) {
   }
   OptionTable table("chat", "", {});
   add_sampling_options(table, settings_);
-  table.set(name, value);
+  table.rows().set(name, value);
 }
 
 void Talk::save(const std::string& path) const {
@@ -252,8 +252,7 @@ int chat_command(const Arguments& arguments) {
   table.input("model", &runtime.model, "DIR",
               "Model folder (Hugging Face) or GGUF file; with --url the model's name there (default: the first that the server tells of)");
   table.text("url", &url, "URL", "Talk with a server of OpenAI's API instead: http://HOST:PORT or https://HOST:PORT");
-  table.text("api-key", &key, "KEY", "API key for the server; LOCKSTEP_API_KEY keeps it out of process lists");
-  table.command_line_only();
+  table.text("api-key", &key, "KEY", "API key for the server; LOCKSTEP_API_KEY keeps it out of process lists").command_line_only();
   table.text("system", &system, "TEXT", "The system message");
   add_sampling_options(table, s);
   table.input("chat-template", &chat_template, "FILE", "A Jinja template instead of the model's");

@@ -16,14 +16,13 @@ void add_device_options(OptionTable& table, RuntimeSettings& settings) {
   table.integer("context", &settings.context, 0, std::int64_t{1} << 30, "N", "Longest sequence, 0: the model's own limit, at most 65536");
 }
 
-void add_model_option(OptionTable& table, RuntimeSettings& settings) {
-  table.model("model", &settings.model,
-              "Model folder (Hugging Face: config.json, safetensors, tokenizer.json), GGUF file, or the name of a shipped model: countdown-glm");
+Option& add_model_option(OptionTable& table, RuntimeSettings& settings) {
+  return table.model("model", &settings.model,
+                     "Model folder (Hugging Face: config.json, safetensors, tokenizer.json), GGUF file, or the name of a shipped model: countdown-glm");
 }
 
 void add_runtime_options(OptionTable& table, RuntimeSettings& settings) {
-  add_model_option(table, settings);
-  table.require();
+  add_model_option(table, settings).required();
   add_device_options(table, settings);
 }
 
@@ -64,9 +63,6 @@ void add_draft_options(OptionTable& table, DraftOptions& drafts, std::string usu
   });
 }
 
-void add_json_option(OptionTable& table, bool* json, std::string one_line) {
-  table.flag("json", json, std::move(one_line));
-  table.command_line_only();
-}
+void add_json_option(OptionTable& table, bool* json, std::string one_line) { table.flag("json", json, std::move(one_line)).command_line_only(); }
 
 }  // namespace lockstep

@@ -11,8 +11,8 @@ struct ProcessSettings;  // trained/led_model.h
 
 // --model (required), --profile, --threads, --backend, --isa, --mla-norm-eps, --context; defaults are what `settings` holds.
 void add_runtime_options(OptionTable& table, RuntimeSettings& settings);
-// --model, which need not be given.
-void add_model_option(OptionTable& table, RuntimeSettings& settings);
+// --model, which need not be given unless the caller says so of its row.
+Option& add_model_option(OptionTable& table, RuntimeSettings& settings);
 // All of them but --model.
 void add_device_options(OptionTable& table, RuntimeSettings& settings);
 // --ranks: how the model and the work are laid out.

@@ -94,8 +94,7 @@ int deploy_command(const Arguments& arguments) {
   OptionTable table("deploy", "Loads one more model into a server that runs, and gives it an alias' traffic, or a part of that.",
                     {"lockstep deploy v8 --name v8 --to chat --percent 5", "lockstep deploy STORE/chat --name v8 --to chat --gate gate.toml"});
   table.positional("SOURCE", &source, true, "A folder, STORE/SNAPSHOT or STORE/CHANNEL below the server's --deploy-folder");
-  table.text("name", &name, "NAME", "What the deployment is called");
-  table.require();
+  table.text("name", &name, "NAME", "What the deployment is called").required();
   table.text("to", &alias, "ALIAS", "The name that leads to it then");
   table.integer("percent", &percent, 1, 100, "N", "Its part of the alias' traffic; the others keep theirs of the rest");
   table.refused("without --to", [&] { return alias.empty(); });

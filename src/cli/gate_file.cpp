@@ -51,7 +51,7 @@ GateJson gate_of_file(const std::string& path) {
   table.number("speed-drop", &speed, 0, 1, "X", "What part of the live version's tokens a second may be lost", "none");
   table.flag("digests", &spec.digests, "It has to be of a snapshot, whose digests were compared");
   table.integer("company", &spec.company, 0, GateSpec::kMostCompany, "N", "So many prompts are answered alone too, with the same bits");
-  table.read_toml(read_file(path, kMostGateBytes), path);
+  table.rows().read_toml(read_file(path, kMostGateBytes), path);
 
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   GateJson gate = GateJson::object();

@@ -20,10 +20,9 @@ int grad_command(const Arguments& arguments) {
                     "which has another loss. Losses are sums unless averaging says otherwise (docs/losses.md).",
                     {"lockstep grad --model models/countdown-glm --tokens sequences.jsonl --out grads.safetensors",
                      "lockstep grad --model DIR --tokens rollouts.jsonl --out g.safetensors --loss ppo --loss-config clip_high_threshold=1.28"});
-  table.input("tokens", &tokens, "FILE", "JSON lines {\"tokens\":[1,5,7]}; with targets, weights, advantages, logprobs and whatever else the loss needs");
-  table.require();
-  table.output_file("out", &out, "The safetensors file to write");
-  table.require();
+  table.input("tokens", &tokens, "FILE", "JSON lines {\"tokens\":[1,5,7]}; with targets, weights, advantages, logprobs and whatever else the loss needs")
+      .required();
+  table.output_file("out", &out, "The safetensors file to write").required();
   std::vector<std::string> losses = loss_names();
   losses.emplace_back(kValueLossName);
   table.choice("loss", &loss_name, losses, "The loss; value: of a model with a value head");

@@ -20,8 +20,7 @@ int overlap_command(const Arguments& arguments) {
                     "distance, and how much of a layer's dense attention lies inside the selection that it uses.",
                     {"lockstep index-share overlap --model models/countdown-glm --data sequences.jsonl",
                      "lockstep index-share overlap --model models/countdown-glm --data sequences.jsonl --json"});
-  table.input("data", &data, "FILE", "JSON lines {\"tokens\":[1,5,7]}; one at least has more tokens than a row selects keys");
-  table.require();
+  table.input("data", &data, "FILE", "JSON lines {\"tokens\":[1,5,7]}; one at least has more tokens than a row selects keys").required();
   add_runtime_options(table, settings);
   add_json_option(table, &json);
   table.accept_config();

@@ -6,11 +6,9 @@
 namespace lockstep {
 
 void LivePage::add_options(OptionTable& table) {
-  table.integer("page-port", &port_, 0, 65535, "N", "Of the live page, on the loopback; 0, or when it is taken: any that is free");
-  table.command_line_only();
+  table.integer("page-port", &port_, 0, 65535, "N", "Of the live page, on the loopback; 0, or when it is taken: any that is free").command_line_only();
   table.refused("with --no-page", [this] { return !on_; });
-  table.flag("page", &on_, "Serve the live page while it runs; --no-page: not");
-  table.command_line_only();
+  table.flag("page", &on_, "Serve the live page while it runs; --no-page: not").command_line_only();
 }
 
 std::unique_ptr<HttpServer> LivePage::start(RunPlaces places, const std::string& title, std::FILE* to) const {

@@ -35,11 +35,17 @@ std::unique_ptr<OptionTable> table_of(Settings& s) {
   table->integers("tokens", &s.tokens, "IDS", "Ids");
   table->number("optimizer.learning-rate", &s.rate, 0, 1, "X", "Rate");
   table->flag("shuffle", &s.shuffle, "Shuffle");
-  table->flag("json", &s.json, "JSON");
-  table->command_line_only();
+  table->flag("json", &s.json, "JSON").command_line_only();
   table->texts("stop", &s.stop, "TEXT", "Stops");
   table->accept_config();
   return table;
+}
+
+// What --help prints.
+std::string help_of(OptionTable& table) {
+  testing::internal::CaptureStdout();
+  EXPECT_FALSE(table.parse({"--help"}));
+  return testing::internal::GetCapturedStdout();
 }
 
 std::string refusal(const std::vector<std::string>& arguments) {
@@ -102,8 +108,7 @@ TEST(Options, Refusals) {
 TEST(Options, ARequiredOptionIsMissed) {
   std::string value;
   OptionTable table("info", "Informs.", {"lockstep info DIR"});
-  table.text("model", &value, "DIR", "Model");
-  table.require();
+  table.text("model", &value, "DIR", "Model").required();
   EXPECT_THROW(table.parse({}), UsageError);
   EXPECT_TRUE(table.parse({"--model", "x"}));
 }
@@ -163,11 +168,11 @@ TEST(Options, WhatIsResolvedReadsBack) {
   auto table = table_of(a);
   ASSERT_TRUE(table->parse({"--model", "a \"b\"\n\\c", "--max-steps", "12", "--seed", "18446744073709551615", "--tokens", "4,5", "--optimizer.learning-rate",
                             "0.1", "--no-shuffle", "--stop", "\t", "--json"}));
-  const std::string toml = table->resolved_toml();
+  const std::string toml = table->rows().resolved_toml();
   Settings b;
   auto again = table_of(b);
-  again->read_toml(toml, "resolved");
-  EXPECT_EQ(again->resolved_toml(), toml);
+  again->rows().read_toml(toml, "resolved");
+  EXPECT_EQ(again->rows().resolved_toml(), toml);
   EXPECT_EQ(b.model, a.model);
   EXPECT_EQ(b.seed, a.seed);
   EXPECT_EQ(b.tokens, a.tokens);
@@ -187,8 +192,8 @@ TEST(Options, TheLogLevelIsEveryCommands) {
   const auto table = table_of(s);
   EXPECT_TRUE(table->parse({"--model", "m", "--log-level=debug"}));
   EXPECT_EQ(log_level(), LogLevel::debug);
-  EXPECT_EQ(table->resolved_toml().find("log"), std::string::npos);
-  EXPECT_NE(table->help().find("--log-level NAME"), std::string::npos);
+  EXPECT_EQ(table->rows().resolved_toml().find("log"), std::string::npos);
+  EXPECT_NE(help_of(*table).find("--log-level NAME"), std::string::npos);
   Settings plain;
   EXPECT_TRUE(table_of(plain)->parse({"--model", "m"}));
   EXPECT_EQ(log_level(), LogLevel::info);
@@ -199,7 +204,7 @@ TEST(Options, TheLogLevelIsEveryCommands) {
 
 TEST(Options, HelpShowsTheExampleFirstAndDefaults) {
   Settings s;
-  const std::string help = table_of(s)->help();
+  const std::string help = help_of(*table_of(s));
   EXPECT_TRUE(help.starts_with("  lockstep train --model DIR\n"));
   EXPECT_NE(help.find("--max-steps N"), std::string::npos);
   EXPECT_NE(help.find("default 10; 1 to 1000"), std::string::npos);

@@ -22,8 +22,7 @@ int parity_command(const Arguments& arguments) {
                     "on a different bit, a path that did not run, or a negative control (another leaf count) that was "
                     "not found at the right operation.",
                     {"lockstep parity --model models/countdown-glm --fuzz 100", "lockstep parity --model models/countdown-glm --fuzz 1000 --seed 7 --json"});
-  table.model("model", &model, "Model folder (Hugging Face: config.json, safetensors) or GGUF file");
-  table.require();
+  table.model("model", &model, "Model folder (Hugging Face: config.json, safetensors) or GGUF file").required();
   table.integer("fuzz", &options.cases, 0, 10'000'000, "N", "Random sequences, in addition to lengths at the edges of blocks and pages");
   table.seed("seed", &options.seed, "Seed of everything random");
   table.choice("profile", &options.profile, profile_names(), "Numerics profile: number formats and orders of sums, which decide the bits");

@@ -12,14 +12,15 @@ ProfileOptions::~ProfileOptions() {
 }
 
 void ProfileOptions::add_options(OptionTable& table) {
-  table.flag("profile-operations", &operations_,
-             "Say of each operation how often it ran, its seconds, arithmetic and bytes, and its share of the machine's limit");
-  table.command_line_only();
-  table.input("roofline", &roofline_, "FILE", "The machine's limits, as `lockstep bench roofline --out FILE` wrote them, instead of measuring them first");
-  table.command_line_only();
+  table
+      .flag("profile-operations", &operations_,
+            "Say of each operation how often it ran, its seconds, arithmetic and bytes, and its share of the machine's limit")
+      .command_line_only();
+  table.input("roofline", &roofline_, "FILE", "The machine's limits, as `lockstep bench roofline --out FILE` wrote them, instead of measuring them first")
+      .command_line_only();
   table.refused("without --profile-operations", [this] { return !operations_; });
-  table.output_file("trace", &trace_, "Write what each thread did when, for https://ui.perfetto.dev (Chrome's trace events); the first half million events");
-  table.command_line_only();
+  table.output_file("trace", &trace_, "Write what each thread did when, for https://ui.perfetto.dev (Chrome's trace events); the first half million events")
+      .command_line_only();
   table.after_reading([this, &table] { overwrite_ = table.overwrite(); });
 }
 

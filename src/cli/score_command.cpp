@@ -19,8 +19,7 @@ int score_command(const Arguments& arguments) {
                     "token i+1 given those before, and XXH3-64 of their fp32 bits. Every --via gives the same bits.",
                     {"lockstep score --model models/countdown-glm --tokens sequences.jsonl",
                      "lockstep score --model models/countdown-glm --tokens sequences.jsonl --via decode --threads 1"});
-  table.input("tokens", &tokens, "FILE", "JSON lines {\"tokens\":[1,5,7]}");
-  table.require();
+  table.input("tokens", &tokens, "FILE", "JSON lines {\"tokens\":[1,5,7]}").required();
   table.choice("via", &via, score_via_names(), "Which forward: training, or serving by prefill, chunked prefill, or token by token");
   table.input("adapter", &adapter, "DIR", "A PEFT adapter over the model");
   add_runtime_options(table, settings);

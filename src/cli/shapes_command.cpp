@@ -114,8 +114,7 @@ int resolve_shapes(const Arguments& arguments) {
                     "The training shape that does for a model with the fewest accelerators, and why no other; or what is missing, with exit code 1.",
                     {"lockstep shapes resolve --model Qwen/Qwen3-8B --context 100000",
                      "lockstep shapes resolve --model 'Kimi K2.5' --lora-rank 16 --accelerator B300 --count 8"});
-  table.text("model", &request.model, "NAME", "The model, by any of its names");
-  table.require();
+  table.text("model", &request.model, "NAME", "The model, by any of its names").required();
   table.integer("context", &request.context, 0, std::int64_t{1} << 40, "N", "Tokens of the longest sequence; 0: any");
   table.integer("lora-rank", &request.lora_rank, 0, 256, "N", "Rank of an adapter; 0: full-parameter training");
   table.flag("forward-only", &request.forward_only, "A reference model, which is not trained");

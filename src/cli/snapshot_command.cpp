@@ -137,7 +137,7 @@ int pull_command(const Arguments& arguments) {
                     {"lockstep snapshot pull STORE chat model", "lockstep snapshot pull STORE chat model-2 --base model"});
   add_store(table, common);
   table.positional("SNAPSHOT", &name, true, kSnapshotHelp);
-  table.positional_output_folder("OUT", &out, "Folder to write");
+  table.output_folder("OUT", &out, "Folder to write").positional().required();
   table.input("base", &base, "FOLDER", "Folder of an earlier snapshot, so that only what came after it is read");
   FarOptions far;
   add_far_options(table, far, "default: OUT.lockstep.downloads");

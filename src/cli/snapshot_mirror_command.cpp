@@ -60,8 +60,7 @@ int snapshot_mirror_command(const Arguments& arguments) {
        "lockstep snapshot mirror STORE s3://bucket/prefix --channel chat --full-every 64 --downloads cache"});
   table.positional("FROM", &from, true, "Store to read: a folder, http://HOST/PATH, https://, s3://BUCKET/PREFIX");
   table.positional("TO", &to, true, "Store to write: a folder, which is made when it is not there, or s3://BUCKET/PREFIX");
-  table.text("channel", &channel, "NAME", "Channel to follow");
-  table.require();
+  table.text("channel", &channel, "NAME", "Channel to follow").required();
   table.integer("full-every", &full_every, 0, 1'000'000, "N", "Make a full copy of every N-th snapshot too; 0: of none");
   table.flag("follow", &follow, "Go on with every later snapshot, until Ctrl-C");
   table.number("poll-seconds", &poll_seconds, 0.05, 3600, "S", "How often to look");

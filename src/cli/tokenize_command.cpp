@@ -32,8 +32,7 @@ bool parse(const Arguments& arguments, TokenizeSettings& s) {
                     "\"time\":true for the seconds of the call.",
                     {"lockstep tokenize --model models/countdown-glm --text \"3 7 12=48:\"", "lockstep tokenize --model models/countdown-glm --ids \"3 109 7\"",
                      "lockstep tokenize --model models/countdown-glm --jsonl < requests.jsonl"});
-  table.model("model", &s.model, "Model folder (tokenizer.json, or a rank file of tiktoken), GGUF file, or a tokenizer.json");
-  table.require();
+  table.model("model", &s.model, "Model folder (tokenizer.json, or a rank file of tiktoken), GGUF file, or a tokenizer.json").required();
   table.text("text", &s.text, "TEXT", "Text to encode (default: stdin)");
   table.text("ids", &s.ids, "IDS", "Ids to decode, such as \"1 5 7\"");
   table.flag("add-special", &s.add_special, "Add the tokens that the tokenizer puts around a text");
@@ -42,8 +41,7 @@ bool parse(const Arguments& arguments, TokenizeSettings& s) {
   table.refused("with --ids", [&s] { return s.ids.has_value(); });
   table.flag("skip-special", &s.skip_special, "Leave special tokens out of decoded text");
   table.refused("without --ids or --jsonl", [&s] { return !s.ids && !s.jsonl; });
-  table.flag("jsonl", &s.jsonl, "Answer JSON lines of stdin");
-  table.command_line_only();
+  table.flag("jsonl", &s.jsonl, "Answer JSON lines of stdin").command_line_only();
   add_json_option(table, &s.json);
   table.refused("with --jsonl", [&s] { return s.jsonl; });
   table.accept_config();

@@ -1,6 +1,6 @@
-// TOML as flat settings, for options.h: tables become dotted keys, values become the text that a flag would carry.
+// TOML as flat settings, for option_rows.h: tables become dotted keys, values become the text that a flag would carry.
 // Any thread.
-//   for (const TomlSetting& s : flatten_toml(text, "run.toml")) table.set(s.key, s.values[0]);
+//   for (const TomlSetting& s : flatten_toml(text, "run.toml")) rows.set(s.key, s.values[0]);
 #pragma once
 #include <string>
 #include <string_view>

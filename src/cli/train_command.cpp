@@ -38,11 +38,12 @@ std::string resume_line(const std::string& kind, const Arguments& arguments) {
 
 void RunCommand::add_options(OptionTable& table, const std::string& bits, const std::string& one_line) {
   table.flag("quiet", &run_.quiet, "No progress");
-  table.flag("resume", &run_.resume, fmt::format("Resume an existing run{}; more --steps are allowed, changes of its mathematics are refused", bits));
-  table.command_line_only();
-  table.text("fork", &fork_, "NAME",
-             "Begin a new run of this name with the weights of the newest checkpoint of the run --name: other settings, step 0, a fresh optimizer");
-  table.command_line_only();
+  table.flag("resume", &run_.resume, fmt::format("Resume an existing run{}; more --steps are allowed, changes of its mathematics are refused", bits))
+      .command_line_only();
+  table
+      .text("fork", &fork_, "NAME",
+            "Begin a new run of this name with the weights of the newest checkpoint of the run --name: other settings, step 0, a fresh optimizer")
+      .command_line_only();
   page_.add_options(table);
   profile_.add_options(table);
   if (one_line.empty()) add_json_option(table, &json_);
@@ -53,7 +54,7 @@ void RunCommand::add_options(OptionTable& table, const std::string& bits, const 
 void RunCommand::describe(const OptionTable& table, const std::string& kind, const Arguments& arguments) {
   const std::string forked_from = fork_of(run_.runs, run_.name, fork_, run_.resume);
   run_.resolved = Json::object();
-  for (const TomlSetting& setting : flatten_toml(table.resolved_toml(), "the resolved configuration")) {
+  for (const TomlSetting& setting : flatten_toml(table.rows().resolved_toml(), "the resolved configuration")) {
     run_.resolved[setting.key] = setting.is_list ? Json(setting.values) : Json(setting.values.at(0));
     std::string option = setting.key;
     std::replace(option.begin(), option.end(), '_', '-');

@@ -76,13 +76,13 @@ void StepRunner::run(const WeightSet& weights, const std::vector<PlannedSlice>& 
   result.wants = &wants;
   if (!first()) {
     backend.stream().synchronize();
-    result.work = context.counts();
+    result.work = context.counters().read();
     return;
   }
   read_hidden(step, result);
   result.row_flags = backend.stream().read_ints(context.flags()).get();
   kept.enter(result.row_flags);
-  result.work = context.counts();
+  result.work = context.counters().read();
   record.read(backend.stream(), result);
 }
 

@@ -1,5 +1,5 @@
 // Work counters of forwards, incremented by the kernels themselves, beside the counts expected from lengths and config.
-//   ForwardCounts counts = context.counts(); counts.expect(model, 0, 40); if (const std::string fault = counts.fault(); !fault.empty()) ...
+//   ForwardCounts counts = context.counters().read(); counts.expect(model, 0, 40); if (const std::string fault = counts.fault(); !fault.empty()) ...
 // The two differ when attention reads keys that were not selected, or experts compute rows that were not routed to them. Plain values.
 #pragma once
 #include <cstdint>
@@ -9,7 +9,7 @@ namespace lockstep {
 
 class Model;
 
-// Rows of a forward, each once a segment of layers (Context::segment). Counted where they are made or read.
+// Rows of a forward, each once a segment of layers (model/operations/segment.h). Counted where they are made or read.
 struct SegmentRows {
   std::int64_t made = 0, read = 0;  // computed in a forward, and read from what another forward kept (model/kept_forwards.h)
   std::int64_t again = 0;           // computed in a backward from the segment's input

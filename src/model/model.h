@@ -19,7 +19,7 @@ class Model {
   virtual std::vector<CacheShape> cache_shapes(const Profile& profile) const = 0;
   // Hidden states after the final norm, [T, hidden].
   virtual Tensor forward(Context& context) const = 0;
-  // How many segments of layers forward() has (Context::segment).
+  // How many segments of layers forward() has (model/operations/segment.h).
   virtual std::int64_t segments() const = 0;
   // Input embeddings of the batch's tokens, [T, hidden], as forward() begins with them.
   virtual Tensor embed(Context& context) const = 0;

@@ -7,7 +7,7 @@
 
 namespace lockstep {
 
-// What the values are: what leaves each segment of layers (Context::segment); or what the costly operations make (Context::make_rows), with which all
+// What the values are: what leaves each segment of layers (model/operations/segment.h); or what the costly operations make (model/operations/make_rows.h), with which all
 // others are cheap to repeat.
 enum class RowValues { segments, operations };
 

@@ -44,7 +44,8 @@ struct ForwardPass::Pass : KeptPass {
   std::optional<Context> context;
   Tensor hidden;
   View row_flags;
-  ForwardCounts asked;  // expected work counts, from lengths
+  Buffer gathered_flags;  // where row_flags had to be gathered
+  ForwardCounts asked;    // expected work counts, from lengths
 };
 
 ForwardPass::ForwardPass(Runtime& runtime, const TrainerOptions& options, const Sharding* sharding)
@@ -67,7 +68,7 @@ void ForwardPass::run(const WeightSet& weights, const Settings& settings, const 
   const std::int64_t bytes_before = pass_bytes();
   std::unique_ptr<Pass> pass = forward(weights, settings, jobs, keep);
   finish(*pass, settings, jobs);
-  work_ += pass->context->counts();
+  work_ += pass->context->counters().read();
   work_ += pass->asked;
   if (keep) {
     for (JobRows& rows : pass->rows) rows.clear_head();
@@ -158,7 +159,7 @@ std::unique_ptr<ForwardPass::Pass> ForwardPass::forward(const WeightSet& weights
   if (taped) pass->tape.emplace(backend, settings.gradients);
   pass->context.emplace(runtime_.context(weights, *pass->cache, batch, options, taped ? &*pass->tape : nullptr, sharding_));
   pass->hidden = model.forward(*pass->context);
-  pass->row_flags = pass->context->taped_flags();
+  pass->row_flags = taped_flags(*pass->context, pass->gathered_flags);
   return pass;
 }
 
@@ -214,7 +215,7 @@ bool ForwardPass::compute_missing(const WeightSet& weights, const std::vector<Jo
   options.row_sink = &kept.made();
   Context context = runtime_.context(weights, cache, batch, options);
   model.forward(context);
-  work_ += context.counts();
+  work_ += context.counters().read();
   work_ += asked;
   const std::vector<std::int32_t> flags = backend.stream().read_ints(context.flags()).get();
   if (std::any_of(flags.begin(), flags.end(), [](std::int32_t flag) { return flag != 0; })) return false;
@@ -242,7 +243,7 @@ void ForwardPass::finish(Pass& pass, const Settings& settings, const std::vector
   const Buffer logits = device.allocate(DType::f32, chunk, ctx.packed(model.facts().head).outputs, MemoryCategory::workspace);
   HeadLoss all;
   all.flags = pass.row_flags;
-  all.x = ctx.taped(pass.hidden);
+  all.x = taped(ctx, pass.hidden);
   all.w = ctx.packed(model.facts().head);
   all.round_input_bf16 = runtime_.profile.bf16_activations;
   all.logits_chunk = logits.view();

@@ -6,6 +6,7 @@
 #include "model/operations/add.h"
 #include "model/operations/embedding.h"
 #include "model/operations/rms_norm.h"
+#include "model/operations/segment.h"
 #include "model/value_head.h"
 
 namespace lockstep {
@@ -82,7 +83,7 @@ Tensor DecoderModel::forward(Context& ctx) const {
   for (std::size_t begin = 0; begin < layers_.size();) {
     std::size_t end = begin + 1;
     while (end < layers_.size() && layers_[end].attention->shares_selection()) ++end;
-    x = ctx.segment(x, [this, begin, end](Context& c, const Tensor& input) {
+    x = segment(ctx, x, [this, begin, end](Context& c, const Tensor& input) {
       Tensor h = input;
       Selection selection;
       for (std::size_t i = begin; i < end; ++i) h = layer(c, h, i, selection);

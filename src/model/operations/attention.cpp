@@ -2,6 +2,8 @@
 
 #include "kernels/launch.h"
 #include "model/operations/attention_observer.h"
+#include "model/operations/key_rows.h"
+#include "model/operations/make_rows.h"
 #include "model/operations/ranks.h"
 
 namespace lockstep {
@@ -29,7 +31,7 @@ Buffer launch_attention_backward(Context& ctx, AttentionBackward backward, std::
   Buffer dentry = ctx.allocate_tape(entry_columns);
   const Buffer of_keys = sums.keys > 0 ? ctx.allocate(DType::f32, sums.keys, entry_columns) : Buffer();
   backward.dentry = of_keys ? of_keys.view() : dentry.view();
-  backward.rows = ctx.tape_key_rows();
+  backward.rows = tape_key_rows(ctx);
   ctx.launch(&KernelTable::attention_backward, backward);
   if (of_keys) ctx.launch(&KernelTable::sum_shared_rows, SumSharedRows{dentry.view(), of_keys.view(), sums.begin, sums.row});
   return dentry;
@@ -69,17 +71,17 @@ Tensor attend(Context& ctx, const Tensor& all_q, const Tensor& entry, int layer,
   const Tensor log_sum = ctx.output_like(q, share.shape.heads);
   const auto forward = [&](const View& keys_read) {
     return AttentionForward{o.view(),     log_sum.view(), q.view(),    cache,     positions.view(),
-                            count.view(), ctx.key_rows(), share.shape, keys_read, sinks >= 0 ? own_columns(ctx, ctx.weight(sinks), share.log_sum) : View()};
+                            count.view(), key_rows(ctx),  share.shape, keys_read, sinks >= 0 ? own_columns(ctx, ctx.weight(sinks), share.log_sum) : View()};
   };
-  ctx.make_rows({&o.buffer, &log_sum.buffer}, [&] {
-    if (share.shape.heads > 0) ctx.launch(&KernelTable::attention_forward, forward(ctx.keys_read(ctx.batch().count(), share.shape.heads)));
+  make_rows(ctx, {&o.buffer, &log_sum.buffer}, [&] {
+    if (share.shape.heads > 0) ctx.launch(&KernelTable::attention_forward, forward(ctx.counters().keys_read(ctx.batch().count(), share.shape.heads)));
   });
   ctx.observe("attention", o.view(), -1, layer);
   if (ctx.options().observer) show_total(ctx, layer, forward({}));
   if (selection && selection->target.buffer) {  // a sum over all heads in order
     const GatheredColumns sums(ctx, log_sum.view(), share.log_sum), queries(ctx, q.view(), share.q);
     ctx.launch(&KernelTable::attention_target,
-               AttentionTarget{selection->target.view(), sums.view, queries.view, cache, positions.view(), count.view(), ctx.key_rows(), all});
+               AttentionTarget{selection->target.view(), sums.view, queries.view, cache, positions.view(), count.view(), key_rows(ctx), all});
   }
   const AttentionShape shape = share.whole_backward ? all : share.shape;
   const ColumnSplit heads_of_ranks = share.log_sum;

@@ -1,6 +1,7 @@
 #include "model/operations/index_select.h"
 
 #include "kernels/launch.h"
+#include "model/operations/key_rows.h"
 
 namespace lockstep {
 
@@ -15,14 +16,15 @@ Selection index_select(Context& ctx, const Tensor& q, const Tensor& w, const Ten
   Selection selection;
   const bool dense = ctx.options().dense_attention;
   if (!dense) {
-    selection.positions = ctx.of_rows(ctx.allocate(DType::i32, batch.count(), top_k));
-    selection.count = ctx.of_rows(ctx.allocate(DType::i32, batch.count(), 1));
+    selection.positions = of_rows(batch, ctx.allocate(DType::i32, batch.count(), top_k));
+    selection.count = of_rows(batch, ctx.allocate(DType::i32, batch.count(), 1));
     ctx.launch(&KernelTable::index_select,
-               IndexSelect{selection.positions.view(), selection.count.view(), ctx.flags(), q.view(), w.view(), cache, ctx.key_rows(), heads, size, top_k});
+               IndexSelect{selection.positions.view(), selection.count.view(), ctx.flags(), q.view(), w.view(), cache, key_rows(ctx), heads, size, top_k});
     ctx.observe("index_select", selection.positions.view(), -1, layer);
   }
   if (!ctx.tape() || !ctx.options().index_loss) return selection;
-  selection.target = ctx.of_rows(ctx.backend().device().allocate_zero(DType::f32, batch.count(), dense ? batch.longest() : top_k, MemoryCategory::activations));
+  selection.target =
+      of_rows(batch, ctx.backend().device().allocate_zero(DType::f32, batch.count(), dense ? batch.longest() : top_k, MemoryCategory::activations));
   ctx.index_losses().push_back(ctx.allocate_tape(1));
   // Runs in the backward, after every layer that shares the selection has added its probabilities to the target.
   ctx.record_loss({q, w, k, selection.target, selection.positions, selection.count},
@@ -30,7 +32,7 @@ Selection index_select(Context& ctx, const Tensor& q, const Tensor& w, const Ten
                    dk_columns = k.view().cols](const Buffer&, const RecordedInputs& in) -> InputGradients {
                     Buffer dq = ctx.allocate_tape(dq_columns), dw = ctx.allocate_tape(dw_columns), dk = ctx.allocate_tape(dk_columns);
                     ctx.launch(&KernelTable::index_loss, IndexLoss{dq.view(), dw.view(), dk.view(), loss.view(), in[0], in[1], cache, in[3], in[4], in[5],
-                                                                   ctx.tape_key_rows(), heads, size, ctx.options().index_loss_weight});
+                                                                   tape_key_rows(ctx), heads, size, ctx.options().index_loss_weight});
                     return {dq, dw, dk};
                   });
   return selection;

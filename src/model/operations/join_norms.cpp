@@ -1,6 +1,7 @@
 #include "model/operations/join_norms.h"
 
 #include "kernels/launch.h"
+#include "model/operations/compute.h"
 #include "model/operations/ranks.h"
 #include "model/operations/rms_norm.h"
 
@@ -10,7 +11,7 @@ Tensor join_norms(Context& ctx, const Tensor& left, const Tensor& right, Paramet
   const Tensor a = whole(ctx, left), b = whole(ctx, right);
   const std::int64_t of_a = a.view().cols, of_b = b.view().cols;
   Tensor y = ctx.output_like(a, of_a + of_b);
-  ctx.compute(y, {a, b}, [&ctx, left_norm, right_norm, eps, of_a, of_b](const View& to, std::span<const View> from) {
+  compute(ctx, y, {a, b}, [&ctx, left_norm, right_norm, eps, of_a, of_b](const View& to, std::span<const View> from) {
     ctx.launch(&KernelTable::rms_norm_forward, RmsNormForward{to.column_range(0, of_a), from[0], ctx.weight(left_norm), eps});
     ctx.launch(&KernelTable::rms_norm_forward, RmsNormForward{to.column_range(of_a, of_b), from[1], ctx.weight(right_norm), eps});
   });

@@ -1,6 +1,7 @@
 #include "model/operations/linear.h"
 
 #include "kernels/launch.h"
+#include "model/operations/make_rows.h"
 #include "model/operations/ranks.h"
 #include "model/sharding.h"
 
@@ -27,10 +28,10 @@ Tensor product(Context& ctx, const Tensor& x, ParameterId w, const ProductItems&
   if (by_outputs) y.split = ctx.sharding()->bounds(w);
   LinearForward forward{y.view(), x.view(), by_inputs ? packed_share(ctx, w) : ctx.packed(w), items.x_step, items.y_step, items.slots.offsets};
   forward.round_input_bf16 = ctx.profile().bf16_activations;
-  if (items.slots.offsets) forward.rows_made = ctx.expert_rows(x.view().rows);
+  if (items.slots.offsets) forward.rows_made = ctx.counters().expert_rows(x.view().rows);
   const bool adapts = static_cast<bool>(adapters.forward);
-  ctx.make_rows(
-      {&y.buffer},
+  make_rows(
+      ctx, {&y.buffer},
       [&] {
         if (any) ctx.launch(&KernelTable::linear_forward, forward);
         if (by_inputs) join_leaves(ctx, y.view(), w);

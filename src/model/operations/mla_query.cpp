@@ -2,6 +2,7 @@
 
 #include "kernels/launch.h"
 #include "model/operations/linear.h"
+#include "model/operations/make_rows.h"
 #include "model/operations/ranks.h"
 #include "model/operations/rope.h"
 
@@ -60,7 +61,7 @@ Tensor mla_query(Context& ctx, const Tensor& input, ParameterId w_uk, std::int64
   absorb.round_input_bf16 = ctx.profile().bf16_activations;
   const RopeColumns turned{p.count, rotary, 0, p.inputs, x_step, p.outputs, y_step};
   const bool adapts = adapted(ctx, w_uk);
-  ctx.make_rows({&y.buffer}, [&] {
+  make_rows(ctx, {&y.buffer}, [&] {
     ctx.launch(&KernelTable::linear_forward, absorb);
     launch_rope(ctx, y.view(), q.view(), turned);
     if (adapts) query_adapters(ctx, y.view(), q.view(), w_uk, rotary);

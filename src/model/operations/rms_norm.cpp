@@ -1,6 +1,7 @@
 #include "model/operations/rms_norm.h"
 
 #include "kernels/launch.h"
+#include "model/operations/compute.h"
 #include "model/operations/ranks.h"
 
 namespace lockstep {
@@ -15,7 +16,7 @@ namespace {
 Tensor norm_of(Context& ctx, const Tensor& x, ParameterId w, float eps, std::int64_t heads) {
   const auto by_head = [heads](const View& v) { return heads == 1 ? v : v.reshape(v.rows * heads, v.cols / heads); };
   Tensor y = ctx.output_like(x, x.view().cols);
-  ctx.compute(y, {x}, [&ctx, w, eps, by_head](const View& to, std::span<const View> from) {
+  compute(ctx, y, {x}, [&ctx, w, eps, by_head](const View& to, std::span<const View> from) {
     ctx.launch(&KernelTable::rms_norm_forward, RmsNormForward{by_head(to), by_head(from[0]), ctx.weight(w), eps});
   });
   ctx.record(y, {x}, [&ctx, w, eps, heads, by_head](const Buffer& dy, const RecordedInputs& in) -> InputGradients {

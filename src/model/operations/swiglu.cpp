@@ -1,6 +1,7 @@
 #include "model/operations/swiglu.h"
 
 #include "kernels/launch.h"
+#include "model/operations/compute.h"
 #include "model/operations/ranks.h"
 
 namespace lockstep {
@@ -8,7 +9,7 @@ namespace lockstep {
 Tensor swiglu_of_slots(Context& ctx, const Tensor& gate, const Tensor& up, const SwigluRule& rule) {
   Tensor y = ctx.output_like(gate, gate.view().cols);
   y.split = gate.split;
-  ctx.compute(y, {gate, up}, [&ctx, rule](const View& to, std::span<const View> in) {
+  compute(ctx, y, {gate, up}, [&ctx, rule](const View& to, std::span<const View> in) {
     ctx.launch(&KernelTable::swiglu_forward, SwigluForward{to, in[0], in[1], rule.gain, rule.limit});
   });
   ctx.record(y, {gate, up}, [&ctx, rule](const Buffer& dy, const RecordedInputs& in) -> InputGradients {

@@ -1,19 +1,23 @@
 #include <algorithm>
 #include <set>
 
+#include "base/error.h"
 #include "text/template/budget.h"
 #include "text/template/builtins.h"
+#include "text/template/comparison.h"
+#include "text/template/iteration.h"
+#include "text/template/value_text.h"
 
 namespace lockstep::jinja {
 
 std::string_view text_argument(const Value& value, std::string_view what) {
   if (value.is_undefined()) fail(ErrorCode::invalid_argument, "{} must be str, not Undefined", what);
-  if (!value.is(Kind::text)) fail(ErrorCode::invalid_argument, "{} must be str, not {}", what, value.type_name());
+  if (!value.is(Kind::text)) fail(ErrorCode::invalid_argument, "{} must be str, not {}", what, type_name(value));
   return value.text().view();
 }
 
 Integer integer_argument(const Value& value, std::string_view what) {
-  if (!value.is_integral()) fail(ErrorCode::invalid_argument, "{} must be int, not {}", what, value.type_name());
+  if (!value.is_integral()) fail(ErrorCode::invalid_argument, "{} must be int, not {}", what, type_name(value));
   return value.integer();
 }
 
@@ -24,7 +28,7 @@ std::int64_t small_argument(const Value& value, std::string_view what) {
 
 namespace {
 Value unsafe(const Value& object, std::string_view name) {
-  return Value::undefined(fmt::format("access to attribute '{}' of '{}' object is unsafe.", utf8_excerpt(name), object.type_name()));
+  return make_undefined(fmt::format("access to attribute '{}' of '{}' object is unsafe.", utf8_excerpt(name), type_name(object)));
 }
 
 Value view(const Value& dict, DictViewObject::What what) {
@@ -40,7 +44,7 @@ Value dict_attribute(const Value& self, std::string_view name) {
   if (mutators.count(name)) return unsafe(self, name);
   using What = DictViewObject::What;
   const auto viewing = [&](What what) {
-    return Value::function(std::string(name), [self, what](Interpreter&, Arguments& arguments) {
+    return make_function(std::string(name), [self, what](Interpreter&, Arguments& arguments) {
       arguments.bind("dict view", {}, 0);
       return view(self, what);
     });
@@ -49,15 +53,15 @@ Value dict_attribute(const Value& self, std::string_view name) {
   if (name == "keys") return viewing(What::keys);
   if (name == "values") return viewing(What::values);
   if (name == "get")
-    return Value::function("get", [self](Interpreter&, Arguments& arguments) {
+    return make_function("get", [self](Interpreter&, Arguments& arguments) {
       const auto values = arguments.bind("get", {"key", "default"}, 1, false);
       const Value* found = self.dict().find(values[0]);
       return found ? *found : or_else(values[1], Value::none());
     });
   if (name == "copy")
-    return Value::function("copy", [self](Interpreter&, Arguments& arguments) {
+    return make_function("copy", [self](Interpreter&, Arguments& arguments) {
       arguments.bind("copy", {}, 0);
-      return Value::of(Dict(self.dict()));
+      return make_dict(Dict(self.dict()));
     });
   if (name == "fromkeys") return get_attribute(global("dict"), Value::text("fromkeys"));
   return {};
@@ -67,22 +71,22 @@ Value sequence_attribute(const Value& self, std::string_view name) {
   static const std::set<std::string_view> mutators = {"append", "clear", "extend", "insert", "pop", "remove", "reverse", "sort"};
   if (self.is(Kind::list) && mutators.count(name)) return unsafe(self, name);
   if (name == "copy" && self.is(Kind::list))
-    return Value::function("copy", [self](Interpreter&, Arguments& arguments) {
+    return make_function("copy", [self](Interpreter&, Arguments& arguments) {
       arguments.bind("copy", {}, 0);
-      return Value::list(List(self.items()));
+      return make_list(List(self.items()));
     });
   if (name == "count")
-    return Value::function("count", [self](Interpreter&, Arguments& arguments) {
+    return make_function("count", [self](Interpreter&, Arguments& arguments) {
       const Value wanted = arguments.bind("count", {"value"}, 1, false)[0];
       Integer count = 0;
       Cursor cursor(self);
-      for (Value item; cursor.next(item);) count += item.same_object(wanted) || item.equals(wanted);
+      for (Value item; cursor.next(item);) count += same_or_equal(item, wanted);
       return Value::of(count);
     });
   if (name == "index")
-    return Value::function("index", [self](Interpreter&, Arguments& arguments) {
+    return make_function("index", [self](Interpreter&, Arguments& arguments) {
       const auto values = arguments.bind("index", {"value", "start", "stop"}, 1, false);
-      const std::int64_t size = *self.length();
+      const std::int64_t size = *length(self);
       const auto bound = [&](const Value& v, std::int64_t otherwise) {
         std::int64_t at = v.is(Kind::missing) ? otherwise : small_argument(v, "the bound");
         if (at < 0) at = std::max<std::int64_t>(0, at + size);
@@ -91,9 +95,9 @@ Value sequence_attribute(const Value& self, std::string_view name) {
       const std::int64_t start = bound(values[1], 0), stop = std::min(size, bound(values[2], size));
       for (std::int64_t i = start; i < stop; ++i) {
         const Value item = python_item(self, Value::of(Integer{i}));
-        if (item.same_object(values[0]) || item.equals(values[0])) return Value::of(Integer{i});
+        if (same_or_equal(item, values[0])) return Value::of(Integer{i});
       }
-      fail(ErrorCode::invalid_argument, "the value is not in the {}", self.type_name());
+      fail(ErrorCode::invalid_argument, "the value is not in the {}", type_name(self));
     });
   if (self.is(Kind::tuple) && self.as<ListObject>().group) {
     if (name == "grouper") return self.items()[0];
@@ -117,7 +121,7 @@ Value number_attribute(const Value& self, std::string_view name) {
   if (integral && name == "numerator") return Value::of(self.integer()).marked(foreign);
   if (integral && name == "denominator") return Value::of(Integer{1});
   if (name == "conjugate" || (name == "is_integer" && !integral))
-    return Value::function(std::string(name), [self, name = std::string(name)](Interpreter&, Arguments& arguments) {
+    return make_function(std::string(name), [self, name = std::string(name)](Interpreter&, Arguments& arguments) {
       arguments.bind(name, {}, 0);
       if (name == "conjugate") return self.is_integral() ? Value::of(self.integer()).marked(self.foreign()) : self;
       return Value::of(self.real() == static_cast<double>(static_cast<std::int64_t>(self.real())));
@@ -138,20 +142,20 @@ Value loop_attribute(const Value& self, std::string_view name) {
   if (name == "revindex0") return number(loop.length() - loop.index0 - 1);
   if (name == "depth") return number(loop.depth0 + 1);
   if (name == "depth0") return number(loop.depth0);
-  if (name == "previtem") return loop.index0 == 0 ? Value::undefined("there is no previous item") : loop.before;
-  if (name == "nextitem") return loop.peek().is(Kind::missing) ? Value::undefined("there is no next item") : loop.peek();
+  if (name == "previtem") return loop.index0 == 0 ? make_undefined("there is no previous item") : loop.before;
+  if (name == "nextitem") return loop.peek().is(Kind::missing) ? make_undefined("there is no next item") : loop.peek();
   if (name == "cycle")
-    return Value::function("cycle", [self](Interpreter&, Arguments& arguments) {
+    return make_function("cycle", [self](Interpreter&, Arguments& arguments) {
       if (!arguments.named.empty()) fail(ErrorCode::invalid_argument, "cycle() got an unexpected keyword argument");
       if (arguments.positional.empty()) fail(ErrorCode::invalid_argument, "no items for cycling given");
       const auto size = static_cast<std::int64_t>(arguments.positional.size());
       return arguments.positional[static_cast<std::size_t>((self.as<LoopObject>().index0 % size + size) % size)];
     });
   if (name == "changed")
-    return Value::function("changed", [self](Interpreter&, Arguments& arguments) {
+    return make_function("changed", [self](Interpreter&, Arguments& arguments) {
       if (!arguments.named.empty()) fail(ErrorCode::invalid_argument, "changed() got an unexpected keyword argument");
       auto& l = self.as<LoopObject>();
-      const bool same = l.changed_called && Value::tuple(l.changed).equals(Value::tuple(arguments.positional));
+      const bool same = l.changed_called && equals(make_tuple(l.changed), make_tuple(arguments.positional));
       l.changed_called = true;
       l.changed = arguments.positional;
       return Value::of(!same);
@@ -163,9 +167,9 @@ Value cycler_attribute(const Value& self, std::string_view name) {
   auto& cycler = self.as<CyclerObject>();
   if (name == "current") return cycler.items[cycler.position];
   if (name == "pos") return Value::of(static_cast<Integer>(cycler.position));
-  if (name == "items") return Value::tuple(cycler.items);
+  if (name == "items") return make_tuple(cycler.items);
   if (name == "next" || name == "reset")
-    return Value::function(std::string(name), [self, next = name == "next"](Interpreter&, Arguments& arguments) {
+    return make_function(std::string(name), [self, next = name == "next"](Interpreter&, Arguments& arguments) {
       arguments.bind("cycler", {}, 0);
       auto& c = self.as<CyclerObject>();
       if (c.items.empty()) return Value::none();
@@ -211,12 +215,12 @@ Value python_attribute(const Value& object, std::string_view name) {
       return {};
     case Kind::function:
       if (name != "fromkeys" || object.as<FunctionObject>().name != "dict") return {};
-      return Value::function("fromkeys", [](Interpreter&, Arguments& arguments) {
+      return make_function("fromkeys", [](Interpreter&, Arguments& arguments) {
         const auto values = arguments.bind("fromkeys", {"iterable", "value"}, 1, false);
         Dict dict;
         Cursor cursor(values[0]);
         for (Value key; cursor.next(key);) dict.set(key, or_else(values[1], Value::none()));
-        return Value::of(std::move(dict));
+        return make_dict(std::move(dict));
       });
     default:
       return {};
@@ -226,13 +230,13 @@ Value python_attribute(const Value& object, std::string_view name) {
 Value python_item(const Value& object, const Value& index) {
   if (object.is_undefined()) fail_undefined(object);
   if (object.is(Kind::dict)) {
-    if (!index.hashable()) return {};
+    if (!hashable(index)) return {};
     const Value* found = object.dict().find(index);
     return found ? *found : Value();
   }
   const bool sequence = object.is(Kind::text) || object.is_sequence() || object.is(Kind::range);
   if (!sequence || !index.is_integral()) return {};
-  const std::int64_t size = *object.length();
+  const std::int64_t size = *length(object);
   Integer at = index.integer();
   if (at < 0) at += size;
   if (at < 0 || at >= size) return {};
@@ -248,25 +252,25 @@ Value get_attribute(const Value& object, const Value& name) {
   Value value = python_attribute(object, key);
   if (value.is(Kind::missing)) value = python_item(object, name);
   if (!value.is(Kind::missing)) return value;
-  return Value::undefined(fmt::format("'{}' object has no attribute '{}'", object.type_name(), utf8_excerpt(key)));
+  return make_undefined(fmt::format("'{}' object has no attribute '{}'", type_name(object), utf8_excerpt(key)));
 }
 
 Value get_item(const Value& object, const Value& index) {
   Value value = python_item(object, index);
   if (value.is(Kind::missing) && index.is(Kind::text)) value = python_attribute(object, index.text().view());
   if (!value.is(Kind::missing)) return value;
-  if (index.is(Kind::text)) return Value::undefined(fmt::format("'{}' object has no attribute '{}'", object.type_name(), utf8_excerpt(index.text().view())));
-  return Value::undefined(fmt::format("{} object has no element {}", object.type_name(), utf8_excerpt(index.repr().view())));
+  if (index.is(Kind::text)) return make_undefined(fmt::format("'{}' object has no attribute '{}'", type_name(object), utf8_excerpt(index.text().view())));
+  return make_undefined(fmt::format("{} object has no element {}", type_name(object), utf8_excerpt(repr(index).view())));
 }
 
 Value python_slice(const Value& object, const Value& start, const Value& stop, const Value& step) {
   if (object.is_undefined()) fail_undefined(object);
   const bool sequence = object.is(Kind::text) || object.is_sequence() || object.is(Kind::range);
-  if (!sequence) fail(ErrorCode::invalid_argument, "'{}' object cannot be sliced", object.type_name());
-  const std::int64_t size = *object.length();
+  if (!sequence) fail(ErrorCode::invalid_argument, "'{}' object cannot be sliced", type_name(object));
+  const std::int64_t size = *length(object);
   const Value* parts[] = {&start, &stop, &step};
   for (const Value* part : parts)
-    if (!part->is(Kind::none) && !part->is_integral()) fail(ErrorCode::invalid_argument, "slice indices must be integers or None, not {}", part->type_name());
+    if (!part->is(Kind::none) && !part->is_integral()) fail(ErrorCode::invalid_argument, "slice indices must be integers or None, not {}", type_name(*part));
   constexpr std::int64_t kFar = std::int64_t{1} << 40;
   const auto small = [&](const Value& v) { return static_cast<std::int64_t>(std::clamp<Integer>(v.integer(), -kFar, kFar)); };
   const std::int64_t by = step.is(Kind::none) ? 1 : small(step);
@@ -305,7 +309,7 @@ Value python_slice(const Value& object, const Value& start, const Value& stop, c
   }
   List items;
   for (std::int64_t i = first; by > 0 ? i < last : i > last; i += by) items.push_back(object.items()[static_cast<std::size_t>(i)]);
-  return Value::list(std::move(items), object.kind());
+  return make_list(std::move(items), object.kind());
 }
 
 }  // namespace lockstep::jinja

@@ -8,7 +8,8 @@
 #include <string>
 #include <string_view>
 
-#include "text/template/value.h"
+#include "text/template/arguments.h"
+#include "text/template/objects.h"
 
 namespace lockstep::jinja {
 

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/bounded_json.h"
+#include "base/error.h"
 #include "text/template/interpreter.h"
 #include "text/template/parser.h"
 #include "text/template/scopes.h"
@@ -157,9 +158,9 @@ Value message_value(const ordered_json& message) {
   Dict dict;
   for (const auto& [key, value] : message.items()) {
     const bool own = key == "role" && value.is_string() && is_usual_role(value.get_ref<const std::string&>());
-    dict.set(Value::of(Text(utf8_lossy(key), true)), Value::of_json(value, !own));
+    dict.set(Value::of(Text(utf8_lossy(key), true)), value_of_json(value, !own));
   }
-  return Value::of(std::move(dict));
+  return make_dict(std::move(dict));
 }
 
 // Marks the end of the last message's text with a tag, and returns that text.
@@ -221,10 +222,10 @@ RenderedPrompt ChatTemplate::render_marked(const ChatTemplateInput& input) const
   if (input.extra.is_object())
     for (const auto& [name, value] : input.extra.items()) {
       if (reserved.count(name)) fail(ErrorCode::invalid_argument, "the template's extra variables hold '{}', which has a field of its own", name);
-      variables.set(Value::text(utf8_lossy(name)), Value::of_json(value, true));
+      variables.set(Value::text(utf8_lossy(name)), value_of_json(value, true));
     }
-  variables.set(Value::text("messages"), Value::list(std::move(messages)));
-  variables.set(Value::text("tools"), Value::of_json(input.tools, true));
+  variables.set(Value::text("messages"), make_list(std::move(messages)));
+  variables.set(Value::text("tools"), value_of_json(input.tools, true));
   variables.set(Value::text("add_generation_prompt"), Value::of(input.add_generation_prompt));
 
   Interpreter interpreter(compiled.parsed, variables, input.unix_time != 0 ? input.unix_time : static_cast<std::int64_t>(std::time(nullptr)));

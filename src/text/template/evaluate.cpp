@@ -1,5 +1,10 @@
+#include "base/error.h"
 #include "text/template/budget.h"
+#include "text/template/comparison.h"
 #include "text/template/interpreter.h"
+#include "text/template/iteration.h"
+#include "text/template/numbers.h"
+#include "text/template/value_text.h"
 
 namespace lockstep::jinja {
 
@@ -14,14 +19,14 @@ Value Interpreter::evaluate(const Expr& expr, Activation& at) {
     case Type::namespace_target: {
       const Value& value = at.variable(expr.place);
       if (!value.is(Kind::missing)) return value;
-      return Value::undefined(fmt::format("'{}' is undefined", utf8_excerpt(expr.name)));
+      return make_undefined(fmt::format("'{}' is undefined", utf8_excerpt(expr.name)));
     }
     case Type::tuple:
     case Type::list: {
       List items;
       items.reserve(expr.parts.size());
       for (const ExprPtr& part : expr.parts) items.push_back(evaluate(*part, at));
-      return Value::list(std::move(items), expr.type == Type::tuple ? Kind::tuple : Kind::list);
+      return make_list(std::move(items), expr.type == Type::tuple ? Kind::tuple : Kind::list);
     }
     case Type::dict: {
       Dict dict;
@@ -29,7 +34,7 @@ Value Interpreter::evaluate(const Expr& expr, Activation& at) {
         const Value key = evaluate(*expr.parts[i], at);
         dict.set(key, evaluate(*expr.parts[i + 1], at));
       }
-      return Value::of(std::move(dict));
+      return make_dict(std::move(dict));
     }
     case Type::call:
       return evaluate_call(expr, at, nullptr);
@@ -65,14 +70,14 @@ Value Interpreter::evaluate(const Expr& expr, Activation& at) {
       return evaluate_compare(expr, at);
     case Type::logical_and: {
       Value left = evaluate(*expr.parts[0], at);
-      return left.truth() ? evaluate(*expr.parts[1], at) : left;
+      return truth(left) ? evaluate(*expr.parts[1], at) : left;
     }
     case Type::logical_or: {
       Value left = evaluate(*expr.parts[0], at);
-      return left.truth() ? left : evaluate(*expr.parts[1], at);
+      return truth(left) ? left : evaluate(*expr.parts[1], at);
     }
     case Type::logical_not:
-      return Value::of(!evaluate(*expr.parts[0], at).truth());
+      return Value::of(!truth(evaluate(*expr.parts[0], at)));
     case Type::negative:
     case Type::positive:
       return evaluate_unary(expr, at);
@@ -85,13 +90,13 @@ Value Interpreter::evaluate(const Expr& expr, Activation& at) {
       List parts;
       for (const ExprPtr& part : expr.parts) parts.push_back(evaluate(*part, at));
       TextBuilder out;
-      for (const Value& part : parts) out.append(part.str());
+      for (const Value& part : parts) out.append(str(part));
       return Value::of(out.take());
     }
     case Type::condition:
-      if (evaluate(*expr.parts[0], at).truth()) return evaluate(*expr.parts[1], at);
+      if (truth(evaluate(*expr.parts[0], at))) return evaluate(*expr.parts[1], at);
       if (expr.parts[2]) return evaluate(*expr.parts[2], at);
-      return Value::undefined(fmt::format("the inline if-expression on line {} evaluated to false and no else section was defined.", expr.line));
+      return make_undefined(fmt::format("the inline if-expression on line {} evaluated to false and no else section was defined.", expr.line));
   }
   return Value::none();
 }
@@ -106,7 +111,7 @@ Value Interpreter::evaluate_unary(const Expr& expr, Activation& at) {
     if (__builtin_sub_overflow(Integer{0}, value.integer(), &result)) fail_integer_range();
     return Value::of(negative ? result : value.integer()).marked(value.foreign());
   }
-  fail(ErrorCode::invalid_argument, "bad operand type for unary {}: '{}'", negative ? '-' : '+', value.type_name());
+  fail(ErrorCode::invalid_argument, "bad operand type for unary {}: '{}'", negative ? '-' : '+', type_name(value));
 }
 
 Value Interpreter::evaluate_compare(const Expr& expr, Activation& at) {
@@ -130,7 +135,7 @@ Arguments Interpreter::evaluate_arguments(const Expr& expr, Activation& at) {
     for (Value& item : to_list(evaluate(*expr.star, at))) arguments.positional.push_back(std::move(item));
   if (expr.double_star) {
     const Value more = evaluate(*expr.double_star, at);
-    if (!more.is(Kind::dict)) fail(ErrorCode::invalid_argument, "argument after ** must be a mapping, not {}", more.type_name());
+    if (!more.is(Kind::dict)) fail(ErrorCode::invalid_argument, "argument after ** must be a mapping, not {}", type_name(more));
     for (const auto& [key, value] : more.dict().entries()) {
       if (!key.is(Kind::text)) fail(ErrorCode::invalid_argument, "keywords must be strings");
       for (const auto& [name, other] : arguments.named)
@@ -202,7 +207,7 @@ Value Interpreter::call(const Value& callee, Arguments& arguments) {
     case Kind::undefined:
       fail_undefined(callee);
     default:
-      fail(ErrorCode::invalid_argument, "'{}' object is not callable", callee.type_name());
+      fail(ErrorCode::invalid_argument, "'{}' object is not callable", type_name(callee));
   }
 }
 
@@ -246,7 +251,7 @@ Value Interpreter::call_macro(const MacroObject& macro, Arguments& arguments) {
   Value caller;
   if (node.accesses_caller && !found_caller) {
     caller = take_named("caller");
-    if (caller.is(Kind::missing) || caller.is(Kind::none)) caller = Value::undefined("No caller defined");
+    if (caller.is(Kind::missing) || caller.is(Kind::none)) caller = make_undefined("No caller defined");
   }
   if (node.kwargs_slot < 0 && !arguments.named.empty())
     fail(ErrorCode::invalid_argument, "macro '{}' takes no keyword argument '{}'", utf8_excerpt(node.name), utf8_excerpt(arguments.named[0].first));
@@ -259,11 +264,11 @@ Value Interpreter::call_macro(const MacroObject& macro, Arguments& arguments) {
   if (node.kwargs_slot >= 0) {
     Dict named;
     for (auto& [name, value] : arguments.named) named.set(argument_name(name), value);
-    variable(node.kwargs_slot) = Value::of(std::move(named));
+    variable(node.kwargs_slot) = make_dict(std::move(named));
   }
   if (node.varargs_slot >= 0) {
     const auto first = static_cast<std::ptrdiff_t>(std::min(count, arguments.positional.size()));
-    variable(node.varargs_slot) = Value::tuple(List(arguments.positional.begin() + first, arguments.positional.end()));
+    variable(node.varargs_slot) = make_tuple(List(arguments.positional.begin() + first, arguments.positional.end()));
   }
   const int line = line_;
   const auto keep = [&] {
@@ -279,7 +284,7 @@ Value Interpreter::call_macro(const MacroObject& macro, Arguments& arguments) {
         Value value = evaluate(*node.defaults[i - first_default], at);
         variable(node.parameter_slots[i]) = std::move(value);
       } else {
-        parameter = Value::undefined(fmt::format("parameter '{}' was not provided", utf8_excerpt(node.parameters[i]->name)));
+        parameter = make_undefined(fmt::format("parameter '{}' was not provided", utf8_excerpt(node.parameters[i]->name)));
       }
     }
     captured_output(node.body, at, text);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <set>
 
+#include "base/error.h"
+
 namespace lockstep::jinja {
 
 using Type = Token::Type;

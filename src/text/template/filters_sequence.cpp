@@ -1,9 +1,14 @@
 #include <algorithm>
 #include <set>
 
+#include "base/error.h"
 #include "text/template/budget.h"
 #include "text/template/builtins.h"
+#include "text/template/comparison.h"
 #include "text/template/interpreter.h"
+#include "text/template/iteration.h"
+#include "text/template/numbers.h"
+#include "text/template/value_text.h"
 
 namespace lockstep::jinja {
 namespace {
@@ -34,7 +39,7 @@ Getter attribute_getter(const Value& attribute, bool fold_case, Value otherwise 
   };
 }
 
-bool flag(const Value& value) { return value.truth(); }
+bool flag(const Value& value) { return truth(value); }
 
 List sorted(const List& items, const Getter& key, bool reverse) {
   std::vector<std::pair<Value, std::size_t>> keyed;
@@ -43,7 +48,8 @@ List sorted(const List& items, const Getter& key, bool reverse) {
     keyed.emplace_back(key(items[i]), i);
   }
   // Python keeps the order of equal items in both directions.
-  std::stable_sort(keyed.begin(), keyed.end(), [&](const auto& a, const auto& b) { return reverse ? b.first.less(a.first, "<") : a.first.less(b.first, "<"); });
+  std::stable_sort(keyed.begin(), keyed.end(),
+                   [&](const auto& a, const auto& b) { return reverse ? less(b.first, a.first, "<") : less(a.first, b.first, "<"); });
   List out;
   for (const auto& [value, index] : keyed) out.push_back(items[index]);
   return out;
@@ -59,9 +65,9 @@ Value f_sort(Interpreter&, const Value& subject, Arguments& arguments) {
   const Getter key = [&](const Value& item) {
     List keys;
     for (const Getter& getter : getters) keys.push_back(getter(item));
-    return Value::list(std::move(keys));
+    return make_list(std::move(keys));
   };
-  return Value::list(sorted(to_list(subject), key, flag(values[0])));
+  return make_list(sorted(to_list(subject), key, flag(values[0])));
 }
 
 Value f_dictsort(Interpreter&, const Value& subject, Arguments& arguments) {
@@ -69,19 +75,19 @@ Value f_dictsort(Interpreter&, const Value& subject, Arguments& arguments) {
   const std::string by = values[1].is(Kind::missing) ? "key" : values[1].is(Kind::text) ? values[1].text().bytes() : "";
   if (by != "key" && by != "value") fail(ErrorCode::invalid_argument, "You can only sort by either \"key\" or \"value\"");
   if (subject.is_undefined()) fail_undefined(subject);
-  if (!subject.is(Kind::dict)) fail(ErrorCode::invalid_argument, "'{}' object has no attribute 'items'", subject.type_name());
+  if (!subject.is(Kind::dict)) fail(ErrorCode::invalid_argument, "'{}' object has no attribute 'items'", type_name(subject));
   List items;
-  for (const auto& [key, value] : subject.dict().entries()) items.push_back(Value::tuple({key, value}));
+  for (const auto& [key, value] : subject.dict().entries()) items.push_back(make_tuple({key, value}));
   const bool fold = !flag(values[0]);
   const Getter key = [&](const Value& item) { return fold ? ignore_case(item.items()[by == "value"]) : item.items()[by == "value"]; };
-  return Value::list(sorted(items, key, flag(values[2])));
+  return make_list(sorted(items, key, flag(values[2])));
 }
 
 Value f_first(Interpreter&, const Value& subject, Arguments& arguments) {
   arguments.bind("first", {}, 0);
   Cursor cursor(subject);
   Value item;
-  return cursor.next(item) ? item : Value::undefined("No first item, sequence was empty.");
+  return cursor.next(item) ? item : make_undefined("No first item, sequence was empty.");
 }
 
 bool reversible(const Value& v) {
@@ -90,8 +96,8 @@ bool reversible(const Value& v) {
 
 Value f_last(Interpreter&, const Value& subject, Arguments& arguments) {
   arguments.bind("last", {}, 0);
-  if (!reversible(subject)) fail(ErrorCode::invalid_argument, "'{}' object is not reversible", subject.type_name());
-  if (*subject.length() == 0) return Value::undefined("No last item, sequence was empty.");
+  if (!reversible(subject)) fail(ErrorCode::invalid_argument, "'{}' object is not reversible", type_name(subject));
+  if (*length(subject) == 0) return make_undefined("No last item, sequence was empty.");
   if (subject.is(Kind::dict) || subject.is(Kind::dict_view)) return to_list(subject).back();
   return python_item(subject, Value::of(Integer{-1}));
 }
@@ -99,7 +105,7 @@ Value f_last(Interpreter&, const Value& subject, Arguments& arguments) {
 Value over(List items) {
   int depth = 0;
   for (const Value& item : items) depth = std::max(depth, item.depth());
-  return Value::iterator(
+  return make_iterator(
       [items = std::move(items), at = std::size_t{0}](Value& item) mutable {
         if (at == items.size()) return false;
         item = items[at++];
@@ -114,20 +120,20 @@ Value f_reverse(Interpreter&, const Value& subject, Arguments& arguments) {
   if (!Cursor::can_iterate(subject)) fail(ErrorCode::invalid_argument, "argument must be iterable");
   List items = to_list(subject);
   std::reverse(items.begin(), items.end());
-  return reversible(subject) ? over(std::move(items)) : Value::list(std::move(items));
+  return reversible(subject) ? over(std::move(items)) : make_list(std::move(items));
 }
 
-Value f_list(Interpreter&, const Value& s, Arguments& a) { return a.bind("list", {}, 0), Value::list(to_list(s)); }
+Value f_list(Interpreter&, const Value& s, Arguments& a) { return a.bind("list", {}, 0), make_list(to_list(s)); }
 
 Value f_items(Interpreter&, const Value& subject, Arguments& arguments) {
   arguments.bind("items", {}, 0);
-  return Value::iterator(
+  return make_iterator(
       [subject, at = std::size_t{0}](Value& item) mutable {
         if (subject.is_undefined()) return false;
         if (!subject.is(Kind::dict)) fail(ErrorCode::invalid_argument, "Can only get item pairs from a mapping.");
         if (at == subject.dict().size()) return false;
         const auto& [key, value] = subject.dict().entries()[at++];
-        item = Value::tuple({key, value});
+        item = make_tuple({key, value});
         return true;
       },
       subject.depth() + 1);
@@ -135,7 +141,7 @@ Value f_items(Interpreter&, const Value& subject, Arguments& arguments) {
 
 Value f_join(Interpreter&, const Value& subject, Arguments& arguments) {
   const auto values = arguments.bind("join", {"d", "attribute"}, 0);
-  const Text between = or_else(values[0], Value::text("")).str();
+  const Text between = str(or_else(values[0], Value::text("")));
   const Getter getter = attribute_getter(values[1], false);
   TextBuilder out;
   Cursor cursor(subject);
@@ -143,7 +149,7 @@ Value f_join(Interpreter&, const Value& subject, Arguments& arguments) {
   for (Value item; cursor.next(item);) {
     if (!first) out.append(between);
     first = false;
-    out.append(getter(item).str());
+    out.append(str(getter(item)));
   }
   return Value::of(out.take());
 }
@@ -153,11 +159,11 @@ Value extreme(const Value& subject, Arguments& arguments, bool largest) {
   const Getter key = attribute_getter(values[1], !flag(values[0]));
   Cursor cursor(subject);
   Value best, best_key;
-  if (!cursor.next(best)) return Value::undefined("No aggregated item, sequence was empty.");
+  if (!cursor.next(best)) return make_undefined("No aggregated item, sequence was empty.");
   best_key = key(best);
   for (Value item; cursor.next(item);) {
     Value item_key = key(item);
-    if (!(largest ? best_key.less(item_key, "<") : item_key.less(best_key, "<"))) continue;
+    if (!(largest ? less(best_key, item_key, "<") : less(item_key, best_key, "<"))) continue;
     best = item;
     best_key = std::move(item_key);
   }
@@ -178,7 +184,7 @@ Value f_sum(Interpreter& interpreter, const Value& subject, Arguments& arguments
 
 Value f_unique(Interpreter&, const Value& subject, Arguments& arguments) {
   const auto values = arguments.bind("unique", {"case_sensitive", "attribute"}, 0);
-  return Value::iterator(
+  return make_iterator(
       [subject, getter = attribute_getter(values[1], !flag(values[0])), cursor = std::shared_ptr<Cursor>(), seen = Dict()](Value& item) mutable {
         if (!cursor) cursor = std::make_shared<Cursor>(subject);
         while (cursor->next(item)) {
@@ -194,7 +200,7 @@ Value f_unique(Interpreter&, const Value& subject, Arguments& arguments) {
 
 Value f_batch(Interpreter&, const Value& subject, Arguments& arguments) {
   const auto values = arguments.bind("batch", {"linecount", "fill_with"}, 1);
-  return Value::iterator(
+  return make_iterator(
       [subject, count = values[0], fill = or_else(values[1], Value::none()), cursor = std::shared_ptr<Cursor>(), ended = false](Value& out) mutable {
         if (!cursor) cursor = std::make_shared<Cursor>(subject);
         if (ended) return false;
@@ -214,7 +220,7 @@ Value f_batch(Interpreter&, const Value& subject, Arguments& arguments) {
           RenderBudget::bytes(static_cast<std::size_t>(std::min<Integer>(most, Integer{1} << 60)));
           line.resize(static_cast<std::size_t>(most), fill);
         }
-        out = Value::list(std::move(line));
+        out = make_list(std::move(line));
         return true;
       },
       subject.depth() + 1);
@@ -235,7 +241,7 @@ Value f_slice(Interpreter&, const Value& subject, Arguments& arguments) {
     List part(items.begin() + start, items.begin() + start + length);
     if (!fill.is(Kind::none) && i >= size % slices) part.push_back(fill);
     start += length;
-    out.push_back(Value::list(std::move(part)));
+    out.push_back(make_list(std::move(part)));
   }
   return over(std::move(out));
 }
@@ -249,13 +255,13 @@ Value f_groupby(Interpreter&, const Value& subject, Arguments& arguments) {
     const Value group_key = key(items[i]);
     const Value label = shown(items[i]);
     List members;
-    while (i < items.size() && key(items[i]).equals(group_key)) members.push_back(items[i++]);
+    while (i < items.size() && equals(key(items[i]), group_key)) members.push_back(items[i++]);
     if (members.empty()) members.push_back(items[i++]);  // a key that is not equal to itself
-    Value group = Value::tuple({label, Value::list(std::move(members))});
+    Value group = make_tuple({label, make_list(std::move(members))});
     group.as<ListObject>().group = true;
     groups.push_back(std::move(group));
   }
-  return Value::list(std::move(groups));
+  return make_list(std::move(groups));
 }
 
 // --- map, select, reject: read as they are used
@@ -289,7 +295,7 @@ Transform choosing(Interpreter& interpreter, Arguments arguments, bool by_attrib
     transform = attribute_getter(arguments.positional[0], false);
     arguments.positional.erase(arguments.positional.begin());
   }
-  if (arguments.positional.empty()) return [transform](const Value& item) { return Value::of(transform(item).truth()); };
+  if (arguments.positional.empty()) return [transform](const Value& item) { return Value::of(truth(transform(item))); };
   const std::string name(text_argument(arguments.positional[0], "the test's name"));
   arguments.positional.erase(arguments.positional.begin());
   return [&interpreter, name, arguments, transform](const Value& item) {
@@ -299,10 +305,10 @@ Transform choosing(Interpreter& interpreter, Arguments arguments, bool by_attrib
 }
 
 Value lazily(const Value& subject, std::function<Transform()> prepare, std::function<bool(const Transform&, const Value&, Value&)> emit) {
-  return Value::iterator(
+  return make_iterator(
       [subject, prepare = std::move(prepare), emit = std::move(emit), function = Transform(), cursor = std::shared_ptr<Cursor>()](Value& out) mutable {
         if (!cursor) {
-          if (!subject.truth()) return false;
+          if (!truth(subject)) return false;
           function = prepare();
           cursor = std::make_shared<Cursor>(subject);
         }
@@ -327,7 +333,7 @@ Value f_choose(Interpreter& interpreter, const Value& subject, Arguments& argume
   return lazily(
       subject, [&interpreter, arguments] { return choosing(interpreter, arguments, by_attribute); },
       [](const Transform& f, const Value& item, Value& out) {
-        if (f(item).truth() != wanted) return false;
+        if (truth(f(item)) != wanted) return false;
         out = item;
         return true;
       });

@@ -2,14 +2,19 @@
 #include <cmath>
 #include <set>
 
+#include "base/error.h"
 #include "text/template/budget.h"
 #include "text/template/builtins.h"
+#include "text/template/comparison.h"
 #include "text/template/interpreter.h"
+#include "text/template/iteration.h"
+#include "text/template/numbers.h"
+#include "text/template/value_text.h"
 
 namespace lockstep::jinja {
 namespace {
 // What jinja2 calls soft_str: a string as it is (safe ones stay safe), anything else its str().
-Text soft(const Value& value) { return value.is(Kind::text) ? value.text() : value.str(); }
+Text soft(const Value& value) { return value.is(Kind::text) ? value.text() : str(value); }
 
 Value by_method(Interpreter& interpreter, const Value& subject, std::string_view method, Arguments arguments = {}) {
   return interpreter.call(string_method(Value::of(soft(subject)), method), arguments);
@@ -49,7 +54,7 @@ Value f_title(Interpreter&, const Value& subject, Arguments& arguments) {
 Value f_replace(Interpreter&, const Value& subject, Arguments& arguments) {
   const auto values = arguments.bind("replace", {"old", "new", "count"}, 2);
   const std::int64_t most = values[2].is(Kind::missing) || values[2].is(Kind::none) ? -1 : small_argument(values[2], "count");
-  return Value::of(replace(subject.str(), values[0].str().view(), values[1].str(), most));
+  return Value::of(replace(str(subject), str(values[0]).view(), str(values[1]), most));
 }
 
 Value f_safe(Interpreter&, const Value& subject, Arguments& arguments) {
@@ -59,12 +64,12 @@ Value f_safe(Interpreter&, const Value& subject, Arguments& arguments) {
   return Value::of(std::move(text));
 }
 Value f_escape(Interpreter&, const Value& s, Arguments& a) { return a.bind("escape", {}, 0), Value::of(html_escape(soft(s))); }
-Value f_forceescape(Interpreter&, const Value& s, Arguments& a) { return a.bind("forceescape", {}, 0), Value::of(html_escape(s.str())); }
+Value f_forceescape(Interpreter&, const Value& s, Arguments& a) { return a.bind("forceescape", {}, 0), Value::of(html_escape(str(s))); }
 
 Value f_indent(Interpreter&, const Value& subject, Arguments& arguments) {
   const auto values = arguments.bind("indent", {"width", "first", "blank"}, 0);
   if (subject.is_undefined()) fail_undefined(subject);
-  if (!subject.is(Kind::text)) fail(ErrorCode::invalid_argument, "indent takes a string, not {}", subject.type_name());
+  if (!subject.is(Kind::text)) fail(ErrorCode::invalid_argument, "indent takes a string, not {}", type_name(subject));
   Text indention;
   if (values[0].is(Kind::text)) {
     indention = values[0].text();
@@ -76,10 +81,10 @@ Value f_indent(Interpreter&, const Value& subject, Arguments& arguments) {
   TextBuilder whole;
   whole.append(subject.text());
   whole.append('\n');
-  const bool blank = values[2].truth();
+  const bool blank = truth(values[2]);
   TextBuilder out;
   bool first = true;
-  if (values[1].truth()) out.append(indention);
+  if (truth(values[1])) out.append(indention);
   for (const Text& line : split_lines(whole.take(), false)) {
     if (!first) {
       out.append('\n');
@@ -95,19 +100,19 @@ Value f_indent(Interpreter&, const Value& subject, Arguments& arguments) {
 
 Value f_truncate(Interpreter&, const Value& subject, Arguments& arguments) {
   const auto values = arguments.bind("truncate", {"length", "killwords", "end", "leeway"}, 0);
-  const std::int64_t length = values[0].is(Kind::missing) ? 255 : small_argument(values[0], "length");
+  const std::int64_t most = values[0].is(Kind::missing) ? 255 : small_argument(values[0], "length");
   const Value end = or_else(values[2], Value::text("..."));
   text_argument(end, "truncate's end");
   const std::int64_t leeway = values[3].is(Kind::missing) || values[3].is(Kind::none) ? 5 : small_argument(values[3], "leeway");
   const std::int64_t end_length = end.text().length();
-  if (length < end_length) fail(ErrorCode::invalid_argument, "expected length >= {}, got {}", end_length, length);
+  if (most < end_length) fail(ErrorCode::invalid_argument, "expected length >= {}, got {}", end_length, most);
   if (leeway < 0) fail(ErrorCode::invalid_argument, "expected leeway >= 0, got {}", leeway);
-  const auto size = subject.length();
-  if (size && *size - leeway <= length) return subject;
-  if (!subject.is(Kind::text)) fail(ErrorCode::invalid_argument, "truncate takes a string, not {}", subject.type_name());
+  const auto size = length(subject);
+  if (size && *size - leeway <= most) return subject;
+  if (!subject.is(Kind::text)) fail(ErrorCode::invalid_argument, "truncate takes a string, not {}", type_name(subject));
   const Text& text = subject.text();
-  Text cut = text.slice(0, text.byte_of(length - end_length));
-  if (!values[1].truth()) {
+  Text cut = text.slice(0, text.byte_of(most - end_length));
+  if (!truth(values[1])) {
     const auto words = split(cut, " ", 1, true);
     cut = words[0];
   }
@@ -123,7 +128,7 @@ Value f_wordcount(Interpreter& interpreter, const Value& subject, Arguments& arg
   Integer count = 0;
   bool inside = false;
   each_character(text.view(), [&](std::uint32_t c, std::size_t begin, std::size_t end) {
-    const bool word = c == '_' || by_method(interpreter, Value::of(text.slice(begin, end)), "isalnum").truth();
+    const bool word = c == '_' || truth(by_method(interpreter, Value::of(text.slice(begin, end)), "isalnum"));
     count += word && !inside;
     inside = word;
   });
@@ -133,10 +138,10 @@ Value f_wordcount(Interpreter& interpreter, const Value& subject, Arguments& arg
 Value f_format(Interpreter& interpreter, const Value& subject, Arguments& arguments) {
   if (!arguments.positional.empty() && !arguments.named.empty())
     fail(ErrorCode::invalid_argument, "can't handle positional and keyword arguments at the same time");
-  if (arguments.named.empty()) return Value::of(percent_format(interpreter, soft(subject), Value::tuple(arguments.positional)));
+  if (arguments.named.empty()) return Value::of(percent_format(interpreter, soft(subject), make_tuple(arguments.positional)));
   Dict named;
   for (const auto& [name, value] : arguments.named) named.set(argument_name(name), value);
-  return Value::of(percent_format(interpreter, soft(subject), Value::of(std::move(named))));
+  return Value::of(percent_format(interpreter, soft(subject), make_dict(std::move(named))));
 }
 
 Value f_urlencode(Interpreter&, const Value& subject, Arguments& arguments) {
@@ -153,19 +158,19 @@ Value f_urlencode(Interpreter&, const Value& subject, Arguments& arguments) {
     }
     return out.take();
   };
-  if (subject.is(Kind::text) || !Cursor::can_iterate(subject)) return Value::of(encode(subject.str(), false));
+  if (subject.is(Kind::text) || !Cursor::can_iterate(subject)) return Value::of(encode(str(subject), false));
   List items;
   if (subject.is(Kind::dict))
-    for (const auto& [key, value] : subject.dict().entries()) items.push_back(Value::tuple({key, value}));
+    for (const auto& [key, value] : subject.dict().entries()) items.push_back(make_tuple({key, value}));
   else items = to_list(subject);
   TextBuilder out;
   for (std::size_t i = 0; i < items.size(); ++i) {
     const List pair = to_list(items[i]);
     if (pair.size() != 2) fail(ErrorCode::invalid_argument, "urlencode takes pairs, not {} values", pair.size());
     if (i) out.append("&");
-    out.append(encode(pair[0].str(), true));
+    out.append(encode(str(pair[0]), true));
     out.append("=");
-    out.append(encode(pair[1].str(), true));
+    out.append(encode(str(pair[1]), true));
   }
   return Value::of(out.take());
 }
@@ -206,7 +211,7 @@ Value f_abs(Interpreter&, const Value& subject, Arguments& arguments) {
   arguments.bind("abs", {}, 0);
   if (subject.is_integral()) return Value::of(subject.integer() < 0 ? -subject.integer() : subject.integer()).marked(subject.foreign());
   if (subject.is(Kind::real)) return Value::of(std::fabs(subject.real())).marked(subject.foreign());
-  fail(ErrorCode::invalid_argument, "bad operand type for abs(): '{}'", subject.type_name());
+  fail(ErrorCode::invalid_argument, "bad operand type for abs(): '{}'", type_name(subject));
 }
 
 // round() of Python: half to even on the exact value.
@@ -238,7 +243,7 @@ Value f_round(Interpreter& interpreter, const Value& subject, Arguments& argumen
   const std::string method = values[1].is(Kind::missing) ? "common" : values[1].is(Kind::text) ? values[1].text().bytes() : "";
   if (method != "common" && method != "ceil" && method != "floor") fail(ErrorCode::invalid_argument, "method must be common, ceil or floor");
   if (subject.is_undefined()) fail_undefined(subject);
-  if (!subject.is_number()) fail(ErrorCode::invalid_argument, "type {} doesn't define __round__ method", subject.type_name());
+  if (!subject.is_number()) fail(ErrorCode::invalid_argument, "type {} doesn't define __round__ method", type_name(subject));
   const Value precision = or_else(values[0], Value::of(Integer{0}));
   if (method == "common") {
     if (precision.is(Kind::none)) {
@@ -258,15 +263,15 @@ Value f_round(Interpreter& interpreter, const Value& subject, Arguments& argumen
 
 Value f_default(Interpreter&, const Value& subject, Arguments& arguments) {
   const auto values = arguments.bind("default", {"default_value", "boolean"}, 0);
-  if (subject.is_undefined() || (values[1].truth() && !subject.truth())) return or_else(values[0], Value::text(""));
+  if (subject.is_undefined() || (truth(values[1]) && !truth(subject))) return or_else(values[0], Value::text(""));
   return subject;
 }
 
 Value f_length(Interpreter&, const Value& subject, Arguments& arguments) {
   arguments.bind("len", {}, 0);
-  const auto length = subject.length();
-  if (!length) fail(ErrorCode::invalid_argument, "object of type '{}' has no len()", subject.type_name());
-  return Value::of(Integer{*length});
+  const auto size = length(subject);
+  if (!size) fail(ErrorCode::invalid_argument, "object of type '{}' has no len()", type_name(subject));
+  return Value::of(Integer{*size});
 }
 
 Value f_attr(Interpreter&, const Value& subject, Arguments& arguments) {
@@ -274,7 +279,7 @@ Value f_attr(Interpreter&, const Value& subject, Arguments& arguments) {
   text_argument(name, "attribute name");
   Value found = python_attribute(subject, name.text().view());
   if (!found.is(Kind::missing)) return found;
-  return Value::undefined(fmt::format("'{}' object has no attribute '{}'", subject.type_name(), utf8_excerpt(name.text().view())));
+  return make_undefined(fmt::format("'{}' object has no attribute '{}'", type_name(subject), utf8_excerpt(name.text().view())));
 }
 }  // namespace
 

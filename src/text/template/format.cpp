@@ -1,8 +1,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/error.h"
 #include "text/template/budget.h"
 #include "text/template/builtins.h"
+#include "text/template/numbers.h"
+#include "text/template/value_text.h"
 
 namespace lockstep::jinja {
 namespace {
@@ -78,12 +81,12 @@ std::string real_digits(double value, char type, std::int64_t precision, bool al
 Integer as_integer(const Value& value, char type) {
   if (value.is_integral()) return value.integer();
   if (value.is(Kind::real) && (type == 'd' || type == 'i' || type == 'u')) return integer_of(value.real());
-  fail(ErrorCode::invalid_argument, "%{} format: a real number is required, not {}", type, value.type_name());
+  fail(ErrorCode::invalid_argument, "%{} format: a real number is required, not {}", type, type_name(value));
 }
 
 double as_real(const Value& value) {
   if (value.is_undefined()) fail_undefined(value);
-  if (!value.is_number()) fail(ErrorCode::invalid_argument, "must be real number, not {}", value.type_name());
+  if (!value.is_number()) fail(ErrorCode::invalid_argument, "must be real number, not {}", type_name(value));
   return value.real();
 }
 
@@ -195,7 +198,7 @@ Text percent_format(Interpreter&, const Text& format, const Value& arguments) {
       case 'r':
       case 'a': {
         if (type == 'a') fail(ErrorCode::unsupported, "%a is not offered in chat templates");
-        Text shown = type == 's' ? value.is(Kind::text) ? value.text() : value.str() : value.repr();
+        Text shown = type == 's' ? value.is(Kind::text) ? value.text() : str(value) : repr(value);
         if (markup) shown = html_escape(shown);
         out.append(pad(first_characters(shown, spec.precision), spec, spec.align ? spec.align : '>'));
         break;
@@ -294,12 +297,12 @@ Spec parse_spec(const Text& spec_text) {
 }
 
 [[noreturn]] void bad_type(const Spec& spec, const Value& value) {
-  fail(ErrorCode::invalid_argument, "Unknown format code '{}' for object of type '{}'", std::string(1, spec.type), value.type_name());
+  fail(ErrorCode::invalid_argument, "Unknown format code '{}' for object of type '{}'", std::string(1, spec.type), type_name(value));
 }
 
 Text format_value(const Value& value, const Text& spec_text, bool foreign) {
-  if (spec_text.empty()) return value.str();
-  if (!value.is(Kind::text) && !value.is_number()) fail(ErrorCode::invalid_argument, "unsupported format string passed to {}.__format__", value.type_name());
+  if (spec_text.empty()) return str(value);
+  if (!value.is(Kind::text) && !value.is_number()) fail(ErrorCode::invalid_argument, "unsupported format string passed to {}.__format__", type_name(value));
   Spec spec = parse_spec(spec_text);
   if (value.is(Kind::text)) {
     if ((spec.type && spec.type != 's') || spec.sign || spec.alternate || spec.group || spec.align == '=') bad_type(spec, value);
@@ -388,8 +391,8 @@ class BraceFormatter {
     if (end < text.size() && text[end] == '!') {
       const char conversion = end + 1 < text.size() ? text[end + 1] : '\0';
       if (end + 2 < text.size() && text[end + 2] != ':') fail(ErrorCode::invalid_argument, "expected ':' after conversion specifier");
-      if (conversion == 'r') value = Value::of(value.repr());
-      else if (conversion == 's') value = Value::of(value.str());
+      if (conversion == 'r') value = Value::of(repr(value));
+      else if (conversion == 's') value = Value::of(str(value));
       else if (conversion == 'a') fail(ErrorCode::unsupported, "the conversion !a is not offered in chat templates");
       else fail(ErrorCode::invalid_argument, "Unknown conversion specifier in a format string");
       end += 2;

@@ -1,13 +1,17 @@
 #include <ctime>
 
+#include "base/error.h"
 #include "text/template/budget.h"
 #include "text/template/builtins.h"
 #include "text/template/interpreter.h"
+#include "text/template/iteration.h"
+#include "text/template/numbers.h"
+#include "text/template/value_text.h"
 
 namespace lockstep::jinja {
 namespace {
 // dict(mapping or pairs, **named)
-Dict make_dict(Arguments& arguments) {
+Dict dict_of(Arguments& arguments) {
   Dict dict;
   if (arguments.positional.size() > 1) fail(ErrorCode::invalid_argument, "dict expected at most 1 argument, got {}", arguments.positional.size());
   if (!arguments.positional.empty()) {
@@ -27,10 +31,10 @@ Dict make_dict(Arguments& arguments) {
   return dict;
 }
 
-Value g_dict(Interpreter&, Arguments& arguments) { return Value::of(make_dict(arguments)); }
+Value g_dict(Interpreter&, Arguments& arguments) { return make_dict(dict_of(arguments)); }
 
 Value g_namespace(Interpreter& interpreter, Arguments& arguments) {
-  Dict attributes = make_dict(arguments);
+  Dict attributes = dict_of(arguments);
   for (const auto& [key, value] : attributes.entries())
     if (key.is(Kind::text) && key.text().view().starts_with("_"))
       fail(ErrorCode::invalid_argument, "a namespace's attribute cannot begin with an underscore: '{}'", utf8_excerpt(key.text().view()));
@@ -45,7 +49,7 @@ Value g_range(Interpreter&, Arguments& arguments) {
   const auto values = arguments.bind("range", {"start", "stop", "step"}, 1, false);
   auto range = std::make_shared<RangeObject>();
   const auto integer = [](const Value& v) {
-    if (!v.is_integral()) fail(ErrorCode::invalid_argument, "'{}' object cannot be interpreted as an integer", v.type_name());
+    if (!v.is_integral()) fail(ErrorCode::invalid_argument, "'{}' object cannot be interpreted as an integer", type_name(v));
     return v.integer();
   };
   if (values[1].is(Kind::missing)) {
@@ -66,7 +70,7 @@ Value g_range(Interpreter&, Arguments& arguments) {
 
 Value g_raise_exception(Interpreter&, Arguments& arguments) {
   const Value message = arguments.bind("raise_exception", {"message"}, 1)[0];
-  fail(ErrorCode::invalid_argument, "{}", message.str().bytes());
+  fail(ErrorCode::invalid_argument, "{}", str(message).bytes());
 }
 
 Value g_strftime_now(Interpreter& interpreter, Arguments& arguments) {
@@ -97,14 +101,14 @@ Value g_lipsum(Interpreter&, Arguments&) { fail(ErrorCode::unsupported, "the fun
 
 Value global(std::string_view name) {
   static const std::map<std::string_view, Value> table = {
-      {"dict", Value::function("dict", g_dict)},
-      {"namespace", Value::function("namespace", g_namespace)},
-      {"range", Value::function("range", g_range)},
-      {"raise_exception", Value::function("raise_exception", g_raise_exception)},
-      {"strftime_now", Value::function("strftime_now", g_strftime_now)},
-      {"cycler", Value::function("cycler", g_cycler)},
-      {"joiner", Value::function("joiner", g_joiner)},
-      {"lipsum", Value::function("lipsum", g_lipsum)},
+      {"dict", make_function("dict", g_dict)},
+      {"namespace", make_function("namespace", g_namespace)},
+      {"range", make_function("range", g_range)},
+      {"raise_exception", make_function("raise_exception", g_raise_exception)},
+      {"strftime_now", make_function("strftime_now", g_strftime_now)},
+      {"cycler", make_function("cycler", g_cycler)},
+      {"joiner", make_function("joiner", g_joiner)},
+      {"lipsum", make_function("lipsum", g_lipsum)},
   };
   const auto row = table.find(name);
   return row == table.end() ? Value() : row->second;

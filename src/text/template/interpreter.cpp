@@ -1,6 +1,10 @@
 #include "text/template/interpreter.h"
 
+#include "base/error.h"
 #include "text/template/budget.h"
+#include "text/template/comparison.h"
+#include "text/template/iteration.h"
+#include "text/template/value_text.h"
 
 namespace lockstep::jinja {
 
@@ -78,7 +82,7 @@ void Interpreter::Activation::capture() {
 
 void Interpreter::print(const Value& value) {
   if (value.is(Kind::text)) out_->append(value.text());
-  else out_->append(value.str());
+  else out_->append(str(value));
 }
 
 Interpreter::Flow Interpreter::execute(const Body& body, Activation& at) {
@@ -115,10 +119,10 @@ Interpreter::Flow Interpreter::execute(const Statement& node, Activation& at) {
       }
       return Flow::normal;
     case Type::condition: {
-      if (evaluate(*node.expression, at).truth()) return execute(node.body, at);
+      if (truth(evaluate(*node.expression, at))) return execute(node.body, at);
       for (const StatementPtr& elif : node.elifs) {
         line_ = elif->line;
-        if (evaluate(*elif->expression, at).truth()) return execute(elif->body, at);
+        if (truth(evaluate(*elif->expression, at))) return execute(elif->body, at);
       }
       return execute(node.otherwise, at);
     }
@@ -218,14 +222,14 @@ Interpreter::Flow Interpreter::loop_over(const Statement& node, const Value& sou
   if (node.filter_test) {
     if (node.extended) outer.capture();
     auto cursor = std::make_shared<Cursor>(source);
-    iterable = Value::iterator(
+    iterable = make_iterator(
         [this, &node, &outer, cursor, entered = false](Value& item) mutable {
           if (!entered) enter(node.test_scope, outer);
           entered = true;
           while (cursor->next(item)) {
-            if (node.filter_target->type == Expr::Type::tuple) item = Value::tuple(to_list(item));
+            if (node.filter_target->type == Expr::Type::tuple) item = make_tuple(to_list(item));
             assign(*node.filter_target, item, outer);
-            if (evaluate(*node.filter_test, outer).truth()) return true;
+            if (truth(evaluate(*node.filter_test, outer))) return true;
           }
           return false;
         },

@@ -1,8 +1,13 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/error.h"
 #include "text/template/budget.h"
 #include "text/template/builtins.h"
+#include "text/template/comparison.h"
+#include "text/template/iteration.h"
+#include "text/template/numbers.h"
+#include "text/template/value_text.h"
 
 namespace lockstep::jinja {
 namespace {
@@ -30,7 +35,7 @@ class JsonWriter {
       case Kind::dict:
         return object(value.dict());
       default:
-        fail(ErrorCode::invalid_argument, "Object of type {} is not JSON serializable", value.type_name());
+        fail(ErrorCode::invalid_argument, "Object of type {} is not JSON serializable", type_name(value));
     }
   }
 
@@ -93,7 +98,7 @@ class JsonWriter {
   void object(const Dict& dict) {
     if (dict.size() == 0) return out.append("{}");
     auto entries = dict.entries();
-    if (sort_keys) std::stable_sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return a.first.less(b.first, "<"); });
+    if (sort_keys) std::stable_sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return less(a.first, b.first, "<"); });
     out.append('{');
     ++level_;
     bool first = true;
@@ -112,7 +117,7 @@ class JsonWriter {
           string(scalar(key));
           break;
         default:
-          fail(ErrorCode::invalid_argument, "keys must be str, int, float, bool or None, not {}", key.type_name());
+          fail(ErrorCode::invalid_argument, "keys must be str, int, float, bool or None, not {}", type_name(key));
       }
       out.append(colon);
       write(value);
@@ -129,8 +134,8 @@ class JsonWriter {
 Value to_json(Interpreter&, const Value& subject, Arguments& arguments) {
   const auto values = arguments.bind("tojson", {"ensure_ascii", "indent", "separators", "sort_keys"}, 0);
   JsonWriter writer;
-  writer.ascii = values[0].truth();
-  writer.sort_keys = values[3].truth();
+  writer.ascii = truth(values[0]);
+  writer.sort_keys = truth(values[3]);
   const Value& indent = values[1];
   if (indent.is(Kind::text)) {
     writer.indent = indent.text().bytes();

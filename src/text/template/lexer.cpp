@@ -4,6 +4,9 @@
 
 #include <array>
 
+#include "base/error.h"
+#include "text/template/numbers.h"
+
 namespace lockstep::jinja {
 namespace {
 using Type = Token::Type;

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/error.h"
 #include "text/template/value.h"
 
 namespace lockstep::jinja {

@@ -1,8 +1,11 @@
+#include "text/template/numbers.h"
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
 
-#include "text/template/value.h"
+#include "base/error.h"
+#include "text/template/budget.h"
 
 namespace lockstep::jinja {
 

@@ -1,12 +1,17 @@
 #include <cmath>
 
+#include "base/error.h"
 #include "text/template/budget.h"
 #include "text/template/builtins.h"
+#include "text/template/comparison.h"
+#include "text/template/iteration.h"
+#include "text/template/numbers.h"
+#include "text/template/value_text.h"
 
 namespace lockstep::jinja {
 namespace {
 [[noreturn]] void bad_operands(std::string_view op, const Value& left, const Value& right) {
-  fail(ErrorCode::invalid_argument, "unsupported operand type(s) for {}: '{}' and '{}'", op, left.type_name(), right.type_name());
+  fail(ErrorCode::invalid_argument, "unsupported operand type(s) for {}: '{}' and '{}'", op, type_name(left), type_name(right));
 }
 
 Integer add(Integer a, Integer b) {
@@ -123,7 +128,7 @@ Value repeat(const Value& sequence, Integer count) {
   List items;
   items.reserve(n * sequence.items().size());
   for (std::size_t i = 0; i < n; ++i) items.insert(items.end(), sequence.items().begin(), sequence.items().end());
-  return Value::list(std::move(items), sequence.kind());
+  return make_list(std::move(items), sequence.kind());
 }
 
 Value add(const Value& left, const Value& right) {
@@ -140,7 +145,7 @@ Value add(const Value& left, const Value& right) {
     RenderBudget::bytes((left.items().size() + right.items().size()) * sizeof(Value));
     List items = left.items();
     items.insert(items.end(), right.items().begin(), right.items().end());
-    return Value::list(std::move(items), left.kind());
+    return make_list(std::move(items), left.kind());
   }
   bad_operands("+", left, right);
 }
@@ -165,15 +170,15 @@ Value binary_operation(Interpreter& interpreter, std::string_view op, const Valu
 }
 
 bool compare_operation(std::string_view op, const Value& left, const Value& right) {
-  if (op == "==") return left.equals(right);
-  if (op == "!=") return !left.equals(right);
+  if (op == "==") return equals(left, right);
+  if (op == "!=") return !equals(left, right);
   if (op == "in") return contains(right, left);
   if (op == "not in") return !contains(right, left);
-  if (op == "<") return left.less(right, op);
-  if (op == ">") return right.less(left, op);
+  if (op == "<") return less(left, right, op);
+  if (op == ">") return less(right, left, op);
   const auto is_nan = [](const Value& v) { return v.is(Kind::real) && std::isnan(v.real()); };
   if (left.is_number() && right.is_number() && (is_nan(left) || is_nan(right))) return false;
-  return op == "<=" ? !right.less(left, op) : !left.less(right, op);
+  return op == "<=" ? !less(right, left, op) : !less(left, right, op);
 }
 
 }  // namespace lockstep::jinja

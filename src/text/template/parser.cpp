@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/error.h"
 #include "text/template/expression_parser.h"
 
 namespace lockstep::jinja {

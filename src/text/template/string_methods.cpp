@@ -3,8 +3,12 @@
 #include <algorithm>
 #include <set>
 
+#include "base/error.h"
 #include "text/template/budget.h"
 #include "text/template/builtins.h"
+#include "text/template/comparison.h"
+#include "text/template/iteration.h"
+#include "text/template/value_text.h"
 
 namespace lockstep::jinja {
 namespace {
@@ -18,7 +22,7 @@ Value keep_markup(Text text, const Value& self) {
 Value list_of(std::vector<Text> parts) {
   List items;
   for (Text& part : parts) items.push_back(Value::of(std::move(part)));
-  return Value::list(std::move(items));
+  return make_list(std::move(items));
 }
 
 // Bytes of text[start:end] by Python's rules, none when start lies behind the end.
@@ -79,7 +83,7 @@ Value m_rsplit(Interpreter&, const Value& s, Arguments& a) { return splitting(s,
 
 Value m_splitlines(Interpreter&, const Value& self, Arguments& arguments) {
   const auto values = arguments.bind("splitlines", {"keepends"}, 0);
-  return list_of(split_lines(self.text(), values[0].truth()));
+  return list_of(split_lines(self.text(), truth(values[0])));
 }
 
 Value affix(const Value& self, Arguments& arguments, bool front) {
@@ -153,7 +157,7 @@ Value m_join(Interpreter&, const Value& self, Arguments& arguments) {
     if (!first) out.append(self.text());
     first = false;
     if (!markup) text_argument(item, "sequence item");
-    out.append(markup ? html_escape(item.is(Kind::text) ? item.text() : item.str()) : item.text());
+    out.append(markup ? html_escape(item.is(Kind::text) ? item.text() : str(item)) : item.text());
   }
   return keep_markup(out.take(), self);
 }
@@ -165,9 +169,9 @@ Value parted(const Value& self, Arguments& arguments, bool last) {
   const Text& text = self.text();
   const std::size_t at = last ? find_last(text.view(), wanted) : find_first(text.view(), wanted);
   const Value nothing = Value::of(text.slice(0, 0));
-  if (at == std::string_view::npos) return last ? Value::tuple({nothing, nothing, self}) : Value::tuple({self, nothing, nothing});
+  if (at == std::string_view::npos) return last ? make_tuple({nothing, nothing, self}) : make_tuple({self, nothing, nothing});
   const std::size_t end = text.bytes().size();
-  return Value::tuple({Value::of(text.slice(0, at)), Value::of(text.slice(at, at + wanted.size())), Value::of(text.slice(at + wanted.size(), end))});
+  return make_tuple({Value::of(text.slice(0, at)), Value::of(text.slice(at, at + wanted.size())), Value::of(text.slice(at + wanted.size(), end))});
 }
 Value m_partition(Interpreter&, const Value& s, Arguments& a) { return parted(s, a, false); }
 Value m_rpartition(Interpreter&, const Value& s, Arguments& a) { return parted(s, a, true); }
@@ -245,7 +249,7 @@ Value m_format(Interpreter& interpreter, const Value& self, Arguments& arguments
 }
 Value m_format_map(Interpreter& interpreter, const Value& self, Arguments& arguments) {
   const Value map = arguments.bind("format_map", {"mapping"}, 1, false)[0];
-  if (!map.is(Kind::dict)) fail(ErrorCode::invalid_argument, "format_map() takes a mapping, not {}", map.type_name());
+  if (!map.is(Kind::dict)) fail(ErrorCode::invalid_argument, "format_map() takes a mapping, not {}", type_name(map));
   Arguments named;
   for (const auto& [key, value] : map.dict().entries())
     if (key.is(Kind::text)) named.named.emplace_back(key.text().bytes(), value);
@@ -365,7 +369,7 @@ const Table<Method>& methods() {
 Value string_method(const Value& object, std::string_view name) {
   const auto row = methods().find(name);
   if (row == methods().end()) return {};
-  return Value::function(std::string(name), [object, method = row->second, name = row->first](Interpreter& interpreter, Arguments& arguments) {
+  return make_function(std::string(name), [object, method = row->second, name = row->first](Interpreter& interpreter, Arguments& arguments) {
     if (!method) fail(ErrorCode::unsupported, "the string method '{}' is not offered in chat templates", name);
     return method(interpreter, object, arguments);
   });

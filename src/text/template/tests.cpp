@@ -1,5 +1,9 @@
+#include "base/error.h"
 #include "text/template/builtins.h"
+#include "text/template/comparison.h"
 #include "text/template/interpreter.h"
+#include "text/template/iteration.h"
+#include "text/template/value_text.h"
 
 namespace lockstep::jinja {
 namespace {
@@ -17,7 +21,7 @@ bool comparing(Interpreter&, const Value& subject, Arguments& arguments) {
   return compare_operation(std::string_view(op, sizeof...(Op)), subject, one_argument(arguments));
 }
 bool rest_is(Interpreter& interpreter, const Value& subject, const Value& by, Integer wanted) {
-  return binary_operation(interpreter, "%", subject, by).equals(Value::of(wanted));
+  return equals(binary_operation(interpreter, "%", subject, by), Value::of(wanted));
 }
 
 bool is_defined(const Value& v) { return !v.is_undefined(); }
@@ -39,7 +43,7 @@ bool is_escaped(const Value& v) { return v.is(Kind::text) && v.text().markup(); 
 bool case_test(Interpreter& interpreter, const Value& subject, Arguments& arguments, std::string_view method) {
   no_arguments(arguments);
   Arguments none;
-  return interpreter.call(string_method(Value::of(subject.str()), method), none).truth();
+  return truth(interpreter.call(string_method(Value::of(str(subject)), method), none));
 }
 bool t_lower(Interpreter& i, const Value& s, Arguments& a) { return case_test(i, s, a, "islower"); }
 bool t_upper(Interpreter& i, const Value& s, Arguments& a) { return case_test(i, s, a, "isupper"); }
@@ -47,7 +51,7 @@ bool t_upper(Interpreter& i, const Value& s, Arguments& a) { return case_test(i,
 bool t_odd(Interpreter& i, const Value& s, Arguments& a) { return no_arguments(a), rest_is(i, s, Value::of(Integer{2}), 1); }
 bool t_even(Interpreter& i, const Value& s, Arguments& a) { return no_arguments(a), rest_is(i, s, Value::of(Integer{2}), 0); }
 bool t_divisibleby(Interpreter& i, const Value& s, Arguments& a) { return rest_is(i, s, a.bind("divisibleby", {"num"}, 1)[0], 0); }
-bool t_sameas(Interpreter&, const Value& s, Arguments& a) { return s.same_object(one_argument(a)); }
+bool t_sameas(Interpreter&, const Value& s, Arguments& a) { return same_object(s, one_argument(a)); }
 bool t_in(Interpreter&, const Value& s, Arguments& a) { return contains(a.bind("in", {"seq"}, 1)[0], s); }
 bool t_filter(Interpreter&, const Value& s, Arguments& a) {
   no_arguments(a);

@@ -1,5 +1,7 @@
 #include "text/template/token_stream.h"
 
+#include "base/error.h"
+
 namespace lockstep::jinja {
 
 using Type = Token::Type;

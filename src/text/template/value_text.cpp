@@ -1,9 +1,15 @@
+#include "text/template/value_text.h"
+
 #include <utf8proc.h>
 
+#include "base/error.h"
 #include "text/template/budget.h"
-#include "text/template/value.h"
+#include "text/template/iteration.h"
+#include "text/template/numbers.h"
+#include "text/template/objects.h"
 
 namespace lockstep::jinja {
+
 namespace {
 // What str.isprintable() says of one character.
 bool printable(std::uint32_t c) {
@@ -105,7 +111,7 @@ void write(TextBuilder& out, const Value& value, bool as_repr) {
       return out.append(")");
     }
     case Kind::dict_view:
-      out.append(value.type_name());
+      out.append(type_name(value));
       return write_items(out, to_list(value), "([", "])", false);
     case Kind::name_space:
       out.append("<Namespace ");
@@ -126,7 +132,7 @@ void write(TextBuilder& out, const Value& value, bool as_repr) {
     case Kind::cycler:
     case Kind::joiner:
       // Python shows an address here: no template means to.
-      return out.append(fmt::format("<{} object>", value.type_name()));
+      return out.append(fmt::format("<{} object>", type_name(value)));
   }
 }
 }  // namespace
@@ -137,186 +143,66 @@ Text quoted(const Text& text) {
   return out.take();
 }
 
-Text Value::str() const {
-  if (kind_ == Kind::text) {
-    Text plain = text();
+Text str(const Value& value) {
+  if (value.is(Kind::text)) {
+    Text plain = value.text();
     plain.set_markup(false);
     return plain;
   }
   TextBuilder out;
-  write(out, *this, false);
+  write(out, value, false);
   return out.take();
 }
 
-Text Value::repr() const {
+Text repr(const Value& value) {
   TextBuilder out;
-  write(out, *this, true);
+  write(out, value, true);
   return out.take();
 }
 
-std::optional<std::int64_t> Value::length() const {
-  switch (kind_) {
-    case Kind::missing:
-    case Kind::undefined:
-      return 0;
-    case Kind::text:
-      return text().length();
-    case Kind::list:
-    case Kind::tuple:
-      return static_cast<std::int64_t>(items().size());
-    case Kind::dict:
-      return static_cast<std::int64_t>(dict().size());
-    case Kind::range:
-      return as<RangeObject>().size();
-    case Kind::dict_view:
-      return static_cast<std::int64_t>(as<DictViewObject>().dict.dict().size());
-    case Kind::loop:
-      return as<LoopObject>().length();
-    default:
-      return {};
-  }
-}
-
-bool Cursor::can_iterate(const Value& value) {
+std::string_view type_name(const Value& value) {
   switch (value.kind()) {
     case Kind::missing:
     case Kind::undefined:
+      return "Undefined";
+    case Kind::none:
+      return "NoneType";
+    case Kind::boolean:
+      return "bool";
+    case Kind::integer:
+      return "int";
+    case Kind::real:
+      return "float";
     case Kind::text:
+      return value.text().markup() ? "Markup" : "str";
     case Kind::list:
+      return "list";
     case Kind::tuple:
+      return "tuple";
     case Kind::dict:
+      return "dict";
     case Kind::range:
-    case Kind::dict_view:
-    case Kind::iterator:
-    case Kind::loop:
-      return true;
-    default:
-      return false;
-  }
-}
-
-Cursor::Cursor(const Value& iterable) : source_(iterable) {
-  if (!can_iterate(iterable)) fail(ErrorCode::invalid_argument, "'{}' object is not iterable", iterable.type_name());
-}
-
-bool Cursor::next(Value& item) {
-  RenderBudget::step();
-  switch (source_.kind()) {
-    case Kind::text: {
-      const Text& text = source_.text();
-      if (at_ >= text.bytes().size()) return false;
-      const std::size_t end = text.character_end(at_);
-      item = Value::of(text.slice(at_, end));
-      // Iterating over Markup gives plain strings.
-      item.as<TextObject>().text.set_markup(false);
-      at_ = end;
-      return true;
-    }
-    case Kind::list:
-    case Kind::tuple:
-      if (at_ >= source_.items().size()) return false;
-      item = source_.items()[at_++];
-      return true;
-    case Kind::dict:
-      if (at_ >= source_.dict().size()) return false;
-      item = source_.dict().entries()[at_++].first;
-      return true;
-    case Kind::range: {
-      const auto& range = source_.as<RangeObject>();
-      if (static_cast<std::int64_t>(at_) >= range.size()) return false;
-      item = Value::of(range.at(static_cast<std::int64_t>(at_++)));
-      return true;
-    }
+      return "range";
     case Kind::dict_view: {
-      const auto& view = source_.as<DictViewObject>();
-      const auto& entries = view.dict.dict().entries();
-      if (at_ >= entries.size()) return false;
-      const auto& [key, value] = entries[at_++];
-      item = view.what == DictViewObject::What::keys ? key : view.what == DictViewObject::What::values ? value : Value::tuple({key, value});
-      return true;
+      static constexpr std::string_view names[] = {"dict_keys", "dict_values", "dict_items"};
+      return names[static_cast<int>(value.as<DictViewObject>().what)];
     }
-    case Kind::iterator: {
-      const RenderBudget::Nested nested;
-      // Kept alive: what runs may drop the last other reference.
-      const auto self = source_.shared<IteratorObject>();
-      return self->next(item);
-    }
-    case Kind::loop: {
-      const auto self = source_.shared<LoopObject>();
-      Value value;
-      if (!self->next(value)) return false;
-      item = Value::tuple({value, source_});
-      return true;
-    }
-    default:
-      return false;
+    case Kind::iterator:
+      return "generator";
+    case Kind::name_space:
+      return "Namespace";
+    case Kind::macro:
+      return "Macro";
+    case Kind::function:
+      return "function";
+    case Kind::loop:
+      return "LoopContext";
+    case Kind::cycler:
+      return "Cycler";
+    case Kind::joiner:
+      return "Joiner";
   }
-}
-
-List to_list(const Value& iterable) {
-  List items;
-  Cursor cursor(iterable);
-  for (Value item; cursor.next(item);) {
-    RenderBudget::bytes(sizeof(Value));
-    items.push_back(std::move(item));
-  }
-  return items;
-}
-
-bool contains(const Value& container, const Value& item) {
-  switch (container.kind()) {
-    case Kind::text:
-      if (!item.is(Kind::text)) fail(ErrorCode::invalid_argument, "'in <string>' requires string as left operand, not {}", item.type_name());
-      return find_first(container.text().view(), item.text().view()) != std::string_view::npos;
-    case Kind::dict:
-      return container.dict().find(item) != nullptr;
-    case Kind::dict_view:
-      if (container.as<DictViewObject>().what == DictViewObject::What::keys) return container.as<DictViewObject>().dict.dict().find(item) != nullptr;
-      break;
-    default:
-      break;
-  }
-  if (!Cursor::can_iterate(container)) fail(ErrorCode::invalid_argument, "argument of type '{}' is not iterable", container.type_name());
-  Cursor cursor(container);
-  for (Value candidate; cursor.next(candidate);)
-    if (candidate.same_object(item) || candidate.equals(item)) return true;
-  return false;
-}
-
-bool LoopObject::next(Value& item) {
-  if (!after.is(Kind::missing)) {
-    item = std::move(after);
-    after = Value();
-  } else if (!rest(item)) {
-    return false;
-  }
-  ++index0;
-  before = std::move(current);
-  current = item;
-  return true;
-}
-
-const Value& LoopObject::peek() {
-  // What `rest` leaves behind when it has nothing more means nothing.
-  if (Value item; after.is(Kind::missing) && rest(item)) after = std::move(item);
-  return after;
-}
-
-std::int64_t LoopObject::length() {
-  if (known_length) return *known_length;
-  if (const auto length = iterable.length()) return *(known_length = length);
-  auto items = std::make_shared<List>();
-  for (Value item; rest(item);) {
-    RenderBudget::bytes(sizeof(Value));
-    items->push_back(std::move(item));
-  }
-  known_length = static_cast<std::int64_t>(items->size()) + index0 + 1 + !after.is(Kind::missing);
-  rest = [items, at = std::size_t{0}](Value& item) mutable {
-    if (at == items->size()) return false;
-    item = (*items)[at++];
-    return true;
-  };
-  return *known_length;
+  return "object";
 }
 
 }  // namespace lockstep::jinja

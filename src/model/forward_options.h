@@ -1,0 +1,48 @@
+// What a caller asks of one forward beside its hidden states, and the tables of RoPE that it is given.
+//   ForwardOptions options; options.checkpoint = true; Context ctx = runtime.context(weights, cache, batch, options, &tape);
+// Plain values; what they point at outlives the forward and its backward.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "model/observer.h"
+#include "model/row_values.h"
+
+namespace lockstep {
+
+struct AdapterRows;
+
+// Output of the chosen experts of some rows, in all MoE layers (model/expert_shape.h).
+struct ExpertRecord {
+  View experts;  // i32 [R, ExpertShape::row()]; none: not requested
+  View row;      // i32 [R, 1], of the batch
+};
+
+struct ForwardOptions {
+  bool dense_attention = false;                       // attend to all visible keys, whatever the indexer would select (indexer warm-up)
+  bool index_loss = false;                            // train the indexer by its KL loss
+  float index_loss_weight = 0;                        // of one row's KL in the gradient
+  bool checkpoint = false;                            // activation checkpointing: free and recompute segments of layers
+  const std::vector<Buffer>* router_loads = nullptr;  // i32 [1, E] a sparse layer, counted up
+  OperationObserver* observer = nullptr;              // sees every operation's output
+  ExpertRecord expert_record;
+  bool counts = true;                                  // kernels count what they do (WorkCounters)
+  std::int32_t first_key = 0;                          // positions before it are no keys (Rows::first_key)
+  const std::vector<AdapterRows>* adapters = nullptr;  // rows that use adapters (model/adapter_rows.h); the others use the base
+  RowValues row_values = RowValues::segments;          // which are told and read:
+  RowSink* row_sink = nullptr;                         // gets those that are computed; without a tape
+  // Has them. Of segments: the forward computes none, and a backward recomputes them all; router loads are then counted there.
+  RowSource* row_source = nullptr;
+};
+
+// A table of model/rope_table.h on the device, and which columns it rotates.
+struct RopeAngles {
+  View table;
+  bool half = false;
+};
+// A model's tables: of its attention, and of its indexers, which may be the same.
+enum class RopeUse { attention, indexer };
+using RopeTables = std::array<RopeAngles, 2>;  // by use
+
+}  // namespace lockstep

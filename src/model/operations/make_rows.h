@@ -1,0 +1,19 @@
+// Outputs of the costly operations, which other forwards may keep and read (model/row_values.h).
+//   make_rows(ctx, {&o.buffer, &log_sum.buffer}, [&] { launch_attention(ctx, o, log_sum); });
+#pragma once
+#include "model/context.h"
+
+namespace lockstep {
+
+// The form where somebody receives the rows or has them.
+void make_or_read(Context& ctx, std::initializer_list<const Buffer*> outputs, const std::function<void()>& launch, const View& slot_of);
+
+// launch() fills fresh buffers, f32, of the batch's rows, or of their slots (`slot_of`, i32 [T, k]); they are read instead where somebody has them.
+template <class F>
+void make_rows(Context& ctx, std::initializer_list<const Buffer*> outputs, const F& launch, const View& slot_of = {}) {
+  const ForwardOptions& options = ctx.options();
+  if (options.row_values == RowValues::operations && (options.row_sink || options.row_source)) make_or_read(ctx, outputs, launch, slot_of);
+  else launch();
+}
+
+}  // namespace lockstep
