@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "host/training_test_tools.h"
+#include "host/weight_cache.h"
 #include "serving/on_executor.h"
 #include "store/database.h"
 
@@ -93,6 +94,50 @@ TEST(TrainingRegistries, ASnapshotThatWaitsForTheDiskHoldsUpNobodyElse) {
   expect_nobody_waits(bench, session, other, [&] { return is_open(created); });
   disk.reset();
   EXPECT_TRUE(samplers.contains(created.get()));
+}
+
+// Weights that are sampled take the place of others, which go to disk: on the thread of the request, and the device is nobody's meanwhile.
+TEST(TrainingRegistries, WeightsThatGoToDiskForOthersHoldNoDevice) {
+  const auto save = [](TrainingBench& bench, const std::string& model, std::int64_t number) {
+    const Outcome made = bench.result(bench.service->operations().save_sampler("me", model, number, false, [](const SamplerRecord& record) {
+      return Outcome{"text/plain", record.id, {}, {}};
+    }));
+    EXPECT_FALSE(made.failed()) << made.message;
+    return made.bytes;
+  };
+  std::int64_t one = 0;
+  {
+    TrainingBench probe;
+    one = bytes_of(probe.service->samplers().weights("me", save(probe, probe.model(probe.session(), 0, 2), 1)));
+  }
+  TrainingBench bench({.sampler_bytes = one + one / 2});
+  Samplers& samplers = bench.service->samplers();
+  const std::string own = bench.session(), model = bench.model(own, 0, 2);
+  const std::string session = bench.session("you"), other = samplers.create("you", session, 0, "tiny", "");
+  const std::string first = save(bench, model, 1), path = bench.result(bench.service->operations().save("me", model, 2, {.kind = "sampler_weights", .name = "kept"}, [](const CheckpointRecord& record) {
+    return Outcome{"text/plain", record.path(), {}, {}};
+  })).bytes;
+  const std::string second = samplers.create("me", own, 1, "", path);
+  const auto bits = [&](const std::string& id) {
+    const SamplerWeights weights = samplers.weights("me", id);
+    return run_on(*bench.base->executor, WorkClass::training, [&](const OnExecutor&) {
+      WeightImages images;
+      for (const Buffer& one : weights.adapter->parameters) images.push_back(bench.base->opened.runtime->backend.stream().read(one.view()).get());
+      return images;
+    }).get();
+  };
+  const WeightImages before = bits(first);
+  EXPECT_FALSE(samplers.find("me", first).spilled);
+  std::optional<SlowDisk> disk(bench);
+  std::future<SamplerWeights> sampled = std::async(std::launch::async, [&] { return samplers.weights("me", second); });
+  expect_nobody_waits(bench, session, other, [&] { return is_open(sampled); });
+  for (const WorkClass work : {WorkClass::rollouts, WorkClass::training}) bench.base->executor->run(work, [] {}).get();
+  EXPECT_TRUE(is_open(sampled));
+  EXPECT_FALSE(samplers.find("me", first).spilled);
+  disk.reset();
+  EXPECT_TRUE(sampled.get().adapter);
+  EXPECT_TRUE(samplers.find("me", first).spilled);
+  EXPECT_TRUE(bits(first) == before);  // from the disk
 }
 
 TEST(TrainingRegistries, ASessionAndAJobThatWaitForTheDiskHoldUpNobodyElse) {

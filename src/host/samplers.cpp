@@ -10,9 +10,12 @@
 #include "host/weight_cache.h"
 
 namespace lockstep {
+namespace {
+constexpr std::int64_t kReadAtOnce = std::int64_t{64} << 20;  // of parameters' values, in one turn of the executor
+}  // namespace
 
 Samplers::Samplers(TrainingCommons& commons, Sessions& sessions, Checkpoints& checkpoints, CheckpointFiles& files, MemoryRoom& memory)
-    : commons_(commons), sessions_(sessions), checkpoints_(checkpoints), files_(files), memory_(memory) {
+    : commons_(commons), sessions_(sessions), checkpoints_(checkpoints), files_(files), memory_(memory), turns_(commons.base->executor) {
   std::map<std::string, Sampler> samplers;
   commons_.store->each("sampler",
                        [&](const std::string& id, const std::string& document) { samplers[id].record = sampler_record(TrainingJson::parse(document)); });
@@ -132,7 +135,9 @@ SamplerWeights Samplers::weights(const std::string& owner, const std::string& id
   }
   std::optional<CheckpointRecord> from;
   if (!record.spilled) from = checkpoints_.find(owner, record.model_path);
-  const SamplerWeights read = run_on(*commons_.base->executor, WorkClass::rollouts, [&](const OnExecutor& on) {
+  // In the class of training, whose files give way.
+  const SamplerWeights read = run_on(*commons_.base->executor, WorkClass::training, [&](const OnExecutor& on) {
+                                commons_.base->executor->tell("weights");
                                 return memory_.sampled(on, owner, record.settings, fmt::format("the weights of sampler '{}'", id),
                                                        [&] { return from ? files_.weights(on, *from) : files_.read_weights(on, folder(id), record.settings); });
                               }).get();
@@ -141,7 +146,7 @@ SamplerWeights Samplers::weights(const std::string& owner, const std::string& id
     const auto found = state->samplers.find(id);                                                         // it may be removed meanwhile
     if (found != state->samplers.end() && !found->second.weights.weights) found->second.weights = read;  // another may have been faster
   }
-  run_on(*commons_.base->executor, WorkClass::rollouts, [this](const OnExecutor& on) { spill(on); }).get();
+  spill_here();
   return read;
 }
 
@@ -166,27 +171,31 @@ std::int64_t Samplers::bytes_held() const {
   return bytes;
 }
 
-void Samplers::spill(const OnExecutor& on, std::int64_t most_bytes) {
-  struct Held {
-    std::uint64_t used = 0;
-    SamplerWeights weights;
-    SamplerRecord record;
-  };
-  std::vector<Held> held;
-  std::int64_t bytes = 0;
+std::vector<std::string> Samplers::least_used() const {
+  std::vector<std::pair<std::uint64_t, std::string>> held;
   {
     const auto state = state_.lock();
     for (const auto& [id, sampler] : state->samplers)
-      if (sampler.weights.weights && sampler.record.inflight_model.empty()) {
-        held.push_back({sampler.used, sampler.weights, sampler.record});
-        bytes += bytes_of(sampler.weights);
-      }
+      if (sampler.weights.weights && sampler.record.inflight_model.empty()) held.emplace_back(sampler.used, id);
   }
-  std::sort(held.begin(), held.end(), [](const Held& a, const Held& b) { return a.used < b.used; });
-  for (const Held& one : held) {
-    if (bytes <= most_bytes) return;
-    bytes -= bytes_of(one.weights);
-    write(on, one.weights, one.record);
+  std::sort(held.begin(), held.end());
+  std::vector<std::string> ids;
+  for (auto& [used, id] : held) ids.push_back(std::move(id));
+  return ids;
+}
+
+std::optional<Samplers::Held> Samplers::held(const std::string& id) const {
+  const auto state = state_.lock();
+  const auto found = state->samplers.find(id);
+  if (found == state->samplers.end() || !found->second.weights.weights) return std::nullopt;
+  return Held{found->second.weights, found->second.record};
+}
+
+void Samplers::spill(const OnExecutor& on, std::int64_t most_bytes) {
+  if (bytes_held() <= most_bytes) return;
+  for (const std::string& id : least_used()) {
+    if (bytes_held() <= most_bytes) return;
+    write_on(on, id);
   }
 }
 
@@ -197,42 +206,88 @@ bool Samplers::spill_oldest(const OnExecutor& on) {
   return bytes_held() < bytes;
 }
 
-void Samplers::spill_one(const OnExecutor& on, const std::string& id) {
-  SamplerWeights weights;
-  SamplerRecord record;
-  {
-    const auto state = state_.lock();
-    const auto found = state->samplers.find(id);
-    if (found == state->samplers.end() || !found->second.weights.weights) return;
-    weights = found->second.weights;
-    record = found->second.record;
+void Samplers::spill_one(const OnExecutor& on, const std::string& id) { write_on(on, id); }
+
+// Where another thread writes it, the executor waits for that one.
+void Samplers::write_on(const OnExecutor& on, const std::string& id) {
+  while (!turns_.begin(id)) turns_.wait(on, id);
+  const std::shared_ptr<void> turn(nullptr, [&](void*) { turns_.end(id); });
+  const std::optional<Held> one = held(id);
+  if (one) write(*one, [&](const std::vector<Buffer>& parameters, std::size_t i) { return commons_.runtime().backend.stream().read(parameters[i].view()).get(); });
+}
+
+// The disk is waited for here, and the executor copies a parameter at a time, or all of them where they are little. One thread does it for all: those who
+// come meanwhile go on, and it looks again.
+void Samplers::spill_here() {
+  bool again = true;
+  while (std::exchange(again, false)) {
+    const std::unique_lock here(here_, std::try_to_lock);
+    if (!here || bytes_held() <= most_bytes()) return;
+    const std::optional<MemoryLedger::Claim> room =
+        commons_.base->ledger->try_claim("writing", {}, checkpoint_write_bytes(commons_.base_manifest()) + kReadAtOnce);
+    if (!room)  // in the room that the executor always has
+      return run_on(*commons_.base->executor, WorkClass::training, [this](const OnExecutor& on) { spill(on); }).get();
+    for (const std::string& id : least_used()) {
+      if (bytes_held() <= most_bytes()) break;
+      again = write_here(id) || again;
+    }
   }
-  write(on, weights, record);
+}
+
+// False: it is another's, or gone.
+bool Samplers::write_here(const std::string& id) {
+  if (!turns_.begin(id)) return false;
+  const std::shared_ptr<void> turn(nullptr, [&](void*) { turns_.end(id); });
+  const std::optional<Held> one = held(id);
+  if (!one) return false;
+  Stream& stream = commons_.runtime().backend.stream();
+  WeightImages read;
+  const auto values = [&](const std::vector<Buffer>& parameters, std::size_t i) {
+    if (read.empty()) read.resize(parameters.size());
+    if (read[i].empty()) {
+      std::int64_t elements = 0;
+      for (const Buffer& one : parameters) elements += one.view().size();
+      const bool all = elements * static_cast<std::int64_t>(sizeof(float)) <= kReadAtOnce;
+      turns_.run([&] {
+        for (std::size_t k = all ? 0 : i; k < (all ? parameters.size() : i + 1); ++k) read[k] = stream.read(parameters[k].view()).get();
+      });
+    }
+    return std::move(read[i]);
+  };
+  try {
+    write(*one, values);
+  } catch (...) {
+    if (contains(id)) throw;
+    std::error_code ignored;  // removed meanwhile, and its folder with it
+    std::filesystem::remove_all(folder(id), ignored);
+  }
+  return true;
 }
 
 // A snapshot that is on disk nowhere is written, a parameter at a time; then its memory goes.
-void Samplers::write(const OnExecutor&, const SamplerWeights& weights, const SamplerRecord& record) {
-  Runtime& runtime = commons_.runtime();
+void Samplers::write(const Held& one, const ReadValues& values) {
+  const SamplerRecord& record = one.record;
   if (record.model_path.empty() && !record.spilled) {
-    const AdapterWeights* adapter = weights.adapter.get();
+    const AdapterWeights* adapter = one.weights.adapter.get();
     const Manifest& manifest = adapter ? adapter->layout->manifest() : commons_.base_manifest();
-    const std::vector<Buffer>& parameters = adapter ? adapter->parameters : weights.weights->parameters;
+    const std::vector<Buffer>& parameters = adapter ? adapter->parameters : one.weights.weights->parameters;
     TrainingCheckpoint rest;
-    rest.profile_digest = runtime.profile.digest();
+    rest.profile_digest = commons_.runtime().profile.digest();
     std::filesystem::create_directories(folder(record.id));
     // Weights that a trainer moves are numbers, never packed.
-    save_checkpoint(folder(record.id), manifest, rest,
-                    {[](StatePart part, std::size_t) { return part == StatePart::master; },
-                     [&](StatePart, std::size_t i) { return runtime.backend.stream().read(parameters[i].view()).get(); }},
-                    {.keep_last = 1});
+    save_checkpoint(
+        folder(record.id), manifest, rest,
+        {[](StatePart part, std::size_t) { return part == StatePart::master; }, [&](StatePart, std::size_t i) { return values(parameters, i); }},
+        {.keep_last = 1});
   }
+  bool gone = false;
   SamplerWeights dropped;  // goes when no lock is held
   writer_.change([&] {
     SamplerRecord written;
     {
       const auto state = state_.lock();
       const auto found = state->samplers.find(record.id);
-      if (found == state->samplers.end()) return;  // removed meanwhile
+      if (found == state->samplers.end()) return void(gone = true);  // removed meanwhile
       written = found->second.record;
     }
     written.spilled = written.model_path.empty();
@@ -242,6 +297,9 @@ void Samplers::write(const OnExecutor&, const SamplerWeights& weights, const Sam
     sampler.record = std::move(written);
     std::swap(sampler.weights, dropped);
   });
+  if (!gone) return;
+  std::error_code ignored;
+  std::filesystem::remove_all(folder(record.id), ignored);
 }
 
 void Samplers::clear(const OnExecutor&) {

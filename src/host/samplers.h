@@ -1,12 +1,15 @@
 // Samplers: what clients sample from. One stands for the base, a checkpoint, a snapshot of a model at one moment, or the newest inflight save of a
 // model. Weights of snapshots are in memory while there is room; those that were not sampled for the longest time go to disk, and come back with the
-// same bits. Under a lock of its own, under which no disk is waited for. Owners do not see each other's. Any thread, but where a function takes the
-// executor's proof.
+// same bits: written on the thread of the request that has others' weights in its way, where no step of the executor does it. Under a lock of its own,
+// under which no disk is waited for. Owners do not see each other's. Any thread, but where a function takes the executor's proof.
 //   const std::string id = samplers.create(owner, session, 0, "", path); request.weights = samplers.weights(owner, id).weights;
 #pragma once
 #include <chrono>
+#include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -16,6 +19,7 @@
 #include "host/memory_room.h"
 #include "host/record_writer.h"
 #include "host/sessions.h"
+#include "host/spill_turns.h"
 
 namespace lockstep {
 
@@ -43,7 +47,7 @@ class Samplers {
 
   // Snapshots go to disk until those in memory have no more bytes than that; without `most_bytes`: than they may have.
   void spill(const OnExecutor& on, std::int64_t most_bytes);
-  void spill(const OnExecutor& on) { spill(on, commons_.intake.closed() ? 0 : commons_.options.sampler_bytes); }
+  void spill(const OnExecutor& on) { spill(on, most_bytes()); }
   void spill_one(const OnExecutor& on, const std::string& id);
   bool spill_oldest(const OnExecutor& on);  // false: there was none
   void clear(const OnExecutor& on);         // of memory: the server stops
@@ -69,10 +73,21 @@ class Samplers {
     Sampler& at(const std::string& owner, const std::string& id);
   };
   using Taken = std::vector<std::map<std::string, Sampler>::node_type>;
+  struct Held {
+    SamplerWeights weights;
+    SamplerRecord record;
+  };
+  using ReadValues = std::function<std::vector<float>(const std::vector<Buffer>& parameters, std::size_t i)>;
   std::filesystem::path folder(const std::string& id) const { return commons_.options.state / "samplers" / folder_of_id(id); }
   void check_room(const std::string& owner) const;
+  std::int64_t most_bytes() const { return commons_.intake.closed() ? 0 : commons_.options.sampler_bytes; }
   std::int64_t bytes_held() const;
-  void write(const OnExecutor& on, const SamplerWeights& weights, const SamplerRecord& record);
+  std::vector<std::string> least_used() const;            // of those in memory
+  std::optional<Held> held(const std::string& id) const;  // nothing: it is not in memory
+  void spill_here();                                      // as spill, on a thread that may wait for the disk
+  bool write_here(const std::string& id);
+  void write_on(const OnExecutor& on, const std::string& id);
+  void write(const Held& one, const ReadValues& values);
   void take_forgotten(std::size_t most, Taken& taken);
 
   TrainingCommons& commons_;
@@ -81,6 +96,8 @@ class Samplers {
   CheckpointFiles& files_;
   MemoryRoom& memory_;
   RecordWriter writer_;  // of samplers in the store
+  SpillTurns turns_;
+  std::mutex here_;  // of spill_here: one thread at a time
   mutable Guarded<State> state_;
 };
 
