@@ -1,14 +1,14 @@
 // Samplers: what clients sample from. One stands for the base, a checkpoint, a snapshot of a model at one moment, or the newest inflight save of a
 // model. Weights of snapshots are in memory while there is room; those that were not sampled for the longest time go to disk, and come back with the
-// same bits: written on the thread of the request that has others' weights in its way, where no step of the executor does it. Under a lock of its own,
-// under which no disk is waited for. Owners do not see each other's. Any thread, but where a function takes the executor's proof.
+// same bits: written on a thread of their own, which holds no device, unless room is needed at once. Under a lock of its own, under which no disk is waited
+// for. Owners do not see each other's. Any thread, but where a function takes the executor's proof.
 //   const std::string id = samplers.create(owner, session, 0, "", path); request.weights = samplers.weights(owner, id).weights;
 #pragma once
 #include <chrono>
 #include <functional>
+#include <future>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -48,6 +48,8 @@ class Samplers {
   // Snapshots go to disk until those in memory have no more bytes than that; without `most_bytes`: than they may have.
   void spill(const OnExecutor& on, std::int64_t most_bytes);
   void spill(const OnExecutor& on) { spill(on, most_bytes()); }
+  void spill_soon();                    // the same, on a thread of its own
+  void make_room(const OnExecutor& on);  // the one or, where too much waits for that thread, the other
   void spill_one(const OnExecutor& on, const std::string& id);
   bool spill_oldest(const OnExecutor& on);  // false: there was none
   void clear(const OnExecutor& on);         // of memory: the server stops
@@ -84,8 +86,8 @@ class Samplers {
   std::int64_t bytes_held() const;
   std::vector<std::string> least_used() const;            // of those in memory
   std::optional<Held> held(const std::string& id) const;  // nothing: it is not in memory
-  void spill_here();                                      // as spill, on a thread that may wait for the disk
-  bool write_here(const std::string& id);
+  void spill_beside();
+  void write_beside(const std::string& id);
   void write_on(const OnExecutor& on, const std::string& id);
   void write(const Held& one, const ReadValues& values);
   void take_forgotten(std::size_t most, Taken& taken);
@@ -97,8 +99,12 @@ class Samplers {
   MemoryRoom& memory_;
   RecordWriter writer_;  // of samplers in the store
   SpillTurns turns_;
-  std::mutex here_;  // of spill_here: one thread at a time
   mutable Guarded<State> state_;
+  struct Beside {
+    bool wanted = false, running = false;
+    std::future<void> thread;
+  };
+  Guarded<Beside> beside_;  // the last member: its thread uses the others
 };
 
 }  // namespace lockstep
