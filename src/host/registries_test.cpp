@@ -120,10 +120,10 @@ TEST(TrainingRegistries, WeightsThatGoToDiskForOthersHoldNoDevice) {
     const std::string own = bench.session(), model = bench.model(own, 0, 2);
     const std::string session = bench.session("you"), other = samplers.create("you", session, 0, "tiny", "");
     const std::string first = snapshot(bench, model, 1);
-    const std::string path = id_of(bench, bench.service->operations().save("me", model, 2, {.kind = "sampler_weights", .name = "kept"},
-                                                                           [](const CheckpointRecord& record) {
-                                                                             return Outcome{"text/plain", record.path(), {}, {}};
-                                                                           }));
+    const std::string path =
+        id_of(bench, bench.service->operations().save("me", model, 2, {.kind = "sampler_weights", .name = "kept"}, [](const CheckpointRecord& record) {
+          return Outcome{"text/plain", record.path(), {}, {}};
+        }));
     const auto bits = [&](const std::string& id) {
       const SamplerWeights weights = samplers.weights("me", id);
       return run_on(*bench.base->executor, WorkClass::training,

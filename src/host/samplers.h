@@ -48,7 +48,7 @@ class Samplers {
   // Snapshots go to disk until those in memory have no more bytes than that; without `most_bytes`: than they may have.
   void spill(const OnExecutor& on, std::int64_t most_bytes);
   void spill(const OnExecutor& on) { spill(on, most_bytes()); }
-  void spill_soon();                    // the same, on a thread of its own
+  void spill_soon();                     // the same, on a thread of its own
   void make_room(const OnExecutor& on);  // the one or, where too much waits for that thread, the other
   void spill_one(const OnExecutor& on, const std::string& id);
   bool spill_oldest(const OnExecutor& on);  // false: there was none

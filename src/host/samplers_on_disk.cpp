@@ -61,7 +61,8 @@ void Samplers::write_on(const OnExecutor& on, const std::string& id) {
   while (!turns_.begin(id)) turns_.wait(on, id);
   const std::shared_ptr<void> turn(nullptr, [&](void*) { turns_.end(id); });
   const std::optional<Held> one = held(id);
-  if (one) write(*one, [&](const std::vector<Buffer>& parameters, std::size_t i) { return commons_.runtime().backend.stream().read(parameters[i].view()).get(); });
+  if (one)
+    write(*one, [&](const std::vector<Buffer>& parameters, std::size_t i) { return commons_.runtime().backend.stream().read(parameters[i].view()).get(); });
 }
 
 void Samplers::make_room(const OnExecutor& on) {
@@ -92,7 +93,8 @@ void Samplers::spill_soon() {
 
 // The disk is waited for here, and the executor copies a parameter at a time, or all of them where they are little.
 void Samplers::spill_beside() {
-  const std::optional<MemoryLedger::Claim> room = commons_.base->ledger->try_claim("writing", {}, checkpoint_write_bytes(commons_.base_manifest()) + kReadAtOnce);
+  const std::optional<MemoryLedger::Claim> room =
+      commons_.base->ledger->try_claim("writing", {}, checkpoint_write_bytes(commons_.base_manifest()) + kReadAtOnce);
   if (!room)  // in the room that the executor always has
     return run_on(*commons_.base->executor, WorkClass::training, [this](const OnExecutor& on) { spill(on); }).get();
   for (const std::string& id : least_used()) {
@@ -140,10 +142,9 @@ void Samplers::write(const Held& one, const ReadValues& values) {
     rest.profile_digest = commons_.runtime().profile.digest();
     std::filesystem::create_directories(folder(record.id));
     // Weights that a trainer moves are numbers, never packed.
-    save_checkpoint(
-        folder(record.id), manifest, rest,
-        {[](StatePart part, std::size_t) { return part == StatePart::master; }, [&](StatePart, std::size_t i) { return values(parameters, i); }},
-        {.keep_last = 1});
+    save_checkpoint(folder(record.id), manifest, rest,
+                    {[](StatePart part, std::size_t) { return part == StatePart::master; }, [&](StatePart, std::size_t i) { return values(parameters, i); }},
+                    {.keep_last = 1});
   }
   bool gone = false;
   SamplerWeights dropped;  // goes when no lock is held

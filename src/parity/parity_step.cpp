@@ -30,7 +30,8 @@ struct StepPlan {
   bool gives_way = false;              // to live work in its middle
   std::string text() const {
     return fmt::format("micro-batch {}{}{}{}{}{} on {}", micro_batch > 0 ? std::to_string(micro_batch) : "all", shuffle ? ", shuffled" : "",
-                       checkpoint ? ", checkpointed" : "", two_calls ? ", in two calls" : "", kept ? ", of a kept forward" : "", gives_way ? ", beside live work" : "", place.text());
+                       checkpoint ? ", checkpointed" : "", two_calls ? ", in two calls" : "", kept ? ", of a kept forward" : "",
+                       gives_way ? ", beside live work" : "", place.text());
   }
 };
 

@@ -31,7 +31,8 @@ class OtherWork final : public PausePoint {
 };
 
 // `inside`: between the parts of kernels, too.
-WeightImages two_steps(Runtime& runtime, const TrainBench& bench, const std::vector<TrainSequence>& data, std::shared_ptr<PausePoint> point, bool inside = false) {
+WeightImages two_steps(Runtime& runtime, const TrainBench& bench, const std::vector<TrainSequence>& data, std::shared_ptr<PausePoint> point,
+                       bool inside = false) {
   Trainer trainer(runtime, bench.masters, {});
   runtime.backend.set_pause_point(point);
   thread_pause_point = inside ? point.get() : nullptr;
@@ -63,7 +64,7 @@ TEST(PausePoint, OtherWorkBetweenKernelsAndKernelsInPartsChangeNoBit) {
       EXPECT_EQ(difference(bench.model->manifest(), two_steps(runtime, bench, data, inside, true), want), "");
       EXPECT_GT(whole->times(), 20);
       EXPECT_GT(inside->times(), 20);
-      EXPECT_GT(parts->moments(), whole->moments());        // the head's gradient was in parts
+      EXPECT_GT(parts->moments(), whole->moments());       // the head's gradient was in parts
       EXPECT_GT(inside->moments(), 2 * parts->moments());  // products, logits and steps were, too
       // A control: the comparison sees one step more.
       Trainer third(runtime, want, {});

@@ -119,8 +119,8 @@ void linear_forward(const LinearForward& op, ThreadPool& pool) {
   using Elem = typename V::Elem;
   if (is_low_bit_format(op.w.bits)) {
     const LowBitShape shape = low_bit_shape(op.w);
-    return run_products<V, Elem>(pool, op.w.count, op.x.rows, op.w.panels(), op.w.inputs, op.w.maximum_leaves, op.leaf_begin, op.leaf_end, op.round_input_bf16, op.rows_made,
-                                 [&](std::int64_t g) -> RowsAndProduct<V, Elem> {
+    return run_products<V, Elem>(pool, op.w.count, op.x.rows, op.w.panels(), op.w.inputs, op.w.maximum_leaves, op.leaf_begin, op.leaf_end, op.round_input_bf16,
+                                 op.rows_made, [&](std::int64_t g) -> RowsAndProduct<V, Elem> {
                                    return {rows_of(op.offsets, g, op.x.rows, op.ends),
                                            {elements<V>(op.y) + g * op.y_step, op.y.stride, elements<V>(op.x) + g * op.x_step, op.x.stride, nullptr,
                                             op.w.inputs, op.w.outputs, 0, 0, 0, op.accumulate, op.scale},
@@ -131,8 +131,8 @@ void linear_forward(const LinearForward& op, ThreadPool& pool) {
   if (op.w.bits) return quantised_linear<V>(op, pool);
   with_stored<V>(op.w.data, [&](const auto* weights) {
     using W = std::remove_cv_t<std::remove_pointer_t<decltype(weights)>>;
-    run_products<V, W>(pool, op.w.count, op.x.rows, op.w.panels(), op.w.inputs, op.w.maximum_leaves, op.leaf_begin, op.leaf_end, op.round_input_bf16, op.rows_made,
-                       [&](std::int64_t g) -> RowsAndProduct<V, W> {
+    run_products<V, W>(pool, op.w.count, op.x.rows, op.w.panels(), op.w.inputs, op.w.maximum_leaves, op.leaf_begin, op.leaf_end, op.round_input_bf16,
+                       op.rows_made, [&](std::int64_t g) -> RowsAndProduct<V, W> {
                          return {rows_of(op.offsets, g, op.x.rows, op.ends),
                                  {elements<V>(op.y) + g * op.y_step, op.y.stride, elements<V>(op.x) + g * op.x_step, op.x.stride,
                                   weights + g * op.w.packed_size(), op.w.inputs, op.w.outputs, 0, 0, 0, op.accumulate, op.scale}};
