@@ -81,7 +81,7 @@ TEST(TrainingRegistries, ASnapshotThatWaitsForTheDiskHoldsUpNobodyElse) {
   ASSERT_FALSE(made.failed()) << made.message;
   const std::string& id = made.bytes;
   std::optional<SlowDisk> disk(bench);
-  std::future<void> spilled = run_on(*bench.base->executor, WorkClass::training, [&](const OnExecutor& on) { samplers.spill(on, 0); });
+  std::future<void> spilled = run_on(*bench.base->executor, WorkClass::training, [&](const OnExecutor& on) { samplers.spills().spill(on, 0); });
   expect_nobody_waits(bench, session, other, [&] { return is_open(spilled); });
   EXPECT_FALSE(samplers.find("me", id).spilled);  // it is said when it is so
   disk.reset();

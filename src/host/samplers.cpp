@@ -6,10 +6,11 @@
 #include "base/entropy.h"
 #include "base/error.h"
 #include "base/hash.h"
+#include "host/weight_cache.h"
 
 namespace lockstep {
 Samplers::Samplers(TrainingCommons& commons, Sessions& sessions, Checkpoints& checkpoints, CheckpointFiles& files, MemoryRoom& memory)
-    : commons_(commons), sessions_(sessions), checkpoints_(checkpoints), files_(files), memory_(memory), turns_(commons.base->executor) {
+    : commons_(commons), sessions_(sessions), checkpoints_(checkpoints), files_(files), memory_(memory), spills_(commons, *this) {
   std::map<std::string, Sampler> samplers;
   commons_.store->each("sampler",
                        [&](const std::string& id, const std::string& document) { samplers[id].record = sampler_record(TrainingJson::parse(document)); });
@@ -140,7 +141,7 @@ SamplerWeights Samplers::weights(const std::string& owner, const std::string& id
     const auto found = state->samplers.find(id);                                                         // it may be removed meanwhile
     if (found != state->samplers.end() && !found->second.weights.weights) found->second.weights = read;  // another may have been faster
   }
-  spill_soon();
+  spills_.spill_soon();
   return read;
 }
 
@@ -153,6 +154,63 @@ void Samplers::drop_inflight(const OnExecutor&, const std::string& model) {
   std::map<std::string, SamplerWeights>::node_type dropped;  // goes when no lock is held
   const auto state = state_.lock();
   dropped = state->inflight.extract(model);
+}
+
+// --- memory and disk
+
+std::int64_t Samplers::bytes_held() const {
+  const auto state = state_.lock();
+  std::int64_t bytes = 0;
+  for (const auto& [id, sampler] : state->samplers)
+    if (sampler.weights.weights && sampler.record.inflight_model.empty()) bytes += bytes_of(sampler.weights);
+  return bytes;
+}
+
+std::vector<std::string> Samplers::least_used() const {
+  std::vector<std::pair<std::uint64_t, std::string>> held;
+  {
+    const auto state = state_.lock();
+    for (const auto& [id, sampler] : state->samplers)
+      if (sampler.weights.weights && sampler.record.inflight_model.empty()) held.emplace_back(sampler.used, id);
+  }
+  std::sort(held.begin(), held.end());
+  std::vector<std::string> ids;
+  for (auto& [used, id] : held) ids.push_back(std::move(id));
+  return ids;
+}
+
+std::optional<HeldWeights> Samplers::held(const std::string& id) const {
+  const auto state = state_.lock();
+  const auto found = state->samplers.find(id);
+  if (found == state->samplers.end() || !found->second.weights.weights) return std::nullopt;
+  return HeldWeights{found->second.weights, found->second.record};
+}
+
+bool Samplers::let_go(const std::string& id) {
+  SamplerWeights dropped;  // goes when no lock is held
+  bool there = true;
+  writer_.change([&] {
+    SamplerRecord written;
+    {
+      const auto state = state_.lock();
+      const auto found = state->samplers.find(id);
+      if (found == state->samplers.end()) return void(there = false);
+      written = found->second.record;
+    }
+    written.spilled = written.model_path.empty();
+    commons_.store->put("sampler", id, to_json(written).dump());
+    const auto state = state_.lock();
+    Sampler& sampler = state->samplers.at(id);
+    sampler.record = std::move(written);
+    std::swap(sampler.weights, dropped);
+  });
+  return there;
+}
+
+void Samplers::clear(const OnExecutor&) {
+  const auto state = state_.lock();
+  for (auto& [id, sampler] : state->samplers) sampler.weights = {};
+  state->inflight.clear();
 }
 
 // --- retention

@@ -5,8 +5,6 @@
 //   const std::string id = samplers.create(owner, session, 0, "", path); request.weights = samplers.weights(owner, id).weights;
 #pragma once
 #include <chrono>
-#include <functional>
-#include <future>
 #include <map>
 #include <memory>
 #include <optional>
@@ -18,10 +16,15 @@
 #include "host/checkpoint_files.h"
 #include "host/memory_room.h"
 #include "host/record_writer.h"
+#include "host/sampler_spills.h"
 #include "host/sessions.h"
-#include "host/spill_turns.h"
 
 namespace lockstep {
+
+struct HeldWeights {
+  SamplerWeights weights;
+  SamplerRecord record;
+};
 
 class Samplers {
  public:
@@ -45,14 +48,15 @@ class Samplers {
   void set_inflight(const OnExecutor& on, const std::string& model, SamplerWeights weights);
   void drop_inflight(const OnExecutor& on, const std::string& model);
 
-  // Snapshots go to disk until those in memory have no more bytes than that; without `most_bytes`: than they may have.
-  void spill(const OnExecutor& on, std::int64_t most_bytes);
-  void spill(const OnExecutor& on) { spill(on, most_bytes()); }
-  void spill_soon();                     // the same, on a thread of its own
-  void make_room(const OnExecutor& on);  // the one or, where too much waits for that thread, the other
-  void spill_one(const OnExecutor& on, const std::string& id);
-  bool spill_oldest(const OnExecutor& on);  // false: there was none
-  void clear(const OnExecutor& on);         // of memory: the server stops
+  SamplerSpills& spills() { return spills_; }
+  // Of weights in memory that may go to disk.
+  std::int64_t bytes_held() const;
+  std::vector<std::string> least_used() const;                   // first
+  std::optional<HeldWeights> held(const std::string& id) const;  // nothing: it has none
+  // They are on disk, in `folder` where no checkpoint has them. False: it was removed meanwhile.
+  bool let_go(const std::string& id);
+  std::filesystem::path folder(const std::string& id) const { return commons_.options.state / "samplers" / folder_of_id(id); }
+  void clear(const OnExecutor& on);  // of memory: the server stops
 
   // Up to `most` of those that nobody came back for: their sessions are forgotten, or they are snapshots that were not sampled for long.
   std::vector<SamplerRecord> remove_forgotten(const OnExecutor& on, std::size_t most);
@@ -75,21 +79,7 @@ class Samplers {
     Sampler& at(const std::string& owner, const std::string& id);
   };
   using Taken = std::vector<std::map<std::string, Sampler>::node_type>;
-  struct Held {
-    SamplerWeights weights;
-    SamplerRecord record;
-  };
-  using ReadValues = std::function<std::vector<float>(const std::vector<Buffer>& parameters, std::size_t i)>;
-  std::filesystem::path folder(const std::string& id) const { return commons_.options.state / "samplers" / folder_of_id(id); }
   void check_room(const std::string& owner) const;
-  std::int64_t most_bytes() const { return commons_.intake.closed() ? 0 : commons_.options.sampler_bytes; }
-  std::int64_t bytes_held() const;
-  std::vector<std::string> least_used() const;            // of those in memory
-  std::optional<Held> held(const std::string& id) const;  // nothing: it is not in memory
-  void spill_beside();
-  void write_beside(const std::string& id);
-  void write_on(const OnExecutor& on, const std::string& id);
-  void write(const Held& one, const ReadValues& values);
   void take_forgotten(std::size_t most, Taken& taken);
 
   TrainingCommons& commons_;
@@ -98,13 +88,8 @@ class Samplers {
   CheckpointFiles& files_;
   MemoryRoom& memory_;
   RecordWriter writer_;  // of samplers in the store
-  SpillTurns turns_;
   mutable Guarded<State> state_;
-  struct Beside {
-    bool wanted = false, running = false;
-    std::future<void> thread;
-  };
-  Guarded<Beside> beside_;  // the last member: its thread uses the others
+  SamplerSpills spills_;  // the last member: its thread uses the others
 };
 
 }  // namespace lockstep
