@@ -186,9 +186,8 @@ void head_loss(Context& ctx, const HeadLoss& head, ParameterId id, const Adapter
 }
 
 void head_weight(Backend& backend, const HeadWeight& all) {
-  // What a kernel reads of x serves all of its panels.
-  constexpr std::int64_t kLeastPanels = 32;
-  const std::int64_t panels = all.w.panels(), step = backend.rows_a_kernel(panels, 2 * all.x.rows * all.w.inputs * 16, kLeastPanels);
+  // Twice as long as others, since what a kernel reads of x serves all of its panels.
+  const std::int64_t panels = all.w.panels(), step = backend.rows_a_kernel(panels, all.x.rows * all.w.inputs * 16, 8);
   for (std::int64_t first = 0; first < panels; first += step) {
     const std::int64_t count = std::min(panels - first, step), size = all.w.inputs * 16;
     HeadWeight part = all;
