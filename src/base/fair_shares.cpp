@@ -139,9 +139,23 @@ ShareAccount* FairShares::next(double now) {
   for (Class& its : classes_)
     if (!its.active.empty() && (!chosen || its.virtual_time < chosen->virtual_time)) chosen = &its;
   if (!chosen) return nullptr;
-  Class& live = classes_[static_cast<std::size_t>(WorkClass::live)];
-  if (!live.active.empty() && live_use_ < live_burst(live.share)) chosen = &live;
-  return *std::min_element(chosen->active.begin(), chosen->active.end(), [](const ShareAccount* a, const ShareAccount* b) {
+  return first_of(live_goes_first() ? classes_[static_cast<std::size_t>(WorkClass::live)] : *chosen);
+}
+
+ShareAccount* FairShares::next_live(const ShareAccount* beside, double now) {
+  drain(now);
+  const Class& live = classes_[static_cast<std::size_t>(WorkClass::live)];
+  const bool by_share = beside && !live.active.empty() && live.virtual_time < of(*beside).virtual_time;
+  return by_share || live_goes_first() ? first_of(live) : nullptr;
+}
+
+bool FairShares::live_goes_first() const {
+  const Class& live = classes_[static_cast<std::size_t>(WorkClass::live)];
+  return !live.active.empty() && live_use_ < live_burst(live.share);
+}
+
+ShareAccount* FairShares::first_of(const Class& its) {
+  return *std::min_element(its.active.begin(), its.active.end(), [](const ShareAccount* a, const ShareAccount* b) {
     return std::pair(a->virtual_time(), a->order_) < std::pair(b->virtual_time(), b->order_);
   });
 }

@@ -36,7 +36,7 @@ struct ClassShares {
 // "live=60,rollouts=20,training=20". Error invalid_argument.
 ClassShares parse_class_shares(std::string_view text);
 
-// Virtual times change between pieces alone, and when work comes.
+// Virtual times change between pieces, or parts of one that gives way, and when work comes.
 class ShareAccount {
  public:
   ShareAccount(WorkClass its_class, std::string its_key, double its_class_share, double weight, std::shared_ptr<const std::atomic<double>> class_time)
@@ -73,11 +73,14 @@ class FairShares {
   bool idle() const;
   // Null: nobody has work.
   ShareAccount* next(double now);
+  // The live account whose turn comes before more of a running piece of `beside`, whatever others wait for that piece to end; where it is null, of what goes
+  // first alone. Null: there is none.
+  ShareAccount* next_live(const ShareAccount* beside, double now);
   struct Part {
     ShareAccount* account;
     double tokens;
   };
-  // A piece of `seconds` has ended at `now`; nobody's costs nobody anything.
+  // A piece, or a part of one, of `seconds` has ended at `now`; nobody's costs nobody anything.
   void charge(std::span<const Part> parts, double seconds, double now);
   void charge(std::initializer_list<Part> parts, double seconds, double now) { charge(std::span<const Part>(parts.begin(), parts.size()), seconds, now); }
 
@@ -103,10 +106,13 @@ class FairShares {
     std::vector<ShareAccount*> active;
     double lifted = 0, highest = 0;  // of its accounts' virtual times: what a newcomer has at least; the most that any has had
   };
+  const Class& of(const ShareAccount& account) const { return classes_[static_cast<std::size_t>(account.work)]; }
   Class& of(const ShareAccount& account) { return classes_[static_cast<std::size_t>(account.work)]; }
   void lift_class(Class& its);
   static double lift_of(Class& its);
   void drain(double now);
+  bool live_goes_first() const;
+  static ShareAccount* first_of(const Class& its);
   void forget_idle();
 
   std::array<Class, kWorkClasses> classes_;

@@ -49,6 +49,27 @@ TEST(FairShares, LiveGoesFirstWithinItsShareAlone) {
   for (int i = 0; i < 7; ++i) EXPECT_EQ(run(0.01), ann.get()) << i;
 }
 
+// Inside a piece that gives way live work is asked for beside the class that runs, not beside others, which wait for its end.
+TEST(FairShares, LiveHasItsShareInsideALongPiece) {
+  FairShares shares;
+  const auto live = shares.account(WorkClass::live, "a"), rollouts = shares.account(WorkClass::rollouts, "b"),
+             training = shares.account(WorkClass::training, "c");
+  EXPECT_EQ(shares.next_live(nullptr, 0), nullptr);
+  shares.arrive(*live, 0);
+  EXPECT_EQ(shares.next_live(nullptr, 0), live.get());  // within its share it goes first
+  double now = 0;
+  for (int i = 0; i < 200; ++i) shares.charge({{live.get(), 1}}, 0.01, now += 0.01);
+  shares.arrive(*training, now);
+  shares.arrive(*rollouts, now);
+  double had = 0;
+  for (int i = 0; i < 1000; ++i) {
+    shares.charge({{training.get(), 1}}, 0.005, now += 0.005);
+    EXPECT_EQ(shares.next_live(nullptr, now), nullptr) << i;
+    while (shares.next_live(training.get(), now)) shares.charge({{live.get(), 1}}, 0.01, now += 0.01), had += 0.01;
+  }
+  EXPECT_NEAR(had, 15, 0.1);  // 60 beside 20, of training's five seconds
+}
+
 TEST(FairShares, WhoComesBackHasNoCreditAndNoDebt) {
   FairShares shares;
   shares.set_keys({{"ann", 1}, {"bob", 3}});

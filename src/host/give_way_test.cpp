@@ -1,4 +1,5 @@
-// Training that gives way to live streams between its kernels, and streams that run in the middle of it, have the bits that each has alone.
+// Training that gives way to live streams between its kernels and inside of long ones, and streams that run in the middle of it, have the bits that each has
+// alone, whatever the shares.
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -13,8 +14,8 @@ struct Bits {
   std::vector<std::vector<std::int32_t>> streams;
 };
 
-Bits run(bool training, bool streams, bool gives_way) {
-  TrainingBench bench;
+Bits run(bool training, bool streams, bool gives_way, const ClassShares& shares = {}) {
+  TrainingBench bench({}, {.threads = 1}, shares);
   if (gives_way) bench.base->opened.runtime->backend.set_pause_point(bench.base->executor);
   Bits bits;
   std::thread client([&] {
@@ -43,11 +44,21 @@ Bits run(bool training, bool streams, bool gives_way) {
 }
 
 TEST(GiveWay, NeitherTrainingNorStreamsHaveOtherBits) {
-  const Bits training = run(true, false, false), streams = run(false, true, false), both = run(true, true, true);
-  EXPECT_EQ(both.training, training.training);
-  EXPECT_EQ(both.streams, streams.streams);
-  EXPECT_EQ(both.training.size(), 8u);
-  EXPECT_NE(both.training[0], both.training[2]);  // a control: a step between them is seen
+  const Bits training = run(true, false, false), streams = run(false, true, false);
+  std::vector<ClassShares> shares{{}, {{1, 1, 98}}, {{98, 1, 1}}};
+  RandomSequence draws(11, RandomStream::fuzz);
+  for (int i = 0; i < 3; ++i) {
+    const int live = 1 + static_cast<int>(draws.below(98)), rollouts = 1 + static_cast<int>(draws.below(static_cast<std::uint64_t>(99 - live)));
+    shares.push_back({{live, rollouts, 100 - live - rollouts}});
+  }
+  for (const ClassShares& one : shares) {
+    SCOPED_TRACE(fmt::format("{}", fmt::join(one.percent, " ")));
+    const Bits both = run(true, true, true, one);
+    EXPECT_EQ(both.training, training.training);
+    EXPECT_EQ(both.streams, streams.streams);
+  }
+  EXPECT_EQ(training.training.size(), 8u);
+  EXPECT_NE(training.training[0], training.training[2]);  // a control: a step between them is seen
 }
 
 }  // namespace

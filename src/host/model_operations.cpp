@@ -185,8 +185,8 @@ std::string ModelOperations::save_sampler(const std::string& owner, const std::s
       record.inflight_model = model.id;
     }
     record.id = to_.samplers.add(record, inflight ? SamplerWeights{} : weights);
-    to_.samplers.spill(on);
-    if (!fits) to_.samplers.spill_one(on, record.id);
+    to_.samplers.spills().make_room(on);
+    if (!fits) to_.samplers.spills().spill_one(on, record.id);
     commons_.futures.resolve(request, encode(record));
     return false;
   };

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "host/training_test_tools.h"
+#include "host/weight_cache.h"
 #include "serving/on_executor.h"
 #include "store/database.h"
 
@@ -80,7 +81,7 @@ TEST(TrainingRegistries, ASnapshotThatWaitsForTheDiskHoldsUpNobodyElse) {
   ASSERT_FALSE(made.failed()) << made.message;
   const std::string& id = made.bytes;
   std::optional<SlowDisk> disk(bench);
-  std::future<void> spilled = run_on(*bench.base->executor, WorkClass::training, [&](const OnExecutor& on) { samplers.spill(on, 0); });
+  std::future<void> spilled = run_on(*bench.base->executor, WorkClass::training, [&](const OnExecutor& on) { samplers.spills().spill(on, 0); });
   expect_nobody_waits(bench, session, other, [&] { return is_open(spilled); });
   EXPECT_FALSE(samplers.find("me", id).spilled);  // it is said when it is so
   disk.reset();
@@ -93,6 +94,68 @@ TEST(TrainingRegistries, ASnapshotThatWaitsForTheDiskHoldsUpNobodyElse) {
   expect_nobody_waits(bench, session, other, [&] { return is_open(created); });
   disk.reset();
   EXPECT_TRUE(samplers.contains(created.get()));
+}
+
+// Weights that are sampled, or saved, take the place of others, which go to disk: the device is nobody's meanwhile, and no request waits for it.
+TEST(TrainingRegistries, WeightsThatGoToDiskForOthersHoldNoDevice) {
+  const auto id_of = [](TrainingBench& bench, const std::string& request) {
+    const Outcome made = bench.result(request);
+    EXPECT_FALSE(made.failed()) << made.message;
+    return made.bytes;
+  };
+  const auto snapshot = [&](TrainingBench& bench, const std::string& model, std::int64_t number) {
+    return id_of(bench, bench.service->operations().save_sampler("me", model, number, false, [](const SamplerRecord& record) {
+      return Outcome{"text/plain", record.id, {}, {}};
+    }));
+  };
+  std::int64_t one = 0;
+  {
+    TrainingBench probe;
+    one = bytes_of(probe.service->samplers().weights("me", snapshot(probe, probe.model(probe.session(), 0, 2), 1)));
+  }
+  for (const bool saved : {false, true}) {
+    SCOPED_TRACE(saved ? "by weights that are saved" : "by weights that are read");
+    TrainingBench bench({.sampler_bytes = one + one / 2});
+    Samplers& samplers = bench.service->samplers();
+    const std::string own = bench.session(), model = bench.model(own, 0, 2);
+    const std::string session = bench.session("you"), other = samplers.create("you", session, 0, "tiny", "");
+    const std::string first = snapshot(bench, model, 1);
+    const std::string path =
+        id_of(bench, bench.service->operations().save("me", model, 2, {.kind = "sampler_weights", .name = "kept"}, [](const CheckpointRecord& record) {
+          return Outcome{"text/plain", record.path(), {}, {}};
+        }));
+    const auto bits = [&](const std::string& id) {
+      const SamplerWeights weights = samplers.weights("me", id);
+      return run_on(*bench.base->executor, WorkClass::training,
+                    [&](const OnExecutor&) {
+                      WeightImages images;
+                      for (const Buffer& buffer : weights.adapter->parameters)
+                        images.push_back(bench.base->opened.runtime->backend.stream().read(buffer.view()).get());
+                      return images;
+                    })
+          .get();
+    };
+    const WeightImages before = bits(first);
+    std::string second = samplers.create("me", own, 1, "", path);
+    const auto on_disk = [&] { return samplers.find("me", first).spilled; };
+    EXPECT_FALSE(on_disk());
+    const std::filesystem::path written = bench.folder / "samplers" / folder_of_id(first);
+    if (saved) {
+      second = snapshot(bench, model, 3);
+      for (int i = 0; i < 2000 && !on_disk(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    } else {
+      std::optional<SlowDisk> disk(bench);
+      EXPECT_TRUE(samplers.weights("me", second).adapter);
+      expect_nobody_waits(bench, session, other, [&] { return !on_disk(); });
+      for (const WorkClass work : {WorkClass::rollouts, WorkClass::training}) bench.base->executor->run(work, [] {}).get();
+      EXPECT_FALSE(on_disk());
+      disk.reset();
+      for (int i = 0; i < 2000 && !on_disk(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    EXPECT_TRUE(on_disk());
+    EXPECT_TRUE(std::filesystem::exists(written));
+    EXPECT_TRUE(bits(first) == before);  // from the disk
+  }
 }
 
 TEST(TrainingRegistries, ASessionAndAJobThatWaitForTheDiskHoldUpNobodyElse) {

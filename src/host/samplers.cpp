@@ -6,13 +6,11 @@
 #include "base/entropy.h"
 #include "base/error.h"
 #include "base/hash.h"
-#include "checkpoint/training_checkpoint.h"
 #include "host/weight_cache.h"
 
 namespace lockstep {
-
 Samplers::Samplers(TrainingCommons& commons, Sessions& sessions, Checkpoints& checkpoints, CheckpointFiles& files, MemoryRoom& memory)
-    : commons_(commons), sessions_(sessions), checkpoints_(checkpoints), files_(files), memory_(memory) {
+    : commons_(commons), sessions_(sessions), checkpoints_(checkpoints), files_(files), memory_(memory), spills_(commons, *this) {
   std::map<std::string, Sampler> samplers;
   commons_.store->each("sampler",
                        [&](const std::string& id, const std::string& document) { samplers[id].record = sampler_record(TrainingJson::parse(document)); });
@@ -132,7 +130,9 @@ SamplerWeights Samplers::weights(const std::string& owner, const std::string& id
   }
   std::optional<CheckpointRecord> from;
   if (!record.spilled) from = checkpoints_.find(owner, record.model_path);
-  const SamplerWeights read = run_on(*commons_.base->executor, WorkClass::rollouts, [&](const OnExecutor& on) {
+  // In the class of training, whose files give way.
+  const SamplerWeights read = run_on(*commons_.base->executor, WorkClass::training, [&](const OnExecutor& on) {
+                                commons_.base->executor->tell("weights");
                                 return memory_.sampled(on, owner, record.settings, fmt::format("the weights of sampler '{}'", id),
                                                        [&] { return from ? files_.weights(on, *from) : files_.read_weights(on, folder(id), record.settings); });
                               }).get();
@@ -141,7 +141,7 @@ SamplerWeights Samplers::weights(const std::string& owner, const std::string& id
     const auto found = state->samplers.find(id);                                                         // it may be removed meanwhile
     if (found != state->samplers.end() && !found->second.weights.weights) found->second.weights = read;  // another may have been faster
   }
-  run_on(*commons_.base->executor, WorkClass::rollouts, [this](const OnExecutor& on) { spill(on); }).get();
+  spills_.spill_soon();
   return read;
 }
 
@@ -166,82 +166,45 @@ std::int64_t Samplers::bytes_held() const {
   return bytes;
 }
 
-void Samplers::spill(const OnExecutor& on, std::int64_t most_bytes) {
-  struct Held {
-    std::uint64_t used = 0;
-    SamplerWeights weights;
-    SamplerRecord record;
-  };
-  std::vector<Held> held;
-  std::int64_t bytes = 0;
+std::vector<std::string> Samplers::least_used() const {
+  std::vector<std::pair<std::uint64_t, std::string>> held;
   {
     const auto state = state_.lock();
     for (const auto& [id, sampler] : state->samplers)
-      if (sampler.weights.weights && sampler.record.inflight_model.empty()) {
-        held.push_back({sampler.used, sampler.weights, sampler.record});
-        bytes += bytes_of(sampler.weights);
-      }
+      if (sampler.weights.weights && sampler.record.inflight_model.empty()) held.emplace_back(sampler.used, id);
   }
-  std::sort(held.begin(), held.end(), [](const Held& a, const Held& b) { return a.used < b.used; });
-  for (const Held& one : held) {
-    if (bytes <= most_bytes) return;
-    bytes -= bytes_of(one.weights);
-    write(on, one.weights, one.record);
-  }
+  std::sort(held.begin(), held.end());
+  std::vector<std::string> ids;
+  for (auto& [used, id] : held) ids.push_back(std::move(id));
+  return ids;
 }
 
-bool Samplers::spill_oldest(const OnExecutor& on) {
-  const std::int64_t bytes = bytes_held();
-  if (bytes == 0) return false;
-  spill(on, commons_.intake.closed() ? 0 : bytes - 1);
-  return bytes_held() < bytes;
+std::optional<HeldWeights> Samplers::held(const std::string& id) const {
+  const auto state = state_.lock();
+  const auto found = state->samplers.find(id);
+  if (found == state->samplers.end() || !found->second.weights.weights) return std::nullopt;
+  return HeldWeights{found->second.weights, found->second.record};
 }
 
-void Samplers::spill_one(const OnExecutor& on, const std::string& id) {
-  SamplerWeights weights;
-  SamplerRecord record;
-  {
-    const auto state = state_.lock();
-    const auto found = state->samplers.find(id);
-    if (found == state->samplers.end() || !found->second.weights.weights) return;
-    weights = found->second.weights;
-    record = found->second.record;
-  }
-  write(on, weights, record);
-}
-
-// A snapshot that is on disk nowhere is written, a parameter at a time; then its memory goes.
-void Samplers::write(const OnExecutor&, const SamplerWeights& weights, const SamplerRecord& record) {
-  Runtime& runtime = commons_.runtime();
-  if (record.model_path.empty() && !record.spilled) {
-    const AdapterWeights* adapter = weights.adapter.get();
-    const Manifest& manifest = adapter ? adapter->layout->manifest() : commons_.base_manifest();
-    const std::vector<Buffer>& parameters = adapter ? adapter->parameters : weights.weights->parameters;
-    TrainingCheckpoint rest;
-    rest.profile_digest = runtime.profile.digest();
-    std::filesystem::create_directories(folder(record.id));
-    // Weights that a trainer moves are numbers, never packed.
-    save_checkpoint(folder(record.id), manifest, rest,
-                    {[](StatePart part, std::size_t) { return part == StatePart::master; },
-                     [&](StatePart, std::size_t i) { return runtime.backend.stream().read(parameters[i].view()).get(); }},
-                    {.keep_last = 1});
-  }
+bool Samplers::let_go(const std::string& id) {
   SamplerWeights dropped;  // goes when no lock is held
+  bool there = true;
   writer_.change([&] {
     SamplerRecord written;
     {
       const auto state = state_.lock();
-      const auto found = state->samplers.find(record.id);
-      if (found == state->samplers.end()) return;  // removed meanwhile
+      const auto found = state->samplers.find(id);
+      if (found == state->samplers.end()) return void(there = false);
       written = found->second.record;
     }
     written.spilled = written.model_path.empty();
-    commons_.store->put("sampler", record.id, to_json(written).dump());
+    commons_.store->put("sampler", id, to_json(written).dump());
     const auto state = state_.lock();
-    Sampler& sampler = state->samplers.at(record.id);
+    Sampler& sampler = state->samplers.at(id);
     sampler.record = std::move(written);
     std::swap(sampler.weights, dropped);
   });
+  return there;
 }
 
 void Samplers::clear(const OnExecutor&) {

@@ -1,12 +1,13 @@
 // Samplers: what clients sample from. One stands for the base, a checkpoint, a snapshot of a model at one moment, or the newest inflight save of a
 // model. Weights of snapshots are in memory while there is room; those that were not sampled for the longest time go to disk, and come back with the
-// same bits. Under a lock of its own, under which no disk is waited for. Owners do not see each other's. Any thread, but where a function takes the
-// executor's proof.
+// same bits: written on a thread of their own, which holds no device, unless room is needed at once. Under a lock of its own, under which no disk is waited
+// for. Owners do not see each other's. Any thread, but where a function takes the executor's proof.
 //   const std::string id = samplers.create(owner, session, 0, "", path); request.weights = samplers.weights(owner, id).weights;
 #pragma once
 #include <chrono>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -15,9 +16,15 @@
 #include "host/checkpoint_files.h"
 #include "host/memory_room.h"
 #include "host/record_writer.h"
+#include "host/sampler_spills.h"
 #include "host/sessions.h"
 
 namespace lockstep {
+
+struct HeldWeights {
+  SamplerWeights weights;
+  SamplerRecord record;
+};
 
 class Samplers {
  public:
@@ -41,12 +48,15 @@ class Samplers {
   void set_inflight(const OnExecutor& on, const std::string& model, SamplerWeights weights);
   void drop_inflight(const OnExecutor& on, const std::string& model);
 
-  // Snapshots go to disk until those in memory have no more bytes than that; without `most_bytes`: than they may have.
-  void spill(const OnExecutor& on, std::int64_t most_bytes);
-  void spill(const OnExecutor& on) { spill(on, commons_.intake.closed() ? 0 : commons_.options.sampler_bytes); }
-  void spill_one(const OnExecutor& on, const std::string& id);
-  bool spill_oldest(const OnExecutor& on);  // false: there was none
-  void clear(const OnExecutor& on);         // of memory: the server stops
+  SamplerSpills& spills() { return spills_; }
+  // Of weights in memory that may go to disk.
+  std::int64_t bytes_held() const;
+  std::vector<std::string> least_used() const;                   // first
+  std::optional<HeldWeights> held(const std::string& id) const;  // nothing: it has none
+  // They are on disk, in `folder` where no checkpoint has them. False: it was removed meanwhile.
+  bool let_go(const std::string& id);
+  std::filesystem::path folder(const std::string& id) const { return commons_.options.state / "samplers" / folder_of_id(id); }
+  void clear(const OnExecutor& on);  // of memory: the server stops
 
   // Up to `most` of those that nobody came back for: their sessions are forgotten, or they are snapshots that were not sampled for long.
   std::vector<SamplerRecord> remove_forgotten(const OnExecutor& on, std::size_t most);
@@ -69,10 +79,7 @@ class Samplers {
     Sampler& at(const std::string& owner, const std::string& id);
   };
   using Taken = std::vector<std::map<std::string, Sampler>::node_type>;
-  std::filesystem::path folder(const std::string& id) const { return commons_.options.state / "samplers" / folder_of_id(id); }
   void check_room(const std::string& owner) const;
-  std::int64_t bytes_held() const;
-  void write(const OnExecutor& on, const SamplerWeights& weights, const SamplerRecord& record);
   void take_forgotten(std::size_t most, Taken& taken);
 
   TrainingCommons& commons_;
@@ -82,6 +89,7 @@ class Samplers {
   MemoryRoom& memory_;
   RecordWriter writer_;  // of samplers in the store
   mutable Guarded<State> state_;
+  SamplerSpills spills_;  // the last member: its thread uses the others
 };
 
 }  // namespace lockstep

@@ -39,7 +39,7 @@ TrainingService::TrainingService(std::shared_ptr<TrainingBase> base, std::shared
   memory_.add_source([this](const OnExecutor&) { return commons_.base->options.kept->drop_oldest(); });
   if (shared.options.kept_forwards) memory_.add_source([this](const OnExecutor&) { return commons_.base->options.kept_forwards->drop_one(); });
   memory_.add_source([this](const OnExecutor& on) { return weights_.drop_oldest(on); });
-  memory_.add_source([this](const OnExecutor& on) { return samplers_.spill_oldest(on); });
+  memory_.add_source([this](const OnExecutor& on) { return samplers_.spills().spill_oldest(on); });
   memory_.add_source([this](const OnExecutor& on) { return resting_.rest_one(on); }, [this](const OnExecutor& on) { return resting_.movable_bytes(on); });
   if (const std::size_t models = models_.every().size(); models > 0)
     log_info("training state read", {{"sessions", sessions_.count()}, {"models", models}, {"checkpoints", checkpoints_.count()}});
@@ -78,7 +78,7 @@ void TrainingService::write_down(const OnExecutor& on) {
     lanes_.forget_waiting(on, *model, {});
     resting_.let_go(on, *model);
   }
-  samplers_.spill(on, 0);
+  samplers_.spills().spill(on, 0);
   samplers_.clear(on);
   weights_.clear(on);
 }

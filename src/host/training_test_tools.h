@@ -55,13 +55,13 @@ struct TrainingBench {
   std::shared_ptr<GenerationService> generation;
   std::shared_ptr<TrainingService> service;
 
-  explicit TrainingBench(TrainingServiceOptions options = {}, const BackendOptions& backend = {.threads = 1}) {
+  explicit TrainingBench(TrainingServiceOptions options = {}, const BackendOptions& backend = {.threads = 1}, const ClassShares& shares = {}) {
     base->opened.model = make_model(Json::parse(kTrainingModel));
     base->opened.initial = [model = base->opened.model] { return initial_weights(model->manifest(), 3, 0.1); };
     base->opened.runtime = std::make_shared<Runtime>(backend, base->opened.model, profile_by_name("cpu-bf16w"), 128);
     base->name = "tiny";
     base->names = {"tiny"};
-    base->executor = std::make_shared<Executor>();
+    base->executor = std::make_shared<Executor>(shares);
     base->weights = base->opened.weight_set();
     base->open_values = [backend] {
       OpenedModel values;

@@ -70,7 +70,7 @@ std::vector<ParityCounter> engagement(const ParityScene& scene) {
       add(fmt::format("{}_comparisons", instruction_set_name(isa)), isa == InstructionSet::scalar || isa == widest_instruction_set() || long_enough);
   add("indexer_steps", model.has_indexer() && scene.trains());
   for (const char* name : {"cross_entropy_steps", "policy_steps", "value_steps", "micro_batch_steps", "shuffled_steps", "checkpointed_segments",
-                           "deferred_steps", "rank_steps", "kept_rows"})
+                           "deferred_steps", "rank_steps", "kept_rows", "live_in_steps"})
     add(name, scene.trains());
   if (device) add(scene.options.device + "_steps", scene.trains());
   add("rank_bytes", ranks);

@@ -1,5 +1,5 @@
 // Compares gradients and weights of the same data over micro-batches, order of arrival, packing, checkpointing, threads, instruction
-// sets, backends and calls.
+// sets, backends, calls and live work in the middle.
 #include <algorithm>
 #include <bit>
 #include <functional>
@@ -9,6 +9,7 @@
 #include "base/hash.h"
 #include "model/kept_forwards.h"
 #include "model/value_head.h"
+#include "parity/live_work.h"
 #include "parity/parity_run.h"
 #include "train/value_loss.h"
 
@@ -26,9 +27,11 @@ struct StepPlan {
   bool two_calls = false;              // two forward_backward before each optimiser step
   bool fixed_normaliser = false;       // instead of the sum of the weights of a call: what two calls can have in common with one
   std::optional<RowValues> kept = {};  // it reads what an engine kept of the same rows (model/kept_forwards.h)
+  bool gives_way = false;              // to live work in its middle
   std::string text() const {
-    return fmt::format("micro-batch {}{}{}{}{} on {}", micro_batch > 0 ? std::to_string(micro_batch) : "all", shuffle ? ", shuffled" : "",
-                       checkpoint ? ", checkpointed" : "", two_calls ? ", in two calls" : "", kept ? ", of a kept forward" : "", place.text());
+    return fmt::format("micro-batch {}{}{}{}{}{} on {}", micro_batch > 0 ? std::to_string(micro_batch) : "all", shuffle ? ", shuffled" : "",
+                       checkpoint ? ", checkpointed" : "", two_calls ? ", in two calls" : "", kept ? ", of a kept forward" : "",
+                       gives_way ? ", beside live work" : "", place.text());
   }
 };
 
@@ -73,6 +76,10 @@ std::vector<StepPlan> step_plans(const ParityScene& scene, StepMode mode) {
   if (mode == StepMode::cross_entropy || mode == StepMode::policy) {  // of others no forward is kept
     plans.push_back({cpu(widest, 2, 4), 2, true, true, false, false, RowValues::segments});
     plans.push_back({deferred(widest, 1, 16), 0, false, false, false, false, RowValues::operations});
+  }
+  if (mode != StepMode::value) {  // whose model samples nothing
+    plans.push_back({.place = cpu(widest, 2, 16), .micro_batch = 3, .gives_way = true});
+    plans.push_back({.place = cpu(widest, 1, 4), .shuffle = true, .checkpoint = true, .gives_way = true});
   }
   return plans;
 }
@@ -204,6 +211,12 @@ StepOutcome run_steps(ParityScene& scene, const ParityModel& model, const StepPl
                    .kept_forwards = kept,
                    .ranks = plan.place.ranks});
   std::unique_ptr<Engine> engine;
+  std::optional<LiveWork> live;
+  if (plan.gives_way) {
+    RandomSequence draws = scene.draws(6'000'000'000);
+    Request request{.prompt = scene.random_tokens(draws, 5), .sampling = {.temperature = 1, .seed = 3, .max_tokens = 3}};
+    live.emplace(runtime, trainer.weights(), std::move(request), draws);
+  }
   StepOutcome result;
   for (int step = 0; step < kSteps; ++step) {
     if (kept) {
@@ -224,6 +237,8 @@ StepOutcome run_steps(ParityScene& scene, const ParityModel& model, const StepPl
     else loss.kind = mode == StepMode::policy ? LossKind::policy : LossKind::cross_entropy;
     if (plan.fixed_normaliser) loss.normaliser = 64;
     const std::size_t cut = plan.two_calls ? 2 : data.size();
+    std::optional<LiveWork::Within> within;
+    if (live) within.emplace(runtime, *live);
     for (const auto& [begin, end] : {std::pair{std::size_t{0}, cut}, std::pair{cut, data.size()}}) {
       if (begin == end) continue;
       std::vector<TrainSequence> part;
@@ -236,6 +251,7 @@ StepOutcome run_steps(ParityScene& scene, const ParityModel& model, const StepPl
     AdamParameters adam;
     if (indexer) adam.router_bias_rate = 1e-3;
     trainer.optim_step(adam);
+    within.reset();
     result.masters.push_back(hashes_of(manifest, trainer.state().masters(), place(step, false)));
   }
   scene.counters["checkpointed_segments"] += segments.segments;
@@ -245,6 +261,10 @@ StepOutcome run_steps(ParityScene& scene, const ParityModel& model, const StepPl
     if (const std::string fault = work.fault(); !fault.empty()) scene.report.miscounts.push_back(fmt::format("training, {}: {}", plan.text(), fault));
   }
   scene.counters["rank_bytes"] += trainer.ranks().traffic().bytes;
+  if (live) {
+    scene.counters["live_in_steps"] += live->times();
+    if (live->other_bits() > 0) scene.report.miscounts.push_back(fmt::format("training, {}: live answers in its middle have other bits", plan.text()));
+  }
   return result;
 }
 

@@ -11,11 +11,13 @@ namespace lockstep {
 namespace {
 // A piece counts as at least that: one that only looks whether it can go on is not chosen over and over for having cost nothing.
 constexpr double kLeastSeconds = 20e-6;
-// While live work comes, kernels that can be launched in parts have so many multiply-adds (about 10 ms of two cores at 100 GFLOP/s each; a part of the
-// head takes about twice as long, for its rows' exponentials, and because each part reads all weights); it counts as coming while there is any, and
-// for so long after.
-constexpr std::int64_t kLongestKernel = std::int64_t{1} << 30;
+// While live work comes, parts of training's kernels have so many multiply-adds (kernels/kernel_parts.h; about 3 ms of two cores at 100 GFLOP/s each). It
+// counts as coming while there is any, and for so long after.
+constexpr std::int64_t kLongestKernel = std::int64_t{1} << 28;
 constexpr double kLiveSeconds = 2;
+// A training piece that gives way pays as it goes, so that shares hold inside of it, too; beside live work that does not go first it has so many seconds at
+// least before each turn of theirs, since every change of hands costs both some of the caches.
+constexpr double kSliceSeconds = 0.008;
 // Work that waits is said to wait for its share once others had so much of the time.
 constexpr double kMuch = 0.25;
 }  // namespace
@@ -56,6 +58,9 @@ void Executor::charge(const Running& running, double seconds) {
   if (parts.empty()) parts.push_back({running.account.get(), 1});
   shares_.charge(parts, seconds, now());
   used_.store(used_.load(std::memory_order_relaxed) + seconds, std::memory_order_relaxed);
+}
+
+void Executor::count(const Running& running, double seconds) {
   Kind& kind = kinds_[running.kind];
   kind.longest = std::max(kind.longest, seconds);
   kind.longest_stretch = std::max(kind.longest_stretch, running.longest_stretch);
@@ -76,7 +81,7 @@ void Executor::run_step(ShareAccount* whose, std::unique_lock<std::mutex>& lock)
   lock.unlock();
   running_ = &running;
   TraceSpan span("device", running.kind);
-  const double began = running.resumed = now();
+  const double began = running.began = running.resumed = now();
   bool again = false;
   try {
     again = step();
@@ -90,7 +95,9 @@ void Executor::run_step(ShareAccount* whose, std::unique_lock<std::mutex>& lock)
   running_ = running.outer;
   if (running_) running_->others += seconds;
   lock.lock();
-  charge(running, std::max(seconds - running.others, kLeastSeconds));
+  const double own = std::max(seconds - running.others, kLeastSeconds);
+  charge(running, std::max(own - running.charged, 0.0));
+  count(running, own);
   if (again) queue.steps.push_front(std::move(step));
   if (queue.steps.empty()) leave(whose);
 }
@@ -116,9 +123,9 @@ void Executor::work() {
   lock.unlock();  // what the dropped items hold may call us when it goes
 }
 
-// Live steps never are inside each other, and nothing is inside a live step or a rollout's: an engine has one step at a time.
+// Live steps never are inside each other: an engine has one step at a time.
 void Executor::pause() {
-  if (!inside() || !running_ || running_->outer || running_->account->work != WorkClass::training) return;
+  if (!gives_way()) return;
   Running& running = *running_;
   const double reached = now();
   running.longest_stretch = std::max(running.longest_stretch, reached - running.resumed);
@@ -126,16 +133,26 @@ void Executor::pause() {
   if (live_accounts_.load(std::memory_order_relaxed) == 0) return;
   {
     std::unique_lock lock(mutex_);
+    const double own = reached - running.began - running.others - running.charged;
+    const bool by_shares = own >= kSliceSeconds;
+    if (by_shares) {
+      charge(running, own);
+      running.charged += own;
+    }
     while (!stopping_) {
-      ShareAccount* const next = shares_.next(now());
-      if (!next || next->work != WorkClass::live) break;
+      ShareAccount* const next = shares_.next_live(by_shares ? running.account.get() : nullptr, now());
+      if (!next) break;
       run_step(next, lock);
     }
   }
   running.resumed = now();
 }
 
+// Whether the running step gives way: nothing is inside a live step or a rollout's.
+bool Executor::gives_way() const { return inside() && running_ && !running_->outer && running_->account->work == WorkClass::training; }
+
 std::int64_t Executor::longest_kernel() const {
+  if (!gives_way()) return 0;
   return live_accounts_.load(std::memory_order_relaxed) > 0 || now() < live_until_.load(std::memory_order_relaxed) ? kLongestKernel : 0;
 }
 

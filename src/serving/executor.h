@@ -1,9 +1,10 @@
 // The executor of a device: one thread that runs step-sized pieces of work, by the shares of classes and keys (base/fair_shares.h). Whoever
 // talks to a device does it in here, so nothing below needs a lock. Knows nothing of what a step does.
-// A piece's device seconds are measured around it, and charged to the account it was submitted for, or to those that it names. Of one
-// account: first come, first served; an item keeps its turn until a step returns false.
-// A training step gives way: between two of its kernels, or two blocks that it copies, reads or writes (base/give_way.h), live steps run whose
-// turn it is, on the same thread. Other steps end before anything else begins. So training holds no lock there that a live step takes.
+// A piece's device seconds are measured around it, and charged to the account it was submitted for, or to those that it names; of a piece that gives way
+// they are charged while it runs. Of one account: first come, first served; an item keeps its turn until a step returns false.
+// A training step gives way: between two of its kernels, or two parts of a long one (kernels/kernel_parts.h), or two blocks that it copies, reads or writes
+// (base/give_way.h), live steps run whose turn it is, on the same thread. Other steps end before anything else begins. So training holds no lock there
+// that a live step takes.
 // Any thread may call any function; a step may submit, and must not drain or stop. A step that throws is dropped and logged:
 // whoever wants the exception uses run().
 //   Executor executor; executor.submit(executor.account(WorkClass::live, "ann"), [&] { return engine.step(); });
@@ -112,14 +113,18 @@ class Executor : public PausePoint {
     Account account;
     const char* kind = "other";
     std::vector<Part> parts;
-    double others = 0;  // seconds of live steps that ran meanwhile
+    double began = 0;
+    double others = 0;   // seconds of live steps that ran meanwhile
+    double charged = 0;  // of its own
     double resumed = 0, longest_stretch = 0;
     Running* outer = nullptr;  // the step that gave way to this one
   };
+  bool gives_way() const;
   void work();
   void run_step(ShareAccount* whose, std::unique_lock<std::mutex>& lock);
   double now() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count(); }
   void charge(const Running& running, double seconds);
+  void count(const Running& running, double seconds);
   void leave(ShareAccount* whose);
 
   const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();

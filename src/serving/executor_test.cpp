@@ -216,6 +216,38 @@ TEST(Executor, TrainingGivesWayToLiveStepsBetweenItsKernels) {
   EXPECT_LT(seconds("training", "(server)"), 0.04);  // what ran inside is not its own
 }
 
+// A long piece of training pays as it goes: live work has its share inside of it, and waits for a little of it at a time.
+TEST(Executor, SharesHoldInsideALongPiece) {
+  Executor executor;
+  double live = 0, training = 0, longest = 0;
+  bool ended = false;
+  const auto slept = [](int milliseconds) {
+    const auto began = std::chrono::steady_clock::now();
+    std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+    return seconds_since(began);
+  };
+  for (int i = 0; i < 20; ++i) executor.run(WorkClass::live, [&] { slept(5); }).get();  // what goes first is used up
+  executor.submit(WorkClass::live, [&] {
+    const double seconds = slept(5);
+    live += training > 0 && !ended ? seconds : 0;
+    longest = std::max(longest, seconds);
+    return !ended;
+  });
+  executor.submit(WorkClass::training, [&] {
+    while (training < 0.25) {
+      const double seconds = slept(1);
+      training += seconds;
+      longest = std::max(longest, seconds);
+      executor.pause();
+    }
+    ended = true;
+    return false;
+  });
+  executor.drain();
+  const double all = live + training;
+  EXPECT_NEAR(live / all, 0.75, 0.06 + 2 * longest / all);  // of 60 and 20
+}
+
 // A training step that writes and reads files, which a live step comes into: it runs before the file is done.
 TEST(Executor, TrainingGivesWayWhileItWritesAndReadsFiles) {
   const std::filesystem::path path = std::filesystem::path(::testing::TempDir()) / fmt::format("lockstep-give-way-{}", getpid());

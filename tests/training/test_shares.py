@@ -8,7 +8,7 @@ import pytest
 import requests
 from relay import Relay
 from test_damage import Trainer
-from test_tinker import client_of, model_of, weighted
+from test_tinker import client_of, model_of, train, weighted
 from tinker import types
 from tinker.lib.queue_state_logger import QueueState
 
@@ -87,6 +87,79 @@ def test_a_training_step_goes_on_under_the_completions_of_another_key(server):
     longest = {labels: value for (name, labels), value in after.items() if name == "lockstep_device_longest_piece_seconds"}
     assert {frozenset({'kind="batch"'}), frozenset({'kind="forward"'}), frozenset({'kind="operation"'})} <= longest.keys()
     assert set(statuses) == {200}
+
+
+@contextlib.contextmanager
+def samples(service, count):
+    """Samples of the package, `count` at a time, until the block ends."""
+    sampler, end, failures = service.create_sampling_client(base_model="countdown-glm").result(), threading.Event(), []
+
+    def loop():
+        while not end.is_set():
+            try:
+                sampler.sample(types.ModelInput.from_ints([3, 7, 12]), num_samples=1, sampling_params=types.SamplingParams(max_tokens=300, stop=[])).result()
+            except Exception as e:  # told below: a thread's own is lost
+                return failures.append(e)
+
+    threads = [threading.Thread(target=loop) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        end.set()
+        for thread in threads:
+            thread.join()
+    assert not failures, failures
+
+
+@pytest.mark.parametrize("completions, sampled, share", [(0, 8, 20 / 40), (16, 8, 20 / 100)], ids=["samples", "samples-and-completions"])
+def test_the_packages_steps_have_their_share(server, completions, sampled, share):
+    """Of the device's seconds, as accounted, while the other key's loops have work all the time."""
+    running = server()
+    client, data = model_of(client_of(running, BOB), 4), [weighted([1 + (7 * i + j) % 60 for j in range(100)]) for i in range(24)]
+    train(client, data)
+    with loops(running, ANN, completions), samples(client_of(running, ANN), sampled):
+        while not all(seconds(metrics(running), work, "ann") > 0.05 for work, count in (("live", completions), ("rollouts", sampled)) if count):
+            time.sleep(0.05)
+        before = metrics(running)
+        # The next step's calls are there before the last one's result is asked for: its class has work all the time.
+        waiting = [(client.forward_backward(data, "cross_entropy"), client.optim_step(types.AdamParams(learning_rate=1e-4))) for _ in range(2)]
+        for backward, step in waiting:
+            backward.result(), step.result()
+        after = metrics(running)
+    had = {work: seconds(after, work, key) - seconds(before, work, key) for work, key in (("live", "ann"), ("rollouts", "ann"), ("training", "bob"))}
+    longest = max(value for (name, _), value in after.items() if name == "lockstep_device_longest_piece_seconds")
+    assert had["training"] >= 0.85 * share * sum(had.values()) - longest, had
+
+
+def test_two_trainers_are_even_whatever_their_data(server):
+    """Each call of one has a hundred times the other's data. When the small ones are done, all sent ahead, the other has had no more of the device."""
+    running = server("", "--separate-passes")  # in one pass the small ones would ride along
+    small, large = model_of(client_of(running, BOB), 4), model_of(client_of(running, ANN), 4)
+    rows = [weighted([1 + (7 * i + j) % 60 for j in range(64)]) for i in range(100)]
+    train(small, rows[:1]), train(large, rows[:1])
+    before = metrics(running)
+    ahead = [large.forward_backward(rows, "cross_entropy") for _ in range(6)]
+    waiting = [small.forward_backward(rows[:1], "cross_entropy") for _ in range(40)]
+    for backward in waiting:
+        backward.result()
+    after = metrics(running)
+    for backward in ahead:
+        backward.result()
+    had, all_of_ann = ({key: seconds(told, "training", key) - seconds(before, "training", key) for key in ("ann", "bob")} for told in (after, metrics(running)))
+    longest = max(value for (name, _), value in after.items() if name == "lockstep_device_longest_piece_seconds")
+    assert had["ann"] <= had["bob"] + 3 * longest + 0.1, (had, longest)
+    assert had["ann"] < 0.8 * all_of_ann["ann"], (had, all_of_ann)  # the large ones were far from done
+
+
+def test_the_package_waits_for_its_keys_rate_and_goes_on(server):
+    running = server("requests_per_minute=120")
+    assert 429 in (complete(running, ANN, max_tokens=1).status_code for _ in range(200))
+    began = time.monotonic()
+    client = model_of(client_of(running, ANN), 4)
+    losses = train(client, [weighted()], steps=2, learning_rate=1e-2)
+    assert losses[1] < losses[0] and time.monotonic() - began > 1  # half a second for each request
 
 
 def test_a_keys_rates_and_streams_are_its_own(server):

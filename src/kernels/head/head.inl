@@ -3,6 +3,7 @@
 #include "kernels/head/row_gradient.h"
 #include "kernels/head/shard_rows.h"
 #include "kernels/head/weight_rows.h"
+#include "kernels/kernel_parts.h"
 #include "kernels/linear/low_bit.h"
 #include "kernels/linear/product.h"
 #include "kernels/linear/quantised.h"
@@ -49,17 +50,27 @@ inline void head_row(const HeadLoss& op, std::int64_t t, typename V::Elem* z) {
   if (op.dx) row_gradient<V>(RowGradient{op.target, op.slope, op.log_sum, op.entropy, op.entropy_slope, op.distribution}, t, z, vocabulary, 0);
 }
 
+// In parts (kernels/kernel_parts.h) a chunk has fewer rows: the backward, which packs the weight anew for each chunk, takes as many inputs at once as leave a
+// part short.
+constexpr std::int64_t kChunkInParts = 96;
+// What a logit of a row takes, as multiply-adds of the products: its exponentials.
+constexpr std::int64_t kLogitAdds = 40;
+
 template <class V>
 void head_loss(const HeadLoss& op, ThreadPool& pool) {
-  for (std::int64_t begin = 0; begin < op.x.rows; begin += op.logits_chunk.rows) {
-    const std::int64_t count = std::min(op.x.rows - begin, op.logits_chunk.rows);
+  const std::int64_t chunk = longest_part() > 0 ? std::min(op.logits_chunk.rows, kChunkInParts) : op.logits_chunk.rows;
+  for (std::int64_t begin = 0; begin < op.x.rows; begin += chunk) {
+    if (begin > 0) end_of_part();
+    const std::int64_t count = std::min(op.x.rows - begin, chunk);
     const View z = op.logits_chunk.row_range(0, count);
     LinearForward forward{z, op.x.row_range(begin, count), op.w};
     forward.round_input_bf16 = op.round_input_bf16;
     linear_forward<V>(forward, pool);
-    pool.run((count + 15) / 16, [&](std::int64_t block) {
+    end_of_part();
+    run_in_parts(pool, (count + 15) / 16, 16 * op.w.outputs * kLogitAdds, [&](std::int64_t block) {
       for (std::int64_t t = block * 16; t < std::min(count, block * 16 + 16); ++t) head_row<V>(op, begin + t, elements<V>(z) + t * z.stride);
     });
+    end_of_part();
     if (op.dx) linear_backward_input<V>(LinearBackwardInput{op.dx.row_range(begin, count), z, op.w}, pool);
   }
 }

@@ -1,4 +1,5 @@
 // Implementation of linear.h: splits the work into (weight, panels, rows) items and runs the products of product.h on them.
+#include "kernels/kernel_parts.h"
 #include "kernels/linear/low_bit.h"
 #include "kernels/linear/product.h"
 #include "kernels/linear/quantised.h"
@@ -56,18 +57,25 @@ constexpr std::int64_t kSameSet = 1024;                // floats: a page
 constexpr std::int64_t kTransposedElements = 4 << 20;  // of a weight, at once
 
 // `count` products over `panels` each, of up to `rows` rows: cut into items, enough that no thread waits long for the last one,
-// each with whole register tiles. of(g) gives the rows of product g and its operands, at row 0.
+// each with whole register tiles. of(g) gives the rows of product g and its operands, at row 0. `inputs`: of each product, where it may be computed in
+// parts (kernels/kernel_parts.h); 0: it may not.
 template <class V, class W, class Of>
-void run_products(ThreadPool& pool, std::int64_t count, std::int64_t rows, std::int64_t panels, std::int64_t inputs, int maximum_leaves, int leaf_begin,
+void run_products(ThreadPool& pool, std::int64_t count, std::int64_t rows, std::int64_t panels, std::int64_t inputs, bool gives_way, int maximum_leaves, int leaf_begin,
                   int leaf_end, bool round_input_bf16, const View& rows_made, const Of& of) {
   using Elem = typename V::Elem;
   if (count == 0 || panels == 0) return;                                                  // a rank without experts, or without leaves
   const std::int64_t row_block = rows < 256 ? 48 : in_parts<V>(rows, inputs) ? 192 : 96;  // a weight is read anew for each
   const std::int64_t row_blocks = std::max<std::int64_t>(1, (rows + row_block - 1) / row_block);
   const std::int64_t wanted = (pool.threads() * 8 + row_blocks * count - 1) / (row_blocks * count);
-  const std::int64_t panel_block = wanted == 1 ? panels : std::max<std::int64_t>(8, (panels + wanted - 1) / wanted + 1) / 2 * 2;
+  std::int64_t panel_block = wanted == 1 ? panels : std::max<std::int64_t>(8, (panels + wanted - 1) / wanted + 1) / 2 * 2;
+  if (const std::int64_t most = gives_way ? longest_part() : 0; most > 0)
+    panel_block = std::clamp<std::int64_t>(most / (pool.threads() * row_block * 16 * inputs) / 2 * 2, std::min<std::int64_t>(8, panel_block), panel_block);
   const std::int64_t panel_blocks = (panels + panel_block - 1) / panel_block;
-  pool.run(count * row_blocks * panel_blocks, [&](std::int64_t item) {
+  const auto run = [&](const auto& work) {
+    if (gives_way) run_in_parts(pool, count * row_blocks * panel_blocks, row_block * panel_block * 16 * inputs, work);
+    else pool.run(count * row_blocks * panel_blocks, work);
+  };
+  run([&](std::int64_t item) {
     const std::int64_t g = item / (row_blocks * panel_blocks), rest = item % (row_blocks * panel_blocks);
     auto [range, product, low_bit, shape] = of(g);
     const std::int64_t begin = range.begin + rest / panel_blocks * row_block;
@@ -111,7 +119,7 @@ void linear_forward(const LinearForward& op, ThreadPool& pool) {
   using Elem = typename V::Elem;
   if (is_low_bit_format(op.w.bits)) {
     const LowBitShape shape = low_bit_shape(op.w);
-    return run_products<V, Elem>(pool, op.w.count, op.x.rows, op.w.panels(), op.w.inputs, op.w.maximum_leaves, op.leaf_begin, op.leaf_end, op.round_input_bf16,
+    return run_products<V, Elem>(pool, op.w.count, op.x.rows, op.w.panels(), op.w.inputs, true, op.w.maximum_leaves, op.leaf_begin, op.leaf_end, op.round_input_bf16,
                                  op.rows_made, [&](std::int64_t g) -> RowsAndProduct<V, Elem> {
                                    return {rows_of(op.offsets, g, op.x.rows, op.ends),
                                            {elements<V>(op.y) + g * op.y_step, op.y.stride, elements<V>(op.x) + g * op.x_step, op.x.stride, nullptr,
@@ -123,7 +131,7 @@ void linear_forward(const LinearForward& op, ThreadPool& pool) {
   if (op.w.bits) return quantised_linear<V>(op, pool);
   with_stored<V>(op.w.data, [&](const auto* weights) {
     using W = std::remove_cv_t<std::remove_pointer_t<decltype(weights)>>;
-    run_products<V, W>(pool, op.w.count, op.x.rows, op.w.panels(), op.w.inputs, op.w.maximum_leaves, op.leaf_begin, op.leaf_end, op.round_input_bf16,
+    run_products<V, W>(pool, op.w.count, op.x.rows, op.w.panels(), op.w.inputs, true, op.w.maximum_leaves, op.leaf_begin, op.leaf_end, op.round_input_bf16,
                        op.rows_made, [&](std::int64_t g) -> RowsAndProduct<V, W> {
                          return {rows_of(op.offsets, g, op.x.rows, op.ends),
                                  {elements<V>(op.y) + g * op.y_step, op.y.stride, elements<V>(op.x) + g * op.x_step, op.x.stride,
@@ -140,12 +148,15 @@ void backward_input_with(const LinearBackwardInput& op, ThreadPool& pool, const 
   using Elem = typename V::Elem;
   const std::int64_t blocks = (op.w.inputs + 15) / 16, rows = op.dy.rows;
   if (op.w.count == 1 && !op.offsets) {
-    const std::int64_t part = std::max<std::int64_t>(8, kTransposedElements / std::max<std::int64_t>(1, op.w.outputs * 16));
+    std::int64_t part = std::max<std::int64_t>(8, kTransposedElements / std::max<std::int64_t>(1, op.w.outputs * 16));
+    if (const std::int64_t most = longest_part(); most > 0)
+      part = std::clamp<std::int64_t>(most / std::max<std::int64_t>(1, rows * op.w.outputs * 16), std::min<std::int64_t>(2, part), part);
     for (std::int64_t begin = 0; begin < blocks; begin += part) {
+      if (begin > 0) end_of_part();
       const std::int64_t count = std::min(blocks - begin, part);
       Elem* transposed = thread_scratch<Elem, 1>(static_cast<std::size_t>(count * op.w.outputs * 16));
       pool.run(count, [&](std::int64_t b) { transpose(transposed + b * op.w.outputs * 16, 0, begin + b); });
-      run_products<V, Elem>(pool, 1, rows, count, op.w.outputs, op.w.maximum_leaves, 0, 8, false, {}, [&](std::int64_t) -> RowsAndProduct<V, Elem> {
+      run_products<V, Elem>(pool, 1, rows, count, op.w.outputs, false, op.w.maximum_leaves, 0, 8, false, {}, [&](std::int64_t) -> RowsAndProduct<V, Elem> {
         return {{0, rows},
                 {elements<V>(op.dx) + begin * 16, op.dx.stride, elements<V>(op.dy), op.dy.stride, transposed, op.w.outputs, op.w.inputs - begin * 16, 0, 0, 0,
                  op.accumulate, op.scale}};
@@ -196,7 +207,7 @@ void linear_backward_weight(const LinearBackwardWeight& op, ThreadPool& pool) {
   const std::int64_t wanted = (pool.threads() * 6 + op.w.count * k_items - 1) / std::max<std::int64_t>(1, op.w.count * k_items);
   const std::int64_t step = std::max<std::int64_t>(1, (panels + wanted * kPanels - 1) / (wanted * kPanels)) * kPanels;
   const std::int64_t panel_items = (panels + step - 1) / step;
-  pool.run(op.w.count * panel_items * k_items, [&](std::int64_t item) {
+  run_in_parts(pool, op.w.count * panel_items * k_items, op.dy.rows * step * 16 * k_step, [&](std::int64_t item) {
     const std::int64_t g = item / (panel_items * k_items), panel = item / k_items % panel_items * step, k = item % k_items * k_step;
     const RowRange range = rows_of(op.offsets, g, op.dy.rows, op.ends);
     const std::int64_t base = g * op.w.packed_size();

@@ -1,4 +1,5 @@
 // Implementation of optimizer.h.
+#include "kernels/kernel_parts.h"
 #include "kernels/optimizer/adamw_step.h"
 #include "kernels/optimizer/merged_bins.h"
 
@@ -24,6 +25,9 @@ AccumulatorVec<V> square_range(const typename V::Elem* g, std::int64_t begin, st
   bins.normalise();
   return bins;
 }
+
+// What an element takes in a kernel that reads and writes some numbers of each, as multiply-adds of products: memory's time.
+constexpr std::int64_t kElementAdds = 256;
 
 template <class V>
 void square_sum(const SquareSum& op, ThreadPool& pool) {
@@ -99,7 +103,7 @@ template <class V>
 void adamw(const AdamW& op, ThreadPool& pool) {
   const std::int64_t n = op.master.size();
   const auto c = AdamWConstants<V>::of(op, op.max_norm > 0 ? elements<V>(op.norm) : nullptr);
-  pool.run((n + kOptimizerRange - 1) / kOptimizerRange, [&](std::int64_t range) {
+  run_in_parts(pool, (n + kOptimizerRange - 1) / kOptimizerRange, kOptimizerRange * kElementAdds, [&](std::int64_t range) {
     const std::int64_t end = std::min(n, (range + 1) * kOptimizerRange);
     std::int64_t i = range * kOptimizerRange;
     for (; i + 16 <= end; i += 16) adamw_step<V>(op, c, i, 16);
@@ -113,7 +117,7 @@ void finish_bins(const FinishBins& op, ThreadPool& pool) {
   const std::int64_t row = op.row > 0 ? op.row : op.gradient.size();  // packed: one row
   const std::int64_t groups = (row + 15) / 16, count = op.gradient.size() / std::max<std::int64_t>(1, row) * groups;
   constexpr std::int64_t kGroups = 512;
-  pool.run((count + kGroups - 1) / kGroups, [&](std::int64_t block) {
+  run_in_parts(pool, (count + kGroups - 1) / kGroups, kGroups * 16 * kElementAdds, [&](std::int64_t block) {
     for (std::int64_t g = block * kGroups; g < std::min(count, block * kGroups + kGroups); ++g) {
       auto* place = device_pointer<typename Bins::Storage>(op.bins) + g * Bins::kStorage;
       const std::int64_t i = g % groups * 16;

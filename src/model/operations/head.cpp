@@ -131,26 +131,6 @@ class AdaptedHead final : public HeadForm {
   Buffer u_, du_;
 };
 
-HeadLoss rows_of(const HeadLoss& head, const HeadRows& rows) {
-  HeadLoss part = head;
-  for (View* v :
-       {&part.logprob, &part.entropy, &part.loss, &part.marks, &part.flags, &part.x, &part.target, &part.dx, &part.log_sum, &part.slope, &part.entropy_slope})
-    *v = rows.of(*v);
-  part.objective = head.objective.row_range(rows.begin, rows.count);
-  part.distribution = head.distribution.row_range(rows.begin, rows.count);
-  return part;
-}
-
-// The kernel head_loss, in parts where a pause point wants short kernels: each row is its own, so rows by rows is the same.
-void loss_by_kernel(Context& ctx, const HeadLoss& head) {
-  const std::int64_t count = head.x.rows, step = ctx.backend().rows_a_kernel(count, 2 * head.w.outputs * head.w.inputs, 16);
-  for (std::int64_t begin = 0; begin < count; begin += step) {
-    HeadLoss part = rows_of(head, {begin, std::min(count - begin, step)});
-    part.logits_chunk = head.logits_chunk.row_range(0, std::min(part.x.rows, head.logits_chunk.rows));
-    ctx.launch(&KernelTable::head_loss, part);
-  }
-}
-
 // The kernel head_loss in steps, leaf by leaf.
 void loss_by_leaves(Context& ctx, const HeadLoss& head, HeadForm& form) {
   const std::int64_t count = head.x.rows, targets = head.target.cols, leaves = form.leaves(), own_leaves = form.own_leaves();
@@ -201,12 +181,13 @@ void head_loss(Context& ctx, const HeadLoss& head, ParameterId id, const Adapter
     ShardedHead form(ctx, head, id);
     loss_by_leaves(ctx, head, form);
   } else {
-    loss_by_kernel(ctx, head);
+    ctx.launch(&KernelTable::head_loss, head);
   }
 }
 
 void head_weight(Backend& backend, const HeadWeight& all) {
-  const std::int64_t panels = all.w.panels(), step = backend.rows_a_kernel(panels, 2 * all.x.rows * all.w.inputs * 16, 8);
+  // Twice as long as others, since what a kernel reads of x serves all of its panels.
+  const std::int64_t panels = all.w.panels(), step = backend.rows_a_kernel(panels, all.x.rows * all.w.inputs * 16, 8);
   for (std::int64_t first = 0; first < panels; first += step) {
     const std::int64_t count = std::min(panels - first, step), size = all.w.inputs * 16;
     HeadWeight part = all;

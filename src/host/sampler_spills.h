@@ -1,0 +1,47 @@
+// Weights of samplers on their way to disk, where those in memory are too many: those first that were not sampled for the longest time. Written on a thread of
+// their own, which holds no device, unless room is needed at once. Any thread, but where a function takes the executor's proof.
+//   spills.spill_soon(); spills.make_room(on);
+#pragma once
+#include <functional>
+#include <future>
+#include <string>
+#include <vector>
+
+#include "base/guarded.h"
+#include "host/spill_turns.h"
+#include "host/training_commons.h"
+
+namespace lockstep {
+
+class Samplers;
+struct HeldWeights;
+
+class SamplerSpills {
+ public:
+  SamplerSpills(TrainingCommons& commons, Samplers& samplers) : commons_(commons), samplers_(samplers), turns_(commons.base->executor) {}
+
+  // Until those in memory have no more bytes than that.
+  void spill(const OnExecutor& on, std::int64_t most_bytes);
+  void spill_soon();                     // than they may have, on a thread of its own
+  void make_room(const OnExecutor& on);  // the second or, where twice as many wait for it, the first
+  void spill_one(const OnExecutor& on, const std::string& id);
+  bool spill_oldest(const OnExecutor& on);  // false: there was none
+
+ private:
+  using ReadValues = std::function<std::vector<float>(const std::vector<Buffer>& parameters, std::size_t i)>;
+  std::int64_t most_bytes() const { return commons_.intake.closed() ? 0 : commons_.options.sampler_bytes; }
+  void spill_beside();
+  void write_beside(const std::string& id);
+  void write(const std::string& id, const HeldWeights& held, const ReadValues& values);
+
+  TrainingCommons& commons_;
+  Samplers& samplers_;
+  SpillTurns turns_;
+  struct Beside {
+    bool wanted = false, running = false;
+    std::future<void> thread;
+  };
+  Guarded<Beside> beside_;  // the last member: its thread uses the others
+};
+
+}  // namespace lockstep
