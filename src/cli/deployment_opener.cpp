@@ -69,7 +69,7 @@ ModelDeployment DeploymentOpener::open(const std::string& name, const ModelPlace
       *followed = {opened.runtime, parts_.executor, model.weights, opened.reader};
       made.memory.push_back(parts_.ledger->claim("deployments", {}, loaded_bytes(*opened.model, opened.runtime->profile).weights,
                                                  fmt::format("a second copy of the weights of '{}', which follows a channel", name)));
-      made.follows = true;
+      made.follows = Follows::beside;
     }
     add_served_defaults(model, runtime.model, {.generation_config = parts_.generation_config});
     made.service = std::make_shared<GenerationService>(std::move(model), serving);

@@ -34,6 +34,7 @@ struct Followed {
 std::string replica_name(std::int64_t port);
 std::shared_ptr<ChannelFleet> open_fleet(const FollowSettings& settings);
 std::unique_ptr<Follower> start_follower(const FollowSettings& settings, std::shared_ptr<GenerationService> service, const Followed& followed,
-                                         const std::shared_ptr<ChannelFleet>& fleet, const std::string& url, std::int64_t port);
+                                         const std::shared_ptr<ChannelFleet>& fleet, const std::string& url, std::int64_t port,
+                                         std::shared_ptr<VersionGate> gate);
 
 }  // namespace lockstep

@@ -64,6 +64,7 @@ const std::vector<Idle>& idle_options() {
         {"serve", "--model x --training", "deploy", "a=x", "with --training"},
         {"serve", "--model x --training", "deploy-follow", "a", "with --training"},
         {"serve", "--model x --training", "route", "a=x", "with --training"},
+        {"serve", kServe, "route-gate", "a=x", "without --route"},
         {"serve", "--model x --training", "deploy-folder", "x", "with --training"},
         {"serve", "--model x --training", "deploy-state", "x", "with --training"},
         {"serve", "--model x --training", "admin", "ann", "with --training"},

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <ctime>
 
+#include "api/openai/channel_gate.h"
+#include "base/bounded_json.h"
 #include "base/log.h"
 #include "base/signals.h"
 #include "jobs/deployment_gate.h"
@@ -18,10 +20,6 @@ auto with_record(const KeptDeployments& kept, const std::string& what, F&& work)
     fail(e.code(), "'{}' has {}, but {}; put right what it names, or delete the file: models and aliases are then as the command line says",
          kept.file().string(), what, e.message());
   }
-}
-
-GateSide gate_side(const Deployments::Line& line) {
-  return {line.name, line.service, line.service->version_names().find(line.service->weights_version()).snapshot};
 }
 }  // namespace
 
@@ -89,9 +87,9 @@ std::int64_t CommandLineDeployments::least_bytes(const RuntimeSettings& runtime,
   return bytes;
 }
 
-std::shared_ptr<Deployments> CommandLineDeployments::open(std::shared_ptr<GenerationService> own, const DeploymentOpener& opener) {
+std::shared_ptr<Deployments> CommandLineDeployments::open(std::shared_ptr<GenerationService> own, Follows own_follows, const DeploymentOpener& opener) {
   if (own_place_ && !own_place_->snapshot().empty()) own->name_weights(own_place_->snapshot());
-  ModelDeployment first{.name = own->model().name(), .source = own_source_, .service = std::move(own)};
+  ModelDeployment first{.name = own->model().name(), .source = own_source_, .service = std::move(own), .follows = own_follows};
   first.created = static_cast<double>(std::time(nullptr));
   const auto deployments = std::make_shared<Deployments>(std::make_shared<TrafficTable>(), std::move(first));
   for (std::size_t i = 0; i < beside_.size(); ++i) {
@@ -103,19 +101,33 @@ std::shared_ptr<Deployments> CommandLineDeployments::open(std::shared_ptr<Genera
     else places_[i].reset();
     deployments->add(std::move(one));
   }
-  for (const TrafficRule& rule : rules_) {
-    if (record_.aliases.contains(rule.alias)) with_record(*kept_, fmt::format("the alias '{}'", rule.alias), [&] { deployments->restore(rule); });
-    else deployments->route(rule.alias, rule.shares);
+  for (TrafficRule rule : rules_) {
+    const auto add = [&] {
+      if (rule.gate) {
+        const auto gate = read_json(*rule.gate);
+        read_gate(gate, "gate");
+        rule.gate = gate_to_keep(*deployments, rule, gate);
+      }
+      deployments->restore(rule);
+    };
+    if (record_.aliases.contains(rule.alias)) with_record(*kept_, fmt::format("the alias '{}'", rule.alias), add);
+    else add();
   }
+  const auto judge = [](const GateSpec& spec, const GateSide& candidate, const std::optional<GateSide>& live, const StopToken& stop) {
+    return judge_deployment(spec, candidate, live, stop);
+  };
+  gate_ = std::make_shared<AliasGate>(deployments, judge, reports_, interrupt_token());
   return deployments;
 }
+
+std::shared_ptr<VersionGate> CommandLineDeployments::gate_of(const std::string& deployment) const { return channel_gate(gate_, deployment); }
 
 void CommandLineDeployments::start_followers(const std::string& url, std::int64_t port) {
   for (Following& one : following_) {
     FollowSettings settings;
     settings.place = one.place;
     settings.replica = fmt::format("{}-{}", replica_name(port), one.name).substr(0, 64);  // as long as a record's name may be
-    followers_.push_back(start_follower(settings, std::move(one.service), one.followed, open_fleet(settings), url, port));
+    followers_.push_back(start_follower(settings, std::move(one.service), one.followed, open_fleet(settings), url, port, gate_of(one.name)));
   }
   following_.clear();
 }
@@ -132,10 +144,7 @@ ModelDeploymentRouteOptions CommandLineDeployments::route_options(std::shared_pt
   options.keys = std::move(keys);
   options.administrators = administrators_;
   options.kept = kept_;
-  options.judge = [](const GateSpec& spec, const Deployments::Line& candidate, const Deployments::Line* live) {
-    return judge_deployment(spec, gate_side(candidate), live ? std::optional(gate_side(*live)) : std::nullopt, interrupt_token());
-  };
-  options.reports = reports_;
+  options.gate = gate_;
   return options;
 }
 

@@ -10,6 +10,7 @@
 #include "api/openai/model_deployment_routes.h"
 #include "cli/deploy_options.h"
 #include "cli/deployment_opener.h"
+#include "serving/version_gate.h"
 
 namespace lockstep {
 
@@ -20,8 +21,10 @@ class CommandLineDeployments {
 
   // What those beside the server's own take at least. Snapshots are pulled, once.
   std::int64_t least_bytes(const RuntimeSettings& runtime, const EngineOptions& engine);
-  // The server's own, those beside it, the aliases. Errors: those of DeploymentOpener::open and Deployments.
-  std::shared_ptr<Deployments> open(std::shared_ptr<GenerationService> own, const DeploymentOpener& opener);
+  // The server's own, which follows its channel so, those beside it, the aliases. Errors: those of DeploymentOpener::open and Deployments.
+  std::shared_ptr<Deployments> open(std::shared_ptr<GenerationService> own, Follows own_follows, const DeploymentOpener& opener);
+  // What the weights that come to a deployment of open() have to pass.
+  std::shared_ptr<VersionGate> gate_of(const std::string& deployment) const;
   // Those that follow a channel begin to, as replicas of a server at that address; and end.
   void start_followers(const std::string& url, std::int64_t port);
   void stop_followers();
@@ -43,6 +46,7 @@ class CommandLineDeployments {
   const std::string folder_;
   const std::vector<std::string> administrators_;
   DeploymentRecord record_;
+  std::shared_ptr<AliasGate> gate_;  // of open()'s
   std::vector<Beside> beside_;
   std::vector<TrafficRule> rules_;
   std::unique_ptr<const ModelPlace> own_place_;  // as long as the server; null: --model says it

@@ -71,7 +71,7 @@ void Deployments::remove(const std::string& name) {
     fail(ErrorCode::not_found, "there is no deployment '{}'{}", shown_name(name), did_you_mean(shown_name(name), known));
   }
   if (gone->service == first_) fail(ErrorCode::already_exists, "'{}' is the model that the server was started with, which stays as long as the server", name);
-  if (gone->follows) fail(ErrorCode::already_exists, "'{}' follows a channel (--deploy-follow), and stays as long as the server", name);
+  if (gone->follows != Follows::no) fail(ErrorCode::already_exists, "'{}' follows a channel (--deploy-follow), and stays as long as the server", name);
   traffic_->forget(name);
   std::erase(deployments_, gone);
   leaving_.push_back(gone);
@@ -105,6 +105,7 @@ void Deployments::restore(TrafficRule rule) {
   }
   if (known) route(rule.alias, std::move(rule.before));
   route(rule.alias, std::move(rule.shares));
+  traffic_->set_gate(rule.alias, std::move(rule.gate));
 }
 
 CalledDeployment Deployments::call(const std::string& model, const std::string& who) const {
@@ -139,7 +140,7 @@ std::vector<Deployments::Line> Deployments::list() const {
   const std::lock_guard lock(mutex_);
   std::vector<Line> lines;
   for (const Kept& one : deployments_) {
-    Line line{one->name, one->source, one->created, 0, one->service};
+    Line line{one->name, one->source, one->created, 0, one->service, one->follows};
     for (const MemoryLedger::Claim& claim : one->memory) line.bytes += claim.bytes();
     lines.push_back(std::move(line));
   }

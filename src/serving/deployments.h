@@ -18,12 +18,15 @@
 
 namespace lockstep {
 
+// How the snapshots of a channel come to a deployment's service: none do; as other weights beside the live ones, or written into these.
+enum class Follows { no, beside, in_place };
+
 struct ModelDeployment {
   std::string name, source;                    // source: what it was made of, as it was given
   double created = 0;                          // Unix seconds
   std::vector<MemoryLedger::Claim> memory;     // released when the service is gone
   std::shared_ptr<GenerationService> service;  // whose model has this name
-  bool follows = false;                        // somebody changes its weights as long as the server runs: it is not removed
+  Follows follows = Follows::no;               // one that does is not removed
 };
 
 // What a request's model means.
@@ -69,6 +72,7 @@ class Deployments {
     double created = 0;
     std::int64_t bytes = 0;  // that are claimed for it; 0: they are counted with the server's own
     std::shared_ptr<GenerationService> service;
+    Follows follows = Follows::no;
   };
   std::vector<Line> list() const;          // the first, then in the order in which they came
   std::vector<std::string> names() const;  // and aliases, behind them
