@@ -39,6 +39,13 @@ void add_deploy_options(OptionTable& table, DeploySettings& s, const std::functi
   table.kept_folder("deploy-state", &s.state,
                     "Folder that keeps what is changed over HTTP about models and aliases; a server that is started on it has them again");
   without_training();
+  table.number("scale-to-zero-minutes", &s.scale_to_zero_minutes, 0, 60 * 24 * 365, "X",
+               "Models of --deploy and POST /v1/deployments that nobody asked for so long leave memory, or sooner where another needs it, and are loaded again "
+               "when they are asked; 0: they stay (docs/deployments.md)");
+  without_training();
+  table.number("cold-start-seconds", &s.cold_start_seconds, 0, 3600, "X",
+               "How long a request waits while its model is loaded again; then, and with 0 at once, it is answered with 503 and Retry-After");
+  table.refused("without --scale-to-zero-minutes", [&s] { return s.scale_to_zero_minutes == 0; });
   table.texts("admin", &s.administrators, "NAME", "Name of an API key that may change models and aliases while the server runs");
   without_training();
   table.refused("without --api-key-file or LOCKSTEP_API_KEY", [has_keys] { return !has_keys(); });

@@ -11,8 +11,9 @@ namespace lockstep {
 struct DeploySettings {
   std::vector<std::string> deploy, follow, route, gates, administrators;
   std::string folder, state;
+  double scale_to_zero_minutes = 0, cold_start_seconds = 0;  // 0: never; it does not wait
 };
-// --deploy, --deploy-follow, --route, --route-gate, --deploy-folder, --deploy-state, --admin; `training`, `has_keys`: whether the server trains, and has API keys.
+// --deploy, --deploy-follow, --route, --route-gate, --deploy-folder, --deploy-state, --scale-to-zero-minutes, --cold-start-seconds, --admin; `training`, `has_keys`: whether the server trains, and has API keys.
 void add_deploy_options(OptionTable& table, DeploySettings& settings, const std::function<bool()>& training, const std::function<bool()>& has_keys);
 
 struct DeploySource {

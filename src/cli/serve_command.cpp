@@ -244,7 +244,8 @@ int serve_command(const Arguments& arguments) {
                                                                              [ring](GenerationService& one) {
                                                                                if (ring) Terms::set_streams(*ring->now(), one);
                                                                              },
-                                                                         .folder = deploy.folder});
+                                                                         .folder = deploy.folder,
+                                                                         .sleeps = deploy.scale_to_zero_minutes > 0});
   const std::shared_ptr<Deployments> deployments = deployed.open(
       service, !follow.follows() ? Follows::no : follow.swap_memory == "double" ? Follows::beside : Follows::in_place, *opener);
   std::shared_ptr<TrainingService> trainers;

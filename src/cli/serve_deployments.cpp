@@ -28,6 +28,7 @@ CommandLineDeployments::CommandLineDeployments(const DeploySettings& settings, R
       reports_(std::make_shared<GateReports>(kept_ ? std::filesystem::path(settings.state) / "gates.json" : std::filesystem::path())),
       folder_(settings.folder),
       administrators_(settings.administrators),
+      sleep_{settings.scale_to_zero_minutes * 60, settings.cold_start_seconds},
       rules_(deploy_routes(settings)),
       own_source_(runtime.model) {
   for (DeploySource& one : deploy_sources(settings)) beside_.push_back({std::move(one.name), std::move(one.source), false, {}, one.follows});
@@ -69,11 +70,11 @@ void CommandLineDeployments::take_kept() {
 }
 
 // A channel may point elsewhere by now: what was kept is the snapshot.
-std::unique_ptr<const ModelPlace> CommandLineDeployments::place_of(const Beside& one) const {
-  if (!one.is_kept) return std::make_unique<const ModelPlace>(one.source);
+std::shared_ptr<const ModelPlace> CommandLineDeployments::place_of(const Beside& one) const {
+  if (!one.is_kept) return std::make_shared<const ModelPlace>(one.source);
   return with_record(*kept_, fmt::format("the deployment '{}' of '{}'", one.name, one.source), [&] {
     const std::string source = one.snapshot.empty() ? one.source : (std::filesystem::path(one.source).parent_path() / one.snapshot).string();
-    return std::make_unique<const ModelPlace>(place_below(folder_, source));
+    return std::make_shared<const ModelPlace>(place_below(folder_, source));
   });
 }
 
@@ -95,7 +96,7 @@ std::shared_ptr<Deployments> CommandLineDeployments::open(std::shared_ptr<Genera
   for (std::size_t i = 0; i < beside_.size(); ++i) {
     deployments->check_name(beside_[i].name);
     Followed followed;
-    ModelDeployment one = opener.open(beside_[i].name, *places_[i], beside_[i].follows ? &followed : nullptr);
+    ModelDeployment one = beside_[i].follows ? opener.open(beside_[i].name, places_[i], &followed) : opener.open_or_asleep(beside_[i].name, places_[i]);
     one.source = beside_[i].source;
     if (beside_[i].follows) following_.push_back({one.name, one.source, std::move(followed), one.service});
     else places_[i].reset();
@@ -117,6 +118,7 @@ std::shared_ptr<Deployments> CommandLineDeployments::open(std::shared_ptr<Genera
     return judge_deployment(spec, candidate, live, stop);
   };
   gate_ = std::make_shared<AliasGate>(deployments, judge, reports_, interrupt_token());
+  if (sleep_.idle_seconds > 0) deployments->set_sleep(sleep_);
   return deployments;
 }
 

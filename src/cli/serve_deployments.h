@@ -39,19 +39,20 @@ class CommandLineDeployments {
     bool follows = false;
   };
   void take_kept();
-  std::unique_ptr<const ModelPlace> place_of(const Beside& one) const;
+  std::shared_ptr<const ModelPlace> place_of(const Beside& one) const;
 
   const std::shared_ptr<KeptDeployments> kept_;  // null: nothing is
   const std::shared_ptr<GateReports> reports_;
   const std::string folder_;
   const std::vector<std::string> administrators_;
+  const SleepSettings sleep_;
   DeploymentRecord record_;
   std::shared_ptr<AliasGate> gate_;  // of open()'s
   std::vector<Beside> beside_;
   std::vector<TrafficRule> rules_;
   std::unique_ptr<const ModelPlace> own_place_;  // as long as the server; null: --model says it
   std::string own_source_;
-  std::vector<std::unique_ptr<const ModelPlace>> places_;  // of those beside, until they are read; of those that follow as long as the server
+  std::vector<std::shared_ptr<const ModelPlace>> places_;  // of those beside, until they are read; of those that follow as long as the server
   struct Following {
     std::string name, place;
     Followed followed;

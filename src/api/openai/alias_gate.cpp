@@ -98,8 +98,9 @@ AliasGate::AliasGate(std::shared_ptr<Deployments> deployments, Judge judge, std:
       reports_(reports ? std::move(reports) : std::make_shared<GateReports>()),
       stop_(std::move(stop)) {}
 
-GateSide gate_side(const Deployments::Line& line) {
-  return {line.name, line.service, line.service->version_names().find(line.service->weights_version()).snapshot};
+GateSide AliasGate::side_of(const Deployments::Line& line) const {
+  std::shared_ptr<GenerationService> service = line.service ? line.service : deployments_->awake(line.name);
+  return {line.name, std::move(service), line.snapshot};
 }
 
 std::optional<GateSide> AliasGate::live_of(const std::optional<TrafficRule>& rule) const {
@@ -108,7 +109,7 @@ std::optional<GateSide> AliasGate::live_of(const std::optional<TrafficRule>& rul
     for (const TrafficShare& share : rule->shares)
       if (share.weight > (most ? most->weight : 0)) most = &share;
   const std::optional<Deployments::Line> line = most ? line_of(*deployments_, most->deployment) : std::nullopt;
-  return line ? std::optional(gate_side(*line)) : std::nullopt;
+  return line ? std::optional(side_of(*line)) : std::nullopt;
 }
 
 Json AliasGate::ask(const std::string& alias, const GateSpec& spec, const GateSide& candidate, const std::optional<GateSide>& live,
@@ -140,8 +141,9 @@ JudgedTraffic AliasGate::judge(const std::string& alias, const std::vector<Traff
     if (share.weight == 0 || leads_to(judged.before, share.deployment)) continue;
     const std::optional<Deployments::Line> line = line_of(*deployments_, share.deployment);
     if (!line) fail(ErrorCode::not_found, "the traffic of '{}' names '{}', which is no deployment", alias, shown_name(share.deployment));
-    judged.deployments.push_back({line->name, line->service, line->service->weights_version()});
-    Json report = ask(alias, spec, gate_side(*line), live, key_name, stop_);
+    const GateSide candidate = side_of(*line);
+    judged.deployments.push_back({line->name, candidate.service, candidate.service->weights_version()});
+    Json report = ask(alias, spec, candidate, live, key_name, stop_);
     if (!report["passed"].get<bool>() && !force)
       why += fmt::format("{}{}", why.empty() ? "" : "; ", gate_reason(report));
     judged.reports.push_back(std::move(report));

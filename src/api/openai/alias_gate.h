@@ -57,6 +57,8 @@ class AliasGate {
  private:
   // The deployment with the greatest share; none, where it leads nowhere.
   std::optional<GateSide> live_of(const std::optional<TrafficRule>& rule) const;
+  // As the gate asks a deployment, under the weights that it has. One that sleeps is waited for.
+  GateSide side_of(const Deployments::Line& line) const;
   Json ask(const std::string& alias, const GateSpec& spec, const GateSide& candidate, const std::optional<GateSide>& live, const std::string& key_name,
            const StopToken& stop) const;
 
@@ -69,7 +71,5 @@ class AliasGate {
 
 // Why a report's gate failed, and where its figures are.
 std::string gate_reason(const Json& report);
-// As the gate asks a deployment, under the weights that it has.
-GateSide gate_side(const Deployments::Line& line);
 
 }  // namespace lockstep

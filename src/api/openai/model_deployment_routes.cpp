@@ -15,17 +15,19 @@ namespace {
 ApiResponse told(const Json& json) { return {200, "application/json", json.dump(-1, ' ', false, Json::error_handler_t::replace), {}}; }
 
 Json line_json(const Deployments::Line& line) {
-  const std::uint64_t version = line.service->weights_version();
-  const std::string snapshot = line.service->version_names().find(version).snapshot;
+  const GenerationService* service = line.service.get();
   return {{"id", line.name},
           {"object", "deployment"},
+          {"state", service ? "ready" : line.is_loading ? "loading" : "asleep"},
           {"source", without_server_paths(line.source)},
           {"created", static_cast<std::int64_t>(line.created)},
           {"memory_bytes", line.bytes},
-          {"open_requests", line.service->bounds().open()},
-          {"weights_version", version},
-          {"snapshot", snapshot.empty() ? Json(nullptr) : Json(snapshot)},
-          {"profile", line.service->model().profile_digest()}};
+          {"open_requests", service ? service->bounds().open() : 0},
+          {"loads", line.loads},
+          {"fault", line.fault.empty() ? Json(nullptr) : Json(without_server_paths(line.fault))},
+          {"weights_version", service ? Json(service->weights_version()) : Json(nullptr)},
+          {"snapshot", line.snapshot.empty() ? Json(nullptr) : Json(line.snapshot)},
+          {"profile", service ? Json(service->model().profile_digest()) : Json(nullptr)}};
 }
 
 Json weights_json(const std::vector<TrafficShare>& shares) {
@@ -73,7 +75,7 @@ class ModelDeploymentRoutes {
     if (source.empty()) fail_field("source", "is missing");
     if (!options_.open) fail(ErrorCode::unsupported, "models are not loaded while this server runs; --deploy-folder names the folder whose folders may be");
     deployments_->check_name(name);
-    ModelDeployment made = options_.open(name, source);
+    ModelDeployment made = deployments_->with_room([&] { return options_.open(name, source); });
     const std::string snapshot = made.service->version_names().find(made.service->weights_version()).snapshot;
     {
       const std::lock_guard lock(changes_);
@@ -233,13 +235,17 @@ void append_deployment_metrics(const Deployments& deployments, PrometheusText& t
     for (const Deployments::Line& line : all) text.sample({{"deployment", line.name}}, static_cast<double>(value(line)));
   };
   family("lockstep_deployment_sequences_total", "counter", "Sequences that a deployment took.",
-         [](const Deployments::Line& line) { return line.service->statistics().requests.load(); });
+         [](const Deployments::Line& line) { return line.requests; });
   family("lockstep_deployment_generated_tokens_total", "counter", "Tokens that a deployment generated for requests.",
-         [](const Deployments::Line& line) { return line.service->statistics().generated_tokens.load(); });
+         [](const Deployments::Line& line) { return line.generated_tokens; });
   family("lockstep_deployment_open_sequences", "gauge", "Sequences of a deployment that have not ended.",
-         [](const Deployments::Line& line) { return line.service->bounds().open(); });
-  family("lockstep_deployment_memory_bytes", "gauge", "Memory that is claimed for a deployment; 0 of the first: it is counted with the server.",
+         [](const Deployments::Line& line) { return line.service ? line.service->bounds().open() : 0; });
+  family("lockstep_deployment_memory_bytes", "gauge", "Memory that is claimed for a deployment; 0 of the first, which is counted with the server, and of one that is asleep.",
          [](const Deployments::Line& line) { return line.bytes; });
+  family("lockstep_deployment_asleep", "gauge", "1 for a deployment that is not in memory until it is asked for.",
+         [](const Deployments::Line& line) { return line.service ? 0 : 1; });
+  family("lockstep_deployment_loads_total", "counter", "How often a deployment was loaded again after it had left memory.",
+         [](const Deployments::Line& line) { return line.loads; });
   text.family("lockstep_deployments_leaving", "gauge", "Deployments that were deleted and whose requests have not ended.");
   text.sample({}, static_cast<double>(deployments.leaving()));
 }
