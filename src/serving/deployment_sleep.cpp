@@ -9,7 +9,11 @@
 namespace lockstep {
 namespace {
 constexpr double kMostSecondsBetweenLooks = 1;
-}
+constexpr auto kAnswerEnds = std::chrono::milliseconds(20);  // who has an answer may hold the service a little longer
+constexpr int kAnswerEndsTimes = 25;
+
+bool may_leave(const ModelDeployment& one) { return one.load && one.service && one.service->bounds().open() == 0 && one.service->adapters().names().empty(); }
+}  // namespace
 
 void Deployments::set_sleep(const SleepSettings& settings) {
   const std::lock_guard lock(mutex_);
@@ -41,10 +45,9 @@ bool Deployments::put_to_sleep(double idle_seconds) const {
     const std::lock_guard lock(mutex_);
     Kept longest;
     for (const Kept& one : deployments_) {
-      if (!one->load || !one->service) continue;
-      if (one->service->bounds().open() > 0) one->used = std::chrono::steady_clock::now();
-      const bool busy = one->service->bounds().open() > 0 || one->service.use_count() > 1 || !one->service->adapters().names().empty();
-      if (!busy && seconds_since(one->used) >= idle_seconds && (!longest || one->used < longest->used)) longest = one;
+      if (one->service && one->service->bounds().open() > 0) one->used = std::chrono::steady_clock::now();
+      const bool alone = may_leave(*one) && one->service.use_count() == 1;
+      if (alone && seconds_since(one->used) >= idle_seconds && (!longest || one->used < longest->used)) longest = one;
     }
     if (!longest) return false;
     name = longest->name;
@@ -57,6 +60,18 @@ bool Deployments::put_to_sleep(double idle_seconds) const {
   gone.memory.clear();
   log_info("a deployment has left memory until it is asked for", {{"name", name}});
   return true;
+}
+
+bool Deployments::make_room() const {
+  for (int i = 0; i < kAnswerEndsTimes; ++i) {
+    if (put_to_sleep(0)) return true;
+    {
+      const std::lock_guard lock(mutex_);
+      if (std::none_of(deployments_.begin(), deployments_.end(), [](const Kept& one) { return may_leave(*one); })) return false;
+    }
+    std::this_thread::sleep_for(kAnswerEnds);
+  }
+  return false;
 }
 
 AsleepError Deployments::asleep_error(const std::string& name) const {

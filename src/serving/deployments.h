@@ -108,11 +108,13 @@ class Deployments {
   // Where `work` finds no memory (resource_exhausted), those that nobody asks now go to sleep, longest idle first, until it does.
   template <class Work>
   auto with_room(const Work& work) const -> decltype(work()) {
-    while (true) try {
+    while (true) {
+      try {
         return work();
       } catch (const Error& e) {
-        if (e.code() != ErrorCode::resource_exhausted || !put_to_sleep(0)) throw;
+        if (e.code() != ErrorCode::resource_exhausted || !make_room()) throw;
       }
+    }
   }
 
   struct Line {
@@ -142,6 +144,7 @@ class Deployments {
   Kept find(const std::string& name) const;  // under the lock; null: none
   // The one that was idle longest, and for so long; false: there is none. Its memory is free then.
   bool put_to_sleep(double idle_seconds) const;
+  bool make_room() const;
   void watch_idle();
   void load_again(const Kept& one) const;
   AsleepError asleep_error(const std::string& name) const;
