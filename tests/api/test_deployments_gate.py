@@ -121,7 +121,7 @@ def test_what_a_channel_brings_passes_the_gate(own_server, tmp_path):
     server = own_server(*options, "--route-gate", f"chat={tmp_path / 'gate.toml'}")
     live = lambda: openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0).completions.create(model="chat", prompt="3 7 12=48:", max_tokens=1).model_extra["snapshot"]  # noqa: E731
     gates = lambda: requests.get(f"{server.url}/v1/gates", timeout=30).json()["data"]  # noqa: E731
-    replica = lambda: json.loads(lockstep("fleet", "status", f"{store}/chat", "--json", status=None).stdout)["replicas"][0]  # noqa: E731
+    replica = lambda: (json.loads(lockstep("fleet", "status", f"{store}/chat", "--json", status=None).stdout)["replicas"] or [{"stage": "none yet"}])[0]  # noqa: E731
     wait_for("it follows", lambda: replica()["stage"] == "ready")
     assert gates() == []  # these weights were live
     second = push(store, wrong, "chat", first)

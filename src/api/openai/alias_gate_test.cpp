@@ -166,7 +166,7 @@ TEST_F(AliasGateTest, AGateStaysWhereAChannelIsFollowed) {
   deployments_->add(opened("v10", Follows::in_place));
   const int before = runs_;
   const std::shared_ptr<Recorder> refused = ask("PUT", "/v1/aliases/chat", R"({"deployments":"v10","gate":{"texts":["b"]}})");
-  EXPECT_EQ(refused->wait().status, 501);
+  EXPECT_EQ(refused->wait().status, 400);
   EXPECT_NE(refused->wait().body.find("'chat' cannot have a gate and lead to 'v10', which follows a channel: --swap-memory single"), std::string::npos)
       << refused->wait().body;
   EXPECT_EQ(runs_, before);
