@@ -37,7 +37,9 @@ void print_figures(const ClassFigures& of) {
   const auto three = [](const std::vector<double>& sorted) {
     return fmt::format("{:>9.1f}{:>9.1f}{:>9.1f}", percentile(sorted, 50) * 1e3, percentile(sorted, 95) * 1e3, percentile(sorted, 99) * 1e3);
   };
-  std::printf("%s\n", fmt::format("{:<10}{:>9}{:>9}{:>11.1f}  {}  {}", of.name, of.answers, refused, of.tokens_per_second, three(of.first_seconds), three(of.gap_seconds)).c_str());
+  std::printf("%s\n", fmt::format("{:<10}{:>9}{:>9}{:>11.1f}  {}  {}", of.name, of.answers, refused, of.tokens_per_second, three(of.first_seconds),
+                                  three(of.gap_seconds))
+                          .c_str());
   if (refused > 0) std::printf("  refused: %s\n", of.refusal.c_str());
 }
 
@@ -61,7 +63,8 @@ int bench_serve_command(const Arguments& arguments) {
   double share = 0;
   std::int64_t seed = static_cast<std::int64_t>(load.seed), streams = 32;
   bool classless = false, json = false;
-  OptionTable table("bench serve", "Puts a load on a server of OpenAI's API: live answers that come by chance, and rollouts beside them; tells what each class sees.",
+  OptionTable table("bench serve",
+                    "Puts a load on a server of OpenAI's API: live answers that come by chance, and rollouts beside them; tells what each class sees.",
                     {"lockstep bench serve --rate 4 --seconds 10", "lockstep bench serve --load 0.3 --rollouts 64 --json"});
   table.text("url", &url, "URL", "The server");
   table.text("api-key", &load.key, "KEY", "Its key; LOCKSTEP_API_KEY holds one that does not show among the processes");
@@ -110,7 +113,9 @@ int bench_serve_command(const Arguments& arguments) {
     return kExitOk;
   }
   std::printf("%s", fmt::format("{}: {} seconds, {} live answers a second\n\n", load.model, load.seconds, told["rate"].dump()).c_str());
-  std::printf("%s\n", fmt::format("{:<10}{:>9}{:>9}{:>11}  {:>27}  {:>27}", "", "answers", "refused", "tokens/s", "first token ms 50 95 99 %", "gap ms 50 95 99 %").c_str());
+  std::printf(
+      "%s\n",
+      fmt::format("{:<10}{:>9}{:>9}{:>11}  {:>27}  {:>27}", "", "answers", "refused", "tokens/s", "first token ms 50 95 99 %", "gap ms 50 95 99 %").c_str());
   for (const ClassFigures& one : found) print_figures(one);
   return kExitOk;
 }

@@ -43,7 +43,7 @@ struct DeploymentParts {
   std::string generation_config = "auto";
   std::function<void(GenerationService&)> prepare;  // before it serves; null: nothing
   std::string folder;                               // for open_below
-  bool sleeps = false;                              // what is opened can be loaded again (ModelDeployment::load): its cache is as small as may be, if it is automatic
+  bool sleeps = false;  // what is opened can be loaded again (ModelDeployment::load): its cache is as small as may be, if it is automatic
 };
 
 class DeploymentOpener : public std::enable_shared_from_this<DeploymentOpener> {

@@ -246,8 +246,11 @@ int serve_command(const Arguments& arguments) {
                                                                              },
                                                                          .folder = deploy.folder,
                                                                          .sleeps = deploy.scale_to_zero_minutes > 0});
-  const std::shared_ptr<Deployments> deployments = deployed.open(
-      service, !follow.follows() ? Follows::no : follow.swap_memory == "double" ? Follows::beside : Follows::in_place, *opener);
+  const std::shared_ptr<Deployments> deployments = deployed.open(service,
+                                                                 !follow.follows()                ? Follows::no
+                                                                 : follow.swap_memory == "double" ? Follows::beside
+                                                                                                  : Follows::in_place,
+                                                                 *opener);
   std::shared_ptr<TrainingService> trainers;
   std::unique_ptr<ServePublishing> publishing;
   TrainingRouteOptions route_options;

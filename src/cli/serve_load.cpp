@@ -88,12 +88,9 @@ class RunningLoad {
   // False: it was refused.
   bool ask(std::size_t c, std::uint64_t number, Clock::time_point came) {
     const LoadClass& of = load_.classes[c];
-    LoadJson body{{"model", load_.model},
-                  {"prompt", prompt_of(load_.seed + number * load_.classes.size() + c, load_.prompt_words)},
-                  {"max_tokens", of.tokens},
-                  {"ignore_eos", true},
-                  {"temperature", 1},
-                  {"seed", number & 0xffffffff},
+    LoadJson body{{"model", load_.model},    {"prompt", prompt_of(load_.seed + number * load_.classes.size() + c, load_.prompt_words)},
+                  {"max_tokens", of.tokens}, {"ignore_eos", true},
+                  {"temperature", 1},        {"seed", number & 0xffffffff},
                   {"stream", true}};
     if (!of.service_tier.empty()) body["service_tier"] = of.service_tier;
     Clock::time_point told = came;

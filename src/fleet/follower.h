@@ -33,7 +33,7 @@ struct FollowOptions {
   std::function<std::string(const std::string& snapshot)> identity_of = {};  // what clients call it
   std::chrono::milliseconds poll{50};
   std::shared_ptr<VersionGate> gate = nullptr;  // what staged weights have to pass before they are live; null: nothing. With SwapMemory::spare alone
-  std::filesystem::path downloads = {};  // folder for objects of a store behind a network, which go on there after a kill (sync/downloads.h)
+  std::filesystem::path downloads = {};         // folder for objects of a store behind a network, which go on there after a kill (sync/downloads.h)
 };
 
 class Follower {

@@ -36,7 +36,8 @@ std::vector<const RecordJson*> members_of(const RecordJson& json, const std::str
     if (found == json.end()) fail(ErrorCode::corrupt_file, "{} has no '{}'", where, name);
     values.push_back(&*found);
   }
-  if (json.size() != names.size() + (perhaps && json.contains(perhaps) ? 1 : 0)) fail(ErrorCode::corrupt_file, "{} has {} fields, allowed are {}", where, json.size(), fmt::join(names, ", "));
+  if (json.size() != names.size() + (perhaps && json.contains(perhaps) ? 1 : 0))
+    fail(ErrorCode::corrupt_file, "{} has {} fields, allowed are {}", where, json.size(), fmt::join(names, ", "));
   return values;
 }
 

@@ -11,6 +11,7 @@ namespace {
 constexpr double kMostSecondsBetweenLooks = 1;
 constexpr auto kAnswerEnds = std::chrono::milliseconds(20);  // who has an answer may hold the service a little longer
 constexpr int kAnswerEndsTimes = 25;
+constexpr double kComeAgain = 3;  // times as long as AsleepError says
 
 bool may_leave(const ModelDeployment& one) { return one.load && one.service && one.service->bounds().open() == 0 && one.service->adapters().names().empty(); }
 }  // namespace
@@ -47,7 +48,10 @@ bool Deployments::put_to_sleep(double idle_seconds) const {
     for (const Kept& one : deployments_) {
       if (one->service && one->service->bounds().open() > 0) one->used = std::chrono::steady_clock::now();
       const bool alone = may_leave(*one) && one->service.use_count() == 1;
-      if (alone && seconds_since(one->used) >= idle_seconds && (!longest || one->used < longest->used)) longest = one;
+      // Who was told to come again finds it there, also where it is idle sooner than that.
+      const double again = kComeAgain * loads_.expected_seconds(one->name);
+      const double idle = idle_seconds > 0 && sleep_.hold_seconds < again ? std::max(idle_seconds, again) : idle_seconds;
+      if (alone && seconds_since(one->used) >= idle && (!longest || one->used < longest->used)) longest = one;
     }
     if (!longest) return false;
     name = longest->name;

@@ -61,7 +61,7 @@ class AsleepError : public Error {
 
 // What a request's model means.
 struct CalledDeployment {
-  std::string name, adapter;  // adapter: of the deployment's own; empty: none is named
+  std::string name, adapter;                   // adapter: of the deployment's own; empty: none is named
   std::shared_ptr<GenerationService> service;  // null: it is asleep (wake)
 };
 

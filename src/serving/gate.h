@@ -83,9 +83,12 @@ inline nlohmann::ordered_json to_json(const GateReport& report) {
     row.update(one.figures);
     checks.push_back(std::move(row));
   }
-  return {{"deployment", report.candidate}, {"live", report.live.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(report.live)},
-          {"passed", report.passed()},      {"reason", report.passed() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(report.reason())},
-          {"forced", false},                {"seconds", report.seconds},
+  return {{"deployment", report.candidate},
+          {"live", report.live.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(report.live)},
+          {"passed", report.passed()},
+          {"reason", report.passed() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(report.reason())},
+          {"forced", false},
+          {"seconds", report.seconds},
           {"checks", std::move(checks)}};
 }
 

@@ -41,7 +41,8 @@ TEST(LoadQueue, OnceForAllAndOneAfterAnother) {
     ++loads;
   };
   queue.ask("a", load, deadline_in(100s), first.then());
-  queue.ask("b", [&] { others = loads.load(); }, deadline_in(100s), other.then());
+  queue.ask(
+      "b", [&] { others = loads.load(); }, deadline_in(100s), other.then());
   queue.ask("a", load, deadline_in(100s), second.then());
   queue.ask("a", load, {}, nullptr);
   EXPECT_TRUE(queue.asked("a") && queue.asked("b"));
@@ -69,7 +70,8 @@ TEST(LoadQueue, WhoWaitsTooLongIsToldAndTheLoadGoesOn) {
   EXPECT_TRUE(queue.asked("a"));
   may_end.set_value();
   EXPECT_EQ(patient.future.get(), (std::pair<std::string, bool>("", false)));
-  queue.ask("b", [] { fail(ErrorCode::io, "the disk is gone"); }, deadline_in(100s), faulty.then());
+  queue.ask(
+      "b", [] { fail(ErrorCode::io, "the disk is gone"); }, deadline_in(100s), faulty.then());
   EXPECT_EQ(faulty.future.get(), (std::pair<std::string, bool>("the disk is gone", false)));
 }
 
@@ -82,7 +84,8 @@ TEST(LoadQueue, WhoWaitsAtTheEndIsTold) {
     may_end.get_future().wait();
   };
   queue.ask("a", load, LoadQueue::Clock::time_point::max(), running.then());
-  queue.ask("b", [] {}, deadline_in(100s), waiting.then());
+  queue.ask(
+      "b", [] {}, deadline_in(100s), waiting.then());
   began.get_future().wait();
   std::thread stopping([&] { queue.stop(); });
   std::this_thread::sleep_for(50ms);  // it waits for what runs
@@ -99,7 +102,8 @@ TEST(LoadQueue, ItSaysHowLongItMayTake) {
   LoadQueue queue;
   EXPECT_EQ(queue.expected_seconds("a"), 1);
   Told told;
-  queue.ask("a", [] { std::this_thread::sleep_for(1200ms); }, deadline_in(100s), told.then());
+  queue.ask(
+      "a", [] { std::this_thread::sleep_for(1200ms); }, deadline_in(100s), told.then());
   told.future.get();
   EXPECT_GE(queue.expected_seconds("a"), 1.2);
   EXPECT_GE(queue.expected_seconds("b"), 1.2);

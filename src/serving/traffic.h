@@ -24,9 +24,9 @@ struct TrafficShare {
 
 struct TrafficRule {
   std::string alias;
-  std::vector<TrafficShare> shares, before;               // before: none, where it had no others
+  std::vector<TrafficShare> shares, before;           // before: none, where it had no others
   std::shared_ptr<const std::string> gate = nullptr;  // JSON of a request's "gate"; null: none
-  std::uint64_t gate_number = 0;                          // of this table, another at each change of a gate
+  std::uint64_t gate_number = 0;                      // of this table, another at each change of a gate
   // It leads to the deployment, or a rollback would.
   bool may_lead_to(const std::string& deployment) const;
 };

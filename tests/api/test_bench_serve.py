@@ -8,7 +8,7 @@ from test_fleet import lockstep
 
 
 def bench(server, *options, status=0):
-    done = lockstep("bench", "serve", "--url", server.url, "--warm-seconds", "0", "--seconds", "2", "--live-tokens", "8", "--rollout-tokens", "12", *options, status=status)
+    done = lockstep("bench", "serve", "--url", server.url, "--warm-seconds", "0", "--seconds", "1", "--live-tokens", "8", "--rollout-tokens", "12", *options, status=status)
     return json.loads(done.stdout)["classes"] if "--json" in options and status == 0 else done
 
 
@@ -21,12 +21,12 @@ def test_it_measures_what_the_server_does(own_server):
     found = bench(server, "--rate", "20", "--rollouts", "4", "--json")
     assert set(found) == {"live", "rollouts"}
     live, rollouts = found["live"], found["rollouts"]
-    assert 15 <= live["answers"] <= 70 and live["refused"] == {} and rollouts["refused"] == {}  # 40 are expected
+    assert 6 <= live["answers"] <= 45 and live["refused"] == {} and rollouts["refused"] == {}  # 20 are expected
     for figures in found.values():
         for name in ("first_token_ms", "gap_ms", "answer_ms"):
             spread = list(figures[name].values())
             assert spread == sorted(spread) and spread[-1] > 0, (name, spread)
-        assert figures["tokens_per_second"] == round(figures["tokens"] / 2, 1)
+        assert figures["tokens_per_second"] == round(figures["tokens"], 1)
     # An answer that the end cuts off was generated a little further than anybody saw.
     for name, figures in found.items():
         assert figures["tokens"] <= tokens(server, name) <= figures["tokens"] + 2 * 12 * 70, (name, figures)

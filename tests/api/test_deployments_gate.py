@@ -154,6 +154,6 @@ def test_what_a_channel_brings_passes_the_gate(own_server, tmp_path):
     for arguments, status, words in (
         (["--follow", f"{store}/chat", "--swap-memory", "single", "--name", "own", "--route", "chat=own", "--route-gate", f"chat={tmp_path / 'gate.toml'}"], 1, "'chat' cannot have a gate and lead to 'own', which follows a channel: --swap-memory single"),
         (["--route", "chat=countdown-glm", "--route-gate", f"talk={tmp_path / 'gate.toml'}"], 2, "allowed is the alias of a --route"),
-        (["--route", "chat=countdown-glm", "--route-gate", "chat=nowhere.toml"], 2, "nowhere.toml"),
+        (["--route", "chat=countdown-glm", "--route-gate", "chat=nowhere.toml"], 1, "cannot open 'nowhere.toml'"),
     ):
         assert words in lockstep("serve", "--model", MODEL, "--port", "0", *arguments, status=status).stderr, words

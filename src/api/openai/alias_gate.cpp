@@ -112,14 +112,13 @@ std::optional<GateSide> AliasGate::live_of(const std::optional<TrafficRule>& rul
   return line ? std::optional(side_of(*line)) : std::nullopt;
 }
 
-Json AliasGate::ask(const std::string& alias, const GateSpec& spec, const GateSide& candidate, const std::optional<GateSide>& live,
-                    const std::string& key_name, const StopToken& stop) const {
+Json AliasGate::ask(const std::string& alias, const GateSpec& spec, const GateSide& candidate, const std::optional<GateSide>& live, const std::string& key_name,
+                    const StopToken& stop) const {
   Json report{{"alias", alias}, {"created", std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count()}};
   report.update(to_json(judge_(spec, candidate, live, stop)));
   const std::string id = reports_->add(report);
   report["id"] = id;
-  log_info("a gate has ended",
-           {{"gate", id}, {"alias", alias}, {"deployment", candidate.name}, {"passed", report["passed"].get<bool>()}, {"key", key_name}});
+  log_info("a gate has ended", {{"gate", id}, {"alias", alias}, {"deployment", candidate.name}, {"passed", report["passed"].get<bool>()}, {"key", key_name}});
   return report;
 }
 
@@ -144,8 +143,7 @@ JudgedTraffic AliasGate::judge(const std::string& alias, const std::vector<Traff
     const GateSide candidate = side_of(*line);
     judged.deployments.push_back({line->name, candidate.service, candidate.service->weights_version()});
     Json report = ask(alias, spec, candidate, live, key_name, stop_);
-    if (!report["passed"].get<bool>() && !force)
-      why += fmt::format("{}{}", why.empty() ? "" : "; ", gate_reason(report));
+    if (!report["passed"].get<bool>() && !force) why += fmt::format("{}{}", why.empty() ? "" : "; ", gate_reason(report));
     judged.reports.push_back(std::move(report));
   }
   if (!why.empty()) throw RequestError(ErrorCode::already_exists, "gate", fmt::format("'{}' stays as it is: {}", alias, why), 409, "gate_failed");
@@ -161,7 +159,8 @@ void AliasGate::check_same(const JudgedTraffic& judged) const {
     if (!line || line->service != one.service)
       fail(ErrorCode::already_exists, "'{}' was deleted while the gate of '{}' ran, which stays as it is", one.name, judged.alias);
     if (line->service->weights_version() != one.version)
-      fail(ErrorCode::already_exists, "'{}' went over to another snapshot of its channel while the gate of '{}' ran, which stays as it is", one.name, judged.alias);
+      fail(ErrorCode::already_exists, "'{}' went over to another snapshot of its channel while the gate of '{}' ran, which stays as it is", one.name,
+           judged.alias);
   }
 }
 
@@ -171,9 +170,11 @@ void AliasGate::moved(JudgedTraffic& judged) const {
     report["forced"] = true;
     const std::string id = report["id"].get<std::string>();
     reports_->overruled(id);
-    log_warning("a gate failed, and its alias was moved all the same",
-                {{"gate", id}, {"alias", judged.alias}, {"deployment", report["deployment"].get<std::string>()}, {"reason", report["reason"].get<std::string>()},
-                 {"key", judged.key_name}});
+    log_warning("a gate failed, and its alias was moved all the same", {{"gate", id},
+                                                                        {"alias", judged.alias},
+                                                                        {"deployment", report["deployment"].get<std::string>()},
+                                                                        {"reason", report["reason"].get<std::string>()},
+                                                                        {"key", judged.key_name}});
   }
 }
 

@@ -33,8 +33,7 @@ struct JudgedTraffic {
 class AliasGate {
  public:
   // No `live`: there is none.
-  using Judge =
-      std::function<GateReport(const GateSpec& spec, const GateSide& candidate, const std::optional<GateSide>& live, const StopToken& stop)>;
+  using Judge = std::function<GateReport(const GateSpec& spec, const GateSide& candidate, const std::optional<GateSide>& live, const StopToken& stop)>;
   // `reports`: null: in memory. `stop` ends gates of requests.
   AliasGate(std::shared_ptr<Deployments> deployments, Judge judge, std::shared_ptr<GateReports> reports = nullptr, StopToken stop = {});
 

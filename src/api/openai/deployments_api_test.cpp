@@ -229,9 +229,11 @@ TEST_F(DeploymentsApi, ChangesAreKept) {
   std::filesystem::remove_all(folder);
   const auto kept = std::make_shared<KeptDeployments>(folder);
   Routes routes;
-  add_model_deployment_routes(
-      routes, deployments_,
-      {.open = [this](const std::string& name, const std::string&) { return opened_as(name, "cpu-bf16w", executor_); }, .keys = nullptr, .kept = kept, .gate = gate_});
+  add_model_deployment_routes(routes, deployments_,
+                              {.open = [this](const std::string& name, const std::string&) { return opened_as(name, "cpu-bf16w", executor_); },
+                               .keys = nullptr,
+                               .kept = kept,
+                               .gate = gate_});
   const auto change = [&](const char* method, const char* path, const char* body = "") { return call(routes, method, path, body)->wait().status; };
   EXPECT_EQ(change("POST", "/v1/deployments", R"({"name":"c","source":"folder/c"})"), 200);
   EXPECT_EQ(kept->record().made, (std::vector<DeploymentRecord::Made>{{"c", "folder/c", ""}}));

@@ -18,7 +18,9 @@ Json line_json(const Deployments::Line& line) {
   const GenerationService* service = line.service.get();
   return {{"id", line.name},
           {"object", "deployment"},
-          {"state", service ? "ready" : line.is_loading ? "loading" : "asleep"},
+          {"state", service           ? "ready"
+                    : line.is_loading ? "loading"
+                                      : "asleep"},
           {"source", without_server_paths(line.source)},
           {"created", static_cast<std::int64_t>(line.created)},
           {"memory_bytes", line.bytes},
@@ -234,13 +236,13 @@ void append_deployment_metrics(const Deployments& deployments, PrometheusText& t
     text.family(name, type, help);
     for (const Deployments::Line& line : all) text.sample({{"deployment", line.name}}, static_cast<double>(value(line)));
   };
-  family("lockstep_deployment_sequences_total", "counter", "Sequences that a deployment took.",
-         [](const Deployments::Line& line) { return line.requests; });
+  family("lockstep_deployment_sequences_total", "counter", "Sequences that a deployment took.", [](const Deployments::Line& line) { return line.requests; });
   family("lockstep_deployment_generated_tokens_total", "counter", "Tokens that a deployment generated for requests.",
          [](const Deployments::Line& line) { return line.generated_tokens; });
   family("lockstep_deployment_open_sequences", "gauge", "Sequences of a deployment that have not ended.",
          [](const Deployments::Line& line) { return line.service ? line.service->bounds().open() : 0; });
-  family("lockstep_deployment_memory_bytes", "gauge", "Memory that is claimed for a deployment; 0 of the first, which is counted with the server, and of one that is asleep.",
+  family("lockstep_deployment_memory_bytes", "gauge",
+         "Memory that is claimed for a deployment; 0 of the first, which is counted with the server, and of one that is asleep.",
          [](const Deployments::Line& line) { return line.bytes; });
   family("lockstep_deployment_asleep", "gauge", "1 for a deployment that is not in memory until it is asked for.",
          [](const Deployments::Line& line) { return line.service ? 0 : 1; });

@@ -26,7 +26,8 @@ std::shared_ptr<GenerationService> service_as(const std::string& name, const std
 class SleepingDeployments : public testing::Test {
  protected:
   SleepingDeployments() {
-    deployments_ = std::make_shared<Deployments>(std::make_shared<TrafficTable>(), ModelDeployment{.name = "a", .service = service_as("a", "cpu-bf16w", executor_)});
+    deployments_ =
+        std::make_shared<Deployments>(std::make_shared<TrafficTable>(), ModelDeployment{.name = "a", .service = service_as("a", "cpu-bf16w", executor_)});
     deployments_->add({.name = "b", .service = service_as("b", "cpu-f32", executor_)});
     add_openai_routes(routes_, std::shared_ptr<const Deployments>(deployments_));
     add_model_completions(routes_, deployments_);

@@ -9,8 +9,7 @@
 namespace lockstep {
 namespace {
 ApiResponse asleep_response(const AsleepError& asleep) {
-  ApiResponse response =
-      error_response(RequestError(ErrorCode::resource_exhausted, "model", without_server_paths(asleep.message()), 503, "model_asleep"));
+  ApiResponse response = error_response(RequestError(ErrorCode::resource_exhausted, "model", without_server_paths(asleep.message()), 503, "model_asleep"));
   for (auto& [name, value] : response.headers)
     if (name == "Retry-After") value = fmt::format("{:.0f}", std::ceil(asleep.seconds()));
   return response;
