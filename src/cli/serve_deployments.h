@@ -1,6 +1,6 @@
 // What a server deploys when it starts: what its command line says, and what was changed over HTTP before it was restarted (serving/deployment_record.h),
 // which stands before that. Places of models, their memory, their services, the aliases. One thread.
-//   CommandLineDeployments deployed(deploy, runtime, name); const auto deployments = deployed.open(service, opener);
+//   CommandLineDeployments deployed(deploy, runtime, name); const auto deployments = deployed.open(service, Follows::no, opener);
 #pragma once
 #include <cstdint>
 #include <memory>
