@@ -34,8 +34,8 @@ export class GatesView implements View {
 
   private async ask(): Promise<number> {
     const reports = ((await (await call("v1/gates")).json()) as { data: Report[] }).data;
-    const now = reports.map((one) => one.id).join();
-    if (now === this.shown && reports.length > 0) return kSeconds;  // a report never changes
+    const now = reports.map((one) => `${one.id}${one.forced ? "!" : ""}`).join();
+    if (now === this.shown && reports.length > 0) return kSeconds;  // of a report nothing else changes
     this.shown = now;
     replace(this.content, reports.length === 0
       ? h("p", { class: "empty" }, "No gate has run yet. ", h("code", {}, "lockstep deploy SOURCE --name NAME --to ALIAS --gate gate.toml"), " asks a version before it goes live.")

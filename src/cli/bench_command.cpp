@@ -1,4 +1,4 @@
-// `lockstep bench gemm|attention|memory|arithmetic|roofline|prefill|decode|train|rl|prefix|score|counters`: one row per case, as a table or as JSON
+// `lockstep bench gemm|attention|memory|arithmetic|roofline|prefill|decode|train|rl|prefix|score|counters|serve`: one row per case, as a table or as JSON
 // lines. The timed code is in benchmark/.
 #include <algorithm>
 #include <charconv>
@@ -468,7 +468,8 @@ constexpr Kind kKinds[] = {{"gemm", "linear layers alone", bench_gemm},
                            {"rl", "GRPO steps: sampling and training", bench_rl},
                            {"prefix", "training steps that share prompts", bench_prefix},
                            {"score", "log-probabilities under a large vocabulary", bench_score},
-                           {"counters", "forwards with the kernels' work counters and without", bench_counters}};
+                           {"counters", "forwards with the kernels' work counters and without", bench_counters},
+                           {"serve", "a server under a load of classes", bench_serve_command}};
 }  // namespace
 
 int bench_command(const Arguments& arguments) {

@@ -1,6 +1,9 @@
 #include "cli/deploy_options.h"
 
+#include <algorithm>
+
 #include "base/error.h"
+#include "cli/gate_file.h"
 #include "fleet/channel_fleet.h"
 #include "serving/plain_name.h"
 
@@ -28,11 +31,21 @@ void add_deploy_options(OptionTable& table, DeploySettings& s, const std::functi
   table.texts("route", &s.route, "ALIAS=NAME:WEIGHT,..",
               "A name that means one model, or several by shares of the traffic: chat=v7:95,v8:5. A user or session stays with one");
   without_training();
+  table.inputs("route-gate", &s.gates, "ALIAS=FILE",
+               "What a snapshot that comes by a channel has to pass before it is live in a model that the alias of --route leads to (docs/deployments.md)");
+  table.refused("without --route", [&s] { return s.route.empty(); });
   table.input("deploy-folder", &s.folder, "DIR", "Models in this folder may be loaded while the server runs (POST /v1/deployments)");
   without_training();
   table.kept_folder("deploy-state", &s.state,
                     "Folder that keeps what is changed over HTTP about models and aliases; a server that is started on it has them again");
   without_training();
+  table.number("scale-to-zero-minutes", &s.scale_to_zero_minutes, 0, 60 * 24 * 365, "X",
+               "Models of --deploy and POST /v1/deployments that nobody asked for so long leave memory, or sooner where another needs it, and are loaded again "
+               "when they are asked; 0: they stay (docs/deployments.md)");
+  without_training();
+  table.number("cold-start-seconds", &s.cold_start_seconds, 0, 3600, "X",
+               "How long a request waits while its model is loaded again; then, and with 0 at once, it is answered with 503 and Retry-After");
+  table.refused("without --scale-to-zero-minutes", [&s] { return s.scale_to_zero_minutes == 0; });
   table.texts("admin", &s.administrators, "NAME", "Name of an API key that may change models and aliases while the server runs");
   without_training();
   table.refused("without --api-key-file or LOCKSTEP_API_KEY", [has_keys] { return !has_keys(); });
@@ -73,6 +86,13 @@ std::vector<TrafficRule> deploy_routes(const DeploySettings& s) {
     } catch (const Error& e) {
       throw UsageError(fmt::format("route is '{}': {}", shown_name(one), e.message()));
     }
+  }
+  for (const std::string& one : s.gates) {
+    const auto [alias, file] = sides("route-gate", one, "ALIAS=FILE");
+    const auto rule = std::find_if(rules.begin(), rules.end(), [&alias = alias](const TrafficRule& known) { return known.alias == alias; });
+    if (rule == rules.end()) throw UsageError(fmt::format("route-gate is '{}', allowed is the alias of a --route", shown_name(one)));
+    if (rule->gate) throw UsageError(fmt::format("route-gate has the alias '{}' twice", alias));
+    rule->gate = std::make_shared<const std::string>(gate_of_file(file).dump());
   }
   return rules;
 }

@@ -9,10 +9,11 @@
 namespace lockstep {
 
 struct DeploySettings {
-  std::vector<std::string> deploy, follow, route, administrators;
+  std::vector<std::string> deploy, follow, route, gates, administrators;
   std::string folder, state;
+  double scale_to_zero_minutes = 0, cold_start_seconds = 0;  // 0: never; it does not wait
 };
-// --deploy, --deploy-follow, --route, --deploy-folder, --deploy-state, --admin; `training`, `has_keys`: whether the server trains, and has API keys.
+// --deploy, --deploy-follow, --route, --route-gate, --deploy-folder, --deploy-state, --scale-to-zero-minutes, --cold-start-seconds, --admin; `training`, `has_keys`: whether the server trains, and has API keys.
 void add_deploy_options(OptionTable& table, DeploySettings& settings, const std::function<bool()>& training, const std::function<bool()>& has_keys);
 
 struct DeploySource {
@@ -21,7 +22,7 @@ struct DeploySource {
 };
 // UsageError for what is not NAME=SOURCE, and for a --deploy-follow that names none of a channel.
 std::vector<DeploySource> deploy_sources(const DeploySettings& settings);
-// Of --route. UsageError for what is not ALIAS=NAME:WEIGHT,..
+// Of --route, each with its --route-gate. UsageError for what is not ALIAS=NAME:WEIGHT,.., and for a gate of none of them; errors of gate_of_file.
 std::vector<TrafficRule> deploy_routes(const DeploySettings& settings);
 
 }  // namespace lockstep

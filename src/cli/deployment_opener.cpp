@@ -42,24 +42,19 @@ ModelPlace::~ModelPlace() {
   if (!made_.empty()) fs::remove_all(made_, error);
 }
 
-ModelDeployment DeploymentOpener::open(const std::string& name, const std::string& source) const {
-  const ModelPlace place(source);
-  ModelDeployment made = open(name, place);
-  made.source = source;
-  return made;
-}
-
-ModelDeployment DeploymentOpener::open(const std::string& name, const ModelPlace& place, Followed* followed) const {
+LoadedDeployment DeploymentOpener::load(const std::string& name, const ModelPlace& place, Followed* followed) const {
   const std::lock_guard lock(one_);
   return with_context(fmt::format("loading the deployment '{}'", name), [&] {
     RuntimeSettings runtime = parts_.runtime;
     runtime.model = place.path();
     ServingOptions serving = parts_.serving;
     serving.engine.ranks = rank_layout(runtime.ranks);
-    DeploymentMemory memory = admit_deployment(*parts_.ledger, runtime, serving.engine, parts_.cache_bytes);
+    // Of one that comes and goes always the same: what fits into it is then no matter of what else is in memory.
+    const bool sleeps = parts_.sleeps && !followed;
+    const std::int64_t cache_bytes = sleeps && parts_.cache_bytes == 0 ? least_deployment_cache(runtime, serving.engine) : parts_.cache_bytes;
+    DeploymentMemory memory = admit_deployment(*parts_.ledger, runtime, serving.engine, cache_bytes);
     serving.engine.cache_bytes = memory.cache_bytes;
-    ModelDeployment made{.name = name, .source = {}, .memory = std::move(memory.claims)};
-    made.created = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+    LoadedDeployment made{.memory = std::move(memory.claims)};
     const OpenedModel opened = open_model(runtime);
     serving.engine.ranks = opened.ranks;
     ServingModel model = serving_model(opened);
@@ -69,7 +64,6 @@ ModelDeployment DeploymentOpener::open(const std::string& name, const ModelPlace
       *followed = {opened.runtime, parts_.executor, model.weights, opened.reader};
       made.memory.push_back(parts_.ledger->claim("deployments", {}, loaded_bytes(*opened.model, opened.runtime->profile).weights,
                                                  fmt::format("a second copy of the weights of '{}', which follows a channel", name)));
-      made.follows = true;
     }
     add_served_defaults(model, runtime.model, {.generation_config = parts_.generation_config});
     made.service = std::make_shared<GenerationService>(std::move(model), serving);
@@ -79,6 +73,42 @@ ModelDeployment DeploymentOpener::open(const std::string& name, const ModelPlace
              {{"name", name}, {"model", place.path()}, {"snapshot", place.snapshot()}, {"profile", made.service->model().profile_name()}});
     return made;
   });
+}
+
+ModelDeployment DeploymentOpener::described(const std::string& name, const std::shared_ptr<const ModelPlace>& place) const {
+  ModelDeployment made{.name = name};
+  made.created = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  made.snapshot = place->snapshot();
+  if (parts_.sleeps) made.load = [opener = shared_from_this(), name, place] { return opener->load(name, *place, nullptr); };
+  return made;
+}
+
+ModelDeployment DeploymentOpener::open(const std::string& name, std::shared_ptr<const ModelPlace> place, Followed* followed) const {
+  ModelDeployment made = described(name, place);
+  LoadedDeployment loaded = load(name, *place, followed);
+  made.memory = std::move(loaded.memory);
+  made.service = std::move(loaded.service);
+  if (followed) {
+    made.follows = Follows::beside;
+    made.snapshot.clear();
+    made.load = nullptr;
+  }
+  return made;
+}
+
+ModelDeployment DeploymentOpener::open_or_asleep(const std::string& name, const std::shared_ptr<const ModelPlace>& place) const {
+  try {
+    return open(name, place);
+  } catch (const Error& e) {
+    RuntimeSettings runtime = parts_.runtime;
+    runtime.model = place->path();
+    EngineOptions engine = parts_.serving.engine;
+    engine.ranks = rank_layout(runtime.ranks);
+    const std::int64_t room = parts_.ledger->free() + parts_.ledger->held("deployments");
+    if (e.code() != ErrorCode::resource_exhausted || !parts_.sleeps || least_deployment_bytes(runtime, engine) > room) throw;
+    log_info("a deployment is asleep until it is asked for, for others have the memory", {{"name", name}});
+    return described(name, place);
+  }
 }
 
 std::string place_below(const std::string& folder, const std::string& source) {
@@ -101,7 +131,7 @@ std::string place_below(const std::string& folder, const std::string& source) {
 }
 
 ModelDeployment DeploymentOpener::open_below(const std::string& name, const std::string& source) const {
-  ModelDeployment made = open(name, place_below(parts_.folder, source));
+  ModelDeployment made = open(name, std::make_shared<const ModelPlace>(place_below(parts_.folder, source)));
   made.source = source;
   return made;
 }

@@ -1,6 +1,7 @@
 // Loads one more model for a server that runs, on its executor and within its memory: from a folder, or from a snapshot of a store, which is written
 // to a folder of the system's temporary files until it is read. Any thread; one model after another.
-//   DeploymentOpener opener({.runtime = settings, .serving = options, .executor = executor, .ledger = ledger}); deployments.add(opener.open("b", "models/b"));
+//   const auto opener = std::make_shared<const DeploymentOpener>(DeploymentParts{.runtime = settings, .executor = executor, .ledger = ledger});
+//   deployments.add(opener->open("b", std::make_shared<const ModelPlace>("models/b")));
 #pragma once
 #include <filesystem>
 #include <functional>
@@ -42,19 +43,23 @@ struct DeploymentParts {
   std::string generation_config = "auto";
   std::function<void(GenerationService&)> prepare;  // before it serves; null: nothing
   std::string folder;                               // for open_below
+  bool sleeps = false;  // what is opened can be loaded again (ModelDeployment::load): its cache is as small as may be, if it is automatic
 };
 
-class DeploymentOpener {
+class DeploymentOpener : public std::enable_shared_from_this<DeploymentOpener> {
  public:
   explicit DeploymentOpener(DeploymentParts parts) : parts_(std::move(parts)) {}
-  // Errors: those of ModelPlace, open_model and admit_deployment.
-  ModelDeployment open(const std::string& name, const std::string& source) const;
-  // Whose source it leaves empty. `followed`: what a follower needs of it, with the memory for a second copy of its weights; null: nobody follows.
-  ModelDeployment open(const std::string& name, const ModelPlace& place, Followed* followed = nullptr) const;
-  // The same for a client: `source` is for place_below(parts.folder).
+  // Whose source it leaves empty. `followed`: what a follower needs of it, with the memory for a second copy of its weights, and then it never sleeps; null:
+  // nobody follows. Errors: those of open_model and admit_deployment.
+  ModelDeployment open(const std::string& name, std::shared_ptr<const ModelPlace> place, Followed* followed = nullptr) const;
+  // The same, asleep where there is no memory now and would be, if others slept.
+  ModelDeployment open_or_asleep(const std::string& name, const std::shared_ptr<const ModelPlace>& place) const;
+  // For a client: `source` is for place_below(parts.folder). Errors: those of ModelPlace too.
   ModelDeployment open_below(const std::string& name, const std::string& source) const;
 
  private:
+  ModelDeployment described(const std::string& name, const std::shared_ptr<const ModelPlace>& place) const;
+  LoadedDeployment load(const std::string& name, const ModelPlace& place, Followed* followed) const;
   const DeploymentParts parts_;
   mutable std::mutex one_;  // model is loaded at a time: what reading takes is counted once
 };

@@ -68,7 +68,8 @@ std::shared_ptr<ChannelFleet> open_fleet(const FollowSettings& s) {
 }
 
 std::unique_ptr<Follower> start_follower(const FollowSettings& s, std::shared_ptr<GenerationService> service, const Followed& followed,
-                                         const std::shared_ptr<ChannelFleet>& fleet, const std::string& url, std::int64_t port) {
+                                         const std::shared_ptr<ChannelFleet>& fleet, const std::string& url, std::int64_t port,
+                                         std::shared_ptr<VersionGate> gate) {
   FollowOptions options;
   options.replica = s.replica.empty() ? replica_name(port) : s.replica;
   options.url = url;
@@ -77,6 +78,7 @@ std::unique_ptr<Follower> start_follower(const FollowSettings& s, std::shared_pt
   options.in_flight = s.in_flight == "finish" ? InFlight::finish : s.in_flight == "reprefill" ? InFlight::reprefill : InFlight::go_on;
   options.base_sha256 = [reader = followed.reader] { return base_sha256(reader); };
   options.identity_of = [fleet](const std::string& snapshot) { return fleet->identity_of(snapshot); };
+  if (options.memory == SwapMemory::spare) options.gate = std::move(gate);
   const ChannelPlace place = place_of("follow", s.place);
   std::shared_ptr<Store> store = open_store(place.store, true, {.stall_seconds = 10, .tries = 3});  // it tries again itself
   if (store->is_far()) options.poll = std::chrono::milliseconds(250);

@@ -1,5 +1,5 @@
 // Option rows and parts of servers and runs that follow or publish a channel of a store (src/fleet/). One thread.
-//   FollowSettings follow; add_follow_options(table, follow, publish);   const auto follower = start_follower(follow, service, followed, fleet, url, 8080);
+//   FollowSettings follow; add_follow_options(table, follow, publish);   const auto follower = start_follower(follow, service, followed, fleet, url, 8080, gate);
 #pragma once
 #include "cli/options.h"
 #include "fleet/channel_fleet.h"
@@ -34,6 +34,7 @@ struct Followed {
 std::string replica_name(std::int64_t port);
 std::shared_ptr<ChannelFleet> open_fleet(const FollowSettings& settings);
 std::unique_ptr<Follower> start_follower(const FollowSettings& settings, std::shared_ptr<GenerationService> service, const Followed& followed,
-                                         const std::shared_ptr<ChannelFleet>& fleet, const std::string& url, std::int64_t port);
+                                         const std::shared_ptr<ChannelFleet>& fleet, const std::string& url, std::int64_t port,
+                                         std::shared_ptr<VersionGate> gate);
 
 }  // namespace lockstep

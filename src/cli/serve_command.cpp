@@ -244,8 +244,13 @@ int serve_command(const Arguments& arguments) {
                                                                              [ring](GenerationService& one) {
                                                                                if (ring) Terms::set_streams(*ring->now(), one);
                                                                              },
-                                                                         .folder = deploy.folder});
-  const std::shared_ptr<Deployments> deployments = deployed.open(service, *opener);
+                                                                         .folder = deploy.folder,
+                                                                         .sleeps = deploy.scale_to_zero_minutes > 0});
+  const std::shared_ptr<Deployments> deployments = deployed.open(service,
+                                                                 !follow.follows()                ? Follows::no
+                                                                 : follow.swap_memory == "double" ? Follows::beside
+                                                                                                  : Follows::in_place,
+                                                                 *opener);
   std::shared_ptr<TrainingService> trainers;
   std::unique_ptr<ServePublishing> publishing;
   TrainingRouteOptions route_options;
@@ -296,7 +301,7 @@ int serve_command(const Arguments& arguments) {
     if (!store.empty()) add_store_routes(routes, store);
   });
   if (fleet) {
-    follower = start_follower(follow, service, followed, fleet, server->url(), server->port());
+    follower = start_follower(follow, service, followed, fleet, server->url(), server->port(), deployed.gate_of(service->model().name()));
     followed = {};
     *measured = follower.get();
   }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <ctime>
 
+#include "api/openai/channel_gate.h"
+#include "base/bounded_json.h"
 #include "base/log.h"
 #include "base/signals.h"
 #include "jobs/deployment_gate.h"
@@ -19,8 +21,6 @@ auto with_record(const KeptDeployments& kept, const std::string& what, F&& work)
          kept.file().string(), what, e.message());
   }
 }
-
-GateSide gate_side(const Deployments::Line& line) { return {line.name, line.service, line.service->weights().snapshot()}; }
 }  // namespace
 
 CommandLineDeployments::CommandLineDeployments(const DeploySettings& settings, RuntimeSettings& runtime, std::string& name)
@@ -28,6 +28,7 @@ CommandLineDeployments::CommandLineDeployments(const DeploySettings& settings, R
       reports_(std::make_shared<GateReports>(kept_ ? std::filesystem::path(settings.state) / "gates.json" : std::filesystem::path())),
       folder_(settings.folder),
       administrators_(settings.administrators),
+      sleep_{settings.scale_to_zero_minutes * 60, settings.cold_start_seconds},
       rules_(deploy_routes(settings)),
       own_source_(runtime.model) {
   for (DeploySource& one : deploy_sources(settings)) beside_.push_back({std::move(one.name), std::move(one.source), false, {}, one.follows});
@@ -69,11 +70,11 @@ void CommandLineDeployments::take_kept() {
 }
 
 // A channel may point elsewhere by now: what was kept is the snapshot.
-std::unique_ptr<const ModelPlace> CommandLineDeployments::place_of(const Beside& one) const {
-  if (!one.is_kept) return std::make_unique<const ModelPlace>(one.source);
+std::shared_ptr<const ModelPlace> CommandLineDeployments::place_of(const Beside& one) const {
+  if (!one.is_kept) return std::make_shared<const ModelPlace>(one.source);
   return with_record(*kept_, fmt::format("the deployment '{}' of '{}'", one.name, one.source), [&] {
     const std::string source = one.snapshot.empty() ? one.source : (std::filesystem::path(one.source).parent_path() / one.snapshot).string();
-    return std::make_unique<const ModelPlace>(place_below(folder_, source));
+    return std::make_shared<const ModelPlace>(place_below(folder_, source));
   });
 }
 
@@ -87,33 +88,48 @@ std::int64_t CommandLineDeployments::least_bytes(const RuntimeSettings& runtime,
   return bytes;
 }
 
-std::shared_ptr<Deployments> CommandLineDeployments::open(std::shared_ptr<GenerationService> own, const DeploymentOpener& opener) {
+std::shared_ptr<Deployments> CommandLineDeployments::open(std::shared_ptr<GenerationService> own, Follows own_follows, const DeploymentOpener& opener) {
   if (own_place_ && !own_place_->snapshot().empty()) own->weights().name(own_place_->snapshot());
-  ModelDeployment first{.name = own->model().name(), .source = own_source_, .service = std::move(own)};
+  ModelDeployment first{.name = own->model().name(), .source = own_source_, .service = std::move(own), .follows = own_follows};
   first.created = static_cast<double>(std::time(nullptr));
   const auto deployments = std::make_shared<Deployments>(std::make_shared<TrafficTable>(), std::move(first));
   for (std::size_t i = 0; i < beside_.size(); ++i) {
     deployments->check_name(beside_[i].name);
     Followed followed;
-    ModelDeployment one = opener.open(beside_[i].name, *places_[i], beside_[i].follows ? &followed : nullptr);
+    ModelDeployment one = beside_[i].follows ? opener.open(beside_[i].name, places_[i], &followed) : opener.open_or_asleep(beside_[i].name, places_[i]);
     one.source = beside_[i].source;
     if (beside_[i].follows) following_.push_back({one.name, one.source, std::move(followed), one.service});
     else places_[i].reset();
     deployments->add(std::move(one));
   }
-  for (const TrafficRule& rule : rules_) {
-    if (record_.aliases.contains(rule.alias)) with_record(*kept_, fmt::format("the alias '{}'", rule.alias), [&] { deployments->restore(rule); });
-    else deployments->route(rule.alias, rule.shares);
+  for (TrafficRule rule : rules_) {
+    const auto add = [&] {
+      if (rule.gate) {
+        const auto gate = read_json(*rule.gate);
+        read_gate(gate, "gate");
+        rule.gate = gate_to_keep(*deployments, rule, gate);
+      }
+      deployments->restore(rule);
+    };
+    if (record_.aliases.contains(rule.alias)) with_record(*kept_, fmt::format("the alias '{}'", rule.alias), add);
+    else add();
   }
+  const auto judge = [](const GateSpec& spec, const GateSide& candidate, const std::optional<GateSide>& live, const StopToken& stop) {
+    return judge_deployment(spec, candidate, live, stop);
+  };
+  gate_ = std::make_shared<AliasGate>(deployments, judge, reports_, interrupt_token());
+  if (sleep_.idle_seconds > 0) deployments->set_sleep(sleep_);
   return deployments;
 }
+
+std::shared_ptr<VersionGate> CommandLineDeployments::gate_of(const std::string& deployment) const { return channel_gate(gate_, deployment); }
 
 void CommandLineDeployments::start_followers(const std::string& url, std::int64_t port) {
   for (Following& one : following_) {
     FollowSettings settings;
     settings.place = one.place;
     settings.replica = fmt::format("{}-{}", replica_name(port), one.name).substr(0, 64);  // as long as a record's name may be
-    followers_.push_back(start_follower(settings, std::move(one.service), one.followed, open_fleet(settings), url, port));
+    followers_.push_back(start_follower(settings, std::move(one.service), one.followed, open_fleet(settings), url, port, gate_of(one.name)));
   }
   following_.clear();
 }
@@ -130,10 +146,7 @@ ModelDeploymentRouteOptions CommandLineDeployments::route_options(std::shared_pt
   options.keys = std::move(keys);
   options.administrators = administrators_;
   options.kept = kept_;
-  options.judge = [](const GateSpec& spec, const Deployments::Line& candidate, const Deployments::Line* live) {
-    return judge_deployment(spec, gate_side(candidate), live ? std::optional(gate_side(*live)) : std::nullopt, interrupt_token());
-  };
-  options.reports = reports_;
+  options.gate = gate_;
   return options;
 }
 

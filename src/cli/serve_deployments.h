@@ -1,6 +1,6 @@
 // What a server deploys when it starts: what its command line says, and what was changed over HTTP before it was restarted (serving/deployment_record.h),
 // which stands before that. Places of models, their memory, their services, the aliases. One thread.
-//   CommandLineDeployments deployed(deploy, runtime, name); const auto deployments = deployed.open(service, opener);
+//   CommandLineDeployments deployed(deploy, runtime, name); const auto deployments = deployed.open(service, Follows::no, opener);
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -10,6 +10,7 @@
 #include "api/openai/model_deployment_routes.h"
 #include "cli/deploy_options.h"
 #include "cli/deployment_opener.h"
+#include "serving/version_gate.h"
 
 namespace lockstep {
 
@@ -20,8 +21,10 @@ class CommandLineDeployments {
 
   // What those beside the server's own take at least. Snapshots are pulled, once.
   std::int64_t least_bytes(const RuntimeSettings& runtime, const EngineOptions& engine);
-  // The server's own, those beside it, the aliases. Errors: those of DeploymentOpener::open and Deployments.
-  std::shared_ptr<Deployments> open(std::shared_ptr<GenerationService> own, const DeploymentOpener& opener);
+  // The server's own, which follows its channel so, those beside it, the aliases. Errors: those of DeploymentOpener::open and Deployments.
+  std::shared_ptr<Deployments> open(std::shared_ptr<GenerationService> own, Follows own_follows, const DeploymentOpener& opener);
+  // What the weights that come to a deployment of open() have to pass.
+  std::shared_ptr<VersionGate> gate_of(const std::string& deployment) const;
   // Those that follow a channel begin to, as replicas of a server at that address; and end.
   void start_followers(const std::string& url, std::int64_t port);
   void stop_followers();
@@ -36,18 +39,20 @@ class CommandLineDeployments {
     bool follows = false;
   };
   void take_kept();
-  std::unique_ptr<const ModelPlace> place_of(const Beside& one) const;
+  std::shared_ptr<const ModelPlace> place_of(const Beside& one) const;
 
   const std::shared_ptr<KeptDeployments> kept_;  // null: nothing is
   const std::shared_ptr<GateReports> reports_;
   const std::string folder_;
   const std::vector<std::string> administrators_;
+  const SleepSettings sleep_;
   DeploymentRecord record_;
+  std::shared_ptr<AliasGate> gate_;  // of open()'s
   std::vector<Beside> beside_;
   std::vector<TrafficRule> rules_;
   std::unique_ptr<const ModelPlace> own_place_;  // as long as the server; null: --model says it
   std::string own_source_;
-  std::vector<std::unique_ptr<const ModelPlace>> places_;  // of those beside, until they are read; of those that follow as long as the server
+  std::vector<std::shared_ptr<const ModelPlace>> places_;  // of those beside, until they are read; of those that follow as long as the server
   struct Following {
     std::string name, place;
     Followed followed;

@@ -14,6 +14,11 @@ constexpr double kAskSeconds = 0.5;  // between two looks at the channel while a
 // Thrown out of a staging whose target is not the channel's any more.
 struct Superseded {};
 
+// Thrown out of it where a gate stands before what was staged.
+struct Refused {
+  std::string terms, message;
+};
+
 ReplicaRecord first_record(const FollowOptions& options, const std::string& model) {
   ReplicaRecord record;
   record.name = options.replica;
@@ -45,6 +50,7 @@ void Follower::stop() {
     stopping_ = true;
     wake_.notify_all();
   }
+  stop_gate_.stop();
   if (thread_.joinable()) thread_.join();
   reporter_.leave();
 }
@@ -77,11 +83,17 @@ void Follower::look() {
       if (trying_ != 0) healed();
       return;
     }
+    if (now->sequence == refused_ && options_.gate->terms() == refused_terms_) {
+      if (std::exchange(trying_, 0) != 0) tell_error(refused_message_);
+      return;
+    }
     channel = *now;
     take(channel);
-    trying_ = 0;
+    trying_ = refused_ = 0;
   } catch (const Superseded&) {
     trying_ = 0;
+  } catch (const Refused& why) {
+    kept_out(channel, why.terms, why.message);
   } catch (const std::exception& e) {
     failed(channel, e.what());
   }
@@ -95,10 +107,24 @@ void Follower::healed() {
   reporter_.enter(done_ > 0 ? ReplicaStage::ready : ReplicaStage::waiting);
 }
 
-void Follower::failed(const Channel& channel, const std::string& message) {
-  const std::uint64_t number = std::max<std::uint64_t>(channel.sequence, 1);
+void Follower::tell_error(const std::string& message) {
   reporter_.enter(ReplicaStage::error);
   reporter_.change([&](ReplicaRecord& r) { r.error = message; });
+}
+
+void Follower::kept_out(const Channel& channel, const std::string& terms, const std::string& message) {
+  tell_error(message);
+  ++totals_.errors;
+  trying_ = 0;
+  refused_ = channel.sequence;
+  refused_terms_ = terms;
+  refused_message_ = message;
+  log_warning("a gate keeps the channel's snapshot out", {{"channel", channel_}, {"snapshot", channel.target}, {"reason", message}});
+}
+
+void Follower::failed(const Channel& channel, const std::string& message) {
+  const std::uint64_t number = std::max<std::uint64_t>(channel.sequence, 1);
+  tell_error(message);
   if (trying_ == number && trying_message_ == message) return;
   ++totals_.errors;
   trying_ = number;
@@ -145,10 +171,33 @@ void Follower::take(const Channel& channel) {
     r.downloaded_bytes = fetched;
     r.changed_tensors = staged.changed_tensors;
   });
-  reporter_.enter(ReplicaStage::staged);
-  if (channel.transition == "staged") wait_for_others(channel);
-  swap(std::move(staged), channel);
+  bool live = false;
+  while (!live) {
+    const std::string terms = pass_gate(staged, channel);
+    reporter_.enter(ReplicaStage::staged);
+    if (channel.transition == "staged") wait_for_others(channel);
+    const auto go = [&] { swap(staged, channel); };
+    if (options_.gate) live = options_.gate->go_live(terms, go);
+    else go(), live = true;
+  }
   totals_.ready_seconds = seconds_since(began);
+}
+
+// What the gate asked, and found good.
+std::string Follower::pass_gate(const StagedWeights& staged, const Channel& channel) {
+  const std::string terms = options_.gate ? options_.gate->terms() : std::string();
+  const bool is_live = staged.changed_tensors == 0 && !staged.next.adapter && !live_.adapter;
+  if (terms.empty() || is_live) return terms;
+  reporter_.enter(ReplicaStage::verifying);
+  std::string why;
+  try {
+    why = options_.gate->refuses(channel.target, staged.next.weights, staged.next.adapter, stop_gate_.token());
+  } catch (const Error& e) {
+    if (e.code() != ErrorCode::cancelled) throw;
+    throw Superseded();  // it is to stop
+  }
+  if (!why.empty()) throw Refused{terms, why};
+  return terms;
 }
 
 void Follower::wait_for_others(const Channel& channel) {
@@ -157,7 +206,7 @@ void Follower::wait_for_others(const Channel& channel) {
   }
 }
 
-void Follower::swap(StagedWeights staged, const Channel& channel) {
+void Follower::swap(StagedWeights& staged, const Channel& channel) {
   reporter_.enter(ReplicaStage::swapping);
   const auto began = std::chrono::steady_clock::now();
   service_->weights().swap(

@@ -1,6 +1,7 @@
 // A replica that follows a channel: it pulls each snapshot that the channel points at, stages it beside the live weights, swaps them, and says all the while
 // in the store where it stands. Signals with a number that it has seen change nothing; an error stays until the same signal succeeds, which is tried
-// again every second. With the transition `staged` it swaps when all live replicas have staged.
+// again every second. With the transition `staged` it swaps when all live replicas have staged. What a gate refuses
+// is an error too, and is asked again when the channel or the gate is another.
 //   Follower follower(store, "chat", service, runtime, executor, weights, options);   follower.record().stage
 // One thread of its own; others may ask.
 #pragma once
@@ -19,6 +20,7 @@
 #include "fleet/weight_staging.h"
 #include "observe/prometheus.h"
 #include "serving/serving.h"
+#include "serving/version_gate.h"
 
 namespace lockstep {
 
@@ -30,7 +32,8 @@ struct FollowOptions {
   std::function<std::string()> base_sha256;                                  // weights_sha256 of the model folder, for adapters
   std::function<std::string(const std::string& snapshot)> identity_of = {};  // what clients call it
   std::chrono::milliseconds poll{50};
-  std::filesystem::path downloads = {};  // folder for objects of a store behind a network, which go on there after a kill (sync/downloads.h)
+  std::shared_ptr<VersionGate> gate = nullptr;  // what staged weights have to pass before they are live; null: nothing. With SwapMemory::spare alone
+  std::filesystem::path downloads = {};         // folder for objects of a store behind a network, which go on there after a kill (sync/downloads.h)
 };
 
 class Follower {
@@ -57,10 +60,13 @@ class Follower {
   void work();
   void look();
   void take(const Channel& channel);
+  std::string pass_gate(const StagedWeights& staged, const Channel& channel);
   void wait_for_others(const Channel& channel);
-  void swap(StagedWeights staged, const Channel& channel);
+  void swap(StagedWeights& staged, const Channel& channel);
   bool superseded(const Channel& channel) const;
+  void tell_error(const std::string& message);
   void failed(const Channel& channel, const std::string& message);
+  void kept_out(const Channel& channel, const std::string& terms, const std::string& message);
   void healed();
   bool pause(std::chrono::milliseconds time);  // false: it is to stop
 
@@ -75,6 +81,8 @@ class Follower {
   std::uint64_t done_ = 0;    // number of the channel that is live
   std::uint64_t trying_ = 0;  // whose failure is reported
   std::string trying_message_;
+  std::uint64_t refused_ = 0;  // number of the channel whose snapshot a gate refused; 0: none
+  std::string refused_terms_, refused_message_;
   Totals totals_;
   mutable std::mutex watch_mutex_;
   mutable FleetWatch watch_;
@@ -82,6 +90,7 @@ class Follower {
   std::mutex mutex_;
   std::condition_variable wake_;
   bool stopping_ = false;
+  StopSource stop_gate_;
   std::thread thread_;
 };
 

@@ -11,7 +11,6 @@
 #include "jobs/gate_divergence.h"
 #include "jobs/gate_speed.h"
 #include "rl/evaluation.h"
-#include "serving/local_sampler.h"
 
 namespace lockstep {
 namespace {
@@ -78,7 +77,7 @@ TextScores score_texts(const std::vector<std::string>& texts, const GateSide& si
 }
 
 Evaluation answers_of(const Environment& environment, const GateSpec& spec, const GateSide& side, const StopToken& stop) {
-  LocalSampler sampler(side.service, stop);
+  LocalSampler sampler = gate_sampler(side, stop);
   EvaluationSettings settings;
   settings.problems = spec.prompts();
   settings.samples = 1;
@@ -141,7 +140,7 @@ void check_logprob(const GateSpec& spec, const GateSide& candidate, const std::o
 
 // Each prompt alone, and all at once.
 void check_company(const GateSpec& spec, const Environment& environment, const GateSide& candidate, const StopToken& stop, GateCheck& check) {
-  LocalSampler sampler(candidate.service, stop);
+  LocalSampler sampler = gate_sampler(candidate, stop);
   const std::vector<SampleRequest> requests = gate_requests(spec, environment, candidate, std::min(spec.company, spec.prompts()));
   const std::vector<SampleResult> together = sampler.sample(requests);
   std::int64_t tokens = 0;

@@ -5,7 +5,6 @@
 
 #include "base/error.h"
 #include "rl/evaluation.h"
-#include "serving/local_sampler.h"
 
 namespace lockstep {
 namespace {
@@ -31,7 +30,7 @@ void check_divergence(const GateSpec& spec, const Environment& environment, cons
     check.why = fmt::format("'{}' and '{}' split prompt {} into different tokens, whose log-probabilities do not compare", candidate.name, live.name, i + 1);
     return;
   }
-  const std::vector<SampleResult> drawn = LocalSampler(candidate.service, stop).sample(requests);
+  const std::vector<SampleResult> drawn = gate_sampler(candidate, stop).sample(requests);
   std::vector<double> by_prompt, sizes;  // means of ratios; absolute ratios of all tokens
   double sum = 0, low_variance = 0, largest = 0;
   std::size_t largest_prompt = 0, largest_token = 0;

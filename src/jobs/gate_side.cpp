@@ -9,6 +9,8 @@
 
 namespace lockstep {
 
+LocalSampler gate_sampler(const GateSide& side, const StopToken& stop) { return LocalSampler(side.service, stop, side.weights, side.adapter); }
+
 std::vector<SampleRequest> gate_requests(const GateSpec& spec, const Environment& environment, const GateSide& side, std::int64_t count) {
   const Tokenizer& tokenizer = side.service->model().tokenizer();
   std::vector<SampleRequest> requests;
@@ -29,6 +31,8 @@ std::vector<SampleRequest> gate_requests(const GateSpec& spec, const Environment
 
 std::vector<float> gate_logprobs(const GateSide& side, const std::vector<std::int32_t>& ids, const StopToken& stop, const std::string& what) {
   Request request{.prompt = ids};
+  request.weights = side.weights;
+  request.adapter = side.adapter;
   request.sampling.max_tokens = 0;
   request.prompt_logprobs = true;
   const auto told = std::make_shared<std::promise<Generation>>();

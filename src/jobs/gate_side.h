@@ -1,4 +1,4 @@
-// A deployment as the checks of a gate ask it: its answers to the gate's prompts, and the log-probabilities of tokens that are given.
+// A version (serving/gate.h) as the checks of a gate ask it: its answers to the gate's prompts, and the log-probabilities of tokens that are given.
 //   std::vector<SampleRequest> requests = gate_requests(spec, environment, side, 8);   gate_logprobs(side, ids, stop, "text 1")
 // Any thread, not the executor's.
 #pragma once
@@ -10,18 +10,14 @@
 #include "base/stop_token.h"
 #include "rl/environment.h"
 #include "serving/gate.h"
-#include "serving/ports.h"
-#include "serving/serving.h"
+#include "serving/local_sampler.h"
 
 namespace lockstep {
 
 inline constexpr std::uint64_t kGateSeed = 20261127;  // of problems, of samples and of resampling: the same for all versions
 
-struct GateSide {
-  std::string name;
-  std::shared_ptr<GenerationService> service;
-  std::string snapshot;  // that its weights are of; empty: of none
-};
+// Of the version's own weights, where it has some.
+LocalSampler gate_sampler(const GateSide& side, const StopToken& stop);
 
 // The first `count` prompts of the gate, to be answered greedily. Error invalid_argument when the environment has fewer.
 std::vector<SampleRequest> gate_requests(const GateSpec& spec, const Environment& environment, const GateSide& side, std::int64_t count);

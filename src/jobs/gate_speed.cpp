@@ -5,7 +5,6 @@
 
 #include "base/error.h"
 #include "base/seconds.h"
-#include "serving/local_sampler.h"
 
 namespace lockstep {
 namespace {
@@ -16,7 +15,7 @@ constexpr int kSpeedRounds = 3;
 class SpeedOfSide {
  public:
   SpeedOfSide(const GateSpec& spec, const Environment& environment, const GateSide& side, const StopToken& stop)
-      : name_(side.name), sampler_(side.service, stop), requests_(gate_requests(spec, environment, side, std::min(kSpeedPrompts, spec.prompts()))) {
+      : name_(side.name), sampler_(gate_sampler(side, stop)), requests_(gate_requests(spec, environment, side, std::min(kSpeedPrompts, spec.prompts()))) {
     for (SampleRequest& request : requests_) {
       request.stop_tokens.clear();  // an end token is one like others
       request.max_tokens = static_cast<std::int32_t>(std::min(kSpeedTokens, spec.max_tokens));

@@ -71,6 +71,11 @@ PlannedServing planned_serving(const RuntimeSettings& settings, const EngineOpti
 }
 }  // namespace
 
+std::int64_t least_deployment_cache(const RuntimeSettings& settings, const EngineOptions& engine) {
+  const PlannedServing planned = planned_serving(settings, engine);
+  return std::min(kSmallCache, planned.position_bytes * planned.positions);
+}
+
 std::int64_t least_deployment_bytes(const RuntimeSettings& settings, const EngineOptions& engine) {
   const PlannedServing planned = planned_serving(settings, engine);
   return kLeastPool + planned.small.weights + planned.small.steps() + std::min(kSmallCache, planned.position_bytes * planned.positions);

@@ -61,6 +61,8 @@ struct DeploymentMemory {
 };
 // `cache_bytes`: 0: automatic_cache.
 DeploymentMemory admit_deployment(MemoryLedger& ledger, const RuntimeSettings& settings, const EngineOptions& engine, std::int64_t cache_bytes);
+// The cache of one that an automatic cache is not for: what one request of the whole context takes, at most kSmallCache.
+std::int64_t least_deployment_cache(const RuntimeSettings& settings, const EngineOptions& engine);
 // What that takes at least.
 std::int64_t least_deployment_bytes(const RuntimeSettings& settings, const EngineOptions& engine);
 

@@ -26,8 +26,9 @@ RecordJson shares_json(const std::vector<TrafficShare>& shares) {
   return json;
 }
 
-// The object's values under these names, in their order: all of them, and no others.
-std::vector<const RecordJson*> members_of(const RecordJson& json, const std::string& where, const std::vector<const char*>& names) {
+// The object's values under these names, in their order: all of them, and no others but `perhaps`.
+std::vector<const RecordJson*> members_of(const RecordJson& json, const std::string& where, const std::vector<const char*>& names,
+                                          const char* perhaps = nullptr) {
   if (!json.is_object()) fail(ErrorCode::corrupt_file, "{} is no object", where);
   std::vector<const RecordJson*> values;
   for (const char* name : names) {
@@ -35,7 +36,8 @@ std::vector<const RecordJson*> members_of(const RecordJson& json, const std::str
     if (found == json.end()) fail(ErrorCode::corrupt_file, "{} has no '{}'", where, name);
     values.push_back(&*found);
   }
-  if (json.size() != names.size()) fail(ErrorCode::corrupt_file, "{} has {} fields, allowed are {}", where, json.size(), fmt::join(names, ", "));
+  if (json.size() != names.size() + (perhaps && json.contains(perhaps) ? 1 : 0))
+    fail(ErrorCode::corrupt_file, "{} has {} fields, allowed are {}", where, json.size(), fmt::join(names, ", "));
   return values;
 }
 
@@ -93,7 +95,7 @@ DeploymentRecord record_of(const RecordJson& json) {
   TrafficTable table;  // knows what is allowed of shares
   for (const RecordJson& one : list_of(*values[3], "aliases", TrafficTable::kMostAliases)) {
     const std::string where = fmt::format("aliases[{}]", record.aliases.size());
-    const std::vector<const RecordJson*> parts = members_of(one, where, {"name", "deployments", "before"});
+    const std::vector<const RecordJson*> parts = members_of(one, where, {"name", "deployments", "before"}, "gate");
     const std::string name = name_of(*parts[0], where + ".name");
     if (record.aliases.contains(name)) fail(ErrorCode::corrupt_file, "aliases has '{}' twice", name);
     if (parts[1]->is_null()) {
@@ -104,6 +106,10 @@ DeploymentRecord record_of(const RecordJson& json) {
     if (!parts[2]->is_null()) rule.before = shares_of(*parts[2], where + ".before");
     if (!rule.before.empty()) table.set(name, rule.before);
     table.set(name, rule.shares);
+    if (one.contains("gate")) {
+      if (!one["gate"].is_object()) fail(ErrorCode::corrupt_file, "{}.gate is no object", where);
+      rule.gate = std::make_shared<const std::string>(one["gate"].dump());
+    }
     record.aliases[name] = std::move(rule);
   }
   return record;
@@ -132,6 +138,7 @@ std::string deployment_record_text(const DeploymentRecord& record) {
     RecordJson row{{"name", alias}, {"deployments", nullptr}, {"before", nullptr}};
     if (rule) row["deployments"] = shares_json(rule->shares);
     if (rule && !rule->before.empty()) row["before"] = shares_json(rule->before);
+    if (rule && rule->gate) row["gate"] = RecordJson::parse(*rule->gate);
     aliases.push_back(std::move(row));
   }
   const RecordJson json{{"version", kRecordVersion}, {"deployments", std::move(made)}, {"deleted", record.deleted}, {"aliases", std::move(aliases)}};

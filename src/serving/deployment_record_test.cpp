@@ -59,6 +59,19 @@ TEST_F(DeploymentRecordTest, WhatWasChangedIsThereAgain) {
   EXPECT_EQ(record.aliases.at("chat")->before.size(), 1u);
 }
 
+TEST_F(DeploymentRecordTest, AnAliasKeepsItsGate) {
+  const std::string gate = R"({"questions":[{"prompt":"a","answer":"b"}],"accuracy_drop":0.5})";
+  {
+    KeptDeployments kept(folder_);
+    kept.alias({"chat", {{"v8", 5}}, {}, std::make_shared<const std::string>(gate)});
+    kept.alias({"code", {{"v8", 5}}, {}});
+    EXPECT_EQ(read_file(kept.file(), 1 << 20).find("gate"), read_file(kept.file(), 1 << 20).rfind("gate"));  // those without one say nothing of it
+  }
+  const DeploymentRecord record = KeptDeployments(folder_).record();
+  EXPECT_EQ(*record.aliases.at("chat")->gate, gate);
+  EXPECT_FALSE(record.aliases.at("code")->gate);
+}
+
 TEST_F(DeploymentRecordTest, OneProcessHasAFolder) {
   const KeptDeployments kept(folder_);
   EXPECT_EQ(refusal([&] { const KeptDeployments other(folder_); }).substr(0, 18), "resource_exhausted");
@@ -128,6 +141,8 @@ TEST_F(DeploymentRecordTest, OnlyWhatItWritesIsRead) {
            {record(R"([{"name":"x","source":"a","snapshot":""},{"name":"x","source":"b","snapshot":""}])", "[]", "[]"), "deployments has 'x' twice"},
            {record("[]", "[1]", "[]"), "deleted[0] is no text"},
            {record("[]", deep, "[]"), "nests deeper"},
+           {record("[]", "[]", R"([{"name":"x","deployments":{"a":1},"before":null,"gate":7}])"), "aliases[0].gate is no object"},
+           {record("[]", "[]", R"([{"name":"x","deployments":{"a":1},"before":null,"gates":{}}])"), "aliases[0] has 4 fields"},
            {record("[]", "[]", R"([{"name":"c","deployments":{"a":-1},"before":null}])"), "the weight of 'a' is -1"},
            {record("[]", "[]", R"([{"name":"c","deployments":{"a":18446744073709551615},"before":null}])"), "the weight of 'a'"},
            {record("[]", "[]", R"([{"name":"c","deployments":{"a":1.5},"before":null}])"), "no whole number"},

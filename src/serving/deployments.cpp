@@ -11,6 +11,8 @@ namespace lockstep {
 namespace {
 constexpr std::string_view kFireworksDeployments = "deployments/";
 constexpr auto kLookAgain = std::chrono::milliseconds(20);
+
+bool has_adapter(const GenerationService* service, const std::string& name) { return service && service->adapters().find(name); }
 }  // namespace
 
 ModelName parse_model_name(const std::string& model) {
@@ -23,7 +25,7 @@ ModelName parse_model_name(const std::string& model) {
 }
 
 Deployments::Deployments(std::shared_ptr<TrafficTable> traffic, ModelDeployment first)
-    : traffic_(std::move(traffic)), first_(first.service), deployments_{std::make_shared<ModelDeployment>(std::move(first))} {}
+    : traffic_(std::move(traffic)), first_(first.service), deployments_{kept(std::move(first))} {}
 
 Deployments::~Deployments() {
   {
@@ -31,7 +33,15 @@ Deployments::~Deployments() {
     stopping_ = true;
   }
   wake_.notify_all();
+  loads_.stop();
+  if (idling_.joinable()) idling_.join();
   if (ending_.joinable()) ending_.join();
+}
+
+Deployments::Kept Deployments::kept(ModelDeployment&& deployment) {
+  const auto one = std::make_shared<One>();
+  static_cast<ModelDeployment&>(*one) = std::move(deployment);
+  return one;
 }
 
 Deployments::Kept Deployments::find(const std::string& name) const {
@@ -42,7 +52,7 @@ Deployments::Kept Deployments::find(const std::string& name) const {
 
 void Deployments::check_free(const std::string& name) const {
   bool taken = find(name) || traffic_->has(name);
-  for (const Kept& one : deployments_) taken = taken || one->service->adapters().find(name);
+  for (const Kept& one : deployments_) taken = taken || has_adapter(one->service.get(), name);
   if (taken) fail(ErrorCode::already_exists, "there is a model '{}' already", name);
   if (deployments_.size() + leaving_.size() >= kMost)
     fail(ErrorCode::resource_exhausted, "there are {} deployments, {} of which leave when their requests end; allowed are {}",
@@ -59,7 +69,7 @@ void Deployments::add(ModelDeployment deployment) {
   check_plain_name("the name of a deployment", deployment.name);
   const std::lock_guard lock(mutex_);
   check_free(deployment.name);
-  deployments_.push_back(std::make_shared<ModelDeployment>(std::move(deployment)));
+  deployments_.push_back(kept(std::move(deployment)));
 }
 
 void Deployments::remove(const std::string& name) {
@@ -71,9 +81,10 @@ void Deployments::remove(const std::string& name) {
     fail(ErrorCode::not_found, "there is no deployment '{}'{}", shown_name(name), did_you_mean(shown_name(name), known));
   }
   if (gone->service == first_) fail(ErrorCode::already_exists, "'{}' is the model that the server was started with, which stays as long as the server", name);
-  if (gone->follows) fail(ErrorCode::already_exists, "'{}' follows a channel (--deploy-follow), and stays as long as the server", name);
+  if (gone->follows != Follows::no) fail(ErrorCode::already_exists, "'{}' follows a channel (--deploy-follow), and stays as long as the server", name);
   traffic_->forget(name);
   std::erase(deployments_, gone);
+  if (!gone->service) return;
   leaving_.push_back(gone);
   if (!ending_.joinable()) ending_ = std::thread([this] { end_leaving(); });
   wake_.notify_all();
@@ -83,7 +94,7 @@ void Deployments::route(const std::string& alias, std::vector<TrafficShare> shar
   const std::lock_guard lock(mutex_);
   if (!traffic_->has(alias)) {
     bool taken = find(alias) != nullptr;
-    for (const Kept& one : deployments_) taken = taken || one->service->adapters().find(alias);
+    for (const Kept& one : deployments_) taken = taken || has_adapter(one->service.get(), alias);
     if (taken) fail(ErrorCode::already_exists, "there is a model '{}' already, which no alias can be called", alias);
   }
   std::vector<std::string> known;
@@ -105,6 +116,7 @@ void Deployments::restore(TrafficRule rule) {
   }
   if (known) route(rule.alias, std::move(rule.before));
   route(rule.alias, std::move(rule.shares));
+  traffic_->set_gate(rule.alias, std::move(rule.gate));
 }
 
 CalledDeployment Deployments::call(const std::string& model, const std::string& who) const {
@@ -117,12 +129,16 @@ CalledDeployment Deployments::call(const std::string& model, const std::string& 
     if (const std::optional<std::string> chosen = traffic_->choose(name.deployment, who)) found = find(*chosen);
   if (!found && name.adapter.empty())
     for (const Kept& one : deployments_)
-      if (!found && one->service->adapters().find(model)) found = one, adapter = model;
-  if (found) return {found->name, adapter, found->service};
+      if (!found && has_adapter(one->service.get(), model)) found = one, adapter = model;
+  if (found) {
+    found->used = std::chrono::steady_clock::now();
+    return {found->name, adapter, found->service};
+  }
   std::vector<std::string> known;
   for (const Kept& one : deployments_) {
     known.push_back(one->name);
-    for (const std::string& adapter : one->service->adapters().names()) known.push_back(adapter);
+    if (one->service)
+      for (const std::string& adapter : one->service->adapters().names()) known.push_back(adapter);
   }
   for (const TrafficRule& rule : traffic_->list()) known.push_back(rule.alias);
   const std::string shown = shown_name(model) + (model.size() > 80 ? "..." : "");
@@ -139,8 +155,14 @@ std::vector<Deployments::Line> Deployments::list() const {
   const std::lock_guard lock(mutex_);
   std::vector<Line> lines;
   for (const Kept& one : deployments_) {
-    Line line{one->name, one->source, one->created, 0, one->service};
+    Line line{one->name, one->source, one->created, 0, one->service, one->follows};
     for (const MemoryLedger::Claim& claim : one->memory) line.bytes += claim.bytes();
+    line.snapshot = one->service ? one->service->weights().snapshot() : one->snapshot;
+    line.fault = one->fault;
+    line.is_loading = !one->service && loads_.asked(one->name);
+    line.requests = one->requests + (one->service ? one->service->statistics().requests.load() : 0);
+    line.generated_tokens = one->generated_tokens + (one->service ? one->service->statistics().generated_tokens.load() : 0);
+    line.loads = one->loads;
     lines.push_back(std::move(line));
   }
   return lines;
@@ -159,13 +181,15 @@ std::size_t Deployments::leaving() const {
 }
 
 void Deployments::stop() {
-  std::vector<Kept> all;
+  loads_.stop();
+  std::vector<std::shared_ptr<GenerationService>> all;
   {
     const std::lock_guard lock(mutex_);
-    all = deployments_;
-    all.insert(all.end(), leaving_.begin(), leaving_.end());
+    for (const Kept& one : deployments_) all.push_back(one->service);
+    for (const Kept& one : leaving_) all.push_back(one->service);
   }
-  for (const Kept& one : all) one->service->stop();
+  for (const std::shared_ptr<GenerationService>& one : all)
+    if (one) one->stop();
 }
 
 // One whose service nobody else knows has no request, and none can come: no name leads to it.

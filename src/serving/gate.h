@@ -3,12 +3,27 @@
 //   GateReport report = judge(spec, candidate, live);   if (!report.passed()) told(report.reason());
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace lockstep {
+
+class GenerationService;
+struct WeightSet;
+struct AdapterWeights;
+
+// A version as the checks of a gate ask it.
+struct GateSide {
+  std::string name;
+  std::shared_ptr<GenerationService> service;
+  std::string snapshot;  // that its weights are of; empty: of none
+  // What the service's requests bring that ask a version which it has not gone over to yet; null weights: they are asked of what it has.
+  std::shared_ptr<const WeightSet> weights = nullptr;
+  std::shared_ptr<const AdapterWeights> adapter = nullptr;  // over these; null: none
+};
 
 struct GateQuestion {
   std::string prompt, answer;  // right is a greedy answer that is this text, but for spaces around it
@@ -44,7 +59,6 @@ struct GateReport {
   std::string candidate, live;  // deployments; live: empty: the alias led nowhere
   std::vector<GateCheck> checks;
   double seconds = 0;
-  bool forced = false;  // it failed, and the request wanted it live all the same
 
   bool passed() const {
     for (const GateCheck& one : checks)
@@ -60,6 +74,7 @@ struct GateReport {
   }
 };
 
+// "forced": false: a gate that ran has moved nothing yet (GateReports::overruled).
 inline nlohmann::ordered_json to_json(const GateReport& report) {
   nlohmann::ordered_json checks = nlohmann::ordered_json::array();
   for (const GateCheck& one : report.checks) {
@@ -68,9 +83,12 @@ inline nlohmann::ordered_json to_json(const GateReport& report) {
     row.update(one.figures);
     checks.push_back(std::move(row));
   }
-  return {{"deployment", report.candidate}, {"live", report.live.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(report.live)},
-          {"passed", report.passed()},      {"reason", report.passed() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(report.reason())},
-          {"forced", report.forced},        {"seconds", report.seconds},
+  return {{"deployment", report.candidate},
+          {"live", report.live.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(report.live)},
+          {"passed", report.passed()},
+          {"reason", report.passed() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(report.reason())},
+          {"forced", false},
+          {"seconds", report.seconds},
           {"checks", std::move(checks)}};
 }
 

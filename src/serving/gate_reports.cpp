@@ -42,17 +42,27 @@ std::string GateReports::add(const nlohmann::ordered_json& report) {
   const std::string id = kept["id"].get<std::string>();
   reports_.push_back(std::move(kept));
   if (reports_.size() > kMost) reports_.pop_front();
-  try {
-    if (!file_.empty()) write();
-  } catch (const Error& e) {
-    log_error("a gate's report is not kept over a restart", {{"gate", id}, {"reason", e.what()}});
-  }
+  keep(id);
   return id;
 }
 
-void GateReports::write() const {
+void GateReports::overruled(const std::string& id) {
+  const std::lock_guard lock(mutex_);
+  for (nlohmann::ordered_json& one : reports_)
+    if (one["id"] == id) {
+      one["forced"] = true;
+      keep(id);
+    }
+}
+
+void GateReports::keep(const std::string& id) const {
+  if (file_.empty()) return;
   const nlohmann::ordered_json json{{"next", next_}, {"reports", reports_}};
-  write_file_atomic(file_, json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+  try {
+    write_file_atomic(file_, json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+  } catch (const Error& e) {
+    log_error("a gate's report is not kept over a restart", {{"gate", id}, {"reason", e.what()}});
+  }
 }
 
 std::vector<nlohmann::ordered_json> GateReports::list() const {

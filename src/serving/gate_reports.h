@@ -21,11 +21,13 @@ class GateReports {
   explicit GateReports(std::filesystem::path file = {});
   // Kept as {"id": "gate-7", ...}; gives the id. What cannot be written is logged, and is in memory all the same.
   std::string add(const nlohmann::ordered_json& report);
+  // Its alias was moved although it failed: "forced" is true from now on. One that is not among the last ones any more is passed over.
+  void overruled(const std::string& id);
   std::vector<nlohmann::ordered_json> list() const;  // the newest first
   std::optional<nlohmann::ordered_json> find(const std::string& id) const;
 
  private:
-  void write() const;
+  void keep(const std::string& id) const;
   const std::filesystem::path file_;
   mutable std::mutex mutex_;  // of all below, and of the file
   std::deque<nlohmann::ordered_json> reports_;

@@ -8,20 +8,6 @@
 
 namespace lockstep {
 namespace {
-Request engine_request(const SampleRequest& r, bool keep_forward) {
-  return {.prompt = r.prompt,
-          .sampling = {.temperature = r.temperature,
-                       .top_p = r.top_p,
-                       .top_k = r.top_k,
-                       .min_p = r.min_p,
-                       .seed = r.seed,
-                       .max_tokens = r.max_tokens,
-                       .stop_tokens = r.stop_tokens,
-                       .sample_index = r.sample_index},
-          .kept_tokens = r.kept_tokens,
-          .keep_forward = keep_forward};
-}
-
 SampleResult sample_result(Generation&& g, bool kept_tokens) {
   SampleResult result;
   for (GeneratedToken& t : g.tokens) {
@@ -48,9 +34,28 @@ struct Round {
 };
 }  // namespace
 
+std::uint64_t LocalSampler::weights_version() const { return adapter_ ? adapter_->version : weights_ ? weights_->version : service_->weights_version(); }
+
+Request LocalSampler::engine_request(const SampleRequest& r) const {
+  Request request{.prompt = r.prompt,
+                  .sampling = {.temperature = r.temperature,
+                               .top_p = r.top_p,
+                               .top_k = r.top_k,
+                               .min_p = r.min_p,
+                               .seed = r.seed,
+                               .max_tokens = r.max_tokens,
+                               .stop_tokens = r.stop_tokens,
+                               .sample_index = r.sample_index},
+                  .kept_tokens = r.kept_tokens,
+                  .keep_forward = keep_forwards_};
+  request.weights = weights_;
+  request.adapter = adapter_;
+  return request;
+}
+
 std::vector<SampleResult> LocalSampler::sample(const std::vector<SampleRequest>& requests) {
   for (std::size_t i = 0; i < requests.size(); ++i)
-    with_context(fmt::format("checking sample request {}", i), [&] { service_->check(engine_request(requests[i], keep_forwards_)); });
+    with_context(fmt::format("checking sample request {}", i), [&] { service_->check(engine_request(requests[i])); });
   const auto round = std::make_shared<Round>();
   round->results.resize(requests.size());
   std::vector<std::uint64_t> ids;
@@ -81,7 +86,7 @@ std::vector<SampleResult> LocalSampler::sample(const std::vector<SampleRequest>&
       ++round->open;
     }
     try {
-      ids.push_back(service_->generate(engine_request(requests[i], keep_forwards_), {}, on_done));
+      ids.push_back(service_->generate(engine_request(requests[i]), {}, on_done));
     } catch (const Error& e) {
       {
         const std::lock_guard lock(round->mutex);

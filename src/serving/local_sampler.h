@@ -13,16 +13,23 @@ class LocalSampler : public Sampler {
   // `keep_forwards`: what is sampled will be trained (Request::keep_forward).
   explicit LocalSampler(std::shared_ptr<GenerationService> service, StopToken stop = {}, bool keep_forwards = false)
       : service_(std::move(service)), stop_(std::move(stop)), keep_forwards_(keep_forwards) {}
+  // Under weights, and an adapter over them (null: none), that the service need not have: each request brings them.
+  LocalSampler(std::shared_ptr<GenerationService> service, StopToken stop, std::shared_ptr<const WeightSet> weights,
+               std::shared_ptr<const AdapterWeights> adapter)
+      : service_(std::move(service)), stop_(std::move(stop)), keep_forwards_(false), weights_(std::move(weights)), adapter_(std::move(adapter)) {}
   // Stopped while it waits: what runs is cancelled, then Error cancelled.
   std::vector<SampleResult> sample(const std::vector<SampleRequest>& requests) override;
   std::string profile_digest() const override { return service_->model().profile_digest(); }
-  std::uint64_t weights_version() const override { return service_->weights().version(); }
+  std::uint64_t weights_version() const override;
   std::vector<std::int32_t> end_tokens() const override { return service_->model().end_tokens(); }
 
  private:
+  Request engine_request(const SampleRequest& request) const;
   std::shared_ptr<GenerationService> service_;
   StopToken stop_;
   const bool keep_forwards_;
+  const std::shared_ptr<const WeightSet> weights_;  // null: the service's
+  const std::shared_ptr<const AdapterWeights> adapter_;
 };
 
 }  // namespace lockstep

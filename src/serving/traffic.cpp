@@ -45,6 +45,11 @@ double drawn(std::string_view who, const std::string& deployment) {
 }
 }  // namespace
 
+bool TrafficRule::may_lead_to(const std::string& deployment) const {
+  const auto leads = [&](const TrafficShare& one) { return one.deployment == deployment && one.weight > 0; };
+  return std::any_of(shares.begin(), shares.end(), leads) || std::any_of(before.begin(), before.end(), leads);
+}
+
 std::map<std::string, TrafficRule, std::less<>>::iterator TrafficTable::at(const std::string& alias) {
   const auto found = rules_.find(alias);
   if (found == rules_.end()) {
@@ -75,6 +80,14 @@ TrafficRule TrafficTable::roll_back(const std::string& alias) {
          shares_text(rule.shares));
   std::swap(rule.shares, rule.before);
   return rule;
+}
+
+void TrafficTable::set_gate(const std::string& alias, std::shared_ptr<const std::string> gate) {
+  const std::lock_guard lock(mutex_);
+  TrafficRule& rule = at(alias)->second;
+  if (!rule.gate && !gate) return;
+  rule.gate = std::move(gate);
+  rule.gate_number = ++gates_set_;
 }
 
 void TrafficTable::remove(const std::string& alias) {

@@ -1,10 +1,12 @@
 // Names by which clients mean one of several deployments: an alias has shares of one or more of them, and remembers those that it had before. Whoever
 // says who they are comes to the same deployment as long as its share does not shrink: each draws a number a deployment from the two names, and the
-// greatest of weighted numbers wins, so that a share that grows takes from the others and moves nobody between these. Knows no service. Any thread.
+// greatest of weighted numbers wins, so that a share that grows takes from the others and moves nobody between these. It may have a gate, for versions that
+// come to its deployments later (api/openai/channel_gate.h). Knows no service. Any thread.
 //   TrafficTable traffic; traffic.set("chat", {{"v7", 95}, {"v8", 5}}); traffic.choose("chat", "ann"); traffic.roll_back("chat");
 #pragma once
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -22,7 +24,11 @@ struct TrafficShare {
 
 struct TrafficRule {
   std::string alias;
-  std::vector<TrafficShare> shares, before;  // before: none, where it had no others
+  std::vector<TrafficShare> shares, before;           // before: none, where it had no others
+  std::shared_ptr<const std::string> gate = nullptr;  // JSON of a request's "gate"; null: none
+  std::uint64_t gate_number = 0;                      // of this table, another at each change of a gate
+  // It leads to the deployment, or a rollback would.
+  bool may_lead_to(const std::string& deployment) const;
 };
 
 class TrafficTable {
@@ -34,6 +40,8 @@ class TrafficTable {
   void set(const std::string& alias, std::vector<TrafficShare> shares);
   // Those before and those now change places. Errors: not_found; unsupported where there are none before.
   TrafficRule roll_back(const std::string& alias);
+  // Null takes the gate away. Error not_found.
+  void set_gate(const std::string& alias, std::shared_ptr<const std::string> gate);
   void remove(const std::string& alias);  // Error not_found
   // The deployment goes: an alias that has a share of it is Error already_exists; what stood before with it is forgotten.
   void forget(const std::string& deployment);
@@ -48,6 +56,7 @@ class TrafficTable {
   std::map<std::string, TrafficRule, std::less<>>::iterator at(const std::string& alias);
   mutable std::mutex mutex_;
   std::map<std::string, TrafficRule, std::less<>> rules_;
+  std::uint64_t gates_set_ = 0;
 };
 
 // Of shares that are no numbers yet: "v7:95,v8:5", or one name. Error invalid_argument.

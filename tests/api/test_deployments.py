@@ -1,7 +1,9 @@
 """Several models in one `lockstep serve`: `--deploy` from folders, snapshots and channels; each answers as a server with it alone; `--route` shares an alias'
 traffic and keeps users where they are; models and aliases change over HTTP, for the keys that `--admin` names, and with `--deploy-state` they last over a
-restart or a kill; what does not fit into memory is refused."""
+restart or a kill; what does not fit into memory is refused. With `--scale-to-zero-minutes` models leave memory that nobody asks, and come back with the same bits."""
+import concurrent.futures
 import json
+import re
 import shutil
 import signal
 
@@ -200,6 +202,56 @@ def test_one_that_follows_its_channel_takes_each_snapshot(own_server, tmp_path):
     assert server.stop() == 0, "".join(server.errors)
     assert not list(tmp_path.glob("lockstep-deploy-*"))
     assert json.loads(lockstep("fleet", "status", f"{store}/chat", "--json", status=None).stdout)["replicas"] == []
+
+
+def in_memory(url):
+    return [row["id"] for row in requests.get(f"{url}/v1/deployments", timeout=30).json()["data"] if row["state"] == "ready"]
+
+
+def test_ten_models_of_which_three_are_in_memory(own_server, tmp_path):
+    """Each answers the `openai` client with the bits that it has alone, whoever had to make room; nobody is lost among concurrent requests; what nobody asks leaves."""
+    v7, v8 = folders(tmp_path)
+    store = tmp_path / "store"
+    lockstep("snapshot", "push", v8, store, "--channel", "chat", "--parent", "none")
+    sources = {f"m{i}": (v7, v8, f"{store}/chat")[i % 3] for i in range(9)}
+    many = [word for name, source in sources.items() for word in ("--deploy", f"{name}={source}")]
+    # Of which each takes some 45 MB.
+    server = own_server("--cache-megabytes", "8", "--threads", "1", "--memory-megabytes", "260", *many, "--scale-to-zero-minutes", "60", "--cold-start-seconds", "60", model=v7)
+    assert len(in_memory(server.url)) == 3
+    client = openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0, timeout=120)
+    assert [one.id for one in client.models.list()] == ["v7", *sources]
+    alone = {folder: own_server("--name", "alone", model=folder) for folder in (v7, v8)}
+    expected = {(folder, seed): answer(one.url, "alone", seed=seed)["choices"] for folder, one in alone.items() for seed in (1, 2)}
+    assert expected[v7, 1] != expected[v8, 1]
+    for one in alone.values():
+        one.stop()
+
+    def ask(name, seed):
+        told = client.completions.create(model=name, prompt=PROMPT, max_tokens=12, seed=seed, temperature=1, logprobs=2, extra_body={"ignore_eos": True})
+        assert told.model == name
+        return json.loads(told.model_dump_json(exclude_unset=True))["choices"]
+
+    right = lambda name, seed: ask(name, seed) == expected[v8 if sources[name] != v7 else v7, seed]  # noqa: E731
+    for name in sources:
+        assert right(name, 1), name
+        assert len(in_memory(server.url)) <= 3 and {"v7", name} <= set(in_memory(server.url))
+    with concurrent.futures.ThreadPoolExecutor(6) as pool:
+        assert all(pool.map(lambda i: right(f"m{i % 9}", 1 + i % 2), range(18)))
+    assert len(in_memory(server.url)) <= 3
+    rows = requests.get(f"{server.url}/v1/deployments", timeout=30).json()["data"]
+    assert sum(row["loads"] for row in rows) >= 7 and all(row["memory_bytes"] == 0 for row in rows if row["state"] == "asleep")
+    assert server.stop() == 0, "".join(server.errors)
+    assert not list(tmp_path.glob("lockstep-deploy-*"))
+    # What nobody asks leaves memory; who asks without waiting is told when to come again, which the client does by itself.
+    server = own_server("--deploy", f"m={v8}", "--scale-to-zero-minutes", "0.05", model=v7)
+    wait_for("it sleeps", lambda: in_memory(server.url) == ["v7"])
+    claimed = re.search(r'lockstep_memory_claimed_bytes{category="deployments"} (\S+)', requests.get(f"{server.url}/metrics", timeout=30).text)
+    assert float(claimed[1]) == 0
+    refused = requests.post(f"{server.url}/v1/completions", json={"model": "m", "prompt": PROMPT}, timeout=30)
+    assert refused.status_code == 503 and int(refused.headers["retry-after"]) >= 1 and refused.json()["error"]["code"] == "model_asleep"
+    patient = openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=5)
+    assert patient.completions.create(model="m", prompt=PROMPT, max_tokens=2).model == "m"
+    assert requests.get(f"{server.url}/v1/deployments", timeout=30).json()["data"][1]["loads"] == 1
 
 
 @pytest.mark.parametrize("point", ["file.opened", "file.written", "file.synced", "file.renamed"])

@@ -1,13 +1,16 @@
 """`lockstep deploy --gate`: a version goes live when it is not worse than the live one by more than the file allows; a worse one, one with a wrong tensor and one whose
-objects are damaged leave the alias where it was, with one reason; reports are told over HTTP, after a restart too."""
+objects are damaged leave the alias where it was, with one reason; reports are told over HTTP, after a restart too. What a channel brings passes the same gate, with
+the bits that it has once it is live."""
 import json
 import shutil
 import struct
 
+import openai
 import pytest
 import requests
 from conftest import MODEL
-from test_fleet import lockstep, stepped
+from test_deployments import answer
+from test_fleet import lockstep, push, stepped, wait_for
 
 GATE = """environment = "countdown"
 problems = 60
@@ -104,3 +107,53 @@ def test_a_damaged_object_never_becomes_a_deployment(gated, tmp_path):
     done, leads = deploy(server, tmp_path / "gate.toml", "store/next", "v8", 1)
     assert leads == {"v7": 1}, done.stderr
     assert [row["id"] for row in requests.get(f"{server.url}/v1/deployments", timeout=30).json()["data"]] == ["v7"]
+
+
+def test_what_a_channel_brings_passes_the_gate(own_server, tmp_path):
+    """A worse snapshot stays out of the alias and of the deployment, a good one goes live; a gate that is set over HTTP lasts over a restart; without it all goes live."""
+    store = tmp_path / "store"
+    (tmp_path / "gate.toml").write_text(GATE)
+    (tmp_path / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
+    good = stepped(MODEL, tmp_path / "good", 3)
+    wrong = without(MODEL, tmp_path / "wrong", "model.layers.1.self_attn.o_proj.weight")
+    first = push(store, MODEL, "chat", "none")
+    options = ["--deploy", f"moves={store}/chat", "--deploy-follow", "moves", "--route", "chat=moves", "--deploy-state", str(tmp_path / "state"), "--name", "own"]
+    server = own_server(*options, "--route-gate", f"chat={tmp_path / 'gate.toml'}")
+    live = lambda: openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0).completions.create(model="chat", prompt="3 7 12=48:", max_tokens=1).model_extra["snapshot"]  # noqa: E731
+    gates = lambda: requests.get(f"{server.url}/v1/gates", timeout=30).json()["data"]  # noqa: E731
+    replica = lambda: (json.loads(lockstep("fleet", "status", f"{store}/chat", "--json", status=None).stdout)["replicas"] or [{"stage": "none yet"}])[0]  # noqa: E731
+    wait_for("it follows", lambda: replica()["stage"] == "ready")
+    assert gates() == []  # these weights were live
+    second = push(store, wrong, "chat", first)
+    wait_for("it is kept out", lambda: replica()["stage"] == "error")
+    assert "'moves' keeps the weights that it has, for the gate of 'chat'" in replica()["error"] and "/v1/gates/gate-1" in replica()["error"]
+    report = gates()[0]
+    assert report["deployment"] == f"moves@{second[:12]}" and report["live"] == "moves" and not report["passed"] and not report["forced"]
+    assert live() == first and answer(server.url, "moves")["snapshot"] == first and len(gates()) == 1
+    # A good one after it goes live, with the bits of its folder, and the same bits as when it was asked.
+    third = push(store, good, "chat", first)
+    wait_for("the good one is live", lambda: live() == third)
+    alone = own_server("--name", "moves", model=good)
+    assert answer(server.url, "chat")["choices"] == answer(alone.url, "moves")["choices"]
+    alone.stop()
+    # Over a restart an alias that was changed over HTTP has its gate.
+    gate = {"texts": TEXTS, "logprob_drop": 0.05}
+    assert requests.put(f"{server.url}/v1/aliases/chat", json={"deployments": "own", "gate": {**gate, "digests": False}}, timeout=60).json()["gated"]
+    assert requests.put(f"{server.url}/v1/aliases/chat", json={"deployments": "moves", "gate": gate}, timeout=60).json()["gated"]
+    server.stop()
+    server = own_server(*options)
+    wait_for("the third is live", lambda: live() == third and replica()["stage"] == "ready")
+    fourth = push(store, wrong, "chat", third)
+    wait_for("it is kept out", lambda: replica()["stage"] == "error")
+    assert live() == third and gates()[0]["alias"] == "chat" and [check["name"] for check in gates()[0]["checks"]] == ["digests", "log-probability"]
+    # Without the gate it goes live.
+    assert not requests.put(f"{server.url}/v1/aliases/chat", json={"deployments": "moves", "gate": None}, timeout=60).json()["gated"]
+    wait_for("the fourth is live", lambda: live() == fourth)
+    server.stop()
+    # What is written over the live weights cannot be asked before.
+    for arguments, status, words in (
+        (["--follow", f"{store}/chat", "--swap-memory", "single", "--name", "own", "--route", "chat=own", "--route-gate", f"chat={tmp_path / 'gate.toml'}"], 1, "'chat' cannot have a gate and lead to 'own', which follows a channel: --swap-memory single"),
+        (["--route", "chat=countdown-glm", "--route-gate", f"talk={tmp_path / 'gate.toml'}"], 2, "allowed is the alias of a --route"),
+        (["--route", "chat=countdown-glm", "--route-gate", "chat=nowhere.toml"], 1, "cannot open 'nowhere.toml'"),
+    ):
+        assert words in lockstep("serve", "--model", MODEL, "--port", "0", *arguments, status=status).stderr, words

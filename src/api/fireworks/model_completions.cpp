@@ -4,6 +4,7 @@
 #include "api/fireworks/completion_answer.h"
 #include "api/openai/completion_answer.h"
 #include "api/openai/requested_model.h"
+#include "api/openai/sleeping_model.h"
 #include "api/worker.h"
 
 namespace lockstep {
@@ -20,31 +21,47 @@ CalledDeployment called_deployment(const Deployments& deployments, const ApiRequ
   }
 }
 
-void complete_of_model(ApiRequest& request, std::chrono::steady_clock::time_point came, const std::shared_ptr<Responder>& out, const Deployments& deployments,
-                       const std::shared_ptr<Worker>& writer) {
-  FireworksCompletion wanted = decode_fireworks_completion(parse_object(request.body));
+struct ModelCompletions {
+  std::shared_ptr<const Deployments> deployments;
+  std::shared_ptr<Worker> writer;
+  RequestPool& pool;
+};
+
+// `called`: has a service.
+void complete_called(const ApiRequest& request, std::chrono::steady_clock::time_point came, const std::shared_ptr<Responder>& out, const ModelCompletions& with,
+                     FireworksCompletion wanted, const CalledDeployment& called) {
   std::string& model = wanted.sampling.model;
-  if (model.empty()) fail_field("model", "is missing");
-  const CalledDeployment called = called_deployment(deployments, request, model);
   const std::shared_ptr<const AdapterWeights> adapter = require_model(*called.service, called.adapter);
   // An alias is answered by the name of the deployment that it meant.
-  if (deployments.traffic().has(parse_model_name(model).deployment)) model = called.adapter.empty() ? called.name : called.name + "#" + called.adapter;
+  if (with.deployments->traffic().has(parse_model_name(model).deployment)) model = called.adapter.empty() ? called.name : called.name + "#" + called.adapter;
   const ExpertShape experts = called.service->model().expert_shape();
-  complete_fireworks({.request_id = request.request_id, .owner = request.owner, .came = came, .out = out, .long_writer = writer}, called.service,
+  complete_fireworks({.request_id = request.request_id, .owner = request.owner, .came = came, .out = out, .long_writer = with.writer}, called.service,
                      std::move(wanted), nullptr, adapter, experts);
+}
+
+void complete_of_model(ApiRequest& request, std::chrono::steady_clock::time_point came, const std::shared_ptr<Responder>& out, const ModelCompletions& with) {
+  FireworksCompletion wanted = decode_fireworks_completion(parse_object(request.body));
+  if (wanted.sampling.model.empty()) fail_field("model", "is missing");
+  CalledDeployment called = called_deployment(*with.deployments, request, wanted.sampling.model);
+  if (called.service) return complete_called(request, came, out, with, std::move(wanted), called);
+  const auto loaded = [=, request = request](std::shared_ptr<GenerationService> service, const std::exception_ptr& fault) {
+    CalledDeployment awake = called;
+    awake.service = std::move(service);
+    when_awake(with.pool, request, out, fault, [=](ApiRequest& r) { complete_called(r, came, out, with, wanted, awake); });
+  };
+  with.deployments->wake(called.name, loaded);
 }
 }  // namespace
 
 void add_model_completions(Routes& routes, std::shared_ptr<const Deployments> deployments) {
-  const auto writer = std::make_shared<Worker>(kMostModelAnswers, 0);
-  RequestLanes& lanes = routes.lanes();
+  const ModelCompletions with{std::move(deployments), std::make_shared<Worker>(kMostModelAnswers, 0), routes.lanes().large};
   routes.add({.method = "POST",
               .path = "/inference/v1/completions",
               .handler =
-                  [deployments = std::move(deployments), writer, &lanes](ApiRequest& request, const std::shared_ptr<Responder>& out) {
+                  [with](ApiRequest& request, const std::shared_ptr<Responder>& out) {
                     const auto came = std::chrono::steady_clock::now();
-                    lanes.large.post(
-                        std::move(request), out, [=](ApiRequest& r) { complete_of_model(r, came, out, *deployments, writer); },
+                    with.pool.post(
+                        std::move(request), out, [=](ApiRequest& r) { complete_of_model(r, came, out, with); },
                         [](const std::exception& e) { return error_response(e); });
                   },
               .draining_status = kDrainingStatus});

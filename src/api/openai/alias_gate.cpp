@@ -31,9 +31,9 @@ void each_of(const Json& list, const std::string& name, std::int64_t most, const
   for (const Json& one : list) read(one, fmt::format("{}[{}]", name, index++));
 }
 
-std::optional<Deployments::Line> line_of(const std::vector<Deployments::Line>& lines, const std::string& name) {
-  for (const Deployments::Line& one : lines)
-    if (one.name == name) return one;
+std::optional<Deployments::Line> line_of(const Deployments& deployments, const std::string& name) {
+  for (Deployments::Line& one : deployments.list())
+    if (one.name == name) return std::move(one);
   return std::nullopt;
 }
 
@@ -92,40 +92,59 @@ GateSpec read_gate(const Json& value, const std::string& name) {
   return spec;
 }
 
+AliasGate::AliasGate(std::shared_ptr<Deployments> deployments, Judge judge, std::shared_ptr<GateReports> reports, StopToken stop)
+    : deployments_(std::move(deployments)),
+      judge_(std::move(judge)),
+      reports_(reports ? std::move(reports) : std::make_shared<GateReports>()),
+      stop_(std::move(stop)) {}
+
+GateSide AliasGate::side_of(const Deployments::Line& line) const {
+  std::shared_ptr<GenerationService> service = line.service ? line.service : deployments_->awake(line.name);
+  return {line.name, std::move(service), line.snapshot};
+}
+
+std::optional<GateSide> AliasGate::live_of(const std::optional<TrafficRule>& rule) const {
+  const TrafficShare* most = nullptr;
+  if (rule)
+    for (const TrafficShare& share : rule->shares)
+      if (share.weight > (most ? most->weight : 0)) most = &share;
+  const std::optional<Deployments::Line> line = most ? line_of(*deployments_, most->deployment) : std::nullopt;
+  return line ? std::optional(side_of(*line)) : std::nullopt;
+}
+
+Json AliasGate::ask(const std::string& alias, const GateSpec& spec, const GateSide& candidate, const std::optional<GateSide>& live, const std::string& key_name,
+                    const StopToken& stop) const {
+  Json report{{"alias", alias}, {"created", std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count()}};
+  report.update(to_json(judge_(spec, candidate, live, stop)));
+  const std::string id = reports_->add(report);
+  report["id"] = id;
+  log_info("a gate has ended", {{"gate", id}, {"alias", alias}, {"deployment", candidate.name}, {"passed", report["passed"].get<bool>()}, {"key", key_name}});
+  return report;
+}
+
+Json AliasGate::report_of(const std::string& alias, const GateSpec& spec, const GateSide& candidate, const StopToken& stop) {
+  const std::lock_guard one(one_);
+  return ask(alias, spec, candidate, live_of(deployments_->traffic().find(alias)), {}, stop);
+}
+
 JudgedTraffic AliasGate::judge(const std::string& alias, const std::vector<TrafficShare>& shares, const GateSpec& spec, const std::string& key_name,
                                bool force) {
   check_plain_name("an alias", alias);
-  if (!judge_) fail(ErrorCode::unsupported, "this server has no gate");
   const std::unique_lock one(one_, std::try_to_lock);
   if (!one) fail(ErrorCode::resource_exhausted, "another gate runs on this server, one at a time; ask again when it has ended");
-  const std::vector<Deployments::Line> lines = deployments_->list();
-  JudgedTraffic judged;
-  judged.alias = alias;
+  JudgedTraffic judged{.alias = alias, .key_name = key_name};
   judged.before = deployments_->traffic().find(alias);
-  std::optional<Deployments::Line> live;
-  std::int64_t most = 0;
-  if (judged.before)
-    for (const TrafficShare& share : judged.before->shares)
-      if (share.weight > most) live = line_of(lines, share.deployment), most = share.weight;
+  const std::optional<GateSide> live = live_of(judged.before);
   std::string why;
   for (const TrafficShare& share : shares) {
     if (share.weight == 0 || leads_to(judged.before, share.deployment)) continue;
-    const std::optional<Deployments::Line> candidate = line_of(lines, share.deployment);
-    if (!candidate) fail(ErrorCode::not_found, "the traffic of '{}' names '{}', which is no deployment", alias, shown_name(share.deployment));
-    Json report{{"alias", alias}, {"created", std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count()}};
-    GateReport found = judge_(spec, *candidate, live ? &*live : nullptr);
-    found.forced = force && !found.passed();
-    report.update(to_json(found));
-    const std::string id = reports_->add(report);
-    log_info("a gate has ended", {{"gate", id}, {"alias", alias}, {"deployment", candidate->name}, {"passed", found.passed()}, {"key", key_name}});
-    if (found.forced)
-      log_warning("a gate failed, and its alias was told to move all the same",
-                  {{"gate", id}, {"alias", alias}, {"deployment", candidate->name}, {"reason", found.reason()}, {"key", key_name}});
-    else if (!found.passed()) why += fmt::format("{}{} (GET /v1/gates/{} has the figures)", why.empty() ? "" : "; ", without_server_paths(found.reason()), id);
-    report["id"] = id;
+    const std::optional<Deployments::Line> line = line_of(*deployments_, share.deployment);
+    if (!line) fail(ErrorCode::not_found, "the traffic of '{}' names '{}', which is no deployment", alias, shown_name(share.deployment));
+    const GateSide candidate = side_of(*line);
+    judged.deployments.push_back({line->name, candidate.service, candidate.service->weights().version()});
+    Json report = ask(alias, spec, candidate, live, key_name, stop_);
+    if (!report["passed"].get<bool>() && !force) why += fmt::format("{}{}", why.empty() ? "" : "; ", gate_reason(report));
     judged.reports.push_back(std::move(report));
-    judged.services.push_back(candidate->service);
-    judged.names.push_back(candidate->name);
   }
   if (!why.empty()) throw RequestError(ErrorCode::already_exists, "gate", fmt::format("'{}' stays as it is: {}", alias, why), 409, "gate_failed");
   return judged;
@@ -135,12 +154,32 @@ void AliasGate::check_same(const JudgedTraffic& judged) const {
   const std::optional<TrafficRule> now = deployments_->traffic().find(judged.alias);
   const bool same_rule = now.has_value() == judged.before.has_value() && (!now || now->shares == judged.before->shares);
   if (!same_rule) fail(ErrorCode::already_exists, "'{}' was changed while its gate ran; it stays as it is now", judged.alias);
-  const std::vector<Deployments::Line> lines = deployments_->list();
-  for (std::size_t i = 0; i < judged.names.size(); ++i) {
-    const std::optional<Deployments::Line> line = line_of(lines, judged.names[i]);
-    if (!line || line->service != judged.services[i])
-      fail(ErrorCode::already_exists, "'{}' was deleted while the gate of '{}' ran, which stays as it is", judged.names[i], judged.alias);
+  for (const JudgedTraffic::One& one : judged.deployments) {
+    const std::optional<Deployments::Line> line = line_of(*deployments_, one.name);
+    if (!line || line->service != one.service)
+      fail(ErrorCode::already_exists, "'{}' was deleted while the gate of '{}' ran, which stays as it is", one.name, judged.alias);
+    if (line->service->weights().version() != one.version)
+      fail(ErrorCode::already_exists, "'{}' went over to another snapshot of its channel while the gate of '{}' ran, which stays as it is", one.name,
+           judged.alias);
   }
+}
+
+void AliasGate::moved(JudgedTraffic& judged) const {
+  for (Json& report : judged.reports) {
+    if (report["passed"].get<bool>()) continue;
+    report["forced"] = true;
+    const std::string id = report["id"].get<std::string>();
+    reports_->overruled(id);
+    log_warning("a gate failed, and its alias was moved all the same", {{"gate", id},
+                                                                        {"alias", judged.alias},
+                                                                        {"deployment", report["deployment"].get<std::string>()},
+                                                                        {"reason", report["reason"].get<std::string>()},
+                                                                        {"key", judged.key_name}});
+  }
+}
+
+std::string gate_reason(const Json& report) {
+  return fmt::format("{} (GET /v1/gates/{} has the figures)", without_server_paths(report.at("reason").get<std::string>()), report.at("id").get<std::string>());
 }
 
 }  // namespace lockstep

@@ -1,5 +1,6 @@
 // The gate before an alias: deployments that it would lead to and does not yet are judged against the one that is live, and where one fails the alias stays.
-//   const JudgedTraffic judged = gate.judge("chat", shares, read_gate(json, "gate"), key);   gate.check_same(judged);   deployments->route("chat", shares);
+//   const JudgedTraffic judged = gate.judge("chat", shares, read_gate(json, "gate"), key);
+//   const std::lock_guard lock(gate.changes());   gate.check_same(judged);   deployments->route("chat", shares);   gate.moved(judged);
 // Any thread; one gate at a time, and others are refused meanwhile.
 #pragma once
 #include <functional>
@@ -7,6 +8,7 @@
 #include <mutex>
 
 #include "api/json_fields.h"
+#include "base/stop_token.h"
 #include "serving/deployments.h"
 #include "serving/gate.h"
 #include "serving/gate_reports.h"
@@ -17,31 +19,56 @@ namespace lockstep {
 GateSpec read_gate(const Json& value, const std::string& name);
 
 struct JudgedTraffic {
-  std::string alias;
-  std::optional<TrafficRule> before;                         // the alias' own, when it was judged
-  std::vector<std::shared_ptr<GenerationService>> services;  // that passed, or were forced
-  std::vector<std::string> names;                            // theirs
+  std::string alias, key_name;
+  std::optional<TrafficRule> before;  // the alias' own, when it was judged
+  struct One {
+    std::string name;
+    std::shared_ptr<GenerationService> service;
+    std::uint64_t version = 0;  // of its weights
+  };
+  std::vector<One> deployments;  // that passed, or failed and are to be forced
   Json reports = Json::array();
 };
 
 class AliasGate {
  public:
-  // Null: there is no live one.
-  using Judge = std::function<GateReport(const GateSpec& spec, const Deployments::Line& candidate, const Deployments::Line* live)>;
-  AliasGate(std::shared_ptr<Deployments> deployments, Judge judge, std::shared_ptr<GateReports> reports)
-      : deployments_(std::move(deployments)), judge_(std::move(judge)), reports_(std::move(reports)) {}
+  // No `live`: there is none.
+  using Judge = std::function<GateReport(const GateSpec& spec, const GateSide& candidate, const std::optional<GateSide>& live, const StopToken& stop)>;
+  // `reports`: null: in memory. `stop` ends gates of requests.
+  AliasGate(std::shared_ptr<Deployments> deployments, Judge judge, std::shared_ptr<GateReports> reports = nullptr, StopToken stop = {});
 
-  // The reports are kept. With `force` one that failed stands in nobody's way, and says so. Errors: RequestError 409 with the code gate_failed and the reason,
+  // The reports are kept. With `force` one that failed stands in nobody's way. Errors: RequestError 409 with the code gate_failed and the reason,
   // 429 while another gate runs; those of the judge.
   JudgedTraffic judge(const std::string& alias, const std::vector<TrafficShare>& shares, const GateSpec& spec, const std::string& key_name, bool force = false);
-  // Error already_exists: the alias, or one of the deployments, is another by now.
+  // Error already_exists: the alias, or one of the deployments or of their weights, is another by now.
   void check_same(const JudgedTraffic& judged) const;
+  // The alias leads to them: the reports of those that failed, kept and in `judged`, say that they were forced.
+  void moved(JudgedTraffic& judged) const;
+
+  // Of a version that is no deployment's yet, against the alias' live one, once other gates have ended. The report is kept. Errors: those of the judge.
+  Json report_of(const std::string& alias, const GateSpec& spec, const GateSide& candidate, const StopToken& stop);
+
+  // Held while aliases change, and while a version goes live that an alias' gate let through.
+  std::mutex& changes() { return changes_; }
+  GateReports& reports() const { return *reports_; }
+  const std::shared_ptr<Deployments>& deployments() const { return deployments_; }
 
  private:
+  // The deployment with the greatest share; none, where it leads nowhere.
+  std::optional<GateSide> live_of(const std::optional<TrafficRule>& rule) const;
+  // As the gate asks a deployment, under the weights that it has. One that sleeps is waited for.
+  GateSide side_of(const Deployments::Line& line) const;
+  Json ask(const std::string& alias, const GateSpec& spec, const GateSide& candidate, const std::optional<GateSide>& live, const std::string& key_name,
+           const StopToken& stop) const;
+
   const std::shared_ptr<Deployments> deployments_;
   const Judge judge_;
   const std::shared_ptr<GateReports> reports_;
-  std::mutex one_;
+  const StopToken stop_;
+  std::mutex one_, changes_;
 };
+
+// Why a report's gate failed, and where its figures are.
+std::string gate_reason(const Json& report);
 
 }  // namespace lockstep

@@ -8,6 +8,7 @@
 #include <future>
 
 #include "api/api_test_tools.h"
+#include "api/openai/channel_gate.h"
 #include "api/openai/model_deployment_routes.h"
 #include "base/file.h"
 #include "serving/loading.h"
@@ -21,25 +22,30 @@ class AliasGateTest : public testing::Test {
     deployments_ = std::make_shared<Deployments>(std::make_shared<TrafficTable>(), opened("v7"));
     deployments_->add(opened("v8"));
     deployments_->route("chat", {{"v7", 1}});
-    ModelDeploymentRouteOptions options;
-    options.judge = [this](const GateSpec& spec, const Deployments::Line& candidate, const Deployments::Line* live) {
+    const auto judge = [this](const GateSpec& spec, const GateSide& candidate, const std::optional<GateSide>& live, const StopToken&) {
       GateReport report;
       report.candidate = candidate.name;
       if (live) report.live = live->name;
       asked_ = spec;
+      side_ = candidate;
+      ++runs_;
       if (during_) during_();
       report.checks.push_back({"accuracy", why_, {{"figure", 7}}});
       return report;
     };
+    gate_ = std::make_shared<AliasGate>(deployments_, judge);
+    ModelDeploymentRouteOptions options;
+    options.gate = gate_;
     add_model_deployment_routes(routes_, deployments_, options);
   }
   ~AliasGateTest() override { deployments_->stop(); }
-  ModelDeployment opened(const std::string& name) {
+  ModelDeployment opened(const std::string& name, Follows follows = Follows::no) {
     ServingModel model = serving_model(open_model({.model = LOCKSTEP_SOURCE_DIR "/models/countdown-glm", .profile = "cpu-bf16w", .threads = 1}));
     model.name = name;
     model.executor = executor_;
     ModelDeployment made;
     made.name = name;
+    made.follows = follows;
     made.service = std::make_shared<GenerationService>(std::move(model), ServingOptions{});
     return made;
   }
@@ -52,9 +58,12 @@ class AliasGateTest : public testing::Test {
 
   const std::shared_ptr<Executor> executor_ = std::make_shared<Executor>();
   std::shared_ptr<Deployments> deployments_;
+  std::shared_ptr<AliasGate> gate_;
   std::string why_;
   std::function<void()> during_;
   GateSpec asked_;
+  GateSide side_;
+  int runs_ = 0;
   Routes routes_;  // last: its threads end first
 };
 
@@ -123,6 +132,87 @@ TEST_F(AliasGateTest, ForceMovesItAllTheSameAndTheReportSaysSo) {
     EXPECT_EQ(told->wait().status, 400) << bad;
     EXPECT_EQ(told->json().at("error").at("param"), "force") << told->wait().body;
   }
+  EXPECT_EQ(leads_where(), "v7:1");
+}
+
+TEST_F(AliasGateTest, AReportIsForcedOnlyWhereTheAliasMoved) {
+  Json body = Json::parse(kGated);
+  body["force"] = true;
+  why_ = "'v8' is worse";
+  during_ = [this] { deployments_->route("chat", {{"v7", 2}, {"v8", 1}}); };
+  EXPECT_EQ(ask("PUT", "/v1/aliases/chat", body.dump())->wait().status, 409);
+  EXPECT_EQ(leads_where(), "v7:2,v8:1");
+  const Json report = ask("GET", "/v1/gates/gate-1")->json();
+  EXPECT_EQ(report.at("passed"), false);
+  EXPECT_EQ(report.at("forced"), false);
+}
+
+TEST_F(AliasGateTest, AGateStaysWhereAChannelIsFollowed) {
+  const auto gated = [&] { return ask("GET", "/v1/aliases")->json().at("data").at(0).at("gated").get<bool>(); };
+  // Nothing comes to these by a channel.
+  EXPECT_EQ(ask("PUT", "/v1/aliases/chat", kGated)->wait().status, 200);
+  EXPECT_FALSE(gated());
+  deployments_->add(opened("v9", Follows::beside));
+  EXPECT_EQ(ask("PUT", "/v1/aliases/chat", R"({"deployments":"v9","gate":{"texts":["b"]}})")->json().at("gated"), true);
+  // Moved by hand it has the gate still, also where it leads elsewhere: a rollback would lead it back.
+  EXPECT_EQ(ask("PUT", "/v1/aliases/chat", R"({"deployments":"v7"})")->json().at("gated"), true);
+  const std::shared_ptr<VersionGate> of_v9 = channel_gate(gate_, "v9"), of_v8 = channel_gate(gate_, "v8");
+  EXPECT_NE(of_v9->terms(), "");
+  EXPECT_EQ(of_v8->terms(), "");
+  // Null takes it away; none that it has not passed is needed for that.
+  EXPECT_EQ(ask("PUT", "/v1/aliases/chat", R"({"deployments":"v7","gate":null})")->json().at("gated"), false);
+  EXPECT_EQ(of_v9->terms(), "");
+  // Weights that are written over the live ones cannot be asked before.
+  deployments_->add(opened("v10", Follows::in_place));
+  const int before = runs_;
+  const std::shared_ptr<Recorder> refused = ask("PUT", "/v1/aliases/chat", R"({"deployments":"v10","gate":{"texts":["b"]}})");
+  EXPECT_EQ(refused->wait().status, 400);
+  EXPECT_NE(refused->wait().body.find("'chat' cannot have a gate and lead to 'v10', which follows a channel: --swap-memory single"), std::string::npos)
+      << refused->wait().body;
+  EXPECT_EQ(runs_, before);
+  EXPECT_EQ(leads_where(), "v7:1");
+}
+
+TEST_F(AliasGateTest, WhatAChannelBringsPassesTheGatesOfItsAliases) {
+  deployments_->add(opened("v9", Follows::beside));
+  EXPECT_EQ(ask("PUT", "/v1/aliases/chat", R"({"deployments":{"v7":1,"v9":9},"gate":{"texts":["b"]}})")->wait().status, 200);
+  const std::shared_ptr<VersionGate> gate = channel_gate(gate_, "v9");
+  const std::string terms = gate->terms(), id = std::string(64, 'e');
+  const auto weights = std::make_shared<const WeightSet>();
+  EXPECT_EQ(gate->refuses(id, weights, nullptr, {}), "");
+  EXPECT_EQ(side_.name, "v9@eeeeeeeeeeee");
+  EXPECT_EQ(side_.snapshot, id);
+  EXPECT_EQ(side_.weights, weights);
+  EXPECT_EQ(asked_.texts, std::vector<std::string>{"b"});
+  const Json passed = ask("GET", "/v1/gates/gate-2")->json();
+  EXPECT_EQ(passed.at("live"), "v9");  // it has the greatest share, and is compared with what it has
+  EXPECT_EQ(passed.at("alias"), "chat");
+  why_ = "it is worse";
+  EXPECT_EQ(gate->refuses(id, weights, nullptr, {}),
+            "'v9' keeps the weights that it has, for the gate of 'chat': it is worse (GET /v1/gates/gate-3 has the figures)");
+  bool swapped = false;
+  EXPECT_TRUE(gate->go_live(terms, [&] { swapped = true; }));
+  EXPECT_TRUE(std::exchange(swapped, false));
+  // Another alias leads to it meanwhile, with a gate of its own: it is asked as well.
+  why_.clear();
+  EXPECT_EQ(ask("PUT", "/v1/aliases/other", R"({"deployments":"v9","gate":{"texts":["c"]}})")->wait().status, 200);
+  EXPECT_FALSE(gate->go_live(terms, [&] { swapped = true; }));
+  EXPECT_FALSE(swapped);
+  runs_ = 0;
+  EXPECT_EQ(gate->refuses(id, weights, nullptr, {}), "");
+  EXPECT_EQ(runs_, 2);
+}
+
+TEST_F(AliasGateTest, AnotherSnapshotMeanwhileIsNotWhatPassed) {
+  deployments_->add(opened("v9", Follows::beside));
+  during_ = [this] {
+    const std::shared_ptr<GenerationService> service = deployments_->list().back().service;
+    const OpenedModel other = open_model({.model = LOCKSTEP_SOURCE_DIR "/models/countdown-glm", .profile = "cpu-bf16w", .threads = 1});
+    service->weights().swap([&]() -> ServedWeights::Swapped { return {other.weight_set(5)}; }, {5, std::string(64, 'b'), "b"}, InFlight::go_on);
+  };
+  const std::shared_ptr<Recorder> told = ask("PUT", "/v1/aliases/chat", R"({"deployments":"v9","gate":{"texts":["b"]}})");
+  EXPECT_EQ(told->wait().status, 409);
+  EXPECT_NE(told->wait().body.find("went over to another snapshot"), std::string::npos) << told->wait().body;
   EXPECT_EQ(leads_where(), "v7:1");
 }
 
@@ -211,7 +301,9 @@ TEST(GateReportsTest, TheLastOnesAreThereAgain) {
   std::filesystem::remove(file);
   {
     GateReports reports(file);
-    for (int i = 0; i < 103; ++i) reports.add({{"number", i}});
+    for (int i = 0; i < 103; ++i) reports.add({{"number", i}, {"forced", false}});
+    reports.overruled("gate-4");
+    reports.overruled("gate-3");  // it has gone
   }
   {
     GateReports again(file);
@@ -219,6 +311,8 @@ TEST(GateReportsTest, TheLastOnesAreThereAgain) {
     EXPECT_EQ(again.list().front().at("number"), 102);
     EXPECT_FALSE(again.find("gate-3"));
     EXPECT_EQ(again.find("gate-4")->at("number"), 3);
+    EXPECT_EQ(again.find("gate-4")->at("forced"), true);
+    EXPECT_EQ(again.find("gate-5")->at("forced"), false);
     EXPECT_EQ(again.add({{"number", 200}}), "gate-104");
   }
   const std::string whole = read_file(file, 1 << 20);

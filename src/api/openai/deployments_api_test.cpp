@@ -36,6 +36,7 @@ class DeploymentsApi : public testing::Test {
   void SetUp() override {
     deployments_ = std::make_shared<Deployments>(std::make_shared<TrafficTable>(), opened_as("a", "cpu-bf16w", executor_));
     deployments_->add(opened_as("b", "cpu-f32", executor_));
+    gate_ = std::make_shared<AliasGate>(deployments_, nullptr);
     add_openai_routes(routes_, std::shared_ptr<const Deployments>(deployments_));
     ApiKeys keys;
     keys.add("ann", kSecret);
@@ -45,7 +46,8 @@ class DeploymentsApi : public testing::Test {
     add_model_deployment_routes(routes_, deployments_,
                                 {.open = [this](const std::string& name, const std::string&) { return opened_as(name, "cpu-bf16w", executor_); },
                                  .keys = access.keys,
-                                 .administrators = {"ann"}});
+                                 .administrators = {"ann"},
+                                 .gate = gate_});
     routes_.set_access(access);
   }
   void TearDown() override { deployments_->stop(); }
@@ -67,6 +69,7 @@ class DeploymentsApi : public testing::Test {
 
   const std::shared_ptr<Executor> executor_ = std::make_shared<Executor>();
   std::shared_ptr<Deployments> deployments_;
+  std::shared_ptr<AliasGate> gate_;  // none is asked for
   Routes routes_;
 };
 
@@ -226,9 +229,11 @@ TEST_F(DeploymentsApi, ChangesAreKept) {
   std::filesystem::remove_all(folder);
   const auto kept = std::make_shared<KeptDeployments>(folder);
   Routes routes;
-  add_model_deployment_routes(
-      routes, deployments_,
-      {.open = [this](const std::string& name, const std::string&) { return opened_as(name, "cpu-bf16w", executor_); }, .keys = nullptr, .kept = kept});
+  add_model_deployment_routes(routes, deployments_,
+                              {.open = [this](const std::string& name, const std::string&) { return opened_as(name, "cpu-bf16w", executor_); },
+                               .keys = nullptr,
+                               .kept = kept,
+                               .gate = gate_});
   const auto change = [&](const char* method, const char* path, const char* body = "") { return call(routes, method, path, body)->wait().status; };
   EXPECT_EQ(change("POST", "/v1/deployments", R"({"name":"c","source":"folder/c"})"), 200);
   EXPECT_EQ(kept->record().made, (std::vector<DeploymentRecord::Made>{{"c", "folder/c", ""}}));

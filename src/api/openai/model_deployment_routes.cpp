@@ -5,6 +5,7 @@
 
 #include "api/errors.h"
 #include "api/json_fields.h"
+#include "api/openai/channel_gate.h"
 #include "base/log.h"
 #include "base/server_paths.h"
 #include "serving/plain_name.h"
@@ -14,17 +15,21 @@ namespace {
 ApiResponse told(const Json& json) { return {200, "application/json", json.dump(-1, ' ', false, Json::error_handler_t::replace), {}}; }
 
 Json line_json(const Deployments::Line& line) {
-  const std::uint64_t version = line.service->weights().version();
-  const std::string snapshot = line.service->weights().named(version).snapshot;
+  const GenerationService* service = line.service.get();
   return {{"id", line.name},
           {"object", "deployment"},
+          {"state", service           ? "ready"
+                    : line.is_loading ? "loading"
+                                      : "asleep"},
           {"source", without_server_paths(line.source)},
           {"created", static_cast<std::int64_t>(line.created)},
           {"memory_bytes", line.bytes},
-          {"open_requests", line.service->bounds().open()},
-          {"weights_version", version},
-          {"snapshot", snapshot.empty() ? Json(nullptr) : Json(snapshot)},
-          {"profile", line.service->model().profile_digest()}};
+          {"open_requests", service ? service->bounds().open() : 0},
+          {"loads", line.loads},
+          {"fault", line.fault.empty() ? Json(nullptr) : Json(without_server_paths(line.fault))},
+          {"weights_version", service ? Json(service->weights().version()) : Json(nullptr)},
+          {"snapshot", line.snapshot.empty() ? Json(nullptr) : Json(line.snapshot)},
+          {"profile", service ? Json(service->model().profile_digest()) : Json(nullptr)}};
 }
 
 Json weights_json(const std::vector<TrafficShare>& shares) {
@@ -37,7 +42,8 @@ Json rule_json(const TrafficRule& rule) {
   return {{"id", rule.alias},
           {"object", "alias"},
           {"deployments", weights_json(rule.shares)},
-          {"before", rule.before.empty() ? Json(nullptr) : weights_json(rule.before)}};
+          {"before", rule.before.empty() ? Json(nullptr) : weights_json(rule.before)},
+          {"gated", rule.gate != nullptr}};
 }
 
 // {"v7": 95, "v8": 5}, or one name.
@@ -53,10 +59,7 @@ std::vector<TrafficShare> read_shares(const Json& value, const std::string& name
 class ModelDeploymentRoutes {
  public:
   ModelDeploymentRoutes(std::shared_ptr<Deployments> deployments, ModelDeploymentRouteOptions options)
-      : deployments_(std::move(deployments)),
-        options_(std::move(options)),
-        reports_(options_.reports ? options_.reports : std::make_shared<GateReports>()),
-        gate_(deployments_, options_.judge, reports_) {}
+      : deployments_(std::move(deployments)), options_(std::move(options)), gate_(*options_.gate), changes_(gate_.changes()) {}
 
   ApiResponse list(const ApiRequest&) const {
     Json rows = Json::array();
@@ -74,7 +77,7 @@ class ModelDeploymentRoutes {
     if (source.empty()) fail_field("source", "is missing");
     if (!options_.open) fail(ErrorCode::unsupported, "models are not loaded while this server runs; --deploy-folder names the folder whose folders may be");
     deployments_->check_name(name);
-    ModelDeployment made = options_.open(name, source);
+    ModelDeployment made = deployments_->with_room([&] { return options_.open(name, source); });
     const std::string snapshot = made.service->weights().snapshot();
     {
       const std::lock_guard lock(changes_);
@@ -109,26 +112,32 @@ class ModelDeploymentRoutes {
     std::vector<TrafficShare> shares;
     std::optional<GateSpec> gate;
     bool force = false;
+    const Json body = parse_object(request.body);
     JsonFields fields;
     fields.boolean("force", &force);
     fields.custom("gate", [&](const Json& value, const std::string& name) { gate = read_gate(value, name); });
     fields.custom("deployments", [&](const Json& value, const std::string& name) { shares = read_shares(value, name); });
-    fields.read(parse_object(request.body));
+    fields.read(body);
     if (shares.empty()) fail_field("deployments", "is missing or empty, allowed is the name of one, or {NAME: WEIGHT, ..}");
     if (force && !gate) fail_field("force", "is refused without a gate, which it would overrule");
     // It takes as long as its answers: other changes go on meanwhile.
-    const std::optional<JudgedTraffic> judged = gate ? std::optional(gate_.judge(alias, shares, *gate, request.key_name, force)) : std::nullopt;
+    const auto kept_gate = [&] { return gate ? gate_to_keep(*deployments_, rule_to_be(alias, shares), body["gate"]) : nullptr; };
+    kept_gate();  // refused before all that
+    std::optional<JudgedTraffic> judged = gate ? std::optional(gate_.judge(alias, shares, *gate, request.key_name, force)) : std::nullopt;
     const std::lock_guard lock(changes_);
     if (judged) gate_.check_same(*judged);
+    std::shared_ptr<const std::string> standing = kept_gate();
     deployments_->route(alias, std::move(shares));
+    if (body.contains("gate")) deployments_->traffic().set_gate(alias, std::move(standing));
+    if (judged) gate_.moved(*judged);
     Json rule = changed(alias, request);
     if (judged) rule["gates"] = judged->reports;
     return told(rule);
   }
-  ApiResponse gates(const ApiRequest&) const { return told({{"object", "list"}, {"data", reports_->list()}}); }
+  ApiResponse gates(const ApiRequest&) const { return told({{"object", "list"}, {"data", gate_.reports().list()}}); }
   ApiResponse gate(const ApiRequest& request) const {
     const std::string id(request.parameter("gate"));
-    if (const std::optional<Json> report = reports_->find(id)) return told(*report);
+    if (const std::optional<Json> report = gate_.reports().find(id)) return told(*report);
     fail(ErrorCode::not_found, "there is no gate '{}', or it is not among the last {}", shown_name(id), GateReports::kMost);
   }
   ApiResponse roll_back(const ApiRequest& request) const {
@@ -151,6 +160,12 @@ class ModelDeploymentRoutes {
   }
 
  private:
+  // The rule that the alias has once it has these shares.
+  TrafficRule rule_to_be(const std::string& alias, const std::vector<TrafficShare>& shares) const {
+    const std::optional<TrafficRule> now = deployments_->traffic().find(alias);
+    if (!now) return {alias, shares, {}};
+    return {alias, shares, now->shares == shares ? now->before : now->shares};
+  }
   Json changed(const std::string& alias, const ApiRequest& request) const {
     const std::optional<TrafficRule> now = deployments_->traffic().find(alias);
     if (!now) fail(ErrorCode::not_found, "the alias '{}' was deleted meanwhile", alias);
@@ -180,9 +195,8 @@ class ModelDeploymentRoutes {
 
   const std::shared_ptr<Deployments> deployments_;
   const ModelDeploymentRouteOptions options_;
-  const std::shared_ptr<GateReports> reports_;
-  mutable AliasGate gate_;
-  mutable std::mutex changes_;  // one at a time
+  AliasGate& gate_;  // of the options
+  std::mutex& changes_;
 };
 }  // namespace
 
@@ -222,14 +236,18 @@ void append_deployment_metrics(const Deployments& deployments, PrometheusText& t
     text.family(name, type, help);
     for (const Deployments::Line& line : all) text.sample({{"deployment", line.name}}, static_cast<double>(value(line)));
   };
-  family("lockstep_deployment_sequences_total", "counter", "Sequences that a deployment took.",
-         [](const Deployments::Line& line) { return line.service->statistics().requests.load(); });
+  family("lockstep_deployment_sequences_total", "counter", "Sequences that a deployment took.", [](const Deployments::Line& line) { return line.requests; });
   family("lockstep_deployment_generated_tokens_total", "counter", "Tokens that a deployment generated for requests.",
-         [](const Deployments::Line& line) { return line.service->statistics().generated_tokens.load(); });
+         [](const Deployments::Line& line) { return line.generated_tokens; });
   family("lockstep_deployment_open_sequences", "gauge", "Sequences of a deployment that have not ended.",
-         [](const Deployments::Line& line) { return line.service->bounds().open(); });
-  family("lockstep_deployment_memory_bytes", "gauge", "Memory that is claimed for a deployment; 0 of the first: it is counted with the server.",
+         [](const Deployments::Line& line) { return line.service ? line.service->bounds().open() : 0; });
+  family("lockstep_deployment_memory_bytes", "gauge",
+         "Memory that is claimed for a deployment; 0 of the first, which is counted with the server, and of one that is asleep.",
          [](const Deployments::Line& line) { return line.bytes; });
+  family("lockstep_deployment_asleep", "gauge", "1 for a deployment that is not in memory until it is asked for.",
+         [](const Deployments::Line& line) { return line.service ? 0 : 1; });
+  family("lockstep_deployment_loads_total", "counter", "How often a deployment was loaded again after it had left memory.",
+         [](const Deployments::Line& line) { return line.loads; });
   text.family("lockstep_deployments_leaving", "gauge", "Deployments that were deleted and whose requests have not ended.");
   text.sample({}, static_cast<double>(deployments.leaving()));
 }

@@ -21,8 +21,7 @@ struct ModelDeploymentRouteOptions {
   std::shared_ptr<const KeyRing> keys;              // null: whoever reaches the server may change its models
   std::vector<std::string> administrators;          // names of keys
   std::shared_ptr<KeptDeployments> kept = nullptr;  // what is changed has reached it before it is answered; null: nothing is kept over a restart
-  AliasGate::Judge judge = nullptr;                 // null: an alias has no gate
-  std::shared_ptr<GateReports> reports = nullptr;   // of gates; null: in memory
+  std::shared_ptr<AliasGate> gate;                  // over the same deployments
 };
 
 void add_model_deployment_routes(Routes& routes, std::shared_ptr<Deployments> deployments, ModelDeploymentRouteOptions options);

@@ -11,6 +11,7 @@
 #include "api/openai/embedding_answer.h"
 #include "api/openai/requested_model.h"
 #include "api/openai/response_answer.h"
+#include "api/openai/sleeping_model.h"
 #include "api/openai/token_routes.h"
 #include "api/worker.h"
 #include "base/ascii.h"
@@ -64,6 +65,11 @@ Json service_json(const GenerationService& service, std::int64_t created) {
           {"profile_name", service.model().profile_name()}};
 }
 
+// Of one whose model is not in memory.
+Json asleep_json(const Deployments::Line& line, std::int64_t created) {
+  return {{"id", line.name}, {"object", "model"}, {"created", created}, {"owned_by", "lockstep"}, {"asleep", true}};
+}
+
 Json adapter_json(const GenerationService& service, const NamedAdapter& adapter, std::int64_t created) {
   Json json = service_json(service, created);
   json["id"] = adapter.name;
@@ -91,6 +97,10 @@ class ModelApi {
     Json all = Json::array();
     for (const Deployments::Line& line : commons_.deployments->list()) {
       const std::int64_t created = created_of(line);
+      if (!line.service) {
+        all.push_back(asleep_json(line, created));
+        continue;
+      }
       all.push_back(service_json(*line.service, created));
       for (const NamedAdapter& adapter : line.service->adapters().list()) all.push_back(adapter_json(*line.service, adapter, created));
     }
@@ -103,7 +113,10 @@ class ModelApi {
     const CalledDeployment meant = called(*commons_.deployments, name, {});
     std::int64_t created = commons_.created;
     for (const Deployments::Line& line : commons_.deployments->list())
-      if (line.name == meant.name) created = created_of(line);
+      if (line.name == meant.name) {
+        created = created_of(line);
+        if (!meant.service) return json_response(asleep_json(line, created));
+      }
     if (meant.adapter.empty()) return json_response(service_json(*meant.service, created));
     require_model(*meant.service, meant.adapter);
     return json_response(adapter_json(*meant.service, *meant.service->adapters().find(meant.adapter), created));
@@ -169,7 +182,11 @@ class ModelApi {
   ResponseAnswers responses() const { return {service_, commons_.kept}; }
   // NAME#ADAPTER is of a deployment, another name of the first one.
   CalledDeployment adapter_place(const std::string& name) const {
-    if (name.find('#') != std::string::npos) return called(*commons_.deployments, name, {});
+    if (name.find('#') != std::string::npos) {
+      CalledDeployment of = called(*commons_.deployments, name, {});
+      if (!of.service) of.service = commons_.deployments->awake(of.name);
+      return of;
+    }
     CalledDeployment first = called(*commons_.deployments, {}, {});
     first.adapter = name;
     return first;
@@ -187,17 +204,15 @@ class OpenAiApi {
     commons_.writer = writer_;
   }
 
-  // Of the model that the body names. The bytes of a body that names none, or is none, are for the first one to judge.
-  ModelApi of(const ApiRequest& request) const {
-    const Deployments& all = *commons_.deployments;
-    if (all.is_single() || request.method != "POST") return {commons_, all.first(), std::nullopt};
-    const RequestedModel asked = read_requested_model(request.body, [&](const std::string& model) {
-      const std::optional<TrafficRule> rule = all.traffic().find(parse_model_name(model).deployment);
-      return rule && rule->shares.size() > 1;
-    });
-    if (!asked.model) return {commons_, all.first(), std::nullopt};
-    CalledDeployment called = ModelApi::called(all, *asked.model, who_asks(request, asked));
-    return {commons_, std::move(called.service), std::move(called.adapter)};
+  using ModelWork = std::function<void(const ModelApi& api, const ApiRequest& request)>;
+  // Runs `work` over the model that the body names: here, or where that sleeps elsewhere and later, or never, and the client is told to come again.
+  void with_model(const ApiRequest& request, const std::shared_ptr<Responder>& out, const ModelWork& work) {
+    Meant meant = meant_by(request);
+    if (meant.service) return work(ModelApi(commons_, std::move(meant.service), std::move(meant.adapter)), request);
+    const auto loaded = [this, request, out, work, adapter = meant.adapter](std::shared_ptr<GenerationService> service, const std::exception_ptr& fault) {
+      when_awake(lanes_.large, request, out, fault, [this, service, work, adapter](ApiRequest& r) { work(ModelApi(commons_, service, adapter), r); });
+    };
+    commons_.deployments->wake(meant.name, loaded);
   }
 
   // Runs `work` for the request: here, or where its time is nobody else's.
@@ -210,6 +225,24 @@ class OpenAiApi {
   }
 
  private:
+  struct Meant {
+    std::string name;
+    std::shared_ptr<GenerationService> service;  // null: it is asleep
+    std::optional<std::string> adapter;          // as ModelApi has it
+  };
+  // The bytes of a body that names none, or is none, are for the first one to judge.
+  Meant meant_by(const ApiRequest& request) const {
+    const Deployments& all = *commons_.deployments;
+    if (all.is_single() || request.method != "POST") return {{}, all.first(), std::nullopt};
+    const RequestedModel asked = read_requested_model(request.body, [&](const std::string& model) {
+      const std::optional<TrafficRule> rule = all.traffic().find(parse_model_name(model).deployment);
+      return rule && rule->shares.size() > 1;
+    });
+    if (!asked.model) return {{}, all.first(), std::nullopt};
+    CalledDeployment called = ModelApi::called(all, *asked.model, who_asks(request, asked));
+    return {std::move(called.name), std::move(called.service), std::move(called.adapter)};
+  }
+
   RequestLanes& lanes_;  // of the routes, which hold this
   OpenAiCommons commons_;
   const std::shared_ptr<Worker> writer_ = std::make_shared<Worker>(kMostLongAnswers, 0);  // last: its thread ends before the rest goes
@@ -230,21 +263,25 @@ void add_openai_routes(Routes& routes, std::shared_ptr<const Deployments> deploy
                   handler(request, out);
                 }});
   };
+  const auto answered = [](Answer answer, const std::shared_ptr<Responder>& out) -> OpenAiApi::ModelWork {
+    return [answer, out](const ModelApi& model, const ApiRequest& r) { out->send((model.*answer)(r)); };
+  };
   const auto answers = [&](Answer answer) {
-    return [api, answer](ApiRequest& request, const std::shared_ptr<Responder>& out) {
-      api->place(request, out, [a = api.get(), answer, out](const ApiRequest& r) { out->send((a->of(r).*answer)(r)); });
+    return [api, answer, answered](ApiRequest& request, const std::shared_ptr<Responder>& out) {
+      api->place(request, out, [a = api.get(), out, work = answered(answer, out)](const ApiRequest& r) { a->with_model(r, out, work); });
     };
   };
   // What reads files or long texts, or waits for the device, never on the server's own thread.
   const auto in_turn = [&](Answer answer) {
-    return [api, answer](ApiRequest& request, const std::shared_ptr<Responder>& out) {
+    return [api, answer, answered](ApiRequest& request, const std::shared_ptr<Responder>& out) {
       api->place(
-          request, out, [a = api.get(), answer, out](const ApiRequest& r) { out->send((a->of(r).*answer)(r)); }, true);
+          request, out, [a = api.get(), out, work = answered(answer, out)](const ApiRequest& r) { a->with_model(r, out, work); }, true);
     };
   };
   const auto starts = [&](Start start) {
     return [api, start](ApiRequest& request, const std::shared_ptr<Responder>& out) {
-      api->place(request, out, [a = api.get(), start, out](const ApiRequest& r) { (a->of(r).*start)(r, out); });
+      const OpenAiApi::ModelWork work = [start, out](const ModelApi& model, const ApiRequest& r) { (model.*start)(r, out); };
+      api->place(request, out, [a = api.get(), out, work](const ApiRequest& r) { a->with_model(r, out, work); });
     };
   };
   routes.add({"GET", "/v1/models", answers(&ModelApi::models)});

@@ -57,8 +57,8 @@ constexpr std::int64_t kSameSet = 1024;                // floats: a page
 constexpr std::int64_t kTransposedElements = 4 << 20;  // of a weight, at once
 
 // `count` products over `panels` each, of up to `rows` rows: cut into items, enough that no thread waits long for the last one,
-// each with whole register tiles. of(g) gives the rows of product g and its operands, at row 0. `inputs`: of each product, where it may be computed in
-// parts (kernels/kernel_parts.h); 0: it may not.
+// each with whole register tiles. of(g) gives the rows of product g and its operands, at row 0. `inputs`: of each product;
+// gives_way: it may be computed in parts (kernels/kernel_parts.h).
 template <class V, class W, class Of>
 void run_products(ThreadPool& pool, std::int64_t count, std::int64_t rows, std::int64_t panels, std::int64_t inputs, bool gives_way, int maximum_leaves, int leaf_begin,
                   int leaf_end, bool round_input_bf16, const View& rows_made, const Of& of) {

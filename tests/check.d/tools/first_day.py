@@ -41,6 +41,7 @@ SHORTER = [
 SMALLER = {"--tokens 512": "--tokens 128", "--length 4096": "--length 256", "--context 2048": "--context 256", "NAME=ADAPTER": "mine=runs/lora-run/export"}
 NOT_WALKED = [
     (r"^fleet (status|watch)", "exit code 1 while no replica follows the channel, as here: tests/api/test_fleet.py walks them"),
+    (r"^bench serve", "asks a server: tests/api/test_bench_serve.py walks it"),
     (r"^(deploy|rollback)", "asks a server that has an alias: tests/api/test_deployments.py walks them"),
     (r"^demo$", "two minutes: the same command with --quick is walked, and the whole one by ./check --night"),
     (r"^eval .*--n 500", "half a minute: eval is walked with fewer problems"),

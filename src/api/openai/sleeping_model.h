@@ -1,0 +1,15 @@
+// What comes of a request whose model was asleep (serving/deployments.h).
+//   deployments->wake(name, [=](auto service, const auto& fault) { when_awake(pool, request, out, fault, [=](ApiRequest& r) { answer(service, r); }); });
+#pragma once
+#include <exception>
+#include <memory>
+
+#include "api/exchange.h"
+#include "api/request_pool.h"
+
+namespace lockstep {
+
+// The pool does `work`; with a fault the client is told: of AsleepError with 503, and when to come again.
+void when_awake(RequestPool& pool, ApiRequest request, const std::shared_ptr<Responder>& out, const std::exception_ptr& fault, RequestPool::Work work);
+
+}  // namespace lockstep
