@@ -45,9 +45,11 @@ std::vector<ParityCounter> engagement(const ParityScene& scene) {
   add("decode_tokens", true);
   // Sampled tokens that something was cut for, and how many of them have another number without their kept sets.
   for (const char* name : {"kept_set_tokens", "kept_set_control"}) add(name, model.facts().vocabulary >= 64);
-  for (const char* name : {"drafts_right", "drafts_wrong"}) add(name, long_enough);
-  if (!scene.model.layer.empty())
-    for (const char* name : {"layer_drafts_right", "layer_drafts_wrong"}) add(name, long_enough);
+  for (const char* prefix : {"", "layer_"}) {
+    if (*prefix && scene.model.layer.empty()) continue;
+    for (const char* name : {"drafts_right", "drafts_wrong", "rejection_right", "rejection_wrong", "rejection_other_tokens"})
+      add(std::string(prefix) + name, long_enough);
+  }
   const bool ranks = scene.profile.ranks_share_weights();
   for (const char* name : {"rank_forwards", "rank_servings"}) add(name, ranks);
   // Whatever the list of places says: these are what is promised.
