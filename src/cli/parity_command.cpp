@@ -5,6 +5,7 @@
 #include "cli/commands.h"
 #include "cli/common_options.h"
 #include "parity/parity.h"
+#include "trained/led_model.h"
 
 namespace lockstep {
 
@@ -14,6 +15,7 @@ int parity_command(const Arguments& arguments) {
   ParityOptions options;
   options.quiet = false;
   bool json = false;
+  ProcessSettings processes;
   OptionTable table("parity",
                     "Compares bit by bit: the training forward with prefill, chunked prefill, decoding, prefix hits and "
                     "preemption among random batch neighbours, and "
@@ -27,6 +29,7 @@ int parity_command(const Arguments& arguments) {
   table.seed("seed", &options.seed, "Seed of everything random");
   table.choice("profile", &options.profile, profile_names(), "Numerics profile: number formats and orders of sums, which decide the bits");
   table.text("ranks", &options.ranks, "LAYOUT", "One more layout of ranks, such as tp=2,dp=2,ep=2, besides those that are always compared");
+  add_transport_options(table, processes);
   table.choice("device", &options.device, {"cpu", "emulated", "cuda"},
                "A device to compare beside the CPU: a GPU, or its kernels run on the CPU (slow); docs/cuda.md");
   table.number("mla-norm-eps", &mla_norm_eps, 0, 1, "X", "Epsilon of MLA's latent norms, 0: the family's default");
@@ -34,9 +37,15 @@ int parity_command(const Arguments& arguments) {
   table.accept_config();
   if (!table.parse(arguments)) return kExitOk;
 
+  if (processes.transport == "mpi" && options.ranks.empty())
+    throw UsageError("transport is mpi and ranks is empty, allowed is a layout with a rank for each process, such as tp=2");
+  join_processes(processes);
+  options.lead = joined_mail();
+  const ParityModel compared = load_parity_model(model, mla_norm_eps);
+  if (follow_parity(compared)) return kExitOk;
   install_interrupt_handlers();
   options.stop = interrupt_token();
-  const ParityReport report = run_parity(load_parity_model(model, mla_norm_eps), options);
+  const ParityReport report = run_parity(compared, options);
   std::printf("%s", json ? (to_json(report).dump() + "\n").c_str() : to_text(report).c_str());
   return report.passed() ? kExitOk : kExitError;
 }

@@ -109,7 +109,7 @@ int simulate_command(const Arguments& arguments) {
   table.integer("micro-batch", &plan.trainer.micro_batch, 0, 1 << 16, "N", "Sequences per micro-batch, 0: all");
   table.flag("checkpoint-activations", &plan.trainer.checkpoint_activations,
              "Recompute activations in the backward pass: less memory, more time, the same bits");
-  table.choice("profile", &settings.profile, {"cpu-f32", "cpu-bf16w"}, "Numerics: the width of the weights that are computed with");
+  table.choice("profile", &settings.profile, {"cpu-f32", "cpu-bf16w", "cpu-int4-qat"}, "Numerics: the width of the weights that are computed with");
   add_json_option(table, &json);
   if (!table.parse(arguments)) return kExitOk;
 

@@ -7,6 +7,8 @@
 #include "base/free_memory.h"
 #include "checkpoint/model_reader.h"
 #include "model/value_head.h"
+#include "parallel/follow_calls.h"
+#include "parallel/process_ranks.h"
 #include "parity/parity_run.h"
 
 namespace lockstep {
@@ -45,9 +47,11 @@ std::vector<ParityCounter> engagement(const ParityScene& scene) {
   add("decode_tokens", true);
   // Sampled tokens that something was cut for, and how many of them have another number without their kept sets.
   for (const char* name : {"kept_set_tokens", "kept_set_control"}) add(name, model.facts().vocabulary >= 64);
-  for (const char* name : {"drafts_right", "drafts_wrong"}) add(name, long_enough);
-  if (!scene.model.layer.empty())
-    for (const char* name : {"layer_drafts_right", "layer_drafts_wrong"}) add(name, long_enough);
+  for (const char* prefix : {"", "layer_"}) {
+    if (*prefix && scene.model.layer.empty()) continue;
+    for (const char* name : {"drafts_right", "drafts_wrong", "rejection_right", "rejection_wrong", "rejection_other_tokens"})
+      add(std::string(prefix) + name, long_enough);
+  }
   const bool ranks = scene.profile.ranks_share_weights();
   for (const char* name : {"rank_forwards", "rank_servings"}) add(name, ranks);
   // Whatever the list of places says: these are what is promised.
@@ -95,10 +99,19 @@ ParityModel load_parity_model(const std::string& folder, double mla_norm_eps) {
   return {reader->model(), reader->masters(), reader->has_mtp() ? reader->mtp_masters() : WeightImages()};
 }
 
+std::function<void(const std::string& call)> parity_follower(const ParityModel& model, ProcessMail& mail) {
+  return [follower = std::make_shared<BenchFollower>(model, mail)](const std::string& call) { follower->perform(call); };
+}
+
+bool follow_parity(const ParityModel& model) {
+  return follow_calls([&](ProcessMail& mail) { return parity_follower(model, mail); });
+}
+
 ParityReport run_parity(const ParityModel& model, const ParityOptions& options) {
   if (options.cases < 0 || options.cases > 10'000'000) fail(ErrorCode::invalid_argument, "fuzz is {}, allowed is 0 to 10000000", options.cases);
   if (model.model->facts().max_positions < 2)
     fail(ErrorCode::invalid_argument, "the model's context is {} position, parity needs at least 2", model.model->facts().max_positions);
+  if (options.lead) ProcessRanks(rank_layout(options.ranks), *options.lead);  // refuses a layout with fewer ranks than processes, before all else
   ParityReport report;
   report.profile = options.profile;
   report.trains = profile_by_name(options.profile).trains_all_weights();
@@ -154,6 +167,8 @@ nlohmann::ordered_json to_json(const ParityReport& report) {
                      {"different_bits", c.different},
                      {"step_detected", c.step_detected},
                      {"serving_detected", c.serving_detected},
+                     {"over_processes", c.over_processes},
+                     {"processes_detected", c.processes_detected},
                      {"profile", c.profile},
                      {"internal_model", c.internal_model}};
   json["comparisons"] = report.comparisons;
@@ -188,13 +203,15 @@ std::string to_text(const ParityReport& report) {
   const ParityControl& c = report.control;
   text += fmt::format(
       "control (profile {}{}): {}\n", c.profile, c.internal_model ? ", on a small model of our own: no sum here is long enough" : "",
-      c.detected && !c.serving_detected ? fmt::format("NOT DETECTED in serving, {}", c.serving_missed)
+      c.detected && !c.serving_detected                         ? fmt::format("NOT DETECTED in serving, {}", c.serving_missed)
+      : c.detected && c.over_processes && !c.processes_detected ? fmt::format("NOT DETECTED over processes, {}", c.processes_missed)
       : c.detected && !report.trains
           ? fmt::format("detected at {}, {} log-probabilities and every way of serving differ; this profile serves alone, and no step was compared",
                         c.operation, c.different)
       : c.detected && c.step_detected ? fmt::format("detected at {}, {} log-probabilities, every way of serving and the step differ", c.operation, c.different)
       : c.detected                    ? std::string("NOT DETECTED in the step")
                                       : fmt::format("NOT DETECTED: found '{}', expected '{}'", c.operation, c.expected_operation));
+  if (c.over_processes && c.processes_detected) text += fmt::format("the same over processes: detected at {}\n", c.operation);
   return text + (report.passed() ? "parity holds\n" : "PARITY FAILED\n");
 }
 

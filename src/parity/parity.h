@@ -4,6 +4,8 @@
 // Random cases over everything that must not matter; engagement counters that show that each path ran; a negative control that must be found
 // at the right operation. Knows no command line. One thread at a time; it makes its own runtimes.
 #pragma once
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -17,21 +19,28 @@
 namespace lockstep {
 
 struct ParityModel {
+  // What other processes make theirs of: the one that is compared, the same with a value head, the control's own small one.
+  enum class Kind : std::uint8_t { compared, value_head, control };
+
   std::shared_ptr<const Model> model;
   WeightImages masters;
   WeightImages layer = {};  // of its layer of multi-token prediction, whose guesses are then compared too; empty: it has none
+  Kind kind = Kind::compared;
 };
 
 // Of a model folder; mla_norm_eps 0: the family's own. Errors: those of load_model_folder.
 ParityModel load_parity_model(const std::string& folder, double mla_norm_eps = 0);
 
+class ProcessMail;
+
 struct ParityOptions {
   std::int64_t cases = 100;  // random ones; edge lengths come on top
   std::uint64_t seed = 0;
   std::string profile = "cpu-bf16w";
-  std::string ranks;           // one more layout of ranks (parallel/layout.h), beside those that are always compared
-  std::string device = "cpu";  // emulated or cuda: a place more, and steps on it
-  bool quiet = true;           // no progress on stderr
+  std::string ranks;            // one more layout of ranks (parallel/layout.h), beside those that are always compared
+  ProcessMail* lead = nullptr;  // in process 0: that layout's ranks are those of all its processes, which follow (parity_follower); null: threads
+  std::string device = "cpu";   // emulated or cuda: a place more, and steps on it
+  bool quiet = true;            // no progress on stderr
   StopToken stop = {};
 };
 
@@ -45,12 +54,15 @@ struct ParityMismatch {
 };
 
 struct ParityControl {
-  std::string profile;            // the contract with another leaf count
-  bool internal_model = false;    // the model has no sum that is long enough; a small one of our own took its place
-  bool detected = false;          // differs, and first at the operation that the manifest says
-  bool step_detected = false;     // and so do the weights after a step
-  bool serving_detected = false;  // and so does every way of serving, of which one is looked into for the operation
-  std::string serving_missed;     // the way that did not differ, or named another operation
+  std::string profile;              // the contract with another leaf count
+  bool internal_model = false;      // the model has no sum that is long enough; a small one of our own took its place
+  bool detected = false;            // differs, and first at the operation that the manifest says
+  bool step_detected = false;       // and so do the weights after a step
+  bool serving_detected = false;    // and so does every way of serving, of which one is looked into for the operation
+  std::string serving_missed;       // the way that did not differ, or named another operation
+  bool over_processes = false;      // ranks are compared over processes, so this control is too:
+  bool processes_detected = false;  // there training and serving have the right bits under the right contract, others under this one, first at that operation
+  std::string processes_missed;     // what did not
   std::string operation, expected_operation;
   int layer = -1;
   std::int64_t different = 0;  // log-probabilities that the control changed
@@ -87,10 +99,15 @@ struct ParityReport {
   double tokens_per_second() const { return forward_seconds > 0 ? static_cast<double>(tokens) / forward_seconds : 0; }
   std::vector<std::string> idle() const;  // required counters that are 0, and places that were promised and not visited
   bool passed() const {
-    return mismatches == 0 && idle().empty() && miscounts.empty() && control.detected && control.serving_detected && (control.step_detected || !trains);
+    return mismatches == 0 && idle().empty() && miscounts.empty() && control.detected && control.serving_detected && (control.step_detected || !trains) &&
+           (control.processes_detected || !control.over_processes);
   }
 };
 
+// In the other processes: what performs the calls of process 0's run of the same model (parallel/follow_calls.h). Both outlive it.
+std::function<void(const std::string& call)> parity_follower(const ParityModel& model, ProcessMail& mail);
+// Follows the run of process 0 until that ends, and true; false at once in process 0, and in a process that is alone.
+bool follow_parity(const ParityModel& model);
 // Errors: invalid_argument; numeric when the model's values are no numbers; cancelled.
 ParityReport run_parity(const ParityModel& model, const ParityOptions& options);
 nlohmann::ordered_json to_json(const ParityReport& report);

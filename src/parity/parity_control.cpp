@@ -25,7 +25,9 @@ constexpr const char* kInternalConfig = R"({
   "mlp_layer_types": ["dense", "sparse", "sparse"], "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
   "hidden_act": "silu", "scoring_func": "sigmoid", "topk_method": "noaux_tc", "n_group": 1, "topk_group": 1})";
 
-ParityModel internal_model(const Profile& profile) {
+}  // namespace
+
+ParityModel control_model(const Profile& profile) {
   Json config = Json::parse(kInternalConfig);
   if (profile.expanded_latents) {  // over all keys alone
     config["model_type"] = "deepseek_v3";
@@ -34,8 +36,12 @@ ParityModel internal_model(const Profile& profile) {
   ParityModel model;
   model.model = make_model(config);
   model.masters = initial_weights(model.model->manifest(), 1, 0.08);
+  model.kind = ParityModel::Kind::control;
   return model;
 }
+
+namespace {
+constexpr std::string_view kTwin = "study-leaves of ";
 
 // Parameters whose sum is cut into another number of leaves, from the manifest alone. The head stands behind the last operation.
 std::set<std::string> affected_parameters(const Model& model, const Profile& profile, const Profile& other) {
@@ -54,7 +60,7 @@ std::pair<const Profile*, const Profile*> control_pair(const Profile& profile) {
     // A twin of the same form: no name of a profile is worth one that controls alone use.
     static std::map<std::string, Profile> twins;
     Profile& twin = twins[profile.name] = profile;
-    twin.name = "study-leaves of " + profile.name;
+    twin.name = std::string(kTwin) + profile.name;
     twin.maximum_leaves = 2;
     twin.study = true;
     return {&profile, &twin};
@@ -66,19 +72,19 @@ std::pair<const Profile*, const Profile*> control_pair(const Profile& profile) {
   if (profile.bf16_weights) return {&profile_by_name("cpu-bf16w"), &profile_by_name("study-leaves")};
   return {&profile_by_name("cpu-f32"), &profile_by_name("study-leaves-f32")};
 }
-}  // namespace
 
-namespace {
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](float x, float y) { return std::bit_cast<std::uint32_t>(x) == std::bit_cast<std::uint32_t>(y); });
+}
+
 // An engine under the changed profile: every way must differ from training under the right one, and the first operation that does is
 // the manifest's. An engine under the right profile is the control of this control: it must not differ.
 void run_serving_control(ParityScene& scene, const Profile& profile, const Profile& other, const Tokens& tokens, const std::vector<float>& want) {
   ParityControl& control = scene.report.control;
   ParityBench right(scene, parity_reference(), profile, true);
   std::optional<ParityBench> changed(std::in_place, scene, parity_reference(), other, true);
-  const auto different = [&](const std::vector<float>& got) {
-    return got.size() == want.size() && !std::equal(got.begin(), got.end(), want.begin(),
-                                                    [](float a, float b) { return std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b); });
-  };
+  const auto different = [&](const std::vector<float>& got) { return got.size() == want.size() && !same_bits(got, want); };
   control.serving_missed.clear();
   for (const ScoreKind kind : {ScoreKind::prefill, ScoreKind::chunked, ScoreKind::decode, ScoreKind::prefix, ScoreKind::preempted}) {
     const ScoreMode mode{kind, scene.options.seed + 1, 2};
@@ -96,6 +102,32 @@ void run_serving_control(ParityScene& scene, const Profile& profile, const Profi
     control.serving_missed = fmt::format("chunked: found '{}', expected '{}'", found ? found->operation : "", control.expected_operation);
   control.serving_detected = control.serving_missed.empty();
 }
+
+// On the ranks that processes share: under the right profile the bits of one rank, under the changed one others, first at the manifest's operation of
+// those that the first rank sees.
+void run_processes_control(ParityScene& scene, const Profile& profile, const Profile& other, const Tokens& tokens, const std::vector<float>& want) {
+  ParityControl& control = scene.report.control;
+  control.over_processes = true;
+  ParityPlace place = parity_reference();
+  place.ranks = rank_layout(scene.options.ranks);
+  place.over_processes = true;
+  std::vector<std::string> missed;
+  const auto run = [&](const Profile& under) {
+    return [&](OperationObserver& o) {
+      ParityBench bench(scene, place, under, true);  // one at a time: the processes that follow have one
+      const std::vector<float> trained = bench.observed(o, [&] { return bench.trainer->score({TrainSequence::next_token(tokens)})[0]; });
+      const std::vector<float> served = engine_score(*bench.engine, tokens, {ScoreKind::chunked, scene.options.seed + 1, 2});
+      const bool right = &under == &profile;
+      if (same_bits(trained, want) != right) missed.push_back(fmt::format("training under {} on {}", under.name, place.text()));
+      if (same_bits(served, want) != right) missed.push_back(fmt::format("serving under {} on {}", under.name, place.text()));
+    };
+  };
+  const auto found = first_operation_mismatch(tokens, run(profile), run(other));
+  if (!found || found->operation != control.expected_operation)
+    missed.push_back(fmt::format("found '{}', expected '{}', on {}", found ? found->operation : "", control.expected_operation, place.text()));
+  control.processes_missed = missed.empty() ? "" : missed[0];
+  control.processes_detected = missed.empty();
+}
 }  // namespace
 
 void run_parity_control(ParityScene& scene) {
@@ -104,7 +136,7 @@ void run_parity_control(ParityScene& scene) {
   control.profile = other->name;
   if (affected_parameters(*scene.model.model, *profile, *other).empty()) {
     control.internal_model = true;
-    const ParityModel small = internal_model(*profile);
+    const ParityModel small = control_model(*profile);
     ParityScene inner{small, scene.options, scene.profile, scene.report, scene.progress, 64, 64, {}};
     if (affected_parameters(*small.model, *profile, *other).empty()) fail(ErrorCode::internal, "the control's own model has no sum with another leaf count");
     return run_parity_control(inner);
@@ -133,7 +165,12 @@ void run_parity_control(ParityScene& scene) {
   reference.reset();
   changed.reset();
   run_serving_control(scene, *profile, *other, tokens, want);
+  if (scene.options.lead) run_processes_control(scene, *profile, *other, tokens, want);
   if (scene.trains()) run_step_control(scene, *profile, *other);
+}
+
+const Profile& profile_of_bench(const std::string& name) {
+  return name.starts_with(kTwin) ? *control_pair(profile_by_name(name.substr(kTwin.size()))).second : profile_by_name(name);
 }
 
 }  // namespace lockstep

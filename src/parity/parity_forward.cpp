@@ -150,7 +150,8 @@ void fuzz_forward(ParityScene& scene) {
     }
     compare_sampling(scene, bench, 3'000'000'000 + p);
     const EngineCounters& n = bench.engine->counters();
-    scene.counters["rank_bytes"] += bench.engine->rank_steps().traffic().bytes + bench.trainer->ranks().traffic().bytes;
+    // Of an engine over processes only they could tell: its followers know no such call.
+    scene.counters["rank_bytes"] += (bench.place.over_processes ? 0 : bench.engine->rank_steps().traffic().bytes) + bench.trainer->ranks().traffic().bytes;
     scene.counters["chunks"] += n.chunks;
     scene.counters["cache_hits"] += n.cache_hit_tokens;
     scene.counters["preemptions"] += n.preemptions;

@@ -22,13 +22,14 @@ std::int64_t all_ranks_of(const Trainer& trainer, const Engine* engine, const Ra
 std::int64_t bench_bytes(const ParityScene& scene, ParityPlace place, bool with_engine) {
   place.backend = BackendKind::counting;
   place.threads = 1;
+  place.over_processes = false;
   ParityBench bench(scene, place, scene.profile, with_engine);
   std::vector<TrainSequence> data;
   for (const std::int64_t n : {scene.longest, std::int64_t{40}, std::int64_t{40}, std::int64_t{40}})
     data.push_back(TrainSequence::next_token(Tokens(static_cast<std::size_t>(std::min(n, scene.longest)))));
   bench.trainer->score(data);
   if (with_engine) engine_score(*bench.engine, Tokens(static_cast<std::size_t>(scene.longest)), {ScoreKind::prefill, 0, 4});
-  return all_ranks_of(*bench.trainer, bench.engine.get(), place.ranks);
+  return all_ranks_of(bench.trainer->own(), bench.engine.get(), place.ranks);
 }
 
 // The steps that are compared differ in much; what moves memory is the layout, and whether gradients come in two calls.

@@ -3,12 +3,14 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "parallel/mail.h"
 
 namespace lockstep {
 
 std::string ParityPlace::text() const {
-  return fmt::format("{} {}, {} thread{}, pages of {}{}{}", backend_kind_name(backend), instruction_set_name(isa), threads, threads == 1 ? "" : "s", page_size,
-                     ranks.size() > 1 ? ", ranks " + ranks.text() : "", serve_defaults ? ", as served by default" : "");
+  return fmt::format("{} {}, {} thread{}, pages of {}{}{}{}", backend_kind_name(backend), instruction_set_name(isa), threads, threads == 1 ? "" : "s",
+                     page_size, ranks.size() > 1 ? ", ranks " + ranks.text() : "", over_processes ? ", over processes" : "",
+                     serve_defaults ? ", as served by default" : "");
 }
 
 ParityPlace parity_reference() { return {BackendKind::cpu, widest_instruction_set(), 1, 16}; }
@@ -37,7 +39,9 @@ ParityPlaces parity_places(const ParityOptions& options) {
   const std::vector<RankLayout> layouts = parity_layouts(options);
   for (std::size_t i = 0; i < layouts.size(); ++i) {
     all.push_back(with_ranks[i % std::size(with_ranks)]);
-    all.back().ranks = layouts[(i + options.seed % layouts.size()) % layouts.size()];
+    const std::size_t which = (i + options.seed % layouts.size()) % layouts.size();
+    all.back().ranks = layouts[which];
+    all.back().over_processes = options.lead && which == 0;
   }
   places.fast = all.size();
   all.push_back({BackendKind::cpu, InstructionSet::scalar, 2, 16});
@@ -73,12 +77,17 @@ void ParityScene::mismatch(const std::function<ParityMismatch()>& describe) {
   if (report.mismatches++ == 0) report.first_mismatch = describe();
 }
 
+ProcessMail* ParityScene::engine_lead(const ParityPlace& place) const {
+  ProcessMail* mail = lead(place);
+  return mail && place.ranks.model() >= mail->processes() ? mail : nullptr;
+}
+
 ParityBench::ParityBench(const ParityScene& scene, const ParityPlace& at, const Profile& profile, bool with_engine)
     : place(at), runtime({.kind = at.backend, .isa = at.isa, .threads = at.threads}, scene.model.model, profile, std::max(scene.longest, scene.longest_step)) {
   TrainerOptions options;
   options.page_size = at.page_size;
   options.ranks = at.ranks;
-  trainer = std::make_unique<Trainer>(runtime, scene.model.masters, options);
+  trainer = std::make_unique<BenchTrainer>(runtime, scene.model, options, scene.lead(at));
   if (!with_engine) return;
   std::shared_ptr<const WeightSet> layer;
   if (!scene.model.layer.empty() && at.ranks.size() == 1)
@@ -96,7 +105,8 @@ ParityBench::ParityBench(const ParityScene& scene, const ParityPlace& at, const 
                                                                     : at.page_size == 4 ? 96
                                                                                         : 40,
                                                   .prefill_chunk = 32,
-                                                  .ranks = at.ranks},
+                                                  .ranks = at.ranks,
+                                                  .lead = scene.engine_lead(at)},
                                     layer);
 }
 

@@ -7,10 +7,10 @@
 #include "base/philox.h"
 #include "engine/engine.h"
 #include "observe/progress.h"
+#include "parity/bench_trainer.h"
 #include "parity/engine_ways.h"
 #include "parity/parity.h"
 #include "parity/parity_recording.h"
-#include "train/trainer.h"
 
 namespace lockstep {
 
@@ -24,6 +24,7 @@ struct ParityPlace {
   std::int64_t page_size = 16;
   RankLayout ranks = {};
   bool serve_defaults = false;  // the engine as `lockstep serve` has it, and not one with small pages, chunks and cache
+  bool over_processes = false;  // its ranks are those of ParityOptions::lead
   std::string text() const;     // "deferred avx2, 3 threads, pages of 4, tp=2,dp=1,ep=1"
 };
 // The reference, and the configurations of the forward that are compared with it, all of which every run visits: numbers of
@@ -52,6 +53,9 @@ struct ParityScene {
   std::map<std::string, std::int64_t> counters;
 
   ParityVisit& visit(const ParityPlace& place) const;  // of the report, from nothing on
+  ProcessMail* lead(const ParityPlace& place) const { return place.over_processes ? options.lead : nullptr; }
+  // Of its engine, which has the ranks of one replica: where these are too few for all processes, threads of process 0.
+  ProcessMail* engine_lead(const ParityPlace& place) const;
   // A profile for serving alone has no steps to compare.
   bool trains() const { return profile.trains_all_weights(); }
   RandomSequence draws(std::uint64_t item) const { return RandomSequence(options.seed, RandomStream::fuzz, item); }
@@ -64,7 +68,7 @@ struct ParityScene {
 struct ParityBench {
   ParityPlace place;
   Runtime runtime;
-  std::unique_ptr<Trainer> trainer;
+  std::unique_ptr<BenchTrainer> trainer;
   std::unique_ptr<Engine> engine;  // null: not asked for
 
   ParityBench(const ParityScene& scene, const ParityPlace& at, const Profile& profile, bool with_engine);
@@ -101,5 +105,9 @@ std::int64_t parity_forward_comparisons(const ParityScene& scene);
 void run_step_control(ParityScene& scene, const Profile& profile, const Profile& other);
 // The same under another leaf count.
 void run_parity_control(ParityScene& scene);
+// The control's own model of profiles like this one.
+ParityModel control_model(const Profile& profile);
+// A profile, or one that controls alone use, by its name.
+const Profile& profile_of_bench(const std::string& name);
 
 }  // namespace lockstep

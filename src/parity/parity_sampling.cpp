@@ -1,5 +1,5 @@
 // Compares the log-probabilities of sampled tokens under every sampling setting with those of the training forward over the same kept sets, and
-// what is sampled with and without guesses ahead.
+// what is sampled with guesses ahead: with what is sampled without, or, where guesses are rejected, with what each request says alone.
 #include <algorithm>
 #include <bit>
 #include <iterator>
@@ -60,8 +60,9 @@ Request guessed_ahead(Request request, const Generation& said, std::int64_t voca
   return request;
 }
 
-// The same requests again, several tokens of each in a forward: every bit that is told is as before. `name`: of the counters.
-void compare_guessed(ParityScene& scene, ParityBench& bench, const std::string& name, std::vector<Request> requests, const std::vector<Generation>& want) {
+// The same requests again, several tokens of each in a forward: every bit that is told is as before. `name`: of the counters; `before`: how that was.
+void compare_guessed(ParityScene& scene, ParityBench& bench, const std::string& name, const char* before, std::vector<Request> requests,
+                     const std::vector<Generation>& want) {
   const std::vector<Generation> got = bench.engine->generate(std::move(requests));
   for (std::size_t i = 0; i < got.size(); ++i) {
     scene.counters[name + "_right"] += got[i].drafts.accepted;
@@ -75,12 +76,13 @@ void compare_guessed(ParityScene& scene, ParityBench& bench, const std::string& 
       const auto expected = std::bit_cast<std::uint32_t>(a.sampling_logprob), bits = std::bit_cast<std::uint32_t>(b.sampling_logprob);
       if (a.id == b.id && bits == expected && std::bit_cast<std::uint32_t>(a.raw_logprob) == std::bit_cast<std::uint32_t>(b.raw_logprob)) continue;
       scene.mismatch([&] {
-        return ParityMismatch{"sampling log-probability",
-                              -1,
-                              {static_cast<std::int64_t>(t)},
-                              expected,
-                              bits,
-                              fmt::format("decoding with guesses ahead ({}) against decoding, tokens {} and {}, on {}", name, b.id, a.id, bench.place.text())};
+        return ParityMismatch{
+            "sampling log-probability",
+            -1,
+            {static_cast<std::int64_t>(t)},
+            expected,
+            bits,
+            fmt::format("decoding with guesses ahead ({}) against {}, tokens {} and {}, on {}", name, before, b.id, a.id, bench.place.text())};
       });
       break;
     }
@@ -88,21 +90,8 @@ void compare_guessed(ParityScene& scene, ParityBench& bench, const std::string& 
   }
 }
 
-// By guesses of which some are right, and by those of the model's own layer.
-void compare_guesses(ParityScene& scene, ParityBench& bench, std::uint64_t item, const std::vector<Generation>& want) {
-  std::vector<Request> scripted = sampled_requests(scene, item);
-  for (std::size_t i = 0; i < scripted.size(); ++i) scripted[i] = guessed_ahead(std::move(scripted[i]), want[i], scene.model.model->facts().vocabulary);
-  compare_guessed(scene, bench, "drafts", std::move(scripted), want);
-  if (scene.model.layer.empty() || bench.place.ranks.size() > 1) return;
-  std::vector<Request> by_layer = sampled_requests(scene, item);
-  for (Request& r : by_layer) r.drafts = parse_drafts("mtp", 4);
-  compare_guessed(scene, bench, "layer_drafts", std::move(by_layer), want);
-}
-}  // namespace
-
-void compare_sampling(ParityScene& scene, ParityBench& bench, std::uint64_t item) {
-  const std::vector<Request> requests = sampled_requests(scene, item);
-  const std::vector<Generation> generations = bench.engine->generate(requests);
+// What was sampled has the log-probabilities of the training forward over the same kept sets.
+void compare_with_training(ParityScene& scene, ParityBench& bench, const std::vector<Request>& requests, const std::vector<Generation>& generations) {
   std::vector<TrainSequence> data, plain;
   for (std::size_t i = 0; i < requests.size(); ++i) {
     TrainSequence& d = data.emplace_back();
@@ -145,6 +134,42 @@ void compare_sampling(ParityScene& scene, ParityBench& bench, std::uint64_t item
     }
     ++scene.report.comparisons;
   }
+}
+
+// By guesses of which some are right, and by those of the model's own layer: with coupled acceptance everything is as `plain`, what was said without
+// guesses. By rejection it is another text: each request alone has the trainer's log-probabilities, and says the same bits in company.
+void compare_guesses(ParityScene& scene, ParityBench& bench, std::uint64_t item, const std::vector<Generation>& plain) {
+  using Acceptance = DraftOptions::Acceptance;
+  for (const bool by_layer : {false, true}) {
+    if (by_layer && (scene.model.layer.empty() || bench.place.ranks.size() > 1)) continue;
+    const std::string prefix = by_layer ? "layer_" : "";
+    const auto requests = [&](Acceptance acceptance) {  // a mask remembers what it has seen: each time new ones
+      std::vector<Request> all = sampled_requests(scene, item);
+      for (std::size_t i = 0; i < all.size(); ++i) {
+        if (by_layer) all[i].drafts = parse_drafts("mtp", 4);
+        else all[i] = guessed_ahead(std::move(all[i]), plain[i], scene.model.model->facts().vocabulary);
+        all[i].drafts->acceptance = acceptance;
+      }
+      return all;
+    };
+    compare_guessed(scene, bench, prefix + "drafts", "decoding", requests(Acceptance::coupled), plain);
+    const std::vector<Request> asked = requests(Acceptance::rejection);
+    std::vector<Generation> alone;
+    for (const Request& request : asked) {
+      alone.push_back(bench.engine->generate({request})[0]);
+      const std::vector<GeneratedToken>&said = alone.back().tokens, &before = plain[alone.size() - 1].tokens;
+      for (std::size_t t = 0; t < std::min(said.size(), before.size()); ++t) scene.counters[prefix + "rejection_other_tokens"] += said[t].id != before[t].id;
+    }
+    compare_with_training(scene, bench, asked, alone);
+    compare_guessed(scene, bench, prefix + "rejection", "the same alone", requests(Acceptance::rejection), alone);
+  }
+}
+}  // namespace
+
+void compare_sampling(ParityScene& scene, ParityBench& bench, std::uint64_t item) {
+  const std::vector<Request> requests = sampled_requests(scene, item);
+  const std::vector<Generation> generations = bench.engine->generate(requests);
+  compare_with_training(scene, bench, requests, generations);
   compare_guesses(scene, bench, item, generations);
 }
 

@@ -66,9 +66,11 @@ std::vector<StepPlan> step_plans(const ParityScene& scene, StepMode mode) {
     plans.push_back({deferred(InstructionSet::avx2, 1, 16), 0, false, true});
   }
   // One backend per rank; deferred ones in turn with direct ones.
-  for (const RankLayout& ranks : parity_layouts(scene.options)) {
+  const std::vector<RankLayout> layouts = parity_layouts(scene.options);
+  for (std::size_t i = 0; i < layouts.size(); ++i) {
     ParityPlace place = plans.size() % 2 ? deferred(widest, 1, 16) : cpu(widest, 1, 16);
-    place.ranks = ranks;
+    place.ranks = layouts[i];
+    place.over_processes = scene.options.lead && i == 0;
     plans.push_back({place, static_cast<std::int64_t>(plans.size() % 3), true, plans.size() % 2 == 0});
   }
   // The indexer's loss is a mean over the rows of a call: two calls are another loss.
@@ -147,22 +149,6 @@ void add_old_logprobs(const ParityScene& scene, std::vector<TrainSequence>& data
   }
 }
 
-// The same model with a random value head in the place of the one over the vocabulary.
-ParityModel with_value_head(const ParityModel& language) {
-  ParityModel values{make_model(value_config(language.model->config())), {}};
-  const Manifest &from = language.model->manifest(), &to = values.model->manifest();
-  values.masters = initial_weights(to, 7, 0.5);
-  std::vector<float> numbers;
-  for (const FileTensor& file : from.files())
-    for (const FileTensor& same : to.files()) {
-      if (same.name != file.name) continue;
-      numbers.resize(static_cast<std::size_t>(file.size()));
-      from.gather(file, language.masters, numbers.data());
-      to.scatter(same, numbers.data(), values.masters);
-    }
-  return values;
-}
-
 TensorHashes hashes_of(const Manifest& manifest, const WeightImages& images, TensorPlace* wanted) {
   TensorHashes hashes;
   std::vector<float> values;
@@ -202,14 +188,15 @@ StepOutcome run_steps(ParityScene& scene, const ParityModel& model, const StepPl
     kept = std::make_shared<KeptForwards>(runtime, *plan.kept, KeptForwards::Settings{.most_bytes = kKeptBytes, .page_positions = plan.place.page_size});
   else runtime.observer = &segments;  // what is observed is computed
   const bool indexer = mode == StepMode::indexer;
-  Trainer trainer(runtime, model.masters,
-                  {.micro_batch = plan.micro_batch,
-                   .checkpoint_activations = plan.checkpoint,
-                   .accumulate = plan.two_calls,
-                   .train_indexer = indexer,
-                   .page_size = plan.place.page_size,
-                   .kept_forwards = kept,
-                   .ranks = plan.place.ranks});
+  BenchTrainer trainer(runtime, model,
+                       {.micro_batch = plan.micro_batch,
+                        .checkpoint_activations = plan.checkpoint,
+                        .accumulate = plan.two_calls,
+                        .train_indexer = indexer,
+                        .page_size = plan.place.page_size,
+                        .kept_forwards = kept,
+                        .ranks = plan.place.ranks},
+                       scene.lead(plan.place));
   std::unique_ptr<Engine> engine;
   std::optional<LiveWork> live;
   if (plan.gives_way) {

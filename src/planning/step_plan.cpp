@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "model/forward_counts.h"
+#include "model/low_bit_weights.h"
 #include "model/parameter_share.h"
 #include "model/sharding.h"
 #include "numerics/flop.h"
@@ -28,6 +29,12 @@ std::int64_t tokens_of(const StepPlan& plan, const std::vector<std::size_t>& own
   std::int64_t tokens = 0;
   for (const std::size_t s : own) tokens += static_cast<std::int64_t>(plan.sequences[s].tokens.size());
   return tokens;
+}
+
+// Of a parameter's compute copy; `size`: its weights.
+double copy_bytes(const Parameter& p, const Profile& profile, double size) {
+  if (weight_bits(p, profile)) return static_cast<double>(p.count * item_bytes(p, profile));
+  return size * (compute_dtype(p, profile) == DType::bf16 ? 2 : 4);
 }
 
 // Attention's and the index scores' part.
@@ -66,7 +73,6 @@ RankWork work_of(const Model& model, const Profile& profile, const StepPlan& pla
   const std::unique_ptr<const Sharding> sharding = layout.model() > 1 ? std::make_unique<const Sharding>(model, profile, ranks.place(0)) : nullptr;
   const Manifest& manifest = sharding ? sharding->manifest() : model.manifest();
   const bool again = plan.trainer.checkpoint_activations;
-  const double copy = profile.bf16_weights ? 2 : 4;
   const auto micro = plan.trainer.micro_batch;
   const double batches = own.empty() ? 0 : micro > 0 ? static_cast<double>((static_cast<std::int64_t>(own.size()) + micro - 1) / micro) : 1;
   const bool accumulates = layout.dp > 1 || micro > 0;
@@ -79,6 +85,7 @@ RankWork work_of(const Model& model, const Profile& profile, const StepPlan& pla
   for (std::size_t i = 0; i < manifest.parameters().size(); ++i) {
     const Parameter& p = manifest.parameters()[i];
     const double size = static_cast<double>(p.count) * static_cast<double>(p.outputs) * static_cast<double>(p.inputs);
+    const double copy = copy_bytes(p, profile, size);
     const bool experts = p.split == ParameterSplit::experts;
     const bool moves = p.trained && (!p.indexer || plan.trainer.train_indexer);
     if (p.layout == ParameterLayout::packed) {
@@ -88,13 +95,14 @@ RankWork work_of(const Model& model, const Profile& profile, const StepPlan& pla
       work.forward += forward;
       if (experts) work.experts += forward;
       work.backward += (p.indexer ? 0 : 2 * forward) + (again ? forward : 0);
-      work.weight_bytes += size * copy * batches;
+      work.weight_bytes += copy * batches;
     }
     if (!moves) continue;
     if (accumulates) work.accumulator_bytes += 2 * size * kAccumulatorBytes * batches;
     const ParameterShare share = parameter_share(p, static_cast<ParameterId>(i), layout.data_of(rank), layout.dp);
     const double rows = share.total() > 0 ? static_cast<double>(share.count()) / static_cast<double>(share.total()) : 0;
-    work.optimizer_bytes += size * rows * (kGradientBytes + kStateBytes + (profile.bf16_weights ? 2 : 0));
+    const bool is_master = compute_dtype(p, profile) == DType::f32;  // the compute copy is no other
+    work.optimizer_bytes += rows * (size * (kGradientBytes + kStateBytes) + (is_master ? 0 : copy));
   }
   add_attention(model, profile, plan, own, sharding.get(), work);
   return work;

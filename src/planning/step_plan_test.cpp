@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/philox.h"
+#include "model/low_bit_weights.h"
 #include "parallel/some_ranks_test_tools.h"
 #include "train/train_test_tools.h"
 #include "train/trainer.h"
@@ -109,6 +110,22 @@ TEST(StepPlan, WorkIsSixTimesTheWeightsAndWhatPairsTake) {
   EXPECT_DOUBLE_EQ(sum, whole.arithmetic());
   plan.trainer.ranks = {1, 2, 1};
   EXPECT_EQ(work_of(*bench.model, profile, plan, 1).arithmetic(), 0);  // one sequence: the second has none
+}
+
+// A compute copy has its profile's bytes: of int4 panels of 16 outputs, 256 bytes a group of 32 inputs and 32 of its scales, padded to 64 a panel.
+TEST(StepPlan, ACopyInFewBitsHasItsOwnBytes) {
+  const TrainBench bench(kLlama);
+  StepPlan plan;
+  plan.sequences = {TrainSequence::next_token(std::vector<std::int32_t>(11))};
+  const Profile &bf16 = profile_by_name("cpu-bf16w"), &int4 = profile_by_name("cpu-int4-qat");
+  const RankWork wide = work_of(*bench.model, bf16, plan, 0), few = work_of(*bench.model, int4, plan, 0);
+  const double attention = 96 * (128 + 64 + 64 + 128), mlp = 3 * 96 * 264, head = 128 * 96, layers = 2;
+  EXPECT_DOUBLE_EQ(wide.weight_bytes, 2 * (layers * (attention + mlp) + head));
+  const double of_96 = 128 + 3 * 256, of_128 = 128 + 4 * 256, of_264 = 320 + 9 * 256;  // a panel by its inputs
+  const double packed = layers * (16 * of_96 + 6 * of_128 + 2 * 17 * of_96 + 6 * of_264);
+  EXPECT_DOUBLE_EQ(packed, static_cast<double>(weight_bytes(bench.model->manifest(), int4).few_bits));
+  EXPECT_DOUBLE_EQ(few.weight_bytes, packed + 2 * head);
+  EXPECT_DOUBLE_EQ(wide.optimizer_bytes - few.optimizer_bytes, 2 * layers * (attention + mlp) - packed);
 }
 
 }  // namespace

@@ -1,9 +1,7 @@
 // What processes other than the first do (trained/led_model.h): they open the model, make each call of process 0 on their ranks, and end with it.
-#include <csignal>
-
 #include "base/error.h"
-#include "base/log.h"
 #include "engine/step_follower.h"
+#include "parallel/follow_calls.h"
 #include "train/sequence_record.h"
 #include "trained/model_calls.h"
 
@@ -15,22 +13,14 @@ namespace {
 class CallFollower {
  public:
   explicit CallFollower(ProcessMail& mail) : mail_(mail) {}
-  // Until process 0 ends. An error in a call is told to all by the ranks, or is the same in all, or is told to process 0 here; it says it.
-  void follow() {
-    while (const std::optional<std::string> bytes = mail_.next_call()) {
-      try {
-        ByteReader in(*bytes);
-        if (!bytes->empty() && is_engine_call(static_cast<std::uint8_t>(bytes->front()))) perform_of_engine(in);
-        else perform(in);
-      } catch (const std::exception& e) {
-        log_debug("a call of process 0 failed", {{"process", mail_.process()}, {"error", e.what()}});
-        mail_.fail_call(e.what());
-      }
-    }
+  void perform(const std::string& call) {
+    ByteReader in(call);
+    if (!call.empty() && is_engine_call(static_cast<std::uint8_t>(call.front()))) perform_of_engine(in);
+    else perform_of_model(in);
   }
 
  private:
-  void perform(ByteReader& in) {
+  void perform_of_model(ByteReader& in) {
     const auto call = in.value<ModelCall>();
     if (call == ModelCall::open) return open(in);
     if (call == ModelCall::make) return make(in);
@@ -119,12 +109,8 @@ class CallFollower {
 
 bool follow_processes(const ProcessSettings& settings) {
   join_processes(settings);
-  ProcessMail* mail = joined_mail();
-  if (!mail || mail->process() == 0) return false;
-  // mpirun passes signals on to all: process 0 saves, and the others go when it has gone.
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, SIG_IGN);
-  CallFollower(*mail).follow();
-  return true;
+  return follow_calls(
+      [](ProcessMail& mail) -> PerformCall { return [follower = std::make_shared<CallFollower>(mail)](const std::string& call) { follower->perform(call); }; });
 }
 
 void open_beside(const ModelSource& source) {

@@ -41,6 +41,7 @@ TEST(Parity, HoldsOnTheTinyModel) {
   EXPECT_GT(json["engagement"]["preemptions"].get<int>(), 0);
   EXPECT_TRUE(json["control"]["serving_detected"].get<bool>());
   EXPECT_TRUE(json["miscounts"].empty());
+  for (const char* name : {"rejection_right", "rejection_wrong", "rejection_other_tokens"}) EXPECT_GT(json["engagement"][name].get<int>(), 20) << name;
 }
 
 // Every run visits every layout, one to four threads, and what `lockstep serve` runs by default, in training and in serving; the seed
@@ -115,7 +116,8 @@ TEST(Parity, HoldsForGuessesOfAModelsOwnLayer) {
     const ParityReport report = run_parity(model, {.cases = 1, .seed = 4, .profile = profile});
     expect_parity(report);
     const auto json = to_json(report);
-    for (const char* name : {"layer_drafts_right", "layer_drafts_wrong"}) EXPECT_GT(json["engagement"][name].get<int>(), 20) << name;
+    for (const char* name : {"layer_drafts_right", "layer_drafts_wrong", "layer_rejection_right", "layer_rejection_wrong", "layer_rejection_other_tokens"})
+      EXPECT_GT(json["engagement"][name].get<int>(), 20) << name;
   }
   EXPECT_FALSE(to_json(run_parity(tiny_parity_model(), {.cases = 0, .seed = 3}))["engagement"].contains("layer_drafts_right"));
 }

@@ -206,3 +206,25 @@ with check("demo-quick"):
     needs_mpi()
     outcome = mpirun(2, BINARY, "demo", "--quick", "--transport", "mpi", "--ranks", "tp=2", "--threads", "2", "--runs", TMP / "demo-runs", timeout=2 * LONG)
     assert outcome.returncode == 0 and "identical to the published run" in outcome.stdout, outcome
+
+with check("parity"):
+    # One layout more, over the processes: forwards of training, ways of serving and steps there, no different bit, and the control at its operation.
+    needs_mpi()
+    short = TMP / "short"  # of sequences of 40 tokens, which are enough for this
+    short.mkdir()
+    for file in MODEL.iterdir():
+        (short / file.name).symlink_to(file)
+    (short / "config.json").unlink()
+    (short / "config.json").write_text(json.dumps(json.loads((MODEL / "config.json").read_text()) | {"max_position_embeddings": 40}))
+    words = [BINARY, "parity", "--model", short, "--fuzz", "0", "--transport", "mpi"]
+    outcome = mpirun(2, *words, "--ranks", "tp=2", "--json", timeout=2 * LONG)
+    told = outcome.json()
+    assert outcome.returncode == 0 and told["passed"] and told["mismatches"] == 0, outcome
+    over = [place for place in told["places"] if place["place"].endswith("over processes")]
+    assert over and all(sum(place[what] for place in over) > 0 for what in ("training", "serving", "steps")), over
+    control = told["control"]
+    assert control["over_processes"] and control["processes_detected"] and control["operation"].startswith("linear model.layers.0."), control
+    refused = mpirun(2, *words)
+    assert refused.returncode != 0 and "ranks is empty" in refused.stderr, refused
+    few = mpirun(3, *words, "--ranks", "tp=2")
+    assert few.returncode != 0 and "there are 3 processes" in few.stderr, few

@@ -145,7 +145,7 @@ SHOWN = {
               "idle-seconds": "idle_seconds", "body-seconds": "body_seconds", "write-seconds": "write_seconds", "access-log": "--no-access-log", "allow-host": "access_.hosts", "frozen-layers": "--frozen-layers", "publish-transition": ".transition", "rank-timeout": "rank_timeout"},
     "demo": {"arms": "arms", "mla-norm-eps": "mla_norm_eps", "importance-cap": "truncated_importance", "rank-timeout": "rank_timeout"},
     "chat": {"top-p": "top_p", "repetition-penalty": "repetition_penalty", "mla-norm-eps": "mla_norm_eps"},
-    "watch": {"run": "watch", "parity": "parity.json"}, "report": {}, "doctor": {}, **{f"snapshot {kind}": {} for kind in ("push", "pull", "show", "diff", "verify", "squash", "mirror", "prune")}, "fleet status": {}, "fleet watch": {}, "deploy": {}, "rollback": {}, "parity": {"mla-norm-eps": "mla_norm_eps", "device": "emulated"},
+    "watch": {"run": "watch", "parity": "parity.json"}, "report": {}, "doctor": {}, **{f"snapshot {kind}": {} for kind in ("push", "pull", "show", "diff", "verify", "squash", "mirror", "prune")}, "fleet status": {}, "fleet watch": {}, "deploy": {}, "rollback": {}, "parity": {"mla-norm-eps": "mla_norm_eps", "device": "emulated", "rank-timeout": "rank_timeout"},
     "train sft": {"page-port": "--page-port", "transcript-megabytes": "BoundedLog", "rank-timeout": "rank_timeout"}, "train rl": {"page-port": "--page-port", "transcript-megabytes": "BoundedLog", "rank-timeout": "rank_timeout", "on-difference": "stop_at_difference", "publish-transition": ".transition"}, "train preference": {"page-port": "--page-port"}, "train distill": {"page-port": "--page-port"},
 }  # fmt: skip
 # No size or figure that these print depends on it; `score` prints its lines either way.
