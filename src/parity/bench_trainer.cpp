@@ -75,9 +75,9 @@ OptimResult BenchTrainer::optim_step(const AdamParameters& adam) {
 
 const std::shared_ptr<const WeightSet>& BenchTrainer::weights() { return tell(Call::weights), own_->weights(); }
 WeightImages BenchTrainer::gradient_images() { return tell(Call::gradients), own_->gradient_images(); }
-WeightImages BenchTrainer::master_images() { return tell(Call::masters), own_->master_images(); }
-CommunicatorCounters BenchTrainer::traffic() const { return tell(Call::traffic), own_->traffic(); }
-ForwardCounts BenchTrainer::work() const { return tell(Call::work), own_->work(); }
+WeightImages BenchTrainer::master_images() { return tell(Call::masters), own_->state().masters(); }
+CommunicatorCounters BenchTrainer::traffic() const { return tell(Call::traffic), own_->ranks().traffic(); }
+ForwardCounts BenchTrainer::work() const { return tell(Call::work), own_->ranks().work(); }
 
 ParityModel with_value_head(const ParityModel& language) {
   ParityModel values{make_model(value_config(language.model->config())), {}};
@@ -147,13 +147,13 @@ void BenchFollower::perform(const std::string& call) {
       trainer_->gradient_images();
       return;
     case Call::masters:
-      trainer_->master_images();
+      trainer_->state().masters();
       return;
     case Call::traffic:
-      trainer_->traffic();
+      trainer_->ranks().traffic();
       return;
     case Call::work:
-      trainer_->work();
+      trainer_->ranks().work();
       return;
     default:
       fail(ErrorCode::internal, "process 0 makes call {} of a trainer, which there is not", static_cast<int>(which));

@@ -151,14 +151,14 @@ void fuzz_forward(ParityScene& scene) {
     compare_sampling(scene, bench, 3'000'000'000 + p);
     const EngineCounters& n = bench.engine->counters();
     // Of an engine over processes only they could tell: its followers know no such call.
-    scene.counters["rank_bytes"] += (bench.place.over_processes ? 0 : bench.engine->rank_steps().traffic().bytes) + bench.trainer->ranks().traffic().bytes;
+    scene.counters["rank_bytes"] += (bench.place.over_processes ? 0 : bench.engine->rank_steps().traffic().bytes) + bench.trainer->traffic().bytes;
     scene.counters["chunks"] += n.chunks;
     scene.counters["cache_hits"] += n.cache_hit_tokens;
     scene.counters["preemptions"] += n.preemptions;
     scene.counters["evictions"] += n.evictions;
     scene.counters["mixed_batches"] += n.mixed_batches;
     scene.counters["decode_tokens"] += n.decode_tokens;
-    for (const auto& [whose, work] : {std::pair{"serving", n.work}, std::pair{"training", bench.trainer->ranks().work()}}) {
+    for (const auto& [whose, work] : {std::pair{"serving", n.work}, std::pair{"training", bench.trainer->work()}}) {
       scene.counters["sparse_pairs_skipped"] += work.pairs_skipped();
       scene.counters["expert_rows"] += work.expert_rows;
       if (const std::string fault = work.fault(); !fault.empty())

@@ -239,15 +239,15 @@ StepOutcome run_steps(ParityScene& scene, const ParityModel& model, const StepPl
     if (indexer) adam.router_bias_rate = 1e-3;
     trainer.optim_step(adam);
     within.reset();
-    result.masters.push_back(hashes_of(manifest, trainer.state().masters(), place(step, false)));
+    result.masters.push_back(hashes_of(manifest, trainer.master_images(), place(step, false)));
   }
   scene.counters["checkpointed_segments"] += segments.segments;
   if (kept) {
-    const ForwardCounts work = trainer.ranks().work();
+    const ForwardCounts work = trainer.work();
     scene.counters["kept_rows"] += work.segment_rows.read;
     if (const std::string fault = work.fault(); !fault.empty()) scene.report.miscounts.push_back(fmt::format("training, {}: {}", plan.text(), fault));
   }
-  scene.counters["rank_bytes"] += trainer.ranks().traffic().bytes;
+  scene.counters["rank_bytes"] += trainer.traffic().bytes;
   if (live) {
     scene.counters["live_in_steps"] += live->times();
     if (live->other_bits() > 0) scene.report.miscounts.push_back(fmt::format("training, {}: live answers in its middle have other bits", plan.text()));

@@ -34,7 +34,7 @@ struct Round {
 };
 }  // namespace
 
-std::uint64_t LocalSampler::weights_version() const { return adapter_ ? adapter_->version : weights_ ? weights_->version : service_->weights_version(); }
+std::uint64_t LocalSampler::weights_version() const { return adapter_ ? adapter_->version : weights_ ? weights_->version : service_->weights().version(); }
 
 Request LocalSampler::engine_request(const SampleRequest& r) const {
   Request request{.prompt = r.prompt,

@@ -60,8 +60,8 @@ constexpr std::int64_t kTransposedElements = 4 << 20;  // of a weight, at once
 // each with whole register tiles. of(g) gives the rows of product g and its operands, at row 0. `inputs`: of each product;
 // gives_way: it may be computed in parts (kernels/kernel_parts.h).
 template <class V, class W, class Of>
-void run_products(ThreadPool& pool, std::int64_t count, std::int64_t rows, std::int64_t panels, std::int64_t inputs, bool gives_way, int maximum_leaves, int leaf_begin,
-                  int leaf_end, bool round_input_bf16, const View& rows_made, const Of& of) {
+void run_products(ThreadPool& pool, std::int64_t count, std::int64_t rows, std::int64_t panels, std::int64_t inputs, bool gives_way, int maximum_leaves,
+                  int leaf_begin, int leaf_end, bool round_input_bf16, const View& rows_made, const Of& of) {
   using Elem = typename V::Elem;
   if (count == 0 || panels == 0) return;                                                  // a rank without experts, or without leaves
   const std::int64_t row_block = rows < 256 ? 48 : in_parts<V>(rows, inputs) ? 192 : 96;  // a weight is read anew for each
@@ -119,8 +119,8 @@ void linear_forward(const LinearForward& op, ThreadPool& pool) {
   using Elem = typename V::Elem;
   if (is_low_bit_format(op.w.bits)) {
     const LowBitShape shape = low_bit_shape(op.w);
-    return run_products<V, Elem>(pool, op.w.count, op.x.rows, op.w.panels(), op.w.inputs, true, op.w.maximum_leaves, op.leaf_begin, op.leaf_end, op.round_input_bf16,
-                                 op.rows_made, [&](std::int64_t g) -> RowsAndProduct<V, Elem> {
+    return run_products<V, Elem>(pool, op.w.count, op.x.rows, op.w.panels(), op.w.inputs, true, op.w.maximum_leaves, op.leaf_begin, op.leaf_end,
+                                 op.round_input_bf16, op.rows_made, [&](std::int64_t g) -> RowsAndProduct<V, Elem> {
                                    return {rows_of(op.offsets, g, op.x.rows, op.ends),
                                            {elements<V>(op.y) + g * op.y_step, op.y.stride, elements<V>(op.x) + g * op.x_step, op.x.stride, nullptr,
                                             op.w.inputs, op.w.outputs, 0, 0, 0, op.accumulate, op.scale},
