@@ -160,7 +160,7 @@ def tables(numbers):
     out += ["", "| what | figure |", "|---|---|"]
     out += [f"| methods of `{kind}` (`{name}`) | {count} |" for count, kind, name in numbers["classes"][:5]]
     large = [f"`{kind}` {count}" for count, kind, _ in numbers["classes"] if count > MOST_METHODS]
-    out.append(f"| classes of more than {MOST_METHODS} methods | {len(large)}: {', '.join(large)} |")
+    out.append(f"| classes of more than {MOST_METHODS} methods | {len(large)}{': ' if large else ''}{', '.join(large)} |")
     long = sorted(((count, name) for name, count in numbers["lines"].items() if name.endswith(".h") and not is_test(name) and count > MOST_HEADER_LINES), reverse=True)
     out.append(f"| headers of more than {MOST_HEADER_LINES} lines | {len(long)}: {', '.join(f'`{name}` {count}' for count, name in long)} |")
     out += [f"| files on the way of a sample request, {wire} | {len(dict(way))} |" for wire, way in WAYS.items()]

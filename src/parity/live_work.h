@@ -48,7 +48,8 @@ class LiveWork {
   }
   std::vector<std::uint32_t> bits() {
     std::vector<std::uint32_t> out;
-    for (const GeneratedToken& token : engine_.generate({request_}).front().tokens)
+    const auto answers = engine_.generate({request_});
+    for (const GeneratedToken& token : answers.front().tokens)
       out.push_back(static_cast<std::uint32_t>(token.id)), out.push_back(std::bit_cast<std::uint32_t>(token.sampling_logprob));
     return out;
   }

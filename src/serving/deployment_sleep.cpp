@@ -19,18 +19,17 @@ bool may_leave(const ModelDeployment& one) { return one.load && one.service && o
 void Deployments::set_sleep(const SleepSettings& settings) {
   const std::lock_guard lock(mutex_);
   sleep_ = settings;
-  if (sleep_.idle_seconds > 0) idling_ = std::thread([this] { watch_idle(); });
-}
-
-void Deployments::watch_idle() {
-  const auto pause = std::chrono::duration<double>(std::min(sleep_.idle_seconds / 4, kMostSecondsBetweenLooks));
-  std::unique_lock lock(mutex_);
-  while (!wake_.wait_for(lock, pause, [this] { return stopping_; })) {
-    lock.unlock();
-    while (put_to_sleep(sleep_.idle_seconds)) {
+  if (sleep_.idle_seconds <= 0) return;
+  idling_ = std::thread([this] {
+    const auto pause = std::chrono::duration<double>(std::min(sleep_.idle_seconds / 4, kMostSecondsBetweenLooks));
+    std::unique_lock watching(mutex_);
+    while (!wake_.wait_for(watching, pause, [this] { return stopping_; })) {
+      watching.unlock();
+      while (put_to_sleep(sleep_.idle_seconds)) {
+      }
+      watching.lock();
     }
-    lock.lock();
-  }
+  });
 }
 
 // One whose service nobody else knows has no request, and under the lock nobody comes to know it.

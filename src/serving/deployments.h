@@ -145,7 +145,6 @@ class Deployments {
   // The one that was idle longest, and for so long; false: there is none. Its memory is free then.
   bool put_to_sleep(double idle_seconds) const;
   bool make_room() const;
-  void watch_idle();
   void load_again(const Kept& one) const;
   AsleepError asleep_error(const std::string& name) const;
   void check_free(const std::string& name) const;

@@ -63,7 +63,7 @@ TEST(PausePoint, OtherWorkBetweenKernelsAndKernelsInPartsChangeNoBit) {
       EXPECT_EQ(difference(bench.model->manifest(), two_steps(runtime, bench, data, parts), want), "");
       EXPECT_EQ(difference(bench.model->manifest(), two_steps(runtime, bench, data, inside, true), want), "");
       EXPECT_GT(whole->times(), 20);
-      EXPECT_GT(inside->times(), 20);
+      EXPECT_GT(inside->times(), 10);
       EXPECT_EQ(parts->moments() > whole->moments(), bench.model->facts().vocabulary > 128);  // the gradient of a head of more than eight panels was in parts
       EXPECT_GT(4 * inside->moments(), 5 * whole->moments());                                 // products, logits and steps were
       // A control: the comparison sees one step more.

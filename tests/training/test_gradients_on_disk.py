@@ -30,7 +30,10 @@ def killed_while_it_writes(server, folder, work, seconds=60):
     thread.start()
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        partial = [path.name for path in folder.glob("*/*.lockstep.partial")] + [path.name for path in folder.glob("*.lockstep.partial")]
+        try:
+            partial = [path.name for path in folder.glob("*/*.lockstep.partial")] + [path.name for path in folder.glob("*.lockstep.partial")]
+        except FileNotFoundError:  # a folder went away while it was looked through
+            continue
         if partial:
             server.process.send_signal(signal.SIGKILL)
             server.process.wait(timeout=30)
