@@ -122,7 +122,7 @@ TEST(Linear, InputGradientHasTheBitsOfTheWrittenOrder) {
 
 // Sums that are made in parts (kernels/linear/long_product.h): parts of whole leaves, parts inside a leaf, and one leaf alone.
 TEST(Linear, LongSumsHaveTheBitsOfTheWrittenOrder) {
-  for (const Shape& s : {Shape{13, 4128, 19}, Shape{27, 11008, 5}, Shape{14, 4099, 33}, Shape{1, 4128, 3}}) {
+  for (const Shape& s : {Shape{13, 4128, 19}, Shape{27, 11008, 5}, Shape{14, 4099, 33}, Shape{100, 2080, 9}, Shape{1, 4128, 3}}) {
     const auto x = random_floats(s.rows * s.inputs, 1), w = random_floats(s.outputs * s.inputs, 2);
     const Shape transposed{s.rows, s.outputs, s.inputs};
     const auto dy = random_floats(s.rows * s.inputs, 3), wide = random_floats(s.inputs * s.outputs, 4);

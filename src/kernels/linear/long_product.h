@@ -7,10 +7,10 @@ namespace lockstep {
 
 // How long sums are made: a part of the inputs at a time, so that the part of x of a tile stays in the first cache while panels pass, and the weights
 // of a part in the second while row tiles do. Shorter ones lose more by coming back to their sums than they gain.
-inline constexpr std::int64_t kWholeInputs = 2048, kPartInputs = 640;
+inline constexpr std::int64_t kWholeInputs = 4096, kWholeOfManyRows = 2048, kManyRows = 96, kPartInputs = 640;
 template <class V>
 constexpr bool in_parts(std::int64_t rows, std::int64_t inputs) {
-  return rows > V::kRows && inputs > kWholeInputs;
+  return rows > V::kRows && inputs > (rows < kManyRows ? kWholeInputs : kWholeOfManyRows);
 }
 
 // The end of the part of the inputs that begins at k: some whole leaves, or an even share of one.
