@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "parallel/follow_calls.h"
 #include "parallel/process_ranks.h"
 #include "parallel/thread_ranks.h"
 
@@ -46,11 +47,7 @@ RankSteps::~RankSteps() {
 
 template <class F>
 void RankSteps::tell(EngineCall call, const F& put) const {
-  if (!lead_ || lead_->processes() == 1) return;
-  ByteWriter out;
-  out.value(call);
-  put(out);
-  lead_->call(out.bytes());
+  if (lead_) tell_call(*lead_, call, put);
 }
 
 void RankSteps::meet() {

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "model/value_head.h"
+#include "parallel/follow_calls.h"
 #include "parallel/process_ranks.h"
 #include "parity/parity_run.h"
 #include "train/sequence_record.h"
@@ -28,11 +29,7 @@ std::unique_ptr<Ranks> ranks_of_bench(const TrainerOptions& options, ProcessMail
 
 template <class F>
 void BenchTrainer::tell(Call call, const F& put) const {
-  if (!lead_ || lead_->processes() == 1) return;
-  ByteWriter out;
-  out.value(call);
-  put(out);
-  lead_->call(out.bytes());
+  if (lead_) tell_call(*lead_, call, put);
 }
 
 void BenchTrainer::tell(Call call) const {

@@ -117,11 +117,7 @@ void open_beside(const ModelSource& source) {
   ProcessMail* mail = joined_mail();
   if (!mail) return;
   const std::unique_ptr<Ranks> ranks = make_ranks(rank_layout(source.runtime.ranks));
-  ByteWriter out;
-  out.value(ModelCall::open);
-  put_source(out, source);
-  out.text(profile_by_name(source.runtime.profile).digest());
-  mail->call(out.bytes());
+  tell_call(*mail, ModelCall::open, [&](ByteWriter& out) { put_source(out, source), out.text(profile_by_name(source.runtime.profile).digest()); });
   ranks->run([](int) {});
 }
 

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "parallel/follow_calls.h"
 #include "train/sequence_record.h"
 #include "trained/model_calls.h"
 
@@ -68,10 +69,7 @@ class LedModel final : public TrainedModel {
  private:
   template <class F>
   void tell(ModelCall call, const F& put) const {
-    ByteWriter out;
-    out.value(call);
-    put(out);
-    mail_.call(out.bytes());
+    tell_call(mail_, call, put);
   }
   void tell(ModelCall call) const {
     tell(call, [](ByteWriter&) {});

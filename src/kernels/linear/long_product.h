@@ -67,10 +67,10 @@ inline void product_part(const Product<V, W>& op, std::int64_t row, std::int64_t
 template <class V, class W>
 inline void product_in_parts(const Product<V, W>& op, std::int64_t rows, std::int64_t begin, std::int64_t end) {
   using Elem = typename V::Elem;
-  constexpr std::int64_t kCached = 256 << 10, kPair = V::kPanels;  // bytes of weights
+  constexpr std::int64_t kPair = V::kPanels;
   const std::int64_t leaf_size = op.inputs >> __builtin_ctz(static_cast<unsigned>(op.leaves));
   const std::int64_t k_begin = op.leaf_begin * leaf_size, k_end = op.leaf_end * leaf_size;
-  const std::int64_t group = std::max(kPair, kCached / (kPartInputs * 16 * static_cast<std::int64_t>(sizeof(W))) / kPair * kPair);
+  const std::int64_t group = std::max(kPair, kCachedWeights / (kPartInputs * 16 * static_cast<std::int64_t>(sizeof(W))) / kPair * kPair);
   Elem* waiting = thread_scratch<Elem, 5>(static_cast<std::size_t>(kWaiting * 16 * rows * group));
   // Rows of a part of x one after another: rows whole pages apart would lie in the same sets of the first cache, which has fewer ways than a tile rows.
   Elem* packed = thread_scratch<Elem, 6>(static_cast<std::size_t>(rows * (k_end - k_begin)));

@@ -44,9 +44,8 @@ template <class V>
 inline void low_bit_forward(const Product<V, typename V::Elem>& op, const std::uint8_t* w, const LowBitShape& shape, std::int64_t rows, int maximum_leaves,
                             int leaf_begin, int leaf_end, std::int64_t panel_begin, std::int64_t panel_end) {
   using Elem = typename V::Elem;
-  constexpr std::int64_t kDecoded = 256 << 10;  // bytes at once: they stay in the second cache while all rows pass
   const std::int64_t panel_size = shape.inputs * 16;
-  const std::int64_t group = std::max<std::int64_t>(8, kDecoded / (panel_size * static_cast<std::int64_t>(sizeof(Elem))) / 8 * 8);
+  const std::int64_t group = std::max<std::int64_t>(8, kCachedWeights / (panel_size * static_cast<std::int64_t>(sizeof(Elem))) / 8 * 8);
   Elem* lines = thread_scratch<Elem, 4>(static_cast<std::size_t>(std::min(group, panel_end - panel_begin) * panel_size));
   for (; panel_begin < panel_end; panel_begin += group) {
     const std::int64_t panels = std::min(group, panel_end - panel_begin);

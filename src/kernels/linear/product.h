@@ -11,8 +11,7 @@ namespace lockstep {
 template <class V, class W>
 inline void product_block(const Product<V, W>& op, std::int64_t rows, std::int64_t begin, std::int64_t end) {
   if (in_parts<V>(rows, op.inputs) && op.leaf_begin < op.leaf_end) return product_in_parts(op, rows, begin, end);
-  constexpr std::int64_t kCached = 256 << 10;  // bytes of weights
-  std::int64_t group = kCached / std::max<std::int64_t>(1, op.inputs * 16 * static_cast<std::int64_t>(sizeof(W)));
+  std::int64_t group = kCachedWeights / std::max<std::int64_t>(1, op.inputs * 16 * static_cast<std::int64_t>(sizeof(W)));
   group = rows <= V::kRows ? end - begin : std::max<std::int64_t>(V::kPanels, group / V::kPanels * V::kPanels);
   for (; begin < end; begin += group) {
     const std::int64_t stop = std::min(end, begin + group);

@@ -11,6 +11,9 @@ constexpr int panels_for_rows() {
   return R >= V::kRows ? V::kPanels : R == 1 ? 4 : R <= 3 ? (V::kRows >= 8 ? 4 : 2) : V::kPanels;
 }
 
+// Bytes of weights that stay in the second cache while all rows pass.
+inline constexpr std::int64_t kCachedWeights = 256 << 10;
+
 // A view of the operands of one product; strides in elements.
 template <class V, class W>
 struct Product {
