@@ -1,7 +1,6 @@
 // `lockstep bench serve`: what clients of a server see under a load, by class: first tokens, gaps, tokens a second.
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 
 #include "base/bounded_json.h"
 #include "base/error.h"
@@ -45,8 +44,8 @@ void print_figures(const ClassFigures& of) {
 
 // The first model that the server tells of.
 std::string first_model(const ServeLoad& load) {
-  HttpCall call{.host = load.address.host, .port = load.address.port, .path = load.address.path + "/models", .timeout_seconds = 20, .tls = load.address.tls};
-  if (!load.key.empty()) call.headers.emplace_back("Authorization", "Bearer " + load.key);
+  HttpCall call = call_at(load.address, "GET", "/models", load.key);
+  call.timeout_seconds = 20;
   const HttpReply reply = http_call(call);
   const Json json = read_json_or_null(reply.body);
   if (reply.status == 200 && json.is_object() && json.contains("data") && json["data"].is_array() && !json["data"].empty() && json["data"][0].is_object() &&
@@ -88,7 +87,7 @@ int bench_serve_command(const Arguments& arguments) {
   install_interrupt_handlers();
   load.address = as_usage([&] { return parse_http_address(url, "url"); });
   if (!load.address.path.ends_with("/v1")) load.address.path += "/v1";
-  if (const char* given = std::getenv("LOCKSTEP_API_KEY"); load.key.empty() && given) load.key = given;
+  load.key = given_key(load.key);
   load.seed = static_cast<std::uint64_t>(seed);
   load.stop = interrupt_token();
   if (load.model.empty()) load.model = first_model(load);

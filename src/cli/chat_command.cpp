@@ -4,7 +4,6 @@
 
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 
 #include "base/file.h"
 #include "base/signals.h"
@@ -268,7 +267,7 @@ int chat_command(const Arguments& arguments) {
   if (url.empty() && !key.empty()) throw UsageError("--api-key is for --url");
   if (!url.empty() && !chat_template.empty()) throw UsageError("--chat-template is for a model folder; a server has its own");
   install_interrupt_handlers();
-  if (const char* given = std::getenv("LOCKSTEP_API_KEY"); key.empty() && given) key = given;
+  key = given_key(key);
   if (url.empty()) runtime.model = shipped("models", runtime.model);
   const std::unique_ptr<ChatModel> model = url.empty() ? loaded(runtime, chat_template, generation_config, drafts) : remote_chat_model(url, key, runtime.model);
   Talk(*model, std::move(s), std::move(system)).run();

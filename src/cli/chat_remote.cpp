@@ -41,8 +41,8 @@ class RemoteChat : public ChatModel {
 
  private:
   HttpCall call(const char* method, const char* path) const {
-    HttpCall call{.method = method, .host = address_.host, .port = address_.port, .path = address_.path + path, .timeout_seconds = 600, .tls = address_.tls};
-    if (!key_.empty()) call.headers.emplace_back("Authorization", "Bearer " + key_);
+    HttpCall call = call_at(address_, method, path, key_);
+    call.timeout_seconds = 600;
     call.stop = [] { return interrupted(); };
     return call;
   }

@@ -1,5 +1,6 @@
 #include "cli/common_options.h"
 
+#include <cstdlib>
 #include <memory>
 
 #include "trained/led_model.h"
@@ -61,6 +62,11 @@ void add_draft_options(OptionTable& table, DraftOptions& drafts, std::string usu
       return read;
     });
   });
+}
+
+std::string given_key(const std::string& key) {
+  const char* held = std::getenv("LOCKSTEP_API_KEY");
+  return key.empty() && held ? held : key;
 }
 
 void add_json_option(OptionTable& table, bool* json, std::string one_line) { table.flag("json", json, std::move(one_line)).command_line_only(); }

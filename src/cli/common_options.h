@@ -33,5 +33,7 @@ void add_adamw_options(OptionTable& table, Settings& s, double most_weight_decay
 void add_draft_options(OptionTable& table, DraftOptions& drafts, std::string usual = "auto", std::string name = "speculate", bool rejects = true);
 // --json: `one_line` says what it prints.
 void add_json_option(OptionTable& table, bool* json, std::string one_line = "Print one JSON object and nothing else");
+// Of --api-key: the key that was given or, without one, that of LOCKSTEP_API_KEY, which does not show among the processes.
+std::string given_key(const std::string& key);
 
 }  // namespace lockstep

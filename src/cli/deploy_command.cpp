@@ -1,6 +1,5 @@
 // `lockstep deploy` and `lockstep rollback`: the models of a server that runs (docs/deployments.md), over its own HTTP.
 #include <cstdio>
-#include <cstdlib>
 #include <numeric>
 
 #include "base/bounded_json.h"
@@ -32,12 +31,9 @@ void add_server_rows(OptionTable& table, RemoteServer& server) {
 // What the server answers; an Error says what it says.
 Json ask_server(const RemoteServer& server, const char* method, const std::string& path, const Json& body = nullptr) {
   const HttpAddress address = parse_http_address(server.url, "url");
-  HttpCall call{
-      .method = method, .host = address.host, .port = address.port, .path = address.path + path, .timeout_seconds = server.seconds, .tls = address.tls};
+  HttpCall call = call_at(address, method, path, given_key(server.key));
+  call.timeout_seconds = server.seconds;
   if (!body.is_null()) call.body = body.dump(-1, ' ', false, Json::error_handler_t::replace);
-  const char* held = std::getenv("LOCKSTEP_API_KEY");
-  const std::string key = server.key.empty() && held ? held : server.key;
-  if (!key.empty()) call.headers.emplace_back("Authorization", "Bearer " + key);
   const HttpReply reply = http_call(call);
   const Json told = read_json_or_null(reply.body);
   if (reply.status == 200) return told;

@@ -103,14 +103,9 @@ class RunningLoad {
       any = true;
       told = now;
     });
-    HttpCall call{.method = "POST",
-                  .host = load_.address.host,
-                  .port = load_.address.port,
-                  .path = load_.address.path + "/completions",
-                  .body = body.dump(),
-                  .timeout_seconds = kAnswerSeconds,
-                  .tls = load_.address.tls};
-    if (!load_.key.empty()) call.headers.emplace_back("Authorization", "Bearer " + load_.key);
+    HttpCall call = call_at(load_.address, "POST", "/completions", load_.key);
+    call.body = body.dump();
+    call.timeout_seconds = kAnswerSeconds;
     call.on_data = [&](std::string_view bytes) { events.push(bytes); };
     call.stop = [this] { return ended_.load(); };
     ++open_;

@@ -102,6 +102,12 @@ HttpAddress parse_http_address(const std::string& url, const std::string& name) 
   return address;
 }
 
+HttpCall call_at(const HttpAddress& address, const std::string& method, const std::string& path, const std::string& key) {
+  HttpCall call{.method = method, .host = address.host, .port = address.port, .path = address.path + path, .tls = address.tls};
+  if (!key.empty()) call.headers.emplace_back("Authorization", "Bearer " + key);
+  return call;
+}
+
 void EventReader::push(std::string_view bytes) {
   for (const char c : bytes) {
     const bool after_carriage = std::exchange(carriage_, c == '\r');

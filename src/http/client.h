@@ -38,6 +38,8 @@ struct HttpAddress {
   std::string path;  // without a slash at the end
 };
 HttpAddress parse_http_address(const std::string& url, const std::string& name);
+// A call of what stands there under `path`; `key` goes along where there is one.
+HttpCall call_at(const HttpAddress& address, const std::string& method, const std::string& path, const std::string& key = {});
 
 // Server-sent events, in pieces of any size: the text of each `data:`, comments and other fields left out.
 class EventReader {
