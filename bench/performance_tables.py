@@ -94,6 +94,18 @@ def step_limits(row):
     return products, accumulators, row["ratio"] / row["share"], row["ratio"] / (row["share"] + accumulators)
 
 
+def peer_products(row, products, target):
+    """The sentences on the same products by the peer's library; none for results that were kept before it was asked."""
+    if "torch_products_seconds" not in row:
+        return []
+    tokens, theirs = row["sequences"] * row["length"], row["torch_products_seconds"]
+    ours, step = products * tokens / row["lockstep"], tokens / row["torch"]
+    alone = step / theirs
+    return ["", f"Torch's library makes the same products, with nothing beside them, in {theirs:.2f} s; torch's step takes {step:.2f} s. So a step of these products and nothing else would be {alone:.2f} times as "
+            f"fast as torch's" + ("" if alone >= target else f", less than {target}: that target asks for products faster than the peer's own, and what is held instead is products at the peer's speed")
+            + f". Ours take {ours:.2f} s within the step: {theirs / ours:.2f} times the peer's speed."]  # fmt: skip
+
+
 def step_profile(row, target):
     """What a step's time goes into, and the sentence on what the machine's multiply-adds allow."""
     products, accumulators, alone, with_accumulators = step_limits(row)
@@ -103,8 +115,9 @@ def step_profile(row, target):
              + (f"so they run at {percent(row['share'] / products)} of that rate" if row["share"] <= products else "which is too little to be true: others used the processors")
              + f"; deposits into the order-free accumulators, which are the contract's, take {percent(accumulators)}, and the rest "
              f"{percent(1 - products - accumulators)}. At that rate with nothing beside them a step would be {alone:.2f} times as fast as torch, with the deposits as they are {with_accumulators:.2f}"
-             + (f": the target of {target} is within what the machine allows." if with_accumulators >= target
-                else f": less than {target}, so the target is {percent(SHARE_OF_PRODUCTS)} of that rate in the products."), "",
+             + (f": the target of {target} is within what the rate in registers allows." if with_accumulators >= target
+                else f": less than {target}, so the target is {percent(SHARE_OF_PRODUCTS)} of that rate in the products."),
+             *peer_products(row, products, target), "",
              "| part of the step | of the processor time (range over rounds) |", "|---|---|"]  # fmt: skip
     for name, share in row["kernels"].items():
         if share["median"] >= 0.001:

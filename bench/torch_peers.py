@@ -6,7 +6,8 @@ backward and AdamW of 4 x 256 tokens, each step one call; of all parameters, or 
 
 FOLDER is made by tools/make_smollm2.py. Needs torch and transformers, with --lora-rank peft too. Peak memory is the most that each
 process held (getrusage). Beside the ratio: what share of the rate of multiply-adds in registers (`lockstep bench arithmetic`, before and after
-each of our runs) the matrix products of a step are, and which kernels take its processor time (`lockstep bench train --by-kernel`).
+each of our runs) the matrix products of a step are, which kernels take its processor time (`lockstep bench train --by-kernel`), and how long torch's
+library takes for the same products with nothing beside them.
 """
 
 import argparse
@@ -62,7 +63,27 @@ def torch_in_a_process(options):
     command = [sys.executable, __file__, "--peer", "--model", str(options.model), "--threads", str(options.threads), "--sequences", str(options.sequences),
                "--length", str(options.length), "--seconds", str(options.seconds), "--lora-rank", str(options.lora_rank)]  # fmt: skip
     row = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
-    return row["tokens_per_second"], row["peak_memory_bytes"]
+    return row["tokens_per_second"], row["peak_memory_bytes"], row["products_seconds"]
+
+
+def torch_products(model, rows, lora_rank):
+    """Seconds of a step's matrix products by torch's library alone, as matrix_operations counts them: for each shape the median of five, after one,
+    times how many matrices have it."""
+    import torch
+
+    shapes = [tuple(module.weight.shape) for module in model.modules() if isinstance(module, torch.nn.Linear)]
+    total = 0.0
+    for outputs, inputs in set(shapes):
+        weight, x, dy = torch.randn(outputs, inputs), torch.randn(rows, inputs), torch.randn(rows, outputs)
+        products = [lambda: x @ weight.T, lambda: dy @ weight] + ([] if lora_rank else [lambda: dy.T @ x])
+        for product in products:
+            times = []
+            for _ in range(6):
+                at = time.perf_counter()
+                product()
+                times.append(time.perf_counter() - at)
+            total += statistics.median(times[1:]) * shapes.count((outputs, inputs))
+    return total
 
 
 def run_peer(options):
@@ -72,6 +93,7 @@ def run_peer(options):
     torch.set_num_threads(options.threads)
     torch.manual_seed(1)
     model = AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.float32)
+    products = torch_products(model, options.sequences * options.length, options.lora_rank)
     if options.lora_rank:
         from peft import LoraConfig, get_peft_model
 
@@ -93,7 +115,7 @@ def run_peer(options):
         step()
         times.append(time.perf_counter() - at)
     print(json.dumps({"tokens_per_second": options.sequences * options.length / statistics.median(times),
-                      "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}))  # fmt: skip
+                      "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, "products_seconds": products}))  # fmt: skip
 
 
 def blas_of(torch):
@@ -129,14 +151,15 @@ def main():
         theirs.append(torch_in_a_process(options))
     speeds = [run["tokens_per_second"] for run in ours]
     ratios = [a / b[0] for a, b in zip(speeds, theirs)]
-    memory = [max(run["peak_memory_bytes"] for run in ours), max(m for _, m in theirs)]
+    memory = [max(run["peak_memory_bytes"] for run in ours), max(run[1] for run in theirs)]
     work = matrix_operations(options.model, options.lora_rank) / 1e9
     shares = [speed * work / rate for speed, rate in zip(speeds, ceilings)]
     row = {"case": "train", "lora_rank": options.lora_rank, "sequences": options.sequences, "length": options.length, "lockstep": statistics.median(speeds),
-           "torch": statistics.median(b for b, _ in theirs), "ratio": statistics.median(ratios), "ratio_range": [min(ratios), max(ratios)],
+           "torch": statistics.median(run[0] for run in theirs), "ratio": statistics.median(ratios), "ratio_range": [min(ratios), max(ratios)],
            "lockstep_peak_bytes": memory[0], "torch_peak_bytes": memory[1], "memory_ratio": memory[0] / memory[1],
            "gigaflops": statistics.median(ceilings), "gigaflops_range": [min(ceilings), max(ceilings)],
            "share": statistics.median(shares), "share_range": [min(shares), max(shares)],
+           "torch_products_seconds": statistics.median(run[2] for run in theirs),
            "kernels": shares_of(ours), "samples": sum(run["samples"] for run in ours), "busy_processors": statistics.median(run["busy_processors"] for run in ours)}  # fmt: skip
     peer = f"torch {torch.__version__} (kernels of {torch.backends.cpu.get_cpu_capability()}, {blas_of(torch)}), transformers {transformers.__version__}"
     if options.lora_rank:
@@ -148,6 +171,7 @@ def main():
           f"ratio {row['ratio']:.2f} ({min(ratios):.2f} .. {max(ratios):.2f}); peak memory {memory[0] / 1e9:.2f} GB, {memory[1] / 1e9:.2f} GB, "
           f"ratio {row['memory_ratio']:.2f}")  # fmt: skip
     print(f"products are {row['share']:.2f} ({min(shares):.2f} .. {max(shares):.2f}) of {row['gigaflops']:.0f} GFLOP/s; {row['busy_processors']:.2f} processors were busy")
+    print(f"torch's products alone take {row['torch_products_seconds']:.3f} s of its step of {options.sequences * options.length / row['torch']:.3f} s")
     for name, share in row["kernels"].items():
         print(f"{100 * share['median']:6.1f}%  {name}")
     if options.json:
