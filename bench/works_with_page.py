@@ -61,7 +61,7 @@ def verdict(recipe, result):
 
 def version_line(found):
     """As it was, and said when no commit is what was built."""
-    line = ", ".join(f"{name} {version}" for name, version in found.items())
+    line = ", ".join(version if version.startswith(f"{name} ") else f"{name} {version}" for name, version in found.items())
     return line + (" (**built from a tree with changes that are in no commit**)" if found["lockstep"].endswith("-dirty") else "")
 
 
