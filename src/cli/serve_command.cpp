@@ -213,8 +213,9 @@ int serve_command(const Arguments& arguments) {
       if (!base->is_called(model.name)) base->names.push_back(model.name);
       base->folders = {runtime.model, base->folder};
       base->executor = model.executor;
-      base->open_values = [runtime, executor] {
+      base->open_values = [runtime, executor, of = opened, weights = model.weights] {
         OpenedModel values = open_value_model(runtime);
+        share_weights(values, of, weights);
         values.runtime->backend.set_pause_point(executor);
         return values;
       };

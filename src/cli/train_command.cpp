@@ -115,9 +115,10 @@ void add_memory_options(OptionTable& table, std::int64_t& micro_batch, bool& che
                "than memory; changes no bit");
 }
 
-void add_export_dtype(OptionTable& table, std::string& dtype, const TrainedSettings& trained, const std::string& profile, const std::string& what) {
+void add_export_dtype(OptionTable& table, std::string& dtype, const TrainedSettings& trained, const std::string& profile, const std::string& what,
+                      const std::function<bool()>& merged) {
   table.choice("export-dtype", &dtype, {"bf16", "f32"}, fmt::format("Number format of the exported {}", what));
-  table.refused("with --adapter-rank, which exports fp32", [&trained] { return trained.rank > 0; });
+  table.refused("with --adapter-rank, which exports fp32", [&trained, merged] { return trained.rank > 0 && !(merged && merged()); });
   table.refused("with --profile cpu-int4-qat, which exports fp32", [&profile] { return profile == "cpu-int4-qat"; });
 }
 

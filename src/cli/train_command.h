@@ -28,8 +28,9 @@ void add_adapter_seed(OptionTable& table, std::uint64_t& init_seed, const Traine
 // --micro-batch, --checkpoint-activations, --optimizer-state: what memory training takes. `sequences` goes on from "Sequences per micro-batch, ".
 void add_memory_options(OptionTable& table, std::int64_t& micro_batch, bool& checkpoint_activations, std::string& optimizer_state,
                         const std::string& sequences = "");
-// --export-dtype of `what`: "model"; `profile` is the run's.
-void add_export_dtype(OptionTable& table, std::string& dtype, const TrainedSettings& trained, const std::string& profile, const std::string& what);
+// --export-dtype of `what`: "model"; `profile` is the run's. `merged`: whether an adapter is exported as a whole model; null: never.
+void add_export_dtype(OptionTable& table, std::string& dtype, const TrainedSettings& trained, const std::string& profile, const std::string& what,
+                      const std::function<bool()>& merged = nullptr);
 // --transcripts, --transcripts-every, --transcript-megabytes. `shown`: what of a step is written, in the words of the help.
 void add_transcript_options(OptionTable& table, std::int64_t& transcripts, std::int64_t& every, std::int64_t& megabytes, const std::string& shown);
 

@@ -80,7 +80,7 @@ int train_preference(const Arguments& arguments, const std::string& fixed_loss) 
   add_trained_options(table, c.trained);
   add_adapter_seed(table, c.init_seed, c.trained);
   add_checkpoint_options(table, run);
-  add_export_dtype(table, c.export_dtype, c.trained, c.runtime.profile, "model");
+  add_export_dtype(table, c.export_dtype, c.trained, c.runtime.profile, "model", [&c] { return preference_row(c.preference.loss).values; });
   table.output_folder("export-to", &c.export_to, "Where the model is exported, empty: runs/NAME/export");
   command.add_options(table, " to the same bits");
   if (!table.parse(arguments)) return kExitOk;

@@ -37,7 +37,7 @@ std::unique_ptr<TrainedModel> Resting::make(const OnExecutor& on, const ModelSet
     const std::string what = "the weights under the adapters of critics";
     const LoadedBytes bytes = loaded_bytes(*base.opened.model, base.opened.runtime->profile);
     const TurnRoom reading = memory_.turn(on, nullptr, bytes.masters, what);
-    memory_.hold_base(on, settings, bytes.weights, what);
+    memory_.hold_base(on, settings, base.opened.own_weight_bytes(), what);
     base.weights = base.opened.weight_set();
   }
   return make_trained_model(base, settings);

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "checkpoint/model_export.h"
+#include "model/adapter_merge.h"
 #include "model/weights.h"
 #include "numerics/low_bit.h"
 #include "runs/adam_settings.h"
@@ -203,8 +204,11 @@ std::string LocalTrainer::weights_sha256() {
 }
 
 void LocalTrainer::export_to(const std::filesystem::path& folder, const TrainedExport& exported) {
-  const WeightImages masters = with_model([](TrainedModel& model) { return model.master_images(); });
-  if (const AdapterLayout* adapter = model_->adapter()) return export_adapter_folder(folder, *adapter, masters, exported.base, exported.overwrite);
+  WeightImages masters = with_model([](TrainedModel& model) { return model.master_images(); });
+  if (const AdapterLayout* adapter = model_->adapter()) {
+    if (!exported.merged) return export_adapter_folder(folder, *adapter, masters, exported.base, exported.overwrite);
+    masters = merged_weights(base_.opened.model->manifest(), base_.opened.masters(), *adapter, masters);
+  }
   SaveOptions options;
   // Rounded to bf16, masters that are quantised would have other scales: the folder would not be the model that was trained.
   const Profile& profile = base_.opened.runtime->profile;

@@ -30,6 +30,7 @@ struct TrainedExport {
   std::string base;           // the folder that training started from: named by an adapter, the source of the tokenizer's files
   bool tokenizer = true;      // it has one
   DType dtype = DType::bf16;  // of all parameters; an adapter is fp32
+  bool merged = false;        // of an adapter: the whole model with it, each weight rounded once, for programs that have no head for it to stand over
   Overwrite overwrite = Overwrite::no;
   const WeightImages* mtp = nullptr;  // the layer of multi-token prediction that was trained beside the model; null: it is as the files have it
 };

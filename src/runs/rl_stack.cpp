@@ -44,7 +44,10 @@ RlStack::RlStack(const RlStackSettings& settings) : model_folder_(settings.runti
     RuntimeSettings own = settings.runtime;
     if (!settings.critic_model.empty()) own.model = settings.critic_model;
     critic_folder_ = own.model;
-    const OpenedModel judge = open_value_model(own);
+    OpenedModel judge = open_value_model(own);
+    // Two adapters stand over one base. Where the policy's own weights move, a critic's adapter needs them as they were.
+    if (settings.critic_model.empty() && settings.critic->rank > 0 && settings.trained.rank > 0)
+      share_weights(judge, opened_, trainer_->weights_for(opened_.runtime, nullptr).weights);
     if (judge.model->facts().vocabulary != opened_.model->facts().vocabulary)
       fail(ErrorCode::invalid_argument, "the critic '{}' has a vocabulary of {}, the policy's is {}; allowed are models of one tokenizer", own.model,
            judge.model->facts().vocabulary, opened_.model->facts().vocabulary);

@@ -125,18 +125,6 @@ OpenedModel open_untrained_model(const RuntimeSettings& settings, std::uint64_t 
   return opened;
 }
 
-// The weights of another model's files, by name; what they do not have is 0.
-static WeightImages images_of(const ModelReader& reader, const Model& model) {
-  const Manifest& manifest = model.manifest();
-  WeightImages images;
-  for (const Parameter& p : manifest.parameters()) images.emplace_back(static_cast<std::size_t>(p.size()), 0.0f);
-  std::map<std::string_view, const FileTensor*> by_name;
-  for (const FileTensor& file : manifest.files()) by_name.emplace(file.name, &file);
-  for (const StoredTensor& tensor : reader.tensors())
-    if (const auto file = by_name.find(tensor.file().name); file != by_name.end()) reader.scatter(tensor, manifest, *file->second, images);
-  return images;
-}
-
 OpenedModel open_value_model(const RuntimeSettings& settings) {
   const Json config = read_json_file(*open_folder_files(settings.model), "config.json");
   if (is_value_config(config)) return open_model(settings);
@@ -146,10 +134,15 @@ OpenedModel open_value_model(const RuntimeSettings& settings) {
   const std::int64_t bytes = loaded_bytes(*opened.model, profile_by_name(settings.profile)).masters;
   opened.initial = [reader, model = opened.model, bytes, name = settings.model] {
     check_memory(bytes, fmt::format("the model '{}' in fp32", name));
-    return images_of(*reader, *model);
+    return images_by_name(*reader, *model, [](ParameterId) { return true; });
   };
   complete(opened, settings);
   return opened;
+}
+
+void share_weights(OpenedModel& values, const OpenedModel& of, std::shared_ptr<const WeightSet> weights) {
+  if (values.reader || !weights) return;  // a folder with a value head of its own
+  values.shared = std::make_shared<const SharedWeights>(SharedWeights{of.model, of.reader, std::move(weights)});
 }
 
 ServingModel serving_model(const OpenedModel& opened, std::uint64_t version) {

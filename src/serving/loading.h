@@ -24,11 +24,19 @@ struct RuntimeSettings {
   bool new_mtp = false;         // ModelOptions::new_mtp: of who trains such a layer
 };
 
+// A model's weights in memory, of which another one's stand too.
+struct SharedWeights {
+  std::shared_ptr<const Model> model;
+  std::shared_ptr<const ModelReader> reader;  // of its files; null: of none
+  std::shared_ptr<const WeightSet> weights;
+};
+
 struct OpenedModel {
   std::string name;  // the folder's or the file's
   std::shared_ptr<const Model> model;
   std::shared_ptr<const ModelReader> reader;  // of its files; null: of none, and `initial` makes the weights
   std::function<WeightImages()> initial;
+  std::shared_ptr<const SharedWeights> shared;  // set by share_weights; null: none
   RankLayout ranks;
   std::shared_ptr<Runtime> runtime;
   std::shared_ptr<const Tokenizer> tokenizer;  // null: the folder has none
@@ -36,10 +44,16 @@ struct OpenedModel {
   // All weights in fp32, made or read at each call: for who trains all parameters, or changes them. Errors: those of ModelReader;
   // resource_exhausted before anything is read when they do not fit into memory.
   WeightImages masters() const;
-  // What forwards compute with, read by tensor. Errors: those of ModelReader.
+  // What forwards compute with, read by tensor; of shared weights the parameters that both models have alike. Errors: those of ModelReader.
   std::shared_ptr<const WeightSet> weight_set(std::uint64_t version = 0) const;
+  // Bytes of it that are not another model's.
+  std::int64_t own_weight_bytes() const;
   DType file_dtype() const;  // ModelReader's; f32 without files
 };
+
+// The parameters that are wanted, in fp32, from the files of a model that has other ones too, by the files' names of tensors; what they do not have is
+// 0, and what is not wanted has no values.
+WeightImages images_by_name(const ModelReader& reader, const Model& model, const std::function<bool(ParameterId)>& wanted);
 
 // What a model takes of this process's memory: its weights in fp32 (OpenedModel::masters), with what reading them takes, and what forwards compute with.
 struct LoadedBytes {
@@ -57,6 +71,11 @@ OpenedModel open_untrained_model(const RuntimeSettings& settings, std::uint64_t 
 // The model as one that says values (model/value_head.h): of a folder with a value head that; of another the same model with a new head of zeros in
 // the place of the one over the vocabulary, so that every value is 0 until it is trained. Errors: those of open_model.
 OpenedModel open_value_model(const RuntimeSettings& settings);
+// `values`, opened by open_value_model of the folder that `of` is of, computes over `weights` of `of`: what both have alike stands in memory once. For
+// adapters: nobody changes either. A folder with a value head of its own shares nothing, for its weights are others.
+//   OpenedModel values = open_value_model(settings);
+//   share_weights(values, opened, base_weights);
+void share_weights(OpenedModel& values, const OpenedModel& of, std::shared_ptr<const WeightSet> weights);
 // With its compute copy as weights version `version`; logs what of the files' weights is rounded again under the profile.
 ServingModel serving_model(const OpenedModel& opened, std::uint64_t version = 0);
 

@@ -1,4 +1,7 @@
 // The weights of an opened model: in fp32, or as forwards compute with them.
+#include <algorithm>
+#include <map>
+
 #include "base/free_memory.h"
 #include "base/log.h"
 #include "checkpoint/model_reader.h"
@@ -8,15 +11,46 @@
 
 namespace lockstep {
 
+namespace {
+std::int64_t computed_bytes(const Parameter& p, const Profile& profile) {
+  if (weight_bits(p, profile) != 0) return p.count * item_bytes(p, profile);
+  return p.size() * element_size(compute_dtype(p, profile), false);
+}
+
+// The parameter of the other model that is, bit for bit, this one; null: there is none. A table that is the head too has another layout.
+const Buffer* alike(const SharedWeights& shared, const Parameter& p, const Profile& profile) {
+  const std::vector<Parameter>& others = shared.model->manifest().parameters();
+  for (std::size_t i = 0; i < others.size(); ++i) {
+    const Parameter& o = others[i];
+    if (o.name != p.name) continue;
+    const bool same = o.layout == p.layout && o.count == p.count && o.outputs == p.outputs && o.inputs == p.inputs &&
+                      weight_bits(o, profile) == weight_bits(p, profile) && compute_dtype(o, profile) == compute_dtype(p, profile);
+    return same ? &shared.weights->parameters[i] : nullptr;
+  }
+  return nullptr;
+}
+}  // namespace
+
 LoadedBytes loaded_bytes(const Model& model, const Profile& profile) {
   LoadedBytes bytes;
   bytes.masters = masters_reading_bytes(model.manifest());
   for (const Parameter& p : model.manifest().parameters()) {
     bytes.masters += p.size() * static_cast<std::int64_t>(sizeof(float));
-    if (weight_bits(p, profile) != 0) bytes.weights += p.count * item_bytes(p, profile);
-    else bytes.weights += p.size() * element_size(compute_dtype(p, profile), false);
+    bytes.weights += computed_bytes(p, profile);
   }
   return bytes;
+}
+
+WeightImages images_by_name(const ModelReader& reader, const Model& model, const std::function<bool(ParameterId)>& wanted) {
+  const Manifest& manifest = model.manifest();
+  WeightImages images;
+  for (const Parameter& p : manifest.parameters()) images.emplace_back(wanted(std::ssize(images)) ? static_cast<std::size_t>(p.size()) : std::size_t{0}, 0.0f);
+  std::map<std::string_view, const FileTensor*> by_name;
+  for (const FileTensor& file : manifest.files())
+    if (std::all_of(file.pieces.begin(), file.pieces.end(), [&](const Piece& piece) { return wanted(piece.parameter); })) by_name.emplace(file.name, &file);
+  for (const StoredTensor& tensor : reader.tensors())
+    if (const auto file = by_name.find(tensor.file().name); file != by_name.end()) reader.scatter(tensor, manifest, *file->second, images);
+  return images;
 }
 
 WeightImages OpenedModel::masters() const {
@@ -27,7 +61,26 @@ WeightImages OpenedModel::masters() const {
 
 DType OpenedModel::file_dtype() const { return reader ? reader->file_dtype() : DType::f32; }
 
+std::int64_t OpenedModel::own_weight_bytes() const {
+  std::int64_t bytes = 0;
+  for (const Parameter& p : model->manifest().parameters())
+    if (!shared || !alike(*shared, p, runtime->profile)) bytes += computed_bytes(p, runtime->profile);
+  return bytes;
+}
+
 std::shared_ptr<const WeightSet> OpenedModel::weight_set(std::uint64_t version) const {
+  if (shared) {
+    const std::vector<Parameter>& parameters = model->manifest().parameters();
+    const auto own = [&](ParameterId id) { return !alike(*shared, parameters[static_cast<std::size_t>(id)], runtime->profile); };
+    const WeightImages images = shared->reader ? images_by_name(*shared->reader, *model, own) : initial();
+    auto set = std::make_shared<WeightSet>();
+    set->version = version;
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const Buffer* other = alike(*shared, parameters[i], runtime->profile);
+      set->parameters.push_back(other ? *other : make_compute_copy(runtime->backend, parameters[i], runtime->profile, images[i]));
+    }
+    return set;
+  }
   if (!reader) return make_weight_set(runtime->backend, model->manifest(), initial(), runtime->profile, version);
   for (const std::string& line : reader->rounded_again(runtime->profile)) log_info(line, {{"model", name}});
   return reader->weight_set(runtime->backend, runtime->profile, version);

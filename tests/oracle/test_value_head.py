@@ -133,16 +133,18 @@ def test_a_bias_is_read_and_written(lockstep):
     assert abs(load_file(lockstep.folder / "model.safetensors")["score.bias"][0] - slopes) <= 1e-4 * abs(slopes)
 
 
-@pytest.mark.parametrize("dtype", ["f32", "bf16"])
-def test_a_reward_model_scores_in_transformers_as_here(lockstep, dtype):
-    """train reward over the shipped model's family of one's own, exported, and scored by AutoModelForSequenceClassification: the same rewards."""
+@pytest.mark.parametrize("dtype, rank", [("f32", 0), ("bf16", 0), ("f32", 4)])
+def test_a_reward_model_scores_in_transformers_as_here(lockstep, dtype, rank):
+    """train reward over the shipped model's family of one's own, exported, and scored by AutoModelForSequenceClassification: the same rewards. An adapter
+    is merged into what is exported."""
     pairs = lockstep.folder / "pairs.jsonl"
     rng = np.random.default_rng(7)
     prompts = [f"{a} {b} {a + b}=" for a, b in rng.integers(1, 30, (40, 2))]
     pairs.write_text("".join(json.dumps({"prompt": p, "chosen": p[:2] + "+1", "rejected": p[:2] + "-1"}) + "\n" for p in prompts))
     base = small_language_model(lockstep.folder / "base")
     out = lockstep.run("train", "reward", "--model", base, "--data", pairs, "--name", "r", "--runs", lockstep.folder / "runs", "--steps", "8", "--batch", "8",
-                       "--learning-rate", "1e-3", "--warmup", "0", "--export-dtype", dtype, "--no-page", "--quiet", "--json")  # fmt: skip
+                       "--learning-rate", "1e-2" if rank else "1e-3", "--warmup", "0", "--export-dtype", dtype, "--no-page", "--quiet", "--json",
+                       *(["--adapter-rank", rank] if rank else []))  # fmt: skip
     said = json.loads(out)
     assert said["eval"]["accuracy"] > said["eval_before"]["accuracy"] == 0.5
     exported = said["export"]

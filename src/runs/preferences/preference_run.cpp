@@ -257,9 +257,6 @@ PreferenceSummary run_preference(const PreferenceConfig& config, const std::func
   check(config.preference);
   check_trainable_run(profile_by_name(config.runtime.profile), config.trained);
   const PreferenceRow& row = preference_row(config.preference.loss);
-  if (row.values && config.trained.rank > 0)
-    fail(ErrorCode::unsupported, "the rank of an adapter is {}, allowed with the loss {} is 0: a reward model is a whole model with a value head",
-         config.trained.rank, row.name);
   OpenedModel opened = row.values ? open_value_model(config.runtime) : open_model(config.runtime);
   if (!row.values) refuse_value_head(*opened.model, fmt::format("the loss {} has no log-probabilities to compare", row.name));
   PreferenceInput input = make_input(opened);
@@ -279,7 +276,7 @@ PreferenceSummary run_preference(const PreferenceConfig& config, const std::func
   if (config.micro_batch == 0 && opened.ranks.size() == 1) options.kept = std::make_shared<KeptPasses>(kAnyBytes);
   TrainedSettings trained = config.trained;
   trained.seed = config.init_seed;
-  trained.train_unembed = false;
+  trained.train_unembed = row.values;  // a head of zeros learns with the rest
   LocalTrainer trainer(opened, trained, options, std::make_shared<Executor>());
 
   const auto resolved = [&](const SftPlan& its) { return preference_config(config, its, input); };
@@ -311,6 +308,7 @@ PreferenceSummary run_preference(const PreferenceConfig& config, const std::func
                                         {.base = config.runtime.model,
                                          .tokenizer = opened.tokenizer != nullptr,
                                          .dtype = config.export_dtype == "bf16" ? DType::bf16 : DType::f32,
+                                         .merged = row.values,
                                          .overwrite = config.overwrite});
   return summary;
 }
