@@ -37,7 +37,7 @@ int train_distill(const Arguments& arguments) {
   table.kept_folder("runs", &run.runs, "Folder of runs");
   add_runtime_options(table, job.stack.runtime);
   add_ranks_option(table, &job.stack.runtime.ranks);
-  table.input("teachers", &teachers, "FILE", "TOML, a table [[teacher]] each: name, folder, adapter, domains, weight (docs/distillation.md)");
+  table.input("teachers", &teachers, "FILE", "TOML, a table [[teacher]] each: name, folder, adapter or url, domains, weight (docs/distillation.md)");
   table.input("data", &job.data, "FILE", "JSONL, {\"prompt\", \"domain\"} a line");
   table.text("environment", &job.environment, "NAME", "Prompts are this environment's problems, each of its domain, instead of --data");
   table.integer("steps", &s.steps, 1, 1'000'000'000, "N", "Optimizer steps");

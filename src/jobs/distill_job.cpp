@@ -31,6 +31,8 @@ std::string prompt_digest(const std::vector<PromptLine>& lines) {
 std::string teacher_digest(const std::vector<TeacherSettings>& teachers) {
   std::string text;
   for (const TeacherSettings& t : teachers) text += fmt::format("{}\n{}\n{}\n{}\n{}\n", t.name, t.folder, t.adapter, fmt::join(t.domains, "\n"), t.weight);
+  for (const TeacherSettings& t : teachers)
+    if (t.is_far()) text += fmt::format("{}\n{}\n{}\n{}\n", t.url, t.model, t.send, t.logprobs);
   return fmt::format("{:016x}", xxh3(text.data(), text.size()));
 }
 
@@ -90,6 +92,10 @@ DistillSummary run_distill(const DistillJob& job) {
   if (environment && environment->many_turns())
     fail(ErrorCode::unsupported, "environment is '{}', whose problems have many turns; allowed are those of one answer, as countdown", job.environment);
   check_teachers(job.teachers, environment ? environment->domains() : domains_of(lines));
+  for (const TeacherSettings& teacher : job.teachers)
+    if (teacher.is_far() && job.distill.over != "sampled")
+      fail(ErrorCode::unsupported, "teacher '{}' is behind an address and says the sampled token's log-probability alone; over is '{}', allowed is sampled",
+           teacher.name, job.distill.over);
 
   RlStackSettings settings = job.stack;
   settings.optimizer_folder = optimizer_folder(job.optimizer_state, job.run.runs);
@@ -102,8 +108,8 @@ DistillSummary run_distill(const DistillJob& job) {
   DistillSettings distill = job.distill;
   distill.learning_rate = job.learning_rate.value_or(
       default_learning_rate(parameters_of(stack.model().manifest()), {.adapter = settings.trained.rank > 0, .optimizer = settings.trained.optimizer}));
-  DistillWork work(stack, teachers, environment ? prompts_of(*environment, distill, stack.tokenizer()) : prompts_of(lines, distill, stack.tokenizer()),
-                   distill);
+  DistillWork work(stack, teachers, environment ? prompts_of(*environment, distill, stack.tokenizer()) : prompts_of(lines, distill, stack.tokenizer()), distill,
+                   job.run.stop);
 
   RunSettings settled = job.run;
   settled.resolved["learning_rate"] = fmt::format("{}", distill.learning_rate);

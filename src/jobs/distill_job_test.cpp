@@ -198,10 +198,9 @@ TEST_F(DistillJobs, AListOfTeachersIsRead) {
   EXPECT_EQ(teachers[1].weight, 2);
   const auto told = [](const std::string& text) { return refusal_of([&] { read_teacher_file(text_file("wrong.toml", text)); }); };
   const auto has = [](const std::string& text, const std::string& part) { EXPECT_NE(text.find(part), std::string::npos) << text; };
-  has(told("[[teacher]]\nname = \"a\"\nfolder = \"x\"\nwieght = 1\n"),
-      "line 4: unknown key 'wieght', allowed are name, folder, adapter, domains, weight; did you mean 'weight'");
+  has(told("[[teacher]]\nname = \"a\"\nfolder = \"x\"\nwieght = 1\n"), "line 4: unknown key 'wieght', allowed are name, folder, adapter, domains, weight, url");
   has(told("[[teacher]]\nname = 3\nfolder = \"x\"\n"), "line 2: 'name' is no text");
-  has(told("[[teacher]]\nname = \"a\"\n"), "no folder and no adapter");
+  has(told("[[teacher]]\nname = \"a\"\n"), "no folder, no adapter and no url");
   has(told("[[teachers]]\nname = \"a\"\n"), "unknown key 'teachers'");
   has(told("teacher = 1\n"), "unknown key 'teacher'");
   has(told("[[teacher]\n"), "line 1");

@@ -4,8 +4,10 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <thread>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "losses/distillation.h"
 #include "rl/rollout.h"
 #include "runs/adam_settings.h"
@@ -38,9 +40,11 @@ void check(const DistillSettings& s) {
   in_range("warmup", s.warmup, std::int64_t{0}, s.steps);
 }
 
-DistillWork::DistillWork(RlStack& stack, Teachers& teachers, DistillPrompts prompts, const DistillSettings& settings)
-    : stack_(stack), teachers_(teachers), prompts_(std::move(prompts)), settings_(settings) {
+DistillWork::DistillWork(RlStack& stack, Teachers& teachers, DistillPrompts prompts, const DistillSettings& settings, StopToken stop)
+    : stack_(stack), teachers_(teachers), prompts_(std::move(prompts)), settings_(settings), stop_(std::move(stop)) {
   check(settings);
+  for (const TeacherSettings& teacher : teachers.settings())
+    far_.push_back(teacher.is_far() ? std::make_unique<const FarTeacher>(teacher, stack.tokenizer(), stop_) : nullptr);
   const std::int64_t vocabulary = stack.model().facts().vocabulary;
   if (settings.over == "vocabulary" && vocabulary > Request::kMaxPromptTargets)
     fail(ErrorCode::unsupported, "over is 'vocabulary', and the model's has {} tokens, allowed are at most {}; over top takes the teacher's likeliest {}",
@@ -102,10 +106,49 @@ std::vector<DistillWork::Lesson> DistillWork::ask(const std::vector<Written>& wr
       texts.push_back({written[lesson.written].tokens, written[lesson.written].first});
     }
     if (texts.empty()) continue;
+    if (far_[t]) {
+      std::vector<FarAnswer> answers = ask_far(t, texts);
+      for (std::size_t i = 0; i < own.size(); ++i) {
+        if (answers[i].failure.empty()) own[i]->answer = std::move(answers[i].answer);
+        else own[i]->share = 0;
+      }
+      continue;
+    }
     std::vector<TeacherAnswer> answers = teachers_.ask(t, texts, tokens);
     for (std::size_t i = 0; i < own.size(); ++i) own[i]->answer = std::move(answers[i]);
   }
+  std::erase_if(lessons, [](const Lesson& lesson) { return lesson.share == 0; });
   return lessons;
+}
+
+std::vector<FarAnswer> DistillWork::ask_far(std::size_t teacher, const std::vector<TeacherText>& texts) {
+  const TeacherSettings& settings = teachers_.settings()[teacher];
+  std::vector<FarAnswer> answers = far_[teacher]->ask(texts);
+  for (std::int64_t round = 1;; ++round) {
+    std::vector<std::size_t> missing, waits;
+    for (std::size_t i = 0; i < answers.size(); ++i) {
+      if (answers[i].failure.empty()) continue;
+      missing.push_back(i);
+      if (settings.failed == "wait" && !answers[i].for_good) waits.push_back(i);
+    }
+    if (missing.empty()) return answers;
+    log_warning("a teacher gave no answer",
+                {{"teacher", settings.name}, {"completions", missing.size()}, {"of", texts.size()}, {"error", answers[missing[0]].failure}});
+    if (waits.empty()) {
+      unanswered_ += std::ssize(missing);
+      if (missing.size() == texts.size())
+        fail(ErrorCode::io, "teacher '{}' answered for none of {} completions: {}", settings.name, texts.size(), answers[0].failure);
+      return answers;
+    }
+    for (std::int64_t waited = 0; waited < std::min<std::int64_t>(10 * round, 300); ++waited) {  // up to half a minute
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      stop_.throw_if_stopped();
+    }
+    std::vector<TeacherText> again;
+    for (const std::size_t i : waits) again.push_back(texts[i]);
+    std::vector<FarAnswer> more = far_[teacher]->ask(again);
+    for (std::size_t k = 0; k < waits.size(); ++k) answers[waits[k]] = std::move(more[k]);
+  }
 }
 
 void DistillWork::compare(float trained, float sampled) {
@@ -159,19 +202,32 @@ double DistillWork::learn_distributions(const std::vector<Written>& written, con
 // Each sampled token's advantage is by how much the teachers' log-probability is above the student's: the gradient of the reverse divergence, sampled.
 double DistillWork::learn_sampled(const std::vector<Written>& written, const std::vector<Lesson>& lessons, std::int64_t tokens) {
   std::vector<PolicyDatum> data;
-  std::vector<std::vector<double>> advantages(written.size());
-  for (std::size_t w = 0; w < written.size(); ++w) advantages[w].assign(written[w].logprobs.size(), 0.0);
+  std::vector<std::vector<double>> advantages(written.size()), shares(written.size());
+  for (std::size_t w = 0; w < written.size(); ++w) {
+    advantages[w].assign(written[w].logprobs.size(), 0.0);
+    shares[w] = advantages[w];
+  }
   double loss = 0;
   for (const Lesson& lesson : lessons) {
     const Written& one = written[lesson.written];
-    for (std::size_t t = 0; t < one.logprobs.size(); ++t) {
-      const double above = static_cast<double>(lesson.answer.logprobs[t]) - static_cast<double>(one.logprobs[t]);
-      advantages[lesson.written][t] += lesson.share * above;
+    const std::vector<std::int32_t>& group = lesson.answer.group;
+    for (std::size_t t = 0, end; t < one.logprobs.size(); t = end) {
+      end = t + 1;
+      if (!group.empty() && group[t] < 0) continue;
+      double sampled = static_cast<double>(one.logprobs[t]);
+      for (; !group.empty() && end < group.size() && group[end] == group[t]; ++end) sampled += static_cast<double>(one.logprobs[end]);
+      // A run that was judged together is one action, of which each token has the whole advantage.
+      const double above = static_cast<double>(lesson.answer.logprobs[t]) - sampled;
+      for (std::size_t k = t; k < end; ++k) {
+        advantages[lesson.written][k] += lesson.share * above;
+        shares[lesson.written][k] += lesson.share;
+      }
       loss -= lesson.share * above;
       sums_[lesson.teacher] -= above;
-      counts_[lesson.teacher] += 1;
+      counts_[lesson.teacher] += static_cast<double>(end - t);
     }
   }
+  const bool far = std::any_of(far_.begin(), far_.end(), [](const auto& one) { return one != nullptr; });
   for (std::size_t w = 0; w < written.size(); ++w) {
     const Written& one = written[w];
     PolicyDatum& datum = data.emplace_back();
@@ -183,15 +239,19 @@ double DistillWork::learn_sampled(const std::vector<Written>& written, const std
     std::fill(datum.targets.begin(), datum.targets.begin() + static_cast<std::ptrdiff_t>(one.first - 1), -1);
     for (std::size_t t = 0; t < one.logprobs.size(); ++t) {
       const std::size_t row = one.first - 1 + t;
-      datum.weights[row] = 1;
-      datum.advantages[row] = static_cast<float>(advantages[w][t]);
+      const double share = shares[w][t];
+      unjudged_ += share == 0;
+      datum.weights[row] = share > 0 ? 1.0f : 0.0f;
+      // Where a teacher had nothing to say, the others' shares are of what is left.
+      datum.advantages[row] = static_cast<float>(far && share > 0 ? advantages[w][t] / share : advantages[w][t]);
       datum.old_logprobs[row] = one.logprobs[t];
     }
   }
   const PolicyResult result =
       stack_.trainer().forward_backward(data, PolicyLoss{.name = "importance_sampling", .averaging = "token_mean", .normaliser = static_cast<double>(tokens)});
   for (std::size_t w = 0; w < written.size(); ++w)
-    for (std::size_t t = 0; t < written[w].logprobs.size(); ++t) compare(result.logprobs[w][written[w].first - 1 + t], written[w].logprobs[t]);
+    for (std::size_t t = 0; t < written[w].logprobs.size(); ++t)
+      if (data[w].weights[written[w].first - 1 + t] != 0) compare(result.logprobs[w][written[w].first - 1 + t], written[w].logprobs[t]);
   return loss / static_cast<double>(tokens);
 }
 
@@ -202,6 +262,7 @@ RunStep DistillWork::take_step() {
   const std::vector<Written> written = write(number);
   std::int64_t tokens = 0;
   for (const Written& one : written) tokens += std::ssize(one.logprobs);
+  unanswered_ = unjudged_ = 0;
   const std::vector<Lesson> lessons = ask(written);
   sums_.assign(teachers_.settings().size(), 0);
   counts_ = sums_;
@@ -218,6 +279,10 @@ RunStep DistillWork::take_step() {
                    {"completions", written.size()},
                    {"tokens", tokens},
                    {"different_bits", totals_.kl.different_bits}};
+  if (std::any_of(far_.begin(), far_.end(), [](const auto& one) { return one != nullptr; })) {
+    taken.metrics["unanswered"] = unanswered_;
+    taken.metrics["unjudged_tokens"] = unjudged_;
+  }
   totals_.divergences.clear();
   for (std::size_t t = 0; t < sums_.size(); ++t) {
     totals_.divergences.push_back(counts_[t] > 0 ? sums_[t] / counts_[t] : std::numeric_limits<double>::quiet_NaN());

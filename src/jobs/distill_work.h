@@ -1,10 +1,11 @@
 // Distillation on policy as a RunWork (runs/run.h): the student writes, teachers say what they would have written at each of its tokens, and the student
 // moves towards them. Checkpoints resume to the same bits. One thread.
-//   DistillWork work(stack, teachers, prompts, settings); run.go(work, {.label = "distill", .steps = settings.steps});
+//   DistillWork work(stack, teachers, prompts, settings, stop); run.go(work, {.label = "distill", .steps = settings.steps});
 // A step is a function of (settings, step number, weights).
 #pragma once
 #include <functional>
 
+#include "jobs/far_teacher.h"
 #include "rl/kl.h"
 #include "runs/distillation/teachers.h"
 #include "runs/rl_stack.h"
@@ -47,14 +48,14 @@ struct DistillTotals {
 class DistillWork final : public RunWork {
  public:
   // All but settings outlive this object.
-  DistillWork(RlStack& stack, Teachers& teachers, DistillPrompts prompts, const DistillSettings& settings);
+  DistillWork(RlStack& stack, Teachers& teachers, DistillPrompts prompts, const DistillSettings& settings, StopToken stop);
   // Resumes from the newest checkpoint of a run, or begins with the weights of another's.
   void restore(const RunDirectory& run);
   void begin_from(const std::filesystem::path& checkpoint) { stack_.trainer().begin_from(checkpoint); }
 
   std::int64_t step() const override { return stack_.trainer().step(); }
   bool finished() const override { return step() >= settings_.steps; }
-  // Errors: those of sampling, of Teachers::ask and of the trainer; internal, before anything is learned from it, for a token whose log-probability is not,
+  // Errors: those of sampling, of Teachers::ask, FarTeacher::ask and of the trainer; io when no far teacher answered for anything; internal, before anything is learned from it, for a token whose log-probability is not,
   // bit for bit, the sampler's.
   RunStep take_step() override;
   void save(const RunDirectory& run, std::int64_t keep_last) override;
@@ -75,6 +76,8 @@ class DistillWork final : public RunWork {
     TeacherAnswer answer;
   };
   std::vector<Lesson> ask(const std::vector<Written>& written);
+  // Those that a teacher behind an address gave no answer for are left out, or asked again until it does, as its settings say.
+  std::vector<FarAnswer> ask_far(std::size_t teacher, const std::vector<TeacherText>& texts);
   double learn_distributions(const std::vector<Written>& written, const std::vector<Lesson>& lessons, std::int64_t tokens);
   double learn_sampled(const std::vector<Written>& written, const std::vector<Lesson>& lessons, std::int64_t tokens);
   void compare(float trained, float sampled);
@@ -84,7 +87,10 @@ class DistillWork final : public RunWork {
   DistillPrompts prompts_;
   DistillSettings settings_;
   DistillTotals totals_;
-  std::vector<double> sums_, counts_;  // of a step, by teacher
+  std::vector<double> sums_, counts_;                   // of a step, by teacher
+  std::vector<std::unique_ptr<const FarTeacher>> far_;  // by teacher; null: it is in this process
+  std::int64_t unanswered_ = 0, unjudged_ = 0;          // of a step: completions of a teacher that failed; tokens that no teacher judged
+  StopToken stop_;
 };
 
 }  // namespace lockstep

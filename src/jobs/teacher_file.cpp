@@ -4,6 +4,7 @@
 #include <toml++/toml.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -11,7 +12,9 @@
 namespace lockstep {
 namespace {
 constexpr std::size_t kMostBytes = std::size_t{1} << 20, kMostTeachers = 256;
-const std::vector<std::string> kKeys = {"name", "folder", "adapter", "domains", "weight"};
+const std::vector<std::string> kKeys = {"name", "folder", "adapter",  "domains", "weight",  "url",   "model",
+                                        "key",  "send",   "logprobs", "failed",  "at_once", "tries", "timeout_seconds"};
+const std::vector<std::string> kFarKeys = {"model", "key", "send", "logprobs", "failed", "at_once", "tries", "timeout_seconds"};
 
 [[noreturn]] void fault(const toml::node& at, const std::string& what) { fail(ErrorCode::invalid_argument, "line {}: {}", at.source().begin.line, what); }
 
@@ -48,7 +51,38 @@ TeacherSettings teacher_of(const toml::node& node, const std::filesystem::path& 
     if (std::find(kKeys.begin(), kKeys.end(), key.str()) == kKeys.end())
       fault(value,
             fmt::format("unknown key '{}', allowed are {}{}", std::string(key.str()).substr(0, 60), fmt::join(kKeys, ", "), did_you_mean(key.str(), kKeys)));
-  if (teacher.folder.empty() && teacher.adapter.empty()) fault(node, "a teacher has no folder and no adapter, allowed is at least one");
+  const auto one_of = [&](const char* key, std::string& value, const std::vector<std::string>& allowed) {
+    if (!table->get(key)) return;
+    value = text(key);
+    if (std::find(allowed.begin(), allowed.end(), value) == allowed.end())
+      fault(*table->get(key), fmt::format("'{}' is '{}', allowed are {}{}", key, value, fmt::join(allowed, ", "), did_you_mean(value, allowed)));
+  };
+  const auto number = [&](const char* key, auto& value, auto low, auto high) {
+    const toml::node* found = table->get(key);
+    if (!found) return;
+    const auto read = found->value<std::remove_reference_t<decltype(value)>>();
+    if (!read || !(*read >= low && *read <= high)) fault(*found, fmt::format("'{}' is no number from {} to {}", key, low, high));
+    value = *read;
+  };
+  teacher.url = text("url");
+  teacher.model = text("model");
+  one_of("send", teacher.send, {"text", "ids"});
+  one_of("logprobs", teacher.logprobs, {"echo", "prompt_logprobs"});
+  one_of("failed", teacher.failed, {"drop", "wait"});
+  number("at_once", teacher.at_once, std::int64_t{1}, std::int64_t{256});
+  number("tries", teacher.tries, std::int64_t{1}, std::int64_t{100});
+  number("timeout_seconds", teacher.timeout_seconds, 1.0, 86400.0);
+  if (const std::string variable = text("key"); !variable.empty()) {
+    const char* value = std::getenv(variable.c_str());
+    if (!value || !*value)
+      fault(*table->get("key"), fmt::format("'key' is '{}', and no variable of that name is set; it names the one that holds the API key", variable));
+    teacher.key = value;
+  }
+  if (!teacher.is_far())
+    for (const std::string& key : kFarKeys)
+      if (const toml::node* found = table->get(key)) fault(*found, fmt::format("'{}' without 'url', allowed is it with one", key));
+  if (teacher.is_far() && teacher.model.empty()) fault(node, "a teacher with a url has no model, allowed is the name that it is called by there");
+  if (!teacher.is_far() && teacher.folder.empty() && teacher.adapter.empty()) fault(node, "a teacher has no folder, no adapter and no url, allowed is one");
   return teacher;
 }
 }  // namespace

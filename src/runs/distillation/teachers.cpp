@@ -53,6 +53,11 @@ void check_teachers(const std::vector<TeacherSettings>& teachers, const std::vec
       fail(ErrorCode::invalid_argument, "the name of a teacher is '{}', allowed are names that no other teacher has", teacher.name);
     if (!(teacher.weight > 0 && teacher.weight <= 1e6))
       fail(ErrorCode::invalid_argument, "the weight of teacher '{}' is {}, allowed is above 0 to 1e6", teacher.name, teacher.weight);
+    if (teacher.is_far() && !(teacher.folder.empty() && teacher.adapter.empty()))
+      fail(ErrorCode::invalid_argument, "teacher '{}' has a url and a folder or an adapter, allowed is one kind", teacher.name);
+    if (teacher.is_far() && teacher.logprobs == "prompt_logprobs" && teacher.send != "ids")
+      fail(ErrorCode::invalid_argument, "teacher '{}' answers prompt_logprobs to {}, allowed is send = \"ids\": they are by token id", teacher.name,
+           teacher.send);
     for (const std::string& domain : teacher.domains)
       if (std::find(domains.begin(), domains.end(), domain) == domains.end())
         fail(ErrorCode::invalid_argument, "teacher '{}' is for the domain '{}', of which there are no prompts; they are of {}{}", teacher.name, domain,
@@ -66,6 +71,11 @@ void check_teachers(const std::vector<TeacherSettings>& teachers, const std::vec
 Teachers::Teachers(std::vector<TeacherSettings> settings, const RuntimeSettings& runtime, const Tokenizer& tokenizer, std::int64_t vocabulary, StopToken stop)
     : settings_(std::move(settings)), vocabulary_(vocabulary), stop_(std::move(stop)) {
   for (const TeacherSettings& teacher : settings_) {
+    if (teacher.is_far()) {
+      model_of_.push_back(loaded_.size());  // never looked at
+      adapters_.push_back(nullptr);
+      continue;
+    }
     const std::string folder = teacher.folder.empty() ? runtime.model : teacher.folder;
     const auto place =
         static_cast<std::size_t>(std::find_if(loaded_.begin(), loaded_.end(), [&](const Loaded& loaded) { return loaded.folder == folder; }) - loaded_.begin());

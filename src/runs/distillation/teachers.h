@@ -18,6 +18,16 @@ struct TeacherSettings {
   std::string adapter;               // a PEFT folder over it; empty: none
   std::vector<std::string> domains;  // that it teaches; empty: all
   double weight = 1;                 // among the teachers of one prompt
+  // A teacher behind an address (jobs/far_teacher.h) has no folder and no adapter.
+  std::string url;                // of /v1/completions without that path; empty: none
+  std::string model;              // the name that it is called by there
+  std::string key;                // its API key; in no file and no message
+  std::string send = "text";      // or "ids", to a teacher of the student's tokenizer
+  std::string logprobs = "echo";  // or "prompt_logprobs", vLLM's own field, with ids
+  std::string failed = "drop";    // what becomes of a completion that it does not answer for: dropped, or it is asked until it does ("wait")
+  std::int64_t at_once = 8, tries = 4;
+  double timeout_seconds = 120;  // of silence
+  bool is_far() const { return !url.empty(); }
 };
 
 // Errors invalid_argument, before a model is read: no teacher, a name twice, a weight that is not above 0, a domain of prompts without a teacher, a
@@ -36,11 +46,14 @@ struct TeacherAnswer {
   std::int64_t per_row = 1;
   std::vector<std::int32_t> tokens;
   std::vector<float> logprobs;
+  // Of sampled tokens that were judged together, for the teacher cuts the text elsewhere: equal numbers side by side, each token with the sum of the
+  // run; -1: judged by nobody. Empty: each token was judged alone.
+  std::vector<std::int32_t> group = {};
 };
 
 class Teachers {
  public:
-  // `runtime`: the student's, whose profile, device and threads they have, and whose folder where they name none. Errors: those of open_model and
+  // Of those that are not far. `runtime`: the student's, whose profile, device and threads they have, and whose folder where they name none. Errors: those of open_model and
   // open_adapter; invalid_argument for a teacher with another vocabulary or tokenizer, naming both.
   Teachers(std::vector<TeacherSettings> settings, const RuntimeSettings& runtime, const Tokenizer& tokenizer, std::int64_t vocabulary, StopToken stop);
   ~Teachers();

@@ -1,0 +1,43 @@
+// Teachers behind an address: any OpenAI-compatible /v1/completions that answers `echo` with `logprobs`, or vLLM's `prompt_logprobs`. They are asked for
+// the log-probabilities of the tokens that the student wrote, and of nothing else.
+//   FarTeacher teacher(settings, tokenizer, stop);
+//   for (const FarAnswer& a : teacher.ask(texts)) if (a.failure.empty()) use(a.answer);
+// A text goes as the student's token ids to a teacher of the same tokenizer, else as text, and the answer is laid upon the student's tokens where tokens
+// of both end at the same letter (jobs/text_alignment.h). Many texts are asked at once. One thread calls.
+#pragma once
+#include <memory>
+
+#include "base/stop_token.h"
+#include "runs/distillation/teachers.h"
+#include "sync/transfer.h"
+
+namespace lockstep {
+
+struct FarAnswer {
+  TeacherAnswer answer;   // of Teachers::kSampled; TeacherAnswer::group says which tokens were judged together
+  std::string failure;    // why there is no answer after all tries; empty: there is one
+  bool for_good = false;  // asked again it would say the same
+};
+
+class FarTeacher {
+ public:
+  // settings.url is not empty. Errors: invalid_argument for an address that is none.
+  FarTeacher(const TeacherSettings& settings, const Tokenizer& tokenizer, StopToken stop);
+  // Errors: cancelled; invalid_argument for an answer that another try would not mend: a status such as 400, 401 or 404, no log-probabilities, other
+  // tokens than were sent.
+  std::vector<FarAnswer> ask(const std::vector<TeacherText>& texts) const;
+
+ private:
+  FarAnswer ask_one(const TeacherText& text) const;
+
+  TeacherSettings settings_;
+  const Tokenizer& tokenizer_;
+  StopToken stop_;
+  std::unique_ptr<const Transfer> transfer_;
+};
+
+// What an answer says of a text, which was sent as `ids` or as letters. Errors: invalid_argument for what is no such answer; corrupt_file where the letters
+// of its tokens are not those of this text.
+TeacherAnswer read_far_answer(const std::string& body, const TeacherText& text, const Tokenizer& tokenizer, bool ids, bool prompt_logprobs);
+
+}  // namespace lockstep
