@@ -216,6 +216,7 @@ int serve_command(const Arguments& arguments) {
       base->open_values = [runtime, executor, of = opened, weights = model.weights] {
         OpenedModel values = open_value_model(runtime);
         share_weights(values, of, weights);
+        values.runtime->backend.device().share_pool(of.runtime->backend.device());  // they compute in turns
         values.runtime->backend.set_pause_point(executor);
         return values;
       };

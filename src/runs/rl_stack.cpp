@@ -48,6 +48,7 @@ RlStack::RlStack(const RlStackSettings& settings) : model_folder_(settings.runti
     // Two adapters stand over one base. Where the policy's own weights move, a critic's adapter needs them as they were.
     if (settings.critic_model.empty() && settings.critic->rank > 0 && settings.trained.rank > 0)
       share_weights(judge, opened_, trainer_->weights_for(opened_.runtime, nullptr).weights);
+    judge.runtime->backend.device().share_pool(opened_.runtime->backend.device());  // policy and critic compute in turns
     if (judge.model->facts().vocabulary != opened_.model->facts().vocabulary)
       fail(ErrorCode::invalid_argument, "the critic '{}' has a vocabulary of {}, the policy's is {}; allowed are models of one tokenizer", own.model,
            judge.model->facts().vocabulary, opened_.model->facts().vocabulary);

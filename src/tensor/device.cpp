@@ -43,6 +43,10 @@ Buffer Device::make_buffer(void* block, DType dtype, std::int64_t rows, std::int
   return buffer;
 }
 
+void Device::share_pool(const Device& other) {
+  if (kind_ == BackendKind::cpu && other.kind_ == BackendKind::cpu) pool_ = other.pool_;
+}
+
 Buffer Device::allocate(DType dtype, std::int64_t rows, std::int64_t cols, MemoryCategory category) {
   check_shape(rows, cols);
   // A counted buffer still has an address, which nothing may dereference.

@@ -47,6 +47,9 @@ class Device {
   Buffer allocate(DType dtype, std::int64_t rows, std::int64_t cols, MemoryCategory category);
   // The same in a file, zeros; the buffer keeps the file. On a device that only counts the file may be none.
   Buffer allocate_in(const std::shared_ptr<FileMemory>& file, DType dtype, std::int64_t rows, std::int64_t cols, MemoryCategory category);
+  // From now on blocks come from another device's pool, so that what either frees serves both: of two devices that compute at once what they are asked
+  // for, on one thread at a time (BackendKind::cpu). Of others nothing changes, for their blocks are reused in the order of one stream.
+  void share_pool(const Device& other);
   // Bytes that a buffer of so many elements takes in a file.
   std::size_t file_bytes(DType dtype, std::int64_t elements) const;
   Buffer allocate_zero(DType dtype, std::int64_t rows, std::int64_t cols, MemoryCategory category);
