@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """The KL table: how far a sampler's log-probabilities are from the trainer's, for our own pairs and for usual other ones.
 
-    bench/kl_table.py run --work FOLDER [--taught FOLDER] [--models countdown-glm,qwen3_moe] [--smollm2 FOLDER] [--threads 1] [--redo COMMIT] [--minutes 60]
+    bench/kl_table.py run --work FOLDER [--taught FOLDER] [--models countdown-glm,qwen3_moe] [--smollm2 FOLDER] [--threads 1] [--redo=WORD] [--minutes 60]
     bench/kl_table.py page --work FOLDER
 
 run: a row is a model and a pair of sampler and trainer. The sampler is `lockstep serve`, which draws at least 20,000 tokens at temperature 1 and tells
 the log-probability of each; the trainer is `lockstep score --via train`, the forward that training computes gradients of, or transformers in
 bf16 (run with the oracle's Python). It may be stopped at any time: samples and rows that are done stay. Models: countdown-glm, trained for
 a few more steps; SmolLM2 in fp32 (tools/make_smollm2.py), likewise; every family of recipes/families, as bench/families.py taught it in --taught,
-or else taught here for --steps steps. --redo: only rows that docs/kl.json has of programs whose version holds one of these words, such as `-dirty`, so that
+or else taught here for --steps steps. --redo: only rows that docs/kl.json has of programs whose version holds one of these words, such as `--redo=-dirty`, so that
 a table of several commits becomes one of a single one, in pieces: --minutes ends it after the row that is under way then, and the same command goes on. A
 folder has rows of one program; another's are refused. Each row notes its seconds.
 page: writes docs/kl.md and docs/kl.json: the rows that are done in FOLDER, and those of other models and pairs that docs/kl.json has.
