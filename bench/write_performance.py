@@ -28,7 +28,7 @@ import sys
 from pathlib import Path
 
 from performance_page import add_block, without_unnamed
-from performance_tables import (changes, change, commits_table, gemm_table, llama_table, offload_table, packed_table, percents, rl_table, tax_table,
+from performance_tables import (changes, change, commits_table, contexts_table, gemm_table, llama_table, loading_table, offload_table, packed_table, percents, rl_table, tax_table,
                                 torch_table, training_table, variants_table)  # fmt: skip
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -99,6 +99,11 @@ SECTIONS = {
     "llama": Section("SmolLM2-135M: prefill and decoding", "llama_peers.py", llama_table, "peers", 3, 5, models="--models"),
     "torch": Section("SmolLM2-135M: a training step", "torch_peers.py", torch_table, "torch", 0, 1.3, models="--model"),
     "lora": Section("SmolLM2-135M: a training step of an adapter", "torch_peers.py --lora-rank 8", torch_table, "torch", 0, 1, models="--model"),
+    "moe": Section("Qwen3-MoE of half a billion parameters: prefill and decoding", "llama_peers.py --weights moe", llama_table, "peers", 2, 1.5, models="--models"),
+    "moe-train": Section("Qwen3-MoE: a training step", "torch_peers.py --make qwen3_moe", torch_table, "torch", 1.5, 1.3, models="--made"),
+    "mla-train": Section("A model of DeepSeek-V3's shape: a training step", "torch_peers.py --make deepseek_v3", torch_table, "torch", 1.5, 1.3, models="--made"),
+    "contexts": Section("Long contexts", "long_contexts.py", contexts_table, "torch", 2, 20, models="--models"),
+    "loading": Section("Memory while a model is read", "loading_memory.py", loading_table, "torch", 1, 0.3, models="--bf16"),
     "training": Section("The training API", "training_api.py", training_table, "torch", 3, 1),
     "offload": Section("Optimizers in files", "training_api.py --offload", offload_table, "torch", 3, 2.5, models="--model"),
     "packed": Section("A frozen base in few bits", "packed_base.py", packed_table, "torch", 1, 1),
@@ -128,11 +133,15 @@ def command_of(name, options, rounds):
     command = section.script.split()
     if section.models == "--models":
         command += ["--models", options.models]
+    if section.models == "--bf16":
+        command += ["--model", options.models / "bf16"]
+    if section.models == "--made":
+        command += ["--model", options.models / name]
     if section.models == "--model":
         command += ["--model", options.models / "fp32"]
     if name == "llama":
         command += ["--weights", options.weights]
-    if name in ("training", "offload", "packed"):
+    if name in ("training", "offload", "packed", "loading"):
         command += ["--lockstep", binary()]
     if name == "training":
         command += ["--model", ROOT / "models/countdown-glm"]
@@ -155,7 +164,7 @@ def shown(command, options):
 def measure(name, options, rounds, json_file, seconds=None):
     """Runs the section's script, and notes machine, commit and command beside its results."""
     section = SECTIONS[name]
-    if section.models == "--model" and not (options.models / "fp32").is_dir():
+    if section.models in ("--model", "--bf16") and not (options.models / "fp32").is_dir():
         subprocess.run([options.torch, str(ROOT / "tools/make_smollm2.py"), str(options.models)], check=True)
     python = {"peers": options.peers, "torch": options.torch, "trl": options.trl, "own": sys.executable}[section.python]
     command = command_of(name, options, rounds)

@@ -206,7 +206,8 @@ std::string to_text(const ParityReport& report) {
       c.detected && !c.serving_detected                         ? fmt::format("NOT DETECTED in serving, {}", c.serving_missed)
       : c.detected && c.over_processes && !c.processes_detected ? fmt::format("NOT DETECTED over processes, {}", c.processes_missed)
       : c.detected && !report.trains
-          ? fmt::format("detected at {}, {} log-probabilities and every way of serving differ; this profile serves alone, and no step was compared",
+          ? fmt::format("detected at {}, {} log-probabilities and every way of serving differ; under this profile not all weights train, and no step was "
+                        "compared",
                         c.operation, c.different)
       : c.detected && c.step_detected ? fmt::format("detected at {}, {} log-probabilities, every way of serving and the step differ", c.operation, c.different)
       : c.detected                    ? std::string("NOT DETECTED in the step")

@@ -28,6 +28,19 @@ def test_figures_by_hand():
     assert [same[key] for key in ("different_bits", "k1", "k2", "k3", "largest_log_ratio")] == [0, 0, 0, 0, 0]
 
 
+def test_rows_of_an_older_program_are_measured_again_and_programs_are_not_mixed(tmp_path):
+    rows = [{"model": m, "row": r, "version": v} for m, r, v in (("a", "fp8", "1, commit old-dirty"), ("a", "int8", "1, commit new"), ("b", "fp8", "1, commit older"))]
+    (tmp_path / "kl.json").write_text(json.dumps({"rows": rows}))
+    assert kl_table.to_redo(["-dirty"], tmp_path) == {("a", "fp8")}
+    assert kl_table.to_redo(["old-dirty", "older"], tmp_path) == {("a", "fp8"), ("b", "fp8")}
+    folder = tmp_path / "work" / "a" / "rows"
+    folder.mkdir(parents=True)
+    (folder / "fp8.json").write_text(json.dumps(rows[1]))
+    kl_table.refuse_other_programs(tmp_path / "work", "1, commit new")
+    with pytest.raises(SystemExit, match="has rows of 1, commit new, this is 1, commit newer"):
+        kl_table.refuse_other_programs(tmp_path / "work", "1, commit newer")
+
+
 def test_merged_is_the_definition(tmp_path):
     draw = np.random.default_rng(5)
     w, a, b = (draw.standard_normal(shape).astype(np.float32) for shape in ((6, 4), (2, 4), (6, 2)))

@@ -1,6 +1,7 @@
 """INT4 folders that the `compressed-tensors` package packed (`pack-quantized`, groups of 32, symmetric: as Kimi's experts are). They are read to the
 bits of its own decompression; under the profiles of int4 their own numbers and scales are what is computed with, and `lockstep convert --profile`
-writes the same bytes again. And FP8 folders that hold all experts of a layer in one tensor, with blocks that do not divide it.
+writes the same bytes again. And FP8 folders that hold all experts of a layer in one tensor, with blocks that do not divide it: read and converted to
+the bits of transformers' own dequantisation.
 """
 
 import json
@@ -15,6 +16,7 @@ from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
 from compressed_tensors.quantization.utils import calculate_qparams
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+from transformers.integrations.finegrained_fp8 import _dequantize_fp8_weight as dequantised
 
 HIDDEN, WIDTH, EXPERTS, LAYERS, HEADS, KV, HEAD, VOCABULARY = 96, 64, 6, 2, 4, 2, 24, 150
 PACKED, PLAIN = "cpu-int4-experts", "cpu-bf16w"
@@ -227,12 +229,24 @@ def test_fp8_of_all_experts_in_one_tensor(lockstep, tmp_path, power_of_two):
             wide = scale.repeat_interleave(128, 1)[:, :rows].repeat_interleave(128, 2)[:, :, :columns]
             codes = (w / wide).clamp(-448, 448).to(torch.float8_e4m3fn)
             stored |= {name + part: codes, name + part + "_scale_inv": scale}
-            exact[name + part] = codes.to(torch.float32) * wide
+            exact[name + part] = dequantised(codes, scale, [128, 128], torch.float32)
     fp8 = {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
     folder = write(tmp_path / "fp8", stored, moe_intermediate_size=width, quantization_config=fp8)
     numbers = write(tmp_path / "numbers", exact, moe_intermediate_size=width)
     for profile in ("cpu-f32", "cpu-bf16w"):
         assert bits(lockstep, folder, profile) == bits(lockstep, numbers, profile), profile
+    lockstep.run("convert", folder, tmp_path / "out")
+    ours = load_file(tmp_path / "out" / "model.safetensors")
+    for i in range(LAYERS):
+        name = f"model.layers.{i}.mlp.experts."
+        for e in range(EXPERTS):
+            gate, up = exact[name + "gate_up_proj"][e].chunk(2)
+            for part, want in {"gate": gate, "up": up, "down": exact[name + "down_proj"][e]}.items():
+                got = ours.pop(f"{name}{e}.{part}_proj.weight")
+                assert got.dtype == torch.float32 and torch.equal(got.view(torch.int32), want.contiguous().view(torch.int32)), f"{name}{e}.{part}"
+    assert not [n for n in ours if ".experts." in n or "scale_inv" in n]
+    assert "quantization_config" not in json.loads((tmp_path / "out" / "config.json").read_text())
+    assert bits(lockstep, tmp_path / "out", "cpu-f32") == bits(lockstep, folder, "cpu-f32")
     told = info(lockstep, folder)["exact_under"]["FP8, blocks of 128 x 128"]
     assert told == (["cpu-f32", "cpu-bf16w"] if power_of_two else ["cpu-f32"]) + (["cpu-mxfp8-base", "cpu-mxfp8-experts"] if power_of_two else [])
     shifted = dict(stored)

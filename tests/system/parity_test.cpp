@@ -148,6 +148,35 @@ TEST(Parity, HoldsForWeightsThatAreQuantisedAfterEachStep) {
   }
 }
 
+// Every profile with weights in few bits: frozen ones, of all matrices or of experts alone, and those for serving alone. The control has another leaf
+// count, as cpu-f32's: it is found at the first operation whose sum is long enough.
+TEST(Parity, HoldsInFewBitsAndFindsEachControlAtItsOperation) {
+  Json config = tiny_config();
+  config["max_position_embeddings"] = 40;
+  ParityModel model;
+  model.model = make_model(config);
+  model.masters = golden_weights(model.model->manifest(), 5);
+  int packed = 0;
+  for (const Profile& profile : profiles()) {
+    if (profile.study || profile.weight_bits == 0 || profile.trains_all_weights()) continue;
+    SCOPED_TRACE(profile.name);
+    ++packed;
+    const ParityReport report = run_parity(model, {.cases = 0, .seed = 3, .profile = profile.name});
+    expect_parity(report);
+    EXPECT_TRUE(report.control.detected && report.control.serving_detected);
+    EXPECT_FALSE(report.trains);
+    EXPECT_FALSE(report.control.internal_model);
+    EXPECT_EQ(report.control.operation, "linear model.layers.0.self_attn.q_a_proj.weight");
+    EXPECT_EQ(report.control.layer, 0);
+    EXPECT_GT(report.control.different, 10);
+    ParityReport blind = report;
+    blind.control.detected = false;
+    EXPECT_FALSE(blind.passed());
+    EXPECT_NE(to_text(blind).find("NOT DETECTED"), std::string::npos);
+  }
+  EXPECT_EQ(packed, 2 + 2 * 3);
+}
+
 TEST(Parity, HoldsInFp32OnAGoldenWhoseControlNeedsAnotherModel) {
   ParityModel model;
   model.model = make_model(golden_config("glm_moe_dsa/sharing"));
