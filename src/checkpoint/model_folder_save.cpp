@@ -314,9 +314,8 @@ void export_model_folder(const fs::path& path, const ModelReader& reader, const 
       check_low_bit(reader.model()->manifest(), *options.packed);
       const std::vector<StoredTensor>& tensors = reader.tensors();
       const Manifest& manifest = reader.model()->manifest();
-      if (std::none_of(tensors.begin(), tensors.end(), [&](const StoredTensor& tensor) {
-            return packs(manifest, tensor, *options.packed) || packs_mxfp4(manifest, tensor, *options.packed);
-          }))
+      if (std::none_of(tensors.begin(), tensors.end(),
+                       [&](const StoredTensor& tensor) { return packs(manifest, tensor, *options.packed) || packs_mxfp4(manifest, tensor, *options.packed); }))
         fail(ErrorCode::unsupported,
              "profile is '{}', and no tensor of this model can be packed so: INT4 is of matrices that are tensors of their own, MXFP4 of all experts in one "
              "tensor, as gpt_oss has them; allowed is to convert without packing",

@@ -278,7 +278,7 @@ bool StoredTensor::is_rounded(const Manifest& manifest, const Profile& profile) 
         return as_ != StoredAs::fp8 || !exponents || !block_begins(piece);
       case LowBitFormat::mxfp8:
         return !exponents || piece.transposed != (as_ == StoredAs::mxfp4);  // groups along the inputs
-      case LowBitFormat::mxfp4:  // whose quantiser keeps such numbers
+      case LowBitFormat::mxfp4:                                             // whose quantiser keeps such numbers
         return as_ != StoredAs::mxfp4 || !exponents || !piece.transposed;
       case LowBitFormat::none:
         break;
