@@ -21,7 +21,7 @@ import tinker
 from safetensors.numpy import save_file
 from tinker import types
 
-PROFILES = ["cpu-bf16w", "cpu-int4-base", "cpu-fp8-base", "cpu-mxfp8-base"]
+PROFILES = ["cpu-bf16w", "cpu-int4-base", "cpu-fp8-base", "cpu-mxfp8-base", "cpu-mxfp4-base"]
 HIDDEN, LAYERS, INNER, HEADS, KV, VOCABULARY = 768, 4, 2048, 12, 4, 4096
 
 

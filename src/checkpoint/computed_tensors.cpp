@@ -7,6 +7,7 @@
 #include "model/compute_copy.h"
 #include "model/low_bit_weights.h"
 #include "numerics/int4_words.h"
+#include "numerics/mxfp4.h"
 
 namespace lockstep {
 
@@ -113,6 +114,32 @@ PackedMatrix read_packed(const Manifest& manifest, const StoredTensor& tensor, c
   for (const Part& part : parts_of(tensor, file.pieces[0]))
     panels_to_words(convert(part, p, profile).bytes.data(), {part.rows, columns, 4}, packed.words.data() + part.row * int4_words(columns),
                     packed.scales.data() + part.row * groups);
+  return packed;
+}
+
+bool packs_mxfp4(const Manifest& manifest, const StoredTensor& tensor, const Profile& profile) {
+  const FileTensor& file = tensor.file();
+  return file.shape.size() == 3 && file.shape[1] % kMxfp4Group == 0 && std::all_of(file.pieces.begin(), file.pieces.end(), [&](const Piece& piece) {
+           return piece.transposed && low_bit_format_of(weight_bits(manifest.parameter(piece.parameter), profile)) == LowBitFormat::mxfp4;
+         });
+}
+
+Mxfp4Experts read_mxfp4_experts(const Manifest& manifest, const StoredTensor& tensor, const Profile& profile) {
+  Mxfp4Experts packed;
+  if (!tensor.is_rounded(manifest, profile) && tensor.as() == StoredAs::mxfp4) {
+    tensor.read_mxfp4_bytes(packed.blocks, packed.scales);
+    return packed;
+  }
+  const FileTensor& file = tensor.file();
+  const std::int64_t experts = file.shape[0], inputs = file.shape[1], outputs = file.shape[2], groups = inputs / kMxfp4Group;
+  std::vector<float> values(static_cast<std::size_t>(file.size()));
+  tensor.read(0, file.rows(), values.data());
+  as_computed(manifest, tensor, profile, values);
+  packed.scales.resize(static_cast<std::size_t>(experts * outputs * groups));
+  packed.blocks.resize(packed.scales.size() * kMxfp4Group / 2);
+  for (std::int64_t row = 0; row < experts * outputs; ++row)
+    encode_mxfp4(values.data() + row / outputs * inputs * outputs + row % outputs, outputs, groups, packed.blocks.data() + row * groups * kMxfp4Group / 2,
+                 packed.scales.data() + row * groups);
   return packed;
 }
 

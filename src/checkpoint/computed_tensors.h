@@ -25,6 +25,13 @@ std::shared_ptr<const WeightSet> computed_weights(const Manifest& manifest, cons
 // Whether a profile's compute copy of a tensor can be written as compressed-tensors packs it; and the copy so written.
 bool packs(const Manifest& manifest, const StoredTensor& tensor, const Profile& profile);
 PackedMatrix read_packed(const Manifest& manifest, const StoredTensor& tensor, const Profile& profile);
+// The same of MXFP4: all experts in one tensor [experts, inputs, outputs], as gpt-oss' folders have them in blocks [experts, outputs, inputs / 32, 16]
+// and scales [experts, outputs, inputs / 32]. The bytes of a file that has them so are its own.
+struct Mxfp4Experts {
+  std::vector<std::uint8_t> blocks, scales;
+};
+bool packs_mxfp4(const Manifest& manifest, const StoredTensor& tensor, const Profile& profile);
+Mxfp4Experts read_mxfp4_experts(const Manifest& manifest, const StoredTensor& tensor, const Profile& profile);
 // Of a tensor's values, row-major, the numbers that a profile's kernels compute with; those that are no integers of few bits stay as they are, for
 // the writer to round.
 void as_computed(const Manifest& manifest, const StoredTensor& tensor, const Profile& profile, std::vector<float>& values);

@@ -16,6 +16,7 @@
 #include "numerics/element.h"
 #include "numerics/int4_words.h"
 #include "numerics/low_bit.h"
+#include "numerics/mxfp4.h"
 
 namespace lockstep {
 namespace fs = std::filesystem;
@@ -35,9 +36,16 @@ class WrittenWeights {
   // In the order of the model; those of a layer of multi-token prediction are the last.
   const std::vector<const FileTensor*>& files() const { return files_; }
   bool packs(const FileTensor& file) const { return packed_ && lockstep::packs(manifest_of(file), stored(file), *packed_); }
+  bool packs_mxfp4(const FileTensor& file) const { return packed_ && lockstep::packs_mxfp4(manifest_of(file), stored(file), *packed_); }
+  bool packs_any_mxfp4() const {
+    return std::any_of(files_.begin(), files_.end(), [&](const FileTensor* file) { return packs_mxfp4(*file); });
+  }
   // Whether the files that are read have all these tensors packed, and no other.
   bool packed_before() const {
-    return reader_ && std::all_of(files_.begin(), files_.end(), [&](const FileTensor* file) { return (stored(*file).as() == StoredAs::int4) == packs(*file); });
+    return reader_ && std::all_of(files_.begin(), files_.end(), [&](const FileTensor* file) {
+             const StoredAs as = stored(*file).as();
+             return (as == StoredAs::int4) == packs(*file) && (as == StoredAs::mxfp4) == packs_mxfp4(*file);
+           });
   }
   SafetensorsType type(const FileTensor& file, DType dtype) const {
     if (file.fp32 || (!packed_ && dtype != DType::bf16)) return SafetensorsType::f32;
@@ -53,6 +61,7 @@ class WrittenWeights {
     if (packed_) as_computed(manifest_of(file), stored(file), *packed_, values);
   }
   PackedMatrix packed(const FileTensor& file) const { return read_packed(manifest_of(file), stored(file), *packed_); }
+  Mxfp4Experts mxfp4(const FileTensor& file) const { return read_mxfp4_experts(manifest_of(file), stored(file), *packed_); }
   // That of the file; of E4M3, which is not written, bf16 has all numbers.
   SafetensorsType scale_type(const FileTensor& file) const {
     const bool own = stored(file).holds_int4() && stored(file).scale_type() != SafetensorsType::f8_e4m3;
@@ -105,6 +114,11 @@ struct Shard {
 
 // The tensors that hold a tensor of the manifest.
 std::vector<SafetensorsWriter::Entry> entries_of(const WrittenWeights& weights, const FileTensor& file, const SaveOptions& options) {
+  if (weights.packs_mxfp4(file)) {
+    const Mxfp4Names names(file.name);
+    const std::int64_t experts = file.shape[0], groups = file.shape[1] / kMxfp4Group, outputs = file.shape[2];
+    return {{names.blocks, SafetensorsType::u8, {experts, outputs, groups, kMxfp4Group / 2}}, {names.scales, SafetensorsType::u8, {experts, outputs, groups}}};
+  }
   if (!weights.packs(file)) return {{file.name, weights.type(file, options.dtype), file.shape}};
   const PackedNames names(file.name);
   return {{names.numbers, SafetensorsType::i32, {file.rows(), int4_words(file.columns())}},
@@ -171,6 +185,12 @@ void write_shard(const fs::path& path, const Shard& shard, const WrittenWeights&
   std::vector<float> values;
   for (const SafetensorsWriter::Entry& entry : writer.entries()) {
     const FileTensor& file = *by_name.at(entry.name);
+    if (weights.packs_mxfp4(file)) {
+      const Mxfp4Experts packed = weights.mxfp4(file);
+      const std::vector<std::uint8_t>& bytes = entry.name == Mxfp4Names(file.name).blocks ? packed.blocks : packed.scales;
+      writer.write_bytes(bytes.data(), bytes.size());
+      continue;
+    }
     if (weights.packs(file)) {
       const PackedNames names(file.name);
       if (entry.name == names.shape) {
@@ -206,8 +226,11 @@ void write_weights(const fs::path& folder, const WrittenWeights& weights, const 
   write_file_atomic(folder / "model.safetensors.index.json", index.dump(2) + "\n");
 }
 
-// As compressed-tensors describes what it packs: modules by name, those that stay as they are in `ignore`.
+// As the format's own library describes what is packed; compressed-tensors: modules by name, those that stay as they are in `ignore`.
 Json packed_config(const WrittenWeights& weights) {
+  if (weights.packs_any_mxfp4())  // as gpt-oss' folders say it
+    return {{"quant_method", "mxfp4"},
+            {"modules_to_not_convert", Json::array({"model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"})}};
   constexpr std::string_view kWeight = ".weight";
   Json ignored = Json::array();
   for (const FileTensor* file : weights.files())
@@ -265,8 +288,11 @@ void save_checked(const fs::path& path, const SaveOptions& options, F&& save) {
 }  // namespace
 
 void check_packed_profile(const Profile& profile) {
-  if (low_bit_format_of(profile.weight_bits) == LowBitFormat::int4) return;
-  fail(ErrorCode::unsupported, "profile is '{}', allowed are cpu-int4-base, cpu-int4-experts and cpu-int4-qat: folders hold their matrices as they are",
+  const LowBitFormat format = low_bit_format_of(profile.weight_bits);
+  if (format == LowBitFormat::int4 || format == LowBitFormat::mxfp4) return;
+  fail(ErrorCode::unsupported,
+       "profile is '{}', allowed are cpu-int4-base, cpu-int4-experts, cpu-int4-qat, cpu-mxfp4-base and cpu-mxfp4-experts: folders hold their matrices as they "
+       "are",
        profile.name);
 }
 
@@ -287,10 +313,12 @@ void export_model_folder(const fs::path& path, const ModelReader& reader, const 
       check_packed_profile(*options.packed);
       check_low_bit(reader.model()->manifest(), *options.packed);
       const std::vector<StoredTensor>& tensors = reader.tensors();
-      if (std::none_of(tensors.begin(), tensors.end(), [&](const StoredTensor& tensor) { return packs(reader.model()->manifest(), tensor, *options.packed); }))
+      const Manifest& manifest = reader.model()->manifest();
+      if (std::none_of(tensors.begin(), tensors.end(),
+                       [&](const StoredTensor& tensor) { return packs(manifest, tensor, *options.packed) || packs_mxfp4(manifest, tensor, *options.packed); }))
         fail(ErrorCode::unsupported,
-             "profile is '{}', and no matrix of this model that it has in 4 bits is a tensor of its own, as a packed one must be (all experts are one tensor); "
-             "allowed is to convert without packing",
+             "profile is '{}', and no tensor of this model can be packed so: INT4 is of matrices that are tensors of their own, MXFP4 of all experts in one "
+             "tensor, as gpt_oss has them; allowed is to convert without packing",
              options.packed->name);
     }
     fill_model_folder(OutputFolder(path, overwrite), *reader.model(), WrittenWeights(reader, options.packed), options);

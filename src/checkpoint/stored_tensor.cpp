@@ -192,6 +192,13 @@ void StoredTensor::read_int4(std::int64_t row, std::int64_t rows, std::uint32_t*
   std::transform(widened.begin(), widened.end(), scales, round_to_bf16);
 }
 
+void StoredTensor::read_mxfp4_bytes(std::vector<std::uint8_t>& blocks, std::vector<std::uint8_t>& scales) const {
+  for (const auto& [found, bytes] : {std::pair{values_, &blocks}, std::pair{scales_, &scales}}) {
+    bytes->resize(static_cast<std::size_t>(found.tensor->elements()));
+    found.file->read_bytes(*found.tensor, *bytes);
+  }
+}
+
 void StoredTensor::read_outputs(std::int64_t expert, std::int64_t first, std::int64_t step, std::int64_t count, float* values) const {
   const std::int64_t inputs = file_->shape[1], outputs = file_->shape[2], groups = inputs / kMxfp4Group;
   std::vector<std::uint8_t> blocks(static_cast<std::size_t>(groups * kMxfp4Group / 2)), scales(static_cast<std::size_t>(groups));
@@ -271,6 +278,8 @@ bool StoredTensor::is_rounded(const Manifest& manifest, const Profile& profile) 
         return as_ != StoredAs::fp8 || !exponents || !block_begins(piece);
       case LowBitFormat::mxfp8:
         return !exponents || piece.transposed != (as_ == StoredAs::mxfp4);  // groups along the inputs
+      case LowBitFormat::mxfp4:                                             // whose quantiser keeps such numbers
+        return as_ != StoredAs::mxfp4 || !exponents || !piece.transposed;
       case LowBitFormat::none:
         break;
     }

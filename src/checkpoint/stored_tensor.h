@@ -41,6 +41,8 @@ class StoredTensor {
   // Of mxfp4: outputs first, first + step, .. of an expert, as the blocks have them: `values` [count][inputs]. Decodes these alone. Errors: those
   // of read.
   void read_outputs(std::int64_t expert, std::int64_t first, std::int64_t step, std::int64_t count, float* values) const;
+  // Of mxfp4: its blocks and scales as they are.
+  void read_mxfp4_bytes(std::vector<std::uint8_t>& blocks, std::vector<std::uint8_t>& scales) const;
   // Of int4: whether its scales are bf16 numbers, as int4 profiles have them; then its words and scales as they are. Errors: those of read.
   bool holds_int4() const { return as_ == StoredAs::int4 && scales_fit_; }
   void read_int4(std::int64_t row, std::int64_t rows, std::uint32_t* words, Bf16* scales) const;

@@ -92,8 +92,12 @@ TEST(StoredMxfp4, IsTheTransposeOfItsBlocks) {
         ASSERT_EQ(some[static_cast<std::size_t>(i * kInputs + k)], values[static_cast<std::size_t>((kInputs + k) * kOutputs + 3 - step + i * step)])
             << step << " " << i << " " << k;
   }
-  for (const auto& [profile, rounded] : std::vector<std::pair<const char*, bool>>{
-           {"cpu-f32", false}, {"cpu-bf16w", false}, {"cpu-mxfp8-experts", false}, {"cpu-int4-experts", true}, {"cpu-fp8-base", true}})
+  for (const auto& [profile, rounded] : std::vector<std::pair<const char*, bool>>{{"cpu-f32", false},
+                                                                                  {"cpu-bf16w", false},
+                                                                                  {"cpu-mxfp8-experts", false},
+                                                                                  {"cpu-mxfp4-experts", false},
+                                                                                  {"cpu-int4-experts", true},
+                                                                                  {"cpu-fp8-base", true}})
     EXPECT_EQ(found->is_rounded(manifest, profile_by_name(profile)), rounded) << profile;
 }
 

@@ -103,7 +103,7 @@ int serve_command(const Arguments& arguments) {
                "Whether generation_config.json sets sampling defaults for requests (temperature, top_p, top_k, min_p, repetition_penalty), "
                "and what ends a turn. The training API samples from the model's own distribution either way");
   add_draft_options(table, serving.engine.drafts);
-  table.choice("frozen-base", &frozen_base, {"none", "int4", "fp8", "mxfp8"},
+  table.choice("frozen-base", &frozen_base, {"none", "int4", "fp8", "mxfp8", "mxfp4"},
                "Quantise the base's weights to this format and freeze them; adapters train over them. Short for --profile cpu-FORMAT-base");
   table.choice("frozen-layers", &frozen_layers, {"linear", "experts"},
                "Which weights --frozen-base quantises: all linear layers, or only experts (--profile cpu-FORMAT-experts)");

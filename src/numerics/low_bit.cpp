@@ -75,6 +75,22 @@ void encode_groups(const float* image, const LowBitShape& shape, std::uint8_t* b
     }
   }
 }
+
+void encode_mxfp4_groups(const float* image, const LowBitShape& shape, std::uint8_t* bytes, std::int64_t panel_begin, std::int64_t panel_end) {
+  std::uint8_t codes[kMxfp4Group];
+  for (std::int64_t panel = panel_begin; panel < panel_end; ++panel) {
+    const float* from = image + panel * shape.inputs * 16;
+    std::uint8_t *scales = bytes + panel * shape.panel_bytes(), *values = scales + shape.scale_bytes();
+    for (std::int64_t k = 0; k < shape.inputs; k += kMxfp4Group, scales += 16) {
+      const std::int64_t n = std::min(kMxfp4Group, shape.inputs - k);
+      for (std::int64_t lane = 0; lane < 16; ++lane) {
+        scales[lane] = quantise_mxfp4(from + k * 16 + lane, 16, n, codes);
+        for (std::int64_t i = 0; i < n; ++i)  // where quantised_integer finds it
+          values[(k + i) / 8 * 64 + lane * 4 + i % 4] |= static_cast<std::uint8_t>(codes[i] << (i % 8 / 4 * 4));
+      }
+    }
+  }
+}
 }  // namespace
 
 const char* low_bit_format_name(LowBitFormat format) {
@@ -85,6 +101,8 @@ const char* low_bit_format_name(LowBitFormat format) {
       return "fp8";
     case LowBitFormat::mxfp8:
       return "mxfp8";
+    case LowBitFormat::mxfp4:
+      return "mxfp4";
     case LowBitFormat::none:
       break;
   }
@@ -104,6 +122,7 @@ void encode_panels(const float* image, const LowBitShape& shape, std::uint8_t* b
   if (shape.format == LowBitFormat::int4) return quantise_panels(image, shape.integers(), bytes, panel_begin, panel_end);
   std::memset(bytes + panel_begin * shape.panel_bytes(), 0, static_cast<std::size_t>((panel_end - panel_begin) * shape.panel_bytes()));
   if (shape.format == LowBitFormat::fp8) encode_fp8_blocks(image, shape, bytes, panel_begin, panel_end);
+  else if (shape.format == LowBitFormat::mxfp4) encode_mxfp4_groups(image, shape, bytes, panel_begin, panel_end);
   else encode_groups(image, shape, bytes, panel_begin, panel_end);
 }
 

@@ -1,21 +1,23 @@
-// Weight-only quantisation: the int4, fp8 and mxfp8 formats, their quantisers, their panels in memory and decoding (docs/numerics.md,
+// Weight-only quantisation: the int4, fp8, mxfp8 and mxfp4 formats, their quantisers, their panels in memory and decoding (docs/numerics.md,
 // "Low-bit weights"). Kernels decode a weight where they use it; activations stay floating point, so a product with a low-bit weight has the
 // order and the bits of the product with the decoded one. Quantising decoded values again gives the same values.
 //   int4    groups of 32 along K, integers of 4 bits and a bf16 scale: the quantiser and the bytes of numerics/quantised.h
 //   fp8     E4M3 in blocks of 128 outputs x 128 inputs, one fp32 scale, the least power of two with max |w| <= 448 scale
 //   mxfp8   E4M3 in groups of 32 along K, one E8M0 scale, 2^(floor(log2 max |w|) - 8); larger than 448 scale becomes that (OCP MX v1.0, 6.3)
-// E4M3 is rounded to nearest even and keeps the sign of a zero. A scale below 2^-110 makes zeros. A NaN or an infinity makes every value that
+//   mxfp4   E2M1 in groups of 32 along K, one E8M0 scale, 2^(floor(log2 max |w|) - 2): numerics/mxfp4.h
+// E4M3 and E2M1 are rounded to nearest even and keep the sign of a zero. A scale below 2^-110 makes zeros. A NaN or an infinity makes every value that
 // shares its scale NaN. Knows no kernel and no model. Pure functions, any thread.
 //   encode_panels(image, {.outputs = 1536, .inputs = 576, .format = LowBitFormat::fp8}, bytes, 0, shape.panels());
 #pragma once
 #include <cstdint>
 
+#include "numerics/mxfp4.h"
 #include "numerics/quantised.h"
 
 namespace lockstep {
 
 // Values of PackedWeight::bits and Profile::weight_bits; there, 8 and 4 are integer weights whose activations are quantised too (numerics/quantised.h).
-enum class LowBitFormat : int { none = 0, int4 = 16, fp8 = 17, mxfp8 = 18 };
+enum class LowBitFormat : int { none = 0, int4 = 16, fp8 = 17, mxfp8 = 18, mxfp4 = 19 };
 inline constexpr int kLowBitExperts = 64;   // flag beside the format in Profile::weight_bits: routed experts only
 inline constexpr int kLowBitTrained = 128;  // the same: all weights train; linear layers and experts are quantised again after each step
 inline constexpr int kLowBitVersion = 1;    // of the formats and their quantisers, in a profile's digest
@@ -23,13 +25,14 @@ LOCKSTEP_EVERYWHERE [[gnu::always_inline]] inline bool is_low_bit_format(int bit
 LOCKSTEP_EVERYWHERE [[gnu::always_inline]] inline LowBitFormat low_bit_format_of(int bits) {
   return is_low_bit_format(bits) ? static_cast<LowBitFormat>(bits & ~(kLowBitExperts | kLowBitTrained)) : LowBitFormat::none;
 }
-const char* low_bit_format_name(LowBitFormat format);  // int4, fp8, mxfp8
+const char* low_bit_format_name(LowBitFormat format);  // int4, fp8, mxfp8, mxfp4
 
 inline constexpr std::int64_t kFp8Block = 128;  // of fp8, outputs and inputs
 inline constexpr float kLargestE4m3 = 448.0f;
 
 // Layout of one weight [outputs, inputs]: independent panels of 16 outputs, each its scales, padded, then its values.
-//   int4 as QuantisedShape; fp8: fp32 scales [inputs / 128], E4M3 [inputs][16]; mxfp8: E8M0 scales [inputs / 32][16], E4M3 [inputs][16]
+//   int4 as QuantisedShape; fp8: fp32 scales [inputs / 128], E4M3 [inputs][16]; mxfp8: E8M0 scales [inputs / 32][16], E4M3 [inputs][16];
+//   mxfp4: these scales, and groups of codes where int4 has its integers
 struct LowBitShape {
   std::int64_t outputs = 0, inputs = 0;
   LowBitFormat format = LowBitFormat::fp8;
@@ -37,10 +40,12 @@ struct LowBitShape {
   LOCKSTEP_EVERYWHERE [[gnu::always_inline]] std::int64_t panels() const { return (outputs + 15) / 16; }
   LOCKSTEP_EVERYWHERE [[gnu::always_inline]] std::int64_t scale_bytes() const {
     if (format == LowBitFormat::int4) return integers().scale_bytes();
+    if (format == LowBitFormat::mxfp4) return (integers().groups() * 16 + 63) / 64 * 64;
     if (format == LowBitFormat::mxfp8) return (inputs + kQuantisedGroup - 1) / kQuantisedGroup * 16;
     return ((inputs + kFp8Block - 1) / kFp8Block * 4 + 15) / 16 * 16;
   }
   LOCKSTEP_EVERYWHERE [[gnu::always_inline]] std::int64_t panel_bytes() const {
+    if (format == LowBitFormat::mxfp4) return scale_bytes() + integers().groups() * integers().group_bytes();
     return format == LowBitFormat::int4 ? integers().panel_bytes() : scale_bytes() + inputs * 16;
   }
   LOCKSTEP_EVERYWHERE [[gnu::always_inline]] std::int64_t bytes() const { return panels() * panel_bytes(); }
@@ -68,10 +73,11 @@ LOCKSTEP_EVERYWHERE [[gnu::always_inline]] inline float low_bit_element(const st
     __builtin_memcpy(&scale_value, &scale, 4);
     return static_cast<float>(quantised_integer(values, 4, lane, k)) * scale_value;
   }
-  if (shape.format == LowBitFormat::mxfp8)
+  if (shape.format == LowBitFormat::mxfp8 || shape.format == LowBitFormat::mxfp4)
     scale = static_cast<std::uint32_t>(panel[k / kQuantisedGroup * 16 + lane]) << 23;  // 255: an infinity, whose numbers are zeros: NaN
   else __builtin_memcpy(&scale, panel + k / kFp8Block * 4, 4);
   __builtin_memcpy(&scale_value, &scale, 4);
+  if (shape.format == LowBitFormat::mxfp4) return widen_e2m1(static_cast<std::uint32_t>(quantised_integer(values, 4, lane, k) + 8)) * scale_value;
   return widen_e4m3(values[k * 16 + lane]) * scale_value;
 }
 

@@ -15,7 +15,7 @@
 namespace lockstep {
 namespace {
 
-constexpr LowBitFormat kFormats[] = {LowBitFormat::int4, LowBitFormat::fp8, LowBitFormat::mxfp8};
+constexpr LowBitFormat kFormats[] = {LowBitFormat::int4, LowBitFormat::fp8, LowBitFormat::mxfp8, LowBitFormat::mxfp4};
 
 // S.EEEE.MMM with a bias of 7, subnormals, and no infinity.
 double e4m3_value(int code) {
@@ -32,6 +32,17 @@ int nearest_code(float x) {
     if (distance < least || (distance == least && code % 2 == 0)) least = distance, best = code;
   }
   return best | (std::signbit(x) ? 0x80 : 0);
+}
+
+// The same of E2M1, by its list of numbers.
+float nearest_e2m1(float x) {
+  constexpr float kNumbers[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+  int best = 0;
+  for (int code = 1; code < 8; ++code) {
+    const float nearer = std::fabs(kNumbers[code] - std::fabs(x)), before = std::fabs(kNumbers[best] - std::fabs(x));
+    if (nearer < before || (nearer == before && code % 2 == 0)) best = code;
+  }
+  return std::copysign(kNumbers[best], x);
 }
 
 std::vector<float> random_image(const LowBitShape& s, std::uint64_t seed) {
@@ -93,8 +104,8 @@ TEST(LowBitWeights, AreThoseOfTheDefinition) {
           float scale;
           if (format == LowBitFormat::int4) {
             scale = widen(round_to_bf16(largest / 7.0f));
-          } else if (format == LowBitFormat::mxfp8) {
-            scale = static_cast<float>(std::ldexp(1.0, std::ilogb(largest) - 8));
+          } else if (format == LowBitFormat::mxfp8 || format == LowBitFormat::mxfp4) {
+            scale = static_cast<float>(std::ldexp(1.0, std::ilogb(largest) - (format == LowBitFormat::mxfp8 ? 8 : 2)));
           } else {
             scale = 0x1p-100f;
             while (largest > 448 * scale) scale *= 2;
@@ -102,8 +113,9 @@ TEST(LowBitWeights, AreThoseOfTheDefinition) {
           for (std::int64_t n = n0; n < std::min(outputs, n0 + rows); ++n)
             for (std::int64_t k = k0; k < std::min(inputs, k0 + columns); ++k) {
               const float x = image[at(n, k)];
-              const float want = format == LowBitFormat::int4 ? static_cast<float>(std::nearbyint(x * (1.0f / scale))) * scale + 0.0f
-                                                              : static_cast<float>(e4m3_value(nearest_code(x / scale))) * scale;
+              const float want = format == LowBitFormat::int4    ? static_cast<float>(std::nearbyint(x * (1.0f / scale))) * scale + 0.0f
+                                 : format == LowBitFormat::mxfp4 ? nearest_e2m1(x / scale) * scale
+                                                                 : static_cast<float>(e4m3_value(nearest_code(x / scale))) * scale;
               ASSERT_EQ(float_bits(got[at(n, k)]), float_bits(want)) << low_bit_format_name(format) << " " << n << ", " << k;
               changed += float_bits(want) != float_bits(x);
             }
@@ -126,7 +138,7 @@ TEST(LowBitWeights, ZerosTinyAndLargeNumbersAndNaN) {
       return decoded(encoded(image, s), s);
     };
     for (const float v : of(0x1p-120f, -0x1p-130f)) EXPECT_EQ(float_bits(v) & 0x7fffffffu, 0u) << low_bit_format_name(format);
-    EXPECT_GT(of(3e38f, 1)[0], 2.6e38f);
+    EXPECT_GT(of(3e38f, 1)[0], format == LowBitFormat::mxfp4 ? 2.5e38f : 2.6e38f);  // 7 units become 6
     EXPECT_TRUE(std::isfinite(of(3.1e38f, 1)[0]));  // above 248 * 2^120 the nearest number of a block is 2^128: an infinity, as in any rounding to nearest
     for (const float bad : {std::nanf(""), INFINITY, -INFINITY}) {
       const std::vector<float> got = of(bad, 1);
@@ -135,6 +147,35 @@ TEST(LowBitWeights, ZerosTinyAndLargeNumbersAndNaN) {
       else EXPECT_FALSE(std::isnan(got[1])) << "another output has a scale of its own";
     }
   }
+}
+
+TEST(E2m1, RoundsToNearestEvenAndSaturates) {
+  RandomSequence random(4, RandomStream::fuzz);
+  for (int i = 0; i < 100'000; ++i) {
+    const auto x = static_cast<float>((random.uniform() - 0.5) * 16);
+    ASSERT_EQ(float_bits(widen_e2m1(round_to_e2m1(x))), float_bits(nearest_e2m1(x))) << x;
+  }
+  for (const float tie : {0.25f, 0.75f, 1.25f, 1.75f, 2.5f, 3.5f, 5.0f, 6.0f, 7.5f, -0.0f, -0.25f})
+    EXPECT_EQ(float_bits(widen_e2m1(round_to_e2m1(tie))), float_bits(nearest_e2m1(tie))) << tie;
+}
+
+// Numbers that are MXFP4 already, also where a group's largest is no 4 or 6 and the quantiser takes another scale.
+TEST(Mxfp4, WhatWasDecodedIsKept) {
+  constexpr std::int64_t kGroups = 400;
+  RandomSequence random(6, RandomStream::fuzz);
+  std::vector<std::uint8_t> blocks(kGroups * 16), scales(kGroups), again_blocks(blocks.size()), again_scales(scales.size());
+  for (std::int64_t g = 0; g < kGroups; ++g) {
+    scales[static_cast<std::size_t>(g)] = static_cast<std::uint8_t>(37 + random.below(210));
+    const std::uint32_t codes = 1 + random.below(7);  // the largest magnitude of the group at most
+    for (std::int64_t i = 0; i < 16; ++i)
+      blocks[static_cast<std::size_t>(g * 16 + i)] = static_cast<std::uint8_t>(random.below(codes + 1) | random.below(2) << 3 | random.below(codes + 1) << 4);
+  }
+  std::vector<float> values(kGroups * kMxfp4Group), again(values.size());
+  decode_mxfp4(blocks.data(), scales.data(), kGroups, values.data());
+  encode_mxfp4(values.data(), 1, kGroups, again_blocks.data(), again_scales.data());
+  decode_mxfp4(again_blocks.data(), again_scales.data(), kGroups, again.data());
+  for (std::size_t i = 0; i < values.size(); ++i) ASSERT_EQ(float_bits(again[i]), float_bits(values[i])) << i;
+  EXPECT_NE(again_scales, scales) << "the control: some groups have no 4 and no 6";
 }
 
 // A part of the panels alone has the bytes of the whole.
@@ -154,6 +195,7 @@ TEST(LowBitWeights, BytesOfALargeMatrix) {
   EXPECT_LE(static_cast<double>((LowBitShape{4096, 4096, LowBitFormat::int4}.bytes())), 0.2813 * bf16);
   EXPECT_LE(static_cast<double>((LowBitShape{4096, 4096, LowBitFormat::fp8}.bytes())), 0.5011 * bf16);
   EXPECT_LE(static_cast<double>((LowBitShape{4096, 4096, LowBitFormat::mxfp8}.bytes())), 0.5157 * bf16);
+  EXPECT_LE(static_cast<double>((LowBitShape{4096, 4096, LowBitFormat::mxfp4}.bytes())), 0.2657 * bf16);
 }
 
 TEST(LowBitWeights, ProfilesDiffer) {

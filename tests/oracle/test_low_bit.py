@@ -14,7 +14,7 @@ from safetensors.torch import save_file as save_torch
 
 HIDDEN, LAYERS, HEADS, KV, HEAD, INNER, VOCABULARY = 272, 2, 4, 2, 68, 200, 150  # neither 32 nor 128 divides them all
 F32 = np.float32
-FORMATS = ["int4", "fp8", "mxfp8"]
+FORMATS = ["int4", "fp8", "mxfp8", "mxfp4"]
 
 
 def bf16(x):
@@ -49,6 +49,15 @@ def mxfp8(w):
     largest = np.abs(x).max(axis=2, keepdims=True)
     scale = np.exp2(np.floor(np.log2(largest)) - 8).astype(F32)
     return cast(x, scale).reshape(w.shape[0], -1)[:, : w.shape[1]]
+
+
+def mxfp4(w):
+    x = groups(w)
+    scale = np.exp2(np.floor(np.log2(np.abs(x).max(axis=2, keepdims=True))) - 2).astype(F32)
+    numbers = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], F32)
+    distance = np.abs(np.abs(x / scale)[..., None] - numbers)
+    nearest = (distance * 16 + np.arange(8) % 2 * 1e-6).argmin(axis=-1)  # of two as near the even code
+    return (np.copysign(numbers[nearest], x) * scale).reshape(w.shape[0], -1)[:, : w.shape[1]]
 
 
 def int4(w):
@@ -90,7 +99,7 @@ def folders(tmp_path_factory):
         }
     tensors = {n: (random.standard_normal(s) * (0.15 if len(s) == 2 else 0.1) + (len(s) == 1)).astype(F32) for n, s in shapes.items()}
     out = {"plain": write(root / "plain", tensors)}
-    for kind in (int4, fp8, mxfp8):
+    for kind in (int4, fp8, mxfp8, mxfp4):
         rounded = {n: np.ascontiguousarray(kind(w)) if w.ndim == 2 else w for n, w in tensors.items()}  # safetensors writes memory as it lies
         assert all((rounded[n] != w).any() for n, w in tensors.items() if w.ndim == 2)
         if kind is not int4:
@@ -177,7 +186,7 @@ def test_published_block_fp8_folders_are_read(lockstep, folders, tmp_path, power
     assert done.returncode != 0 and "weight_scale_inv" in done.stderr
 
 
-@pytest.mark.parametrize("kind,most", [("int4", 0.29), ("fp8", 0.53), ("mxfp8", 0.53)])
+@pytest.mark.parametrize("kind,most", [("int4", 0.29), ("fp8", 0.53), ("mxfp8", 0.53), ("mxfp4", 0.28)])
 def test_bytes_of_a_large_model(lockstep, kind, most):
     config = lockstep.folder / "config.json"
     config.write_text(json.dumps({"model_type": "llama", "vocab_size": 32000, "hidden_size": 2048, "num_hidden_layers": 4, "num_attention_heads": 32,

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import REPOSITORY
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, GptOssConfig
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
@@ -68,7 +69,49 @@ def test_info_names_the_format(lockstep, folders):
     told = json.loads(lockstep.run("info", folders["mxfp4"], "--json"))
     (kind,) = [kind for kind in told["stored_as"] if kind["type"] == "MXFP4"]
     assert kind["bits_a_weight"] == 4.25
-    assert told["exact_under"]["MXFP4"] == ["cpu-f32", "cpu-bf16w", "cpu-mxfp8-base", "cpu-mxfp8-experts"]
+    assert told["exact_under"]["MXFP4"] == ["cpu-f32", "cpu-bf16w", "cpu-mxfp8-base", "cpu-mxfp4-base", "cpu-mxfp8-experts", "cpu-mxfp4-experts"]
+
+
+PACKED = "cpu-mxfp4-experts"
+
+
+def test_the_files_own_numbers_are_computed_with(lockstep, folders):
+    """MXFP4 fits bf16, so experts in four bits have the bits of those that transformers decoded to bf16; and no others."""
+    own = bits(lockstep, folders["mxfp4"], PACKED)
+    assert own == bits(lockstep, folders["decoded"], "cpu-bf16w")
+    assert own != bits(lockstep, folders["mxfp4"], "cpu-int4-experts")
+    assert bits(lockstep, folders["plain"], PACKED) != bits(lockstep, folders["plain"], "cpu-bf16w"), "the control: these are quantised"
+
+
+def test_an_export_writes_the_same_bytes(lockstep, folders, tmp_path):
+    lockstep.run("convert", folders["mxfp4"], tmp_path / "again", "--profile", PACKED)
+    with safe_open(folders["mxfp4"] / "model.safetensors", "pt") as theirs, safe_open(tmp_path / "again" / "model.safetensors", "pt") as ours:
+        assert set(theirs.keys()) == set(ours.keys())
+        for name in theirs.keys():
+            a, b = theirs.get_tensor(name), ours.get_tensor(name)
+            assert a.dtype == b.dtype and a.shape == b.shape and torch.equal(a.view(torch.uint8), b.view(torch.uint8)), name
+    config = {name: json.loads((folder / "config.json").read_text()) for name, folder in (("a", folders["mxfp4"]), ("b", tmp_path / "again"))}
+    assert config["a"]["quantization_config"] == config["b"]["quantization_config"]
+
+
+def test_a_folder_of_numbers_is_packed_so_that_transformers_decodes_what_is_computed_with(lockstep, folders, tmp_path):
+    lockstep.run("convert", folders["plain"], tmp_path / "packed", "--profile", PACKED)
+    packed, plain = load_file(tmp_path / "packed" / "model.safetensors"), load_file(folders["plain"] / "model.safetensors")
+    config = json.loads((tmp_path / "packed" / "config.json").read_text())
+    assert config["quantization_config"]["quant_method"] == "mxfp4"
+    decoded, changed = dict(plain), 0
+    for name in plain:
+        if name + "_blocks" in packed:
+            decoded[name] = convert_moe_packed_tensors(packed.pop(name + "_blocks"), packed.pop(name + "_scales"))
+            changed += int((decoded[name] != plain[name]).sum())
+            assert (decoded[name].float() - plain[name].float()).abs().max() < 0.3 * plain[name].float().abs().max()
+    assert changed > 1000 and not [n for n in packed if "_blocks" in n or "_scales" in n]
+    numbers = write(tmp_path / "numbers", decoded, json.loads((folders["plain"] / "config.json").read_text()))
+    want = bits(lockstep, folders["plain"], PACKED)
+    assert bits(lockstep, tmp_path / "packed", PACKED) == want
+    assert bits(lockstep, numbers, "cpu-bf16w") == want
+    done = subprocess.run([str(lockstep.binary), "convert", str(REPOSITORY / "models/countdown-glm"), str(tmp_path / "glm"), "--profile", PACKED], capture_output=True, text=True)
+    assert done.returncode != 0 and "MXFP4 of all experts in one tensor" in done.stderr
 
 
 def test_missing_scales_are_refused(lockstep, folders, tmp_path):

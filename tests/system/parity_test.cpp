@@ -174,7 +174,7 @@ TEST(Parity, HoldsInFewBitsAndFindsEachControlAtItsOperation) {
     EXPECT_FALSE(blind.passed());
     EXPECT_NE(to_text(blind).find("NOT DETECTED"), std::string::npos);
   }
-  EXPECT_EQ(packed, 2 + 2 * 3);
+  EXPECT_EQ(packed, 2 + 2 * 4);
 }
 
 TEST(Parity, HoldsInFp32OnAGoldenWhoseControlNeedsAnotherModel) {

@@ -11,7 +11,7 @@ from tinker import types
 
 from test_tinker import TOKENS, bits, client_of, logprobs_of, model_of, train, weighted
 
-FORMATS = [("int4", "linear"), ("fp8", "linear"), ("mxfp8", "linear"), ("int4", "experts"), ("fp8", "experts")]
+FORMATS = [("int4", "linear"), ("fp8", "linear"), ("mxfp8", "linear"), ("mxfp4", "linear"), ("int4", "experts"), ("fp8", "experts")]
 
 
 @pytest.mark.parametrize("kind,layers", FORMATS)

@@ -23,6 +23,11 @@ inline void decode_lines(typename V::Elem* lines, const std::uint8_t* panel, con
         for (; k < end; ++k, lines += 16) (Decode::nibbles(values + k / 8 * 64, static_cast<int>(k % 8 / 4 * 4 + k % 4 * 8)) * scale).store(lines);
         continue;
       }
+      if (shape.format == LowBitFormat::mxfp4) {
+        const V scale = Decode::exponents(panel + g * 16);
+        for (; k < end; ++k, lines += 16) (Decode::e2m1(values + k / 8 * 64, static_cast<int>(k % 8 / 4 * 4 + k % 4 * 8)) * scale).store(lines);
+        continue;
+      }
       V scale;
       if (shape.format == LowBitFormat::mxfp8) {
         scale = Decode::exponents(panel + g * 16);

@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-constexpr LowBitFormat kFormats[] = {LowBitFormat::int4, LowBitFormat::fp8, LowBitFormat::mxfp8};
+constexpr LowBitFormat kFormats[] = {LowBitFormat::int4, LowBitFormat::fp8, LowBitFormat::mxfp8, LowBitFormat::mxfp4};
 
 struct Shape {
   std::int64_t rows, inputs, outputs, count = 1;

@@ -99,6 +99,16 @@ struct LowBitDecode<Avx2Vec> {
     };
     return {of(p), of(p + 32)};
   }
+  static Avx2Vec e2m1(const std::uint8_t* p, int shift) {
+    const __m128i by = _mm_cvtsi32_si128(shift);
+    const auto of = [&](const std::uint8_t* at) {
+      const __m256i word = _mm256_srl_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)), by);
+      const __m256i sign = _mm256_slli_epi32(_mm256_and_si256(word, _mm256_set1_epi32(8)), 28);
+      const __m256i magnitude = _mm256_slli_epi32(_mm256_and_si256(word, _mm256_set1_epi32(7)), 22);
+      return _mm256_mul_ps(_mm256_castsi256_ps(_mm256_or_si256(sign, magnitude)), _mm256_set1_ps(0x1p126f));
+    };
+    return {of(p), of(p + 32)};
+  }
   static Avx2Vec exponents(const std::uint8_t* p) {
     const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
     const auto of = [](__m128i x) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu8_epi32(x), 23)); };

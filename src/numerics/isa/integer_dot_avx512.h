@@ -78,6 +78,12 @@ struct LowBitDecode<Avx512Vec> {
     const __m512i word = _mm512_srl_epi32(_mm512_loadu_si512(p), _mm_cvtsi32_si128(shift));
     return {_mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_and_si512(word, _mm512_set1_epi32(15)), _mm512_set1_epi32(8)))};
   }
+  static Avx512Vec e2m1(const std::uint8_t* p, int shift) {
+    const __m512i word = _mm512_srl_epi32(_mm512_loadu_si512(p), _mm_cvtsi32_si128(shift));
+    const __m512i sign = _mm512_slli_epi32(_mm512_and_si512(word, _mm512_set1_epi32(8)), 28);
+    const __m512i magnitude = _mm512_slli_epi32(_mm512_and_si512(word, _mm512_set1_epi32(7)), 22);
+    return {_mm512_mul_ps(_mm512_castsi512_ps(_mm512_or_si512(sign, magnitude)), _mm512_set1_ps(0x1p126f))};
+  }
   static Avx512Vec exponents(const std::uint8_t* p) {
     return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))), 23))};
   }

@@ -2,6 +2,7 @@
 // element by element. Every step is exact except the product with the scale, which is rounded once, the same on every instruction set.
 //   e4m3      of 16 codes, unscaled            nibbles   of 16 words, 4 bits each from bit `shift` on, less 8
 //   exponents 2^(byte - 127) of 16 bytes       halves    16 bf16
+//   e2m1      of 16 words, a code of 4 bits each from bit `shift` on
 #pragma once
 
 namespace lockstep {
