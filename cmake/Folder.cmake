@@ -35,8 +35,10 @@ set(thread_checked "^(base|observe|tensor|parallel|model|checkpoint|sync|text|en
 
 # Headers and templates are most of what a file costs to compile: folders of the control side are compiled eight files at a time, their
 # tests six, which halves a build from nothing. Names in anonymous namespaces are therefore unique within a folder, and among its tests. Who edits one file over
-# and over turns it off (-DLOCKSTEP_UNITY=OFF); sanitizer builds are always without, so that each file is seen to include what it uses.
+# and over turns it off (-DLOCKSTEP_UNITY=OFF); builds of their own for sanitizers are always without, so that each file is seen to include what it uses.
 option(LOCKSTEP_UNITY "Compile several files of a folder as one" ON)
+set(files_at_once 8)
+set(tests_at_once 6)
 if(LOCKSTEP_SANITIZE OR LOCKSTEP_TSAN)
   set(LOCKSTEP_UNITY OFF)
 endif()
@@ -72,7 +74,7 @@ function(lockstep_folder name)
       lockstep_precompile(lockstep_${name} library)
     endif()
     if(LOCKSTEP_UNITY AND NOT name MATCHES "^(base|numerics|kernels)$")
-      set_target_properties(lockstep_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+      set_target_properties(lockstep_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${files_at_once})
       target_compile_options(lockstep_${name} PRIVATE -Wno-subobject-linkage) # it takes the second file of a batch for a header
     endif()
   else()
@@ -87,7 +89,7 @@ function(lockstep_folder name)
     target_compile_definitions(test_${name} PRIVATE LOCKSTEP_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
     set_property(GLOBAL APPEND PROPERTY LOCKSTEP_TEST_PROGRAMS test_${name})
     if(LOCKSTEP_UNITY AND NOT name MATCHES "^(base|numerics|kernels)$")
-      set_target_properties(test_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
+      set_target_properties(test_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${tests_at_once})
       target_compile_options(test_${name} PRIVATE -Wno-subobject-linkage)
       # Those that bring an operator new of their own: inlined into others it looks mismatched to the compiler.
       file(GLOB_RECURSE alone ${CMAKE_SOURCE_DIR}/src/${name}/allocation_failure_test.cpp ${CMAKE_SOURCE_DIR}/src/${name}/checkpoint_memory_test.cpp)
@@ -173,9 +175,15 @@ function(lockstep_training_concurrency_tests)
   set(sources)
   foreach(folder base store losses serving planning trained host api tensor parallel model checkpoint engine train)
     file(GLOB_RECURSE found CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${folder}/*.cpp)
+    list(FILTER found EXCLUDE REGEX "(_test|/mpi_module)\\.cpp$")
     list(APPEND sources ${found})
+    set(number 0)
+    foreach(source ${found}) # as many at once as of the folder's library: one at a time they were 1,300 seconds of a processor
+      math(EXPR batch "${number} / ${files_at_once}")
+      math(EXPR number "${number} + 1")
+      set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${folder}_${batch})
+    endforeach()
   endforeach()
-  list(FILTER sources EXCLUDE REGEX "(_test|/mpi_module)\\.cpp$")
   # Not the page, and what opens folders and counts memory before a server starts: they have no part in it.
   list(FILTER sources EXCLUDE REGEX "/src/(api/page/|api/openai/|api/fireworks/model_completions|api/operations|serving/(chat_prompt|conversion|local_sampler|loading|prompt_renderer)|planning/(mechanisms|memory_plan|memory_verdict|serving_memory|step_plan|step_simulation|step_time)|trained/call_follower)")
   foreach(shared answer answer_constraint answer_run draft_fields sampling_fields service_tier) # the sampling fields and streams that Fireworks' completions share with OpenAI's
@@ -187,6 +195,7 @@ function(lockstep_training_concurrency_tests)
   target_link_libraries(test_training_concurrency PRIVATE lockstep_kernels lockstep_text lockstep_parallel SQLite::SQLite3 protobuf::libprotobuf-lite PkgConfig::ZSTD
                                                           PkgConfig::TOMLPLUSPLUS GTest::gtest_main)
   set_source_files_properties(${CMAKE_SOURCE_DIR}/src/api/tinker/training_concurrency_test.cpp PROPERTIES COMPILE_DEFINITIONS LOCKSTEP_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
-  target_compile_options(test_training_concurrency PRIVATE ${thread_checks} -Wno-array-bounds)
+  set_target_properties(test_training_concurrency PROPERTIES UNITY_BUILD ${LOCKSTEP_UNITY} UNITY_BUILD_MODE GROUP)
+  target_compile_options(test_training_concurrency PRIVATE ${thread_checks} -Wno-array-bounds -Wno-subobject-linkage)
   target_link_options(test_training_concurrency PRIVATE -fsanitize=thread)
 endfunction()

@@ -32,16 +32,15 @@ TABLE = "kernels/table.h"
 
 WIRE = [("http/connection", "Connection"), ("http/transport", "write"), ("http/request_reader", "take"), ("api/routes", "handle"), ("http/outbox", "HttpResponder"),
         ("http/answer_sender", "AnswerSender")]
-TRAINING_WIRE = [*WIRE, ("api/tinker/training_routes", "lanes"), ("api/request_pool", "RequestPool"), ("api/tinker/wire", "TrainingCall")]
-COMPLETION = [("serving/completion", "start_completion"), ("serving/completion_order", "requests_of"), ("serving/serving", "generate_all"),
-              ("serving/service_turns", "post"), ("engine/engine", "submit"), ("engine/engine_tokens", "absorb"), ("serving/text_stream", "TextStream"),
+TRAINING_WIRE = [*WIRE, ("api/tinker/training_routes", "TrainingCall"), ("api/request_pool", "RequestPool")]
+COMPLETION = [("serving/completion", "start_completion"), ("serving/serving", "generate_all"),
+              ("serving/service_turns", "post"), ("engine/engine", "submit"), ("serving/text_stream", "TextStream"),
               ("text/tokenizer/detokenizer", "Detokenizer"), ("serving/stop_strings", "StopSearch")]
 WAYS = {
     "OpenAI": [*WIRE, ("api/openai/openai_api", "handler"), ("api/openai/completion_request", "decode_completion"), ("api/openai/sampling_fields", "order_of"),
                ("api/openai/completion_answer", "answer_completion"), ("api/openai/answer_run", "AnswerRun"), *COMPLETION,
                ("api/openai/answer_writer", "append_event")],
     "Fireworks": [*TRAINING_WIRE, ("api/fireworks/completion_routes", "TrainingCall"), ("api/fireworks/completion_request", "decode_fireworks_completion"),
-                  ("api/fireworks/completion_answer", "complete_fireworks"),
                   ("api/openai/sampling_fields", "order_of"), ("api/openai/answer_run", "AnswerRun"), *COMPLETION,
                   ("api/fireworks/completion_writer", "FireworksWriter")],
     "tinker": [*TRAINING_WIRE, ("api/tinker/sampling_routes", "TrainingCall"), ("host/training_sampling", "SamplingRequest"), *COMPLETION,

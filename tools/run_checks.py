@@ -393,24 +393,26 @@ def run_oracle(tally, patterns, environment, timeout, group="oracle", names=None
 # Checks that compare times, of two moments or against a wait: nothing runs beside them.
 TIMED = ("unit/test_benchmark", "script/speed", "api/test_many_sockets.py", "api/test_hostile.py", "training/test_hostile_senders.py", "training/test_measured.py")
 # What takes longest of the others that are no tests in Python, and is therefore begun first: a long one at the end would leave a processor idle.
-LONGEST = ("unit/test_system", "script/first_day", "unit/test_train", "unit/test_jobs", "unit/test_kernels", "unit/test_http", "unit/test_host", "unit/test_text",
-           "script/option_effects", "script/kill_resume", "unit/test_engine", "script/merged_teachers")  # fmt: skip
+LONGEST = ("unit/test_system", "script/first_day", "unit/test_train", "unit/test_jobs", "script/option_effects", "unit/test_parity", "unit/test_kernels",
+           "unit/test_http", "unit/test_text", "unit/test_engine", "script/merged_teachers")  # fmt: skip
+# What waits (for a browser, for silence to pass, for the disk) more than it computes runs as a third beside the two, so that a processor is not idle meanwhile.
+WAITING = ("tests in Python, page", "script/mpi_serve", "script/mpi", "script/kill_resume", "unit/test_api", "unit/test_host")
 
 
 class Checks:
-    """What a run of ./check has to do, and in which order: first what is timed, alone, then two at a time, tests in Python beside the others. One
-    pytest a folder (a session's fixtures are a folder's)."""
+    """What a run of ./check has to do, and in which order: first what is timed, alone, then two at a time, tests in Python beside the others, and as a third
+    what mostly waits. One pytest a folder (a session's fixtures are a folder's)."""
 
     def __init__(self, patterns, environment, timeout):
         self.patterns, self.environment, self.timeout = patterns, environment, timeout
-        self.timed, self.programs, self.python = [], [], []
+        self.timed, self.programs, self.python, self.waiting = [], [], [], []
 
     def add(self, group, call):
         def counted(tally):
             with tally.cost_of(group):
                 call(tally=tally)
 
-        (self.timed if group in TIMED else self.programs).append((group, counted))
+        (self.timed if group in TIMED else self.waiting if group in WAITING else self.programs).append((group, counted))
 
     def add_python(self):
         names = [name for name in oracle_names() if chosen(name, self.patterns)]
@@ -424,14 +426,18 @@ class Checks:
                     with tally.cost_of(group):
                         run_oracle(tally, [], self.environment, self.timeout, group, own)
 
-                (self.timed if part == "timed" else self.python).append((group, counted))
+                (self.timed if part == "timed" else self.waiting if group in WAITING else self.python).append((group, counted))
 
     def run(self, tally, one_at_a_time=False):
-        place = {name: at for at, name in enumerate(LONGEST)}
-        self.programs.sort(key=lambda check: place.get(check[0], len(place)))  # the rest in its order
-        lanes = [[call for _, call in self.programs], [call for _, call in self.python]]
+        place = {name: at for at, name in enumerate((*LONGEST, *WAITING))}
+        for checks in (self.programs, self.waiting):
+            checks.sort(key=lambda check: place.get(check[0], len(place)))  # the rest in its order
+        lanes = [[call for _, call in checks] for checks in (self.programs, self.python, self.waiting)]
         side_by_side([[call for _, call in self.timed]], tally)
-        side_by_side([sum(lanes, [])] if one_at_a_time else lanes, tally)
+        if one_at_a_time:
+            side_by_side([sum(lanes, [])], tally)
+        else:
+            side_by_side(lanes[:2], tally, beside=lanes[2])
 
 
 def main():

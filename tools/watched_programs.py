@@ -40,14 +40,15 @@ def end_group(pid):
         pass
 
 
-def side_by_side(lanes, tally):
+def side_by_side(lanes, tally, beside=()):
     """Lists of calls that take a tally, each given one of its own: a thread a list, in its order, and a thread whose own is done goes on with what
-    stands first in another. What they find is joined in the order of the lists."""
-    left = [collections.deque((call, type(tally)()) for call in lane) for lane in lanes]
+    stands first in another. `beside` is one list more, of calls that mostly wait: its thread takes nothing of the others, so that of those never more run at
+    once than there are lists. What they find is joined in the order of the lists."""
+    left = [collections.deque((call, type(tally)()) for call in lane) for lane in (*lanes, beside)]
     tallies = [own for lane in left for _, own in lane]
 
     def run(mine):
-        for lane in (mine, *left):
+        for lane in (mine,) if mine is left[-1] else (mine, *left):
             while not stopping.is_set():
                 try:
                     call, own = lane.popleft()

@@ -5,8 +5,10 @@
 
 #include "base/error.h"
 #include "base/seconds.h"
+#include "engine/acceptance.h"
 #include "engine/constraint_masks.h"
 #include "engine/drafts/mtp_steps.h"
+#include "engine/slice_results.h"
 #include "model/value_head.h"
 #include "observe/trace.h"
 
@@ -203,6 +205,62 @@ bool Engine::step() {
   deliver();
   scheduler_->observe(seconds_since(began));
   return true;
+}
+
+void Engine::absorb(const std::vector<PlannedSlice>& plan) {
+  const bool flagged = std::any_of(result_.row_flags.begin(), result_.row_flags.end(), [](std::int32_t f) { return f != 0; }) ||
+                       std::any_of(result_.all_sampled.begin(), result_.all_sampled.end(), [](const auto& s) { return s.flags != 0; });
+  if (flagged) fail_flagged(plan);
+  for (std::size_t i = 0; i < plan.size(); ++i) {
+    const PlannedSlice& p = plan[i];
+    Sequence& s = *p.sequence;
+    if (s.generation.finish != FinishReason::none) continue;  // failed just now
+    take_scores(s, p.begin, i, result_);
+    if (const std::span<const float> rows = result_.hidden(i); !rows.empty()) pool_hidden(s, rows, p.begin + p.count, runtime_.model->facts().hidden);
+    if (!wants_.of(i, Column::sampled).empty()) {
+      const FinishReason end = accept(p, i, p.count);
+      scheduler_->commit(p);
+      if (end != FinishReason::none) finish(s, end);
+      continue;
+    }
+    scheduler_->commit(p);
+    if (p.last) {
+      finish(s, pooled_soundly(s) ? FinishReason::length : FinishReason::error);
+    }
+  }
+}
+
+FinishReason Engine::accept(const PlannedSlice& p, std::size_t slice, std::int64_t row) {
+  Sequence& s = *p.sequence;
+  const std::int64_t right = right_guesses(p, result_.sampled(slice)), first = p.count - 1 - p.drafted;
+  std::vector<GeneratedToken> tokens;
+  if (!wants_.of(slice, Column::sampled).empty())
+    for (std::int64_t i = 0; i <= right && first + i < row; ++i) tokens.push_back(sampled_token(s, slice, static_cast<std::size_t>(i)));
+  const std::vector<GeneratedToken>& said = s.generation.tokens;
+  const std::size_t before = said.size();
+  const FinishReason end = accept_tokens(s, tokens);
+  guesses_.accept(p, right, static_cast<std::int64_t>(said.size() - before));
+  if (before == 0 && !said.empty()) s.generation.times.first_token = std::chrono::steady_clock::now();
+  for (std::size_t i = before; i < said.size(); ++i) untold_.add(s, said[i]);
+  return end;
+}
+
+GeneratedToken Engine::sampled_token(const Sequence& s, std::size_t slice, std::size_t i) {
+  const StepResult::Sampled& sampled = result_.sampled(slice)[i];
+  const std::uint64_t version = s.adapter ? s.adapter->version : s.weights ? s.weights->version : version_;
+  GeneratedToken token{sampled.token, sampled.raw_logprob, sampled.sampling_logprob, version, {}, {}, {}, s.mixed_versions};
+  if (tells_top(s)) token.top = std::move(result_.sampled_top(slice)[i]);
+  if (s.tells_experts) {  // of the same row
+    const std::span<const std::int32_t> rows = wants_.of(slice, Column::experts).rows;
+    const auto at = std::lower_bound(rows.begin(), rows.end(), wants_.of(slice, Column::sampled).rows[i]) - rows.begin();
+    token.experts = std::move(result_.experts(slice)[static_cast<std::size_t>(at)]);
+  }
+  if (s.tells_kept) {
+    const std::span<const std::int32_t> rows = wants_.of(slice, Column::kept).rows;
+    const auto at = std::lower_bound(rows.begin(), rows.end(), wants_.of(slice, Column::sampled).rows[i]) - rows.begin();
+    token.kept = std::move(result_.kept(slice)[static_cast<std::size_t>(at)]);
+  }
+  return token;
 }
 
 void Engine::run_until_idle() {

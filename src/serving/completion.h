@@ -1,12 +1,75 @@
-// A completion under way, the one way from a CompletionOrder to its answer: tokens as they are drawn, with the text that each makes certain, and
-// how each sample ended. Stop strings and end tokens are its own business. Knows no wire. Callbacks as GenerationService's: of the executor's
-// thread, in order; they must neither block nor throw.
+// A completion, whatever wire it came over. An order says what it is made from: prompts as token ids, how to sample, what ends it, and what is told
+// beside the tokens. Wires decode into it and have it checked here, with their own names for its fields in what errors say: plain values, any thread.
+// Under way it tells tokens as they are drawn, with the text that each makes certain, and how each sample ended; stop strings and end tokens are its
+// own business. Callbacks as GenerationService's: of the executor's thread, in order; they must neither block nor throw.
+//   CompletionOrder order{.prompts = {{ids}}, .max_tokens = 20, .stops = {"\n"}};
 //   auto ids = start_completion(*service, order, [&](std::size_t i, const GeneratedToken& t, std::string text) { ...; return true; },
 //                               [&](std::size_t i, CompletionEnd&& end) { ... });
 #pragma once
-#include "serving/completion_order.h"
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "serving/draft_order.h"
+#include "serving/serving.h"
+#include "serving/text_stream.h"
 
 namespace lockstep {
+
+using MakeConstraint = std::function<std::shared_ptr<TokenConstraint>()>;
+// What a wire calls fields of CompletionOrder and SamplingParameters; those that are not here it calls as we do.
+using Spelling = std::map<std::string, std::string, std::less<>>;
+
+struct CompletionOrder {
+  struct Prompt {
+    std::vector<std::int32_t> ids;
+    std::string field = "prompt";  // as the wire calls it: "prompt[3]"
+  };
+  std::vector<Prompt> prompts;
+  std::int64_t samples = 1;  // of each prompt
+  // How to sample. max_tokens, stop_tokens, sample_index and constraint of it are made of what follows.
+  SamplingParameters sampling = {};
+  std::optional<std::int64_t> max_tokens = {};  // none: as many as the context leaves
+  bool shorten = false;                         // more than the context leaves: as many as it does; else an error
+  std::int64_t least_tokens = 0;                // that the context must leave where it shortens
+  std::int64_t min_tokens = 0;                  // before which no end token is drawn
+  std::vector<std::int32_t> stop_tokens = {};   // at most kMostStops
+  bool model_ends = true;                       // the model's own end tokens end it too; a constraint always ends with them
+  std::vector<std::string> stops = {};          // texts: at most kMostStops, of 1 to kLongestStop bytes
+  MakeConstraint make_constraint = {};          // one a sample; null: everything is allowed
+  DraftOrder drafts = {};
+
+  std::shared_ptr<const WeightSet> weights = nullptr;  // as Request's
+  std::shared_ptr<const AdapterWeights> adapter = nullptr;
+  std::uint64_t prefix_owner = 0;
+  std::shared_ptr<ShareAccount> account = nullptr;
+
+  SpecialText special = SpecialText::hidden;
+  bool prompt_logprobs = false, experts = false, kept_tokens = false, keep_forward = false;  // as Request's, and so on
+  std::vector<std::int32_t> prompt_targets = {};
+  std::int32_t prompt_targets_per_row = 0, prompt_draws = 0;
+  bool prompt_told_once = false;  // with the first sample alone
+  Spelling spelling = {};
+
+  static constexpr std::int64_t kMostSamples = 1024;
+  static constexpr std::size_t kMostStops = 64, kLongestStop = 1024;
+};
+
+// A fault of an order, as its wire is told: the message begins with the field.
+class OrderError : public Error {
+ public:
+  OrderError(ErrorCode code, std::string field, std::string message, std::string word = {})
+      : Error(code, std::move(message)), field_(std::move(field)), word_(std::move(word)) {}
+  const std::string& field() const { return field_; }  // as the wire calls it; empty: of none
+  const std::string& word() const { return word_; }    // a code that clients know ("context_length_exceeded"); empty: none
+
+ private:
+  std::string field_, word_;
+};
 
 struct CompletionEnd {
   std::string text;                               // behind that of the tokens
@@ -19,7 +82,8 @@ using OnSampleToken = std::function<bool(std::size_t sample, const GeneratedToke
 using OnSampleEnd = std::function<void(std::size_t sample, CompletionEnd&& end)>;
 
 // Ids for GenerationService::cancel, one a sample; those of one prompt stand beside each other. `on_token` may be null: then no text is told.
-// Errors as requests_of's and GenerationService::generate_all's; then no callback is called.
+// Checks all of the order. Errors: OrderError; unsupported where texts are to stop a model without a tokenizer; those of
+// GenerationService::generate_all. Then no callback is called.
 std::vector<std::uint64_t> start_completion(GenerationService& service, const CompletionOrder& order, OnSampleToken on_token, OnSampleEnd on_end);
 
 }  // namespace lockstep

@@ -3,7 +3,7 @@
 // promotion, models, serverless sessions). Knows no socket. Any thread.
 //   add_fireworks_routes(routes, service, ShapeCatalog::published());
 #pragma once
-#include "api/tinker/wire.h"
+#include "api/tinker/training_routes.h"
 #include "planning/shape_catalog.h"
 
 namespace lockstep {

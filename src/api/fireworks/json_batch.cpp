@@ -4,7 +4,7 @@
 
 #include "api/errors.h"
 #include "api/tinker/sparse.h"
-#include "api/tinker/wire.h"
+#include "api/tinker/wire_fields.h"
 #include "base/client_work.h"
 
 namespace lockstep {

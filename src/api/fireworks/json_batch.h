@@ -10,7 +10,7 @@ namespace lockstep {
 
 inline constexpr JsonLimits kBatchJson{.compact_numbers = true};
 
-// The fields of an envelope, for api/tinker/wire.h.
+// The fields of an envelope, for api/tinker/training_routes.h.
 JsonFields batch_fields();
 // `envelope`: the field that holds data and loss. Errors: invalid_argument without model_id and seq_id; those of the memory.
 BatchMessage decode_json_batch(TrainingJson json, const std::string& envelope);

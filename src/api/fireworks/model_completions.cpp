@@ -1,7 +1,7 @@
 #include "api/fireworks/model_completions.h"
 
 #include "api/errors.h"
-#include "api/fireworks/completion_answer.h"
+#include "api/fireworks/completion_routes.h"
 #include "api/openai/completion_answer.h"
 #include "api/openai/requested_model.h"
 #include "api/openai/sleeping_model.h"

@@ -1,7 +1,7 @@
 // Training shapes on the wire: their versions, and the one that a job is given. Pure but for the routes.
 //   const std::string id = shape_of_job(call, shapes);
 #pragma once
-#include "api/tinker/wire.h"
+#include "api/tinker/training_routes.h"
 #include "planning/shape_catalog.h"
 
 namespace lockstep {

@@ -11,7 +11,7 @@
 #include "api/json_fields.h"
 #include "api/openai/draft_fields.h"
 #include "api/sampling_values.h"
-#include "serving/completion_order.h"
+#include "serving/completion.h"
 
 namespace lockstep {
 

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "api/tinker/wire.h"
+#include "api/tinker/wire_fields.h"
 #include "host/sampling_request.h"
 
 namespace lockstep {

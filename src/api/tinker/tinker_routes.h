@@ -4,7 +4,7 @@
 //   Routes routes; add_tinker_routes(routes, service);
 #pragma once
 #include "api/json_web_token.h"
-#include "api/tinker/wire.h"
+#include "api/tinker/training_routes.h"
 
 namespace lockstep {
 

@@ -154,8 +154,9 @@ def two_programs_run_at_once_and_are_told_in_order(folder):
 
 
 def what_is_timed_runs_alone_and_the_rest_two_at_a_time(folder):
-    """By stand-ins that note when they begin and end. The first of the others waits for tests in Python, which are in the other lane."""
-    spans, lock, both = {}, threading.Lock(), threading.Barrier(2)
+    """By stand-ins that note when they begin and end. The first of the others waits for tests in Python, which are in the other lane, and for a check that
+    is known to wait, which runs as a third; then as many as the processors are left, though the third is done."""
+    spans, lock, both = {}, threading.Lock(), threading.Barrier(3)
 
     def noted(name, work=lambda: None):
         def call(tally):
@@ -170,19 +171,21 @@ def what_is_timed_runs_alone_and_the_rest_two_at_a_time(folder):
         spans.clear()
         checks = run_checks.Checks([], {}, 60)
         meet = (lambda: None) if one_at_a_time else (lambda: both.wait(60))
-        for name in ("script/none", "script/speed", "unit/test_jobs", "unit/test_system", "unit/test_benchmark"):
-            checks.add(name, noted(name, meet if name == "unit/test_system" else lambda: time.sleep(0.01)))
+        for name in ("script/none", "script/speed", "script/some", "script/mpi", "unit/test_jobs", "unit/test_system", "unit/test_benchmark"):
+            checks.add(name, noted(name, meet if name in ("unit/test_system", "script/mpi") else lambda: time.sleep(0.05)))
         checks.python += [("tests in Python, api", noted("api", meet))]
         tally = run_checks.Tally()
         checks.run(tally, one_at_a_time)
-        assert tally.passed == len(spans) == 6
+        assert tally.passed == len(spans) == 8
         return sorted(spans, key=lambda name: spans[name][0])
 
     order = run(one_at_a_time=False)
-    assert order[:2] == ["script/speed", "unit/test_benchmark"] and set(order[2:4]) == {"unit/test_system", "api"}, order
+    assert order[:2] == ["script/speed", "unit/test_benchmark"] and set(order[2:5]) == {"unit/test_system", "api", "script/mpi"}, order
+    for name in order[5:]:  # never a third of those that compute
+        assert sum(begin <= spans[name][0] < end for begin, end in spans.values()) <= 2, (name, spans)
     assert max(spans[name][1] for name in order[:2]) <= min(spans[name][0] for name in order[2:]), spans
     assert spans["script/speed"][1] <= spans["unit/test_benchmark"][0], spans
-    assert run(one_at_a_time=True) == ["script/speed", "unit/test_benchmark", "unit/test_system", "unit/test_jobs", "script/none", "api"]
+    assert run(one_at_a_time=True) == ["script/speed", "unit/test_benchmark", "unit/test_system", "unit/test_jobs", "script/none", "script/some", "api", "script/mpi"]
     ended = sorted(spans.values())
     assert all(before[1] <= after[0] for before, after in zip(ended, ended[1:])), spans
 
@@ -219,6 +222,8 @@ def checks_that_are_named_are_in_the_tree(folder):
     scripts = {f"script/{script.stem}" for script in (ROOT / "tests/check.d").glob("*.sh")}
     assert set(run_checks.TIMED) <= tests | programs | scripts, set(run_checks.TIMED) - tests - programs - scripts
     assert set(run_checks.LONGEST) <= programs | scripts, set(run_checks.LONGEST) - programs - scripts
+    parts = {f"tests in Python, {folder}" for folder in run_checks.PYTEST_FOLDERS}
+    assert set(run_checks.WAITING) <= programs | scripts | parts and not set(run_checks.WAITING) & set(run_checks.LONGEST), run_checks.WAITING
     # Every test in Python is in one part.
     checks = run_checks.Checks([], {}, 60)
     checks.add_python()

@@ -13,7 +13,7 @@ from harness import BINARY, ROOT, TMP, bits, check, done, require_same, rl_argum
 from processes import ENVIRONMENT, LONG, OPERATIONS, end_all, mpirun, mpirun_line, needs_mpi, pids_of
 
 RUNS = TMP / "runs"
-SILENCE = 10  # seconds; a process says a word twenty times in it
+SILENCE = 5  # seconds; a process says a word twenty times in it
 
 
 def run(processes, name, *more, **settings):
@@ -137,7 +137,7 @@ with check("a-pause-of-all-is-no-loss"):
     needs_mpi()
 
     def pause(pids):
-        for number, wait in ((signal.SIGSTOP, SILENCE + 5), (signal.SIGCONT, 5)):
+        for number, wait in ((signal.SIGSTOP, SILENCE + 3), (signal.SIGCONT, 3)):
             for pid in pids.values():
                 os.kill(pid, number)
             time.sleep(wait)

@@ -32,8 +32,8 @@ class Server:
         for name, value in {**options, **({"ranks": ranks} if ranks else {})}.items():
             line += [f"--{name.replace('_', '-')}", str(value)]
         if processes > 1:
-            # mpirun gives process 0 a second to end well, which is short on a busy machine.
-            line = mpirun_line(processes, "--mca", "odls_base_sigkill_timeout", "60", *(["--enable-recovery"] if recover else []), *line, "--transport", "mpi")
+            # mpirun gives process 0 a second to end well, which is short on a busy machine; twice what it gives it sleeps, whoever has ended by then.
+            line = mpirun_line(processes, "--mca", "odls_base_sigkill_timeout", "6", *(["--enable-recovery"] if recover else []), *line, "--transport", "mpi")
         self.out, self.errors = tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+", errors="replace")
         self.pids = {}
         self.process = subprocess.Popen(list(map(str, line)), env=ENVIRONMENT, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=self.out, stderr=self.errors, text=True)

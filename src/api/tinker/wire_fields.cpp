@@ -1,42 +1,15 @@
-#include "api/tinker/wire.h"
+#include "api/tinker/wire_fields.h"
 
 #include <cmath>
 
-#include "api/body_budget.h"
 #include "api/errors.h"
 #include "api/harmless_fields.h"
-#include "api/json_fields.h"
-#include "api/percent.h"
-#include "api/tinker/zstd_body.h"
-#include "base/ascii.h"
-#include "base/bounded_json.h"
 
 namespace lockstep {
 namespace {
-constexpr std::size_t kMostBody = std::size_t{512} << 20;  // decompressed
-constexpr std::size_t kShortBody = 32 << 10;
-
 const TrainingJson* field(const TrainingJson& json, const std::string& name) {
   const auto found = json.find(name);
   return found == json.end() || found->is_null() ? nullptr : &*found;
-}
-
-bool is_plain(const ApiRequest& request) {
-  const std::string encoding = ascii_lower(request.header("content-encoding"));
-  return encoding.empty() || encoding == "identity";
-}
-
-// What a batch takes, about, with what its containers keep.
-std::size_t memory_of(const TrainingBatch& batch) {
-  std::size_t bytes = 0;
-  for (const TrainingDatum& datum : batch.data) {
-    bytes += sizeof datum + datum.tokens.capacity() * sizeof(std::int32_t);
-    for (const auto& [name, tensor] : datum.inputs)
-      bytes += sizeof tensor + 96 + name.size() + tensor.floats.capacity() * sizeof(float) +
-               (tensor.integers.capacity() + tensor.shape.capacity()) * sizeof(std::int64_t);
-    for (const std::string& matrix : datum.routing_matrices) bytes += sizeof matrix + matrix.capacity();
-  }
-  return bytes;
 }
 }  // namespace
 
@@ -119,80 +92,6 @@ void check_text_chunk(const TrainingJson& chunk, const std::string& name) {
     if (key != "type" && key != "tokens" && !value.is_null())
       fail_value(fmt::format("{}.{}", name, shown(key)), "is given in a chunk of encoded_text, allowed are type and tokens");
 }
-
-bool TrainingCall::is_protobuf() const { return ascii_lower(request.content_type).find("protobuf") != std::string::npos; }
-
-bool TrainingCall::is_short(const ApiRequest& request) { return request.body.size() <= kShortBody && is_plain(request); }
-
-bool TrainingCall::speaks_fireworks() const {
-  const std::string_view version = request.header("x-stainless-package-version");
-  return !request.path.starts_with("/api/") || (!version.empty() && !version.starts_with("0."));
-}
-
-std::unique_ptr<ByteSource> TrainingCall::body() const {
-  if (is_plain(request)) return std::make_unique<TextSource>(request.body);
-  const std::string encoding = ascii_lower(request.header("content-encoding"));
-  if (encoding != "zstd")
-    throw RequestError(ErrorCode::invalid_argument, {}, fmt::format("content-encoding is '{}', allowed are identity and zstd", shown(encoding)), 415);
-  return std::make_unique<ZstdSource>(request.body, kMostBody);
-}
-
-TrainingJson TrainingCall::json(const JsonLimits& limits) const {
-  if (request.body.empty()) return TrainingJson::object();
-  TrainingJson json;
-  try {
-    json = is_plain(request) ? read_json(request.body, limits) : read_json(*body(), limits);
-  } catch (const RequestError&) {
-    throw;  // of what the body is packed in
-  } catch (const Error& e) {
-    if (e.code() != ErrorCode::invalid_argument) throw;
-    throw RequestError(e.code(), {}, "the body " + e.message());
-  }
-  if (!json.is_object()) throw RequestError(ErrorCode::invalid_argument, {}, "the body is no JSON object", 400);
-  if (!fields) return json;
-  try {
-    fields->read(json);
-  } catch (const RequestError& e) {
-    const TrainingJson* model = field(json, "model_id");
-    const TrainingJson* sequence = field(json, "seq_id");
-    if (model && model->is_string() && sequence && sequence->is_number_integer())
-      throw UnknownFieldOfOperation(e, model->get<std::string>(), required_integer(json, "seq_id"));
-    throw;
-  }
-  return json;
-}
-
-void TrainingCall::keep(TrainingBatch& batch) const {
-  std::string().swap(request.body);
-  if (!request.lease) return;
-  request.lease->settle(memory_of(batch));
-  batch.held = request.lease;
-}
-
-void TrainingCall::answer(const TrainingJson& json, int status) const {
-  out->send({status, "application/json", json.dump(-1, ' ', false, TrainingJson::error_handler_t::replace), {}});
-}
-
-bool TrainingCall::from_this_machine() const {
-  for (const char* proxy : {"forwarded", "x-forwarded-for", "x-real-ip", "via"})
-    if (!request.header(proxy).empty()) return false;
-  return request.from_this_machine;
-}
-
-std::string TrainingCall::text_header(std::string_view name) const {
-  constexpr std::size_t kLongest = 256;
-  std::string value(request.header(name));
-  if (value.size() > kLongest || !is_utf8(value)) fail_value(fmt::format("the header {}", name), fmt::format("is no UTF-8 text of at most {} bytes", kLongest));
-  return value;
-}
-
-void TrainingCall::answer_future(const std::string& request_id, const std::string& model) const {
-  TrainingJson json{{"request_id", request_id}};
-  if (!model.empty()) json["model_id"] = model;
-  answer(json);
-}
-
-Outcome json_outcome(const TrainingJson& json) { return {"application/json", json.dump(-1, ' ', false, TrainingJson::error_handler_t::replace), {}, {}}; }
 
 std::vector<std::string> known_query(std::initializer_list<const char*> names, std::initializer_list<const char*> harmless) {
   std::vector<std::string> all(names.begin(), names.end());

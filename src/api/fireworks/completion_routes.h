@@ -1,5 +1,6 @@
-// Answers POST /inference/v1/completions once it is known which weights it asks for: of a trainer's server (completion_routes.cpp), or of a replica
-// that has none (model_completions.cpp). Any thread.
+// POST /inference/v1/completions: token ids or a text in, token ids and both log-probabilities of each out, whole or as a stream. The answer is the same
+// whoever knows which weights are asked for: a trainer's server, whose routes these are (add_completion_routes), or a replica that has no trainer
+// (model_completions.h). Any thread.
 //   complete_fireworks({.owner = owner, .out = out}, service, decode_fireworks_completion(json), weights, adapter, experts);
 #pragma once
 #include "api/fireworks/completion_request.h"
