@@ -5,6 +5,8 @@
 
 #include <fstream>
 
+#include "base/give_way.h"
+#include "checkpoint/model_folder.h"
 #include "train/adapter_trainer.h"
 
 namespace lockstep {
@@ -89,6 +91,41 @@ TEST_P(TrainedModelTest, AnAdapterHasNoPhasesOfTheIndexer) {
   const auto trained = make_trained_model(base, GetParam());
   if (GetParam().rank > 0) EXPECT_THROW(trained->forward_backward(data(), loss(), {.dense_attention = true}), Error);
   else EXPECT_GT(trained->forward_backward(data(), loss(), {.dense_attention = true}).loss, 0);
+}
+
+// A model that is made gives way (base/give_way.h) about once a block of everything that is written for it: the numbers as they are read, the masters,
+// what is computed with, and the moments.
+TEST(TrainedModelGivesWay, WhileItIsMade) {
+  struct Moments final : PausePoint {
+    std::int64_t count = 0;
+    Moments() { thread_pause_point = this; }
+    ~Moments() override { thread_pause_point = nullptr; }
+    void pause() override { ++count; }
+    std::int64_t longest_kernel() const override { return 0; }
+  };
+  const std::shared_ptr<const Model> model = make_model(Json::parse(R"({
+    "model_type": "llama", "vocab_size": 16384, "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+    "max_position_embeddings": 128, "intermediate_size": 80, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": false, "hidden_act": "silu"})"));
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / fmt::format("lockstep-made-{}", getpid());
+  const WeightImages images = initial_weights(model->manifest(), 7, 0.25);
+  save_model_folder(folder, *model, images, {});
+  TrainedBase base;
+  base.opened = open_model({.model = folder.string(), .profile = "cpu-bf16w", .threads = 1});
+  base.weights = base.opened.weight_set();
+  base.options.accumulate = true;
+  constexpr auto kBlocks = static_cast<std::int64_t>(std::int64_t{16384} * 64 * sizeof(float) / kBlockToGiveWay);  // of the embeddings, and of the head
+  {
+    const Moments moments;
+    const auto whole = make_trained_model(base, {});
+    EXPECT_GE(moments.count, 2 * kBlocks * 6);  // zeros and numbers of an image, master and copy, two moments
+    EXPECT_EQ(whole->master_images(), images);
+  }
+  {
+    const Moments moments;
+    make_trained_model(base, {.rank = 64, .seed = 1});                      // the head's B is as large as the head
+    EXPECT_GE(moments.count, kBlocks * 4 + 16384 * 64 / (1 << 16));  // zeros, weights, two moments; numbers are drawn in smaller parts
+  }
+  std::filesystem::remove_all(folder);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, TrainedModelTest,
