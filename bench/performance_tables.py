@@ -314,3 +314,9 @@ def commits_table(data):
         lines.append(f"| {r['case']} | {number(r['first'] * 1e3)} | {number(r['second'] * 1e3)} | {changes(r)} | {change(r['least_ratio'])} |")
     slower = [r["case"] for r in data["rows"] if r["ratio"] > 1 + SLOWER]
     return [*lines, "", f"Slower by more than {percent(SLOWER)}: {'; '.join(slower) if slower else 'nothing'}."]
+
+
+def tenants_table(data):
+    return [f"What tenants of one server take from each other, and what sharing costs where nobody waits ([tenants](tenants.md)). Medians; {data['threads']} threads. Seconds of "
+            "steps are the median of the server's own in device seconds.", "", "| what | measured | goal |", "|---|---|---|",
+            *(f"| {r['what']} | {r['measured']} | {r['goal']} |" for r in data["rows"])]  # fmt: skip
