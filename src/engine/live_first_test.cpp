@@ -254,5 +254,42 @@ TEST(LiveFirst, ABoundIsATime) {
   }
 }
 
+// A rollout's long prompt comes between live tokens a little at a time, also where no bound is asked for; a live request that comes meanwhile does not wait for
+// other rollouts' prompts. Another live request's prompt, the control, is in the step as far as the step has rows.
+TEST(LiveFirst, ALongPromptOfARolloutGivesWay) {
+  TwoClasses of;
+  const auto longest_gap = [&](const std::shared_ptr<ShareAccount>& whose) {
+    SchedulerBench b({.page_size = 8, .max_batch_rows = 512, .max_sequences = 64, .prefill_chunk = 128, .prefix_cache = false}, 4096);
+    b.seconds_of = [](const std::vector<PlannedSlice>& plan) {
+      double rows = 0;
+      for (const PlannedSlice& p : plan) rows += static_cast<double>(p.count);
+      return 0.02 + 0.002 * rows;
+    };
+    Sequence& stream = b.add(bits_of(1, 20), 400, nullptr, of.live);
+    for (int i = 0; i < 20; ++i) b.step();
+    std::vector<Sequence*> prompts;
+    for (int i = 0; i < 4; ++i) prompts.push_back(&b.add(bits_of(2 + i, 600), 2, nullptr, whose));
+    for (int i = 0; i < 20; ++i) b.step();  // what prompts cost is seen
+    double longest = 0;
+    Sequence* late = nullptr;
+    int steps = 0;
+    while (std::any_of(prompts.begin(), prompts.end(), [](const Sequence* s) { return s->generation.finish == FinishReason::none; }) && stream.known() < 419) {
+      if (++steps == 10) late = &b.add(bits_of(99, 16), 400, nullptr, of.live);
+      const double before = b.now;
+      const std::int64_t known = stream.known();
+      b.step();
+      EXPECT_EQ(stream.known(), known + 1);
+      longest = std::max(longest, b.now - before);
+      if (late && steps == 12) {
+        EXPECT_GT(late->known(), 16);
+      }
+    }
+    EXPECT_LT(stream.known(), 419);
+    return longest;
+  };
+  EXPECT_LE(longest_gap(of.rollouts), 0.02 + 2 * 0.002 + LiveRoom::kPromptSeconds + 0.002 * 17);  // a live prompt of 16 rows may be in it
+  EXPECT_GT(longest_gap(of.live), 0.2);
+}
+
 }  // namespace
 }  // namespace lockstep
