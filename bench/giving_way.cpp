@@ -77,7 +77,8 @@ nlohmann::ordered_json training_row(const std::string& folder) {
               })
         .get();
   };
-  const auto measured = row("a training step alone, giving way", [&] { step(true); }, [&] { step(false); });
+  const auto measured = row(
+      "a training step alone, giving way", [&] { step(true); }, [&] { step(false); });
   executor->run(WorkClass::training, [&] { model.reset(); }).get();
   backend.set_pause_point(nullptr);
   return measured;
@@ -116,7 +117,8 @@ nlohmann::ordered_json completions_row(const std::string& folder) {
 }
 
 int run(int count, char** arguments) {
-  if (count < 3) return std::fprintf(stderr, "usage: giving_way LARGE SMALL [--rounds N] [--threads N] [--sequences N] [--length N] [--streams N] [--tokens N]\n"), 2;
+  if (count < 3)
+    return std::fprintf(stderr, "usage: giving_way LARGE SMALL [--rounds N] [--threads N] [--sequences N] [--length N] [--streams N] [--tokens N]\n"), 2;
   for (int i = 3; i + 1 < count; i += 2) numbers.at(arguments[i]) = std::atoi(arguments[i + 1]);
   nlohmann::ordered_json out{{"options", numbers}, {"rows", nlohmann::ordered_json::array()}};
   out["rows"].push_back(training_row(arguments[1]));

@@ -217,10 +217,9 @@ def main():
     parser.add_argument("--streams", type=int, default=3, help="of each row of --gaps, one after the other")
     parser.add_argument("--rank", type=int, default=32, help="of the model that is trained for --gaps; 0: all parameters")
     parser.add_argument("--all", action="store_true", help="every row that has a goal (bench/tenants_rows.py)")
-    parser.add_argument("--rounds", type=int, default=3, help="of --all: ten steps, four streams, three rounds of programs each")
+    parser.add_argument("--rounds", type=int, default=3, help="of --all: ten steps, two streams, three rounds of programs each")
     parser.add_argument("--large", help="of --all: SmolLM2-135M in bf16")
     parser.add_argument("--disk", default=".", help="of --all: a folder on the disk that is measured")
-    parser.add_argument("--programs", default="build/bench", help="of --all: where giving_way and gradient_files are")
     parser.add_argument("--json", help="writes the rows here, too")
     options = parser.parse_args()
     if options.all:

@@ -131,7 +131,7 @@ def create_rows(options, server):
 
 
 def program_rows(options):
-    built = Path(options.programs)
+    built = Path(options.lockstep).parent / "bench"
     out = subprocess.run([built / "giving_way", options.large, options.model, "--rounds", str(3 * options.rounds), "--threads", str(options.threads)], check=True,
                          capture_output=True, text=True).stdout  # fmt: skip
     training, completions = json.loads(out)["rows"]
@@ -153,7 +153,7 @@ def all_rows(options):
     for many in (64, 600):
         with tempfile.TemporaryDirectory() as folder:
             rows += served(options, folder, lambda own, server, many=many: streams_rows(own, server, many))
-    large = {"model": options.large, "sequences": 4, "length": 256, "rank": 0, "streams": 4 * options.rounds}
+    large = {"model": options.large, "sequences": 4, "length": 256, "rank": 0, "streams": 2 * options.rounds}
     with tempfile.TemporaryDirectory() as folder:
         rows += gap_rows(served(options, folder, tenants.measure_gaps, **large))
     with tempfile.TemporaryDirectory() as folder:

@@ -132,8 +132,7 @@ def command_of(name, options, rounds):
     if section.models == "--model":
         command += ["--model", options.models / "fp32"]
     if section.models == "--large":
-        command += ["--large", options.models / "bf16", "--disk", options.models, "--programs", Path(binary()).parent / "bench", "--lockstep", binary(), "--model",
-                    ROOT / "models/countdown-glm"]  # fmt: skip
+        command += ["--large", options.models / "bf16", "--disk", options.models, "--lockstep", binary(), "--model", ROOT / "models/countdown-glm"]
     if name == "llama":
         command += ["--weights", options.weights]
     if name in ("training", "offload", "packed"):

@@ -288,7 +288,8 @@ TEST(LiveFirst, ALongPromptOfARolloutGivesWay) {
     EXPECT_LT(stream.known(), 419);
     return longest;
   };
-  EXPECT_LE(longest_gap(of.rollouts), 0.02 + 0.002 * (kStreams + 1) + 1.1 * LiveRoom::kPromptSeconds + 0.002 * 16);  // a live prompt of 16 rows is in one of them
+  EXPECT_LE(longest_gap(of.rollouts),
+            0.02 + 0.002 * (kStreams + 1) + 1.1 * LiveRoom::kPromptSeconds + 0.002 * 16);  // a live prompt of 16 rows is in one of them
   EXPECT_GT(longest_gap(of.live), 1);
 }
 

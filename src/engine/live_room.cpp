@@ -57,8 +57,9 @@ std::int64_t LiveRoom::prompt_rows(std::int64_t begin, std::int64_t wanted, std:
   if (on() || steps_after_ >= kStepsAfter || wanted == 0) return wanted;
   StepWork without = work_;
   without -= prompts_;
-  const std::int64_t fit = most(wanted, work_, predictor_.seconds(without) + kPromptSeconds,
-                                [&](std::int64_t count) { return RowSpan{begin, count, count == pending ? 1 : 0}; });
+  const std::int64_t fit = most(wanted, work_, predictor_.seconds(without) + kPromptSeconds, [&](std::int64_t count) {
+    return RowSpan{begin, count, count == pending ? 1 : 0};
+  });
   return std::min(wanted, std::max(fit, kLeastPromptRows - static_cast<std::int64_t>(prompts_.rows)));
 }
 

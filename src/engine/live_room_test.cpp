@@ -148,7 +148,7 @@ TEST(LiveRoom, PromptsGiveWayBesideLiveWork) {
     return had;
   };
   for (int i = 0; i < 20; ++i) EXPECT_EQ(step(false, 10, 200), 200);  // nobody is there who would wait
-  for (int i = 0; i < 10; ++i) EXPECT_LE(step(true, 10, 200), 80);  // only full steps were measured before
+  for (int i = 0; i < 10; ++i) EXPECT_LE(step(true, 10, 200), 80);    // only full steps were measured before
   for (int i = 0; i < 20; ++i) {
     const std::int64_t had = step(true, 10, 200);
     EXPECT_LE(had, 28);

@@ -12,11 +12,10 @@ namespace lockstep {
 Samplers::Samplers(TrainingCommons& commons, Sessions& sessions, Checkpoints& checkpoints, CheckpointFiles& files, MemoryRoom& memory)
     : commons_(commons), sessions_(sessions), checkpoints_(checkpoints), files_(files), memory_(memory), spills_(commons, *this) {
   std::map<std::string, Sampler> samplers;
-  commons_.store->each("sampler",
-                       [&](const std::string& id, const std::string& document) {
-                         samplers[id].record = sampler_record(TrainingJson::parse(document));
-                         samplers[id].used_at = commons_.options.clock();
-                       });
+  commons_.store->each("sampler", [&](const std::string& id, const std::string& document) {
+    samplers[id].record = sampler_record(TrainingJson::parse(document));
+    samplers[id].used_at = commons_.options.clock();
+  });
   const auto state = state_.lock();
   state->samplers = std::move(samplers);
 }

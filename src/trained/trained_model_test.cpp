@@ -133,7 +133,8 @@ std::pair<std::int64_t, std::int64_t> moments_of(std::int64_t vocabulary) {
 // A model that is made gives way (base/give_way.h) about once a block of everything that is written for it, so that a larger one does so as much more often.
 TEST(TrainedModelGivesWay, WhileItIsMade) {
   constexpr std::int64_t kVocabulary = 16384, kFew = 64, kHidden = 64;
-  constexpr auto kBlocks = static_cast<std::int64_t>(kVocabulary * kHidden * sizeof(float) / kBlockToGiveWay);  // of the embeddings, of the head, of its adapter's B
+  constexpr auto kBlocks =
+      static_cast<std::int64_t>(kVocabulary * kHidden * sizeof(float) / kBlockToGiveWay);  // of the embeddings, of the head, of its adapter's B
   const auto [whole, adapter] = moments_of(kVocabulary);
   const auto [few_whole, few_adapter] = moments_of(kFew);
   // Of both tables: zeros of an image and the numbers that are read, which small ones have once, too; the master and what is computed with, two moments.
