@@ -1,6 +1,6 @@
 // What giving way and shares cost where nobody waits: a training step alone, of all parameters, with a device that gives way between its kernels and without;
 // and completions with no training, by the shares of an executor and by an engine that runs until it is idle. In turns in one process; medians.
-//   ninja -C build giving_way && build/bench/giving_way LARGE SMALL [--rounds 7] [--threads 2] [--sequences 2] [--length 128] [--streams 16] [--tokens 400]
+//   ninja -C build giving_way && build/bench/giving_way LARGE SMALL [--rounds 7] [--threads 2] [--sequences 2] [--length 128] [--streams 16] [--keys 1] [--tokens 400]
 // LARGE is trained, SMALL answers: folders of models. Prints one JSON object; seconds a round, and the ratios of the rounds (with : without).
 #include <algorithm>
 #include <chrono>
@@ -18,7 +18,8 @@
 namespace {
 using namespace lockstep;
 
-std::map<std::string, int> numbers{{"--rounds", 7}, {"--threads", 2}, {"--sequences", 2}, {"--length", 128}, {"--streams", 16}, {"--tokens", 400}};
+std::map<std::string, int> numbers{{"--rounds", 7},   {"--threads", 2}, {"--sequences", 2}, {"--length", 128},
+                                   {"--streams", 16}, {"--keys", 1},    {"--tokens", 400}};
 
 template <class F>
 double seconds_of(const F& work) {
@@ -88,14 +89,14 @@ nlohmann::ordered_json completions_row(const std::string& folder) {
   OpenedModel opened = open_model({.model = folder, .threads = numbers["--threads"]});
   Executor executor;
   std::vector<Executor::Account> accounts;
-  for (int i = 0; i < numbers["--streams"]; ++i) accounts.push_back(executor.account(WorkClass::live, fmt::format("key-{}", i)));
+  for (int i = 0; i < numbers["--keys"]; ++i) accounts.push_back(executor.account(WorkClass::live, fmt::format("key-{}", i)));
   std::unique_ptr<Engine> engine;
   executor.run(WorkClass::live, [&] { engine = std::make_unique<Engine>(*opened.runtime, opened.weight_set()); }).get();
   const auto submit = [&] {
     for (int i = 0; i < numbers["--streams"]; ++i)
       engine->submit({.prompt = {3, 7, 12, 48},
                       .sampling = {.temperature = 1, .seed = static_cast<std::uint64_t>(i), .max_tokens = numbers["--tokens"]},
-                      .account = accounts[static_cast<std::size_t>(i)]});
+                      .account = accounts[static_cast<std::size_t>(i) % accounts.size()]});
   };
   const auto by_shares = [&] {
     executor.run(WorkClass::live, submit).get();
@@ -118,7 +119,9 @@ nlohmann::ordered_json completions_row(const std::string& folder) {
 
 int run(int count, char** arguments) {
   if (count < 3)
-    return std::fprintf(stderr, "usage: giving_way LARGE SMALL [--rounds N] [--threads N] [--sequences N] [--length N] [--streams N] [--tokens N]\n"), 2;
+    return std::fprintf(stderr,
+                        "usage: giving_way LARGE SMALL [--rounds N] [--threads N] [--sequences N] [--length N] [--streams N] [--keys N] [--tokens N]\n"),
+           2;
   for (int i = 3; i + 1 < count; i += 2) numbers.at(arguments[i]) = std::atoi(arguments[i + 1]);
   nlohmann::ordered_json out{{"options", numbers}, {"rows", nlohmann::ordered_json::array()}};
   out["rows"].push_back(training_row(arguments[1]));

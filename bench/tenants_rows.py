@@ -137,7 +137,7 @@ def program_rows(options):
     training, completions = json.loads(out)["rows"]
     rows = [row("SmolLM2-135M, a training step alone, giving way, of the same without", f"{100 * (training['ratio'] - 1):+.2f} % ({ms(training['with'])} and {ms(training['without'])}; "
                 f"rounds {100 * (min(training['ratios']) - 1):+.2f} to {100 * (max(training['ratios']) - 1):+.2f} %)", "1 % at most"),
-            row("countdown-glm, tokens of 16 keys' streams without training, by shares, of an engine without shares",
+            row("countdown-glm, tokens of 16 streams of one key without training, by shares, of an engine without shares",
                 f"{1 / completions['ratio']:.3f} (rounds {1 / max(completions['ratios']):.3f} to {1 / min(completions['ratios']):.3f})", "0.99")]  # fmt: skip
     with tempfile.TemporaryDirectory(dir=options.disk) as folder:
         out = subprocess.run([built / "gradient_files", folder, str(max(3, options.rounds))], check=True, capture_output=True, text=True).stdout

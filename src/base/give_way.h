@@ -44,6 +44,15 @@ void grow_with_zeros(std::vector<T>& values, std::size_t size) {
   }
 }
 
+// Frees them one after the other: the system takes back half a gigabyte of small pages in some 30 ms.
+template <class T>
+void free_in_parts(std::vector<std::vector<T>>& all) {
+  for (std::vector<T>& one : all) {
+    std::vector<T>().swap(one);
+    give_way();
+  }
+}
+
 // Runs what waits for a disk and cannot be divided, on a thread of its own where this one may give way meanwhile. Its error is the caller's.
 template <class F>
 void give_way_during(const F& waits) {

@@ -34,6 +34,7 @@ void restore_model(TrainedModel& model, TrainingCheckpoint&& checkpoint, const P
     }
   }
   model.restore(state);
+  for (WeightImages* images : {&state.masters, &state.first_moments, &state.second_moments}) free_in_parts(*images);
 }
 
 }  // namespace lockstep
