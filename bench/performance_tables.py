@@ -365,3 +365,9 @@ def loading_table(data):
         lines.append(f"| {r['folder']}{'' if r['build'] == 'this' else ', ' + r['build']} | {size:.2f} | `{r['profile']}` | {r['compute_copy_bytes'] / 1e6:.0f} | {r['peak_bytes'] / 1e6:.0f} | {r['ratio']:.2f} | "
                      f"{r['seconds']:.2f} | {r['seconds'] / size:.1f} | {r['processor_seconds']:.2f} |")  # fmt: skip
     return lines
+
+
+def tenants_table(data):
+    return [f"What tenants of one server take from each other, and what sharing costs where nobody waits ([tenants](tenants.md)). Medians; {data['threads']} threads. Seconds of "
+            "steps are the median of the server's own in device seconds.", "", "| what | measured | goal |", "|---|---|---|",
+            *(f"| {r['what']} | {r['measured']} | {r['goal']} |" for r in data["rows"])]  # fmt: skip

@@ -6,8 +6,9 @@ key file of its own is started for it. Medians; seconds of the device by key are
 
     python3 bench/tenants.py [--model models/countdown-glm] [--lockstep build/lockstep] [--loops 16] [--steps 20] [--shares live=60,...] [--json FILE]
     python3 bench/tenants.py --gaps --model SMOLLM2/bf16 --sequences 4 --length 256 --rank 0 [--streams 3]     the stream alone
+    python3 bench/tenants.py --all --large SMOLLM2/bf16 --disk FOLDER [--rounds 3] [--json FILE]               the rows of docs/performance.md
 
-Needs the package requests."""
+--all needs the programs `ninja -C build giving_way gradient_files`. Needs the package requests."""
 import argparse
 import contextlib
 import json
@@ -30,7 +31,7 @@ class Server:
         keys.write_text("".join(f"{name} {key}\n" for name, key in KEYS.items()))
         self.name = Path(options.model).name
         command = [options.lockstep, "serve", "--model", options.model, "--port", "0", "--threads", str(options.threads), "--training", "--state", f"{folder}/state",
-                   "--api-key-file", str(keys), "--shares", options.shares, "--no-access-log", "--log-level", "error"]
+                   "--api-key-file", str(keys), "--shares", options.shares, "--max-open", "4096", "--no-access-log", "--log-level", "error"]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         self.url = re.search(r"http://\S+", self.process.stdout.readline())[0]
 
@@ -215,8 +216,19 @@ def main():
     parser.add_argument("--gaps", action="store_true", help="the time between two tokens of a live stream, and nothing else")
     parser.add_argument("--streams", type=int, default=3, help="of each row of --gaps, one after the other")
     parser.add_argument("--rank", type=int, default=32, help="of the model that is trained for --gaps; 0: all parameters")
+    parser.add_argument("--all", action="store_true", help="every row that has a goal (bench/tenants_rows.py)")
+    parser.add_argument("--rounds", type=int, default=3, help="of --all: ten steps, two streams, three rounds of programs each")
+    parser.add_argument("--large", help="of --all: SmolLM2-135M in bf16")
+    parser.add_argument("--disk", default=".", help="of --all: a folder on the disk that is measured")
     parser.add_argument("--json", help="writes the rows here, too")
     options = parser.parse_args()
+    if options.all:
+        import tenants_rows  # which imports this file
+
+        rows = tenants_rows.all_rows(options)
+        if options.json:
+            Path(options.json).write_text(json.dumps({"threads": options.threads, "rounds": options.rounds, "rows": rows}, indent=1) + "\n")
+        return
     with tempfile.TemporaryDirectory() as folder:
         server = Server(options, folder)
         try:

@@ -29,7 +29,7 @@ from pathlib import Path
 
 from performance_page import add_block, without_unnamed
 from performance_tables import (changes, change, commits_table, contexts_table, gemm_table, llama_table, loading_table, offload_table, packed_table, percents, rl_table, tax_table,
-                                torch_table, training_table, variants_table)  # fmt: skip
+                                tenants_table, torch_table, training_table, variants_table)  # fmt: skip
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/performance.md"
@@ -124,6 +124,7 @@ SECTIONS = {
                         variants_table("fp32, whole forwards. Kernels count the keys that attention reads and the rows that experts compute, always (model/forward_counts.h): "
                                        "the same forward with the counters and without them, in turns within one process. The ratio is the time that they add.",
                                        "without, ms", "with, ms", ratio=changes, least=change), "own", 0, 1.5, models="--model"),
+    "tenants": Section("Many tenants", "tenants.py --all", tenants_table, "torch", 3, 5, models="--large"),
     "commits": Section("Against the commit before", "variants.py commits", commits_table, "own", 0.3, 2.2, models="--model"),
 }  # fmt: skip
 
@@ -139,6 +140,8 @@ def command_of(name, options, rounds):
         command += ["--model", options.models / name]
     if section.models == "--model":
         command += ["--model", options.models / "fp32"]
+    if section.models == "--large":
+        command += ["--large", options.models / "bf16", "--disk", options.models, "--lockstep", binary(), "--model", ROOT / "models/countdown-glm"]
     if name == "llama":
         command += ["--weights", options.weights]
     if name in ("training", "offload", "packed", "loading"):
@@ -164,7 +167,7 @@ def shown(command, options):
 def measure(name, options, rounds, json_file, seconds=None):
     """Runs the section's script, and notes machine, commit and command beside its results."""
     section = SECTIONS[name]
-    if section.models in ("--model", "--bf16") and not (options.models / "fp32").is_dir():
+    if section.models in ("--model", "--bf16", "--large") and not all((options.models / dtype).is_dir() for dtype in ("fp32", "bf16")):
         subprocess.run([options.torch, str(ROOT / "tools/make_smollm2.py"), str(options.models)], check=True)
     python = {"peers": options.peers, "torch": options.torch, "trl": options.trl, "own": sys.executable}[section.python]
     command = command_of(name, options, rounds)

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/give_way.h"
 #include "base/thread_pool.h"
 #include "checkpoint/reading_memory.h"
 #include "model/compute_copy.h"
@@ -91,6 +92,7 @@ std::shared_ptr<const WeightSet> computed_weights(const Manifest& manifest, cons
       if (alone) work(0);
       else backend.device().threads().run(static_cast<std::int64_t>(converted.size()), work);
       for (const ConvertedPart& part : converted) write_part(backend, p, profile, set->parameters.back(), part);
+      give_way();
       if (alone) backend.stream().synchronize();
     }
   }

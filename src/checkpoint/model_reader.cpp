@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "base/give_way.h"
 #include "base/hub_name.h"
 #include "base/log.h"
 #include "checkpoint/computed_tensors.h"
@@ -199,6 +200,7 @@ void ModelReader::scatter(const StoredTensor& tensor, const Manifest& manifest, 
     const std::int64_t rows = static_cast<std::int64_t>(values.size()) / file.columns();
     manifest.scatter(file, values.data(), images, row, rows);
     row += rows;
+    give_way();
   });
 }
 

@@ -254,5 +254,44 @@ TEST(LiveFirst, ABoundIsATime) {
   }
 }
 
+// A rollout's long prompt comes between live tokens a little at a time, also where no bound is asked for; a live request that comes meanwhile does not wait for
+// other rollouts' prompts. Another live request's prompt, the control, is in the step as far as the step has rows.
+TEST(LiveFirst, ALongPromptOfARolloutGivesWay) {
+  TwoClasses of;
+  constexpr int kStreams = 40;
+  const auto longest_gap = [&](const std::shared_ptr<ShareAccount>& whose) {
+    SchedulerBench b({.page_size = 8, .max_batch_rows = 512, .max_sequences = 64, .prefill_chunk = 128, .prefix_cache = false}, 4096);
+    b.seconds_of = [](const std::vector<PlannedSlice>& plan) {
+      double rows = 0;
+      for (const PlannedSlice& p : plan) rows += static_cast<double>(p.count);
+      return 0.02 + 0.002 * rows;
+    };
+    Sequence& stream = b.add(bits_of(1, 20), 400, nullptr, of.live);
+    for (int i = 1; i < kStreams; ++i) b.add(bits_of(100 + i, 20), 400, nullptr, of.live);  // so many that the rollouts come before another one
+    for (int i = 0; i < 20; ++i) b.step();
+    std::vector<Sequence*> prompts;
+    for (int i = 0; i < 4; ++i) prompts.push_back(&b.add(bits_of(2 + i, 600), 2, nullptr, whose));
+    double longest = 0;
+    Sequence* late = nullptr;
+    int steps = 0;
+    while (std::any_of(prompts.begin(), prompts.end(), [](const Sequence* s) { return s->generation.finish == FinishReason::none; }) && stream.known() < 419) {
+      if (++steps == 10) late = &b.add(bits_of(99, 16), 400, nullptr, of.live);
+      const double before = b.now;
+      const std::int64_t known = stream.known();
+      b.step();
+      EXPECT_EQ(stream.known(), known + 1);
+      longest = std::max(longest, b.now - before);
+      if (late && steps == 12) {
+        EXPECT_GT(late->known(), 16);
+      }
+    }
+    EXPECT_LT(stream.known(), 419);
+    return longest;
+  };
+  EXPECT_LE(longest_gap(of.rollouts),
+            0.02 + 0.002 * (kStreams + 1) + 1.1 * LiveRoom::kPromptSeconds + 0.002 * 16);  // a live prompt of 16 rows is in one of them
+  EXPECT_GT(longest_gap(of.live), 1);
+}
+
 }  // namespace
 }  // namespace lockstep

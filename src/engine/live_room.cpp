@@ -17,18 +17,18 @@ void LiveRoom::begin(bool live) {
   steps_after_ = live ? 0 : std::min(steps_after_ + 1, kStepsAfter);
   guesses_before_ = live_guesses_;
   live_guesses_ = {};
-  work_ = {};
+  work_ = prompts_ = {};
   live_rows_ = other_rows_ = 0;
   holds_back_ = false;
 }
 
-// The most rows whose span, with the work beside it, keeps the step within its time.
+// The most rows whose span, with the work beside it, keeps the step within so long.
 template <class F>
-std::int64_t LiveRoom::most(std::int64_t wanted, const StepWork& beside, const F& span) const {
+std::int64_t LiveRoom::most(std::int64_t wanted, const StepWork& beside, double seconds, const F& span) const {
   const auto fits = [&](std::int64_t count) {
     StepWork work = beside;
     work += work_of(span(count));
-    return predictor_.seconds(work) <= most_seconds_;
+    return predictor_.seconds(work) <= seconds;
   };
   if (fits(wanted)) return wanted;
   std::int64_t low = 0, high = wanted;  // so many fit; so many do not
@@ -43,7 +43,7 @@ std::int64_t LiveRoom::rows(std::int64_t begin, std::int64_t wanted, std::int64_
   if (!on() || steps_after_ >= kStepsAfter) return wanted;
   StepWork beside = work_;
   beside += guesses_before_;
-  const std::int64_t fit = most(wanted, beside, [&](std::int64_t count) { return RowSpan{begin, count, count == pending ? 1 : 0}; });
+  const std::int64_t fit = most(wanted, beside, most_seconds_, [&](std::int64_t count) { return RowSpan{begin, count, count == pending ? 1 : 0}; });
   // A step without live rows has one row whatever it takes.
   std::int64_t least = live_rows_ == 0 ? 1 : 0;
   if (steps_without_ >= kWaits - 1) least = std::max<std::int64_t>(1, live_rows_ / kLiveRows);
@@ -52,13 +52,25 @@ std::int64_t LiveRoom::rows(std::int64_t begin, std::int64_t wanted, std::int64_
   return given;
 }
 
-std::int64_t LiveRoom::guessed_rows(std::int64_t begin, std::int64_t wanted) const {
-  if (!on() || steps_after_ >= kStepsAfter) return wanted;
-  return most(wanted, work_, [&](std::int64_t count) { return RowSpan{begin, count, count}; });
+// Where nothing was measured yet, both sides are infinite, and there is no limit.
+std::int64_t LiveRoom::prompt_rows(std::int64_t begin, std::int64_t wanted, std::int64_t pending) const {
+  if (on() || steps_after_ >= kStepsAfter || wanted == 0) return wanted;
+  StepWork without = work_;
+  without -= prompts_;
+  const std::int64_t fit = most(wanted, work_, predictor_.seconds(without) + kPromptSeconds, [&](std::int64_t count) {
+    return RowSpan{begin, count, count == pending ? 1 : 0};
+  });
+  return std::min(wanted, std::max(fit, kLeastPromptRows - static_cast<std::int64_t>(prompts_.rows)));
 }
 
-void LiveRoom::take(const RowSpan& rows, bool live) {
+std::int64_t LiveRoom::guessed_rows(std::int64_t begin, std::int64_t wanted) const {
+  if (!on() || steps_after_ >= kStepsAfter) return wanted;
+  return most(wanted, work_, most_seconds_, [&](std::int64_t count) { return RowSpan{begin, count, count}; });
+}
+
+void LiveRoom::take(const RowSpan& rows, bool live, bool prompt) {
   work_ += work_of(rows);
+  if (prompt) prompts_ += work_of(rows);
   if (live) steps_after_ = 0;
   (live ? live_rows_ : other_rows_) += rows.count;
 }
@@ -68,8 +80,9 @@ void LiveRoom::take_guesses(const RowSpan& rows, bool live) {
   if (live) live_guesses_ += work_of(rows);
 }
 
-void LiveRoom::put_back(const RowSpan& rows, bool live) {
+void LiveRoom::put_back(const RowSpan& rows, bool live, bool prompt) {
   work_ -= work_of(rows);
+  if (prompt) prompts_ -= work_of(rows);
   (live ? live_rows_ : other_rows_) -= rows.count;
 }
 

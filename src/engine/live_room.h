@@ -2,6 +2,8 @@
 // tokens of a live stream may be. Where live rows alone take longer, every kWaits-th step has some rollouts' rows nevertheless: one for every
 // kLiveRows live ones, and at least one. So their work goes on, whatever comes. While no live request runs, and none did in the
 // last kStepsAfter steps, there is no bound: whoever comes then waits for a step of any length, once.
+// Where no such gap is asked for, all rollouts that run are in every step, and prompts of theirs give way: beside live work those of one step are as long
+// as kPromptSeconds, so that live requests go on, and come in, between two parts of a long one.
 // Knows no sequence and no clock. Used by one thread at a time.
 //   LiveRoom room(0.04); room.begin(true); room.take({.begin = 70, .count = 1, .tokens = 1}, true); const std::int64_t rows = room.rows(0, 128, 300);
 #pragma once
@@ -19,6 +21,8 @@ struct RowSpan {
 class LiveRoom {
  public:
   static constexpr int kWaits = 8, kLiveRows = 4, kStepsAfter = 50;
+  static constexpr double kPromptSeconds = 0.025;
+  static constexpr std::int64_t kLeastPromptRows = 4;  // of a step, however long they take
 
   // 0: there is no bound ever, and classes share by their shares.
   explicit LiveRoom(double live_token_seconds) : most_seconds_(live_token_seconds) {}
@@ -28,27 +32,27 @@ class LiveRoom {
   void begin(bool live);
   // Of the next `wanted` rows of a rollout at `begin` as many as there is room for; all of `pending`: the last is sampled from.
   std::int64_t rows(std::int64_t begin, std::int64_t wanted, std::int64_t pending);
+  // Of a rollout's prompt, of which rows() are as many as `wanted`.
+  std::int64_t prompt_rows(std::int64_t begin, std::int64_t wanted, std::int64_t pending) const;
   // Of rows of guessed tokens, each of which is sampled from. Nothing waits for them.
   std::int64_t guessed_rows(std::int64_t begin, std::int64_t wanted) const;
-  // They are in the plan; they are not, after all.
-  void take(const RowSpan& rows, bool live);
-  void put_back(const RowSpan& rows, bool live);
+  // They are in the plan; they are not, after all. `prompt`: of a rollout's.
+  void take(const RowSpan& rows, bool live, bool prompt = false);
+  void put_back(const RowSpan& rows, bool live, bool prompt = false);
   // Rows of guessed tokens behind planned ones are in it, too. Those of live ones come when rollouts have their rows: the next plan leaves as much room.
   void take_guesses(const RowSpan& rows, bool live);
   // Rollouts have fewer rows than they could in this plan.
   bool holds_back() const { return holds_back_; }
   // The planned step has taken so long.
-  void observe(double seconds) {
-    if (on()) predictor_.observe(work_, seconds);
-  }
+  void observe(double seconds) { predictor_.observe(work_, seconds); }
 
  private:
   template <class F>
-  std::int64_t most(std::int64_t wanted, const StepWork& beside, const F& span) const;
+  std::int64_t most(std::int64_t wanted, const StepWork& beside, double seconds, const F& span) const;
 
   double most_seconds_;
   StepPredictor predictor_;
-  StepWork work_;                           // that is planned
+  StepWork work_, prompts_;                 // that is planned; of that, prompts of rollouts
   StepWork live_guesses_, guesses_before_;  // of that; of the plan before: as many are expected
   std::int64_t live_rows_ = 0, other_rows_ = 0;
   int steps_without_ = 0;  // of rollouts' rows that were wanted, in a row

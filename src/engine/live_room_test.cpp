@@ -126,5 +126,39 @@ TEST(LiveRoom, PromptsAreCutAndGuessesGoLast) {
   EXPECT_EQ(b.room.guessed_rows(kAt, 4), 4);
 }
 
+// Without a bound rollouts that decode are all in every step; of their prompts a step has so many rows that it is kPromptSeconds longer than without them.
+TEST(LiveRoom, PromptsGiveWayBesideLiveWork) {
+  LiveRoom room(0);
+  const auto step = [&](bool live, std::int64_t decoding, std::int64_t wanted) {
+    room.begin(live);
+    if (live) room.take({kAt, 1, 1}, true);
+    for (std::int64_t i = 0; i < decoding; ++i) {
+      EXPECT_EQ(room.rows(kAt, 1, 1), 1);
+      room.take({kAt, 1, 1}, false);
+    }
+    std::int64_t had = 0;
+    for (std::int64_t left = wanted; left > 0;) {  // of two prompts
+      const std::int64_t asked = std::min<std::int64_t>(left, (wanted + 1) / 2), rows = room.prompt_rows(0, asked, 1000);
+      EXPECT_EQ(room.rows(0, rows, 1000), rows);
+      room.take({0, rows, 0}, false, true);
+      had += rows;
+      left -= asked;
+    }
+    room.observe(RoomBench::seconds_of((live ? 1 : 0) + decoding + had));
+    return had;
+  };
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(step(false, 10, 200), 200);  // nobody is there who would wait
+  for (int i = 0; i < 10; ++i) EXPECT_LE(step(true, 10, 200), 80);    // only full steps were measured before
+  for (int i = 0; i < 20; ++i) {
+    const std::int64_t had = step(true, 10, 200);
+    EXPECT_LE(had, 28);
+    EXPECT_GE(had, 20);
+  }
+  for (int i = 0; i < 20; ++i) EXPECT_LE(step(false, 0, 200), 28);  // nor for a while after
+  for (int i = 0; i < LiveRoom::kStepsAfter; ++i) step(false, 0, 1);
+  EXPECT_EQ(step(false, 0, 100), 100);
+  EXPECT_FALSE(room.holds_back());
+}
+
 }  // namespace
 }  // namespace lockstep

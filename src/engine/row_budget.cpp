@@ -6,6 +6,7 @@ namespace lockstep {
 
 namespace {
 RowSpan span_of(const PlannedSlice& p) { return {p.begin, p.count, p.last ? 1 + p.drafted : 0}; }
+bool is_prompt(const PlannedSlice& p) { return !p.decode && !is_live(*p.sequence); }  // of a rollout
 }  // namespace
 
 void RowBudget::begin(bool live) {
@@ -21,8 +22,10 @@ std::int64_t RowBudget::wanted(const Sequence& s) const {
 bool RowBudget::decodes(const Sequence& s) const { return s.computed >= (s.pace.decodes ? 1 : s.prompt_length) && wanted(s) == 1; }
 
 std::int64_t RowBudget::of(const Sequence& s) {
-  const std::int64_t rows = std::min(wanted(s), left_);
-  return is_live(s) ? rows : room_.rows(s.computed, rows, s.pending());
+  std::int64_t rows = std::min(wanted(s), left_);
+  if (is_live(s)) return rows;
+  if (!decodes(s)) rows = room_.prompt_rows(s.computed, rows, s.pending());
+  return room_.rows(s.computed, rows, s.pending());
 }
 
 std::int64_t RowBudget::of_guesses(const PlannedSlice& p, std::int64_t rows) const {
@@ -32,12 +35,12 @@ std::int64_t RowBudget::of_guesses(const PlannedSlice& p, std::int64_t rows) con
 
 void RowBudget::take(const PlannedSlice& p) {
   left_ -= p.count;
-  room_.take(span_of(p), is_live(*p.sequence));
+  room_.take(span_of(p), is_live(*p.sequence), is_prompt(p));
 }
 
 void RowBudget::put_back(const PlannedSlice& p) {
   left_ += p.count;
-  room_.put_back(span_of(p), is_live(*p.sequence));
+  room_.put_back(span_of(p), is_live(*p.sequence), is_prompt(p));
 }
 
 void RowBudget::take_guesses(const PlannedSlice& p, std::int64_t rows) {

@@ -6,14 +6,14 @@ namespace lockstep {
 
 void HeardSessions::add(const std::string& session, const std::string& owner, double unix_seconds) {
   const std::lock_guard lock(mutex_);
-  sessions_[session] = {owner, unix_seconds, Clock::now(), false};
+  sessions_[session] = {owner, unix_seconds, now_(), false};
 }
 
 bool HeardSessions::hear(const std::string& session, const std::string& owner) {
   const std::lock_guard lock(mutex_);
   const auto found = sessions_.find(session);
   if (found == sessions_.end() || found->second.owner != owner) return false;
-  found->second.heard = Clock::now();
+  found->second.heard = now_();
   found->second.seen = unix_now();
   return true;
 }

@@ -7,10 +7,14 @@
 #include <string>
 #include <unordered_map>
 
+#include "host/training_options.h"
+
 namespace lockstep {
 
 class HeardSessions {
  public:
+  using Clock = std::chrono::steady_clock;
+  explicit HeardSessions(SteadyClock now = &Clock::now) : now_(std::move(now)) {}
   void add(const std::string& session, const std::string& owner, double unix_seconds);  // heard now, or by a clock of the world at that time
   // False: there is none, or it is another owner's.
   bool hear(const std::string& session, const std::string& owner);
@@ -23,15 +27,15 @@ class HeardSessions {
   bool remove_silent(const std::string& session, double seconds);
 
  private:
-  using Clock = std::chrono::steady_clock;
   struct Session {
     std::string owner;
     double seen;
     Clock::time_point heard;
     bool finished = false;
   };
-  static bool is_silent(const Session& session, double seconds) { return std::chrono::duration<double>(Clock::now() - session.heard).count() >= seconds; }
+  bool is_silent(const Session& session, double seconds) const { return std::chrono::duration<double>(now_() - session.heard).count() >= seconds; }
 
+  const SteadyClock now_;
   mutable std::mutex mutex_;
   std::unordered_map<std::string, Session> sessions_;
 };

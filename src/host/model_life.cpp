@@ -42,7 +42,7 @@ std::string ModelLife::create(const std::string& owner, const CreateModel& wante
     const auto room = commons_.metadata.hold(owner, model->metadata_bytes);
     const auto state = model->state.lock();  // whoever finds it waits until its creation is in its lane, before all else
     to_.models.add(model);
-    commons_.queue->submit(id, owner, [this, model, request, wanted, encode](const OnExecutor& on) {
+    const auto work = [this, model, request, wanted, encode](const OnExecutor& on) {
       if (to_.resting.gives_way(on, *model)) return true;
       try {
         make(on, *model, wanted);
@@ -59,7 +59,8 @@ std::string ModelLife::create(const std::string& owner, const CreateModel& wante
         to_.lanes.forget_waiting(on, *model, why);  // what came with it, and would wait for numbers that never come
       }
       return false;
-    });
+    };
+    commons_.queue->submit(id, owner, work, "create");
   } catch (const Error& e) {
     commons_.futures.fail(request, e);
   }

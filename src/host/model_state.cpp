@@ -1,6 +1,7 @@
 #include "host/model_state.h"
 
 #include "base/error.h"
+#include "base/give_way.h"
 
 namespace lockstep {
 
@@ -26,10 +27,14 @@ void restore_model(TrainedModel& model, TrainingCheckpoint&& checkpoint, const P
     const bool moves = parameter.trained && !parameter.indexer;
     for (WeightImages* moments : {&state.first_moments, &state.second_moments}) {
       std::vector<float>& image = (*moments)[i];
-      if (!optimizer || (moves && image.empty())) image.assign(moves ? static_cast<std::size_t>(parameter.size()) : 0, 0.0f);
+      if (!optimizer || (moves && image.empty())) {
+        image.clear();
+        grow_with_zeros(image, moves ? static_cast<std::size_t>(parameter.size()) : 0);
+      }
     }
   }
   model.restore(state);
+  for (WeightImages* images : {&state.masters, &state.first_moments, &state.second_moments}) free_in_parts(*images);
 }
 
 }  // namespace lockstep

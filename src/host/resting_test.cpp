@@ -191,6 +191,45 @@ TEST(Resting, ClosedAndSilentSessionsLeaveMemory) {
   bits_of(silent, silent.step(quiet, 2));
 }
 
+// Two keys die with gradients, and a third trains at once in the two places that there are. Hours later, by a clock that the test moves, both have left memory;
+// they come back, and step to the bits of who was never disturbed.
+TEST(Resting, TheDeadComeBackAfterHours) {
+  using Clock = std::chrono::steady_clock;
+  for (const std::int64_t rank : {0, 2}) {
+    SCOPED_TRACE(fmt::format("rank {}", rank));
+    const auto run = [&](bool disturbed) {
+      std::atomic<std::int64_t> hours{0};
+      TrainingServiceOptions options{.max_models = disturbed ? 2 : 10};
+      options.clock = [&hours] { return Clock::now() + std::chrono::hours(hours.load()); };
+      TrainingBench bench(options);
+      const std::string a = bench.model(bench.session("a"), 0, rank, "a"), b = bench.model(bench.session("b"), 1, rank, "b");
+      std::string bits = bits_of(bench, bench.batch(a, 1, training_batch(1, 3), "a"), "a");
+      bits += bits_of(bench, bench.batch(b, 1, training_batch(2, 3), "b"), "b");
+      bits += bits_of(bench, bench.batch(b, 2, training_batch(3, 3), "b"), "b");
+      const std::string session = bench.session("c"), c = bench.model(session, 2, rank, "c");
+      bits += bits_of(bench, bench.batch(c, 1, training_batch(4, 3), "c"), "c");
+      bits += bits_of(bench, bench.step(c, 2, "c"), "c");
+      EXPECT_EQ(bench.service->statistics().rested.load(), disturbed ? 1u : 0u);
+      if (disturbed) {
+        hours = 7;
+        bits += bits_of(bench, bench.batch(c, 3, training_batch(8, 3), "c"), "c");  // c was heard now, a and b were not
+        bench.session("d");                                                         // whoever comes in looks
+        for (int i = 0; i < 2000 && bench.service->statistics().rested < 2; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        EXPECT_EQ(bench.service->statistics().rested.load(), 2u);  // nobody wanted the second place
+        EXPECT_EQ(waiting_folders(bench), 2u);
+      } else {
+        bits += bits_of(bench, bench.batch(c, 3, training_batch(8, 3), "c"), "c");
+      }
+      bits += bits_of(bench, bench.batch(a, 2, training_batch(5, 3), "a"), "a");
+      bits += bits_of(bench, bench.step(a, 3, "a"), "a");
+      bits += bits_of(bench, bench.step(b, 3, "b"), "b");
+      bits += bits_of(bench, bench.batch(a, 4, training_batch(6, 3), "a"), "a");
+      return bits + bits_of(bench, bench.batch(b, 4, training_batch(7, 3), "b"), "b");
+    };
+    EXPECT_TRUE(run(true) == run(false));
+  }
+}
+
 TEST(Resting, WhoeverWaitsForAPlaceIsToldSo) {
   TrainingBench bench({.max_models = 1});
   const std::string session = bench.session(), model = bench.model(session, 0, 2), other = bench.model(session, 1, 2);

@@ -19,8 +19,7 @@ void Retention::look() {
   const Intake::Entry entry = commons_.intake.enter();
   const auto looked = looked_.try_lock();
   if (!looked || !entry.is_open()) return;
-  const auto due = [](Clock::time_point& last, double seconds) {
-    const Clock::time_point now = Clock::now();
+  const auto due = [now = commons_.options.clock()](Clock::time_point& last, double seconds) {
     if (std::chrono::duration<double>(now - last).count() < seconds) return false;
     last = now;
     return true;

@@ -23,7 +23,8 @@ class Retention {
     Checkpoints& checkpoints;
     CustomLosses& custom_losses;
   };
-  Retention(TrainingCommons& commons, const Registries& registries) : commons_(commons), to_(registries) {}
+  Retention(TrainingCommons& commons, const Registries& registries)
+      : commons_(commons), to_(registries), looked_(std::in_place, Looked{commons.options.clock(), commons.options.clock()}) {}
 
   // Whoever comes in looks whether it is time, unless another does: then who comes next does. The work is done where models are changed and written, so
   // that nobody writes meanwhile. Waits for nobody.
@@ -34,7 +35,7 @@ class Retention {
  private:
   using Clock = std::chrono::steady_clock;
   struct Looked {
-    Clock::time_point swept = Clock::now(), for_silent = Clock::now();
+    Clock::time_point swept, for_silent;
   };
   bool remove_forgotten(const OnExecutor& on);  // true: there may be more
   void remove_session(const SessionRecord& session);

@@ -12,8 +12,10 @@ namespace lockstep {
 Samplers::Samplers(TrainingCommons& commons, Sessions& sessions, Checkpoints& checkpoints, CheckpointFiles& files, MemoryRoom& memory)
     : commons_(commons), sessions_(sessions), checkpoints_(checkpoints), files_(files), memory_(memory), spills_(commons, *this) {
   std::map<std::string, Sampler> samplers;
-  commons_.store->each("sampler",
-                       [&](const std::string& id, const std::string& document) { samplers[id].record = sampler_record(TrainingJson::parse(document)); });
+  commons_.store->each("sampler", [&](const std::string& id, const std::string& document) {
+    samplers[id].record = sampler_record(TrainingJson::parse(document));
+    samplers[id].used_at = commons_.options.clock();
+  });
   const auto state = state_.lock();
   state->samplers = std::move(samplers);
 }
@@ -46,6 +48,7 @@ std::string Samplers::add(SamplerRecord record, SamplerWeights weights) {
     sampler.record = record;
     sampler.weights = std::move(weights);
     sampler.used = ++state->clock;
+    sampler.used_at = commons_.options.clock();
   });
   return record.id;
 }
@@ -105,7 +108,7 @@ std::int64_t Samplers::join(const std::string& owner, const std::string& id) {
 void Samplers::use(const std::string& owner, const std::string& id) {
   const auto state = state_.lock();
   Sampler& sampler = state->at(owner, id);
-  sampler.used_at = Clock::now();
+  sampler.used_at = commons_.options.clock();
   sessions_.hear(owner, sampler.record.session);
 }
 
@@ -115,7 +118,7 @@ SamplerWeights Samplers::weights(const std::string& owner, const std::string& id
     const auto state = state_.lock();
     Sampler& sampler = state->at(owner, id);
     sampler.used = ++state->clock;
-    sampler.used_at = Clock::now();
+    sampler.used_at = commons_.options.clock();
     record = sampler.record;
     sessions_.hear(owner, record.session);
     if (sampler.weights.weights) return sampler.weights;
@@ -245,7 +248,7 @@ void Samplers::take_forgotten(std::size_t most, Taken& taken) {
   const auto state = state_.lock();
   for (auto at = state->samplers.begin(); at != state->samplers.end() && taken.size() < most;) {
     const Sampler& sampler = at->second;
-    const double idle = std::chrono::duration<double>(Clock::now() - sampler.used_at).count();
+    const double idle = std::chrono::duration<double>(commons_.options.clock() - sampler.used_at).count();
     const bool forgotten = sessions_.is_silent(sampler.record.session, commons_.options.session_seconds);
     const auto next = std::next(at);
     if (forgotten || (sampler.record.is_snapshot() && idle >= commons_.options.sampler_seconds)) taken.push_back(state->samplers.extract(at));

@@ -68,7 +68,7 @@ class Samplers {
     SamplerRecord record;
     SamplerWeights weights;  // null: on disk, or the base's
     std::uint64_t used = 0;  // order
-    Clock::time_point used_at = Clock::now();
+    Clock::time_point used_at{};
     std::int64_t joined = 0;
   };
   struct State {

@@ -8,7 +8,8 @@
 
 namespace lockstep {
 
-Sessions::Sessions(std::shared_ptr<TrainingStore> store, const KeyLimit& limit) : store_(std::move(store)), limit_(limit) {
+Sessions::Sessions(std::shared_ptr<TrainingStore> store, const KeyLimit& limit, SteadyClock clock)
+    : store_(std::move(store)), limit_(limit), heard_(std::move(clock)) {
   store_->each("session", [&](const std::string& id, const std::string& document) {
     SessionRecord record = session_record(TrainingJson::parse(document));
     if (!record.idempotency_key.empty()) by_key_[{record.owner, record.idempotency_key}] = id;

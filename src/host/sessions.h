@@ -16,7 +16,7 @@ namespace lockstep {
 
 class Sessions {
  public:
-  Sessions(std::shared_ptr<TrainingStore> store, const KeyLimit& limit);
+  Sessions(std::shared_ptr<TrainingStore> store, const KeyLimit& limit, SteadyClock clock = &std::chrono::steady_clock::now);
 
   // The one that was made under the same idempotency key, which is heard; none: empty.
   std::string again(const std::string& owner, const SessionRecord& wanted);

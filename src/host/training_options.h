@@ -1,5 +1,6 @@
 // What a training service keeps, how much of it, and for how long. Plain values.
 #pragma once
+#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <filesystem>
@@ -12,12 +13,16 @@ namespace lockstep {
 class FleetPort;
 struct SamplerWeights;
 
+// Now, by a clock that nobody sets.
+using SteadyClock = std::function<std::chrono::steady_clock::time_point()>;
+
 struct TrainingServiceOptions {
   std::filesystem::path state = "lockstep-state";
   std::int64_t max_sessions = 10'000, max_pending = 10'000;  // pending: operations of one model
   std::int64_t max_samplers = 100'000;
   // A session that was not heard from for so long goes, and so does a snapshot without a name that was not sampled (host/retention.h).
   double session_seconds = 30 * 86400.0, sampler_seconds = 3 * 86400.0;
+  SteadyClock clock = &std::chrono::steady_clock::now;  // that says how long nothing was heard; a test's may be moved
   // An operation whose number is missing for so long counts as one that never comes: those behind it go on.
   double gap_seconds = 30;
   // A session that was closed, or not heard from for so long, leaves memory: its models go to disk, and come back when they are used.

@@ -6,15 +6,19 @@ namespace lockstep {
 namespace {
 class PlainStep : public TrainingQueue::Step {
  public:
-  explicit PlainStep(TrainingQueue::Work work) : work_(std::move(work)) {}
+  PlainStep(TrainingQueue::Work work, const char* kind) : work_(std::move(work)), kind_(kind) {}
   bool run(const OnExecutor& on) override { return work_(on); }
+  const char* kind() const override { return kind_; }
 
  private:
   TrainingQueue::Work work_;
+  const char* kind_;
 };
 }  // namespace
 
-void TrainingQueue::submit(const std::string& lane, const std::string& owner, Work work) { submit(lane, owner, std::make_shared<PlainStep>(std::move(work))); }
+void TrainingQueue::submit(const std::string& lane, const std::string& owner, Work work, const char* kind) {
+  submit(lane, owner, std::make_shared<PlainStep>(std::move(work), kind));
+}
 
 void TrainingQueue::submit(const std::string& name, const std::string& owner, std::shared_ptr<Step> step) {
   const std::lock_guard lock(mutex_);

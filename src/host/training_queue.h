@@ -41,7 +41,7 @@ class TrainingQueue : public std::enable_shared_from_this<TrainingQueue> {
   explicit TrainingQueue(std::shared_ptr<Executor> executor, std::int64_t tokens_a_turn = 0) : executor_(std::move(executor)), tokens_a_turn_(tokens_a_turn) {}
   // A lane has one owner; "": the server. Error cancelled once the executor is stopped.
   void submit(const std::string& lane, const std::string& owner, std::shared_ptr<Step> step);
-  void submit(const std::string& lane, const std::string& owner, Work work);
+  void submit(const std::string& lane, const std::string& owner, Work work, const char* kind = "operation");
   // What waits in a lane is dropped; what runs ends its step.
   void drop(const std::string& lane);
   std::size_t waiting() const;

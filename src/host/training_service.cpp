@@ -11,7 +11,7 @@ namespace lockstep {
 TrainingService::TrainingService(std::shared_ptr<TrainingBase> base, std::shared_ptr<GenerationService> generation, const TrainingServiceOptions& options)
     : commons_(std::move(base), std::move(generation), options),
       memory_(commons_),
-      sessions_(commons_.store, commons_.limit_of(options.max_sessions)),
+      sessions_(commons_.store, commons_.limit_of(options.max_sessions), options.clock),
       models_(commons_),
       promoted_(commons_.store, "promoted", commons_.limit_of(ControlPlane::kMostRecords)),
       checkpoints_(commons_, sessions_, promoted_),

@@ -1,6 +1,9 @@
 #include "model/adapter.h"
 
+#include <algorithm>
 #include <cmath>
+
+#include "base/give_way.h"
 
 namespace lockstep {
 
@@ -12,15 +15,20 @@ PackedWeight AdapterWeights::packed(ParameterId id, const Profile& profile) cons
 WeightImages initial_adapter(const AdapterLayout& layout, std::uint64_t seed) {
   const Manifest& manifest = layout.manifest();
   WeightImages images(manifest.parameters().size());
+  constexpr std::int64_t kValues = std::int64_t{1} << 16;  // between two moments to give way
   std::vector<float> values;
   for (const FileTensor& file : manifest.files()) {
-    values.assign(static_cast<std::size_t>(file.size()), 0.0f);
-    if (file.name.ends_with(".lora_A.weight")) {
-      NamedUniform uniform(seed, file.name);
-      const auto bound = static_cast<float>(1.0 / std::sqrt(static_cast<double>(file.columns())));
-      for (std::size_t i = 0; i < values.size(); ++i) values[i] = uniform(i) * bound;
+    const bool drawn = file.name.ends_with(".lora_A.weight");
+    NamedUniform uniform(seed, file.name);
+    const auto bound = static_cast<float>(1.0 / std::sqrt(static_cast<double>(file.columns())));
+    const std::int64_t step = std::max<std::int64_t>(1, kValues / file.columns());
+    for (std::int64_t row = 0; row < file.rows(); row += step) {
+      const std::int64_t rows = std::min(step, file.rows() - row), first = row * file.columns();
+      values.assign(static_cast<std::size_t>(rows * file.columns()), 0.0f);
+      for (std::size_t i = 0; drawn && i < values.size(); ++i) values[i] = uniform(static_cast<std::size_t>(first) + i) * bound;
+      manifest.scatter(file, values.data(), images, row, rows);
+      give_way();
     }
-    manifest.scatter(file, values.data(), images);
   }
   return images;
 }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "base/give_way.h"
+
 namespace lockstep {
 
 ParameterId Manifest::add(Parameter parameter) {
@@ -103,7 +105,7 @@ void Manifest::scatter(const FileTensor& file, const float* values, std::vector<
   for (const Piece& piece : file.pieces) {
     std::vector<float>& image = images[static_cast<std::size_t>(piece.parameter)];
     const Parameter& p = parameter(piece.parameter);
-    if (image.empty()) image.assign(static_cast<std::size_t>(p.size()), 0.0f);
+    if (image.empty()) grow_with_zeros(image, static_cast<std::size_t>(p.size()));
     each_element(file, piece, p, row, rows, [&](std::int64_t at, std::int64_t offset) { image[static_cast<std::size_t>(offset)] = values[at]; });
   }
 }

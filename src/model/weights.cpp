@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/philox.h"
+#include "kernels/kernel_parts.h"
 #include "model/low_bit_weights.h"
 #include "model/weights_hash.h"
 
@@ -48,6 +49,7 @@ Buffer make_compute_copy(Backend& backend, const Parameter& p, const Profile& pr
   if (backend.device().counting()) return copy;
   std::vector<std::uint8_t> bytes(static_cast<std::size_t>(p.count * item));
   constexpr std::int64_t kPanels = 16;  // whole blocks of fp8
+  constexpr std::int64_t kAdds = 64;    // that take as long as one weight
   const std::int64_t blocks = (panels + kPanels - 1) / kPanels;
   const auto quantise = [&](std::int64_t i) {
     const std::int64_t g = i / blocks, panel = i % blocks * kPanels, end = std::min(panels, panel + kPanels);
@@ -57,7 +59,7 @@ Buffer make_compute_copy(Backend& backend, const Parameter& p, const Profile& pr
     else quantise_panels(from, {p.outputs, p.inputs, bits}, to, panel, end);
   };
   // On a deferred device the threads may be at work for queued kernels.
-  if (!backend.stream().deferred()) backend.device().threads().run(p.count * blocks, quantise);
+  if (!backend.stream().deferred()) run_in_parts(backend.device().threads(), p.count * blocks, kAdds * kPanels * 16 * p.inputs, quantise);
   else
     for (std::int64_t i = 0; i < p.count * blocks; ++i) quantise(i);
   backend.stream().write(copy.view(), bytes);

@@ -88,18 +88,29 @@ void Stream::synchronize() {
 }
 
 namespace {
-// Calls f(element pointer, index) for each element in row-major order; gives way after about a million.
+// Calls f(row, first column, columns) for parts of rows; gives way where another `least` elements are done, inside of rows too: a packed parameter is one.
+template <class F>
+void each_part(const View& view, std::int64_t least, const F& f) {
+  std::int64_t since = 0;
+  for (std::int64_t r = 0; r < view.rows; ++r)
+    for (std::int64_t begin = 0; begin < view.cols; begin += least) {
+      const std::int64_t columns = std::min(least, view.cols - begin);
+      f(r, begin, columns);
+      if ((since += columns) < least) continue;
+      since = 0;
+      give_way();
+    }
+}
+
+constexpr auto kBytesAPart = static_cast<std::int64_t>(kBlockToGiveWay);
+
+// Calls f(element, index) for each element in row-major order.
 template <class T, class F>
 void each_element(const View& view, const F& f) {
-  constexpr std::int64_t kElements = std::int64_t{1} << 20;
-  std::int64_t since = 0;
-  for (std::int64_t r = 0; r < view.rows; ++r) {
-    T* row = device_pointer<T>(view) + r * view.stride;
-    for (std::int64_t c = 0; c < view.cols; ++c) f(row[c], r * view.cols + c);
-    if ((since += view.cols) < kElements) continue;
-    since = 0;
-    give_way();
-  }
+  each_part(view, kBytesAPart / static_cast<std::int64_t>(sizeof(float)), [&](std::int64_t r, std::int64_t begin, std::int64_t columns) {
+    T* part = device_pointer<T>(view) + r * view.stride + begin;
+    for (std::int64_t c = 0; c < columns; ++c) f(part[c], r * view.cols + begin + c);
+  });
 }
 
 void check_count(const View& view, std::size_t count) {
@@ -149,30 +160,26 @@ void Stream::copy(const View& to, const View& from) {
     fail(ErrorCode::internal, "a copy of {} x {} meets a view of {} x {}", from.rows, from.cols, to.rows, to.cols);
   if (cuda_) return cuda_->copy(to, from);
   enqueue([to, from] {
-    const auto bytes = static_cast<std::size_t>(to.cols * to.element_bytes);
     const auto* source = device_pointer<const unsigned char>(from);
     auto* target = device_pointer<unsigned char>(to);
-    if (bytes == 0 || to.rows == 0) return;
-    if (to.stride == to.cols && from.stride == from.cols) {
-      std::memcpy(target, source, bytes * static_cast<std::size_t>(to.rows));
-      return;
-    }
-    for (std::int64_t r = 0; r < to.rows; ++r) std::memcpy(target + r * to.stride * to.element_bytes, source + r * from.stride * from.element_bytes, bytes);
+    const bool whole = to.stride == to.cols && from.stride == from.cols;
+    const View shape = whole ? to.reshape(1, to.size()) : to;
+    each_part(shape, std::max<std::int64_t>(1, kBytesAPart / to.element_bytes), [&](std::int64_t r, std::int64_t begin, std::int64_t columns) {
+      std::memcpy(target + (r * to.stride + begin) * to.element_bytes, source + (r * from.stride + begin) * to.element_bytes,
+                  static_cast<std::size_t>(columns * to.element_bytes));
+    });
   });
 }
 
 void Stream::fill_zero(const View& view) {
   if (cuda_) return cuda_->fill_zero(view);
   enqueue([view, traced = traced_] {
-    for (std::int64_t r = 0; r < view.rows; ++r) {
-      if (traced && (view.dtype == DType::f32 || view.dtype == DType::bf16)) {
-        Traced* row = device_pointer<Traced>(view) + r * view.stride;
-        for (std::int64_t c = 0; c < view.cols; ++c) row[c] = traced_constant(0.0f);
-      } else {
-        unsigned char* row = device_pointer<unsigned char>(view) + r * view.stride * view.element_bytes;
-        std::memset(row, 0, static_cast<std::size_t>(view.cols * view.element_bytes));
-      }
-    }
+    if (traced && (view.dtype == DType::f32 || view.dtype == DType::bf16))
+      return each_element<Traced>(view, [](Traced& e, std::int64_t) { e = traced_constant(0.0f); });
+    each_part(view, std::max<std::int64_t>(1, kBytesAPart / view.element_bytes), [&](std::int64_t r, std::int64_t begin, std::int64_t columns) {
+      unsigned char* part = device_pointer<unsigned char>(view) + (r * view.stride + begin) * view.element_bytes;
+      std::memset(part, 0, static_cast<std::size_t>(columns * view.element_bytes));
+    });
   });
 }
 
@@ -191,7 +198,8 @@ static std::future<std::vector<T>> download(CudaStream& stream, const View& view
 template <class T, class Fill>
 static std::future<std::vector<T>> read_with(Stream& stream, bool counting, const View& view, const Fill& fill) {
   auto task = std::make_shared<std::packaged_task<std::vector<T>()>>([counting, view, fill] {
-    std::vector<T> values(static_cast<std::size_t>(view.size()));
+    std::vector<T> values;
+    grow_with_zeros(values, static_cast<std::size_t>(view.size()));
     if (!counting) fill(view, values);
     return values;
   });

@@ -1,14 +1,20 @@
 #include "base/error.h"
+#include "base/give_way.h"
 #include "trained/led_model.h"
 
 namespace lockstep {
 namespace {
 
+struct FreedInParts {
+  WeightImages images;
+  ~FreedInParts() { free_in_parts(images); }
+};
+
 // All parameters move.
 class FullModel : public TrainedModel {
  public:
   FullModel(const TrainedBase& base, const TrainedSettings& settings, std::unique_ptr<Ranks> ranks)
-      : base_(base), trainer_(*base.opened.runtime, base.opened.masters(), options_of(base, settings), std::move(ranks)) {}
+      : base_(base), trainer_(*base.opened.runtime, FreedInParts{base.opened.masters()}.images, options_of(base, settings), std::move(ranks)) {}
 
   ForwardBackwardResult forward_backward(const std::vector<TrainSequence>& data, const LossOptions& loss, const IndexTraining& index) override {
     return trainer_.forward_backward(data, loss, index);

@@ -5,6 +5,8 @@
 
 #include <fstream>
 
+#include "base/give_way.h"
+#include "checkpoint/model_folder.h"
 #include "train/adapter_trainer.h"
 
 namespace lockstep {
@@ -89,6 +91,56 @@ TEST_P(TrainedModelTest, AnAdapterHasNoPhasesOfTheIndexer) {
   const auto trained = make_trained_model(base, GetParam());
   if (GetParam().rank > 0) EXPECT_THROW(trained->forward_backward(data(), loss(), {.dense_attention = true}), Error);
   else EXPECT_GT(trained->forward_backward(data(), loss(), {.dense_attention = true}).loss, 0);
+}
+
+// Moments to give way while a model of so many tokens is made: of all parameters, and an adapter of rank 64 over it.
+struct Moments final : PausePoint {
+  std::int64_t count = 0;
+  Moments() { thread_pause_point = this; }
+  ~Moments() override { thread_pause_point = nullptr; }
+  void pause() override { ++count; }
+  std::int64_t longest_kernel() const override { return 0; }
+};
+std::pair<std::int64_t, std::int64_t> moments_of(std::int64_t vocabulary) {
+  Json config = Json::parse(R"({
+    "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+    "max_position_embeddings": 128, "intermediate_size": 80, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": false, "hidden_act": "silu"})");
+  config["vocab_size"] = vocabulary;
+  const std::shared_ptr<const Model> model = make_model(config);
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / fmt::format("lockstep-made-{}-{}", getpid(), vocabulary);
+  const WeightImages images = initial_weights(model->manifest(), 7, 0.25);
+  save_model_folder(folder, *model, images, {.dtype = DType::f32});
+  TrainedBase base;
+  base.opened = open_model({.model = folder.string(), .profile = "cpu-bf16w", .threads = 1});
+  base.weights = base.opened.weight_set();
+  base.options.accumulate = true;
+  std::pair<std::int64_t, std::int64_t> counts;
+  {
+    const Moments moments;
+    const auto whole = make_trained_model(base, {});
+    counts.first = moments.count;
+    EXPECT_TRUE(whole->master_images() == images);
+  }
+  {
+    const Moments moments;
+    make_trained_model(base, {.rank = 64, .seed = 1});
+    counts.second = moments.count;
+  }
+  std::filesystem::remove_all(folder);
+  return counts;
+}
+
+// A model that is made gives way (base/give_way.h) about once a block of everything that is written for it, so that a larger one does so as much more often.
+TEST(TrainedModelGivesWay, WhileItIsMade) {
+  constexpr std::int64_t kVocabulary = 16384, kFew = 64, kHidden = 64;
+  constexpr auto kBlocks =
+      static_cast<std::int64_t>(kVocabulary * kHidden * sizeof(float) / kBlockToGiveWay);  // of the embeddings, of the head, of its adapter's B
+  const auto [whole, adapter] = moments_of(kVocabulary);
+  const auto [few_whole, few_adapter] = moments_of(kFew);
+  // Of both tables: zeros of an image and the numbers that are read, which small ones have once, too; the master and what is computed with, two moments.
+  EXPECT_GE(whole - few_whole, 2 * (2 * (kBlocks - 1) + 4 * kBlocks));
+  // Zeros of an image; numbers in parts of 2^16, which a small one has once; weights, two moments.
+  EXPECT_GE(adapter - few_adapter, kBlocks - 1 + kVocabulary * kHidden / (1 << 16) - 1 + 3 * kBlocks);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, TrainedModelTest,

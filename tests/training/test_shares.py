@@ -85,7 +85,7 @@ def test_a_training_step_goes_on_under_the_completions_of_another_key(server):
     assert answered <= 5 * trained + 0.5, (trained, answered)
     assert seconds(after, "training", "ann") == 0
     longest = {labels: value for (name, labels), value in after.items() if name == "lockstep_device_longest_piece_seconds"}
-    assert {frozenset({'kind="batch"'}), frozenset({'kind="forward"'}), frozenset({'kind="operation"'})} <= longest.keys()
+    assert {frozenset({'kind="batch"'}), frozenset({'kind="forward"'}), frozenset({'kind="create"'})} <= longest.keys()
     assert set(statuses) == {200}
 
 
