@@ -128,7 +128,9 @@ TEST_F(OutputPathTest, AKillLeavesOldOrNewAndNothingInTheWay) {
         });
       };
       const int status = killed_at(point);
-      if (point == "file.written:3") EXPECT_TRUE(WIFSIGNALED(killed_at("folder.removing:1")));  // and again, where the leftovers of that go
+      if (point == "file.written:3") {
+        EXPECT_TRUE(WIFSIGNALED(killed_at("folder.removing:1")));  // and again, where the leftovers of that go
+      }
       if (!shared) {
         EXPECT_EQ(read_file(path / "a", 100), read_file(path / "b", 100)) << point;
       } else {

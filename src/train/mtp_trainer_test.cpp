@@ -61,7 +61,9 @@ TEST_P(MtpTrainerLosses, TheGradientIsThatOfTheLoss) {
   EXPECT_NEAR(at.result.loss, entropies + at.result.variation, 1e-9);
   EXPECT_EQ(at.result.variation != 0, GetParam() != MtpLoss::ce);
   EXPECT_EQ(entropies != 0, GetParam() != MtpLoss::tv);
-  if (GetParam() != MtpLoss::tv) EXPECT_EQ(at.result.targets[0] - at.result.targets[1], static_cast<std::int64_t>(data.size()));  // a row less of each text
+  if (GetParam() != MtpLoss::tv) {
+    EXPECT_EQ(at.result.targets[0] - at.result.targets[1], static_cast<std::int64_t>(data.size()));  // a row less of each text
+  }
   for (const double alpha : at.result.overlap) EXPECT_EQ(alpha > 0 && alpha < 1, GetParam() != MtpLoss::ce) << alpha;
   const std::vector<Parameter>& parameters = bench.model->mtp()->manifest().parameters();
   int compared = 0;
