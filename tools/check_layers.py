@@ -51,7 +51,7 @@ LAYERS = {
     "host": ["trained", "serving", "losses", "engine", "train", "checkpoint", "store", "model", "parallel", "numerics", "tensor"],
     "runs": ["trained", "serving", "losses", "train", "checkpoint", "text", "model", "parallel", "numerics", "tensor"],
     "rl": ["runs", "serving", "text"],
-    "jobs": ["rl", "runs", "fleet", "sync", "trained", "serving", "losses", "train"],
+    "jobs": ["rl", "runs", "fleet", "sync", "trained", "serving", "losses", "train", "text"],
     "api": ["host", "runs", "losses", "planning", "serving"],
     "http": ["api"],
     "benchmark": ["serving", "engine", "train", "checkpoint", "text", "model", "kernels", "numerics", "tensor"],

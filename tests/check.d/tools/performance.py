@@ -110,8 +110,12 @@ with check("what-the-machine-forbids-is-no-target"):
     parts = {name: {"median": m, "least": m, "most": m} for name, m in zip((*performance_tables.PRODUCTS, performance_tables.ACCUMULATORS), (0.4, 0.2, 0.1))}
     row = {"ratio": 1.0, "share": 0.5, "share_range": [0.5, 0.5], "gigaflops": 80, "gigaflops_range": [80, 80], "threads": 2, "busy_processors": 2.0, "samples": 100, "kernels": parts}
     assert [round(x, 3) for x in performance_tables.step_limits(row)] == [0.6, 0.1, 2.0, 1.667]
-    assert "within what the machine allows" in (text := "\n".join(performance_tables.step_profile(row, 1.5))) and "they run at 83% of that rate" in text
+    assert "within what the rate in registers allows" in (text := "\n".join(performance_tables.step_profile(row, 1.5))) and "they run at 83% of that rate" in text
     assert "less than 1.7, so the target is 85% of that rate" in "\n".join(performance_tables.step_profile(row, 1.7))
+    # The peer's own products: of a step of 2 s they take 1.25 s or 1.6 s; ours take 60% of a step of 2 s.
+    for theirs, said in ((1.25, "would be 1.60 times as fast as torch's. Ours"), (1.6, "would be 1.25 times as fast as torch's, less than 1.5")):
+        text = "\n".join(performance_tables.step_profile({**row, "sequences": 4, "length": 256, "lockstep": 512.0, "torch": 512.0, "torch_products_seconds": theirs}, 1.5))
+        assert said in text and f"Ours take 1.20 s within the step: {theirs / 1.2:.2f} times the peer's speed" in text
     groups = (ROOT / "src/benchmark/kernel_groups.cpp").read_text()
     for name in parts:
         assert f'"{name}"' in groups, f"src/benchmark/kernel_groups.cpp has no part '{name}'"
