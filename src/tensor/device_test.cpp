@@ -121,14 +121,19 @@ TEST(DeviceDeathTest, TheHostCannotDereferenceADeferredAddress) {
 
 // What one device frees, the other one takes; where work is queued each has a pool of its own.
 TEST(Device, TwoThatComputeAtOnceMayShareAPool) {
+#if defined(__SANITIZE_ADDRESS__)
+  constexpr bool kReuses = false;  // blocks go back to the allocator, which keeps freed ones aside
+#else
+  constexpr bool kReuses = true;
+#endif
   for (const BackendKind kind : {BackendKind::cpu, BackendKind::deferred}) {
     Device one(kind, 1), other(kind, 1), alone(kind, 1);
     other.share_pool(one);
     const auto address = [](Device& device) { return device.allocate(DType::f32, 1000, 1000, MemoryCategory::activations).view().address; };
     const std::uint64_t first = address(one);
-    EXPECT_EQ(address(other) == first, kind == BackendKind::cpu);
+    EXPECT_EQ(address(other) == first, kReuses && kind == BackendKind::cpu);
     EXPECT_NE(address(alone), first);
-    EXPECT_EQ(address(one), first);
+    if (kReuses) EXPECT_EQ(address(one), first);
     EXPECT_EQ(other.memory().current(MemoryCategory::activations), 0);
     EXPECT_GT(other.memory().peak(MemoryCategory::activations), 0);
   }
