@@ -13,6 +13,8 @@ add_custom_command(
           -DHEADER=planning/shape_configs.h -DROW=ShapeConfig -DFUNCTION=shape_configs -P ${CMAKE_SOURCE_DIR}/cmake/TextTable.cmake
   DEPENDS ${configs} ${CMAKE_SOURCE_DIR}/cmake/TextTable.cmake VERBATIM)
 target_sources(lockstep_planning PRIVATE ${CMAKE_BINARY_DIR}/shapes_text.cpp ${CMAKE_BINARY_DIR}/shape_configs_text.cpp)
+# Each an object of its own: a night's programs (cmake/Night.cmake) take them from the library, and would get what they have themselves with them.
+set_source_files_properties(${CMAKE_BINARY_DIR}/shapes_text.cpp ${CMAKE_BINARY_DIR}/shape_configs_text.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(TOMLPLUSPLUS REQUIRED IMPORTED_TARGET tomlplusplus)
 target_link_libraries(lockstep_planning PRIVATE PkgConfig::TOMLPLUSPLUS)

@@ -19,6 +19,7 @@ add_custom_command(
           -DSTYLE=${page}/app.css -P ${CMAKE_SOURCE_DIR}/cmake/PageBytes.cmake
   DEPENDS ${CMAKE_SOURCE_DIR}/web/index.html ${page}/app.js ${page}/app.css ${CMAKE_SOURCE_DIR}/cmake/PageBytes.cmake VERBATIM)
 target_sources(lockstep_runs PRIVATE ${page}/page_bytes.cpp)
+set_source_files_properties(${page}/page_bytes.cpp PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON) # as in planning/folder.cmake
 
 # Preference losses for the tests in Python (tests/oracle/test_preferences.py).
 if(LOCKSTEP_TESTS)
