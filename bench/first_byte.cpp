@@ -33,6 +33,7 @@
 #include "api/server_state.h"
 #include "http/server.h"
 #include "serving/loading.h"
+#include "timing.h"
 
 namespace {
 using namespace lockstep;
@@ -205,11 +206,6 @@ bool read_all(int descriptor, T* values, std::size_t count) {
     left -= static_cast<std::size_t>(got);
   }
   return true;
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 struct Client {

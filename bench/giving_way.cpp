@@ -13,6 +13,7 @@
 #include "base/give_way.h"
 #include "engine/engine.h"
 #include "serving/executor.h"
+#include "timing.h"
 #include "trained/trained_model.h"
 
 namespace {
@@ -20,18 +21,6 @@ using namespace lockstep;
 
 std::map<std::string, int> numbers{{"--rounds", 7},   {"--threads", 2}, {"--sequences", 2}, {"--length", 128},
                                    {"--streams", 16}, {"--keys", 1},    {"--tokens", 400}};
-
-template <class F>
-double seconds_of(const F& work) {
-  const auto begin = std::chrono::steady_clock::now();
-  work();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 // A row of the two, which run in turns, the first first in every second round; one round before is not counted.
 nlohmann::ordered_json row(const char* name, const std::function<void()>& with, const std::function<void()>& without) {

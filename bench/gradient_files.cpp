@@ -10,6 +10,7 @@
 #include <cstdlib>
 
 #include "model/model.h"
+#include "timing.h"
 #include "train/gradients.h"
 
 namespace {
@@ -19,18 +20,6 @@ constexpr const char* kShape = R"({
   "num_key_value_heads": 3, "head_dim": 64, "max_position_embeddings": 2048, "intermediate_size": 1536, "rms_norm_eps": 1e-5,
   "rope_theta": 100000.0, "tie_word_embeddings": true, "hidden_act": "silu"})";
 constexpr std::size_t kBlock = std::size_t{4} << 20;
-
-template <class F>
-double seconds_of(const F& work) {
-  const auto begin = std::chrono::steady_clock::now();
-  work();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 void require(bool right, const char* what) {
   if (right) return;

@@ -183,11 +183,14 @@ void write_shard(const fs::path& path, const Shard& shard, const WrittenWeights&
   AtomicFile out(path);
   SafetensorsWriter writer([&](const void* data, std::size_t bytes) { out.write(data, bytes); }, std::move(entries));
   std::vector<float> values;
+  const FileTensor* experts_of = nullptr;  // blocks and scales of one tensor follow each other
+  Mxfp4Experts experts;
   for (const SafetensorsWriter::Entry& entry : writer.entries()) {
     const FileTensor& file = *by_name.at(entry.name);
     if (weights.packs_mxfp4(file)) {
-      const Mxfp4Experts packed = weights.mxfp4(file);
-      const std::vector<std::uint8_t>& bytes = entry.name == Mxfp4Names(file.name).blocks ? packed.blocks : packed.scales;
+      if (experts_of != &file) experts = weights.mxfp4(file);
+      experts_of = &file;
+      const std::vector<std::uint8_t>& bytes = entry.name == Mxfp4Names(file.name).blocks ? experts.blocks : experts.scales;
       writer.write_bytes(bytes.data(), bytes.size());
       continue;
     }

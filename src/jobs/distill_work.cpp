@@ -227,7 +227,7 @@ double DistillWork::learn_sampled(const std::vector<Written>& written, const std
       counts_[lesson.teacher] += static_cast<double>(end - t);
     }
   }
-  const bool far = std::any_of(far_.begin(), far_.end(), [](const auto& one) { return one != nullptr; });
+  const bool far = any_far();
   for (std::size_t w = 0; w < written.size(); ++w) {
     const Written& one = written[w];
     PolicyDatum& datum = data.emplace_back();
@@ -279,7 +279,7 @@ RunStep DistillWork::take_step() {
                    {"completions", written.size()},
                    {"tokens", tokens},
                    {"different_bits", totals_.kl.different_bits}};
-  if (std::any_of(far_.begin(), far_.end(), [](const auto& one) { return one != nullptr; })) {
+  if (any_far()) {
     taken.metrics["unanswered"] = unanswered_;
     taken.metrics["unjudged_tokens"] = unjudged_;
   }

@@ -3,6 +3,7 @@
 //   DistillWork work(stack, teachers, prompts, settings, stop); run.go(work, {.label = "distill", .steps = settings.steps});
 // A step is a function of (settings, step number, weights).
 #pragma once
+#include <algorithm>
 #include <functional>
 
 #include "jobs/far_teacher.h"
@@ -77,6 +78,9 @@ class DistillWork final : public RunWork {
   };
   std::vector<Lesson> ask(const std::vector<Written>& written);
   // Those that a teacher behind an address gave no answer for are left out, or asked again until it does, as its settings say.
+  bool any_far() const {
+    return std::any_of(far_.begin(), far_.end(), [](const auto& one) { return one != nullptr; });
+  }
   std::vector<FarAnswer> ask_far(std::size_t teacher, const std::vector<TeacherText>& texts);
   double learn_distributions(const std::vector<Written>& written, const std::vector<Lesson>& lessons, std::int64_t tokens);
   double learn_sampled(const std::vector<Written>& written, const std::vector<Lesson>& lessons, std::int64_t tokens);

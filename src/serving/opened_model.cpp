@@ -17,17 +17,23 @@ std::int64_t computed_bytes(const Parameter& p, const Profile& profile) {
   return p.size() * element_size(compute_dtype(p, profile), false);
 }
 
-// The parameter of the other model that is, bit for bit, this one; null: there is none. A table that is the head too has another layout.
-const Buffer* alike(const SharedWeights& shared, const Parameter& p, const Profile& profile) {
+// By ParameterId of `model`: the other model's parameter that is, bit for bit, the same one; null where there is none. A table that is the head too has
+// another layout.
+std::vector<const Buffer*> alike(const Model& model, const SharedWeights& shared, const Profile& profile) {
   const std::vector<Parameter>& others = shared.model->manifest().parameters();
-  for (std::size_t i = 0; i < others.size(); ++i) {
-    const Parameter& o = others[i];
-    if (o.name != p.name) continue;
-    const bool same = o.layout == p.layout && o.count == p.count && o.outputs == p.outputs && o.inputs == p.inputs &&
-                      weight_bits(o, profile) == weight_bits(p, profile) && compute_dtype(o, profile) == compute_dtype(p, profile);
-    return same ? &shared.weights->parameters[i] : nullptr;
+  std::map<std::string_view, std::size_t> by_name;
+  for (std::size_t i = 0; i < others.size(); ++i) by_name.emplace(others[i].name, i);
+  std::vector<const Buffer*> found;
+  for (const Parameter& p : model.manifest().parameters()) {
+    found.push_back(nullptr);
+    const auto other = by_name.find(p.name);
+    if (other == by_name.end()) continue;
+    const Parameter& o = others[other->second];
+    if (o.layout == p.layout && o.count == p.count && o.outputs == p.outputs && o.inputs == p.inputs && weight_bits(o, profile) == weight_bits(p, profile) &&
+        compute_dtype(o, profile) == compute_dtype(p, profile))
+      found.back() = &shared.weights->parameters[other->second];
   }
-  return nullptr;
+  return found;
 }
 }  // namespace
 
@@ -62,23 +68,24 @@ WeightImages OpenedModel::masters() const {
 DType OpenedModel::file_dtype() const { return reader ? reader->file_dtype() : DType::f32; }
 
 std::int64_t OpenedModel::own_weight_bytes() const {
-  std::int64_t bytes = 0;
-  for (const Parameter& p : model->manifest().parameters())
-    if (!shared || !alike(*shared, p, runtime->profile)) bytes += computed_bytes(p, runtime->profile);
-  return bytes;
+  const std::int64_t all = loaded_bytes(*model, runtime->profile).weights;
+  if (!shared) return all;
+  const std::vector<const Buffer*> others = alike(*model, *shared, runtime->profile);
+  std::int64_t shares = 0;
+  for (std::size_t i = 0; i < others.size(); ++i)
+    if (others[i]) shares += computed_bytes(model->manifest().parameters()[i], runtime->profile);
+  return all - shares;
 }
 
 std::shared_ptr<const WeightSet> OpenedModel::weight_set(std::uint64_t version) const {
   if (shared) {
-    const std::vector<Parameter>& parameters = model->manifest().parameters();
-    const auto own = [&](ParameterId id) { return !alike(*shared, parameters[static_cast<std::size_t>(id)], runtime->profile); };
+    const std::vector<const Buffer*> others = alike(*model, *shared, runtime->profile);
+    const auto own = [&](ParameterId id) { return !others[static_cast<std::size_t>(id)]; };
     const WeightImages images = shared->reader ? images_by_name(*shared->reader, *model, own) : initial();
     auto set = std::make_shared<WeightSet>();
     set->version = version;
-    for (std::size_t i = 0; i < parameters.size(); ++i) {
-      const Buffer* other = alike(*shared, parameters[i], runtime->profile);
-      set->parameters.push_back(other ? *other : make_compute_copy(runtime->backend, parameters[i], runtime->profile, images[i]));
-    }
+    for (std::size_t i = 0; i < others.size(); ++i)
+      set->parameters.push_back(others[i] ? *others[i] : make_compute_copy(runtime->backend, model->manifest().parameters()[i], runtime->profile, images[i]));
     return set;
   }
   if (!reader) return make_weight_set(runtime->backend, model->manifest(), initial(), runtime->profile, version);
