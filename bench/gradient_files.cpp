@@ -27,15 +27,21 @@ void require(bool right, const char* what) {
   std::exit(1);
 }
 
+void sync_file(const std::string& path) {
+  const int file = open(path.c_str(), O_RDONLY);
+  require(file >= 0 && fsync(file) == 0 && close(file) == 0, path.c_str());
+}
+
 // Nothing of the file is in memory afterwards.
 void forget(const std::string& path) {
+  sync_file(path);
   const int file = open(path.c_str(), O_RDONLY);
-  require(file >= 0 && fsync(file) == 0 && posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED) == 0, path.c_str());
+  require(file >= 0 && posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED) == 0, path.c_str());
   close(file);
 }
 
 void plain_write(const std::string& path, std::int64_t bytes, const std::vector<char>& block) {
-  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
+  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL, 0666);
   for (std::int64_t left = bytes; left > 0; left -= static_cast<std::int64_t>(kBlock))
     require(write(file, block.data(), static_cast<std::size_t>(std::min<std::int64_t>(left, kBlock))) > 0, "write");
   require(fsync(file) == 0 && close(file) == 0, "fsync");
@@ -74,13 +80,17 @@ int main(int count, char** arguments) {
   std::vector<char> block(kBlock, 'x');
   std::vector<double> times[4];
   for (int round = 0; round < rounds; ++round) {
+    // Into new files, each when the one before is on the disk and out of memory: the blocks of an old file are given back to some disks one by one.
+    unlink(plain.c_str()), unlink(ours.c_str()), sync();
     times[0].push_back(seconds_of([&] { plain_write(plain, bytes, block); }));
+    forget(plain);
     times[1].push_back(seconds_of([&] {
       CheckedWriter file(ours);
       gradients.write(file);
       file.commit();
+      sync_file(ours);  // a server does not wait for this, plain_write does
     }));
-    forget(plain), forget(ours);
+    forget(ours);
     times[2].push_back(seconds_of([&] { plain_read(plain, block); }));
     times[3].push_back(seconds_of([&] {
       CheckedReader file(ours);

@@ -11,7 +11,9 @@ namespace {
 constexpr std::size_t kMostIdle = 4096;
 
 // In any two seconds live work goes first for at most its share of them: a part of that at once, the rest as time goes on. What it had first
-// it gives back later, so the part is small: it is what live work may lack of its share in the two seconds behind it.
+// it gives back later, so the part is small: it is what live work may lack of its share in the two seconds behind it. Once it has had that part it
+// waits for half of it: with a step of live work each time that time allowed one, the two would take turns by the millisecond, each with the other's
+// numbers in the processors' caches.
 constexpr double kWindow = 2, kAtOnce = 1.0 / 32;
 double live_burst(double share) { return kAtOnce * share * kWindow; }
 double live_rate(double share) { return (1 - kAtOnce) * share; }
@@ -131,6 +133,7 @@ bool FairShares::idle() const {
 void FairShares::drain(double now) {
   live_use_ = std::max(0.0, live_use_ - live_rate(classes_[0].share) * (now - drained_at_));
   drained_at_ = now;
+  if (live_use_ <= live_burst(classes_[0].share) / 2) live_waits_ = false;
 }
 
 ShareAccount* FairShares::next(double now) {
@@ -151,7 +154,7 @@ ShareAccount* FairShares::next_live(const ShareAccount* beside, double now) {
 
 bool FairShares::live_goes_first() const {
   const Class& live = classes_[static_cast<std::size_t>(WorkClass::live)];
-  return !live.active.empty() && live_use_ < live_burst(live.share);
+  return !live.active.empty() && !live_waits_;
 }
 
 ShareAccount* FairShares::first_of(const Class& its) {
@@ -190,6 +193,7 @@ void FairShares::charge(std::span<const Part> parts, double seconds, double now)
   const double live = classes_[static_cast<std::size_t>(WorkClass::live)].share;
   // Use beyond what goes first is forgotten but for another such amount: work that was alone for long is soon within its share again.
   if (part[static_cast<std::size_t>(WorkClass::live)]) live_use_ = std::min(live_use_ + seconds * live / shares, 2 * live_burst(live) + seconds);
+  if (live_use_ >= live_burst(live)) live_waits_ = true;
 }
 
 // Labels of metrics are of a bounded number.

@@ -118,6 +118,7 @@ class FairShares {
   std::array<Class, kWorkClasses> classes_;
   double lifted_ = 0, highest_ = 0;  // of classes, as of a class's accounts
   double live_use_ = 0, drained_at_ = 0;
+  bool live_waits_ = false;  // it has had all that goes first, and half of that is not there again
   std::uint64_t order_ = 0;
   std::map<std::pair<WorkClass, std::string>, std::shared_ptr<ShareAccount>> accounts_;
   std::size_t sweep_at_;

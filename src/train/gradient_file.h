@@ -14,7 +14,7 @@ namespace lockstep {
 // Of a rank, in the folder of a trainer's gradients.
 std::filesystem::path gradient_file(const std::filesystem::path& folder, int rank);
 
-// A view without gaps, a few megabytes at a time. Errors of read_view: corrupt_file where the file's has another size; some of it may be written.
+// A view without gaps, a quarter of a megabyte at a time. Errors of read_view: corrupt_file where the file's has another size; some of it may be written.
 void write_view(CheckedWriter& file, Stream& stream, const View& view);
 void read_view(CheckedReader& file, Stream& stream, const View& view);
 
