@@ -1,4 +1,5 @@
-// `lockstep plan`: how much memory training or serving a model will take, whether it fits, and which options would make it fit.
+// `lockstep plan`: how much memory training or serving a model will take, whether it fits, and which options would make it fit; and with --flops the
+// arithmetic of a token behind a long context.
 #include <algorithm>
 #include <cstdio>
 #include <numeric>
@@ -7,6 +8,7 @@
 #include "cli/common_options.h"
 #include "http/server.h"
 #include "planning/memory_verdict.h"
+#include "planning/token_flop.h"
 
 namespace lockstep {
 namespace {
@@ -31,6 +33,34 @@ std::string verdict_text(const MemoryVerdict& verdict, const AvailableMemory& me
     text += fmt::format("  it fits where {:.1f} MB may be taken; no option found makes it small enough\n", megabytes(verdict.needed));
   return text;
 }
+
+constexpr double kGiga = 1e9;
+
+int tell_token_flop(const RuntimeSettings& settings, bool json) {
+  const std::int64_t context = settings.context > 0 ? settings.context : planned_model(settings)->facts().max_positions;
+  const std::vector<TokenFlop> forms = token_flop(planned_config(settings), profile_by_name(settings.profile), context);
+  const TokenFlop& own = forms.back();
+  if (json) {
+    nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+    for (const TokenFlop& f : forms)
+      rows.push_back({{"form", f.name},
+                      {"indexers", f.indexers},
+                      {"matrices", f.matrices},
+                      {"attention", f.attention},
+                      {"index_scores", f.index_scores},
+                      {"total", f.total()},
+                      {"of_configured", f.total() / own.total()}});
+    std::printf("%s\n", nlohmann::ordered_json{{"context", context}, {"token_flop", rows}}.dump().c_str());
+    return kExitOk;
+  }
+  std::printf("arithmetic of the last of %lld tokens, forward, in GFLOP (a multiply-add counts 2); computed from the shapes, not measured\n",
+              static_cast<long long>(context));
+  std::printf("%-28s%10s%12s%12s%14s%12s%16s\n", "form", "indexers", "matrices", "attention", "index scores", "in all", "of configured");
+  for (const TokenFlop& f : forms)
+    std::printf("%-28s%10lld%12.4g%12.4g%14.4g%12.4g%16.2f\n", f.name.c_str(), static_cast<long long>(f.indexers), f.matrices / kGiga, f.attention / kGiga,
+                f.index_scores / kGiga, f.total() / kGiga, f.total() / own.total());
+  return kExitOk;
+}
 }  // namespace
 
 int plan_command(const Arguments& arguments) {
@@ -40,13 +70,15 @@ int plan_command(const Arguments& arguments) {
   ServingPlan serving;
   std::int64_t sequences = 0, length = 0, memory_megabytes = 0;
   serving.engine.cache_bytes = 0;
-  bool json = false;
+  bool json = false, flops = false;
   OptionTable table(
       "plan",
       "Predicts how much memory training or serving takes, by category, and whether it fits: the same code runs and only counts. Needs no "
-      "weights; of large models not even a folder: a name will do, such as gpt-oss-120b (docs/training-shapes.md). Exit code 3: it does not fit.",
+      "weights; of large models not even a folder: a name will do, such as gpt-oss-120b (docs/training-shapes.md). Exit code 3: it does not fit. With "
+      "--flops it tells the arithmetic of a token behind a long context instead.",
       {"lockstep plan --model models/countdown-glm", "lockstep plan --model model/config.json --for serve --sequences 32 --length 4096",
-       "lockstep plan --model models/countdown-glm --ranks tp=2,dp=2", "lockstep plan --model deepseek-v3 --for serve --memory-megabytes 2000000"});
+       "lockstep plan --model models/countdown-glm --ranks tp=2,dp=2", "lockstep plan --model deepseek-v3 --for serve --memory-megabytes 2000000",
+       "lockstep plan --model glm-5p2 --flops --context 1048576"});
   table.choice("for", &purpose, {"train", "serve"}, "Full-parameter training with AdamW, or serving");
   table.integer("sequences", &sequences, 0, 1 << 16, "N", "Sequences per step, or served at once; 0: 4 per step, 8 at once");
   table.integer("length", &length, 0, 1 << 20, "N",
@@ -69,12 +101,19 @@ int plan_command(const Arguments& arguments) {
   table.refused("without --for serve", [&purpose] { return purpose != "serve"; });
   table.integer("memory-megabytes", &memory_megabytes, 0, 1 << 30, "N",
                 fmt::format("Of the machine that the plan is for. 0: what is free here; for a server {}% of it, as `serve` takes", kMemoryPercent));
+  table.flag("flops", &flops,
+             "The arithmetic of the last of --context tokens (0: the model's own limit): matrices, attention and the scores of indexers; with an indexer in "
+             "every layer and with attention to all keys beside it");
   add_runtime_options(table, settings);
   add_ranks_option(table, &settings.ranks);
+  table.refused("with --flops", [&flops] { return flops; },
+                {"for", "sequences", "length", "micro-batch", "checkpoint-activations", "optimizer-state", "critic", "memory-megabytes", "threads", "device",
+                 "backend", "isa", "mla-norm-eps", "ranks"});
   add_json_option(table, &json);
   if (!table.parse(arguments)) return kExitOk;
 
   settings.model = planned_name(settings.model);
+  if (flops) return tell_token_flop(settings, json);
   if (sequences > 0) training.sequences = serving.sequences = sequences;
   if (length == 1) throw UsageError("--length is 1, allowed are 0 (the default of --for) and 2 or more");
   const std::int64_t context = planned_context(settings);

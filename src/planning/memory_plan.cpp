@@ -16,7 +16,6 @@
 namespace lockstep {
 namespace fs = std::filesystem;
 
-namespace {
 Json planned_config(const RuntimeSettings& settings) {
   if (settings.model.starts_with(kCatalogModel)) return ShapeCatalog::published().model(settings.model.substr(kCatalogModel.size())).config;
   refuse_other_model(settings.model);
@@ -32,6 +31,7 @@ Json planned_config(const RuntimeSettings& settings) {
   return alone ? read_json_file(settings.model) : read_json_file(*open_folder_files(settings.model), "config.json");
 }
 
+namespace {
 std::shared_ptr<const Model> planned_value_model(const RuntimeSettings& settings) {
   return make_model(value_config(planned_config(settings)), {.mla_norm_eps = settings.mla_norm_eps});
 }

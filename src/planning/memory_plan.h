@@ -41,6 +41,8 @@ struct ServingPlan {
 inline const std::string kCatalogModel = "catalog:";
 // That name, where `model` is no file and the catalog has it by any name; else `model` itself. Error unsupported: its family does not run here.
 std::string planned_name(const std::string& model);
+// Its config.json. Errors: those of reading it.
+Json planned_config(const RuntimeSettings& settings);
 // The model of `settings.model`, a folder, a config.json or a planned_name(); no weights are read. Errors: those of reading it.
 std::shared_ptr<const Model> planned_model(const RuntimeSettings& settings);
 

@@ -8,6 +8,7 @@
 #include "model/sharding.h"
 #include "numerics/flop.h"
 #include "parallel/counted_rank.h"
+#include "planning/token_flop.h"
 #include "train/rank_record.h"
 #include "train/trainer.h"
 
@@ -40,27 +41,17 @@ double copy_bytes(const Parameter& p, const Profile& profile, double size) {
 // Attention's and the index scores' part.
 void add_attention(const Model& model, const Profile& profile, const StepPlan& plan, const std::vector<std::size_t>& own, const Sharding* sharding,
                    RankWork& work) {
-  const ModelFacts& facts = model.facts();
   ForwardCounts counts;
   for (const std::size_t s : own) counts.expect(model, 0, static_cast<std::int64_t>(plan.sequences[s].tokens.size()));
-  const std::vector<CacheShape> caches = model.cache_shapes(profile);
-  const CacheShape& cache = caches.front();
-  // Of a pair of a query head and a key: queries meet keys (or the latent entry itself), then values are added (or the latent).
-  const bool latent = cache.heads == 0;
-  const double key = latent ? static_cast<double>(cache.entry) : static_cast<double>(cache.entry) / static_cast<double>(2 * cache.heads);
-  const double value = latent ? static_cast<double>(cache.entry - facts.rope.rotary) : key;
+  const CacheShape cache = model.cache_shapes(profile).front();
+  const KeyWork keys = key_work(model, profile);
   const double pairs = static_cast<double>(counts.pairs_selected), share = share_of_heads(model, sharding, cache);
-  const double forward = attention_flop(pairs * share, key, value);
+  const double forward = attention_flop(pairs * share, keys.key, keys.value);
   work.forward += forward;
   // The latent's backward is on every rank whole (docs/ranks.md).
-  work.backward += attention_backward_flop(pairs * (latent ? 1 : share), key, value) + (plan.trainer.checkpoint_activations ? forward : 0);
+  work.backward += attention_backward_flop(pairs * (keys.latent ? 1 : share), keys.key, keys.value) + (plan.trainer.checkpoint_activations ? forward : 0);
   // Every visible key has an index score, of every index head; whole on every rank.
-  double index_outputs = 0;
-  for (const Parameter& p : model.manifest().parameters())
-    if (p.indexer && p.layout == ParameterLayout::packed && caches.front().index_key > 0 && p.outputs > caches.front().index_key)
-      index_outputs += static_cast<double>(p.outputs);
-  const double visible = static_cast<double>(counts.pairs_visible) / static_cast<double>(std::max<std::int64_t>(1, facts.attention_heads * facts.layers));
-  const double index = product_flop(visible, index_outputs);
+  const double index = product_flop(visible_keys(model, counts), keys.index);
   work.forward += index;
   if (plan.trainer.checkpoint_activations) work.backward += index;
 }
@@ -89,9 +80,7 @@ RankWork work_of(const Model& model, const Profile& profile, const StepPlan& pla
     const bool experts = p.split == ParameterSplit::experts;
     const bool moves = p.trained && (!p.indexer || plan.trainer.train_indexer);
     if (p.layout == ParameterLayout::packed) {
-      const double used =
-          experts ? size * static_cast<double>(facts.experts_a_token) / static_cast<double>(std::max<std::int64_t>(1, facts.expert_count)) : size;
-      const double forward = product_flop(tokens, used);
+      const double forward = product_flop(tokens, weights_a_row(p, facts));
       work.forward += forward;
       if (experts) work.experts += forward;
       work.backward += (p.indexer ? 0 : 2 * forward) + (again ? forward : 0);

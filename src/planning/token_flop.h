@@ -1,0 +1,38 @@
+// The arithmetic of one more token behind a context of so many: how much of it is matrices, attention and the scores of indexers, as the model is,
+// with an indexer in every layer and with attention to all keys. Counted from config.json and the tensors' shapes; nothing runs.
+//   for (const TokenFlop& form : token_flop(planned_config(settings), profile_by_name("cpu-bf16w"), 1 << 20)) use(form.name, form.total());
+// Definitions: DeepSeek-V3.2's and GLM-5's sparse attention, and GLM-5.2's sharing of indexers (docs/long-context.md). Plain values.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "model/forward_counts.h"
+#include "model/model.h"
+
+namespace lockstep {
+
+// Weights of a parameter that one row is multiplied with: of a matrix all of them, of experts those of the chosen ones, of others none.
+double weights_a_row(const Parameter& parameter, const ModelFacts& facts);
+
+// What attention and indexers of a model do with a key, from its cache's shape.
+struct KeyWork {
+  double key = 0, value = 0;  // numbers of a key that a query head meets, and of a value that is added
+  bool latent = false;        // one entry for all heads
+  double index = 0;           // numbers of an index key that all index heads of all layers meet
+};
+KeyWork key_work(const Model& model, const Profile& profile);
+// Keys that a row's layer sees, each once, of counts over all query heads and layers.
+double visible_keys(const Model& model, const ForwardCounts& counts);
+
+struct TokenFlop {
+  std::string name;                                      // "dense", "an indexer in every layer", "as configured"
+  std::int64_t indexers = 0;                             // layers that have one
+  double matrices = 0, attention = 0, index_scores = 0;  // additions and multiplications of a forward (numerics/flop.h)
+  double total() const { return matrices + attention + index_scores; }
+};
+
+// Of the last of `context` tokens. Without indexers there is "as configured" alone. Errors: those of make_model; invalid_argument for a context below 1 or
+// above the model's own.
+std::vector<TokenFlop> token_flop(const Json& config, const Profile& profile, std::int64_t context);
+
+}  // namespace lockstep
