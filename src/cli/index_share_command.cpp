@@ -1,11 +1,15 @@
-// `lockstep index-share overlap`: what layers with sparse attention select, on given tokens (parity/index_overlap.h).
+// `lockstep index-share`: what layers with sparse attention select, on given tokens (parity/index_overlap.h), and which of their indexers can go
+// (parity/index_search.h).
 #include <cstdio>
+#include <optional>
 
 #include "base/signals.h"
 #include "cli/command_kinds.h"
 #include "cli/commands.h"
 #include "cli/common_options.h"
+#include "observe/progress.h"
 #include "parity/index_overlap.h"
+#include "parity/index_search.h"
 #include "parity/score.h"
 
 namespace lockstep {
@@ -41,13 +45,55 @@ int overlap_command(const Arguments& arguments) {
   return kExitOk;
 }
 
+int search_command(const Arguments& arguments) {
+  RuntimeSettings settings;
+  std::string data;
+  IndexSearchSettings search;
+  bool json = false, quiet = false;
+  OptionTable table(
+      "index-share search",
+      "Finds which indexers of a model with sparse attention can go with the least harm to the loss on given tokens: they are left out one by one, "
+      "and the layers behind use the selection of the last one that is left. Nothing is trained or written.",
+      {"lockstep index-share search --model models/countdown-glm --data sequences.jsonl --indexers 1",
+       "lockstep index-share search --model models/countdown-glm --data sequences.jsonl --exhaustive --json"});
+  table.input("data", &data, "FILE", "JSON lines {\"tokens\":[1,5,7]}, whose tokens the model predicts").required();
+  table.integer("indexers", &search.indexers, 1, 4096, "N", "How many are left; the first layer's always is");
+  table.flag("exhaustive", &search.exhaustive, fmt::format("Try every choice of so many, of a model of at most {} layers", kExhaustiveLayers));
+  add_runtime_options(table, settings);
+  table.flag("quiet", &quiet, "No progress");
+  add_json_option(table, &json);
+  table.accept_config();
+  if (!table.parse(arguments)) return kExitOk;
+
+  install_interrupt_handlers();
+  const OpenedModel opened = open_model(settings);
+  const std::vector<std::vector<std::int32_t>> sequences = read_sequences(opened, data);
+  std::optional<Progress> progress;
+  search.on_tried = [&](std::int64_t tried, std::int64_t of) {
+    if (!progress) progress.emplace(Progress::Options{.label = "search", .total = of, .unit = "choices", .quiet = quiet || json});
+    progress->advance();
+    if (tried == of) progress->finish();
+  };
+  const IndexSearch found = with_context(fmt::format("'{}'", settings.model),
+                                         [&] { return search_indexers(*opened.runtime, *opened.weight_set(), sequences, search, interrupt_token()); });
+  if (!json) {
+    std::fputs(to_text(found).c_str(), stdout);
+    return kExitOk;
+  }
+  nlohmann::ordered_json out{{"model", opened.name}, {"profile", opened.runtime->profile.name}};
+  out.update(to_json(found));
+  std::printf("%s\n", out.dump().c_str());
+  return kExitOk;
+}
+
 }  // namespace
 
 int index_share_command(const Arguments& arguments) {
-  return run_kind("index-share", {{"overlap", overlap_command}},
+  return run_kind("index-share", {{"overlap", overlap_command}, {"search", search_command}},
                   "usage: lockstep index-share KIND [options]\n\n"
-                  "  overlap     what the layers of a model with sparse attention select, and what they have in common\n\n"
-                  "`lockstep index-share overlap --help` lists its options; docs/long-context.md says what they are for.\n",
+                  "  overlap     what the layers of a model with sparse attention select, and what they have in common\n"
+                  "  search      which of their indexers can go with the least harm to the loss\n\n"
+                  "`lockstep index-share KIND --help` lists its options; docs/long-context.md says what they are for.\n",
                   arguments);
 }
 

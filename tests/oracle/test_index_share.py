@@ -1,4 +1,5 @@
-"""`lockstep index-share overlap` against NumPy, over the queries, keys and selections that transformers' own modules make of the same folder."""
+"""`lockstep index-share overlap` against NumPy, over the queries, keys and selections that transformers' own modules make of the same folder; `search` against
+the losses of transformers' model with indexers in the same layers."""
 
 import json
 import subprocess
@@ -93,6 +94,39 @@ def test_what_is_told_of_several_texts(lockstep, tmp_path):
         assert row["common"] == pytest.approx(np.mean([part["common"] for part in of_parts]), abs=1e-12)
     text = lockstep.run("index-share", "overlap", "--model", case.folder, "--data", path, "--profile", "cpu-f32")
     assert f"{both['layers'][4]['mass']:.4f}" in text and f"{both['distances'][0]['common']:.4f}" in text
+
+
+def loss_by_transformers(folder, tokens, owners):
+    """Mean -log p of tokens[1:], with indexers in these layers alone."""
+    path = folder / "config.json"
+    text = path.read_text()
+    config = json.loads(text)
+    config["indexer_types"] = ["full" if layer in owners else "shared" for layer in range(config["num_hidden_layers"])]
+    path.write_text(json.dumps(config))
+    try:
+        model, info = load(folder)
+    finally:
+        path.write_text(text)
+    assert not info["missing_keys"] and all("indexer" in name for name in info["unexpected_keys"]), info
+    with torch.no_grad():
+        logits = model(input_ids=torch.from_numpy(np.asarray(tokens, np.int64))[None], use_cache=False).logits[0].double()
+    return -torch.log_softmax(logits[:-1], -1)[range(len(tokens) - 1), torch.tensor(tokens[1:])].mean().item()
+
+
+def test_search(lockstep, tmp_path):
+    case = golden_case("glm_moe_dsa/sharing", tmp_path / "model")
+    tokens = [int(t) for t in case.tokens]
+    path = lockstep.tokens_file([tokens])
+    told = json.loads(lockstep.run("index-share", "search", "--model", case.folder, "--data", path, "--profile", "cpu-f32", "--indexers", "2", "--json"))
+    assert told["tokens"] == len(tokens) - 1 and [step["indexers"] for step in told["steps"]] == [5, 4, 3, 2]
+    for step in told["steps"]:
+        assert abs(step["loss"] - loss_by_transformers(case.folder, tokens, step["layers"])) <= TOLERANCE, step
+        assert [layer for layer, letter in enumerate(step["pattern"]) if letter == "F"] == step["layers"]
+    for before, after in zip(told["steps"], told["steps"][1:]):
+        choices = [[layer for layer in before["layers"] if layer != gone] for gone in before["layers"][1:]]
+        losses = {tuple(choice): loss_by_transformers(case.folder, tokens, choice) for choice in choices}
+        assert losses[tuple(after["layers"])] <= min(losses.values()) + TOLERANCE, (after, losses)
+        assert max(losses.values()) - min(losses.values()) > 2 * TOLERANCE  # the choices differ
 
 
 @pytest.mark.parametrize(

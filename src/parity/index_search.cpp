@@ -1,0 +1,168 @@
+#include "parity/index_search.h"
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <set>
+
+#include "base/error.h"
+#include "parity/engine_ways.h"
+
+namespace lockstep {
+
+namespace {
+// The weights of `of`, a model of which `model` has some of the parameters: the same buffers.
+std::shared_ptr<const WeightSet> weights_of(const Model& model, const Model& of, const WeightSet& weights) {
+  std::map<std::string, Buffer> by_name;
+  for (std::size_t i = 0; i < of.manifest().parameters().size(); ++i) by_name[of.manifest().parameters()[i].name] = weights.parameters[i];
+  auto some = std::make_shared<WeightSet>();
+  some->version = weights.version;
+  for (const Parameter& p : model.manifest().parameters()) some->parameters.push_back(by_name.at(p.name));
+  return some;
+}
+
+// Losses of choices of indexers, over one set of weights.
+class Choices {
+ public:
+  Choices(Runtime& runtime, const WeightSet& weights, const std::vector<std::vector<std::int32_t>>& sequences, const StopToken& stop)
+      : runtime_(runtime), whole_(runtime.model), weights_(weights), sequences_(sequences), stop_(stop) {}
+  ~Choices() { runtime_.model = whole_; }
+
+  double loss(const std::vector<int>& indexers) {
+    std::shared_ptr<const Model> model = make_model(with_indexers(whole_->config(), whole_->facts().layers, indexers));
+    if (indexer_layers(*model) != indexers)
+      fail(ErrorCode::unsupported,
+           "a model of family '{}' has an indexer in every layer; allowed are families whose config.json says which layers have one ('indexer_types')",
+           whole_->family());
+    runtime_.model = model;
+    Engine engine(runtime_, weights_of(*model, *whole_, weights_), {});
+    double sum = 0;
+    std::int64_t count = 0;
+    for (std::size_t s = 0; s < sequences_.size(); ++s) {
+      stop_.throw_if_stopped();
+      const std::vector<float> logprobs = with_context(fmt::format("sequence {}", s + 1), [&] { return engine_score(engine, sequences_[s], {.seed = s}); });
+      for (const float logprob : logprobs) sum -= static_cast<double>(logprob);
+      count += std::ssize(logprobs);
+    }
+    return sum / static_cast<double>(count);
+  }
+
+ private:
+  Runtime& runtime_;
+  const std::shared_ptr<const Model> whole_;
+  const WeightSet& weights_;
+  const std::vector<std::vector<std::int32_t>>& sequences_;
+  const StopToken& stop_;
+};
+
+// All choices of `count` of `layers`, the first of them always, those that leave out the last layers first.
+std::vector<std::vector<int>> every_choice(const std::vector<int>& layers, std::size_t count) {
+  std::vector<bool> taken(layers.size(), false);
+  std::fill_n(taken.begin(), count, true);
+  std::vector<std::vector<int>> all;
+  do {
+    if (!taken[0]) break;
+    std::vector<int>& choice = all.emplace_back();
+    for (std::size_t i = 0; i < layers.size(); ++i)
+      if (taken[i]) choice.push_back(layers[i]);
+  } while (std::prev_permutation(taken.begin(), taken.end()));
+  return all;
+}
+
+// What is left of `layers` without one of them, the last left out first; the first layer stays.
+std::vector<std::vector<int>> without_one(const std::vector<int>& layers) {
+  std::vector<std::vector<int>> all;
+  for (std::size_t i = layers.size(); i-- > 1;) {
+    std::vector<int>& rest = all.emplace_back(layers);
+    rest.erase(rest.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+  return all;
+}
+
+void check(const Model& model, const std::vector<int>& own, const std::vector<std::vector<std::int32_t>>& sequences, const IndexSearchSettings& settings) {
+  if (own.empty())
+    fail(ErrorCode::unsupported, "a model of family '{}' here has no indexer, and attends to every key; allowed are models with 'index_topk'", model.family());
+  if (settings.indexers < 1 || settings.indexers > std::ssize(own))
+    fail(ErrorCode::invalid_argument, "indexers is {}, allowed are 1 to {}, as many as the model has", settings.indexers, own.size());
+  if (settings.exhaustive && model.facts().layers > kExhaustiveLayers)
+    fail(ErrorCode::invalid_argument, "the model has {} layers, allowed are {} where every choice is tried; without that indexers are left out one by one",
+         model.facts().layers, kExhaustiveLayers);
+  if (std::none_of(sequences.begin(), sequences.end(), [](const std::vector<std::int32_t>& tokens) { return tokens.size() > 1; }))
+    fail(ErrorCode::invalid_argument, "no sequence has two tokens, so there is none to predict");
+}
+}  // namespace
+
+std::vector<int> indexer_layers(const Model& model) {
+  const std::string& prefix = model.manifest().layer_prefix();
+  std::set<int> layers;
+  for (const Parameter& p : model.manifest().parameters()) {
+    if (!p.indexer || !p.name.starts_with(prefix)) continue;
+    int layer = 0;
+    std::from_chars(p.name.data() + prefix.size(), p.name.data() + p.name.size(), layer);
+    layers.insert(layer);
+  }
+  return {layers.begin(), layers.end()};
+}
+
+Json with_indexers(const Json& config, std::int64_t layers, const std::vector<int>& indexers) {
+  Json changed = config;
+  for (const char* key : {"index_topk_pattern", "index_topk_freq", "index_skip_topk_offset"}) changed.erase(key);
+  Json types = Json::array();
+  for (std::int64_t i = 0; i < layers; ++i) types.push_back(std::find(indexers.begin(), indexers.end(), i) != indexers.end() ? "full" : "shared");
+  changed["indexer_types"] = types;
+  return changed;
+}
+
+IndexSearch search_indexers(Runtime& runtime, const WeightSet& weights, const std::vector<std::vector<std::int32_t>>& sequences,
+                            const IndexSearchSettings& settings, const StopToken& stop) {
+  const std::vector<int> own = indexer_layers(*runtime.model);
+  check(*runtime.model, own, sequences, settings);
+  IndexSearch search;
+  search.layers = runtime.model->facts().layers;
+  search.sequences = std::ssize(sequences);
+  for (const std::vector<std::int32_t>& tokens : sequences) search.tokens += std::max<std::int64_t>(0, std::ssize(tokens) - 1);
+  const auto count = static_cast<std::size_t>(settings.indexers);
+  std::int64_t of = 1;
+  if (settings.exhaustive && count < own.size()) of += std::ssize(every_choice(own, count));
+  else
+    for (std::size_t n = own.size(); n > count; --n) of += static_cast<std::int64_t>(n) - 1;
+  Choices choices(runtime, weights, sequences, stop);
+  const auto best_of = [&](const std::vector<std::vector<int>>& all) {
+    IndexSearch::Step best;
+    for (const std::vector<int>& layers : all) {
+      const double loss = choices.loss(layers);
+      if (best.layers.empty() || loss < best.loss) best = {layers, loss};
+      ++search.tried;
+      if (settings.on_tried) settings.on_tried(search.tried, of);
+    }
+    search.steps.push_back(best);
+  };
+  best_of({own});
+  if (settings.exhaustive && count < own.size()) best_of(every_choice(own, count));
+  while (search.steps.back().layers.size() > count) best_of(without_one(search.steps.back().layers));
+  return search;
+}
+
+std::string index_pattern(std::int64_t layers, const std::vector<int>& indexers) {
+  std::string pattern(static_cast<std::size_t>(layers), 'S');
+  for (const int layer : indexers) pattern[static_cast<std::size_t>(layer)] = 'F';
+  return pattern;
+}
+
+nlohmann::ordered_json to_json(const IndexSearch& search) {
+  nlohmann::ordered_json steps = nlohmann::ordered_json::array();
+  for (const IndexSearch::Step& step : search.steps)
+    steps.push_back({{"indexers", step.layers.size()}, {"pattern", index_pattern(search.layers, step.layers)}, {"layers", step.layers}, {"loss", step.loss}});
+  return {{"sequences", search.sequences}, {"tokens", search.tokens}, {"tried", search.tried}, {"steps", steps}};
+}
+
+std::string to_text(const IndexSearch& search) {
+  std::string text = fmt::format("{} sequences, {} tokens scored, {} choices tried\n\n{:<10}{:<12}{:<12}{}\n", search.sequences, search.tokens, search.tried,
+                                 "indexers", "loss", "more", "pattern (F: has one, S: shares the last one's selection)");
+  const double first = search.steps.front().loss;
+  for (const IndexSearch::Step& step : search.steps)
+    text += fmt::format("{:<10}{:<12.6f}{:<+12.6f}{}\n", step.layers.size(), step.loss, step.loss - first, index_pattern(search.layers, step.layers));
+  return text;
+}
+
+}  // namespace lockstep

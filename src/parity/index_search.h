@@ -1,0 +1,54 @@
+// Which indexers of a model with sparse attention can go with the least harm: the loss on given texts with some of them, found by leaving out one after
+// the other (greedy), or by trying every choice. `lockstep index-share search`, docs/long-context.md.
+//   IndexSearch search = search_indexers(runtime, weights, sequences, {.indexers = 2});   // search.steps.back().layers: those that are left
+// A layer without an indexer uses the selection of the last layer before it that has one, so the first layer's stays. The loss is the mean of -log p of
+// every token but the first of each sequence, added in their order, so that no bit depends on threads, instruction sets or chunks. Nothing is
+// trained. Knows no command line. One thread at a time, as the runtime.
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/stop_token.h"
+#include "model/runtime.h"
+
+namespace lockstep {
+
+// The layers that have an indexer, ascending.
+std::vector<int> indexer_layers(const Model& model);
+// `config` with indexers in these layers alone ("indexer_types").
+Json with_indexers(const Json& config, std::int64_t layers, const std::vector<int>& indexers);
+
+struct IndexSearch {
+  struct Step {
+    std::vector<int> layers;  // with an indexer, ascending
+    double loss = 0;
+  };
+  std::int64_t sequences = 0, tokens = 0;  // tokens: scored
+  std::int64_t tried = 0;                  // choices whose loss was computed
+  std::vector<Step> steps;                 // all indexers first; then the best choice that was found of each number
+  std::int64_t layers = 0;                 // of the model
+};
+
+struct IndexSearchSettings {
+  std::int64_t indexers = 1;  // that are left
+  bool exhaustive = false;    // every choice of that number, of a model of at most kExhaustiveLayers layers; else greedy
+  std::function<void(std::int64_t tried, std::int64_t of)> on_tried = {};
+};
+inline constexpr std::int64_t kExhaustiveLayers = 12;
+
+// Ties go to the choice that leaves out the last layers. Errors: unsupported for a model without indexers, or of a family that has one in every layer;
+// invalid_argument where `indexers` is no number of those it has, no token is scored, or the model has too many layers for every choice; numeric for NaN or
+// infinity; cancelled once stopped.
+IndexSearch search_indexers(Runtime& runtime, const WeightSet& weights, const std::vector<std::vector<std::int32_t>>& sequences,
+                            const IndexSearchSettings& settings, const StopToken& stop = {});
+
+// "FSSF": F a layer with an indexer, S one that shares.
+std::string index_pattern(std::int64_t layers, const std::vector<int>& indexers);
+nlohmann::ordered_json to_json(const IndexSearch& search);
+// For people.
+std::string to_text(const IndexSearch& search);
+
+}  // namespace lockstep
