@@ -68,6 +68,7 @@ int search_command(const Arguments& arguments) {
   install_interrupt_handlers();
   const OpenedModel opened = open_model(settings);
   const std::vector<std::vector<std::int32_t>> sequences = read_sequences(opened, data);
+  search.model.mla_norm_eps = settings.mla_norm_eps;
   std::optional<Progress> progress;
   search.on_tried = [&](std::int64_t tried, std::int64_t of) {
     if (!progress) progress.emplace(Progress::Options{.label = "search", .total = of, .unit = "choices", .quiet = quiet || json});

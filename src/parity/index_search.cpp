@@ -24,12 +24,13 @@ std::shared_ptr<const WeightSet> weights_of(const Model& model, const Model& of,
 // Losses of choices of indexers, over one set of weights.
 class Choices {
  public:
-  Choices(Runtime& runtime, const WeightSet& weights, const std::vector<std::vector<std::int32_t>>& sequences, const StopToken& stop)
-      : runtime_(runtime), whole_(runtime.model), weights_(weights), sequences_(sequences), stop_(stop) {}
+  Choices(Runtime& runtime, const WeightSet& weights, const std::vector<std::vector<std::int32_t>>& sequences, const ModelOptions& options,
+          const StopToken& stop)
+      : runtime_(runtime), whole_(runtime.model), weights_(weights), sequences_(sequences), options_(options), stop_(stop) {}
   ~Choices() { runtime_.model = whole_; }
 
   double loss(const std::vector<int>& indexers) {
-    std::shared_ptr<const Model> model = make_model(with_indexers(whole_->config(), whole_->facts().layers, indexers));
+    std::shared_ptr<const Model> model = make_model(with_indexers(whole_->config(), whole_->facts().layers, indexers), options_);
     if (indexer_layers(*model) != indexers)
       fail(ErrorCode::unsupported,
            "a model of family '{}' has an indexer in every layer; allowed are families whose config.json says which layers have one ('indexer_types')",
@@ -52,6 +53,7 @@ class Choices {
   const std::shared_ptr<const Model> whole_;
   const WeightSet& weights_;
   const std::vector<std::vector<std::int32_t>>& sequences_;
+  const ModelOptions& options_;
   const StopToken& stop_;
 };
 
@@ -119,6 +121,7 @@ IndexSearch search_indexers(Runtime& runtime, const WeightSet& weights, const st
   check(*runtime.model, own, sequences, settings);
   IndexSearch search;
   search.layers = runtime.model->facts().layers;
+  search.exhaustive = settings.exhaustive;
   search.sequences = std::ssize(sequences);
   for (const std::vector<std::int32_t>& tokens : sequences) search.tokens += std::max<std::int64_t>(0, std::ssize(tokens) - 1);
   const auto count = static_cast<std::size_t>(settings.indexers);
@@ -126,7 +129,7 @@ IndexSearch search_indexers(Runtime& runtime, const WeightSet& weights, const st
   if (settings.exhaustive && count < own.size()) of += std::ssize(every_choice(own, count));
   else
     for (std::size_t n = own.size(); n > count; --n) of += static_cast<std::int64_t>(n) - 1;
-  Choices choices(runtime, weights, sequences, stop);
+  Choices choices(runtime, weights, sequences, settings.model, stop);
   const auto best_of = [&](const std::vector<std::vector<int>>& all) {
     IndexSearch::Step best;
     for (const std::vector<int>& layers : all) {
@@ -153,7 +156,11 @@ nlohmann::ordered_json to_json(const IndexSearch& search) {
   nlohmann::ordered_json steps = nlohmann::ordered_json::array();
   for (const IndexSearch::Step& step : search.steps)
     steps.push_back({{"indexers", step.layers.size()}, {"pattern", index_pattern(search.layers, step.layers)}, {"layers", step.layers}, {"loss", step.loss}});
-  return {{"sequences", search.sequences}, {"tokens", search.tokens}, {"tried", search.tried}, {"steps", steps}};
+  return {{"search", search.exhaustive ? "exhaustive" : "greedy"},
+          {"sequences", search.sequences},
+          {"tokens", search.tokens},
+          {"tried", search.tried},
+          {"steps", steps}};
 }
 
 std::string to_text(const IndexSearch& search) {

@@ -30,11 +30,13 @@ struct IndexSearch {
   std::int64_t tried = 0;                  // choices whose loss was computed
   std::vector<Step> steps;                 // all indexers first; then the best choice that was found of each number
   std::int64_t layers = 0;                 // of the model
+  bool exhaustive = false;
 };
 
 struct IndexSearchSettings {
   std::int64_t indexers = 1;  // that are left
   bool exhaustive = false;    // every choice of that number, of a model of at most kExhaustiveLayers layers; else greedy
+  ModelOptions model = {};    // with which the runtime's model was made
   std::function<void(std::int64_t tried, std::int64_t of)> on_tried = {};
 };
 inline constexpr std::int64_t kExhaustiveLayers = 12;
