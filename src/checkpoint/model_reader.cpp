@@ -34,6 +34,17 @@ WeightImages masters_of(const ModelReader& reader, const Manifest& manifest, con
   return masters;
 }
 
+// What stands behind the layer's number in the names of an indexer's tensors; empty without one.
+std::set<std::string> indexer_names(const Manifest& manifest) {
+  std::set<std::string> names;
+  for (const FileTensor& file : manifest.files()) {
+    if (!manifest.parameter(file.pieces[0].parameter).indexer) continue;
+    const std::size_t layer = manifest.layer_prefix().size();
+    if (const std::size_t dot = file.name.find('.', layer); dot != std::string::npos) names.insert(file.name.substr(dot));
+  }
+  return names;
+}
+
 std::string sha256_of(const ModelReader& reader, const Manifest& manifest, const std::vector<StoredTensor>& tensors) {
   std::map<std::string_view, const StoredTensor*> by_name;
   for (const StoredTensor& tensor : tensors) by_name.emplace(tensor.file().name, &tensor);
@@ -102,10 +113,14 @@ void ModelReader::check_names(const std::set<std::string>& used, const std::vect
   const Manifest& manifest = model_->manifest();
   std::vector<std::string> surplus;
   std::map<std::int64_t, std::int64_t> beyond;  // layer -> tensors
+  std::int64_t of_indexers = 0;                 // of layers that use another's selection
+  const std::set<std::string> of_indexer = indexer_names(manifest);
   for (const std::string& name : files_.names()) {
     if (used.contains(name)) continue;
     const std::int64_t layer = manifest.layer_passed_over(name);
+    const std::size_t dot = name.starts_with(manifest.layer_prefix()) ? name.find('.', manifest.layer_prefix().size()) : std::string::npos;
     if (layer >= 0) ++beyond[layer];
+    else if (dot != std::string::npos && of_indexer.contains(name.substr(dot))) ++of_indexers;
     else surplus.push_back(name);
   }
   if (!missing.empty()) {
@@ -121,6 +136,10 @@ void ModelReader::check_names(const std::set<std::string>& used, const std::vect
   const auto unused = model_->config().find("router_aux_loss_coef");
   if (unused != model_->config().end() && unused->is_number() && *unused != 0) {
     notes_.push_back(fmt::format("'router_aux_loss_coef' is {} in config.json: it is kept, and training adds no such loss", unused->dump()));
+    log_info(notes_.back(), {{"path", label_}});
+  }
+  if (of_indexers > 0) {
+    notes_.push_back(fmt::format("{} tensors of indexers were passed over: by config.json their layers share the selection of another", of_indexers));
     log_info(notes_.back(), {{"path", label_}});
   }
   for (const auto& [layer, count] : beyond) {

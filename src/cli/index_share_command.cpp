@@ -1,5 +1,5 @@
-// `lockstep index-share`: what layers with sparse attention select, on given tokens (parity/index_overlap.h), and which of their indexers can go
-// (parity/index_search.h).
+// `lockstep index-share`: what layers with sparse attention select, on given tokens (parity/index_overlap.h), which of their indexers can go
+// (parity/index_search.h), and the model without them (serving/conversion.h).
 #include <cstdio>
 #include <optional>
 
@@ -7,10 +7,12 @@
 #include "cli/command_kinds.h"
 #include "cli/commands.h"
 #include "cli/common_options.h"
+#include "cli/shipped.h"
 #include "observe/progress.h"
 #include "parity/index_overlap.h"
 #include "parity/index_search.h"
 #include "parity/score.h"
+#include "serving/conversion.h"
 
 namespace lockstep {
 namespace {
@@ -71,6 +73,7 @@ int search_command(const Arguments& arguments) {
   search.model.mla_norm_eps = settings.mla_norm_eps;
   std::optional<Progress> progress;
   search.on_tried = [&](std::int64_t tried, std::int64_t of) {
+    if (of == 1) return;  // there is nothing to choose
     if (!progress) progress.emplace(Progress::Options{.label = "search", .total = of, .unit = "choices", .quiet = quiet || json});
     progress->advance();
     if (tried == of) progress->finish();
@@ -87,13 +90,31 @@ int search_command(const Arguments& arguments) {
   return kExitOk;
 }
 
+int convert_indexers_command(const Arguments& arguments) {
+  std::string from, to, pattern, dtype = "f32";
+  OptionTable table(
+      "index-share convert",
+      "Writes a model with fewer indexers: config.json says which layers have one, the tensors of the others are left out, all else is as it was. "
+      "`train sft` then trains the indexers that are left, with the model or alone.",
+      {"lockstep index-share convert models/countdown-glm OUT --pattern FSSS"});
+  table.positional("FROM", &from, true, "Model folder, GGUF file, or the name of a shipped model: countdown-glm");
+  table.output_folder("OUT", &to, "Folder to write").positional().required();
+  table.text("pattern", &pattern, "LETTERS", "A letter a layer: F keeps its indexer, S uses the selection of the last layer before it that has one").required();
+  table.choice("dtype", &dtype, {"f32", "bf16"}, "Of the weights: f32 keeps every value of the file, bf16 rounds to nearest even");
+  if (!table.parse(arguments)) return kExitOk;
+  convert_indexers(shipped("models", from), to, pattern, dtype == "bf16" ? DType::bf16 : DType::f32, table.overwrite());
+  std::printf("%s\n", to.c_str());
+  return kExitOk;
+}
+
 }  // namespace
 
 int index_share_command(const Arguments& arguments) {
-  return run_kind("index-share", {{"overlap", overlap_command}, {"search", search_command}},
+  return run_kind("index-share", {{"overlap", overlap_command}, {"search", search_command}, {"convert", convert_indexers_command}},
                   "usage: lockstep index-share KIND [options]\n\n"
                   "  overlap     what the layers of a model with sparse attention select, and what they have in common\n"
-                  "  search      which of their indexers can go with the least harm to the loss\n\n"
+                  "  search      which of their indexers can go with the least harm to the loss\n"
+                  "  convert     the model with fewer indexers\n\n"
                   "`lockstep index-share KIND --help` lists its options; docs/long-context.md says what they are for.\n",
                   arguments);
 }

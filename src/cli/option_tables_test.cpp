@@ -284,6 +284,7 @@ const std::map<std::string, std::string>& effective_options() {
       {"score", "tokens via adapter model profile threads device backend isa mla-norm-eps context ranks json"},
       {"grad", "tokens out overwrite loss loss-config rows model profile threads device backend isa mla-norm-eps context ranks json"},
       {"index-share overlap", "data model profile threads device backend isa mla-norm-eps context json"},
+      {"index-share convert", "pattern dtype overwrite"},
       {"index-share search", "data indexers exhaustive model profile threads device backend isa mla-norm-eps context quiet json"},
       {"tokenize", "model text ids jsonl"},
       {"parity", "model fuzz seed profile ranks transport device mla-norm-eps json"},

@@ -1,11 +1,10 @@
 #include "parity/index_search.h"
 
 #include <algorithm>
-#include <charconv>
 #include <map>
-#include <set>
 
 #include "base/error.h"
+#include "model/index_pattern.h"
 #include "parity/engine_ways.h"
 
 namespace lockstep {
@@ -30,11 +29,7 @@ class Choices {
   ~Choices() { runtime_.model = whole_; }
 
   double loss(const std::vector<int>& indexers) {
-    std::shared_ptr<const Model> model = make_model(with_indexers(whole_->config(), whole_->facts().layers, indexers), options_);
-    if (indexer_layers(*model) != indexers)
-      fail(ErrorCode::unsupported,
-           "a model of family '{}' has an indexer in every layer; allowed are families whose config.json says which layers have one ('indexer_types')",
-           whole_->family());
+    const std::shared_ptr<const Model> model = model_with_indexers(*whole_, indexers, options_);
     runtime_.model = model;
     Engine engine(runtime_, weights_of(*model, *whole_, weights_), {});
     double sum = 0;
@@ -82,8 +77,7 @@ std::vector<std::vector<int>> without_one(const std::vector<int>& layers) {
 }
 
 void check(const Model& model, const std::vector<int>& own, const std::vector<std::vector<std::int32_t>>& sequences, const IndexSearchSettings& settings) {
-  if (own.empty())
-    fail(ErrorCode::unsupported, "a model of family '{}' here has no indexer, and attends to every key; allowed are models with 'index_topk'", model.family());
+  if (own.empty()) refuse_without_indexer(model);
   if (settings.indexers < 1 || settings.indexers > std::ssize(own))
     fail(ErrorCode::invalid_argument, "indexers is {}, allowed are 1 to {}, as many as the model has", settings.indexers, own.size());
   if (settings.exhaustive && model.facts().layers > kExhaustiveLayers)
@@ -93,27 +87,6 @@ void check(const Model& model, const std::vector<int>& own, const std::vector<st
     fail(ErrorCode::invalid_argument, "no sequence has two tokens, so there is none to predict");
 }
 }  // namespace
-
-std::vector<int> indexer_layers(const Model& model) {
-  const std::string& prefix = model.manifest().layer_prefix();
-  std::set<int> layers;
-  for (const Parameter& p : model.manifest().parameters()) {
-    if (!p.indexer || !p.name.starts_with(prefix)) continue;
-    int layer = 0;
-    std::from_chars(p.name.data() + prefix.size(), p.name.data() + p.name.size(), layer);
-    layers.insert(layer);
-  }
-  return {layers.begin(), layers.end()};
-}
-
-Json with_indexers(const Json& config, std::int64_t layers, const std::vector<int>& indexers) {
-  Json changed = config;
-  for (const char* key : {"index_topk_pattern", "index_topk_freq", "index_skip_topk_offset"}) changed.erase(key);
-  Json types = Json::array();
-  for (std::int64_t i = 0; i < layers; ++i) types.push_back(std::find(indexers.begin(), indexers.end(), i) != indexers.end() ? "full" : "shared");
-  changed["indexer_types"] = types;
-  return changed;
-}
 
 IndexSearch search_indexers(Runtime& runtime, const WeightSet& weights, const std::vector<std::vector<std::int32_t>>& sequences,
                             const IndexSearchSettings& settings, const StopToken& stop) {
@@ -144,12 +117,6 @@ IndexSearch search_indexers(Runtime& runtime, const WeightSet& weights, const st
   if (settings.exhaustive && count < own.size()) best_of(every_choice(own, count));
   while (search.steps.back().layers.size() > count) best_of(without_one(search.steps.back().layers));
   return search;
-}
-
-std::string index_pattern(std::int64_t layers, const std::vector<int>& indexers) {
-  std::string pattern(static_cast<std::size_t>(layers), 'S');
-  for (const int layer : indexers) pattern[static_cast<std::size_t>(layer)] = 'F';
-  return pattern;
 }
 
 nlohmann::ordered_json to_json(const IndexSearch& search) {

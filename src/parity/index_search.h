@@ -16,11 +16,6 @@
 
 namespace lockstep {
 
-// The layers that have an indexer, ascending.
-std::vector<int> indexer_layers(const Model& model);
-// `config` with indexers in these layers alone ("indexer_types").
-Json with_indexers(const Json& config, std::int64_t layers, const std::vector<int>& indexers);
-
 struct IndexSearch {
   struct Step {
     std::vector<int> layers;  // with an indexer, ascending
@@ -47,8 +42,6 @@ inline constexpr std::int64_t kExhaustiveLayers = 12;
 IndexSearch search_indexers(Runtime& runtime, const WeightSet& weights, const std::vector<std::vector<std::int32_t>>& sequences,
                             const IndexSearchSettings& settings, const StopToken& stop = {});
 
-// "FSSF": F a layer with an indexer, S one that shares.
-std::string index_pattern(std::int64_t layers, const std::vector<int>& indexers);
 nlohmann::ordered_json to_json(const IndexSearch& search);
 // For people.
 std::string to_text(const IndexSearch& search);

@@ -6,6 +6,7 @@
 
 #include "base/philox.h"
 #include "engine/engine_test_tools.h"
+#include "model/index_pattern.h"
 
 namespace lockstep {
 namespace {

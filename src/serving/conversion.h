@@ -17,4 +17,7 @@ void convert_model(const std::string& from, const std::string& to, DType dtype, 
 // just that is written again byte for byte. Errors: those, and unsupported for a profile that no folder holds.
 void pack_model(const std::string& from, const std::string& to, const Profile& profile, Overwrite overwrite);
 
+// The model with indexers in the layers of `pattern` alone (model/index_pattern.h), whose weights are as they were. Errors: those, and of the pattern.
+void convert_indexers(const std::string& from, const std::string& to, const std::string& pattern, DType dtype, Overwrite overwrite);
+
 }  // namespace lockstep

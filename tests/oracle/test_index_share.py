@@ -1,5 +1,5 @@
 """`lockstep index-share overlap` against NumPy, over the queries, keys and selections that transformers' own modules make of the same folder; `search` against
-the losses of transformers' model with indexers in the same layers."""
+the losses of transformers' model with indexers in the same layers, and `convert` against that model."""
 
 import json
 import subprocess
@@ -7,7 +7,7 @@ import subprocess
 import numpy as np
 import pytest
 import torch
-from oracle_cases import golden_case, load
+from oracle_cases import check_transformers_agrees, golden_case, load
 from transformers.models.glm_moe_dsa import modeling_glm_moe_dsa
 
 TOLERANCE = 1e-5
@@ -127,6 +127,29 @@ def test_search(lockstep, tmp_path):
         losses = {tuple(choice): loss_by_transformers(case.folder, tokens, choice) for choice in choices}
         assert losses[tuple(after["layers"])] <= min(losses.values()) + TOLERANCE, (after, losses)
         assert max(losses.values()) - min(losses.values()) > 2 * TOLERANCE  # the choices differ
+
+
+def test_convert(lockstep, tmp_path):
+    """The folder is transformers' model with indexers in those layers, of the weights that were there; so is the old folder under the new config.json."""
+    case = golden_case("glm_moe_dsa/sharing", tmp_path / "model")
+    tokens, pattern = [int(t) for t in case.tokens], "F" + "S" * 5 + "F" + "S" * 4
+    lockstep.run("index-share", "convert", case.folder, tmp_path / "fewer", "--pattern", pattern)
+    check_transformers_agrees(lockstep, tmp_path / "fewer", tokens)
+    config = json.loads((tmp_path / "fewer" / "config.json").read_text())
+    assert [kind[0] for kind in config["indexer_types"]] == ["f" if letter == "F" else "s" for letter in pattern]
+    before = lockstep.score(case.folder, [tokens], "train")[0]["bits"]
+    (case.folder / "config.json").write_text(json.dumps(config))
+    same = lockstep.score(case.folder, [tokens], "train")[0]["bits"]
+    assert same == lockstep.score(tmp_path / "fewer", [tokens], "train")[0]["bits"] != before
+
+
+@pytest.mark.parametrize("pattern, words", [("FSF", "allowed are 11 letters"), ("S" * 11, "whose first layer shares"), ("FFFFSSSSSSS", "F for layer 3, which has no indexer"), ("F" * 11, "layer 3")])
+def test_patterns_that_are_refused(lockstep, tmp_path, pattern, words):
+    case = golden_case("glm_moe_dsa/sharing", tmp_path / "model")
+    command = [lockstep.binary, "index-share", "convert", case.folder, tmp_path / "fewer", "--pattern", pattern]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and len(done.stderr.splitlines()) == 1 and words in done.stderr, done
+    assert not (tmp_path / "fewer").exists()
 
 
 @pytest.mark.parametrize(

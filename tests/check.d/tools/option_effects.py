@@ -68,10 +68,10 @@ CRITIC_MODEL = TMP / "critic/runs/r/export"  # too
 TAUGHT = TMP / "taught/runs/r/export"  # too: the shipped model, after reference rollouts of lockbox
 SPECIAL, SPECIAL_ID = "<|eos|>", "102"  # of the shipped model
 NO = "NO"  # the option is left out of the base
-MORE = {"generate": {"prompt": "16 19 14=17:", "max-tokens": 12, "seed": 3, "json": True}, "eval": {"n": 6, "samples": 2, "json": True}, "eval drafts": {"data": FILES / "prompts.jsonl", "speculate": "ngram", "max-tokens": 40, "seed": 3, "json": True}, "score": {"tokens": FILES / "sequences.jsonl"}, "index-share overlap": {"data": FILES / "sequences.jsonl", "json": True}, "index-share search": {"data": FILES / "sequences.jsonl", "json": True},
+MORE = {"generate": {"prompt": "16 19 14=17:", "max-tokens": 12, "seed": 3, "json": True}, "eval": {"n": 6, "samples": 2, "json": True}, "eval drafts": {"data": FILES / "prompts.jsonl", "speculate": "ngram", "max-tokens": 40, "seed": 3, "json": True}, "score": {"tokens": FILES / "sequences.jsonl"}, "index-share overlap": {"data": FILES / "sequences.jsonl", "json": True}, "index-share search": {"data": FILES / "sequences.jsonl", "json": True}, "index-share convert": {"pattern": "FSSS"},
         "grad": {"tokens": FILES / "sequences.jsonl", "out": "gradients.safetensors", "json": True}, "plan": {"json": True}, "tokenize": {"text": "3 7 12=48:"}, "render": {"messages": FILES / "talk.json", "model": FILES / "talks"},
         "shapes resolve": {"model": "qwen3-8b"}, "simulate": {"ranks": "tp=2,dp=2", "tokens": 128, "length": 16}}  # fmt: skip
-WORDS = {"simulate": [MODEL], "eval": ["countdown"], "info": [MODEL], "convert": [MODEL, "out"], "shapes show": ["qwen3-32b-65k"]}
+WORDS = {"simulate": [MODEL], "eval": ["countdown"], "info": [MODEL], "convert": [MODEL, "out"], "index-share convert": [MODEL, "out"], "shapes show": ["qwen3-32b-65k"]}
 SFT = {"data": FILES / "my.jsonl", "name": "r", "steps": 2, "batch": 4, "warmup": 0, "eval-share": 0, "page": False, "quiet": True, "json": True}
 RL = {"environment": "countdown", "name": "r", "steps": 2, "problems": 4, "rollouts": 4, "max-tokens": 12, "warmup": 0, "learning-rate": 1e-3, "page": False, "quiet": True, "json": True}
 PREFERENCE = {"data": FILES / "pairs.jsonl", "name": "r", "loss": "dpo", "steps": 2, "batch": 3, "warmup": 0, "learning-rate": 1e-3, "eval-share": 0, "page": False, "quiet": True, "json": True}
@@ -102,6 +102,7 @@ ROWS = {
     "score": [("profile", "cpu-bf16w"), *RUNTIME[:1], *RUNTIME[2:], ("tokens", FILES / "other.jsonl"), ("via", "unknown"), ("adapter", ADAPTER)],
     "index-share overlap": RUNTIME + [("data", FILES / "other.jsonl"), ("json", NO)],
     "index-share search": RUNTIME + [("data", FILES / "other.jsonl"), ("indexers", 2), ("exhaustive", True), ("json", NO), ("quiet", True, {"json": NO})],
+    "index-share convert": [("pattern", "FSFS"), ("dtype", "bf16"), ("overwrite", True, {"there": "out/notes.txt"})],
     "grad": [("profile", "cpu-bf16w"), *RUNTIME[:1], *RUNTIME[2:], ("tokens", FILES / "other.jsonl"), ("out", "elsewhere.safetensors"), ("overwrite", True, {"there": "gradients.safetensors"}), ("rows", "rows.jsonl"), ("loss", "ppo", {"tokens": FILES / "rollouts.jsonl"}),
                        ("loss-config", "averaging=token_mean"), ("json", NO)],
     "plan": [*RUNTIME[:2], ("context", 40, {"length": 64}), ("for", "serve"), ("sequences", 9), ("length", 40), ("memory-megabytes", 1), ("batch-rows", 9, {"for": "serve"}), ("cache-bytes", 10**6, {"for": "serve"}), ("json", NO),
