@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "host/kept_json.h"
+#include "host/client_json.h"
 #include "host/key_limit.h"
 
 namespace lockstep {
@@ -27,7 +27,7 @@ class MetadataRoom {
   // Before anything else is called.
   void add_source(Source source) { sources_.push_back(std::move(source)); }
   // Error invalid_argument: `field` is larger than what is kept of one thing.
-  void check(const std::string& field, const KeptJson& value) const;
+  void check(const std::string& field, const ClientJson& value) const;
   // Before `more` bytes of an owner are kept: they count as kept until the result goes, which must be after its registry has them. Who finds no room
   // waits for those that are on their way into a registry, and is refused when there are none. Of a little, which the limits on things hold, nothing
   // is counted, and the result is null. Error resource_exhausted.

@@ -74,7 +74,7 @@ void ModelLife::make(const OnExecutor& on, HostedModel& model, const CreateModel
     from = to_.checkpoints.find(model.owner, wanted.from);
     const std::string base_model = settings.base_model.empty() ? from->settings.base_model : settings.base_model;
     commons_.check_kind(*from, base_model);
-    const KeptJson metadata = settings.user_metadata;
+    const ClientJson metadata = settings.user_metadata;
     const std::string optimizer = wanted.with_optimizer ? from->settings.optimizer : settings.optimizer;
     settings = from->settings;
     settings.optimizer = optimizer;

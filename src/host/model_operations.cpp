@@ -99,7 +99,7 @@ CheckpointRecord ModelOperations::write_checkpoint(const OnExecutor& on, HostedM
   record.name = wanted.name;
   record.settings = settings;
   record.optimizer = wanted.kind == "weights";
-  record.user_metadata = KeptJson(wanted.user_metadata);
+  record.user_metadata = ClientJson(wanted.user_metadata);
   record.session = model.session;
   record.type = wanted.type;
   record.profile = commons_.runtime().profile.digest();
