@@ -8,9 +8,9 @@
 
 namespace lockstep {
 
-struct PackedNames {
+struct Int4Names {
   std::string numbers, scales, shape;
-  explicit PackedNames(const std::string& matrix) : numbers(matrix + "_packed"), scales(matrix + "_scale"), shape(matrix + "_shape") {}
+  explicit Int4Names(const std::string& matrix) : numbers(matrix + "_packed"), scales(matrix + "_scale"), shape(matrix + "_shape") {}
 };
 
 struct Mxfp4Names {
