@@ -232,8 +232,7 @@ void write_weights(const fs::path& folder, const WrittenWeights& weights, const 
 // As the format's own library describes what is in few bits; compressed-tensors: modules by name, those that stay as they are in `ignore`.
 Json low_bit_config(const WrittenWeights& weights) {
   if (weights.writes_any_mxfp4())  // as gpt-oss' folders say it
-    return {{"quant_method", "mxfp4"},
-            {"modules_to_not_convert", Json::array({"model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"})}};
+    return {{"quant_method", "mxfp4"}, {"modules_to_not_convert", mxfp4_unconverted()}};
   constexpr std::string_view kWeight = ".weight";
   Json ignored = Json::array();
   for (const FileTensor* file : weights.files())
