@@ -144,7 +144,7 @@ def measure(root):
         rooms.setdefault(name.split("/")[0], {"code": [], "tests": []})["tests" if is_test(name) else "code"].append(count)
     classes = []
     for name, code in tree.lines.items():
-        if name.endswith(".h") and not is_test(name):
+        if not is_test(name):
             classes += [(count, kind, name) for kind, count in methods("\n".join(code)).items()]
     classes.sort(key=lambda row: (-row[0], row[1]))
     units = [name for name in tree.lines if name.endswith(".cpp") and not is_test(name)]
