@@ -9,6 +9,7 @@
 - Boost is http's;
 - what may not be included is not reached through the headers of another folder either;
 - a kernel's .inl includes no standard header;
+- a type of a namespace stands in one file: two of one name would share the functions that a linker merges;
 - src/ holds no kind of file that these rules do not read;
 - no file is longer than 600 lines.
 
@@ -221,6 +222,46 @@ def check_source(tree, relative):
     return found
 
 
+# What opens a scope: a namespace, a type (but no `Outer::Inner`, which is its outer one's), anything else.
+SCOPE = re.compile(r"\bnamespace(\s+[\w:]+)?\s*\{|\b(?:class|struct|union|enum(?:\s+class)?)\s+(?:alignas\([^)]*\)\s*)?(\w+)(?:\s+final)?\s*(?::(?!:)[^;{}()]*)?\{|[{}]")
+
+
+def types_of(lines):
+    """(name with its namespaces, line) of each type that stands in a namespace of its own name, in the code of a file."""
+    code, scopes = "\n".join(lines), []
+    for match in SCOPE.finditer(code):
+        if match[0] == "}":
+            scopes = scopes[:-1]
+            continue
+        if match[2] and scopes and all(scopes):
+            yield "::".join((*scopes, match[2])), code.count("\n", 0, match.end()) + 1
+        # An unnamed namespace, a type and a function's body hide what they hold: "".
+        scopes.append((match[1] or "").strip() if match[0].startswith("namespace") else "")
+
+
+def check_types(tree):
+    """A type that another file has too, as (file, line, text)."""
+    found, first = [], {}
+    for name, lines in tree.lines.items():
+        for kind, line in types_of(lines):
+            if first.setdefault(kind, name) != name:
+                found.append((name, line, f"{kind} is a type of {first[kind]} too; one of them needs another name"))
+    return found
+
+
+def check_table(page):
+    """Whether includes go downward in the table, and ARCHITECTURE.md has the same one: a sentence a fault."""
+    order = list(LAYERS)
+    upward = [f"{row} may include {other}, which is no row above it" for row, below in LAYERS.items() for other in below or () if other not in order[: order.index(row)]]
+    told = {row: [name for name in re.split(r"[, ]+", may) if name in LAYERS]
+            for row, may in re.findall(r"^\| `([\w/]+)` \| [^|]* \| ([^|]*)\|$", page, re.M)}
+    # The page names a room's own folder, and for base what it may not include.
+    wanted = {row: ["text", *below] if "/" in row else below for row, below in LAYERS.items()}
+    wrong = [f"ARCHITECTURE.md says that {row} may include {told.get(row, 'nothing, and has no such row')}, the table here {below}"
+             for row, below in wanted.items() if below is not None and told.get(row) != below]
+    return upward + wrong + [f"ARCHITECTURE.md has a row {row}, which is no folder here" for row in told if row not in LAYERS]
+
+
 def check_tree(root):
     violations, files, tree = [], 0, Tree(root)
     lengths = [p for folder in ("src", "tools", "tests", "python", "cmake") for p in (root / folder).rglob("*")
@@ -235,6 +276,7 @@ def check_tree(root):
             violations += [(path, number, text) for number, text in check_source(tree, path.relative_to(root / "src"))]
         elif path.is_file() and path.suffix not in NO_CODE:
             violations.append((path, 1, f"is no file that is read here; allowed are {', '.join((*CODE, *NO_CODE))}"))
+    violations += [(root / "src" / name, line, text) for name, line, text in check_types(tree)]
     return [f"{p.relative_to(root)}:{n}: {t}" for p, n, t in violations], files
 
 
@@ -298,6 +340,9 @@ def self_test():
         "src/model/inner.inl": ('#include "kernels/with_pointer.h"\n', 1),
         "src/text/through.h": ('#include "base/thread_pool.cpp"\n', 1),
         "src/tensor/through.h": ('#include "numerics/element.h"\n', 1),
+        "src/model/sees.cpp": ('#include "numerics/isa/avx2.h"\n', 1),
+        # A type of two files.
+        "src/text/tokenizer/piece.h": ("namespace lockstep {\nstruct Piece {\n  int a;\n};\n}\n", 2),
         "src/cli/long.cpp": ("\n" * 601, 601),
         "tools/long.py": ("\n" * 700, 700),
         "tests/long.sh": ("\n" * 700, 700),
@@ -316,6 +361,11 @@ def self_test():
         "src/serving/with_engine.h": '#include "engine/ok.h"\n',
         "src/engine/ok.h": "",
         "src/text/ok.h": "",
+        # Types that are none of a namespace's own, or of another: inner ones, of unnamed namespaces, declared alone.
+        "src/model/piece.h": "namespace lockstep {\nclass Piece final : public Base {\n  struct Inner {};\n};\nstruct Declared;\n}\n",
+        "src/model/piece.cpp": "namespace lockstep {\nnamespace {\nstruct Piece {};\n}\nstruct Piece::Inner : A {};\nstruct Inner {};\n"
+                               "void f() { struct Declared {}; }\n}\nnamespace other {\nstruct Piece {};\n}\n",
+        "src/model/declared.h": "namespace lockstep {\nstruct Declared {};\n}\n",
         "src/text/tokenizer/ok.h": '#include "text/ok.h"\n',
         "src/text/message/ok.h": "",
         "src/text/grammar/ok.h": '#include "text/message/ok.h"\n#include "text/tokenizer/ok.h"\n#include "text/ok.h"\n',
@@ -340,6 +390,10 @@ def self_test():
         print(f"self-test: missed the violation planted at {name}")
     for name in surplus:
         print(f"self-test: reported one that is none, or twice: {name}")
+    page = (Path(__file__).resolve().parent.parent / "ARCHITECTURE.md").read_text()
+    for change in (("| engine, checkpoint, text, model,", "| engine, model,"), ("| `store` |", "| `cellar` |")):
+        if not check_table(page.replace(*change)) or check_table(page) or change[0] not in page:
+            missed.append(f"ARCHITECTURE.md: {change[0]}")
     word = "FAIL" if missed or surplus else "PASS"
     print(f"{word} layers self-test: {len(wanted)} planted violations, {len(wanted) - len(missed)} found")
     return 1 if missed or surplus else 0
@@ -351,7 +405,9 @@ def main():
     if sys.argv[1:]:
         print(f"check_layers.py: unknown argument '{sys.argv[1]}'; known is --self-test", file=sys.stderr)
         return 2
-    violations, files = check_tree(Path(__file__).resolve().parent.parent)
+    root = Path(__file__).resolve().parent.parent
+    violations, files = check_tree(root)
+    violations += check_table((root / "ARCHITECTURE.md").read_text())
     for violation in violations:
         print(violation)
     print(f"{'FAIL' if violations else 'PASS'} layers: {files} files, {len(violations)} violations")

@@ -4,6 +4,8 @@ training step.
 
     tools/house_numbers.py                 prints the tables
     tools/house_numbers.py --write         puts them into ARCHITECTURE.md, between the marks that stand there
+    tools/house_numbers.py --check         prints what is above its limit (LIMITS, MOST_METHODS, ...); exit code 1 where something is
+    tools/house_numbers.py --self-test     whether --check finds a planted excess of each limit
 
 Lines are those that are not empty. A method is what a class or struct declares with a list of parameters, constructors, destructors,
 operators and friends left out; overloads count each. A file sees a header that it includes, through whatever other header; tests are not
@@ -56,6 +58,12 @@ STEP_WAYS = {
                   ("runs/local_trainer", "LocalTrainer"), *TRAINER],
 }
 MOST_METHODS, MOST_HEADER_LINES = 25, 120
+MOST_SEE_TABLE, MOST_WAY, MOST_STEP_WAY = 60, 20, 25
+MOST_LINES = {"model/context.cpp": 199}
+MOST_FAMILY_LINES = 120
+# Folders whose headers are what other folders see of use cases. Two of them are longer than the others may be.
+PORTS = ("losses", "serving", "planning", "parity", "trained", "host", "runs", "rl", "jobs")
+LONGER_PORTS = ("serving/deployments.h", "serving/executor.h")
 
 CLASS = re.compile(r"\b(?:class|struct)\s+(?:alignas\([^)]*\)\s*)?(\w+)(?:\s+final)?\s*(?::[^;{}()]*)?\{")
 METHOD = re.compile(r"(?:^|[\s*&>])(~?\w+|operator\s*[^\s(]+)\s*\(")
@@ -136,13 +144,14 @@ def measure(root):
         rooms.setdefault(name.split("/")[0], {"code": [], "tests": []})["tests" if is_test(name) else "code"].append(count)
     classes = []
     for name, code in tree.lines.items():
-        if name.endswith(".h") and not is_test(name):
+        if not is_test(name):
             classes += [(count, kind, name) for kind, count in methods("\n".join(code)).items()]
     classes.sort(key=lambda row: (-row[0], row[1]))
     units = [name for name in tree.lines if name.endswith(".cpp") and not is_test(name)]
     sees = [name for name in units if TABLE in tree.closure(name)]
     outside = [name for name in sees if not name.startswith("kernels/")]
-    return {"lines": lines, "rooms": rooms, "classes": classes, "units": units, "sees": sees, "outside": outside}
+    return {"lines": lines, "rooms": rooms, "classes": classes, "units": units, "sees": sees, "outside": outside,
+            "ways": {wire: len(dict(way)) for wire, way in WAYS.items()}, "step_ways": {start: len(dict(way)) for start, way in STEP_WAYS.items()}}
 
 
 def tables(numbers):
@@ -162,18 +171,70 @@ def tables(numbers):
     out.append(f"| classes of more than {MOST_METHODS} methods | {len(large)}{': ' if large else ''}{', '.join(large)} |")
     long = sorted(((count, name) for name, count in numbers["lines"].items() if name.endswith(".h") and not is_test(name) and count > MOST_HEADER_LINES), reverse=True)
     out.append(f"| headers of more than {MOST_HEADER_LINES} lines | {len(long)}: {', '.join(f'`{name}` {count}' for count, name in long)} |")
-    out += [f"| files on the way of a sample request, {wire} | {len(dict(way))} |" for wire, way in WAYS.items()]
-    out += [f"| files on the way of a training step, {start} | {len(dict(way))} |" for start, way in STEP_WAYS.items()]
+    out += [f"| files on the way of a sample request, {wire} | {count} |" for wire, count in numbers["ways"].items()]
+    out += [f"| files on the way of a training step, {start} | {count} |" for start, count in numbers["step_ways"].items()]
     out.append(f"| .cpp files that see `{TABLE}` | {len(numbers['sees'])} of {len(numbers['units'])}, {len(numbers['outside'])} of them outside `kernels/` |")
     return "\n".join(out)
+
+
+def excesses(numbers):
+    """What is above its limit, a sentence each."""
+    lines = {name: count for name, count in numbers["lines"].items() if not is_test(name)}
+    found = [f"class {kind} ({name}) has {count} methods, at most {MOST_METHODS}" for count, kind, name in numbers["classes"] if count > MOST_METHODS]
+    if len(numbers["sees"]) > MOST_SEE_TABLE:
+        found.append(f"{len(numbers['sees'])} .cpp files see {TABLE}, at most {MOST_SEE_TABLE}")
+    for ways, most, what in ((numbers["ways"], MOST_WAY, "a sample request"), (numbers["step_ways"], MOST_STEP_WAY, "a training step")):
+        found += [f"{count} files are on the way of {what}, {name}, at most {most}" for name, count in ways.items() if count > most]
+    for name, count in lines.items():
+        room = name.split("/")[0]
+        most = MOST_LINES.get(name, MOST_FAMILY_LINES if name.startswith("model/archs/") else None)
+        if name.endswith(".h") and room in PORTS and name not in LONGER_PORTS:
+            most = MOST_HEADER_LINES
+        if most is not None and count > most:
+            found.append(f"{name} has {count} lines, at most {most}")
+    return found
+
+
+def unexplained(classes, glossary):
+    """Types called Model that the glossary does not tell apart."""
+    return [f"{kind} ({name}) is a type called Model, and docs/glossary.md does not say which" for _, kind, name in classes
+            if kind.endswith("Model") and f"`{kind}`" not in glossary]
+
+
+def self_test():
+    many = [f"planted/{i}.cpp" for i in range(MOST_SEE_TABLE + 1)]
+    planted = {
+        "class Planted": {"classes": [(MOST_METHODS + 1, "Planted", "a.h")]},
+        "see kernels/table.h": {"sees": many},
+        "a sample request, OpenAI": {"ways": {"OpenAI": MOST_WAY + 1}},
+        "a training step, tinker": {"step_ways": {"tinker": MOST_STEP_WAY + 1}},
+        "model/context.cpp": {"lines": {"model/context.cpp": 200}},
+        "model/archs/planted.cpp": {"lines": {"model/archs/planted.cpp": MOST_FAMILY_LINES + 1}},
+        "host/planted.h": {"lines": {"host/planted.h": MOST_HEADER_LINES + 1, "host/planted.cpp": 500, "host/planted_test.cpp": 500}},
+    }
+    none = {"classes": [], "sees": many[1:], "ways": {"OpenAI": MOST_WAY}, "step_ways": {}, "lines": {"model/context.cpp": 199}}
+    wrong = ["no excess"] if excesses(none) else []
+    wrong += [name for name, change in planted.items() if len(found := excesses(none | change)) != 1 or name not in found[0]]
+    wrong += ["PlantedModel"] if len(unexplained([(1, "PlantedModel", "a.h"), (1, "Model", "b.h")], "`Model`")) != 1 else []
+    print(f"{'FAIL' if wrong else 'PASS'} self-test {', '.join(wrong)}".rstrip())
+    return 1 if wrong else 0
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--write", action="store_true", help="put the tables into ARCHITECTURE.md")
+    parser.add_argument("--check", action="store_true", help="say what is above its limit")
+    parser.add_argument("--self-test", action="store_true", help="plant an excess of each limit")
     parser.add_argument("--root", type=Path, default=ROOT, help="another checkout (default: this one)")
     arguments = parser.parse_args()
-    text = tables(measure(arguments.root))
+    if arguments.self_test:
+        return self_test()
+    numbers = measure(arguments.root)
+    if arguments.check:
+        found = excesses(numbers) + unexplained(numbers["classes"], (arguments.root / "docs/glossary.md").read_text())
+        print("\n".join([*found, f"{'FAIL' if found else 'PASS'} house"]))
+        return 1 if found else 0
+    text = tables(numbers)
     if not arguments.write:
         print(text)
         return 0

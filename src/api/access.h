@@ -1,5 +1,5 @@
-// Who may ask, and from which pages: API keys, allowed Host names (against DNS rebinding), origins of other sites (CORS).
-// Looks at headers alone. Knows no route and no socket. Read-only once filled; then any thread.
+// Decides whether a request is let in, by its headers: its API key, its Host name (against DNS rebinding), and the site it comes from (CORS).
+// Knows no route and no socket. Read-only once filled; then any thread.
 //   if (auto refusal = access.refuse_site(head)) ...;  access.answer_headers(head);  access.preflight(head, "GET, POST")
 #pragma once
 #include <memory>

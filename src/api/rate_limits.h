@@ -1,6 +1,6 @@
-// What keys may ask for a minute: requests, and tokens of prompts, answers and training batches. A key's allowance fills up evenly, to a
-// minute's at most. Tokens are known when they are done: who has used more than there was waits until that is made up for. Knows no
-// route and no clock of its own. Any thread.
+// Limits the requests and tokens of an API key per minute (tokens of prompts, answers and training batches). With 60 requests a minute a key gains one each
+// second, up to 60. Tokens are counted when the work is done, so that a key may overdraw; it is then refused until its allowance is positive again. Knows
+// no route and no clock of its own. Any thread.
 //   RateLimits rates; rates.set(keys.terms()); if (auto refused = rates.take(key)) ...; rates.use(key, tokens);
 #pragma once
 #include <cstdint>

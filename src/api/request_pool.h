@@ -1,6 +1,6 @@
-// Threads for requests that take longer than a server's own thread should be away. Owners take turns, and one owner never has them all:
-// another's request begins at once while there is a thread. Who leaves is not worked for: what waits is dropped with its body, what
-// runs learns of it (base/client_work.h). What a body takes is counted by its lease. Knows nothing of the work. Any thread.
+// A pool of threads for requests that would keep the server's own thread busy for too long, such as decoding a large batch. Owners (API keys) take turns,
+// and one owner never occupies all threads. When a client disconnects, its waiting requests are dropped, and a running one finds out through
+// base/client_work.h. The memory of a body is counted by its lease. Knows nothing of the work itself. Any thread.
 //   pool.post(std::move(request), responder, [](ApiRequest& r) { ... }, [](const std::exception& e) { return error_response(e); });
 #pragma once
 #include <functional>

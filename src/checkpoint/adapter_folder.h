@@ -1,5 +1,5 @@
 // Reads and writes PEFT adapter folders: adapter_config.json and adapter_model.safetensors.
-//   save_adapter_folder("adapter", layout, images, "Qwen/Qwen3-8B"); auto [layout, images] = load_adapter_folder("adapter", model->manifest());
+//   save_adapter_folder("adapter", layout, images, "Qwen/Qwen3-8B"); const LoadedAdapter again = load_adapter_folder("adapter", model->manifest());
 // Names and shapes are the layout's (model/adapter.h). A folder is written as `PATH.partial` and renamed when complete. Any thread.
 #pragma once
 #include <filesystem>

@@ -100,26 +100,26 @@ std::shared_ptr<const WeightSet> computed_weights(const Manifest& manifest, cons
 }
 
 // A matrix of its own, as kernels have it: no table, nothing cut or transposed.
-bool packs(const Manifest& manifest, const StoredTensor& tensor, const Profile& profile) {
+bool writes_int4(const Manifest& manifest, const StoredTensor& tensor, const Profile& profile) {
   const FileTensor& file = tensor.file();
   if (file.pieces.size() != 1 || file.shape.size() != 2 || !file.name.ends_with(".weight")) return false;
   const Parameter& p = manifest.parameter(file.pieces[0].parameter);
   return !p.tied && !file.pieces[0].transposed && file.pieces[0].column_step == 1 && file.pieces[0].rows == file.rows() && computes_with_int4(p, profile);
 }
 
-PackedMatrix read_packed(const Manifest& manifest, const StoredTensor& tensor, const Profile& profile) {
+Int4Matrix read_int4(const Manifest& manifest, const StoredTensor& tensor, const Profile& profile) {
   const FileTensor& file = tensor.file();
   const Parameter& p = manifest.parameter(file.pieces[0].parameter);
   const std::int64_t columns = file.columns(), groups = QuantisedShape{1, columns, 4}.groups();
-  PackedMatrix packed{std::vector<std::uint32_t>(static_cast<std::size_t>(file.rows() * int4_words(columns))),
-                      std::vector<Bf16>(static_cast<std::size_t>(file.rows() * groups))};
+  Int4Matrix matrix{std::vector<std::uint32_t>(static_cast<std::size_t>(file.rows() * int4_words(columns))),
+                    std::vector<Bf16>(static_cast<std::size_t>(file.rows() * groups))};
   for (const Part& part : parts_of(tensor, file.pieces[0]))
-    panels_to_words(convert(part, p, profile).bytes.data(), {part.rows, columns, 4}, packed.words.data() + part.row * int4_words(columns),
-                    packed.scales.data() + part.row * groups);
-  return packed;
+    panels_to_words(convert(part, p, profile).bytes.data(), {part.rows, columns, 4}, matrix.words.data() + part.row * int4_words(columns),
+                    matrix.scales.data() + part.row * groups);
+  return matrix;
 }
 
-bool packs_mxfp4(const Manifest& manifest, const StoredTensor& tensor, const Profile& profile) {
+bool writes_mxfp4(const Manifest& manifest, const StoredTensor& tensor, const Profile& profile) {
   const FileTensor& file = tensor.file();
   return file.shape.size() == 3 && file.shape[1] % kMxfp4Group == 0 && std::all_of(file.pieces.begin(), file.pieces.end(), [&](const Piece& piece) {
            return piece.transposed && low_bit_format_of(weight_bits(manifest.parameter(piece.parameter), profile)) == LowBitFormat::mxfp4;
@@ -127,22 +127,22 @@ bool packs_mxfp4(const Manifest& manifest, const StoredTensor& tensor, const Pro
 }
 
 Mxfp4Experts read_mxfp4_experts(const Manifest& manifest, const StoredTensor& tensor, const Profile& profile) {
-  Mxfp4Experts packed;
+  Mxfp4Experts matrix;
   if (!tensor.is_rounded(manifest, profile) && tensor.as() == StoredAs::mxfp4) {
-    tensor.read_mxfp4_bytes(packed.blocks, packed.scales);
-    return packed;
+    tensor.read_mxfp4_bytes(matrix.blocks, matrix.scales);
+    return matrix;
   }
   const FileTensor& file = tensor.file();
   const std::int64_t experts = file.shape[0], inputs = file.shape[1], outputs = file.shape[2], groups = inputs / kMxfp4Group;
   std::vector<float> values(static_cast<std::size_t>(file.size()));
   tensor.read(0, file.rows(), values.data());
   as_computed(manifest, tensor, profile, values);
-  packed.scales.resize(static_cast<std::size_t>(experts * outputs * groups));
-  packed.blocks.resize(packed.scales.size() * kMxfp4Group / 2);
+  matrix.scales.resize(static_cast<std::size_t>(experts * outputs * groups));
+  matrix.blocks.resize(matrix.scales.size() * kMxfp4Group / 2);
   for (std::int64_t row = 0; row < experts * outputs; ++row)
-    encode_mxfp4(values.data() + row / outputs * inputs * outputs + row % outputs, outputs, groups, packed.blocks.data() + row * groups * kMxfp4Group / 2,
-                 packed.scales.data() + row * groups);
-  return packed;
+    encode_mxfp4(values.data() + row / outputs * inputs * outputs + row % outputs, outputs, groups, matrix.blocks.data() + row * groups * kMxfp4Group / 2,
+                 matrix.scales.data() + row * groups);
+  return matrix;
 }
 
 void as_computed(const Manifest& manifest, const StoredTensor& tensor, const Profile& profile, std::vector<float>& values) {

@@ -11,8 +11,8 @@
 
 namespace lockstep {
 
-// A matrix as compressed-tensors packs it (numerics/int4_words.h).
-struct PackedMatrix {
+// A matrix in compressed-tensors' format `pack-quantized` (numerics/int4_words.h).
+struct Int4Matrix {
   std::vector<std::uint32_t> words;
   std::vector<Bf16> scales;
 };
@@ -22,15 +22,15 @@ struct PackedMatrix {
 std::shared_ptr<const WeightSet> computed_weights(const Manifest& manifest, const std::vector<StoredTensor>& tensors, Backend& backend, const Profile& profile,
                                                   std::uint64_t version);
 
-// Whether a profile's compute copy of a tensor can be written as compressed-tensors packs it; and the copy so written.
-bool packs(const Manifest& manifest, const StoredTensor& tensor, const Profile& profile);
-PackedMatrix read_packed(const Manifest& manifest, const StoredTensor& tensor, const Profile& profile);
+// Whether a profile's compute copy of a tensor can be written as an Int4Matrix; and the copy as one.
+bool writes_int4(const Manifest& manifest, const StoredTensor& tensor, const Profile& profile);
+Int4Matrix read_int4(const Manifest& manifest, const StoredTensor& tensor, const Profile& profile);
 // The same of MXFP4: all experts in one tensor [experts, inputs, outputs], as gpt-oss' folders have them in blocks [experts, outputs, inputs / 32, 16]
 // and scales [experts, outputs, inputs / 32]. The bytes of a file that has them so are its own.
 struct Mxfp4Experts {
   std::vector<std::uint8_t> blocks, scales;
 };
-bool packs_mxfp4(const Manifest& manifest, const StoredTensor& tensor, const Profile& profile);
+bool writes_mxfp4(const Manifest& manifest, const StoredTensor& tensor, const Profile& profile);
 Mxfp4Experts read_mxfp4_experts(const Manifest& manifest, const StoredTensor& tensor, const Profile& profile);
 // Of a tensor's values, row-major, the numbers that a profile's kernels compute with; those that are no integers of few bits stay as they are, for
 // the writer to round.

@@ -39,10 +39,10 @@ struct SaveOptions {
   // Files whose layer of multi-token prediction is written as they have it, in this dtype, where the model has one; null: it is left out.
   std::shared_ptr<const ModelReader> mtp_from = nullptr;
   const WeightImages* mtp_masters = nullptr;  // that layer itself, instead of what files have of it
-  // Not null, and then `dtype` says nothing: the file holds what this profile computes with (check_packed_profile: which can be written).
-  // Its matrices of 4-bit integers are packed as compressed-tensors packs them, with the integers, scales and types of the files that were read
+  // Not null, and then `dtype` says nothing: the file holds what this profile computes with (check_low_bit_profile: which can be written).
+  // Its matrices of 4-bit integers are written as compressed-tensors has them, with the integers, scales and types of the files that were read
   // where those had them; other matrices of few bits (tables, cut or transposed ones) are F32, the rest BF16.
-  const Profile* packed = nullptr;
+  const Profile* low_bit = nullptr;
 };
 
 // Writes config.json as it was read with the new dtype, generation_config.json, and the weights under transformers' names, atomically.
@@ -50,7 +50,7 @@ struct SaveOptions {
 // not_found when tokenizer_files_from holds no tokenizer.json.
 void save_model_folder(const std::filesystem::path& path, const Model& model, const WeightImages& masters, const SaveOptions& options);
 // Errors: unsupported for a profile whose compute copy no folder holds: allowed are those of int4.
-void check_packed_profile(const Profile& profile);
+void check_low_bit_profile(const Profile& profile);
 
 // What `lockstep info DIR` reports.
 struct ModelFolderInfo {

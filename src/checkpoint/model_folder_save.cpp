@@ -29,39 +29,39 @@ class WrittenWeights {
   WrittenWeights(const Model& model, const WeightImages& masters, const SaveOptions& options) : manifest_(model.manifest()), masters_(&masters) {
     list(model, options.mtp_from.get(), options.mtp_masters);
   }
-  WrittenWeights(const ModelReader& reader, const Profile* packed) : manifest_(reader.model()->manifest()), reader_(&reader), packed_(packed) {
+  WrittenWeights(const ModelReader& reader, const Profile* low_bit) : manifest_(reader.model()->manifest()), reader_(&reader), low_bit_(low_bit) {
     list(*reader.model(), &reader, nullptr);
   }
 
   // In the order of the model; those of a layer of multi-token prediction are the last.
   const std::vector<const FileTensor*>& files() const { return files_; }
-  bool packs(const FileTensor& file) const { return packed_ && lockstep::packs(manifest_of(file), stored(file), *packed_); }
-  bool packs_mxfp4(const FileTensor& file) const { return packed_ && lockstep::packs_mxfp4(manifest_of(file), stored(file), *packed_); }
-  bool packs_any_mxfp4() const {
-    return std::any_of(files_.begin(), files_.end(), [&](const FileTensor* file) { return packs_mxfp4(*file); });
+  bool writes_int4(const FileTensor& file) const { return low_bit_ && lockstep::writes_int4(manifest_of(file), stored(file), *low_bit_); }
+  bool writes_mxfp4(const FileTensor& file) const { return low_bit_ && lockstep::writes_mxfp4(manifest_of(file), stored(file), *low_bit_); }
+  bool writes_any_mxfp4() const {
+    return std::any_of(files_.begin(), files_.end(), [&](const FileTensor* file) { return writes_mxfp4(*file); });
   }
-  // Whether the files that are read have all these tensors packed, and no other.
-  bool packed_before() const {
+  // Whether the files that are read have all these tensors in the same few bits, and no other.
+  bool written_alike() const {
     return reader_ && std::all_of(files_.begin(), files_.end(), [&](const FileTensor* file) {
              const StoredAs as = stored(*file).as();
-             return (as == StoredAs::int4) == packs(*file) && (as == StoredAs::mxfp4) == packs_mxfp4(*file);
+             return (as == StoredAs::int4) == writes_int4(*file) && (as == StoredAs::mxfp4) == writes_mxfp4(*file);
            });
   }
   SafetensorsType type(const FileTensor& file, DType dtype) const {
-    if (file.fp32 || (!packed_ && dtype != DType::bf16)) return SafetensorsType::f32;
-    const auto few_bits = [&](const Piece& piece) { return weight_bits(manifest_of(file).parameter(piece.parameter), *packed_) != 0; };
-    return packed_ && std::any_of(file.pieces.begin(), file.pieces.end(), few_bits) ? SafetensorsType::f32 : SafetensorsType::bf16;
+    if (file.fp32 || (!low_bit_ && dtype != DType::bf16)) return SafetensorsType::f32;
+    const auto few_bits = [&](const Piece& piece) { return weight_bits(manifest_of(file).parameter(piece.parameter), *low_bit_) != 0; };
+    return low_bit_ && std::any_of(file.pieces.begin(), file.pieces.end(), few_bits) ? SafetensorsType::f32 : SafetensorsType::bf16;
   }
   void values(const FileTensor& file, std::vector<float>& values) const {
     values.resize(static_cast<std::size_t>(file.size()));
     if (of_mtp(file) && mtp_masters_) mtp_manifest_->gather(file, *mtp_masters_, values.data());
-    else if (of_mtp(file) && !packed_) mtp_from_->read(stored(file), values);
+    else if (of_mtp(file) && !low_bit_) mtp_from_->read(stored(file), values);
     else if (!reader_) manifest_.gather(file, *masters_, values.data());
     else reader_->read(stored(file), values);
-    if (packed_) as_computed(manifest_of(file), stored(file), *packed_, values);
+    if (low_bit_) as_computed(manifest_of(file), stored(file), *low_bit_, values);
   }
-  PackedMatrix packed(const FileTensor& file) const { return read_packed(manifest_of(file), stored(file), *packed_); }
-  Mxfp4Experts mxfp4(const FileTensor& file) const { return read_mxfp4_experts(manifest_of(file), stored(file), *packed_); }
+  Int4Matrix int4(const FileTensor& file) const { return read_int4(manifest_of(file), stored(file), *low_bit_); }
+  Mxfp4Experts mxfp4(const FileTensor& file) const { return read_mxfp4_experts(manifest_of(file), stored(file), *low_bit_); }
   // That of the file; of E4M3, which is not written, bf16 has all numbers.
   SafetensorsType scale_type(const FileTensor& file) const {
     const bool own = stored(file).holds_int4() && stored(file).scale_type() != SafetensorsType::f8_e4m3;
@@ -104,7 +104,7 @@ class WrittenWeights {
   const Manifest* mtp_manifest_ = nullptr;
   const WeightImages* masters_ = nullptr;
   const ModelReader* reader_ = nullptr;
-  const Profile* packed_ = nullptr;
+  const Profile* low_bit_ = nullptr;
 };
 
 struct Shard {
@@ -114,13 +114,13 @@ struct Shard {
 
 // The tensors that hold a tensor of the manifest.
 std::vector<SafetensorsWriter::Entry> entries_of(const WrittenWeights& weights, const FileTensor& file, const SaveOptions& options) {
-  if (weights.packs_mxfp4(file)) {
+  if (weights.writes_mxfp4(file)) {
     const Mxfp4Names names(file.name);
     const std::int64_t experts = file.shape[0], groups = file.shape[1] / kMxfp4Group, outputs = file.shape[2];
     return {{names.blocks, SafetensorsType::u8, {experts, outputs, groups, kMxfp4Group / 2}}, {names.scales, SafetensorsType::u8, {experts, outputs, groups}}};
   }
-  if (!weights.packs(file)) return {{file.name, weights.type(file, options.dtype), file.shape}};
-  const PackedNames names(file.name);
+  if (!weights.writes_int4(file)) return {{file.name, weights.type(file, options.dtype), file.shape}};
+  const Int4Names names(file.name);
   return {{names.numbers, SafetensorsType::i32, {file.rows(), int4_words(file.columns())}},
           {names.scales, weights.scale_type(file), {file.rows(), QuantisedShape{1, file.columns(), 4}.groups()}},
           {names.shape, weights.shape_type(file), {2}}};
@@ -187,21 +187,21 @@ void write_shard(const fs::path& path, const Shard& shard, const WrittenWeights&
   Mxfp4Experts experts;
   for (const SafetensorsWriter::Entry& entry : writer.entries()) {
     const FileTensor& file = *by_name.at(entry.name);
-    if (weights.packs_mxfp4(file)) {
+    if (weights.writes_mxfp4(file)) {
       if (experts_of != &file) experts = weights.mxfp4(file);
       experts_of = &file;
       const std::vector<std::uint8_t>& bytes = entry.name == Mxfp4Names(file.name).blocks ? experts.blocks : experts.scales;
       writer.write_bytes(bytes.data(), bytes.size());
       continue;
     }
-    if (weights.packs(file)) {
-      const PackedNames names(file.name);
+    if (weights.writes_int4(file)) {
+      const Int4Names names(file.name);
       if (entry.name == names.shape) {
         write_shape(writer, entry, file);
-      } else if (const PackedMatrix packed = weights.packed(file); entry.name == names.numbers) {
-        writer.write_bytes(packed.words.data(), packed.words.size() * sizeof(std::uint32_t));
+      } else if (const Int4Matrix int4 = weights.int4(file); entry.name == names.numbers) {
+        writer.write_bytes(int4.words.data(), int4.words.size() * sizeof(std::uint32_t));
       } else {
-        write_scales(writer, entry, packed.scales);
+        write_scales(writer, entry, int4.scales);
       }
       continue;
     }
@@ -229,15 +229,14 @@ void write_weights(const fs::path& folder, const WrittenWeights& weights, const 
   write_file_atomic(folder / "model.safetensors.index.json", index.dump(2) + "\n");
 }
 
-// As the format's own library describes what is packed; compressed-tensors: modules by name, those that stay as they are in `ignore`.
-Json packed_config(const WrittenWeights& weights) {
-  if (weights.packs_any_mxfp4())  // as gpt-oss' folders say it
-    return {{"quant_method", "mxfp4"},
-            {"modules_to_not_convert", Json::array({"model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"})}};
+// As the format's own library describes what is in few bits; compressed-tensors: modules by name, those that stay as they are in `ignore`.
+Json low_bit_config(const WrittenWeights& weights) {
+  if (weights.writes_any_mxfp4())  // as gpt-oss' folders say it
+    return {{"quant_method", "mxfp4"}, {"modules_to_not_convert", mxfp4_unconverted()}};
   constexpr std::string_view kWeight = ".weight";
   Json ignored = Json::array();
   for (const FileTensor* file : weights.files())
-    if (file->shape.size() == 2 && file->name.ends_with(kWeight) && !weights.packs(*file))
+    if (file->shape.size() == 2 && file->name.ends_with(kWeight) && !weights.writes_int4(*file))
       ignored.push_back(file->name.substr(0, file->name.size() - kWeight.size()));
   const Json numbers = {{"num_bits", 4},    {"type", "int"},    {"symmetric", true},    {"strategy", "group"},
                         {"group_size", 32}, {"dynamic", false}, {"observer", "minmax"}, {"actorder", nullptr}};
@@ -248,10 +247,10 @@ Json packed_config(const WrittenWeights& weights) {
 
 void write_configs(const fs::path& folder, const Model& model, const WrittenWeights& weights, const SaveOptions& options) {
   Json config = model.config();
-  const char* dtype = options.packed || options.dtype == DType::bf16 ? "bfloat16" : "float32";
+  const char* dtype = options.low_bit || options.dtype == DType::bf16 ? "bfloat16" : "float32";
   config["dtype"] = dtype;
-  if (!options.packed) config.erase("quantization_config");  // the folder that was read was quantised; what is written is not
-  else if (!config.contains("quantization_config") || !weights.packed_before()) config["quantization_config"] = packed_config(weights);
+  if (!options.low_bit) config.erase("quantization_config");  // the folder that was read was quantised; what is written is not
+  else if (!config.contains("quantization_config") || !weights.written_alike()) config["quantization_config"] = low_bit_config(weights);
   if (config.contains("torch_dtype")) config["torch_dtype"] = dtype;  // the older name of the same key; both must agree
   write_file_atomic(folder / "config.json", json_text(config));
   std::error_code error;
@@ -290,7 +289,7 @@ void save_checked(const fs::path& path, const SaveOptions& options, F&& save) {
 }
 }  // namespace
 
-void check_packed_profile(const Profile& profile) {
+void check_low_bit_profile(const Profile& profile) {
   const LowBitFormat format = low_bit_format_of(profile.weight_bits);
   if (format == LowBitFormat::int4 || format == LowBitFormat::mxfp4) return;
   fail(ErrorCode::unsupported,
@@ -312,19 +311,20 @@ void export_model_folder(const fs::path& path, const Model& model, const WeightI
 
 void export_model_folder(const fs::path& path, const ModelReader& reader, const SaveOptions& options, Overwrite overwrite) {
   save_checked(path, options, [&] {
-    if (options.packed) {
-      check_packed_profile(*options.packed);
-      check_low_bit(reader.model()->manifest(), *options.packed);
+    if (options.low_bit) {
+      check_low_bit_profile(*options.low_bit);
+      check_low_bit(reader.model()->manifest(), *options.low_bit);
       const std::vector<StoredTensor>& tensors = reader.tensors();
       const Manifest& manifest = reader.model()->manifest();
-      if (std::none_of(tensors.begin(), tensors.end(),
-                       [&](const StoredTensor& tensor) { return packs(manifest, tensor, *options.packed) || packs_mxfp4(manifest, tensor, *options.packed); }))
+      if (std::none_of(tensors.begin(), tensors.end(), [&](const StoredTensor& tensor) {
+            return writes_int4(manifest, tensor, *options.low_bit) || writes_mxfp4(manifest, tensor, *options.low_bit);
+          }))
         fail(ErrorCode::unsupported,
              "profile is '{}', and no tensor of this model can be packed so: INT4 is of matrices that are tensors of their own, MXFP4 of all experts in one "
              "tensor, as gpt_oss has them; allowed is to convert without packing",
-             options.packed->name);
+             options.low_bit->name);
     }
-    fill_model_folder(OutputFolder(path, overwrite), *reader.model(), WrittenWeights(reader, options.packed), options);
+    fill_model_folder(OutputFolder(path, overwrite), *reader.model(), WrittenWeights(reader, options.low_bit), options);
   });
 }
 

@@ -126,17 +126,17 @@ TEST_F(ModelReaderTest, PackedFoldersAreFixedPoints) {
       const auto reader = ModelReader::open(write(*model));
       const fs::path packed = folder_.path() / fmt::format("packed{}", written_), again = folder_.path() / fmt::format("again{}", written_);
       if (profile.weight_bits & kLowBitExperts && model->facts().expert_count == 0) {
-        expect_error(ErrorCode::unsupported, {"the model has none"}, [&] { export_model_folder(packed, *reader, {.packed = &profile}, Overwrite::no); });
+        expect_error(ErrorCode::unsupported, {"the model has none"}, [&] { export_model_folder(packed, *reader, {.low_bit = &profile}, Overwrite::no); });
         continue;
       }
-      export_model_folder(packed, *reader, {.packed = &profile}, Overwrite::no);
+      export_model_folder(packed, *reader, {.low_bit = &profile}, Overwrite::no);
       const auto of_packed = ModelReader::open(packed);
       EXPECT_TRUE(std::any_of(of_packed->tensors().begin(), of_packed->tensors().end(), [](const StoredTensor& t) { return t.holds_int4(); }));
       Runtime runtime(BackendOptions{.threads = 2}, reader->model(), profile);
       EXPECT_EQ(bytes_of(runtime.backend, *of_packed->weight_set(runtime.backend, profile, 0)),
                 bytes_of(runtime.backend, *reader->weight_set(runtime.backend, profile, 0)))
           << config << " under " << name;
-      export_model_folder(again, *of_packed, {.packed = &profile}, Overwrite::no);
+      export_model_folder(again, *of_packed, {.low_bit = &profile}, Overwrite::no);
       for (const char* file : {"model.safetensors", "config.json"}) EXPECT_EQ(read_file(packed / file, 1 << 26), read_file(again / file, 1 << 26)) << file;
       // What trains is quantised from the decoded numbers: to the same, and of other folders it is not said beforehand.
       EXPECT_EQ(of_packed->rounded_again(profile).size(), profile.trains_all_weights() ? 1u : 0u);
@@ -148,19 +148,19 @@ TEST_F(ModelReaderTest, PackedFoldersAreFixedPoints) {
   const Profile& experts = profile_by_name("cpu-int4-experts");
   const auto fused = ModelReader::open(write(*golden_model("gpt_oss/window")));
   expect_error(ErrorCode::unsupported, {"'cpu-int4-experts'", "no tensor of this model can be packed"},
-               [&] { export_model_folder(folder_.path() / "fused", *fused, {.packed = &experts}, Overwrite::no); });
+               [&] { export_model_folder(folder_.path() / "fused", *fused, {.low_bit = &experts}, Overwrite::no); });
   EXPECT_FALSE(fs::exists(folder_.path() / "fused"));
   const Profile& fp8 = profile_by_name("cpu-fp8-base");
   const auto reader = ModelReader::open(write(*golden_model(kConfigs[0])));
   expect_error(ErrorCode::unsupported, {"'cpu-fp8-base'", "cpu-int4-base"},
-               [&] { export_model_folder(folder_.path() / "fp8", *reader, {.packed = &fp8}, Overwrite::no); });
+               [&] { export_model_folder(folder_.path() / "fp8", *reader, {.low_bit = &fp8}, Overwrite::no); });
 }
 
 // Scales of one byte are read, and written as bf16, which has all of them.
 TEST_F(ModelReaderTest, ScalesInE4m3AreWrittenAsBf16) {
   const Profile& profile = profile_by_name("cpu-int4-base");
   const fs::path packed = folder_.path() / "packed", again = folder_.path() / "again";
-  export_model_folder(packed, *ModelReader::open(write(*golden_model("llama/scaled"))), {.packed = &profile}, Overwrite::no);
+  export_model_folder(packed, *ModelReader::open(write(*golden_model("llama/scaled"))), {.low_bit = &profile}, Overwrite::no);
   std::string header = "{", data;
   {
     const SafetensorsFile file = SafetensorsFile::open(packed / "model.safetensors");
@@ -180,7 +180,7 @@ TEST_F(ModelReaderTest, ScalesInE4m3AreWrittenAsBf16) {
   const auto reader = ModelReader::open(packed);
   ASSERT_TRUE(std::any_of(reader->tensors().begin(), reader->tensors().end(),
                           [](const StoredTensor& t) { return t.holds_int4() && t.scale_type() == SafetensorsType::f8_e4m3; }));
-  export_model_folder(again, *reader, {.packed = &profile}, Overwrite::no);
+  export_model_folder(again, *reader, {.low_bit = &profile}, Overwrite::no);
   EXPECT_EQ(ModelReader::open(again)->masters(), reader->masters());
 }
 

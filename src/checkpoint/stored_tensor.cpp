@@ -48,7 +48,7 @@ std::optional<StoredTensor> StoredTensor::find(const ModelFiles& files, const Ma
     if (found.tensor->type == SafetensorsType::f8_e4m3) stored.find_block_scales(files, file.name, file.shape, used);
     return stored;
   }
-  if (const auto found = files.find(PackedNames(file.name).numbers)) {
+  if (const auto found = files.find(Int4Names(file.name).numbers)) {
     StoredTensor stored(file, found);
     stored.find_packed(files, used);
     return stored;
@@ -87,7 +87,7 @@ void StoredTensor::find_block_scales(const ModelFiles& files, const std::string&
 
 void StoredTensor::find_packed(const ModelFiles& files, std::set<std::string>& used) {
   as_ = StoredAs::int4;
-  const PackedNames names(file_->name);
+  const Int4Names names(file_->name);
   const std::string& label = values_.file->label();
   if (file_->shape.size() != 2) fail(ErrorCode::corrupt_file, "'{}': tensor {} is packed, and no matrix", label, quoted_name(file_->name));
   if (values_.tensor->type != SafetensorsType::i32)

@@ -3,7 +3,7 @@
 //   numbers  F32, BF16 or F16; what a GGUF file decodes to
 //   fp8      E4M3 and a scale a block of 128 x 128 (`scale_inv`, by which numbers are multiplied); blocks are counted from 0 in each matrix,
 //            of a tensor of all experts in each expert's rows of it
-//   int4     words of eight integers and a scale a group of 32 inputs (numerics/int4_words.h), as compressed-tensors packs them
+//   int4     words of eight integers and a scale a group of 32 inputs (numerics/int4_words.h), as compressed-tensors has them
 //   mxfp4    of a tensor [experts, inputs, outputs], as gpt-oss has it: its transpose in groups of 32 inputs (numerics/mxfp4.h), blocks [experts,
 //            outputs, inputs / 32, 16] and scales [experts, outputs, inputs / 32]
 //   StoredTensor::find(files, manifest, file, used)->read(0, file.rows(), values);

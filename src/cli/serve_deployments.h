@@ -1,5 +1,5 @@
-// What a server deploys when it starts: what its command line says, and what was changed over HTTP before it was restarted (serving/deployment_record.h),
-// which stands before that. Places of models, their memory, their services, the aliases. One thread.
+// Deploys the models of a server when it starts: those of its command line, changed by what was changed over HTTP before a restart
+// (serving/deployment_record.h). Finds their folders, claims memory, starts their services, and sets the aliases. One thread.
 //   CommandLineDeployments deployed(deploy, runtime, name); const auto deployments = deployed.open(service, Follows::no, opener);
 #pragma once
 #include <cstdint>

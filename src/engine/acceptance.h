@@ -1,5 +1,5 @@
-// What tokens do to a request that says them, and that they undo when they are taken back: its text, its penalties, its constraint, and
-// whether it ends. Knows no pages (engine/scheduler.h) and tells nobody. Used by one thread at a time.
+// Appends sampled tokens to a request, or removes its last ones: updates its text, penalties and constraint, and says whether it ends.
+// Knows no pages (engine/scheduler.h) and no client. Used by one thread at a time.
 //   const FinishReason end = accept_tokens(s, tokens); truncate_tokens(s, 3);
 #pragma once
 #include <span>

@@ -1,4 +1,4 @@
-// What a request's constraint allows next, and behind tokens that it has not said: asked for rows that are sampled in one step.
+// Collects the masks of allowed tokens for the rows that a step samples: after a request's last token, and after each guessed token behind it.
 // Used by one thread at a time.
 //   ask_mask(s, vocabulary); MasksAhead masks(s, vocabulary); while (masks.allows(token) && masks.accept(token)) ...;
 #pragma once

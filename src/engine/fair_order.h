@@ -1,9 +1,9 @@
-// In which order sequences of several accounts (base/fair_shares.h) take what there is too little of: rows of a forward, places, pages. An
-// account's sequences stand as they came, and the first of every account before the second of any: the one stream of a key before the
-// 599 others of another key. With weight 2 an account's third stands beside the second of weight 1; classes are mixed likewise, by their
-// shares. Sequences of one account alone, or of none, stand as they came.
-// Where live work goes first (engine/live_room.h), classes are not mixed: all live sequences stand before the others, but for the first of those, which
-// stands behind the first live one and keeps what it has.
+// The order in which sequences get rows of a forward, places and pages when there are too few for all. Example: one key has 600 streams, another has
+// one; that one comes second, not 601st. The first sequence of every account (base/fair_shares.h) comes before the second of any, and sequences of one
+// account keep the order in which they arrived. An account of weight 2 has two sequences for each one of an account of weight 1; classes of work are
+// mixed in the same way, by their shares.
+// Where live work goes first (engine/live_room.h), classes are not mixed: all live sequences come before the others, except the first of the others, which
+// comes after the first live one and keeps its rows and pages.
 // Knows no pages. One thread at a time.
 //   for (const Ranked& r : fair_order(running, Ties::by_time, Classes::by_shares)) plan(*r.sequence);
 #pragma once

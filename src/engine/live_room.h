@@ -1,9 +1,9 @@
-// How many rows of rollouts a step has beside live ones (base/fair_shares.h): as many as keep its predicted time within what the gap between two
-// tokens of a live stream may be. Where live rows alone take longer, every kWaits-th step has some rollouts' rows nevertheless: one for every
-// kLiveRows live ones, and at least one. So their work goes on, whatever comes. While no live request runs, and none did in the
-// last kStepsAfter steps, there is no bound: whoever comes then waits for a step of any length, once.
-// Where no such gap is asked for, all rollouts that run are in every step, and prompts of theirs give way: beside live work those of one step are as long
-// as kPromptSeconds, so that live requests go on, and come in, between two parts of a long one.
+// Limits the rows of rollouts in a step that live requests share (base/fair_shares.h). With `--live-token-ms 40` a step takes as many rows of rollouts as
+// keep its predicted time within 40 ms, the longest gap between two tokens of a live stream. When live rows alone take longer than that, every
+// kWaits-th step still has some rows of rollouts (one for every kLiveRows live ones, at least one), so that rollouts never stop. There is no limit while
+// no live request runs and none ran in the last kStepsAfter steps: the next live request may then wait for one step of any length.
+// Without such a gap every step has all running rollouts, and only their prompts are limited: beside live work the prompts of one step take at most
+// kPromptSeconds, so that live requests run and enter between two parts of a long prompt.
 // Knows no sequence and no clock. Used by one thread at a time.
 //   LiveRoom room(0.04); room.begin(true); room.take({.begin = 70, .count = 1, .tokens = 1}, true); const std::int64_t rows = room.rows(0, 128, 300);
 #pragma once

@@ -1,4 +1,4 @@
-// What a step tells of a slice's prompt rows and hidden states, put into the answer of its request. Pure functions of sequence and result.
+// Copies the outputs of a step for one slice, scores of its prompt rows and hidden states, into the answer of its request. Pure functions.
 //   take_scores(s, p.begin, slice, result); pool_hidden(s, result.hidden(slice), p.begin + p.count, hidden);
 #pragma once
 #include "engine/step_result.h"

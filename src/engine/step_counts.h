@@ -1,4 +1,4 @@
-// What plans and forwards add to an engine's counters, and whose rows they had. Pure functions.
+// Adds a step to an engine's counters: its plan, what its forward read and computed, and how many rows each account had. Pure functions.
 //   count_plan(plan, counters); ...the forward runs...; count_forward(plan, model, result.work, counters); count_accounts(plan, rows);
 #pragma once
 #include "engine/scheduler.h"

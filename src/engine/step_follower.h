@@ -1,4 +1,4 @@
-// What a process other than the first does for an engine of process 0: its ranks hold their shares of weights and cache, and run each step that is told.
+// Runs the ranks of an engine that are in another process than process 0. They hold their shares of weights and cache, and run each step that process 0 sends.
 // Knows no request, no queue and no file: weights come from process 0, too.
 //   StepFollower follower(runtime, mail); follower.perform(in);   // in: a call of engine/step_calls.h
 // Used by one thread.

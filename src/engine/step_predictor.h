@@ -1,6 +1,6 @@
-// How long a step of an engine will take, from how long steps took: what a step, a row, a sampled token and a seen key cost, none of them less
-// than nothing, by least squares over the last hundred steps or so. Errors count as fractions, so that a step of 5 ms is met as well as
-// one of 500. Knows no engine and no clock. Used by one thread at a time.
+// Predicts how long a step of an engine will take. The model is linear: a constant, and a cost per row, per sampled token and per key that attention
+// reads, each at least 0, fitted by least squares to about the last hundred steps. Errors are relative, so that a step of 5 ms is predicted as well as one
+// of 500 ms. Knows no engine and no clock. Used by one thread at a time.
 //   StepPredictor steps; steps.observe({.rows = 8, .tokens = 8, .keys = 900}, 0.012); ... steps.seconds({.rows = 9, .tokens = 9, .keys = 1000})
 #pragma once
 #include <array>

@@ -1,5 +1,5 @@
-// What a step tells, found by slice and column: as many entries as the slice wanted rows there (step_wants.h), in their order.
-// Kept between steps. Used by one thread.
+// The outputs of a step, found by slice and column: one entry for each row that was wanted there (step_wants.h), in the same order.
+// One object serves all steps. Used by one thread.
 //   for (const StepResult::Sampled& s : result.sampled(slice)) ...; result.scored(slice, i)[0]
 #pragma once
 #include "engine/step_wants.h"

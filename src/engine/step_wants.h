@@ -1,6 +1,7 @@
-// What a step is to tell, of which rows: for each slice of a plan and each column a set of the slice's rows, and how many numbers a row.
-// What comes back (step_result.h) is found by the same slice and column. Whoever asks decides: want_as_asked() is what requests ask for.
-// Kept between steps, so that a step allocates nothing a row. Used by one thread.
+// Which outputs a step must compute. For example: of slice 0 the next token after row 4, of slice 1 the log-probabilities of rows 0 to 7. For each slice of
+// a plan and each column (a kind of output) it lists rows of the slice, and how many numbers each row has there.
+// The results (step_result.h) are found by the same slice and column. want_as_asked() fills it with what the requests ask for.
+// One object serves all steps, so that a step allocates nothing per row. Used by one thread.
 //   wants.begin(plan); wants.want(Column::sampled, 0); wants.end_slice(); ... wants.of(0, Column::sampled).rows
 #pragma once
 #include <array>

@@ -1,5 +1,5 @@
-// What requests have not been told yet: tokens and ends, in the order in which they came; and which of it they need never be told. Tells nobody itself.
-// Used by one thread at a time; a sequence stays until its end is taken.
+// The queue of events that the engine has not handed to callers yet: tokens and ends of requests, in the order in which they happened. Events that no
+// caller wants any more (of a cancelled request) are removed. Used by one thread at a time; a sequence lives until its end is taken from here.
 //   Untold untold(counters); untold.add(s, token); untold.add_end(std::move(sequence)); while (!untold.empty()) tell(untold.take());
 #pragma once
 #include <deque>

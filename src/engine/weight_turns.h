@@ -1,4 +1,5 @@
-// Which weights the next forward has, where sequences bring their own: a forward has one set, and sets take turns. Used by one thread at a time.
+// Chooses the weights of the next forward when requests carry different ones (a snapshot, another trainer's). A forward computes under one set of
+// weights, so sets take turns. Used by one thread at a time.
 //   turns.set_newest(identity); for (const std::uint64_t weights : turns.order(running, waiting)) if (plans(weights)) { turns.taken(weights); break; }
 #pragma once
 #include <map>

@@ -1,7 +1,7 @@
-// The highest sequence number of each model that a client has been answered for, on disk before the answer: a server that was killed knows
-// which numbers were used, also those whose operations went down with it, and does not wait for them. Beside it whether there are gradients
-// that no step has taken, which go down with the server: the next step must not be one without them. One small file a model, written in
-// place: enough for a kill of the process; after a failure of the machine it may be older. One thread at a time for each model.
+// Stores the highest sequence number that each model's client got an answer for, before the answer is sent. A server that was killed and restarted thus
+// knows which numbers were used, including those of operations that were lost, and does not wait for them. The file also says whether there were
+// gradients that no step had taken: they are lost with the process, and the next step must fail instead of stepping without them. One small file
+// a model, written in place: safe against a kill of the process; after a failure of the machine it may be older. One thread at a time for each model.
 //   AcknowledgedNumbers numbers(state / "numbers"); numbers.note("s1_train_0", 7); numbers.last("s1_train_0");
 #pragma once
 #include <cstdint>

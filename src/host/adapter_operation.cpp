@@ -32,7 +32,7 @@ void ModelOperations::take_adapter(const OnExecutor& on, HostedModel& model, con
   }
   begin.first_moments.resize(begin.masters.size());
   begin.second_moments.resize(begin.masters.size());
-  tools_.resting.replace(on, model, settings, [&](TrainedModel& fresh) { restore_model(fresh, std::move(begin), commons_.runtime().profile, false); });
+  tools_.resting.replace(on, model, settings, [&](TrainedModel& fresh) { restore_model(on, fresh, std::move(begin), commons_.runtime().profile, false); });
   take_up(model, settings, 0);
 }
 

@@ -1,5 +1,5 @@
-// What is in the folders of checkpoints: our own files, and weights as other programs keep them: PEFT's folder of an adapter, a Hugging Face folder of
-// all parameters; and adapters that the server has by name, as if they were checkpoints. Records are Checkpoints'.
+// Reads and writes the folders of checkpoints: training checkpoints of our own, PEFT folders of adapters, Hugging Face folders of all parameters. Adapters
+// that the server has by name are read as if they were checkpoints. Their records are in Checkpoints.
 //   files.write(on, record, trained, precision); ... fresh.restore(files.read(on, record, fresh.manifest()), true);
 #pragma once
 #include "checkpoint/model_folder.h"

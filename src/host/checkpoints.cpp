@@ -42,7 +42,7 @@ bool is_expired(const CheckpointRecord& record) { return record.expires && *reco
 [[noreturn]] void fail_absent(const std::string& path) { fail(ErrorCode::not_found, "there is no checkpoint '{}'", path); }
 }  // namespace
 
-Checkpoints::Checkpoints(TrainingCommons& commons, Sessions& sessions, const KeptRecords<PromotedModel>& promoted)
+Checkpoints::Checkpoints(TrainingCommons& commons, Sessions& sessions, const StoredRecords<PromotedModel>& promoted)
     : commons_(commons), sessions_(sessions), promoted_(promoted), state_(std::in_place, commons.limit_of(commons.options.max_numbers)) {
   std::map<std::string, CheckpointRecord> records;
   commons_.store->each("checkpoint",

@@ -9,9 +9,9 @@
 
 #include "base/guarded.h"
 #include "host/control_records.h"
-#include "host/kept_records.h"
 #include "host/recent_texts.h"
 #include "host/record_writer.h"
+#include "host/stored_records.h"
 #include "host/training_commons.h"
 #include "host/training_requests.h"
 
@@ -22,7 +22,7 @@ class Sessions;
 class Checkpoints {
  public:
   // Those of the store are there again. `promoted`: models whose files count with checkpoints'.
-  Checkpoints(TrainingCommons& commons, Sessions& sessions, const KeptRecords<PromotedModel>& promoted);
+  Checkpoints(TrainingCommons& commons, Sessions& sessions, const StoredRecords<PromotedModel>& promoted);
 
   std::vector<CheckpointRecord> all(const std::string& owner, const std::string& model = {});  // oldest first
   // Of the models of a job's sessions, oldest first; "local": of sessions that were made through none.
@@ -63,7 +63,7 @@ class Checkpoints {
 
   TrainingCommons& commons_;
   Sessions& sessions_;
-  const KeptRecords<PromotedModel>& promoted_;
+  const StoredRecords<PromotedModel>& promoted_;
   RecordWriter writer_;  // of checkpoints in the store, and removed folders
   Guarded<State> state_;
 };

@@ -4,9 +4,9 @@
 //   request.weights = control.weights(owner, "accounts/local/deployments/d").weights;
 #pragma once
 #include "host/checkpoint_weights.h"
-#include "host/kept_records.h"
 #include "host/models.h"
 #include "host/sessions.h"
+#include "host/stored_records.h"
 
 namespace lockstep {
 
@@ -18,7 +18,7 @@ class ControlPlane {
     Checkpoints& checkpoints;
     CheckpointFiles& files;
     CheckpointWeights& weights;
-    KeptRecords<PromotedModel>& promoted;
+    StoredRecords<PromotedModel>& promoted;
     std::function<void(const std::string& owner, const std::string& session)> drop_models;
   };
   ControlPlane(TrainingCommons& commons, Registries registries)
@@ -29,9 +29,9 @@ class ControlPlane {
         to_(std::move(registries)) {}
 
   static constexpr std::int64_t kMostRecords = 10'000;  // of each kind
-  KeptRecords<Deployment> deployments;
-  KeptRecords<TrainerJob> jobs;
-  KeptRecords<PromotedModel>& models;
+  StoredRecords<Deployment> deployments;
+  StoredRecords<TrainerJob> jobs;
+  StoredRecords<PromotedModel>& models;
 
   // The deployment serves a sampler's checkpoint from now on, and after a restart. When it cannot be read the
   // deployment stays as it was and says why. Errors: resource_exhausted.

@@ -2,7 +2,7 @@
 // until it is there. Results are kept after their first delivery (a reply can be lost), on disk where a store is given, so that they
 // outlive a restart; the oldest go when there are too many. Knows no operation and no transport. Any thread.
 //   Futures futures(deadlines, store); const std::string id = futures.create(owner, model); ... futures.resolve(id, {"application/json", "{}"});
-//   futures.wait(id, owner, 30, [](const Futures::Outcome* o) { o ? answer(*o) : answer_not_yet(); });
+//   futures.wait(id, owner, 30, [&](const Outcome* o) { if (o) answer(*o); });
 #pragma once
 #include <condition_variable>
 #include <deque>

@@ -1,5 +1,5 @@
-// When each session was last heard from, and whether it has finished, under a lock of its own: a heartbeat waits for nobody's checkpoint. Times
-// are of a clock that nobody sets; a restart begins them anew. Any thread.
+// Records when each session was last heard from, and whether it has finished. It has a lock of its own, so that a heartbeat never waits for a checkpoint.
+// Times are of a monotonic clock, which begins anew with each start of the server. Any thread.
 //   HeardSessions heard; heard.add("s-1", "ann", unix_now()); if (!heard.hear("s-1", "ann")) ...
 #pragma once
 #include <chrono>

@@ -1,5 +1,5 @@
-// Whether a training service takes work. Whoever submits some holds an entry until it is where the service waits for it; who stops the service
-// closes the intake, and knows then that all that was let in is there. Waits for no lock. Any thread.
+// Stops a training service from taking new work without losing what was being submitted. A submitter holds an Entry until its work is in a queue; close()
+// returns when no entry is held (at once if it was closed before), so that the queues then have everything that was accepted. Lock-free. Any thread.
 //   const Intake::Entry entry = intake.enter(); entry.check(); queue.submit(...);      if (intake.close()) wait_for(queue);
 #pragma once
 #include <atomic>

@@ -24,7 +24,7 @@ TEST(TrainingLimits, ModelsThatCouldNotBeMadeLeaveAWordBehind) {
   CreateModel wanted;
   wanted.session = session;
   wanted.settings.base_model = "teny";
-  wanted.settings.user_metadata = KeptJson(TrainingJson{{"notes", std::string(400'000, 'n')}});
+  wanted.settings.user_metadata = ClientJson(TrainingJson{{"notes", std::string(400'000, 'n')}});
   const auto made = [](const ModelRecord& r) { return Outcome{"text/plain", r.id, {}, {}}; };
   const auto fail_one = [&](std::int64_t number) {
     wanted.number = number;
@@ -63,13 +63,13 @@ TEST(TrainingLimits, ModelsThatAreStillToBeMadeCountToo) {
 TEST(TrainingLimits, AClientsOwnDataHasASize) {
   const TrainingBench bench({.metadata_bytes = 1000});
   SessionRecord wanted;
-  wanted.user_metadata = KeptJson(TrainingJson{{"a", std::string(2000, 'a')}});
+  wanted.user_metadata = ClientJson(TrainingJson{{"a", std::string(2000, 'a')}});
   EXPECT_EQ(error_text([&] { bench.service->session_life().create("me", wanted); }),
             "user_metadata has 2008 bytes of JSON, allowed are 1000 (--metadata-kilobytes)");
-  wanted.user_metadata = KeptJson(TrainingJson{{"a", std::string(900, 'a')}});
-  wanted.tags = KeptJson(TrainingJson::array({std::string(2000, 'a')}));
+  wanted.user_metadata = ClientJson(TrainingJson{{"a", std::string(900, 'a')}});
+  wanted.tags = ClientJson(TrainingJson::array({std::string(2000, 'a')}));
   EXPECT_NE(error_text([&] { bench.service->session_life().create("me", wanted); }).find("tags has 2004 bytes"), std::string::npos);
-  wanted.tags = KeptJson(TrainingJson::array({"a"}));
+  wanted.tags = ClientJson(TrainingJson::array({"a"}));
   wanted.display_name = std::string(5000, 'd');
   EXPECT_EQ(error_text([&] { bench.service->session_life().create("me", wanted); }), "display_name has 5000 bytes, allowed are 4096");
   wanted.display_name = "d";
@@ -85,11 +85,11 @@ TEST(TrainingLimits, AClientsOwnDataIsKeptAsItsText) {
   SessionRecord wanted;
   TrainingJson empties = TrainingJson::array();
   for (int i = 0; i < 5000; ++i) empties.push_back(TrainingJson::array());
-  wanted.tags = KeptJson(empties);
+  wanted.tags = ClientJson(empties);
   bench.service->session_life().create("me", wanted);
   const std::int64_t before = resident_megabytes();
   for (int i = 0; i < 500; ++i) {
-    wanted.tags = KeptJson(empties);
+    wanted.tags = ClientJson(empties);
     bench.service->session_life().create("me", wanted);
   }
   EXPECT_LT(resident_megabytes() - before, 40);  // 7.5 MB of text
@@ -99,7 +99,7 @@ TEST(TrainingLimits, AClientsOwnDataIsKeptAsItsText) {
 TEST(TrainingLimits, AllClientsOwnDataHasASizeOfWhichAKeyHasAShare) {
   TrainingBench bench({.metadata_bytes = 20 << 20});
   SessionRecord wanted;
-  wanted.user_metadata = KeptJson(TrainingJson{{"a", std::string(19 << 20, 'a')}});
+  wanted.user_metadata = ClientJson(TrainingJson{{"a", std::string(19 << 20, 'a')}});
   for (int i = 0; i < 6; ++i) bench.service->session_life().create("me", wanted);
   const std::string refusal = error_text([&] { bench.service->session_life().create("me", wanted); });
   EXPECT_NE(
@@ -113,7 +113,7 @@ TEST(TrainingLimits, AllClientsOwnDataHasASizeOfWhichAKeyHasAShare) {
   model.session = session;
   model.settings.base_model = "tiny";
   model.settings.rank = 2;
-  model.settings.user_metadata = KeptJson(TrainingJson{{"a", std::string(19 << 20, 'a')}});
+  model.settings.user_metadata = ClientJson(TrainingJson{{"a", std::string(19 << 20, 'a')}});
   const auto made = [](const ModelRecord& r) { return Outcome{"text/plain", r.id, {}, {}}; };
   EXPECT_EQ(bench.result(bench.service->model_life().create("me", model, made)).message, refusal);
   model.number = 1;

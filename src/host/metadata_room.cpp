@@ -4,7 +4,7 @@
 
 namespace lockstep {
 
-void MetadataRoom::check(const std::string& field, const KeptJson& value) const {
+void MetadataRoom::check(const std::string& field, const ClientJson& value) const {
   if (value.bytes() > most_of_one_)
     fail(ErrorCode::invalid_argument, "{} has {} bytes of JSON, allowed are {} (--metadata-kilobytes)", field, value.bytes(), most_of_one_);
 }

@@ -1,7 +1,7 @@
-// How much clients' own data (user_metadata, tags) may take in memory: of one thing, of one key's things, of all. Registries count theirs under
-// their own locks. Any thread.
+// Bounds the memory of data that clients attach to sessions, models and checkpoints (user_metadata, tags): of one object, of all objects of an API key,
+// and in all. Each registry counts its own objects under its own lock. Any thread.
 //   MetadataRoom room(16 << 10, KeyLimit(bytes, 50)); room.add_source(...);
-//   const auto held = room.hold(owner, record.user_metadata.bytes()); write(record); records.add(record);   // others are let in into what is left
+//   const auto held = room.hold(owner, record.user_metadata.bytes()); write(record); records.add(record);   // others may take what is left
 #pragma once
 #include <condition_variable>
 #include <cstdint>
@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "host/kept_json.h"
+#include "host/client_json.h"
 #include "host/key_limit.h"
 
 namespace lockstep {
@@ -27,7 +27,7 @@ class MetadataRoom {
   // Before anything else is called.
   void add_source(Source source) { sources_.push_back(std::move(source)); }
   // Error invalid_argument: `field` is larger than what is kept of one thing.
-  void check(const std::string& field, const KeptJson& value) const;
+  void check(const std::string& field, const ClientJson& value) const;
   // Before `more` bytes of an owner are kept: they count as kept until the result goes, which must be after its registry has them. Who finds no room
   // waits for those that are on their way into a registry, and is refused when there are none. Of a little, which the limits on things hold, nothing
   // is counted, and the result is null. Error resource_exhausted.

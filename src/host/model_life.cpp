@@ -74,7 +74,7 @@ void ModelLife::make(const OnExecutor& on, HostedModel& model, const CreateModel
     from = to_.checkpoints.find(model.owner, wanted.from);
     const std::string base_model = settings.base_model.empty() ? from->settings.base_model : settings.base_model;
     commons_.check_kind(*from, base_model);
-    const KeptJson metadata = settings.user_metadata;
+    const ClientJson metadata = settings.user_metadata;
     const std::string optimizer = wanted.with_optimizer ? from->settings.optimizer : settings.optimizer;
     settings = from->settings;
     settings.optimizer = optimizer;
@@ -97,14 +97,14 @@ void ModelLife::make(const OnExecutor& on, HostedModel& model, const CreateModel
   TrainedModel& trained = *model.work.at(on).trained;
   if (from) {
     if (wanted.with_optimizer && !from->optimizer) fail(ErrorCode::invalid_argument, "the checkpoint {} has no optimizer state", from->path());
-    restore_model(trained, to_.files.read(on, *from, trained.manifest()), commons_.runtime().profile, wanted.with_optimizer);
+    restore_model(on, trained, to_.files.read(on, *from, trained.manifest()), commons_.runtime().profile, wanted.with_optimizer);
   }
   if (promoted && !from) {
     check_profile_of(commons_, *promoted);
     TrainingCheckpoint begin{.masters = load_model_folder(promoted_folder(commons_, *promoted)).masters, .profile_digest = commons_.runtime().profile.digest()};
     begin.first_moments.resize(begin.masters.size());
     begin.second_moments.resize(begin.masters.size());
-    restore_model(trained, std::move(begin), commons_.runtime().profile, false);
+    restore_model(on, trained, std::move(begin), commons_.runtime().profile, false);
   }
   ModelRecord record;
   {

@@ -24,7 +24,7 @@ class ModelLife {
     Checkpoints& checkpoints;
     CheckpointFiles& files;
     Samplers& samplers;
-    const KeptRecords<PromotedModel>& promoted;
+    const StoredRecords<PromotedModel>& promoted;
   };
   ModelLife(TrainingCommons& commons, const Registries& registries) : commons_(commons), to_(registries) {}
 

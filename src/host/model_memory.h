@@ -1,5 +1,5 @@
-// What a trained model takes of memory, before it is made: the model itself runs on a backend that counts and computes nothing
-// (planning/memory_plan.h), so the figures are those of its accounts. Of each kind once; a turn's are then read from a table by its rows.
+// Predicts the memory of a trained model before it is made, by running the model itself on a backend that counts allocations and computes nothing
+// (planning/memory_plan.h). Done once for each kind of model; the memory of a turn is then looked up by its number of rows.
 // One thread at a time.
 //   ModelMemoryPlanner planner(base); const ModelMemory& memory = planner.of(settings); claim(memory.resting);
 #pragma once

@@ -99,7 +99,7 @@ CheckpointRecord ModelOperations::write_checkpoint(const OnExecutor& on, HostedM
   record.name = wanted.name;
   record.settings = settings;
   record.optimizer = wanted.kind == "weights";
-  record.user_metadata = KeptJson(wanted.user_metadata);
+  record.user_metadata = ClientJson(wanted.user_metadata);
   record.session = model.session;
   record.type = wanted.type;
   record.profile = commons_.runtime().profile.digest();
@@ -224,7 +224,7 @@ std::string ModelOperations::load(const std::string& owner, const std::string& i
            from.settings.optimizer, settings.optimizer);
     settings.alpha = from.settings.alpha;  // the adapter's scale is part of what it is
     tools_.resting.replace(on, model, settings, [&](TrainedModel& fresh) {
-      restore_model(fresh, to_.files.read(on, from, fresh.manifest()), commons_.runtime().profile, optimizer);
+      restore_model(on, fresh, to_.files.read(on, from, fresh.manifest()), commons_.runtime().profile, optimizer);
     });
     commons_.futures.resolve(request, encode(take_up(model, settings, model.work.at(on).trained->steps())));
     return false;

@@ -1,6 +1,6 @@
-// What clients do with the models that they train: each call takes its place in its model's order (host/model_lanes.h), runs on the executor when its
-// turn has come, and is answered at once with a request id (host/futures.h). Errors of a call itself are those of ModelLanes::submit; what goes wrong
-// in its turn is its request's result. Any thread.
+// The operations of clients on the models that they train: forward_backward, optim_step, save, load and others. Each call is answered at once with a request
+// id (host/futures.h), and runs on the executor when its turn in the model's order has come (host/model_lanes.h). A call throws the errors of
+// ModelLanes::submit; an error while it runs becomes the request's result. Any thread.
 //   const std::string request = operations.forward_backward(owner, model, 1, batch, encode);
 #pragma once
 #include <string>

@@ -5,7 +5,7 @@
 
 namespace lockstep {
 
-std::int64_t write_trained_model(const std::filesystem::path& folder, TrainedModel& model, const Profile& profile, bool optimizer) {
+std::int64_t write_trained_model(const OnExecutor&, const std::filesystem::path& folder, TrainedModel& model, const Profile& profile, bool optimizer) {
   TrainingCheckpoint rest{.step = model.steps(), .profile_digest = profile.digest()};
   const StateSource source{[&](StatePart part, std::size_t i) { return (optimizer || part == StatePart::master) && model.has_state(part, i); },
                            [&](StatePart part, std::size_t i) { return model.state_image(part, i); }};
@@ -19,7 +19,7 @@ void check_profile(const std::string& digest, const std::string& what, const Pro
          what, digest, profile.digest(), profile.name);
 }
 
-void restore_model(TrainedModel& model, TrainingCheckpoint&& checkpoint, const Profile& profile, bool optimizer) {
+void restore_model(const OnExecutor&, TrainedModel& model, TrainingCheckpoint&& checkpoint, const Profile& profile, bool optimizer) {
   check_profile(checkpoint.profile_digest, "the checkpoint", profile);
   TrainerState state{std::move(checkpoint.masters), std::move(checkpoint.first_moments), std::move(checkpoint.second_moments), optimizer ? checkpoint.step : 0};
   for (std::size_t i = 0; i < model.manifest().parameters().size(); ++i) {

@@ -1,15 +1,16 @@
-// Between the state of a client's model and the checkpoints that hold it (checkpoint/training_checkpoint.h). Executor's thread.
-//   write_trained_model(folder, model, profile, true); restore_model(fresh, load_checkpoint(folder, fresh.manifest()), profile, true);
+// Between the state of a client's model and the checkpoints that hold it (checkpoint/training_checkpoint.h).
+//   write_trained_model(on, folder, model, profile, true); restore_model(on, fresh, load_checkpoint(folder, fresh.manifest()), profile, true);
 #pragma once
 #include "checkpoint/training_checkpoint.h"
+#include "serving/on_executor.h"
 #include "trained/trained_model.h"
 
 namespace lockstep {
 
 // Writes a checkpoint of it, a few parameters at a time; without the optimizer's state for samplers. Returns its step.
-std::int64_t write_trained_model(const std::filesystem::path& folder, TrainedModel& model, const Profile& profile, bool optimizer);
+std::int64_t write_trained_model(const OnExecutor& on, const std::filesystem::path& folder, TrainedModel& model, const Profile& profile, bool optimizer);
 // `optimizer` false: moments and the count of steps start anew. Error invalid_argument for another profile's checkpoint.
-void restore_model(TrainedModel& model, TrainingCheckpoint&& checkpoint, const Profile& profile, bool optimizer);
+void restore_model(const OnExecutor& on, TrainedModel& model, TrainingCheckpoint&& checkpoint, const Profile& profile, bool optimizer);
 // Error invalid_argument when `digest`, which `what` was written under, is another profile's.
 void check_profile(const std::string& digest, const std::string& what, const Profile& profile);
 

@@ -1,10 +1,10 @@
-// Operations of models as steps of their lanes. A BatchOperation is a forward or a forward_backward: a piece a turn,
-// in one pass with pieces of other models where it can. It may also run early: when it came before the numbers in front of it (a client
-// sends the chunks of a call 2, 3, ..., 1). Its result is then held until its turn has come. That is sound because gradients are
-// order-free sums: calls that only add to them change nothing for each other. An operation that changes something else, and turns
-// out to stand before it, undoes what ran early, which is run again in its turn: so early work is only done while no other gradient is
-// there, and undoing is dropping them all.
-// In steps of the executor, but for what says otherwise.
+// Operations of models as steps of their lanes (host/training_queue.h). A BatchOperation is a forward or a forward_backward; each turn runs a piece of it,
+// in one pass with pieces of other models where possible.
+// A batch may run early. Example: a client sends the chunks of a call in the order 2, 3, 1; 2 and 3 are computed at once, and their results are held
+// until 1 is done. The result is the same, since gradients are sums whose bits do not depend on order. If the late operation changes something
+// else (an optimizer step, a load), the gradients of what ran early are dropped, and it runs again in its turn. Early work is only done while the model
+// has no other gradients, so that dropping them all is right.
+// Run by steps of the executor, except where a function says otherwise.
 #pragma once
 #include <atomic>
 #include <functional>

@@ -1,4 +1,4 @@
-// Where the files of a promoted model are, and whether this server may use them.
+// Finds the files of a promoted model, and checks that they were trained under this server's numerics profile.
 //   check_profile_of(commons, model); load_model_folder(promoted_folder(commons, model));
 #pragma once
 #include "host/control_records.h"

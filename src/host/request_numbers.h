@@ -1,5 +1,6 @@
-// Which request the number of a client's call stands for: a call whose answer was lost comes again with its number, and is the same request.
-// The newest are known (host/recent_texts.h). Scopes: a model, a sampler, "create SESSION", "loss SESSION". Under a lock of its own. Any thread.
+// Recognises repeated calls. A client whose answer was lost sends the call again with the same number, and gets the same request id instead of a second
+// request. The newest numbers are remembered (host/recent_texts.h). Scopes: a model, a sampler, "create SESSION", "loss SESSION". Under a lock of
+// its own. Any thread.
 //   const auto [request, is_new] = numbers.find_or(owner, "create " + session, 3, [&] { return futures.create(owner, id); });
 #pragma once
 #include <optional>

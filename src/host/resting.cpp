@@ -22,7 +22,7 @@ TrainedModel& Resting::trained(const OnExecutor& on, HostedModel& model) {
   if (record.steps > 0 || std::filesystem::exists(models_.folder(model))) {
     std::optional<LoadedCheckpoint> loaded = load_latest_checkpoint(models_.folder(model), fresh->manifest());
     if (!loaded) fail(ErrorCode::corrupt_file, "model '{}' is not on disk any more; load_state of a checkpoint goes on from there", model.id);
-    restore_model(*fresh, std::move(loaded->checkpoint), commons_.runtime().profile, true);
+    restore_model(on, *fresh, std::move(loaded->checkpoint), commons_.runtime().profile, true);
   }
   gradients_.read(on, model, *fresh);
   settle(on, model, std::move(fresh), std::move(room));
@@ -92,7 +92,7 @@ void Resting::write_down(const OnExecutor& on, HostedModel& model) {
   }
   const std::filesystem::path folder = models_.folder(model);
   std::filesystem::create_directories(folder);
-  write_trained_model(folder, *work.trained, commons_.runtime().profile, true);
+  write_trained_model(on, folder, *work.trained, commons_.runtime().profile, true);
   ModelRecord record;
   {
     const auto state = model.state.lock();

@@ -1,5 +1,6 @@
-// Models leave memory and come back, with the gradients that no step has taken: when others need their place, and when their session is closed or
-// silent. --max-models and memory bound what is in memory, never what can be open. Where no function takes the executor's proof: any thread.
+// Moves idle models to disk and reads them back, with the gradients that no step has taken. A model is moved when another needs its memory, or when its
+// session is closed or silent. So --max-models bounds how many models are in memory, not how many are open. Any thread, except functions that take
+// an OnExecutor.
 //   TrainedModel& trained = resting.trained(on, model);   // made, or read from disk; others may have gone there
 #pragma once
 #include <functional>

@@ -1,6 +1,6 @@
-// What nobody came back for goes: sessions that were not heard from, with their models, samplers and custom losses, and snapshots without a
-// name that were not sampled; models of silent sessions leave memory. Checkpoints stay until they are deleted or expire. Times are of a clock that
-// nobody sets; a restart begins them anew. Any thread, but where a function takes the executor's proof.
+// Removes what clients have left behind: sessions that were not heard from for long, with their models, samplers and custom losses, and snapshots without a
+// name that were not sampled. Models of silent sessions are moved to disk first. Checkpoints stay until they are deleted or expire. Times are of a
+// monotonic clock, which begins anew with each start of the server. Any thread, except functions that take an OnExecutor.
 //   retention.look();   // whoever comes in
 #pragma once
 #include <chrono>

@@ -1,5 +1,5 @@
-// Weights of samplers on their way to disk, where those in memory are too many: those first that were not sampled for the longest time. Written on a thread of
-// their own, which holds no device, unless room is needed at once. Any thread, but where a function takes the executor's proof.
+// Writes weights of samplers to disk when too many are in memory, the least recently sampled first. A thread of its own writes them, except when their
+// memory is needed at once. Any thread, except functions that take an OnExecutor.
 //   spills.spill_soon(); spills.make_room(on);
 #pragma once
 #include <functional>

@@ -1,5 +1,5 @@
-// What a numbered operation asks for, as its client sent it. A number that comes again with the same is the same request, whose answer was
-// lost; with another it is a mistake of the client, who would else take the first one's result for the second's.
+// The content of a numbered operation, to compare a repeated number with its first use. The same number with the same content is a repeated request, whose
+// answer was lost; with other content it is an error, since the client would take the first request's result for the second's.
 //   SentOperation("optim_step").add(learning_rate).add(name)   SentOperation("forward_backward").add(batch)
 #pragma once
 #include <cstdint>

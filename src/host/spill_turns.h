@@ -1,6 +1,6 @@
-// Whose weights are being written to disk, each by one thread at a time. A thread beside the executor's waits for the disk there, while the executor
-// reads one parameter after another for it; a step of the executor that needs such a thread to be done reads for it meanwhile. Any thread, but where a
-// function takes the executor's proof.
+// Lets a thread of its own write weights to disk while only the executor may read them from the device. The writer asks for one parameter after another
+// with run(), and waits for the disk without holding up the executor; a step of the executor that needs the writer to finish, wait(), serves these
+// reads meanwhile. Each id is written by one thread at a time. Any thread, except functions that take an OnExecutor.
 //   if (!turns.begin(id)) return;   // another is at it
 //   turns.run([&] { values = stream.read(view).get(); });   // then this thread writes them
 //   turns.end(id);

@@ -1,4 +1,4 @@
-// What every model of a training server starts from, and what they share. Plain values.
+// The base model of a training server, from which all models that clients train start, and what they share. Plain values.
 #pragma once
 #include <algorithm>
 #include <functional>

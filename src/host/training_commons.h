@@ -6,8 +6,8 @@
 //   the writers of Samplers, Checkpoints (RecordWriter)
 //   the maps of Models, Samplers, Checkpoints
 //   RequestNumbers
-//   the writer of Sessions, those of KeptRecords
-//   CustomLosses, Sessions, HeardSessions, KeptRecords
+//   the writer of Sessions, those of StoredRecords
+//   CustomLosses, Sessions, HeardSessions, StoredRecords
 //   what calls nobody back: store, futures, feed, lanes, executor, memory ledger
 // A heartbeat takes those of HeardSessions and the map of Models, and tries for others: it waits for no disk.
 #pragma once

@@ -1,4 +1,4 @@
-// What a training service keeps, how much of it, and for how long. Plain values.
+// Settings of a training service: limits on memory and disk, and how long things are kept. Plain values.
 #pragma once
 #include <chrono>
 #include <cstdint>

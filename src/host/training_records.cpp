@@ -33,7 +33,7 @@ ModelSettings model_settings_of(const TrainingJson& json) {
   s.train_unembed = json.at("train_unembed");
   s.base_only = json.at("base_only");
   s.optimizer = json.at("optimizer");
-  s.user_metadata = KeptJson(json.at("user_metadata"));
+  s.user_metadata = ClientJson(json.at("user_metadata"));
   s.init_method = json.value("init_method", "kaiming");
   if (json.contains("seed")) s.seed = json["seed"].get<std::uint64_t>();
   return s;
@@ -62,8 +62,8 @@ SessionRecord session_record(const TrainingJson& j) {
           j.at("finish_detail"),
           j.at("created"),
           j.at("seen"),
-          KeptJson(j.at("tags")),
-          KeptJson(j.at("user_metadata")),
+          ClientJson(j.at("tags")),
+          ClientJson(j.at("user_metadata")),
           j.at("idempotency_key"),
           j.value("job", "")};
 }
@@ -121,7 +121,7 @@ CheckpointRecord checkpoint_record(const TrainingJson& j) {
                      j.at("steps"),
                      j.at("optimizer"),
                      j.at("public"),
-                     KeptJson(j.at("user_metadata")),
+                     ClientJson(j.at("user_metadata")),
                      j.value("session", ""),
                      j.value("type", ""),
                      j.value("profile", ""),

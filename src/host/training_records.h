@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "host/kept_json.h"
+#include "host/client_json.h"
 #include "trained/trained_settings.h"
 
 namespace lockstep {
@@ -18,7 +18,7 @@ inline constexpr const char* kTrainingAccount = "local";
 struct SessionRecord {
   std::string id, owner, project, display_name, status = "active", finish_detail;
   double created = 0, seen = 0;  // Unix seconds
-  KeptJson tags{TrainingJson::array()}, user_metadata;
+  ClientJson tags{TrainingJson::array()}, user_metadata;
   std::string idempotency_key;
   std::string job;  // the trainer job that it was made through; empty: none
 };
@@ -26,7 +26,7 @@ struct SessionRecord {
 // What a model is made of; fixed at its creation.
 struct ModelSettings : TrainedSettings {
   std::string base_model;
-  KeptJson user_metadata;
+  ClientJson user_metadata;
 };
 
 struct ModelRecord {
@@ -47,7 +47,7 @@ struct CheckpointRecord {
   std::optional<double> expires;
   std::int64_t bytes = 0, steps = 0;
   bool optimizer = false, is_public = false;
-  KeptJson user_metadata;
+  ClientJson user_metadata;
   std::string session;  // of the model
   // What the client asked a sampler's checkpoint to be: base, delta, merged_base; empty: it did not say. All hold whole weights;
   // merged_base holds a Hugging Face folder, the others our own files.

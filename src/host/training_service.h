@@ -74,7 +74,7 @@ class TrainingService {
   MemoryRoom memory_;
   Sessions sessions_;
   Models models_;
-  KeptRecords<PromotedModel> promoted_;
+  StoredRecords<PromotedModel> promoted_;
   Checkpoints checkpoints_;
   CheckpointFiles files_;
   CheckpointWeights weights_;

@@ -360,12 +360,12 @@ TEST(TrainingService, RecordsOfOneKeyLeaveOthersTheirShare) {
   const auto store = std::make_shared<TrainingStore>(bench.folder / "records");
   const auto nothing = [](TrainerJob&) {};
   {
-    KeptRecords<TrainerJob> jobs(store, "job", KeyLimit(5, 50));
+    StoredRecords<TrainerJob> jobs(store, "job", KeyLimit(5, 50));
     for (const char* name : {"a", "b", "c"}) jobs.change("me", name, nothing);
     jobs.change("me", "b", nothing);  // it is there
     EXPECT_EQ(error_text([&] { jobs.change("me", "d", nothing); }), "this API key has 3 records of kind job, allowed are 3 of the server's 5 (--key-share)");
   }
-  KeptRecords<TrainerJob> jobs(store, "job", KeyLimit(5, 50));  // they are counted where they are read again
+  StoredRecords<TrainerJob> jobs(store, "job", KeyLimit(5, 50));  // they are counted where they are read again
   EXPECT_NE(error_text([&] { jobs.change("me", "d", nothing); }), "accepted");
   jobs.change("he", "a", nothing), jobs.change("you", "a", nothing);
   EXPECT_EQ(error_text([&] { jobs.change("you", "b", nothing); }), "there are 5 records of kind job, allowed are 5");

@@ -1,5 +1,6 @@
-// How much of a model's batch one turn takes while nobody else waits: as much as lasts about so many seconds, by what its gradients took.
-// It doubles and halves, so that a batch and the next one like it are cut alike, and what was kept of a forward is found by its gradient.
+// Chooses how many tokens of a model's batch one turn computes while no other model waits: as many as take about a given number of seconds, judged by
+// earlier gradients of the model. It only doubles and halves, so that equal batches are cut at the same places; a forward that was kept for its backward is
+// found by these places.
 // Plain values; no bit depends on it.
 //   turn.took(tokens, seconds, least, limit); end = piece_end(sequences, next, turn.tokens(least, others_wait));
 #pragma once

@@ -95,7 +95,7 @@ void append(std::string& text, std::string_view name, std::string_view value) {
 }
 }  // namespace
 
-std::string answer_head(const AnswerHead& head, const HeaderList& headers, const HeaderList& more) {
+std::string answer_head(const ResponseHead& head, const HeaderList& headers, const HeaderList& more) {
   std::string text = fmt::format("HTTP/1.1 {} {}\r\nServer: lockstep\r\nDate: {}\r\n", head.status, reason_of(head.status), http_date());
   if (!head.content_type.empty() && head.status != 204 && head.status != 304) append(text, "Content-Type", head.content_type);
   if (head.content_length && head.status != 204 && head.status != 304) fmt::format_to(std::back_inserter(text), "Content-Length: {}\r\n", *head.content_length);

@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-struct AnswerHead {
+struct ResponseHead {
   int status = 200;
   std::string_view content_type;
   std::optional<std::size_t> content_length;
@@ -17,6 +17,6 @@ struct AnswerHead {
   std::string_view request_id = {};
 };
 // A header of `headers` or `more` whose name or value would end its line is left out.
-std::string answer_head(const AnswerHead& head, const HeaderList& headers, const HeaderList& more);
+std::string answer_head(const ResponseHead& head, const HeaderList& headers, const HeaderList& more);
 
 }  // namespace lockstep

@@ -1,6 +1,6 @@
 // The server of `lockstep serve` and the demo: OpenAI's API (api/openai) and the operations routes over generation
 // services, plus routes that the caller adds. Any thread.
-//   const auto server = serve_openai(service, {.port = 0}, {}, [](Routes& routes) { add_page_routes(routes); });
+//   const auto server = serve_openai(service, {.port = 0}, {}, [](Routes& routes) { add_page_routes(routes, {.title = "chat"}); });
 #pragma once
 #include "api/openai/openai_api.h"
 #include "http/server.h"

@@ -1,5 +1,5 @@
-// What the connections of a server share, and what is decided among them: whose bytes wait too long, who makes way for a new one. All on the thread
-// of the server's io_context. Internal to http/.
+// State that the connections of a server share, and decisions between them: which one is closed for a new one, and which one's unsent bytes are too
+// many. All on the thread of the server's io_context. Internal to http/.
 //   shared->held_bytes += bytes; if (shared->held_bytes > limit) shared->bound_held_bytes();
 #pragma once
 #include <memory>

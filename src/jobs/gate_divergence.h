@@ -1,5 +1,5 @@
-// How far a deployment's own samples are from the live version: the mean, over tokens that it draws for the gate's prompts, of the log-probability that it
-// gives them less that of the live version. Its expectation is the divergence KL(new || live) a token.
+// Measures KL(new || live) per token between a new deployment and the live one: the new one samples answers to the gate's prompts, and the log-probability
+// that it gives each token, minus that of the live version, is averaged.
 //   check_divergence(spec, environment, candidate, live, stop, check);   check.figures["kl"]
 // Any thread, not the executor's.
 #pragma once

@@ -1,5 +1,5 @@
-// How many tokens a second a deployment and the live version make of the same prompts, in turns: each answers as many tokens as the other, whatever
-// they are, so that a version that says less is no slower.
+// Measures tokens per second of a new deployment and of the live one on the same prompts, in turns. Both generate the same number of tokens, whatever these
+// are, so that a version with shorter answers does not seem slower.
 //   check_speed(spec, environment, candidate, live, stop, check);   check.figures["tokens_per_second"]
 // Any thread, not the executor's.
 #pragma once

@@ -1,4 +1,4 @@
-// Which parameters of a model a profile holds in 4 or 8 bits (integers or a low-bit format, numerics/low_bit.h), and their bytes. Knows no kernel.
+// Says which parameters of a model a profile holds in 4 or 8 bits (integers or a low-bit format, numerics/low_bit.h), and their bytes. Knows no kernel.
 //   const WeightBytes bytes = weight_bytes(model->manifest(), profile);
 #pragma once
 #include "model/weights.h"

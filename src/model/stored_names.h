@@ -5,18 +5,22 @@
 //   FP8 (blocks of 128 x 128)                      the matrix itself, and weight_scale_inv
 #pragma once
 #include <string>
+#include <vector>
 
 namespace lockstep {
 
-struct PackedNames {
+struct Int4Names {
   std::string numbers, scales, shape;
-  explicit PackedNames(const std::string& matrix) : numbers(matrix + "_packed"), scales(matrix + "_scale"), shape(matrix + "_shape") {}
+  explicit Int4Names(const std::string& matrix) : numbers(matrix + "_packed"), scales(matrix + "_scale"), shape(matrix + "_shape") {}
 };
 
 struct Mxfp4Names {
   std::string blocks, scales;
   explicit Mxfp4Names(const std::string& experts) : blocks(experts + "_blocks"), scales(experts + "_scales") {}
 };
+
+// What gpt-oss' own folders say of tensors that are not in MXFP4 (`modules_to_not_convert`): of layers any number.
+inline std::vector<std::string> mxfp4_unconverted() { return {"model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"}; }
 
 inline std::string block_scales_of(const std::string& matrix) { return matrix + "_scale_inv"; }
 

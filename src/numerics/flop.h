@@ -1,5 +1,5 @@
-// How much arithmetic products and attention are: additions and multiplications, so that a multiply-add counts 2. Plans, benchmarks and profiles of a
-// run count with these. Pure functions.
+// Counts the floating-point operations of matrix products and attention; a multiply-add counts 2. Plans, benchmarks and profiles of a run use these.
+// Pure functions.
 //   const double flop = product_flop(512, 1536 * 576);
 #pragma once
 

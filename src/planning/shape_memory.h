@@ -1,6 +1,6 @@
 // Estimates a training shape's memory per device, by use: one formula (docs/training-shapes.md) of the model's sizes, the mode,
 // the context, the precision and the layout; and finds the first layout that fits.
-//   const std::optional<ShapePlan> plan = first_fit(sizes, work, 8, 180e9);
+//   const ShapeFit fit = first_fit(sizes, work, 8, 180e9); if (fit.fits) use(fit.plan);
 // An estimate for other hardware; for this machine `lockstep plan` counts to the byte. Pure functions.
 #pragma once
 #include <array>

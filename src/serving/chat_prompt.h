@@ -1,4 +1,4 @@
-// How a chat prompt ends, from its tokens. Pure functions.
+// Looks whether the end of a chat prompt has already opened the model's reasoning (<think>). Pure functions.
 //   MessageParser parser(format, tools, prompt_opens_reasoning(tokenizer, prompt));
 #pragma once
 #include <cstdint>

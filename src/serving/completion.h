@@ -1,7 +1,7 @@
-// A completion, whatever wire it came over. An order says what it is made from: prompts as token ids, how to sample, what ends it, and what is told
-// beside the tokens. Wires decode into it and have it checked here, with their own names for its fields in what errors say: plain values, any thread.
-// Under way it tells tokens as they are drawn, with the text that each makes certain, and how each sample ended; stop strings and end tokens are its
-// own business. Callbacks as GenerationService's: of the executor's thread, in order; they must neither block nor throw.
+// Runs a completion for any wire (OpenAI's, Fireworks', tinker's). A CompletionOrder holds the request: prompts as token ids, how to sample, what ends
+// a sample, and what is returned beside the tokens. Each wire decodes its JSON into one; it is checked here, and errors use the wire's own field names.
+// While it runs, on_token gets each token with the text that it completes, and on_end how each sample ended. Stop strings and end tokens are handled
+// here and nowhere else. Orders are plain values, any thread. Callbacks run on the executor's thread, in order; they must neither block nor throw.
 //   CompletionOrder order{.prompts = {{ids}}, .max_tokens = 20, .stops = {"\n"}};
 //   auto ids = start_completion(*service, order, [&](std::size_t i, const GeneratedToken& t, std::string text) { ...; return true; },
 //                               [&](std::size_t i, CompletionEnd&& end) { ... });

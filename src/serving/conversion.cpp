@@ -18,8 +18,8 @@ void convert_model(const std::string& from, const std::string& to, DType dtype, 
 }
 
 void pack_model(const std::string& from, const std::string& to, const Profile& profile, Overwrite overwrite) {
-  check_packed_profile(profile);  // told before a large file is opened
-  convert_with(from, to, SaveOptions{.packed = &profile}, overwrite);
+  check_low_bit_profile(profile);  // told before a large file is opened
+  convert_with(from, to, SaveOptions{.low_bit = &profile}, overwrite);
 }
 
 void convert_indexers(const std::string& from, const std::string& to, const std::string& pattern, DType dtype, Overwrite overwrite) {

@@ -1,5 +1,5 @@
-// What a deployment must show before an alias leads to it, and what it showed. Plain values; who runs it is jobs/deployment_gate.h, who asks for it the
-// routes of aliases (api/openai/model_deployment_routes.h).
+// The checks that a deployment must pass before an alias leads to it, and their results. Plain values. jobs/deployment_gate.h runs the checks; the routes of
+// aliases ask for them (api/openai/model_deployment_routes.h).
 //   GateReport report = judge(spec, candidate, live);   if (!report.passed()) told(report.reason());
 #pragma once
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What gates found, the last ones, kept in a file where there is one: for whoever wants to know why a version is live, or is not.
+// The newest reports of gates, in a file where one is given: they show why a version is live, or is not.
 //   GateReports reports("deploy-state/gates.json");   const std::string id = reports.add(json);   reports.find(id)
 // Any thread. One object a file.
 #pragma once

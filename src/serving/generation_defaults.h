@@ -1,6 +1,6 @@
 // How a model is sampled where a request does not say it: generation_config.json of its folder, as its authors wrote it for transformers.
 // Example: {"temperature": 0.6, "top_k": 20, "eos_token_id": [151645, 151643]}. Pure functions.
-//   GenerationDefaults defaults = read_generation_defaults("models/qwen3"); defaults.temperature.value_or(1)
+//   GenerationDefaults defaults = read_generation_defaults(*open_folder_files("models/qwen3")); defaults.temperature.value_or(1)
 #pragma once
 #include <nlohmann/json.hpp>
 

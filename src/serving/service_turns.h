@@ -1,5 +1,6 @@
-// What of a service waits for the executor: commands, and the accounts with open requests, each of which has an item there whose turn steps the
-// engine once for all of them. Callbacks of a step run behind it. Any thread, but where a function says otherwise; no callback runs under the lock.
+// The queue between callers of a generation service and its executor. post() hands the executor a command, such as "submit this request". Each account with
+// open requests has one item in the executor; when an account's turn comes, the engine makes one step for the requests of all accounts. Callbacks of a
+// step run after it, and never under the lock. Any thread, except where a function says otherwise.
 //   ServiceTurns turns(model, executor, own_account, step_engine); turns.post([&] { engine.submit(request); }, owners);
 #pragma once
 #include <functional>

@@ -1,5 +1,5 @@
-// Tools for a model whose chat template shows it none (`lockstep serve --tool-format qwen`): they are told in the system message, with how a
-// call is written, and earlier calls and their results are told as text. Pure functions.
+// Puts tools into the prompt of a model whose chat template ignores them (`lockstep serve --tool-format qwen`): the system message lists the tools and
+// says how to write a call; earlier calls and their results become text of the messages. Pure functions.
 //   input = with_tools_told(std::move(input), call_markup(MessageFormat::qwen, {}));
 #pragma once
 #include <string>

@@ -1,5 +1,5 @@
-// What weights that a channel brings have to pass before a process serves them. Asked by who brings them (fleet/follower.h), implemented by who knows what
-// leads to them (api/openai/channel_gate.h).
+// The interface of a check that new weights from a channel must pass before a process serves them. The follower of the channel asks it
+// (fleet/follower.h); api/openai/channel_gate.h implements it, since it knows which aliases lead to those weights.
 //   const std::string terms = gate->terms();   if (const std::string why = gate->refuses(id, weights, adapter, stop); !why.empty()) stay(why);
 //   if (!gate->go_live(terms, swap)) ask_again();
 // One thread, not the executor's.

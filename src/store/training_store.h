@@ -1,5 +1,5 @@
-// What a training server must know again after a restart: documents by (kind, id), and results that clients have not outlived.
-// A document is the whole truth of one thing (a session, a model, a sampler, a checkpoint): it is written anew when it changes.
+// The data that a training server needs again after a restart: documents by (kind, id), and results that clients may still fetch.
+// A document holds all of one session, model, sampler or checkpoint, and is rewritten as a whole when that changes.
 // Knows nothing of what is in them. Any thread.
 //   TrainingStore store("state"); store.put("session", id, json); store.each("session", [](id, json) { ... });
 #pragma once

@@ -1,6 +1,6 @@
 // Bits behind one another: the lowest bit of a byte is the first. Whole numbers by Rice codes whose parameter follows what was coded.
 //   BitWriter out; RiceMean mean(200); out.rice(mean, 137); text = out.finish();
-//   BitReader in(text); RiceMean mean(200); in.rice(mean) == 137; in.finished()
+//   BitReader in(text); RiceMean again(200); in.rice(again) == 137; in.finished()
 // A reader past the end reads zeros and remembers it, so that a loop need not ask: whoever reads asks finished() when done. Integers alone, so
 // the bits are the same on every machine. One thread.
 #pragma once

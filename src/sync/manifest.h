@@ -1,6 +1,6 @@
 // The manifest of a snapshot: what its files and tensors are, by digest, and where their bytes stand in a store. Its text is canonical JSON (sorted
 // keys, no spaces), and the text's SHA-256 is the snapshot's id. docs/weight-sync.md has every field.
-//   const SnapshotManifest manifest = read_manifest(text);   const std::string text = manifest_text(manifest);
+//   const SnapshotManifest manifest = read_manifest(text);   const std::string same = manifest_text(manifest);
 // Knows no store. A manifest is data from strangers: read_manifest refuses whatever it does not know. Pure functions.
 #pragma once
 #include <cstdint>

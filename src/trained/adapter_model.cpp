@@ -88,6 +88,11 @@ void AddPass::run(std::vector<Piece>& pieces) {
   }
 }
 
+void check_adapter_index(const IndexTraining& index) {
+  if (index.index_loss || index.dense_attention)
+    fail(ErrorCode::unsupported, "phases of the indexer with an adapter: the base is frozen, its indexer too; allowed are all parameters");
+}
+
 // An adapter over the base's frozen weights, which all adapters share.
 class AdapterModel : public OverBase {
  public:
@@ -97,11 +102,11 @@ class AdapterModel : public OverBase {
         trainer_(passes_->base, layout_, adapter_images(*layout_, settings), optimizer_family(settings)) {}
 
   ForwardBackwardResult forward_backward(const std::vector<TrainSequence>& data, const LossOptions& loss, const IndexTraining& index) override {
-    check_index(index);
+    check_adapter_index(index);
     return trainer_.forward_backward(data, loss);
   }
   void begin(const BatchPlan& plan, const LossOptions& loss, const IndexTraining& index) override {
-    check_index(index);
+    check_adapter_index(index);
     loss_ = loss;
     batch_.emplace(plan, loss, index);
   }
@@ -153,10 +158,6 @@ class AdapterModel : public OverBase {
   ForwardCounts work() const override { return frozen_.pass().work(); }
 
  private:
-  static void check_index(const IndexTraining& index) {
-    if (index.index_loss || index.dense_attention)
-      fail(ErrorCode::unsupported, "phases of the indexer with an adapter: the base is frozen, its indexer too; allowed are all parameters");
-  }
   struct Begun {
     LossOptions loss;
     OpenBatch batch;

@@ -108,7 +108,7 @@ void create_deployment(const TrainingCall& call) {
   const bool guesses = !query_flag(call, "disableSpeculativeDecoding");
   const std::string name = resource_name(call, kDeployments, id), base_model = text_field(json, "baseModel", call.service.base().name);
   check_base_model(call, base_model);
-  KeptRecords<Deployment>& deployments = call.service.control().deployments;
+  StoredRecords<Deployment>& deployments = call.service.control().deployments;
   if (deployments.find(call.owner, name)) return answer_conflict(call, fmt::format("the deployment '{}' exists already", name));
   call.answer(deployment_json(deployments.change(call.owner, name, [&](Deployment& d) {
     d.base_model = base_model;

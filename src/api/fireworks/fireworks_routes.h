@@ -1,4 +1,4 @@
-// What the Fireworks training SDK asks for beside the training protocol it shares with Tinker (api/tinker): completions of its
+// The routes of the Fireworks training SDK beside the training protocol that it shares with Tinker (api/tinker): completions of its
 // sampler, hot load of snapshots into deployments, and the control plane (accounts, training shapes, jobs, deployments, checkpoints,
 // promotion, models, serverless sessions). Knows no socket. Any thread.
 //   add_fireworks_routes(routes, service, ShapeCatalog::published());

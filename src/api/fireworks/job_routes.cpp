@@ -43,7 +43,7 @@ void create_job(const TrainingCall& call, const ShapeCatalog& shapes) {
   if (!promoted && !shapes.find_model(base_model)) check_base_model(call, base_model);
   const std::string shape = promoted ? "" : shape_of_job(call, shapes);
   if (shape.empty()) check_base_model(call, base_model);
-  KeptRecords<TrainerJob>& jobs = call.service.control().jobs;
+  StoredRecords<TrainerJob>& jobs = call.service.control().jobs;
   if (const auto same = jobs.find(call.owner, name); same && same->state != "JOB_STATE_DELETED")
     return answer_conflict(call, fmt::format("the trainer job '{}' exists already", name));
   call.answer(job_json(call, jobs.change(call.owner, name, [&](TrainerJob& job) {

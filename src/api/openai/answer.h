@@ -1,5 +1,5 @@
-// What an answer is made of, before any wire format: deltas of choices, and the reducer that makes the whole of them. A
-// streamed answer writes each delta, a whole one their sum, so both say the same. Plain values.
+// An answer before it has a wire format: deltas of choices, and a reducer that joins deltas into whole choices. A streamed answer sends each delta and
+// a whole one the joined choices, so that both have the same content. Plain values.
 //   ChoiceDelta whole; for (ChoiceDelta& d : deltas) whole.append(std::move(d));
 #pragma once
 #include <cstdint>

@@ -1,5 +1,4 @@
-// The model's own way to write reasoning and tool calls, as a parser of answers: text/message with this API's deltas. One answer,
-// one thread.
+// Parses reasoning and tool calls as the model itself writes them (text/message), into the deltas of OpenAI's API. One answer, one thread.
 //   NativeParser parser(MessageFormat::glm, tools, starts_in_reasoning);
 #pragma once
 #include <memory>

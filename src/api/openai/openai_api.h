@@ -1,8 +1,8 @@
-// The HTTP API that OpenAI's clients speak, over the deployments of a server, each request with the one that its `model` means, as rows of Routes:
+// The routes of OpenAI's HTTP API. The field `model` of a request chooses one of the server's deployments:
 //   GET /v1/models   GET /v1/models/{model}   POST /v1/completions   POST /v1/chat/completions   POST /v1/responses   POST /v1/embeddings
 //   GET, DELETE /v1/responses/{response_id}   GET /v1/responses/{response_id}/input_items   POST /v1/tokenize
 //   POST /v1/detokenize   POST /v1/load_lora_adapter   POST /v1/unload_lora_adapter
-// Beyond OpenAI's answers: token ids and sampling_logprobs a choice; seed, weights_version and profile (its digest).
+// Answers have more fields than OpenAI's: token ids and sampling_logprobs for each choice; seed, weights_version and profile (its digest).
 // Knows no socket. Any thread.
 //   Routes routes; add_openai_routes(routes, service);
 #pragma once

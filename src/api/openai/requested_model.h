@@ -1,5 +1,5 @@
-// Which model a request's body names, and who it says it is for, before the body is decoded: of its outermost object alone, and no more of it is read
-// than that takes. What is wrong with a body is for who decodes it. Pure.
+// Finds the model and the user that a request's body names, before the body is decoded, to choose the deployment that will decode it. Reads the keys of the
+// outermost object, and stops as soon as it has both. Errors in the body are left to the decoder. Pure functions.
 //   const RequestedModel asked = read_requested_model(body, [&](const std::string& model) { return traffic.find(model).has_value(); });
 #pragma once
 #include <functional>

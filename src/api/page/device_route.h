@@ -1,4 +1,4 @@
-// Who has the device and who waits for it, and why: what /metrics tells, as JSON for the page.
+// The page's route that shows which API keys use the device, which wait for it, and why: the numbers of /metrics, as JSON.
 //   GET /api/device   {"shares": {class: percent}, "used": [{"class", "key", "seconds"}], "waiting": [{"class", "key", "seconds" or "count", "why"}],
 //                      "pieces": [{"kind", "count", "longest", "longest_stretch"}]}
 // Any thread.

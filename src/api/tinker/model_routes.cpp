@@ -17,7 +17,7 @@ ModelSettings model_settings(const TrainingCall& call, const TrainingJson& json)
   ModelSettings s;
   s.base_model = text_field(json, "base_model");
   s.base_only = boolean_field(json, "base_only", false);
-  s.user_metadata = KeptJson(call.metadata_field(json, "user_metadata"));
+  s.user_metadata = ClientJson(call.metadata_field(json, "user_metadata"));
   const TrainingJson lora = object_field(json, "lora_config");
   s.rank = integer_field(lora, "rank", 0);
   if (s.rank < 0 || s.rank > 256) fail_value("lora_config.rank", fmt::format("is {}, allowed is 0 (all parameters) to 256", s.rank));

@@ -17,8 +17,8 @@ void create_session(const TrainingCall& call) {
   wanted.job = call.request.parameter("job");
   wanted.project = text_field(json, "project_id");
   wanted.display_name = text_field(json, "display_name");
-  if (const TrainingJson tags = list_field(json, "tags"); !tags.is_null()) wanted.tags = KeptJson(tags);
-  wanted.user_metadata = KeptJson(call.metadata_field(json, "user_metadata"));
+  if (const TrainingJson tags = list_field(json, "tags"); !tags.is_null()) wanted.tags = ClientJson(tags);
+  wanted.user_metadata = ClientJson(call.metadata_field(json, "user_metadata"));
   wanted.idempotency_key = call.text_header("x-idempotency-key");
   call.answer({{"session_id", call.service.session_life().create(call.owner, wanted)}, {"type", "create_session"}});
 }

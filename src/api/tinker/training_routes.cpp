@@ -126,7 +126,7 @@ void TrainingCall::answer_future(const std::string& request_id, const std::strin
 TrainingJson TrainingCall::metadata_field(const TrainingJson& json, const std::string& name) const {
   TrainingJson value = object_field(json, name);
   try {
-    service.metadata().check(name, KeptJson(value));
+    service.metadata().check(name, ClientJson(value));
   } catch (const Error& e) {
     throw RequestError(e.code(), name, e.message(), 422);
   }

@@ -1,6 +1,7 @@
-// How many guesses pay. A forward of n rows takes about a + b n seconds, and n requests get n tokens from it; one more row is worth b seconds
-// where the chance that its token is right, times what a token takes now, is more. Chances are counted for each source and request, costs for
-// the engine, both with older ones fading. Times come from a clock, so lengths differ between runs; bits do not. Used by one thread at a time.
+// Decides how many tokens to guess ahead for a request. Example: a token takes 10 ms now, and one more row makes a forward 1 ms longer; then a guess
+// pays while it is right more often than one time in ten. A forward of n rows takes about a + b n seconds; b is measured over the engine's steps, the
+// chance of a guess for each source and request, both with recent values weighing more. The lengths depend on measured times and so differ between
+// runs; the bits of answers do not. Used by one thread at a time.
 //   StepCosts costs; costs.observe(rows, seconds); DraftChance chance; if (chance.right(0.6) < costs.row_share(rows)) return;
 #pragma once
 #include <cstdint>

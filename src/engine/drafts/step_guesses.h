@@ -1,5 +1,6 @@
-// Guesses at what requests say next, in a step: rows behind the last known token of those that may be guessed ahead, and what comes of their samples.
-// No bit of an answer depends on them, but under rejection sampling, whose cycles are whole whatever room there is. Used by one thread at a time.
+// Speculative decoding within a step: adds rows of guessed tokens behind the last token of each request that allows it, and accepts the sampled tokens up
+// to the first wrong guess. Answers have the same bits without it, except under rejection sampling, where every round has all its guesses however few
+// rows are left. Used by one thread at a time.
 //   guesses.propose(plan, scheduler); guesses.run(plan, forward); guesses.accept(p, right_guesses(p, result.sampled(slice)), said);
 #pragma once
 #include <functional>

@@ -1,5 +1,6 @@
-// Where the end of a text stood in it before: the suffix automaton of a text that grows, in amortised constant time a token (Blumer et al.,
-// 1985), and places that walk through it. Each state remembers a recent end of its strings. Knows tokens alone. Used by one thread at a time.
+// Finds an earlier occurrence of the last tokens of a growing text, to guess that what followed there follows again. It is a suffix automaton, in
+// amortised constant time a token (Blumer et al., 1985), with cursors that walk through it. Each state remembers a recent end of its strings. Knows
+// tokens alone. Used by one thread at a time.
 //   SuffixAutomaton a; for (t : text) a.append(t); const SuffixAutomaton::Match m = a.repeated();   // text[m.end] is the match's last token
 #pragma once
 #include <cstdint>

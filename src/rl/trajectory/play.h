@@ -2,7 +2,7 @@
 // a summary begins the next one; it samples nothing.
 //   Play play(environment, problem, tokenizer, {.compact_at = 72});
 //   while (!play.over()) play.take(write(play.prompt()));
-//   const Rollout rollout = play.rollout();
+//   const Rollout rollout = play.take_rollout();
 // A window is full when it would have more than compact_at tokens with the next observation: in that one's place the policy is shown the episode's word
 // for a summary and writes it; the next window has the task, what was written there, and the observation. A window has at least one answer, so every
 // rollout goes on. One thread.

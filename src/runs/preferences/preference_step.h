@@ -1,4 +1,5 @@
-// What a batch of preferences means for each of its tokens: scores of answers, losses, and weights whose cross-entropy has the loss's gradient.
+// Turns a loss over pairs of answers (DPO and others) into a weight for each token: the cross-entropy with these weights has the gradient of that loss. Also
+// computes the scores of answers and the losses themselves.
 // Pure functions on the host.
 //   PreferenceBatch batch = preference_batch(items, places, references, true);
 //   const PreferenceFigures f = preference_figures(settings, batch, trainer.score(batch.trained), {}, true);

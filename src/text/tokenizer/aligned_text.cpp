@@ -10,14 +10,14 @@ namespace {
 bool continues(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
 }  // namespace
 
-TextRange Piece::origin(std::size_t begin, std::size_t end) const {
+TextRange TextPiece::origin(std::size_t begin, std::size_t end) const {
   if (origins) return begin < end ? TextRange{origins[begin].begin, origins[end - 1].end} : TextRange{at, at};
   while (begin > 0 && begin < text.size() && continues(text[begin])) --begin;
   while (end < text.size() && continues(text[end])) ++end;
   return {at + begin, at + end};
 }
 
-AlignedText AlignedText::of(const Piece& piece, bool tracked) {
+AlignedText AlignedText::of(const TextPiece& piece, bool tracked) {
   AlignedText result{std::string(piece.text), {}, tracked};
   if (!tracked) return result;
   if (piece.origins) {
@@ -90,7 +90,7 @@ void AlignedText::transform(std::span<const CharacterChange> changes, std::size_
   origins = std::move(changed_origins);
 }
 
-Piece PieceArena::keep(AlignedText&& changed, std::size_t at) {
+TextPiece PieceArena::keep(AlignedText&& changed, std::size_t at) {
   const AlignedText& kept = kept_.emplace_back(std::move(changed));
   if (!kept.tracked || kept.text.empty()) return {kept.text, at, nullptr};
   return {kept.text, kept.origins.front().begin, kept.origins.data()};

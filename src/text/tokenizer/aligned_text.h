@@ -1,6 +1,6 @@
 // A part of a text on its way to tokens, with the input position of each of its bytes: normalizers and
 // pre-tokenizers preserve the alignment of Hugging Face's NormalizedString, so that offsets agree.
-//   AlignedText t = AlignedText::of(piece, true); t.prepend("_"); Piece changed = arena.keep(std::move(t), piece.at);
+//   AlignedText t = AlignedText::of(piece, true); t.prepend("_"); TextPiece changed = arena.keep(std::move(t), piece.at);
 // Knows no particular normalization. Thread rule: values; the arena belongs to one encoding.
 #pragma once
 #include <cstdint>
@@ -15,12 +15,12 @@
 namespace lockstep {
 
 // A view. Without `origins` the text is the input itself from `at` on, or nobody asks for offsets.
-struct Piece {
+struct TextPiece {
   std::string_view text;
   std::size_t at = 0;                  // where it begins in the input
   const TextRange* origins = nullptr;  // of each byte of `text`, in the input
 
-  Piece part(std::size_t begin, std::size_t end) const {
+  TextPiece part(std::size_t begin, std::size_t end) const {
     const std::string_view cut = text.substr(begin, end - begin);
     if (!origins) return {cut, at + begin, nullptr};
     return {cut, begin < end ? origins[begin].begin : at, origins + begin};
@@ -41,7 +41,7 @@ struct AlignedText {
   bool tracked = false;
   std::size_t most = static_cast<std::size_t>(-1);  // bytes that it may have; replace() that would make more is resource_exhausted
 
-  static AlignedText of(const Piece& piece, bool tracked);
+  static AlignedText of(const TextPiece& piece, bool tracked);
   // What is put in front belongs to the first character. Nothing happens to an empty text.
   void prepend(std::string_view front);
   // Every match becomes `content`, which belongs to the last byte of the match.
@@ -53,7 +53,7 @@ struct AlignedText {
 // Owns the texts that were changed while one input is encoded.
 class PieceArena {
  public:
-  Piece keep(AlignedText&& changed, std::size_t at);
+  TextPiece keep(AlignedText&& changed, std::size_t at);
 
  private:
   std::deque<AlignedText> kept_;

@@ -152,7 +152,7 @@ Normalizer Normalizer::of(NormalForm form) {
   return result;
 }
 
-Piece Normalizer::apply(const Piece& piece, bool tracked, PieceArena& arena) const {
+TextPiece Normalizer::apply(const TextPiece& piece, bool tracked, PieceArena& arena) const {
   AlignedText text;
   bool changed = false;
   for (const auto& step : steps_) {
@@ -169,7 +169,7 @@ Piece Normalizer::apply(const Piece& piece, bool tracked, PieceArena& arena) con
 
 std::string Normalizer::apply(std::string_view text) const {
   PieceArena arena;
-  return std::string(apply(Piece{text}, false, arena).text);
+  return std::string(apply(TextPiece{text}, false, arena).text);
 }
 
 }  // namespace lockstep

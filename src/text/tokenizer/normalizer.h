@@ -1,6 +1,6 @@
 // The object "normalizer" of a tokenizer.json: NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace, Strip, or a Sequence.
 // Knows no tokens. Thread rule: immutable once read.
-//   const Normalizer n = Normalizer::from_json(json); Piece changed = n.apply(piece, /*tracked=*/true, arena);
+//   const Normalizer n = Normalizer::from_json(json); TextPiece changed = n.apply(piece, /*tracked=*/true, arena);
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 
@@ -27,7 +27,7 @@ class Normalizer {
 
   bool empty() const { return steps_.empty(); }
   // `piece` itself when nothing changes, else a text that `arena` owns. tracked: with origins.
-  Piece apply(const Piece& piece, bool tracked, PieceArena& arena) const;
+  TextPiece apply(const TextPiece& piece, bool tracked, PieceArena& arena) const;
   std::string apply(std::string_view text) const;
 
   class Step;

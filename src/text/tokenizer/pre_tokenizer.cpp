@@ -14,20 +14,20 @@ namespace lockstep {
 using nlohmann::json;
 
 // What a step needs to hand its pieces on.
-struct Run;
+struct SplitRun;
 class PreTokenizer::Step {
  public:
   virtual ~Step() = default;
-  virtual void split(const Piece& piece, std::size_t next, Run& run) const = 0;
+  virtual void split(const TextPiece& piece, std::size_t next, SplitRun& run) const = 0;
 };
 
-struct Run {
+struct SplitRun {
   const std::vector<std::unique_ptr<const PreTokenizer::Step>>& steps;
   bool tracked;
   PieceArena& arena;
   PreTokenizer::Sink& sink;
 
-  void pass(const Piece& piece, std::size_t step) {
+  void pass(const TextPiece& piece, std::size_t step) {
     if (piece.text.empty()) return;
     if (step == steps.size()) sink.piece(piece);
     else steps[step]->split(piece, step + 1, *this);
@@ -47,7 +47,7 @@ class SplitStep : public PreTokenizer::Step {
   SplitStep(TextPattern pattern, Behavior behavior, bool invert) : pattern_(std::move(pattern)), behavior_(behavior), invert_(invert) {}
   SplitStep(std::string_view regex, Behavior behavior, bool invert = false) : SplitStep(TextPattern(Regex(regex)), behavior, invert) {}
 
-  void split(const Piece& piece, std::size_t next, Run& run) const override {
+  void split(const TextPiece& piece, std::size_t next, SplitRun& run) const override {
     split_text(
         behavior_, piece.text.size(), invert_, [&](auto&& on_match) { pattern_.for_each(piece.text, on_match); },
         [&](const TextRange& range) { run.pass(piece.part(range.begin, range.end), next); });
@@ -65,8 +65,8 @@ class ByteLevelStep : public PreTokenizer::Step {
     if (use_regex) split_ = std::make_unique<SplitStep>(kGpt2Pattern, Behavior::isolated);
   }
 
-  void split(const Piece& piece, std::size_t next, Run& run) const override {
-    Piece spaced = piece;
+  void split(const TextPiece& piece, std::size_t next, SplitRun& run) const override {
+    TextPiece spaced = piece;
     if (prefix_space_ && piece.text.front() != ' ') {
       AlignedText text = AlignedText::of(piece, run.tracked);
       text.prepend(" ");
@@ -85,7 +85,7 @@ class MetaspaceStep : public PreTokenizer::Step {
  public:
   explicit MetaspaceStep(Metaspace settings) : settings_(std::move(settings)) {}
 
-  void split(const Piece& piece, std::size_t next, Run& run) const override {
+  void split(const TextPiece& piece, std::size_t next, SplitRun& run) const override {
     const std::string& mark = settings_.replacement;
     AlignedText text = AlignedText::of(piece, run.tracked);
     std::vector<TextRange> spaces;
@@ -93,7 +93,7 @@ class MetaspaceStep : public PreTokenizer::Step {
     text.replace(spaces, mark);
     const bool wanted = settings_.prepend == Metaspace::Prepend::always || (settings_.prepend == Metaspace::Prepend::first && piece.at == 0);
     if (wanted && !text.text.starts_with(mark)) text.prepend(mark);
-    const Piece marked = run.arena.keep(std::move(text), piece.at);
+    const TextPiece marked = run.arena.keep(std::move(text), piece.at);
     if (!settings_.split) return run.pass(marked, next);
     const auto for_each_mark = [&](auto&& on_match) {
       for (std::size_t at = marked.text.find(mark); at != std::string_view::npos; at = marked.text.find(mark, at + mark.size())) {
@@ -180,6 +180,6 @@ PreTokenizer PreTokenizer::of_pattern(std::string_view pattern) {
   return result;
 }
 
-void PreTokenizer::split(const Piece& piece, bool tracked, PieceArena& arena, Sink& sink) const { Run{steps_, tracked, arena, sink}.pass(piece, 0); }
+void PreTokenizer::split(const TextPiece& piece, bool tracked, PieceArena& arena, Sink& sink) const { SplitRun{steps_, tracked, arena, sink}.pass(piece, 0); }
 
 }  // namespace lockstep

@@ -2,7 +2,7 @@
 // Whitespace, WhitespaceSplit, Punctuation, Metaspace, ByteLevel as the last step, or a Sequence of them).
 // Pieces go through the steps one by one, so memory does not grow with their number. Knows no vocabulary.
 // Thread rule: immutable once read.
-//   pre_tokenizer.split(piece, /*tracked=*/false, arena, sink);  // calls sink.piece(Piece) for each, none empty
+//   pre_tokenizer.split(piece, /*tracked=*/false, arena, sink);  // calls sink.piece(TextPiece) for each, none empty
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 
@@ -18,7 +18,7 @@ class PreTokenizer {
  public:
   class Sink {
    public:
-    virtual void piece(const Piece& piece) = 0;
+    virtual void piece(const TextPiece& piece) = 0;
 
    protected:
     ~Sink() = default;
@@ -37,7 +37,7 @@ class PreTokenizer {
   // Whether a piece depends on where it stands in the input in a way that only tracked origins tell.
   bool looks_at_origins(bool behind_normalizer) const { return first_only_ && (behind_normalizer || steps_.size() > 1); }
   // The pieces live as long as the input and `arena`. tracked: texts that change keep their origins.
-  void split(const Piece& piece, bool tracked, PieceArena& arena, Sink& sink) const;
+  void split(const TextPiece& piece, bool tracked, PieceArena& arena, Sink& sink) const;
 
   class Step;
 

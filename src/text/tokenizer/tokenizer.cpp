@@ -45,24 +45,24 @@ class Encoder : public PreTokenizer::Sink {
   virtual ~Encoder() = default;
 
   void run(std::string_view text, const AddedTokens::Written& raw = nullptr) {
-    const Piece whole{text};
+    const TextPiece whole{text};
     state_.added.scan(
         text, false, parse_special_, raw, [&](std::size_t begin, std::size_t end) { part(whole.part(begin, end)); },
         [&](const AddedToken& token, std::size_t begin, std::size_t end) { added(token, whole, begin, end); });
   }
 
  protected:
-  virtual void added(const AddedToken& token, const Piece& in, std::size_t begin, std::size_t end) = 0;
+  virtual void added(const AddedToken& token, const TextPiece& in, std::size_t begin, std::size_t end) = 0;
   // What stands between the tokens that are looked for first.
-  virtual void part(const Piece& part) { normalized(part); }
+  virtual void part(const TextPiece& part) { normalized(part); }
   // Which tokens count in `changed`, that is `part` normalized.
-  virtual AddedTokens::Written written(const Piece& /*part*/, const Piece& /*changed*/) const { return nullptr; }
+  virtual AddedTokens::Written written(const TextPiece& /*part*/, const TextPiece& /*changed*/) const { return nullptr; }
   const Tokenizer::State& state_;
   PieceArena arena_;
   const bool parse_special_;
 
-  void normalized(const Piece& part) {
-    const Piece changed = state_.normalizer.apply(part, tracked_, arena_);
+  void normalized(const TextPiece& part) {
+    const TextPiece changed = state_.normalizer.apply(part, tracked_, arena_);
     state_.added.scan(
         changed.text, true, parse_special_, written(part, changed),
         [&](std::size_t begin, std::size_t end) { state_.pre_tokenizer.split(changed.part(begin, end), tracked_, arena_, *this); },
@@ -76,11 +76,11 @@ class Encoder : public PreTokenizer::Sink {
 class IdEncoder final : public Encoder {
  public:
   IdEncoder(const Tokenizer::State& state, bool parse_special, std::vector<std::int32_t>& ids) : Encoder(state, parse_special, false), ids_(ids) {}
-  void piece(const Piece& piece) override {
+  void piece(const TextPiece& piece) override {
     if (parse_special_ || state_.mergeable_specials.empty()) state_.bpe.encode_piece(piece.text, ids_);
     else state_.bpe.encode_piece_without(state_.mergeable_specials, piece.text, ids_);
   }
-  void added(const AddedToken& token, const Piece&, std::size_t, std::size_t) override { ids_.push_back(token.id); }
+  void added(const AddedToken& token, const TextPiece&, std::size_t, std::size_t) override { ids_.push_back(token.id); }
 
  private:
   std::vector<std::int32_t>& ids_;
@@ -95,13 +95,13 @@ class GuardedEncoder final : public Encoder {
   void run() {
     Encoder::run(text_, [this](const AddedToken&, std::size_t begin, std::size_t end) { return trusted(begin, end); });
   }
-  void piece(const Piece& piece) override {
+  void piece(const TextPiece& piece) override {
     const Bpe::Barred& barred = state_.mergeable_specials;
     const TextRange from = barred.empty() ? TextRange{0, 0} : piece.origin(0, piece.text.size());
     if (trusted(from.begin, from.end)) state_.bpe.encode_piece(piece.text, ids_);
     else state_.bpe.encode_piece_without(barred, piece.text, ids_);
   }
-  void added(const AddedToken& token, const Piece&, std::size_t, std::size_t) override { ids_.push_back(token.id); }
+  void added(const AddedToken& token, const TextPiece&, std::size_t, std::size_t) override { ids_.push_back(token.id); }
 
  private:
   std::span<const TextRange>::iterator range_behind(std::size_t at) const {
@@ -113,7 +113,7 @@ class GuardedEncoder final : public Encoder {
   }
 
   // A combining character that begins what a user wrote would join the last character of the token before: that token is cut off.
-  void part(const Piece& whole) override {
+  void part(const TextPiece& whole) override {
     std::size_t begin = 0;
     for (auto range = range_behind(whole.at); range != untrusted_.end() && range->begin < whole.at + whole.text.size(); ++range) {
       if (range->begin <= whole.at + begin) continue;
@@ -134,7 +134,7 @@ class GuardedEncoder final : public Encoder {
     if (begin < whole.text.size()) normalized(whole.part(begin, whole.text.size()));
   }
 
-  AddedTokens::Written written(const Piece& part, const Piece& changed) const override {
+  AddedTokens::Written written(const TextPiece& part, const TextPiece& changed) const override {
     return [this, &part, &changed](const AddedToken& token, std::size_t begin, std::size_t end) {
       if (!changed.origins) return trusted(changed.at + begin, changed.at + end);
       // What the match was made of: also what the normalizer dropped or joined beside it.
@@ -167,7 +167,7 @@ class OffsetEncoder final : public Encoder {
  public:
   OffsetEncoder(const Tokenizer::State& state, bool parse_special, std::string_view text) : Encoder(state, parse_special, true), index_(text) {}
 
-  void piece(const Piece& piece) override {
+  void piece(const TextPiece& piece) override {
     ids_.clear(), bytes_.clear();
     if (parse_special_ || state_.mergeable_specials.empty()) state_.bpe.encode_piece(piece.text, ids_, bytes_);
     else state_.bpe.encode_piece_without(state_.mergeable_specials, piece.text, ids_, &bytes_);
@@ -178,7 +178,7 @@ class OffsetEncoder final : public Encoder {
       at = end;
     }
   }
-  void added(const AddedToken& token, const Piece& in, std::size_t begin, std::size_t end) override {
+  void added(const AddedToken& token, const TextPiece& in, std::size_t begin, std::size_t end) override {
     tokens.push_back({token.id, in.text.substr(begin, end - begin), index_.of(in.origin(begin, end))});
   }
   std::vector<PostProcessor::Token> tokens;

@@ -1,7 +1,8 @@
 """Compiles (syntax only) the lines of use in headers' first comments: `//   CODE` before #pragma once, with three blanks.
 
-Each stands in a function of its own, whose parameters are what the line takes for granted; GIVEN lists them, and which headers are held
-to it. `...` stands for anything and is left out. A header whose lines are no code, or take a whole program for granted, is not listed.
+Each stands in a function of its own, whose parameters are what the line takes for granted: GIVEN lists them, and OF_ANY_TYPE names that may be
+of any type. `...` stands for anything and is left out. A header whose lines are no code, or take a whole program for granted, is in neither list;
+of those alone the number of arguments is compared, below.
 """
 import re
 import shutil
@@ -89,9 +90,213 @@ GIVEN = {
     "train/adapter_trainer.h": f"Runtime& runtime, std::shared_ptr<const WeightSet> weights, std::shared_ptr<const AdapterLayout> layout, {LEARNS}, Request& request",
     "train/losses.h": "const std::vector<TrainSequence>& data, std::int64_t vocabulary",
     "train/trainer.h": f"Runtime& runtime, const WeightImages& images, {LEARNS}, Engine& engine",
+    "api/openai/response_input.h": "const Json& messages_of_the_previous_response, const Json& json",
+    "checkpoint/adapter_folder.h": "const AdapterLayout& layout, const WeightImages& images, const std::shared_ptr<const Model>& model",
+    "host/futures.h": "std::shared_ptr<Deadlines> deadlines, std::shared_ptr<TrainingStore> store, const std::string& owner, const std::string& model, void (*answer)(const Outcome&)",
+    "host/stored_records.h": "std::shared_ptr<TrainingStore> store, const std::string& owner, const std::string& name",
+    "planning/shape_memory.h": "const ModelSizes& sizes, const ShapeWork& work, void (*use)(const ShapePlan&)",
+    "rl/trajectory/play.h": "const Environment& environment, const Problem& problem, const Tokenizer& tokenizer, Turn (*write)(const std::vector<std::int32_t>&)",
+    "serving/generation_defaults.h": "",
+    "sync/bit_stream.h": "std::string text",
+    "sync/manifest.h": "const std::string& text",
 }  # fmt: skip
+# A header a line, and behind it the names that its lines of use take for granted.
+OF_ANY_TYPE = """\
+api/api_keys.h given key
+api/fireworks/completion_request.h json
+api/fireworks/fireworks_routes.h routes service
+api/fireworks/model_completions.h deployments routes
+api/fireworks/shape_routes.h call shapes
+api/harmless_fields.h
+api/json_text.h logprob out text
+api/json_web_token.h now
+api/openai/chat_answer.h body long_writer owner responder service
+api/openai/chat_messages.h value
+api/openai/chat_request.h body
+api/openai/completion_answer.h body long_writer owner responder service
+api/openai/completion_request.h body
+api/openai/embedding_answer.h owner responder service
+api/openai/native_parser.h starts_in_reasoning tools
+api/openai/no_op_fields.h fields
+api/openai/stored_responses.h id items messages response
+api/openai/token_routes.h body service
+api/operations.h routes service state
+api/percent.h
+api/store_routes.h routes
+api/tinker/tinker_routes.h service
+api/tinker/training_routes.h fields service table
+api/tinker/wire_fields.h json
+base/ascii.h header
+base/guarded.h
+base/hub_name.h
+base/lfs_pointer.h text
+base/processor_nodes.h
+base/seconds.h
+benchmark/arithmetic.h
+benchmark/gemm.h
+checkpoint/model_source.h
+cli/chat_lines.h line
+cli/chat_model.h messages runtime settings show
+cli/common_options.h settings table
+cli/demo_report.h results
+cli/deploy_options.h has_keys table training
+cli/far_options.h quiet table
+cli/follow_options.h fleet followed gate publish service table url
+cli/live_page.h table
+cli/rl_options.h settings table
+cli/roofline.h runtime
+cli/serve_deployments.h deploy name opener runtime service
+cli/serve_http_options.h table training
+cli/serve_keys.h deployments executor file rates
+cli/serve_publishing.h executor folder opened settings training_options
+cli/serve_training_options.h base generation table
+cli/trained_options.h settings table
+cli/usage_error.h
+engine/acceptance.h s tokens
+engine/admission.h limits request
+engine/constraint_masks.h s token vocabulary
+engine/drafts/draft_length.h rows seconds
+engine/drafts/draft_options.h
+engine/drafts/sibling_source.h prompt
+engine/kept_step.h backend flags forwards options plan weights
+engine/live_room.h
+engine/request.h
+engine/step_calls.h in plan wants
+engine/step_follower.h in mail runtime
+engine/step_predictor.h
+fleet/channel_fleet.h
+fleet/fleet_watch.h id store
+fleet/follower.h executor options runtime service store weights
+fleet/publisher.h executor files runtime weights
+host/batch_loss.h batch limits logprobs name
+host/heard_sessions.h
+host/client_json.h
+host/loss_inputs.h batch runtime
+host/promoted_models.h commons model
+host/recent_texts.h model owner request
+host/sessions.h store
+host/training_service.h base generation options owner
+http/prompt_thread.h
+jobs/deployment_gate.h live service snapshot spec
+jobs/distill_job.h
+jobs/gate_side.h environment ids side spec stop
+jobs/preference_job.h
+jobs/teacher_file.h
+losses/graph_operations.h call
+losses/loss_graph.h graph_json inputs
+model/compute_copy.h backend item parameter profile row values
+model/config_key_log.h config
+model/kept_forwards.h bytes runtime
+model/operations/add.h attention_output ctx x
+model/operations/attention.h ctx entry layer q shape
+model/operations/embedding.h ctx table
+model/operations/experts.h ctx down gate h routing up
+model/operations/gqa_entry.h ctx k rotary shape v
+model/operations/index_select.h ctx heads k layer q size top_k w
+model/operations/join_norms.h ctx eh_proj embedded enorm hidden hnorm
+model/operations/key_rows.h cache count ctx log_sum o positions q shape
+model/operations/layer_norm.h bias ctx weight x
+model/operations/linear.h ctx h k_bias k_proj q_proj
+model/operations/mla_entry.h ctx h kv_a kv_a_norm rotary
+model/operations/mla_expanded.h ctx eps kv latent norm q_b rotary shape w_uk w_uv
+model/operations/mla_query.h ctx latent q_b rotary w_uk
+model/operations/mla_values.h ctx o w_uv
+model/operations/ranks.h ctx input
+model/operations/rms_norm.h ctx norm x
+model/operations/rope.h ctx heads rotary size x
+model/operations/route.h ctx h router rule sparse_layer
+model/operations/swiglu.h ctx gate up x
+model/operations/value_head.h bias ctx head segment t v x
+model/weights_hash.h manifest numbers
+numerics/isa/memory_reads.h block numbers
+numerics/isa/transpose.h in out
+numerics/isa/word_classes.h classes counts weights
+numerics/mxfp4.h blocks groups scales values
+parallel/exchange_counts.h place
+parallel/mpi_wire.h
+parallel/process_ranks.h layout mail
+parallel/process_watch.h mail
+parallel/processes.h layout
+parity/bench_trainer.h data lead model options runtime
+parity/doctor.h bandwidth facts folder rows
+parity/engine_ways.h engine
+parity/index_overlap.h runtime sequences weights
+parity/machine.h
+parity/parity.h
+parity/score.h print settings
+parity/self_check.h
+planning/mechanisms.h settings
+planning/memory_verdict.h plan settings
+planning/model_sizes.h config
+planning/shape_catalog.h text
+planning/shape_configs.h
+planning/shape_resolver.h catalog
+planning/step_plan.h data layout model profile rank
+rl/bootstrap.h greedy_of_problem pass_at_1_of_problem seed
+rl/countdown_verifier.h
+rl/critic.h batch optimizer port rl settings
+rl/gae.h c i r rollouts
+rl/policy_training.h environment rate sampler settings tokenizer trainer
+runs/local_mtp.h adam batch initial opened options run trainer
+runs/metrics_columns.h line
+runs/page_bundle.h
+runs/planned_run.h asked plan resolved settings trainer
+runs/preferences/preference_data.h chat_data positions vocabulary
+runs/preferences/preference_run.h make_input
+runs/rl_stack.h env s
+runs/run_reader.h
+runs/run_report.h
+runs/sft_run.h make_input
+serving/deployment_record.h
+serving/draft_evaluation.h requests with without
+serving/gate_reports.h json
+serving/prompt_renderer.h request_line
+serving/served_model.h parts talk
+serving/serving_options.h opened
+serving/stop_strings.h
+serving/traffic.h
+sync/arc_delta.h before payload
+sync/class_scan.h kind n old
+sync/element.h word
+sync/read_alone.h
+sync/remote_store.h
+sync/replica_record.h record store
+sync/snapshot_ways.h have local store target
+sync/store.h after before text
+sync/tensor_codec.h new_bytes old_bytes to
+sync/transfer.h
+text/grammar/call_grammar.h format source tokenizer tools
+text/grammar/code_point_set.h
+text/grammar/formats.h work
+text/grammar/numbers.h work
+text/grammar/pattern.h work
+text/grammar/schema_facts.h schema work
+text/grammar/schema_rules.h builder json schema work
+text/grammar/text_dfa.h a b other work
+text/grammar/token_grammar.h schema token tokens words
+text/message/tool_call_formats.h chat_template_source
+text/tokenizer/json_object.h json
+text/tokenizer/merge_table.h id left n rank right
+text/tokenizer/normalizer.h arena json piece
+text/tokenizer/piece_cache.h added ids owner piece
+text/tokenizer/regex.h
+text/tokenizer/tiktoken.h config ranks text
+text/utf8.h bytes
+train/gradient_file.h bins folder rank stream
+train/gradient_norm.h backend gradient groups p
+train/optimizers/optimizer.h parameter role step views
+train/quantised_masters.h backend master own_rows_of_the_copy parameter profile
+train/rank_trainer.h adam call data images options place result runtime sums
+train/rank_trainers.h images options runtime
+train/router_loads.h place rate runtime state
+train/state_file.h backend bytes cols i options parameters rows
+train/value_loss.h
+trained/trained_settings.h
+"""
 # What lines use beside their own header.
-BESIDE = ["base/signals.h", "engine/engine.h", "kernels/launch.h", "serving/loading.h"]
+BESIDE = ["base/signals.h", "engine/engine.h", "host/control_records.h", "kernels/launch.h", "serving/loading.h"]
+ANY = "struct Any { template <class T> operator T&() const; template <class T> operator T&&() const; };"
+GIVEN |= {header: ", ".join(f"Any {name}" for name in names) for header, *names in map(str.split, OF_ANY_TYPE.splitlines())}
 
 
 def usage_of(text):
@@ -102,7 +307,7 @@ def usage_of(text):
 
 def program(usages):
     """One function a header; #line leads an error back to the header."""
-    parts = ["#include <filesystem>", "#include <optional>", *(f'#include "{header}"' for header in [*usages, *BESIDE]), "namespace lockstep {"]
+    parts = ["#include <filesystem>", "#include <optional>", *(f'#include "{header}"' for header in [*usages, *BESIDE]), "namespace lockstep {", ANY]
     for number, (header, lines) in enumerate(usages.items()):
         parts += [f"void use_{number}({GIVEN[header]}) {{", f'#line 1 "the line of use in src/{header}"', *lines, ";", "}"]
     return "\n".join([*parts, "}  // namespace lockstep", ""])
@@ -127,8 +332,13 @@ with check("lines-of-use-compile"):
 with check("control"):
     # A line that names what its header has not.
     false = usage_of("//   Device device({.backend = BackendKind::cpu, .threads = 2});\n#pragma once\n")
-    done = compiled(program({"tensor/device.h": false}))
-    assert done.returncode != 0 and "the line of use in src/tensor/device.h" in done.stderr, done.stderr[:1000]
+    # And one that calls what its class has not, with names of any type.
+    lacking = usage_of("//   MergeTable t; t.reserve(n); t.merge(left, right);\n#pragma once\n")
+    done = compiled(program({"tensor/device.h": false, "text/tokenizer/merge_table.h": lacking}))
+    for header in ("tensor/device.h", "text/tokenizer/merge_table.h"):
+        assert done.returncode != 0 and f"the line of use in src/{header}" in done.stderr, done.stderr[:1000]
+    whole = usage_of("//   MergeTable t; t.reserve(n); t.put(left, right, {rank, id});\n#pragma once\n")
+    assert compiled(program({"text/tokenizer/merge_table.h": whole})).returncode == 0
 
 
 # --- every other header: a call of what it declares has as many arguments as that takes

@@ -1,6 +1,7 @@
 // Named things of owners, each in the store before anyone sees it: who starts again has them again. Owners do not see each other's.
 // T has owner, name and created, a to_json and a from_json (TrainingJson). Any thread.
-//   KeptRecords<Deployment> deployments(store, "deployment", KeyLimit(1024, 50)); deployments.put(one); deployments.find(owner, name);
+//   StoredRecords<Deployment> deployments(store, "deployment", KeyLimit(1024, 50)); deployments.find(owner, name);
+//   deployments.change(owner, name, [](Deployment& one) { one.identity = "v2"; });
 #pragma once
 #include <algorithm>
 #include <functional>
@@ -18,10 +19,11 @@
 namespace lockstep {
 
 template <class T>
-class KeptRecords {
+class StoredRecords {
  public:
   // `kind`: of documents in the store, and what errors call one.
-  KeptRecords(std::shared_ptr<TrainingStore> store, std::string kind, const KeyLimit& limit) : store_(std::move(store)), kind_(std::move(kind)), limit_(limit) {
+  StoredRecords(std::shared_ptr<TrainingStore> store, std::string kind, const KeyLimit& limit)
+      : store_(std::move(store)), kind_(std::move(kind)), limit_(limit) {
     store_->each(kind_, [&](const std::string&, const std::string& document) {
       T record = TrainingJson::parse(document).template get<T>();
       records_[{record.owner, record.name}] = std::move(record);

@@ -1,5 +1,6 @@
-// JSON of a client that stays: as its text, for a tree of values takes up to thirty times as much; copies share it. Plain value.
-//   KeptJson tags(TrainingJson::array({"a"})); tags.bytes(); tags.value()
+// JSON that a client sent and this server holds for it (tags, metadata). Held as text, since a tree of values takes up to thirty times the memory;
+// copies share the text. Plain value.
+//   ClientJson tags(TrainingJson::array({"a"})); tags.bytes(); tags.value()
 #pragma once
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -7,10 +8,10 @@
 
 namespace lockstep {
 
-class KeptJson {
+class ClientJson {
  public:
-  KeptJson() : text_(empty()) {}  // {}
-  explicit KeptJson(const nlohmann::ordered_json& value)
+  ClientJson() : text_(empty()) {}  // {}
+  explicit ClientJson(const nlohmann::ordered_json& value)
       : text_(std::make_shared<const std::string>(value.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace))) {}
   nlohmann::ordered_json value() const { return nlohmann::ordered_json::parse(*text_); }
   std::int64_t bytes() const { return static_cast<std::int64_t>(text_->size()); }
