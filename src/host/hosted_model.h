@@ -28,8 +28,8 @@ struct ModelState {
   std::int64_t next = 1;                                               // sequence number whose turn it is
   std::int64_t acknowledged = 0;                                       // the highest that its client was answered for
   double gap_since = 0;                                                // when the number whose turn it is was found missing; 0: nothing waits for it
-  bool gap_watched = false;                                            // somebody will look whether it has come
   bool gradients_gone = false;  // the server ended before a step took what was acknowledged, and its client was not told yet
+  bool gap_watched = false;     // somebody will look whether the missing number has come
   TrainingActivity activity;
 };
 
