@@ -24,12 +24,12 @@ TEST(SequenceNumbers, ARepeatedNumberIsTheSameRequestOrRefused) {
 
 // Whether or not its session is heard from: packages send heartbeats, and a client of its own need not.
 TEST(SequenceNumbers, AMissingNumberIsNamedAndThenSkipped) {
-  TrainingBench bench({.gap_seconds = 0.3});
-  const std::string session = bench.session(), id = bench.model(session, 0, 2);
+  TrainingBench bench({.gap_seconds = 1});
+  const std::string id = bench.model(bench.session(), 0, 2);
   EXPECT_FALSE(bench.result(bench.batch(id, 1, training_batch(1, 2))).failed());
   const std::string step = bench.step(id, 3);
   EXPECT_EQ(bench.service->lanes().missing_before("me", step),
-            fmt::format("seq_id 3 of model '{}' waits for seq_id 2, which has not come; it counts as skipped 0.3 seconds after it was missed", id));
+            fmt::format("seq_id 3 of model '{}' waits for seq_id 2, which has not come; it counts as skipped 1 seconds after it was missed", id));
   EXPECT_EQ(bench.service->lanes().missing_before("you", step), "");
   EXPECT_FALSE(bench.service->futures().done(step));  // too early
   EXPECT_FALSE(bench.result(step).failed());
