@@ -14,13 +14,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-MOST_MINUTES = 180  # of a whole night, on two processors
+MOST_MINUTES = 195  # of a whole night, on two processors
 # As lockstep parity compares them (parity_layouts in src/parity/parity_run.cpp).
 LAYOUTS = ("tp=2", "dp=2", "tp=3", "ep=2", "tp=4", "tp=2,dp=2,ep=2", "dp=3", "tp=8", "ep=3")
 ASAN_FOLDERS = {"model": 5, "engine": 5, "train": 5, "losses": 2, "serving": 3, "planning": 3, "parity": 7, "trained": 2, "host": 4, "runs": 3, "api": 5, "http": 4, "jobs": 6}  # and its minutes
 KERNEL_PARTS = 4  # cmake/Night.cmake
 ARCHITECTURES = ("80", "90a", "100a")
 PROVED = ("model", "losses", "planning", "trained", "runs")  # sanitizer parts that passed whole by hand once: only such a part joins the turns of .ci/run, where a red one lets nothing land
+
+
+# Of the test programs, whose tests are of bits and not of shares, times or numbers of pieces. Run with giving way at every boundary.
+GIVE_WAY = ("unit/test_kernels/*", "unit/test_model/*", "unit/test_engine/*", "unit/test_train/*", "unit/test_trained/*", "unit/test_parity/*", "unit/test_system/*",
+            "unit/test_host/GiveWay*", "unit/test_host/Resting*")
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,7 @@ PARTS = [
     Part("recipe", 15, "command", "/usr/bin/python3 -B tools/republish --check", "the shipped model from its recipe, byte for byte"),
     Part("soak", 3, "command", "/usr/bin/python3 -B bench/soak.py --minutes 2", "a server that everybody uses at once, for two minutes"),
     *[Part(f"ranks-{layout.replace('=', '').replace(',', '-')}", 2, "demo", f"--quick --ranks {layout}", f"the quick demo under {layout}") for layout in LAYOUTS],
+    Part("give-way", 15, "everywhere", "", "tests of bits, parity and the quick demo while work gives way at every boundary, in drawn turns", in_turn=False),
     *[Part(f"tsan-{folder}", 12, "program", f"tsan_{folder}", f"ThreadSanitizer over {what}", in_turn=False) for folder, what in (("engine", "the engine"), ("train", "the trainer"))],
     *[Part(f"asan-{folder}", minutes, "program", f"asan_{folder}", f"AddressSanitizer over src/{folder}", in_turn=folder in PROVED) for folder, minutes in ASAN_FOLDERS.items()],
     *[Part(f"asan-kernels-{n}", 6, "program", f"asan_kernels_{n}", f"AddressSanitizer over every fourth kernel, from the {n + 1}.", in_turn=False) for n in range(KERNEL_PARTS)],
@@ -135,6 +141,16 @@ class Runner:
         elif good:
             tally.add_pass()
             self.checks.say(f"PASS night/{part.name} ({seconds:.0f} s)")
+
+    def everywhere(self, part, tally, environment, end):
+        """With LOCKSTEP_GIVE_WAY (src/base/give_way_everywhere.h); its seed repeats the turns that were drawn, as far as threads do."""
+        environment = {**environment, "LOCKSTEP_GIVE_WAY": os.environ.get("LOCKSTEP_GIVE_WAY") or str(int(time.time()))}
+        self.checks.say(f"night: LOCKSTEP_GIVE_WAY={environment['LOCKSTEP_GIVE_WAY']} repeats it")
+        for name in dict.fromkeys(pattern.split("/")[1] for pattern in GIVE_WAY):
+            self.checks.run_unit(self.build / name, tally, list(GIVE_WAY), environment, max(1, end - time.monotonic()))
+        program = str(Path(environment["LOCKSTEP_BINARY"]).with_name("lockstep_faults"))
+        self.watched(part, tally, [program, "parity", "--model", "models/countdown-glm", "--fuzz", "20"], environment, end)
+        self.demo(Part(part.name, part.minutes, part.kind, "--quick", part.what), tally, {**environment, "LOCKSTEP_BINARY": program}, end)
 
     def program(self, part, tally, environment, end):
         """A program of cmake/Night.cmake: made, then its tests are checks of their own."""

@@ -459,7 +459,7 @@ def main():
 
     build = ROOT / ("build-asan" if options.asan else "build-tsan" if options.tsan or options.tsan_serve else "build")
     environment = dict(os.environ)
-    for variable in ("LOCKSTEP_KILL_AT", "LOCKSTEP_FAIL_AT"):
+    for variable in ("LOCKSTEP_KILL_AT", "LOCKSTEP_FAIL_AT", "LOCKSTEP_GIVE_WAY"):
         environment.pop(variable, None)
     environment.update(LOCKSTEP_BINARY=str(build / "lockstep"), LOCKSTEP_ROOT=str(ROOT), LOCKSTEP_BUILD=str(build))
     if options.asan:

@@ -176,7 +176,9 @@ TEST_F(AccessTest, ARateIsOfOneKeyAndOfWorkAlone) {
   const ApiResponse refused = call("POST", "/closed", ann);
   EXPECT_EQ(refused.status, 429);
   EXPECT_EQ(value(refused.headers, "Retry-After"), "30");
-  EXPECT_NE(refused.body.find("allowed are 2 a minute (requests_per_minute in the key file); try again in 30 s"), std::string::npos);
+  EXPECT_NE(
+      refused.body.find("this API key has used 2 requests of this minute, allowed are 2 a minute (requests_per_minute in the key file); try again in 30 s"),
+      std::string::npos);
   EXPECT_NE(refused.body.find("\"code\":\"rate_limit_exceeded\""), std::string::npos);
   for (int i = 0; i < 9; ++i) EXPECT_EQ(call("GET", "/closed", ann).status, 200);
   now += 29;

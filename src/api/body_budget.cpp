@@ -35,8 +35,9 @@ void BodyBudget::take(const std::string& owner, std::int64_t own, std::int64_t m
                                  "(--body-megabytes, --key-share); try again when some are answered",
                                  megabytes(wanted), megabytes(share_), megabytes(most_)));
   if (taken_ + more > most_)
-    refuse_body(503, fmt::format("with this one the bodies of all requests take {}, allowed are {} (--body-megabytes); try again when some are answered",
-                                 megabytes(taken_ + more), megabytes(most_)));
+    refuse_body(503, fmt::format("with this one the requests of this API key take {} and those of all keys {}, allowed are {} (--body-megabytes); try again "
+                                 "when some are answered",
+                                 megabytes(wanted), megabytes(taken_ + more), megabytes(most_)));
   taken_ += more;
   peak_ = std::max(peak_, taken_);
   by_owner_[owner] = wanted;

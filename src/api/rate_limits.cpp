@@ -20,12 +20,12 @@ std::string duration_text(double seconds) {
   return minutes > 0 ? fmt::format("{}m{:.0f}s", minutes, std::floor(tenths - 60.0 * static_cast<double>(minutes))) : fmt::format("{:g}s", tenths);
 }
 
-ApiResponse refused(const char* what, double most, double wait, const char* setting) {
+ApiResponse refused(const char* what, double used, double most, double wait, const char* setting) {
   const auto seconds = static_cast<std::int64_t>(std::ceil(std::max(wait, 1e-3)));
   ApiResponse response = error_response(
       RequestError(ErrorCode::resource_exhausted, {},
-                   fmt::format("this API key has used its {} of this minute, allowed are {:.0f} a minute ({} in the key file); try again in {} s", what, most,
-                               setting, seconds),
+                   fmt::format("this API key has used {:.0f} {} of this minute, allowed are {:.0f} a minute ({} in the key file); try again in {} s", used,
+                               what, most, setting, seconds),
                    429));
   for (auto& [name, value] : response.headers)
     if (name == "Retry-After") value = std::to_string(seconds);
@@ -86,10 +86,11 @@ std::optional<ApiResponse> RateLimits::refusal_of(const Key& key, double now) {
   // A millionth: what came of seconds times tokens is no whole number.
   constexpr double kNothing = 1e-6;
   const Allowance &requests = key.requests, &tokens = key.tokens;
+  const auto used = [&](const Allowance& its) { return std::ceil(its.most - its.left_at(now) - kNothing); };
   if (requests.most > 0 && requests.left_at(now) < 1 - kNothing)
-    return refused("requests", requests.most, (1 - requests.left_at(now)) * kMinute / requests.most, "requests_per_minute");
+    return refused("requests", used(requests), requests.most, (1 - requests.left_at(now)) * kMinute / requests.most, "requests_per_minute");
   if (tokens.most > 0 && tokens.left_at(now) < 1 - kNothing)
-    return refused("tokens", tokens.most, (1 - tokens.left_at(now)) * kMinute / tokens.most, "tokens_per_minute");
+    return refused("tokens", used(tokens), tokens.most, (1 - tokens.left_at(now)) * kMinute / tokens.most, "tokens_per_minute");
   return std::nullopt;
 }
 

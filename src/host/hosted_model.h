@@ -27,8 +27,9 @@ struct ModelState {
   std::map<std::int64_t, std::shared_ptr<NumberedOperation>> waiting;  // by sequence number: their turn has not come
   std::int64_t next = 1;                                               // sequence number whose turn it is
   std::int64_t acknowledged = 0;                                       // the highest that its client was answered for
-  double gap_since = 0;
+  double gap_since = 0;                                                // when the number whose turn it is was found missing; 0: nothing waits for it
   bool gradients_gone = false;  // the server ended before a step took what was acknowledged, and its client was not told yet
+  bool gap_watched = false;     // somebody will look whether the missing number has come
   TrainingActivity activity;
 };
 

@@ -10,7 +10,8 @@ KeyLimit::KeyLimit(std::int64_t most, std::int64_t percent) : most_(most), share
 
 void KeyLimit::check_room(std::int64_t all, std::int64_t own, std::string_view what, std::string_view remedy, std::string_view options) const {
   const std::string_view stop = remedy.empty() ? "" : "; ";
-  if (all >= most_) fail(ErrorCode::resource_exhausted, "there are {} {}, allowed are {}{}{}", all, what, most_, stop, remedy);
+  if (all >= most_)
+    fail(ErrorCode::resource_exhausted, "this API key has {} {} and all keys together {}, allowed are {}{}{}", own, what, all, most_, stop, remedy);
   if (own >= share_)
     fail(ErrorCode::resource_exhausted, "this API key has {} {}, allowed are {} of the server's {} ({}){}{}", own, what, share_, most_, options, stop, remedy);
 }
@@ -22,8 +23,8 @@ void KeyLimit::check_bytes(std::int64_t all, std::int64_t own, std::int64_t more
     fail(ErrorCode::resource_exhausted, "this API key has {} of {} and asks for {} more, allowed are {} of the server's {} ({}); {}", megabytes(own), what,
          megabytes(more), megabytes(share_), megabytes(most_), options, remedy);
   if (all + more > most_)
-    fail(ErrorCode::resource_exhausted, "there are {} of {} and {} more are asked for, allowed are {} ({}); {}", megabytes(all), what, megabytes(more),
-         megabytes(most_), options, remedy);
+    fail(ErrorCode::resource_exhausted, "this API key has {} of {} and asks for {} more; all keys together have {}, allowed are {} ({}); {}", megabytes(own),
+         what, megabytes(more), megabytes(all), megabytes(most_), options, remedy);
 }
 
 }  // namespace lockstep

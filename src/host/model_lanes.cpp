@@ -7,6 +7,9 @@
 
 namespace lockstep {
 namespace {
+// When a model that is at work is looked at again.
+constexpr double kLookAgainSeconds = 0.05;
+
 // What metrics call the pieces of an operation that is no plain batch.
 const char* kind_of_piece(const std::string& operation) {
   if (operation == "optim_step") return "optim_step";
@@ -16,6 +19,8 @@ const char* kind_of_piece(const std::string& operation) {
   return "operation";
 }
 }  // namespace
+
+ModelLanes::~ModelLanes() { commons_.deadlines->forget(this); }
 
 std::string ModelLanes::submit(const std::string& owner, const std::string& id, std::int64_t sequence, const SentOperation& sent, NumberedOperation::Work work,
                                bool heals) {
@@ -71,18 +76,18 @@ std::string ModelLanes::place(const std::string& owner, const std::string& id, s
       commons_.queue->submit(id, owner, operation);
     }
     waiting[sequence] = std::move(operation);
+    run_ready(model, *state);
   }
-  run_ready(model);
   return request;
 }
 
-void ModelLanes::run_ready(const std::shared_ptr<HostedModel>& model) {
-  const auto state = model->state.lock();
-  auto& waiting = state->waiting;
-  for (auto first = waiting.begin(); first != waiting.end() && first->first == state->next; first = waiting.begin()) {
+void ModelLanes::run_ready(const std::shared_ptr<HostedModel>& model, ModelState& state) {
+  auto& waiting = state.waiting;
+  const std::int64_t before = state.next;
+  for (auto first = waiting.begin(); first != waiting.end() && first->first == state.next; first = waiting.begin()) {
     std::shared_ptr<NumberedOperation> operation = std::move(first->second);
     waiting.erase(first);
-    ++state->next;
+    ++state.next;
     if (!operation->may_run_early() && !waiting.empty()) {
       // It may change what later numbers have been computed with.
       for (const auto& [number, later] : waiting) later->do_not_run_early();
@@ -90,7 +95,10 @@ void ModelLanes::run_ready(const std::shared_ptr<HostedModel>& model) {
     }
     commons_.queue->submit(model->id, model->owner, std::move(operation));
   }
-  state->gap_since = waiting.empty() ? 0 : unix_now();
+  // Since the number whose turn it is now is missing, whatever else has come meanwhile.
+  if (waiting.empty()) state.gap_since = 0;
+  else if (state.gap_since == 0 || state.next != before) state.gap_since = unix_now();
+  if (!waiting.empty() && !std::exchange(state.gap_watched, true)) watch_gap(model, commons_.options.gap_seconds);
 }
 
 void ModelLanes::forget_waiting(const OnExecutor& on, HostedModel& model, const std::string& why) {
@@ -98,6 +106,7 @@ void ModelLanes::forget_waiting(const OnExecutor& on, HostedModel& model, const 
   {
     const auto state = model.state.lock();
     waiting.swap(state->waiting);
+    state->gap_since = 0;
   }
   for (const auto& [number, operation] : waiting)
     if (!why.empty()) commons_.futures.fail(operation->request(), Error(ErrorCode::cancelled, why));
@@ -116,18 +125,32 @@ std::string ModelLanes::missing_before(const std::string& owner, const std::stri
   return "";
 }
 
-// A number that was refused before we could see it would hold up its model for ever.
-void ModelLanes::check_gaps(const std::string& session) {
-  for (const std::shared_ptr<HostedModel>& model : models_.of_session(session)) {
-    {
-      const auto state = model->state.try_lock();
-      if (!state) continue;  // a heartbeat waits for nobody; the next one looks
-      if ((*state)->waiting.empty() || unix_now() - (*state)->gap_since < commons_.options.gap_seconds) continue;
-      log_warning("an operation never came; its model goes on without it", {{"model", model->id}, {"seq_id", (*state)->next}});
-      (*state)->next = (*state)->waiting.begin()->first;
+void ModelLanes::watch_gap(const std::shared_ptr<HostedModel>& model, double seconds) {
+  commons_.deadlines->add(this, deadline_in(seconds), [this, watched = std::weak_ptr(model)] {
+    try {
+      if (const std::shared_ptr<HostedModel> still = watched.lock()) look_for_gap(still);
+    } catch (const std::exception& e) {
+      log_error("operations that wait for a missing number could not go on", {{"reason", e.what()}});
     }
-    run_ready(model);
+  });
+}
+
+// A number that was refused before we could see it, or was never sent, would hold up its model for ever.
+void ModelLanes::look_for_gap(const std::shared_ptr<HostedModel>& model) {
+  const Intake::Entry entry = commons_.intake.enter();
+  if (!entry.is_open()) return;
+  const auto held = model->state.try_lock();
+  if (!held) return watch_gap(model, kLookAgainSeconds);
+  ModelState& state = **held;
+  state.gap_watched = false;
+  if (state.waiting.empty()) return;
+  if (const double left = state.gap_since + commons_.options.gap_seconds - unix_now(); left > 0) {
+    state.gap_watched = true;
+    return watch_gap(model, left);
   }
+  log_warning("an operation never came; its model goes on without it", {{"model", model->id}, {"seq_id", state.next}});
+  state.next = state.waiting.begin()->first;
+  run_ready(model, state);
 }
 
 std::string ModelLanes::refuse(const std::string& owner, const std::string& model, std::int64_t sequence, const Error& error) {

@@ -18,7 +18,6 @@ std::string SessionLife::create(const std::string& owner, const SessionRecord& w
 
 void SessionLife::hear(const std::string& owner, const std::string& id) {
   if (!sessions_.hear(owner, id)) fail(ErrorCode::not_found, "there is no session '{}'", id);
-  lanes_.check_gaps(id);
   retention_.look();
 }
 

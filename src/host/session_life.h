@@ -1,5 +1,4 @@
-// Sessions begin, are heard from and end; on the way others are looked after: operations that never come (host/model_lanes.h), and what nobody came
-// back for (host/retention.h). Any thread.
+// Sessions begin, are heard from and end; on the way what nobody came back for is looked after (host/retention.h). Any thread.
 //   const std::string session = life.create(owner, {}); life.hear(owner, session); life.finish(owner, session, "finished: success", "");
 #pragma once
 #include <string>
@@ -10,8 +9,7 @@ namespace lockstep {
 
 class SessionLife {
  public:
-  SessionLife(TrainingCommons& commons, Sessions& sessions, ModelLanes& lanes, Retention& retention)
-      : commons_(commons), sessions_(sessions), lanes_(lanes), retention_(retention) {}
+  SessionLife(TrainingCommons& commons, Sessions& sessions, Retention& retention) : commons_(commons), sessions_(sessions), retention_(retention) {}
 
   // wanted.id is what the id begins with. The one that was made under the same idempotency key is the same. Errors: cancelled, invalid_argument,
   // resource_exhausted.
@@ -24,7 +22,6 @@ class SessionLife {
  private:
   TrainingCommons& commons_;
   Sessions& sessions_;
-  ModelLanes& lanes_;
   Retention& retention_;
 };
 

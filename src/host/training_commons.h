@@ -9,7 +9,7 @@
 //   the writer of Sessions, those of StoredRecords
 //   CustomLosses, Sessions, HeardSessions, StoredRecords
 //   what calls nobody back: store, futures, feed, lanes, executor, memory ledger
-// A heartbeat takes those of HeardSessions and the map of Models, and tries for others: it waits for no disk.
+// A heartbeat takes those of HeardSessions, and tries for others: it waits for no disk.
 #pragma once
 #include <memory>
 

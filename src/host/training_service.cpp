@@ -30,7 +30,7 @@ TrainingService::TrainingService(std::shared_ptr<TrainingBase> base, std::shared
       operations_(tools_, {lanes_, models_, custom_losses_, checkpoints_, files_, samplers_, control_, retention_}),
       sampling_(commons_, sessions_, samplers_),
       waiting_reasons_(commons_, models_, samplers_),
-      session_life_(commons_, sessions_, lanes_, retention_) {
+      session_life_(commons_, sessions_, retention_) {
   TrainingBase& shared = *commons_.base;
   shared.options.kept = std::make_shared<KeptPasses>(options.reuse_bytes, memory_.limited() ? shared.ledger : nullptr);
   commons_.metadata.add_source([this](const MetadataRoom::Count& count) { sessions_.each_metadata(count); });

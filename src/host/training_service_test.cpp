@@ -368,7 +368,7 @@ TEST(TrainingService, RecordsOfOneKeyLeaveOthersTheirShare) {
   StoredRecords<TrainerJob> jobs(store, "job", KeyLimit(5, 50));  // they are counted where they are read again
   EXPECT_NE(error_text([&] { jobs.change("me", "d", nothing); }), "accepted");
   jobs.change("he", "a", nothing), jobs.change("you", "a", nothing);
-  EXPECT_EQ(error_text([&] { jobs.change("you", "b", nothing); }), "there are 5 records of kind job, allowed are 5");
+  EXPECT_EQ(error_text([&] { jobs.change("you", "b", nothing); }), "this API key has 1 records of kind job and all keys together 5, allowed are 5");
   jobs.remove("me", "a"), jobs.remove("he", "a");
   jobs.change("me", "d", nothing);
 }

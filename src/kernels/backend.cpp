@@ -1,6 +1,7 @@
 #include "kernels/backend.h"
 
 #include "base/error.h"
+#include "base/give_way_everywhere.h"
 #include "kernels/cuda/launcher.h"
 #include "kernels/table.h"
 
@@ -14,12 +15,20 @@ InstructionSet checked(std::optional<InstructionSet> isa) {
          instruction_set_name(widest_instruction_set()));
   return *isa;
 }
+
+// Of every backend that has no other (base/give_way_everywhere.h).
+class EverywherePoint final : public PausePoint {
+ public:
+  void pause() override { overwrite_scratch(); }
+  std::int64_t longest_kernel() const override { return 1; }
+};
 }  // namespace
 
 Backend::Backend(const BackendOptions& options)
     : isa_(checked(options.isa)),
       table_(kernel_table(isa_, options.kind == BackendKind::traced)),
       device_(options.kind, options.threads > 0 ? options.threads : available_processors()) {
+  if (gives_way_everywhere()) pause_point_ = std::make_shared<EverywherePoint>();
   if (options.kind == BackendKind::emulated) cuda_ = make_host_launcher();
   if (options.kind == BackendKind::cuda) cuda_ = make_device_launcher(device_.stream().cuda()->handle());
 }

@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "base/give_way.h"
+#include "base/give_way_everywhere.h"
 #include "base/philox.h"
 #include "engine/engine.h"
 
@@ -42,7 +43,7 @@ class LiveWork {
  private:
   static constexpr std::uint32_t kEvery = 100;  // moments, of thousands a step
   void maybe() {
-    if (draws_.below(kEvery) != 0) return;
+    if (draws_.below(gives_way_everywhere() ? 1 : kEvery) != 0) return;
     ++times_;
     other_bits_ += bits() != alone_;
   }

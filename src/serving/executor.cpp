@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/give_way.h"
+#include "base/give_way_everywhere.h"
 #include "base/log.h"
 #include "observe/trace.h"
 
@@ -112,7 +113,7 @@ void Executor::work() {
     }
     if (stopping_) break;
     busy_ = true;
-    run_step(shares_.next(now()), lock);
+    run_step(gives_way_everywhere() ? std::next(queues_.begin(), static_cast<std::ptrdiff_t>(drawn_turn(queues_.size())))->first : shares_.next(now()), lock);
     busy_ = false;
     if (shares_.idle()) idle_.notify_all();
   }
@@ -139,10 +140,16 @@ void Executor::pause() {
       charge(running, own);
       running.charged += own;
     }
-    while (!stopping_) {
+    while (!stopping_ && !gives_way_everywhere()) {
       ShareAccount* const next = shares_.next_live(by_shares ? running.account.get() : nullptr, now());
       if (!next) break;
       run_step(next, lock);
+    }
+    if (!stopping_ && gives_way_everywhere()) {
+      std::vector<ShareAccount*> live;
+      for (const auto& [whose, queue] : queues_)
+        if (whose->work == WorkClass::live && !queue.steps.empty()) live.push_back(whose);
+      if (!live.empty()) run_step(live[drawn_turn(live.size())], lock);
     }
   }
   running.resumed = now();
@@ -152,6 +159,7 @@ void Executor::pause() {
 bool Executor::gives_way() const { return inside() && running_ && !running_->outer && running_->account->work == WorkClass::training; }
 
 std::int64_t Executor::longest_kernel() const {
+  if (gives_way_everywhere()) return 1;
   if (!gives_way()) return 0;
   return live_accounts_.load(std::memory_order_relaxed) > 0 || now() < live_until_.load(std::memory_order_relaxed) ? kLongestKernel : 0;
 }

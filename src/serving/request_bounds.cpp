@@ -15,7 +15,8 @@ void RequestBounds::take(std::span<const RequestOwner> owners) {
   try {
     if (before + more > most_) {
       refused_ += owners.size();
-      fail(ErrorCode::resource_exhausted, "model '{}' has {} open requests and gets {} more, allowed are {}; try again later", model_, before, more, most_);
+      fail(ErrorCode::resource_exhausted, "model '{}' has {} open requests and gets {} more, allowed are {} (--max-open); try again later", model_, before,
+           more, most_);
     }
     take_streams(owners);
   } catch (...) {

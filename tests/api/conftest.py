@@ -23,7 +23,7 @@ class Server:
 
     def __init__(self, *arguments, model=MODEL):
         binary = Path(os.environ.get("LOCKSTEP_BINARY", REPOSITORY / "build" / "lockstep")).resolve()
-        if any(os.environ.get(name) for name in ("LOCKSTEP_KILL_AT", "LOCKSTEP_FAIL_AT")):
+        if any(os.environ.get(name) for name in ("LOCKSTEP_KILL_AT", "LOCKSTEP_FAIL_AT", "LOCKSTEP_GIVE_WAY")):
             binary = binary.with_name("lockstep_faults")  # the same program, which heeds them
         if not os.access(binary, os.X_OK) or binary.is_dir():
             pytest.fail(f"there is no lockstep binary at {binary}; build it or set LOCKSTEP_BINARY")

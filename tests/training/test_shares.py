@@ -13,7 +13,7 @@ from tinker import types
 from tinker.lib.queue_state_logger import QueueState
 
 ANN, BOB = "tml-ann-0123456789abcdef", "tml-bob-0123456789abcdef"
-LOOPS = 8
+LOOPS = 16
 
 
 @pytest.fixture

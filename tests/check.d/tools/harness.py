@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(os.environ.get("LOCKSTEP_ROOT") or Path(__file__).resolve().parents[3])
 BUILD = Path(os.environ.get("LOCKSTEP_BUILD") or ROOT / "build")
 BINARY = Path(os.environ.get("LOCKSTEP_BINARY") or BUILD / "lockstep")
-FAULTS = ("LOCKSTEP_KILL_AT", "LOCKSTEP_FAIL_AT")  # variables that build/lockstep_faults heeds, which is otherwise the same program
+FAULTS = ("LOCKSTEP_KILL_AT", "LOCKSTEP_FAIL_AT", "LOCKSTEP_GIVE_WAY")  # variables that build/lockstep_faults heeds, which is otherwise the same program
 MODEL = ROOT / "models/countdown-glm"
 RL_RECIPE = "recipes/countdown_rl.toml"
 
