@@ -38,6 +38,7 @@ PARTS = [
     Part("demo-ranks", 17, "demo", "--ranks tp=2,dp=2,ep=2", "the same on eight ranks", in_turn=False),
     Part("recipe", 15, "command", "/usr/bin/python3 -B tools/republish --check", "the shipped model from its recipe, byte for byte"),
     Part("soak", 3, "command", "/usr/bin/python3 -B bench/soak.py --minutes 2", "a server that everybody uses at once, for two minutes"),
+    Part("regions", 6, "command", "/usr/bin/python3 -B bench/regions.py", "a fleet in three network namespaces on wires that lose packets (root and TUN)", in_turn=False),
     *[Part(f"ranks-{layout.replace('=', '').replace(',', '-')}", 2, "demo", f"--quick --ranks {layout}", f"the quick demo under {layout}") for layout in LAYOUTS],
     *[Part(f"tsan-{folder}", 12, "program", f"tsan_{folder}", f"ThreadSanitizer over {what}", in_turn=False) for folder, what in (("engine", "the engine"), ("train", "the trainer"))],
     *[Part(f"asan-{folder}", minutes, "program", f"asan_{folder}", f"AddressSanitizer over src/{folder}", in_turn=folder in PROVED) for folder, minutes in ASAN_FOLDERS.items()],
