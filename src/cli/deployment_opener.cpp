@@ -54,8 +54,8 @@ LoadedDeployment DeploymentOpener::load(const std::string& name, const ModelPlac
     const std::int64_t cache_bytes = sleeps && parts_.cache_bytes == 0 ? least_deployment_cache(runtime, serving.engine) : parts_.cache_bytes;
     // What follows a channel changes: its two copies are claimed, whatever others have of them now.
     const bool counts_once = parts_.pool && !followed;
-    DeploymentMemory memory = admit_deployment(*parts_.ledger, runtime, serving.engine, cache_bytes,
-                                               counts_once ? std::optional<std::int64_t>(parts_.pool->bytes()) : std::nullopt);
+    DeploymentMemory memory =
+        admit_deployment(*parts_.ledger, runtime, serving.engine, cache_bytes, counts_once ? std::optional<std::int64_t>(parts_.pool->bytes()) : std::nullopt);
     serving.engine.cache_bytes = memory.cache_bytes;
     LoadedDeployment made{.memory = {std::move(memory.claims)}};
     std::shared_ptr<WeightPool::Part> part;
@@ -72,7 +72,7 @@ LoadedDeployment DeploymentOpener::load(const std::string& name, const ModelPlac
     if (followed) {
       *followed = {opened.runtime, parts_.executor, model.weights, opened.reader, part};
       made.memory.claims.push_back(parts_.ledger->claim("deployments", {}, loaded_bytes(*opened.model, opened.runtime->profile).weights,
-                                                 fmt::format("a second copy of the weights of '{}', which follows a channel", name)));
+                                                        fmt::format("a second copy of the weights of '{}', which follows a channel", name)));
     }
     add_served_defaults(model, runtime.model, {.generation_config = parts_.generation_config});
     made.service = std::make_shared<GenerationService>(std::move(model), serving);

@@ -41,7 +41,7 @@ struct DeploymentParts {
   std::shared_ptr<MemoryLedger> ledger;
   std::shared_ptr<WeightPool> pool = nullptr;  // where equal weights stand once; null: each model has its own
   std::shared_ptr<Runtime> first = nullptr;    // with a pool: the server's own, whose device has the blocks of all
-  std::int64_t cache_bytes = 0;  // of each; 0: automatic_cache
+  std::int64_t cache_bytes = 0;                // of each; 0: automatic_cache
   std::string generation_config = "auto";
   std::function<void(GenerationService&)> prepare;  // before it serves; null: nothing
   std::string folder;                               // for open_below

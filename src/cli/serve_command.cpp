@@ -292,12 +292,8 @@ int serve_command(const Arguments& arguments) {
   http.state->add_metrics([deployments](PrometheusText& text) { append_deployment_metrics(*deployments, text); });
   if (trainers) http.state->add_metrics(training_metrics(trainers));
   if (memory.ledger->total() < MemoryLedger::kUnlimited) http.state->add_metrics(memory_metrics(memory.ledger));
-  const PageOptions page{.places = {.roots = {runs}},
-                         .title = service->model().name(),
-                         .playground = true,
-                         .device = true,
-                         .gates = !training,
-                         .fleet = follow.follows()};
+  const PageOptions page{
+      .places = {.roots = {runs}}, .title = service->model().name(), .playground = true, .device = true, .gates = !training, .fleet = follow.follows()};
   const std::shared_ptr<ChannelFleet> fleet = follow.follows() ? open_fleet(follow) : nullptr;
   std::unique_ptr<Follower> follower;  // made once the port is known
   const auto measured = std::make_shared<std::atomic<const Follower*>>(nullptr);

@@ -37,8 +37,8 @@ std::vector<const SnapshotTensor*> matched(const SnapshotChain& chain, const Mod
 }
 }  // namespace
 
-WeightStaging::WeightStaging(std::shared_ptr<Runtime> runtime, std::shared_ptr<Executor> executor, SwapMemory memory,
-                             std::shared_ptr<WeightPool::Part> part, std::int64_t group)
+WeightStaging::WeightStaging(std::shared_ptr<Runtime> runtime, std::shared_ptr<Executor> executor, SwapMemory memory, std::shared_ptr<WeightPool::Part> part,
+                             std::int64_t group)
     : runtime_(std::move(runtime)), executor_(std::move(executor)), memory_(memory), part_(std::move(part)), group_(group) {}
 
 StagedWeights WeightStaging::stage(const Store& store, const SnapshotChain& chain, const LiveWeights& live, std::uint64_t version,

@@ -35,11 +35,6 @@ std::int64_t item_bytes(const Parameter& p, const Profile& profile) {
   return is_low_bit_format(weight_bits(p, profile)) ? low_bit_shape(p, profile).bytes() : quantised_shape(p, profile).bytes();
 }
 
-std::int64_t computed_bytes(const Parameter& p, const Profile& profile) {
-  if (weight_bits(p, profile) != 0) return p.count * item_bytes(p, profile);
-  return p.size() * element_size(compute_dtype(p, profile), false);
-}
-
 void check_low_bit(const Manifest& manifest, const Profile& profile) {
   if (!is_low_bit_format(profile.weight_bits)) return;
   for (const Parameter& p : manifest.parameters())

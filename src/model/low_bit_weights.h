@@ -8,8 +8,6 @@ namespace lockstep {
 
 // Bytes of one item of a parameter whose weight_bits (model/weights.h) is not 0.
 std::int64_t item_bytes(const Parameter& parameter, const Profile& profile);
-// Bytes of a parameter's compute copy.
-std::int64_t computed_bytes(const Parameter& parameter, const Profile& profile);
 // Whether this parameter's compute copy is int4; and whether it may be what a file holds. Not under a profile that trains it: there it is what the
 // quantiser makes of the decoded numbers, as after every step, and a file's -8 is none of that.
 bool computes_with_int4(const Parameter& parameter, const Profile& profile);

@@ -8,8 +8,8 @@
 #include "base/thread_pool.h"
 #include "checkpoint/reading_memory.h"
 #include "engine/drafts/mtp_steps.h"
+#include "model/compute_copy.h"
 #include "model/default_context.h"
-#include "model/low_bit_weights.h"
 #include "tensor/memory_pool.h"
 
 namespace lockstep {
@@ -103,8 +103,7 @@ DeploymentMemory admit_deployment(MemoryLedger& ledger, const RuntimeSettings& s
   MemoryLedger::Claim room = ledger.claim("deployments", {}, alone, what);  // until all is refused that will not fit
   ledger.claim("reading", {}, reading_of(settings, *planned.model), fmt::format("reading the model '{}' (with fewer --threads it is less)", settings.model));
   if (cache_bytes == 0)
-    memory.cache_bytes =
-        automatic_cache(ledger.free() - (parameters - alone) - planned.small.steps(), planned.position_bytes, planned.positions, false);
+    memory.cache_bytes = automatic_cache(ledger.free() - (parameters - alone) - planned.small.steps(), planned.position_bytes, planned.positions, false);
   planned.plan.engine.cache_pages = 0;
   planned.plan.engine.cache_bytes = memory.cache_bytes;
   memory.claims.push_back(ledger.claim("deployments", {}, sums_of(plan_serving(settings, planned.plan)).all - planned.small.weights,

@@ -44,8 +44,8 @@ struct LoadedDeployment {
 };
 
 struct ModelDeployment {
-  std::string name, source;                    // source: what it was made of, as it was given
-  double created = 0;                          // Unix seconds
+  std::string name, source;  // source: what it was made of, as it was given
+  double created = 0;        // Unix seconds
   DeploymentRoom memory = {};
   std::shared_ptr<GenerationService> service;  // null: it is asleep from the beginning, and `load` is there
   Follows follows = Follows::no;               // one that does is not removed

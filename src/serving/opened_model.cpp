@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "checkpoint/model_reader.h"
 #include "checkpoint/reading_memory.h"
-#include "model/low_bit_weights.h"
+#include "model/compute_copy.h"
 #include "serving/loading.h"
 
 namespace lockstep {
