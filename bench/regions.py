@@ -298,7 +298,7 @@ def page_text(found):
     sizes = [s["bytes"] for s in found["steps"]]
     lines = ["", f"`{found['model']}`: a step is {sum(sizes) // len(sizes)} bytes of {found['steps'][0]['full_bytes']}; all weights, {found['cut']['bytes']}. The wires lost "
              f"{sum(w['lost'] for w in found['wires'].values())} of {sum(w['packets'] for w in found['wires'].values())} packets and cut {sum(w['cut'] for w in found['wires'].values())}. "
-             f"The far replica reported {found['cut']['errors']:.0f} errors on the way and healed; every replica's answers had the trainer's bits."]
+             f"The far replica reported {found['cut']['errors']:.0f} errors on the way; every replica's answers had the trainer's bits."]
     return "\n".join(rows + lines)
 
 
