@@ -7,7 +7,8 @@ time to its first one, and rollouts' tokens a second,
     by shares                      the same with --live-token-ms 0
     without classes                rollouts that say nothing, which the server cannot tell from live answers: the control
 
-beside live requests alone and rollouts alone. Every load is the same in each: arrivals and prompts are drawn from one seed.
+beside live requests alone and rollouts alone, these also by shares. `bars` compares with what is aimed at: the 95th percentile of gaps at most the bound or 1.1 times that
+without rollouts, of first tokens at most 1.5 times, and rollouts' tokens a second at least 55 % of theirs alone, 95 % where no live request comes. Every load is the same in each: arrivals and prompts are drawn from one seed.
 
     python3 bench/live_rollouts.py [--model models/countdown-glm] [--lockstep build/lockstep] [--bound 40] [--seconds 40] [--rollouts 64] [--load 0.3] [--json FILE]"""
 import argparse
@@ -38,6 +39,18 @@ class Server:
         return json.loads(subprocess.run(list(map(str, command)), check=True, stdout=subprocess.PIPE, text=True).stdout)
 
 
+def bars(found):
+    alone, live, rate = found["live alone"]["live"], found["with --live-token-ms"]["live"], lambda name: found[name]["rollouts"]["tokens_per_second"]
+
+    def bar(value, limit, at_most=True):
+        return {"value": round(value, 3), "at_most" if at_most else "at_least": round(limit, 3), "met": value <= limit if at_most else value >= limit}
+
+    return {"gap_p95_ms": bar(live["gap_ms"]["p95"], max(found["bound_ms"], 1.1 * alone["gap_ms"]["p95"])),
+            "first_token_p95_ms": bar(live["first_token_ms"]["p95"], 1.5 * alone["first_token_ms"]["p95"]),
+            "rollouts_beside_live": bar(rate("with --live-token-ms") / rate("rollouts alone"), 0.55, at_most=False),
+            "rollouts_without_live": bar(rate("rollouts alone") / rate("rollouts alone, by shares"), 0.95, at_most=False)}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="models/countdown-glm")
@@ -62,8 +75,10 @@ def main():
         found["rollouts alone"] = server.load(*beside)["classes"]
         found["with --live-token-ms"] = server.load(*live, *beside)["classes"]
     with Server(options, 0) as server:
+        found["rollouts alone, by shares"] = server.load(*beside)["classes"]
         found["by shares"] = server.load(*live, *beside)["classes"]
         found["without classes"] = server.load(*live, *beside, "--classless")["classes"]
+    found["bars"] = bars(found)
     text = json.dumps(found, indent=1)
     print(text)
     if options.json:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-MOST_MINUTES = 195  # of a whole night, on two processors
+MOST_MINUTES = 180  # of a whole night, on two processors
 # As lockstep parity compares them (parity_layouts in src/parity/parity_run.cpp).
 LAYOUTS = ("tp=2", "dp=2", "tp=3", "ep=2", "tp=4", "tp=2,dp=2,ep=2", "dp=3", "tp=8", "ep=3")
 ASAN_FOLDERS = {"model": 5, "engine": 5, "train": 5, "losses": 2, "serving": 3, "planning": 3, "parity": 7, "trained": 2, "host": 4, "runs": 3, "api": 5, "http": 4, "jobs": 6}  # and its minutes
@@ -36,6 +36,7 @@ class Part:
     argument: str
     what: str
     in_turn: bool = True  # .ci/run takes a few minutes for one; GPU code has a turn of its own there
+    by_name: bool = False  # a night does not run it: whoever names it does
 
 
 PARTS = [
@@ -43,8 +44,10 @@ PARTS = [
     Part("demo-ranks", 17, "demo", "--ranks tp=2,dp=2,ep=2", "the same on eight ranks", in_turn=False),
     Part("recipe", 15, "command", "/usr/bin/python3 -B tools/republish --check", "the shipped model from its recipe, byte for byte"),
     Part("soak", 3, "command", "/usr/bin/python3 -B bench/soak.py --minutes 2", "a server that everybody uses at once, for two minutes"),
+    Part("kills", 15, "command", ".oracle/bin/python -B bench/weight_kills.py --minutes 13", "kills of publishers, mirrors and followers, a thousand where the time is enough", in_turn=False, by_name=True),
+    Part("regions", 4, "command", "/usr/bin/python3 -B bench/regions.py", "a fleet in three network namespaces on wires that lose packets (root and TUN)", in_turn=False, by_name=True),
     *[Part(f"ranks-{layout.replace('=', '').replace(',', '-')}", 2, "demo", f"--quick --ranks {layout}", f"the quick demo under {layout}") for layout in LAYOUTS],
-    Part("give-way", 15, "everywhere", "", "tests of bits, parity and the quick demo while work gives way at every boundary, in drawn turns", in_turn=False),
+    Part("give-way", 15, "everywhere", "", "tests of bits, parity and the quick demo while work gives way at every boundary, in drawn turns", in_turn=False, by_name=True),
     *[Part(f"tsan-{folder}", 12, "program", f"tsan_{folder}", f"ThreadSanitizer over {what}", in_turn=False) for folder, what in (("engine", "the engine"), ("train", "the trainer"))],
     *[Part(f"asan-{folder}", minutes, "program", f"asan_{folder}", f"AddressSanitizer over src/{folder}", in_turn=folder in PROVED) for folder, minutes in ASAN_FOLDERS.items()],
     *[Part(f"asan-kernels-{n}", 6, "program", f"asan_kernels_{n}", f"AddressSanitizer over every fourth kernel, from the {n + 1}.", in_turn=False) for n in range(KERNEL_PARTS)],
@@ -185,6 +188,7 @@ def run(words, runner, tally, say, parts=PARTS, file=None, tree_name=None, numbe
         for word in words:
             runner.run(known[word], tally)
         return
+    parts = [part for part in parts if not part.by_name]
     progress = Progress(file or ROOT / "build/night.json", tree_name or tree())
     for part in parts:
         if part.name in progress.passed:

@@ -2,7 +2,7 @@
 
 export interface Arm { name: string; bytes: number; transcripts: boolean }
 export interface RunInfo { name: string; arms: Arm[]; updated: number; live: boolean; steps: number; last: Record<string, number | null> }
-export interface PageInfo { title: string; playground: boolean; device: boolean; gates: boolean }
+export interface PageInfo { title: string; playground: boolean; device: boolean; gates: boolean; fleet: boolean }
 export interface Column { x: number[]; y: (number | null)[] }
 export interface Metrics { file: string; from: number; next: number; lines: number; bad_lines: number; thinned: boolean; columns: Record<string, Column> }
 // Of a rollout, or of a sequence of supervised fine-tuning, which has a place in its batch (sequence) and nothing of a sampler's.
@@ -81,7 +81,7 @@ interface Report {
 class ReportSource implements Source {
   readonly live = false;
   constructor(private readonly report: Report) {}
-  async page() { return { title: this.report.title, playground: false, device: false, gates: false }; }
+  async page() { return { title: this.report.title, playground: false, device: false, gates: false, fleet: false }; }
   async runs() { return this.report.runs; }
   async about(run: string) { return this.report.about[run] ?? { name: run, config: null, result: null, parity: null }; }
   async metrics(run: string, arm: string, from: number) {

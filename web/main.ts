@@ -3,6 +3,7 @@ import { openSource, setApiKey, type PageInfo } from "./data";
 import { DeviceView } from "./device";
 import { h, replace, setText } from "./dom";
 import { marked } from "./format";
+import { FleetView } from "./fleet";
 import { GatesView } from "./gates";
 import { ParityView } from "./parity";
 import { PlaygroundView } from "./playground";
@@ -24,7 +25,7 @@ const keyBar = h("div", { class: "key", hidden: true });
 const themeButton = h("button", { class: "theme", onclick: () => setTheme(themes[(themes.indexOf(theme) + 1) % themes.length]) });
 let theme: (typeof themes)[number] = themes.find((t) => t === read(kTheme)) ?? "auto";
 let view: View | null = null, viewKey = "", chosenRun = "";
-let info: PageInfo = { title: "", playground: false, device: false, gates: false };
+let info: PageInfo = { title: "", playground: false, device: false, gates: false, fleet: false };
 
 function setTheme(next: (typeof themes)[number]): void {
   theme = next;
@@ -46,8 +47,9 @@ function route(): void {
     ...(info.playground ? { playground: () => new PlaygroundView() } : {}),
     ...(info.device ? { device: () => new DeviceView() } : {}),
     ...(info.gates ? { gates: () => new GatesView() } : {}),
+    ...(info.fleet ? { fleet: () => new FleetView() } : {}),
   };
-  const wanted = name in views ? name : "runs", key = `${wanted}/${["playground", "device", "gates"].includes(wanted) ? "" : chosenRun}`;
+  const wanted = name in views ? name : "runs", key = `${wanted}/${["playground", "device", "gates", "fleet"].includes(wanted) ? "" : chosenRun}`;
   for (const tab of tabs.children) tab.toggleAttribute("aria-current", (tab as HTMLElement).dataset.view === wanted);
   if (key === viewKey) return;
   viewKey = key;
@@ -69,7 +71,7 @@ async function start(): Promise<void> {
   try { info = await source.page(); } catch (error) { console.info(String(error)); }
   setText(title, info.title);
   document.title = info.title ? `${marked(info.title)} · lockstep` : "lockstep";
-  const names: [string, string][] = [["runs", "Runs"], ["transcripts", "Transcripts"], ...(info.playground ? [["playground", "Playground"] as [string, string]] : []), ["parity", "Parity"], ...(info.device ? [["device", "Device"] as [string, string]] : []), ...(info.gates ? [["gates", "Gates"] as [string, string]] : [])];
+  const names: [string, string][] = [["runs", "Runs"], ["transcripts", "Transcripts"], ...(info.playground ? [["playground", "Playground"] as [string, string]] : []), ["parity", "Parity"], ...(info.device ? [["device", "Device"] as [string, string]] : []), ...(info.gates ? [["gates", "Gates"] as [string, string]] : []), ...(info.fleet ? [["fleet", "Fleet"] as [string, string]] : [])];
   replace(tabs, names.map(([name, text]) => h("a", { href: `#/${name}`, "data-view": name }, text)));
   route();
 }

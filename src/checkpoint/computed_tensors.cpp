@@ -69,7 +69,7 @@ std::vector<Part> parts_of(const StoredTensor& tensor, const Piece& piece) {
 }  // namespace
 
 std::shared_ptr<const WeightSet> computed_weights(const Manifest& manifest, const std::vector<StoredTensor>& tensors, Backend& backend, const Profile& profile,
-                                                  std::uint64_t version) {
+                                                  std::uint64_t version, WeightPool::Part* part) {
   const std::vector<Parameter>& parameters = manifest.parameters();
   std::vector<std::vector<Part>> parts(parameters.size());
   for (const StoredTensor& tensor : tensors)
@@ -84,6 +84,7 @@ std::shared_ptr<const WeightSet> computed_weights(const Manifest& manifest, cons
   const auto at_once = static_cast<std::size_t>(alone ? 1 : std::min<std::int64_t>(backend.device().threads().threads(), kMostReaders));
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const Parameter& p = parameters[i];
+    if (part) part->reserve(computed_bytes(p, profile));
     set->parameters.push_back(allocate_compute_copy(backend, p, profile));
     if (backend.device().counting()) continue;
     for (std::size_t first = 0; first < parts[i].size(); first += at_once) {
@@ -95,7 +96,9 @@ std::shared_ptr<const WeightSet> computed_weights(const Manifest& manifest, cons
       give_way();
       if (alone) backend.stream().synchronize();
     }
+    if (part) set->parameters.back() = part->keep(backend, set->parameters.back());
   }
+  if (part) part->offer(set);
   return set;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "checkpoint/stored_tensor.h"
+#include "model/weight_pool.h"
 #include "model/weights.h"
 
 namespace lockstep {
@@ -18,9 +19,9 @@ struct Int4Matrix {
 };
 
 // The compute copies, with the bits of make_weight_set(masters). Beside them a few parts of a tensor are in memory, one a thread. Error corrupt_file
-// for a value that is not finite.
+// for a value that is not finite. `part`: what others have is not made twice, and others have what is made; null: nothing is shared. Errors: its own too.
 std::shared_ptr<const WeightSet> computed_weights(const Manifest& manifest, const std::vector<StoredTensor>& tensors, Backend& backend, const Profile& profile,
-                                                  std::uint64_t version);
+                                                  std::uint64_t version, WeightPool::Part* part = nullptr);
 
 // Whether a profile's compute copy of a tensor can be written as an Int4Matrix; and the copy as one.
 bool writes_int4(const Manifest& manifest, const StoredTensor& tensor, const Profile& profile);

@@ -225,8 +225,9 @@ void ModelReader::scatter(const StoredTensor& tensor, const Manifest& manifest, 
 
 WeightImages ModelReader::masters() const { return masters_of(*this, model_->manifest(), tensors_); }
 
-std::shared_ptr<const WeightSet> ModelReader::weight_set(Backend& backend, const Profile& profile, std::uint64_t version) const {
-  return with_context(fmt::format("reading the model '{}'", label_), [&] { return computed_weights(model_->manifest(), tensors_, backend, profile, version); });
+std::shared_ptr<const WeightSet> ModelReader::weight_set(Backend& backend, const Profile& profile, std::uint64_t version, WeightPool::Part* part) const {
+  return with_context(fmt::format("reading the model '{}'", label_),
+                      [&] { return computed_weights(model_->manifest(), tensors_, backend, profile, version, part); });
 }
 
 std::string ModelReader::weights_sha256() const { return sha256_of(*this, model_->manifest(), tensors_); }

@@ -13,6 +13,7 @@
 
 #include "checkpoint/stored_tensor.h"
 #include "model/model.h"
+#include "model/weight_pool.h"
 #include "model/weights.h"
 
 namespace lockstep {
@@ -51,7 +52,8 @@ class ModelReader {
   // Beside the images some rows of a tensor are in memory (checkpoint/reading_memory.h).
   WeightImages masters() const;
   // The compute copies, with the bits of make_weight_set(masters()). Beside them a few parts of a tensor are in memory, one a thread.
-  std::shared_ptr<const WeightSet> weight_set(Backend& backend, const Profile& profile, std::uint64_t version) const;
+  // `part`: what others have in memory is not made twice; null: it is.
+  std::shared_ptr<const WeightSet> weight_set(Backend& backend, const Profile& profile, std::uint64_t version, WeightPool::Part* part = nullptr) const;
   std::string weights_sha256() const;
 
   // The same of the model's layer of multi-token prediction (Model::mtp), which no hash above knows of. In the order of its manifest; empty where

@@ -52,18 +52,27 @@ LoadedDeployment DeploymentOpener::load(const std::string& name, const ModelPlac
     // Of one that comes and goes always the same: what fits into it is then no matter of what else is in memory.
     const bool sleeps = parts_.sleeps && !followed;
     const std::int64_t cache_bytes = sleeps && parts_.cache_bytes == 0 ? least_deployment_cache(runtime, serving.engine) : parts_.cache_bytes;
-    DeploymentMemory memory = admit_deployment(*parts_.ledger, runtime, serving.engine, cache_bytes);
+    // What follows a channel changes: its two copies are claimed, whatever others have of them now.
+    const bool counts_once = parts_.pool && !followed;
+    DeploymentMemory memory =
+        admit_deployment(*parts_.ledger, runtime, serving.engine, cache_bytes, counts_once ? std::optional<std::int64_t>(parts_.pool->bytes()) : std::nullopt);
     serving.engine.cache_bytes = memory.cache_bytes;
-    LoadedDeployment made{.memory = std::move(memory.claims)};
+    LoadedDeployment made{.memory = {std::move(memory.claims)}};
+    std::shared_ptr<WeightPool::Part> part;
     const OpenedModel opened = open_model(runtime);
+    if (parts_.pool) {
+      opened.runtime->backend.device().share_pool(parts_.first->backend.device());  // they compute in turns
+      part = parts_.pool->part(fmt::format("the model '{}'", runtime.model), followed ? WeightPool::Claims::none : WeightPool::Claims::each);
+      if (!followed) made.memory.weights = part;
+    }
     serving.engine.ranks = opened.ranks;
-    ServingModel model = serving_model(opened);
+    ServingModel model = serving_model(opened, 0, part.get());
     model.executor = parts_.executor;
     model.name = name;
     if (followed) {
-      *followed = {opened.runtime, parts_.executor, model.weights, opened.reader};
-      made.memory.push_back(parts_.ledger->claim("deployments", {}, loaded_bytes(*opened.model, opened.runtime->profile).weights,
-                                                 fmt::format("a second copy of the weights of '{}', which follows a channel", name)));
+      *followed = {opened.runtime, parts_.executor, model.weights, opened.reader, part};
+      made.memory.claims.push_back(parts_.ledger->claim("deployments", {}, loaded_bytes(*opened.model, opened.runtime->profile).weights,
+                                                        fmt::format("a second copy of the weights of '{}', which follows a channel", name)));
     }
     add_served_defaults(model, runtime.model, {.generation_config = parts_.generation_config});
     made.service = std::make_shared<GenerationService>(std::move(model), serving);
@@ -104,7 +113,7 @@ ModelDeployment DeploymentOpener::open_or_asleep(const std::string& name, const 
     runtime.model = place->path();
     EngineOptions engine = parts_.serving.engine;
     engine.ranks = rank_layout(runtime.ranks);
-    const std::int64_t room = parts_.ledger->free() + parts_.ledger->held("deployments");
+    const std::int64_t room = parts_.ledger->free() + parts_.ledger->held("deployments") + (parts_.pool ? parts_.pool->bytes() : 0);
     if (e.code() != ErrorCode::resource_exhausted || !parts_.sleeps || least_deployment_bytes(runtime, engine) > room) throw;
     log_info("a deployment is asleep until it is asked for, for others have the memory", {{"name", name}});
     return described(name, place);

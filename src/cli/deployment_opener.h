@@ -39,7 +39,9 @@ struct DeploymentParts {
   ServingOptions serving;   // but for the cache
   std::shared_ptr<Executor> executor;
   std::shared_ptr<MemoryLedger> ledger;
-  std::int64_t cache_bytes = 0;  // of each; 0: automatic_cache
+  std::shared_ptr<WeightPool> pool = nullptr;  // where equal weights stand once; null: each model has its own
+  std::shared_ptr<Runtime> first = nullptr;    // with a pool: the server's own, whose device has the blocks of all
+  std::int64_t cache_bytes = 0;                // of each; 0: automatic_cache
   std::string generation_config = "auto";
   std::function<void(GenerationService&)> prepare;  // before it serves; null: nothing
   std::string folder;                               // for open_below

@@ -79,6 +79,7 @@ std::unique_ptr<Follower> start_follower(const FollowSettings& s, std::shared_pt
   options.base_sha256 = [reader = followed.reader] { return base_sha256(reader); };
   options.identity_of = [fleet](const std::string& snapshot) { return fleet->identity_of(snapshot); };
   if (options.memory == SwapMemory::spare) options.gate = std::move(gate);
+  options.part = followed.part;
   const ChannelPlace place = place_of("follow", s.place);
   std::shared_ptr<Store> store = open_store(place.store, true, {.stall_seconds = 10, .tries = 3});  // it tries again itself
   if (store->is_far()) options.poll = std::chrono::milliseconds(250);

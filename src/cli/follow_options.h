@@ -29,6 +29,7 @@ struct Followed {
   std::shared_ptr<Executor> executor;
   std::shared_ptr<const WeightSet> weights;
   std::shared_ptr<const ModelReader> reader;
+  std::shared_ptr<WeightPool::Part> part = nullptr;  // what it has of weights that may stand in memory for others too
 };
 // What tells replicas apart that were not given names: machine and port.
 std::string replica_name(std::int64_t port);

@@ -186,18 +186,26 @@ int serve_command(const Arguments& arguments) {
   std::int64_t model_positions = 0, position_bytes = 0;
   Followed followed;
   MemoryLedger::Claim spare;
+  std::shared_ptr<WeightPool> pool;
+  std::shared_ptr<WeightPool::Part> part;
+  std::shared_ptr<Runtime> first;
   {
     OpenedModel opened = open_model(runtime);
+    if ((!deploy.deploy.empty() || !deploy.folder.empty()) && opened.ranks.size() == 1 && opened.runtime->backend.device().kind() == BackendKind::cpu) {
+      first = opened.runtime;
+      pool = std::make_shared<WeightPool>(memory.ledger);
+      part = pool->part("the server's own model", follow.follows() ? WeightPool::Claims::none : WeightPool::Claims::stays);
+    }
     open_beside({.runtime = runtime});
     serving.engine.ranks = opened.ranks;
     serving.engine.lead = joined_mail();
-    ServingModel model = serving_model(opened);
+    ServingModel model = serving_model(opened, 0, part.get());
     model_positions = opened.model->facts().max_positions;
     position_bytes = cache_bytes_a_position(*opened.model, opened.runtime->profile, serving.engine);
     if (training && opened.ranks.size() > 1) throw UsageError(fmt::format("ranks is {}, allowed with --training is one rank", opened.ranks.text()));
     model.executor = executor;
     if (follow.follows()) {
-      followed = {opened.runtime, executor, model.weights, opened.reader};
+      followed = {opened.runtime, executor, model.weights, opened.reader, part};
       if (follow.swap_memory == "double")
         spare = memory.ledger->claim("spare weights", {}, loaded_bytes(*opened.model, opened.runtime->profile).weights,
                                      "a second copy of the weights (--swap-memory single needs none)");
@@ -240,6 +248,8 @@ int serve_command(const Arguments& arguments) {
                                                                          .serving = serving,
                                                                          .executor = executor,
                                                                          .ledger = memory.ledger,
+                                                                         .pool = pool,
+                                                                         .first = first,
                                                                          .cache_bytes = cache_megabytes << 20,
                                                                          .generation_config = generation_config,
                                                                          .prepare =
@@ -282,7 +292,8 @@ int serve_command(const Arguments& arguments) {
   http.state->add_metrics([deployments](PrometheusText& text) { append_deployment_metrics(*deployments, text); });
   if (trainers) http.state->add_metrics(training_metrics(trainers));
   if (memory.ledger->total() < MemoryLedger::kUnlimited) http.state->add_metrics(memory_metrics(memory.ledger));
-  const PageOptions page{.places = {.roots = {runs}}, .title = service->model().name(), .playground = true, .device = true, .gates = !training};
+  const PageOptions page{
+      .places = {.roots = {runs}}, .title = service->model().name(), .playground = true, .device = true, .gates = !training, .fleet = follow.follows()};
   const std::shared_ptr<ChannelFleet> fleet = follow.follows() ? open_fleet(follow) : nullptr;
   std::unique_ptr<Follower> follower;  // made once the port is known
   const auto measured = std::make_shared<std::atomic<const Follower*>>(nullptr);

@@ -35,7 +35,7 @@ Follower::Follower(std::shared_ptr<Store> store, std::string channel, std::share
       service_(std::move(service)),
       runtime_(runtime),
       options_(options),
-      staging_(std::move(runtime), std::move(executor), options.memory),
+      staging_(std::move(runtime), std::move(executor), options.memory, options.part),
       watch_(store_, channel_),
       reporter_(store_, channel_, first_record(options, service_->model().name())) {
   live_.weights = std::move(weights);
@@ -134,6 +134,13 @@ void Follower::failed(const Channel& channel, const std::string& message) {
 
 void Follower::take(const Channel& channel) {
   const auto began = std::chrono::steady_clock::now();
+  struct Offer {  // at the end of it others find what is live then, and nothing of what was staged and not taken
+    const FollowOptions& options;
+    const LiveWeights& live;
+    ~Offer() {
+      if (options.part) options.part->offer(live.weights);
+    }
+  } const offer{options_, live_};
   const bool again = trying_ == channel.sequence;  // it failed before: that stays to be seen until it succeeds
   reporter_.change([&](ReplicaRecord& r) {
     if (r.sequence != channel.sequence) {

@@ -32,8 +32,9 @@ struct FollowOptions {
   std::function<std::string()> base_sha256;                                  // weights_sha256 of the model folder, for adapters
   std::function<std::string(const std::string& snapshot)> identity_of = {};  // what clients call it
   std::chrono::milliseconds poll{50};
-  std::shared_ptr<VersionGate> gate = nullptr;  // what staged weights have to pass before they are live; null: nothing. With SwapMemory::spare alone
-  std::filesystem::path downloads = {};         // folder for objects of a store behind a network, which go on there after a kill (sync/downloads.h)
+  std::shared_ptr<VersionGate> gate = nullptr;       // what staged weights have to pass before they are live; null: nothing. With SwapMemory::spare alone
+  std::shared_ptr<WeightPool::Part> part = nullptr;  // of weights that other models may have too: what is equal is one (model/weight_pool.h)
+  std::filesystem::path downloads = {};              // folder for objects of a store behind a network, which go on there after a kill (sync/downloads.h)
 };
 
 class Follower {

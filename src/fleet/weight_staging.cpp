@@ -37,8 +37,9 @@ std::vector<const SnapshotTensor*> matched(const SnapshotChain& chain, const Mod
 }
 }  // namespace
 
-WeightStaging::WeightStaging(std::shared_ptr<Runtime> runtime, std::shared_ptr<Executor> executor, SwapMemory memory, std::int64_t group)
-    : runtime_(std::move(runtime)), executor_(std::move(executor)), memory_(memory), group_(group) {}
+WeightStaging::WeightStaging(std::shared_ptr<Runtime> runtime, std::shared_ptr<Executor> executor, SwapMemory memory, std::shared_ptr<WeightPool::Part> part,
+                             std::int64_t group)
+    : runtime_(std::move(runtime)), executor_(std::move(executor)), memory_(memory), part_(std::move(part)), group_(group) {}
 
 StagedWeights WeightStaging::stage(const Store& store, const SnapshotChain& chain, const LiveWeights& live, std::uint64_t version,
                                    const std::function<std::string()>& base_sha256, const Report& report) const {
@@ -141,14 +142,19 @@ void WeightStaging::stage_weights(const SnapshotChain& chain, const LiveWeights&
     executor_
         ->run(WorkClass::training,
               [&] {
-                for (const ParameterId id : changed)
-                  next->parameters[static_cast<std::size_t>(id)] =
-                      make_compute_copy(runtime_->backend, runtime_->model->manifest().parameter(id), runtime_->profile, images[static_cast<std::size_t>(id)]);
+                for (const ParameterId id : changed) {
+                  Buffer made = compute_copy(id, images);
+                  next->parameters[static_cast<std::size_t>(id)] = part_ ? part_->keep(runtime_->backend, std::move(made)) : std::move(made);
+                }
               })
         .get();
   }
   for (std::size_t i = 0; i < wanted.size(); ++i) staged.next.digests[tensors.shapes()[i].name] = wanted[i]->result;
   if (!in_place) staged.next.weights = std::move(next);
+}
+
+Buffer WeightStaging::compute_copy(ParameterId id, const WeightImages& images) const {
+  return make_compute_copy(runtime_->backend, runtime_->model->manifest().parameter(id), runtime_->profile, images[static_cast<std::size_t>(id)]);
 }
 
 std::shared_ptr<const WeightSet> WeightStaging::write(const StagedWeights& staged, const LiveWeights& live) const {
@@ -166,6 +172,9 @@ std::shared_ptr<const WeightSet> WeightStaging::write(const StagedWeights& stage
     const WeightImages images = images_of(group);
     for (const std::size_t i : group.tensors) check(*by_tensor[i], tensors.bytes(i, images, by_tensor[i]->type), by_tensor[i]->before);
   }
+  auto next = std::make_shared<WeightSet>();
+  next->version = staged.version;
+  next->parameters = live.weights->parameters;
   const auto change = [&](const ModelTensors::Group& group, bool back) {
     WeightImages images = images_of(group);
     for (const std::size_t i : group.tensors) {
@@ -175,8 +184,12 @@ std::shared_ptr<const WeightSet> WeightStaging::write(const StagedWeights& stage
       check(one, bytes, back ? one.before : one.after);
       tensors.put(i, bytes, one.type, images);
     }
-    for (const ParameterId id : group.parameters)
-      runtime_->backend.stream().write(live.weights->parameters[static_cast<std::size_t>(id)].view(), images[static_cast<std::size_t>(id)]);
+    for (const ParameterId id : group.parameters) {
+      const Buffer& own = live.weights->parameters[static_cast<std::size_t>(id)];
+      Buffer& now = next->parameters[static_cast<std::size_t>(id)];
+      if (!back && part_ && !part_->make_private(own)) now = compute_copy(id, images);  // others have it
+      else if (now.view().address == own.view().address) runtime_->backend.stream().write(own.view(), images[static_cast<std::size_t>(id)]);
+    }
   };
   std::size_t done = 0;
   try {
@@ -185,9 +198,6 @@ std::shared_ptr<const WeightSet> WeightStaging::write(const StagedWeights& stage
     while (done-- > 0) change(groups[done], true);
     throw;
   }
-  auto next = std::make_shared<WeightSet>();
-  next->version = staged.version;
-  next->parameters = live.weights->parameters;
   return next;
 }
 

@@ -15,6 +15,7 @@
 #include "fleet/model_tensors.h"
 #include "model/adapter.h"
 #include "model/runtime.h"
+#include "model/weight_pool.h"
 #include "serving/executor.h"
 #include "sync/replica_record.h"
 #include "sync/snapshot.h"
@@ -48,8 +49,10 @@ struct StagedWeights {
 
 class WeightStaging {
  public:
-  // `group`: weights that are read and written at once (ModelTensors::groups).
-  WeightStaging(std::shared_ptr<Runtime> runtime, std::shared_ptr<Executor> executor, SwapMemory memory, std::int64_t group = ModelTensors::kGroupWeights);
+  // `part`: what other models of the process may have of these weights; null: nothing. `group`: weights that are read and written at once
+  // (ModelTensors::groups).
+  WeightStaging(std::shared_ptr<Runtime> runtime, std::shared_ptr<Executor> executor, SwapMemory memory, std::shared_ptr<WeightPool::Part> part = nullptr,
+                std::int64_t group = ModelTensors::kGroupWeights);
 
   // Where it stands; throws to end the staging.
   using Report = std::function<void(ReplicaStage stage)>;
@@ -57,17 +60,19 @@ class WeightStaging {
   // model, another numerics profile or another base, which names what differs.
   StagedWeights stage(const Store& store, const SnapshotChain& chain, const LiveWeights& live, std::uint64_t version,
                       const std::function<std::string()>& base_sha256, const Report& report) const;
-  // Writes the changes into the live weights' own memory and gives them as a new version. Base digests are compared before the first byte is
+  // Writes the changes into the live weights' own memory and gives them as a new version; what others have of it stays, and the new one has a copy. Base digests are compared before the first byte is
   // written, results before each is; after an error (corrupt_file) the live weights are what they were. The executor's thread.
   std::shared_ptr<const WeightSet> write(const StagedWeights& staged, const LiveWeights& live) const;
 
  private:
+  Buffer compute_copy(ParameterId id, const WeightImages& images) const;
   void stage_adapter(const Store& store, const SnapshotChain& chain, const LiveWeights& live, const std::function<std::string()>& base_sha256,
                      StagedWeights& staged, const Report& report) const;
   void stage_weights(const SnapshotChain& chain, const LiveWeights& live, StagedWeights& staged, const Report& report) const;
   std::shared_ptr<Runtime> runtime_;
   std::shared_ptr<Executor> executor_;
   const SwapMemory memory_;
+  const std::shared_ptr<WeightPool::Part> part_;
   const std::int64_t group_;
 };
 

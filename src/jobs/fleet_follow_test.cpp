@@ -89,10 +89,12 @@ struct FleetReplicaUnderTest {
   std::shared_ptr<GenerationService> service;
   std::unique_ptr<Follower> follower;
 
-  // `seed` of its first weights: the trainer's is 7.
-  FleetReplicaUnderTest(const FleetCase& one, const std::string& store, const std::string& name, FollowOptions options = {}, std::uint64_t seed = 7)
+  // `seed` of its first weights: the trainer's is 7. `ranks` share the model.
+  FleetReplicaUnderTest(const FleetCase& one, const std::string& store, const std::string& name, FollowOptions options = {}, std::uint64_t seed = 7,
+                        const char* ranks = "")
       : opened(fleet_opened(one, seed)), first(opened.weight_set()) {
-    service = std::make_shared<GenerationService>(ServingModel{"tiny", opened.runtime, first, nullptr, executor}, ServingOptions{});
+    service = std::make_shared<GenerationService>(ServingModel{"tiny", opened.runtime, first, nullptr, executor},
+                                                  ServingOptions{.engine = {.ranks = rank_layout(ranks)}});
     options.replica = name;
     options.poll = std::chrono::milliseconds(5);
     options.base_sha256 = [this] { return hash_of(opened); };
@@ -162,6 +164,12 @@ void push_one_ulp_away(const std::string& place) {
 TEST_P(FleetBits, AFollowerHasTheTrainersLogProbabilities) {
   FleetTrainer trainer(GetParam(), store_);
   const FleetReplicaUnderTest spare(GetParam(), store_, "spare"), single(GetParam(), store_, "single", {.memory = SwapMemory::single});
+  std::vector<const FleetReplicaUnderTest*> replicas = {&spare, &single};
+  std::unique_ptr<FleetReplicaUnderTest> shared;
+  if (GetParam().rank == 0) {
+    shared = std::make_unique<FleetReplicaUnderTest>(GetParam(), store_, "tp2", FollowOptions{}, 7, "tp=2");
+    replicas.push_back(shared.get());
+  }
   const PublishedSnapshot first = trainer.publish();
   EXPECT_EQ(first.written.codecs.at("full"), static_cast<std::int64_t>(first.written.codecs.size() == 1 ? first.written.codecs.begin()->second : -1));
   std::uint64_t deltas = 0;
@@ -172,7 +180,7 @@ TEST_P(FleetBits, AFollowerHasTheTrainersLogProbabilities) {
     deltas += now.written.payload_bytes;
     if (step != 1 && step != 5 && step != 50) continue;
     const std::vector<float> own = trainer.scores();
-    for (const FleetReplicaUnderTest* replica : {&spare, &single}) {
+    for (const FleetReplicaUnderTest* replica : replicas) {
       ASSERT_TRUE(replica->reaches(now.sequence)) << replica->follower->record().error;
       EXPECT_EQ(different_scores(replica->scores(), own), 0) << "step " << step;
       EXPECT_EQ(replica->follower->record().current, now.written.id);
@@ -337,7 +345,7 @@ TEST_F(FleetTrouble, ADamagedBaseAndADamagedChangeLeaveTheWeightsAsTheyWere) {
   trainer.publish();
   const OpenedModel opened = fleet_opened(kDenseModel, 7);
   const auto executor = std::make_shared<Executor>();
-  const WeightStaging staging(opened.runtime, executor, SwapMemory::single, 1);  // each change in a turn of its own
+  const WeightStaging staging(opened.runtime, executor, SwapMemory::single, nullptr, 1);  // each change in a turn of its own
   LiveWeights live;
   live.weights = opened.weight_set();
   trainer.step();

@@ -33,6 +33,11 @@ ConvertedPart converted(const Parameter& p, const Profile& profile, ConvertedPar
 }
 }  // namespace
 
+std::int64_t computed_bytes(const Parameter& p, const Profile& profile) {
+  if (weight_bits(p, profile) != 0) return p.count * item_bytes(p, profile);
+  return p.size() * element_size(compute_dtype(p, profile), false);
+}
+
 Buffer allocate_compute_copy(Backend& backend, const Parameter& p, const Profile& profile) {
   const DType dtype = compute_dtype(p, profile);
   if (dtype != DType::u8) return allocate_parameter(backend, p, dtype, MemoryCategory::weights);

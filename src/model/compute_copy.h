@@ -19,6 +19,8 @@ struct ConvertedPart {
   std::vector<std::uint8_t> bytes;  // of quantised ones
 };
 
+// Bytes of it.
+std::int64_t computed_bytes(const Parameter& parameter, const Profile& profile);
 Buffer allocate_compute_copy(Backend& backend, const Parameter& parameter, const Profile& profile);
 
 // Rows [row, row + rows) of an item; `values` [rows][inputs].

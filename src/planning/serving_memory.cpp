@@ -8,6 +8,7 @@
 #include "base/thread_pool.h"
 #include "checkpoint/reading_memory.h"
 #include "engine/drafts/mtp_steps.h"
+#include "model/compute_copy.h"
 #include "model/default_context.h"
 #include "tensor/memory_pool.h"
 
@@ -81,15 +82,28 @@ std::int64_t least_deployment_bytes(const RuntimeSettings& settings, const Engin
   return kLeastPool + planned.small.weights + planned.small.steps() + std::min(kSmallCache, planned.position_bytes * planned.positions);
 }
 
-DeploymentMemory admit_deployment(MemoryLedger& ledger, const RuntimeSettings& settings, const EngineOptions& engine, std::int64_t cache_bytes) {
+DeploymentMemory admit_deployment(MemoryLedger& ledger, const RuntimeSettings& settings, const EngineOptions& engine, std::int64_t cache_bytes,
+                                  std::optional<std::int64_t> shareable) {
   DeploymentMemory memory;
   memory.cache_bytes = cache_bytes > 0 ? cache_bytes : kSmallCache;
   if (ledger.total() >= MemoryLedger::kUnlimited) return memory;
   PlannedServing planned = planned_serving(settings, engine);
   ledger.describe("deployments", "delete some (DELETE /v1/deployments/NAME)");
-  memory.claims.push_back(ledger.claim("deployments", {}, planned.small.weights + kLeastPool, fmt::format("the model '{}'", settings.model)));
+  const std::string what = fmt::format("the model '{}'", settings.model);
+  std::int64_t parameters = 0, alone = 0;  // claimed by who reads them, a parameter at a time
+  if (shareable) {
+    for (const Parameter& p : planned.model->manifest().parameters()) {
+      const std::int64_t bytes = computed_bytes(p, profile_by_name(settings.profile));
+      parameters += bytes;
+      alone = std::max(alone, bytes);
+    }
+    alone = std::max(alone, parameters - *shareable);
+  }
+  memory.claims.push_back(ledger.claim("deployments", {}, planned.small.weights - parameters + kLeastPool, what));
+  MemoryLedger::Claim room = ledger.claim("deployments", {}, alone, what);  // until all is refused that will not fit
   ledger.claim("reading", {}, reading_of(settings, *planned.model), fmt::format("reading the model '{}' (with fewer --threads it is less)", settings.model));
-  if (cache_bytes == 0) memory.cache_bytes = automatic_cache(ledger.free() - planned.small.steps(), planned.position_bytes, planned.positions, false);
+  if (cache_bytes == 0)
+    memory.cache_bytes = automatic_cache(ledger.free() - (parameters - alone) - planned.small.steps(), planned.position_bytes, planned.positions, false);
   planned.plan.engine.cache_pages = 0;
   planned.plan.engine.cache_bytes = memory.cache_bytes;
   memory.claims.push_back(ledger.claim("deployments", {}, sums_of(plan_serving(settings, planned.plan)).all - planned.small.weights,

@@ -4,6 +4,7 @@
 // The cache takes a share of what the model leaves, unless its size is given; the rest is for clients' data. Knows no command line.
 #pragma once
 #include <algorithm>
+#include <optional>
 
 #include "base/memory_ledger.h"
 #include "engine/options.h"
@@ -59,8 +60,10 @@ struct DeploymentMemory {
   std::vector<MemoryLedger::Claim> claims;
   std::int64_t cache_bytes = 0;  // for EngineOptions
 };
-// `cache_bytes`: 0: automatic_cache.
-DeploymentMemory admit_deployment(MemoryLedger& ledger, const RuntimeSettings& settings, const EngineOptions& engine, std::int64_t cache_bytes);
+// `cache_bytes`: 0: automatic_cache. `shareable`: its parameters are claimed one by one as they are read (model/weight_pool.h), and at most so many bytes of
+// them are in memory for others already; none: all are claimed here.
+DeploymentMemory admit_deployment(MemoryLedger& ledger, const RuntimeSettings& settings, const EngineOptions& engine, std::int64_t cache_bytes,
+                                  std::optional<std::int64_t> shareable = std::nullopt);
 // The cache of one that an automatic cache is not for: what one request of the whole context takes, at most kSmallCache.
 std::int64_t least_deployment_cache(const RuntimeSettings& settings, const EngineOptions& engine);
 // What that takes at least.

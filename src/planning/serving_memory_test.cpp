@@ -85,6 +85,21 @@ TEST_F(ServingMemoryTest, OneMoreModelIsCountedAndGivenBack) {
   EXPECT_EQ(memory.ledger->free(), before);
 }
 
+TEST_F(ServingMemoryTest, WhatMayBeInMemoryAlreadyIsNotClaimedBeforeItIsRead) {
+  const ServingMemory memory = admit_serving(kServingSettings, {}, {.megabytes = 1000, .cache_bytes = 64 * kMegabyte});
+  const std::int64_t parameters = loaded_bytes(*load_model_folder(kServingSettings.model, {}).model, profile_by_name(kServingSettings.profile)).weights;
+  const auto held = [&](std::optional<std::int64_t> shareable) {
+    const DeploymentMemory more = admit_deployment(*memory.ledger, kServingSettings, {}, 16 * kMegabyte, shareable);
+    return memory.ledger->held("deployments");
+  };
+  EXPECT_EQ(held(std::nullopt) - held(0), parameters);
+  // It is refused at once, when what is free has no room for what nobody can have.
+  const auto fill = memory.ledger->claim("filled", {}, memory.ledger->free() - held(0) - parameters / 2, "the rest");
+  EXPECT_THROW(held(std::nullopt), Error);
+  EXPECT_THROW(held(0), Error);
+  EXPECT_NO_THROW(held(parameters));
+}
+
 TEST_F(ServingMemoryTest, AnAutomaticCacheLeavesRoomForWhatComesBeside) {
   const std::int64_t alone = admit_serving(kServingSettings, {}, {.megabytes = 600}).cache_bytes;
   const std::int64_t beside = admit_serving(kServingSettings, {}, {.megabytes = 600, .beside_bytes = 300 * kMegabyte}).cache_bytes;

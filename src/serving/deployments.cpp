@@ -15,6 +15,12 @@ constexpr auto kLookAgain = std::chrono::milliseconds(20);
 bool has_adapter(const GenerationService* service, const std::string& name) { return service && service->adapters().find(name); }
 }  // namespace
 
+std::int64_t DeploymentRoom::bytes() const {
+  std::int64_t all = weights ? weights->own_bytes() : 0;
+  for (const MemoryLedger::Claim& claim : claims) all += claim.bytes();
+  return all;
+}
+
 ModelName parse_model_name(const std::string& model) {
   const std::size_t hash = model.find('#');
   if (hash == std::string::npos) return {model, {}};
@@ -155,8 +161,7 @@ std::vector<Deployments::Line> Deployments::list() const {
   const std::lock_guard lock(mutex_);
   std::vector<Line> lines;
   for (const Kept& one : deployments_) {
-    Line line{one->name, one->source, one->created, 0, one->service, one->follows};
-    for (const MemoryLedger::Claim& claim : one->memory) line.bytes += claim.bytes();
+    Line line{one->name, one->source, one->created, one->memory.bytes(), one->memory.shared_bytes(), one->service, one->follows};
     line.snapshot = one->service ? one->service->weights().snapshot() : one->snapshot;
     line.fault = one->fault;
     line.is_loading = !one->service && loads_.asked(one->name);

@@ -19,6 +19,7 @@
 
 #include "base/error.h"
 #include "base/memory_ledger.h"
+#include "model/weight_pool.h"
 #include "serving/load_queue.h"
 #include "serving/serving.h"
 #include "serving/traffic.h"
@@ -28,15 +29,24 @@ namespace lockstep {
 // How the snapshots of a channel come to a deployment's service: none do; as other weights beside the live ones, or written into these.
 enum class Follows { no, beside, in_place };
 
+// The memory that is counted for a deployment: released when its service is gone.
+struct DeploymentRoom {
+  std::vector<MemoryLedger::Claim> claims;
+  std::shared_ptr<WeightPool::Part> weights;  // of those that may stand in memory for others too; null: they are among the claims
+  std::int64_t bytes() const;                 // but for what others have too
+  std::int64_t shared_bytes() const { return weights ? weights->shared_bytes() : 0; }
+  void clear() { claims.clear(), weights.reset(); }
+};
+
 struct LoadedDeployment {
-  std::vector<MemoryLedger::Claim> memory;     // released when the service is gone
+  DeploymentRoom memory;
   std::shared_ptr<GenerationService> service;  // whose model has the deployment's name
 };
 
 struct ModelDeployment {
-  std::string name, source;                    // source: what it was made of, as it was given
-  double created = 0;                          // Unix seconds
-  std::vector<MemoryLedger::Claim> memory;     // as LoadedDeployment's
+  std::string name, source;  // source: what it was made of, as it was given
+  double created = 0;        // Unix seconds
+  DeploymentRoom memory = {};
   std::shared_ptr<GenerationService> service;  // null: it is asleep from the beginning, and `load` is there
   Follows follows = Follows::no;               // one that does is not removed
   std::string snapshot = {};                   // that it is made of each time; empty: of none, or it follows a channel
@@ -120,7 +130,8 @@ class Deployments {
   struct Line {
     std::string name, source;
     double created = 0;
-    std::int64_t bytes = 0;                      // that are claimed for it; 0: they are counted with the server's own, or it is asleep
+    // That are claimed for it alone; 0: they are counted with the server's own, or it is asleep. shared_bytes: of weights that others have too.
+    std::int64_t bytes = 0, shared_bytes = 0;
     std::shared_ptr<GenerationService> service;  // null: it is asleep
     Follows follows = Follows::no;
     std::string snapshot = {}, fault = {};  // of its weights now, or when it is loaded; why it could not be loaded the last time

@@ -145,10 +145,10 @@ void share_weights(OpenedModel& values, const OpenedModel& of, std::shared_ptr<c
   values.shared = std::make_shared<const SharedWeights>(SharedWeights{of.model, of.reader, std::move(weights)});
 }
 
-ServingModel serving_model(const OpenedModel& opened, std::uint64_t version) {
+ServingModel serving_model(const OpenedModel& opened, std::uint64_t version, WeightPool::Part* part) {
   refuse_value_head(*opened.model, "there are no tokens to sample");
   ServingModel serving{.name = opened.name, .runtime = opened.runtime, .tokenizer = opened.tokenizer};
-  serving.weights = opened.weight_set(version);
+  serving.weights = opened.weight_set(version, part);
   serving.mtp_weights = mtp_weights_of(opened, opened.runtime);
   return serving;
 }

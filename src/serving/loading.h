@@ -44,8 +44,9 @@ struct OpenedModel {
   // All weights in fp32, made or read at each call: for who trains all parameters, or changes them. Errors: those of ModelReader;
   // resource_exhausted before anything is read when they do not fit into memory.
   WeightImages masters() const;
-  // What forwards compute with, read by tensor; of shared weights the parameters that both models have alike. Errors: those of ModelReader.
-  std::shared_ptr<const WeightSet> weight_set(std::uint64_t version = 0) const;
+  // What forwards compute with, read by tensor; of shared weights the parameters that both models have alike. `part`: of what is read from files, what
+  // others have in memory is not made twice (model/weight_pool.h). Errors: those of ModelReader and of the part.
+  std::shared_ptr<const WeightSet> weight_set(std::uint64_t version = 0, WeightPool::Part* part = nullptr) const;
   // Bytes of it that are not another model's.
   std::int64_t own_weight_bytes() const;
   DType file_dtype() const;  // ModelReader's; f32 without files
@@ -76,8 +77,8 @@ OpenedModel open_value_model(const RuntimeSettings& settings);
 //   OpenedModel values = open_value_model(settings);
 //   share_weights(values, opened, base_weights);
 void share_weights(OpenedModel& values, const OpenedModel& of, std::shared_ptr<const WeightSet> weights);
-// With its compute copy as weights version `version`; logs what of the files' weights is rounded again under the profile.
-ServingModel serving_model(const OpenedModel& opened, std::uint64_t version = 0);
+// With its compute copy as weights version `version`, `part` as weight_set's; logs what of the files' weights is rounded again under the profile.
+ServingModel serving_model(const OpenedModel& opened, std::uint64_t version = 0, WeightPool::Part* part = nullptr);
 
 // How the weights of its files' layer of multi-token prediction come onto a runtime of this model (ServingModel::mtp_weights); null: they have none.
 std::function<std::shared_ptr<const WeightSet>()> mtp_weights_of(const OpenedModel& opened, const std::shared_ptr<Runtime>& runtime);

@@ -6,17 +6,12 @@
 #include "base/log.h"
 #include "checkpoint/model_reader.h"
 #include "checkpoint/reading_memory.h"
-#include "model/low_bit_weights.h"
+#include "model/compute_copy.h"
 #include "serving/loading.h"
 
 namespace lockstep {
 
 namespace {
-std::int64_t computed_bytes(const Parameter& p, const Profile& profile) {
-  if (weight_bits(p, profile) != 0) return p.count * item_bytes(p, profile);
-  return p.size() * element_size(compute_dtype(p, profile), false);
-}
-
 // By ParameterId of `model`: the other model's parameter that is, bit for bit, the same one; null where there is none. A table that is the head too has
 // another layout.
 std::vector<const Buffer*> alike(const Model& model, const SharedWeights& shared, const Profile& profile) {
@@ -77,7 +72,7 @@ std::int64_t OpenedModel::own_weight_bytes() const {
   return all - shares;
 }
 
-std::shared_ptr<const WeightSet> OpenedModel::weight_set(std::uint64_t version) const {
+std::shared_ptr<const WeightSet> OpenedModel::weight_set(std::uint64_t version, WeightPool::Part* part) const {
   if (shared) {
     const std::vector<const Buffer*> others = alike(*model, *shared, runtime->profile);
     const auto own = [&](ParameterId id) { return !others[static_cast<std::size_t>(id)]; };
@@ -90,7 +85,7 @@ std::shared_ptr<const WeightSet> OpenedModel::weight_set(std::uint64_t version) 
   }
   if (!reader) return make_weight_set(runtime->backend, model->manifest(), initial(), runtime->profile, version);
   for (const std::string& line : reader->rounded_again(runtime->profile)) log_info(line, {{"model", name}});
-  return reader->weight_set(runtime->backend, runtime->profile, version);
+  return reader->weight_set(runtime->backend, runtime->profile, version, part);
 }
 
 }  // namespace lockstep

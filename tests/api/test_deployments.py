@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import signal
+import struct
 
 import openai
 import pytest
@@ -173,25 +174,43 @@ def test_what_was_changed_is_there_after_a_restart(own_server, tmp_path):
     assert [row["id"] for row in ask("GET", "/v1/aliases")["data"]] == ["old"]
 
 
+def with_one_tensor_changed(before, folder):
+    """A copy of a model of which the largest tensor is another; and the bytes of that, and of all, in bf16."""
+    shutil.copytree(before, folder)
+    content = bytearray((folder / "model.safetensors").read_bytes())
+    (length,) = struct.unpack("<Q", content[:8])
+    tensors = [t["data_offsets"] for name, t in json.loads(content[8 : 8 + length]).items() if name != "__metadata__"]
+    begin, end = max(tensors, key=lambda offsets: offsets[1] - offsets[0])
+    content[8 + length + begin] ^= 4
+    (folder / "model.safetensors").write_bytes(content)
+    return end - begin, sum(b - a for a, b in tensors)
+
+
 def test_one_that_follows_its_channel_takes_each_snapshot(own_server, tmp_path):
-    """With the bits of a server that was started on it; one that does not stays at the snapshot that it was made of."""
+    """With the bits of a server that was started on it; those that do not stay at what they were made of, though all have most tensors in common, which stand in
+    memory once."""
     v7, v8 = folders(tmp_path)
+    changed, whole = with_one_tensor_changed(v7, tmp_path / "near")
     store = tmp_path / "store"
     push = lambda folder, parent: json.loads(lockstep("snapshot", "push", folder, store, "--channel", "chat", "--parent", parent, "--profile", "cpu-bf16w", "--json").stdout)["id"]  # noqa: E731
     first = push(v7, "none")
-    server = own_server("--name", "own", "--deploy", f"moves={store}/chat", "--deploy-follow", "moves", "--deploy", f"stays={store}/chat", "--route", "chat=moves", model=v7)
-    before = answer(server.url, "moves")
-    assert before["snapshot"] == first
+    server = own_server("--name", "own", "--deploy", f"moves={store}/chat", "--deploy-follow", "moves", "--deploy", f"stays={store}/chat", "--deploy", f"near={tmp_path / 'near'}", "--route", "chat=moves", model=v7)
+    before, near = answer(server.url, "moves"), answer(server.url, "near")
+    assert before["snapshot"] == first and near["choices"] != before["choices"]
+    lines = {row["id"]: row for row in requests.get(f"{server.url}/v1/deployments", timeout=30).json()["data"]}
+    assert 0.95 * whole < lines["stays"]["shared_bytes"] < 1.05 * whole  # with padding, and equal norms once
+    assert lines["stays"]["shared_bytes"] - lines["near"]["shared_bytes"] == lines["near"]["memory_bytes"] - lines["stays"]["memory_bytes"] == changed
     second = push(v8, first)
     wait_for("it has the second", lambda: answer(server.url, "moves")["snapshot"] == second)
     alone = own_server("--name", "moves", model=v8)
     for seed in (1, 2, 3):
         assert answer(server.url, "chat", seed=seed)["choices"] == answer(alone.url, "moves", seed=seed)["choices"]
         assert answer(server.url, "stays", seed=seed)["choices"] == answer(server.url, "own", seed=seed)["choices"]
+    assert answer(server.url, "near")["choices"] == near["choices"]
     assert answer(server.url, "stays")["snapshot"] == first
     assert answer(server.url, "moves")["choices"] != before["choices"]
     rows = {row["id"]: row["snapshot"] for row in requests.get(f"{server.url}/v1/deployments", timeout=30).json()["data"]}
-    assert rows == {"own": None, "moves": second, "stays": first}
+    assert rows == {"own": None, "moves": second, "stays": first, "near": None}
     hosted = {"model": "chat", "prompt": PROMPT, "max_tokens": 2}
     assert requests.post(f"{server.url}/inference/v1/completions", json=hosted, timeout=60).json()["model"] == f"moves@{second}"
     (replica,) = json.loads(lockstep("fleet", "status", f"{store}/chat", "--json").stdout)["replicas"]
@@ -202,6 +221,26 @@ def test_one_that_follows_its_channel_takes_each_snapshot(own_server, tmp_path):
     assert server.stop() == 0, "".join(server.errors)
     assert not list(tmp_path.glob("lockstep-deploy-*"))
     assert json.loads(lockstep("fleet", "status", f"{store}/chat", "--json", status=None).stdout)["replicas"] == []
+
+
+def test_what_is_written_in_place_is_nobody_elses(own_server, tmp_path):
+    """The server's own model follows with one copy of its weights, and shares them until it is written over; the other one's bits stay."""
+    v7, v8 = folders(tmp_path)
+    store = tmp_path / "store"
+    lockstep("snapshot", "push", v7, store, "--channel", "chat", "--profile", "cpu-bf16w")
+    server = own_server("--name", "own", "--follow", f"{store}/chat", "--swap-memory", "single", "--deploy", f"same={v7}", model=v7)
+    before = {seed: answer(server.url, "same", seed=seed)["choices"] for seed in (1, 2, 3)}
+    assert all(answer(server.url, "own", seed=seed)["choices"] == choices for seed, choices in before.items())
+    assert {row["id"]: row["shared_bytes"] for row in requests.get(f"{server.url}/v1/deployments", timeout=30).json()["data"]}["same"] > 10**6
+    for folder, base in ((v8, v7), (stepped(v8, tmp_path / "v9", 5), v8)):
+        second = json.loads(lockstep("snapshot", "push", folder, store, "--channel", "chat", "--base", base, "--profile", "cpu-bf16w", "--json").stdout)["id"]
+        wait_for("it has the next", lambda second=second: answer(server.url, "own")["snapshot"] == second)
+        alone = own_server("--name", "own", model=folder)
+        for seed, choices in before.items():
+            assert answer(server.url, "same", seed=seed)["choices"] == choices
+            assert answer(server.url, "own", seed=seed)["choices"] == answer(alone.url, "own", seed=seed)["choices"] != choices
+        alone.stop()
+    assert {row["id"]: row["shared_bytes"] for row in requests.get(f"{server.url}/v1/deployments", timeout=30).json()["data"]}["same"] < 1000  # of tensors that no step changes
 
 
 def in_memory(url):

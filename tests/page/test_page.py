@@ -17,7 +17,7 @@ VIEWS = ("runs", "transcripts", "playground", "parity", "device", "gates")
 CONTENT = {"runs": "document.querySelectorAll('.curve').length > 10", "transcripts": "document.querySelectorAll('.entry .token').length > 20",
            "playground": "document.querySelector('.models select')", "parity": "document.querySelector('.counters tr')",
            "device": "document.querySelectorAll('.classes tbody tr').length === 3",
-           "gates": "document.querySelector('.gates .empty, .gates .card')"}
+           "gates": "document.querySelector('.gates .empty, .gates .card')", "fleet": "document.querySelector('.fleet .card')"}
 
 
 def open_view(browser, server, view):
@@ -252,6 +252,19 @@ def test_what_gates_found(browser, started):
     assert browser.js("return document.querySelector('.gates .badge').textContent") == "failed, and was overruled"
     speed = browser.js("return document.querySelector('[data-check=speed]').textContent")
     assert "passed" in speed and "tokens per second: " in speed, speed
+
+
+def test_the_replicas_of_a_fleet(browser, started, tmp_path):
+    """Where each stands, and what came for each step: first nobody has said anything, then a snapshot is pushed, and one that no replica can take."""
+    push = lambda *more: subprocess.run([str(binary()), "snapshot", "push", str(MODEL), str(tmp_path / "store"), "--channel", "chat", "--quiet", *more], check=True, capture_output=True)  # noqa: E731
+    push("--profile", "cpu-bf16w")
+    server = started("serve", "--model", MODEL, "--port", "0", "--threads", "2", "--follow", f"{tmp_path}/store/chat", "--replica", "here")
+    open_view(browser, server, "fleet")
+    browser.wait("document.querySelector('[data-replica=here] .badge')?.textContent === 'ready'", "the replica is ready")
+    assert " of 1.35M (" in browser.js("return document.querySelector('[data-step=\"1\"] td').textContent")
+    push("--profile", "cpu-f32", "--parent", "none")
+    browser.wait("document.querySelector('[data-replica=here] .badge')?.textContent === 'error'", "the second is refused")
+    assert "numerics profile" in browser.js("return document.querySelector('[data-replica=here]').textContent")
 
 
 def test_by_keyboard_alone(browser, server):

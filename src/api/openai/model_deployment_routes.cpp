@@ -24,6 +24,7 @@ Json line_json(const Deployments::Line& line) {
           {"source", without_server_paths(line.source)},
           {"created", static_cast<std::int64_t>(line.created)},
           {"memory_bytes", line.bytes},
+          {"shared_bytes", line.shared_bytes},
           {"open_requests", service ? service->bounds().open() : 0},
           {"loads", line.loads},
           {"fault", line.fault.empty() ? Json(nullptr) : Json(without_server_paths(line.fault))},
@@ -242,8 +243,10 @@ void append_deployment_metrics(const Deployments& deployments, PrometheusText& t
   family("lockstep_deployment_open_sequences", "gauge", "Sequences of a deployment that have not ended.",
          [](const Deployments::Line& line) { return line.service ? line.service->bounds().open() : 0; });
   family("lockstep_deployment_memory_bytes", "gauge",
-         "Memory that is claimed for a deployment; 0 of the first, which is counted with the server, and of one that is asleep.",
+         "Memory that is claimed for a deployment alone; 0 of the first, which is counted with the server, and of one that is asleep.",
          [](const Deployments::Line& line) { return line.bytes; });
+  family("lockstep_deployment_shared_bytes", "gauge", "Weights of a deployment that stand in memory once for it and for others.",
+         [](const Deployments::Line& line) { return line.shared_bytes; });
   family("lockstep_deployment_asleep", "gauge", "1 for a deployment that is not in memory until it is asked for.",
          [](const Deployments::Line& line) { return line.service ? 0 : 1; });
   family("lockstep_deployment_loads_total", "counter", "How often a deployment was loaded again after it had left memory.",

@@ -153,7 +153,7 @@ TEST_F(SleepingDeployments, WhatIsWantedTakesTheRoomOfWhatIsIdle) {
       std::vector<MemoryLedger::Claim> room;
       room.push_back(ledger->claim("deployments", {}, 1, "one"));
       LoadedDeployment loaded = load();
-      loaded.memory = std::move(room);
+      loaded.memory.claims = std::move(room);
       return loaded;
     };
     deployments_->add(std::move(one));

@@ -113,7 +113,11 @@ void add_page_routes(Routes& routes, PageOptions options) {
   };
   const auto run = [](const ApiRequest& request) { return std::string(request.parameter("run")); };
   const auto arm = [](const ApiRequest& request) { return request.query_value("arm").value_or(""); };
-  const Json about{{"title", page->options.title}, {"playground", page->options.playground}, {"device", page->options.device}, {"gates", page->options.gates}};
+  const Json about{{"title", page->options.title},
+                   {"playground", page->options.playground},
+                   {"device", page->options.device},
+                   {"gates", page->options.gates},
+                   {"fleet", page->options.fleet}};
   add("/api/page", [about](const RunReader&, const ApiRequest&) { return about; });
   add("/api/runs", [](const RunReader& reader, const ApiRequest&) { return reader.list(); });
   add("/api/runs/{run}", [=](const RunReader& reader, const ApiRequest& request) { return reader.about(run(request)); });

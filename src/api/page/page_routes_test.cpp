@@ -99,7 +99,7 @@ TEST_F(PageRoutesTest, NothingIsFetchedFromElsewhere) {
 }
 
 TEST_F(PageRoutesTest, Data) {
-  EXPECT_EQ(json("/api/page"), Json::parse(R"({"title":"here","playground":true,"device":false,"gates":false})"));
+  EXPECT_EQ(json("/api/page"), Json::parse(R"({"title":"here","playground":true,"device":false,"gates":false,"fleet":false})"));
   EXPECT_EQ(json("/api/runs")["runs"][0]["name"], "a");
   EXPECT_TRUE(json("/api/runs/a")["parity"].is_null());
   const Json metrics = json("/api/runs/a/metrics");

@@ -316,7 +316,7 @@ def a_part_ends_in_its_time(folder):
 
 def the_parts_are_those_of_the_tree(folder):
     names = [part.name for part in night.PARTS]
-    assert len(set(names)) == len(names) and sum(part.minutes for part in night.PARTS) <= night.MOST_MINUTES
+    assert len(set(names)) == len(names) and sum(part.minutes for part in night.PARTS if not part.by_name) <= night.MOST_MINUTES
     parity = (ROOT / "src/parity/parity_run.cpp").read_text()
     assert ", ".join(f'"{layout}"' for layout in night.LAYOUTS) in parity, "parity compares other layouts"
     made = (ROOT / "cmake/Night.cmake").read_text()
