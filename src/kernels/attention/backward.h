@@ -85,17 +85,19 @@ void backward_rows(const AttentionBackward& op, const BackwardTile<V>& tile, std
 
   const auto visit = [&](std::int64_t t, std::int64_t count, std::int64_t at, std::int64_t n, const Elem* panels, bool start, bool last) {
     const std::int64_t step = score_step(n), all = count * heads, first = (t - begin) * heads;
-    if (panels)
+    if (panels) {
       panel_products<V, true>(
           all, [&](std::int64_t c) { return query(t + c / heads, c % heads); }, panels, key, key, n, scale, p, step);
-    else dot_products<V, true>(query(t, 0), key, heads, block.entry, panels, key, key, n, scale, p, step);  // few keys: rows come one by one
+      panel_products<V, false>(
+          all, [&](std::int64_t c) { return out_gradient(t + c / heads, c % heads); }, block.value_panels, block.value_panel_width(), value, n, scale, ds, step);
+    } else {
+      for (std::int64_t r = 0; r < count; ++r) {
+        dot_products<V, true>(query(t + r, 0), key, heads, block.entry, nullptr, key, key, n, scale, p + r * heads * step, step);
+        dot_products<V, false>(out_gradient(t + r, 0), value, heads, block.values(), nullptr, value, value, n, scale, ds + r * heads * step, step);
+      }
+    }
     subtract_by_head<V>(p, all, step, n, log_sum + first);
     exp_all<V>(p, all * step);
-    if (panels)
-      panel_products<V, false>(
-          all, [&](std::int64_t c) { return out_gradient(t + c / heads, c % heads); }, block.value_panels, block.value_panel_width(), value, n, scale, ds,
-          step);
-    else dot_products<V, false>(out_gradient(t, 0), value, heads, block.values(), nullptr, block.value_panel_width(), value, n, scale, ds, step);
     subtract_by_head<V>(ds, all, step, n, delta + first);
     for (std::int64_t i = 0; i < all * step; i += 16) (V::load(p + i) * V::load(ds + i)).store(ds + i);
     for (std::int64_t r = 0; r < count; ++r) {

@@ -42,9 +42,14 @@ inline void make_panels(const typename V::Elem* const* entry, std::int64_t n, st
     const typename V::Elem* lane[16];
     for (std::int64_t k = 0; k < 16; ++k) lane[k] = entry[std::min(first + k, n - 1)];
     std::int64_t i = 0;
-    if constexpr (std::is_same_v<typename V::Elem, float>)
+    if constexpr (std::is_same_v<typename V::Elem, float>) {
+      alignas(64) float rows[8 * 8];  // transpose_eight wants them one stride apart
       for (; i + 8 <= width; i += 8, panels += 8 * 16)
-        for (int k = 0; k < 16; k += 8) transpose_eight(panels + k, 16, lane + k, i);
+        for (int k = 0; k < 16; k += 8) {
+          for (int j = 0; j < 8; ++j) __builtin_memcpy(rows + j * 8, lane[k + j] + i, 8 * sizeof(float));
+          transpose_eight(panels + k, 16, rows, 8);
+        }
+    }
     for (; i < width; ++i, panels += 16)
       for (int k = 0; k < 16; ++k) panels[k] = lane[k][i];
   }
@@ -168,21 +173,29 @@ struct PanelDots {
   template <int Width>
   [[gnu::always_inline]] void tree(V (&out)[Chains][Panels]) const {
     V waiting[3][Chains][Panels];
-    for (int pair = 0; pair < 8; ++pair) {
-      const int first = (pair & 1) << 2 | (pair & 2) | pair >> 2;
-      V sum[Chains][Panels], right[Chains][Panels];
-      lane<Width>(first, sum);
-      lane<Width>(first + 8, right);
-      for (int c = 0; c < Chains; ++c)
-        for (int p = 0; p < Panels; ++p) sum[c][p] = sum[c][p] + right[c][p];
-      int level = 0;
-      for (; pair >> level & 1; ++level)
-        for (int c = 0; c < Chains; ++c)
-          for (int p = 0; p < Panels; ++p) sum[c][p] = waiting[level][c][p] + sum[c][p];
-      auto& to = pair == 7 ? out : waiting[level];
-      for (int c = 0; c < Chains; ++c)
-        for (int p = 0; p < Panels; ++p) to[c][p] = sum[c][p];
+    if constexpr (Chains * Panels < 8) {  // few chains: the next pairs' hide them where the compiler sees all
+      [&]<int... pairs>(std::integer_sequence<int, pairs...>) { (add_pair<Width>(pairs, waiting, out), ...); }(std::make_integer_sequence<int, 8>());
+    } else {
+      for (int pair = 0; pair < 8; ++pair) add_pair<Width>(pair, waiting, out);
     }
+  }
+
+ private:
+  template <int Width>
+  [[gnu::always_inline]] void add_pair(int pair, V (&waiting)[3][Chains][Panels], V (&out)[Chains][Panels]) const {
+    const int first = (pair & 1) << 2 | (pair & 2) | pair >> 2;
+    V sum[Chains][Panels], right[Chains][Panels];
+    lane<Width>(first, sum);
+    lane<Width>(first + 8, right);
+    for (int c = 0; c < Chains; ++c)
+      for (int p = 0; p < Panels; ++p) sum[c][p] = sum[c][p] + right[c][p];
+    int level = 0;
+    for (; pair >> level & 1; ++level)
+      for (int c = 0; c < Chains; ++c)
+        for (int p = 0; p < Panels; ++p) sum[c][p] = waiting[level][c][p] + sum[c][p];
+    auto& to = pair == 7 ? out : waiting[level];
+    for (int c = 0; c < Chains; ++c)
+      for (int p = 0; p < Panels; ++p) to[c][p] = sum[c][p];
   }
 };
 template <class V, int Chains, int Panels, int Width>

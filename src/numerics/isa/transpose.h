@@ -7,9 +7,10 @@
 
 namespace lockstep {
 
-// Eight rows of 8 floats, transposed.
-inline void transpose_eight(float* out, std::int64_t out_stride, __m256 (&a)[8]) {
-  __m256 b[8];
+// Copies 8 x 8 floats, rows `stride` apart, transposed.
+inline void transpose_eight(float* out, std::int64_t out_stride, const float* in, std::int64_t stride) {
+  __m256 a[8], b[8];
+  for (int i = 0; i < 8; ++i) a[i] = _mm256_loadu_ps(in + i * stride);
   for (int i = 0; i < 8; i += 2) {
     b[i] = _mm256_unpacklo_ps(a[i], a[i + 1]);
     b[i + 1] = _mm256_unpackhi_ps(a[i], a[i + 1]);
@@ -24,20 +25,6 @@ inline void transpose_eight(float* out, std::int64_t out_stride, __m256 (&a)[8])
     _mm256_storeu_ps(out + i * out_stride, _mm256_permute2f128_ps(a[i], a[i + 4], 0x20));
     _mm256_storeu_ps(out + (i + 4) * out_stride, _mm256_permute2f128_ps(a[i], a[i + 4], 0x31));
   }
-}
-
-// Copies 8 x 8 floats, rows `stride` apart, transposed.
-inline void transpose_eight(float* out, std::int64_t out_stride, const float* in, std::int64_t stride) {
-  __m256 a[8];
-  for (int i = 0; i < 8; ++i) a[i] = _mm256_loadu_ps(in + i * stride);
-  transpose_eight(out, out_stride, a);
-}
-
-// The same of rows that stand anywhere, from their column on.
-inline void transpose_eight(float* out, std::int64_t out_stride, const float* const* rows, std::int64_t column) {
-  __m256 a[8];
-  for (int i = 0; i < 8; ++i) a[i] = _mm256_loadu_ps(rows[i] + column);
-  transpose_eight(out, out_stride, a);
 }
 
 }  // namespace lockstep
