@@ -236,7 +236,7 @@ inline void panel_products(std::int64_t chains, const Chain& chain, const typena
           }
       }
     };
-    if constexpr (kPanelTile < V >> 1) {
+    if constexpr (V::kRows >= 12) {
       take(std::integral_constant<int, 4>());
       take(std::integral_constant<int, 2>());
     }
