@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What one choice costs or gains: lockstep with it and lockstep without it, in turns, so that what else the machine does falls on both.
 
-    bench/variants.py tax|threads|bandwidth|prefix|state|counters [--model FOLDER/fp32] [--threads N] [--rounds 5] [--seconds 0.3] [--json FILE]
+    bench/variants.py tax|threads|bandwidth|prefix|prompts|state|counters [--model FOLDER/fp32] [--threads N] [--rounds 5] [--seconds 0.3] [--json FILE]
     bench/variants.py commits --before PROGRAM [--after PROGRAM] --model FOLDER/fp32 ...
 
 tax        linear layers with the contract's summation tree (8 leaves) against the same kernels with one leaf, and against sums in whatever
@@ -9,6 +9,7 @@ tax        linear layers with the contract's summation tree (8 leaves) against t
 threads    two threads against one: linear layers, and with --model prefill, decoding and a training step
 bandwidth  linear layers at 4096 x 4096 whose weights lie in memory, against the fastest read of memory (lockstep bench memory)
 prefix     training steps on groups of samples of one prompt: nothing shared, the forward shared, the backward too (needs --model)
+prompts    a training step on 8 samples of 64 tokens after one prompt of 2,048: the same three, each in a process of its own, with its memory (needs --model)
 state      training steps with the optimizer's state in a file against in memory (needs --model)
 counters   forwards with the kernels' work counters against without them; with --model of SmolLM2 too
 commits    two builds of lockstep: prompts, decoding of 1, 8 and 32 streams, training steps, a GRPO step, and a short completion over HTTP (needs
@@ -150,6 +151,24 @@ def prefix(options):
                "least_ratio": min(r[0]["seconds"]["least"] for r in rounds) / min(r[i]["seconds"]["least"] for r in rounds)}  # fmt: skip
 
 
+def prompts(options):
+    samples, prompt, tokens = options.prompts
+    found = {kind: [] for kind in ("off", "forward", "backward")}
+    for turn in range(options.rounds):
+        for kind in list(found)[:: -1 if turn % 2 else 1]:
+            found[kind].append(lockstep("bench", "prefix", "--json", "--model", options.model, "--profile", "cpu-f32", "--threads", options.threads, "--seconds", options.seconds,
+                                        "--samples", samples, "--prompt", prompt, "--tokens", tokens, "--share", kind)[0])  # fmt: skip
+    kinds, whole = {}, samples * (prompt + tokens - 1)  # the last token is drawn and never read
+    shared = prompt - 1 + samples * tokens
+    for kind, rounds in found.items():
+        ratios = [a["seconds"]["median"] / b["seconds"]["median"] for a, b in zip(found["off"], rounds)]
+        peak = statistics.median(r["peak_memory_bytes"] for r in rounds)
+        kinds[kind] = {"seconds": statistics.median(r["seconds"]["median"] for r in rounds), "ratio": statistics.median(ratios), "ratio_range": [min(ratios), max(ratios)], "peak_bytes": peak,
+                       "memory_ratio": peak / statistics.median(r["peak_memory_bytes"] for r in found["off"]), "forward_rows": whole if kind == "off" else shared,
+                       "backward_rows": shared if kind == "backward" else whole}  # fmt: skip
+    yield {"case": f"{samples} x {tokens} after {prompt} tokens", "samples": samples, "prompt": prompt, "tokens": tokens, "kinds": kinds}
+
+
 def state(options):
     with tempfile.TemporaryDirectory(dir=options.disk) as folder:
         step = ["--sequences", 4, "--length", options.length]
@@ -234,7 +253,7 @@ def commit_of(program):
     return found[1] if found else "unknown"
 
 
-KINDS = {"tax": tax, "threads": threads, "bandwidth": bandwidth, "prefix": prefix, "state": state, "counters": counters, "commits": commits}
+KINDS = {"tax": tax, "threads": threads, "bandwidth": bandwidth, "prefix": prefix, "prompts": prompts, "state": state, "counters": counters, "commits": commits}
 
 
 def main():
@@ -245,12 +264,13 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.3)
     parser.add_argument("--length", type=int, default=64, help="tokens of a prompt and of a sample, or of a sequence")
+    parser.add_argument("--prompts", type=lambda text: [int(part) for part in text.split(",")], default=[8, 2048, 64], help="of prompts: samples, tokens of the prompt, of a sample")
     parser.add_argument("--disk", type=Path, help="a folder on the disk where the state's file goes")
     parser.add_argument("--before", type=Path, help="another build of lockstep, for commits")
     parser.add_argument("--after", type=Path, help="the build that it is compared with (default: $LOCKSTEP_BINARY, build/lockstep)")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    if options.kind in ("prefix", "state", "commits") and not options.model:
+    if options.kind in ("prefix", "prompts", "state", "commits") and not options.model:
         parser.error(f"{options.kind} needs --model")
     if options.kind == "commits":
         options.after = options.after or Path(binary())
@@ -261,6 +281,10 @@ def main():
     rows = []
     for row in KINDS[options.kind](options):
         rows.append(row)
+        if "kinds" in row:
+            for kind, k in row["kinds"].items():
+                print(f"{row['case']:44} {kind:12} {k['seconds']:8.2f} s {k['ratio']:6.2f} ({k['ratio_range'][0]:.2f} .. {k['ratio_range'][1]:.2f}), {k['peak_bytes'] / 1e9:.2f} GB, {k['memory_ratio']:.2f}", flush=True)
+            continue
         if "share" in row:
             print(f"{row['case']:44} deposits {row['share']:.3f} of a step ({row['share_range'][0]:.3f} .. {row['share_range'][1]:.3f})", flush=True)
             continue
@@ -268,7 +292,7 @@ def main():
         print(f"{row['case']:44} {row.get('against', ''):12} {row['ratio']:7.3f} ({row['ratio_range'][0]:.3f} .. {row['ratio_range'][1]:.3f}){least}", flush=True)
     builds = {"before": commit_of(options.before), "after": commit_of(options.after)} if options.kind == "commits" else {}
     if options.json:
-        options.json.write_text(json.dumps({"threads": options.threads, "rounds": options.rounds, "seconds": options.seconds, **builds, "rows": rows}, indent=1) + "\n")
+        options.json.write_text(json.dumps({"threads": options.threads, "rounds": options.rounds, "seconds": options.seconds, **builds, **({"targets": {"ratio": 5, "memory": 0.5}} if options.kind == "prompts" else {}), "rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

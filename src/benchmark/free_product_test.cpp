@@ -18,19 +18,19 @@ TEST(FreeProduct, IsTheSameLayerInEveryTile) {
     if (!machine_has(isa)) continue;
     for (const std::int64_t rows : {1, 2, 3, 5, 12, 13, 60})
       for (const std::int64_t outputs : {16, 40, 150})
-        for (const int accumulators : {1, 2, 4}) {
+        for (const auto& [accumulators, part] : {std::pair(1, 0), {2, 0}, {4, 0}, {1, 16}, {4, 30}}) {
           const std::int64_t inputs = 67, panels = (outputs + 15) / 16;
           const std::vector<float> x = noise(rows * inputs, 1), w = noise(panels * inputs * 16, 2);
           std::vector<float> y(static_cast<std::size_t>(rows * outputs), 12345.0f);
           ThreadPool pool(2);
-          free_product({y.data(), x.data(), w.data(), rows, outputs, inputs, accumulators}, isa, pool);
+          free_product({y.data(), x.data(), w.data(), rows, outputs, inputs, accumulators, part}, isa, pool);
           for (std::int64_t t = 0; t < rows; ++t)
             for (std::int64_t n = 0; n < outputs; ++n) {
               double sum = 0;
               for (std::int64_t k = 0; k < inputs; ++k)
                 sum += static_cast<double>(x[static_cast<std::size_t>(t * inputs + k)]) * w[static_cast<std::size_t>((n / 16 * inputs + k) * 16 + n % 16)];
               ASSERT_NEAR(y[static_cast<std::size_t>(t * outputs + n)], sum, 1e-5)
-                  << rows << " x " << outputs << ", " << accumulators << " accumulators, row " << t;
+                  << rows << " x " << outputs << ", " << accumulators << " accumulators, parts of " << part << ", row " << t;
             }
         }
   }

@@ -1,6 +1,7 @@
 #include "benchmark/gemm.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "base/error.h"
 #include "benchmark/noise.h"
@@ -63,14 +64,20 @@ GemmTiming time_gemm(const GemmCase& shape, const BackendOptions& machine, const
     std::vector<Lines> of;
     for (std::int64_t i = 0; i < copies; ++i) of.emplace_back(values);
     std::vector<std::function<void()>> ways;
-    const int accumulators[] = {1, 2, 4};
-    for (const int n : accumulators)
-      ways.emplace_back([&, n] {
-        free_product({to.data(), from.data(), of[turn++ % of.size()].data(), shape.rows, shape.outputs, shape.inputs, n}, backend.isa(), device.threads());
+    constexpr std::int64_t kPartInputs = 640;  // the contract's
+    std::vector<std::pair<int, std::int64_t>> kinds;
+    for (const int accumulators : {1, 2, 4})
+      for (const std::int64_t part : {std::int64_t{0}, kPartInputs})
+        if (part < shape.inputs) kinds.emplace_back(accumulators, part);
+    for (const auto& [accumulators, part] : kinds)
+      ways.emplace_back([&, accumulators = accumulators, part = part] {
+        free_product({to.data(), from.data(), of[turn++ % of.size()].data(), shape.rows, shape.outputs, shape.inputs, accumulators, part}, backend.isa(),
+                     device.threads());
       });
     const std::vector<Timing> times = time_in_turns(budget, ways);
     for (std::size_t i = 0; i < times.size(); ++i)
-      if (result.accumulators == 0 || times[i].median < result.time.median) result.time = times[i], result.accumulators = accumulators[i];
+      if (result.accumulators == 0 || times[i].median < result.time.median)
+        result.time = times[i], std::tie(result.accumulators, result.part_inputs) = kinds[i];
   } else {
     result.time = time_repeated(budget, [&] {
       packed.data = weights[turn++ % weights.size()].view();

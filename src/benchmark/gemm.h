@@ -1,7 +1,7 @@
 // Times linear layers y = x W^T (kernels/linear), the product that dominates everything else.
 //   const GemmTiming t = time_gemm({.rows = 64, .outputs = 1536, .inputs = 576}, {.threads = 2}, {0.5}, 0);
 // `maximum_leaves` 1 is the same kernel without the contract's summation tree: the ratio is the tree's cost. `free_order` is a kernel
-// without a contract (kernels/free_order/free_product.h), with 1, 2 and 4 accumulators a sum, of which the fastest is reported.
+// without a contract (kernels/free_order/free_product.h), with 1, 2 and 4 accumulators a sum, and long sums whole and in parts, of which the fastest is reported.
 #pragma once
 #include "benchmark/timing.h"
 #include "kernels/backend.h"
@@ -21,6 +21,7 @@ struct GemmTiming {
   double gigaflops = 0;             // 2 M N K a run
   double gigabytes_per_second = 0;  // of the weight, read once a run
   int accumulators = 0;             // of the free order
+  std::int64_t part_inputs = 0;     // of the free order: inputs of a part of a sum; 0: sums are made whole
 };
 
 // Weights are laid out several times in memory, one after another in turn, until they exceed `cold_bytes`: then no cache holds

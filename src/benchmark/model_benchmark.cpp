@@ -188,9 +188,14 @@ ModelTiming time_rl(OpenedModel opened, const RlCase& shape, const TimeBudget& b
   return timing;
 }
 
-std::vector<ModelTiming> time_prefix_sharing(OpenedModel opened, const RlCase& shape, const TimeBudget& budget) {
+std::vector<ModelTiming> time_prefix_sharing(OpenedModel opened, const RlCase& shape, const std::vector<PrefixSharing>& kinds, const TimeBudget& budget) {
   require_positions(opened, shape.prompt + shape.tokens);
-  Trainer whole(*opened.runtime, opened.masters(), {}), sharing(*opened.runtime, opened.masters(), {.share_prefixes = true, .declared_prefixes = true});
+  std::unique_ptr<Trainer> whole, sharing;
+  for (const PrefixSharing kind : kinds) {
+    std::unique_ptr<Trainer>& trainer = kind == PrefixSharing::off ? whole : sharing;
+    const bool shares = kind != PrefixSharing::off;
+    if (!trainer) trainer = std::make_unique<Trainer>(*opened.runtime, opened.masters(), TrainerOptions{.share_prefixes = shares, .declared_prefixes = shares});
+  }
   std::vector<TrainSequence> data, declared;
   for (std::int64_t p = 0; p < shape.prompts; ++p)
     for (std::int64_t s = 0; s < shape.samples; ++s) {
@@ -214,9 +219,11 @@ std::vector<ModelTiming> time_prefix_sharing(OpenedModel opened, const RlCase& s
       trainer.optim_step({.learning_rate = 1e-6});
     };
   };
+  std::vector<std::function<void()>> steps;
+  for (const PrefixSharing kind : kinds)
+    steps.push_back(kind == PrefixSharing::off ? step_of(*whole, data) : step_of(*sharing, kind == PrefixSharing::backward ? declared : data));
   std::vector<ModelTiming> timings;
-  for (const Timing& t : time_in_turns(budget, {step_of(whole, data), step_of(sharing, data), step_of(sharing, declared)}))
-    timings.push_back(per_second(t, shape.prompts * shape.samples * (shape.prompt + shape.tokens - 1)));
+  for (const Timing& t : time_in_turns(budget, steps)) timings.push_back(per_second(t, shape.prompts * shape.samples * (shape.prompt + shape.tokens - 1)));
   return timings;
 }
 

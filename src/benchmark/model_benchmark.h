@@ -57,9 +57,10 @@ struct RlCase {
 // sampled ones.
 ModelTiming time_rl(OpenedModel opened, const RlCase& shape, const TimeBudget& budget);
 
-// Training steps on groups of samples of one prompt, without sampling: each sequence computed whole, the prompt's forward shared, its
-// backward shared too (declared). In turns, in this order; tokens are those of all rows.
-std::vector<ModelTiming> time_prefix_sharing(OpenedModel opened, const RlCase& shape, const TimeBudget& budget);
+// What training steps on samples of one prompt share: nothing, its forward (no bit changes), its backward too (declared).
+enum class PrefixSharing { off, forward, backward };
+// Training steps on groups of samples of one prompt, without sampling, for each of `kinds` in turns; tokens are those of all rows.
+std::vector<ModelTiming> time_prefix_sharing(OpenedModel opened, const RlCase& shape, const std::vector<PrefixSharing>& kinds, const TimeBudget& budget);
 
 // The most memory this process has held so far, bytes.
 std::int64_t peak_memory();

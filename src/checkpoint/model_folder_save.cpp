@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <unordered_map>
+#include <utility>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -183,26 +184,23 @@ void write_shard(const fs::path& path, const Shard& shard, const WrittenWeights&
   AtomicFile out(path);
   SafetensorsWriter writer([&](const void* data, std::size_t bytes) { out.write(data, bytes); }, std::move(entries));
   std::vector<float> values;
-  const FileTensor* experts_of = nullptr;  // blocks and scales of one tensor follow each other
+  const FileTensor* packed_of = nullptr;  // what one tensor is packed into follows each other
   Mxfp4Experts experts;
+  Int4Matrix matrix;
   for (const SafetensorsWriter::Entry& entry : writer.entries()) {
     const FileTensor& file = *by_name.at(entry.name);
     if (weights.writes_mxfp4(file)) {
-      if (experts_of != &file) experts = weights.mxfp4(file);
-      experts_of = &file;
+      if (std::exchange(packed_of, &file) != &file) experts = weights.mxfp4(file);
       const std::vector<std::uint8_t>& bytes = entry.name == Mxfp4Names(file.name).blocks ? experts.blocks : experts.scales;
       writer.write_bytes(bytes.data(), bytes.size());
       continue;
     }
     if (weights.writes_int4(file)) {
       const Int4Names names(file.name);
-      if (entry.name == names.shape) {
-        write_shape(writer, entry, file);
-      } else if (const Int4Matrix int4 = weights.int4(file); entry.name == names.numbers) {
-        writer.write_bytes(int4.words.data(), int4.words.size() * sizeof(std::uint32_t));
-      } else {
-        write_scales(writer, entry, int4.scales);
-      }
+      if (std::exchange(packed_of, &file) != &file) matrix = weights.int4(file);
+      if (entry.name == names.shape) write_shape(writer, entry, file);
+      else if (entry.name == names.numbers) writer.write_bytes(matrix.words.data(), matrix.words.size() * sizeof(std::uint32_t));
+      else write_scales(writer, entry, matrix.scales);
       continue;
     }
     weights.values(file, values);

@@ -94,6 +94,7 @@ int bench_gemm(const Arguments& arguments) {
                                           {"leaves", leaves},
                                           {"order", order},
                                           {"accumulators", t.accumulators},
+                                          {"part_inputs", t.part_inputs},
                                           {"seconds", seconds_json(t.time)},
                                           {"runs", t.time.runs},
                                           {"gigaflops", t.gigaflops},
@@ -364,18 +365,21 @@ int bench_prefix(const Arguments& arguments) {
                     "backward shared too (declared).",
                     {"lockstep bench prefix --model DIR --samples 8 --prompt 128 --tokens 128"});
   add_group_options(table, shape);
+  const std::vector<std::string> names = {"off", "forward", "backward"};
+  std::string share = "all";
+  table.choice("share", &share, {"all", "off", "forward", "backward"}, "One of them alone, so that the process holds no other's memory");
   bench.add_options(table);
   if (!table.parse(arguments)) return kExitOk;
-  const std::vector<ModelTiming> timings = time_prefix_sharing(bench.open(), shape, bench.time);
-  const char* names[] = {"off", "forward", "backward"};
-  for (std::size_t i = 0; i < timings.size(); ++i)
-    bench.print("prefix",
-                {{"share", names[i]},
-                 {"samples", shape.samples},
-                 {"prompt", shape.prompt},
-                 {"tokens", shape.tokens},
-                 {"times_off", std::round(1000 * timings[0].time.median / timings[i].time.median) / 1000}},
-                timings[i]);
+  std::vector<PrefixSharing> kinds;
+  for (std::size_t i = 0; i < names.size(); ++i)
+    if (share == "all" || share == names[i]) kinds.push_back(static_cast<PrefixSharing>(i));
+  const std::vector<ModelTiming> timings = time_prefix_sharing(bench.open(), shape, kinds, bench.time);
+  for (std::size_t i = 0; i < timings.size(); ++i) {
+    nlohmann::ordered_json row{
+        {"share", names[static_cast<std::size_t>(kinds[i])]}, {"samples", shape.samples}, {"prompt", shape.prompt}, {"tokens", shape.tokens}};
+    if (share == "all") row["times_off"] = std::round(1000 * timings[0].time.median / timings[i].time.median) / 1000;
+    bench.print("prefix", row, timings[i]);
+  }
   return bench.finish();
 }
 

@@ -107,6 +107,8 @@ const std::vector<Idle>& idle_options() {
         {"train rl", "--model x", "init-seed", "8", "without --adapter-rank"},
         {"train rl", "--model x", "kl", "k1", "without --kl-coefficient"},
         {"train rl", "--model x", "kl-in", "reward", "without --kl-coefficient"},
+        {"train rl", "--model x --share-prompts forward", "share-prompts-from", "8", "without --share-prompts auto"},
+        {"train sft", "--model x --environment countdown --share-prompts off", "share-prompts-from", "8", "without --share-prompts auto"},
         {"train rl", "--model x", "compact-at", "72", "without an environment of many turns"},
         {"train sft", kSft, "compact-at", "72", "without an environment of many turns"},
         {"eval", "countdown --model x", "compact-at", "72", "without an environment of many turns"},
@@ -245,7 +247,8 @@ const std::map<std::string, std::string>& effective_options() {
        "context ranks json"},
       {"train sft",
        "model profile threads device backend isa mla-norm-eps context ranks transport name fork overwrite runs data eval eval-share eval-every patience epochs "
-       "adapter-rank optimizer chat-template end-token environment from-scratch seed steps batch micro-batch checkpoint-activations optimizer-state "
+       "adapter-rank optimizer chat-template end-token environment from-scratch seed steps batch share-prompts micro-batch checkpoint-activations "
+       "optimizer-state "
        "learning-rate "
        "schedule warmup beta1 max-norm checkpoint-every keep-last transcripts export-to quiet resume page json profile-operations trace"},
       {"train rl",
@@ -304,7 +307,7 @@ const std::map<std::string, std::string>& effective_options() {
        "prompts samples prompt tokens seconds model profile threads device backend isa mla-norm-eps context json profile-operations trace overwrite"},
       {"bench counters", "streams tokens prompt seconds model profile threads device backend isa mla-norm-eps context json profile-operations trace overwrite"},
       {"bench prefix",
-       "prompts samples prompt tokens seconds model profile threads device backend isa mla-norm-eps context json profile-operations trace overwrite"},
+       "prompts samples prompt tokens share seconds model profile threads device backend isa mla-norm-eps context json profile-operations trace overwrite"},
       {"plan", "flops model profile context json"},
       {"simulate", "ranks device tokens length micro-batch checkpoint-activations profile json"},
       {"snapshot push", "parent base channel profile threads quiet json"},

@@ -106,7 +106,10 @@ void add_rl_options(OptionTable& table, RlSettings& s) {
                "Weigh each token by min(trainer's / sampler's probability, C), for rollouts under another profile; costs one more forward per step. 0: off");
   table.choice(
       "share-prompts", &s.share_prompts, share_prompts_names(),
-      "What rollouts of one prompt share in training: the prompt's forward (no bit changes), or its backward too (other bits, recorded in checkpoints)");
+      "What rollouts of one prompt share in training: the prompt's forward (no bit changes), or its backward too (other bits, recorded in checkpoints); auto: "
+      "the latter where it saves a quarter of the rows");
+  table.integer("share-prompts-from", &s.share_prompts_from, 2, 1 << 20, "N", "Tokens of a prompt from which on --share-prompts auto counts its rows as saved");
+  table.refused("without --share-prompts auto", [&s] { return s.share_prompts != "auto"; });
   table.number("learning-rate", &s.learning_rate, 0, 1e3, "X",
                "Peak learning rate; unless it is said, an adapter gets ten times the default, --optimizer dimuon 0.01");
   table.choice("schedule", &s.schedule, schedule_names(), "Learning rate schedule after the warm-up; linear and cosine end at 0");

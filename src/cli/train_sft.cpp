@@ -68,6 +68,11 @@ bool parse(const Arguments& arguments, SftSettings& s) {
                "0.1 from 20 sequences on, with --eval 0");
   table.integer("eval-every", &c.eval_every, 0, std::int64_t{1} << 40, "N", "Steps between evaluations; 0: an epoch");
   table.integer("patience", &c.patience, 0, 1 << 20, "N", "Stop after so many evaluations without a better loss than the best; 0: never");
+  table.choice("share-prompts", &c.share_prompts, {"auto", "off", "backward"},
+               "Keep sequences of one prompt together, which is one sequence in the backward too (other bits, recorded in checkpoints); auto: where it saves a "
+               "quarter of the rows");
+  table.integer("share-prompts-from", &c.share_prompts_from, 2, 1 << 20, "N", "Tokens of a prompt from which on --share-prompts auto counts its rows as saved");
+  table.refused("without --share-prompts auto", [&c] { return c.share_prompts != "auto"; });
   add_memory_options(table, c.micro_batch, c.checkpoint_activations, c.optimizer_state);
   table.number("learning-rate", &c.asked.learning_rate, 0, 10, "X", "Peak learning rate",
                "2e-5 for all weights of a model of 135 million, more for smaller ones; an adapter: ten times that, at least 1e-4; --from-scratch: 1e-3; "

@@ -8,6 +8,7 @@
 #include "jobs/rl_work.h"
 #include "observe/progress.h"
 #include "rl/environment.h"
+#include "rl/shared_prompts.h"
 
 namespace lockstep {
 namespace {
@@ -62,9 +63,10 @@ ArmResult run_arm(const DemoArm& arm, const DemoSettings& settings, std::optiona
   stack_settings.micro_batch = settings.micro_batch;
   stack_settings.engine.drafts = settings.drafts;
   stack_settings.stop = settings.stop;
-  stack_settings.share_prompts = share_prompts_by_name(settings.rl.share_prompts);
+  stack_settings.sharing = [&](const Tokenizer& tokenizer) { return sharing_of(settings.rl, *environment, tokenizer); };
   RlStack stack(stack_settings);
   RlSettings rl = settings.rl;
+  rl.share_prompts = to_string(stack.sharing());
   if (mix) rl.importance_cap = settings.importance_cap;
   ArmResult result;
   result.arm = arm;

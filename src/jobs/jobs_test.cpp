@@ -120,6 +120,66 @@ TEST_F(Jobs, AdaptersPackedBasesAndMuonGoOnAlike) {
   }
 }
 
+// Where nobody says how prompts are shared, a rule does: its choice is in the run's settings, and its bits are those of the choice when it is asked for.
+TEST_F(Jobs, SharingThatIsChosenHasTheBitsOfSharingThatIsAskedFor) {
+  const auto trained = [&](const std::string& name, const std::string& share, std::int64_t from) {
+    RlJob job = rl(name);
+    job.rl.share_prompts = share;
+    job.rl.share_prompts_from = from;
+    job.run.resolved = {{"share_prompts", share}};
+    job.rl.problems = job.rl.rollouts = 4;
+    job.rl.steps = 2;
+    job.rl.learning_rate = 3e-3;
+    const RlSummary summary = run_rl(job);
+    EXPECT_EQ(summary.totals.kl.different_bits, 0) << name;
+    std::ifstream config(summary.run / "config.json");
+    return std::pair(summary.weights_sha256, nlohmann::json::parse(config).at("share_prompts").get<std::string>());
+  };
+  const auto forward = trained("forward", "forward", 256), backward = trained("backward", "backward", 256);
+  EXPECT_NE(forward.first, backward.first);
+  EXPECT_EQ(trained("short", "auto", 256), forward);
+  EXPECT_EQ(trained("long", "auto", 8), backward);
+  // A run that goes on must choose as it did.
+  RlJob on = rl("long");
+  on.rl.problems = on.rl.rollouts = 4;
+  on.run.resolved = {{"share_prompts", "auto"}};
+  on.run.resume = true;
+  EXPECT_THROW(run_rl(on), Error);
+}
+
+TEST_F(Jobs, PacksOfOnePromptShareItWhereItPays) {
+  fs::create_directories(root_);
+  std::ofstream lines(root_ / "data.jsonl");
+  for (int own = 0; own < 12; ++own)
+    lines << nlohmann::json{{"prompt", fmt::format("16 19 {}=17:", 14 + own % 3)}, {"completion", fmt::format("{}+1={}", own, own + 1)}}.dump() << "\n";
+  lines.close();
+  const auto trained = [&](const std::string& name, const std::string& share, std::int64_t from) {
+    SftJob job = sft(name);
+    job.environment.clear();
+    job.data = (root_ / "data.jsonl").string();
+    job.eval_share = 0;
+    job.config.trained.rank = 4;  // all weights have an indexer that learns from whole sequences
+    job.config.asked.batch = 4;
+    job.config.asked.learning_rate = 1e-2;
+    job.config.share_prompts = share;
+    job.config.share_prompts_from = from;
+    job.config.run.resolved = {{"share_prompts", share}};
+    const SftSummary summary = run_sft_job(job);
+    std::ifstream config(root_ / name / "config.json");
+    return std::pair(summary.weights_sha256, nlohmann::json::parse(config).at("share_prompts").get<std::string>());
+  };
+  const auto off = trained("off", "off", 256), backward = trained("packed", "backward", 256);
+  EXPECT_NE(off.first, backward.first);
+  EXPECT_EQ(trained("short", "auto", 256), off);
+  EXPECT_EQ(trained("long", "auto", 4), backward);
+  SftJob indexer = sft("indexer");
+  indexer.environment.clear();
+  indexer.data = (root_ / "data.jsonl").string();
+  indexer.config.share_prompts = "backward";
+  EXPECT_THROW(run_sft_job(indexer), Error);
+  EXPECT_FALSE(fs::exists(root_ / "indexer"));
+}
+
 // The reference is what training starts from, for all weights and under an adapter, and stays that in a run that goes on.
 TEST_F(Jobs, KlIsToWhatTrainingStartedFrom) {
   for (const std::int64_t rank : {0, 4})

@@ -47,6 +47,7 @@ TEST_F(KeptForwardJobs, EndWithTheWeightsOfOnesThatComputeAll) {
       {"plain", [](RlJob&) {}},
       {"checkpointed", [](RlJob& j) { j.stack.checkpoint_activations = true, j.stack.micro_batch = 5; }},
       {"adapter", [](RlJob& j) { j.stack.trained.rank = 4; }},
+      {"declared", [](RlJob& j) { j.rl.share_prompts = "backward"; }},
   };
   for (const auto& [kind, change] : kinds) {
     const RlSummary off = run(kind + "-off", change);
@@ -62,6 +63,7 @@ TEST_F(KeptForwardJobs, EndWithTheWeightsOfOnesThatComputeAll) {
       for (const nlohmann::json& step : metrics(name)) {
         EXPECT_EQ(step.at("rows_computed"), 0) << name;
         EXPECT_GT(step.at("rows_kept"), 0) << name;
+        EXPECT_EQ(step.at("rows_computed").get<std::int64_t>() + step.at("rows_kept").get<std::int64_t>(), step.at("rows_asked")) << name;
         EXPECT_GT(step.at("rows_sampled"), 0) << name;
         EXPECT_EQ(step.at("kept_rows_dropped"), 0) << name;
         EXPECT_GT(step.at("kept_bytes"), 0) << name;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "rl/shared_prompts.h"
 #include "runs/run_settings.h"
 #include "runs/training_state.h"
 
@@ -22,7 +23,7 @@ RlSummary run_rl(const RlJob& job) {
   const auto environment = make_environment(job.rl.environment);
   RlStackSettings settings = job.stack;
   settings.profile_mix = job.allow_profile_mix ? ProfileMix::allowed : ProfileMix::refused;
-  settings.share_prompts = share_prompts_by_name(job.rl.share_prompts);
+  settings.sharing = [&](const Tokenizer& tokenizer) { return sharing_of(job.rl, *environment, tokenizer); };
   settings.optimizer_folder = optimizer_folder(job.optimizer_state, job.run.runs);
   settings.stop = job.run.stop;
   settings.trained.seed = job.init_seed;
@@ -35,11 +36,15 @@ RlSummary run_rl(const RlJob& job) {
   if (needs_reference(job.rl)) stack.trainer().keep_reference();
   std::optional<RlPublishing> publishing;
   if (!job.publish.place.empty()) publishing.emplace(stack, job.publish, job.stack.runtime.model);
-  Run run(job.run);
   RlSettings rl = job.rl;
+  rl.share_prompts = to_string(stack.sharing());
+  RunSettings settled = job.run;
+  if (settled.resolved.contains("share_prompts"))
+    settled.resolved["share_prompts"] = rl.share_prompts;  // what was chosen: a run that goes on must choose it too
+  Run run(settled);
   if (run.directory().resumed()) {
     const Json before = run.directory().config();
-    Json now = job.run.resolved;
+    Json now = settled.resolved;
     if (now.contains("warmup")) {
       const auto& unsaid = job.run.unsaid;
       rl.warmup = resumed_warmup(before, rl.warmup, std::find(unsaid.begin(), unsaid.end(), "warmup") == unsaid.end());
@@ -57,6 +62,11 @@ RlSummary run_rl(const RlJob& job) {
   if (run.directory().resumed()) work.restore(run.directory());
   if (const std::string from = run.directory().config().value("forked_from", ""); work.step() == 0 && !from.empty()) work.begin_from(from);
   run.started();
+  if (job.rl.share_prompts == "auto" && stack.sharing() == SharePrompts::backward)
+    run.say(
+        fmt::format("rollouts of one prompt share it in the backward too; checkpoints say so by their training digest, {}; --share-prompts forward shares the "
+                    "forward alone",
+                    stack.trainer().training_digest()));
   if (publishing) publishing->publish();  // what it begins with: followers take the whole copy while the first step is made
 
   RlSummary summary;

@@ -70,6 +70,7 @@ void RlWork::add_kept_metrics(nlohmann::ordered_json& metrics, const EngineCount
   metrics["rows_sampled"] = (counted.work.segment_rows - counted_.work.segment_rows).made / segments;
   metrics["rows_computed"] = taken.made / segments;
   metrics["rows_kept"] = taken.read / segments;
+  metrics["rows_asked"] = taken.asked / segments;  // by the lengths of the batches: computed and kept together
   metrics["rows_recomputed"] = taken.again / segments;
   metrics["kept_rows_dropped"] = kept->dropped - kept_rows_.dropped;
   metrics["kept_rows_compared"] = kept->compared - kept_rows_.compared;

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "rl/rollout.h"
 #include "rl/trajectory/reference.h"
+#include "runs/prompt_packs.h"
 
 namespace lockstep {
 namespace {
@@ -37,6 +38,24 @@ double eval_share_of(const SftJob& s, std::size_t sequences) {
   return s.eval.empty() && sequences >= 20 ? 0.1 : 0.0;
 }
 
+// The data in packs of one prompt, where that is asked for, or pays and nothing is trained that needs whole sequences; else null.
+std::unique_ptr<SftSource> packs_that_pay(const SftJob& s, const std::vector<TrainSequence>& sequences, const OpenedModel& opened) {
+  const SftConfig& c = s.config;
+  const SharePrompts asked = share_prompts_by_name(c.share_prompts);
+  if (asked == SharePrompts::forward) fail(ErrorCode::invalid_argument, "share_prompts is 'forward', allowed in train sft are auto, off, backward");
+  if (asked == SharePrompts::off) return nullptr;
+  const bool indexer = c.train_indexer && c.trained.rank == 0 && opened.model->has_indexer();
+  if (indexer || c.mtp.depths > 0) {
+    if (asked == SharePrompts::automatic) return nullptr;
+    fail(ErrorCode::invalid_argument, "share_prompts is 'backward', and {} learns from whole sequences; allowed is off, or {}",
+         indexer ? "the indexer" : "the layer of multi-token prediction", indexer ? "train_indexer off" : "mtp_depths 0");
+  }
+  std::unique_ptr<SftSource> packed = packed_source(sequences, c.seed);
+  if (asked == SharePrompts::backward) return packed;
+  const SftPlan plan = plan_sft(c.asked, packed->size(), parameters_of(opened.model->manifest()));
+  return packed_rows(*packed, plan.batch, c.share_prompts_from).share() >= kLeastSavedRows ? std::move(packed) : nullptr;
+}
+
 SftInput read_sft_input(const SftJob& s, const OpenedModel& opened) {
   const Model& model = *opened.model;
   const ChatData reader = open_chat_data(s.config.runtime.model, opened.tokenizer, s.end_token, s.chat_template, s.reading);
@@ -49,13 +68,16 @@ SftInput read_sft_input(const SftJob& s, const OpenedModel& opened) {
   SftInput input;
   if (!s.eval.empty()) input.held_out = read(s.eval);
   if (!s.environment.empty()) {
+    if (s.config.share_prompts == "backward")
+      fail(ErrorCode::invalid_argument, "share_prompts is 'backward', and the problems of an environment have one answer each; allowed is auto or off");
     if (!opened.tokenizer) fail(ErrorCode::invalid_argument, "an environment needs a tokenizer.json, and '{}' has none", s.config.runtime.model);
     input.train = std::make_unique<EnvironmentSource>(s.environment, reader, s.config.seed, s.compact_at);
     return input;
   }
   std::vector<TrainSequence> sequences = read(s.data);
   if (const double share = eval_share_of(s, sequences.size()); share > 0) input.held_out = hold_out(sequences, share, s.config.seed);
-  input.train = shuffled_source(std::move(sequences), s.config.seed);
+  if (input.train = packs_that_pay(s, sequences, opened); input.train) input.declared = true;
+  else input.train = shuffled_source(std::move(sequences), s.config.seed);
   return input;
 }
 }  // namespace

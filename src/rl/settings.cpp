@@ -15,15 +15,6 @@ void in_range(std::string_view name, T value, T low, T high) {
 }
 }  // namespace
 
-std::vector<std::string> share_prompts_names() { return {"off", "forward", "backward"}; }
-
-SharePrompts share_prompts_by_name(const std::string& name) {
-  const std::vector<std::string> names = share_prompts_names();
-  const auto at = std::find(names.begin(), names.end(), name);
-  if (at == names.end()) fail(ErrorCode::invalid_argument, "share_prompts is '{}', allowed are {}{}", name, fmt::join(names, ", "), did_you_mean(name, names));
-  return static_cast<SharePrompts>(at - names.begin());
-}
-
 std::vector<std::string> kl_names() { return {"k1", "k2", "k3", "unbiased", "k3_plus"}; }
 std::vector<std::string> kl_places() { return {"loss", "reward"}; }
 
@@ -76,6 +67,7 @@ void check(const RlSettings& s) {
            row.name, row.least, s.rollouts);
   }
   in_range<std::int64_t>("max_tokens", s.max_tokens, 1, 1 << 20);
+  in_range<std::int64_t>("share_prompts_from", s.share_prompts_from, 2, 1 << 20);
   check_compact_at(s.compact_at, has_many_turns(s.environment), s.environment);
   in_range<std::int64_t>("warmup", s.warmup, 0, s.steps);
   if (!(s.temperature > 0 && s.temperature <= 100)) fail(ErrorCode::invalid_argument, "temperature is {}, allowed is above 0 to 100", s.temperature);

@@ -11,9 +11,6 @@
 
 namespace lockstep {
 
-std::vector<std::string> share_prompts_names();
-SharePrompts share_prompts_by_name(const std::string& name);  // invalid_argument
-
 struct RlSettings {
   std::string environment = "countdown";
   std::int64_t steps = 150;
@@ -38,13 +35,14 @@ struct RlSettings {
   std::int64_t redraws = 0;          // of a group whose rewards are all equal, before it is left out; 0: such groups stay
   std::int64_t overlong_tokens = 0;  // at the end of max_tokens, in which a completion's reward falls by overlong_penalty; 0: none
   double overlong_penalty = 1;
-  std::int64_t epochs = 1, mini_batches = 1;  // times that a step's data are gone through, and optimizer steps of each time
-  double stop_kl = 0;                         // no more mini-batches of a step once the policy's k3 to its sampler is above; 0: never
-  double importance_cap = 0;                  // truncated importance sampling at this ratio; 0: none
-  std::string share_prompts = "forward";      // off, forward (no bit changes), backward (declared)
-  double learning_rate = 1.5e-4;              // the peak
-  std::string schedule = "linear";            // constant, linear, cosine (train/schedule.h)
-  std::int64_t warmup = 10;                   // steps
+  std::int64_t epochs = 1, mini_batches = 1;            // times that a step's data are gone through, and optimizer steps of each time
+  double stop_kl = 0;                                   // no more mini-batches of a step once the policy's k3 to its sampler is above; 0: never
+  double importance_cap = 0;                            // truncated importance sampling at this ratio; 0: none
+  std::string share_prompts = "auto";                   // off, forward (no bit changes), backward (declared), or which of the last two pays
+  std::int64_t share_prompts_from = kSharePromptsFrom;  // tokens of a prompt from which on "auto" counts it
+  double learning_rate = 1.5e-4;                        // the peak
+  std::string schedule = "linear";                      // constant, linear, cosine (train/schedule.h)
+  std::int64_t warmup = 10;                             // steps
   double beta1 = 0.95, beta2 = 0.999, eps = 1e-8, weight_decay = 0, max_norm = 1;
   std::uint64_t seed = 1;  // of problems and sampling
   CriticSettings critic = {};

@@ -45,6 +45,7 @@ TEST(RlSettings, EveryFieldIsChecked) {
   refused([](RlSettings& s) { s.beta2 = 1; });
   refused([](RlSettings& s) { s.eps = 0; });
   refused([](RlSettings& s) { s.share_prompts = "forwards"; });
+  refused([](RlSettings& s) { s.share_prompts_from = 1; });
   refused([](RlSettings& s) { s.compact_at = 72; });  // of a task of one answer
   refused([](RlSettings& s) { s.environment = "lockbox", s.compact_at = -1; });
   RlSettings windows;

@@ -70,6 +70,8 @@ class LocalTrainer : public TrainerPort {
   void export_to(const std::filesystem::path& folder, const TrainedExport& exported);
   // To `folder`, or where it is empty into the run's own, whose earlier export goes. Returns where.
   std::string export_run(const RunDirectory& run, const std::string& folder, TrainedExport exported);
+  // What checkpoints say of the bits: the profile's, another one where prefixes may be declared.
+  std::string training_digest() const;
   // The kernels' work counts of all forwards so far.
   ForwardCounts work();
 
@@ -92,7 +94,6 @@ class LocalTrainer : public TrainerPort {
     std::shared_ptr<Runtime> runtime;
     std::shared_ptr<const WeightSet> frozen;
   };
-  std::string training_digest() const;
 
   TrainedBase base_;
   TrainedSettings settings_;

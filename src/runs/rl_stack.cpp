@@ -17,6 +17,7 @@ RlStack::RlStack(const RlStackSettings& settings) : model_folder_(settings.runti
   opened_ = open_model(settings.runtime);
   refuse_value_head(*opened_.model, "it samples nothing, and no policy is made of it; --critic-model may be it");
   if (!opened_.tokenizer) fail(ErrorCode::unsupported, "'{}' has no tokenizer.json, and an environment speaks text", settings.runtime.model);
+  if (settings.sharing) sharing_ = settings.sharing(*opened_.tokenizer);
   open_beside({.runtime = settings.runtime});
   rollout_runtime_ = opened_.runtime;
   std::shared_ptr<const WeightSet> frozen;  // under an adapter, where rollouts have a runtime of their own
@@ -34,8 +35,8 @@ RlStack::RlStack(const RlStackSettings& settings) : model_folder_(settings.runti
   trainer_ = std::make_unique<LocalTrainer>(opened_, settings.trained,
                                             TrainerOptions{.micro_batch = settings.micro_batch,
                                                            .checkpoint_activations = settings.checkpoint_activations,
-                                                           .share_prefixes = settings.share_prompts != SharePrompts::off,
-                                                           .declared_prefixes = settings.share_prompts == SharePrompts::backward,
+                                                           .share_prefixes = sharing_ != SharePrompts::off,
+                                                           .declared_prefixes = sharing_ == SharePrompts::backward,
                                                            .optimizer_folder = settings.optimizer_folder,
                                                            .kept = settings.kept,
                                                            .kept_forwards = kept_forwards_},
@@ -55,7 +56,7 @@ RlStack::RlStack(const RlStackSettings& settings) : model_folder_(settings.runti
     critic_ = std::make_unique<LocalCritic>(judge, *settings.critic,
                                             TrainerOptions{.micro_batch = settings.micro_batch,
                                                            .checkpoint_activations = settings.checkpoint_activations,
-                                                           .share_prefixes = settings.share_prompts != SharePrompts::off,
+                                                           .share_prefixes = sharing_ != SharePrompts::off,
                                                            .optimizer_folder = settings.optimizer_folder},
                                             executor_);
   }

@@ -5,6 +5,7 @@
 // the trainer's profile. Knows no environment and no loop. One thread.
 #pragma once
 #include <filesystem>
+#include <functional>
 #include <optional>
 
 #include "runs/local_critic.h"
@@ -19,13 +20,13 @@ struct RlStackSettings {
   TrainedSettings trained;      // all parameters, or an adapter over them
   std::string rollout_profile;  // empty: the trainer's
   ProfileMix profile_mix = ProfileMix::refused;
-  std::int64_t micro_batch = 0;         // sequences, 0: all; changes no bit
-  bool checkpoint_activations = false;  // changes no bit
-  std::string optimizer_folder;         // TrainerOptions
-  std::shared_ptr<KeptPasses> kept;     // the same
-  KeepForwardSettings keep_forward;     // where rollouts have the trainer's runtime, on one rank; elsewhere nothing is kept
-  SharePrompts share_prompts = SharePrompts::forward;
-  StopToken stop;  // ends waiting for samples
+  std::int64_t micro_batch = 0;                           // sequences, 0: all; changes no bit
+  bool checkpoint_activations = false;                    // changes no bit
+  std::string optimizer_folder;                           // TrainerOptions
+  std::shared_ptr<KeptPasses> kept;                       // the same
+  KeepForwardSettings keep_forward;                       // where rollouts have the trainer's runtime, on one rank; elsewhere nothing is kept
+  std::function<SharePrompts(const Tokenizer&)> sharing;  // of prompts, asked once the tokenizer is read; none: forward
+  StopToken stop;                                         // ends waiting for samples
   // A critic beside the policy, of a model with a value head, or of this one (open_value_model); none: there is none.
   std::optional<TrainedSettings> critic = {};
   std::string critic_model;  // empty: the policy's folder
@@ -48,6 +49,7 @@ class RlStack {
   const std::shared_ptr<Executor>& executor() const { return executor_; }
   const Tokenizer& tokenizer() const { return *opened_.tokenizer; }
   const Model& model() const { return *opened_.model; }
+  SharePrompts sharing() const { return sharing_; }
   const Profile& profile() const { return opened_.runtime->profile; }
   const Profile& rollout_profile() const { return rollout_runtime_->profile; }
   // Of the engine that samples rollouts, since it was made.
@@ -67,6 +69,7 @@ class RlStack {
 
  private:
   std::string model_folder_, critic_folder_;
+  SharePrompts sharing_ = SharePrompts::forward;
   OpenedModel opened_;
   std::shared_ptr<Runtime> rollout_runtime_;  // the trainer's, or one of its own
   std::shared_ptr<Executor> executor_;

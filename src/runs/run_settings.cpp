@@ -30,6 +30,7 @@ const std::vector<std::string>& keys_without_bits() {
                                                 "keep_forward",
                                                 "keep_forward_megabytes",
                                                 "verify_kept",
+                                                "share_prompts_from",  // what it chose is share_prompts
                                                 "publish",
                                                 "publish_transition",
                                                 "draft_tokens",
@@ -59,7 +60,7 @@ std::optional<double> number_of(const Json& value) {
 }
 
 bool same_value(const std::string& key, const Json& a, const Json& b) {
-  if (key == "share_prompts") return (a == "backward") == (b == "backward");  // off and forward have the same bits
+  if (key == "share_prompts") return (a == "backward") == (b == "backward");  // off, forward and none have the same bits
   if (a == b) return true;
   const auto x = number_of(a), y = number_of(b);  // 2e-05 and 0.00002 are one
   return x && y && *x == *y;

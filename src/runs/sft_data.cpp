@@ -53,16 +53,7 @@ class ShuffledSource final : public SftSource {
 
   std::int64_t size() const override { return static_cast<std::int64_t>(sequences_.size()); }
 
-  std::string digest() const override {
-    std::string bytes;
-    for (const TrainSequence& s : sequences_) {
-      bytes += fmt::format("{}:", s.targets.size());
-      bytes.append(reinterpret_cast<const char*>(s.tokens.data()), s.tokens.size() * sizeof(s.tokens[0]));
-      bytes.append(reinterpret_cast<const char*>(s.targets.data()), s.targets.size() * sizeof(s.targets[0]));
-      bytes.append(reinterpret_cast<const char*>(s.weights.data()), s.weights.size() * sizeof(s.weights[0]));
-    }
-    return sha256_hex(bytes).substr(0, 16);
-  }
+  std::string digest() const override { return data_digest(sequences_); }
 
   std::vector<TrainSequence> batch(std::int64_t step, std::int64_t count) const override {
     std::vector<TrainSequence> result;
@@ -123,6 +114,17 @@ std::string text_of(const nlohmann::ordered_json& line, const char* key) {
 }
 
 }  // namespace
+
+std::string data_digest(const std::vector<TrainSequence>& sequences) {
+  std::string bytes;
+  for (const TrainSequence& s : sequences) {
+    bytes += fmt::format("{}:", s.targets.size());
+    bytes.append(reinterpret_cast<const char*>(s.tokens.data()), s.tokens.size() * sizeof(s.tokens[0]));
+    bytes.append(reinterpret_cast<const char*>(s.targets.data()), s.targets.size() * sizeof(s.targets[0]));
+    bytes.append(reinterpret_cast<const char*>(s.weights.data()), s.weights.size() * sizeof(s.weights[0]));
+  }
+  return sha256_hex(bytes).substr(0, 16);
+}
 
 WeightedTokens read_training_line(const nlohmann::ordered_json& line, const ChatData& data) {
   constexpr const char* kForms = "messages (and tools, chat_template_kwargs), prompt and completion, text, or tokens and weights";

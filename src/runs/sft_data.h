@@ -47,6 +47,9 @@ std::vector<std::size_t> shuffled_places(std::size_t size, std::uint64_t seed, s
 // The places that hold_out takes, ascending.
 std::vector<std::size_t> held_out_places(std::size_t size, double share, std::uint64_t seed);
 
+// Of the sequences' tokens, targets and weights.
+std::string data_digest(const std::vector<TrainSequence>& sequences);
+
 // Epochs are shuffled by (seed, epoch).
 std::unique_ptr<SftSource> shuffled_source(std::vector<TrainSequence> sequences, std::uint64_t seed);
 

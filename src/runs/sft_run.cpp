@@ -23,8 +23,10 @@ namespace {
 const std::vector<std::string> kFreeOfSft = {"data", "eval", "eval_share", "eval_every", "patience", "epochs", "export_to"};
 
 // The configuration, completed from the data: a resumed run must arrive at the same one.
-Json resolved_config(const SftConfig& config, const SftPlan& plan, const SftSource& source) {
+Json resolved_config(const SftConfig& config, const SftPlan& plan, const SftInput& input) {
+  const SftSource& source = *input.train;
   Json json = config.run.resolved;
+  if (json.contains("share_prompts")) json["share_prompts"] = input.declared ? "backward" : "off";  // what was chosen
   write_plan(plan, json);
   if (const std::string digest = source.digest(); !digest.empty()) json["data_digest"] = digest;
   json["format"] = "2";
@@ -57,13 +59,15 @@ TrainerOptions options_of(const SftConfig& config) {
   return options;
 }
 
-std::unique_ptr<LocalTrainer> sft_trainer(OpenedModel& opened, const SftConfig& config) {
+std::unique_ptr<LocalTrainer> sft_trainer(OpenedModel& opened, const SftConfig& config, bool declared) {
   if (config.trained.rank > 0 && config.from_scratch)
     fail(ErrorCode::invalid_argument, "adapter-rank is {} with --from-scratch; an adapter needs weights that know something", config.trained.rank);
   TrainedSettings trained = config.trained;
   trained.seed = config.init_seed;
   trained.train_unembed = false;
-  return std::make_unique<LocalTrainer>(opened, trained, options_of(config), std::make_shared<Executor>());
+  TrainerOptions options = options_of(config);
+  options.declared_prefixes = declared;
+  return std::make_unique<LocalTrainer>(opened, trained, options, std::make_shared<Executor>());
 }
 
 // Null: the layer of multi-token prediction is not trained.
@@ -80,7 +84,7 @@ RunDirectory best_of(const RunDirectory& run) {
   return RunDirectory::open(run.path(), "best", run.config(), {.resume = std::filesystem::is_directory(run.path() / "best", error), .resume_line = {}});
 }
 
-std::string described(const SftConfig& config, const SftPlan& plan, const SftSource& source, std::size_t held_out, std::int64_t parameters) {
+std::string described(const SftConfig& config, const SftPlan& plan, const SftSource& source, std::size_t held_out, std::int64_t parameters, bool declared) {
   const Schedule& s = plan.schedule;
   const std::string data = source.size() == 0
                                ? std::string("an environment's problems")
@@ -90,9 +94,10 @@ std::string described(const SftConfig& config, const SftPlan& plan, const SftSou
                                                                  static_cast<double>(parameters) / 1e6)
                                                    : fmt::format("all {:.3g} million weights", static_cast<double>(parameters) / 1e6);
   return fmt::format(
-      "{}: {} steps of {} sequences, learning rate {} ({}, {} steps of warm-up); trained: {}; each sequence stands alone in its batch (nothing is packed "
-      "together, nothing is cut)",
-      data, s.steps, plan.batch, s.peak, s.kind, s.warmup, what);
+      "{}: {} steps of {} sequences, learning rate {} ({}, {} steps of warm-up); trained: {}; {}", data, s.steps, plan.batch, s.peak, s.kind, s.warmup, what,
+      declared ? "sequences of one prompt stay together and share it in the backward too, as checkpoints say by their training digest (--share-prompts off: "
+                 "they do not)"
+               : "each sequence stands alone in its batch (nothing is packed together, nothing is cut)");
 }
 
 std::filesystem::path best_weights(const RunDirectory& run, std::int64_t step) { return run.path() / "best/checkpoints" / checkpoint_name(step); }
@@ -240,10 +245,10 @@ SftSummary run_sft(const SftConfig& config, const std::function<SftInput(const O
   const SftSource& source = *input.train;
   const std::int64_t parameters = parameters_of(opened.model->manifest());
   SftPlan plan = plan_sft(config.asked, source.size(), parameters);
-  const std::unique_ptr<LocalTrainer> trainer = sft_trainer(opened, config);
+  const std::unique_ptr<LocalTrainer> trainer = sft_trainer(opened, config, input.declared);
   const std::unique_ptr<LocalMtp> layer = mtp_of(opened, config, *trainer);
 
-  const auto resolved = [&](const SftPlan& its) { return resolved_config(config, its, source); };
+  const auto resolved = [&](const SftPlan& its) { return resolved_config(config, its, input); };
   Run run = open_planned_run(config.run, config.asked, plan, resolved, kFreeOfSft);
   const RunDirectory& directory = run.directory();
   const Json position = begin_or_go_on(run, *trainer);
@@ -256,7 +261,7 @@ SftSummary run_sft(const SftConfig& config, const std::function<SftInput(const O
   if (summary.was_finished)
     run.say(fmt::format("the run '{}' was {} at step {}: nothing is trained{}", run.path().string(), summary.stopped_early ? "stopped early" : "finished",
                         trainer->step(), summary.stopped_early ? "; --fork NAME begins another from here" : "; --steps with a larger number goes on"));
-  else run.say(described(config, plan, source, input.held_out.size(), parameters));
+  else run.say(described(config, plan, source, input.held_out.size(), parameters, input.declared));
 
   const auto begin = std::chrono::steady_clock::now();
   work.begin();

@@ -11,6 +11,7 @@
 #include "runs/run.h"
 #include "runs/sft_data.h"
 #include "runs/sft_plan.h"
+#include "runs/share_prompts.h"
 #include "serving/loading.h"
 #include "trained/trained_settings.h"
 
@@ -33,7 +34,9 @@ struct SftConfig {
   // Steps from which on the indexer learns, and attention is sparse (before: dense). Sparse from the start: 0 and 0.
   std::int64_t index_from = 0, sparse_from = 0;
   bool train_indexer = true;
-  MtpSettings mtp;  // the layer of multi-token prediction, trained beside the model; a new one begins with init_seed and init_deviation
+  MtpSettings mtp;                     // the layer of multi-token prediction, trained beside the model; a new one begins with init_seed and init_deviation
+  std::string share_prompts = "auto";  // of packs of one prompt (runs/prompt_packs.h): auto, off, backward
+  std::int64_t share_prompts_from = kSharePromptsFrom;
   std::int64_t micro_batch = 0;
   bool checkpoint_activations = false;
   std::string optimizer_state = "memory";                // or "file" (runs/training_state.h)
@@ -58,6 +61,7 @@ struct SftSummary {
 struct SftInput {
   std::unique_ptr<SftSource> train;
   std::vector<TrainSequence> held_out;  // may be empty
+  bool declared = false;                // train's batches declare their prompts
 };
 
 // `make_input` gets the opened model (tokenizer, vocabulary). With run.resume the run goes on from its newest checkpoint.

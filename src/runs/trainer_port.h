@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/kept_tokens.h"
+#include "runs/share_prompts.h"
 
 namespace lockstep {
 
@@ -25,10 +26,6 @@ struct PolicyDatum {
   std::vector<float> proximal_logprobs = {};          // the trainer's at the start of the step, where the loss's ratio is over them
   std::vector<float> reference_logprobs = {};         // of what training started from, where the loss has a KL term
 };
-
-// What rollouts of one prompt share in training. Forward: its rows are computed once, and no bit changes. Backward: they are one
-// sequence there too, which gives gradients other bits; it is declared in the data and recorded in checkpoints.
-enum class SharePrompts { off, forward, backward };
 
 struct PolicyLoss {
   std::string name = "ppo";                  // a policy loss of train/losses.h

@@ -43,7 +43,7 @@ void attention_forward(const AttentionForward& op, ThreadPool& pool) {
   using Elem = typename V::Elem;
   const AttentionShape& shape = op.shape;
   const std::int64_t rows = op.q.rows, group = shape.group();
-  const std::int64_t per_item = rows_per_item(rows, pool.threads(), 32), blocks = (rows + per_item - 1) / per_item;
+  const std::int64_t per_item = rows_per_item(rows, pool.threads(), 64), blocks = (rows + per_item - 1) / per_item;
   // Too few rows for all threads: dense rows are also cut by heads, inside a group where groups are few.
   const std::int64_t wanted = (pool.threads() + shape.kv_heads - 1) / shape.kv_heads;
   const std::int64_t pieces = op.selection || rows >= pool.threads() ? 1 : std::min<std::int64_t>(wanted, group);
@@ -52,7 +52,7 @@ void attention_forward(const AttentionForward& op, ThreadPool& pool) {
     const std::int64_t kv_head = item / pieces % shape.kv_heads, piece = item % pieces;
     const std::int64_t first = group * piece / pieces, heads = group * (piece + 1) / pieces - first;
     const std::int64_t h0 = kv_head * group + first;
-    const std::int64_t at_once = std::clamp<std::int64_t>(16 / heads, 1, 8);  // rows: one head's chains wait for themselves
+    const std::int64_t at_once = rows_together(heads);
     const std::int64_t chains = at_once * heads, padded = padded16(chains), state = padded16(per_item * heads + 16);
     const std::size_t of_block = group_scratch<V>(shape);
     Elem* scratch = thread_scratch<Elem>(of_block + chains * kKeyBlock + 16 + 2 * padded + 2 * state + SinkState<V>::scratch_size(heads));
@@ -68,9 +68,12 @@ void attention_forward(const AttentionForward& op, ThreadPool& pool) {
       Elem* largest = row_state + (t - begin) * heads;  // running maximum and denominator of the rows' heads
       Elem* denominator = largest + state;
       const std::int64_t step = score_step(n), all = count * heads;
+      const auto query = [&](std::int64_t r, std::int64_t h) { return elements<V>(op.q) + (t + r) * op.q.stride + (h0 + h) * shape.key; };
+      if (panels)
+        panel_products<V, true>(
+            all, [&](std::int64_t c) { return query(c / heads, c % heads); }, panels, shape.key, shape.key, n, scale, s, step);
       for (std::int64_t r = 0; r < count; ++r) {
-        const Elem* q = elements<V>(op.q) + (t + r) * op.q.stride + h0 * shape.key;
-        dot_products<V, true>(q, shape.key, heads, block.entry, panels, shape.key, shape.key, n, scale, s + r * heads * step, step);
+        if (!panels) dot_products<V, true>(query(r, 0), shape.key, heads, block.entry, panels, shape.key, shape.key, n, scale, s + r * heads * step, step);
         if (op.keys_read) count_up(op.keys_read, t + r, h0, heads, n);
       }
       largest_scores<V>(s, step, all, n, fresh);
@@ -87,13 +90,14 @@ void attention_forward(const AttentionForward& op, ThreadPool& pool) {
       if (last && sinks.there) sinks.join(heads, largest, denominator);  // one row: only rows with more keys go together
       for (std::int64_t r = 0; r < count; ++r) {
         Elem* o = elements<V>(op.o) + (t + r) * op.o.stride + h0 * shape.value;
+        const Elem *before = start ? nullptr : alpha + r * heads, *sink = last && sinks.there ? sinks.alpha : nullptr, *all_of = last ? denominator : nullptr;
         weighted_sums<V>(
             s + r * heads * step, step, heads, block.values(), n, shape.value, [](std::int64_t, std::int64_t, int) { return V::zero(); },
-            [&](V sum, std::int64_t h, std::int64_t column, int lanes) {
-              Elem* to = o + h * shape.value + column;
-              if (!start) sum = fma(V::load_partial(to, lanes), V::set1(alpha[r * heads + h]), sum);
-              if (last && sinks.there) sum = sum * V::set1(sinks.alpha[h]);
-              if (last) sum = sum / V::set1(denominator[h]);
+            [o, before, sink, all_of, width = shape.value](V sum, std::int64_t h, std::int64_t column, int lanes) {
+              Elem* to = o + h * width + column;
+              if (before) sum = fma(V::load_partial(to, lanes), V::set1(before[h]), sum);
+              if (sink) sum = sum * V::set1(sink[h]);
+              if (all_of) sum = sum / V::set1(all_of[h]);
               sum.store_partial(to, lanes);
             });
       }

@@ -67,42 +67,59 @@ void backward_rows(const AttentionBackward& op, const BackwardTile<V>& tile, std
   const AttentionShape& shape = op.shape;
   const std::int64_t heads = shape.group(), h0 = tile.kv_head * heads, key = shape.key, value = shape.value;
   const Elem scale = element<Elem>(shape.scale);
-  const std::size_t part = static_cast<std::size_t>(heads * kKeyBlock + 16), of_block = group_scratch<V>(shape);
-  Elem* scratch = thread_scratch<Elem>(of_block + 2 * part + static_cast<std::size_t>(heads));
+  const std::int64_t at_once = rows_together(heads);
+  const std::size_t part = static_cast<std::size_t>(at_once * heads * kKeyBlock + 16), of_block = group_scratch<V>(shape);
+  Elem* scratch = thread_scratch<Elem>(of_block + 2 * part + static_cast<std::size_t>(2 * (end - begin) * heads));
   EntryBlock<V> block(op.cache, op.rows, group_part(shape, tile.kv_head), scratch);
   Elem* p = scratch + of_block;
   Elem* ds = p + part;
-  Elem* delta = ds + part;
+  Elem* delta = ds + part;  // of the heads of each row
+  Elem* log_sum = delta + (end - begin) * heads;
+  const auto query = [&](std::int64_t t, std::int64_t h) { return elements<V>(op.q) + t * op.q.stride + (h0 + h) * key; };
+  const auto out_gradient = [&](std::int64_t t, std::int64_t h) { return elements<V>(op.dout) + t * op.dout.stride + (h0 + h) * value; };
+  for (std::int64_t t = begin; t < end; ++t)
+    for (std::int64_t h = 0; h < heads; ++h) {
+      delta[(t - begin) * heads + h] = dot16<V>(out_gradient(t, h), elements<V>(op.o) + t * op.o.stride + (h0 + h) * value, value);
+      log_sum[(t - begin) * heads + h] = elements<V>(op.log_sum)[t * op.log_sum.stride + h0 + h];
+    }
 
-  const auto visit = [&](std::int64_t t, std::int64_t, std::int64_t at, std::int64_t n, const Elem* panels, bool start, bool last) {
-    const std::int64_t step = score_step(n);
-    const Elem* q = elements<V>(op.q) + t * op.q.stride + h0 * key;
-    const Elem* dout = elements<V>(op.dout) + t * op.dout.stride + h0 * value;
-    const Elem* o = elements<V>(op.o) + t * op.o.stride + h0 * value;
-    Elem* dq = elements<V>(op.dq) + t * op.dq.stride + h0 * key;
-    dot_products<V, true>(q, key, heads, block.entry, panels, key, key, n, scale, p, step);
-    subtract_by_head<V>(p, heads, step, n, elements<V>(op.log_sum) + t * op.log_sum.stride + h0);
-    exp_all<V>(p, heads * step);
-    dot_products<V, false>(dout, value, heads, block.values(), panels ? block.value_panels : nullptr, block.value_panel_width(), value, n, scale, ds, step);
-    for (std::int64_t h = 0; h < heads; ++h) delta[h] = dot16<V>(dout + h * value, o + h * value, value);
-    subtract_by_head<V>(ds, heads, step, n, delta);
-    for (std::int64_t i = 0; i < heads * step; i += 16) (V::load(p + i) * V::load(ds + i)).store(ds + i);
-    weighted_sums<V>(
-        ds, step, heads, block.entry, n, key,
-        [&](std::int64_t h, std::int64_t column, int lanes) { return start ? V::zero() : V::load_partial(dq + h * key + column, lanes); },
-        [&](V sum, std::int64_t h, std::int64_t column, int lanes) {
-          if (last) sum = sum * V::set1(scale);
-          sum.store_partial(dq + h * key + column, lanes);
-        });
+  const auto visit = [&](std::int64_t t, std::int64_t count, std::int64_t at, std::int64_t n, const Elem* panels, bool start, bool last) {
+    const std::int64_t step = score_step(n), all = count * heads, first = (t - begin) * heads;
+    if (panels) {
+      panel_products<V, true>(
+          all, [&](std::int64_t c) { return query(t + c / heads, c % heads); }, panels, key, key, n, scale, p, step);
+      panel_products<V, false>(
+          all, [&](std::int64_t c) { return out_gradient(t + c / heads, c % heads); }, block.value_panels, block.value_panel_width(), value, n, scale, ds, step);
+    } else {
+      for (std::int64_t r = 0; r < count; ++r) {
+        dot_products<V, true>(query(t + r, 0), key, heads, block.entry, nullptr, key, key, n, scale, p + r * heads * step, step);
+        dot_products<V, false>(out_gradient(t + r, 0), value, heads, block.values(), nullptr, value, value, n, scale, ds + r * heads * step, step);
+      }
+    }
+    subtract_by_head<V>(p, all, step, n, log_sum + first);
+    exp_all<V>(p, all * step);
+    subtract_by_head<V>(ds, all, step, n, delta + first);
+    for (std::int64_t i = 0; i < all * step; i += 16) (V::load(p + i) * V::load(ds + i)).store(ds + i);
+    for (std::int64_t r = 0; r < count; ++r) {
+      Elem* const dq = elements<V>(op.dq) + (t + r) * op.dq.stride + h0 * key;
+      weighted_sums<V>(
+          ds + r * heads * step, step, heads, block.entry, n, key,
+          [=](std::int64_t h, std::int64_t column, int lanes) { return start ? V::zero() : V::load_partial(dq + h * key + column, lanes); },
+          [=](V sum, std::int64_t h, std::int64_t column, int lanes) {
+            if (last) sum = sum * V::set1(scale);
+            sum.store_partial(dq + h * key + column, lanes);
+          });
+    }
     const std::int64_t r = t - tile.row;
     if (!op.selection) {
-      Elem* c = tile.coefficients + r * 2 * heads * tile.key_step + at - tile.key;
-      for (std::int64_t h = 0; h < heads; ++h, c += tile.key_step)
+      for (std::int64_t c = 0; c < all; ++c) {
+        Elem* const to = tile.coefficients + ((r + c / heads) * 2 * heads + c % heads) * tile.key_step + at - tile.key;
         for (std::int64_t k = 0; k < n; k += 16) {
           const int lanes = lanes_left(n, k);
-          (V::load_partial(ds + h * step + k, lanes) * V::set1(scale)).store_partial(c + k, lanes);
-          V::load_partial(p + h * step + k, lanes).store_partial(c + heads * tile.key_step + k, lanes);
+          (V::load_partial(ds + c * step + k, lanes) * V::set1(scale)).store_partial(to + k, lanes);
+          V::load_partial(p + c * step + k, lanes).store_partial(to + heads * tile.key_step + k, lanes);
         }
+      }
       return;
     }
     Elem* c = tile.coefficients + (tile.pair_begin[r] + at - tile.rank_begin[r]) * 2 * heads;
@@ -112,7 +129,7 @@ void backward_rows(const AttentionBackward& op, const BackwardTile<V>& tile, std
         c[heads + h] = p[h * step + k];
       }
   };
-  for_key_blocks<V, true>(block, op.rows, op.selection, op.count, shape.window, heads, begin, end, tile.key, tile.key + tile.keys, 1, visit);
+  for_key_blocks<V, true>(block, op.rows, op.selection, op.count, shape.window, heads, begin, end, tile.key, tile.key + tile.keys, at_once, visit);
 }
 
 // Which terms a vector of entry columns takes: of key and value (a value in the key), of the key and in its first lanes of the

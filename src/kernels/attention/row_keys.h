@@ -32,6 +32,9 @@ inline RankRange ranks_between(const RowKeys& keys, std::int64_t first_key, std:
   return r;
 }
 
+// Rows that are taken together: one head's chains wait for themselves.
+static inline std::int64_t rows_together(std::int64_t heads) { return std::clamp<std::int64_t>(16 / heads, 1, 8); }
+
 // Whether a block of n keys that serves `uses` queries (rows x heads) is worth transposing.
 static inline bool transposing_pays(std::int64_t n, std::int64_t uses) { return n >= kPanelKeys && uses >= 12; }
 
@@ -83,6 +86,7 @@ void for_key_blocks(EntryBlock<V>& block, const Rows& rows, const View& selectio
       block.read(sequence, nullptr, at, here);
       if (transposing_pays(here, heads * (run - begin))) {
         block.transpose(here);
+        block.template gather<transposed_values>(here);
         if (transposed_values) block.transpose_values(here);
       }
       std::int64_t t = begin;
@@ -127,6 +131,21 @@ inline void for_chains(std::int64_t heads, const F& f) {
 // exponential is a NaN all the same). Eight heads at a time hide the chain's latency.
 template <class V>
 inline void largest_scores(const typename V::Elem* s, std::int64_t step, std::int64_t heads, std::int64_t n, typename V::Elem* largest) {
+  if (n >= 32 && step % 16 == 0) {  // lane by lane, then over the lanes: of zeros another one, which nothing tells apart
+    for (std::int64_t h = 0; h < heads; ++h) {
+      const typename V::Elem* of = s + h * step;
+      V most = V::load(of);
+      std::int64_t k = 16;
+      for (; k + 16 <= n; k += 16) most = max(V::load(of + k), most);
+      typename V::Elem lanes[16];
+      most.store(lanes);
+      typename V::Elem m = lanes[0];
+      for (int i = 1; i < 16; ++i) m = lanes[i] > m ? lanes[i] : m;
+      for (; k < n; ++k) m = of[k] > m ? of[k] : m;
+      largest[h] = m;
+    }
+    return;
+  }
   const auto group = [&](auto count, std::int64_t h) {
     constexpr int kHeads = decltype(count)::value;
     typename V::Elem m[kHeads];

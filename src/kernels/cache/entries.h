@@ -12,7 +12,7 @@ namespace lockstep {
 template <class V>
 inline constexpr int kHeadTile = V::kRows >= 12 ? 4 : 2;
 template <class V>
-inline constexpr int kPanelTile = V::kRows >= 12 ? 4 : 1;  // heads in the transposed form: its tree holds five vectors a head
+inline constexpr int kPanelTile = V::kRows >= 12 ? 4 : 1;  // queries in the transposed form, each with up to 4 panels: chains enough to hide an fma
 template <class V>
 inline constexpr int kColumnTile = V::kRows >= 12 ? 4 : 2;
 
@@ -41,7 +41,16 @@ inline void make_panels(const typename V::Elem* const* entry, std::int64_t n, st
   for (std::int64_t first = 0; first < n; first += 16) {
     const typename V::Elem* lane[16];
     for (std::int64_t k = 0; k < 16; ++k) lane[k] = entry[std::min(first + k, n - 1)];
-    for (std::int64_t i = 0; i < width; ++i, panels += 16)
+    std::int64_t i = 0;
+    if constexpr (std::is_same_v<typename V::Elem, float>) {
+      alignas(64) float rows[8 * 8];  // transpose_eight wants them one stride apart
+      for (; i + 8 <= width; i += 8, panels += 8 * 16)
+        for (int k = 0; k < 16; k += 8) {
+          for (int j = 0; j < 8; ++j) __builtin_memcpy(rows + j * 8, lane[k + j] + i, 8 * sizeof(float));
+          transpose_eight(panels + k, 16, rows, 8);
+        }
+    }
+    for (; i < width; ++i, panels += 16)
       for (int k = 0; k < 16; ++k) panels[k] = lane[k][i];
   }
 }
@@ -78,6 +87,7 @@ class EntryBlock {
     const auto size = static_cast<std::uint32_t>(rows_.page_size);
     with_stored<V>(cache_, [&](auto* base) {
       using Stored = std::remove_pointer_t<decltype(base)>;
+      in_cache_ = std::is_same_v<Stored, Elem>;
       for (std::int64_t k = 0; k < n; ++k) {
         const auto p = static_cast<std::uint32_t>(positions ? positions[k] : first + k);
         const Stored* from = base + (static_cast<std::int64_t>(pages[p / size]) * size + p % size) * cache_.stride;
@@ -103,6 +113,14 @@ class EntryBlock {
     make_panels<V>(entry, n, part_.key, to);
     panels = value_panels = to;
   }
+  // Copies values that stand apart, and with `keys` their keys, to one place, where many rows read them: in the cache they may lie whole pages apart, in
+  // the same sets of the first cache. After transpose.
+  template <bool keys>
+  void gather(std::int64_t n) {
+    if (!part_.value || !in_cache_) return;
+    copy(value_, part_.value, scratch_, n);
+    if constexpr (keys) copy(entry, part_.key, scratch_ + kKeyBlock * padded16(part_.value), n);
+  }
   // After transpose: the values too, where they stand apart.
   void transpose_values(std::int64_t n) {
     if (!part_.value) return;
@@ -112,43 +130,118 @@ class EntryBlock {
   }
 
  private:
+  static void copy(const Elem** entries, std::int64_t width, Elem* to, std::int64_t n) {
+    for (std::int64_t k = 0; k < n; ++k, to += padded16(width)) {
+      std::int64_t i = 0;
+      for (; i + 16 <= width; i += 16) V::load(entries[k] + i).store(to + i);
+      for (; i < width; ++i) to[i] = entries[k][i];
+      entries[k] = to;
+    }
+  }
   const Elem* value_[kKeyBlock];
+  bool in_cache_ = false;  // what was read stands in the cache; else widened in the scratch
   const View& cache_;
   const Rows& rows_;
   EntryPart part_;
   Elem* scratch_;
 };
 
-// dot16 of `Heads` queries with the sixteen keys of a panel: out[h]'s lane k. First and Step name the part of the tree.
-// Width: that of the entries where it is known to the compiler, else 0.
-template <class V, int Heads, int Width, int First, int Step>
-[[gnu::always_inline]] inline void panel_tree(const typename V::Elem* q, std::int64_t q_step, const typename V::Elem* panel, std::int64_t width,
-                                              V (&out)[Heads]) {
-  if constexpr (Step == 16) {
-    for (int h = 0; h < Heads; ++h) out[h] = V::zero();
-    for (std::int64_t i = First; i < (Width ? Width : width); i += 16) {
-      const V key = V::load(panel + i * 16);
-      for (int h = 0; h < Heads; ++h) out[h] = fma(V::set1(q[h * q_step + i]), key, out[h]);
+// dot16 of queries with the sixteen keys of each of `Panels` panels, which stand panel_step apart: out[c][p]'s lane k.
+template <class V, int Chains, int Panels>
+struct PanelDots {
+  using Elem = typename V::Elem;
+  const Elem* const (&q)[Chains];
+  const Elem* panels;
+  std::int64_t panel_step, width;
+
+  // The chain of lane `first`. Width: that of the entries where it is known to the compiler, else 0.
+  template <int Width>
+  [[gnu::always_inline]] void lane(int first, V (&out)[Chains][Panels]) const {
+    for (int c = 0; c < Chains; ++c)
+      for (int p = 0; p < Panels; ++p) out[c][p] = V::zero();
+    for (std::int64_t i = 0; i < (Width ? Width : width - first); i += 16) {
+      V key[Panels];
+      for (int p = 0; p < Panels; ++p) key[p] = V::load(panels + p * panel_step + (first + i) * 16);
+      for (int c = 0; c < Chains; ++c) {
+        const V value = V::set1(q[c][first + i]);
+        for (int p = 0; p < Panels; ++p) out[c][p] = fma(value, key[p], out[c][p]);
+      }
     }
-  } else {
-    V right[Heads];
-    panel_tree<V, Heads, Width, First, 2 * Step>(q, q_step, panel, width, out);
-    panel_tree<V, Heads, Width, First + Step, 2 * Step>(q, q_step, panel, width, right);
-    for (int h = 0; h < Heads; ++h) out[h] = out[h] + right[h];
   }
+  // The tree over lanes: i and i + 8, then + 4, + 2, + 1. Pairs come in the order in which what waits for its right neighbour is least: what there is of
+  // one, two and four pairs is the binary form of the pairs done.
+  template <int Width>
+  [[gnu::always_inline]] void tree(V (&out)[Chains][Panels]) const {
+    V waiting[3][Chains][Panels];
+    if constexpr (Chains * Panels < 8) {  // few chains: the next pairs' hide them where the compiler sees all
+      [&]<int... pairs>(std::integer_sequence<int, pairs...>) { (add_pair<Width>(pairs, waiting, out), ...); }(std::make_integer_sequence<int, 8>());
+    } else {
+      for (int pair = 0; pair < 8; ++pair) add_pair<Width>(pair, waiting, out);
+    }
+  }
+
+ private:
+  template <int Width>
+  [[gnu::always_inline]] void add_pair(int pair, V (&waiting)[3][Chains][Panels], V (&out)[Chains][Panels]) const {
+    const int first = (pair & 1) << 2 | (pair & 2) | pair >> 2;
+    V sum[Chains][Panels], right[Chains][Panels];
+    lane<Width>(first, sum);
+    lane<Width>(first + 8, right);
+    for (int c = 0; c < Chains; ++c)
+      for (int p = 0; p < Panels; ++p) sum[c][p] = sum[c][p] + right[c][p];
+    int level = 0;
+    for (; pair >> level & 1; ++level)
+      for (int c = 0; c < Chains; ++c)
+        for (int p = 0; p < Panels; ++p) sum[c][p] = waiting[level][c][p] + sum[c][p];
+    auto& to = pair == 7 ? out : waiting[level];
+    for (int c = 0; c < Chains; ++c)
+      for (int p = 0; p < Panels; ++p) to[c][p] = sum[c][p];
+  }
+};
+template <class V, int Chains, int Panels, int Width>
+[[gnu::noinline]] void panel_dots_of(const typename V::Elem* const (&q)[Chains], const typename V::Elem* panels, std::int64_t panel_step, std::int64_t width,
+                                     V (&out)[Chains][Panels]) {
+  PanelDots<V, Chains, Panels>{q, panels, panel_step, width}.template tree<Width>(out);
 }
-template <class V, int Heads, int Width>
-[[gnu::noinline]] void panel_dots_of(const typename V::Elem* q, std::int64_t q_step, const typename V::Elem* panel, std::int64_t width, V (&out)[Heads]) {
-  panel_tree<V, Heads, Width, 0, 1>(q, q_step, panel, width, out);
-}
-template <class V, int Heads>
-inline void panel_dots(const typename V::Elem* q, std::int64_t q_step, const typename V::Elem* panel, std::int64_t width, V (&out)[Heads]) {
-  if (width == 16) return panel_dots_of<V, Heads, 16>(q, q_step, panel, width, out);
+template <class V, int Chains, int Panels>
+inline void panel_dots(const typename V::Elem* const (&q)[Chains], const typename V::Elem* panels, std::int64_t panel_step, std::int64_t width,
+                       V (&out)[Chains][Panels]) {
+  if (width == 16) return panel_dots_of<V, Chains, Panels, 16>(q, panels, panel_step, width, out);
   if constexpr (std::is_same_v<typename V::Elem, float> && V::kRows >= 6) {  // common sizes of a head, unrolled
-    if (width == 64) return panel_dots_of<V, Heads, 64>(q, q_step, panel, width, out);
-    if (width == 128) return panel_dots_of<V, Heads, 128>(q, q_step, panel, width, out);
+    if (width == 64) return panel_dots_of<V, Chains, Panels, 64>(q, panels, panel_step, width, out);
+    if (width == 128) return panel_dots_of<V, Chains, Panels, 128>(q, panels, panel_step, width, out);
   }
-  panel_dots_of<V, Heads, 0>(q, q_step, panel, width, out);
+  panel_dots_of<V, Chains, Panels, 0>(q, panels, panel_step, width, out);
+}
+
+// out[c * out_step + k] = dot16(chain(c), entry k) [* scale] for n keys in panels: whole vectors are written. chain(c): a query.
+template <class V, bool Scaled, class Chain>
+inline void panel_products(std::int64_t chains, const Chain& chain, const typename V::Elem* panels, std::int64_t entry_width, std::int64_t width,
+                           std::int64_t n, typename V::Elem scale, typename V::Elem* out, std::int64_t out_step) {
+  using Elem = typename V::Elem;
+  for_head_tiles<kPanelTile<V>>(chains, [&](auto count, std::int64_t first) {
+    constexpr int kChains = decltype(count)::value;
+    const Elem* q[kChains];
+    for (int c = 0; c < kChains; ++c) q[c] = chain(first + c);
+    std::int64_t k = 0;
+    const auto take = [&](auto at_once) {
+      constexpr int kPanels = decltype(at_once)::value;
+      for (; k + 16 * (kPanels - 1) < n; k += 16 * kPanels) {
+        V sum[kChains][kPanels];
+        panel_dots<V, kChains, kPanels>(q, panels + k * entry_width, 16 * entry_width, width, sum);
+        for (int c = 0; c < kChains; ++c)
+          for (int p = 0; p < kPanels; ++p) {
+            if constexpr (Scaled) sum[c][p] = sum[c][p] * V::set1(scale);
+            sum[c][p].store(out + (first + c) * out_step + k + 16 * p);
+          }
+      }
+    };
+    if constexpr (V::kRows >= 12) {
+      take(std::integral_constant<int, 4>());
+      take(std::integral_constant<int, 2>());
+    }
+    take(std::integral_constant<int, 1>());
+  });
 }
 
 // dot16 of `Heads` queries with one entry.
@@ -191,21 +284,9 @@ void dot_products(const typename V::Elem* q, std::int64_t q_step, std::int64_t h
     if constexpr (Scaled) return x * scale;
     else return x;
   };
-  const auto panel_group = [&](auto count, std::int64_t h) {
-    constexpr int kHeads = decltype(count)::value;
-    for (std::int64_t k = 0; k < n; k += 16) {
-      V sum[kHeads];
-      panel_dots<V, kHeads>(q + h * q_step, q_step, panels + k * entry_width, width, sum);
-      for (int j = 0; j < kHeads; ++j) {
-        if constexpr (Scaled) sum[j] = sum[j] * V::set1(scale);
-        sum[j].store(out + (h + j) * out_step + k);
-      }
-    }
-  };
-  if (panels) {
-    for_head_tiles<kPanelTile<V>>(heads, panel_group);
-    return;
-  }
+  if (panels)
+    return panel_products<V, Scaled>(
+        heads, [&](std::int64_t h) { return q + h * q_step; }, panels, entry_width, width, n, scale, out, out_step);
   const auto group = [&](auto count, std::int64_t h) {
     constexpr int kHeads = decltype(count)::value;
     const V tail_lanes = lane_mask<V>(width % 16);
@@ -224,7 +305,9 @@ template <class V, int Heads, int Columns, bool Partial, class Begin, class Fini
 inline void weighted_tile(const typename V::Elem* weight, std::int64_t weight_step, const typename V::Elem* const* entry, std::int64_t n, std::int64_t head,
                           std::int64_t column, int lanes, const Begin& begin, const Finish& finish) {
   V sum[Heads][Columns];
+#pragma GCC unroll 4
   for (int h = 0; h < Heads; ++h)
+#pragma GCC unroll 4
     for (int c = 0; c < Columns; ++c) sum[h][c] = begin(head + h, column + 16 * c, lanes);
   for (std::int64_t k = 0; k < n; ++k) {
     const typename V::Elem* value = entry[k] + column;
@@ -238,8 +321,10 @@ inline void weighted_tile(const typename V::Elem* weight, std::int64_t weight_st
       for (int c = 0; c < Columns; ++c) sum[h][c] = fma(w, x[c], sum[h][c]);
     }
   }
+#pragma GCC unroll 4
   for (int h = 0; h < Heads; ++h)
-    for (int c = 0; c < Columns; ++c) finish(sum[h][c], head + h, column + 16 * c, lanes);
+#pragma GCC unroll 4
+    for (int c = 0; c < Columns; ++c) finish(sum[h][c], head + h, column + 16 * c, Partial ? lanes : 16);
 }
 
 // For every head and each of the first `columns` columns: sum = begin(head, column, lanes); over the keys ascending

@@ -13,10 +13,12 @@ inline V index_scores(const typename V::Elem* q, const typename V::Elem* weight,
   V score = V::zero();
   const auto group = [&](auto count, std::int64_t h) {
     constexpr int kHeads = decltype(count)::value;
-    V dots[kHeads];
-    panel_dots<V, kHeads>(q + h * size, size, panel, size, dots);
+    const typename V::Elem* of_head[kHeads];
+    for (int j = 0; j < kHeads; ++j) of_head[j] = q + (h + j) * size;
+    V dots[kHeads][1];
+    panel_dots<V, kHeads, 1>(of_head, panel, 0, size, dots);
     // 0 > x ? 0 : x lets a NaN through.
-    for (int j = 0; j < kHeads; ++j) score = fma(V::set1(weight[h + j]), max(V::zero(), dots[j] * key_scale), score);
+    for (int j = 0; j < kHeads; ++j) score = fma(V::set1(weight[h + j]), max(V::zero(), dots[j][0] * key_scale), score);
   };
   std::int64_t h = 0;
   for (; h + kTile <= heads; h += kTile) group(std::integral_constant<int, kTile>(), h);

@@ -8,14 +8,16 @@ import sys
 from harness import ROOT, TMP, check
 
 sys.path.insert(0, str(ROOT / "bench"))
+import limit_tables  # noqa: E402
 import memory_ruler  # noqa: E402
 import performance_page  # noqa: E402
 import performance_tables  # noqa: E402
+import roofline  # noqa: E402
 import write_performance  # noqa: E402
 
 PAGE = (ROOT / "docs/performance.md").read_text()
 WRITE = [sys.executable, "-B", str(ROOT / "bench/write_performance.py")]
-UNMEASURED = {"moe", "moe-train", "mla-train", "contexts", "loading"}  # sections that wait for their first measurement: whoever writes the block strikes the name out
+UNMEASURED = {"moe", "moe-train", "mla-train", "contexts", "loading", "prompts", "kept", "limits"}  # sections that wait for their first measurement: whoever writes the block strikes the name out
 GIVES = {  # what the stand-in program answers
     "gemm": {"seconds": {"median": 0.002, "least": 0.001}, "gigabytes_per_second": 20.0},
     "memory": {"gigabytes_per_second": 25.0},
@@ -100,6 +102,25 @@ with check("long-contexts-have-a-table"):
     text = "\n".join(performance_tables.contexts_table(data))
     for part in ("| V3.2 | 65,536 | 131.1 | 1000.0 | 100.0 | 12.00 |", "64k over 16k: V3.2: 2.00.", "allows 2.00 (85%); a token after it 1.40, 1.75 (80%)", "| both | 60.0 | 20.0 | 3.00"):
         assert part in text, (part, text)
+
+with check("what-is-not-computed-twice-has-tables"):
+    kind = {"seconds": 2.5, "ratio": 5.5, "ratio_range": [5.0, 6.0], "peak_bytes": 4e9, "memory_ratio": 0.4, "forward_rows": 2559, "backward_rows": 16888}
+    data = {"threads": 2, "rounds": 1, "targets": {"ratio": 5, "memory": 0.5}, "rows": [{"samples": 8, "tokens": 64, "prompt": 2048, "kinds": dict.fromkeys(limit_tables.KINDS, kind)}]}
+    assert "| backward | 2,559 | 16,888 | 2.50 | 5.50 (5.00 to 6.00) | 4.00 | 0.40 |" in limit_tables.prompts_table(data)
+    row = {"checkpointed": True, "mode": "all", "step_seconds": 3.0, "rollout_seconds": 1.0, "train_seconds": 2.0, "ratio": 1.25, "ratio_low": 1.2, "ratio_high": 1.3, "rows_asked": 5000, "rows_computed": 1000,
+           "rows_kept": 4000, "rows_recomputed": 0, "kept_bytes": 8e6, "kept_bytes_a_row": 2000.0, "answer_tokens": 100.0}  # fmt: skip
+    data = {"options": {"problems": "4", "rollouts": "8", "max_tokens": "128", "steps": "4", "threads": "2", "rounds": "7"}, "target": 1.18, "table": [row | {"mode": "off"}, row]}
+    text = limit_tables.kept_table(data)
+    assert "| checkpointed | all | 3.00 | 1.00 | 2.00 | 1.25 (1.20 to 1.30) | 1,000 | 4,000 | 0 | 8 | 2.0 |" in text and "| off | 3.00 | 1.00 | 2.00 | 1.25 (1.20 to 1.30) | 5,000 |" in "\n".join(text)
+    # An operation of 1 GFLOP and 0.1 GB in 0.02 s, of a machine of 100 GFLOP/s and 20 GB/s: arithmetic allows 0.01 s, memory 0.005 s; the other is bound by memory.
+    report = {"seconds": 0.04, "limit": {"gigaflops": 100, "gigabytes_per_second": 20},
+              "operations": [{"operation": "product", "calls": 2, "seconds": 0.02, "flop": 1e9, "bytes": 1e8}, {"operation": "copy", "calls": 1, "seconds": 0.02, "flop": 0, "bytes": 2e8}]}  # fmt: skip
+    product, copy = roofline.against_limits(report)
+    assert (product["bound"], product["limit"], product["reached"], product["share"]) == ("arithmetic", 100, 50, 0.5) and (copy["bound"], copy["reached"], copy["share"]) == ("memory", 10, 0.5)
+    middle = roofline.median_of([[product, copy], [product | {"seconds": 0.01, "share": 1.0}, copy], [product | {"seconds": 0.03, "share": 0.25}, copy]])
+    data = {"rounds": 3, "limits": [{"threads": 2, "gigaflops": 100, "gigabytes_per_second": 20}], "runs": [{"title": "A step", "step": 0.04, "operations": middle}]}
+    text = limit_tables.limits_table(data)
+    assert "| 2 | 100 | 20.0 | 5.0 |" in text and "| product | 2 | 20 | 50% | arithmetic | 100 GFLOP/s | 50 GFLOP/s | 50% |" in text and "| copy | 1 | 20 | 50% | memory | 20 GB/s | 10 GB/s | 50% |" in text, text
 
 with check("what-the-machine-forbids-is-no-target"):
     # Decoding: 1.3 against a peer that reads at 70% of memory's speed can be; against one at 90% it cannot.

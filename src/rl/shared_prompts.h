@@ -1,0 +1,19 @@
+// Whether rollouts of one prompt share it in the backward too, where nobody said so (share_prompts "auto"): where it pays, by counted rows.
+//   const SharePrompts chosen = sharing_of(settings, environment, tokenizer);
+// A function of settings, environment and tokenizer alone: never of memory, threads, micro-batches or what was measured, since the choice is one of bits.
+#pragma once
+#include "rl/environment.h"
+#include "rl/settings.h"
+#include "text/tokenizer/tokenizer.h"
+
+namespace lockstep {
+
+// Rows of a step's training sequences when every answer has max_tokens. `prompts`: tokens of each problem's prompt, whose last one is each rollout's own, since
+// it has a target. Prompts below settings.share_prompts_from tokens save nothing.
+PromptRows prompt_rows(const RlSettings& settings, const std::vector<std::int64_t>& prompts);
+
+// What settings.share_prompts says. Of "auto": backward where the first step's problems save at least kLeastSavedRows of their rows, else forward; in
+// a task of many turns, whose rows nobody knows beforehand, forward. Errors: those of Environment::problem.
+SharePrompts sharing_of(const RlSettings& settings, const Environment& environment, const Tokenizer& tokenizer);
+
+}  // namespace lockstep

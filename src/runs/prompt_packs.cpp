@@ -1,0 +1,82 @@
+#include "runs/prompt_packs.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace lockstep {
+namespace {
+
+// Rows whose targets weigh nothing and stand before all that do: the prompt without its last token, which predicts.
+std::vector<std::int32_t> prompt_of(const TrainSequence& s) {
+  const auto first = std::find_if(s.weights.begin(), s.weights.end(), [](float weight) { return weight != 0; });
+  return {s.tokens.begin(), s.tokens.begin() + (first - s.weights.begin())};
+}
+
+class PackedSource final : public SftSource {
+ public:
+  PackedSource(std::vector<TrainSequence> sequences, std::uint64_t seed) : sequences_(std::move(sequences)), seed_(seed) {
+    std::map<std::vector<std::int32_t>, std::size_t> known;
+    for (std::size_t s = 0; s < sequences_.size(); ++s) {
+      const auto [pack, fresh] = known.try_emplace(prompt_of(sequences_[s]), packs_.size());
+      if (fresh) packs_.emplace_back();
+      packs_[pack->second].push_back(s);
+    }
+  }
+  std::int64_t size() const override { return std::ssize(sequences_); }
+  std::string digest() const override { return data_digest(sequences_); }
+  std::vector<TrainSequence> batch(std::int64_t step, std::int64_t count) const override {
+    std::vector<TrainSequence> result;
+    std::vector<std::size_t> places;
+    std::int64_t epoch = -1;
+    for (std::int64_t i = step * count; i < (step + 1) * count; ++i) {
+      if (i / size() != epoch) places = places_of(epoch = i / size());
+      result.push_back(sequences_[places[static_cast<std::size_t>(i % size())]]);
+    }
+    declare_prompts(result);
+    return result;
+  }
+
+ private:
+  std::vector<std::size_t> places_of(std::int64_t epoch) const {
+    std::vector<std::size_t> places;
+    for (const std::size_t pack : shuffled_places(packs_.size(), seed_, epoch, std::ssize(packs_)))
+      places.insert(places.end(), packs_[pack].begin(), packs_[pack].end());
+    return places;
+  }
+  std::vector<TrainSequence> sequences_;
+  std::vector<std::vector<std::size_t>> packs_;
+  std::uint64_t seed_;
+};
+}  // namespace
+
+void declare_prompts(std::vector<TrainSequence>& batch) {
+  std::map<std::vector<std::int32_t>, std::vector<std::size_t>> groups;
+  for (std::size_t s = 0; s < batch.size(); ++s) groups[prompt_of(batch[s])].push_back(s);
+  for (const auto& [prompt, members] : groups) {
+    if (prompt.empty() || members.size() < 2) continue;
+    for (const std::size_t s : members) {
+      batch[s].prefix_group = static_cast<std::int64_t>(members[0]);
+      batch[s].shared_prefix = std::ssize(prompt);
+      std::fill_n(batch[s].targets.begin(), prompt.size(), -1);
+    }
+  }
+}
+
+std::unique_ptr<SftSource> packed_source(std::vector<TrainSequence> sequences, std::uint64_t seed) {
+  return std::make_unique<PackedSource>(std::move(sequences), seed);
+}
+
+PromptRows packed_rows(const SftSource& source, std::int64_t batch, std::int64_t from) {
+  PromptRows rows;
+  for (std::int64_t step = 0; step * batch < source.size(); ++step) {
+    std::set<std::int64_t> seen;
+    for (const TrainSequence& s : source.batch(step, batch)) {
+      rows.all += std::ssize(s.tokens);
+      if (s.shared_prefix + 1 >= from && s.prefix_group >= 0 && !seen.insert(s.prefix_group).second) rows.saved += s.shared_prefix;
+    }
+  }
+  return rows;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,19 @@
+// Supervised sequences of one prompt, kept together in packs, whose prompt is one sequence in the backward too (train/data.h, "declared shared prefix").
+//   if (packed_rows(source, batch).share() >= kLeastSavedRows) train_on(source);
+// A prompt is what a sequence has before its first weighted target. Pure functions.
+#pragma once
+#include "runs/sft_data.h"
+#include "runs/share_prompts.h"
+
+namespace lockstep {
+
+// Declares the equal prompts of a batch: of sequences that share theirs with another one, the prompt has no targets and is a group.
+void declare_prompts(std::vector<TrainSequence>& batch);
+
+// As shuffled_source, but what is shuffled are packs: all sequences of one prompt in the data's order. Every batch has its prompts declared.
+std::unique_ptr<SftSource> packed_source(std::vector<TrainSequence> sequences, std::uint64_t seed);
+
+// Rows of the first epoch in batches of `batch`, and those that declared prompts of at least `from` tokens save in the backward.
+PromptRows packed_rows(const SftSource& source, std::int64_t batch, std::int64_t from);
+
+}  // namespace lockstep
