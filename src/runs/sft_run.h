@@ -33,7 +33,8 @@ struct SftConfig {
   // Steps from which on the indexer learns, and attention is sparse (before: dense). Sparse from the start: 0 and 0.
   std::int64_t index_from = 0, sparse_from = 0;
   bool train_indexer = true;
-  MtpSettings mtp;  // the layer of multi-token prediction, trained beside the model; a new one begins with init_seed and init_deviation
+  double hold_rate = 0;  // kinds of problems that are answered so often are not trained (runs/held_rates.h); 0: all are
+  MtpSettings mtp;       // the layer of multi-token prediction, trained beside the model; a new one begins with init_seed and init_deviation
   std::int64_t micro_batch = 0;
   bool checkpoint_activations = false;
   std::string optimizer_state = "memory";                // or "file" (runs/training_state.h)
