@@ -39,7 +39,7 @@ class EnvironmentSource final : public SftSource {
   }
 
  private:
-  // Every chat_every_-th problem is a conversation, from the last of them on.
+  // Problems chat_every_ - 1, 2 chat_every_ - 1 and so on are conversations.
   bool in_chat(std::int64_t number) const { return chat_every_ > 0 && number % chat_every_ == chat_every_ - 1; }
   void add(SftProblems& all, std::int64_t number, const Problem& problem) const {
     SftProblem added{.first = all.sequences.size(), .measured = !in_chat(number)};

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "rl/trajectory/conversation.h"
+#include "rl/trajectory/reference.h"
 
 namespace lockstep {
 namespace {
@@ -25,6 +28,20 @@ TEST(AgentEnvironment, HasTheThirteenTasksInTurn) {
       EXPECT_EQ(step.observation, its->step(its->reference()).observation);
       EXPECT_EQ(step.reward, step.done ? 1 : 0);
     }
+  }
+}
+
+// In the tokens of models/agent-glm a window of 80 leaves lockbox three summaries, of windows and turns as small as the model is taught.
+TEST(AgentEnvironment, ItsModelSeesFourWindows) {
+  const Tokenizer tokenizer = Tokenizer::from_folder(std::filesystem::path(LOCKSTEP_SOURCE_DIR) / "models/agent-glm");
+  const std::int32_t end = tokenizer.encode("<|endoftext|>", false).at(0);
+  const auto agent = make_environment("agent");
+  for (std::uint64_t index = 0; index < 39; ++index) {
+    const Problem problem = agent->problem(Split::train, 3, index);
+    const Rollout rollout = reference_rollout(*agent, problem, tokenizer, end, {.compact_at = 80});
+    EXPECT_EQ(rollout.chains.size(), problem.domain == "lockbox" ? 4u : 1u);
+    EXPECT_LE(rollout.longest(), 16);
+    for (const Chain& chain : rollout.chains) EXPECT_LT(chain.length(), 96);
   }
 }
 
