@@ -76,7 +76,7 @@ Teachers::Teachers(std::vector<TeacherSettings> settings, const RuntimeSettings&
     const std::string path = teacher.folder.empty() ? runtime.model : teacher.folder;
     auto place =
         static_cast<std::size_t>(std::find_if(folders_.begin(), folders_.end(), [&](const Folder& folder) { return folder.path == path; }) - folders_.begin());
-    if (place == folders_.size() && !teacher.is_far()) folders_.push_back({.path = path, .service = nullptr, .adapters = {}});
+    if (place == folders_.size() && !teacher.is_far()) folders_.push_back({.path = path, .opened = {}, .service = nullptr, .adapters = {}});
     folder_of_.push_back(place);
   }
   for (std::size_t place = 0; place < folders_.size(); ++place) in_memory(place);
@@ -97,7 +97,8 @@ Teachers::Folder& Teachers::in_memory(std::size_t place) {
 void Teachers::load(Folder& folder, std::size_t place) {
   RuntimeSettings own = runtime_;
   own.model = folder.path;
-  OpenedModel opened;
+  if (folder.bytes > 0) make_room(folder);  // it was here before: the memory is free before the folder is opened
+  OpenedModel& opened = folder.opened;
   for (std::size_t t = 0; t < settings_.size(); ++t) {
     if (settings_[t].is_far() || folder_of_[t] != place) continue;
     with_context(fmt::format("opening teacher '{}'", settings_[t].name), [&] {
@@ -132,6 +133,7 @@ void Teachers::make_room(const Folder& folder) {
     oldest->adapters.clear();
     oldest->service->stop();
     oldest->service.reset();
+    oldest->opened = {};
   }
 }
 

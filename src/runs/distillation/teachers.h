@@ -78,6 +78,7 @@ class Teachers {
   struct Folder {
     std::string path;
     std::int64_t bytes = 0;  // of its weights
+    OpenedModel opened;      // outlives what stands on its runtime
     std::shared_ptr<GenerationService> service;
     std::vector<std::pair<std::size_t, std::shared_ptr<const AdapterWeights>>> adapters;
     std::int64_t asked = 0;  // when it was last asked, in turns
