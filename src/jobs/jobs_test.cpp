@@ -196,7 +196,7 @@ TEST_F(Jobs, AStoppedRunOfHeldRatesGoesOn) {
     job.config.transcripts = 8;
     job.environment = "agent";
     job.compact_at = 72;
-    job.chat_share = 0.5;
+    job.chat_share = 1.0 / 3;
     const auto same = [](const nlohmann::ordered_json& value, const std::string&) { return value; };
     job.reading = {[](nlohmann::ordered_json messages, const std::string&) {  // as the server does: arguments are objects to a template
                      for (auto& message : messages)
@@ -226,16 +226,22 @@ TEST_F(Jobs, AStoppedRunOfHeldRatesGoesOn) {
     std::ifstream in(root_ / name);
     return std::string(std::istreambuf_iterator<char>(in), {});
   };
-  std::string log = text("agent/metrics.jsonl"), told;
+  const std::string log = text("agent/metrics.jsonl");
   EXPECT_NE(log.find("\"rate_lockbox\":"), std::string::npos) << log;
-  std::ifstream in(root_ / "agent/transcripts.jsonl");
-  for (std::string line; std::getline(in, line);) {
-    const auto one = nlohmann::json::parse(line);
-    for (const char* part : {"prompt", "tokens"})
-      for (const auto& piece : one[part]) told += piece.get<std::string>();
-  }
-  for (const char* part : {"[gMASK]<sop><|user|>", "<tool_call>write\n<arg_key>text</arg_key>\n<arg_value>", "<|observation|>", "</think>"})
-    EXPECT_NE(told.find(part), std::string::npos) << part;
+
+  SftJob talk = agent("agent-talk");
+  talk.config.hold_rate = 0;
+  talk.config.asked.steps = talk.config.asked.batch = 1;
+  talk.environment = "lockbox";
+  talk.compact_at = 0;
+  talk.chat_share = 1;
+  run_sft_job(talk);
+  const auto line = nlohmann::json::parse(text("agent-talk/transcripts.jsonl"));
+  std::string told;
+  for (const char* part : {"prompt", "tokens"})
+    for (const auto& piece : line[part]) told += piece.get<std::string>();
+  for (const char* part : {"[gMASK]<sop>", "<|user|>", "</think>", "<tool_call>write\n<arg_key>text</arg_key>\n<arg_value>", "<|observation|>"})
+    EXPECT_NE(told.find(part), std::string::npos) << part << " is not in " << told;
 }
 
 // A token that is stopped before the samples of a step have come ends the wait for them; another run beside it is not disturbed.
