@@ -111,6 +111,8 @@ const std::vector<Idle>& idle_options() {
         {"train sft", "--model x --environment countdown --share-prompts off", "share-prompts-from", "8", "without --share-prompts auto"},
         {"train rl", "--model x", "compact-at", "72", "without an environment of many turns"},
         {"train sft", kSft, "compact-at", "72", "without an environment of many turns"},
+        {"train sft", "--model x --data y", "chat-share", "0.5", "without --environment"},
+        {"train sft", "--model x --data y", "hold-rate", "0.5", "without --environment"},
         {"eval", "countdown --model x", "compact-at", "72", "without an environment of many turns"},
         {"train rl", "--model x", "train-summaries", "", "without --compact-at"},
         {"train rl", "--model x --algorithm ppo", "chain-value", "terminal", "without --compact-at"},

@@ -28,6 +28,7 @@ int train_distill(const Arguments& arguments) {
   TrainedSettings& trained = job.stack.trained;
   RunCommand command(run);
   std::string teachers;
+  std::int64_t teacher_megabytes = 0;
   OptionTable table("train distill",
                     "Distillation on policy: the model writes, and moves towards what its teachers would have written there. Writes runs/NAME: config.json, "
                     "metrics.jsonl, checkpoints, export. Ctrl-C, SIGTERM and SIGHUP save; --resume continues to the same bits.",
@@ -38,6 +39,8 @@ int train_distill(const Arguments& arguments) {
   add_runtime_options(table, job.stack.runtime);
   add_ranks_option(table, &job.stack.runtime.ranks);
   table.input("teachers", &teachers, "FILE", "TOML, a table [[teacher]] each: name, folder, adapter or url, domains, weight (docs/distillation.md)");
+  table.integer("teacher-megabytes", &teacher_megabytes, 0, std::int64_t{1} << 30, "N",
+                "What the weights of teachers' folders take at most at once: they are loaded in turn, which changes no bit; 0: all are in memory");
   table.input("data", &job.data, "FILE", "JSONL, {\"prompt\", \"domain\"} a line");
   table.text("environment", &job.environment, "NAME", "Prompts are this environment's problems, each of its domain, instead of --data");
   table.integer("steps", &s.steps, 1, 1'000'000'000, "N", "Optimizer steps");
@@ -67,6 +70,7 @@ int train_distill(const Arguments& arguments) {
   if (job.data.empty() == job.environment.empty()) throw UsageError("one of --data and --environment is needed");
 
   job.teachers = read_teacher_file(teachers);
+  job.teacher_bytes = teacher_megabytes << 20;
   command.describe(table, "distill", arguments);
   run.quiet = run.quiet || command.json();
   install_interrupt_handlers();

@@ -54,6 +54,11 @@ bool parse(const Arguments& arguments, SftSettings& s) {
   add_reading_options(table, job.end_token, job.chat_template);
   table.text("environment", &job.environment, "NAME", "Instead of --data: the reference rollouts of an environment, such as countdown");
   add_window_option(table, &job.compact_at, &job.environment);
+  table.number("chat-share", &job.chat_share, 0, 1, "X",
+               "Teach this share of its problems in the model's chat template, as conversations with tool calls: every 1/X-th, rounded");
+  table.number("hold-rate", &c.hold_rate, 0, 1, "X",
+               "Measure and do not train the kinds of problems whose references the model already writes with probability X (docs/rl.md); 0: train all");
+  table.refused("without --environment", [&job] { return job.environment.empty(); }, {"chat-share", "hold-rate"});
   table.flag("from-scratch", &c.from_scratch, "Random initial weights; --model then needs config.json and a tokenizer only");
   table.seed("init-seed", &c.init_seed, "Seed of initial weights, the model's or an adapter's");
   table.refused("without --from-scratch, --adapter-rank or --mtp-depths", [&c] { return !c.from_scratch && c.trained.rank == 0 && c.mtp.depths == 0; });

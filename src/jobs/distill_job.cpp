@@ -104,7 +104,7 @@ DistillSummary run_distill(const DistillJob& job) {
   settings.trained.train_unembed = false;
   if (settings.micro_batch == 0 && settings.runtime.ranks.empty()) settings.kept = std::make_shared<KeptPasses>(kAnyBytes);
   RlStack stack(settings);
-  Teachers teachers(job.teachers, settings.runtime, stack.tokenizer(), stack.model().facts().vocabulary, job.run.stop);
+  Teachers teachers(job.teachers, settings.runtime, stack.tokenizer(), stack.model().facts().vocabulary, job.run.stop, job.teacher_bytes);
   DistillSettings distill = job.distill;
   distill.learning_rate = job.learning_rate.value_or(
       default_learning_rate(parameters_of(stack.model().manifest()), {.adapter = settings.trained.rank > 0, .optimizer = settings.trained.optimizer}));
@@ -117,7 +117,7 @@ DistillSummary run_distill(const DistillJob& job) {
   if (!environment) settled.resolved["data_digest"] = prompt_digest(lines);
   Run run(settled);
   if (run.directory().resumed()) {
-    check_resumed_settings(run.directory().config(), settled.resolved, {.free = {"data", "teachers"}, .unsaid = job.run.unsaid});
+    check_resumed_settings(run.directory().config(), settled.resolved, {.free = {"data", "teachers", "teacher_megabytes"}, .unsaid = job.run.unsaid});
     work.restore(run.directory());
   }
   if (const std::string from = run.directory().config().value("forked_from", ""); work.step() == 0 && !from.empty()) work.begin_from(from);

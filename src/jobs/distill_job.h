@@ -12,6 +12,7 @@ struct DistillJob {
   RlStackSettings stack;  // the student; its optimizer_folder and stop follow from the rest
   DistillSettings distill;
   std::vector<TeacherSettings> teachers;
+  std::int64_t teacher_bytes = 0;       // that the weights of teachers' folders take at most at once (runs/distillation/teachers.h); 0: no limit
   std::string data;                     // JSONL, {"prompt", "domain"} a line; or
   std::string environment;              // whose problems are the prompts, of their domains (rl/environment.h)
   std::optional<double> learning_rate;  // the peak; not said: train sft's default (runs/sft_plan.h)

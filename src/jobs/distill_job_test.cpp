@@ -154,6 +154,49 @@ TEST_F(DistillJobs, TeachersAreRoutedByDomainAndMixedByWeight) {
   EXPECT_NEAR(loss_with(1), 2 * loss_with(3), 1e-9);  // a half of the first one's divergence, and a quarter
 }
 
+// Folders that are loaded in turn teach the same bits as those that are all in memory; one that never fits is refused by name.
+TEST_F(DistillJobs, TheMemoryOfTeachersChangesNoBit) {
+  fs::copy(model(), folder() / "second", fs::copy_options::recursive | fs::copy_options::skip_existing);
+  const std::string second = (folder() / "second").string();
+  const auto run = [&](const std::string& name, std::int64_t bytes) {
+    DistillJob job = distillation(name);
+    job.distill.steps = 2;
+    job.teachers = {{.name = "first", .folder = model(), .adapter = adapter(), .domains = {}},
+                    {.name = "second", .folder = second, .adapter = "", .domains = {}},
+                    {.name = "third", .folder = second, .adapter = adapter(), .domains = {}, .weight = 2}};
+    job.teacher_bytes = bytes;
+    return run_distill(job);
+  };
+  RuntimeSettings runtime{.model = model(), .threads = 1};
+  const std::int64_t one = open_model(runtime).own_weight_bytes();
+  const DistillSummary all = run("all", 0), turns = run("turns", one);
+  EXPECT_EQ(all.weights_sha256, turns.weights_sha256);
+  EXPECT_EQ(losses(all), losses(turns));
+  EXPECT_NE(all.weights_sha256, run_distill(distillation("one-teacher")).weights_sha256);  // the control
+  const std::string refused = refusal_of([&] { run("none", one - 1); });
+  EXPECT_NE(refused.find("opening teacher 'first'"), std::string::npos) << refused;
+  EXPECT_NE(refused.find("teacher_megabytes"), std::string::npos) << refused;
+}
+
+// Two folders with room for one: each question loads what is not there, and what is there is asked first.
+TEST_F(DistillJobs, TeachersComeInTurn) {
+  fs::copy(model(), folder() / "second", fs::copy_options::recursive | fs::copy_options::skip_existing);
+  const RuntimeSettings runtime{.model = model(), .threads = 1};
+  const OpenedModel opened = open_model(runtime);
+  const std::vector<TeacherSettings> settings = {{.name = "first", .folder = model(), .adapter = adapter(), .domains = {}},
+                                                 {.name = "second", .folder = (folder() / "second").string(), .adapter = "", .domains = {}}};
+  const std::int64_t one = opened.own_weight_bytes(), vocabulary = opened.model->facts().vocabulary;
+  Teachers all(settings, runtime, *opened.tokenizer, vocabulary, {}), turns(settings, runtime, *opened.tokenizer, vocabulary, {}, one);
+  EXPECT_EQ(turns.order(), (std::vector<std::size_t>{1, 0}));
+  const std::vector<TeacherText> texts = {{.tokens = opened.tokenizer->encode("3 7 12=48:7-3=4", true), .first = 4}};
+  for (const std::size_t teacher : {0, 1, 0, 0})
+    EXPECT_EQ(all.ask(teacher, texts, Teachers::kVocabulary)[0].logprobs, turns.ask(teacher, texts, Teachers::kVocabulary)[0].logprobs) << teacher;
+  EXPECT_NE(all.ask(0, texts, Teachers::kSampled)[0].logprobs, all.ask(1, texts, Teachers::kSampled)[0].logprobs);
+  EXPECT_EQ(all.loads(), 2);
+  EXPECT_EQ(turns.loads(), 5);  // two at first, then one, two and one again; the last is there
+  EXPECT_EQ(turns.order(), (std::vector<std::size_t>{0, 1}));
+}
+
 TEST_F(DistillJobs, WhatIsWrongIsNamedBeforeAModelIsRead) {
   const auto told = [](const std::function<void(DistillJob&)>& change) {
     DistillJob job = distillation("wrong");

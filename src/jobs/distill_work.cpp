@@ -97,7 +97,7 @@ std::vector<DistillWork::Lesson> DistillWork::ask(const std::vector<Written>& wr
     for (const std::size_t t : own) all += teachers_.settings()[t].weight;
     for (const std::size_t t : own) lessons.push_back({.written = w, .teacher = t, .share = teachers_.settings()[t].weight / all, .answer = {}});
   }
-  for (std::size_t t = 0; t < teachers_.settings().size(); ++t) {
+  for (const std::size_t t : teachers_.order()) {
     std::vector<TeacherText> texts;
     std::vector<Lesson*> own;
     for (Lesson& lesson : lessons) {

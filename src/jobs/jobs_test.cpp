@@ -243,6 +243,67 @@ TEST_F(Jobs, AStoppedRunOfFineTuningGoesOn) {
   EXPECT_EQ(steps_logged("parts"), 4u);
 }
 
+// Tasks that are held at a rate, some of them conversations in GLM's template: a stopped run draws, measures and learns the same.
+TEST_F(Jobs, AStoppedRunOfHeldRatesGoesOn) {
+  const auto agent = [&](const std::string& name) {
+    SftJob job = sft(name);
+    job.config.runtime.model = (fs::path(LOCKSTEP_SOURCE_DIR) / "models/agent-glm").string();
+    job.config.from_scratch = true;
+    job.config.hold_rate = 1e-12;  // at which tasks are held from their first problems on
+    job.config.asked.batch = 6;
+    job.config.asked.learning_rate = 1e-3;
+    job.config.index_from = job.config.sparse_from = 100;
+    job.config.transcripts = 8;
+    job.environment = "agent";
+    job.compact_at = 72;
+    job.chat_share = 1.0 / 3;
+    const auto same = [](const nlohmann::ordered_json& value, const std::string&) { return value; };
+    job.reading = {[](nlohmann::ordered_json messages, const std::string&) {  // as the server does: arguments are objects to a template
+                     for (auto& message : messages)
+                       if (message.contains("tool_calls")) {
+                         auto& arguments = message["tool_calls"][0]["function"]["arguments"];
+                         arguments = nlohmann::ordered_json::parse(arguments.get<std::string>());
+                       }
+                     return messages;
+                   },
+                   same};
+    return job;
+  };
+  const SftSummary whole = run_sft_job(agent("agent"));
+  ASSERT_FALSE(whole.interrupted);
+  StopSource source;
+  SftJob job = agent("agent-parts");
+  stop_after(job.config.run, source, 2);
+  EXPECT_TRUE(run_sft_job(job).interrupted);
+  job.config.run.resume = true;
+  job.config.run.stop = {};
+  EXPECT_EQ(run_sft_job(job).weights_sha256, whole.weights_sha256);
+  SftJob free = agent("agent-free");
+  free.config.hold_rate = 0;
+  EXPECT_NE(run_sft_job(free).weights_sha256, whole.weights_sha256);
+
+  const auto text = [&](const std::string& name) {
+    std::ifstream in(root_ / name);
+    return std::string(std::istreambuf_iterator<char>(in), {});
+  };
+  const std::string log = text("agent/metrics.jsonl");
+  EXPECT_NE(log.find("\"rate_lockbox\":"), std::string::npos) << log;
+
+  SftJob talk = agent("agent-talk");
+  talk.config.hold_rate = 0;
+  talk.config.asked.steps = talk.config.asked.batch = 1;
+  talk.environment = "lockbox";
+  talk.compact_at = 0;
+  talk.chat_share = 1;
+  run_sft_job(talk);
+  const auto line = nlohmann::json::parse(text("agent-talk/transcripts.jsonl"));
+  std::string told;
+  for (const char* part : {"prompt", "tokens"})
+    for (const auto& piece : line[part]) told += piece.get<std::string>();
+  for (const char* part : {"[gMASK]<sop>", "<|user|>", "</think>", "<tool_call>write\n<arg_key>text</arg_key>\n<arg_value>", "<|observation|>"})
+    EXPECT_NE(told.find(part), std::string::npos) << part << " is not in " << told;
+}
+
 // A token that is stopped before the samples of a step have come ends the wait for them; another run beside it is not disturbed.
 TEST_F(Jobs, ATokenEndsItsOwnRunAlone) {
   StopSource source;

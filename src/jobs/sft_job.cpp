@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "rl/rollout.h"
+#include "rl/trajectory/conversation.h"
 #include "rl/trajectory/reference.h"
 #include "runs/prompt_packs.h"
 
@@ -10,25 +11,60 @@ namespace lockstep {
 namespace {
 
 // What a perfect policy writes at an environment's training problems; problem i of the run is a function of (seed, i). A problem of many turns is a
-// sequence a context window.
+// sequence a context window, or, as a conversation, one.
 class EnvironmentSource final : public SftSource {
  public:
-  EnvironmentSource(const std::string& name, ChatData data, std::uint64_t seed, std::int64_t compact_at)
-      : environment_(make_environment(name)), data_(std::move(data)), seed_(seed), settings_{.compact_at = compact_at} {}
+  EnvironmentSource(const SftJob& job, ChatData data)
+      : environment_(make_environment(job.environment)),
+        data_(std::move(data)),
+        seed_(job.config.seed),
+        chat_every_(job.chat_share > 0 ? static_cast<std::int64_t>(1 / job.chat_share + 0.5) : 0),
+        settings_{.compact_at = job.compact_at} {}
+
   std::vector<TrainSequence> batch(std::int64_t step, std::int64_t count) const override {
-    std::vector<TrainSequence> sequences;
-    for (std::int64_t i = step * count; i < (step + 1) * count; ++i) {
-      const Problem problem = environment_->problem(Split::train, seed_, static_cast<std::uint64_t>(i));
-      const Rollout rollout = reference_rollout(*environment_, problem, *data_.tokenizer(), data_.completion_end(), settings_);
-      for (const Chain& chain : rollout.chains) sequences.push_back(train_sequence(weighted_tokens(chain)));
+    SftProblems all;
+    for (std::int64_t i = step * count; i < (step + 1) * count; ++i) add(all, i, environment_->problem(Split::train, seed_, static_cast<std::uint64_t>(i)));
+    return std::move(all.sequences);
+  }
+  std::vector<std::string> kinds() const override { return environment_->domains(); }
+  SftProblems problems_of(std::int64_t step, const std::vector<std::size_t>& kinds) const override {
+    SftProblems all;
+    const std::uint64_t domains = environment_->domains().size();
+    const std::int64_t first = step * std::ssize(kinds);
+    for (std::size_t i = 0; i < kinds.size(); ++i) {
+      const std::int64_t number = first + static_cast<std::int64_t>(i);
+      add(all, number, environment_->problem(Split::train, seed_, static_cast<std::uint64_t>(number) * domains + kinds[i]));
+      all.problems.back().kind = kinds[i];
     }
-    return sequences;
+    return all;
   }
 
  private:
+  // Problems chat_every_ - 1, 2 chat_every_ - 1 and so on are conversations.
+  bool in_chat(std::int64_t number) const { return chat_every_ > 0 && number % chat_every_ == chat_every_ - 1; }
+  void add(SftProblems& all, std::int64_t number, const Problem& problem) const {
+    SftProblem added{.first = all.sequences.size(), .measured = !in_chat(number)};
+    const auto put = [&](const WeightedTokens& tokens) {
+      all.sequences.push_back(train_sequence(tokens));
+      std::vector<std::size_t>& answers = all.answers.emplace_back();
+      for (std::size_t i = 0; i < all.sequences.back().weights.size(); ++i)
+        if (all.sequences.back().weights[i] != 0) answers.push_back(i);
+    };
+    if (in_chat(number)) {
+      const ReferenceConversation conversation = reference_conversation(*environment_, problem);
+      put(data_.conversation(conversation.messages, conversation.tools, {}));
+    } else {
+      for (const Chain& chain : reference_rollout(*environment_, problem, *data_.tokenizer(), data_.completion_end(), settings_).chains)
+        put(weighted_tokens(chain));
+    }
+    added.count = all.sequences.size() - added.first;
+    all.problems.push_back(added);
+  }
+
   std::unique_ptr<Environment> environment_;
   ChatData data_;
   std::uint64_t seed_;
+  std::int64_t chat_every_;
   PlaySettings settings_;
 };
 
@@ -71,7 +107,7 @@ SftInput read_sft_input(const SftJob& s, const OpenedModel& opened) {
     if (s.config.share_prompts == "backward")
       fail(ErrorCode::invalid_argument, "share_prompts is 'backward', and the problems of an environment have one answer each; allowed is auto or off");
     if (!opened.tokenizer) fail(ErrorCode::invalid_argument, "an environment needs a tokenizer.json, and '{}' has none", s.config.runtime.model);
-    input.train = std::make_unique<EnvironmentSource>(s.environment, reader, s.config.seed, s.compact_at);
+    input.train = std::make_unique<EnvironmentSource>(s, reader);
     return input;
   }
   std::vector<TrainSequence> sequences = read(s.data);

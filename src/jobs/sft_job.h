@@ -12,6 +12,7 @@ struct SftJob {
   SftConfig config;
   std::string data, environment;         // one of them: a file (runs/sft_data.h), or the name of an environment
   std::int64_t compact_at = 0;           // tokens of a context window, of an environment of many turns (rl/trajectory/play.h); 0: there is one
+  double chat_share = 0;                 // of an environment's problems, in the chat template as conversations with tool calls
   std::string end_token, chat_template;  // empty: the model's own
   ChatReading reading;                   // how messages and tools are read: as the server reads them
   std::string eval;                      // a file of sequences for evaluation only; empty: none

@@ -1,5 +1,8 @@
 #include "rl/dozen_environment.h"
 
+#include <algorithm>
+#include <set>
+
 #include "base/error.h"
 #include "rl/dozen.h"
 
@@ -32,6 +35,17 @@ class DozenEnvironment final : public OneTurnEnvironment {
   std::string name_;
   std::vector<std::string> tasks_;
 };
+
+// Of "dozen-sort+add".
+std::vector<std::string> named_tasks(std::string_view name) {
+  std::vector<std::string> tasks;
+  for (std::size_t begin = kDozen.size() + 1; begin <= name.size();) {
+    const std::size_t end = std::min(name.find('+', begin), name.size());
+    tasks.emplace_back(name.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return tasks;
+}
 }  // namespace
 
 std::vector<std::string> dozen_environment_names() {
@@ -40,9 +54,19 @@ std::vector<std::string> dozen_environment_names() {
   return names;
 }
 
+bool is_dozen(std::string_view name) {
+  const std::vector<std::string> names = dozen_environment_names(), known = dozen_tasks();
+  if (std::find(names.begin(), names.end(), name) != names.end()) return true;
+  if (!name.starts_with(std::string(kDozen) + "-")) return false;
+  const std::vector<std::string> tasks = named_tasks(name);
+  std::set<std::string> seen;
+  return std::all_of(tasks.begin(), tasks.end(),
+                     [&](const std::string& task) { return std::find(known.begin(), known.end(), task) != known.end() && seen.insert(task).second; });
+}
+
 std::unique_ptr<OneTurnEnvironment> make_dozen_environment(const std::string& name) {
   std::vector<std::string> tasks = dozen_tasks();
-  if (name != kDozen) tasks = {name.substr(kDozen.size() + 1)};
+  if (name != kDozen) tasks = named_tasks(name);
   return std::make_unique<DozenEnvironment>(name, std::move(tasks));
 }
 

@@ -9,7 +9,9 @@ namespace lockstep {
 
 // "dozen", or "dozen-TASK".
 std::vector<std::string> dozen_environment_names();
-// Of one of these names.
+// Whether it is one of these names, or some tasks in turn: "dozen-sort+add".
+bool is_dozen(std::string_view name);
+// Of such a name.
 std::unique_ptr<OneTurnEnvironment> make_dozen_environment(const std::string& name);
 
 }  // namespace lockstep

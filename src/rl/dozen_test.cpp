@@ -43,6 +43,14 @@ TEST(Dozen, Answers) {
     EXPECT_EQ(dozen_answer(wrong), "") << wrong;
 }
 
+TEST(Dozen, SomeTasksAreAnEnvironment) {
+  const auto some = make_environment("dozen-sort+add");
+  EXPECT_EQ(some->domains(), (std::vector<std::string>{"sort", "add"}));
+  for (std::uint64_t index = 0; index < 4; ++index) EXPECT_EQ(some->problem(Split::train, 1, index).domain, some->domains()[index % 2]);
+  for (const char* wrong : {"dozen-sort+", "dozen-+sort", "dozen-sort+sort", "dozen-sort+ad", "dozen+sort", "sort+add", "dozen-"})
+    EXPECT_THROW(make_environment(wrong), Error) << wrong;
+}
+
 TEST(Dozen, ProblemsAreTheSameEverywhereAndSplit) {
   for (const std::string& task : dozen_tasks()) {
     std::set<std::string> train, held_out, answers;

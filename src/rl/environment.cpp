@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "rl/agent_environment.h"
 #include "rl/countdown_environment.h"
 #include "rl/dozen_environment.h"
 #include "rl/lockbox_environment.h"
@@ -12,8 +13,9 @@ namespace lockstep {
 namespace {
 using Maker = std::unique_ptr<Environment> (*)();
 // One row per environment; beside them the dozen.
-constexpr std::array<std::pair<std::string_view, Maker>, 2> kEnvironments = {{
+constexpr std::array<std::pair<std::string_view, Maker>, 3> kEnvironments = {{
     {"countdown", []() -> std::unique_ptr<Environment> { return make_countdown_environment(); }},
+    {"agent", []() -> std::unique_ptr<Environment> { return make_agent_environment(); }},
     {"lockbox", []() -> std::unique_ptr<Environment> { return make_lockbox_environment(); }},
 }};
 
@@ -47,8 +49,7 @@ std::unique_ptr<Environment> make_environment(std::string_view name) {
   for (const auto& [known, make] : kEnvironments) {
     if (known == name) return make();
   }
-  for (const std::string& dozen : dozen_environment_names())
-    if (dozen == name) return make_dozen_environment(dozen);
+  if (is_dozen(name)) return make_dozen_environment(std::string(name));
   fail(ErrorCode::invalid_argument, "environment is '{}', allowed is {}{}", name.substr(0, 60), fmt::join(environment_names(), ", "),
        did_you_mean(name, environment_names()));
 }

@@ -32,7 +32,7 @@ class Environment {
   virtual std::unique_ptr<Episode> begin(const Problem& problem) const = 0;
   // Whether an episode may have more than one turn.
   virtual bool many_turns() const = 0;
-  // What its problems are of, where they are of several kinds (runs/distillation/teachers.h chooses teachers by it).
+  // What its problems are of, where they are of several kinds: problem i of the i-th modulo their number (runs/distillation/teachers.h chooses teachers by it).
   virtual std::vector<std::string> domains() const { return {name()}; }
 };
 

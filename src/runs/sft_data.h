@@ -11,9 +11,24 @@
 
 namespace lockstep {
 
+// The sequences of one problem: [first, first + count) of its batch.
+struct SftProblem {
+  std::size_t kind = 0;  // a place in SftSource::kinds()
+  std::size_t first = 0, count = 0;
+  bool measured = true;  // says how well the model does at its kind
+};
+struct SftProblems {
+  std::vector<TrainSequence> sequences;
+  std::vector<SftProblem> problems;
+  std::vector<std::vector<std::size_t>> answers = {};  // by sequence, the targets that the policy wrote, whatever they weigh
+};
+
 class SftSource {
  public:
   virtual ~SftSource() = default;
+  // Where a run may choose among kinds of problems (runs/held_rates.h): their names, and the problems of these kinds in step `step`.
+  virtual std::vector<std::string> kinds() const { return {}; }
+  virtual SftProblems problems_of(std::int64_t /*step*/, const std::vector<std::size_t>& /*kinds*/) const { return {}; }
   // The `count` sequences of step `step`; of an environment of many turns those of `count` problems.
   virtual std::vector<TrainSequence> batch(std::int64_t step, std::int64_t count) const = 0;
   virtual std::int64_t size() const { return 0; }    // sequences of an epoch; 0: there is no end

@@ -10,6 +10,7 @@
 #include "model/value_head.h"
 #include "runs/adam_settings.h"
 #include "runs/divergence.h"
+#include "runs/held_rates.h"
 #include "runs/local_trainer.h"
 #include "runs/planned_run.h"
 #include "runs/sft_transcript.h"
@@ -109,6 +110,7 @@ class SftWork final : public RunWork {
           const RunDirectory& run)
       : config_(config), plan_(plan), input_(input), opened_(opened), trainer_(trainer), layer_(layer), run_(run) {
     may_stop_early_ = config.patience > 0 && !(layer && plan.schedule.peak == 0);  // a model that does not move says nothing of its layer
+    if (config.hold_rate > 0) held_.emplace(config.hold_rate, input.train->kinds(), config.seed);
     eval_every_ = config.eval_every > 0 ? config.eval_every : std::max<std::int64_t>(1, input.train->size() / plan.batch);
   }
   // Restores the position of an earlier part of the run.
@@ -117,6 +119,7 @@ class SftWork final : public RunWork {
     summary_.best_step = position.value("best_step", std::int64_t{-1});
     worse_ = position.value("worse", std::int64_t{0});
     summary_.stopped_early = position.value("stopped_early", false);
+    if (held_ && position.contains("rates")) held_->restore(position["rates"]);
   }
   // Before the first step. Where a run may stop early, the weights that were best so far are kept beside its checkpoints: RUN/best, one checkpoint.
   void begin() {
@@ -129,14 +132,14 @@ class SftWork final : public RunWork {
   bool finished() const override { return step() >= plan_.schedule.steps || summary_.stopped_early; }
   void save(const RunDirectory& run, std::int64_t keep_last) override {
     if (layer_) layer_->save(run, keep_last);
-    trainer_.save(run,
-                  {{"next_step", step()},
-                   {"seed", config_.seed},
-                   {"best_eval", summary_.best_eval},
-                   {"best_step", summary_.best_step},
-                   {"worse", worse_},
-                   {"stopped_early", summary_.stopped_early}},
-                  keep_last);
+    Json position = {{"next_step", step()},
+                     {"seed", config_.seed},
+                     {"best_eval", summary_.best_eval},
+                     {"best_step", summary_.best_step},
+                     {"worse", worse_},
+                     {"stopped_early", summary_.stopped_early}};
+    if (held_) position["rates"] = held_->rates();
+    trainer_.save(run, position, keep_last);
   }
   RunStep take_step() override;
   SftSummary& summary() { return summary_; }
@@ -154,6 +157,7 @@ class SftWork final : public RunWork {
   const RunDirectory& run_;
   bool may_stop_early_ = false;
   std::optional<RunDirectory> best_;
+  std::optional<HeldRates> held_;
   SftSummary summary_;
   std::int64_t eval_every_ = 1, worse_ = 0;  // evaluations without a better loss than the best
 };
@@ -197,7 +201,14 @@ RunStep SftWork::take_step() {
   index.index_loss = config_.train_indexer && config_.trained.rank == 0 && opened_.model->has_indexer() && number >= config_.index_from;
   AdamParameters adam = adam_parameters(config_, learning_rate(plan_.schedule, number));
   adam.router_bias_rate = config_.router_bias_rate;
-  const std::vector<TrainSequence> batch = input_.train->batch(number, plan_.batch);
+  SftProblems problems;
+  if (held_) {
+    problems = input_.train->problems_of(number, held_->draw(number, plan_.batch));
+    held_->mask(problems);
+  } else {
+    problems.sequences = input_.train->batch(number, plan_.batch);
+  }
+  const std::vector<TrainSequence>& batch = problems.sequences;
   const DivergenceSettings divergence{.step = number + 1, .learning_rate = adam.learning_rate, .max_norm = adam.max_norm, .run = run_.path()};
   Json of_layer;
   const auto [result, optim] = named_divergence(divergence, [&] {
@@ -223,6 +234,11 @@ RunStep SftWork::take_step() {
                    {"trained_tokens", result.scored},
                    {"tokens_per_second", static_cast<double>(result.rows) / seconds_since(begin)}};
   taken.metrics.update(of_layer);
+  if (held_) {
+    held_->measure(problems, result.logprobs);
+    const Json rates = held_->rates();
+    for (const auto& [kind, rate] : rates.items()) taken.metrics["rate_" + kind] = rate;
+  }
   taken.tokens = result.rows;
   if (!input_.held_out.empty() && (step() % eval_every_ == 0 || step() == steps)) {
     taken.metrics["eval_loss"] = evaluate();

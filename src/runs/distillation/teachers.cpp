@@ -68,39 +68,87 @@ void check_teachers(const std::vector<TeacherSettings>& teachers, const std::vec
       fail(ErrorCode::invalid_argument, "no teacher is for the domain '{}'; a teacher without domains is for all", domain);
 }
 
-Teachers::Teachers(std::vector<TeacherSettings> settings, const RuntimeSettings& runtime, const Tokenizer& tokenizer, std::int64_t vocabulary, StopToken stop)
-    : settings_(std::move(settings)), vocabulary_(vocabulary), stop_(std::move(stop)) {
+Teachers::Teachers(std::vector<TeacherSettings> settings, const RuntimeSettings& runtime, const Tokenizer& tokenizer, std::int64_t vocabulary, StopToken stop,
+                   std::int64_t most_bytes)
+    : settings_(std::move(settings)), runtime_(runtime), tokenizer_(tokenizer), vocabulary_(vocabulary), stop_(std::move(stop)), most_bytes_(most_bytes) {
+  runtime_.ranks.clear();
   for (const TeacherSettings& teacher : settings_) {
-    if (teacher.is_far()) {
-      model_of_.push_back(loaded_.size());  // never looked at
-      adapters_.push_back(nullptr);
-      continue;
-    }
-    const std::string folder = teacher.folder.empty() ? runtime.model : teacher.folder;
-    const auto place =
-        static_cast<std::size_t>(std::find_if(loaded_.begin(), loaded_.end(), [&](const Loaded& loaded) { return loaded.folder == folder; }) - loaded_.begin());
-    RuntimeSettings own = runtime;
-    own.model = folder;
-    own.ranks.clear();
-    with_context(fmt::format("opening teacher '{}'", teacher.name), [&] {
-      const OpenedModel opened = open_model(own);
-      check_same_tokens(teacher, opened, tokenizer, vocabulary_);
-      // An adapter's weights are on the device of its base, whose runtime the service's model has.
-      if (place == loaded_.size()) loaded_.push_back({folder, opened, std::make_shared<GenerationService>(serving_model(opened), ServingOptions{})});
-      adapters_.push_back(teacher.adapter.empty() ? nullptr : open_adapter(loaded_[place].opened, teacher.adapter));
-    });
-    model_of_.push_back(place);
+    const std::string path = teacher.folder.empty() ? runtime.model : teacher.folder;
+    auto place =
+        static_cast<std::size_t>(std::find_if(folders_.begin(), folders_.end(), [&](const Folder& folder) { return folder.path == path; }) - folders_.begin());
+    if (place == folders_.size() && !teacher.is_far()) folders_.push_back({.path = path, .opened = {}, .service = nullptr, .adapters = {}});
+    folder_of_.push_back(place);
   }
+  for (std::size_t place = 0; place < folders_.size(); ++place) in_memory(place);
 }
 
 Teachers::~Teachers() {
-  for (const Loaded& loaded : loaded_) loaded.service->stop();
+  for (const Folder& folder : folders_)
+    if (folder.service) folder.service->stop();
 }
 
-Request Teachers::request(std::size_t teacher, const TeacherText& text, std::int64_t tokens) const {
+Teachers::Folder& Teachers::in_memory(std::size_t place) {
+  Folder& folder = folders_[place];
+  folder.asked = ++turn_;
+  if (!folder.service) load(folder, place);
+  return folder;
+}
+
+void Teachers::load(Folder& folder, std::size_t place) {
+  RuntimeSettings own = runtime_;
+  own.model = folder.path;
+  if (folder.bytes > 0) make_room(folder);  // it was here before: the memory is free before the folder is opened
+  OpenedModel& opened = folder.opened;
+  for (std::size_t t = 0; t < settings_.size(); ++t) {
+    if (settings_[t].is_far() || folder_of_[t] != place) continue;
+    with_context(fmt::format("opening teacher '{}'", settings_[t].name), [&] {
+      if (!opened.model) {
+        opened = open_model(own);
+        folder.bytes = opened.own_weight_bytes();
+        if (most_bytes_ > 0 && folder.bytes > most_bytes_)
+          fail(ErrorCode::resource_exhausted, "the weights of '{}' take {} megabytes, and teacher_megabytes is {}; allowed is at least what one teacher takes",
+               folder.path, (folder.bytes + (1 << 20) - 1) >> 20, most_bytes_ >> 20);
+        make_room(folder);
+      }
+      check_same_tokens(settings_[t], opened, tokenizer_, vocabulary_);
+      if (!folder.service) folder.service = std::make_shared<GenerationService>(serving_model(opened), ServingOptions{});
+      // An adapter's weights are on the device of its base, whose runtime the service's model has.
+      folder.adapters.emplace_back(t, settings_[t].adapter.empty() ? nullptr : open_adapter(opened, settings_[t].adapter));
+    });
+  }
+  ++loads_;
+}
+
+void Teachers::make_room(const Folder& folder) {
+  if (most_bytes_ == 0) return;
+  for (;;) {
+    std::int64_t held = 0;
+    Folder* oldest = nullptr;
+    for (Folder& other : folders_) {
+      if (!other.service) continue;
+      held += other.bytes;
+      if (!oldest || other.asked < oldest->asked) oldest = &other;
+    }
+    if (held + folder.bytes <= most_bytes_) return;
+    oldest->adapters.clear();
+    oldest->service->stop();
+    oldest->service.reset();
+    oldest->opened = {};
+  }
+}
+
+std::vector<std::size_t> Teachers::order() const {
+  std::vector<std::size_t> places;
+  for (const bool here : {true, false})
+    for (std::size_t t = 0; t < settings_.size(); ++t)
+      if ((settings_[t].is_far() || folders_[folder_of_[t]].service) == here) places.push_back(t);
+  return places;
+}
+
+Request Teachers::request(const std::shared_ptr<const AdapterWeights>& adapter, const TeacherText& text, std::int64_t tokens) const {
   Request request;
   request.prompt = text.tokens;
-  request.adapter = adapters_[teacher];
+  request.adapter = adapter;
   request.prompt_logprobs = true;
   request.sampling.max_tokens = 0;
   request.is_stream = false;
@@ -114,13 +162,15 @@ Request Teachers::request(std::size_t teacher, const TeacherText& text, std::int
 }
 
 std::vector<TeacherAnswer> Teachers::ask(std::size_t teacher, const std::vector<TeacherText>& texts, std::int64_t tokens) {
-  GenerationService& service = *loaded_[model_of_[teacher]].service;
+  const Folder& folder = in_memory(folder_of_[teacher]);
+  GenerationService& service = *folder.service;
+  const auto own = std::find_if(folder.adapters.begin(), folder.adapters.end(), [&](const auto& adapter) { return adapter.first == teacher; });
   const auto asked = std::make_shared<Questions>();
   asked->answers.resize(texts.size());
   for (std::size_t begin = 0; begin < texts.size(); begin += kMostTexts) {
     const std::size_t end = std::min(texts.size(), begin + kMostTexts);
     std::vector<Request> requests;
-    for (std::size_t i = begin; i < end; ++i) requests.push_back(request(teacher, texts[i], tokens));
+    for (std::size_t i = begin; i < end; ++i) requests.push_back(request(own->second, texts[i], tokens));
     asked->open = end - begin;
     with_context(fmt::format("asking teacher '{}'", settings_[teacher].name), [&] {
       service.generate_all(std::move(requests), {}, [asked, begin](std::size_t i, Generation&& generation) {

@@ -2,9 +2,10 @@
 // written where the student wrote.
 //   Teachers teachers(settings, runtime, tokenizer, vocabulary, stop);
 //   for (const TeacherAnswer& a : teachers.ask(0, texts, 20)) use(a.tokens, a.logprobs);
-// Teachers of one folder are one model; adapters over it share its passes. One thread.
+// Teachers of one folder are one model; adapters over it share its passes. Where the folders' weights have a limit, folders are loaded in turn. One thread.
 #pragma once
 #include <memory>
+#include <utility>
 
 #include "base/stop_token.h"
 #include "serving/loading.h"
@@ -53,9 +54,12 @@ struct TeacherAnswer {
 
 class Teachers {
  public:
-  // Of those that are not far. `runtime`: the student's, whose profile, device and threads they have, and whose folder where they name none. Errors: those of open_model and
-  // open_adapter; invalid_argument for a teacher with another vocabulary or tokenizer, naming both.
-  Teachers(std::vector<TeacherSettings> settings, const RuntimeSettings& runtime, const Tokenizer& tokenizer, std::int64_t vocabulary, StopToken stop);
+  // Of those that are not far. `runtime`: the student's, whose profile, device and threads they have, and whose folder where they name none. The weights of
+  // their folders take at most `most_bytes` at once (0: no limit): each is loaded here once, the one that was not asked for longest leaves where the next has
+  // no room, and comes again when it is asked. No answer's bits depend on that. Errors: those of open_model and open_adapter; invalid_argument for a teacher
+  // with another vocabulary or tokenizer, naming both; resource_exhausted where one folder alone takes more.
+  Teachers(std::vector<TeacherSettings> settings, const RuntimeSettings& runtime, const Tokenizer& tokenizer, std::int64_t vocabulary, StopToken stop,
+           std::int64_t most_bytes = 0);
   ~Teachers();
   Teachers(const Teachers&) = delete;
   Teachers& operator=(const Teachers&) = delete;
@@ -63,23 +67,35 @@ class Teachers {
   const std::vector<TeacherSettings>& settings() const { return settings_; }
   // Of the text's own tokens (kSampled), of the whole vocabulary (kVocabulary), or of the teacher's likeliest tokens, 1 to
   // SamplingParameters::kMaxTopLogprobs. Errors: cancelled; numeric, with the teacher's name.
+  // Those in memory first: asked in this order, the fewest are loaded.
+  std::vector<std::size_t> order() const;
+  std::int64_t loads() const { return loads_; }  // of folders, so far
   static constexpr std::int64_t kSampled = -1, kVocabulary = 0;
   std::vector<TeacherAnswer> ask(std::size_t teacher, const std::vector<TeacherText>& texts, std::int64_t tokens);
 
  private:
-  struct Loaded {
-    std::string folder;
-    OpenedModel opened;
+  // A folder and the adapters over it, by teacher; `service` is null while it is not in memory.
+  struct Folder {
+    std::string path;
+    std::int64_t bytes = 0;  // of its weights
+    OpenedModel opened;      // outlives what stands on its runtime
     std::shared_ptr<GenerationService> service;
+    std::vector<std::pair<std::size_t, std::shared_ptr<const AdapterWeights>>> adapters;
+    std::int64_t asked = 0;  // when it was last asked, in turns
   };
-  Request request(std::size_t teacher, const TeacherText& text, std::int64_t tokens) const;
+  Folder& in_memory(std::size_t place);
+  void load(Folder& folder, std::size_t place);
+  void make_room(const Folder& folder);
+  Request request(const std::shared_ptr<const AdapterWeights>& adapter, const TeacherText& text, std::int64_t tokens) const;
 
   std::vector<TeacherSettings> settings_;
+  RuntimeSettings runtime_;
+  const Tokenizer& tokenizer_;
   std::int64_t vocabulary_;
   StopToken stop_;
-  std::vector<Loaded> loaded_;
-  std::vector<std::size_t> model_of_;  // by teacher, in loaded_
-  std::vector<std::shared_ptr<const AdapterWeights>> adapters_;
+  std::int64_t most_bytes_, loads_ = 0, turn_ = 0;
+  std::vector<Folder> folders_;
+  std::vector<std::size_t> folder_of_;  // by teacher, in folders_; of a far one never looked at
 };
 
 }  // namespace lockstep

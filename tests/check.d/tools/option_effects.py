@@ -80,7 +80,7 @@ DISTILL = {"teachers": FILES / "teachers.toml", "data": FILES / "prompts.jsonl",
 BASE = {**MORE, "train sft": SFT, "train rl": RL, "train preference": PREFERENCE, "train distill": DISTILL}
 
 # What changes no result, of every command that has it: docs/cli.md has the same list, with reasons. Another value gives the same bytes.
-HARMLESS = {"threads": 2, "device": "cpu", "backend": "deferred", "isa": instruction_sets()[-2:][0], "ranks": "tp=2", "transport": "threads", "micro-batch": 1, "checkpoint-activations": True, "optimizer-state": "file", "at-once": 1, "speculate": "ngram", "draft-tokens": 2}
+HARMLESS = {"threads": 2, "device": "cpu", "backend": "deferred", "isa": instruction_sets()[-2:][0], "ranks": "tp=2", "transport": "threads", "micro-batch": 1, "checkpoint-activations": True, "optimizer-state": "file", "at-once": 1, "speculate": "ngram", "draft-tokens": 2, "teacher-megabytes": 4}
 NEEDED = "NEEDED"  # without it the command does not run
 
 # (option, value, what both runs have beside the base): the run with the value and the one without it differ.
@@ -116,7 +116,7 @@ ROWS = {
     "shapes show": [("lora-rank", 64, {"WORDS": ["kimi-k2p5-lora-256k"]}), ("shapes", FILES / "shapes.toml", {"WORDS": ["mine"]}), ("json", True)],
     "shapes resolve": [("model", "qwen3-32b"), ("context", 10**6), ("lora-rank", 8), ("forward-only", True), ("accelerator", "CPU"), ("count", 1), *SHAPES],
     "train sft": RUNTIME + [
-        ("name", "other"), ("runs", "elsewhere"), ("fork", "anew", {"before": True}), ("resume", True, {"before": True}), ("data", FILES / "fewer.jsonl"), ("environment", "countdown", {"data": NO, "eval-share": NO}), ("compact-at", 72, {"environment": "lockbox", "data": NO, "eval-share": NO}), ("from-scratch", True),
+        ("name", "other"), ("runs", "elsewhere"), ("fork", "anew", {"before": True}), ("resume", True, {"before": True}), ("data", FILES / "fewer.jsonl"), ("environment", "countdown", {"data": NO, "eval-share": NO}), ("compact-at", 72, {"environment": "lockbox", "data": NO, "eval-share": NO}), ("hold-rate", 0.00001, {"environment": "countdown", "data": NO, "eval-share": NO}), ("chat-share", 0.5, {"model": FILES / "talks", "environment": "countdown", "data": NO, "eval-share": NO}), ("from-scratch", True),
         ("init-seed", 9, {"from-scratch": True}), ("init-deviation", 0.5, {"from-scratch": True}), ("seed", 9), ("epochs", 2, {"steps": NO}), ("steps", 1), ("batch", 2), ("adapter-rank", 4), ("adapter-alpha", 1, {"adapter-rank": 4}), ("optimizer", "dimuon"),
         ("chat-template", FILES / "b.jinja", {"data": FILES / "talks.jsonl", "model": FILES / "talks"}), ("end-token", "7"), ("eval", FILES / "held.jsonl"), ("eval-share", 0.5), ("eval-every", 3, {"eval": FILES / "held.jsonl", "steps": 4}),
         ("patience", 1, {"eval": FILES / "held.jsonl", "eval-every": 1, "learning-rate": 0, "steps": 6}), ("learning-rate", 0.01), ("schedule", "linear"), ("final-fraction", 0.5, {"schedule": "linear", "steps": 3}), ("warmup", 2), ("beta1", 0.1),

@@ -1,0 +1,68 @@
+#!/usr/bin/env python3
+"""How often models/agent-glm is right at each of its tasks: held-out problems, several samples each at temperature 1 and the greedy answer.
+
+    python3 bench/agent_rates.py [--model models/agent-glm] [--problems 500] [--samples 4] [--json FILE] [--write]
+
+Prints a table, and how many tasks lie within 30 to 60 % (the sampled rate; the recipe aims at them). --write puts the table into the model's README.md,
+between its marks. The same model gives the same numbers on every machine."""
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TASKS = "reverse sort add subtract maximum count parity shift deduplicate interleave compare remainder".split()
+LOCKBOX = ["--compact-at", "80", "--max-tokens", "16"]  # four windows, as with 72 in the tokens of countdown-glm
+LEAST, MOST = 0.3, 0.6
+
+
+def rates(binary, model, problems, samples, threads, tasks=(*TASKS, "lockbox")):
+    result = {}
+    for task in tasks:
+        environment = [task, *LOCKBOX] if task == "lockbox" else [f"dozen-{task}"]
+        command = [binary, "eval", *environment, "--model", model, "--n", problems, "--samples", samples, "--threads", threads, "--json"]
+        told = subprocess.run([str(word) for word in command], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
+        if told.returncode:
+            sys.exit(f"eval {task} ended with {told.returncode}")
+        result[task] = json.loads(told.stdout)
+        print(f"{task:12} {result[task]['pass_at_1']['value']:.3f}", file=sys.stderr, flush=True)
+    return result
+
+
+def table(result):
+    shown = lambda interval: f"{interval['value']:.3f} [{interval['low']:.3f}, {interval['high']:.3f}]"  # noqa: E731
+    lines = ["| task | sampled pass@1 | greedy |", "|---|---|---|"]
+    return "\n".join(lines + [f"| `{task}` | {shown(r['pass_at_1'])} | {shown(r['greedy'])} |" for task, r in result.items()])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", type=Path, default=ROOT / "models/agent-glm")
+    parser.add_argument("--problems", type=int, default=500)
+    parser.add_argument("--samples", type=int, default=4)
+    parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--lockstep", default=os.environ.get("LOCKSTEP_BINARY") or ROOT / "build/lockstep")
+    options = parser.parse_args()
+    result = rates(options.lockstep, options.model, options.problems, options.samples, options.threads)
+    text = table(result)
+    within = [task for task, r in result.items() if LEAST <= r["pass_at_1"]["value"] <= MOST]
+    print(f"{text}\n\n{len(within)} of {len(result)} tasks within {LEAST:.0%} to {MOST:.0%}")
+    if options.json:
+        options.json.write_text(json.dumps(result, indent=1) + "\n")
+    if options.write:
+        readme = options.model / "README.md"
+        old = readme.read_text()
+        marks = re.compile(r"(<!-- bench/agent_rates.py: begin -->\n).*?(<!-- bench/agent_rates.py: end -->)", re.S)
+        if not marks.search(old):
+            sys.exit(f"{readme} has no marks of this script")
+        readme.write_text(marks.sub(lambda found: f"{found[1]}{text}\n\n{options.problems} problems a task, {options.samples} samples each; {len(within)} of "
+                                                  f"{len(result)} tasks lie within {LEAST:.0%} to {MOST:.0%}.\n{found[2]}", old))
+
+
+if __name__ == "__main__":
+    main()
