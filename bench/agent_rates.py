@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""How often models/agent-glm is right at each of its tasks: held-out problems, several samples each at temperature 1 and the greedy answer.
+"""How often the model of recipes/agent_sft.toml is right at each of its tasks: held-out problems, several samples each at temperature 1 and the greedy answer.
 
-    python3 bench/agent_rates.py [--model models/agent-glm] [--problems 500] [--samples 4] [--json FILE] [--write]
+    python3 bench/agent_rates.py [--model runs/agent-sft/export] [--problems 500] [--samples 4] [--json FILE] [--write]
 
-Prints a table, and how many tasks lie within 30 to 60 % (the sampled rate; the recipe aims at them). --write puts the table into the model's README.md,
+Prints a table, and how many tasks lie within 30 to 60 % (the sampled rate; the recipe aims at them). --write puts the table into recipes/agent-glm/README.md,
 between its marks. The same model gives the same numbers on every machine."""
 import argparse
 import json
@@ -40,7 +40,7 @@ def table(result):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=Path, default=ROOT / "models/agent-glm")
+    parser.add_argument("--model", type=Path, default=ROOT / "runs/agent-sft/export")
     parser.add_argument("--problems", type=int, default=500)
     parser.add_argument("--samples", type=int, default=4)
     parser.add_argument("--threads", type=int, default=0)
@@ -55,7 +55,7 @@ def main():
     if options.json:
         options.json.write_text(json.dumps(result, indent=1) + "\n")
     if options.write:
-        readme = options.model / "README.md"
+        readme = ROOT / "recipes/agent-glm/README.md"
         old = readme.read_text()
         marks = re.compile(r"(<!-- bench/agent_rates.py: begin -->\n).*?(<!-- bench/agent_rates.py: end -->)", re.S)
         if not marks.search(old):

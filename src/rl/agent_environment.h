@@ -1,4 +1,4 @@
-// The tasks of models/agent-glm as one Environment, "agent": the twelve of dozen.h and lockbox in turn. A problem's domain is its task.
+// The tasks of recipes/agent_sft.toml as one Environment, "agent": the twelve of dozen.h and lockbox in turn. A problem's domain is its task.
 #pragma once
 #include <memory>
 
