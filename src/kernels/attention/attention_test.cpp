@@ -376,8 +376,8 @@ TEST(Attention, BitsAreThoseOfTheWrittenOrder) {
     expect_same_words(words_of(b.read(v.log_sum)), words_of(w.log_sum), "log_sum");
   }
   std::vector<Case> cases = training_cases();
-  cases.push_back({64, 16, 2, 0, {{140, 0}, {7, 0}}});  // keys in tiles, two query blocks and more
-  cases.push_back({64, 16, 2, 150, {{170, 0}}});        // the same over a selection
+  cases.push_back({64, 16, 2, 0, {{140, 0}, {7, 0}}});    // keys in tiles, two query blocks and more
+  cases.push_back({64, 16, 2, 150, {{170, 0}}});          // the same over a selection
   cases.push_back(grouped(2, 2, 64, 16, 0, {{133, 0}}));  // the last rows are too few to transpose the whole blocks before them
   for (const Case& c : cases) {
     const Problem p(c);

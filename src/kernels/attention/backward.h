@@ -89,7 +89,8 @@ void backward_rows(const AttentionBackward& op, const BackwardTile<V>& tile, std
       panel_products<V, true>(
           all, [&](std::int64_t c) { return query(t + c / heads, c % heads); }, panels, key, key, n, scale, p, step);
       panel_products<V, false>(
-          all, [&](std::int64_t c) { return out_gradient(t + c / heads, c % heads); }, block.value_panels, block.value_panel_width(), value, n, scale, ds, step);
+          all, [&](std::int64_t c) { return out_gradient(t + c / heads, c % heads); }, block.value_panels, block.value_panel_width(), value, n, scale, ds,
+          step);
     } else {
       for (std::int64_t r = 0; r < count; ++r) {
         dot_products<V, true>(query(t + r, 0), key, heads, block.entry, nullptr, key, key, n, scale, p + r * heads * step, step);

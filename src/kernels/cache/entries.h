@@ -174,7 +174,8 @@ struct PanelDots {
   [[gnu::always_inline]] void tree(V (&out)[Chains][Panels]) const {
     V waiting[3][Chains][Panels];
     if constexpr (Chains * Panels < 8) {  // few chains: the next pairs' hide them where the compiler sees all
-      [&]<int... pairs>(std::integer_sequence<int, pairs...>) { (add_pair<Width>(pairs, waiting, out), ...); }(std::make_integer_sequence<int, 8>());
+      [&]<int... pairs>(std::integer_sequence<int, pairs...>) { (add_pair<Width>(pairs, waiting, out), ...); }
+      (std::make_integer_sequence<int, 8>());
     } else {
       for (int pair = 0; pair < 8; ++pair) add_pair<Width>(pair, waiting, out);
     }
