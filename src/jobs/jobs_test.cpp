@@ -128,6 +128,7 @@ TEST_F(Jobs, SharingThatIsChosenHasTheBitsOfSharingThatIsAskedFor) {
     job.rl.share_prompts_from = from;
     job.run.resolved = {{"share_prompts", share}};
     job.rl.problems = job.rl.rollouts = 4;
+    job.rl.max_tokens = 12;  // prompts of 8: of 4 x (7 + 12) rows 3 x 7 are saved
     job.rl.steps = 2;
     job.rl.learning_rate = 3e-3;
     const RlSummary summary = run_rl(job);
@@ -142,6 +143,7 @@ TEST_F(Jobs, SharingThatIsChosenHasTheBitsOfSharingThatIsAskedFor) {
   // A run that goes on must choose as it did.
   RlJob on = rl("long");
   on.rl.problems = on.rl.rollouts = 4;
+  on.rl.max_tokens = 12;
   on.run.resolved = {{"share_prompts", "auto"}};
   on.run.resume = true;
   EXPECT_THROW(run_rl(on), Error);

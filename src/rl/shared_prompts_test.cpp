@@ -62,7 +62,7 @@ TEST(SharedPrompts, WhatIsSaidStandsAndTheDemoIsAsPublished) {
     EXPECT_EQ(sharing_of(s, LongPrompts(2), tokenizer), said);
   }
   EXPECT_EQ(sharing_of(RlSettings{}, *make_environment("countdown"), tokenizer), SharePrompts::forward);
-  RlSettings turns = group(8, 16);
+  RlSettings turns = group(8, 12);
   turns.share_prompts_from = 2;
   EXPECT_EQ(sharing_of(turns, *make_environment("countdown"), tokenizer), SharePrompts::backward);
   EXPECT_EQ(sharing_of(turns, *make_environment("lockbox"), tokenizer), SharePrompts::forward);  // nobody knows how many turns
