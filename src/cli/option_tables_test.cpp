@@ -269,7 +269,8 @@ const std::map<std::string, std::string>& effective_options() {
        "optimizer "
        "checkpoint-every keep-last export-to overwrite quiet resume page json profile-operations trace"},
       {"train distill",
-       "name runs fork model profile threads device backend isa mla-norm-eps context ranks teachers data environment steps prompts rollouts max-tokens "
+       "name runs fork model profile threads device backend isa mla-norm-eps context ranks teachers teacher-megabytes data environment steps prompts rollouts "
+       "max-tokens "
        "temperature over learning-rate schedule warmup beta1 max-norm adapter-rank optimizer seed micro-batch checkpoint-activations optimizer-state "
        "checkpoint-every keep-last quiet resume page json profile-operations trace overwrite"},
       {"eval drafts", "data environment n max-tokens temperature seed at-once speculate model profile threads device backend isa mla-norm-eps context json"},

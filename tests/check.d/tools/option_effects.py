@@ -30,7 +30,7 @@ def furnish():
     (folder / "held.jsonl").write_text(lines(*LINES[4:]))
     talk = lambda line: {"messages": [{"role": "user", "content": line["prompt"]}, {"role": "assistant", "content": line["completion"]}]}  # noqa: E731
     (folder / "talks.jsonl").write_text(lines(*map(talk, LINES)))
-    (folder / "packs.jsonl").write_text(lines(*({**line, "prompt": LINES[i % 2]["prompt"]} for i, line in enumerate(LINES))))
+    (folder / "packs.jsonl").write_text(lines(*({**line, "prompt": LINES[0]["prompt"]} for line in LINES)))
     pair = lambda line: {"prompt": line["prompt"], "chosen": line["completion"], "rejected": line["completion"][::-1]}  # noqa: E731
     (folder / "pairs.jsonl").write_text(lines(*map(pair, LINES)))
     (folder / "fewer-pairs.jsonl").write_text(lines(*map(pair, LINES[:3])))
@@ -88,7 +88,7 @@ RUNTIME = [("model", NEEDED), ("profile", "cpu-f32"), ("mla-norm-eps", 0.5), ("c
 CRITIC = {"algorithm": "ppo"}  # with a critic of the policy's weights
 LOCKBOX = {"model": TAUGHT, "environment": "lockbox", "problems": 12, "loss-config": "entropy_coefficient=0.05"}  # opens some doors, never all
 WINDOWS = {"compact-at": 29}  # which two of them fill
-PACKS = {"data": FILES / "packs.jsonl", "adapter-rank": 4, "batch": 3, "learning-rate": 0.01}  # an indexer would learn from whole sequences
+PACKS = {"data": FILES / "packs.jsonl", "adapter-rank": 4, "batch": 6, "learning-rate": 0.01}  # an indexer would learn from whole sequences
 MIXED = {"rollout-profile": "study-bf16-activations", "allow-profile-mix": True}
 SHAPES = [("shapes", FILES / "shapes.toml"), ("json", True)]
 PROFILED = [("profile-operations", True), ("roofline", FILES / "roofline.json", {"profile-operations": True}), ("trace", "trace.json")]  # no result: tests/api/test_profiling.py
@@ -116,7 +116,7 @@ ROWS = {
     "shapes show": [("lora-rank", 64, {"WORDS": ["kimi-k2p5-lora-256k"]}), ("shapes", FILES / "shapes.toml", {"WORDS": ["mine"]}), ("json", True)],
     "shapes resolve": [("model", "qwen3-32b"), ("context", 10**6), ("lora-rank", 8), ("forward-only", True), ("accelerator", "CPU"), ("count", 1), *SHAPES],
     "train sft": RUNTIME + [
-        ("name", "other"), ("runs", "elsewhere"), ("fork", "anew", {"before": True}), ("resume", True, {"before": True}), ("data", FILES / "fewer.jsonl"), ("environment", "countdown", {"data": NO, "eval-share": NO}), ("compact-at", 72, {"environment": "lockbox", "data": NO, "eval-share": NO}), ("hold-rate", 0.00001, {"environment": "countdown", "data": NO, "eval-share": NO}), ("chat-share", 0.5, {"model": FILES / "talks", "environment": "countdown", "data": NO, "eval-share": NO}), ("from-scratch", True),
+        ("name", "other"), ("runs", "elsewhere"), ("fork", "anew", {"before": True}), ("resume", True, {"before": True}), ("data", FILES / "fewer.jsonl"), ("environment", "countdown", {"data": NO, "eval-share": NO}), ("compact-at", 72, {"environment": "lockbox", "data": NO, "eval-share": NO}), ("hold-rate", 0.00001, {"environment": "countdown", "data": NO, "eval-share": NO}), ("chat-share", 0.5, {"model": FILES / "talks", "chat-template": FILES / "b.jinja", "environment": "countdown", "data": NO, "eval-share": NO}), ("from-scratch", True),
         ("init-seed", 9, {"from-scratch": True}), ("init-deviation", 0.5, {"from-scratch": True}), ("seed", 9), ("epochs", 2, {"steps": NO}), ("steps", 1), ("batch", 2), ("adapter-rank", 4), ("adapter-alpha", 1, {"adapter-rank": 4}), ("optimizer", "dimuon"),
         ("chat-template", FILES / "b.jinja", {"data": FILES / "talks.jsonl", "model": FILES / "talks"}), ("end-token", "7"), ("eval", FILES / "held.jsonl"), ("eval-share", 0.5), ("eval-every", 3, {"eval": FILES / "held.jsonl", "steps": 4}),
         ("patience", 1, {"eval": FILES / "held.jsonl", "eval-every": 1, "learning-rate": 0, "steps": 6}), ("learning-rate", 0.01), ("schedule", "linear"), ("final-fraction", 0.5, {"schedule": "linear", "steps": 3}), ("warmup", 2), ("beta1", 0.1),
