@@ -67,6 +67,7 @@ WRITERS = {
     ("grad", "--out"): lambda path: GRAD + ["--out", path],
     ("grad", "--rows"): lambda path: GRAD + ["--out", TMP / "rows.safetensors", "--overwrite", "--rows", path],
     ("convert", "OUT"): lambda path: ["convert", MODEL, path],
+    ("index-share convert", "OUT"): lambda path: ["index-share", "convert", MODEL, path, "--pattern", "FSSS"],
     ("snapshot pull", "OUT"): lambda path: (done("snapshot", "push", MODEL, STORE, "--channel", "here"), ["snapshot", "pull", STORE, "here", path])[1],
     ("report", "--out"): lambda path: ["report", TMP / "finished/mine", "--out", path],
     ("serve", "--state"): lambda path: ["serve", "--model", MODEL, "--training", "--port", "0", "--state", path],
