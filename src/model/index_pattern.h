@@ -1,5 +1,5 @@
 // Which layers of a model with sparse attention have an indexer; the others use the selection of the last one before them.
-//   const auto fewer = make_model(with_indexers(model->config(), index_pattern_layers("FSSF")));
+//   const auto fewer = model_with_indexers(*model, layers_of_pattern(*model, "FSSF"), {});
 // "FSSF" is config.json's index_topk_pattern: F a layer with an indexer, S one that shares. Pure functions.
 #pragma once
 #include <string>

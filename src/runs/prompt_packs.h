@@ -1,5 +1,5 @@
 // Supervised sequences of one prompt, kept together in packs, whose prompt is one sequence in the backward too (train/data.h, "declared shared prefix").
-//   if (packed_rows(source, batch).share() >= kLeastSavedRows) train_on(source);
+//   if (packed_rows(source, batch, kSharePromptsFrom).share() >= kLeastSavedRows) train_on(source);
 // A prompt is what a sequence has before its first weighted target. Pure functions.
 #pragma once
 #include "runs/sft_data.h"

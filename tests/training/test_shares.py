@@ -203,7 +203,7 @@ def test_the_package_is_told_that_its_work_waits_for_its_share(server):
 
         client = model_of(client_of(relay, BOB), 4)
         data = [weighted([1 + (7 * i + j) % 60 for j in range(400)]) for i in range(64)]
-        with loops(running, ANN, 4) as statuses:
+        with loops(running, ANN, LOOPS) as statuses:
             while not statuses:
                 complete(running, ANN, max_tokens=1)
             waiting = client.forward_backward(data, "cross_entropy")
