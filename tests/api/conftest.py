@@ -47,15 +47,24 @@ class Server:
     def url(self):
         return f"http://127.0.0.1:{self.port}"
 
+    def threads(self):
+        """Of each thread: its name, whether it runs or waits, where in the kernel, and its seconds of a processor."""
+        lines = []
+        for task in Path(f"/proc/{self.process.pid}/task").iterdir():
+            name, (state, *fields) = (task / "comm").read_text().strip(), (task / "stat").read_text().rpartition(") ")[2].split()
+            lines.append(f"{name} {state} {(task / 'wchan').read_text()} {(int(fields[10]) + int(fields[11])) / 100}")
+        return "\n".join(lines)
+
     def stop(self, how=signal.SIGTERM):
         """The exit status."""
         if self.process.poll() is None:
             self.process.send_signal(how)
         try:
-            status = self.process.wait(timeout=30)
+            status = self.process.wait(timeout=60)
         except subprocess.TimeoutExpired:
+            threads = self.threads()
             self.process.kill()
-            pytest.fail("the server did not stop within 30 seconds")
+            pytest.fail(f"the server did not stop within 60 seconds; its threads:\n{threads}")
         self.reader.join(timeout=5)
         return status
 
