@@ -17,6 +17,19 @@
 namespace lockstep {
 namespace {
 
+// What was found of a model on given tokens: as one object, or as text.
+template <class Found>
+int tell(const OpenedModel& opened, const Found& found, bool json) {
+  if (!json) {
+    std::fputs(to_text(found).c_str(), stdout);
+    return kExitOk;
+  }
+  nlohmann::ordered_json out{{"model", opened.name}, {"profile", opened.runtime->profile.name}};
+  out.update(to_json(found));
+  std::printf("%s\n", out.dump().c_str());
+  return kExitOk;
+}
+
 int overlap_command(const Arguments& arguments) {
   RuntimeSettings settings;
   std::string data;
@@ -37,14 +50,7 @@ int overlap_command(const Arguments& arguments) {
   const std::vector<std::vector<std::int32_t>> sequences = read_sequences(opened, data);
   const IndexOverlap overlap = with_context(fmt::format("'{}'", settings.model),
                                             [&] { return measure_index_overlap(*opened.runtime, *opened.weight_set(), sequences, interrupt_token()); });
-  if (!json) {
-    std::fputs(to_text(overlap).c_str(), stdout);
-    return kExitOk;
-  }
-  nlohmann::ordered_json out{{"model", opened.name}, {"profile", opened.runtime->profile.name}};
-  out.update(to_json(overlap));
-  std::printf("%s\n", out.dump().c_str());
-  return kExitOk;
+  return tell(opened, overlap, json);
 }
 
 int search_command(const Arguments& arguments) {
@@ -80,14 +86,7 @@ int search_command(const Arguments& arguments) {
   };
   const IndexSearch found = with_context(fmt::format("'{}'", settings.model),
                                          [&] { return search_indexers(*opened.runtime, *opened.weight_set(), sequences, search, interrupt_token()); });
-  if (!json) {
-    std::fputs(to_text(found).c_str(), stdout);
-    return kExitOk;
-  }
-  nlohmann::ordered_json out{{"model", opened.name}, {"profile", opened.runtime->profile.name}};
-  out.update(to_json(found));
-  std::printf("%s\n", out.dump().c_str());
-  return kExitOk;
+  return tell(opened, found, json);
 }
 
 int convert_indexers_command(const Arguments& arguments) {

@@ -10,28 +10,21 @@
 namespace lockstep {
 
 namespace {
-// The weights of `of`, a model of which `model` has some of the parameters: the same buffers.
-std::shared_ptr<const WeightSet> weights_of(const Model& model, const Model& of, const WeightSet& weights) {
-  std::map<std::string, Buffer> by_name;
-  for (std::size_t i = 0; i < of.manifest().parameters().size(); ++i) by_name[of.manifest().parameters()[i].name] = weights.parameters[i];
-  auto some = std::make_shared<WeightSet>();
-  some->version = weights.version;
-  for (const Parameter& p : model.manifest().parameters()) some->parameters.push_back(by_name.at(p.name));
-  return some;
-}
-
 // Losses of choices of indexers, over one set of weights.
 class Choices {
  public:
   Choices(Runtime& runtime, const WeightSet& weights, const std::vector<std::vector<std::int32_t>>& sequences, const ModelOptions& options,
           const StopToken& stop)
-      : runtime_(runtime), whole_(runtime.model), weights_(weights), sequences_(sequences), options_(options), stop_(stop) {}
+      : runtime_(runtime), whole_(runtime.model), weights_(weights), sequences_(sequences), options_(options), stop_(stop) {
+    const std::vector<Parameter>& parameters = whole_->manifest().parameters();
+    for (std::size_t i = 0; i < parameters.size(); ++i) by_name_[parameters[i].name] = weights.parameters[i];
+  }
   ~Choices() { runtime_.model = whole_; }
 
   double loss(const std::vector<int>& indexers) {
     const std::shared_ptr<const Model> model = model_with_indexers(*whole_, indexers, options_);
     runtime_.model = model;
-    Engine engine(runtime_, weights_of(*model, *whole_, weights_), {});
+    Engine engine(runtime_, weights_of(*model), {});
     double sum = 0;
     std::int64_t count = 0;
     for (std::size_t s = 0; s < sequences_.size(); ++s) {
@@ -44,8 +37,17 @@ class Choices {
   }
 
  private:
+  // Of a model that has some of the parameters: the same buffers.
+  std::shared_ptr<const WeightSet> weights_of(const Model& model) const {
+    auto some = std::make_shared<WeightSet>();
+    some->version = weights_.version;
+    for (const Parameter& p : model.manifest().parameters()) some->parameters.push_back(by_name_.at(p.name));
+    return some;
+  }
+
   Runtime& runtime_;
   const std::shared_ptr<const Model> whole_;
+  std::map<std::string, Buffer> by_name_;
   const WeightSet& weights_;
   const std::vector<std::vector<std::int32_t>>& sequences_;
   const ModelOptions& options_;
