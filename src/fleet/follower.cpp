@@ -226,11 +226,10 @@ void Follower::swap(StagedWeights& staged, const Channel& channel) {
   done_ = channel.sequence;
   totals_.swap_seconds = seconds_since(began);
   ++totals_.swaps;
-  reporter_.change([&](ReplicaRecord& r) {
+  reporter_.enter(ReplicaStage::ready, [&](ReplicaRecord& r) {
     r.current = channel.target;
     r.current_sequence = channel.sequence;
   });
-  reporter_.enter(ReplicaStage::ready);
   log_info("weights swapped", {{"channel", channel_}, {"number", channel.sequence}, {"snapshot", channel.target}});
 }
 

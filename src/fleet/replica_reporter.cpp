@@ -33,12 +33,13 @@ void ReplicaReporter::change(const std::function<void(ReplicaRecord&)>& what) {
   wake_.notify_all();
 }
 
-void ReplicaReporter::enter(ReplicaStage stage) {
+void ReplicaReporter::enter(ReplicaStage stage, const std::function<void(ReplicaRecord&)>& what) {
   const std::lock_guard lock(mutex_);
   record_.seconds[static_cast<std::size_t>(record_.stage)] += seconds_since(entered_);
   entered_ = std::chrono::steady_clock::now();
-  changed_ = changed_ || record_.stage != stage;
+  changed_ = changed_ || record_.stage != stage || static_cast<bool>(what);
   record_.stage = stage;
+  if (what) what(record_);
   wake_.notify_all();
 }
 

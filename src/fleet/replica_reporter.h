@@ -23,8 +23,8 @@ class ReplicaReporter {
   ReplicaReporter& operator=(const ReplicaReporter&) = delete;
 
   void change(const std::function<void(ReplicaRecord&)>& what);
-  // The seconds until now count for the stage before.
-  void enter(ReplicaStage stage);
+  // The seconds until now count for the stage before. `what` else changes with the stage: no record has the one without the other.
+  void enter(ReplicaStage stage, const std::function<void(ReplicaRecord&)>& what = {});
   ReplicaRecord record() const;
   // Writes no more and removes the record: this replica has left. Again: nothing happens. Whoever destroys it may call it, and no other.
   void leave();

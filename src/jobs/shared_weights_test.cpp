@@ -192,8 +192,9 @@ TEST_P(SharedWeightsInMemory, ASwapOfOneChangesNoBitOfTheOthers) {
   Follower follower(open_store(root_.string(), true), "chat", follows.service, follows.opened.runtime, executor, follows.weights, options);
   follows.weights.reset();
   const auto reaches = [&](std::uint64_t sequence) {
-    for (int i = 0; i < 20000 && follower.record().current_sequence < sequence; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    return follower.record().current_sequence >= sequence && follower.record().stage == ReplicaStage::ready;
+    ReplicaRecord record = follower.record();
+    for (int i = 0; i < 20000 && record.current_sequence < sequence; ++i, record = follower.record()) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    return record.current_sequence >= sequence && record.stage == ReplicaStage::ready;  // one record has both
   };
   std::vector<std::uint32_t> last = of_first;
   for (int step = 0; step < 3; ++step) {
