@@ -68,7 +68,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         for number in range(options.rounds):
             file = Path(folder) / f"{number}.json"
-            lockstep("roofline", "--threads", ",".join(str(t) for t in sorted({1, options.threads})), "--out", file)
+            lockstep("roofline", "--threads", ",".join(str(t) for t in sorted({1, options.threads})), "--json", "--out", file)
             limits.append(json.loads(file.read_text())["limits"])
             for i, (_, what) in enumerate(RUNS):
                 row, report = lockstep(*what, "--model", options.model, "--profile", "cpu-f32", "--threads", options.threads, "--seconds", options.seconds, "--json", "--profile-operations", "--roofline", file)
