@@ -69,7 +69,7 @@ def main():
         for number in range(options.rounds):
             file = Path(folder) / f"{number}.json"
             lockstep("roofline", "--threads", ",".join(str(t) for t in sorted({1, options.threads})), "--json", "--out", file)
-            limits.append(json.loads(file.read_text())["limits"])
+            limits.append(json.loads(file.read_text())["points"])
             for i, (_, what) in enumerate(RUNS):
                 row, report = lockstep(*what, "--model", options.model, "--profile", "cpu-f32", "--threads", options.threads, "--seconds", options.seconds, "--json", "--profile-operations", "--roofline", file)
                 # Of one run of those that were profiled: the one that is not timed is among them.

@@ -30,8 +30,6 @@ template <class V, class W, int R, int P>
 inline void product_part(const Product<V, W>& op, std::int64_t row, std::int64_t panel, std::int64_t k_begin, std::int64_t k_end, typename V::Elem* waiting) {
   const std::int64_t leaf_size = op.inputs >> __builtin_ctz(static_cast<unsigned>(op.leaves)), inputs = k_end - k_begin;
   const auto place = [&](int level, int r, int p) { return waiting + ((level * R + r) * P + p) * 16; };
-  const typename V::Elem* x[R];
-  for (int r = 0; r < R; ++r) x[r] = op.x + (row + r) * op.x_stride;
   const W* w = op.w + (panel * op.inputs + k_begin) * 16;
   V sum[R][P];
   for (std::int64_t k = 0, leaf = k_begin / leaf_size; k < inputs; ++leaf) {  // k counts from k_begin
@@ -41,7 +39,7 @@ inline void product_part(const Product<V, W>& op, std::int64_t row, std::int64_t
     for (int r = 0; r < R; ++r)
 #pragma GCC unroll 8
       for (int p = 0; p < P; ++p) sum[r][p] = goes_on ? V::load(place(0, r, p)) : V::zero();
-    multiply_inputs<V, W, R, P>(sum, x, w, op.inputs, k, stop);
+    multiply_inputs<V, W, R, P>(sum, op.x + row * op.x_stride, op.x_stride, w, op.inputs, k, stop);
     k = stop;
     int level = 0;
     if (stop == leaf_end) {  // as in product_tile

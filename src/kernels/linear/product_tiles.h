@@ -28,20 +28,54 @@ struct Product {
   float scale = 1;  // of the finished sum, before it is added to anything
 };
 
-// The sums' chains go on over inputs [k, stop); x[r] and w are those of input 0.
+// The sums' chains go on over inputs [k, stop); x, whose rows lie x_stride apart, and w are those of input 0.
+// Every third row has a pointer, and the two behind it are one and two strides from it, which an address can say: twelve pointers are more than
+// there are registers, and what is fetched back from memory or from a vector register each time takes a place that a multiply-add could have had.
 template <class V, class W, int R, int P>
-[[gnu::always_inline]] inline void multiply_inputs(V (&sum)[R][P], const typename V::Elem* const (&x)[R], const W* w, std::int64_t inputs, std::int64_t k,
-                                                   std::int64_t stop) {
-  for (; k < stop; ++k) {
+[[gnu::always_inline]] inline void multiply_inputs(V (&sum)[R][P], const typename V::Elem* x, std::int64_t x_stride, const W* w, std::int64_t inputs,
+                                                   std::int64_t k, std::int64_t stop) {
+  using Elem = typename V::Elem;
+  constexpr int kPointers = (R + 2) / 3, kTogether = 8;  // inputs at a time
+  const auto after = [](auto* from, std::int64_t bytes) __attribute__((always_inline)) {
+    return reinterpret_cast<decltype(from)>(reinterpret_cast<const char*>(from) + bytes);
+  };
+  const Elem* at[kPointers];
+  for (int i = 0; i < kPointers; ++i) at[i] = x + 3 * i * x_stride + k;
+  std::int64_t row_bytes = x_stride * static_cast<std::int64_t>(sizeof(Elem)), panel_bytes = inputs * 16 * static_cast<std::int64_t>(sizeof(W));
+  const auto multiply = [&](int input) __attribute__((always_inline)) {
     V weight[P];
 #pragma GCC unroll 8
-    for (int p = 0; p < P; ++p) weight[p] = V::load(w + (p * inputs + k) * 16);
+    for (int p = 0; p < P; ++p) weight[p] = V::load(after(w, p * panel_bytes) + input * 16);
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
-      const V value = V::set1(x[r][k]);
+      const V value = V::set1(after(at[r / 3], r % 3 * row_bytes)[input]);
 #pragma GCC unroll 8
       for (int p = 0; p < P; ++p) sum[r][p] = fma(value, weight[p], sum[r][p]);
     }
+  };
+  // Says that the pointers and strides may have become any others, or the compiler makes a pointer of each sum of them again.
+  const auto hide = [&]() __attribute__((always_inline)) {
+    asm volatile("" : "+r"(row_bytes), "+r"(panel_bytes));
+#pragma GCC unroll 8
+    for (int i = 0; i < kPointers; ++i) asm volatile("" : "+r"(at[i]));
+  };
+  const auto advance = [&](int input_count) __attribute__((always_inline)) {
+#pragma GCC unroll 8
+    for (int i = 0; i < kPointers; ++i) at[i] += input_count;
+    w += input_count * 16;
+  };
+  w += k * 16;
+  std::int64_t left = stop - k;
+  for (; left >= kTogether; left -= kTogether) {
+    hide();
+#pragma GCC unroll 8
+    for (int input = 0; input < kTogether; ++input) multiply(input);
+    advance(kTogether);
+  }
+  for (; left > 0; --left) {
+    hide();
+    multiply(0);
+    advance(1);
   }
 }
 
@@ -75,8 +109,6 @@ template <class V, class W, int R, int P>
 template <class V, class W, int R, int P>
 inline void product_tile(const Product<V, W>& op, std::int64_t row, std::int64_t panel) {
   const std::int64_t leaf_size = op.inputs >> __builtin_ctz(static_cast<unsigned>(op.leaves));  // a power of two
-  const typename V::Elem* x[R];
-  for (int r = 0; r < R; ++r) x[r] = op.x + (row + r) * op.x_stride;
   const W* w = op.w + panel * op.inputs * 16;
   // Finished subtrees wait here until their right neighbour is done: entry l spans 2^l leaves.
   V pending[4][R][P];
@@ -87,7 +119,7 @@ inline void product_tile(const Product<V, W>& op, std::int64_t row, std::int64_t
     for (int r = 0; r < R; ++r)
 #pragma GCC unroll 8
       for (int p = 0; p < P; ++p) sum[r][p] = V::zero();
-    multiply_inputs<V, W, R, P>(sum, x, w, op.inputs, leaf * leaf_size, (leaf + 1) * leaf_size);
+    multiply_inputs<V, W, R, P>(sum, op.x + row * op.x_stride, op.x_stride, w, op.inputs, leaf * leaf_size, (leaf + 1) * leaf_size);
     // The last leaf joins whatever still waits, so that every range has a sum. Unrolled: one loop over sums that is none keeps all of
     // them in memory, leaf after leaf.
     const bool last = leaf + 1 == op.leaf_end;
