@@ -40,6 +40,7 @@ void swiglu_forward(const SwigluForward& op, ThreadPool& pool) {
       auto* y = elements<V>(op.y) + t * op.y.stride;
       for (std::int64_t i = 0; i < n; i += 16) {
         const int lanes = lanes_left(n, i);
+        fetch_ahead(gate + i), fetch_ahead(up + i);
         const V g = V::load_partial(gate + i, lanes);
         if (op.limit > 0) {
           const ClampedGate<V> c(g, V::load_partial(up + i, lanes), V::set1(op.gain), V::set1(op.limit));
@@ -65,6 +66,7 @@ void swiglu_backward(const SwigluBackward& op, ThreadPool& pool) {
       const V one = V::set1(1.0f);
       for (std::int64_t i = 0; i < n; i += 16) {
         const int lanes = lanes_left(n, i);
+        fetch_ahead(gate + i), fetch_ahead(up + i), fetch_ahead(dy + i);
         const V g = V::load_partial(gate + i, lanes), u = V::load_partial(up + i, lanes), d = V::load_partial(dy + i, lanes);
         if (op.limit > 0) {
           const V limit = V::set1(op.limit), zero = V::zero();

@@ -133,7 +133,7 @@ inline void product_weight_panels(const WeightGradient<V>& op, std::int64_t pane
   using Storage = typename Accumulator::Storage;
   using Elem = typename V::Elem;
   constexpr int kWide = V::kRows >= 8 ? (P == 1 ? 16 : 12) : 6, kSegments = 64, kLine = 64 / static_cast<int>(sizeof(float));
-  constexpr std::int64_t kBlockRows = 1024;
+  constexpr std::int64_t kBlockRows = 1024, kRowsAhead = 8;  // to be fetched: rows lie apart, where the processor sees no stream
   const std::int64_t width = k_end - k_begin, groups = (panel_end - panel) / P, of_group = P * width * Accumulator::kStorage;
   const auto begin_total = [&](Storage* total, std::int64_t at) {
     (op.bins ? Accumulator::load(op.bins + at * Accumulator::kStorage) : Accumulator::zero()).store(total);
@@ -186,14 +186,22 @@ inline void product_weight_panels(const WeightGradient<V>& op, std::int64_t pane
     const bool packs = groups >= 2;
     Elem* strip = thread_scratch<Elem>(static_cast<std::size_t>(rows * (P * 16 + (packs ? width : 0))));
     Elem* packed = strip + rows * P * 16;
-    for (std::int64_t t = 0; packs && t < rows; ++t)
+    for (std::int64_t t = 0; packs && t < rows; ++t) {
+      const Elem* const later = x + std::min(t + kRowsAhead, rows - 1) * op.x_stride;
+      for (std::int64_t k = 0; k < width; k += kLine) __builtin_prefetch(later + k);
       for_weight_tiles<kWide>(width,
                               [&](std::int64_t k, auto kk) { __builtin_memcpy(packed + rows * k + t * kk(), x + t * op.x_stride + k, kk() * sizeof(Elem)); });
+    }
     for (std::int64_t g = 0; g < groups; ++g) {
       const std::int64_t first = panel + g * P;
       const Elem* dy = op.dy + begin * op.dy_stride + first * 16;
-      for (std::int64_t t = 0; t < rows; ++t)
-        for (int p = 0; p < P; ++p) V::load_partial(dy + t * op.dy_stride + p * 16, lanes_left(op.outputs, (first + p) * 16)).store(strip + (t * P + p) * 16);
+      for (std::int64_t t = 0; t < rows; ++t) {
+        const Elem* const later = dy + std::min(t + kRowsAhead, rows - 1) * op.dy_stride;
+        for (int p = 0; p < P; ++p) {
+          __builtin_prefetch(later + p * 16);
+          V::load_partial(dy + t * op.dy_stride + p * 16, lanes_left(op.outputs, (first + p) * 16)).store(strip + (t * P + p) * 16);
+        }
+      }
       const bool more = g + 1 < groups;
       for_weight_tiles<kWide>(width, [&](std::int64_t k, auto kk) {
         constexpr int kInputs = decltype(kk)::value;

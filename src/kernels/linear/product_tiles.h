@@ -11,6 +11,8 @@ constexpr int panels_for_rows() {
   return R >= V::kRows ? V::kPanels : R == 1 ? 4 : R <= 3 ? (V::kRows >= 8 ? 4 : 2) : V::kPanels;
 }
 
+// Tiles of so few rows wait for memory: it is asked ahead.
+inline constexpr int kFewRows = 4;
 // Bytes of weights that stay in the second cache while all rows pass.
 inline constexpr std::int64_t kCachedWeights = 256 << 10;
 
@@ -45,7 +47,11 @@ template <class V, class W, int R, int P>
   const auto multiply = [&](int input) __attribute__((always_inline)) {
     V weight[P];
 #pragma GCC unroll 8
-    for (int p = 0; p < P; ++p) weight[p] = V::load(after(w, p * panel_bytes) + input * 16);
+    for (int p = 0; p < P; ++p) {
+      const W* const from = after(w, p * panel_bytes) + input * 16;
+      if constexpr (R <= kFewRows) fetch_ahead(from);
+      weight[p] = V::load(from);
+    }
 #pragma GCC unroll 16
     for (int r = 0; r < R; ++r) {
       const V value = V::set1(after(at[r / 3], r % 3 * row_bytes)[input]);

@@ -13,6 +13,7 @@ AccumulatorVec<V> square_range(const typename V::Elem* g, std::int64_t begin, st
   AccumulatorVec<V> bins = AccumulatorVec<V>::zero();
   int deposits = 0;
   for (std::int64_t i = begin; i < end; i += 16) {
+    fetch_ahead(g + i);
     const V x = V::load_partial(g + i, lanes_left(end, i));
     if constexpr (std::is_same_v<typename V::Elem, Traced>) {
       for (int l = 0; l < 16; ++l) bins.deposit_lane(l, double{x.lane[l].value} * double{x.lane[l].value}, x.lane[l]);
@@ -89,7 +90,10 @@ void square_sum(const SquareSum& op, ThreadPool& pool) {
 // One vector of AdamW; `lanes` is 16 but at the end of a tensor.
 template <class V>
 inline void adamw_step(const AdamW& op, const AdamWConstants<V>& c, std::int64_t i, int lanes) {
-  const auto load = [&](const View& v) { return V::load_partial(elements<V>(v) + i, lanes); };
+  const auto load = [&](const View& v) {
+    fetch_ahead(elements<V>(v) + i);
+    return V::load_partial(elements<V>(v) + i, lanes);
+  };
   const AdamWElements<V> next = adamw_elements(c, {load(op.master), load(op.m), load(op.v)}, load(op.gradient));
   next.m.store_partial(elements<V>(op.m) + i, lanes);
   next.v.store_partial(elements<V>(op.v) + i, lanes);
