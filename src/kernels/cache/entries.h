@@ -16,6 +16,8 @@ inline constexpr int kPanelTile = V::kRows >= 12 ? 4 : 1;  // queries in the tra
 template <class V>
 inline constexpr int kColumnTile = V::kRows >= 12 ? 4 : 2;
 
+inline constexpr std::int64_t kEntriesAhead = 8;
+
 // From this many keys on, the transposed form of dot16 pays.
 inline constexpr std::int64_t kPanelKeys = 8;
 
@@ -88,13 +90,25 @@ class EntryBlock {
     with_stored<V>(cache_, [&](auto* base) {
       using Stored = std::remove_pointer_t<decltype(base)>;
       in_cache_ = std::is_same_v<Stored, Elem>;
-      for (std::int64_t k = 0; k < n; ++k) {
+      const auto begin_of = [&](std::int64_t k) {
         const auto p = static_cast<std::uint32_t>(positions ? positions[k] : first + k);
-        const Stored* from = base + (static_cast<std::int64_t>(pages[p / size]) * size + p % size) * cache_.stride;
+        return base + (static_cast<std::int64_t>(pages[p / size]) * size + p % size) * cache_.stride;
+      };
+      // Entries lie apart, where the processor sees no stream: all lines of a block are asked for before the first is used.
+      const auto fetch = [](const Stored* from, std::int64_t width) {
+        for (std::int64_t i = 0; i < width; i += 64 / static_cast<std::int64_t>(sizeof(Stored))) __builtin_prefetch(from + i);
+      };
+      for (std::int64_t k = 0; k < n; ++k) {
+        const Stored* const from = begin_of(k);
         if constexpr (std::is_same_v<Stored, Elem>) {
           entry[k] = from + part_.key_begin;
           value_[k] = from + part_.value_begin;
+          fetch(entry[k], part_.key);
+          fetch(value_[k], part_.value);
         } else {
+          const Stored* const later = begin_of(std::min(k + kEntriesAhead, n - 1));
+          fetch(later + part_.key_begin, part_.key);
+          fetch(later + part_.value_begin, part_.value);
           const auto widened = [](const Stored* source, std::int64_t width, Elem* to) {
             std::int64_t i = 0;
             for (; i + 16 <= width; i += 16) V::load(source + i).store(to + i);
