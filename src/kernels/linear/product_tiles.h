@@ -12,7 +12,7 @@ constexpr int panels_for_rows() {
 }
 
 // Tiles of so few rows wait for memory: it is asked ahead.
-inline constexpr int kFewRows = 4;
+inline constexpr int kFewRows = 8;
 // Bytes of weights that stay in the second cache while all rows pass.
 inline constexpr std::int64_t kCachedWeights = 256 << 10;
 
