@@ -8,7 +8,6 @@
 
 #include "base/folder_files.h"
 #include "checkpoint/gguf_file.h"
-#include "checkpoint/gguf_names.h"
 #include "checkpoint/tensor_file.h"
 
 namespace lockstep {

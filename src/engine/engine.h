@@ -10,6 +10,7 @@
 
 #include "engine/admission.h"
 #include "engine/drafts/step_guesses.h"
+#include "engine/generation.h"
 #include "engine/rank_steps.h"
 #include "engine/step_counts.h"
 #include "engine/untold.h"

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/generation.h"
 #include "engine/request.h"
 
 namespace lockstep {

@@ -86,24 +86,6 @@ std::function<std::shared_ptr<const WeightSet>()> mtp_weights_of(const OpenedMod
 // A PEFT folder of an adapter over the model. Errors: those of load_adapter_folder.
 std::shared_ptr<const AdapterWeights> open_adapter(const OpenedModel& opened, const std::string& folder);
 
-// Lets a model chat: the chat template of `folder`, or of a file, and the format that its source shows, or one by name; `tool_format`: the
-// system message tells of tools, in that format. Without any template nothing changes. Errors: those of ChatTemplate and of reading;
-// invalid_argument for a format's name.
-void add_chat(ServingModel& serving, const std::string& folder, const std::string& template_file = {}, const std::string& message_format = {},
-              const std::string& tool_format = {});
-
-// What generation_config.json of `folder` says becomes the model's way of being sampled; `which` is "auto", or "none": nothing changes.
-// Errors: those of read_generation_defaults.
-void add_generation_config(ServingModel& serving, const std::string& folder, const std::string& which);
-
-// Both, for a server: it goes without chat, and says so, where the folder's own template is not understood and nothing else is given. Logs how
-// requests are sampled that do not say it.
-struct ServedDefaults {
-  std::string chat_template, message_format, tool_format;  // as add_chat takes them
-  std::string generation_config = "auto";
-};
-void add_served_defaults(ServingModel& serving, const std::string& folder, const ServedDefaults& defaults);
-
 // The hash that snapshots of adapters name their base by; "none" without files.
 std::string base_sha256(const std::shared_ptr<const ModelReader>& reader);
 

@@ -5,6 +5,7 @@
 #include <functional>
 #include <string>
 
+#include "engine/generation.h"
 #include "engine/request.h"
 #include "serving/request_bounds.h"
 #include "serving/statistics.h"

@@ -57,7 +57,7 @@ class AliasGate {
   // The deployment with the greatest share; none, where it leads nowhere.
   std::optional<GateSide> live_of(const std::optional<TrafficRule>& rule) const;
   // As the gate asks a deployment, under the weights that it has. One that sleeps is waited for.
-  GateSide side_of(const Deployments::Line& line) const;
+  GateSide side_of(const DeploymentLine& line) const;
   Json ask(const std::string& alias, const GateSpec& spec, const GateSide& candidate, const std::optional<GateSide>& live, const std::string& key_name,
            const StopToken& stop) const;
 

@@ -1,4 +1,5 @@
-#include "engine/request.h"
+#include "engine/generation.h"
+#include "engine/generation.h"
 
 namespace lockstep {
 
