@@ -1,7 +1,6 @@
-// What penalties and biases do to a request's logits, kept as one entry a token so that a step costs as much as there
-// are entries, not as the vocabulary is large (kernels/adjust/adjust.h has the arithmetic). Knows no device. Used by
-// one thread at a time.
-//   LogitAdjustments a; a.begin(sampling, prompt); ...each sampled token: a.accept(token); a.entries(); a.truncate(last_tokens);
+// Penalties and biases of one request, as one entry for each token that they change: a step costs as much as there are entries, not as the vocabulary
+// is large. kernels/adjust/adjust.h has the arithmetic. Knows no device. Used by one thread at a time.
+//   LogitAdjustments a; a.begin(sampling, prompt); for (const auto token : sampled) a.accept(token); a.entries(); a.truncate(last_tokens);
 #pragma once
 #include <span>
 #include <unordered_map>

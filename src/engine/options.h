@@ -1,4 +1,5 @@
-// What an engine is built with, and what it counts. Plain values.
+// Options of an engine, and its counters. Plain values.
+//   EngineOptions options{.max_sequences = 8};
 #pragma once
 #include <cstdint>
 #include <memory>

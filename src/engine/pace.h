@@ -1,5 +1,5 @@
-// How the tokens of a request go through the model where it shall be another way than the engine's own. No bit depends on it:
-// `lockstep parity` holds ways against each other. A plain value.
+// Fixes how a request's tokens go through the model: how many rows at once. For `lockstep parity`, which compares such ways; no bit depends on it. A
+// plain value.
 //   engine.set_pace(id, {.rows = 1});
 #pragma once
 #include <cstdint>

@@ -1,10 +1,9 @@
-// Full pages that several sequences may use: trees of pages, each found by the XXH3 of all tokens up to its end. Each
-// root is a model (weights and adapter) and who asked it, and no page is found under another. A hit is believed only when the tokens themselves agree, page by page from the
-// beginning. The cache is one user of each of its pages; a page that has no other is idle, and idle pages are given
-// back least recently used first, a page before the one it continues. Whoever holds a page here holds all pages before
-// it. Knows page numbers, not what lies in them: a page may be entered before the forward that fills it has run, when
-// every reader is in that forward or later. Used by one thread at a time.
-//   cache.match(root, tokens, most, chain, pages);  ...  cache.insert(chain, page_tokens, page);
+// Finds full pages of the cache that a new sequence can share. Pages form trees, each found by the XXH3 of all tokens up to its end; a match is
+// accepted only if the tokens themselves are equal, page by page from the beginning. Each pair of model (weights and adapter) and owner has a tree of
+// its own. The cache is one user of each of its pages. A page without another user is idle; idle pages are freed least recently used first, and a
+// page before the one it continues, so whoever holds a page holds all pages before it. A page may be inserted before the forward that fills it has
+// run, if every reader is in that forward or a later one. Knows page numbers, not their contents. Used by one thread at a time.
+//   cache.match(root, tokens, most, chain, pages); cache.insert(chain, page_tokens, page);
 #pragma once
 #include <cstdint>
 #include <set>

@@ -1,7 +1,6 @@
-// The steps of an engine on its local ranks: with one, a StepRunner; with several (EngineOptions::ranks), a thread, a runtime, a share of
-// the weights and of the cache a rank, and rank 0's record is the step's. Where other ranks are elsewhere, their owners run the same plans; in other
-// processes they are told of them (engine/step_follower.h). Bits do not depend on it.
-// Used by one thread at a time.
+// Runs the steps of an engine on its local ranks. One rank: a StepRunner. Several (EngineOptions::ranks): a thread, a runtime, a share of the weights
+// and of the cache for each; rank 0's outputs are the step's. Ranks of other processes get the same plans (engine/step_follower.h). Bits do not
+// depend on it. Used by one thread at a time.
 //   RankSteps steps(runtime, options); steps.set_weights(whole); steps.run(plan, wants, result);
 #pragma once
 #include <memory>

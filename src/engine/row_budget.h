@@ -1,6 +1,6 @@
-// How many rows of the next forward a sequence gets: as many as it can use, as the forward has left, and, of rollouts, as the step's time has room for
-// beside live ones (engine/live_room.h). Knows no pages. Used by one thread at a time.
-//   rows.begin(live); const std::int64_t count = rows.of(s); ... rows.take(slice);
+// How many rows a sequence gets in the next forward: the least of what it can use, what is left of the forward, and, for rollouts beside live
+// requests, what the step's time allows (engine/live_room.h). Knows no pages. Used by one thread at a time.
+//   rows.begin(live); const std::int64_t count = rows.of(s); rows.take(slice);
 #pragma once
 #include "engine/fair_order.h"
 #include "engine/live_room.h"

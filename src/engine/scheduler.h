@@ -1,17 +1,16 @@
-// Who computes which rows in the next forward, and in which pages:
-//   1. running sequences that decode, one row each; 2. chunks of running prompts; 3. admission of waiting ones.
-// Within each, those of one account as they came, and accounts in fair order (engine/fair_order.h): the stream of one key goes before the
-// hundredth of another.
-// When pages run out, idle pages of the prefix cache go first; then the last in that order of those that run (of one account: the
-// youngest) waits again, and later recomputes its prompt and what it had generated. So it does for a waiting sequence of an account that
-// has less. The first is never put back for another, and a request that fits the cache alone is all that is accepted, so everything finishes. A waiting
-// sequence may use pages that are filled in the very forward it joins: every operation writes all rows of a layer
-// before any row reads. A forward has one set of weights: where requests bring their own, sets take turns, and a waiting
-// sequence of another set keeps its place and is not overtaken to the pages it needs.
-// With EngineOptions::live_token_seconds live sequences have their rows first, those that are admitted too, and then the others as far as the
-// step's time has room for them (engine/live_room.h). The others are put back first, and never put a live one back; the first of them keeps what it has.
+// Plans the next forward: which sequences compute which rows, in which pages.
+// 1. running sequences that decode, one row each; 2. chunks of running prompts; 3. admission of waiting ones.
+// Within each, accounts are in fair order (engine/fair_order.h), and sequences of one account in order of arrival.
+// Pages: when none is free, idle pages of the prefix cache are freed; then the last running sequence in that order (of one account the youngest) is
+// preempted: it waits again, and later recomputes its prompt and what it generated. It is also preempted for a waiting sequence of an account that
+// has less. The first sequence is never preempted, and a request that would not fit the cache alone is refused, so everything finishes. A waiting
+// sequence may share pages that the same forward fills, since every operation writes all rows of a layer before any row reads.
+// Weights: a forward has one set. Where requests bring their own, sets take turns (engine/weight_turns.h); a waiting sequence of another set keeps
+// its place, and later ones do not get the pages it needs.
+// With EngineOptions::live_token_seconds rows of live sequences come first, then those of others as the step's time allows (engine/live_room.h). Live
+// sequences preempt others, never the reverse; the first of the others keeps its pages.
 // Knows no device and no model. Used by one thread at a time.
-//   scheduler.add(s); for (const PlannedSlice& p : scheduler.plan()) { ...run...; scheduler.commit(p); }
+//   scheduler.add(s); for (const PlannedSlice& p : scheduler.plan()) scheduler.commit(p);
 #pragma once
 #include <vector>
 

@@ -1,5 +1,4 @@
-// One request on its way: its tokens, the pages that hold its entries, what has been generated. State only; the
-// scheduler and the engine move it on.
+// A request while it runs: its tokens, the pages of its cache entries, what it generated. Only state; the scheduler and the engine change it.
 #pragma once
 #include <functional>
 #include <limits>

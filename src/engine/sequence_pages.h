@@ -1,6 +1,6 @@
-// The pages that hold the entries of sequences: found in the prefix cache, taken from those that are free or idle, entered for others, given back.
-// Knows no plan, and makes no sequence give way. Used by one thread at a time.
-//   pages.match(s, weights); if (pages.grow(s, 40) < 40) ...there are no more...; pages.share(s, 40, false); pages.release(s);
+// Assigns pages to sequences: finds them in the prefix cache, takes free or idle ones, shares full ones, releases them. Knows no plan, and preempts
+// nothing. Used by one thread at a time.
+//   pages.match(s, weights); if (pages.grow(s, 40) < 40) wait(); pages.share(s, 40, false); pages.release(s);
 #pragma once
 #include <span>
 

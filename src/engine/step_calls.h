@@ -1,5 +1,5 @@
-// The calls of an engine whose ranks several processes have, as bytes: process 0 makes them (engine/rank_steps.h), the others follow
-// (engine/step_follower.h). A number, then the call's values. Of one build.
+// The calls of an engine whose ranks are spread over several processes, as bytes: process 0 makes them (engine/rank_steps.h), the others follow
+// (engine/step_follower.h). A number for the kind of call, then its values. All processes run the same build.
 //   ByteWriter out; out.value(EngineCall::step); put_step(out, plan, wants); ... const TakenStep step = taken_step(in);
 #pragma once
 #include "base/byte_record.h"

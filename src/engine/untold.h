@@ -1,6 +1,6 @@
-// The queue of events that the engine has not handed to callers yet: tokens and ends of requests, in the order in which they happened. Events that no
-// caller wants any more (of a cancelled request) are removed. Used by one thread at a time; a sequence lives until its end is taken from here.
-//   Untold untold(counters); untold.add(s, token); untold.add_end(std::move(sequence)); while (!untold.empty()) tell(untold.take());
+// The queue of events that callers have not been told yet: sampled tokens and ends of requests, in order. Events of a cancelled request are removed.
+// Used by one thread at a time; a sequence lives until its end is taken from here.
+//   Untold untold(counters); untold.add(s, token); untold.add_end(std::move(sequence)); while (!untold.empty()) report(untold.take());
 #pragma once
 #include <deque>
 #include <memory>

@@ -1,5 +1,5 @@
-// Who asks a generation service, by the name of an API key: whose shares of the device its requests take (base/fair_shares.h), of which class of work
-// they are (live, but where the key's line in the key file says rollouts), and whose cached prompts they find. "": anyone. Any thread.
+// What a generation service does by API key: on whose account a request's device time is counted (base/fair_shares.h), its class of work (live, or
+// rollouts where the key file says so), and whose cached prompts it shares. The key "" is anyone without a key. Any thread.
 //   request.account = callers.account("ann"); request.prefix_owner = callers.prefix_owner("ann");
 #pragma once
 #include <cstdint>

@@ -1,7 +1,7 @@
-// What was changed over HTTP about a server's deployments and aliases: kept in a folder of this program's, so that a server that is started on it has
-// them again. Only what was changed is in it; the rest is as the command line says. One file of JSON, written anew and atomically at each change.
+// Stores the deployments and aliases that were changed over HTTP, so that a server restarted on the same folder has them again. Everything else is as
+// the command line says. One JSON file, replaced atomically at each change.
 //   KeptDeployments kept("deploy-state");   kept.made({"v8", "v8", ""});   kept.alias({"chat", {{"v8", 1}}, {}});   kept.record().made
-// Any thread. One process a folder, which is locked.
+// Any thread. One process per folder, which is locked.
 #pragma once
 #include <filesystem>
 #include <functional>

@@ -1,5 +1,5 @@
-// What guessing ahead gains on given prompts: they are answered with and without, and every token and log-probability is compared. Any thread but the
-// services'.
+// Measures what speculative decoding gains: answers given prompts with and without drafts, and compares every token and log-probability. Any thread
+// but the services'.
 //   const DraftEvaluation e = evaluate_drafts(without, with, requests, 32); e.accepted_length()
 #pragma once
 #include <vector>

@@ -1,6 +1,7 @@
-// The replicas that serve one model together, as clients of a hosted service see them: who has which weights, and how all of them get others.
+// The replicas that serve one model together, as clients of a hosted service see them: which weights each has, and how all of them load others.
 // Implemented over a store's channel (fleet/channel_fleet.h); nothing here knows a store. Any thread.
-//   const FleetSignal signal = fleet->load("step-3", {});   while (!fleet->progress(signal).ended) ...   for (const FleetMember& one : fleet->members()) ...
+//   const FleetSignal signal = fleet->load("step-3", {}); while (!fleet->progress(signal).ended) wait();
+//   for (const FleetMember& one : fleet->members()) show(one);
 #pragma once
 #include <cstdint>
 #include <string>

@@ -1,6 +1,6 @@
-// The newest reports of gates, in a file where one is given: they show why a version is live, or is not.
+// The latest reports of gates, saved to a file where one is given, so that one can see why a version is live or was refused. Any thread; one object a
+// file.
 //   GateReports reports("deploy-state/gates.json");   const std::string id = reports.add(json);   reports.find(id)
-// Any thread. One object a file.
 #pragma once
 #include <cstdint>
 #include <deque>

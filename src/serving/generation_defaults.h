@@ -1,4 +1,4 @@
-// How a model is sampled where a request does not say it: generation_config.json of its folder, as its authors wrote it for transformers.
+// The sampling defaults of a model for requests that leave them out, read from generation_config.json as its authors wrote it for transformers.
 // Example: {"temperature": 0.6, "top_k": 20, "eos_token_id": [151645, 151643]}. Pure functions.
 //   GenerationDefaults defaults = read_generation_defaults(*open_folder_files("models/qwen3")); defaults.temperature.value_or(1)
 #pragma once

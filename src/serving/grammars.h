@@ -1,6 +1,6 @@
-// Token grammars of a service: the tokens of its tokenizer as bytes, built when first needed, and the grammars compiled
-// last, so that requests with the same schema compile it once; one that was refused is refused again at once. Those that are kept have a
-// size together: what was compiled longest ago goes. Also the constraint that an engine takes. Knows no request format. Any thread.
+// Compiled grammars of a service, so that requests with the same schema compile it once, and a refused schema is refused again at once. The
+// tokenizer's tokens as bytes are made when first needed. Beyond a total size, grammars are dropped in the order in which they were compiled. Also
+// makes the constraint that the engine uses. Knows no request format. Any thread.
 //   Grammars grammars(tokenizer, end_tokens); request.sampling.constraint =
 //   make_constraint(grammars.of_schema(schema));
 #pragma once

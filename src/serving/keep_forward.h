@@ -1,5 +1,5 @@
-// What an engine keeps of its forwards for a trainer of the same runtime (model/kept_forwards.h, docs/kept-forwards.md), as a command or a test asks for
-// it. Changes no bit. Plain values.
+// The settings of kept forwards of an engine (--keep-forward): which values are stored for a trainer on the same runtime, and how much memory they
+// may take (model/kept_forwards.h, docs/kept-forwards.md). Changes no bit. Plain values.
 //   EngineOptions{.kept_forwards = kept_forwards_of(settings, *opened.runtime, engine.page_size)}
 #pragma once
 #include <memory>

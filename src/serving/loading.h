@@ -1,6 +1,5 @@
-// From the options that every command shares to a model that is ready to run: the folder read, a runtime on a backend, the
-// tokenizer. Also what can be said of a folder and of this build without running anything.
-// Knows no command line. Any thread; a runtime is then used by one thread at a time.
+// Opens a model from the settings that all commands share: reads its folder, makes a runtime on a backend and the tokenizer. Also describes a folder
+// and this build without running anything. Knows no command line. Any thread; a runtime is then used by one thread at a time.
 //   OpenedModel opened = open_model({.model = "models/countdown-glm"});
 //   GenerationService service(serving_model(opened), {});
 #pragma once

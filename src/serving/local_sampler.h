@@ -1,5 +1,5 @@
-// The port Sampler (serving/ports.h) over the generation service of this process. Holds back what would not fit the service's
-// bound, so any number of requests may be asked for. Used by one thread at a time, never by a callback of the service.
+// The Sampler (serving/ports.h) over a generation service of this process. Any number of requests may be passed: it submits no more at once than the
+// service accepts. Used by one thread at a time, never by a callback of the service.
 //   LocalSampler sampler(service); std::vector<SampleResult> results = sampler.sample(requests);
 #pragma once
 #include "base/stop_token.h"

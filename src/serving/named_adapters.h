@@ -1,5 +1,5 @@
-// Adapters that clients name as a model, beside the base: PEFT folders, read at the server's start or while it runs, each an immutable
-// version over the weights that are served. Whoever has begun a request with one keeps it. Knows no HTTP. Any thread.
+// Adapters that clients name as a model, beside the base: PEFT folders, loaded at the start of the server or while it runs. Each is immutable; a
+// request that has begun with one keeps it when the name is given to another. Knows no HTTP. Any thread.
 //   NamedAdapters adapters(runtime, executor, "countdown-glm", {.root = "adapters"}); adapters.load("mine", "adapters/mine");
 //   if (const auto found = adapters.find("mine")) request.adapter = found->weights;
 #pragma once

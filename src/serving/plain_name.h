@@ -1,4 +1,4 @@
-// Names that clients give to things of their own, which become parts of paths and of URLs. Pure.
+// Checks names that clients choose, which become parts of paths and URLs. Pure.
 //   check_plain_name("path", request.name);
 #pragma once
 #include <string>

@@ -1,6 +1,6 @@
-// The port through which reinforcement learning samples: token ids in; token ids, both log-probabilities and the weights
-// version out. In this process (serving/local_sampler.h) or, one day, over a wire: nothing here knows a transport, an engine or
-// text. Plain values; sample() is called by one thread at a time.
+// The interface through which reinforcement learning samples: token ids in; token ids, both log-probabilities and the weights version out.
+// Implemented in this process (serving/local_sampler.h); nothing here knows a transport, an engine or text. Plain values; sample() is called by one
+// thread at a time.
 //   for (const SampleResult& r : sampler.sample(requests)) use(r.tokens, r.sampling_logprobs);
 #pragma once
 #include <cstdint>

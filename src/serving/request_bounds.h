@@ -1,4 +1,4 @@
-// How many requests of a service may be open: in all, and of a key. What is taken is given back once its request has ended. Any thread.
+// Limits how many requests of a service are open, in all and per API key. Any thread.
 //   RequestBounds bounds("countdown-glm", 1024, statistics.refused); bounds.take(owners); ... bounds.give_back(owner);
 #pragma once
 #include <atomic>

@@ -1,4 +1,4 @@
-// What a generation service counts of its requests: for a scrape (serving/statistics.h), and the tokens of each API key for its limits.
+// Counts requests of a generation service: for metrics (serving/statistics.h), and the tokens of each API key for its limits.
 //   counts.taken(owner, 1, prompt_tokens); CountedRequest one{owner, taken}; counts.begun(one); counts.told(one); counts.ended(one, generation);
 #pragma once
 #include <chrono>

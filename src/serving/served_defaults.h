@@ -1,5 +1,4 @@
-// What a model's folder says beside its weights of how it is served: the chat template with its message format, and generation_config.json's defaults of
-// sampling. Any thread.
+// The chat template, message format and sampling defaults of a model that is to be served, from its folder or from options. Any thread.
 //   ServingModel serving = serving_model(opened); add_chat(serving, "models/countdown-glm"); add_generation_config(serving, folder, "auto");
 #pragma once
 #include <string>

@@ -1,5 +1,5 @@
-// The model of a generation service as its requests see it: names, tokenizer, how a talk becomes tokens, what ends a turn, the grammars of its
-// tokens. Nothing of it changes once it is made, but for the grammars kept. Knows no engine and no weights. Any thread.
+// The model of a generation service as requests see it: names, tokenizer, the chat template and the tokens that end a turn, grammars. Immutable but
+// for the cache of grammars. Knows no engine and no weights. Any thread.
 //   const ServedModel model(parts, Grammars::kKeptBytes); model.encode_chat(talk); model.end_tokens();
 #pragma once
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Which weights the steps of a generation service use for requests that bring none of their own, and which snapshot they came from. Any thread, but
-// where a function says otherwise.
+// The weights that a generation service uses for requests without weights of their own, and the snapshot they came from. Any thread, except where a
+// function says otherwise.
 //   service.weights().set(weights); service.weights().version(); service.weights().snapshot();
 #pragma once
 #include <atomic>

@@ -1,9 +1,9 @@
-// Generation for many callers: an engine, its tokenizer and the executor they run on, behind functions that any thread may
-// call at any time. Tokens in and out; text is serving/text_stream.h's; no transport.
-// Callbacks run on the executor's thread, in order, and must neither block nor throw; they may call generate and cancel, not stop.
-// At most `max_open` requests are open; one more is refused (resource_exhausted).
-// A request belongs to an account (base/fair_shares.h): whoever has one open is an account with work to the executor, and a step of the
-// engine, in whoever's turn, serves all and is paid by their rows.
+// A generation service: an engine, its tokenizer and their executor behind functions that any thread may call at any time. Tokens in and out; text is
+// made by serving/text_stream.h. Knows no transport.
+// Callbacks run on the executor's thread, in order; they must neither block nor throw, and may call generate and cancel, but not stop. At most
+// `max_open` requests are open; one more is refused (resource_exhausted).
+// Each request belongs to an account (base/fair_shares.h), which waits for the executor while it has open requests. A step of the engine, whosever
+// turn it is, computes rows of all requests, and its device time is charged to their accounts by rows.
 //   OpenedModel opened = open_model(settings); GenerationService service(serving_model(opened), {});  // serving/loading.h
 //   const auto id = service.generate(request, on_token, on_done); ... service.cancel(id);
 #pragma once

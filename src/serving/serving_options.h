@@ -1,4 +1,4 @@
-// How a generation service is made (serving/serving.h): its engine, its bounds, what it keeps. Plain values.
+// Options of a generation service (serving/serving.h): its engine, its limits, the sizes of its caches. Plain values.
 //   GenerationService service(serving_model(opened), {.engine = {.max_sequences = 8}, .max_open = 64});
 #pragma once
 #include <cstdint>

@@ -1,5 +1,5 @@
-// What a generation service has done since it was made, and how its engine stands: for a scrape. Knows no wire format.
-// ServiceStatistics: any thread. ServiceSnapshot: plain values.
+// Counters of a generation service since it was made, and the state of its engine now, for metrics. Knows no wire format. ServiceStatistics: any
+// thread. ServiceSnapshot: plain values.
 #pragma once
 #include <array>
 #include <atomic>

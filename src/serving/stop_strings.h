@@ -1,6 +1,6 @@
-// Stop strings, found in text that comes in pieces: each byte is read once, however many stop strings there are (an Aho-Corasick automaton,
-// A. V. Aho and M. J. Corasick, "Efficient string matching", 1975). Of several the one that is whole first counts; of two that end together, the
-// longer. One StopStrings serves any threads; one StopSearch one text and one thread.
+// Finds stop strings in text that arrives in pieces. Each byte is read once, however many stop strings there are (an Aho-Corasick automaton: A. V.
+// Aho and M. J. Corasick, "Efficient string matching", 1975). The stop string that ends first wins; of two that end together, the longer. A
+// StopStrings may be shared by threads; a StopSearch is for one text and one thread.
 //   const auto stops = std::make_shared<const StopStrings>(std::vector<std::string>{"\n\n", "User:"});
 //   StopSearch search(stops); if (const auto found = search.push("...\n")) ...; search.waits();  // 1: "\n" may become "\n\n"
 #pragma once

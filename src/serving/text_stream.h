@@ -1,8 +1,7 @@
-// Text of a generation as it becomes certain: whole characters only, and never a part of a stop string. A stop string is found
-// wherever it lies across tokens, in the text or in the tokens' own bytes (where the name of a special token that gives no text counts); the text ends
-// before it. Knows token ids and text, nothing of requests.
-// One stream, one thread.
-//   TextStream stream(tokenizer, {"\n"}); for (id : ids) { send(stream.push(id)); if (stream.stopped()) break; }
+// Turns generated tokens into text as it becomes certain: whole characters only, and nothing that may be the beginning of a stop string. Stop strings
+// are found across tokens, in the text and in the tokens' own bytes (so the name of a special token that has no text counts); the text ends before
+// the stop string. Knows token ids and text, nothing of requests. One stream, one thread.
+//   TextStream stream(tokenizer, {"\n"}); for (const auto id : ids) { send(stream.push(id)); if (stream.stopped()) break; }
 //   send(stream.flush());
 #pragma once
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Constraints around constraints: what holds back the end, and what waits for the end of reasoning. Know token ids and bytes,
-// no grammar. Used as engine/constraint.h says.
+// Constraints that wrap another constraint: one forbids the end of the answer until it has a number of tokens, one applies the inner constraint only
+// after the reasoning has ended. Know token ids and bytes, no grammar. Thread rule of engine/constraint.h.
 //   constraint = std::make_shared<MinTokens>(constraint, end_tokens, 20, vocabulary);
 #pragma once
 #include <memory>

@@ -1,5 +1,5 @@
-// Puts tools into the prompt of a model whose chat template ignores them (`lockstep serve --tool-format qwen`): the system message lists the tools and
-// says how to write a call; earlier calls and their results become text of the messages. Pure functions.
+// Puts tools into the prompt of a model whose chat template ignores them (`lockstep serve --tool-format qwen`): the system message lists the tools
+// and describes the format of a call; earlier calls and their results become text of the messages. Pure functions.
 //   input = with_tools_told(std::move(input), call_markup(MessageFormat::qwen, {}));
 #pragma once
 #include <string>

@@ -1,7 +1,8 @@
-// Names by which clients mean one of several deployments: an alias has shares of one or more of them, and remembers those that it had before. Whoever
-// says who they are comes to the same deployment as long as its share does not shrink: each draws a number a deployment from the two names, and the
-// greatest of weighted numbers wins, so that a share that grows takes from the others and moves nobody between these. It may have a gate, for versions that
-// come to its deployments later (api/openai/channel_gate.h). Knows no service. Any thread.
+// Aliases: names by which clients reach deployments. An alias has shares of one or more deployments, and remembers the shares it had before, for a
+// rollback. Example: "chat" has 95 of v7 and 5 of v8. A client that names itself always reaches the same deployment while that one's share does not
+// shrink: for each deployment a number is hashed from both names, and the largest of the weighted numbers wins, so a growing share takes clients from
+// the others and moves nobody between these. An alias may have a gate, which later versions must pass (api/openai/channel_gate.h). Knows no service.
+// Any thread.
 //   TrafficTable traffic; traffic.set("chat", {{"v7", 95}, {"v8", 5}}); traffic.choose("chat", "ann"); traffic.roll_back("chat");
 #pragma once
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The interface of a check that new weights from a channel must pass before a process serves them. The follower of the channel asks it
-// (fleet/follower.h); api/openai/channel_gate.h implements it, since it knows which aliases lead to those weights.
+// The interface of a check that weights from a channel must pass before this process serves them. The channel's follower calls it (fleet/follower.h);
+// api/openai/channel_gate.h implements it, since it knows the aliases.
 //   const std::string terms = gate->terms();   if (const std::string why = gate->refuses(id, weights, adapter, stop); !why.empty()) stay(why);
 //   if (!gate->go_live(terms, swap)) ask_again();
 // One thread, not the executor's.

@@ -1,6 +1,6 @@
-// Which snapshot the weights of a version came from, for answers that name it. The last ones are kept, more than requests in flight can have.
+// Maps weights versions to the snapshots they came from, for answers that name the snapshot. Remembers more versions than requests in flight can
+// have. Any thread.
 //   names.add({7, id, "step-7"});   names.find(7).snapshot
-// Any thread.
 #pragma once
 #include <cstdint>
 #include <deque>

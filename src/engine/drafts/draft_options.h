@@ -1,6 +1,6 @@
-// What a request may be guessed ahead with, and what came of the guesses. A draft is a guess at the next tokens: the forward that computes
-// the next token computes behind the draft's, too, and those that equal what is sampled there are taken (docs/speculation.md). No bit of an
-// answer depends on any of it, but under Acceptance::rejection. Plain values.
+// Which drafts a request uses for speculative decoding, and how they fared. A draft is a guess at the next tokens: one forward computes the next
+// token and the tokens behind the draft's, and draft tokens that equal the sampled ones are accepted (docs/speculation.md). No bit of an answer
+// depends on drafts, except under Acceptance::rejection. Plain values.
 //   DraftOptions options = parse_drafts("ngram,grammar", 5); draft_names(options.sources)
 #pragma once
 #include <array>

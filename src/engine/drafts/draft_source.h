@@ -1,5 +1,5 @@
-// One way to guess what a request says next. Each request has sources of its own; what they share (texts of the same prompt) they are made
-// with. A wrong guess costs time alone. Used by one thread at a time.
+// The interface of a source of drafts: one way to guess a request's next tokens. Each request has its own sources; what sources share (texts of the
+// same prompt) they get when they are made. A wrong guess costs only time. Used by one thread at a time.
 //   source->propose({.text = tokens, .prompt_length = n, .most = 5}, out);
 #pragma once
 #include <memory>

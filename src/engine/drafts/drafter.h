@@ -1,9 +1,9 @@
-// Makes the guesses of a step and learns from what came of them. Where a request has a constraint, guesses that it forbids end the draft, a
-// place where it allows one token is a guess by itself, and the masks of all rows stand in Sequence::mask behind it.
-// Used by one thread at a time.
+// Makes the drafts of a step, and adapts their lengths to how many are accepted. Under a constraint a draft ends before a forbidden token, a place
+// where only one token is allowed needs no source, and the masks of all rows are in Sequence::mask. Used by one thread at a time.
 //   Drafter drafter(options.drafts, vocabulary); drafter.begin(s, request);
-//   drafter.guess(s, room, rows); ...the step runs with s.drafting->guess behind the text...; drafter.learn(s, guessed, right);
-// Where the model has a layer of multi-token prediction (set_layer), Drafting::layer_says is filled for those that wants_layer() names before that.
+//   drafter.guess(s, room, rows); drafter.learn(s, guessed, right);  // between them the step runs with s.drafting->guess behind the text
+// In a model with a layer of multi-token prediction (set_layer), Drafting::layer_says is filled before guess() for the requests that wants_layer()
+// names.
 #pragma once
 #include "engine/drafts/sibling_source.h"
 #include "engine/sequence.h"

@@ -1,5 +1,5 @@
-// What one request is guessed ahead with: its sources, its guess for the step that is about to run, how its guesses fared.
-// Used by one thread at a time; a part of a Sequence.
+// The speculation state of one request: its sources, its draft for the next step, and how many of its draft tokens were accepted. A part of a
+// Sequence; used by one thread at a time.
 #pragma once
 #include <array>
 #include <cstdint>

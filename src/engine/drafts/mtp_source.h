@@ -1,5 +1,5 @@
-// What the model's layer of multi-token prediction says (engine/drafts/mtp_steps.h), which is asked for all requests of a step at once, before their
-// sources are.
+// Drafts by the model's layer of multi-token prediction (engine/drafts/mtp_steps.h). The layer runs once for all requests of a step, before the
+// sources of any are called; this source returns its tokens.
 #pragma once
 #include <memory>
 

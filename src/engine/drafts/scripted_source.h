@@ -1,4 +1,4 @@
-// Guesses that a test brings (Request::draft_script): right, wrong or random ones.
+// Drafts that a test dictates (Request::draft_script): right, wrong or random ones.
 #pragma once
 #include <memory>
 

@@ -1,7 +1,7 @@
-// Rejection sampling of guesses (docs/numerics.md section 6), on the host and in double. A guess that was drawn with the chance q is taken with the chance
-// min(1, p / q), p the model's; else the arg-max of log max(p - q, 0) plus noise takes its place. So what is said has the model's law whatever q is. A
-// guess without a law is a point mass: nothing was drawn. Acceptance and noise have streams of their own, keyed by the token's position, as the guess has.
-// Pure functions.
+// Rejection sampling of draft tokens (docs/numerics.md section 6), on the host in double. A draft token with probability q under the draft and p
+// under the model is accepted with probability min(1, p / q); otherwise the token is the arg-max of log max(p - q, 0) plus noise. So tokens have the
+// model's distribution, whatever q is. A draft without a distribution counts as q = 1. Acceptance and noise use random streams of their own, keyed by
+// position. Pure functions.
 //   const TokenLaw p = token_law(logits, 0.8f, kept); const std::int32_t token = verified(p, guess.token, guess.law.get(), sampling, position);
 #pragma once
 #include <memory>
