@@ -1,6 +1,6 @@
-// Losses that are functions of log-probabilities which the trainer's head does not know: a piece of a batch is scored, the loss gives weights
-// -dLoss/dlogprob, and their cross-entropy has its gradient (host/batch_loss_operation.cpp). Losses of preferences (losses/preference_losses.h), of
-// distillation (losses/distillation.h), and those that clients traced to here (losses/custom_loss.h).
+// Losses that the trainer's fused head does not compute, as functions of log-probabilities: preferences (losses/preference_losses.h), distillation
+// (losses/distillation.h), and losses that clients trace (losses/custom_loss.h). A piece of a batch is scored, the loss returns weights
+// -dLoss/dlogprob, and the weighted cross-entropy then has the loss's gradient (host/batch_loss_operation.cpp).
 //   if (is_batch_loss(name)) { PreparedBatch prepared; auto loss = make_batch_loss(batch, limits, prepared); loss->weigh(prepared, 0, logprobs); }
 #pragma once
 #include <memory>

@@ -1,6 +1,6 @@
-// Reads and writes the folders of checkpoints: training checkpoints of our own, PEFT folders of adapters, Hugging Face folders of all parameters. Adapters
-// that the server has by name are read as if they were checkpoints. Their records are in Checkpoints.
-//   files.write(on, record, trained, precision); ... fresh.restore(files.read(on, record, fresh.manifest()), true);
+// Reads and writes the folders of checkpoints: training checkpoints, PEFT folders of adapters, Hugging Face folders of all parameters. The server's
+// named adapters can be read like checkpoints. The records of checkpoints are in host/checkpoints.h.
+//   files.write(on, record, trained, precision); fresh.restore(files.read(on, record, fresh.manifest()), true);
 #pragma once
 #include "checkpoint/model_folder.h"
 #include "checkpoint/training_checkpoint.h"

@@ -1,5 +1,5 @@
-// Checkpoints: whose they are, what clients call them, how many and how much of the disk there may be, when they go. What is in their folders is
-// CheckpointFiles'. Under a lock of its own, under which no disk is waited for. Owners do not see each other's, but for public ones. Any thread.
+// The registry of checkpoints: owner, client's path, size on disk, expiry. CheckpointFiles reads and writes their folders. It has its own lock, under
+// which nothing waits for a disk. Owners see only their own and public ones. Any thread.
 //   const CheckpointRecord record = checkpoints.find(owner, "tinker://s1:train:0/weights/step-3"); read(checkpoints.folder(record));
 #pragma once
 #include <functional>

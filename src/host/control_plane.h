@@ -1,5 +1,5 @@
-// The resources around a trainer that a client of a hosted service makes: trainer jobs, deployments whose snapshots change while they
-// are sampled, promoted models. All of them are records; what they stand for is in the registries beside them. Any thread.
+// Resources of a hosted service around a trainer: trainer jobs, deployments whose weights are replaced while they are sampled, promoted models. These
+// are records; the models and samplers behind them are in the other registries. Any thread.
 //   control.hot_load(owner, "accounts/local/deployments/d", "step-3", base_model);
 //   request.weights = control.weights(owner, "accounts/local/deployments/d").weights;
 #pragma once

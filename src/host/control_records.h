@@ -1,5 +1,5 @@
-// What the control plane of a training server remembers: deployments, trainer jobs, promoted models. Names are whole resource names
-// ("accounts/local/deployments/d"). Plain values.
+// Records of the control plane: deployments, trainer jobs, promoted models. Names are full resource names. Plain values.
+//   Deployment record{.owner = "ann", .name = "accounts/local/deployments/d"}; const TrainingJson stored = to_json(record);
 #pragma once
 #include "host/training_records.h"
 

@@ -1,6 +1,6 @@
-// Calls back when a time has come, all from one thread: for whoever is held until something happens, and no longer than that. A call that
-// is not wanted any more finds out itself. Any thread.
-//   Deadlines deadlines; deadlines.add(this, until, [this] { late(); });   ~Owner: deadlines.forget(this);
+// A timer: calls back at given times, from one thread. For requests that wait for an event, but not longer than a limit. A callback that has become
+// useless must notice that itself. Any thread.
+//   Deadlines deadlines; deadlines.add(this, until, [this] { late(); }); deadlines.forget(this);  // forget: in ~Owner
 #pragma once
 #include <chrono>
 #include <condition_variable>

@@ -1,5 +1,5 @@
-// What has finished, in order, for a client that waits for many results at once instead of asking for each: a stream of request ids with
-// a cursor. Results themselves are fetched by id (futures.h). Knows no operation. Any thread.
+// A stream of request ids whose results are ready, read with a cursor, so that a client can wait for many results with one request. Results are then
+// fetched by id (host/futures.h). Knows no operation. Any thread.
 //   FutureFeed feed(deadlines);  feed.add(owner, "s1:sample:0/0", {id, false, 812});
 //   feed.wait("s1:sample:0/0", cursor, 25, [](const auto& page) { answer(page); });
 #pragma once

@@ -1,6 +1,6 @@
-// Results that are fetched later: an operation gets a request id at once, its client asks for the result by that id, and is held
-// until it is there. Results are kept after their first delivery (a reply can be lost), on disk where a store is given, so that they
-// outlive a restart; the oldest go when there are too many. Knows no operation and no transport. Any thread.
+// Results that are fetched later. A submitted operation gets a request id at once; its client polls that id, and the poll is held until the result is
+// there or time is up. A result stays after its first delivery, since a reply can be lost, and is stored on disk where there is a store, so it
+// survives a restart; beyond a limit the oldest are dropped. Knows no operation and no transport. Any thread.
 //   Futures futures(deadlines, store); const std::string id = futures.create(owner, model); ... futures.resolve(id, {"application/json", "{}"});
 //   futures.wait(id, owner, 30, [&](const Outcome* o) { if (o) answer(*o); });
 #pragma once

@@ -1,5 +1,6 @@
-// A model of a client while the server has it: what any thread may see of it, under the model's lock, and what the executor's steps alone touch
-// (host/trained_model.h). Whoever looked it up in Models holds it; it may be unloaded meanwhile.
+// A client's model in a training server: its record, readable on any thread under the model's lock, and its state of training
+// (trained/trained_model.h), which only steps of the executor touch. A caller that looked it up in Models keeps it alive; it may be unloaded
+// meanwhile.
 //   const ModelRecord now = model.record();   model.work.at(on).trained->optim_step(adam);
 #pragma once
 #include <atomic>

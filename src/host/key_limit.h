@@ -1,4 +1,4 @@
-// A limit of the server, of which one API key may take a share: the rest is for others. Plain values.
+// A limit of the server, with the share of it that one API key may use. Plain values.
 //   const KeyLimit limit(options.max_sessions, options.key_share); limit.check_room(all, own, "sessions");
 #pragma once
 #include <cstdint>

@@ -1,4 +1,4 @@
-// From a client's batch to what the trainer takes: every value checked, and named where it is wrong. Pure functions.
+// Checks a client's batch and converts it to the trainer's input. Errors name the field that is wrong. Pure functions.
 //   const PreparedBatch prepared = prepare_batch(batch, batch_limits(runtime));
 #pragma once
 #include "losses/datum.h"

@@ -1,6 +1,6 @@
-// Room for what a training service holds: claimed on the base's ledger before it is taken, by the planner's figures. Where there is none, what can
-// come again makes room: kept forwards, then weights that are sampled, then models with their gradients; all of these are on disk, or made again.
-// What runs stays. Errors resource_exhausted come from the ledger, with what would free memory.
+// Claims memory on the server's ledger before a training service allocates it, by the figures of host/model_memory.h. When the ledger is full it
+// frees what can be restored: first kept forwards, then sampled weights, then idle models with their gradients, which are moved to disk. Nothing that
+// is running is moved. If that is not enough: Error resource_exhausted from the ledger, which names what would free memory.
 //   MemoryLedger::Claim room = memory.of_model(on, model, settings); const TurnRoom turn = memory.turn(on, &model, bytes, "a step");
 #pragma once
 #include <functional>

@@ -1,7 +1,7 @@
-// Bounds the memory of data that clients attach to sessions, models and checkpoints (user_metadata, tags): of one object, of all objects of an API key,
-// and in all. Each registry counts its own objects under its own lock. Any thread.
-//   MetadataRoom room(16 << 10, KeyLimit(bytes, 50)); room.add_source(...);
-//   const auto held = room.hold(owner, record.user_metadata.bytes()); write(record); records.add(record);   // others may take what is left
+// Limits the memory of data that clients attach to sessions, models and checkpoints (user_metadata, tags): per object, per API key, and in all. Each
+// registry counts its own objects under its own lock. Any thread.
+//   MetadataRoom room(16 << 10, KeyLimit(bytes, 50)); room.add_source(count);
+//   const auto held = room.hold(owner, record.user_metadata.bytes()); write(record); records.add(record);   // the room is reserved until `held` ends
 #pragma once
 #include <condition_variable>
 #include <cstdint>

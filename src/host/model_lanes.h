@@ -1,6 +1,6 @@
-// The order of a model's operations: strictly that of their numbers, whatever the order of their arrival. Each waits here until its number's turn has
-// come, or is missing for so long that it counts as one that never comes; a repeated number is the same request. What runs, runs in the model's
-// lane (host/training_queue.h). Any thread, but where a function takes the executor's proof.
+// Runs a model's operations strictly in the order of their sequence numbers, whatever the order of their arrival. An operation waits here until its
+// number is next; a number that does not arrive within a time limit is skipped; a repeated number is the same request. Each model has a lane in
+// host/training_queue.h. Any thread, except functions that take an OnExecutor.
 //   const std::string request = lanes.submit(owner, model, 7, SentOperation("save"), [](on, model, request) { ...; return false; });
 #pragma once
 #include <functional>

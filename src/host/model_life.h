@@ -1,5 +1,5 @@
-// Models come and go: made new, or of a checkpoint or a promoted model; unloaded. Each is done in its own lane, and answered at once with a request id.
-// Any thread.
+// Creates and unloads models: new ones, from a checkpoint, or from a promoted model. Both run in the model's lane; the call returns a request id at
+// once. Any thread.
 //   const std::string request = life.create(owner, {.session = session, .number = 0, .settings = settings}, encode);
 #pragma once
 #include <string>

@@ -1,5 +1,5 @@
-// The models that clients train: whose they are, how many there may be, their records in the store. Its lock is of the map alone, and is held for no
-// disk but that of a record; each model has a lock of its own (host/hosted_model.h). Owners do not see each other's. Any thread.
+// The registry of models that clients train: owners, limits, records in the store. Its lock guards the map alone, and nothing waits for a disk under
+// it but the writing of a record; each model has its own lock (host/hosted_model.h). Owners do not see each other's. Any thread.
 //   const std::shared_ptr<HostedModel> model = models.at(owner, id); model->record();
 #pragma once
 #include <filesystem>

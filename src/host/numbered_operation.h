@@ -1,6 +1,7 @@
-// An operation of a model with its sequence number, as a step of the model's lane (host/training_queue.h): an optimizer step, a save, or, derived from it,
-// a batch (host/operation.h). Its work is called until it returns false; its result or its error goes to the request's future.
-// Runs in steps of the executor, except where a function says otherwise.
+// An operation of a model with its sequence number, as a step of the model's lane (host/training_queue.h): an optimizer step, a save, or, derived
+// from it, a batch (host/operation.h). Its work is called until it returns false; its result or its error goes to the request's future. Runs in steps
+// of the executor, except where a function says otherwise.
+//   auto step = std::make_shared<NumberedOperation>(tools, model, request, 7, work, false, "optim_step"); step->run(on);
 #pragma once
 #include <atomic>
 #include <functional>

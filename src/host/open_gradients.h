@@ -1,5 +1,5 @@
-// Gradients of models that no optimizer step has taken: counted, undone where they were made too early, dropped, and on disk with a model that leaves
-// memory (host/waiting_gradients.h).
+// Gradients that no optimizer step has used yet: counts them per model, drops those of batches that ran too early, and saves them to disk with a
+// model that leaves memory (host/waiting_gradients.h).
 //   gradients.admit(on, model, piece, sequences); trained.begin(...); gradients.mark(on, model); ... gradients.forget(on, model);
 #pragma once
 #include "host/memory_room.h"

@@ -1,7 +1,7 @@
-// Samplers: what clients sample from. One stands for the base, a checkpoint, a snapshot of a model at one moment, or the newest inflight save of a
-// model. Weights of snapshots are in memory while there is room; those that were not sampled for the longest time go to disk, and come back with the
-// same bits: written on a thread of their own, which holds no device, unless room is needed at once. Under a lock of its own, under which no disk is waited
-// for. Owners do not see each other's. Any thread, but where a function takes the executor's proof.
+// The registry of samplers: what clients sample from. A sampler is the base, a checkpoint, a snapshot of a model, or a model's latest save for
+// sampling. Weights of snapshots stay in memory while there is room; the least recently sampled are written to disk by a thread of its own
+// (host/sampler_spills.h) and read back with the same bits. It has its own lock, under which nothing waits for a disk. Owners do not see each
+// other's. Any thread, except functions that take an OnExecutor.
 //   const std::string id = samplers.create(owner, session, 0, "", path); request.weights = samplers.weights(owner, id).weights;
 #pragma once
 #include <chrono>

@@ -1,4 +1,5 @@
-// A sample as training clients ask for it, and what they get. Plain values.
+// A request to sample, as training clients send it, and its result. Plain values.
+//   SamplingRequest wanted; wanted.prompt = {1, 5, 7}; wanted.num_samples = 4;
 #pragma once
 #include <cstdint>
 #include <optional>

@@ -1,4 +1,4 @@
-// Sessions begin, are heard from and end; on the way what nobody came back for is looked after (host/retention.h). Any thread.
+// Creates, renews (heartbeats) and ends sessions. Each of these calls also lets host/retention.h clean up. Any thread.
 //   const std::string session = life.create(owner, {}); life.hear(owner, session); life.finish(owner, session, "finished: success", "");
 #pragma once
 #include <string>

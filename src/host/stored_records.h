@@ -1,5 +1,5 @@
-// Named things of owners, each in the store before anyone sees it: who starts again has them again. Owners do not see each other's.
-// T has owner, name and created, a to_json and a from_json (TrainingJson). Any thread.
+// A registry of named records by owner, each in the store before it is visible, so that a restarted server has them again. Owners do not see each
+// other's. T has owner, name and created, a to_json and a from_json (TrainingJson). Any thread.
 //   StoredRecords<Deployment> deployments(store, "deployment", KeyLimit(1024, 50)); deployments.find(owner, name);
 //   deployments.change(owner, name, [](Deployment& one) { one.identity = "v2"; });
 #pragma once

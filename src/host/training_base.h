@@ -1,4 +1,4 @@
-// The base model of a training server, from which all models that clients train start, and what they share. Plain values.
+// The base model of a training server, with its executor, memory ledger and folders. All models of clients start from it. Plain values.
 #pragma once
 #include <algorithm>
 #include <functional>

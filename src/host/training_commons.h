@@ -1,15 +1,14 @@
-// What the registries of one training service have in common: what they stand on, and where work goes and results come from. Any thread, but where a
-// member says otherwise.
-// Locks are taken in this order, and none is held while another of an earlier line is taken:
-//   MetadataRoom
-//   one model (HostedModel::state)
-//   the writers of Samplers, Checkpoints (RecordWriter)
-//   the maps of Models, Samplers, Checkpoints
-//   RequestNumbers
-//   the writer of Sessions, those of StoredRecords
-//   CustomLosses, Sessions, HeardSessions, StoredRecords
-//   what calls nobody back: store, futures, feed, lanes, executor, memory ledger
-// A heartbeat takes those of HeardSessions, and tries for others: it waits for no disk.
+// What the registries of one training service share: store, executor, queues, ledger, futures. Any thread, except where a member says otherwise.
+// Order of locks. A thread that holds one of a line takes only those of later lines:
+// - MetadataRoom
+// - one model (HostedModel::state)
+// - the writers of Samplers, Checkpoints (RecordWriter)
+// - the maps of Models, Samplers, Checkpoints
+// - RequestNumbers
+// - the writer of Sessions, those of StoredRecords
+// - CustomLosses, Sessions, HeardSessions, StoredRecords
+// - those that call nobody back: store, futures, feed, lanes, executor, memory ledger
+// A heartbeat takes those of HeardSessions, and only tries others, so it waits for no disk.
 #pragma once
 #include <memory>
 

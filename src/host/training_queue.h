@@ -1,8 +1,7 @@
-// Work of many models on one executor, fairly: each model has a lane, in whose order its steps run. Owners have the executor's turns by
-// their shares (serving/executor.h); lanes of one owner take turns, one step each, so that a session with huge batches delays another by
-// one step at most. A turn that is not full takes steps of other lanes along, if they can share a pass, and they pay for their tokens:
-// each has its place in the round still, and never comes later than without that.
-// Knows no operation. Any thread.
+// Shares one executor among the models of a training server. Each model has a lane, whose steps run in order. The executor divides time among owners
+// by their shares (serving/executor.h); within an owner lanes take turns, one step each, so a session with huge batches delays another by one step at
+// most. A step that does not fill a forward takes steps of other lanes along, where they can share a pass; each pays by its tokens, keeps its own
+// turn, and is never later than it would be alone. Knows no operation. Any thread.
 //   queue.submit(model_id, owner, [&](const OnExecutor& on) { return piece(on); });   // true: it wants to run again
 #pragma once
 #include <deque>

@@ -1,4 +1,5 @@
-// What a training server remembers of sessions, models, samplers and checkpoints, and how that is written down. Plain values.
+// Records of a training server: sessions, models, samplers, checkpoints, and their JSON in the store. Plain values.
+//   const TrainingJson stored = to_json(ModelRecord{.id = "s1:train:0"}); const ModelRecord record = model_record(stored);
 #pragma once
 #include <cstdint>
 #include <nlohmann/json.hpp>

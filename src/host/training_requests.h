@@ -1,4 +1,5 @@
-// What clients ask of models and checkpoints, as a wire has decoded it. Plain values.
+// Requests of clients about models and checkpoints, decoded from a wire. Plain values.
+//   CreateModel wanted{.session = session, .number = 0, .settings = settings};
 #pragma once
 #include <cstdint>
 #include <optional>

@@ -1,5 +1,5 @@
-// Samples for training clients: several sequences of one prompt, answered by a request id at once, told in a stream of a sampler's clone when they are
-// finished. Any thread.
+// Sampling for training clients: several sequences for one prompt. The call returns a request id at once; results are futures, and are also announced
+// in the client's stream (host/future_feed.h). Any thread.
 //   const std::string request = sampling.sample(owner, sampler, 0, wanted, encode); sampling.cancel(owner, request);
 #pragma once
 #include <cstdint>

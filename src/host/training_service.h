@@ -1,9 +1,8 @@
-// The use cases of a training API, whichever wire it speaks: sessions, models that clients train, samplers, checkpoints. Operations
-// on a model run strictly in the order of their sequence numbers, whatever the order of their arrival; a repeated number is the
-// same request. Each submission is answered at once with a request id (host/futures.h).
-// Everything belongs to an owner; what is another's is as good as absent (not_found). Knows no JSON of a wire and no transport.
-// Here the registries are put together, started and stopped; callers ask them directly. Each has its own lock (host/training_commons.h says in which
-// order they are taken). Any thread.
+// The use cases of a training API, whatever its wire: sessions, models that clients train, samplers, checkpoints. A model's operations run strictly
+// in the order of their sequence numbers, whatever the order of their arrival; a repeated number is the same request. Each call returns a request id
+// at once (host/futures.h). Every object belongs to an owner; others get not_found. Knows no JSON of a wire and no transport.
+// This class only constructs, starts and stops the registries; callers use them directly. Each has its own lock (their order:
+// host/training_commons.h). Any thread.
 //   TrainingService service(base, generation, options); const auto session = service.session_life().create(owner, {});
 #pragma once
 #include <memory>

@@ -1,5 +1,5 @@
-// What a training service has done since it was made: for a scrape. Knows no wire format. TrainingStatistics: any thread, but for what
-// says otherwise.
+// Counters of a training service since it was made, for metrics. Knows no wire format. Any thread, except where a member says otherwise.
+//   TrainingStatistics statistics; TrainingActivity model; statistics.arrived(model); statistics.ended(model);
 #pragma once
 #include <atomic>
 #include <chrono>

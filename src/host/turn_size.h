@@ -1,7 +1,6 @@
-// Chooses how many tokens of a model's batch one turn computes while no other model waits: as many as take about a given number of seconds, judged by
-// earlier gradients of the model. It only doubles and halves, so that equal batches are cut at the same places; a forward that was kept for its backward is
-// found by these places.
-// Plain values; no bit depends on it.
+// Chooses how many tokens of a model's batch one turn computes while no other model waits: as many as take about a given number of seconds, by the
+// times of the model's earlier gradients. The size only doubles and halves, so that equal batches are cut at the same places, where kept forwards can
+// be found again. Plain values; no bit depends on it.
 //   turn.took(tokens, seconds, least, limit); end = piece_end(sequences, next, turn.tokens(least, others_wait));
 #pragma once
 #include <algorithm>

@@ -1,7 +1,7 @@
-// Gradients that no step has taken: how much disk they may take, of a key and in all, and the files of those whose models are not in memory.
-// Room is claimed when a gradient begins, by its own key's operation, so that it is there whenever the model must leave memory, whoever wants
-// its place. The files are this process's: what a server that was killed left is removed at the start. Any thread.
-//   WaitingGradients waiting(folder, limit); waiting.claim("m", "ann", bytes); waiting.save("m", *trained); ... waiting.load("m", *fresh); waiting.drop("m");
+// Gradients that no optimizer step has used, of models that are not in memory: their files, and the disk space they may take per key and in all.
+// Space is claimed when a gradient is begun, by the operation of its own key, so that the model can leave memory at any time. Files of an earlier
+// process are deleted at the start. Any thread.
+//   WaitingGradients waiting(folder, limit); waiting.claim("m", "ann", bytes); waiting.save("m", *trained); waiting.load("m", *fresh); waiting.drop("m");
 #pragma once
 #include <filesystem>
 #include <map>

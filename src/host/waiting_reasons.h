@@ -1,5 +1,5 @@
-// Why work waits, for those who ask: a poll, the page, metrics. A place in memory is Resting::why_paused, numbers that have not come
-// ModelLanes::missing_before. Any thread.
+// Why a request waits, in words, for polls, the page and metrics: the device is used by others. (A model that waits for memory: Resting::why_paused;
+// a missing sequence number: ModelLanes::missing_before.) Any thread.
 //   const Executor::Use before = reasons.device_use(owner, request); ... reasons.without_share(owner, request, before);
 #pragma once
 #include <map>

@@ -1,5 +1,5 @@
-// Weights of checkpoints that are sampled: read when first asked for, kept while there is room; those that were not asked for the
-// longest time go first, and come back from disk with the same bits. Any thread; reads run on the executor.
+// A cache of the weights of sampled checkpoints. They are read when first asked for; the least recently used are dropped when memory is needed, and
+// read again with the same bits. Any thread; reading runs on the executor.
 //   WeightCache cache(executor, bytes); const SamplerWeights weights = cache.get(key, [&](const OnExecutor&) { return read(folder); });
 #pragma once
 #include <functional>
