@@ -1,7 +1,8 @@
 // Gradients that no optimizer step has used, of models that are not in memory: their files, and the disk space they may take per key and in all.
 // Space is claimed when a gradient is begun, by the operation of its own key, so that the model can leave memory at any time. Files of an earlier
 // process are deleted at the start. Any thread.
-//   WaitingGradients waiting(folder, limit); waiting.claim("m", "ann", bytes); waiting.save("m", *trained); waiting.load("m", *fresh); waiting.drop("m");
+//   WaitingGradients waiting(folder, limit); waiting.claim("m", "ann", bytes); waiting.save("m", *trained);
+//   waiting.load("m", *fresh); waiting.drop("m");
 #pragma once
 #include <filesystem>
 #include <map>
