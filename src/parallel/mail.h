@@ -1,11 +1,10 @@
-// Letters between the processes that share a run's ranks, over a wire. Each has a head that says whose it is, so that it waits for its reader
-// where its reader is late, is refused where another was expected, and is dropped where its run has failed.
+// Messages between the processes that share a run's ranks, over a wire. A message's head says which exchange it belongs to (parallel/letter.h): it
+// waits until its reader asks for it, is an error when the reader expects another exchange, and is dropped when its run has failed.
 //   ProcessMail mail(std::move(wire)); mail.begin_run(); mail.post(to, head, bytes); const Letter got = mail.take(slot, number, from);
 //   mail.finish_run({});
-// Every process makes the same runs in the same order. A run's end is told by all to all: one that failed releases whoever waits for a letter.
-// Between runs process 0 makes calls, plain bytes, which the others follow. A process that ends early, or cannot follow a call, is an error of
-// whoever waits for it.
-// Any thread.
+// Every process makes the same runs in the same order, and at the end of each tells all others how its part ended, so that a failure releases those
+// that wait. Between runs process 0 makes calls, plain bytes, which the others repeat. When a process ends early or cannot repeat a call, those that
+// wait for it get an error. Any thread.
 #pragma once
 #include <compare>
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Turns a NaN or an infinity in training into an error that names the step and says what to try. Knows no command line but its options' names.
+// Turns a NaN or an infinity in training into an error that names the step and says what to try. Knows no command line, only its options' names.
 //   const auto result = named_divergence({.step = 12, .learning_rate = 0.1, .run = "runs/a"}, [&] { return trainer.step(...); });
 #pragma once
 #include <filesystem>

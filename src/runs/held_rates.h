@@ -1,9 +1,9 @@
-// Holds kinds of problems at a rate: a kind whose reference answers the model already writes with that probability is measured and not trained, until
-// it is less. So one run teaches easy and hard tasks, and none of them whole.
+// Trains each kind of problem only up to a success rate. Example: at 0.45, problems of a kind whose reference answer has a probability of 0.45 or
+// more on average are measured but not trained, until it falls below. So one run can teach easy and hard tasks, and masters none of them completely.
 //   HeldRates held(0.45, source.kinds(), seed);
 //   SftProblems batch = source.problems_of(step, held.draw(step, 32)); held.mask(batch); ... held.measure(batch, logprobs);
-// The probability is that of the whole reference, every turn and window of it: of a task with one right answer, how often sampling at temperature 1
-// writes it. A kind's rate is a running mean over its problems, before they are trained. Draws are functions of seed, step and rates; rates are
+// The probability is that of the whole reference, all turns and windows: for a task with one right answer, how often sampling at temperature 1 would
+// write it. A kind's rate is a running mean over its problems before they are trained. Draws are functions of seed, step and rates; rates are
 // computed in double without libm, so every machine draws the same. One thread.
 #pragma once
 #include <nlohmann/json.hpp>

@@ -1,7 +1,7 @@
-// The layer of multi-token prediction that a supervised run trains beside its model (train/mtp_trainer.h), for drafts (docs/speculation.md): how it begins,
-// its steps, its checkpoints beside the model's. The model is read alone: its weights are, bit for bit, those of a run without.
+// The layer of multi-token prediction that a supervised run trains beside its model (train/mtp_trainer.h): initial weights, steps, checkpoints beside
+// the model's. The model is only read, so its weights have the bits of a run without the layer. Works on the executor of `trainer`, which outlives
+// it. One thread at a time, never the executor's.
 //   LocalMtp layer({.depths = 5}, opened, options, initial, trainer); layer.take_step(batch, adam); layer.save(run, 2);
-// Works on the executor of `trainer`, which outlives it. One thread at a time, never the executor's.
 #pragma once
 #include <filesystem>
 #include <memory>

@@ -1,11 +1,11 @@
-// What a run trains in this process, all parameters of a model or an adapter over them (trained/trained_model.h), whose work runs on the executor
-// with training priority; the TrainerPort (runs/trainer_port.h) of reinforcement learning, and more than that for runs on disk.
+// The trainer of a run in this process: all parameters of a model, or an adapter over them (trained/trained_model.h). Its work runs on the executor
+// in the class `training`. Implements TrainerPort (runs/trainer_port.h) and adds what runs on disk need.
 //   LocalTrainer trainer(opened, {.rank = 8, .seed = 1}, {}, executor); trainer.follow(service, runtime);
 //   trainer.forward_backward(sequences, loss); trainer.optim_step(adam); trainer.save(run, {{"next_step", 1}}, 3);
-// With TrainerOptions::micro_batch a batch takes several turns of the executor, a piece each, to the same bits.
-// Each optim_step publishes the new weights to the generation services that follow. Of a trainer of all parameters: one on the trainer's own runtime
-// gets the trainer's WeightSet itself (a pointer, nothing is copied or converted); one on another runtime gets a WeightSet made from the masters under
-// its own profile. Of an adapter: the base's weights stay, and requests are sampled under the adapter. One thread at a time, never the executor's.
+// With TrainerOptions::micro_batch a batch takes several turns of the executor, one piece each, with the same bits.
+// Each optim_step publishes the new weights to the generation services that follow. All parameters: a service on the trainer's runtime gets the
+// trainer's WeightSet itself (a pointer; nothing is copied), one on another runtime gets a WeightSet made from the masters under its profile. An
+// adapter: the base's weights stay, and requests use the adapter. One thread at a time, never the executor's.
 #pragma once
 #include <memory>
 

@@ -1,6 +1,5 @@
-// The loss of reinforcement learning by name: any policy loss of train/losses.h, with its options as the command line spells them.
+// The loss of reinforcement learning by name: any policy loss of train/losses.h, with options as the command line spells them. Pure functions.
 //   check_policy_loss({.name = "gspo", .clip_low = 3e-4f, .clip_high = 4e-4f});
-// Pure functions.
 #pragma once
 #include <string_view>
 

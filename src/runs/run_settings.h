@@ -1,5 +1,5 @@
-// Which settings a resumed run may change, one rule for all kinds: more steps are allowed, settings that change no bit are free, and a change of
-// the mathematics is refused with both values. Pure functions.
+// Which settings a resumed run may change, one rule for all kinds of runs: more steps are allowed, settings that change no bit are free, and any
+// other change is refused with both values. Pure functions.
 //   check_resumed_settings(run.config(), config.resolved, {.free = {"export_dtype"}});
 #pragma once
 #include <cstdint>

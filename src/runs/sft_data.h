@@ -1,5 +1,6 @@
-// Sources of sequences for supervised fine-tuning: a JSONL file, or the reference completions of an environment.
-// A source is stateless: batch(step) is a function of (source, seed, step), so a run resumes from its step alone.
+// Sources of sequences for supervised fine-tuning: a JSONL file, or the reference completions of an environment. A source is stateless: batch(step)
+// is a function of (source, seed, step), so a run resumes from its step alone.
+//   const SftData data = read_training_file("my.jsonl", chat_data, vocabulary, 4096); data.sequences.size();
 #pragma once
 #include <functional>
 #include <memory>

@@ -1,6 +1,6 @@
-// The interface through which reinforcement learning trains: plain data in, log-probabilities and metrics out, of all parameters or of an adapter
-// alike. Implemented in this process (runs/local_trainer.h); nothing here knows a transport, a trainer or text.
-// One thread at a time.
+// The interface through which reinforcement learning trains: plain data in, log-probabilities and metrics out; the same for all parameters and for an
+// adapter. Implemented in this process (runs/local_trainer.h); nothing here knows a transport, a trainer or text. One thread at a time.
+//   trainer.forward_backward(data, {.name = "ppo"}); trainer.optim_step({.learning_rate = 1e-4});
 #pragma once
 #include <cstdint>
 #include <nlohmann/json.hpp>

@@ -1,4 +1,5 @@
-// Converts between a trainer's state and its checkpoints on disk, for every kind of run.
+// Saves a trainer's state as checkpoints of a run, and loads it, for every kind of run.
+//   if (auto found = load_training(run, manifest, profile, false)) trainer.restore(trainer_state(std::move(*found)));
 #pragma once
 #include <filesystem>
 #include <optional>

@@ -1,5 +1,6 @@
-// The interface through which a critic is asked and trained: values of states, and steps towards what they should have been. Implemented in this
-// process (runs/local_critic.h); nothing here knows a transport, a trainer or text. One thread at a time.
+// The interface through which a critic is evaluated and trained: values of states, and steps towards their returns. Implemented in this process
+// (runs/local_critic.h); nothing here knows a transport, a trainer or text. One thread at a time.
+//   const std::vector<std::vector<float>> values = port.values(data); port.forward_backward(data, 0.2); port.optim_step({});
 #pragma once
 #include <cstdint>
 #include <vector>

@@ -1,7 +1,6 @@
-// A pass over one base's frozen weights that several models stand in at once: adapters over it, and the base itself. Each has the bits that it has
-// alone, and fails alone.
+// One pass over a base's frozen weights for several models at once: adapters over it, and the base itself. Each has the bits that it has alone, and
+// an error of one does not affect the others. Used by the thread of the base's runtime.
 //   if (SharedPass* pass = one.shared_pass(false); pass && pass == other.shared_pass(false)) pass->run(pieces);
-// The thread of the base's runtime alone.
 #pragma once
 #include <cstddef>
 #include <optional>

@@ -1,4 +1,4 @@
-// What a model is trained as: all of its parameters or an adapter, and by which optimizer. Plain values.
+// How a model is trained: all of its parameters or an adapter, and by which optimizer. Plain values.
 //   TrainedSettings settings{.rank = 8, .seed = 1};
 #pragma once
 #include <cstdint>

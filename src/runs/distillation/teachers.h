@@ -1,8 +1,9 @@
-// Teachers of a distillation: models of the student's tokenizer in this process, each with the domains that it teaches. They say what they would have
-// written where the student wrote.
+// Teachers of a distillation in this process: models with the student's tokenizer, each for some domains. For texts that the student wrote they
+// return their likeliest tokens and log-probabilities at each position.
 //   Teachers teachers(settings, runtime, tokenizer, vocabulary, stop);
 //   for (const TeacherAnswer& a : teachers.ask(0, texts, 20)) use(a.tokens, a.logprobs);
-// Teachers of one folder are one model; adapters over it share its passes. Where the folders' weights have a limit, folders are loaded in turn. One thread.
+// Teachers with the same folder are one model; adapters over it share its passes. When the folders' weights have a memory limit, folders are loaded
+// in turn. One thread.
 #pragma once
 #include <memory>
 #include <utility>

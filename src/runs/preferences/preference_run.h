@@ -1,7 +1,8 @@
-// A run that learns from preferences: which of two answers is better, or which answers are good. The reference is what training starts from: its
-// log-probabilities are scored once, before the first step, and kept in runs/NAME/reference.json. Resumes to the same bits. Knows no command line.
+// A run that learns from preferences: which of two answers is better, or which answers are good. The reference model is what training starts from;
+// its log-probabilities are scored once, before the first step, and saved in runs/NAME/reference.json. Resumes to the same bits. Knows no command
+// line.
 //   PreferenceConfig config; config.preference.loss = "ipo"; run_preference(config, make_input);
-// A step is one forward and one backward: the forward of each batch is kept until its derivatives are known (train/kept_passes.h), and a pair's
+// A step is one forward and one backward: each batch's forward is kept until the loss's derivatives are known (train/kept_passes.h), and a pair's
 // answers share the forward of their prompt's rows.
 #pragma once
 #include <functional>
