@@ -1,4 +1,4 @@
-// Element types of device buffers. On the traced backend f32 and bf16 elements are {value, hash}: sizes are the backend's.
+// Element types of device buffers. On the traced backend f32 and bf16 elements are {value, hash}, so sizes depend on the backend.
 #pragma once
 #include <cstdint>
 #include <string_view>

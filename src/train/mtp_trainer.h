@@ -3,9 +3,10 @@
 //   MtpTrainer trainer(runtime, reader->mtp_masters(), {.depths = 5}, {.micro_batch = 8});
 //   MtpResult result = trainer.forward_backward(model_weights, data); trainer.optim_step(adam); trainer.weights()
 // Losses (MtpLoss), each divided by the sum of its weights:
-// - ce: the mean over depths of the cross-entropy of each row's target k tokens ahead, with that target's weight; targets behind the text's end are left out
-// - tv: 1 - the mean over j of the probability that the first j draft tokens of a row are accepted by rejection sampling, which is the product of the overlaps
-// of the model's and each depth's distribution (train/draft_overlap.h); with the first target's weight; rows too close to the text's end are left out
+// - ce: the mean over depths of the cross-entropy of each row's target k tokens ahead, with its weight; targets behind the text's end are left out
+// - tv: 1 - the mean over j of the probability that the first j draft tokens of a row are accepted by rejection sampling
+// (the product of the overlaps of the model's and each depth's distribution, train/draft_overlap.h);
+// with the first target's weight; rows too close to the text's end are left out
 // - both: their sum
 // All depths share the layer, its selection and its keys, as drafts do; depth k gets the text's own tokens. Bits depend on the data alone, not on its
 // order, micro-batches or threads. One rank. One thread at a time.

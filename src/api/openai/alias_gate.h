@@ -1,7 +1,7 @@
-// The gate before an alias: deployments that it would lead to and does not yet are judged against the one that is live, and where one fails the alias stays.
+// The gate of an alias: new deployments are compared with the live one before the alias leads to them; if one fails, the alias stays. Any thread; one
+// gate at a time, others are refused meanwhile.
 //   const JudgedTraffic judged = gate.judge("chat", shares, read_gate(json, "gate"), key);
 //   const std::lock_guard lock(gate.changes());   gate.check_same(judged);   deployments->route("chat", shares);   gate.moved(judged);
-// Any thread; one gate at a time, and others are refused meanwhile.
 #pragma once
 #include <functional>
 #include <memory>

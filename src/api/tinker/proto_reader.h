@@ -1,4 +1,4 @@
-// Protobuf read field by field from bytes as they come, so that a message that claims much is never held as one. Internal to tinker/.
+// Reads protobuf field by field from bytes as they arrive, so that a message that claims a large size is never held whole. Internal to tinker/.
 //   ProtoReader reader(source, "Message"); while (reader.field()) if (reader.is(1, ProtoReader::bytes)) reader.read(text); else reader.skip();
 #pragma once
 #include <google/protobuf/io/coded_stream.h>
