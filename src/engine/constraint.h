@@ -17,11 +17,11 @@ class TokenConstraint {
   // Sets bit t % 32 of word t / 32 for each token t that may come next. Words come zeroed; there are
   // (vocabulary + 31) / 32 of them. A request of which nothing is allowed ends with FinishReason::error.
   virtual void allowed(std::span<std::uint32_t> words) = 0;
-  // The token that was sampled or guessed, one of those allowed.
+  // An allowed token, sampled or of a draft.
   virtual void accept(std::int32_t token) = 0;
-  // Becomes what it was when `count` tokens had been accepted: no more than there are, no fewer than at the last settle().
+  // Restores the state after `count` accepted tokens: at most as many as there are, at least as many as at the last settle().
   virtual void truncate(std::int64_t count) = 0;
-  // What has been accepted stays. Whoever may take tokens back says so now and then, so that little need be done again.
+  // The tokens accepted so far will not be taken back. Called now and then, so that truncate() has little to redo.
   virtual void settle() {}
 };
 

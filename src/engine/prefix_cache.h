@@ -20,20 +20,20 @@ class PrefixCache {
  public:
   PrefixCache(PageAllocator& pages, std::int64_t page_size);
 
-  // Whose pages: identities of weights and adapter (WeightSet::identity; adapter 0: none), and Request::prefix_owner.
+  // The root of a tree: identities of weights and adapter (WeightSet::identity; adapter 0: none), and Request::prefix_owner.
   struct Root {
     std::uint64_t weights = 0, adapter = 0, owner = 0;
     bool operator==(const Root&) const = default;
   };
 
-  // Where in a tree a sequence stands: under which root, after how many pages, and which is the last (-1: none).
+  // A sequence's position in a tree: its root, the number of pages, and the last of them (-1: none).
   struct Chain {
     Root root = {};
     std::int64_t pages = 0;
     std::int32_t last = -1;
     std::uint64_t hash = 0;
   };
-  // Forgets everything, or all of some weights with every adapter; what was entered before is never found again.
+  // Removes all pages, or all of some weights with every adapter; they are never found again.
   void reset();
   void forget_weights(std::uint64_t weights);
   // The longest run of known pages under `root` that begins `tokens`, at most `most` pages: appended to `pages`, one
@@ -49,17 +49,17 @@ class PrefixCache {
   // With `only_fresh`, a known page is reported and nothing changes.
   Insertion insert(Chain& chain, std::span<const std::int32_t> tokens, std::int32_t& page, bool only_fresh = false);
 
-  // Where the chain stood after `pages` pages, of which whoever asks holds all.
+  // The chain after its first `pages` pages, all of which the caller holds.
   void truncate(Chain& chain, std::int64_t pages) const;
 
-  // One user of a page less; every page, entered or not, is released here.
+  // Releases one use of a page, whether or not it is in the cache.
   void release(std::int32_t page);
-  // Gives the least recently used idle page back to the allocator; false when there is none.
+  // Frees the least recently used idle page; false when there is none.
   bool evict();
   std::int64_t idle() const { return idle_; }
   std::int64_t entries() const { return static_cast<std::int64_t>(by_hash_.size()); }
   bool holds(std::int32_t page) const { return entry(page).held; }
-  // Takes a page and all that continue it out of the tree: what is in them is not to be used.
+  // Removes a page and all that continue it from the tree, because their contents are invalid.
   void forget(std::int32_t page);
 
  private:

@@ -16,7 +16,7 @@ constexpr bool is_engine_call(std::uint8_t number) { return number >= 128; }
 void put_engine_options(ByteWriter& out, const EngineOptions& options);
 EngineOptions taken_engine_options(ByteReader& in);
 
-// What ranks beside the first one read of a plan: rows, pages, known tokens. How a token is drawn is the first one's alone.
+// The part of a plan that other ranks need: rows, pages, known tokens. Only the first rank samples.
 void put_step(ByteWriter& out, const std::vector<PlannedSlice>& plan, const StepWants& wants);
 struct TakenStep {
   std::vector<Sequence> sequences;  // of the plan, at the same positions

@@ -15,10 +15,10 @@ namespace lockstep {
 
 class Callers {
  public:
-  // `share_prefixes`: all of them find each other's cached prompts.
+  // `share_prefixes`: all keys share cached prompts.
   Callers(std::shared_ptr<Executor> executor, bool share_prefixes);
 
-  // Of the keys that are known by name; instead of those before.
+  // Replaces the classes of keys.
   void set_classes(std::map<std::string, WorkClass> classes);
   WorkClass class_of(const std::string& name) const;
   // Request::account.

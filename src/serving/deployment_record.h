@@ -27,12 +27,12 @@ struct DeploymentRecord {
     bool operator==(const Made&) const = default;
   };
   std::vector<Made> made;                                     // in the order in which they came
-  std::vector<std::string> deleted;                           // that the command line deploys
+  std::vector<std::string> deleted;                           // deployments of the command line that were deleted
   std::map<std::string, std::optional<TrafficRule>> aliases;  // nothing: it was deleted
 };
 
 std::string deployment_record_text(const DeploymentRecord& record);
-// Error corrupt_file for whatever deployment_record_text does not write.
+// Error corrupt_file for any text that deployment_record_text would not write.
 DeploymentRecord parse_deployment_record(std::string_view text);
 
 class KeptDeployments {
