@@ -17,10 +17,10 @@ class Sessions;
 
 class CustomLosses {
  public:
-  // Those of the store are there again.
+  // Loads the store's losses.
   CustomLosses(TrainingCommons& commons, Sessions& sessions);
 
-  // Whether clients' losses run here.
+  // Whether clients' losses are allowed.
   bool run_here() const { return commons_.options.custom_losses; }
   // `document`: {"name", "inputs", "graph"}. The request's result is the loss's id, which a batch's loss "custom" names as loss_id.
   // Errors: not_found, cancelled, resource_exhausted; what is wrong in the document is the request's result.

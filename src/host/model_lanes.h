@@ -23,21 +23,21 @@ class ModelLanes {
   ModelLanes(const ModelLanes&) = delete;
   ModelLanes& operator=(const ModelLanes&) = delete;
 
-  // Returns its request id. `sent`: what it asks for. `heals`: it is taken by a model that is lost, too. Errors: not_found; invalid_argument (the number
-  // stands for another operation, the session takes no more work); resource_exhausted; cancelled; io (the number could not be written down).
+  // Returns the request id. `sent`: the operation's content. `heals`: a lost model accepts it too. Errors: not_found; invalid_argument (the number was used
+  // for another operation, the session has ended); resource_exhausted; cancelled; io (the number could not be stored).
   std::string submit(const std::string& owner, const std::string& model, std::int64_t sequence, const SentOperation& sent, NumberedOperation::Work work,
                      bool heals = false);
   std::string place(const std::string& owner, const std::string& model, std::int64_t sequence, const SentOperation& sent, const MakeOperation& make);
-  // A number whose operation cannot even be read: it fails in its turn.
+  // For an operation that cannot be decoded: its number fails in its turn.
   std::string refuse(const std::string& owner, const std::string& model, std::int64_t sequence, const Error& error);
-  // Of an operation that waits for numbers before it which have not come: which, and for how long more; empty: it waits for none.
+  // Says which numbers an operation waits for, and for how much longer; empty: none.
   std::string missing_before(const std::string& owner, const std::string& request) const;
-  // Operations whose turn can never come hold their model no longer; `why`, if it is not empty, is told their clients.
+  // Drops operations whose turn can never come; `why`, if not empty, becomes their result.
   void forget_waiting(const OnExecutor& on, HostedModel& model, const std::string& why);
 
  private:
   void run_ready(const std::shared_ptr<HostedModel>& model, ModelState& state);
-  // In so many seconds the model is looked at: it goes on without an operation that was missing for too long. Waits for no model that is at work.
+  // Sets a timer after which the model goes on without an operation that was missing for too long. Does not wait for a running model.
   void watch_gap(const std::shared_ptr<HostedModel>& model, double seconds);
   void look_for_gap(const std::shared_ptr<HostedModel>& model);
 

@@ -34,7 +34,7 @@ class ModelLife {
   std::string create(const std::string& owner, const CreateModel& wanted, const Encode<ModelRecord>& encode);
   // Errors: not_found, cancelled.
   std::string unload(const std::string& owner, const std::string& id, const Encode<ModelRecord>& encode);
-  // Unloads it; nobody is told.
+  // Unloads it, without a request.
   void drop(const std::string& owner, const std::string& id);
   void drop_of_session(const std::string& owner, const std::string& session);
 

@@ -14,7 +14,7 @@
 
 namespace lockstep {
 
-// What operations work with.
+// What operations use.
 struct OperationTools {
   TrainingCommons& commons;
   MemoryRoom& memory;
@@ -25,7 +25,7 @@ struct OperationTools {
   std::int64_t turn_tokens(const OnExecutor& on, const HostedModel& model) const {
     return model.work.at(on).turn.tokens(commons.options.tokens_a_step, commons.queue->others_wait());
   }
-  // What a batch of the model may be.
+  // The limits of the model's batches.
   BatchLimits limits(const OnExecutor& on, const HostedModel& model) const {
     const OpenedModel& opened = commons.base_of(on, model.settings()).opened;
     BatchLimits limits = batch_limits(*opened.runtime);
@@ -36,7 +36,7 @@ struct OperationTools {
 
 class NumberedOperation : public TrainingQueue::Step, public std::enable_shared_from_this<NumberedOperation> {
  public:
-  // One step of an operation: true: again.
+  // One step of an operation; true: call it again.
   using Work = std::function<bool(const OnExecutor& on, HostedModel& model, const std::string& request)>;
 
   // `kind`: of its pieces, for metrics; a literal.
@@ -48,14 +48,14 @@ class NumberedOperation : public TrainingQueue::Step, public std::enable_shared_
   virtual bool may_run_early() const { return false; }
 
   const std::string& request() const { return request_; }  // any thread
-  // It is in its lane a first time, before its turn. Before it is put there.
+  // It is put into its lane before its turn. Called before that.
   void enter_early() { early_entry_ = true; }
-  // What stands before it changes the model, so it waits for its turn. Any thread.
+  // An operation before it changes the model, so it must wait for its turn. Any thread.
   void do_not_run_early() { may_be_early_ = false; }
 
  protected:
   void check_lost() const;
-  void done();  // its result, or its error, is told
+  void done();  // its result or error was delivered
   bool in_turn() const { return !early_entry_; }
   bool may_be_early() const { return may_be_early_; }
   void leave() { early_entry_ = false; }  // its entry in the lane ends; the next one is its turn

@@ -29,9 +29,9 @@ class BatchOperation : public NumberedOperation {
   std::vector<bool> run_with(const OnExecutor& on, const std::vector<Step*>& others) override;
   bool may_run_early() const override { return true; }
 
-  // Early gradients that something before them may yet undo; `next`: the number whose turn it is.
+  // Whether its gradients are early, so that an operation before it may undo them; `next`: the next sequence number.
   bool stray(std::int64_t next) const { return !forward() && (sequence_ >= next || !may_be_early()); }
-  // As if it had not run. True: it had made gradients.
+  // Undoes it. True: it had made gradients.
   bool reset();
 
  private:

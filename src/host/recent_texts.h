@@ -18,9 +18,9 @@ class RecentTexts {
   RecentTexts(const RecentTexts&) = delete;
   RecentTexts& operator=(const RecentTexts&) = delete;
 
-  // Null: none of that owner's.
+  // Null: that owner has none.
   const std::string* find(const std::string& owner, const std::string& scope, std::int64_t number) const;
-  // One that is there is replaced, and counts as new.
+  // Replaces an existing one, which then counts as new.
   void put(const std::string& owner, const std::string& scope, std::int64_t number, std::string text);
   void erase(const std::string& scope, std::int64_t number);
   void forget(const std::string& scope);

@@ -11,7 +11,7 @@ namespace lockstep {
 
 class RecordWriter {
  public:
-  // Returns when it is done; its error is the caller's.
+  // Returns when the change is done; passes its exception on.
   template <class F>
   void change(const F& what) {
     give_way_during([&] {

@@ -28,23 +28,23 @@ struct HeldWeights {
 
 class Samplers {
  public:
-  // Those of the store are there again.
+  // Loads the store's records.
   Samplers(TrainingCommons& commons, Sessions& sessions, Checkpoints& checkpoints, CheckpointFiles& files, MemoryRoom& memory);
 
-  // Of a checkpoint (path not empty) or the base. Errors: not_found, cancelled, resource_exhausted, invalid_argument.
+  // Makes a sampler of a checkpoint (path not empty) or the base. Errors: not_found, cancelled, resource_exhausted, invalid_argument.
   std::string create(const std::string& owner, const std::string& session, std::int64_t number, const std::string& base_model, const std::string& path);
-  // Of a model's weights at this moment, which no checkpoint holds; null: a model's inflight saves. Returns its id. Error resource_exhausted.
+  // Makes a sampler of a model's present weights; null: one that follows the model's inflight saves. Returns its id. Error resource_exhausted.
   std::string add(SamplerRecord record, SamplerWeights weights);
   // Errors not_found: it may be removed at any time (host/retention.h).
   SamplerRecord find(const std::string& owner, const std::string& id) const;
   bool contains(const std::string& id) const;  // anyone's
   std::vector<SamplerRecord> all(const std::string& owner, const std::string& session) const;
   std::int64_t join(const std::string& owner, const std::string& id);  // 1, 2, ...
-  void use(const std::string& owner, const std::string& id);           // it, and its session, is heard
-  // Another thread than the executor's, which reads them where they are on disk.
+  void use(const std::string& owner, const std::string& id);           // renews it and its session
+  // Not on the executor's thread, which reads weights from disk.
   SamplerWeights weights(const std::string& owner, const std::string& id);
 
-  // Of a model's inflight saves the newest; none any more.
+  // Sets a model's newest inflight save; removes it.
   void set_inflight(const OnExecutor& on, const std::string& model, SamplerWeights weights);
   void drop_inflight(const OnExecutor& on, const std::string& model);
 
@@ -53,12 +53,12 @@ class Samplers {
   std::int64_t bytes_held() const;
   std::vector<std::string> least_used() const;                   // first
   std::optional<HeldWeights> held(const std::string& id) const;  // nothing: it has none
-  // They are on disk, in `folder` where no checkpoint has them. False: it was removed meanwhile.
+  // Notes that its weights are on disk, in `folder` if no checkpoint has them. False: it was removed meanwhile.
   bool let_go(const std::string& id);
   std::filesystem::path folder(const std::string& id) const { return commons_.options.state / "samplers" / folder_of_id(id); }
-  void clear(const OnExecutor& on);  // of memory: the server stops
+  void clear(const OnExecutor& on);  // frees all weights: the server stops
 
-  // Up to `most` of those that nobody came back for: their sessions are forgotten, or they are snapshots that were not sampled for long.
+  // Removes up to `most` samplers of removed sessions, and snapshots that were not sampled for long.
   std::vector<SamplerRecord> remove_forgotten(const OnExecutor& on, std::size_t most);
   std::set<std::string> sessions() const;  // that have one
 

@@ -11,12 +11,11 @@ class SessionLife {
  public:
   SessionLife(TrainingCommons& commons, Sessions& sessions, Retention& retention) : commons_(commons), sessions_(sessions), retention_(retention) {}
 
-  // wanted.id is what the id begins with. The one that was made under the same idempotency key is the same. Errors: cancelled, invalid_argument,
-  // resource_exhausted.
+  // wanted.id is the prefix of the id. The same idempotency key returns the same session. Errors: cancelled, invalid_argument, resource_exhausted.
   std::string create(const std::string& owner, const SessionRecord& wanted);
-  // Waits for nobody's disk. Error not_found.
+  // A heartbeat; waits for no disk. Error not_found.
   void hear(const std::string& owner, const std::string& session);
-  // The first reason stays; its models leave memory. Errors: Sessions::finish.
+  // The first reason stays; its models are moved to disk. Errors: Sessions::finish.
   void finish(const std::string& owner, const std::string& session, const std::string& status, const std::string& detail);
 
  private:

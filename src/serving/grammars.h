@@ -22,7 +22,7 @@ std::shared_ptr<TokenConstraint> make_constraint(std::shared_ptr<const TokenGram
 class Grammars {
  public:
   static constexpr std::size_t kKept = 32, kKeptBytes = std::size_t{64} << 20;
-  // `most_bytes`: of what is kept, and as much again of masks.
+  // `most_bytes`: of compiled grammars, and as much again of masks.
   Grammars(std::shared_ptr<const Tokenizer> tokenizer, std::vector<std::int32_t> end_tokens, std::size_t most_bytes = kKeptBytes);
 
   // Errors are those of TokenGrammar; unsupported without a tokenizer.
@@ -40,12 +40,12 @@ class Grammars {
   std::shared_ptr<const TokenBytes> tokens_;
   struct Kept {
     std::string key;
-    std::shared_ptr<const TokenGrammar> grammar;  // null: it was refused
+    std::shared_ptr<const TokenGrammar> grammar;  // null: the schema was refused
     std::optional<Error> refusal = {};
     std::size_t bytes() const { return 2 * key.size() + (grammar ? grammar->bytes() : 0); }
   };
   void drop_last();
-  std::list<Kept> kept_;  // the last used first
+  std::list<Kept> kept_;  // most recently used first
   std::unordered_map<std::string, std::list<Kept>::iterator> places_;
   std::size_t bytes_ = 0;
 };

@@ -13,11 +13,11 @@ namespace lockstep {
 struct KeepForwardSettings {
   std::string mode = "off";  // keep_forward_modes()
   std::int64_t megabytes = 1024;
-  std::int64_t verify_every = 0;  // one kept row in so many is computed and compared; 0: none
+  std::int64_t verify_every = 0;  // one in that many kept rows is computed again and compared; 0: none
   bool on() const { return mode != "off"; }
 };
 std::vector<std::string> keep_forward_modes();
-// Error invalid_argument for a mode that there is not.
+// Error invalid_argument for an unknown mode.
 void check(const KeepForwardSettings& settings);
 // Null: nothing is kept. `room`: a ledger that bounds it beside its own limit, or null.
 std::shared_ptr<KeptForwards> kept_forwards_of(const KeepForwardSettings& settings, Runtime& runtime, std::int64_t page_size,

@@ -19,7 +19,7 @@ class OnExecutor {
   OnExecutor& operator=(const OnExecutor&) = delete;
 };
 
-// Executor::run, whose call is given the proof.
+// Executor::run with an OnExecutor passed to the call.
 template <class Whose, class F>
 auto run_on(Executor& executor, const Whose& whose, F work) {
   return executor.run(whose, [&executor, work = std::move(work)]() mutable {
@@ -28,7 +28,7 @@ auto run_on(Executor& executor, const Whose& whose, F work) {
   });
 }
 
-// A value that the executor's steps alone reach.
+// A value that only steps of the executor can access.
 template <class T>
 class OfExecutor {
  public:

@@ -5,10 +5,10 @@
 
 namespace lockstep {
 
-// 1 to 128 letters, digits, '-', '_' and '.', the first of them no '.'. Error invalid_argument, with `what` it is the name of.
+// Allowed: 1 to 128 letters, digits, '-', '_' and '.', the first no '.'. Error invalid_argument; `what` is the thing it names.
 void check_plain_name(const std::string& what, const std::string& name);
 
-// A name as messages show it: at most 80 bytes, and no character that would end or disturb them.
+// A name for messages: at most 80 bytes, control characters shown as '?'.
 std::string shown_name(const std::string& name);
 
 }  // namespace lockstep

@@ -12,7 +12,7 @@
 
 namespace lockstep {
 
-// One that is open.
+// An open request.
 struct CountedRequest {
   RequestOwner owner;
   std::chrono::steady_clock::time_point taken;
@@ -26,9 +26,9 @@ class RequestCounts {
   RequestCounts(ServiceStatistics& statistics, std::function<void(const std::string& key, std::int64_t tokens)> count_tokens)
       : statistics_(statistics), count_tokens_(std::move(count_tokens)) {}
 
-  // So many of one owner. Any thread.
+  // That many requests of one owner were submitted. Any thread.
   void taken(const RequestOwner& owner, std::size_t requests, std::size_t prompt_tokens);
-  // Executor's thread: one of them begins; its caller is told a token; it ends.
+  // Executor's thread: a request has its first rows; a token was delivered; it has ended.
   void begun(const CountedRequest& request);
   void told(CountedRequest& request);
   void ended(const CountedRequest& request, Generation& generation);

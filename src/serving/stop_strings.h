@@ -20,12 +20,12 @@ class StopStrings {
 
  private:
   friend class StopSearch;
-  // What a text may end with: the beginning of a stop string. The first is "".
+  // A state: a beginning of a stop string, with which the text may end. The first is "".
   struct Node {
-    std::int32_t child = -1, sibling = -1;  // longer by one byte; as long, and of the same parent
-    std::int32_t fallback = 0;              // the longest other beginning that this one ends with
+    std::int32_t child = -1, sibling = -1;  // first state one byte longer; next state with the same parent
+    std::int32_t fallback = 0;              // the state of the longest proper suffix
     std::int32_t length = 0;
-    std::int32_t stop = 0;  // bytes of the longest stop string that it ends with; 0: none
+    std::int32_t stop = 0;  // bytes of the longest stop string that is a suffix of it; 0: none
     char byte = 0;          // its last
   };
   std::int32_t child(std::int32_t node, char byte) const;
@@ -40,9 +40,9 @@ class StopSearch {
     std::size_t end = 0;     // behind the stop string's last byte, in the piece
     std::size_t length = 0;  // of the stop string, which may begin in an earlier piece
   };
-  // Behind what it found it reads no further.
+  // Stops reading at the first match.
   std::optional<Found> push(std::string_view piece);
-  // How many bytes at the end of what it read may begin a stop string.
+  // How many bytes at the end of the text may begin a stop string.
   std::size_t waits() const;
 
  private:

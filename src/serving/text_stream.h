@@ -15,7 +15,7 @@
 
 namespace lockstep {
 
-// Which special tokens give text. Parsers of messages read marks, which many tokenizers hold for special.
+// Which special tokens become text. Parsers of messages read marks that many tokenizers count as special.
 enum class SpecialText { hidden, reasoning_marks, shown };
 
 class TextStream {
@@ -26,9 +26,9 @@ class TextStream {
       : TextStream(tokenizer, std::make_shared<const StopStrings>(stops), special) {}
   // As Detokenizer's.
   void begin_after(std::span<const std::int32_t> ids) { detokenizer_.begin_after(ids); }
-  // What is certain after this token; "" once the text has met a stop string.
+  // The text that has become certain with this token; "" after a stop string.
   std::string push(std::int32_t id);
-  // The end: what was held back. "" once the text has met a stop string.
+  // The rest of the text, at its end; "" after a stop string.
   std::string flush();
   bool stopped() const { return text_ended_ || tokens_ended_; }
 
@@ -40,11 +40,11 @@ class TextStream {
   SpecialText special_;
   bool searches_;  // for any stop string
   StopSearch in_text_, in_tokens_;
-  std::string held_;  // the end of the text, which could still become a stop string
+  std::string held_;  // the end of the text, which may begin a stop string
   bool text_ended_ = false, tokens_ended_ = false;
 };
 
-// What a token says amid others, by itself: a piece of a character is U+FFFD.
+// The text of one token by itself; a part of a character becomes U+FFFD.
 std::string text_of_token(const Tokenizer& tokenizer, std::int32_t id);
 // Characters (code points) of valid UTF-8.
 std::int64_t count_characters(std::string_view text);

@@ -25,10 +25,10 @@ struct TrafficShare {
 
 struct TrafficRule {
   std::string alias;
-  std::vector<TrafficShare> shares, before;           // before: none, where it had no others
+  std::vector<TrafficShare> shares, before;           // before: those for a rollback; empty: none
   std::shared_ptr<const std::string> gate = nullptr;  // JSON of a request's "gate"; null: none
   std::uint64_t gate_number = 0;                      // of this table, another at each change of a gate
-  // It leads to the deployment, or a rollback would.
+  // Whether it leads to the deployment, or would after a rollback.
   bool may_lead_to(const std::string& deployment) const;
 };
 
@@ -37,18 +37,18 @@ class TrafficTable {
   static constexpr std::size_t kMostAliases = 1024, kMostShares = 16;
   static constexpr std::int64_t kMostWeight = 1'000'000;
 
-  // Shares that it has already change nothing. Errors: invalid_argument (a name that is none, no share, too many, one twice, a weight), resource_exhausted.
+  // Setting the present shares has no effect. Errors: invalid_argument (bad name or weight, no share, too many, one twice), resource_exhausted.
   void set(const std::string& alias, std::vector<TrafficShare> shares);
-  // Those before and those now change places. Errors: not_found; unsupported where there are none before.
+  // Exchanges the present shares with those before. Errors: not_found; unsupported when there are none before.
   TrafficRule roll_back(const std::string& alias);
-  // Null takes the gate away. Error not_found.
+  // Null removes the gate. Error not_found.
   void set_gate(const std::string& alias, std::shared_ptr<const std::string> gate);
   void remove(const std::string& alias);  // Error not_found
-  // The deployment goes: an alias that has a share of it is Error already_exists; what stood before with it is forgotten.
+  // The deployment is removed: Error already_exists if an alias has a share of it; earlier shares with it are dropped.
   void forget(const std::string& deployment);
 
   bool has(std::string_view alias) const;
-  // `who`: the client's own word, alike for requests that belong together; empty: each for itself. Nothing: there is no such alias.
+  // `who` identifies the client; requests with the same one reach the same deployment; empty: random. Nothing: there is no such alias.
   std::optional<std::string> choose(std::string_view alias, std::string_view who) const;
   std::optional<TrafficRule> find(std::string_view alias) const;
   std::vector<TrafficRule> list() const;  // by name

@@ -18,13 +18,13 @@ struct AdapterWeights;
 class VersionGate {
  public:
   virtual ~VersionGate() = default;
-  // What would be asked now, as a word that is another one when that is another; empty: nothing.
+  // A word for the present conditions, which changes when they change; empty: there are none.
   virtual std::string terms() const = 0;
-  // Why weights of the snapshot, on the device already, must not go live, in one sentence; empty: they may. Takes as long as their answers take. `adapter`: null:
-  // none. Error cancelled.
+  // Tests the snapshot's weights, which are on the device already (adapter null: none). Returns in one sentence why they must not go live; empty: they may.
+  // Takes as long as their answers take. Error cancelled.
   virtual std::string refuses(const std::string& snapshot, std::shared_ptr<const WeightSet> weights, std::shared_ptr<const AdapterWeights> adapter,
                               const StopToken& stop) = 0;
-  // Runs `swap`, with no change of terms meanwhile; false: they are others already, and nothing was done. Throws what `swap` throws.
+  // Runs `swap` while the conditions cannot change; false: they have changed, and nothing was done. Throws what `swap` throws.
   virtual bool go_live(const std::string& terms, const std::function<void()>& swap) = 0;
 };
 
