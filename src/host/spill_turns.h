@@ -23,12 +23,12 @@ class SpillTurns {
  public:
   explicit SpillTurns(std::shared_ptr<Executor> executor) : executor_(std::move(executor)) {}
 
-  // False: another writes it.
+  // False: another thread writes it.
   bool begin(const std::string& id);
   void end(const std::string& id);
-  // Until nobody writes it; live steps run meanwhile.
+  // Waits until it is written; live steps run meanwhile.
   void wait(const OnExecutor& on, const std::string& id);
-  // Runs `reads` on the executor. Another thread than that one. Errors: its own; cancelled, or std::future_error, once the executor is stopped.
+  // Runs `reads` on the executor; called on another thread. Errors: those of `reads`; cancelled, or std::future_error, once the executor is stopped.
   void run(std::function<void()> reads);
 
  private:

@@ -27,13 +27,13 @@ namespace lockstep {
 
 class TrainingService {
  public:
-  // `generation` stands on base->executor and base->opened.runtime.
+  // `generation` uses base->executor and base->opened.runtime.
   TrainingService(std::shared_ptr<TrainingBase> base, std::shared_ptr<GenerationService> generation, const TrainingServiceOptions& options);
   ~TrainingService();  // stop()
   TrainingService(const TrainingService&) = delete;
   TrainingService& operator=(const TrainingService&) = delete;
 
-  // What is submitted is done, living models are written to disk, nothing more is taken. Again: nothing happens.
+  // Finishes submitted work, writes models to disk, and rejects new work. Calling it again has no effect.
   void stop();
 
   const TrainingServiceOptions& options() const { return commons_.options; }
@@ -44,12 +44,12 @@ class TrainingService {
   const std::shared_ptr<KeptForwards>& kept_forwards() const { return commons_.base->options.kept_forwards; }  // null: none are kept
   const KeptPasses::Statistics& reuse() const { return commons_.base->options.kept->statistics(); }
 
-  // What was asked for, by request id; finished samples, by sampler.
+  // Results by request id; finished samples by sampler.
   Futures& futures() { return commons_.futures; }
   FutureFeed& feed() { return commons_.feed; }
   const MetadataRoom& metadata() const { return commons_.metadata; }
 
-  // What there is.
+  // The registries.
   Sessions& sessions() { return sessions_; }
   Models& models() { return models_; }
   Samplers& samplers() { return samplers_; }
@@ -57,7 +57,7 @@ class TrainingService {
   CustomLosses& custom_losses() { return custom_losses_; }
   ControlPlane& control() { return control_; }
 
-  // What is done with it.
+  // What runs on them.
   SessionLife& session_life() { return session_life_; }
   ModelLife& model_life() { return model_life_; }
   ModelLanes& lanes() { return lanes_; }

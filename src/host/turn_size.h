@@ -12,15 +12,15 @@ class TurnSize {
  public:
   static constexpr std::int64_t kMostFactor = 8;
 
-  // `least`: tokens of a turn while others wait.
+  // `least`: the size while other models wait.
   std::int64_t tokens(std::int64_t least, bool others_wait) const { return others_wait ? least : least * factor_; }
-  // A piece of a gradient. `limit`: seconds that a turn may last; 0: turns stay as they are.
+  // Reports a piece of a gradient and its seconds. `limit`: how long a turn may last; 0: sizes stay as they are.
   void took(std::int64_t tokens, double seconds, std::int64_t least, double limit) {
     const bool full = tokens * 2 > least * factor_;
     if (seconds > 2 * limit) factor_ = std::max<std::int64_t>(1, factor_ / 2);
     else if (full && seconds * 2 < limit) factor_ = std::min(most_, factor_ * 2);
   }
-  // Memory did not suffice for so many: never again.
+  // Memory did not suffice for that many tokens: the size stays below.
   void too_large() { factor_ = most_ = std::max<std::int64_t>(1, factor_ / 2); }
 
  private:

@@ -20,19 +20,19 @@ class WaitingGradients {
   WaitingGradients(std::filesystem::path folder, const KeyLimit& bytes);
   ~WaitingGradients();
 
-  // Room for the gradients of a model, which replaces what it had. Error resource_exhausted with the key's own figures; it keeps what it had.
+  // Claims disk space for a model's gradients, in place of its earlier claim. Error resource_exhausted with the key's figures; the earlier claim stays.
   void claim(const std::string& model, const std::string& owner, std::int64_t bytes);
-  // Claimed, by all keys.
+  // Bytes claimed by all keys.
   std::int64_t claimed() const;
 
-  // Everything of `trained` that no step has taken, with the batch in whose middle it is. What stood there is replaced when all is written. Errors: io.
+  // Saves the gradients of `trained` that no step has used, with an open batch. Replaces earlier files when all is written. Errors: io.
   void save(const std::string& model, TrainedModel& trained);
   bool has(const std::string& model) const;
   // Errors: corrupt_file, io; the files stay either way.
   void load(const std::string& model, TrainedModel& trained) const;
-  // The files are old: the model in memory has moved on.
+  // The files are outdated: the model in memory has changed.
   void remove_files(const std::string& model);
-  // There is no gradient of it any more: files and room go.
+  // The model has no gradients any more: deletes files and claim.
   void drop(const std::string& model);
 
  private:

@@ -12,15 +12,15 @@
 
 namespace lockstep {
 
-// Of what stands beyond the base.
+// Bytes of cached weights, without the base's.
 std::int64_t bytes_of(const SamplerWeights& weights);
 
 class WeightCache {
  public:
   WeightCache(std::shared_ptr<Executor> executor, std::int64_t most_bytes) : executor_(std::move(executor)), most_bytes_(most_bytes) {}
-  // `key` names one immutable set of numbers. Errors: those of `read`; cancelled when the executor has stopped.
+  // `key` names one immutable set of weights. Errors: those of `read`; cancelled when the executor has stopped.
   SamplerWeights get(const std::string& key, const std::function<SamplerWeights(const OnExecutor&)>& read);
-  // So that others have its room; who uses those weights keeps them. False: there is none.
+  // Drops the least recently used to free memory; requests that use it keep it. False: there is none.
   bool drop_oldest(const OnExecutor& on);
   void clear(const OnExecutor& on);
 

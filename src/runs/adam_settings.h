@@ -6,7 +6,7 @@
 
 namespace lockstep {
 
-// What the settings do not name is as it is by default: no router's bias moves.
+// Other members have their defaults: router biases do not move.
 template <class Settings>
 AdamParameters adam_parameters(const Settings& s, double learning_rate) {
   AdamParameters adam;

@@ -18,18 +18,18 @@ namespace lockstep {
 
 class HeldRates {
  public:
-  // Error invalid_argument where there are no kinds.
+  // Error invalid_argument without kinds.
   HeldRates(double most, std::vector<std::string> kinds, std::uint64_t seed);
 
-  // Kinds of the `count` problems of a step: those that are held a quarter as often as the others. The first is the one of the lowest rate.
+  // Draws the kinds of a step's `count` problems; kinds at the limit are a quarter as likely as others. The first is the kind with the lowest rate.
   std::vector<std::size_t> draw(std::int64_t step, std::int64_t count) const;
-  // No weight for the problems of kinds that are held. The kind of the lowest rate is not, so that a batch always teaches something.
+  // Sets the weights of problems of kinds at the limit to 0. Never the kind with the lowest rate, so that every batch trains something.
   void mask(SftProblems& batch) const;
   // `logprobs`: of the batch's targets, per sequence.
   void measure(const SftProblems& batch, const std::vector<std::vector<float>>& logprobs);
 
   nlohmann::ordered_json rates() const;  // {"KIND": RATE}
-  // Error corrupt_file for other kinds.
+  // Error corrupt_file when the kinds differ.
   void restore(const nlohmann::ordered_json& rates);
 
  private:

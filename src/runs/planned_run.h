@@ -12,7 +12,7 @@
 
 namespace lockstep {
 
-// The settings of a plan as config.json keeps them, in `json`.
+// Adds the settings of a plan to `json`, as config.json has them.
 void write_plan(const SftPlan& plan, Json& json);
 
 // `resolved`: the run's settings under a plan; a resumed run must arrive at those that it was begun with, but for `free` (runs/run_settings.h). Its

@@ -46,7 +46,7 @@ struct OpenedModel {
   // The weights that forwards compute with, read tensor by tensor; parameters of shared weights that both models have are taken from there. `part`: equal
   // parameters of other models in memory are shared (model/weight_pool.h). Errors: those of ModelReader and of the part.
   std::shared_ptr<const WeightSet> weight_set(std::uint64_t version = 0, WeightPool::Part* part = nullptr) const;
-  // Bytes of weight_set() that are not another model's.
+  // Bytes of weight_set() that this model does not share.
   std::int64_t own_weight_bytes() const;
   DType file_dtype() const;  // ModelReader's; f32 without files
 };

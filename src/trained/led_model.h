@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-// What a process opens before it follows.
+// What each process opens first.
 struct ModelSource {
   RuntimeSettings runtime;
   bool untrained = false;  // open_untrained_model with these; else open_model

@@ -15,7 +15,7 @@ class TrainedModel;
 
 class SharedPass {
  public:
-  // What one model, which has named this pass, adds or scores.
+  // One model's part of the pass: data to add or to score.
   struct Piece {
     TrainedModel* model = nullptr;
     const std::vector<std::size_t>* places = nullptr;  // of TrainedModel::add
@@ -24,7 +24,7 @@ class SharedPass {
     std::optional<Error> failure;              // of this one alone
   };
   virtual ~SharedPass() = default;
-  // TrainedModel::add or score of each piece, each model once. Other errors than a piece's own are thrown, and are everybody's.
+  // TrainedModel::add or score for each piece, at most one piece a model. Throws errors that are not a single piece's.
   virtual void run(std::vector<Piece>& pieces) = 0;
 };
 
