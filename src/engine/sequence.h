@@ -1,4 +1,5 @@
 // A request while it runs: its tokens, the pages of its cache entries, what it generated. Only state; the scheduler and the engine change it.
+//   Sequence s; s.tokens = {1, 5, 7}; s.prompt_length = 3;
 #pragma once
 #include <functional>
 #include <limits>

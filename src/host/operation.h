@@ -5,6 +5,7 @@
 // else (an optimizer step, a load), the gradients of what ran early are dropped, and it runs again in its turn. Early work is only done while the model
 // has no other gradients, so that dropping them all is right.
 // Run by steps of the executor, except where a function says otherwise.
+//   auto batch = std::make_shared<BatchOperation>(tools, model, request, 7, data, encode); batch->run(on);
 #pragma once
 #include <memory>
 #include <optional>

@@ -1,4 +1,5 @@
 // The base model of a training server, with its executor, memory ledger and folders. All models of clients start from it. Plain values.
+//   base.is_called("countdown-glm"); base.is_critic("countdown-glm:value");
 #pragma once
 #include <algorithm>
 #include <functional>

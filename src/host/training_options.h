@@ -1,4 +1,5 @@
 // Settings of a training service: limits on memory and disk, and how long things are kept. Plain values.
+//   TrainingServiceOptions options; options.state = "state"; options.max_models = 8;
 #pragma once
 #include <chrono>
 #include <cstdint>

@@ -1,5 +1,6 @@
 // The speculation state of one request: its sources, its draft for the next step, and how many of its draft tokens were accepted. A part of a
 // Sequence; used by one thread at a time.
+//   s.drafting->guess.push_back({.token = 17, .kind = DraftKind::ngram});
 #pragma once
 #include <array>
 #include <cstdint>

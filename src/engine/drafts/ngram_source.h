@@ -1,4 +1,5 @@
 // Drafts by repetition: where the last tokens occurred earlier in the request, what followed them there. Good for text that is copied or edited.
+//   auto source = make_ngram_source(material); source->propose({.text = tokens, .prompt_length = 3, .most = 5}, out);
 #pragma once
 #include <memory>
 
