@@ -1,6 +1,6 @@
 // The kept set of a sampled token: the tokens it could have been drawn from, where top-k, top-p, min-p or a mask removed some. Its sampling
 // log-probability is over this set (docs/numerics.md section 6). Sampling returns it, training uses it. A plain value.
-//   const KeptTokens kept = KeptTokens::of(KeptTokens::Order::by_rank, {3, 17, 40}, vocabulary); kept.contains(17)
+//   const KeptTokens kept = KeptTokens::of(KeptTokens::Order::by_rank, ids, vocabulary); kept.contains(17)
 #pragma once
 #include <cstdint>
 #include <span>

@@ -12,7 +12,7 @@ namespace lockstep {
 // (FinishReason::error with generation.error; that token is not appended). Returns FinishReason::none when the request goes on. Moves from the
 // tokens.
 FinishReason accept_tokens(Sequence& s, std::span<GeneratedToken> tokens);
-Removes all generated tokens but the first `count`. When the constraint throws: FinishReason::error, as above, and nothing is removed.
+// Removes all generated tokens but the first `count`. When the constraint throws: FinishReason::error, as above, and nothing is removed.
 FinishReason truncate_tokens(Sequence& s, std::size_t count);
 
 }  // namespace lockstep

@@ -1,6 +1,6 @@
 // Penalties and biases of one request, as one entry for each token that they change: a step costs as much as there are entries, not as the vocabulary
 // is large. kernels/adjust/adjust.h has the arithmetic. Knows no device. Used by one thread at a time.
-//   LogitAdjustments a; a.begin(sampling, prompt); for (const auto token : sampled) a.accept(token); a.entries(); a.truncate(last_tokens);
+//   LogitAdjustments a; a.begin(sampling, prompt); a.accept(token); a.entries(); a.truncate(last_tokens);
 #pragma once
 #include <span>
 #include <unordered_map>

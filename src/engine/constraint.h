@@ -1,6 +1,6 @@
 // A constraint on what a request may generate: the set of tokens allowed next, which changes with each generated token. It knows no engine, and the
 // engine knows no grammar.
-//   request.sampling.constraint = std::make_shared<MyConstraint>();
+//   request.sampling.constraint = make_constraint(grammar);  // serving/grammars.h
 // The engine calls it on its own thread: `allowed`, then `accept`, once for each sampled token, and not again when a preempted request is recomputed
 // or a forward is repeated after an error. truncate() takes the last tokens back; after it allowed() may be called again, and accept() without it for
 // tokens whose mask is known. Draft tokens are accepted and taken back the same way. An exception ends its own request with FinishReason::error. Each

@@ -1,6 +1,6 @@
 // What the engine answers to a request (engine/request.h): tokens with their log-probabilities, why it ended, and what was asked for beside them.
 // Plain values.
-//   engine.submit(request, {}, [](Generation&& done) { if (done.finish == FinishReason::stop) print(done.tokens.back().sampling_logprob); });
+//   engine.submit(request, {}, [](Generation&& done) { return done.finish == FinishReason::stop; });
 #pragma once
 #include <chrono>
 #include <cstdint>

@@ -2,9 +2,9 @@
 // assistant wrote and on the one that ends its turn.
 //   ChatData data({tokenizer, chat, ends}); WeightedTokens t = data.conversation(messages, tools, {});
 // Which tokens are the assistant's is proved in one of two ways, or the conversation is refused:
-//   the template marks them ({% generation %} blocks, one per turn of the assistant), or
-//   the prompt that serving would have given (the messages before, with the generation prompt) is a token prefix of the whole conversation,
-//   and the first end token behind it comes before anything of the next message.
+//  the template marks them ({% generation %} blocks, one per turn of the assistant), or
+//  the prompt that serving would have given (the messages before, with the generation prompt) is a token prefix of the whole conversation,
+//  and the first end token behind it comes before anything of the next message.
 // Text of other roles never becomes a special token. Knows no file. Thread rule: immutable; any thread.
 #pragma once
 #include <nlohmann/json.hpp>

@@ -6,7 +6,7 @@
 // Only depth 1 writes keys and values: the row of p writes an entry at p. Later depths attend to the keys that depth 1 of their row selected.
 // Position 0 has no row and is no key (Rows::first_key), so an entry depends only on tokens up to its own.
 // The layer has its own manifest, weights and cache (one layer, number 0): no number of the trunk depends on it.
-//   Keys keys; const MtpLayer::Depth one = layer.first(ctx, embedded, previous, keys), two = layer.next(ctx2, embedded2, one.normed, keys);
+//   MtpLayer::Keys keys; const MtpLayer::Depth one = layer.first(ctx, embedded, previous, keys), two = layer.next(ctx2, embedded2, one.normed, keys);
 // Shapes: T rows, h hidden.
 #pragma once
 #include <functional>

@@ -1,7 +1,7 @@
 // An observer that also gets, for each row of sparse attention, the log-sum-exp over the selected keys and over all keys. exp(selected - all) is the
 // part of the dense attention's weight that the selection covers. The same kernel computes the second for the observer alone; no output depends on
 // it.
-//   struct Shown final : AttentionObserver { void attended(const Attended& seen) override { use(seen.layer, seen.log_sum); } };
+//   struct Shown final : AttentionObserver { void attended(const Attended& seen) override { last = seen.layer; } int last = -1; };
 #pragma once
 #include "model/observer.h"
 
