@@ -1,5 +1,4 @@
 #include "engine/generation.h"
-#include "engine/generation.h"
 
 namespace lockstep {
 

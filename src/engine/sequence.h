@@ -6,9 +6,9 @@
 
 #include "engine/adjustments.h"
 #include "engine/drafts/drafting.h"
+#include "engine/generation.h"
 #include "engine/pace.h"
 #include "engine/prefix_cache.h"
-#include "engine/generation.h"
 #include "engine/request.h"
 #include "model/adapter.h"
 #include "model/kept_text.h"

@@ -5,8 +5,7 @@
 
 namespace lockstep {
 
-PageRows::PageRows(std::shared_ptr<PageBooks> books, Buffer buffer, std::int64_t bytes)
-    : books_(std::move(books)), buffer_(std::move(buffer)), bytes_(bytes) {
+PageRows::PageRows(std::shared_ptr<PageBooks> books, Buffer buffer, std::int64_t bytes) : books_(std::move(books)), buffer_(std::move(buffer)), bytes_(bytes) {
   const std::int64_t now = books_->statistics->bytes += bytes_;
   books_->statistics->most = std::max(books_->statistics->most.load(), now);
 }

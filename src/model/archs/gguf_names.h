@@ -10,14 +10,14 @@
 namespace lockstep {
 
 struct GgufArchitecture {
-  std::string_view name;         // "general.architecture", and the prefix of its keys
-  std::string_view model_type;   // of config.json
-  std::string_view class_name;   // transformers' class
-  bool paired_rows = false;      // rows of q and k are stored in pairs for llama.cpp's rope (GgufRows::paired_queries)
-  bool head_size = false;        // "attention.key_length" is the size of a head; otherwise it is embedding_length / head_count
-  bool experts = false;          // every layer has routed experts
-  bool attention_bias = true;    // config.json has the key attention_bias (false)
-  bool mlp_bias = false;         // config.json has the key mlp_bias (false)
+  std::string_view name;        // "general.architecture", and the prefix of its keys
+  std::string_view model_type;  // of config.json
+  std::string_view class_name;  // transformers' class
+  bool paired_rows = false;     // rows of q and k are stored in pairs for llama.cpp's rope (GgufRows::paired_queries)
+  bool head_size = false;       // "attention.key_length" is the size of a head; otherwise it is embedding_length / head_count
+  bool experts = false;         // every layer has routed experts
+  bool attention_bias = true;   // config.json has the key attention_bias (false)
+  bool mlp_bias = false;        // config.json has the key mlp_bias (false)
 };
 std::span<const GgufArchitecture> gguf_architectures();
 
