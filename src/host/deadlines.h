@@ -1,6 +1,6 @@
 // A timer: calls back at given times, from one thread. For requests that wait for an event, but not longer than a limit. A callback that has become
 // useless must notice that itself. Any thread.
-//   Deadlines deadlines; deadlines.add(this, until, [this] { late(); }); deadlines.forget(this);  // forget: in ~Owner
+//   Deadlines deadlines; deadlines.add(owner, until, [owner] { owner->late(); }); deadlines.forget(owner);  // forget: in ~Owner
 #pragma once
 #include <chrono>
 #include <condition_variable>

@@ -1,6 +1,6 @@
 // Runs named jobs one at a time on its own thread, in the order in which they were first asked for. A job that is asked for again while it waits or
 // runs is done once, for all callers; each caller waits until its own deadline.
-//   queue.ask("v8", [&] { load("v8"); }, now + 30s, [](std::exception_ptr fault, bool late) { ... });
+//   queue.ask("v8", [&] { load("v8"); }, now + std::chrono::seconds(30), [](std::exception_ptr fault, bool late) { ... });
 // Any thread. `then` is called once, on the queue's thread or in stop(), and must not block for long.
 #pragma once
 #include <chrono>

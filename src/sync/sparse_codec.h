@@ -1,7 +1,7 @@
 // The codec `sparse` of snapshots: which elements of a tensor changed, and by how many steps of their type. Positions are gaps within classes of the
 // old exponent (sync/class_scan.h), Rice coded; steps are a sign and a magnitude, mostly 1, with runs of ones as one number. Integers alone, so the
 // same pair gives the same bytes everywhere. docs/weight-sync.md has the format. Pure functions.
-//   const auto payload = encode_sparse(kind, before, after, n);   decode_sparse(kind, *payload, before, n, to);
+//   const auto payload = encode_sparse(kind, before, after, n);   decode_sparse(kind, payload->bytes, before, n, to);
 #pragma once
 #include <cstdint>
 #include <optional>

@@ -1,6 +1,6 @@
 // The gate of an alias: new deployments are compared with the live one before the alias leads to them; if one fails, the alias stays. Any thread; one
 // gate at a time, others are refused meanwhile.
-//   const JudgedTraffic judged = gate.judge("chat", shares, read_gate(json, "gate"), key);
+//   JudgedTraffic judged = gate.judge("chat", shares, read_gate(json, "gate"), key);
 //   const std::lock_guard lock(gate.changes());   gate.check_same(judged);   deployments->route("chat", shares);   gate.moved(judged);
 #pragma once
 #include <functional>
