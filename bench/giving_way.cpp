@@ -93,9 +93,9 @@ nlohmann::ordered_json completions_row(const std::string& folder) {
       executor.submit(account, [&] {
         if (engine->idle()) return false;
         engine->step();
-        std::vector<Executor::Part> parts;
+        std::vector<DevicePart> parts;
         for (const AccountRows& one : engine->rows_of_step()) parts.push_back({one.account, static_cast<double>(one.rows)});
-        executor.tell("forward", std::move(parts));
+        executor.name_piece("forward", std::move(parts));
         return !engine->idle();
       });
     executor.drain();

@@ -1,5 +1,5 @@
-// Decides whether a request is let in, by its headers: its API key, its Host name (against DNS rebinding), and the site it comes from (CORS).
-// Knows no route and no socket. Read-only once filled; then any thread.
+// Decides whether a request is allowed, by its headers: API key, Host name (against DNS rebinding), and origin (CORS). Knows no route and no socket.
+// Read-only once filled; then any thread.
 //   if (auto refusal = access.refuse_site(head)) ...;  access.answer_headers(head);  access.preflight(head, "GET, POST")
 #pragma once
 #include <memory>

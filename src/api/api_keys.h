@@ -1,6 +1,6 @@
-// API keys, kept as SHA-256 alone, and whose they are. A key is looked up in the same time whatever it is: every hash is
-// compared, each in constant time. Never says a key. ApiKeys is read-only once filled, then any thread may ask; a KeyRing holds those that are
-// good now, and is given others while it is asked.
+// API keys and their owners. Keys are stored as SHA-256 only, and a look-up takes the same time whatever the key is: every hash is compared, each in
+// constant time. No key is ever logged or returned. ApiKeys is read-only once filled, then any thread; a KeyRing holds the current keys, which may be
+// replaced while it is used.
 //   ApiKeys keys; keys.add("ann", key); keys.read_file("keys.txt"); if (const std::string* name = keys.owner_of(given)) ...
 #pragma once
 #include <array>

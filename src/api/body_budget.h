@@ -1,6 +1,5 @@
-// The memory that requests' bodies take while they are read, decoded and wait for their turn: a total, of which one owner may take a
-// share. Who wants more is refused before it is taken. A lease is one request's part; what it took is free again when it goes.
-// Knows no wire. Any thread; a lease: one thread at a time.
+// Limits the memory of request bodies while they are read, decoded and wait: in all, and per owner. A request that would need more is refused before
+// it is read. A lease is one request's part, released with the request. Knows no wire. Any thread; a lease: one thread at a time.
 //   auto lease = budget->lease(owner); lease->settle(content_length); ... lease->take(more);
 #pragma once
 #include <cstdint>

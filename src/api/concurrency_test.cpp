@@ -8,6 +8,7 @@
 #include "api/openai/openai_api.h"
 #include "base/philox.h"
 #include "serving/loading.h"
+#include "serving/served_defaults.h"
 
 namespace lockstep {
 namespace {

@@ -1,6 +1,5 @@
-// The one place where an error becomes an HTTP status and OpenAI's words for it:
-//   {"error": {"message", "type", "param", "code"}}
-// Knows no route. Any thread.
+// Maps an error to an HTTP status and to OpenAI's error object: {"error": {"message", "type", "param", "code"}}. The only place that does. Knows no
+// route. Any thread.
 //   responder->send(error_response(error));
 #pragma once
 #include <exception>

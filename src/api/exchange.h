@@ -1,5 +1,5 @@
-// What an API sees of a request and of its answer: method, path, headers, body; a status and bytes. Knows no socket: http/
-// implements Responder and calls Api, and tests do the same without a network. Plain values; the thread rules stand below.
+// A request and its answer as an API sees them: method, path, headers, body; a status and bytes. Knows no socket: http/ implements Responder and
+// calls Api, and tests do the same without a network. Plain values; thread rules are at the functions.
 //   api.handle(request, responder);  ...  responder->send({200, "application/json", body});
 #pragma once
 #include <functional>

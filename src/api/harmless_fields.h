@@ -1,5 +1,5 @@
-// The fields of all three wires that may be given and change nothing, each with its reason: docs/fields.md shows the same list, and a test
-// holds the two together. Every other field of a request is honoured or refused. Constant table; any thread.
+// The fields of all three wires that are accepted without effect, each with its reason. docs/fields.md shows the same list; a test compares the two.
+// Every other field of a request has an effect or is refused. Constant table; any thread.
 //   harmless_reason("user")
 #pragma once
 #include <span>

@@ -1,6 +1,5 @@
-// Reads a JSON object whose fields are rows: name, where the value goes, what is allowed. A field that no row names is refused
-// with "did you mean"; a wrong type or value is refused with the field's name. null is as good as absent, but for the fields of not_null().
-// Throws RequestError with the field as param. One object, one thread.
+// Reads a JSON object by a table of fields: name, destination, allowed values. An unknown field is refused with "did you mean", a wrong type or value
+// with the field's name. null means absent, except for fields of not_null(). Throws RequestError with the field as param. One object, one thread.
 //   JsonFields fields; fields.integer("n", &n, 1, 128); fields.boolean("stream", &stream); fields.read(json);
 #pragma once
 #include <cstdint>

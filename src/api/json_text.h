@@ -1,5 +1,5 @@
-// JSON written straight into a string: for answers that go out a token at a time, where a tree of values costs more than all
-// the rest. Pure functions. Any thread.
+// Writes JSON directly into a string, for answers that are sent token by token, where building a tree of values would cost more than everything else.
+// Pure functions.
 //   append_json_string(out, text); append_json_number(out, logprob);
 #pragma once
 #include <charconv>

@@ -1,5 +1,5 @@
-// Short-lived tokens that stand for an API key (JSON web tokens, RFC 7519, HMAC-SHA256): whose key it was, since when, until when. Signed
-// with a key of the server's own, so none of them is stored. Never says a token. Read-only once made; then any thread.
+// Short-lived tokens that stand for an API key (JSON web tokens, RFC 7519, HMAC-SHA256): the key's owner, issue and expiry time. Signed with a key of
+// the server's own, so none is stored. No token is ever logged. Read-only once made; then any thread.
 //   TokenSigner signer("state/token-key", 3600); const std::string token = signer.sign("ann", now); signer.owner_of(token, now)
 #pragma once
 #include <cstdint>

@@ -11,6 +11,7 @@
 #include "api/openai/openai_api.h"
 #include "serving/chat_prompt.h"
 #include "serving/loading.h"
+#include "serving/served_defaults.h"
 
 namespace lockstep {
 namespace {

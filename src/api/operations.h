@@ -1,5 +1,5 @@
-// Routes for whoever runs the server: GET /healthz (the process lives), GET /readyz (the engine steps and the server takes work;
-// else 503), GET /metrics (Prometheus). Knows no socket. Any thread.
+// Routes for operators: GET /healthz (the process lives), GET /readyz (the engine steps and the server accepts work; else 503), GET /metrics
+// (Prometheus). Knows no socket. Any thread.
 //   add_operation_routes(routes, service, state, "0.1.0");
 #pragma once
 #include "api/routes.h"

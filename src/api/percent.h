@@ -1,5 +1,4 @@
-// Percent-decoding of paths and queries, strict: what is not %XX of UTF-8, or holds a NUL, is nothing. Knows no route.
-// Any thread.
+// Strict percent-decoding of paths and queries: nothing where the text is not %XX of valid UTF-8, or contains NUL. Knows no route. Any thread.
 //   const auto name = percent_decode("gpt%2F2");  // "gpt/2"
 #pragma once
 #include <optional>

@@ -1,7 +1,7 @@
-// An Api made of rows {method, path, handler}: finds the row, says 404 with "did you mean" and 405 with Allow, answers HEAD as
-// GET and OPTIONS, and turns what a handler throws into an answer. Knows no handler's business and no socket.
-// Rows are added before a server has it; then any thread may call the rest.
-//   Routes routes; routes.add({"GET", "/v1/models/{model}", [](const ApiRequest& r, const auto& out) { ... r.parameter("model") ... }});
+// An Api made of rows {method, path, handler}: finds the row, answers 404 with "did you mean" and 405 with Allow, answers HEAD as GET, and OPTIONS,
+// and turns a handler's exception into an answer. Knows no handler's business and no socket. Rows are added before a server uses it; then any thread
+// may call the rest.
+//   Routes routes; routes.add({"GET", "/v1/models/{model}", [](const ApiRequest& r, const auto& out) { answer(r.parameter("model"), out); }});
 #pragma once
 #include <functional>
 #include <string>

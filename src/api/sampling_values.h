@@ -1,5 +1,5 @@
-// Values of sampling fields as JSON holds them, of every API: read as they were sent and only then made narrower, so that nothing wraps or
-// is rounded into another meaning. Pure functions; RequestErrors name the field, the value and what is allowed.
+// Reads values of sampling fields from JSON, for every API: in the type they were sent, narrowed only after the check, so that nothing wraps or is
+// rounded to another meaning. Pure functions; RequestErrors name the field, the value and what is allowed.
 //   s.temperature = temperature_value(json["temperature"], "temperature");
 #pragma once
 #include <cstdint>

@@ -1,6 +1,6 @@
-// What a server and the routes that speak of it share: whether it drains, and its numbers of requests. Knows no socket and no
-// route. Any thread.
-//   state->end({.route = "/v1/models", .method = "GET", .status = 200, .seconds = seconds});  ...  state->append_metrics(text);
+// State that a server shares with routes that report it: whether it is shutting down, and counters of requests. Knows no socket and no route. Any
+// thread.
+//   state->end({.route = "/v1/models", .method = "GET", .status = 200, .seconds = seconds}); state->append_metrics(text);
 #pragma once
 #include <atomic>
 #include <chrono>

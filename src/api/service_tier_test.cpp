@@ -7,6 +7,7 @@
 #include "api/openai/openai_api.h"
 #include "api/operations.h"
 #include "serving/loading.h"
+#include "serving/served_defaults.h"
 
 namespace lockstep {
 namespace {

@@ -1,5 +1,5 @@
-// A folder of snapshots given out as it stands: GET /store/objects/..., /store/manifests/..., /store/channels/... and other records, with ranges and
-// ETags, for `lockstep snapshot pull http://HOST/store` and mirrors. Nothing is written through it. Any thread.
+// Serves a folder of snapshots read-only: GET /store/objects/..., /store/manifests/..., /store/channels/... and other records, with ranges and ETags,
+// for `lockstep snapshot pull http://HOST/store` and mirrors. Any thread.
 //   add_store_routes(routes, "/mnt/weights");
 #pragma once
 #include <filesystem>

@@ -1,5 +1,5 @@
-// One thread for work that is too long for a server's own: reading and thinning files, decoding long requests, compiling schemas.
-// Bounded; whoever comes when it is full is told so. Knows nothing of the work, which must not throw. post: any thread.
+// One thread for work that would block a server's own: reading and thinning files, decoding long requests, compiling schemas. Its queue is bounded;
+// post returns false when it is full. Knows nothing of the work, which must not throw. post: any thread.
 //   Worker worker; if (!worker.post([=] { responder->send(answer()); })) responder->send(busy);
 #pragma once
 #include <condition_variable>

@@ -1,5 +1,5 @@
 // Base64 (RFC 4648) encoding and decoding.
-//   to_base64("ab") == "YWI="      from_base64("YWI=").bytes == "ab"      from_base64("YW*=").fault: "has the byte 0x2a at 2, which base64 has not"
+//   to_base64("ab") == "YWI="; from_base64("YWI=").bytes == "ab"; from_base64("YW*=").fault;  // "has the byte 0x2a at 2, which base64 has not"
 #pragma once
 #include <string>
 #include <string_view>

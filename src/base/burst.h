@@ -1,6 +1,6 @@
 // Defers work to the end of a burst on the same thread, once for each target: thirty answers written in one engine step wake the sending
 // thread once, not thirty times.
-//   const Burst burst; ... if (!Burst::put_off(this, [self] { self->wake(); })) wake();
+//   const Burst burst; if (!Burst::put_off(self.get(), [self] { self->wake(); })) self->wake();
 // Bursts nest; deferred calls run when the outermost ends. Belongs to the thread that opened it.
 #pragma once
 #include <functional>

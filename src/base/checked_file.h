@@ -1,7 +1,7 @@
-// A file of blocks that are read back exactly as they were written, or not at all: each has its length and its hash (XXH3-64 with its number)
-// before it, and the last says how many there were. So a flipped bit, a block in another's place and a file cut short are errors, found before
-// a value of that block is used. It is put in its place by commit() alone; whether it is synced to the disk is for the folder that it is in
-// (AtomicFolder syncs all of its files). Gives way between blocks (base/give_way.h). Knows nothing of what is in it. One thread at a time.
+// A file of blocks that are read back exactly as written, or not at all. Each block is preceded by its length and its hash (XXH3-64, with its
+// number), and the last says how many there were, so a flipped bit, a misplaced block and a truncated file are errors before any value of the block
+// is used. commit() puts the file in place; syncing to disk is left to its folder (AtomicFolder syncs all its files). Gives way between blocks
+// (base/give_way.h). Knows nothing of the contents. One thread at a time.
 //   CheckedWriter out(path); out.write(values.data(), bytes); out.commit();   CheckedReader in(path); in.read(values.data(), bytes); in.finish();
 #pragma once
 #include <cstdint>

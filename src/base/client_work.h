@@ -1,7 +1,7 @@
-// The scope of work that a thread does for one client: whether the client is still connected, and how much memory the work may take.
+// The scope of a thread's work for one client: whether the client is still connected, and how much memory the work may use. Loops over a client's
+// bytes call check() now and then, at any depth, which throws when the client is gone. Without an open scope nothing is checked. A result that
+// outlives the work (a compiled grammar) stays charged until it is destroyed.
 //   ClientWork work(gone, memory);  ...  ClientWork::check();  ClientWork::take(bytes);  made->memory = ClientWork::keep(bytes);
-// Loops over a client's bytes call check() now and then, at any depth, so that work for a disconnected client stops. Without an open scope
-// nothing is checked. A result that outlives the work (a compiled grammar) stays charged for its memory until it is destroyed.
 #pragma once
 #include <atomic>
 #include <cstddef>

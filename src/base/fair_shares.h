@@ -1,17 +1,16 @@
-// Whose piece of work a shared device runs next, so that nobody's work starves: weighed fair queueing over classes of work and, in a
-// class, over API keys. An account is one key's in one class. Its virtual time is the device seconds it was given, over its weight; so
-// has a class, over its share. The class with the least goes next, and in it the account with the least. Who comes back from idle is lifted
-// to the least of those that have work: what was left is no credit (VTC: Sheng et al., Fairness in Serving Large Language Models, OSDI
-// 2024). Two that both have work therefore differ by a piece each, whatever they do.
-// While live work is within its share of the last seconds it goes first, also where others had less.
-// A piece may be of several accounts, a step of an engine with rows of each: accounts pay by their tokens, and classes by their shares. A
-// class whose few rows ride in the steps of another would else seem to have had nothing, and be chosen for ever.
-// Knows no device, no lock and no clock: times are told, in seconds from any beginning. One thread at a time; what ShareAccount tells, any.
+// Decides whose work a shared device runs next, by weighted fair queueing over classes of work and, within a class, over API keys. Example: shares
+// live=60,rollouts=20,training=20; while all three have work, live work gets 60 % of the device's seconds; when only rollouts and training have work,
+// each gets half. Each account (a key in a class) has a virtual time, the device seconds it was given divided by its weight; each class too, by its
+// share. The class with the least virtual time is next, and in it the account with the least. An account that was idle starts at the least virtual
+// time of those with work, so idle time is no credit (VTC: Sheng et al., Fairness in Serving Large Language Models, OSDI 2024). So two accounts that
+// both have work differ by one piece at most. Live work goes first while it is within its share of the last seconds, even where others had less.
+// A piece may belong to several accounts, as an engine step with rows of each: accounts pay by their tokens, classes by their shares. (Otherwise a
+// class with few rows in the steps of another would seem to have had nothing, and always be next.)
+// Knows no device, lock or clock: callers pass times in seconds. One thread at a time; the figures of ShareAccount on any.
 //   FairShares shares; const auto ann = shares.account(WorkClass::live, "ann"); shares.arrive(*ann, now);
 //   ShareAccount* next = shares.next(now); ... shares.charge({{next, 1}}, seconds, now); shares.leave(*ann);
 #pragma once
 #include <array>
-#include <atomic>
 #include <cstdint>
 #include <initializer_list>
 #include <map>
@@ -22,41 +21,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/share_account.h"
+
 namespace lockstep {
-
-enum class WorkClass { live, rollouts, training };
-inline constexpr std::size_t kWorkClasses = 3;
-std::string_view work_class_name(WorkClass work);
-
-// Percent of the device's seconds, by class; 100 in all.
-struct ClassShares {
-  std::array<int, kWorkClasses> percent{60, 20, 20};
-  double of(WorkClass work) const { return percent[static_cast<std::size_t>(work)] / 100.0; }
-};
-// "live=60,rollouts=20,training=20". Error invalid_argument.
-ClassShares parse_class_shares(std::string_view text);
-
-// Virtual times change between pieces, or parts of one that gives way, and when work comes.
-class ShareAccount {
- public:
-  ShareAccount(WorkClass its_class, std::string its_key, double its_class_share, double weight, std::shared_ptr<const std::atomic<double>> class_time)
-      : work(its_class), key(std::move(its_key)), class_share(its_class_share), weight_(weight), class_time_(std::move(class_time)) {}
-  const WorkClass work;
-  const std::string key;
-  const double class_share;
-  double weight() const { return weight_.load(std::memory_order_relaxed); }
-  double virtual_time() const { return virtual_time_.load(std::memory_order_relaxed); }
-  double class_time() const { return class_time_->load(std::memory_order_relaxed); }  // of its class, by tokens
-  double seconds() const { return seconds_.load(std::memory_order_relaxed); }         // of the device, since the beginning
-
- private:
-  friend class FairShares;
-  std::atomic<double> weight_, virtual_time_{0}, seconds_{0};
-  std::shared_ptr<const std::atomic<double>> class_time_;
-  bool active_ = false;
-  std::uint64_t order_ = 0;  // among equals: who came first, or had its last piece longest ago
-  double waits_since_ = 0;
-};
 
 class FairShares {
  public:

@@ -1,7 +1,7 @@
 // Reads files whole, and writes files and folders atomically: a crash, a full disk or a kill leaves the old or the new content, never a mix.
 //   const std::string text = read_file(path, 1 << 20);
 //   write_file_atomic(path, text);
-//   AtomicFolder folder("runs/a/step-40");  write(folder.partial() / "weights", ...);  folder.commit();
+//   AtomicFolder folder("runs/a/step-40"); write_file_atomic(folder.partial() / "weights", text); folder.commit();
 // Knows nothing of the contents. Two writers of one path need a lock of their own.
 #pragma once
 #include <cstddef>

@@ -1,4 +1,4 @@
-// What a folder holds.
+// Lists the names in a folder.
 //   for (const std::string& name : entries_in(folder)) use(folder / name);
 #pragma once
 #include <filesystem>

@@ -1,6 +1,6 @@
-// The small text files of a model by name (config.json, tokenizer.json, ...): those of a folder, or those that a model in one file stands for.
+// The small text files of a model by name (config.json, tokenizer.json, ...), as an interface: files of a folder, or made from a GGUF file. Readers
+// of such files take it, so they do not know where a model comes from. Any thread.
 //   const FolderOnDisk files("models/m"); if (files.has("tokenizer.json")) text = files.read("tokenizer.json", 1 << 20);
-// Readers of such files take this interface, so that they do not know where a model comes from. Any thread.
 #pragma once
 #include <filesystem>
 #include <string>

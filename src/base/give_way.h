@@ -1,5 +1,5 @@
-// How copies and files give way to more urgent work (base/pause_point.h): a block at a time, on the thread that copies, reads or writes. Whoever
-// does so holds no lock that the more urgent work takes. On a thread without a pause point it costs nothing.
+// Lets copies and file operations give way to more urgent work (base/pause_point.h) between blocks, on the thread that does them. The caller must
+// hold no lock that the urgent work takes. On a thread without a pause point it costs nothing.
 //   each_block(data, bytes, [&](const char* block, std::size_t size) { hash.update(block, size); give_way(); });
 #pragma once
 #include <algorithm>

@@ -1,7 +1,8 @@
-// Giving way at its finest, for tests of bits alone: with LOCKSTEP_GIVE_WAY=SEED test programs and build/lockstep_faults run every kernel in its smallest
-// parts, on any thread; between two of them the thread's scratch is overwritten, and on an executor a live step runs at every boundary of training, if there
-// is one. Whose turn it is is drawn instead of told by shares. No bit may depend on it. In the released program nothing of that exists (kill_point.cpp); the
-// test programs' functions are in tests/tools/faults.cpp.
+// Test mode: give way as often as possible. With LOCKSTEP_GIVE_WAY=SEED test programs and build/lockstep_faults run every kernel in its smallest
+// parts, on any thread; between two parts the thread's scratch is overwritten, and on an executor a live step runs at every boundary of training.
+// Turns are random instead of by shares. No bit may depend on it. The released program has nothing of it (kill_point.cpp); the test programs'
+// functions are in tests/tools/faults.cpp.
+//   if (gives_way_everywhere()) overwrite_scratch();
 #pragma once
 #include <cstddef>
 

@@ -1,4 +1,5 @@
-// Hashes: SHA-256 for what is published (weights, files), XXH3-64 for rows of bits and cache keys, XXH3-128 for tensors that travel.
+// Hashes: SHA-256 for what is published (weights, files), XXH3-64 for rows of bits and cache keys, XXH3-128 for tensors in transfers.
+//   Sha256 hash; hash.update("abc"); const std::string digest = hash.hex(); const std::uint64_t key = xxh3("abc", 3);
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,6 @@
-// The tokens that could have been drawn at one place of a completion, where top-k, top-p, min-p or a mask cut some away: what a
-// log-probability of sampling is over (docs/numerics.md section 6). Sampling tells them, training takes them. A plain value.
-//   const KeptTokens kept = KeptTokens::of(KeptTokens::Order::by_rank, {3, 17, 40}, vocabulary); kept.contains(17)
+// The kept set of a sampled token: the tokens it could have been drawn from, where top-k, top-p, min-p or a mask removed some. Its sampling
+// log-probability is over this set (docs/numerics.md section 6). Sampling returns it, training uses it. A plain value.
+//   const KeptTokens kept = KeptTokens::of(KeptTokens::Order::by_rank, ids, vocabulary); kept.contains(17)
 #pragma once
 #include <cstdint>
 #include <span>

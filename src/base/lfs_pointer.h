@@ -1,4 +1,4 @@
-// Recognises Git LFS pointers: a clone without the large files holds, in their places, three lines of text that name them. Any thread.
+// Recognises Git LFS pointers: in a clone without the large files, a file is three lines of text that name it. Any thread.
 //   refuse_lfs_pointer("models/a/tokenizer.json", text);
 #pragma once
 #include <string_view>

@@ -1,6 +1,6 @@
 // Writes to paths that the user named, without ever destroying files that this program did not make.
 //   check_output_folder("out", Overwrite::no);                          // before the work: may it be written?
-//   OutputFolder out("out", Overwrite::no);  write(out.partial() / "config.json", ...);  out.commit();
+//   OutputFolder out("out", Overwrite::no); write(out.partial() / "config.json"); out.commit();
 //   claim_folder("runs/a", "run");                                      // a folder that a command goes on working in
 // A folder that this program made has a mark, the file `.lockstep`, which names the folder's use and the files of an export that are the
 // program's own. Knows nothing of the contents. One thread a path.

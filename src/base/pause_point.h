@@ -1,5 +1,6 @@
-// Where a long piece of work lets more urgent work run: between two of its kernels, on the same thread, with buffers of its own. The device's
-// backend asks before each kernel (kernels/launch.h); who decides is serving/executor.h.
+// The interface by which a long piece of work lets more urgent work run between two of its kernels, on the same thread. The device's backend calls
+// pause() before each kernel (kernels/launch.h); serving/executor.h implements it.
+//   struct Never final : PausePoint { void pause() override {} std::int64_t longest_kernel() const override { return 0; } };
 #pragma once
 #include <cstdint>
 

@@ -1,5 +1,6 @@
-// Philox4x32-10, the counter-based random number generator used everywhere (Salmon et al., "Parallel random
-// numbers: as easy as 1, 2, 3", SC'11). A value depends on (key, counter) alone: no state, any thread, any order.
+// Philox4x32-10, the counter-based random number generator used everywhere (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11). A
+// value depends on (key, counter) alone: no state, any thread, any order.
+//   RandomSequence random(seed, RandomStream::shuffle, 0); const double u = random.uniform();
 #pragma once
 #include <array>
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Time that has passed, in seconds. Any thread.
+// The seconds since a point in time. Any thread.
 //   const auto began = std::chrono::steady_clock::now(); ... seconds_since(began)
 #pragma once
 #include <chrono>

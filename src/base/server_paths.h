@@ -1,5 +1,5 @@
-// Removes a server's absolute paths from messages: operators see full paths, clients only file names. Pure function.
-//   without_server_paths("'/srv/state/checkpoints/x/model.safetensors' is truncated")  ->  "'.../model.safetensors' is truncated"
+// Removes a server's absolute paths from messages for clients, who see only file names; operators see full paths. Pure function.
+//   without_server_paths("'/srv/state/x/model.safetensors' is truncated") == "'.../model.safetensors' is truncated";
 #pragma once
 #include <string>
 #include <string_view>

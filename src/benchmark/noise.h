@@ -1,4 +1,5 @@
 // Input values for benchmarks: uniform in [-0.5, 0.5), the same for the same seed.
+//   const std::vector<float> values = noise(1024, 1);
 #pragma once
 #include <cstdint>
 #include <vector>

@@ -1,5 +1,5 @@
-// From tensors as files hold them to what a profile computes with, a part of a tensor at a time: onto a device, or to be written down again. The
-// tensors are of a manifest's files. Knows no file's name. Several threads may call what has no backend.
+// Converts file tensors to what a profile computes with, a part of a tensor at a time: onto a device, or for writing it out again. The tensors are
+// those of a manifest. Knows no file's name. Several threads may call the functions without a backend.
 //   const auto weights = computed_weights(model.manifest(), reader.tensors(), backend, profile, 0);
 #pragma once
 #include <cstdint>

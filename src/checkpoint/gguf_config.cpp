@@ -124,8 +124,19 @@ std::vector<std::int64_t> end_ids(const GgufFile& file) {
 }
 }  // namespace
 
+const GgufArchitecture& gguf_architecture(const GgufFile& file) {
+  const std::string name = file.text("general.architecture");
+  std::vector<std::string> known;
+  for (const GgufArchitecture& architecture : gguf_architectures()) {
+    if (architecture.name == name) return architecture;
+    known.emplace_back(architecture.name);
+  }
+  fail(ErrorCode::unsupported, "'{}': 'general.architecture' is {}, allowed are {}{}", file.label(), quoted_name(name), fmt::join(known, ", "),
+       did_you_mean(name.substr(0, 60), known));
+}
+
 Json gguf_config(const GgufFile& file) {
-  const GgufArchitecture& architecture = gguf_architecture(file.text("general.architecture"), file.label());
+  const GgufArchitecture& architecture = gguf_architecture(file);
   const Keys keys(file, architecture);
   if (const auto kind = file.text_if("general.type"); kind && *kind != "model") file.not_offered("general.type", "model");
   for (const auto& [key, allowed] : kOtherArithmetic) keys.only(key, allowed);
@@ -138,12 +149,12 @@ Json gguf_config(const GgufFile& file) {
   if (const std::int64_t value = keys.integer("attention.value_length", kMost, head); value != head)
     fail(ErrorCode::unsupported, "'{}': '{}' is {}, allowed is that of keys, {}", file.label(), keys.name("attention.value_length"), value, head);
   if (!architecture.experts) keys.only("expert_count", 0);
-  const GgufTensor* table = file.find("token_embd.weight");
+  const GgufTensor* table = file.find(kGgufEmbedding);
   const std::int64_t vocabulary = keys.integer("vocab_size", kMost, table && table->shape.size() == 2 ? table->shape[0] : 0);
 
   Json json;
   json["architectures"] = Json::array({std::string(architecture.class_name)});
-  if (architecture.name != "qwen2") json["attention_bias"] = false;
+  if (architecture.attention_bias) json["attention_bias"] = false;
   put_token(json, "bos_token_id", file, "bos_token_id");
   json["dtype"] = "float32";
   put_token(json, "eos_token_id", file, "eos_token_id");
@@ -153,7 +164,7 @@ Json gguf_config(const GgufFile& file) {
   json["intermediate_size"] =
       architecture.experts ? keys.integer("feed_forward_length", kMost, keys.integer("expert_feed_forward_length")) : keys.integer("feed_forward_length");
   json["max_position_embeddings"] = context;
-  if (architecture.name == "llama") json["mlp_bias"] = false;
+  if (architecture.mlp_bias) json["mlp_bias"] = false;
   json["model_type"] = std::string(architecture.model_type);
   if (architecture.experts) {
     json["decoder_sparse_step"] = 1;

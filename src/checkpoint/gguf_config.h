@@ -1,12 +1,14 @@
-// The config.json and generation_config.json that the metadata of a GGUF stand for. Knows no tokenizer. Pure functions.
+// Makes config.json and generation_config.json from the metadata of a GGUF file. Knows no tokenizer and no name of a tensor. Pure functions.
 //   const Json config = gguf_config(file);
 #pragma once
 #include "checkpoint/gguf_file.h"
-#include "checkpoint/gguf_names.h"
+#include "model/archs/gguf_names.h"
 #include "model/config_reader.h"
 
 namespace lockstep {
 
+// By "general.architecture". Error unsupported, with the known ones, for another.
+const GgufArchitecture& gguf_architecture(const GgufFile& file);
 // Key names are transformers'; "dtype" is float32. Errors: corrupt_file with the key of the metadata; unsupported for an architecture that is
 // not known, a rope that config.json cannot say, or a llama with experts.
 Json gguf_config(const GgufFile& file);

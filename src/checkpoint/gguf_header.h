@@ -1,4 +1,5 @@
-// The header of a GGUF file as it stands there: what GgufFile is made of, read front to back. Knows no key.
+// Parses the header of a GGUF file front to back, for GgufFile. Knows no key.
+//   const GgufHeader header = read_gguf_header(ByteFile::open("model.gguf")); header.metadata.at("general.architecture").text;
 #pragma once
 #include "checkpoint/gguf_file.h"
 

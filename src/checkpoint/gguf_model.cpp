@@ -18,7 +18,7 @@ SafetensorsType widened_from(const GgufType& type) {
 
 GgufTensors::GgufTensors(GgufFile file) : file_(std::move(file)) {
   const Json config = gguf_config(file_);
-  const GgufArchitecture& architecture = gguf_architecture(file_.text("general.architecture"), file_.label());
+  const GgufArchitecture& architecture = gguf_architecture(file_);
   for (const GgufTensor& tensor : file_.tensors()) {
     if (tensor.name == kGgufRopeFactors) continue;
     const GgufPlace place = gguf_place(architecture, tensor.name);

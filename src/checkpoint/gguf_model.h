@@ -1,14 +1,13 @@
-// A model in a GGUF file as a Hugging Face folder would hold it: its tensors by name, its small files by name.
+// Presents a GGUF file as a Hugging Face folder: tensors by their Hugging Face names, and small files such as config.json. Nothing is written; texts
+// are made when they are read. Several threads may read.
 //   const GgufTensors tensors(GgufFile::open(path)); tensors.find("model.embed_tokens.weight");
 //   const GgufFolder folder(GgufFile::open(path)); folder.read("config.json", 1 << 20);
-// Nothing is written; texts are made when they are read. Several threads may read.
 #pragma once
 #include <filesystem>
 #include <unordered_map>
 
 #include "base/folder_files.h"
 #include "checkpoint/gguf_file.h"
-#include "checkpoint/gguf_names.h"
 #include "checkpoint/tensor_file.h"
 
 namespace lockstep {

@@ -1,4 +1,4 @@
-// The tokenizer in a GGUF's metadata as tokenizer.json and tokenizer_config.json: byte-level BPE by "tokenizer.ggml.pre" (model `gpt2`), and
+// Converts the tokenizer in a GGUF's metadata to tokenizer.json and tokenizer_config.json: byte-level BPE by "tokenizer.ggml.pre" (model `gpt2`), and
 // SentencePiece's BPE by scores (model `llama`). Pure functions.
 //   const Tokenizer tokenizer = Tokenizer::from_json(gguf_tokenizer(file));
 #pragma once

@@ -1,4 +1,5 @@
-// The tokens in a GGUF's metadata, and the merges that SentencePiece's scores stand for. Pure functions.
+// The tokens in a GGUF's metadata, and the BPE merges that SentencePiece's scores imply. Pure functions.
+//   const GgufVocabulary vocabulary = read_gguf_vocabulary(file, true); vocabulary.id_of(file, "eos_token_id");
 #pragma once
 #include <cstdint>
 #include <string>

@@ -1,5 +1,5 @@
-// The tensors of a model as one list: of the one safetensors file of a Hugging Face folder, or of the shards that model.safetensors.index.json
-// names, or of a GGUF file. Knows nothing of models. Several threads may read.
+// The tensors of a model as one list: of a Hugging Face folder with one safetensors file, or with the shards that model.safetensors.index.json names,
+// or of a GGUF file. Knows nothing of models. Several threads may read.
 //   ModelFiles files(folder); if (const auto found = files.find(name)) found.file->read(*found.tensor, values);
 #pragma once
 #include <filesystem>

@@ -1,8 +1,8 @@
-// Reads a model's weights from its files, a tensor at a time: straight into the compute copies of a profile, or all of them in fp32. What the files
-// hold is checked when they are opened (names, shapes, types), the values when they are read.
+// Reads a model's weights from its files, a tensor at a time: directly into the compute copies of a profile, or all in fp32. Names, shapes and types
+// are checked when the files are opened, values when they are read. Knows no family: names and shapes come from the manifest. Several threads may
+// read; weight_set is called by the one that has the backend.
 //   const auto reader = ModelReader::open("models/countdown-glm");
 //   const auto weights = reader->weight_set(runtime.backend, runtime.profile, 0);
-// Knows no family: names and shapes come from the manifest. Several threads may read; weight_set belongs to the one that has the backend.
 #pragma once
 #include <filesystem>
 #include <functional>

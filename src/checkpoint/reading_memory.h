@@ -1,5 +1,5 @@
-// What reading a model's weights takes beside what is computed with: a part of a tensor a thread, or a whole matrix where the file has it
-// transposed (an expert of gpt_oss). Knows no file.
+// The memory that reading a model's weights needs beside the weights themselves: a part of a tensor per thread, or a whole matrix where the file has
+// it transposed (an expert of gpt_oss). Knows no file.
 //   check_memory(weights + reading_bytes(model.manifest(), threads), "the model");
 #pragma once
 #include <cstdint>

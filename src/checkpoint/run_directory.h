@@ -1,7 +1,6 @@
 // The folder of a run, runs/NAME: config.json as resolved, metrics.jsonl, checkpoints/, export/, and a lock that keeps
 // other processes out for as long as this object lives.
-//   RunDirectory run = RunDirectory::open("runs", "countdown-rl", config, {.resume = false, .resume_line = "lockstep
-//   ..."});
+//   RunDirectory run = RunDirectory::open("runs", "countdown-rl", config, {.resume = false, .resume_line = "lockstep train rl"});
 // Knows nothing of the contents. One owner.
 #pragma once
 #include <filesystem>

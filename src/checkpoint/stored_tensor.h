@@ -1,11 +1,11 @@
 // One tensor of the manifest as files hold it: as numbers (of its own, or part of a tensor of all experts), or in few bits beside its scales. It
 // is read by rows, so that no one needs all of it at once.
-//   numbers  F32, BF16 or F16; what a GGUF file decodes to
-//   fp8      E4M3 and a scale a block of 128 x 128 (`scale_inv`, by which numbers are multiplied); blocks are counted from 0 in each matrix,
-//            of a tensor of all experts in each expert's rows of it
-//   int4     words of eight integers and a scale a group of 32 inputs (numerics/int4_words.h), as compressed-tensors has them
-//   mxfp4    of a tensor [experts, inputs, outputs], as gpt-oss has it: its transpose in groups of 32 inputs (numerics/mxfp4.h), blocks [experts,
-//            outputs, inputs / 32, 16] and scales [experts, outputs, inputs / 32]
+// - numbers: F32, BF16 or F16; what a GGUF file decodes to
+// - fp8: E4M3 and a scale a block of 128 x 128 (`scale_inv`, by which numbers are multiplied); blocks are counted from 0 in each matrix,
+//  of a tensor of all experts in each expert's rows of it
+// - int4: words of eight integers and a scale a group of 32 inputs (numerics/int4_words.h), as compressed-tensors has them
+// - mxfp4: of a tensor [experts, inputs, outputs], as gpt-oss has it: its transpose in groups of 32 inputs (numerics/mxfp4.h), blocks [experts,
+//  outputs, inputs / 32, 16] and scales [experts, outputs, inputs / 32]
 //   StoredTensor::find(files, manifest, file, used)->read(0, file.rows(), values);
 // Several threads may read.
 #pragma once

@@ -1,6 +1,5 @@
-// A file of named tensors, as the reader of models sees it: safetensors, or the tensors of a GGUF under their Hugging Face names.
+// The interface of a file of named tensors: safetensors, or a GGUF file's tensors by their Hugging Face names. Several threads may read.
 //   if (const SafetensorsTensor* tensor = file.find("lm_head.weight")) file.read(*tensor, values);
-// Several threads may read.
 #pragma once
 #include <cstdint>
 #include <map>

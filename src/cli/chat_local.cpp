@@ -9,6 +9,7 @@
 #include "serving/chat_prompt.h"
 #include "serving/completion.h"
 #include "serving/context_limit.h"
+#include "serving/served_defaults.h"
 
 namespace lockstep {
 namespace {

@@ -1,5 +1,6 @@
 // The table of `lockstep`'s subcommands, and the program around them: overview, help, version, exit codes.
 // A command is a file NAME_command.cpp and its row in commands.cpp. One thread.
+//   return run_program({"generate", "--model", "models/m", "--prompt", "3 4 5=12:"});  // the exit code
 #pragma once
 #include <string>
 #include <vector>

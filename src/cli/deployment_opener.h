@@ -13,6 +13,7 @@
 #include "planning/serving_memory.h"
 #include "serving/deployments.h"
 #include "serving/loading.h"
+#include "serving/served_defaults.h"
 
 namespace lockstep {
 

@@ -1,4 +1,5 @@
 // `lockstep eval drafts`, a kind of `eval` (cli/eval_command.cpp).
+//   return eval_drafts_command({"--model", "models/m", "--data", "my.jsonl"});
 #pragma once
 #include "cli/commands.h"
 

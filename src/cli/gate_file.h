@@ -1,6 +1,6 @@
 // The file of `lockstep deploy --gate`: TOML that says what a deployment is asked before its alias moves, and what bounds it has to meet. Files that it names
 // (relative to its own folder) are read too, since the server sees none of them.
-//   gate.toml: questions = "questions.jsonl"   accuracy_drop = 0.02   texts = "held-out.jsonl"   logprob_drop = 0.01
+//  gate.toml: questions = "questions.jsonl"   accuracy_drop = 0.02   texts = "held-out.jsonl"   logprob_drop = 0.01
 //   const auto json = gate_of_file("gate.toml");   // the "gate" of PUT /v1/aliases/{alias}
 // One thread.
 #pragma once

@@ -12,6 +12,7 @@
 #include "cli/common_options.h"
 #include "serving/completion.h"
 #include "serving/grammars.h"
+#include "serving/served_defaults.h"
 
 namespace lockstep {
 namespace {

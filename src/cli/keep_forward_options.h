@@ -1,4 +1,5 @@
-// --keep-forward and what goes with it, of commands that sample for a trainer. What they fill outlives the table.
+// --keep-forward and the options that go with it, for commands that sample for a trainer. The settings outlive the table.
+//   add_keep_forward_options(table, settings, "rollouts'");
 #pragma once
 #include <functional>
 

@@ -1,4 +1,5 @@
 // `lockstep render --train FILE`: prints the tokens of each line of training data, and which of them are trained. One thread.
+//   show_training_data({.model = "models/m", .file = "my.jsonl"});
 #pragma once
 #include <string>
 

@@ -27,6 +27,7 @@
 #include "http/training_server.h"
 #include "planning/serving_memory.h"
 #include "serving/context_limit.h"
+#include "serving/served_defaults.h"
 #include "serving/tool_prompt.h"
 #include "trained/led_model.h"
 

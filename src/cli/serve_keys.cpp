@@ -34,7 +34,7 @@ void Terms::set(const ApiKeys& keys) const {
   const std::map<std::string, KeyTerms> all = keys.terms();
   for (const auto& [name, terms] : all) weights[name] = terms.weight;
   executor->set_keys(std::move(weights));
-  for (const Deployments::Line& line : deployments->list())
+  for (const DeploymentLine& line : deployments->list())
     if (line.service) set_streams(keys, *line.service);  // one that is asleep asks for them when it is loaded
   rates->set(all);
 }

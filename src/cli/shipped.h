@@ -1,6 +1,6 @@
 // Finds the models/ and recipes/ that come with the program, in the checkout (build/lockstep) or the installed package (bin/lockstep beside
 // them), from any folder. A path of the user's own always wins.
-//   shipped("models", "countdown-glm")                  // "countdown-glm" if that is here, else ".../models/countdown-glm"
+//   shipped("models", "countdown-glm");                 // "countdown-glm" if that is here, else ".../models/countdown-glm"
 //   shipped("recipes", "recipes/countdown_rl.toml")     // the same for a path as help and README write it
 // Knows no command. Any thread.
 #pragma once

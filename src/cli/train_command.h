@@ -1,4 +1,5 @@
-// `lockstep train KIND`: shared by its kinds.
+// `lockstep train KIND`: what its kinds share, mostly rows of options.
+//   add_checkpoint_options(table, run); add_schedule_options(table, asked);
 #pragma once
 #include <nlohmann/json.hpp>
 

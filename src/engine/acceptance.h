@@ -8,10 +8,11 @@
 
 namespace lockstep {
 
-// 0 to k of the tokens, in order, up to one that ends the request: a stop token, the last that it may say, or one at which its constraint
-// throws (FinishReason::error, with generation.error; that one is not taken). none: it goes on. Those that are taken are moved from.
+// Appends the tokens in order, up to one that ends the request: a stop token, the last of max_tokens, or one at which the constraint throws
+// (FinishReason::error with generation.error; that token is not appended). Returns FinishReason::none when the request goes on. Moves from the
+// tokens.
 FinishReason accept_tokens(Sequence& s, std::span<GeneratedToken> tokens);
-// Leaves the first `count` generated tokens alone. The constraint may throw: FinishReason::error, as above, and nothing is taken back.
+// Removes all generated tokens but the first `count`. When the constraint throws: FinishReason::error, as above, and nothing is removed.
 FinishReason truncate_tokens(Sequence& s, std::size_t count);
 
 }  // namespace lockstep

@@ -1,7 +1,6 @@
-// What penalties and biases do to a request's logits, kept as one entry a token so that a step costs as much as there
-// are entries, not as the vocabulary is large (kernels/adjust/adjust.h has the arithmetic). Knows no device. Used by
-// one thread at a time.
-//   LogitAdjustments a; a.begin(sampling, prompt); ...each sampled token: a.accept(token); a.entries(); a.truncate(last_tokens);
+// Penalties and biases of one request, as one entry for each token that they change: a step costs as much as there are entries, not as the vocabulary
+// is large. kernels/adjust/adjust.h has the arithmetic. Knows no device. Used by one thread at a time.
+//   LogitAdjustments a; a.begin(sampling, prompt); a.accept(token); a.entries(); a.truncate(last_tokens);
 #pragma once
 #include <span>
 #include <unordered_map>
@@ -22,14 +21,14 @@ class LogitAdjustments {
   // Entries of the prompt and the biases.
   void begin(const SamplingParameters& sampling, std::span<const std::int32_t> prompt);
   void accept(std::int32_t token);
-  // Takes back what was accepted last, given in the order of accepting.
+  // Undoes the last accepts; the tokens are given in the order in which they were accepted.
   void truncate(std::span<const std::int32_t> tokens);
   const std::vector<Entry>& entries() const { return entries_; }
 
  private:
   Entry& entry(std::int32_t token);
 
-  bool repeats_ = false, counts_ = false;  // which penalties do anything
+  bool repeats_ = false, counts_ = false;  // which penalties have an effect
   std::vector<Entry> entries_;
   std::vector<bool> begun_seen_;  // of the entries that begin() made: whether the prompt has the token; later ones come in order of accepting
   std::unordered_map<std::int32_t, std::size_t> places_;

@@ -1,11 +1,10 @@
-// What a request may say next: a set of tokens that changes with each token it says. The engine knows no grammar, and a
-// constraint no engine.
-// Thread rule: the engine calls it on its own thread, `allowed` then `accept` once for each token it samples (a request
-// that is put back, or whose forward runs again after an error, is not asked again). One that throws ends its own
-// request with FinishReason::error. Each request, also each of several samples of one prompt, has a constraint of its
-// own. Tokens may be taken back: truncate, after which allowed may come again, and accept without it where it had come. Tokens that are
-// guessed ahead are accepted and taken back so.
-//   request.sampling.constraint = std::make_shared<MyConstraint>();
+// A constraint on what a request may generate: the set of tokens allowed next, which changes with each generated token. It knows no engine, and the
+// engine knows no grammar.
+//   request.sampling.constraint = make_constraint(grammar);  // serving/grammars.h
+// The engine calls it on its own thread: `allowed`, then `accept`, once for each sampled token, and not again when a preempted request is recomputed
+// or a forward is repeated after an error. truncate() takes the last tokens back; after it allowed() may be called again, and accept() without it for
+// tokens whose mask is known. Draft tokens are accepted and taken back the same way. An exception ends its own request with FinishReason::error. Each
+// request has its own constraint, and so has each of several samples of one prompt.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -18,11 +17,11 @@ class TokenConstraint {
   // Sets bit t % 32 of word t / 32 for each token t that may come next. Words come zeroed; there are
   // (vocabulary + 31) / 32 of them. A request of which nothing is allowed ends with FinishReason::error.
   virtual void allowed(std::span<std::uint32_t> words) = 0;
-  // The token that was sampled or guessed, one of those allowed.
+  // An allowed token, sampled or of a draft.
   virtual void accept(std::int32_t token) = 0;
-  // Becomes what it was when `count` tokens had been accepted: no more than there are, no fewer than at the last settle().
+  // Restores the state after `count` accepted tokens: at most as many as there are, at least as many as at the last settle().
   virtual void truncate(std::int64_t count) = 0;
-  // What has been accepted stays. Whoever may take tokens back says so now and then, so that little need be done again.
+  // The tokens accepted so far will not be taken back. Called now and then, so that truncate() has little to redo.
   virtual void settle() {}
 };
 

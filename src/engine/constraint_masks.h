@@ -6,12 +6,12 @@
 
 namespace lockstep {
 
-// Sequence::mask begins with that of the next token, asked for once a token. What the constraint throws is Sequence::constraint_error, and
-// nothing is allowed.
+// Puts the next token's mask at the start of Sequence::mask, once per token. An exception of the constraint is stored in
+// Sequence::constraint_error, and nothing is allowed.
 void ask_mask(Sequence& s, std::int64_t vocabulary);
 
-// A walk of the constraint along tokens that may be said; when it ends the constraint is what it was. Sequence::mask has a mask for the next token and
-// one behind each of those tokens. Without a constraint everything is allowed and there are no masks. What was accepted before is settled.
+// Advances the constraint along draft tokens, and restores it in the destructor. Sequence::mask then has a mask for the next token and one behind
+// each draft token. Without a constraint everything is allowed and there are no masks. Settles what was accepted before.
 class MasksAhead {
  public:
   MasksAhead(Sequence& s, std::int64_t vocabulary);

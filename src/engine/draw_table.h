@@ -1,5 +1,5 @@
-// The numbers that tokens are drawn with, a row each, as the sampling kernel has them: so a token and a guess of it are drawn alike. Used by one
-// thread.
+// The sampling parameters of each row, uploaded for the sampling kernel. A token and a draft of it use the same row, so they are drawn with the same
+// noise. Used by one thread.
 //   DrawTable table; table.add(row, sequence.sampling, position); table.upload(backend); Sample sample = table.sample(0, 1, logits);
 #pragma once
 #include <bit>

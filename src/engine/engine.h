@@ -10,6 +10,7 @@
 
 #include "engine/admission.h"
 #include "engine/drafts/step_guesses.h"
+#include "engine/generation.h"
 #include "engine/rank_steps.h"
 #include "engine/step_counts.h"
 #include "engine/untold.h"
@@ -19,7 +20,7 @@ namespace lockstep {
 class Engine {
  public:
   // Throws invalid_argument when an option is out of range or the cache does not hold one page. `mtp`: weights of the model's layer of multi-token
-  // prediction, for DraftKind::mtp (engine/drafts/mtp_steps.h); null: there are no such guesses.
+  // prediction, for DraftKind::mtp (engine/drafts/mtp_steps.h); null: no such drafts.
   Engine(Runtime& runtime, std::shared_ptr<const WeightSet> weights, const EngineOptions& options = {}, std::shared_ptr<const WeightSet> mtp = nullptr);
   ~Engine();
   Engine(const Engine&) = delete;
@@ -28,13 +29,12 @@ class Engine {
   using OnDone = std::function<void(Generation&&)>;
   // Returns the id (from 1, ascending). Throws invalid_argument with the field at fault; then nothing is kept.
   std::uint64_t submit(Request request, OnToken on_token = {}, OnDone on_done = {});
-  // Ends a request with FinishReason::cancelled; an unknown or finished id is ignored. Tokens that were not told yet (a step may find several) are
-  // dropped, and one that had come to its end with them has not: it ends as it would have, had they come one by one.
+  // Ends a request with FinishReason::cancelled; an unknown or finished id is ignored. Tokens that on_token has not received yet (a step may accept
+  // several) are dropped, and if the request had ended with one of them, it counts as cancelled instead.
   void cancel(std::uint64_t id);
-  // Takes back what a request has generated beyond its first `tokens` tokens: pages, constraint and penalties are those before, and it goes
-  // on from there, with the bits it would have had. What was told of them (on_token) is told again as it comes again. Unknown or finished
-  // ids are ignored; nothing happens to one that has no more. One that is guessed ahead under a constraint has settled what it said
-  // (TokenConstraint::settle): it ends with FinishReason::error where less is to be left.
+  // Removes what a request has generated beyond its first `tokens` tokens, with their pages and the state of constraint and penalties; it goes on
+  // from there with the bits it would have had. on_token is called again for tokens that come again. Unknown or finished ids are ignored. A request
+  // that is speculated under a constraint cannot go back behind TokenConstraint::settle: it then ends with FinishReason::error.
   void truncate(std::uint64_t id, std::size_t tokens);
   // One forward over prompt chunks and decoding rows of all running requests; false when there is nothing to do. A
   // request with a NaN or an infinity in its rows, or whose constraint allows nothing or throws, ends with
@@ -42,16 +42,16 @@ class Engine {
   // all requests stay and start over at the next step.
   bool step();
   void run_until_idle();
-  // Submits all, runs until they are done (others go on beside them), returns them in order.
+  // Submits all, runs until they are done (other requests run beside them), returns them in order.
   std::vector<Generation> generate(std::vector<Request> requests);
 
-  // From the next step on. Cached prefixes of other versions are never used again; `in_flight` says how requests go on that have begun and brought
-  // no weights of their own. The same pointer again: nothing happens. Error unsupported for InFlight::finish over several ranks.
+  // From the next step on. Cached prefixes of other versions are never used again; `in_flight` says how running requests without weights of their own
+  // go on. The same pointer again has no effect. Error unsupported for InFlight::finish over several ranks.
   void set_weights(std::shared_ptr<const WeightSet> weights, InFlight in_flight = InFlight::go_on);
   std::uint64_t weights_version() const { return version_; }
 
-  // How a request's tokens are taken from its next forward on, and back to those that wait, as when pages run out; neither changes a bit.
-  // An unknown or finished id is ignored. Where a pace lets scored positions of a prompt come from the cache their log-probabilities are NaN.
+  // set_pace: how a request's tokens go through the model from its next forward on. preempt: back to the waiting ones, as when pages run out. Neither
+  // changes a bit. An unknown or finished id is ignored. If a pace takes scored prompt positions from the cache, their log-probabilities are NaN.
   void set_pace(std::uint64_t id, const Pace& pace);
   void preempt(std::uint64_t id);
 
@@ -63,20 +63,20 @@ class Engine {
   std::int64_t waiting() const { return static_cast<std::int64_t>(scheduler_->waiting().size()); }
   const Scheduler& scheduler() const { return *scheduler_; }
   const RankSteps& rank_steps() const { return *steps_; }
-  // Whose rows the last step's forward had; of a step without one: none.
+  // The accounts with rows in the last step's forward; empty without one.
   const std::vector<AccountRows>& rows_of_step() const { return step_rows_; }
 
  private:
   void absorb(const std::vector<PlannedSlice>& plan);
   void fail_flagged(const std::vector<PlannedSlice>& plan);
-  // What the slice's rows up to `row` have sampled, of a right text, becomes the request's next tokens (engine/acceptance.h), and is told.
+  // Appends what the slice's rows up to `row` sampled to the request (engine/acceptance.h), and queues the tokens for on_token.
   FinishReason accept(const PlannedSlice& p, std::size_t slice, std::int64_t row);
   GeneratedToken sampled_token(const Sequence& s, std::size_t slice, std::size_t i);
   void finish(Sequence& s, FinishReason reason, std::int64_t forget_from = std::numeric_limits<std::int64_t>::max());
   void deliver();
 
   Runtime& runtime_;
-  std::weak_ptr<const WeightSet> weights_;  // the newest, kept by its steps where they use it whole
+  std::weak_ptr<const WeightSet> weights_;  // the newest; the steps hold it where they use it whole
   std::uint64_t version_ = 0;
   EngineOptions options_;
   RequestLimits limits_;

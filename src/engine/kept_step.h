@@ -1,7 +1,7 @@
-// One step of the engine, for those of its requests whose forwards are kept (Request::keep_forward): copies the values of their rows to the pages of
-// their texts (model/kept_text.h), and enters the rows that are sound.
+// Stores the layer outputs of one step for the requests that ask for it (Request::keep_forward): copies the values of their rows to the pages of
+// their texts (model/kept_text.h), and makes them available to readers once the step has succeeded.
 //   KeptStep kept(backend, forwards, weights, plan); kept.attach(options); ...forward...; kept.enter(flags);
-// A row over keys of several versions of the weights is not kept. Used by the thread that runs the step.
+// A row that attends to keys of several versions of the weights is not stored. Used by the thread that runs the step.
 #pragma once
 #include "engine/scheduler.h"
 #include "model/context.h"

@@ -1,9 +1,9 @@
-// Limits the rows of rollouts in a step that live requests share (base/fair_shares.h). With `--live-token-ms 40` a step takes as many rows of rollouts as
-// keep its predicted time within 40 ms, the longest gap between two tokens of a live stream. When live rows alone take longer than that, every
-// kWaits-th step still has some rows of rollouts (one for every kLiveRows live ones, at least one), so that rollouts never stop. There is no limit while
-// no live request runs and none ran in the last kStepsAfter steps: the next live request may then wait for one step of any length.
-// Without such a gap every step has all running rollouts, and only their prompts are limited: beside live work the prompts of one step take at most
-// kPromptSeconds, so that live requests run and enter between two parts of a long prompt.
+// Limits the rows of rollouts in a step that live requests share (base/fair_shares.h). With `--live-token-ms 40` a step takes as many rows of
+// rollouts as keep its predicted time within 40 ms, the longest gap between two tokens of a live stream. When live rows alone take longer than
+// that, every kWaits-th step still has some rows of rollouts (one for every kLiveRows live ones, at least one), so that rollouts never stop. There
+// is no limit while no live request runs and none ran in the last kStepsAfter steps: the next live request may then wait for one step of any
+// length. Without such a gap every step has all running rollouts, and only their prompts are limited: beside live work the prompts of one step take
+// at most kPromptSeconds, so that live requests run and enter between two parts of a long prompt.
 // Knows no sequence and no clock. Used by one thread at a time.
 //   LiveRoom room(0.04); room.begin(true); room.take({.begin = 70, .count = 1, .tokens = 1}, true); const std::int64_t rows = room.rows(0, 128, 300);
 #pragma once
@@ -24,26 +24,26 @@ class LiveRoom {
   static constexpr double kPromptSeconds = 0.025;
   static constexpr std::int64_t kLeastPromptRows = 4;  // of a step, however long they take
 
-  // 0: there is no bound ever, and classes share by their shares.
+  // 0: no limit, and classes are mixed by their shares.
   explicit LiveRoom(double live_token_seconds) : most_seconds_(live_token_seconds) {}
   bool on() const { return most_seconds_ > 0; }
 
   // A plan begins; `live`: live requests run.
   void begin(bool live);
-  // Of the next `wanted` rows of a rollout at `begin` as many as there is room for; all of `pending`: the last is sampled from.
+  // How many of the next `wanted` rows of a rollout at `begin` there is room for. When it is all of `pending`, the last one samples a token.
   std::int64_t rows(std::int64_t begin, std::int64_t wanted, std::int64_t pending);
-  // Of a rollout's prompt, of which rows() are as many as `wanted`.
+  // The same for a rollout's prompt, after rows() allowed `wanted`.
   std::int64_t prompt_rows(std::int64_t begin, std::int64_t wanted, std::int64_t pending) const;
-  // Of rows of guessed tokens, each of which is sampled from. Nothing waits for them.
+  // The same for rows of draft tokens, each of which samples a token. Nothing waits for them.
   std::int64_t guessed_rows(std::int64_t begin, std::int64_t wanted) const;
-  // They are in the plan; they are not, after all. `prompt`: of a rollout's.
+  // Adds rows to the plan; removes them from it. `prompt`: of a rollout's prompt.
   void take(const RowSpan& rows, bool live, bool prompt = false);
   void put_back(const RowSpan& rows, bool live, bool prompt = false);
-  // Rows of guessed tokens behind planned ones are in it, too. Those of live ones come when rollouts have their rows: the next plan leaves as much room.
+  // Adds rows of draft tokens. Those of live requests come after rollouts have their rows, so the next plan leaves as much room for them.
   void take_guesses(const RowSpan& rows, bool live);
-  // Rollouts have fewer rows than they could in this plan.
+  // Notes that rollouts have fewer rows in this plan than they could use.
   bool holds_back() const { return holds_back_; }
-  // The planned step has taken so long.
+  // Reports the seconds of the planned step.
   void observe(double seconds) { predictor_.observe(work_, seconds); }
 
  private:

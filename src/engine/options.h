@@ -1,4 +1,5 @@
-// What an engine is built with, and what it counts. Plain values.
+// Options of an engine, and its counters. Plain values.
+//   EngineOptions options{.max_sequences = 8};
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -20,25 +21,25 @@ struct EngineOptions {
   std::int64_t max_sequences = 256;   // running at a time
   std::int64_t prefill_chunk = 128;   // prompt rows of one sequence in one forward
   bool prefix_cache = true;
-  // What a forward with rows of live requests shall take at most when those of others are added (engine/live_room.h); 0: all are, by the classes' shares.
+  // The longest a forward with rows of live requests may take when rows of others are added (engine/live_room.h); 0: no limit.
   double live_token_seconds = 0;
-  DraftOptions drafts;  // of requests that bring no choice of their own
+  DraftOptions drafts;  // for requests without a choice of their own
   RankLayout ranks;     // tp and ep: threads that share the model; dp is training's (replicas of an engine are engines)
-  // In process 0: ranks are those of all its processes, and the others follow this engine (engine/step_follower.h). Null: of this process. It outlives
-  // the engine.
+  // In process 0 of several: ranks are spread over all processes, and the others follow this engine (engine/step_follower.h). Null: all ranks are in
+  // this process. Outlives the engine.
   ProcessMail* lead = nullptr;
-  // Where forwards of requests that ask for it are kept (Request::keep_forward), of the same runtime; null: nowhere. One rank alone keeps them.
+  // Where layer outputs of requests that ask for it (Request::keep_forward) are stored, on the same runtime; null: nowhere. Single rank only.
   std::shared_ptr<KeptForwards> kept_forwards = nullptr;
 };
 
-// What becomes of requests that have begun when an engine gets other weights, and brought none of their own.
+// What happens to running requests without weights of their own when the engine gets other weights.
 enum class InFlight {
-  go_on,     // over the keys and values that they have; their tokens are then marked (GeneratedToken::mixed). What is scored or pooled is computed again
-  finish,    // on the old weights, which stay in memory as long
-  reprefill  // what they have is computed again under the new weights: each further token is that of a request that begins with the text so far
+  go_on,     // with their present keys and values; their tokens are marked (GeneratedToken::mixed). Scores and pooled states are computed again
+  finish,    // on the old weights, which stay in memory until then
+  reprefill  // their text is computed again under the new weights: further tokens are those of a request whose prompt is the text so far
 };
 
-// Everything since the engine was made. A path that was meant to run and counts 0 did not run.
+// Counters since the engine was made. They also show whether a path under test ran at all.
 struct EngineCounters {
   std::int64_t forwards = 0, rows = 0, largest_batch = 0;
   std::int64_t prefill_tokens = 0,
@@ -46,15 +47,15 @@ struct EngineCounters {
   std::int64_t chunks = 0;                           // slices of prompts that took more than one forward
   std::int64_t mixed_batches = 0;                    // forwards with prefill and decode rows
   std::int64_t cache_hit_tokens = 0;                 // positions taken from the prefix cache
-  std::int64_t preemptions = 0, evictions = 0;       // sequences put back; pages dropped from the prefix cache for others
-  std::int64_t own_weights_forwards = 0;             // under weights that requests brought
+  std::int64_t preemptions = 0, evictions = 0;       // of sequences; of pages, dropped from the prefix cache for others
+  std::int64_t own_weights_forwards = 0;             // under requests' own weights
   std::int64_t adapter_rows = 0, most_adapters = 0;  // rows under an adapter; adapters in one forward
   std::int64_t sampled_tokens = 0;
-  std::int64_t draft_rows = 0;  // of guessed tokens, beside decode_tokens
+  std::int64_t draft_rows = 0;  // of draft tokens, not counted in decode_tokens
   DraftCounters drafts;
   std::int64_t mixed_version_tokens = 0;       // sampled with a prefix of several weights versions: not exact
   std::int64_t live_rows = 0, other_rows = 0;  // of live work and of rollouts (base/fair_shares.h), without guessed ones
-  std::int64_t held_back_forwards = 0;         // in which rollouts had fewer rows than they could, for live tokens to come in time
+  std::int64_t held_back_forwards = 0;         // in which rollouts had fewer rows than they could use, to keep live tokens in time
   std::int64_t failed_requests = 0;            // a NaN or an infinity in their rows, or a constraint
   ForwardCounts work;                          // keys that attention read and rows that experts computed, as their kernels counted
 };

@@ -1,5 +1,5 @@
-// How the tokens of a request go through the model where it shall be another way than the engine's own. No bit depends on it:
-// `lockstep parity` holds ways against each other. A plain value.
+// Fixes how a request's tokens go through the model: how many rows at once. For `lockstep parity`, which compares such ways; no bit depends on it. A
+// plain value.
 //   engine.set_pace(id, {.rows = 1});
 #pragma once
 #include <cstdint>
@@ -9,7 +9,7 @@ namespace lockstep {
 
 struct Pace {
   std::int64_t rows = 0;  // of a prompt in one forward; 0: options.prefill_chunk
-  bool decodes = false;   // a single row behind the first token is planned and counted as decoding, though the token was given
+  bool decodes = false;   // single rows behind the first token are planned and counted as decoding, although their tokens are the prompt's
   std::int64_t cached_pages = std::numeric_limits<std::int64_t>::max();  // at most so many come from the prefix cache when it is admitted
 };
 

@@ -1,5 +1,4 @@
-// Which pages of the cache are free, and how many users each of the others has. Knows nothing of what is in them.
-// Used by one thread at a time.
+// The free pages of the cache, and the number of users of each of the others. Does not know what pages hold. Used by one thread at a time.
 //   std::int32_t page = pages.allocate(); pages.retain(page); pages.release(page);
 #pragma once
 #include <cstdint>

@@ -1,4 +1,5 @@
 // Rows of one sequence in the next forward: the scheduler plans them, the step runs them.
+//   for (const PlannedSlice& p : scheduler.plan()) use(*p.sequence, p.begin, p.count);
 #pragma once
 #include <cstdint>
 

@@ -1,10 +1,9 @@
-// Full pages that several sequences may use: trees of pages, each found by the XXH3 of all tokens up to its end. Each
-// root is a model (weights and adapter) and who asked it, and no page is found under another. A hit is believed only when the tokens themselves agree, page by page from the
-// beginning. The cache is one user of each of its pages; a page that has no other is idle, and idle pages are given
-// back least recently used first, a page before the one it continues. Whoever holds a page here holds all pages before
-// it. Knows page numbers, not what lies in them: a page may be entered before the forward that fills it has run, when
-// every reader is in that forward or later. Used by one thread at a time.
-//   cache.match(root, tokens, most, chain, pages);  ...  cache.insert(chain, page_tokens, page);
+// Finds full pages of the cache that a new sequence can share. Pages form trees, each found by the XXH3 of all tokens up to its end; a match is
+// accepted only if the tokens themselves are equal, page by page from the beginning. Each pair of model (weights and adapter) and owner has a tree of
+// its own. The cache is one user of each of its pages. A page without another user is idle; idle pages are freed least recently used first, and a
+// page before the one it continues, so whoever holds a page holds all pages before it. A page may be inserted before the forward that fills it has
+// run, if every reader is in that forward or a later one. Knows page numbers, not their contents. Used by one thread at a time.
+//   cache.match(root, tokens, most, chain, pages); cache.insert(chain, page_tokens, page);
 #pragma once
 #include <cstdint>
 #include <set>
@@ -21,20 +20,20 @@ class PrefixCache {
  public:
   PrefixCache(PageAllocator& pages, std::int64_t page_size);
 
-  // Whose pages: identities of weights and adapter (WeightSet::identity; adapter 0: none), and Request::prefix_owner.
+  // The root of a tree: identities of weights and adapter (WeightSet::identity; adapter 0: none), and Request::prefix_owner.
   struct Root {
     std::uint64_t weights = 0, adapter = 0, owner = 0;
     bool operator==(const Root&) const = default;
   };
 
-  // Where in a tree a sequence stands: under which root, after how many pages, and which is the last (-1: none).
+  // A sequence's position in a tree: its root, the number of pages, and the last of them (-1: none).
   struct Chain {
     Root root = {};
     std::int64_t pages = 0;
     std::int32_t last = -1;
     std::uint64_t hash = 0;
   };
-  // Forgets everything, or all of some weights with every adapter; what was entered before is never found again.
+  // Removes all pages, or all of some weights with every adapter; they are never found again.
   void reset();
   void forget_weights(std::uint64_t weights);
   // The longest run of known pages under `root` that begins `tokens`, at most `most` pages: appended to `pages`, one
@@ -50,17 +49,17 @@ class PrefixCache {
   // With `only_fresh`, a known page is reported and nothing changes.
   Insertion insert(Chain& chain, std::span<const std::int32_t> tokens, std::int32_t& page, bool only_fresh = false);
 
-  // Where the chain stood after `pages` pages, of which whoever asks holds all.
+  // The chain after its first `pages` pages, all of which the caller holds.
   void truncate(Chain& chain, std::int64_t pages) const;
 
-  // One user of a page less; every page, entered or not, is released here.
+  // Releases one use of a page, whether or not it is in the cache.
   void release(std::int32_t page);
-  // Gives the least recently used idle page back to the allocator; false when there is none.
+  // Frees the least recently used idle page; false when there is none.
   bool evict();
   std::int64_t idle() const { return idle_; }
   std::int64_t entries() const { return static_cast<std::int64_t>(by_hash_.size()); }
   bool holds(std::int32_t page) const { return entry(page).held; }
-  // Takes a page and all that continue it out of the tree: what is in them is not to be used.
+  // Removes a page and all that continue it from the tree, because their contents are invalid.
   void forget(std::int32_t page);
 
  private:

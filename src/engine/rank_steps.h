@@ -1,7 +1,6 @@
-// The steps of an engine on its local ranks: with one, a StepRunner; with several (EngineOptions::ranks), a thread, a runtime, a share of
-// the weights and of the cache a rank, and rank 0's record is the step's. Where other ranks are elsewhere, their owners run the same plans; in other
-// processes they are told of them (engine/step_follower.h). Bits do not depend on it.
-// Used by one thread at a time.
+// Runs the steps of an engine on its local ranks. One rank: a StepRunner. Several (EngineOptions::ranks): a thread, a runtime, a share of the weights
+// and of the cache for each; rank 0's outputs are the step's. Ranks of other processes get the same plans (engine/step_follower.h). Bits do not
+// depend on it. Used by one thread at a time.
 //   RankSteps steps(runtime, options); steps.set_weights(whole); steps.run(plan, wants, result);
 #pragma once
 #include <memory>
@@ -16,24 +15,24 @@ namespace lockstep {
 
 class RankSteps {
  public:
-  // `runtime` is the first local rank's; the others get one like it, with as many threads. `ranks` null: those of the options' processes, which are told
-  // of each call; without any, threads of this process.
+  // `runtime` is the first local rank's; the others get one like it, with as many threads. `ranks` null: spread over the options' processes, which
+  // follow each call; without such processes, threads of this one.
   RankSteps(Runtime& runtime, const EngineOptions& options, std::unique_ptr<Ranks> ranks = nullptr);
   ~RankSteps();
   // A whole compute copy on the first local rank's runtime. Several ranks copy their shares of it and do not keep it.
   void set_weights(std::shared_ptr<const WeightSet> weights);
-  // The same of another process's weights, by parameter of the whole model.
+  // The same with weights from another process, parameter by parameter of the whole model.
   void set_images(const WeightImages& whole, std::uint64_t version);
-  // Returns when all ranks have come here.
+  // Waits for all ranks.
   void meet();
-  // Weights of the model's layer of multi-token prediction: it follows every forward from now on. Error unsupported where ranks share the model.
+  // Sets the weights of the layer of multi-token prediction, which follows every forward from now on. Error unsupported on several ranks.
   void set_mtp(std::shared_ptr<const WeightSet> weights);
   bool has_mtp() const { return mtp_ != nullptr; }
-  // Under the weights that the plan's sequences bring (one rank alone), else the newest ones.
+  // Runs under the sequences' own weights (single rank only), else under the newest.
   void run(const std::vector<PlannedSlice>& plan, const StepWants& wants, StepResult& result);
-  // What that plan sampled has been accepted, and its sequences stand where they go on.
+  // The plan's tokens have been accepted, and its sequences are at their next positions.
   void accepted(const std::vector<PlannedSlice>& plan);
-  // What the layer says of sequences of one plan (engine/drafts/mtp_steps.h).
+  // The layer's predictions for sequences of one plan (engine/drafts/mtp_steps.h).
   std::vector<std::vector<std::int32_t>> guess(std::span<Sequence* const> sequences, std::int64_t tokens);
 
   const MemoryAccounts& memory(int local) const { return runtime_of(local).backend.device().memory(); }

@@ -1,6 +1,6 @@
-// How many rows of the next forward a sequence gets: as many as it can use, as the forward has left, and, of rollouts, as the step's time has room for
-// beside live ones (engine/live_room.h). Knows no pages. Used by one thread at a time.
-//   rows.begin(live); const std::int64_t count = rows.of(s); ... rows.take(slice);
+// How many rows a sequence gets in the next forward: the least of what it can use, what is left of the forward, and, for rollouts beside live
+// requests, what the step's time allows (engine/live_room.h). Knows no pages. Used by one thread at a time.
+//   rows.begin(live); const std::int64_t count = rows.of(s); rows.take(slice);
 #pragma once
 #include "engine/fair_order.h"
 #include "engine/live_room.h"
@@ -18,12 +18,12 @@ class RowBudget {
   void begin(bool live);
   std::int64_t left() const { return left_; }
   std::int64_t taken() const { return most_ - left_; }
-  // The next forward has one row of it, that of its last token.
+  // Whether the sequence decodes: its next forward has one row, that of its last token.
   bool decodes(const Sequence& s) const;
   std::int64_t of(const Sequence& s);
-  // Of so many rows of guessed tokens behind the slice, for which nobody makes room.
+  // How many of that many rows of draft tokens fit behind the slice; no room is made for them.
   std::int64_t of_guesses(const PlannedSlice& p, std::int64_t rows) const;
-  // The slice is in the plan; it is not, after all; so many rows of guessed tokens behind it are, too.
+  // Adds a slice to the plan; removes it; adds rows of draft tokens behind it.
   void take(const PlannedSlice& p);
   void put_back(const PlannedSlice& p);
   void take_guesses(const PlannedSlice& p, std::int64_t rows);
@@ -32,7 +32,7 @@ class RowBudget {
   bool live_first() const { return room_.on(); }
   Classes classes() const { return live_first() ? Classes::live_first : Classes::by_shares; }
   bool holds_back() const { return room_.holds_back(); }
-  // The planned step has taken so long.
+  // Reports the seconds of the planned step.
   void observe(double seconds) { room_.observe(seconds); }
 
  private:

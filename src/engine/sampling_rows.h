@@ -1,6 +1,5 @@
-// What some rows of a sampling launch need beyond their numbers: adjusted logits, masks, the likeliest tokens. Rows
-// without any of it cost nothing and keep their bits: nothing is uploaded or launched for them. Used by one thread at a
-// time.
+// Inputs and outputs of a sampling launch that only some rows have: adjusted logits, masks, the likeliest tokens. Other rows have the same bits as
+// without it, and nothing is uploaded or launched for them. Used by one thread at a time.
 //   SamplingRows rows(backend, sampled, logits, leaves); rows.attach(sample, kept); launch(sample); rows.likeliest(ids,
 //   logprobs, 0);
 #pragma once

@@ -1,17 +1,16 @@
-// Who computes which rows in the next forward, and in which pages:
-//   1. running sequences that decode, one row each; 2. chunks of running prompts; 3. admission of waiting ones.
-// Within each, those of one account as they came, and accounts in fair order (engine/fair_order.h): the stream of one key goes before the
-// hundredth of another.
-// When pages run out, idle pages of the prefix cache go first; then the last in that order of those that run (of one account: the
-// youngest) waits again, and later recomputes its prompt and what it had generated. So it does for a waiting sequence of an account that
-// has less. The first is never put back for another, and a request that fits the cache alone is all that is accepted, so everything finishes. A waiting
-// sequence may use pages that are filled in the very forward it joins: every operation writes all rows of a layer
-// before any row reads. A forward has one set of weights: where requests bring their own, sets take turns, and a waiting
-// sequence of another set keeps its place and is not overtaken to the pages it needs.
-// With EngineOptions::live_token_seconds live sequences have their rows first, those that are admitted too, and then the others as far as the
-// step's time has room for them (engine/live_room.h). The others are put back first, and never put a live one back; the first of them keeps what it has.
+// Plans the next forward: which sequences compute which rows, in which pages.
+// 1. running sequences that decode, one row each; 2. chunks of running prompts; 3. admission of waiting ones.
+// Within each, accounts are in fair order (engine/fair_order.h), and sequences of one account in order of arrival.
+// Pages: when none is free, idle pages of the prefix cache are freed; then the last running sequence in that order (of one account the youngest) is
+// preempted: it waits again, and later recomputes its prompt and what it generated. It is also preempted for a waiting sequence of an account that
+// has less. The first sequence is never preempted, and a request that would not fit the cache alone is refused, so everything finishes. A waiting
+// sequence may share pages that the same forward fills, since every operation writes all rows of a layer before any row reads.
+// Weights: a forward has one set. Where requests bring their own, sets take turns (engine/weight_turns.h); a waiting sequence of another set keeps
+// its place, and later ones do not get the pages it needs.
+// With EngineOptions::live_token_seconds rows of live sequences come first, then those of others as the step's time allows (engine/live_room.h). Live
+// sequences preempt others, never the reverse; the first of the others keeps its pages.
 // Knows no device and no model. Used by one thread at a time.
-//   scheduler.add(s); for (const PlannedSlice& p : scheduler.plan()) { ...run...; scheduler.commit(p); }
+//   scheduler.add(s); for (const PlannedSlice& p : scheduler.plan()) scheduler.commit(p);
 #pragma once
 #include <vector>
 
@@ -29,26 +28,25 @@ class Scheduler {
 
   // Sequences belong to the caller and stay until removed. `s` waits behind all others.
   void add(Sequence& s) { queues_.add(s); }
-  // Finished or cancelled: its pages go back. The prefix cache forgets those from position `forget_from` on (bad
-  // entries).
+  // Finished or cancelled: releases its pages. The prefix cache drops those from position `forget_from` on (invalid entries).
   void remove(Sequence& s, std::int64_t forget_from = std::numeric_limits<std::int64_t>::max());
   // The next forward; valid until the next call of any method but commit. Empty when nothing waits or runs.
   const std::vector<PlannedSlice>& plan();
-  // Rows for at most so many guessed tokens behind the last one of a slice, out of what the forward and the cache have left; nobody makes room
-  // for them. Returns how many. They enter no prefix cache.
+  // Adds rows for up to that many draft tokens behind the last row of a slice, as far as forward and cache have room left; nothing is preempted for
+  // them. Returns how many. They do not enter the prefix cache.
   std::int64_t extend(std::size_t slice, std::int64_t rows);
   std::int64_t rows_left() const { return rows_.left(); }
-  // The forward has run and what it sampled stands behind the text: the rows of a slice stand in the cache, of guessed ones those that became text.
+  // The forward has run and its tokens are appended: the slice's rows are in the cache, of draft tokens the accepted ones.
   void commit(const PlannedSlice& slice);
-  // The planned forward, with all that came of it, has taken so long.
+  // Reports the seconds of the planned step.
   void observe(double seconds) { rows_.observe(seconds); }
   // The forward has failed: all running sequences wait again and the prefix cache is empty.
   void roll_back();
-  // Puts a running sequence back to the waiting ones.
+  // Preempts: moves a running sequence back to the waiting ones.
   void preempt(Sequence& s);
-  // The sequence has lost tokens at its end since it was last planned: the pages behind it go back, and what it computes next is its last
-  // token at the latest. A page that others use stays as it is, and its beginning is computed again into one of its own; with `whole_pages` (SequencePages)
-  // that of every page that is cut.
+  // The sequence has fewer tokens than when it was last planned: releases the pages behind its end; its last token is computed again. A partly used
+  // page that others share is left alone, and its rows are computed again into a new page; with `whole_pages` (SequencePages) so is every partly
+  // used page.
   void truncate(Sequence& s, bool whole_pages = false);
   // New weights (WeightSet::identity) of the sequences that bring none of their own: nothing cached under the old ones is
   // used again, except by sequences that run.

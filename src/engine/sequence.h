@@ -1,11 +1,12 @@
-// One request on its way: its tokens, the pages that hold its entries, what has been generated. State only; the
-// scheduler and the engine move it on.
+// A request while it runs: its tokens, the pages of its cache entries, what it generated. Only state; the scheduler and the engine change it.
+//   Sequence s; s.tokens = {1, 5, 7}; s.prompt_length = 3;
 #pragma once
 #include <functional>
 #include <limits>
 
 #include "engine/adjustments.h"
 #include "engine/drafts/drafting.h"
+#include "engine/generation.h"
 #include "engine/pace.h"
 #include "engine/prefix_cache.h"
 #include "engine/request.h"
@@ -27,17 +28,17 @@ struct Sequence {
   std::function<void(std::uint64_t, const GeneratedToken&)> on_token;
   std::function<void(Generation&&)> on_done;
 
-  // What its next token may be, and is made likelier or less likely by:
+  // What restricts or biases its next token:
   LogitAdjustments adjustments;
   std::vector<std::uint32_t> mask;  // of the constraint, for the next token (of several sampled rows: one after another)
-  bool mask_ready = false;          // asked for once a token, also when a forward is run again
-  std::string constraint_error;     // what it threw; its mask is then empty
+  bool mask_ready = false;          // computed once per token, also when a forward is repeated
+  std::string constraint_error;     // its exception; the mask is then empty
 
-  std::unique_ptr<Drafting> drafting;  // null: it is not guessed ahead. While a step runs, its guess stands behind the text in `tokens`
+  std::unique_ptr<Drafting> drafting;  // null: no speculation. While a step runs, `tokens` ends with the draft
 
   // In the cache:
   std::vector<std::int32_t> pages;
-  std::int64_t computed = 0;    // positions whose entries stand in pages
+  std::int64_t computed = 0;    // positions whose entries are in pages
   std::int64_t begin = 0;       // of them from the prefix cache, when it was admitted
   PrefixCache::Chain chain;     // as far as its pages are in the prefix cache
   bool shares = true;           // its further full pages may enter the prefix cache

@@ -1,6 +1,6 @@
-// The pages that hold the entries of sequences: found in the prefix cache, taken from those that are free or idle, entered for others, given back.
-// Knows no plan, and makes no sequence give way. Used by one thread at a time.
-//   pages.match(s, weights); if (pages.grow(s, 40) < 40) ...there are no more...; pages.share(s, 40, false); pages.release(s);
+// Assigns pages to sequences: finds them in the prefix cache, takes free or idle ones, shares full ones, releases them. Knows no plan, and preempts
+// nothing. Used by one thread at a time.
+//   pages.match(s, weights); if (pages.grow(s, 40) < 40) wait(); pages.share(s, 40, false); pages.release(s);
 #pragma once
 #include <span>
 
@@ -16,31 +16,31 @@ class SequencePages {
   SequencePages(const SequencePages&) = delete;
   SequencePages& operator=(const SequencePages&) = delete;
 
-  // `s` gets the pages that are known to begin its text under `weights` (WeightSet::identity), and counts as computed so far.
+  // Gives `s` the cached pages of its text under `weights` (WeightSet::identity); their positions count as computed.
   void match(Sequence& s, std::uint64_t weights);
-  // Pages for so many positions of `s`, as far as there are any. Returns how many positions its pages have, which may be more.
+  // Takes pages for that many positions of `s`, as far as there are any. Returns how many positions its pages have, which may be more.
   std::int64_t grow(Sequence& s, std::int64_t positions);
-  // Enters the full pages of the first `positions` positions. Before the forward only pages that nobody has entered yet;
-  // after it, a page that another sequence entered takes the place of our own, whose bits are the same.
+  // Enters the full pages of the first `positions` positions in the prefix cache. Before the forward only pages that are not in it yet; after it, a
+  // page that another sequence entered replaces our own, whose bits are the same.
   void share(Sequence& s, std::int64_t positions, bool only_fresh);
-  // The sequence has lost tokens at its end: the pages behind it go back, and what it computes next is its last token at the latest. A page that others
-  // use stays as it is, and its beginning is computed again into one of its own. `whole_pages`: so it is with every page that is cut, for what stands in the
-  // cache a page and not a position.
+  // The sequence has fewer tokens than before: releases the pages behind its end; its last token is computed again. A partly used page that others
+  // share is left alone, and its rows are computed again into a new page. `whole_pages`: so is every partly used page, since the cache also has
+  // state per page.
   void truncate(Sequence& s, bool whole_pages = false);
-  // All its pages go back, and it stands in the cache no more.
+  // Releases all its pages.
   void release(Sequence& s);
-  // The prefix cache forgets the sequence's pages from position `from` on (bad entries).
+  // Removes the sequence's pages from position `from` on from the prefix cache (invalid entries).
   void forget(const Sequence& s, std::int64_t from);
-  // The prefix cache forgets everything, or all of some weights.
+  // Empties the prefix cache, or removes all pages of some weights from it.
   void reset() { cache_.reset(); }
   void forget_weights(std::uint64_t weights) { cache_.forget_weights(weights); }
 
   std::int64_t pages_for(std::int64_t positions) const { return (positions + options_.page_size - 1) / options_.page_size; }
-  // Pages for known tokens that the sequence, or several, have not got.
+  // How many pages the sequence, or several, still need for their known tokens.
   std::int64_t missing(const Sequence& s) const;
   std::int64_t missing(std::span<Sequence* const> sequences) const;
   std::int64_t available() const { return pages_.free_pages() + cache_.idle(); }
-  // Pages of `s` that would be available if it gave them back.
+  // How many pages would become free if `s` released its own.
   std::int64_t alone_with(const Sequence& s) const;
   const PageAllocator& allocator() const { return pages_; }
   const PrefixCache& prefix_cache() const { return cache_; }

@@ -9,7 +9,7 @@ namespace lockstep {
 
 class SequenceQueues {
  public:
-  // Sequences belong to the caller and stay until removed. `s` comes new, and waits behind all others.
+  // Adds a new sequence behind all waiting ones. Sequences belong to the caller and stay until removed.
   void add(Sequence& s) { waiting_.push_back(&s); }
   void remove(Sequence& s);
   // From waiting to running, and back.

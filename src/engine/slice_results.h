@@ -5,12 +5,13 @@
 
 namespace lockstep {
 
-// Log-probabilities, likeliest tokens, draws and experts of prompt rows, in their places. `begin`: the position of the slice's first row. Moves them out
-// of the result.
+// Log-probabilities, likeliest tokens, draws and experts of prompt rows, in their places. `begin`: the position of the slice's first row. Moves
+// them out of the result.
 void take_scores(Sequence& s, std::int64_t begin, std::size_t slice, StepResult& result);
-// Adds hidden states, `hidden` numbers each, of the positions before `end`. In double and position by position, so that neither chunks nor neighbours show.
+// Adds hidden states, `hidden` numbers each, of the positions before `end`. In double and position by position, so that neither chunks nor
+// neighbours show.
 void pool_hidden(Sequence& s, std::span<const float> rows, std::int64_t end, std::int64_t hidden);
-// The sum as Generation::pooled; false: there are NaNs or infinities, which the request's error tells.
+// Writes the sum to Generation::pooled; false: it has NaNs or infinities, and the request ends with an error.
 bool pooled_soundly(Sequence& s);
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
-// The calls of an engine whose ranks several processes have, as bytes: process 0 makes them (engine/rank_steps.h), the others follow
-// (engine/step_follower.h). A number, then the call's values. Of one build.
+// The calls of an engine whose ranks are spread over several processes, as bytes: process 0 makes them (engine/rank_steps.h), the others follow
+// (engine/step_follower.h). A number for the kind of call, then its values. All processes run the same build.
 //   ByteWriter out; out.value(EngineCall::step); put_step(out, plan, wants); ... const TakenStep step = taken_step(in);
 #pragma once
 #include "base/byte_record.h"
@@ -16,7 +16,7 @@ constexpr bool is_engine_call(std::uint8_t number) { return number >= 128; }
 void put_engine_options(ByteWriter& out, const EngineOptions& options);
 EngineOptions taken_engine_options(ByteReader& in);
 
-// What ranks beside the first one read of a plan: rows, pages, known tokens. How a token is drawn is the first one's alone.
+// The part of a plan that other ranks need: rows, pages, known tokens. Only the first rank samples.
 void put_step(ByteWriter& out, const std::vector<PlannedSlice>& plan, const StepWants& wants);
 struct TakenStep {
   std::vector<Sequence> sequences;  // of the plan, at the same positions

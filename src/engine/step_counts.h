@@ -1,5 +1,5 @@
 // Adds a step to an engine's counters: its plan, what its forward read and computed, and how many rows each account had. Pure functions.
-//   count_plan(plan, counters); ...the forward runs...; count_forward(plan, model, result.work, counters); count_accounts(plan, rows);
+//   count_plan(plan, counters); count_forward(plan, model, result.work, counters); count_accounts(plan, rows);
 #pragma once
 #include "engine/scheduler.h"
 

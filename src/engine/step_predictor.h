@@ -1,6 +1,6 @@
-// Predicts how long a step of an engine will take. The model is linear: a constant, and a cost per row, per sampled token and per key that attention
-// reads, each at least 0, fitted by least squares to about the last hundred steps. Errors are relative, so that a step of 5 ms is predicted as well as one
-// of 500 ms. Knows no engine and no clock. Used by one thread at a time.
+// Predicts how long a step of an engine will take. The model is linear: a constant, and a cost per row, per sampled token and per key that
+// attention reads, each at least 0, fitted by least squares to about the last hundred steps. Errors are relative, so that a step of 5 ms is
+// predicted as well as one of 500 ms. Knows no engine and no clock. Used by one thread at a time.
 //   StepPredictor steps; steps.observe({.rows = 8, .tokens = 8, .keys = 900}, 0.012); ... steps.seconds({.rows = 9, .tokens = 9, .keys = 1000})
 #pragma once
 #include <array>
@@ -18,9 +18,9 @@ struct StepWork {
 
 class StepPredictor {
  public:
-  // A step of at least one row that took so long.
+  // Adds a measured step of at least one row.
   void observe(const StepWork& work, double seconds);
-  // What about 19 of 20 such steps take at most. Infinite where too little was measured, or no step of half as many rows.
+  // The seconds that about 19 of 20 such steps stay below. Infinite where too little was measured, or no step of half as many rows.
   double seconds(const StepWork& work) const;
 
  private:

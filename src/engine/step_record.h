@@ -1,5 +1,5 @@
 // What a step reads back to the host: one buffer of
-//   [token | flags | likeliest ids | drawn ids | experts | kept sets | raw | sampling | scored log-probabilities | likeliest log-probabilities | drawn ones],
+//  [token | flags | likeliest ids | drawn ids | experts | kept sets | raw | sampling | scored log-probabilities | likeliest log-probabilities | drawn ones],
 // each part as many cells as the step wants (step_wants.h). On the traced backend numbers have another size than integers and stand in a
 // buffer of their own. Used by one thread.
 //   StepRecord record(device, wants); ...launch into record.token()...; record.read(stream, result);

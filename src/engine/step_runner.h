@@ -17,11 +17,11 @@ class StepRunner {
  public:
   // `sharding` null: this rank has the whole model.
   StepRunner(Runtime& runtime, std::int64_t pages, std::int64_t page_size, const Sharding* sharding = nullptr);
-  // From now on every forward's rows go to it, too, which stays as long as they do.
+  // From now on every forward's rows are passed to it; it outlives the steps.
   void set_mtp(MtpSteps* mtp) { mtp_ = mtp; }
-  // The rows of requests that ask for it are kept there. The whole model alone.
+  // Stores the layer outputs of requests that ask for it. Not on several ranks.
   void set_kept_forwards(std::shared_ptr<KeptForwards> forwards) { kept_forwards_ = std::move(forwards); }
-  // `wants` of this plan; it stays as long as the result is read.
+  // `wants` is for this plan, and outlives reading the result.
   void run(const WeightSet& weights, const std::vector<PlannedSlice>& plan, const StepWants& wants, StepResult& result);
 
  private:
@@ -33,7 +33,7 @@ class StepRunner {
     Context& context;
     const View& hidden;
   };
-  // Which rows' experts go into the record. `keep` holds their numbers.
+  // Selects the rows whose experts go into the record. `keep` holds their numbers.
   ExpertRecord experts_wanted(const StepWants& wants, std::size_t slices, const StepRecord& record, Buffer& keep);
   void score(const Step& step);
   void likeliest_of_scored(const Step& step);
@@ -51,7 +51,7 @@ class StepRunner {
   KvCache cache_;
   MtpSteps* mtp_ = nullptr;
   std::shared_ptr<KeptForwards> kept_forwards_;  // null: none are kept
-  // Kept between steps, so that a step allocates nothing a row.
+  // Reused between steps, so that a step allocates nothing per row.
   std::vector<SequenceSlice> slices_;
   std::vector<std::int32_t> integers_;
   std::vector<float> floats_;

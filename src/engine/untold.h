@@ -1,6 +1,6 @@
-// The queue of events that the engine has not handed to callers yet: tokens and ends of requests, in the order in which they happened. Events that no
-// caller wants any more (of a cancelled request) are removed. Used by one thread at a time; a sequence lives until its end is taken from here.
-//   Untold untold(counters); untold.add(s, token); untold.add_end(std::move(sequence)); while (!untold.empty()) tell(untold.take());
+// The queue of events that callers have not been told yet: sampled tokens and ends of requests, in order. Events of a cancelled request are removed.
+// Used by one thread at a time; a sequence lives until its end is taken from here.
+//   Untold untold(counters); untold.add(s, token); untold.add_end(std::move(sequence)); while (!untold.empty()) report(untold.take());
 #pragma once
 #include <deque>
 #include <memory>
@@ -20,18 +20,18 @@ class Untold {
     GeneratedToken token;
     std::unique_ptr<Sequence> done;  // null: a token
   };
-  // A token that the request has just said.
+  // A token that the request has just sampled.
   void add(Sequence& s, const GeneratedToken& token);
   void add_end(std::unique_ptr<Sequence> s);
-  // Of a request's tokens the last ones, at most so many, are never told. Returns how many; they still stand in what it has said.
+  // Drops up to that many of a request's last queued tokens. Returns how many; they are still in its generation.
   std::size_t forget(const Sequence& s, std::size_t most);
-  // For one that ends: what was not told is not said. False: everything was told.
+  // For a request that is cancelled: removes its queued tokens from its generation. False: none was queued.
   bool drop(Sequence& s);
-  // Of a request that has come to its end, which nobody was told yet; others are ignored. Where all its tokens were told it ends as it did.
+  // Cancels a request whose end is still queued; others are ignored. If none of its tokens is queued, it ends as it did.
   void cancel(std::uint64_t id);
 
   bool empty() const { return events_.empty(); }
-  // The first one, which is told now.
+  // Removes and returns the first event.
   Event take();
 
  private:

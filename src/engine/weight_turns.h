@@ -12,13 +12,13 @@ namespace lockstep {
 
 class WeightTurns {
  public:
-  // Of sequences that bring none of their own (WeightSet::identity).
+  // The weights of sequences without their own (WeightSet::identity).
   void set_newest(std::uint64_t weights) { newest_ = weights; }
   std::uint64_t newest() const { return newest_; }
   std::uint64_t weights_of(const Sequence& s) const { return s.weights ? s.weights->identity : newest_; }
 
-  // The weights that the sequences have, the one whose turn is longest ago first. One that comes new has had its turn, so that none is kept waiting by
-  // others that come and go.
+  // All weights that the sequences use, least recent turn first. New weights count as having just had a turn, so that none is starved by others
+  // that come and go.
   std::vector<std::uint64_t> order(std::span<Sequence* const> running, std::span<Sequence* const> waiting);
   void taken(std::uint64_t weights) { last_[weights] = ++now_; }
 

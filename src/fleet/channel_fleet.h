@@ -1,5 +1,5 @@
-// A fleet over a store's channel: its members are the replicas whose records stand there, and a load moves the channel. So any process that reads the
-// store answers for all of them. Names of snapshots are channels that hold one each. Any thread.
+// A fleet over a store's channel: its members are the replicas with a record in the store, and a load moves the channel. So any process that reads
+// the store can answer for all of them. Names of snapshots are channels that hold one each. Any thread.
 //   ChannelFleet fleet(open_store("/mnt/weights"), "chat", parse_quorum("all"));   fleet.load("step-3", {});
 #pragma once
 #include <mutex>

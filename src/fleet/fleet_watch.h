@@ -1,8 +1,7 @@
-// The replicas of a channel as their records in the store tell: who is where, who fell silent, whether the fleet is ready. Any replica, or anybody else
-// who reads the store, sees the same.
+// Watches the replicas of a channel by their records in the store: which are at which stage, which have gone silent, whether the fleet is ready.
+// Every reader of the store sees the same. Silence is measured by this process's clock from the moment it saw a record change, or by the record's own
+// time at the first sight. One thread.
 //   FleetWatch watch(store, "chat");   const FleetState state = watch.look();   if (state.is_ready(id, Quorum())) ...
-// Silence is measured by this process's clock, from the moment that it saw a record change; of one that it sees for the first time, by the record's.
-// One thread.
 #pragma once
 #include <chrono>
 #include <map>

@@ -1,9 +1,8 @@
-// A replica that follows a channel: it pulls each snapshot that the channel points at, stages it beside the live weights, swaps them, and says all the while
-// in the store where it stands. Signals with a number that it has seen change nothing; an error stays until the same signal succeeds, which is tried
-// again every second. With the transition `staged` it swaps when all live replicas have staged. What a gate refuses
-// is an error too, and is asked again when the channel or the gate is another.
+// A replica that follows a channel: pulls each snapshot the channel points at, stages it beside the live weights, swaps, and reports its stage in the
+// store. A signal with a number it has seen changes nothing; after an error it tries again every second until the signal succeeds. With the
+// transition `staged` it swaps when all live replicas have staged. A refusal by a gate is an error too, and is retried when the channel or the gate
+// changes. One thread of its own; others may ask.
 //   Follower follower(store, "chat", service, runtime, executor, weights, options);   follower.record().stage
-// One thread of its own; others may ask.
 #pragma once
 #include <atomic>
 #include <chrono>

@@ -1,7 +1,7 @@
-// The tensors of a compute copy in a snapshot's form: names and row-major bytes as in a Hugging Face file, of all weights or of an adapter (whose
-// tensors have PEFT's names). Sits between parameters in the device's layout and bytes that travel.
-//   const ModelTensors tensors(model.manifest(), profile);   bytes = tensors.bytes(i, images, SafetensorsType::bf16);   tensors.put(i, bytes, type, images);
-// Images hold only the parameters that are at hand; the rest are empty. Knows no device and no store. Any thread.
+// Converts between the compute copy in the device's layout and a snapshot's tensors: names and row-major bytes as in a Hugging Face file, of all
+// weights, or of an adapter (PEFT's names). Images need only the parameters at hand; the rest may be empty. Knows no device and no store. Any thread.
+//   const ModelTensors tensors(model.manifest(), profile);   bytes = tensors.bytes(i, images, SafetensorsType::bf16);
+//   tensors.put(i, bytes, type, images);
 #pragma once
 #include <functional>
 #include <set>

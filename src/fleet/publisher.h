@@ -1,8 +1,8 @@
-// Publishes the weights of a trainer to a channel, a snapshot a step: the first one whole, unless the channel points at one already, then what changed.
+// Publishes a trainer's weights to a channel, one snapshot a step: the first whole (unless the channel has one), then deltas. It keeps the bytes of
+// the tensors that it published last, so it need not read the store. Values are those of the compute copy, so whoever pulls them samples with the
+// trainer's bits. One thread at a time, not the executor's.
 //   Publisher publisher(open_store("/mnt/weights", true), "chat", files, runtime, executor, {});
 //   const PublishedSnapshot step = publisher.publish(weights);    // or an adapter over frozen weights
-// It keeps the bytes of the tensors that it published last, so that the store is not read. Values are those of the compute copy: who pulls them samples
-// with the trainer's bits. One thread at a time, not the executor's.
 #pragma once
 #include <filesystem>
 #include <map>

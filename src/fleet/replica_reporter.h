@@ -1,7 +1,6 @@
-// Writes a replica's record to the store: at once when it changes, and once a second, so that others see that it lives. A store that cannot be
-// written is tried again with the next record; the replica goes on.
+// Writes a replica's record to the store: at once when it changes, and once a second, so that others see it is alive. When the store cannot be
+// written it goes on and tries with the next record. Any thread.
 //   ReplicaReporter reporter(store, "chat", {.name = "a-8000"});   reporter.change([](ReplicaRecord& r) { r.target = id; });   reporter.enter(stage);
-// Any thread.
 #pragma once
 #include <chrono>
 #include <condition_variable>

@@ -1,10 +1,10 @@
-// Makes the weights of a snapshot out of those that are live, beside them (a spare copy, of which unchanged parameters are shared) or as changes that
-// are written in place later, all at once, and undone when one goes wrong. Every tensor that changes is compared with the snapshot's digests, before and
-// after; one whose bytes are not the base of a change is read from the store whole.
+// Makes the weights of a snapshot from the live ones: as a spare copy that shares unchanged parameters, or as changes that are later written in place
+// all at once, and undone if one fails. Every changed tensor is checked with the snapshot's digests, before and after; a tensor that is not the base
+// of its delta is read from the store whole. It reads and writes the device in pieces on the executor, between the steps of live requests. One
+// thread, not the executor's.
 //   WeightStaging staging(runtime, executor, SwapMemory::spare);
 //   StagedWeights staged = staging.stage(store, chain, live, version, base_sha256, report);
 //   if (!staged.next.weights) staged.next.weights = staging.write(staged, live);   // SwapMemory::single, on the executor's thread
-// Reads and writes the device in pieces on the executor, between the steps of live requests. One thread, not the executor's.
 #pragma once
 #include <functional>
 #include <map>

@@ -14,12 +14,12 @@ class AcknowledgedNumbers {
  public:
   // Errors: io when the folder cannot be made.
   explicit AcknowledgedNumbers(std::filesystem::path folder);
-  // `model`: a plain file name. Errors: io; the number is not to be acknowledged then.
+  // `model`: a plain file name. Errors: io; then the number must not be acknowledged.
   void note(const std::string& model, std::int64_t number);
-  // Before the first of them is told to its client. Errors: io.
+  // Called before the client gets the answer of the first gradient. Errors: io.
   void note_gradients(const std::string& model, bool open);
   bool has_gradients(const std::string& model) const;
-  // 0: none is known.
+  // 0: none.
   std::int64_t last(const std::string& model) const;
   void forget(const std::string& model);
 

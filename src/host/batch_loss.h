@@ -1,6 +1,6 @@
-// Losses that are functions of log-probabilities which the trainer's head does not know: a piece of a batch is scored, the loss gives weights
-// -dLoss/dlogprob, and their cross-entropy has its gradient (host/batch_loss_operation.cpp). Losses of preferences (losses/preference_losses.h), of
-// distillation (losses/distillation.h), and those that clients traced to here (losses/custom_loss.h).
+// Losses that the trainer's fused head does not compute, as functions of log-probabilities: preferences (losses/preference_losses.h), distillation
+// (losses/distillation.h), and losses that clients trace (losses/custom_loss.h). A piece of a batch is scored, the loss returns weights
+// -dLoss/dlogprob, and the weighted cross-entropy then has the loss's gradient (host/batch_loss_operation.cpp).
 //   if (is_batch_loss(name)) { PreparedBatch prepared; auto loss = make_batch_loss(batch, limits, prepared); loss->weigh(prepared, 0, logprobs); }
 #pragma once
 #include <memory>
@@ -15,23 +15,23 @@ class CustomLoss;
 class BatchLoss {
  public:
   virtual ~BatchLoss() = default;
-  // Data that are one thing and stand in one piece: a pair.
+  // How many data belong together and are never cut apart: 2 for pairs.
   virtual std::size_t together() const { return 1; }
-  // Weights of data[first ...], of these log-probabilities. Errors name the datum.
+  // Weights for data[first ...] with these log-probabilities. Errors name the datum.
   virtual void weigh(PreparedBatch& prepared, std::size_t first, std::span<const std::vector<float>> logprobs) = 0;
-  // Of all that was weighed: "loss:sum" and others.
+  // Metrics of all data weighed: "loss:sum" and others.
   virtual std::map<std::string, double> metrics() const = 0;
 };
 
-// By name, beside losses by name (train/losses.h) and "custom".
+// Whether it is one of these losses; the others are those of train/losses.h, and "custom".
 bool is_batch_loss(const std::string& name);
 inline constexpr const char kDistillLoss[] = "distill";
-inline constexpr const char kPairwiseRewardLoss[] = "pairwise_reward";  // of a critic, over pairs: a reward model's
+inline constexpr const char kPairwiseRewardLoss[] = "pairwise_reward";  // over pairs, for a critic: trains a reward model
 std::vector<std::string> batch_loss_names();                            // without a critic's
-// The loss is none that a critic, or a model that is none, has. Errors: unsupported for one that the other has; else invalid_argument.
+// For a loss that the model lacks. Errors: unsupported if critics have it and this is none, or the reverse; else invalid_argument.
 [[noreturn]] void refuse_loss(const std::string& name, bool critic);
-// What the trainer takes of the batch is `prepared`. Errors invalid_argument and unsupported: those of prepare_batch; an option that the loss lacks or that
-// is not allowed; an input that is missing; an odd number of data of a loss over pairs.
+// Fills `prepared` with the trainer's input. Errors invalid_argument and unsupported: those of prepare_batch; an unknown or forbidden option; a missing
+// input; an odd number of data for a loss over pairs.
 std::unique_ptr<BatchLoss> make_batch_loss(const TrainingBatch& batch, const BatchLimits& limits, PreparedBatch& prepared);
 // `batch` outlives it.
 std::unique_ptr<BatchLoss> make_custom_batch_loss(const TrainingBatch& batch, std::shared_ptr<const CustomLoss> loss, const BatchLimits& limits,

@@ -1,6 +1,6 @@
-// Reads and writes the folders of checkpoints: training checkpoints of our own, PEFT folders of adapters, Hugging Face folders of all parameters. Adapters
-// that the server has by name are read as if they were checkpoints. Their records are in Checkpoints.
-//   files.write(on, record, trained, precision); ... fresh.restore(files.read(on, record, fresh.manifest()), true);
+// Reads and writes the folders of checkpoints: training checkpoints, PEFT folders of adapters, Hugging Face folders of all parameters. The server's
+// named adapters can be read like checkpoints. The records of checkpoints are in host/checkpoints.h.
+//   files.write(on, record, trained, precision); fresh.restore(files.read(on, record, fresh.manifest()), true);
 #pragma once
 #include "checkpoint/model_folder.h"
 #include "checkpoint/training_checkpoint.h"
@@ -13,17 +13,17 @@ class CheckpointFiles {
  public:
   CheckpointFiles(TrainingCommons& commons, Checkpoints& checkpoints, MemoryRoom& memory) : commons_(commons), checkpoints_(checkpoints), memory_(memory) {}
 
-  // Error invalid_argument: written under another numerics profile than this server's.
+  // Error invalid_argument: another numerics profile than this server's.
   void check_profile_of(const CheckpointRecord& record) const;
   // Errors: invalid_argument for weights that an adapter was merged into, corrupt_file, not_found.
   TrainingCheckpoint read(const OnExecutor& on, const CheckpointRecord& from, const Manifest& manifest) const;
   SamplerWeights weights(const OnExecutor& on, const CheckpointRecord& from) const;
-  // Of a folder with our own files, which `settings` describe.
+  // From a folder with our own files, of a model with these settings.
   SamplerWeights read_weights(const OnExecutor& on, const std::filesystem::path& folder, const ModelSettings& settings) const;
-  // Before an adapter is merged into whole weights in this precision. Errors: invalid_argument, unsupported.
+  // Whether an adapter can be merged into whole weights in this precision. Errors: invalid_argument, unsupported.
   void check_merge(const ModelSettings& settings, const std::string& precision) const;
-  // The folder of `record`, which says what is to be written of the model: our own files, or others'. `bytes` of the result are those of its files.
-  // Returns what lies in the folder beside them, of a checkpoint that this one replaces. Errors: io.
+  // Writes the folder of `record`, in our own format or a merged Hugging Face folder. Sets `bytes` of the result. Returns files of a replaced checkpoint that
+  // are still in the folder. Errors: io.
   std::vector<std::filesystem::path> write(const OnExecutor& on, CheckpointRecord& record, TrainedModel& trained, const std::string& precision) const;
   // A sampler's checkpoint as others read it: a Hugging Face folder in fp32 (merged_base: as it is), of an adapter a PEFT folder. Returns the digest
   // of the numerics profile that it was written under; empty: not known. Another thread than the executor's.

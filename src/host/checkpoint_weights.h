@@ -1,5 +1,5 @@
-// Weights of checkpoints and promoted models to sample from: in a cache while there is room (host/weight_cache.h), each read in room that the memory
-// ledger grants. Another thread than the executor's, which reads for it, but where a function takes its proof.
+// Weights of checkpoints and promoted models, for sampling. They are cached (host/weight_cache.h), and memory for each is claimed from the ledger
+// before it is read. Not on the executor's thread, which does the reading, except functions that take an OnExecutor.
 //   request.weights = weights.of_checkpoint(owner, "tinker://s1:train:0/sampler_weights/step-3").weights;
 #pragma once
 #include "host/checkpoint_files.h"

@@ -1,5 +1,5 @@
-// Checkpoints: whose they are, what clients call them, how many and how much of the disk there may be, when they go. What is in their folders is
-// CheckpointFiles'. Under a lock of its own, under which no disk is waited for. Owners do not see each other's, but for public ones. Any thread.
+// The registry of checkpoints: owner, client's path, size on disk, expiry. CheckpointFiles reads and writes their folders. It has its own lock, under
+// which nothing waits for a disk. Owners see only their own and public ones. Any thread.
 //   const CheckpointRecord record = checkpoints.find(owner, "tinker://s1:train:0/weights/step-3"); read(checkpoints.folder(record));
 #pragma once
 #include <functional>
@@ -21,30 +21,30 @@ class Sessions;
 
 class Checkpoints {
  public:
-  // Those of the store are there again. `promoted`: models whose files count with checkpoints'.
+  // Loads the store's records. `promoted`: models whose files count towards the same limit.
   Checkpoints(TrainingCommons& commons, Sessions& sessions, const StoredRecords<PromotedModel>& promoted);
 
   std::vector<CheckpointRecord> all(const std::string& owner, const std::string& model = {});  // oldest first
-  // Of the models of a job's sessions, oldest first; "local": of sessions that were made through none.
+  // Those of the models of a job's sessions, oldest first; "local": of sessions without a job.
   std::vector<CheckpointRecord> of_job(const std::string& owner, const std::string& job);
   // `path`: tinker://MODEL/KIND/NAME; ACCOUNT/RUN/NAME; cross_job://JOB/NAME; the bare name of one of `kind`: the newest, of `model` before others';
   // an adapter of the server by name (tinker://adapters/external_weights/NAME). Error not_found.
   CheckpointRecord find(const std::string& owner, const std::string& path, const std::string& kind = "weights", const std::string& model = {});
   bool contains(const std::string& path) const;
-  // Its files are there: from here on it is this one, whatever ends the server.
+  // Its files are complete: stores the record, so that it survives the server.
   void put(const CheckpointRecord& record);
   // Errors not_found.
   void change(const std::string& owner, const std::string& path, const std::function<void(CheckpointRecord&)>& change);
   void remove(const std::string& owner, const std::string& path);
   // Returns the copy's path.
   std::string copy(const std::string& owner, const CopyRequest& wanted);
-  // Before a checkpoint of `bytes` is written; of one that it replaces, its files count no more. Error resource_exhausted.
-  // `metadata`: bytes of it, of the model too.
+  // Checks the limit before a checkpoint of `bytes` is written; a replaced one no longer counts. Error resource_exhausted.
+  // `metadata`: its bytes, the model's included.
   void check_room(const std::string& owner, const std::string& path, std::int64_t bytes, std::int64_t metadata = 0);
   std::filesystem::path folder(const CheckpointRecord& record) const;
-  // Where the files of an external checkpoint are. Error invalid_argument for one of another kind.
+  // The folder of an external checkpoint. Error invalid_argument for another kind.
   std::filesystem::path external_folder(const std::string& owner, const std::string& path);
-  // The session goes; its checkpoints stay, and remain the job's that it was made through.
+  // The session is removed; its checkpoints stay, and keep its job.
   void keep_job(const SessionRecord& session);
   void each_metadata(const MetadataRoom::Count& count) const;
   std::size_t count() const;
@@ -68,7 +68,7 @@ class Checkpoints {
   Guarded<State> state_;
 };
 
-// Of the model of an adapter that the server has by name, as if it were a checkpoint's.
+// The pseudo-model of the server's named adapters, so that they look like checkpoints.
 inline constexpr const char* kNamedAdapterModel = "adapters";
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
-// JSON that a client sent and this server holds for it (tags, metadata). Held as text, since a tree of values takes up to thirty times the memory;
-// copies share the text. Plain value.
+// JSON that a client attached to an object (tags, metadata). Stored as text, since a parsed tree takes up to thirty times the memory; copies share
+// the text. A plain value.
 //   ClientJson tags(TrainingJson::array({"a"})); tags.bytes(); tags.value()
 #pragma once
 #include <memory>

@@ -1,5 +1,5 @@
-// The resources around a trainer that a client of a hosted service makes: trainer jobs, deployments whose snapshots change while they
-// are sampled, promoted models. All of them are records; what they stand for is in the registries beside them. Any thread.
+// Resources of a hosted service around a trainer: trainer jobs, deployments whose weights are replaced while they are sampled, promoted models. These
+// are records; the models and samplers behind them are in the other registries. Any thread.
 //   control.hot_load(owner, "accounts/local/deployments/d", "step-3", base_model);
 //   request.weights = control.weights(owner, "accounts/local/deployments/d").weights;
 #pragma once
@@ -33,26 +33,26 @@ class ControlPlane {
   StoredRecords<TrainerJob> jobs;
   StoredRecords<PromotedModel>& models;
 
-  // The deployment serves a sampler's checkpoint from now on, and after a restart. When it cannot be read the
-  // deployment stays as it was and says why. Errors: resource_exhausted.
+  // Makes the deployment serve a sampler's checkpoint, also after a restart. If it cannot be read, the deployment stays as it is and stores the reason.
+  // Errors: resource_exhausted.
   Deployment hot_load(const std::string& owner, const std::string& name, const std::string& identity, const std::string& base_model);
 
-  // What a model's name in a completion stands for: the base, a deployment, a promoted model, a checkpoint of a serverless session
+  // The weights that a model's name in a completion means: the base, a deployment, a promoted model, a checkpoint of a serverless session
   // (accounts/A/trainingSessions/S[/checkpoints/PATH], accounts/A/trainingSamplers/checkpoints/PATH or /BASE). Null weights: the
   // base's. Error not_found.
   SamplerWeights weights(const std::string& owner, const std::string& name);
 
-  // Makes a model of a sampler's checkpoint: accounts/A/models/M. Done when it returns. Errors: not_found; already_exists; resource_exhausted;
-  // invalid_argument for a name that is none or a checkpoint that is no sampler's.
+  // Makes a model accounts/A/models/M of a sampler's checkpoint. Errors: not_found; already_exists; resource_exhausted; invalid_argument for a bad name or
+  // another kind of checkpoint.
   PromotedModel promote(const std::string& owner, const std::string& checkpoint, const std::string& name, const std::string& base_model);
   void remove_model(const std::string& owner, const std::string& name);  // and its folder; error not_found
-  // The PEFT folder that accounts/A/models/M stands for: a promoted adapter, or one that somebody put below adapters/ of the state's
-  // folder. Errors: not_found; invalid_argument for whole weights, and for an adapter of another numerics profile.
+  // The PEFT folder of accounts/A/models/M: a promoted adapter, or one that an operator put below adapters/ of the state's folder. Errors: not_found;
+  // invalid_argument for whole weights, and for an adapter of another numerics profile.
   std::filesystem::path adapter_folder(const std::string& owner, const std::string& name) const;
 
-  // The job a session was made through; what was made through none belongs to the job "local". Errors not_found.
+  // A session's job; sessions without one belong to the job "local". Errors not_found.
   TrainerJob job(const std::string& owner, const std::string& name) const;
-  // Its models are dropped and their memory is free; checkpoints stay.
+  // Unloads its models and frees their memory; checkpoints stay.
   TrainerJob end_job(const std::string& owner, const std::string& name, const std::string& state);
 
  private:

@@ -1,13 +1,13 @@
-// What the control plane of a training server remembers: deployments, trainer jobs, promoted models. Names are whole resource names
-// ("accounts/local/deployments/d"). Plain values.
+// Records of the control plane: deployments, trainer jobs, promoted models. Names are full resource names. Plain values.
+//   Deployment record{.owner = "ann", .name = "accounts/local/deployments/d"}; const TrainingJson stored = to_json(record);
 #pragma once
 #include "host/training_records.h"
 
 namespace lockstep {
 
-// One hot load of a deployment, as its ledger has it.
+// An entry of a deployment's history of hot loads.
 struct HotLoad {
-  std::string identity, type;  // type: CheckpointRecord's; empty: it was not said, or there is no such checkpoint
+  std::string identity, type;  // type: CheckpointRecord's; empty: unknown
   double began = 0, ended = 0;
   std::string failure;  // empty: it was loaded
 };
@@ -18,15 +18,15 @@ struct Deployment {
   double created = 0;
   std::string base_model, trainer_job, shape, transition_type, description;
   std::int64_t min_replicas = 0, max_replicas = 0;
-  std::string identity;              // of the snapshot that is served, as its client calls it; empty: the base
+  std::string identity;              // the client's name of the snapshot that is served; empty: the base
   std::string checkpoint;            // its path
-  std::string failed, failure;       // the identity that could not be loaded last, and why
-  bool guesses = true;               // false: its answers are not guessed ahead (docs/speculation.md)
+  std::string failed, failure;       // the last identity that could not be loaded, and why
+  bool guesses = true;               // false: no speculative decoding (docs/speculation.md)
   std::vector<HotLoad> ledger = {};  // the oldest first
   static constexpr std::size_t kMostHotLoads = 100;
 };
 
-// The trainer is this server; a job is a name that groups sessions, and a switch.
+// The trainer is this server; a job is a name for a group of sessions, with a state.
 struct TrainerJob {
   std::string owner, name;
   double created = 0, updated = 0;
@@ -43,7 +43,7 @@ struct PromotedModel {
   std::string base_model, checkpoint, folder;  // folder: below the state's
   ModelSettings settings;
   std::string profile = {};  // digest of the numerics profile that its weights were trained under; empty: not known
-  std::int64_t bytes = 0;    // of its files; 0: by a version that did not count
+  std::int64_t bytes = 0;    // of its files; 0: written by a version that did not count them
   bool adapter() const { return settings.rank > 0; }
 };
 

@@ -1,6 +1,6 @@
-// Losses that clients traced to here (losses/custom_loss.h), each of one session: in the store before anyone may name it, until its session is
-// removed. Under a lock of its own. Any thread.
-//   const std::string request = losses.create(owner, session, 0, document, encode); ... losses.find(owner, session, batch.loss)->run(...);
+// The registry of losses that clients traced (losses/custom_loss.h). Each belongs to a session and is stored before its name can be used, until the
+// session is removed. It has its own lock. Any thread.
+//   const std::string request = losses.create(owner, session, 0, document, encode); losses.find(owner, session, batch.loss)->run(inputs);
 #pragma once
 #include <map>
 #include <memory>
@@ -17,10 +17,10 @@ class Sessions;
 
 class CustomLosses {
  public:
-  // Those of the store are there again.
+  // Loads the store's losses.
   CustomLosses(TrainingCommons& commons, Sessions& sessions);
 
-  // Whether clients' losses run here.
+  // Whether clients' losses are allowed.
   bool run_here() const { return commons_.options.custom_losses; }
   // `document`: {"name", "inputs", "graph"}. The request's result is the loss's id, which a batch's loss "custom" names as loss_id.
   // Errors: not_found, cancelled, resource_exhausted; what is wrong in the document is the request's result.

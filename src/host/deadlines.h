@@ -1,6 +1,6 @@
-// Calls back when a time has come, all from one thread: for whoever is held until something happens, and no longer than that. A call that
-// is not wanted any more finds out itself. Any thread.
-//   Deadlines deadlines; deadlines.add(this, until, [this] { late(); });   ~Owner: deadlines.forget(this);
+// A timer: calls back at given times, from one thread. For requests that wait for an event, but not longer than a limit. A callback that has become
+// useless must notice that itself. Any thread.
+//   Deadlines deadlines; deadlines.add(owner, until, [owner] { owner->late(); }); deadlines.forget(owner);  // forget: in ~Owner
 #pragma once
 #include <chrono>
 #include <condition_variable>
@@ -20,9 +20,9 @@ class Deadlines {
   Deadlines(const Deadlines&) = delete;
   Deadlines& operator=(const Deadlines&) = delete;
 
-  // `call` comes once, at `until` or as soon after as others' calls allow; it must not take long, nor throw. `owner`: whose it is.
+  // Calls `call` once, at `until` or as soon after as other calls allow; it must be short and must not throw. `owner`: for forget().
   void add(const void* owner, Clock::time_point until, std::function<void()> call);
-  // None of that owner's calls comes any more, and none is under way when this returns: not to be called by one of them.
+  // Removes that owner's calls and waits for one that is running; must not be called by one of them.
   void forget(const void* owner);
 
  private:
@@ -40,7 +40,7 @@ class Deadlines {
   std::thread thread_;
 };
 
-// So many seconds from now.
+// That many seconds from now.
 inline Deadlines::Clock::time_point deadline_in(double seconds) {
   return Deadlines::Clock::now() + std::chrono::duration_cast<Deadlines::Clock::duration>(std::chrono::duration<double>(seconds));
 }

@@ -1,5 +1,5 @@
-// What has finished, in order, for a client that waits for many results at once instead of asking for each: a stream of request ids with
-// a cursor. Results themselves are fetched by id (futures.h). Knows no operation. Any thread.
+// A stream of request ids whose results are ready, read with a cursor, so that a client can wait for many results with one request. Results are then
+// fetched by id (host/futures.h). Knows no operation. Any thread.
 //   FutureFeed feed(deadlines);  feed.add(owner, "s1:sample:0/0", {id, false, 812});
 //   feed.wait("s1:sample:0/0", cursor, 25, [](const auto& page) { answer(page); });
 #pragma once
@@ -29,19 +29,18 @@ struct FeedPage {
 
 class FutureFeed {
  public:
-  // A stream keeps its newest `most` entries. Beyond `most_streams` streams the owner of most of them loses the oldest; beyond `most_in_all`
-  // entries (about 150 bytes each) the owner of most loses the oldest of the longest stream: who leaves results lying, or names many
-  // streams, takes no place from others.
+  // A stream keeps its newest `most` entries. Beyond `most_streams` streams the owner with the most loses its oldest; beyond `most_in_all` entries (about
+  // 150 bytes each) the owner with the most loses the oldest of its longest stream. So one owner takes no room from others.
   explicit FutureFeed(std::shared_ptr<Deadlines> deadlines, std::size_t most = 100'000, std::size_t most_streams = 10'000, std::size_t most_in_all = 1'000'000);
   ~FutureFeed();
   FutureFeed(const FutureFeed&) = delete;
   FutureFeed& operator=(const FutureFeed&) = delete;
 
   void add(const std::string& owner, const std::string& stream, FinishedFuture finished);
-  // Calls back exactly once, now or later, on any thread: with what came after `cursor`, or with nothing after `seconds`. What is at or
-  // before the cursor is forgotten. 0 seconds: at once.
+  // Calls back exactly once, now or later, on any thread: with the entries after `cursor`, or with none after `seconds`. Entries up to the cursor are
+  // dropped. 0 seconds: at once.
   void wait(const std::string& stream, std::int64_t cursor, double seconds, std::function<void(const FeedPage&)> callback);
-  // All who wait are answered.
+  // Answers all waiting calls.
   void stop();
 
  private:
@@ -77,7 +76,7 @@ class FutureFeed {
   std::map<std::string, Stream> streams_;
   std::map<std::string, Share> shares_;      // of owners that have streams
   std::size_t in_all_ = 0;                   // entries of all streams
-  std::map<std::uint64_t, Waiter> waiters_;  // in the order of their coming
+  std::map<std::uint64_t, Waiter> waiters_;  // in order of arrival
   std::uint64_t next_waiter_ = 1;
   bool stopping_ = false;
 };

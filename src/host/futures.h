@@ -1,6 +1,6 @@
-// Results that are fetched later: an operation gets a request id at once, its client asks for the result by that id, and is held
-// until it is there. Results are kept after their first delivery (a reply can be lost), on disk where a store is given, so that they
-// outlive a restart; the oldest go when there are too many. Knows no operation and no transport. Any thread.
+// Results that are fetched later. A submitted operation gets a request id at once; its client polls that id, and the poll is held until the result is
+// there or time is up. A result stays after its first delivery, since a reply can be lost, and is stored on disk where there is a store, so it
+// survives a restart; beyond a limit the oldest are dropped. Knows no operation and no transport. Any thread.
 //   Futures futures(deadlines, store); const std::string id = futures.create(owner, model); ... futures.resolve(id, {"application/json", "{}"});
 //   futures.wait(id, owner, 30, [&](const Outcome* o) { if (o) answer(*o); });
 #pragma once
@@ -20,14 +20,14 @@
 
 namespace lockstep {
 
-// What became of an operation: a result for its client, in its client's format, or why there is none.
+// The outcome of an operation: a result in its client's format, or an error.
 struct Outcome {
   std::string content_type, bytes;  // content_type empty: it failed
-  std::string category, message;    // "user": what was asked for cannot be; "server": ours
+  std::string category, message;    // category "user": the request was wrong; "server": a fault here
   bool failed() const { return content_type.empty(); }
 };
 
-// Encodes what became of an operation for its client.
+// Encodes the outcome of an operation for its client.
 template <class T>
 using Encode = std::function<Outcome(const T&)>;
 
@@ -39,24 +39,24 @@ class Futures {
   Futures(const Futures&) = delete;
   Futures& operator=(const Futures&) = delete;
 
-  // `scope`: the model or sampler that it belongs to.
-  // `told`: called once with the outcome, before whoever waits for it.
+  // `scope`: the model or sampler it belongs to.
+  // `told`: called once with the outcome, before the waiting polls.
   std::string create(const std::string& owner, const std::string& scope, std::function<void(const std::string& id, const Outcome&)> told = {});
   void resolve(const std::string& id, Outcome outcome);
   void fail(const std::string& id, const std::exception& error);
 
-  // Calls back exactly once, now or later, on any thread: with the outcome, or with null after `seconds` without one. False, and no
-  // call: nobody of that owner has such a request (after a restart also: it was never finished).
+  // Calls back exactly once, now or later, on any thread: with the outcome, or with null after `seconds` without one. False, and no call: that owner has no
+  // such request (after a restart also: it had not finished).
   bool wait(const std::string& id, const std::string& owner, double seconds, std::function<void(const Outcome*)> callback);
-  // Whether it is that owner's, and known in memory.
+  // Whether it is that owner's and in memory.
   bool belongs(const std::string& id, const std::string& owner);
   // The model or sampler of a request of that owner; empty: there is none in memory.
   std::string scope_of(const std::string& id, const std::string& owner);
   // Whether an outcome is there.
   bool done(const std::string& id);
-  // Results of that scope are not kept over a restart any more.
+  // Deletes the stored results of that scope.
   void forget(const std::string& scope);
-  // Nobody waits any longer: all are told "not yet".
+  // Answers all waiting polls with "not yet".
   void stop();
 
  private:
@@ -80,10 +80,10 @@ class Futures {
   std::unordered_map<std::uint64_t, std::function<void(const Outcome*)>> waiters_;
   std::uint64_t next_waiter_ = 1;
   bool stopping_ = false;
-  // Results on their way to the store: whoever resolves one (often the executor) does not wait for a disk.
+  // Results that a thread writes to the store, so that resolve(), often called by the executor, does not wait for a disk.
   struct Unwritten {
     StoredResult result;
-    bool forgets = false;  // instead: what the store has of the scope goes
+    bool forgets = false;  // instead of a result: delete the scope's
   };
   std::deque<Unwritten> unwritten_;
   std::condition_variable written_;
@@ -91,7 +91,7 @@ class Futures {
   std::thread writer_;
 };
 
-// "user" for what the caller asked for, "server" for what went wrong here.
+// "user" for an error of the request, "server" for a fault here.
 std::string failure_category(const std::exception& error);
 
 }  // namespace lockstep

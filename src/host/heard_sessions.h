@@ -15,15 +15,15 @@ class HeardSessions {
  public:
   using Clock = std::chrono::steady_clock;
   explicit HeardSessions(SteadyClock now = &Clock::now) : now_(std::move(now)) {}
-  void add(const std::string& session, const std::string& owner, double unix_seconds);  // heard now, or by a clock of the world at that time
-  // False: there is none, or it is another owner's.
+  void add(const std::string& session, const std::string& owner, double unix_seconds);  // last heard at that Unix time
+  // False: no such session of this owner.
   bool hear(const std::string& session, const std::string& owner);
   double seen(const std::string& session) const;  // Unix seconds; 0: there is none
   void finish(const std::string& session);
-  bool is_finished(const std::string& session) const;  // one that is not there is not
-  // Not heard for so long; one that is not there too.
+  bool is_finished(const std::string& session) const;  // false for an unknown one
+  // Not heard from for that long; true for an unknown one.
   bool is_silent(const std::string& session, double seconds) const;
-  // Removes it if it was not heard for so long; who hears it later is told that there is none. False: it was heard, and stays.
+  // Removes it if it was not heard from for that long; later heartbeats fail. False: it was heard, and stays.
   bool remove_silent(const std::string& session, double seconds);
 
  private:

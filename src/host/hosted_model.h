@@ -1,5 +1,6 @@
-// A model of a client while the server has it: what any thread may see of it, under the model's lock, and what the executor's steps alone touch
-// (host/trained_model.h). Whoever looked it up in Models holds it; it may be unloaded meanwhile.
+// A client's model in a training server: its record, readable on any thread under the model's lock, and its state of training
+// (trained/trained_model.h), which only steps of the executor touch. A caller that looked it up in Models keeps it alive; it may be unloaded
+// meanwhile.
 //   const ModelRecord now = model.record();   model.work.at(on).trained->optim_step(adam);
 #pragma once
 #include <atomic>
@@ -22,26 +23,26 @@ class BatchOperation;
 
 struct ModelState {
   ModelRecord record;
-  std::string lost;                                                    // not empty: why no operation but load is taken
-  std::string unmade;                                                  // not empty: why its creation failed; it is none, and nothing is taken
-  std::map<std::int64_t, std::shared_ptr<NumberedOperation>> waiting;  // by sequence number: their turn has not come
-  std::int64_t next = 1;                                               // sequence number whose turn it is
-  std::int64_t acknowledged = 0;                                       // the highest that its client was answered for
-  double gap_since = 0;                                                // when the number whose turn it is was found missing; 0: nothing waits for it
-  bool gradients_gone = false;  // the server ended before a step took what was acknowledged, and its client was not told yet
-  bool gap_watched = false;     // somebody will look whether the missing number has come
+  std::string lost;                                                    // not empty: its state is lost, and only load is accepted
+  std::string unmade;                                                  // not empty: why its creation failed; no operation is accepted
+  std::map<std::int64_t, std::shared_ptr<NumberedOperation>> waiting;  // by sequence number, until their turn
+  std::int64_t next = 1;                                               // the next sequence number
+  std::int64_t acknowledged = 0;                                       // the highest that was answered
+  double gap_since = 0;                                                // since when the next number is missing; 0: none waits for it
+  bool gradients_gone = false;  // acknowledged gradients were lost with an earlier process, and the client has not got that error yet
+  bool gap_watched = false;     // a timer for the missing number is set
   TrainingActivity activity;
 };
 
 struct ModelWork {
-  std::unique_ptr<TrainedModel> trained;                     // null: not made yet, or on disk
-  std::vector<std::shared_ptr<BatchOperation>> early;        // of those that wait: they have run, or begun to
-  std::int64_t gradient_tokens = 0, gradient_sequences = 0;  // what the gradients came from that no step has taken
-  TurnSize turn;                                             // how its batches are cut
-  MemoryLedger::Claim room, gradient_room;                   // of the trained model; of gradients that no step has taken
-  std::int64_t most_rows = 0;                                // of its turns since it is in memory
-  std::int64_t waiting_bytes = 0;                            // of gradients that wait on disk: the memory that they take
-  int gave_way = 0;                                          // turns, one after the other
+  std::unique_ptr<TrainedModel> trained;                     // null: not made yet, or moved to disk
+  std::vector<std::shared_ptr<BatchOperation>> early;        // of `waiting`: they have run early, or begun to
+  std::int64_t gradient_tokens = 0, gradient_sequences = 0;  // of gradients that no step has used
+  TurnSize turn;                                             // how batches are cut into turns
+  MemoryLedger::Claim room, gradient_room;                   // for the trained model; for gradients that no step has used
+  std::int64_t most_rows = 0;                                // largest turn since it is in memory
+  std::int64_t waiting_bytes = 0;                            // memory that the gradients on disk will need
+  int gave_way = 0;                                          // consecutive turns given up for others
 };
 
 struct HostedModel {
@@ -70,7 +71,7 @@ struct HostedModel {
 
   const std::string id, session, owner;
   const std::int64_t metadata_bytes;
-  std::atomic<bool> in_memory{false}, rested{false};  // rested: it left memory, and has not come back
+  std::atomic<bool> in_memory{false}, rested{false};  // rested: moved to disk
   Guarded<ModelState> state;
   OfExecutor<ModelWork> work;
 };

@@ -17,7 +17,7 @@ class Intake {
     ~Entry() { --intake_.inside_; }
     Entry(const Entry&) = delete;
     Entry& operator=(const Entry&) = delete;
-    // Error cancelled: the service stops. `remedy` (not empty) is what may be done.
+    // Error cancelled: the service is stopping; `remedy` (if not empty) says what the client can do.
     void check(const char* remedy = "") const {
       if (closed_) fail(ErrorCode::cancelled, "the server stops{}", remedy);
     }
@@ -32,7 +32,7 @@ class Intake {
 
   Entry enter() { return Entry(*this); }
   bool closed() const { return closed_; }
-  // Once whoever found it open has left. False, at once: it is closed already. Nobody inside may call it.
+  // Waits until no Entry is held. False, at once: it was closed before. Not to be called with an Entry held.
   bool close() {
     if (closed_.exchange(true)) return false;
     while (inside_ > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));

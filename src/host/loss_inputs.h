@@ -1,4 +1,4 @@
-// From a client's batch to what the trainer takes: every value checked, and named where it is wrong. Pure functions.
+// Checks a client's batch and converts it to the trainer's input. Errors name the field that is wrong. Pure functions.
 //   const PreparedBatch prepared = prepare_batch(batch, batch_limits(runtime));
 #pragma once
 #include "losses/datum.h"
@@ -10,26 +10,25 @@ namespace lockstep {
 struct BatchLimits {
   std::int64_t vocabulary = 0, max_positions = 0;
   ExpertShape experts = {};
-  bool values = false;  // of a critic: its rows have values, and no log-probabilities
+  bool values = false;  // a critic: rows have values instead of log-probabilities
 };
-BatchLimits batch_limits(const Runtime& runtime);  // of a model that is no critic
+BatchLimits batch_limits(const Runtime& runtime);  // of a model without a value head
 
 struct PreparedBatch {
   std::vector<TrainSequence> sequences;
   std::vector<std::vector<std::int64_t>> shapes;  // of each datum's targets
   LossOptions loss;
-  bool elementwise_loss = false;  // clients are told the loss of each target
+  bool elementwise_loss = false;  // the result has the loss of each target
   bool values = false;            // BatchLimits::values
 };
 
-// Errors invalid_argument and unsupported: they name datum and field ("data[3].loss_fn_inputs.target_tokens"), or the loss and
-// those that there are.
+// Errors invalid_argument and unsupported name datum and field ("data[3].loss_fn_inputs.target_tokens"), or the unknown loss and those that exist.
 PreparedBatch prepare_batch(const TrainingBatch& batch, const BatchLimits& limits);
 
-// The end of the next piece of a batch from `begin` on: about as many tokens as a turn may take, one sequence at least.
+// The end of the next piece of a batch from `begin` on: about as many tokens as a turn allows, one sequence at least.
 std::size_t piece_end(const std::vector<TrainSequence>& sequences, std::size_t begin, std::int64_t tokens);
 
-// What a client is told. `begin`: the first row of the result in `batch`.
+// The client's output. `begin`: the first sequence of the result in `batch`.
 TrainingOutput training_output(const PreparedBatch& batch, const ForwardBackwardResult& result);
 
 }  // namespace lockstep

@@ -1,6 +1,6 @@
-// Room for what a training service holds: claimed on the base's ledger before it is taken, by the planner's figures. Where there is none, what can
-// come again makes room: kept forwards, then weights that are sampled, then models with their gradients; all of these are on disk, or made again.
-// What runs stays. Errors resource_exhausted come from the ledger, with what would free memory.
+// Claims memory on the server's ledger before a training service allocates it, by the figures of host/model_memory.h. When the ledger is full it
+// frees what can be restored: first kept forwards, then sampled weights, then idle models with their gradients, which are moved to disk. Nothing that
+// is running is moved. If that is not enough: Error resource_exhausted from the ledger, which names what would free memory.
 //   MemoryLedger::Claim room = memory.of_model(on, model, settings); const TurnRoom turn = memory.turn(on, &model, bytes, "a step");
 #pragma once
 #include <functional>
@@ -17,7 +17,7 @@ namespace lockstep {
 
 class MemoryRoom;
 
-// Memory for as long as something runs: of the room that is always there for turns, and beyond it of what is free. It ends in a step of the executor, too.
+// Memory for the time of a turn: from the room always reserved for turns, and beyond it from what is free. Destroyed in a step of the executor.
 class TurnRoom {
  public:
   TurnRoom() = default;
@@ -29,37 +29,37 @@ class TurnRoom {
  private:
   friend class MemoryRoom;
   MemoryRoom* memory_ = nullptr;
-  const HostedModel* model_ = nullptr;  // it stays in memory meanwhile
+  const HostedModel* model_ = nullptr;  // it is not moved to disk meanwhile
   std::int64_t bytes_ = 0;
 };
 
 class MemoryRoom {
  public:
-  // Claims what is there from the beginning to the end: room to write any model down, to take one turn, and for results that wait.
+  // Claims what is needed all the time: to move any model to disk, for one turn, and for results that wait.
   explicit MemoryRoom(TrainingCommons& commons);
 
-  // Something that can come again; asked in the order of adding, before any room is claimed. `free_one`: false: there is nothing left of it.
-  // `movable`: bytes of it that the ledger does not tell apart.
+  // Adds a source of memory that can be freed, tried in the order of adding. `free_one` frees one item; false: none is left. `movable`: its bytes that could
+  // be freed.
   void add_source(std::function<bool(const OnExecutor&)> free_one, std::function<std::int64_t(const OnExecutor&)> movable = {});
 
   bool limited() const { return limited_; }
   const ModelMemory& figures(const OnExecutor& on, const ModelSettings& settings);  // zeros without a limit
-  // Claims grow where there is room, or sources make some.
+  // Grows a claim, freeing sources where needed.
   void grow(const OnExecutor& on, MemoryLedger::Claim& claim, std::int64_t bytes, const std::string& what);
   MemoryLedger::Claim claim(const OnExecutor& on, const char* category, const std::string& owner, std::int64_t bytes, const std::string& what);
   MemoryLedger::Claim of_model(const OnExecutor& on, const HostedModel& model, const ModelSettings& settings);
   TurnRoom turn(const OnExecutor& on, const HostedModel* model, std::int64_t bytes, const std::string& what);
   TurnRoom reading(const OnExecutor& on, const ModelSettings& settings, const std::string& what);
-  // Of a piece's turn. Fewer sequences, where so many do not fit; the error is of one alone.
+  // For the turn of a piece. Reduces the piece to as many sequences as fit; the error is for a single one.
   TurnRoom piece(const OnExecutor& on, HostedModel& model, const std::vector<TrainSequence>& all, std::size_t begin, std::size_t& end, bool gradient);
-  // All images at once, for another thread than the executor's, which waits for it.
+  // For all images at once; on another thread than the executor's, which waits for the room.
   MemoryLedger::Claim writing(const ModelSettings& settings, const std::string& what);
-  // Weights to sample from, read in room of their own.
+  // Reads weights for sampling, with a claim of their own.
   SamplerWeights sampled(const OnExecutor& on, const std::string& owner, const ModelSettings& settings, const std::string& what,
                          const std::function<SamplerWeights()>& read);
-  SamplerWeights hold(SamplerWeights weights, MemoryLedger::Claim&& room) const;  // room goes with the weights
+  SamplerWeights hold(SamplerWeights weights, MemoryLedger::Claim&& room) const;  // the claim ends with the weights
   bool is_busy(const OnExecutor& on, const HostedModel& model) const;             // it has a turn's room
-  // The compute weights of the base of critics, which stay from then on.
+  // For the weights of the base of critics, which stay in memory.
   void hold_base(const OnExecutor& on, const ModelSettings& settings, std::int64_t bytes, const std::string& what);
 
  private:

@@ -1,7 +1,7 @@
-// Bounds the memory of data that clients attach to sessions, models and checkpoints (user_metadata, tags): of one object, of all objects of an API key,
-// and in all. Each registry counts its own objects under its own lock. Any thread.
-//   MetadataRoom room(16 << 10, KeyLimit(bytes, 50)); room.add_source(...);
-//   const auto held = room.hold(owner, record.user_metadata.bytes()); write(record); records.add(record);   // others may take what is left
+// Limits the memory of data that clients attach to sessions, models and checkpoints (user_metadata, tags): per object, per API key, and in all. Each
+// registry counts its own objects under its own lock. Any thread.
+//   MetadataRoom room(16 << 10, KeyLimit(bytes, 50)); room.add_source(count);
+//   const auto held = room.hold(owner, record.user_metadata.bytes()); write(record); records.add(record);   // the room is reserved until `held` ends
 #pragma once
 #include <condition_variable>
 #include <cstdint>
@@ -20,17 +20,17 @@ namespace lockstep {
 class MetadataRoom {
  public:
   using Count = std::function<void(const std::string& owner, std::int64_t bytes)>;
-  // Calls `count` for each thing of its registry.
+  // Calls `count` for each object of its registry.
   using Source = std::function<void(const Count& count)>;
 
   MetadataRoom(std::int64_t most_of_one, const KeyLimit& all) : most_of_one_(most_of_one), all_(all) {}
   // Before anything else is called.
   void add_source(Source source) { sources_.push_back(std::move(source)); }
-  // Error invalid_argument: `field` is larger than what is kept of one thing.
+  // Error invalid_argument: `field` is larger than an object's limit.
   void check(const std::string& field, const ClientJson& value) const;
-  // Before `more` bytes of an owner are kept: they count as kept until the result goes, which must be after its registry has them. Who finds no room
-  // waits for those that are on their way into a registry, and is refused when there are none. Of a little, which the limits on things hold, nothing
-  // is counted, and the result is null. Error resource_exhausted.
+  // Reserves `more` bytes of an owner until the result is destroyed, which must be after its registry holds the object. When there is no room it waits for
+  // objects on their way into a registry, and fails when there are none. Small amounts are not counted (null): the limits on objects bound them. Error
+  // resource_exhausted.
   [[nodiscard]] std::shared_ptr<void> hold(const std::string& owner, std::int64_t more);
 
  private:

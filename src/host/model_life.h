@@ -1,5 +1,5 @@
-// Models come and go: made new, or of a checkpoint or a promoted model; unloaded. Each is done in its own lane, and answered at once with a request id.
-// Any thread.
+// Creates and unloads models: new ones, from a checkpoint, or from a promoted model. Both run in the model's lane; the call returns a request id at
+// once. Any thread.
 //   const std::string request = life.create(owner, {.session = session, .number = 0, .settings = settings}, encode);
 #pragma once
 #include <string>
@@ -34,7 +34,7 @@ class ModelLife {
   std::string create(const std::string& owner, const CreateModel& wanted, const Encode<ModelRecord>& encode);
   // Errors: not_found, cancelled.
   std::string unload(const std::string& owner, const std::string& id, const Encode<ModelRecord>& encode);
-  // Unloads it; nobody is told.
+  // Unloads it, without a request.
   void drop(const std::string& owner, const std::string& id);
   void drop_of_session(const std::string& owner, const std::string& session);
 

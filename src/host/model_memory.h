@@ -13,30 +13,30 @@
 
 namespace lockstep {
 
-// Bytes by rows: a line from each point that was counted to the next.
+// Bytes as a function of rows: linear between counted points.
 class MemoryByRows {
  public:
-  void add(std::int64_t rows, std::int64_t bytes);  // rows ascending; equal ones keep the most
+  void add(std::int64_t rows, std::int64_t bytes);  // rows ascending; the larger of equal ones stays
   std::int64_t bytes(std::int64_t rows) const;
 
  private:
   std::vector<std::pair<std::int64_t, std::int64_t>> points_;
 };
 
-// Rows of a piece as its memory goes by them: each sequence in whole pages.
+// Rows of a piece for its memory: each sequence in whole pages.
 std::int64_t memory_rows(const TrainSequence* begin, const TrainSequence* end);
-// Bytes that a turn of a piece takes beside its rows for the tokens that sampling kept (TrainSequence::kept_tokens), which no table of rows can know:
-// one token keeps three others, the next a hundred thousand. At most, and 0 where nothing was cut.
+// Bytes for the kept sets of a piece (TrainSequence::kept_tokens), beside those by rows, since one token may keep three others and the next a hundred
+// thousand. An upper bound; 0 where there are none.
 std::int64_t kept_set_bytes(const TrainSequence* begin, const TrainSequence* end, std::int64_t vocabulary);
 
 struct ModelMemory {
-  std::int64_t resting = 0;                  // between operations, without what `pass` says
-  std::int64_t weights = 0;                  // of one version, which a sampler may hold beside it
+  std::int64_t resting = 0;                  // between operations, without `pass`
+  std::int64_t weights = 0;                  // of one version, which a sampler may hold
   std::int64_t alone = 0, accumulators = 0;  // gradients until the step: of one call in one piece; of several
-  std::int64_t step = 0;                     // for as long as an optimizer step lasts, beside all that
-  std::int64_t reading = 0;                  // for as long as it is read from a checkpoint
-  MemoryByRows pass;                         // what stays of a turn for the next one, by the largest so far; adapters share the base's
-  MemoryByRows turn, forward;                // for as long as a turn lasts: of a gradient (and of a forward that is kept), of a forward
+  std::int64_t step = 0;                     // during an optimizer step, in addition
+  std::int64_t reading = 0;                  // while it is read from a checkpoint
+  MemoryByRows pass;                         // what a turn leaves for the next, by the largest so far; adapters share the base's
+  MemoryByRows turn, forward;                // during a turn: of a gradient (and a kept forward), of a forward
 };
 
 class ModelMemoryPlanner {

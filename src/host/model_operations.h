@@ -30,18 +30,17 @@ class ModelOperations {
   ModelOperations(const OperationTools& tools, const Registries& registries) : tools_(tools), commons_(tools.commons), to_(registries) {}
 
   std::string forward_backward(const std::string& owner, const std::string& model, std::int64_t sequence, TrainingBatch batch, Encode<TrainingOutput> encode);
-  // A forward that tells the `top_k` likeliest tokens of every row too, 1 to SamplingParameters::kMaxTopLogprobs.
+  // A forward that also returns the `top_k` likeliest tokens of every row, 1 to SamplingParameters::kMaxTopLogprobs.
   std::string forward_top_k(const std::string& owner, const std::string& model, std::int64_t sequence, TrainingBatch batch, std::int64_t top_k,
                             Encode<TrainingOutput> encode);
   std::string optim_step(const std::string& owner, const std::string& model, std::int64_t sequence, const OptimizerRequest& request,
                          Encode<OptimizerOutput> encode);
   std::string save(const std::string& owner, const std::string& model, std::int64_t sequence, const SaveRequest& request, Encode<CheckpointRecord> encode);
-  // A sampler of the model as it is at that moment; `inflight`: one that follows later ones.
+  // A sampler of the model at that moment; `inflight`: one that follows later saves.
   std::string save_sampler(const std::string& owner, const std::string& model, std::int64_t sequence, bool inflight, Encode<SamplerRecord> encode);
   std::string load(const std::string& owner, const std::string& model, std::int64_t sequence, const std::string& path, bool optimizer,
                    Encode<ModelRecord> encode);
-  // An adapter's weights, and nothing else, into a model of the same rank: a promoted adapter's name, or a checkpoint of an adapter.
-  // Matrices that it lacks begin anew.
+  // Loads only an adapter's weights into a model of the same rank, from a promoted adapter or a checkpoint. Missing matrices are initialised anew.
   std::string load_adapter(const std::string& owner, const std::string& model, std::int64_t sequence, const std::string& from, Encode<ModelRecord> encode);
 
  private:
@@ -50,7 +49,7 @@ class ModelOperations {
   CheckpointRecord write_checkpoint(const OnExecutor& on, HostedModel& model, const SaveRequest& request);
   void publish(const OnExecutor& on, HostedModel& model, const std::string& request, const CheckpointRecord& record, const Encode<CheckpointRecord>& encode);
   void take_adapter(const OnExecutor& on, HostedModel& model, const AdapterLayout& layout, const WeightImages& images);
-  // The model has other numbers now: it is found again where it was lost. Its record is in the store when this returns.
+  // The model has new weights, and is no longer lost. Its record is in the store when this returns.
   ModelRecord take_up(HostedModel& model, const ModelSettings& settings, std::int64_t steps);
 
   const OperationTools& tools_;

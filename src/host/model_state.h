@@ -1,4 +1,4 @@
-// Between the state of a client's model and the checkpoints that hold it (checkpoint/training_checkpoint.h).
+// Converts between the state of a client's model and training checkpoints (checkpoint/training_checkpoint.h).
 //   write_trained_model(on, folder, model, profile, true); restore_model(on, fresh, load_checkpoint(folder, fresh.manifest()), profile, true);
 #pragma once
 #include "checkpoint/training_checkpoint.h"

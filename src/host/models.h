@@ -1,5 +1,5 @@
-// The models that clients train: whose they are, how many there may be, their records in the store. Its lock is of the map alone, and is held for no
-// disk but that of a record; each model has a lock of its own (host/hosted_model.h). Owners do not see each other's. Any thread.
+// The registry of models that clients train: owners, limits, records in the store. Its lock guards the map alone, and nothing waits for a disk under
+// it but the writing of a record; each model has its own lock (host/hosted_model.h). Owners do not see each other's. Any thread.
 //   const std::shared_ptr<HostedModel> model = models.at(owner, id); model->record();
 #pragma once
 #include <filesystem>
@@ -18,7 +18,7 @@ namespace lockstep {
 
 class Models {
  public:
-  // Those of the store are there again.
+  // Loads the store's records.
   explicit Models(TrainingCommons& commons);
 
   // Error not_found; of one that could not be made, with the reason.
@@ -30,19 +30,19 @@ class Models {
   std::vector<std::shared_ptr<HostedModel>> every() const;
   std::vector<std::shared_ptr<HostedModel>> of_session(const std::string& session) const;
 
-  // Before one more is made. Error resource_exhausted.
+  // Checks the limits before one more is made. Error resource_exhausted.
   void check_room(const std::string& owner) const;
   // Errors: resource_exhausted, already_exists.
   void add(const std::shared_ptr<HostedModel>& model);
-  // Its record, numbers and state on disk go, too.
+  // Removes it, with its record, numbers and state on disk.
   void remove(const HostedModel& model);
-  // The reason is all that is left of it.
+  // Removes it, and remembers the reason.
   void remove_unmade(const HostedModel& model, const std::string& why);
-  // The store syncs it to the disk: nobody who calls this holds a lock.
+  // Stores the record, synced to the disk: the caller must hold no lock.
   void keep(const ModelRecord& record);
-  // An operation's number is answered for; errors: io. Under the model's lock.
+  // Notes that an operation's number is answered; errors: io. Under the model's lock.
   void acknowledge(const HostedModel& model, ModelState& state, std::int64_t sequence);
-  // Whether there are gradients that no step has taken, before their client is told of the first; errors: io. Under the model's lock.
+  // Notes whether there are gradients that no step has used, before the first is answered; errors: io. Under the model's lock.
   void note_gradients(const HostedModel& model, bool open) { acknowledged_.note_gradients(folder_of_id(model.id), open); }
   std::filesystem::path folder(const HostedModel& model) const;  // of its state, while it is not in memory
   void each_metadata(const MetadataRoom::Count& count) const;

@@ -5,80 +5,18 @@
 // else (an optimizer step, a load), the gradients of what ran early are dropped, and it runs again in its turn. Early work is only done while the model
 // has no other gradients, so that dropping them all is right.
 // Run by steps of the executor, except where a function says otherwise.
+//   auto batch = std::make_shared<BatchOperation>(tools, model, request, 7, data, encode); batch->run(on);
 #pragma once
-#include <atomic>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "host/loss_inputs.h"
-#include "host/resting.h"
-#include "model/value_head.h"
+#include "host/numbered_operation.h"
 #include "train/losses.h"
 #include "train/open_batch.h"
 
 namespace lockstep {
-
-// What operations work with.
-struct OperationTools {
-  TrainingCommons& commons;
-  MemoryRoom& memory;
-  OpenGradients& gradients;
-  Resting& resting;
-
-  // Tokens of the model's next turn.
-  std::int64_t turn_tokens(const OnExecutor& on, const HostedModel& model) const {
-    return model.work.at(on).turn.tokens(commons.options.tokens_a_step, commons.queue->others_wait());
-  }
-  // What a batch of the model may be.
-  BatchLimits limits(const OnExecutor& on, const HostedModel& model) const {
-    const OpenedModel& opened = commons.base_of(on, model.settings()).opened;
-    BatchLimits limits = batch_limits(*opened.runtime);
-    limits.values = has_value_head(*opened.model);
-    return limits;
-  }
-};
-
-class NumberedOperation : public TrainingQueue::Step, public std::enable_shared_from_this<NumberedOperation> {
- public:
-  // One step of an operation: true: again.
-  using Work = std::function<bool(const OnExecutor& on, HostedModel& model, const std::string& request)>;
-
-  // `kind`: of its pieces, for metrics; a literal.
-  NumberedOperation(const OperationTools& tools, std::shared_ptr<HostedModel> model, std::string request, std::int64_t sequence, Work work, bool heals,
-                    const char* kind)
-      : tools_(tools), model_(std::move(model)), request_(std::move(request)), sequence_(sequence), heals_(heals), kind_(kind), work_(std::move(work)) {}
-  bool run(const OnExecutor& on) override;
-  const char* kind() const override { return kind_; }
-  virtual bool may_run_early() const { return false; }
-
-  const std::string& request() const { return request_; }  // any thread
-  // It is in its lane a first time, before its turn. Before it is put there.
-  void enter_early() { early_entry_ = true; }
-  // What stands before it changes the model, so it waits for its turn. Any thread.
-  void do_not_run_early() { may_be_early_ = false; }
-
- protected:
-  void check_lost() const;
-  void done();  // its result, or its error, is told
-  bool in_turn() const { return !early_entry_; }
-  bool may_be_early() const { return may_be_early_; }
-  void leave() { early_entry_ = false; }  // its entry in the lane ends; the next one is its turn
-
-  const OperationTools& tools_;
-  const std::shared_ptr<HostedModel> model_;
-  const std::string request_;
-  const std::int64_t sequence_;
-  const bool heals_ = false;
-
- private:
-  const char* const kind_;
-  Work work_;
-  bool early_entry_ = false;
-  std::atomic<bool> may_be_early_{true};
-};
 
 class BatchOperation : public NumberedOperation {
  public:
@@ -92,9 +30,9 @@ class BatchOperation : public NumberedOperation {
   std::vector<bool> run_with(const OnExecutor& on, const std::vector<Step*>& others) override;
   bool may_run_early() const override { return true; }
 
-  // Early gradients that something before them may yet undo; `next`: the number whose turn it is.
+  // Whether its gradients are early, so that an operation before it may undo them; `next`: the next sequence number.
   bool stray(std::int64_t next) const { return !forward() && (sequence_ >= next || !may_be_early()); }
-  // As if it had not run. True: it had made gradients.
+  // Undoes it. True: it had made gradients.
   bool reset();
 
  private:

@@ -1,6 +1,6 @@
-// Short texts by (scope, number), the newest of each owner: which request a number stands for, why a model could not be made. A list that
-// would grow for ever forgets its oldest instead: an owner beyond its share its own, all together beyond the limit the oldest there is. Not
-// for what must be known: who asks for a number that was forgotten is told that it is not known. One thread at a time.
+// A bounded map from (scope, number) to a short text: which request id a number got, or why a model could not be made. When an owner has more than
+// its share, the oldest of that owner is dropped; when all together have too many, the oldest of all. A number that was dropped counts as unknown, so
+// it is not for facts that must not be lost. One thread at a time.
 //   RecentTexts requests(KeyLimit(100'000, 50)); requests.put(owner, model, 7, request); requests.find(owner, model, 7)
 #pragma once
 #include <cstdint>
@@ -18,9 +18,9 @@ class RecentTexts {
   RecentTexts(const RecentTexts&) = delete;
   RecentTexts& operator=(const RecentTexts&) = delete;
 
-  // Null: none of that owner's.
+  // Null: that owner has none.
   const std::string* find(const std::string& owner, const std::string& scope, std::int64_t number) const;
-  // One that is there is replaced, and counts as new.
+  // Replaces an existing one, which then counts as new.
   void put(const std::string& owner, const std::string& scope, std::int64_t number, std::string text);
   void erase(const std::string& scope, std::int64_t number);
   void forget(const std::string& scope);

@@ -1,5 +1,6 @@
-// Changes of a registry's records, one after another: whoever changes some waits for the disk in here, holding no lock that a reader takes, so that
-// others list and use theirs meanwhile. A piece of the executor's work gives way while its change waits. Any thread; a change makes no other one.
+// Serialises changes of a registry's records on disk. A writer waits for the disk here, holding no lock that readers take, so others can list and use
+// records meanwhile. When a step of the executor changes a record, it gives way to live steps while it waits. Any thread; a change must not make
+// another one.
 //   writer.change([&] { store.put("sampler", id, text); publish(record); });  // `publish` takes the lock of readers, for a moment
 #pragma once
 #include <mutex>
@@ -10,7 +11,7 @@ namespace lockstep {
 
 class RecordWriter {
  public:
-  // Returns when it is done; its error is the caller's.
+  // Returns when the change is done; passes its exception on.
   template <class F>
   void change(const F& what) {
     give_way_during([&] {

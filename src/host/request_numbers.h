@@ -25,8 +25,8 @@ class RequestNumbers {
     const auto texts = texts_.lock();
     texts->put(owner, scope, number, std::move(text));
   }
-  // What stands there; where nothing does, what `make` returns stands there from now on (true). Of several callers one makes. What it throws leaves
-  // the number free.
+  // Returns the number's request id; if it has none, stores the result of `make` (true). Of several callers only one makes it. If `make` throws, the number
+  // stays free.
   template <class Make>
   std::pair<std::string, bool> find_or(const std::string& owner, const std::string& scope, std::int64_t number, const Make& make) {
     const auto texts = texts_.lock();

@@ -21,26 +21,25 @@ class Resting {
 
   // Errors: resource_exhausted, corrupt_file, io.
   TrainedModel& trained(const OnExecutor& on, HostedModel& model);
-  // A new one of these settings. Errors: those of make_trained_model and TrainingCommons::base_of, resource_exhausted.
+  // Makes a model with these settings. Errors: those of make_trained_model and TrainingCommons::base_of, resource_exhausted.
   std::unique_ptr<TrainedModel> make(const OnExecutor& on, const ModelSettings& settings);
-  // A model that was just made stands in `room`.
+  // Takes over a model that was just made, with its claim.
   void settle(const OnExecutor& on, HostedModel& model, std::unique_ptr<TrainedModel> trained, MemoryLedger::Claim room);
-  // Another takes its place: `fill` gives it its numbers. Where that fails the one that was there stays.
+  // Replaces it by a new one that `fill` fills; if that fails, the old one stays.
   void replace(const OnExecutor& on, HostedModel& model, const ModelSettings& settings, const std::function<void(TrainedModel&)>& fill);
-  void let_go(const OnExecutor& on, HostedModel& model);      // of memory; its state stays where it is on disk
-  void write_down(const OnExecutor& on, HostedModel& model);  // what changed since its state on disk
-  // Before `wanted` comes to memory: where there are too many, others go to disk, those first that were not used for the longest time. Error
-  // resource_exhausted.
+  void let_go(const OnExecutor& on, HostedModel& model);      // frees its memory, without writing
+  void write_down(const OnExecutor& on, HostedModel& model);  // writes its state to disk if it has changed
+  // Called before `wanted` comes into memory: moves the least recently used others to disk if there are too many. Error resource_exhausted.
   void make_place(const OnExecutor& on, const HostedModel& wanted);
-  // Whether it waits for models whose batches have begun, for some turns.
+  // Whether it should wait a few turns for models whose batches have begun.
   bool gives_way(const OnExecutor& on, HostedModel& model);
-  // The one that was not used for the longest time goes to disk; where it cannot be written, the next. False: there is none.
+  // Moves the least recently used model to disk; if it cannot be written, the next. False: none is left.
   bool rest_one(const OnExecutor& on);
   std::int64_t movable_bytes(const OnExecutor& on);
-  // One model of sessions that are closed, or not heard from. True: there may be more; others' work goes between.
+  // Moves one model of a closed or silent session to disk. True: there may be more; other work may run in between.
   bool rest_one_silent(const OnExecutor& on);
 
-  // Why an operation that was submitted waits, beside others' turns: in words; empty: it does not. Any thread.
+  // Why a submitted operation waits for memory, in words; empty: it does not. Any thread.
   std::string why_paused(const std::string& owner, const std::string& request) const;
 
  private:

@@ -26,10 +26,9 @@ class Retention {
   Retention(TrainingCommons& commons, const Registries& registries)
       : commons_(commons), to_(registries), looked_(std::in_place, Looked{commons.options.clock(), commons.options.clock()}) {}
 
-  // Whoever comes in looks whether it is time, unless another does: then who comes next does. The work is done where models are changed and written, so
-  // that nobody writes meanwhile. Waits for nobody.
+  // Checks whether a clean-up is due, and starts it on the executor. Called on every request; does nothing while another call checks. Does not wait.
   void look();
-  // Models of sessions that have finished or are silent leave memory, one at a time.
+  // Moves models of finished or silent sessions to disk, one at a time.
   void rest_silent();
 
  private:

@@ -1,7 +1,6 @@
-// Routing matrices: the experts of one token as a text, which samplers tell and training takes back. Base64 (RFC 4648, padded) of its
-// expert ids [sparse layers, experts a token], row-major; an id is one byte, or two, the lower first, in a model of more than 256 experts.
-// In a layer the ids ascend where we write, and stand in any order where we read. "": not known, or the trainer's own choice.
-// Pure functions.
+// Routing matrices: the experts of one token as text, which samplers return and training accepts. Base64 (RFC 4648, padded) of the expert ids [sparse
+// layers, experts a token], row-major; an id is one byte, or two (little-endian) in a model of more than 256 experts. We write ids ascending within a
+// layer, and read them in any order. "": unknown, or left to the trainer's router. Pure functions.
 //   routing_matrix(shape, token.experts); experts_of_matrix(shape, text, "data[0].model_input.routing_matrices[3]")
 #pragma once
 #include <span>

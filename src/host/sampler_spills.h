@@ -20,10 +20,10 @@ class SamplerSpills {
  public:
   SamplerSpills(TrainingCommons& commons, Samplers& samplers) : commons_(commons), samplers_(samplers), turns_(commons.base->executor) {}
 
-  // Until those in memory have no more bytes than that.
+  // Spills until those in memory have at most that many bytes.
   void spill(const OnExecutor& on, std::int64_t most_bytes);
-  void spill_soon();                     // than they may have, on a thread of its own
-  void make_room(const OnExecutor& on);  // the second or, where twice as many wait for it, the first
+  void spill_soon();                     // down to the limit, on a thread of its own
+  void make_room(const OnExecutor& on);  // spills at once when twice the limit is in memory, else spill_soon()
   void spill_one(const OnExecutor& on, const std::string& id);
   bool spill_oldest(const OnExecutor& on);  // false: there was none
 

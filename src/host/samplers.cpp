@@ -135,7 +135,7 @@ SamplerWeights Samplers::weights(const std::string& owner, const std::string& id
   if (!record.spilled) from = checkpoints_.find(owner, record.model_path);
   // In the class of training, whose files give way.
   const SamplerWeights read = run_on(*commons_.base->executor, WorkClass::training, [&](const OnExecutor& on) {
-                                commons_.base->executor->tell("weights");
+                                commons_.base->executor->name_piece("weights");
                                 return memory_.sampled(on, owner, record.settings, fmt::format("the weights of sampler '{}'", id),
                                                        [&] { return from ? files_.weights(on, *from) : files_.read_weights(on, folder(id), record.settings); });
                               }).get();

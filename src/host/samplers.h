@@ -1,7 +1,7 @@
-// Samplers: what clients sample from. One stands for the base, a checkpoint, a snapshot of a model at one moment, or the newest inflight save of a
-// model. Weights of snapshots are in memory while there is room; those that were not sampled for the longest time go to disk, and come back with the
-// same bits: written on a thread of their own, which holds no device, unless room is needed at once. Under a lock of its own, under which no disk is waited
-// for. Owners do not see each other's. Any thread, but where a function takes the executor's proof.
+// The registry of samplers: what clients sample from. A sampler is the base, a checkpoint, a snapshot of a model, or a model's latest save for
+// sampling. Weights of snapshots stay in memory while there is room; the least recently sampled are written to disk by a thread of its own
+// (host/sampler_spills.h) and read back with the same bits. It has its own lock, under which nothing waits for a disk. Owners do not see each
+// other's. Any thread, except functions that take an OnExecutor.
 //   const std::string id = samplers.create(owner, session, 0, "", path); request.weights = samplers.weights(owner, id).weights;
 #pragma once
 #include <chrono>
@@ -28,23 +28,23 @@ struct HeldWeights {
 
 class Samplers {
  public:
-  // Those of the store are there again.
+  // Loads the store's records.
   Samplers(TrainingCommons& commons, Sessions& sessions, Checkpoints& checkpoints, CheckpointFiles& files, MemoryRoom& memory);
 
-  // Of a checkpoint (path not empty) or the base. Errors: not_found, cancelled, resource_exhausted, invalid_argument.
+  // Makes a sampler of a checkpoint (path not empty) or the base. Errors: not_found, cancelled, resource_exhausted, invalid_argument.
   std::string create(const std::string& owner, const std::string& session, std::int64_t number, const std::string& base_model, const std::string& path);
-  // Of a model's weights at this moment, which no checkpoint holds; null: a model's inflight saves. Returns its id. Error resource_exhausted.
+  // Makes a sampler of a model's present weights; null: one that follows the model's inflight saves. Returns its id. Error resource_exhausted.
   std::string add(SamplerRecord record, SamplerWeights weights);
   // Errors not_found: it may be removed at any time (host/retention.h).
   SamplerRecord find(const std::string& owner, const std::string& id) const;
   bool contains(const std::string& id) const;  // anyone's
   std::vector<SamplerRecord> all(const std::string& owner, const std::string& session) const;
   std::int64_t join(const std::string& owner, const std::string& id);  // 1, 2, ...
-  void use(const std::string& owner, const std::string& id);           // it, and its session, is heard
-  // Another thread than the executor's, which reads them where they are on disk.
+  void use(const std::string& owner, const std::string& id);           // renews it and its session
+  // Not on the executor's thread, which reads weights from disk.
   SamplerWeights weights(const std::string& owner, const std::string& id);
 
-  // Of a model's inflight saves the newest; none any more.
+  // Sets a model's newest inflight save; removes it.
   void set_inflight(const OnExecutor& on, const std::string& model, SamplerWeights weights);
   void drop_inflight(const OnExecutor& on, const std::string& model);
 
@@ -53,12 +53,12 @@ class Samplers {
   std::int64_t bytes_held() const;
   std::vector<std::string> least_used() const;                   // first
   std::optional<HeldWeights> held(const std::string& id) const;  // nothing: it has none
-  // They are on disk, in `folder` where no checkpoint has them. False: it was removed meanwhile.
+  // Notes that its weights are on disk, in `folder` if no checkpoint has them. False: it was removed meanwhile.
   bool let_go(const std::string& id);
   std::filesystem::path folder(const std::string& id) const { return commons_.options.state / "samplers" / folder_of_id(id); }
-  void clear(const OnExecutor& on);  // of memory: the server stops
+  void clear(const OnExecutor& on);  // frees all weights: the server stops
 
-  // Up to `most` of those that nobody came back for: their sessions are forgotten, or they are snapshots that were not sampled for long.
+  // Removes up to `most` samplers of removed sessions, and snapshots that were not sampled for long.
   std::vector<SamplerRecord> remove_forgotten(const OnExecutor& on, std::size_t most);
   std::set<std::string> sessions() const;  // that have one
 

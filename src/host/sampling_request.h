@@ -1,10 +1,12 @@
-// A sample as training clients ask for it, and what they get. Plain values.
+// A request to sample, as training clients send it, and its result. Plain values.
+//   SamplingRequest wanted; wanted.prompt = {1, 5, 7}; wanted.num_samples = 4;
 #pragma once
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "engine/generation.h"
 #include "engine/request.h"
 
 namespace lockstep {
@@ -16,13 +18,13 @@ struct SamplingRequest {
   std::optional<std::uint64_t> seed;       // none: drawn
   float temperature = 1, top_p = 1;
   std::int32_t top_k = 0;  // 0: all
-  // None: the model's end tokens stop it; else these alone.
+  // Empty optional: the model's end tokens stop it; else only these.
   std::optional<std::vector<std::string>> stop_texts;
   std::optional<std::vector<std::int32_t>> stop_tokens;
   bool prompt_logprobs = false;
   std::optional<std::int64_t> prompt_logprobs_last_n;
   std::int64_t topk_prompt_logprobs = 0, topk_sample_logprobs = 0;
-  // Of every prompt position after the first: tokens to score, [n - 1, prompt_targets_per_row], -1: none; how many to draw.
+  // For every prompt position after the first: tokens to score, [n - 1, prompt_targets_per_row], -1: none; how many tokens to draw.
   std::vector<std::int32_t> prompt_targets;
   std::int64_t prompt_targets_per_row = 0, prompt_draws = 0;
   bool scores_prompt() const { return prompt_logprobs || topk_prompt_logprobs > 0 || prompt_targets_per_row > 0 || prompt_draws > 0; }
@@ -31,10 +33,10 @@ struct SamplingRequest {
 };
 
 struct SampledSequence {
-  std::vector<std::int32_t> tokens;  // with the tokens of the stop that ended it
+  std::vector<std::int32_t> tokens;  // with those of the stop string
   std::vector<float> logprobs;       // of the distribution each was drawn from
   std::vector<std::vector<TokenLogprob>> top;
-  bool stopped = false;  // else its budget ended
+  bool stopped = false;  // false: max_tokens was reached
 };
 
 struct SamplingResult {

@@ -20,8 +20,8 @@ class SentOperation {
   const std::string& kind() const { return kind_; }
   // As a line: its kind and a digest of its content.
   std::string line() const;
-  // Of a line() that stands under the same number: empty where it is the same operation; else how they differ, "a forward_backward before, and
-  // is an optim_step now".
+  // Compares with the line() stored under the same number: empty for the same operation, else the difference: "a forward_backward before, and is an
+  // optim_step now".
   std::string difference(std::string_view line) const;
 
  private:

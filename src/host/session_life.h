@@ -1,4 +1,4 @@
-// Sessions begin, are heard from and end; on the way what nobody came back for is looked after (host/retention.h). Any thread.
+// Creates, renews (heartbeats) and ends sessions. Each of these calls also lets host/retention.h clean up. Any thread.
 //   const std::string session = life.create(owner, {}); life.hear(owner, session); life.finish(owner, session, "finished: success", "");
 #pragma once
 #include <string>
@@ -11,12 +11,11 @@ class SessionLife {
  public:
   SessionLife(TrainingCommons& commons, Sessions& sessions, Retention& retention) : commons_(commons), sessions_(sessions), retention_(retention) {}
 
-  // wanted.id is what the id begins with. The one that was made under the same idempotency key is the same. Errors: cancelled, invalid_argument,
-  // resource_exhausted.
+  // wanted.id is the prefix of the id. The same idempotency key returns the same session. Errors: cancelled, invalid_argument, resource_exhausted.
   std::string create(const std::string& owner, const SessionRecord& wanted);
-  // Waits for nobody's disk. Error not_found.
+  // A heartbeat; waits for no disk. Error not_found.
   void hear(const std::string& owner, const std::string& session);
-  // The first reason stays; its models leave memory. Errors: Sessions::finish.
+  // The first reason stays; its models are moved to disk. Errors: Sessions::finish.
   void finish(const std::string& owner, const std::string& session, const std::string& status, const std::string& detail);
 
  private:

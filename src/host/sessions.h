@@ -1,5 +1,5 @@
-// Sessions of clients: each in the store before anyone sees it, and when it was last heard from, under locks of their own. Owners do not see each
-// other's. Any thread.
+// The registry of sessions: each is stored before it is visible, and has the time of its last heartbeat. It has locks of its own. Owners do not see
+// each other's. Any thread.
 //   Sessions sessions(store, KeyLimit(1024, 50)); const std::string id = sessions.create("ann", {}); sessions.find("ann", id);
 #pragma once
 #include <map>

@@ -49,7 +49,7 @@ void SpillTurns::run(std::function<void()> reads) {
     changed_.notify_all();
   }
   executor_->submit(WorkClass::training, [executor = executor_.get(), read = std::move(read)] {
-    executor->tell("weights");
+    executor->name_piece("weights");
     if (!std::exchange(read->done, true)) read->task();
     return false;
   });

@@ -1,7 +1,8 @@
-// Lets a thread of its own write weights to disk while only the executor may read them from the device. The writer asks for one parameter after another
-// with run(), and waits for the disk without holding up the executor; a step of the executor that needs the writer to finish, wait(), serves these
-// reads meanwhile. Each id is written by one thread at a time. Any thread, except functions that take an OnExecutor.
-//   if (!turns.begin(id)) return;   // another is at it
+// Lets a thread of its own write weights to disk although only the executor may read them from the device. The writer reads one parameter at a time
+// with run(), which the executor serves between its steps, and waits for the disk without blocking the executor. When a step of the executor needs
+// the writer to finish, it calls wait(), which serves the writer's reads. Each id is written by one thread at a time. Any thread, except functions
+// that take an OnExecutor.
+//   if (!turns.begin(id)) return;   // another thread writes it
 //   turns.run([&] { values = stream.read(view).get(); });   // then this thread writes them
 //   turns.end(id);
 #pragma once
@@ -22,12 +23,12 @@ class SpillTurns {
  public:
   explicit SpillTurns(std::shared_ptr<Executor> executor) : executor_(std::move(executor)) {}
 
-  // False: another writes it.
+  // False: another thread writes it.
   bool begin(const std::string& id);
   void end(const std::string& id);
-  // Until nobody writes it; live steps run meanwhile.
+  // Waits until it is written; live steps run meanwhile.
   void wait(const OnExecutor& on, const std::string& id);
-  // Runs `reads` on the executor. Another thread than that one. Errors: its own; cancelled, or std::future_error, once the executor is stopped.
+  // Runs `reads` on the executor; called on another thread. Errors: those of `reads`; cancelled, or std::future_error, once the executor is stopped.
   void run(std::function<void()> reads);
 
  private:

@@ -1,5 +1,5 @@
-// Named things of owners, each in the store before anyone sees it: who starts again has them again. Owners do not see each other's.
-// T has owner, name and created, a to_json and a from_json (TrainingJson). Any thread.
+// A registry of named records by owner, each in the store before it is visible, so that a restarted server has them again. Owners do not see each
+// other's. T has owner, name and created, a to_json and a from_json (TrainingJson). Any thread.
 //   StoredRecords<Deployment> deployments(store, "deployment", KeyLimit(1024, 50)); deployments.find(owner, name);
 //   deployments.change(owner, name, [](Deployment& one) { one.identity = "v2"; });
 #pragma once
@@ -21,7 +21,7 @@ namespace lockstep {
 template <class T>
 class StoredRecords {
  public:
-  // `kind`: of documents in the store, and what errors call one.
+  // `kind`: the kind of documents in the store, and the word for one in errors.
   StoredRecords(std::shared_ptr<TrainingStore> store, std::string kind, const KeyLimit& limit)
       : store_(std::move(store)), kind_(std::move(kind)), limit_(limit) {
     store_->each(kind_, [&](const std::string&, const std::string& document) {
@@ -48,8 +48,7 @@ class StoredRecords {
     const std::lock_guard lock(mutex_);
     for (const auto& [key, record] : records_) visit(record);
   }
-  // Changes one, made where there is none, and returns it; what `change` throws leaves it as it was. Errors: resource_exhausted; the
-  // store's.
+  // Changes a record, after making it if it is missing, and returns it. If `change` throws, nothing is changed. Errors: resource_exhausted; the store's.
   T change(const std::string& owner, const std::string& name, const std::function<void(T&)>& change) {
     T record{};
     writer_.change([&] {

@@ -1,4 +1,5 @@
-// The base model of a training server, from which all models that clients train start, and what they share. Plain values.
+// The base model of a training server, with its executor, memory ledger and folders. All models of clients start from it. Plain values.
+//   base.is_called("countdown-glm"); base.is_critic("countdown-glm:value");
 #pragma once
 #include <algorithm>
 #include <functional>
@@ -15,16 +16,16 @@
 
 namespace lockstep {
 
-// A base model's name with this behind it is that model with a value head, of which critics and reward models are made.
+// Appended to a base model's name it names that model with a value head, for critics and reward models.
 inline constexpr std::string_view kCriticSuffix = ":value";
 
 struct TrainingBase : TrainedBase {
-  // Most clients make one gradient a step. TrainerOptions::kept: of all models' forwards.
+  // Most clients send one gradient a step. TrainerOptions::kept is shared by all models.
   TrainingBase() { options = {.accumulate = true, .mostly_one_call = true, .share_prefixes = true}; }
 
   std::string name;                  // in answers
-  std::vector<std::string> names;    // that clients may call it by, and are told: its own, aliases
-  std::vector<std::string> folders;  // that they may call it by, too, where they know them; not told
+  std::vector<std::string> names;    // its own and aliases; clients may use them, and see them in lists
+  std::vector<std::string> folders;  // names that clients may use but that lists do not show
   std::string folder;
   bool is_called(const std::string& what) const {
     return std::find(names.begin(), names.end(), what) != names.end() || std::find(folders.begin(), folders.end(), what) != folders.end();
@@ -32,7 +33,7 @@ struct TrainingBase : TrainedBase {
   bool is_critic(const std::string& what) const { return what.ends_with(kCriticSuffix) && !is_called(what); }
   std::shared_ptr<Executor> executor;
   std::function<OpenedModel()> open_values;  // the same model with a value head (open_value_model); null: there are no critics
-  std::shared_ptr<MemoryLedger> ledger;      // what all of it may take; null: a service makes one without a limit
+  std::shared_ptr<MemoryLedger> ledger;      // the limit of all memory; null: a service makes one without a limit
 };
 
 }  // namespace lockstep

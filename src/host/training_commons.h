@@ -1,15 +1,14 @@
-// What the registries of one training service have in common: what they stand on, and where work goes and results come from. Any thread, but where a
-// member says otherwise.
-// Locks are taken in this order, and none is held while another of an earlier line is taken:
-//   MetadataRoom
-//   one model (HostedModel::state)
-//   the writers of Samplers, Checkpoints (RecordWriter)
-//   the maps of Models, Samplers, Checkpoints
-//   RequestNumbers
-//   the writer of Sessions, those of StoredRecords
-//   CustomLosses, Sessions, HeardSessions, StoredRecords
-//   what calls nobody back: store, futures, feed, lanes, executor, memory ledger
-// A heartbeat takes those of HeardSessions, and tries for others: it waits for no disk.
+// What the registries of one training service share: store, executor, queues, ledger, futures. Any thread, except where a member says otherwise.
+// Order of locks. A thread that holds one of a line takes only those of later lines:
+// - MetadataRoom
+// - one model (HostedModel::state)
+// - the writers of Samplers, Checkpoints (RecordWriter)
+// - the maps of Models, Samplers, Checkpoints
+// - RequestNumbers
+// - the writer of Sessions, those of StoredRecords
+// - CustomLosses, Sessions, HeardSessions, StoredRecords
+// - those that call nobody back: store, futures, feed, lanes, executor, memory ledger
+// A heartbeat takes those of HeardSessions, and only tries others, so it waits for no disk.
 #pragma once
 #include <memory>
 
@@ -39,14 +38,14 @@ struct TrainingCommons {
   KeyLimit limit_of(std::int64_t most) const { return {most, options.key_share}; }
   Runtime& runtime() const { return *base->opened.runtime; }
   const Manifest& base_manifest() const { return base->opened.model->manifest(); }
-  // Error not_found: no name of the base, and none of critics over it, with those that there are.
+  // Error not_found, with the known names, unless it names the base or its critics.
   void check_base(const std::string& name) const;
   // What a model of these settings starts from: the base, or of a critic the same with a value head, which is opened when the first one comes; its weights
   // are read when the first adapter does (Resting::make). Errors: unsupported where there are no critics; those of opening it.
   TrainingBase& base_of(const OnExecutor& on, const ModelSettings& settings);
-  // Error invalid_argument: of the two one alone is a critic's.
+  // Error invalid_argument: one of the two is a critic's, the other is not.
   void check_kind(const CheckpointRecord& checkpoint, const std::string& base_model) const;
-  // Error unsupported, for what a critic has not: `why` goes on from "... is a critic, ".
+  // Error unsupported when it is a critic's; `why` continues "... is a critic, ".
   void refuse_critic(const std::string& base_model, const std::string& why) const;
 
   const std::shared_ptr<TrainingBase> base;

@@ -79,15 +79,15 @@ bool TrainingQueue::run_one(const std::string& owner) {
   const OnExecutor on(*executor_);
   const std::vector<InTurn> steps = turn(on, owner);
   std::vector<bool> again;
-  if (!steps.empty()) executor_->tell(steps[0].step->kind());
+  if (!steps.empty()) executor_->name_piece(steps[0].step->kind());
   if (steps.size() == 1) {
     again = {steps[0].step->run(on)};
   } else if (steps.size() > 1) {
     std::vector<Step*> others;
-    std::vector<Executor::Part> parts;
+    std::vector<DevicePart> parts;
     for (const InTurn& one : steps) parts.push_back({executor_->account(WorkClass::training, one.owner), static_cast<double>(one.tokens)});
     for (std::size_t i = 1; i < steps.size(); ++i) others.push_back(steps[i].step.get());
-    executor_->tell(steps[0].step->kind(), std::move(parts));
+    executor_->name_piece(steps[0].step->kind(), std::move(parts));
     again = steps[0].step->run_with(on, others);
   }
   const std::lock_guard lock(mutex_);

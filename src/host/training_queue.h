@@ -1,8 +1,7 @@
-// Work of many models on one executor, fairly: each model has a lane, in whose order its steps run. Owners have the executor's turns by
-// their shares (serving/executor.h); lanes of one owner take turns, one step each, so that a session with huge batches delays another by
-// one step at most. A turn that is not full takes steps of other lanes along, if they can share a pass, and they pay for their tokens:
-// each has its place in the round still, and never comes later than without that.
-// Knows no operation. Any thread.
+// Shares one executor among the models of a training server. Each model has a lane, whose steps run in order. The executor divides time among owners
+// by their shares (serving/executor.h); within an owner lanes take turns, one step each, so a session with huge batches delays another by one step at
+// most. A step that does not fill a forward takes steps of other lanes along, where they can share a pass; each pays by its tokens, keeps its own
+// turn, and is never later than it would be alone. Knows no operation. Any thread.
 //   queue.submit(model_id, owner, [&](const OnExecutor& on) { return piece(on); });   // true: it wants to run again
 #pragma once
 #include <deque>
@@ -20,11 +19,11 @@ namespace lockstep {
 class TrainingQueue : public std::enable_shared_from_this<TrainingQueue> {
  public:
   using Work = std::function<bool(const OnExecutor& on)>;
-  // What a lane holds. Nothing may throw.
+  // An item of a lane. Its functions must not throw.
   class Step {
    public:
     virtual ~Step() = default;
-    // True: it wants to run again.
+    // Returns true to run again.
     virtual bool run(const OnExecutor& on) = 0;
     // Steps that name the same `pass` (not null) can run in one; `tokens`: of a turn.
     struct Offer {
@@ -32,20 +31,20 @@ class TrainingQueue : public std::enable_shared_from_this<TrainingQueue> {
       std::int64_t tokens = 0;
     };
     virtual Offer offer(const OnExecutor& on) { return {}; }
-    // Of this step and others that offered the same: who wants to run again, this one first.
+    // Runs this step and others that offered the same pass. Returns which want to run again, this one first.
     virtual std::vector<bool> run_with(const OnExecutor& on, const std::vector<Step*>& others) { return {}; }
     virtual const char* kind() const { return "operation"; }  // of the piece, for metrics
   };
 
-  // `tokens_a_turn`: until a turn is full. 0: each step has a turn of its own.
+  // `tokens_a_turn`: the size of a full turn. 0: each step has its own turn.
   explicit TrainingQueue(std::shared_ptr<Executor> executor, std::int64_t tokens_a_turn = 0) : executor_(std::move(executor)), tokens_a_turn_(tokens_a_turn) {}
   // A lane has one owner; "": the server. Error cancelled once the executor is stopped.
   void submit(const std::string& lane, const std::string& owner, std::shared_ptr<Step> step);
   void submit(const std::string& lane, const std::string& owner, Work work, const char* kind = "operation");
-  // What waits in a lane is dropped; what runs ends its step.
+  // Drops a lane's waiting items; a running step ends first.
   void drop(const std::string& lane);
   std::size_t waiting() const;
-  // Whether lanes beside the one whose turn it is have work.
+  // Whether other lanes than the running one have work.
   bool others_wait() const;
 
  private:

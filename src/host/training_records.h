@@ -1,4 +1,5 @@
-// What a training server remembers of sessions, models, samplers and checkpoints, and how that is written down. Plain values.
+// Records of a training server: sessions, models, samplers, checkpoints, and their JSON in the store. Plain values.
+//   const TrainingJson stored = to_json(ModelRecord{.id = "s1:train:0"}); const ModelRecord record = model_record(stored);
 #pragma once
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -12,7 +13,7 @@ namespace lockstep {
 
 using TrainingJson = nlohmann::ordered_json;
 
-// The one account there is.
+// The name of the only account.
 inline constexpr const char* kTrainingAccount = "local";
 
 struct SessionRecord {
@@ -20,10 +21,10 @@ struct SessionRecord {
   double created = 0, seen = 0;  // Unix seconds
   ClientJson tags{TrainingJson::array()}, user_metadata;
   std::string idempotency_key;
-  std::string job;  // the trainer job that it was made through; empty: none
+  std::string job;  // its trainer job; empty: none
 };
 
-// What a model is made of; fixed at its creation.
+// Settings of a model, fixed at its creation.
 struct ModelSettings : TrainedSettings {
   std::string base_model;
   ClientJson user_metadata;
@@ -34,10 +35,10 @@ struct ModelRecord {
   std::int64_t number = 0;  // in its session
   ModelSettings settings;
   double created = 0, used = 0;
-  std::int64_t next_sequence = 1;  // of the operations done
+  std::int64_t next_sequence = 1;  // the number after those done
   std::int64_t steps = 0;          // optimizer steps done
-  bool open_gradients = false;     // forward_backward calls that no step has taken
-  bool changed = false;            // since the state on disk was written
+  bool open_gradients = false;     // gradients that no step has used
+  bool changed = false;            // since its state was written to disk
 };
 
 struct CheckpointRecord {
@@ -49,19 +50,19 @@ struct CheckpointRecord {
   bool optimizer = false, is_public = false;
   ClientJson user_metadata;
   std::string session;  // of the model
-  // What the client asked a sampler's checkpoint to be: base, delta, merged_base; empty: it did not say. All hold whole weights;
-  // merged_base holds a Hugging Face folder, the others our own files.
+  // The type of a sampler's checkpoint that the client asked for: base, delta, merged_base; empty: none given. All hold whole weights; merged_base as a
+  // Hugging Face folder, the others in our own files.
   std::string type;
-  std::string profile;  // digest of the numerics profile that it was written under; empty: by a version that did not say
-  std::string job;      // of the session, once that is gone
+  std::string profile;  // digest of its numerics profile; empty: written by a version that did not store it
+  std::string job;      // of the session, after the session was removed
   std::string project;  // of a copy in a run of its own
-  // Which files of its folder count: an overwritten one may have those of both.
+  // Which files of its folder are valid: an overwritten one may have those of both types.
   bool merged() const { return type == "merged_base"; }
   std::string id() const { return kind + "/" + name; }
   std::string path() const { return "tinker://" + model + "/" + id(); }
   // The run of a serverless model: "run-<32 hex>"; empty for others.
   std::string run() const { return model.starts_with("run-") ? model.substr(0, model.find(':')) : std::string(); }
-  // What Fireworks' client calls it: ACCOUNT/RUN/NAME of a serverless model, else NAME.
+  // Its name for Fireworks' client: ACCOUNT/RUN/NAME for a serverless model, else NAME.
   std::string reference() const;
 };
 
@@ -70,8 +71,8 @@ struct SamplerRecord {
   std::string id, session, owner, base_model, model_path;
   std::string inflight_model;                               // not empty: it follows that model's inflight saves
   bool spilled = false;                                     // its weights are on disk
-  bool snapshot = false;                                    // it has weights of its own, that no checkpoint holds
-  bool is_snapshot() const { return snapshot || spilled; }  // earlier versions did not write the one
+  bool snapshot = false;                                    // it has weights that no checkpoint holds
+  bool is_snapshot() const { return snapshot || spilled; }  // earlier versions stored only `spilled`
 };
 
 TrainingJson to_json(const ModelSettings& settings);

@@ -1,4 +1,5 @@
-// What clients ask of models and checkpoints, as a wire has decoded it. Plain values.
+// Requests of clients about models and checkpoints, decoded from a wire. Plain values.
+//   CreateModel wanted{.session = session, .number = 0, .settings = settings};
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -11,7 +12,7 @@
 
 namespace lockstep {
 
-// `from` not empty: a checkpoint's path; settings then come from it, but for what is told beside it.
+// `from`: a checkpoint's path; then settings that are not given come from it. Empty: a new model.
 struct CreateModel {
   std::string session;
   std::int64_t number = 0;
@@ -20,7 +21,7 @@ struct CreateModel {
   bool with_optimizer = false;
 };
 
-// What gradients are divided by: tokens or sequences that a gradient came from, of all forward_backward calls since the last step.
+// What gradients are divided by: the number of loss tokens or of sequences in all forward_backward calls since the last step.
 enum class GradientDivisor { none, loss_tokens, sequences };
 enum class GradientNorms { off, basic, detailed };
 
@@ -41,7 +42,7 @@ struct SaveRequest {
   bool overwrite = false;
   std::optional<double> ttl_seconds;
   TrainingJson user_metadata = TrainingJson::object();
-  // Of a sampler's: base, delta, merged_base (an adapter folded into whole weights); empty: not said.
+  // For a sampler: base, delta, merged_base (an adapter merged into whole weights); empty: not given.
   std::string type;
   std::string precision;  // of merged_base: source (the base's, also where it is empty), bf16
 };

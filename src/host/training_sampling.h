@@ -1,5 +1,5 @@
-// Samples for training clients: several sequences of one prompt, answered by a request id at once, told in a stream of a sampler's clone when they are
-// finished. Any thread.
+// Sampling for training clients: several sequences for one prompt. The call returns a request id at once; results are futures, and are also announced
+// in the client's stream (host/future_feed.h). Any thread.
 //   const std::string request = sampling.sample(owner, sampler, 0, wanted, encode); sampling.cancel(owner, request);
 #pragma once
 #include <cstdint>
@@ -17,11 +17,11 @@ class TrainingSampling {
  public:
   TrainingSampling(TrainingCommons& commons, Sessions& sessions, Samplers& samplers) : commons_(commons), sessions_(sessions), samplers_(samplers) {}
 
-  // Errors: not_found, cancelled, invalid_argument for a session that has finished; resource_exhausted: it is not taken, and may come again. Others are
-  // the request's result.
+  // Errors: not_found; cancelled; invalid_argument for a finished session; resource_exhausted: rejected, and may be sent again. Others become the request's
+  // result.
   std::string sample(const std::string& owner, const std::string& sampler, std::int64_t sequence, const SamplingRequest& request,
                      Encode<SamplingResult> encode);
-  // Ends a sample that is under way; its request fails. What is finished, or is no sample of that owner, stays as it is.
+  // Cancels a running sample; its request fails. No effect on a finished one, or on another owner's.
   void cancel(const std::string& owner, const std::string& request);
   // The stream of finished samples (TrainingCommons::feed) of a sampler's clone: clone = sequence / 10^9. Error not_found.
   std::string feed_of(const std::string& owner, const std::string& sampler, std::int64_t clone);

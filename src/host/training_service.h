@@ -1,9 +1,8 @@
-// The use cases of a training API, whichever wire it speaks: sessions, models that clients train, samplers, checkpoints. Operations
-// on a model run strictly in the order of their sequence numbers, whatever the order of their arrival; a repeated number is the
-// same request. Each submission is answered at once with a request id (host/futures.h).
-// Everything belongs to an owner; what is another's is as good as absent (not_found). Knows no JSON of a wire and no transport.
-// Here the registries are put together, started and stopped; callers ask them directly. Each has its own lock (host/training_commons.h says in which
-// order they are taken). Any thread.
+// The use cases of a training API, whatever its wire: sessions, models that clients train, samplers, checkpoints. A model's operations run strictly
+// in the order of their sequence numbers, whatever the order of their arrival; a repeated number is the same request. Each call returns a request id
+// at once (host/futures.h). Every object belongs to an owner; others get not_found. Knows no JSON of a wire and no transport.
+// This class only constructs, starts and stops the registries; callers use them directly. Each has its own lock (their order:
+// host/training_commons.h). Any thread.
 //   TrainingService service(base, generation, options); const auto session = service.session_life().create(owner, {});
 #pragma once
 #include <memory>
@@ -28,13 +27,13 @@ namespace lockstep {
 
 class TrainingService {
  public:
-  // `generation` stands on base->executor and base->opened.runtime.
+  // `generation` uses base->executor and base->opened.runtime.
   TrainingService(std::shared_ptr<TrainingBase> base, std::shared_ptr<GenerationService> generation, const TrainingServiceOptions& options);
   ~TrainingService();  // stop()
   TrainingService(const TrainingService&) = delete;
   TrainingService& operator=(const TrainingService&) = delete;
 
-  // What is submitted is done, living models are written to disk, nothing more is taken. Again: nothing happens.
+  // Finishes submitted work, writes models to disk, and rejects new work. Calling it again has no effect.
   void stop();
 
   const TrainingServiceOptions& options() const { return commons_.options; }
@@ -45,12 +44,12 @@ class TrainingService {
   const std::shared_ptr<KeptForwards>& kept_forwards() const { return commons_.base->options.kept_forwards; }  // null: none are kept
   const KeptPasses::Statistics& reuse() const { return commons_.base->options.kept->statistics(); }
 
-  // What was asked for, by request id; finished samples, by sampler.
+  // Results by request id; finished samples by sampler.
   Futures& futures() { return commons_.futures; }
   FutureFeed& feed() { return commons_.feed; }
   const MetadataRoom& metadata() const { return commons_.metadata; }
 
-  // What there is.
+  // The registries.
   Sessions& sessions() { return sessions_; }
   Models& models() { return models_; }
   Samplers& samplers() { return samplers_; }
@@ -58,7 +57,7 @@ class TrainingService {
   CustomLosses& custom_losses() { return custom_losses_; }
   ControlPlane& control() { return control_; }
 
-  // What is done with it.
+  // What runs on them.
   SessionLife& session_life() { return session_life_; }
   ModelLife& model_life() { return model_life_; }
   ModelLanes& lanes() { return lanes_; }

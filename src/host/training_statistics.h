@@ -1,5 +1,5 @@
-// What a training service has done since it was made: for a scrape. Knows no wire format. TrainingStatistics: any thread, but for what
-// says otherwise.
+// Counters of a training service since it was made, for metrics. Knows no wire format. Any thread, except where a member says otherwise.
+//   TrainingStatistics statistics; TrainingActivity model; statistics.arrived(model); statistics.ended(model);
 #pragma once
 #include <atomic>
 #include <chrono>
@@ -11,21 +11,20 @@ namespace lockstep {
 
 // Of one model: under its lock (host/hosted_model.h).
 struct TrainingActivity {
-  std::int64_t open = 0;                          // operations that have come and have no result
-  std::chrono::steady_clock::time_point since{};  // when the first of them came
+  std::int64_t open = 0;                          // operations without a result yet
+  std::chrono::steady_clock::time_point since{};  // when the first of them arrived
   bool first_told = false;
 };
 
 struct TrainingStatistics {
-  std::atomic<std::uint64_t> operations{0};                                     // of models, that have ended
-  std::atomic<std::uint64_t> failed{0};                                         // of those: whose result was an error
-  std::atomic<std::uint64_t> forward_tokens{0}, gradient_tokens{0};             // of inputs whose result was told: forward; forward_backward
-  std::atomic<std::uint64_t> early{0};                                          // batches done before their turn
-  std::atomic<std::uint64_t> undone{0};                                         // of those: done again
-  std::atomic<std::uint64_t> rested{0}, gradients_saved{0}, gradients_read{0};  // models that left memory; with gradients, to disk and back
-  std::atomic<std::uint64_t> shared_passes{0}, shared_pieces{0};                // of several models in one pass
-  // From the arrival of the first operation of a model that had none to the first result: how long a client with a call in many
-  // requests sees nothing.
+  std::atomic<std::uint64_t> operations{0};                                     // operations of models that have ended
+  std::atomic<std::uint64_t> failed{0};                                         // of these, with an error
+  std::atomic<std::uint64_t> forward_tokens{0}, gradient_tokens{0};             // input tokens of finished batches: forward; forward_backward
+  std::atomic<std::uint64_t> early{0};                                          // batches computed before their turn
+  std::atomic<std::uint64_t> undone{0};                                         // of these, undone and computed again
+  std::atomic<std::uint64_t> rested{0}, gradients_saved{0}, gradients_read{0};  // models moved to disk; gradients written to disk, and read back
+  std::atomic<std::uint64_t> shared_passes{0}, shared_pieces{0};                // passes of several models, and their pieces
+  // Seconds from the first operation of an idle model to its first result: how long a client that splits a call into many requests waits for the first answer.
   Histogram first_result_seconds{Histogram::second_bounds()};
 
   void arrived(TrainingActivity& model) {
@@ -40,7 +39,7 @@ struct TrainingStatistics {
     model.first_told = true;
     first_result_seconds.observe(std::chrono::duration<double>(std::chrono::steady_clock::now() - model.since).count());
   }
-  // A batch's result is told: one input token a position.
+  // A batch has finished: one input token a position.
   template <class Sequences>
   void computed(const Sequences& sequences, bool forward_only) {
     std::uint64_t tokens = 0;

@@ -1,7 +1,8 @@
-// Gradients that no step has taken: how much disk they may take, of a key and in all, and the files of those whose models are not in memory.
-// Room is claimed when a gradient begins, by its own key's operation, so that it is there whenever the model must leave memory, whoever wants
-// its place. The files are this process's: what a server that was killed left is removed at the start. Any thread.
-//   WaitingGradients waiting(folder, limit); waiting.claim("m", "ann", bytes); waiting.save("m", *trained); ... waiting.load("m", *fresh); waiting.drop("m");
+// Gradients that no optimizer step has used, of models that are not in memory: their files, and the disk space they may take per key and in all.
+// Space is claimed when a gradient is begun, by the operation of its own key, so that the model can leave memory at any time. Files of an earlier
+// process are deleted at the start. Any thread.
+//   WaitingGradients waiting(folder, limit); waiting.claim("m", "ann", bytes); waiting.save("m", *trained);
+//   waiting.load("m", *fresh); waiting.drop("m");
 #pragma once
 #include <filesystem>
 #include <map>
@@ -19,19 +20,19 @@ class WaitingGradients {
   WaitingGradients(std::filesystem::path folder, const KeyLimit& bytes);
   ~WaitingGradients();
 
-  // Room for the gradients of a model, which replaces what it had. Error resource_exhausted with the key's own figures; it keeps what it had.
+  // Claims disk space for a model's gradients, in place of its earlier claim. Error resource_exhausted with the key's figures; the earlier claim stays.
   void claim(const std::string& model, const std::string& owner, std::int64_t bytes);
-  // Claimed, by all keys.
+  // Bytes claimed by all keys.
   std::int64_t claimed() const;
 
-  // Everything of `trained` that no step has taken, with the batch in whose middle it is. What stood there is replaced when all is written. Errors: io.
+  // Saves the gradients of `trained` that no step has used, with an open batch. Replaces earlier files when all is written. Errors: io.
   void save(const std::string& model, TrainedModel& trained);
   bool has(const std::string& model) const;
   // Errors: corrupt_file, io; the files stay either way.
   void load(const std::string& model, TrainedModel& trained) const;
-  // The files are old: the model in memory has moved on.
+  // The files are outdated: the model in memory has changed.
   void remove_files(const std::string& model);
-  // There is no gradient of it any more: files and room go.
+  // The model has no gradients any more: deletes files and claim.
   void drop(const std::string& model);
 
  private:

@@ -24,7 +24,7 @@ SamplerWeights WeightCache::get(const std::string& key, const std::function<Samp
   return run_on(*executor_, WorkClass::training,
                 [&](const OnExecutor& on) {
                   if (SamplerWeights weights = find(key); weights.weights) return weights;  // another was faster
-                  executor_->tell("weights");
+                  executor_->name_piece("weights");
                   SamplerWeights weights = read(on);
                   std::vector<SamplerWeights> gone;  // buffers are given back here, on the executor
                   const auto state = state_.lock();

@@ -1,5 +1,5 @@
-// Weights of checkpoints that are sampled: read when first asked for, kept while there is room; those that were not asked for the
-// longest time go first, and come back from disk with the same bits. Any thread; reads run on the executor.
+// A cache of the weights of sampled checkpoints. They are read when first asked for; the least recently used are dropped when memory is needed, and
+// read again with the same bits. Any thread; reading runs on the executor.
 //   WeightCache cache(executor, bytes); const SamplerWeights weights = cache.get(key, [&](const OnExecutor&) { return read(folder); });
 #pragma once
 #include <functional>
@@ -12,15 +12,15 @@
 
 namespace lockstep {
 
-// Of what stands beyond the base.
+// Bytes of cached weights, without the base's.
 std::int64_t bytes_of(const SamplerWeights& weights);
 
 class WeightCache {
  public:
   WeightCache(std::shared_ptr<Executor> executor, std::int64_t most_bytes) : executor_(std::move(executor)), most_bytes_(most_bytes) {}
-  // `key` names one immutable set of numbers. Errors: those of `read`; cancelled when the executor has stopped.
+  // `key` names one immutable set of weights. Errors: those of `read`; cancelled when the executor has stopped.
   SamplerWeights get(const std::string& key, const std::function<SamplerWeights(const OnExecutor&)>& read);
-  // So that others have its room; who uses those weights keeps them. False: there is none.
+  // Drops the least recently used to free memory; requests that use it keep it. False: there is none.
   bool drop_oldest(const OnExecutor& on);
   void clear(const OnExecutor& on);
 

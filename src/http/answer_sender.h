@@ -1,5 +1,5 @@
-// The answers of one connection, one after the other: each is formatted, whole or as a stream, waits here for its client, goes to the transport block
-// by block, and is counted and logged at its end. Knows no phase of the connection. All on the thread of the server's io_context. Internal to http/.
+// Sends the answers of one connection, one after another: formats each, whole or as a stream, holds it until its client reads, passes it to the
+// transport block by block, and counts and logs it at its end. All on the thread of the server's io_context. Internal to http/.
 //   sender.next_request(); sender.asked().began = now; sender.open(); sender.send(response);
 //   for (auto block = sender.next_block(); !block.empty() && transport.write(block, user); block = sender.next_block()) sender.written();
 #pragma once

@@ -1,5 +1,6 @@
 // One server connection: reads requests within limits and answers them one after the other through a Responder; pipelined requests wait in
 // a bounded buffer; a client that disconnects while it waits is noticed. All on the thread of the server's io_context. Internal to http/.
+//   const auto connection = std::make_shared<Connection>(shared, std::move(transport)); connection->start();
 #pragma once
 #include <optional>
 #include <vector>

@@ -1,4 +1,4 @@
-// Until when something must have come; there may be none. Plain value. Internal to http/.
+// A point in time by which something must have happened, or none. Plain value. Internal to http/.
 //   deadline.set(30); if (deadline.passed(now)) ...
 #pragma once
 #include "api/server_state.h"

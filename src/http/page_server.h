@@ -1,5 +1,5 @@
-// A server of only the live page (api/page), beside a training run: on the loopback, and on another port when the requested one is
-// taken. Any thread.
+// A server of only the live page (api/page), beside a training run: on the loopback interface, and on another port when the requested one is taken.
+// Any thread.
 //   const auto server = serve_page({.places = {.roots = {"runs"}}}, 8088); print(server->url());
 #pragma once
 #include "api/page/page_routes.h"

@@ -1,7 +1,7 @@
-// Parses one HTTP/1.x request incrementally, within limits, with an error response for what is wrong.
+// Parses one HTTP/1.x request incrementally, within limits, with an error response for what is wrong. Strict where two readers could disagree on
+// where a request ends (request smuggling): one Content-Length or one "Transfer-Encoding: chunked", never both, nothing else. Knows no socket. One
+// object, one thread. Internal to http/.
 //   RequestReader reader(limits); input.erase(0, reader.feed(input)); if (reader.state() == RequestReader::State::done) ...
-// Strict where two readers could disagree on where a request ends (request smuggling): one Content-Length or one
-// "Transfer-Encoding: chunked", never both, nothing else. Knows no socket. One object, one thread. Internal to http/.
 #pragma once
 #include <memory>
 #include <string>

@@ -1,5 +1,5 @@
-// State that the connections of a server share, and decisions between them: which one is closed for a new one, and which one's unsent bytes are too
-// many. All on the thread of the server's io_context. Internal to http/.
+// State that the connections of a server share, and decisions between them: which idle connection is closed for a new one, and which is closed when
+// too many bytes wait to be sent. All on the thread of the server's io_context. Internal to http/.
 //   shared->held_bytes += bytes; if (shared->held_bytes > limit) shared->bound_held_bytes();
 #pragma once
 #include <memory>

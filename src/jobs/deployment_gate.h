@@ -1,7 +1,6 @@
-// The gate of a deployment: it and the live version answer the same fixed prompts and are asked for the log-probability of the same texts, by the services
-// that requests use, and the new one must not be worse than the bounds allow.
+// Runs the gate of a deployment: the new version and the live one answer the same fixed prompts and score the same texts, through the services that
+// requests use; the new one must not be worse than the bounds allow. Takes its turn among other requests. Any thread, not the executor's.
 //   const GateReport report = judge_deployment(spec, {"v8", service, snapshot}, GateSide{"v7", live, ""}, interrupt_token());
-// Takes as long as the answers take, among the requests of others. Any thread, not the executor's.
 #pragma once
 #include <optional>
 

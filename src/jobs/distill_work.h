@@ -1,7 +1,6 @@
-// Distillation on policy as a RunWork (runs/run.h): the student writes, teachers say what they would have written at each of its tokens, and the student
-// moves towards them. Checkpoints resume to the same bits. One thread.
+// On-policy distillation as a RunWork (runs/run.h): the student samples answers, teachers give their distributions at each of its tokens, and the
+// student is trained towards these. A step is a function of (settings, step number, weights), so checkpoints resume to the same bits. One thread.
 //   DistillWork work(stack, teachers, prompts, settings, stop); run.go(work, {.label = "distill", .steps = settings.steps});
-// A step is a function of (settings, step number, weights).
 #pragma once
 #include <algorithm>
 #include <functional>

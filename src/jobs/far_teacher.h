@@ -1,9 +1,9 @@
-// Teachers behind an address: any OpenAI-compatible /v1/completions that answers `echo` with `logprobs`, or vLLM's `prompt_logprobs`. They are asked for
-// the log-probabilities of the tokens that the student wrote, and of nothing else.
+// A teacher on another server: any OpenAI-compatible /v1/completions that answers `echo` with `logprobs`, or vLLM's `prompt_logprobs`. It is only
+// asked for the log-probabilities of tokens that the student wrote.
 //   FarTeacher teacher(settings, tokenizer, stop);
 //   for (const FarAnswer& a : teacher.ask(texts)) if (a.failure.empty()) use(a.answer);
-// A text goes as the student's token ids to a teacher of the same tokenizer, else as text, and the answer is laid upon the student's tokens where tokens
-// of both end at the same letter (jobs/text_alignment.h). Many texts are asked at once. One thread calls.
+// A teacher with the student's tokenizer gets token ids. Another gets text, and its log-probabilities are assigned to the student's tokens where
+// tokens of both end at the same character (jobs/text_alignment.h). Many texts are sent at once. One thread calls.
 #pragma once
 #include <memory>
 

@@ -1,6 +1,6 @@
-// A version (serving/gate.h) as the checks of a gate ask it: its answers to the gate's prompts, and the log-probabilities of tokens that are given.
+// One side of a gate's comparison, the new version or the live one (serving/gate.h): its answers to the gate's prompts, and its log-probabilities of
+// given tokens. Any thread, not the executor's.
 //   std::vector<SampleRequest> requests = gate_requests(spec, environment, side, 8);   gate_logprobs(side, ids, stop, "text 1")
-// Any thread, not the executor's.
 #pragma once
 #include <cstdint>
 #include <memory>

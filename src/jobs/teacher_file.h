@@ -1,6 +1,6 @@
-// A list of teachers in TOML, a table [[teacher]] each: name, folder, adapter, domains, weight (runs/distillation/teachers.h, docs/distillation.md).
+// Reads a TOML file of teachers, one table [[teacher]] each: name, folder, adapter, domains, weight (runs/distillation/teachers.h,
+// docs/distillation.md). Folders are relative to the file's own. Pure function of the file.
 //   const std::vector<TeacherSettings> teachers = read_teacher_file("teachers.toml");
-// Folders are relative to the file's own. Pure function of the file.
 #pragma once
 #include <filesystem>
 

@@ -1,6 +1,6 @@
-// Where tokens of two tokenizers end at the same place of a text: a run of tokens of one that is, letter for letter, a run of the other's.
-//   "un|believ|able" and "unbeliev|able": the first two and the first, then the last of each.
-// Pure functions.
+// Aligns the tokens of two tokenizers over one text: runs of tokens on both sides that cover the same characters. Example: "un|believ|able" and
+// "unbeliev|able" give two pairs: the first two tokens with the first, then the last with the last. Pure functions.
+//   const auto runs = align_tokens(character_starts({"un", "believ", "able"}), character_starts({"unbeliev", "able"}));
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -1,4 +1,5 @@
 // The instruction sets that kernels are compiled for, and which of them this machine has.
+//   const InstructionSet isa = widest_instruction_set(); instruction_set_name(isa); machine_has(InstructionSet::avx512);
 #pragma once
 #include <string_view>
 

@@ -11,7 +11,7 @@ struct Rows {
   View sequence;    // index into the page table
   View page_table;  // [sequences, pages a sequence]: page of position p is entry p / page_size
   std::int32_t page_size = 16;
-  // Positions before it are no keys (model/mtp_layer.h, whose position 0 has no row): the row at p sees the keys from min(first_key, p) on.
+  // Positions before it are no keys (model/blocks/mtp_layer.h, whose position 0 has no row): the row at p sees the keys from min(first_key, p) on.
   std::int32_t first_key = 0;
   // Training only (every sequence is whole, from position 0, unless `first` says more):
   View segment;         // index of the row's (sequence, block of 512 positions); ascending over rows

@@ -1,4 +1,5 @@
-// Training data as a training API's clients send them: tokens and named tensors per datum, and a loss by name. Plain values.
+// Training data as clients of a training API send it: tokens and named tensors per datum, and a loss by name. Plain values.
+//   TrainingDatum datum{.tokens = {1, 5, 7}}; datum.inputs["weights"] = NamedTensor{.shape = {3}, .floats = {0, 1, 1}};
 #pragma once
 #include <cstdint>
 #include <map>

@@ -1,8 +1,7 @@
-// How far a student's distribution over the next token is from a teacher's, from the log-probabilities of some tokens: values, and slopes by each of
-// the student's. In double and without libm; formulas: docs/distillation.md.
+// Divergences between a student's and a teacher's distribution over the next token, from the log-probabilities of some tokens: the value, and its
+// derivative by each of the student's log-probabilities. A cross-entropy over these tokens with the weights -slope has the divergence's gradient. In
+// double without libm; formulas: docs/distillation.md. Pure functions.
 //   std::vector<double> slopes(k); const double value = divergence({.kind = Divergence::reverse, .rest = true}, student, teacher, slopes);
-//   weights -slope in a cross-entropy over these targets have the divergence's gradient
-// Pure functions.
 #pragma once
 #include <cstdint>
 #include <span>

@@ -1,5 +1,6 @@
-// Elementary functions of traced losses, in double and with their limits at the ends; our own, so that no libm decides a bit of a
-// gradient. Errors a few units in the last place.
+// Elementary functions of traced losses, in double, with their limits at the ends of the range. Our own, so that no libm decides a bit of a gradient.
+// Errors of a few units in the last place.
+//   const double y = graph_math::logarithm_of_1_plus(1e-12);
 #pragma once
 #include <cmath>
 #include <limits>

@@ -1,8 +1,7 @@
-// The operations that a traced loss may call: torch functions, tensor methods, Python's operators and math, under the names that
-// torch.fx gives them.
+// The operations that a traced loss may call: torch functions, tensor methods, Python's operators and math, by the names torch.fx gives them. A row
+// is a name, parameter names and a function that checks its arguments. Semantics are torch's, in double; a maximum that several elements reach shares
+// its gradient as in torch.
 //   const GraphOperation* op = find_graph_operation("torch.exp", false); GraphValue y = op->run(call);
-// A row is a name, parameter names and a function that checks its arguments. Semantics are torch's, in double; where a maximum is reached
-// several times its gradient is shared as torch shares it.
 #pragma once
 #include <string_view>
 

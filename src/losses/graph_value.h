@@ -1,5 +1,6 @@
 // Values of a traced loss: tensors, and Python values beside them. Tensor elements are doubles, whatever
 // float type the client named; integers are exact to 2^53. Plain values.
+//   GraphTensor tensor{.shape = {2, 3}, .values = {1, 2, 3, 4, 5, 6}}; tensor.size() == 6;
 #pragma once
 #include <cstdint>
 #include <functional>

@@ -1,8 +1,8 @@
 // Losses over pairs of answers to one prompt, and over single answers with a label (KTO): values, derivatives and rewards, as functions of each
-// answer's log-probability under what is trained and under a reference. In double and without libm; formulas and sources: docs/preferences.md.
+// answer's log-probability under the trained model and under a reference. The loss's gradient by each log-probability of the chosen answer is
+// chosen_slope times the token's weight. In double without libm; formulas and sources: docs/preferences.md. A new one is a row here and a case in
+// preference_loss. Pure functions.
 //   const PreferenceValue v = preference_loss({.loss = "dpo", .beta = 0.1}, chosen, rejected);
-//   gradient of the loss by each log-probability of the chosen answer: v.chosen_slope * weight of the token
-// A new one is a row here and a case in preference_loss. Pure functions.
 #pragma once
 #include <string>
 #include <string_view>

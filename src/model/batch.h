@@ -1,4 +1,5 @@
-// The rows of one forward: slices of sequences, one after another. Built from host vectors, uploaded as device views.
+// The rows of one forward: slices of sequences, one after another, built on the host and uploaded.
+//   std::vector<SequenceSlice> slices(1); slices[0].tokens = {1, 5, 7}; slices[0].pages = {0}; const Batch batch(backend, slices, 16, false);
 #pragma once
 #include <cstdint>
 #include <vector>

@@ -1,6 +1,6 @@
-// The compute copy of a parameter, made of parts, so that no fp32 image of all of it is needed: an item's rows are converted (rounded to bf16,
-// quantised, or taken as they are stored) by any thread, then written to the buffer by the one that has the stream. The bits are those of
-// make_compute_copy (model/weights.h).
+// Makes the compute copy of a parameter piece by piece, so that no fp32 image of the whole is needed. Any thread converts rows of an item (rounds
+// them to bf16, quantises them, or takes them as stored); the thread with the stream writes them to the buffer. Same bits as make_compute_copy
+// (model/weights.h).
 //   Buffer copy = allocate_compute_copy(backend, parameter, profile);
 //   write_part(backend, parameter, profile, copy, convert_rows(parameter, profile, item, row, 128, values));
 #pragma once

@@ -1,7 +1,7 @@
-// Notes which keys of config.json a family asks for while it is made, whatever the config holds: what it reads, and which values alone it
-// allows of others. So pages and catalogs list a family's keys without a second list of them.
+// Records which keys of config.json a family reads while it is made, and which values it allows for keys that it only checks. Pages and catalogs list
+// keys from it, so there is no second list.
 //   ConfigKeyLog log; make_model(config); for (const auto& [key, use] : log.keys()) ...
-// Of the objects inside a config (rope_parameters, quantization_config) nothing is noted. One log a thread at a time.
+// Keys inside objects of the config (rope_parameters, quantization_config) are not recorded. One log a thread at a time.
 #pragma once
 #include <map>
 

@@ -1,6 +1,6 @@
-// Refuses config.json keys that ask for arithmetic that no family here computes, with the key, the value and what is allowed.
+// Refuses keys of config.json that ask for arithmetic no family here computes. The error has the key, its value and what is allowed.
 //   refuse_other_arithmetic(ConfigReader(json));
-// Keys of one family alone are that family's (DecoderTraits::only). docs/models.md lists which keys are read, refused or without effect
+// Keys that only one family has are checked there (DecoderTraits::only). docs/models.md lists which keys are read, refused or ignored
 // (tests/oracle/test_config_keys.py).
 #pragma once
 #include "model/config_reader.h"

@@ -1,6 +1,6 @@
 // Reads a config.json with one clear error per fault: the key, the value, what is allowed. Knows no family.
 //   ConfigReader reader(json); int64_t h = reader.integer("hidden_size", 1, 1 << 20);
-// Unread keys stay in the raw document and are written back; those that would change the arithmetic are refused (config_keys.h).
+// Keys that nobody reads stay in the document and are written back on export; those that would change the arithmetic are refused (config_keys.h).
 #pragma once
 #include <nlohmann/json.hpp>
 #include <optional>

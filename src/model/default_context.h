@@ -1,4 +1,5 @@
 // The default context length of a runtime, when none is given.
+//   context_or_default(0, 131072) == kDefaultMostPositions; context_or_default(4096, 131072) == 4096;
 #pragma once
 #include <algorithm>
 #include <cstdint>

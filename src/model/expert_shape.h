@@ -1,7 +1,6 @@
-// How a token's experts are written as integers, where a forward reports them or is given them: the experts of each MoE layer,
-// layer after layer in the order of the model; within a layer ascending, as the router emits them (kernels/router/router.h).
+// The experts of a token as a row of integers, as a forward reports them or is given them: the chosen experts of each MoE layer, layer after layer,
+// ascending within a layer (the router's order, kernels/router/router.h). Host data only.
 //   const ExpertShape shape = model.facts().expert_shape(); shape.fault(row);   // "" or what is wrong
-// Host data only.
 #pragma once
 #include <cstdint>
 #include <span>

@@ -1,6 +1,5 @@
-// What a caller asks of one forward beside its hidden states, and the tables of RoPE that it is given.
+// Options of one forward, and the RoPE tables that it uses. Plain values; what they point at outlives the forward and its backward.
 //   ForwardOptions options; options.checkpoint = true; Context ctx = runtime.context(weights, cache, batch, options, &tape);
-// Plain values; what they point at outlives the forward and its backward.
 #pragma once
 #include <array>
 #include <cstdint>

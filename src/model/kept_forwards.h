@@ -1,12 +1,11 @@
-// Values that earlier forwards made, row by row, so that another forward of the same rows reads them (model/row_values.h): an engine keeps what it
-// samples, and a trainer of the same weights trains on it. docs/kept-forwards.md.
+// The layer outputs that earlier forwards computed, stored row by row, so that another forward of the same tokens under the same weights reads them
+// instead of computing them (model/row_values.h): an engine stores what it samples, and a trainer of those weights trains on it. docs/kept-forwards.md.
 //   auto kept = std::make_shared<KeptForwards>(runtime, RowValues::segments, KeptForwards::Settings{.most_bytes = bytes});
 //   EngineOptions{.kept_forwards = kept}; TrainerOptions{.kept_forwards = kept};
-// Trees of pages, a tree for each version of weights and adapter. A page holds the rows of up to page_positions positions of a text and is found by the
-// tokens from the text's beginning. A page without rows is a place in the tree alone. At most `most_bytes`; the page that was used longest ago and that no
-// page with rows continues is dropped first, unless somebody reads it. One runtime; one thread at a time (the executor's); statistics() any.
+// It is a prefix tree of pages for each pair of weights and adapter. A page stands for up to page_positions tokens of a text and may hold their rows; a
+// page without rows only leads to others. At most `most_bytes` are held: the page used longest ago is dropped first, except pages that are being read
+// and pages behind which others have rows. One runtime; one thread at a time (the executor's); statistics() on any.
 #pragma once
-#include <atomic>
 #include <compare>
 #include <map>
 #include <memory>
@@ -19,57 +18,33 @@
 
 #include "base/memory_ledger.h"
 #include "kernels/backend.h"
-#include "model/row_values.h"
+#include "model/page_rows.h"
+#include "model/row_layout.h"
 
 namespace lockstep {
 
 struct Runtime;
-
-// Columns of each value of a row. The model itself runs, on a backend that computes nothing.
-std::vector<std::int64_t> row_widths(const Runtime& runtime, RowValues values);
-
-// How the rows of a page stand in its memory, f32: value after value, of each all positions.
-class RowLayout {
- public:
-  RowLayout(std::vector<std::int64_t> widths, std::int64_t positions);
-  std::int64_t values() const { return static_cast<std::int64_t>(widths_.size()); }
-  std::int64_t width(std::int64_t value) const { return widths_[static_cast<std::size_t>(value)]; }
-  std::int64_t positions() const { return positions_; }
-  std::int64_t row_bytes() const { return columns_ * std::int64_t{sizeof(float)}; }
-  std::int64_t page_bytes() const { return row_bytes() * positions_; }
-  // A value of the page's rows: [positions, width].
-  View of_value(const View& page, std::int64_t value) const;
-
- private:
-  std::vector<std::int64_t> widths_, begins_;  // columns of each value, and before it
-  std::int64_t positions_, columns_ = 0;
-};
 
 class KeptForwards {
  public:
   struct Settings {
     std::int64_t most_bytes = 0;
     std::int64_t page_positions = 16;
-    std::int64_t verify_every = 0;                 // compare one row in so many that are read; 0: none
+    std::int64_t verify_every = 0;                 // compares one in that many read rows with a computed one; 0: none
     std::shared_ptr<MemoryLedger> room = nullptr;  // pages are claimed there too, as "kept forwards"
   };
   KeptForwards(Runtime& runtime, RowValues values, const Settings& settings);
   KeptForwards(const KeptForwards&) = delete;
   KeptForwards& operator=(const KeptForwards&) = delete;
 
-  // Of which forwards: WeightSet::identity and AdapterWeights::identity (0: no adapter).
+  // Which weights the forwards used: WeightSet::identity and AdapterWeights::identity (0: no adapter).
   struct Root {
     std::uint64_t weights = 0, adapter = 0;
     auto operator<=>(const Root&) const = default;
   };
-  class Rows;  // of a page
-  using RowsPointer = std::shared_ptr<const Rows>;
-  struct Statistics {
-    std::atomic<std::int64_t> kept{0}, dropped{0};  // rows that were entered; rows that found no place, or went for others
-    std::atomic<std::int64_t> read{0}, beside{0};   // rows of passes: that were read, and that were computed beside them
-    std::atomic<std::int64_t> compared{0};          // rows, each with all its values
-    std::atomic<std::int64_t> bytes{0}, most{0};    // now, and at any time so far
-  };
+  using Rows = PageRows;
+  using RowsPointer = std::shared_ptr<const PageRows>;
+  using Statistics = KeptRowStatistics;
 
   Backend& backend() { return backend_; }
   RowValues row_values() const { return what_; }
@@ -77,32 +52,32 @@ class KeptForwards {
   const Settings& settings() const { return settings_; }
   Statistics& statistics() { return *statistics_; }
 
-  // Memory for a page, where there is some; null: there is none, and nothing else can go for it.
+  // Memory for a page, for which others may be dropped; null: there is no room.
   RowsPointer allocate();
 
-  // A page's place: an id that is never used again; kNowhere of a tree that was forgotten.
+  // A page's id in the tree, never used again; kNowhere: its tree was forgotten.
   using PageId = std::uint64_t;
   static constexpr PageId kNowhere = 0;
-  // Where a text of whole pages ends: places are made as they are needed.
+  // The page in which a text of whole pages ends; makes the pages that are missing.
   PageId place(const Root& root, std::span<const std::int32_t> tokens);
-  // Enters a page behind another: its tokens, page_positions of them or, where the text goes on no further, fewer. Where the same ones are there
-  // already `rows` are not needed. Returns its place.
+  // Adds a page behind another: page_positions tokens, or fewer where the text ends. If a page with these tokens and rows exists, `rows` are dropped.
+  // Returns the page's id.
   PageId enter(PageId before, std::vector<std::int32_t> tokens, RowsPointer rows);
 
   // Rows [first, first + count) of a page.
   struct Piece {
-    RowsPointer rows;  // they stay as long as this does
+    RowsPointer rows;  // holding it keeps them in memory
     std::int64_t first = 0, count = 0;
   };
-  // The rows of positions [begin, end) of a text are appended to `pieces`. False: they are not all there, and nothing is appended.
+  // Appends the rows of positions [begin, end) of a text to `pieces`. False: some are missing, and nothing is appended.
   bool find(const Root& root, std::span<const std::int32_t> tokens, std::int64_t begin, std::int64_t end, std::vector<Piece>& pieces);
-  // Drops the page that was used longest ago, of those that nobody reads. False: there is none.
+  // Drops the page used longest ago that nobody reads. False: there is none.
   bool drop_one();
-  // Forgets all of some weights, or of an adapter.
+  // Drops all rows computed under these weights, or under this adapter.
   void forget(std::uint64_t identity);
-  // Which of the next `rows` rows that are read are compared with what is computed: of every verify_every the first.
+  // Which of the next `rows` read rows are to be compared: the first of every verify_every.
   std::vector<std::int64_t> rows_to_compare(std::int64_t rows);
-  // The same of forwards that no backward follows: whether all rows of the next one are.
+  // The same for forwards without a backward: whether all rows of the next one are to be compared.
   bool compares_forward() { return settings_.verify_every > 0 && forwards_read_++ % static_cast<std::uint64_t>(settings_.verify_every) == 0; }
 
  private:
@@ -114,14 +89,13 @@ class KeptForwards {
     std::int64_t kept_behind = 0;                        // of them with rows
     std::uint64_t last_use = 0;
   };
-  struct Books;  // of the memory of pages, which may outlive this
   Page* page(PageId id);
   // The page behind `at` that begins with these tokens; of several one with rows, if there is one.
   PageId behind(const Page& at, const std::vector<std::int32_t>& tokens) const;
   PageId add(PageId before, std::vector<std::int32_t> tokens);
   void set_rows(PageId id, RowsPointer rows);
   void touch(PageId id, Page& page);
-  void take_rows(PageId id, Page& page);  // they go
+  void take_rows(PageId id, Page& page);  // drops its rows
   void remove(PageId id);                 // with all behind it
   void prune(PageId id);
   bool may_go(const Page& page) const { return page.rows && page.kept_behind == 0; }
@@ -131,25 +105,11 @@ class KeptForwards {
   const Settings settings_;
   const RowLayout layout_;
   std::shared_ptr<Statistics> statistics_;
-  std::shared_ptr<Books> books_;
+  std::shared_ptr<PageBooks> books_;  // pages may outlive this
   std::map<Root, PageId> roots_;
   std::unordered_map<PageId, Page> pages_;
-  std::set<std::pair<std::uint64_t, PageId>> idle_;  // (last use, id) of those that may go
+  std::set<std::pair<std::uint64_t, PageId>> idle_;  // (last use, id) of pages that may be dropped
   std::uint64_t clock_ = 0, next_id_ = 1, rows_read_ = 0, forwards_read_ = 0;
-};
-
-class KeptForwards::Rows {
- public:
-  Rows(std::shared_ptr<Books> books, Buffer buffer, std::int64_t bytes);
-  ~Rows();
-  Rows(const Rows&) = delete;
-  Rows& operator=(const Rows&) = delete;
-  const View& view() const { return buffer_.view(); }
-
- private:
-  std::shared_ptr<Books> books_;
-  Buffer buffer_;
-  std::int64_t bytes_;
 };
 
 }  // namespace lockstep

@@ -1,8 +1,8 @@
-// One text while it is computed, forward after forward: where the values of its rows go in KeptForwards.
+// One text of KeptForwards while its forwards run: says in which page the values of each row are to be stored.
 //   KeptText text(kept, {weights.identity, 0});
-//   for (const KeptText::Place& p : text.places(tokens, begin, end)) ...copy...; text.enter(tokens, begin, end);
-// Rows come in any chunks, and again after the text was cut or put back. A page is entered when it is full, the last one as the text ends. Used by one
-// thread; the pages may be dropped at any time, and then the rest of the text is not kept.
+//   for (const KeptText::Place& p : text.places(tokens, begin, end)) copy(p); text.enter(tokens, begin, end);
+// Rows may come in any chunks, and again after the text was truncated or its request preempted. A page is entered when it is full, the last one when
+// the text ends. If a page was dropped meanwhile, the rest of the text is not stored. Used by one thread.
 #pragma once
 #include "model/kept_forwards.h"
 

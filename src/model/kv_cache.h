@@ -1,5 +1,6 @@
-// The paged key-value cache of a model: per layer one buffer of entries (and, where the layer owns an indexer, one of index keys).
-// Page allocation is the engine's or the trainer's; the same buffers serve both.
+// The paged key-value cache of a model: per layer one buffer of entries, and one of index keys where the layer has an indexer. Engine and trainer
+// allocate pages themselves; both use this class.
+//   KvCache cache(backend, shapes, profile, 1024, 16);  // 1024 pages of 16 positions
 #pragma once
 #include <cstdint>
 #include <vector>

@@ -1,7 +1,7 @@
-// The parameters of a model: their tensor names and shapes in Hugging Face files, and their layout in memory.
-// A Parameter is what kernels see (panels, experts stacked, kv_b cut in two); a Piece maps rows of a file tensor to an item of a parameter.
-// Only blocks/ and archs/ know names and shapes of files, and declare them here; importers, exporters, hashes, gradients and initialisation
-// all walk this list.
+// The list of a model's parameters, with the tensors of Hugging Face files that fill them (model/parameter.h, model/file_tensor.h). blocks/ and archs/
+// declare it; they alone know the names and shapes of files. Import, export, hashes, gradients and initialisation all walk this list.
+//   Manifest m; const ParameterId q = m.matrix("model.layers.0.self_attn.q_proj.weight", outputs, inputs);
+//   m.split(ParameterSplit::outputs, {q}); m.adapt(AdapterKind::attention, {q});
 #pragma once
 #include <cstdint>
 #include <initializer_list>
@@ -9,83 +9,10 @@
 #include <utility>
 #include <vector>
 
+#include "model/file_tensor.h"
+#include "model/parameter.h"
+
 namespace lockstep {
-
-using ParameterId = int;
-
-enum class ParameterLayout {
-  packed,  // count items of [outputs, inputs] in panels [N/16][K][16]; a tied embedding too
-  table,   // row-major [outputs, inputs]: embedding; also norms and biases as [1, inputs], of experts `count` of them
-};
-
-// How tensor- and expert-parallel ranks may split a parameter (model/sharding.h).
-enum class ParameterSplit {
-  whole,       // every rank has all of it
-  outputs,     // a linear layer by its outputs: each rank computes columns of y
-  inputs,      // a linear layer by its inputs: each rank computes a partial sum
-  bias,        // a vector as the outputs of its linear layer are split
-  heads,       // by items, each a head's
-  experts,     // by items, each an expert
-  columns,     // a table by its columns
-  vocabulary,  // the head, by its outputs; a tied table with it
-};
-
-// Which adapters a parameter may have (model/adapter.h).
-enum class AdapterKind { none, attention, mlp, unembedding };
-
-struct Parameter {
-  std::string name;  // this program's name, for messages
-  ParameterLayout layout = ParameterLayout::packed;
-  std::int64_t count = 1, outputs = 0, inputs = 0;
-  bool trained = true;   // false: state that no gradient reaches (the router's correction bias), kept in fp32
-  bool indexer = false;  // trained by the index loss only
-  ParameterSplit split = ParameterSplit::whole;
-  bool tied = false;   // used twice a forward, as input embedding and head: the chains of both are joined before the one rounding
-  bool exact = false;  // never quantised (the router)
-  AdapterKind adapted = AdapterKind::none;
-  std::int64_t item_size() const { return layout == ParameterLayout::packed ? (outputs + 15) / 16 * 16 * inputs : outputs * inputs; }
-  std::int64_t size() const { return count * item_size(); }
-  // Of a table: its rows, of all items one after the other.
-  std::int64_t table_rows() const { return count * outputs; }
-  // Offset of element (n, k) of item g.
-  std::int64_t offset(std::int64_t g, std::int64_t n, std::int64_t k) const {
-    return g * item_size() + (layout == ParameterLayout::packed ? (n / 16 * inputs + k) * 16 + n % 16 : n * inputs + k);
-  }
-};
-
-// Rows [row_begin, row_begin + rows) of a file tensor [file rows, file columns] are item `item` of a parameter:
-// element (n, k) = file (row_begin + n, k), or, transposed, file (row_begin + k, n). Of the file's columns these are column_begin and each
-// column_step-th behind it (gate and up in turn).
-struct Piece {
-  ParameterId parameter = 0;
-  std::int64_t item = 0, row_begin = 0, rows = 0;
-  bool transposed = false;
-  std::int64_t column_begin = 0, column_step = 1;
-  // Where one file tensor holds the weights of several linear layers: the name of this one, as adapters call it. Else empty.
-  std::string layer = {};
-};
-
-struct FileTensor {
-  std::string name;                 // Hugging Face name
-  std::vector<std::int64_t> shape;  // of any rank; seen here as rows of the last dimension
-  bool fp32 = false;                // stays fp32 in a bf16 file
-  std::vector<Piece> pieces;
-  // Files may hold it inside a larger tensor instead: Manifest::fused()[fused], from element `fused_begin` on. -1: they may not.
-  std::int32_t fused = -1;
-  std::int64_t fused_begin = 0;
-  std::int64_t columns() const { return shape.back(); }
-  std::int64_t size() const {
-    std::int64_t n = 1;
-    for (const std::int64_t extent : shape) n *= extent;
-    return n;
-  }
-  std::int64_t rows() const { return size() / columns(); }
-};
-
-struct FusedTensor {
-  std::string name;
-  std::vector<std::int64_t> shape;
-};
 
 class Manifest {
  public:

@@ -1,4 +1,4 @@
-// A model: facts, manifest and forward, without weights, cache policy or hand-written backward.
+// A model: facts, manifest and forward. No weights, no cache policy, no hand-written backward.
 //   std::unique_ptr<Model> model = make_model(config_json);
 // Families compose blocks (model/blocks/): a family is one file in archs/ and one line in archs/archs.h (docs/adding-a-model.md).
 #pragma once

@@ -1,5 +1,5 @@
-// The numbers of a model that engine, trainers, memory plans and reports use, read from config.json and counted from the tensors when the
-// model is made; immutable. Plain values.
+// Numbers of a model for engine, trainers, memory plans and reports, read from config.json and counted from the tensors when the model is made. Plain
+// values.
 //   const ModelFacts& facts = model->facts();
 #pragma once
 #include <cstdint>

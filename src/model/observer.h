@@ -1,6 +1,11 @@
-// Called with each operation's output right after it is launched: how parity finds the first operation in which two runs differ, and how tests
-// count what was touched. Not part of any result; a context without an observer calls nothing. An observer that reads waits for the stream. Used
-// by the thread that runs the forward.
+// An observer of a forward: called with each operation's output right after its launch. Parity uses it to find the first operation in which two runs
+// differ. It changes no result, and a context without one calls nothing. An observer that reads values waits for the stream. Used by the thread that
+// runs the forward.
+//   struct Names final : OperationObserver {
+//     void begin_forward(Backend&, const Batch&) override {}
+//     void operation(const Operation& done) override { names.emplace_back(done.name); }
+//     std::vector<std::string> names;
+//   };
 #pragma once
 #include <string_view>
 

@@ -1,5 +1,5 @@
-// The rows of a parameter that one of several data-parallel ranks updates (ZeRO): only that rank holds their gradients, moments and
-// masters. A row is a panel of a packed parameter or a row of a table. Plain values.
+// The rows of a parameter that one data-parallel rank updates (ZeRO): only that rank holds their gradients, moments and masters. A row is a panel of
+// a packed parameter, or a row of a table. Plain values.
 //   const ParameterShare share = parameter_share(p, id, rank, ranks); View own = share.rows(buffer.view());
 #pragma once
 #include <vector>

@@ -1,6 +1,7 @@
-// What `quantization_config` of a config.json may say: the formats of few bits whose tensors the reader of model folders decodes
-// (checkpoint/stored_tensor.h). How each tensor is stored, its dtype and its neighbours say; the config only refuses what is computed otherwise.
-//   {"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": {"group_0": {"weights": {"num_bits": 4, ...}}}}
+// Checks `quantization_config` of a config.json against the low-bit formats that model folders may use (checkpoint/stored_tensor.h). How a tensor is
+// stored follows from its dtype and its neighbours in the file; the config is read only to refuse what would be computed differently. Example:
+// {"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": {"group_0": {"weights": {"num_bits": 4, ...}}}}
+//   check_quantisation(ConfigReader(json));
 #pragma once
 #include "model/config_reader.h"
 

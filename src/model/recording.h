@@ -1,4 +1,4 @@
-// What the records of a forward keep of an operation, and what its adjoint reads of that in the backward (Context::record, model/tape.h).
+// What the tape saves of an operation for its adjoint (Context::record, model/tape.h): the inputs' rows, read again in the backward.
 //   const View all = in[0];  // input 0 with the rows of the tape
 // One forward and its backward, on one thread.
 #pragma once

@@ -1,4 +1,5 @@
 // Reads the RoPE settings of a config: `rope_parameters` as transformers 5 writes it, or `rope_theta` and `rope_scaling` of older files.
+//   const RopeSpec spec = read_rope(reader, 64, true, 131072, {"default", "linear", "llama3", "yarn"});
 #pragma once
 #include "model/config_reader.h"
 #include "model/rope_table.h"

@@ -2,6 +2,7 @@
 // then all sines (kernels/rope). inv_j = fp32(theta^(-2j/rotary), scaled as the spec says in double); angle = fp32(position) * inv_j
 // rounded to fp32, as transformers does; cosine and sine of that angle by our own double functions, rounded to fp32 once; then
 // times fp32(factor) where that is not 1.
+//   const std::vector<float> table = rope_table(4096, {.rotary = 64, .theta = 1e6, .half = true});
 #pragma once
 #include <cstdint>
 #include <vector>

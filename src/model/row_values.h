@@ -1,5 +1,7 @@
-// Values that a forward makes of each row, numbered in the order in which they are made: who receives them, and who has them already, so that the
-// forward need not compute them. f32 [T, width], T the rows of the batch. Used by the thread that runs the forward.
+// The values of a forward that may be stored per row, and read by a later forward of the same rows. They are numbered in the order in which the
+// forward computes them; each is f32 [T, width], T the rows of the batch. A RowSink receives them; a RowSource has them already, so that the forward
+// need not compute them. Used by the thread that runs the forward.
+//   ForwardOptions options; options.row_values = RowValues::segments; options.row_sink = &sink;
 #pragma once
 #include <cstdint>
 

@@ -1,5 +1,5 @@
-// What engine and trainer share: a backend, a model, a profile and constant tables on the device. One runtime per device;
-// several engines and trainers may use it, one thread at a time.
+// What engine and trainer share: a backend, a model, a profile and constant tables on the device. One runtime per device; several engines and
+// trainers may use it, one thread at a time.
 //   Runtime runtime(backend_options, make_model(config), profile_by_name("cpu-bf16w"), max_positions);
 #pragma once
 #include <memory>

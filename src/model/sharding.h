@@ -1,8 +1,9 @@
-// One rank's shard of a model in a tensor- or expert-parallel run: its share of every parameter, and where its sums join the others'.
-//   Sharding mine(*model, profile, place); RankTrainer and Context take it; images: mine.shares_of(masters)
-// A parameter declares how it may be split (Manifest, ParameterSplit); here it is cut for a layout along leaves of the sum that
-// crosses ranks, along heads, or along groups of experts, so that no order of addition changes (docs/ranks.md). Every layout is legal: a
-// rank may hold nothing of a parameter. Each rank makes its own; read by its thread.
+// How one rank's part of a model is cut out in a tensor- or expert-parallel run: its share of every parameter, and how its partial sums join the
+// others'.
+//   Sharding mine(*model, profile, place); const WeightImages shares = mine.shares_of(masters);
+// A parameter declares how it may be split (Manifest, ParameterSplit): along leaves of a sum, along heads, or along groups of experts, so no order of
+// addition changes (docs/ranks.md). Every layout is allowed; a rank may hold nothing of a parameter. Each rank makes its own object, used by its
+// thread.
 #pragma once
 #include <memory>
 

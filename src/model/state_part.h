@@ -1,4 +1,5 @@
-// The three values that training stores per weight. Writers request one parameter's at a time.
+// The three values that training stores per weight: master and two moments. Writers of checkpoints request one parameter's at a time.
+//   const WeightImages masters = trainer.state().images(StatePart::master);
 #pragma once
 #include <cstdint>
 

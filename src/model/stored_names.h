@@ -1,8 +1,9 @@
-// Names of the tensors in which files hold a matrix of few bits, given the name of the matrix in the manifest (model/manifest.h):
-// `model.layers.0.mlp.up_proj.weight` stands in `model.layers.0.mlp.up_proj.weight_packed` and its neighbours.
-//   INT4 (compressed-tensors, `pack-quantized`)   weight_packed, weight_scale, weight_shape
-//   MXFP4 (gpt-oss), all experts in one tensor     gate_up_proj_blocks, gate_up_proj_scales
-//   FP8 (blocks of 128 x 128)                      the matrix itself, and weight_scale_inv
+// Names of the file tensors that hold a low-bit matrix, from its name in the manifest (model/manifest.h): `model.layers.0.mlp.up_proj.weight` is
+// stored in `model.layers.0.mlp.up_proj.weight_packed` and its neighbours.
+// - INT4 (compressed-tensors, `pack-quantized`): weight_packed, weight_scale, weight_shape
+// - MXFP4 (gpt-oss), all experts in one tensor: gate_up_proj_blocks, gate_up_proj_scales
+// - FP8 (blocks of 128 x 128): the matrix itself, and weight_scale_inv
+//   Int4Names("model.layers.0.mlp.up_proj.weight").scales == "model.layers.0.mlp.up_proj.weight_scale";
 #pragma once
 #include <string>
 #include <vector>

@@ -1,5 +1,6 @@
-// The tape: records of a forward, replayed in reverse by the backward, and the gradients of activations while they are needed.
-// An activation used n times receives its gradients by plain adds in reverse record order.
+// The tape: records of a forward's operations, which the backward replays in reverse, and the gradients of activations while they are needed. An
+// activation that is used n times gets its gradients by plain adds in reverse order of the records.
+//   Tape tape(backend, &gradients); Context ctx = runtime.context(weights, cache, batch, options, &tape);
 #pragma once
 #include <functional>
 #include <memory>

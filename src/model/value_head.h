@@ -1,8 +1,7 @@
-// Value heads: a model whose head has one output, a number for each row, instead of the vocabulary's. Any family has one where config.json names
-// a class "...ForSequenceClassification" with one label, as transformers does: `score.weight` [1, hidden], and `score.bias` [1] where
-// "score_bias" is true. Such a model has no likelihoods, so it is trained and scored, never sampled.
+// Value heads: a model whose head has one output, a number for each row, instead of the vocabulary. Any family gets one when config.json names a
+// class "...ForSequenceClassification" with one label, as transformers does: `score.weight` [1, hidden], and `score.bias` [1] where "score_bias" is
+// true. Such a model has no likelihoods, so it is trained and scored, never sampled. Pure functions.
 //   if (has_value_head(*model)) ...; auto critic = make_model(value_config(config));
-// Pure functions.
 #pragma once
 #include "model/model.h"
 

@@ -1,9 +1,9 @@
-// Parameters of the models of one process that are equal, byte for byte, stand in memory once: versions of one model of which little was trained, a
-// model under two names. Weight sets are never written, so what two have is the same buffer; who does write into its own asks first (make_private).
+// Shares equal parameters between the models of one process: a parameter with the same type, shape and bytes is in memory once. Examples: two
+// versions of a model of which only some layers were trained; one model under two names. Weight sets are never written, so sharing a buffer is safe;
+// whoever writes into its own calls make_private first. A digest finds candidates, whose bytes are then compared.
 //   const auto pool = std::make_shared<WeightPool>(ledger);   const auto part = pool->part("the model 'b'", WeightPool::Claims::each);
-//   const auto weights = reader->weight_set(backend, profile, 0, part.get());   part->offer(weights);   ... part.reset();  // when the model is gone
-// Equal means type, shape and bytes, which are compared; the digest only finds them. Of devices that compute at once what they are asked for
-// (BackendKind::cpu), one thread of the process at a time computes on. Any thread, one at a time a part.
+//   const auto weights = reader->weight_set(backend, profile, 0, part.get());   part->offer(weights);
+// For devices that compute at once (BackendKind::cpu), which one thread of the process uses at a time. Any thread, one at a time a part.
 #pragma once
 #include <map>
 #include <memory>

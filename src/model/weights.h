@@ -1,5 +1,6 @@
-// Weights as immutable versions: a forward holds one WeightSet; the optimizer fills another and publishes it by a pointer swap.
-// Buffers are shared: in fp32 profiles the compute copy is the master itself.
+// Weights as immutable versions: a forward holds one WeightSet; the optimizer fills another and publishes it by swapping a pointer. Versions may
+// share buffers; in fp32 profiles the compute copy is the master itself.
+//   const std::shared_ptr<const WeightSet> weights = make_weight_set(backend, model->manifest(), images, profile, 0);
 #pragma once
 #include <cstdint>
 #include <memory>

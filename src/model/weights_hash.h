@@ -1,6 +1,5 @@
-// The published hash of a model's weights, tensor by tensor (the whole of it: weights_sha256 of model/weights.h).
+// The published hash of a model's weights, computed tensor by tensor (of a whole image at once: weights_sha256 of model/weights.h). One thread.
 //   WeightsHash hash; for (const FileTensor* file : files_by_name(manifest)) hash.tensor(*file), hash.values(numbers); hash.hex()
-// One thread.
 #pragma once
 #include <span>
 #include <string>

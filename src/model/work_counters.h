@@ -1,6 +1,6 @@
-// What a forward's kernels count of their own work, and which rows of its segments were computed or read.
+// Counters of what a forward's kernels really did, and which rows of its segments were computed or read. They count one rank's kernels in one
+// forward; of layers that the backward recomputes only rows are counted. Used by the thread that runs the forward.
 //   const ForwardCounts counts = context.counters().read();
-// Of one rank's kernels in one forward; of layers that the backward recomputes only rows are counted. Used by the thread that runs the forward.
 #pragma once
 #include <utility>
 #include <vector>

@@ -1,5 +1,6 @@
-// Elementary functions in double, for tables and schedules computed on the host, so that no libm decides a bit.
-// Error about 1e-15 relative; |x| of sine and cosine up to 2^30.
+// Elementary functions in double, for tables and schedules computed on the host, so that no libm decides a bit. Error about 1e-15 relative; |x| of
+// sine and cosine up to 2^30.
+//   const double y = exp_double(1.0); const double x = log_double(y);
 #pragma once
 #include <cstdint>
 #include <cstring>

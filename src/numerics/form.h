@@ -1,5 +1,6 @@
 // The two summation orders of the numerics contract, chain(G) and dot16 (docs/numerics.md section 1): leaf counts, and how leaves and lanes
 // are joined.
+//   leaf_count(512) == 8; leaf_count(96) == 2; leaf_count(33) == 1;
 #pragma once
 #include <cstdint>
 

@@ -1,4 +1,5 @@
 // IEEE half precision (fp16) as files hold it. Pure functions.
+//   widen_half(0x3c00) == 1.0f;
 #pragma once
 #include <cstdint>
 

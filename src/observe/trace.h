@@ -1,7 +1,7 @@
-// What each thread did when, for a time: spans of work, of which inner ones lie inside outer ones, written as Chrome's trace events, which Perfetto opens
-// (https://ui.perfetto.dev). One recording at a time in a process. Any thread may have spans, on both sides of its beginning and end.
+// Records what each thread does when: spans of work, nested, written as Chrome's trace events, which Perfetto opens (https://ui.perfetto.dev). One
+// recording at a time in a process. Any thread may have spans, also across a recording's begin and end. Without a recording a span costs one branch.
+// Names are literals, so nothing of a request or of a text is recorded.
 //   begin_trace(); { const TraceSpan span("engine", "step"); work(); } write_trace("trace.json", end_trace());
-// Without a recording a span is one branch. Names are literals: nothing of a request or of a text gets here.
 #pragma once
 #include <atomic>
 #include <chrono>

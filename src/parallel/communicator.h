@@ -1,7 +1,8 @@
-// Exchange of buffers between the ranks of a group. No arithmetic here: sums are made by the caller's kernels (collectives.h), in an order that
-// does not depend on arrival. Threads of one process (thread_ranks.h) are one transport; a network would be another.
-// Every rank of the group makes the same calls in the same order; one thread at a time uses a rank's end. When a rank fails, every call of the
-// others throws `cancelled`: no rank waits for ever.
+// Exchange of buffers between the ranks of a group. No arithmetic happens here: kernels of the caller add (parallel/collectives.h), in an order that
+// does not depend on arrival. Transports: threads of one process (parallel/thread_ranks.h), processes (parallel/process_ranks.h). All ranks of the
+// group make the same calls in the same order; a rank's end is used by one thread at a time. When a rank fails, every call of the others throws
+// `cancelled`, so none waits for ever.
+//   group.exchange(stream, to, from);  // to[r] goes to rank r, from[r] comes from it
 #pragma once
 #include <cstdint>
 #include <string>

@@ -1,6 +1,6 @@
-// One rank of a layout without the others: its exchanges are counted and bring nothing. For plans, on a backend that computes nothing.
+// One rank of a layout without the others: exchanges are counted, and receive nothing. For plans, on a backend that computes nothing. A rank's calls
+// and sizes do not depend on what others send, so its counts are those of a real run. No threads.
 //   CountedRank ranks(layout, 3, 4096); Trainer trainer(runtime, {}, options, std::make_unique<CountedRank>(...));
-// A rank's calls and sizes do not depend on what others send, so its counts are those of the whole run. Any number of ranks; no threads.
 #pragma once
 #include <memory>
 

@@ -1,8 +1,7 @@
-// Partitions equal items (leaves of a sum, heads, groups of experts) over ranks: in rank order, each rank a contiguous range.
+// Divides equal items (leaves of a sum, heads, groups of experts) among ranks: each rank gets a contiguous range, in rank order. Half of the items go
+// to half of the ranks, recursively, until one item or one rank is left. So of 2^n leaves every rank owns whole subtrees, for any number of ranks,
+// and the ranks' partial sums join to the tree of the whole. Surplus ranks own nothing. Knows no sum and no device; pure functions.
 //   deal(8, 3) == {0, 2, 4, 8}; joins(8, 3) == {{0, 1}, {0, 2}}
-// Half of the items go to half of the ranks, recursively, until one item or one rank is left. So of 2^n leaves every rank owns whole subtrees,
-// whatever the number of ranks, and the ranks' partial sums join to the tree of the whole. Surplus ranks own nothing. Knows no sum and no
-// device; pure functions.
 #pragma once
 #include <cstdint>
 #include <utility>

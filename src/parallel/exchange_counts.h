@@ -1,6 +1,6 @@
-// Counts of exchanges by the operation that makes them, kept by transports beside their sums; and those of one rank, by group.
+// Counts of a transport's exchanges and bytes, by the operation that made them and by group. Records of host values (Communicator::gather_host) are
+// not counted.
 //   const RankExchanges before = exchanges_of(place); ...; const RankExchanges step = exchanges_of(place) - before;
-// Records of host values (Communicator::gather_host) are not counted.
 #pragma once
 #include <array>
 #include <string_view>

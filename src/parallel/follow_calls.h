@@ -1,6 +1,6 @@
-// The calls that process 0 makes and the other processes follow (ProcessMail::call): a number, then the call's values.
+// Calls that process 0 makes and the other processes repeat (ProcessMail::call): a number for the kind of call, then its values.
 //   tell_call(mail, ModelCall::score, [&](ByteWriter& out) { put_sequences(out, data); });   // process 0
-//   if (follow_calls([](ProcessMail& mail) { return [](const std::string& call) { ... }; })) return;   // of the joined processes (parallel/processes.h)
+//   if (follow_calls([](ProcessMail& mail) { return [](const std::string& call) { ... }; })) return;   // the other processes
 #pragma once
 #include <functional>
 #include <string>

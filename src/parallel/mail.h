@@ -1,11 +1,10 @@
-// Letters between the processes that share a run's ranks, over a wire. Each has a head that says whose it is, so that it waits for its reader
-// where its reader is late, is refused where another was expected, and is dropped where its run has failed.
+// Messages between the processes that share a run's ranks, over a wire. A message's head says which exchange it belongs to (parallel/letter.h): it
+// waits until its reader asks for it, is an error when the reader expects another exchange, and is dropped when its run has failed.
 //   ProcessMail mail(std::move(wire)); mail.begin_run(); mail.post(to, head, bytes); const Letter got = mail.take(slot, number, from);
 //   mail.finish_run({});
-// Every process makes the same runs in the same order. A run's end is told by all to all: one that failed releases whoever waits for a letter.
-// Between runs process 0 makes calls, plain bytes, which the others follow. A process that ends early, or cannot follow a call, is an error of
-// whoever waits for it.
-// Any thread.
+// Every process makes the same runs in the same order, and at the end of each tells all others how its part ended, so that a failure releases those
+// that wait. Between runs process 0 makes calls, plain bytes, which the others repeat. When a process ends early or cannot repeat a call, those that
+// wait for it get an error. Any thread.
 #pragma once
 #include <compare>
 #include <cstdint>
@@ -19,40 +18,10 @@
 #include <string>
 #include <vector>
 
-#include "base/error.h"
+#include "parallel/letter.h"
 #include "parallel/wire.h"
 
 namespace lockstep {
-
-struct LetterHead {
-  enum class Kind : std::uint32_t { data, end, call, failed, bye };
-  Kind kind = Kind::data;
-  std::int32_t group = 0, from = 0, to = 0;  // of data: a group's number, ranks of the whole layout
-  std::uint64_t run = 0;
-  std::uint64_t number = 0;  // of the exchange in its group; of the call
-  std::int64_t rows = 0, cols = 0;
-  std::int32_t dtype = 0, element_bytes = 0;
-  std::uint64_t bytes = 0;  // that follow
-};
-
-struct Letter {
-  LetterHead head;
-  std::string body;
-};
-
-// Thrown to a rank that waits when another has failed.
-class RankReleased final : public Error {
- public:
-  RankReleased() : Error(ErrorCode::cancelled, "another rank failed") {}
-};
-
-// How a process's part of a run ended.
-struct RunEnd {
-  enum class State : std::uint8_t { done, released, failed };
-  State state = State::done;
-  ErrorCode code = ErrorCode::internal;
-  std::string message;
-};
 
 class ProcessMail {
  public:

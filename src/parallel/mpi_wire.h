@@ -1,4 +1,4 @@
-// Open MPI's wire: loads the module lockstep_mpi.so, which stands beside the program or in ../lib of its folder.
+// The wire over Open MPI: loads the module lockstep_mpi.so, from the program's folder or from ../lib of it.
 //   if (started_by_mpi()) std::unique_ptr<Wire> wire = load_mpi_wire();
 #pragma once
 #include <memory>

@@ -1,6 +1,6 @@
-// Ranks dealt to the processes that share a mail, in order, as evenly as they go; those of this process are threads.
+// Ranks dealt to processes in order, as evenly as possible; a process's ranks are threads. Every process makes one of the same layout. What leaves a
+// process is copied; nothing is added here. One caller at a time.
 //   ProcessRanks ranks(layout, mail); ranks.run([&](int local) { ranks.place(local).data->barrier(); });
-// Every process makes one of the same layout. What leaves a process is copied; nothing is added here. One caller at a time.
 #pragma once
 #include "parallel/mail.h"
 #include "parallel/ranks.h"

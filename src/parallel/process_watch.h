@@ -1,7 +1,7 @@
-// Sees that a process dies, which a message passing library may not say: a TCP connection from each process to process 0, which the system closes
-// with the process, whatever ends it. Both ends say a word twice a second, so that one that is stopped, and a host that falls silent, is seen too.
-//   ProcessWatch watch(mail, std::chrono::seconds(60));   // all processes; from now on the mail's waits fail with "process 1 (host b, pid 7) ended"
-// One thread of its own, so that computing is no silence. Process 0 watches all, the others process 0.
+// Notices when a process dies, which a message passing library may not report: each process has a TCP connection to process 0, which the system
+// closes when the process ends. Both ends send a byte twice a second, so a stopped process and an unreachable host are noticed too. It runs on a
+// thread of its own, so a process that computes is not taken for dead. Process 0 watches all, the others watch process 0.
+//   ProcessWatch watch(mail, std::chrono::seconds(60));   // from now on the mail's waits may fail with "process 1 (host b, pid 7) ended"
 #pragma once
 #include <chrono>
 #include <memory>

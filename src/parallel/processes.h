@@ -1,6 +1,6 @@
-// This process among those that mpirun started, if it is one of several that share a run's ranks.
+// The processes that mpirun started to share a run's ranks, this one among them. Joined once, by the main thread, before others ask; left when the
+// program ends.
 //   join_processes({.transport = "mpi"}); if (ProcessMail* mail = joined_mail()) ...; std::unique_ptr<Ranks> ranks = make_ranks(layout);
-// Joined once, by the main thread, before others ask; left when the program ends.
 #pragma once
 #include <cstdint>
 #include <memory>

@@ -1,7 +1,7 @@
-// The ranks of a run as seen by an owner of some of them: how many there are, which are local, and each local one's place.
+// The ranks of a run as an owner of some of them sees them: how many there are, which are local, and each local one's groups. An owner makes devices
+// and state for its local ranks only and reaches the others through groups, so ranks may be threads of one process (parallel/thread_ranks.h: all are
+// local) or spread over processes. Every owner makes the same calls in the same order. One caller at a time.
 //   ranks.run([&](int local) { ranks.place(local).data->barrier(); });
-// An owner makes devices and state for its local ranks alone and reaches the others through groups, so ranks may be threads of one process
-// (thread_ranks.h: all are local) or spread over processes. Every owner makes the same calls in the same order. One caller at a time.
 #pragma once
 #include <cstring>
 #include <functional>

@@ -1,7 +1,7 @@
-// Bytes between processes: what a message passing library offers, and no more. Messages of a pair of processes arrive in the order in which
-// they were sent; receiver and sender know the size. Calls come from one thread at a time, any thread.
+// The interface of a message passing library: bytes between processes. Messages of a pair of processes arrive in the order of sending; receiver and
+// sender know the size. Calls come from one thread at a time, any thread.
 //   Wire::Request sent = wire.send(1, data, 64); while (!wire.done(sent)) {}
-// mpi_wire.h is the one of Open MPI; tests have one in memory.
+// mpi_wire.h implements it over Open MPI; tests implement it in memory.
 #pragma once
 #include <cstddef>
 #include <string>

@@ -1,5 +1,5 @@
-// The trainer of a bench of a parity run. Where its ranks are those of several processes, process 0 makes the calls, and the others follow them, with
-// those of the bench's engine (engine/step_follower.h).
+// The trainer of a parity bench. When the ranks belong to several processes, process 0 makes the calls and the others repeat them, as with the
+// bench's engine (engine/step_follower.h).
 //   BenchTrainer trainer(runtime, model, options, lead); trainer.score(data);   // the others: BenchFollower(model, mail).perform(call)
 #pragma once
 #include "base/byte_record.h"

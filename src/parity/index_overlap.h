@@ -1,8 +1,8 @@
-// What the layers of a model with sparse attention select on given texts: how much the selections of two layers have in common, and how much of a layer's
-// dense attention lies inside the one that it uses. `lockstep index-share overlap`, docs/long-context.md.
+// Compares what the layers of a model with sparse attention select on given texts: how far the selections of two layers agree, and how much of a
+// layer's dense attention lies inside the selection it uses. `lockstep index-share overlap`, docs/long-context.md. Only rows that see more keys than
+// they select are counted. The forward is the model's own; threads, instruction sets and chunks change no bit. Knows no command line. One thread at a
+// time, the runtime's.
 //   IndexOverlap overlap = measure_index_overlap(runtime, weights, sequences);
-// Counted are rows that see more keys than they select: the others select all. The forward is the model's own, with its selections. Neither threads,
-// instruction sets nor chunks change a bit. Knows no command line. One thread at a time, as the runtime.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json.hpp>

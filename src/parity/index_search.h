@@ -1,9 +1,9 @@
-// Which indexers of a model with sparse attention can go with the least harm: the loss on given texts with some of them, found by leaving out one after
-// the other (greedy), or by trying every choice. `lockstep index-share search`, docs/long-context.md.
+// Which indexers of a model with sparse attention can be removed with the least harm: the loss on given texts with some of them, found by removing
+// one after another (greedy) or by trying every choice. `lockstep index-share search`, docs/long-context.md.
 //   IndexSearch search = search_indexers(runtime, weights, sequences, {.indexers = 2});   // search.steps.back().layers: those that are left
-// A layer without an indexer uses the selection of the last layer before it that has one, so the first layer's stays. The loss is the mean of -log p of
-// every token but the first of each sequence, added in their order, so that no bit depends on threads, instruction sets or chunks. Nothing is
-// trained. Knows no command line. One thread at a time, as the runtime.
+// A layer without an indexer uses the selection of the last layer before it that has one, so the first layer keeps its own. The loss is the mean of
+// -log p of every token but the first of each sequence, added in their order, so threads, instruction sets and chunks change no bit. Nothing is
+// trained. Knows no command line. One thread at a time, the runtime's.
 #pragma once
 #include <cstdint>
 #include <functional>

@@ -1,5 +1,5 @@
-// Live work in the middle of a training step: at random moments, between its kernels and between the parts of long ones (kernels/kernel_parts.h), an engine
-// on the same device answers a request, whose bits are those that it has alone. One thread.
+// Live requests in the middle of a training step, for parity: at random moments, between kernels and between the parts of long ones
+// (kernels/kernel_parts.h), an engine on the same device answers a request, which must have the bits it has alone. One thread.
 //   LiveWork live(runtime, trainer.weights(), request, draws); { const LiveWork::Within within(runtime, live); trainer.forward_backward(...); }
 #pragma once
 #include <bit>

@@ -1,5 +1,6 @@
 // Internals of a parity run (parity/parity.h), for parity_*.cpp only: shared state, the benches on which things are
 // computed, and one function per part.
+//   ParityPlace place = parity_reference(); place.threads = 3; place.text();
 #pragma once
 #include <functional>
 #include <map>

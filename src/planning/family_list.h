@@ -1,5 +1,4 @@
-// What the registry says of the model families, for the page docs/models.md and `lockstep info --families`: keys of config.json read and
-// refused, the cost of the cache.
+// The model families as JSON, for docs/models.md and `lockstep info --families`: keys of config.json that are read or refused, cost of the cache.
 //   print(families_json().dump());
 #pragma once
 #include "model/config_reader.h"

@@ -1,6 +1,6 @@
-// The sizes of models of families that this program does not run and the catalog of shapes has, by formulas over the keys of config.json.
+// Sizes of models whose families only the catalog of shapes knows, by formulas over the keys of config.json. All other models are counted from their
+// own tensors (planning/model_sizes.h). Plain values.
 //   const ModelSizes sizes = model_sizes(dimensions);  // sizes.parameters()
-// All other models are counted from their own tensors (planning/model_sizes.h). Plain values.
 #pragma once
 #include <string>
 #include <vector>

@@ -1,7 +1,7 @@
-// The sizes of a model that memory estimates are made of: parameters, cache and widths of activations, per block of equal layers.
+// Sizes of a model for memory estimates: parameters, cache and widths of activations, per block of equal layers. Counted from the tensors that the
+// model declares, so every family has them; no weight is read or allocated. Families that only the catalog knows: planning/model_dimensions.h.
+// Multi-token prediction and correction biases are not counted. Plain values.
 //   const ModelSizes sizes = model_sizes(*make_model(config));  // sizes.parameters()
-// Counted from the tensors that the model declares, so every family has them; no weight is read or allocated. Families that only the catalog
-// knows are counted by formulas (planning/model_dimensions.h). Multi-token prediction and correction biases are not counted. Plain values.
 #pragma once
 #include <cstdint>
 #include <vector>

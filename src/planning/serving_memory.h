@@ -1,7 +1,7 @@
-// Admits a server's memory before anything is loaded: a ledger (base/memory_ledger.h) of what this process may allocate, with claims for the
-// program, the model, its cache and serving steps, by the planner's figures (planning/memory_plan.h).
+// Reserves a server's memory before anything is loaded: a ledger (base/memory_ledger.h) of what this process may allocate, with claims for the
+// program, the model, its cache and steps by the planner's figures (planning/memory_plan.h). The cache gets a share of what the model leaves, unless
+// its size is given; the rest is for clients' data. Knows no command line.
 //   ServingMemory memory = admit_serving(settings, engine, {.megabytes = 0, .training = true}); engine.cache_bytes = memory.cache_bytes;
-// The cache takes a share of what the model leaves, unless its size is given; the rest is for clients' data. Knows no command line.
 #pragma once
 #include <algorithm>
 #include <optional>

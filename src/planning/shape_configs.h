@@ -1,4 +1,4 @@
-// The files of shapes/configs: config.json of large models with their real dimensions, as they were when the program was built.
+// The config.json files of large models in shapes/configs, compiled into the program.
 //   const Json config = shape_config("deepseek-v3");
 #pragma once
 #include <span>

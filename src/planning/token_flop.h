@@ -1,7 +1,7 @@
-// The arithmetic of one more token behind a context of so many: how much of it is matrices, attention and the scores of indexers, as the model is,
-// with an indexer in every layer and with attention to all keys. Counted from config.json and the tensors' shapes; nothing runs.
+// The arithmetic of one more token behind a given context: matrices, attention and indexer scores; for the model as it is, with an indexer in every
+// layer, and with attention to all keys. Counted from config.json and the tensors' shapes; nothing runs. Definitions: the sparse attention of
+// DeepSeek-V3.2 and GLM-5, and GLM-5.2's sharing of indexers (docs/long-context.md). Plain values.
 //   for (const TokenFlop& form : token_flop(planned_config(settings), profile_by_name("cpu-bf16w"), 1 << 20)) use(form.name, form.total());
-// Definitions: DeepSeek-V3.2's and GLM-5's sparse attention, and GLM-5.2's sharing of indexers (docs/long-context.md). Plain values.
 #pragma once
 #include <string>
 #include <vector>

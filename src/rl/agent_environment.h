@@ -1,4 +1,5 @@
-// The tasks of recipes/agent_sft.toml as one Environment, "agent": the twelve of dozen.h and lockbox in turn. A problem's domain is its task.
+// The tasks of recipes/agent_sft.toml as one Environment, "agent": the twelve of rl/dozen.h, then Lockbox, in turn. A problem's domain is its task.
+//   const std::unique_ptr<Environment> agent = make_agent_environment();
 #pragma once
 #include <memory>
 

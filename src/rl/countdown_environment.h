@@ -1,4 +1,5 @@
-// Countdown as an Environment (the game itself: countdown.h).
+// Countdown as an Environment (the game itself: rl/countdown.h).
+//   const std::unique_ptr<OneTurnEnvironment> countdown = make_countdown_environment();
 #pragma once
 #include <memory>
 

@@ -1,6 +1,6 @@
-// The critic's part of a step of reinforcement learning: values of what was sampled, the advantages that follow (rl/gae.h), and its own steps.
+// The critic's part of a step of reinforcement learning: values of the sampled tokens, the advantages estimated from them (rl/gae.h), and the
+// critic's own optimizer steps. Over the interface ValuePort: knows no model and no files. One thread.
 //   Critic critic(port, settings); critic.judge(batch, rl); const CriticFigures f = critic.learn(optimizer);
-// Over the interface ValuePort: knows no model and no files. One thread.
 #pragma once
 #include <nlohmann/json.hpp>
 

@@ -1,4 +1,5 @@
-// Settings of a critic and of the advantages that it gives. Plain values.
+// Settings of a critic and of the advantages estimated with it. Plain values.
+//   CriticSettings critic; critic.kind = "adapter"; check(critic, "gae");
 #pragma once
 #include <cstdint>
 #include <string>

@@ -1,7 +1,6 @@
-// Twelve short tasks on digits and small numbers, each answered in one line: reverse, sort, add, subtract, maximum, count, parity, shift, deduplicate,
-// interleave, compare, remainder.
+// Twelve short tasks on digits and small numbers, each answered in one line: reverse, sort, add, subtract, maximum, count, parity, shift,
+// deduplicate, interleave, compare, remainder. A task is a row of dozen.cpp, and has exactly one right answer. Pure functions.
 //   const DozenProblem p = make_dozen_problem("reverse", Split::train, seed, index);  // p.prompt "reverse 4 7 1:", p.answer "1 7 4"
-// A task is a row of dozen.cpp. There is one right answer, to the byte. Pure functions.
 #pragma once
 #include <cstdint>
 #include <string>

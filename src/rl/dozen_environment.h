@@ -1,4 +1,5 @@
-// The dozen as Environments: one task, or all twelve in turn (the tasks themselves: dozen.h). A problem's domain is its task.
+// The dozen as Environments: one task, or all twelve in turn (the tasks themselves: rl/dozen.h). A problem's domain is its task.
+//   const std::unique_ptr<OneTurnEnvironment> reverse = make_dozen_environment("reverse");
 #pragma once
 #include <memory>
 #include <string>

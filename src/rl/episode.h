@@ -1,8 +1,8 @@
-// One attempt at a problem, turn by turn: what a policy is shown, what it answers, what that brings.
+// One attempt at a problem, turn by turn: an observation for the policy, its answer, a reward.
 //   const auto episode = environment.begin(problem);
 //   const EpisodeStep s = episode->step("3"); if (!s.done) show(s.observation);
-// An episode is a function of its problem and of the answers it was given: begun again and given the same, it shows and pays the same, on any machine, so
-// nothing of it is saved. Knows no model and no tokens. One thread; episodes are independent of each other.
+// An episode is a function of its problem and of the answers: begun again with the same answers it has the same observations and rewards, on any
+// machine, so it is never saved. Knows no model and no tokens. One thread; episodes are independent of each other.
 #pragma once
 #include <string>
 #include <string_view>

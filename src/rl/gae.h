@@ -1,11 +1,11 @@
-// Generalised advantage estimation over chains (Schulman et al., arXiv 1506.02438): what each trained token of a rollout was worth, from the values
-// that a critic gave each of them and the rewards that came.
+// Generalised advantage estimation over chains (Schulman et al., arXiv 1506.02438): advantages and returns of each trained token of a rollout, from a
+// critic's values and the rewards.
 //   const GaeBatch e = estimate_gae(rollouts, {.lambda = 0.95}); e.advantages[r][c][i], e.returns[r][c][i]
-// A rollout is chains of tokens, one a context window, in time. The successor of a trained token is the rollout's next trained token in time,
-// whichever chain has it: tokens that the policy did not write (tools, prompts, a summary's prompt) are stepped over, and their rewards belong to the
-// last trained token before them (before the first one: to that one). A sub-agent's chain stands between the two parts of its parent's, so it goes on in it.
+// A rollout is chains of tokens in order of time, one for each context window. The successor of a trained token is the rollout's next trained token
+// in time, in whichever chain. Tokens that the policy did not write (tool results, prompts, a summary's prompt) are skipped, and their rewards count
+// for the last trained token before them, or for the first one. A sub-agent's chain comes between the two parts of its parent's chain.
 // With terminal chains each context window ends with the rollout's reward instead, and nothing is carried to the next.
-// Everything is computed in double, in the order that docs/numerics.md ("Advantages of a critic") writes down. Pure functions.
+// Everything is computed in double, in the order of docs/numerics.md ("Advantages of a critic"). Pure functions.
 #pragma once
 #include <cstddef>
 #include <optional>

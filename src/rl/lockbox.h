@@ -1,7 +1,7 @@
-// The game Lockbox: 24 doors one behind the other. Each shows its number and a symbol and opens with one of 4 keys, which the task names for every symbol; behind it is a
-// digit. At the end the sum of the 24 digits modulo 10 is asked for. A wrong key ends the game.
+// The game Lockbox: 24 doors in a row. Each shows its number and a symbol and opens with one of 4 keys; the task lists the key for every symbol.
+// Behind each door is a digit, and the last question is the sum of the 24 digits modulo 10. A wrong key ends the game. Problems are seeded, in two
+// disjoint splits; rl/lockbox_environment.h plays them. Pure functions.
 //   LockboxProblem p = make_lockbox_problem(Split::train, seed, index); std::string task = lockbox_task(p);  // "A3B1C4D2E1F3G2H4:"
-// Problems (seeded, two disjoint splits) and their texts; how it is played: lockbox_environment.h. Pure functions.
 #pragma once
 #include <array>
 #include <cstdint>

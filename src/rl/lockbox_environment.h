@@ -1,4 +1,5 @@
-// Lockbox as an Environment of many turns (the game itself: lockbox.h).
+// Lockbox as an Environment of many turns (the game itself: rl/lockbox.h).
+//   const std::unique_ptr<Environment> lockbox = make_lockbox_environment();
 #pragma once
 #include <memory>
 

@@ -1,8 +1,7 @@
-// Samples rollouts of problems: episodes as text (rl/trajectory/play.h) in, chains of token ids out.
+// Samples rollouts of problems: episodes as text (rl/trajectory/play.h) in, chains of token ids out. All rollouts of a call take their first turns
+// together, then their second ones, and so on. Uses the interface Sampler only. One thread.
 //   RolloutSource source(environment, tokenizer, sampler);
 //   for (const RolloutGroup& group : source.sample(problems, {.samples = 8}, seed_of)) use(group.rollouts);
-// All rollouts of a call take their first turns together, then their second ones, and so on; a task of one answer is done after the first. Uses the
-// interface Sampler only. One thread.
 #pragma once
 #include <functional>
 

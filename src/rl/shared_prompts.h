@@ -1,6 +1,6 @@
-// Whether rollouts of one prompt share it in the backward too, where nobody said so (share_prompts "auto"): where it pays, by counted rows.
+// The rule of share_prompts "auto": rollouts of one prompt share it in the backward when that saves enough rows. It depends on settings, environment
+// and tokenizer alone, never on memory, threads, micro-batches or measurements, since it decides bits.
 //   const SharePrompts chosen = sharing_of(settings, environment, tokenizer);
-// A function of settings, environment and tokenizer alone: never of memory, threads, micro-batches or what was measured, since the choice is one of bits.
 #pragma once
 #include "rl/environment.h"
 #include "rl/settings.h"

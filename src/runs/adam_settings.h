@@ -1,11 +1,12 @@
-// AdamW's numbers at a step, from settings that name them alike: those of a run, which the command line fills (add_adamw_options), or an OptimizerStep.
+// AdamW's parameters at a step, from any settings struct with these names: a run's, which the command line fills (add_adamw_options), or an
+// OptimizerStep.
 //   const AdamParameters adam = adam_parameters(config, learning_rate(schedule, step));
 #pragma once
 #include "train/optimizers/optimizer.h"
 
 namespace lockstep {
 
-// What the settings do not name is as it is by default: no router's bias moves.
+// Other members have their defaults: router biases do not move.
 template <class Settings>
 AdamParameters adam_parameters(const Settings& s, double learning_rate) {
   AdamParameters adam;

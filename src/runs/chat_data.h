@@ -2,9 +2,9 @@
 // assistant wrote and on the one that ends its turn.
 //   ChatData data({tokenizer, chat, ends}); WeightedTokens t = data.conversation(messages, tools, {});
 // Which tokens are the assistant's is proved in one of two ways, or the conversation is refused:
-//   the template marks them ({% generation %} blocks, one per turn of the assistant), or
-//   the prompt that serving would have given (the messages before, with the generation prompt) is a token prefix of the whole conversation,
-//   and the first end token behind it comes before anything of the next message.
+//  the template marks them ({% generation %} blocks, one per turn of the assistant), or
+//  the prompt that serving would have given (the messages before, with the generation prompt) is a token prefix of the whole conversation,
+//  and the first end token behind it comes before anything of the next message.
 // Text of other roles never becomes a special token. Knows no file. Thread rule: immutable; any thread.
 #pragma once
 #include <nlohmann/json.hpp>
@@ -28,9 +28,9 @@ struct WeightedTokens {
 // How texts end. If a model's files list several ids, the first must not be chosen blindly: in Llama 3 it ends documents,
 // while turns end with another.
 struct EndTokens {
-  std::optional<std::int32_t> own;  // of a completion or a text: --end-token, else tokenizer_config.json's eos_token, else the only eos_token_id
-  std::vector<std::int32_t> turn;   // any of these ends a turn: --end-token alone, else all that the folder names
-  std::string unknown;              // why there is no own one
+  std::optional<std::int32_t> own;  // ends a completion or a text: --end-token, else tokenizer_config.json's eos_token, else the only eos_token_id
+  std::vector<std::int32_t> turn;   // each ends a turn: --end-token only, else all that the folder names
+  std::string unknown;              // why there is no `own`
 };
 // `wanted`: a token's text or its id; empty: none. Errors: invalid_argument for one that the tokenizer lacks.
 EndTokens end_tokens(const std::filesystem::path& folder, const Tokenizer* tokenizer, const std::string& wanted);
@@ -49,7 +49,7 @@ struct ChatDataSettings {
 };
 
 class ChatData;
-// Of a model's folder: its chat template, or that of a file; its end tokens, or the one that is wanted (end_tokens).
+// From a model's folder: its chat template, or a file's; its end tokens, or the given one (end_tokens).
 ChatData open_chat_data(const std::filesystem::path& folder, std::shared_ptr<const Tokenizer> tokenizer, const std::string& wanted_end,
                         const std::string& template_file, ChatReading reading);
 
@@ -64,7 +64,7 @@ class ChatData {
   // The prompt as `lockstep generate` and /v1/completions read it, special tokens too; the completion in the same way, with the end token
   // unless it has that itself. Weight 1 on the completion.
   WeightedTokens completion(const std::string& prompt, const std::string& completion) const;
-  // What ends those. Error invalid_argument where the model's files do not say.
+  // The token that ends these. Error invalid_argument when the model's files do not name one.
   std::int32_t completion_end() const { return own_end("a completion"); }
   // Trains all of a text, and its end token.
   WeightedTokens text(const std::string& text) const;
@@ -74,7 +74,7 @@ class ChatData {
  private:
   struct Turn {
     std::size_t begin = 0, end = 0;      // tokens
-    std::optional<std::int32_t> behind;  // to be put there: how the template ends a turn that nothing follows yet
+    std::optional<std::int32_t> behind;  // a token to append: with it the template ends a turn that nothing follows yet
   };
   nlohmann::ordered_json read_messages(nlohmann::ordered_json messages) const;
   bool ends_turn(std::int32_t id) const;

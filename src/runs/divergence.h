@@ -1,4 +1,4 @@
-// Turns a NaN or an infinity in training into an error that names the step and says what to try. Knows no command line but its options' names.
+// Turns a NaN or an infinity in training into an error that names the step and says what to try. Knows no command line, only its options' names.
 //   const auto result = named_divergence({.step = 12, .learning_rate = 0.1, .run = "runs/a"}, [&] { return trainer.step(...); });
 #pragma once
 #include <filesystem>
@@ -9,13 +9,13 @@
 namespace lockstep {
 
 struct DivergenceSettings {
-  std::int64_t step = 0;      // that was being taken, from 1
+  std::int64_t step = 0;      // the failed step, from 1
   double learning_rate = 0;   // at this step
   double max_norm = 0;        // 0: gradients are not clipped
-  std::filesystem::path run;  // whose checkpoints are there to begin from
+  std::filesystem::path run;  // whose checkpoints can be resumed
 };
 
-// One sentence: the step, what was found, what to try, and the newest checkpoint where there is one.
+// One sentence: the step, the fault, what to try, and the newest checkpoint if there is one.
 std::string divergence_text(const DivergenceSettings& settings, const std::string& found);
 
 // Calls work(); an Error numeric becomes one with divergence_text.

@@ -1,7 +1,6 @@
-// A critic in this process: a model with a value head (model/value_head.h) that LocalTrainer trains, all weights or an adapter over frozen ones, on
-// the executor of the policy that it judges; a ValuePort, and its checkpoints and export beside the policy's.
+// A critic in this process: a model with a value head (model/value_head.h), all weights or an adapter, trained by a LocalTrainer on the executor of
+// the policy it judges. Implements ValuePort, and has checkpoints and an export beside the policy's. One thread at a time, never the executor's.
 //   LocalCritic critic(open_value_model(runtime), {.rank = 0}, options, executor); critic.values(data); critic.save(run.path(), 12, 2);
-// One thread at a time, never the executor's.
 #pragma once
 #include "runs/local_trainer.h"
 #include "runs/value_port.h"

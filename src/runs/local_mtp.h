@@ -1,7 +1,7 @@
-// The layer of multi-token prediction that a supervised run trains beside its model (train/mtp_trainer.h), for drafts (docs/speculation.md): how it begins,
-// its steps, its checkpoints beside the model's. The model is read alone: its weights are, bit for bit, those of a run without.
+// The layer of multi-token prediction that a supervised run trains beside its model (train/mtp_trainer.h): initial weights, steps, checkpoints beside
+// the model's. The model is only read, so its weights have the bits of a run without the layer. Works on the executor of `trainer`, which outlives
+// it. One thread at a time, never the executor's.
 //   LocalMtp layer({.depths = 5}, opened, options, initial, trainer); layer.take_step(batch, adam); layer.save(run, 2);
-// Works on the executor of `trainer`, which outlives it. One thread at a time, never the executor's.
 #pragma once
 #include <filesystem>
 #include <memory>
@@ -15,14 +15,14 @@ class MtpTrainer;
 
 struct MtpSettings {
   static constexpr std::int64_t kMostDepths = 8;
-  std::int64_t depths = 0;  // so many tokens ahead; 0: it stays as it is
+  std::int64_t depths = 0;  // how many tokens ahead it is trained; 0: it is not trained
   std::string loss = "ce";  // one of mtp_losses()
   double learning_rate = 1e-3, max_norm = 1.0, router_bias_rate = 1e-3;
 };
 
 std::vector<std::string> mtp_losses();  // ce, tv, both (train/mtp_trainer.h)
 
-// Of a layer that files do not have (model/weights.h).
+// Initial weights of a layer that the files do not have (model/weights.h).
 struct MtpInitial {
   std::uint64_t seed = 0;
   double deviation = 0.02;
@@ -51,7 +51,7 @@ class LocalMtp {
   // Goes on beside a model that stands at `step`: of a run that was begun from another's checkpoint, and whose layer that run trained too, with that layer.
   // Errors: not_found where the run has no layer of this step; those of load_checkpoint.
   void begin_or_go_on(const RunDirectory& run, std::int64_t step);
-  // The weights beside the checkpoint `step` of a run's folder, as a beginning.
+  // Starts from the layer beside the checkpoint `step` of a run's folder.
   void begin_from(const std::filesystem::path& run, std::int64_t step);
 
   WeightImages images();

@@ -1,11 +1,11 @@
-// What a run trains in this process, all parameters of a model or an adapter over them (trained/trained_model.h), whose work runs on the executor
-// with training priority; the TrainerPort (runs/trainer_port.h) of reinforcement learning, and more than that for runs on disk.
+// The trainer of a run in this process: all parameters of a model, or an adapter over them (trained/trained_model.h). Its work runs on the executor
+// in the class `training`. Implements TrainerPort (runs/trainer_port.h) and adds what runs on disk need.
 //   LocalTrainer trainer(opened, {.rank = 8, .seed = 1}, {}, executor); trainer.follow(service, runtime);
 //   trainer.forward_backward(sequences, loss); trainer.optim_step(adam); trainer.save(run, {{"next_step", 1}}, 3);
-// With TrainerOptions::micro_batch a batch takes several turns of the executor, a piece each, to the same bits.
-// Each optim_step publishes the new weights to the generation services that follow. Of a trainer of all parameters: one on the trainer's own runtime
-// gets the trainer's WeightSet itself (a pointer, nothing is copied or converted); one on another runtime gets a WeightSet made from the masters under
-// its own profile. Of an adapter: the base's weights stay, and requests are sampled under the adapter. One thread at a time, never the executor's.
+// With TrainerOptions::micro_batch a batch takes several turns of the executor, one piece each, with the same bits.
+// Each optim_step publishes the new weights to the generation services that follow. All parameters: a service on the trainer's runtime gets the
+// trainer's WeightSet itself (a pointer; nothing is copied), one on another runtime gets a WeightSet made from the masters under its profile. An
+// adapter: the base's weights stay, and requests use the adapter. One thread at a time, never the executor's.
 #pragma once
 #include <memory>
 
@@ -17,22 +17,22 @@
 
 namespace lockstep {
 
-// Whether weights may go to a sampler of another numerics profile, whose log-probabilities are then not the trainer's.
+// Whether samplers may have another numerics profile; their log-probabilities then differ from the trainer's.
 enum class ProfileMix { refused, allowed };
-// Error invalid_argument that names both profiles and digests, when they differ and mixing is refused.
+// Error invalid_argument with both profiles and digests when they differ and mixing is refused.
 void check_profile_mix(const Profile& trainer, const Profile& sampler, ProfileMix mix);
 
-// Before a model is read: full parameters train under fewer profiles than an adapter over them. Error: that of check_trainable.
+// Called before a model is read: fewer profiles can train all parameters than an adapter. Error: that of check_trainable.
 void check_trainable_run(const Profile& profile, const TrainedSettings& settings);
 
-// Where an export finds what training does not change.
+// What an export needs beside the weights.
 struct TrainedExport {
-  std::string base;           // the folder that training started from: named by an adapter, the source of the tokenizer's files
+  std::string base;           // the folder that training started from: named in an adapter's config, and the source of tokenizer files
   bool tokenizer = true;      // it has one
   DType dtype = DType::bf16;  // of all parameters; an adapter is fp32
   bool merged = false;        // of an adapter: the whole model with it, each weight rounded once, for programs that have no head for it to stand over
   Overwrite overwrite = Overwrite::no;
-  const WeightImages* mtp = nullptr;  // the layer of multi-token prediction that was trained beside the model; null: it is as the files have it
+  const WeightImages* mtp = nullptr;  // the trained layer of multi-token prediction; null: the files' own
 };
 
 class LocalTrainer : public TrainerPort {
@@ -56,28 +56,28 @@ class LocalTrainer : public TrainerPort {
   std::string profile_digest() const override { return base_.opened.runtime->profile.digest(); }
   std::uint64_t weights_version() const override { return version_; }
 
-  // The same on the trainer's own data (train/data.h).
+  // The same with the trainer's own data type (train/data.h).
   std::vector<std::vector<float>> score(const std::vector<TrainSequence>& data);
   ForwardBackwardResult forward_backward(const std::vector<TrainSequence>& data, const LossOptions& loss, const IndexTraining& index = {});
   OptimResult take_step(const AdamParameters& adam);  // router_bias_rate: of all parameters; an adapter's router is frozen
   std::int64_t step() const { return static_cast<std::int64_t>(version_); }
-  // The weights of another run's checkpoint, as a beginning: step 0, an optimizer without a past.
+  // Starts from the weights of another run's checkpoint: step 0, new optimizer state.
   void begin_from(const std::filesystem::path& checkpoint);
   bool is_adapter() const { return settings_.rank > 0; }
-  // SHA-256 of the fp32 masters (model/weights.h) of what moves.
+  // SHA-256 of the fp32 masters of the trained parameters (model/weights.h).
   std::string weights_sha256();
   // A Hugging Face folder of the model as it is now, or a PEFT folder of the adapter.
   void export_to(const std::filesystem::path& folder, const TrainedExport& exported);
   // To `folder`, or where it is empty into the run's own, whose earlier export goes. Returns where.
   std::string export_run(const RunDirectory& run, const std::string& folder, TrainedExport exported);
-  // What checkpoints say of the bits: the profile's, another one where prefixes may be declared.
+  // The digest stored in checkpoints: the profile's, changed where prefixes may be declared.
   std::string training_digest() const;
-  // The kernels' work counts of all forwards so far.
+  // Work counts of all forwards so far.
   ForwardCounts work();
 
-  // What a service on `runtime` samples with now. `frozen`: the base's weights there, which an adapter's service on another runtime has.
+  // The present weights for a service on `runtime`. `frozen`: the base's weights there, for an adapter's service on another runtime.
   SamplerWeights weights_for(const std::shared_ptr<Runtime>& runtime, const std::shared_ptr<const WeightSet>& frozen = nullptr);
-  // From now on `service`, which uses `runtime`, gets every new version; the current one at once.
+  // Publishes the current version to `service`, which uses `runtime`, and from now on every new one.
   void follow(std::shared_ptr<GenerationService> service, std::shared_ptr<Runtime> runtime, ProfileMix mix = ProfileMix::refused,
               std::shared_ptr<const WeightSet> frozen = nullptr);
 
@@ -99,7 +99,7 @@ class LocalTrainer : public TrainerPort {
   TrainedSettings settings_;
   std::shared_ptr<Executor> executor_;
   std::unique_ptr<TrainedModel> model_;  // executor's thread
-  TrainedBase frozen_;                   // of the reference of a model whose parameters all move
+  TrainedBase frozen_;                   // of the reference, when all parameters are trained
   std::unique_ptr<TrainedModel> reference_;
   std::uint64_t version_ = 0;  // of the weights: steps taken
   std::vector<Follower> followers_;

@@ -1,7 +1,6 @@
-// Lines of metrics.jsonl as columns: steps and values of every numeric key, thinned to each part's smallest and largest value when there are many, so
-// that no spike is lost.
+// Reads lines of metrics.jsonl into columns: steps and values of every numeric key. A long column is thinned to the smallest and largest value of
+// each part, so that no spike is lost. Lines that are no JSON object with an integer "step" are counted. Knows no file. One thread.
 //   MetricsColumns columns(200); columns.add(line, -1); Json json = columns.take();
-// Lines that are no JSON object with an integer "step" are counted. Knows no file. One thread.
 #pragma once
 #include <functional>
 #include <limits>

@@ -1,5 +1,5 @@
-// The beginning of a run whose steps follow from a plan (runs/sft_plan.h), whatever it learns from: its folder, what of a resumed one may have changed,
-// the weights that it starts with. One thread.
+// Opens or resumes a run whose steps follow from a plan (runs/sft_plan.h): makes its folder, checks which settings of a resumed run have changed, and
+// loads the weights it starts from. One thread.
 //   Run run = open_planned_run(settings, asked, plan, resolved, {"data"}); const Json position = begin_or_go_on(run, trainer);
 #pragma once
 #include <functional>
@@ -12,7 +12,7 @@
 
 namespace lockstep {
 
-// The settings of a plan as config.json keeps them, in `json`.
+// Adds the settings of a plan to `json`, as config.json has them.
 void write_plan(const SftPlan& plan, Json& json);
 
 // `resolved`: the run's settings under a plan; a resumed run must arrive at those that it was begun with, but for `free` (runs/run_settings.h). Its

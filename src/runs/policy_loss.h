@@ -1,6 +1,5 @@
-// The loss of reinforcement learning by name: any policy loss of train/losses.h, with its options as the command line spells them.
+// The loss of reinforcement learning by name: any policy loss of train/losses.h, with options as the command line spells them. Pure functions.
 //   check_policy_loss({.name = "gspo", .clip_low = 3e-4f, .clip_high = 4e-4f});
-// Pure functions.
 #pragma once
 #include <string_view>
 
@@ -13,7 +12,7 @@ struct LossOptions;
 // Errors invalid_argument: an unknown loss, or one that takes no advantages; those of loss_by_name.
 LossOptions loss_options(const PolicyLoss& loss);
 void check_policy_loss(const PolicyLoss& loss);  // the same errors
-// Losses that weigh log-probabilities by advantages, and the ways to average (the values of their option `averaging`).
+// Names of losses that use advantages; values of their option `averaging`.
 std::vector<std::string> policy_loss_names();
 std::vector<std::string> averaging_names();
 // Of one token, d = log pi - log ref: k1 is d, k2 d^2 / 2, k3 e^-d - 1 + d. Without gradient, in double with our own exponential; d is held within 20.

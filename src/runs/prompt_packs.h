@@ -1,6 +1,6 @@
-// Supervised sequences of one prompt, kept together in packs, whose prompt is one sequence in the backward too (train/data.h, "declared shared prefix").
+// Groups supervised sequences with the same prompt into packs, in which the prompt is computed once, in the backward too (train/data.h, "declared
+// shared prefix"). A prompt is what precedes a sequence's first weighted target. Pure functions.
 //   if (packed_rows(source, batch, kSharePromptsFrom).share() >= kLeastSavedRows) train_on(source);
-// A prompt is what a sequence has before its first weighted target. Pure functions.
 #pragma once
 #include "runs/sft_data.h"
 #include "runs/share_prompts.h"

@@ -16,7 +16,7 @@
 namespace lockstep {
 
 struct RlStackSettings {
-  RuntimeSettings runtime;      // of trainer and evaluation
+  RuntimeSettings runtime;      // for trainer and evaluation
   TrainedSettings trained;      // all parameters, or an adapter over them
   std::string rollout_profile;  // empty: the trainer's
   ProfileMix profile_mix = ProfileMix::refused;
@@ -24,10 +24,10 @@ struct RlStackSettings {
   bool checkpoint_activations = false;                    // changes no bit
   std::string optimizer_folder;                           // TrainerOptions
   std::shared_ptr<KeptPasses> kept;                       // the same
-  KeepForwardSettings keep_forward;                       // where rollouts have the trainer's runtime, on one rank; elsewhere nothing is kept
-  std::function<SharePrompts(const Tokenizer&)> sharing;  // of prompts, asked once the tokenizer is read; none: forward
+  KeepForwardSettings keep_forward;                       // only where rollouts use the trainer's runtime, on one rank
+  std::function<SharePrompts(const Tokenizer&)> sharing;  // called when the tokenizer is read; none: forward
   StopToken stop;                                         // ends waiting for samples
-  // A critic beside the policy, of a model with a value head, or of this one (open_value_model); none: there is none.
+  // A critic beside the policy, from a model with a value head or from the policy's (open_value_model); none: no critic.
   std::optional<TrainedSettings> critic = {};
   std::string critic_model;  // empty: the policy's folder
   EngineOptions engine{.max_batch_rows = 1024, .max_sequences = 512};
@@ -54,7 +54,7 @@ class RlStack {
   const Profile& rollout_profile() const { return rollout_runtime_->profile; }
   // Of the engine that samples rollouts, since it was made.
   EngineCounters rollout_counters() { return rollout_service_->counters(); }
-  // Rows of rollouts that found no place or lost it, rows that were compared, and the most memory of what was kept; none: nothing is kept.
+  // Statistics of kept forwards: dropped and compared rows, and the most memory; none: they are off.
   struct KeptRows {
     std::int64_t dropped = 0, compared = 0, most_bytes = 0;
   };
@@ -62,7 +62,7 @@ class RlStack {
 
   // SHA-256 of the fp32 masters of what is trained (model/weights.h).
   std::string weights_sha256() { return trainer_->weights_sha256(); }
-  // A Hugging Face folder of the model as it is now, tokenizer included, or a PEFT folder of the adapter; one that stands there is replaced.
+  // Exports the present model as a Hugging Face folder with its tokenizer, or the adapter as a PEFT folder; replaces an existing one.
   void export_model(const std::filesystem::path& folder, DType dtype = DType::bf16);
   // The same of the critic: all weights as a folder that transformers' AutoModelForSequenceClassification reads, or an adapter's tensors.
   void export_critic(const std::filesystem::path& folder, DType dtype = DType::bf16);

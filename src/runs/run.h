@@ -12,19 +12,19 @@
 
 namespace lockstep {
 
-// Settings of every kind of run.
+// Settings of any kind of run.
 struct RunSettings {
   std::string name = "run", runs = "runs";
   Json resolved = Json::object();                          // goes to config.json
-  std::vector<std::string> unsaid = {};                    // keys of it that nobody set: they have their defaults
-  bool resume = false;                                     // goes on with a run that exists
+  std::vector<std::string> unsaid = {};                    // keys of it with default values
+  bool resume = false;                                     // continue an existing run
   std::string resume_line = {};                            // the command that resumes it
   std::int64_t checkpoint_every = 0;                       // steps; 0: only at the end and when it is stopped
   std::int64_t keep_last = 2;                              // checkpoints; 0: all
   std::int64_t transcript_bytes = std::int64_t{32} << 20;  // transcripts.jsonl and its older half together
   bool quiet = false;                                      // no progress
-  StopToken stop = {};                                     // between two steps it is saved and ends
-  // Callbacks to the starter: the folder is locked, a step was taken, a message for people.
+  StopToken stop = {};                                     // when set, the run saves and ends after the present step
+  // Callbacks: the folder is locked, a step was taken, a message for people.
   std::function<void()> on_start = {};
   std::function<void(std::int64_t step)> on_step = {};
   std::function<void(const std::string&)> say = {};
@@ -36,15 +36,15 @@ struct RunStep {
   std::vector<nlohmann::ordered_json> transcripts = {};  // of transcripts.jsonl
   std::string note = {};                                 // beside the progress
   std::int64_t tokens = 0;
-  bool save = false;  // whether it is time or not
+  bool save = false;  // save a checkpoint now, even if it is not due
 };
 
 class RunWork {
  public:
   virtual ~RunWork() = default;
-  virtual std::int64_t step() const = 0;  // steps that are done
+  virtual std::int64_t step() const = 0;  // number of steps done
   virtual bool finished() const = 0;
-  // The next one. Error cancelled when it was stopped in the middle: the step was not taken.
+  // Takes the next step. Error cancelled when it was stopped in the middle: the step does not count.
   virtual RunStep take_step() = 0;
   virtual void save(const RunDirectory& run, std::int64_t keep_last) = 0;
 };
@@ -59,14 +59,14 @@ class Run {
  public:
   // The folder runs/NAME. Errors: those of RunDirectory::open.
   explicit Run(RunSettings settings);
-  // Beside others in a folder that somebody holds: metrics-NAME.jsonl and transcripts-NAME.jsonl, and nothing is saved.
+  // A part of a run in a folder that the caller holds: writes metrics-NAME.jsonl and transcripts-NAME.jsonl, and saves nothing.
   Run(RunSettings settings, const std::filesystem::path& folder);
 
   const std::filesystem::path& path() const { return path_; }
   bool saves() const { return directory_.has_value(); }
-  const RunDirectory& directory() const { return *directory_; }  // of one that saves
+  const RunDirectory& directory() const { return *directory_; }  // for a run that saves
   void say(const std::string& sentence) const;
-  // The settings fit: announces the run.
+  // Called when the settings have been checked: announces the run.
   void started() const;
   // Runs steps until the work is finished or the token stops it, then saves a checkpoint unless there is one. Returns whether it is finished.
   bool go(RunWork& work, const RunShape& shape);

@@ -19,7 +19,7 @@ class RunFile {
   explicit operator bool() const { return descriptor_ >= 0; }
   std::int64_t size() const { return size_; }         // when it was opened
   double modified() const { return modified_; }       // unix seconds
-  std::string identity() const { return identity_; }  // another one once the file was replaced
+  std::string identity() const { return identity_; }  // changes when the file is replaced
   // At most `bytes` from `offset`; fewer where the file ends.
   std::string read(std::int64_t offset, std::int64_t bytes) const;
 

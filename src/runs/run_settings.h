@@ -1,5 +1,5 @@
-// Which settings a resumed run may change, one rule for all kinds: more steps are allowed, settings that change no bit are free, and a change of
-// the mathematics is refused with both values. Pure functions.
+// Which settings a resumed run may change, one rule for all kinds of runs: more steps are allowed, settings that change no bit are free, and any
+// other change is refused with both values. Pure functions.
 //   check_resumed_settings(run.config(), config.resolved, {.free = {"export_dtype"}});
 #pragma once
 #include <cstdint>
@@ -11,9 +11,8 @@
 namespace lockstep {
 
 struct ResumeRule {
-  std::vector<std::string> free = {};  // keys that this kind of run may change, beside those that no kind's bits depend on
-  // Keys that have their defaults. Where the run's config.json lacks one it was begun before there was such an option, whose default is what was done
-  // then: the run takes it.
+  std::vector<std::string> free = {};  // keys that this kind of run may change, beside those that change no bit in any kind
+  // Keys with default values. If the run's config.json lacks one, the run is older than the option, and the default is what it did, so it is accepted.
   std::vector<std::string> unsaid = {};
   bool only_known = false;  // ignores all keys that the run's config.json lacks (an earlier version's)
 };

@@ -1,5 +1,6 @@
-// Sources of sequences for supervised fine-tuning: a JSONL file, or the reference completions of an environment.
-// A source is stateless: batch(step) is a function of (source, seed, step), so a run resumes from its step alone.
+// Sources of sequences for supervised fine-tuning: a JSONL file, or the reference completions of an environment. A source is stateless: batch(step)
+// is a function of (source, seed, step), so a run resumes from its step alone.
+//   const SftData data = read_training_file("my.jsonl", chat_data, vocabulary, 4096); data.sequences.size();
 #pragma once
 #include <functional>
 #include <memory>
@@ -13,29 +14,29 @@ namespace lockstep {
 
 // The sequences of one problem: [first, first + count) of its batch.
 struct SftProblem {
-  std::size_t kind = 0;  // a place in SftSource::kinds()
+  std::size_t kind = 0;  // index into SftSource::kinds()
   std::size_t first = 0, count = 0;
-  bool measured = true;  // says how well the model does at its kind
+  bool measured = true;  // counts for the rate of its kind
 };
 struct SftProblems {
   std::vector<TrainSequence> sequences;
   std::vector<SftProblem> problems;
-  std::vector<std::vector<std::size_t>> answers = {};  // by sequence, the targets that the policy wrote, whatever they weigh
+  std::vector<std::vector<std::size_t>> answers = {};  // by sequence: the targets that the policy would write, whatever their weights
 };
 
 class SftSource {
  public:
   virtual ~SftSource() = default;
-  // Where a run may choose among kinds of problems (runs/held_rates.h): their names, and the problems of these kinds in step `step`.
+  // For sources with kinds of problems (runs/held_rates.h): the names of the kinds, and the problems of given kinds in step `step`.
   virtual std::vector<std::string> kinds() const { return {}; }
   virtual SftProblems problems_of(std::int64_t /*step*/, const std::vector<std::size_t>& /*kinds*/) const { return {}; }
   // The `count` sequences of step `step`; of an environment of many turns those of `count` problems.
   virtual std::vector<TrainSequence> batch(std::int64_t step, std::int64_t count) const = 0;
   virtual std::int64_t size() const { return 0; }    // sequences of an epoch; 0: there is no end
-  virtual std::string digest() const { return {}; }  // of all of them: another one is other data
+  virtual std::string digest() const { return {}; }  // identifies the data
 };
 
-// Inputs all but the last token, each weighing what its target weighs. Error invalid_argument for fewer than two tokens.
+// Inputs are all but the last token; a row's weight is its target's. Error invalid_argument for fewer than two tokens.
 TrainSequence train_sequence(const WeightedTokens& tokens);
 
 // One line of training data as an object: {"messages", "tools", "chat_template_kwargs"}, {"prompt", "completion"}, {"text"}, or {"tokens",
@@ -49,7 +50,7 @@ void each_training_line(const std::string& path, const ChatData& data, const std
 
 struct SftData {
   std::vector<TrainSequence> sequences;
-  std::int64_t untrained = 0;  // lines of which no token has a weight; they are left out
+  std::int64_t untrained = 0;  // lines without a weighted token, which are left out
 };
 // Errors: corrupt_file and others with the line's number; corrupt_file where nothing is left to learn.
 SftData read_training_file(const std::string& path, const ChatData& data, std::int64_t vocabulary, std::int64_t max_positions);

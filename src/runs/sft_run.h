@@ -25,7 +25,7 @@ struct SftConfig {
   std::uint64_t init_seed = 0;
   double init_deviation = 0.02;
   std::uint64_t seed = 0;       // of the data order
-  SftAsked asked;               // steps, epochs, batch, learning rate, warm-up, as far as the user said
+  SftAsked asked;               // steps, epochs, batch, learning rate, warm-up, as far as given
   TrainedSettings trained;      // all weights, or an adapter (LoRA) over them; the adapter's seed is init_seed
   std::int64_t eval_every = 0;  // steps from one evaluation to the next; 0: an epoch's
   std::int64_t patience = 2;    // evaluations without a better loss after which the run stops; 0: never
@@ -34,7 +34,7 @@ struct SftConfig {
   // Steps from which on the indexer learns, and attention is sparse (before: dense). Sparse from the start: 0 and 0.
   std::int64_t index_from = 0, sparse_from = 0;
   bool train_indexer = true;
-  double hold_rate = 0;                // kinds of problems that are answered so often are not trained (runs/held_rates.h); 0: all are
+  double hold_rate = 0;                // success rate at which kinds of problems are no longer trained (runs/held_rates.h); 0: always trained
   MtpSettings mtp;                     // the layer of multi-token prediction, trained beside the model; a new one begins with init_seed and init_deviation
   std::string share_prompts = "auto";  // of packs of one prompt (runs/prompt_packs.h): auto, off, backward
   std::int64_t share_prompts_from = kSharePromptsFrom;
@@ -44,7 +44,7 @@ struct SftConfig {
   std::int64_t transcripts = 4, transcripts_every = 25;  // sequences to transcripts.jsonl, and steps between; 0: none
   std::string export_dtype = "bf16";
   std::string export_to;                // empty: runs/NAME/export
-  Overwrite overwrite = Overwrite::no;  // of files of others in export_to
+  Overwrite overwrite = Overwrite::no;  // of existing files in export_to
 };
 
 struct SftSummary {
@@ -58,7 +58,7 @@ struct SftSummary {
   std::int64_t best_step = 0;
 };
 
-// What a run learns from, and what it is measured with.
+// Training data and held-out data.
 struct SftInput {
   std::unique_ptr<SftSource> train;
   std::vector<TrainSequence> held_out;  // may be empty

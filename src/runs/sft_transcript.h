@@ -1,5 +1,5 @@
-// Sequences of a supervised step in readable form: the text as one piece per token and, behind the prompt, each token's log-probability before
-// the step and weight in the loss. For transcripts.jsonl of a run. Pure functions.
+// A step's sequences as readable JSON: one piece of text per token and, behind the prompt, each token's weight in the loss and its log-probability
+// before the step. For transcripts.jsonl of a run. Pure functions.
 //   for (auto& line : sft_transcripts(batch, result, tokenizer, step, 4)) log.append(line);
 #pragma once
 #include "runs/transcript_text.h"

@@ -1,4 +1,6 @@
-// What sequences of one prompt share in training, by name, and the rule of where sharing pays. Plain values.
+// Whether sequences of one prompt share its rows in training: not, in the forward, or in the backward too; and the rule by which "auto" decides.
+// Plain values.
+//   const SharePrompts sharing = share_prompts_by_name("forward"); to_string(sharing);
 #pragma once
 #include <cstdint>
 #include <string>

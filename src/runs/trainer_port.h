@@ -1,6 +1,6 @@
-// The interface through which reinforcement learning trains: plain data in, log-probabilities and metrics out, of all parameters or of an adapter
-// alike. Implemented in this process (runs/local_trainer.h); nothing here knows a transport, a trainer or text.
-// One thread at a time.
+// The interface through which reinforcement learning trains: plain data in, log-probabilities and metrics out; the same for all parameters and for an
+// adapter. Implemented in this process (runs/local_trainer.h); nothing here knows a transport, a trainer or text. One thread at a time.
+//   trainer.forward_backward(data, {.name = "ppo"}); trainer.optim_step({.learning_rate = 1e-4});
 #pragma once
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -21,15 +21,15 @@ struct PolicyDatum {
   std::vector<float> advantages;
   std::vector<float> old_logprobs;                    // the sampler's sampling log-probability of the target
   std::int64_t prefix_group = -1, shared_prefix = 0;  // declared sharing (train/data.h), with SharePrompts::backward alone
-  float temperature = 1;                              // what the targets were drawn from: logits / temperature,
-  std::vector<KeptTokens> kept_tokens = {};           // over these (base/kept_tokens.h); empty: nothing was cut
+  float temperature = 1;                              // targets were drawn from the softmax of logits / temperature,
+  std::vector<KeptTokens> kept_tokens = {};           // over these tokens (base/kept_tokens.h); empty: over all
   std::vector<float> proximal_logprobs = {};          // the trainer's at the start of the step, where the loss's ratio is over them
-  std::vector<float> reference_logprobs = {};         // of what training started from, where the loss has a KL term
+  std::vector<float> reference_logprobs = {};         // of the initial model, where the loss has a KL term
 };
 
 struct PolicyLoss {
   std::string name = "ppo";                  // a policy loss of train/losses.h
-  float clip_low = 0.2f, clip_high = 0.28f;  // of a loss that clips: the ratio is held between 1 - clip_low and 1 + clip_high
+  float clip_low = 0.2f, clip_high = 0.28f;  // for a loss that clips: the ratio is clipped to [1 - clip_low, 1 + clip_high]
   std::string averaging = "token_mean";      // runs/policy_loss.h
   double length_norm = 0;                    // what averaging sequence_token_sum_norm divides by
   std::vector<std::string> options = {};     // of the loss, KEY=VALUE
@@ -52,16 +52,16 @@ class TrainerPort {
   virtual ~TrainerPort() = default;
   // Log-probabilities of the targets under the current weights, per datum, per row; 0 where a row has none. No gradient.
   virtual std::vector<std::vector<float>> score(const std::vector<PolicyDatum>& data) = 0;
-  // The same under what training started from. Error unsupported where that was not kept.
+  // The same under the initial model. Error unsupported when no reference was kept.
   virtual std::vector<std::vector<float>> reference(const std::vector<PolicyDatum>& data) = 0;
   virtual PolicyResult forward_backward(const std::vector<PolicyDatum>& data, const PolicyLoss& loss) = 0;
-  // Discards the gradients that no step has taken.
+  // Discards gradients that no step has used.
   virtual void abandon_gradients() = 0;
   // Applies the step, publishes the new weights version to the samplers that follow this trainer; returns the gradient norm.
   virtual double optim_step(const OptimizerStep& step) = 0;
-  // A checkpoint of all that training goes on from, in the run's folder, with the caller's `position`; older ones go until `keep_last` are left (0: all).
+  // Saves a checkpoint with the caller's `position` in the run's folder; deletes older ones but `keep_last` (0: keeps all).
   virtual void save(const RunDirectory& run, const nlohmann::ordered_json& position, std::int64_t keep_last) = 0;
-  // Goes on from the newest valid one, publishes its weights and returns its position; an empty object, and nothing happens, when there is none.
+  // Loads the newest valid checkpoint, publishes its weights and returns its position; an empty object when there is none.
   virtual nlohmann::ordered_json load(const RunDirectory& run) = 0;
   virtual std::string profile_digest() const = 0;
   virtual std::uint64_t weights_version() const = 0;

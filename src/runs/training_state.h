@@ -1,4 +1,5 @@
-// Converts between a trainer's state and its checkpoints on disk, for every kind of run.
+// Saves a trainer's state as checkpoints of a run, and loads it, for every kind of run.
+//   if (auto found = load_training(run, manifest, profile, false)) trainer.restore(trainer_state(std::move(*found)));
 #pragma once
 #include <filesystem>
 #include <optional>
@@ -11,11 +12,11 @@
 
 namespace lockstep {
 
-// Where the optimizer's state of a run lies (TrainerOptions::optimizer_folder), by the name that the user gives: "memory", or "file" in
-// the folder of runs, which is made. Scratch, not a checkpoint: nothing is left of it. Errors: invalid_argument, io.
+// TrainerOptions::optimizer_folder for the option's value: "memory", or "file": in the folder of runs, which is created. Scratch space that leaves nothing
+// behind. Errors: invalid_argument, io.
 std::string optimizer_folder(const std::string& optimizer_state, const std::filesystem::path& runs);
 
-// The state of a trainer that a checkpoint holds, and one that begins anew with other weights: step 0, moments of zero.
+// The trainer's state in a checkpoint; a new state with other weights: step 0, moments of zero.
 TrainerState trainer_state(TrainingCheckpoint&& checkpoint);
 TrainerState fresh_state(TrainerState state, WeightImages masters);
 // Writes checkpoints/step-N atomically; `position` is the caller's (data, random numbers), `digest`: of the profile it was trained under. `part`: in the

@@ -1,4 +1,4 @@
-// Shared by all writers of transcripts.jsonl: token texts and numbers with all their bits. Pure functions.
+// What all writers of transcripts.jsonl share: the text of each token, and numbers printed with all their bits. Pure functions.
 //   json["tokens"] = token_pieces(tokenizer, ids); json["logprobs"] = exact_numbers(logprobs);
 #pragma once
 #include <nlohmann/json.hpp>

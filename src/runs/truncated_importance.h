@@ -1,5 +1,5 @@
 // Truncated importance sampling, for rollouts whose sampler did not have the trainer's bits: each trained token's weight is multiplied by
-//   w = min(exp(o - q), C)
+//  w = min(exp(o - q), C)
 // where q is the sampler's log-probability, o the trainer's under the same weights before the update, C the cap. The policy ratio is then
 // against o. w is a constant in the loss; the normaliser does not change. Where o and q have the same bits w is 1 and nothing changes.
 //   const std::int64_t truncated = weigh_by_importance(sequences, trainer.score(sequences), 2.0);

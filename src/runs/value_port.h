@@ -1,5 +1,6 @@
-// The interface through which a critic is asked and trained: values of states, and steps towards what they should have been. Implemented in this
-// process (runs/local_critic.h); nothing here knows a transport, a trainer or text. One thread at a time.
+// The interface through which a critic is evaluated and trained: values of states, and steps towards their returns. Implemented in this process
+// (runs/local_critic.h); nothing here knows a transport, a trainer or text. One thread at a time.
+//   const std::vector<std::vector<float>> values = port.values(data); port.forward_backward(data, 0.2); port.optim_step({});
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -11,14 +12,14 @@ namespace lockstep {
 // One sequence: row i is the state behind tokens[i]. All vectors but `tokens` have one entry per row; those that a call does not need may be empty.
 struct ValueDatum {
   std::vector<std::int32_t> tokens;
-  std::vector<float> weights;  // 0: neither wanted nor trained
-  std::vector<float> returns;  // what the values are to become
-  std::vector<float> values;   // what they were when the returns were computed
+  std::vector<float> weights;  // 0: no value is needed, and none is trained
+  std::vector<float> returns;  // targets of the values
+  std::vector<float> values;   // values at the time the returns were computed
 };
 
 struct ValueResult {
   double loss = 0;        // the mean over trained rows
-  double held = 0;        // share of trained rows whose value was held by the clip
+  double held = 0;        // share of trained rows whose value was clipped
   std::int64_t rows = 0;  // computed
 };
 

@@ -1,5 +1,5 @@
-// Who asks a generation service, by the name of an API key: whose shares of the device its requests take (base/fair_shares.h), of which class of work
-// they are (live, but where the key's line in the key file says rollouts), and whose cached prompts they find. "": anyone. Any thread.
+// What a generation service does by API key: on whose account a request's device time is counted (base/fair_shares.h), its class of work (live, or
+// rollouts where the key file says so), and whose cached prompts it shares. The key "" is anyone without a key. Any thread.
 //   request.account = callers.account("ann"); request.prefix_owner = callers.prefix_owner("ann");
 #pragma once
 #include <cstdint>
@@ -15,10 +15,10 @@ namespace lockstep {
 
 class Callers {
  public:
-  // `share_prefixes`: all of them find each other's cached prompts.
+  // `share_prefixes`: all keys share cached prompts.
   Callers(std::shared_ptr<Executor> executor, bool share_prefixes);
 
-  // Of the keys that are known by name; instead of those before.
+  // Replaces the classes of keys.
   void set_classes(std::map<std::string, WorkClass> classes);
   WorkClass class_of(const std::string& name) const;
   // Request::account.

@@ -1,4 +1,4 @@
-// Looks whether the end of a chat prompt has already opened the model's reasoning (<think>). Pure functions.
+// Whether a chat prompt ends inside the model's reasoning (its template ended with <think>). Pure functions.
 //   MessageParser parser(format, tools, prompt_opens_reasoning(tokenizer, prompt));
 #pragma once
 #include <cstdint>

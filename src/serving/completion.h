@@ -1,7 +1,8 @@
-// Runs a completion for any wire (OpenAI's, Fireworks', tinker's). A CompletionOrder holds the request: prompts as token ids, how to sample, what ends
-// a sample, and what is returned beside the tokens. Each wire decodes its JSON into one; it is checked here, and errors use the wire's own field names.
-// While it runs, on_token gets each token with the text that it completes, and on_end how each sample ended. Stop strings and end tokens are handled
-// here and nowhere else. Orders are plain values, any thread. Callbacks run on the executor's thread, in order; they must neither block nor throw.
+// Runs a completion for any wire (OpenAI's, Fireworks', tinker's). A CompletionOrder holds the request: prompts as token ids, how to sample, what
+// ends a sample, and what is returned beside the tokens. Each wire decodes its JSON into one; it is checked here, and errors use the wire's own
+// field names. While it runs, on_token gets each token with the text that it completes, and on_end how each sample ended. Stop strings and end
+// tokens are handled here and nowhere else. Orders are plain values, any thread. Callbacks run on the executor's thread, in order; they must
+// neither block nor throw.
 //   CompletionOrder order{.prompts = {{ids}}, .max_tokens = 20, .stops = {"\n"}};
 //   auto ids = start_completion(*service, order, [&](std::size_t i, const GeneratedToken& t, std::string text) { ...; return true; },
 //                               [&](std::size_t i, CompletionEnd&& end) { ... });
@@ -21,7 +22,7 @@
 namespace lockstep {
 
 using MakeConstraint = std::function<std::shared_ptr<TokenConstraint>()>;
-// What a wire calls fields of CompletionOrder and SamplingParameters; those that are not here it calls as we do.
+// The wire's names of fields of CompletionOrder and SamplingParameters, where they differ from ours.
 using Spelling = std::map<std::string, std::string, std::less<>>;
 
 struct CompletionOrder {
@@ -34,9 +35,9 @@ struct CompletionOrder {
   // How to sample. max_tokens, stop_tokens, sample_index and constraint of it are made of what follows.
   SamplingParameters sampling = {};
   std::optional<std::int64_t> max_tokens = {};  // none: as many as the context leaves
-  bool shorten = false;                         // more than the context leaves: as many as it does; else an error
-  std::int64_t least_tokens = 0;                // that the context must leave where it shortens
-  std::int64_t min_tokens = 0;                  // before which no end token is drawn
+  bool shorten = false;                         // max_tokens above what the context leaves is reduced; false: an error
+  std::int64_t least_tokens = 0;                // that the context must leave when it is reduced
+  std::int64_t min_tokens = 0;                  // no end token before these
   std::vector<std::int32_t> stop_tokens = {};   // at most kMostStops
   bool model_ends = true;                       // the model's own end tokens end it too; a constraint always ends with them
   std::vector<std::string> stops = {};          // texts: at most kMostStops, of 1 to kLongestStop bytes
@@ -52,14 +53,14 @@ struct CompletionOrder {
   bool prompt_logprobs = false, experts = false, kept_tokens = false, keep_forward = false;  // as Request's, and so on
   std::vector<std::int32_t> prompt_targets = {};
   std::int32_t prompt_targets_per_row = 0, prompt_draws = 0;
-  bool prompt_told_once = false;  // with the first sample alone
+  bool prompt_told_once = false;  // prompt outputs come with the first sample only
   Spelling spelling = {};
 
   static constexpr std::int64_t kMostSamples = 1024;
   static constexpr std::size_t kMostStops = 64, kLongestStop = 1024;
 };
 
-// A fault of an order, as its wire is told: the message begins with the field.
+// An error in an order; the message begins with the wire's name of the field.
 class OrderError : public Error {
  public:
   OrderError(ErrorCode code, std::string field, std::string message, std::string word = {})
@@ -73,17 +74,17 @@ class OrderError : public Error {
 
 struct CompletionEnd {
   std::string text;                               // behind that of the tokens
-  FinishReason finish = FinishReason::cancelled;  // stop: of an end token, a stop string, or whoever listened
-  Generation generation;                          // all of it again, and what is told of the prompt
+  FinishReason finish = FinishReason::cancelled;  // stop: by an end token, a stop string, or on_token
+  Generation generation;                          // all tokens again, and the outputs for the prompt
 };
 
-// False: no more tokens. `text`: what is certain now and was not before; none of an end token, nor without a tokenizer.
+// Returns false to stop. `text`: the text that has become certain; empty for an end token, and without a tokenizer.
 using OnSampleToken = std::function<bool(std::size_t sample, const GeneratedToken& token, std::string text)>;
 using OnSampleEnd = std::function<void(std::size_t sample, CompletionEnd&& end)>;
 
-// Ids for GenerationService::cancel, one a sample; those of one prompt stand beside each other. `on_token` may be null: then no text is told.
-// Checks all of the order. Errors: OrderError; unsupported where texts are to stop a model without a tokenizer; those of
-// GenerationService::generate_all. Then no callback is called.
+// Returns ids for GenerationService::cancel, one a sample, those of one prompt together. `on_token` may be null: then no text is made. Checks the
+// whole order first. Errors: OrderError; unsupported for stop strings without a tokenizer; those of GenerationService::generate_all. After an error
+// no callback is called.
 std::vector<std::uint64_t> start_completion(GenerationService& service, const CompletionOrder& order, OnSampleToken on_token, OnSampleEnd on_end);
 
 }  // namespace lockstep

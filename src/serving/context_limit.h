@@ -1,4 +1,4 @@
-// How long a request may be: what the model reads and the cache holds, and what raises that. Any thread.
+// The longest request a service accepts: the least of what the model reads and what the cache holds, and which option raises it. Any thread.
 //   longest_request(service.limits())   // what GET /v1/models announces
 #pragma once
 #include <algorithm>

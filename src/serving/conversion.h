@@ -1,6 +1,6 @@
-// Writes any model that can be read (a GGUF file, a Hugging Face folder in whatever it is stored as) as a Hugging Face folder.
+// Converts any readable model (a GGUF file, or a Hugging Face folder in any supported storage type) to a Hugging Face folder. Any thread.
 //   convert_model("model.gguf", "out", DType::f32, Overwrite::no);
-// Knows no command line. Any thread.
+// Knows no command line.
 #pragma once
 #include <string>
 

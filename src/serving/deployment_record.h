@@ -1,7 +1,7 @@
-// What was changed over HTTP about a server's deployments and aliases: kept in a folder of this program's, so that a server that is started on it has
-// them again. Only what was changed is in it; the rest is as the command line says. One file of JSON, written anew and atomically at each change.
+// Stores the deployments and aliases that were changed over HTTP, so that a server restarted on the same folder has them again. Everything else is as
+// the command line says. One JSON file, replaced atomically at each change.
 //   KeptDeployments kept("deploy-state");   kept.made({"v8", "v8", ""});   kept.alias({"chat", {{"v8", 1}}, {}});   kept.record().made
-// Any thread. One process a folder, which is locked.
+// Any thread. One process per folder, which is locked.
 #pragma once
 #include <filesystem>
 #include <functional>
@@ -27,12 +27,12 @@ struct DeploymentRecord {
     bool operator==(const Made&) const = default;
   };
   std::vector<Made> made;                                     // in the order in which they came
-  std::vector<std::string> deleted;                           // that the command line deploys
+  std::vector<std::string> deleted;                           // deployments of the command line that were deleted
   std::map<std::string, std::optional<TrafficRule>> aliases;  // nothing: it was deleted
 };
 
 std::string deployment_record_text(const DeploymentRecord& record);
-// Error corrupt_file for whatever deployment_record_text does not write.
+// Error corrupt_file for any text that deployment_record_text would not write.
 DeploymentRecord parse_deployment_record(std::string_view text);
 
 class KeptDeployments {

@@ -5,30 +5,15 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "serving/model_name.h"
 #include "serving/plain_name.h"
 
 namespace lockstep {
 namespace {
-constexpr std::string_view kFireworksDeployments = "deployments/";
 constexpr auto kLookAgain = std::chrono::milliseconds(20);
 
 bool has_adapter(const GenerationService* service, const std::string& name) { return service && service->adapters().find(name); }
 }  // namespace
-
-std::int64_t DeploymentRoom::bytes() const {
-  std::int64_t all = weights ? weights->own_bytes() : 0;
-  for (const MemoryLedger::Claim& claim : claims) all += claim.bytes();
-  return all;
-}
-
-ModelName parse_model_name(const std::string& model) {
-  const std::size_t hash = model.find('#');
-  if (hash == std::string::npos) return {model, {}};
-  const std::string left = model.substr(0, hash), right = model.substr(hash + 1);
-  const std::size_t at = right.rfind(kFireworksDeployments);
-  if (at != std::string::npos && (at == 0 || right[at - 1] == '/')) return {right.substr(at + kFireworksDeployments.size()), {}};
-  return {left, right};
-}
 
 Deployments::Deployments(std::shared_ptr<TrafficTable> traffic, ModelDeployment first)
     : traffic_(std::move(traffic)), first_(first.service), deployments_{kept(std::move(first))} {}
@@ -157,11 +142,11 @@ bool Deployments::is_single() const {
   return deployments_.size() == 1 && traffic_->list().empty();
 }
 
-std::vector<Deployments::Line> Deployments::list() const {
+std::vector<DeploymentLine> Deployments::list() const {
   const std::lock_guard lock(mutex_);
-  std::vector<Line> lines;
+  std::vector<DeploymentLine> lines;
   for (const Kept& one : deployments_) {
-    Line line{one->name, one->source, one->created, one->memory.bytes(), one->memory.shared_bytes(), one->service, one->follows};
+    DeploymentLine line{one->name, one->source, one->created, one->memory.bytes(), one->memory.shared_bytes(), one->service, one->follows};
     line.snapshot = one->service ? one->service->weights().snapshot() : one->snapshot;
     line.fault = one->fault;
     line.is_loading = !one->service && loads_.asked(one->name);
@@ -175,7 +160,7 @@ std::vector<Deployments::Line> Deployments::list() const {
 
 std::vector<std::string> Deployments::names() const {
   std::vector<std::string> all;
-  for (const Line& line : list()) all.push_back(line.name);
+  for (const DeploymentLine& line : list()) all.push_back(line.name);
   for (const TrafficRule& rule : traffic_->list()) all.push_back(rule.alias);
   return all;
 }

@@ -1,4 +1,4 @@
-// How an order wishes to be guessed ahead, as its wire said it; a service makes of it what the engine is asked. Plain values.
+// The drafts that a request asks for, as its wire spelled them; the service turns them into the engine's DraftOptions. Plain values.
 //   request.drafts = order.drafts.options(usual);
 #pragma once
 #include <algorithm>

@@ -47,22 +47,22 @@ void Executor::submit(const Account& account, Step step) {
   wake_.notify_one();
 }
 
-void Executor::tell(const char* kind, std::vector<Part> parts) {
+void Executor::name_piece(const char* kind, std::vector<DevicePart> parts) {
   if (!running_) return;
   running_->kind = kind;
   running_->parts = std::move(parts);
 }
 
-void Executor::charge(const Running& running, double seconds) {
+void Executor::charge(const RunningPiece& running, double seconds) {
   std::vector<FairShares::Part> parts;
-  for (const Part& part : running.parts) parts.push_back({part.account.get(), part.tokens});
+  for (const DevicePart& part : running.parts) parts.push_back({part.account.get(), part.tokens});
   if (parts.empty()) parts.push_back({running.account.get(), 1});
   shares_.charge(parts, seconds, now());
   used_.store(used_.load(std::memory_order_relaxed) + seconds, std::memory_order_relaxed);
 }
 
-void Executor::count(const Running& running, double seconds) {
-  Kind& kind = kinds_[running.kind];
+void Executor::count(const RunningPiece& running, double seconds) {
+  PieceKind& kind = kinds_[running.kind];
   kind.longest = std::max(kind.longest, seconds);
   kind.longest_stretch = std::max(kind.longest_stretch, running.longest_stretch);
   ++kind.pieces;
@@ -76,7 +76,7 @@ void Executor::leave(ShareAccount* whose) {
 
 void Executor::run_step(ShareAccount* whose, std::unique_lock<std::mutex>& lock) {
   Queue& queue = queues_.at(whose);  // stays where it is while others come
-  Running running{.account = queue.account, .outer = running_};
+  RunningPiece running{.account = queue.account, .outer = running_};
   Step step = std::move(queue.steps.front());
   queue.steps.pop_front();
   lock.unlock();
@@ -127,7 +127,7 @@ void Executor::work() {
 // Live steps never are inside each other: an engine has one step at a time.
 void Executor::pause() {
   if (!gives_way()) return;
-  Running& running = *running_;
+  RunningPiece& running = *running_;
   const double reached = now();
   running.longest_stretch = std::max(running.longest_stretch, reached - running.resumed);
   running.resumed = reached;
@@ -195,15 +195,15 @@ std::string Executor::why_waiting(const ShareAccount& account, const Use& before
                      seconds, others, company);
 }
 
-Executor::State Executor::state() const {
+ExecutorState Executor::state() const {
   const std::lock_guard lock(mutex_);
-  State state{class_shares_, shares_.used(), shares_.waiting(now()), {}};
+  ExecutorState state{class_shares_, shares_.used(), shares_.waiting(now()), {}};
   for (const auto& [name, kind] : kinds_) state.kinds.push_back({name, kind.pieces, kind.longest, kind.longest_stretch});
   return state;
 }
 
 void Executor::append_metrics(PrometheusText& text) const {
-  const State state = this->state();
+  const ExecutorState state = this->state();
   text.family("lockstep_device_share_percent", "gauge", "What a class of work has of the device's seconds at least while it has work (--shares).");
   for (std::size_t i = 0; i < kWorkClasses; ++i)
     text.sample({{"class", work_class_name(static_cast<WorkClass>(i))}}, static_cast<double>(state.shares.percent[i]));
@@ -213,14 +213,14 @@ void Executor::append_metrics(PrometheusText& text) const {
   text.family("lockstep_device_waiting_seconds", "gauge", "Of keys with work: for how long none of their pieces has ended, since others have their turns.");
   for (const FairShares::Line& line : state.waiting) text.sample({{"class", work_class_name(line.work)}, {"key", line.key}}, line.seconds);
   text.family("lockstep_device_pieces_total", "counter", "Pieces of work, by kind.");
-  for (const KindLine& kind : state.kinds) text.sample({{"kind", kind.name}}, static_cast<double>(kind.pieces));
+  for (const PieceKind& kind : state.kinds) text.sample({{"kind", kind.name}}, static_cast<double>(kind.pieces));
   text.family(
       "lockstep_device_longest_piece_seconds", "gauge",
       "The longest piece so far, by kind, without live steps in its middle: so long other rollouts and training wait at most before the device is free.");
-  for (const KindLine& kind : state.kinds) text.sample({{"kind", kind.name}}, kind.longest);
+  for (const PieceKind& kind : state.kinds) text.sample({{"kind", kind.name}}, kind.longest);
   text.family("lockstep_device_longest_stretch_seconds", "gauge",
               "The longest part of a piece so far, by kind, between two moments at which it could give way: so long live work waits at most.");
-  for (const KindLine& kind : state.kinds) text.sample({{"kind", kind.name}}, kind.longest_stretch);
+  for (const PieceKind& kind : state.kinds) text.sample({{"kind", kind.name}}, kind.longest_stretch);
 }
 
 }  // namespace lockstep

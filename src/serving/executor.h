@@ -1,12 +1,12 @@
-// The executor of a device: one thread that runs step-sized pieces of work, by the shares of classes and keys (base/fair_shares.h). Whoever
-// talks to a device does it in here, so nothing below needs a lock. Knows nothing of what a step does.
-// A piece's device seconds are measured around it, and charged to the account it was submitted for, or to those that it names; of a piece that gives way
-// they are charged while it runs. Of one account: first come, first served; an item keeps its turn until a step returns false.
-// A training step gives way: between two of its kernels, or two parts of a long one (kernels/kernel_parts.h), or two blocks that it copies, reads or writes
-// (base/give_way.h), live steps run whose turn it is, on the same thread. Other steps end before anything else begins. So training holds no lock there
-// that a live step takes.
-// Any thread may call any function; a step may submit, and must not drain or stop. A step that throws is dropped and logged:
-// whoever wants the exception uses run().
+// The executor of a device: one thread that runs step-sized pieces of work by the shares of classes and API keys (base/fair_shares.h). All calls to a
+// device are made on that thread, so nothing below needs a lock. It does not know what a step does.
+// Example: an engine's step and a training step are submitted for two accounts; both have work all the time, so the device's seconds go to them by
+// their shares. Each piece's seconds are measured and charged to its account, or to those it names (name_piece). Within an account first come, first
+// served; a step that returns true keeps its turn.
+// Training steps give way: between two kernels, two parts of a long one (kernels/kernel_parts.h) or two blocks of a copy or file (base/give_way.h), live
+// steps whose turn it is run on the same thread. So training holds no lock there that a live step takes. Other steps are never interrupted.
+// Any thread may call any function; a step may submit, but not drain or stop. A step that throws is dropped and logged; run() hands the exception
+// to its future.
 //   Executor executor; executor.submit(executor.account(WorkClass::live, "ann"), [&] { return engine.step(); });
 //   const float loss = executor.run(WorkClass::training, [&] { return trainer.forward_backward(data); }).get();
 #pragma once
@@ -24,9 +24,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/fair_shares.h"
 #include "base/pause_point.h"
 #include "observe/prometheus.h"
+#include "serving/device_piece.h"
 
 namespace lockstep {
 
@@ -42,7 +42,7 @@ class Executor : public PausePoint {
 
   // A key's account; "": the server's own work.
   Account account(WorkClass work, const std::string& key = {});
-  // Keys that are known by name, with their weights.
+  // The weights of keys; a key without one has weight 1.
   void set_keys(std::map<std::string, double> weights);
 
   // Error cancelled once it is stopped.
@@ -57,23 +57,19 @@ class Executor : public PausePoint {
     return result;
   }
 
-  // Of the running step: what kind of piece it is, for metrics (a literal), and for whom it worked, by tokens, where not for the account it
+  // Called by the running step: names its kind for metrics (a literal), and by tokens the accounts it works for, where that is not the account it
   // was submitted for.
-  struct Part {
-    Account account;
-    double tokens = 0;
-  };
-  void tell(const char* kind, std::vector<Part> parts = {});
+  void name_piece(const char* kind, std::vector<DevicePart> parts = {});
 
-  // Device seconds of an account, and of all, until a moment: two of them say who had the device between. No lock.
+  // Device seconds of an account and of all accounts up to now; the difference of two says who had the device in between. Takes no lock.
   struct Use {
     double own = 0, all = 0, at = 0;
   };
   Use use(const ShareAccount& account) const { return {account.seconds(), used_.load(std::memory_order_relaxed), now()}; }
-  // Why an account's work is not done since `before`, in words: others had much of the device, by their shares. Empty: that is not why.
+  // A sentence for an account whose work has waited since `before`: others had much of the device, by their shares. Empty: they had not.
   std::string why_waiting(const ShareAccount& account, const Use& before) const;
 
-  // Of a backend whose kernels the steps launch: Backend::set_pause_point.
+  // For the backend whose kernels the steps launch (Backend::set_pause_point).
   void pause() override;
   std::int64_t longest_kernel() const override;
 
@@ -81,50 +77,24 @@ class Executor : public PausePoint {
   void drain();
   // The running step ends, the rest is dropped. Again: nothing happens.
   void stop();
-  // Whether the caller is a step.
+  // Whether the caller runs in a step.
   bool inside() const { return std::this_thread::get_id() == thread_.get_id(); }
 
-  // Device seconds by class and key, who waits for the device and why, the longest piece by kind.
-  struct KindLine {
-    std::string name;
-    std::uint64_t pieces = 0;
-    double longest = 0;          // seconds; without those of live steps in its middle
-    double longest_stretch = 0;  // between two moments at which it could give way
-  };
-  struct State {
-    ClassShares shares;
-    std::vector<FairShares::Line> used, waiting;
-    std::vector<KindLine> kinds;
-  };
-  State state() const;
+  ExecutorState state() const;
   void append_metrics(PrometheusText& text) const;
-  std::string told(const ShareAccount& account) const;  // its key, as metrics have it
+  std::string told(const ShareAccount& account) const;  // its key, as metrics name it
 
  private:
   struct Queue {
     Account account;  // that the queue is of
     std::deque<Step> steps;
   };
-  struct Kind {
-    double longest = 0, longest_stretch = 0;
-    std::uint64_t pieces = 0;
-  };
-  struct Running {
-    Account account;
-    const char* kind = "other";
-    std::vector<Part> parts;
-    double began = 0;
-    double others = 0;   // seconds of live steps that ran meanwhile
-    double charged = 0;  // of its own
-    double resumed = 0, longest_stretch = 0;
-    Running* outer = nullptr;  // the step that gave way to this one
-  };
   bool gives_way() const;
   void work();
   void run_step(ShareAccount* whose, std::unique_lock<std::mutex>& lock);
   double now() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count(); }
-  void charge(const Running& running, double seconds);
-  void count(const Running& running, double seconds);
+  void charge(const RunningPiece& running, double seconds);
+  void count(const RunningPiece& running, double seconds);
   void leave(ShareAccount* whose);
 
   const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
@@ -134,11 +104,11 @@ class Executor : public PausePoint {
   FairShares shares_;
   std::unordered_map<ShareAccount*, Queue> queues_;  // of accounts with work
   bool stopping_ = false, busy_ = false;
-  std::map<std::string, Kind, std::less<>> kinds_;
-  Running* running_ = nullptr;          // executor's thread
+  std::map<std::string, PieceKind, std::less<>> kinds_;
+  RunningPiece* running_ = nullptr;     // executor's thread
   std::atomic<double> used_{0};         // device seconds of all
   std::atomic<int> live_accounts_{0};   // with work
-  std::atomic<double> live_until_{-1};  // until then live work counts as about
+  std::atomic<double> live_until_{-1};  // live work counts as coming until then
   std::mutex join_mutex_;
   std::thread thread_;
 };

@@ -152,7 +152,7 @@ TEST(Executor, WhatAPieceTellsIsChargedAndShown) {
       .run(executor.account(WorkClass::live, "ann"),
            [&] {
              std::this_thread::sleep_for(std::chrono::milliseconds(20));
-             executor.tell("forward", {{executor.account(WorkClass::live, "ann"), 3}, {executor.account(WorkClass::rollouts, "bob"), 1}});
+             executor.name_piece("forward", {{executor.account(WorkClass::live, "ann"), 3}, {executor.account(WorkClass::rollouts, "bob"), 1}});
            })
       .get();
   executor.run(WorkClass::training, [] {}).get();
@@ -302,7 +302,7 @@ TEST(Executor, TheLongestStretchIsBetweenTwoMomentsToGiveWay) {
   executor
       .run(WorkClass::training,
            [&] {
-             executor.tell("divided");
+             executor.name_piece("divided");
              for (int i = 0; i < 20; ++i) {  // so many that no moment without a processor is most of them
                std::this_thread::sleep_for(std::chrono::milliseconds(20));
                executor.pause();

@@ -1,7 +1,6 @@
-// What of a model's family its user must know beside its sizes, for `lockstep info`: which keys a token attends to, how positions turn, where
-// experts are.
-//   json.update(family_facts(*make_model(config)));
+// Facts of a model's family that `lockstep info` shows beside its sizes: which keys a token attends to, the kind of RoPE, which layers have experts.
 // Pure.
+//   json.update(family_facts(*make_model(config)));
 #pragma once
 #include "model/model.h"
 

@@ -1,6 +1,7 @@
-// The replicas that serve one model together, as clients of a hosted service see them: who has which weights, and how all of them get others.
+// The replicas that serve one model together, as clients of a hosted service see them: which weights each has, and how all of them load others.
 // Implemented over a store's channel (fleet/channel_fleet.h); nothing here knows a store. Any thread.
-//   const FleetSignal signal = fleet->load("step-3", {});   while (!fleet->progress(signal).ended) ...   for (const FleetMember& one : fleet->members()) ...
+//   const FleetSignal signal = fleet->load("step-3", {}); while (!fleet->progress(signal).ended) wait();
+//   for (const FleetMember& one : fleet->members()) show(one);
 #pragma once
 #include <cstdint>
 #include <string>
@@ -12,9 +13,9 @@ namespace lockstep {
 struct FleetMember {
   std::string name, url, stage, error;
   std::string current, target;                    // ids of snapshots; empty: none
-  std::string current_identity, target_identity;  // by the names that loads used; a snapshot that has none: its id
-  std::uint64_t sequence = 0;                     // of the signal that it is on the way to, or has reached
-  bool serves = false;                            // it lives and has taken a snapshot
+  std::string current_identity, target_identity;  // by the names that loads used, else the id
+  std::uint64_t sequence = 0;                     // of the signal that it follows or has reached
+  bool serves = false;                            // it is alive and has weights of a snapshot
   bool lost = false;
   double silent_seconds = 0;
   std::uint64_t downloaded_bytes = 0, full_bytes = 0;
@@ -28,17 +29,17 @@ struct FleetSignal {
 
 struct FleetProgress {
   bool ready = false;  // enough replicas have it
-  bool ended = false;  // or one cannot take it, or somebody pointed them at another since, or no replica lives
-  std::string error;   // of the first that cannot, which it names
+  bool ended = false;  // ready, or a replica failed, or another load came since, or no replica is alive
+  std::string error;   // of the first replica that failed, with its name
 };
 
 class FleetPort {
  public:
   virtual ~FleetPort() = default;
-  // The slowest first; those that are lost last. Once the quorum has the target, those that have it come first.
+  // The slowest first, silent ones last; once the quorum has the target, those that have it first.
   virtual std::vector<FleetMember> members() = 0;
-  // Points all of them at a snapshot, by name or id; at the one that they are pointed at: nothing happens. `transition`: "immediate", "staged" (all go
-  // over together), or empty: as is usual here. Errors: not_found; those of the store.
+  // Makes all replicas load a snapshot, by name or id; no effect if it is the current target. `transition`: "immediate", "staged" (all switch
+  // together), or empty: the default. Errors: not_found; those of the store.
   virtual FleetSignal load(const std::string& identity, const std::string& transition) = 0;
   virtual FleetProgress progress(const FleetSignal& signal) = 0;
   virtual std::string describe() const = 0;  // "STORE/CHANNEL", for messages

@@ -1,5 +1,5 @@
-// The checks that a deployment must pass before an alias leads to it, and their results. Plain values. jobs/deployment_gate.h runs the checks; the routes of
-// aliases ask for them (api/openai/model_deployment_routes.h).
+// The checks that a deployment must pass before an alias leads to it, and their results. Plain values. jobs/deployment_gate.h runs the checks; the
+// routes of aliases ask for them (api/openai/model_deployment_routes.h).
 //   GateReport report = judge(spec, candidate, live);   if (!report.passed()) told(report.reason());
 #pragma once
 #include <cstdint>
@@ -15,18 +15,18 @@ class GenerationService;
 struct WeightSet;
 struct AdapterWeights;
 
-// A version as the checks of a gate ask it.
+// A version under test.
 struct GateSide {
   std::string name;
   std::shared_ptr<GenerationService> service;
-  std::string snapshot;  // that its weights are of; empty: of none
-  // What the service's requests bring that ask a version which it has not gone over to yet; null weights: they are asked of what it has.
+  std::string snapshot;  // of its weights; empty: none
+  // Weights for the test's requests, when the service does not use the version yet; null: its present weights.
   std::shared_ptr<const WeightSet> weights = nullptr;
   std::shared_ptr<const AdapterWeights> adapter = nullptr;  // over these; null: none
 };
 
 struct GateQuestion {
-  std::string prompt, answer;  // right is a greedy answer that is this text, but for spaces around it
+  std::string prompt, answer;  // correct: the greedy answer is this text, apart from spaces around it
 };
 
 struct GateSpec {
@@ -34,29 +34,29 @@ struct GateSpec {
   static constexpr std::size_t kMostTextBytes = std::size_t{1} << 16;
 
   std::vector<GateQuestion> questions;  // instead of an environment
-  std::string environment;              // whose checker judges answers to its held-out problems (rl/environment.h); empty: none
+  std::string environment;              // that provides held-out problems and grades answers (rl/environment.h); empty: none
   std::int64_t problems = 200;          // of the environment
   std::int64_t max_tokens = 64;         // of an answer
-  double accuracy_drop = 0;             // how far the share of right answers may be below the live version's
+  double accuracy_drop = 0;             // allowed loss in the share of correct answers against the live version
   std::optional<double> accuracy_floor;
   std::vector<std::string> texts;    // held out
-  double logprob_drop = 0;           // how far their mean log-probability a token may be below the live version's, in nats
-  bool digests = true;               // it has to be of a snapshot, every tensor of which was compared with its digest
-  std::int64_t company = 8;          // so many of the prompts are answered alone too, and must have the bits that they have beside others
-  std::optional<double> kl_limit;    // most nats a token of the candidate's own samples from the live version; none: measured alone
-  std::optional<double> speed_drop;  // what part of the live version's tokens a second may be lost; none: measured alone
+  double logprob_drop = 0;           // allowed loss in mean log-probability a token against the live version, in nats
+  bool digests = true;               // require a snapshot whose tensors were all checked by their digests
+  std::int64_t company = 8;          // that many prompts are also answered alone, and must have the same bits as in a batch
+  std::optional<double> kl_limit;    // largest KL a token from the live version, in nats, on the candidate's samples; none: only measured
+  std::optional<double> speed_drop;  // allowed loss in tokens a second, as a part of the live version's; none: only measured
   std::int64_t prompts() const { return questions.empty() ? problems : static_cast<std::int64_t>(questions.size()); }
   bool asks() const { return !questions.empty() || !environment.empty(); }
 };
 
 struct GateCheck {
   std::string name;  // "digests", "accuracy", "company", "divergence", "speed", "log-probability"
-  std::string why;   // it failed; empty: it passed
+  std::string why;   // the reason of a failure; empty: passed
   nlohmann::ordered_json figures = nlohmann::ordered_json::object();
 };
 
 struct GateReport {
-  std::string candidate, live;  // deployments; live: empty: the alias led nowhere
+  std::string candidate, live;  // deployments; live empty: the alias was new
   std::vector<GateCheck> checks;
   double seconds = 0;
 
@@ -65,7 +65,7 @@ struct GateReport {
       if (!one.why.empty()) return false;
     return true;
   }
-  // In one sentence; empty: it passed.
+  // One sentence; empty: passed.
   std::string reason() const {
     std::string all;
     for (const GateCheck& one : checks)

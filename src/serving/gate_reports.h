@@ -1,6 +1,6 @@
-// The newest reports of gates, in a file where one is given: they show why a version is live, or is not.
+// The latest reports of gates, saved to a file where one is given, so that one can see why a version is live or was refused. Any thread; one object a
+// file.
 //   GateReports reports("deploy-state/gates.json");   const std::string id = reports.add(json);   reports.find(id)
-// Any thread. One object a file.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -19,9 +19,9 @@ class GateReports {
 
   // `file`: empty: in memory alone. Error corrupt_file for one that this class did not write, with what to do.
   explicit GateReports(std::filesystem::path file = {});
-  // Kept as {"id": "gate-7", ...}; gives the id. What cannot be written is logged, and is in memory all the same.
+  // Stores the report as {"id": "gate-7", ...} and returns the id. A write error is logged, and the report stays in memory.
   std::string add(const nlohmann::ordered_json& report);
-  // Its alias was moved although it failed: "forced" is true from now on. One that is not among the last ones any more is passed over.
+  // Its alias was moved although the gate failed: sets "forced". No effect when the report was dropped.
   void overruled(const std::string& id);
   std::vector<nlohmann::ordered_json> list() const;  // the newest first
   std::optional<nlohmann::ordered_json> find(const std::string& id) const;

@@ -1,4 +1,4 @@
-// How a model is sampled where a request does not say it: generation_config.json of its folder, as its authors wrote it for transformers.
+// The sampling defaults of a model for requests that leave them out, read from generation_config.json as its authors wrote it for transformers.
 // Example: {"temperature": 0.6, "top_k": 20, "eos_token_id": [151645, 151643]}. Pure functions.
 //   GenerationDefaults defaults = read_generation_defaults(*open_folder_files("models/qwen3")); defaults.temperature.value_or(1)
 #pragma once
@@ -12,14 +12,14 @@
 
 namespace lockstep {
 
-// Where nobody says anything: a talk is to be sensible, everything else is the model's own distribution.
+// Without a file: chats use these values, everything else the model's own distribution.
 inline constexpr float kTalkTemperature = 0.7f, kTalkTopP = 0.9f;
 
-// What the file says; nothing where it does not.
+// The file's values; none where it has none.
 struct GenerationDefaults {
   std::optional<float> temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;  // do_sample false is temperature 0
   std::optional<std::int32_t> top_k;                                                                        // 0: all
-  std::vector<std::int32_t> end_tokens;                                                                     // each of them ends a turn
+  std::vector<std::int32_t> end_tokens;                                                                     // each ends a turn
   bool says_sampling() const { return temperature || top_p || min_p || repetition_penalty || presence_penalty || frequency_penalty || top_k; }
 };
 

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "serving/loading.h"
+#include "serving/served_defaults.h"
 
 namespace lockstep {
 namespace {

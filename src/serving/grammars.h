@@ -1,6 +1,6 @@
-// Token grammars of a service: the tokens of its tokenizer as bytes, built when first needed, and the grammars compiled
-// last, so that requests with the same schema compile it once; one that was refused is refused again at once. Those that are kept have a
-// size together: what was compiled longest ago goes. Also the constraint that an engine takes. Knows no request format. Any thread.
+// Compiled grammars of a service, so that requests with the same schema compile it once, and a refused schema is refused again at once. The
+// tokenizer's tokens as bytes are made when first needed. Beyond a total size, grammars are dropped in the order in which they were compiled. Also
+// makes the constraint that the engine uses. Knows no request format. Any thread.
 //   Grammars grammars(tokenizer, end_tokens); request.sampling.constraint =
 //   make_constraint(grammars.of_schema(schema));
 #pragma once
@@ -22,7 +22,7 @@ std::shared_ptr<TokenConstraint> make_constraint(std::shared_ptr<const TokenGram
 class Grammars {
  public:
   static constexpr std::size_t kKept = 32, kKeptBytes = std::size_t{64} << 20;
-  // `most_bytes`: of what is kept, and as much again of masks.
+  // `most_bytes`: of compiled grammars, and as much again of masks.
   Grammars(std::shared_ptr<const Tokenizer> tokenizer, std::vector<std::int32_t> end_tokens, std::size_t most_bytes = kKeptBytes);
 
   // Errors are those of TokenGrammar; unsupported without a tokenizer.
@@ -40,12 +40,12 @@ class Grammars {
   std::shared_ptr<const TokenBytes> tokens_;
   struct Kept {
     std::string key;
-    std::shared_ptr<const TokenGrammar> grammar;  // null: it was refused
+    std::shared_ptr<const TokenGrammar> grammar;  // null: the schema was refused
     std::optional<Error> refusal = {};
     std::size_t bytes() const { return 2 * key.size() + (grammar ? grammar->bytes() : 0); }
   };
   void drop_last();
-  std::list<Kept> kept_;  // the last used first
+  std::list<Kept> kept_;  // most recently used first
   std::unordered_map<std::string, std::list<Kept>::iterator> places_;
   std::size_t bytes_ = 0;
 };

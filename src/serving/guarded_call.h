@@ -1,4 +1,4 @@
-// A caller's callback, run so that its exception, a bug of ours, is logged and everybody else's requests go on.
+// Runs a caller's callback and logs its exception, which is a bug of ours, so that other requests go on.
 //   guarded_call("on_done", [&] { on_done(std::move(generation)); });
 #pragma once
 #include <exception>

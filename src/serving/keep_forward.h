@@ -1,5 +1,5 @@
-// What an engine keeps of its forwards for a trainer of the same runtime (model/kept_forwards.h, docs/kept-forwards.md), as a command or a test asks for
-// it. Changes no bit. Plain values.
+// The settings of kept forwards of an engine (--keep-forward): which values are stored for a trainer on the same runtime, and how much memory they
+// may take (model/kept_forwards.h, docs/kept-forwards.md). Changes no bit. Plain values.
 //   EngineOptions{.kept_forwards = kept_forwards_of(settings, *opened.runtime, engine.page_size)}
 #pragma once
 #include <memory>
@@ -13,11 +13,11 @@ namespace lockstep {
 struct KeepForwardSettings {
   std::string mode = "off";  // keep_forward_modes()
   std::int64_t megabytes = 1024;
-  std::int64_t verify_every = 0;  // one kept row in so many is computed and compared; 0: none
+  std::int64_t verify_every = 0;  // one in that many kept rows is computed again and compared; 0: none
   bool on() const { return mode != "off"; }
 };
 std::vector<std::string> keep_forward_modes();
-// Error invalid_argument for a mode that there is not.
+// Error invalid_argument for an unknown mode.
 void check(const KeepForwardSettings& settings);
 // Null: nothing is kept. `room`: a ledger that bounds it beside its own limit, or null.
 std::shared_ptr<KeptForwards> kept_forwards_of(const KeepForwardSettings& settings, Runtime& runtime, std::int64_t page_size,

@@ -1,7 +1,7 @@
-// Work that several callers wait for, each as long as it wants to: one at a time on a thread of its own, in the order in which it was first asked for. What is
-// asked for again while it waits or runs is done once.
-//   queue.ask("v8", [&] { load("v8"); }, now + 30s, [](std::exception_ptr fault, bool late) { ... });
-// Any thread. `then` is called once, on a thread of the queue's or in stop(), and must not block for long.
+// Runs named jobs one at a time on its own thread, in the order in which they were first asked for. A job that is asked for again while it waits or
+// runs is done once, for all callers; each caller waits until its own deadline.
+//   queue.ask("v8", [&] { load("v8"); }, now + std::chrono::seconds(30), [](std::exception_ptr fault, bool late) { ... });
+// Any thread. `then` is called once, on the queue's thread or in stop(), and must not block for long.
 #pragma once
 #include <chrono>
 #include <condition_variable>
@@ -19,16 +19,16 @@ namespace lockstep {
 class LoadQueue {
  public:
   using Clock = std::chrono::steady_clock;
-  // fault: what the work threw, or why it is not done any more; late: `until` came first, and the work goes on.
+  // fault: the work's exception, or why it was cancelled; late: `until` came first, and the work goes on.
   using Then = std::function<void(std::exception_ptr fault, bool late)>;
 
   ~LoadQueue() { stop(); }
-  // `then` null: nobody waits. After stop() it is told at once.
+  // `then` null: the caller does not wait. After stop() it is called at once.
   void ask(const std::string& name, std::function<void()> work, Clock::time_point until, Then then);
-  bool asked(const std::string& name) const;  // it waits or runs
-  // About how long one that is asked for now will take, by what it, or else any, took before. Seconds, at least 1.
+  bool asked(const std::string& name) const;  // whether it waits or runs
+  // Expected seconds of a job that is asked for now, from its own earlier runs, else from any; at least 1.
   double expected_seconds(const std::string& name) const;
-  // What runs ends; who waits is told, with Error cancelled. Again: nothing happens.
+  // Waits for the running job; the callbacks of all others get Error cancelled. Calling it again has no effect.
   void stop();
 
  private:

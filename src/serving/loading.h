@@ -1,6 +1,5 @@
-// From the options that every command shares to a model that is ready to run: the folder read, a runtime on a backend, the
-// tokenizer. Also what can be said of a folder and of this build without running anything.
-// Knows no command line. Any thread; a runtime is then used by one thread at a time.
+// Opens a model from the settings that all commands share: reads its folder, makes a runtime on a backend and the tokenizer. Also describes a folder
+// and this build without running anything. Knows no command line. Any thread; a runtime is then used by one thread at a time.
 //   OpenedModel opened = open_model({.model = "models/countdown-glm"});
 //   GenerationService service(serving_model(opened), {});
 #pragma once
@@ -21,10 +20,10 @@ struct RuntimeSettings {
   double mla_norm_eps = 0;      // 0: the family's own
   std::string ranks;            // "tp=2,dp=2,ep=2" (parallel/layout.h); empty: one. They share `threads`
   std::int64_t context = 0;     // longest sequence; 0: what the model allows, at most 65536
-  bool new_mtp = false;         // ModelOptions::new_mtp: of who trains such a layer
+  bool new_mtp = false;         // ModelOptions::new_mtp: for training such a layer
 };
 
-// A model's weights in memory, of which another one's stand too.
+// A model's weights in memory that another model shares.
 struct SharedWeights {
   std::shared_ptr<const Model> model;
   std::shared_ptr<const ModelReader> reader;  // of its files; null: of none
@@ -34,77 +33,58 @@ struct SharedWeights {
 struct OpenedModel {
   std::string name;  // the folder's or the file's
   std::shared_ptr<const Model> model;
-  std::shared_ptr<const ModelReader> reader;  // of its files; null: of none, and `initial` makes the weights
+  std::shared_ptr<const ModelReader> reader;  // of its files; null: none, and `initial` makes the weights
   std::function<WeightImages()> initial;
   std::shared_ptr<const SharedWeights> shared;  // set by share_weights; null: none
   RankLayout ranks;
   std::shared_ptr<Runtime> runtime;
   std::shared_ptr<const Tokenizer> tokenizer;  // null: the folder has none
 
-  // All weights in fp32, made or read at each call: for who trains all parameters, or changes them. Errors: those of ModelReader;
-  // resource_exhausted before anything is read when they do not fit into memory.
+  // All weights in fp32, made or read at each call; for training all parameters, or changing them. Errors: those of ModelReader; resource_exhausted
+  // before anything is read when they do not fit into memory.
   WeightImages masters() const;
-  // What forwards compute with, read by tensor; of shared weights the parameters that both models have alike. `part`: of what is read from files, what
-  // others have in memory is not made twice (model/weight_pool.h). Errors: those of ModelReader and of the part.
+  // The weights that forwards compute with, read tensor by tensor; parameters of shared weights that both models have are taken from there. `part`: equal
+  // parameters of other models in memory are shared (model/weight_pool.h). Errors: those of ModelReader and of the part.
   std::shared_ptr<const WeightSet> weight_set(std::uint64_t version = 0, WeightPool::Part* part = nullptr) const;
-  // Bytes of it that are not another model's.
+  // Bytes of weight_set() that this model does not share.
   std::int64_t own_weight_bytes() const;
   DType file_dtype() const;  // ModelReader's; f32 without files
 };
 
-// The parameters that are wanted, in fp32, from the files of a model that has other ones too, by the files' names of tensors; what they do not have is
-// 0, and what is not wanted has no values.
+// The wanted parameters of `model` in fp32, read from the files of another model by tensor name. Missing ones are 0; unwanted ones have no values.
 WeightImages images_by_name(const ModelReader& reader, const Model& model, const std::function<bool(ParameterId)>& wanted);
 
-// What a model takes of this process's memory: its weights in fp32 (OpenedModel::masters), with what reading them takes, and what forwards compute with.
+// Memory that a model takes: its weights in fp32 (OpenedModel::masters) with what reading them needs, and the weights that forwards compute with.
 struct LoadedBytes {
   std::int64_t masters = 0, weights = 0;
 };
 LoadedBytes loaded_bytes(const Model& model, const Profile& profile);
 
-// What device, threads, backend and isa say. Errors: invalid_argument with the setting's name.
+// From the settings device, threads, backend and isa. Errors: invalid_argument with the setting's name.
 BackendOptions backend_options(const RuntimeSettings& settings);
-// No weight is read yet. Errors: those of ModelReader and Tokenizer; resource_exhausted when what forwards compute with does not fit into memory;
+// Reads no weight yet. Errors: those of ModelReader and Tokenizer; resource_exhausted when the weights of forwards do not fit into memory;
 // invalid_argument with the setting's name; unsupported (instruction set).
 OpenedModel open_model(const RuntimeSettings& settings);
 // The same from config.json and the tokenizer alone, with random initial weights (model/weights.h): the start of a training run.
 OpenedModel open_untrained_model(const RuntimeSettings& settings, std::uint64_t seed, double deviation);
-// The model as one that says values (model/value_head.h): of a folder with a value head that; of another the same model with a new head of zeros in
-// the place of the one over the vocabulary, so that every value is 0 until it is trained. Errors: those of open_model.
+// The model with a value head (model/value_head.h): the folder's own, else a new head of zeros in place of the one over the vocabulary, so every value is 0
+// until it is trained. Errors: those of open_model.
 OpenedModel open_value_model(const RuntimeSettings& settings);
-// `values`, opened by open_value_model of the folder that `of` is of, computes over `weights` of `of`: what both have alike stands in memory once. For
-// adapters: nobody changes either. A folder with a value head of its own shares nothing, for its weights are others.
+// Lets `values`, opened by open_value_model of the same folder as `of`, use `weights` of `of`, so that equal parameters are in memory once. For adapters,
+// which change neither. A folder with its own value head shares nothing, since its weights differ.
 //   OpenedModel values = open_value_model(settings);
 //   share_weights(values, opened, base_weights);
 void share_weights(OpenedModel& values, const OpenedModel& of, std::shared_ptr<const WeightSet> weights);
-// With its compute copy as weights version `version`, `part` as weight_set's; logs what of the files' weights is rounded again under the profile.
+// The parts of a generation service, with weights version `version`; `part` as in weight_set. Logs which file weights the profile rounds again.
 ServingModel serving_model(const OpenedModel& opened, std::uint64_t version = 0, WeightPool::Part* part = nullptr);
 
-// How the weights of its files' layer of multi-token prediction come onto a runtime of this model (ServingModel::mtp_weights); null: they have none.
+// Loads the files' layer of multi-token prediction onto a runtime of this model (ServingModel::mtp_weights); null: they have none.
 std::function<std::shared_ptr<const WeightSet>()> mtp_weights_of(const OpenedModel& opened, const std::shared_ptr<Runtime>& runtime);
 
 // A PEFT folder of an adapter over the model. Errors: those of load_adapter_folder.
 std::shared_ptr<const AdapterWeights> open_adapter(const OpenedModel& opened, const std::string& folder);
 
-// Lets a model chat: the chat template of `folder`, or of a file, and the format that its source shows, or one by name; `tool_format`: the
-// system message tells of tools, in that format. Without any template nothing changes. Errors: those of ChatTemplate and of reading;
-// invalid_argument for a format's name.
-void add_chat(ServingModel& serving, const std::string& folder, const std::string& template_file = {}, const std::string& message_format = {},
-              const std::string& tool_format = {});
-
-// What generation_config.json of `folder` says becomes the model's way of being sampled; `which` is "auto", or "none": nothing changes.
-// Errors: those of read_generation_defaults.
-void add_generation_config(ServingModel& serving, const std::string& folder, const std::string& which);
-
-// Both, for a server: it goes without chat, and says so, where the folder's own template is not understood and nothing else is given. Logs how
-// requests are sampled that do not say it.
-struct ServedDefaults {
-  std::string chat_template, message_format, tool_format;  // as add_chat takes them
-  std::string generation_config = "auto";
-};
-void add_served_defaults(ServingModel& serving, const std::string& folder, const ServedDefaults& defaults);
-
-// The hash that snapshots of adapters name their base by; "none" without files.
+// The hash by which snapshots of adapters name their base; "none" without files.
 std::string base_sha256(const std::shared_ptr<const ModelReader>& reader);
 
 std::vector<std::string> device_names();           // cpu, cuda

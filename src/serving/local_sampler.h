@@ -1,5 +1,5 @@
-// The port Sampler (serving/ports.h) over the generation service of this process. Holds back what would not fit the service's
-// bound, so any number of requests may be asked for. Used by one thread at a time, never by a callback of the service.
+// The Sampler (serving/ports.h) over a generation service of this process. Any number of requests may be passed: it submits no more at once than the
+// service accepts. Used by one thread at a time, never by a callback of the service.
 //   LocalSampler sampler(service); std::vector<SampleResult> results = sampler.sample(requests);
 #pragma once
 #include "base/stop_token.h"
@@ -10,14 +10,14 @@ namespace lockstep {
 
 class LocalSampler : public Sampler {
  public:
-  // `keep_forwards`: what is sampled will be trained (Request::keep_forward).
+  // `keep_forwards`: the samples will be trained on (Request::keep_forward).
   explicit LocalSampler(std::shared_ptr<GenerationService> service, StopToken stop = {}, bool keep_forwards = false)
       : service_(std::move(service)), stop_(std::move(stop)), keep_forwards_(keep_forwards) {}
-  // Under weights, and an adapter over them (null: none), that the service need not have: each request brings them.
+  // Samples under other weights, and an adapter over them (null: none), than the service's; each request carries them.
   LocalSampler(std::shared_ptr<GenerationService> service, StopToken stop, std::shared_ptr<const WeightSet> weights,
                std::shared_ptr<const AdapterWeights> adapter)
       : service_(std::move(service)), stop_(std::move(stop)), keep_forwards_(false), weights_(std::move(weights)), adapter_(std::move(adapter)) {}
-  // Stopped while it waits: what runs is cancelled, then Error cancelled.
+  // When `stop` is set while it waits, it cancels what runs, then throws Error cancelled.
   std::vector<SampleResult> sample(const std::vector<SampleRequest>& requests) override;
   std::string profile_digest() const override { return service_->model().profile_digest(); }
   std::uint64_t weights_version() const override;

@@ -1,5 +1,5 @@
-// Adapters that clients name as a model, beside the base: PEFT folders, read at the server's start or while it runs, each an immutable
-// version over the weights that are served. Whoever has begun a request with one keeps it. Knows no HTTP. Any thread.
+// Adapters that clients name as a model, beside the base: PEFT folders, loaded at the start of the server or while it runs. Each is immutable; a
+// request that has begun with one keeps it when the name is given to another. Knows no HTTP. Any thread.
 //   NamedAdapters adapters(runtime, executor, "countdown-glm", {.root = "adapters"}); adapters.load("mine", "adapters/mine");
 //   if (const auto found = adapters.find("mine")) request.adapter = found->weights;
 #pragma once
@@ -21,7 +21,7 @@ struct NamedAdapterOptions {
   std::filesystem::path root;  // folders below it may be loaded while the server runs; empty: none
   std::int64_t most = 64;      // at once
   WorkClass priority = WorkClass::live;
-  std::shared_ptr<MemoryLedger> ledger = nullptr;  // where their memory is claimed; null: nowhere
+  std::shared_ptr<MemoryLedger> ledger = nullptr;  // for claiming their memory; null: none
 };
 
 struct NamedAdapter {
@@ -39,7 +39,7 @@ class NamedAdapters {
   // Errors: those of load_adapter_folder; invalid_argument for a name that is not 1 to 128 letters, digits, '-', '_' and '.';
   // already_exists without `replace`; resource_exhausted (too many, or no memory); unsupported over ranks.
   NamedAdapter load(const std::string& name, const std::filesystem::path& folder, bool replace = false);
-  // The same for a client: `folder` is below options.root, or taken from there. Errors unsupported without a root; not_found outside it.
+  // The same for a client: `folder` is relative to options.root, or below it. Errors: unsupported without a root; not_found outside it.
   NamedAdapter load_below_root(const std::string& name, const std::string& folder, bool replace);
   // Error not_found.
   void unload(const std::string& name);

@@ -1,5 +1,6 @@
-// Proof that the caller is a step of an executor (serving/executor.h): what must run there takes one as a parameter, so that a call from another
-// thread does not compile. Made where a step begins, by the two below and by lanes of steps (host/training_queue.h); never copied or kept.
+// A token that proves that the caller runs in a step of an executor (serving/executor.h). Functions that must run there take it as a parameter, so a
+// call from another thread does not compile. It is made where a step begins: by run_on, by the constructor, and by host/training_queue.h; never
+// copied or stored.
 //   void rest(const OnExecutor& on, Model& model);
 //   run_on(*executor, WorkClass::training, [&](const OnExecutor& on) { rest(on, model); }).get();
 #pragma once
@@ -18,7 +19,7 @@ class OnExecutor {
   OnExecutor& operator=(const OnExecutor&) = delete;
 };
 
-// Executor::run, whose call is given the proof.
+// Executor::run with an OnExecutor passed to the call.
 template <class Whose, class F>
 auto run_on(Executor& executor, const Whose& whose, F work) {
   return executor.run(whose, [&executor, work = std::move(work)]() mutable {
@@ -27,7 +28,7 @@ auto run_on(Executor& executor, const Whose& whose, F work) {
   });
 }
 
-// A value that the executor's steps alone reach.
+// A value that only steps of the executor can access.
 template <class T>
 class OfExecutor {
  public:

@@ -1,6 +1,6 @@
-// The port through which reinforcement learning samples: token ids in; token ids, both log-probabilities and the weights
-// version out. In this process (serving/local_sampler.h) or, one day, over a wire: nothing here knows a transport, an engine or
-// text. Plain values; sample() is called by one thread at a time.
+// The interface through which reinforcement learning samples: token ids in; token ids, both log-probabilities and the weights version out.
+// Implemented in this process (serving/local_sampler.h); nothing here knows a transport, an engine or text. Plain values; sample() is called by one
+// thread at a time.
 //   for (const SampleResult& r : sampler.sample(requests)) use(r.tokens, r.sampling_logprobs);
 #pragma once
 #include <cstdint>
@@ -20,14 +20,14 @@ struct SampleRequest {
   std::uint64_t seed = 0;
   std::int32_t sample_index = 0;  // which of several samples of one prompt and seed
   std::int32_t max_tokens = 16;
-  std::vector<std::int32_t> stop_tokens;  // these alone: end_tokens() of the sampler are not added
-  bool kept_tokens = false;               // SampleResult::kept_tokens are told
+  std::vector<std::int32_t> stop_tokens;  // only these: the sampler's end_tokens() are not added
+  bool kept_tokens = false;               // fill SampleResult::kept_tokens
 };
 
 enum class SampleFinish {
   stop,    // the last token is a stop token
   length,  // max_tokens
-  failed,  // numbers went wrong; `error` says where
+  failed,  // NaN or infinity; see `error`
 };
 
 // Two log-probabilities a token: of the model as it is, and of the distribution it was drawn from (after temperature and
@@ -39,7 +39,7 @@ struct SampleResult {
   SampleFinish finish = SampleFinish::failed;
   std::string error;
   std::uint64_t weights_version = 0;  // of the last token
-  bool mixed_versions = false;        // weights changed on the way: exactness is not promised
+  bool mixed_versions = false;        // the weights changed meanwhile: exactness is not promised
 };
 
 class Sampler {
@@ -47,11 +47,11 @@ class Sampler {
   virtual ~Sampler() = default;
   // One result a request, in order. Errors: invalid_argument with the field at fault (then nothing was sampled), cancelled.
   virtual std::vector<SampleResult> sample(const std::vector<SampleRequest>& requests) = 0;
-  // Of the numerics profile: training refuses to mix it with another unasked.
+  // Digest of the numerics profile; training refuses to mix profiles unless asked to.
   virtual std::string profile_digest() const = 0;
-  // Of the tokens that come next.
+  // Version of the weights for the next tokens.
   virtual std::uint64_t weights_version() const = 0;
-  // With what the model ends a text.
+  // Tokens with which the model ends a text.
   virtual std::vector<std::int32_t> end_tokens() const = 0;
 };
 

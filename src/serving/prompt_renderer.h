@@ -1,6 +1,5 @@
-// What `lockstep render` does: one JSON request (messages, tools, ...) through a chat template to the prompt's text, its
-// token ids where there is a tokenizer, and which parts the template did not write itself.
-// Knows no model weights. Thread rule: immutable; any thread.
+// `lockstep render`: applies a chat template to a JSON request (messages, tools, ...) and prints the prompt's text, its token ids where there is a
+// tokenizer, and which parts of it are the request's own text. Knows no model weights. Immutable; any thread.
 //   PromptRenderer renderer({.model = "models/m"}); std::string line = renderer.answer_line(request_line);
 #pragma once
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-// How many requests of a service may be open: in all, and of a key. What is taken is given back once its request has ended. Any thread.
+// Limits how many requests of a service are open, in all and per API key. Any thread.
 //   RequestBounds bounds("countdown-glm", 1024, statistics.refused); bounds.take(owners); ... bounds.give_back(owner);
 #pragma once
 #include <atomic>
@@ -13,7 +13,7 @@
 
 namespace lockstep {
 
-// Whose an open request is.
+// The owner of an open request.
 struct RequestOwner {
   std::shared_ptr<ShareAccount> account;
   bool is_stream = true;  // counts among the streams of its key
@@ -21,12 +21,12 @@ struct RequestOwner {
 
 class RequestBounds {
  public:
-  // `refused` counts those that find no place.
+  // `refused` counts refused requests.
   RequestBounds(std::string model, std::int64_t most, std::atomic<std::uint64_t>& refused) : model_(std::move(model)), most_(most), refused_(refused) {}
 
-  // How many requests a key may have open; keys that are not named, as many as max_open.
+  // How many requests a key may have open; other keys: max_open.
   void set_streams(std::map<std::string, std::int64_t> most);
-  // Places for all of them, which are one key's, or for none. Errors: resource_exhausted; invalid_argument for more than a key ever gets.
+  // Admits all of them, which belong to one key, or none. Errors: resource_exhausted; invalid_argument for more than the key's limit.
   void take(std::span<const RequestOwner> owners);
   void give_back(std::span<const RequestOwner> owners);
   std::int64_t open() const { return open_; }

@@ -1,17 +1,18 @@
-// What a generation service counts of its requests: for a scrape (serving/statistics.h), and the tokens of each API key for its limits.
+// Counts requests of a generation service: for metrics (serving/statistics.h), and the tokens of each API key for its limits.
 //   counts.taken(owner, 1, prompt_tokens); CountedRequest one{owner, taken}; counts.begun(one); counts.told(one); counts.ended(one, generation);
 #pragma once
 #include <chrono>
 #include <functional>
 #include <string>
 
+#include "engine/generation.h"
 #include "engine/request.h"
 #include "serving/request_bounds.h"
 #include "serving/statistics.h"
 
 namespace lockstep {
 
-// One that is open.
+// An open request.
 struct CountedRequest {
   RequestOwner owner;
   std::chrono::steady_clock::time_point taken;
@@ -25,9 +26,9 @@ class RequestCounts {
   RequestCounts(ServiceStatistics& statistics, std::function<void(const std::string& key, std::int64_t tokens)> count_tokens)
       : statistics_(statistics), count_tokens_(std::move(count_tokens)) {}
 
-  // So many of one owner. Any thread.
+  // That many requests of one owner were submitted. Any thread.
   void taken(const RequestOwner& owner, std::size_t requests, std::size_t prompt_tokens);
-  // Executor's thread: one of them begins; its caller is told a token; it ends.
+  // Executor's thread: a request has its first rows; a token was delivered; it has ended.
   void begun(const CountedRequest& request);
   void told(CountedRequest& request);
   void ended(const CountedRequest& request, Generation& generation);

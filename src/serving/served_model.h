@@ -1,5 +1,5 @@
-// The model of a generation service as its requests see it: names, tokenizer, how a talk becomes tokens, what ends a turn, the grammars of its
-// tokens. Nothing of it changes once it is made, but for the grammars kept. Knows no engine and no weights. Any thread.
+// The model of a generation service as requests see it: names, tokenizer, the chat template and the tokens that end a turn, grammars. Immutable but
+// for the cache of grammars. Knows no engine and no weights. Any thread.
 //   const ServedModel model(parts, Grammars::kKeptBytes); model.encode_chat(talk); model.end_tokens();
 #pragma once
 #include <cstdint>
@@ -27,9 +27,9 @@ struct ServingModel {
   std::shared_ptr<Executor> executor;                 // null: one of its own
   std::shared_ptr<const ChatTemplate> chat_template;  // null: no chat
   MessageFormat message_format{};                     // how it writes reasoning and tool calls
-  bool tools_in_system = false;                       // its template shows none: they are told in the system message (serving/tool_prompt.h)
+  bool tools_in_system = false;                       // the template ignores tools: the system message lists them (serving/tool_prompt.h)
   GenerationDefaults defaults;                        // of its generation_config.json; nothing: none is read
-  // Reads the weights of its layer of multi-token prediction onto the runtime, where drafts may come from it; null: it has none.
+  // Loads the layer of multi-token prediction onto the runtime, for drafts; null: it has none.
   std::function<std::shared_ptr<const WeightSet>()> mtp_weights = nullptr;
 };
 
@@ -42,12 +42,12 @@ class ServedModel {
   const Tokenizer& tokenizer() const;  // Error unsupported when there is none
   bool has_tokenizer() const { return parts_.tokenizer != nullptr; }
   bool has_chat() const { return prompt_encoder_ != nullptr; }
-  bool shows_tools() const { return shows_tools_; }  // a talk's prompt tells of the tools that a request offers
-  // The ids of a talk, in which no message forges a special token. Errors: unsupported without a chat template; the template's.
+  bool shows_tools() const { return shows_tools_; }  // a chat prompt shows the tools that a request offers
+  // Token ids of a chat; no message can forge a special token. Errors: unsupported without a chat template; the template's.
   std::vector<std::int32_t> encode_chat(const ChatTemplateInput& input) const;
   MessageFormat message_format() const { return parts_.message_format; }
-  const CallMarkup& call_markup() const { return call_markup_; }  // of message_format(), as the chat template shows it
-  // Of config.json and of generation_config.json; each of them ends a turn.
+  const CallMarkup& call_markup() const { return call_markup_; }  // the marks of message_format(), as the chat template has them
+  // From config.json and generation_config.json; each ends a turn.
   const std::vector<std::int32_t>& end_tokens() const { return end_tokens_; }
   const GenerationDefaults& defaults() const { return parts_.defaults; }
   Grammars& grammars() const { return *grammars_; }

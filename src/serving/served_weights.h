@@ -1,5 +1,5 @@
-// Which weights the steps of a generation service use for requests that bring none of their own, and which snapshot they came from. Any thread, but
-// where a function says otherwise.
+// The weights that a generation service uses for requests without weights of their own, and the snapshot they came from. Any thread, except where a
+// function says otherwise.
 //   service.weights().set(weights); service.weights().version(); service.weights().snapshot();
 #pragma once
 #include <atomic>
@@ -15,15 +15,14 @@ namespace lockstep {
 
 class ServedWeights {
  public:
-  // `version`: of those that the engine was made with. Commands on the engine go through `turns`.
+  // `version`: of the weights that the engine was made with. Commands for the engine go through `turns`.
   ServedWeights(Engine& engine, ServiceTurns& turns, std::uint64_t version) : engine_(engine), turns_(turns), version_(version) {}
 
-  // Weights of the steps that begin after this call; and an adapter over them for the requests that come after it and bring neither weights nor an
-  // adapter (null: none).
+  // Sets the weights for all steps that begin after this call, and an adapter over them (null: none) for later requests without weights and adapter of
+  // their own.
   void set(std::shared_ptr<const WeightSet> weights, std::shared_ptr<const AdapterWeights> adapter = nullptr);
-  // Between two steps `make` is run on the executor's thread, and what it gives is what the steps behind it use; requests in flight go on as
-  // `in_flight` says (of an adapter: on the one that they began with). Returns when that is done. Throws what `make` throws, and then nothing is
-  // changed. Not from the executor's thread.
+  // Runs `make` between two steps on the executor's thread; later steps use its result. Requests in flight go on as `in_flight` says (with an adapter: on
+  // the one they began with). Returns when that is done. If `make` throws, nothing is changed and the exception passes on. Not from the executor's thread.
   struct Swapped {
     std::shared_ptr<const WeightSet> weights;
     std::shared_ptr<const AdapterWeights> adapter = nullptr;
@@ -31,10 +30,10 @@ class ServedWeights {
   void swap(std::function<Swapped()> make, const SnapshotVersion& version, InFlight in_flight);
   std::uint64_t version() const { return version_; }
 
-  // Those that the service was made with came from this snapshot (sync/manifest.h). Before the first request.
+  // Names the snapshot (sync/manifest.h) of the weights that the service was made with. Before the first request.
   void name(const std::string& snapshot) { names_.add({version_.load(), snapshot, snapshot}); }
   SnapshotVersion named(std::uint64_t version) const { return names_.find(version); }
-  std::string snapshot() const { return named(version_).snapshot; }  // empty: they came from none
+  std::string snapshot() const { return named(version_).snapshot; }  // empty: from none
 
   // Executor's thread.
   const std::shared_ptr<const AdapterWeights>& adapter() const { return adapter_; }

@@ -18,7 +18,7 @@ void ServiceTurns::post(Command command) {
   check_stopped();
   if (!command_scheduled_)
     executor_->submit(own_account_, [this] {
-      executor_->tell("command");
+      executor_->name_piece("command");
       {
         const std::lock_guard now(mutex_);
         command_scheduled_ = false;
@@ -83,7 +83,7 @@ bool ServiceTurns::goes_on(ShareAccount* whose) {
 
 // In the turn of one account; the engine's step is everybody's.
 bool ServiceTurns::step(ShareAccount* whose) {
-  executor_->tell("command");
+  executor_->name_piece("command");
   run_commands();
   // What it had may have ended in the turns of others.
   if (!goes_on(whose)) return run_after_step(), false;

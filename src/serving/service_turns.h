@@ -20,19 +20,18 @@ class ServiceTurns {
  public:
   using Command = std::function<void()>;
 
-  // `model` names the service in errors; `own_account` has commands that are nobody's requests; `step_engine` must not throw.
+  // `model` names the service in errors; `own_account` pays for commands without a request; `step_engine` must not throw.
   ServiceTurns(std::string model, std::shared_ptr<Executor> executor, std::shared_ptr<ShareAccount> own_account, Command step_engine)
       : model_(std::move(model)), executor_(std::move(executor)), own_account_(std::move(own_account)), step_engine_(std::move(step_engine)) {}
 
-  // The command runs on the executor's thread, behind those that were posted before. One that begins no request costs no step. Error cancelled
-  // once stopped.
+  // Runs the command on the executor's thread, after those posted before. A command that begins no request costs no step. Error cancelled once stopped.
   void post(Command command);
-  // The same, and from then on each owner has one request more, until ended().
+  // The same; each owner has one more open request, until ended().
   void post(Command command, std::span<const RequestOwner> owners);
   void ended(const RequestOwner& owner);
-  // Executor's thread: runs once, when all tokens and ends of this step have been told.
+  // Executor's thread: runs once, after all callbacks of this step.
   void after_step(Command callback) { after_step_.push_back(std::move(callback)); }
-  // `last` is the last command; once it returns, nothing of the service is in the executor. Again: nothing happens.
+  // `last` is the last command; when this returns, the executor has no work of the service. Calling it again has no effect.
   void stop(Command last);
 
  private:

@@ -161,9 +161,9 @@ void GenerationService::step() {
     log_error("a step of the engine failed", {{"model", model_.name()}, {"reason", e.what()}});
     if (++failures_ >= 2) fail_all(e.what());
   }
-  std::vector<Executor::Part> parts;
+  std::vector<DevicePart> parts;
   for (const AccountRows& one : engine_->rows_of_step()) parts.push_back({one.account, static_cast<double>(one.rows)});
-  executor_->tell("forward", std::move(parts));
+  executor_->name_piece("forward", std::move(parts));
 }
 
 void GenerationService::fail_all(const std::string& message) {

@@ -1,9 +1,9 @@
-// Generation for many callers: an engine, its tokenizer and the executor they run on, behind functions that any thread may
-// call at any time. Tokens in and out; text is serving/text_stream.h's; no transport.
-// Callbacks run on the executor's thread, in order, and must neither block nor throw; they may call generate and cancel, not stop.
-// At most `max_open` requests are open; one more is refused (resource_exhausted).
-// A request belongs to an account (base/fair_shares.h): whoever has one open is an account with work to the executor, and a step of the
-// engine, in whoever's turn, serves all and is paid by their rows.
+// A generation service: an engine, its tokenizer and their executor behind functions that any thread may call at any time. Tokens in and out; text is
+// made by serving/text_stream.h. Knows no transport.
+// Callbacks run on the executor's thread, in order; they must neither block nor throw, and may call generate and cancel, but not stop. At most
+// `max_open` requests are open; one more is refused (resource_exhausted).
+// Each request belongs to an account (base/fair_shares.h), which waits for the executor while it has open requests. A step of the engine, whosever
+// turn it is, computes rows of all requests, and its device time is charged to their accounts by rows.
 //   OpenedModel opened = open_model(settings); GenerationService service(serving_model(opened), {});  // serving/loading.h
 //   const auto id = service.generate(request, on_token, on_done); ... service.cancel(id);
 #pragma once
@@ -36,27 +36,27 @@ class GenerationService {
   GenerationService(const GenerationService&) = delete;
   GenerationService& operator=(const GenerationService&) = delete;
 
-  // Returns at once with an id of this service. Exactly one on_done follows, after all on_token. The model's end tokens stop a
-  // request only where they stand in its stop_tokens (see ServedModel::end_tokens).
+  // Returns an id at once. Exactly one on_done follows, after all on_token. The model's end tokens stop a request only if its stop_tokens contain them
+  // (see ServedModel::end_tokens).
   // Errors, and then neither callback is called: invalid_argument, resource_exhausted (full), cancelled (stopped).
   std::uint64_t generate(Request request, OnToken on_token, OnDone on_done);
-  // The same for several, all of them or none; callbacks are told which.
+  // The same for several requests, all or none; callbacks get the index.
   using OnTokenOf = std::function<bool(std::size_t index, const GeneratedToken&)>;
   using OnDoneOf = std::function<void(std::size_t index, Generation&&)>;
   std::vector<std::uint64_t> generate_all(std::vector<Request> requests, OnTokenOf on_token, OnDoneOf on_done);
-  // What generate would refuse of the request itself.
+  // Throws what generate would throw about the request itself.
   void check(const Request& request) const { check_request(request, limits_); }
-  // Its on_done follows soon, with FinishReason::cancelled; an id that is finished or unknown is ignored.
+  // on_done follows soon with FinishReason::cancelled; a finished or unknown id is ignored.
   void cancel(std::uint64_t id);
-  // For callbacks: runs once, when all tokens and ends of this step have been told.
+  // For callbacks: runs once, after all callbacks of this step.
   void after_step(std::function<void()> callback) { turns_.after_step(std::move(callback)); }
-  // Ends every request with FinishReason::cancelled and takes no more. Again: nothing happens.
+  // Ends every request with FinishReason::cancelled and accepts no more. Calling it again has no effect.
   void stop();
 
   const ServedModel& model() const { return model_; }
   const RequestLimits& limits() const { return limits_; }
   const ServingOptions& options() const { return options_; }
-  bool drafts_with_layer() const { return drafts_with_layer_; }  // DraftKind::mtp is there
+  bool drafts_with_layer() const { return drafts_with_layer_; }  // DraftKind::mtp is available
   RequestBounds& bounds() { return bounds_; }
   const RequestBounds& bounds() const { return bounds_; }
   Callers& callers() { return callers_; }
@@ -67,7 +67,7 @@ class GenerationService {
   const NamedAdapters& adapters() const { return *adapters_; }
   EngineCounters counters();  // waits for the running step; Error cancelled once stopped
   const ServiceStatistics& statistics() const { return statistics_; }
-  // Calls back on the executor's thread once the running step has ended: proof that the engine steps. Waits for nothing.
+  // Calls back on the executor's thread after the running step, which shows that the engine makes progress. Does not wait.
   // Error cancelled once stopped.
   void snapshot(std::function<void(const ServiceSnapshot&)> callback);
 
@@ -89,7 +89,7 @@ class GenerationService {
   const ServedModel model_;
   ServiceStatistics statistics_;
   RequestCounts counts_;
-  const std::shared_ptr<ShareAccount> own_account_;  // of requests that bring none, and of commands
+  const std::shared_ptr<ShareAccount> own_account_;  // for requests without an account, and for commands
   RequestBounds bounds_;
   Callers callers_;
   ServiceTurns turns_;

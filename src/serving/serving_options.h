@@ -1,4 +1,4 @@
-// How a generation service is made (serving/serving.h): its engine, its bounds, what it keeps. Plain values.
+// Options of a generation service (serving/serving.h): its engine, its limits, the sizes of its caches. Plain values.
 //   GenerationService service(serving_model(opened), {.engine = {.max_sequences = 8}, .max_open = 64});
 #pragma once
 #include <cstdint>
@@ -17,10 +17,10 @@ struct ServingOptions {
   std::int64_t max_open = 1024;
   WorkClass priority = WorkClass::live;
   NamedAdapterOptions adapters;
-  bool share_prefixes = false;                          // all owners find each other's cached prompts (prefix_owner)
-  std::size_t grammar_bytes = Grammars::kKeptBytes;     // of grammars that are kept, and as much of their masks
-  std::size_t response_bytes = std::size_t{256} << 20;  // of answers that an API keeps to be asked for again
-  // Told of a key's tokens: of prompts as they are taken, of answers as they end. Any thread.
+  bool share_prefixes = false;                          // all owners share cached prompts (prefix_owner)
+  std::size_t grammar_bytes = Grammars::kKeptBytes;     // for cached grammars, and as much again for their masks
+  std::size_t response_bytes = std::size_t{256} << 20;  // for answers that an API stores
+  // Called with a key's tokens: of prompts when submitted, of answers when they end. Any thread.
   std::function<void(const std::string& key, std::int64_t tokens)> count_tokens = {};
 };
 

@@ -1,5 +1,6 @@
-// What a generation service has done since it was made, and how its engine stands: for a scrape. Knows no wire format.
-// ServiceStatistics: any thread. ServiceSnapshot: plain values.
+// Counters of a generation service since it was made, and the state of its engine now, for metrics. Knows no wire format. ServiceStatistics: any
+// thread. ServiceSnapshot: plain values.
+//   statistics.queue_seconds.observe(0.012); ++statistics.of(WorkClass::live).requests;
 #pragma once
 #include <array>
 #include <atomic>
@@ -15,14 +16,14 @@ namespace lockstep {
 
 // Of the sequences of a class of work (base/fair_shares.h).
 struct ClassStatistics {
-  std::atomic<std::uint64_t> requests{0}, tokens{0};  // taken; generated, of those that have ended
-  // Where tokens are told as they come: from the call to the first, and from each to the next.
+  std::atomic<std::uint64_t> requests{0}, tokens{0};  // submitted; generated, of ended requests
+  // For requests with on_token: from the call to the first token, and from each to the next.
   Histogram first_token_seconds{Histogram::second_bounds()}, token_gap_seconds{Histogram::second_bounds()};
 };
 
 struct ServiceStatistics {
   std::atomic<std::uint64_t> prompt_tokens{0}, generated_tokens{0};
-  std::atomic<std::uint64_t> requests{0}, refused{0};                         // taken; refused because the service was full
+  std::atomic<std::uint64_t> requests{0}, refused{0};                         // submitted; refused because the service was full
   std::atomic<std::uint64_t> stopped{0}, length{0}, cancelled{0}, failed{0};  // how they ended
   Histogram queue_seconds{Histogram::second_bounds()};                        // from the call to the first forward with its rows
   Histogram first_token_seconds{Histogram::second_bounds()};                  // from the call to the first token
@@ -42,7 +43,7 @@ struct ServiceSnapshot {
   std::int64_t running = 0, waiting = 0;   // sequences in the batch; behind it
   std::int64_t pages = 0, free_pages = 0;  // of the key-value cache; what is not free belongs to sequences or to prefixes
   std::int64_t cache_bytes = 0, weight_bytes = 0, workspace_bytes = 0;
-  std::vector<WaitingSequences> waiting_by_key;  // whose sequences wait for places or pages
+  std::vector<WaitingSequences> waiting_by_key;  // of sequences that wait for places or pages
 };
 
 }  // namespace lockstep

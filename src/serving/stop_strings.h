@@ -1,6 +1,6 @@
-// Stop strings, found in text that comes in pieces: each byte is read once, however many stop strings there are (an Aho-Corasick automaton,
-// A. V. Aho and M. J. Corasick, "Efficient string matching", 1975). Of several the one that is whole first counts; of two that end together, the
-// longer. One StopStrings serves any threads; one StopSearch one text and one thread.
+// Finds stop strings in text that arrives in pieces. Each byte is read once, however many stop strings there are (an Aho-Corasick automaton: A. V.
+// Aho and M. J. Corasick, "Efficient string matching", 1975). The stop string that ends first wins; of two that end together, the longer. A
+// StopStrings may be shared by threads; a StopSearch is for one text and one thread.
 //   const auto stops = std::make_shared<const StopStrings>(std::vector<std::string>{"\n\n", "User:"});
 //   StopSearch search(stops); if (const auto found = search.push("...\n")) ...; search.waits();  // 1: "\n" may become "\n\n"
 #pragma once
@@ -20,12 +20,12 @@ class StopStrings {
 
  private:
   friend class StopSearch;
-  // What a text may end with: the beginning of a stop string. The first is "".
+  // A state: a beginning of a stop string, with which the text may end. The first is "".
   struct Node {
-    std::int32_t child = -1, sibling = -1;  // longer by one byte; as long, and of the same parent
-    std::int32_t fallback = 0;              // the longest other beginning that this one ends with
+    std::int32_t child = -1, sibling = -1;  // first state one byte longer; next state with the same parent
+    std::int32_t fallback = 0;              // the state of the longest proper suffix
     std::int32_t length = 0;
-    std::int32_t stop = 0;  // bytes of the longest stop string that it ends with; 0: none
+    std::int32_t stop = 0;  // bytes of the longest stop string that is a suffix of it; 0: none
     char byte = 0;          // its last
   };
   std::int32_t child(std::int32_t node, char byte) const;
@@ -40,9 +40,9 @@ class StopSearch {
     std::size_t end = 0;     // behind the stop string's last byte, in the piece
     std::size_t length = 0;  // of the stop string, which may begin in an earlier piece
   };
-  // Behind what it found it reads no further.
+  // Stops reading at the first match.
   std::optional<Found> push(std::string_view piece);
-  // How many bytes at the end of what it read may begin a stop string.
+  // How many bytes at the end of the text may begin a stop string.
   std::size_t waits() const;
 
  private:

@@ -1,8 +1,7 @@
-// Text of a generation as it becomes certain: whole characters only, and never a part of a stop string. A stop string is found
-// wherever it lies across tokens, in the text or in the tokens' own bytes (where the name of a special token that gives no text counts); the text ends
-// before it. Knows token ids and text, nothing of requests.
-// One stream, one thread.
-//   TextStream stream(tokenizer, {"\n"}); for (id : ids) { send(stream.push(id)); if (stream.stopped()) break; }
+// Turns generated tokens into text as it becomes certain: whole characters only, and nothing that may be the beginning of a stop string. Stop strings
+// are found across tokens, in the text and in the tokens' own bytes (so the name of a special token that has no text counts); the text ends before
+// the stop string. Knows token ids and text, nothing of requests. One stream, one thread.
+//   TextStream stream(tokenizer, {"\n"}); for (const auto id : ids) { send(stream.push(id)); if (stream.stopped()) break; }
 //   send(stream.flush());
 #pragma once
 #include <cstdint>
@@ -16,7 +15,7 @@
 
 namespace lockstep {
 
-// Which special tokens give text. Parsers of messages read marks, which many tokenizers hold for special.
+// Which special tokens become text. Parsers of messages read marks that many tokenizers count as special.
 enum class SpecialText { hidden, reasoning_marks, shown };
 
 class TextStream {
@@ -27,9 +26,9 @@ class TextStream {
       : TextStream(tokenizer, std::make_shared<const StopStrings>(stops), special) {}
   // As Detokenizer's.
   void begin_after(std::span<const std::int32_t> ids) { detokenizer_.begin_after(ids); }
-  // What is certain after this token; "" once the text has met a stop string.
+  // The text that has become certain with this token; "" after a stop string.
   std::string push(std::int32_t id);
-  // The end: what was held back. "" once the text has met a stop string.
+  // The rest of the text, at its end; "" after a stop string.
   std::string flush();
   bool stopped() const { return text_ended_ || tokens_ended_; }
 
@@ -41,11 +40,11 @@ class TextStream {
   SpecialText special_;
   bool searches_;  // for any stop string
   StopSearch in_text_, in_tokens_;
-  std::string held_;  // the end of the text, which could still become a stop string
+  std::string held_;  // the end of the text, which may begin a stop string
   bool text_ended_ = false, tokens_ended_ = false;
 };
 
-// What a token says amid others, by itself: a piece of a character is U+FFFD.
+// The text of one token by itself; a part of a character becomes U+FFFD.
 std::string text_of_token(const Tokenizer& tokenizer, std::int32_t id);
 // Characters (code points) of valid UTF-8.
 std::int64_t count_characters(std::string_view text);

@@ -1,5 +1,5 @@
-// Constraints around constraints: what holds back the end, and what waits for the end of reasoning. Know token ids and bytes,
-// no grammar. Used as engine/constraint.h says.
+// Constraints that wrap another constraint: one forbids the end of the answer until it has a number of tokens, one applies the inner constraint only
+// after the reasoning has ended. Know token ids and bytes, no grammar. Thread rule of engine/constraint.h.
 //   constraint = std::make_shared<MinTokens>(constraint, end_tokens, 20, vocabulary);
 #pragma once
 #include <memory>
@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-// No end token among the first `count` tokens, as long as something else may be said.
+// No end token among the first `count` tokens, unless nothing else is allowed.
 class MinTokens : public TokenConstraint {
  public:
   // `inner` may be null: then everything is allowed.
@@ -28,8 +28,8 @@ class MinTokens : public TokenConstraint {
   std::int64_t count_, left_, vocabulary_;
 };
 
-// Anything but an end token until the text has said `marker`; from there on what `inner` allows. What a token says behind the
-// marker counts as reasoning too.
+// Anything but an end token until the text contains `marker`; from then on what `inner` allows. Text of the same token behind the marker counts as
+// reasoning too.
 class AfterReasoning : public TokenConstraint {
  public:
   // `tokenizer` outlives this object.

@@ -1,7 +1,8 @@
-// Names by which clients mean one of several deployments: an alias has shares of one or more of them, and remembers those that it had before. Whoever
-// says who they are comes to the same deployment as long as its share does not shrink: each draws a number a deployment from the two names, and the
-// greatest of weighted numbers wins, so that a share that grows takes from the others and moves nobody between these. It may have a gate, for versions that
-// come to its deployments later (api/openai/channel_gate.h). Knows no service. Any thread.
+// Aliases: names by which clients reach deployments. An alias has shares of one or more deployments, and remembers the shares it had before, for a
+// rollback. Example: "chat" has 95 of v7 and 5 of v8. A client that names itself always reaches the same deployment while that one's share does not
+// shrink: for each deployment a number is hashed from both names, and the largest of the weighted numbers wins, so a growing share takes clients from
+// the others and moves nobody between these. An alias may have a gate, which later versions must pass (api/openai/channel_gate.h). Knows no service.
+// Any thread.
 //   TrafficTable traffic; traffic.set("chat", {{"v7", 95}, {"v8", 5}}); traffic.choose("chat", "ann"); traffic.roll_back("chat");
 #pragma once
 #include <cstdint>
@@ -24,10 +25,10 @@ struct TrafficShare {
 
 struct TrafficRule {
   std::string alias;
-  std::vector<TrafficShare> shares, before;           // before: none, where it had no others
+  std::vector<TrafficShare> shares, before;           // before: those for a rollback; empty: none
   std::shared_ptr<const std::string> gate = nullptr;  // JSON of a request's "gate"; null: none
   std::uint64_t gate_number = 0;                      // of this table, another at each change of a gate
-  // It leads to the deployment, or a rollback would.
+  // Whether it leads to the deployment, or would after a rollback.
   bool may_lead_to(const std::string& deployment) const;
 };
 
@@ -36,18 +37,18 @@ class TrafficTable {
   static constexpr std::size_t kMostAliases = 1024, kMostShares = 16;
   static constexpr std::int64_t kMostWeight = 1'000'000;
 
-  // Shares that it has already change nothing. Errors: invalid_argument (a name that is none, no share, too many, one twice, a weight), resource_exhausted.
+  // Setting the present shares has no effect. Errors: invalid_argument (bad name or weight, no share, too many, one twice), resource_exhausted.
   void set(const std::string& alias, std::vector<TrafficShare> shares);
-  // Those before and those now change places. Errors: not_found; unsupported where there are none before.
+  // Exchanges the present shares with those before. Errors: not_found; unsupported when there are none before.
   TrafficRule roll_back(const std::string& alias);
-  // Null takes the gate away. Error not_found.
+  // Null removes the gate. Error not_found.
   void set_gate(const std::string& alias, std::shared_ptr<const std::string> gate);
   void remove(const std::string& alias);  // Error not_found
-  // The deployment goes: an alias that has a share of it is Error already_exists; what stood before with it is forgotten.
+  // The deployment is removed: Error already_exists if an alias has a share of it; earlier shares with it are dropped.
   void forget(const std::string& deployment);
 
   bool has(std::string_view alias) const;
-  // `who`: the client's own word, alike for requests that belong together; empty: each for itself. Nothing: there is no such alias.
+  // `who` identifies the client; requests with the same one reach the same deployment; empty: random. Nothing: there is no such alias.
   std::optional<std::string> choose(std::string_view alias, std::string_view who) const;
   std::optional<TrafficRule> find(std::string_view alias) const;
   std::vector<TrafficRule> list() const;  // by name

@@ -1,6 +1,6 @@
-// Which snapshot the weights of a version came from, for answers that name it. The last ones are kept, more than requests in flight can have.
+// Maps weights versions to the snapshots they came from, for answers that name the snapshot. Remembers more versions than requests in flight can
+// have. Any thread.
 //   names.add({7, id, "step-7"});   names.find(7).snapshot
-// Any thread.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -12,7 +12,7 @@ namespace lockstep {
 struct SnapshotVersion {
   std::uint64_t version = 0;  // WeightSet::version, or an adapter's
   std::string snapshot;       // its id (sync/manifest.h); empty: of none
-  std::string identity;       // what clients of a hosted service call it; empty: nothing
+  std::string identity;       // the name that clients of a hosted service gave it; empty: none
 };
 
 class VersionNames {
@@ -23,7 +23,7 @@ class VersionNames {
     names_.push_back(std::move(version));
     if (names_.size() > kMost) names_.pop_front();
   }
-  // Without a snapshot where there is none of that version.
+  // With an empty snapshot when the version is unknown.
   SnapshotVersion find(std::uint64_t version) const {
     const std::lock_guard lock(mutex_);
     for (auto one = names_.rbegin(); one != names_.rend(); ++one)

@@ -1,5 +1,5 @@
-// An SQLite database with the few things we ask of one: statements, typed values, transactions. Write-ahead log, so that a kill
-// leaves every committed statement in place. Knows no table. One thread at a time.
+// An SQLite database, reduced to statements, typed values and transactions. Write-ahead log, so every committed statement survives a kill. Knows no
+// table. One thread at a time.
 //   Database db("state/lockstep.db"); db.run("INSERT INTO t VALUES (?, ?)", {"name", 3}); db.rows("SELECT ...", {}, [](const Row& r) { ... });
 #pragma once
 #include <cstdint>

@@ -1,7 +1,6 @@
-// Folders of deltas as the package fireworks-delta-compression writes them (arc_v1: XOR through zlib, arc_v2: through zstd; each with the Adler-32 of
-// the result), read against a folder of the weights before. arc_v3 holds Python pickles and is refused.
+// Folders of weight deltas as the package fireworks-delta-compression writes them (arc_v1: XOR through zlib, arc_v2: through zstd; each with the
+// Adler-32 of the result), read with a folder of the weights before. arc_v3 holds Python pickles and is refused. Several threads may read.
 //   if (is_arc_folder(folder)) { const ArcFolder arc(folder, base);  bytes = arc.read(arc.list()[0]); }
-// Several threads may read.
 #pragma once
 #include <filesystem>
 #include <map>

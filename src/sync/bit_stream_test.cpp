@@ -6,7 +6,8 @@
 #include <random>
 
 #include "base/error.h"
-#include "sync/bit_stream.h"
+#include "sync/bit_reader.h"
+#include "sync/bit_writer.h"
 #include "sync/varint.h"
 
 namespace lockstep {

@@ -1,6 +1,6 @@
-// A channel: a small record in a store that says which snapshot is the current one. Its text is canonical JSON,
-//   {"sequence":7,"target":"<id>","transition":"staged"}
-// Numbers go up by one with every change, so that an older or a repeated signal is seen as such. Changed by compare and swap alone.
+// A channel: a small record in a store that names the current snapshot. Its text is canonical JSON, as
+// {"sequence":7,"target":"<id>","transition":"staged"}. The number grows by one with every change, so an older or repeated signal is recognised. It
+// changes by compare-and-swap only.
 //   const Channel now = read_channel_record(store, "chat").value();   move_channel(store, "chat", id);
 #pragma once
 #include <cstdint>

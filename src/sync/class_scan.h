@@ -1,8 +1,7 @@
-// Classes of a tensor's elements by their exponent before a change, and a walk over them. Small weights change more often than large ones, for a
-// step of one size passes more of their roundings: within a class the chance is about the same, and gaps between changes are short numbers to
-// write (sparse_codec.h).
+// Groups a tensor's elements into classes by their old exponent, and iterates over them. Small weights change more often than large ones, since a
+// step of a given size crosses more of their rounding boundaries. Within a class the probability is about the same, so the gaps between changes
+// compress well (sync/sparse_codec.h). One thread each.
 //   const ClassChoice choice = choose_classes(kind, old, n);  ClassScan scan(kind, choice, old, n);  while (scan.next_chunk()) ...
-// Thread: one each.
 #pragma once
 #include <array>
 #include <cstdint>

@@ -1,7 +1,6 @@
-// A far store read through a folder on this machine: each object that something is read of comes whole, in pieces of 4 MB, several at a time, and is
-// compared with its SHA-256. A piece goes on where it ended, in this process and after a kill: what is in the folder is not fetched again.
+// A remote store with a local folder for downloads. When something of an object is read, the whole object is fetched, in pieces of 4 MB, several at a
+// time, and checked by its SHA-256. After an interruption or a kill a fetch goes on where it ended. Any thread; one process a folder (a lock).
 //   const Downloads near(*store, "model.lockstep.downloads", {.parallel = 4});   near.fetch(digests);   near.read(StoredKind::object, digest, 0, 10);
-// Any thread; one process a folder (a lock).
 #pragma once
 #include <atomic>
 #include <filesystem>

@@ -1,7 +1,7 @@
-// How the codec sees one element of a tensor: a word of 1, 2 or 4 bytes, of a class (its exponent), with a place in the order of its type. The
-// difference of two places is a step in ulps (units in the last place).
+// An element of a tensor as the codecs see it: a word of 1, 2 or 4 bytes with a class (its exponent) and a rank in the order of its type's values.
+// The difference of two ranks is a step in ulps (units in the last place). Every word has a rank, NaN and -0 too, and the way back gives the same
+// bits. Pure functions.
 //   const ElementKind kind = element_kind(SafetensorsType::bf16);  kind.exponent(word);  order_of(kind, word);
-// Every word has a place, NaN and -0 too: order and back give the same bits. Pure functions.
 #pragma once
 #include <cstdint>
 

@@ -1,6 +1,6 @@
-// The tensors of a Hugging Face folder as their bytes stand in its safetensors files, whatever their types; and such folders written of them.
+// The tensors of a Hugging Face folder as raw bytes of its safetensors files, whatever their types; and writing such folders. Knows no model. Several
+// threads may read.
 //   const FolderTensors tensors("models/m");  for (const auto& t : tensors.list()) bytes = tensors.read(t);
-// Knows no model. Several threads may read.
 #pragma once
 #include <cstdint>
 #include <filesystem>

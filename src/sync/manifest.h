@@ -1,7 +1,7 @@
-// The manifest of a snapshot: what its files and tensors are, by digest, and where their bytes stand in a store. Its text is canonical JSON (sorted
-// keys, no spaces), and the text's SHA-256 is the snapshot's id. docs/weight-sync.md has every field.
+// The manifest of a snapshot: its files and tensors by digest, and where their bytes are in a store. Its text is canonical JSON (sorted keys, no
+// spaces), whose SHA-256 is the snapshot's id. docs/weight-sync.md has every field. A manifest comes from strangers: read_manifest refuses unknown
+// fields. Knows no store. Pure.
 //   const SnapshotManifest manifest = read_manifest(text);   const std::string same = manifest_text(manifest);
-// Knows no store. A manifest is data from strangers: read_manifest refuses whatever it does not know. Pure functions.
 #pragma once
 #include <cstdint>
 #include <optional>

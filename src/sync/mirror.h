@@ -1,7 +1,7 @@
-// A second store that follows a channel of another, off the trainer's uplink: it takes each snapshot of the chain once, and makes skip deltas there,
-// 2, 4, 8, ... snapshots back, so that a follower n behind applies at most 2 log2(n) + 1; and full copies, when asked.
+// A second store that follows a channel of a first one, so that replicas near it do not load the trainer's uplink. It fetches each snapshot of the
+// chain once and makes skip deltas 2, 4, 8, ... snapshots back, so that a follower n behind applies at most 2 log2(n) + 1 of them; and full copies on
+// demand. One mirror a store at a time (its lock). A kill leaves the channel at the old or the new snapshot; nothing is fetched twice.
 //   const MirrorReport report = mirror_channel(*from, *to, "chat", {.downloads = "region/downloads"});
-// One mirror a store at a time (its lock). A kill leaves the channel where it was, or moved; what was fetched is not fetched again.
 #pragma once
 #include <cstdint>
 #include <filesystem>

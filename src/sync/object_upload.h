@@ -1,7 +1,6 @@
-// An object on its way to a server that wants its name first, which is its digest: its bytes stand in a file without a name until they are all
-// there, and then go up, in parts when there are many.
+// Uploads an object to a server that needs its name, the digest, before the bytes: they are collected in an unnamed file, and uploaded when complete,
+// large ones in parts. One thread; `part` is called from several.
 //   return std::make_unique<ObjectUpload>(std::move(calls));
-// One thread; `part` is called from several.
 #pragma once
 #include <functional>
 #include <string>

@@ -1,6 +1,7 @@
-// The codec `planes` of snapshots, for tensors of which most elements changed (fp32 after a step of training): the step of every element, as a
-// Rice code whose parameter follows the steps of elements of the same old exponent; quotients stand in one plane of bits, remainders in another.
-// docs/weight-sync.md has the format. Pure functions.
+// The codec `planes` of snapshots, for tensors of which most elements changed (fp32 after a training step). Each element's step is Rice coded, with a
+// parameter that adapts per old exponent; quotients go to one stream of bits, remainders to another. docs/weight-sync.md has the format. Pure
+// functions.
+//   const std::string payload = encode_planes(kind, old_words, new_words, n); decode_planes(kind, payload, old_words, n, to);
 #pragma once
 #include <cstdint>
 #include <string>

@@ -1,4 +1,4 @@
-// A store that is read alone: whatever would write into it is refused, in its own words.
+// A base class for read-only stores: every write is refused, with an error that the derived class words.
 //   class HttpStore final : public ReadAlone<RemoteStore> { ... [[noreturn]] void refuse() const override; };
 #pragma once
 #include <memory>

@@ -1,6 +1,5 @@
-// What stores behind a network have in common: everything is read at URL/PATH, with the paths of a folder store.
+// What stores behind a network share: everything is read from URL/PATH, with the paths of a folder store. Any thread.
 //   class S3Store final : public RemoteStore { ... };
-// Any thread.
 #pragma once
 #include <atomic>
 #include <map>

@@ -1,7 +1,6 @@
-// What a replica that follows a channel says of itself, as text in a store: where it stands on the way to its target, and what each stage took. It is
-// written anew at every change and once a second, so that silence shows.
+// The record by which a replica that follows a channel reports itself in a store: its stage on the way to the target, and the seconds of each stage.
+// It is rewritten at every change and once a second, so that a dead replica is noticed. Knows no clock and no fleet.
 //   put_replica(store, "chat", "a-8000", replica_text(record));   for (const auto& [name, text] : read_replicas(store, "chat")) parse_replica(text);
-// Knows no clock and no fleet.
 #pragma once
 #include <array>
 #include <cstdint>

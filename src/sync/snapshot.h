@@ -1,6 +1,5 @@
-// Reads snapshots out of a store: manifests by id, and tensors along the chain of their parents, every digest on the way compared.
+// Reads snapshots from a store: manifests by id, and tensors by applying the deltas of the chain of parents, with every digest checked. Any thread.
 //   SnapshotChain chain(store, find_snapshot(store, "chat"));   bytes = chain.tensor(chain.manifest().tensors[0]);
-// Any thread.
 #pragma once
 #include <cstdint>
 #include <deque>

@@ -1,4 +1,4 @@
-// What a store holds and whether it is sound: verify, diff, prune.
+// Maintenance of a store: verify its contents, compare snapshots, delete what no channel needs.
 //   const auto faults = verify_snapshot(*store, id, {});   const PruneReport report = prune_store(*store, {}, true);
 #pragma once
 #include <cstdint>

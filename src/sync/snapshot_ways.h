@@ -1,6 +1,5 @@
-// Other ways to a snapshot: what a mirror made so that a follower that is far behind applies few deltas. A record `ways` a snapshot says where it
-// stands in its chain, and which snapshots have its content and another parent. What is said there is a hint: every result is compared with the
-// snapshot's own digests.
+// Shortcuts to a snapshot that a mirror made, so that a follower far behind applies few deltas. A snapshot's record `ways` has its place in the
+// chain, and the snapshots with the same content and another parent. These are hints: every result is checked with the snapshot's own digests.
 //   const SnapshotPath path = plan_path(store, target, have);   SnapshotChain chain(store, target, local, path.ids);
 #pragma once
 #include <cstdint>

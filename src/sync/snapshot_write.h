@@ -1,6 +1,7 @@
-// Makes snapshots: of a Hugging Face folder, and of two snapshots of a store (squash). One writer of a store at a time.
-//   const Written written = push_folder(*store, "export", {.parent = id, .written = [&](const Written& now) { move_channel(*store, "chat", now.id); }});
-// Objects come first, then the manifest, then the channel: a kill leaves the old snapshot current, and bytes that the next writer clears away.
+// Makes snapshots from a Hugging Face folder, or from two snapshots of a store (squash). Objects are written first, then the manifest, then the
+// channel, so a kill leaves the old snapshot current; the next writer removes the leftovers. One writer of a store at a time.
+//   const Written written = push_folder(*store, "export", {.parent = id, .written = [&](const Written& now) {
+//     move_channel(*store, "chat", now.id); }});
 #pragma once
 #include <cstdint>
 #include <filesystem>

@@ -1,7 +1,7 @@
-// The codec `sparse` of snapshots: which elements of a tensor changed, and by how many steps of their type. docs/weight-sync.md has the format.
-//   const auto payload = encode_sparse(kind, old, new, n);   decode_sparse(kind, *payload, old, n, to);
-// Positions are gaps within classes of the old exponent (class_scan.h), by Rice codes; steps are a sign and a magnitude, which is mostly 1: runs
-// of ones are one number. Integers alone: the same pair gives the same bytes everywhere. Pure functions.
+// The codec `sparse` of snapshots: which elements of a tensor changed, and by how many steps of their type. Positions are gaps within classes of the
+// old exponent (sync/class_scan.h), Rice coded; steps are a sign and a magnitude, mostly 1, with runs of ones as one number. Integers alone, so the
+// same pair gives the same bytes everywhere. docs/weight-sync.md has the format. Pure functions.
+//   const auto payload = encode_sparse(kind, before, after, n);   decode_sparse(kind, payload->bytes, before, n, to);
 #pragma once
 #include <cstdint>
 #include <optional>

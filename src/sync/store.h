@@ -1,7 +1,7 @@
-// A place that holds snapshots: objects and manifests, which are immutable and named by the SHA-256 of their bytes, and channels, which are small
-// records that change. What is behind it (a folder, a server) is for who implements it.
+// The interface of a store of snapshots: objects and manifests, immutable and named by the SHA-256 of their bytes, and channels, small records that
+// change. Behind it is a folder or a server. Any thread may read. A writer holds writing(): of two at once, one's prune could delete the other's
+// unfinished work.
 //   const auto store = open_store("/mnt/weights");  store->put_manifest(text);  store->swap_channel("chat", before, after);
-// Any thread may read. Writers hold writing(): two at once would delete each other's unfinished work (prune).
 #pragma once
 #include <cstdint>
 #include <functional>

@@ -1,7 +1,7 @@
-// One tensor of a snapshot as bytes: against the parent's tensor (`same`, `sparse`, `planes`) or by itself (`full`), whichever is smallest.
+// Encodes one tensor of a snapshot: relative to the parent's tensor (`same`, `sparse`, `planes`) or whole (`full`), whichever is smallest. The same
+// pair gives the same codec and bytes on every machine. A payload comes from strangers: every number in it is checked. Pure functions.
 //   const EncodedTensor encoded = encode_tensor(SafetensorsType::bf16, old_bytes, new_bytes);
 //   decode_tensor(encoded.codec, SafetensorsType::bf16, encoded.payload, old_bytes, to);
-// The same pair gives the same codec and bytes on every machine. A payload is data from strangers: every number in it is checked. Pure functions.
 #pragma once
 #include <cstdint>
 #include <optional>

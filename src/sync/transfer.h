@@ -1,7 +1,6 @@
-// HTTP requests by libcurl, for stores behind a server: each has limits on bytes and on time, is tried again where that can help, and an error says
-// which URL failed. What authorises a request never stands in a message.
+// HTTP requests by libcurl for stores behind a server. Each has limits on bytes and time and is repeated where that can help; errors name the URL,
+// and never contain credentials. Knows no store. Any thread; connections are reused and shared.
 //   const Transfer transfer({});   const HttpAnswer answer = transfer.ask({.url = "http://host/store/channels/chat.json", .most_bytes = 4096});
-// Knows no store. Any thread; connections are kept and shared.
 #pragma once
 #include <cstdint>
 #include <functional>

@@ -1,4 +1,4 @@
-// Whole numbers of 64 bits in as few bytes as they need: 7 bits a byte, the lowest first, the highest bit of each byte says that another follows.
+// 64-bit integers in as few bytes as they need (LEB128): 7 bits a byte, the lowest first; the highest bit of a byte means that another follows.
 //   put_varint(text, 300);   VarintReader in(text); in.next() == 300
 #pragma once
 #include <cstdint>

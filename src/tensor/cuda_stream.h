@@ -1,6 +1,7 @@
 // GPU memory for reuse, and one CUDA stream with copies to and from the host. Plain C++ over the CUDA runtime, which is linked in where the
 // build found a GPU and nvcc, or was told to (LOCKSTEP_CUDA); elsewhere the constructors throw and say so.
 // Knows no kernel. Work runs in stream order; a freed block is reused in that order too.
+//   if (built_with_cuda()) { const CudaDeviceInfo gpu = cuda_device(); CudaStream stream; use(gpu.name); }
 #pragma once
 #include <cstddef>
 #include <map>

@@ -1,4 +1,5 @@
 // Converts a device address to a pointer: for kernels and streams only (tools/check_layers.py refuses it elsewhere).
+//   float* values = device_pointer<float>(view);  // in a kernel
 #pragma once
 #include "tensor/stream.h"
 

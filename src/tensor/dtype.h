@@ -1,4 +1,5 @@
-// Element types of device buffers. On the traced backend f32 and bf16 elements are {value, hash}: sizes are the backend's.
+// Element types of device buffers. On the traced backend f32 and bf16 elements are {value, hash}, so sizes depend on the backend.
+//   dtype_name(DType::bf16) == "bf16"; element_size(DType::bf16, false) == 2;
 #pragma once
 #include <cstdint>
 #include <string_view>

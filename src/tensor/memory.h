@@ -1,5 +1,6 @@
 // Memory accounts by category: what is allocated now, and the peak. Plans (planning/memory_plan.h) are measured by the same accounts.
 // Thread-safe.
+//   MemoryAccounts accounts; accounts.add(MemoryCategory::weights, 1 << 20); accounts.remove(MemoryCategory::weights, 1 << 20);
 #pragma once
 #include <array>
 #include <atomic>

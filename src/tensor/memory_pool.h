@@ -1,10 +1,9 @@
-// A caching allocator for buffers: freed blocks are reused, also for other sizes, so a step's activations lie where the last step's gradients
-// were.
+// A caching allocator for buffers: freed blocks are reused, also for other sizes, so that a step's activations use the memory of the last step's
+// gradients. Small blocks by size class; large ones are cut from chunks of huge pages and merged with free neighbours. give() never allocates: its
+// nodes are reserved when a block is taken, so an out-of-memory error can unwind. All pools of the process may share a limit: at the limit idle
+// memory goes back to the system first, and what still does not fit is an error (the kernel would kill the process). Knows no device and no category.
+// Thread-safe. Under AddressSanitizer every block is the system's, so that it can be checked.
 //   MemoryPool pool(false); void* block = pool.take(bytes); pool.give(block, bytes);
-// Small blocks by size class; large ones are cut from chunks of huge pages and merged with free neighbours. give() never allocates: its nodes are
-// reserved when a block is taken, so that an out-of-memory error can unwind. All pools of the process may share a limit: at the limit idle memory
-// goes back to the system first, and what still does not fit is an error (the kernel would kill the process).
-// Knows no device and no category. Thread-safe. Under AddressSanitizer every block is the system's, so that it can be checked.
 #pragma once
 #include <chrono>
 #include <cstddef>

@@ -1,6 +1,7 @@
 // A stream: device work in order. Direct streams run it at once on the caller's thread; deferred ones queue it on another thread, as a GPU would,
 // with tagged addresses that the host cannot dereference; on a GPU it is launched at once and runs when the GPU gets there.
 // The only way back to the host is read(). One caller thread at a time.
+//   Stream stream(BackendKind::cpu); const std::vector<float> values = stream.read(view).get();
 #pragma once
 #include <functional>
 #include <future>

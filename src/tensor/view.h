@@ -1,6 +1,7 @@
-// A view: where a matrix lies on a device. A plain value, copied into queued work; owns nothing.
-// The address is a device handle: on the deferred backend (and on GPUs) the host cannot dereference it. Kernels turn it into
-// a pointer with tensor/device_pointer.h; the host reads through Stream::read only.
+// A view: where a matrix is in a device's memory. A plain value, copied into queued work; owns nothing. The address is a device handle: on the
+// deferred backend (and on GPUs) the host cannot dereference it. Kernels convert it by tensor/device_pointer.h; the host reads through Stream::read
+// only.
+//   const View first = view.row_range(0, 1); first.cols == view.cols;
 #pragma once
 #include <cstdint>
 

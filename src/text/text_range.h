@@ -1,4 +1,5 @@
-// A range of bytes of some text, the first included, the last not. A plain value.
+// A range of bytes of a text: begin included, end excluded. A plain value.
+//   const TextRange word{0, 5}; word.end - word.begin == 5;
 #pragma once
 #include <cstddef>
 

@@ -1,7 +1,8 @@
 // The input and the results of a training step. Host data only.
-// A model with a value head (model/value_head.h) has a value for each target that is scored, which stands where other models have its
-// log-probability; its losses are `value` and, as -w v, cross_entropy: what a loss that is computed elsewhere weighs values by. Of `value` the
-// advantages are the returns, and the old log-probabilities the values when those were computed.
+//   TrainSequence sequence = TrainSequence::next_token({1, 5, 7, 9}); sequence.weights = {0, 1, 1};
+// In a model with a value head (model/value_head.h) each scored target has a value where other models have a log-probability. Its losses are `value`,
+// where advantages are the returns and old log-probabilities the values at the time of sampling, and cross_entropy, here -w v, which weighs values by
+// a loss that was computed elsewhere.
 #pragma once
 #include <cstdint>
 #include <string>

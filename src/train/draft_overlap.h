@@ -1,8 +1,7 @@
-// How far the distributions of drafts overlap those of the model, and what a chain of drafts is worth, on the host: in double, each sum in the order of the
-// vocabulary (docs/numerics.md, "Multi-token prediction"). p is the model's distribution, given; q the draft's, the softmax of its logits.
-//   overlap        alpha = sum over v of min(p(v), q(v)): the chance that a draft drawn from q is taken by rejection sampling
-//   a chain's loss 1 - (1 / n) sum over j of (product over i <= j of alpha_i)
-// Any thread.
+// How likely drafts are accepted, computed on the host in double, each sum in the order of the vocabulary (docs/numerics.md, "Multi-token
+// prediction"). p is the model's distribution, q the draft's, the softmax of its logits. Any thread.
+// - overlap: alpha = sum over v of min(p(v), q(v)), the probability that rejection sampling accepts a draft token drawn from q
+// - loss of a chain of n drafts: 1 - (1 / n) sum over j of (product over i <= j of alpha_i)
 //   const Softmax p = softmax_of(model_logits, n), q = softmax_of(draft_logits, n); const Overlap o = overlap(model_logits, p, draft_logits, q, n);
 #pragma once
 #include <cstdint>

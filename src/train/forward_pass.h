@@ -1,7 +1,7 @@
-// Runs one micro-batch through the model, with or without a gradient: plans rows, runs model, head and losses, backward, and reads results back.
+// Runs one micro-batch through the model: plans rows, runs model, head and losses, with a gradient also the backward, and reads results back. Several
+// jobs may share a pass, each with its own data, loss and adapter over the same weights; a job's bits are those it has alone. The cache is reused
+// between passes. Knows no optimizer. One thread at a time.
 //   ForwardPass pass(runtime, {.page_size = 16}); pass.run(weights, settings, {{&data, &loss, normaliser, part, &result, &sums}});
-// Several jobs may share one pass, each with its own data, loss and adapter over the same weights; a job's bits are those it has alone. Reuses
-// the cache between passes. Knows no optimizer. One thread at a time.
 #pragma once
 #include <memory>
 #include <optional>

@@ -1,5 +1,5 @@
-// What gradients that no step has taken are made of, in a file (base/checked_file.h): numbers of a device exactly as they lie there, and the
-// data of a call. A file is read by the process that wrote it, and by no other.
+// Saves gradients that no optimizer step has used to a file (base/checked_file.h), with the data of an open call: a device's numbers exactly as they
+// are in memory. Only the process that wrote a file reads it.
 //   CheckedWriter file(gradient_file(folder, rank)); write_view(file, stream, bins); file.commit();
 #pragma once
 #include <filesystem>

@@ -1,6 +1,6 @@
-// The norm of a step's gradients, and the factor (scale and clip) that every gradient is multiplied by (docs/numerics.md, "Optimizer").
+// The norm of a step's gradients, and the factor (scale and clip) by which every gradient is multiplied (docs/numerics.md, "Optimizer"). Plain
+// values, except for the launches.
 //   add_to_group(groups, gradient_group(p), gradient); group_norms(backend, groups, 1.0);
-// Plain values, except for the launches.
 #pragma once
 #include "train/optimizers/optimizer.h"
 

@@ -1,7 +1,6 @@
-// The gradient that the next step takes, of whole weights and of adapters alike: a plain buffer a parameter where one backward is all of
-// it, accumulators where there are several; the calls that have added to it; and whose kept forwards (kept_passes.h) would. Bits do not
-// depend on which: an accumulator that one backward filled rounds to what that backward would have written.
-// Used by the rank's thread.
+// The gradients for the next optimizer step, of whole weights and of adapters alike. When one backward is the whole step, each parameter has a plain
+// buffer; when several calls add up, accumulators. Bits do not depend on which: an accumulator that one backward filled rounds to what that backward
+// would have written. Also holds the calls' data while their forwards are kept (train/kept_passes.h). Used by the rank's thread.
 //   Gradients gradients(backend, rows, settings); gradients.open({.one_backward = true}); ... gradients.set(); gradients.close();
 //   optimizer.step(gradients.take(), adam); gradients.drop();
 #pragma once

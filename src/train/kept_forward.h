@@ -1,8 +1,8 @@
-// The forward of one pass of a trainer, where earlier ones of the same rows were kept (model/kept_forwards.h): rows are found by their texts, and gathered
-// for a value at a time. Rows that were not found are computed by a forward of their own, whose values stand beside.
+// The forward of a training pass, some of whose rows an engine has already computed (model/kept_forwards.h). It finds these rows by their texts and
+// gathers them, one value at a time; the other rows are computed by a forward of their own.
 //   KeptForward kept(backend, forwards, slices); ...a forward of kept.missing(0) into kept.made()...; kept.place_made(...); kept.begin(true);
 //   options.row_source = &kept;
-// The pages that it reads stay as long as it does. Used by one thread.
+// The pages that it reads stay in memory as long as it exists. Used by one thread.
 #pragma once
 #include <functional>
 

@@ -1,9 +1,9 @@
-// Caches forwards that were run for log-probabilities only, with what a backward needs of them. When the gradient of the same rows under the same
-// weights is requested next, only head and backward remain. A loss computed by the client does just that: log-probabilities first, then a
-// gradient with weights made of them.
+// Caches forwards that were run for log-probabilities only. When the gradient of the same rows under the same weights is requested next, only the
+// head and the backward remain to be computed. A loss computed by the client does that: it asks for log-probabilities, then for a gradient with
+// weights made of them.
 //   auto kept = std::make_shared<KeptPasses>(bytes); TrainerOptions{.kept = kept};
-// A kept forward is used once, and no bit changes. At most `most_bytes` over all trainers; the least recently kept are evicted first. A trainer
-// drops its own when its weights change. One thread at a time (the executor's); statistics() any.
+// A kept forward is used once, and no bit changes. At most `most_bytes` over all trainers; the oldest are evicted first. A trainer drops its own when
+// its weights change. One thread at a time (the executor's); statistics() any.
 #pragma once
 #include <atomic>
 #include <list>

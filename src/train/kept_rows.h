@@ -1,5 +1,5 @@
-// Kept sets (base/kept_tokens.h) from a matrix of token ids, as files and protocols give them: a row of ids a token, in any order, -1 in the places
-// that a row does not need; a row of -1 alone: nothing was cut there. Pure functions.
+// Reads kept sets (base/kept_tokens.h) from a matrix of token ids, as files and protocols write them: one row a token, ids in any order, filled up
+// with -1. A row of -1 alone: sampling removed no token there. Pure functions.
 //   datum.kept_tokens = kept_rows({3, 17, -1, -1}, 2, {}, vocabulary, "data[0].loss_fn_inputs.kept_tokens");
 #pragma once
 #include <string>

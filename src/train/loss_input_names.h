@@ -1,4 +1,6 @@
-// Names of the loss inputs that a datum may have besides its targets, as files and protocols spell them. The one place that knows these names.
+// Names of a datum's loss inputs, as files and protocols spell them, with the member of TrainSequence that each fills. The one place that knows these
+// names.
+//   for (const LossInputName& input : kLossInputNames) read(input.name, sequence.*input.values);
 #pragma once
 #include "train/data.h"
 

@@ -1,4 +1,4 @@
-// Metrics of a loss over a batch, named NAME:REDUCTION with one colon, by which clients combine them (docs/losses.md).
+// Metrics of a loss over a batch. Their names are NAME:REDUCTION, so that clients know how to combine those of several calls (docs/losses.md).
 //   LossMetricSums sums(loss); sums.add(data, result); result.metrics = sums.metrics(result);
 // Sums are order-free, so no metric depends on pieces, micro-batches or ranks. Only scored targets with a weight other than 0 count.
 #pragma once

@@ -1,5 +1,5 @@
-// The losses by name: formula, defaults, options, required inputs. A loss is a row here, a formula in
-// kernels/head/row_loss.h and a line of docs/losses.md. Pure functions.
+// The losses by name: formula, defaults, options, required inputs. A loss is a row here, a formula in kernels/head/row_loss.h and a line of
+// docs/losses.md. Pure functions.
 //   LossOptions loss = loss_by_name("ppo", {{"clip_high_threshold", "1.28"}}); check_loss_data(data[0], 0, loss, vocabulary);
 #pragma once
 #include <string>

@@ -1,4 +1,4 @@
-// What one depth of MtpTrainer's forward leaves to its losses and to the backward. Included by its sources alone.
+// What the forward of one depth of MtpTrainer leaves for its losses and its backward. Only MtpTrainer's sources include it.
 #pragma once
 #include "train/mtp_trainer.h"
 

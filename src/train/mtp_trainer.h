@@ -1,15 +1,15 @@
-// Trains a model's layer of multi-token prediction (model/blocks/mtp_layer.h) to say what follows texts, with steps of its own. The model is read alone: its
-// hidden states, embedding and head get no gradient, and none of its numbers change.
+// Trains a model's layer of multi-token prediction (model/blocks/mtp_layer.h), with optimizer steps of its own. The model is only read: its hidden
+// states, embedding and head get no gradient, and none of its numbers change.
 //   MtpTrainer trainer(runtime, reader->mtp_masters(), {.depths = 5}, {.micro_batch = 8});
 //   MtpResult result = trainer.forward_backward(model_weights, data); trainer.optim_step(adam); trainer.weights()
 // Losses (MtpLoss), each divided by the sum of its weights:
-//   ce    the mean over depths of the cross-entropy of each row's target k tokens ahead, weighted as the sequence weighs that target; where a text ends before
-//         it, a row has none
-//   tv    1 - the mean over j of the chance that the first j drafts of a row are right under rejection sampling, the product of the overlaps of the
-//         distributions of the model and of each depth (train/draft_overlap.h); weighted as the row's first target, a row whose text ends before the last is left out
-//   both  their sum
-// All depths share the layer, its selection and its keys, as drafts do; depth k is given the text's own tokens. Bits depend on the data alone, not on its order,
-// micro-batches or threads. One rank. One thread at a time.
+// - ce: the mean over depths of the cross-entropy of each row's target k tokens ahead, with its weight; targets behind the text's end are left out
+// - tv: 1 - the mean over j of the probability that the first j draft tokens of a row are accepted by rejection sampling
+// (the product of the overlaps of the model's and each depth's distribution, train/draft_overlap.h);
+// with the first target's weight; rows too close to the text's end are left out
+// - both: their sum
+// All depths share the layer, its selection and its keys, as drafts do; depth k gets the text's own tokens. Bits depend on the data alone, not on its
+// order, micro-batches or threads. One rank. One thread at a time.
 #pragma once
 #include <memory>
 

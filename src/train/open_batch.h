@@ -1,7 +1,6 @@
-// A batch whose sequences arrive in pieces (Trainer::begin_batch): tracks which have arrived, and stores results by index,
-// whatever the order.
+// A batch whose sequences arrive in pieces (Trainer::begin_batch): tracks which have arrived, and stores results by index, whatever the order. Knows
+// no gradient. Host data only.
 //   OpenBatch batch(plan, loss, index); batch.check(places, piece); batch.put(places, piece, std::move(result), sums); batch.finish();
-// Knows no gradient. Host data only.
 #pragma once
 #include <set>
 

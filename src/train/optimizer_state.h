@@ -1,8 +1,8 @@
-// The optimizer's state of a trainer: masters, moments (in memory or in a file), step count, and the compute copies for the forward; and the step:
-// norm, check, scale, the optimizer's update of each parameter, exchange between ranks, the next version.
+// The optimizer of a trainer with its state: masters, moments (in memory or in a file), step count, the compute copies for the forward. A step
+// computes the norm, checks and scales gradients, updates each parameter, exchanges between ranks, and publishes the next version.
 //   OptimizerState state(backend, rows, &profile, parameters, masters, adamw(), options);
 //   state.step(gradients.take(), adam, [&] { publish(state.weights()); });
-// The same for whole weights and adapters; the optimizer is a row (optimizers/optimizer.h). Used by the rank's thread.
+// The same class for whole weights and adapters; the optimizer is a row of optimizers/optimizer.h. Used by the rank's thread.
 #pragma once
 #include <functional>
 #include <optional>

@@ -1,4 +1,5 @@
-// Options and results of trainers: plain values, shared by the trainer and its ranks.
+// Options and results of trainers, shared by the trainer and its ranks. Plain values.
+//   TrainerOptions options{.micro_batch = 8, .checkpoint_activations = true};
 #pragma once
 #include <memory>
 #include <string>

@@ -1,7 +1,7 @@
-// The compute copy of masters under a profile whose weights train and are quantised (cpu-int4-qat): after each step, the masters of this rank's rows
-// through the one quantiser (numerics/low_bit.h). The bits are those of make_compute_copy (model/weights.h).
+// Quantises the masters of this rank's rows after each step, under a profile whose weights train and are quantised (cpu-int4-qat). Uses the one
+// quantiser (numerics/low_bit.h); the bits are those of make_compute_copy (model/weights.h). A few panels at a time are on the host. Used by the
+// rank's thread.
 //   quantise_masters(backend, parameter, profile, master, own_rows_of_the_copy);
-// Some panels are on the host at a time. Used by the rank's thread.
 #pragma once
 #include "model/weights.h"
 

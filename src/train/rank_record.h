@@ -1,4 +1,5 @@
-// Exchange of batch results between data-parallel ranks: which rank has which sequences, and their results. Host data only.
+// Deals a batch's sequences to data-parallel ranks, and gathers their results. Host data only.
+//   const auto dealt = deal_sequences(data, 4); join_records(group, dealt, data, result, sums);
 #pragma once
 #include "parallel/communicator.h"
 #include "train/data.h"

@@ -1,7 +1,6 @@
-// The rows of each parameter whose optimizer state is on this data-parallel rank (ZeRO), and gathering them. A single rank, and an
-// adapter, has all rows.
+// Which rows of each parameter have their optimizer state on this data-parallel rank (ZeRO), and gathering them. A single rank, and an adapter, has
+// all rows. Used by the rank's thread.
 //   RankRows rows(backend, manifest, place); rows.write(id, buffer.view(), image);
-// Used by the rank's thread.
 #pragma once
 #include "model/parameter_share.h"
 #include "model/tape.h"

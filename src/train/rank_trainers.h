@@ -1,7 +1,6 @@
-// The ranks of a trainer (train/trainer.h) that are local: a RankTrainer each, on a runtime and a thread of its own. Ranks elsewhere belong to other
-// owners, who make the same calls.
+// The local ranks of a trainer (train/trainer.h): a RankTrainer for each, on its own runtime and thread. Ranks elsewhere belong to other owners, who
+// make the same calls. Knows no batch and no step. One caller at a time.
 //   RankTrainers ranks(runtime, images, options, nullptr); ranks.each([](RankTrainer& part) { part.close(); });
-// Knows no batch and no step. One caller at a time.
 #pragma once
 #include <memory>
 #include <utility>

@@ -1,7 +1,6 @@
-// Updates router biases by expert loads instead of gradients: counts how many rows chose each expert of each MoE layer since
-// the last step, and moves each bias by a fixed rate towards even load.
+// Updates router biases by expert loads instead of gradients: counts how many rows chose each expert of each MoE layer since the last step, and moves
+// each bias by a fixed rate towards even load. Counts are exact, over all ranks' rows. Used by the rank's thread.
 //   RouterLoads loads(runtime, place); loads.move(rate, state);
-// Loads are exact counts over all ranks' rows. Used by the rank's thread.
 #pragma once
 #include "model/runtime.h"
 #include "train/optimizer_state.h"

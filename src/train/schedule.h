@@ -1,4 +1,5 @@
-// Learning-rate schedules as functions of the step alone, computed in double with our own functions.
+// Learning-rate schedules: functions of the step alone, computed in double with our own functions.
+//   const double rate = learning_rate({.kind = "cosine", .peak = 1e-4, .warmup = 10, .steps = 200}, 12);
 #pragma once
 #include <cstdint>
 #include <string>

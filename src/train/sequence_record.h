@@ -1,6 +1,6 @@
-// A call's sequences in a record: of a writer with value() and values() (base/checked_file.h, base/byte_record.h), and back.
+// Writes a call's sequences to bytes and reads them back, with any writer that has value() and values() (base/checked_file.h, base/byte_record.h).
+// The reader is a process of the same build.
 //   put_sequences(file, data); data = taken_sequences(file);
-// Read by a process of the same build.
 #pragma once
 #include "train/data.h"
 

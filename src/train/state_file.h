@@ -1,5 +1,5 @@
-// Where an optimizer keeps its state: in memory, or in a file (TrainerOptions::optimizer_folder), of which pages leave memory between uses where that is
-// asked for (TrainerOptions::release_state). Knows no optimizer. Used by the rank's thread.
+// Memory for optimizer state: ordinary memory, or a mapped file (TrainerOptions::optimizer_folder) whose pages may be released between uses
+// (TrainerOptions::release_state). Knows no optimizer. Used by the rank's thread.
 //   StateFile file(backend, options); file.reserve(parameters, bytes); Buffer moment = file.allocate(i, rows, cols, MemoryCategory::optimizer);
 #pragma once
 #include <memory>

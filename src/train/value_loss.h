@@ -1,4 +1,4 @@
-// The loss of values by its options, which a model with a value head alone has (docs/losses.md).
+// The loss of a model with a value head, from its options by name (docs/losses.md).
 //   LossOptions loss = value_loss({{"value_clip", 0.2}});
 #pragma once
 #include "train/losses.h"

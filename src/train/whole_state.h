@@ -1,7 +1,7 @@
-// What a trainer (train/trainer.h) keeps of its parameters from step to step, put together from all ranks: fp32 masters, moments, the number of steps.
-// Writers of checkpoints and exports read it; Trainer::restore sets it.
+// The state of a trainer (train/trainer.h) put together from all ranks: fp32 masters, moments, number of steps. Writers of checkpoints and exports
+// read it; Trainer::restore sets it. Images are packed (model/weights.h). Every function fails with unsupported after a step or a restore that failed
+// in the middle. The trainer's thread.
 //   WeightImages masters = trainer.state().masters(); TrainerState restart = trainer.state().all();
-// Every function fails with unsupported where a step or a restore failed in the middle. Images are packed (model/weights.h). The trainer's thread.
 #pragma once
 #include "train/rank_trainers.h"
 

@@ -1,14 +1,15 @@
-// A model that several processes train: process 0 makes the calls of its TrainedModel, and the others follow them, each with the ranks that it
-// has (parallel/process_ranks.h); those of an engine over ranks too (engine/step_follower.h). Calls travel as plain values (trained/model_calls.h); files, data and output are process 0's alone.
+// A model that several processes train together: process 0 makes the calls of its TrainedModel, and the others repeat them, each with its own ranks
+// (parallel/process_ranks.h), also the steps of an engine over ranks (engine/step_follower.h). Calls travel as plain values (trained/model_calls.h);
+// files, data and output are process 0's alone.
 //   if (follow_processes({.transport = "mpi"})) return 0;   open_beside({.runtime = settings}); auto model = make_trained_model(base, {});
-// Every process has the model's folder under the same path. All weights move: adapters train on one rank.
+// Every process has the model's folder under the same path. Only whole weights: adapters train on one rank.
 #pragma once
 #include "parallel/processes.h"
 #include "trained/trained_model.h"
 
 namespace lockstep {
 
-// What a process opens before it follows.
+// What each process opens first.
 struct ModelSource {
   RuntimeSettings runtime;
   bool untrained = false;  // open_untrained_model with these; else open_model

@@ -1,4 +1,6 @@
-// The calls that process 0 makes and the others follow (trained/led_model.h), as bytes: a number, then the call's values. Of one build.
+// Calls of a model that several processes train (trained/led_model.h), as bytes: a number for the kind of call, then its values. All processes run
+// the same build.
+//   put_settings(out, {.rank = 8}); const TrainedSettings settings = taken_settings(in);
 #pragma once
 #include "base/byte_record.h"
 #include "trained/led_model.h"

@@ -1,7 +1,6 @@
-// A pass over one base's frozen weights that several models stand in at once: adapters over it, and the base itself. Each has the bits that it has
-// alone, and fails alone.
+// One pass over a base's frozen weights for several models at once: adapters over it, and the base itself. Each has the bits that it has alone, and
+// an error of one does not affect the others. Used by the thread of the base's runtime.
 //   if (SharedPass* pass = one.shared_pass(false); pass && pass == other.shared_pass(false)) pass->run(pieces);
-// The thread of the base's runtime alone.
 #pragma once
 #include <cstddef>
 #include <optional>
@@ -16,7 +15,7 @@ class TrainedModel;
 
 class SharedPass {
  public:
-  // What one model, which has named this pass, adds or scores.
+  // One model's part of the pass: data to add or to score.
   struct Piece {
     TrainedModel* model = nullptr;
     const std::vector<std::size_t>* places = nullptr;  // of TrainedModel::add
@@ -25,7 +24,7 @@ class SharedPass {
     std::optional<Error> failure;              // of this one alone
   };
   virtual ~SharedPass() = default;
-  // TrainedModel::add or score of each piece, each model once. Other errors than a piece's own are thrown, and are everybody's.
+  // TrainedModel::add or score for each piece, at most one piece a model. Throws errors that are not a single piece's.
   virtual void run(std::vector<Piece>& pieces) = 0;
 };
 

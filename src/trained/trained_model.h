@@ -19,15 +19,15 @@ namespace lockstep {
 
 struct FrozenPasses;
 
-// What a sampler needs of a model at one moment; later steps of training do not change it.
+// A model's weights at one moment, for a sampler; later steps do not change them.
 struct SamplerWeights {
   std::shared_ptr<const WeightSet> weights;                 // null: not in memory
   std::shared_ptr<const AdapterWeights> adapter = nullptr;  // over them; null: none
 };
 
-// What models start from, and what they share.
+// The base that models start from, with what they share.
 struct TrainedBase {
-  OpenedModel opened;                                 // a model whose parameters move starts with its masters
+  OpenedModel opened;                                 // a model of all parameters starts with its masters
   std::shared_ptr<const WeightSet> weights = {};      // the compute copy, under adapters; null: no adapter is made
   TrainerOptions options = {};                        // of every trainer; an optimizer is each model's own
   mutable std::shared_ptr<FrozenPasses> frozen = {};  // what adapters share; made with the first
@@ -36,10 +36,10 @@ struct TrainedBase {
 class TrainedModel {
  public:
   virtual ~TrainedModel() = default;
-  // A whole batch at once: no more memory than its gradient needs. Adds to gradients that no step has taken, where TrainerOptions::accumulate
-  // is set. Errors: those of Trainer::forward_backward; unsupported for an index loss over an adapter.
+  // A whole batch at once, with no more memory than its gradient needs. With TrainerOptions::accumulate it adds to gradients that no step has used. Errors:
+  // those of Trainer::forward_backward; unsupported for an index loss over an adapter.
   virtual ForwardBackwardResult forward_backward(const std::vector<TrainSequence>& data, const LossOptions& loss, const IndexTraining& index = {}) = 0;
-  // The same in pieces, to the same bits; the loss's normaliser is known before the first. After an error drop(): no gradient is left.
+  // The same in pieces, with the same bits; the loss's normaliser is given before the first. After an error call drop(), which discards all gradients.
   virtual void begin(const BatchPlan& plan, const LossOptions& loss, const IndexTraining& index = {}) = 0;
   virtual void add(const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) = 0;
   virtual ForwardBackwardResult finish() = 0;
@@ -52,7 +52,7 @@ class TrainedModel {
   using ParkedBatch = std::shared_ptr<void>;  // null: none was open; of models of one kind
   virtual ParkedBatch save_gradients(const std::filesystem::path& folder) { return nullptr; }
   virtual void load_gradients(const std::filesystem::path& folder, const ParkedBatch& batch) {}
-  // Whether the gradient of a batch of so many sequences, whose first piece has so many of them, needs accumulators.
+  // Whether a batch with that many sequences, that many of them in its first piece, needs accumulators.
   virtual bool accumulates(std::size_t piece, std::size_t sequences) const { return true; }
   // Forward only.
   virtual std::vector<std::vector<float>> score(const std::vector<TrainSequence>& piece) = 0;
@@ -65,18 +65,18 @@ class TrainedModel {
   virtual WeightImages master_images() = 0;
   virtual TrainerState state() = 0;
   virtual void restore(const TrainerState& state) = 0;
-  // The same parameter by parameter, so that writing it down needs no room for all. One rank.
+  // The same parameter by parameter, so that writing needs no memory for all. One rank.
   virtual std::vector<float> state_image(StatePart part, std::size_t parameter) = 0;
   virtual bool has_state(StatePart part, std::size_t parameter) const { return true; }
-  virtual const Manifest& manifest() const = 0;                     // of what moves: the model's, or the adapter's
-  virtual const AdapterLayout* adapter() const { return nullptr; }  // null: all parameters move
+  virtual const Manifest& manifest() const = 0;                     // of the trained parameters: the model's, or the adapter's
+  virtual const AdapterLayout* adapter() const { return nullptr; }  // null: all parameters are trained
   virtual ForwardCounts work() const { return {}; }                 // of all forwards so far, as the kernels counted
 
-  // The pass of add(), or (`forward`) of score(), that this model can share with all others that name the same; null: it stands alone.
+  // The pass of add(), or (`forward`) of score(), that all models returning the same one can share; null: none.
   virtual SharedPass* shared_pass(bool forward) const { return nullptr; }
 };
 
-// Of the kind that the settings say; `base` outlives it. Errors unsupported for a kind that there is not, and for an adapter over ranks.
+// Makes a model of the kind in the settings; `base` outlives it. Errors unsupported for an unknown kind, and for an adapter over ranks.
 std::unique_ptr<TrainedModel> make_trained_model(const TrainedBase& base, const TrainedSettings& settings);
 
 // All parameters move.
@@ -86,7 +86,7 @@ OptimizerFamily optimizer_family(const TrainedSettings& settings);
 std::vector<std::string> optimizer_names();
 // The base's thread.
 std::shared_ptr<FrozenPasses> frozen_passes(const TrainedBase& base);
-// How the adapter of a new model begins: its init_method and seed. Error invalid_argument for a method that there is not.
+// Initial values of a new adapter, by init_method and seed. Error invalid_argument for an unknown method.
 WeightImages adapter_images(const AdapterLayout& layout, const TrainedSettings& settings);
 std::shared_ptr<const AdapterLayout> adapter_layout(const TrainedBase& base, const TrainedSettings& settings);
 

@@ -1,5 +1,5 @@
-// The body of POST /inference/v1/completions, decoded and checked as far as it can be without the model: the fields of OpenAI's
-// completions (api/openai/sampling_fields.h) and Fireworks' own. Fields that are not offered are refused by name. Any thread.
+// Decodes the body of POST /inference/v1/completions and checks what can be checked without the model: OpenAI's fields of completions
+// (api/openai/sampling_fields.h) and Fireworks' own. Known fields that are not supported are refused by name. Any thread.
 //   const FireworksCompletion wanted = decode_fireworks_completion(json);
 #pragma once
 #include "api/openai/sampling_fields.h"

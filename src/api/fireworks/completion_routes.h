@@ -1,6 +1,6 @@
-// POST /inference/v1/completions: token ids or a text in, token ids and both log-probabilities of each out, whole or as a stream. The answer is the same
-// whoever knows which weights are asked for: a trainer's server, whose routes these are (add_completion_routes), or a replica that has no trainer
-// (model_completions.h). Any thread.
+// POST /inference/v1/completions: token ids or a text in; token ids and both log-probabilities of each out, whole or as a stream. The caller passes
+// the weights that the request means: a training server (add_completion_routes) or a server without a trainer (api/fireworks/model_completions.h).
+// Any thread.
 //   complete_fireworks({.owner = owner, .out = out}, service, decode_fireworks_completion(json), weights, adapter, experts);
 #pragma once
 #include "api/fireworks/completion_request.h"

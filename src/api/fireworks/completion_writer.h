@@ -1,6 +1,6 @@
-// Writes a completion as Fireworks does: text, rows of tokens with both log-probabilities, and with the end the ids of all of them, usage, and how
-// long each part took, by which the package's sampler opens and closes its window of requests. A stream has the same in parts.
-// One answer (of one choice), one thread.
+// Writes a completion in Fireworks' format: text, rows of tokens with both log-probabilities, and at the end the ids of all tokens, usage, and the
+// seconds of each part, by which the package's sampler adapts its number of open requests. A stream has the same in parts. One answer with one
+// choice, one thread.
 //   FireworksWriter writer(&tokenizer, {.id = request_id, .model = "m", .rows = true});
 #pragma once
 #include <chrono>

@@ -1,8 +1,8 @@
 // Fireworks' routes on a replica, a server without a trainer, which answers for the whole fleet that it belongs to: hot load of weights.
 // (Its completions are in model_completions.h.)
-//   POST /hot_load/v1/models/hot_load {"identity"}: points the fleet at a snapshot; answered when it is ready, cannot take it, or after kLoadSeconds
-//   GET  /hot_load/v1/models/hot_load: all replicas, the slowest first
-//   GET  /api/fleet: the same for the page, with bytes and seconds
+//  POST /hot_load/v1/models/hot_load {"identity"}: points the fleet at a snapshot; answered when it is ready, cannot take it, or after kLoadSeconds
+//  GET  /hot_load/v1/models/hot_load: all replicas, the slowest first
+//  GET  /api/fleet: the same for the page, with bytes and seconds
 // Any thread.
 //   add_fleet_routes(routes, fleet);
 #pragma once

@@ -6,6 +6,7 @@
 #include "api/openai/requested_model.h"
 #include "api/openai/sleeping_model.h"
 #include "api/worker.h"
+#include "serving/model_name.h"
 
 namespace lockstep {
 namespace {

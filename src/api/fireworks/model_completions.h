@@ -1,6 +1,6 @@
-// POST /inference/v1/completions of a server without a trainer: Fireworks' completions of its deployments, each answer and event with the snapshot that its
-// tokens are of (`model: NAME@IDENTITY`). `model` means what it means on OpenAI's routes (serving/deployments.h); a server with one model and no alias
-// takes whatever name. Any thread.
+// POST /inference/v1/completions on a server without a trainer: each answer and event names the snapshot that its tokens come from (`model:
+// NAME@IDENTITY`). `model` means the same as on OpenAI's routes (serving/deployments.h); a server with one model and no alias accepts any name. Any
+// thread.
 //   add_model_completions(routes, deployments);
 #pragma once
 #include "api/routes.h"

@@ -1,4 +1,4 @@
-// Training shapes on the wire: their versions, and the one that a job is given. Pure but for the routes.
+// Routes of training shapes: their versions, and the shape chosen for a job. Pure but for the routes.
 //   const std::string id = shape_of_job(call, shapes);
 #pragma once
 #include "api/tinker/training_routes.h"

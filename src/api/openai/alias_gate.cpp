@@ -31,8 +31,8 @@ void each_of(const Json& list, const std::string& name, std::int64_t most, const
   for (const Json& one : list) read(one, fmt::format("{}[{}]", name, index++));
 }
 
-std::optional<Deployments::Line> line_of(const Deployments& deployments, const std::string& name) {
-  for (Deployments::Line& one : deployments.list())
+std::optional<DeploymentLine> line_of(const Deployments& deployments, const std::string& name) {
+  for (DeploymentLine& one : deployments.list())
     if (one.name == name) return std::move(one);
   return std::nullopt;
 }
@@ -98,7 +98,7 @@ AliasGate::AliasGate(std::shared_ptr<Deployments> deployments, Judge judge, std:
       reports_(reports ? std::move(reports) : std::make_shared<GateReports>()),
       stop_(std::move(stop)) {}
 
-GateSide AliasGate::side_of(const Deployments::Line& line) const {
+GateSide AliasGate::side_of(const DeploymentLine& line) const {
   std::shared_ptr<GenerationService> service = line.service ? line.service : deployments_->awake(line.name);
   return {line.name, std::move(service), line.snapshot};
 }
@@ -108,7 +108,7 @@ std::optional<GateSide> AliasGate::live_of(const std::optional<TrafficRule>& rul
   if (rule)
     for (const TrafficShare& share : rule->shares)
       if (share.weight > (most ? most->weight : 0)) most = &share;
-  const std::optional<Deployments::Line> line = most ? line_of(*deployments_, most->deployment) : std::nullopt;
+  const std::optional<DeploymentLine> line = most ? line_of(*deployments_, most->deployment) : std::nullopt;
   return line ? std::optional(side_of(*line)) : std::nullopt;
 }
 
@@ -138,7 +138,7 @@ JudgedTraffic AliasGate::judge(const std::string& alias, const std::vector<Traff
   std::string why;
   for (const TrafficShare& share : shares) {
     if (share.weight == 0 || leads_to(judged.before, share.deployment)) continue;
-    const std::optional<Deployments::Line> line = line_of(*deployments_, share.deployment);
+    const std::optional<DeploymentLine> line = line_of(*deployments_, share.deployment);
     if (!line) fail(ErrorCode::not_found, "the traffic of '{}' names '{}', which is no deployment", alias, shown_name(share.deployment));
     const GateSide candidate = side_of(*line);
     judged.deployments.push_back({line->name, candidate.service, candidate.service->weights().version()});
@@ -155,7 +155,7 @@ void AliasGate::check_same(const JudgedTraffic& judged) const {
   const bool same_rule = now.has_value() == judged.before.has_value() && (!now || now->shares == judged.before->shares);
   if (!same_rule) fail(ErrorCode::already_exists, "'{}' was changed while its gate ran; it stays as it is now", judged.alias);
   for (const JudgedTraffic::One& one : judged.deployments) {
-    const std::optional<Deployments::Line> line = line_of(*deployments_, one.name);
+    const std::optional<DeploymentLine> line = line_of(*deployments_, one.name);
     if (!line || line->service != one.service)
       fail(ErrorCode::already_exists, "'{}' was deleted while the gate of '{}' ran, which stays as it is", one.name, judged.alias);
     if (line->service->weights().version() != one.version)

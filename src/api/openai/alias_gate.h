@@ -1,7 +1,7 @@
-// The gate before an alias: deployments that it would lead to and does not yet are judged against the one that is live, and where one fails the alias stays.
-//   const JudgedTraffic judged = gate.judge("chat", shares, read_gate(json, "gate"), key);
+// The gate of an alias: new deployments are compared with the live one before the alias leads to them; if one fails, the alias stays. Any thread; one
+// gate at a time, others are refused meanwhile.
+//   JudgedTraffic judged = gate.judge("chat", shares, read_gate(json, "gate"), key);
 //   const std::lock_guard lock(gate.changes());   gate.check_same(judged);   deployments->route("chat", shares);   gate.moved(judged);
-// Any thread; one gate at a time, and others are refused meanwhile.
 #pragma once
 #include <functional>
 #include <memory>
@@ -57,7 +57,7 @@ class AliasGate {
   // The deployment with the greatest share; none, where it leads nowhere.
   std::optional<GateSide> live_of(const std::optional<TrafficRule>& rule) const;
   // As the gate asks a deployment, under the weights that it has. One that sleeps is waited for.
-  GateSide side_of(const Deployments::Line& line) const;
+  GateSide side_of(const DeploymentLine& line) const;
   Json ask(const std::string& alias, const GateSpec& spec, const GateSide& candidate, const std::optional<GateSide>& live, const std::string& key_name,
            const StopToken& stop) const;
 

@@ -1,6 +1,6 @@
-// An answer before it has a wire format: deltas of choices, and a reducer that joins deltas into whole choices. A streamed answer sends each delta and
-// a whole one the joined choices, so that both have the same content. Plain values.
-//   ChoiceDelta whole; for (ChoiceDelta& d : deltas) whole.append(std::move(d));
+// An answer before it has a wire format: deltas of choices, and a reducer that joins deltas into whole choices. A stream sends each delta, a whole
+// answer the joined choices, so both have the same content. Plain values.
+//   ChoiceDelta whole; whole.append(std::move(delta));
 #pragma once
 #include <cstdint>
 #include <optional>

@@ -1,5 +1,5 @@
-// Constrains answers to what a request asks for: a JSON schema, any JSON, or the call of a tool. A schema is compiled here, on the caller's thread; the
-// result then makes one constraint for each choice. Any thread.
+// Makes the constraint that a request asks for: a JSON schema, any JSON, or a tool call. A schema is compiled here, on the caller's thread; the
+// result makes one constraint for each choice. Any thread.
 //   order.completion.make_constraint = format_constraint(service, request.sampling.response_format, false);
 #pragma once
 #include <functional>

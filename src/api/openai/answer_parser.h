@@ -1,4 +1,5 @@
-// Takes the text of one choice apart into reasoning, content and tool calls, in pieces of any size. Knows no wire format. One choice, one thread.
+// The interface that splits the text of one choice into reasoning, content and tool calls, as it arrives in pieces. Knows no wire format. One choice,
+// one thread.
 //   parser->push("<think>hm", delta); ... parser->flush(delta);
 #pragma once
 #include <string_view>

@@ -1,6 +1,5 @@
-// One completion request under way, as a client reads it: what its choices gain goes through a writer to the responder, at the end of each step of the engine
-// or, whole, at the end. Lives as long as the service or the responder knows it.
-// start() on any thread; the rest runs on the executor's.
+// A completion request while it runs: its choices' new tokens go through a writer to the responder, at the end of each engine step (streams) or at
+// the end. The service and the responder keep it alive. start() on any thread; the rest runs on the executor's.
 //   std::make_shared<AnswerRun>(service, std::move(order), std::move(writer), responder)->start();
 #pragma once
 #include <atomic>

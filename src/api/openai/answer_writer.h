@@ -1,6 +1,6 @@
-// Writes answers as JSON text: events of a stream and whole answers. AnswerWriter is what AnswerRun knows of a wire; ChoicesWriter is that of OpenAI's
-// completions and chat, which differ in the frame's name and in how a choice looks. What stays the same over a stream is made once.
-// Knows no service and no responder. One answer, one thread.
+// Writes answers as JSON text: events of a stream, and whole answers. AnswerWriter is the interface that AnswerRun uses; ChoicesWriter implements it
+// for OpenAI's completions and chat, which differ in the frame's name and in the form of a choice. The constant part of a stream is made once. Knows
+// no service and no responder. One answer, one thread.
 //   writer->set_head(head); writer->append_event(out, index, delta, true, prompt); ...  whole = writer->whole(choices, usage);
 #pragma once
 #include <memory>

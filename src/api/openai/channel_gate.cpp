@@ -26,8 +26,8 @@ class ChannelGate : public VersionGate {
   }
   std::string refuses(const std::string& snapshot, std::shared_ptr<const WeightSet> weights, std::shared_ptr<const AdapterWeights> adapter,
                       const StopToken& stop) override {
-    const std::vector<Deployments::Line> lines = gate_->deployments()->list();
-    const auto line = std::find_if(lines.begin(), lines.end(), [&](const Deployments::Line& one) { return one.name == deployment_; });
+    const std::vector<DeploymentLine> lines = gate_->deployments()->list();
+    const auto line = std::find_if(lines.begin(), lines.end(), [&](const DeploymentLine& one) { return one.name == deployment_; });
     if (line == lines.end()) fail(ErrorCode::internal, "'{}' follows a channel, and is no deployment", deployment_);
     const GateSide candidate{fmt::format("{}@{}", deployment_, snapshot.substr(0, kShortId)), line->service, snapshot, std::move(weights), std::move(adapter)};
     for (const TrafficRule& rule : gates_of(*gate_->deployments(), deployment_)) {
@@ -56,7 +56,7 @@ std::shared_ptr<VersionGate> channel_gate(std::shared_ptr<AliasGate> gate, std::
 
 std::shared_ptr<const std::string> gate_to_keep(const Deployments& deployments, const TrafficRule& rule, const Json& gate) {
   bool needed = false;
-  for (const Deployments::Line& line : deployments.list()) {
+  for (const DeploymentLine& line : deployments.list()) {
     if (line.follows == Follows::no || !rule.may_lead_to(line.name)) continue;
     needed = true;
     const auto unsupported = [&](const char* why) {

@@ -1,7 +1,7 @@
-// The gates of aliases before what a channel brings: a snapshot goes live in a deployment only when it passes those of all aliases that lead to it, or that a
-// rollback would lead to it. Each compares it with its alias' live version, which may be what the deployment has now.
+// The gates of aliases for snapshots from a channel: a snapshot goes live in a deployment only when it passes the gates of all aliases that lead to
+// the deployment, or would after a rollback. Each compares it with its alias's live version, which may be the deployment's present weights. Any
+// thread, one a deployment.
 //   follower_options.gate = channel_gate(alias_gate, "v8");
-// Any thread, one a deployment.
 #pragma once
 #include <memory>
 #include <string>

@@ -1,5 +1,4 @@
-// POST /v1/chat/completions, decoded: messages become tokens, tools and formats become parsers and constraints, and the answer
-// gets under way. Any thread.
+// Runs POST /v1/chat/completions: messages become tokens, tools and formats become parsers and constraints, and the completion starts. Any thread.
 //   answer_chat(service, decode_chat(body), owner, responder, long_writer);
 #pragma once
 #include "api/exchange.h"

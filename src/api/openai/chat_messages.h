@@ -1,4 +1,4 @@
-// Messages and tools of a chat request: checked field by field, and rewritten as chat templates expect them. Pure functions.
+// Checks the messages and tools of a chat request field by field, and rewrites them in the form that chat templates expect. Pure functions.
 //   const Json messages = chat_messages(value, "messages");
 #pragma once
 #include "api/json_fields.h"

@@ -1,6 +1,5 @@
-// The body of POST /v1/chat/completions, decoded and checked as far as it can be without the model. Messages come out as chat
-// templates expect them: content as one string, tool-call arguments as objects, developer as system.
-// Any thread.
+// Decodes the body of POST /v1/chat/completions and checks what can be checked without the model. Messages come out in the form of chat templates:
+// content as one string, tool-call arguments as objects, developer as system. Any thread.
 //   const ChatRequest request = decode_chat(body);
 #pragma once
 #include "api/openai/sampling_fields.h"

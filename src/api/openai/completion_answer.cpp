@@ -4,6 +4,7 @@
 #include "api/openai/answer_run.h"
 #include "api/openai/service_tier.h"
 #include "serving/deployments.h"
+#include "serving/model_name.h"
 
 namespace lockstep {
 

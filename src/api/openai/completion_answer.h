@@ -1,4 +1,4 @@
-// POST /v1/completions, decoded: prompts become tokens and the answer gets under way. Any thread.
+// Runs POST /v1/completions: prompts become tokens, and the completion starts. Any thread.
 //   answer_completion(service, decode_completion(body), owner, responder, long_writer);
 #pragma once
 #include "api/exchange.h"

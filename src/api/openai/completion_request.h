@@ -1,6 +1,5 @@
-// The body of POST /v1/completions, decoded and checked as far as it can be without the model. OpenAI's fields, and those that
-// other servers added. Fields that are known and not offered are refused unless they ask for nothing.
-// Any thread.
+// Decodes the body of POST /v1/completions and checks what can be checked without the model: OpenAI's fields, and those that other servers added.
+// Known fields that are not supported are refused unless their value asks for nothing. Any thread.
 //   const CompletionRequest request = decode_completion(body);
 #pragma once
 #include <cstdint>

@@ -1,6 +1,6 @@
-// The fields by which a request is guessed ahead (docs/speculation.md), on every wire that answers with text: OpenAI's `prediction`, and ours:
-// "speculative": {"mode": "ngram,grammar", "tokens": 5, "acceptance": "coupled", "draft": [ids]}. No token of an answer depends on them, but under
-// "rejection". Any thread.
+// The fields of speculative decoding (docs/speculation.md) on every wire that answers with text: OpenAI's `prediction`, and ours, "speculative":
+// {"mode": "ngram,grammar", "tokens": 5, "acceptance": "coupled", "draft": [ids]}. No token of an answer depends on them, except under "rejection".
+// Any thread.
 //   add_draft_fields(fields, &drafts); fields.read(json); order.drafts = drafts;
 #pragma once
 #include "api/json_fields.h"

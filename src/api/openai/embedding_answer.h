@@ -1,5 +1,5 @@
-// POST /v1/embeddings: a vector for each input, of length 1: the hidden state behind the model's final norm, of the last token or the mean over
-// all (`pooling`). Its bits depend on the input's tokens and the weights alone. Any thread.
+// POST /v1/embeddings: for each input a vector of length 1, the hidden state after the final norm, of the last token or the mean over all
+// (`pooling`). Its bits depend on the input's tokens and the weights alone. Any thread.
 //   answer_embeddings(service, R"({"input": ["a text", "another"], "dimensions": 32})", owner, responder);
 #pragma once
 #include "api/exchange.h"

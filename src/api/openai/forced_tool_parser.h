@@ -1,8 +1,6 @@
-// Reads the tool calls of an answer that a grammar held to plain JSON, as it comes: for tool_choice "required"
-//   [{"name": "f", "arguments": {...}}, ...]
-// and for a named tool the arguments alone. The grammar has made sure of the form, so this reads positions, not values; text
-// that ends early (max_tokens) gives the calls as far as they came.
-// One answer, one thread.
+// Parses, as they arrive, tool calls that a grammar forced into plain JSON: [{"name": "f", "arguments": {...}}, ...] for tool_choice "required", the
+// arguments alone for a named tool. The grammar guarantees the form, so this tracks positions and does not validate. Text that ends early
+// (max_tokens) gives the calls up to there. One answer, one thread.
 //   ForcedToolParser parser(name_or_empty); parser.push(text, delta); parser.flush(delta);
 #pragma once
 #include <optional>

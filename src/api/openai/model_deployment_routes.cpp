@@ -14,7 +14,7 @@ namespace lockstep {
 namespace {
 ApiResponse told(const Json& json) { return {200, "application/json", json.dump(-1, ' ', false, Json::error_handler_t::replace), {}}; }
 
-Json line_json(const Deployments::Line& line) {
+Json line_json(const DeploymentLine& line) {
   const GenerationService* service = line.service.get();
   return {{"id", line.name},
           {"object", "deployment"},
@@ -64,7 +64,7 @@ class ModelDeploymentRoutes {
 
   ApiResponse list(const ApiRequest&) const {
     Json rows = Json::array();
-    for (const Deployments::Line& line : deployments_->list()) rows.push_back(line_json(line));
+    for (const DeploymentLine& line : deployments_->list()) rows.push_back(line_json(line));
     return told({{"object", "list"}, {"data", std::move(rows)}, {"leaving", deployments_->leaving()}});
   }
   ApiResponse open(const ApiRequest& request) const {
@@ -86,7 +86,7 @@ class ModelDeploymentRoutes {
       keep([&](KeptDeployments& kept) { kept.made({name, source, snapshot}); });
     }
     log_info("a deployment was made", {{"name", name}, {"key", request.key_name}});
-    for (const Deployments::Line& line : deployments_->list())
+    for (const DeploymentLine& line : deployments_->list())
       if (line.name == name) return told(line_json(line));
     fail(ErrorCode::not_found, "the deployment '{}' was deleted meanwhile", name);
   }
@@ -232,25 +232,25 @@ void add_model_deployment_routes(Routes& routes, std::shared_ptr<Deployments> de
 }
 
 void append_deployment_metrics(const Deployments& deployments, PrometheusText& text) {
-  const std::vector<Deployments::Line> all = deployments.list();
+  const std::vector<DeploymentLine> all = deployments.list();
   const auto family = [&](const char* name, const char* type, const char* help, auto value) {
     text.family(name, type, help);
-    for (const Deployments::Line& line : all) text.sample({{"deployment", line.name}}, static_cast<double>(value(line)));
+    for (const DeploymentLine& line : all) text.sample({{"deployment", line.name}}, static_cast<double>(value(line)));
   };
-  family("lockstep_deployment_sequences_total", "counter", "Sequences that a deployment took.", [](const Deployments::Line& line) { return line.requests; });
+  family("lockstep_deployment_sequences_total", "counter", "Sequences that a deployment took.", [](const DeploymentLine& line) { return line.requests; });
   family("lockstep_deployment_generated_tokens_total", "counter", "Tokens that a deployment generated for requests.",
-         [](const Deployments::Line& line) { return line.generated_tokens; });
+         [](const DeploymentLine& line) { return line.generated_tokens; });
   family("lockstep_deployment_open_sequences", "gauge", "Sequences of a deployment that have not ended.",
-         [](const Deployments::Line& line) { return line.service ? line.service->bounds().open() : 0; });
+         [](const DeploymentLine& line) { return line.service ? line.service->bounds().open() : 0; });
   family("lockstep_deployment_memory_bytes", "gauge",
          "Memory that is claimed for a deployment alone; 0 of the first, which is counted with the server, and of one that is asleep.",
-         [](const Deployments::Line& line) { return line.bytes; });
+         [](const DeploymentLine& line) { return line.bytes; });
   family("lockstep_deployment_shared_bytes", "gauge", "Weights of a deployment that stand in memory once for it and for others.",
-         [](const Deployments::Line& line) { return line.shared_bytes; });
+         [](const DeploymentLine& line) { return line.shared_bytes; });
   family("lockstep_deployment_asleep", "gauge", "1 for a deployment that is not in memory until it is asked for.",
-         [](const Deployments::Line& line) { return line.service ? 0 : 1; });
+         [](const DeploymentLine& line) { return line.service ? 0 : 1; });
   family("lockstep_deployment_loads_total", "counter", "How often a deployment was loaded again after it had left memory.",
-         [](const Deployments::Line& line) { return line.loads; });
+         [](const DeploymentLine& line) { return line.loads; });
   text.family("lockstep_deployments_leaving", "gauge", "Deployments that were deleted and whose requests have not ended.");
   text.sample({}, static_cast<double>(deployments.leaving()));
 }

@@ -1,8 +1,8 @@
-// Routes for whoever runs a server's models: which there are, one more, one less; which of them an alias means, and back to those before.
-//   GET, POST /v1/deployments   DELETE /v1/deployments/{name}
-//   GET /v1/aliases   PUT, DELETE /v1/aliases/{alias}   POST /v1/aliases/{alias}/rollback
-//   GET /v1/gates   GET /v1/gates/{gate}
-// Where the server has keys, changes are for those that are named as administrators'. Knows no socket. Any thread.
+// Routes to manage a server's models: list, add and remove deployments; set aliases and roll them back; read gates. With API keys, changes are for
+// administrators' keys only. Knows no socket. Any thread.
+// - GET, POST /v1/deployments; DELETE /v1/deployments/{name}
+// - GET /v1/aliases; PUT, DELETE /v1/aliases/{alias}; POST /v1/aliases/{alias}/rollback
+// - GET /v1/gates; GET /v1/gates/{gate}
 //   add_model_deployment_routes(routes, deployments, {.open = opener, .keys = ring, .administrators = {"ann"}});
 #pragma once
 #include <functional>

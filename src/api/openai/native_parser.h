@@ -1,4 +1,4 @@
-// Parses reasoning and tool calls as the model itself writes them (text/message), into the deltas of OpenAI's API. One answer, one thread.
+// Parses reasoning and tool calls in the model's own format (text/message) into deltas of OpenAI's API. One answer, one thread.
 //   NativeParser parser(MessageFormat::glm, tools, starts_in_reasoning);
 #pragma once
 #include <memory>

@@ -17,6 +17,7 @@
 #include "base/ascii.h"
 #include "base/client_work.h"
 #include "serving/context_limit.h"
+#include "serving/model_name.h"
 
 namespace lockstep {
 namespace {
@@ -66,7 +67,7 @@ Json service_json(const GenerationService& service, std::int64_t created) {
 }
 
 // Of one whose model is not in memory.
-Json asleep_json(const Deployments::Line& line, std::int64_t created) {
+Json asleep_json(const DeploymentLine& line, std::int64_t created) {
   return {{"id", line.name}, {"object", "model"}, {"created", created}, {"owned_by", "lockstep"}, {"asleep", true}};
 }
 
@@ -95,7 +96,7 @@ class ModelApi {
 
   ApiResponse models(const ApiRequest&) const {
     Json all = Json::array();
-    for (const Deployments::Line& line : commons_.deployments->list()) {
+    for (const DeploymentLine& line : commons_.deployments->list()) {
       const std::int64_t created = created_of(line);
       if (!line.service) {
         all.push_back(asleep_json(line, created));
@@ -112,7 +113,7 @@ class ModelApi {
     if (const std::optional<TrafficRule> rule = commons_.deployments->traffic().find(name)) return json_response(alias_json(*rule, commons_.created));
     const CalledDeployment meant = called(*commons_.deployments, name, {});
     std::int64_t created = commons_.created;
-    for (const Deployments::Line& line : commons_.deployments->list())
+    for (const DeploymentLine& line : commons_.deployments->list())
       if (line.name == meant.name) {
         created = created_of(line);
         if (!meant.service) return json_response(asleep_json(line, created));
@@ -177,7 +178,7 @@ class ModelApi {
   }
 
  private:
-  std::int64_t created_of(const Deployments::Line& line) const { return line.created > 0 ? static_cast<std::int64_t>(line.created) : commons_.created; }
+  std::int64_t created_of(const DeploymentLine& line) const { return line.created > 0 ? static_cast<std::int64_t>(line.created) : commons_.created; }
   SamplingFields defaults() const { return sampling_defaults(service_->model().defaults()); }
   ResponseAnswers responses() const { return {service_, commons_.kept}; }
   // NAME#ADAPTER is of a deployment, another name of the first one.

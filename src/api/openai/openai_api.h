@@ -1,9 +1,8 @@
-// The routes of OpenAI's HTTP API. The field `model` of a request chooses one of the server's deployments:
-//   GET /v1/models   GET /v1/models/{model}   POST /v1/completions   POST /v1/chat/completions   POST /v1/responses   POST /v1/embeddings
-//   GET, DELETE /v1/responses/{response_id}   GET /v1/responses/{response_id}/input_items   POST /v1/tokenize
-//   POST /v1/detokenize   POST /v1/load_lora_adapter   POST /v1/unload_lora_adapter
+// The routes of OpenAI's HTTP API. A request's field `model` chooses one of the server's deployments. Knows no socket. Any thread.
+// - GET /v1/models, /v1/models/{model}; POST /v1/completions, /v1/chat/completions, /v1/responses, /v1/embeddings
+// - GET, DELETE /v1/responses/{response_id}; GET /v1/responses/{response_id}/input_items
+// - POST /v1/tokenize, /v1/detokenize, /v1/load_lora_adapter, /v1/unload_lora_adapter
 // Answers have more fields than OpenAI's: token ids and sampling_logprobs for each choice; seed, weights_version and profile (its digest).
-// Knows no socket. Any thread.
 //   Routes routes; add_openai_routes(routes, service);
 #pragma once
 #include "api/routes.h"

@@ -1,5 +1,5 @@
-// Finds the model and the user that a request's body names, before the body is decoded, to choose the deployment that will decode it. Reads the keys of the
-// outermost object, and stops as soon as it has both. Errors in the body are left to the decoder. Pure functions.
+// Finds the model and the user that a request's body names, before the body is decoded, to choose the deployment that decodes it. It scans the keys
+// of the outermost object and stops when it has both; errors in the body are left to the decoder. Pure functions.
 //   const RequestedModel asked = read_requested_model(body, [&](const std::string& model) { return traffic.find(model).has_value(); });
 #pragma once
 #include <functional>

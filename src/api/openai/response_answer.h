@@ -1,6 +1,6 @@
-// The Responses API over chat completions: POST /v1/responses makes a chat request of the body and answers in typed events; GET and DELETE
-// /v1/responses/{id} and GET /v1/responses/{id}/input_items speak of the responses that are kept. Any thread.
-// `kept` may be one for several models: a talk may then go on with another.
+// The Responses API over chat completions: POST /v1/responses converts the body to a chat request and answers with typed events; GET and DELETE
+// /v1/responses/{id} and GET /v1/responses/{id}/input_items read stored responses. Several models may share one store, so that a conversation can go
+// on with another model. Any thread.
 //   ResponseAnswers answers(service); answers.create(request, responder); responder->send(answers.retrieve(request));
 #pragma once
 #include "api/exchange.h"

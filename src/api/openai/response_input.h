@@ -1,6 +1,6 @@
-// The items of a Responses request's `input`, and the items of an answer that comes back, as the messages that chat templates expect: a
-// function call joins the assistant's message before it, its output is a message of role tool, reasoning stands before what it led to.
-// Plain values; one object, one thread.
+// Converts the items of a Responses request's `input`, and those of an earlier answer that come back in it, to the messages that chat templates
+// expect: a function call joins the assistant message before it, its output is a message of role tool, reasoning precedes what it led to. Plain
+// values; one object, one thread.
 //   ResponseInput input(messages_of_the_previous_response); input.read(json, "input"); input.messages(); input.take_items();
 #pragma once
 #include "api/json_fields.h"

@@ -1,5 +1,5 @@
-// The body of POST /v1/responses, decoded into a chat request. What is not offered (hosted tools, background work, conversations, images)
-// is refused by its name where it is asked for. Any thread.
+// Decodes the body of POST /v1/responses into a chat request. What is not supported (hosted tools, background work, conversations, images) is refused
+// by name. Any thread.
 //   ResponseRequest request = decode_response(body, [&](const std::string& id) { return kept.messages(owner, id); });
 #pragma once
 #include "api/openai/chat_request.h"

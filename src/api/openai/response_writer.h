@@ -1,7 +1,7 @@
-// Writes an answer as a Responses API response: a stream of typed events (response.created ... response.completed), or whole. Both come
-// from one way of building: reasoning, the message and function calls become output items, in the order in which they begin.
-// One answer, one thread.
-//   ResponseWriter writer(R"("tools":[],"top_p":1)", [&](const std::string& id, const Json& output, const std::string& response) { keep(response); });
+// Writes an answer of the Responses API: a stream of typed events (response.created ... response.completed), or whole. Both are built the same way:
+// reasoning, message and function calls become output items in the order in which they begin. One answer, one thread.
+//   ResponseWriter writer(R"("tools":[],"top_p":1)", [&](const std::string& id, const Json& output, const std::string& response) {
+//     keep(response); });
 #pragma once
 #include <functional>
 #include <map>

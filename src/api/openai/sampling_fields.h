@@ -1,5 +1,5 @@
-// The fields that /v1/completions and /v1/chat/completions share: how to sample, when to stop, what the answer shows.
-// Decoded and checked as far as it can be without the model. Any thread.
+// The fields that /v1/completions and /v1/chat/completions share: how to sample, when to stop, what to return. Checks what can be checked without the
+// model. Any thread.
 //   SamplingFields sampling; add_sampling_fields(fields, &sampling); fields.read(json); check_sampling_fields(sampling, prompts);
 #pragma once
 #include <cstdint>

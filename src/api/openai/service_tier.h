@@ -1,6 +1,7 @@
-// OpenAI's service_tier and the classes of work here (base/fair_shares.h): `flex` is rollouts, any other live work. What a key's line in the key file
-// says of it goes before what its request says. Any thread.
-//   add_service_tier(fields, &tier); ... const WorkClass work = class_of_tier(tier, service.callers().class_of(key)); json["service_tier"] = tier_of_class(work);
+// Maps OpenAI's service_tier to classes of work (base/fair_shares.h): `flex` is rollouts, any other is live. The class of a key in the key file
+// overrides the request's. Any thread.
+//   add_service_tier(fields, &tier); const WorkClass work = class_of_tier(tier, service.callers().class_of(key));
+//   json["service_tier"] = tier_of_class(work);
 #pragma once
 #include <string>
 #include <string_view>

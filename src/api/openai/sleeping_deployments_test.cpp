@@ -164,7 +164,7 @@ TEST_F(SleepingDeployments, WhatIsWantedTakesTheRoomOfWhatIsIdle) {
   };
   const auto in_memory = [&] {
     std::string names;
-    for (const Deployments::Line& line : deployments_->list()) names += line.service ? line.name : "";
+    for (const DeploymentLine& line : deployments_->list()) names += line.service ? line.name : "";
     return names;
   };
   EXPECT_EQ(in_memory(), "ab");

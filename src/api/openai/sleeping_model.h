@@ -1,5 +1,6 @@
-// What comes of a request whose model was asleep (serving/deployments.h).
-//   deployments->wake(name, [=](auto service, const auto& fault) { when_awake(pool, request, out, fault, [=](ApiRequest& r) { answer(service, r); }); });
+// Continues a request whose model was asleep (serving/deployments.h): when the model is loaded, or with an error why it is not.
+//   deployments->wake(name, [=](auto service, const auto& fault) {
+//     when_awake(pool, request, out, fault, [=](ApiRequest& r) { answer(service, r); }); });
 #pragma once
 #include <exception>
 #include <memory>

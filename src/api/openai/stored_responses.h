@@ -1,6 +1,6 @@
-// The responses that a server keeps (`store`, by default true), until it ends: each belongs to the key that made it, and no other key can read,
-// continue or delete it. Of each key the last used are kept: at most kMost, and kMostBytes together. Where those of all keys are more than the
-// limit, the key that holds most loses what it has not used for longest. Any thread.
+// Responses that a server stores in memory (`store`, by default true). Each belongs to the API key that made it; no other key can read, continue or
+// delete it. Limits: per key kMost responses and kMostBytes, least recently used first; beyond the limit of all keys, the key that holds most loses
+// its least recently used. Any thread.
 //   StoredResponses kept; kept.put("key", id, {response, items, messages}); kept.find("key", id);
 #pragma once
 #include <algorithm>

@@ -9,7 +9,7 @@ using Json = nlohmann::ordered_json;
 Json line(WorkClass work, const std::string& key) { return {{"class", work_class_name(work)}, {"key", key}}; }
 
 // Without a snapshot (the engine has stopped) nothing is known of sequences.
-Json told(const DeviceSources& sources, const Executor::State& state, const ServiceSnapshot* snapshot) {
+Json told(const DeviceSources& sources, const ExecutorState& state, const ServiceSnapshot* snapshot) {
   Json shares = Json::object(), used = Json::array(), waiting = Json::array(), pieces = Json::array();
   for (std::size_t i = 0; i < kWorkClasses; ++i) shares[std::string(work_class_name(static_cast<WorkClass>(i)))] = state.shares.percent[i];
   for (const FairShares::Line& one : state.used) {
@@ -29,7 +29,7 @@ Json told(const DeviceSources& sources, const Executor::State& state, const Serv
   if (sources.models_waiting)
     for (const auto& [key, count] : sources.models_waiting())
       waits(line(WorkClass::training, key), "count", static_cast<double>(count), "models that wait for a place in memory (--max-models, --memory-megabytes)");
-  for (const Executor::KindLine& kind : state.kinds)
+  for (const PieceKind& kind : state.kinds)
     pieces.push_back({{"kind", kind.name}, {"count", kind.pieces}, {"longest", kind.longest}, {"longest_stretch", kind.longest_stretch}});
   return {{"shares", shares}, {"used", used}, {"waiting", waiting}, {"pieces", pieces}};
 }

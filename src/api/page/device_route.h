@@ -1,6 +1,6 @@
 // The page's route that shows which API keys use the device, which wait for it, and why: the numbers of /metrics, as JSON.
-//   GET /api/device   {"shares": {class: percent}, "used": [{"class", "key", "seconds"}], "waiting": [{"class", "key", "seconds" or "count", "why"}],
-//                      "pieces": [{"kind", "count", "longest", "longest_stretch"}]}
+//  GET /api/device   {"shares": {class: percent}, "used": [{"class", "key", "seconds"}], "waiting": [{"class", "key", "seconds" or "count", "why"}],
+//  "pieces": [{"kind", "count", "longest", "longest_stretch"}]}
 // Any thread.
 //   add_device_route(routes, {service, executor, [trainers] { return trainers->waiting_reasons().models_waiting(); }});
 #pragma once

@@ -1,9 +1,9 @@
 // The live page: its files, and the data of runs that it asks for (runs/run_reader.h).
-//   GET /   /assets/...                                   with ETag, gzip where it is accepted, a policy without inline scripts
-//   GET /api/page                                         {"title", "playground", "device", "gates", "fleet"}
-//   GET /api/runs   /api/runs/{run}                       the listing; config, result, parity
-//   GET /api/runs/{run}/metrics?arm=&from=&file=&points=  columns of numbers from an offset on
-//   GET /api/runs/{run}/transcripts?arm=[&step=]          steps that have some; those of one step
+//  GET /   /assets/...                                   with ETag, gzip where it is accepted, a policy without inline scripts
+//  GET /api/page                                         {"title", "playground", "device", "gates", "fleet"}
+//  GET /api/runs   /api/runs/{run}                       the listing; config, result, parity
+//  GET /api/runs/{run}/metrics?arm=&from=&file=&points=  columns of numbers from an offset on
+//  GET /api/runs/{run}/transcripts?arm=[&step=]          steps that have some; those of one step
 // The page asks again while it is seen; only new lines are sent. Files are read on a thread of their own. Any thread.
 //   add_page_routes(routes, {.places = {.roots = {"runs"}}, .title = "countdown-rl"});
 #pragma once

@@ -1,5 +1,5 @@
-// One field of a training body, found without decoding the rest: whose model it is for is known before its data takes memory.
-// Reads as far as the field, whatever the bytes; a decoder says later what is wrong with them. Pure functions.
+// Finds one field of a training body without decoding the rest, so that the model it is for is known before its data takes memory. Reads only as far
+// as the field; errors in the rest are left to the decoder. Pure functions.
 //   TextSource source(body); if (const auto model = json_field(source, "model_id")) service.models().find(owner, *model);
 #pragma once
 #include <optional>

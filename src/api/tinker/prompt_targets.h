@@ -1,5 +1,5 @@
-// target_prompt_logprobs of a sample: token ids to score at each prompt position after the first, as a matrix [n - 1, K], dense or
-// sparse (compressed rows). The answer has the same shape and layout; cells that name no token (-1, or not listed) are 0. Pure functions.
+// target_prompt_logprobs of a sample: token ids to score at each prompt position after the first, as a matrix [n - 1, K], dense or sparse (compressed
+// rows). The answer has the same shape and layout; cells without a token (-1, or not listed) are 0. Pure functions.
 //   const PromptTargets targets = decode_prompt_targets(json["target_prompt_logprobs"], prompt.size(), max_positions);
 #pragma once
 #include <nlohmann/json.hpp>

@@ -1,5 +1,5 @@
-// The protobuf half of the Tinker protocol: what forward and forward_backward ask for, their results and those of samples.
-// Byte arrays are little-endian and row-major. Pure functions.
+// The protobuf half of the Tinker protocol: requests of forward and forward_backward, their results, and results of samples. Byte arrays are
+// little-endian and row-major. Pure functions.
 //   const BatchMessage message = decode_batch(body); ... encode_training(output)
 #pragma once
 #include <optional>

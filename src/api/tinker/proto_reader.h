@@ -1,15 +1,14 @@
-// Protobuf read field by field from bytes as they come, so that a message that claims much is never held as one. Internal to tinker/.
+// Reads protobuf field by field from bytes as they arrive, so that a message that claims a large size is never held whole. Internal to tinker/.
 //   ProtoReader reader(source, "Message"); while (reader.field()) if (reader.is(1, ProtoReader::bytes)) reader.read(text); else reader.skip();
 #pragma once
 #include <google/protobuf/io/coded_stream.h>
-#include <google/protobuf/io/zero_copy_stream.h>
 #include <google/protobuf/wire_format_lite.h>
 
 #include <algorithm>
 #include <string>
 #include <vector>
 
-#include "base/byte_source.h"
+#include "api/tinker/proto_stream.h"
 #include "base/client_work.h"
 #include "base/error.h"
 
@@ -74,43 +73,6 @@ class ProtoReader {
   [[noreturn]] void broken() const { fail(ErrorCode::invalid_argument, "the body is no {}", name_); }
 
  private:
-  class Stream : public google::protobuf::io::ZeroCopyInputStream {
-   public:
-    explicit Stream(ByteSource& source) : source_(source) {}
-    bool Next(const void** data, int* size) override {
-      if (rest_.empty()) rest_ = source_.next();
-      if (rest_.empty()) return false;
-      last_ = rest_.substr(0, kMost);
-      rest_.remove_prefix(last_.size());
-      *data = last_.data();
-      *size = static_cast<int>(last_.size());
-      count_ += *size;
-      return true;
-    }
-    void BackUp(int count) override {  // of what came last
-      rest_ = {last_.data() + last_.size() - count, static_cast<std::size_t>(count) + rest_.size()};
-      count_ -= count;
-    }
-    bool Skip(int count) override {
-      const void* data = nullptr;
-      for (int size = 0; count > 0; count -= size) {
-        if (!Next(&data, &size)) return false;
-        if (size > count) {
-          BackUp(size - count);
-          size = count;
-        }
-      }
-      return true;
-    }
-    int64_t ByteCount() const override { return count_; }
-
-   private:
-    static constexpr std::size_t kMost = 1 << 20;
-    ByteSource& source_;
-    std::string_view rest_, last_;
-    std::int64_t count_ = 0;
-  };
-
   void require(bool right) const {
     if (!right) broken();
   }
@@ -128,7 +90,7 @@ class ProtoReader {
   }
 
   const std::string name_;
-  Stream stream_;
+  ProtoStream stream_;
   google::protobuf::io::CodedInputStream in_;
   std::uint32_t tag_ = 0;
 };

@@ -1,4 +1,5 @@
-// Sparse matrices of the wire (compressed rows) become dense ones: what is not listed is 0. Pure function.
+// Converts sparse matrices of the wire (compressed rows) to dense ones, with 0 for what is not listed. Pure function.
+//   const std::vector<float> dense = dense_of_csr<float>({5, 7}, {0, 1, 2}, {2, 0}, {2, 3}, "logprobs");  // {0, 0, 5, 7, 0, 0}
 #pragma once
 #include <fmt/ranges.h>
 

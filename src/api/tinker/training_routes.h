@@ -1,6 +1,5 @@
-// The routes of the training protocols, and what a handler is called with: whose request it is, its body, how errors are told, and which of
-// the server's lanes reads it. A body's fields are those that its route names: others are refused, those of a
-// numbered operation as its result. Any thread.
+// Routes of the training protocols, and what their handlers get: the request's owner, its body, how errors are returned, and which of the server's
+// threads reads it. A body may have only the fields that its route names; for a numbered operation the error becomes its result. Any thread.
 //   TrainingRoutes routes(table, service); routes.post("join", fields, [](const TrainingCall& call) { ... call.json(); });
 #pragma once
 #include <chrono>

@@ -1,4 +1,4 @@
-// JSON fields of the training protocols: readers of values, and the names that a route knows. Others are refused. Any thread.
+// JSON fields of the training protocols: readers of values, and the list of names that a route allows. Others are refused. Any thread.
 //   const std::string name = text_field(json, "name", "none"); const JsonFields fields = known_fields({"name"}, {"type"});
 #pragma once
 #include <functional>

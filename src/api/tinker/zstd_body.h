@@ -1,4 +1,4 @@
-// Bodies that came compressed by zstd, decoded as they are read, within bounds: what a few bytes grow to is the sender's choice.
+// Decompresses zstd bodies while they are read, within a limit, since the sender chooses what a few bytes grow to.
 //   ZstdSource source(request.body, 512 << 20); while (!(piece = source.next()).empty()) ...
 #pragma once
 #include <cstddef>

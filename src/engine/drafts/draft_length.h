@@ -8,18 +8,18 @@
 
 namespace lockstep {
 
-// Seconds of forwards by their rows: a line through what was measured lately.
+// Seconds of a forward as a linear function of its rows, fitted to recent steps.
 class StepCosts {
  public:
   void observe(std::int64_t rows, double seconds);
-  // What a row more costs of what a row costs on average, in a forward of so many: near 0 where weights are read anyway, 1 where rows are
-  // computed one by one. Before anything was measured: a guess.
+  // The cost of one more row relative to the average cost of a row, in a forward of that many rows: near 0 where reading weights dominates, 1 where
+  // rows are computed one by one. A default before anything was measured.
   double row_share(std::int64_t rows) const;
-  // What a row costs on average in such a forward; 0: too little was measured.
+  // Average seconds of a row in such a forward; 0: too little was measured.
   double seconds_a_row(std::int64_t rows) const;
 
  private:
-  // What a row more costs, and a row on average; 0: too little was measured.
+  // Seconds of one more row, and of a row on average; 0: too little was measured.
   struct Line {
     double a_row = 0, average = 0;
   };
@@ -28,11 +28,11 @@ class StepCosts {
   double weight_ = 0, rows_ = 0, seconds_ = 0, rows_squared_ = 0, rows_seconds_ = 0;
 };
 
-// How often a source was right lately, a token at a time; tokens behind a wrong one say nothing and are not told.
+// The recent share of a source's draft tokens that were accepted. Tokens behind a rejected one are not counted.
 class DraftChance {
  public:
   void observe(bool right);
-  // `before`: of others, as so many tokens as kPriorTokens.
+  // `before`: the chance of other requests, with the weight of kPriorTokens tokens.
   double right(double before) const { return (right_ + kPriorTokens * before) / (tried_ + kPriorTokens); }
 
  private:

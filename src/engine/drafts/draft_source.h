@@ -1,5 +1,5 @@
-// One way to guess what a request says next. Each request has sources of its own; what they share (texts of the same prompt) they are made
-// with. A wrong guess costs time alone. Used by one thread at a time.
+// The interface of a source of drafts: one way to guess a request's next tokens. Each request has its own sources; what sources share (texts of the
+// same prompt) they get when they are made. A wrong guess costs only time. Used by one thread at a time.
 //   source->propose({.text = tokens, .prompt_length = n, .most = 5}, out);
 #pragma once
 #include <memory>
@@ -10,11 +10,11 @@ namespace lockstep {
 
 class SiblingTexts;
 
-// What a guess is made from.
+// The input of a source: the text so far.
 struct DraftPlace {
-  std::span<const std::int32_t> text;  // prompt and what was said; it may be shorter than at the last call, when tokens were taken back
+  std::span<const std::int32_t> text;  // prompt and generated tokens; shorter than at the last call when tokens were taken back
   std::int64_t prompt_length = 0;
-  std::span<const std::int32_t> draft = {};  // guessed by others behind it
+  std::span<const std::int32_t> draft = {};  // draft tokens of other sources behind the text
   std::int64_t most = 0;
 };
 
@@ -27,17 +27,17 @@ class DraftSource {
   virtual void end(const DraftPlace&) {}
 };
 
-// What sources of a request are made from.
+// What the sources of a request are made from.
 struct DraftMaterial {
   std::span<const std::int32_t> prompt;
-  std::uint64_t owner = 0;               // whose texts it may see (Request::prefix_owner)
-  std::vector<std::int32_t> prediction;  // of what it says
+  std::uint64_t owner = 0;               // the owner whose texts it may use (Request::prefix_owner)
+  std::vector<std::int32_t> prediction;  // the expected answer
   DraftScript script;
   SiblingTexts* siblings = nullptr;
-  const std::vector<std::int32_t>* layer_says = nullptr;  // Drafting::layer_says, where the model has a layer that says something
+  const std::vector<std::int32_t>* layer_says = nullptr;  // Drafting::layer_says, in a model with a layer of multi-token prediction
 };
 
-// A source's row. `make` null: its guesses come from the request's constraint (engine/drafts/drafter.h); null from make(): nothing to guess from.
+// A source's row. `make` null: its drafts come from the request's constraint (engine/drafts/drafter.h); null from make(): no draft is possible.
 struct DraftSourceRow {
   DraftKind kind;
   const char* name;

@@ -1,9 +1,9 @@
-// Makes the guesses of a step and learns from what came of them. Where a request has a constraint, guesses that it forbids end the draft, a
-// place where it allows one token is a guess by itself, and the masks of all rows stand in Sequence::mask behind it.
-// Used by one thread at a time.
+// Makes the drafts of a step, and adapts their lengths to how many are accepted. Under a constraint a draft ends before a forbidden token, a place
+// where only one token is allowed needs no source, and the masks of all rows are in Sequence::mask. Used by one thread at a time.
 //   Drafter drafter(options.drafts, vocabulary); drafter.begin(s, request);
-//   drafter.guess(s, room, rows); ...the step runs with s.drafting->guess behind the text...; drafter.learn(s, guessed, right);
-// Where the model has a layer of multi-token prediction (set_layer), Drafting::layer_says is filled for those that wants_layer() names before that.
+//   drafter.guess(s, room, rows); drafter.learn(s, guessed, right);  // between them the step runs with s.drafting->guess behind the text
+// In a model with a layer of multi-token prediction (set_layer), Drafting::layer_says is filled before guess() for the requests that wants_layer()
+// names.
 #pragma once
 #include "engine/drafts/sibling_source.h"
 #include "engine/sequence.h"
@@ -14,19 +14,19 @@ class Drafter {
  public:
   Drafter(const DraftOptions& options, std::int64_t vocabulary) : options_(options), vocabulary_(vocabulary) {}
   void set_layer() { layer_ = true; }
-  // Takes what the request brings for its guesses. Error invalid_argument where it names a source that is not there.
+  // Makes the sequence's sources from its request. Error invalid_argument when it names a source that is missing.
   void begin(Sequence& s, Request& request);
-  // How many tokens the layer is to say of a sequence that decodes, in a forward of so many rows; 0: it does not pay, or it is not a source.
+  // How many tokens the layer should predict for a decoding sequence, in a forward of that many rows; 0: it does not pay, or is no source.
   std::int64_t wants_layer(const Sequence& s, std::int64_t rows) const;
-  // The layer was asked for so many tokens in all.
+  // Reports the layer's tokens of a step and their seconds.
   void observe_layer(std::int64_t tokens, double seconds);
-  // A guess of at most `room` tokens behind the text of a sequence whose next token is about to be sampled, in a forward of so many rows.
+  // Makes a draft of at most `room` tokens for a sequence whose next token is about to be sampled, in a forward of that many rows.
   void guess(Sequence& s, std::int64_t room, std::int64_t rows);
-  // The guess that it has is checked on: what its constraint allows behind those tokens is asked again.
+  // Goes on with the draft that it has: asks the constraint again for the masks behind its tokens.
   void go_on(Sequence& s);
-  // Of the guess `guessed` tokens were computed, and the first `right` of them are the text.
+  // Of the draft `guessed` tokens were computed, and the first `right` were accepted.
   void learn(Sequence& s, std::int64_t guessed, std::int64_t right);
-  // It says no more.
+  // The request has ended.
   void end(Sequence& s);
   // A forward of so many decoding rows.
   void observe(std::int64_t rows, double seconds) { costs_.observe(rows, seconds); }

@@ -1,12 +1,11 @@
-// The device side of guesses by a model's layer of multi-token prediction (model/blocks/mtp_layer.h). Beside every forward of the model its depth 1 enters
-// the same rows, so that its entries stand in the pages as the model's do, and a page depends on its own tokens alone; between forwards its depths say
-// what may follow. A row joins its token with the hidden state of the position before: that of the row before it, or, of a slice's first row, the
-// one that its page keeps, the state of the last position in it that is computed.
-// Its weights are the same under all weights and adapters of the model: they change how often guesses are right, and no bit of an answer that is not
-// drawn by rejection.
-// Used by one thread.
-//   MtpSteps steps(runtime, weights, pages, page_size); steps.follow(...) in each forward; steps.keep(plan) when its tokens are accepted;
+// Runs a model's layer of multi-token prediction (model/blocks/mtp_layer.h) on the device to make drafts. With every forward of the model its depth 1
+// computes the same rows and writes its cache entries to the same pages; between forwards depths 1, 2, ... predict the next tokens. Each row combines
+// its token with the hidden state of the position before, which is the row before it, or, for the first row of a slice, the state stored with its
+// page.
+//   MtpSteps steps(runtime, weights, pages, page_size); steps.keep(plan);
 //   auto said = steps.guess(model_weights, sequences, 5);
+// The layer's weights are the same under all weights and adapters of the model. They change how many draft tokens are accepted; no bit of an answer
+// depends on them, except under rejection sampling. Used by one thread.
 #pragma once
 #include <span>
 

@@ -1,4 +1,5 @@
-// Guesses that the request goes on as it did where it had the same words before: what it copies, edits, counts or repeats.
+// Drafts by repetition: where the last tokens occurred earlier in the request, what followed them there. Good for text that is copied or edited.
+//   auto source = make_ngram_source(material); source->propose({.text = tokens, .prompt_length = 3, .most = 5}, out);
 #pragma once
 #include <memory>
 

@@ -1,5 +1,6 @@
-// Guesses that the answer goes on as a text that the request brought (Request::prediction): at its place in it while it follows, and where it
-// left it, from where the end of the answer stands in it again.
+// Drafts from a text that the request brought as its expected answer (Request::prediction). Follows it while the answer agrees; after a difference it
+// continues where the last tokens of the answer occur in it again.
+//   auto source = make_prediction_source(material); source->propose({.text = tokens, .prompt_length = 3, .most = 5}, out);
 #pragma once
 #include <memory>
 

@@ -1,4 +1,5 @@
-// Guesses that a test brings (Request::draft_script): right, wrong or random ones.
+// Drafts that a test dictates (Request::draft_script): right, wrong or random ones.
+//   auto source = make_scripted_source(material); source->propose({.text = tokens, .prompt_length = 3, .most = 5}, out);
 #pragma once
 #include <memory>
 

@@ -1,6 +1,6 @@
-// Guesses that a request goes on as another answer to the same prompt did: the other samples of a request, and earlier rollouts. Answers are
-// kept by prompt and owner (Request::prefix_owner), so nobody's guesses come from what others asked. The least recently used prompts go
-// first when there are too many tokens. Used by one thread at a time; the texts outlive the sources made from them.
+// Drafts from other answers to the same prompt: the other samples of a request, and earlier rollouts. Answers are stored by prompt and owner
+// (Request::prefix_owner), so no draft reveals another owner's text. Beyond a limit of tokens the least recently used prompts are dropped. Used by
+// one thread at a time; the texts outlive the sources made from them.
 //   SiblingTexts texts; DraftMaterial material{.prompt = prompt, .siblings = &texts}; auto source = make_sibling_source(material);
 #pragma once
 #include <list>

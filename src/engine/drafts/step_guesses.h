@@ -1,6 +1,6 @@
-// Speculative decoding within a step: adds rows of guessed tokens behind the last token of each request that allows it, and accepts the sampled tokens up
-// to the first wrong guess. Answers have the same bits without it, except under rejection sampling, where every round has all its guesses however few
-// rows are left. Used by one thread at a time.
+// Speculative decoding within a step: adds rows of guessed tokens behind the last token of each request that allows it, and accepts the sampled
+// tokens up to the first wrong guess. Answers have the same bits without it, except under rejection sampling, where every round has all its guesses
+// however few rows are left. Used by one thread at a time.
 //   guesses.propose(plan, scheduler); guesses.run(plan, forward); guesses.accept(p, right_guesses(p, result.sampled(slice)), said);
 #pragma once
 #include <functional>
@@ -12,22 +12,22 @@ namespace lockstep {
 
 class StepGuesses {
  public:
-  // What the model's layer of multi-token prediction says of these sequences, each so many tokens or fewer (engine/drafts/mtp_steps.h).
+  // Runs the layer of multi-token prediction for these sequences, each for that many tokens or fewer (engine/drafts/mtp_steps.h).
   using AskLayer = std::function<std::vector<std::vector<std::int32_t>>(std::span<Sequence* const> sequences, std::int64_t tokens)>;
 
   StepGuesses(const DraftOptions& options, std::int64_t vocabulary) : drafter_(options, vocabulary) {}
-  // The model has such a layer. It is asked of sequences that decode and are this far from `positions`: RoPE turns ahead.
+  // The model has such a layer. It runs for decoding sequences that are far enough from `positions`, since its RoPE looks ahead.
   void set_layer(AskLayer ask, std::int64_t positions);
-  // Takes what the request brings for its guesses.
+  // Makes the sequence's sources from its request.
   void begin(Sequence& s, Request& request) { drafter_.begin(s, request); }
-  // It says no more.
+  // The request has ended.
   void end(Sequence& s) { drafter_.end(s); }
 
-  // Rows of guessed tokens behind slices of the scheduler's plan at whose end a token is sampled. Room that the forward has left is shared alike.
+  // Adds rows of draft tokens behind the plan's slices that sample a token. Room that the forward has left is shared equally.
   void propose(const std::vector<PlannedSlice>& plan, Scheduler& scheduler);
-  // While the forward runs the guesses stand behind the texts of their requests. How long it takes says how many pay.
+  // Runs the forward with the drafts appended to their requests' texts. Its seconds decide how long drafts may be.
   void run(const std::vector<PlannedSlice>& plan, const std::function<void()>& forward);
-  // Of a slice's guesses the first `right` are what was sampled there; the request has said so many tokens more.
+  // Accepts the first `right` tokens of a slice's draft; the request has that many tokens more.
   void accept(const PlannedSlice& p, std::int64_t right, std::int64_t said);
 
   const DraftCounters& counters() const { return drafter_.counters(); }
@@ -41,7 +41,7 @@ class StepGuesses {
   std::vector<Sequence*> asked_;
 };
 
-// Of a slice's guesses, those before the first one that is not what its row's neighbour sampled. `sampled`: of all its rows that are.
+// How many tokens of a slice's draft equal the tokens sampled before them, up to the first that does not. `sampled`: of all its sampled rows.
 std::int64_t right_guesses(const PlannedSlice& p, std::span<const StepResult::Sampled> sampled);
 
 }  // namespace lockstep

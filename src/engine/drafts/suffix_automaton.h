@@ -1,7 +1,7 @@
 // Finds an earlier occurrence of the last tokens of a growing text, to guess that what followed there follows again. It is a suffix automaton, in
 // amortised constant time a token (Blumer et al., 1985), with cursors that walk through it. Each state remembers a recent end of its strings. Knows
 // tokens alone. Used by one thread at a time.
-//   SuffixAutomaton a; for (t : text) a.append(t); const SuffixAutomaton::Match m = a.repeated();   // text[m.end] is the match's last token
+//   SuffixAutomaton a; for (const std::int32_t t : text) a.append(t); const SuffixAutomaton::Match m = a.repeated();   // text[m.end] is the match's last token
 #pragma once
 #include <cstdint>
 #include <span>

@@ -1,6 +1,6 @@
-// The rows of a sampling launch whose token rejection sampling says (engine/drafts/verify.h): their logits and kept sets come to the host, and what was
-// chosen goes back, so that both log-probabilities are told as if it had been drawn. Rows without guesses keep their bits, and where there are no such
-// rows nothing is launched or read. Used by one thread.
+// The rows of a sampling launch that need rejection sampling (engine/drafts/verify.h): copies their logits and kept sets to the host, decides there,
+// and writes the chosen tokens back, so that both log-probabilities are reported as for a sampled token. Other rows have the same bits as without it,
+// and a step without such rows launches and reads nothing more. Used by one thread.
 //   const VerifiedRows verified(backend, rows, sample); backend.launch(&KernelTable::sample, sample);
 #pragma once
 #include "engine/drafts/verify.h"

@@ -1,7 +1,7 @@
-// Rejection sampling of guesses (docs/numerics.md section 6), on the host and in double. A guess that was drawn with the chance q is taken with the chance
-// min(1, p / q), p the model's; else the arg-max of log max(p - q, 0) plus noise takes its place. So what is said has the model's law whatever q is. A
-// guess without a law is a point mass: nothing was drawn. Acceptance and noise have streams of their own, keyed by the token's position, as the guess has.
-// Pure functions.
+// Rejection sampling of draft tokens (docs/numerics.md section 6), on the host in double. A draft token with probability q under the draft and p
+// under the model is accepted with probability min(1, p / q); otherwise the token is the arg-max of log max(p - q, 0) plus noise. So tokens have the
+// model's distribution, whatever q is. A draft without a distribution counts as q = 1. Acceptance and noise use random streams of their own, keyed by
+// position. Pure functions.
 //   const TokenLaw p = token_law(logits, 0.8f, kept); const std::int32_t token = verified(p, guess.token, guess.law.get(), sampling, position);
 #pragma once
 #include <memory>
@@ -13,7 +13,7 @@
 
 namespace lockstep {
 
-// What a token is drawn with. Chances in the order of `ids`, or of the vocabulary where these are none.
+// A distribution over tokens: probabilities in the order of `ids`, or of the vocabulary when `ids` is empty.
 struct TokenLaw {
   std::vector<std::int32_t> ids;  // ascending
   std::vector<float> chances;
@@ -21,16 +21,16 @@ struct TokenLaw {
   double chance_of(std::int32_t token) const;
 };
 
-// Of the kept tokens of a row at a temperature above 0, whose logits are adjusted where they are.
+// The distribution of a row's kept tokens at a temperature above 0, from adjusted logits where there are adjustments.
 TokenLaw token_law(std::span<const float> logits, float temperature, const KeptTokens& kept);
 
-// In [0, 1), of the token at this position.
+// The uniform number in [0, 1) for accepting the token at this position.
 double acceptance_draw(const SamplingParameters& sampling, std::int64_t position);
 // `q` null: a point mass.
 bool takes_guess(const TokenLaw& p, std::int32_t token, const TokenLaw* q, double draw);
-// What stands where a guess was not taken.
+// The token drawn in place of a rejected one.
 std::int32_t residual_draw(const TokenLaw& p, std::int32_t token, const TokenLaw* q, const SamplingParameters& sampling, std::int64_t position);
-// The token at this position: the guess, or another.
+// The token at this position: the draft's, or another.
 std::int32_t verified(const TokenLaw& p, std::int32_t token, const TokenLaw* q, const SamplingParameters& sampling, std::int64_t position);
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// The list of model families: X(model_type) names one, whose maker is in its file of this folder.
+// The list of model families: X(model_type) for each. Its maker, make_model_type(config, options), is in the file of that name in this folder.
 #pragma once
 #include "model/model.h"
 

@@ -1,6 +1,6 @@
-// The layer of multi-token prediction of families of latent attention and routed experts, as config.json asks for it: with an indexer of its own
-// where the family has them, and with experts, whatever the first layers have.
-// Key: num_nextn_predict_layers (1: one; other numbers: what files hold of them is passed over).
+// Adds the layer of multi-token prediction to a model of a family with latent attention and routed experts, if config.json has one. The layer has its
+// own indexer where the family has indexers, and routed experts even where the first layers have none.
+// Key: num_nextn_predict_layers (1: one layer; more: the files' further ones are ignored).
 //   add_latent_mtp(*model, attention, sparse);
 #pragma once
 #include "model/blocks/decoder.h"

@@ -1,6 +1,7 @@
-// The interface of blocks, the parts of a decoder layer: attention blocks mix rows, feed-forward blocks (an MLP) work on each row. A block reads
-// its keys of config.json and declares its parameters when it is constructed, one object per layer, and is immutable from then on. Prefixes end
-// in '.'.
+// The interface of blocks, the parts of a decoder layer: attention blocks mix rows, feed-forward blocks (an MLP) work on each row alone. A block
+// reads its keys of config.json and declares its parameters when it is constructed, one object per layer, and is immutable afterwards. Prefixes of
+// names end in '.'.
+//   std::unique_ptr<FeedForwardBlock> mlp = make(manifest, "model.layers.0.mlp."); const Tensor y = mlp->forward(ctx, h);
 #pragma once
 #include "model/kv_cache.h"
 #include "model/operations/index_select.h"

@@ -1,8 +1,9 @@
-// Grouped-query attention with half-style RoPE; where a family has them: biases of q, k, v and o, RMSNorm of each head of q and k or of all
-// heads together, RoPE of a part of each head, a sliding window on all layers or some, sinks (a logit a head that joins the softmax).
+// Grouped-query attention with half-style RoPE. Options of a family: biases of q, k, v and o; RMSNorm of q and k, per head or over all heads; RoPE on
+// a part of each head; a sliding window on all layers or some; sinks (a logit per head that joins the softmax).
 // Keys: num_attention_heads, num_key_value_heads, head_dim, layer_types (which layers have the window; without one only full_attention),
 // sliding_window and those of RoPE.
 // Shapes: H heads, Hk key and value heads, D head size.
+//   const auto attention = GroupedAttention::read(model->reader(), {}, model->facts_to_fill(), model->norm_eps());
 #pragma once
 #include "kernels/attention/attention.h"
 #include "model/blocks/block.h"

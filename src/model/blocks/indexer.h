@@ -1,6 +1,7 @@
 // The indexer of sparse attention: selects the keys that its layer, and later layers that share the selection, attend to. Its inputs
 // are detached, so no gradient leaves it; it is trained only by the index loss.
 // Keys: index_n_heads, index_head_dim, index_topk; which layers own one: indexer_types, index_topk_pattern, index_topk_freq, index_skip_topk_offset.
+//   const auto indexer = Indexer::read(config, {}, facts, rotary, q_latent); indexer.owners[0];
 #pragma once
 #include "model/blocks/block.h"
 #include "model/config_reader.h"

@@ -1,8 +1,9 @@
-// Multi-head latent attention (MLA) over all keys, or over those that an indexer selects. Absorbed: the cache holds latents, which all heads share.
-// Expanded (a profile's choice, over all keys alone): it holds each head's own key and value. docs/numerics.md has the orders of both.
-// Keys: num_attention_heads (num_key_value_heads the same), q_lora_rank, kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim,
-// rope_interleave, those of RoPE and of the indexer.
+// Multi-head latent attention (MLA), over all keys or over the keys that an indexer selects. Absorbed: the cache holds latents, which all heads
+// share. Expanded (some profiles, over all keys only): the cache holds each head's own key and value. docs/numerics.md has the orders of both. Keys:
+// num_attention_heads (num_key_value_heads the same), q_lora_rank, kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim, rope_interleave,
+// those of RoPE and of the indexer.
 // Shapes: H heads, L kv_lora_rank, R rotary.
+//   const auto attention = LatentAttention::read(model->reader(), {}, model->facts_to_fill(), model->norm_eps());
 #pragma once
 #include <optional>
 

@@ -1,4 +1,5 @@
 // A SwiGLU MLP: down(silu(gate h) * (up h)). Key: intermediate_size.
+//   const auto mlp = Mlp::read(model->reader(), {}, model->facts().hidden); auto block = std::make_unique<Mlp>(manifest, "model.layers.0.mlp.", mlp);
 #pragma once
 #include "model/blocks/block.h"
 #include "model/config_reader.h"

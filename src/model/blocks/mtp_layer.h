@@ -1,12 +1,12 @@
-// A layer of multi-token prediction (MTP): says what tokens follow a text that the trunk has computed, for drafts (docs/speculation.md). A
-// decoder layer of its own behind a product that joins the embedding of a token with a hidden state; embedding and head are the trunk's.
-//   depth 1, the row of position p >= 1:  u = eh_proj [enorm(Emb(t_p)) | hnorm(h_(p-1))], h of the trunk behind its final norm;
-//                                         y = layer(u), n = shared_head.norm(y); head(n) says t_(p+1)
-//   depth k >= 2, the same row:           the same with the token that depth k - 1 said and with its n (or y) in place of h; RoPE turns by p + k - 1
-// Keys and values are depth 1's: the row of p writes an entry at p, and later depths attend to what depth 1 of their row selected, and write
-// nothing. Position 0 has no row and is no key (Rows::first_key), so an entry depends on the tokens up to its own alone.
-// The layer has a manifest, weights and a cache (one layer, number 0) of its own: no number of the trunk depends on it.
-//   Keys keys; const MtpLayer::Depth one = layer.first(ctx, embedded, previous, keys), two = layer.next(ctx2, embedded2, one.normed, keys);
+// A layer of multi-token prediction (MTP): predicts the tokens that follow a text, for drafts (docs/speculation.md). It is a decoder layer whose
+// input joins the embedding of a token with a hidden state; embedding and head are the main model's (the trunk's).
+// - depth 1, the row of position p >= 1: u = eh_proj [enorm(Emb(t_p)) | hnorm(h_(p-1))], h of the trunk behind its final norm;
+// - y = layer(u), n = shared_head.norm(y); head(n) predicts t_(p+1)
+// - depth k >= 2, the same row: the token that depth k - 1 predicted and its n (or y) replace t_p and h; RoPE uses position p + k - 1
+// Only depth 1 writes keys and values: the row of p writes an entry at p. Later depths attend to the keys that depth 1 of their row selected.
+// Position 0 has no row and is no key (Rows::first_key), so an entry depends only on tokens up to its own.
+// The layer has its own manifest, weights and cache (one layer, number 0): no number of the trunk depends on it.
+//   MtpLayer::Keys keys; const MtpLayer::Depth one = layer.first(ctx, embedded, previous, keys), two = layer.next(ctx2, embedded2, one.normed, keys);
 // Shapes: T rows, h hidden.
 #pragma once
 #include <functional>

@@ -1,8 +1,9 @@
-// Mixture of SwiGLU experts, beside a shared expert where a family has one. Router scores are sigmoids or a softmax; a correction bias, moved by
-// expert loads in training, joins in the choice only; groups of experts may be left out of it (kernels/router/router.h). Where a family has
-// them: biases of the router and of each expert's layers, the clamped SwiGLU (kernels/elementwise/elementwise.h).
-// Keys: the number of experts and their width (by the family's names), num_experts_per_tok, n_shared_experts, norm_topk_prob,
-// routed_scaling_factor, n_group, topk_group, swiglu_alpha and swiglu_limit; which layers: the family says.
+// Mixture of SwiGLU experts, with a shared expert where the family has one. Router scores are sigmoids or a softmax. A correction bias, which
+// training moves by expert loads, affects the choice only; groups of experts may be excluded first (kernels/router/router.h). Options of a family:
+// biases of the router and of the experts' layers, the clamped SwiGLU (kernels/elementwise/elementwise.h).
+// Keys: the number of experts and their width (by the family's names), num_experts_per_tok, n_shared_experts, norm_topk_prob, routed_scaling_factor,
+// n_group, topk_group, swiglu_alpha and swiglu_limit; which layers have experts is the family's.
+//   const auto sparse = RoutedMlp::read(c, {}, facts, std::vector<bool>(4, true));
 #pragma once
 #include <optional>
 

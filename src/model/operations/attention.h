@@ -1,7 +1,7 @@
 // Attention over a layer's paged cache (kernels/attention): writes the batch's entries, then attends; the same in serving and training.
 //   Tensor o = attention(ctx, q, entry, layer, nullptr, shape);   // [T, H * value]
-// Ranks split groups of heads where each group has its own key, else single heads. In the latter case one entry serves all heads and its gradient
-// sums over all heads in every block, so the backward is computed whole on every rank.
+// Ranks split groups of heads where each group has its own key, else single heads. In the latter case one entry serves all heads, and its gradient is
+// a sum over all heads in every block, so every rank computes the whole backward.
 #pragma once
 #include "kernels/attention/attention.h"
 #include "model/operations/index_select.h"

@@ -1,6 +1,7 @@
-// An observer that is also shown what attention over a selection leaves out: of every row the logarithms of its softmax's sum over the selected keys,
-// and over all keys that the row sees, of which the second is computed for it alone, by the same kernel. exp(selected - all) is the part of the dense
-// attention that lies inside the selection. No output depends on it.
+// An observer that also gets, for each row of sparse attention, the log-sum-exp over the selected keys and over all keys. exp(selected - all) is the
+// part of the dense attention's weight that the selection covers. The same kernel computes the second for the observer alone; no output depends on
+// it.
+//   struct Shown final : AttentionObserver { void attended(const Attended& seen) override { last = seen.layer; } int last = -1; };
 #pragma once
 #include "model/observer.h"
 

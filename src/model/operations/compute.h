@@ -1,4 +1,4 @@
-// Activations that are cheap to compute again (a norm, an elementwise product): the backward does, instead of keeping them.
+// Runs an operation that is cheap (a norm, an elementwise product) so that its output is not saved for the backward, which recomputes it.
 //   compute(ctx, y, {gate, up}, [&ctx](const View& to, std::span<const View> in) { ctx.launch(...); });
 #pragma once
 #include <algorithm>

@@ -1,10 +1,10 @@
 // The head: logits of hidden states over the vocabulary, and losses and log-probabilities of them.
 //   head_loss(ctx, head, model.head);
 // It has three forms, by how its weight is split and whether it has an adapter:
-//   whole     the fused kernels (kernels/head)
-//   sharded   ranks split the vocabulary (ParameterSplit::vocabulary): each makes the logits of its tokens; ranks exchange only a few numbers
-//             per row and leaf, and the gradient of the hidden state
-//   adapted   the adapter's part is added to the weight's logits before anything else is computed from them
+//  whole     the fused kernels (kernels/head)
+//  sharded   ranks split the vocabulary (ParameterSplit::vocabulary): each makes the logits of its tokens; ranks exchange only a few numbers
+//  per row and leaf, and the gradient of the hidden state
+//  adapted   the adapter's part is added to the weight's logits before anything else is computed from them
 // The last two compute sums, losses and gradients leaf by leaf (kernels/head/head_shard.h), with the bits of the first.
 #pragma once
 #include "kernels/head/head.h"

@@ -1,6 +1,5 @@
-// RMSNorms of two activations side by side: what a layer of multi-token prediction joins.
+// RMSNorms of two activations, side by side in one row: the input of a layer of multi-token prediction. Whole on every rank.
 //   Tensor u = linear(ctx, join_norms(ctx, embedded, hidden, enorm, hnorm, 1e-6f), eh_proj);   // [T, a + b]
-// Whole on every rank.
 #pragma once
 #include "model/context.h"
 

@@ -1,4 +1,4 @@
-// The rows of a forward as attention and indexers see them: positions before ForwardOptions::first_key are no keys.
+// The rows of a forward for the kernels of attention and indexers. Positions before ForwardOptions::first_key are not keys.
 //   AttentionForward{o, log_sum, q, cache, positions, count, key_rows(ctx), shape};
 #pragma once
 #include "model/context.h"

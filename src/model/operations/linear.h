@@ -1,9 +1,8 @@
 // Linear layers: y = x W^T + b, with tensor-parallel splits and adapters.
 //   Tensor q = linear(ctx, h, q_proj);
 //   Tensor k = linear(ctx, h, k_proj, k_bias);
-// By the weight's split, ranks compute columns of y (the sum over outputs in dx is then joined along its leaves) or leaves of y's sum (joined in
-// the forward). Adapters add y += B (s (A x)); a bias is added last, split as
-// the outputs are.
+// A weight split by outputs: each rank computes columns of y, and in the backward the ranks' parts of dx are joined along its leaves. Split by
+// inputs: each rank computes leaves of y's sum, joined in the forward. Adapters add y += B (s (A x)); a bias is added last, split as the outputs are.
 #pragma once
 #include "model/operations/low_rank.h"
 

@@ -1,7 +1,7 @@
-// The products of adapters (model/adapter.h), which operations add to those of the frozen weights, over the rows of each adapter:
-//   u = s (A x), y += B u; backward du = s (dy B), dx += du A, and the gradients of A and B.
+// Products of adapters (model/adapter.h), over the rows of each adapter, which operations add to those of the frozen weights: u = s (A x), y += B u;
+// backward du = s (dy B), dx += du A, and the gradients of A and B.
 //   each_adapter(ctx, w, [&](const AdapterRows& rows, const AdapterPair& pair) { ... });
-// u is recomputed in the backward: that costs less than its memory. Operations choose rows and columns; this file knows no operation.
+// The backward recomputes u, which costs less than its memory. Operations choose rows and columns; this file knows no operation.
 #pragma once
 #include "model/adapter_rows.h"
 #include "model/context.h"

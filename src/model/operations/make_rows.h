@@ -1,4 +1,5 @@
-// Outputs of the costly operations, which other forwards may keep and read (model/row_values.h).
+// Runs a costly operation, or reads its output rows from an earlier forward that stored them (model/row_values.h); and stores them where this forward
+// is to.
 //   make_rows(ctx, {&o.buffer, &log_sum.buffer}, [&] { launch_attention(ctx, o, log_sum); });
 #pragma once
 #include "model/context.h"

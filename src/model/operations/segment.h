@@ -1,4 +1,5 @@
-// A group of layers as one operation: activation checkpointing, and the place where rows of earlier forwards are read (model/row_values.h).
+// A group of layers as one operation. With activation checkpointing its activations are freed and recomputed in the backward; with kept forwards its
+// output rows are read or stored here (model/row_values.h).
 //   x = segment(ctx, x, [&](Context& c, const Tensor& input) { return layer(c, input); });
 #pragma once
 #include "model/context.h"

@@ -1,5 +1,5 @@
-// The one symbol of the module lockstep_mpi.so (mpi_module.cpp), which alone is linked with Open MPI and is loaded when it is asked for
-// (mpi_wire.h): plain C, so that program and wheel run where no MPI is. Calls come from one thread at a time.
+// The interface of the module lockstep_mpi.so (mpi_module.cpp) in plain C. Only the module is linked with Open MPI, and it is loaded on demand
+// (mpi_wire.h), so program and wheel run where no MPI is installed. Calls come from one thread at a time.
 #pragma once
 #include <cstddef>
 

@@ -1,7 +1,7 @@
-// What a perfect policy does at a problem, as a conversation for a chat template: the user says the task, every answer but the last is a call of the one
-// tool `write`, what the environment shows then is that call's result, and the last answer is the assistant's text.
+// The reference solution of a problem as a conversation for a chat template: the user states the task; each answer but the last is a call of the one
+// tool `write`, and the environment's observation is the call's result; the last answer is the assistant's text. One context window, without
+// summaries. Pure.
 //   const ReferenceConversation c = reference_conversation(environment, problem); data.conversation(c.messages, c.tools, {});
-// There is one context window: no summaries. Pure function.
 #pragma once
 #include <nlohmann/json.hpp>
 

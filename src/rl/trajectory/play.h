@@ -1,11 +1,11 @@
-// An episode as a policy plays it, in tokens: what it continues next, and the rollout that becomes of it. It knows when a context window is full, and that
-// a summary begins the next one; it samples nothing.
+// Plays an episode in tokens: returns the prompt that the policy continues next, takes its answer, and builds the rollout. It tracks when a context
+// window is full, and then asks for a summary that begins the next one. It samples nothing itself.
 //   Play play(environment, problem, tokenizer, {.compact_at = 72});
 //   while (!play.over()) play.take(write(play.prompt()));
 //   const Rollout rollout = play.take_rollout();
-// A window is full when it would have more than compact_at tokens with the next observation: in that one's place the policy is shown the episode's word
-// for a summary and writes it; the next window has the task, what was written there, and the observation. A window has at least one answer, so every
-// rollout goes on. One thread.
+// A window is full when the next observation would make it longer than compact_at tokens. Instead of the observation the policy then sees the
+// episode's request for a summary and writes one; the next window has the task, the summary and the observation. A window has at least one answer, so
+// every rollout makes progress. One thread.
 #pragma once
 #include <memory>
 

@@ -1,6 +1,6 @@
-// The rollout that a perfect policy makes of a problem, for supervised fine-tuning: an episode played with its own references (rl/episode.h).
+// The reference solution of a problem as a rollout, for supervised fine-tuning: the episode played with its own reference answers (rl/episode.h). Its
+// turns have no log-probabilities. Pure functions.
 //   const Rollout r = reference_rollout(environment, problem, tokenizer, end, {.compact_at = 72});
-// Its turns have no log-probabilities. Pure functions.
 #pragma once
 #include "rl/trajectory/play.h"
 #include "runs/chat_data.h"

@@ -1,8 +1,7 @@
-// A rollout as it was sampled: chains of turns, one chain a context window. A turn is what the policy was shown and what it wrote behind it.
+// A rollout as it was sampled: chains of turns, one chain for each context window. A turn is what the policy was shown and what it wrote. A rollout
+// of one answer is one chain of one turn. What the policy wrote is trained (summaries only where settings say so), what it was shown is not; no text
+// is decoded and encoded again. Plain values.
 //   for (const Chain& chain : rollout.chains) for (const Turn& turn : chain.turns) use(turn.shown, turn.tokens);
-// A rollout of one answer is one chain of one turn. What the policy wrote is trained (its summaries where they are to be), what it was shown is not;
-// nothing is decoded and encoded again.
-// Plain values.
 #pragma once
 #include <cstddef>
 #include <cstdint>

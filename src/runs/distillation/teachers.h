@@ -1,8 +1,9 @@
-// Teachers of a distillation: models of the student's tokenizer in this process, each with the domains that it teaches. They say what they would have
-// written where the student wrote.
+// Teachers of a distillation in this process: models with the student's tokenizer, each for some domains. For texts that the student wrote they
+// return their likeliest tokens and log-probabilities at each position.
 //   Teachers teachers(settings, runtime, tokenizer, vocabulary, stop);
 //   for (const TeacherAnswer& a : teachers.ask(0, texts, 20)) use(a.tokens, a.logprobs);
-// Teachers of one folder are one model; adapters over it share its passes. Where the folders' weights have a limit, folders are loaded in turn. One thread.
+// Teachers with the same folder are one model; adapters over it share its passes. When the folders' weights have a memory limit, folders are loaded
+// in turn. One thread.
 #pragma once
 #include <memory>
 #include <utility>
@@ -15,19 +16,19 @@ namespace lockstep {
 
 struct TeacherSettings {
   std::string name;
-  std::string folder;                // of the model, or of the adapter's base; empty: what the student starts from
+  std::string folder;                // of the model, or of the adapter's base; empty: the student's own base
   std::string adapter;               // a PEFT folder over it; empty: none
-  std::vector<std::string> domains;  // that it teaches; empty: all
+  std::vector<std::string> domains;  // for which it is used; empty: all
   double weight = 1;                 // among the teachers of one prompt
-  // A teacher behind an address (jobs/far_teacher.h) has no folder and no adapter.
+  // A teacher on another server (jobs/far_teacher.h) has no folder and no adapter.
   std::string url;                // of /v1/completions without that path; empty: none
-  std::string model;              // the name that it is called by there
-  std::string key;                // its API key; in no file and no message
+  std::string model;              // its name there
+  std::string key;                // its API key; never written to a file or message
   std::string send = "text";      // or "ids", to a teacher of the student's tokenizer
   std::string logprobs = "echo";  // or "prompt_logprobs", vLLM's own field, with ids
-  std::string failed = "drop";    // what becomes of a completion that it does not answer for: dropped, or it is asked until it does ("wait")
+  std::string failed = "drop";    // a completion without its answer is dropped, or the request is repeated until it answers ("wait")
   std::int64_t at_once = 8, tries = 4;
-  double timeout_seconds = 120;  // of silence
+  double timeout_seconds = 120;  // without a byte received
   bool is_far() const { return !url.empty(); }
 };
 
@@ -37,12 +38,12 @@ void check_teachers(const std::vector<TeacherSettings>& teachers, const std::vec
 // The places of a domain's teachers.
 std::vector<std::size_t> teachers_of(const std::vector<TeacherSettings>& teachers, const std::string& domain);
 
-// A text of which the teacher is asked for the tokens from `first` on (1 or more).
+// A text; the teacher scores its tokens from `first` (1 or more) on.
 struct TeacherText {
   std::vector<std::int32_t> tokens;
   std::size_t first = 1;
 };
-// `per_row` tokens of each place and their log-probabilities, of the distribution at temperature 1.
+// `per_row` tokens for each position and their log-probabilities at temperature 1.
 struct TeacherAnswer {
   std::int64_t per_row = 1;
   std::vector<std::int32_t> tokens;
@@ -67,7 +68,7 @@ class Teachers {
   const std::vector<TeacherSettings>& settings() const { return settings_; }
   // Of the text's own tokens (kSampled), of the whole vocabulary (kVocabulary), or of the teacher's likeliest tokens, 1 to
   // SamplingParameters::kMaxTopLogprobs. Errors: cancelled; numeric, with the teacher's name.
-  // Those in memory first: asked in this order, the fewest are loaded.
+  // An order of asking with the fewest loads: teachers in memory come first.
   std::vector<std::size_t> order() const;
   std::int64_t loads() const { return loads_; }  // of folders, so far
   static constexpr std::int64_t kSampled = -1, kVocabulary = 0;
@@ -81,7 +82,7 @@ class Teachers {
     OpenedModel opened;      // outlives what stands on its runtime
     std::shared_ptr<GenerationService> service;
     std::vector<std::pair<std::size_t, std::shared_ptr<const AdapterWeights>>> adapters;
-    std::int64_t asked = 0;  // when it was last asked, in turns
+    std::int64_t asked = 0;  // when it was last asked, as a count of calls
   };
   Folder& in_memory(std::size_t place);
   void load(Folder& folder, std::size_t place);
@@ -95,7 +96,7 @@ class Teachers {
   StopToken stop_;
   std::int64_t most_bytes_, loads_ = 0, turn_ = 0;
   std::vector<Folder> folders_;
-  std::vector<std::size_t> folder_of_;  // by teacher, in folders_; of a far one never looked at
+  std::vector<std::size_t> folder_of_;  // by teacher, index into folders_; unused for one on another server
 };
 
 }  // namespace lockstep

@@ -8,8 +8,8 @@
 namespace lockstep {
 
 struct PreferenceItem {
-  TrainSequence chosen;    // or the answer with a label
-  TrainSequence rejected;  // with a label: this prompt with the next item's answer, whose log-ratio kto_shift takes
+  TrainSequence chosen;    // or the labelled answer
+  TrainSequence rejected;  // labelled: this prompt with the next item's answer, for kto_shift
   bool desirable = true;   // the label
 };
 
@@ -21,7 +21,7 @@ struct PreferenceItem {
 // the context; for a file without lines.
 std::vector<PreferenceItem> read_preference_file(const std::string& path, const ChatData& data, bool pairs, std::int64_t vocabulary,
                                                  std::int64_t max_positions);
-// Of all of them: another one is other data.
+// Identifies the data.
 std::string preference_digest(const std::vector<PreferenceItem>& items);
 
 }  // namespace lockstep

@@ -1,7 +1,8 @@
-// A run that learns from preferences: which of two answers is better, or which answers are good. The reference is what training starts from: its
-// log-probabilities are scored once, before the first step, and kept in runs/NAME/reference.json. Resumes to the same bits. Knows no command line.
+// A run that learns from preferences: which of two answers is better, or which answers are good. The reference model is what training starts from;
+// its log-probabilities are scored once, before the first step, and saved in runs/NAME/reference.json. Resumes to the same bits. Knows no command
+// line.
 //   PreferenceConfig config; config.preference.loss = "ipo"; run_preference(config, make_input);
-// A step is one forward and one backward: the forward of each batch is kept until its derivatives are known (train/kept_passes.h), and a pair's
+// A step is one forward and one backward: each batch's forward is kept until the loss's derivatives are known (train/kept_passes.h), and a pair's
 // answers share the forward of their prompt's rows.
 #pragma once
 #include <functional>
@@ -25,7 +26,7 @@ struct PreferenceConfig {
   std::uint64_t init_seed = 0;
   PreferenceSettings preference;
   std::uint64_t seed = 0;       // of the data order
-  SftAsked asked;               // steps, epochs, batch (pairs), learning rate, warm-up, as far as the user said
+  SftAsked asked;               // steps, epochs, batch (pairs), learning rate, warm-up, as far as given
   std::int64_t eval_every = 0;  // steps from one evaluation to the next; 0: an epoch's
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0, max_norm = 1.0;
   std::int64_t micro_batch = 0;  // sequences; a pair is two
@@ -33,14 +34,14 @@ struct PreferenceConfig {
   std::string optimizer_state = "memory";  // or "file" (runs/training_state.h)
   std::string export_dtype = "bf16";
   std::string export_to;                // empty: runs/NAME/export
-  Overwrite overwrite = Overwrite::no;  // of files of others in export_to
+  Overwrite overwrite = Overwrite::no;  // of existing files in export_to
 };
 
-// Means over pairs, or over answers with labels.
+// Means over pairs, or over labelled answers.
 struct PreferenceFigures {
   double loss = 0;
-  double accuracy = 0;  // share of pairs whose chosen answer has the higher reward; of labels: of all pairs of a good and another answer
-  double chosen_reward = 0, rejected_reward = 0;  // of answers with labels: the good ones', the others'
+  double accuracy = 0;  // share of pairs whose chosen answer has the higher reward; with labels: over all pairs of a good and a bad answer
+  double chosen_reward = 0, rejected_reward = 0;  // with labels: of good answers, of bad ones
   double chosen_logprob = 0, rejected_logprob = 0;
   double shift = 0;  // KTO
   double margin() const { return chosen_reward - rejected_reward; }
@@ -48,7 +49,7 @@ struct PreferenceFigures {
 
 struct PreferenceSummary {
   std::int64_t steps = 0, tokens = 0;
-  PreferenceFigures last;                                  // of the last step's batch, before it was learned from
+  PreferenceFigures last;                                  // of the last step's batch, before its update
   std::optional<PreferenceFigures> eval_before, eval_now;  // of held-out items
   std::string weights_sha256, exported;
   double seconds = 0;
@@ -59,7 +60,7 @@ struct PreferenceInput {
   std::vector<PreferenceItem> train, held_out;  // the latter may be empty
 };
 
-// The steps, batch, learning rate and warm-up of such a run: those of fine-tuning with a tenth of its learning rate, and one epoch.
+// The plan of such a run: that of fine-tuning with a tenth of its learning rate, and one epoch.
 SftPlan plan_preference(const SftAsked& asked, std::int64_t items, std::int64_t parameters);
 
 // With run.resume the run goes on from its newest checkpoint. Errors: those of LocalTrainer, RunDirectory and make_input; not_found when a

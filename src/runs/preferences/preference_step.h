@@ -11,15 +11,15 @@
 
 namespace lockstep {
 
-// Under the reference; 0 and 0 where the loss has none.
+// Log-probabilities under the reference; 0 where the loss has none.
 struct ReferenceScores {
   double chosen = 0, rejected = 0;
 };
 
-// Of some items: what is trained, and (KTO) what is only scored.
+// The sequences of some items: trained ones, and (KTO) some that are only scored.
 struct PreferenceBatch {
-  std::vector<TrainSequence> trained;     // pairs: chosen and rejected in turns; answers with labels
-  std::vector<TrainSequence> mismatched;  // of answers with labels
+  std::vector<TrainSequence> trained;     // pairs: chosen, rejected, chosen, ...; or labelled answers
+  std::vector<TrainSequence> mismatched;  // for labelled answers
   std::vector<ReferenceScores> references;
   std::vector<bool> desirable;
   bool pairs = true;

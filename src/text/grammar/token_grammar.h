@@ -42,7 +42,7 @@ struct GrammarPart {
   static GrammarPart json_object();
   // An object's properties as tags: BEFORE_KEY name BEFORE_TEXT text AFTER, or BEFORE_VALUE and JSON where it is no text. `after_text`
   // is what ends a value for who reads it: no text holds it, and JSON writes "<" as \u003c. Both begin tags may be the same; then what
-  // message/argument_types.h reads as a text is written as one. May be empty.
+  // text/message/argument_types.h reads as a text is written as one. May be empty.
   static GrammarPart tags(nlohmann::ordered_json schema, GrammarPart before_key, GrammarPart before_text, GrammarPart before_value, GrammarPart after,
                           std::string after_text, bool says_which);
   // Any bytes at all, also none, in which `behind` follows wherever `mark` has been written (by its bytes, or by the token `mark_token`;

@@ -1,6 +1,7 @@
 // The built-ins of the template language: filters, tests, global functions, attributes and methods of values. Each group is one file
 // (filters_*.cpp, tests.cpp, globals.cpp, attributes.cpp, string_methods.cpp) with a table of names.
 // Uses the interpreter only for callbacks. Tables are constant; any thread.
+//   const Filter upper = find_filter("upper"); const Value range = global("range");
 #pragma once
 #include <functional>
 #include <map>

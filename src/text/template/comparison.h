@@ -1,6 +1,6 @@
-// What Python's bool(), hash(), ==, `is` and < say of values.
+// Python's bool(), hash(), ==, `is` and < on values of the template language. Each charges the rendering's budget (text/template/budget.h). One
+// rendering, one thread.
 //   if (truth(value) && !equals(value, other)) std::swap(value, other);
-// Each charges the rendering's budget (budget.h). One rendering, one thread.
 #pragma once
 #include <cstddef>
 #include <string_view>

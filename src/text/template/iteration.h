@@ -1,6 +1,6 @@
-// What can be iterated in a template, as Python's iter(), len() and `in`.
+// Iteration in a template: Python's iter(), len() and `in`. Each item charges a step of the rendering's budget (text/template/budget.h). One
+// rendering, one thread.
 //   Cursor cursor(list); for (Value item; cursor.next(item);) use(item);
-// Each item charges a step of the rendering's budget (budget.h). One rendering, one thread.
 #pragma once
 #include <cstddef>
 #include <cstdint>

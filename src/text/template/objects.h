@@ -1,6 +1,6 @@
-// What values of the template language share: an object for each kind (value.h), and values of new ones.
+// The objects behind values of the template language that are shared, one class for each kind (text/template/value.h), and functions that make them.
+// Containers charge the rendering's budget and refuse nesting that is too deep (text/template/budget.h). One rendering, one thread.
 //   Value pair = make_tuple({key, value});
-// Containers charge the rendering's budget and refuse what is nested too deep (budget.h). One rendering, one thread.
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 

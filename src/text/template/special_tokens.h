@@ -1,4 +1,5 @@
-// The special tokens that a model's folder names, template or not. Any thread.
+// The special tokens that a model's folder names, whether or not it has a template. Any thread.
+//   const std::map<std::string, std::string> tokens = special_tokens_of(*open("models/m")); tokens.at("eos_token");
 #pragma once
 #include <map>
 #include <string>

@@ -1,5 +1,5 @@
-// A template's tokens for its parser: one after another with a look ahead, what must come next, and how deep tags and parentheses may be nested.
-// One parse, one thread.
+// A template's tokens for its parser: next token, one token of look-ahead, errors for unexpected tokens, and a limit on the nesting of tags and
+// parentheses. One parse, one thread.
 //   TokenStream tokens("{% if a %}"); tokens.next(); if (tokens.skip_name("if")) ...;
 #pragma once
 #include "text/template/lexer.h"

@@ -1,5 +1,6 @@
-// The byte-level alphabet of GPT-2: every byte is written as one printable character (space is U+0120, newline U+010A),
-// so that vocabularies of bytes can be kept as text in JSON. Thread-safe (constant tables).
+// The byte-level alphabet of GPT-2: every byte is written as one printable character (space is U+0120, newline U+010A), so that vocabularies of bytes
+// can be text in JSON. Thread-safe (constant tables).
+//   bytes_to_alphabet(" the") == "\u0120the"; alphabet_to_bytes("\u0120the") == " the";
 #pragma once
 #include <array>
 #include <cstdint>

@@ -1,5 +1,6 @@
 // The settings of Metaspace, shared by a pre-tokenizer and a decoder: the character that stands for a space, and when a
 // text gets one in front. A plain value.
+//   const Metaspace metaspace = Metaspace::read(object); metaspace.replacement == "\u2581";
 #pragma once
 #include <string>
 

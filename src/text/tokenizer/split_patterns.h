@@ -1,4 +1,6 @@
-// How published byte-level tokenizers split text into pieces before merging. Only constants: readers of other formats may know them too.
+// The regular expressions by which published byte-level tokenizers split text before merging. Constants only: readers of other formats may use them
+// too.
+//   const std::string pattern = kSplitThreeDigits;  // Llama 3, GLM-4
 #pragma once
 
 namespace lockstep {

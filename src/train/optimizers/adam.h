@@ -1,5 +1,4 @@
-// The numbers of one AdamW step for the kernel (kernels/optimizer): bias corrections of the step, and hyperparameters shared by all
-// parameters. Plain values.
+// The constants of one AdamW step for the kernel (kernels/optimizer): hyperparameters, and bias corrections of that step. Plain values.
 //   const AdamStep step(adam, 1); backend.launch(&KernelTable::adamw, step.of(master, m, v, next, {}, gradient, norm, true));
 #pragma once
 #include "kernels/launch.h"

@@ -1,7 +1,6 @@
-// An AdamW step whose state may be in a file (tensor/file_memory.h). State in a file is updated in strips: each is read into a buffer that fits
-// the caches, updated, and written back, so that the state is never in this process's memory as a whole and costs no page faults.
+// An AdamW step whose state may be in a file (tensor/file_memory.h). It goes through the state in strips that fit the caches: reads one into a
+// buffer, updates it, writes it back. So the state is never in memory as a whole and causes no page faults. AdamW is elementwise, so no bit changes.
 //   launch_adamw(backend, file, step.of(...));
-// AdamW is elementwise, so no bit changes.
 #pragma once
 #include <memory>
 

@@ -1,8 +1,8 @@
 // Muon (Jordan et al. 2024), for matrices: momentum, then the nearest orthogonal matrix by five Newton-Schulz steps. Per matrix W [N, K]:
-//   g' = g factor; m = fma(beta, m, (1 - beta) g'); u = fma(beta, m, (1 - beta) g')                              (Nesterov)
-//   Z = u or its transpose, [max(N, K), min(N, K)], divided by max(||Z||, 1e-7)
-//   five times: A = Z^T Z, C = fma(c, A A, b A) + a I, Z = Z C;  (a, b, c) = (3.4445, -4.7750, 2.0315)
-//   master' = master - rate Z, rate = learning_rate sqrt(max(1, N / K))
+//  g' = g factor; m = fma(beta, m, (1 - beta) g'); u = fma(beta, m, (1 - beta) g')                              (Nesterov)
+//  Z = u or its transpose, [max(N, K), min(N, K)], divided by max(||Z||, 1e-7)
+//  five times: A = Z^T Z, C = fma(c, A A, b A) + a I, Z = Z C;  (a, b, c) = (3.4445, -4.7750, 2.0315)
+//  master' = master - rate Z, rate = learning_rate sqrt(max(1, N / K))
 // Every order is fixed (docs/numerics.md, "Optimizer"): products are kernels/linear's, the rest is elementwise on the host. One thread at a time.
 //   Muon muon(backend, {.learning_rate = 0.02f}); muon.step(parameter, {master, momentum, next, {}, gradient});
 #pragma once

@@ -1,7 +1,6 @@
-// The interface of an optimizer: which moments it has per parameter, and one step of it.
+// The interface of an optimizer: which moments it has per parameter, and one step. A new one is a file beside this one and a row in optimizers.cpp;
+// trainers of weights and adapters, state files, checkpoints and memory plans use only its row. Plain values. A stepper is used by one thread.
 //   const OptimizerFamily& dimuon = *optimizer_named("dimuon"); dimuon.begin(step)->move(parameter, role, views);
-// A new one is a file beside this one and a row in optimizers.cpp; trainers of weights and adapters, state files, checkpoints and memory plans
-// use only its row. Plain values. A stepper is used by one thread.
 #pragma once
 #include <memory>
 #include <string>

@@ -1,14 +1,15 @@
 """Compiles (syntax only) the lines of use in headers' first comments: `//   CODE` before #pragma once, with three blanks.
 
-Each stands in a function of its own, whose parameters are what the line takes for granted: GIVEN lists them, and OF_ANY_TYPE names that may be
-of any type. `...` stands for anything and is left out. A header whose lines are no code, or take a whole program for granted, is in neither list;
-of those alone the number of arguments is compared, below.
+Each stands in a function of its own, whose parameters are what the line takes for granted: GIVEN and usage_names.py list them, and OF_ANY_TYPE
+names that may be of any type. `...` stands for anything and is left out. A header whose lines are formulas, or take a whole program for granted, is in
+no list; of those alone the number of arguments is compared, below.
 """
 import re
 import shutil
 import subprocess
 
 from harness import ROOT, TMP, Skip, check
+from usage_names import NAMES
 
 LEARNS = "const std::vector<TrainSequence>& data, const LossOptions& loss, const AdamParameters& adam"
 GIVEN = {
@@ -97,7 +98,6 @@ GIVEN = {
     "planning/shape_memory.h": "const ModelSizes& sizes, const ShapeWork& work, void (*use)(const ShapePlan&)",
     "rl/trajectory/play.h": "const Environment& environment, const Problem& problem, const Tokenizer& tokenizer, Turn (*write)(const std::vector<std::int32_t>&)",
     "serving/generation_defaults.h": "",
-    "sync/bit_stream.h": "std::string text",
     "sync/manifest.h": "const std::string& text",
 }  # fmt: skip
 # A header a line, and behind it the names that its lines of use take for granted.
@@ -110,6 +110,7 @@ api/fireworks/shape_routes.h call shapes
 api/harmless_fields.h
 api/json_text.h logprob out text
 api/json_web_token.h now
+api/openai/answer_run.h service order writer responder
 api/openai/chat_answer.h body long_writer owner responder service
 api/openai/chat_messages.h value
 api/openai/chat_request.h body
@@ -118,38 +119,62 @@ api/openai/completion_request.h body
 api/openai/embedding_answer.h owner responder service
 api/openai/native_parser.h starts_in_reasoning tools
 api/openai/no_op_fields.h fields
+api/openai/response_writer.h keep
 api/openai/stored_responses.h id items messages response
 api/openai/token_routes.h body service
 api/operations.h routes service state
 api/percent.h
 api/store_routes.h routes
+api/tinker/proto_codec.h body output
+api/tinker/sparse.h
 api/tinker/tinker_routes.h service
 api/tinker/training_routes.h fields service table
 api/tinker/wire_fields.h json
 base/ascii.h header
+base/base64.h
+base/free_memory.h use
+base/give_way_everywhere.h
 base/guarded.h
+base/hash.h
 base/hub_name.h
 base/lfs_pointer.h text
+base/pause_point.h
 base/processor_nodes.h
 base/seconds.h
+base/server_paths.h
+base/share_account.h
 benchmark/arithmetic.h
 benchmark/gemm.h
+benchmark/noise.h
+benchmark/operation_profile.h work
+benchmark/profile_samples.h work
+checkpoint/gguf_header.h
+checkpoint/gguf_vocabulary.h file
 checkpoint/model_source.h
 cli/chat_lines.h line
 cli/chat_model.h messages runtime settings show
+cli/commands.h
 cli/common_options.h settings table
 cli/demo_report.h results
 cli/deploy_options.h has_keys table training
+cli/eval_drafts.h
 cli/far_options.h quiet table
 cli/follow_options.h fleet followed gate publish service table url
+cli/gate_file.h
+cli/keep_forward_options.h table settings
 cli/live_page.h table
+cli/profile_options.h table runtime work
+cli/render_train.h
 cli/rl_options.h settings table
 cli/roofline.h runtime
 cli/serve_deployments.h deploy name opener runtime service
 cli/serve_http_options.h table training
 cli/serve_keys.h deployments executor file rates
+cli/serve_load.h url
 cli/serve_publishing.h executor folder opened settings training_options
 cli/serve_training_options.h base generation table
+cli/shipped.h
+cli/train_command.h table run asked
 cli/trained_options.h settings table
 cli/usage_error.h
 engine/acceptance.h s tokens
@@ -157,10 +182,15 @@ engine/admission.h limits request
 engine/constraint_masks.h s token vocabulary
 engine/drafts/draft_length.h rows seconds
 engine/drafts/draft_options.h
+engine/drafts/mtp_steps.h runtime weights pages page_size plan model_weights sequences
 engine/drafts/sibling_source.h prompt
+engine/fair_order.h running plan
 engine/kept_step.h backend flags forwards options plan weights
 engine/live_room.h
+engine/options.h
 engine/request.h
+engine/sampling_parameters.h
+engine/sequence.h
 engine/step_calls.h in plan wants
 engine/step_follower.h in mail runtime
 engine/step_predictor.h
@@ -169,26 +199,48 @@ fleet/fleet_watch.h id store
 fleet/follower.h executor options runtime service store weights
 fleet/publisher.h executor files runtime weights
 host/batch_loss.h batch limits logprobs name
-host/heard_sessions.h
 host/client_json.h
+host/control_records.h
+host/heard_sessions.h
 host/loss_inputs.h batch runtime
 host/promoted_models.h commons model
 host/recent_texts.h model owner request
+host/sampling_request.h
 host/sessions.h store
+host/training_options.h
+host/training_records.h
 host/training_service.h base generation options owner
+host/training_statistics.h
+http/connection.h shared transport
+http/page_server.h print
 http/prompt_thread.h
+http/server.h api print
 jobs/deployment_gate.h live service snapshot spec
 jobs/distill_job.h
+jobs/far_teacher.h settings tokenizer stop texts use
 jobs/gate_side.h environment ids side spec stop
 jobs/preference_job.h
 jobs/teacher_file.h
+jobs/text_alignment.h
+losses/datum.h
+losses/graph_math.h
 losses/graph_operations.h call
+losses/graph_value.h
 losses/loss_graph.h graph_json inputs
+losses/preference_losses.h chosen rejected
+model/archs/gguf_names.h
+model/blocks/indexer.h config facts rotary q_latent
+model/blocks/routed_mlp.h c facts
 model/compute_copy.h backend item parameter profile row values
 model/config_key_log.h config
+model/default_context.h
+model/file_tensor.h norm
 model/kept_forwards.h bytes runtime
+model/manifest.h outputs inputs
+model/observer.h
 model/operations/add.h attention_output ctx x
 model/operations/attention.h ctx entry layer q shape
+model/operations/attention_observer.h
 model/operations/embedding.h ctx table
 model/operations/experts.h ctx down gate h routing up
 model/operations/gqa_entry.h ctx k rotary shape v
@@ -207,6 +259,9 @@ model/operations/rope.h ctx heads rotary size x
 model/operations/route.h ctx h router rule sparse_layer
 model/operations/swiglu.h ctx gate up x
 model/operations/value_head.h bias ctx head segment t v x
+model/rope_config.h reader
+model/rope_table.h
+model/stored_names.h
 model/weights_hash.h manifest numbers
 numerics/isa/memory_reads.h block numbers
 numerics/isa/transpose.h in out
@@ -221,10 +276,13 @@ parity/bench_trainer.h data lead model options runtime
 parity/doctor.h bandwidth facts folder rows
 parity/engine_ways.h engine
 parity/index_overlap.h runtime sequences weights
+parity/index_search.h runtime weights sequences
 parity/machine.h
 parity/parity.h
+parity/parity_run.h
 parity/score.h print settings
 parity/self_check.h
+planning/family_list.h print
 planning/mechanisms.h settings
 planning/memory_verdict.h plan settings
 planning/model_sizes.h config
@@ -232,39 +290,61 @@ planning/shape_catalog.h text
 planning/shape_configs.h
 planning/shape_resolver.h catalog
 planning/step_plan.h data layout model profile rank
+rl/agent_environment.h
 rl/bootstrap.h greedy_of_problem pass_at_1_of_problem seed
+rl/countdown_environment.h
 rl/countdown_verifier.h
 rl/critic.h batch optimizer port rl settings
+rl/critic_settings.h
+rl/dozen_environment.h
 rl/gae.h c i r rollouts
+rl/kl.h pi mu print
+rl/lockbox_environment.h
 rl/policy_training.h environment rate sampler settings tokenizer trainer
+rl/shared_prompts.h settings environment tokenizer
+runs/adam_settings.h config schedule step
+runs/distillation/teachers.h settings runtime tokenizer vocabulary stop texts use
 runs/local_mtp.h adam batch initial opened options run trainer
 runs/metrics_columns.h line
 runs/page_bundle.h
 runs/planned_run.h asked plan resolved settings trainer
 runs/preferences/preference_data.h chat_data positions vocabulary
 runs/preferences/preference_run.h make_input
+runs/prompt_packs.h source batch train_on
 runs/rl_stack.h env s
 runs/run_reader.h
 runs/run_report.h
 runs/sft_run.h make_input
+runs/share_prompts.h
 serving/deployment_record.h
 serving/draft_evaluation.h requests with without
 serving/gate_reports.h json
+serving/guarded_call.h generation on_done
+serving/model_name.h
 serving/prompt_renderer.h request_line
 serving/served_model.h parts talk
 serving/serving_options.h opened
 serving/stop_strings.h
 serving/traffic.h
 sync/arc_delta.h before payload
+sync/channel.h store id
 sync/class_scan.h kind n old
 sync/element.h word
+sync/object_upload.h calls
+sync/planes_codec.h kind old_words new_words n to
 sync/read_alone.h
 sync/remote_store.h
 sync/replica_record.h record store
+sync/rice_mean.h
 sync/snapshot_ways.h have local store target
 sync/store.h after before text
 sync/tensor_codec.h new_bytes old_bytes to
 sync/transfer.h
+tensor/cuda_stream.h use
+tensor/device_pointer.h view
+tensor/dtype.h
+tensor/memory.h
+tensor/stream.h view
 text/grammar/call_grammar.h format source tokenizer tools
 text/grammar/code_point_set.h
 text/grammar/formats.h work
@@ -275,28 +355,52 @@ text/grammar/schema_rules.h builder json schema work
 text/grammar/text_dfa.h a b other work
 text/grammar/token_grammar.h schema token tokens words
 text/message/tool_call_formats.h chat_template_source
+text/template/builtins.h
+text/template/chat_template.h messages
+text/template/comparison.h value other
+text/template/lexer.h
+text/template/objects.h key value
+text/template/parser.h source
+text/template/scopes.h parsed
+text/template/token_stream.h
+text/text_range.h
+text/tokenizer/byte_alphabet.h
 text/tokenizer/json_object.h json
 text/tokenizer/merge_table.h id left n rank right
+text/tokenizer/metaspace.h object
 text/tokenizer/normalizer.h arena json piece
 text/tokenizer/piece_cache.h added ids owner piece
 text/tokenizer/regex.h
+text/tokenizer/split_patterns.h
 text/tokenizer/tiktoken.h config ranks text
 text/utf8.h bytes
+train/data.h
 train/gradient_file.h bins folder rank stream
 train/gradient_norm.h backend gradient groups p
+train/micro_batch.h data own run
 train/optimizers/optimizer.h parameter role step views
+train/options.h
 train/quantised_masters.h backend master own_rows_of_the_copy parameter profile
 train/rank_trainer.h adam call data images options place result runtime sums
 train/rank_trainers.h images options runtime
 train/router_loads.h place rate runtime state
+train/schedule.h
 train/state_file.h backend bytes cols i options parameters rows
 train/value_loss.h
+trained/led_model.h settings base
+trained/model_calls.h out in
 trained/trained_settings.h
 """
 # What lines use beside their own header.
-BESIDE = ["base/signals.h", "engine/engine.h", "host/control_records.h", "kernels/launch.h", "serving/loading.h"]
-ANY = "struct Any { template <class T> operator T&() const; template <class T> operator T&&() const; };"
+BESIDE = ["base/signals.h", "engine/engine.h", "host/control_records.h", "kernels/launch.h", "serving/loading.h", "api/routes.h", "api/json_fields.h",
+          "train/trainer.h", "sync/store.h", "host/training_service.h", "engine/scheduler.h", "engine/step_record.h", "text/tokenizer/tokenizer.h",
+          "runs/rl_stack.h", "rl/environment.h", "cli/options.h", "observe/bounded_log.h", "fleet/follower.h", "api/openai/alias_gate.h",
+          "cli/option_rows.h", "runs/trainer_port.h", "base/hash.h", "runs/sft_data.h", "model/archs/latent_mtp.h", "runs/local_trainer.h", "runs/chat_data.h", "host/memory_room.h",
+          "runs/value_port.h", "jobs/distill_work.h", "host/key_limit.h"]
+ANY = ("struct Any { template <class T> operator T&() const; template <class T> operator T&&() const; "
+       "template <class... A> Any operator()(A&&...) const; }; struct Result { template <class T> Result(T&&); };")
 GIVEN |= {header: ", ".join(f"Any {name}" for name in names) for header, *names in map(str.split, OF_ANY_TYPE.splitlines())}
+GIVEN |= {header: names.strip() for header, _, names in (line.partition(":") for line in NAMES.splitlines())}
 
 
 def usage_of(text):
@@ -307,9 +411,12 @@ def usage_of(text):
 
 def program(usages):
     """One function a header; #line leads an error back to the header."""
-    parts = ["#include <filesystem>", "#include <optional>", *(f'#include "{header}"' for header in [*usages, *BESIDE]), "namespace lockstep {", ANY]
+    parts = ["#include <filesystem>", "#include <optional>", "#include <thread>", *(f'#include "{header}"' for header in [*usages, *BESIDE]), "namespace lockstep {", ANY]
     for number, (header, lines) in enumerate(usages.items()):
-        parts += [f"void use_{number}({GIVEN[header]}) {{", f'#line 1 "the line of use in src/{header}"', *lines, ";", "}"]
+        inner = set(re.findall(r"^namespace (lockstep::\w+) \{", (ROOT / "src" / header).read_text(), re.M))
+        result = "Result" if any(re.search(r"\breturn [^;]", line) for line in lines) else "void"
+        parts += [f"{result} use_{number}({GIVEN[header]}) {{", *(f"using namespace {name};" for name in inner)]
+        parts += [f'#line 1 "the line of use in src/{header}"', *lines, ";", "}"]
     return "\n".join([*parts, "}  // namespace lockstep", ""])
 
 

@@ -1,4 +1,4 @@
-#include "engine/request.h"
+#include "engine/generation.h"
 
 namespace lockstep {
 

@@ -1,18 +1,16 @@
-#include "checkpoint/gguf_names.h"
+#include "model/archs/gguf_names.h"
 
 #include <algorithm>
 #include <array>
-#include <vector>
 
 #include "base/error.h"
-#include "checkpoint/tensor_file.h"
 
 namespace lockstep {
 
 namespace {
 constexpr std::array kArchitectures = {
-    GgufArchitecture{.name = "llama", .model_type = "llama", .class_name = "LlamaForCausalLM", .paired_rows = true},
-    GgufArchitecture{.name = "qwen2", .model_type = "qwen2", .class_name = "Qwen2ForCausalLM"},
+    GgufArchitecture{.name = "llama", .model_type = "llama", .class_name = "LlamaForCausalLM", .paired_rows = true, .mlp_bias = true},
+    GgufArchitecture{.name = "qwen2", .model_type = "qwen2", .class_name = "Qwen2ForCausalLM", .attention_bias = false},
     GgufArchitecture{.name = "qwen3", .model_type = "qwen3", .class_name = "Qwen3ForCausalLM", .head_size = true},
     GgufArchitecture{.name = "qwen3moe", .model_type = "qwen3_moe", .class_name = "Qwen3MoeForCausalLM", .head_size = true, .experts = true},
 };
@@ -22,7 +20,7 @@ struct NameRow {
   GgufRows rows = GgufRows::as_they_are;
 };
 constexpr std::array kTop = {
-    NameRow{"token_embd.weight", "model.embed_tokens.weight"},
+    NameRow{kGgufEmbedding, "model.embed_tokens.weight"},
     NameRow{"output_norm.weight", "model.norm.weight"},
     NameRow{kGgufHead, "lm_head.weight"},
 };
@@ -49,15 +47,7 @@ constexpr std::array kOfLayer = {
 };
 }  // namespace
 
-const GgufArchitecture& gguf_architecture(const std::string& name, const std::string& label) {
-  std::vector<std::string> known;
-  for (const GgufArchitecture& architecture : kArchitectures) {
-    if (architecture.name == name) return architecture;
-    known.emplace_back(architecture.name);
-  }
-  fail(ErrorCode::unsupported, "'{}': 'general.architecture' is {}, allowed are {}{}", label, quoted_name(name), fmt::join(known, ", "),
-       did_you_mean(name.substr(0, 60), known));
-}
+std::span<const GgufArchitecture> gguf_architectures() { return kArchitectures; }
 
 GgufPlace gguf_place(const GgufArchitecture& architecture, std::string_view name) {
   for (const NameRow& row : kTop)

@@ -1,0 +1,43 @@
+// The memory of one page of model/kept_forwards.h, counted while it exists: in the statistics, and in the server's memory ledger where there is one.
+//   auto rows = std::make_shared<const PageRows>(books, std::move(buffer), bytes); rows->view();
+// Whoever holds a pointer may read the rows, also after KeptForwards has dropped the page.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "base/memory_ledger.h"
+#include "tensor/device.h"
+
+namespace lockstep {
+
+struct KeptRowStatistics {
+  std::atomic<std::int64_t> kept{0}, dropped{0};  // rows stored; rows not stored for lack of memory, or dropped for others
+  std::atomic<std::int64_t> read{0}, beside{0};   // of forwards that read some: rows read, rows computed
+  std::atomic<std::int64_t> compared{0};          // rows, each with all its values
+  std::atomic<std::int64_t> bytes{0}, most{0};    // now; the most at any time
+};
+
+struct PageBooks {
+  std::shared_ptr<KeptRowStatistics> statistics;
+  std::optional<MemoryLedger::Claim> room;  // none: no ledger
+  // Changes what is claimed to `bytes`. False: there is no room.
+  bool claim(std::int64_t bytes) { return !room || room->try_resize(bytes); }
+};
+
+class PageRows {
+ public:
+  PageRows(std::shared_ptr<PageBooks> books, Buffer buffer, std::int64_t bytes);
+  ~PageRows();
+  PageRows(const PageRows&) = delete;
+  PageRows& operator=(const PageRows&) = delete;
+  const View& view() const { return buffer_.view(); }
+
+ private:
+  std::shared_ptr<PageBooks> books_;
+  Buffer buffer_;
+  std::int64_t bytes_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,35 @@
+// The parameter of a Rice code that adapts to the numbers coded so far. Integers alone, so it is the same on every machine. One thread.
+//   RiceMean mean(200); const int k = mean.parameter(); mean.add(137);
+#pragma once
+#include <bit>
+#include <cstdint>
+
+namespace lockstep {
+
+// The mean of the numbers coded so far, recent ones more, which decides the Rice parameter k of the next: the least with 2^k at least half the mean.
+class RiceMean {
+ public:
+  // `expected`: the mean before anything is coded.
+  explicit RiceMean(std::uint64_t expected = 0) : sum_(expected < kMost ? expected : kMost) {}
+  int parameter() const {
+    const std::uint64_t twice = 2 * count_;
+    if (sum_ <= twice) return 0;
+    return std::bit_width((sum_ - 1) / twice);  // the least k with (twice << k) >= sum
+  }
+  void add(std::uint64_t value) {
+    sum_ += value < kMost ? value : kMost;
+    if (++count_ == kWindow) {
+      sum_ = (sum_ + 1) / 2;
+      count_ /= 2;
+    }
+  }
+
+ private:
+  static constexpr std::uint64_t kWindow = 64, kMost = std::uint64_t{1} << 40;
+  std::uint64_t sum_, count_ = 1;
+};
+
+// A number of a higher quotient than this is written whole: so many ones, six bits with its length, its bits.
+inline constexpr int kMostQuotient = 24;
+
+}  // namespace lockstep

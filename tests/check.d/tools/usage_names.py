@@ -1,0 +1,172 @@
+"""The names that headers' lines of use take for granted, with their types: a header a line (usage_lines.py)."""
+
+NAMES = """\
+api/access.h: RequestHead head
+api/body_budget.h: std::shared_ptr<BodyBudget> budget, std::string owner, std::size_t content_length, std::size_t more
+api/errors.h: std::shared_ptr<Responder> responder, Any error
+api/exchange.h: Api& api, ApiRequest request, std::shared_ptr<Responder> responder, std::string body
+api/fireworks/fleet_routes.h: Routes& routes, Any fleet
+api/openai/answer.h: ChoiceDelta delta
+api/openai/answer_parser.h: std::shared_ptr<AnswerParser> parser, ChoiceDelta delta
+api/openai/channel_gate.h: FollowerOptions follower_options, std::shared_ptr<AliasGate> alias_gate
+api/openai/draft_fields.h: JsonFields& fields, DraftOrder drafts, Any json, CompletionOrder order
+api/openai/forced_tool_parser.h: std::string name_or_empty, std::string text, ChoiceDelta delta
+api/openai/model_deployment_routes.h: Routes& routes, std::shared_ptr<Deployments> deployments, Any opener, Any ring
+api/openai/openai_api.h: std::shared_ptr<GenerationService> service
+api/openai/requested_model.h: std::string body, TrafficTable& traffic
+api/openai/response_answer.h: std::shared_ptr<GenerationService> service, ApiRequest request, std::shared_ptr<Responder> responder
+api/openai/sampling_fields.h: JsonFields& fields, Any json, Any prompts
+api/page/page_routes.h: Routes& routes
+api/rate_limits.h: const ApiKeys& keys, std::string key, std::int64_t tokens
+api/request_pool.h: RequestPool& pool, ApiRequest request, std::shared_ptr<Responder> responder
+api/sampling_values.h: SamplingParameters s, nlohmann::ordered_json json
+api/tinker/proto_reader.h: Any source, std::string text
+api/tinker/zstd_body.h: ApiRequest request, std::string_view piece
+api/worker.h: std::shared_ptr<Responder> responder, Any answer, Any busy
+base/byte_record.h: std::vector<float> floats
+base/byte_source.h: std::string body, std::string_view piece
+base/checked_file.h: std::filesystem::path path, std::vector<float> values, std::int64_t bytes
+base/file.h: std::filesystem::path path, const void* nothing
+base/folder_entries.h: std::filesystem::path folder, Any use
+base/give_way.h: const char* data, std::size_t bytes, Sha256& hash
+base/kept_tokens.h: std::vector<std::int32_t> ids, std::int64_t vocabulary
+base/philox.h: std::uint64_t seed
+checkpoint/computed_tensors.h: const Model& model, const ModelReader& reader, Backend& backend, const Profile& profile
+checkpoint/model_export.h: std::shared_ptr<const Model> model, WeightImages masters
+checkpoint/model_reader.h: Runtime& runtime
+checkpoint/reading_memory.h: std::int64_t weights, const Model& model, int threads, Any check_memory
+checkpoint/run_directory.h: nlohmann::ordered_json config
+checkpoint/tensor_file.h: const TensorFile& file, std::vector<float> values
+cli/command_kinds.h: Any push_command, Any pull_command, std::vector<std::string> arguments
+cli/deployment_opener.h: RuntimeSettings settings, std::shared_ptr<Executor> executor, Any ledger, Deployments& deployments
+cli/foreign_words.h: std::string name, Any names
+cli/option.h: OptionTable& table, std::string channel
+cli/toml.h: std::string text, OptionRows& rows
+engine/adjustments.h: SamplingParameters sampling, std::vector<std::int32_t> prompt, std::int32_t token, std::vector<std::int32_t> last_tokens
+engine/constraint.h: Request request, Any grammar
+engine/drafts/draft_source.h: std::shared_ptr<DraftSource> source, std::vector<std::int32_t> tokens, Any n, Any out
+engine/drafts/drafting.h: Sequence& s
+engine/drafts/mtp_source.h: Any material, std::vector<std::int32_t> tokens, std::vector<std::int32_t> out
+engine/drafts/ngram_source.h: Any material, std::vector<std::int32_t> tokens, std::vector<std::int32_t> out
+engine/drafts/prediction_source.h: Any material, std::vector<std::int32_t> tokens, std::vector<std::int32_t> out
+engine/drafts/scripted_source.h: Any material, std::vector<std::int32_t> tokens, std::vector<std::int32_t> out
+engine/drafts/step_guesses.h: StepGuesses& guesses, std::vector<PlannedSlice> plan, Scheduler& scheduler, Any forward, const PlannedSlice& p, StepResult result, std::size_t slice, Any said
+engine/drafts/suffix_automaton.h: std::vector<std::int32_t> text
+engine/generation.h: Engine& engine, Request request
+engine/pace.h: Engine& engine, std::uint64_t id
+engine/planned_slice.h: Scheduler& scheduler, Any use
+engine/prefix_cache.h: PrefixCache& cache, Any root, std::vector<std::int32_t> tokens, Any most, Any chain, Any pages, Any page_tokens, Any page
+engine/rank_steps.h: Runtime& runtime, Any options, Any whole, std::vector<PlannedSlice> plan, Any wants, StepResult result
+engine/scheduler.h: Scheduler& scheduler, Sequence& s
+engine/sequence_queues.h: SequenceQueues& queues, Sequence& s
+engine/slice_results.h: Sequence& s, const PlannedSlice& p, std::size_t slice, StepResult result, Any hidden
+engine/step_counts.h: std::vector<PlannedSlice> plan, EngineCounters& counters, Any model, StepResult result, Any rows
+engine/step_result.h: StepResult result, std::size_t slice, Any i
+engine/step_wants.h: StepWants& wants, std::vector<PlannedSlice> plan
+engine/weight_turns.h: WeightTurns& turns, Any identity, std::vector<Sequence*> running, std::vector<Sequence*> waiting, Any plans
+host/acknowledged_numbers.h: std::filesystem::path state
+host/hosted_model.h: HostedModel& model, const OnExecutor& on, AdamParameters adam
+host/key_limit.h: const TrainingServiceOptions& options, std::int64_t all, std::int64_t own
+host/models.h: Models& models, std::string owner, std::string id
+host/numbered_operation.h: Any tools, HostedModel& model, std::string request, Any work, const OnExecutor& on
+host/operation.h: Any tools, HostedModel& model, std::string request, std::vector<TrainSequence> data, Encode<TrainingOutput> encode, const OnExecutor& on
+host/record_writer.h: RecordWriter& writer, TrainingStore& store, std::string id, std::string text, Any record, Any publish
+host/resting.h: Resting& resting, const OnExecutor& on, HostedModel& model
+host/retention.h: Retention& retention
+host/sampler_spills.h: SamplerSpills& spills, const OnExecutor& on
+host/session_life.h: SessionLife& life, std::string owner
+host/training_base.h: TrainingBase& base
+host/training_queue.h: TrainingQueue& queue, Any model_id, std::string owner, Any piece
+host/training_requests.h: std::string session, ModelSettings settings
+host/waiting_gradients.h: std::filesystem::path folder, const KeyLimit& limit, std::int64_t bytes, std::shared_ptr<TrainedModel> trained, std::shared_ptr<TrainedModel> fresh
+host/waiting_reasons.h: WaitingReasons& reasons, std::string owner, std::string request
+http/answer_head.h: std::string text, std::string body, Any headers
+http/answer_sender.h: AnswerSender& sender, std::chrono::steady_clock::time_point now, Any response, Transport& transport, Any user
+http/deadline.h: Deadline& deadline, Deadline::Clock::time_point now
+http/openai_server.h: std::shared_ptr<GenerationService> service
+http/shared.h: std::shared_ptr<HttpShared> shared, std::int64_t bytes, std::int64_t limit
+http/training_server.h: std::shared_ptr<GenerationService> service, Any options, Any trainers, Any shapes, Any serve_openai
+http/transport.h: std::shared_ptr<Transport> transport, Any block, std::shared_ptr<TransportUser> user, Any fault, std::int64_t bytes
+jobs/rl_work.h: std::shared_ptr<Environment> environment, RlStack& stack, RlSettings settings, Run& run
+model/adapter.h: std::shared_ptr<const Model> model, Backend& backend, std::uint64_t seed
+model/adapter_initial.h: std::shared_ptr<const AdapterLayout> layout, std::uint64_t seed
+model/archs/registry.h: std::vector<std::string> names
+model/batch.h: Backend& backend
+model/expert_shape.h: const Model& model, std::vector<std::int32_t> row
+model/index_pattern.h: std::shared_ptr<const Model> model
+model/kept_text.h: Any kept, const WeightSet& weights, std::vector<std::int32_t> tokens, std::int64_t begin, std::int64_t end, Any copy
+model/kv_cache.h: Backend& backend, Any shapes, const Profile& profile
+model/low_bit_weights.h: std::shared_ptr<const Model> model, const Profile& profile
+model/model_facts.h: std::shared_ptr<const Model> model
+model/operations/low_rank.h: Context& ctx, Any w
+model/page_rows.h: Any books, Any buffer, std::int64_t bytes
+model/parameter.h: std::int64_t n, Any k
+model/quantisation_config.h: nlohmann::ordered_json json
+model/row_layout.h: Runtime& runtime, Any page
+model/sharding.h: std::shared_ptr<const Model> model, const Profile& profile, Any place, WeightImages masters
+model/state_part.h: Trainer& trainer
+model/value_head.h: std::shared_ptr<const Model> model, Any config
+model/weight_pool.h: Any ledger, std::shared_ptr<const ModelReader> reader, Backend& backend, const Profile& profile
+model/weights.h: Backend& backend, std::shared_ptr<const Model> model, Any images, const Profile& profile
+model/work_counters.h: Context& context
+parallel/communicator.h: Communicator& group, Stream& stream, std::vector<View> to, std::vector<View> from
+parallel/counted_rank.h: const RankLayout& layout, Runtime& runtime, Any options
+parallel/letter.h: std::uint64_t run, std::uint64_t exchange, std::string body
+parallel/rank_place.h: Ranks& ranks
+parallel/ranks.h: Ranks& ranks
+parallel/wire.h: Wire& wire, const void* data
+parity/parity_recording.h: std::vector<std::int32_t> tokens, Runtime& runtime, Engine& engine
+parity/score_input.h: std::filesystem::path path, Any use
+planning/token_flop.h: RuntimeSettings settings, Any use
+rl/episode.h: const Environment& environment, Any problem, Any show
+rl/evaluation.h: std::shared_ptr<const Environment> environment, const Tokenizer& tokenizer, Sampler& sampler
+rl/rollout.h: const Environment& environment, const Tokenizer& tokenizer, Sampler& sampler, Any problems, Any seed_of, Any use
+rl/trajectory/trajectory.h: const Rollout& rollout, Any use
+rl/transcript.h: PolicyTraining& training, std::int64_t i, OptimizerStep optimizer, const Tokenizer& tokenizer, BoundedLog& log
+runs/divergence.h: Trainer& trainer
+runs/run_file.h: std::filesystem::path path, Any use
+runs/sft_data.h: Any chat_data, std::int64_t vocabulary
+runs/sft_plan.h: SftAsked asked, const SftSource& source, std::int64_t parameters
+runs/trainer_port.h: TrainerPort& trainer, std::vector<PolicyDatum> data
+runs/transcript_text.h: nlohmann::ordered_json json, const Tokenizer& tokenizer, std::vector<std::int32_t> ids, std::vector<float> logprobs
+serving/callers.h: Request request, Callers& callers
+serving/context_limit.h: GenerationService& service
+serving/deployment_sleep.h: Deployments& deployments, Any retry_after
+serving/device_piece.h: Any ann, Any bob, Executor& executor
+serving/draft_order.h: Request request, CompletionOrder order, Any usual
+serving/family_facts.h: nlohmann::ordered_json json, nlohmann::ordered_json config
+serving/gate.h: GateSpec spec, Any candidate, bool live, Any judge, Any told
+serving/local_sampler.h: std::shared_ptr<GenerationService> service, Any requests
+serving/ports.h: Sampler& sampler, Any requests, Any use
+serving/served_defaults.h: OpenedModel opened, std::filesystem::path folder
+serving/served_weights.h: GenerationService& service, std::shared_ptr<const WeightSet> weights
+serving/version_gate.h: std::shared_ptr<VersionGate> gate, std::string id, std::shared_ptr<const WeightSet> weights, std::shared_ptr<const AdapterWeights> adapter, StopToken stop, Any stay, Any swap, Any ask_again
+serving/version_names.h: VersionNames& names, std::string id
+sync/bit_reader.h: std::string text
+sync/bit_writer.h: std::string text
+sync/downloads.h: std::shared_ptr<Store> store, Any digests, Any digest
+sync/mirror.h: std::shared_ptr<Store> from, std::shared_ptr<Store> to
+sync/snapshot_check.h: std::shared_ptr<Store> store, std::string id
+sync/snapshot_pull.h: std::shared_ptr<Store> store, std::string id
+sync/snapshot_write.h: std::shared_ptr<Store> store, std::string id
+sync/varint.h: std::string text
+tensor/view.h: View& view
+text/message/argument_types.h: ArgumentTypes& types
+text/message/json_scanner.h: std::string text, Any begin, Any end
+text/template/arguments.h: Arguments& arguments
+text/template/dict.h: Dict& dict, Any role
+text/template/prompt_encoder.h: std::shared_ptr<const Tokenizer> tokenizer, const ChatTemplate& chat, Any input
+text/tokenizer/aligned_text.h: TextPiece& piece, PieceArena& arena
+text/tokenizer/bpe.h: nlohmann::ordered_json json, std::vector<std::int32_t> ids
+text/tokenizer/pre_tokenizer.h: PreTokenizer& pre_tokenizer, Any piece, Any arena, Any sink
+text/tokenizer/split_behavior.h: std::string text, Any matches_of
+text/tokenizer/unicode_forms.h: std::string text
+train/kept_passes.h: std::int64_t bytes
+train/loss_metrics.h: LossOptions loss, std::vector<TrainSequence> data, ForwardBackwardResult result
+train/mtp_trainer.h: Runtime& runtime, std::shared_ptr<const ModelReader> reader, Any model_weights, std::vector<TrainSequence> data, AdamParameters adam
+train/optimizers/adam.h: AdamParameters adam, Backend& backend, Any master, Any m, Any v, Any next, Any gradient, Any norm
+train/optimizers/muon.h: Backend& backend, Any parameter, Any master, Any momentum, Any next, Any gradient
+train/rank_record.h: std::vector<TrainSequence> data, Any group, ForwardBackwardResult result, Any sums
+train/sequence_record.h: Any file, std::vector<TrainSequence> data
+train/whole_state.h: Trainer& trainer
+"""
