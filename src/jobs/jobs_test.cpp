@@ -249,7 +249,7 @@ TEST_F(Jobs, AStoppedRunOfFineTuningGoesOn) {
 TEST_F(Jobs, AStoppedRunOfHeldRatesGoesOn) {
   const auto agent = [&](const std::string& name) {
     SftJob job = sft(name);
-    job.config.runtime.model = (fs::path(LOCKSTEP_SOURCE_DIR) / "recipes/agent-glm").string();
+    job.config.runtime.model = (fs::path(LOCKSTEP_SOURCE_DIR) / "models/agent-glm").string();
     job.config.from_scratch = true;
     job.config.hold_rate = 1e-12;  // at which tasks are held from their first problems on
     job.config.asked.batch = 6;
