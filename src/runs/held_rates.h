@@ -21,7 +21,7 @@ class HeldRates {
   // Error invalid_argument where there are no kinds.
   HeldRates(double most, std::vector<std::string> kinds, std::uint64_t seed);
 
-  // Kinds of the `count` problems of a step: those that are held a quarter as often as the others. The first is the one of the lowest rate.
+  // Kinds of the `count` problems of a step: those that are held a sixteenth as often as the others. The first is the one of the lowest rate.
   std::vector<std::size_t> draw(std::int64_t step, std::int64_t count) const;
   // No weight for the problems of kinds that are held. The kind of the lowest rate is not, so that a batch always teaches something.
   void mask(SftProblems& batch) const;
