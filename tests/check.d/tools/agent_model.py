@@ -40,8 +40,8 @@ with check("calls"):
 with check("rates"):
     published = json.loads((AGENT / "published.json").read_text())["pass_at_1"]
     dozen = [rate for task, rate in published.items() if task != "lockbox"]
-    for environment, wanted, words in (("dozen", sum(dozen) / len(dozen), ["--n", PROBLEMS]), ("lockbox", published["lockbox"], ["--n", 24, "--compact-at", 80])):
-        told = done("eval", environment, "--model", AGENT, "--samples", 2, "--max-tokens", 16, "--json", *words).json()
-        rate = told["pass_at_1"]
-        print(f"{environment}: published {wanted:.3f}, here {rate['value']:.3f} [{rate['low']:.3f}, {rate['high']:.3f}], greedy {told['greedy']['value']:.3f}")
-        assert 0 < rate["value"] < 1 and abs(rate["value"] - wanted) <= 0.25, (environment, wanted, rate)
+    wanted = sum(dozen) / len(dozen)
+    told = done("eval", "dozen", "--model", AGENT, "--n", PROBLEMS, "--samples", 2, "--max-tokens", 16, "--json").json()
+    rate = told["pass_at_1"]
+    print(f"published {wanted:.3f}, here {rate['value']:.3f} [{rate['low']:.3f}, {rate['high']:.3f}], greedy {told['greedy']['value']:.3f}")
+    assert 0.2 < rate["value"] < 1 and abs(rate["value"] - wanted) <= 0.1, (wanted, rate)

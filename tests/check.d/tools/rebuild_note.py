@@ -22,9 +22,9 @@ with check("shipped-models"):
 
 with check("recipes"):
     for name, told in MODELS.items():
-        found = hashlib.sha256((ROOT / told["model"]["recipe"]).read_bytes()).hexdigest()
-        assert found == told["model"]["recipe_sha256"], \
-            f"{told['model']['recipe']} is not the file that made the model: tools/republish --check --model {name}, then --why"
+        for part in (told["model"], *told["model"].get("parts", [])):
+            found = hashlib.sha256((ROOT / part["recipe"]).read_bytes()).hexdigest()
+            assert found == part["recipe_sha256"], f"{part['recipe']} is not the file that made the model: tools/republish --check --model {name}, then --why"
 
 with check("notes"):
     entries = (ROOT / "docs/published.md").read_text().split("\n## ")[1:]
