@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""How often the model of recipes/agent_sft.toml is right at each of its tasks: held-out problems, several samples each at temperature 1 and the greedy answer.
+"""How often models/agent-glm (recipes/agent_sft.toml) is right at each of its tasks: held-out problems, several samples each at temperature 1 and the greedy answer.
 
-    python3 bench/agent_rates.py [--model runs/agent-sft/export] [--problems 500] [--samples 4] [--json FILE] [--write]
+    python3 bench/agent_rates.py [--model DIR] [--problems 500] [--samples 4] [--json FILE] [--write]
 
-Prints a table, and how many tasks lie within 30 to 60 % (the sampled rate; the recipe aims at them). --write puts the table into recipes/agent-glm/README.md,
-between its marks. The same model gives the same numbers on every machine."""
+Prints a table, and how many tasks lie within 30 to 60 % (the sampled rate; the recipe aims at them). --write puts the table into models/agent-glm/README.md,
+between its marks; tools/republish does, when it publishes a model. The same model gives the same numbers on every machine."""
 import argparse
 import json
 import os
@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TASKS = "reverse sort add subtract maximum count parity shift deduplicate interleave compare remainder".split()
 LOCKBOX = ["--compact-at", "80", "--max-tokens", "16"]  # four windows, as with 72 in the tokens of countdown-glm
 LEAST, MOST = 0.3, 0.6
+PROBLEMS, SAMPLES = 500, 4
 
 
 def rates(binary, model, problems, samples, threads, tasks=(*TASKS, "lockbox")):
@@ -38,30 +39,36 @@ def table(result):
     return "\n".join(lines + [f"| `{task}` | {shown(r['pass_at_1'])} | {shown(r['greedy'])} |" for task, r in result.items()])
 
 
+def within(result):
+    return sum(LEAST <= r["pass_at_1"]["value"] <= MOST for r in result.values())
+
+
+def write_readme(result, problems, samples):
+    readme = ROOT / "models/agent-glm/README.md"
+    old = readme.read_text()
+    marks = re.compile(r"(<!-- bench/agent_rates.py: begin -->\n).*?(<!-- bench/agent_rates.py: end -->)", re.S)
+    if not marks.search(old):
+        sys.exit(f"{readme} has no marks of this script")
+    said = f"{table(result)}\n\n{problems} problems a task, {samples} samples each; {within(result)} of {len(result)} tasks lie within {LEAST:.0%} to {MOST:.0%}."
+    readme.write_text(marks.sub(lambda found: f"{found[1]}{said}\n{found[2]}", old))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", type=Path, default=ROOT / "runs/agent-sft/export")
-    parser.add_argument("--problems", type=int, default=500)
-    parser.add_argument("--samples", type=int, default=4)
+    parser.add_argument("--model", type=Path, default=ROOT / "models/agent-glm")
+    parser.add_argument("--problems", type=int, default=PROBLEMS)
+    parser.add_argument("--samples", type=int, default=SAMPLES)
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--lockstep", default=os.environ.get("LOCKSTEP_BINARY") or ROOT / "build/lockstep")
     options = parser.parse_args()
     result = rates(options.lockstep, options.model, options.problems, options.samples, options.threads)
-    text = table(result)
-    within = [task for task, r in result.items() if LEAST <= r["pass_at_1"]["value"] <= MOST]
-    print(f"{text}\n\n{len(within)} of {len(result)} tasks within {LEAST:.0%} to {MOST:.0%}")
+    print(f"{table(result)}\n\n{within(result)} of {len(result)} tasks within {LEAST:.0%} to {MOST:.0%}")
     if options.json:
         options.json.write_text(json.dumps(result, indent=1) + "\n")
     if options.write:
-        readme = ROOT / "recipes/agent-glm/README.md"
-        old = readme.read_text()
-        marks = re.compile(r"(<!-- bench/agent_rates.py: begin -->\n).*?(<!-- bench/agent_rates.py: end -->)", re.S)
-        if not marks.search(old):
-            sys.exit(f"{readme} has no marks of this script")
-        readme.write_text(marks.sub(lambda found: f"{found[1]}{text}\n\n{options.problems} problems a task, {options.samples} samples each; {len(within)} of "
-                                                  f"{len(result)} tasks lie within {LEAST:.0%} to {MOST:.0%}.\n{found[2]}", old))
+        write_readme(result, options.problems, options.samples)
 
 
 if __name__ == "__main__":

@@ -129,7 +129,7 @@ def table(rows, seed):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--model", type=Path, default=ROOT / "runs/agent-sft/export")
+    parser.add_argument("--model", type=Path, default=ROOT / "models/agent-glm")
     parser.add_argument("--tasks", default=",".join(TASKS), help="some of them, with commas")
     parser.add_argument("--seeds", default="1,2,3")
     parser.add_argument("--method", choices=["sft", "rl"], default="sft", help="how specialists are made, and the runs beside them")

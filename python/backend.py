@@ -4,7 +4,7 @@
     python3 python/backend.py [--binary build/lockstep] [--out dist]
 
 What goes in: python/lockstep, the stripped program with the shared libraries that it needs beside libc (its DT_RPATH is $ORIGIN/../lib),
-their copyright files, the model models/countdown-glm and the recipes. A source distribution is what git tracks. The platform tag is what the files themselves ask for: the newest version of
+their copyright files, the models and the recipes. A source distribution is what git tracks. The platform tag is what the files themselves ask for: the newest version of
 glibc among their symbols. The same inputs give the same bytes. Needs Linux with strip, objdump and ldd (binutils, libc-bin).
 """
 import argparse
@@ -23,7 +23,6 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-MODEL = ROOT / "models/countdown-glm"
 # What every glibc system has; everything else comes along.
 OF_THE_SYSTEM = re.compile(r"(linux-vdso|ld-linux-x86-64|libc|libm|libpthread|libdl|librt)\.so")
 EXTRAS = {"tinker": "tinker", "openai": "openai", "fireworks": "fireworks-ai"}
@@ -119,7 +118,7 @@ def _make(out, binary=None):
         info = f"lockstep-{version()}.dist-info"
         files = [(f"lockstep/{p.relative_to(HERE / 'lockstep')}", p.read_bytes(), 0o644)
                  for p in sorted((HERE / "lockstep").rglob("*")) if p.is_file() and "__pycache__" not in p.parts]
-        files += [(f"lockstep/models/{MODEL.name}/{p.name}", p.read_bytes(), 0o644) for p in sorted(MODEL.iterdir()) if p.is_file()]
+        files += [(f"lockstep/{p.relative_to(ROOT)}", p.read_bytes(), 0o644) for p in sorted((ROOT / "models").glob("*/*")) if p.is_file()]
         files += [(f"lockstep/recipes/{p.name}", p.read_bytes(), 0o644) for p in sorted((ROOT / "recipes").glob("*.toml"))]
         files.append(("lockstep/bin/lockstep", stripped.read_bytes(), 0o755))
         files += [(f"lockstep/lib/{soname}", path.read_bytes(), 0o755) for soname, path in sorted(stripped_libraries.items())]

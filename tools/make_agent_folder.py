@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes what recipes/agent-glm has: tokenizer, configuration, GLM's chat template.
+"""Writes what models/agent-glm has beside its weights: tokenizer, configuration, GLM's chat template.
 
 The tokenizer is a byte-level BPE of 448 tokens, GLM's special tokens among them. Every digit is a token, with a blank before it too ("482" is three, so
 that sums are learned digit by digit), and every name of a task is one; the other merges are learned from what the chat template itself writes.
@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-MODEL = ROOT / "recipes" / "agent-glm"
+MODEL = ROOT / "models" / "agent-glm"
 TEMPLATE = ROOT / "tests" / "templates" / "real" / "GLM-4.6.jinja"
 SIZE = 448
 CONTEXT = 2048
@@ -115,7 +115,7 @@ def main():
     if "--check" in sys.argv[1:]:
         wrong = [name for name, text in wanted.items() if not (MODEL / name).exists() or (MODEL / name).read_text(encoding="utf-8") != text]
         if wrong:
-            sys.exit(f"recipes/agent-glm differs from what this script writes: {', '.join(wrong)}")
+            sys.exit(f"models/agent-glm differs from what this script writes: {', '.join(wrong)}")
         print("the files are what this script writes")
         return
     MODEL.mkdir(parents=True, exist_ok=True)

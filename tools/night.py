@@ -43,6 +43,7 @@ PARTS = [
     Part("demo", 12, "demo", "", "the full demo, whose weights have the published hash"),
     Part("demo-ranks", 17, "demo", "--ranks tp=2,dp=2,ep=2", "the same on eight ranks", in_turn=False),
     Part("recipe", 15, "command", "/usr/bin/python3 -B tools/republish --check", "the shipped model from its recipe, byte for byte"),
+    Part("recipe-agent", 60, "command", "/usr/bin/python3 -B tools/republish --check --model agent-glm", "the other shipped model from its recipe, byte for byte", in_turn=False, by_name=True),
     Part("soak", 6, "command", "/usr/bin/python3 -B bench/soak.py --minutes 5", "a server that everybody uses at once, for five minutes"),
     Part("kills", 15, "command", ".oracle/bin/python -B bench/weight_kills.py --minutes 13", "kills of publishers, mirrors and followers, a thousand where the time is enough", in_turn=False, by_name=True),
     Part("regions", 4, "command", "/usr/bin/python3 -B bench/regions.py", "a fleet in three network namespaces on wires that lose packets (root and TUN)", in_turn=False, by_name=True),

@@ -12,7 +12,7 @@ int convert_command(const Arguments& arguments) {
   std::string from, to, dtype = "f32", profile;
   OptionTable table("convert", "Writes a Hugging Face folder of a GGUF file, or of another model folder: config.json, safetensors, tokenizer, chat template.",
                     {"lockstep convert model.gguf OUT", "lockstep convert model.gguf OUT --dtype bf16", "lockstep convert DIR OUT --profile cpu-int4-experts"});
-  table.positional("FROM", &from, true, "GGUF file, model folder, or the name of a shipped model: countdown-glm");
+  table.positional("FROM", &from, true, "GGUF file, model folder, or the name of a shipped model: countdown-glm, agent-glm");
   table.output_folder("OUT", &to, "Folder to write").positional().required();
   table.choice("dtype", &dtype, {"f32", "bf16"}, "Of the weights: f32 keeps every value of the file, bf16 rounds to nearest even");
   table.text("profile", &profile, "NAME",

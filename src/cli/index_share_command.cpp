@@ -96,7 +96,7 @@ int convert_indexers_command(const Arguments& arguments) {
       "Writes a model with fewer indexers: config.json says which layers have one, the tensors of the others are left out, all else is as it was. "
       "`train sft` then trains the indexers that are left, with the model or alone.",
       {"lockstep index-share convert models/countdown-glm OUT --pattern FSSS"});
-  table.positional("FROM", &from, true, "Model folder, GGUF file, or the name of a shipped model: countdown-glm");
+  table.positional("FROM", &from, true, "Model folder, GGUF file, or the name of a shipped model: countdown-glm, agent-glm");
   table.output_folder("OUT", &to, "Folder to write").positional().required();
   table.text("pattern", &pattern, "LETTERS", "A letter a layer: F keeps its indexer, S uses the selection of the last layer before it that has one").required();
   table.choice("dtype", &dtype, {"f32", "bf16"}, "Of the weights: f32 keeps every value of the file, bf16 rounds to nearest even");

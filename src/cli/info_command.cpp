@@ -32,7 +32,7 @@ int info_command(const Arguments& arguments) {
   OptionTable table("info",
                     "Shows what a model holds: family, sizes, how its weights are stored, cache cost, and the SHA-256 of its weights. Reads every tensor.",
                     {"lockstep info models/countdown-glm", "lockstep info models/countdown-glm --json"});
-  table.positional("DIR", &folder, false, "Model folder, GGUF file, or the name of a shipped model: countdown-glm");
+  table.positional("DIR", &folder, false, "Model folder, GGUF file, or the name of a shipped model: countdown-glm, agent-glm");
   table.number("mla-norm-eps", &settings.mla_norm_eps, 0, 1, "X", "Epsilon of MLA's latent norms, 0: the family's default");
   table.flag("families", &of_families, "Instead of DIR: what is known of every model family, as JSON: keys of config.json read and refused, cost of the cache");
   add_json_option(table, &json);

@@ -89,7 +89,7 @@ int push_command(const Arguments& arguments) {
   std::string folder, parent, base, channel, profile, transition = "immediate";
   OptionTable table("snapshot push", "Puts a Hugging Face folder into a store: all of it, or what changed since another snapshot. Prints the snapshot's id.",
                     {"lockstep snapshot push step-1 STORE --channel chat", "lockstep snapshot push step-2 STORE --channel chat --base step-1"});
-  table.positional("FOLDER", &folder, true, "Model folder with safetensors, or the name of a shipped model: countdown-glm");
+  table.positional("FOLDER", &folder, true, "Model folder with safetensors, or the name of a shipped model: countdown-glm, agent-glm");
   table.positional("STORE", &common.store, true, "Folder that holds snapshots, which is made when it is not there; or s3://BUCKET/PREFIX");
   table.text("parent", &parent, "SNAPSHOT",
              "Send what changed since this one (an id, its first digits or a channel; `none`: all); default: where --channel points");

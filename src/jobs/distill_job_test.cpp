@@ -197,6 +197,23 @@ TEST_F(DistillJobs, TeachersComeInTurn) {
   EXPECT_EQ(turns.order(), (std::vector<std::size_t>{0, 1}));
 }
 
+// Three folders with room for two: the one that was not asked for longest leaves, and no other.
+TEST_F(DistillJobs, TheTeacherThatWasNotAskedForLongestLeaves) {
+  const RuntimeSettings runtime{.model = model(), .threads = 1};
+  const OpenedModel opened = open_model(runtime);
+  std::vector<TeacherSettings> settings;
+  for (const char* name : {"one", "two", "three"}) {
+    fs::copy(model(), folder() / name, fs::copy_options::recursive | fs::copy_options::skip_existing);
+    settings.push_back({.name = name, .folder = (folder() / name).string(), .adapter = "", .domains = {}});
+  }
+  Teachers teachers(settings, runtime, *opened.tokenizer, opened.model->facts().vocabulary, {}, 2 * opened.own_weight_bytes());
+  EXPECT_EQ(teachers.order(), (std::vector<std::size_t>{1, 2, 0}));
+  const std::vector<TeacherText> texts = {{.tokens = opened.tokenizer->encode("3 7 12=48:7-3=4", true), .first = 4}};
+  for (const std::size_t teacher : {1, 0}) teachers.ask(teacher, texts, Teachers::kSampled);
+  EXPECT_EQ(teachers.order(), (std::vector<std::size_t>{0, 1, 2}));  // the third has left, which was opened last and asked before the second
+  EXPECT_EQ(teachers.loads(), 4);
+}
+
 TEST_F(DistillJobs, WhatIsWrongIsNamedBeforeAModelIsRead) {
   const auto told = [](const std::function<void(DistillJob&)>& change) {
     DistillJob job = distillation("wrong");

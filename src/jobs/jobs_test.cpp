@@ -249,13 +249,13 @@ TEST_F(Jobs, AStoppedRunOfFineTuningGoesOn) {
 TEST_F(Jobs, AStoppedRunOfHeldRatesGoesOn) {
   const auto agent = [&](const std::string& name) {
     SftJob job = sft(name);
-    job.config.runtime.model = (fs::path(LOCKSTEP_SOURCE_DIR) / "recipes/agent-glm").string();
+    job.config.runtime.model = (fs::path(LOCKSTEP_SOURCE_DIR) / "models/agent-glm").string();
     job.config.from_scratch = true;
     job.config.hold_rate = 1e-12;  // at which tasks are held from their first problems on
     job.config.asked.batch = 6;
     job.config.asked.learning_rate = 1e-3;
     job.config.index_from = job.config.sparse_from = 100;
-    job.config.transcripts = 8;
+    job.config.transcripts = 100;
     job.environment = "agent";
     job.compact_at = 72;
     job.chat_share = 1.0 / 3;
@@ -290,6 +290,15 @@ TEST_F(Jobs, AStoppedRunOfHeldRatesGoesOn) {
   };
   const std::string log = text("agent/metrics.jsonl");
   EXPECT_NE(log.find("\"rate_lockbox\":"), std::string::npos) << log;
+  // In the first step, where none is held, every problem weighs 1; of its windows each has a part. One in three is a conversation.
+  double weighed = 0;
+  std::istringstream told_by(text("agent/transcripts.jsonl"));
+  for (std::string line; std::getline(told_by, line);) {
+    const auto sequence = nlohmann::json::parse(line);
+    if (sequence["step"] == 1)
+      for (const auto& weight : sequence["weights"]) weighed += weight.is_number() ? weight.get<double>() : 0;
+  }
+  EXPECT_NEAR(weighed, 6, 1e-5);
 
   SftJob talk = agent("agent-talk");
   talk.config.hold_rate = 0;

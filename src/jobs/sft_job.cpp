@@ -1,5 +1,8 @@
 #include "jobs/sft_job.h"
 
+#include <numeric>
+#include <span>
+
 #include "base/error.h"
 #include "base/log.h"
 #include "rl/rollout.h"
@@ -35,6 +38,7 @@ class EnvironmentSource final : public SftSource {
       const std::int64_t number = first + static_cast<std::int64_t>(i);
       add(all, number, environment_->problem(Split::train, seed_, static_cast<std::uint64_t>(number) * domains + kinds[i]));
       all.problems.back().kind = kinds[i];
+      weigh_as_one(all, all.problems.back());
     }
     return all;
   }
@@ -42,6 +46,14 @@ class EnvironmentSource final : public SftSource {
  private:
   // Problems chat_every_ - 1, 2 chat_every_ - 1 and so on are conversations.
   bool in_chat(std::int64_t number) const { return chat_every_ > 0 && number % chat_every_ == chat_every_ - 1; }
+  // A problem weighs 1 in its batch, however many tokens its answer has: a task of short ones would else have little say beside one of long ones.
+  static void weigh_as_one(SftProblems& all, const SftProblem& problem) {
+    const std::span<TrainSequence> own(all.sequences.data() + problem.first, problem.count);
+    float sum = 0;
+    for (const TrainSequence& sequence : own) sum = std::accumulate(sequence.weights.begin(), sequence.weights.end(), sum);
+    for (TrainSequence& sequence : own)
+      for (float& weight : sequence.weights) weight /= sum;
+  }
   void add(SftProblems& all, std::int64_t number, const Problem& problem) const {
     SftProblem added{.first = all.sequences.size(), .measured = !in_chat(number)};
     const auto put = [&](const WeightedTokens& tokens) {

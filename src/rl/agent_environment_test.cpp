@@ -31,9 +31,9 @@ TEST(AgentEnvironment, HasTheThirteenTasksInTurn) {
   }
 }
 
-// In the tokens of recipes/agent-glm a window of 80 leaves lockbox three summaries, of windows and turns as small as the model is taught.
+// In the tokens of models/agent-glm a window of 80 leaves lockbox three summaries, of windows and turns as small as the model is taught.
 TEST(AgentEnvironment, ItsModelSeesFourWindows) {
-  const Tokenizer tokenizer = Tokenizer::from_folder(std::filesystem::path(LOCKSTEP_SOURCE_DIR) / "recipes/agent-glm");
+  const Tokenizer tokenizer = Tokenizer::from_folder(std::filesystem::path(LOCKSTEP_SOURCE_DIR) / "models/agent-glm");
   const std::int32_t end = tokenizer.encode("<|endoftext|>", false).at(0);
   const auto agent = make_environment("agent");
   for (std::uint64_t index = 0; index < 39; ++index) {

@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 constexpr double kOfOneProblem = 0.03;  // of a rate: a running mean over some thirty problems
-constexpr std::uint32_t kOften = 4;     // how much oftener a kind is drawn that is not held
+constexpr std::uint32_t kOften = 16;    // how much oftener a kind is drawn that is not held
 }  // namespace
 
 HeldRates::HeldRates(double most, std::vector<std::string> kinds, std::uint64_t seed) : most_(most), kinds_(std::move(kinds)), seed_(seed) {

@@ -21,7 +21,7 @@ class HeldRates {
   // Error invalid_argument without kinds.
   HeldRates(double most, std::vector<std::string> kinds, std::uint64_t seed);
 
-  // Draws the kinds of a step's `count` problems; kinds at the limit are a quarter as likely as others. The first is the kind with the lowest rate.
+  // Draws the kinds of a step's `count` problems; kinds at the limit are a sixteenth as likely as others. The first is the kind with the lowest rate.
   std::vector<std::size_t> draw(std::int64_t step, std::int64_t count) const;
   // Sets the weights of problems of kinds at the limit to 0. Never the kind with the lowest rate, so that every batch trains something.
   void mask(SftProblems& batch) const;

@@ -55,7 +55,7 @@ def test_the_wheel_says_what_it_needs(wheel, installed):
     assert re.fullmatch(r"lockstep-[0-9.]+-py3-none-manylinux_2_\d+_x86_64\.whl", wheel.name), wheel.name
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
-        assert archive.testzip() is None and {"lockstep/py.typed", "lockstep/bin/lockstep", "lockstep/models/countdown-glm/model.safetensors", "lockstep/recipes/countdown_rl.toml"} <= names
+        assert archive.testzip() is None and {"lockstep/py.typed", "lockstep/bin/lockstep", "lockstep/models/countdown-glm/model.safetensors", "lockstep/models/agent-glm/model.safetensors", "lockstep/models/agent-glm/chat_template.jinja", "lockstep/recipes/countdown_rl.toml"} <= names
     # No file of it asks for a newer glibc than its name promises, and the oldest promise that holds is made.
     folder = Path(script(installed, "import lockstep; print(lockstep.program().parents[1])").strip())
     files = [folder / "bin/lockstep", *sorted((folder / "lib").iterdir())]

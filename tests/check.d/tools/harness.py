@@ -20,6 +20,7 @@ BUILD = Path(os.environ.get("LOCKSTEP_BUILD") or ROOT / "build")
 BINARY = Path(os.environ.get("LOCKSTEP_BINARY") or BUILD / "lockstep")
 FAULTS = ("LOCKSTEP_KILL_AT", "LOCKSTEP_FAIL_AT", "LOCKSTEP_GIVE_WAY")  # variables that build/lockstep_faults heeds, which is otherwise the same program
 MODEL = ROOT / "models/countdown-glm"
+AGENT = ROOT / "models/agent-glm"
 RL_RECIPE = "recipes/countdown_rl.toml"
 
 if "LOCKSTEP_TMP" in os.environ:
