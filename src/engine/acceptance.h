@@ -11,6 +11,9 @@ namespace lockstep {
 // 0 to k of the tokens, in order, up to one that ends the request: a stop token, the last that it may say, or one at which its constraint
 // throws (FinishReason::error, with generation.error; that one is not taken). none: it goes on. Those that are taken are moved from.
 FinishReason accept_tokens(Sequence& s, std::span<GeneratedToken> tokens);
+// The beginning of an answer that goes on (Request::said): penalties and the constraint accept what stands in the text already. Error invalid_argument
+// where the constraint throws.
+void replay_tokens(Sequence& s, std::span<const std::int32_t> tokens);
 // Leaves the first `count` generated tokens alone. The constraint may throw: FinishReason::error, as above, and nothing is taken back.
 FinishReason truncate_tokens(Sequence& s, std::size_t count);
 

@@ -3,7 +3,7 @@
 // Thread rule: the engine calls it on its own thread, `allowed` then `accept` once for each token it samples (a request
 // that is put back, or whose forward runs again after an error, is not asked again). One that throws ends its own
 // request with FinishReason::error. Each request, also each of several samples of one prompt, has a constraint of its
-// own. Tokens may be taken back: truncate, after which allowed may come again, and accept without it where it had come. Tokens that are
+// own. An answer that goes on (Request::said) is accepted first, without allowed. Tokens may be taken back: truncate, after which allowed may come again, and accept without it where it had come. Tokens that are
 // guessed ahead are accepted and taken back so.
 //   request.sampling.constraint = std::make_shared<MyConstraint>();
 #pragma once

@@ -40,11 +40,13 @@ struct SamplingParameters {
   std::int32_t max_tokens = 16;  // 0: the prompt is computed (for its log-probabilities) and nothing sampled
   std::vector<std::int32_t> stop_tokens;
   std::int32_t sample_index = 0;                // which of several samples of one seed: other noise
+  std::int32_t attempt = 0;                     // which try of a text that was rolled back, 0 to kMaxAttempt: other noise
   std::int32_t top_logprobs = 0;                // 0 to kMaxTopLogprobs: likeliest tokens told with each (of the prompt's too, when
                                                 // its log-probabilities are asked for)
   std::shared_ptr<TokenConstraint> constraint;  // null: every token is allowed; of this request alone
 
   static constexpr std::int32_t kMaxTopLogprobs = 20;
+  static constexpr std::int32_t kMaxAttempt = (1 << 20) - 1;
   static constexpr std::size_t kMaxLogitBias = 1024;
   static constexpr float kLeastTemperature = 1e-6f;  // below, logits divided by it may be no numbers any more
 };
@@ -55,6 +57,8 @@ enum class Pooling { none, last, mean };
 struct Request {
   std::vector<std::int32_t> prompt;
   SamplingParameters sampling;
+  // So many of the prompt's last tokens are an answer's that goes on: to penalties and to the constraint, which accepts them first, they are generated.
+  std::int32_t said = 0;
   bool prompt_logprobs = false;  // log-probabilities of prompt tokens 1..n-1; such a prompt never uses cached pages
   // Weights of its own, on the engine's runtime, for all its tokens: a snapshot, another trainer's. Null: the engine's.
   std::shared_ptr<const WeightSet> weights = nullptr;
@@ -114,6 +118,7 @@ struct GeneratedToken {
   std::vector<std::uint16_t> experts = {};
   KeptTokens kept = {};  // when asked for (Request::kept_tokens)
   bool mixed = false;    // entries of its prefix are of several weights versions: exactness is not promised
+  bool put_in = false;   // by a program, into an answer that was held (serving/hold.h): nobody drew it, and nobody trains it; the id is all there is
 };
 
 // When a request was taken, the forward with the first of its rows began, and its first token was known; what did not come to pass is the

@@ -3,10 +3,12 @@
 #pragma once
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "engine/request.h"
 #include "serving/request_bounds.h"
+#include "serving/resumption.h"
 #include "serving/statistics.h"
 
 namespace lockstep {
@@ -15,7 +17,8 @@ namespace lockstep {
 struct CountedRequest {
   RequestOwner owner;
   std::chrono::steady_clock::time_point taken;
-  std::size_t told = 0;  // tokens, as they came
+  std::size_t told = 0;                       // tokens, as they came
+  std::optional<GenerationTimes> times = {};  // of the first part, where it was held
   std::chrono::steady_clock::time_point told_at = {};
 };
 
@@ -30,6 +33,9 @@ class RequestCounts {
   // Executor's thread: one of them begins; its caller is told a token; it ends.
   void begun(const CountedRequest& request);
   void told(CountedRequest& request);
+  // It was held behind this part; and goes on.
+  void held(CountedRequest& request, const Generation& part);
+  void resumed(CountedRequest& request, const Resumption& resumption);
   void ended(const CountedRequest& request, Generation& generation);
 
  private:
