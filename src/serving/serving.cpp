@@ -167,6 +167,7 @@ void GenerationService::resume(std::uint64_t id, std::function<Resumption(bool h
     Open& open = known->second;
     if (next.kind == Resumption::Kind::ends) return finish(id, ended_generation(next.finish, std::move(next.error)));
     counts_.resumed(open.counted, next);
+    next.next.account = open.counted.owner.account;
     open.held = false;
     open.in_turns = true;
     try {

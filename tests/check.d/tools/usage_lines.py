@@ -113,7 +113,7 @@ api/json_web_token.h now
 api/openai/chat_answer.h body long_writer owner responder service
 api/openai/chat_messages.h value
 api/openai/chat_request.h body
-api/openai/completion_answer.h body long_writer owner responder service
+api/openai/completion_answer.h body long_writer owner responder service streams
 api/openai/completion_request.h body
 api/openai/embedding_answer.h owner responder service
 api/openai/native_parser.h starts_in_reasoning tools
