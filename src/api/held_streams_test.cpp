@@ -17,7 +17,9 @@ class HeldServer {
   std::shared_ptr<GenerationService> service;
 
   explicit HeldServer(const std::string& model = LOCKSTEP_SOURCE_DIR "/models/countdown-glm") {
-    service = std::make_shared<GenerationService>(serving_model(open_model({.model = model, .threads = 2})), ServingOptions{.max_open = 128});
+    ServingModel parts = serving_model(open_model({.model = model, .threads = 2}));
+    if (std::filesystem::exists(model + "/chat_template.jinja")) add_chat(parts, model);
+    service = std::make_shared<GenerationService>(std::move(parts), ServingOptions{.max_open = 128});
     add_openai_routes(routes, service);
     ApiKeys keys;
     for (const char* name : {"ann", "bob"}) keys.add(name, std::string("key-of-") + name + "-0123456789");
