@@ -65,6 +65,18 @@ class Recorder : public Responder {
     std::unique_lock lock(mutex_);
     EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(60), [&] { return done_ || !response_.body.empty(); }));
   }
+  // Until `text` stands so often in what came of a stream, or its end; all of that.
+  std::string wait_for(const std::string& text, std::size_t times = 1) {
+    std::unique_lock lock(mutex_);
+    const auto count = [&] {
+      std::size_t found = 0;
+      for (std::size_t at = response_.body.find(text); at != std::string::npos; at = response_.body.find(text, at + 1)) ++found;
+      return found;
+    };
+    EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(60), [&] { return done_ || count() >= times; }));
+    EXPECT_GE(count(), times) << response_.body;
+    return response_.body;
+  }
   const ApiResponse& wait() {
     std::unique_lock lock(mutex_);
     EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(120), [&] { return done_; }));

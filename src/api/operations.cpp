@@ -110,6 +110,10 @@ class Operations : public std::enable_shared_from_this<Operations> {
     text.family("lockstep_sequence_seconds", "histogram", "From a sequence's arrival to its end.");
     text.histogram({}, s.seconds);
     append_classes(text, s);
+    one(text, "lockstep_held_streams", "gauge", "Answers that are held now, until a program says how they go on (docs/openai-api.md).", s.held.load());
+    one(text, "lockstep_stream_holds_total", "counter", "Times that an answer was held.", s.holds.load());
+    one(text, "lockstep_stream_rollbacks_total", "counter", "Times that a held answer was rolled back.", s.roll_backs.load());
+    one(text, "lockstep_stream_put_in_tokens_total", "counter", "Tokens put into held answers by programs.", s.put_in_tokens.load());
     one(text, "lockstep_open_sequences", "gauge", "Sequences taken and not ended.", service_->bounds().open());
     one(text, "lockstep_open_sequences_limit", "gauge", "Sequences that may be open; more are refused with 429.", service_->bounds().max_open());
     one(text, "lockstep_weights_version", "gauge", "Version of the weights that new steps use.", service_->weights().version());

@@ -37,8 +37,20 @@ FinishReason accept_tokens(Sequence& s, std::span<GeneratedToken> tokens) {
   return FinishReason::none;
 }
 
+void replay_tokens(Sequence& s, std::span<const std::int32_t> tokens) {
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    s.adjustments.accept(tokens[i]);
+    if (!s.sampling.constraint) continue;
+    try {
+      s.sampling.constraint->accept(tokens[i]);
+    } catch (const std::exception& e) {
+      fail(ErrorCode::invalid_argument, "the answer's token {} ({}) is not what its constraint allows: {}", i, tokens[i], e.what());
+    }
+  }
+}
+
 FinishReason truncate_tokens(Sequence& s, std::size_t count) {
-  if (!constraint_does(s, [&](TokenConstraint& constraint) { constraint.truncate(static_cast<std::int64_t>(count)); })) return FinishReason::error;
+  if (!constraint_does(s, [&](TokenConstraint& constraint) { constraint.truncate(s.said + static_cast<std::int64_t>(count)); })) return FinishReason::error;
   const auto length = static_cast<std::size_t>(s.prompt_length) + count;
   s.adjustments.truncate(std::span<const std::int32_t>(s.tokens).subspan(length));
   s.tokens.resize(length);

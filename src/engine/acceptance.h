@@ -12,6 +12,9 @@ namespace lockstep {
 // (FinishReason::error with generation.error; that token is not appended). Returns FinishReason::none when the request goes on. Moves from the
 // tokens.
 FinishReason accept_tokens(Sequence& s, std::span<GeneratedToken> tokens);
+// Replays the beginning of an answer that goes on (Request::said): penalties and the constraint accept its tokens. Error invalid_argument when the
+// constraint throws.
+void replay_tokens(Sequence& s, std::span<const std::int32_t> tokens);
 // Removes all generated tokens but the first `count`. When the constraint throws: FinishReason::error, as above, and nothing is removed.
 FinishReason truncate_tokens(Sequence& s, std::size_t count);
 

@@ -64,6 +64,11 @@ void check_request(const Request& request, const RequestLimits& limits) {
   check_biases(s.logit_bias, limits.vocabulary);
   if (s.max_tokens < 0) fail(ErrorCode::invalid_argument, "max_tokens is {}, allowed is 0 or more", s.max_tokens);
   if (s.sample_index < 0) fail(ErrorCode::invalid_argument, "sample_index is {}, allowed is 0 or more", s.sample_index);
+  if (s.attempt < 0 || s.attempt > SamplingParameters::kMaxAttempt)
+    fail(ErrorCode::invalid_argument, "attempt is {}, allowed is 0 to {}", s.attempt, SamplingParameters::kMaxAttempt);
+  if (request.said < 0 || request.said >= static_cast<std::int64_t>(request.prompt.size()))
+    fail(ErrorCode::invalid_argument, "said is {}, allowed is 0 to {} of a prompt of {} tokens", request.said, request.prompt.size() - 1,
+         request.prompt.size());
   check_tokens("stop_tokens", s.stop_tokens, limits.vocabulary);
   if (request.prompt_draws < 0 || request.prompt_draws > Request::kMaxPromptDraws)
     fail(ErrorCode::invalid_argument, "prompt_draws is {}, allowed is 0 to {}", request.prompt_draws, Request::kMaxPromptDraws);

@@ -4,7 +4,8 @@
 // The engine calls it on its own thread: `allowed`, then `accept`, once for each sampled token, and not again when a preempted request is recomputed
 // or a forward is repeated after an error. truncate() takes the last tokens back; after it allowed() may be called again, and accept() without it for
 // tokens whose mask is known. Draft tokens are accepted and taken back the same way. An exception ends its own request with FinishReason::error. Each
-// request has its own constraint, and so has each of several samples of one prompt.
+// request has its own constraint, and so has each of several samples of one prompt. An answer that goes on (Request::said) is accepted first, without
+// calls of allowed.
 #pragma once
 #include <cstdint>
 #include <span>

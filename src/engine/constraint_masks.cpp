@@ -29,7 +29,7 @@ MasksAhead::MasksAhead(Sequence& s, std::int64_t vocabulary) : sequence_(s), wor
 MasksAhead::~MasksAhead() {
   if (!moved_) return;
   try {
-    sequence_.sampling.constraint->truncate(static_cast<std::int64_t>(sequence_.generation.tokens.size()));
+    sequence_.sampling.constraint->truncate(sequence_.answered());
   } catch (const std::exception& e) {  // then it cannot go on
     sequence_.mask.assign(sequence_.mask.size(), 0);
     sequence_.constraint_error = e.what();

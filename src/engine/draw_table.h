@@ -13,13 +13,19 @@
 
 namespace lockstep {
 
+// The last word of a counter (docs/numerics.md section 6): the stream in its low 8 bits, the attempt above them.
+inline std::uint32_t noise_word(RandomStream stream, const SamplingParameters& s) {
+  return static_cast<std::uint32_t>(stream) | static_cast<std::uint32_t>(s.attempt) << 8;
+}
+
 class DrawTable {
  public:
   // The token of `position`, from what stands in row `hidden` of the hidden states.
   void add(std::int64_t hidden, const SamplingParameters& s, std::int64_t position, RandomStream stream = RandomStream::sampling) {
     const auto seed_low = static_cast<std::uint32_t>(s.seed), seed_high = static_cast<std::uint32_t>(s.seed >> 32);
-    for (const std::int32_t value : {static_cast<std::int32_t>(hidden), s.top_k, s.sample_index, static_cast<std::int32_t>(position),
-                                     std::bit_cast<std::int32_t>(seed_low), std::bit_cast<std::int32_t>(seed_high), static_cast<std::int32_t>(stream)})
+    for (const std::int32_t value :
+         {static_cast<std::int32_t>(hidden), s.top_k, s.sample_index, static_cast<std::int32_t>(position), std::bit_cast<std::int32_t>(seed_low),
+          std::bit_cast<std::int32_t>(seed_high), static_cast<std::int32_t>(noise_word(stream, s))})
       integers_.push_back(value);
     for (const float value : {s.temperature, s.top_p}) numbers_.push_back(value);
   }
@@ -52,7 +58,7 @@ class DrawTable {
     return uploaded_integers_.view().row_range(begin, count).column_range(column, columns);
   }
 
-  std::vector<std::int32_t> integers_;  // of a row: its row in the hidden states, top_k, sample, position, seed low, seed high, stream
+  std::vector<std::int32_t> integers_;  // of a row: its row in the hidden states, top_k, sample, position, seed low, seed high, noise_word
   std::vector<float> numbers_;          // temperature, top_p
   Buffer uploaded_integers_, uploaded_numbers_;
 };

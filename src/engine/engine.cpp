@@ -116,7 +116,10 @@ std::uint64_t Engine::submit(Request request, OnToken on_token, OnDone on_done) 
     s->generation.prompt_target_logprobs.resize(s->prompt_targets.size());
     s->generation.prompt_draws.resize(s->generation.prompt_logprobs.size() * static_cast<std::size_t>(s->prompt_draws));
   }
-  s->adjustments.begin(s->sampling, s->tokens);
+  s->said = request.said;
+  const std::span<const std::int32_t> text(s->tokens);
+  s->adjustments.begin(s->sampling, text.first(static_cast<std::size_t>(s->answer_begin())));
+  replay_tokens(*s, text.subspan(static_cast<std::size_t>(s->answer_begin())));
   guesses_.begin(*s, request);
   Sequence& added = *s;
   sequences_.emplace(added.id, std::move(s));

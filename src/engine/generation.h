@@ -33,6 +33,7 @@ struct GeneratedToken {
   std::vector<std::uint16_t> experts = {};
   KeptTokens kept = {};  // when asked for (Request::kept_tokens)
   bool mixed = false;    // entries of its prefix are of several weights versions: exactness is not promised
+  bool put_in = false;   // put by a program into an answer that was held (serving/hold.h): not sampled and never trained; only `id` is set
 };
 
 // When the request was submitted, when the forward with its first rows began, and when its first token was known; the epoch: that did not happen.

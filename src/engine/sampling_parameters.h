@@ -28,11 +28,13 @@ struct SamplingParameters {
   std::int32_t max_tokens = 16;  // 0: the prompt is computed (for its log-probabilities) and nothing sampled
   std::vector<std::int32_t> stop_tokens;
   std::int32_t sample_index = 0;                // which of several samples of one seed: other noise
+  std::int32_t attempt = 0;                     // which try of a text that was rolled back, 0 to kMaxAttempt: other noise
   std::int32_t top_logprobs = 0;                // 0 to kMaxTopLogprobs: likeliest tokens told with each (of the prompt's too, when
                                                 // its log-probabilities are asked for)
   std::shared_ptr<TokenConstraint> constraint;  // null: every token is allowed; of this request alone
 
   static constexpr std::int32_t kMaxTopLogprobs = 20;
+  static constexpr std::int32_t kMaxAttempt = (1 << 20) - 1;
   static constexpr std::size_t kMaxLogitBias = 1024;
   static constexpr float kLeastTemperature = 1e-6f;  // below, logits divided by it may be no numbers any more
 };

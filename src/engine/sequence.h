@@ -20,6 +20,7 @@ struct Sequence {
   SamplingParameters sampling;
   std::vector<std::int32_t> tokens;  // prompt, then generated
   std::int64_t prompt_length = 0;
+  std::int64_t said = 0;  // Request::said: of the prompt's last tokens
   Generation generation;
   std::shared_ptr<const WeightSet> weights;       // null: the engine's newest
   std::shared_ptr<const AdapterWeights> adapter;  // null: none
@@ -63,6 +64,9 @@ struct Sequence {
   bool begins_layer_cycle() const { return drafting && drafting->rejects && !drafting->in_cycle && drafting->options.has(DraftKind::mtp); }
   // Tokens of the prompt, and those that were taken as generated.
   std::int64_t accepted() const { return prompt_length + static_cast<std::int64_t>(generation.tokens.size()); }
+  // Where the answer begins, and its tokens until now.
+  std::int64_t answer_begin() const { return prompt_length - said; }
+  std::int64_t answered() const { return accepted() - answer_begin(); }
   std::int64_t known() const { return static_cast<std::int64_t>(tokens.size()); }
   std::int64_t pending() const { return known() - computed; }
 };

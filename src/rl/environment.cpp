@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "rl/agent_environment.h"
+#include "rl/checked_countdown_environment.h"
 #include "rl/countdown_environment.h"
 #include "rl/dozen_environment.h"
 #include "rl/lockbox_environment.h"
@@ -13,8 +14,9 @@ namespace lockstep {
 namespace {
 using Maker = std::unique_ptr<Environment> (*)();
 // One row per environment; beside them the dozen.
-constexpr std::array<std::pair<std::string_view, Maker>, 3> kEnvironments = {{
+constexpr std::array<std::pair<std::string_view, Maker>, 4> kEnvironments = {{
     {"countdown", []() -> std::unique_ptr<Environment> { return make_countdown_environment(); }},
+    {"countdown-checked", []() { return make_checked_countdown_environment(); }},
     {"agent", []() -> std::unique_ptr<Environment> { return make_agent_environment(); }},
     {"lockbox", []() -> std::unique_ptr<Environment> { return make_lockbox_environment(); }},
 }};

@@ -46,6 +46,7 @@ Evaluation evaluate(const Environment& environment, const Tokenizer& tokenizer, 
         right += r.total_reward() >= 1;
         ended += r.ended;
         tokens += r.written();
+        result.sample_tokens += r.written() + r.rolled_back;
       }
       const auto n = static_cast<double>(group.rollouts.size());
       columns[0].push_back(right / n);
@@ -85,7 +86,8 @@ nlohmann::ordered_json to_json(const Evaluation& e) {
           {"pass_at_k", to_json(e.pass_at_k)},
           {"greedy", to_json(e.greedy)},
           {"ended", to_json(e.ended)},
-          {"tokens", e.tokens}};
+          {"tokens", e.tokens},
+          {"sample_tokens", e.sample_tokens}};
 }
 
 }  // namespace lockstep

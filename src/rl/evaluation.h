@@ -25,6 +25,7 @@ struct Evaluation {
   Interval greedy;
   Interval ended;  // the share of samples that ended by themselves
   std::int64_t tokens = 0;
+  std::int64_t sample_tokens = 0;  // of the samples alone, with those that were taken back (Episode::check)
   std::uint64_t weights_version = 0;
   std::vector<bool> greedy_right;  // by problem
 };

@@ -34,6 +34,7 @@ std::vector<RolloutGroup> RolloutSource::sample(const std::vector<Problem>& prob
   for (const Problem& problem : problems)
     for (std::size_t j = 0; j < samples; ++j)
       plays.emplace_back(environment_, problem, tokenizer_, PlaySettings{.compact_at = options.compact_at, .train_summaries = options.train_summaries});
+  std::vector<std::int64_t> rolled_back(plays.size());
   std::vector<std::size_t> open(plays.size());
   for (std::size_t k = 0; k < open.size(); ++k) open[k] = k;
   for (bool first = true; !open.empty(); first = false) {
@@ -50,7 +51,8 @@ std::vector<RolloutGroup> RolloutSource::sample(const std::vector<Problem>& prob
                           .sample_index = static_cast<std::int32_t>(k % samples),
                           .max_tokens = static_cast<std::int32_t>(options.max_tokens),
                           .stop_tokens = end_tokens_,
-                          .kept_tokens = options.kept_tokens});
+                          .kept_tokens = options.kept_tokens,
+                          .check = check_of(plays[k])});
     }
     std::vector<SampleResult> results = sampler_.sample(requests);
     if (results.size() != requests.size()) fail(ErrorCode::internal, "the sampler gave {} completions for {} requests", results.size(), requests.size());
@@ -58,7 +60,9 @@ std::vector<RolloutGroup> RolloutSource::sample(const std::vector<Problem>& prob
     std::vector<std::size_t> still;
     for (std::size_t r = 0; r < results.size(); ++r) {
       Play& play = plays[open[r]];
-      play.take(turn_of(std::move(results[r]), problems[open[r] / samples]));
+      rolled_back[open[r]] += results[r].rolled_back;
+      const std::vector<std::uint8_t> put_in = results[r].put_in;
+      play.take(turn_of(std::move(results[r]), problems[open[r] / samples]), put_in);
       if (!play.over()) still.push_back(open[r]);
     }
     open = std::move(still);
@@ -67,9 +71,30 @@ std::vector<RolloutGroup> RolloutSource::sample(const std::vector<Problem>& prob
   for (const Problem& problem : problems) groups.push_back({.problem = problem, .rollouts = {}});
   for (std::size_t k = 0; k < plays.size(); ++k) {
     Rollout& rollout = groups[k / samples].rollouts.emplace_back(plays[k].take_rollout());
+    rollout.rolled_back = rolled_back[k];
     if (options.temperature > 0) rollout.temperature = static_cast<float>(options.temperature);  // 0: the raw log-probability is the sampling one
   }
   return groups;
+}
+
+// The episode's, in tokens; null where it checks nothing.
+std::shared_ptr<const SampleCheck> RolloutSource::check_of(Play& play) const {
+  const std::vector<std::string> strings = play.episode().checked_at();
+  if (strings.empty()) return nullptr;
+  const auto decide = [this, episode = &play.episode()](const Hold& hold) {
+    const AnswerCheck said = episode->check(tokenizer_.decode(hold.tokens, false));
+    if (said.kind == AnswerCheck::Kind::stop) return HoldAction{.kind = HoldAction::Kind::stop};
+    if (said.kind == AnswerCheck::Kind::go_on) return HoldAction{};
+    HoldAction back{.kind = HoldAction::Kind::roll_back, .position = 0, .tokens = {}, .text = said.put_in};
+    std::size_t bytes = 0;
+    for (const std::int32_t id : hold.tokens) {
+      bytes += tokenizer_.token_bytes(id).size();
+      if (bytes > said.keep) break;
+      ++back.position;
+    }
+    return back;
+  };
+  return std::make_shared<const SampleCheck>(SampleCheck{{.every = 0, .strings = strings}, decide});
 }
 
 Turn RolloutSource::turn_of(SampleResult&& result, const Problem& problem) const {
@@ -81,7 +106,9 @@ Turn RolloutSource::turn_of(SampleResult&& result, const Problem& problem) const
   turn.sampling_logprobs = std::move(result.sampling_logprobs);
   turn.kept_tokens = std::move(result.kept_tokens);
   turn.weights_version = result.weights_version;
-  turn.ended = result.finish == SampleFinish::stop;
+  // A check may have stopped it: such an answer is cut off.
+  turn.ended =
+      result.finish == SampleFinish::stop && !turn.tokens.empty() && std::find(end_tokens_.begin(), end_tokens_.end(), turn.tokens.back()) != end_tokens_.end();
   return turn;
 }
 

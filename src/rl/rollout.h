@@ -40,6 +40,7 @@ class RolloutSource {
 
  private:
   Turn turn_of(SampleResult&& result, const Problem& problem) const;
+  std::shared_ptr<const SampleCheck> check_of(Play& play) const;
   const Environment& environment_;
   const Tokenizer& tokenizer_;
   Sampler& sampler_;

@@ -218,6 +218,71 @@ TEST_F(RolloutTest, PromptsAreSharedByFirstWindowsAlone) {
   }
 }
 
+// "1," is taken back to "1", and "2" put in.
+class CheckedEpisode : public Episode {
+ public:
+  explicit CheckedEpisode(std::vector<std::string>& seen) : seen_(seen) {}
+  std::string task() const override { return "7:"; }
+  std::string reference() const override { return "12"; }
+  EpisodeStep step(std::string_view answer) override { return {.reward = answer == "12" ? 1.0 : 0.0, .done = true}; }
+  std::vector<std::string> checked_at() const override { return {","}; }
+  AnswerCheck check(std::string_view answer) override {
+    seen_.emplace_back(answer);
+    return {.kind = AnswerCheck::Kind::roll_back, .keep = 1, .put_in = "2"};
+  }
+
+ private:
+  std::vector<std::string>& seen_;
+};
+struct CheckedEnvironment : Environment {
+  std::string name() const override { return "checked"; }
+  Problem problem(Split, std::uint64_t, std::uint64_t) const override { return {1, "7:", {}}; }
+  std::unique_ptr<Episode> begin(const Problem&) const override { return std::make_unique<CheckedEpisode>(seen); }
+  bool many_turns() const override { return false; }
+  mutable std::vector<std::string> seen;
+};
+// Says "1,", is told how it goes on, and ends.
+struct CheckedSampler : FakeSampler {
+  using FakeSampler::FakeSampler;
+  std::vector<SampleResult> sample(const std::vector<SampleRequest>& asked) override {
+    std::vector<SampleResult> results;
+    for (const SampleRequest& r : asked) {
+      EXPECT_EQ(r.check->holds.strings, std::vector<std::string>{","});
+      Hold hold{.number = 1, .found = ",", .tokens = tokenizer.encode("1,", false)};
+      hold.position = std::ssize(hold.tokens);
+      const HoldAction action = r.check->decide(hold);
+      EXPECT_EQ(action.kind, HoldAction::Kind::roll_back);
+      SampleResult result;
+      result.tokens.assign(hold.tokens.begin(), hold.tokens.begin() + action.position);
+      result.put_in.resize(result.tokens.size(), 0);
+      for (const std::int32_t id : tokenizer.encode(action.text, false)) result.tokens.push_back(id), result.put_in.push_back(1);
+      result.tokens.push_back(kTestEnd);
+      result.put_in.push_back(0);
+      result.sampling_logprobs.assign(result.tokens.size(), -1);
+      result.finish = SampleFinish::stop;
+      results.push_back(std::move(result));
+    }
+    return results;
+  }
+};
+
+TEST_F(RolloutTest, AnEnvironmentChecksAnswersOnTheWay) {
+  const CheckedEnvironment environment;
+  CheckedSampler sampler(tokenizer);
+  RolloutSource source(environment, tokenizer, sampler);
+  const auto groups = source.sample({environment.problem(Split::train, 1, 0)}, {.samples = 2}, seed_of);
+  EXPECT_EQ(environment.seen, (std::vector<std::string>{"1,", "1,"}));
+  for (const Rollout& rollout : groups.at(0).rollouts) {
+    EXPECT_EQ(rollout.reward, 1);
+    ASSERT_EQ(rollout.chains.at(0).turns.size(), 2u);
+    const std::vector<Turn>& turns = rollout.chains[0].turns;
+    EXPECT_EQ(turns[0].tokens, tokenizer.encode("1", false));
+    EXPECT_EQ(turns[1].shown, tokenizer.encode("2", false));
+    EXPECT_EQ(turns[1].tokens, std::vector<std::int32_t>{kTestEnd});
+    EXPECT_EQ(rollout.trained(), 2);
+  }
+}
+
 TEST_F(RolloutTest, TasksOfOneAnswerHaveNoWindows) {
   EXPECT_THROW(check_compact_at(72, false, "countdown"), Error);
   EXPECT_THROW(check_compact_at(-1, true, "lockbox"), Error);

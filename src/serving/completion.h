@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "serving/draft_order.h"
+#include "serving/hold.h"
 #include "serving/serving.h"
 #include "serving/text_stream.h"
 
@@ -32,7 +33,7 @@ struct CompletionOrder {
   };
   std::vector<Prompt> prompts;
   std::int64_t samples = 1;  // of each prompt
-  // How to sample. max_tokens, stop_tokens, sample_index and constraint of it are made of what follows.
+  // How to sample; sample_index is that of the first sample. max_tokens, stop_tokens and constraint of it are made of what follows.
   SamplingParameters sampling = {};
   std::optional<std::int64_t> max_tokens = {};  // none: as many as the context leaves
   bool shorten = false;                         // max_tokens above what the context leaves is reduced; false: an error
@@ -43,6 +44,7 @@ struct CompletionOrder {
   std::vector<std::string> stops = {};          // texts: at most kMostStops, of 1 to kLongestStop bytes
   MakeConstraint make_constraint = {};          // one a sample; null: everything is allowed
   DraftOrder drafts = {};
+  HoldOrder holds = {};  // of one sample, by serving/held_completion.h alone
 
   std::shared_ptr<const WeightSet> weights = nullptr;  // as Request's
   std::shared_ptr<const AdapterWeights> adapter = nullptr;

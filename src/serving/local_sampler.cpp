@@ -3,20 +3,26 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <optional>
 
 #include "base/error.h"
+#include "serving/held_completion.h"
 
 namespace lockstep {
 namespace {
 SampleResult sample_result(Generation&& g, bool kept_tokens) {
   SampleResult result;
+  std::optional<std::uint64_t> version;  // of the first that was drawn
+  const bool put_in = std::any_of(g.tokens.begin(), g.tokens.end(), [](const GeneratedToken& t) { return t.put_in; });
   for (GeneratedToken& t : g.tokens) {
     result.tokens.push_back(t.id);
     result.raw_logprobs.push_back(t.raw_logprob);
     result.sampling_logprobs.push_back(t.sampling_logprob);
     if (kept_tokens) result.kept_tokens.push_back(std::move(t.kept));
-    result.mixed_versions = result.mixed_versions || t.weights_version != g.tokens.front().weights_version;
-    result.weights_version = t.weights_version;
+    if (put_in) result.put_in.push_back(t.put_in);
+    if (t.put_in) continue;
+    result.mixed_versions = result.mixed_versions || t.weights_version != version.value_or(t.weights_version);
+    version = result.weights_version = t.weights_version;
   }
   if (g.finish == FinishReason::stop) result.finish = SampleFinish::stop;
   if (g.finish == FinishReason::length) result.finish = SampleFinish::length;
@@ -53,6 +59,31 @@ Request LocalSampler::engine_request(const SampleRequest& r) const {
   return request;
 }
 
+// `drawn`: counts its tokens, before on_done is called.
+std::uint64_t LocalSampler::start_checked(const SampleRequest& r, std::shared_ptr<std::int64_t> drawn, std::function<void(Generation&&)> on_done) const {
+  Request request = engine_request(r);
+  CompletionOrder order{.prompts = {{std::move(request.prompt)}},
+                        .sampling = std::move(request.sampling),
+                        .max_tokens = r.max_tokens,
+                        .stop_tokens = r.stop_tokens,
+                        .model_ends = false,
+                        .holds = r.check->holds,
+                        .weights = request.weights,
+                        .adapter = request.adapter,
+                        .kept_tokens = request.kept_tokens,
+                        .keep_forward = request.keep_forward};
+  const auto held = std::make_shared<HeldCompletion>(
+      service_, order,
+      HeldCompletion::Callbacks{.on_token = [drawn = std::move(drawn)](const GeneratedToken&, const std::string&) { return ++*drawn, true; },
+                                .on_hold = [check = r.check](const Hold& hold) { return std::optional(check->decide(hold)); },
+                                .on_end =
+                                    [on_done = std::move(on_done)](CompletionEnd&& end) {
+                                      end.generation.finish = end.finish;
+                                      on_done(std::move(end.generation));
+                                    }});
+  return held->start();
+}
+
 std::vector<SampleResult> LocalSampler::sample(const std::vector<SampleRequest>& requests) {
   for (std::size_t i = 0; i < requests.size(); ++i)
     with_context(fmt::format("checking sample request {}", i), [&] { service_->check(engine_request(requests[i])); });
@@ -74,10 +105,13 @@ std::vector<SampleResult> LocalSampler::sample(const std::vector<SampleRequest>&
   const auto most = static_cast<std::size_t>(service_->bounds().max_open());
   for (std::size_t i = 0; i < requests.size(); ++i) {
     wait_until([&] { return round->open < most; });
-    const auto on_done = [round, i, kept = requests[i].kept_tokens](Generation&& g) {
+    const auto drawn = std::make_shared<std::int64_t>(0);
+    const auto on_done = [round, i, drawn, kept = requests[i].kept_tokens](Generation&& g) {
+      const auto standing = std::count_if(g.tokens.begin(), g.tokens.end(), [](const GeneratedToken& t) { return !t.put_in; });
       const std::lock_guard lock(round->mutex);
       round->cancelled = round->cancelled || g.finish == FinishReason::cancelled;
       round->results[i] = sample_result(std::move(g), kept);
+      round->results[i].rolled_back = std::max<std::int64_t>(0, *drawn - standing);
       --round->open;
       round->changed.notify_all();
     };
@@ -86,7 +120,7 @@ std::vector<SampleResult> LocalSampler::sample(const std::vector<SampleRequest>&
       ++round->open;
     }
     try {
-      ids.push_back(service_->generate(engine_request(requests[i]), {}, on_done));
+      ids.push_back(requests[i].check ? start_checked(requests[i], drawn, on_done) : service_->generate(engine_request(requests[i]), {}, on_done));
     } catch (const Error& e) {
       {
         const std::lock_guard lock(round->mutex);

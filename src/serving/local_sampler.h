@@ -25,6 +25,7 @@ class LocalSampler : public Sampler {
 
  private:
   Request engine_request(const SampleRequest& request) const;
+  std::uint64_t start_checked(const SampleRequest& request, std::shared_ptr<std::int64_t> drawn, std::function<void(Generation&&)> on_done) const;
   std::shared_ptr<GenerationService> service_;
   StopToken stop_;
   const bool keep_forwards_;

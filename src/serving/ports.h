@@ -4,12 +4,20 @@
 //   for (const SampleResult& r : sampler.sample(requests)) use(r.tokens, r.sampling_logprobs);
 #pragma once
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/kept_tokens.h"
+#include "serving/hold.h"
 
 namespace lockstep {
+
+struct SampleCheck {
+  HoldOrder holds;
+  std::function<HoldAction(const Hold&)> decide;  // must neither block nor throw; an action that is not allowed fails the sample
+};
 
 struct SampleRequest {
   std::vector<std::int32_t> prompt;
@@ -22,10 +30,12 @@ struct SampleRequest {
   std::int32_t max_tokens = 16;
   std::vector<std::int32_t> stop_tokens;  // only these: the sampler's end_tokens() are not added
   bool kept_tokens = false;               // fill SampleResult::kept_tokens
+  // Called while sample() waits, one call at a time, by the sampling thread: holds the answer on the way and says how it goes on. Null: no holding.
+  std::shared_ptr<const SampleCheck> check = nullptr;
 };
 
 enum class SampleFinish {
-  stop,    // the last token is a stop token
+  stop,    // the last token is a stop token, or its check stopped it
   length,  // max_tokens
   failed,  // NaN or infinity; see `error`
 };
@@ -35,7 +45,9 @@ enum class SampleFinish {
 struct SampleResult {
   std::vector<std::int32_t> tokens;
   std::vector<float> raw_logprobs, sampling_logprobs;
+  std::vector<std::uint8_t> put_in;     // 1: a check put the token in, nobody drew it, and its log-probabilities are 0; empty: there are none
   std::vector<KeptTokens> kept_tokens;  // when asked for: what each token was drawn from, where top-k, top-p or min-p cut
+  std::int64_t rolled_back = 0;         // tokens that were drawn and that a check took back
   SampleFinish finish = SampleFinish::failed;
   std::string error;
   std::uint64_t weights_version = 0;  // of the last token

@@ -44,9 +44,26 @@ void RequestCounts::told(CountedRequest& request) {
   request.told_at = std::chrono::steady_clock::now();
 }
 
+void RequestCounts::held(CountedRequest& request, const Generation& part) {
+  if (!request.times) request.times = part.times;
+  count_tokens(request.owner, part.tokens.size());
+  statistics_.of(request.owner.account->work).tokens.fetch_add(part.tokens.size(), std::memory_order_relaxed);
+  ++statistics_.holds;
+  ++statistics_.held;
+}
+
+// Nobody waited for a token while it was held.
+void RequestCounts::resumed(CountedRequest& request, const Resumption& resumption) {
+  request.told_at = std::chrono::steady_clock::now();
+  --statistics_.held;
+  statistics_.roll_backs += resumption.rolled_back;
+  statistics_.put_in_tokens += resumption.put_in;
+}
+
 // Callers that want the whole at the end alone were told no token.
 void RequestCounts::ended(const CountedRequest& request, Generation& generation) {
   const std::size_t tokens = generation.tokens.size();
+  if (request.times) generation.times = *request.times;
   generation.times.taken = request.taken;
   const auto seconds_to = [&](GenerationTimes::Point point) { return std::chrono::duration<double>(point - request.taken).count(); };
   if (generation.times.began != GenerationTimes::Point{}) statistics_.queue_seconds.observe(seconds_to(generation.times.began));

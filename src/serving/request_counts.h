@@ -3,11 +3,13 @@
 #pragma once
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "engine/generation.h"
 #include "engine/request.h"
 #include "serving/request_bounds.h"
+#include "serving/resumption.h"
 #include "serving/statistics.h"
 
 namespace lockstep {
@@ -16,7 +18,8 @@ namespace lockstep {
 struct CountedRequest {
   RequestOwner owner;
   std::chrono::steady_clock::time_point taken;
-  std::size_t told = 0;  // tokens, as they came
+  std::size_t told = 0;                       // tokens, as they came
+  std::optional<GenerationTimes> times = {};  // of the first part, where it was held
   std::chrono::steady_clock::time_point told_at = {};
 };
 
@@ -31,6 +34,9 @@ class RequestCounts {
   // Executor's thread: a request has its first rows; a token was delivered; it has ended.
   void begun(const CountedRequest& request);
   void told(CountedRequest& request);
+  // It was held behind this part; and goes on.
+  void held(CountedRequest& request, const Generation& part);
+  void resumed(CountedRequest& request, const Resumption& resumption);
   void ended(const CountedRequest& request, Generation& generation);
 
  private:

@@ -18,11 +18,11 @@ std::vector<WaitingSequences> waiting_sequences(const Engine& engine, const Exec
   return all;
 }
 
-Generation failed_generation(const std::string& message) {
-  Generation failed;
-  failed.finish = FinishReason::error;
-  failed.error = message;
-  return failed;
+Generation ended_generation(FinishReason finish, std::string message = {}) {
+  Generation ended;
+  ended.finish = finish;
+  ended.error = std::move(message);
+  return ended;
 }
 }  // namespace
 
@@ -73,7 +73,7 @@ std::uint64_t GenerationService::generate(Request request, OnToken on_token, OnD
       .front();
 }
 
-std::vector<std::uint64_t> GenerationService::generate_all(std::vector<Request> requests, OnTokenOf on_token, OnDoneOf on_done) {
+std::vector<std::uint64_t> GenerationService::generate_all(std::vector<Request> requests, OnTokenOf on_token, OnDoneOf on_done, OnPartOf on_part) {
   for (const Request& request : requests) check(request);
   if (requests.empty()) return {};
   std::vector<RequestOwner> owners;
@@ -89,11 +89,15 @@ std::vector<std::uint64_t> GenerationService::generate_all(std::vector<Request> 
   try {
     turns_.post(
         [this, taken = std::chrono::steady_clock::now(), ids, owners, requests = std::move(requests), on_token = std::move(on_token),
-         on_done = std::move(on_done)]() mutable {
+         on_done = std::move(on_done), on_part = std::move(on_part)]() mutable {
           for (std::size_t i = 0; i < ids.size(); ++i) {
-            OnToken token;
-            if (on_token) token = [on_token, i](const GeneratedToken& t) { return on_token(i, t); };
-            begin(ids[i], std::move(requests[i]), std::move(token), {{owners[i], taken}, [on_done, i](Generation&& g) { on_done(i, std::move(g)); }});
+            Open open{.counted = {owners[i], taken}};
+            if (on_token) open.on_token = std::make_shared<const OnToken>([on_token, i](const GeneratedToken& t) { return on_token(i, t); });
+            if (on_part) open.on_part = [on_part, i](Generation& part) { return on_part(i, part); };
+            open.on_done = [on_done, i](Generation&& g) { on_done(i, std::move(g)); };
+            counts_.begun(open.counted);
+            requests_.emplace(ids[i], std::move(open));
+            submit(ids[i], std::move(requests[i]));
           }
         },
         owners);
@@ -105,17 +109,17 @@ std::vector<std::uint64_t> GenerationService::generate_all(std::vector<Request> 
   return ids;
 }
 
-void GenerationService::begin(std::uint64_t id, Request&& request, OnToken&& on_token, Open&& open) {
-  counts_.begun(open.counted);
-  requests_.emplace(id, std::move(open));
+void GenerationService::submit(std::uint64_t id, Request&& request) {
+  const auto known = requests_.find(id);
+  if (known == requests_.end()) return;  // it was held, went on, and was cancelled before that
   if (!request.adapter && !request.weights) request.adapter = weights_->adapter();
   Engine::OnToken token;
-  if (on_token)
-    token = [this, id, on_token = std::move(on_token)](std::uint64_t engine_id, const GeneratedToken& t) mutable {
+  if (known->second.on_token)
+    token = [this, id, on_token = known->second.on_token](std::uint64_t engine_id, const GeneratedToken& t) {
       const auto open = requests_.find(id);
       if (open != requests_.end()) counts_.told(open->second.counted);
       bool more = false;
-      guarded_call("on_token", [&] { more = on_token(t); });
+      guarded_call("on_token", [&] { more = (*on_token)(t); });
       if (more) return;
       if (const auto it = requests_.find(id); it != requests_.end()) it->second.enough = true;
       engine_->cancel(engine_id);
@@ -124,25 +128,62 @@ void GenerationService::begin(std::uint64_t id, Request&& request, OnToken&& on_
     const std::uint64_t engine_id = engine_->submit(std::move(request), std::move(token), [this, id](Generation&& g) { finish(id, std::move(g)); });
     if (const auto it = requests_.find(id); it != requests_.end()) it->second.engine_id = engine_id;
   } catch (const std::exception& e) {
-    finish(id, failed_generation(e.what()));
+    finish(id, ended_generation(FinishReason::error, e.what()));
   }
 }
 
 void GenerationService::finish(std::uint64_t id, Generation&& generation) {
-  const auto node = requests_.extract(id);
-  if (node.empty()) return;
-  const Open& open = node.mapped();
+  const auto known = requests_.find(id);
+  if (known == requests_.end()) return;
   generation.id = id;
-  if (open.enough && generation.finish != FinishReason::error) generation.finish = FinishReason::stop;
+  if (known->second.enough && generation.finish != FinishReason::error) generation.finish = FinishReason::stop;
+  if (Open& open = known->second; open.enough && open.on_part && generation.finish != FinishReason::error) {
+    // The engine has ended it, and its caller may not have: then it is held.
+    guarded_call("on_part", [&] { open.held = open.on_part(generation); });
+    if (open.held) {
+      counts_.held(open.counted, generation);
+      turns_.ended(open.counted.owner);
+      open.enough = open.in_turns = false;
+      open.engine_id = 0;
+      return;
+    }
+  }
+  const auto node = requests_.extract(known);
+  Open& open = node.mapped();
+  if (open.held) counts_.resumed(open.counted, {});
   counts_.ended(open.counted, generation);
   bounds_.give_back({&open.counted.owner, 1});
-  turns_.ended(open.counted.owner);
+  if (open.in_turns) turns_.ended(open.counted.owner);
   if (open.on_done) guarded_call("on_done", [&] { open.on_done(std::move(generation)); });
+}
+
+void GenerationService::resume(std::uint64_t id, std::function<Resumption(bool held)> decide) {
+  turns_.post([this, id, decide = std::move(decide)] {
+    const auto known = requests_.find(id);
+    const bool held = known != requests_.end() && known->second.held;
+    Resumption next;
+    guarded_call("resume", [&] { next = decide(held); });
+    if (!held || next.kind == Resumption::Kind::stays) return;
+    Open& open = known->second;
+    if (next.kind == Resumption::Kind::ends) return finish(id, ended_generation(next.finish, std::move(next.error)));
+    counts_.resumed(open.counted, next);
+    next.next.account = open.counted.owner.account;
+    open.held = false;
+    open.in_turns = true;
+    try {
+      turns_.post([this, id, request = std::move(next.next)]() mutable { submit(id, std::move(request)); }, {&open.counted.owner, 1});
+    } catch (const Error&) {  // the service stops, and cancels it
+      open.in_turns = false;
+    }
+  });
 }
 
 void GenerationService::cancel(std::uint64_t id) {
   const auto command = [this, id] {
-    if (const auto it = requests_.find(id); it != requests_.end()) engine_->cancel(it->second.engine_id);
+    const auto known = requests_.find(id);
+    if (known == requests_.end()) return;
+    if (known->second.engine_id == 0) return finish(id, ended_generation(FinishReason::cancelled));
+    engine_->cancel(known->second.engine_id);
   };
   if (executor_->inside() && requests_.contains(id)) return command();
   try {  // behind the command that begins it
@@ -159,31 +200,31 @@ void GenerationService::step() {
   } catch (const std::exception& e) {
     // The engine starts its requests over; what fails twice in a row would fail for ever.
     log_error("a step of the engine failed", {{"model", model_.name()}, {"reason", e.what()}});
-    if (++failures_ >= 2) fail_all(e.what());
+    if (++failures_ >= 2) {
+      failures_ = 0;
+      std::vector<std::uint64_t> ids;
+      for (const auto& [id, open] : requests_) ids.push_back(id);
+      for (const std::uint64_t id : ids) {
+        const auto known = requests_.find(id);
+        if (known == requests_.end() || known->second.held) continue;  // what is held was in none of those steps
+        const std::uint64_t engine_id = known->second.engine_id;
+        finish(id, ended_generation(FinishReason::error, e.what()));
+        engine_->cancel(engine_id);  // its own on_done finds nobody
+      }
+    }
   }
   std::vector<DevicePart> parts;
   for (const AccountRows& one : engine_->rows_of_step()) parts.push_back({one.account, static_cast<double>(one.rows)});
   executor_->name_piece("forward", std::move(parts));
 }
 
-void GenerationService::fail_all(const std::string& message) {
-  failures_ = 0;
-  std::vector<std::uint64_t> ids;
-  for (const auto& [id, open] : requests_) ids.push_back(id);
-  for (const std::uint64_t id : ids) {
-    const auto it = requests_.find(id);
-    if (it == requests_.end()) continue;
-    const std::uint64_t engine_id = it->second.engine_id;
-    finish(id, failed_generation(message));
-    engine_->cancel(engine_id);  // its own on_done finds nobody
-  }
-}
-
 void GenerationService::stop() {
   turns_.stop([this] {
-    std::vector<std::uint64_t> engine_ids;
-    for (const auto& [id, open] : requests_) engine_ids.push_back(open.engine_id);
-    for (const std::uint64_t id : engine_ids) engine_->cancel(id);
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> ids;
+    for (const auto& [id, open] : requests_) ids.emplace_back(id, open.engine_id);
+    for (const auto& [id, engine_id] : ids)
+      if (engine_id == 0) finish(id, ended_generation(FinishReason::cancelled));
+      else engine_->cancel(engine_id);
   });
 }
 

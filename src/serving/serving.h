@@ -43,7 +43,12 @@ class GenerationService {
   // The same for several requests, all or none; callbacks get the index.
   using OnTokenOf = std::function<bool(std::size_t index, const GeneratedToken&)>;
   using OnDoneOf = std::function<void(std::size_t index, Generation&&)>;
-  std::vector<std::uint64_t> generate_all(std::vector<Request> requests, OnTokenOf on_token, OnDoneOf on_done);
+  // Called with what a request generated since it was last held, when on_token ended it. Returns true to hold it: it keeps its place without a turn of the
+  // device, and its pages may go to others, until resume() or cancel(); on_done comes once, at its end, with the last part. May call resume, not cancel.
+  using OnPartOf = std::function<bool(std::size_t index, Generation& part)>;
+  std::vector<std::uint64_t> generate_all(std::vector<Request> requests, OnTokenOf on_token, OnDoneOf on_done, OnPartOf on_part = {});
+  // Asks `decide`, on the executor's thread, how the request goes on; decide(false), whose answer is ignored: it is not held. Error cancelled once stopped.
+  void resume(std::uint64_t id, std::function<Resumption(bool held)> decide);
   // Throws what generate would throw about the request itself.
   void check(const Request& request) const { check_request(request, limits_); }
   // on_done follows soon with FinishReason::cancelled; a finished or unknown id is ignored.
@@ -74,14 +79,17 @@ class GenerationService {
  private:
   struct Open {
     CountedRequest counted;
+    std::shared_ptr<const OnToken> on_token;   // null: nobody listens
+    std::function<bool(Generation&)> on_part;  // null: it is never held
     OnDone on_done;
-    std::uint64_t engine_id = 0;
-    bool enough = false;  // on_token said so
+    std::uint64_t engine_id = 0;  // 0: the engine does not have it
+    bool enough = false;          // on_token said so
+    bool held = false;
+    bool in_turns = true;  // its account has a turn for it
   };
-  void begin(std::uint64_t id, Request&& request, OnToken&& on_token, Open&& open);
+  void submit(std::uint64_t id, Request&& request);
   void finish(std::uint64_t id, Generation&& generation);
   void step();
-  void fail_all(const std::string& message);
 
   const ServingOptions options_;
   const std::shared_ptr<Runtime> runtime_;

@@ -24,9 +24,9 @@ std::shared_ptr<GenerationService> make_service(const ServingOptions& options = 
   return std::make_shared<GenerationService>(std::move(model), options);
 }
 // Holds an executor's thread, so that nothing runs while a test says more.
-class Hold {
+class HeldThread {
  public:
-  explicit Hold(Executor& executor) {
+  explicit HeldThread(Executor& executor) {
     std::promise<void> entered;
     executor.submit(WorkClass::live, [&entered, open = open_.get_future().share()] {
       entered.set_value();
@@ -97,7 +97,7 @@ TEST(Serving, TokensComeOneByOneAndFalseEndsThem) {
 TEST(Serving, CancelEndsOneAlone) {
   const auto executor = std::make_shared<Executor>();
   const auto service = make_service({}, executor);
-  Hold hold(*executor);
+  HeldThread hold(*executor);
   std::uint64_t id = 0;
   auto cancelled = start(*service, request_of(1), &id);
   auto other = start(*service, request_of(2));
@@ -124,7 +124,7 @@ TEST(Serving, FaultsAreRefusedBeforeAnythingIsKept) {
 TEST(Serving, TheBoundHolds) {
   const auto executor = std::make_shared<Executor>();
   const auto service = make_service({.max_open = 2}, executor);
-  Hold hold(*executor);
+  HeldThread hold(*executor);
   auto a = start(*service, request_of(1));
   auto b = start(*service, request_of(2));
   try {
@@ -158,7 +158,7 @@ TEST(Serving, StreamsOfAKeyAreBounded) {
     }
     return ErrorCode::internal;
   };
-  Hold hold(*executor);
+  HeldThread hold(*executor);
   auto a = start(*service, of("ann")), b = start(*service, of("ann", WorkClass::rollouts));
   EXPECT_EQ(refused({of("ann")}), ErrorCode::resource_exhausted);
   EXPECT_EQ(refused({of("ann"), of("ann"), of("ann")}), ErrorCode::invalid_argument);
@@ -208,7 +208,7 @@ TEST(Serving, AccountsChangeNoBit) {
 TEST(Serving, StopAnswersEverybody) {
   const auto executor = std::make_shared<Executor>();
   const auto service = make_service({}, executor);
-  Hold hold(*executor);
+  HeldThread hold(*executor);
   std::vector<std::future<Generation>> all;
   for (int i = 0; i < 8; ++i) all.push_back(start(*service, request_of(i)));
   std::thread later([&] {
@@ -279,7 +279,7 @@ TEST(LocalSampler, AnyNumberInOrder) {
 TEST(LocalSampler, ATokenEndsItsWaitAndCancelsWhatRuns) {
   const auto executor = std::make_shared<Executor>();
   const auto service = make_service({.max_open = 2, .priority = WorkClass::rollouts}, executor);
-  Hold hold(*executor);
+  HeldThread hold(*executor);
   StopSource source;
   LocalSampler sampler(service, source.token()), another(service);
   const Request r = request_of(9, 12, 0);

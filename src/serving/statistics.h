@@ -25,9 +25,12 @@ struct ServiceStatistics {
   std::atomic<std::uint64_t> prompt_tokens{0}, generated_tokens{0};
   std::atomic<std::uint64_t> requests{0}, refused{0};                         // submitted; refused because the service was full
   std::atomic<std::uint64_t> stopped{0}, length{0}, cancelled{0}, failed{0};  // how they ended
-  Histogram queue_seconds{Histogram::second_bounds()};                        // from the call to the first forward with its rows
-  Histogram first_token_seconds{Histogram::second_bounds()};                  // from the call to the first token
-  Histogram seconds{Histogram::second_bounds()};                              // to the end
+  // Answers that were held (serving/hold.h): how often, how often rolled back, and tokens put in; and that are held now.
+  std::atomic<std::uint64_t> holds{0}, roll_backs{0}, put_in_tokens{0};
+  std::atomic<std::int64_t> held{0};
+  Histogram queue_seconds{Histogram::second_bounds()};        // from the call to the first forward with its rows
+  Histogram first_token_seconds{Histogram::second_bounds()};  // from the call to the first token
+  Histogram seconds{Histogram::second_bounds()};              // to the end
   std::array<ClassStatistics, kWorkClasses> by_class;
   ClassStatistics& of(WorkClass work) { return by_class[static_cast<std::size_t>(work)]; }
 };

@@ -422,6 +422,7 @@ SHARED = {
     "echo": ({"echo": True}, lambda a, b: a["choices"][0]["text"].endswith(b["choices"][0]["text"]) and len(a["choices"][0]["text"]) > len(b["choices"][0]["text"])),
 }
 OPENAI = {**SHARED, "service_tier": ({"service_tier": "flex"}, lambda a, b: (a["service_tier"], b["service_tier"]) == ("flex", "default") and ids_of(a) == ids_of(b)), "best_of": ({"best_of": 2}, REFUSED), "n": ({"n": 2}, lambda a, b: len(a["choices"]) == 2), "suffix": ({"suffix": "x"}, REFUSED),
+          "attempt": ({"attempt": 1}, other_ids), "hold": ({"stream": True, "hold": {"every": 5, "seconds": 0.1}}, lambda a, b: any(part.get("hold", {}).get("position") == 5 for part in a["stream"])),
           "stream_options": ({"stream": True, "stream_options": {"include_usage": True}}, lambda a, b: a["stream"][-1]["usage"]["completion_tokens"] == 24)}
 FIREWORKS = {
     **SHARED, "n": ({"n": 2}, REFUSED), "context_length_exceeded_behavior": ({"context_length_exceeded_behavior": "error", "max_tokens": 5000}, REFUSED),
@@ -480,6 +481,22 @@ def test_completions(training_server, name):
         if not fine:
             wrong.append((field, answer))
     assert not wrong, wrong
+
+
+def test_actions_of_a_held_stream(training_server):
+    """Each field of POST /v1/streams/{id}: a wrong value is refused by its name, and so is a name that is none; the stream stays as it was."""
+    key = {"X-API-Key": "fields"}
+    body = {"model": BASE, "prompt": PROMPT, "max_tokens": 8, "ignore_eos": True, "stream": True, "hold": {"every": 3}}
+    with requests.post(training_server.url + "/v1/completions", json=body, headers=key, stream=True, timeout=60) as answer:
+        parts = (json.loads(line[6:]) for line in answer.iter_lines() if line.startswith(b"data: {"))
+        path = training_server.url + "/v1/streams/" + next(part["hold"]["id"] for part in parts if "hold" in part)
+        for name, wrong in {"action": 5, "position": "x", "tokens": 5, "text": 5}.items():
+            for field, value in ((name, wrong), (name + "z", 1)):
+                said = requests.post(path, json={"action": "rollback", "position": 1, field: value}, headers=key, timeout=60)
+                assert said.status_code == 400 and said.json()["error"]["param"] == field, said.text
+                assert field == name or f"did you mean '{name}'" in said.json()["error"]["message"]
+        assert requests.post(path, json={"action": "stop"}, headers=key, timeout=60).json()["position"] == 3
+        assert [part["choices"][0]["finish_reason"] for part in parts][-1] == "stop"
 
 
 def test_logprobs_false_is_none(training_server):
@@ -568,6 +585,7 @@ def without_row(routes, tested):
 def test_every_route_has_a_row(training_server):
     tested = {(row.method, row.route if row.route.startswith("/") else "/api/v1/" + row.route) for row in ROWS + ADAPTER_ROWS}
     tested |= {("POST", path.split("?")[0]) for path in MAKING.values()} | {("POST", route) for route, *_ in ROUTES.values()} | {("POST", route) for route in TALKS}
+    tested |= {("POST", "/v1/streams/one")}  # test_actions_of_a_held_stream
     routes = routes_with_bodies(training_server.url)
     assert len(routes) > 45, len(routes)
     assert not without_row(routes, tested), without_row(routes, tested)

@@ -50,6 +50,8 @@ struct AnswerUsage {
   std::int64_t prompt = 0, cached = 0, completion = 0, reasoning = 0;  // tokens
   bool predicted = false;                                              // the request said what the answer may be: of its tokens,
   std::int64_t predicted_right = 0, predicted_wrong = 0;               // those that were checked
+  bool holds = false;                                                  // it may be held on the way: tokens of completion that were rolled back, and
+  std::int64_t rolled_back = 0, put_in = 0;                            // others that were put in, which are not of completion
   GenerationTimes times = {};                                          // of the choice that ended last
 };
 

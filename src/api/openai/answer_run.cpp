@@ -48,9 +48,11 @@ void AnswerRun::start() {
   const auto self = shared_from_this();
   std::vector<std::uint64_t> ids;
   try {
-    ids = start_completion(
-        *service_, order_.completion, [self](std::size_t i, const GeneratedToken& token, const std::string& text) { return self->on_token(i, token, text); },
-        [self](std::size_t i, CompletionEnd&& end) { self->on_end(i, std::move(end)); });
+    if (order_.completion.holds.any()) ids.push_back(start_held());
+    else
+      ids = start_completion(
+          *service_, order_.completion, [self](std::size_t i, const GeneratedToken& token, const std::string& text) { return self->on_token(i, token, text); },
+          [self](std::size_t i, CompletionEnd&& end) { self->on_end(i, std::move(end)); });
   } catch (const OrderError& e) {
     throw RequestError(e.code(), e.field(), e.message(), e.word().empty() ? 0 : 400, e.word());
   }
@@ -88,6 +90,7 @@ void AnswerRun::add_text(Choice& choice, const std::string& text) {
 
 bool AnswerRun::on_token(std::size_t index, const GeneratedToken& token, const std::string& text) {
   if (failed_) return false;
+  if (!notices_.empty()) send_events(false);  // they stand before it
   kept_ids_ += token.kept.count;
   if (kept_ids_ > order_.most_kept_ids) {
     fail_with(Error(ErrorCode::invalid_argument, fmt::format("the sets of tokens that this answer's tokens were drawn from have more than {} ids, allowed are "
@@ -143,10 +146,14 @@ void AnswerRun::echo(std::size_t index, const Generation* generation) {
 }
 
 void AnswerRun::on_end(std::size_t index, CompletionEnd&& end) {
+  if (order_.completion.holds.any())
+    if (const auto streams = order_.hold.streams.lock()) streams->remove(head_.id);
   if (failed_) return;
   Choice& choice = choices_[index];
   const Generation& generation = end.generation;
   if (end.finish == FinishReason::error) return fail_with(Error(order_.broken, generation.error));
+  if (end.finish == FinishReason::cancelled && !generation.error.empty())
+    return fail_with(RequestError(ErrorCode::cancelled, "hold", generation.error, 408, "hold_expired"));
   if (end.finish == FinishReason::cancelled)
     return fail_with(Error(ErrorCode::cancelled, abandoned_ && !responder_->abandoned_by_server()
                                                      ? "the client ended its connection; the request was not finished"
@@ -196,7 +203,8 @@ void AnswerRun::flush() {
   // Once all choices have ended no one else touches them any more.
   if (open_ == 0 && !write_elsewhere(write)) (this->*write)();
   // A client that lags gets the tokens of several steps in one part: fewer bytes, and no queue of ours.
-  if (open_ > 0 && responder_->pending_bytes() <= kLagBytes) send_events(false);
+  // What waits for it is not kept waiting.
+  if (open_ > 0 && (!notices_.empty() || responder_->pending_bytes() <= kLagBytes)) send_events(false);
 }
 
 bool AnswerRun::write_elsewhere(void (AnswerRun::*write)()) {
@@ -238,6 +246,10 @@ void AnswerRun::send_events(bool done) {
     choice.began = true;
     choice.mixed = false;
     choice.delta = {};
+  }
+  for (const std::string& notice : std::exchange(notices_, {})) {
+    use_head(choices_[0].version, false);
+    writer_->append_hold(events, 0, notice);
   }
   if (done) writer_->append_end(events, usage_);
   if (events.empty()) return;

@@ -10,10 +10,18 @@
 #include "api/exchange.h"
 #include "api/openai/answer_parser.h"
 #include "api/openai/answer_writer.h"
+#include "api/openai/held_streams.h"
 #include "api/worker.h"
 #include "serving/completion.h"
 
 namespace lockstep {
+
+// Whose an answer is that may be held (AnswerOrder::completion.holds), how long at most, and where it is found then. Of no effect on others.
+struct AnswerHold {
+  std::string owner;
+  double seconds = 60;
+  std::weak_ptr<HeldStreams> streams;
+};
 
 // What is to be answered, and how.
 struct AnswerOrder {
@@ -28,6 +36,7 @@ struct AnswerOrder {
   // Who writes an answer that is long, so that no other waits for it; gone or full: the executor does. (Weak: its thread
   // must not be the last to know it.)
   std::weak_ptr<Worker> long_writer = {};
+  AnswerHold hold = {};
   ErrorCode broken = ErrorCode::numeric;  // what a choice is told whose numbers went wrong
   // Of the kept sets of all its tokens, which may each be nearly the whole vocabulary: as text so many are about 60 MB.
   std::int64_t most_kept_ids = std::int64_t{1} << 23;
@@ -53,6 +62,9 @@ class AnswerRun : public std::enable_shared_from_this<AnswerRun> {
   std::string call_id(std::size_t index, std::size_t call) const;
   bool on_token(std::size_t index, const GeneratedToken& token, const std::string& text);
   void on_end(std::size_t index, CompletionEnd&& end);
+  std::uint64_t start_held();
+  void on_hold(const Hold& hold);
+  void on_resumed(const HoldOutcome& outcome);
   void add_text(Choice& choice, const std::string& text);
   void add_token(Choice& choice, AnswerToken token);
   void echo(std::size_t index, const Generation* generation);
@@ -82,6 +94,7 @@ class AnswerRun : public std::enable_shared_from_this<AnswerRun> {
   std::size_t open_ = 0;
   std::int64_t kept_ids_ = 0;
   AnswerUsage usage_;
+  std::vector<std::string> notices_;  // of holds, as JSON, that were not sent yet
   bool headed_ = false, due_ = false, streaming_ = false, failed_ = false;
   std::atomic<bool> abandoned_ = false;  // the client left
   std::mutex mutex_;                     // of ids_

@@ -36,6 +36,17 @@ void ChoicesWriter::append_event(std::string& out, std::size_t index, const Choi
   out += "\n\n";
 }
 
+// A part that says nothing, for clients that read its choice, with a field more.
+void ChoicesWriter::append_hold(std::string& out, std::size_t index, const std::string& hold) {
+  out += "data: " + frame_[1];
+  append_choice_part(out, index, {}, false, {});
+  out += ']';
+  append_frame_end(out, nullptr);
+  out += ",\"hold\":" + hold;
+  out += shape_.usage_in_parts ? ",\"usage\":null}" : "}";
+  out += "\n\n";
+}
+
 void ChoicesWriter::append_end(std::string& out, const AnswerUsage& usage) {
   if (shape_.usage_in_parts) {
     out += "data: " + frame_[1] + "]";
@@ -76,6 +87,7 @@ void ChoicesWriter::append_usage(std::string& out, const AnswerUsage& usage) con
   if (usage.predicted)
     fmt::format_to(std::back_inserter(out), ",\"accepted_prediction_tokens\":{},\"rejected_prediction_tokens\":{}", usage.predicted_right,
                    usage.predicted_wrong);
+  if (usage.holds) fmt::format_to(std::back_inserter(out), ",\"rolled_back_tokens\":{},\"put_in_tokens\":{}", usage.rolled_back, usage.put_in);
   out += "}}";
 }
 

@@ -83,7 +83,7 @@ std::vector<std::int32_t> chat_prompt_ids(const GenerationService& service, cons
 }
 
 void answer_chat(const std::shared_ptr<GenerationService>& service, ChatRequest request, const std::string& owner, const std::shared_ptr<Responder>& responder,
-                 const std::weak_ptr<Worker>& long_writer, const MakeChatWriter& make_writer) {
+                 const std::weak_ptr<Worker>& long_writer, const MakeChatWriter& make_writer, const std::weak_ptr<HeldStreams>& streams) {
   const std::shared_ptr<const AdapterWeights> adapter = require_model(*service, request.sampling.model);
   const Tokenizer& tokenizer = service->model().tokenizer();
   const Json tools = request.prompt.tools;
@@ -147,6 +147,7 @@ void answer_chat(const std::shared_ptr<GenerationService>& service, ChatRequest 
   }
   order.model = request.sampling.model;
   order.stream = request.sampling.stream;
+  order.hold = {owner, request.sampling.hold.seconds, streams};
   std::unique_ptr<AnswerWriter> writer = make_writer ? make_writer() : std::make_unique<ChatWriter>(tokenizer, order.shape);
   std::make_shared<AnswerRun>(service, std::move(order), std::move(writer), responder)->start();
 }

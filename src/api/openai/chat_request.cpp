@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "api/openai/chat_messages.h"
+#include "api/openai/hold_fields.h"
 #include "api/openai/no_op_fields.h"
 
 namespace lockstep {
@@ -80,6 +81,7 @@ ChatRequest decode_chat(std::string_view body, SamplingFields defaults) {
   std::optional<std::int64_t> newer;
   JsonFields fields;
   add_sampling_fields(fields, &r.sampling);
+  add_hold_fields(fields, &r.sampling);
   add_chat_prompt_fields(fields, &r.prompt);
   fields.integer("max_completion_tokens", &newer, 0, kMostId);
   fields.boolean("logprobs", &r.logprobs);
@@ -100,8 +102,11 @@ ChatRequest decode_chat(std::string_view body, SamplingFields defaults) {
     r.sampling.max_tokens_field = "max_completion_tokens";
   }
   check_sampling_fields(r.sampling, 1);
+  check_hold_fields(r.sampling, 1);
   check_chat_prompt(r.prompt);
   check_tool_choice(r);
+  if (r.sampling.hold.order.any() && !r.prompt.tools.empty() && r.tool_choice.kind != ToolChoice::Kind::none)
+    fail_field("hold", "is given with tools, allowed is without them, or tool_choice none");
   if (r.top_logprobs > 0 && !r.logprobs) fail_field("top_logprobs", fmt::format("is {} without \"logprobs\": true", r.top_logprobs));
   return r;
 }

@@ -23,7 +23,7 @@ std::shared_ptr<const AdapterWeights> require_model(const GenerationService& ser
 }
 
 void answer_completion(const std::shared_ptr<GenerationService>& service, CompletionRequest request, const std::string& owner,
-                       const std::shared_ptr<Responder>& responder, const std::weak_ptr<Worker>& long_writer) {
+                       const std::shared_ptr<Responder>& responder, const std::weak_ptr<Worker>& long_writer, const std::weak_ptr<HeldStreams>& streams) {
   const std::shared_ptr<const AdapterWeights> adapter = require_model(*service, request.sampling.model);
   const Tokenizer& tokenizer = service->model().tokenizer();
   SamplingFields& s = request.sampling;
@@ -44,6 +44,7 @@ void answer_completion(const std::shared_ptr<GenerationService>& service, Comple
   completion.adapter = adapter;
   order.model = s.model;
   order.stream = s.stream;
+  order.hold = {owner, s.hold.seconds, streams};
   order.long_writer = long_writer;
   if (request.echo) order.echo = AnswerOrder::kWholePrompt;
   order.shape = {.logprobs = request.logprobs.has_value(),

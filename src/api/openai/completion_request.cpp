@@ -1,5 +1,6 @@
 #include "api/openai/completion_request.h"
 
+#include "api/openai/hold_fields.h"
 #include "api/openai/no_op_fields.h"
 
 namespace lockstep {
@@ -30,6 +31,7 @@ CompletionRequest decode_completion(std::string_view body, SamplingFields defaul
   std::vector<CompletionRequest::Prompt> by_ids;
   JsonFields fields;
   add_sampling_fields(fields, &r.sampling);
+  add_hold_fields(fields, &r.sampling);
   fields.custom("prompt", [&](const Json& value, const std::string& field) { r.prompts = prompts_value(value, field, SamplingFields::kMostChoices); });
   fields.custom("prompt_token_ids", [&](const Json& value, const std::string& field) {
     if (!value.is_array() || value.empty() || value[0].is_string())
@@ -53,7 +55,10 @@ CompletionRequest decode_completion(std::string_view body, SamplingFields defaul
     r.prompts = std::move(by_ids);
   }
   check_sampling_fields(r.sampling, r.prompts.size());
+  check_hold_fields(r.sampling, r.prompts.size());
   if (r.prompts.empty()) fail_field("prompt", "is missing");
+  if (r.sampling.hold.order.any() && r.echo && r.logprobs)
+    fail_field("hold", "is given with echo and logprobs, whose first part is known at the end; allowed is without logprobs");
   return r;
 }
 

@@ -9,6 +9,7 @@
 #include "api/openai/chat_answer.h"
 #include "api/openai/completion_answer.h"
 #include "api/openai/embedding_answer.h"
+#include "api/openai/held_streams.h"
 #include "api/openai/requested_model.h"
 #include "api/openai/response_answer.h"
 #include "api/openai/sleeping_model.h"
@@ -51,6 +52,7 @@ struct OpenAiCommons {
   std::shared_ptr<StoredResponses> kept;
   std::int64_t created;
   std::weak_ptr<Worker> writer;
+  std::weak_ptr<HeldStreams> streams;
 };
 
 Json service_json(const GenerationService& service, std::int64_t created) {
@@ -153,12 +155,12 @@ class ModelApi {
   void completions(const ApiRequest& request, const std::shared_ptr<Responder>& out) const {
     CompletionRequest wanted = decode_completion(request.body, defaults());
     if (model_) wanted.sampling.model = *model_;
-    answer_completion(service_, std::move(wanted), request.key_name, out, commons_.writer);
+    answer_completion(service_, std::move(wanted), request.key_name, out, commons_.writer, commons_.streams);
   }
   void chat(const ApiRequest& request, const std::shared_ptr<Responder>& out) const {
     ChatRequest wanted = decode_chat(request.body, defaults());
     if (model_) wanted.sampling.model = *model_;
-    answer_chat(service_, std::move(wanted), request.key_name, out, commons_.writer);
+    answer_chat(service_, std::move(wanted), request.key_name, out, commons_.writer, {}, commons_.streams);
   }
   void embeddings(const ApiRequest& request, const std::shared_ptr<Responder>& out) const {
     answer_embeddings(service_, request.body, request.key_name, out, commons_.writer, model_);
@@ -201,8 +203,9 @@ class ModelApi {
 class OpenAiApi {
  public:
   OpenAiApi(std::shared_ptr<const Deployments> deployments, RequestLanes& lanes)
-      : lanes_(lanes), commons_{deployments, std::make_shared<StoredResponses>(deployments->first()->options().response_bytes), unix_seconds(), {}} {
+      : lanes_(lanes), commons_{deployments, std::make_shared<StoredResponses>(deployments->first()->options().response_bytes), unix_seconds(), {}, {}} {
     commons_.writer = writer_;
+    commons_.streams = streams_;
   }
 
   using ModelWork = std::function<void(const ModelApi& api, const ApiRequest& request)>;
@@ -214,6 +217,10 @@ class OpenAiApi {
       when_awake(lanes_.large, request, out, fault, [this, service, work, adapter](ApiRequest& r) { work(ModelApi(commons_, service, adapter), r); });
     };
     commons_.deployments->wake(meant.name, loaded);
+  }
+
+  void act_on_stream(ApiRequest& request, const std::shared_ptr<Responder>& out) {
+    place(request, out, [this, out](const ApiRequest& r) { streams_->act(r, out); });
   }
 
   // Runs `work` for the request: here, or where its time is nobody else's.
@@ -246,6 +253,7 @@ class OpenAiApi {
 
   RequestLanes& lanes_;  // of the routes, which hold this
   OpenAiCommons commons_;
+  const std::shared_ptr<HeldStreams> streams_ = std::make_shared<HeldStreams>();
   const std::shared_ptr<Worker> writer_ = std::make_shared<Worker>(kMostLongAnswers, 0);  // last: its thread ends before the rest goes
 };
 }  // namespace
@@ -289,6 +297,16 @@ void add_openai_routes(Routes& routes, std::shared_ptr<const Deployments> deploy
   routes.add({"GET", "/v1/models/{model}", answers(&ModelApi::model)});
   post("/v1/completions", starts(&ModelApi::completions));
   post("/v1/chat/completions", starts(&ModelApi::chat));
+  // Of an answer that has begun: what a server does that takes no new ones, and not counted as a request of its key's.
+  routes.add({.method = "POST",
+              .path = "/v1/streams/{id}",
+              .handler =
+                  [api](ApiRequest& request, const std::shared_ptr<Responder>& out) {
+                    require_json(request);
+                    api->act_on_stream(request, out);
+                  },
+              .while_draining = true,
+              .rated = false});
   post("/v1/embeddings", starts(&ModelApi::embeddings));
   post("/v1/responses", starts(&ModelApi::create_response));
   routes.add({.method = "GET",

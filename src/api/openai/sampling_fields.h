@@ -23,6 +23,12 @@ struct ResponseFormat {
   std::string field;  // where it stood: "response_format.json_schema.schema"
 };
 
+// Where the answer is held on the way (api/openai/hold_fields.h), and how long at most.
+struct HoldFields {
+  HoldOrder order;
+  double seconds = 60;
+};
+
 struct SamplingFields {
   static constexpr std::int64_t kMostChoices = 256;  // prompts x n
 
@@ -44,6 +50,8 @@ struct SamplingFields {
   bool stream = false, include_usage = false;
   std::string service_tier = "auto";
   DraftOrder drafts;
+  HoldFields hold;
+  std::int64_t attempt = 0;
 };
 
 // What a request that says nothing is sampled with: the model's generation_config.json, or its own distribution.

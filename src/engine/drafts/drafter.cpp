@@ -49,7 +49,7 @@ void Drafter::ask_sources(const Sequence& s, std::int64_t most, double least_cha
   proposed_.clear();
   for (const Drafting::Source& source : d.sources) {
     if (chance(d, source.kind) < least_chance) continue;
-    source.guesses->propose({.text = s.tokens, .prompt_length = s.prompt_length, .draft = drafted_, .most = most}, proposed_);
+    source.guesses->propose({.text = s.tokens, .prompt_length = s.answer_begin(), .draft = drafted_, .most = most}, proposed_);
     if (proposed_.empty()) continue;
     proposed_by_ = source.kind;
     return;
@@ -158,7 +158,7 @@ void Drafter::learn(Sequence& s, std::int64_t guessed, std::int64_t right) {
 
 void Drafter::end(Sequence& s) {
   if (!s.drafting) return;
-  for (const Drafting::Source& source : s.drafting->sources) source.guesses->end({.text = s.tokens, .prompt_length = s.prompt_length});
+  for (const Drafting::Source& source : s.drafting->sources) source.guesses->end({.text = s.tokens, .prompt_length = s.answer_begin()});
   s.generation.drafts = s.drafting->counters;
 }
 

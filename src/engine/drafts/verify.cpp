@@ -3,14 +3,14 @@
 #include <algorithm>
 
 #include "base/philox.h"
+#include "engine/draw_table.h"
 #include "numerics/elementary_double.h"
 
 namespace lockstep {
 
 namespace {
 Philox::Words verify_words(const SamplingParameters& s, std::int64_t position, std::uint32_t block, RandomStream stream) {
-  return Philox::generate(s.seed,
-                          {block, static_cast<std::uint32_t>(position), static_cast<std::uint32_t>(s.sample_index), static_cast<std::uint32_t>(stream)});
+  return Philox::generate(s.seed, {block, static_cast<std::uint32_t>(position), static_cast<std::uint32_t>(s.sample_index), noise_word(stream, s)});
 }
 
 double verify_noise(std::uint32_t word) { return -log_double(-log_double((static_cast<double>(word >> 9) + 0.5) * 0x1p-23)); }

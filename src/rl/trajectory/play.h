@@ -32,15 +32,21 @@ class Play {
   // The text that a perfect policy would write here (rl/episode.h).
   std::string reference() const;
 
+  // The episode, for who checks an answer on the way (Episode::check).
+  Episode& episode() { return *episode_; }
+
   // What the policy wrote there; of the turn the caller fills tokens, log-probabilities, kept tokens, version and `ended`. Errors: those of
   // Episode::step; internal when it is over, invalid_argument without tokens.
-  void take(Turn turn);
+  // `put_in`: 1 for each of the tokens that a check put in, which nobody wrote; such an answer is a turn for each part that was written, and what was put
+  // in is shown before it. Empty: there are none.
+  void take(Turn turn, const std::vector<std::uint8_t>& put_in = {});
   // What was played so far; all of it when it is over.
   const Rollout& rollout() const { return rollout_; }
   Rollout take_rollout() { return std::move(rollout_); }
 
  private:
   void show(std::vector<std::int32_t> tokens);
+  void take_parts(Turn& turn, const std::vector<std::uint8_t>& put_in);
   void begin_window(const std::vector<std::int32_t>& behind);
   const Tokenizer& tokenizer_;
   PlaySettings settings_;

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "rl/rl_test_tools.h"
+#include "rl/trajectory/policy_datum.h"
 
 namespace lockstep {
 namespace {
@@ -34,6 +35,46 @@ struct PlayTest : testing::Test {
     return all;
   }
 };
+
+// The environment reads the whole answer; a trainer gets what the policy wrote.
+TEST_F(PlayTest, WhatACheckPutInIsShownAndNeverTrained) {
+  const Problem problem = echo.problem(Split::train, 1, 26);  // two digits
+  const std::string answer = std::to_string(problem.data[0]);
+  Turn turn;
+  std::vector<std::uint8_t> put_in;
+  for (const char digit : answer)  // a token each
+    for (const std::int32_t id : tokenizer.encode(std::string(1, digit), false)) turn.tokens.push_back(id);
+  ASSERT_EQ(turn.tokens.size(), 2u);
+  turn.tokens.push_back(kTestEnd);
+  turn.sampling_logprobs = {-1, -2, -3};
+  turn.ended = true;
+  const std::vector<std::int32_t> prompt = tokenizer.encode(problem.prompt, true);
+  const auto rows = [&](const std::vector<std::uint8_t>& marks) {
+    Play play(echo, problem, tokenizer, {});
+    play.take(turn, marks);
+    EXPECT_TRUE(play.over());
+    const Rollout rollout = play.take_rollout();
+    EXPECT_EQ(rollout.reward, 1);
+    EXPECT_TRUE(rollout.ended);
+    std::vector<std::int32_t> text = prompt;
+    text.insert(text.end(), turn.tokens.begin(), turn.tokens.end());
+    EXPECT_EQ(all_tokens(rollout.chains[0]), text);
+    EXPECT_EQ(rollout.trained(), 3 - std::count(marks.begin(), marks.end(), 1));
+    const PolicyDatum datum = policy_datum(rollout.chains[0], 1);
+    std::vector<std::pair<float, float>> told;  // of the answer's rows: weight, log-probability
+    for (std::size_t i = prompt.size() - 1; i < datum.weights.size(); ++i) told.emplace_back(datum.weights[i], datum.old_logprobs[i]);
+    return told;
+  };
+  using Rows = std::vector<std::pair<float, float>>;
+  EXPECT_EQ(rows({}), (Rows{{1, -1}, {1, -2}, {1, -3}}));
+  EXPECT_EQ(rows({0, 1, 0}), (Rows{{1, -1}, {0, 0}, {1, -3}}));
+  EXPECT_EQ(rows({1, 0, 0}), (Rows{{0, 0}, {1, -2}, {1, -3}}));
+  EXPECT_EQ(rows({1, 1, 0}), (Rows{{0, 0}, {0, 0}, {1, -3}}));
+  EXPECT_EQ(rows({0, 0, 0}), (Rows{{1, -1}, {1, -2}, {1, -3}}));
+  Play play(echo, problem, tokenizer, {});
+  EXPECT_THROW(play.take(turn, {0, 1}), Error);
+  EXPECT_THROW(play.take(turn, {0, 0, 1}), Error);
+}
 
 TEST_F(PlayTest, OneAnswerIsOneChainOfOneTurn) {
   const Problem problem = echo.problem(Split::train, 1, 6);

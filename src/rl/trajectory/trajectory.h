@@ -35,6 +35,7 @@ struct Rollout {
   float temperature = 1;           // logits / temperature, of all its tokens
   bool ended = false;              // by itself: every turn with an end token, the last of them the episode's last
   double reward = 0;               // at its end, beside those of its turns; 0 when it did not end
+  std::int64_t rolled_back = 0;    // tokens that the policy wrote and a check took back (Episode::check): they stand nowhere
   double total_reward() const;
   std::int64_t written() const;  // tokens of the policy
   std::int64_t trained() const;  // of these, those that are trained

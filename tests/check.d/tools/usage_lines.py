@@ -114,7 +114,7 @@ api/openai/answer_run.h service order writer responder
 api/openai/chat_answer.h body long_writer owner responder service
 api/openai/chat_messages.h value
 api/openai/chat_request.h body
-api/openai/completion_answer.h body long_writer owner responder service
+api/openai/completion_answer.h body long_writer owner responder service streams
 api/openai/completion_request.h body
 api/openai/embedding_answer.h owner responder service
 api/openai/native_parser.h starts_in_reasoning tools

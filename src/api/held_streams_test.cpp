@@ -1,0 +1,278 @@
+// Streams that are held on the way, over HTTP's API: what is told, who may say how one goes on, and how one ends that nobody says it of.
+#include <gtest/gtest.h>
+
+#include <bit>
+
+#include "api/api_test_tools.h"
+#include "api/openai/held_streams.h"
+#include "api/openai/openai_api.h"
+#include "serving/loading.h"
+
+namespace lockstep {
+namespace {
+
+class HeldServer {
+ public:
+  Routes routes;
+  std::shared_ptr<GenerationService> service;
+
+  explicit HeldServer(const std::string& model = LOCKSTEP_SOURCE_DIR "/models/countdown-glm") {
+    ServingModel parts = serving_model(open_model({.model = model, .threads = 2}));
+    if (std::filesystem::exists(model + "/chat_template.jinja")) add_chat(parts, model);
+    service = std::make_shared<GenerationService>(std::move(parts), ServingOptions{.max_open = 128});
+    add_openai_routes(routes, service);
+    ApiKeys keys;
+    for (const char* name : {"ann", "bob"}) keys.add(name, std::string("key-of-") + name + "-0123456789");
+    Access access;
+    access.keys = std::make_shared<const KeyRing>(std::move(keys));
+    routes.set_access(std::move(access));
+  }
+  std::shared_ptr<Recorder> post(const std::string& path, const Json& body, const std::string& who = "ann") {
+    ApiRequest request{"POST", path, "", "application/json", body.dump()};
+    request.headers.emplace_back("authorization", "Bearer key-of-" + who + "-0123456789");
+    auto recorder = std::make_shared<Recorder>();
+    routes.handle(std::move(request), recorder);
+    return recorder;
+  }
+  static Json body(Json hold, std::int64_t seed = 5) {
+    return {{"prompt", "3 7 12=48:"}, {"max_tokens", 20}, {"seed", seed},   {"temperature", 1.5},
+            {"ignore_eos", true},     {"logprobs", 0},    {"stream", true}, {"hold", std::move(hold)}};
+  }
+  std::shared_ptr<Recorder> stream(Json hold, std::int64_t seed = 5) { return post("/v1/completions", body(std::move(hold), seed)); }
+  Json act(const std::string& id, const Json& action, int status = 200, const std::string& who = "ann") {
+    const auto recorder = post("/v1/streams/" + id, action, who);
+    EXPECT_EQ(recorder->wait().status, status) << recorder->wait().body;
+    return recorder->json();
+  }
+};
+
+// The notices of holds that came until now.
+std::vector<Json> notices_of(const std::string& body) {
+  std::vector<Json> notices;
+  for (std::size_t at = 0, end = 0; (end = body.find("\n\n", at)) != std::string::npos; at = end + 2) {
+    const std::string event = body.substr(at + 6, end - at - 6);
+    if (event == "[DONE]") continue;
+    const Json json = Json::parse(event);
+    if (json.contains("hold")) notices.push_back(json.at("hold"));
+  }
+  return notices;
+}
+
+struct HeldTold {
+  std::vector<std::int32_t> ids;
+  std::vector<double> logprobs;
+  std::string text, finish;
+  Json usage;
+};
+// As a client has it: a roll-back cuts what it was told.
+HeldTold told_of(const std::vector<Json>& parts) {
+  HeldTold told;
+  for (const Json& part : parts) {
+    if (part.contains("usage") && !part.at("usage").is_null()) told.usage = part.at("usage");
+    for (const Json& choice : part.at("choices")) {
+      told.text += choice.at("text").get<std::string>();
+      for (const Json& id : choice.at("token_ids")) told.ids.push_back(id);
+      for (const Json& value : choice.at("logprobs").at("token_logprobs")) told.logprobs.push_back(value);
+      if (!choice.at("finish_reason").is_null()) told.finish = choice.at("finish_reason");
+    }
+    if (!part.contains("hold") || part.at("hold").at("state") != "rolled_back") continue;
+    const Json& hold = part.at("hold");
+    told.text = hold.at("text");
+    const auto kept = hold.at("position").get<std::size_t>() - hold.at("token_ids").size();
+    told.ids.resize(kept);
+    told.logprobs.resize(kept);
+    for (const Json& id : hold.at("token_ids")) told.ids.push_back(id), told.logprobs.push_back(0);
+  }
+  return told;
+}
+
+TEST(HeldStreams, GoOnRollBackAndStop) {
+  HeldServer server;
+  const auto recorder = server.stream({{"every", 6}});
+  Json notice = notices_of(recorder->wait_for("\"held\"")).back();
+  const std::string id = notice.at("id");
+  EXPECT_EQ(id.substr(0, 5), "cmpl-");
+  EXPECT_EQ(notice, (Json{{"id", id}, {"state", "held"}, {"position", 6}, {"attempt", 0}, {"at", "tokens"}, {"seconds", 60.0}}));
+  EXPECT_EQ(server.act(id, {{"action", "continue"}}), (Json{{"id", id}, {"object", "stream"}, {"state", "generating"}, {"position", 6}, {"attempt", 0}}));
+  notice = notices_of(recorder->wait_for("\"held\"", 2)).back();
+  EXPECT_EQ(notice.at("position"), 12);
+  const Json answer = server.act(id, {{"action", "rollback"}, {"position", 4}, {"text", "12-"}});
+  EXPECT_EQ(answer.at("rolled_back"), 8);
+  EXPECT_EQ(answer.at("attempt"), 1);
+  const std::vector<Json> notices = notices_of(recorder->wait_for("\"held\"", 3));
+  ASSERT_EQ(notices.size(), 4u);
+  EXPECT_EQ(notices[2].at("state"), "rolled_back");
+  EXPECT_EQ(notices[2].at("text"), answer.at("text"));
+  EXPECT_EQ(notices[2].at("token_ids"), answer.at("token_ids"));
+  EXPECT_EQ(notices[3].at("position"), 12);
+  server.act(id, {{"action", "continue"}});
+  recorder->wait_for("\"held\"", 4);
+  EXPECT_EQ(server.act(id, {{"action", "stop"}}).at("state"), "stopped");
+  const HeldTold told = told_of(stream_parts(recorder->wait().body));
+  EXPECT_EQ(told.finish, "stop");
+  EXPECT_EQ(told.ids.size(), 18u);
+  EXPECT_EQ(told.text, server.service->model().tokenizer().decode(told.ids, true));
+
+  // A new request with that prompt and attempt: the same tokens and log-probabilities.
+  const auto put_in = answer.at("token_ids").get<std::vector<std::int32_t>>();
+  const std::size_t said = 4 + put_in.size();
+  std::vector<std::int32_t> prompt = server.service->model().tokenizer().encode("3 7 12=48:", true);
+  prompt.insert(prompt.end(), told.ids.begin(), told.ids.begin() + static_cast<std::ptrdiff_t>(said));
+  Json body = HeldServer::body({});
+  body.erase("hold");
+  body["prompt"] = prompt;
+  body["max_tokens"] = 18 - said;
+  body["stream"] = false;
+  std::vector<std::vector<std::int32_t>> ids;
+  std::vector<std::vector<double>> logprobs;
+  for (const int attempt : {1, 0}) {
+    body["attempt"] = attempt;
+    const Json choice = server.post("/v1/completions", body)->json().at("choices").at(0);
+    ids.push_back(choice.at("token_ids"));
+    logprobs.push_back(choice.at("logprobs").at("token_logprobs"));
+  }
+  EXPECT_EQ(ids[0], std::vector<std::int32_t>(told.ids.begin() + static_cast<std::ptrdiff_t>(said), told.ids.end()));
+  EXPECT_EQ(logprobs[0], std::vector<double>(told.logprobs.begin() + static_cast<std::ptrdiff_t>(said), told.logprobs.end()));
+  EXPECT_NE(ids[1], ids[0]);  // the control
+}
+
+TEST(HeldStreams, UsageTellsWhatWasRolledBackAndPutIn) {
+  HeldServer server;
+  Json body = HeldServer::body({{"strings", {"="}}, {"every", 7}});
+  body["stream_options"] = {{"include_usage", true}};
+  const auto recorder = server.post("/v1/completions", body);
+  const Json notice = notices_of(recorder->wait_for("\"held\"")).back();
+  const auto position = notice.at("position").get<std::int64_t>();
+  server.act(notice.at("id"), {{"action", "rollback"}, {"position", 1}, {"tokens", {17, 18}}});
+  recorder->wait_for("\"held\"", 2);
+  const Json second = notices_of(recorder->wait_for("\"held\"", 2)).back();
+  server.act(notice.at("id"), {{"action", "stop"}});
+  const HeldTold told = told_of(stream_parts(recorder->wait().body));
+  EXPECT_EQ(told.usage.at("completion_tokens"), position + second.at("position").get<std::int64_t>() - 3);
+  EXPECT_EQ(told.usage.at("completion_tokens_details").at("rolled_back_tokens"), position - 1);
+  EXPECT_EQ(told.usage.at("completion_tokens_details").at("put_in_tokens"), 2);
+  EXPECT_EQ(std::ssize(told.ids), second.at("position").get<std::int64_t>());
+}
+
+TEST(HeldStreams, AnotherKeysStreamIsNone) {
+  HeldServer server;
+  const auto recorder = server.stream({{"every", 5}});
+  const std::string id = notices_of(recorder->wait_for("\"held\"")).back().at("id");
+  const Json other = server.act(id, {{"action", "continue"}}, 404, "bob"), none = server.act("cmpl-0", {{"action", "continue"}}, 404);
+  EXPECT_EQ(other.at("error").at("code"), "stream_not_found");
+  EXPECT_EQ(none.at("error").at("code"), "stream_not_found");
+  EXPECT_EQ(server.act(id, {{"action", "back"}}, 400).at("error").at("param"), "action");
+  EXPECT_EQ(server.act(id, Json::object(), 400).at("error").at("param"), "action");
+  EXPECT_EQ(server.act(id, {{"action", "rollback"}}, 400).at("error").at("param"), "position");
+  EXPECT_EQ(server.act(id, {{"action", "continue"}, {"position", 1}}, 400).at("error").at("param"), "position");
+  EXPECT_EQ(server.act(id, {{"action", "rollback"}, {"position", 6}}, 400).at("error").at("param"), "position");
+  EXPECT_EQ(server.act(id, {{"action", "rollback"}, {"position", 5}, {"tokens", {1, -1}}}, 400).at("error").at("param"), "tokens[1]");
+  EXPECT_EQ(server.act(id, {{"action", "rollback"}, {"position", 5}, {"tokens", {1, 99999}}}, 400).at("error").at("param"), "tokens");
+  EXPECT_EQ(server.act(id, {{"action", "continue"}, {"text", "1"}}, 400).at("error").at("param"), "text");
+  server.act(id, {{"action", "stop"}});
+  recorder->wait();
+  EXPECT_EQ(server.act(id, {{"action", "stop"}}, 404).at("error").at("code"), "stream_not_found");
+}
+
+TEST(HeldStreams, OneThatNobodyComesForEndsAndSaysWhy) {
+  HeldServer server;
+  const auto recorder = server.stream({{"every", 5}, {"seconds", 0.3}});
+  const std::string body = recorder->wait().body;
+  EXPECT_NE(body.find("the stream was held at position 5 for 0.3"), std::string::npos) << body;
+  EXPECT_NE(body.find("\"hold_expired\""), std::string::npos);
+  EXPECT_EQ(body.find("[DONE]"), std::string::npos);
+  EXPECT_EQ(server.service->bounds().open(), 0);
+  EXPECT_EQ(server.service->statistics().held.load(), 0);
+  // Each hold has its time: two of them together have more than one may.
+  const auto slow = server.stream({{"every", 5}, {"seconds", 2}});
+  const std::string id = notices_of(slow->wait_for("\"held\"")).back().at("id");
+  for (std::size_t hold = 2; hold <= 3; ++hold) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1200));
+    server.act(id, {{"action", "continue"}});
+    slow->wait_for("\"held\"", hold);
+  }
+  server.act(id, {{"action", "stop"}});
+  EXPECT_NE(slow->wait().body.find("[DONE]"), std::string::npos);
+}
+
+TEST(HeldStreams, AClientThatLeavesEndsItsStream) {
+  HeldServer server;
+  const auto recorder = server.stream({{"every", 5}});
+  const std::string id = notices_of(recorder->wait_for("\"held\"")).back().at("id");
+  recorder->lag(1 << 20);  // also one that does not read is told
+  server.act(id, {{"action", "continue"}});
+  recorder->wait_for("\"held\"", 2);
+  recorder->abandon();
+  recorder->wait();
+  EXPECT_EQ(server.act(id, {{"action", "continue"}}, 404).at("error").at("code"), "stream_not_found");
+  EXPECT_EQ(server.service->bounds().open(), 0);
+}
+
+TEST(HeldStreams, AKeyHasSoManyAtATime) {
+  HeldServer server;
+  std::vector<std::shared_ptr<Recorder>> recorders;
+  for (std::int64_t i = 0; i < HeldStreams::kMostOfAKey; ++i) recorders.push_back(server.stream({{"every", 1}}, i));
+  EXPECT_EQ(server.stream({{"every", 1}})->wait().status, 429);
+  const auto other = server.post("/v1/completions", HeldServer::body({{"every", 1}}), "bob");
+  other->wait_for("\"held\"");
+  const std::string id = notices_of(recorders[0]->wait_for("\"held\"")).back().at("id");
+  server.act(id, {{"action", "stop"}});
+  recorders[0]->wait();
+  const auto next = server.stream({{"every", 1}});
+  next->wait_for("\"held\"");
+  recorders[0] = next;
+  recorders.push_back(other);
+  for (const auto& recorder : recorders) recorder->abandon();
+  for (const auto& recorder : recorders) recorder->wait();
+  EXPECT_EQ(server.service->bounds().open(), 0);
+}
+
+TEST(HeldStreams, FieldsAreRefusedByName) {
+  HeldServer server;
+  const auto refused = [&](const Json& hold, const char* param, Json more = Json::object()) {
+    Json body = HeldServer::body(hold);
+    for (const auto& [key, value] : more.items()) body[key] = value;
+    const auto recorder = server.post("/v1/completions", body);
+    EXPECT_EQ(recorder->wait().status, 400) << body;
+    EXPECT_EQ(recorder->json().at("error").at("param"), param) << recorder->wait().body;
+  };
+  refused(Json::object(), "hold");
+  refused(3, "hold");
+  refused({{"every", 0}}, "hold.every");
+  refused({{"every", 1.5}}, "hold.every");
+  refused({{"strings", "="}}, "hold.strings");
+  refused({{"strings", {"=", ""}}}, "hold.strings[1]");
+  refused({{"every", 1}, {"seconds", 601}}, "hold.seconds");
+  refused({{"every", 1}, {"second", 6}}, "hold.second");
+  refused({{"every", 1}}, "hold", {{"stream", false}});
+  refused({{"every", 1}}, "hold", {{"n", 2}});
+  refused({{"every", 1}}, "hold", {{"echo", true}});
+  refused({{"every", 1}}, "attempt", {{"attempt", -1}});
+}
+
+TEST(HeldStreams, ChatsToo) {
+  const ChatFolder folder;
+  HeldServer server(folder.path());
+  const Json body{{"messages", {{{"role", "user"}, {"content", "3 7 12=48:"}}}},
+                  {"max_tokens", 12},
+                  {"seed", 4},
+                  {"ignore_eos", true},
+                  {"stream", true},
+                  {"hold", {{"every", 6}}}};
+  const auto recorder = server.post("/v1/chat/completions", body);
+  const std::string id = notices_of(recorder->wait_for("\"held\"")).back().at("id");
+  EXPECT_EQ(id.substr(0, 9), "chatcmpl-");
+  server.act(id, {{"action", "rollback"}, {"position", 0}, {"text", "<think>hm</think>12-"}});
+  const Json notice = notices_of(recorder->wait_for("\"rolled_back\"")).back();
+  EXPECT_EQ(notice.at("message").at("reasoning_content"), "hm");
+  EXPECT_EQ(notice.at("message").at("content"), "12-");
+  recorder->wait();
+  Json tools = body;
+  tools["tools"] = {{{"type", "function"}, {"function", {{"name", "add"}, {"parameters", {{"type", "object"}}}}}}};
+  const auto refused = server.post("/v1/chat/completions", tools);
+  EXPECT_EQ(refused->wait().status, 400);
+  EXPECT_EQ(refused->json().at("error").at("param"), "hold");
+}
+
+}  // namespace
+}  // namespace lockstep
