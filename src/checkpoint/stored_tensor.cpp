@@ -271,6 +271,7 @@ bool StoredTensor::is_rounded(const Manifest& manifest, const Profile& profile) 
       default:
         break;
     }
+    if (profile.trains_all_weights()) return true;  // what a step quantises are the decoded numbers
     switch (low_bit_format_of(weight_bits(p, profile))) {
       case LowBitFormat::int4:
         return !holds_int4() || !takes_int4(p, profile) || piece.transposed || piece.column_step != 1;
@@ -280,6 +281,7 @@ bool StoredTensor::is_rounded(const Manifest& manifest, const Profile& profile) 
         return !exponents || piece.transposed != (as_ == StoredAs::mxfp4);  // groups along the inputs
       case LowBitFormat::mxfp4:                                             // whose quantiser keeps such numbers
         return as_ != StoredAs::mxfp4 || !exponents || !piece.transposed;
+      case LowBitFormat::mxfp8_both:
       case LowBitFormat::none:
         break;
     }

@@ -8,6 +8,7 @@
 #include "cli/common_options.h"
 #include "cli/toml.h"
 #include "losses/preference_losses.h"
+#include "numerics/profile.h"
 #include "runs/run.h"
 #include "runs/sft_plan.h"
 #include "runs/training_state.h"
@@ -119,7 +120,9 @@ void add_export_dtype(OptionTable& table, std::string& dtype, const TrainedSetti
                       const std::function<bool()>& merged) {
   table.choice("export-dtype", &dtype, {"bf16", "f32"}, fmt::format("Number format of the exported {}", what));
   table.refused("with --adapter-rank, which exports fp32", [&trained, merged] { return trained.rank > 0 && !(merged && merged()); });
-  table.refused("with --profile cpu-int4-qat, which exports fp32", [&profile] { return profile == "cpu-int4-qat"; });
+  table.refused("with a --profile whose weights train in few bits, which exports fp32", [&profile] {
+    return std::any_of(profiles().begin(), profiles().end(), [&](const Profile& p) { return p.name == profile && p.weight_bits && p.trains_all_weights(); });
+  });
 }
 
 void print_serve_line(const RuntimeSettings& runtime, const TrainedSettings& trained, const std::string& name, const std::string& exported) {
