@@ -25,26 +25,26 @@ def e4m3(x):
 
 def in_groups(x, format):
     """x [groups, numbers] in fp32, each group rounded under its own power of two."""
-    with np.errstate(invalid="ignore"):
-        largest = np.abs(x).max(axis=1, initial=0)
-        exponent = np.frexp(largest)[1].astype(np.int64) - 1 - 8
-        if format == "fp8":
-            exponent += largest > 448 * np.ldexp(1.0, exponent)
-    scale = np.ldexp(F32(1), exponent).astype(F32)[:, None]
+    largest = np.abs(x).max(axis=1)
+    exponent = np.frexp(largest)[1].astype(np.int64) - 1 - 8
+    if format == "fp8":
+        exponent += largest > 448 * np.ldexp(1.0, exponent)
+    finite = np.isfinite(largest)
+    good = finite & (exponent >= -110) & (largest >= 2.0**-126)
+    scale = np.ldexp(F32(1), exponent[good]).astype(F32)[:, None]
     out = np.full_like(x, np.nan)
-    good = np.isfinite(largest)
-    out[good] = e4m3(x[good] / scale[good]) * scale[good]
-    out[good & ((exponent < -110) | (largest < 2.0**-126))] = 0
+    out[finite] = 0
+    out[good] = e4m3(x[good] / scale) * scale
     return out
 
 
 def blocks(x, height, width, format):
-    out = np.empty_like(x)
-    for i in range(0, x.shape[0], height):
-        for j in range(0, x.shape[1], width):
-            block = x[i : i + height, j : j + width]
-            out[i : i + height, j : j + width] = in_groups(block.reshape(1, -1).copy(), format).reshape(block.shape)
-    return out
+    (n, k), down, across = x.shape, -(-x.shape[0] // height), -(-x.shape[1] // width)
+    padded = np.zeros((down * height, across * width), F32)
+    padded[:n, :k] = x
+    groups = padded.reshape(down, height, across, width).transpose(0, 2, 1, 3)
+    rounded = in_groups(groups.reshape(down * across, height * width), format)
+    return rounded.reshape(groups.shape).transpose(0, 2, 1, 3).reshape(padded.shape)[:n, :k].copy()
 
 
 def rows(x, format):

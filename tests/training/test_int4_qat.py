@@ -1,5 +1,5 @@
-"""All weights, and adapters, trained through the real SDK by a server under `cpu-int4-qat` and `cpu-mxfp8`: trainer and sampler have the same bits, losses fall, and
-what was saved goes on."""
+"""All weights, and adapters, trained through the real SDK by a server under `cpu-int4-qat` and `cpu-mxfp8`: trainer and sampler have the same bits,
+losses fall, and what was saved goes on."""
 import pytest
 from tinker import types
 
