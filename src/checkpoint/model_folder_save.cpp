@@ -51,7 +51,8 @@ class WrittenWeights {
   bool written_alike() const {
     return reader_ && std::all_of(files_.begin(), files_.end(), [&](const FileTensor* file) {
              const StoredAs as = stored(*file).as();
-             const StoredAs e4m3 = e4m3_format() == LowBitFormat::fp8 ? StoredAs::fp8 : StoredAs::mxfp8, other = e4m3 == StoredAs::fp8 ? StoredAs::mxfp8 : StoredAs::fp8;
+             const StoredAs e4m3 = e4m3_format() == LowBitFormat::fp8 ? StoredAs::fp8 : StoredAs::mxfp8,
+                            other = e4m3 == StoredAs::fp8 ? StoredAs::mxfp8 : StoredAs::fp8;
              return (as == StoredAs::int4) == writes_int4(*file) && (as == StoredAs::mxfp4) == writes_mxfp4(*file) && (as == e4m3) == writes_e4m3(*file) &&
                     as != other;
            });
@@ -352,7 +353,8 @@ void export_model_folder(const fs::path& path, const ModelReader& reader, const 
                    writes_e4m3(manifest, tensor, *options.low_bit);
           }))
         fail(ErrorCode::unsupported,
-             "profile is '{}', and no tensor of this model can be packed so: INT4 and E4M3 are of matrices that are tensors of their own, MXFP4 of all experts in one "
+             "profile is '{}', and no tensor of this model can be packed so: INT4 and E4M3 are of matrices that are tensors of their own, MXFP4 of all experts "
+             "in one "
              "tensor, as gpt_oss has them; allowed is to convert without packing",
              options.low_bit->name);
     }

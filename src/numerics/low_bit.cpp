@@ -66,7 +66,8 @@ void encode_groups_of_outputs(const float* image, const LowBitShape& shape, std:
     const std::int64_t group_end = std::min(shape.panels(), first + kPanels), end = std::min(panel_end, group_end);
     for (std::int64_t k = 0; k < shape.inputs; ++k) {
       std::uint32_t largest = 0;
-      for (std::int64_t panel = first; panel < group_end; ++panel) largest = std::max(largest, largest_magnitude(image + panel * panel_size + k * 16, 16, 1, 16));
+      for (std::int64_t panel = first; panel < group_end; ++panel)
+        largest = std::max(largest, largest_magnitude(image + panel * panel_size + k * 16, 16, 1, 16));
       const GroupScale group = low_bit_scale(largest, shape.format);
       for (std::int64_t panel = first; panel < end; ++panel) {
         std::uint8_t* to = bytes + panel * shape.panel_bytes() + shape.across_begin();

@@ -37,8 +37,8 @@ const std::vector<Profile>& profiles() {
        "as cpu-bf16w; linear layers and experts in 8 bits: fp32 masters in E4M3 with a power of two a block of 128 x 128, rows of inputs and of gradients in "
        "groups of 128; all weights train",
        true, true, false, 8, false, false, static_cast<int>(LowBitFormat::fp8) | kLowBitTrained | kLowBitRows},
-      {"cpu-mxfp8", "as cpu-fp8 in MXFP8, groups of 32: weights along their inputs for the forward and along their outputs for the gradient of inputs", true, true,
-       false, 8, false, false, static_cast<int>(LowBitFormat::mxfp8_both) | kLowBitTrained | kLowBitRows},
+      {"cpu-mxfp8", "as cpu-fp8 in MXFP8, groups of 32: weights along their inputs for the forward and along their outputs for the gradient of inputs", true,
+       true, false, 8, false, false, static_cast<int>(LowBitFormat::mxfp8_both) | kLowBitTrained | kLowBitRows},
       {"cpu-mxfp8-experts", "as cpu-mxfp8, experts alone; the rest as cpu-bf16w, all weights train", true, true, false, 8, false, false,
        static_cast<int>(LowBitFormat::mxfp8_both) | kLowBitTrained | kLowBitRows | kLowBitExperts},
       {"study-bf16-activations", "as cpu-bf16w with bf16 activations and 2 leaves: the mismatch of a second engine", true, true, true, 2, true},

@@ -147,8 +147,7 @@ TEST(EightBitMasters, AdaptersOverThemHaveTheSamplersBits) {
       const std::vector<float> adapted = trainer.score(scored)[0], alone = base->score(scored)[0];
       EXPECT_GT(different_bits(adapted, alone), 10u) << "the control";
       for (const ScoreKind way : {ScoreKind::prefill, ScoreKind::decode}) {
-        EXPECT_EQ(different_bits(engine_score(engine, tokens, {.kind = way, .neighbours = 2, .adapter = trainer.weights()}), adapted), 0u)
-            << profile->name;
+        EXPECT_EQ(different_bits(engine_score(engine, tokens, {.kind = way, .neighbours = 2, .adapter = trainer.weights()}), adapted), 0u) << profile->name;
         EXPECT_EQ(different_bits(engine_score(engine, tokens, {.kind = way, .neighbours = 2}), alone), 0u) << profile->name;
       }
     }

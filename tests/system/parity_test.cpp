@@ -138,10 +138,10 @@ TEST(Parity, HoldsForExpandedLatentAttention) {
 // Trained, published after each step and served in few bits, over ranks too.
 TEST(Parity, HoldsForWeightsThatAreQuantisedAfterEachStep) {
   for (const auto& [family, profile, cases] : std::vector<std::tuple<std::string, std::string, int>>{{"glm_moe_dsa", "cpu-int4-qat", 4},
-                                                                                                    {"llama", "cpu-int4-qat", 4},
-                                                                                                    {"glm_moe_dsa", "cpu-mxfp8", 1},
-                                                                                                    {"glm_moe_dsa", "cpu-mxfp8-experts", 1},
-                                                                                                    {"llama", "cpu-fp8", 1}}) {
+                                                                                                     {"llama", "cpu-int4-qat", 4},
+                                                                                                     {"glm_moe_dsa", "cpu-mxfp8", 1},
+                                                                                                     {"glm_moe_dsa", "cpu-mxfp8-experts", 1},
+                                                                                                     {"llama", "cpu-fp8", 1}}) {
     ParityModel model;
     model.model = make_model(tiny_config(family));
     model.masters = golden_weights(model.model->manifest(), 5);

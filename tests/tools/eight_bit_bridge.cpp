@@ -59,11 +59,14 @@ nlohmann::json layer(const nlohmann::json& request) {
 
   Backend backend({.threads = 1});
   Device& device = backend.device();
-  const auto upload = [&](const Numbers& values, std::int64_t n) { return device.upload(values, n, static_cast<std::int64_t>(values.size()) / n, MemoryCategory::workspace); };
+  const auto upload = [&](const Numbers& values, std::int64_t n) {
+    return device.upload(values, n, static_cast<std::int64_t>(values.size()) / n, MemoryCategory::workspace);
+  };
   const Buffer x_rows = upload(x, rows), dy_rows = upload(dy, rows), encoded = device.allocate(DType::u8, 1, shape.bytes(), MemoryCategory::workspace);
   backend.stream().write(encoded.view(), bytes);
   const PackedWeight w{encoded.view(), outputs, inputs, 1, request.value("leaves", 8), static_cast<int>(format) | kLowBitRows};
-  const Buffer y = device.allocate(DType::f32, rows, outputs, MemoryCategory::workspace), dx = device.allocate(DType::f32, rows, inputs, MemoryCategory::workspace);
+  const Buffer y = device.allocate(DType::f32, rows, outputs, MemoryCategory::workspace),
+               dx = device.allocate(DType::f32, rows, inputs, MemoryCategory::workspace);
   const Buffer dw = device.allocate(DType::f32, 1, static_cast<std::int64_t>(image.size()), MemoryCategory::workspace);
   const Buffer segment = device.upload(std::vector<std::int32_t>(static_cast<std::size_t>(rows), 0), rows, 1, MemoryCategory::workspace);
   backend.launch(&KernelTable::linear_forward, LinearForward{y.view(), x_rows.view(), w});

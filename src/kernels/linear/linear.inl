@@ -180,10 +180,10 @@ void backward_input_with(const LinearBackwardInput& op, ThreadPool& pool, const 
     if (range.end <= range.begin) return;
     Elem* scratch = thread_scratch<Elem>(static_cast<std::size_t>(block_step * op.w.outputs * 16));
     for (std::int64_t b = begin; b < end; ++b) transpose(scratch + (b - begin) * op.w.outputs * 16, g, b);
-    product_forward<V, Elem>({elements<V>(op.dx) + range.begin * op.dx.stride + g * op.x_step + begin * 16, op.dx.stride,
-                              dy.at + range.begin * dy.stride + g * dy.step, dy.stride, scratch, op.w.outputs, op.w.inputs - begin * 16, 0, 0, 0,
-                              op.accumulate, op.scale},
-                             range.end - range.begin, op.w.maximum_leaves, 0, 8, 0, end - begin);
+    product_forward<V, Elem>(
+        {elements<V>(op.dx) + range.begin * op.dx.stride + g * op.x_step + begin * 16, op.dx.stride, dy.at + range.begin * dy.stride + g * dy.step, dy.stride,
+         scratch, op.w.outputs, op.w.inputs - begin * 16, 0, 0, 0, op.accumulate, op.scale},
+        range.end - range.begin, op.w.maximum_leaves, 0, 8, 0, end - begin);
   });
 }
 

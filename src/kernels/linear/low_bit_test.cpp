@@ -199,7 +199,8 @@ TEST(LowBitRows, ProductsAreThoseOfTheRoundedRows) {
 // Heads have groups of their own in each head's columns; rows of experts are rounded where their slots are.
 TEST(LowBitRows, HeadsAndExperts) {
   for (const LowBitFormat format : kRowFormats) {
-    const std::vector<float> hx = random_floats(5 * 3 * 44, 1), hdy = random_floats(5 * 3 * 24, 4), ex = random_floats(30 * 264, 1), edy = random_floats(30 * 150, 4);
+    const std::vector<float> hx = random_floats(5 * 3 * 44, 1), hdy = random_floats(5 * 3 * 24, 4), ex = random_floats(30 * 264, 1),
+                             edy = random_floats(30 * 150, 4);
     const std::vector<float> rhx = rounded(hx, 3 * 44, 44, 40, format), rhdy = rounded(hdy, 3 * 24, 24, 24, format), rex = rounded(ex, 264, 264, 264, format),
                              redy = rounded(edy, 150, 150, 150, format);
     expect_same_everywhere([&](KernelBench& b) {
@@ -208,7 +209,8 @@ TEST(LowBitRows, HeadsAndExperts) {
       e.encoded.bits |= kLowBitRows;
       const View offsets = b.ints({2, 17, 17, 19, 28}, 5);
       const auto run = [&](const PackedWeight& head, const PackedWeight& head_across, const PackedWeight& expert, const PackedWeight& expert_across,
-                           const std::vector<float>& of_hx, const std::vector<float>& of_hdy, const std::vector<float>& of_ex, const std::vector<float>& of_edy) {
+                           const std::vector<float>& of_hx, const std::vector<float>& of_hdy, const std::vector<float>& of_ex,
+                           const std::vector<float>& of_edy) {
         const LinearForward hf{b.zeros(5, 3 * 24), b.floats(of_hx, 5, 3 * 44), head, 44, 24};
         const LinearBackwardInput hb{b.zeros(5, 3 * 44), b.floats(of_hdy, 5, 3 * 24), head_across, 44, 24};
         const LinearForward ef{b.zeros(30, 150), b.floats(of_ex, 30, 264), expert, 0, 0, offsets};
