@@ -8,7 +8,6 @@
 #include "cli/common_options.h"
 #include "cli/toml.h"
 #include "losses/preference_losses.h"
-#include "numerics/profile.h"
 #include "runs/run.h"
 #include "runs/sft_plan.h"
 #include "runs/training_state.h"
@@ -121,7 +120,7 @@ void add_export_dtype(OptionTable& table, std::string& dtype, const TrainedSetti
   table.choice("export-dtype", &dtype, {"bf16", "f32"}, fmt::format("Number format of the exported {}", what));
   table.refused("with --adapter-rank, which exports fp32", [&trained, merged] { return trained.rank > 0 && !(merged && merged()); });
   table.refused("with a --profile whose weights train in few bits, which exports fp32", [&profile] {
-    return std::any_of(profiles().begin(), profiles().end(), [&](const Profile& p) { return p.name == profile && p.weight_bits && p.trains_all_weights(); });
+    return profile == "cpu-int4-qat" || profile == "cpu-fp8" || profile == "cpu-mxfp8" || profile == "cpu-mxfp8-experts";
   });
 }
 
