@@ -1,7 +1,9 @@
 #include "checkpoint/computed_tensors.h"
 
 #include <algorithm>
+#include <cstring>
 
+#include "base/error.h"
 #include "base/give_way.h"
 #include "base/thread_pool.h"
 #include "checkpoint/reading_memory.h"
@@ -102,12 +104,57 @@ std::shared_ptr<const WeightSet> computed_weights(const Manifest& manifest, cons
   return set;
 }
 
-// A matrix of its own, as kernels have it: no table, nothing cut or transposed.
-bool writes_int4(const Manifest& manifest, const StoredTensor& tensor, const Profile& profile) {
+namespace {
+// The parameter of a matrix of its own, as kernels have it: no table, nothing cut or transposed; else null.
+const Parameter* whole_matrix(const Manifest& manifest, const StoredTensor& tensor) {
   const FileTensor& file = tensor.file();
-  if (file.pieces.size() != 1 || file.shape.size() != 2 || !file.name.ends_with(".weight")) return false;
+  if (file.pieces.size() != 1 || file.shape.size() != 2 || !file.name.ends_with(".weight")) return nullptr;
   const Parameter& p = manifest.parameter(file.pieces[0].parameter);
-  return !p.tied && !file.pieces[0].transposed && file.pieces[0].column_step == 1 && file.pieces[0].rows == file.rows() && computes_with_int4(p, profile);
+  return !p.tied && !file.pieces[0].transposed && file.pieces[0].column_step == 1 && file.pieces[0].rows == file.rows() ? &p : nullptr;
+}
+}  // namespace
+
+bool writes_int4(const Manifest& manifest, const StoredTensor& tensor, const Profile& profile) {
+  const Parameter* p = whole_matrix(manifest, tensor);
+  return p && computes_with_int4(*p, profile);
+}
+
+bool writes_e4m3(const Manifest& manifest, const StoredTensor& tensor, const Profile& profile) {
+  const Parameter* p = whole_matrix(manifest, tensor);
+  return p && (weight_bits(*p, profile) & kLowBitRows) != 0;
+}
+
+E4m3Matrix read_e4m3(const Manifest& manifest, const StoredTensor& tensor, const Profile& profile) {
+  const FileTensor& file = tensor.file();
+  const Parameter& p = manifest.parameter(file.pieces[0].parameter);
+  const LowBitFormat format = low_bit_format_of(weight_bits(p, profile));
+  const bool blocks = format == LowBitFormat::fp8;
+  const std::int64_t columns = file.columns(), width = blocks ? kFp8Block : kQuantisedGroup, across = (columns + width - 1) / width;
+  E4m3Matrix matrix;
+  matrix.numbers.resize(static_cast<std::size_t>(file.rows() * columns));
+  if (blocks) matrix.block_scales.resize(static_cast<std::size_t>((file.rows() + kFp8Block - 1) / kFp8Block * across));
+  else matrix.group_scales.resize(static_cast<std::size_t>(file.rows() * across));
+  for (const Part& part : parts_of(tensor, file.pieces[0])) {
+    const ConvertedPart converted = convert(part, p, profile);
+    const LowBitShape shape{part.rows, columns, format};
+    for (std::int64_t n = 0; n < part.rows; ++n) {
+      const std::int64_t row = part.row + n, lane = n % 16;
+      const std::uint8_t *panel = converted.bytes.data() + n / 16 * shape.panel_bytes(), *values = panel + shape.scale_bytes();
+      for (std::int64_t k = 0; k < columns; ++k) matrix.numbers[static_cast<std::size_t>(row * columns + k)] = values[k * 16 + lane];
+      for (std::int64_t g = 0; g < across; ++g) {
+        float scale = 0;
+        std::uint8_t exponent = 0;
+        if (blocks) std::memcpy(&scale, panel + g * 4, 4);
+        else exponent = panel[g * 16 + lane];
+        if (scale != scale || exponent == 255)
+          fail(ErrorCode::numeric, "row {} of '{}' has a value that is no number: a model with such values is not saved", row, file.name);
+        // Of zeros, any scale: one that readers take.
+        if (blocks) matrix.block_scales[static_cast<std::size_t>(row / kFp8Block * across + g)] = scale > 0 ? scale : 1.0f;
+        else matrix.group_scales[static_cast<std::size_t>(row * across + g)] = exponent > 0 ? exponent : std::uint8_t{127};
+      }
+    }
+  }
+  return matrix;
 }
 
 Int4Matrix read_int4(const Manifest& manifest, const StoredTensor& tensor, const Profile& profile) {

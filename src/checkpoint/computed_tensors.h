@@ -33,6 +33,16 @@ struct Mxfp4Experts {
 };
 bool writes_mxfp4(const Manifest& manifest, const StoredTensor& tensor, const Profile& profile);
 Mxfp4Experts read_mxfp4_experts(const Manifest& manifest, const StoredTensor& tensor, const Profile& profile);
+// The same of E4M3 under cpu-fp8 and cpu-mxfp8: numbers [rows, columns] and their scales, in blocks of 128 x 128, fp32, as DeepSeek's folders have them, or
+// in groups of 32 inputs, E8M0. What the forward computes with; MXFP8's numbers for the gradient of inputs stand in no file. Error numeric for a matrix with
+// a value that is no number.
+struct E4m3Matrix {
+  std::vector<std::uint8_t> numbers;
+  std::vector<float> block_scales;         // of fp8
+  std::vector<std::uint8_t> group_scales;  // of mxfp8
+};
+bool writes_e4m3(const Manifest& manifest, const StoredTensor& tensor, const Profile& profile);
+E4m3Matrix read_e4m3(const Manifest& manifest, const StoredTensor& tensor, const Profile& profile);
 // Of a tensor's values, row-major, the numbers that a profile's kernels compute with; those that are no integers of few bits stay as they are, for
 // the writer to round.
 void as_computed(const Manifest& manifest, const StoredTensor& tensor, const Profile& profile, std::vector<float>& values);

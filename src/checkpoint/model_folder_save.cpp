@@ -38,6 +38,12 @@ class WrittenWeights {
   const std::vector<const FileTensor*>& files() const { return files_; }
   bool writes_int4(const FileTensor& file) const { return low_bit_ && lockstep::writes_int4(manifest_of(file), stored(file), *low_bit_); }
   bool writes_mxfp4(const FileTensor& file) const { return low_bit_ && lockstep::writes_mxfp4(manifest_of(file), stored(file), *low_bit_); }
+  bool writes_e4m3(const FileTensor& file) const { return low_bit_ && lockstep::writes_e4m3(manifest_of(file), stored(file), *low_bit_); }
+  // fp8 or mxfp8 where some tensor is written so, else none.
+  LowBitFormat e4m3_format() const {
+    const bool any = low_bit_ && std::any_of(files_.begin(), files_.end(), [&](const FileTensor* file) { return writes_e4m3(*file); });
+    return any ? low_bit_format_of(low_bit_->weight_bits) : LowBitFormat::none;
+  }
   bool writes_any_mxfp4() const {
     return std::any_of(files_.begin(), files_.end(), [&](const FileTensor* file) { return writes_mxfp4(*file); });
   }
@@ -45,7 +51,10 @@ class WrittenWeights {
   bool written_alike() const {
     return reader_ && std::all_of(files_.begin(), files_.end(), [&](const FileTensor* file) {
              const StoredAs as = stored(*file).as();
-             return (as == StoredAs::int4) == writes_int4(*file) && (as == StoredAs::mxfp4) == writes_mxfp4(*file);
+             const StoredAs e4m3 = e4m3_format() == LowBitFormat::fp8 ? StoredAs::fp8 : StoredAs::mxfp8,
+                            other = e4m3 == StoredAs::fp8 ? StoredAs::mxfp8 : StoredAs::fp8;
+             return (as == StoredAs::int4) == writes_int4(*file) && (as == StoredAs::mxfp4) == writes_mxfp4(*file) && (as == e4m3) == writes_e4m3(*file) &&
+                    as != other;
            });
   }
   SafetensorsType type(const FileTensor& file, DType dtype) const {
@@ -61,6 +70,7 @@ class WrittenWeights {
     else reader_->read(stored(file), values);
     if (low_bit_) as_computed(manifest_of(file), stored(file), *low_bit_, values);
   }
+  E4m3Matrix e4m3(const FileTensor& file) const { return read_e4m3(manifest_of(file), stored(file), *low_bit_); }
   Int4Matrix int4(const FileTensor& file) const { return read_int4(manifest_of(file), stored(file), *low_bit_); }
   Mxfp4Experts mxfp4(const FileTensor& file) const { return read_mxfp4_experts(manifest_of(file), stored(file), *low_bit_); }
   // That of the file; of E4M3, which is not written, bf16 has all numbers.
@@ -119,6 +129,14 @@ std::vector<SafetensorsWriter::Entry> entries_of(const WrittenWeights& weights, 
     const Mxfp4Names names(file.name);
     const std::int64_t experts = file.shape[0], groups = file.shape[1] / kMxfp4Group, outputs = file.shape[2];
     return {{names.blocks, SafetensorsType::u8, {experts, outputs, groups, kMxfp4Group / 2}}, {names.scales, SafetensorsType::u8, {experts, outputs, groups}}};
+  }
+  if (weights.writes_e4m3(file)) {
+    const bool blocks = weights.e4m3_format() == LowBitFormat::fp8;
+    const std::int64_t high = blocks ? kFp8Block : 1, wide = blocks ? kFp8Block : kQuantisedGroup;
+    return {{file.name, SafetensorsType::f8_e4m3, file.shape},
+            {block_scales_of(file.name),
+             blocks ? SafetensorsType::f32 : SafetensorsType::u8,
+             {(file.rows() + high - 1) / high, (file.columns() + wide - 1) / wide}}};
   }
   if (!weights.writes_int4(file)) return {{file.name, weights.type(file, options.dtype), file.shape}};
   const Int4Names names(file.name);
@@ -187,12 +205,20 @@ void write_shard(const fs::path& path, const Shard& shard, const WrittenWeights&
   const FileTensor* packed_of = nullptr;  // what one tensor is packed into follows each other
   Mxfp4Experts experts;
   Int4Matrix matrix;
+  E4m3Matrix e4m3;
   for (const SafetensorsWriter::Entry& entry : writer.entries()) {
     const FileTensor& file = *by_name.at(entry.name);
     if (weights.writes_mxfp4(file)) {
       if (std::exchange(packed_of, &file) != &file) experts = weights.mxfp4(file);
       const std::vector<std::uint8_t>& bytes = entry.name == Mxfp4Names(file.name).blocks ? experts.blocks : experts.scales;
       writer.write_bytes(bytes.data(), bytes.size());
+      continue;
+    }
+    if (weights.writes_e4m3(file)) {
+      if (std::exchange(packed_of, &file) != &file) e4m3 = weights.e4m3(file);
+      if (entry.name == file.name) writer.write_bytes(e4m3.numbers.data(), e4m3.numbers.size());
+      else if (entry.type == SafetensorsType::f32) writer.write(e4m3.block_scales);
+      else writer.write_bytes(e4m3.group_scales.data(), e4m3.group_scales.size());
       continue;
     }
     if (weights.writes_int4(file)) {
@@ -234,8 +260,16 @@ Json low_bit_config(const WrittenWeights& weights) {
   constexpr std::string_view kWeight = ".weight";
   Json ignored = Json::array();
   for (const FileTensor* file : weights.files())
-    if (file->shape.size() == 2 && file->name.ends_with(kWeight) && !weights.writes_int4(*file))
+    if (file->shape.size() == 2 && file->name.ends_with(kWeight) && !weights.writes_int4(*file) && !weights.writes_e4m3(*file))
       ignored.push_back(file->name.substr(0, file->name.size() - kWeight.size()));
+  if (const LowBitFormat format = weights.e4m3_format(); format != LowBitFormat::none) {  // as DeepSeek's folders say it, and SGLang MXFP8
+    const bool blocks = format == LowBitFormat::fp8;
+    return {{"quant_method", blocks ? "fp8" : "mxfp8"},
+            {"fmt", "e4m3"},
+            {"activation_scheme", "dynamic"},
+            {"weight_block_size", blocks ? Json::array({128, 128}) : Json::array({1, 32})},
+            {"modules_to_not_convert", ignored}};
+  }
   const Json numbers = {{"num_bits", 4},    {"type", "int"},    {"symmetric", true},    {"strategy", "group"},
                         {"group_size", 32}, {"dynamic", false}, {"observer", "minmax"}, {"actorder", nullptr}};
   const Json group = {{"targets", Json::array({"Linear"})}, {"weights", numbers}, {"input_activations", nullptr}, {"output_activations", nullptr}};
@@ -289,10 +323,10 @@ void save_checked(const fs::path& path, const SaveOptions& options, F&& save) {
 
 void check_low_bit_profile(const Profile& profile) {
   const LowBitFormat format = low_bit_format_of(profile.weight_bits);
-  if (format == LowBitFormat::int4 || format == LowBitFormat::mxfp4) return;
+  if (format == LowBitFormat::int4 || format == LowBitFormat::mxfp4 || profile.weight_bits & kLowBitRows) return;
   fail(ErrorCode::unsupported,
-       "profile is '{}', allowed are cpu-int4-base, cpu-int4-experts, cpu-int4-qat, cpu-mxfp4-base and cpu-mxfp4-experts: folders hold their matrices as they "
-       "are",
+       "profile is '{}', allowed are cpu-int4-base, cpu-int4-experts, cpu-int4-qat, cpu-mxfp4-base, cpu-mxfp4-experts, cpu-fp8, cpu-mxfp8 and "
+       "cpu-mxfp8-experts: folders hold their matrices as they are",
        profile.name);
 }
 
@@ -315,10 +349,12 @@ void export_model_folder(const fs::path& path, const ModelReader& reader, const 
       const std::vector<StoredTensor>& tensors = reader.tensors();
       const Manifest& manifest = reader.model()->manifest();
       if (std::none_of(tensors.begin(), tensors.end(), [&](const StoredTensor& tensor) {
-            return writes_int4(manifest, tensor, *options.low_bit) || writes_mxfp4(manifest, tensor, *options.low_bit);
+            return writes_int4(manifest, tensor, *options.low_bit) || writes_mxfp4(manifest, tensor, *options.low_bit) ||
+                   writes_e4m3(manifest, tensor, *options.low_bit);
           }))
         fail(ErrorCode::unsupported,
-             "profile is '{}', and no tensor of this model can be packed so: INT4 is of matrices that are tensors of their own, MXFP4 of all experts in one "
+             "profile is '{}', and no tensor of this model can be packed so: INT4 and E4M3 are of matrices that are tensors of their own, MXFP4 of all experts "
+             "in one "
              "tensor, as gpt_oss has them; allowed is to convert without packing",
              options.low_bit->name);
     }

@@ -156,6 +156,31 @@ TEST_F(ModelReaderTest, PackedFoldersAreFixedPoints) {
                [&] { export_model_folder(folder_.path() / "fp8", *reader, {.low_bit = &fp8}, Overwrite::no); });
 }
 
+// The same in 8 bits: what the forward computes with, in E4M3 with a scale a block or a group of 32, and back.
+TEST_F(ModelReaderTest, FoldersInE4m3HaveTheNumbersOfTheForward) {
+  for (const char* config : kConfigs)
+    for (const char* name : {"cpu-fp8", "cpu-mxfp8", "cpu-mxfp8-experts"}) {
+      const std::shared_ptr<const Model> model = golden_model(config);
+      const Profile& profile = profile_by_name(name);
+      if (profile.weight_bits & kLowBitExperts && model->facts().expert_count == 0) continue;
+      const auto reader = ModelReader::open(write(*model));
+      const fs::path packed = folder_.path() / fmt::format("e4m3{}", written_), again = folder_.path() / fmt::format("e4m3 again{}", written_);
+      export_model_folder(packed, *reader, {.low_bit = &profile}, Overwrite::no);
+      const auto of_packed = ModelReader::open(packed);
+      const StoredAs as = name == std::string("cpu-fp8") ? StoredAs::fp8 : StoredAs::mxfp8;
+      EXPECT_TRUE(std::any_of(of_packed->tensors().begin(), of_packed->tensors().end(), [&](const StoredTensor& t) { return t.as() == as; })) << name;
+      Runtime runtime(BackendOptions{.threads = 2}, reader->model(), profile);
+      const auto numbers = [&](const ModelReader& of) {
+        return weight_images(runtime.backend, model->manifest(), *of.weight_set(runtime.backend, profile, 0), profile);
+      };
+      EXPECT_EQ(numbers(*of_packed), numbers(*reader)) << config << " under " << name;
+      export_model_folder(again, *of_packed, {.low_bit = &profile}, Overwrite::no);
+      EXPECT_EQ(numbers(*ModelReader::open(again)), numbers(*reader));
+      EXPECT_EQ(read_file(packed / "config.json", 1 << 20), read_file(again / "config.json", 1 << 20));
+      EXPECT_NE(of_packed->masters(), reader->masters()) << "the control: the folder's numbers are rounded";
+    }
+}
+
 // Scales of one byte are read, and written as bf16, which has all of them.
 TEST_F(ModelReaderTest, ScalesInE4m3AreWrittenAsBf16) {
   const Profile& profile = profile_by_name("cpu-int4-base");

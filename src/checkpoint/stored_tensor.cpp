@@ -14,7 +14,7 @@
 namespace lockstep {
 
 namespace {
-std::int64_t fp8_blocks(std::int64_t n) { return (n + kFp8Block - 1) / kFp8Block; }
+std::int64_t blocks_of(std::int64_t n, std::int64_t block) { return (n + block - 1) / block; }
 std::int64_t int4_groups(std::int64_t inputs) { return (inputs + kQuantisedGroup - 1) / kQuantisedGroup; }
 
 // Calls f(scale) for all scales of a tensor until it is false; whether it never was.
@@ -32,6 +32,11 @@ bool all_scales(const ModelFiles::Found& scales, const F& f) {
 
 bool is_power_of_two(float x) { return x >= 0x1p-90f && (float_bits(x) & 0x7fffffu) == 0; }  // far above what quantisers make zeros of
 bool is_bf16(float x) { return (float_bits(x) & 0xffffu) == 0; }
+// 2^(byte - 127); 255 says NaN.
+float e8m0_scale(std::uint8_t byte) {
+  const std::uint32_t e = byte;
+  return bits_float(e == 255 ? 0x7fc00000u : e == 0 ? 0x00400000u : e << 23);
+}
 }  // namespace
 
 void check_tensor_shape(const TensorFile& file, const SafetensorsTensor& tensor, const std::vector<std::int64_t>& shape) {
@@ -79,9 +84,17 @@ void StoredTensor::find_block_scales(const ModelFiles& files, const std::string&
   if (!scales_ || shape.size() < 2)
     fail(ErrorCode::corrupt_file, "'{}': tensor {} has the dtype F8_E4M3, and there is no {} with the scales of a matrix", values_.file->label(),
          quoted_name(matrix), quoted_name(name));
-  for (std::size_t i = shape.size() - 2; i < shape.size(); ++i) shape[i] = fp8_blocks(shape[i]);
+  if (scales_.tensor->type == SafetensorsType::u8 || scales_.tensor->type == SafetensorsType::f8_e8m0) as_ = StoredAs::mxfp8;
+  shape[shape.size() - 2] = blocks_of(shape[shape.size() - 2], block_rows());
+  shape[shape.size() - 1] = blocks_of(shape[shape.size() - 1], block_columns());
   check_tensor_shape(*scales_.file, *scales_.tensor, shape);
   used.insert(name);
+  if (as_ == StoredAs::mxfp8) {
+    std::vector<std::uint8_t> exponents(static_cast<std::size_t>(scales_.tensor->elements()));
+    scales_.file->read_bytes(*scales_.tensor, exponents);
+    scales_fit_ = std::all_of(exponents.begin(), exponents.end(), [](std::uint8_t e) { return is_power_of_two(e8m0_scale(e)); });
+    return;
+  }
   scales_fit_ = all_scales(scales_, is_power_of_two);
 }
 
@@ -145,6 +158,8 @@ std::string StoredTensor::type_name() const {
   switch (as_) {
     case StoredAs::fp8:
       return "FP8, blocks of 128 x 128";
+    case StoredAs::mxfp8:
+      return "MXFP8";
     case StoredAs::int4:
       return "INT4, groups of 32";
     case StoredAs::mxfp4:
@@ -159,12 +174,19 @@ double StoredTensor::bits_a_weight() const {
   if (as_ == StoredAs::numbers) return 8.0 * static_cast<double>(safetensors_type_bytes(type()));
   if (as_ == StoredAs::mxfp4) return 4 + 8.0 / kMxfp4Group;
   const double scale_bits = 8.0 * static_cast<double>(safetensors_type_bytes(scales_.tensor->type));
-  return as_ == StoredAs::fp8 ? 8 + scale_bits / (kFp8Block * kFp8Block) : 4 + scale_bits / kQuantisedGroup;
+  if (as_ == StoredAs::int4) return 4 + scale_bits / kQuantisedGroup;
+  return 8 + scale_bits / static_cast<double>(block_rows() * block_columns());
 }
 
 void StoredTensor::read_scales(std::int64_t first, std::span<float> scales) const {
-  scales_.file->read(*scales_.tensor, scales, first);
-  const float most = as_ == StoredAs::fp8 ? kLargestE4m3 : 8.0f;
+  if (as_ == StoredAs::mxfp8) {
+    std::vector<std::uint8_t> exponents(scales.size());
+    scales_.file->read_bytes(*scales_.tensor, exponents, static_cast<std::uint64_t>(first));
+    std::transform(exponents.begin(), exponents.end(), scales.begin(), e8m0_scale);
+  } else {
+    scales_.file->read(*scales_.tensor, scales, first);
+  }
+  const float most = as_ == StoredAs::int4 ? 8.0f : kLargestE4m3;
   for (std::size_t i = 0; i < scales.size(); ++i)
     if (!std::isfinite(scales[i] * most))
       fail(ErrorCode::corrupt_file, "'{}': element {} of tensor {} is {}, allowed are finite numbers whose product with {} is finite", scales_.file->label(),
@@ -172,14 +194,14 @@ void StoredTensor::read_scales(std::int64_t first, std::span<float> scales) cons
 }
 
 void StoredTensor::scale_blocks(std::int64_t row, std::int64_t rows, float* values) const {
-  const std::int64_t columns = file_->columns(), across = fp8_blocks(columns), down = fp8_blocks(rows_);
-  const auto block_row = [&](std::int64_t r) { return (first_row_ + r) / rows_ * down + (first_row_ + r) % rows_ / kFp8Block; };
+  const std::int64_t columns = file_->columns(), high = block_rows(), wide = block_columns(), across = blocks_of(columns, wide), down = blocks_of(rows_, high);
+  const auto block_row = [&](std::int64_t r) { return (first_row_ + r) / rows_ * down + (first_row_ + r) % rows_ / high; };
   const std::int64_t first = block_row(row);
   std::vector<float> scales(static_cast<std::size_t>((block_row(row + rows - 1) - first + 1) * across));
   read_scales(first * across, scales);
   for (std::int64_t n = 0; n < rows; ++n) {
     const float* of_row = scales.data() + (block_row(row + n) - first) * across;
-    for (std::int64_t k = 0; k < columns; ++k) values[n * columns + k] *= of_row[k / kFp8Block];
+    for (std::int64_t k = 0; k < columns; ++k) values[n * columns + k] *= of_row[k / wide];
   }
 }
 
@@ -248,7 +270,7 @@ void StoredTensor::read(std::int64_t row, std::int64_t rows, float* values) cons
   if (as_ == StoredAs::mxfp4) return read_mxfp4(row, rows, values);
   const std::int64_t first = (first_row_ + row) * columns;
   values_.file->read(*values_.tensor, {values, static_cast<std::size_t>(rows * columns)}, first);
-  if (as_ == StoredAs::fp8) scale_blocks(row, rows, values);
+  if (as_ == StoredAs::fp8 || as_ == StoredAs::mxfp8) scale_blocks(row, rows, values);
   for (std::int64_t i = 0; i < rows * columns; ++i)
     if (!std::isfinite(values[i]))
       fail(ErrorCode::corrupt_file, "'{}': element {} of tensor {} is {}, allowed are finite numbers", values_.file->label(), first + i,
@@ -271,6 +293,7 @@ bool StoredTensor::is_rounded(const Manifest& manifest, const Profile& profile) 
       default:
         break;
     }
+    if (profile.trains_all_weights()) return true;  // what a step quantises are the decoded numbers
     switch (low_bit_format_of(weight_bits(p, profile))) {
       case LowBitFormat::int4:
         return !holds_int4() || !takes_int4(p, profile) || piece.transposed || piece.column_step != 1;
@@ -280,6 +303,7 @@ bool StoredTensor::is_rounded(const Manifest& manifest, const Profile& profile) 
         return !exponents || piece.transposed != (as_ == StoredAs::mxfp4);  // groups along the inputs
       case LowBitFormat::mxfp4:                                             // whose quantiser keeps such numbers
         return as_ != StoredAs::mxfp4 || !exponents || !piece.transposed;
+      case LowBitFormat::mxfp8_both:
       case LowBitFormat::none:
         break;
     }

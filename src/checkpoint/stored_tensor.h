@@ -3,6 +3,7 @@
 // - numbers: F32, BF16 or F16; what a GGUF file decodes to
 // - fp8: E4M3 and a scale a block of 128 x 128 (`scale_inv`, by which numbers are multiplied); blocks are counted from 0 in each matrix,
 //  of a tensor of all experts in each expert's rows of it
+// - mxfp8: E4M3 and a scale a group of 32 inputs, the exponent of a power of two with 127 added (E8M0), in U8 under the name of block scales
 // - int4: words of eight integers and a scale a group of 32 inputs (numerics/int4_words.h), as compressed-tensors has them
 // - mxfp4: of a tensor [experts, inputs, outputs], as gpt-oss has it: its transpose in groups of 32 inputs (numerics/mxfp4.h), blocks [experts,
 //  outputs, inputs / 32, 16] and scales [experts, outputs, inputs / 32]
@@ -19,7 +20,7 @@
 
 namespace lockstep {
 
-enum class StoredAs : std::uint8_t { numbers, fp8, int4, mxfp4 };
+enum class StoredAs : std::uint8_t { numbers, fp8, mxfp8, int4, mxfp4 };
 
 class StoredTensor {
  public:
@@ -61,6 +62,9 @@ class StoredTensor {
   void find_mxfp4(const ModelFiles& files, std::set<std::string>& used);
   void read_mxfp4(std::int64_t row, std::int64_t rows, float* values) const;
   void read_scales(std::int64_t first, std::span<float> scales) const;
+  // Numbers that share a scale: rows and columns of fp8 and mxfp8.
+  std::int64_t block_rows() const { return as_ == StoredAs::mxfp8 ? 1 : 128; }
+  std::int64_t block_columns() const { return as_ == StoredAs::mxfp8 ? 32 : 128; }
   void scale_blocks(std::int64_t row, std::int64_t rows, float* values) const;
   bool block_begins(const Piece& piece) const;
 
@@ -70,7 +74,7 @@ class StoredTensor {
   std::int64_t first_row_ = 0;  // of `values_`, seen as rows of the last dimension
   std::int64_t rows_;           // of the matrix in which blocks are counted
   SafetensorsType shape_type_ = SafetensorsType::i64;
-  bool scales_fit_ = true;  // int4: they are bf16 numbers; fp8: powers of two that E4M3 quantisers keep; mxfp4: such ones
+  bool scales_fit_ = true;  // int4: they are bf16 numbers; fp8, mxfp8: powers of two that E4M3 quantisers keep; mxfp4: such ones
 };
 
 // Error corrupt_file where they differ.

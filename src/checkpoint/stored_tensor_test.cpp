@@ -94,7 +94,9 @@ TEST(StoredMxfp4, IsTheTransposeOfItsBlocks) {
   }
   for (const auto& [profile, rounded] : std::vector<std::pair<const char*, bool>>{{"cpu-f32", false},
                                                                                   {"cpu-bf16w", false},
-                                                                                  {"cpu-mxfp8-experts", false},
+                                                                                  {"cpu-mxfp8-experts-base", false},
+                                                                                  {"cpu-mxfp8-experts", true},
+                                                                                  {"cpu-fp8", true},
                                                                                   {"cpu-mxfp4-experts", false},
                                                                                   {"cpu-int4-experts", true},
                                                                                   {"cpu-fp8-base", true}})

@@ -118,8 +118,10 @@ const std::vector<Idle>& idle_options() {
         {"train rl", "--model x --algorithm ppo", "chain-value", "terminal", "without --compact-at"},
         {"train rl", "--model x --adapter-rank 4", "export-dtype", "f32", "with --adapter-rank, which exports fp32"},
         {"train sft", kSftAdapter, "export-dtype", "f32", "with --adapter-rank, which exports fp32"},
-        {"train rl", "--model x --profile cpu-int4-qat", "export-dtype", "bf16", "with --profile cpu-int4-qat, which exports fp32"},
-        {"train sft", "--model x --environment countdown --profile cpu-int4-qat", "export-dtype", "bf16", "with --profile cpu-int4-qat, which exports fp32"},
+        {"train rl", "--model x --profile cpu-mxfp8", "export-dtype", "bf16", "with a --profile whose weights train in few bits, which exports fp32"},
+        {"train rl", "--model x --profile cpu-int4-qat", "export-dtype", "bf16", "with a --profile whose weights train in few bits, which exports fp32"},
+        {"train sft", "--model x --environment countdown --profile cpu-int4-qat", "export-dtype", "bf16",
+         "with a --profile whose weights train in few bits, which exports fp32"},
         {"render", "--model x", "end-token", "x", "without --train"},
         {"train sft", kSft, "init-deviation", "1", "without --from-scratch or --mtp-depths"},
         {"train sft", kSftAdapter, "mtp-depths", "2", "with --adapter-rank, whose export holds no such layer"},
@@ -213,7 +215,7 @@ const std::vector<Idle>& idle_options() {
     rows.push_back({"train preference", "--model x --data d --adapter-rank 4", "export-dtype", "f32", "with --adapter-rank, which exports fp32"});
     for (const auto& [command, with] : {std::pair("train preference", "--model x --data d --profile cpu-int4-qat"),
                                         std::pair("train distill", "--model x --teachers t --data d --profile cpu-int4-qat")})
-      rows.push_back({command, with, "export-dtype", "bf16", "with --profile cpu-int4-qat, which exports fp32"});
+      rows.push_back({command, with, "export-dtype", "bf16", "with a --profile whose weights train in few bits, which exports fp32"});
     rows.push_back({"train preference", "--model x --data d --no-page", "page-port", "5", "with --no-page"});
     const char* distill = "--model x --teachers t --data d";
     for (const char* option : {"beta2", "eps", "weight-decay"})

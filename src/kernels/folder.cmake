@@ -89,3 +89,10 @@ endif()
 set_source_files_properties(${CMAKE_SOURCE_DIR}/src/kernels/free_order/free_product.cpp ${CMAKE_SOURCE_DIR}/src/kernels/free_order/free_product_avx512.cpp
   ${CMAKE_SOURCE_DIR}/src/kernels/free_order/multiply_rate.cpp ${CMAKE_SOURCE_DIR}/src/kernels/free_order/multiply_rate_avx512.cpp PROPERTIES
   SKIP_UNITY_BUILD_INCLUSION ON SKIP_PRECOMPILE_HEADERS ON COMPILE_OPTIONS "-O3;-fno-tree-vectorize;-fno-tree-slp-vectorize;-Wno-maybe-uninitialized;-Wno-uninitialized")
+
+# Linear layers in 8 bits for the tests in Python (tests/oracle/test_eight_bits.py).
+if(LOCKSTEP_TESTS)
+  add_executable(eight_bit_bridge ${CMAKE_SOURCE_DIR}/tests/tools/eight_bit_bridge.cpp)
+  target_link_libraries(eight_bit_bridge PRIVATE lockstep_kernels)
+  set_property(GLOBAL APPEND PROPERTY LOCKSTEP_TEST_PROGRAMS eight_bit_bridge)
+endif()

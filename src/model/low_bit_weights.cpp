@@ -1,5 +1,7 @@
 #include "model/low_bit_weights.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "numerics/form.h"
 
@@ -10,7 +12,8 @@ int weight_bits(const Parameter& p, const Profile& profile) {
   if (!is_low_bit_format(profile.weight_bits)) return profile.weight_bits;
   // Where all weights train, head and embedding stay as they are.
   if (profile.weight_bits & kLowBitTrained && (p.tied || p.split == ParameterSplit::vocabulary)) return 0;
-  return profile.weight_bits & kLowBitExperts && p.split != ParameterSplit::experts ? 0 : static_cast<int>(low_bit_format_of(profile.weight_bits));
+  if (profile.weight_bits & kLowBitExperts && p.split != ParameterSplit::experts) return 0;
+  return static_cast<int>(low_bit_format_of(profile.weight_bits)) | (profile.weight_bits & kLowBitRows);
 }
 
 QuantisedShape quantised_shape(const Parameter& p, const Profile& profile) { return {p.outputs, p.inputs, weight_bits(p, profile)}; }
@@ -35,12 +38,44 @@ std::int64_t item_bytes(const Parameter& p, const Profile& profile) {
   return is_low_bit_format(weight_bits(p, profile)) ? low_bit_shape(p, profile).bytes() : quantised_shape(p, profile).bytes();
 }
 
+std::int64_t inputs_of_scale(const Parameter& p, const Profile& profile) {
+  const LowBitFormat format = low_bit_format_of(weight_bits(p, profile));
+  return format == LowBitFormat::none ? 1 : format == LowBitFormat::fp8 ? kFp8Block : kQuantisedGroup;
+}
+
+std::int64_t outputs_of_scale(const Parameter& p, const Profile& profile) {
+  const int bits = weight_bits(p, profile);
+  if (low_bit_format_of(bits) == LowBitFormat::fp8) return kFp8Block;
+  return bits & kLowBitRows ? kQuantisedGroup : 1;
+}
+
+std::int64_t outputs_of_scale(const Profile& profile) {
+  Parameter linear;
+  linear.split = ParameterSplit::outputs;
+  return outputs_of_scale(linear, profile);
+}
+
+namespace {
+std::int64_t panels_of_scale(const Parameter& p, const Profile& profile) { return (outputs_of_scale(p, profile) + 15) / 16; }
+}  // namespace
+
+bool scales_run_on(const Parameter& p, const Profile& profile) { return p.count == 1 || (p.outputs + 15) / 16 % panels_of_scale(p, profile) == 0; }
+
+ParameterShare share_of_scales(const Parameter& p, ParameterId id, int rank, int ranks, const Profile& profile) {
+  ParameterShare share = parameter_share(p, id, rank, ranks);
+  const std::int64_t together = scales_run_on(p, profile) ? panels_of_scale(p, profile) : (p.outputs + 15) / 16, total = share.total();
+  if (together <= 1) return share;
+  const std::int64_t units = (total + together - 1) / together;
+  for (int r = 0; r <= ranks; ++r) share.bounds[static_cast<std::size_t>(r)] = std::min(total, (units * r + id % ranks) / ranks * together);
+  return share;
+}
+
 void check_low_bit(const Manifest& manifest, const Profile& profile) {
   if (!is_low_bit_format(profile.weight_bits)) return;
   for (const Parameter& p : manifest.parameters())
     if (weight_bits(p, profile)) return;
-  fail(ErrorCode::unsupported, "profile '{}' quantises the weights of experts, and the model has none; allowed is cpu-{}-base", profile.name,
-       low_bit_format_name(low_bit_format_of(profile.weight_bits)));
+  fail(ErrorCode::unsupported, "profile '{}' quantises the weights of experts, and the model has none; allowed is cpu-{}{}", profile.name,
+       low_bit_format_name(low_bit_format_of(profile.weight_bits)), profile.trains_all_weights() ? "" : "-base");
 }
 
 WeightBytes weight_bytes(const Manifest& manifest, const Profile& profile) {

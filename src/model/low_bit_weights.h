@@ -1,6 +1,7 @@
 // Says which parameters of a model a profile holds in 4 or 8 bits (integers or a low-bit format, numerics/low_bit.h), and their bytes. Knows no kernel.
 //   const WeightBytes bytes = weight_bytes(model->manifest(), profile);
 #pragma once
+#include "model/parameter_share.h"
 #include "model/weights.h"
 #include "numerics/low_bit.h"
 
@@ -14,6 +15,16 @@ bool computes_with_int4(const Parameter& parameter, const Profile& profile);
 bool takes_int4(const Parameter& parameter, const Profile& profile);
 // Layout of one item in a low-bit format.
 LowBitShape low_bit_shape(const Parameter& parameter, const Profile& profile);
+// Neighbouring inputs, and neighbouring outputs, of this parameter that share a scale, counted from 0: cuts of it stand at multiples. 1: each has its own.
+// Where rows are rounded too, so are a row's numbers along them.
+std::int64_t inputs_of_scale(const Parameter& parameter, const Profile& profile);
+std::int64_t outputs_of_scale(const Parameter& parameter, const Profile& profile);
+// The same for the bias of a linear layer, which is cut as its layer's outputs are.
+std::int64_t outputs_of_scale(const Profile& profile);
+// Whether the panels of all items may be quantised as those of one matrix: no scale would have outputs of two items.
+bool scales_run_on(const Parameter& parameter, const Profile& profile);
+// parameter_share whose rows are dealt so that no scale has outputs on two ranks.
+ParameterShare share_of_scales(const Parameter& parameter, ParameterId id, int rank, int ranks, const Profile& profile);
 // Errors: unsupported for a profile that quantises experts alone and a model without experts.
 void check_low_bit(const Manifest& manifest, const Profile& profile);
 // Bytes of the compute copies, equal to what the memory accounts report: of all parameters, and of those in 4 or 8 bits.

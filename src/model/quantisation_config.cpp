@@ -31,6 +31,13 @@ void check_fp8(const ConfigReader& reader) {
   must_have(reader, "weight_block_size", "[128,128]");
 }
 
+// Groups of 32 inputs in E4M3, an exponent each.
+void check_mxfp8(const ConfigReader& reader) {
+  reader.only("fmt", {"e4m3", "float8_e4m3fn"});
+  reader.only("activation_scheme", {"dynamic"});
+  reader.only("weight_block_size", {Json::array({1, 32})});
+}
+
 // How the weights of one group of modules are quantised.
 void check_packed_weights(const ConfigReader& weights) {
   weights.only("num_bits", {4});
@@ -69,9 +76,10 @@ void check_quantisation(const ConfigReader& config) {
   if (given.is_object() && given.empty()) return;
   with_context("reading 'quantization_config'", [&] {
     const ConfigReader reader(given);
-    reader.only("quant_method", {"fp8", "compressed-tensors", "mxfp4"});
-    must_have(reader, "quant_method", "\"fp8\", \"compressed-tensors\" or \"mxfp4\"");
+    reader.only("quant_method", {"fp8", "mxfp8", "compressed-tensors", "mxfp4"});
+    must_have(reader, "quant_method", "\"fp8\", \"mxfp8\", \"compressed-tensors\" or \"mxfp4\"");
     if (reader.raw().at("quant_method") == "fp8") check_fp8(reader);
+    if (reader.raw().at("quant_method") == "mxfp8") check_mxfp8(reader);
     if (reader.raw().at("quant_method") == "compressed-tensors") check_compressed_tensors(reader);  // of mxfp4 the tensors say all
     return 0;
   });

@@ -108,9 +108,10 @@ TEST_P(RanksTraced, SharesHaveTheExpressionsOfTheWhole) { expect_whole_expressio
 
 TEST(RanksTracedExpanded, SharesHaveTheExpressionsOfTheWhole) { expect_whole_expressions(ranks_model("deepseek_v3"), profile_by_name("cpu-bf16w-expanded")); }
 
-// Weights in 4-bit integers, whose groups no rank cuts.
+// Weights in few bits, and rows in 8, whose groups no rank cuts.
 TEST(RanksTracedQuantised, SharesHaveTheExpressionsOfTheWhole) {
-  for (const char* family : {"llama", "glm_moe_dsa"}) expect_whole_expressions(ranks_model(family), profile_by_name("cpu-int4-qat"));
+  for (const char* profile : {"cpu-int4-qat", "cpu-mxfp8"})
+    for (const char* family : {"llama", "glm_moe_dsa"}) expect_whole_expressions(ranks_model(family), profile_by_name(profile));
 }
 
 // The control: the same ranks under another leaf count make other expressions.

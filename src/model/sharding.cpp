@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "model/low_bit_weights.h"
 #include "numerics/form.h"
-#include "numerics/low_bit.h"
 
 namespace lockstep {
 
@@ -29,24 +29,29 @@ Sharding::Sharding(const Model& model, const Profile& profile, const RankPlace& 
     ColumnSplit bounds;
     // Rank r's part of `n`, where it has one.
     const auto cut = [&](std::int64_t& n, int rank) { n = (*bounds)[static_cast<std::size_t>(rank) + 1] - (*bounds)[static_cast<std::size_t>(rank)]; };
+    // Low-bit numbers share a scale in groups, so a cut stands between groups: several leaves of n stay together where one ends inside a group.
+    const auto keep_together = [&](std::int64_t n, std::int64_t group) {
+      for (; leaves > 1 && n / leaves % group != 0; inner *= 2) leaves /= 2;
+    };
     switch (p.split) {
       case ParameterSplit::whole:
         break;
       case ParameterSplit::outputs:
       case ParameterSplit::vocabulary:
         leaves = leaf_count(p.outputs, profile.maximum_leaves);
+        keep_together(p.outputs, outputs_of_scale(p, profile));
         bounds = scaled(deal(leaves, ranks), p.outputs / leaves);
         cut(own.outputs, place.tensor_rank());
         break;
       case ParameterSplit::bias:
         leaves = leaf_count(p.inputs, profile.maximum_leaves);
+        keep_together(p.inputs, outputs_of_scale(profile));
         bounds = scaled(deal(leaves, ranks), p.inputs / leaves);
         cut(own.inputs, place.tensor_rank());
         break;
       case ParameterSplit::inputs:
         leaves = input_leaves(p, profile);
-        // A group of 4-bit integers has one scale, so a cut stands between groups: several leaves stay together where one ends inside a group.
-        for (; is_low_bit_format(weight_bits(p, profile)) && leaves > 1 && p.inputs / leaves % kQuantisedGroup != 0; inner *= 2) leaves /= 2;
+        keep_together(p.inputs, inputs_of_scale(p, profile));
         bounds = scaled(deal(leaves, ranks), p.inputs / leaves);
         cut(own.inputs, place.tensor_rank());
         break;

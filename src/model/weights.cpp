@@ -24,7 +24,7 @@ void check_trainable(const Profile& profile) {
   if (is_low_bit_format(profile.weight_bits))
     fail(ErrorCode::unsupported,
          "profile '{}' has frozen low-bit weights ({}): adapters (--adapter-rank of 1 or more) train over them; train all parameters "
-         "under cpu-bf16w, cpu-f32 or cpu-int4-qat",
+         "under cpu-bf16w, cpu-f32, cpu-int4-qat, cpu-fp8 or cpu-mxfp8",
          profile.name, low_bit_format_name(low_bit_format_of(profile.weight_bits)));
   fail(ErrorCode::unsupported,
        "profile '{}' is for serving alone: its weights are {}-bit integers, which no training step can move; train under cpu-bf16w or cpu-f32", profile.name,

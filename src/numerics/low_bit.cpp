@@ -5,27 +5,12 @@
 namespace lockstep {
 
 namespace {
-constexpr std::uint32_t kInfinityBits = 0x7f800000u;
-
-// The e with 2^e <= x < 2^(e+1); x is normal.
-int exponent_of(std::uint32_t bits) { return static_cast<int>(bits >> 23) - 127; }
-float power_of_two(int e) { return bits_float(static_cast<std::uint32_t>(e + 127) << 23); }
-
 // The bits of the largest magnitude; those of infinity and NaN are above every finite number's.
 std::uint32_t largest_magnitude(const float* x, std::int64_t step, std::int64_t n, std::int64_t width) {
   std::uint32_t largest = 0;
   for (std::int64_t i = 0; i < n; ++i)
     for (std::int64_t j = 0; j < width; ++j) largest = std::max(largest, float_bits(x[i * step + j]) & 0x7fffffffu);
   return largest;
-}
-
-// Computes a scale's exponent from a finite largest magnitude; false: the values become zeros.
-bool scale_exponent(std::uint32_t largest, LowBitFormat format, int& e) {
-  if (largest < 0x00800000u) return false;
-  constexpr std::uint32_t k448 = 0x600000u;  // the mantissa of 1.75
-  e = exponent_of(largest) - 8;
-  if (format == LowBitFormat::fp8 && (largest & 0x7fffffu) > k448) ++e;
-  return e >= -110;
 }
 
 void encode_e4m3(const float* x, std::uint8_t* to, std::int64_t n, std::int64_t width, float inverse) {
@@ -44,17 +29,18 @@ void encode_fp8_blocks(const float* image, const LowBitShape& shape, std::uint8_
       std::uint32_t largest = 0;
       for (std::int64_t panel = first; panel < block_end; ++panel)
         largest = std::max(largest, largest_magnitude(image + panel * panel_size + k * 16, 16, n, 16));
-      int e = 0;
-      const bool bad = largest >= kInfinityBits, numbers = !bad && scale_exponent(largest, shape.format, e);
-      const float scale = bad ? bits_float(0x7fc00000u) : numbers ? power_of_two(e) : 0.0f;
+      const GroupScale group = low_bit_scale(largest, shape.format);
       for (std::int64_t panel = first; panel < end; ++panel) {
         std::uint8_t* to = bytes + panel * shape.panel_bytes();
-        std::memcpy(to + block * 4, &scale, 4);
-        if (numbers) encode_e4m3(image + panel * panel_size + k * 16, to + shape.scale_bytes() + k * 16, n, 16, power_of_two(-e));
+        std::memcpy(to + block * 4, &group.scale, 4);
+        if (group.scale > 0) encode_e4m3(image + panel * panel_size + k * 16, to + shape.scale_bytes() + k * 16, n, 16, group.inverse);
       }
     }
   }
 }
+
+// A scale's byte: its exponent; 0 where the group is zeros, 255 where it is NaN.
+std::uint8_t e8m0(const GroupScale& group) { return group.scale == group.scale ? static_cast<std::uint8_t>(float_bits(group.scale) >> 23) : 255; }
 
 void encode_groups(const float* image, const LowBitShape& shape, std::uint8_t* bytes, std::int64_t panel_begin, std::int64_t panel_end) {
   for (std::int64_t panel = panel_begin; panel < panel_end; ++panel) {
@@ -64,13 +50,29 @@ void encode_groups(const float* image, const LowBitShape& shape, std::uint8_t* b
       const std::int64_t n = std::min(kQuantisedGroup, shape.inputs - k);
       for (std::int64_t lane = 0; lane < 16; ++lane) {
         const std::uint32_t largest = largest_magnitude(from + k * 16 + lane, 16, n, 1);
-        int e = 0;
-        if (largest >= kInfinityBits) {
-          scales[lane] = 255;
-        } else if (scale_exponent(largest, shape.format, e)) {
-          scales[lane] = static_cast<std::uint8_t>(e + 127);
-          encode_e4m3(from + k * 16 + lane, values + k * 16 + lane, n, 1, power_of_two(-e));
-        }
+        const GroupScale group = low_bit_scale(largest, shape.format);
+        scales[lane] = e8m0(group);
+        if (group.scale > 0) encode_e4m3(from + k * 16 + lane, values + k * 16 + lane, n, 1, group.inverse);
+      }
+    }
+  }
+}
+
+// Groups of outputs: a pair of panels shares the scales of its inputs, and each panel has a copy of them.
+void encode_groups_of_outputs(const float* image, const LowBitShape& shape, std::uint8_t* bytes, std::int64_t panel_begin, std::int64_t panel_end) {
+  constexpr std::int64_t kPanels = kQuantisedGroup / 16;
+  const std::int64_t panel_size = shape.inputs * 16;
+  for (std::int64_t first = panel_begin; first < panel_end; first += kPanels) {
+    const std::int64_t group_end = std::min(shape.panels(), first + kPanels), end = std::min(panel_end, group_end);
+    for (std::int64_t k = 0; k < shape.inputs; ++k) {
+      std::uint32_t largest = 0;
+      for (std::int64_t panel = first; panel < group_end; ++panel)
+        largest = std::max(largest, largest_magnitude(image + panel * panel_size + k * 16, 16, 1, 16));
+      const GroupScale group = low_bit_scale(largest, shape.format);
+      for (std::int64_t panel = first; panel < end; ++panel) {
+        std::uint8_t* to = bytes + panel * shape.panel_bytes() + shape.across_begin();
+        to[k] = e8m0(group);
+        if (group.scale > 0) encode_e4m3(image + panel * panel_size + k * 16, to + shape.across_scale_bytes() + k * 16, 1, 16, group.inverse);
       }
     }
   }
@@ -100,6 +102,7 @@ const char* low_bit_format_name(LowBitFormat format) {
     case LowBitFormat::fp8:
       return "fp8";
     case LowBitFormat::mxfp8:
+    case LowBitFormat::mxfp8_both:
       return "mxfp8";
     case LowBitFormat::mxfp4:
       return "mxfp4";
@@ -109,13 +112,12 @@ const char* low_bit_format_name(LowBitFormat format) {
   return "none";
 }
 
-std::uint8_t round_to_e4m3(float x) {
-  const std::uint32_t u = float_bits(x) & 0x7fffffffu, sign = float_bits(x) >> 24 & 0x80u;
-  if (u > kInfinityBits) return static_cast<std::uint8_t>(sign | 0x7fu);
-  const float magnitude = bits_float(u);
-  if (magnitude >= kLargestE4m3) return static_cast<std::uint8_t>(sign | 0x7eu);
-  if (magnitude < 0x1p-6f) return static_cast<std::uint8_t>(sign | static_cast<std::uint32_t>(__builtin_nearbyintf(magnitude * 0x1p9f)));
-  return static_cast<std::uint8_t>(sign | (((u + 0x7ffffu + (u >> 20 & 1u)) >> 20) - (120u << 3)));
+void round_row(const float* x, std::int64_t n, LowBitFormat format, float* y) {
+  for (std::int64_t begin = 0; begin < n; begin += row_group(format)) {
+    const std::int64_t end = std::min(n, begin + row_group(format));
+    const GroupScale group = low_bit_scale(largest_magnitude(x + begin, 1, end - begin, 1), format);
+    for (std::int64_t i = begin; i < end; ++i) y[i] = e4m3_of_group(x[i], group);
+  }
 }
 
 void encode_panels(const float* image, const LowBitShape& shape, std::uint8_t* bytes, std::int64_t panel_begin, std::int64_t panel_end) {
@@ -124,6 +126,7 @@ void encode_panels(const float* image, const LowBitShape& shape, std::uint8_t* b
   if (shape.format == LowBitFormat::fp8) encode_fp8_blocks(image, shape, bytes, panel_begin, panel_end);
   else if (shape.format == LowBitFormat::mxfp4) encode_mxfp4_groups(image, shape, bytes, panel_begin, panel_end);
   else encode_groups(image, shape, bytes, panel_begin, panel_end);
+  if (shape.format == LowBitFormat::mxfp8_both) encode_groups_of_outputs(image, shape, bytes, panel_begin, panel_end);
 }
 
 void decode_panels(const std::uint8_t* bytes, const LowBitShape& shape, float* image) {
@@ -131,6 +134,13 @@ void decode_panels(const std::uint8_t* bytes, const LowBitShape& shape, float* i
     for (std::int64_t k = 0; k < shape.inputs; ++k)
       for (std::int64_t lane = 0; lane < 16; ++lane)
         image[(panel * shape.inputs + k) * 16 + lane] = low_bit_element(bytes + panel * shape.panel_bytes(), shape, lane, k);
+}
+
+void decode_panels_across(const std::uint8_t* bytes, const LowBitShape& shape, float* image) {
+  for (std::int64_t panel = 0; panel < shape.panels(); ++panel)
+    for (std::int64_t k = 0; k < shape.inputs; ++k)
+      for (std::int64_t lane = 0; lane < 16; ++lane)
+        image[(panel * shape.inputs + k) * 16 + lane] = low_bit_element_across(bytes + panel * shape.panel_bytes(), shape, lane, k);
 }
 
 }  // namespace lockstep

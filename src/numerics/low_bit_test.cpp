@@ -180,7 +180,7 @@ TEST(Mxfp4, WhatWasDecodedIsKept) {
 
 // A part of the panels alone has the bytes of the whole.
 TEST(LowBitWeights, PanelsStandAlone) {
-  for (const LowBitFormat format : kFormats) {
+  for (const LowBitFormat format : {LowBitFormat::int4, LowBitFormat::fp8, LowBitFormat::mxfp8, LowBitFormat::mxfp4, LowBitFormat::mxfp8_both}) {
     const LowBitShape s{400, 200, format};
     const std::vector<float> image = random_image(s, 9);
     const std::vector<std::uint8_t> whole = encoded(image, s);
@@ -190,12 +190,69 @@ TEST(LowBitWeights, PanelsStandAlone) {
   }
 }
 
+// The forward reads mxfp8 of the matrix, the input gradient that of the transposed one: groups of 32 outputs.
+TEST(LowBitWeights, BothWaysAreThoseOfTheMatrixAndOfTheTransposed) {
+  for (const auto& [outputs, inputs] : std::vector<std::pair<std::int64_t, std::int64_t>>{{300, 90}, {64, 32}, {17, 33}, {1, 1}, {33, 16}}) {
+    const LowBitShape both{outputs, inputs, LowBitFormat::mxfp8_both}, along{outputs, inputs, LowBitFormat::mxfp8},
+        turned{inputs, outputs, LowBitFormat::mxfp8};
+    const std::vector<float> image = random_image(both, 8);
+    const auto at = [](const LowBitShape& s, std::int64_t n, std::int64_t k) { return static_cast<std::size_t>((n / 16 * s.inputs + k) * 16 + n % 16); };
+    std::vector<float> transposed(static_cast<std::size_t>(turned.panels() * turned.inputs * 16), 0.0f);
+    for (std::int64_t n = 0; n < outputs; ++n)
+      for (std::int64_t k = 0; k < inputs; ++k) transposed[at(turned, k, n)] = image[at(both, n, k)];
+    const std::vector<std::uint8_t> bytes = encoded(image, both);
+    const std::vector<float> forward = decoded(bytes, both);
+    EXPECT_EQ(forward, decoded(encoded(image, along), along));
+    const std::vector<float> want = decoded(encoded(transposed, turned), turned);
+    std::vector<float> got(image.size());
+    decode_panels_across(bytes.data(), both, got.data());
+    std::size_t different = 0;
+    for (std::int64_t n = 0; n < outputs; ++n)
+      for (std::int64_t k = 0; k < inputs; ++k) {
+        ASSERT_EQ(float_bits(got[at(both, n, k)]), float_bits(want[at(turned, k, n)])) << n << ", " << k;
+        different += float_bits(got[at(both, n, k)]) != float_bits(forward[at(both, n, k)]);
+      }
+    if (outputs > 32 && inputs > 32) {
+      EXPECT_GT(different, 0u) << "the control: the two ways round differently";
+    }
+  }
+}
+
+// A row has the numbers of a matrix of one output: one quantiser.
+TEST(LowBitRows, AreThoseOfAMatrixOfOneOutput) {
+  for (const LowBitFormat format : {LowBitFormat::fp8, LowBitFormat::mxfp8})
+    for (const std::int64_t n : {1, 31, 32, 100, 128, 300, 1024}) {
+      const LowBitShape s{1, n, format};
+      const std::vector<float> image = random_image(s, static_cast<std::uint64_t>(n)), want = decoded(encoded(image, s), s);
+      std::vector<float> row(static_cast<std::size_t>(n)), got(row.size());
+      for (std::size_t i = 0; i < row.size(); ++i) row[i] = image[16 * i];
+      round_row(row.data(), n, format, got.data());
+      for (std::size_t i = 0; i < row.size(); ++i) ASSERT_EQ(float_bits(got[i]), float_bits(want[16 * i])) << low_bit_format_name(format) << " " << i;
+      if (n > 1) {
+        EXPECT_NE(got, row) << "the control: rounding changes numbers";
+      }
+      std::vector<float> again(got.size());
+      round_row(got.data(), n, format, again.data());
+      EXPECT_EQ(again, got);
+    }
+  for (const float bad : {std::nanf(""), INFINITY, -INFINITY}) {
+    std::vector<float> row(64, 1.0f);
+    row[5] = bad;
+    round_row(row.data(), 64, LowBitFormat::mxfp8, row.data());
+    EXPECT_TRUE(std::isnan(row[0]) && std::isnan(row[31]) && row[32] == 1.0f);
+  }
+  std::vector<float> tiny(32, -0x1p-120f);
+  round_row(tiny.data(), 32, LowBitFormat::mxfp8, tiny.data());
+  for (const float v : tiny) EXPECT_EQ(float_bits(v), 0u);
+}
+
 TEST(LowBitWeights, BytesOfALargeMatrix) {
   const double bf16 = 2.0 * 4096 * 4096;
   EXPECT_LE(static_cast<double>((LowBitShape{4096, 4096, LowBitFormat::int4}.bytes())), 0.2813 * bf16);
   EXPECT_LE(static_cast<double>((LowBitShape{4096, 4096, LowBitFormat::fp8}.bytes())), 0.5011 * bf16);
   EXPECT_LE(static_cast<double>((LowBitShape{4096, 4096, LowBitFormat::mxfp8}.bytes())), 0.5157 * bf16);
   EXPECT_LE(static_cast<double>((LowBitShape{4096, 4096, LowBitFormat::mxfp4}.bytes())), 0.2657 * bf16);
+  EXPECT_LE(static_cast<double>((LowBitShape{4096, 4096, LowBitFormat::mxfp8_both}.bytes())), 1.0470 * bf16);
 }
 
 TEST(LowBitWeights, ProfilesDiffer) {
@@ -205,6 +262,8 @@ TEST(LowBitWeights, ProfilesDiffer) {
   EXPECT_EQ(std::adjacent_find(digests.begin(), digests.end()), digests.end());
   EXPECT_EQ(low_bit_format_of(profile_by_name("cpu-fp8-experts").weight_bits), LowBitFormat::fp8);
   EXPECT_EQ(low_bit_format_of(profile_by_name("cpu-int4w").weight_bits), LowBitFormat::none);
+  EXPECT_EQ(low_bit_format_of(profile_by_name("cpu-mxfp8-experts").weight_bits), LowBitFormat::mxfp8_both);
+  EXPECT_EQ(profile_by_name("cpu-mxfp8-experts-base").digest(), "725acd8b884f2fcd") << "what it was as cpu-mxfp8-experts, before that trained";
 }
 
 }  // namespace

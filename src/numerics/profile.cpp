@@ -26,13 +26,21 @@ const std::vector<Profile>& profiles() {
       {"cpu-int4-experts", "as cpu-int4-base, experts' matrices alone", true, true, false, 8, false, false,
        static_cast<int>(LowBitFormat::int4) | kLowBitExperts},
       {"cpu-fp8-experts", "as cpu-fp8-base, experts' matrices alone", true, true, false, 8, false, false, static_cast<int>(LowBitFormat::fp8) | kLowBitExperts},
-      {"cpu-mxfp8-experts", "as cpu-mxfp8-base, experts' matrices alone", true, true, false, 8, false, false,
+      {"cpu-mxfp8-experts-base", "as cpu-mxfp8-base, experts' matrices alone", true, true, false, 8, false, false,
        static_cast<int>(LowBitFormat::mxfp8) | kLowBitExperts},
       {"cpu-mxfp4-experts", "as cpu-mxfp4-base, experts' matrices alone", true, true, false, 8, false, false,
        static_cast<int>(LowBitFormat::mxfp4) | kLowBitExperts},
       {"cpu-int4-qat",
        "as cpu-bf16w; linear layers and experts compute with their fp32 masters in 4-bit integers with a scale a group of 32; all weights train", true, true,
        false, 8, false, false, static_cast<int>(LowBitFormat::int4) | kLowBitTrained},
+      {"cpu-fp8",
+       "as cpu-bf16w; linear layers and experts in 8 bits: fp32 masters in E4M3 with a power of two a block of 128 x 128, rows of inputs and of gradients in "
+       "groups of 128; all weights train",
+       true, true, false, 8, false, false, static_cast<int>(LowBitFormat::fp8) | kLowBitTrained | kLowBitRows},
+      {"cpu-mxfp8", "as cpu-fp8 in MXFP8, groups of 32: weights along their inputs for the forward and along their outputs for the gradient of inputs", true,
+       true, false, 8, false, false, static_cast<int>(LowBitFormat::mxfp8_both) | kLowBitTrained | kLowBitRows},
+      {"cpu-mxfp8-experts", "as cpu-mxfp8, experts alone; the rest as cpu-bf16w, all weights train", true, true, false, 8, false, false,
+       static_cast<int>(LowBitFormat::mxfp8_both) | kLowBitTrained | kLowBitRows | kLowBitExperts},
       {"study-bf16-activations", "as cpu-bf16w with bf16 activations and 2 leaves: the mismatch of a second engine", true, true, true, 2, true},
       {"study-leaves", "as cpu-bf16w with another leaf count: the negative control of parity", true, true, false, 2, true},
       {"study-leaves-f32", "as cpu-f32 with another leaf count: the negative control of parity", false, false, false, 2, true},
@@ -53,9 +61,7 @@ const Profile& profile_by_name(std::string_view name) {
 
 bool Profile::trains_all_weights() const { return weight_bits == 0 || (weight_bits & kLowBitTrained) != 0; }
 
-bool Profile::ranks_share_weights() const {
-  return !is_low_bit_format(weight_bits) || ((weight_bits & kLowBitTrained) != 0 && low_bit_format_of(weight_bits) == LowBitFormat::int4);
-}
+bool Profile::ranks_share_weights() const { return !is_low_bit_format(weight_bits) || (weight_bits & kLowBitTrained) != 0; }
 
 std::string Profile::digest() const {
   std::string text = fmt::format("form {} elementary {} bf16w {} bf16cache {} bf16act {} leaves {}", kFormVersion, kElementaryVersion, bf16_weights, bf16_cache,
@@ -67,6 +73,8 @@ std::string Profile::digest() const {
                                                        : "linear",
                         kLowBitVersion);
   else if (weight_bits) text += fmt::format(" integers {} quantiser {}", weight_bits, kQuantiserVersion);  // older profiles keep their digests
+  if (weight_bits & kLowBitRows)
+    text += fmt::format(" {}rows in groups of {}", weight_bits & kLowBitExperts ? "experts alone " : "", row_group(low_bit_format_of(weight_bits)));
   if (expanded_latents) text += " expanded latents";
   return sha256_hex(text).substr(0, 16);
 }

@@ -66,7 +66,8 @@ LowBitOutcome train_low_bit(LowBitPlant& plant, const std::vector<TrainSequence>
 std::vector<std::string> low_bit_profiles(const TrainBench& m) {
   std::vector<std::string> names;
   for (const Profile& p : profiles())
-    if (is_low_bit_format(p.weight_bits) && (!(p.weight_bits & kLowBitExperts) || m.model->facts().experts_a_token > 0)) names.push_back(p.name);
+    if (is_low_bit_format(p.weight_bits) && !(p.weight_bits & kLowBitRows) && (!(p.weight_bits & kLowBitExperts) || m.model->facts().experts_a_token > 0))
+      names.push_back(p.name);
   return names;
 }
 

@@ -37,7 +37,7 @@ std::vector<MemoryPlan> memory_of_training(const RuntimeSettings& settings, cons
 
 TEST(MemoryPlan, TrainingIsWhatTheTrainerTakes) {
   std::int64_t whole = 0;
-  for (const std::string profile : {"cpu-f32", "cpu-bf16w", "cpu-int4-qat"})
+  for (const std::string profile : {"cpu-f32", "cpu-bf16w", "cpu-int4-qat", "cpu-mxfp8"})
     for (const std::int64_t micro_batch : {0, 1}) {
       const RuntimeSettings settings{.model = kModel, .profile = profile, .threads = 1};
       const TrainingPlan what{.sequences = 3, .length = 40, .trainer = {.micro_batch = micro_batch}};

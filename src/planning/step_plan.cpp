@@ -4,7 +4,6 @@
 
 #include "model/forward_counts.h"
 #include "model/low_bit_weights.h"
-#include "model/parameter_share.h"
 #include "model/sharding.h"
 #include "numerics/flop.h"
 #include "parallel/counted_rank.h"
@@ -88,7 +87,7 @@ RankWork work_of(const Model& model, const Profile& profile, const StepPlan& pla
     }
     if (!moves) continue;
     if (accumulates) work.accumulator_bytes += 2 * size * kAccumulatorBytes * batches;
-    const ParameterShare share = parameter_share(p, static_cast<ParameterId>(i), layout.data_of(rank), layout.dp);
+    const ParameterShare share = share_of_scales(p, static_cast<ParameterId>(i), layout.data_of(rank), layout.dp, profile);
     const double rows = share.total() > 0 ? static_cast<double>(share.count()) / static_cast<double>(share.total()) : 0;
     const bool is_master = compute_dtype(p, profile) == DType::f32;  // the compute copy is no other
     work.optimizer_bytes += rows * (size * (kGradientBytes + kStateBytes) + (is_master ? 0 : copy));

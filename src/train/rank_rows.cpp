@@ -1,13 +1,19 @@
 #include "train/rank_rows.h"
 
 #include "kernels/launch.h"
+#include "model/low_bit_weights.h"
 #include "parallel/collectives.h"
 
 namespace lockstep {
 
-RankRows::RankRows(Backend& backend, const Manifest& manifest, const RankPlace& place) : backend_(backend), manifest_(manifest), place_(place) {
-  for (std::size_t i = 0; i < manifest.parameters().size(); ++i)
-    shares_.push_back(parameter_share(manifest.parameters()[i], static_cast<ParameterId>(i), place.data_rank(), place.layout.dp));
+RankRows::RankRows(Backend& backend, const Manifest& manifest, const RankPlace& place, const Profile* profile)
+    : backend_(backend), manifest_(manifest), place_(place) {
+  for (std::size_t i = 0; i < manifest.parameters().size(); ++i) {
+    const Parameter& p = manifest.parameters()[i];
+    const auto id = static_cast<ParameterId>(i);
+    shares_.push_back(profile ? share_of_scales(p, id, place.data_rank(), place.layout.dp, *profile)
+                              : parameter_share(p, id, place.data_rank(), place.layout.dp));
+  }
 }
 
 std::pair<std::int64_t, std::int64_t> RankRows::shape(std::size_t i) const {

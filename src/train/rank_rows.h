@@ -11,7 +11,8 @@ namespace lockstep {
 
 class RankRows {
  public:
-  RankRows(Backend& backend, const Manifest& manifest, const RankPlace& place = {});
+  // `profile`: of the compute copies, so that each is quantised from the rows of one rank; null: they are not.
+  RankRows(Backend& backend, const Manifest& manifest, const RankPlace& place = {}, const Profile* profile = nullptr);
 
   const RankPlace& place() const { return place_; }
   const Manifest& manifest() const { return manifest_; }

@@ -34,7 +34,7 @@ RankTrainer::RankTrainer(Runtime& runtime, const WeightImages& masters, const Tr
     : runtime_(runtime),
       options_(options_of_rank(options, place)),
       sharding_(place.layout.model() > 1 ? std::make_unique<const Sharding>(*runtime.model, runtime.profile, place) : nullptr),
-      rows_(runtime.backend, sharding_ ? sharding_->manifest() : runtime.model->manifest(), place),
+      rows_(runtime.backend, sharding_ ? sharding_->manifest() : runtime.model->manifest(), place, &runtime.profile),
       pass_(runtime, options_, sharding_.get()),
       router_loads_(runtime, place),
       gradients_(runtime.backend, rows_, {options.accumulate, options.mostly_one_call, false, place.layout.size() == 1 ? options.kept : nullptr}),

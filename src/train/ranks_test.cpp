@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
+#include "numerics/low_bit.h"
 #include "parallel/some_ranks_test_tools.h"
 #include "train/train_test_tools.h"
 #include "train/trainer.h"
@@ -99,16 +100,21 @@ TEST_P(TrainerRanks, TensorAndExpertParallelStepsHaveTheBitsOfOneRank) {
 }
 
 // Scales are those of the whole matrix wherever it is cut: where a leaf of the sum ends inside a group, leaves stay together (264 inputs of kLlama
-// are no two shares of whole groups, 320 of kQwen are two of five).
+// are no two shares of whole groups, 320 of kQwen are two of five). In 8 bits outputs share scales too, and so do the rows that meet them.
 TEST_P(TrainerRanks, QuantisedWeightsHaveTheBitsOfOneRank) {
   const TrainBench bench(GetParam());
   const std::vector<TrainSequence> data = sequences(bench.model->facts().vocabulary, 4);
-  const Outcome want = run(bench, {.profile = "cpu-int4-qat"}, data);
-  for (const RankLayout& ranks : {RankLayout{1, 2, 1}, {1, 7, 1}, {2, 1, 1}, {3, 1, 1}, {8, 1, 1}, {1, 1, 3}, {2, 2, 2}, {11, 1, 1}})
-    expect_same(bench.model->manifest(), run(bench, {.ranks = ranks, .profile = "cpu-int4-qat"}, data), want, ranks.text());
-  expect_same(bench.model->manifest(),
-              run(bench, {.ranks = {2, 2, 1}, .profile = "cpu-int4-qat", .backend = BackendKind::deferred, .checkpoint = true, .micro_batch = 1}, data), want,
-              "deferred, checkpointed, micro-batches of one");
+  for (const char* profile : {"cpu-int4-qat", "cpu-fp8", "cpu-mxfp8", "cpu-mxfp8-experts"}) {
+    if (profile_by_name(profile).weight_bits & kLowBitExperts && bench.model->facts().experts_a_token == 0) continue;
+    const Outcome want = run(bench, {.profile = profile}, data);
+    std::vector<RankLayout> layouts{{1, 2, 1}, {2, 1, 1}, {8, 1, 1}, {2, 2, 2}};
+    if (profile == std::string("cpu-int4-qat")) layouts = {{1, 2, 1}, {1, 7, 1}, {2, 1, 1}, {3, 1, 1}, {8, 1, 1}, {1, 1, 3}, {2, 2, 2}, {11, 1, 1}};
+    for (const RankLayout& ranks : layouts)
+      expect_same(bench.model->manifest(), run(bench, {.ranks = ranks, .profile = profile}, data), want, profile + (" " + ranks.text()));
+    expect_same(bench.model->manifest(),
+                run(bench, {.ranks = {2, 2, 1}, .profile = profile, .backend = BackendKind::deferred, .checkpoint = true, .micro_batch = 1}, data), want,
+                profile + std::string(" deferred, checkpointed, micro-batches of one"));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, TrainerRanks, ::testing::Values(kGlm, kLlama, kQwen));

@@ -56,7 +56,7 @@ TEST(StateFile, HasTheBitsOfMemory) {
   const StateFolder folder;
   for (const char* config : {kGlm, kLlama}) {
     const TrainBench bench(config);
-    for (const char* profile : {"cpu-f32", "cpu-bf16w", "cpu-int4-qat"}) {
+    for (const char* profile : {"cpu-f32", "cpu-bf16w", "cpu-int4-qat", "cpu-mxfp8"}) {
       const TrainerState want = steps_of(bench, {.profile = profile}, 3), early = steps_of(bench, {.profile = profile}, 1);
       for (const RankLayout& ranks : {RankLayout{1, 1, 1}, {1, 2, 1}, {2, 1, 1}, {2, 3, 1}}) {
         const std::string what = std::string(profile) + ", " + ranks.text();

@@ -125,8 +125,9 @@ def to_int4(w):
     return torch.from_numpy(quantise(w.detach().to(torch.float32).numpy())[2]).to(torch.float64)
 
 
-def loss_of(masters, tokens, matrix=to_int4):
-    """The summed cross-entropy of a Llama in float64, whose weights and cache are rounded as the profile says."""
+def loss_of(masters, tokens, matrix=to_int4, linear=None):
+    """The summed cross-entropy of a Llama in float64, whose weights and cache are rounded as the profile says. `linear(x, master)` makes the product of a
+    linear layer, if it is more than x times the rounded master."""
 
     def rounded(x, how):
         return StraightThrough.apply(x, how)
@@ -149,7 +150,7 @@ def loss_of(masters, tokens, matrix=to_int4):
     mask = torch.full((n, n), -torch.inf, dtype=torch.float64).triu(1)
     for i in range(LAYERS):
         name = f"model.layers.{i}."
-        project = lambda y, part: y @ weight(f"{name}{part}.weight").T  # noqa: E731, B023
+        project = lambda y, part: linear(y, masters[f"{name}{part}.weight"]) if linear else y @ weight(f"{name}{part}.weight").T  # noqa: E731, B023
         h = norm(x, name + "input_layernorm.weight")
         q = rope(project(h, "self_attn.q_proj").view(n, HEADS, HEAD))
         k = rounded(rope(project(h, "self_attn.k_proj").view(n, KV, HEAD)), to_bf16).repeat_interleave(HEADS // KV, 1)
@@ -162,10 +163,10 @@ def loss_of(masters, tokens, matrix=to_int4):
     return torch.nn.functional.cross_entropy(logits, torch.tensor(tokens[1:]), reduction="sum")
 
 
-def gradients(matrix):
+def gradients(matrix, linear=None):
     tensors = model_tensors()
     masters = {n: t.to(torch.float64).requires_grad_() for n, t in tensors.items()}
-    sum(loss_of(masters, tokens, matrix) for tokens in sequences()).backward()
+    sum(loss_of(masters, tokens, matrix, linear) for tokens in sequences()).backward()
     return {n: m.grad.numpy() for n, m in masters.items()}
 
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "engine/engine.h"
 #include "parity/engine_ways.h"
@@ -134,17 +135,21 @@ TEST(Parity, HoldsForExpandedLatentAttention) {
   }
 }
 
-// Trained, published after each step and served as 4-bit integers, over ranks too.
+// Trained, published after each step and served in few bits, over ranks too.
 TEST(Parity, HoldsForWeightsThatAreQuantisedAfterEachStep) {
-  for (const std::string family : {"glm_moe_dsa", "llama"}) {
+  for (const auto& [family, profile, cases] : std::vector<std::tuple<std::string, std::string, int>>{{"glm_moe_dsa", "cpu-int4-qat", 4},
+                                                                                                     {"llama", "cpu-int4-qat", 4},
+                                                                                                     {"glm_moe_dsa", "cpu-mxfp8", 1},
+                                                                                                     {"glm_moe_dsa", "cpu-mxfp8-experts", 1},
+                                                                                                     {"llama", "cpu-fp8", 1}}) {
     ParityModel model;
     model.model = make_model(tiny_config(family));
     model.masters = golden_weights(model.model->manifest(), 5);
-    const ParityReport report = run_parity(model, {.cases = 4, .seed = 4, .profile = "cpu-int4-qat"});
+    const ParityReport report = run_parity(model, {.cases = cases, .seed = 4, .profile = profile});
     expect_parity(report);
     EXPECT_TRUE(report.trains);
     EXPECT_TRUE(report.control.step_detected);
-    EXPECT_EQ(report.control.profile, "study-leaves of cpu-int4-qat");
+    EXPECT_EQ(report.control.profile, "study-leaves of " + profile);
   }
 }
 

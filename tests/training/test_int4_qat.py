@@ -1,5 +1,5 @@
-"""All weights, and adapters, trained through the real SDK by a server under `cpu-int4-qat`: trainer and sampler have the same bits, losses fall, and
-what was saved goes on."""
+"""All weights, and adapters, trained through the real SDK by a server under `cpu-int4-qat` and `cpu-mxfp8`: trainer and sampler have the same bits,
+losses fall, and what was saved goes on."""
 import pytest
 from tinker import types
 
@@ -18,9 +18,9 @@ def scored(sampler):
     return bits(sampler.compute_logprobs(types.ModelInput.from_ints(TOKENS)).result()[1:])
 
 
-@pytest.mark.parametrize("rank", [0, 8], ids=["full", "adapter"])
-def test_training_and_sampling_in_four_bits(start_server, rank):
-    server = start_server("--profile", "cpu-int4-qat")
+@pytest.mark.parametrize("profile, rank", [("cpu-int4-qat", 0), ("cpu-int4-qat", 8), ("cpu-mxfp8", 0)], ids=["full", "adapter", "mxfp8"])
+def test_training_and_sampling_in_few_bits(start_server, profile, rank):
+    server = start_server("--profile", profile)
     service = client_of(server)
     client = model_of(service, rank=rank, seed=7)
     base = forward(client)
@@ -38,7 +38,7 @@ def test_training_and_sampling_in_four_bits(start_server, rank):
     after = forward(client)
     assert after != trained, "the control: other weights, other bits"
     assert server.stop() == 0
-    resumed = client_of(start_server("--profile", "cpu-int4-qat")).create_training_client_from_state_with_optimizer(path).result()
+    resumed = client_of(start_server("--profile", profile)).create_training_client_from_state_with_optimizer(path).result()
     assert forward(resumed) == trained
     train(resumed, [weighted()])
     assert forward(resumed) == after

@@ -1,6 +1,7 @@
 // The CUDA forms of linear.h, forward and input gradient: the products of product_cuda.h over the weight, or over the weight transposed.
 #include "kernels/linear/product_cuda.h"
 #include "kernels/linear/quantised_cuda.h"
+#include "kernels/linear/rounded_rows_cuda.h"
 #include "kernels/linear/stored_weights_cuda.h"
 
 namespace lockstep::LOCKSTEP_CUDA_SPACE {
@@ -32,7 +33,7 @@ void launch(const LinearForward& op, Grid& grid) {
                            op.scale,
                            op.rows_made ? device_pointer<std::int32_t>(op.rows_made) : nullptr};
   if (of_integers) return launch_quantised(items, op.w, grid);
-  with_weights(op.w, [&](const auto& weights) { launch_product(items, weights, grid); });
+  with_weights(op.w, false, [&](const auto& weights) { launch_product(with_rounded_rows(items, op.w.bits, grid), weights, grid); });
 }
 
 void launch(const LinearBackwardInput& op, Grid& grid) {
@@ -56,7 +57,9 @@ void launch(const LinearBackwardInput& op, Grid& grid) {
                            op.accumulate,
                            op.scale,
                            nullptr};
-  with_weights(op.w, [&](const auto& weights) { launch_product(items, Transposed<std::remove_cvref_t<decltype(weights)>>{weights, op.w.inputs}, grid); });
+  with_weights(op.w, true, [&](const auto& weights) {
+    launch_product(with_rounded_rows(items, op.w.bits, grid), Transposed<std::remove_cvref_t<decltype(weights)>>{weights, op.w.inputs}, grid);
+  });
 }
 
 }  // namespace lockstep::LOCKSTEP_CUDA_SPACE

@@ -3,6 +3,7 @@
 #include "kernels/linear/low_bit.h"
 #include "kernels/linear/product.h"
 #include "kernels/linear/quantised.h"
+#include "kernels/linear/rounded_rows.h"
 
 namespace lockstep {
 
@@ -77,7 +78,7 @@ void run_products(ThreadPool& pool, std::int64_t count, std::int64_t rows, std::
   };
   run([&](std::int64_t item) {
     const std::int64_t g = item / (row_blocks * panel_blocks), rest = item % (row_blocks * panel_blocks);
-    auto [range, product, low_bit, shape] = of(g);
+    auto [range, product, low_bit, shape, rounds] = of(g);
     const std::int64_t begin = range.begin + rest / panel_blocks * row_block;
     const std::int64_t block = std::min(range.end, begin + row_block) - begin;
     if (block <= 0) return;
@@ -85,9 +86,10 @@ void run_products(ThreadPool& pool, std::int64_t count, std::int64_t rows, std::
     if (panel == 0) count_rows(rows_made, begin, block);
     product.y += begin * product.y_stride;
     product.x += begin * product.x_stride;
-    if (round_input_bf16) {
+    if (rounds || round_input_bf16) {
       Elem* rounded = thread_scratch<Elem>(static_cast<std::size_t>(block * product.inputs));
-      round_rows<V>(rounded, product.x, product.x_stride, block, product.inputs);
+      if (rounds) round_rows_to_e4m3<V>(rounded, product.x, product.x_stride, block, product.inputs, shape.format);
+      else round_rows<V>(rounded, product.x, product.x_stride, block, product.inputs);
       product.x = rounded;
       product.x_stride = product.inputs;
     } else if (product.x_stride % kSameSet == 0 && block >= V::kRows && panel_block >= 16 && !in_parts<V>(block, inputs)) {
@@ -112,6 +114,7 @@ struct RowsAndProduct {
   Product<V, W> product;
   const std::uint8_t* low_bit = nullptr;  // instead of product.w
   LowBitShape shape{};
+  bool rounds = false;  // rows to E4M3, by the shape's format
 };
 
 template <class V>
@@ -125,7 +128,8 @@ void linear_forward(const LinearForward& op, ThreadPool& pool) {
                                            {elements<V>(op.y) + g * op.y_step, op.y.stride, elements<V>(op.x) + g * op.x_step, op.x.stride, nullptr,
                                             op.w.inputs, op.w.outputs, 0, 0, 0, op.accumulate, op.scale},
                                            device_pointer<std::uint8_t>(op.w.data) + g * shape.bytes(),
-                                           shape};
+                                           shape,
+                                           (op.w.bits & kLowBitRows) != 0};
                                  });
   }
   if (op.w.bits) return quantised_linear<V>(op, pool);
@@ -156,26 +160,30 @@ void backward_input_with(const LinearBackwardInput& op, ThreadPool& pool, const 
       const std::int64_t count = std::min(blocks - begin, part);
       Elem* transposed = thread_scratch<Elem, 1>(static_cast<std::size_t>(count * op.w.outputs * 16));
       pool.run(count, [&](std::int64_t b) { transpose(transposed + b * op.w.outputs * 16, 0, begin + b); });
+      const ItemRows<V> dy = item_rows<V>(op.dy, 0, rows, 1, 0, op.w.outputs, op.w.bits, pool);
       run_products<V, Elem>(pool, 1, rows, count, op.w.outputs, false, op.w.maximum_leaves, 0, 8, false, {}, [&](std::int64_t) -> RowsAndProduct<V, Elem> {
         return {{0, rows},
-                {elements<V>(op.dx) + begin * 16, op.dx.stride, elements<V>(op.dy), op.dy.stride, transposed, op.w.outputs, op.w.inputs - begin * 16, 0, 0, 0,
-                 op.accumulate, op.scale}};
+                {elements<V>(op.dx) + begin * 16, op.dx.stride, dy.at, dy.stride, transposed, op.w.outputs, op.w.inputs - begin * 16, 0, 0, 0, op.accumulate,
+                 op.scale}};
       });
     }
     return;
   }
   const std::int64_t block_step = std::min<std::int64_t>(blocks, 2);
   const std::int64_t block_items = (blocks + block_step - 1) / block_step;
+  if (op.w.count == 0) return;
+  const std::int64_t first_row = rows_of(op.offsets, 0, rows).begin, last_row = op.offsets ? rows_of(op.offsets, op.w.count - 1, rows).end : rows;
+  const ItemRows<V> dy = item_rows<V>(op.dy, first_row, last_row, op.w.count, op.y_step, op.w.outputs, op.w.bits, pool);
   pool.run(op.w.count * block_items, [&](std::int64_t item) {
     const std::int64_t g = item / block_items, begin = item % block_items * block_step, end = std::min(blocks, begin + block_step);
     const RowRange range = rows_of(op.offsets, g, rows, op.ends);
     if (range.end <= range.begin) return;
     Elem* scratch = thread_scratch<Elem>(static_cast<std::size_t>(block_step * op.w.outputs * 16));
     for (std::int64_t b = begin; b < end; ++b) transpose(scratch + (b - begin) * op.w.outputs * 16, g, b);
-    product_forward<V, Elem>({elements<V>(op.dx) + range.begin * op.dx.stride + g * op.x_step + begin * 16, op.dx.stride,
-                              elements<V>(op.dy) + range.begin * op.dy.stride + g * op.y_step, op.dy.stride, scratch, op.w.outputs, op.w.inputs - begin * 16, 0,
-                              0, 0, op.accumulate, op.scale},
-                             range.end - range.begin, op.w.maximum_leaves, 0, 8, 0, end - begin);
+    product_forward<V, Elem>(
+        {elements<V>(op.dx) + range.begin * op.dx.stride + g * op.x_step + begin * 16, op.dx.stride, dy.at + range.begin * dy.stride + g * dy.step, dy.stride,
+         scratch, op.w.outputs, op.w.inputs - begin * 16, 0, 0, 0, op.accumulate, op.scale},
+        range.end - range.begin, op.w.maximum_leaves, 0, 8, 0, end - begin);
   });
 }
 

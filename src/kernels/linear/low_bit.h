@@ -1,4 +1,4 @@
-// Products with low-bit weights (linear.h, numerics/low_bit.h). A few panels are decoded into scratch at a time and multiplied by product.h,
+// Products with low-bit weights (linear.h, numerics/low_bit.h), after rows were rounded (rounded_rows.h) where they are. A few panels are decoded into scratch at a time and multiplied by product.h,
 // so sums have the order, and the bits, of those with the decoded weight. Included by .inl files; every function is a template over V.
 #pragma once
 #include "kernels/linear/product.h"
@@ -7,7 +7,7 @@
 
 namespace lockstep {
 
-[[gnu::always_inline]] inline LowBitShape low_bit_shape(const PackedWeight& w) { return {w.outputs, w.inputs, static_cast<LowBitFormat>(w.bits)}; }
+[[gnu::always_inline]] inline LowBitShape low_bit_shape(const PackedWeight& w) { return {w.outputs, w.inputs, low_bit_format_of(w.bits)}; }
 
 // Lines [k_begin, k_end) of a panel: `lines` [k_end - k_begin][16].
 template <class V>
@@ -29,7 +29,7 @@ inline void decode_lines(typename V::Elem* lines, const std::uint8_t* panel, con
         continue;
       }
       V scale;
-      if (shape.format == LowBitFormat::mxfp8) {
+      if (shape.groups_of_inputs()) {
         scale = Decode::exponents(panel + g * 16);
       } else {
         float block;
@@ -41,6 +41,20 @@ inline void decode_lines(typename V::Elem* lines, const std::uint8_t* panel, con
   } else {
     for (std::int64_t k = k_begin; k < k_end; ++k)
       for (std::int64_t lane = 0; lane < 16; ++lane) *lines++ = element<typename V::Elem>(low_bit_element(panel, shape, lane, k));
+  }
+}
+
+// The same as the input gradient reads them: of mxfp8_both the numbers under the scales of outputs, of other formats what the forward reads.
+template <class V>
+inline void decode_lines_across(typename V::Elem* lines, const std::uint8_t* panel, const LowBitShape& shape, std::int64_t k_begin, std::int64_t k_end) {
+  if (shape.format != LowBitFormat::mxfp8_both) return decode_lines<V>(lines, panel, shape, k_begin, k_end);
+  if constexpr (LowBitDecode<V>::kVectors) {
+    const std::uint8_t *scales = panel + shape.across_begin(), *values = scales + shape.across_scale_bytes();
+    for (std::int64_t k = k_begin; k < k_end; ++k, lines += 16)
+      (LowBitDecode<V>::e4m3(values + k * 16) * V::set1(bits_float(static_cast<std::uint32_t>(scales[k]) << 23))).store(lines);
+  } else {
+    for (std::int64_t k = k_begin; k < k_end; ++k)
+      for (std::int64_t lane = 0; lane < 16; ++lane) *lines++ = element<typename V::Elem>(low_bit_element_across(panel, shape, lane, k));
   }
 }
 
@@ -70,7 +84,7 @@ inline void transpose_low_bit(typename V::Elem* panel, const std::uint8_t* w, co
   const int width = lanes_left(shape.inputs, block * 16);
   Elem tile[16 * 16];
   for (std::int64_t n = 0; n < shape.outputs; n += 16) {
-    decode_lines<V>(tile, w + n / 16 * shape.panel_bytes(), shape, block * 16, block * 16 + width);
+    decode_lines_across<V>(tile, w + n / 16 * shape.panel_bytes(), shape, block * 16, block * 16 + width);
     const int rows = lanes_left(shape.outputs, n);
     if constexpr (std::is_same_v<Elem, float>)
       if (width == 16 && rows == 16) {

@@ -22,8 +22,10 @@ struct LowBitPanels {
   static constexpr bool kAcross = false;
   const std::uint8_t* data;
   LowBitShape shape;
+  bool across;  // what the input gradient reads
   LOCKSTEP_DEVICE float operator()(std::int64_t item, std::int64_t panel, std::int64_t k, int lane) const {
-    return low_bit_element(data + item * shape.bytes() + panel * shape.panel_bytes(), shape, lane, k);
+    const std::uint8_t* at = data + item * shape.bytes() + panel * shape.panel_bytes();
+    return across ? low_bit_element_across(at, shape, lane, k) : low_bit_element(at, shape, lane, k);
   }
 };
 
@@ -39,10 +41,13 @@ struct Transposed {
   }
 };
 
-// Calls f(weights) for a floating-point or low-bit weight; on the host.
+// Calls f(weights) for a floating-point or low-bit weight, of a forward or an input gradient; on the host.
 template <class F>
-void with_weights(const PackedWeight& w, const F& f) {
-  if (is_low_bit_format(w.bits)) return f(LowBitPanels{device_pointer<std::uint8_t>(w.data), {w.outputs, w.inputs, static_cast<LowBitFormat>(w.bits)}});
+void with_weights(const PackedWeight& w, bool input_gradient, const F& f) {
+  if (is_low_bit_format(w.bits)) {
+    const LowBitShape shape{w.outputs, w.inputs, low_bit_format_of(w.bits)};
+    return f(LowBitPanels{device_pointer<std::uint8_t>(w.data), shape, input_gradient && shape.format == LowBitFormat::mxfp8_both});
+  }
   if (w.data.dtype == DType::bf16) return f(PanelsOf<Bf16>{device_pointer<Bf16>(w.data), w.inputs, w.packed_size()});
   f(PanelsOf<float>{device_pointer<float>(w.data), w.inputs, w.packed_size()});
 }

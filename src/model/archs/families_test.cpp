@@ -170,7 +170,7 @@ TEST(ConfigKeys, QuantisationOfAnotherKindIsRefused) {
     EXPECT_NE(of(quantisation).find(part), std::string::npos) << of(quantisation) << " lacks " << part;
   };
   expect({{"quant_method", "gptq"}, {"bits", 4}},
-         "'quant_method' is \"gptq\", allowed is \"fp8\" or \"compressed-tensors\" or \"mxfp4\" (while reading 'quantization_config')");
+         "'quant_method' is \"gptq\", allowed is \"fp8\" or \"mxfp8\" or \"compressed-tensors\" or \"mxfp4\" (while reading 'quantization_config')");
   expect({{"bits", 4}}, "'quant_method' is missing");
   expect(with(fp8, "weight_block_size", {64, 64}), "'weight_block_size' is [64,64], allowed is [128,128]");
   expect(without(fp8, "weight_block_size"), "'weight_block_size' is missing");

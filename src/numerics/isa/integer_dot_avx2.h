@@ -115,8 +115,30 @@ struct LowBitDecode<Avx2Vec> {
     return {of(bytes), of(_mm_srli_si128(bytes, 8))};
   }
   static Avx2Vec halves(const std::uint8_t* p) { return Avx2Vec::load(reinterpret_cast<const Bf16*>(p)); }
+  using Magnitudes = __m256i;
+  static Magnitudes no_magnitudes() { return _mm256_setzero_si256(); }
+  static Magnitudes larger(Magnitudes so_far, const Avx2Vec& x) {
+    const auto of = [](__m256 half) { return _mm256_and_si256(_mm256_castps_si256(half), _mm256_set1_epi32(0x7fffffff)); };
+    return _mm256_max_epu32(so_far, _mm256_max_epu32(of(x.lo), of(x.hi)));
+  }
+  static std::uint32_t magnitude(Magnitudes all) {
+    __m128i four = _mm_max_epu32(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
+    four = _mm_max_epu32(four, _mm_shuffle_epi32(four, 0x4e));
+    return static_cast<std::uint32_t>(_mm_cvtsi128_si32(_mm_max_epu32(four, _mm_shuffle_epi32(four, 0xb1))));
+  }
+  static Avx2Vec nearest(const Avx2Vec& x) { return {nearest_of(x.lo), nearest_of(x.hi)}; }
 
  private:
+  static __m256 nearest_of(__m256 x) {
+    const __m256i all = _mm256_castps_si256(x), u = _mm256_and_si256(all, _mm256_set1_epi32(0x7fffffff));
+    const __m256i even = _mm256_and_si256(_mm256_srli_epi32(u, 20), _mm256_set1_epi32(1));
+    const __m256i rounded = _mm256_and_si256(_mm256_add_epi32(_mm256_add_epi32(u, _mm256_set1_epi32(0x7ffff)), even), _mm256_set1_epi32(~0xfffff));
+    const __m256 normal = _mm256_castsi256_ps(_mm256_min_epu32(rounded, _mm256_castps_si256(_mm256_set1_ps(448.0f))));
+    const __m256 magnitude = _mm256_castsi256_ps(u), shift = _mm256_set1_ps(0x1p14f);
+    const __m256 small = _mm256_sub_ps(_mm256_add_ps(magnitude, shift), shift);
+    const __m256i number = _mm256_castps_si256(_mm256_blendv_ps(normal, small, _mm256_cmp_ps(magnitude, _mm256_set1_ps(0x1p-6f), _CMP_LT_OQ)));
+    return _mm256_castsi256_ps(_mm256_or_si256(number, _mm256_andnot_si256(_mm256_set1_epi32(0x7fffffff), all)));
+  }
   static __m256 e4m3_of(__m256i code) {
     const __m256i sign = _mm256_slli_epi32(_mm256_and_si256(code, _mm256_set1_epi32(0x80)), 24);
     const __m256i magnitude = _mm256_slli_epi32(_mm256_and_si256(code, _mm256_set1_epi32(0x7f)), 20);

@@ -88,6 +88,23 @@ struct LowBitDecode<Avx512Vec> {
     return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))), 23))};
   }
   static Avx512Vec halves(const std::uint8_t* p) { return Avx512Vec::load(reinterpret_cast<const Bf16*>(p)); }
+  using Magnitudes = __m512i;
+  static Magnitudes no_magnitudes() { return _mm512_setzero_si512(); }
+  static Magnitudes larger(Magnitudes so_far, const Avx512Vec& x) {
+    return _mm512_max_epu32(so_far, _mm512_and_si512(_mm512_castps_si512(x.v), _mm512_set1_epi32(0x7fffffff)));
+  }
+  static std::uint32_t magnitude(Magnitudes all) { return static_cast<std::uint32_t>(_mm512_reduce_max_epu32(all)); }
+  static Avx512Vec nearest(const Avx512Vec& x) {
+    const __m512i all = _mm512_castps_si512(x.v), u = _mm512_and_si512(all, _mm512_set1_epi32(0x7fffffff));
+    const __m512i even = _mm512_and_si512(_mm512_srli_epi32(u, 20), _mm512_set1_epi32(1));
+    const __m512i rounded = _mm512_and_si512(_mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7ffff)), even), _mm512_set1_epi32(~0xfffff));
+    const __m512 normal = _mm512_castsi512_ps(_mm512_min_epu32(rounded, _mm512_castps_si512(_mm512_set1_ps(448.0f))));
+    const __m512 magnitude = _mm512_castsi512_ps(u), shift = _mm512_set1_ps(0x1p14f);
+    const __m512 small = _mm512_sub_ps(_mm512_add_ps(magnitude, shift), shift);
+    const __mmask16 is_small = _mm512_cmp_ps_mask(magnitude, _mm512_set1_ps(0x1p-6f), _CMP_LT_OQ);
+    const __m512i number = _mm512_castps_si512(_mm512_mask_blend_ps(is_small, normal, small));
+    return {_mm512_castsi512_ps(_mm512_or_si512(number, _mm512_andnot_si512(_mm512_set1_epi32(0x7fffffff), all)))};
+  }
 };
 
 template <class V, class F>

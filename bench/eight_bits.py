@@ -1,0 +1,70 @@
+#!/usr/bin/env python3
+"""What training in 8 bits is: the same reinforcement learning from the shipped model under cpu-bf16w, cpu-fp8, cpu-mxfp8 and cpu-mxfp8-experts, each of which
+has to have 0 different bits and a KL of 0 between its sampler and its trainer, and the symmetric KL between each of the others and cpu-bf16w over one model.
+
+    python3 bench/eight_bits.py --work DIR [--steps 60] [--seeds 1] [--problems 2000] [--threads 0] [--json FILE]
+
+The KL is of the shipped model over --problems random Countdown problems: sum of both directions, each the mean over tokens that one side sampled at
+temperature 1 of how much likelier they are to it. Runs that are there already are not repeated."""
+import argparse
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+from int4_qat import ROOT, trained
+from kl_table import countdown_prompts, sample, trainer_scores
+
+PLAIN = "cpu-bf16w"
+PROFILES = ["cpu-fp8", "cpu-mxfp8", "cpu-mxfp8-experts"]
+
+
+def drawn_by(arguments, profile):
+    """One answer to each problem and more of them, as kl_table.py samples, with the sampler's log-probabilities."""
+    model = SimpleNamespace(name="countdown-glm", folder=arguments.work, full=ROOT / "models/countdown-glm", merged=None, adapter=None, threads=arguments.threads,
+                            prompts=countdown_prompts(arguments.problems), max_tokens=16, tokens=arguments.problems * 12)  # fmt: skip
+    return model, sample(model, (model.full, profile, False))
+
+
+def direction(model, drawn, other):
+    """Mean log(own / other) over what was drawn, and the number of tokens."""
+    scores = trainer_scores(model, (model.full, other, False), drawn)
+    own = np.array([x for d in drawn for x in d["logprobs"]], np.float64)
+    return float((own - np.array([x for row in scores for x in row], np.float64)).mean()), len(own)
+
+
+def symmetric_kl(arguments, profile):
+    model, plain = drawn_by(arguments, PLAIN)
+    _, low = drawn_by(arguments, profile)
+    (there, tokens), (back, more) = direction(model, plain, profile), direction(model, low, PLAIN)
+    return {"symmetric_kl": there + back, "tokens": tokens + more, "own": direction(model, low, profile)[0]}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--lockstep", default=str(ROOT / "build/lockstep"))
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1])
+    parser.add_argument("--problems", type=int, default=2000)
+    parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    arguments.work = arguments.work.resolve()
+    arguments.work.mkdir(parents=True, exist_ok=True)
+    rows = []
+    for profile in [PLAIN, *PROFILES]:
+        row = {"profile": profile, "trained": [trained(arguments, profile, seed)[1] for seed in arguments.seeds]}
+        if profile != PLAIN:
+            row |= symmetric_kl(arguments, profile)
+        rows.append(row)
+        print(json.dumps(row), flush=True)
+        for told in row["trained"]:
+            if told["different_bits"] or told["k3"]:
+                raise SystemExit(f"{profile}: sampler and trainer differ: {told}")
+    if arguments.json:
+        arguments.json.write_text(json.dumps({"steps": arguments.steps, "problems": arguments.problems, "rows": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
