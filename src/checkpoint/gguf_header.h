@@ -1,5 +1,5 @@
 // Parses the header of a GGUF file front to back, for GgufFile. Knows no key.
-//   const GgufHeader header = read_gguf_header(ByteFile::open("model.gguf")); header.metadata.at("general.architecture").text;
+//   const GgufHeader header = read_gguf_header(ByteFile::open("model.gguf")); header.metadata.find("general.architecture")->second.text;
 #pragma once
 #include "checkpoint/gguf_file.h"
 

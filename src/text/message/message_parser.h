@@ -1,6 +1,6 @@
 // Splits a model's output as it streams: reasoning (<think>), content, tool calls in the model family's own format.
 //   MessageParser parser(detect_message_format(chat.source()), tools, opened_reasoning);
-//   for (part : stream) send(parser.push(part)); send(parser.flush());
+//   for (const std::string& part : stream) send(parser.push(part)); send(parser.flush());
 // How the text is cut into pieces does not change the result, and nothing that was emitted is retracted. A call to an offered tool
 // is emitted as soon as its name is complete (in JSON: and its arguments begin), then its arguments as they come; a call to any other name, when it
 // is complete. If an emitted call turns out malformed or the text ends, its arguments stay incomplete, which is no JSON: nobody runs

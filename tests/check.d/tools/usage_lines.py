@@ -110,7 +110,6 @@ api/fireworks/shape_routes.h call shapes
 api/harmless_fields.h
 api/json_text.h logprob out text
 api/json_web_token.h now
-api/openai/answer_run.h service order writer responder
 api/openai/chat_answer.h body long_writer owner responder service
 api/openai/chat_messages.h value
 api/openai/chat_request.h body
@@ -211,7 +210,6 @@ host/training_options.h
 host/training_records.h
 host/training_service.h base generation options owner
 host/training_statistics.h
-http/connection.h shared transport
 http/page_server.h print
 http/prompt_thread.h
 http/server.h api print
@@ -302,7 +300,6 @@ rl/kl.h pi mu print
 rl/lockbox_environment.h
 rl/policy_training.h environment rate sampler settings tokenizer trainer
 rl/shared_prompts.h settings environment tokenizer
-runs/adam_settings.h config schedule step
 runs/distillation/teachers.h settings runtime tokenizer vocabulary stop texts use
 runs/local_mtp.h adam batch initial opened options run trainer
 runs/metrics_columns.h line
@@ -330,7 +327,6 @@ sync/arc_delta.h before payload
 sync/channel.h store id
 sync/class_scan.h kind n old
 sync/element.h word
-sync/object_upload.h calls
 sync/planes_codec.h kind old_words new_words n to
 sync/read_alone.h
 sync/remote_store.h
