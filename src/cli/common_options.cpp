@@ -18,8 +18,9 @@ void add_device_options(OptionTable& table, RuntimeSettings& settings) {
 }
 
 Option& add_model_option(OptionTable& table, RuntimeSettings& settings) {
-  return table.model("model", &settings.model,
-                     "Model folder (Hugging Face: config.json, safetensors, tokenizer.json), GGUF file, or the name of a shipped model: countdown-glm");
+  return table.model(
+      "model", &settings.model,
+      "Model folder (Hugging Face: config.json, safetensors, tokenizer.json), GGUF file, or the name of a shipped model: countdown-glm, agent-glm");
 }
 
 void add_runtime_options(OptionTable& table, RuntimeSettings& settings) {
