@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """What it gains to check answers on the way: Countdown on held-out problems, plain and with a checker that sees the arithmetic of each finished step alone
-and takes a wrong one back, at most three times (environment `countdown-checked`, docs/rl.md).
+and takes a wrong one back, at most three times: its result twice, then the whole step (environment `countdown-checked`, docs/rl.md).
 
     bench/checked_answers.py [--model models/countdown-glm] [--problems 2000] [--samples 8] [--seed 20260601] [--json FILE]
 

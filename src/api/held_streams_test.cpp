@@ -197,7 +197,7 @@ TEST(HeldStreams, OneThatNobodyComesForEndsAndSaysWhy) {
 
 TEST(HeldStreams, AClientThatLeavesEndsItsStream) {
   HeldServer server;
-  const auto recorder = server.stream({{"every", 5}});
+  const auto recorder = server.stream({{"every", 5}, {"seconds", 300}});
   const std::string id = notices_of(recorder->wait_for("\"held\"")).back().at("id");
   recorder->lag(1 << 20);  // also one that does not read is told
   server.act(id, {{"action", "continue"}});

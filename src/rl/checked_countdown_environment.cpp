@@ -9,7 +9,9 @@
 
 namespace lockstep {
 namespace {
-constexpr int kMostTriesAgain = 3;  // of a step
+// Of a step, and the first of them of its result alone, which costs one token. Chosen on 1,000 problems of the training split, 2 samples each: solved 0.540 at
+// 1.33 times the tokens of plain answers (0.357); whole steps three times 0.573 at 1.69, the result alone three times 0.494 at 1.15.
+constexpr int kMostTriesAgain = 3, kTriesOfTheResult = 2;
 
 // A number at the beginning of `text`, which loses it.
 std::optional<std::int64_t> take_number(std::string_view& text) {
@@ -65,8 +67,8 @@ class CheckedCountdownEpisode final : public Episode {
   AnswerCheck check(std::string_view answer) override {
     const std::size_t comma = answer.rfind(','), begin = comma == std::string_view::npos ? 0 : comma + 1;
     if (!is_wrong_step(answer.substr(begin)) || tries_again_[begin] >= kMostTriesAgain) return {};
-    ++tries_again_[begin];
-    return {.kind = AnswerCheck::Kind::roll_back, .keep = begin};
+    const int tries = tries_again_[begin]++;
+    return {.kind = AnswerCheck::Kind::roll_back, .keep = tries < kTriesOfTheResult ? answer.find('=', begin) + 1 : begin};
   }
 
  private:

@@ -17,12 +17,12 @@ TEST(CheckedCountdown, AStepThatIsWrongIsTakenBackThreeTimes) {
   for (const char* right :
        {"7-3=4", "12*4=48", "12/4=3", "7+0=7", "7-3=4,12*4=48", "12*12=1", "12*12=14", "99*9=89", "3+4+5=12", "(3+4)=9", "x=3", "=3", "3=3", "7-3=", ""})
     EXPECT_EQ(takes_back(right), -1) << right;
-  EXPECT_EQ(takes_back("7-3=5"), 0);
-  EXPECT_EQ(takes_back("3-7=4"), 0);  // no sign
+  EXPECT_EQ(takes_back("7-3=5"), 4);  // the result alone, at first
+  EXPECT_EQ(takes_back("3-7=4"), 4);  // no sign
   EXPECT_EQ(takes_back("7/2=3"), 0);
   EXPECT_EQ(takes_back("7/0=0"), -1);  // the fourth time
-  EXPECT_EQ(takes_back("7-3=4,12*4=47"), 6);
-  EXPECT_EQ(takes_back("7-3=4,12*4=4800"), 6);
+  EXPECT_EQ(takes_back("7-3=4,12*4=47"), 11);
+  EXPECT_EQ(takes_back("7-3=4,12*4=4800"), 11);
   EXPECT_EQ(takes_back("7-3=4,1/0=1"), 6);
   EXPECT_EQ(takes_back("7-3=4,12*4=47"), -1);
   // Another episode begins anew, and grades as countdown does.
