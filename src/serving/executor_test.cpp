@@ -310,7 +310,7 @@ TEST(Executor, TheLongestStretchIsBetweenTwoMomentsToGiveWay) {
            })
       .get();
   executor.drain();
-  const std::vector<Executor::KindLine> kinds = executor.state().kinds;
+  const std::vector<PieceKind> kinds = executor.state().kinds;
   ASSERT_EQ(kinds.size(), 1u);
   EXPECT_EQ(kinds[0].name, "divided");
   EXPECT_GE(kinds[0].longest, 0.4);
