@@ -254,7 +254,7 @@ TEST(HeldStreams, ChatsToo) {
   const ChatFolder folder;
   HeldServer server(folder.path());
   const Json body{{"messages", {{{"role", "user"}, {"content", "3 7 12=48:"}}}},
-                  {"max_tokens", 12},
+                  {"max_tokens", 20},
                   {"seed", 4},
                   {"ignore_eos", true},
                   {"stream", true},
