@@ -179,8 +179,8 @@ SafetensorsWriter::SafetensorsWriter(ByteSink sink, std::vector<Entry> entries, 
   std::uint64_t end = 0;
   std::unordered_map<std::string_view, bool> names;
   for (const Entry& entry : entries_) {
-    constexpr SafetensorsType kWritten[] = {SafetensorsType::f32, SafetensorsType::bf16, SafetensorsType::f16,
-                                            SafetensorsType::i32, SafetensorsType::i64,  SafetensorsType::u8};
+    constexpr SafetensorsType kWritten[] = {SafetensorsType::f32, SafetensorsType::bf16, SafetensorsType::f16,    SafetensorsType::i32,
+                                            SafetensorsType::i64, SafetensorsType::u8,   SafetensorsType::f8_e4m3};
     if (std::find(std::begin(kWritten), std::end(kWritten), entry.type) == std::end(kWritten))
       fail(ErrorCode::internal, "tensor '{}' cannot be written as {}", entry.name, safetensors_type_name(entry.type));
     if (!names.emplace(entry.name, true).second || entry.name == "__metadata__") fail(ErrorCode::internal, "tensor '{}' is to be written twice", entry.name);

@@ -119,9 +119,8 @@ void add_export_dtype(OptionTable& table, std::string& dtype, const TrainedSetti
                       const std::function<bool()>& merged) {
   table.choice("export-dtype", &dtype, {"bf16", "f32"}, fmt::format("Number format of the exported {}", what));
   table.refused("with --adapter-rank, which exports fp32", [&trained, merged] { return trained.rank > 0 && !(merged && merged()); });
-  table.refused("with a --profile whose weights train in few bits, which exports fp32", [&profile] {
-    return profile == "cpu-int4-qat" || profile == "cpu-fp8" || profile == "cpu-mxfp8" || profile == "cpu-mxfp8-experts";
-  });
+  table.refused("with a --profile whose weights train in few bits, which exports fp32",
+                [&profile] { return profile == "cpu-int4-qat" || profile == "cpu-fp8" || profile == "cpu-mxfp8" || profile == "cpu-mxfp8-experts"; });
 }
 
 void print_serve_line(const RuntimeSettings& runtime, const TrainedSettings& trained, const std::string& name, const std::string& exported) {

@@ -148,6 +148,7 @@ TEST(Parity, HoldsForWeightsThatAreQuantisedAfterEachStep) {
     const ParityReport report = run_parity(model, {.cases = cases, .seed = 4, .profile = profile});
     expect_parity(report);
     EXPECT_TRUE(report.trains);
+    EXPECT_TRUE(report.control.detected && report.control.serving_detected);
     EXPECT_TRUE(report.control.step_detected);
     EXPECT_EQ(report.control.profile, "study-leaves of " + profile);
   }
