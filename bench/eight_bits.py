@@ -6,13 +6,11 @@ has to have 0 different bits and a KL of 0 between its sampler and its trainer, 
 
 The KL is of the shipped model over --problems random Countdown problems: sum of both directions, each the mean over tokens that one side sampled at
 temperature 1 of how much likelier they are to it. Runs that are there already are not repeated."""
-import argparse
 import json
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
-from int4_qat import ROOT, trained
+from int4_qat import ROOT, parsed, run_options, trained
 from kl_table import countdown_prompts, sample, trainer_scores
 
 PLAIN = "cpu-bf16w"
@@ -41,17 +39,9 @@ def symmetric_kl(arguments, profile):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--lockstep", default=str(ROOT / "build/lockstep"))
-    parser.add_argument("--steps", type=int, default=60)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1])
+    parser = run_options(__doc__, [1])
     parser.add_argument("--problems", type=int, default=2000)
-    parser.add_argument("--threads", type=int, default=0)
-    parser.add_argument("--json", type=Path)
-    arguments = parser.parse_args()
-    arguments.work = arguments.work.resolve()
-    arguments.work.mkdir(parents=True, exist_ok=True)
+    arguments = parsed(parser)
     rows = []
     for profile in [PLAIN, *PROFILES]:
         row = {"profile": profile, "trained": [trained(arguments, profile, seed)[1] for seed in arguments.seeds]}

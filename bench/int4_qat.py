@@ -42,19 +42,31 @@ def solved(arguments, folder, profile):
     return told["pass_at_1"]
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def run_options(description, seeds):
+    """The parser of a study that trains by trained(): its options, to which a study adds its own."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--lockstep", default=str(ROOT / "build/lockstep"))
     parser.add_argument("--steps", type=int, default=60)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--n", type=int, default=2000)
-    parser.add_argument("--samples", type=int, default=8)
+    parser.add_argument("--seeds", type=int, nargs="+", default=seeds)
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--json", type=Path)
+    return parser
+
+
+def parsed(parser):
+    """The options as given; the folder of the runs is there."""
     arguments = parser.parse_args()
     arguments.work = arguments.work.resolve()
     arguments.work.mkdir(parents=True, exist_ok=True)
+    return arguments
+
+
+def main():
+    parser = run_options(__doc__, [1, 2, 3])
+    parser.add_argument("--n", type=int, default=2000)
+    parser.add_argument("--samples", type=int, default=8)
+    arguments = parsed(parser)
     rows = []
     for seed in arguments.seeds:
         row = {"seed": seed, "trained": {}}

@@ -4,6 +4,7 @@
 #include "engine/engine_test_tools.h"
 #include "model/low_bit_weights.h"
 #include "parity/engine_ways.h"
+#include "parity/low_bit_test_tools.h"
 #include "train/adapter_trainer.h"
 #include "train/train_test_tools.h"
 #include "train/trainer.h"
@@ -16,24 +17,6 @@ std::vector<const Profile*> eight_bit_profiles(const TrainBench& m) {
   for (const Profile& p : profiles())
     if (p.weight_bits & kLowBitRows && (!(p.weight_bits & kLowBitExperts) || m.model->facts().experts_a_token > 0)) found.push_back(&p);
   return found;
-}
-
-std::vector<TrainSequence> eight_bit_data(const TrainBench& m) {
-  std::vector<TrainSequence> data;
-  for (const std::uint64_t seed : {1u, 2u, 3u}) {
-    RandomSequence draws(seed, RandomStream::fuzz);
-    data.push_back(TrainSequence::next_token(random_tokens(draws, static_cast<std::int64_t>(12 + 20 * seed), m.model->facts().vocabulary)));
-  }
-  return data;
-}
-
-// Compute copies: the bytes of quantised ones, the numbers of others.
-std::pair<std::vector<std::vector<std::uint8_t>>, WeightImages> copies_of(Backend& backend, const WeightSet& weights) {
-  std::pair<std::vector<std::vector<std::uint8_t>>, WeightImages> all;
-  for (const Buffer& buffer : weights.parameters)
-    if (buffer.view().dtype == DType::u8) all.first.push_back(backend.stream().read_bytes(buffer.view()).get());
-    else all.second.push_back(backend.stream().read(buffer.view()).get());
-  return all;
 }
 
 TEST(EightBitMasters, LinearLayersAndExpertsAreQuantisedAndNothingElse) {
@@ -64,16 +47,16 @@ TEST(EightBitMasters, EachStepPublishesWhatTheQuantiserMakesOfTheMasters) {
   for (const char* config : {kGlm, kLlama, kQwen})
     for (const BackendOptions& options : {BackendOptions{.threads = 3}, BackendOptions{.kind = BackendKind::deferred, .threads = 2}}) {
       const TrainBench m(config);
-      const std::vector<TrainSequence> data = eight_bit_data(m);
+      const std::vector<TrainSequence> data = low_bit_data(m);
       for (const Profile* profile : eight_bit_profiles(m)) {
         Runtime runtime(options, m.model, *profile, 256);
         Trainer trainer(runtime, m.masters, {});
-        const auto first = copies_of(runtime.backend, *trainer.weights());
+        const auto first = copied(runtime.backend, *trainer.weights());
         trainer.forward_backward(data, {});
         trainer.optim_step({.learning_rate = 0.02});
         const auto made = make_weight_set(runtime.backend, m.model->manifest(), trainer.state().masters(), runtime.profile, 1);
-        const auto now = copies_of(runtime.backend, *trainer.weights());
-        EXPECT_TRUE(now == copies_of(runtime.backend, *made)) << profile->name;
+        const auto now = copied(runtime.backend, *trainer.weights());
+        EXPECT_TRUE(now == copied(runtime.backend, *made)) << profile->name;
         EXPECT_FALSE(now == first) << "the control: the step moved some numbers";
       }
     }
@@ -82,7 +65,7 @@ TEST(EightBitMasters, EachStepPublishesWhatTheQuantiserMakesOfTheMasters) {
 TEST(EightBitMasters, EveryWayToScoreHasTheTrainersBitsAfterSteps) {
   for (const char* config : {kGlm, kLlama, kQwen}) {
     const TrainBench m(config);
-    const std::vector<TrainSequence> data = eight_bit_data(m);
+    const std::vector<TrainSequence> data = low_bit_data(m);
     for (const Profile* profile : eight_bit_profiles(m)) {
       Runtime runtime({.kind = config == kLlama ? BackendKind::deferred : BackendKind::cpu, .threads = 2}, m.model, *profile, 256);
       Trainer trainer(runtime, m.masters, {});
@@ -109,7 +92,7 @@ TEST(EightBitMasters, EveryWayToScoreHasTheTrainersBitsAfterSteps) {
 // A restored trainer, and micro-batches, change no bit.
 TEST(EightBitMasters, ARestoredTrainerGoesOnWithTheSameBits) {
   const TrainBench m(kGlm);
-  const std::vector<TrainSequence> data = eight_bit_data(m);
+  const std::vector<TrainSequence> data = low_bit_data(m);
   for (const Profile* profile : eight_bit_profiles(m)) {
     Runtime runtime({.threads = 2}, m.model, *profile, 256), other({.isa = InstructionSet::scalar, .threads = 1}, m.model, *profile, 256);
     Trainer trainer(runtime, m.masters, {}), resumed(other, m.masters, {.micro_batch = 1, .checkpoint_activations = true});
@@ -122,14 +105,14 @@ TEST(EightBitMasters, ARestoredTrainerGoesOnWithTheSameBits) {
     step(trainer);
     step(resumed);
     EXPECT_EQ(resumed.state().master_hash(), trainer.state().master_hash()) << profile->name;
-    EXPECT_TRUE(copies_of(other.backend, *resumed.weights()) == copies_of(runtime.backend, *trainer.weights()));
+    EXPECT_TRUE(copied(other.backend, *resumed.weights()) == copied(runtime.backend, *trainer.weights()));
   }
 }
 
 TEST(EightBitMasters, AdaptersOverThemHaveTheSamplersBits) {
   for (const char* config : {kGlm, kQwen}) {
     const TrainBench m(config);
-    const std::vector<TrainSequence> data = eight_bit_data(m);
+    const std::vector<TrainSequence> data = low_bit_data(m);
     for (const Profile* profile : eight_bit_profiles(m)) {
       Runtime runtime({.threads = 2}, m.model, *profile, 256);
       const auto weights = make_weight_set(runtime.backend, m.model->manifest(), m.masters, runtime.profile, 1);

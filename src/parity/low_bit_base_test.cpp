@@ -6,6 +6,7 @@
 #include "engine/engine_test_tools.h"
 #include "model/low_bit_weights.h"
 #include "parity/engine_ways.h"
+#include "parity/low_bit_test_tools.h"
 #include "train/adapter_trainer.h"
 #include "train/train_test_tools.h"
 #include "train/trainer.h"
@@ -41,15 +42,6 @@ struct LowBitOutcome {
   std::vector<std::vector<float>> scores;
   bool operator==(const LowBitOutcome&) const = default;
 };
-
-std::vector<TrainSequence> low_bit_data(const TrainBench& m) {
-  std::vector<TrainSequence> data;
-  for (const std::uint64_t seed : {1u, 2u, 3u}) {
-    RandomSequence draws(seed, RandomStream::fuzz);
-    data.push_back(TrainSequence::next_token(random_tokens(draws, static_cast<std::int64_t>(12 + 20 * seed), m.model->facts().vocabulary)));
-  }
-  return data;
-}
 
 LowBitOutcome train_low_bit(LowBitPlant& plant, const std::vector<TrainSequence>& data, int steps) {
   LowBitOutcome out;

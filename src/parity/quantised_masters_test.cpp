@@ -6,6 +6,7 @@
 #include "engine/engine_test_tools.h"
 #include "model/low_bit_weights.h"
 #include "parity/engine_ways.h"
+#include "parity/low_bit_test_tools.h"
 #include "train/train_test_tools.h"
 #include "train/trainer.h"
 
@@ -13,31 +14,6 @@ namespace lockstep {
 namespace {
 
 constexpr const char* kQat = "cpu-int4-qat";
-
-// The bytes of quantised parameters, the numbers of others.
-struct CopiedWeights {
-  std::vector<std::vector<std::uint8_t>> bytes;
-  WeightImages numbers;
-  bool operator==(const CopiedWeights&) const = default;
-};
-CopiedWeights copied(Backend& backend, const WeightSet& weights) {
-  CopiedWeights all;
-  for (const Buffer& buffer : weights.parameters) {
-    const bool few_bits = buffer.view().dtype == DType::u8;
-    all.bytes.push_back(few_bits ? backend.stream().read_bytes(buffer.view()).get() : std::vector<std::uint8_t>());
-    all.numbers.push_back(few_bits ? std::vector<float>() : backend.stream().read(buffer.view()).get());
-  }
-  return all;
-}
-
-std::vector<TrainSequence> qat_data(const TrainBench& m) {
-  std::vector<TrainSequence> data;
-  for (const std::uint64_t seed : {1u, 2u, 3u}) {
-    RandomSequence draws(seed, RandomStream::fuzz);
-    data.push_back(TrainSequence::next_token(random_tokens(draws, static_cast<std::int64_t>(12 + 20 * seed), m.model->facts().vocabulary)));
-  }
-  return data;
-}
 
 TEST(QuantisedMasters, LinearLayersAndExpertsAreQuantisedAndNothingElse) {
   const Profile& profile = profile_by_name(kQat);
@@ -67,7 +43,7 @@ TEST(QuantisedMasters, EachStepPublishesWhatTheQuantiserMakesOfTheMasters) {
       for (const BackendOptions& options :
            {BackendOptions{.threads = 1}, BackendOptions{.threads = 3}, BackendOptions{.kind = BackendKind::deferred, .threads = 2}}) {
         const TrainBench m(config);
-        const std::vector<TrainSequence> data = qat_data(m);
+        const std::vector<TrainSequence> data = low_bit_data(m);
         Runtime runtime(options, m.model, profile_by_name(kQat), 256);
         Trainer trainer(runtime, m.masters, {.optimizer = *optimizer_named(optimizer)});
         CopiedWeights last = copied(runtime.backend, *trainer.weights());
@@ -88,7 +64,7 @@ TEST(QuantisedMasters, GradientsPassStraightThrough) {
   const Profile decoded{"decoded numbers", "", false, true, false, 8, true};
   for (const char* config : {kGlm, kLlama, kQwen}) {
     const TrainBench m(config);
-    const std::vector<TrainSequence> data = qat_data(m);
+    const std::vector<TrainSequence> data = low_bit_data(m);
     Runtime runtime({.threads = 2}, m.model, profile_by_name(kQat), 256), twin_runtime({.threads = 2}, m.model, decoded, 256),
         plain_runtime({.threads = 2}, m.model, profile_by_name("cpu-bf16w"), 256);
     Trainer trainer(runtime, m.masters, {}), plain(plain_runtime, m.masters, {});
@@ -125,7 +101,7 @@ TEST(QuantisedMasters, MastersKeepWhatTheirIntegersCannotShow) {
       for (std::size_t at = 0; at < begin[i].size(); ++at) count += begin[i][at] != now[i][at], ++all;
     return static_cast<double>(count) / static_cast<double>(all);
   };
-  const std::vector<TrainSequence> data = qat_data(m);
+  const std::vector<TrainSequence> data = low_bit_data(m);
   const auto step = [&] {
     trainer.forward_backward(data, {});
     trainer.optim_step({.learning_rate = 2e-4});
@@ -149,7 +125,7 @@ TEST(QuantisedMasters, EveryWayToScoreHasTheTrainersBitsAfterSteps) {
     const std::vector<std::int32_t> tokens = random_tokens(draws, 45, m.model->facts().vocabulary);
     const std::vector<TrainSequence> scored{TrainSequence::next_token(tokens)};
     const std::vector<float> before = trainer.score(scored)[0];
-    const std::vector<TrainSequence> data = qat_data(m);
+    const std::vector<TrainSequence> data = low_bit_data(m);
     double first = 0, last = 0;
     for (int step = 0; step < 6; ++step) {
       last = trainer.forward_backward(data, {}).loss;
@@ -167,7 +143,7 @@ TEST(QuantisedMasters, EveryWayToScoreHasTheTrainersBitsAfterSteps) {
 
 TEST(QuantisedMasters, ARestoredTrainerGoesOnWithTheSameBits) {
   const TrainBench m(kGlm);
-  const std::vector<TrainSequence> data = qat_data(m);
+  const std::vector<TrainSequence> data = low_bit_data(m);
   Runtime runtime({.threads = 2}, m.model, profile_by_name(kQat), 256), other({.threads = 1}, m.model, profile_by_name(kQat), 256);
   Trainer trainer(runtime, m.masters, {});
   const auto step = [&](Trainer& of) {
