@@ -84,7 +84,7 @@ void Follower::look() {
       return;
     }
     if (now->sequence == refused_ && options_.gate->terms() == refused_terms_) {
-      if (std::exchange(trying_, 0) != 0) tell_error(refused_message_);
+      if (std::exchange(trying_, 0) != 0) reporter_.fail(refused_message_);
       return;
     }
     channel = *now;
@@ -103,17 +103,11 @@ void Follower::look() {
 void Follower::healed() {
   trying_ = 0;
   trying_message_.clear();
-  reporter_.change([](ReplicaRecord& r) { r.error.clear(); });
   reporter_.enter(done_ > 0 ? ReplicaStage::ready : ReplicaStage::waiting);
 }
 
-void Follower::tell_error(const std::string& message) {
-  reporter_.enter(ReplicaStage::error);
-  reporter_.change([&](ReplicaRecord& r) { r.error = message; });
-}
-
 void Follower::kept_out(const Channel& channel, const std::string& terms, const std::string& message) {
-  tell_error(message);
+  reporter_.fail(message);
   ++totals_.errors;
   trying_ = 0;
   refused_ = channel.sequence;
@@ -124,7 +118,7 @@ void Follower::kept_out(const Channel& channel, const std::string& terms, const 
 
 void Follower::failed(const Channel& channel, const std::string& message) {
   const std::uint64_t number = std::max<std::uint64_t>(channel.sequence, 1);
-  tell_error(message);
+  reporter_.fail(message);
   if (trying_ == number && trying_message_ == message) return;
   ++totals_.errors;
   trying_ = number;
@@ -142,14 +136,16 @@ void Follower::take(const Channel& channel) {
     }
   } const offer{options_, live_};
   const bool again = trying_ == channel.sequence;  // it failed before: that stays to be seen until it succeeds
-  reporter_.change([&](ReplicaRecord& r) {
+  const auto aim = [&](ReplicaRecord& r) {
     if (r.sequence != channel.sequence) {
       r.seconds = {};
       r.downloaded_bytes = r.full_bytes = r.changed_tensors = 0;
     }
     r.target = channel.target;
     r.sequence = channel.sequence;
-  });
+  };
+  if (again) reporter_.change(aim);
+  else reporter_.enter(ReplicaStage::downloading, aim);
   auto asked = began;
   const auto enter = [&](ReplicaStage stage) {
     if (!again) reporter_.enter(stage);
@@ -173,7 +169,6 @@ void Follower::take(const Channel& channel) {
   totals_.downloaded_bytes += fetched;
   totals_.full_bytes += staged.full_bytes;
   reporter_.change([&](ReplicaRecord& r) {
-    r.error.clear();
     r.full_bytes = staged.full_bytes;
     r.downloaded_bytes = fetched;
     r.changed_tensors = staged.changed_tensors;

@@ -64,7 +64,6 @@ class Follower {
   void wait_for_others(const Channel& channel);
   void swap(StagedWeights& staged, const Channel& channel);
   bool superseded(const Channel& channel) const;
-  void tell_error(const std::string& message);
   void failed(const Channel& channel, const std::string& message);
   void kept_out(const Channel& channel, const std::string& terms, const std::string& message);
   void healed();

@@ -39,8 +39,13 @@ void ReplicaReporter::enter(ReplicaStage stage, const std::function<void(Replica
   entered_ = std::chrono::steady_clock::now();
   changed_ = changed_ || record_.stage != stage || static_cast<bool>(what);
   record_.stage = stage;
+  record_.error.clear();
   if (what) what(record_);
   wake_.notify_all();
+}
+
+void ReplicaReporter::fail(const std::string& message) {
+  enter(ReplicaStage::error, [&](ReplicaRecord& r) { r.error = message; });
 }
 
 ReplicaRecord ReplicaReporter::record() const {

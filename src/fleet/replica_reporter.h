@@ -22,8 +22,10 @@ class ReplicaReporter {
   ReplicaReporter& operator=(const ReplicaReporter&) = delete;
 
   void change(const std::function<void(ReplicaRecord&)>& what);
-  // The seconds until now count for the stage before. `what` else changes with the stage: no record has the one without the other.
+  // The seconds until now count for the stage before. `what` else changes with the stage: no record has the one without the other. The error that
+  // the record had is gone.
   void enter(ReplicaStage stage, const std::function<void(ReplicaRecord&)>& what = {});
+  void fail(const std::string& message);  // enters the stage `error` with its message
   ReplicaRecord record() const;
   // Writes no more and removes the record: this replica has left. Again: nothing happens. Whoever destroys it may call it, and no other.
   void leave();
