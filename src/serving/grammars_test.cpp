@@ -113,14 +113,14 @@ TEST_F(GrammarsTest, MemoryIsCountedForWhoAsked) {
   struct NoRoom : Error {
     using Error::Error;
   };
-  struct Account : MemoryAccount {
+  struct Account : MemoryAccount, std::enable_shared_from_this<Account> {  // as long as a grammar that is kept
     std::size_t taken = 0, kept = 0, most = SIZE_MAX;
     void take(std::size_t bytes) override {
       if ((taken += bytes) > most) throw NoRoom(ErrorCode::resource_exhausted, "no room");
     }
     std::shared_ptr<void> split(std::size_t bytes) override {
       kept += bytes;
-      return std::shared_ptr<void>(this, [bytes](void* account) { static_cast<Account*>(account)->kept -= bytes; });
+      return std::shared_ptr<void>(this, [account = shared_from_this(), bytes](void*) { account->kept -= bytes; });
     }
   };
   const auto account = std::make_shared<Account>();
