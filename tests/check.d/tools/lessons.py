@@ -2,8 +2,10 @@
 
 It learns (the loss falls, some held-out problems are solved), and no token of the rollouts has other bits than the trainer's. The whole
 lessons, of 3,000 steps and every family, are docs/families.md. And every recipe makes a model of its family, of at most a million active parameters.
+Every algorithm of train rl has a recipe that runs.
 """
 import os
+import re
 import sys
 from statistics import fmean
 
@@ -11,6 +13,7 @@ from harness import BINARY, ROOT, TMP, check, lockstep
 
 os.environ["LOCKSTEP_BINARY"] = str(BINARY)
 sys.path.insert(0, str(ROOT / "bench"))
+import algorithms  # noqa: E402
 import families  # noqa: E402
 
 FAMILY, STEPS = "qwen3_moe", 300
@@ -34,3 +37,11 @@ with check("recipes"):
         folder = families.model_folder(family, TMP / "models" / family)
         assert lockstep("plan", "--model", folder, "--length", "16", "--memory-megabytes", "4096").returncode == 0, family
         assert families.recipe_of(family)["model"]["model_type"] == family
+
+with check("algorithms"):
+    names = re.search(r"--algorithm NAME.*?default custom;([^)]*)\)", lockstep("train", "rl", "--help").stdout, re.S)[1]
+    assert algorithms.all_algorithms() == sorted(set(re.findall(r"\w+", names)) - {"custom"}), names
+    for name in algorithms.all_algorithms():
+        few = [word for key, value in {"steps": 1, "warmup": 1, "problems": 2}.items() for word in ("--set", f"{key}={value}")]
+        done = lockstep("train", "rl", "--config", ROOT / f"recipes/countdown_{name}.toml", "--runs", TMP / "runs", "--no-page", "--json", *few)
+        assert done.returncode == 0 and families.metrics(TMP / "runs" / f"countdown-{name.replace('_', '-')}")[0]["different_bits"] == 0, (name, done.stderr)

@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""What each algorithm of `lockstep train rl` learns on Countdown: the recipes recipes/countdown_NAME.toml, run as they stand, then evaluated on held-out problems.
+
+    bench/algorithms.py run --work FOLDER [--algorithms grpo,ppo] [--threads 1]
+    bench/algorithms.py page --work FOLDER
+
+run: `lockstep train rl --config` and `lockstep eval` of each. It may be stopped at any time and goes on where it was; what is done is not repeated.
+page: puts the table between its marks in docs/rl.md.
+
+One seed, and the same settings for all (those of the demo): it shows that each learns and what it costs, not which is best. Time is seconds of a processor,
+the trainer's and the sampler's, which other programs beside it change less than the clock.
+"""
+import argparse
+import json
+import os
+import re
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from statistics import fmean
+
+ROOT = Path(__file__).resolve().parents[1]
+PARTS = 6  # of the curve
+PROBLEMS, SAMPLES = 2000, 4
+
+
+def binary():
+    return os.environ.get("LOCKSTEP_BINARY", str(ROOT / "build/lockstep"))
+
+
+def all_algorithms():
+    return sorted(path.stem.removeprefix("countdown_") for path in (ROOT / "recipes").glob("countdown_*.toml") if "\nalgorithm = " in path.read_text())
+
+
+def lockstep(*arguments):
+    """Its JSON, and the seconds of a processor that it took."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run([binary(), *map(str, arguments), "--json"], cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"lockstep {' '.join(map(str, arguments[:2]))}: exit code {done.returncode}: {done.stderr.strip()[-500:]}")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return json.loads(done.stdout.strip().splitlines()[-1]), sum(after[:2]) - sum(before[:2])
+
+
+def evaluate(model, threads):
+    told, _ = lockstep("eval", "countdown", "--model", model, "--n", PROBLEMS, "--samples", SAMPLES, "--threads", threads)
+    return {key: told[key] for key in ("greedy", "pass_at_1")}
+
+
+def run_one(name, work, threads):
+    file = work / "results" / f"{name}.json"
+    if file.is_file():
+        return
+    folder = work / "runs" / f"countdown-{name.replace('_', '-')}"
+    words = ["train", "rl", "--config", ROOT / f"recipes/countdown_{name}.toml", "--runs", work / "runs", "--threads", threads, "--no-page"]
+    resumed = any((folder / "checkpoints").glob("*"))
+    _, seconds = lockstep(*words, *(["--resume"] if resumed else []))
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    part = len(rows) // PARTS
+    result = {"algorithm": name, "steps": len(rows), "rewards": [fmean(row["reward"] for row in rows[i * part : (i + 1) * part]) for i in range(PARTS)],
+              "tokens": sum(row["tokens"] for row in rows), "different_bits": sum(row["different_bits"] for row in rows),
+              "processor_seconds": None if resumed else seconds, "end": evaluate(folder / "export", threads)}  # fmt: skip
+    file.write_text(json.dumps(result, indent=1) + "\n")
+    print(f"{name}: {result['rewards'][0]:.3f} -> {result['rewards'][-1]:.3f}, {seconds:.0f} s of a processor", flush=True)
+
+
+def interval(measured):
+    return f"{measured['value']:.3f} [{measured['low']:.3f}, {measured['high']:.3f}]"
+
+
+def page(work):
+    start = json.loads((work / "results/start.json").read_text())
+    results = [json.loads(file.read_text()) for name in all_algorithms() if (file := work / f"results/{name}.json").is_file()]
+    steps = results[0]["steps"] // PARTS
+    lines = [f"| `--algorithm` | {' | '.join(f'{i * steps + 1}-{(i + 1) * steps}' for i in range(PARTS))} | sampled pass@1 | greedy | processor minutes | other bits, of tokens |",
+             "|---" * (PARTS + 5) + "|", f"| before |{' |' * PARTS} {interval(start['pass_at_1'])} | {interval(start['greedy'])} | | |"]  # fmt: skip
+    for r in results:
+        seconds = "" if r["processor_seconds"] is None else f"{r['processor_seconds'] / 60:.1f}"
+        lines.append(f"| `{r['algorithm']}` | {' | '.join(f'{reward:.3f}' for reward in r['rewards'])} | {interval(r['end']['pass_at_1'])} | {interval(r['end']['greedy'])} | "
+                     f"{seconds} | {r['different_bits']:,} of {r['tokens']:,} |")  # fmt: skip
+    if missing := sorted(set(all_algorithms()) - {r["algorithm"] for r in results}):
+        lines += ["", f"Not measured yet: {', '.join(f'`{name}`' for name in missing)}."]
+    version = subprocess.run([binary(), "--version"], capture_output=True, text=True).stdout.split("\n")[0]
+    lines += ["", f"Measured with {version}."]
+    document = ROOT / "docs/rl.md"
+    marks = re.compile(r"(<!-- bench/algorithms.py: begin -->\n).*?(<!-- bench/algorithms.py: end -->)", re.S)
+    text = document.read_text()
+    if not marks.search(text):
+        sys.exit(f"{document} has no marks of this script")
+    document.write_text(marks.sub(lambda found: found[1] + "\n".join(lines) + "\n" + found[2], text))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("run", "page"))
+    parser.add_argument("--work", type=lambda text: Path(text).resolve(), required=True)
+    parser.add_argument("--algorithms", type=lambda text: text.split(","), default=all_algorithms())
+    parser.add_argument("--threads", type=int, default=1)
+    options = parser.parse_args()
+    if unknown := set(options.algorithms) - set(all_algorithms()):
+        sys.exit(f"no recipe of {', '.join(sorted(unknown))}; there are {', '.join(all_algorithms())}")
+    if options.what == "page":
+        page(options.work)
+        return
+    start = options.work / "results/start.json"
+    if not start.is_file():
+        start.parent.mkdir(parents=True, exist_ok=True)
+        start.write_text(json.dumps(evaluate(ROOT / "models/countdown-glm", options.threads), indent=1) + "\n")
+    for name in options.algorithms:
+        run_one(name, options.work, options.threads)
+
+
+if __name__ == "__main__":
+    main()
