@@ -7,6 +7,7 @@
 #include "api/openai/held_streams.h"
 #include "api/openai/openai_api.h"
 #include "serving/loading.h"
+#include "serving/served_defaults.h"
 
 namespace lockstep {
 namespace {
