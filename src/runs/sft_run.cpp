@@ -210,8 +210,6 @@ RunStep SftWork::take_step() {
   } else {
     problems.sequences = input_.train->batch(number, plan_.batch);
   }
-  if (config_.indexer_alone)  // it learns from what rows attend to, whatever they say
-    for (TrainSequence& sequence : problems.sequences) std::fill(sequence.weights.begin(), sequence.weights.end(), 0.0f);
   const std::vector<TrainSequence>& batch = problems.sequences;
   const DivergenceSettings divergence{.step = number + 1, .learning_rate = adam.learning_rate, .max_norm = adam.max_norm, .run = run_.path()};
   Json of_layer;
