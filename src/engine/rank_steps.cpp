@@ -83,8 +83,10 @@ void RankSteps::set_images(const WeightImages& whole, std::uint64_t version) {
 
 std::vector<std::shared_ptr<const WeightSet>> RankSteps::mtp_copies(std::shared_ptr<const WeightSet> weights) {
   std::vector<std::shared_ptr<const WeightSet>> copies(parts_.size(), weights);
-  if (parts_.size() == 1) return copies;
-  const Manifest& manifest = runtime_.model->mtp()->manifest();
+  const MtpLayer* layer = runtime_.model->mtp();
+  const bool fits = layer && weights->parameters.size() == layer->manifest().parameters().size();  // MtpSteps refuses others
+  if (parts_.size() == 1 || !fits) return copies;
+  const Manifest& manifest = layer->manifest();
   const WeightImages whole =
       runtime_.backend.device().counting() ? WeightImages(manifest.parameters().size()) : weight_images(runtime_.backend, manifest, *weights, runtime_.profile);
   ranks_->run([&](int local) {

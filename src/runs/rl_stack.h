@@ -69,7 +69,8 @@ class RlStack {
   // SHA-256 of the fp32 masters of what is trained (model/weights.h).
   std::string weights_sha256() { return trainer_->weights_sha256(); }
   std::string draft_sha256() { return mtp_ ? mtp_->weights_sha256(mtp_->images()) : std::string(); }  // the same of the layer; empty: it is not trained
-  // Exports the present model as a Hugging Face folder with its tokenizer and the layer that was trained beside it, or the adapter as a PEFT folder; replaces an existing one.
+  // Exports the present model as a Hugging Face folder with its tokenizer and the layer that was trained beside it, or the adapter as a PEFT folder;
+  // replaces an existing one.
   void export_model(const std::filesystem::path& folder, DType dtype = DType::bf16);
   // The same of the critic: all weights as a folder that transformers' AutoModelForSequenceClassification reads, or an adapter's tensors.
   void export_critic(const std::filesystem::path& folder, DType dtype = DType::bf16);
