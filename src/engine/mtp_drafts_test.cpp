@@ -167,15 +167,20 @@ TEST(MtpDrafts, ANanInTheLayerHarmsNobody) {
   EXPECT_EQ(engine.counters().failed_requests, 0);
 }
 
+// Under rejection sampling answers depend on the distributions that guesses are drawn from, and so tell of each of them.
+std::vector<Request> rejecting(std::vector<Request> requests) {
+  for (Request& r : requests) r.drafts->acceptance = DraftOptions::Acceptance::rejection;
+  return requests;
+}
+
 // Each rank runs the whole layer, and all guess what one rank guesses; so under rejection sampling too.
 TEST(MtpDrafts, OverRanksTheyAreThoseOfOne) {
   MtpPlant plant;
-  std::vector<Request> coupled = talkative_requests(6, plant.vocabulary()), rejecting = coupled;
-  for (Request& r : rejecting) r.drafts->acceptance = DraftOptions::Acceptance::rejection;
+  const std::vector<Request> coupled = talkative_requests(6, plant.vocabulary());
   std::vector<Request> without = coupled;
   for (Request& r : without) r.drafts = {};
   Engine plain(plant.runtime, plant.weights), one(plant.runtime, plant.weights, {}, plant.layer);
-  const std::vector<Generation> bare = plain.generate(without), want = one.generate(coupled), rejected = one.generate(rejecting);
+  const std::vector<Generation> bare = plain.generate(without), want = one.generate(coupled), rejected = one.generate(rejecting(coupled));
   EXPECT_GT(one.counters().drafts.accepted, 50);
   EXPECT_NE(bits_of(rejected[3]), bits_of(want[3]));
   for (const RankLayout& ranks : std::vector<RankLayout>{{2, 1, 1}, {1, 1, 2}, {2, 1, 2}}) {
@@ -183,7 +188,7 @@ TEST(MtpDrafts, OverRanksTheyAreThoseOfOne) {
     const std::vector<Generation> got = engine.generate(coupled);
     expect_same_bits(got, bare, ranks.text());
     EXPECT_EQ(numbers_of(got), numbers_of(want)) << ranks.text();
-    expect_same_bits(engine.generate(rejecting), rejected, ranks.text() + ", rejection");
+    expect_same_bits(engine.generate(rejecting(coupled)), rejected, ranks.text() + ", rejection");
   }
 }
 
@@ -196,16 +201,23 @@ TEST(MtpDrafts, OfDepthsThatShareNothing) {
   Engine plain(own.runtime, own.weights), of_shared(shared.runtime, shared.weights, {}, shared.layer);
   const std::vector<Generation> want = plain.generate(without);
   std::vector<std::int64_t> numbers;
+  std::vector<Generation> rejected;
   for (const std::int64_t page : {64, 16, 7, 1})
     for (const bool together : {true, false}) {
       const EngineOptions options{.page_size = page, .cache_pages = 3000 / page, .prefill_chunk = page == 7 ? 3 : 128};
       Engine engine(own.runtime, own.weights, options, own.layer);
-      std::vector<Generation> got;
-      if (together) got = engine.generate(requests);
+      std::vector<Generation> got, by_rejection;
+      const auto add = [&](const std::vector<Request>& asked) {
+        for (Generation& g : engine.generate(asked)) got.push_back(std::move(g));
+        for (Generation& g : engine.generate(rejecting(asked))) by_rejection.push_back(std::move(g));
+      };
+      if (together) add(requests);
       else
-        for (const Request& r : requests) got.push_back(engine.generate({r})[0]);
+        for (const Request& r : requests) add({r});
       const std::string what = fmt::format("pages of {}{}", page, together ? ", together" : "");
       expect_same_bits(got, want, what);
+      if (rejected.empty()) rejected = by_rejection;
+      expect_same_bits(by_rejection, rejected, what + ", rejection");
       if (numbers.empty()) numbers = numbers_of(got);
       EXPECT_EQ(numbers_of(got), numbers) << what;
       EXPECT_GT(engine.counters().drafts.accepted, 50) << what;
@@ -213,6 +225,7 @@ TEST(MtpDrafts, OfDepthsThatShareNothing) {
   EXPECT_NE(numbers_of(of_shared.generate(requests)), numbers);
   Engine ranks(own.runtime, own.weights, {.ranks = {2, 1, 2}}, own.layer);
   EXPECT_EQ(numbers_of(ranks.generate(requests)), numbers);
+  expect_same_bits(ranks.generate(rejecting(requests)), rejected, "ranks, rejection");
 }
 
 // Behind new weights of the layer is guessed as in an engine that was made with them: nothing that the old layer left in the cache is seen.
@@ -227,9 +240,12 @@ TEST(MtpDrafts, NewWeightsOfTheLayer) {
     own.ranks = ranks;
     Engine made_with(plant.runtime, plant.weights, own, newer), swapped(plant.runtime, plant.weights, own, plant.layer);
     const std::vector<Generation> want = made_with.generate(requests), before = swapped.generate(requests);
+    const std::vector<Generation> rejected_before = swapped.generate(rejecting(requests));
     swapped.set_weights(plant.weights, InFlight::go_on, newer);
-    const std::vector<Generation> got = swapped.generate(requests);
+    const std::vector<Generation> got = swapped.generate(requests), rejected = swapped.generate(rejecting(requests));
     expect_same_bits(got, before, "a new layer");
+    expect_same_bits(rejected, made_with.generate(rejecting(requests)), "a new layer, rejection");
+    EXPECT_NE(bits_of(rejected[3]), bits_of(rejected_before[3]));
     EXPECT_NE(numbers_of(before), numbers_of(want));
     EXPECT_EQ(numbers_of(got), numbers_of(want));
     // The same again changes nothing: prompts are found in the cache.
