@@ -33,6 +33,7 @@ from golden_configs import DEEPSEEK_SHARED, GLM_MOE_DSA_SHARED
 
 FOLDER = make_goldens.FOLDER / "mtp"
 DEPTHS = 5
+GUESSED_FROM = 9  # the row of a guess of depths that share nothing
 
 GLM = GLM_MOE_DSA_SHARED | dict(
     hidden_size=36, num_hidden_layers=3, num_attention_heads=3, num_key_value_heads=3, q_lora_rank=20, kv_lora_rank=18, qk_nope_head_dim=12,
@@ -45,8 +46,11 @@ GLM = GLM_MOE_DSA_SHARED | dict(
 GOLDENS = {
     # A selection of five keys; an epsilon so large that a wrong one shows.
     "sparse": (23, GLM | dict(index_topk=5, vocab_size=61, rms_norm_eps=0.03), [f.name for f in fields(numpy_mtp.Knobs)]),
+    # The same, of depths that share nothing.
+    "own-keys": (23, GLM | dict(index_topk=5, vocab_size=61, rms_norm_eps=0.03, index_share_for_mtp_iteration=False),
+                 ["hidden_first", "other_keys", "zero_seen", "raw_carried", "own_token_again"]),  # a turn of all rows alike shows nowhere
     # All visible keys selected, over two blocks of 64 keys.
-    "dense-range": (81, GLM | dict(index_topk=96, vocab_size=35, rms_norm_eps=1e-6), ["hidden_first", "own_keys", "rope_stays", "zero_seen", "own_token_again"]),
+    "dense-range": (81, GLM | dict(index_topk=96, vocab_size=35, rms_norm_eps=1e-6), ["hidden_first", "other_keys", "rope_stays", "zero_seen", "own_token_again"]),
     # No indexer: groups of experts, YaRN beyond its original context.
     "groups": (66, DEEPSEEK_SHARED | dict(
         hidden_size=40, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=4, q_lora_rank=24, kv_lora_rank=16, qk_nope_head_dim=10,
@@ -54,7 +58,7 @@ GOLDENS = {
         num_experts_per_tok=4, n_group=4, topk_group=2, n_shared_experts=1, norm_topk_prob=True, routed_scaling_factor=2.5, vocab_size=35,
         rms_norm_eps=1e-6, rope_parameters={"rope_type": "yarn", "rope_theta": 10000.0, "factor": 40.0, "original_max_position_embeddings": 64,
                                             "mscale": 1.0, "mscale_all_dim": 1.0, "beta_fast": 32, "beta_slow": 1},
-    ), ["hidden_first", "own_keys", "rope_stays", "zero_seen", "own_token_again"]),
+    ), ["hidden_first", "other_keys", "rope_stays", "zero_seen", "own_token_again"]),
 }  # fmt: skip
 
 
@@ -143,12 +147,21 @@ def compute(name, seeds, smallest_gap):
     return config, seed, tokens, logits, gap, loss, gradients, variation
 
 
+def said(config, seed, tokens, logits):
+    """{tensor: logits} of a golden."""
+    found = {f"depth{k}": of_depth for k, of_depth in enumerate(logits, 1)}
+    if numpy_mtp.shares_keys(config):
+        return found
+    of_guess = numpy_mtp.guessed(config, all_weights(config, seed), tokens, GUESSED_FROM, DEPTHS)
+    return found | {f"guess{k}": of_depth for k, of_depth in enumerate(of_guess, 1)}
+
+
 def write(name):
     config, seed, tokens, logits, gap, loss, gradients, variation = compute(name, range(1, 1000), make_goldens.SEARCHED_GAP)
     folder = FOLDER / name
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
-    tensors = {"tokens": tokens} | {f"depth{k}": of_depth.astype(np.float32) for k, of_depth in enumerate(logits, 1)}
+    tensors = {"tokens": tokens} | {key: value.astype(np.float32) for key, value in said(config, seed, tokens, logits).items()}
     tensors |= {f"grad.{key}": value.astype(np.float32) for key, value in gradients.items()}
     metadata = {"seed": str(seed), "loss": repr(loss)} | ({"smallest_gap": repr(float(gap))} if gap < float("inf") else {})
     make_goldens.write_safetensors(folder / "golden.safetensors", tensors, metadata)
@@ -174,11 +187,11 @@ def differences(name):
     folder = FOLDER / name
     with safe_open(folder / "golden.safetensors", "np") as file:
         metadata, stored = file.metadata(), {key: file.get_tensor(key) for key in file.keys()}
-    config, _, tokens, logits, _, loss, gradients, variation = compute(name, [int(metadata["seed"])], make_goldens.SMALLEST_GAP)
+    config, seed, tokens, logits, _, loss, gradients, variation = compute(name, [int(metadata["seed"])], make_goldens.SMALLEST_GAP)
     found = [] if json.loads((folder / "config.json").read_text()) == config else [f"{name}: config.json differs"]
     found += [] if np.array_equal(stored.pop("tokens"), tokens) else [f"{name}: tokens differ"]
     found += [] if abs(float(metadata["loss"]) - loss) <= make_goldens.RECOMPUTE_TOLERANCE * max(1, abs(loss)) else [f"{name}: loss differs"]
-    fresh = {f"depth{k}": of_depth for k, of_depth in enumerate(logits, 1)} | {f"grad.{key}": value for key, value in gradients.items()}
+    fresh = said(config, seed, tokens, logits) | {f"grad.{key}": value for key, value in gradients.items()}
     found += [] if fresh.keys() == stored.keys() else [f"{name}: tensors are {sorted(stored)}, wanted {sorted(fresh)}"]
     found += stored_differences(folder / "tv.safetensors", variation[0], {f"grad.{key}": value for key, value in variation[1].items()})
     return found + [f"{name}: {key} differs" for key in fresh.keys() & stored.keys() if not make_goldens.rounds_to(stored[key], fresh[key])]

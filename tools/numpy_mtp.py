@@ -3,7 +3,8 @@
 
 Depth 1 has a row for each position p >= 1: it joins Emb(t_p) with the trunk's h_(p-1), selects among the rows up to its own and attends to them.
 Depth k >= 2 joins Emb(t_(p+k-1)) with what depth k - 1 said in that row, turned by position p + k - 1, and attends to what depth 1 selected, with
-depth 1's keys and values. Here the tokens of all depths are those of the text.
+depth 1's keys and values. Where config.json has `index_share_for_mtp_iteration` false, each depth selects among and attends to its own rows, which are turned
+as its queries are. Here the tokens of all depths are those of the text.
 
 Shapes: T tokens, R = T - 1 rows of depth 1, those of depth k the first T - k of them; V vocabulary, h hidden; the rest as numpy_glm_moe_dsa.py.
 """
@@ -22,7 +23,7 @@ class Knobs:
     """Wrong variants, which a golden must be able to tell apart; and `raw_carried`, another engine's right one."""
 
     hidden_first: bool = False  # the order of what eh_proj joins
-    own_keys: bool = False  # each depth selects and attends among its own rows
+    other_keys: bool = False  # each depth selects and attends among its own rows where they are to share depth 1's, and the other way round
     trunk_selection: bool = False  # depth 1 attends to what the trunk's last indexer chose
     rope_stays: bool = False  # later depths turn by the position of their row
     zero_seen: bool = False  # position 0 has a row, which joins Emb(t_0) with zeros
@@ -30,8 +31,13 @@ class Knobs:
     own_token_again: bool = False  # later depths join the row's own token
 
 
-def depths(config, weights, tokens, count, knobs=Knobs()):
-    """[logits [T - k, V] of depth k = 1 .. count], the trunk's logits [T, V], the smallest gap between a chosen and a rejected score."""
+def shares_keys(config):
+    return config.get("index_share_for_mtp_iteration", True)
+
+
+def depths(config, weights, tokens, count, knobs=Knobs(), selections=None):
+    """[logits [T - k, V] of depth k = 1 .. count], the trunk's logits [T, V], the smallest gap between a chosen and a rejected score. `selections`: a list that
+    gets what each depth attends to, [rows, rows]."""
     w = {name: np.asarray(value, np.float64) for name, value in weights.items()}
     seen = {}
     logits, gap = trunk_of.forward(config, w, tokens, record=seen.__setitem__)
@@ -50,11 +56,13 @@ def depths(config, weights, tokens, count, knobs=Knobs()):
         x_norm = rms_norm(u, w[layer + "input_layernorm.weight"], eps)
         turned = rows if knobs.rope_stays else rows + depth - 1
         qr, q = queries(config, w, layer + "self_attn.", x_norm, turned)
-        if keys is None or knobs.own_keys:
+        if keys is None or shares_keys(config) == knobs.other_keys:
             keys, near = keys_of(config, w, layer + "self_attn.", x_norm, qr, turned)
             gap = min(gap, near)
             if knobs.trunk_selection:
                 keys["selected"] = chosen_by_trunk[first:, first:] | np.eye(len(rows), dtype=bool)
+        if selections is not None:
+            selections.append(keys["selected"])
         after = u + attend(config, w, layer + "self_attn.", q, keys)
         normed = rms_norm(after, w[layer + "post_attention_layernorm.weight"], eps)
         output, near = mixture(config, w, layer + "mlp.", normed, trunk_of.Knobs(), lambda **values: None)
@@ -66,16 +74,30 @@ def depths(config, weights, tokens, count, knobs=Knobs()):
     return result, logits, gap
 
 
-def selection(config, weights, tokens):
-    """[T - 1, T - 1]: which rows depth 1 selects in each row."""
-    w, seen = {name: np.asarray(value, np.float64) for name, value in weights.items()}, {}
+def guessed(config, weights, tokens, position, count):
+    """[logits [V] of depth k = 1 .. count] of a guess from the row of `position`, of a layer whose depths share nothing: depth k's row stands at
+    position + k - 1, and sees depth 1's rows up to `position` and those of the depths before it."""
+    w = {name: np.asarray(value, np.float64) for name, value in weights.items()}
+    seen = {}
     trunk_of.forward(config, w, tokens, record=seen.__setitem__)
-    layer, rows = f"model.layers.{config['num_hidden_layers']}.", np.arange(1, len(tokens))
-    embedded, eps = w["model.embed_tokens.weight"][np.asarray(tokens)], config["rms_norm_eps"]
-    parts = [rms_norm(embedded[rows], w[layer + "enorm.weight"], eps), rms_norm(seen["final_norm"][:-1], w[layer + "hnorm.weight"], eps)]
-    x_norm = rms_norm(np.concatenate(parts, axis=-1) @ w[layer + "eh_proj.weight"].T, w[layer + "input_layernorm.weight"], eps)
-    qr, _ = queries(config, w, layer + "self_attn.", x_norm, rows)
-    return keys_of(config, w, layer + "self_attn.", x_norm, qr, rows)[0]["selected"]
+    eps, layer = config["rms_norm_eps"], f"model.layers.{config['num_hidden_layers']}."
+    embedded, hidden = w["model.embed_tokens.weight"][np.asarray(tokens)], seen["final_norm"]
+    rows = np.arange(1, position + 1)
+    carried, result = hidden[rows - 1], []
+    us = np.zeros((0, hidden.shape[1]))
+    for _ in range(count):
+        parts = [rms_norm(embedded[rows], w[layer + "enorm.weight"], eps), rms_norm(carried, w[layer + "hnorm.weight"], eps)]
+        us = np.concatenate([us, np.concatenate(parts, axis=-1) @ w[layer + "eh_proj.weight"].T])
+        x_norm = rms_norm(us, w[layer + "input_layernorm.weight"], eps)
+        qr, q = queries(config, w, layer + "self_attn.", x_norm, np.arange(1, len(us) + 1))
+        keys, _ = keys_of(config, w, layer + "self_attn.", x_norm, qr, np.arange(1, len(us) + 1))
+        after = (us + attend(config, w, layer + "self_attn.", q, keys))[-1:]
+        normed = rms_norm(after, w[layer + "post_attention_layernorm.weight"], eps)
+        y = after + mixture(config, w, layer + "mlp.", normed, trunk_of.Knobs(), lambda **values: None)[0]
+        carried = rms_norm(y, w[layer + "shared_head.norm.weight"], eps)
+        result.append((carried @ w["lm_head.weight"].T)[0])
+        rows = rows[-1:] + 1
+    return result
 
 
 def turn(config, x_THR, pairs, positions):

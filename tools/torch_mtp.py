@@ -64,7 +64,7 @@ def mixture(config, w, mlp, x_norm):
 
 
 def depths(config, w, tokens, hidden, selected, count):
-    """[logits of depth k]: as numpy_mtp.depths, with tensors of torch; `selected` [T - 1, T - 1]: what depth 1 selects."""
+    """[logits of depth k]: as numpy_mtp.depths, with tensors of torch; `selected`: what each depth attends to."""
     eps, layer = config["rms_norm_eps"], f"model.layers.{config['num_hidden_layers']}."
     attention, heads = layer + "self_attn.", config["num_attention_heads"]
     nope, v, kv_rank = config["qk_nope_head_dim"], config["v_head_dim"], config["kv_lora_rank"]
@@ -78,14 +78,14 @@ def depths(config, w, tokens, hidden, selected, count):
         u = torch.cat(parts, dim=-1) @ w[layer + "eh_proj.weight"].T
         x_norm = rms_norm(u, w[layer + "input_layernorm.weight"], eps)
         q = queries(config, w, attention, x_norm, rows + depth - 1)
-        if keys is None:
+        if keys is None or not numpy_mtp.shares_keys(config):
             kv_a = x_norm @ w[attention + "kv_a_proj_with_mqa.weight"].T
             c = rms_norm(kv_a[:, :kv_rank], w[attention + "kv_a_layernorm.weight"], 1e-6)
-            k_pe = turned(config, kv_a[:, None, kv_rank:], numpy_mtp.mla_pairs(config), rows)
+            k_pe = turned(config, kv_a[:, None, kv_rank:], numpy_mtp.mla_pairs(config), rows + depth - 1)
             keys = torch.cat([torch.einsum("sc,hnc->shn", c, kv_b[:, :nope]), k_pe.expand(-1, heads, -1)], dim=-1)
             values = torch.einsum("sc,hvc->shv", c, kv_b[:, nope:])
         scores = torch.einsum("thk,shk->ths", q, keys) * scale
-        scores = scores.masked_fill(~torch.from_numpy(selected[: len(rows), None]), -torch.inf)
+        scores = scores.masked_fill(~torch.from_numpy(selected[depth - 1][: len(rows), None]), -torch.inf)
         mixed = torch.einsum("ths,shv->thv", scores.softmax(-1), values).flatten(1)
         after = u + mixed @ w[attention + "o_proj.weight"].T
         y = after + mixture(config, w, layer + "mlp.", rms_norm(after, w[layer + "post_attention_layernorm.weight"], eps))
@@ -119,7 +119,8 @@ def training_gradients(config, weights, tokens, count, kind):
     w = {name: torch.from_numpy(np.asarray(value, np.float64)) for name, value in weights.items()}
     for name in w:
         w[name].requires_grad_(name.startswith(layer))
-    selected = numpy_mtp.selection(config, weights, tokens)
+    selected = []
+    numpy_mtp.depths(config, weights, tokens, count, selections=selected)
     logits = depths(config, w, tokens, torch.from_numpy(seen["final_norm"]), selected, count)
     loss = cross_entropy(tokens, logits) if kind == "ce" else variation(tokens, seen["logits"], logits)
     loss.backward()

@@ -128,6 +128,8 @@ int demo_command(const Arguments& arguments) {
   add_transport_options(table, processes);
   table.integer("micro-batch", &settings.micro_batch, 0, 1 << 20, "N", "Sequences per micro-batch, 0: all; less memory, the same bits");
   add_draft_options(table, settings.drafts, "off", "rollout-speculation", false);
+  table.integer("mtp-depths", &settings.mtp.depths, 0, MtpSettings::kMostDepths, "N",
+                "Train the layer of --rollout-speculation mtp, or a new one, on line, to say so many tokens ahead; the published weights are the same");
   table.kept_folder("runs", &runs, "Folder of runs");
   page.add_options(table);
   if (!table.parse(arguments)) return kExitOk;

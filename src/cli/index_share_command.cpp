@@ -1,13 +1,15 @@
 // `lockstep index-share`: what layers with sparse attention select, on given tokens (parity/index_overlap.h), which of their indexers can go
-// (parity/index_search.h), and the model without them (serving/conversion.h).
+// (parity/index_search.h), and the model without them (jobs/index_conversion.h).
 #include <cstdio>
 #include <optional>
 
+#include "api/openai/chat_messages.h"
 #include "base/signals.h"
 #include "cli/command_kinds.h"
 #include "cli/commands.h"
 #include "cli/common_options.h"
 #include "cli/shipped.h"
+#include "jobs/index_conversion.h"
 #include "observe/progress.h"
 #include "parity/index_overlap.h"
 #include "parity/index_search.h"
@@ -90,19 +92,51 @@ int search_command(const Arguments& arguments) {
 }
 
 int convert_indexers_command(const Arguments& arguments) {
-  std::string from, to, pattern, dtype = "f32";
+  IndexConversion c;
   OptionTable table(
       "index-share convert",
       "Writes a model with fewer indexers: config.json says which layers have one, the tensors of the others are left out, all else is as it was. "
-      "`train sft` then trains the indexers that are left, with the model or alone.",
-      {"lockstep index-share convert models/countdown-glm OUT --pattern FSSS"});
-  table.positional("FROM", &from, true, "Model folder, GGUF file, or the name of a shipped model: countdown-glm, agent-glm");
-  table.output_folder("OUT", &to, "Folder to write").positional().required();
-  table.text("pattern", &pattern, "LETTERS", "A letter a layer: F keeps its indexer, S uses the selection of the last layer before it that has one").required();
-  table.choice("dtype", &dtype, {"f32", "bf16"}, "Of the weights: f32 keeps every value of the file, bf16 rounds to nearest even");
+      "With --data the indexers that are left are trained, by the mean over the layers that use each one's selection, all other weights frozen: "
+      "Ctrl-C saves, and the same command goes on to the same bits. `train sft` would train them with the model.",
+      {"lockstep index-share convert models/countdown-glm OUT --pattern FSSS",
+       "lockstep index-share convert models/countdown-glm OUT --pattern FSSS --data my.jsonl --steps 500"});
+  table.positional("FROM", &c.from, true, "Model folder, GGUF file, or the name of a shipped model: countdown-glm, agent-glm");
+  table.output_folder("OUT", &c.to, "Folder to write").positional().required();
+  table.text("pattern", &c.pattern, "LETTERS", "A letter a layer: F keeps its indexer, S uses the selection of the last layer before it that has one")
+      .required();
+  table.choice("dtype", &c.dtype, {"f32", "bf16"}, "Of the weights: f32 keeps every value of the file, bf16 rounds to nearest even");
+  table.input("data", &c.data, "FILE", "Train the indexers on these texts: JSONL as of train sft; the run is in OUT-training");
+  table.integer("steps", &c.steps, 1, std::int64_t{1} << 40, "N", "Optimizer steps");
+  table.integer("batch", &c.batch, 0, 1 << 20, "N", "Sequences per step; 0: 32, with little data an eighth of it");
+  table.number("learning-rate", &c.learning_rate, 0, 10, "X", "Peak learning rate");
+  table.integer("dense-steps", &c.dense_steps, 0, std::int64_t{1} << 40, "N",
+                "First steps, in which every row attends to all keys and the indexer learns from all");
+  table.seed("seed", &c.seed, "Seed of the data order");
+  table.integer("threads", &c.threads, 0, 4096, "N", "Threads; 0: all processors");
+  table.flag("quiet", &c.quiet, "No progress");
+  table.refused("without --data", [&c] { return c.data.empty(); }, {"steps", "batch", "learning-rate", "dense-steps", "seed", "threads", "quiet"});
   if (!table.parse(arguments)) return kExitOk;
-  convert_indexers(shipped("models", from), to, pattern, dtype == "bf16" ? DType::bf16 : DType::f32, table.overwrite());
-  std::printf("%s\n", to.c_str());
+  c.from = shipped("models", c.from);
+  c.overwrite = table.overwrite();
+  if (c.data.empty()) {
+    convert_indexers(c.from, c.to, c.pattern, c.dtype == "bf16" ? DType::bf16 : DType::f32, c.overwrite);
+    std::printf("%s\n", c.to.c_str());
+    return kExitOk;
+  }
+  c.reading = {chat_messages, chat_tools};
+  c.on_start = install_interrupt_handlers;
+  c.stop = interrupt_token();
+  if (!c.quiet) c.say = [](const std::string& sentence) { std::fprintf(stderr, "%s\n", sentence.c_str()); };
+  const SftSummary summary = convert_and_train(c);
+  if (summary.interrupted) {
+    std::fprintf(stderr, "interrupted at step %lld of %lld; saved, and the same command goes on\n", static_cast<long long>(summary.steps),
+                 static_cast<long long>(c.steps));
+    return 128 + interrupt_signal();
+  }
+  std::printf("%lld steps, index loss %.5f\nweights sha256 %s\n", static_cast<long long>(summary.steps), summary.index_loss, summary.weights_sha256.c_str());
+  if (summary.eval_before && summary.eval_loss)
+    std::printf("loss of the held-out sequences: %.4f before, %.4f now\n", *summary.eval_before, *summary.eval_loss);
+  std::printf("%s\n", c.to.c_str());
   return kExitOk;
 }
 

@@ -39,7 +39,9 @@ int run_train_rl(const Arguments& arguments) {
   add_rl_options(table, settings);
   TrainedSettings& trained = job.stack.trained;
   add_trained_options(table, trained);
-  add_adapter_seed(table, job.init_seed, trained);
+  table.seed("init-seed", &job.init_seed, "Seed of initial weights, an adapter's or those of a new layer of multi-token prediction");
+  table.refused("without --adapter-rank or --mtp-depths", [&] { return trained.rank == 0 && job.stack.mtp.depths == 0; });
+  add_mtp_options(table, job.stack.mtp, trained);
   table.after_reading([&] {
     if (!table.given("learning-rate")) settings.learning_rate = default_rl_learning_rate(trained);
     settings.warmup = std::min(settings.warmup, settings.steps);
@@ -90,6 +92,7 @@ int run_train_rl(const Arguments& arguments) {
                                {"run", summary.run.string()},
                                {"export", exported},
                                {"report", report}};
+    if (!summary.draft_sha256.empty()) out["draft_sha256"] = summary.draft_sha256;
     if (settings.critic.there()) out.update({{"critic_sha256", summary.critic_sha256}, {"critic_export", summary.critic_exported.string()}});
     std::printf("%s\n", out.dump().c_str());
     return kExitOk;
@@ -100,6 +103,7 @@ int run_train_rl(const Arguments& arguments) {
       "%lld steps; mean reward %.3f, k3 %.3g, %lld of %lld log-probabilities differ in bits\nweights %s\nexported to %s; try\n  lockstep eval %s --model %s\n",
       static_cast<long long>(summary.steps), mean_reward, totals.kl.k3(), static_cast<long long>(totals.kl.different_bits),
       static_cast<long long>(totals.kl.tokens), hash.c_str(), exported.c_str(), settings.environment.c_str(), tried.c_str());
+  if (!summary.draft_sha256.empty()) std::printf("draft sha256 %s\n", summary.draft_sha256.c_str());
   if (settings.critic.there()) std::printf("critic %s\nexported to %s\n", summary.critic_sha256.c_str(), summary.critic_exported.c_str());
   return kExitOk;
 }

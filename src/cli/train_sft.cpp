@@ -21,20 +21,6 @@ struct SftSettings {
   ProcessSettings processes;
 };
 
-// In a file the keys of [mtp].
-void add_mtp_options(OptionTable& table, SftConfig& c) {
-  table.integer(
-      "mtp-depths", &c.mtp.depths, 0, MtpSettings::kMostDepths, "N",
-      "Train the model's layer of multi-token prediction, or a new one, to say so many tokens ahead, for drafts (docs/speculation.md); no other weight "
-      "depends on it; 0: it stays as it is");
-  table.refused("with --adapter-rank, whose export holds no such layer", [&c] { return c.trained.rank > 0; });
-  table.choice("mtp-loss", &c.mtp.loss, mtp_losses(), "Its loss: cross-entropy, total variation of its drafts against the model end to end, or their sum");
-  table.number("mtp-learning-rate", &c.mtp.learning_rate, 0, 10, "X", "Peak learning rate of that layer, under the same schedule");
-  table.number("mtp-max-norm", &c.mtp.max_norm, 0, 1e9, "X", "Its gradient's norm is clipped to this, 0: not");
-  table.number("mtp-router-bias-rate", &c.mtp.router_bias_rate, 0, 1, "X", "Step of its router's correction bias towards even load");
-  table.refused("without --mtp-depths", [&c] { return c.mtp.depths == 0; }, {"mtp-loss", "mtp-learning-rate", "mtp-max-norm", "mtp-router-bias-rate"});
-}
-
 bool parse(const Arguments& arguments, SftSettings& s) {
   SftJob& job = s.job;
   SftConfig& c = job.config;
@@ -94,7 +80,7 @@ bool parse(const Arguments& arguments, SftSettings& s) {
                 {"router-bias-rate", "train-indexer", "index-from", "sparse-from"});
   table.refused("where the model has no router with a correction bias", [&c] { return !mechanisms_of(c.runtime).router_bias; }, {"router-bias-rate"});
   table.refused("where the model has no indexer", [&c] { return !mechanisms_of(c.runtime).indexer; }, {"train-indexer", "index-from", "sparse-from"});
-  add_mtp_options(table, c);
+  add_mtp_options(table, c.mtp, c.trained);
   add_checkpoint_options(table, run);
   add_transcript_options(table, c.transcripts, c.transcripts_every, s.transcript_megabytes,
                          "Sequences per step written to transcripts.jsonl, with log-probabilities and mask");

@@ -167,6 +167,113 @@ TEST(MtpDrafts, ANanInTheLayerHarmsNobody) {
   EXPECT_EQ(engine.counters().failed_requests, 0);
 }
 
+// Under rejection sampling answers depend on the distributions that guesses are drawn from, and so tell of each of them.
+std::vector<Request> rejecting(std::vector<Request> requests) {
+  for (Request& r : requests) r.drafts->acceptance = DraftOptions::Acceptance::rejection;
+  return requests;
+}
+
+// Each rank runs the whole layer, and all guess what one rank guesses; so under rejection sampling too.
+TEST(MtpDrafts, OverRanksTheyAreThoseOfOne) {
+  MtpPlant plant;
+  const std::vector<Request> coupled = talkative_requests(6, plant.vocabulary());
+  std::vector<Request> without = coupled;
+  for (Request& r : without) r.drafts = {};
+  Engine plain(plant.runtime, plant.weights), one(plant.runtime, plant.weights, {}, plant.layer);
+  const std::vector<Generation> bare = plain.generate(without), want = one.generate(coupled), rejected = one.generate(rejecting(coupled));
+  EXPECT_GT(one.counters().drafts.accepted, 50);
+  EXPECT_NE(bits_of(rejected[3]), bits_of(want[3]));
+  for (const RankLayout& ranks : std::vector<RankLayout>{{2, 1, 1}, {1, 1, 2}, {2, 1, 2}}) {
+    Engine engine(plant.runtime, plant.weights, {.ranks = ranks}, plant.layer);
+    const std::vector<Generation> got = engine.generate(coupled);
+    expect_same_bits(got, bare, ranks.text());
+    EXPECT_EQ(numbers_of(got), numbers_of(want)) << ranks.text();
+    expect_same_bits(engine.generate(rejecting(coupled)), rejected, ranks.text() + ", rejection");
+  }
+}
+
+// Depths that share nothing: other guesses, of which all the same holds.
+TEST(MtpDrafts, OfDepthsThatShareNothing) {
+  MtpPlant shared, own("cpu-bf16w", {.threads = 2}, 128, false);
+  const std::vector<Request> requests = talkative_requests(8, own.vocabulary());
+  std::vector<Request> without = requests;
+  for (Request& r : without) r.drafts = {};
+  Engine plain(own.runtime, own.weights), of_shared(shared.runtime, shared.weights, {}, shared.layer);
+  const std::vector<Generation> want = plain.generate(without);
+  std::vector<std::int64_t> numbers;
+  std::vector<Generation> rejected;
+  for (const std::int64_t page : {64, 16, 7, 1})
+    for (const bool together : {true, false}) {
+      const EngineOptions options{.page_size = page, .cache_pages = 3000 / page, .prefill_chunk = page == 7 ? 3 : 128};
+      Engine engine(own.runtime, own.weights, options, own.layer);
+      std::vector<Generation> got, by_rejection;
+      const auto add = [&](const std::vector<Request>& asked) {
+        for (Generation& g : engine.generate(asked)) got.push_back(std::move(g));
+        for (Generation& g : engine.generate(rejecting(asked))) by_rejection.push_back(std::move(g));
+      };
+      if (together) add(requests);
+      else
+        for (const Request& r : requests) add({r});
+      const std::string what = fmt::format("pages of {}{}", page, together ? ", together" : "");
+      expect_same_bits(got, want, what);
+      if (rejected.empty()) rejected = by_rejection;
+      expect_same_bits(by_rejection, rejected, what + ", rejection");
+      if (numbers.empty()) numbers = numbers_of(got);
+      EXPECT_EQ(numbers_of(got), numbers) << what;
+      EXPECT_GT(engine.counters().drafts.accepted, 50) << what;
+    }
+  EXPECT_NE(numbers_of(of_shared.generate(requests)), numbers);
+  Engine ranks(own.runtime, own.weights, {.ranks = {2, 1, 2}}, own.layer);
+  EXPECT_EQ(numbers_of(ranks.generate(requests)), numbers);
+  expect_same_bits(ranks.generate(rejecting(requests)), rejected, "ranks, rejection");
+}
+
+// Behind new weights of the layer is guessed as in an engine that was made with them: nothing that the old layer left in the cache is seen.
+TEST(MtpDrafts, NewWeightsOfTheLayer) {
+  MtpPlant plant;
+  const std::vector<Request> requests = talkative_requests(8, plant.vocabulary());
+  plant.layer_images = initial_weights(plant.runtime.model->mtp()->manifest(), 12, 0.25);
+  const std::shared_ptr<const WeightSet> newer = plant.make_layer();
+  const EngineOptions options{.page_size = 4, .cache_pages = 600};
+  for (const RankLayout& ranks : std::vector<RankLayout>{{1, 1, 1}, {2, 1, 1}}) {
+    EngineOptions own = options;
+    own.ranks = ranks;
+    Engine made_with(plant.runtime, plant.weights, own, newer), swapped(plant.runtime, plant.weights, own, plant.layer);
+    const std::vector<Generation> want = made_with.generate(requests), before = swapped.generate(requests);
+    const std::vector<Generation> rejected_before = swapped.generate(rejecting(requests));
+    swapped.set_weights(plant.weights, InFlight::go_on, newer);
+    const std::vector<Generation> got = swapped.generate(requests), rejected = swapped.generate(rejecting(requests));
+    expect_same_bits(got, before, "a new layer");
+    expect_same_bits(rejected, made_with.generate(rejecting(requests)), "a new layer, rejection");
+    EXPECT_NE(bits_of(rejected[3]), bits_of(rejected_before[3]));
+    EXPECT_NE(numbers_of(before), numbers_of(want));
+    EXPECT_EQ(numbers_of(got), numbers_of(want));
+    // The same again changes nothing: prompts are found in the cache.
+    const std::int64_t hits = swapped.counters().cache_hit_tokens;
+    swapped.set_weights(plant.weights, InFlight::go_on, newer);
+    swapped.generate(requests);
+    EXPECT_GT(swapped.counters().cache_hit_tokens, hits);
+  }
+}
+
+// In the middle of answers too, which go on with their bits.
+TEST(MtpDrafts, NewWeightsOfTheLayerWhileRequestsRun) {
+  MtpPlant plant;
+  const std::vector<Request> requests = talkative_requests(6, plant.vocabulary());
+  std::vector<Request> without = requests;
+  for (Request& r : without) r.drafts = {};
+  Engine plain(plant.runtime, plant.weights);
+  const std::vector<Generation> want = plain.generate(without);
+  Engine engine(plant.runtime, plant.weights, {.page_size = 4, .cache_pages = 600}, plant.layer);
+  std::vector<Generation> got(requests.size());
+  for (std::size_t i = 0; i < requests.size(); ++i) engine.submit(requests[i], {}, [&got, i](Generation&& g) { got[i] = std::move(g); });
+  for (int step = 0; engine.step(); ++step)
+    if (step % 5 == 3) engine.set_weights(plant.weights, InFlight::go_on, plant.make_layer());
+  expect_same_bits(got, want, "new layers on the way");
+  EXPECT_EQ(engine.counters().mixed_version_tokens, 0);
+  EXPECT_GT(engine.counters().drafts.accepted, 20);
+}
+
 TEST(MtpDrafts, WhatIsNotThereIsRefused) {
   MtpPlant plant;
   const auto refused = [](const char* part, const auto& work) {
@@ -183,10 +290,8 @@ TEST(MtpDrafts, WhatIsNotThereIsRefused) {
   refused("allowed are the", [&] { Engine(plant.runtime, plant.weights, by_layer, plant.weights); });
   Plant other;
   refused("allowed are the 0", [&] { Engine(other.runtime, other.weights, by_layer, plant.layer); });
-  EngineOptions shared = by_layer;
-  shared.ranks = {2, 1, 1};
-  refused("2 ranks share the model", [&] { Engine(plant.runtime, plant.weights, shared, plant.layer); });
   Engine engine(plant.runtime, plant.weights);
+  refused("the engine was made without one", [&] { engine.set_weights(plant.weights, InFlight::go_on, plant.layer); });
   refused("no layer of multi-token prediction", [&] { engine.submit(guessed_by_layer({{.prompt = {1, 2}, .sampling = {.max_tokens = 4}}}, 3)[0]); });
   EXPECT_TRUE(engine.idle());
 }

@@ -23,7 +23,8 @@ RankSteps::RankSteps(Runtime& runtime, const EngineOptions& options, std::unique
       page_size_(options.page_size),
       lead_(!ranks && replica_of(options).size() > 1 ? options.lead : nullptr),
       ranks_(ranks ? std::move(ranks) : ranks_of(options, lead_)),
-      parts_(static_cast<std::size_t>(ranks_->local())) {
+      parts_(static_cast<std::size_t>(ranks_->local())),
+      most_sequences_(options.max_sequences) {
   tell(EngineCall::make, [&](ByteWriter& out) { put_engine_options(out, options); });
   ranks_->run([&](int local) {
     Rank& part = parts_[static_cast<std::size_t>(local)];
@@ -80,20 +81,52 @@ void RankSteps::set_images(const WeightImages& whole, std::uint64_t version) {
   });
 }
 
+std::vector<std::shared_ptr<const WeightSet>> RankSteps::mtp_copies(std::shared_ptr<const WeightSet> weights) {
+  std::vector<std::shared_ptr<const WeightSet>> copies(parts_.size(), weights);
+  const MtpLayer* layer = runtime_.model->mtp();
+  const bool fits = layer && weights->parameters.size() == layer->manifest().parameters().size();  // MtpSteps refuses others
+  if (parts_.size() == 1 || !fits) return copies;
+  const Manifest& manifest = layer->manifest();
+  const WeightImages whole =
+      runtime_.backend.device().counting() ? WeightImages(manifest.parameters().size()) : weight_images(runtime_.backend, manifest, *weights, runtime_.profile);
+  ranks_->run([&](int local) {
+    if (local > 0) copies[static_cast<std::size_t>(local)] = make_weight_set(runtime_of(local).backend, manifest, whole, runtime_.profile, weights->version);
+  });
+  return copies;
+}
+
 void RankSteps::set_mtp(std::shared_ptr<const WeightSet> weights) {
-  if (ranks_->size() > 1)
-    fail(ErrorCode::unsupported, "a layer of multi-token prediction is to draft, and {} ranks share the model; allowed is one rank", ranks_->size());
-  mtp_ = std::make_unique<MtpSteps>(runtime_, std::move(weights), pages_, page_size_);
-  parts_[0].runner->set_mtp(mtp_.get());
+  if (ranks_->size() > ranks_->local())
+    fail(ErrorCode::unsupported, "a layer of multi-token prediction is to draft, and {} ranks in several processes share the model; allowed is one process",
+         ranks_->size());
+  const auto copies = mtp_copies(std::move(weights));
+  ranks_->run([&](int local) {
+    Rank& part = parts_[static_cast<std::size_t>(local)];
+    part.mtp = std::make_unique<MtpSteps>(runtime_of(local), copies[static_cast<std::size_t>(local)], pages_, page_size_, most_sequences_, part.sharding.get());
+    part.runner->set_mtp(part.mtp.get());
+  });
+}
+
+bool RankSteps::set_mtp_weights(std::shared_ptr<const WeightSet> weights) {
+  if (!parts_[0].mtp->differs(*weights)) return false;
+  const auto copies = mtp_copies(std::move(weights));
+  ranks_->run([&](int local) { parts_[static_cast<std::size_t>(local)].mtp->set_weights(copies[static_cast<std::size_t>(local)]); });
+  return true;
 }
 
 void RankSteps::accepted(const std::vector<PlannedSlice>& plan) {
-  if (mtp_) mtp_->keep(plan);
+  if (has_mtp()) ranks_->run([&](int local) { parts_[static_cast<std::size_t>(local)].mtp->keep(plan); });
 }
 
 std::vector<std::vector<std::int32_t>> RankSteps::guess(std::span<Sequence* const> sequences, std::int64_t tokens) {
   const WeightSet* own = sequences.front()->weights.get();
-  return mtp_->guess(own ? *own : *parts_[0].weights, sequences, tokens);
+  std::vector<std::vector<std::int32_t>> said;
+  ranks_->run([&](int local) {
+    const Rank& part = parts_[static_cast<std::size_t>(local)];
+    auto of_rank = part.mtp->guess(own ? *own : *part.weights, sequences, tokens);
+    if (local == 0) said = std::move(of_rank);
+  });
+  return said;
 }
 
 void RankSteps::run(const std::vector<PlannedSlice>& plan, const StepWants& wants, StepResult& result) {

@@ -25,9 +25,12 @@ class RankSteps {
   void set_images(const WeightImages& whole, std::uint64_t version);
   // Waits for all ranks.
   void meet();
-  // Sets the weights of the layer of multi-token prediction, which follows every forward from now on. Error unsupported on several ranks.
+  // Sets the weights of the layer of multi-token prediction, on the first local rank's runtime; it follows every forward from now on. Each rank has a copy
+  // of all of it. Error unsupported where ranks are in other processes.
   void set_mtp(std::shared_ptr<const WeightSet> weights);
-  bool has_mtp() const { return mtp_ != nullptr; }
+  bool has_mtp() const { return parts_[0].mtp != nullptr; }
+  // Other weights of that layer, from the next step on; false: they are the same. Error invalid_argument where they are another layer's.
+  bool set_mtp_weights(std::shared_ptr<const WeightSet> weights);
   // Runs under the sequences' own weights (single rank only), else under the newest.
   void run(const std::vector<PlannedSlice>& plan, const StepWants& wants, StepResult& result);
   // The plan's tokens have been accepted, and its sequences are at their next positions.
@@ -44,11 +47,15 @@ class RankSteps {
     std::unique_ptr<const Sharding> sharding;
     std::unique_ptr<StepRunner> runner;
     std::shared_ptr<const WeightSet> weights;
+    std::unique_ptr<MtpSteps> mtp;  // null: nothing drafts with a layer
   };
   Runtime& runtime_of(int local) const {
     const Rank& r = parts_[static_cast<std::size_t>(local)];
     return r.runtime ? *r.runtime : runtime_;
   }
+
+  // A copy for each local rank, the first of which gets the very weights.
+  std::vector<std::shared_ptr<const WeightSet>> mtp_copies(std::shared_ptr<const WeightSet> weights);
 
   template <class F>
   void tell(EngineCall call, const F& put) const;
@@ -58,7 +65,7 @@ class RankSteps {
   ProcessMail* const lead_;  // null: nobody follows
   std::unique_ptr<Ranks> ranks_;
   std::vector<Rank> parts_;  // local ones
-  std::unique_ptr<MtpSteps> mtp_;
+  const std::int64_t most_sequences_;
 };
 
 }  // namespace lockstep

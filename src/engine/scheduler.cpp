@@ -23,6 +23,14 @@ void Scheduler::set_weights(std::uint64_t identity) {
   turns_.set_newest(identity);
 }
 
+void Scheduler::forget_prefixes() {
+  pages_.reset();
+  for (Sequence* s : running()) {
+    s->shares = false;
+    s->chain = {};
+  }
+}
+
 void Scheduler::remove(Sequence& s, std::int64_t forget_from) {
   pages_.forget(s, forget_from);
   queues_.remove(s);

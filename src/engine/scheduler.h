@@ -51,6 +51,8 @@ class Scheduler {
   // New weights (WeightSet::identity) of the sequences that bring none of their own: nothing cached under the old ones is
   // used again, except by sequences that run.
   void set_weights(std::uint64_t identity);
+  // No page that stands in the cache now is used again, except by sequences that run.
+  void forget_prefixes();
 
   bool idle() const { return queues_.empty(); }
   const std::vector<Sequence*>& running() const { return queues_.running(); }  // in order of arrival

@@ -62,6 +62,7 @@ ArmResult run_arm(const DemoArm& arm, const DemoSettings& settings, std::optiona
   stack_settings.profile_mix = mix ? ProfileMix::allowed : ProfileMix::refused;
   stack_settings.micro_batch = settings.micro_batch;
   stack_settings.engine.drafts = settings.drafts;
+  stack_settings.mtp = settings.mtp;
   stack_settings.stop = settings.stop;
   stack_settings.sharing = [&](const Tokenizer& tokenizer) { return sharing_of(settings.rl, *environment, tokenizer); };
   RlStack stack(stack_settings);

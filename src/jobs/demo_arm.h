@@ -27,6 +27,7 @@ struct DemoSettings {
   EvaluationSettings evaluation;
   std::int64_t micro_batch = 0;
   DraftOptions drafts;        // of the rollouts
+  MtpSettings mtp;            // RlStackSettings::mtp
   double importance_cap = 0;  // of the arms whose rollouts come from another profile; 0: none
   std::filesystem::path folder = "runs/demo";
   StopToken stop;

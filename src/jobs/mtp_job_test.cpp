@@ -7,7 +7,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "jobs/rl_job.h"
 #include "jobs/sft_job.h"
+#include "runs/training_state.h"
 #include "serving/loading.h"
 
 namespace lockstep {
@@ -137,6 +139,135 @@ TEST_F(MtpJobs, WhatHasNoRoomForALayerIsRefused) {
        {std::pair(&adapter, "mtp-depths is 1 beside an adapter"), std::pair(&ranks, "ranks is tp=2, allowed with --mtp-depths")}) {
     try {
       run_sft_job(*refused);
+      ADD_FAILURE() << "accepted, not refused with: " << part;
+    } catch (const Error& e) {
+      EXPECT_NE(e.message().find(part), std::string::npos) << e.message();
+    }
+  }
+}
+
+// Of the shipped model with a layer that was trained a little.
+class MtpRlJobs : public MtpJobs {
+ protected:
+  std::string model_with_layer() {
+    if (folder_.empty()) {
+      SftJob made = job("layer", 2);
+      made.config.asked.learning_rate = 0;
+      made.config.router_bias_rate = 0;
+      made.config.train_indexer = false;
+      folder_ = run_sft_job(made).exported;
+    }
+    return folder_;
+  }
+  RlJob learning(const std::string& name, const std::string& sources, std::int64_t depths) {
+    RlJob made;
+    made.run.name = name;
+    made.run.runs = root_.string();
+    made.run.quiet = true;
+    made.stack.runtime.model = model_with_layer();
+    made.stack.runtime.threads = 1;
+    made.stack.engine.drafts = parse_drafts(sources, 3);
+    made.stack.mtp.depths = depths;
+    made.stack.mtp.learning_rate = 1e-2;
+    made.rl.steps = 3;
+    made.rl.problems = 3;
+    made.rl.rollouts = 4;
+    made.rl.max_tokens = 14;
+    made.rl.warmup = 0;
+    made.rl.learning_rate = 1e-3;
+    return made;
+  }
+  std::vector<double> lengths(const std::string& name) {
+    std::vector<double> all;
+    for (const nlohmann::json& step : metrics(name)) all.push_back(step.value("accepted_length", 0.0));
+    return all;
+  }
+  std::string folder_;
+};
+
+TEST_F(MtpRlJobs, WithoutALayerFrozenOrOnLineThePolicyIsTheSame) {
+  const RlSummary absent = run_rl(learning("absent", "off", 0)), frozen = run_rl(learning("frozen", "mtp", 0)), on_line = run_rl(learning("on-line", "mtp", 3));
+  const std::string file = ModelReader::open(model_with_layer())->mtp_sha256();
+  EXPECT_NE(absent.weights_sha256, ModelReader::open(model_with_layer())->weights_sha256());  // something was learned
+  for (const RlSummary* run : {&frozen, &on_line}) EXPECT_EQ(run->weights_sha256, absent.weights_sha256);
+  for (const RlSummary* run : {&absent, &frozen, &on_line}) EXPECT_EQ(run->totals.kl.different_bits, 0);
+  EXPECT_EQ(lengths("absent"), (std::vector<double>{0, 0, 0}));
+  // In the first step both draft with the layer of the files, later with another one.
+  ASSERT_EQ(lengths("on-line").size(), 3u);
+  EXPECT_GT(lengths("frozen")[0], 1);
+  EXPECT_EQ(lengths("on-line")[0], lengths("frozen")[0]);
+  EXPECT_NE(lengths("on-line")[1], lengths("frozen")[1]);
+  EXPECT_TRUE(metrics("on-line")[0].contains("mtp_loss_3"));
+  EXPECT_FALSE(metrics("frozen")[0].contains("mtp_loss"));
+  EXPECT_TRUE(frozen.draft_sha256.empty());
+  EXPECT_NE(on_line.draft_sha256, file);
+  EXPECT_EQ(ModelReader::open(on_line.exported)->mtp_sha256(), on_line.draft_sha256);
+  EXPECT_EQ(ModelReader::open(frozen.exported)->mtp_sha256(), file);
+  // A new layer, and rollouts without guesses: the policy does not feel that either.
+  RlJob quiet = learning("new", "off", 1);
+  quiet.stack.runtime.model = shipped_model();
+  quiet.rl.steps = 1;
+  RlJob bare = learning("bare", "off", 0);
+  bare.stack.runtime.model = shipped_model();
+  bare.rl.steps = 1;
+  EXPECT_EQ(run_rl(quiet).weights_sha256, run_rl(bare).weights_sha256);
+  // Control: under rejection sampling rollouts depend on what is guessed, and so do the weights.
+  RlJob rejection = learning("rejection", "mtp", 3);
+  rejection.stack.engine.drafts.acceptance = DraftOptions::Acceptance::rejection;
+  const RlSummary other = run_rl(rejection);
+  EXPECT_NE(other.weights_sha256, absent.weights_sha256);
+  EXPECT_EQ(other.totals.kl.different_bits, 0);
+}
+
+// Several updates a step: the layer has other numbers of steps than the policy.
+TEST_F(MtpRlJobs, AStoppedRunGoesOnWithTheLayerOfItsStep) {
+  const auto of = [&](const std::string& name) {
+    RlJob made = learning(name, "mtp", 2);
+    made.rl.mini_batches = 3;
+    return made;
+  };
+  const RlSummary whole = run_rl(of("whole"));
+  StopSource source;
+  RlJob parts = of("parts");
+  parts.run.keep_last = 1;
+  parts.run.checkpoint_every = 1;
+  parts.run.stop = source.token();
+  parts.run.on_step = [&source](std::int64_t step) {
+    if (step == 2) source.stop();
+  };
+  EXPECT_FALSE(run_rl(parts).finished);
+  parts.run.resume = true;
+  parts.run.stop = {};
+  const RlSummary rest = run_rl(parts);
+  EXPECT_EQ(rest.weights_sha256, whole.weights_sha256);
+  EXPECT_EQ(rest.draft_sha256, whole.draft_sha256);
+  EXPECT_EQ(lengths("parts"), lengths("whole"));
+  // Another run begins with both.
+  RlJob fork = of("fork");
+  fork.rl.steps = 1;
+  fork.stack.mtp.learning_rate = 0;
+  fork.stack.mtp.router_bias_rate = 0;
+  fork.run.resolved["forked_from"] = newest_checkpoint(root_ / "whole");
+  EXPECT_EQ(run_rl(fork).draft_sha256, whole.draft_sha256);
+  fs::remove_all(root_ / "parts" / "mtp");
+  parts.rl.steps = 4;
+  try {
+    run_rl(parts);
+    ADD_FAILURE() << "went on without the layer's state";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::not_found) << e.message();
+    EXPECT_NE(e.message().find("goes on at step 3"), std::string::npos) << e.message();
+  }
+}
+
+TEST_F(MtpRlJobs, WhatHasNoRoomForALayerIsRefused) {
+  RlJob adapter = learning("adapter", "off", 1), ranks = learning("ranks", "off", 1);
+  adapter.stack.trained.rank = 4;
+  ranks.stack.runtime.ranks = "tp=2";
+  for (const auto& [refused, part] :
+       {std::pair(&adapter, "mtp-depths is 1 beside an adapter"), std::pair(&ranks, "ranks is tp=2, allowed with --mtp-depths")}) {
+    try {
+      run_rl(*refused);
       ADD_FAILURE() << "accepted, not refused with: " << part;
     } catch (const Error& e) {
       EXPECT_NE(e.message().find(part), std::string::npos) << e.message();

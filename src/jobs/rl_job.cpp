@@ -28,6 +28,7 @@ RlSummary run_rl(const RlJob& job) {
   settings.stop = job.run.stop;
   settings.trained.seed = job.init_seed;
   settings.trained.train_unembed = false;
+  settings.mtp_initial.seed = job.init_seed;
   if (const CriticSettings& critic = job.rl.critic; critic.there()) {
     settings.critic = TrainedSettings{.rank = critic.kind == "adapter" ? critic.rank : 0, .seed = job.init_seed};
     settings.critic_model = critic.model;
@@ -61,6 +62,7 @@ RlSummary run_rl(const RlJob& job) {
                .publish = publishing ? [&] { return publishing->publish(); } : std::function<nlohmann::ordered_json()>()});
   if (run.directory().resumed()) work.restore(run.directory());
   if (const std::string from = run.directory().config().value("forked_from", ""); work.step() == 0 && !from.empty()) work.begin_from(from);
+  work.begin_layer(run.directory());
   run.started();
   if (job.rl.share_prompts == "auto" && stack.sharing() == SharePrompts::backward)
     run.say(
@@ -87,6 +89,7 @@ RlSummary run_rl(const RlJob& job) {
   summary.exported = run.directory().export_folder();
   stack.export_model(summary.exported, job.export_dtype == "bf16" ? DType::bf16 : DType::f32);
   summary.weights_sha256 = stack.weights_sha256();
+  summary.draft_sha256 = stack.draft_sha256();
   if (!stack.critic()) return summary;
   summary.critic_exported = summary.run / "critic" / "export";
   stack.export_critic(summary.critic_exported, job.export_dtype == "bf16" ? DType::bf16 : DType::f32);

@@ -12,7 +12,7 @@ struct RlJob {
   RunSettings run;
   RlStackSettings stack;  // its profile mix, optimizer_folder, sharing of prompts and stop follow from the rest
   RlSettings rl;
-  std::uint64_t init_seed = 0;             // of an adapter's initial weights
+  std::uint64_t init_seed = 0;             // of initial weights: an adapter's, or a new layer's of multi-token prediction
   std::string optimizer_state = "memory";  // or "file" (runs/training_state.h)
   std::string export_dtype = "bf16";       // or f32
   std::int64_t transcripts = 8, transcripts_every = 1;
@@ -26,6 +26,7 @@ struct RlSummary {
   RlTotals totals;
   bool finished = false;  // or it was stopped, and saved
   std::string weights_sha256;
+  std::string draft_sha256;             // of the layer of multi-token prediction, where one was trained
   std::filesystem::path run, exported;  // the latter of a finished one
   std::string critic_sha256;            // of the critic, where there is one
   std::filesystem::path critic_exported;

@@ -1,6 +1,9 @@
 #include "jobs/rl_work.h"
 
+#include <utility>
+
 #include "base/error.h"
+#include "runs/adam_settings.h"
 #include "runs/divergence.h"
 #include "train/schedule.h"
 
@@ -17,7 +20,10 @@ RlWork::RlWork(const Environment& environment, RlStack& stack, const RlSettings&
       settings_(settings),
       options_(options),
       training_(environment, stack.tokenizer(), stack.rollouts(), stack.trainer(), settings,
-                {.allow_profile_mix = options.allow_profile_mix, .stop_at_difference = options.stop_at_difference, .critic = stack.critic()}),
+                {.allow_profile_mix = options.allow_profile_mix,
+                 .stop_at_difference = options.stop_at_difference,
+                 .learned = [this](const std::vector<PolicyDatum>& rollouts) { layer_metrics_ = train_layer(rollouts); },
+                 .critic = stack.critic()}),
       counted_(stack.rollout_counters()),
       trained_rows_(stack.trainer().work().segment_rows) {}
 
@@ -30,6 +36,24 @@ void RlWork::restore(const RunDirectory& run) {
 
 void RlWork::begin_from(const std::filesystem::path& checkpoint) { stack_.trainer().begin_from(checkpoint); }
 
+void RlWork::begin_layer(const RunDirectory& run) {
+  if (!stack_.mtp()) return;
+  stack_.mtp()->begin_or_go_on(run, step_);
+  stack_.trainer().publish();
+}
+
+nlohmann::ordered_json RlWork::train_layer(const std::vector<PolicyDatum>& rollouts) {
+  if (!stack_.mtp() || rollouts.empty()) return nlohmann::ordered_json::object();  // every group was left out
+  const double rate =
+      learning_rate({.kind = settings_.schedule, .peak = stack_.mtp()->settings().learning_rate, .warmup = settings_.warmup, .steps = settings_.steps}, step_);
+  AdamParameters adam = adam_parameters(settings_, rate);
+  adam.max_norm = stack_.mtp()->settings().max_norm;
+  adam.router_bias_rate = stack_.mtp()->settings().router_bias_rate;
+  nlohmann::ordered_json metrics = stack_.mtp()->take_step(rollouts, adam);
+  stack_.trainer().publish();
+  return metrics;
+}
+
 RunStep RlWork::take_step() {
   const double rate = learning_rate({.kind = settings_.schedule, .peak = settings_.learning_rate, .warmup = settings_.warmup, .steps = settings_.steps}, step_);
   RunStep taken;
@@ -40,6 +64,7 @@ RunStep RlWork::take_step() {
   });
   const EngineCounters counted = stack_.rollout_counters();
   taken.metrics = to_json(step, settings_);
+  taken.metrics.update(std::exchange(layer_metrics_, nlohmann::ordered_json::object()));
   if (options_.publish) taken.metrics.update(options_.publish());
   taken.metrics["pairs_skipped_share"] = (counted.work - counted_.work).skipped_share();
   if (const std::int64_t drafts = counted.drafts.drafts - counted_.drafts.drafts; drafts > 0)  // tokens of a forward that checked a draft
@@ -82,6 +107,7 @@ void RlWork::add_kept_metrics(nlohmann::ordered_json& metrics, const EngineCount
 }
 
 void RlWork::save(const RunDirectory& run, std::int64_t keep_last) {
+  if (stack_.mtp()) stack_.mtp()->save(run, step_, keep_last);
   if (stack_.critic()) stack_.critic()->save(run.path(), step_, keep_last);  // first: see LocalCritic::save
   stack_.trainer().save(run, {{"next_step", step_}}, keep_last);
 }

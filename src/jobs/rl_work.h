@@ -34,6 +34,8 @@ class RlWork final : public RunWork {
   // Resumes from the newest checkpoint of a run, or begins with the weights of another's. Errors: those of LocalTrainer::load and begin_from.
   void restore(const RunDirectory& run);
   void begin_from(const std::filesystem::path& checkpoint);
+  // The layer of multi-token prediction, where one is trained, goes on where it stood, or begins as LocalMtp says. After both.
+  void begin_layer(const RunDirectory& run);
 
   std::int64_t step() const override { return step_; }
   bool finished() const override { return step_ >= settings_.steps; }
@@ -42,6 +44,8 @@ class RlWork final : public RunWork {
   const RlTotals& totals() const { return totals_; }
 
  private:
+  // Trains that layer; what it returns are metrics.
+  nlohmann::ordered_json train_layer(const std::vector<PolicyDatum>& rollouts);
   // Of the step that was just taken, beside what was counted before it.
   void add_kept_metrics(nlohmann::ordered_json& metrics, const EngineCounters& counted);
 
@@ -50,6 +54,7 @@ class RlWork final : public RunWork {
   RlWorkOptions options_;
   PolicyTraining training_;
   RlTotals totals_;
+  nlohmann::ordered_json layer_metrics_ = nlohmann::ordered_json::object();  // of the step that is being taken
   EngineCounters counted_;
   SegmentRows trained_rows_;
   RlStack::KeptRows kept_rows_;

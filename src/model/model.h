@@ -3,6 +3,7 @@
 // Families compose blocks (model/blocks/): a family is one file in archs/ and one line in archs/archs.h (docs/adding-a-model.md).
 #pragma once
 #include <memory>
+#include <optional>
 
 #include "model/config_reader.h"
 #include "model/context.h"
@@ -45,6 +46,8 @@ class Model {
 struct ModelOptions {
   double mla_norm_eps = 0;  // 0: the family's default (1e-6 for GLM, as transformers)
   bool new_mtp = false;     // a config that says nothing of a layer of multi-token prediction is read as if it had asked for one
+  // Whether the depths of that layer share selection and keys, instead of what config.json says (index_share_for_mtp_iteration; without it they do).
+  std::optional<bool> mtp_shares_keys = {};
 };
 
 // Reads "model_type" of a Hugging Face config.json. Throws invalid_argument naming the key at fault, or

@@ -176,7 +176,10 @@ PolicyStep PolicyTraining::step(std::int64_t number, const OptimizerStep& optimi
     result.critic_seconds = seconds_between(sampled, Clock::now());
   }
   const auto judged = Clock::now();
-  if (number < settings_.critic.warmup) return result;  // the policy stays as it is
+  if (number < settings_.critic.warmup) {  // the policy stays as it is
+    if (options_.learned) options_.learned(batch.data);
+    return result;
+  }
 
   if (needs_proximal(settings_)) result.proximal_forwards = add_proximal(batch);
   PolicyResult policy;
@@ -194,6 +197,7 @@ PolicyStep PolicyTraining::step(std::int64_t number, const OptimizerStep& optimi
   if (const auto updates = static_cast<double>(result.updates); result.updates > 0)
     for (double* sum : {&result.entropy, &result.loss, &result.gradient_norm}) *sum /= updates;
   result.train_seconds = seconds_between(judged, Clock::now());
+  if (options_.learned) options_.learned(batch.data);
   // Of a step that stopped in its first epoch what was not trained has no numbers to show.
   if (seen && policy.logprobs.size() == batch.data.size()) seen({number, version, batch.groups, batch.data, policy, batch.values});
   return result;

@@ -39,7 +39,9 @@ nlohmann::ordered_json to_json(const PolicyStep& step, const RlSettings& setting
 struct PolicyTrainingOptions {
   bool allow_profile_mix = false;  // sampler and trainer may have different numerics profiles; their numbers then differ
   bool stop_at_difference = true;  // see step(); not with a mix
-  ValuePort* critic = nullptr;     // where the settings have one; outlives the training
+  // Called with a step's data when its updates are done, those of a critic's warm-up too: what else learns from the rollouts, under the new weights.
+  std::function<void(const std::vector<PolicyDatum>&)> learned = {};
+  ValuePort* critic = nullptr;  // where the settings have one; outlives the training
 };
 
 class PolicyTraining {

@@ -1,8 +1,12 @@
 #include "runs/local_mtp.h"
 
+#include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/error.h"
+#include "checkpoint/json_file.h"
+#include "checkpoint/training_checkpoint.h"
 #include "parallel/layout.h"
 #include "runs/training_state.h"
 #include "train/mtp_trainer.h"
@@ -15,7 +19,7 @@ constexpr const char kPart[] = "mtp";  // of a run's folder
 
 static_assert(MtpSettings::kMostDepths == MtpTraining::kMostDepths);
 
-fs::path layer_checkpoint(const fs::path& run, const std::string& name) { return run / kPart / "checkpoints" / name; }
+fs::path layer_checkpoints(const fs::path& run) { return run / kPart / "checkpoints"; }
 
 const MtpLayer& layer_of(const OpenedModel& opened, const MtpSettings& settings) {
   if (!opened.model->mtp())
@@ -39,6 +43,7 @@ bool has_indexer(const MtpLayer& layer) {
 }  // namespace
 
 std::vector<std::string> mtp_losses() { return {"ce", "tv", "both"}; }
+std::vector<std::string> mtp_keys() { return {"auto", "shared", "own"}; }
 
 RuntimeSettings settings_with_mtp(const RuntimeSettings& settings, const MtpSettings& mtp, std::int64_t adapter_rank) {
   if (mtp.depths == 0) return settings;
@@ -46,11 +51,15 @@ RuntimeSettings settings_with_mtp(const RuntimeSettings& settings, const MtpSett
   if (rank_layout(settings.ranks).size() > 1) fail(ErrorCode::unsupported, "ranks is {}, allowed with --mtp-depths is one rank", settings.ranks);
   RuntimeSettings own = settings;
   own.new_mtp = true;
+  const std::vector<std::string> keys = mtp_keys();
+  if (std::find(keys.begin(), keys.end(), mtp.keys) == keys.end())
+    fail(ErrorCode::invalid_argument, "mtp-keys is '{}', allowed are {}{}", mtp.keys, fmt::join(keys, ", "), did_you_mean(mtp.keys, keys));
+  if (mtp.keys != "auto") own.mtp_shares_keys = mtp.keys == "shared";
   return own;
 }
 
 LocalMtp::LocalMtp(const MtpSettings& settings, const OpenedModel& opened, const TrainerOptions& options, const MtpInitial& initial, LocalTrainer& trainer)
-    : layer_(layer_of(opened, settings)), profile_(opened.runtime->profile), trainer_(trainer) {
+    : settings_(settings), layer_(layer_of(opened, settings)), profile_(opened.runtime->profile), trainer_(trainer), runtime_(opened.runtime) {
   TrainerOptions own = options;
   own.ranks = opened.ranks;
   const MtpLoss loss = loss_named(settings.loss);
@@ -68,6 +77,29 @@ LocalMtp::~LocalMtp() {
   } catch (const std::exception&) {  // the executor stopped first: no other thread uses the device
     layer_trainer_.reset();
   }
+}
+
+Json LocalMtp::take_step(const std::vector<PolicyDatum>& rollouts, const AdamParameters& adam) {
+  std::vector<TrainSequence> batch;
+  for (const PolicyDatum& d : rollouts) {
+    TrainSequence& sequence = batch.emplace_back();
+    sequence.tokens = d.tokens;
+    sequence.targets = d.targets;
+    for (const float weight : d.weights) sequence.weights.push_back(weight != 0 ? 1.0f : 0.0f);
+  }
+  return take_step(batch, adam);
+}
+
+std::shared_ptr<const WeightSet> LocalMtp::weights_for(const std::shared_ptr<Runtime>& runtime) {
+  return trainer_.with_model([&](TrainedModel&) -> std::shared_ptr<const WeightSet> {
+    const std::shared_ptr<const WeightSet> now = layer_trainer_->weights();
+    if (runtime == runtime_) return now;
+    if (made_of_ != now) {
+      made_ = make_weight_set(runtime->backend, layer_.manifest(), layer_trainer_->master_images(), runtime->profile, now->version);
+      made_of_ = now;
+    }
+    return made_;
+  });
 }
 
 Json LocalMtp::take_step(const std::vector<TrainSequence>& batch, const AdamParameters& adam) {
@@ -94,36 +126,53 @@ Json LocalMtp::take_step(const std::vector<TrainSequence>& batch, const AdamPara
   });
 }
 
-void LocalMtp::save(const RunDirectory& run, std::int64_t keep_last) {
+void LocalMtp::save(const RunDirectory& run, std::int64_t step, std::int64_t keep_last) {
   TrainerState state = trainer_.with_model([&](TrainedModel&) { return layer_trainer_->state(); });
-  const Json position = {{"next_step", state.step}};
+  if (std::exchange(saved_, state.step) != state.step) since_ = step;
+  const Json position = {{"since_step", since_}, {"next_step", step}};
   save_training(run, std::move(state), layer_.manifest(), profile_.training_digest(false), position, keep_last == 0 ? 0 : static_cast<int>(keep_last) + 1,
                 kPart);
 }
 
-void LocalMtp::restore(const fs::path& checkpoint, bool weights_alone) {
-  TrainingCheckpoint loaded = load_checkpoint(checkpoint, layer_.manifest());
+void LocalMtp::restore(TrainingCheckpoint checkpoint, bool weights_alone) {
   trainer_.with_model([&](TrainedModel&) {
-    if (weights_alone) layer_trainer_->restore(fresh_state(layer_trainer_->state(), std::move(loaded.masters)));
-    else layer_trainer_->restore(trainer_state(std::move(loaded)));
+    if (weights_alone) layer_trainer_->restore(fresh_state(layer_trainer_->state(), std::move(checkpoint.masters)));
+    else layer_trainer_->restore(trainer_state(std::move(checkpoint)));
   });
+}
+
+std::optional<TrainingCheckpoint> LocalMtp::find(const fs::path& run, std::int64_t step) const {
+  const std::vector<std::int64_t> steps = checkpoint_steps(layer_checkpoints(run));
+  for (std::size_t i = steps.size(); i-- > 0;) {
+    TrainingCheckpoint found = load_checkpoint(layer_checkpoints(run) / checkpoint_name(steps[i]), layer_.manifest());
+    const std::int64_t last = found.position.value("next_step", std::int64_t{-1});
+    if (found.position.value("since_step", last) <= step && step <= last) return found;
+  }
+  return {};
 }
 
 void LocalMtp::begin_or_go_on(const RunDirectory& run, std::int64_t step) {
   if (step > 0) {
-    const fs::path checkpoint = layer_checkpoint(run.path(), checkpoint_name(step));
-    if (!fs::exists(checkpoint))
-      fail(ErrorCode::not_found, "'{}' is not there, and the model goes on at step {}; --fork NAME begins another run from the model's weights",
-           checkpoint.string(), step);
-    return restore(checkpoint, false);
+    std::optional<TrainingCheckpoint> found = find(run.path(), step);
+    if (!found)
+      fail(ErrorCode::not_found, "'{}' has no checkpoint of step {}, and the model goes on at step {}; --fork NAME begins another run from the model's weights",
+           layer_checkpoints(run.path()).string(), step, step);
+    saved_ = found->step;
+    since_ = found->position.value("since_step", step);
+    return restore(std::move(*found), false);
   }
   const fs::path from = run.config().value("forked_from", std::string());  // RUN/checkpoints/step-N
   if (from.empty()) return;
-  const fs::path checkpoint = layer_checkpoint(from.parent_path().parent_path(), from.filename().string());
-  if (fs::exists(checkpoint)) restore(checkpoint, true);
+  const Json position = read_json_file(from / "state.json").value("position", Json::object());
+  if (std::optional<TrainingCheckpoint> found = find(from.parent_path().parent_path(), position.value("next_step", std::int64_t{-1})))
+    restore(std::move(*found), true);
 }
 
-void LocalMtp::begin_from(const fs::path& run, std::int64_t step) { restore(layer_checkpoint(run, checkpoint_name(step)), true); }
+void LocalMtp::begin_from(const fs::path& run, std::int64_t step) {
+  std::optional<TrainingCheckpoint> found = find(run, step);
+  if (!found) fail(ErrorCode::not_found, "'{}' has no checkpoint of step {}", layer_checkpoints(run).string(), step);
+  restore(std::move(*found), true);
+}
 
 WeightImages LocalMtp::images() {
   return trainer_.with_model([&](TrainedModel&) { return layer_trainer_->master_images(); });

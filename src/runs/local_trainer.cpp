@@ -239,10 +239,10 @@ SamplerWeights LocalTrainer::weights_for(const std::shared_ptr<Runtime>& runtime
   });
 }
 
-void LocalTrainer::follow(std::shared_ptr<GenerationService> service, std::shared_ptr<Runtime> runtime, ProfileMix mix,
-                          std::shared_ptr<const WeightSet> frozen) {
+void LocalTrainer::follow(std::shared_ptr<GenerationService> service, std::shared_ptr<Runtime> runtime, ProfileMix mix, std::shared_ptr<const WeightSet> frozen,
+                          LayerWeights layer) {
   check_profile_mix(base_.opened.runtime->profile, runtime->profile, mix);
-  followers_.push_back({std::move(service), std::move(runtime), std::move(frozen)});
+  followers_.push_back({std::move(service), std::move(runtime), std::move(frozen), std::move(layer)});
   publish();
 }
 
@@ -250,7 +250,7 @@ void LocalTrainer::publish() {
   version_ = static_cast<std::uint64_t>(with_model([](TrainedModel& model) { return model.steps(); }));
   for (const Follower& follower : followers_) {
     SamplerWeights weights = weights_for(follower.runtime, follower.frozen);
-    follower.service->weights().set(std::move(weights.weights), std::move(weights.adapter));
+    follower.service->weights().set(std::move(weights.weights), std::move(weights.adapter), follower.layer ? follower.layer() : nullptr);
   }
 }
 

@@ -77,11 +77,13 @@ class LocalTrainer : public TrainerPort {
 
   // The present weights for a service on `runtime`. `frozen`: the base's weights there, for an adapter's service on another runtime.
   SamplerWeights weights_for(const std::shared_ptr<Runtime>& runtime, const std::shared_ptr<const WeightSet>& frozen = nullptr);
-  // Publishes the current version to `service`, which uses `runtime`, and from now on every new one.
+  // Publishes the current version to `service`, which uses `runtime`, and from now on every new one; with each what `layer` then returns, the weights of
+  // a layer of multi-token prediction that is trained beside the model (runs/local_mtp.h); none: the service keeps its own.
+  using LayerWeights = std::function<std::shared_ptr<const WeightSet>()>;
   void follow(std::shared_ptr<GenerationService> service, std::shared_ptr<Runtime> runtime, ProfileMix mix = ProfileMix::refused,
-              std::shared_ptr<const WeightSet> frozen = nullptr);
+              std::shared_ptr<const WeightSet> frozen = nullptr, LayerWeights layer = nullptr);
 
-  // Runs work(TrainedModel&) on the executor and returns what it returns. After a restore call publish().
+  // Runs work(TrainedModel&) on the executor and returns what it returns. After a restore, or a step of the layer, call publish().
   template <class F>
   auto with_model(F&& work) {
     return executor_->run(WorkClass::training, [&] { return work(*model_); }).get();
@@ -93,6 +95,7 @@ class LocalTrainer : public TrainerPort {
     std::shared_ptr<GenerationService> service;
     std::shared_ptr<Runtime> runtime;
     std::shared_ptr<const WeightSet> frozen;
+    LayerWeights layer;
   };
 
   TrainedBase base_;

@@ -7,6 +7,7 @@
 namespace lockstep {
 
 RlStack::RlStack(const RlStackSettings& settings) : model_folder_(settings.runtime.model), executor_(std::make_shared<Executor>()) {
+  const RuntimeSettings of_policy = settings_with_mtp(settings.runtime, settings.mtp, settings.trained.rank);
   const Profile& profile = profile_by_name(settings.runtime.profile);
   const Profile& rollouts = settings.rollout_profile.empty() ? profile : profile_by_name(settings.rollout_profile);
   check_trainable_run(profile, settings.trained);
@@ -14,7 +15,7 @@ RlStack::RlStack(const RlStackSettings& settings) : model_folder_(settings.runti
   check_profile_mix(profile, rollouts, settings.profile_mix);
   if (const ProcessMail* mail = joined_mail(); mail && settings.critic)
     fail(ErrorCode::unsupported, "a critic is asked for over {} processes, allowed is one process: --transport threads", mail->processes());
-  opened_ = open_model(settings.runtime);
+  opened_ = open_model(of_policy);
   refuse_value_head(*opened_.model, "it samples nothing, and no policy is made of it; --critic-model may be it");
   if (!opened_.tokenizer) fail(ErrorCode::unsupported, "'{}' has no tokenizer.json, and an environment speaks text", settings.runtime.model);
   if (settings.sharing) sharing_ = settings.sharing(*opened_.tokenizer);
@@ -22,7 +23,7 @@ RlStack::RlStack(const RlStackSettings& settings) : model_folder_(settings.runti
   rollout_runtime_ = opened_.runtime;
   std::shared_ptr<const WeightSet> frozen;  // under an adapter, where rollouts have a runtime of their own
   if (rollouts.digest() != profile.digest()) {
-    RuntimeSettings other = settings.runtime;
+    RuntimeSettings other = of_policy;
     other.profile = rollouts.name;
     other.ranks.clear();
     OpenedModel sampled = open_model(other);
@@ -41,6 +42,11 @@ RlStack::RlStack(const RlStackSettings& settings) : model_folder_(settings.runti
                                                            .kept = settings.kept,
                                                            .kept_forwards = kept_forwards_},
                                             executor_);
+  if (settings.mtp.depths > 0)
+    mtp_ = std::make_unique<LocalMtp>(
+        settings.mtp, opened_,
+        TrainerOptions{.micro_batch = settings.micro_batch, .optimizer_folder = settings.optimizer_folder, .optimizer = optimizer_family(settings.trained)},
+        settings.mtp_initial, *trainer_);
   if (settings.critic) {
     RuntimeSettings own = settings.runtime;
     if (!settings.critic_model.empty()) own.model = settings.critic_model;
@@ -66,9 +72,13 @@ RlStack::RlStack(const RlStackSettings& settings) : model_folder_(settings.runti
     if (runtime == opened_.runtime) options.engine.kept_forwards = kept_forwards_;
     options.priority = WorkClass::rollouts;
     ServingModel model{opened_.name, runtime, trainer_->weights_for(runtime, frozen).weights, opened_.tokenizer, executor_};
-    model.mtp_weights = mtp_weights_of(opened_, runtime);
+    LocalTrainer::LayerWeights layer;
+    if (mtp_ && options.engine.drafts.has(DraftKind::mtp)) layer = [this, runtime] { return mtp_->weights_for(runtime); };
+    const std::shared_ptr<const WeightSet> now = layer ? layer() : nullptr;
+    if (now) model.mtp_weights = [now] { return now; };
+    else model.mtp_weights = mtp_weights_of(opened_, runtime);
     auto service = std::make_shared<GenerationService>(std::move(model), options);
-    trainer_->follow(service, runtime, settings.profile_mix, frozen);
+    trainer_->follow(service, runtime, settings.profile_mix, frozen, std::move(layer));
     return service;
   };
   evaluation_service_ = service_on(opened_.runtime);
@@ -93,8 +103,9 @@ RlStack::~RlStack() {
 }
 
 void RlStack::export_model(const std::filesystem::path& folder, DType dtype) {
+  const WeightImages layer = mtp_ ? mtp_->images() : WeightImages();
   // In a run's folder: a user's files beside the model stay.
-  trainer_->export_to(folder, {.base = model_folder_, .dtype = dtype, .overwrite = Overwrite::yes});
+  trainer_->export_to(folder, {.base = model_folder_, .dtype = dtype, .overwrite = Overwrite::yes, .mtp = mtp_ ? &layer : nullptr});
 }
 
 }  // namespace lockstep

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "runs/local_critic.h"
+#include "runs/local_mtp.h"
 #include "serving/keep_forward.h"
 #include "serving/loading.h"
 #include "serving/local_sampler.h"
@@ -30,12 +31,16 @@ struct RlStackSettings {
   // A critic beside the policy, from a model with a value head or from the policy's (open_value_model); none: no critic.
   std::optional<TrainedSettings> critic = {};
   std::string critic_model;  // empty: the policy's folder
+  // The model's layer of multi-token prediction, trained beside the policy, whose bits it does not change; engines draft with what it is after each step.
+  // A new one begins with the seed of `mtp_initial`.
+  MtpSettings mtp;
+  MtpInitial mtp_initial;
   EngineOptions engine{.max_batch_rows = 1024, .max_sequences = 512};
 };
 
 class RlStack {
  public:
-  // Errors: those of open_model; unsupported when the folder has no tokenizer; check_profile_mix.
+  // Errors: those of open_model, settings_with_mtp and LocalMtp; unsupported when the folder has no tokenizer; check_profile_mix.
   explicit RlStack(const RlStackSettings& settings);
   ~RlStack();
   RlStack(const RlStack&) = delete;
@@ -43,6 +48,7 @@ class RlStack {
 
   LocalTrainer& trainer() { return *trainer_; }
   LocalCritic* critic() { return critic_.get(); }  // null: there is none
+  LocalMtp* mtp() { return mtp_.get(); }           // null: that layer is not trained
   Sampler& rollouts() { return *rollout_sampler_; }
   Sampler& evaluation() { return *evaluation_sampler_; }
   const OpenedModel& opened() const { return opened_; }
@@ -62,7 +68,9 @@ class RlStack {
 
   // SHA-256 of the fp32 masters of what is trained (model/weights.h).
   std::string weights_sha256() { return trainer_->weights_sha256(); }
-  // Exports the present model as a Hugging Face folder with its tokenizer, or the adapter as a PEFT folder; replaces an existing one.
+  std::string draft_sha256() { return mtp_ ? mtp_->weights_sha256(mtp_->images()) : std::string(); }  // the same of the layer; empty: it is not trained
+  // Exports the present model as a Hugging Face folder with its tokenizer and the layer that was trained beside it, or the adapter as a PEFT folder;
+  // replaces an existing one.
   void export_model(const std::filesystem::path& folder, DType dtype = DType::bf16);
   // The same of the critic: all weights as a folder that transformers' AutoModelForSequenceClassification reads, or an adapter's tensors.
   void export_critic(const std::filesystem::path& folder, DType dtype = DType::bf16);
@@ -76,6 +84,7 @@ class RlStack {
   std::shared_ptr<KeptForwards> kept_forwards_;  // null: nothing is kept
   std::unique_ptr<LocalTrainer> trainer_;
   std::unique_ptr<LocalCritic> critic_;
+  std::unique_ptr<LocalMtp> mtp_;
   std::shared_ptr<GenerationService> evaluation_service_, rollout_service_;
   std::unique_ptr<Sampler> evaluation_sampler_, rollout_sampler_;
 };

@@ -56,6 +56,7 @@ TrainerOptions options_of(const SftConfig& config) {
   options.micro_batch = config.micro_batch;
   options.checkpoint_activations = config.checkpoint_activations;
   options.train_indexer = config.train_indexer && config.trained.rank == 0;
+  options.indexer_alone = config.indexer_alone;
   options.optimizer_folder = optimizer_folder(config.optimizer_state, config.run.runs);
   return options;
 }
@@ -109,7 +110,8 @@ class SftWork final : public RunWork {
   SftWork(const SftConfig& config, const SftPlan& plan, const SftInput& input, const OpenedModel& opened, LocalTrainer& trainer, LocalMtp* layer,
           const RunDirectory& run)
       : config_(config), plan_(plan), input_(input), opened_(opened), trainer_(trainer), layer_(layer), run_(run) {
-    may_stop_early_ = config.patience > 0 && !(layer && plan.schedule.peak == 0);  // a model that does not move says nothing of its layer
+    may_stop_early_ =
+        config.patience > 0 && !config.indexer_alone && !(layer && plan.schedule.peak == 0);  // a model that does not move says nothing of its layer
     if (config.hold_rate > 0) held_.emplace(config.hold_rate, input.train->kinds(), config.seed);
     eval_every_ = config.eval_every > 0 ? config.eval_every : std::max<std::int64_t>(1, input.train->size() / plan.batch);
   }
@@ -131,7 +133,7 @@ class SftWork final : public RunWork {
   std::int64_t step() const override { return trainer_.step(); }
   bool finished() const override { return step() >= plan_.schedule.steps || summary_.stopped_early; }
   void save(const RunDirectory& run, std::int64_t keep_last) override {
-    if (layer_) layer_->save(run, keep_last);
+    if (layer_) layer_->save(run, step(), keep_last);
     Json position = {{"next_step", step()},
                      {"seed", config_.seed},
                      {"best_eval", summary_.best_eval},
@@ -174,7 +176,7 @@ double SftWork::evaluate() {
     summary_.best_eval = loss;
     summary_.best_step = step();
     worse_ = 0;
-    if (best_ && layer_) layer_->save(*best_, 1);
+    if (best_ && layer_) layer_->save(*best_, step(), 1);
     if (best_) trainer_.save(*best_, {{"eval_loss", loss}}, 1);
   } else {
     ++worse_;

@@ -34,6 +34,7 @@ struct SftConfig {
   // Steps from which on the indexer learns, and attention is sparse (before: dense). Sparse from the start: 0 and 0.
   std::int64_t index_from = 0, sparse_from = 0;
   bool train_indexer = true;
+  bool indexer_alone = false;          // with train_indexer: no other weight moves
   double hold_rate = 0;                // success rate at which kinds of problems are no longer trained (runs/held_rates.h); 0: always trained
   MtpSettings mtp;                     // the layer of multi-token prediction, trained beside the model; a new one begins with init_seed and init_deviation
   std::string share_prompts = "auto";  // of packs of one prompt (runs/prompt_packs.h): auto, off, backward

@@ -57,7 +57,9 @@ std::shared_ptr<const Tokenizer> load_tokenizer(const fs::path& model) {
   return std::make_shared<const Tokenizer>(Tokenizer::from_folder(*files));
 }
 
-static ModelOptions model_options(const RuntimeSettings& settings) { return {.mla_norm_eps = settings.mla_norm_eps, .new_mtp = settings.new_mtp}; }
+static ModelOptions model_options(const RuntimeSettings& settings) {
+  return {.mla_norm_eps = settings.mla_norm_eps, .new_mtp = settings.new_mtp, .mtp_shares_keys = settings.mtp_shares_keys};
+}
 
 static void complete(OpenedModel& opened, const RuntimeSettings& settings) {
   const Profile& profile = profile_by_name(settings.profile);

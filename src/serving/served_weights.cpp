@@ -7,13 +7,14 @@
 namespace lockstep {
 
 void ServedWeights::use(const Swapped& now, InFlight in_flight) {
-  engine_.set_weights(now.weights, in_flight);
+  engine_.set_weights(now.weights, in_flight, now.layer);
   adapter_ = now.adapter;
   version_ = now.adapter ? now.adapter->version : now.weights->version;
 }
 
-void ServedWeights::set(std::shared_ptr<const WeightSet> weights, std::shared_ptr<const AdapterWeights> adapter) {
-  turns_.post([this, now = Swapped{std::move(weights), std::move(adapter)}] { guarded_call("set_weights", [&] { use(now, InFlight::go_on); }); });
+void ServedWeights::set(std::shared_ptr<const WeightSet> weights, std::shared_ptr<const AdapterWeights> adapter, std::shared_ptr<const WeightSet> layer) {
+  turns_.post(
+      [this, now = Swapped{std::move(weights), std::move(adapter), std::move(layer)}] { guarded_call("set_weights", [&] { use(now, InFlight::go_on); }); });
 }
 
 void ServedWeights::swap(std::function<Swapped()> make, const SnapshotVersion& version, InFlight in_flight) {

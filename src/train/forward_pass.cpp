@@ -247,8 +247,10 @@ void ForwardPass::finish(Pass& pass, const Settings& settings, const std::vector
   all.w = ctx.packed(model.facts().head);
   all.round_input_bf16 = runtime_.profile.bf16_activations;
   all.logits_chunk = logits.view();
-  const Buffer dx = settings.gradient ? device.allocate(DType::f32, count, pass.hidden.view().cols, MemoryCategory::activations) : Buffer();
-  if (settings.gradient) all.dx = dx.view();
+  // The index loss, which runs in the backward, needs none of the head's; what is recomputed there is begun by it.
+  const bool through = settings.gradient && (!options_.indexer_alone || options_.checkpoint_activations);
+  const Buffer dx = through ? device.allocate(DType::f32, count, pass.hidden.view().cols, MemoryCategory::activations) : Buffer();
+  if (through) all.dx = dx.view();
   for (std::size_t j = 0; j < jobs.size(); ++j) {
     if (has_value_head(model)) run_values(ctx, all, jobs[j], rows[j], pass.adapters, batch);
     else run_head(ctx, all, jobs[j], rows[j], pass.adapters, batch);
@@ -256,10 +258,10 @@ void ForwardPass::finish(Pass& pass, const Settings& settings, const std::vector
   if (settings.gradient) {
     const TraceSpan span("training", "backward");
     Tape& tape = *pass.tape;
-    tape.contribute(pass.hidden.node, dx);
+    if (through) tape.contribute(pass.hidden.node, dx);
     tape.backward();
     // Runs last, when the activations are freed. Trained weights have a single job.
-    if (GradientSet* g = settings.gradients; g && all.w.outputs > 0 && !has_value_head(model)) {
+    if (GradientSet* g = settings.gradients; through && g && all.w.outputs > 0 && !has_value_head(model)) {
       const Buffer table_dy = tape.take_table_gradient();
       const JobRows& own = rows.front();
       head_weight(backend, HeadWeight{g->gradient(model.facts().head), g->bins(model.facts().head), g->finish_at_once(), all.x, all.w,

@@ -147,6 +147,8 @@ void MtpTrainer::run(const WeightSet& model_weights, const std::vector<TrainSequ
   Tape tape(backend, gradients_.set());
   std::vector<Depth> depths(static_cast<std::size_t>(training_.depths));
   MtpLayer::Keys keys;
+  std::vector<KvCache> own_caches;  // of depths that share no keys, of each behind the first
+  own_caches.reserve(depths.size());
   const std::int64_t chunk = std::min(count, std::max<std::int64_t>(192, (std::int64_t{1} << 20) / model.facts().vocabulary));
   const Buffer logits = device.allocate(DType::f32, chunk, model.facts().vocabulary, MemoryCategory::workspace);
   for (std::int64_t ahead = 0; ahead < training_.depths; ++ahead) {
@@ -160,9 +162,14 @@ void MtpTrainer::run(const WeightSet& model_weights, const std::vector<TrainSequ
     const Batch of_depth(backend, spoken, options_.page_size, false);
     Context of_model = runtime_.quiet_context(model_weights, layer_cache, of_depth);
     const Tensor embedded = model.embed(of_model);
-    depth.context = std::unique_ptr<Context>(new Context(runtime_.mtp_context(*weights_, layer_cache, rows, ahead, options, &tape)));
+    const bool shares = layer_.shares_keys();
+    if (!shares && ahead > 0) own_caches.emplace_back(backend, runtime_.mtp_cache_shapes(), runtime_.profile, pages, options_.page_size);
+    KvCache& seen = shares || ahead == 0 ? layer_cache : own_caches.back();
+    depth.context = std::unique_ptr<Context>(new Context(runtime_.mtp_context(*weights_, seen, rows, ahead, options, &tape)));
     Context& ctx = *depth.context;
-    const MtpLayer::Depth said = ahead == 0 ? layer_.first(ctx, embedded, carried, keys) : layer_.next(ctx, embedded, carried, keys);
+    const MtpLayer::Depth said = !shares      ? layer_.own_depth(ctx, embedded, carried)
+                                 : ahead == 0 ? layer_.first(ctx, embedded, carried, keys)
+                                              : layer_.next(ctx, embedded, carried, keys);
     carried = depth.normed = said.normed;
     if (training_.loss == MtpLoss::tv) continue;
     add_cross_entropy(of_model, ctx, depth, ahead, data, part, normalisers.targets, logits, result);

@@ -8,7 +8,8 @@
 // (the product of the overlaps of the model's and each depth's distribution, train/draft_overlap.h);
 // with the first target's weight; rows too close to the text's end are left out
 // - both: their sum
-// All depths share the layer, its selection and its keys, as drafts do; depth k gets the text's own tokens. Bits depend on the data alone, not on its
+// All depths share the layer, its selection and its keys, as drafts do (or, as MtpLayer::shares_keys says, the layer alone: each depth selects among and
+// attends to its own entries); depth k gets the text's own tokens. Bits depend on the data alone, not on its
 // order, micro-batches or threads. One rank. One thread at a time.
 #pragma once
 #include <memory>

@@ -14,7 +14,8 @@ namespace {
 struct MtpTrainBench {
   std::shared_ptr<const Model> model;
   WeightImages masters, layer;
-  explicit MtpTrainBench(std::int64_t top_k = 8, int experts = 2) : model(make_model(config(top_k, experts))) {
+  explicit MtpTrainBench(std::int64_t top_k = 8, int experts = 2, bool shares_keys = true)
+      : model(make_model(config(top_k, experts), {.mtp_shares_keys = shares_keys})) {
     masters = initial_weights(model->manifest(), 1, 0.08);
     layer = initial_weights(model->mtp()->manifest(), 2, 0.08);
   }
@@ -133,6 +134,21 @@ TEST(MtpTrainer, ChainsOfDrafts) {
   std::vector<std::int32_t> rows;
   for (const DraftChain& chain : chains) rows.push_back(chain.row);
   EXPECT_EQ(rows, (std::vector<std::int32_t>{1, 3, 6, 8}));
+}
+
+// Depths that share nothing (their gradients are autograd's: MtpGolden): other ones, of which the same holds; each depth's selection has a loss of its own.
+TEST(MtpTrainer, DepthsThatShareNothing) {
+  const MtpTrainBench shared, own(8, 2, false);
+  const std::vector<TrainSequence> data = mtp_sequences();
+  const MtpTraining training{.depths = 3, .train_indexer = true, .loss = MtpLoss::both};
+  const Manifest& manifest = own.model->mtp()->manifest();
+  const MtpTrained want = mtp_gradient(own, data, training);
+  EXPECT_EQ(difference(manifest, mtp_gradient(own, data, training, {.micro_batch = 1, .page_size = 4}, 1).gradient, want.gradient), "");
+  const MtpTrained other = mtp_gradient(shared, data, training);
+  EXPECT_NE(difference(manifest, other.gradient, want.gradient), "");
+  EXPECT_EQ(other.result.of_depth[0], want.result.of_depth[0]);
+  EXPECT_NE(other.result.of_depth[1], want.result.of_depth[1]);
+  EXPECT_GT(want.result.index_loss, other.result.index_loss);  // a sum over depths
 }
 
 TEST(MtpTrainer, LearnsWhatFollows) {

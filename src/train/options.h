@@ -26,6 +26,7 @@ struct TrainerOptions {
   bool share_prefixes = false;     // rows of equal prefixes in a micro-batch are computed once in the forward; no bit changes
   bool declared_prefixes = false;  // sequences may declare shared prefixes (train/data.h): other bits, another training digest
   bool train_indexer = false;      // indexer parameters move (their gradient is the index loss)
+  bool indexer_alone = false;      // with train_indexer: no other parameter moves
   std::int64_t page_size = 16;
   // Not empty: moments, and masters beside narrower compute copies, are in a file there (one per rank) instead of in memory.
   std::string optimizer_folder;

@@ -9,13 +9,13 @@
 namespace lockstep {
 
 namespace {
-std::vector<TrainedParameter> trained_parameters(const Model& model, const Manifest& own, const Sharding* sharding, bool train_indexer) {
+std::vector<TrainedParameter> trained_parameters(const Model& model, const Manifest& own, const Sharding* sharding, const TrainerOptions& options) {
   std::vector<TrainedParameter> all;
   for (std::size_t i = 0; i < own.parameters().size(); ++i) {
     const Parameter &p = own.parameters()[i], &whole = model.manifest().parameters()[i];
     const auto id = static_cast<ParameterId>(i);
     const bool matrix = p.layout == ParameterLayout::packed && p.outputs > 1 && p.inputs > 1;
-    all.push_back({p.trained && (!p.indexer || train_indexer),
+    all.push_back({p.trained && (p.indexer ? options.train_indexer : !options.indexer_alone),
                    !sharding || sharding->answers_for(id),
                    {whole.outputs > 1, matrix && !p.tied && id != model.facts().head},
                    gradient_group(p)});
@@ -44,8 +44,8 @@ RankTrainer::RankTrainer(Runtime& runtime, const WeightImages& masters, const Tr
 
 OptimizerState RankTrainer::initial_state(const WeightImages& masters) {
   const auto with = [&](const WeightImages& share) {
-    return OptimizerState(runtime_.backend, rows_, &runtime_.profile,
-                          trained_parameters(*runtime_.model, rows_.manifest(), sharding_.get(), options_.train_indexer), share, options_.optimizer, options_);
+    return OptimizerState(runtime_.backend, rows_, &runtime_.profile, trained_parameters(*runtime_.model, rows_.manifest(), sharding_.get(), options_), share,
+                          options_.optimizer, options_);
   };
   return sharding_ ? with(sharding_->shares_of(masters)) : with(masters);
 }

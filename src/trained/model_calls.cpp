@@ -29,7 +29,7 @@ ModelSource taken_source(ByteReader& in) {
 void put_options(ByteWriter& out, const TrainerOptions& options) {
   out.value(options.micro_batch);
   for (const bool flag : {options.checkpoint_activations, options.accumulate, options.mostly_one_call, options.share_prefixes, options.declared_prefixes,
-                          options.train_indexer, options.release_state})
+                          options.train_indexer, options.indexer_alone, options.release_state})
     out.value(flag);
   out.value(options.page_size);
   out.text(options.optimizer_folder);
@@ -40,7 +40,7 @@ TrainerOptions taken_options(ByteReader& in) {
   TrainerOptions options;
   options.micro_batch = in.value<std::int64_t>();
   for (bool* flag : {&options.checkpoint_activations, &options.accumulate, &options.mostly_one_call, &options.share_prefixes, &options.declared_prefixes,
-                     &options.train_indexer, &options.release_state})
+                     &options.train_indexer, &options.indexer_alone, &options.release_state})
     *flag = in.value<bool>();
   options.page_size = in.value<std::int64_t>();
   options.optimizer_folder = in.text();

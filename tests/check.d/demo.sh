@@ -14,7 +14,7 @@ unnamed() { # LOG: one that names its prompt behind the arm
   awk '/^asked at the end/ { line = $0; next } { print } /^lockstep: / { print line }' "$1"
 }
 
-for device in "" "--isa avx2 --threads 1" "--ranks tp=2,dp=2" "--rollout-speculation siblings,ngram"; do
+for device in "" "--isa avx2 --threads 1" "--ranks tp=2,dp=2" "--rollout-speculation siblings,mtp,ngram --mtp-depths 2"; do
   name="demo/quick$(printf %s "$device" | tr -cd 'a-z0-9 ' | sed 's/^./-&/;s/ /-/g')"
   # shellcheck disable=SC2086
   if "$LOCKSTEP_BINARY" demo --quick --runs "$LOCKSTEP_TMP/runs" $device >"$LOCKSTEP_TMP/demo.log" 2>&1 &&

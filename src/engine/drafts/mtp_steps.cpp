@@ -23,22 +23,39 @@ const MtpLayer& layer_of(const Runtime& runtime, const WeightSet* weights) {
 }
 }  // namespace
 
-MtpSteps::MtpSteps(Runtime& runtime, std::shared_ptr<const WeightSet> weights, std::int64_t pages, std::int64_t page_size)
+MtpSteps::MtpSteps(Runtime& runtime, std::shared_ptr<const WeightSet> weights, std::int64_t pages, std::int64_t page_size, std::int64_t sequences,
+                   const Sharding* sharding)
     : runtime_(runtime),
       layer_(layer_of(runtime, weights.get())),
       weights_(std::move(weights)),
+      pages_(pages),
       page_size_(page_size),
-      cache_(runtime.backend, runtime.mtp_cache_shapes(), runtime.profile, pages, page_size),
+      spare_(layer_.shares_keys() ? 0 : (DraftOptions::kMostTokens - 1 + page_size - 1) / page_size),
+      sharding_(sharding),
+      cache_(runtime.backend, runtime.mtp_cache_shapes(), runtime.profile, pages + spare_ * sequences, page_size),
       states_(runtime.backend.device().allocate_zero(DType::f32, pages, runtime.model->facts().hidden, MemoryCategory::cache)) {}
+
+void MtpSteps::set_weights(std::shared_ptr<const WeightSet> weights) {
+  layer_of(runtime_, weights.get());
+  weights_ = std::move(weights);
+}
 
 std::int64_t MtpSteps::page_bytes(const Model& model, const Profile& profile, std::int64_t page_size) {
   return KvCache::bytes_a_position({model.mtp()->cache_shape(profile)}, profile) * page_size + 4 * model.facts().hidden;
 }
 
+bool may_draft_with_layer(const EngineOptions& options) { return options.drafts.has(DraftKind::mtp) && (!options.lead || options.ranks.size() == 1); }
+
 std::int64_t cache_bytes_a_position(const Model& model, const Profile& profile, const EngineOptions& options) {
   const std::int64_t bytes = KvCache::bytes_a_position(model.cache_shapes(profile), profile);
-  if (!model.mtp() || !options.drafts.has(DraftKind::mtp) || options.ranks.size() > 1) return bytes;
+  if (!model.mtp() || !may_draft_with_layer(options)) return bytes;
   return bytes + (MtpSteps::page_bytes(model, profile, options.page_size) + options.page_size - 1) / options.page_size;
+}
+
+// Embedding and head alone, which turn nothing and reach no cache.
+Context MtpSteps::of_model(const WeightSet& weights, const Batch& batch) {
+  return Context(runtime_.backend, sharding_ ? sharding_->manifest() : runtime_.model->manifest(), runtime_.profile, weights, cache_, batch, {}, {}, nullptr,
+                 sharding_);
 }
 
 View MtpSteps::upload(const std::vector<std::int32_t>& values) {
@@ -98,8 +115,8 @@ void MtpSteps::follow(const WeightSet& model_weights, const Batch& batch, const 
   read_states(all.view().row_range(rows + count, count), page_before);
   const Tensor previous{backend.device().allocate(DType::f32, rows, width, MemoryCategory::activations)};
   backend.launch(&KernelTable::gather_rows, GatherRows{previous.view(), all.view(), upload(before)});
-  Context of_model = runtime_.quiet_context(model_weights, cache_, batch), ctx = runtime_.mtp_context(*weights_, cache_, batch, 0, {.counts = false});
-  layer_.enter(ctx, runtime_.model->embed(of_model), previous);
+  Context model = of_model(model_weights, batch), ctx = runtime_.mtp_context(*weights_, cache_, batch, 0, {.counts = false});
+  layer_.enter(ctx, runtime_.model->embed(model), previous);
 }
 
 void MtpSteps::keep(const std::vector<PlannedSlice>& plan) {
@@ -123,8 +140,10 @@ std::vector<std::vector<std::int32_t>> MtpSteps::guess(const WeightSet& model_we
   std::vector<std::int32_t> pages;
   for (const Sequence* s : sequences) {
     const std::int64_t position = s->known() - 1;
-    slices.push_back({{s->tokens.back()}, position, s->pages});
     pages.push_back(s->pages[static_cast<std::size_t>((position - 1) / page_size_)]);
+    slices.push_back({{s->tokens.back()}, position, s->pages});
+    for (std::int64_t spare = 0; spare < spare_; ++spare)
+      slices.back().pages.push_back(static_cast<std::int32_t>(pages_ + (static_cast<std::int64_t>(pages.size()) - 1) * spare_ + spare));
   }
   const Batch rows(backend, slices, page_size_, false);
   Tensor carried{backend.device().allocate(DType::f32, rows.count(), states_.view().cols, MemoryCategory::activations)};
@@ -134,16 +153,23 @@ std::vector<std::vector<std::int32_t>> MtpSteps::guess(const WeightSet& model_we
   MtpLayer::Keys keys;
   for (std::int64_t ahead = 0; ahead < tokens; ++ahead) {
     const Batch spoken(backend, slices, page_size_, false);  // the rows with this depth's tokens
-    Context of_model = runtime_.quiet_context(model_weights, cache_, spoken), ctx = runtime_.mtp_context(*weights_, cache_, rows, ahead, {.counts = false});
-    const Tensor embedded = runtime_.model->embed(of_model);
-    carried = (ahead == 0 ? layer_.first(ctx, embedded, carried, keys) : layer_.next(ctx, embedded, carried, keys)).normed;
-    const std::vector<std::int32_t> drawn = sample(of_model, carried.view(), sequences, ahead);
+    Context model = of_model(model_weights, spoken);
+    const Tensor embedded = runtime_.model->embed(model);
+    if (layer_.shares_keys()) {
+      Context ctx = runtime_.mtp_context(*weights_, cache_, rows, ahead, {.counts = false});
+      carried = (ahead == 0 ? layer_.first(ctx, embedded, carried, keys) : layer_.next(ctx, embedded, carried, keys)).normed;
+    } else {
+      Context ctx = runtime_.mtp_context(*weights_, cache_, spoken, 0, {.counts = false});
+      carried = layer_.own_depth(ctx, embedded, carried).normed;
+      for (SequenceSlice& slice : slices) ++slice.begin;
+    }
+    const std::vector<std::int32_t> drawn = sample(model, carried.view(), sequences, ahead);
     for (std::size_t i = 0; i < drawn.size(); ++i) {
       ended[i] = ended[i] || drawn[i] < 0;  // a NaN
       slices[i].tokens[0] = ended[i] ? 0 : drawn[i];
       if (ended[i]) continue;
       said[i].push_back(drawn[i]);
-      if (sequences[i]->drafting->rejects) sequences[i]->drafting->layer_laws.push_back(laws_[i]);
+      if (first() && sequences[i]->drafting->rejects) sequences[i]->drafting->layer_laws.push_back(laws_[i]);
     }
   }
   return said;
@@ -159,11 +185,11 @@ std::vector<std::int32_t> MtpSteps::sample(Context& ctx, const View& hidden, std
   std::vector<bool> checked;
   laws_.clear();
   for (const Sequence* sequence : sequences) {
-    const bool rejects = sequence->drafting->rejects;
+    const bool rejects = sequence->drafting->rejects;  // drawn from a stream of its own
     table.add(table.rows(), sequence->sampling, sequence->known() + ahead, rejects ? RandomStream::draft : RandomStream::sampling);
     min_p.push_back(sequence->sampling.min_p);
     temperature.push_back(sequence->sampling.temperature);
-    checked.push_back(rejects);
+    checked.push_back(rejects && first());
   }
   table.upload(backend);
   const bool cuts = std::any_of(min_p.begin(), min_p.end(), [](float least) { return least > 0; });

@@ -4,6 +4,9 @@
 // page.
 //   MtpSteps steps(runtime, weights, pages, page_size); steps.keep(plan);
 //   auto said = steps.guess(model_weights, sequences, 5);
+// Of a layer whose depths share no keys a guess of depth k writes an entry too, behind the sequence's own, in its last page or in spare ones; the
+// forward that computes those positions writes over it.
+// Over several ranks each has a MtpSteps with the whole layer and makes the same calls: what the model's part of a rank lacks is gathered.
 // The layer's weights are the same under all weights and adapters of the model. They change how many draft tokens are accepted; no bit of an answer
 // depends on them, except under rejection sampling. Used by one thread.
 #pragma once
@@ -16,8 +19,13 @@ namespace lockstep {
 
 class MtpSteps {
  public:
-  // `weights`: of the layer. Error invalid_argument where they are another's.
-  MtpSteps(Runtime& runtime, std::shared_ptr<const WeightSet> weights, std::int64_t pages, std::int64_t page_size);
+  // `weights`: of the layer, on the runtime's device; `sequences`: how many may be guessed for at once; `sharding`: of the rank, null: the only one. Error
+  // invalid_argument where the weights are another's.
+  MtpSteps(Runtime& runtime, std::shared_ptr<const WeightSet> weights, std::int64_t pages, std::int64_t page_size, std::int64_t sequences,
+           const Sharding* sharding = nullptr);
+  // Other weights from the next forward on; what stands in the cache stays. Error as above.
+  void set_weights(std::shared_ptr<const WeightSet> weights);
+  bool differs(const WeightSet& weights) const { return weights_.get() != &weights; }
   // What a page costs beside the model's entries.
   static std::int64_t page_bytes(const Model& model, const Profile& profile, std::int64_t page_size);
 
@@ -39,18 +47,25 @@ class MtpSteps {
   // The states that pages keep, a row each.
   void read_states(const View& y, const std::vector<std::int32_t>& pages);
   View upload(const std::vector<std::int32_t>& values);
+  Context of_model(const WeightSet& weights, const Batch& batch);
+  // Only the first rank keeps what tokens were drawn with.
+  bool first() const { return !sharding_ || sharding_->place().rank == 0; }
   std::vector<std::int32_t> sample(Context& ctx, const View& hidden, std::span<Sequence* const> sequences, std::int64_t ahead);
 
   Runtime& runtime_;
   const MtpLayer& layer_;
   std::shared_ptr<const WeightSet> weights_;
-  const std::int64_t page_size_;
+  const std::int64_t pages_, page_size_, spare_;  // spare_: pages behind the sequences' own, for each
+  const Sharding* const sharding_;
   KvCache cache_;
   Buffer states_;       // f32 [pages, hidden]
   Buffer last_hidden_;  // of the last forward, as long as it is not known which rows are right
   std::vector<Buffer> uploads_;
   std::vector<std::shared_ptr<const TokenLaw>> laws_;  // that the last tokens of sequences under rejection sampling were drawn with
 };
+
+// Whether an engine with these options may draft with a layer of the model: not where ranks are in other processes.
+bool may_draft_with_layer(const EngineOptions& options);
 
 // What one position takes of a cache, its share of its page included: the layer's entries too where it is there and `options` may draft with it.
 std::int64_t cache_bytes_a_position(const Model& model, const Profile& profile, const EngineOptions& options);

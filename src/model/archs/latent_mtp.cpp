@@ -3,6 +3,7 @@
 namespace lockstep {
 
 void add_latent_mtp(DecoderModel& model, LatentAttention::Settings attention, RoutedMlp::Settings experts) {
+  model.reader().boolean("index_share_for_mtp_iteration", true);  // of the layer; where there is none it says nothing
   if (model.reader().integer("num_nextn_predict_layers", 0, 4096, 0) != 1) return;
   if (attention.indexer) attention.indexer->owners = {true};
   experts.sparse = {true};

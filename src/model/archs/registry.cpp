@@ -50,6 +50,8 @@ void Model::require_profile(const Profile& profile) const {
 }
 
 namespace {
+constexpr const char* kSharesKeys = "index_share_for_mtp_iteration";
+
 // Whether config.json says nothing of a layer of multi-token prediction.
 bool without_mtp(const Json& config) {
   const auto found = config.find("num_nextn_predict_layers");
@@ -62,6 +64,11 @@ std::unique_ptr<Model> make_model(const Json& config, const ModelOptions& option
   if (options.new_mtp && without_mtp(config)) {
     Json asking = config;
     asking["num_nextn_predict_layers"] = 1;
+    return make_model(asking, options);
+  }
+  if (options.mtp_shares_keys && !without_mtp(config) && config.value(kSharesKeys, true) != *options.mtp_shares_keys) {
+    Json asking = config;
+    asking[kSharesKeys] = *options.mtp_shares_keys;
     return make_model(asking, options);
   }
   const std::string type = reader.text("model_type");

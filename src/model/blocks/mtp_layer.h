@@ -3,7 +3,9 @@
 // - depth 1, the row of position p >= 1: u = eh_proj [enorm(Emb(t_p)) | hnorm(h_(p-1))], h of the trunk behind its final norm;
 // - y = layer(u), n = shared_head.norm(y); head(n) predicts t_(p+1)
 // - depth k >= 2, the same row: the token that depth k - 1 predicted and its n (or y) replace t_p and h; RoPE uses position p + k - 1
-// Only depth 1 writes keys and values: the row of p writes an entry at p. Later depths attend to the keys that depth 1 of their row selected.
+// Only depth 1 writes keys and values: the row of p writes an entry at p. Later depths attend to the keys that depth 1 of their row selected. With
+// `index_share_for_mtp_iteration` false every depth selects and writes for itself (own_depth): guesses of depth k write at p + k - 1 and see what stands
+// in the cache up to there; in training, where all rows of a depth are there at once, they see the entries of their own depth.
 // Position 0 has no row and is no key (Rows::first_key), so an entry depends only on tokens up to its own.
 // The layer has its own manifest, weights and cache (one layer, number 0): no number of the trunk depends on it.
 //   MtpLayer::Keys keys; const MtpLayer::Depth one = layer.first(ctx, embedded, previous, keys), two = layer.next(ctx2, embedded2, one.normed, keys);
@@ -27,6 +29,7 @@ class MtpLayer {
     // Copies of the trunk's table and head that files may hold, and what they copy (whole names).
     std::string table_copy = "embed_tokens.weight", head_copy = "shared_head.head.weight";
     std::string table = "model.embed_tokens.weight", head = "lm_head.weight";
+    bool shares_keys = true;  // between depths
   };
   using MakeAttention = std::function<std::unique_ptr<AttentionBlock>(Manifest& manifest, const std::string& prefix)>;
   // `facts` learns of a router's bias.
@@ -41,6 +44,7 @@ class MtpLayer {
   const std::string& prefix() const { return prefix_; }
   const Traits& traits() const { return traits_; }
   CacheShape cache_shape(const Profile& profile) const { return attention_->cache_shape(profile); }
+  bool shares_keys() const { return traits_.shares_keys; }
   const std::vector<ParameterId>& router_biases() const { return router_biases_; }
 
   // What depth 1 attended to.
@@ -58,6 +62,11 @@ class MtpLayer {
   Depth first(Context& ctx, const Tensor& embedded, const Tensor& hidden, Keys& keys) const;
   // `ctx`: one whose batch has the rows of depth 1, and RoPE turned as far as the depth is ahead.
   Depth next(Context& ctx, const Tensor& embedded, const Tensor& hidden, const Keys& keys) const;
+  // Any depth of a layer that shares no keys; `ctx`: whose cache has the entries that it sees.
+  Depth own_depth(Context& ctx, const Tensor& embedded, const Tensor& hidden) const {
+    Keys own;
+    return first(ctx, embedded, hidden, own);
+  }
 
  private:
   Tensor join(Context& ctx, const Tensor& embedded, const Tensor& hidden) const;
