@@ -46,7 +46,7 @@ class Engine {
   std::vector<Generation> generate(std::vector<Request> requests);
 
   // From the next step on. Cached prefixes of other versions are never used again; `in_flight` says how running requests without weights of their own
-  // go on. The same pointer again has no effect. Error unsupported for InFlight::finish over several ranks.
+  // go on. The same pointer again has no effect.
   void set_weights(std::shared_ptr<const WeightSet> weights, InFlight in_flight = InFlight::go_on);
   std::uint64_t weights_version() const { return version_; }
 

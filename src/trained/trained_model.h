@@ -76,7 +76,8 @@ class TrainedModel {
   virtual SharedPass* shared_pass(bool forward) const { return nullptr; }
 };
 
-// Makes a model of the kind in the settings; `base` outlives it. Errors unsupported for an unknown kind, and for an adapter over ranks.
+// Makes a model of the kind in the settings; `base` outlives it. Where processes share its ranks, they
+// make it too (trained/led_model.h). Error unsupported for an unknown kind.
 std::unique_ptr<TrainedModel> make_trained_model(const TrainedBase& base, const TrainedSettings& settings);
 
 // All parameters move.
