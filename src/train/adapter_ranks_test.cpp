@@ -125,12 +125,12 @@ TEST_P(AdapterRanks, StepsHaveTheBitsOfOneRank) {
   EXPECT_NE(difference(manifest, rounded.gradients[0], want.gradients[0]), "");  // the control: what differs is seen
 }
 
-TEST_P(AdapterRanks, OverWeightsOfEightBitsTheyHaveTheBitsOfOneRank) {
+TEST_P(AdapterRanks, OverWeightsOfFewBitsTheyHaveTheBitsOfOneRank) {
   const TrainBench m(GetParam());
   const std::vector<TrainSequence> data = sequences(m.model->facts().vocabulary, 3);
-  for (const char* profile : {"cpu-fp8", "cpu-mxfp8", "cpu-int4-qat"}) {
+  for (const char* profile : {"cpu-fp8", "cpu-int4-qat", "cpu-fp8-base", "cpu-mxfp8-base", "cpu-mxfp4-base"}) {
     const AdapterOutcome want = train_two(m, {.profile = profile}, data);
-    for (const RankLayout& ranks : {RankLayout{2, 1, 1}, {2, 2, 2}})
+    for (const RankLayout& ranks : {RankLayout{2, 1, 1}, {3, 2, 2}})
       expect_same_adapters(manifest_of(m), train_two(m, {.ranks = ranks, .profile = profile}, data), want, profile + (" " + ranks.text()));
   }
 }
