@@ -11,22 +11,16 @@
 namespace lockstep {
 namespace {
 
-// Latent attention over all keys, for the profile that expands it.
-constexpr const char* kThreeHeads = R"({
-  "model_type": "deepseek_v3", "vocab_size": 96, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 3,
-  "num_key_value_heads": 3, "max_position_embeddings": 1024, "q_lora_rank": 24, "kv_lora_rank": 64, "qk_nope_head_dim": 16,
-  "qk_rope_head_dim": 8, "v_head_dim": 12, "intermediate_size": 96, "moe_intermediate_size": 16, "n_routed_experts": 8,
-  "num_experts_per_tok": 2, "n_shared_experts": 1, "first_k_dense_replace": 1, "n_group": 2, "topk_group": 1, "rope_theta": 10000.0})";
-
 struct RankedCase {
   RankLayout ranks;
   std::string profile = "cpu-f32";
   BackendKind backend = BackendKind::cpu;
   bool checkpoint = false;
   std::int64_t micro_batch = 0;
+  OptimizerFamily optimizer = adamw();
 };
 
-struct AdapterOutcome {
+struct RankedOutcome {
   std::vector<ForwardBackwardResult> results;  // of both adapters, step by step
   std::vector<std::vector<std::vector<float>>> scores;
   std::vector<WeightImages> gradients, published;
@@ -36,7 +30,7 @@ struct AdapterOutcome {
 };
 
 // Alpha over rank is no power of two: a scale that came before a join would round otherwise.
-constexpr AdapterSettings kEverything{.rank = 4, .alpha = 7, .attention = true, .mlp = true, .unembedding = true};
+constexpr AdapterSettings kAdaptAll{.rank = 4, .alpha = 7, .attention = true, .mlp = true, .unembedding = true};
 
 struct RankedBench {
   Runtime runtime;
@@ -47,20 +41,20 @@ struct RankedBench {
         base(std::make_shared<FrozenBase>(runtime, make_weight_set(runtime.backend, m.model->manifest(), m.masters, runtime.profile, 1),
                                           TrainerOptions{.micro_batch = c.micro_batch, .checkpoint_activations = c.checkpoint, .ranks = c.ranks},
                                           std::move(ranks))),
-        layout(std::make_shared<const AdapterLayout>(m.model->manifest(), kEverything)) {}
+        layout(std::make_shared<const AdapterLayout>(m.model->manifest(), kAdaptAll)) {}
 };
 
-WeightImages values_of(Backend& backend, const AdapterWeights& weights) {
+WeightImages ranked_values(Backend& backend, const AdapterWeights& weights) {
   WeightImages images;
   for (const Buffer& parameter : weights.parameters) images.push_back(backend.stream().read(parameter.view()).get());
   return images;
 }
 
-AdapterOutcome train_two(const TrainBench& m, const RankedCase& c, const std::vector<TrainSequence>& data, std::unique_ptr<Ranks> ranks = nullptr) {
+RankedOutcome train_two(const TrainBench& m, const RankedCase& c, const std::vector<TrainSequence>& data, std::unique_ptr<Ranks> ranks = nullptr) {
   RankedBench bench(m, c, std::move(ranks));
-  AdapterTrainer one(bench.base, bench.layout, stirred(*bench.layout, 1)), two(bench.base, bench.layout, stirred(*bench.layout, 2));
+  AdapterTrainer one(bench.base, bench.layout, stirred(*bench.layout, 1), c.optimizer), two(bench.base, bench.layout, stirred(*bench.layout, 2), c.optimizer);
   const std::vector<TrainSequence> fewer(data.begin() + 1, data.end());
-  AdapterOutcome out;
+  RankedOutcome out;
   for (int step = 0; step < 2; ++step) {
     out.scores = AdapterTrainer::score_together(*bench.base, {{&one, &fewer}, {nullptr, &data}, {&two, &data}});
     if (step == 0) {
@@ -76,13 +70,13 @@ AdapterOutcome train_two(const TrainBench& m, const RankedCase& c, const std::ve
   }
   for (AdapterTrainer* trainer : {&one, &two}) {
     out.states.push_back(trainer->state().all());
-    out.published.push_back(values_of(bench.runtime.backend, *trainer->weights()));
+    out.published.push_back(ranked_values(bench.runtime.backend, *trainer->weights()));
   }
   out.work = bench.base->work();
   return out;
 }
 
-void expect_same_adapters(const Manifest& manifest, const AdapterOutcome& got, const AdapterOutcome& want, const std::string& what) {
+void expect_same_adapters(const Manifest& manifest, const RankedOutcome& got, const RankedOutcome& want, const std::string& what) {
   SCOPED_TRACE(what);
   EXPECT_EQ(got.scores, want.scores);
   for (std::size_t i = 0; i < want.results.size(); ++i) {
@@ -105,7 +99,7 @@ void expect_same_adapters(const Manifest& manifest, const AdapterOutcome& got, c
 
 const Manifest& manifest_of(const TrainBench& m) {
   static std::vector<std::unique_ptr<AdapterLayout>> all;
-  return all.emplace_back(std::make_unique<AdapterLayout>(m.model->manifest(), kEverything))->manifest();
+  return all.emplace_back(std::make_unique<AdapterLayout>(m.model->manifest(), kAdaptAll))->manifest();
 }
 
 class AdapterRanks : public ::testing::TestWithParam<const char*> {};
@@ -114,13 +108,15 @@ TEST_P(AdapterRanks, StepsHaveTheBitsOfOneRank) {
   const TrainBench m(GetParam());
   const std::vector<TrainSequence> data = sequences(m.model->facts().vocabulary, 4);
   const Manifest& manifest = manifest_of(m);
-  const AdapterOutcome want = train_two(m, {}, data);
+  const RankedOutcome want = train_two(m, {}, data);
   EXPECT_GT(want.steps[0].group_norms.size(), 2u);
   for (const RankLayout& ranks : {RankLayout{2, 1, 1}, {3, 1, 1}, {8, 1, 1}, {1, 3, 1}, {1, 1, 3}, {2, 2, 2}})
     expect_same_adapters(manifest, train_two(m, {.ranks = ranks}, data), want, ranks.text());
   expect_same_adapters(manifest, train_two(m, {.ranks = {2, 2, 1}, .backend = BackendKind::deferred, .checkpoint = true, .micro_batch = 1}, data), want,
                        "deferred, checkpointed, micro-batches of one");
-  const AdapterOutcome rounded = train_two(m, {.profile = "cpu-bf16w"}, data);
+  const OptimizerFamily& dimuon = *optimizer_named("dimuon");
+  expect_same_adapters(manifest, train_two(m, {.ranks = {1, 3, 2}, .optimizer = dimuon}, data), train_two(m, {.optimizer = dimuon}, data), "dimuon");
+  const RankedOutcome rounded = train_two(m, {.profile = "cpu-bf16w"}, data);
   expect_same_adapters(manifest, train_two(m, {.ranks = {2, 1, 2}, .profile = "cpu-bf16w"}, data), rounded, "cpu-bf16w");
   EXPECT_NE(difference(manifest, rounded.gradients[0], want.gradients[0]), "");  // the control: what differs is seen
 }
@@ -129,7 +125,7 @@ TEST_P(AdapterRanks, OverWeightsOfFewBitsTheyHaveTheBitsOfOneRank) {
   const TrainBench m(GetParam());
   const std::vector<TrainSequence> data = sequences(m.model->facts().vocabulary, 3);
   for (const char* profile : {"cpu-fp8", "cpu-int4-qat", "cpu-fp8-base", "cpu-mxfp8-base", "cpu-mxfp4-base"}) {
-    const AdapterOutcome want = train_two(m, {.profile = profile}, data);
+    const RankedOutcome want = train_two(m, {.profile = profile}, data);
     for (const RankLayout& ranks : {RankLayout{2, 1, 1}, {3, 2, 2}})
       expect_same_adapters(manifest_of(m), train_two(m, {.ranks = ranks, .profile = profile}, data), want, profile + (" " + ranks.text()));
   }
@@ -138,10 +134,10 @@ TEST_P(AdapterRanks, OverWeightsOfFewBitsTheyHaveTheBitsOfOneRank) {
 INSTANTIATE_TEST_SUITE_P(Families, AdapterRanks, ::testing::Values(kGlm, kLlama, kQwen));
 
 TEST(AdapterRanksExpanded, HeadsWithKeysOfTheirOwnHaveTheBitsOfOneRank) {
-  const TrainBench m(kThreeHeads);
+  const TrainBench m(kOverAllKeys);
   const std::vector<TrainSequence> data = sequences(m.model->facts().vocabulary, 3);
   for (const char* profile : {"cpu-f32", "cpu-f32-expanded"}) {
-    const AdapterOutcome want = train_two(m, {.profile = profile}, data);
+    const RankedOutcome want = train_two(m, {.profile = profile}, data);
     for (const RankLayout& ranks : {RankLayout{2, 1, 1}, {4, 1, 1}, {2, 1, 2}})
       expect_same_adapters(manifest_of(m), train_two(m, {.ranks = ranks, .profile = profile}, data), want, profile + (" " + ranks.text()));
   }
@@ -151,7 +147,7 @@ TEST(AdapterRanksExpanded, HeadsWithKeysOfTheirOwnHaveTheBitsOfOneRank) {
 TEST(AdapterRanksControl, AnotherLeafCountIsSeen) {
   const TrainBench m(kLlama);
   const std::vector<TrainSequence> data = sequences(m.model->facts().vocabulary, 3);
-  const AdapterOutcome want = train_two(m, {}, data), got = train_two(m, {.ranks = {2, 1, 1}, .profile = "study-leaves-f32"}, data);
+  const RankedOutcome want = train_two(m, {}, data), got = train_two(m, {.ranks = {2, 1, 1}, .profile = "study-leaves-f32"}, data);
   EXPECT_NE(difference(manifest_of(m), got.states[0].masters, want.states[0].masters), "");
 }
 
@@ -159,11 +155,11 @@ TEST(AdapterRanksControl, AnotherLeafCountIsSeen) {
 TEST(AdapterRanksElsewhere, AnOwnerOfSomeRanksHasTheBitsOfAll) {
   const TrainBench m(kLlama);
   const std::vector<TrainSequence> data = sequences(m.model->facts().vocabulary, 3);
-  const AdapterOutcome want = train_two(m, {}, data);
+  const RankedOutcome want = train_two(m, {}, data);
   const RankLayout layout{2, 2, 1};
-  std::vector<AdapterOutcome> got(2);
+  std::vector<RankedOutcome> got(2);
   beside_each_other(layout, {1, 3}, [&](std::size_t owner, std::unique_ptr<Ranks> ranks) { got[owner] = train_two(m, {.ranks = layout}, data, std::move(ranks)); });
-  for (const AdapterOutcome& own : got) expect_same_adapters(manifest_of(m), own, want, "of some ranks");
+  for (const RankedOutcome& own : got) expect_same_adapters(manifest_of(m), own, want, "of some ranks");
 }
 
 TEST(AdapterRanksState, SavedInOneLayoutResumesInAnother) {

@@ -251,7 +251,11 @@ WeightImages AdapterState::images(StatePart part) const {
 
 std::vector<float> AdapterState::image(StatePart part, std::size_t parameter) const {
   if (trainer_.base_->ranks().size() == 1) return trainer_.first().state().image(part, parameter);
-  return std::move(images(part)[parameter]);
+  return std::move(trainer_.images([&](AdapterRank& rank) {
+    WeightImages one(trainer_.layout().manifest().parameters().size());
+    one[parameter] = rank.state().image(part, parameter);
+    return one;
+  })[parameter]);
 }
 
 TrainerState AdapterState::all() const { return {masters(), images(StatePart::first_moment), images(StatePart::second_moment), trainer_.step()}; }

@@ -15,9 +15,8 @@ namespace lockstep {
 OptimizerState::OptimizerState(Backend& backend, const RankRows& rows, const Profile* profile, std::vector<TrainedParameter> parameters,
                                const WeightImages& masters, const OptimizerFamily& optimizer, const TrainerOptions& options)
     : backend_(backend), rows_(rows), profile_(profile), parameters_(std::move(parameters)), optimizer_(optimizer), file_(backend, options) {
-  const int ranks = rows.place().layout.size();
-  if (optimizer.whole_matrices && ranks > 1)
-    fail(ErrorCode::unsupported, "the optimizer {} over {} ranks: it needs whole matrices; allowed is one rank", optimizer.name, ranks);
+  if (const RankLayout& layout = rows.place().layout; optimizer.whole_matrices && layout.tp > 1)
+    fail(ErrorCode::unsupported, "the optimizer {} and ranks {}: it needs whole matrices, which tp cuts; allowed are dp and ep", optimizer.name, layout.text());
   std::size_t bytes = 0;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const auto [rows, cols] = rows_.shape(i);
@@ -149,7 +148,9 @@ void OptimizerState::move(std::size_t i, GradientSet& gradients, Stepper& steppe
   const bool whole = moments_of(i).whole;
   if (whole) file_.fetch(i);
   if (own.size() > 0) {
-    stepper.move(p, parameters_[i].role, views);
+    Parameter stepped = p;
+    if (optimizer_.whole_matrices) stepped.count = rows_.own_items(i);
+    stepper.move(stepped, parameters_[i].role, views);
     if (quantised) quantise_masters(backend_, p, *profile_, views.master, own);
   }
   if (whole || quantised) file_.leave(i);
