@@ -30,8 +30,9 @@ std::string with_another_token(const std::string& call) {
 void follow_until_the_end(ProcessMail& mail, const Following& f) {
   Plant plant(f.config, f.profile, {.threads = 1});
   StepFollower follower(plant.runtime, mail);
+  int steps = 0;  // the first ones are meddled with, whose requests bring nothing of their own
   while (const std::optional<std::string> call = mail.next_call()) {
-    const bool meddled = f.meddle && call->front() == static_cast<char>(EngineCall::step);
+    const bool meddled = f.meddle && call->front() == static_cast<char>(EngineCall::step) && steps++ < 3;
     const std::string bytes = meddled ? with_another_token(*call) : *call;
     ByteReader in(bytes);
     follower.perform(in);

@@ -193,8 +193,8 @@ TEST(AdapterRanksMemory, ARankHoldsItsShareOfBaseAndAdapter) {
     return last.backend.device().memory().current(category);
   };
   for (const MemoryCategory category : {MemoryCategory::weights, MemoryCategory::optimizer})
-    EXPECT_LT(held({4, 1, 1}, category), held({}, category) * 7 / 10) << kMemoryCategoryNames[static_cast<int>(category)];
-  EXPECT_LT(held({1, 4, 1}, MemoryCategory::optimizer), held({}, MemoryCategory::optimizer) * 3 / 10);
+    EXPECT_LT(held({4, 1, 1}, category), held({}, category) * 8 / 10) << kMemoryCategoryNames[static_cast<int>(category)];
+  EXPECT_LT(held({1, 4, 1}, MemoryCategory::optimizer), held({}, MemoryCategory::optimizer) * 7 / 10);  // an A of few rows is one rank's
 }
 
 // One adapter's bad number fails its own job on every rank, and on no other; the other's bits are those it has alone.
