@@ -63,7 +63,7 @@ class RankSteps {
   const std::int64_t pages_, page_size_;
   ProcessMail* const lead_;  // null: nobody follows
   std::unique_ptr<Ranks> ranks_;
-  std::vector<Rank> parts_;  // local ones
+  std::vector<Rank> parts_;                                  // local ones
   std::map<std::uint64_t, std::weak_ptr<const void>> held_;  // by identity: what the ranks have shares of
   std::unique_ptr<MtpSteps> mtp_;
 };

@@ -21,8 +21,7 @@ ParameterSplit split_of_a(ParameterSplit base, bool by_item) {
 ParameterSplit split_of_b(ParameterSplit base) { return base == ParameterSplit::inputs ? ParameterSplit::whole : base; }
 }  // namespace
 
-AdapterLayout::AdapterLayout(const AdapterLayout& whole, Manifest shares)
-    : settings_(whole.settings_), manifest_(std::move(shares)), places_(whole.places_) {}
+AdapterLayout::AdapterLayout(const AdapterLayout& whole, Manifest shares) : settings_(whole.settings_), manifest_(std::move(shares)), places_(whole.places_) {}
 
 AdapterLayout::AdapterLayout(const Manifest& model, const AdapterSettings& settings) : settings_(settings), places_(model.parameters().size()) {
   if (settings.rank < 1 || settings.rank > 256) fail(ErrorCode::invalid_argument, "rank of an adapter is {}, allowed is 1 to 256", settings.rank);

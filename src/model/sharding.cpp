@@ -22,8 +22,8 @@ Sharding::Sharding(const Model& model, const Profile& profile, const RankPlace& 
     : place_(place), whole_(model.manifest()), expert_groups_(deal(kExpertGroups, place.layout.model())) {
   const int ranks = place.layout.tp;
   if (!profile.ranks_share_weights())
-    fail(ErrorCode::unsupported, "ranks share no weights under profile '{}': 4 bits as a file has them are not what ranks make of their numbers; allowed is one rank",
-         profile.name);
+    fail(ErrorCode::unsupported,
+         "ranks share no weights under profile '{}': 4 bits as a file has them are not what ranks make of their numbers; allowed is one rank", profile.name);
   for (const Parameter& p : whole_.parameters()) {
     Parameter own = p;
     std::int64_t leaves = 1, inner = 1;
@@ -98,9 +98,9 @@ Sharding::Sharding(const AdapterLayout& adapter, const Sharding& base, const Pro
     inner_leaves_.push_back(cut ? base.inner_leaves(of) : 1);
     if (cut) {
       const auto rank = static_cast<std::size_t>(p.split == ParameterSplit::experts ? place_.model_rank() : place_.tensor_rank());
-      std::int64_t& size = p.split == ParameterSplit::inputs                                         ? own.inputs
+      std::int64_t& size = p.split == ParameterSplit::inputs                                        ? own.inputs
                            : p.split == ParameterSplit::heads || p.split == ParameterSplit::experts ? own.count
-                                                                                                     : own.outputs;
+                                                                                                    : own.outputs;
       size = (*bounds_[i])[rank + 1] - (*bounds_[i])[rank];
       if (p.split == ParameterSplit::inputs && leaves_[i] * inner_leaves_[i] != leaf_count(p.inputs, profile.maximum_leaves))
         fail(ErrorCode::unsupported, "adapters over {} ranks under profile '{}': its sums have other leaves than an adapter's; allowed is one rank",

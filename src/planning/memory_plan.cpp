@@ -92,8 +92,7 @@ void add_critic(const RuntimeSettings& settings, const TrainingPlan& what, const
   const auto layout = std::make_shared<const AdapterLayout>(manifest, AdapterSettings{.rank = what.critic_rank, .unembedding = true});
   AdapterTrainer critic(base, layout, initial_adapter(*layout, 0));
   learn_values(critic, data);
-  for (int rank = 0; rank < options.ranks.size(); ++rank)
-    add(rank, base->rank(rank).runtime().backend.device().memory(), layout->manifest().trained_size());
+  for (int rank = 0; rank < options.ranks.size(); ++rank) add(rank, base->rank(rank).runtime().backend.device().memory(), layout->manifest().trained_size());
 }
 }  // namespace
 

@@ -48,7 +48,8 @@ NamedAdapter NamedAdapters::load(const std::string& name, const std::filesystem:
   LoadedAdapter read = load_adapter_folder(folder, runtime_->model->manifest(), [&](const AdapterLayout& layout) {
     for (const Parameter& parameter : layout.manifest().parameters()) bytes += parameter.size() * static_cast<std::int64_t>(sizeof(float));
     if (options_.ledger)
-      room = options_.ledger->claim("adapters", {}, std::max<std::int64_t>(2, copies) * bytes, fmt::format("reading the adapter '{}'", name));  // the file's numbers, and the device's
+      room = options_.ledger->claim("adapters", {}, std::max<std::int64_t>(2, copies) * bytes,
+                                    fmt::format("reading the adapter '{}'", name));  // the file's numbers, and the device's
   });
   NamedAdapter adapter{name, folder, nullptr, std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count()};
   adapter.weights = executor_->run(options_.priority, [&] { return make_adapter(runtime_->backend, read.layout, read.images, version); }).get();

@@ -36,7 +36,7 @@ class AdapterRank {
   std::shared_ptr<KeptForwards> kept_forwards_;
   std::shared_ptr<const AdapterLayout> whole_;
   std::unique_ptr<const Sharding> sharding_;
-  std::shared_ptr<const AdapterLayout> layout_;    // of this rank's shares
+  std::shared_ptr<const AdapterLayout> layout_;  // of this rank's shares
   RankRows rows_;
   std::shared_ptr<const AdapterWeights> weights_;  // the masters themselves: adapters are fp32
   Gradients gradients_;

@@ -158,7 +158,8 @@ TEST(AdapterRanksElsewhere, AnOwnerOfSomeRanksHasTheBitsOfAll) {
   const RankedOutcome want = train_two(m, {}, data);
   const RankLayout layout{2, 2, 1};
   std::vector<RankedOutcome> got(2);
-  beside_each_other(layout, {1, 3}, [&](std::size_t owner, std::unique_ptr<Ranks> ranks) { got[owner] = train_two(m, {.ranks = layout}, data, std::move(ranks)); });
+  beside_each_other(layout, {1, 3},
+                    [&](std::size_t owner, std::unique_ptr<Ranks> ranks) { got[owner] = train_two(m, {.ranks = layout}, data, std::move(ranks)); });
   for (const RankedOutcome& own : got) expect_same_adapters(manifest_of(m), own, want, "of some ranks");
 }
 

@@ -50,9 +50,7 @@ template <class F>
 WeightImages AdapterTrainer::images(const F& of) const {
   check_usable();
   const Runtime& runtime = base_->runtime();
-  const auto sharding = [&](const RankPlace& place) {
-    return Sharding(*layout_, Sharding(*runtime.model, runtime.profile, place), runtime.profile);
-  };
+  const auto sharding = [&](const RankPlace& place) { return Sharding(*layout_, Sharding(*runtime.model, runtime.profile, place), runtime.profile); };
   return whole_images(base_->ranks(), sharding, [&](int local) { return of(part(local)); });
 }
 
@@ -190,7 +188,8 @@ OptimResult AdapterTrainer::optim_step(const AdamParameters& adam) {
     });
   } catch (...) {
     // As Trainer's: where a rank has begun to write, none can go on.
-    const bool wrote = !base_->ranks().all_here() || std::any_of(parts_.begin(), parts_.end(), [&](const auto& part) { return part->state().steps() != before; });
+    const bool wrote =
+        !base_->ranks().all_here() || std::any_of(parts_.begin(), parts_.end(), [&](const auto& part) { return part->state().steps() != before; });
     if (wrote) break_off();
     abandon_gradients();
     throw;
@@ -228,8 +227,7 @@ void AdapterTrainer::load_gradients(const std::filesystem::path& folder) {
 const std::shared_ptr<const AdapterWeights>& AdapterTrainer::weights() {
   if (!first().sharding()) return first().weights();
   const std::uint64_t version = first().weights()->version;
-  if (!whole_weights_ || whole_weights_->version != version)
-    whole_weights_ = make_adapter(base_->runtime().backend, layout_, state().masters(), version);
+  if (!whole_weights_ || whole_weights_->version != version) whole_weights_ = make_adapter(base_->runtime().backend, layout_, state().masters(), version);
   return whole_weights_;
 }
 

@@ -31,8 +31,10 @@ struct Case {
 
 Outcome run(const TrainBench& bench, const Case& c, const std::vector<TrainSequence>& data, int steps = 2, std::unique_ptr<Ranks> ranks = nullptr) {
   Runtime runtime({.kind = c.backend, .threads = 1}, bench.model, profile_by_name(c.profile), 600);
-  Trainer trainer(runtime, bench.masters, {.micro_batch = c.micro_batch, .checkpoint_activations = c.checkpoint, .train_indexer = c.indexer, .optimizer = c.optimizer, .ranks = c.ranks},
-                  std::move(ranks));
+  Trainer trainer(
+      runtime, bench.masters,
+      {.micro_batch = c.micro_batch, .checkpoint_activations = c.checkpoint, .train_indexer = c.indexer, .optimizer = c.optimizer, .ranks = c.ranks},
+      std::move(ranks));
   Outcome outcome;
   for (int step = 0; step < steps; ++step) {
     outcome.results.push_back(trainer.forward_backward(data, {}, {.dense_attention = c.indexer && step == 0, .index_loss = c.indexer}));

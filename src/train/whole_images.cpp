@@ -50,8 +50,7 @@ WeightImages whole_images(Ranks& ranks, const std::function<Sharding(const RankP
   }
   if (layout.model() == 1) return std::move(shares[0]);
   WeightImages whole;
-  for (std::size_t rank = 0; rank < shares.size(); ++rank)
-    sharding({layout, static_cast<int>(rank)}).put_into(whole, std::exchange(shares[rank], {}));
+  for (std::size_t rank = 0; rank < shares.size(); ++rank) sharding({layout, static_cast<int>(rank)}).put_into(whole, std::exchange(shares[rank], {}));
   return whole;
 }
 

@@ -36,8 +36,7 @@ TEST(Elementwise, ScaleIsOneRoundedProductAndMayBeInPlace) {
     bench.launch(&KernelTable::scale, Scale{y, vx, 1.75f});
     std::vector<float> want(x.size());
     for (std::size_t i = 0; i < x.size(); ++i) want[i] = x[i] * 1.75f;
-    for (std::int64_t t = 0; t < T; ++t)
-      EXPECT_EQ(bench.read(y.row_range(t, 1)), std::vector<float>(want.begin() + t * n, want.begin() + (t + 1) * n)) << n;
+    for (std::int64_t t = 0; t < T; ++t) EXPECT_EQ(bench.read(y.row_range(t, 1)), std::vector<float>(want.begin() + t * n, want.begin() + (t + 1) * n)) << n;
     bench.launch(&KernelTable::scale, Scale{vx, vx, 1.75f});
     expect_same_words(words_of(bench.read(vx)), words_of(want), "in place");
   }

@@ -96,21 +96,20 @@ class AdaptedHead final : public HeadForm {
     const std::int64_t step = std::min((tokens + 15) / 16 * 16, std::max<std::int64_t>(16, kLogitsAtOnce / rows / 16 * 16));
     if (tokens == 0) return;
     const Buffer logits = ctx_.allocate(DType::f32, rows, step, MemoryCategory::workspace);
-    for (std::int64_t first = 0; first < tokens; first += step) {
-      const std::int64_t count = std::min(step, tokens - first);
+    const View entropy = head_.entropy_slope ? head_.entropy : View{};
+    for (std::int64_t begin = 0; begin < tokens; begin += step) {
+      const std::int64_t count = std::min(step, tokens - begin);
       const View z = logits.view().column_range(0, count);
-      LinearForward forward{z, head_.x, tokens_of(head_.w, first, count)};
+      LinearForward forward{z, head_.x, tokens_of(head_.w, begin, count)};
       forward.round_input_bf16 = head_.round_input_bf16;
       ctx_.launch(&KernelTable::linear_forward, forward);
       AdapterPair part = pair_;
-      part.b = tokens_of(pair_.b, first, count);
+      part.b = tokens_of(pair_.b, begin, count);
       ctx_.launch(&KernelTable::linear_forward, adapter_up(z, u_.view(), part));
-      ctx_.launch(
-          &KernelTable::head_shard_gradient,
-          HeadShardGradient{z, {}, log_sum, slope, head_.target, this->first() + first, true, head_.entropy_slope ? head_.entropy : View{},
-                            head_.entropy_slope, head_.distribution, false});
+      HeadShardGradient gradient{z, {}, log_sum, slope, head_.target, first() + begin, true, entropy, head_.entropy_slope, head_.distribution, false};
+      ctx_.launch(&KernelTable::head_shard_gradient, gradient);
       LinearBackwardWeight db = adapter_weight_gradient(gradients, pair_.b_id, part.b, z, u_.view(), segment_);
-      db.bins = db.bins.block(0, 1, first * pair_.rank(), db.w.packed_size());
+      db.bins = db.bins.block(0, 1, begin * pair_.rank(), db.w.packed_size());
       ctx_.launch(&KernelTable::linear_backward_weight, db);
     }
   }

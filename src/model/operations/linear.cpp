@@ -161,9 +161,7 @@ AdapterRule rule_of_rows(Context& ctx, ParameterId w) {
 AdapterRule rule_of_slots(Context& ctx, ParameterId w, const SlotRows& slots) {
   if (!adapted(ctx, w)) return {};
   const auto backward = [&ctx, w, slots](const View& dx, const View& dy, const View& x) {
-    each_adapter(ctx, w, [&](const AdapterRows& rows, const AdapterPair& pair) {
-      adapter_backward_of_slots(ctx, dx, dy, x, slots, rows, pair);
-    });
+    each_adapter(ctx, w, [&](const AdapterRows& rows, const AdapterPair& pair) { adapter_backward_of_slots(ctx, dx, dy, x, slots, rows, pair); });
   };
   return {[&ctx, w, slots](const View& y, const View& x) { adapters_of_slots(ctx, y, x, w, slots); }, backward};
 }

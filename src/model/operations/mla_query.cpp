@@ -36,8 +36,7 @@ void query_adapters_backward(Context& ctx, const View& all_dq, const View& all_d
       to_q.y_step = nope + rotary;
       ctx.launch(&KernelTable::linear_forward, to_q);
       if (rows.gradients) {
-        LinearBackwardWeight db =
-            adapter_weight_gradient(*rows.gradients, pair.b_id, pair.b, q, du.view(), tape_part(ctx.batch().tape_rows().segment, rows));
+        LinearBackwardWeight db = adapter_weight_gradient(*rows.gradients, pair.b_id, pair.b, q, du.view(), tape_part(ctx.batch().tape_rows().segment, rows));
         db.x_step = rank;
         db.y_step = nope + rotary;
         ctx.launch(&KernelTable::linear_backward_weight, db);

@@ -37,8 +37,7 @@ void values_adapters_backward(Context& ctx, const View& all_dx, const View& all_
       if (rows.gradients) {
         const Buffer u = ctx.allocate(DType::f32, n, heads * rank);
         ctx.launch(&KernelTable::linear_forward, adapter_down(head_by_head(u.view(), heads), head_by_head(o, heads), pair));
-        LinearBackwardWeight db =
-            adapter_weight_gradient(*rows.gradients, pair.b_id, pair.b, dy, u.view(), tape_part(ctx.batch().tape_rows().segment, rows));
+        LinearBackwardWeight db = adapter_weight_gradient(*rows.gradients, pair.b_id, pair.b, dy, u.view(), tape_part(ctx.batch().tape_rows().segment, rows));
         db.x_step = rank;
         db.y_step = pair.b.outputs;
         ctx.launch(&KernelTable::linear_backward_weight, db);
