@@ -52,7 +52,6 @@ int eval_command(const Arguments& arguments) {
   const ServingModel model = serving_model(opened);
   const auto service = std::make_shared<GenerationService>(model, serving);
   if (!adapter.empty()) {
-    if (opened.ranks.size() > 1) throw UsageError(fmt::format("ranks is {}, allowed with --adapter is one rank", opened.ranks.text()));
     service->weights().set(model.weights, open_adapter(opened, adapter));
   }
   LocalSampler sampler(service, interrupt_token());

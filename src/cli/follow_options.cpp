@@ -50,14 +50,13 @@ void check_publish(const PublishSettings& s) {
   if (!s.place.empty()) place_of("publish", s.place);
 }
 
-void check_follow(const FollowSettings& s, bool training, const RankLayout& ranks) {
+void check_follow(const FollowSettings& s, bool training) {
   as_usage([&] { return parse_quorum(s.quorum); });
   if (!s.follows()) return;
   place_of("follow", s.place);
   if (training) throw UsageError("follow is refused with --training: trained models begin with the base's weights, which must stay");
   if (s.swap_memory == "single" && s.in_flight == "finish")
     throw UsageError("in-flight is finish and swap-memory is single, allowed is one of the two: requests cannot finish on weights that are written over");
-  if (s.in_flight == "finish" && ranks.size() > 1) throw UsageError(fmt::format("in-flight is finish and ranks is {}, allowed is one rank", ranks.text()));
   if (!s.replica.empty() && !is_channel_name(s.replica))
     throw UsageError(fmt::format("replica is '{}', allowed are 1 to 64 letters, digits, '-', '_' and '.', a letter or digit first", s.replica));
 }

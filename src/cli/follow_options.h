@@ -21,7 +21,7 @@ void add_follow_options(OptionTable& table, FollowSettings& settings, const Publ
 void add_publish_options(OptionTable& table, PublishSettings& settings, const std::string& help);
 // UsageError for a place that is none, and for values that do not go together.
 void check_publish(const PublishSettings& settings);
-void check_follow(const FollowSettings& settings, bool training, const RankLayout& ranks);
+void check_follow(const FollowSettings& settings, bool training);
 
 // What a follower needs of an opened model that a service was made of.
 struct Followed {

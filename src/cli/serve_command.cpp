@@ -152,7 +152,7 @@ int serve_command(const Arguments& arguments) {
       throw UsageError(fmt::format("frozen-base is {} and profile is {}, allowed is one of the two", frozen_base, runtime.profile));
     runtime.profile = fmt::format("cpu-{}-{}", frozen_base, frozen_layers == "experts" ? "experts" : "base");
   }
-  check_follow(follow, training, rank_layout(runtime.ranks));
+  check_follow(follow, training);
   check_publish(publish);
   const ClassShares class_shares = as_usage([&] { return parse_class_shares(shares); });
   const std::shared_ptr<KeyRing> ring = finish_http_options(net, table, training);

@@ -54,8 +54,6 @@ void Engine::set_weights(std::shared_ptr<const WeightSet> weights, InFlight in_f
   if (mtp && steps_->set_mtp_weights(std::move(mtp))) scheduler_->forget_prefixes();  // entries of another layer
   const std::shared_ptr<const WeightSet> before = weights_.lock();
   if (weights == before) return;
-  if (in_flight == InFlight::finish && options_.ranks.size() > 1)
-    fail(ErrorCode::unsupported, "requests in flight finish on the old weights, and {} ranks share the model; allowed is one rank", options_.ranks.size());
   for (const auto& [id, s] : sequences_) {
     if (!s->admitted || s->weights) continue;
     if (in_flight == InFlight::finish) {
@@ -76,16 +74,8 @@ void Engine::set_weights(std::shared_ptr<const WeightSet> weights, InFlight in_f
 
 std::uint64_t Engine::submit(Request request, OnToken on_token, OnDone on_done) {
   check_request(request, limits_);
-  if (request.weights) {
-    if (options_.ranks.size() > 1)
-      fail(ErrorCode::unsupported, "a request brings weights of its own, and {} ranks share the model; allowed is one rank", options_.ranks.size());
-    check_weights(*request.weights, *runtime_.model, runtime_.profile);
-  }
-  if (request.adapter) {
-    if (options_.ranks.size() > 1)
-      fail(ErrorCode::unsupported, "a request has an adapter, and {} ranks share the model; allowed is one rank", options_.ranks.size());
-    request.adapter->layout->check_fits(runtime_.model->manifest());
-  }
+  if (request.weights) check_weights(*request.weights, *runtime_.model, runtime_.profile);
+  if (request.adapter) request.adapter->layout->check_fits(runtime_.model->manifest());
   if (request.experts && runtime_.model->facts().expert_shape().row() == 0)
     fail(ErrorCode::unsupported, "experts are asked for, and the model ({}) has none", runtime_.model->family());
   auto s = std::make_unique<Sequence>();

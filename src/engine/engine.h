@@ -47,7 +47,7 @@ class Engine {
 
   // From the next step on. Cached prefixes of other versions are never used again; `in_flight` says how running requests without weights of their own
   // go on. The same pointer again has no effect. `mtp`: new weights of the layer of an engine that was made with one, under which requests in flight go
-  // on; null: as they are. Errors: unsupported for InFlight::finish over several ranks; invalid_argument for a layer that the engine does not have.
+  // on; null: as they are. Errors: invalid_argument for a layer that the engine does not have.
   void set_weights(std::shared_ptr<const WeightSet> weights, InFlight in_flight = InFlight::go_on, std::shared_ptr<const WeightSet> mtp = nullptr);
   std::uint64_t weights_version() const { return version_; }
 

@@ -1,6 +1,7 @@
 // An engine whose ranks several processes have answers with the bits of one rank: threads stand for processes, with a wire in memory between them.
 #include "engine/engine_test_tools.h"
 #include "engine/step_follower.h"
+#include "model/adapter_test_tools.h"
 #include "parallel/memory_wire_test_tools.h"
 
 namespace lockstep {
@@ -29,8 +30,9 @@ std::string with_another_token(const std::string& call) {
 void follow_until_the_end(ProcessMail& mail, const Following& f) {
   Plant plant(f.config, f.profile, {.threads = 1});
   StepFollower follower(plant.runtime, mail);
+  int steps = 0;  // the first ones are meddled with, whose requests bring nothing of their own
   while (const std::optional<std::string> call = mail.next_call()) {
-    const bool meddled = f.meddle && call->front() == static_cast<char>(EngineCall::step);
+    const bool meddled = f.meddle && call->front() == static_cast<char>(EngineCall::step) && steps++ < 3;
     const std::string bytes = meddled ? with_another_token(*call) : *call;
     ByteReader in(bytes);
     follower.perform(in);
@@ -46,7 +48,20 @@ std::vector<Request> requests_of(const Runtime& runtime) {
 
 using Bits = std::vector<std::vector<std::uint32_t>>;
 
-// Twice: under the weights that the engine is made with, and under others.
+// The same requests under two adapters and weights of their own, beside those without.
+std::vector<Request> requests_with_their_own(Runtime& runtime, std::uint64_t seed, const std::shared_ptr<const WeightSet>& own) {
+  std::vector<Request> requests = requests_of(runtime);
+  const auto layout = std::make_shared<const AdapterLayout>(runtime.model->manifest(), AdapterSettings{.rank = 4, .alpha = 7, .unembedding = true});
+  for (std::uint64_t a = 0; a < 2; ++a) {
+    const auto adapter = make_adapter(runtime.backend, layout, stirred(*layout, seed + a), 1);
+    for (std::size_t i = a; i < requests.size(); i += 3) requests[i].adapter = adapter;
+  }
+  for (std::size_t i = 4; i < requests.size(); i += 5) requests[i].weights = own;
+  return requests;
+}
+
+// Under the weights that the engine is made with; under others; and twice with adapters and weights that requests bring, of which the first are gone the
+// second time.
 std::vector<Bits> answers(Plant& plant, const Following& f, ProcessMail* lead) {
   EngineOptions options{.page_size = 4, .cache_pages = 60, .max_batch_rows = 48, .prefill_chunk = 16};
   if (lead) options.ranks = f.ranks, options.lead = lead;
@@ -55,8 +70,10 @@ std::vector<Bits> answers(Plant& plant, const Following& f, ProcessMail* lead) {
   const Plant other(f.config, f.profile, {.threads = 1}, 128, 8);
   engine.set_weights(make_weight_set(plant.runtime.backend, plant.runtime.model->manifest(), other.images, plant.runtime.profile, 2));
   all.push_back(bits_of(engine.generate(requests_of(plant.runtime))));
+  for (const std::uint64_t seed : {20, 30}) all.push_back(bits_of(engine.generate(requests_with_their_own(plant.runtime, seed, plant.weights))));
   EXPECT_GT(engine.counters().mixed_batches, 0);
   EXPECT_GT(engine.counters().chunks, 0);
+  EXPECT_GT(engine.counters().most_adapters, 1);
   return all;
 }
 
@@ -74,7 +91,7 @@ TEST(EngineProcesses, AnswersHaveTheBitsOfOneRank) {
   for (const char* profile : {"cpu-bf16w", "cpu-f32"}) {
     Plant plant("sharing", profile, {.threads = 1});
     const std::vector<Bits> want = answers(plant, {"sharing", profile, {}}, nullptr);
-    EXPECT_NE(want[0], want[1]);  // other weights say something else
+    for (std::size_t i = 0; i < 3; ++i) EXPECT_NE(want[i], want[i + 1]);  // other weights and adapters say something else
     for (const auto& [ranks, processes] : {std::pair(RankLayout{2, 1, 1}, 2), std::pair(RankLayout{1, 1, 2}, 2), std::pair(RankLayout{2, 1, 2}, 3)}) {
       SCOPED_TRACE(fmt::format("{}, {}, {} processes", profile, ranks.text(), processes));
       EXPECT_EQ(answers_over_processes({"sharing", profile, ranks, processes}), want);

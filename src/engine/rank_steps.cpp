@@ -34,6 +34,10 @@ RankSteps::RankSteps(Runtime& runtime, const EngineOptions& options, std::unique
                                                runtime_.profile, runtime_.max_positions);
     if (ranks_->size() > 1) part.sharding = std::make_unique<const Sharding>(*runtime_.model, runtime_.profile, ranks_->place(local));
     part.runner = std::make_unique<StepRunner>(runtime_of(local), options.cache_pages, options.page_size, part.sharding.get());
+    if (part.sharding) {
+      part.shares = std::make_unique<HeldShares>(runtime_of(local), *part.sharding);
+      part.runner->set_shares(part.shares.get());
+    }
     if (ranks_->size() == 1) part.runner->set_kept_forwards(options.kept_forwards);
   });
 }
@@ -60,6 +64,10 @@ void RankSteps::set_weights(std::shared_ptr<const WeightSet> weights) {
     parts_[0].weights = std::move(weights);
     return;
   }
+  send_weights(weights, true);
+}
+
+void RankSteps::send_weights(const std::shared_ptr<const WeightSet>& weights, bool current) {
   // A device that only counts has no values, and takes no memory of the host for them.
   const WeightImages whole = runtime_.backend.device().counting() ? WeightImages(runtime_.model->manifest().parameters().size())
                                                                   : weight_images(runtime_.backend, runtime_.model->manifest(), *weights, runtime_.profile);
@@ -68,17 +76,45 @@ void RankSteps::set_weights(std::shared_ptr<const WeightSet> weights) {
       tell(EngineCall::image, [&](ByteWriter& out) { out.value(static_cast<std::uint64_t>(p)), out.values(whole[p]); });
       meet();  // so that one at a time is on the way
     }
-  tell(EngineCall::weights, [&](ByteWriter& out) { out.value(weights->version); });
-  set_images(whole, weights->version);
+  tell(EngineCall::weights, [&](ByteWriter& out) { out.value(weights->identity), out.value(weights->version), out.value(current); });
+  take_weights(weights, whole, current);
 }
 
-void RankSteps::set_images(const WeightImages& whole, std::uint64_t version) {
-  if (const std::size_t wanted = runtime_.model->manifest().parameters().size(); whole.size() != wanted)
-    fail(ErrorCode::internal, "{} parameters of {} have come", whole.size(), wanted);
+void RankSteps::take_weights(const std::shared_ptr<const WeightSet>& whole, const WeightImages& images, bool current) {
+  if (const std::size_t wanted = runtime_.model->manifest().parameters().size(); images.size() != wanted)
+    fail(ErrorCode::internal, "{} parameters of {} have come", images.size(), wanted);
   ranks_->run([&](int local) {
     Rank& part = parts_[static_cast<std::size_t>(local)];
-    part.weights = make_weight_set(runtime_of(local).backend, part.sharding->manifest(), part.sharding->shares_of(whole), runtime_.profile, version);
+    part.shares->drop_gone();
+    const std::shared_ptr<const WeightSet> share = part.shares->hold(whole, images);
+    if (current) part.weights = share;
   });
+  held_[whole->identity] = whole;
+}
+
+void RankSteps::send_adapter(const std::shared_ptr<const AdapterWeights>& whole) {
+  WeightImages images;
+  for (const Buffer& parameter : whole->parameters) images.push_back(runtime_.backend.stream().read(parameter.view()).get());
+  tell(EngineCall::adapter, [&](ByteWriter& out) { put_adapter(out, *whole, images); });
+  take_adapter(whole, images);
+}
+
+void RankSteps::take_adapter(const std::shared_ptr<const AdapterWeights>& whole, const WeightImages& images) {
+  ranks_->run([&](int local) { parts_[static_cast<std::size_t>(local)].shares->hold(whole, images); });
+  held_[whole->identity] = whole;
+}
+
+void RankSteps::hold(const std::vector<PlannedSlice>& plan) {
+  std::vector<std::uint64_t> gone;
+  for (const auto& [identity, whole] : held_)
+    if (whole.expired()) gone.push_back(identity);
+  if (!gone.empty()) {
+    tell(EngineCall::gone, [&](ByteWriter& out) { out.values(gone); });
+    for (const std::uint64_t identity : gone) held_.erase(identity);
+  }
+  if (const auto& own = plan[0].sequence->weights; own && !held_.contains(own->identity)) send_weights(own, false);
+  for (const PlannedSlice& p : plan)
+    if (const auto& own = p.sequence->adapter; own && !held_.contains(own->identity)) send_adapter(own);
 }
 
 std::vector<std::shared_ptr<const WeightSet>> RankSteps::mtp_copies(std::shared_ptr<const WeightSet> weights) {
@@ -123,7 +159,7 @@ std::vector<std::vector<std::int32_t>> RankSteps::guess(std::span<Sequence* cons
   std::vector<std::vector<std::int32_t>> said;
   ranks_->run([&](int local) {
     const Rank& part = parts_[static_cast<std::size_t>(local)];
-    auto of_rank = part.mtp->guess(own ? *own : *part.weights, sequences, tokens);
+    auto of_rank = part.mtp->guess(!own ? *part.weights : part.shares ? part.shares->of(*own) : *own, sequences, tokens);
     if (local == 0) said = std::move(of_rank);
   });
   return said;
@@ -132,11 +168,13 @@ std::vector<std::vector<std::int32_t>> RankSteps::guess(std::span<Sequence* cons
 void RankSteps::run(const std::vector<PlannedSlice>& plan, const StepWants& wants, StepResult& result) {
   const WeightSet* own = plan[0].sequence->weights.get();
   if (ranks_->size() == 1) return parts_[0].runner->run(own ? *own : *parts_[0].weights, plan, wants, result);
+  hold(plan);
   std::vector<StepResult> others(parts_.size());
   tell(EngineCall::step, [&](ByteWriter& out) { put_step(out, plan, wants); });
   ranks_->run([&](int local) {
     const Rank& part = parts_[static_cast<std::size_t>(local)];
-    part.runner->run(own ? *own : *part.weights, plan, wants, local == 0 ? result : others[static_cast<std::size_t>(local)]);
+    part.shares->drop_gone();
+    part.runner->run(own ? part.shares->of(*own) : *part.weights, plan, wants, local == 0 ? result : others[static_cast<std::size_t>(local)]);
   });
   const auto work = ranks_->gather<ForwardCounts>([&](int local) { return local == 0 ? result.work : others[static_cast<std::size_t>(local)].work; });
   result.work = work[0];

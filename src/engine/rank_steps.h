@@ -21,8 +21,9 @@ class RankSteps {
   ~RankSteps();
   // A whole compute copy on the first local rank's runtime. Several ranks copy their shares of it and do not keep it.
   void set_weights(std::shared_ptr<const WeightSet> weights);
-  // The same with weights from another process, parameter by parameter of the whole model.
-  void set_images(const WeightImages& whole, std::uint64_t version);
+  // In processes that follow: what requests bring, or (`current`) all others run under, with its values. `whole` has none.
+  void take_weights(const std::shared_ptr<const WeightSet>& whole, const WeightImages& images, bool current);
+  void take_adapter(const std::shared_ptr<const AdapterWeights>& whole, const WeightImages& images);
   // Waits for all ranks.
   void meet();
   // Sets the weights of the layer of multi-token prediction, on the first local rank's runtime; it follows every forward from now on. Each rank has a copy
@@ -31,7 +32,7 @@ class RankSteps {
   bool has_mtp() const { return parts_[0].mtp != nullptr; }
   // Other weights of that layer, from the next step on; false: they are the same. Error invalid_argument where they are another layer's.
   bool set_mtp_weights(std::shared_ptr<const WeightSet> weights);
-  // Runs under the sequences' own weights (single rank only), else under the newest.
+  // Runs under the sequences' own weights, else under the newest. Ranks that share the model cut what they have not had before, once.
   void run(const std::vector<PlannedSlice>& plan, const StepWants& wants, StepResult& result);
   // The plan's tokens have been accepted, and its sequences are at their next positions.
   void accepted(const std::vector<PlannedSlice>& plan);
@@ -45,9 +46,10 @@ class RankSteps {
   struct Rank {
     std::unique_ptr<Runtime> runtime;  // null: the first one's
     std::unique_ptr<const Sharding> sharding;
+    std::unique_ptr<HeldShares> shares;  // null: one rank
     std::unique_ptr<StepRunner> runner;
-    std::shared_ptr<const WeightSet> weights;
-    std::unique_ptr<MtpSteps> mtp;  // null: nothing drafts with a layer
+    std::shared_ptr<const WeightSet> weights;  // this rank's, of the newest
+    std::unique_ptr<MtpSteps> mtp;             // null: nothing drafts with a layer
   };
   Runtime& runtime_of(int local) const {
     const Rank& r = parts_[static_cast<std::size_t>(local)];
@@ -59,6 +61,10 @@ class RankSteps {
 
   template <class F>
   void tell(EngineCall call, const F& put) const;
+  void send_weights(const std::shared_ptr<const WeightSet>& whole, bool current);
+  void send_adapter(const std::shared_ptr<const AdapterWeights>& whole);
+  // Before a step of several ranks: they get what its sequences bring, and let go of what nobody has any more.
+  void hold(const std::vector<PlannedSlice>& plan);
 
   Runtime& runtime_;
   const std::int64_t pages_, page_size_;
@@ -66,6 +72,7 @@ class RankSteps {
   std::unique_ptr<Ranks> ranks_;
   std::vector<Rank> parts_;  // local ones
   const std::int64_t most_sequences_;
+  std::map<std::uint64_t, std::weak_ptr<const void>> held_;  // by identity: what the ranks have shares of
 };
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
 // Generation and scoring on ranks that share the model have the bits of one rank.
 #include "base/error.h"
 #include "engine/engine_test_tools.h"
+#include "model/adapter_test_tools.h"
 #include "parallel/some_ranks_test_tools.h"
 
 namespace lockstep {
@@ -37,9 +38,11 @@ TEST(EngineRanks, GenerationHasTheBitsOfOneRank) {
     Plant plant("sharing", "cpu-bf16w", backend);
     expect_bits_of_one_rank(plant.runtime, plant.weights, "glm");
   }
-  Runtime runtime({.threads = 1}, make_model(Json::parse(kDense)), profile_by_name("cpu-f32"), 128);
-  const WeightImages images = initial_weights(runtime.model->manifest(), 3, 0.1);
-  expect_bits_of_one_rank(runtime, make_weight_set(runtime.backend, runtime.model->manifest(), images, runtime.profile, 1), "qwen3");
+  for (const char* profile : {"cpu-f32", "cpu-fp8-base", "cpu-mxfp8-base", "cpu-mxfp4-base"}) {
+    Runtime runtime({.threads = 1}, make_model(Json::parse(kDense)), profile_by_name(profile), 128);
+    const WeightImages images = initial_weights(runtime.model->manifest(), 3, 0.1);
+    expect_bits_of_one_rank(runtime, make_weight_set(runtime.backend, runtime.model->manifest(), images, runtime.profile, 1), std::string("qwen3, ") + profile);
+  }
 }
 
 TEST(EngineRanks, NewWeightsReachEveryRank) {
@@ -53,6 +56,102 @@ TEST(EngineRanks, NewWeightsReachEveryRank) {
   two.set_weights(next);
   EXPECT_GT(different_bits(prompt_scores(one, tokens), before), 0u);
   EXPECT_EQ(different_bits(prompt_scores(two, tokens), prompt_scores(one, tokens)), 0u);
+}
+
+// Requests with three adapters, with none, and with weights of their own, mixed.
+std::vector<Request> mixed_requests(Runtime& runtime, const std::vector<std::shared_ptr<const AdapterWeights>>& adapters,
+                                    const std::shared_ptr<const WeightSet>& own) {
+  std::vector<Request> requests = random_requests(14, 5, runtime.model->facts().vocabulary);
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    Request& r = requests[i];
+    r.experts = r.experts && runtime.model->facts().expert_shape().row() > 0;
+    if (i % 3 == 0) r.sampling.top_logprobs = 3;
+    if (i % 4 > 0) r.adapter = adapters[i % 4 - 1];
+    if (i % 5 == 4) r.weights = own;
+  }
+  return requests;
+}
+
+std::vector<std::shared_ptr<const AdapterWeights>> three_adapters(Runtime& runtime) {
+  std::vector<std::shared_ptr<const AdapterWeights>> adapters;
+  for (const std::int64_t rank : {3, 8, 4}) {
+    const AdapterSettings settings{.rank = rank, .alpha = 7, .mlp = rank != 8, .unembedding = rank != 4};
+    const auto layout = std::make_shared<const AdapterLayout>(runtime.model->manifest(), settings);
+    adapters.push_back(make_adapter(runtime.backend, layout, stirred(*layout, static_cast<std::uint64_t>(rank)), 5));
+  }
+  return adapters;
+}
+
+void expect_mixed_bits_of_one_rank(Runtime& runtime, const std::shared_ptr<const WeightSet>& weights, const std::shared_ptr<const WeightSet>& own,
+                                   const std::string& what) {
+  EngineOptions options{.page_size = 4, .cache_pages = 90, .max_batch_rows = 48, .prefill_chunk = 16};
+  Engine one(runtime, weights, options);
+  auto adapters = three_adapters(runtime);
+  const auto want = bits_of(one.generate(mixed_requests(runtime, adapters, own)));
+  EXPECT_NE(want, bits_of(one.generate(mixed_requests(runtime, {adapters[1], adapters[2], adapters[0]}, own))));  // the control: other adapters are seen
+  EXPECT_NE(want, bits_of(one.generate(mixed_requests(runtime, adapters, nullptr))));
+  for (const RankLayout& ranks : {RankLayout{2, 1, 1}, {3, 1, 1}, {8, 1, 1}, {1, 1, 3}, {2, 1, 2}}) {
+    SCOPED_TRACE(what + ", " + ranks.text());
+    options.ranks = ranks;
+    Engine engine(runtime, weights, options);
+    const std::vector<Request> requests = mixed_requests(runtime, adapters, own);
+    EXPECT_EQ(bits_of(engine.generate(requests)), want);
+    EXPECT_GT(engine.counters().most_adapters, 1);
+    for (const std::size_t alone : {std::size_t{1}, std::size_t{9}}) EXPECT_EQ(bits_of(engine.generate({requests[alone]}))[0], want[alone]);
+  }
+  // The ranks let go of what nobody has any more.
+  options.ranks = {2, 1, 1};
+  Engine engine(runtime, weights, options);
+  const auto held = [&] { return engine.rank_steps().memory(1).current(MemoryCategory::weights); };
+  engine.generate({{.prompt = {1, 2, 3}, .sampling = {.temperature = 0, .max_tokens = 2}}});
+  const std::int64_t before = held();
+  engine.generate(mixed_requests(runtime, adapters, nullptr));
+  EXPECT_GT(held(), before);
+  adapters.clear();
+  engine.generate({{.prompt = {1, 2, 3}, .sampling = {.temperature = 0, .max_tokens = 2}}});
+  EXPECT_EQ(held(), before);
+}
+
+TEST(EngineRanks, AdaptersAndWeightsOfRequestsHaveTheBitsOfOneRank) {
+  for (const BackendOptions& backend : {BackendOptions{.threads = 1}, BackendOptions{.kind = BackendKind::deferred, .threads = 1}}) {
+    Plant plant("sharing", "cpu-bf16w", backend), other("sharing", "cpu-bf16w", {.threads = 1}, 128, 8);
+    const auto own = make_weight_set(plant.runtime.backend, plant.runtime.model->manifest(), other.images, plant.runtime.profile, 1);
+    expect_mixed_bits_of_one_rank(plant.runtime, plant.weights, own, "glm");
+  }
+  Runtime runtime({.threads = 1}, make_model(Json::parse(kDense)), profile_by_name("cpu-f32"), 128);
+  const auto weights_of = [&](std::uint64_t seed) {
+    return make_weight_set(runtime.backend, runtime.model->manifest(), initial_weights(runtime.model->manifest(), seed, 0.1), runtime.profile, 1);
+  };
+  expect_mixed_bits_of_one_rank(runtime, weights_of(3), weights_of(4), "qwen3");
+}
+
+// Requests that were under way end under the weights that they began with, on every rank.
+TEST(EngineRanks, RequestsInFlightFinishOnTheOldWeights) {
+  Plant plant("wide", "cpu-f32", {.threads = 1}), other("wide", "cpu-f32", {.threads = 1}, 128, 8);
+  const auto told = [&](const RankLayout& ranks, bool change) {
+    auto first = make_weight_set(plant.runtime.backend, plant.runtime.model->manifest(), plant.images, plant.runtime.profile, 1);
+    Engine engine(plant.runtime, first, {.page_size = 4, .max_batch_rows = 8, .prefill_chunk = 4, .ranks = ranks});
+    std::vector<std::int32_t> tokens;
+    engine.submit({.prompt = {3, 1, 4, 1, 5}, .sampling = {.temperature = 0, .max_tokens = 12}}, {}, [&](Generation&& g) {
+      for (const GeneratedToken& token : g.tokens) tokens.push_back(token.id);
+    });
+    for (int step = 0; step < 4; ++step) engine.step();
+    if (change) {
+      engine.set_weights(make_weight_set(plant.runtime.backend, plant.runtime.model->manifest(), other.images, plant.runtime.profile, 2), InFlight::finish);
+      first.reset();
+    }
+    engine.run_until_idle();
+    std::vector<float> after = prompt_scores(engine, {3, 1, 4, 1, 5, 9});
+    return std::pair(tokens, after);
+  };
+  const auto want = told({}, true), same = told({}, false);
+  EXPECT_EQ(want.first, same.first);
+  EXPECT_GT(different_bits(want.second, same.second), 0u);  // the control: the new weights are there
+  for (const RankLayout& ranks : {RankLayout{2, 1, 1}, {2, 1, 2}}) {
+    const auto got = told(ranks, true);
+    EXPECT_EQ(got.first, want.first) << ranks.text();
+    EXPECT_EQ(different_bits(got.second, want.second), 0u) << ranks.text();
+  }
 }
 
 // Owners of some ranks each run the same plans; who has the first rank has the step's record, and all have its counts.

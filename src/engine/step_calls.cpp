@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/error.h"
+
 namespace lockstep {
 
 namespace {
@@ -23,7 +25,32 @@ std::vector<T> taken_part(ByteReader& in) {
   list.insert(list.end(), part.begin(), part.end());
   return list;
 }
+template <class T>
+std::shared_ptr<const T> known_as(const std::map<std::uint64_t, std::shared_ptr<const T>>& known, std::uint64_t identity) {
+  if (identity == 0) return nullptr;
+  const auto at = known.find(identity);
+  if (at == known.end()) fail(ErrorCode::internal, "process 0 makes a step with weights or an adapter ({}) that it has not sent", identity);
+  return at->second;
+}
 }  // namespace
+
+void put_adapter(ByteWriter& out, const AdapterWeights& adapter, const WeightImages& images) {
+  out.value(adapter.identity);
+  out.value(adapter.version);
+  out.value(adapter.layout->settings());
+  for (const std::vector<float>& image : images) out.values(image);
+}
+
+std::pair<std::shared_ptr<const AdapterWeights>, WeightImages> taken_adapter(ByteReader& in, const Manifest& model, StandIns& known) {
+  const auto identity = in.value<std::uint64_t>();
+  auto adapter = std::make_shared<AdapterWeights>();
+  adapter->version = in.value<std::uint64_t>();
+  adapter->layout = std::make_shared<const AdapterLayout>(model, in.value<AdapterSettings>());
+  WeightImages images(adapter->layout->manifest().parameters().size());
+  for (std::vector<float>& image : images) image = in.values<float>();
+  known.adapters[identity] = adapter;
+  return {adapter, std::move(images)};
+}
 
 void put_engine_options(ByteWriter& out, const EngineOptions& options) {
   out.value(options.page_size);
@@ -43,12 +70,14 @@ EngineOptions taken_engine_options(ByteReader& in) {
 
 void put_step(ByteWriter& out, const std::vector<PlannedSlice>& plan, const StepWants& wants) {
   out.value(static_cast<std::uint64_t>(plan.size()));
+  out.value(plan[0].sequence->weights ? plan[0].sequence->weights->identity : std::uint64_t{0});  // of all
   for (const PlannedSlice& p : plan) {
     const Sequence& s = *p.sequence;
     out.value(SliceNumbers{p.begin, p.count, p.drafted, p.decode, p.last, s.prompt_targets_per_row, s.prompt_draws});
     put_part(out, s.tokens, p.begin, p.begin + p.count + 1);  // a scored row reads the token after it
     put_part(out, s.prompt_targets, p.begin * s.prompt_targets_per_row, (p.begin + p.count) * s.prompt_targets_per_row);
     out.values(s.pages);
+    out.value(s.adapter ? s.adapter->identity : std::uint64_t{0});
   }
   for (std::size_t i = 0; i < plan.size(); ++i)
     for (std::size_t column = 0; column < kColumns; ++column) {
@@ -58,9 +87,10 @@ void put_step(ByteWriter& out, const std::vector<PlannedSlice>& plan, const Step
     }
 }
 
-TakenStep taken_step(ByteReader& in) {
+TakenStep taken_step(ByteReader& in, const StandIns& known) {
   TakenStep step;
   step.sequences.resize(static_cast<std::size_t>(in.value<std::uint64_t>()));
+  const auto weights = known_as(known.weights, in.value<std::uint64_t>());
   for (Sequence& s : step.sequences) {
     const auto numbers = in.value<SliceNumbers>();
     s.prompt_targets_per_row = numbers.targets_per_row;
@@ -68,6 +98,8 @@ TakenStep taken_step(ByteReader& in) {
     s.tokens = taken_part<std::int32_t>(in);
     s.prompt_targets = taken_part<std::int32_t>(in);
     s.pages = in.values<std::int32_t>();
+    s.weights = weights;
+    s.adapter = known_as(known.adapters, in.value<std::uint64_t>());
     step.plan.push_back({&s, numbers.begin, numbers.count, numbers.decode != 0, numbers.last != 0, numbers.drafted});
   }
   step.wants.begin(step.plan);

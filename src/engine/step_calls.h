@@ -2,6 +2,10 @@
 // (engine/step_follower.h). A number for the kind of call, then its values. All processes run the same build.
 //   ByteWriter out; out.value(EngineCall::step); put_step(out, plan, wants); ... const TakenStep step = taken_step(in);
 #pragma once
+#include <map>
+#include <memory>
+#include <utility>
+
 #include "base/byte_record.h"
 #include "engine/options.h"
 #include "engine/step_wants.h"
@@ -9,12 +13,22 @@
 namespace lockstep {
 
 // Calls of models that are trained have the numbers below 128 (trained/model_calls.h).
-enum class EngineCall : std::uint8_t { make = 128, image, weights, step, forget };
+enum class EngineCall : std::uint8_t { make = 128, image, weights, adapter, gone, step, forget };
 constexpr bool is_engine_call(std::uint8_t number) { return number >= 128; }
 
 // What ranks are made with: the layout of a replica, the cache.
 void put_engine_options(ByteWriter& out, const EngineOptions& options);
 EngineOptions taken_engine_options(ByteReader& in);
+
+// What stands in another process for the weights and adapters of process 0, by their identities there: no values, but for the ranks' shares
+// (engine/held_shares.h).
+struct StandIns {
+  std::map<std::uint64_t, std::shared_ptr<const WeightSet>> weights;
+  std::map<std::uint64_t, std::shared_ptr<const AdapterWeights>> adapters;
+};
+// An adapter with its values; its stand-in is added. Returns what was added, and the values.
+void put_adapter(ByteWriter& out, const AdapterWeights& adapter, const WeightImages& images);
+std::pair<std::shared_ptr<const AdapterWeights>, WeightImages> taken_adapter(ByteReader& in, const Manifest& model, StandIns& known);
 
 // The part of a plan that other ranks need: rows, pages, known tokens. Only the first rank samples.
 void put_step(ByteWriter& out, const std::vector<PlannedSlice>& plan, const StepWants& wants);
@@ -23,6 +37,7 @@ struct TakenStep {
   std::vector<PlannedSlice> plan;
   StepWants wants;
 };
-TakenStep taken_step(ByteReader& in);
+// Error internal for weights or an adapter that are not known.
+TakenStep taken_step(ByteReader& in, const StandIns& known = {});
 
 }  // namespace lockstep

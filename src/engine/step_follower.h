@@ -22,6 +22,7 @@ class StepFollower {
   ProcessMail& mail_;
   std::unique_ptr<RankSteps> steps_;
   WeightImages images_;  // of the weights that are on their way
+  StandIns known_;
 };
 
 }  // namespace lockstep

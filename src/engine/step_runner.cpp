@@ -17,19 +17,6 @@ namespace {
 constexpr std::int64_t kLogitsChunk = std::int64_t{1} << 21;
 constexpr std::int64_t kScoredChunkRows = 64;
 
-// Runs of slices under one adapter.
-std::vector<AdapterRows> adapter_rows(const std::vector<PlannedSlice>& plan) {
-  std::vector<AdapterRows> rows;
-  std::int64_t row = 0;
-  for (const PlannedSlice& p : plan) {
-    const AdapterWeights* adapter = p.sequence->adapter.get();
-    if (adapter && (rows.empty() || rows.back().weights != adapter)) rows.push_back({adapter, nullptr, row, row});
-    row += p.count;
-    if (adapter) rows.back().end = row;
-  }
-  return rows;
-}
-
 // f(first, count) of each run of neighbours among ascending rows.
 template <class F>
 void each_run(std::span<const std::int32_t> rows, const F& f) {
@@ -39,6 +26,24 @@ void each_run(std::span<const std::int32_t> rows, const F& f) {
   }
 }
 }  // namespace
+
+const AdapterWeights* StepRunner::adapter_of(const Sequence& sequence) const {
+  const AdapterWeights* whole = sequence.adapter.get();
+  return whole && shares_ ? &shares_->of(*whole) : whole;
+}
+
+// Runs of slices under one adapter.
+std::vector<AdapterRows> StepRunner::adapter_rows(const std::vector<PlannedSlice>& plan) const {
+  std::vector<AdapterRows> rows;
+  std::int64_t row = 0;
+  for (const PlannedSlice& p : plan) {
+    const AdapterWeights* adapter = adapter_of(*p.sequence);
+    if (adapter && (rows.empty() || rows.back().weights != adapter)) rows.push_back({adapter, nullptr, row, row});
+    row += p.count;
+    if (adapter) rows.back().end = row;
+  }
+  return rows;
+}
 
 StepRunner::StepRunner(Runtime& runtime, std::int64_t pages, std::int64_t page_size, const Sharding* sharding)
     : runtime_(runtime),
@@ -109,9 +114,9 @@ ExpertRecord StepRunner::experts_wanted(const StepWants& wants, std::size_t slic
 // The adapters' part of logits y, of the rows that sampled_[begin] and those after it are.
 void StepRunner::add_adapters(const Step& step, const View& y, const View& index, std::int64_t begin) {
   for (std::int64_t row = 0, end = 0; row < y.rows; row = end) {
-    const auto adapter_of = [&](std::int64_t r) { return sampled_[static_cast<std::size_t>(begin + r)].sequence->adapter.get(); };
-    const AdapterWeights* adapter = adapter_of(row);
-    for (end = row + 1; end < y.rows && adapter_of(end) == adapter;) ++end;
+    const auto of_row = [&](std::int64_t r) { return adapter_of(*sampled_[static_cast<std::size_t>(begin + r)].sequence); };
+    const AdapterWeights* adapter = of_row(row);
+    for (end = row + 1; end < y.rows && of_row(end) == adapter;) ++end;
     add_adapter_logits(step.context, y.row_range(row, end - row), step.hidden, index.row_range(row, end - row), runtime_.model->facts().head, adapter);
   }
 }
@@ -149,7 +154,7 @@ void StepRunner::score(const Step& step) {
       head.target = targets.view().row_range(cell, n * own.width).reshape(n, own.width);
       head.round_input_bf16 = runtime_.profile.bf16_activations;
       head.logits_chunk = chunk.view();
-      const AdapterRows adapter{step.plan[i].sequence->adapter.get()};
+      const AdapterRows adapter{adapter_of(*step.plan[i].sequence)};
       head_loss(step.context, head, model.facts().head, adapter.weights ? &adapter : nullptr);
     });
   }
@@ -162,7 +167,7 @@ void StepRunner::each_chunk(const Step& step, Column column, const F& told) {
   const Model& model = *runtime_.model;
   const Buffer chunk = backend.device().allocate(DType::f32, kScoredChunkRows, model.facts().vocabulary, MemoryCategory::workspace);
   for (std::size_t i = 0; i < step.plan.size(); ++i) {
-    const AdapterWeights* adapter = step.plan[i].sequence->adapter.get();
+    const AdapterWeights* adapter = adapter_of(*step.plan[i].sequence);
     const std::span<const std::int32_t> own = step.wants.of(i, column).rows;
     each_run(own, [&](std::size_t run, std::size_t count) {
       constexpr auto kMost = static_cast<std::size_t>(kScoredChunkRows);

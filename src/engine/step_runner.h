@@ -6,6 +6,7 @@
 #include <span>
 
 #include "engine/drafts/mtp_steps.h"
+#include "engine/held_shares.h"
 #include "engine/kept_step.h"
 #include "engine/sampling_rows.h"
 #include "engine/step_record.h"
@@ -17,6 +18,8 @@ class StepRunner {
  public:
   // `sharding` null: this rank has the whole model.
   StepRunner(Runtime& runtime, std::int64_t pages, std::int64_t page_size, const Sharding* sharding = nullptr);
+  // Where this rank finds its shares of requests' adapters, from now on; it outlives the steps. Without, adapters are whole.
+  void set_shares(const HeldShares* shares) { shares_ = shares; }
   // From now on every forward's rows are passed to it; it outlives the steps.
   void set_mtp(MtpSteps* mtp) { mtp_ = mtp; }
   // Stores the layer outputs of requests that ask for it. Not on several ranks.
@@ -44,11 +47,14 @@ class StepRunner {
   void sample(const Step& step);
   void read_hidden(const Step& step, StepResult& result);
   void add_adapters(const Step& step, const View& y, const View& index, std::int64_t begin);
+  const AdapterWeights* adapter_of(const Sequence& sequence) const;  // null: none
+  std::vector<AdapterRows> adapter_rows(const std::vector<PlannedSlice>& plan) const;
   bool first() const { return !sharding_ || sharding_->place().rank == 0; }
 
   Runtime& runtime_;
   const Sharding* sharding_;
   KvCache cache_;
+  const HeldShares* shares_ = nullptr;
   MtpSteps* mtp_ = nullptr;
   std::shared_ptr<KeptForwards> kept_forwards_;  // null: none are kept
   // Reused between steps, so that a step allocates nothing per row.

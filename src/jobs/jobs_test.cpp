@@ -215,17 +215,24 @@ TEST_F(Jobs, KlIsToWhatTrainingStartedFrom) {
     }
 }
 
-TEST_F(Jobs, AnAdapterOverRanksIsRefused) {
-  RlJob job = rl("ranks");
-  job.stack.trained.rank = 4;
-  job.stack.runtime.ranks = "tp=2";
-  try {
-    run_rl(job);
-    FAIL();
-  } catch (const Error& e) {
-    EXPECT_EQ(std::string(e.what()), "ranks is tp=2,dp=1,ep=1, allowed with --adapter-rank is one rank");
+// With a reference beside it, which is the base without the adapter, or a copy of all weights.
+TEST_F(Jobs, RunsOverRanksHaveTheWeightsOfOneRank) {
+  for (const std::int64_t rank : {0, 4}) {
+    const auto weights_over = [&](const std::string& ranks, double coefficient = 0.5) {
+      RlJob job = rl(fmt::format("{}-{}-{}", rank, ranks.size(), coefficient));
+      job.stack.trained.rank = rank;
+      job.rl.steps = 2;
+      job.rl.problems = job.rl.rollouts = 3;
+      job.rl.learning_rate = 3e-3;
+      job.stack.runtime.ranks = ranks;
+      job.rl.kl_coefficient = coefficient;
+      job.rl.kl = "k1";
+      return run_rl(job).weights_sha256;
+    };
+    const std::string want = weights_over("");
+    EXPECT_EQ(weights_over("tp=2,dp=2"), want) << rank;
+    EXPECT_NE(weights_over("tp=2,dp=2", 0), want) << rank;  // the control: the reference is in the steps
   }
-  EXPECT_FALSE(fs::exists(root_ / "ranks"));
 }
 
 TEST_F(Jobs, AStoppedRunOfFineTuningGoesOn) {

@@ -7,7 +7,6 @@ namespace lockstep {
 
 RlPublishing::RlPublishing(RlStack& stack, const PublishSettings& settings, const std::string& model) : stack_(stack) {
   const OpenedModel& opened = stack.opened();
-  if (opened.ranks.size() > 1) fail(ErrorCode::unsupported, "ranks is {}, allowed with --publish is one rank", opened.ranks.text());
   const ChannelPlace place = parse_channel_place("publish", settings.place);
   publisher_ = std::make_unique<Publisher>(open_store(place.store, true), place.channel, model_texts(model), opened.runtime, stack.executor(),
                                            PublisherOptions{.transition = settings.transition});

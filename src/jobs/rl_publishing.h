@@ -14,7 +14,7 @@ struct PublishSettings {
 
 class RlPublishing {
  public:
-  // `model`: the folder that training started from. Errors: those of open_store; unsupported for several ranks.
+  // `model`: the folder that training started from. Errors: those of open_store.
   RlPublishing(RlStack& stack, const PublishSettings& settings, const std::string& model);
   // Of metrics.jsonl: publish_bytes (payloads and files that the store got), publish_full_bytes, publish_seconds, publish_sequence.
   nlohmann::ordered_json publish();

@@ -114,6 +114,7 @@ KernelWork work_of(const BiasBackward& op) {
 }
 
 KernelWork work_of(const Add& op) { return {size_of(op.y), bytes_of({op.y, op.a, op.b})}; }
+KernelWork work_of(const Scale& op) { return {size_of(op.y), bytes_of({op.y, op.x})}; }
 KernelWork work_of(const SwigluForward& op) { return {5 * size_of(op.y), bytes_of({op.y, op.gate, op.up})}; }
 KernelWork work_of(const SwigluBackward& op) { return {11 * size_of(op.dy), bytes_of({op.dgate, op.dup, op.dy, op.gate, op.up})}; }
 KernelWork work_of(const Rope& op) {

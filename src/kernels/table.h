@@ -44,6 +44,7 @@
   X(bias_add, BiasAdd)                            \
   X(bias_backward, BiasBackward)                  \
   X(add, Add)                                     \
+  X(scale, Scale)                                 \
   X(swiglu_forward, SwigluForward)                \
   X(swiglu_backward, SwigluBackward)              \
   X(rope, Rope)                                   \

@@ -21,10 +21,13 @@ class AdapterLayout {
  public:
   // Errors invalid_argument: a value outside its range, nothing adapted.
   AdapterLayout(const Manifest& model, const AdapterSettings& settings);
+  // One rank's part of `whole`: `shares` has the shapes that this rank holds, by the same ids (model/sharding.h).
+  AdapterLayout(const AdapterLayout& whole, Manifest shares);
 
   const AdapterSettings& settings() const { return settings_; }
   float scale() const { return static_cast<float>(settings_.alpha / static_cast<double>(settings_.rank)); }
-  const Manifest& manifest() const { return manifest_; }  // A and B of every target
+  // A and B of every target. Ranks cut them as the weight that they adapt: A by its inputs, B by its outputs, both by experts, B by heads.
+  const Manifest& manifest() const { return manifest_; }
   // The adapter's A and B of each ParameterId of the model; -1: not adapted.
   struct Place {
     ParameterId a = -1, b = -1;

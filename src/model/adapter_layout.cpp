@@ -13,7 +13,15 @@ bool chosen(AdapterKind kind, const AdapterSettings& s) {
 
 // The PEFT name of a file tensor's adapter; a tied table is adapted as the head.
 std::string module_of(const FileTensor& file, const Parameter& first) { return first.tied ? "lm_head" : file.name.substr(0, file.name.rfind(".weight")); }
+// How ranks cut A, and B, of a weight that they cut like this. Matrices may share one A, which each of them reads whole.
+ParameterSplit split_of_a(ParameterSplit base, bool by_item) {
+  if (base == ParameterSplit::inputs) return base;
+  return by_item && base == ParameterSplit::experts ? base : ParameterSplit::whole;
+}
+ParameterSplit split_of_b(ParameterSplit base) { return base == ParameterSplit::inputs ? ParameterSplit::whole : base; }
 }  // namespace
+
+AdapterLayout::AdapterLayout(const AdapterLayout& whole, Manifest shares) : settings_(whole.settings_), manifest_(std::move(shares)), places_(whole.places_) {}
 
 AdapterLayout::AdapterLayout(const Manifest& model, const AdapterSettings& settings) : settings_(settings), places_(model.parameters().size()) {
   if (settings.rank < 1 || settings.rank > 256) fail(ErrorCode::invalid_argument, "rank of an adapter is {}, allowed is 1 to 256", settings.rank);
@@ -35,9 +43,13 @@ AdapterLayout::AdapterLayout(const Manifest& model, const AdapterSettings& setti
       const std::int64_t inputs = piece.transposed ? base.outputs : base.inputs, outputs = piece.transposed ? base.inputs : base.outputs;
       const bool by_item = base.count > 1 && file.pieces.size() == 1;  // experts
       if (place.b < 0) {
-        if (shared < 0) shared = manifest_.add({base.name + " (A)", ParameterLayout::packed, by_item ? base.count : 1, rank, inputs});
+        if (shared < 0) {
+          shared = manifest_.add({base.name + " (A)", ParameterLayout::packed, by_item ? base.count : 1, rank, inputs});
+          manifest_.split(split_of_a(base.split, by_item), {shared});
+        }
         place.a = shared;
         place.b = manifest_.add({base.name + " (B)", ParameterLayout::packed, base.count, outputs, rank});
+        manifest_.split(split_of_b(base.split), {place.b});
       }
       if (a.pieces.empty()) a.pieces.push_back({place.a, by_item ? piece.item : 0, 0, rank, false});
       b.pieces.push_back({place.b, piece.item, piece.row_begin, piece.rows, false});

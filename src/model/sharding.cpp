@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "model/adapter.h"
 #include "model/low_bit_weights.h"
 #include "numerics/form.h"
 
@@ -21,8 +22,8 @@ Sharding::Sharding(const Model& model, const Profile& profile, const RankPlace& 
     : place_(place), whole_(model.manifest()), expert_groups_(deal(kExpertGroups, place.layout.model())) {
   const int ranks = place.layout.tp;
   if (!profile.ranks_share_weights())
-    fail(ErrorCode::unsupported, "ranks share no weights under profile '{}': scales of low-bit weights span what ranks would cut; allowed is one rank",
-         profile.name);
+    fail(ErrorCode::unsupported,
+         "ranks share no weights under profile '{}': 4 bits as a file has them are not what ranks make of their numbers; allowed is one rank", profile.name);
   for (const Parameter& p : whole_.parameters()) {
     Parameter own = p;
     std::int64_t leaves = 1, inner = 1;
@@ -75,6 +76,37 @@ Sharding::Sharding(const Model& model, const Profile& profile, const RankPlace& 
     bounds_.push_back(std::move(bounds));
     leaves_.push_back(leaves);
     inner_leaves_.push_back(inner);
+  }
+}
+
+Sharding::Sharding(const AdapterLayout& adapter, const Sharding& base, const Profile& profile)
+    : place_(base.place_), whole_(adapter.manifest()), expert_groups_(base.expert_groups_) {
+  const std::size_t n = whole_.parameters().size();
+  std::vector<ParameterId> adapted(n, -1);
+  for (std::size_t i = 0; i < base.whole_.parameters().size(); ++i) {
+    const AdapterLayout::Place& at = adapter.place(static_cast<ParameterId>(i));
+    for (const ParameterId id : {at.a, at.b})
+      if (id >= 0) adapted[static_cast<std::size_t>(id)] = static_cast<ParameterId>(i);
+  }
+  for (std::size_t i = 0; i < n; ++i) {
+    const Parameter& p = whole_.parameters()[i];
+    const ParameterId of = adapted[i];
+    const bool cut = p.split != ParameterSplit::whole;
+    Parameter own = p;
+    bounds_.push_back(cut ? base.bounds(of) : nullptr);
+    leaves_.push_back(cut ? base.leaves(of) : 1);
+    inner_leaves_.push_back(cut ? base.inner_leaves(of) : 1);
+    if (cut) {
+      const auto rank = static_cast<std::size_t>(p.split == ParameterSplit::experts ? place_.model_rank() : place_.tensor_rank());
+      std::int64_t& size = p.split == ParameterSplit::inputs                                        ? own.inputs
+                           : p.split == ParameterSplit::heads || p.split == ParameterSplit::experts ? own.count
+                                                                                                    : own.outputs;
+      size = (*bounds_[i])[rank + 1] - (*bounds_[i])[rank];
+      if (p.split == ParameterSplit::inputs && leaves_[i] * inner_leaves_[i] != leaf_count(p.inputs, profile.maximum_leaves))
+        fail(ErrorCode::unsupported, "adapters over {} ranks under profile '{}': its sums have other leaves than an adapter's; allowed is one rank",
+             place_.layout.size(), profile.name);
+    }
+    manifest_.add(std::move(own));
   }
 }
 

@@ -15,9 +15,14 @@
 
 namespace lockstep {
 
+class AdapterLayout;
+
 class Sharding {
  public:
   Sharding(const Model& model, const Profile& profile, const RankPlace& place);
+  // Of an adapter's A and B, cut where `base` cuts the weights under them. `adapter` outlives it. Error unsupported under a profile of integers, whose
+  // sums over inputs have other leaves than an adapter's.
+  Sharding(const AdapterLayout& adapter, const Sharding& base, const Profile& profile);
 
   const RankPlace& place() const { return place_; }
   const Manifest& manifest() const { return manifest_; }  // of this rank's shares; same ids, no files

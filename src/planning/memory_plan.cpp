@@ -87,11 +87,12 @@ void add_critic(const RuntimeSettings& settings, const TrainingPlan& what, const
     for (int rank = 0; rank < options.ranks.size(); ++rank) add(rank, critic.ranks().memory(rank), manifest.trained_size());
     return;
   }
-  const auto base = std::make_shared<FrozenBase>(runtime, make_weight_set(runtime.backend, manifest, no_images(*runtime.model), runtime.profile, 0), options);
+  const auto weights = make_weight_set(runtime.backend, manifest, no_images(*runtime.model), runtime.profile, 0);  // stays, whatever ranks share
+  const auto base = std::make_shared<FrozenBase>(runtime, weights, options);
   const auto layout = std::make_shared<const AdapterLayout>(manifest, AdapterSettings{.rank = what.critic_rank, .unembedding = true});
   AdapterTrainer critic(base, layout, initial_adapter(*layout, 0));
   learn_values(critic, data);
-  add(0, runtime.backend.device().memory(), layout->manifest().trained_size());
+  for (int rank = 0; rank < options.ranks.size(); ++rank) add(rank, base->rank(rank).runtime().backend.device().memory(), layout->manifest().trained_size());
 }
 }  // namespace
 

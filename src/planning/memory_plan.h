@@ -47,7 +47,7 @@ Json planned_config(const RuntimeSettings& settings);
 std::shared_ptr<const Model> planned_model(const RuntimeSettings& settings);
 
 // One plan per rank of settings.ranks, which replaces the ranks of `what`. `settings.model`: a model folder or a config.json. Errors: those
-// of reading it; invalid_argument (a length beyond the context); unsupported for a critic's adapter over ranks. dp is for training only.
+// of reading it; invalid_argument (a length beyond the context). dp is for training only.
 std::vector<MemoryPlan> plan_training(const RuntimeSettings& settings, const TrainingPlan& what);
 std::vector<MemoryPlan> plan_serving(const RuntimeSettings& settings, const ServingPlan& what);
 

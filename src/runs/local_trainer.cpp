@@ -74,7 +74,6 @@ std::vector<std::vector<float>> score_with(Executor& executor, TrainedModel& mod
 
 LocalTrainer::LocalTrainer(const OpenedModel& opened, const TrainedSettings& settings, const TrainerOptions& options, std::shared_ptr<Executor> executor)
     : settings_(settings), executor_(std::move(executor)) {
-  if (is_adapter() && opened.ranks.size() > 1) fail(ErrorCode::unsupported, "ranks is {}, allowed with --adapter-rank is one rank", opened.ranks.text());
   base_.options = options;
   base_.options.ranks = opened.ranks;
   // An adapter's trainer takes each turn's piece as a call of its own.
@@ -126,8 +125,6 @@ ForwardBackwardResult LocalTrainer::forward_backward(const std::vector<TrainSequ
 std::vector<std::vector<float>> LocalTrainer::score(const std::vector<PolicyDatum>& data) { return score(train_sequences(data)); }
 
 void LocalTrainer::keep_reference() {
-  if (base_.options.ranks.size() > 1)
-    fail(ErrorCode::unsupported, "ranks is {}, allowed with a reference (--kl-coefficient) is one rank", base_.options.ranks.text());
   executor_
       ->run(WorkClass::training,
             [&] {

@@ -29,7 +29,6 @@ NamedAdapters::NamedAdapters(std::shared_ptr<Runtime> runtime, std::shared_ptr<E
 
 NamedAdapter NamedAdapters::load(const std::string& name, const std::filesystem::path& folder, bool replace) {
   check_plain_name("the name of an adapter", name);
-  if (ranks_ > 1) fail(ErrorCode::unsupported, "an adapter over {} ranks, allowed is one rank", ranks_);
   const auto check_room = [&] {
     const auto at = adapter_place(adapters_, name);
     const bool there = at != adapters_.end() && at->name == name;
@@ -44,16 +43,18 @@ NamedAdapter NamedAdapters::load(const std::string& name, const std::filesystem:
     version = next_version_++;
   }
   std::int64_t bytes = 0;
+  const std::int64_t copies = ranks_ > 1 ? 1 + ranks_ : 1;  // ranks that share the model have their shares beside, none larger than the whole
   MemoryLedger::Claim room;
   LoadedAdapter read = load_adapter_folder(folder, runtime_->model->manifest(), [&](const AdapterLayout& layout) {
     for (const Parameter& parameter : layout.manifest().parameters()) bytes += parameter.size() * static_cast<std::int64_t>(sizeof(float));
     if (options_.ledger)
-      room = options_.ledger->claim("adapters", {}, 2 * bytes, fmt::format("reading the adapter '{}'", name));  // the file's numbers, and the device's
+      room = options_.ledger->claim("adapters", {}, std::max<std::int64_t>(2, copies) * bytes,
+                                    fmt::format("reading the adapter '{}'", name));  // the file's numbers, and the device's
   });
   NamedAdapter adapter{name, folder, nullptr, std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count()};
   adapter.weights = executor_->run(options_.priority, [&] { return make_adapter(runtime_->backend, read.layout, read.images, version); }).get();
   read.images = {};
-  if (options_.ledger && room.try_resize(bytes)) adapter.weights = with_claim(std::move(adapter.weights), std::move(room));
+  if (options_.ledger && room.try_resize(copies * bytes)) adapter.weights = with_claim(std::move(adapter.weights), std::move(room));
   {
     const std::lock_guard lock(mutex_);
     check_room();

@@ -33,11 +33,11 @@ struct NamedAdapter {
 
 class NamedAdapters {
  public:
-  // `taken`: the base's name, which no adapter may have. `ranks` above 1: adapters are refused.
+  // `taken`: the base's name, which no adapter may have. `ranks` share the model: each has a share of every adapter.
   NamedAdapters(std::shared_ptr<Runtime> runtime, std::shared_ptr<Executor> executor, std::string taken, NamedAdapterOptions options, std::int64_t ranks = 1);
 
   // Errors: those of load_adapter_folder; invalid_argument for a name that is not 1 to 128 letters, digits, '-', '_' and '.';
-  // already_exists without `replace`; resource_exhausted (too many, or no memory); unsupported over ranks.
+  // already_exists without `replace`; resource_exhausted (too many, or no memory).
   NamedAdapter load(const std::string& name, const std::filesystem::path& folder, bool replace = false);
   // The same for a client: `folder` is relative to options.root, or below it. Errors: unsupported without a root; not_found outside it.
   NamedAdapter load_below_root(const std::string& name, const std::string& folder, bool replace);

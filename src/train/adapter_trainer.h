@@ -3,35 +3,28 @@
 //   AdapterTrainer one(base, layout, initial_adapter(*layout, 1)); one.forward_backward(data, loss); one.optim_step(adam);
 //   request.adapter = one.weights();
 // The calls are Trainer's. Bits depend on the data and the adapter alone: not on other adapters that are trained or share a
-// forward. Knows no files. One thread at a time for a base and all its trainers.
+// forward, nor on the base's ranks. Knows no files. One thread at a time for a base and all its trainers.
 #pragma once
-#include "train/forward_pass.h"
-#include "train/gradients.h"
-#include "train/open_batch.h"
-#include "train/optimizer_state.h"
+#include "train/adapter_rank.h"
+#include "train/frozen_base.h"
 
 namespace lockstep {
 
-// Frozen weights, and what forwards over them need.
-class FrozenBase {
+class AdapterTrainer;
+
+// The state of an adapter put together from all ranks, as WholeState (train/whole_state.h) is a trainer's. Every function fails with unsupported after
+// a step or a restore that failed in the middle.
+class AdapterState {
  public:
-  // Errors: unsupported for ranks or a trained indexer (TrainerOptions), which adapters do not have. With an optimizer_folder each adapter's
-  // moments are in a file of its own there.
-  FrozenBase(Runtime& runtime, std::shared_ptr<const WeightSet> weights, const TrainerOptions& options);
-  Runtime& runtime() { return runtime_; }
-  const std::shared_ptr<const WeightSet>& weights() const { return weights_; }
-  const TrainerOptions& options() const { return options_; }
-  ForwardPass& pass() { return pass_; }
-  // Log-probabilities of the targets without any adapter: those of the reference policy.
-  std::vector<std::vector<float>> score(const std::vector<TrainSequence>& data);
-  // The loss of a piece of `batch` (train/open_batch.h), without any adapter and without a gradient.
-  void evaluate(OpenBatch& batch, const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece);
+  explicit AdapterState(const AdapterTrainer& trainer) : trainer_(trainer) {}
+  WeightImages images(StatePart part) const;
+  WeightImages masters() const { return images(StatePart::master); }
+  std::vector<float> image(StatePart part, std::size_t parameter) const;
+  TrainerState all() const;
+  std::uint64_t master_hash() const;  // XXH3-64 over the file-order fp32 values of all masters
 
  private:
-  Runtime& runtime_;
-  std::shared_ptr<const WeightSet> weights_;
-  TrainerOptions options_;
-  ForwardPass pass_;
+  const AdapterTrainer& trainer_;
 };
 
 class AdapterTrainer {
@@ -51,7 +44,7 @@ class AdapterTrainer {
   };
   // `failures`: one per job, so that an error of one (its data, a value that is not finite) does not affect the others; its gradients
   // are discarded, its result is empty. Null: the first is thrown, and all gradients are discarded, as by any other error.
-  using Failures = std::vector<std::optional<Error>>;
+  using Failures = JobFailures;
   static std::vector<ForwardBackwardResult> forward_backward_together(const std::vector<Job>& jobs, Failures* failures = nullptr);
   std::vector<std::vector<float>> score(const std::vector<TrainSequence>& data);
   // Scores for several adapters, and for the base alone where a job has no trainer, in shared forwards.
@@ -60,36 +53,45 @@ class AdapterTrainer {
     const std::vector<TrainSequence>* data = nullptr;
   };
   static std::vector<std::vector<std::vector<float>>> score_together(FrozenBase& base, const std::vector<ScoreJob>& jobs, Failures* failures = nullptr);
-  // As Trainer::evaluate.
-  void evaluate(OpenBatch& batch, const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece);
+  // As Trainer::evaluate; `trainer` null: of the base alone.
+  static void evaluate(FrozenBase& base, AdapterTrainer* trainer, OpenBatch& batch, const std::vector<std::size_t>& places,
+                       const std::vector<TrainSequence>& piece);
+  void evaluate(OpenBatch& batch, const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) {
+    evaluate(*base_, this, batch, places, piece);
+  }
   // Throws numeric (and changes nothing) when the gradient has a NaN or an infinity.
   OptimResult optim_step(const AdamParameters& adam);
   // Discards the gradients: after an error in the middle of a call, or to begin again. The state is as after an optim_step.
-  void abandon_gradients() { gradients_.abandon(); }
+  void abandon_gradients();
   // As Trainer's.
-  bool has_gradients() const { return gradients_.pending(); }
+  bool has_gradients() const { return first().gradients().pending(); }
   void save_gradients(const std::filesystem::path& folder);
   void load_gradients(const std::filesystem::path& folder);
 
-  const std::shared_ptr<const AdapterWeights>& weights() const { return weights_; }
+  // The whole adapter, on the base's runtime.
+  const std::shared_ptr<const AdapterWeights>& weights();
   const AdapterLayout& layout() const { return *layout_; }
-  std::int64_t step() const { return state_.steps(); }
-  OptimizerState& state() { return state_; }
+  std::int64_t step() const { return first().state().steps(); }
+  AdapterState state() const { return AdapterState(*this); }
   void restore(const TrainerState& state);
   WeightImages gradient_images();  // after forward_backward, without accumulation
   std::uint64_t gradient_hash();   // XXH3-64 over the file-order fp32 values of all of them
 
  private:
+  friend class AdapterState;
   void begin(const std::vector<TrainSequence>& data, const LossOptions& loss);
-  void publish();
-  Backend& backend() { return base_->runtime().backend; }
+  AdapterRank& first() const { return *parts_[0]; }  // what all ranks know alike, it is asked for
+  AdapterRank& part(int local) const { return *parts_[static_cast<std::size_t>(local)]; }
+  void check_usable() const;
+  void break_off() const;
+  // Of the whole adapter, assembled from of(part).
+  template <class F>
+  WeightImages images(const F& of) const;
 
   std::shared_ptr<FrozenBase> base_;
   std::shared_ptr<const AdapterLayout> layout_;
-  RankRows rows_;                                  // all of them
-  std::shared_ptr<const AdapterWeights> weights_;  // the masters themselves: adapters are fp32
-  Gradients gradients_;
-  OptimizerState state_;
+  std::vector<std::unique_ptr<AdapterRank>> parts_;      // of local ranks
+  std::shared_ptr<const AdapterWeights> whole_weights_;  // if the ranks hold shares: of the newest version requested
 };
 
 }  // namespace lockstep

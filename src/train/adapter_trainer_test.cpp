@@ -4,6 +4,7 @@
 
 #include "base/comparison_test_tools.h"
 #include "base/error.h"
+#include "model/adapter_test_tools.h"
 #include "model/value_head.h"
 #include "train/prefix_test_tools.h"
 #include "train/trainer.h"
@@ -12,27 +13,6 @@ namespace lockstep {
 namespace {
 
 constexpr AdapterSettings kAll{.rank = 4, .alpha = 6, .attention = true, .mlp = true, .unembedding = true};
-
-// Latent attention over all keys, for the profiles that expand it.
-constexpr const char* kOverAllKeys = R"({
-  "model_type": "deepseek_v3", "vocab_size": 96, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 3,
-  "num_key_value_heads": 3, "max_position_embeddings": 1024, "q_lora_rank": 24, "kv_lora_rank": 64, "qk_nope_head_dim": 16,
-  "qk_rope_head_dim": 8, "v_head_dim": 12, "intermediate_size": 96, "moe_intermediate_size": 16, "n_routed_experts": 8,
-  "num_experts_per_tok": 2, "n_shared_experts": 1, "first_k_dense_replace": 1, "n_group": 2, "topk_group": 1, "rope_theta": 10000.0})";
-
-// An adapter whose B is not zero.
-WeightImages stirred(const AdapterLayout& layout, std::uint64_t seed) {
-  WeightImages images = initial_adapter(layout, seed);
-  std::vector<float> values;
-  for (const FileTensor& file : layout.manifest().files()) {
-    if (!file.name.ends_with(".lora_B.weight")) continue;
-    values.resize(static_cast<std::size_t>(file.size()));
-    NamedUniform uniform(seed, file.name);
-    for (std::size_t i = 0; i < values.size(); ++i) values[i] = 0.1f * uniform(i);
-    layout.manifest().scatter(file, values.data(), images);
-  }
-  return images;
-}
 
 struct AdapterCase {
   std::string profile = "cpu-f32";
@@ -317,9 +297,6 @@ TEST(AdapterTrainer, RefusesWhatItCannotDo) {
   EXPECT_THROW(bench.layout({.rank = 257}), Error);
   EXPECT_THROW(bench.layout({.alpha = 0}), Error);
   EXPECT_THROW(bench.layout({.attention = false, .mlp = false}), Error);
-  TrainerOptions ranks;
-  ranks.ranks.tp = 2;
-  EXPECT_THROW(FrozenBase(bench.runtime, bench.base->weights(), ranks), Error);
   AdapterTrainer trainer(bench.base, bench.layout({}), initial_adapter(*bench.layout({}), 1));
   EXPECT_THROW(trainer.optim_step({}), Error);
   const auto data = data_of(0);

@@ -38,20 +38,4 @@ std::string gradient_group(const Parameter& parameter) {
   return parameter.outputs > 1 ? "embedding" : "norm";
 }
 
-void add_to_group(GradientGroups& groups, const std::string& name, const View& gradient) {
-  const auto group = std::find_if(groups.begin(), groups.end(), [&](const auto& g) { return g.first == name; });
-  if (group != groups.end()) group->second.push_back(gradient);
-  else groups.emplace_back(name, std::vector<View>{gradient});
-}
-
-std::vector<std::pair<std::string, double>> group_norms(Backend& backend, const GradientGroups& groups, double scale) {
-  std::vector<std::pair<std::string, double>> norms;
-  const Buffer norm = backend.device().allocate(DType::f32, 1, 1, MemoryCategory::workspace);
-  for (const auto& [name, gradients] : groups) {
-    backend.launch(&KernelTable::square_sum, SquareSum{norm.view(), gradients});
-    norms.emplace_back(name, static_cast<double>(backend.stream().read(norm.view()).get()[0] * static_cast<float>(scale)));
-  }
-  return norms;
-}
-
 }  // namespace lockstep

@@ -1,5 +1,6 @@
 #include "train/optimizer_state.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
@@ -14,9 +15,8 @@ namespace lockstep {
 OptimizerState::OptimizerState(Backend& backend, const RankRows& rows, const Profile* profile, std::vector<TrainedParameter> parameters,
                                const WeightImages& masters, const OptimizerFamily& optimizer, const TrainerOptions& options)
     : backend_(backend), rows_(rows), profile_(profile), parameters_(std::move(parameters)), optimizer_(optimizer), file_(backend, options) {
-  const int ranks = rows.place().layout.size();
-  if (optimizer.whole_matrices && ranks > 1)
-    fail(ErrorCode::unsupported, "the optimizer {} over {} ranks: it needs whole matrices; allowed is one rank", optimizer.name, ranks);
+  if (const RankLayout& layout = rows.place().layout; optimizer.whole_matrices && layout.tp > 1)
+    fail(ErrorCode::unsupported, "the optimizer {} and ranks {}: it needs whole matrices, which tp cuts; allowed are dp and ep", optimizer.name, layout.text());
   std::size_t bytes = 0;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const auto [rows, cols] = rows_.shape(i);
@@ -67,13 +67,11 @@ void OptimizerState::break_off() {
   if (!broken_after_) broken_after_ = steps_;
 }
 
-// The norm of the whole gradient: each rank adds the parameters that it counts.
-Buffer OptimizerState::norm_of(GradientSet& gradients) {
+// The norm of the gradients on all ranks, of which this one counts `own`.
+Buffer OptimizerState::norm_of(std::vector<View> own_gradients) {
   const RankPlace& place = rows_.place();
   const Buffer norm = backend_.device().allocate(DType::f32, 1, 1, MemoryCategory::workspace);
-  SquareSum own{norm.view(), {}};
-  for (std::size_t i = 0; i < parameters_.size(); ++i)
-    if (parameters_[i].trained && parameters_[i].counts) own.gradients.push_back(gradients.gradient(static_cast<ParameterId>(i)));
+  SquareSum own{norm.view(), std::move(own_gradients)};
   if (!place.world) {
     backend_.launch(&KernelTable::square_sum, own);
     return norm;
@@ -90,20 +88,31 @@ Buffer OptimizerState::norm_of(GradientSet& gradients) {
   return norm;
 }
 
-std::vector<std::pair<std::string, double>> OptimizerState::norms_by_group(GradientSet& gradients, double scale) {
-  GradientGroups groups;
+std::vector<View> OptimizerState::counted(GradientSet& gradients, const std::string* group) const {
+  std::vector<View> own;
   for (std::size_t i = 0; i < parameters_.size(); ++i)
-    if (parameters_[i].trained) add_to_group(groups, parameters_[i].group, gradients.gradient(static_cast<ParameterId>(i)));
-  return group_norms(backend_, groups, scale);
+    if (const TrainedParameter& p = parameters_[i]; p.trained && p.counts && (!group || p.group == *group))
+      own.push_back(gradients.gradient(static_cast<ParameterId>(i)));
+  return own;
+}
+
+std::vector<std::pair<std::string, double>> OptimizerState::norms_by_group(GradientSet& gradients, double scale) {
+  std::vector<std::pair<std::string, double>> norms;
+  for (const TrainedParameter& p : parameters_) {
+    if (!p.trained || std::any_of(norms.begin(), norms.end(), [&](const auto& known) { return known.first == p.group; })) continue;
+    const float norm = backend_.stream().read(norm_of(counted(gradients, &p.group)).view()).get()[0];
+    norms.emplace_back(p.group, static_cast<double>(norm * static_cast<float>(scale)));
+  }
+  return norms;
 }
 
 OptimResult OptimizerState::step(GradientSet& gradients, const AdamParameters& wanted, const std::function<void()>& publish) {
   check_usable();
-  const Buffer norm_buffer = norm_of(gradients);
+  const Buffer norm_buffer = norm_of(counted(gradients));
   const double norm = backend_.stream().read(norm_buffer.view()).get()[0];
   if (!std::isfinite(norm)) fail(ErrorCode::numeric, "the gradient norm of step {} is not finite; the weights are unchanged", steps_);
   OptimResult result;
-  if (wanted.group_norms && !rows_.place().world) result.group_norms = norms_by_group(gradients, wanted.gradient_scale);
+  if (wanted.group_norms) result.group_norms = norms_by_group(gradients, wanted.gradient_scale);
   AdamParameters adam = wanted;
   result.gradient_norm = take_scale(backend_, norm_buffer.view(), norm, adam);
   const std::unique_ptr<Stepper> stepper =
@@ -139,7 +148,9 @@ void OptimizerState::move(std::size_t i, GradientSet& gradients, Stepper& steppe
   const bool whole = moments_of(i).whole;
   if (whole) file_.fetch(i);
   if (own.size() > 0) {
-    stepper.move(p, parameters_[i].role, views);
+    Parameter stepped = p;
+    if (optimizer_.whole_matrices) stepped.count = rows_.own_items(i);
+    stepper.move(stepped, parameters_[i].role, views);
     if (quantised) quantise_masters(backend_, p, *profile_, views.master, own);
   }
   if (whole || quantised) file_.leave(i);

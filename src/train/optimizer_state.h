@@ -54,7 +54,10 @@ class OptimizerState {
  private:
   Buffer allocate(std::size_t i, MemoryCategory category);
   void upload(const WeightImages& masters);
-  Buffer norm_of(GradientSet& gradients);
+  Buffer norm_of(std::vector<View> own_gradients);
+  // The gradients that this rank counts; null: of all groups.
+  std::vector<View> counted(GradientSet& gradients, const std::string* group = nullptr) const;
+  // sqrt of each group's sum of squares over all ranks, times the scale.
   std::vector<std::pair<std::string, double>> norms_by_group(GradientSet& gradients, double scale);
   void move(std::size_t i, GradientSet& gradients, Stepper& stepper, Buffer& next);
   DType compute(std::size_t i) const { return profile_ ? compute_dtype(rows_.manifest().parameters()[i], *profile_) : DType::f32; }

@@ -56,7 +56,7 @@ struct OptimResult {
   double gradient_norm = 0;  // after gradient_scale, before the clip
   std::uint64_t version = 0;
   std::int64_t elements = 0;  // of the gradient: trained weights
-  // Of groups of parameters (attention, mlp, unembedding, embedding, norm, other), scaled too; one rank alone.
+  // Of groups of parameters (attention, mlp, unembedding, embedding, norm, other), scaled too.
   std::vector<std::pair<std::string, double>> group_norms;
 };
 

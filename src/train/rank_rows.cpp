@@ -6,14 +6,29 @@
 
 namespace lockstep {
 
-RankRows::RankRows(Backend& backend, const Manifest& manifest, const RankPlace& place, const Profile* profile)
+namespace {
+// Of stacked matrices whole ones, dealt as rows are.
+void deal_items(ParameterShare& share, const Parameter& p, ParameterId id) {
+  const std::int64_t panels = (p.outputs + 15) / 16, ranks = std::ssize(share.bounds) - 1;
+  if (p.layout != ParameterLayout::packed) return;
+  for (std::int64_t r = 0; r <= ranks; ++r) share.bounds[static_cast<std::size_t>(r)] = (p.count * r + id % ranks) / ranks * panels;
+}
+}  // namespace
+
+RankRows::RankRows(Backend& backend, const Manifest& manifest, const RankPlace& place, const Profile* profile, bool whole_items)
     : backend_(backend), manifest_(manifest), place_(place) {
   for (std::size_t i = 0; i < manifest.parameters().size(); ++i) {
     const Parameter& p = manifest.parameters()[i];
     const auto id = static_cast<ParameterId>(i);
     shares_.push_back(profile ? share_of_scales(p, id, place.data_rank(), place.layout.dp, *profile)
                               : parameter_share(p, id, place.data_rank(), place.layout.dp));
+    if (whole_items) deal_items(shares_.back(), p, id);
   }
+}
+
+std::int64_t RankRows::own_items(std::size_t i) const {
+  const Parameter& p = manifest_.parameters()[i];
+  return shared(i) ? shares_[i].count() * shares_[i].width / std::max<std::int64_t>(1, p.item_size()) : p.count;
 }
 
 std::pair<std::int64_t, std::int64_t> RankRows::shape(std::size_t i) const {

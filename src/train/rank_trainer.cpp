@@ -25,7 +25,7 @@ std::vector<TrainedParameter> trained_parameters(const Model& model, const Manif
 
 // Forwards are kept by one rank with the whole model alone.
 TrainerOptions options_of_rank(TrainerOptions options, const RankPlace& place) {
-  if (place.layout.size() > 1) options.kept_forwards = nullptr;
+  if (place.layout.size() > 1) options.kept = nullptr, options.kept_forwards = nullptr;
   return options;
 }
 }  // namespace
@@ -34,10 +34,10 @@ RankTrainer::RankTrainer(Runtime& runtime, const WeightImages& masters, const Tr
     : runtime_(runtime),
       options_(options_of_rank(options, place)),
       sharding_(place.layout.model() > 1 ? std::make_unique<const Sharding>(*runtime.model, runtime.profile, place) : nullptr),
-      rows_(runtime.backend, sharding_ ? sharding_->manifest() : runtime.model->manifest(), place, &runtime.profile),
+      rows_(runtime.backend, sharding_ ? sharding_->manifest() : runtime.model->manifest(), place, &runtime.profile, options.optimizer.whole_matrices),
       pass_(runtime, options_, sharding_.get()),
       router_loads_(runtime, place),
-      gradients_(runtime.backend, rows_, {options.accumulate, options.mostly_one_call, false, place.layout.size() == 1 ? options.kept : nullptr}),
+      gradients_(runtime.backend, rows_, {options.accumulate, options.mostly_one_call, false, options_.kept}),
       state_(initial_state(masters)) {
   publish();
 }

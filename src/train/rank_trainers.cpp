@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "parallel/thread_ranks.h"
+#include "train/rank_work.h"
 
 namespace lockstep {
 
@@ -34,17 +35,7 @@ void RankTrainers::abandon_gradients() const {
 }
 
 ForwardCounts RankTrainers::work() const {
-  const RankLayout& layout = ranks_->layout();
-  const auto all = ranks_->gather<ForwardCounts>([&](int local) { return parts_[static_cast<std::size_t>(local)]->work(); });
-  ForwardCounts sum;
-  for (int rank = 0; rank < layout.size(); ++rank) {
-    ForwardCounts own = all[static_cast<std::size_t>(rank)];
-    const int place = layout.model_of(rank);
-    if (place >= layout.tp) own.pairs_read = 0;  // expert-parallel ranks attend alike
-    if (place > 0) own.pairs_visible = own.pairs_selected = own.expert_rows_chosen = 0, own.segment_rows = {};
-    sum += own;
-  }
-  return sum;
+  return work_of_ranks(*ranks_, [this](int local) { return parts_[static_cast<std::size_t>(local)]->work(); });
 }
 
 }  // namespace lockstep

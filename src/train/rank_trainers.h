@@ -44,7 +44,8 @@ class RankTrainers {
   template <class F>
   WeightImages images(const F& of) {
     check_usable();
-    return whole_images(*ranks_, *runtime_.model, runtime_.profile, [&](int local) { return of(*parts_[static_cast<std::size_t>(local)]); });
+    const auto sharding = [this](const RankPlace& place) { return Sharding(*runtime_.model, runtime_.profile, place); };
+    return whole_images(*ranks_, sharding, [&](int local) { return of(*parts_[static_cast<std::size_t>(local)]); });
   }
   void abandon_gradients() const;
   // Error unsupported where a step or a restore failed in the middle on any of them; and what makes it so on all.

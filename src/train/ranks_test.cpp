@@ -26,12 +26,15 @@ struct Case {
   BackendKind backend = BackendKind::cpu;
   bool indexer = false, checkpoint = false;
   std::int64_t micro_batch = 0;
+  OptimizerFamily optimizer = adamw();
 };
 
 Outcome run(const TrainBench& bench, const Case& c, const std::vector<TrainSequence>& data, int steps = 2, std::unique_ptr<Ranks> ranks = nullptr) {
   Runtime runtime({.kind = c.backend, .threads = 1}, bench.model, profile_by_name(c.profile), 600);
-  Trainer trainer(runtime, bench.masters, {.micro_batch = c.micro_batch, .checkpoint_activations = c.checkpoint, .train_indexer = c.indexer, .ranks = c.ranks},
-                  std::move(ranks));
+  Trainer trainer(
+      runtime, bench.masters,
+      {.micro_batch = c.micro_batch, .checkpoint_activations = c.checkpoint, .train_indexer = c.indexer, .optimizer = c.optimizer, .ranks = c.ranks},
+      std::move(ranks));
   Outcome outcome;
   for (int step = 0; step < steps; ++step) {
     outcome.results.push_back(trainer.forward_backward(data, {}, {.dense_attention = c.indexer && step == 0, .index_loss = c.indexer}));
@@ -39,6 +42,10 @@ Outcome run(const TrainBench& bench, const Case& c, const std::vector<TrainSeque
     outcome.norms.push_back(trainer.optim_step({.weight_decay = 0.1, .router_bias_rate = 1e-3}).gradient_norm);
   }
   outcome.state = trainer.state().all();
+  for (const std::size_t i : {std::size_t{0}, std::size_t{3}}) {
+    EXPECT_EQ(trainer.state().image(StatePart::master, i), outcome.state.masters[i]);
+    EXPECT_EQ(trainer.state().image(StatePart::second_moment, i), outcome.state.second_moments[i]);
+  }
   outcome.work = trainer.ranks().work();
   outcome.traffic = trainer.ranks().traffic();
   outcome.published = weight_images(runtime.backend, bench.model->manifest(), *trainer.weights(), runtime.profile);
@@ -97,6 +104,20 @@ TEST_P(TrainerRanks, TensorAndExpertParallelStepsHaveTheBitsOfOneRank) {
   if (!bench.model->has_indexer()) return;
   const Outcome want = run(bench, {.indexer = true}, data);
   expect_same(bench.model->manifest(), run(bench, {.ranks = {2, 2, 2}, .indexer = true}, data), want, "indexer");
+}
+
+// Each matrix is one rank's, of stacked experts each expert's.
+TEST_P(TrainerRanks, WholeMatricesAreSteppedWithTheBitsOfOneRank) {
+  const TrainBench bench(GetParam());
+  const std::vector<TrainSequence> data = sequences(bench.model->facts().vocabulary, 3);
+  const OptimizerFamily& dimuon = *optimizer_named("dimuon");
+  for (const char* profile : {"cpu-bf16w", "cpu-fp8"}) {
+    const Outcome want = run(bench, {.profile = profile, .optimizer = dimuon}, data);
+    for (const RankLayout& ranks : {RankLayout{1, 2, 1}, {1, 7, 1}, {1, 2, 3}})
+      expect_same(bench.model->manifest(), run(bench, {.ranks = ranks, .profile = profile, .optimizer = dimuon}, data), want, profile + (" " + ranks.text()));
+    EXPECT_NE(difference(bench.model->manifest(), run(bench, {.ranks = {1, 2, 1}, .profile = profile}, data).state.masters, want.state.masters), "");
+  }
+  EXPECT_THROW(run(bench, {.ranks = {2, 1, 1}, .optimizer = dimuon}, data), Error);
 }
 
 // Scales are those of the whole matrix wherever it is cut: where a leaf of the sum ends inside a group, leaves stay together (264 inputs of kLlama

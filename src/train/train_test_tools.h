@@ -29,6 +29,13 @@ inline constexpr const char* kQwen = R"({
   "num_key_value_heads": 3, "head_dim": 32, "max_position_embeddings": 1024, "intermediate_size": 320, "rms_norm_eps": 1e-6,
   "rope_theta": 10000.0, "tie_word_embeddings": false, "hidden_act": "silu"})";
 
+// Latent attention over all keys, for the profiles that expand it.
+inline constexpr const char* kOverAllKeys = R"({
+  "model_type": "deepseek_v3", "vocab_size": 96, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 3,
+  "num_key_value_heads": 3, "max_position_embeddings": 1024, "q_lora_rank": 24, "kv_lora_rank": 64, "qk_nope_head_dim": 16,
+  "qk_rope_head_dim": 8, "v_head_dim": 12, "intermediate_size": 96, "moe_intermediate_size": 16, "n_routed_experts": 8,
+  "num_experts_per_tok": 2, "n_shared_experts": 1, "first_k_dense_replace": 1, "n_group": 2, "topk_group": 1, "rope_theta": 10000.0})";
+
 struct TrainBench {
   std::shared_ptr<const Model> model;
   WeightImages masters;

@@ -3,8 +3,6 @@
 #include <cstring>
 #include <utility>
 
-#include "model/sharding.h"
-
 namespace lockstep {
 
 namespace {
@@ -33,7 +31,7 @@ WeightImages images_of(const std::string& bytes) {
 }
 }  // namespace
 
-WeightImages whole_images(Ranks& ranks, const Model& model, const Profile& profile, const std::function<WeightImages(int)>& of) {
+WeightImages whole_images(Ranks& ranks, const std::function<Sharding(const RankPlace&)>& sharding, const std::function<WeightImages(int)>& of) {
   const RankLayout& layout = ranks.layout();
   std::vector<WeightImages> shares(static_cast<std::size_t>(layout.model()));
   if (ranks.all_here()) {
@@ -52,8 +50,7 @@ WeightImages whole_images(Ranks& ranks, const Model& model, const Profile& profi
   }
   if (layout.model() == 1) return std::move(shares[0]);
   WeightImages whole;
-  for (std::size_t rank = 0; rank < shares.size(); ++rank)
-    Sharding(model, profile, {layout, static_cast<int>(rank)}).put_into(whole, std::exchange(shares[rank], {}));
+  for (std::size_t rank = 0; rank < shares.size(); ++rank) sharding({layout, static_cast<int>(rank)}).put_into(whole, std::exchange(shares[rank], {}));
   return whole;
 }
 

@@ -1,6 +1,6 @@
 #include "train/whole_state.h"
 
-#include "base/error.h"
+#include <utility>
 
 namespace lockstep {
 
@@ -8,8 +8,12 @@ TrainerState WholeState::all() const { return {masters(), images(StatePart::firs
 
 std::vector<float> WholeState::image(StatePart part, std::size_t parameter) const {
   ranks_.check_usable();
-  if (ranks_.ranks().size() > 1) fail(ErrorCode::unsupported, "one parameter's state of {} ranks, allowed is one rank", ranks_.ranks().size());
-  return ranks_.first().state().image(part, parameter);
+  if (ranks_.ranks().size() == 1) return ranks_.first().state().image(part, parameter);
+  return std::move(ranks_.images([&](RankTrainer& rank) {
+    WeightImages one(ranks_.runtime().model->manifest().parameters().size());
+    one[parameter] = rank.state().image(part, parameter);
+    return one;
+  })[parameter]);
 }
 
 std::uint64_t WholeState::master_hash() const { return images_hash(ranks_.runtime().model->manifest(), masters()); }

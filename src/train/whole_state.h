@@ -16,7 +16,7 @@ class WholeState {
   }
   WeightImages masters() const { return images(StatePart::master); }
   TrainerState all() const;
-  // One parameter's, so that a writer needs no memory for all. Single rank only: error unsupported.
+  // One parameter's, so that a writer needs no memory for all.
   std::vector<float> image(StatePart part, std::size_t parameter) const;
   bool has(StatePart part, std::size_t parameter) const { return ranks_.first().state().has(part, parameter); }
   // XXH3-64 over the file-order fp32 values of all masters.

@@ -3,10 +3,11 @@
 #include "base/entropy.h"
 #include "base/error.h"
 #include "model/adapter_initial.h"
+#include "parallel/processes.h"
 #include "train/adapter_trainer.h"
 #include "train/open_batch.h"
 #include "train/rank_record.h"
-#include "trained/trained_model.h"
+#include "trained/led_model.h"
 
 namespace lockstep {
 namespace {
@@ -29,7 +30,8 @@ class ScorePass : public SharedPass {
 
 // A base's frozen weights, and the passes over them that models can share.
 struct FrozenPasses {
-  explicit FrozenPasses(const TrainedBase& of) : base(std::make_shared<FrozenBase>(*of.opened.runtime, of.weights, of.options)), score(*base) {}
+  FrozenPasses(const TrainedBase& of, std::unique_ptr<Ranks> ranks)
+      : base(std::make_shared<FrozenBase>(*of.opened.runtime, of.weights, of.options, std::move(ranks))), score(*base) {}
   std::shared_ptr<FrozenBase> base;
   AddPass add;
   ScorePass score;
@@ -155,7 +157,7 @@ class AdapterModel : public OverBase {
   TrainerState state() override { return trainer_.state().all(); }
   void restore(const TrainerState& state) override { trainer_.restore(state); }
   const AdapterLayout* adapter() const override { return layout_.get(); }
-  ForwardCounts work() const override { return frozen_.pass().work(); }
+  ForwardCounts work() const override { return frozen_.work(); }
 
  private:
   struct Begun {
@@ -211,14 +213,19 @@ std::shared_ptr<const AdapterLayout> adapter_layout(const TrainedBase& base, con
 }
 
 std::shared_ptr<FrozenPasses> frozen_passes(const TrainedBase& base) {
-  if (!base.frozen) base.frozen = std::make_shared<FrozenPasses>(base);
+  if (!base.frozen) base.frozen = std::make_shared<FrozenPasses>(base, make_ranks(base.options.ranks));
   return base.frozen;
 }
 
-std::unique_ptr<TrainedModel> make_trained_model(const TrainedBase& base, const TrainedSettings& settings) {
+std::unique_ptr<TrainedModel> make_trained_model_here(const TrainedBase& base, const TrainedSettings& settings) {
   if (settings.base_only) return std::make_unique<FrozenModel>(base);
   if (settings.rank > 0) return std::make_unique<AdapterModel>(base, settings);
   return make_full_model(base, settings);
+}
+
+std::unique_ptr<TrainedModel> make_trained_model(const TrainedBase& base, const TrainedSettings& settings) {
+  if (ProcessMail* mail = joined_mail()) return make_led_model(base, settings, *mail);
+  return make_trained_model_here(base, settings);
 }
 
 }  // namespace lockstep

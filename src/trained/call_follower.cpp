@@ -96,7 +96,11 @@ class CallFollower {
     model_.reset();
     if (!base_.opened.runtime) fail(ErrorCode::internal, "process 0 makes a model before this process has opened one");
     base_.options = taken_options(in);
-    model_ = make_full_model_over(base_, taken_settings(in), make_ranks(base_.options.ranks));
+    base_.frozen.reset();
+    const TrainedSettings settings = taken_settings(in);
+    if (settings.rank > 0) base_.weights = base_.opened.weight_set();
+    model_ = make_trained_model_here(base_, settings);
+    base_.weights.reset();  // this process's ranks have their shares
   }
 
   ProcessMail& mail_;

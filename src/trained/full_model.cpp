@@ -74,14 +74,9 @@ OptimizerFamily optimizer_family(const TrainedSettings& settings) {
        did_you_mean(settings.optimizer, names));
 }
 
-std::unique_ptr<TrainedModel> make_full_model_over(const TrainedBase& base, const TrainedSettings& settings, std::unique_ptr<Ranks> ranks) {
-  check_trainable(base.opened.runtime->profile);
-  return std::make_unique<FullModel>(base, settings, std::move(ranks));
-}
-
 std::unique_ptr<TrainedModel> make_full_model(const TrainedBase& base, const TrainedSettings& settings) {
-  if (ProcessMail* mail = joined_mail()) return make_led_model(base, settings, *mail);
-  return make_full_model_over(base, settings, nullptr);
+  check_trainable(base.opened.runtime->profile);
+  return std::make_unique<FullModel>(base, settings, make_ranks(base.options.ranks));
 }
 
 }  // namespace lockstep

@@ -14,8 +14,9 @@ namespace {
 class LedModel final : public TrainedModel {
  public:
   LedModel(const TrainedBase& base, const TrainedSettings& settings, ProcessMail& mail) : mail_(mail) {
+    if (settings.base_only) refuse("a reference");
     tell(ModelCall::make, [&](ByteWriter& out) { put_options(out, base.options), put_settings(out, settings); });
-    own_ = make_full_model_over(base, settings, make_ranks(base.options.ranks));
+    own_ = make_trained_model_here(base, settings);
   }
   ~LedModel() override {
     try {
@@ -64,6 +65,7 @@ class LedModel final : public TrainedModel {
   std::vector<float> state_image(StatePart part, std::size_t parameter) override { return own_->state_image(part, parameter); }
   bool has_state(StatePart part, std::size_t parameter) const override { return own_->has_state(part, parameter); }
   const Manifest& manifest() const override { return own_->manifest(); }
+  const AdapterLayout* adapter() const override { return own_->adapter(); }
   ForwardCounts work() const override { return tell(ModelCall::work), own_->work(); }
 
  private:

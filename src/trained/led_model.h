@@ -2,7 +2,7 @@
 // (parallel/process_ranks.h), also the steps of an engine over ranks (engine/step_follower.h). Calls travel as plain values (trained/model_calls.h);
 // files, data and output are process 0's alone.
 //   if (follow_processes({.transport = "mpi"})) return 0;   open_beside({.runtime = settings}); auto model = make_trained_model(base, {});
-// Every process has the model's folder under the same path. Only whole weights: adapters train on one rank.
+// Every process has the model's folder under the same path. One model at a time.
 #pragma once
 #include "parallel/processes.h"
 #include "trained/trained_model.h"
@@ -23,9 +23,9 @@ bool follow_processes(const ProcessSettings& settings);
 // than processes, or for another numerics profile there; those of open_model in any process, which is named.
 void open_beside(const ModelSource& source);
 
-// Of all parameters, over these ranks (null: threads).
-std::unique_ptr<TrainedModel> make_full_model_over(const TrainedBase& base, const TrainedSettings& settings, std::unique_ptr<Ranks> ranks);
-// The same over all processes; the others have opened it.
+// This process's part of a model: over threads, or its ranks of all processes. The base's options say the layout.
+std::unique_ptr<TrainedModel> make_trained_model_here(const TrainedBase& base, const TrainedSettings& settings);
+// Of process 0, with the calls to the others, which have opened the model and follow. Error unsupported for a base alone.
 std::unique_ptr<TrainedModel> make_led_model(const TrainedBase& base, const TrainedSettings& settings, ProcessMail& mail);
 
 }  // namespace lockstep

@@ -65,7 +65,7 @@ class TrainedModel {
   virtual WeightImages master_images() = 0;
   virtual TrainerState state() = 0;
   virtual void restore(const TrainerState& state) = 0;
-  // The same parameter by parameter, so that writing needs no memory for all. One rank.
+  // The same parameter by parameter, so that writing needs no memory for all.
   virtual std::vector<float> state_image(StatePart part, std::size_t parameter) = 0;
   virtual bool has_state(StatePart part, std::size_t parameter) const { return true; }
   virtual const Manifest& manifest() const = 0;                     // of the trained parameters: the model's, or the adapter's
@@ -76,7 +76,8 @@ class TrainedModel {
   virtual SharedPass* shared_pass(bool forward) const { return nullptr; }
 };
 
-// Makes a model of the kind in the settings; `base` outlives it. Errors unsupported for an unknown kind, and for an adapter over ranks.
+// Makes a model of the kind in the settings; `base` outlives it. Where processes share its ranks, they
+// make it too (trained/led_model.h). Error unsupported for an unknown kind.
 std::unique_ptr<TrainedModel> make_trained_model(const TrainedBase& base, const TrainedSettings& settings);
 
 // All parameters move.

@@ -63,7 +63,6 @@ std::shared_ptr<const std::string> gate_to_keep(const Deployments& deployments, 
       fail(ErrorCode::unsupported, "'{}' cannot have a gate and lead to '{}', which follows a channel: {}", rule.alias, line.name, why);
     };
     if (line.follows == Follows::in_place) unsupported("--swap-memory single writes over the live weights, so that nothing can ask the new ones before");
-    if (line.service->options().engine.ranks.size() > 1) unsupported("new weights are asked before they are live, which takes one rank");
   }
   return needed ? std::make_shared<const std::string>(gate.dump(-1, ' ', false, Json::error_handler_t::replace)) : nullptr;
 }

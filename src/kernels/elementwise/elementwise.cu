@@ -12,6 +12,14 @@ struct AddBody {
   }
 };
 
+struct ScaleBody {
+  Scale op;
+  LOCKSTEP_DEVICE void operator()(std::int64_t item) const {
+    const std::int64_t t = item / op.y.cols, i = item % op.y.cols;
+    floats(op.y)[t * op.y.stride + i] = floats(op.x)[t * op.x.stride + i] * op.factor;
+  }
+};
+
 // What a clamped swiglu computes from a gate and an up value.
 struct ClampedGate {
   float gate, up, gained, s;  // up: u' + 1; gained: gain g'
@@ -59,6 +67,7 @@ struct SwigluBackwardBody {
 }  // namespace
 
 void launch(const Add& op, Grid& grid) { grid.each(op.y.size(), AddBody{op}); }
+void launch(const Scale& op, Grid& grid) { grid.each(op.y.size(), ScaleBody{op}); }
 void launch(const SwigluForward& op, Grid& grid) { grid.each(op.y.size(), SwigluForwardBody{op}); }
 void launch(const SwigluBackward& op, Grid& grid) { grid.each(op.dy.size(), SwigluBackwardBody{op}); }
 

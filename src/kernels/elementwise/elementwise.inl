@@ -17,6 +17,22 @@ void add(const Add& op, ThreadPool& pool) {
   });
 }
 
+template <class V>
+void scale(const Scale& op, ThreadPool& pool) {
+  const std::int64_t n = op.y.cols;
+  pool.run((op.y.rows + 15) / 16, [&](std::int64_t block) {
+    const V factor = V::set1(op.factor);
+    for (std::int64_t t = block * 16; t < std::min(op.y.rows, block * 16 + 16); ++t) {
+      const auto* x = elements<V>(op.x) + t * op.x.stride;
+      auto* y = elements<V>(op.y) + t * op.y.stride;
+      for (std::int64_t i = 0; i < n; i += 16) {
+        const int lanes = lanes_left(n, i);
+        (V::load_partial(x + i, lanes) * factor).store_partial(y + i, lanes);
+      }
+    }
+  });
+}
+
 // What a clamped swiglu computes from a gate and an up value.
 template <class V>
 struct ClampedGate {
@@ -85,6 +101,7 @@ void swiglu_backward(const SwigluBackward& op, ThreadPool& pool) {
 }
 
 LOCKSTEP_INSTANTIATE(add, Add)
+LOCKSTEP_INSTANTIATE(scale, Scale)
 LOCKSTEP_INSTANTIATE(swiglu_forward, SwigluForward)
 LOCKSTEP_INSTANTIATE(swiglu_backward, SwigluBackward)
 

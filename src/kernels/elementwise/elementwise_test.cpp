@@ -26,6 +26,22 @@ TEST(Elementwise, AddIsOneRoundedAddAndMayBeInPlace) {
   }
 }
 
+TEST(Elementwise, ScaleIsOneRoundedProductAndMayBeInPlace) {
+  for (std::int64_t n : kSizes) {
+    const std::int64_t T = 19;
+    auto x = random_floats(T * n, 1);
+    x[0] = -0.0f;
+    KernelBench bench;
+    const View wide = bench.junk(T, n + 3), y = wide.column_range(3, n), vx = bench.floats(x, T, n);
+    bench.launch(&KernelTable::scale, Scale{y, vx, 1.75f});
+    std::vector<float> want(x.size());
+    for (std::size_t i = 0; i < x.size(); ++i) want[i] = x[i] * 1.75f;
+    for (std::int64_t t = 0; t < T; ++t) EXPECT_EQ(bench.read(y.row_range(t, 1)), std::vector<float>(want.begin() + t * n, want.begin() + (t + 1) * n)) << n;
+    bench.launch(&KernelTable::scale, Scale{vx, vx, 1.75f});
+    expect_same_words(words_of(bench.read(vx)), words_of(want), "in place");
+  }
+}
+
 TEST(Elementwise, SwigluAndItsAdjointMatchTheReference) {
   for (std::int64_t n : kSizes) {
     const std::int64_t T = 3;
@@ -121,6 +137,7 @@ TEST(Elementwise, BitsAndHashesAreTheSameEverywhere) {
       const View gate = wide.column_range(0, n), up = wide.column_range(n, n);
       const View y = bench.junk(T, n), sum = bench.junk(T, n), dwide = bench.junk(T, 2 * n);
       bench.launch(&KernelTable::add, Add{sum, gate, up});
+      bench.launch(&KernelTable::scale, Scale{sum, sum, 0.3f});
       bench.launch(&KernelTable::swiglu_forward, SwigluForward{y, gate, up});
       bench.launch(&KernelTable::swiglu_backward, SwigluBackward{dwide.column_range(0, n), dwide.column_range(n, n), dy, gate, up});
       for (const View& v : {sum, y, dwide}) bench.record(v);

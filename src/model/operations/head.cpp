@@ -18,50 +18,40 @@ struct HeadRows {
   View of(const View& v) const { return v ? v.row_range(begin, count) : View{}; }
 };
 
-// A head's logits and their backward, where the fused kernels do not apply.
+// A head's logits and their backward, where the fused kernels do not apply: of this rank's tokens; without ranks of all.
 class HeadForm {
  public:
-  HeadForm(Context& ctx, const HeadLoss& head, ParameterId id) : ctx_(ctx), head_(head), id_(id) {}
+  HeadForm(Context& ctx, const HeadLoss& head, ParameterId id)
+      : ctx_(ctx), head_(head), id_(id), sharding_(split_of(ctx, id) == ParameterSplit::vocabulary ? ctx.sharding() : nullptr) {}
   virtual ~HeadForm() = default;
-  virtual std::int64_t vocabulary() const { return head_.w.outputs; }
-  virtual std::int64_t leaves() const { return leaf_count(vocabulary(), head_.w.maximum_leaves); }
-  virtual std::int64_t own_leaves() const { return leaves(); }
-  virtual std::int64_t first() const { return 0; }  // token of this rank's
+  std::int64_t vocabulary() const { return sharding_ ? sharding_->bounds(id_)->back() : head_.w.outputs; }
+  std::int64_t leaves() const { return sharding_ ? sharding_->leaves(id_) : leaf_count(vocabulary(), head_.w.maximum_leaves); }
+  std::int64_t own_leaves() const { return sharding_ ? sharding_->own_leaves(id_) : leaves(); }
+  std::int64_t first() const { return sharding_ ? sharding_->begin(id_) : 0; }  // token of this rank's
   // This rank's columns of a buffer with `width` columns a leaf; and those of all ranks.
-  virtual View own(const View& all, std::int64_t width) const { return all; }
-  virtual void gather(const View& all, std::int64_t width) const {}
+  View own(const View& all, std::int64_t width) const { return own_columns(ctx_, all, columns(width)); }
+  void gather(const View& all, std::int64_t width) const {
+    if (sharding_) gather_columns(ctx_, all, own(all, width), columns(width));
+  }
   virtual void logits(const View& z, const HeadRows& rows) {
     LinearForward forward{z, rows.of(head_.x), head_.w};
     forward.round_input_bf16 = head_.round_input_bf16;
     ctx_.launch(&KernelTable::linear_forward, forward);
   }
-  virtual void input_gradient(const View& dz, const HeadRows& rows) = 0;  // fills the rows of head.dx
-  virtual void finish(const View& log_sum, const View& slope) {}          // after all rows
+  // Fills the rows of head.dx.
+  virtual void input_gradient(const View& dz, const HeadRows& rows) {
+    const View dx = rows.of(head_.dx);
+    if (own_leaves() > 0) ctx_.launch(&KernelTable::linear_backward_input, LinearBackwardInput{dx, dz, sharding_ ? packed_share(ctx_, id_) : head_.w});
+    if (sharding_) join_leaves(ctx_, dx, id_);
+  }
+  virtual void finish(const View& log_sum, const View& slope) {}  // after all rows
 
  protected:
+  ColumnSplit columns(std::int64_t width) const { return sharding_ ? sharding_->columns(leaves(), width) : nullptr; }
   Context& ctx_;
   const HeadLoss& head_;
   ParameterId id_;
-};
-
-class ShardedHead final : public HeadForm {
- public:
-  ShardedHead(Context& ctx, const HeadLoss& head, ParameterId id) : HeadForm(ctx, head, id), sharding_(*ctx.sharding()) {}
-  std::int64_t vocabulary() const override { return sharding_.bounds(id_)->back(); }
-  std::int64_t leaves() const override { return sharding_.leaves(id_); }
-  std::int64_t own_leaves() const override { return sharding_.own_leaves(id_); }
-  std::int64_t first() const override { return sharding_.begin(id_); }
-  View own(const View& all, std::int64_t width) const override { return own_columns(ctx_, all, columns(width)); }
-  void gather(const View& all, std::int64_t width) const override { gather_columns(ctx_, all, own(all, width), columns(width)); }
-  void input_gradient(const View& dz, const HeadRows& rows) override {
-    const View dx = rows.of(head_.dx);
-    if (own_leaves() > 0) ctx_.launch(&KernelTable::linear_backward_input, LinearBackwardInput{dx, dz, packed_share(ctx_, id_)});
-    join_leaves(ctx_, dx, id_);
-  }
-
- private:
-  ColumnSplit columns(std::int64_t width) const { return sharding_.columns(leaves(), width); }
-  const Sharding& sharding_;
+  const Sharding* sharding_;  // null: every rank has all tokens
 };
 
 // Tokens [begin, begin + count) of a head in panels; begin is a multiple of 16.
@@ -93,8 +83,8 @@ class AdaptedHead final : public HeadForm {
   }
   void input_gradient(const View& dz, const HeadRows& rows) override {
     const View dx = rows.of(head_.dx), du = rows.of(du_.view());
-    ctx_.launch(&KernelTable::linear_backward_input, LinearBackwardInput{dx, dz, head_.w});
-    ctx_.launch(&KernelTable::linear_backward_input, adapter_down_gradient(du, dz, pair_));
+    HeadForm::input_gradient(dz, rows);
+    launch_down_gradient(ctx_, du, dz, id_, pair_);
     ctx_.launch(&KernelTable::linear_backward_input, adapter_input_gradient(dx, du, pair_));
   }
   // The gradient of B, some tokens at a time, from recomputed logits: dB[v] = sum of dz[t, v] u[t].
@@ -102,23 +92,24 @@ class AdaptedHead final : public HeadForm {
     if (!head_.dx || !adapter_.gradients) return;
     GradientSet& gradients = *adapter_.gradients;
     ctx_.launch(&KernelTable::linear_backward_weight, adapter_weight_gradient(gradients, pair_.a_id, pair_.a, du_.view(), head_.x, segment_));
-    const std::int64_t rows = head_.x.rows, step = std::min((vocabulary() + 15) / 16 * 16, std::max<std::int64_t>(16, kLogitsAtOnce / rows / 16 * 16));
+    const std::int64_t rows = head_.x.rows, tokens = pair_.b.outputs;  // this rank's
+    const std::int64_t step = std::min((tokens + 15) / 16 * 16, std::max<std::int64_t>(16, kLogitsAtOnce / rows / 16 * 16));
+    if (tokens == 0) return;
     const Buffer logits = ctx_.allocate(DType::f32, rows, step, MemoryCategory::workspace);
-    for (std::int64_t first = 0; first < vocabulary(); first += step) {
-      const std::int64_t count = std::min(step, vocabulary() - first);
+    const View entropy = head_.entropy_slope ? head_.entropy : View{};
+    for (std::int64_t begin = 0; begin < tokens; begin += step) {
+      const std::int64_t count = std::min(step, tokens - begin);
       const View z = logits.view().column_range(0, count);
-      LinearForward forward{z, head_.x, tokens_of(head_.w, first, count)};
+      LinearForward forward{z, head_.x, tokens_of(head_.w, begin, count)};
       forward.round_input_bf16 = head_.round_input_bf16;
       ctx_.launch(&KernelTable::linear_forward, forward);
       AdapterPair part = pair_;
-      part.b = tokens_of(pair_.b, first, count);
+      part.b = tokens_of(pair_.b, begin, count);
       ctx_.launch(&KernelTable::linear_forward, adapter_up(z, u_.view(), part));
-      ctx_.launch(
-          &KernelTable::head_shard_gradient,
-          HeadShardGradient{
-              z, {}, log_sum, slope, head_.target, first, true, head_.entropy_slope ? head_.entropy : View{}, head_.entropy_slope, head_.distribution, false});
+      HeadShardGradient gradient{z, {}, log_sum, slope, head_.target, first() + begin, true, entropy, head_.entropy_slope, head_.distribution, false};
+      ctx_.launch(&KernelTable::head_shard_gradient, gradient);
       LinearBackwardWeight db = adapter_weight_gradient(gradients, pair_.b_id, part.b, z, u_.view(), segment_);
-      db.bins = db.bins.block(0, 1, first * pair_.rank(), db.w.packed_size());
+      db.bins = db.bins.block(0, 1, begin * pair_.rank(), db.w.packed_size());
       ctx_.launch(&KernelTable::linear_backward_weight, db);
     }
   }
@@ -178,7 +169,7 @@ void head_loss(Context& ctx, const HeadLoss& head, ParameterId id, const Adapter
     AdaptedHead form(ctx, head, id, *adapter, segment);
     loss_by_leaves(ctx, head, form);
   } else if (split_of(ctx, id) == ParameterSplit::vocabulary) {
-    ShardedHead form(ctx, head, id);
+    HeadForm form(ctx, head, id);
     loss_by_leaves(ctx, head, form);
   } else {
     ctx.launch(&KernelTable::head_loss, head);
@@ -213,7 +204,10 @@ void add_adapter_logits(Context& ctx, const View& y, const View& hidden, const V
   const Buffer x = ctx.allocate(DType::f32, y.rows, hidden.cols), u = ctx.allocate(DType::f32, y.rows, pair.rank());
   ctx.launch(&KernelTable::gather_rows, GatherRows{x.view(), hidden, index});
   ctx.launch(&KernelTable::linear_forward, adapter_down(u.view(), x.view(), pair));
-  ctx.launch(&KernelTable::linear_forward, adapter_up(y, u.view(), pair));
+  const ColumnSplit split = split_of(ctx, id) == ParameterSplit::vocabulary ? ctx.sharding()->bounds(id) : nullptr;
+  const View own = own_columns(ctx, y, split);
+  if (own.cols > 0) ctx.launch(&KernelTable::linear_forward, adapter_up(own, u.view(), pair));
+  if (split) gather_columns(ctx, y, own, split);
 }
 
 }  // namespace lockstep

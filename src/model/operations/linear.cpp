@@ -87,13 +87,14 @@ void adapters_of_rows(Context& ctx, const View& y, const View& x, ParameterId w)
   each_adapter(ctx, w, [&](const AdapterRows& rows, const AdapterPair& pair) {
     const View from = forward_part(x, rows);
     const Buffer u = ctx.allocate(DType::f32, from.rows, pair.rank());
-    ctx.launch(&KernelTable::linear_forward, adapter_down(u.view(), from, pair));
-    ctx.launch(&KernelTable::linear_forward, adapter_up(forward_part(y, rows), u.view(), pair));
+    launch_down(ctx, u.view(), from, w, pair);
+    if (pair.b.outputs > 0) ctx.launch(&KernelTable::linear_forward, adapter_up(forward_part(y, rows), u.view(), pair));
   });
 }
 
 void adapters_of_slots(Context& ctx, const View& y, const View& x, ParameterId w, const SlotRows& slots) {
   each_adapter(ctx, w, [&](const AdapterRows& rows, const AdapterPair& pair) {
+    if (pair.a.count == 0) return;  // other ranks have these experts
     const Buffer u = ctx.allocate(DType::f32, x.rows, pair.rank());
     LinearForward down = adapter_down(u.view(), x, pair), up = adapter_up(y, u.view(), pair);
     const SlotSpan span(ctx, slots.offsets, slots.row_of, rows.begin, rows.end);
@@ -104,38 +105,54 @@ void adapters_of_slots(Context& ctx, const View& y, const View& x, ParameterId w
   });
 }
 
-// dx (none: no input gradient), dy and x are an adapter's rows, or all slots, of which `span` selects its own.
-void adapter_backward(Context& ctx, const View& dx, const View& dy, const View& x, const View& segment, const AdapterRows& rows, const AdapterPair& pair,
-                      const SlotSpan* span, const View& row_of) {
+// The gradients of A and B. `shape` restricts a product of items to an adapter's slots.
+template <class F>
+void weight_gradients(Context& ctx, const AdapterRows& rows, const AdapterPair& pair, const View& du, const View& u, const View& dy, const View& x,
+                      const View& segment, const F& shape) {
+  LinearBackwardWeight db = adapter_weight_gradient(*rows.gradients, pair.b_id, pair.b, dy, u, segment);
+  LinearBackwardWeight da = adapter_weight_gradient(*rows.gradients, pair.a_id, pair.a, du, x, segment);
+  shape(db);
+  shape(da);
+  if (pair.b.outputs > 0) ctx.launch(&KernelTable::linear_backward_weight, db);
+  if (pair.a.inputs > 0) ctx.launch(&KernelTable::linear_backward_weight, da);
+}
+
+// dx (none: no input gradient), dy and x are an adapter's rows.
+void adapter_backward(Context& ctx, const View& dx, const View& dy, const View& x, ParameterId w, const AdapterRows& rows, const AdapterPair& pair) {
+  const Buffer u = ctx.allocate(DType::f32, x.rows, pair.rank()), du = ctx.allocate(DType::f32, x.rows, pair.rank());
+  launch_down_gradient(ctx, du.view(), dy, w, pair);
+  if (dx && pair.a.inputs > 0) ctx.launch(&KernelTable::linear_backward_input, adapter_input_gradient(dx, du.view(), pair));
+  if (!rows.gradients) return;
+  launch_down(ctx, u.view(), x, w, pair);
+  weight_gradients(ctx, rows, pair, du.view(), u.view(), dy, x, tape_part(ctx.batch().tape_rows().segment, rows), [](LinearBackwardWeight&) {});
+}
+
+// dx, dy and x are all slots, of which an adapter's are selected.
+void adapter_backward_of_slots(Context& ctx, const View& dx, const View& dy, const View& x, const SlotRows& slots, const AdapterRows& rows,
+                               const AdapterPair& pair) {
+  if (pair.a.count == 0) return;  // other ranks have these experts
+  const SlotSpan span(ctx, slots.tape_offsets, slots.tape_row_of, rows.tape_begin, rows.tape_end);
   const Buffer u = ctx.allocate(DType::f32, x.rows, pair.rank()), du = ctx.allocate(DType::f32, x.rows, pair.rank());
   LinearForward down = adapter_down(u.view(), x, pair);
   LinearBackwardInput down_gradient = adapter_down_gradient(du.view(), dy, pair), to_x = adapter_input_gradient(dx, du.view(), pair);
-  if (span) {
-    span->put_into(down);
-    span->put_into(down_gradient);
-    span->put_into(to_x);
-  }
+  span.put_into(down);
+  span.put_into(down_gradient);
+  span.put_into(to_x);
   ctx.launch(&KernelTable::linear_backward_input, down_gradient);
   if (dx) ctx.launch(&KernelTable::linear_backward_input, to_x);
   if (!rows.gradients) return;
   ctx.launch(&KernelTable::linear_forward, down);
-  LinearBackwardWeight db = adapter_weight_gradient(*rows.gradients, pair.b_id, pair.b, dy, u.view(), segment);
-  LinearBackwardWeight da = adapter_weight_gradient(*rows.gradients, pair.a_id, pair.a, du.view(), x, segment);
-  if (span) {
-    span->put_into(db);
-    span->put_into(da);
-    db.row_of = da.row_of = row_of;
-  }
-  ctx.launch(&KernelTable::linear_backward_weight, db);
-  ctx.launch(&KernelTable::linear_backward_weight, da);
+  weight_gradients(ctx, rows, pair, du.view(), u.view(), dy, x, ctx.batch().tape_rows().segment, [&](LinearBackwardWeight& of) {
+    span.put_into(of);
+    of.row_of = slots.tape_row_of;
+  });
 }
 
 AdapterRule rule_of_rows(Context& ctx, ParameterId w) {
   if (!adapted(ctx, w)) return {};
   const auto backward = [&ctx, w](const View& dx, const View& dy, const View& x) {
     each_adapter(ctx, w, [&](const AdapterRows& rows, const AdapterPair& pair) {
-      const View segment = tape_part(ctx.batch().tape_rows().segment, rows);
-      adapter_backward(ctx, dx ? tape_part(dx, rows) : View{}, tape_part(dy, rows), tape_part(x, rows), segment, rows, pair, nullptr, {});
+      adapter_backward(ctx, dx ? tape_part(dx, rows) : View{}, tape_part(dy, rows), tape_part(x, rows), w, rows, pair);
     });
   };
   return {[&ctx, w](const View& y, const View& x) { adapters_of_rows(ctx, y, x, w); }, backward};
@@ -144,10 +161,7 @@ AdapterRule rule_of_rows(Context& ctx, ParameterId w) {
 AdapterRule rule_of_slots(Context& ctx, ParameterId w, const SlotRows& slots) {
   if (!adapted(ctx, w)) return {};
   const auto backward = [&ctx, w, slots](const View& dx, const View& dy, const View& x) {
-    each_adapter(ctx, w, [&](const AdapterRows& rows, const AdapterPair& pair) {
-      const SlotSpan span(ctx, slots.tape_offsets, slots.tape_row_of, rows.tape_begin, rows.tape_end);
-      adapter_backward(ctx, dx, dy, x, ctx.batch().tape_rows().segment, rows, pair, &span, slots.tape_row_of);
-    });
+    each_adapter(ctx, w, [&](const AdapterRows& rows, const AdapterPair& pair) { adapter_backward_of_slots(ctx, dx, dy, x, slots, rows, pair); });
   };
   return {[&ctx, w, slots](const View& y, const View& x) { adapters_of_slots(ctx, y, x, w, slots); }, backward};
 }

@@ -26,6 +26,10 @@ LinearForward adapter_down(const View& u, const View& x, const AdapterPair& pair
 LinearForward adapter_up(const View& y, const View& u, const AdapterPair& pair);
 // du = s (dy B), the gradient of A x.
 LinearBackwardInput adapter_down_gradient(const View& du, const View& dy, const AdapterPair& pair);
+// The same of a linear layer's rows where ranks share the model: of a weight `w` that they cut by its inputs, or outputs, each adds its leaves of the
+// sum, which is scaled when it is whole. A rank may have none of them.
+void launch_down(Context& ctx, const View& u, const View& x, ParameterId w, const AdapterPair& pair);
+void launch_down_gradient(Context& ctx, const View& du, const View& dy, ParameterId w, const AdapterPair& pair);
 // dx += du A.
 LinearBackwardInput adapter_input_gradient(const View& dx, const View& du, const AdapterPair& pair);
 // Deposits the gradient of an adapter's parameter.
@@ -52,5 +56,9 @@ inline View tape_part(const View& v, const AdapterRows& rows) { return v.row_ran
 // [T, heads * width] as [T * heads, width]: an activation without gaps, head by head; and the row of the batch that each is of.
 inline View head_by_head(const View& v, std::int64_t heads) { return v.reshape(v.rows * heads, v.cols / heads); }
 Buffer head_rows(Context& ctx, std::int64_t rows, std::int64_t heads);
+// Deposits the gradient of an A that all heads share, from dy [n, heads * rank] and x [n, heads * width] of this rank's heads, of which the first
+// pair.a.inputs columns count: a chain over rows and heads. So every rank gathers all heads, and makes it whole.
+void deposit_shared_a(Context& ctx, const AdapterRows& rows, const AdapterPair& pair, const View& dy, const View& x, std::int64_t all_heads,
+                      std::int64_t width);
 
 }  // namespace lockstep

@@ -79,13 +79,14 @@ void expand_adapters_backward(Context& ctx, const View& dlatent, const View& dco
     const View dy = tape_part(dcolumns, rows), x = tape_part(latent, rows);
     const std::int64_t heads = pair.b.count, rank = pair.rank();
     const Buffer parts = ctx.allocate(DType::f32, x.rows, heads * rank), du = ctx.allocate(DType::f32, x.rows, rank);
-    ctx.launch(&KernelTable::linear_backward_input, per_head(adapter_down_gradient(parts.view(), dy, pair), rank, step));
-    add_heads(ctx, du.view(), parts.view(), heads, true);
+    if (heads > 0) ctx.launch(&KernelTable::linear_backward_input, per_head(adapter_down_gradient(parts.view(), dy, pair), rank, step));
+    add_heads(ctx, du.view(), parts.view(), all_items(ctx, w), true);
     if (dlatent) ctx.launch(&KernelTable::linear_backward_input, adapter_input_gradient(tape_part(dlatent, rows), du.view(), pair));
     if (!rows.gradients) return;
     const View segment = tape_part(ctx.batch().tape_rows().segment, rows);
     const Buffer u = adapter_latent(ctx, x, pair);
-    ctx.launch(&KernelTable::linear_backward_weight, per_head(adapter_weight_gradient(*rows.gradients, pair.b_id, pair.b, dy, u.view(), segment), 0, step));
+    if (heads > 0)
+      ctx.launch(&KernelTable::linear_backward_weight, per_head(adapter_weight_gradient(*rows.gradients, pair.b_id, pair.b, dy, u.view(), segment), 0, step));
     ctx.launch(&KernelTable::linear_backward_weight, adapter_weight_gradient(*rows.gradients, pair.a_id, pair.a, du.view(), x, segment));
   });
 }

@@ -13,6 +13,7 @@ namespace {
 void query_adapters(Context& ctx, const View& y, const View& q, ParameterId w_uk, std::int64_t rotary) {
   each_adapter(ctx, w_uk, [&](const AdapterRows& rows, const AdapterPair& pair) {
     const std::int64_t n = rows.end - rows.begin, heads = pair.b.count, latent = pair.a.inputs, nope = pair.b.outputs, rank = pair.rank();
+    if (heads == 0) return;
     const Buffer u = ctx.allocate(DType::f32, n, heads * rank);
     LinearBackwardInput down = adapter_down_gradient(u.view(), forward_part(q, rows), pair);
     down.x_step = rank;
@@ -26,27 +27,28 @@ void query_adapters(Context& ctx, const View& y, const View& q, ParameterId w_uk
 void query_adapters_backward(Context& ctx, const View& all_dq, const View& all_dy, const View& all_q, ParameterId w_uk, std::int64_t rotary) {
   each_adapter(ctx, w_uk, [&](const AdapterRows& rows, const AdapterPair& pair) {
     const std::int64_t n = rows.tape_end - rows.tape_begin, heads = pair.b.count, latent = pair.a.inputs, nope = pair.b.outputs, rank = pair.rank();
-    const View q = tape_part(all_q, rows), dy = head_by_head(tape_part(all_dy, rows), heads).column_range(0, latent);
-    const Buffer du = ctx.allocate(DType::f32, n, heads * rank);
-    ctx.launch(&KernelTable::linear_forward, adapter_down(head_by_head(du.view(), heads), dy, pair));
-    LinearForward to_q = adapter_up(tape_part(all_dq, rows), du.view(), pair);
-    to_q.x_step = rank;
-    to_q.y_step = nope + rotary;
-    ctx.launch(&KernelTable::linear_forward, to_q);
+    const View q = tape_part(all_q, rows), dy = tape_part(all_dy, rows);
+    if (heads > 0) {
+      const Buffer du = ctx.allocate(DType::f32, n, heads * rank);
+      ctx.launch(&KernelTable::linear_forward, adapter_down(head_by_head(du.view(), heads), head_by_head(dy, heads).column_range(0, latent), pair));
+      LinearForward to_q = adapter_up(tape_part(all_dq, rows), du.view(), pair);
+      to_q.x_step = rank;
+      to_q.y_step = nope + rotary;
+      ctx.launch(&KernelTable::linear_forward, to_q);
+      if (rows.gradients) {
+        LinearBackwardWeight db = adapter_weight_gradient(*rows.gradients, pair.b_id, pair.b, q, du.view(), tape_part(ctx.batch().tape_rows().segment, rows));
+        db.x_step = rank;
+        db.y_step = nope + rotary;
+        ctx.launch(&KernelTable::linear_backward_weight, db);
+      }
+    }
     if (!rows.gradients) return;
-    const View segment = tape_part(ctx.batch().tape_rows().segment, rows);
-    LinearBackwardWeight db = adapter_weight_gradient(*rows.gradients, pair.b_id, pair.b, q, du.view(), segment);
-    db.x_step = rank;
-    db.y_step = nope + rotary;
-    ctx.launch(&KernelTable::linear_backward_weight, db);
-    const Buffer u = ctx.allocate(DType::f32, n, heads * rank), row_of = head_rows(ctx, n, heads);
+    const Buffer u = ctx.allocate(DType::f32, n, heads * rank);
     LinearBackwardInput down = adapter_down_gradient(u.view(), q, pair);
     down.x_step = rank;
     down.y_step = nope + rotary;
-    ctx.launch(&KernelTable::linear_backward_input, down);
-    LinearBackwardWeight da = adapter_weight_gradient(*rows.gradients, pair.a_id, pair.a, head_by_head(u.view(), heads), dy, segment);
-    da.row_of = row_of.view();
-    ctx.launch(&KernelTable::linear_backward_weight, da);
+    if (heads > 0) ctx.launch(&KernelTable::linear_backward_input, down);
+    deposit_shared_a(ctx, rows, pair, u.view(), dy, all_items(ctx, w_uk), latent + rotary);
   });
 }
 }  // namespace

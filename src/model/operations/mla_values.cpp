@@ -11,6 +11,7 @@ namespace {
 void values_adapters(Context& ctx, const View& y, const View& o, ParameterId w_uv) {
   each_adapter(ctx, w_uv, [&](const AdapterRows& rows, const AdapterPair& pair) {
     const std::int64_t n = rows.end - rows.begin, heads = pair.b.count;
+    if (heads == 0) return;
     const Buffer u = ctx.allocate(DType::f32, n, heads * pair.rank());
     ctx.launch(&KernelTable::linear_forward, adapter_down(head_by_head(u.view(), heads), head_by_head(forward_part(o, rows), heads), pair));
     LinearForward up = adapter_up(forward_part(y, rows), u.view(), pair);
@@ -23,26 +24,26 @@ void values_adapters(Context& ctx, const View& y, const View& o, ParameterId w_u
 void values_adapters_backward(Context& ctx, const View& all_dx, const View& all_dy, const View& all_o, ParameterId w_uv) {
   each_adapter(ctx, w_uv, [&](const AdapterRows& rows, const AdapterPair& pair) {
     const std::int64_t n = rows.tape_end - rows.tape_begin, heads = pair.b.count, rank = pair.rank();
-    const View dy = tape_part(all_dy, rows), o = head_by_head(tape_part(all_o, rows), heads);
+    const View dy = tape_part(all_dy, rows), o = tape_part(all_o, rows);
     const Buffer du = ctx.allocate(DType::f32, n, heads * rank);
-    LinearBackwardInput down_gradient = adapter_down_gradient(du.view(), dy, pair);
-    down_gradient.x_step = rank;
-    down_gradient.y_step = pair.b.outputs;
-    ctx.launch(&KernelTable::linear_backward_input, down_gradient);
-    if (all_dx)
-      ctx.launch(&KernelTable::linear_backward_input,
-                 adapter_input_gradient(head_by_head(tape_part(all_dx, rows), heads), head_by_head(du.view(), heads), pair));
-    if (!rows.gradients) return;
-    const View segment = tape_part(ctx.batch().tape_rows().segment, rows);
-    const Buffer u = ctx.allocate(DType::f32, n, heads * rank), row_of = head_rows(ctx, n, heads);
-    ctx.launch(&KernelTable::linear_forward, adapter_down(head_by_head(u.view(), heads), o, pair));
-    LinearBackwardWeight db = adapter_weight_gradient(*rows.gradients, pair.b_id, pair.b, dy, u.view(), segment);
-    db.x_step = rank;
-    db.y_step = pair.b.outputs;
-    ctx.launch(&KernelTable::linear_backward_weight, db);
-    LinearBackwardWeight da = adapter_weight_gradient(*rows.gradients, pair.a_id, pair.a, head_by_head(du.view(), heads), o, segment);
-    da.row_of = row_of.view();
-    ctx.launch(&KernelTable::linear_backward_weight, da);
+    if (heads > 0) {
+      LinearBackwardInput down_gradient = adapter_down_gradient(du.view(), dy, pair);
+      down_gradient.x_step = rank;
+      down_gradient.y_step = pair.b.outputs;
+      ctx.launch(&KernelTable::linear_backward_input, down_gradient);
+      if (all_dx)
+        ctx.launch(&KernelTable::linear_backward_input,
+                   adapter_input_gradient(head_by_head(tape_part(all_dx, rows), heads), head_by_head(du.view(), heads), pair));
+      if (rows.gradients) {
+        const Buffer u = ctx.allocate(DType::f32, n, heads * rank);
+        ctx.launch(&KernelTable::linear_forward, adapter_down(head_by_head(u.view(), heads), head_by_head(o, heads), pair));
+        LinearBackwardWeight db = adapter_weight_gradient(*rows.gradients, pair.b_id, pair.b, dy, u.view(), tape_part(ctx.batch().tape_rows().segment, rows));
+        db.x_step = rank;
+        db.y_step = pair.b.outputs;
+        ctx.launch(&KernelTable::linear_backward_weight, db);
+      }
+    }
+    if (rows.gradients) deposit_shared_a(ctx, rows, pair, du.view(), o, all_items(ctx, w_uv), pair.a.inputs);
   });
 }
 }  // namespace

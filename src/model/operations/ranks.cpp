@@ -81,9 +81,13 @@ void join_experts(Context& ctx, const View& y) {
   all_reduce_tree(ctx.sharding()->model(), ctx.backend().device(), y, ctx.sharding()->expert_groups().back(), add_into(ctx));
 }
 
+int leaves_of_share(const Context& ctx, ParameterId w) {
+  return static_cast<int>(std::max<std::int64_t>(1, ctx.sharding()->own_leaves(w)) * ctx.sharding()->inner_leaves(w));
+}
+
 PackedWeight packed_share(const Context& ctx, ParameterId w) {
   PackedWeight share = ctx.packed(w);
-  share.maximum_leaves = static_cast<int>(std::max<std::int64_t>(1, ctx.sharding()->own_leaves(w)) * ctx.sharding()->inner_leaves(w));
+  share.maximum_leaves = leaves_of_share(ctx, w);
   return share;
 }
 

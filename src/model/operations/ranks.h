@@ -32,6 +32,8 @@ struct GatheredColumns {
 // y, a partial sum of this rank over leaves of w's sum, becomes the whole sum on every rank; the same over groups of experts.
 void join_leaves(Context& ctx, const View& y, ParameterId w);
 void join_experts(Context& ctx, const View& y);
+// The most leaves of a sum over this rank's share of w that crosses ranks.
+int leaves_of_share(const Context& ctx, ParameterId w);
 // w with the leaves of this rank's share: for a product whose sum crosses ranks.
 PackedWeight packed_share(const Context& ctx, ParameterId w);
 

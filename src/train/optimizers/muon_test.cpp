@@ -165,7 +165,7 @@ TEST(Muon, TheRestOfAModelIsAdamWs) {
   }
 }
 
-TEST(Muon, RanksAreRefused) {
+TEST(Muon, RanksThatCutMatricesAreRefused) {
   const TrainBench m(kLlama);
   Runtime runtime({.threads = 1}, m.model, profile_by_name("cpu-f32"), 600);
   TrainerOptions options{.optimizer = *optimizer_named("dimuon")};

@@ -64,7 +64,7 @@ class Stepper {
 
 struct OptimizerFamily {
   std::string_view name;
-  bool whole_matrices = false;  // it needs whole matrices: a single rank only
+  bool whole_matrices = false;  // it needs whole matrices: each is one rank's, and no rank has a part of one
   MomentSpec (*moments)(const ParameterRole& role);
   std::unique_ptr<Stepper> (*begin)(const StepSettings& settings);
   // Parameters that it leaves to AdamW get this share of its learning rate, and of AdamW's settings beta1 alone.

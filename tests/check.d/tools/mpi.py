@@ -75,6 +75,19 @@ for processes, ranks in ((2, "dp=2"), (2, "tp=2"), (3, "tp=2,dp=2")):
         assert outcome.json()["different_bits"] == 0, outcome
         require_same(expected["rl"], bits(RUNS / name, outcome), f"{processes} processes, {ranks}")
 
+for ranks in ("tp=2", "tp=2,dp=2"):
+    with check(f"adapter-two-processes-{ranks.replace('=', '').replace(',', '-')}"):
+        needs_mpi()
+        adapter = {"adapter_rank": 4, "threads": 2}
+        if "adapter" not in expected:
+            expected["adapter"] = bits(RUNS / "adapter", done(*rl_arguments("adapter", RUNS, **adapter)))
+            assert expected["adapter"]["weights"] != expected["rl"]["weights"]
+        name = f"adapter-{ranks.replace('=', '').replace(',', '-')}"
+        outcome = mpirun(2, BINARY, *rl_arguments(name, RUNS, transport="mpi", ranks=ranks, **adapter))
+        assert outcome.returncode == 0, f"status {outcome.returncode}\n{outcome}"
+        assert outcome.json()["different_bits"] == 0, outcome
+        require_same(expected["adapter"], bits(RUNS / name, outcome), f"an adapter over two processes, {ranks}")
+
 with check("other-seed"):
     needs_mpi()
     other = bits(RUNS / "other", run(2, "other", ranks="dp=2", threads=2, seed=99))

@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 import time
 
-from harness import BINARY, MODEL, ROOT, TMP, check
+from harness import BINARY, MODEL, ROOT, TMP, check, done, rl_arguments
 from processes import ENVIRONMENT, LONG, end_all, mpirun, mpirun_line, needs_mpi, pids_of
 
 TEMPLATE = TMP / "chat.jinja"
@@ -92,11 +92,12 @@ REQUESTS = {
     "stream": ("/v1/completions", COMPLETION | {"stream": True, "temperature": 1, "seed": 3, "logprobs": 1, "stream_options": {"include_usage": True}}),
     "chat": ("/v1/chat/completions", CHAT | {"logprobs": True, "top_logprobs": 3}),
     "chat-stream": ("/v1/chat/completions", CHAT | {"stream": True, "logprobs": True, "top_logprobs": 2}),
+    "adapter": ("/v1/completions", COMPLETION | {"model": "tuned", "temperature": 1, "seed": 4, "logprobs": 3}),
     "embedding": ("/v1/embeddings", {"model": NAME, "input": [PROMPT, "16"]}),
     "refused": ("/v1/completions", COMPLETION | {"temperature": -1}),
 }
 # Prompts in several chunks, decoded in company: what is computed together depends on when each arrives, and no bit on that.
-COMPANY = [COMPLETION | {"prompt": " ".join([PROMPT] * (1 + 9 * (i % 3))), "max_tokens": 6 + i, "temperature": 1, "seed": i, "logprobs": 2} for i in range(4)]
+COMPANY = [COMPLETION | {"model": (NAME, "tuned")[i % 2], "prompt": " ".join([PROMPT] * (1 + 9 * (i % 3))), "max_tokens": 6 + i, "temperature": 1, "seed": i, "logprobs": 2} for i in range(4)]
 
 
 def joined(parts):
@@ -144,20 +145,24 @@ def differences(wanted, found):
     return told
 
 
+ADAPTER = {"adapter": f"tuned={TMP / 'runs' / 'tuned' / 'export'}"}
 expected = {}
 with check("one-process"):
     needs_mpi()
-    with server() as running:
+    done(*rl_arguments("tuned", TMP / "runs", steps=1, adapter_rank=4, learning_rate=0.1))
+    with server(**ADAPTER) as running:
         expected.update(answers(running, REQUESTS))
         expected["company"] = in_company(running)
-    assert [expected[name][0] for name in REQUESTS] == [200] * 8 + [400], {name: expected[name] for name in REQUESTS}
+    assert [expected[name][0] for name in REQUESTS] == [200] * 9 + [400], {name: expected[name] for name in REQUESTS}
+        base = running.ask("/v1/completions", REQUESTS["adapter"][1] | {"model": NAME})
     assert all(status == 200 for status, _ in expected["company"]), expected["company"]
+    assert base[0] == 200 and json.loads(base[1])["choices"] != json.loads(expected["adapter"][1])["choices"], "the adapter changes nothing"
 
 for processes, ranks in ((2, "tp=2"), (2, "ep=2"), (4, "tp=2,ep=2")):
     with check(f"{processes}-processes-{ranks.replace('=', '').replace(',', '-')}"):
         needs_mpi()
-        with server(processes, ranks, rank_timeout=60) as running:
-            found = answers(running, REQUESTS if ranks == "tp=2" else ("sampled", "scored", "chat-stream"))
+        with server(processes, ranks, rank_timeout=60, **ADAPTER) as running:
+            found = answers(running, REQUESTS if ranks == "tp=2" else ("sampled", "scored", "chat-stream", "adapter"))
             found["company"] = in_company(running)
             other = running.ask("/v1/completions", REQUESTS["sampled"][1] | {"seed": 8})
             wrong = differences(expected, found)

@@ -1,0 +1,74 @@
+#include "train/adapter_rank.h"
+
+#include "model/kept_forwards.h"
+#include "train/gradient_norm.h"
+
+namespace lockstep {
+
+namespace {
+// Every matrix of an adapter is trained and decays; for group norms it counts as what it adapts.
+std::vector<TrainedParameter> adapted_parameters(const Manifest& model, const AdapterLayout& layout, const Sharding* sharding) {
+  std::vector<TrainedParameter> all(layout.manifest().parameters().size());
+  for (std::size_t i = 0; i < model.parameters().size(); ++i) {
+    const AdapterLayout::Place& place = layout.place(static_cast<ParameterId>(i));
+    for (const ParameterId id : {place.a, place.b}) {
+      if (id < 0) continue;
+      all[static_cast<std::size_t>(id)].group = gradient_group(model.parameters()[i]);
+      all[static_cast<std::size_t>(id)].counts = !sharding || sharding->answers_for(id);
+    }
+  }
+  return all;
+}
+}  // namespace
+
+AdapterRank::AdapterRank(const BaseRank& base, const std::shared_ptr<const AdapterLayout>& layout, const WeightImages& masters,
+                         const OptimizerFamily& optimizer, const TrainerOptions& options)
+    : backend_(base.runtime().backend),
+      kept_forwards_(base.place().layout.size() == 1 ? options.kept_forwards : nullptr),
+      whole_(layout),
+      sharding_(base.sharding() ? std::make_unique<const Sharding>(*layout, *base.sharding(), base.runtime().profile) : nullptr),
+      layout_(sharding_ ? std::make_shared<const AdapterLayout>(*layout, sharding_->manifest()) : layout),
+      rows_(backend_, layout_->manifest(), base.place(), nullptr, optimizer.whole_matrices),
+      gradients_(backend_, rows_, {.accumulate = options.accumulate, .always_bins = true, .kept = base.place().layout.size() == 1 ? options.kept : nullptr}),
+      state_(first_state(base.runtime().model->manifest(), masters, optimizer, options)) {
+  publish();
+}
+
+OptimizerState AdapterRank::first_state(const Manifest& model, const WeightImages& masters, const OptimizerFamily& optimizer, const TrainerOptions& options) {
+  const auto with = [&](const WeightImages& share) {
+    return OptimizerState(backend_, rows_, nullptr, adapted_parameters(model, *layout_, sharding_.get()), share, optimizer, options);
+  };
+  return sharding_ ? with(sharding_->shares_of(masters)) : with(masters);
+}
+
+void AdapterRank::publish() {
+  if (weights_ && kept_forwards_) kept_forwards_->forget(weights_->identity);
+  auto next = std::make_shared<AdapterWeights>();
+  next->layout = layout_;
+  next->version = static_cast<std::uint64_t>(state_.steps());
+  next->parameters = state_.weights();
+  weights_ = std::move(next);
+}
+
+OptimResult AdapterRank::optim_step(const AdamParameters& adam) {
+  const OptimResult result = state_.step(gradients_.take(), adam, [&] { publish(); });
+  gradients_.drop();
+  return result;
+}
+
+WeightImages AdapterRank::gradient_images() {
+  GradientSet& gradients = gradients_.finished();
+  WeightImages images;
+  for (std::size_t i = 0; i < rows_.manifest().parameters().size(); ++i) images.push_back(rows_.image(i, gradients.gradient(static_cast<ParameterId>(i))));
+  return images;
+}
+
+void AdapterRank::restore(const TrainerState& state) {
+  gradients_.abandon();
+  const auto done = [&] { publish(); };
+  if (!sharding_) return state_.restore(state, done);
+  const auto share = [&](const WeightImages& whole) { return sharding_->shares_of(whole); };
+  state_.restore({share(state.masters), share(state.first_moments), share(state.second_moments), state.step}, done);
+}
+
+}  // namespace lockstep

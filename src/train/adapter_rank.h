@@ -1,0 +1,46 @@
+// One rank's part of an adapter's trainer (train/adapter_trainer.h): its share of A and B, of their gradients, masters and moments. Ranks cut A and B as
+// the weights under them are cut, and data-parallel ranks share the optimizer's state, as of whole weights.
+//   AdapterRank rank(base.rank(0), layout, masters, adamw(), options); rank.gradients().open({}); ... rank.optim_step(adam);
+// Used by the rank's thread.
+#pragma once
+#include "train/base_rank.h"
+#include "train/gradients.h"
+#include "train/optimizer_state.h"
+
+namespace lockstep {
+
+class AdapterRank {
+ public:
+  // `masters`: of the whole layout, which outlives this.
+  AdapterRank(const BaseRank& base, const std::shared_ptr<const AdapterLayout>& layout, const WeightImages& masters, const OptimizerFamily& optimizer,
+              const TrainerOptions& options);
+  AdapterRank(const AdapterRank&) = delete;
+  AdapterRank& operator=(const AdapterRank&) = delete;
+
+  const std::shared_ptr<const AdapterWeights>& weights() const { return weights_; }  // this rank's share
+  Gradients& gradients() { return gradients_; }
+  const Gradients& gradients() const { return gradients_; }
+  OptimizerState& state() { return state_; }
+  const OptimizerState& state() const { return state_; }
+  const Sharding* sharding() const { return sharding_.get(); }  // null: this rank has all of A and B
+  int rank() const { return rows_.place().rank; }
+  OptimResult optim_step(const AdamParameters& adam);
+  WeightImages gradient_images();           // of this rank's share; filled on data-parallel rank 0
+  void restore(const TrainerState& state);  // of the whole adapter
+
+ private:
+  OptimizerState first_state(const Manifest& model, const WeightImages& masters, const OptimizerFamily& optimizer, const TrainerOptions& options);
+  void publish();
+
+  Backend& backend_;
+  std::shared_ptr<KeptForwards> kept_forwards_;
+  std::shared_ptr<const AdapterLayout> whole_;
+  std::unique_ptr<const Sharding> sharding_;
+  std::shared_ptr<const AdapterLayout> layout_;  // of this rank's shares
+  RankRows rows_;
+  std::shared_ptr<const AdapterWeights> weights_;  // the masters themselves: adapters are fp32
+  Gradients gradients_;
+  OptimizerState state_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,82 @@
+#include "train/base_rank.h"
+
+#include <algorithm>
+
+#include "base/byte_record.h"
+#include "train/micro_batch.h"
+
+namespace lockstep {
+
+namespace {
+// Forwards are kept by one rank with the whole model alone.
+TrainerOptions options_of_base(TrainerOptions options, const RankPlace& place) {
+  if (place.layout.size() > 1) options.kept = nullptr, options.kept_forwards = nullptr;
+  return options;
+}
+
+std::shared_ptr<const WeightSet> share_of_base(Runtime& runtime, bool first, const std::shared_ptr<const WeightSet>& whole, const WeightImages& images,
+                                               const Sharding* sharding) {
+  if (first && !sharding) return whole;
+  const Manifest& manifest = sharding ? sharding->manifest() : runtime.model->manifest();
+  return make_weight_set(runtime.backend, manifest, sharding ? sharding->shares_of(images) : images, runtime.profile, whole->version);
+}
+
+// What failed on one rank has failed on all: of several errors the first rank's.
+void share_failures(Communicator& world, JobFailures& failures) {
+  ByteWriter mine;
+  for (const std::optional<Error>& failure : failures) {
+    mine.value(failure.has_value());
+    if (failure) mine.value(failure->code()), mine.text(failure->what());
+  }
+  const std::vector<std::string> all = world.gather_host(mine.bytes());
+  for (std::size_t rank = all.size(); rank-- > 0;) {
+    ByteReader theirs(all[rank]);
+    for (std::optional<Error>& failure : failures) {
+      if (!theirs.value<bool>()) continue;
+      const auto code = theirs.value<ErrorCode>();
+      failure = Error(code, theirs.text());
+    }
+  }
+}
+}  // namespace
+
+BaseRank::BaseRank(Runtime& runtime, std::unique_ptr<Runtime> own, const std::shared_ptr<const WeightSet>& whole, const WeightImages& images,
+                   const TrainerOptions& options, const RankPlace& place)
+    : runtime_(runtime),
+      own_(std::move(own)),
+      place_(place),
+      micro_batch_(options.micro_batch),
+      sharding_(place.layout.model() > 1 ? std::make_unique<const Sharding>(*runtime.model, runtime.profile, place) : nullptr),
+      weights_(share_of_base(this->runtime(), !own_, whole, images, sharding_.get())),
+      pass_(this->runtime(), options_of_base(options, place), sharding_.get()) {}
+
+std::vector<BaseRank::Outcome> BaseRank::run(const ForwardPass::Settings& settings, const std::vector<Job>& jobs, JobFailures* failures) {
+  const auto failed = [&](std::size_t j) { return failures && (*failures)[j]; };
+  std::vector<Outcome> out(jobs.size());
+  std::vector<std::vector<std::vector<std::size_t>>> dealt(jobs.size()), parts(jobs.size());
+  std::size_t passes = 0;
+  for (std::size_t j = 0; j < jobs.size(); ++j) {
+    if (!jobs[j].data || failed(j)) continue;
+    out[j].result.make_room(jobs[j].data->size(), jobs[j].loss->kind);
+    if (jobs[j].normaliser == 0) continue;
+    dealt[j] = deal_sequences(*jobs[j].data, place_.layout.dp);
+    parts[j] = micro_batches(*jobs[j].data, dealt[j][static_cast<std::size_t>(place_.data_rank())], static_cast<std::size_t>(micro_batch_));
+    passes = std::max(passes, parts[j].size());
+  }
+  for (std::size_t pass = 0; pass < passes; ++pass) {
+    std::vector<ForwardPass::Job> now;
+    for (std::size_t j = 0; j < jobs.size(); ++j)
+      if (pass < parts[j].size() && !failed(j))
+        now.push_back({jobs[j].data, jobs[j].loss, jobs[j].normaliser, parts[j][pass], &out[j].result, &out[j].sums, jobs[j].adapter, jobs[j].gradients,
+                       failures ? &(*failures)[j] : nullptr});
+    if (!now.empty()) pass_.run(*weights_, settings, now);
+  }
+  if (failures && place_.world) share_failures(*place_.world, *failures);
+  for (std::size_t j = 0; j < jobs.size(); ++j) {
+    if (failed(j)) out[j] = {};
+    else if (place_.layout.dp > 1 && !dealt[j].empty()) join_records(*place_.data, dealt[j], *jobs[j].data, out[j].result, out[j].sums);
+  }
+  return out;
+}
+
+}  // namespace lockstep

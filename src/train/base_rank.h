@@ -1,0 +1,49 @@
+// One rank's part of frozen weights (train/frozen_base.h), and the passes over it that jobs share: each job with its own data, loss and adapter, or none.
+//   BaseRank rank(runtime, share, options, place); auto done = rank.run({.gradient = true}, jobs, nullptr);
+// The bits of a job are those that it has alone, on one rank. Used by the rank's thread.
+#pragma once
+#include "parallel/rank_place.h"
+#include "train/forward_pass.h"
+#include "train/rank_record.h"
+
+namespace lockstep {
+
+using JobFailures = std::vector<std::optional<Error>>;  // one a job; none: it has not failed
+
+class BaseRank {
+ public:
+  // `images` are of the whole compute copy; `own` null: this rank's runtime is `runtime`, whose compute copy `whole` is.
+  BaseRank(Runtime& runtime, std::unique_ptr<Runtime> own, const std::shared_ptr<const WeightSet>& whole, const WeightImages& images,
+           const TrainerOptions& options, const RankPlace& place);
+
+  Runtime& runtime() const { return own_ ? *own_ : runtime_; }
+  const RankPlace& place() const { return place_; }
+  const Sharding* sharding() const { return sharding_.get(); }  // null: this rank has the whole model
+  const ForwardCounts& work() const { return pass_.work(); }    // of this rank
+
+  struct Job {
+    const std::vector<TrainSequence>* data = nullptr;  // null: nothing is to be done
+    const LossOptions* loss = nullptr;
+    double normaliser = 1;  // 0: all targets are masked, and nothing is computed
+    const AdapterWeights* adapter = nullptr;
+    GradientSet* gradients = nullptr;
+  };
+  struct Outcome {
+    ForwardBackwardResult result;
+    RowSums sums;
+  };
+  // This rank's sequences of every job, of which each data-parallel rank has some, and then the results of all ranks. `failures`: a job whose own error
+  // stands there is left out, and so is one that fails, on whatever rank; null: the first error is thrown.
+  std::vector<Outcome> run(const ForwardPass::Settings& settings, const std::vector<Job>& jobs, JobFailures* failures);
+
+ private:
+  Runtime& runtime_;
+  std::unique_ptr<Runtime> own_;
+  RankPlace place_;
+  std::int64_t micro_batch_;
+  std::unique_ptr<const Sharding> sharding_;
+  std::shared_ptr<const WeightSet> weights_;  // this rank's share
+  ForwardPass pass_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,42 @@
+#include "train/frozen_base.h"
+
+#include "base/error.h"
+#include "parallel/thread_ranks.h"
+#include "train/adapter_trainer.h"
+#include "train/rank_work.h"
+
+namespace lockstep {
+
+FrozenBase::FrozenBase(Runtime& runtime, const std::shared_ptr<const WeightSet>& weights, const TrainerOptions& options, std::unique_ptr<Ranks> ranks)
+    : runtime_(runtime),
+      options_(options),
+      ranks_(ranks ? std::move(ranks) : std::make_unique<ThreadRanks>(options.ranks)),
+      parts_(static_cast<std::size_t>(ranks_->local())) {
+  if (options.train_indexer) fail(ErrorCode::unsupported, "train_indexer with adapters: the weights are frozen, the indexer's too; allowed is false");
+  Backend& like = runtime_.backend;
+  const Manifest& manifest = runtime_.model->manifest();
+  WeightImages images;  // a device that only counts has no values
+  if (ranks_->size() > 1)
+    images = like.device().counting() ? WeightImages(manifest.parameters().size()) : weight_images(like, manifest, *weights, runtime_.profile);
+  ranks_->run([&](int local) {
+    std::unique_ptr<Runtime> own;
+    if (local > 0)
+      own = std::make_unique<Runtime>(BackendOptions{like.device().kind(), like.isa(), like.device().threads().threads()}, runtime_.model, runtime_.profile,
+                                      runtime_.max_positions);
+    parts_[static_cast<std::size_t>(local)] = std::make_unique<BaseRank>(runtime_, std::move(own), weights, images, options_, ranks_->place(local));
+  });
+}
+
+std::vector<std::vector<float>> FrozenBase::score(const std::vector<TrainSequence>& data) {
+  return std::move(AdapterTrainer::score_together(*this, {{nullptr, &data}})[0]);
+}
+
+void FrozenBase::evaluate(OpenBatch& batch, const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) {
+  AdapterTrainer::evaluate(*this, nullptr, batch, places, piece);
+}
+
+ForwardCounts FrozenBase::work() const {
+  return work_of_ranks(*ranks_, [&](int local) { return rank(local).work(); });
+}
+
+}  // namespace lockstep

@@ -1,0 +1,41 @@
+// Frozen weights that adapters are trained over (train/adapter_trainer.h), on the ranks of one layout (docs/ranks.md): each local one has a runtime of its
+// own and its share of the weights. Owners of the other ranks make the same calls. One thread at a time for a base and all its trainers.
+//   auto base = std::make_shared<FrozenBase>(runtime, weights, TrainerOptions{}); base->score(data);
+#pragma once
+#include "parallel/ranks.h"
+#include "train/base_rank.h"
+#include "train/open_batch.h"
+
+namespace lockstep {
+
+class FrozenBase {
+ public:
+  // `weights`: the whole compute copy on `runtime`, which is the first local rank's; the others get runtimes like it. Ranks that share the model copy
+  // their shares of it and do not keep it. `ranks` null: threads of this
+  // process; else options.ranks is their layout. Errors: unsupported for a trained indexer (TrainerOptions), which adapters do not have, and for a
+  // profile that several ranks do not share. With an optimizer_folder each adapter's moments are in a file of its own there.
+  FrozenBase(Runtime& runtime, const std::shared_ptr<const WeightSet>& weights, const TrainerOptions& options, std::unique_ptr<Ranks> ranks = nullptr);
+  Runtime& runtime() const { return runtime_; }
+  const TrainerOptions& options() const { return options_; }
+  Ranks& ranks() const { return *ranks_; }
+  BaseRank& rank(int local) const { return *parts_[static_cast<std::size_t>(local)]; }
+  // work(local, rank) on every local rank's thread.
+  template <class F>
+  void each(const F& work) const {
+    ranks_->run([&](int local) { work(local, rank(local)); });
+  }
+  // Log-probabilities of the targets without any adapter: those of the reference policy.
+  std::vector<std::vector<float>> score(const std::vector<TrainSequence>& data);
+  // The loss of a piece of `batch` (train/open_batch.h), without any adapter and without a gradient.
+  void evaluate(OpenBatch& batch, const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece);
+  // The kernels' work counts of all forwards so far, on all ranks.
+  ForwardCounts work() const;
+
+ private:
+  Runtime& runtime_;
+  TrainerOptions options_;
+  std::unique_ptr<Ranks> ranks_;
+  std::vector<std::unique_ptr<BaseRank>> parts_;  // of local ranks
+};
+
+}  // namespace lockstep
