@@ -129,13 +129,18 @@ void ChannelFleet::take_in(const FleetDelivery& delivery) {
                                   [&] { return find_snapshot(*store_, delivery.previous); });
   }
   options.written = [&](const Written& now) { move_channel(*store_, identity, now.id, "immediate", ""); };
-  // Another replica may write the same at this time, or a trainer something else.
-  for (const auto until = std::chrono::steady_clock::now() + kWriterWait; has_delivery(identity); std::this_thread::sleep_for(kWriterPause)) try {
+  const auto until = std::chrono::steady_clock::now() + kWriterWait;
+  while (has_delivery(identity)) {
+    try {
       push_folder(*store_, folder, options);
+      return;
     } catch (const Error& e) {
+      // Another replica may write the same at this time, or a trainer something else.
       const bool taken = e.code() == ErrorCode::already_exists || e.code() == ErrorCode::resource_exhausted;
       if (!taken || std::chrono::steady_clock::now() > until) throw;
     }
+    std::this_thread::sleep_for(kWriterPause);
+  }
 }
 
 FleetProgress ChannelFleet::progress(const FleetSignal& signal) {

@@ -42,6 +42,11 @@ struct FleetWaiter::State {
 namespace {
 // As clients see it: of the field, and without the server's folders.
 RequestError load_error(const Error& e) { return {e.code(), "identity", without_server_paths(e.what())}; }
+// Of files that a client asked for: damage in them is not the server's, and asking again does not help.
+RequestError delivery_error(const Error& e) {
+  if (e.code() != ErrorCode::corrupt_file) return load_error(e);
+  return {e.code(), "identity", without_server_paths(e.what()), http_status(ErrorCode::invalid_argument), "corrupt_file"};
+}
 }  // namespace
 
 // A look for all who wait for the same signal, 20 times a second.
@@ -88,7 +93,7 @@ void FleetWaiter::State::work() {
       try {
         std::rethrow_exception(one->fault);
       } catch (const Error& e) {
-        one->out->send(error_response(load_error(e)));
+        one->out->send(error_response(delivery_error(e)));
       } catch (const std::exception& e) {
         one->out->send(error_response(e));
       }

@@ -1,6 +1,6 @@
 // POSTs of hot loads that wait for a fleet: each is answered when the fleet is ready, cannot take the snapshot, or after kLoadSeconds. Files that another
 // trainer left (FleetPort::has_delivery) are taken into the store first, on a thread of their own. Any thread.
-//   FleetWaiter waiter(fleet);   waiter.load({.identity = "step-3"}, responder);   hot_load_json(waiter.members());
+//   FleetWaiter waiter(fleet);   waiter.load({.identity = "step-3"}, responder);   members = waiter.members();
 #pragma once
 #include <memory>
 #include <string>
