@@ -1,11 +1,13 @@
 #include "api/fireworks/fleet_waiter.h"
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <list>
 #include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "api/errors.h"
 #include "base/log.h"
@@ -33,10 +35,12 @@ struct FleetWaiter::State {
   std::size_t open = 0;  // those that are looked at now, too
   bool stopping = false;
   std::string failed, failure;  // the name of what could not be taken in, until another load
+  std::uint64_t failed_at = 0;  // the fleet's last signal then
 
   void work();
   FleetProgress progress_of(const FleetSignal& signal) const;
   void deliver(Waiting& one);
+  std::uint64_t last_signal() const;
 };
 
 namespace {
@@ -55,13 +59,16 @@ void FleetWaiter::State::work() {
   std::unique_lock lock(mutex);
   while (true) {
     wake.wait(lock, [this] { return stopping || !waiting.empty(); });
-    std::list<std::shared_ptr<Waiting>> now = std::move(waiting), ended;
+    std::list<std::shared_ptr<Waiting>> now = std::move(waiting), delivered;
     waiting.clear();
-    std::list<std::shared_ptr<Waiting>> delivered;
+    std::vector<std::pair<std::shared_ptr<Waiting>, std::exception_ptr>> ended;  // that were not delivered, and why
     for (auto one = now.begin(); one != now.end();) {
       const auto here = one++;
       if ((*here)->delivered) delivered.splice(delivered.end(), now, here);
-      else if ((*here)->fault || stopping || std::chrono::steady_clock::now() >= (*here)->until) ended.splice(ended.end(), now, here);
+      else if ((*here)->fault || stopping || std::chrono::steady_clock::now() >= (*here)->until) {
+        ended.emplace_back(*here, (*here)->fault);
+        now.erase(here);
+      }
     }
     waiting.splice(waiting.end(), now);
     const bool last = stopping;
@@ -84,14 +91,14 @@ void FleetWaiter::State::work() {
         ++one;
       }
     }
-    for (const auto& one : ended) {
-      if (!one->fault) {
+    for (const auto& [one, fault] : ended) {
+      if (!fault) {
         answer(*one, {});
         continue;
       }
       ++answered;
       try {
-        std::rethrow_exception(one->fault);
+        std::rethrow_exception(fault);
       } catch (const Error& e) {
         one->out->send(error_response(delivery_error(e)));
       } catch (const std::exception& e) {
@@ -115,11 +122,18 @@ FleetProgress FleetWaiter::State::progress_of(const FleetSignal& signal) const {
   }
 }
 
+std::uint64_t FleetWaiter::State::last_signal() const {
+  std::uint64_t last = 0;
+  for (const FleetMember& one : fleet->members()) last = std::max(last, one.sequence);
+  return last;
+}
+
 // Its answer may have been given meanwhile: then whoever asks for the replicas is told.
 void FleetWaiter::State::deliver(Waiting& one) {
   FleetSignal signal;
   std::exception_ptr fault;
   std::string message;
+  std::uint64_t at = 0;
   try {
     fleet->take_in(one.delivery);
     signal = fleet->load(one.delivery.identity, one.transition);
@@ -127,6 +141,10 @@ void FleetWaiter::State::deliver(Waiting& one) {
     fault = std::current_exception();
     message = e.what();
     log_warning("a snapshot could not be taken in", {{"name", one.delivery.identity}, {"reason", message}});
+    try {
+      at = last_signal();
+    } catch (const std::exception&) {  // the store is not there: its next signal ends what is told
+    }
   }
   const std::lock_guard lock(mutex);
   one.signal = std::move(signal);
@@ -134,6 +152,7 @@ void FleetWaiter::State::deliver(Waiting& one) {
   one.fault = fault;
   failed = fault ? one.delivery.identity : std::string();
   failure = message;
+  failed_at = at;
 }
 
 FleetWaiter::FleetWaiter(std::shared_ptr<FleetPort> fleet) : state_(std::make_shared<State>()) {
@@ -178,6 +197,7 @@ void FleetWaiter::load(const FleetDelivery& delivery, const std::shared_ptr<Resp
 std::vector<FleetMember> FleetWaiter::members() {
   std::vector<FleetMember> members = state_->fleet->members();
   const std::lock_guard lock(state_->mutex);
+  if (std::any_of(members.begin(), members.end(), [this](const FleetMember& one) { return one.sequence > state_->failed_at; })) state_->failed.clear();
   if (members.empty() || state_->failed.empty()) return members;
   members.front().stage = "error";
   members.front().target_identity = state_->failed;
