@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "api/api_test_tools.h"
+#include "api/fireworks/model_completions.h"
 #include "api/openai/held_streams.h"
 #include "api/openai/openai_api.h"
 #include "serving/loading.h"
@@ -21,7 +22,10 @@ class HeldServer {
     ServingModel parts = serving_model(open_model({.model = model, .threads = 2}));
     if (std::filesystem::exists(model + "/chat_template.jinja")) add_chat(parts, model);
     service = std::make_shared<GenerationService>(std::move(parts), ServingOptions{.max_open = 128});
-    add_openai_routes(routes, service);
+    const std::shared_ptr<const Deployments> deployments = only_deployment(service);
+    const auto streams = std::make_shared<HeldStreams>();
+    add_openai_routes(routes, deployments, streams);
+    add_model_completions(routes, deployments, streams);
     ApiKeys keys;
     for (const char* name : {"ann", "bob"}) keys.add(name, std::string("key-of-") + name + "-0123456789");
     Access access;
@@ -268,11 +272,103 @@ TEST(HeldStreams, ChatsToo) {
   EXPECT_EQ(notice.at("message").at("reasoning_content"), "hm");
   EXPECT_EQ(notice.at("message").at("content"), "12-");
   recorder->wait();
-  Json tools = body;
-  tools["tools"] = {{{"type", "function"}, {"function", {{"name", "add"}, {"parameters", {{"type", "object"}}}}}}};
-  const auto refused = server.post("/v1/chat/completions", tools);
-  EXPECT_EQ(refused->wait().status, 400);
-  EXPECT_EQ(refused->json().at("error").at("param"), "hold");
+}
+
+// Calls are told with what stands of the message, and go with what is rolled back.
+TEST(HeldStreams, ChatsWithTools) {
+  const ChatFolder folder;
+  HeldServer server(folder.path());
+  const Json tool{{"name", "add"}, {"parameters", {{"type", "object"}, {"properties", {{"a", {{"type", "integer"}}}}}}}};
+  Json body{{"messages", {{{"role", "user"}, {"content", "3"}}}},
+            {"max_tokens", 300},
+            {"seed", 4},
+            {"ignore_eos", true},
+            {"stream", true},
+            {"hold", {{"every", 6}}},
+            {"tools", {{{"type", "function"}, {"function", tool}}}}};
+  const std::string call = "<tool_call>add\n<arg_key>a</arg_key>\n<arg_value>12</arg_value>\n</tool_call>";
+  std::vector<std::string> finishes;
+  for (const bool takes_back : {false, true}) {
+    const auto recorder = server.post("/v1/chat/completions", body);
+    const std::string id = notices_of(recorder->wait_for("\"held\"")).back().at("id");
+    server.act(id, {{"action", "rollback"}, {"position", 0}, {"text", "so " + call + "<tool_call>add\n<arg_key>a"}});
+    Json message = notices_of(recorder->wait_for("\"rolled_back\"")).back().at("message");
+    EXPECT_EQ(message.at("content"), "so ");
+    ASSERT_EQ(message.at("tool_calls").size(), 1u) << message;
+    const Json& told = message.at("tool_calls")[0];
+    EXPECT_EQ(told.at("function").at("name"), "add");
+    EXPECT_EQ(Json::parse(told.at("function").at("arguments").get<std::string>()), (Json{{"a", 12}}));
+    EXPECT_EQ(told.at("id").get<std::string>().substr(0, 5), "call_");
+    recorder->wait_for("\"held\"", 2);
+    if (takes_back) {
+      server.act(id, {{"action", "rollback"}, {"position", 0}, {"text", "no"}});
+      message = notices_of(recorder->wait_for("\"rolled_back\"", 2)).back().at("message");
+      EXPECT_EQ(message.at("content"), "no");
+      EXPECT_FALSE(message.contains("tool_calls"));
+      recorder->wait_for("\"held\"", 3);
+    }
+    server.act(id, {{"action", "stop"}});
+    for (const Json& part : stream_parts(recorder->wait().body))
+      for (const Json& choice : part.at("choices"))
+        if (!choice.at("finish_reason").is_null()) finishes.push_back(choice.at("finish_reason"));
+  }
+  EXPECT_EQ(finishes, (std::vector<std::string>{"tool_calls", "stop"}));
+  // Where a grammar holds the answer to calls, what it does not allow cannot be put in.
+  body["tool_choice"] = "required";
+  const auto recorder = server.post("/v1/chat/completions", body);
+  const std::string id = notices_of(recorder->wait_for("\"held\"")).back().at("id");
+  EXPECT_EQ(server.act(id, {{"action", "rollback"}, {"position", 0}, {"text", "so"}}, 400).at("error").at("param"), "text");
+  server.act(id, {{"action", "rollback"}, {"position", 0}, {"text", call}});
+  const Json message = notices_of(recorder->wait_for("\"rolled_back\"")).back().at("message");
+  EXPECT_EQ(message.at("tool_calls")[0].at("function").at("name"), "add");
+  recorder->abandon();
+  recorder->wait();
+}
+
+// The same actions on Fireworks' wire: the same tokens and log-probabilities, and the ids at its end are those that stand.
+TEST(HeldStreams, OnFireworksWireToo) {
+  HeldServer server;
+  const auto played = [&](const std::string& path, const Json& body) {
+    const auto recorder = server.post(path, body);
+    const std::string id = notices_of(recorder->wait_for("\"held\"")).back().at("id");
+    server.act(id, {{"action", "continue"}}, 404, "bob");
+    server.act(id, {{"action", "rollback"}, {"position", 3}, {"tokens", {17, 18}}});
+    recorder->wait_for("\"held\"", 2);
+    server.act(id, {{"action", "continue"}});
+    recorder->wait_for("\"held\"", 3);
+    server.act(id, {{"action", "stop"}});
+    return stream_parts(recorder->wait().body);
+  };
+  const HeldTold expected = told_of(played("/v1/completions", HeldServer::body({{"every", 6}})));
+  Json body = HeldServer::body({{"every", 6}});
+  body["model"] = "m";
+  body["logprobs"] = true;
+  body["raw_output"] = true;
+  body["return_token_ids"] = true;
+  HeldTold told;
+  Json last;
+  for (const Json& part : played("/inference/v1/completions", body)) {
+    last = part;
+    const Json& choice = part.at("choices")[0];
+    told.text += choice.at("text").get<std::string>();
+    for (const Json& id : choice.at("token_ids")) told.ids.push_back(id);
+    for (const Json& row : choice.at("logprobs").at("content")) told.logprobs.push_back(row.at("logprob"));
+    if (!part.contains("hold") || part.at("hold").at("state") != "rolled_back") continue;
+    const Json& hold = part.at("hold");
+    EXPECT_EQ(hold.at("token_ids"), (Json{17, 18}));
+    told.text = hold.at("text");
+    told.ids.resize(3);
+    told.logprobs.resize(3);
+    for (const std::int32_t id : {17, 18}) told.ids.push_back(id), told.logprobs.push_back(0);
+  }
+  EXPECT_EQ(told.ids, expected.ids);
+  EXPECT_EQ(told.logprobs, expected.logprobs);
+  EXPECT_EQ(told.text, expected.text);
+  EXPECT_EQ(last.at("choices")[0].at("raw_output").at("completion_token_ids"), Json(told.ids));
+  EXPECT_EQ(last.at("choices")[0].at("finish_reason"), "stop");
+  EXPECT_EQ(last.at("usage").at("completion_tokens_details"), (Json{{"rolled_back_tokens", 3}, {"put_in_tokens", 2}}));
+  body["stream"] = false;
+  EXPECT_EQ(server.post("/inference/v1/completions", body)->json().at("error").at("param"), "hold");
 }
 
 }  // namespace

@@ -38,6 +38,10 @@ void add_follow_options(OptionTable& table, FollowSettings& s, const PublishSett
   table.text("downloads", &s.downloads, "FOLDER",
              "Folder for what comes from a store behind a network, and goes on there after a kill; default: lockstep-downloads-NAME of the replica");
   with_follow();
+  table.input("hot-load-folder", &s.hot_load_folder, "DIR",
+              "Where another trainer leaves folders by their snapshots' names, whole or as deltas of arc_v1 or arc_v2: a hot load of such a name puts that "
+              "into the store first");
+  with_follow();
 }
 
 void add_publish_options(OptionTable& table, PublishSettings& s, const std::string& help) {
@@ -63,7 +67,7 @@ void check_follow(const FollowSettings& s, bool training) {
 
 std::shared_ptr<ChannelFleet> open_fleet(const FollowSettings& s) {
   const ChannelPlace place = place_of("follow", s.place);
-  return std::make_shared<ChannelFleet>(open_store(place.store, true), place.channel, parse_quorum(s.quorum));
+  return std::make_shared<ChannelFleet>(open_store(place.store, true), place.channel, parse_quorum(s.quorum), std::string(), s.hot_load_folder);
 }
 
 std::unique_ptr<Follower> start_follower(const FollowSettings& s, std::shared_ptr<GenerationService> service, const Followed& followed,

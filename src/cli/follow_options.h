@@ -11,11 +11,11 @@ namespace lockstep {
 
 struct FollowSettings {
   std::string place;  // STORE/CHANNEL; empty: it follows none
-  std::string swap_memory = "double", in_flight = "continue", quorum = "all", replica, downloads;
+  std::string swap_memory = "double", in_flight = "continue", quorum = "all", replica, downloads, hot_load_folder;
   bool follows() const { return !place.empty(); }
 };
 
-// --follow, --swap-memory, --in-flight, --quorum, --replica, --downloads.
+// --follow, --swap-memory, --in-flight, --quorum, --replica, --downloads, --hot-load-folder.
 void add_follow_options(OptionTable& table, FollowSettings& settings, const PublishSettings& publish);
 // --publish, --publish-transition.
 void add_publish_options(OptionTable& table, PublishSettings& settings, const std::string& help);

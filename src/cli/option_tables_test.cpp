@@ -66,6 +66,7 @@ const std::vector<Idle>& idle_options() {
         {"serve", kServe, "in-flight", "finish", "without --follow"},
         {"serve", kServe, "replica", "a", "without --follow"},
         {"serve", kServe, "downloads", "x", "without --follow"},
+        {"serve", kServe, "hot-load-folder", "x", "without --follow"},
         {"serve", kServe, "quorum", "2", "without --follow or --publish"},
         {"serve", kServe, "publish", "x/y", "without --training"},
         {"serve", "--model x --training", "deploy", "a=x", "with --training"},

@@ -7,6 +7,7 @@
 
 #include "api/fireworks/fleet_routes.h"
 #include "api/fireworks/model_completions.h"
+#include "api/openai/held_streams.h"
 #include "api/openai/model_deployment_routes.h"
 #include "api/page/device_route.h"
 #include "api/store_routes.h"
@@ -303,17 +304,19 @@ int serve_command(const Arguments& arguments) {
       if (const Follower* one = *measured) one->append_metrics(text);
     });
   const ModelDeploymentRouteOptions changes = deployed.route_options(access.keys, deploy.folder.empty() ? nullptr : opener);
-  const auto server = serve_openai(std::shared_ptr<const Deployments>(deployments), http, std::move(access), [&](Routes& routes) {
+  const auto streams = route_options.streams = std::make_shared<HeldStreams>();
+  const auto add_more = [&](Routes& routes) {
     if (!training) add_model_deployment_routes(routes, deployments, changes);
     add_page_routes(routes, page);
     DeviceSources device{service, executor};
     if (trainers) device.models_waiting = [trainers] { return trainers->waiting_reasons().models_waiting(); };
     add_device_route(routes, std::move(device));
     if (fleet) add_fleet_routes(routes, fleet);
-    if (!training) add_model_completions(routes, deployments);
+    if (!training) add_model_completions(routes, deployments, streams);
     if (trainers) add_training_routes(routes, trainers, shapes, route_options);
     if (!store.empty()) add_store_routes(routes, store);
-  });
+  };
+  const auto server = serve_openai(std::shared_ptr<const Deployments>(deployments), http, std::move(access), add_more, streams);
   if (fleet) {
     follower = start_follower(follow, service, followed, fleet, server->url(), server->port(), deployed.gate_of(service->model().name()));
     followed = {};

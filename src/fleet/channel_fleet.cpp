@@ -1,12 +1,19 @@
 #include "fleet/channel_fleet.h"
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 
 #include "base/error.h"
+#include "sync/arc_folder.h"
 #include "sync/snapshot.h"
+#include "sync/snapshot_write.h"
 
 namespace lockstep {
 namespace {
+constexpr std::chrono::seconds kWriterWait{40};
+constexpr std::chrono::milliseconds kWriterPause{100};
+
 // Of a server that lists no folders: none.
 std::vector<std::string> channels_of(const Store& store) {
   try {
@@ -36,8 +43,13 @@ ChannelPlace parse_channel_place(const std::string& option, const std::string& t
   return {text.substr(0, slash), text.substr(slash + 1)};
 }
 
-ChannelFleet::ChannelFleet(std::shared_ptr<Store> store, std::string channel, Quorum quorum, std::string transition)
-    : store_(std::move(store)), channel_(std::move(channel)), quorum_(quorum), transition_(std::move(transition)), watch_(store_, channel_) {}
+ChannelFleet::ChannelFleet(std::shared_ptr<Store> store, std::string channel, Quorum quorum, std::string transition, std::filesystem::path deliveries)
+    : store_(std::move(store)),
+      channel_(std::move(channel)),
+      quorum_(quorum),
+      transition_(std::move(transition)),
+      deliveries_(std::move(deliveries)),
+      watch_(store_, channel_) {}
 
 FleetState ChannelFleet::look() {
   const std::lock_guard lock(mutex_);
@@ -92,6 +104,43 @@ FleetSignal ChannelFleet::load(const std::string& identity, const std::string& w
   const auto before = read_channel_record(*store_, channel_);
   const std::string transition = !wanted.empty() ? wanted : !transition_.empty() ? transition_ : before ? before->transition : "immediate";
   return {snapshot, move_channel(*store_, channel_, snapshot, transition).sequence};
+}
+
+bool ChannelFleet::has_delivery(const std::string& identity) {
+  std::error_code error;
+  if (deliveries_.empty() || identity == channel_ || !std::filesystem::is_directory(deliveries_ / identity, error)) return false;
+  return !read_channel_record(*store_, identity);
+}
+
+void ChannelFleet::take_in(const FleetDelivery& delivery) {
+  const std::string& identity = delivery.identity;
+  if (!is_channel_name(identity))
+    fail(ErrorCode::invalid_argument, "the snapshot's name is '{}', allowed are 1 to 64 letters, digits, '-', '_' and '.'", identity);
+  const std::lock_guard one_at_a_time(delivery_mutex_);
+  const std::filesystem::path folder = deliveries_ / identity;
+  PushOptions options;
+  if (is_arc_folder(folder)) {
+    if (delivery.previous.empty())
+      fail(ErrorCode::invalid_argument,
+           "'{}' holds deltas, and nothing says what they were made against (incremental_snapshot_metadata); a snapshot of all "
+           "weights heals this",
+           identity);
+    options.parent = with_context(fmt::format("'{}' holds deltas against '{}', which must be loaded before", identity, delivery.previous),
+                                  [&] { return find_snapshot(*store_, delivery.previous); });
+  }
+  options.written = [&](const Written& now) { move_channel(*store_, identity, now.id, "immediate", ""); };
+  const auto until = std::chrono::steady_clock::now() + kWriterWait;
+  while (has_delivery(identity)) {
+    try {
+      push_folder(*store_, folder, options);
+      return;
+    } catch (const Error& e) {
+      // Another replica may write the same at this time, or a trainer something else.
+      const bool taken = e.code() == ErrorCode::already_exists || e.code() == ErrorCode::resource_exhausted;
+      if (!taken || std::chrono::steady_clock::now() > until) throw;
+    }
+    std::this_thread::sleep_for(kWriterPause);
+  }
 }
 
 FleetProgress ChannelFleet::progress(const FleetSignal& signal) {

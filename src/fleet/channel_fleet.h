@@ -1,7 +1,9 @@
 // A fleet over a store's channel: its members are the replicas with a record in the store, and a load moves the channel. So any process that reads
 // the store can answer for all of them. Names of snapshots are channels that hold one each. Any thread.
+// Where other trainers leave folders by their snapshots' names (deliveries), one that is loaded becomes a snapshot, held by a channel of its name.
 //   ChannelFleet fleet(open_store("/mnt/weights"), "chat", parse_quorum("all"));   fleet.load("step-3", {});
 #pragma once
+#include <filesystem>
 #include <mutex>
 #include <set>
 
@@ -19,10 +21,12 @@ ChannelPlace parse_channel_place(const std::string& option, const std::string& t
 
 class ChannelFleet : public FleetPort {
  public:
-  // `transition` of loads that do not say it; empty: as the channel has it.
-  ChannelFleet(std::shared_ptr<Store> store, std::string channel, Quorum quorum, std::string transition = {});
+  // `transition` of loads that do not say it; empty: as the channel has it. `deliveries`: empty: there are none.
+  ChannelFleet(std::shared_ptr<Store> store, std::string channel, Quorum quorum, std::string transition = {}, std::filesystem::path deliveries = {});
   std::vector<FleetMember> members() override;
   FleetSignal load(const std::string& identity, const std::string& transition) override;
+  bool has_delivery(const std::string& identity) override;
+  void take_in(const FleetDelivery& delivery) override;
   FleetProgress progress(const FleetSignal& signal) override;
   std::string describe() const override { return store_->label() + "/" + channel_; }
   // What a load called a snapshot; its id when it has no name.
@@ -34,6 +38,8 @@ class ChannelFleet : public FleetPort {
   const std::string channel_;
   const Quorum quorum_;
   const std::string transition_;
+  const std::filesystem::path deliveries_;
+  std::mutex delivery_mutex_;  // one is taken in at a time
   std::mutex mutex_;
   FleetWatch watch_;
   std::map<std::string, std::string> names_;  // by id, of channels that hold one snapshot

@@ -7,9 +7,9 @@
 
 namespace lockstep {
 
-// Of several models, and of one. access.loopback is set from the host. Errors: those of HttpServer and Access::check.
+// Of several models, and of one. `streams`: as add_openai_routes'. access.loopback is set from the host. Errors: those of HttpServer and Access::check.
 std::unique_ptr<HttpServer> serve_openai(std::shared_ptr<const Deployments> deployments, HttpOptions options, Access access = {},
-                                         const std::function<void(Routes&)>& add_more = {});
+                                         const std::function<void(Routes&)>& add_more = {}, std::shared_ptr<HeldStreams> streams = nullptr);
 std::unique_ptr<HttpServer> serve_openai(std::shared_ptr<GenerationService> service, HttpOptions options, Access access = {},
                                          const std::function<void(Routes&)>& add_more = {});
 

@@ -7,7 +7,7 @@ namespace lockstep {
 
 void add_training_routes(Routes& routes, const std::shared_ptr<TrainingService>& service, const ShapeCatalog& shapes, const TrainingRouteOptions& options) {
   add_tinker_routes(routes, service, options);
-  add_fireworks_routes(routes, service, shapes);
+  add_fireworks_routes(routes, service, shapes, options.streams);
 }
 
 std::function<void(PrometheusText&)> training_metrics(const std::shared_ptr<TrainingService>& service) {

@@ -22,6 +22,12 @@ struct FleetMember {
   std::vector<std::pair<std::string, double>> seconds;  // in each stage, on the way to the target
 };
 
+// A snapshot that another trainer left as files of its own: all weights, or deltas against a snapshot that the fleet's store has.
+struct FleetDelivery {
+  std::string identity;
+  std::string previous;  // what deltas were made against; empty: nothing is said
+};
+
 struct FleetSignal {
   std::string snapshot;  // its id
   std::uint64_t sequence = 0;
@@ -41,6 +47,10 @@ class FleetPort {
   // Makes all replicas load a snapshot, by name or id; no effect if it is the current target. `transition`: "immediate", "staged" (all switch
   // together), or empty: the default. Errors: not_found; those of the store.
   virtual FleetSignal load(const std::string& identity, const std::string& transition) = 0;
+  // Whether files of that name wait to be taken in before `identity` can be loaded; and taking them in, which may last: then the store has the snapshot
+  // under its name. Errors of take_in: invalid_argument, not_found (no `previous`), corrupt_file (damaged, or made against other weights), unsupported, io.
+  virtual bool has_delivery(const std::string& identity) = 0;
+  virtual void take_in(const FleetDelivery& delivery) = 0;
   virtual FleetProgress progress(const FleetSignal& signal) = 0;
   virtual std::string describe() const = 0;  // "STORE/CHANNEL", for messages
 };

@@ -32,16 +32,17 @@ bool is_arc_folder(const fs::path& folder) {
   return tensors > 0;
 }
 
-ArcFolder::ArcFolder(const fs::path& folder, const fs::path& base) : base_(base), files_(arc_files(folder)) {
+ArcFolder::ArcFolder(const fs::path& folder, ArcBase base) : base_(std::move(base)), files_(arc_files(folder)) {
+  const auto in_base = [&](const std::string& name) { return std::ranges::binary_search(base_.tensors, name, {}, &TensorShape::name); };
   for (std::size_t i = 0; i < files_.size(); ++i)
     for (const SafetensorsTensor& tensor : files_[i].tensors()) {
-      if (!base_.find(tensor.name))
-        fail(ErrorCode::corrupt_file, "'{}' changes tensor {}, which '{}' has not", folder.string(), quoted_name(tensor.name), base.string());
+      if (!in_base(tensor.name))
+        fail(ErrorCode::corrupt_file, "'{}' changes tensor {}, which {} has not", folder.string(), quoted_name(tensor.name), base_.label);
       where_[tensor.name] = i;
     }
-  for (const TensorShape& tensor : base_.list())
+  for (const TensorShape& tensor : base_.tensors)
     if (!where_.contains(tensor.name))
-      fail(ErrorCode::corrupt_file, "'{}' has no tensor {}, which '{}' has", folder.string(), quoted_name(tensor.name), base.string());
+      fail(ErrorCode::corrupt_file, "'{}' has no tensor {}, which {} has", folder.string(), quoted_name(tensor.name), base_.label);
 }
 
 std::string ArcFolder::read(const TensorShape& tensor) const {

@@ -1,6 +1,7 @@
 #include "sync/snapshot_write.h"
 
 #include <algorithm>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
@@ -137,19 +138,36 @@ std::vector<std::string> config_differences(const std::string& before, const std
         different.push_back(fmt::format("{} ({}, now {})", key, shown(a, key), shown(b, key)));
   return different;
 }
+
+// What the deltas of a folder were made against: a folder with the parent's weights, whose digests are compared with the parent's, or the store.
+ArcBase arc_base(const Store& store, const fs::path& folder, const PushOptions& options) {
+  if (options.parent.empty())
+    fail(ErrorCode::invalid_argument, "'{}' holds deltas of arc_v1 or arc_v2; give the snapshot that they were made against as the parent", folder.string());
+  if (!options.local) {
+    const auto chain = std::make_shared<SnapshotChain>(store, options.parent, std::nullopt, plan_path(store, options.parent, "").ids);
+    ArcBase base{fmt::format("snapshot {}", options.parent.substr(0, 12)), {}, {}};
+    for (const SnapshotTensor& tensor : chain->manifest().tensors) base.tensors.push_back(tensor.shape);
+    base.read = [chain](const TensorShape& shape) { return chain->tensor(*chain->manifest().find(shape.name)); };
+    return base;
+  }
+  const auto local = std::make_shared<FolderTensors>(*options.local);
+  const auto parent = std::make_shared<Snapshot>(load_snapshot(store, options.parent));
+  return {fmt::format("'{}'", options.local->string()), local->list(), [local, parent, folder = options.local->string()](const TensorShape& shape) {
+            const SnapshotTensor* before = parent->manifest.find(shape.name);
+            std::string bytes = local->read(shape);
+            if (const std::string digest = xxh3_128_hex(bytes.data(), bytes.size()); !before || before->result != digest)
+              fail(ErrorCode::corrupt_file, "tensor {} of '{}' has the digest {}, and the parent snapshot {} has {}; give the parent's own folder as --base",
+                   quoted_name(shape.name), folder, digest, parent->id.substr(0, 12), before ? before->result : "none");
+            return bytes;
+          }};
+}
 }  // namespace
 
 Written push_folder(Store& store, const fs::path& folder, const PushOptions& options) {
   std::optional<FolderTensors> tensors;
   std::optional<ArcFolder> arc;
-  if (is_arc_folder(folder)) {
-    if (options.parent.empty() || !options.local)
-      fail(ErrorCode::invalid_argument,
-           "'{}' holds deltas of arc_v1 or arc_v2; give the folder that they were made against (--base), and its snapshot as the parent", folder.string());
-    arc.emplace(folder, *options.local);
-  } else {
-    tensors.emplace(folder);
-  }
+  if (is_arc_folder(folder)) arc.emplace(folder, arc_base(store, folder, options));
+  else tensors.emplace(folder);
   std::vector<std::pair<std::string, std::string>> texts;
   std::vector<std::string> names = kSnapshotFiles;
   std::sort(names.begin(), names.end());
@@ -159,19 +177,8 @@ Written push_folder(Store& store, const fs::path& folder, const PushOptions& opt
   }
   if (text_called(texts, is_adapter_folder(folder) ? kAdapterConfig : "config.json").empty())
     fail(ErrorCode::not_found, "'{}' has no config.json, which a model's folder needs", folder.string());
-  std::optional<Snapshot> parent;
-  if (arc) parent = load_snapshot(store, options.parent);
-  const PushedTensors pushed{arc ? arc->list() : tensors->list(), [&](std::size_t i) {
-                               if (!arc) return tensors->read(tensors->list()[i]);
-                               const TensorShape& shape = arc->list()[i];
-                               const SnapshotTensor* before = parent->manifest.find(shape.name);
-                               const std::string base = arc->base().read(shape);
-                               if (const std::string digest = xxh3_128_hex(base.data(), base.size()); !before || before->result != digest)
-                                 fail(ErrorCode::corrupt_file,
-                                      "tensor {} of '{}' has the digest {}, and the parent snapshot {} has {}; give the parent's own folder as --base",
-                                      quoted_name(shape.name), options.local->string(), digest, parent->id.substr(0, 12), before ? before->result : "none");
-                               return arc->read(shape);
-                             }};
+  const std::vector<TensorShape>& shapes = arc ? arc->list() : tensors->list();
+  const PushedTensors pushed{shapes, [&](std::size_t i) { return arc ? arc->read(shapes[i]) : tensors->read(shapes[i]); }};
   return with_context(fmt::format("pushing '{}'", folder.string()), [&] { return push_tensors(store, pushed, texts, options); });
 }
 

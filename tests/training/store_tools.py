@@ -1,7 +1,9 @@
 """Small models, and servers of stores that behave and that do not, for the tests of snapshots over a network."""
+import contextlib
 import json
 import os
 import re
+import socket
 import subprocess
 import threading
 import time
@@ -25,6 +27,36 @@ def run(*command, status=0, program=BINARY, timeout=240, **variables):
     if "--json" in command and done.returncode == 0:
         return json.loads(done.stdout.strip().splitlines()[-1])
     return done
+
+
+def wait_for(port):
+    for _ in range(600):
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            return
+        except OSError:
+            time.sleep(0.05)
+    raise AssertionError("the server does not listen")
+
+
+@contextlib.contextmanager
+def nginx(folder, places, outside=""):
+    """Debian's nginx with these places of a server on the loopback, and what stands outside of the server; its URL."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    kept = " ".join(f"{kind}_temp_path {folder}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+    settings = folder / "nginx.conf"
+    settings.write_text(f"daemon off; pid {folder}/nginx.pid; error_log stderr; events {{}} http {{ access_log off; {kept} {outside} "
+                        f"server {{ listen 127.0.0.1:{port}; {places} }} }}")
+    user = "user root; " if os.getuid() == 0 else ""
+    server = subprocess.Popen(["/usr/sbin/nginx", "-e", "stderr", "-c", str(settings), "-g", user], stderr=subprocess.DEVNULL)
+    try:
+        wait_for(port)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.terminate()
+        server.wait()
 
 
 class Model:

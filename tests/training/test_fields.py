@@ -421,11 +421,12 @@ SHARED = {
     "logprobs": ({"logprobs": 2}, lambda a, b: a["choices"][0]["logprobs"] and not b["choices"][0]["logprobs"]),
     "echo": ({"echo": True}, lambda a, b: a["choices"][0]["text"].endswith(b["choices"][0]["text"]) and len(a["choices"][0]["text"]) > len(b["choices"][0]["text"])),
 }
-OPENAI = {**SHARED, "service_tier": ({"service_tier": "flex"}, lambda a, b: (a["service_tier"], b["service_tier"]) == ("flex", "default") and ids_of(a) == ids_of(b)), "best_of": ({"best_of": 2}, REFUSED), "n": ({"n": 2}, lambda a, b: len(a["choices"]) == 2), "suffix": ({"suffix": "x"}, REFUSED),
-          "attempt": ({"attempt": 1}, other_ids), "hold": ({"stream": True, "hold": {"every": 5, "seconds": 0.1}}, lambda a, b: any(part.get("hold", {}).get("position") == 5 for part in a["stream"])),
+HOLDS = {"attempt": ({"attempt": 1}, other_ids),
+         "hold": ({"stream": True, "hold": {"every": 5, "seconds": 0.1}}, lambda a, b: any(part.get("hold", {}).get("position") == 5 for part in a["stream"]))}
+OPENAI = {**SHARED, **HOLDS, "service_tier": ({"service_tier": "flex"}, lambda a, b: (a["service_tier"], b["service_tier"]) == ("flex", "default") and ids_of(a) == ids_of(b)), "best_of": ({"best_of": 2}, REFUSED), "n": ({"n": 2}, lambda a, b: len(a["choices"]) == 2), "suffix": ({"suffix": "x"}, REFUSED),
           "stream_options": ({"stream": True, "stream_options": {"include_usage": True}}, lambda a, b: a["stream"][-1]["usage"]["completion_tokens"] == 24)}
 FIREWORKS = {
-    **SHARED, "n": ({"n": 2}, REFUSED), "context_length_exceeded_behavior": ({"context_length_exceeded_behavior": "error", "max_tokens": 5000}, REFUSED),
+    **SHARED, **HOLDS, "n": ({"n": 2}, REFUSED), "context_length_exceeded_behavior": ({"context_length_exceeded_behavior": "error", "max_tokens": 5000}, REFUSED),
     "echo_last": ({"echo_last": 2, "logprobs": True}, lambda a, b: len(a["choices"][0]["logprobs"]["content"]) == 26), "ignore_eos": ({"ignore_eos": False, "logit_bias": {"102": 100}}, lambda a, b: ids_of(a) == [102]),
     "images": ({"images": ["data:image/png;base64,AAAA"]}, REFUSED), "max_completion_tokens": ({"max_tokens": None, "max_completion_tokens": 3}, lambda a, b: len(ids_of(a)) == 3),
     "metadata": ({"metadata": {"a": "b"}}, HARMLESS), "min_p": ({"min_p": 1}, other_ids), "mirostat_lr": ({"mirostat_lr": 0.1}, REFUSED), "mirostat_target": ({"mirostat_target": 3}, REFUSED),

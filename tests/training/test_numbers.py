@@ -226,10 +226,11 @@ COMPLETIONS = [
     ("/v1/embeddings", {"model": BASE, "input": [5, 6]}, {"dimensions": NO_NULL, "input.1": NO_NULL}, (openai_embeddings.EmbeddingCreateParams,)),
     # Refused, since they are no streams and there is no such stream: that is said after what is wrong with a field.
     ("/v1/completions", {**TEXT, "hold": {"strings": ["="]}}, {"hold.every": EXTRA, "hold.seconds": EXTRA}, ()),
+    ("/inference/v1/completions", {**TEXT, "hold": {"strings": ["="]}}, {"hold.every": EXTRA, "hold.seconds": EXTRA}, ()),
     ("/v1/streams/none", {"action": "continue", "tokens": [5]}, {"position": EXTRA, "tokens.0": NO_NULL}, ()),
     ("/v1/detokenize", {"model": BASE, "tokens": [5, 6]}, {"tokens.1": NO_NULL}, ()),
     ("/inference/v1/completions", TEXT, {**SAMPLING, "n": NO_NULL, "max_completion_tokens": OPTIONAL, "echo_last": OPTIONAL, "logprobs": OPTIONAL, "top_logprobs": OPTIONAL, "typical_p": OPTIONAL, "prompt.1": NO_NULL,
-                                         "min_p": OPTIONAL, "top_k": OPTIONAL, "repetition_penalty": OPTIONAL}, (fireworks_completions.CompletionCreateParamsStreaming,)),
+                                         "min_p": OPTIONAL, "top_k": OPTIONAL, "repetition_penalty": OPTIONAL, "attempt": EXTRA}, (fireworks_completions.CompletionCreateParamsStreaming,)),
 ]  # fmt: skip
 TRUTH_TOO = {("/inference/v1/completions", "logprobs")}  # Union[int, bool, None]
 

@@ -1,13 +1,16 @@
 """lockstep.publish from a torch loop: what `lockstep snapshot pull` writes has the trainer's bits, seen by digests of another program."""
+import copy
 import os
 import signal
 import subprocess
 import sys
 import textwrap
 
+import httpx
 import numpy as np
 import pytest
 import torch
+import transformers
 import xxhash
 from safetensors.torch import load_file
 from store_tools import REPOSITORY, run
@@ -73,6 +76,37 @@ def test_a_torch_loop_publishes_and_a_pull_has_its_bits(base, tmp_path):
     _publish._last.clear()
     whole = lockstep.publish(net.state_dict(), tmp_path / "store", "chat")
     assert run("snapshot", "show", tmp_path / "store", whole, "--json")["parent"] is None
+
+
+def test_a_torch_loop_drives_a_follower(tmp_path, start_sampler):
+    """A server that follows what a torch loop publishes scores as transformers does with the loop's weights, at each step."""
+    torch.manual_seed(5)
+    settings = {"vocab_size": 64, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
+    net = transformers.LlamaForCausalLM(transformers.LlamaConfig(**settings, max_position_embeddings=128, tie_word_embeddings=False)).bfloat16()
+    net.save_pretrained(tmp_path / "base")
+    server = start_sampler("--follow", f"{tmp_path}/store/chat", model=tmp_path / "base")
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
+    tokens = torch.randint(0, 64, (4, 24))
+    before = None
+    for step in range(3):
+        if step:
+            net(tokens, labels=tokens).loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        id = lockstep.publish(net.state_dict(), tmp_path / "store", "chat", **({"files": tmp_path / "base"} if step == 0 else {}))
+        loaded = httpx.post(f"{server.url}/hot_load/v1/models/hot_load", json={"identity": id}, timeout=60).json()
+        assert loaded["ready"], loaded
+        with torch.no_grad():
+            logits = copy.deepcopy(net).double()(tokens[:1]).logits[0, :-1]
+        expected = torch.log_softmax(logits, -1).gather(-1, tokens[0, 1:, None])[:, 0]
+        body = {"model": "base", "prompt": tokens[0].tolist(), "max_tokens": 0, "echo": True, "logprobs": 0}
+        answer = httpx.post(f"{server.url}/v1/completions", json=body, timeout=60).json()
+        assert answer["snapshot"] == id
+        found = torch.tensor(answer["choices"][0]["logprobs"]["token_logprobs"][1:], dtype=torch.float64)
+        assert (found - expected).abs().max() < 1e-4  # fp32 beside float64
+        if step:
+            assert (found - before).abs().max() > 0.05  # the control: a step is far more than that
+        before = found
 
 
 def test_every_type_and_odd_values_come_through(base, tmp_path):

@@ -11,7 +11,7 @@ import urllib.error
 import urllib.request
 
 import pytest
-from store_tools import FAULTS, Model, StoreServer, run, same
+from store_tools import FAULTS, Model, StoreServer, nginx, run, same, wait_for
 
 
 @pytest.fixture(scope="module")
@@ -71,22 +71,10 @@ def test_a_static_server_without_ranges(store, tmp_path):
 
 def test_nginx(store, tmp_path):
     folder, tensors, ids = store
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    (tmp_path / "nginx.conf").write_text(f"daemon off; pid {tmp_path}/pid; error_log stderr; events {{}} http {{ access_log off; client_body_temp_path {tmp_path}/b; "
-                                         f"proxy_temp_path {tmp_path}/p; fastcgi_temp_path {tmp_path}/f; uwsgi_temp_path {tmp_path}/u; scgi_temp_path {tmp_path}/s; "
-                                         f"server {{ listen 127.0.0.1:{port}; location /w/ {{ alias {folder}/; autoindex on; }} }} }}")
-    user = "user root; " if os.getuid() == 0 else ""
-    server = subprocess.Popen(["/usr/sbin/nginx", "-e", "stderr", "-c", str(tmp_path / "nginx.conf"), "-g", user], stderr=subprocess.DEVNULL)
-    try:
-        wait_for(port)
-        assert pull(f"http://127.0.0.1:{port}/w", tmp_path / "out")["downloaded_bytes"] == object_bytes(folder)
+    with nginx(tmp_path, f"location /w/ {{ alias {folder}/; autoindex on; }}") as url:
+        assert pull(f"{url}/w", tmp_path / "out")["downloaded_bytes"] == object_bytes(folder)
         assert same(tmp_path / "out", tensors[1])
-        assert {s["id"] for s in run("snapshot", "show", f"http://127.0.0.1:{port}/w", "--json")["snapshots"]} == set(ids)
-    finally:
-        server.terminate()
-        server.wait()
+        assert {s["id"] for s in run("snapshot", "show", f"{url}/w", "--json")["snapshots"]} == set(ids)
 
 
 def test_a_training_server_gives_a_store_out_under_its_key(store, tmp_path, start_server, monkeypatch):
@@ -179,16 +167,6 @@ def test_a_killed_follower_goes_on_where_it_was(store, tmp_path):
             twice = server.objects_sent() - before - object_bytes(folder)
             assert twice <= 4 << 20, (point, number, twice)
     assert kills >= 8, kills
-
-
-def wait_for(port):
-    for _ in range(600):
-        try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-            return
-        except OSError:
-            time.sleep(0.05)
-    raise AssertionError("the server does not listen")
 
 
 @pytest.fixture(scope="module", params=["rclone", "moto"])

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "api/openai/hold_fields.h"
+
 namespace lockstep {
 namespace {
 // What the package's sampler knows a server without files of samples by: it then asks for what comes in the answer itself.
@@ -96,6 +98,7 @@ FireworksCompletion decode_fireworks_completion(const Json& json) {
   for (const char* name : {"grammar", "mirostat_lr", "mirostat_target", "prompt_cache_isolation_key", "reasoning_effort", "reasoning_history", "thinking"})
     fields.only(name, {});
   add_speculation_field(fields, &out.sampling.drafts);
+  add_hold_fields(fields, &out.sampling);
 
   fields.read(json);
   SamplingFields& s = out.sampling;
@@ -114,6 +117,7 @@ FireworksCompletion decode_fireworks_completion(const Json& json) {
   out.shorten = beyond == "truncate";
   if (s.model.empty()) fail_field("model", "is missing");
   check_sampling_fields(s, 1);
+  check_hold_fields(s, 1);
   return out;
 }
 

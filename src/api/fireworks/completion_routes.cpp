@@ -35,7 +35,7 @@ CalledModel called_model(const TrainingCall& call, const std::string& model) {
   }
 }
 
-void complete(const TrainingCall& call, const std::weak_ptr<Worker>& long_writer) {
+void complete(const TrainingCall& call, const std::weak_ptr<Worker>& long_writer, const std::shared_ptr<HeldStreams>& streams) {
   FireworksCompletion wanted = decode_fireworks_completion(call.json());
   CalledModel called = called_model(call, wanted.sampling.model);
   complete_fireworks({.request_id = call.request.request_id,
@@ -44,6 +44,7 @@ void complete(const TrainingCall& call, const std::weak_ptr<Worker>& long_writer
                       .out = call.out,
                       .long_writer = long_writer,
                       .guesses = !called.deployment || called.deployment->guesses,
+                      .hold = {.owner = call.request.key_name, .streams = streams},
                       .identity = called.deployment ? called.deployment->identity : std::string()},
                      call.service.shared_generation(), std::move(wanted), std::move(called.weights.weights), std::move(called.weights.adapter),
                      call.service.base().opened.model->facts().expert_shape());
@@ -53,6 +54,7 @@ void complete(const TrainingCall& call, const std::weak_ptr<Worker>& long_writer
 void complete_fireworks(const FireworksCaller& caller, const std::shared_ptr<GenerationService>& generation, FireworksCompletion&& wanted,
                         std::shared_ptr<const WeightSet> weights, std::shared_ptr<const AdapterWeights> adapter, const ExpertShape& experts) {
   SamplingFields& s = wanted.sampling;
+  if (s.hold.order.any() && caller.hold.streams.expired()) fail_field("hold", "is given, and this server has no streams that are held", ErrorCode::unsupported);
   if (s.response_format.kind != ResponseFormat::Kind::text) hold_stops_to_grammar(*generation, s, "response_format");
   AnswerOrder order;
   order.completion = order_of(s, wanted.top_logprobs, wanted.top_logprobs_field);
@@ -78,6 +80,8 @@ void complete_fireworks(const FireworksCaller& caller, const std::shared_ptr<Gen
   order.stream = s.stream;
   order.echo = wanted.echoed(length);
   order.long_writer = caller.long_writer;
+  order.hold = caller.hold;
+  order.hold.seconds = s.hold.seconds;
   order.broken = ErrorCode::invalid_argument;  // the package asks again for what is the server's fault, and would get the same
   order.shape = {.logprobs = wanted.has_rows(), .top_logprobs = wanted.top_logprobs > 0, .token_ids = true, .echo_ids = wanted.raw_output};
   FireworksShape shape{.id = caller.request_id,
@@ -97,12 +101,13 @@ void complete_fireworks(const FireworksCaller& caller, const std::shared_ptr<Gen
   std::make_shared<AnswerRun>(generation, std::move(order), std::move(writer), caller.out)->start();
 }
 
-void add_completion_routes(TrainingRoutes& routes) {
+void add_completion_routes(TrainingRoutes& routes, const std::shared_ptr<HeldStreams>& streams) {
   constexpr std::size_t kMostLongAnswers = 1024;
   const auto writer = std::make_shared<Worker>(kMostLongAnswers, 0);
   for (const char* prefix : {"", "/training/v1/serverless"})
     routes.add_decoded(
-        "POST", fmt::format("{}/inference/v1/completions", prefix), [writer](const TrainingCall& call) { complete(call, writer); }, kDrainingStatus);
+        "POST", fmt::format("{}/inference/v1/completions", prefix), [writer, streams](const TrainingCall& call) { complete(call, writer, streams); },
+        kDrainingStatus);
 }
 
 }  // namespace lockstep

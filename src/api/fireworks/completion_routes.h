@@ -1,6 +1,6 @@
 // POST /inference/v1/completions: token ids or a text in; token ids and both log-probabilities of each out, whole or as a stream. The caller passes
 // the weights that the request means: a training server (add_completion_routes) or a server without a trainer (api/fireworks/model_completions.h).
-// Any thread.
+// A stream may be held on the way (POST /v1/streams/{id}), as those of OpenAI's routes. Any thread.
 //   complete_fireworks({.owner = owner, .out = out}, service, decode_fireworks_completion(json), weights, adapter, experts);
 #pragma once
 #include "api/fireworks/completion_request.h"
@@ -14,6 +14,7 @@ struct FireworksCaller {
   std::shared_ptr<Responder> out;
   std::weak_ptr<Worker> long_writer = {};
   bool guesses = true;        // false: it is guessed ahead only when it says so itself
+  AnswerHold hold = {};       // where a stream that is held is found; its seconds are the request's
   std::string identity = {};  // of the snapshot that the weights are of; empty: of none, or the service knows (serving/version_names.h)
 };
 

@@ -73,7 +73,8 @@ void FireworksWriter::append_choice(std::string& out, const ChoiceDelta& delta, 
   std::vector<std::int32_t> generated;
   for (const AnswerToken& token : delta.tokens) {
     ids_.push_back(token.id);
-    if (!token.of_prompt) generated.push_back(token.id);
+    if (token.of_prompt) ++prompt_ids_;
+    else generated.push_back(token.id);
   }
   if (shape_.raw_output && !delta.finish.empty()) {
     append_id_list(out, ",\"raw_output\":{\"completion_token_ids\":[", ids_);
@@ -122,9 +123,11 @@ void FireworksWriter::append_usage(std::string& out, const AnswerUsage& usage) {
   fmt::format_to(std::back_inserter(out),
                  ",\"usage\":{{\"prompt_tokens\":{},\"completion_tokens\":{},\"total_tokens\":{},\"prompt_tokens_details\":{{\"cached_tokens\":{}}}",
                  usage.prompt, usage.completion, usage.prompt + usage.completion, usage.cached);
+  std::string details;
   if (usage.predicted)
-    fmt::format_to(std::back_inserter(out), ",\"completion_tokens_details\":{{\"accepted_prediction_tokens\":{},\"rejected_prediction_tokens\":{}}}",
-                   usage.predicted_right, usage.predicted_wrong);
+    details += fmt::format(",\"accepted_prediction_tokens\":{},\"rejected_prediction_tokens\":{}", usage.predicted_right, usage.predicted_wrong);
+  if (usage.holds) details += fmt::format(",\"rolled_back_tokens\":{},\"put_in_tokens\":{}", usage.rolled_back, usage.put_in);
+  if (!details.empty()) out += ",\"completion_tokens_details\":{" + details.substr(1) + "}";
   out += '}';
   if (!shape_.perf_metrics) return;
   const char* comma = ",\"perf_metrics\":{";
@@ -143,6 +146,17 @@ void FireworksWriter::append_event(std::string& out, std::size_t, const ChoiceDe
   append_choice(event, delta, first, prompt);
   if (delta.finish.empty()) out += event + "}\n\n";
   else last_event_ = std::move(event);
+}
+
+// A part that says nothing, with a field more. All ids that the end tells are those that stand.
+void FireworksWriter::append_hold(std::string& out, std::size_t, const HoldNotice& hold) {
+  if (hold.stands) {
+    ids_.resize(prompt_ids_);
+    ids_.insert(ids_.end(), hold.stands->begin(), hold.stands->end());
+  }
+  out += "data: ";
+  append_choice(out, {}, false, {});
+  out += ",\"hold\":" + hold.json + "}\n\n";
 }
 
 void FireworksWriter::append_end(std::string& out, const AnswerUsage& usage) {

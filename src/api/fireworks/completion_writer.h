@@ -29,6 +29,7 @@ class FireworksWriter : public AnswerWriter {
     created_ = head.created, snapshot_ = shape_.identity.empty() ? head.identity : shape_.identity, mixed_ = head.mixed_versions;
   }
   void append_event(std::string& out, std::size_t index, const ChoiceDelta& delta, bool first, const std::vector<std::int32_t>& prompt) override;
+  void append_hold(std::string& out, std::size_t index, const HoldNotice& hold) override;
   void append_end(std::string& out, const AnswerUsage& usage) override;
   // With "status_code", by which the package knows what to ask for again.
   void append_failure(std::string& out, const Error& error) override;
@@ -47,6 +48,7 @@ class FireworksWriter : public AnswerWriter {
   std::string snapshot_;  // behind the model's name; empty: nothing is
   bool mixed_ = false;
   std::vector<std::int32_t> ids_;  // so far, with those of the prompt that came first
+  std::size_t prompt_ids_ = 0;     // of ids_
   std::string last_event_;         // of a stream: the one that ends the choice, without its closing brace
   HeaderList metrics_;             // names and values as the package's ServerMetrics reads them
 };

@@ -72,7 +72,8 @@ TrainingJson checkpoint_row(const std::string& parent, const CheckpointRecord& r
           {"promotable", !state}};  // a delta holds whole weights here
 }
 
-void add_fireworks_routes(Routes& table, const std::shared_ptr<TrainingService>& service, const ShapeCatalog& listed) {
+void add_fireworks_routes(Routes& table, const std::shared_ptr<TrainingService>& service, const ShapeCatalog& listed,
+                          const std::shared_ptr<HeldStreams>& streams) {
   TrainingRoutes routes(table, service);
   const auto shapes = std::make_shared<const ShapeCatalog>(with_base_shapes(listed, service->base()));
   // One account, whose trainer is this server.
@@ -82,7 +83,7 @@ void add_fireworks_routes(Routes& table, const std::shared_ptr<TrainingService>&
         answer_page(call, "accounts", TrainingJson::array({{{"name", fmt::format("accounts/{}", kTrainingAccount)}}}));
       },
       page_query());
-  add_completion_routes(routes);
+  add_completion_routes(routes, streams);
   add_hot_load_routes(routes, service->options().fleet);
   add_shape_routes(routes, shapes);
   add_job_routes(routes, shapes);

@@ -8,11 +8,14 @@
 
 namespace lockstep {
 
-// `shapes`: that clients may resolve, beside those of the base on this machine.
-void add_fireworks_routes(Routes& routes, const std::shared_ptr<TrainingService>& service, const ShapeCatalog& shapes);
+class HeldStreams;
+
+// `shapes`: that clients may resolve, beside those of the base on this machine. `streams`: those of OpenAI's routes; null: none is held.
+void add_fireworks_routes(Routes& routes, const std::shared_ptr<TrainingService>& service, const ShapeCatalog& shapes,
+                          const std::shared_ptr<HeldStreams>& streams = nullptr);
 
 // The parts, one file each.
-void add_completion_routes(TrainingRoutes& routes);
+void add_completion_routes(TrainingRoutes& routes, const std::shared_ptr<HeldStreams>& streams);
 void add_hot_load_routes(TrainingRoutes& routes, const std::shared_ptr<FleetPort>& fleet);
 void add_shape_routes(TrainingRoutes& routes, const std::shared_ptr<const ShapeCatalog>& shapes);
 void add_job_routes(TrainingRoutes& routes, const std::shared_ptr<const ShapeCatalog>& shapes);

@@ -2,6 +2,7 @@
 #include "api/errors.h"
 #include "api/fireworks/fireworks_routes.h"
 #include "api/fireworks/fleet_routes.h"
+#include "api/fireworks/fleet_waiter.h"
 #include "serving/plain_name.h"
 
 namespace lockstep {
@@ -24,7 +25,7 @@ void load_snapshot(const TrainingCall& call, FleetWaiter* waiter) {
   check_plain_name("identity", identity);
   const Deployment loaded = call.service.control().hot_load(call.owner, deployment_in_header(call).name, identity, call.text_header("fireworks-model"));
   if (!waiter || !loaded.failed.empty()) return call.answer({{"identity", identity}});
-  waiter->load(identity, call.out, loaded.transition_type == "SYNC" ? "staged" : loaded.transition_type == "ASYNC" ? "immediate" : "");
+  waiter->load({.identity = identity}, call.out, loaded.transition_type == "SYNC" ? "staged" : loaded.transition_type == "ASYNC" ? "immediate" : "");
 }
 
 void hot_load_status(const TrainingCall& call) {

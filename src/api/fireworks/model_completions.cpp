@@ -25,6 +25,7 @@ CalledDeployment called_deployment(const Deployments& deployments, const ApiRequ
 struct ModelCompletions {
   std::shared_ptr<const Deployments> deployments;
   std::shared_ptr<Worker> writer;
+  std::shared_ptr<HeldStreams> streams;
   RequestPool& pool;
 };
 
@@ -36,8 +37,13 @@ void complete_called(const ApiRequest& request, std::chrono::steady_clock::time_
   // An alias is answered by the name of the deployment that it meant.
   if (with.deployments->traffic().has(parse_model_name(model).deployment)) model = called.adapter.empty() ? called.name : called.name + "#" + called.adapter;
   const ExpertShape experts = called.service->model().expert_shape();
-  complete_fireworks({.request_id = request.request_id, .owner = request.owner, .came = came, .out = out, .long_writer = with.writer}, called.service,
-                     std::move(wanted), nullptr, adapter, experts);
+  complete_fireworks({.request_id = request.request_id,
+                      .owner = request.owner,
+                      .came = came,
+                      .out = out,
+                      .long_writer = with.writer,
+                      .hold = {.owner = request.key_name, .streams = with.streams}},
+                     called.service, std::move(wanted), nullptr, adapter, experts);
 }
 
 void complete_of_model(ApiRequest& request, std::chrono::steady_clock::time_point came, const std::shared_ptr<Responder>& out, const ModelCompletions& with) {
@@ -54,8 +60,8 @@ void complete_of_model(ApiRequest& request, std::chrono::steady_clock::time_poin
 }
 }  // namespace
 
-void add_model_completions(Routes& routes, std::shared_ptr<const Deployments> deployments) {
-  const ModelCompletions with{std::move(deployments), std::make_shared<Worker>(kMostModelAnswers, 0), routes.lanes().large};
+void add_model_completions(Routes& routes, std::shared_ptr<const Deployments> deployments, std::shared_ptr<HeldStreams> streams) {
+  const ModelCompletions with{std::move(deployments), std::make_shared<Worker>(kMostModelAnswers, 0), std::move(streams), routes.lanes().large};
   routes.add({.method = "POST",
               .path = "/inference/v1/completions",
               .handler =

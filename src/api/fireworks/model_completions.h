@@ -8,6 +8,9 @@
 
 namespace lockstep {
 
-void add_model_completions(Routes& routes, std::shared_ptr<const Deployments> deployments);
+class HeldStreams;
+
+// `streams`: those of OpenAI's routes; null: none is held.
+void add_model_completions(Routes& routes, std::shared_ptr<const Deployments> deployments, std::shared_ptr<HeldStreams> streams = nullptr);
 
 }  // namespace lockstep

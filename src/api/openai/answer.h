@@ -36,6 +36,12 @@ struct ChoiceDelta {
   void append(ChoiceDelta&& next);
 };
 
+// That a choice is held, or was rolled back, as a stream tells it.
+struct HoldNotice {
+  std::string json;
+  std::optional<std::vector<std::int32_t>> stands = {};  // of a roll-back: all tokens of the answer that is left
+};
+
 // What stands around the choices.
 struct AnswerHead {
   std::string id, model, profile;

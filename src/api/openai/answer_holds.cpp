@@ -33,7 +33,7 @@ void AnswerRun::on_hold(const Hold& hold) {
               {"at", hold.found.empty() ? "tokens" : "string"},
               {"seconds", order_.hold.seconds}};
   if (!hold.found.empty()) notice["string"] = hold.found;
-  notices_.push_back(notice.dump(-1, ' ', false, Json::error_handler_t::replace));
+  notices_.push_back({notice.dump(-1, ' ', false, Json::error_handler_t::replace)});
   if (const auto streams = order_.hold.streams.lock()) streams->held(head_.id, hold.number, hold.position);
   show(0);
 }
@@ -58,6 +58,12 @@ void AnswerRun::on_resumed(const HoldOutcome& outcome) {
     ChoiceDelta all;
     choice.parser->push(outcome.text, all);
     notice["message"] = {{"role", "assistant"}, {"reasoning_content", all.reasoning}, {"content", all.content}};
+    choice.called_tools = !all.tool_calls.empty();
+    for (const ToolCallDelta& call : all.tool_calls)
+      notice["message"]["tool_calls"].push_back({{"index", call.index},
+                                                 {"id", call.id.empty() ? call_id(0, call.index) : call.id},
+                                                 {"type", "function"},
+                                                 {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
   }
   if (choice.characters) {
     choice.characters.emplace(service_->model().tokenizer(), order_.completion.special == SpecialText::hidden);
@@ -65,7 +71,7 @@ void AnswerRun::on_resumed(const HoldOutcome& outcome) {
     choice.offset = 0;
     for (const std::int32_t id : outcome.tokens) choice.offset += count_characters(choice.characters->push(id));
   }
-  notices_.push_back(notice.dump(-1, ' ', false, Json::error_handler_t::replace));
+  notices_.push_back({notice.dump(-1, ' ', false, Json::error_handler_t::replace), outcome.tokens});
   show(0);
 }
 

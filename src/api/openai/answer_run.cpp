@@ -247,7 +247,7 @@ void AnswerRun::send_events(bool done) {
     choice.mixed = false;
     choice.delta = {};
   }
-  for (const std::string& notice : std::exchange(notices_, {})) {
+  for (const HoldNotice& notice : std::exchange(notices_, {})) {
     use_head(choices_[0].version, false);
     writer_->append_hold(events, 0, notice);
   }

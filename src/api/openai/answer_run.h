@@ -94,7 +94,7 @@ class AnswerRun : public std::enable_shared_from_this<AnswerRun> {
   std::size_t open_ = 0;
   std::int64_t kept_ids_ = 0;
   AnswerUsage usage_;
-  std::vector<std::string> notices_;  // of holds, as JSON, that were not sent yet
+  std::vector<HoldNotice> notices_;  // that were not sent yet
   bool headed_ = false, due_ = false, streaming_ = false, failed_ = false;
   std::atomic<bool> abandoned_ = false;  // the client left
   std::mutex mutex_;                     // of ids_

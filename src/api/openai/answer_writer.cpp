@@ -37,12 +37,12 @@ void ChoicesWriter::append_event(std::string& out, std::size_t index, const Choi
 }
 
 // A part that says nothing, for clients that read its choice, with a field more.
-void ChoicesWriter::append_hold(std::string& out, std::size_t index, const std::string& hold) {
+void ChoicesWriter::append_hold(std::string& out, std::size_t index, const HoldNotice& hold) {
   out += "data: " + frame_[1];
   append_choice_part(out, index, {}, false, {});
   out += ']';
   append_frame_end(out, nullptr);
-  out += ",\"hold\":" + hold;
+  out += ",\"hold\":" + hold.json;
   out += shape_.usage_in_parts ? ",\"usage\":null}" : "}";
   out += "\n\n";
 }

@@ -30,8 +30,8 @@ class AnswerWriter {
   // Events of a stream, as server-sent events: what choice `index` gained; the end of all choices; what went wrong on the way.
   // `prompt`: the ids of the choice's prompt, shown in its first part alone.
   virtual void append_event(std::string& out, std::size_t index, const ChoiceDelta& delta, bool first, const std::vector<std::int32_t>& prompt) = 0;
-  // That the choice is held, or was rolled back, as JSON (AnswerRun). Nothing, of a wire that holds no answer.
-  virtual void append_hold(std::string&, std::size_t, const std::string&) {}
+  // Nothing, of a wire that holds no answer.
+  virtual void append_hold(std::string&, std::size_t, const HoldNotice&) {}
   virtual void append_end(std::string& out, const AnswerUsage& usage) = 0;
   virtual void append_failure(std::string& out, const Error& error) = 0;
   struct WholeChoice {
@@ -49,7 +49,7 @@ class ChoicesWriter : public AnswerWriter {
   ChoicesWriter(const Tokenizer& tokenizer, const AnswerShape& shape) : tokenizer_(tokenizer), shape_(shape) {}
   void set_head(const AnswerHead& head) override;
   void append_event(std::string& out, std::size_t index, const ChoiceDelta& delta, bool first, const std::vector<std::int32_t>& prompt) override;
-  void append_hold(std::string& out, std::size_t index, const std::string& hold) override;
+  void append_hold(std::string& out, std::size_t index, const HoldNotice& hold) override;
   void append_end(std::string& out, const AnswerUsage& usage) override;
   void append_failure(std::string& out, const Error& error) override;
   std::string whole(const std::vector<WholeChoice>& choices, const AnswerUsage& usage) override;

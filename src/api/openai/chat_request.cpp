@@ -105,8 +105,6 @@ ChatRequest decode_chat(std::string_view body, SamplingFields defaults) {
   check_hold_fields(r.sampling, 1);
   check_chat_prompt(r.prompt);
   check_tool_choice(r);
-  if (r.sampling.hold.order.any() && !r.prompt.tools.empty() && r.tool_choice.kind != ToolChoice::Kind::none)
-    fail_field("hold", "is given with tools, allowed is without them, or tool_choice none");
   if (r.top_logprobs > 0 && !r.logprobs) fail_field("top_logprobs", fmt::format("is {} without \"logprobs\": true", r.top_logprobs));
   return r;
 }

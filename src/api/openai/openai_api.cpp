@@ -202,8 +202,10 @@ class ModelApi {
 
 class OpenAiApi {
  public:
-  OpenAiApi(std::shared_ptr<const Deployments> deployments, RequestLanes& lanes)
-      : lanes_(lanes), commons_{deployments, std::make_shared<StoredResponses>(deployments->first()->options().response_bytes), unix_seconds(), {}, {}} {
+  OpenAiApi(std::shared_ptr<const Deployments> deployments, std::shared_ptr<HeldStreams> streams, RequestLanes& lanes)
+      : lanes_(lanes),
+        commons_{deployments, std::make_shared<StoredResponses>(deployments->first()->options().response_bytes), unix_seconds(), {}, {}},
+        streams_(streams ? std::move(streams) : std::make_shared<HeldStreams>()) {
     commons_.writer = writer_;
     commons_.streams = streams_;
   }
@@ -253,7 +255,7 @@ class OpenAiApi {
 
   RequestLanes& lanes_;  // of the routes, which hold this
   OpenAiCommons commons_;
-  const std::shared_ptr<HeldStreams> streams_ = std::make_shared<HeldStreams>();
+  const std::shared_ptr<HeldStreams> streams_;
   const std::shared_ptr<Worker> writer_ = std::make_shared<Worker>(kMostLongAnswers, 0);  // last: its thread ends before the rest goes
 };
 }  // namespace
@@ -262,8 +264,8 @@ void add_openai_routes(Routes& routes, std::shared_ptr<GenerationService> servic
   add_openai_routes(routes, std::shared_ptr<const Deployments>(only_deployment(std::move(service))));
 }
 
-void add_openai_routes(Routes& routes, std::shared_ptr<const Deployments> deployments) {
-  const auto api = std::make_shared<OpenAiApi>(std::move(deployments), routes.lanes());
+void add_openai_routes(Routes& routes, std::shared_ptr<const Deployments> deployments, std::shared_ptr<HeldStreams> streams) {
+  const auto api = std::make_shared<OpenAiApi>(std::move(deployments), std::move(streams), routes.lanes());
   using Answer = ApiResponse (ModelApi::*)(const ApiRequest&) const;
   using Start = void (ModelApi::*)(const ApiRequest&, const std::shared_ptr<Responder>&) const;
   const auto post = [&](std::string path, auto handler) {

@@ -10,7 +10,10 @@
 
 namespace lockstep {
 
-void add_openai_routes(Routes& routes, std::shared_ptr<const Deployments> deployments);
+class HeldStreams;
+
+// `streams`: that other wires' routes share, whose held streams POST /v1/streams/{id} answers too; null: its own.
+void add_openai_routes(Routes& routes, std::shared_ptr<const Deployments> deployments, std::shared_ptr<HeldStreams> streams = nullptr);
 // Of one model alone.
 void add_openai_routes(Routes& routes, std::shared_ptr<GenerationService> service);
 

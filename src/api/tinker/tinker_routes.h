@@ -8,10 +8,13 @@
 
 namespace lockstep {
 
+class HeldStreams;
+
 struct TrainingRouteOptions {
   bool tls = false;                           // clients reach the server by https
   std::shared_ptr<const TokenSigner> tokens;  // of auth/token, which Access takes; null: there is no such route
   bool wants_tokens = false;                  // clients are told to exchange their keys for tokens
+  std::shared_ptr<HeldStreams> streams = {};  // of OpenAI's routes, where Fireworks' are found too; null: none of these is held
 };
 
 void add_tinker_routes(Routes& routes, const std::shared_ptr<TrainingService>& service, const TrainingRouteOptions& options = {});

@@ -6,6 +6,7 @@ api/errors.h: std::shared_ptr<Responder> responder, Any error
 api/exchange.h: Api& api, ApiRequest request, std::shared_ptr<Responder> responder, std::string body
 api/fireworks/completion_writer.h: const Tokenizer& tokenizer, std::string request_id
 api/fireworks/fleet_routes.h: Routes& routes, Any fleet
+api/fireworks/fleet_waiter.h: std::shared_ptr<FleetPort> fleet, std::shared_ptr<Responder> responder, std::vector<FleetMember> members
 api/json_fields.h: std::int64_t n, bool stream, nlohmann::ordered_json json
 api/openai/alias_gate.h: AliasGate& gate, std::vector<TrafficShare> shares, nlohmann::ordered_json json, std::string key, std::shared_ptr<Deployments> deployments
 api/openai/answer.h: ChoiceDelta delta
