@@ -189,10 +189,10 @@ TEST(HeldStreams, OneThatNobodyComesForEndsAndSaysWhy) {
   EXPECT_EQ(server.service->bounds().open(), 0);
   EXPECT_EQ(server.service->statistics().held.load(), 0);
   // Each hold has its time: two of them together have more than one may.
-  const auto slow = server.stream({{"every", 5}, {"seconds", 2}});
+  const auto slow = server.stream({{"every", 5}, {"seconds", 3}});
   const std::string id = notices_of(slow->wait_for("\"held\"")).back().at("id");
   for (std::size_t hold = 2; hold <= 3; ++hold) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1200));
+    std::this_thread::sleep_for(std::chrono::milliseconds(1600));
     server.act(id, {{"action", "continue"}});
     slow->wait_for("\"held\"", hold);
   }

@@ -42,9 +42,10 @@ void Terms::set(const ApiKeys& keys) const {
 void reload_keys(KeyRing& ring, const std::string& file, const Terms& terms) {
   try {
     ApiKeys keys = read_keys(file);
-    log_info("API keys read again", {{"keys", keys.size()}});
+    const std::size_t count = keys.size();
     terms.set(keys);
     ring.replace(std::move(keys));
+    log_info("API keys read again", {{"keys", count}});  // from here on they are good, and those before are not
   } catch (const Error& e) {
     log_error("the API keys could not be read again; those before are still good", {{"reason", e.what()}});
   }

@@ -107,8 +107,8 @@ void Follower::healed() {
 }
 
 void Follower::kept_out(const Channel& channel, const std::string& terms, const std::string& message) {
+  ++totals_.errors;  // before it is told
   reporter_.fail(message);
-  ++totals_.errors;
   trying_ = 0;
   refused_ = channel.sequence;
   refused_terms_ = terms;
@@ -118,9 +118,10 @@ void Follower::kept_out(const Channel& channel, const std::string& terms, const 
 
 void Follower::failed(const Channel& channel, const std::string& message) {
   const std::uint64_t number = std::max<std::uint64_t>(channel.sequence, 1);
+  const bool was_told = trying_ == number && trying_message_ == message;
+  if (!was_told) ++totals_.errors;
   reporter_.fail(message);
-  if (trying_ == number && trying_message_ == message) return;
-  ++totals_.errors;
+  if (was_told) return;
   trying_ = number;
   trying_message_ = message;
   log_error("this replica cannot take the channel's snapshot; it is tried again", {{"channel", channel_}, {"snapshot", channel.target}, {"reason", message}});
@@ -178,11 +179,10 @@ void Follower::take(const Channel& channel) {
     const std::string terms = pass_gate(staged, channel);
     reporter_.enter(ReplicaStage::staged);
     if (channel.transition == "staged") wait_for_others(channel);
-    const auto go = [&] { swap(staged, channel); };
+    const auto go = [&] { swap(staged, channel, began); };
     if (options_.gate) live = options_.gate->go_live(terms, go);
     else go(), live = true;
   }
-  totals_.ready_seconds = seconds_since(began);
 }
 
 // What the gate asked, and found good.
@@ -208,7 +208,7 @@ void Follower::wait_for_others(const Channel& channel) {
   }
 }
 
-void Follower::swap(StagedWeights& staged, const Channel& channel) {
+void Follower::swap(StagedWeights& staged, const Channel& channel, std::chrono::steady_clock::time_point signalled) {
   reporter_.enter(ReplicaStage::swapping);
   const auto began = std::chrono::steady_clock::now();
   service_->weights().swap(
@@ -220,6 +220,7 @@ void Follower::swap(StagedWeights& staged, const Channel& channel) {
   live_ = std::move(staged.next);
   done_ = channel.sequence;
   totals_.swap_seconds = seconds_since(began);
+  totals_.ready_seconds = seconds_since(signalled);
   ++totals_.swaps;
   reporter_.enter(ReplicaStage::ready, [&](ReplicaRecord& r) {
     r.current = channel.target;

@@ -62,7 +62,7 @@ class Follower {
   void take(const Channel& channel);
   std::string pass_gate(const StagedWeights& staged, const Channel& channel);
   void wait_for_others(const Channel& channel);
-  void swap(StagedWeights& staged, const Channel& channel);
+  void swap(StagedWeights& staged, const Channel& channel, std::chrono::steady_clock::time_point signalled);
   bool superseded(const Channel& channel) const;
   void failed(const Channel& channel, const std::string& message);
   void kept_out(const Channel& channel, const std::string& terms, const std::string& message);

@@ -38,7 +38,7 @@ void ModelOperations::take_adapter(const OnExecutor& on, HostedModel& model, con
 
 std::string ModelOperations::load_adapter(const std::string& owner, const std::string& id, std::int64_t sequence, const std::string& from,
                                           Encode<ModelRecord> encode) {
-  const auto load = [this, owner, from, encode = std::move(encode)](const OnExecutor& on, HostedModel& model, const std::string& request) {
+  const auto load = [this, owner, from, encode = std::move(encode)](const OnExecutor& on, HostedModel& model, const std::string&) {
     if (model.settings().rank == 0) fail(ErrorCode::invalid_argument, "model '{}' has no adapter; load_adapter is for models with a rank", model.id);
     commons_.refuse_critic(model.settings().base_model, "which takes no adapter from elsewhere; load_state takes a critic's checkpoint");
     if (from.starts_with("gs://"))
@@ -56,8 +56,7 @@ std::string ModelOperations::load_adapter(const std::string& owner, const std::s
       const auto layout = adapter_layout(*commons_.base, record.settings);
       take_adapter(on, model, *layout, to_.files.read(on, record, layout->manifest()).masters);
     }
-    commons_.futures.resolve(request, encode(model.record()));
-    return false;
+    return NumberedOperation::Worked{.result = encode(model.record())};
   };
   return to_.lanes.submit(owner, id, sequence, SentOperation("load_adapter").add(from), load, /*heals=*/true);
 }

@@ -28,7 +28,7 @@ std::string ModelOperations::forward_backward_custom(const std::string& owner, c
   const SentOperation sent = SentOperation(batch.forward_only ? "forward" : "forward_backward").add(batch);
   auto run = std::make_shared<BatchLossRun>();
   run->batch = std::move(batch);
-  const auto piece_of = [this, owner, run, encode = std::move(encode)](const OnExecutor& on, HostedModel& model, const std::string& request) {
+  const auto piece_of = [this, owner, run, encode = std::move(encode)](const OnExecutor& on, HostedModel& model, const std::string&) {
     ForwardBackwardResult result;
     try {
       TrainedModel& trained = tools_.resting.trained(on, model);
@@ -67,7 +67,7 @@ std::string ModelOperations::forward_backward_custom(const std::string& owner, c
       }
       trained.add(places, piece());
       run->next = end;
-      if (end < all.size()) return true;
+      if (end < all.size()) return NumberedOperation::Worked{.again = true};
       result = trained.finish();
     } catch (...) {
       if (run->begun) tools_.gradients.drop(on, model);
@@ -75,8 +75,7 @@ std::string ModelOperations::forward_backward_custom(const std::string& owner, c
     }
     tools_.gradients.count(on, model, result);
     commons_.statistics.computed(run->prepared.sequences, false);
-    commons_.futures.resolve(request, encode(batch_loss_output(*run, result)));
-    return false;
+    return NumberedOperation::Worked{.result = encode(batch_loss_output(*run, result))};
   };
   return to_.lanes.submit(owner, id, sequence, sent, piece_of);
 }

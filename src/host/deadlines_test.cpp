@@ -11,12 +11,14 @@ namespace {
 
 TEST(Deadlines, CallsComeInTheOrderOfTheirTimes) {
   Deadlines deadlines;
-  const auto now = Deadlines::Clock::now();
   std::vector<int> order;  // of the one thread
-  std::promise<void> last;
+  std::promise<void> last, all_added;
+  deadlines.add(this, Deadlines::Clock::now(), [&] { all_added.get_future().wait(); });  // however long adding them takes
+  const auto now = Deadlines::Clock::now();
   deadlines.add(this, now + std::chrono::milliseconds(60), [&] { order.push_back(3), last.set_value(); });
   deadlines.add(this, now + std::chrono::milliseconds(20), [&] { order.push_back(1); });
   deadlines.add(this, now + std::chrono::milliseconds(40), [&] { order.push_back(2); });
+  all_added.set_value();
   last.get_future().wait();
   EXPECT_EQ(order, (std::vector<int>{1, 2, 3}));
   EXPECT_GE(Deadlines::Clock::now() - now, std::chrono::milliseconds(60));
@@ -39,10 +41,12 @@ TEST(Deadlines, WhoIsForgottenIsNotCalledAndOthersAre) {
   const auto soon = deadline_in(0.02);
   int one = 0, two = 0;
   std::atomic<int> calls{0};
-  std::promise<void> called;
+  std::promise<void> called, forgotten;
+  deadlines.add(&two, Deadlines::Clock::now(), [&] { forgotten.get_future().wait(); });  // however long that takes
   deadlines.add(&one, soon, [&] { ++calls; });
   deadlines.add(&two, soon, [&] { called.set_value(); });
   deadlines.forget(&one);
+  forgotten.set_value();
   called.get_future().wait();
   EXPECT_EQ(calls, 0);
 }

@@ -29,7 +29,7 @@ std::string ModelOperations::optim_step(const std::string& owner, const std::str
   for (const double value : {sent.learning_rate, sent.beta1, sent.beta2, sent.eps, sent.weight_decay, sent.max_norm, sent.gradient_scale,
                              static_cast<double>(wanted.divisor), static_cast<double>(wanted.norms)})
     what.add(value);
-  const auto step = [this, wanted, encode = std::move(encode)](const OnExecutor& on, HostedModel& model, const std::string& request) {
+  const auto step = [this, wanted, encode = std::move(encode)](const OnExecutor& on, HostedModel& model, const std::string&) {
     AdamParameters a = wanted.adam;
     const ModelSettings settings = model.settings();
     const std::string& family = settings.optimizer;
@@ -79,8 +79,7 @@ std::string ModelOperations::optim_step(const std::string& owner, const std::str
       output.metrics.emplace_back("num_loss_tokens", static_cast<double>(tokens));
       output.metrics.emplace_back("num_sequences", static_cast<double>(sequences));
     }
-    commons_.futures.resolve(request, encode(output));
-    return false;
+    return NumberedOperation::Worked{.result = encode(output)};
   };
   return to_.lanes.submit(owner, id, sequence, what.add(wanted.optimizer), step);
 }
@@ -153,15 +152,16 @@ std::string ModelOperations::save(const std::string& owner, const std::string& i
   return to_.lanes.submit(owner, id, sequence, what,
                           [this, wanted, encode = std::move(encode)](const OnExecutor& on, HostedModel& model, const std::string& request) {
                             const CheckpointRecord record = write_checkpoint(on, model, wanted);
-                            if (wanted.kind == "sampler_weights" && commons_.options.publish && !record.merged()) publish(on, model, request, record, encode);
-                            else commons_.futures.resolve(request, encode(record));
-                            return false;
+                            if (wanted.kind != "sampler_weights" || !commons_.options.publish || record.merged())
+                              return NumberedOperation::Worked{.result = encode(record)};
+                            publish(on, model, request, record, encode);
+                            return NumberedOperation::Worked{};
                           });
 }
 
 std::string ModelOperations::save_sampler(const std::string& owner, const std::string& id, std::int64_t sequence, bool inflight, Encode<SamplerRecord> encode) {
   to_.retention.look();
-  const auto save = [this, owner, inflight, encode = std::move(encode)](const OnExecutor& on, HostedModel& model, const std::string& request) {
+  const auto save = [this, owner, inflight, encode = std::move(encode)](const OnExecutor& on, HostedModel& model, const std::string&) {
     commons_.refuse_critic(model.settings().base_model, kNothingToSample);
     SamplerWeights weights = tools_.resting.trained(on, model).sampler_weights();
     SamplerRecord record;
@@ -187,8 +187,7 @@ std::string ModelOperations::save_sampler(const std::string& owner, const std::s
     record.id = to_.samplers.add(record, inflight ? SamplerWeights{} : weights);
     to_.samplers.spills().make_room(on);
     if (!fits) to_.samplers.spills().spill_one(on, record.id);
-    commons_.futures.resolve(request, encode(record));
-    return false;
+    return NumberedOperation::Worked{.result = encode(record)};
   };
   return to_.lanes.submit(owner, id, sequence, SentOperation("save_weights_for_sampler").add(inflight), save);
 }
@@ -209,7 +208,7 @@ ModelRecord ModelOperations::take_up(HostedModel& model, const ModelSettings& se
 
 std::string ModelOperations::load(const std::string& owner, const std::string& id, std::int64_t sequence, const std::string& path, bool optimizer,
                                   Encode<ModelRecord> encode) {
-  const auto load = [this, owner, path, optimizer, encode = std::move(encode)](const OnExecutor& on, HostedModel& model, const std::string& request) {
+  const auto load = [this, owner, path, optimizer, encode = std::move(encode)](const OnExecutor& on, HostedModel& model, const std::string&) {
     const CheckpointRecord from = to_.checkpoints.find(owner, path, "weights", model.id);
     if (optimizer && !from.optimizer) fail(ErrorCode::invalid_argument, "the checkpoint {} has no optimizer state", from.path());
     ModelSettings settings = model.settings();
@@ -226,8 +225,7 @@ std::string ModelOperations::load(const std::string& owner, const std::string& i
     tools_.resting.replace(on, model, settings, [&](TrainedModel& fresh) {
       restore_model(on, fresh, to_.files.read(on, from, fresh.manifest()), commons_.runtime().profile, optimizer);
     });
-    commons_.futures.resolve(request, encode(take_up(model, settings, model.work.at(on).trained->steps())));
-    return false;
+    return NumberedOperation::Worked{.result = encode(take_up(model, settings, model.work.at(on).trained->steps()))};
   };
   return to_.lanes.submit(owner, id, sequence, SentOperation("load").add(path).add(optimizer), load, /*heals=*/true);
 }

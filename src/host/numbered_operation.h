@@ -1,11 +1,12 @@
 // An operation of a model with its sequence number, as a step of the model's lane (host/training_queue.h): an optimizer step, a save, or, derived
-// from it, a batch (host/operation.h). Its work is called until it returns false; its result or its error goes to the request's future. Runs in steps
-// of the executor, except where a function says otherwise.
+// from it, a batch (host/operation.h). Its work is called until it is over; its result or its error goes to the request's future, once the operation is
+// counted as ended: whoever has a result finds it in the metrics. Runs in steps of the executor, except where a function says otherwise.
 //   auto step = std::make_shared<NumberedOperation>(tools, model, request, 7, work, false, "optim_step"); step->run(on);
 #pragma once
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "host/loss_inputs.h"
@@ -36,8 +37,13 @@ struct OperationTools {
 
 class NumberedOperation : public TrainingQueue::Step, public std::enable_shared_from_this<NumberedOperation> {
  public:
-  // One step of an operation; true: call it again.
-  using Work = std::function<bool(const OnExecutor& on, HostedModel& model, const std::string& request)>;
+  // How a step of an operation ended: it goes on, or is over with a result; with neither somebody else tells the result.
+  struct Worked {
+    bool again = false;
+    std::optional<Outcome> result;
+  };
+  // One step of an operation.
+  using Work = std::function<Worked(const OnExecutor& on, HostedModel& model, const std::string& request)>;
 
   // `kind`: of its pieces, for metrics; a literal.
   NumberedOperation(const OperationTools& tools, std::shared_ptr<HostedModel> model, std::string request, std::int64_t sequence, Work work, bool heals,
@@ -55,7 +61,7 @@ class NumberedOperation : public TrainingQueue::Step, public std::enable_shared_
 
  protected:
   void check_lost() const;
-  void done();  // its result or error was delivered
+  void done();  // it is over; called before its result or error is told
   bool in_turn() const { return !early_entry_; }
   bool may_be_early() const { return may_be_early_; }
   void leave() { early_entry_ = false; }  // its entry in the lane ends; the next one is its turn

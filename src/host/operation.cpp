@@ -24,16 +24,21 @@ void NumberedOperation::check_lost() const {
 
 bool NumberedOperation::run(const OnExecutor& on) {
   if (tools_.resting.gives_way(on, *model_)) return true;
-  bool again = false;
+  Futures& futures = tools_.commons.futures;
+  Worked worked;
   try {
     check_lost();
-    again = work_(on, *model_, request_);
+    worked = work_(on, *model_, request_);
   } catch (const std::exception& e) {
-    tools_.commons.futures.fail(request_, e);
     ++tools_.commons.statistics.failed;
+    done();
+    futures.fail(request_, e);
+    return false;
   }
-  if (!again) done();
-  return again;
+  if (worked.again) return true;
+  done();
+  if (worked.result) futures.resolve(request_, std::move(*worked.result));
+  return false;
 }
 
 void NumberedOperation::done() {
@@ -109,13 +114,14 @@ void BatchOperation::tell(const OnExecutor& on) {
   if (!forward()) tools_.gradients.count(on, *model_, result_);
   commons.statistics.computed(prepared_->sequences, forward());
   if (commons.options.count_tokens) commons.options.count_tokens(model_->owner, tokens_of(prepared_->sequences));
-  commons.futures.resolve(request_, std::move(*held_));
+  Outcome result = std::move(*held_);
   told_ = true;
   batch_ = {};
   prepared_.reset();
   result_ = {};
   evaluated_.reset();
   done();
+  commons.futures.resolve(request_, std::move(result));
 }
 
 bool BatchOperation::reset() {
@@ -143,10 +149,10 @@ void BatchOperation::failed(const OnExecutor& on, const std::exception& error) {
     reset();
     return;
   }
-  tools_.commons.futures.fail(request_, error);
   ++tools_.commons.statistics.failed;
   told_ = true;
   done();
+  tools_.commons.futures.fail(request_, error);
 }
 
 bool BatchOperation::run(const OnExecutor& on) {

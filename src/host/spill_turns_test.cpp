@@ -45,7 +45,15 @@ TEST(SpillTurns, AReadThatAStopOvertakesIsAnError) {
   std::future<void> late = std::async(std::launch::async, [&] { turns.run([&] { read = true; }); });
   while (executor->state().waiting.empty()) std::this_thread::yield();
   std::thread stops([&] { executor->stop(); });
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  const auto takes_work = [&] {
+    try {
+      executor->submit(WorkClass::live, [] { return false; });
+      return true;
+    } catch (const Error&) {
+      return false;
+    }
+  };
+  while (takes_work()) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // until it stops
   go.set_value();
   stops.join();
   EXPECT_THROW(late.get(), std::exception);

@@ -55,7 +55,7 @@ std::string ModelOperations::forward_top_k(const std::string& owner, const std::
   auto run = std::make_shared<TopRun>();
   run->batch = std::move(batch);
   run->top_k = top_k;
-  const auto piece_of = [this, run, encode = std::move(encode)](const OnExecutor& on, HostedModel& model, const std::string& request) {
+  const auto piece_of = [this, run, encode = std::move(encode)](const OnExecutor& on, HostedModel& model, const std::string&) {
     TrainedModel& trained = tools_.resting.trained(on, model);
     const std::int64_t vocabulary = commons_.base->opened.model->facts().vocabulary,
                        most = std::min<std::int64_t>(SamplingParameters::kMaxTopLogprobs, vocabulary);
@@ -89,7 +89,7 @@ std::string ModelOperations::forward_top_k(const std::string& owner, const std::
       for (std::vector<float>& row : trained.score({all.begin() + static_cast<std::ptrdiff_t>(run->scored), all.begin() + static_cast<std::ptrdiff_t>(end)}))
         run->result.logprobs.push_back(std::move(row));
       run->scored = end;
-      return true;
+      return NumberedOperation::Worked{.again = true};
     }
     if (run->asked == run->answered && run->asked < all.size()) {
       const std::size_t begin = run->asked, end = std::min(all.size(), begin + kMostAtOnce);
@@ -108,14 +108,13 @@ std::string ModelOperations::forward_top_k(const std::string& owner, const std::
       } catch (const Error& e) {
         if (e.code() != ErrorCode::resource_exhausted) throw;  // full: the next turn asks again
       }
-      return true;
+      return NumberedOperation::Worked{.again = true};
     }
-    if (run->answered < all.size()) return true;  // the engine has its turns between ours
+    if (run->answered < all.size()) return NumberedOperation::Worked{.again = true};  // the engine has its turns between ours
     TrainingOutput output = training_output(run->prepared, run->result);
     for (std::size_t d = 0; d < output.data.size(); ++d) keep_top(*run, d, output.data[d]);
     commons_.statistics.computed(run->batch.data, true);
-    commons_.futures.resolve(request, encode(output));
-    return false;
+    return NumberedOperation::Worked{.result = encode(output)};
   };
   return to_.lanes.submit(owner, id, sequence, sent, piece_of);
 }

@@ -399,6 +399,25 @@ TEST(TrainingService, AModelThatCouldNotBeMadeEndsWhatCameWithItAtOnce) {
   EXPECT_FALSE(bench.result(bench.service->model_life().create("me", wanted, made)).failed());  // the session has others
 }
 
+// Where a result is told the operation counts as ended, of whatever kind and however it ended: metrics that are read then have it.
+TEST(TrainingService, AResultIsToldWhenItIsCounted) {
+  TrainingBench bench;
+  const std::string model = bench.model(bench.session(), 0, 2);
+  std::promise<void> go = bench.hold();
+  TrainingBatch wrong = training_batch(1, 2);
+  wrong.loss.name = "no such loss";
+  const Words requests{bench.batch(model, 1, training_batch(1, 2)), bench.step(model, 2), bench.step(model, 3), bench.batch(model, 4, wrong)};
+  const TrainingStatistics& statistics = bench.service->statistics();
+  std::vector<std::promise<std::pair<std::uint64_t, std::uint64_t>>> counted(requests.size());
+  for (std::size_t i = 0; i < requests.size(); ++i)
+    EXPECT_TRUE(bench.service->futures().wait(requests[i], "me", 120, [&statistics, told = &counted[i]](const Outcome*) {
+      told->set_value({statistics.operations.load(), statistics.failed.load()});
+    }));
+  go.set_value();
+  for (std::size_t i = 0; i < requests.size(); ++i)  // the second step has no gradient
+    EXPECT_EQ(counted[i].get_future().get(), (std::pair<std::uint64_t, std::uint64_t>(i + 1, i < 2 ? 0 : i - 1))) << i;
+}
+
 TEST(TrainingService, NumbersThatWereAcknowledgedAreKnownAgain) {
   const TrainingBench bench;
   const std::filesystem::path folder = bench.folder / "numbers-of-a-test";

@@ -43,8 +43,8 @@ class TestApi : public Api {
     }
     if (request.path == "/held") {
       responder->on_abandoned([this, weak = std::weak_ptr(responder)] {
-        ++abandoned;
         if (const auto r = weak.lock()) r->send({503, "text/plain", "stopping", {}});
+        ++abandoned;  // who waits for that finds it answered
       });
       const std::lock_guard lock(mutex);
       held.push_back(responder);

@@ -103,16 +103,17 @@ void HttpServer::State::accept() {
 
 void HttpServer::State::take(tcp::socket socket) {
   error_code ignored;
-  shared->state->connections_total.fetch_add(1, std::memory_order_relaxed);
+  const auto count = [this] { shared->state->connections_total.fetch_add(1); };
   if (shared->connections.size() >= static_cast<std::size_t>(shared->options.max_connections) && !shared->close_resting()) {
     constexpr std::string_view kBusy = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nRetry-After: 1\r\nConnection: close\r\n\r\n";
     if (!tls) send(socket.native_handle(), kBusy.data(), kBusy.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    return;
+    return count();
   }
   socket.set_option(tcp::no_delay(true), ignored);
   const auto connection = std::make_shared<Connection>(shared, tls ? tls_transport(tls, std::move(socket)) : plain_transport(std::move(socket)));
   shared->connections.insert(connection);
-  shared->state->connections.fetch_add(1, std::memory_order_relaxed);
+  shared->state->connections.fetch_add(1);
+  count();  // behind it: whoever sees that a connection came sees it among those that are open
   connection->start();
 }
 

@@ -104,8 +104,9 @@ TEST_F(Http, OversizedHeadersAndBodies) {
 }
 
 TEST_F(Http, SlowRequestsRunOut) {
-  serve({.idle_seconds = 0.2, .header_seconds = 0.2, .body_seconds = 0.2});
+  serve({.idle_seconds = 0.2});
   EXPECT_EQ(raw(""), "");
+  serve({.header_seconds = 0.2, .body_seconds = 0.2});  // who is slow to begin may be so
   EXPECT_TRUE(raw("GET / HTT").starts_with("HTTP/1.1 408 "));
   EXPECT_TRUE(raw("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nabc").starts_with("HTTP/1.1 408 "));
 }

@@ -389,6 +389,9 @@ TEST_F(FleetTrouble, AMissingParentIsNamedAndHeals) {
   fs::rename(manifest, away);
   const FleetReplicaUnderTest other(kDenseModel, store_, "other", {}, 99);
   ASSERT_TRUE(other.wait([](const ReplicaRecord& r) { return r.stage == ReplicaStage::error; }));
+  PrometheusText metrics;
+  other.follower->append_metrics(metrics);
+  EXPECT_NE(metrics.take().find("lockstep_sync_errors_total 1\n"), std::string::npos);
   const ReplicaRecord failed = other.follower->record();
   EXPECT_NE(failed.error.find(first.written.id), std::string::npos) << failed.error;
   EXPECT_EQ(failed.target, second.written.id);

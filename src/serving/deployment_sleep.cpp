@@ -127,8 +127,9 @@ void Deployments::wake(const std::string& name, Woken then) const {
   if (!one) return then(nullptr, std::make_exception_ptr(Error(ErrorCode::not_found, fmt::format("there is no deployment '{}'", name))));
   const auto work = [this, one] { load_again(one); };
   if (hold <= 0) {
+    const AsleepError asleep = asleep_error(name);  // before the load: one that succeeds at once takes away what there was to say of the last one
     loads_.ask(name, work, {}, nullptr);
-    return then(nullptr, std::make_exception_ptr(asleep_error(name)));
+    return then(nullptr, std::make_exception_ptr(asleep));
   }
   const auto until = std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(hold));
   loads_.ask(name, work, until, [this, one, then = std::move(then)](std::exception_ptr fault, bool late) {

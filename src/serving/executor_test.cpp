@@ -180,6 +180,7 @@ TEST(Executor, TrainingGivesWayToLiveStepsBetweenItsKernels) {
   const auto ann = executor.account(WorkClass::live, "ann");
   executor.set_keys({{"ann", 1}});
   EXPECT_EQ(executor.longest_kernel(), 0);
+  const auto began = std::chrono::steady_clock::now();
   const auto training = executor.run(WorkClass::training, [&] {
     order += '(';
     executor.pause();  // nobody waits
@@ -201,6 +202,7 @@ TEST(Executor, TrainingGivesWayToLiveStepsBetweenItsKernels) {
   });
   training.wait();
   executor.drain();
+  const double whole = seconds_since(began);
   EXPECT_EQ(order, "(ll)r");
   executor.pause();  // no step of ours
   PrometheusText text;
@@ -213,7 +215,7 @@ TEST(Executor, TrainingGivesWayToLiveStepsBetweenItsKernels) {
   };
   EXPECT_GE(seconds("live", "ann"), 0.04);
   EXPECT_GE(seconds("training", "(server)"), 0);
-  EXPECT_LT(seconds("training", "(server)"), 0.04);  // what ran inside is not its own
+  EXPECT_LE(seconds("training", "(server)"), whole - 0.04);  // what ran inside is not its own
 }
 
 // A long piece of training pays as it goes: live work has its share inside of it, and waits for a little of it at a time.

@@ -88,7 +88,14 @@ TEST(LoadQueue, WhoWaitsAtTheEndIsTold) {
       "b", [] {}, deadline_in(100s), waiting.then());
   began.get_future().wait();
   std::thread stopping([&] { queue.stop(); });
-  std::this_thread::sleep_for(50ms);  // it waits for what runs
+  // Until it stops, when it takes nothing more, and waits for what runs.
+  auto takes = [&, number = 0]() mutable {
+    const std::string name = std::to_string(++number);
+    queue.ask(
+        name, [] {}, {}, nullptr);
+    return queue.asked(name);
+  };
+  while (takes()) std::this_thread::sleep_for(1ms);
   EXPECT_EQ(running.future.wait_for(0ms), std::future_status::timeout);
   may_end.set_value();
   stopping.join();

@@ -84,6 +84,7 @@ std::vector<std::uint64_t> GenerationService::generate_all(std::vector<Request> 
     prompt_tokens += request.prompt.size();
   }
   bounds_.take(owners);
+  counts_.taken(owners.front(), owners.size(), prompt_tokens);  // before its answer can be there
   std::vector<std::uint64_t> ids(requests.size());
   for (std::uint64_t& id : ids) id = next_id_++;
   try {
@@ -105,7 +106,6 @@ std::vector<std::uint64_t> GenerationService::generate_all(std::vector<Request> 
     bounds_.give_back(owners);
     throw;
   }
-  counts_.taken(owners.front(), ids.size(), prompt_tokens);
   return ids;
 }
 

@@ -4,7 +4,7 @@ import json
 import re
 
 import requests
-from test_fleet import lockstep
+from test_fleet import lockstep, wait_for
 
 
 def bench(server, *options, status=0):
@@ -12,8 +12,14 @@ def bench(server, *options, status=0):
     return json.loads(done.stdout)["classes"] if "--json" in options and status == 0 else done
 
 
+def metrics(server):
+    return requests.get(server.url + "/metrics", timeout=30).text
+
+
 def tokens(server, name):
-    return int(re.search(rf'lockstep_class_tokens_total{{class="{name}"}} (\d+)', requests.get(server.url + "/metrics", timeout=30).text)[1])
+    """Of all answers, when those that were cut off have ended here, too."""
+    text = wait_for("the end of all answers", lambda: text if "lockstep_open_sequences 0\n" in (text := metrics(server)) else "")
+    return int(re.search(rf'lockstep_class_tokens_total{{class="{name}"}} (\d+)', text)[1])
 
 
 def test_it_measures_what_the_server_does(own_server):

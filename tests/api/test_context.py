@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import requests
+from test_fleet import wait_for
 
 MODEL = Path(__file__).resolve().parents[2] / "models/countdown-glm"
 POSITIONS = 65536
@@ -85,9 +86,5 @@ def test_a_hang_up_reads_keys_where_there_is_a_file(start, tmp_path):
     server = start("--api-key-file", str(keys))
     keys.write_text("bob a-key-of-bob-000000\n")
     server.process.send_signal(signal.SIGHUP)
-    for _ in range(100):
-        if requests.get(f"{server.url}/v1/models", headers={"Authorization": "Bearer a-key-of-bob-000000"}).status_code == 200:
-            break
-    else:
-        pytest.fail("the keys were not read again")
+    wait_for("the keys are read again", lambda: requests.get(f"{server.url}/v1/models", headers={"Authorization": "Bearer a-key-of-bob-000000"}).status_code == 200)
     assert server.stop() == 0

@@ -213,8 +213,9 @@ def test_one_that_follows_its_channel_takes_each_snapshot(own_server, tmp_path):
     assert rows == {"own": None, "moves": second, "stays": first, "near": None}
     hosted = {"model": "chat", "prompt": PROMPT, "max_tokens": 2}
     assert requests.post(f"{server.url}/inference/v1/completions", json=hosted, timeout=60).json()["model"] == f"moves@{second}"
-    (replica,) = json.loads(lockstep("fleet", "status", f"{store}/chat", "--json").stdout)["replicas"]
-    assert replica["name"].endswith("-moves") and replica["current"] == second
+    replicas = lambda: json.loads(lockstep("fleet", "status", f"{store}/chat", "--json", status=None).stdout)["replicas"]  # noqa: E731
+    (replica,) = wait_for("its record says so", lambda: replicas() if [one["current"] for one in replicas()] == [second] else [])  # written behind the swap
+    assert replica["name"].endswith("-moves")
     requests.put(f"{server.url}/v1/aliases/chat", json={"deployments": "own"}, timeout=30).raise_for_status()
     refused = requests.delete(f"{server.url}/v1/deployments/moves", timeout=30)
     assert refused.status_code == 409 and "follows a channel" in refused.text
@@ -284,8 +285,8 @@ def test_ten_models_of_which_three_are_in_memory(own_server, tmp_path):
     # What nobody asks leaves memory; who asks without waiting is told when to come again, which the client does by itself.
     server = own_server("--deploy", f"m={v8}", "--scale-to-zero-minutes", "0.05", model=v7)
     wait_for("it sleeps", lambda: in_memory(server.url) == ["v7"])
-    claimed = re.search(r'lockstep_memory_claimed_bytes{category="deployments"} (\S+)', requests.get(f"{server.url}/metrics", timeout=30).text)
-    assert float(claimed[1]) == 0
+    claimed = lambda: float(re.search(r'lockstep_memory_claimed_bytes{category="deployments"} (\S+)', requests.get(f"{server.url}/metrics", timeout=30).text)[1])  # noqa: E731
+    wait_for("its memory is given back", lambda: claimed() == 0)  # what it held goes after it
     refused = requests.post(f"{server.url}/v1/completions", json={"model": "m", "prompt": PROMPT}, timeout=30)
     assert refused.status_code == 503 and int(refused.headers["retry-after"]) >= 1 and refused.json()["error"]["code"] == "model_asleep"
     patient = openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=5)

@@ -1,7 +1,9 @@
 """`service_tier` and a key's class say whether an answer is live or a rollout: told in every answer and on /metrics, and no bit depends on it.
 The openai client against a server with `--live-token-ms`, and one without."""
+import functools
 import re
 import threading
+import time
 
 import openai
 import pytest
@@ -26,8 +28,13 @@ def server(request, keys):
     assert running.stop() == 0, "".join(running.errors)
 
 
+@functools.lru_cache
+def client_of(url, key):
+    return openai.OpenAI(base_url=url + "/v1", api_key=key, max_retries=0)
+
+
 def complete(server, key=ANN, **fields):
-    client = openai.OpenAI(base_url=server.url + "/v1", api_key=key, max_retries=0)
+    client = client_of(server.url, key)
     tier = {"service_tier": fields.pop("tier")} if "tier" in fields else {}
     return client.completions.create(**{"model": MODEL.name, "prompt": "3 7 12=48:", "max_tokens": 24, "seed": 7, "extra_body": {"ignore_eos": True, **tier}, **fields})
 
@@ -75,11 +82,25 @@ def test_rollouts_are_held_back_beside_live_answers(server):
     def one(seed):
         answers[seed] = complete(server, tier="flex", seed=seed, max_tokens=60)
 
-    live = threading.Thread(target=complete, args=(server,), kwargs={"max_tokens": 400, "temperature": 0})
-    threads = [live, *(threading.Thread(target=one, args=(seed,)) for seed in range(4))]
+    begun, over = threading.Semaphore(0), threading.Event()
+
+    def live():
+        while not over.is_set():
+            for part in complete(server, max_tokens=400, temperature=0, stream=True):
+                if part.choices and part.choices[0].token_ids:
+                    begun.release()
+
+    beside = [threading.Thread(target=live) for _ in range(2)]  # there is a live answer under way, until one of the rollouts was held back, or all have ended
+    for thread in beside:
+        thread.start()
+        begun.acquire()
+    threads = [threading.Thread(target=one, args=(seed,)) for seed in range(4)]
     for thread in threads:
         thread.start()
-    for thread in threads:
+    while metric(server, "lockstep_engine_held_back_forwards_total") == held and any(thread.is_alive() for thread in threads):
+        time.sleep(0.02)
+    over.set()
+    for thread in (*beside, *threads):
         thread.join()
     assert [a.choices[0].token_ids for a in answers] == alone
     assert (metric(server, "lockstep_engine_held_back_forwards_total") > held) == server.bounded

@@ -221,10 +221,12 @@ def test_who_has_the_device_and_who_waits(started, browser, tmp_path):
         for thread in threads:
             thread.join()
     browser.wait("document.querySelector('.device').textContent.includes('Nobody waits.')", "the end of the waiting")
-    shown = browser.wait("[...document.querySelectorAll('.keys tbody tr')].find((r) => r.cells[0].textContent === '(no name)')?.cells[3].textContent", "the key's seconds")
     with urllib.request.urlopen(f"{program.url}/metrics") as answer:
         told = float(re.search(r'lockstep_device_seconds_total\{class="live",key="\(no name\)"\} (\S+)', answer.read().decode())[1])
-    assert abs(float(shown.split()[0]) - told) <= 0.06 and told > 0
+    assert told > 0
+    # The view may be of a moment when nobody waited any more and the last ones were still answered: the next one is not.
+    shown = "parseFloat([...document.querySelectorAll('.keys tbody tr')].find((r) => r.cells[0].textContent === '(no name)')?.cells[3].textContent)"
+    browser.wait(f"Math.abs({shown} - {told}) <= 0.06", "the key's seconds")
     assert "forward" in browser.js("return [...document.querySelectorAll('.pieces tbody th')].map((c) => c.textContent)")
 
 
@@ -249,7 +251,7 @@ def test_what_gates_found(browser, started):
     assert browser.js("return document.querySelector('[data-check=digests]').className") == "warn"
     put(200, force=True)
     browser.wait("document.querySelectorAll('.gates .card').length === 2", "the second report")
-    assert browser.js("return document.querySelector('.gates .badge').textContent") == "failed, and was overruled"
+    browser.wait("document.querySelector('.gates .badge').textContent === 'failed, and was overruled'", "the word that it was overruled")  # when the alias has moved
     speed = browser.js("return document.querySelector('[data-check=speed]').textContent")
     assert "passed" in speed and "tokens per second: " in speed, speed
 
@@ -490,7 +492,7 @@ def test_a_running_demo_is_seen_to_run(started, tmp_path):
     watch = started("watch", tmp_path, "--port", "0")
     demo = started("demo", "--quick", "--runs", tmp_path, "--page-port", "0")
     end = time.monotonic() + 60
-    while live().get("demo") is None and time.monotonic() < end:
+    while not live().get("demo") and time.monotonic() < end:
         time.sleep(0.05)
     assert live() == {"demo": True}
     second = subprocess.run([binary(), "demo", "--quick", "--runs", str(tmp_path), "--no-page"], cwd=REPOSITORY, capture_output=True, text=True, timeout=60)
