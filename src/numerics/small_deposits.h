@@ -14,14 +14,14 @@ inline constexpr int kMostSmallDeposits = 16;
 template <class V>
 struct SmallDeposits {
   typename V::Double bin1 = V::Double::set1(0.0), bin2 = V::Double::set1(0.0);
+  typename V::Double magic1 = V::Double::set1(0x1.8p+2), magic2 = V::Double::set1(0x1.8p-44);
 
-  void deposit(const V& x) {
-    const auto magic1 = V::Double::set1(0x1.8p+2), magic2 = V::Double::set1(0x1.8p-44);
+  [[gnu::always_inline]] void deposit(const V& x) {
     const auto whole = to_double(x), middle = (whole + magic1) - magic1;
     bin1 = bin1 + middle;
     bin2 = bin2 + (((whole - middle) + magic2) - magic2);
   }
-  V total() const { return to_float(bin1 + bin2); }
+  [[gnu::always_inline]] V total() const { return to_float(bin1 + bin2); }
 };
 
 // Whether the numbers of `count` vectors are all below 2^-5; not where one is NaN.

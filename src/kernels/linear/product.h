@@ -154,6 +154,24 @@ inline void pack_weight_rows(typename V::Elem* packed, const typename V::Elem* x
   }
 }
 
+// The gradient of P panels, `apart`, and KK inputs from the sums of some segments, P * KK vectors each, where they are small; else false. Apart from the loops
+// around it: their registers are taken.
+template <class V, int KK, int P>
+[[gnu::noinline]] bool deposit_small(typename V::Elem* gradient, std::int64_t apart, const typename V::Elem* sums, int segments) {
+  if constexpr (!std::is_same_v<typename V::Elem, float>) return false;
+  else {
+    if (!all_small<V>(sums, segments * P * KK)) return false;
+    const SmallDeposits<V> none;
+    for (int p = 0; p < P; ++p)
+      for (int i = 0; i < KK; ++i) {
+        SmallDeposits<V> total = none;
+        for (int s = 0; s < segments; ++s) total.deposit(V::load(sums + ((s * P + p) * KK + i) * 16));
+        total.total().store(gradient + p * apart + i * 16);
+      }
+    return true;
+  }
+}
+
 // The gradient of panels [panel, panel_end), P at a time, inputs [k_begin, k_end): segments of rows of dy and x, each a chain,
 // deposited. segment_of(t) names the segment of row t; equal segments stand together. Rows go in blocks of whole segments: the sums of a block's segments
 // are made first, some rows at a time that all tiles of inputs find in the first cache, and are then deposited together. One block is the rule: then no
@@ -237,15 +255,8 @@ inline void product_weight_panels(const WeightGradient<V>& op, std::int64_t pane
       for_weight_tiles<kWide>(width, [&](std::int64_t k, auto kk) {
         constexpr int kInputs = decltype(kk)::value, kSums = P * kInputs;
         const Elem* const of_tile = sums + k * segments * P * 16;  // kSums a segment
-        if constexpr (std::is_same_v<Elem, float>)
-          if (whole && !op.bins && all_small<V>(of_tile, segments * kSums)) {
-            for (int i = 0; i < kSums; ++i) {
-              SmallDeposits<V> total;
-              for (int s = 0; s < segments; ++s) total.deposit(V::load(of_tile + (s * kSums + i) * 16));
-              total.total().store(op.gradient + ((first + i / kInputs) * op.inputs + k_begin + k + i % kInputs) * 16);
-            }
-            return;
-          }
+        Elem* const gradient = op.gradient + (first * op.inputs + k_begin + k) * 16;
+        if (whole && !op.bins && deposit_small<V, kInputs, P>(gradient, op.inputs * 16, of_tile, segments)) return;
         for (int i = 0; i < kSums; ++i) {
           const std::int64_t p = i / kInputs, input = k + i % kInputs, at = (first + p) * op.inputs + k_begin + input;
           Storage* const kept = totals + g * of_group + (p * width + input) * Accumulator::kStorage;
