@@ -66,7 +66,7 @@ template <class V, class W, class Of>
 void run_products(ThreadPool& pool, std::int64_t count, std::int64_t rows, std::int64_t panels, std::int64_t inputs, bool gives_way, int maximum_leaves,
                   int leaf_begin, int leaf_end, bool round_input_bf16, const View& rows_made, const Of& of) {
   using Elem = typename V::Elem;
-  if (count == 0 || panels == 0) return;                                                  // a rank without experts, or without leaves
+  if (count == 0 || panels == 0) return;  // a rank without experts, or without leaves
   // A weight is read anew for each block of rows.
   const bool large = rows >= 2 * kManyRows && panels >= pool.threads() * kPanelsAThread;
   const std::int64_t row_block = large || (rows >= 256 && in_parts<V>(rows, inputs)) ? 192 : rows < 256 ? 48 : 96;
@@ -194,9 +194,10 @@ void backward_input_with(const LinearBackwardInput& op, ThreadPool& pool, const 
 // One large weight: every item of work transposes the part that it needs. Not where kernels are to be done in parts: an item is long.
 template <class V, class W>
 void backward_input_in_parts(const LinearBackwardInput& op, ThreadPool& pool, const W* weights) {
-  constexpr std::int64_t kRowBlock = 192;
+  constexpr std::int64_t kRowBlock = 192, kMostPanels = 24;  // whose sums stay in the second cache
   const std::int64_t blocks = (op.w.inputs + 15) / 16, rows = op.dy.rows, row_blocks = (rows + kRowBlock - 1) / kRowBlock;
-  const std::int64_t wanted = (pool.threads() + row_blocks - 1) / row_blocks, panel_block = std::max<std::int64_t>(2, (blocks + 2 * wanted - 1) / (2 * wanted) * 2);
+  const std::int64_t wanted = (pool.threads() + row_blocks - 1) / row_blocks, a_thread = (blocks + 2 * wanted - 1) / (2 * wanted) * 2;
+  const std::int64_t panel_block = std::clamp<std::int64_t>(a_thread, 2, kMostPanels);
   const std::int64_t panel_blocks = (blocks + panel_block - 1) / panel_block;
   pool.run(row_blocks * panel_blocks, [&](std::int64_t item) {
     const std::int64_t row = item / panel_blocks * kRowBlock, begin = item % panel_blocks * panel_block;

@@ -97,7 +97,8 @@ inline void product_in_parts(const Product<V, W>& op, std::int64_t rows, std::in
           product_part<V, W, kRows, kPair>(part, row, panel, w_at(panel, k), op.inputs, k, stop, of_tile, ahead);
         }
         ReadAhead none = no_read_ahead(part.w);
-        for (; panel < group_end; ++panel, of_tile += kRows * kWaiting * 16) product_part<V, W, kRows, 1>(part, row, panel, w_at(panel, k), op.inputs, k, stop, of_tile, none);
+        for (; panel < group_end; ++panel, of_tile += kRows * kWaiting * 16)
+          product_part<V, W, kRows, 1>(part, row, panel, w_at(panel, k), op.inputs, k, stop, of_tile, none);
       });
     }
   }

@@ -90,7 +90,9 @@ inline WeightBlock weight_block(std::int64_t begin, std::int64_t row_end, const 
   return block;
 }
 
+// Rows of a tile for each line of what comes next that is asked for.
 inline constexpr std::int64_t kRowsALine = 8;
+
 // Some rows of one segment for P panels of outputs and KK inputs: its sums' chains go on (or begin, from +0) and are left in `sums`. dy is dense, P * 16
 // lanes a row (padding +0). `ahead`, `ahead_step` apart, is what will be read next, P lines for every kRowsALine rows: more at once would wait in line.
 template <class V, int KK, int P>
@@ -255,11 +257,10 @@ inline void product_weight_panels(const WeightGradient<V>& op, std::int64_t pane
       for_weight_tiles<kWide>(width, [&](std::int64_t k, auto kk) {
         constexpr int kInputs = decltype(kk)::value, kSums = P * kInputs;
         const Elem* const of_tile = sums + k * segments * P * 16;  // kSums a segment
-        Elem* const gradient = op.gradient + (first * op.inputs + k_begin + k) * 16;
-        if (whole && !op.bins && deposit_small<V, kInputs, P>(gradient, op.inputs * 16, of_tile, segments)) return;
+        if (whole && !op.bins && deposit_small<V, kInputs, P>(op.gradient + (first * op.inputs + k_begin + k) * 16, op.inputs * 16, of_tile, segments)) return;
         for (int i = 0; i < kSums; ++i) {
           const std::int64_t p = i / kInputs, input = k + i % kInputs, at = (first + p) * op.inputs + k_begin + input;
-          Storage* const kept = totals + g * of_group + (p * width + input) * Accumulator::kStorage;
+          Storage* const kept = whole ? nullptr : totals + g * of_group + (p * width + input) * Accumulator::kStorage;
           Accumulator total = whole ? begin_total(at) : Accumulator::load(kept);
           for (int s = 0; s < segments; ++s) total.deposit(V::load(of_tile + (s * kSums + i) * 16));
           if (whole) end_total(total, at);

@@ -149,8 +149,7 @@ inline void product_tile(const Product<V, W>& op, std::int64_t row, std::int64_t
     for (int r = 0; r < R; ++r)
 #pragma GCC unroll 8
       for (int p = 0; p < P; ++p) sum[r][p] = V::zero();
-    multiply_inputs<V, W, R, P>(sum, op.x + row * op.x_stride, op.x_stride, w, op.inputs, leaf * leaf_size, (leaf + 1) * leaf_size,
-                                  ahead);
+    multiply_inputs<V, W, R, P>(sum, op.x + row * op.x_stride, op.x_stride, w, op.inputs, leaf * leaf_size, (leaf + 1) * leaf_size, ahead);
     // The last leaf joins whatever still waits, so that every range has a sum. Unrolled: one loop over sums that is none keeps all of
     // them in memory, leaf after leaf.
     const bool last = leaf + 1 == op.leaf_end;
