@@ -194,16 +194,14 @@ void backward_input_with(const LinearBackwardInput& op, ThreadPool& pool, const 
 // One large weight: every item of work transposes the part that it needs. Not where kernels are to be done in parts: an item is long.
 template <class V, class W>
 void backward_input_in_parts(const LinearBackwardInput& op, ThreadPool& pool, const W* weights) {
-  constexpr std::int64_t kRowBlock = 192, kMostPanels = 24;  // whose sums stay in the second cache
-  const std::int64_t blocks = (op.w.inputs + 15) / 16, rows = op.dy.rows, row_blocks = (rows + kRowBlock - 1) / kRowBlock;
-  const std::int64_t wanted = (pool.threads() + row_blocks - 1) / row_blocks, a_thread = (blocks + 2 * wanted - 1) / (2 * wanted) * 2;
-  const std::int64_t panel_block = std::clamp<std::int64_t>(a_thread, 2, kMostPanels);
-  const std::int64_t panel_blocks = (blocks + panel_block - 1) / panel_block;
-  pool.run(row_blocks * panel_blocks, [&](std::int64_t item) {
-    const std::int64_t row = item / panel_blocks * kRowBlock, begin = item % panel_blocks * panel_block;
-    product_transposed<V, W>({elements<V>(op.dx) + row * op.dx.stride, op.dx.stride, elements<V>(op.dy) + row * op.dy.stride, op.dy.stride, nullptr,
-                              op.w.outputs, op.w.inputs, 0, 0, 0, op.accumulate, op.scale},
-                             std::min(kRowBlock, rows - row), op.w.maximum_leaves, weights, op.w.inputs, begin, std::min(blocks, begin + panel_block));
+  constexpr std::int64_t kMostPanels = 24;  // whose sums stay in the second cache
+  const std::int64_t blocks = (op.w.inputs + 15) / 16, pairs = (blocks + 1) / 2;
+  const std::int64_t panel_block = std::clamp<std::int64_t>((pairs + pool.threads() - 1) / pool.threads() * 2, 2, kMostPanels);
+  pool.run((blocks + panel_block - 1) / panel_block, [&](std::int64_t item) {
+    const std::int64_t begin = item * panel_block, end = std::min(blocks, begin + panel_block);
+    product_transposed<V, W>(
+        {elements<V>(op.dx), op.dx.stride, elements<V>(op.dy), op.dy.stride, nullptr, op.w.outputs, op.w.inputs, 0, 0, 0, op.accumulate, op.scale}, op.dy.rows,
+        op.w.maximum_leaves, weights, op.w.inputs, begin, end);
   });
 }
 

@@ -7,6 +7,8 @@
 namespace lockstep {
 
 inline constexpr std::int64_t kTransposedPart = 384;
+// Of more rows, which want it several times, the weight is better transposed once.
+inline constexpr std::int64_t kTransposedRows = 192;
 
 // The end of the part that begins at output n: an even share of a leaf, in whole panels.
 static inline std::int64_t transposed_part_end(std::int64_t n, std::int64_t leaf_size) {
@@ -18,7 +20,7 @@ static inline std::int64_t transposed_part_end(std::int64_t n, std::int64_t leaf
 template <class V>
 inline bool transposes_in_parts(std::int64_t rows, std::int64_t outputs, int maximum_leaves) {
   const std::int64_t leaf_size = outputs / leaf_count(outputs, maximum_leaves);
-  return in_parts<V>(rows, outputs) && leaf_size % 16 == 0 && leaf_size >= kTransposedPart;
+  return rows <= kTransposedRows && in_parts<V>(rows, outputs) && leaf_size % 16 == 0 && leaf_size >= kTransposedPart;
 }
 
 // op: y the input's gradient, x the output's, inputs the weight's outputs, w none; rows [0, rows), panels [begin, end) of the transposed weight, whose
