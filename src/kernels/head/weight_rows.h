@@ -17,6 +17,9 @@ struct HeadTotals {
   typename AccumulatorVec<V>::Storage storage[AccumulatorVec<V>::kStorage];
 };
 
+// Of x, to be laid out again.
+inline constexpr std::int64_t kPackedElements = 4 << 20;
+
 template <class V>
 void head_weight(const HeadWeight& op, ThreadPool& pool) {
   using Elem = typename V::Elem;
@@ -39,6 +42,23 @@ void head_weight(const HeadWeight& op, ThreadPool& pool) {
     round_rows<V>(rounded.data(), x, op.x.stride, rows, inputs);
     read = rounded.data();
     read_stride = inputs;
+  }
+  // All items read x: it is laid out for them once, where that takes little memory.
+  const Elem* packed = nullptr;
+  if (rows * inputs <= kPackedElements && panels > pool.threads() * group) {
+    Elem* const to = thread_scratch<Elem, 8>(static_cast<std::size_t>(rows * inputs));
+    std::vector<WeightBlock> blocks;
+    for (std::int64_t begin = 0; begin < rows; begin = blocks.back().end) blocks.push_back(weight_block(begin, rows, segment_of));
+    constexpr std::int64_t kRowsAtOnce = 64;
+    pool.run((rows + kRowsAtOnce - 1) / kRowsAtOnce, [&](std::int64_t item) {
+      for (const WeightBlock& block : blocks) {
+        const std::int64_t begin = std::max(block.begin, item * kRowsAtOnce), end = std::min(block.end, (item + 1) * kRowsAtOnce);
+        if (begin < end)
+          pack_weight_rows<V, kWeightPanels<V>>(to + block.begin * inputs, x + block.begin * op.x.stride, op.x.stride, block.end - block.begin,
+                                                begin - block.begin, end - block.begin, inputs);
+      }
+    });
+    packed = to;
   }
   with_stored<V>(op.w.data, [&](const auto* weights) {
     using W = std::remove_cv_t<std::remove_pointer_t<decltype(weights)>>;
@@ -63,7 +83,8 @@ void head_weight(const HeadWeight& op, ThreadPool& pool) {
                                        0,
                                        rows,
                                        columns,
-                                       inputs};
+                                       inputs,
+                                       packed};
         for (std::int64_t k = 0; k < inputs; k += kWeightInputs) product_weight<V>(weight, begin, end, k, std::min(inputs, k + kWeightInputs), segment_of);
       };
       Storage* bins = op.bins ? device_pointer<Storage>(op.bins) + first * inputs * Accumulator::kStorage : nullptr;

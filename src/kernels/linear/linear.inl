@@ -4,6 +4,7 @@
 #include "kernels/linear/product.h"
 #include "kernels/linear/quantised.h"
 #include "kernels/linear/rounded_rows.h"
+#include "kernels/linear/transposed_product.h"
 
 namespace lockstep {
 
@@ -56,6 +57,7 @@ void quantised_linear(const LinearForward& op, ThreadPool& pool) {
 
 constexpr std::int64_t kSameSet = 1024;                // floats: a page
 constexpr std::int64_t kTransposedElements = 4 << 20;  // of a weight, at once
+constexpr std::int64_t kPanelsAThread = 128;           // or more: enough work without cutting rows
 
 // `count` products over `panels` each, of up to `rows` rows: cut into items, enough that no thread waits long for the last one,
 // each with whole register tiles. of(g) gives the rows of product g and its operands, at row 0. `inputs`: of each product;
@@ -64,8 +66,10 @@ template <class V, class W, class Of>
 void run_products(ThreadPool& pool, std::int64_t count, std::int64_t rows, std::int64_t panels, std::int64_t inputs, bool gives_way, int maximum_leaves,
                   int leaf_begin, int leaf_end, bool round_input_bf16, const View& rows_made, const Of& of) {
   using Elem = typename V::Elem;
-  if (count == 0 || panels == 0) return;                                                  // a rank without experts, or without leaves
-  const std::int64_t row_block = rows < 256 ? 48 : in_parts<V>(rows, inputs) ? 192 : 96;  // a weight is read anew for each
+  if (count == 0 || panels == 0) return;  // a rank without experts, or without leaves
+  // A weight is read anew for each block of rows.
+  const bool large = rows >= 2 * kManyRows && panels >= pool.threads() * kPanelsAThread;
+  const std::int64_t row_block = large || (rows >= 256 && in_parts<V>(rows, inputs)) ? 192 : rows < 256 ? 48 : 96;
   const std::int64_t row_blocks = std::max<std::int64_t>(1, (rows + row_block - 1) / row_block);
   const std::int64_t wanted = (pool.threads() * 8 + row_blocks * count - 1) / (row_blocks * count);
   std::int64_t panel_block = wanted == 1 ? panels : std::max<std::int64_t>(8, (panels + wanted - 1) / wanted + 1) / 2 * 2;
@@ -187,6 +191,20 @@ void backward_input_with(const LinearBackwardInput& op, ThreadPool& pool, const 
   });
 }
 
+// One large weight: every item of work transposes the part that it needs. Not where kernels are to be done in parts: an item is long.
+template <class V, class W>
+void backward_input_in_parts(const LinearBackwardInput& op, ThreadPool& pool, const W* weights) {
+  constexpr std::int64_t kMostPanels = 24;  // whose sums stay in the second cache
+  const std::int64_t blocks = (op.w.inputs + 15) / 16, pairs = (blocks + 1) / 2;
+  const std::int64_t panel_block = std::clamp<std::int64_t>((pairs + pool.threads() - 1) / pool.threads() * 2, 2, kMostPanels);
+  pool.run((blocks + panel_block - 1) / panel_block, [&](std::int64_t item) {
+    const std::int64_t begin = item * panel_block, end = std::min(blocks, begin + panel_block);
+    product_transposed<V, W>(
+        {elements<V>(op.dx), op.dx.stride, elements<V>(op.dy), op.dy.stride, nullptr, op.w.outputs, op.w.inputs, 0, 0, 0, op.accumulate, op.scale}, op.dy.rows,
+        op.w.maximum_leaves, weights, op.w.inputs, begin, end);
+  });
+}
+
 template <class V>
 void linear_backward_input(const LinearBackwardInput& op, ThreadPool& pool) {
   using Elem = typename V::Elem;
@@ -198,6 +216,8 @@ void linear_backward_input(const LinearBackwardInput& op, ThreadPool& pool) {
   }
   with_stored<V>(op.w.data, [&](const auto* weights) {
     using W = std::remove_cv_t<std::remove_pointer_t<decltype(weights)>>;
+    const bool large = op.w.count == 1 && !op.offsets && op.w.packed_size() > kTransposedElements && longest_part() == 0;
+    if (large && transposes_in_parts<V>(op.dy.rows, op.w.outputs, op.w.maximum_leaves)) return backward_input_in_parts<V, W>(op, pool, weights);
     backward_input_with<V>(op, pool, [&](Elem* panel, std::int64_t g, std::int64_t block) {
       transpose_block<V, W>(panel, weights + g * op.w.packed_size(), op.w.outputs, op.w.inputs, block);
     });
@@ -210,9 +230,11 @@ void linear_backward_weight(const LinearBackwardWeight& op, ThreadPool& pool) {
   using Storage = typename Accumulator::Storage;
   constexpr std::int64_t kPanels = kWeightPanels<V>;
   const std::int64_t panels = op.w.panels(), k_step = std::min<std::int64_t>(kWeightInputs, op.w.inputs);
-  // As many panels of an item as leave every thread some items: what an item reads of x serves all of its panels.
-  const std::int64_t k_items = (op.w.inputs + k_step - 1) / std::max<std::int64_t>(1, k_step);
-  const std::int64_t wanted = (pool.threads() * 6 + op.w.count * k_items - 1) / std::max<std::int64_t>(1, op.w.count * k_items);
+  // What an item copies of x serves all of its panels: some items a thread, more where they have many panels all the same.
+  constexpr std::int64_t kManyPanels = 9 * kPanels;
+  const std::int64_t k_items = (op.w.inputs + k_step - 1) / std::max<std::int64_t>(1, k_step), cut = std::max<std::int64_t>(1, op.w.count * k_items);
+  const auto each_thread = [&](std::int64_t items) { return (pool.threads() * items + cut - 1) / cut; };
+  const std::int64_t wanted = std::max(each_thread(2), std::min(each_thread(6), panels / kManyPanels));
   const std::int64_t step = std::max<std::int64_t>(1, (panels + wanted * kPanels - 1) / (wanted * kPanels)) * kPanels;
   const std::int64_t panel_items = (panels + step - 1) / step;
   run_in_parts(pool, op.w.count * panel_items * k_items, op.dy.rows * step * 16 * k_step, [&](std::int64_t item) {

@@ -209,6 +209,47 @@ TEST(Linear, GradientsOfLongBatchesHaveTheBitsOfTheWrittenOrder) {
     }
 }
 
+// Small sums are deposited a shorter way (numerics/small_deposits.h), a tile at a time, but not into bins that persist. An output that is large, infinite
+// or not a number takes the other way beside them.
+TEST(Linear, SmallGradientsHaveTheBitsOfThoseInBins) {
+  for (const InstructionSet isa : {InstructionSet::scalar, InstructionSet::avx2, widest_instruction_set()})
+    for (const std::int64_t length : {1, 9, 300})
+      for (const float large : {0.0f, 0.5f, INFINITY, NAN}) {
+        const Shape s{length == 1 ? 16 : 301, 100, 16 * 6 + 3};
+        KernelBench b({.isa = isa, .threads = 2});
+        auto dy = random_floats(s.rows * s.outputs, 43), x = random_floats(s.rows * s.inputs, 44);
+        for (std::size_t i = 0; i < dy.size(); ++i) dy[i] *= i % 7 == 0 ? 0x1p-70f : i % 5 == 0 ? 0.0f : 0x1p-14f;
+        if (large != 0) dy[17] = large;
+        LinearBackwardWeight op = weight_of(b, s, dy, x, segments_of(s.rows, length));
+        b.launch(&KernelTable::linear_backward_weight, op);
+        const std::vector<float> alone = b.read(op.gradient);
+        op.gradient = b.junk(op.w.panels(), s.inputs * 16);
+        op.bins = b.zeros(1, op.w.packed_size(), DType::bins);
+        b.launch(&KernelTable::linear_backward_weight, op);
+        expect_bits(alone, b.read(op.gradient), s.name());
+      }
+}
+
+// A weight too large to be transposed whole is transposed a part at a time (kernels/linear/transposed_product.h).
+TEST(Linear, InputGradientsOfLargeWeightsHaveTheBitsOfTheWrittenOrder) {
+  const Shape s{14, 530, 8192};
+  const auto dy = random_floats(s.rows * s.outputs, 45), w = random_floats(s.outputs * s.inputs, 46), before = random_floats(s.rows * s.inputs, 47);
+  for (DType dtype : {DType::f32, DType::bf16}) {
+    std::vector<float> want = input_by_hand(dy, stored(w, dtype), s);
+    for (std::size_t i = 0; i < want.size(); ++i) want[i] = before[i] + want[i];
+    for (InstructionSet isa : {InstructionSet::scalar, InstructionSet::avx2, widest_instruction_set()}) {
+      KernelBench b({.isa = isa, .threads = 2});
+      LinearBackwardInput op;
+      op.dx = b.floats(before, s.rows, s.inputs);
+      op.dy = b.floats(dy, s.rows, s.outputs);
+      op.w = upload(b, w, s, dtype);
+      op.accumulate = true;
+      b.launch(&KernelTable::linear_backward_input, op);
+      expect_bits(b.read(op.dx), want, std::string(instruction_set_name(isa)));
+    }
+  }
+}
+
 TEST(Linear, AdjointsMatchFiniteDifferences) {
   const Shape s{3, 5, 18};
   const auto x = random_floats(s.rows * s.inputs, 10), w = random_floats(s.outputs * s.inputs, 11), dy = random_floats(s.rows * s.outputs, 12);

@@ -16,6 +16,22 @@ inline constexpr int kFewRows = 8;
 // Bytes of weights that stay in the second cache while all rows pass.
 inline constexpr std::int64_t kCachedWeights = 256 << 10;
 
+// What a product reads next, asked for while it multiplies: what comes from memory or from the third cache would else hold up the first tile of rows that
+// meets it. For every 8 inputs of a tile two lines at `at`, which then goes `step` bytes further; it may go too far.
+struct ReadAhead {
+  const char* at;
+  std::int64_t step = 0;
+};
+// Nothing: what lies at `at` is at hand.
+static inline ReadAhead no_read_ahead(const void* at) { return {static_cast<const char*>(at)}; }
+
+// Weights of a product of `rows` rows, whose tiles all ask for a share.
+template <class V, class W>
+inline ReadAhead weights_ahead(const W* weights, std::int64_t rows) {
+  if (V::kRows <= kFewRows || rows < 4 * V::kRows) return no_read_ahead(weights);
+  return {reinterpret_cast<const char*>(weights), rows < 16 * V::kRows ? 128 : 64};  // of a pair of panels 16 lines, by all tiles of rows together
+}
+
 // A view of the operands of one product; strides in elements.
 template <class V, class W>
 struct Product {
@@ -35,7 +51,7 @@ struct Product {
 // there are registers, and what is fetched back from memory or from a vector register each time takes a place that a multiply-add could have had.
 template <class V, class W, int R, int P>
 [[gnu::always_inline]] inline void multiply_inputs(V (&sum)[R][P], const typename V::Elem* x, std::int64_t x_stride, const W* w, std::int64_t inputs,
-                                                   std::int64_t k, std::int64_t stop) {
+                                                   std::int64_t k, std::int64_t stop, ReadAhead& ahead) {
   using Elem = typename V::Elem;
   constexpr int kPointers = (R + 2) / 3, kTogether = 8;  // inputs at a time
   const auto after = [](auto* from, std::int64_t bytes) __attribute__((always_inline)) {
@@ -71,18 +87,26 @@ template <class V, class W, int R, int P>
     w += input_count * 16;
   };
   w += k * 16;
+  const char* next = ahead.at;
+  const std::int64_t step = ahead.step;
   std::int64_t left = stop - k;
   for (; left >= kTogether; left -= kTogether) {
     hide();
 #pragma GCC unroll 8
     for (int input = 0; input < kTogether; ++input) multiply(input);
     advance(kTogether);
+    if constexpr (R > kFewRows) {
+      __builtin_prefetch(next, 0, 2);
+      __builtin_prefetch(next + 64, 0, 2);
+      next += step;
+    }
   }
   for (; left > 0; --left) {
     hide();
     multiply(0);
     advance(1);
   }
+  ahead.at = next;
 }
 
 // Writes the finished sums of a tile.
@@ -113,7 +137,7 @@ template <class V, class W, int R, int P>
 }
 
 template <class V, class W, int R, int P>
-inline void product_tile(const Product<V, W>& op, std::int64_t row, std::int64_t panel) {
+inline void product_tile(const Product<V, W>& op, std::int64_t row, std::int64_t panel, ReadAhead& ahead) {
   const std::int64_t leaf_size = op.inputs >> __builtin_ctz(static_cast<unsigned>(op.leaves));  // a power of two
   const W* w = op.w + panel * op.inputs * 16;
   // Finished subtrees wait here until their right neighbour is done: entry l spans 2^l leaves.
@@ -125,7 +149,7 @@ inline void product_tile(const Product<V, W>& op, std::int64_t row, std::int64_t
     for (int r = 0; r < R; ++r)
 #pragma GCC unroll 8
       for (int p = 0; p < P; ++p) sum[r][p] = V::zero();
-    multiply_inputs<V, W, R, P>(sum, op.x + row * op.x_stride, op.x_stride, w, op.inputs, leaf * leaf_size, (leaf + 1) * leaf_size);
+    multiply_inputs<V, W, R, P>(sum, op.x + row * op.x_stride, op.x_stride, w, op.inputs, leaf * leaf_size, (leaf + 1) * leaf_size, ahead);
     // The last leaf joins whatever still waits, so that every range has a sum. Unrolled: one loop over sums that is none keeps all of
     // them in memory, leaf after leaf.
     const bool last = leaf + 1 == op.leaf_end;
@@ -156,13 +180,13 @@ inline void product_tile(const Product<V, W>& op, std::int64_t row, std::int64_t
 
 // R rows, panels [begin, end).
 template <class V, class W, int R>
-inline void product_rows(const Product<V, W>& op, std::int64_t row, std::int64_t begin, std::int64_t end) {
+inline void product_rows(const Product<V, W>& op, std::int64_t row, std::int64_t begin, std::int64_t end, ReadAhead& ahead) {
   constexpr int kPanels = panels_for_rows<V, R>();
   std::int64_t panel = begin;
-  for (; panel + kPanels <= end; panel += kPanels) product_tile<V, W, R, kPanels>(op, row, panel);
+  for (; panel + kPanels <= end; panel += kPanels) product_tile<V, W, R, kPanels>(op, row, panel, ahead);
   if constexpr (kPanels > 2)
-    for (; panel + 2 <= end; panel += 2) product_tile<V, W, R, 2>(op, row, panel);
-  for (; panel < end; ++panel) product_tile<V, W, R, 1>(op, row, panel);
+    for (; panel + 2 <= end; panel += 2) product_tile<V, W, R, 2>(op, row, panel, ahead);
+  for (; panel < end; ++panel) product_tile<V, W, R, 1>(op, row, panel, ahead);
 }
 
 // f(row, std::integral_constant<int, R>) for the tiles of `rows` rows.
