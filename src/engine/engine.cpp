@@ -51,7 +51,7 @@ void Engine::set_weights(std::shared_ptr<const WeightSet> weights, InFlight in_f
   if (!weights) fail(ErrorCode::invalid_argument, "weights is null, allowed is a set of weights");
   check_weights(*weights, *runtime_.model, runtime_.profile);
   if (mtp && !steps_->has_mtp()) fail(ErrorCode::invalid_argument, "a layer of multi-token prediction is given, and the engine was made without one");
-  if (mtp && steps_->set_mtp_weights(std::move(mtp))) scheduler_->forget_prefixes();  // entries of another layer
+  if (mtp && steps_->set_mtp_weights(std::move(mtp))) scheduler_->set_weights({});  // entries of another layer
   const std::shared_ptr<const WeightSet> before = weights_.lock();
   if (weights == before) return;
   for (const auto& [id, s] : sequences_) {

@@ -12,23 +12,16 @@ namespace lockstep {
 Scheduler::Scheduler(const EngineOptions& options, std::int64_t pages, EngineCounters& counters)
     : options_(options), counters_(counters), pages_(options, pages, counters), rows_(options) {}
 
-void Scheduler::set_weights(std::uint64_t identity) {
-  pages_.forget_weights(turns_.newest());
+void Scheduler::set_weights(std::optional<std::uint64_t> identity) {
+  if (identity) pages_.forget_weights(turns_.newest());
+  else pages_.reset();
   for (Sequence* s : running()) {
-    if (turns_.weights_of(*s) != turns_.newest()) continue;
+    if (identity && turns_.weights_of(*s) != turns_.newest()) continue;
     s->shares = false;
     s->chain = {};
-    if (!s->weights) s->mixed_versions = s->mixed_versions || s->computed > 0;
+    if (identity && !s->weights) s->mixed_versions = s->mixed_versions || s->computed > 0;
   }
-  turns_.set_newest(identity);
-}
-
-void Scheduler::forget_prefixes() {
-  pages_.reset();
-  for (Sequence* s : running()) {
-    s->shares = false;
-    s->chain = {};
-  }
+  if (identity) turns_.set_newest(*identity);
 }
 
 void Scheduler::remove(Sequence& s, std::int64_t forget_from) {

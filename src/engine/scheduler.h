@@ -12,6 +12,7 @@
 // Knows no device and no model. Used by one thread at a time.
 //   scheduler.add(s); for (const PlannedSlice& p : scheduler.plan()) scheduler.commit(p);
 #pragma once
+#include <optional>
 #include <vector>
 
 #include "engine/row_budget.h"
@@ -49,10 +50,8 @@ class Scheduler {
   // used page.
   void truncate(Sequence& s, bool whole_pages = false);
   // New weights (WeightSet::identity) of the sequences that bring none of their own: nothing cached under the old ones is
-  // used again, except by sequences that run.
-  void set_weights(std::uint64_t identity);
-  // No page that stands in the cache now is used again, except by sequences that run.
-  void forget_prefixes();
+  // used again, except by sequences that run. None: the weights are the same, and what is cached beside their entries is not: nothing is used again.
+  void set_weights(std::optional<std::uint64_t> identity);
 
   bool idle() const { return queues_.empty(); }
   const std::vector<Sequence*>& running() const { return queues_.running(); }  // in order of arrival
