@@ -1,6 +1,6 @@
 // One rank's part of an adapter's trainer (train/adapter_trainer.h): its share of A and B, of their gradients, masters and moments. Ranks cut A and B as
 // the weights under them are cut, and data-parallel ranks share the optimizer's state, as of whole weights.
-//   AdapterRank rank(base.rank(0), layout, masters, adamw(), options); rank.gradients().open({}); ... rank.optim_step(adam);
+//   AdapterRank part(base_rank, layout, masters, adamw(), options); part.gradients().open({}); ... part.optim_step(adam);
 // Used by the rank's thread.
 #pragma once
 #include "train/base_rank.h"

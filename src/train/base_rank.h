@@ -1,5 +1,5 @@
 // One rank's part of frozen weights (train/frozen_base.h), and the passes over it that jobs share: each job with its own data, loss and adapter, or none.
-//   BaseRank rank(runtime, share, options, place); auto done = rank.run({.gradient = true}, jobs, nullptr);
+//   BaseRank rank(runtime, nullptr, whole, images, options, place); auto done = rank.run({.gradient = true}, jobs, nullptr);
 // The bits of a job are those that it has alone, on one rank. Used by the rank's thread.
 #pragma once
 #include "parallel/rank_place.h"

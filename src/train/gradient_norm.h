@@ -1,6 +1,6 @@
 // The norm of a step's gradients, and the factor (scale and clip) by which every gradient is multiplied (docs/numerics.md, "Optimizer"). Plain
 // values, except for the launches.
-//   const double norm = take_scale(backend, norm_buffer.view(), value, adam);
+//   const ScaledNorm scaled = scaled_norm(1.5, {.max_norm = 1}); const std::string group = gradient_group(p);
 #pragma once
 #include "train/optimizers/optimizer.h"
 

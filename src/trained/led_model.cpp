@@ -69,12 +69,10 @@ class LedModel final : public TrainedModel {
   ForwardCounts work() const override { return tell(ModelCall::work), own_->work(); }
 
  private:
-  template <class F>
-  void tell(ModelCall call, const F& put) const {
+  template <class F = void (*)(ByteWriter&)>
+  void tell(
+      ModelCall call, const F& put = [](ByteWriter&) {}) const {
     tell_call(mail_, call, put);
-  }
-  void tell(ModelCall call) const {
-    tell(call, [](ByteWriter&) {});
   }
   [[noreturn]] void refuse(const char* what) const { fail(ErrorCode::unsupported, "{} over {} processes, allowed is one process", what, mail_.processes()); }
 
