@@ -155,7 +155,7 @@ void ModelLanes::look_for_gap(const std::shared_ptr<HostedModel>& model) {
 
 std::string ModelLanes::refuse(const std::string& owner, const std::string& model, std::int64_t sequence, const Error& error) {
   return submit(owner, model, sequence, SentOperation("an operation that could not be read").add(error.what()),
-                [error](const OnExecutor&, HostedModel&, const std::string&) -> bool { throw error; });
+                [error](const OnExecutor&, HostedModel&, const std::string&) -> NumberedOperation::Worked { throw error; });
 }
 
 }  // namespace lockstep
