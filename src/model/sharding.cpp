@@ -22,8 +22,8 @@ Sharding::Sharding(const Model& model, const Profile& profile, const RankPlace& 
     : place_(place), whole_(model.manifest()), expert_groups_(deal(kExpertGroups, place.layout.model())) {
   const int ranks = place.layout.tp;
   if (!profile.ranks_share_weights())
-    fail(ErrorCode::unsupported,
-         "ranks share no weights under profile '{}': 4 bits as a file has them are not what ranks make of their numbers; allowed is one rank", profile.name);
+    fail(ErrorCode::unsupported, "ranks share no weights under profile '{}': scales of low-bit weights span what ranks would cut; allowed is one rank",
+         profile.name);
   for (const Parameter& p : whole_.parameters()) {
     Parameter own = p;
     std::int64_t leaves = 1, inner = 1;

@@ -61,10 +61,7 @@ const Profile& profile_by_name(std::string_view name) {
 
 bool Profile::trains_all_weights() const { return weight_bits == 0 || (weight_bits & kLowBitTrained) != 0; }
 
-// Frozen int4 may be a file's own: ranks quantise decoded numbers again, and a -8 is none that the quantiser makes.
-bool Profile::ranks_share_weights() const {
-  return !is_low_bit_format(weight_bits) || (weight_bits & kLowBitTrained) != 0 || low_bit_format_of(weight_bits) != LowBitFormat::int4;
-}
+bool Profile::ranks_share_weights() const { return !is_low_bit_format(weight_bits) || (weight_bits & kLowBitTrained) != 0; }
 
 std::string Profile::digest() const {
   std::string text = fmt::format("form {} elementary {} bf16w {} bf16cache {} bf16act {} leaves {}", kFormVersion, kElementaryVersion, bf16_weights, bf16_cache,

@@ -124,7 +124,7 @@ TEST_P(AdapterRanks, StepsHaveTheBitsOfOneRank) {
 TEST_P(AdapterRanks, OverWeightsOfFewBitsTheyHaveTheBitsOfOneRank) {
   const TrainBench m(GetParam());
   const std::vector<TrainSequence> data = sequences(m.model->facts().vocabulary, 3);
-  for (const char* profile : {"cpu-fp8", "cpu-int4-qat", "cpu-fp8-base", "cpu-mxfp8-base", "cpu-mxfp4-base"}) {
+  for (const char* profile : {"cpu-fp8", "cpu-mxfp8", "cpu-int4-qat"}) {
     const RankedOutcome want = train_two(m, {.profile = profile}, data);
     for (const RankLayout& ranks : {RankLayout{2, 1, 1}, {3, 2, 2}})
       expect_same_adapters(manifest_of(m), train_two(m, {.ranks = ranks, .profile = profile}, data), want, profile + (" " + ranks.text()));
