@@ -279,8 +279,8 @@ void StepRunner::sample(const Step& step) {
     const std::int64_t n = std::min(most, samples - begin);
     const View z = chunk.view().row_range(0, n), hidden = table.hidden(begin, n);
     head_logits(step.context, z, step.hidden, hidden, model.facts().head);
-    if (!first()) continue;
     add_adapters(step, z, hidden, begin);
+    if (!first()) continue;
     Sample sample = table.sample(begin, n, z);
     sample.token = step.record.token().row_range(begin, n);
     sample.raw_logprob = step.record.raw().row_range(begin, n);
