@@ -300,7 +300,7 @@ TEST(Engine, RefusesWeightsOfAnotherModelOrProfile) {
   EXPECT_THROW(engine.submit({.prompt = {1}, .weights = f32.weights}), Error);
   EXPECT_THROW(engine.set_weights(f32.weights), Error);
   Engine ranks(plant.runtime, plant.weights, {.ranks = {2, 1, 1}});
-  EXPECT_THROW(ranks.submit({.prompt = {1}, .weights = plant.make(1)}), Error);
+  EXPECT_THROW(ranks.submit({.prompt = {1}, .weights = wide.weights}), Error);
   EXPECT_EQ(engine.generate({{.prompt = {1}, .weights = plant.weights}}).size(), 1u);
 }
 

@@ -175,6 +175,7 @@ class MtpRlJobs : public MtpJobs {
     made.rl.max_tokens = 14;
     made.rl.warmup = 0;
     made.rl.learning_rate = 1e-3;
+    made.export_dtype = "f32";
     return made;
   }
   std::vector<double> lengths(const std::string& name) {

@@ -114,8 +114,8 @@ TEST(AdapterParity, ANewVersionUsesNoOldPage) {
   const Generation after = generate();
   EXPECT_EQ(engine.counters().cache_hit_tokens, hits);
   EXPECT_NE(bits_of(after), bits_of(before));
-  Engine ranks(plant.runtime, plant.weights, {.ranks = {2, 1, 1}});
-  EXPECT_THROW(ranks.submit({.prompt = {1}, .adapter = plant.adapter(0)}), Error);
+  Engine ranks(plant.runtime, plant.weights, {.page_size = 4, .ranks = {2, 1, 1}});
+  EXPECT_EQ(bits_of(ranks.generate({{.prompt = tokens, .sampling = {.max_tokens = 4}, .adapter = plant.adapter(1)}})[0]), bits_of(after));
 }
 
 }  // namespace

@@ -124,7 +124,8 @@ TEST_P(AdapterRanks, StepsHaveTheBitsOfOneRank) {
 TEST_P(AdapterRanks, OverWeightsOfFewBitsTheyHaveTheBitsOfOneRank) {
   const TrainBench m(GetParam());
   const std::vector<TrainSequence> data = sequences(m.model->facts().vocabulary, 3);
-  for (const char* profile : {"cpu-fp8", "cpu-mxfp8", "cpu-int4-qat"}) {
+  EXPECT_THROW(train_two(m, {.ranks = {2, 1, 1}, .profile = "cpu-mxfp8"}, data), Error);  // its two roundings are of the masters
+  for (const char* profile : {"cpu-fp8", "cpu-int4-qat"}) {
     const RankedOutcome want = train_two(m, {.profile = profile}, data);
     for (const RankLayout& ranks : {RankLayout{2, 1, 1}, {3, 2, 2}})
       expect_same_adapters(manifest_of(m), train_two(m, {.ranks = ranks, .profile = profile}, data), want, profile + (" " + ranks.text()));

@@ -1,6 +1,7 @@
 #include "train/frozen_base.h"
 
 #include "base/error.h"
+#include "numerics/low_bit.h"
 #include "parallel/thread_ranks.h"
 #include "train/adapter_trainer.h"
 #include "train/rank_work.h"
@@ -13,6 +14,11 @@ FrozenBase::FrozenBase(Runtime& runtime, const std::shared_ptr<const WeightSet>&
       ranks_(ranks ? std::move(ranks) : std::make_unique<ThreadRanks>(options.ranks)),
       parts_(static_cast<std::size_t>(ranks_->local())) {
   if (options.train_indexer) fail(ErrorCode::unsupported, "train_indexer with adapters: the weights are frozen, the indexer's too; allowed is false");
+  if (ranks_->layout().model() > 1 && low_bit_format_of(runtime.profile.weight_bits) == LowBitFormat::mxfp8_both)
+    fail(ErrorCode::unsupported,
+         "adapters over {} ranks under profile '{}': ranks make their weights from the forward's numbers, which are not those that the input gradient reads; "
+         "allowed are ranks of dp alone",
+         ranks_->size(), runtime.profile.name);
   Backend& like = runtime_.backend;
   const Manifest& manifest = runtime_.model->manifest();
   WeightImages images;  // a device that only counts has no values
