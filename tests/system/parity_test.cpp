@@ -145,8 +145,11 @@ TEST(Parity, HoldsForExpandedLatentAttention) {
 
 // Trained, published after each step and served in few bits, over ranks too.
 TEST(Parity, HoldsForWeightsThatAreQuantisedAfterEachStep) {
-  for (const auto& [family, profile] : std::vector<std::pair<std::string, std::string>>{
-           {"glm_moe_dsa", "cpu-int4-qat"}, {"llama", "cpu-int4-qat"}, {"glm_moe_dsa", "cpu-mxfp8"}, {"glm_moe_dsa", "cpu-mxfp8-experts"}, {"llama", "cpu-fp8"}}) {
+  for (const auto& [family, profile] : std::vector<std::pair<std::string, std::string>>{{"glm_moe_dsa", "cpu-int4-qat"},
+                                                                                        {"llama", "cpu-int4-qat"},
+                                                                                        {"glm_moe_dsa", "cpu-mxfp8"},
+                                                                                        {"glm_moe_dsa", "cpu-mxfp8-experts"},
+                                                                                        {"llama", "cpu-fp8"}}) {
     SCOPED_TRACE(family + ", " + profile);
     const ParityReport report = run_parity(short_parity_model(family), {.cases = 1, .seed = 4, .profile = profile});
     expect_parity(report);
