@@ -196,7 +196,7 @@ std::optional<Connection::Clock::time_point> Connection::rests_since() const {
 }
 
 void Connection::drain() {
-  if (phase_ == Phase::idle || phase_ == Phase::opening) close();
+  if (phase_ == Phase::idle && request_ > 0) close();  // one on which nothing was asked yet is answered that the server stops, when something is
 }
 
 void Connection::abandon(bool by_server) {

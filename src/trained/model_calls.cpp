@@ -48,12 +48,25 @@ TrainerOptions taken_options(ByteReader& in) {
   return options;
 }
 
-// Of a model whose parameters all move, the optimizer alone counts.
-void put_settings(ByteWriter& out, const TrainedSettings& settings) { out.text(settings.optimizer); }
+void put_settings(ByteWriter& out, const TrainedSettings& settings) {
+  out.value(settings.rank);
+  out.value(settings.alpha);
+  for (const bool flag : {settings.train_attn, settings.train_mlp, settings.train_unembed, settings.base_only, settings.seed.has_value()}) out.value(flag);
+  out.value(settings.seed.value_or(0));
+  out.text(settings.optimizer);
+  out.text(settings.init_method);
+}
 
 TrainedSettings taken_settings(ByteReader& in) {
   TrainedSettings settings;
+  bool has_seed = false;
+  settings.rank = in.value<std::int64_t>();
+  settings.alpha = in.value<double>();
+  for (bool* flag : {&settings.train_attn, &settings.train_mlp, &settings.train_unembed, &settings.base_only, &has_seed}) *flag = in.value<bool>();
+  const auto seed = in.value<std::uint64_t>();
+  if (has_seed) settings.seed = seed;
   settings.optimizer = in.text();
+  settings.init_method = in.text();
   return settings;
 }
 

@@ -153,8 +153,8 @@ with check("one-process"):
     with server(**ADAPTER) as running:
         expected.update(answers(running, REQUESTS))
         expected["company"] = in_company(running)
-    assert [expected[name][0] for name in REQUESTS] == [200] * 9 + [400], {name: expected[name] for name in REQUESTS}
         base = running.ask("/v1/completions", REQUESTS["adapter"][1] | {"model": NAME})
+    assert [expected[name][0] for name in REQUESTS] == [200] * 9 + [400], {name: expected[name] for name in REQUESTS}
     assert all(status == 200 for status, _ in expected["company"]), expected["company"]
     assert base[0] == 200 and json.loads(base[1])["choices"] != json.loads(expected["adapter"][1])["choices"], "the adapter changes nothing"
 

@@ -161,6 +161,7 @@ def seen(folder, result):
     """What a run printed and wrote, without times, places and what config.json and reports say of the options themselves."""
     text = re.sub(r'"(seconds|tokens_per_second|[a-z_]*_seconds|time)":\s*[-+.\deE]+', r'"\1":0', result.stdout + result.stderr)
     text = re.sub(r"\d+(\.\d+)? s\b|127\.0\.0\.1:\d+", "T", text.replace(str(folder), "HERE"))
+    text = re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "T", text)  # of a line of the log
     text = re.sub(r'("available_bytes":\s*)\d+', r"\1A", text)  # memory that is free at that moment
     files = {}
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
