@@ -20,7 +20,7 @@ class Connection : public TransportUser, public std::enable_shared_from_this<Con
   void start();
   // Now and then: deadlines, and clients that left while their bytes wait unread.
   void check(Clock::time_point now);
-  // The server takes no new work: closes when nothing has begun.
+  // The server takes no new work: closes where a client rests behind its answers.
   void drain();
   // Since when it has asked for nothing, or for nothing more: no handshake, no request that is whole up to its headers. Empty: it has asked.
   std::optional<Clock::time_point> rests_since() const;

@@ -148,13 +148,17 @@ TEST_F(Http, AStreamThatNobodyReadsEnds) {
 
 TEST_F(Http, StopLetsRunningRequestsFinish) {
   serve({.stop_seconds = 20});
-  RawSocket idle(server_->port()), busy(server_->port());
+  RawSocket idle(server_->port()), fresh(server_->port()), busy(server_->port());
+  ASSERT_TRUE(idle.say("POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc"));
+  EXPECT_TRUE(idle.hear("abc").ends_with("abc"));
   ASSERT_TRUE(busy.say("GET /held HTTP/1.1\r\nHost: x\r\n\r\n"));
   const auto responder = api_->take();
   const std::uint16_t port = server_->port();
   std::thread stopping([&] { server_->stop(); });
   EXPECT_EQ(idle.hear(), "");
   EXPECT_TRUE(idle.closed());
+  ASSERT_TRUE(fresh.say("GET /echo HTTP/1.1\r\nHost: x\r\n\r\n"));  // its client cannot know, and would take an end for a fault
+  EXPECT_TRUE(fresh.hear().starts_with("HTTP/1.1 503 "));
   const std::string late = raw("GET /echo HTTP/1.1\r\nHost: x\r\n\r\n");  // told, not merely refused
   EXPECT_TRUE(late.starts_with("HTTP/1.1 503 ")) << late;
   EXPECT_NE(late.find("Retry-After: 1"), std::string::npos);

@@ -1,6 +1,5 @@
 #include "jobs/index_conversion.h"
 
-#include "checkpoint/run_directory.h"
 #include "serving/conversion.h"
 
 namespace lockstep {

@@ -1,7 +1,8 @@
 // The layer of multi-token prediction that a supervised run, or one of reinforcement learning, trains beside its model (train/mtp_trainer.h): initial
 // weights, steps, checkpoints beside the model's. The model is only read, so its weights have the bits of a run without the layer. Works on the executor of
 // `trainer`, which outlives it. One thread at a time, never the executor's.
-//   LocalMtp layer({.depths = 5}, opened, options, initial, trainer); layer.take_step(batch, adam); layer.save(run, step, 2);
+//   LocalMtp layer({.depths = 5}, opened, options, initial, trainer);
+//   layer.take_step(std::vector<TrainSequence>{}, adam); layer.save(run, 1, 2);
 #pragma once
 #include <filesystem>
 #include <memory>

@@ -143,7 +143,7 @@ def test_folders_of_another_trainer_are_hot_loaded(tmp_path, start_sampler):
     serves(3, "skips")
     data = bytearray((left / "heals/model.safetensors").read_bytes())
     (left / "heals/model.safetensors").write_bytes(data[:-5])  # not written to its end
-    refused("heals", None, "heals")
+    refused("heals", None, "is truncated")
     (left / "heals/model.safetensors").write_bytes(data)
     assert post("heals")["ready"]
     serves(4, "heals")

@@ -1,5 +1,7 @@
 """The unmodified `fireworks-ai` package against a trainer and three replicas behind Debian's nginx: WeightSyncer, DeploymentManager and DeploymentSampler know the
 balancer's address alone, while one replica cannot take what all others take, and another one is killed."""
+import shutil
+
 import httpx
 import pytest
 from fireworks.training.sdk.deployment import DeploymentConfig, DeploymentManager
@@ -13,7 +15,8 @@ KEY = "balanced"
 def view_of(store, place):
     """A second way to a store's folder; without its `objects` whoever uses it sees what there is, and cannot read it."""
     place.mkdir()
-    for name in (".lockstep", "manifests", "channels", "replicas", "objects"):
+    shutil.copy(store / ".lockstep", place)
+    for name in ("manifests", "channels", "replicas", "objects"):
         (place / name).symlink_to(store / name)
     return place
 

@@ -4,6 +4,7 @@
 #include "api/fireworks/fleet_waiter.h"
 #include "api/json_fields.h"
 #include "base/server_paths.h"
+#include "host/training_records.h"
 #include "serving/plain_name.h"
 
 namespace lockstep {
@@ -83,14 +84,18 @@ void add_fleet_routes(Routes& routes, const std::shared_ptr<FleetPort>& fleet) {
                     },
                     failed);
               }});
-  const auto tell = [=, &routes, &lanes](const std::string& path, std::function<nlohmann::ordered_json()> json) {
-    routes.add({"GET", path, [=, &lanes](ApiRequest& request, const std::shared_ptr<Responder>& out) {
+  const auto tell = [=, &routes, &lanes](const std::string& path, std::function<nlohmann::ordered_json()> json, std::vector<std::string> query = {}) {
+    Route route{"GET", path, [=, &lanes](ApiRequest& request, const std::shared_ptr<Responder>& out) {
                   lanes.small.post(
                       std::move(request), out, [=](ApiRequest&) { out->send(fleet_answer(json())); }, failed);
-                }});
+                }};
+    route.query = std::move(query);
+    routes.add(std::move(route));
   };
   tell(hot_load, [waiter] { return hot_load_json(waiter->members()); });
   tell("/api/fleet", [fleet] { return fleet_json(*fleet); });
+  // A page of any size holds the one that there is.
+  tell("/v1/accounts", [] { return nlohmann::ordered_json{{"accounts", {{{"name", fmt::format("accounts/{}", kTrainingAccount)}}}}}; }, {"pageSize"});
 }
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 //  POST /hot_load/v1/models/hot_load {"identity"}: points the fleet at a snapshot (fleet_waiter.h); files of another trainer are taken in first
 //  GET  /hot_load/v1/models/hot_load: all replicas, the slowest first
 //  GET  /api/fleet: the same for the page, with bytes and seconds
+//  GET  /v1/accounts: the one account, by which the package makes its paths
 // Any thread.
 //   add_fleet_routes(routes, fleet);
 #pragma once

@@ -2,7 +2,7 @@
 // computes the same rows and writes its cache entries to the same pages; between forwards depths 1, 2, ... predict the next tokens. Each row combines
 // its token with the hidden state of the position before, which is the row before it, or, for the first row of a slice, the state stored with its
 // page.
-//   MtpSteps steps(runtime, weights, pages, page_size); steps.keep(plan);
+//   MtpSteps steps(runtime, weights, pages, page_size, sequences); steps.keep(plan);
 //   auto said = steps.guess(model_weights, sequences, 5);
 // Of a layer whose depths share no keys a guess of depth k writes an entry too, behind the sequence's own, in its last page or in spare ones; the
 // forward that computes those positions writes over it.
