@@ -81,9 +81,12 @@ def test_three_replicas_follow_and_one_is_killed(tmp_path, replicas, own_server)
     servers = [replicas(place, "--swap-memory", memory, name=f"r{i}") for i, memory in enumerate(("double", "single", "double"))]
     folder = stepped(MODEL, tmp_path / "step-0", 0)
     ids = [push(store, folder, "chat", "none")]
+    have_it = lambda: [r["current"] for r in status(place)["replicas"]] == 3 * [ids[-1]]  # noqa: E731
+    wait_for("all have the first", have_it)  # else one that was slow to look would go to the second at once
     for number in (1, 2):
         folder = stepped(folder, tmp_path / f"step-{number}", number)
         ids.append(push(store, folder, "chat", ids[-1]))
+        wait_for("all have the next", have_it)
         wait_for("the fleet is ready", lambda: status(place)["ready"])
     plain = own_server(model=folder)
     expected = told(complete(plain.url, model="step-2"))
