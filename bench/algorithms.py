@@ -20,32 +20,21 @@ import sys
 from pathlib import Path
 from statistics import fmean
 
+from families import binary, evaluate, interval, lockstep, metrics
+
 ROOT = Path(__file__).resolve().parents[1]
 PARTS = 6  # of the curve
-PROBLEMS, SAMPLES = 2000, 4
-
-
-def binary():
-    return os.environ.get("LOCKSTEP_BINARY", str(ROOT / "build/lockstep"))
 
 
 def all_algorithms():
     return sorted(path.stem.removeprefix("countdown_") for path in (ROOT / "recipes").glob("countdown_*.toml") if "\nalgorithm = " in path.read_text())
 
 
-def lockstep(*arguments):
-    """Its JSON, and the seconds of a processor that it took."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run([binary(), *map(str, arguments), "--json"], cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    if done.returncode != 0:
-        sys.exit(f"lockstep {' '.join(map(str, arguments[:2]))}: exit code {done.returncode}: {done.stderr.strip()[-500:]}")
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return json.loads(done.stdout.strip().splitlines()[-1]), sum(after[:2]) - sum(before[:2])
-
-
-def evaluate(model, threads):
-    told, _ = lockstep("eval", "countdown", "--model", model, "--n", PROBLEMS, "--samples", SAMPLES, "--threads", threads)
-    return {key: told[key] for key in ("greedy", "pass_at_1")}
+def timed(run):
+    """What it gives, and the seconds of a processor that the programs it ran took."""
+    seconds = lambda: sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])  # noqa: E731
+    before = seconds()
+    return run(), seconds() - before
 
 
 def run_one(name, work, threads):
@@ -55,18 +44,14 @@ def run_one(name, work, threads):
     folder = work / "runs" / f"countdown-{name.replace('_', '-')}"
     words = ["train", "rl", "--config", ROOT / f"recipes/countdown_{name}.toml", "--runs", work / "runs", "--threads", threads, "--no-page"]
     resumed = any((folder / "checkpoints").glob("*"))
-    _, seconds = lockstep(*words, *(["--resume"] if resumed else []))
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    _, seconds = timed(lambda: lockstep(*words, *(["--resume"] if resumed else [])))
+    rows = metrics(folder)
     part = len(rows) // PARTS
     result = {"algorithm": name, "steps": len(rows), "rewards": [fmean(row["reward"] for row in rows[i * part : (i + 1) * part]) for i in range(PARTS)],
               "tokens": sum(row["tokens"] for row in rows), "different_bits": sum(row["different_bits"] for row in rows),
               "processor_seconds": None if resumed else seconds, "end": evaluate(folder / "export", threads)}  # fmt: skip
     file.write_text(json.dumps(result, indent=1) + "\n")
     print(f"{name}: {result['rewards'][0]:.3f} -> {result['rewards'][-1]:.3f}, {seconds:.0f} s of a processor", flush=True)
-
-
-def interval(measured):
-    return f"{measured['value']:.3f} [{measured['low']:.3f}, {measured['high']:.3f}]"
 
 
 def page(work):
@@ -103,6 +88,7 @@ def main():
     if options.what == "page":
         page(options.work)
         return
+    os.chdir(ROOT)  # recipes name the model from here
     start = options.work / "results/start.json"
     if not start.is_file():
         start.parent.mkdir(parents=True, exist_ok=True)

@@ -133,10 +133,12 @@ void Gradients::read(CheckedReader& file, std::function<void()> again) {
   again_ = std::move(again);
 }
 
-GradientSet& Gradients::finished() {
+WeightImages Gradients::images() {
   if (settings_.accumulate) fail(ErrorCode::internal, "gradients are in the accumulator until optim_step");
   if (!set_) use_bins(needs_bins(true));  // +0
-  return *set_;
+  WeightImages images;
+  for (std::size_t i = 0; i < rows_.manifest().parameters().size(); ++i) images.push_back(rows_.image(i, set_->gradient(static_cast<ParameterId>(i))));
+  return images;
 }
 
 }  // namespace lockstep

@@ -56,8 +56,8 @@ class Gradients {
   void drop();
   // After an error, or to begin again: as after a step.
   void abandon();
-  // Of one call, to look at; +0 before it. Error internal where calls accumulate.
-  GradientSet& finished();
+  // Of one call, to look at, as RankRows::image has them; +0 before it. All ranks call together. Error internal where calls accumulate.
+  WeightImages images();
 
   // Whether the call that stands alone would be made once more (Call::again).
   bool holds_call() const { return static_cast<bool>(again_); }

@@ -216,12 +216,7 @@ OptimResult MtpTrainer::optim_step(const AdamParameters& adam) {
   return result;
 }
 
-WeightImages MtpTrainer::gradient_images() {
-  GradientSet& gradients = gradients_.finished();
-  WeightImages images;
-  for (std::size_t i = 0; i < rows_.manifest().parameters().size(); ++i) images.push_back(rows_.image(i, gradients.gradient(static_cast<ParameterId>(i))));
-  return images;
-}
+WeightImages MtpTrainer::gradient_images() { return gradients_.images(); }
 
 TrainerState MtpTrainer::state() {
   return {state_.images(StatePart::master), state_.images(StatePart::first_moment), state_.images(StatePart::second_moment), state_.steps()};

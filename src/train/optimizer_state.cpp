@@ -190,6 +190,10 @@ TrainerState OptimizerState::all() { return {masters(), images(StatePart::first_
 
 std::uint64_t OptimizerState::master_hash() { return images_hash(rows_.manifest(), masters()); }
 
+TrainerState share_of(const TrainerState& whole, const Sharding& sharding) {
+  return {sharding.shares_of(whole.masters), sharding.shares_of(whole.first_moments), sharding.shares_of(whole.second_moments), whole.step};
+}
+
 void OptimizerState::restore(const TrainerState& state, const std::function<void()>& publish) {
   break_off();  // until all of it is restored
   upload(state.masters);

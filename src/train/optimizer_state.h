@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 
+#include "model/sharding.h"
 #include "model/state_part.h"
 #include "train/options.h"
 #include "train/rank_rows.h"
@@ -21,6 +22,9 @@ struct TrainedParameter {
   ParameterRole role;
   std::string group;  // in OptimResult::group_norms
 };
+
+// What a tensor- or expert-parallel rank has of a whole state.
+TrainerState share_of(const TrainerState& whole, const Sharding& sharding);
 
 class OptimizerState {
  public:

@@ -154,19 +154,12 @@ OptimResult RankTrainer::optim_step(const AdamParameters& adam) {
   return result;
 }
 
-WeightImages RankTrainer::gradient_images() {
-  GradientSet& gradients = gradients_.finished();
-  WeightImages images;
-  for (std::size_t i = 0; i < rows_.manifest().parameters().size(); ++i) images.push_back(rows_.image(i, gradients.gradient(static_cast<ParameterId>(i))));
-  return images;
-}
+WeightImages RankTrainer::gradient_images() { return gradients_.images(); }
 
 void RankTrainer::restore(const TrainerState& state) {
   abandon_gradients();
   const auto done = [&] { publish(); };
-  if (!sharding_) return state_.restore(state, done);
-  const auto share = [&](const WeightImages& whole) { return sharding_->shares_of(whole); };
-  state_.restore({share(state.masters), share(state.first_moments), share(state.second_moments), state.step}, done);
+  state_.restore(sharding_ ? share_of(state, *sharding_) : state, done);
 }
 
 }  // namespace lockstep
