@@ -42,9 +42,9 @@ struct LinearForward {
   int leaf_begin = 0, leaf_end = 8;
   bool round_input_bf16 = false;  // study profiles: x is rounded to bf16 before use
   View ends{};                    // i32 [count, 1], or none
-  float scale = 1;                // weights of numbers alone, as the next
+  float scale = 1;                // as `accumulate`, not for integer weights
   bool accumulate = false;        // y += instead of y =
-  View rows_made{};               // experts: i32 [rows of x, 1], or none: counted up for each row, where its outputs are made
+  View rows_made{};               // experts: i32 [rows of x, 1], or none: a row's cell grows by 1 when its outputs are computed
 };
 struct LinearBackwardInput {
   View dx{}, dy{};
