@@ -12,8 +12,8 @@
 namespace lockstep {
 
 // Readers of optional fields: an absent field gives the default, another type is an error that names the field. null counts as absent except for
-// numbers, where it is an error: both packages leave out unset fields and write NaN and infinity as null. For fields that they type as Optional[int]
-// or Optional[float] null is None, and counts as absent: the readers called optional_.
+// numbers, where it is an error: both packages leave out unset fields and write NaN and infinity as null. For fields that they type as
+// Optional null is None, and counts as absent: the readers called optional_.
 std::string text_field(const TrainingJson& json, const std::string& name, const std::string& standard = {});
 std::int64_t integer_field(const TrainingJson& json, const std::string& name, std::int64_t standard);
 double number_field(const TrainingJson& json, const std::string& name, double standard);
