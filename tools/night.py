@@ -147,7 +147,7 @@ class Runner:
             self.checks.say(f"PASS night/{part.name} ({seconds:.0f} s)")
 
     def everywhere(self, part, tally, environment, end):
-        """Runs tests with LOCKSTEP_GIVE_WAY (src/base/give_way_everywhere.h); its seed repeats the drawn boundaries, as far as threads behave alike."""
+        """Runs tests with LOCKSTEP_GIVE_WAY (src/base/give_way_everywhere.h); its seed repeats the drawn boundaries, as far as threads do."""
         environment = {**environment, "LOCKSTEP_GIVE_WAY": os.environ.get("LOCKSTEP_GIVE_WAY") or str(int(time.time()))}
         self.checks.say(f"night: LOCKSTEP_GIVE_WAY={environment['LOCKSTEP_GIVE_WAY']} repeats it")
         for name in dict.fromkeys(pattern.split("/")[1] for pattern in GIVE_WAY):

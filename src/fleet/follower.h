@@ -32,7 +32,7 @@ struct FollowOptions {
   std::function<std::string(const std::string& snapshot)> identity_of = {};  // what clients call it
   std::chrono::milliseconds poll{50};
   std::shared_ptr<VersionGate> gate = nullptr;       // what staged weights have to pass before they are live; null: nothing. With SwapMemory::spare alone
-  std::shared_ptr<WeightPool::Part> part = nullptr;  // shares equal parameters with other models in memory (model/weight_pool.h); null: nothing is shared
+  std::shared_ptr<WeightPool::Part> part = nullptr;  // shares equal parameters with other models (model/weight_pool.h); null: nothing is shared
   std::filesystem::path downloads = {};              // where downloads from a remote store are kept (sync/downloads.h)
 };
 

@@ -61,8 +61,8 @@ struct ParityControl {
   bool serving_detected = false;    // and so does every way of serving; for one of them the operation is checked too
   std::string serving_missed;       // the way that did not differ, or named another operation
   bool over_processes = false;      // ranks are compared over processes, so this control is too:
-  bool processes_detected = false;  // there training and serving have the right bits under the right profile, and other bits under this one, first at that
-                                    // operation
+  bool processes_detected = false;  // training and serving there have the right bits under the right contract, and under this one
+                                    // other bits, first at that operation
   std::string processes_missed;     // what did not
   std::string operation, expected_operation;
   int layer = -1;

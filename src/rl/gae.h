@@ -32,7 +32,7 @@ struct GaeSettings {
   double gamma = 1, lambda = 1;
   std::optional<double> critic_lambda;  // of the returns; none: lambda
   double length_alpha = 0;              // above 0: the policy's lambda is 1 - 1 / (alpha n), n trained tokens (VAPO, arXiv 2504.05118)
-  bool carry = true;                    // the successor of a chain's last token is in the next chain; else every window ends with the rollout's reward
+  bool carry = true;                    // a chain's last token is followed by the next chain; else every window ends with the rollout's reward
   bool whiten = true;                   // advantages get mean 0 and variance 1 over the batch's trained tokens
 };
 // Errors invalid_argument: gamma, a lambda outside 0 to 1, an alpha below 0.

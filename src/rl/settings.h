@@ -36,7 +36,7 @@ struct RlSettings {
   std::int64_t overlong_tokens = 0;  // at the end of max_tokens, in which a completion's reward falls by overlong_penalty; 0: none
   double overlong_penalty = 1;
   std::int64_t epochs = 1, mini_batches = 1;            // passes over a step's data, and optimizer steps of each pass
-  double stop_kl = 0;                                   // skips a step's remaining mini-batches once the policy's k3 to its sampler exceeds it; 0: never
+  double stop_kl = 0;                                   // skips a step's other mini-batches once the policy's k3 to its sampler exceeds it; 0: never
   double importance_cap = 0;                            // truncated importance sampling at this ratio; 0: none
   std::string share_prompts = "auto";                   // off, forward (no bit changes), backward (declared); auto: whichever of the last two pays
   std::int64_t share_prompts_from = kSharePromptsFrom;  // tokens of a prompt from which on "auto" counts it

@@ -32,7 +32,7 @@ struct AnswerOrder {
   std::string model;  // the request's name of it, which the answer repeats where it means an adapter
   bool stream = false;
   AnswerShape shape;
-  std::size_t echo = 0;                                        // how many of the prompt's last tokens come first, with log-probabilities if these are asked for
+  std::size_t echo = 0;                                        // how many of the prompt's last tokens come first; with log-probabilities if asked for
   std::function<std::unique_ptr<AnswerParser>()> make_parser;  // null: all text is content
   // Writes the JSON of a long answer, so that no other waits for it; if it is gone or full, the executor's thread does. (Weak, so that its own
   // thread never holds the last reference.)
@@ -58,7 +58,7 @@ class AnswerRun : public std::enable_shared_from_this<AnswerRun> {
     bool began = false, held = false, echoed = false, called_tools = false;
     std::int64_t completion_tokens = 0, reasoning_tokens = 0;
     std::uint64_t version = 0;              // of the weights that its last token is of
-    bool any_token = false, mixed = false;  // mixed: a token in `delta` came from weights of two versions
+    bool any_token = false, mixed = false;  // mixed: a token in `delta` has a prefix cached under several weights versions
   };
   std::string call_id(std::size_t index, std::size_t call) const;
   bool on_token(std::size_t index, const GeneratedToken& token, const std::string& text);

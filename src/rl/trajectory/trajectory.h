@@ -13,7 +13,7 @@
 namespace lockstep {
 
 struct Turn {
-  std::vector<std::int32_t> shown = {};       // before it: in a chain's first turn the prompt, else an observation or the request for a summary; may be empty
+  std::vector<std::int32_t> shown = {};       // before it: in a chain's first turn the prompt, else an observation or the request for a summary
   std::vector<std::int32_t> tokens = {};      // written by the policy, with the end token if there was one
   std::vector<float> sampling_logprobs = {};  // of each token, under the distribution that it was drawn from
   std::vector<KeptTokens> kept_tokens = {};   // what top-k, top-p and min-p kept for each token; empty: nothing was cut
