@@ -56,10 +56,10 @@ class FairShares {
     WorkClass work;
     std::string key;
     double seconds;
-    std::string why = {};  // of who waits: company()
+    std::string why = {};  // of waiting(): company()
   };
   std::vector<Line> used() const;               // since the beginning, by tokens
-  std::vector<Line> waiting(double now) const;  // who has work, and how long ago a piece of it last ended; of keys that share a line the longest
+  std::vector<Line> waiting(double now) const;  // those with work, and seconds since a piece of it last ended; the longest of keys that share a line
   std::string told(const ShareAccount& account) const;
   // With whom an account shares the device at the moment, in words: "training has 20 of 80 shares beside live, and 2 other keys in training have
   // work". Empty: nobody else has work, or it has none itself.

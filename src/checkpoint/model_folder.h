@@ -57,7 +57,7 @@ struct ModelFolderInfo {
   std::string path, family;
   std::int64_t parameters_total = 0, parameters_active = 0;  // trained ones; a token's, input embedding not counted
   std::int64_t layers = 0, hidden = 0, vocabulary = 0, context = 0, experts = 0, experts_a_token = 0, select_top_k = 0;
-  std::int64_t window = 0, windowed_layers = 0;  // keys that a row sees at most in so many layers; 0: no layer has a window
+  std::int64_t window = 0, windowed_layers = 0;  // the most keys that a row sees, and in how many layers; 0: no layer has a window
   bool sinks = false;                            // whether heads have a logit that joins their softmax
   std::int64_t tensors = 0;
   std::string dtype, weights_sha256;

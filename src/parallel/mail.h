@@ -99,8 +99,8 @@ class ProcessMail {
     std::string words;
   };
   std::vector<FailedCall> failed_;    // the newest one of each process
-  std::vector<bool> gone_;            // said good-bye
-  std::uint64_t run_ = 0, call_ = 0;  // so many so far
+  std::vector<bool> gone_;            // the processes that have left in order
+  std::uint64_t run_ = 0, call_ = 0;  // numbers of runs and calls so far
   bool in_run_ = false, released_ = false;
   std::function<std::string()> lost_;
   std::string broken_;  // what the wire said when it failed

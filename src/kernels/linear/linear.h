@@ -7,7 +7,7 @@
 // `count` weights lie one after another; item g reads x columns g * x_step.. and writes y columns g * y_step.. (heads), or,
 // where `offsets` is given, rows offsets[g] .. offsets[g+1] of x and y (experts; no column steps then); with `ends` too, rows
 // offsets[g] .. ends[g] (those of one adapter among an expert's).
-// `scale` multiplies a finished sum, one rounding; with `accumulate` the result is added to what stands there by one plain add.
+// `scale` multiplies a finished sum, one rounding; with `accumulate` the result is added to the old value by one plain add.
 // Backward, items must not share columns or rows of dx (steps of 0 mean one item); rows outside every item are left as they are.
 // A weight of integers (PackedWeight::bits, forward alone) lies as numerics/quantised.h says. Rows of x are quantised in groups of 32
 // to 8 bits as weights are, their scale in fp32; of a group g the products of integers are summed exactly, and

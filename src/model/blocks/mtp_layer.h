@@ -4,8 +4,8 @@
 // - y = layer(u), n = shared_head.norm(y); head(n) predicts t_(p+1)
 // - depth k >= 2, the same row: the token that depth k - 1 predicted and its n (or y) replace t_p and h; RoPE uses position p + k - 1
 // Only depth 1 writes keys and values: the row of p writes an entry at p. Later depths attend to the keys that depth 1 of their row selected. With
-// `index_share_for_mtp_iteration` false every depth selects and writes for itself (own_depth): guesses of depth k write at p + k - 1 and see what stands
-// in the cache up to there; in training, where all rows of a depth are there at once, they see the entries of their own depth.
+// `index_share_for_mtp_iteration` false every depth selects and writes for itself (own_depth): guesses of depth k write at p + k - 1 and see the
+// cache's entries up to there; in training, where all rows of a depth are computed at once, they see the entries of their own depth.
 // Position 0 has no row and is no key (Rows::first_key), so an entry depends only on tokens up to its own.
 // The layer has its own manifest, weights and cache (one layer, number 0): no number of the trunk depends on it.
 //   MtpLayer::Keys keys; const MtpLayer::Depth one = layer.first(ctx, embedded, previous, keys), two = layer.next(ctx2, embedded2, one.normed, keys);
