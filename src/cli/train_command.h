@@ -55,7 +55,7 @@ class RunCommand {
   // Call right before the work, in the process that leads it: from here on operations are measured if that was asked for (cli/profile_options.h), and
   // reported on stderr at the run's end.
   void measure(const RuntimeSettings& machine) { profile_.begin(machine); }
-  // For a run that was stopped and is saved: prints that and how to resume it. Returns the exit code.
+  // For a run that was stopped and is saved: prints `sentence` and how to resume the run. Returns the exit code.
   int stopped(const std::string& sentence);
   // For a run that is complete: ends the page and writes a report into the run's folder. Returns the report's file, or "".
   std::string finished(const std::filesystem::path& folder);
