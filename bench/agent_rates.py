@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""How often models/agent-glm (recipes/agent_sft.toml) is right at each of its tasks: held-out problems, several samples each at temperature 1 and the greedy answer.
+"""Measures how often models/agent-glm (recipes/agent_sft.toml) solves each of its tasks: held-out problems, several samples of each at temperature 1
+and the greedy answer.
 
     python3 bench/agent_rates.py [--model DIR] [--problems 500] [--samples 4] [--json FILE] [--write]
 

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""What each algorithm of `lockstep train rl` learns on Countdown: the recipes recipes/countdown_NAME.toml, run as they stand, then evaluated on held-out problems.
+"""Measures what each algorithm of `lockstep train rl` learns on Countdown: runs the recipes recipes/countdown_NAME.toml unchanged, and evaluates the
+models on held-out problems.
 
     bench/algorithms.py run --work FOLDER [--algorithms grpo,ppo] [--threads 1]
     bench/algorithms.py page --work FOLDER
 
-run: `lockstep train rl --config` and `lockstep eval` of each. It may be stopped at any time and goes on where it was; what is done is not repeated.
+run: `lockstep train rl --config` and `lockstep eval` of each. It may be stopped at any time, and the same command goes on where it was.
 page: puts the table between its marks in docs/rl.md.
 
 One seed, and the same settings for all (those of the demo): it shows that each learns and what it costs, not which is best. Time is seconds of a processor,
@@ -31,7 +32,7 @@ def all_algorithms():
 
 
 def timed(run):
-    """What it gives, and the seconds of a processor that the programs it ran took."""
+    """(the result of `work`, processor seconds of the programs that it ran)."""
     seconds = lambda: sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])  # noqa: E731
     before = seconds()
     return run(), seconds() - before

@@ -1,5 +1,5 @@
-// What the OpenAI API costs a token beyond the engine: the same sequences through the bare service, and as streams whose bytes
-// go nowhere. Prints processor time a token of each and the difference; no socket (bench/http_streams.cpp has that part).
+// Measures the cost of the OpenAI API per token beyond the engine's: the same sequences through the bare service, and as streams whose bytes are
+// dropped. Prints processor time per token of each and the difference; no socket (bench/http_streams.cpp has that part).
 //   ninja -C build api_streams && build/bench/api_streams models/countdown-glm [streams [tokens]]
 #include <sys/resource.h>
 

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""What it gains to check answers on the way: Countdown on held-out problems, plain and with a checker that sees the arithmetic of each finished step alone
-and takes a wrong one back, at most three times: its result twice, then the whole step (environment `countdown-checked`, docs/rl.md).
+"""Measures the gain of checking answers while they are generated: Countdown on held-out problems, plain and with a checker that sees only the
+arithmetic of each finished step and rolls a wrong one back, at most three times: its result twice, then the whole step (environment
+`countdown-checked`, docs/rl.md).
 
     bench/checked_answers.py [--model models/countdown-glm] [--problems 2000] [--samples 8] [--seed 20260601] [--json FILE]
 
-Prints sampled pass@1 of both with 95 % intervals (bootstrap over problems), and the tokens that were drawn, those that were taken back too. Beside them what
-choosing among n whole answers could gain at most: pass@n of plain samples is a chooser that is never wrong. Its value at the checker's number of tokens is
-between those of two n. Arms that stand in --json already are not run again, so an interrupted run goes on."""
+Prints sampled pass@1 of both with 95 % intervals (bootstrap over problems), and the number of tokens drawn, with those rolled back. Also the most
+that choosing among n whole answers could gain: pass@n of plain samples, which a chooser that is never wrong would reach; its value at the checker's
+number of tokens lies between those of two n. Arms that are in --json already are not run again, so an interrupted run goes on."""
 import argparse
 import json
 import os

@@ -1,5 +1,6 @@
-// How small and how fast the codec of snapshots is, on a pair of Hugging Face folders: bytes of every codec, and GB of full tensor bytes a second
-// of the clock and a second of a processor, each the median of rounds, with and without digests. The second one is of use where others run too. bench/delta_codec.py makes such a pair and compares with others.
+// Measures size and speed of the codec of snapshots on a pair of Hugging Face folders: bytes of every codec, and GB of full tensor bytes per second
+// of the clock and per processor second (steadier on a machine that others use), each the median of rounds, with and without digests.
+// bench/delta_codec.py makes such a pair and compares with other codecs.
 //   ninja -C build delta_codec && build/bench/delta_codec OLD NEW [--rounds 5] [--threads 1]
 // Prints one JSON object.
 #include <algorithm>

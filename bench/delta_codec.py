@@ -91,7 +91,8 @@ def places(words):
 
 
 def ideal_bytes(old, new):
-    """The entropy of what changed within each old exponent, and of the steps of those that did, over all tensors alike: no code of this model is shorter."""
+    """The entropy, given each old exponent, of which elements changed and by how many steps, with one model for all tensors: no code of this model is
+    shorter."""
     import numpy
 
     def entropy(counts):
@@ -110,7 +111,7 @@ def ideal_bytes(old, new):
 
 
 def zstd_bytes(old, new):
-    """Gaps and steps of every tensor as numpy has them, through zstd at level 3."""
+    """Gaps and steps of every tensor, as NumPy arrays, compressed by zstd at level 3."""
     import numpy
     import zstandard
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What training in 8 bits is: the same reinforcement learning from the shipped model under cpu-bf16w, cpu-fp8, cpu-mxfp8 and cpu-mxfp8-experts, each of which
-has to have 0 different bits and a KL of 0 between its sampler and its trainer, and the symmetric KL between each of the others and cpu-bf16w over one model.
+"""Measures training in 8 bits: the same reinforcement learning from the shipped model under cpu-bf16w, cpu-fp8, cpu-mxfp8 and cpu-mxfp8-experts, each
+of which must have 0 different bits and a KL of 0 between its sampler and its trainer; and the symmetric KL between each of the others and cpu-bf16w.
 
     python3 bench/eight_bits.py --work DIR [--steps 60] [--seeds 1] [--problems 2000] [--threads 0] [--json FILE]
 
-The KL is of the shipped model over --problems random Countdown problems: sum of both directions, each the mean over tokens that one side sampled at
-temperature 1 of how much likelier they are to it. Runs that are there already are not repeated."""
+The KL is of the shipped model over --problems random Countdown problems: the sum of both directions, each the mean of log(own / other) over tokens
+that one side sampled at temperature 1. Runs that exist already are not repeated."""
 import json
 from types import SimpleNamespace
 
@@ -18,7 +18,7 @@ PROFILES = ["cpu-fp8", "cpu-mxfp8", "cpu-mxfp8-experts"]
 
 
 def drawn_by(arguments, profile):
-    """One answer to each problem and more of them, as kl_table.py samples, with the sampler's log-probabilities."""
+    """Samples one answer to each problem, as kl_table.py does, with the sampler's log-probabilities."""
     model = SimpleNamespace(name="countdown-glm", folder=arguments.work, full=ROOT / "models/countdown-glm", merged=None, adapter=None, threads=arguments.threads,
                             prompts=countdown_prompts(arguments.problems), max_tokens=16, tokens=arguments.problems * 12)  # fmt: skip
     return model, sample(model, (model.full, profile, False))

@@ -27,7 +27,7 @@ RECIPES = ROOT / "recipes/families"
 TOKENIZER = ROOT / "models/countdown-glm"  # every family reads and writes Countdown with its tokens
 STEPS, RL_STEPS = 3000, 60
 MOST_ACTIVE = 1_000_000
-# As recipes/countdown_sft.toml and countdown_rl.toml, for all families alike: nothing is tuned for one.
+# The settings of recipes/countdown_sft.toml and countdown_rl.toml for all families: nothing is tuned for one.
 SFT = {"environment": "countdown", "init_seed": 1, "init_deviation": 0.04, "seed": 1, "batch": 32, "learning_rate": 2e-3, "schedule": "linear",
        "final_fraction": 0.05, "beta1": 0.9, "beta2": 0.98, "weight_decay": 0.1, "max_norm": 1.0, "checkpoint_every": 100}  # fmt: skip
 WARMUP = 0.03  # of the steps
@@ -60,7 +60,7 @@ def model_folder(family, folder):
 
 
 def lockstep(*arguments):
-    """Runs it and gives its JSON. Progress goes to stderr."""
+    """Runs the program and returns its JSON. Progress goes to stderr."""
     done = subprocess.run([binary(), *map(str, arguments), "--json"], capture_output=True, text=True)
     if done.returncode != 0:
         sys.exit(f"lockstep {arguments[0]} {arguments[1]}: exit code {done.returncode}: {done.stderr.strip()[-500:]}")
@@ -110,7 +110,7 @@ def evaluate(model, threads):
 
 
 def once(path, make):
-    """The stage's result, from its file where it is done."""
+    """The stage's result; from its file if it was done before."""
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
         value = make()

@@ -1,6 +1,6 @@
-// How long the first byte of an answer takes beyond the engine's own time, when many chat requests come at once. A client
+// Measures how long the first byte of an answer takes beyond the engine's own time, when many chat requests come at once. A client
 // process keeps its connections open, writes all requests and waits for the first byte of each answer's stream. The time of
-// each request is cut where hands change:
+// each request has four parts:
 //   way in   from the client's send to the Api: the kernel, the server's reading, the wait while others are read
 //   handle   JSON, checks, template, tokenizer, until the request stands with the engine
 //   engine   until the engine has its first token: waiting for the running step and for a place, prefill, sampling

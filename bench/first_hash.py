@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""How long it takes from `pip install` of the wheel to the published hash: a fresh environment, the wheel from a file, and `lockstep demo --quick` in an
-empty folder, which compares its weights with the hash that is published. What is not timed: building the wheel, and making the environment.
+"""Times the way from `pip install` of the wheel to the published hash: a fresh environment, the wheel from a file, and `lockstep demo --quick` in an
+empty folder, which compares its weights with the published hash. Building the wheel and making the environment are not timed.
 
     python3 bench/first_hash.py [--lockstep build/lockstep] [--most 90]
 
-Prints seconds of both; ends with 1 where the hash is another, or where both take more than --most."""
+Prints the seconds of both; the exit code is 1 if the hash differs, or if both together take more than --most."""
 import argparse
 import os
 import subprocess

@@ -46,7 +46,7 @@ def numpy_openblas(np, rows, n, k, options):
 
 
 def kernel_set(np):
-    """The processor whose kernels OpenBLAS has chosen at run time: what it was built for says nothing about that."""
+    """The processor whose kernels OpenBLAS has chosen at run time, which may differ from the one that it was built on."""
     import ctypes
 
     folder = Path(np.__file__).parent
@@ -61,7 +61,7 @@ def kernel_set(np):
 
 
 def with_one_thread(options):
-    """What a run of this script with one thread says of the most rows: OpenBLAS is given its threads when it is loaded."""
+    """The results for the most rows of a run of this script with one thread: OpenBLAS gets its number of threads when it is loaded."""
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "result.json"
         command = [sys.executable, __file__, "--threads", "1", "--rows", str(ROWS[-1]), "--rounds", str(options.rounds), "--seconds", str(options.seconds), "--json", str(result)]

@@ -1,5 +1,5 @@
-// Decoding of every type of GGUF blocks to fp32: millions of weights a second and core, medians of rounds, out of and into memory that a cache holds.
-// Blocks hold random bits.
+// Times decoding of every type of GGUF blocks to fp32: millions of weights per second on one core, medians of rounds, with source and target in the
+// cache. Blocks hold random bits.
 //   ninja -C build gguf_decode && build/bench/gguf_decode [ROUNDS]
 #include <algorithm>
 #include <chrono>

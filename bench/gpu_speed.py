@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A GPU beside the CPU's processors and beside torch on the same GPU: a llama of SmolLM2-135M's dimensions with random weights, fp32.
+"""Compares a GPU with the CPU and with torch on the same GPU: a llama of SmolLM2-135M's dimensions with random weights, fp32.
 
     bench/gpu_speed.py [--lockstep build/lockstep] [--folder FOLDER] [--rounds 3] [--seconds 2] [--json FILE]
 

@@ -1,5 +1,5 @@
-// Accumulators of a model of SmolLM2-135M's shape to disk and back, against the disk's own sequential speed: the same bytes written and synced,
-// and read with a cold cache, by plain calls beside it. In turns; medians. What is held in memory meanwhile: the accumulators, 3.2 GB.
+// Times gradient accumulators of a model of SmolLM2-135M's shape to disk and back, against the disk's sequential speed: the same bytes written and
+// synced, and read with a cold cache, by plain calls. In turns; medians. The accumulators take 3.2 GB of memory meanwhile.
 //   ninja -C build gradient_files && build/bench/gradient_files FOLDER [ROUNDS]
 #include <fcntl.h>
 #include <unistd.h>
@@ -32,7 +32,7 @@ void sync_file(const std::string& path) {
   require(file >= 0 && fsync(file) == 0 && close(file) == 0, path.c_str());
 }
 
-// Nothing of the file is in memory afterwards.
+// Removes the file's pages from the system's cache.
 void forget(const std::string& path) {
   sync_file(path);
   const int file = open(path.c_str(), O_RDONLY);

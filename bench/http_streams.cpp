@@ -1,5 +1,5 @@
-// What HTTP and streaming cost without a model: a server whose Api hands out ready-made events, a client process that reads
-// them. Prints the server's processor time a token, and how long the first byte takes.
+// Measures the cost of HTTP and streaming without a model: a server whose Api sends ready-made events, and a client process that reads
+// them. Prints the server's processor time per token, and how long the first byte takes.
 //   ninja -C build http_streams && build/http_streams [streams [tokens [microseconds a step]]]
 #include <arpa/inet.h>
 #include <fmt/format.h>

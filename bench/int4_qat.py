@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What training in 4 bits is worth: the same reinforcement learning from the shipped model under cpu-bf16w and under cpu-int4-qat, then held-out problems
-solved by both with 4-bit weights (the first is rounded afterwards), and by the first as it was trained.
+"""Measures the gain of training with 4-bit weights: the same reinforcement learning from the shipped model under cpu-bf16w and under cpu-int4-qat,
+then held-out problems solved by both with 4-bit weights (the first is rounded afterwards), and by the first as it was trained.
 
     python3 bench/int4_qat.py --work DIR [--lockstep build/lockstep] [--steps 60] [--seeds 1 2 3] [--n 2000] [--samples 8] [--threads 0] [--json FILE]
 
@@ -24,7 +24,7 @@ def lockstep(arguments, *words):
 
 
 def trained(arguments, profile, seed):
-    """The exported folder, and what the run's steps say of sampler and trainer."""
+    """The exported folder, and the run's figures of sampler against trainer."""
     name = f"{profile}-{seed}"
     run = arguments.work / "runs" / name
     if not (run / "export").is_dir():
@@ -55,7 +55,7 @@ def run_options(description, seeds):
 
 
 def parsed(parser):
-    """The options as given; the folder of the runs is there."""
+    """The parsed options; makes the folder of the runs."""
     arguments = parser.parse_args()
     arguments.work = arguments.work.resolve()
     arguments.work.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What kept forwards save in reinforcement learning (docs/kept-forwards.md): `lockstep train rl` with --keep-forward off, inputs and all, in turns, with
-activations in memory and checkpointed. Seconds a step, of sampling and of training; the step over that of `off` in the same round; memory a row that was
-kept. Every run must end with the same weights, and in every step rows that were computed and rows that were kept are all rows.
+"""Measures what kept forwards save in reinforcement learning (docs/kept-forwards.md): `lockstep train rl` with --keep-forward off, inputs and all, in
+turns, with activations in memory and checkpointed. Seconds of a step, of sampling and of training; the step's time over that of `off` in the same
+round; memory of a kept row. Every run must end with the same weights, and in every step computed rows and kept rows together must be all rows.
 
     bench/kept_forwards.py --model models/countdown-glm [--problems 4] [--rollouts 8] [--max-tokens 128] [--steps 4] [--rounds 7] [--json FILE]
 """

@@ -2,8 +2,8 @@
 
 import json
 
-LINE = 0.01  # a k3 above it is marked
-TOKENS = 20_000  # of a row at least
+LINE = 0.01  # a row with a higher k3 (an estimate of the KL divergence) is marked
+TOKENS = 20_000  # the least of a row
 # k3 that others publish of their sampler against their trainer, for large models of the same families.
 PUBLISHED = [("Kimi-K2.5", "kimi_k2", 0.002702), ("MiniMax-M2.5", "minimax_m2", 0.0070), ("Llama 3.3 70B", "llama", 0.000125), ("Qwen3-4B", "qwen3", 0.000266)]
 ORDER = ["own-full", "own-adapter", "own-adapter-int4", "own-expanded", "expanded", "study", "transformers", "merged", "fp8", "int8", "int4-experts", "int4"]
@@ -53,7 +53,7 @@ def figures(row):
 
 
 def with_earlier(rows, docs):
-    """And those that the page's data have of other models and pairs."""
+    """The rows, and those of other models and pairs in the page's data."""
     path = docs / "kl.json"
     earlier = json.loads(path.read_text()) if path.is_file() else {"rows": []}
     measured = {(r["model"], r["row"]) for r in rows}
@@ -61,7 +61,7 @@ def with_earlier(rows, docs):
 
 
 def versions(rows):
-    """Each program that measured some, by how many."""
+    """The programs that measured rows, with the number of rows of each."""
     of = [r["version"] for r in rows]
     names = sorted(set(of), key=lambda name: (-of.count(name), name))
     return names[0] if len(names) == 1 else ", ".join(f"{name} ({of.count(name)} rows)" for name in names)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The KL table: how far a sampler's log-probabilities are from the trainer's, for our own pairs and for usual other ones.
+"""The KL table: the difference of a sampler's log-probabilities from the trainer's, for our own pairs and for usual other ones.
 
     bench/kl_table.py run --work FOLDER [--taught FOLDER] [--models countdown-glm,qwen3_moe] [--smollm2 FOLDER] [--threads 1] [--redo=WORD] [--minutes 60]
     bench/kl_table.py page --work FOLDER
@@ -41,7 +41,7 @@ SEED = 7
 
 
 def countdown_prompts(count):
-    """Problems as the environment words them: three numbers, and a target that they give."""
+    """Problems in the environment's format: three numbers, and a target that can be made from them."""
     draw, prompts = random.Random(SEED), []
     while len(prompts) < count:
         numbers = [draw.randint(1, 20) for _ in range(3)]

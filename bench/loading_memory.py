@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How much memory a server takes until it is ready, beside what its forwards compute with, and how long it reads:
+"""Measures the memory of a server until it is ready, relative to the bytes of its compute copy, and how long it loads:
 
     python3 bench/loading_memory.py [--model DIR ...] [--int4-gigabytes 0.8] [--before OTHER-LOCKSTEP] [--threads 2] [--rounds 3] [--json FILE]
 

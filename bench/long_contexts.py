@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What attention costs in long contexts, and what latent attention costs absorbed and expanded; `lockstep bench` on random models, in turns.
+"""Measures the cost of attention in long contexts, and of latent attention (MLA) absorbed and expanded; `lockstep bench` on random models, in turns.
 
     bench/long_contexts.py --models FOLDER [--threads N] [--rounds 1] [--contexts 4096,16384,65536] [--dense-most 16384] [--json FILE]
 
@@ -68,7 +68,7 @@ def with_limits(options):
 
 
 def prompt_of(options, model, tokens):
-    """Of a prompt: seconds; those of attention and of indexers; floating-point operations in all."""
+    """Figures of a prompt: seconds; those of attention and of indexers; floating-point operations in all."""
     timing, operations = bench(options, "prefill", model, "--tokens", tokens, "--context", tokens + 16, *with_limits(options))
     runs = timing["runs"] + 1  # the first is not timed, but profiled
     part = lambda start: sum(o["seconds"] for name, o in operations.items() if name.startswith(start)) / runs
@@ -81,7 +81,7 @@ def token_after(options, model, tokens):
 
 
 def token_flop(config, tokens):
-    """Of a token after a prompt: 2 a weight of its matrices, attention's and the indexers' products."""
+    """Floating-point operations of a token after a prompt: 2 for each weight of its matrices, and the products of attention and of indexers."""
     shapes = made_models.deepseek_shapes(made_models.DEEPSEEK | config)
     used = config["num_experts_per_tok"] / config["n_routed_experts"]
     weights = sum(2 * shape[0] * shape[1] * (used if ".experts." in name and "shared" not in name else 1) for name, shape in shapes.items() if len(shape) == 2 and "embed" not in name)

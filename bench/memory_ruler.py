@@ -1,10 +1,11 @@
-"""What something that reads memory is told as a share of: the fastest of the reads that `lockstep bench memory` tries, taken before it and after it.
+"""The machine's memory speed, against which a program's reads are compared: the fastest of the reads that `lockstep bench memory` tries, measured
+before and after the program.
 
     before = speed(threads); reached = measured(); after = speed(threads)
     fastest = lengthened(threads, reached, before, after)
     if reached > MOST * fastest: ...  # no share of a ruler that is too short
 
-A reading is of one moment, and a guest's memory has faster and slower ones: where something read faster than both readings, more of them are taken.
+The memory of a virtual machine is faster at some moments than at others: if the program read faster than both readings, more readings are taken.
 """
 
 import json
@@ -13,7 +14,7 @@ import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-MOST = 1.03  # of the fastest reading, what may still be told: the two are not taken at the same moment
+MOST = 1.03  # the highest plausible share of the fastest reading: the two are not measured at the same moment
 
 
 def speed(threads):

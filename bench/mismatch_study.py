@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""The long study: what it costs that the sampler is not the trainer, and whether truncated importance sampling mends it.
+"""The long study: the cost of a sampler whose numerics differ from the trainer's, and whether truncated importance sampling corrects it.
 
     bench/mismatch_study.py run --work FOLDER [--threads 1] [--seeds 1,2,3] [--rates 1.5e-4,5e-4,5e-5] [--hours H]
                                 [--known docs/mismatch-study.json]
     bench/mismatch_study.py page --work FOLDER
 
 run: every cell of rollout profile x correction x learning rate x seed is one `lockstep train rl` of recipes/mismatch_study.toml and
-one `lockstep eval` of what it exported. Learning rates are the outermost loop and seeds the next, so that what is done at any time can
-be compared. It may be stopped at any time and goes on where it was: a cell that began resumes from its checkpoint, to the same bits.
+one `lockstep eval` of the exported model. Learning rates are the outermost loop and seeds the next, so that the finished cells can be
+compared at any time. It may be stopped at any time and goes on where it was: a cell that began resumes from its checkpoint, to the same bits.
 One file of results a cell.
 --known: takes the cells of an earlier page over, of whatever release, if the first of them, run again here, ends with the same weights to
 the bit; that is what the contract promises, and what joins cells of different days and machines.

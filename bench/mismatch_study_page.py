@@ -14,7 +14,7 @@ LEGEND = [(f"{mismatch}, {CORRECTIONS[correction]}" if correction == "tis" else 
 
 
 def grouped(cells):
-    """(rate, mismatch, correction) -> its cells by seed; the control of TIS without a mismatch stands apart."""
+    """(rate, mismatch, correction) -> its cells by seed, without the control (truncated importance sampling without a mismatch)."""
     groups = defaultdict(list)
     for cell in cells:
         if (cell["mismatch"], cell["correction"]) != ("none", "tis"):
@@ -93,7 +93,7 @@ def table(cells):
 
 
 def control(cells):
-    """TIS without a mismatch: every weight is exactly 1, so the trained weights are the same to the bit."""
+    """Truncated importance sampling without a mismatch: every weight is exactly 1, so the trained weights are the same to the bit."""
     by_name = {(c["mismatch"], c["correction"], c["rate"], c["seed"]): c for c in cells}
     for (mismatch, correction, rate, seed), cell in by_name.items():
         plain = by_name.get(("none", "none", rate, seed))

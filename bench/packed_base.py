@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What a frozen base in few bits costs and saves: bytes of its weights, and tokens a second of a training step of an adapter and of decoding,
-through the real `tinker` SDK against servers that this script starts, in turns. Ratios are of runs in turns; medians.
+"""Measures the cost and the savings of a frozen base in few bits: bytes of its weights, and tokens per second of training steps of an adapter and of
+decoding, through the real `tinker` SDK against servers that this script starts. Ratios are of runs in turns; medians.
 
     python3 bench/packed_base.py [--model DIR] [--lockstep build/lockstep] [--rounds 5] [--threads 2] [--json FILE]
 

@@ -4,8 +4,8 @@ stands beside what was measured without. A machine's kind is its processor and t
     page = add_block(page, "Linear layers, fp32", block_lines, ["Linear layers, fp32", "A GRPO step", ...])
     page = without_unnamed(page)
 
-Only the block of the same kind is replaced, and every other line stays as it is, but for blocks that name no commit: what nobody can measure
-again is left out. The first block of a section has no heading; each other one begins with `### On ` and its kind.
+Only the block of the same kind is replaced, and every other line stays as it is, except that blocks without a commit, which cannot be measured again,
+are removed. The first block of a section has no heading; each other one begins with `### On ` and its kind.
 """
 
 import re
@@ -15,7 +15,7 @@ NAMED = re.compile(r"^Measured at commit ", re.M)
 
 
 def sections_of(page):
-    """Title -> its text, of the page as it is, and what stands before the first title."""
+    """{title: text} of the page's sections, and the text before the first title."""
     head, *parts = re.split(r"^## ", page, flags=re.M)
     found = {}
     for part in parts:

@@ -23,7 +23,7 @@ def shares(row):
 
 
 def gemm_rows(rows, ceiling):
-    """Header and rows; `ceiling` None: results that were kept before it was measured."""
+    """Header and rows; `ceiling` None: results from before it was measured."""
     yield "| N x K | M | lockstep, us | OpenBLAS, us | ratio | GFLOP/s |" + (" of the ceiling |" if ceiling else "")
     yield "|---|---|---|---|---|---|" + ("---|" if ceiling else "")
     for r in rows:
@@ -48,7 +48,7 @@ SHARE_OF_MEMORY = 0.8
 
 
 def most_against_peer(row):
-    """Of a row with both sides' shares of the memory's speed: how much faster than the peer a program is that reads at that speed."""
+    """For a row with both sides' shares of the memory's speed: how much faster than the peer a program would be that reads at full speed."""
     return 1 / row["memory"]["llama_cpp"]["share"]
 
 
@@ -127,7 +127,7 @@ def step_profile(row, target):
 
 
 def without_profile(row):
-    """Of results that were kept before a step had a profile."""
+    """For results from before a step had a profile."""
     return ["", f"The matrix products of a step alone, {'4' if row.get('lora_rank') else '6'} operations a weight and token, are {100 * row['share']:.0f}% of the {row['gigaflops']:.0f} GFLOP/s that multiply-adds in "
                 "registers reach here (`lockstep bench arithmetic`): no order of sums makes a step faster than one divided by that share."]  # fmt: skip
 

@@ -6,8 +6,9 @@ download. At the end every replica answers with the bits of a server that has th
 
     python3 bench/regions.py [--model models/countdown-glm] [--steps 10] [--cut 30] [--short] [--json FILE] [--page docs/weight-sync.md]
 
-Needs root, TUN, network namespaces, tc, and rclone (`./setup --oracle` has it). --short: three steps, a cut of three seconds, faster wires. --page: writes the
-figures between the lines regions: begin and regions: end. Ends with 1 where something does not hold, and with 3, and says why, where it cannot be run here."""
+Needs root, TUN, network namespaces, tc, and rclone (`./setup --oracle` has it). --short: three steps, a cut of three seconds, faster wires. --page:
+writes the figures between the lines regions: begin and regions: end. The exit code is 1 if a check fails, and 3, with the reason, if the benchmark
+cannot run on this machine."""
 import argparse
 import contextlib
 import ctypes
@@ -85,7 +86,7 @@ class Regions:
 
     @contextlib.contextmanager
     def inside(self, name):
-        """The calling thread is in the namespace."""
+        """Runs the calling thread in the namespace."""
         libc = ctypes.CDLL(None, use_errno=True)
         with open("/proc/thread-self/ns/net") as before, open(f"/run/netns/{self.spaces[name]}") as there:
             def enter(which):
@@ -109,7 +110,7 @@ class Regions:
 
 
 class Server:
-    """A server in a region, and what it says of itself there."""
+    """A server in a region, and the figures that it reports."""
 
     def __init__(self, regions, region, words, environment):
         self.regions, self.region = regions, region
@@ -135,7 +136,7 @@ class Server:
 
 
 def stepped(before, after, share, seed):
-    """A copy of the model in which the lowest bits of some weights are others, as a step of training leaves it."""
+    """A copy of the model in which the lowest bits of some weights differ, as after a training step."""
     shutil.copytree(before, after)
     file = after / "model.safetensors"
     content = bytearray(file.read_bytes())
@@ -197,7 +198,7 @@ class Fleet:
         return stepped(self.folder, self.work / f"step-{self.steps}", share, self.steps)
 
     def ready(self, sequence, since, limit=300):
-        """Seconds until each replica has it, and what each says of it."""
+        """Seconds until each replica has the snapshot, and the figures that each reports of it."""
         seconds, said, wrong = {}, {}, []
 
         def wait(name, server):
@@ -268,7 +269,7 @@ def measured(options, regions, work):
 
 
 def faults_of(found):
-    """What does not hold."""
+    """The checks that fail, as sentences."""
     wrong = []
     for name in ("near-1", "near-2", "far-1"):
         slow = [s["seconds"][name] for s in found["steps"] if s["seconds"][name] > READY_SECONDS[name.split("-")[0]]]

@@ -53,8 +53,8 @@ def lockstep(options):
 
 
 def operations(options):
-    """Of the matrix products of a step's parts, each prompt counted once where its samples can share it: in rollouts, and in the forward of learning.
-    The last token of a sample is drawn and never read."""
+    """Floating-point operations of the matrix products of a step's parts. Each prompt counts once where its samples can share it: in rollouts, and in
+    the forward of learning. The last token of a sample is drawn and never read."""
     forward = matrix_operations(options.models / "rl", 0) // 3  # of a token: 2 a weight
     samples = options.prompts * options.samples
     shared = options.prompts * PROMPT + samples * (options.tokens - 1)
@@ -94,7 +94,7 @@ def run_peer(options):
     ends, rollouts = [], []
 
     class TimedTrainer(GRPOTrainer):
-        """TRL's own, with a clock around its rollouts; a version that calls them otherwise tells none."""
+        """TRL's trainer with a clock around its rollouts; other versions of TRL, with other names, give no time."""
 
         def _generate(self, *arguments, **named):
             begin = time.perf_counter()

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What each operation of a prompt, of decoding, of a training step and of a GRPO step reaches of the machine's limits: `lockstep bench roofline`, then
-`lockstep bench KIND --profile-operations` against it (docs/profiling.md).
+"""Measures each operation of a prompt, of decoding, of a training step and of a GRPO step against the machine's limits: `lockstep bench roofline`,
+then `lockstep bench KIND --profile-operations` (docs/profiling.md).
 
     bench/roofline.py --model FOLDER/fp32 [--threads N] [--rounds 3] [--seconds 2] [--json FILE]
 

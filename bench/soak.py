@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""A server that everybody uses at once, for as long as it takes to see what grows: samplers, trainers and completion loops of ten keys, beside
-clients that crash in the middle of their work and clients that send what they must not. Asserts that no ordinary request fails, that each class
+"""A server under mixed load for long enough to see what grows: samplers, trainers and completion loops of ten keys, beside clients that crash
+in the middle of their work and clients that send invalid requests. Asserts that no ordinary request fails, that each class
 of work has its share of the device's seconds in every window, or all that it asked for, and that memory and file handles stay where they were.
 Seconds of a step of the engine, in which live answers and rollouts stand together, are told by their tokens: a class whose rows are few has few of
 them, and lacks nothing while none of its sequences waits for a place.
@@ -170,7 +170,7 @@ class Soak:
     # --- the others
 
     def crashing(self, key, draws):
-        """Goes away between forward_backward and optim_step, and in the middle of an answer, and never comes back to what it had."""
+        """Disconnects between forward_backward and optim_step, and in the middle of an answer, and never returns to its sessions."""
         while not self.end.is_set():
             client = Client(self.port, key)
             session = client.api("create_session", tags=[], user_metadata={})["session_id"]
@@ -280,7 +280,7 @@ def windows(series):
 
 
 def verdicts(soak, stuck):
-    """What does not hold."""
+    """The checks that fail, as sentences."""
     bad = [f"an ordinary request failed: {failure}" for failure in soak.failures[:10]]
     bad += [f"a hostile request was not refused: {answer}" for answer in soak.wrong[:10]]
     if stuck:

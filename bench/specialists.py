@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Specialists, and one model of them: from one model a specialist of each task of `dozen`, by fine-tuning or reinforcement learning; then distillation on policy of all
-of them into one, and beside it what people do otherwise: fine-tuning on one task after the other, one run on all tasks, the average of the specialists' weights.
+"""Joins specialists into one model: trains from one model a specialist of each task of `dozen`, by fine-tuning or reinforcement learning; then
+distils all of them on policy into one, and compares with the usual alternatives: fine-tuning on one task after another, one run on all tasks, the
+average of the specialists' weights.
 
     python3 bench/specialists.py --work FOLDER                                        # all twelve, three seeds, 2,000 held-out problems: hours
     python3 bench/specialists.py --work FOLDER --tasks sort,maximum --seeds 1 --steps 40 --distill-steps 40 --problems 200

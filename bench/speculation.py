@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What guesses ahead gain: tokens a second of one stream of `lockstep serve`, with each way of guessing and without, in turns.
+"""Measures the gain of speculative decoding: tokens per second of one stream of `lockstep serve`, with each way of drafting and without, in turns.
 
     bench/speculation.py --model models/countdown-glm [--profile cpu-bf16w] [--threads N] [--tokens 128] [--draft-tokens 7] [--rounds 5] [--json FILE]
 
-Cases: `off`; `prediction`, with the right answer brought along; `wrong`, with one of which no token is right; `ngram` on prompts that copy a text,
-and on prompts of random words, where it seldom finds anything; `auto` on both. All of a case's answers are compared with those of `off`: the last
-column is how many differ, which is 0 or a fault. Greedy. A ratio is the rounds' median of time without over time with, in brackets the least
-and the most. Needs the package requests."""
+Cases: `off`; `prediction`, with the right answer in the request; `wrong`, with one of which no token is right; `ngram` on prompts that copy a text,
+and on prompts of random words, where it seldom finds a match; `auto` on both. All of a case's answers are compared with those of `off`: the last
+column is the number that differ, and must be 0. Greedy. A ratio is the median over rounds of time without over time with, with the least and the
+most in brackets. Needs the package requests."""
 import argparse
 import json
 import os
@@ -45,7 +45,7 @@ class Server:
 
 
 def prompts_of(options):
-    """Texts: copying ones, which have said how they go on, and random words. Short enough for the model's context."""
+    """Texts: some that repeat themselves, so that an n-gram has occurred before, and random words. Short enough for the model's context."""
     draws, copying, fresh = random.Random(1), [], []
     room = max(4, options.prompt // 8)
     for _ in range(options.prompts):

@@ -99,7 +99,7 @@ def draw(panel, at):
 
 
 def write_svg(path, panels, legend):
-    """legend: [(text, colour, dashed)]; panels that share a y range are the caller's to make so (share_ranges)."""
+    """Writes panels over one legend, [(text, colour, dashed)]. For equal y ranges call share_ranges first."""
     columns = 4
     height = HEIGHT + 8 + 18 * math.ceil(len(legend) / columns)
     width = WIDTH * len(panels)

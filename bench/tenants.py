@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What tenants of one server take from each other: the time of a training step of one key alone, under completion loops of another, under
-loops of another's samples, and beside another's trainer; the completions' throughput with and without training; and the time between two
+"""Measures how much tenants of one server slow each other down: the time of a training step of one key alone, under completion loops of another,
+under loops of another's samples, and beside another's trainer; the completions' throughput with and without training; and the time between two
 tokens of one live stream, on an idle server, beside training steps, and beside a trainer that saves its model after each step. A server with a
 key file of its own is started for it. Medians; seconds of the device by key are those of /metrics.
 
@@ -123,7 +123,7 @@ def completion(server, tokens):
 
 
 def throughput(done, seconds):
-    """Tokens a second of those completions that end while it waits."""
+    """Tokens per second of the completions that end during the measured time."""
     before = sum(done)
     began = time.perf_counter()
     time.sleep(seconds)

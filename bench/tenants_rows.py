@@ -1,5 +1,5 @@
-"""Rows of docs/performance.md on tenants (bench/tenants.py --all): what is measured, and the goal that it has. Knows how to ask and what to divide; servers,
-trainers and single measurements are bench/tenants.py's.
+"""Rows of docs/performance.md on tenants (bench/tenants.py --all): each figure and its goal. This file combines measurements; servers, trainers and
+the measurements themselves are bench/tenants.py's.
 
     rows = tenants_rows.all_rows(options)     [{"what", "measured", "goal"}]"""
 import json
@@ -83,7 +83,7 @@ def stream(server, key, tokens, seed):
 
 
 def streams_rows(options, server, many):
-    """One stream of a key after the other beside `many` of another key. The many are opened and not read: 480 tokens fit into what lies on the way."""
+    """One stream of a key after another, beside `many` of another key. The many are opened and not read: 480 tokens fit into socket buffers."""
     held = [None] * many
 
     def hold(i):

@@ -1,4 +1,4 @@
-// Seconds of a piece of work by the clock, and the middle of several. Of measuring programs.
+// For measuring programs: the seconds of a piece of work by the clock, and the median of several.
 #pragma once
 #include <algorithm>
 #include <chrono>
@@ -11,7 +11,7 @@ double seconds_of(const F& work) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// Of an even number of values the upper one.
+// The median; of an even number of values the upper of the two in the middle.
 inline double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];

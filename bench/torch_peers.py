@@ -34,7 +34,7 @@ def lockstep(options):
 
 
 def ceiling(options):
-    """GFLOP/s of multiply-adds in registers alone."""
+    """GFLOP/s of multiply-adds in registers."""
     command = [os.environ.get("LOCKSTEP_BINARY", str(ROOT / "build/lockstep")), "bench", "arithmetic", "--json", "--threads", str(options.threads)]
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)["gigaflops"]
 
@@ -90,8 +90,8 @@ def torch_in_a_process(options, way=None):
 
 
 def torch_products(model, rows, lora_rank):
-    """Seconds of a step's matrix products by torch's library alone, as matrix_operations counts them: for each shape the median of five, after one,
-    times how many matrices have it."""
+    """Seconds of a step's matrix products by torch's library alone, as matrix_operations counts them: for each shape the median of five runs, after
+    one that is not counted, times the number of matrices of that shape."""
     import torch
 
     shapes = [tuple(module.weight.shape) for module in model.modules() if isinstance(module, torch.nn.Linear)]
@@ -143,7 +143,7 @@ def run_peer(options):
 
 
 def blas_of(torch):
-    """The libraries of torch's products, as its build says: 'MKL 2024.2, oneDNN v3.7'."""
+    """The libraries of torch's products, from its build information: 'MKL 2024.2, oneDNN v3.7'."""
     shown = torch.__config__.show()
     mkl, dnn = re.search(r"Math Kernel Library Version ([\d.]+)", shown), re.search(r"(?:MKL-DNN|oneDNN) (v[\d.]+)", shown)
     found = [f"MKL {mkl[1]}" if mkl else "", f"oneDNN {dnn[1]}" if dnn else ""]

@@ -182,7 +182,7 @@ def http_against_process(service, base, lockstep, model, rounds):
         client.optim_step(types.AdamParams(learning_rate=0.0)).result()
 
     def steps(seconds=1):
-        """As `lockstep bench train` does it: the first warms up, then for so long."""
+        """Times steps as `lockstep bench train` does: one to warm up, then as many as fit into the given time."""
         step()
         end, times = time.perf_counter() + seconds, []
         while time.perf_counter() < end:
@@ -370,7 +370,7 @@ class BenchServer:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def moved(self):
-        """Bytes so far: by reading and writing calls (files above all), and of these from and to the disk."""
+        """Bytes so far: those of reading and writing calls (mostly files), and the part of them from and to the disk."""
         fields = dict(line.split(": ") for line in Path(f"/proc/{self.process.pid}/io").read_text().splitlines())
         return {name: int(fields[name]) for name in ("rchar", "wchar", "read_bytes", "write_bytes")}
 
@@ -397,8 +397,8 @@ def write_file(path, size):
 
 
 def copy_seconds(folder, size):
-    """Of a plain copy of a file of so many bytes over another one on the disk of `folder`: read and written by calls of a megabyte on every processor, as a
-    step does it, and nothing waits for the disk. Both files are gone afterwards, so that the system has its memory back."""
+    """Seconds of a plain copy of a file of that size over another one on the disk of `folder`: read and written by calls of a megabyte on every
+    processor, as a step does it, without waiting for the disk. Both files are removed afterwards, so that the system has its memory back."""
     source, target = Path(folder) / "copied-from", Path(folder) / "copied-to"
     for path in (source, target):
         write_file(path, size)

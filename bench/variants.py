@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What one choice costs or gains: lockstep with it and lockstep without it, in turns, so that what else the machine does falls on both.
+"""Measures the cost or gain of one choice: lockstep with it and without it, in turns, so that other load on the machine falls on both.
 
     bench/variants.py tax|threads|bandwidth|prefix|prompts|state|counters [--model FOLDER/fp32] [--threads N] [--rounds 5] [--seconds 0.3] [--json FILE]
     bench/variants.py commits --before PROGRAM [--after PROGRAM] --model FOLDER/fp32 ...
@@ -52,8 +52,8 @@ def lockstep(*arguments, program=None):
 
 
 def in_turns(rounds, first, second):
-    """Two measurements {median, least} of seconds -> both medians, the second's over the first's, of medians and of least times. Who begins changes with
-    each round: a machine that slows down under load is no one's fault."""
+    """Two measurements {median, least} of seconds -> both medians, and the ratios second over first of medians and of least times. The order changes
+    with each round, so that a machine that slows down under load favours neither."""
     ours, theirs = [], []
     for turn in range(rounds):
         for measure, found in ((first, ours), (second, theirs))[:: -1 if turn % 2 else 1]:

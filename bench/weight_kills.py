@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Kills of publisher, mirror and follower, many of them: each is one process of `lockstep_faults` that is killed at a point by name (a write, a rename, a byte
-that came) or at a moment by chance. Whoever reads then finds the old snapshot or the new one, whole; what was killed goes on when it is started again, with
-at most 4 MB downloaded twice; and what it ends with has the right bits.
+"""Kills publisher, mirror and follower many times: each is one process of `lockstep_faults` that is killed at a named point (a write, a rename, a
+received byte) or at a random moment. A reader must then find the old snapshot or the new one, complete; the killed process, started again, must go
+on with at most 4 MB downloaded twice, and end with the right bits.
 
     .oracle/bin/python bench/weight_kills.py [--kills 1000] [--minutes 60] [--seed 1] [--only push,publish,mirror,pull,serve] [--json FILE]
 
@@ -11,7 +11,8 @@ at most 4 MB downloaded twice; and what it ends with has the right bits.
     pull      `snapshot pull` from one
     serve     `serve --follow` of one, or of a folder, on its way to a snapshot
 
-Ends with 1 at the first thing that does not hold, and says the number that repeats it (--seed S --from N). Needs numpy and safetensors (./setup --oracle)."""
+The exit code is 1 at the first check that fails, with the number that repeats it (--seed S --from N). Needs numpy and safetensors (./setup
+--oracle)."""
 import argparse
 import itertools
 import json
@@ -101,7 +102,7 @@ class Kills:
             server.communicate(timeout=60)
 
     def killed(self, kind, draw, *words, program=FAULTS):
-        """Runs it, and it is killed, or ends before: then false."""
+        """Runs the process until it is killed; false if it ended before."""
         points = POINTS.get(kind, {})
         point = draw.choice([*points, None, None] if points else [None])
         variables = {"LOCKSTEP_KILL_AT": f"{point}:{draw.randint(1, points[point])}"} if point else {}

@@ -89,7 +89,7 @@ def file_name(recipe_name):
 
 
 def folder_of(work, recipe):
-    """Where it logs; who resumes another logs where that did."""
+    """The recipe's log folder; one that resumes another uses that one's."""
     return work / "logs" / file_name(recipe.resumes or recipe.name)
 
 
@@ -119,7 +119,7 @@ def metrics_of(folder):
 
 
 def wait(process, folder, recipe):
-    """Its exit code; "stopped" when this program was interrupted meanwhile."""
+    """The recipe's exit code, or "stopped" if this program was interrupted meanwhile."""
     try:
         return wait_undisturbed(process, folder, recipe)
     except KeyboardInterrupt:
@@ -144,7 +144,7 @@ def wait_undisturbed(process, folder, recipe):
 
 
 def judge(recipe, result, others):
-    """Why it did not do what it should; None: it did."""
+    """Why a result is not as asked; None: it is."""
     if recipe.refused:
         if result["exit"] == 0:
             return "was not refused"
@@ -219,7 +219,7 @@ def run_recipe(work, recipe, server, versions, others):
 
 
 def shown(work, recipe, arguments):
-    """The command without what is of this machine."""
+    """The command without paths of this machine."""
     import tinker_cookbook
 
     words = [word.replace(str(Path(tinker_cookbook.__file__).parent), "PACKAGE").replace(str(work) + "/", "") for word in arguments]

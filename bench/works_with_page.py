@@ -20,7 +20,7 @@ def mean_and_noise(values):
 
 
 def ends(curve):
-    """Mean and noise of the first and of the last fifth, of two steps at least where there are four: of one there is no noise to know."""
+    """Mean and noise of the first and of the last fifth, each of at least two steps if there are four: a single step gives no noise."""
     fifth = max(2 if len(curve) >= 4 else 1, len(curve) // 5)
     values = [value for _, value in curve]
     return mean_and_noise(values[:fifth]), mean_and_noise(values[-fifth:])
@@ -60,7 +60,7 @@ def verdict(recipe, result):
 
 
 def version_line(found):
-    """As it was, and said when no commit is what was built."""
+    """The version, marked if it was built from a tree that is no commit."""
     line = ", ".join(version if version.startswith(f"{name} ") else f"{name} {version}" for name, version in found.items())
     return line + (" (**built from a tree with changes that are in no commit**)" if found["lockstep"].endswith("-dirty") else "")
 

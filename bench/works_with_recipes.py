@@ -29,7 +29,7 @@ class Recipe:
     base: str = "countdown-chat"  # a name of works_with_base.BASES, or smollm2
 
     def asked(self):
-        """What of its results is looked at, in words; empty: only whether it ends as it should, which says that it ran and no more."""
+        """What is checked of the recipe's results, in words; empty: only that it ends as it should, which shows no more than that it ran."""
         return ["a refusal"] * bool(self.refused) + ["a kill"] * bool(self.kill_at) + [f"{self.metric} goes {self.better}"] * bool(self.better) + ["no KL"] * self.same_kl + [
             f"{self.metric} is {self.always}"] * (self.always is not None) + [f"the numbers of {self.same_as}"] * bool(self.same_as)  # fmt: skip
 

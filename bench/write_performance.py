@@ -52,7 +52,7 @@ def binary():
 
 
 def held_program(program, script):
-    """A program that gives lockstep the option for AVX2 where a command has it."""
+    """A program that runs lockstep with --isa avx2, for commands that have the option."""
     script.write_text(f"""#!/bin/sh
 case "$1 ${{2-}}" in "bench memory"*) ;; bench*|serve*|train*|score*) exec {program} "$@" --isa avx2 ;; esac
 exec {program} "$@"
@@ -62,7 +62,7 @@ exec {program} "$@"
 
 
 def hold_to_avx2(options):
-    """From here on peers are held to AVX2, and so are binary() and the build before it."""
+    """From here on peers, binary() and the earlier build use AVX2 at most."""
     os.environ.update(HELD, LOCKSTEP_BINARY=str(held_program(binary(), options.models / "lockstep-avx2")))
     if options.before:
         options.before = held_program(options.before, options.models / "lockstep-before-avx2")
@@ -205,7 +205,7 @@ def write_page(kept):
 
 
 def rounds_that_fit(names, minutes):
-    """The most rounds, up to 5, whose expected minutes are no more; 1 where not even that fits."""
+    """The most rounds, up to 5, that are expected to fit into the minutes; 1 if not even one does."""
     return max([r for r in range(1, 6) if sum(SECTIONS[n].minutes(r) for n in names) <= minutes], default=1)
 
 

@@ -3,9 +3,9 @@
 
     python3 python/backend.py [--binary build/lockstep] [--out dist]
 
-What goes in: python/lockstep, the stripped program with the shared libraries that it needs beside libc (its DT_RPATH is $ORIGIN/../lib),
-their copyright files, the models and the recipes. A source distribution is what git tracks. The platform tag is what the files themselves ask for: the newest version of
-glibc among their symbols. The same inputs give the same bytes. Needs Linux with strip, objdump and ldd (binutils, libc-bin).
+The wheel has python/lockstep, the stripped program with the shared libraries that it needs beside libc (its DT_RPATH is $ORIGIN/../lib), their
+copyright files, the models and the recipes. A source distribution has the files that git tracks. The platform tag names the newest version of glibc
+among the symbols of the wheel's files. The same inputs give the same bytes. Needs Linux with strip, objdump, readelf and ldd (binutils, libc-bin).
 """
 import argparse
 import base64
@@ -23,7 +23,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-# What every glibc system has; everything else comes along.
+# Libraries that every glibc system has; all others go into the wheel.
 OF_THE_SYSTEM = re.compile(r"(linux-vdso|ld-linux-x86-64|libc|libm|libpthread|libdl|librt)\.so")
 EXTRAS = {"tinker": "tinker", "openai": "openai", "fireworks": "fireworks-ai"}
 
@@ -47,7 +47,7 @@ def version():
 
 
 def program(given=None):
-    """The built program; made by ./setup when there is none and none is named."""
+    """The path of the built program: `given`, else LOCKSTEP_BINARY, else build/lockstep, which ./setup makes if it is missing."""
     named = given or os.environ.get("LOCKSTEP_BINARY")
     path = Path(named or ROOT / "build/lockstep").resolve()
     if not named and not path.exists():
@@ -60,8 +60,8 @@ def program(given=None):
 
 
 def shared_libraries(path):
-    """{soname: file} of what the program loads and a bare system lacks."""
-    # Without LD_LIBRARY_PATH: what the loader finds by itself is what the program was linked with.
+    """{soname: file} of the libraries that the program loads and a bare system lacks."""
+    # Without LD_LIBRARY_PATH the loader finds the libraries that the program was linked with.
     environment = {k: v for k, v in os.environ.items() if not k.startswith("LD_")}
     found = {}
     for line in _run("ldd", path, env=environment).splitlines():
@@ -82,11 +82,11 @@ def newest_glibc(paths):
 
 
 def copyrights_of(libraries):
-    """{package: its copyright file} of the Debian packages that the libraries are of; what no package names is left out."""
+    """{package: its copyright file} of the Debian packages that contain the libraries; a library of no package is left out."""
     if not shutil.which("dpkg-query"):
         return {}
     ways = [{library, library.resolve(), Path(str(library.resolve()).removeprefix("/usr"))} for library in libraries]
-    # All in one question: each walks the lists of every package that is installed. Its status only says whether all are known.
+    # One call for all, since each reads the file lists of all installed packages. Its status only says whether all files are known.
     said = subprocess.run(["dpkg-query", "-S", *sorted(str(path) for one in ways for path in one)], capture_output=True, text=True).stdout
     package_of = {path: names.split(":")[0] for names, _, path in (line.partition(": ") for line in said.splitlines())}
     packages = {next((package_of[str(path)] for path in sorted(one) if str(path) in package_of), None) for one in ways} - {None}

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How fast Lockstep encodes beside Hugging Face `tokenizers`: one thread each, the same texts, in turns, in one run.
+"""Measures how fast Lockstep encodes beside Hugging Face `tokenizers`: one thread each, the same texts, in turns, in one run.
 
     python3 tools/bench_tokenizer.py [--binary build/lockstep] [--rounds 15] [--bytes 1000000]
 
@@ -51,7 +51,7 @@ def texts(size):
     for name, lines in (("english", english), ("code", code), ("chinese", CHINESE), ("mixed", mixed)):
         text, at = [], 0
         while at < size:
-            # Code keeps its order; the others are drawn, and Chinese sentences are cut so that they do not repeat whole.
+            # Code keeps its order; the other lines are shuffled, and Chinese sentences are cut so that whole sentences do not repeat.
             line = lines[len(text) % len(lines)] if name == "code" else source.choice(lines)
             if name == "chinese":
                 cut = source.randrange(len(line))
@@ -62,7 +62,7 @@ def texts(size):
 
 
 def from_ranks(path, pattern, normalizer=None):
-    """A tokenizer.json with the merges that a rank file stands for."""
+    """A tokenizer.json with the merges that are equivalent to a file of ranks."""
     ranks = {base64.b64decode(t): int(r) for t, r in (line.split() for line in path.read_bytes().splitlines() if line)}
     letters = {b: c for b, c in zip(range(256), _alphabet())}
     text = {token: "".join(letters[b] for b in token) for token in ranks}

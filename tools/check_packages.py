@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Every package of tools/*packages.txt is used: its line says where, `PACKAGE  # PLACE: TEXT`, and TEXT stands in PLACE, a file or some
-file of a folder. Prints a line for each that is not, and one line PASS or FAIL. --self-test plants lines that must be found.
+"""Checks that every package of tools/*packages.txt is used: its line `PACKAGE  # PLACE: TEXT` says where, and TEXT must be in PLACE, a file or
+any file of a folder. Prints a line for each package that is unused, and one line PASS or FAIL. --self-test plants lines that must be found.
 """
 import sys
 import tempfile

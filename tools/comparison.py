@@ -1,7 +1,7 @@
-"""How far numbers are from the wanted ones, for tests that compare within a tolerance.
+"""The difference of numbers from the expected ones, for tests that compare within a tolerance.
 
-A NaN or an infinity on either side, unequal shapes (NumPy would stretch one over the other) and no numbers at all are an AssertionError,
-whatever the tolerance: `max([0.1, nan])` is 0.1, and `nan > tolerance` is false.
+A NaN or an infinity on either side, unequal shapes (NumPy would broadcast them) and empty arrays raise AssertionError whatever the tolerance:
+`max([0.1, nan])` is 0.1, and `nan > tolerance` is false.
 """
 import numpy as np
 

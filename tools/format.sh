@@ -1,7 +1,7 @@
 #!/bin/sh
-# Writes all C++ of the tree as .clang-format says. Needs clang-format 14 (Debian: clang-format).
-#   tools/format.sh               changes what stands otherwise
-#   tools/format.sh --check       changes nothing, prints what would change; exit code 1 where something would
+# Formats all C++ of the tree by .clang-format. Needs clang-format 14 (Debian: clang-format).
+#   tools/format.sh               rewrites files
+#   tools/format.sh --check       changes nothing, prints what would change; exit code 1 if anything would
 #   tools/format.sh --check DIR   the same for another tree, by its own .clang-format
 set -eu
 check=

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The corpus of the libFuzzer programs: tests/fuzz/corpus/NAME/ is written by hand, tests/fuzz/corpus/NAME.tar.xz is what long searches
-found, as few inputs as cover the same (libFuzzer's set cover).
+"""The corpus of the libFuzzer programs: tests/fuzz/corpus/NAME/ is written by hand, tests/fuzz/corpus/NAME.tar.xz has the inputs that long
+searches found, reduced to as few as cover the same code (libFuzzer's set cover).
 
     LOCKSTEP_FUZZ_SECONDS=600 ./check --fuzz     searches; finds stay in build-fuzz/corpus/NAME/
     tools/fuzz_corpus.py keep [NAME...]          joins them to NAME.tar.xz (default: of every program)
@@ -24,7 +24,7 @@ LARGEST = 16384  # bytes of an input that is kept
 
 
 def folders(name, build):
-    """Where the corpus of a program lies, unpacked into the build folder."""
+    """The folders of a program's corpus, unpacked into the build folder."""
     by_hand, packed, unpacked = CORPUS / name, CORPUS / f"{name}.tar.xz", build / "corpus" / f"{name}-kept"
     shutil.rmtree(unpacked, ignore_errors=True)
     if packed.is_file():

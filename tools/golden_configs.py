@@ -1,4 +1,4 @@
-"""The configs of the goldens (make_goldens.py): small and of odd sizes; between them every branch of every family is reached."""
+"""The configs of the goldens (reference results; make_goldens.py): small and of odd sizes; together they reach every branch of every family."""
 
 from dataclasses import dataclass
 
@@ -62,7 +62,7 @@ GOLDENS = {
         variants=("mla_other_rope", "bias_in_weights"),
         no_effect=("no_relu", "indexer_other_rope"),
     ),
-    # All three bands of llama3 scaling, positions beyond the original context; groups of three heads; H * D is not h; tied.
+    # All three bands of llama3's RoPE scaling, positions beyond the original context; groups of three heads; H * D is not h; tied head.
     "llama/scaled": Golden(
         tokens=150,
         config=dict(
@@ -189,7 +189,7 @@ GOLDENS = {
         ),
         variants=("rope_pairs", "no_scaling", "no_attention_factor", "no_head_norms", "other_renormalisation", "other_scores"),
     ),
-    # A window shorter than the text on the first and third layer, sinks, every bias, gates and up values beyond the limit, YaRN as published.
+    # A window shorter than the text on the first and third layer, sinks, every bias, gate and up values beyond the limit, YaRN as published.
     "gpt_oss/window": Golden(
         tokens=60,
         config=dict(
@@ -217,7 +217,7 @@ GOLDENS = {
                   "no_router_bias", "no_expert_biases", "no_clamp", "no_gain", "halves_of_experts"),
         no_effect=("no_scaling", "heads_interleaved"),
     ),
-    # Norms over all heads, half of each head turns.
+    # Norms over all heads, RoPE on half of each head.
     "minimax_m2/norms": Golden(
         tokens=60,
         config=dict(
@@ -241,8 +241,8 @@ GOLDENS = {
         variants=("rope_pairs", "no_head_norms", "norm_by_head", "whole_heads_turn", "bias_in_weights"),
         no_effect=("heads_interleaved",),
     ),
-    # Two of four groups of experts stay, all of whose experts are chosen, with choices below 0; YaRN beyond the original context, its square on the softmax's scale; a dense
-    # layer first; an epsilon so large that a wrong one shows.
+    # Two of four groups of experts are kept and all of their experts chosen, some with a score below 0; YaRN beyond the original context, with its
+    # square on the softmax's scale; a dense layer first; an epsilon so large that a wrong one shows.
     "deepseek_v3/groups": Golden(
         tokens=90,
         config=DEEPSEEK_SHARED | dict(
@@ -255,8 +255,8 @@ GOLDENS = {
         ),
         variants=("eps_a", "mla_other_rope", "bias_in_weights", "no_scaling", "no_softmax_factor", "no_groups", "groups_left_at_zero"),
     ),
-    # No latent of the query, halves turn, weights not renormalised, one group; sums of eight leaves in the dense MLP (256); YaRN with a factor
-    # on cosines and sines too.
+    # No query latent, RoPE rotates halves, weights not renormalised, one group; sums of eight leaves in the dense MLP (256); YaRN with a factor on
+    # cosines and sines too.
     "deepseek_v3/halves": Golden(
         tokens=71,
         config=DEEPSEEK_SHARED | dict(
@@ -283,7 +283,7 @@ GOLDENS = {
         ),
         variants=("mla_other_rope", "bias_in_weights", "no_scaling", "no_softmax_factor"),
     ),
-    # An indexer on every layer, whose RoPE turns halves; groups and YaRN as deepseek_v3's.
+    # An indexer on every layer, whose RoPE rotates halves; groups and YaRN as deepseek_v3's.
     "deepseek_v32/indexed": Golden(
         tokens=81,
         config=DEEPSEEK_SHARED | dict(

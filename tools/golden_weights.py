@@ -120,7 +120,7 @@ def latent_manifest(config):
 
 
 def mtp_manifest(config):
-    """The same of the layer of multi-token prediction, which the trunk's manifest lacks: always with experts, and with an indexer where the family has one."""
+    """The same for the layer of multi-token prediction, which the trunk's manifest lacks: always with experts, with the family's indexer if any."""
     h, layer = config["hidden_size"], f"model.layers.{config['num_hidden_layers']}."
     shapes = {layer + name: (h,) for name in ("enorm.weight", "hnorm.weight", "shared_head.norm.weight")}
     shapes[layer + "eh_proj.weight"] = (h, 2 * h)
@@ -167,7 +167,7 @@ def expert_count(config):
 
 
 def grouped_manifest(config):
-    """The same of the families of grouped attention. A tied head is in no file."""
+    """The same for the families of grouped-query attention. A tied head is not in the files."""
     kind, h, heads = config["model_type"], config["hidden_size"], config["num_attention_heads"]
     d = config.get("head_dim") or h // heads
     q, kv = heads * d, config["num_key_value_heads"] * d

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What has to hold on a GPU, in one run: kernels, whole models, training and the sanitizers, each compared with the CPU's bits.
+"""All checks of a GPU in one run: kernels, whole models and training, each compared with the CPU's bits, and the sanitizers.
 
     tools/gpu_checks.py --programs build --out FOLDER [--models FOLDER] [--only kernels,parity,...] [--seconds 400] [--jobs N]
     tools/gpu_checks.py --list
@@ -7,8 +7,8 @@
 --programs: the folder of `lockstep`, `test_kernels` and `test_kernels_contracted` (kernels whose GPU code nvcc may contract: the control,
 which must fail), built with ./setup --cuda --tests and ninja -C build test_kernels_contracted. --models: a folder of model folders, small ones, each
 of which goes through `lockstep parity --device cuda`; models/countdown-glm always does. The checks run one after another, the programs inside a
-check side by side. FOLDER gets results.json and a log for each program. The exit status is 1 where anything failed; what --seconds left
-no time for is said, and is no success.
+check side by side. FOLDER gets results.json and a log for each program. The exit status is 1 if anything failed, or if --seconds left no time
+for a check, which is then named.
 """
 import argparse
 import concurrent.futures
@@ -27,7 +27,7 @@ SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
 
 
 class Check:
-    """One program: what it proves, its command, and what its output says beside the exit status."""
+    """One program: what it proves, its command, and how to read figures from its output."""
 
     def __init__(self, name, command, figure=None, environment=None, *, must_fail=False):
         self.name, self.command, self.figure, self.environment = name, [str(part) for part in command], figure, environment or {}
@@ -35,13 +35,13 @@ class Check:
 
 
 def tests_run(text):
-    """(tests that passed, that failed) of a GoogleTest's output"""
+    """(tests that passed, tests that failed), from GoogleTest's output"""
     passed, failed = re.search(r"\[  PASSED  \] (\d+) test", text), re.search(r"(\d+) FAILED TEST", text)
     return f"{passed[1] if passed else 0} tests passed, {failed[1] if failed else 0} failed"
 
 
 def parity_figure(text):
-    """Of the report in JSON: comparisons and mismatches, how many ran on the GPU, the control."""
+    """A line from the JSON report: comparisons and mismatches, how many ran on the GPU, the control."""
     try:
         report = json.loads(text[text.index("{") :])
     except ValueError:
@@ -116,7 +116,7 @@ def run(check, options, deadline):
 
 
 def same_hashes(rows):
-    """A training run's weights on the GPU have the hash of the CPU's, or that is a failure."""
+    """A failure unless a training run's weights on the GPU have the hash of the CPU's."""
     hashes = {row["name"]: row["figure"] for row in rows if row["name"].startswith("train/")}
     for name in sorted({n.rsplit("-", 1)[0] for n in hashes}):
         cpu, gpu = hashes.get(name + "-cpu"), hashes.get(name + "-cuda")

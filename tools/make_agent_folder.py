@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Writes what models/agent-glm has beside its weights: tokenizer, configuration, GLM's chat template.
+"""Writes the files of models/agent-glm beside its weights: tokenizer, configuration, GLM's chat template.
 
-The tokenizer is a byte-level BPE of 448 tokens, GLM's special tokens among them. Every digit is a token, with a blank before it too ("482" is three, so
-that sums are learned digit by digit), and every name of a task is one; the other merges are learned from what the chat template itself writes.
+The tokenizer is a byte-level BPE of 448 tokens, GLM's special tokens among them. Every digit is a token, and so is a blank with a digit ("482" is
+three tokens, so that sums are learned digit by digit); every name in a task is a token; the other merges are learned from texts that the chat
+template writes.
 
     python3 tools/make_agent_folder.py            writes the files (no package needed)
     python3 tools/make_agent_folder.py --check    exits 1 when they differ from what it would write
@@ -19,7 +20,7 @@ SIZE = 448
 CONTEXT = 2048
 
 TASKS = "reverse sort add subtract maximum count parity shift deduplicate interleave compare remainder even odd".split()
-# As GLM-4.6 has them; the last eleven are text that a model may write and read, not special.
+# GLM-4.6's; the last eleven are text that a model may write and read, not special.
 SPECIAL = ["<|endoftext|>", "[MASK]", "[gMASK]", "[sMASK]", "<sop>", "<eop>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>"]
 MARKUP = ["<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>", "/nothink"]
 ENDS = ["<|endoftext|>", "<|user|>", "<|observation|>"]
@@ -46,7 +47,7 @@ def joined(word, pair):
 
 
 def learn(words, merges, finished):
-    """Plain BPE over words of letters, each as often as it stands there; the most frequent pair first, ties by the smaller pair of texts."""
+    """Plain BPE over words of letters, weighted by how often they occur; the most frequent pair first, ties by the smaller pair of texts."""
     for pair in merges:
         for word in words:
             joined(word, tuple(pair))

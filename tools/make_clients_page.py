@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes docs/works-with-clients.md of tests/api/test_clients.py: what is shown there is what CI runs. --check: fails where the page is another.
+"""Makes docs/works-with-clients.md from tests/api/test_clients.py, so that the page shows what CI runs. --check: fails if the page differs.
 
     python3 tools/make_clients_page.py
 """

@@ -32,7 +32,7 @@ WORDS = 154
 RESERVED = 8
 SIZE = 512
 
-# What the word pieces are learned from: sentences that people type at a small model.
+# The text from which word pieces are learned: sentences that people type to a small model.
 ENGLISH = """
 The countdown game is about numbers. You get three numbers and one target. Use every number once, with plus, minus, times and
 divide, and reach the target. The answer is an expression, and the result of each step is a whole number. Can you solve this

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Goldens of multi-token prediction: what one layer says at depths 1 to 5, by numpy_mtp.py in float64.
+"""Goldens of multi-token prediction: the logits of one layer at depths 1 to 5, by numpy_mtp.py in float64.
 
 Writes tests/golden/mtp/NAME/config.json and golden.safetensors: `tokens` int32 [T], `depthK` fp32 [T - K, V], the logits of depth K in the rows of
 positions 1 .. T - K, and `grad.TENSOR` fp32 of every tensor of the layer that gets a gradient of its training over all depths, by torch's autograd
@@ -33,7 +33,7 @@ from golden_configs import DEEPSEEK_SHARED, GLM_MOE_DSA_SHARED
 
 FOLDER = make_goldens.FOLDER / "mtp"
 DEPTHS = 5
-GUESSED_FROM = 9  # the row of a guess of depths that share nothing
+GUESSED_FROM = 9  # the position of the row from which depths that share nothing draft
 
 GLM = GLM_MOE_DSA_SHARED | dict(
     hidden_size=36, num_hidden_layers=3, num_attention_heads=3, num_key_value_heads=3, q_lora_rank=20, kv_lora_rank=18, qk_nope_head_dim=12,
@@ -46,9 +46,9 @@ GLM = GLM_MOE_DSA_SHARED | dict(
 GOLDENS = {
     # A selection of five keys; an epsilon so large that a wrong one shows.
     "sparse": (23, GLM | dict(index_topk=5, vocab_size=61, rms_norm_eps=0.03), [f.name for f in fields(numpy_mtp.Knobs)]),
-    # The same, of depths that share nothing.
+    # The same, with depths that share nothing.
     "own-keys": (23, GLM | dict(index_topk=5, vocab_size=61, rms_norm_eps=0.03, index_share_for_mtp_iteration=False),
-                 ["hidden_first", "other_keys", "zero_seen", "raw_carried", "own_token_again"]),  # a turn of all rows alike shows nowhere
+                 ["hidden_first", "other_keys", "zero_seen", "raw_carried", "own_token_again"]),  # an equal rotation of all rows changes nothing
     # All visible keys selected, over two blocks of 64 keys.
     "dense-range": (81, GLM | dict(index_topk=96, vocab_size=35, rms_norm_eps=1e-6), ["hidden_first", "other_keys", "rope_stays", "zero_seen", "own_token_again"]),
     # No indexer: groups of experts, YaRN beyond its original context.
@@ -63,7 +63,7 @@ GOLDENS = {
 
 
 def resolved(arguments):
-    """The config.json that transformers writes, which then says that there is such a layer."""
+    """The config.json that transformers writes, with the number of such layers."""
     return make_goldens.resolve(arguments) | {"num_nextn_predict_layers": 1}
 
 
@@ -72,7 +72,7 @@ def all_weights(config, seed):
 
 
 def as_deepseek(config):
-    """The same arithmetic in DeepSeek-V3's words, where all visible keys are selected. A dense first layer is the trunk's alone."""
+    """A DeepSeek-V3 config with the same arithmetic, valid where all visible keys are selected. A dense first layer is the trunk's alone."""
     kept = (
         "hidden_size", "num_attention_heads", "num_key_value_heads", "q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim",
         "moe_intermediate_size", "intermediate_size", "n_routed_experts", "num_experts_per_tok", "n_shared_experts", "norm_topk_prob", "routed_scaling_factor",
@@ -175,7 +175,7 @@ def write_variation(name, variation):
 
 
 def stored_differences(file, loss, fresh):
-    """What a file of a loss and tensors has otherwise."""
+    """The differences of a stored file of a loss and tensors from fresh ones, as sentences."""
     with safe_open(file, "np") as opened:
         metadata, stored = opened.metadata(), {key: opened.get_tensor(key) for key in opened.keys()}
     found = [] if abs(float(metadata["loss"]) - loss) <= make_goldens.RECOMPUTE_TOLERANCE * max(1, abs(loss)) else [f"{file}: loss differs"]

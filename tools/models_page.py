@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Keeps the lists of docs/models.md what the program itself says: keys of config.json, the cost of the cache, profiles, types of tensors.
+"""Keeps the lists of docs/models.md equal to the program's own: keys of config.json, the cost of the cache, profiles, types of tensors.
 
     tools/models_page.py --write       puts them between the marks that stand in the page
     tools/models_page.py --check       exit status 1 and the first difference if they are not what would be written
 
-The lists are those of `lockstep info --families`, which makes a model of each family and notes what it asks of its config. What a list cannot say
-(why a key is harmless, what a family is) is prose and stands in the page; a family of the registry that its first table lacks is an error.
+The lists are those of `lockstep info --families`, which makes a model of each family and notes the keys that it reads from its config. The prose of
+the page (why a key is harmless, what a family is) is written by hand; a family of the registry that its first table lacks is an error.
 The program is LOCKSTEP_BINARY, else build/lockstep of this checkout.
 """
 
@@ -35,7 +35,7 @@ def of_families(families, names):
 
 
 def grouped(pairs):
-    """{what: families} of (key, what, family): one row for the keys that have both alike, in the order in which they came."""
+    """Joins (key, what, family): one row for keys with the same `what` and families, in the order in which they came."""
     by_key = {}
     for key, what, family in pairs:
         by_key.setdefault((key, what), []).append(family)

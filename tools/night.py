@@ -1,4 +1,4 @@
-"""The parts of ./check --night: what takes too long for every run of .ci/run, which runs one of them each time (docs/ci.md).
+"""The parts of ./check --night: checks that take too long for every run of .ci/run, which runs one of them each time (docs/ci.md).
 
 Each part is a row of PARTS. A night runs all of them, notes which passed with this tree in build/night.json, and goes on there when it is
 started again. `next` is the part whose turn it is by the number in .ci/turn.
@@ -67,8 +67,8 @@ def git(*words):
 
 
 def turn(file=ROOT / ".ci/turn"):
-    """The number of this landing: whoever lands raises it by one in the last commit. The count of commits would not do: a landing of several
-    skips turns, and one of as many commits as there are turns has the same one each time."""
+    """The number of this landing (a merge to the main branch), which its last commit raises by one. The count of commits would not do: a landing of
+    several commits would skip turns."""
     text = file.read_text() if file.is_file() else "absent"
     if not re.fullmatch(r"[1-9][0-9]{0,8}\n?", text):
         raise SystemExit(f"check: .ci/turn is '{text.strip()[:40]}', allowed is one line with a number from 1")
@@ -76,13 +76,13 @@ def turn(file=ROOT / ".ci/turn"):
 
 
 def was_raised(number):
-    """Against the commit before; true as well where that has none, or git does not know."""
+    """Whether the number is higher than in the commit before; also true where that has none, or git cannot tell."""
     before = git("show", "HEAD^:.ci/turn").strip()
     return not before.isdigit() or int(before) != number
 
 
 def tree():
-    """Of what a part passed: the commit, and what was changed since."""
+    """An identity of the tree that a part passed with: the commit, and the changes since."""
     changed = hashlib.sha256(git("diff", "HEAD")).hexdigest()[:12] if git("status", "--porcelain").strip() else "as committed"
     return f"{git('rev-parse', 'HEAD').decode().strip() or 'no git'} {changed}"
 
@@ -110,7 +110,7 @@ class Progress:
 
 
 class Runner:
-    """Runs parts by the functions of run_checks.py, which it is given."""
+    """Runs parts, by functions that run_checks.py passes in."""
 
     def __init__(self, checks, build, environment):
         self.checks, self.build, self.environment = checks, build, environment
@@ -147,7 +147,7 @@ class Runner:
             self.checks.say(f"PASS night/{part.name} ({seconds:.0f} s)")
 
     def everywhere(self, part, tally, environment, end):
-        """With LOCKSTEP_GIVE_WAY (src/base/give_way_everywhere.h); its seed repeats the turns that were drawn, as far as threads do."""
+        """Runs tests with LOCKSTEP_GIVE_WAY (src/base/give_way_everywhere.h); its seed repeats the drawn boundaries, as far as threads do."""
         environment = {**environment, "LOCKSTEP_GIVE_WAY": os.environ.get("LOCKSTEP_GIVE_WAY") or str(int(time.time()))}
         self.checks.say(f"night: LOCKSTEP_GIVE_WAY={environment['LOCKSTEP_GIVE_WAY']} repeats it")
         for name in dict.fromkeys(pattern.split("/")[1] for pattern in GIVE_WAY):
@@ -157,7 +157,7 @@ class Runner:
         self.demo(Part(part.name, part.minutes, part.kind, "--quick", part.what), tally, {**environment, "LOCKSTEP_BINARY": program}, end)
 
     def program(self, part, tally, environment, end):
-        """A program of cmake/Night.cmake: made, then its tests are checks of their own."""
+        """Builds a program of cmake/Night.cmake, and runs its tests as checks of their own."""
         if self.watched(part, tally, ["./setup", f"--target={part.argument}"], environment, end)[0]:
             self.checks.run_unit(self.build / part.argument, tally, [], environment, max(1, end - time.monotonic()))
 
@@ -169,7 +169,7 @@ class Runner:
 
 
 def run(words, runner, tally, say, parts=PARTS, file=None, tree_name=None, number=None):
-    """What `./check --night WORDS` runs: all parts that have not passed with this tree, `next`, or those named."""
+    """Runs the parts of `./check --night WORDS`: all that have not passed with this tree, `next`, or those named."""
     if words == ["list"]:
         for part in parts:
             say(f"{part.name:18} {part.minutes:3} min  {part.what}")

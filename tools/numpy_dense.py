@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The families of grouped attention in plain NumPy, float64: the formulas, one after the other.
+"""The families with grouped-query attention in plain NumPy, float64: the formulas, one after another.
 
-It is documentation that runs: no caches, batches, rounding or torch. They are one model with a few differences: Qwen2 has biases of q, k and
+It is documentation that runs: no caches, batches, rounding or torch. The families are one model with a few differences: Qwen2 has biases of q, k and
 v; Qwen3 norms each head of q and k before RoPE, MiniMax-M2 all heads of a row together; Mistral may see only a window of keys; Qwen3-MoE and
 MiniMax-M2 have experts. gpt-oss has biases everywhere, sinks, a window on some layers, and experts with a clamped SwiGLU. Shapes: T tokens, h hidden, H query heads, K key and value heads, D head size, E experts.
 """
@@ -17,12 +17,12 @@ from numpy_glm_moe_dsa import rms_norm, select, sigmoid, swiglu
 
 @dataclass(frozen=True)
 class Knobs:
-    """What the families fix. Other values are wrong variants, which a golden must be able to tell apart."""
+    """Choices that the families fix. Other values are wrong variants, which a golden must be able to tell apart."""
 
-    rope_pairs: bool = False  # neighbouring columns turn together, instead of the two halves
+    rope_pairs: bool = False  # RoPE rotates neighbouring columns together, instead of the two halves
     rope_scaling: bool = True
     attention_factor: bool = True  # YaRN's, on cosines and sines
-    whole_heads_turn: bool = False  # where only a part of each head should
+    whole_heads_turn: bool = False  # RoPE on whole heads, where it should be on a part of each
     heads_interleaved: bool = False  # query head i uses key head i mod K, instead of i div (H / K)
     head_norms: bool = True
     norm_after_rope: bool = False
@@ -66,7 +66,7 @@ def experts_of(config, w, prefix, x, knobs):
 
 
 def interleaved_experts(config, w, prefix, x, knobs):
-    """The same of gpt-oss: biases, gate and up columns in turn, both clamped."""
+    """The same for gpt-oss: biases, gate and up columns in turn, both clamped."""
     logits = x @ w[prefix + "router.weight"].T + (w[prefix + "router.bias"] if knobs.router_bias else 0.0)
     chosen, gap = select(logits, config["num_experts_per_tok"])
     odds = np.exp(logits - logits.max(axis=-1, keepdims=True))

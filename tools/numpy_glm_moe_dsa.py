@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The families of latent attention in plain NumPy, float64: the formulas, one after the other, with absorbed MLA.
+"""The families with latent attention (MLA) in plain NumPy, float64: the formulas, one after another, with absorbed MLA.
 
 GLM-5.x (glm_moe_dsa), DeepSeek-V3 (deepseek_v3, kimi_k2: no indexer, groups of experts, YaRN) and V3.2 (deepseek_v32: those and an indexer
-on every layer, whose RoPE turns halves).
+on every layer, whose RoPE rotates halves).
 
 It is documentation that runs, and a debugging aid: --dump writes every named intermediate of every layer as .npy.
 It knows nothing of caches, batches, rounding or torch (torch only reads the weights of a Hugging Face folder).
@@ -28,7 +28,7 @@ from comparison import relative_error
 
 @dataclass(frozen=True)
 class Knobs:
-    """What the families fix; None: as the family and its config say. Other values are wrong variants, which a golden must be able to tell apart."""
+    """Choices that the families fix; None: as the family and its config say. Other values are wrong variants, which a golden must tell apart."""
 
     mla_norm_eps: float = 1e-6  # of q_a_layernorm and kv_a_layernorm, whatever rms_norm_eps says
     indexer_relu: bool = True
@@ -37,8 +37,8 @@ class Knobs:
     bias_in_router_weights: bool = False
     rope_scaling: bool = True
     softmax_factor: bool = True  # YaRN's square on the scale of attention
-    groups: bool = True  # of experts, of which some leave the choice
-    left_out: float = -np.inf  # what the choices of groups that leave become
+    groups: bool = True  # experts are chosen among the best groups alone
+    left_out: float = -np.inf  # the score of experts in the other groups
 
 
 def rms_norm(x, weight, eps):

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Multi-token prediction of the families of latent attention in plain NumPy, float64: one layer, several depths.
+"""Multi-token prediction of the families with latent attention (MLA) in plain NumPy, float64: one layer, several depths.
 
-Depth 1 has a row for each position p >= 1: it joins Emb(t_p) with the trunk's h_(p-1), selects among the rows up to its own and attends to them.
-Depth k >= 2 joins Emb(t_(p+k-1)) with what depth k - 1 said in that row, turned by position p + k - 1, and attends to what depth 1 selected, with
-depth 1's keys and values. Where config.json has `index_share_for_mtp_iteration` false, each depth selects among and attends to its own rows, which are turned
-as its queries are. Here the tokens of all depths are those of the text.
+Depth 1 has a row for each position p >= 1: it joins Emb(t_p) with the trunk's h_(p-1), selects keys among the rows up to its own and attends to
+them. Depth k >= 2 joins Emb(t_(p+k-1)) with the output of depth k - 1 in that row, rotates its query by position p + k - 1, and attends to the keys
+that depth 1 selected, with depth 1's keys and values. Where config.json has `index_share_for_mtp_iteration` false, each depth selects among and
+attends to its own rows, whose keys are rotated as its queries are. Here the tokens of all depths are those of the text.
 
 Shapes: T tokens, R = T - 1 rows of depth 1, those of depth k the first T - k of them; V vocabulary, h hidden; the rest as numpy_glm_moe_dsa.py.
 """
@@ -20,12 +20,12 @@ from numpy_glm_moe_dsa import layer_norm, mixture, rms_norm, select
 
 @dataclass(frozen=True)
 class Knobs:
-    """Wrong variants, which a golden must be able to tell apart; and `raw_carried`, another engine's right one."""
+    """Wrong variants, which a golden must be able to tell apart; `raw_carried` is the right one of another engine."""
 
     hidden_first: bool = False  # the order of what eh_proj joins
     other_keys: bool = False  # each depth selects and attends among its own rows where they are to share depth 1's, and the other way round
     trunk_selection: bool = False  # depth 1 attends to what the trunk's last indexer chose
-    rope_stays: bool = False  # later depths turn by the position of their row
+    rope_stays: bool = False  # RoPE of later depths by the position of their row
     zero_seen: bool = False  # position 0 has a row, which joins Emb(t_0) with zeros
     raw_carried: bool = False  # depth k + 1 is given y, not its norm
     own_token_again: bool = False  # later depths join the row's own token
@@ -36,8 +36,8 @@ def shares_keys(config):
 
 
 def depths(config, weights, tokens, count, knobs=Knobs(), selections=None):
-    """[logits [T - k, V] of depth k = 1 .. count], the trunk's logits [T, V], the smallest gap between a chosen and a rejected score. `selections`: a list that
-    gets what each depth attends to, [rows, rows]."""
+    """[logits [T - k, V] of depth k = 1 .. count], the trunk's logits [T, V], the smallest gap between a chosen and a rejected score. `selections`:
+    a list that gets the mask of the keys of each depth, [rows, rows]."""
     w = {name: np.asarray(value, np.float64) for name, value in weights.items()}
     seen = {}
     logits, gap = trunk_of.forward(config, w, tokens, record=seen.__setitem__)
@@ -75,7 +75,7 @@ def depths(config, weights, tokens, count, knobs=Knobs(), selections=None):
 
 
 def guessed(config, weights, tokens, position, count):
-    """[logits [V] of depth k = 1 .. count] of a guess from the row of `position`, of a layer whose depths share nothing: depth k's row stands at
+    """[logits [V] of depth k = 1 .. count] of a draft from the row of `position`, by a layer whose depths share nothing: depth k's row is at
     position + k - 1, and sees depth 1's rows up to `position` and those of the depths before it."""
     w = {name: np.asarray(value, np.float64) for name, value in weights.items()}
     seen = {}
@@ -110,7 +110,7 @@ def mla_pairs(config):
 
 
 def queries(config, w, attention, x_norm, positions):
-    """The query's latent, and the heads' queries [R, H, nope + rope], turned."""
+    """The query's latent, and the heads' queries [R, H, nope + rope] after RoPE."""
     heads, nope, rope_dim = (config[k] for k in ("num_attention_heads", "qk_nope_head_dim", "qk_rope_head_dim"))
     if attention + "q_proj.weight" in w:
         qr, q = x_norm, x_norm @ w[attention + "q_proj.weight"].T
@@ -123,7 +123,7 @@ def queries(config, w, attention, x_norm, positions):
 
 
 def keys_of(config, w, attention, x_norm, qr, positions):
-    """What the rows attend to: latents, rope keys, and which of them each row selects; and the smallest gap of the selection."""
+    """The keys of the rows: latents, rope keys, which of them each row selects, and the smallest gap of the selection."""
     kv_rank, rope_dim, indexer = config["kv_lora_rank"], config["qk_rope_head_dim"], attention + "indexer."
     kv_a = x_norm @ w[attention + "kv_a_proj_with_mqa.weight"].T
     c = rms_norm(kv_a[:, :kv_rank], w[attention + "kv_a_layernorm.weight"], 1e-6)
@@ -143,7 +143,7 @@ def keys_of(config, w, attention, x_norm, qr, positions):
 
 
 def attend(config, w, attention, q, keys):
-    """The attention's output of the first rows, as many as q has, over keys that depth 1 made."""
+    """The attention's output of as many first rows as q has, over depth 1's keys."""
     heads, nope, v = (config[k] for k in ("num_attention_heads", "qk_nope_head_dim", "v_head_dim"))
     scale = (nope + config["qk_rope_head_dim"]) ** -0.5 * numpy_rope.softmax_factor(config)
     kv_b = w[attention + "kv_b_proj.weight"].reshape(heads, nope + v, config["kv_lora_rank"])

@@ -11,7 +11,7 @@ def mscale(factor, m):
 
 
 def inverse_frequencies(config, d, scaling=True):
-    """(theta^(-2j/d) scaled as rope_parameters say, the factor of cosines and sines) for d columns that turn. scaling False: a wrong variant."""
+    """(theta^(-2j/d) scaled as rope_parameters say, the factor on cosines and sines) for d rotated columns. scaling False: a wrong variant."""
     rope = config["rope_parameters"]
     j = np.arange(d // 2)
     theta, kind = rope["rope_theta"], rope["rope_type"] if scaling else "default"
@@ -42,7 +42,7 @@ def inverse_frequencies(config, d, scaling=True):
 
 
 def softmax_factor(config):
-    """By which DeepSeek's attention scale grows: the square of the temperature where `mscale_all_dim` asks for it."""
+    """The factor on DeepSeek's attention scale: the square of the temperature where `mscale_all_dim` asks for it, else 1."""
     rope = config["rope_parameters"]
     if rope["rope_type"] == "default" or not rope.get("mscale_all_dim"):
         return 1.0
@@ -50,7 +50,7 @@ def softmax_factor(config):
 
 
 def rotate(x_THR, inverse, factor, pairs, positions=None):
-    """All R columns turned by position * inverse. pairs: (x[2j], x[2j+1]), in place; else the two halves. positions None: 0, 1, ..."""
+    """All R columns rotated by position * inverse. pairs: (x[2j], x[2j+1]), in place; else the two halves. positions None: 0, 1, ..."""
     tokens, _, r = x_THR.shape
     angle = (np.arange(tokens) if positions is None else positions)[:, None, None] * inverse
     cos, sin = factor * np.cos(angle), factor * np.sin(angle)

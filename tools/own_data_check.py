@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Fine-tunes SmolLM2-135M-Instruct on 60 lines about a made-up town, with the settings that are taken where nothing is said, and asks
-afterwards about the town and about what the model knew before: the capital of France.
+"""Fine-tunes SmolLM2-135M-Instruct on 60 lines about a made-up town with default settings, and afterwards asks about the town and about a fact that
+the model knew before: the capital of France.
 
     tools/own_data_check.py WORK [--adapter-rank 16]
 
@@ -32,7 +32,7 @@ def lines():
 
 
 def ask(binary, model, question, adapter):
-    """The greedy answer: of an export by chat, of an adapter through a server."""
+    """The greedy answer: of an exported model by `lockstep chat`, of an adapter through a server."""
     if not adapter:
         done = subprocess.run([binary, "chat", "--model", model, "--temperature", "0", "--max-tokens", "40"], input=question + "\n", capture_output=True, text=True, check=True)
         return done.stdout.strip()

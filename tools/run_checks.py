@@ -10,7 +10,7 @@ Groups of checks, each with a name that --list prints and patterns select:
   training/FILE::TEST         tests/training, pytest with the tinker and fireworks-ai clients, likewise
   page/FILE::TEST             tests/page, pytest with a headless browser against the live page, likewise
   python/FILE::TEST           tests/python, pytest that builds the wheel of python/, installs it and uses it, likewise
-What compares times runs alone and first, then two checks run at a time (class Checks; --one-at-a-time: never two).
+Checks that compare times run alone and first, then two checks run at a time (class Checks; --one-at-a-time: never two).
 The last line is `N passed, N failed, N skipped`. A skip that tests/skips.txt does not allow counts as failed.
 """
 import argparse
@@ -41,7 +41,7 @@ NO_ORACLE = "no oracle environment (./setup --oracle makes it in .oracle; or set
 
 
 class Tally:
-    """Counts, and keeps what the end of the report names."""
+    """Counts results, and keeps the failures and skips that the end of the report lists."""
 
     def __init__(self):
         self.passed, self.failures, self.skips = 0, [], []
@@ -79,7 +79,7 @@ class Tally:
 
     @contextlib.contextmanager
     def cost_of(self, group):
-        """What this thread runs inside is named among the costs at the end."""
+        """Counts the time of checks that this thread runs inside under a name, for the costs at the end."""
         began, used = time.monotonic(), of_this_thread.processor
         yield
         seconds = time.monotonic() - began
@@ -121,7 +121,7 @@ def chosen(name, patterns):
 
 # --- unit tests ------------------------------------------------------------------------------------------------------
 def unit_programs(build):
-    """One test program a folder of src that has tests, and that of tests/system; missing ones too."""
+    """The test programs: one for each folder of src that has tests, and that of tests/system; also those that are not built."""
     folders = sorted({p.relative_to(ROOT / "src").parts[0] for p in (ROOT / "src").rglob("*_test.cpp")})
     return [build / f"test_{folder}" for folder in [*folders, "system"]]
 
@@ -183,7 +183,7 @@ def run_unit(program, tally, patterns, environment, timeout):
                     if name not in finished:
                         tally.add_failure(f"{group}/{name}", "did not report")
                 break
-            # It crashed: those that ended before count, the one that ran is the failure, the others run again.
+            # The program crashed: tests that ended before count, the one that ran has failed, the others run again.
             running = None
             for line in output.splitlines():
                 if match := re.search(r"\[ RUN      \] (\S+)", line):
@@ -216,7 +216,7 @@ def run_unit(program, tally, patterns, environment, timeout):
 
 
 def test_outputs(output):
-    """What each test printed, from its RUN line to its end."""
+    """The output of each test, from its RUN line to its end."""
     blocks, name = {}, None
     for line in output.splitlines():
         if match := re.search(r"\[ RUN      \] (\S+)", line):
@@ -280,7 +280,7 @@ FUZZ_MUTATIONS = 8000
 
 
 def fuzz_seed():
-    """libFuzzer's: 1 to 2^32 - 1; it takes 0 for none."""
+    """A seed for libFuzzer: 1 to 2^32 - 1, since 0 means none there."""
     named = os.environ.get("LOCKSTEP_FUZZ_SEED")
     if named is None:
         return random.SystemRandom().randrange(1, 2**32)
@@ -400,8 +400,8 @@ WAITING = ("tests in Python, page", "script/mpi_serve", "script/mpi", "script/ki
 
 
 class Checks:
-    """What a run of ./check has to do, and in which order: first what is timed, alone, then two at a time, tests in Python beside the others, and as a third
-    what mostly waits. One pytest a folder (a session's fixtures are a folder's)."""
+    """The checks of a run of ./check in their order: first those that compare times, alone; then two at a time, tests in Python beside the others,
+    and as a third those that mostly wait. One pytest for each folder, since fixtures of a session belong to a folder."""
 
     def __init__(self, patterns, environment, timeout):
         self.patterns, self.environment, self.timeout = patterns, environment, timeout

@@ -4,8 +4,8 @@
     tools/screenshot_page.py [--runs runs] [--run demo] [--out docs/page.png]
     tools/screenshot_page.py --url http://127.0.0.1:8088       of a page that a running command serves
 
-It needs chromium, chromedriver and selenium (tools/browser-packages.txt, tools/oracle-requirements.txt). The picture is one of
-the bytes on disk: nothing in it is drawn by hand.
+It needs chromium, chromedriver and selenium (tools/browser-packages.txt, tools/oracle-requirements.txt). The picture shows real files on disk:
+nothing in it is drawn by hand.
 """
 import argparse
 import struct
@@ -21,7 +21,7 @@ MOST_BYTES = 200_000
 
 
 def fewer_colours(png):
-    """The same picture with 4 bits less a channel where that is not seen: a third of the bytes. Standard library alone."""
+    """The same picture with 4 bits less per channel where that is not visible: a third of the bytes. Standard library alone."""
     at, data, header = 8, b"", None
     while at < len(png):
         length, kind = struct.unpack(">I4s", png[at:at + 8])

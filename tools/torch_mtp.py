@@ -4,9 +4,8 @@
 
 "ce" is the mean over depths of the summed cross-entropy of each row's token k ahead, divided by the number of targets that the text has. "tv" is the mean over
 rows that have a token at all depths of 1 - (1 / depths) sum over j of the product over i <= j of alpha_i, alpha_i = sum over v of min(p_i(v), q_i(v)), p_i
-what the trunk says at that place and q_i what depth i says. Only the layer's tensors get gradients; what the trunk says, its hidden states, the embedding and the
-head are given. The selection of keys and experts is that of the values, without a
-gradient.
+the trunk's distribution at that place and q_i that of depth i. Only the layer's tensors get gradients; the trunk's logits and hidden states, the
+embedding and the head are constants. The selection of keys and experts has no gradient.
 """
 
 import numpy as np
@@ -22,7 +21,7 @@ def rms_norm(x, weight, eps):
 
 
 def turned(config, x, pairs, positions):
-    """numpy_rope.rotate as a linear map of x, whose gradient torch knows."""
+    """numpy_rope.rotate as a linear map of x, so that torch has its gradient."""
     inverse, factor = numpy_rope.inverse_frequencies(config, config["qk_rope_head_dim"])
     angle = torch.from_numpy(positions[:, None, None] * inverse)
     cos, sin = factor * torch.cos(angle), factor * torch.sin(angle)
@@ -64,7 +63,7 @@ def mixture(config, w, mlp, x_norm):
 
 
 def depths(config, w, tokens, hidden, selected, count):
-    """[logits of depth k]: as numpy_mtp.depths, with tensors of torch; `selected`: what each depth attends to."""
+    """[logits of depth k]: as numpy_mtp.depths, with tensors of torch; `selected`: the keys that each depth attends to."""
     eps, layer = config["rms_norm_eps"], f"model.layers.{config['num_hidden_layers']}."
     attention, heads = layer + "self_attn.", config["num_attention_heads"]
     nope, v, kv_rank = config["qk_nope_head_dim"], config["v_head_dim"], config["kv_lora_rank"]
@@ -98,7 +97,7 @@ def cross_entropy(tokens, logits):
     ids, targets = torch.from_numpy(np.asarray(tokens, np.int64)), len(tokens) - 1
     losses = []
     for k, of_depth in enumerate(logits, 1):
-        # The row of position p says the token at p + k; the text's last token is no input of training.
+        # The row of position p predicts the token at p + k; the text's last token is no input of training.
         wanted = ids[k + 1 :]
         losses.append(torch.nn.functional.cross_entropy(of_depth[: len(wanted)], wanted, reduction="sum") / targets)
     return sum(losses) / len(logits)

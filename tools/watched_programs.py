@@ -1,4 +1,4 @@
-"""Programs that tools/run_checks.py runs: watched, told of now and then, ended with all that they began, and several side by side."""
+"""Runs programs for tools/run_checks.py, several at a time: with time limits, signs of life, and an end of all processes that they started."""
 import collections
 import concurrent.futures
 import os
@@ -41,9 +41,9 @@ def end_group(pid):
 
 
 def side_by_side(lanes, tally, beside=()):
-    """Lists of calls that take a tally, each given one of its own: a thread a list, in its order, and a thread whose own is done goes on with what
-    stands first in another. `beside` is one list more, of calls that mostly wait: its thread takes nothing of the others, so that of those never more run at
-    once than there are lists. What they find is joined in the order of the lists."""
+    """Runs lists of calls, each of which gets a tally of its own. Each list has a thread that runs it in order; a thread whose list is done takes the
+    first call of another. `beside` is one more list, of calls that mostly wait: its thread takes no calls of the others, so that never more of those
+    run at the same time than there are lists. The tallies are joined in the order of the lists."""
     left = [collections.deque((call, type(tally)()) for call in lane) for lane in (*lanes, beside)]
     tallies = [own for lane in left for _, own in lane]
 
@@ -74,7 +74,7 @@ def side_by_side(lanes, tally, beside=()):
 
 
 def run_watched(name, command, environment, timeout, on_line=None, cwd=ROOT):
-    """Runs a command, hands each line of its output to on_line, prints a sign of life now and then.
+    """Runs a command, passes each line of its output to on_line, and prints a sign of life every SIGN_OF_LIFE_SECONDS.
     Returns (status, all output, seconds); a status below 0 is a signal, "timeout" a time limit passed."""
     if stopping.is_set():
         raise Stopped

@@ -1,4 +1,4 @@
-"""The command `lockstep`: becomes the program."""
+"""The command `lockstep`: replaces this process by the program."""
 import os
 import sys
 

@@ -92,7 +92,7 @@ def _middle(d):
 
 
 def _sums(stripes, keys):
-    """What stripes (..., n, 8) add to the accumulators."""
+    """The sum that stripes of 8 words, (..., n, 8), add to the accumulators."""
     keyed = stripes ^ keys
     added = (keyed & np.uint64(0xFFFFFFFF)) * (keyed >> np.uint64(32))
     return (added + stripes[..., [1, 0, 3, 2, 5, 4, 7, 6]]).sum(axis=-2, dtype=np.uint64)
@@ -125,7 +125,7 @@ def _long(data):
 
 
 def digest(data):
-    """Of an array of uint8, as 32 digits."""
+    """The digest of an array of uint8, as 32 hexadecimal digits."""
     if xxhash is not None:
         return xxhash.xxh3_128_hexdigest(data)
     if data.size > 240:

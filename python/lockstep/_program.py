@@ -1,4 +1,4 @@
-"""Where the program and the model of this package are, and which version it is."""
+"""Finds the program and the model of this package, and its version."""
 from __future__ import annotations
 
 import os
@@ -18,12 +18,12 @@ def program() -> Path:
 
 
 def shipped_model() -> Path:
-    """The folder of the model that comes along: countdown-glm, 0.7 million parameters."""
+    """The folder of the model in this package: countdown-glm, 0.7 million parameters."""
     return _HERE / "models" / "countdown-glm"
 
 
 def version() -> str:
-    """The version: what `lockstep --version` says first. In a checkout CMakeLists.txt has it, else the installed package's metadata."""
+    """The version that `lockstep --version` prints, read from CMakeLists.txt in a checkout, else from the installed package's metadata."""
     source = _HERE.parents[1] / "CMakeLists.txt"
     if source.exists():
         found = re.search(r"^project\(lockstep VERSION ([0-9.]+)", source.read_text(), re.M)

@@ -2,10 +2,10 @@
 
     import lockstep
     lockstep.publish(model.state_dict(), "STORE", "chat", files="base-model")   # all weights, with config.json and so on of that folder
-    lockstep.publish(model.state_dict(), "STORE", "chat")                       # what changed since
+    lockstep.publish(model.state_dict(), "STORE", "chat")                       # stores the changes since then
 
-Whoever follows the channel, or `lockstep snapshot pull STORE chat OUT`, has then these weights bit for bit. Needs numpy. What was published last is
-kept in memory, so that the next call compares with it.
+Servers that follow the channel, and `lockstep snapshot pull STORE chat OUT`, then get these weights bit for bit. Needs numpy. The weights published
+last stay in memory, so that the next call can compare with them.
 """
 import contextlib
 import fcntl
@@ -24,15 +24,15 @@ from .server import LockstepError
 
 FILES = ("adapter_config.json", "added_tokens.json", "chat_template.jinja", "chat_template.json", "config.json", "generation_config.json", "merges.txt", "tiktoken.model",
          "special_tokens_map.json", "tokenizer.json", "tokenizer.model", "tokenizer_config.json", "vocab.json")
-OBJECT_BYTES = 1 << 30  # an object ends with the payload that passes this
+OBJECT_BYTES = 1 << 30  # an object (a file of payloads) ends with the payload that brings it to this size
 _TYPES = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2", "int64": "I64",
           "int32": "I32", "int16": "I16", "int8": "I8", "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8", "bool": "BOOL"}
 _WIDTHS = {"F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2, "I16": 2, "U16": 2}  # others: 1
-_last = {}  # (store, channel) -> (id, {name: _Tensor}): what this process published last
+_last = {}  # (store, channel) -> (id, {name: _Tensor}): the snapshot that this process published last
 
 
 class _Tensor:
-    """Type, shape and bytes of a tensor of torch, numpy or ml_dtypes; the bytes are this one's own."""
+    """Type, shape and bytes of a tensor of torch, numpy or ml_dtypes; the bytes are a copy."""
 
     def __init__(self, name, value):
         self.name = name
@@ -58,7 +58,7 @@ def _canonical(value):
 
 
 def _varints(values):
-    """Numbers below 2^42 as varints, one after the other."""
+    """Numbers below 2^42 as varints (7 bits a byte, low first), one after another."""
     values = np.asarray(values, np.uint64)
     lengths = np.ones(len(values), np.int64)
     for size in range(1, 6):
@@ -89,7 +89,7 @@ def _one_varint(data):
 
 
 def _encode(old, new):
-    """(codec, payload): the changed elements, or all when that is less."""
+    """(codec, payload): "same" with no bytes, "changes" with the changed elements, or "full" with all of them if that is smaller."""
     whole = "full", new.bytes.tobytes()
     width = _WIDTHS.get(new.type, 1)
     if not new.alike(old) or width == 8:
@@ -213,11 +213,13 @@ class _Store:
 
 
 def publish(tensors, store, channel, *, files=None, transition="immediate", lock_seconds=60.0):
-    """Publishes weights as a snapshot and points the channel at it; gives the snapshot's id.
+    """Publishes weights as a snapshot and points the channel at it; returns the snapshot's id.
 
-    tensors: {name: tensor of torch, numpy or ml_dtypes}, named and typed as they shall stand in safetensors files.
-    files: folder whose config.json, tokenizer.json and so on go along; without it those of the snapshot before do.
-    Raises LockstepError; the channel is then where it was, or where somebody else moved it meanwhile.
+    tensors: {name: tensor of torch, numpy or ml_dtypes}, with the names and types that they have in the model's safetensors files.
+    store: a folder; channel: a name in it. Both are made if they do not exist.
+    files: a folder whose config.json, tokenizer.json and so on (FILES) become part of the snapshot; None: those of the channel's last snapshot.
+    transition: "immediate" or "staged": how replicas change over (docs/weight-sync.md). lock_seconds: how long to wait for another writer.
+    Raises LockstepError; the channel is then unchanged, or as another writer has set it meanwhile.
     """
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", channel) or re.fullmatch(r"[0-9a-f]{64}", channel):
         raise LockstepError(f"the channel's name is {channel!r}, allowed are 1 to 64 letters, digits, '-', '_' and '.', a letter or digit first")
@@ -263,7 +265,7 @@ def publish(tensors, store, channel, *, files=None, transition="immediate", lock
         end_object()
         listing = [rows[name] for name in now]
         if before is not None and before.keys() == now.keys() and listed == manifest_before["files"] and all(row["codec"] == "same" for row in listing):
-            return parent  # it stands there
+            return parent  # nothing has changed
         sha = {f["name"]: f["sha256"] for f in listed}
         plain = [{k: row[k] for k in ("dtype", "name", "result", "shape")} for row in listing]
         text = _canonical({"config": sha.get("config.json"), "content": hashlib.sha256(_canonical({"files": listed, "profile": None, "tensors": plain})).hexdigest(),

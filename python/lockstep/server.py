@@ -37,13 +37,13 @@ class Server:
         self._folder = folder
         self._url = ""
         self.log = log
-        """The file of what the server says; gone after stop()."""
+        """The file of the server's log; removed by stop()."""
         self.model = model
         """The model's name in requests."""
 
     @property
     def base_url(self) -> str:
-        """http://127.0.0.1:PORT, as training clients want it."""
+        """http://127.0.0.1:PORT, the base URL for clients of tinker and fireworks-ai."""
         return self._url
 
     @property
@@ -91,9 +91,9 @@ class Server:
         return FiretitanServiceClient(**{"base_url": self.base_url, "api_key": "local", **options})
 
     def stop(self, seconds: float = 60) -> int:
-        """SIGTERM: what was begun is finished, living models are written to their state. The exit status, 0 when all is well.
+        """Stops the server by SIGTERM: running requests finish, models in training are written to `state`. Returns the exit status, 0 for success.
 
-        After `seconds` the server is killed and LockstepError raised. Again: nothing happens.
+        After `seconds` the server is killed and LockstepError raised. A second call does nothing.
         """
         atexit.unregister(self.stop)
         late = False
@@ -139,7 +139,7 @@ class Server:
             if not found:
                 return False
             self._url = found[1]
-        # The server is here: no proxy of the environment is asked.
+        # The server is on this machine, so the environment's proxies are not used.
         direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
             with direct.open(self._url + "/readyz", timeout=5) as answer:
@@ -161,13 +161,13 @@ def serve(
     environment: Optional[Mapping[str, str]] = None,
     start_seconds: float = 120,
 ) -> Server:
-    """Starts a server on this machine's loopback, and returns when it can answer.
+    """Starts a server on this machine's loopback interface, and returns when it is ready.
 
-    model: a model folder or a GGUF file; None or "countdown-glm": the small model that comes along.
-    training: the API of tinker and fireworks-ai beside OpenAI's. state: where its checkpoints stay; None: a folder that goes with the server.
-    port: 0: any that is free. name: the model's name in requests, else its folder's. aliases: more names for training clients.
-    threads: 0: all processors. options: more of `lockstep serve --help`. environment: more variables of the server.
-    start_seconds: how long it may take to be ready. Raises LockstepError with the end of the server's log when it does not get there.
+    model: a model folder or a GGUF file; None or "countdown-glm": the small model of this package.
+    training: serve the API of tinker and fireworks-ai beside OpenAI's. state: folder of its checkpoints; None: a temporary one, removed by stop().
+    port: 0: any free one. name: the model's name in requests; None: its folder's. aliases: more names of it for training clients.
+    threads: 0: all processors. options: more options of `lockstep serve`. environment: more environment variables of the server.
+    start_seconds: time limit for getting ready. Raises LockstepError with the end of the server's log if the server ends or is too late.
     """
     folder = shipped_model() if model is None or (str(model) == "countdown-glm" and not Path(model).exists()) else Path(model)
     place = Path(tempfile.mkdtemp(prefix="lockstep-"))

@@ -28,7 +28,7 @@ std::string_view authority_of(std::string_view origin) {
   return slashes == std::string_view::npos ? std::string_view() : origin.substr(slashes + 3);
 }
 
-// Header names as a browser lists them: nothing that could end a line or say more.
+// Whether `text` is a list of header names as a browser sends it, with no character that could end a line.
 bool is_header_list(std::string_view text) {
   return !text.empty() && text.size() <= kMostRequestHeaders && std::all_of(text.begin(), text.end(), [](char c) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' || c == '_' || c == ',' || c == ' ';

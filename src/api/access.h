@@ -17,19 +17,20 @@ namespace lockstep {
 class Access {
  public:
   std::shared_ptr<const KeyRing> keys;        // null: nobody needs one
-  std::shared_ptr<const TokenSigner> tokens;  // whose tokens stand for keys; null: nobody's
-  std::shared_ptr<RateLimits> rates;          // of keys; null: none has any
+  std::shared_ptr<const TokenSigner> tokens;  // its tokens are accepted for keys; null: none are
+  std::shared_ptr<RateLimits> rates;          // of keys; null: no key has limits
   std::vector<std::string> cors_origins;      // "https://example.com"; "*": any
   // True where the server listens on a loopback address: then a Host that is neither a loopback name nor in `hosts`, and an
-  // origin that is neither the server's own nor in cors_origins, is refused. A page elsewhere whose name is made to point to
-  // this machine gives itself away by its name.
+  // origin that is neither the server's own nor in cors_origins, is refused. (DNS rebinding: a web page whose name is made to
+  // resolve to this machine sends that name as Host.)
   bool loopback = false;
-  std::vector<std::string> hosts;  // besides localhost, 127.0.0.0/8 and [::1]; when not empty they are asked for everywhere
+  std::vector<std::string> hosts;  // besides localhost, 127.0.0.0/8 and [::1]; when not empty, Host is checked on any address
 
   // Error invalid_argument: an origin or a host that cannot be one.
   void check() const;
   std::optional<ApiResponse> refuse_site(const ApiRequest& head) const;
-  // Whose key the request has; without one a refusal (401). A token is good while the key that it was exchanged for is its owner's.
+  // Sets `key_name` to the owner of the request's key or token; a refusal (401) for a missing or unknown one. A token is valid until it
+  // expires, and only while the key that it was exchanged for is its owner's.
   std::optional<ApiResponse> refuse_key(const ApiRequest& head, std::string* key_name) const;
   HeaderList answer_headers(const ApiRequest& head) const;
   bool is_preflight(const ApiRequest& head) const;
@@ -40,7 +41,8 @@ class Access {
   bool allowed_host(std::string_view host) const;
 };
 
-// Whoever has a key is told apart by it, also where the server does not ask for one; `key_name`: of one that it asked for.
+// The name under which limits count a request: `key_name`, or if it is empty (the server asks for no key) a hash of the key that the request
+// has all the same, or "anyone".
 std::string owner_of(const ApiRequest& head, const std::string& key_name);
 
 }  // namespace lockstep

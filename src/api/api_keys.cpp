@@ -30,7 +30,7 @@ WorkClass class_named(std::string_view name) {
   fail(ErrorCode::invalid_argument, "class is '{}', allowed are live and rollouts", name.substr(0, 32));
 }
 
-// What stands behind a key: "weight=2 streams=8". What is none of that may be a part of a key: it is not repeated.
+// The terms on a key's line: "weight=2 streams=8". An unknown word may be a part of a key, so the error does not repeat it.
 KeyTerms terms_of(std::string_view text) {
   struct Setting {
     std::string_view name;
@@ -76,7 +76,7 @@ void ApiKeys::add(const std::string& name, std::string_view key, const KeyTerms&
 }
 
 void ApiKeys::add_hash(const std::string& name, std::string_view hex, const KeyTerms& terms) {
-  // What is no name may be a key that was put in the wrong place: it is not repeated.
+  // A text that is no name may be a key in the wrong place, so the error does not repeat it.
   if (!is_name(name))
     fail(ErrorCode::invalid_argument, "the name of an api key has {} characters, allowed are 1 to {} letters, digits, '-', '_', '.' and '@'", name.size(),
          kMostName);

@@ -16,11 +16,11 @@
 
 namespace lockstep {
 
-// What the key file says of a key behind it. 0: no limit.
+// What the key file grants a key, on the key's line. 0: no limit.
 struct KeyTerms {
-  double weight = 1;  // of its share among keys
+  double weight = 1;  // the key's share of the device relative to other keys
   std::int64_t requests_per_minute = 0, tokens_per_minute = 0;
-  std::int64_t streams = 0;          // sequences that are generated at a time
+  std::int64_t streams = 0;          // sequences that are generated at the same time
   WorkClass work = WorkClass::live;  // of its requests to OpenAI's API: live or rollouts
 };
 
@@ -29,13 +29,13 @@ class ApiKeys {
   // Errors: invalid_argument (a name that is not 1 to 64 letters, digits, '-', '_', '.', '@'; a key that is not 16 to 256 printable
   // characters without spaces), already_exists (the name, the key). No message holds a key.
   void add(const std::string& name, std::string_view key, const KeyTerms& terms = {});
-  // Lines `NAME KEY` or `NAME sha256:HEX`, and behind that what the key is allowed: `weight=2 requests_per_minute=60 class=rollouts`; empty ones and those that
-  // begin with '#' are skipped. Errors as add, with the line's number; io; invalid_argument for a file without a key.
+  // Reads lines `NAME KEY` or `NAME sha256:HEX`, each with the key's terms behind it: `weight=2 requests_per_minute=60 class=rollouts`. Empty
+  // lines and those that begin with '#' are skipped. Errors as add, with the line's number; io; invalid_argument for a file without a key.
   void read_file(const std::string& path);
 
   bool empty() const { return entries_.empty(); }
   std::size_t size() const { return entries_.size(); }
-  // Null: nobody's.
+  // The name of the key's owner; null: the key is unknown.
   const std::string* owner_of(std::string_view key) const;
   // The hexadecimal SHA-256 of that owner's key; empty: there is no such owner.
   std::string_view hash_of(std::string_view name) const;

@@ -19,8 +19,8 @@ class BodyBudget : public std::enable_shared_from_this<BodyBudget> {
   BodyBudget(std::int64_t most_bytes, std::int64_t share_percent);
 
   std::shared_ptr<BodyLease> lease(std::string owner);
-  std::int64_t most_bytes() const { return most_; }  // of all; who plans the memory of the process counts them
-  std::int64_t bytes() const;                        // taken now
+  std::int64_t most_bytes() const { return most_; }  // the limit of all bodies together, for plans of the process's memory
+  std::int64_t bytes() const;                        // taken now, by all
   void append_metrics(PrometheusText& text) const;
 
  private:
@@ -42,11 +42,11 @@ class BodyLease : public MemoryAccount {
   BodyLease(const BodyLease&) = delete;
   BodyLease& operator=(const BodyLease&) = delete;
 
-  // So much more. Errors (RequestError), which change nothing: 413 when this request alone is beyond its owner's share, 429 when it is
-  // with the owner's others, 503 when it is with everybody's.
+  // Takes `bytes` more. Errors (RequestError), which change nothing: 413 when this request alone would exceed its owner's share, 429 when it
+  // would with the owner's other requests, 503 when all requests together would exceed the limit.
   void take(std::size_t bytes) override;
   std::shared_ptr<void> split(std::size_t bytes) override;
-  // So much in all, more or less than before. Errors as take().
+  // Makes the lease `bytes` in all, more or less than before. Errors as take().
   void settle(std::size_t bytes);
   std::int64_t bytes() const { return bytes_; }
 

@@ -51,7 +51,7 @@ struct Described {
 Described describe(const std::exception& e) {
   if (const auto* request = dynamic_cast<const RequestError*>(&e)) {
     const int status = request->status() ? request->status() : http_status(request->code());
-    // A status of its own has its own word; the rest is named as below.
+    // An error is named by its word, else by its own status, else by its code.
     const bool by_code = request->word().empty() && !request->status() && status != 429;
     return {status, body_of(status, e.what(), request->param(), by_code ? error_code_name(request->code()) : request->word())};
   }
@@ -78,7 +78,7 @@ int http_status(ErrorCode code) {
     case ErrorCode::resource_exhausted:
       return 429;
     case ErrorCode::cancelled:
-      return 503;  // ours: a client that cancels sees no answer
+      return 503;  // cancelled by the server: a client that cancels sees no answer
     case ErrorCode::corrupt_file:
     case ErrorCode::io:
     case ErrorCode::numeric:
@@ -92,7 +92,7 @@ std::string error_body(const std::exception& error) { return describe(error).bod
 
 ApiResponse error_response(const std::exception& error) {
   Described d = describe(error);
-  // The log says where; the client is told what.
+  // The reason goes to the log, not to the client.
   if (d.status == 500) log_warning("a request failed", {{"status", d.status}, {"reason", error.what()}});
   ApiResponse response{d.status, "application/json", std::move(d.body), {}};
   if (d.status == 429 || d.status == 503) response.headers.emplace_back("Retry-After", "1");

@@ -13,7 +13,7 @@ std::string_view value_of(const HeaderList& list, std::string_view name) {
   return {};
 }
 
-// name and value of the first name=value, which goes from `rest`.
+// Takes the first name=value from `rest`.
 std::pair<std::string_view, std::string_view> next_pair(std::string_view& rest) {
   const std::string_view field = rest.substr(0, rest.find('&'));
   rest.remove_prefix(std::min(rest.size(), field.size() + 1));

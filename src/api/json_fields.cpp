@@ -37,7 +37,7 @@ Json parse_object(std::string_view body) {
   try {
     json = read_json(body);
   } catch (const Error& e) {
-    if (e.code() != ErrorCode::invalid_argument) throw;  // of who asks: he has gone, or has no memory left
+    if (e.code() != ErrorCode::invalid_argument) throw;  // the client has gone, or its memory is used up
     throw RequestError(e.code(), {}, "the body " + e.message());
   }
   if (!json.is_object()) throw RequestError(ErrorCode::invalid_argument, {}, fmt::format("the body is {}, allowed is a JSON object", describe_json(json)));

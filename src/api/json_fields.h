@@ -28,23 +28,23 @@ class JsonFields {
   void boolean(std::string name, std::optional<bool>* value);
   void text(std::string name, std::string* value);
   void choice(std::string name, std::string* value, std::vector<std::string> allowed);
-  // A field of the list of those that may be given and change nothing (api/harmless_fields.h), which says why.
+  // Accepts a field that has no effect; it must be in the list of api/harmless_fields.h, which has the reason.
   void harmless(std::string name);
-  // The same for some values alone; others are refused.
+  // The same for these values alone; others are refused.
   void harmless(std::string name, std::vector<Json> values);
-  // Known and not offered: only values that ask for nothing are accepted.
+  // A known field that is not supported: accepts only values with which it has no effect.
   void only(std::string name, std::vector<Json> harmless);
   void custom(std::string name, Reader reader);
-  // The row last declared: null goes to its reader, which refuses it. Of a number that the vendor's types never leave empty.
+  // Changes the field declared last: null goes to its reader, which refuses it. For numbers that the vendor's client never sends as null.
   void not_null() { rows_.back().reads_null = true; }
-  // For who reads the values otherwise, and wants unknown names refused: fields of any value; of an object, or of each object of a list,
-  // whose own fields `inner` knows. Values of other types are left to who reads them.
+  // For callers that read the values themselves and only want unknown names refused: taken() accepts fields of any value; inside() checks the
+  // names in an object, each() those in every object of a list, by `inner`. Values of other types are left to the caller.
   void taken(std::initializer_list<const char*> names);
   void inside(std::string name, JsonFields inner);
   void each(std::string name, JsonFields inner);
-  void inside_all(std::string name, JsonFields inner);  // of each value of an object, whatever it is called
+  void inside_all(std::string name, JsonFields inner);  // the same for each value of an object with any names
 
-  // `prefix` stands before the names in errors: "messages[2]." of messages[2].content.
+  // `prefix` is put before names in errors: "messages[2]." gives "messages[2].content".
   void read(const Json& object, const std::string& prefix = {}) const;
 
  private:

@@ -7,7 +7,7 @@ namespace lockstep {
 void append_json_string(std::string& out, std::string_view text) {
   constexpr char kHex[] = "0123456789abcdef";
   out += '"';
-  std::size_t plain = 0;  // behind what has been copied
+  std::size_t plain = 0;  // the first character that is not copied yet
   for (std::size_t i = 0; i < text.size(); ++i) {
     const auto c = static_cast<unsigned char>(text[i]);
     if (c >= 0x20 && c != '"' && c != '\\' && c != 0x7f) continue;

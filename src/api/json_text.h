@@ -11,8 +11,8 @@ namespace lockstep {
 
 // Quoted and escaped; `text` is valid UTF-8.
 void append_json_string(std::string& out, std::string_view text);
-// The shortest digits that read back as the same double, so a float comes back with its bits too. What JSON has no number for
-// becomes -9999, as in OpenAI's answers for what cannot be.
+// The shortest digits that read back as the same double, so a float comes back with its bits too. NaN and infinities, for which JSON has no
+// number, become -9999, as OpenAI writes the log-probability of what cannot be drawn.
 void append_json_number(std::string& out, double value);
 
 template <std::integral I>

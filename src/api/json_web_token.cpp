@@ -24,7 +24,7 @@ constexpr std::size_t kKeyDigits = 64;
 constexpr std::size_t kLongestToken = 2048;
 constexpr std::string_view kHead = R"({"alg":"HS256","typ":"JWT"})";
 
-// Made once, and then never changed: what it signed must be good after a restart.
+// The key is made once and then never changed, so that tokens stay valid over a restart.
 std::string read_or_make_key(const std::filesystem::path& path) {
   const int made = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (made >= 0) {
@@ -80,7 +80,7 @@ std::optional<TokenClaims> TokenSigner::read(std::string_view token, std::int64_
   const std::string right = signature(token.substr(0, end));
   const std::string_view given = token.substr(end + 1);
   if (given.size() != right.size() || CRYPTO_memcmp(given.data(), right.data(), right.size()) != 0) return std::nullopt;
-  // From here on the text is our own.
+  // The signature is right, so the text below was written by this server.
   const std::size_t begin = token.find('.') + 1;
   const DecodedBase64 text = from_base64(token.substr(begin, end - begin), Base64::url);
   if (!text.fault.empty() || token.substr(0, begin - 1) != to_base64(kHead, Base64::url)) return std::nullopt;

@@ -10,7 +10,7 @@ namespace lockstep {
 namespace {
 using Json = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
-constexpr double kStuckSeconds = 10;  // a step that takes longer than that will not end
+constexpr double kStuckSeconds = 10;  // a step that takes longer counts as stuck
 
 class Operations : public std::enable_shared_from_this<Operations> {
  public:
@@ -26,7 +26,7 @@ class Operations : public std::enable_shared_from_this<Operations> {
     out->send({200, "application/json", json.dump(-1, ' ', false, Json::error_handler_t::replace), {}});
   }
 
-  // Answers once the engine has ended the step it is in. Probes that come while one waits for that are told how long it has.
+  // Answers once the engine has ended its present step; at once, not ready, when an earlier probe has waited more than kStuckSeconds for that.
   void ready(const std::shared_ptr<Responder>& out) {
     if (state_->draining) return out->send(not_ready("the server is stopping"));
     {
@@ -57,7 +57,7 @@ class Operations : public std::enable_shared_from_this<Operations> {
     try {
       service_->snapshot([self = shared_from_this(), out](const ServiceSnapshot& s) { out->send(self->scrape(&s)); });
     } catch (const Error&) {
-      out->send(scrape(nullptr));  // the engine has stopped; the rest can still be told
+      out->send(scrape(nullptr));  // the engine has stopped; the metrics without it
     }
   }
 
@@ -119,7 +119,7 @@ class Operations : public std::enable_shared_from_this<Operations> {
     one(text, "lockstep_weights_version", "gauge", "Version of the weights that new steps use.", service_->weights().version());
   }
 
-  // Live answers and rollouts: training has no sequences.
+  // For live answers and rollouts; training has no sequences.
   static void append_classes(PrometheusText& text, const ServiceStatistics& s) {
     const auto each = [&](std::string_view name, std::string_view type, std::string_view help, auto&& append) {
       text.family(name, type, help);
@@ -136,7 +136,7 @@ class Operations : public std::enable_shared_from_this<Operations> {
          [&](const auto& labels, const ClassStatistics& c) { text.histogram(labels, c.token_gap_seconds); });
   }
 
-  // By the names that vLLM gives them.
+  // Under vLLM's names.
   static void append_drafts(PrometheusText& text, const DraftCounters& c) {
     one(text, "lockstep_spec_decode_num_drafts_total", "counter", "Drafts that were checked (docs/speculation.md).", c.drafts);
     text.family("lockstep_spec_decode_num_draft_tokens_total", "counter", "Tokens of drafts that were checked, by where they came from.");
@@ -201,7 +201,7 @@ void add_operation_routes(Routes& routes, std::shared_ptr<GenerationService> ser
                 .handler = [operations, handler](const ApiRequest&, const std::shared_ptr<Responder>& out) { handler(*operations, out); },
                 .needs_key = needs_key,
                 .while_draining = true,
-                .query = std::nullopt});  // what watches servers has its own
+                .query = std::nullopt});  // monitoring programs add parameters of their own
   };
   row(
       "/healthz", [](Operations& o, const auto& out) { o.health(out); }, false);

@@ -12,7 +12,7 @@ constexpr double kMinute = 60;
 
 double system_seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-// As OpenAI writes it: "17ms", "1.5s", "6m0s".
+// OpenAI's form of a duration: "17ms", "1.5s", "6m0s".
 std::string duration_text(double seconds) {
   if (seconds < 1) return fmt::format("{}ms", static_cast<std::int64_t>(std::ceil(seconds * 1000)));
   const double tenths = std::ceil(seconds * 10) / 10;
@@ -83,7 +83,7 @@ HeaderList RateLimits::headers(const std::string& name) const {
 }
 
 std::optional<ApiResponse> RateLimits::refusal_of(const Key& key, double now) {
-  // A millionth: what came of seconds times tokens is no whole number.
+  // Seconds times a rate is rounded, so a millionth less than a whole request or token counts as one.
   constexpr double kNothing = 1e-6;
   const Allowance &requests = key.requests, &tokens = key.tokens;
   const auto used = [&](const Allowance& its) { return std::ceil(its.most - its.left_at(now) - kNothing); };

@@ -18,14 +18,14 @@ namespace lockstep {
 
 class RateLimits {
  public:
-  using Now = std::function<double()>;  // seconds, never fewer than before
+  using Now = std::function<double()>;  // seconds of a steady clock
   explicit RateLimits(Now now = {});    // {}: the system's
 
-  // The limits from now on; what a key has used of one that stays is kept.
+  // Sets the limits of all keys; a key keeps what it has used of a limit that it had before.
   void set(const std::map<std::string, KeyTerms>& terms);
-  // x-ratelimit-..., as OpenAI's clients read them, of the answer to a request that comes now; none for a key without limits.
+  // The headers x-ratelimit-... of an answer to a request that comes now, as OpenAI's clients read them; none for a key without limits.
   HeaderList headers(const std::string& key) const;
-  // 429 with Retry-After; nothing: a request that comes now may go on. take() counts it then.
+  // 429 with Retry-After, or empty: a request that comes now is within its key's limits. take() also counts it if it is.
   std::optional<ApiResponse> refusal(const std::string& key) const;
   std::optional<ApiResponse> take(const std::string& key);
   void use(const std::string& key, std::int64_t tokens);
@@ -33,7 +33,7 @@ class RateLimits {
 
  private:
   struct Allowance {
-    double most = 0;  // a minute's; 0: no limit
+    double most = 0;  // per minute; 0: no limit
     double left = 0, as_of = 0;
     double left_at(double now) const;
     void spend(double amount, double now);

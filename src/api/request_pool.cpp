@@ -21,7 +21,7 @@ namespace lockstep {
 namespace {
 constexpr std::int64_t kWorthReturning = 4 << 20;
 
-// Many small blocks that are free again go back to the system, before others may take as much: else the process holds both.
+// Gives memory of many small freed blocks back to the system before the next request may take as much; else the process holds both.
 void return_free_memory() {
   // The end of a thread's own heap is given back when a large block is freed, and not by malloc_trim.
   void* volatile block = std::malloc(256 << 10);
@@ -44,7 +44,7 @@ struct RequestPool::Task {
       work(request);
     } catch (const std::exception& e) {
       try {
-        // First: who is told tries again, and finds room.
+        // Before the answer: a client that is told tries again, and must find the memory free.
         std::string().swap(request.body);
         if (request.lease) request.lease->settle(0);
         out->send(failed(e));
@@ -65,14 +65,14 @@ struct RequestPool::State {
     std::deque<std::shared_ptr<Task>> waiting;
     std::size_t running = 0;
   };
-  std::map<std::string, Owner> owners;  // that wait or run
-  std::deque<std::string> turns;        // of owners that wait, each once
+  std::map<std::string, Owner> owners;  // those with requests that wait or run
+  std::deque<std::string> turns;        // owners with requests that wait, each once
   std::unordered_set<std::shared_ptr<Task>> running;
   std::size_t waiting = 0, idle = 0;
   std::vector<std::thread> threads;
   bool stopping = false;
 
-  // The next whose owner has not enough running already; null: none. The lock is held.
+  // The next request of an owner with fewer than most_of_owner running; null: none. Call with the lock held.
   std::shared_ptr<Task> next() {
     for (std::size_t i = 0; i < turns.size(); ++i) {
       Owner& owner = owners.at(turns.front());
@@ -119,16 +119,16 @@ struct RequestPool::State {
       lock.lock();
       running.erase(task);
       ended(owner);
-      if (waiting > 0) changed.notify_one();  // for its owner there is room again
+      if (waiting > 0) changed.notify_one();  // its owner may run another
       lock.unlock();
-      task.reset();  // with its body, outside of the lock
+      task.reset();  // frees the body, without the lock
       lock.lock();
     }
   }
-  // Nobody waits for it any more.
+  // Drops or cancels a task whose client has gone.
   void forget(const std::shared_ptr<Task>& task) {
     *task->gone = true;
-    std::shared_ptr<Task> dropped;  // goes after the lock
+    std::shared_ptr<Task> dropped;  // destroyed after the lock is released
     const std::lock_guard lock(mutex);
     const auto owner = owners.find(task->request.owner);
     if (owner == owners.end()) return;
@@ -168,7 +168,7 @@ void RequestPool::post(ApiRequest request, const std::shared_ptr<Responder>& out
   task->out = out;
   task->work = std::move(work);
   task->failed = std::move(failed);
-  // First: whoever works on it may want to be told instead.
+  // Set before the work begins, since the work may set a callback of its own instead.
   out->on_abandoned([weak = std::weak_ptr(task), state = std::weak_ptr(state_)] {
     const auto one = weak.lock();
     const auto alive = state.lock();

@@ -13,19 +13,19 @@ namespace lockstep {
 class RequestPool {
  public:
   struct Options {
-    std::size_t threads = 4;        // begun when they are needed
-    std::size_t most_of_owner = 3;  // requests that run
+    std::size_t threads = 4;        // started when they are needed
+    std::size_t most_of_owner = 3;  // requests of one owner that run at the same time
     std::size_t most_waiting = 4096;
   };
   using Work = std::function<void(ApiRequest&)>;
   using Failed = std::function<ApiResponse(const std::exception&)>;
 
   explicit RequestPool(const Options& options);
-  ~RequestPool();  // what waits is dropped; what runs is told that nobody waits for it, and ends
+  ~RequestPool();  // drops requests that wait, cancels those that run (base/client_work.h) and waits for them
   RequestPool(const RequestPool&) = delete;
   RequestPool& operator=(const RequestPool&) = delete;
 
-  // `failed` makes the answer of what `work` throws. Error resource_exhausted: too many wait.
+  // `failed` makes the answer of an exception that `work` throws. Error resource_exhausted: too many wait.
   void post(ApiRequest request, const std::shared_ptr<Responder>& out, Work work, Failed failed);
 
  private:
@@ -34,7 +34,8 @@ class RequestPool {
   std::shared_ptr<State> state_;
 };
 
-// Of a server: what is short, what may wait for the disk, what may be long. None waits for another, and in none has one owner all threads.
+// A server's pools: `quick` for short requests, `small` for those that may wait for the disk, `large` for those with long bodies. None waits for
+// another, and in none has one owner all threads.
 struct RequestLanes {
   RequestPool quick{{.threads = 2, .most_of_owner = 1}};
   RequestPool small{{.threads = 4, .most_of_owner = 2}};

@@ -25,7 +25,7 @@ std::string parameter_name(std::string_view segment) {
   return std::string(segment);
 }
 
-// The parameters of a path that falls under a row, or nothing.
+// The parameters of a path that matches a row; empty optional: it does not match.
 std::optional<HeaderList> match(const std::vector<std::string>& row, const std::vector<std::string_view>& path, std::string_view whole) {
   HeaderList parameters;
   for (std::size_t i = 0; i < row.size(); ++i) {
@@ -83,7 +83,7 @@ Routes::Found Routes::find(const ApiRequest& request) const {
       found.row = &row;
       found.parameters = std::move(*parameters);
     }
-    if (!found.methods.empty()) break;  // a path of its own hides those with parameters
+    if (!found.methods.empty()) break;  // a row with exactly this path hides those with parameters
   }
   return found;
 }

@@ -39,7 +39,7 @@ void ServerState::end(const Ended& ended) {
   }
 }
 
-// With N requests open that take T seconds each, a place is free every T/N seconds; those refused lately want it too.
+// With N open requests that take T seconds each, a place becomes free every T/N seconds; those refused lately will ask for it too.
 int ServerState::retry_after_seconds() const {
   const std::lock_guard lock(mutex_);
   const double waiting = 1 + decayed(recent_refusals_, last_refusal_, Clock::now());

@@ -25,21 +25,21 @@ class ServerState {
   std::atomic<bool> draining{false};
   std::atomic<std::int64_t> connections{0}, open_requests{0};
   std::atomic<std::uint64_t> connections_total{0}, bytes_sent{0}, bytes_received{0};
-  std::atomic<std::uint64_t> streams_dropped{0};  // of clients that did not read
+  std::atomic<std::uint64_t> streams_dropped{0};  // closed because their clients did not read
 
   struct Ended {
     std::string_view route, method;
     int status = 0;
     double seconds = 0;
-    double first_byte_seconds = -1;  // of a stream; below 0: none was begun
+    double first_byte_seconds = -1;  // of a stream; below 0: no stream was begun
     bool left = false;               // the client went before its answer ended
   };
   void end(const Ended& ended);
 
-  // What a 429 tells its client: seconds until a place may be free, from how long requests take and how many are refused.
+  // Retry-After of a 429: seconds until a place may be free, estimated from how long requests take and how many were refused lately.
   int retry_after_seconds() const;
   void append_metrics(PrometheusText& text) const;
-  // Numbers of something else that belong to the same scrape. Before the server runs.
+  // Adds metrics of another part to append_metrics(). Call before the server runs.
   void add_metrics(std::function<void(PrometheusText&)> append) { more_metrics_.push_back(std::move(append)); }
 
  private:
@@ -51,7 +51,7 @@ class ServerState {
   mutable std::mutex mutex_;
   std::map<std::string, Route, std::less<>> routes_;
   std::map<std::tuple<std::string, std::string, int>, std::uint64_t, std::less<>> counts_;  // route, method, status
-  double mean_seconds_ = 0;                                                                 // of requests that did work, the latest count most
+  double mean_seconds_ = 0;                                                                 // of requests above 5 ms, recent ones weigh most
   double recent_refusals_ = 0;                                                              // halves every few seconds
   Clock::time_point last_refusal_{};
   std::int64_t open_at_refusal_ = 1;

@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kMostListed = 100'000;
 
-// A part of a path that means itself: no dot first, so neither a hidden file nor the way up.
+// Whether a part of a path begins with no dot, so that it is neither a hidden file nor "..".
 bool is_plain_part(std::string_view part) {
   const auto plain = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9'); };
   return !part.empty() && part.size() <= 160 && plain(part[0]) &&
@@ -68,7 +68,7 @@ std::optional<std::pair<std::uint64_t, std::uint64_t>> range_of(std::string_view
 ApiResponse store_file(const fs::path& path, const ApiRequest& request) {
   std::error_code error;
   if (!fs::is_regular_file(path, error)) throw RequestError(ErrorCode::not_found, "path", "the store has no such file");
-  const auto file = MappedFile::open(path);  // of a store: files are replaced whole
+  const auto file = MappedFile::open(path);  // safe: a store replaces files as a whole and never changes one
   const std::string_view bytes = file->bytes();
   ApiResponse response;
   const bool record = path.extension() == ".json";

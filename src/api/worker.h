@@ -13,9 +13,9 @@ namespace lockstep {
 class Worker {
  public:
   static constexpr std::size_t kMostWaiting = 64;
-  // `niceness`: by default it takes what is left of the processor, for whoever watches a run must not slow it.
+  // `niceness`: by default the thread runs at low priority, so that watching a run does not slow it.
   explicit Worker(std::size_t most_waiting = kMostWaiting, int niceness = 10) : most_waiting_(most_waiting), niceness_(niceness), thread_([this] { run(); }) {}
-  ~Worker();  // what waits is dropped, what runs ends
+  ~Worker();  // drops work that waits, and waits for work that runs
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
   bool post(std::function<void()> work);

@@ -49,7 +49,7 @@ class CheckedReader {
   ~CheckedReader();
   CheckedReader(const CheckedReader&) = delete;
   CheckedReader& operator=(const CheckedReader&) = delete;
-  // The next block, which must have so many bytes. Errors: corrupt_file, io.
+  // The next block, which must have exactly `bytes` bytes. Errors: corrupt_file, io.
   void read(void* data, std::size_t bytes);
   template <class T>
   T value() {
@@ -67,9 +67,9 @@ class CheckedReader {
     read(values.data(), count * sizeof(T));
     return values;
   }
-  // There is no further block. Error corrupt_file.
+  // Checks that no block follows. Error corrupt_file.
   void finish();
-  // Error corrupt_file, that says so of this file.
+  // Throws corrupt_file with the file's path and `what`.
   [[noreturn]] void refuse(const std::string& what) const;
 
  private:

@@ -17,7 +17,7 @@ class MemoryAccount {
   virtual ~MemoryAccount() = default;
   // Throws Error resource_exhausted when the limit would be exceeded.
   virtual void take(std::size_t bytes) = 0;
-  // Moves so many of the taken bytes to a holder that releases them when it is destroyed. Null: they are not accounted separately.
+  // Moves `bytes` of the taken bytes to a holder that releases them when it is destroyed. Null: they are not accounted separately.
   virtual std::shared_ptr<void> split(std::size_t bytes) { return nullptr; }
 };
 
@@ -39,7 +39,7 @@ class ClientWork {
   static void take(std::size_t bytes) {
     if (current_ && current_->memory_) current_->memory_->take(bytes);
   }
-  // Null where nothing is counted.
+  // A holder of `bytes` of what was taken (MemoryAccount::split), for results that outlive the work; null where nothing is counted.
   static std::shared_ptr<void> keep(std::size_t bytes) { return current_ && current_->memory_ ? current_->memory_->split(bytes) : nullptr; }
 
  private:

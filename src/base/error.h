@@ -59,7 +59,8 @@ auto with_context(std::string doing, F&& work) -> decltype(work()) {
   }
 }
 
-// "; did you mean 'temperature'?" for the nearest candidate, of which at most a third is another (3 letters at most), or that begins so; else "".
+// "; did you mean 'temperature'?" for the nearest candidate: one that differs in at most a third of its letters, and at most 3, or that begins with
+// `got`. Without one "".
 std::string did_you_mean(std::string_view got, const std::vector<std::string>& candidates);
 
 }  // namespace lockstep

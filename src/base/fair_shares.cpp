@@ -10,10 +10,10 @@ namespace lockstep {
 namespace {
 constexpr std::size_t kMostIdle = 4096;
 
-// In any two seconds live work goes first for at most its share of them: a part of that at once, the rest as time goes on. What it had first
-// it gives back later, so the part is small: it is what live work may lack of its share in the two seconds behind it. Once it has had that part it
-// waits for half of it: with a step of live work each time that time allowed one, the two would take turns by the millisecond, each with the other's
-// numbers in the processors' caches.
+// In any window of two seconds live work goes first for at most its share of them: a burst (kAtOnce of the window) at once, the rest as time goes on.
+// It gives back later what it had first, so the burst is small: it is the most that live work may lack of its share in a window. Once the burst is
+// used up, live work waits until half of it has accumulated again: with a live step whenever time allowed one, live work and the other would
+// alternate every millisecond, each evicting the other's data from the processor caches.
 constexpr double kWindow = 2, kAtOnce = 1.0 / 32;
 double live_burst(double share) { return kAtOnce * share * kWindow; }
 double live_rate(double share) { return (1 - kAtOnce) * share; }
@@ -87,7 +87,7 @@ void FairShares::set_keys(std::map<std::string, double> weights) {
   }
 }
 
-// One that had no work until now.
+// Raises the virtual time of a class that had no work until now to the least of those with work.
 void FairShares::lift_class(Class& its) {
   constexpr double kNone = std::numeric_limits<double>::infinity();
   double least = kNone, least_tokens = kNone;
@@ -196,7 +196,7 @@ void FairShares::charge(std::span<const Part> parts, double seconds, double now)
   if (live_use_ >= live_burst(live)) live_waits_ = true;
 }
 
-// Labels of metrics are of a bounded number.
+// The key as a metric's label, of which there is a bounded number.
 std::string FairShares::told(const ShareAccount& account) const {
   if (account.key.empty()) return "(server)";
   return weights_.contains(account.key) ? account.key : "(no name)";

@@ -29,37 +29,37 @@ class FairShares {
  public:
   explicit FairShares(const ClassShares& shares = {});
 
-  // Kept while somebody holds it, or it has had more than others.
+  // The account of a key in a class; made if there is none. It is kept while somebody holds the pointer, or while it has used more than others.
   std::shared_ptr<ShareAccount> account(WorkClass work, const std::string& key);
   // The keys that are known by name, and their weights; any other has weight 1.
   void set_keys(std::map<std::string, double> weights);
 
-  // It has work from now on; it has none. Again: nothing happens.
+  // The account has work from now on; it has none any more. Repeating a call does nothing.
   void arrive(ShareAccount& account, double now);
   void leave(ShareAccount& account);
   bool idle() const;
-  // Null: nobody has work.
+  // The account whose piece should run next; null: nobody has work.
   ShareAccount* next(double now);
-  // The live account whose turn comes before more of a running piece of `beside`, whatever others wait for that piece to end; where it is null, of what goes
-  // first alone. Null: there is none.
+  // The live account that should run before a running piece of `beside` continues, no matter who waits for that piece to end: if the live class has
+  // had less than that of `beside`, or is within what goes first. `beside` null: only the latter. Null: there is none.
   ShareAccount* next_live(const ShareAccount* beside, double now);
   struct Part {
     ShareAccount* account;
     double tokens;
   };
-  // A piece, or a part of one, of `seconds` has ended at `now`; nobody's costs nobody anything.
+  // A piece, or a part of one, of `seconds` has ended at `now`: charges the accounts it belonged to. Without parts it is charged to nobody.
   void charge(std::span<const Part> parts, double seconds, double now);
   void charge(std::initializer_list<Part> parts, double seconds, double now) { charge(std::span<const Part>(parts.begin(), parts.size()), seconds, now); }
 
-  // For a scrape; keys without a name are told as one, and so is the server's own work ("").
+  // A line of the metrics; keys without a name are reported as one, and so is the server's own work ("").
   struct Line {
     WorkClass work;
     std::string key;
     double seconds;
-    std::string why = {};  // of who waits: company()
+    std::string why = {};  // of waiting(): company()
   };
   std::vector<Line> used() const;               // since the beginning, by tokens
-  std::vector<Line> waiting(double now) const;  // who has work, and for how long none of its pieces has ended; the longest of those told as one
+  std::vector<Line> waiting(double now) const;  // those with work, and seconds since a piece of it last ended; the longest of keys that share a line
   std::string told(const ShareAccount& account) const;
   // With whom an account shares the device at the moment, in words: "training has 20 of 80 shares beside live, and 2 other keys in training have
   // work". Empty: nobody else has work, or it has none itself.

@@ -14,7 +14,7 @@
 
 namespace lockstep {
 
-// The kernel releases the lock when the process ends: there are no stale ones.
+// The kernel releases the lock when the process ends, so there are no stale locks.
 FolderLock::FolderLock(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / "lock";
   std::error_code missing;

@@ -44,7 +44,7 @@ void lower(FreeMemory& free, std::int64_t bytes, const char* limit) {
   free.limit = limit;
 }
 
-// Of a group: its limit less what is used; what the system can take back of it (pages of files that nobody maps) does not count as used.
+// Lowers `free` to a control group's limit less what it uses. Pages of unmapped files, which the system can reclaim, do not count as used.
 void lower_by_group(FreeMemory& free, const fs::path& folder, const char* limit_name, const char* usage_name, const char* file_pages) {
   const std::optional<std::int64_t> limit = number_in(folder / limit_name), used = number_in(folder / usage_name);
   if (!limit || !used || *limit >= std::numeric_limits<std::int64_t>::max() / 2) return;  // version 1 says "none" by a number that large

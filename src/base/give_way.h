@@ -12,7 +12,7 @@
 
 namespace lockstep {
 
-// Of the pieces that this thread runs; null, as on most threads: none.
+// What give_way() calls on this thread; null, as on most threads: nothing.
 inline thread_local PausePoint* thread_pause_point = nullptr;
 
 inline void give_way() {
@@ -53,7 +53,8 @@ void free_in_parts(std::vector<std::vector<T>>& all) {
   }
 }
 
-// Runs what waits for a disk and cannot be divided, on a thread of its own where this one may give way meanwhile. Its error is the caller's.
+// Runs `waits`, which waits for a disk and cannot be divided. If this thread has a pause point, `waits` gets a thread of its own while this one gives
+// way. Rethrows its error.
 template <class F>
 void give_way_during(const F& waits) {
   if (!thread_pause_point) return waits();

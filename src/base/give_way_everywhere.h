@@ -9,9 +9,9 @@
 namespace lockstep {
 
 bool gives_way_everywhere();
-// Of the calling thread: whatever kernels may leave there becomes NaN.
+// Fills the calling thread's scratch memory of kernels with NaN.
 void overwrite_scratch();
-// 0 .. count - 1; count at least 1.
+// A random turn, 0 .. count - 1; count is at least 1.
 std::size_t drawn_turn(std::size_t count);
 
 }  // namespace lockstep

@@ -2,8 +2,7 @@
 //   Guarded<std::map<std::string, int>> counts;
 //   const auto held = counts.lock();   // others wait until it goes
 //   (*held)["a"] = 1; held->size();
-// The value is reached through a name alone (`counts.lock()->size()` does not compile): a range over a held value that has no name would
-// outlive the lock.
+// The lock must be held in a named variable (`counts.lock()->size()` does not compile): a loop over the value of a temporary would outlive the lock.
 #pragma once
 #include <mutex>
 #include <optional>

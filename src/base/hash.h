@@ -26,7 +26,7 @@ std::string sha256_hex(std::string_view data);
 
 std::uint64_t xxh3(const void* data, std::size_t bytes, std::uint64_t seed = 0);
 std::string hex64(std::uint64_t value);  // 16 lower-case digits
-// XXH3-128 with seed 0, as 32 lower-case digits: what `xxh128sum` prints. Not against people who want two texts of one hash.
+// XXH3-128 with seed 0, as 32 lower-case digits: what `xxh128sum` prints. Not collision-resistant against an attacker.
 std::string xxh3_128_hex(const void* data, std::size_t bytes);
 
 }  // namespace lockstep

@@ -26,7 +26,7 @@ struct KeptTokens {
   bool is_bitmap() const { return std::ssize(words) < count; }
   bool contains(std::int32_t token) const;
   std::vector<std::int32_t> ids() const;
-  // What is wrong with it for a vocabulary of so many tokens; empty: nothing.
+  // What is wrong with it for a vocabulary of this size; empty: nothing.
   std::string fault(std::int64_t vocabulary) const;
   bool operator==(const KeptTokens&) const = default;
 };

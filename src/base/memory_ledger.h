@@ -1,8 +1,8 @@
 // A memory budget in bytes and the claims on it, each with a category ("models") and a key (its owner).
 //   MemoryLedger ledger(bytes); ledger.describe("models", "unload some");
 //   MemoryLedger::Claim room = ledger.claim("models", owner, plan.bytes, "model 'a'"); ... room.release();
-// Claim before allocating, release after freeing; nothing is allocated here. A claim that does not fit is refused with one error: what was
-// wanted, what is free, who holds the rest and what would free some. Any thread.
+// Claim before allocating, release after freeing; nothing is allocated here. A claim that does not fit is refused with one error, which tells what
+// was wanted, what is free, who holds the rest and how to free some. Any thread.
 #pragma once
 #include <cstdint>
 #include <limits>

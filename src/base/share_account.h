@@ -24,7 +24,7 @@ struct ClassShares {
 // "live=60,rollouts=20,training=20". Error invalid_argument.
 ClassShares parse_class_shares(std::string_view text);
 
-// Virtual times change between pieces, or parts of one that gives way, and when work comes.
+// Virtual times change when a piece, or a part of one that gives way, ends, and when work arrives.
 class ShareAccount {
  public:
   ShareAccount(WorkClass its_class, std::string its_key, double its_class_share, double weight, std::shared_ptr<const std::atomic<double>> class_time)

@@ -8,7 +8,8 @@
 
 namespace lockstep {
 
-// For SIGINT, SIGTERM and SIGHUP, in this process, until it ends; a SIGHUP that is ignored (nohup) stays ignored. Blocking system calls return EINTR (no SA_RESTART).
+// Handles SIGINT, SIGTERM and SIGHUP in this process until it ends. A SIGHUP that is ignored (nohup) stays ignored. Blocking system calls return
+// EINTR (no SA_RESTART).
 void install_interrupt_handlers();
 
 bool interrupted();

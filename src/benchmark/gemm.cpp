@@ -12,7 +12,7 @@
 
 namespace lockstep {
 namespace {
-// Numbers that begin at a cache line, as a device's blocks do: a vector that lies across two lines costs two loads.
+// An array of numbers that begins at a cache line, as a device's blocks do: a vector that crosses two lines costs two loads.
 class Lines {
  public:
   explicit Lines(const std::vector<float>& values)

@@ -24,8 +24,8 @@ struct GemmTiming {
   std::int64_t part_inputs = 0;     // of the free order: inputs of a part of a sum; 0: sums are made whole
 };
 
-// Weights are laid out several times in memory, one after another in turn, until they exceed `cold_bytes`: then no cache holds
-// them when their turn comes, as in a model with many layers. 0: one weight, as warm as it stays.
+// Makes as many copies of the weight as exceed `cold_bytes` and takes them in turn, so that no cache holds one when its turn comes, as in a
+// model with many layers. 0: one weight, which stays in the caches as far as it fits.
 GemmTiming time_gemm(const GemmCase& shape, const BackendOptions& machine, const TimeBudget& budget, std::int64_t cold_bytes);
 
 }  // namespace lockstep

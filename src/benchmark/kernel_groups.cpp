@@ -7,9 +7,9 @@ namespace lockstep {
 namespace {
 struct FunctionGroup {
   std::string_view name;
-  std::string_view parts;  // of symbols, a blank between two; a number before a name is its length, which tells `add` from `add_bias_to_rows`
+  std::string_view parts;  // of symbols, separated by blanks; a number before a name is its length, as in a symbol: "3add" is not add_bias_to_rows
 };
-// The first that fits: a lambda of attention's backward pass inside of attention's walk over keys is the backward pass.
+// The first row that matches counts: a lambda of attention's backward pass inside attention's walk over keys belongs to the backward pass.
 constexpr FunctionGroup kGroups[] = {
     {"accumulators", "deposit_ finish_bins join_bins join_group"},
     {"products for the gradients of weights", "linear_backward_weight product_weight head_weight"},

@@ -88,7 +88,7 @@ ModelTiming time_decode(const OpenedModel& opened, const DecodeCase& shape, cons
   };
   return per_second(time_repeated(budget,
                                   [&] {
-                                    while (!step()) {  // the streams have ended: their beginning is no decoding, and is thrown away
+                                    while (!step()) {  // the streams have ended; the prompts of the new ones are no decoding, and are not timed
                                       engine.run_until_idle();
                                       begin();
                                     }
@@ -117,7 +117,7 @@ ModelTiming time_train(OpenedModel opened, const TrainCase& shape, const TimeBud
     double processor_before = 0;
     std::int64_t steps = 0;
     const auto step = [&] {
-      if (steps++ == 1 && samples) {  // the first filled caches
+      if (steps++ == 1 && samples) {  // not from the first step, which fills caches
         samples->begin();
         began = std::chrono::steady_clock::now();
         processor_before = processor_seconds();

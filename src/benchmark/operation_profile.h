@@ -1,6 +1,6 @@
-// What each operation of a run took, against the limits of the machine: measured where kernels are launched (kernels/kernel_profile.h).
+// Measures how long each operation of a run took, against the limits of the machine, where kernels are launched (kernels/kernel_profile.h).
 //   OperationProfile profile; work(); std::puts(operation_text(profile.report({.threads = 2, .gigaflops = 300, .gigabytes_per_second = 30})).c_str());
-// One at a time in a process, from before the first work of a backend until after the last. Kernels of a GPU are not measured.
+// One object at a time in a process; it lives from before the first work of a backend until after the last. Kernels of a GPU are not measured.
 #pragma once
 #include <chrono>
 #include <memory>
@@ -15,7 +15,7 @@ struct OperationRow {
   std::string name;  // of the kernel
   std::int64_t calls = 0;
   double seconds = 0, flop = 0, bytes = 0;  // kernels/kernel_work.h
-  double limit_share = -1;                  // the least time of this work by the limit, over its seconds; below 0: not known
+  double limit_share = -1;                  // RooflinePoint::seconds of this work over `seconds`: 1 at the limit; below 0: not known
 };
 struct OperationReport {
   double elapsed = 0;              // seconds from the profile's beginning

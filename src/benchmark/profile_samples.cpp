@@ -33,7 +33,7 @@ void set_profile_timer(int microseconds) {
   setitimer(ITIMER_PROF, &timer, nullptr);
 }
 
-// Where the program itself was loaded: its addresses less those in the file.
+// Where the program was loaded: an address in memory minus that in the file.
 std::uint64_t load_offset() {
   std::uint64_t offset = 0;
   dl_iterate_phdr(

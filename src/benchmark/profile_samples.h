@@ -22,10 +22,10 @@ class ProfileSamples {
   void begin();
   void end();
   std::int64_t count() const;  // samples so far; at most a million are kept
-  // Of the samples, those in functions whose symbol contains one of the names. Throws internal without samples.
+  // The share of the samples, 0 to 1, in functions whose symbol contains one of the names. Throws internal without samples.
   double share(const std::vector<std::string>& names) const;
-  // All samples by the group that each one's symbol is in, the largest share first; the symbol of what is not this program's own is empty.
-  // Throws internal without samples.
+  // The share of each group of symbols, the largest first. `group_of` gets an empty symbol for addresses outside this program. Throws
+  // internal without samples.
   std::vector<std::pair<std::string, double>> shares(const std::function<std::string_view(std::string_view symbol)>& group_of) const;
 
  private:

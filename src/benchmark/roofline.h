@@ -14,14 +14,14 @@ struct RooflinePoint {
   std::int64_t threads = 0;
   double gigaflops = 0;             // a multiply-add counts 2 (benchmark/arithmetic.h)
   double gigabytes_per_second = 0;  // 0: there was not enough memory to tell
-  // The least time in which so many operations can be done and so many bytes come from memory; 0: not known.
+  // The least time in which `flop` operations can be done and `bytes` be read from memory; 0: not known.
   double seconds(double flop, double bytes) const;
 };
 
 struct Roofline {
   std::string processor, isa;
   std::vector<RooflinePoint> points;
-  // Error not_found: it was not measured with so many threads.
+  // The point of that number of threads. Error not_found: none was measured.
   const RooflinePoint& at(std::int64_t threads) const;
 };
 

@@ -19,7 +19,7 @@ struct Int4Matrix {
 };
 
 // The compute copies, with the bits of make_weight_set(masters). Beside them a few parts of a tensor are in memory, one a thread. Error corrupt_file
-// for a value that is not finite. `part`: what others have is not made twice, and others have what is made; null: nothing is shared. Errors: its own too.
+// for a value that is not finite. `part`: shares equal parameters with other models in memory, and may throw; null: nothing is shared.
 std::shared_ptr<const WeightSet> computed_weights(const Manifest& manifest, const std::vector<StoredTensor>& tensors, Backend& backend, const Profile& profile,
                                                   std::uint64_t version, WeightPool::Part* part = nullptr);
 
@@ -27,15 +27,15 @@ std::shared_ptr<const WeightSet> computed_weights(const Manifest& manifest, cons
 bool writes_int4(const Manifest& manifest, const StoredTensor& tensor, const Profile& profile);
 Int4Matrix read_int4(const Manifest& manifest, const StoredTensor& tensor, const Profile& profile);
 // The same of MXFP4: all experts in one tensor [experts, inputs, outputs], as gpt-oss' folders have them in blocks [experts, outputs, inputs / 32, 16]
-// and scales [experts, outputs, inputs / 32]. The bytes of a file that has them so are its own.
+// and scales [experts, outputs, inputs / 32]. Read from a file that has them so, they are its bytes.
 struct Mxfp4Experts {
   std::vector<std::uint8_t> blocks, scales;
 };
 bool writes_mxfp4(const Manifest& manifest, const StoredTensor& tensor, const Profile& profile);
 Mxfp4Experts read_mxfp4_experts(const Manifest& manifest, const StoredTensor& tensor, const Profile& profile);
 // The same of E4M3 under cpu-fp8 and cpu-mxfp8: numbers [rows, columns] and their scales, in blocks of 128 x 128, fp32, as DeepSeek's folders have them, or
-// in groups of 32 inputs, E8M0. What the forward computes with; MXFP8's numbers for the gradient of inputs stand in no file. Error numeric for a matrix with
-// a value that is no number.
+// in groups of 32 inputs, E8M0. They are what the forward computes with; the second copy that MXFP8 has for input gradients is not written. Error
+// numeric for a matrix with a NaN.
 struct E4m3Matrix {
   std::vector<std::uint8_t> numbers;
   std::vector<float> block_scales;         // of fp8
@@ -43,8 +43,8 @@ struct E4m3Matrix {
 };
 bool writes_e4m3(const Manifest& manifest, const StoredTensor& tensor, const Profile& profile);
 E4m3Matrix read_e4m3(const Manifest& manifest, const StoredTensor& tensor, const Profile& profile);
-// Of a tensor's values, row-major, the numbers that a profile's kernels compute with; those that are no integers of few bits stay as they are, for
-// the writer to round.
+// Replaces a tensor's values (row-major) by those that a profile's kernels compute with, where the profile has it in a low-bit format; other values
+// stay as they are, for the writer to round.
 void as_computed(const Manifest& manifest, const StoredTensor& tensor, const Profile& profile, std::vector<float>& values);
 
 }  // namespace lockstep

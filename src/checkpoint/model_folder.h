@@ -40,8 +40,8 @@ struct SaveOptions {
   std::shared_ptr<const ModelReader> mtp_from = nullptr;
   const WeightImages* mtp_masters = nullptr;  // that layer itself, instead of what files have of it
   // Not null, and then `dtype` says nothing: the file holds what this profile computes with (check_low_bit_profile: which can be written).
-  // Its matrices of 4-bit integers are written as compressed-tensors has them, with the integers, scales and types of the files that were read
-  // where those had them; other matrices of few bits (tables, cut or transposed ones) are F32, the rest BF16.
+  // Its matrices of few bits are written as they are (checkpoint/computed_tensors.h: INT4, MXFP4, E4M3), with the bytes of the files that were read
+  // where those had them so; those that have no such form (tables, cut or transposed ones) are F32, the rest BF16.
   const Profile* low_bit = nullptr;
 };
 
@@ -49,7 +49,7 @@ struct SaveOptions {
 // Errors: already_exists without overwrite; io; numeric for a value that is, or rounds to, NaN or infinity;
 // not_found when tokenizer_files_from holds no tokenizer.json.
 void save_model_folder(const std::filesystem::path& path, const Model& model, const WeightImages& masters, const SaveOptions& options);
-// Errors: unsupported for a profile whose compute copy no folder holds: allowed are those of int4.
+// Errors: unsupported for a profile whose compute copy no folder can hold; the message lists those that are allowed.
 void check_low_bit_profile(const Profile& profile);
 
 // What `lockstep info DIR` reports.
@@ -57,7 +57,7 @@ struct ModelFolderInfo {
   std::string path, family;
   std::int64_t parameters_total = 0, parameters_active = 0;  // trained ones; a token's, input embedding not counted
   std::int64_t layers = 0, hidden = 0, vocabulary = 0, context = 0, experts = 0, experts_a_token = 0, select_top_k = 0;
-  std::int64_t window = 0, windowed_layers = 0;  // keys that a row sees at most in so many layers; 0: no layer has a window
+  std::int64_t window = 0, windowed_layers = 0;  // the most keys that a row sees, and in how many layers; 0: no layer has a window
   bool sinks = false;                            // whether heads have a logit that joins their softmax
   std::int64_t tensors = 0;
   std::string dtype, weights_sha256;

@@ -167,7 +167,7 @@ void check_values(const FileTensor& file, const std::vector<float>& values, Safe
   }
 }
 
-// A number that half precision has.
+// x, which must be exactly a number of half precision, as its 16 bits.
 std::uint16_t half_of(float x) {
   const std::uint32_t sign = float_bits(x) >> 16 & 0x8000u, magnitude = float_bits(x) & 0x7fffffffu;
   if (magnitude >= float_bits(0x1p-14f)) return static_cast<std::uint16_t>(sign | ((magnitude >> 13) - (112u << 10)));
@@ -253,7 +253,8 @@ void write_weights(const fs::path& folder, const WrittenWeights& weights, const 
   write_file_atomic(folder / "model.safetensors.index.json", index.dump(2) + "\n");
 }
 
-// As the format's own library describes what is in few bits; compressed-tensors: modules by name, those that stay as they are in `ignore`.
+// The `quantization_config` of what is written in few bits, as the format's own library has it. Compressed-tensors: modules that are not quantised
+// are listed by name in `ignore`.
 Json low_bit_config(const WrittenWeights& weights) {
   if (weights.writes_any_mxfp4())  // as gpt-oss' folders say it
     return {{"quant_method", "mxfp4"}, {"modules_to_not_convert", mxfp4_unconverted()}};

@@ -45,14 +45,14 @@ class ModelReader {
   const std::vector<StoredTensor>& tensors() const { return tensors_; }
   // All values, row-major. Errors: corrupt_file for one that is not finite.
   void read(const StoredTensor& tensor, std::vector<float>& values) const;
-  // `take(values)` for some rows after others.
+  // Calls take(values) for consecutive runs of rows.
   void read_rows(const StoredTensor& tensor, const std::function<void(std::span<const float>)>& take) const;
   // A tensor's values into the images of any manifest that has it as `file`, some rows after others.
   void scatter(const StoredTensor& tensor, const Manifest& manifest, const FileTensor& file, WeightImages& images) const;
   // Beside the images some rows of a tensor are in memory (checkpoint/reading_memory.h).
   WeightImages masters() const;
   // The compute copies, with the bits of make_weight_set(masters()). Beside them a few parts of a tensor are in memory, one a thread.
-  // `part`: what others have in memory is not made twice; null: it is.
+  // `part`: shares equal parameters with other models in memory; null: nothing is shared.
   std::shared_ptr<const WeightSet> weight_set(Backend& backend, const Profile& profile, std::uint64_t version, WeightPool::Part* part = nullptr) const;
   std::string weights_sha256() const;
 

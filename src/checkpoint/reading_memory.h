@@ -19,7 +19,7 @@ std::int64_t own_columns(const Piece& piece, std::int64_t columns);
 // The most that ModelReader::masters has in memory at a time beside the masters.
 std::int64_t masters_reading_bytes(const Manifest& manifest);
 
-// The most that ModelReader::weight_set has in memory at a time with so many threads, under any profile.
+// The most memory that ModelReader::weight_set needs at a time with `threads` threads, under any profile, bytes.
 std::int64_t reading_bytes(const Manifest& manifest, std::int64_t threads);
 
 }  // namespace lockstep

@@ -17,7 +17,7 @@ namespace {
 std::int64_t blocks_of(std::int64_t n, std::int64_t block) { return (n + block - 1) / block; }
 std::int64_t int4_groups(std::int64_t inputs) { return (inputs + kQuantisedGroup - 1) / kQuantisedGroup; }
 
-// Calls f(scale) for all scales of a tensor until it is false; whether it never was.
+// Whether f(scale) is true for all scales of a tensor; stops at the first for which it is not.
 template <class F>
 bool all_scales(const ModelFiles::Found& scales, const F& f) {
   constexpr std::int64_t kAtOnce = std::int64_t{1} << 16;

@@ -35,9 +35,9 @@ class StoredTensor {
   double bits_a_weight() const;  // scales included
   SafetensorsType type() const { return values_.tensor->type; }
 
-  // Reads of so many rows, from a multiple of them on, decode nothing twice.
+  // Reads of this many rows that begin at a multiple of it decode nothing twice.
   std::int64_t rows_together() const { return as_ == StoredAs::mxfp4 ? file_->shape[1] : 1; }
-  // Rows [row, row + rows) in fp32: what is stored in few bits is `number scale`, rounded once. Errors: corrupt_file for what is not finite.
+  // Rows [row, row + rows) in fp32: what is stored in few bits is number * scale, rounded once. Errors: corrupt_file for a value that is not finite.
   void read(std::int64_t row, std::int64_t rows, float* values) const;
   // Of mxfp4: outputs first, first + step, .. of an expert, as the blocks have them: `values` [count][inputs]. Decodes these alone. Errors: those
   // of read.

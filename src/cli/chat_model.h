@@ -17,7 +17,7 @@ struct ChatSettings {
   std::optional<double> temperature, top_p, min_p, repetition_penalty;
   std::optional<std::int64_t> top_k;  // 0: all
   std::int64_t max_tokens = 0;        // 0: what the context leaves
-  std::optional<std::uint64_t> seed;  // none: another one for every answer
+  std::optional<std::uint64_t> seed;  // empty: a new random one for every answer
 };
 
 class ChatModel {
@@ -27,10 +27,10 @@ class ChatModel {
   enum class End { whole, length, stopped };
   virtual ~ChatModel() = default;
   virtual std::string name() const = 0;
-  virtual Json about() const = 0;  // for a saved talk
-  // What stands for settings that are not given, all of it; nothing of a server, which does not say.
+  virtual Json about() const = 0;  // a description for a saved conversation
+  // The values used for settings that are not given, all of them; empty for a server that does not tell.
   virtual std::optional<ChatSettings> usual() const { return std::nullopt; }
-  // Streams the answer to `messages`. Ctrl-C (base/signals.h) ends it. Errors: what is wrong with the conversation, or with the answer.
+  // Streams the answer to `messages`. Ctrl-C (base/signals.h) ends it. Errors: those of the conversation, of the model or of the server.
   virtual End answer(const Json& messages, const ChatSettings& settings, const Show& show) = 0;
 };
 
@@ -38,7 +38,7 @@ class ChatModel {
 std::unique_ptr<ChatModel> local_chat_model(const RuntimeSettings& runtime, const std::string& chat_template, const std::string& generation_config,
                                             const DraftOptions& drafts);
 
-// `model`: its name there; empty: the first that the server tells of. `key`: empty: none.
+// `model`: its name there; empty: the first one that the server lists. `key`: an API key; empty: none.
 std::unique_ptr<ChatModel> remote_chat_model(const std::string& url, const std::string& key, const std::string& model);
 
 }  // namespace lockstep

@@ -13,7 +13,7 @@ std::string text_of(const Json& object, const char* name) {
   return object.is_object() && found != object.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
-// What a server says is wrong, in one line: OpenAI's form, or whatever it is.
+// A server's error message in one line: OpenAI's error object, or else the body's text.
 std::string complaint(const std::string& body) {
   const Json json = read_json_or_null(body);
   const Json error = json.is_object() && json.contains("error") ? json["error"] : json;
@@ -55,7 +55,7 @@ class RemoteChat : public ChatModel {
          "{}:{} answers {}: {}{}", address_.host, address_.port, reply.status, complaint(reply.body),
          key ? " (--api-key or LOCKSTEP_API_KEY gives a key)" : "");
   }
-  // What the server tells of the model called `wanted`, or of its first.
+  // The server's entry for the model called `wanted`, or its first entry.
   Json told_model(const std::string& wanted) const {
     HttpCall asked = call("GET", "/models");
     asked.timeout_seconds = 20;
@@ -85,7 +85,7 @@ class RemoteChat : public ChatModel {
 ChatModel::End RemoteChat::answer(const Json& messages, const ChatSettings& s, const Show& show) {
   Json body{{"model", model_}, {"messages", Json::array()}, {"stream", true}};
   for (const Json& message : messages) body["messages"].push_back({{"role", message["role"]}, {"content", message["content"]}});
-  // What was not changed is the server's to choose; not every server knows all fields.
+  // Sends only settings that were changed: the server has defaults for the others, and not every server knows all fields.
   const auto put = [&](const char* name, const auto& value) {
     if (value) body[name] = *value;
   };

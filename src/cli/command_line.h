@@ -20,7 +20,7 @@ struct CommandLine {
 
 // Arguments behind the command's name. `config`: it has --config and --set. Throws UsageError.
 CommandLine read_command_line(const std::vector<std::string>& arguments, const OptionRows& rows, bool config);
-// Of an argument without a name that no option takes.
+// The error for an argument without a name that no option takes.
 UsageError unexpected_argument(const std::string& argument, const OptionRows& rows, bool config);
 
 }  // namespace lockstep

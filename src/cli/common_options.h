@@ -11,13 +11,13 @@ struct ProcessSettings;  // trained/led_model.h
 
 // --model (required), --profile, --threads, --backend, --isa, --mla-norm-eps, --context; defaults are what `settings` holds.
 void add_runtime_options(OptionTable& table, RuntimeSettings& settings);
-// --model, which need not be given unless the caller says so of its row.
+// --model; not required, unless the caller makes the returned row required().
 Option& add_model_option(OptionTable& table, RuntimeSettings& settings);
 // All of them but --model.
 void add_device_options(OptionTable& table, RuntimeSettings& settings);
 // --ranks: how the model and the work are laid out.
 void add_ranks_option(OptionTable& table, std::string* ranks);
-// --transport, --rank-timeout: what ranks are, for a command that calls follow_processes (trained/led_model.h) before anything else.
+// --transport, --rank-timeout: how ranks communicate, for a command that calls follow_processes (trained/led_model.h) before anything else.
 void add_transport_options(OptionTable& table, ProcessSettings& settings);
 // --beta1, --beta2, --eps, --weight-decay, --max-norm of AdamW, into settings that name them alike.
 template <class Settings>
@@ -28,12 +28,12 @@ void add_adamw_options(OptionTable& table, Settings& s, double most_weight_decay
   table.number("weight-decay", &s.weight_decay, 0, most_weight_decay, "X", "AdamW's decoupled weight decay, of matrices only");
   table.number("max-norm", &s.max_norm, 0, 1e9, "X", "Clip the gradient to this norm; 0: off");
 }
-// --speculate, --draft-tokens and --acceptance: how requests are guessed ahead (docs/speculation.md); they are read when the table has read all.
-// `rejects` false: where bits are compared with those of no guesses there is no --acceptance.
+// --speculate, --draft-tokens and --acceptance: speculative decoding (docs/speculation.md); `drafts` is set when the table has read all options.
+// `rejects` false: without --acceptance, for commands that compare bits with those of decoding without drafts.
 void add_draft_options(OptionTable& table, DraftOptions& drafts, std::string usual = "auto", std::string name = "speculate", bool rejects = true);
-// --json: `one_line` says what it prints.
+// --json; `one_line`: its help text.
 void add_json_option(OptionTable& table, bool* json, std::string one_line = "Print one JSON object and nothing else");
-// Of --api-key: the key that was given or, without one, that of LOCKSTEP_API_KEY, which does not show among the processes.
+// The value of --api-key or, if it is empty, that of the variable LOCKSTEP_API_KEY, which does not show in the list of processes.
 std::string given_key(const std::string& key);
 
 }  // namespace lockstep

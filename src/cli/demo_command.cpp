@@ -70,7 +70,7 @@ ServedAnswer serve_once(const std::string& folder, const DemoSettings& settings,
   return {text, right};
 }
 
-// Arms and results of an earlier demo would stand beside this one's.
+// Removes arms and results of an earlier demo, which would be mixed with those of this one.
 void remove_earlier_demo(const std::filesystem::path& folder) {
   std::vector<std::filesystem::path> old = {folder / "result.json", folder / "report.html"};
   std::error_code error;
@@ -147,7 +147,7 @@ int demo_command(const Arguments& arguments) {
   const std::string entry = quick ? "demo_quick" : "demo";
   settings.folder = std::filesystem::path(runs) / "demo";
   claim_folder(settings.folder, "demo");
-  const FolderLock lock(settings.folder);  // one demo at a time; and who watches sees that it runs
+  const FolderLock lock(settings.folder);  // one demo at a time, and the page shows that it runs
   const std::optional<Published> published = read_published(settings.runtime.model, entry);
   const std::string exported = (settings.folder / "export").string();
 

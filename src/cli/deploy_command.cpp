@@ -28,7 +28,7 @@ void add_server_rows(OptionTable& table, RemoteServer& server) {
   add_json_option(table, &server.json);
 }
 
-// What the server answers; an Error says what it says.
+// The server's answer as JSON; an Error with the server's message if it refuses.
 Json ask_server(const RemoteServer& server, const char* method, const std::string& path, const Json& body = nullptr) {
   const HttpAddress address = parse_http_address(server.url, "url");
   HttpCall call = call_at(address, method, path, given_key(server.key));
@@ -65,7 +65,7 @@ std::string told_gates(const Json& alias) {
   return text;
 }
 
-// Shares in which `name` has `percent`, and the others what is left, as they had it among themselves.
+// Shares in which `name` has `percent`; the others split the rest in their old proportions.
 Json shared_with(const Json& before, const std::string& name, std::int64_t percent) {
   std::int64_t sum = 0;
   for (const auto& [other, weight] : before.items())

@@ -49,10 +49,10 @@ LoadedDeployment DeploymentOpener::load(const std::string& name, const ModelPlac
     runtime.model = place.path();
     ServingOptions serving = parts_.serving;
     serving.engine.ranks = rank_layout(runtime.ranks);
-    // Of one that comes and goes always the same: what fits into it is then no matter of what else is in memory.
+    // A deployment that sleeps and wakes always gets the same cache, so that the requests that fit do not depend on other models in memory.
     const bool sleeps = parts_.sleeps && !followed;
     const std::int64_t cache_bytes = sleeps && parts_.cache_bytes == 0 ? least_deployment_cache(runtime, serving.engine) : parts_.cache_bytes;
-    // What follows a channel changes: its two copies are claimed, whatever others have of them now.
+    // The weights of a deployment that follows a channel will change, so both copies are claimed even if others share them now.
     const bool counts_once = parts_.pool && !followed;
     DeploymentMemory memory =
         admit_deployment(*parts_.ledger, runtime, serving.engine, cache_bytes, counts_once ? std::optional<std::int64_t>(parts_.pool->bytes()) : std::nullopt);

@@ -17,54 +17,56 @@
 
 namespace lockstep {
 
-// A model's folder (or GGUF file). What was made for it alone goes with this object.
+// A model's folder (or GGUF file). A temporary folder of a pulled snapshot is removed with this object.
 class ModelPlace {
  public:
-  // Of a path, the name of a shipped model, or STORE/NAME: a snapshot's id, its first digits, or a channel. Errors: not_found; those of stores and pulls.
+  // `source`: a path, the name of a shipped model, or STORE/NAME with a snapshot's id, its first digits, or a channel. Errors: not_found; those of
+  // stores and pulls.
   explicit ModelPlace(const std::string& source);
   ~ModelPlace();
   ModelPlace(const ModelPlace&) = delete;
   const std::string& path() const { return path_; }
-  const std::string& snapshot() const { return snapshot_; }  // the id of the one that was pulled; empty: none was
+  const std::string& snapshot() const { return snapshot_; }  // the id of the pulled snapshot; empty: none was pulled
 
  private:
   std::string path_, snapshot_;
-  std::filesystem::path made_;  // empty: nothing was
+  std::filesystem::path made_;  // the temporary folder; empty: none
 };
 
-// What a client's source means: the path of a model below `folder`, or STORE/NAME of a snapshot or channel of a store there. Errors: not_found else; io.
+// Resolves a client's `source` below `folder`: the path of a model there, or STORE/NAME of a snapshot or channel of a store there. Errors: not_found;
+// io.
 std::string place_below(const std::string& folder, const std::string& source);
 
 struct DeploymentParts {
-  RuntimeSettings runtime;  // but for the model
-  ServingOptions serving;   // but for the cache
+  RuntimeSettings runtime;  // without the model
+  ServingOptions serving;   // without the cache's size
   std::shared_ptr<Executor> executor;
   std::shared_ptr<MemoryLedger> ledger;
-  std::shared_ptr<WeightPool> pool = nullptr;  // where equal weights stand once; null: each model has its own
-  std::shared_ptr<Runtime> first = nullptr;    // with a pool: the server's own, whose device has the blocks of all
+  std::shared_ptr<WeightPool> pool = nullptr;  // holds equal weights of several models once; null: each model has its own
+  std::shared_ptr<Runtime> first = nullptr;    // with a pool: the runtime of the server's own model, whose device has the memory of all
   std::int64_t cache_bytes = 0;                // of each; 0: automatic_cache
   std::string generation_config = "auto";
-  std::function<void(GenerationService&)> prepare;  // before it serves; null: nothing
+  std::function<void(GenerationService&)> prepare;  // called before the service answers; may be null
   std::string folder;                               // for open_below
-  bool sleeps = false;  // what is opened can be loaded again (ModelDeployment::load): its cache is as small as may be, if it is automatic
+  bool sleeps = false;  // models can be put to sleep and loaded again (ModelDeployment::load); an automatic cache is then as small as possible
 };
 
 class DeploymentOpener : public std::enable_shared_from_this<DeploymentOpener> {
  public:
   explicit DeploymentOpener(DeploymentParts parts) : parts_(std::move(parts)) {}
-  // Whose source it leaves empty. `followed`: what a follower needs of it, with the memory for a second copy of its weights, and then it never sleeps; null:
-  // nobody follows. Errors: those of open_model and admit_deployment.
+  // The deployment's `source` is left empty. `followed`: gets what a follower needs of the model; then memory for a second copy of its weights is
+  // claimed, and it never sleeps. null: it follows no channel. Errors: those of open_model and admit_deployment.
   ModelDeployment open(const std::string& name, std::shared_ptr<const ModelPlace> place, Followed* followed = nullptr) const;
-  // The same, asleep where there is no memory now and would be, if others slept.
+  // The same; the deployment begins asleep if there is memory for it only while others sleep.
   ModelDeployment open_or_asleep(const std::string& name, const std::shared_ptr<const ModelPlace>& place) const;
-  // For a client: `source` is for place_below(parts.folder). Errors: those of ModelPlace too.
+  // For a client's `source`, resolved by place_below(parts.folder). Errors: those of place_below and ModelPlace too.
   ModelDeployment open_below(const std::string& name, const std::string& source) const;
 
  private:
   ModelDeployment described(const std::string& name, const std::shared_ptr<const ModelPlace>& place) const;
   LoadedDeployment load(const std::string& name, const ModelPlace& place, Followed* followed) const;
   const DeploymentParts parts_;
-  mutable std::mutex one_;  // model is loaded at a time: what reading takes is counted once
+  mutable std::mutex one_;  // one model is loaded at a time, so that the memory of reading is counted once
 };
 
 }  // namespace lockstep

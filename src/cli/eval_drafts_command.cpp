@@ -1,4 +1,4 @@
-// `lockstep eval drafts`: how far guesses ahead are right on given prompts, and that no bit of an answer depends on them.
+// `lockstep eval drafts`: measures how many drafted tokens are right on given prompts, and checks that no bit of an answer depends on them.
 #include <algorithm>
 #include <cstdio>
 

@@ -19,19 +19,19 @@ struct FollowSettings {
 void add_follow_options(OptionTable& table, FollowSettings& settings, const PublishSettings& publish);
 // --publish, --publish-transition.
 void add_publish_options(OptionTable& table, PublishSettings& settings, const std::string& help);
-// UsageError for a place that is none, and for values that do not go together.
+// UsageError for a text that is not STORE/CHANNEL, and for values that do not go together.
 void check_publish(const PublishSettings& settings);
 void check_follow(const FollowSettings& settings, bool training);
 
-// What a follower needs of an opened model that a service was made of.
+// The parts of a served model that a follower needs.
 struct Followed {
   std::shared_ptr<Runtime> runtime;
   std::shared_ptr<Executor> executor;
   std::shared_ptr<const WeightSet> weights;
   std::shared_ptr<const ModelReader> reader;
-  std::shared_ptr<WeightPool::Part> part = nullptr;  // what it has of weights that may stand in memory for others too
+  std::shared_ptr<WeightPool::Part> part = nullptr;  // its part of weights in a pool, which other models may share
 };
-// What tells replicas apart that were not given names: machine and port.
+// The name of a replica that was given none: machine and port.
 std::string replica_name(std::int64_t port);
 std::shared_ptr<ChannelFleet> open_fleet(const FollowSettings& settings);
 std::unique_ptr<Follower> start_follower(const FollowSettings& settings, std::shared_ptr<GenerationService> service, const Followed& followed,

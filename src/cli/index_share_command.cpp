@@ -19,7 +19,7 @@
 namespace lockstep {
 namespace {
 
-// What was found of a model on given tokens: as one object, or as text.
+// Prints the findings of a model on given tokens: as one JSON object, or as text.
 template <class Found>
 int tell(const OpenedModel& opened, const Found& found, bool json) {
   if (!json) {

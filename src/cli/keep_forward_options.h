@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-// `whose`: of what the forwards are: "rollouts'". `after`: called behind each row, for what refuses them all.
+// `whose`: a word of the help, for what the forwards are of: "rollouts'". `after`: called after each row is declared, to add rules of refused().
 void add_keep_forward_options(OptionTable& table, KeepForwardSettings& settings, const std::string& whose, const std::function<void()>& after = {});
 
 }  // namespace lockstep

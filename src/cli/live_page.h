@@ -11,9 +11,9 @@ namespace lockstep {
 
 class LivePage {
  public:
-  // --page-port, --no-page; on the command line alone.
+  // --page-port, --no-page; allowed on the command line, not in files.
   void add_options(OptionTable& table);
-  // Serves until the result goes, and prints `watch it live: URL`. Null with --no-page, and, with a warning, when no port can be had.
+  // Serves until the result is destroyed, and prints `watch it live: URL`. Null with --no-page, and, with a warning, when no port is free.
   std::unique_ptr<HttpServer> start(RunPlaces places, const std::string& title, std::FILE* to) const;
 
  private:

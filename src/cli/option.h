@@ -1,4 +1,4 @@
-// One option of a command: what it is called, how its value is read and shown, and what it may not be combined with.
+// One option of a command: its name, how its value is read and shown, and when it is refused.
 //   table.text("channel", &channel, "NAME", "Channel to follow").required();
 // Options are declared by an OptionTable (cli/options.h). Knows no command. One thread.
 #pragma once
@@ -33,18 +33,18 @@ class OptionVariable {
 std::string shortened(const std::string& text);
 
 struct Option {
-  // These return the option, so that they stand behind its declaration.
+  // These return the option, so that they can follow its declaration: table.text(...).required().
   Option& required();
-  // It is no key of a file and no part of the resolved configuration (--json, --resume).
+  // The option is no key of a file and not in the resolved configuration (--json, --resume).
   Option& command_line_only();
   // An argument without a name.
   Option& positional();
 
-  // Reads `value`; `shown` is what a UsageError calls the option.
+  // Reads `value`; `shown`: the option's name in a UsageError.
   void assign(const std::string& shown, const std::string& value);
   std::string spelled() const { return is_positional ? name : "--" + name; }
 
-  // While `is_so`, after all settings, the option has no effect; `where` says when that is.
+  // A rule of OptionTable::refused: the option has no effect if `is_so` after all settings are read; `where` says when that is.
   struct Idle {
     std::string where;
     std::function<bool()> is_so;

@@ -6,14 +6,14 @@
 
 namespace lockstep {
 
-// What a command says of itself; its name is that of its rows.
+// The head of a command's help; the command's name is that of its rows.
 struct CommandAbout {
   std::string summary;
   std::vector<std::string> examples;  // command lines, which the help begins with
   bool config = false;                // it has --config and --set
 };
 
-// For people: lines of at most 110 characters. The first of `rows`, which every command has, comes last.
+// The help as text, in lines of at most 110 characters. The first of `rows` (--log-level, which every command has) comes last.
 std::string help_text(const CommandAbout& about, const OptionRows& rows);
 // The same as JSON, for programs. {"command", "options": [{"name", "help", "default", "required", "path": what happens
 // to what is behind it: "reads", "writes file", "writes folder", "keeps folder"}]}

@@ -8,7 +8,7 @@
 namespace lockstep {
 
 ProfileOptions::~ProfileOptions() {
-  if (profile_ && !trace_.empty()) end_trace();  // the command failed: nothing is written
+  if (profile_ && !trace_.empty()) end_trace();  // the command failed: no trace is written
 }
 
 void ProfileOptions::add_options(OptionTable& table) {

@@ -1,4 +1,4 @@
-// --profile-operations, --roofline and --trace of a command that computes: what its operations took, and when. They change no result.
+// --profile-operations, --roofline and --trace of a command that computes: how long its operations took, and when they ran. No result changes.
 //   ProfileOptions profile; profile.add_options(table); ... profile.begin(runtime); work(); profile.say(stderr);
 // One thread; one at a time in a process.
 #pragma once
@@ -20,14 +20,14 @@ class ProfileOptions {
   ProfileOptions& operator=(const ProfileOptions&) = delete;
   // On the command line alone.
   void add_options(OptionTable& table);
-  // Once the table has read all, before the first work of a backend. Measures the limits where no file has them. Errors: a UsageError for a device whose
-  // kernels are not measured; those of read_roofline and Roofline::at.
+  // Call when the table has read all options, before a backend's first work. Measures the machine's limits if no file has them. Errors:
+  // UsageError for a device whose kernels are not measured; those of read_roofline and Roofline::at.
   void begin(const RuntimeSettings& machine);
   bool on() const { return profile_ != nullptr; }
-  // After the last work: writes the trace, and returns what --profile-operations asks for. Nothing the second time, or without begin(). Errors: those of
-  // write_trace.
+  // Call after the last work: writes the trace, and returns the report for --profile-operations. Empty without that option, without begin() and in a
+  // second call. Errors: those of write_trace.
   std::optional<OperationReport> end();
-  // end(), and its report as a table.
+  // end(), and prints its report as a table.
   void say(std::FILE* to);
 
  private:

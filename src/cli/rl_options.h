@@ -6,8 +6,8 @@
 
 namespace lockstep {
 
-// The parts of --algorithm that have no option of their own on the command line or in the file are set when the table has read all. `settings`
-// outlives the table.
+// When the table has read all options, --algorithm sets the settings whose own options were not given on the command line or in the file.
+// `settings` outlives the table.
 void add_rl_options(OptionTable& table, RlSettings& settings);
 // --compact-at, of commands with an environment. Both outlive the table.
 void add_window_option(OptionTable& table, std::int64_t* compact_at, const std::string* environment);

@@ -7,7 +7,8 @@
 
 namespace lockstep {
 
-// With the instruction set of `machine`; where that is scalar, which no rate is written for, with the widest. `seconds`: for the multiply-adds.
+// With the instruction set of `machine`; if that is scalar, which cannot be measured, with the widest one. `seconds`: how long multiply-adds are
+// timed.
 RooflinePoint measure_limits(const RuntimeSettings& machine, std::int64_t threads, double seconds);
 
 int bench_roofline(const Arguments& arguments);

@@ -11,7 +11,7 @@
 
 namespace lockstep {
 namespace {
-// Runs `work` on what the record has; an Error of it says where that stands, and what to do.
+// Runs `work` on an entry of the record; an Error then also names the record's file and says what to do.
 template <class F>
 auto with_record(const KeptDeployments& kept, const std::string& what, F&& work) -> decltype(work()) {
   try {
@@ -69,7 +69,7 @@ void CommandLineDeployments::take_kept() {
     if (rule) rules_.push_back(*rule);
 }
 
-// A channel may point elsewhere by now: what was kept is the snapshot.
+// The record has the snapshot's id, since its channel may point elsewhere by now.
 std::shared_ptr<const ModelPlace> CommandLineDeployments::place_of(const Beside& one) const {
   if (!one.is_kept) return std::make_shared<const ModelPlace>(one.source);
   return with_record(*kept_, fmt::format("the deployment '{}' of '{}'", one.name, one.source), [&] {

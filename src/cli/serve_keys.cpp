@@ -35,7 +35,7 @@ void Terms::set(const ApiKeys& keys) const {
   for (const auto& [name, terms] : all) weights[name] = terms.weight;
   executor->set_keys(std::move(weights));
   for (const DeploymentLine& line : deployments->list())
-    if (line.service) set_streams(keys, *line.service);  // one that is asleep asks for them when it is loaded
+    if (line.service) set_streams(keys, *line.service);  // a sleeping model gets them when it is loaded
   rates->set(all);
 }
 
@@ -45,7 +45,7 @@ void reload_keys(KeyRing& ring, const std::string& file, const Terms& terms) {
     const std::size_t count = keys.size();
     terms.set(keys);
     ring.replace(std::move(keys));
-    log_info("API keys read again", {{"keys", count}});  // from here on they are good, and those before are not
+    log_info("API keys read again", {{"keys", count}});  // the new keys are valid from here on, and the old ones are not
   } catch (const Error& e) {
     log_error("the API keys could not be read again; those before are still good", {{"reason", e.what()}});
   }

@@ -11,20 +11,20 @@
 namespace lockstep {
 
 bool has_key_in_environment();
-// Of the file ("": none) and of the environment. Errors: those of ApiKeys.
+// The keys of the file ("": none) and of the environment. Errors: those of ApiKeys.
 ApiKeys read_keys(const std::string& file);
 
-// Who keeps what the key file allows each key.
+// The parts that enforce the terms of each key (KeyTerms).
 struct Terms {
   std::shared_ptr<Executor> executor;
   std::shared_ptr<Deployments> deployments;
   std::shared_ptr<RateLimits> rates;
-  // Of one model; they are counted for each.
+  // Sets the limits of open streams, which are counted for each model on its own.
   static void set_streams(const ApiKeys& keys, GenerationService& service);
   void set(const ApiKeys& keys) const;
 };
 
-// The keys of a file that was changed, from the next request on. One that cannot be read changes nothing.
+// Reads a changed key file again; its keys count from the next request on. A file that cannot be read changes nothing.
 void reload_keys(KeyRing& ring, const std::string& file, const Terms& terms);
 
 }  // namespace lockstep

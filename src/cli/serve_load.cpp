@@ -30,7 +30,7 @@ std::string prompt_of(std::uint64_t seed, std::int64_t words) {
   return prompt + "=48:";
 }
 
-// Tokens that an event of a stream brought.
+// The number of tokens in an event of a stream.
 std::int64_t tokens_of(const LoadJson& event) {
   if (!event.is_object() || !event.contains("choices") || !event["choices"].is_array() || event["choices"].empty()) return 0;
   const LoadJson& choice = event["choices"][0];
@@ -63,7 +63,7 @@ class RunningLoad {
   }
 
  private:
-  // Requests of their own number each, one behind the other.
+  // Sends requests one after another, each with a number of its own.
   void follow(std::size_t c, std::uint64_t which) {
     for (std::uint64_t call = 0; !ended_; ++call)
       if (!ask(c, (which << 32) + call, Clock::now())) std::this_thread::sleep_for(std::chrono::milliseconds(50));

@@ -15,9 +15,9 @@
 namespace lockstep {
 
 struct LoadClass {
-  std::string name, service_tier;  // service_tier: empty: none is said
-  double rate = 0;                 // requests a second that come by chance
-  std::int64_t at_once = 0;        // and those that follow one another
+  std::string name, service_tier;  // service_tier: empty: requests have none
+  double rate = 0;                 // requests per second that arrive at random
+  std::int64_t at_once = 0;        // requests that are always open beside those, each begun when one ends
   std::int64_t tokens = 64;        // of each answer
 };
 
@@ -27,25 +27,25 @@ struct ServeLoad {
   std::string key = {}, model = {};
   std::vector<LoadClass> classes = {};
   std::int64_t prompt_words = 12;
-  double warm_seconds = 5, seconds = 30;  // what happens in the first ones counts nowhere
+  double warm_seconds = 5, seconds = 30;  // the first warm_seconds are not measured
   std::uint64_t seed = 7;
   StopToken stop = {};
 };
 
-// Of what happened in the measured seconds.
+// Figures of the measured seconds.
 struct ClassFigures {
   std::string name;
-  std::int64_t answers = 0, tokens = 0;  // answers: whose first token came then; tokens: that came then
+  std::int64_t answers = 0, tokens = 0;  // answers whose first token came then; tokens that came then
   double tokens_per_second = 0;
-  std::vector<double> first_seconds, gap_seconds, answer_seconds;  // sorted. first and answer: since a request's time had come, even where it could not be sent
-  std::map<int, std::int64_t> refused = {};                        // by status; 0: broken off, or never sent, since kMostOpen were open
-  std::string refusal = {};                                        // what the first of them was told
+  std::vector<double> first_seconds, gap_seconds, answer_seconds;  // sorted; first and answer count from the time when a request was due
+  std::map<int, std::int64_t> refused = {};                        // by HTTP status; 0: cut off, or not sent because kMostOpen were open
+  std::string refusal = {};                                        // the message of the first refusal
 };
 
-// Errors: cancelled; io and what the server says, where not one answer came.
+// Errors: cancelled; io with the server's message if there was no answer at all.
 std::vector<ClassFigures> run_serve_load(const ServeLoad& load);
 
-// The least value that so many percent of the sorted ones do not exceed; 0 of none.
+// The least of the sorted values that `percent` % of them do not exceed; 0 if there are none.
 double percentile(const std::vector<double>& sorted, double percent);
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// Option rows of `lockstep serve --training`, and what they come to. One thread.
+// Option rows of `lockstep serve --training`, and their values as TrainingServiceOptions. One thread.
 //   ServeTrainingSettings trained; add_serve_training_options(table, trained);   TrainingService service(base, generation, service_options(trained));
 #pragma once
 #include <cmath>
@@ -11,7 +11,7 @@ namespace lockstep {
 
 struct ServeTrainingSettings {
   KeepForwardSettings keep_forward;
-  TrainingServiceOptions options;  // of which options set some members themselves; the defaults of the others
+  TrainingServiceOptions options;  // some rows set its members directly; the members below set the others, from their defaults
   bool training = false, separate_passes = false;
   std::string state = options.state.string(), custom_loss = "server";
   std::vector<std::string> aliases, shape_files;
@@ -23,7 +23,7 @@ struct ServeTrainingSettings {
   std::int64_t sampler_megabytes = options.sampler_bytes >> 20, reuse_megabytes = options.reuse_bytes >> 20;
 };
 void add_serve_training_options(OptionTable& table, ServeTrainingSettings& settings);
-// 0 days, hours or minutes: without end.
+// The options that the rows describe; 0 days, hours or minutes mean no limit.
 TrainingServiceOptions service_options(const ServeTrainingSettings& settings);
 
 }  // namespace lockstep

@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-// `given` where it exists, or where nothing that came along has its name; else the path of what came along in `folder` ("models", "recipes").
+// `given` if it exists, or if nothing shipped has its name; else the path of the shipped one in `folder` ("models", "recipes").
 // `given` is NAME or FOLDER/NAME; a name with another "/", or one that begins with a dot, is the user's own and is returned as it is.
 std::string shipped(std::string_view folder, const std::string& given);
 

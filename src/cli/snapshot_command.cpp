@@ -15,7 +15,7 @@ namespace lockstep {
 namespace {
 using Json = nlohmann::ordered_json;
 
-// What all of them have.
+// Options that all kinds have.
 struct Common {
   std::string store;
   std::int64_t threads = 2;
@@ -179,7 +179,7 @@ Json tensor_json(const SnapshotTensor& tensor) {
           {"bytes", tensor.bytes},       {"result", tensor.result}};
 }
 
-// What is damaged is named, and hides nothing else.
+// Names damaged snapshots and goes on with the others.
 int show_store(const Store& store, bool json) {
   Json channels = Json::array(), snapshots = Json::array(), damaged = Json::array();
   const auto unless_damaged = [&](const char* kind, const std::string& name, auto&& add) {

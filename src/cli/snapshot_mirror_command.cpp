@@ -35,7 +35,7 @@ void print_mirrored(const MirrorReport& report, const std::string& channel, bool
   std::fflush(stdout);
 }
 
-// What may pass by itself: a server that is down, a parent that is not there yet, a damaged object that is pushed again.
+// Whether an error may end by itself: a server that is down, a parent that is not there yet, a damaged object that is pushed again.
 bool may_heal(const Error& e) {
   return e.code() == ErrorCode::io || e.code() == ErrorCode::not_found || e.code() == ErrorCode::corrupt_file || e.code() == ErrorCode::resource_exhausted;
 }

@@ -14,8 +14,8 @@ struct TomlSetting {
   bool is_list = false;
 };
 
-// In the order of keys. Throws UsageError with `label`, line and column for what is no TOML, and with the key for a date or a list
-// of lists.
+// The settings of a file in the order of keys. Throws UsageError with `label`, line and column for a text that is no TOML, and with the key for
+// a date or a list of lists.
 std::vector<TomlSetting> flatten_toml(std::string_view toml, const std::string& label);
 
 // For writing: "optimizer.learning_rate" of "optimizer.learning-rate"; a quoted string; the shortest text of the same double.

@@ -1,4 +1,4 @@
-// `lockstep train distill`: a student that writes, and teachers that say what they would have written.
+// `lockstep train distill`: on-policy distillation: a student samples, and teachers score its tokens.
 #include <cmath>
 #include <cstdio>
 

@@ -1,4 +1,4 @@
-// `lockstep train preference`, and one command a loss (`train dpo`, `train kto`, ...): learning from which of two answers is better.
+// `lockstep train preference`, and one command for each loss (`train dpo`, `train kto`, ...): training on which of two answers is better.
 #include <cstdio>
 
 #include "api/openai/chat_messages.h"

@@ -13,7 +13,7 @@ class UsageError : public Error {
   explicit UsageError(std::string message) : Error(ErrorCode::invalid_argument, std::move(message)) {}
 };
 
-// What `read` returns, where it reads the value of an option: an Error of it is a UsageError with the same message.
+// The result of `read`, which reads the value of an option; an Error becomes a UsageError with the same message.
 template <class Read>
 auto as_usage(const Read& read) {
   try {

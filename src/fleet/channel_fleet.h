@@ -1,6 +1,6 @@
-// A fleet over a store's channel: its members are the replicas with a record in the store, and a load moves the channel. So any process that reads
-// the store can answer for all of them. Names of snapshots are channels that hold one each. Any thread.
-// Where other trainers leave folders by their snapshots' names (deliveries), one that is loaded becomes a snapshot, held by a channel of its name.
+// A fleet that follows a channel of a store: its members are the replicas with a record in the store, and loading a snapshot moves the channel, so
+// any process that reads the store can answer for all of them. A snapshot's name is a channel that points at it. Any thread.
+// Other trainers may leave folders named by snapshot (deliveries): one that is loaded becomes a snapshot with a channel of its name.
 //   ChannelFleet fleet(open_store("/mnt/weights"), "chat", parse_quorum("all"));   fleet.load("step-3", {});
 #pragma once
 #include <filesystem>
@@ -21,7 +21,7 @@ ChannelPlace parse_channel_place(const std::string& option, const std::string& t
 
 class ChannelFleet : public FleetPort {
  public:
-  // `transition` of loads that do not say it; empty: as the channel has it. `deliveries`: empty: there are none.
+  // `transition`: of loads that do not name one; empty: the channel's. `deliveries`: the folder of deliveries; empty: none.
   ChannelFleet(std::shared_ptr<Store> store, std::string channel, Quorum quorum, std::string transition = {}, std::filesystem::path deliveries = {});
   std::vector<FleetMember> members() override;
   FleetSignal load(const std::string& identity, const std::string& transition) override;
@@ -29,7 +29,7 @@ class ChannelFleet : public FleetPort {
   void take_in(const FleetDelivery& delivery) override;
   FleetProgress progress(const FleetSignal& signal) override;
   std::string describe() const override { return store_->label() + "/" + channel_; }
-  // What a load called a snapshot; its id when it has no name.
+  // The name by which a snapshot was loaded; its id when it has none.
   std::string identity_of(const std::string& snapshot);
 
  private:

@@ -16,7 +16,7 @@ namespace lockstep {
 
 inline constexpr double kLostSeconds = 10;
 
-// How many live replicas must have a snapshot: all of them, or at least so many.
+// How many live replicas must have a snapshot: all of them, or at least `least`.
 struct Quorum {
   std::int64_t least = 0;  // 0: all
 };
@@ -34,14 +34,14 @@ struct FleetState {
   std::vector<FleetReplica> replicas;  // the slowest first, those that are lost last
   std::vector<const FleetReplica*> live() const;
   bool is_ready(const std::string& target, const Quorum& quorum) const;
-  // Whether all live replicas stand at least at `staged` on the way to this number of the channel.
+  // Whether all live replicas have at least staged the snapshot of this sequence number of the channel.
   bool all_staged(std::uint64_t sequence) const;
 };
 
 class FleetWatch {
  public:
   FleetWatch(std::shared_ptr<const Store> store, std::string channel) : store_(std::move(store)), channel_(std::move(channel)) {}
-  // Errors: those of the store. A record that is none is passed over.
+  // Reads the channel and all records. Invalid records are ignored. Errors: those of the store.
   FleetState look();
 
  private:

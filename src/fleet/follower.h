@@ -32,13 +32,13 @@ struct FollowOptions {
   std::function<std::string(const std::string& snapshot)> identity_of = {};  // what clients call it
   std::chrono::milliseconds poll{50};
   std::shared_ptr<VersionGate> gate = nullptr;       // what staged weights have to pass before they are live; null: nothing. With SwapMemory::spare alone
-  std::shared_ptr<WeightPool::Part> part = nullptr;  // of weights that other models may have too: what is equal is one (model/weight_pool.h)
-  std::filesystem::path downloads = {};              // folder for objects of a store behind a network, which go on there after a kill (sync/downloads.h)
+  std::shared_ptr<WeightPool::Part> part = nullptr;  // shares equal parameters with other models (model/weight_pool.h); null: nothing is shared
+  std::filesystem::path downloads = {};              // where downloads from a remote store are kept (sync/downloads.h)
 };
 
 class Follower {
  public:
-  // The service samples with `weights` now. Two replicas of one name write over each other's records.
+  // `weights`: those that the service samples with now. Two replicas with one name would overwrite each other's records.
   Follower(std::shared_ptr<Store> store, std::string channel, std::shared_ptr<GenerationService> service, std::shared_ptr<Runtime> runtime,
            std::shared_ptr<Executor> executor, std::shared_ptr<const WeightSet> weights, const FollowOptions& options);
   ~Follower();
@@ -47,8 +47,8 @@ class Follower {
 
   ReplicaRecord record() const { return reporter_.record(); }
   FleetState fleet() const;  // read anew. Errors: those of the store
-  // No more requests in flight are waited for and no snapshot is begun; the one that is applied ends. Its record leaves the store: nobody waits for it.
-  // Of the thread that destroys it.
+  // Stops waiting for requests in flight and begins no further snapshot; one that is being applied is finished. Removes its record from the store, so
+  // that nobody waits for it. Call it on the thread that destroys it.
   void stop();
   void append_metrics(PrometheusText& text) const;
 

@@ -15,7 +15,7 @@ namespace lockstep {
 
 class ModelTensors {
  public:
-  // All weights under a profile. Error unsupported where it quantises some: these stand in no bytes of a file.
+  // All weights under a profile. Error unsupported for a profile that quantises some: no tensor of a file has their bytes.
   ModelTensors(const Manifest& manifest, const Profile& profile);
   // All in fp32: an adapter's.
   explicit ModelTensors(const Manifest& manifest);
@@ -27,8 +27,8 @@ class ModelTensors {
   bool is_alias(std::string_view name) const;  // under which some files hold a copy of a tensor
   const std::set<ParameterId>& parameters(std::size_t i) const { return parameters_[i]; }
 
-  // Parameters that are at hand together: those that one tensor spans, and more of them up to `most` weights, so that small ones cost the device's thread
-  // one turn. Each group with the tensors that fill it; tensors that `wanted` leaves out bind nothing and stand in no group.
+  // Groups of parameters to read or write together, each with the tensors that fill them: all parameters that one tensor spans, and further ones up
+  // to `most` weights, so that many small ones cost the device's thread one turn. Tensors that are not `wanted` are ignored.
   static constexpr std::int64_t kGroupWeights = std::int64_t{4} << 20;
   struct Group {
     std::vector<ParameterId> parameters;

@@ -22,7 +22,7 @@ namespace lockstep {
 struct PublisherOptions {
   std::string transition = "immediate";  // or "staged" (sync/channel.h)
   int threads = 2;
-  bool first_whole = false;  // the first one is whole, whatever the channel points at
+  bool first_whole = false;  // the first snapshot is whole, even if the channel already points at one
 };
 
 struct PublishedSnapshot {
@@ -35,7 +35,7 @@ struct PublishedSnapshot {
 using SnapshotTexts = std::vector<std::pair<std::string, std::string>>;
 SnapshotTexts model_texts(const std::filesystem::path& folder);
 
-// Beside adapter_config.json in a snapshot of an adapter: which weights it is over.
+// A file beside adapter_config.json in an adapter's snapshot, which names the weights that it was trained over.
 inline constexpr const char* kAdapterBaseFile = "lockstep_base.json";
 
 class Publisher {
@@ -44,8 +44,8 @@ class Publisher {
   Publisher(std::shared_ptr<Store> store, std::string channel, SnapshotTexts texts, std::shared_ptr<Runtime> runtime, std::shared_ptr<Executor> executor,
             const PublisherOptions& options);
 
-  // The channel then points at it; or, where `held_by` names another channel, that one alone does, and the first stays as it is.
-  // Errors: those of push_tensors and move_channel; already_exists when somebody else moved the channel.
+  // Publishes the weights and moves the channel to the new snapshot; with `held_by`, moves that channel instead. Errors: those of push_tensors and
+  // move_channel; already_exists when somebody else moved the channel.
   PublishedSnapshot publish(const std::shared_ptr<const WeightSet>& weights, const std::string& held_by = {});
   // `base`: weights_sha256 of the weights under it, and what adapter_config.json calls them.
   struct AdapterBase {

@@ -22,12 +22,11 @@ class ReplicaReporter {
   ReplicaReporter& operator=(const ReplicaReporter&) = delete;
 
   void change(const std::function<void(ReplicaRecord&)>& what);
-  // The seconds until now count for the stage before. `what` else changes with the stage: no record has the one without the other. The error that
-  // the record had is gone.
+  // Enters a stage; the seconds until now count for the previous one. `what` changes other fields in the same record. Clears the record's error.
   void enter(ReplicaStage stage, const std::function<void(ReplicaRecord&)>& what = {});
   void fail(const std::string& message);  // enters the stage `error` with its message
   ReplicaRecord record() const;
-  // Writes no more and removes the record: this replica has left. Again: nothing happens. Whoever destroys it may call it, and no other.
+  // Stops writing and removes the record: this replica has left. Further calls do nothing. Call it only on the thread that destroys this.
   void leave();
 
  private:

@@ -24,7 +24,7 @@ namespace lockstep {
 
 enum class SwapMemory { spare, single };
 
-// What is live, as far as it is known.
+// The live weights, and what is known of them.
 struct LiveWeights {
   std::shared_ptr<const WeightSet> weights;
   std::shared_ptr<const AdapterWeights> adapter;     // over them; null: none
@@ -36,7 +36,7 @@ struct LiveWeights {
 struct StagedWeights {
   LiveWeights next;  // weights: null while they are to be written in place
   std::uint64_t version = 0, full_bytes = 0, changed_tensors = 0;
-  // Of SwapMemory::single: payloads of the change from what was live, and of the way back.
+  // For SwapMemory::single: the payloads that change the live weights, and those that undo the change.
   struct Change {
     std::size_t tensor = 0;
     SafetensorsType type = SafetensorsType::bf16;
@@ -49,19 +49,20 @@ struct StagedWeights {
 
 class WeightStaging {
  public:
-  // `part`: what other models of the process may have of these weights; null: nothing. `group`: weights that are read and written at once
+  // `part`: shares equal parameters with other models of the process; null: nothing is shared. `group`: how many weights are read and written at once
   // (ModelTensors::groups).
   WeightStaging(std::shared_ptr<Runtime> runtime, std::shared_ptr<Executor> executor, SwapMemory memory, std::shared_ptr<WeightPool::Part> part = nullptr,
                 std::int64_t group = ModelTensors::kGroupWeights);
 
-  // Where it stands; throws to end the staging.
+  // Called at each stage; may throw to end the staging.
   using Report = std::function<void(ReplicaStage stage)>;
   // `base_sha256` gives weights_sha256 of the model folder, for adapters. Errors: those of SnapshotChain; invalid_argument for a snapshot of another
   // model, another numerics profile or another base, which names what differs.
   StagedWeights stage(const Store& store, const SnapshotChain& chain, const LiveWeights& live, std::uint64_t version,
                       const std::function<std::string()>& base_sha256, const Report& report) const;
-  // Writes the changes into the live weights' own memory and gives them as a new version; what others have of it stays, and the new one has a copy. Base digests are compared before the first byte is
-  // written, results before each is; after an error (corrupt_file) the live weights are what they were. The executor's thread.
+  // Writes the changes into the live weights' own memory and returns them as a new version; parameters that other models share are copied instead.
+  // Digests of the bases are checked before the first byte is written, those of results before each write; after an error (corrupt_file) the live
+  // weights are unchanged. The executor's thread.
   std::shared_ptr<const WeightSet> write(const StagedWeights& staged, const LiveWeights& live) const;
 
  private:

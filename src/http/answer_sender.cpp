@@ -13,8 +13,8 @@
 namespace lockstep {
 
 namespace {
-constexpr std::size_t kCopiedBody = 64 << 10;   // larger ones are written where they lie
-constexpr std::size_t kWriteBlock = 256 << 10;  // each must be taken in time, so a large answer gets longer only while it moves
+constexpr std::size_t kCopiedBody = 64 << 10;   // a larger body is written from where it lies, without a copy
+constexpr std::size_t kWriteBlock = 256 << 10;  // the client's deadline (write_seconds) is for each block, so a large answer may take long
 }  // namespace
 
 void AnswerSender::next_request() {
@@ -143,7 +143,7 @@ void AnswerSender::record(bool left) {
   state.open_requests.fetch_sub(1, std::memory_order_relaxed);
   const double seconds = seconds_since(asked_.began);
   const Examination& examination = asked_.examination;
-  if (left && (status_ == 0 || status_ >= 500)) status_ = 499;  // as others write it: the client closed the request
+  if (left && (status_ == 0 || status_ >= 500)) status_ = 499;  // nginx's status for: the client closed the request
   state.end(
       {.route = examination.route, .method = asked_.method, .status = status_, .seconds = seconds, .first_byte_seconds = first_byte_seconds_, .left = left});
   if (shared_->options.access_log)

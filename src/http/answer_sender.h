@@ -27,31 +27,32 @@ class AnswerSender {
 
   explicit AnswerSender(std::shared_ptr<HttpShared> shared) : shared_(std::move(shared)) {}
 
-  // The next one begins; nothing is known of it yet.
+  // Forgets the last request, so that asked() can be set for the next one.
   void next_request();
   Asked& asked() { return asked_; }
-  // It is to be answered, and counts among the open requests until record().
+  // Call when the request is about to be answered; it counts among the open requests until record().
   void open();
-  // Lowered by what the client has taken of the stream (Responder::pending_bytes).
+  // `pending`: the bytes of Responder::pending_bytes, lowered here by what the client has taken of the stream.
   void tell_taken(std::shared_ptr<std::atomic<std::size_t>> pending) { stream_pending_ = std::move(pending); }
-  // Its end, for logs and counters; `left`: the client had gone. Again: nothing happens.
+  // Logs and counts the answer at its end; `left`: the client had gone. A second call does nothing.
   void record(bool left);
 
   bool streaming() const { return streaming_; }
-  bool ended() const { return ended_; }  // nothing comes behind what is here
+  bool ended() const { return ended_; }  // the answer is complete, though perhaps not sent yet
   void send(ApiResponse response);
   void begin_stream(const std::string& content_type);
-  // False: more waits for the client than may (HttpOptions::max_pending_bytes).
+  // False, and `data` is dropped: more than HttpOptions::max_pending_bytes already wait for the client.
   bool stream(std::string_view data);
   void end_stream();
-  void send_continue();  // before the answer: the request's body may come
+  void send_continue();  // "100 Continue", before the answer: the client may send the request's body
 
-  // What the transport gets next; empty: all has been given. Stays where it is until written().
+  // The bytes that the transport gets next; empty: none are left. They stay valid until written().
   std::string_view next_block();
   void written();
-  void waits() { waits_since_ = Clock::now(); }  // the transport does not take the block at once
+  void waits() { waits_since_ = Clock::now(); }  // call when the transport could not take the block at once
   bool writing() const { return writing_; }
-  // Bytes of ours that wait for the client, and since when it has taken none. They are in HttpShared::held_bytes as they were when last counted.
+  // count_held() counts the bytes of this answer that wait for the client (0 when `closed`) and corrects the sum HttpShared::held_bytes;
+  // held_bytes() is the last count, and waits_since() the time since when the client has taken none.
   void count_held(bool closed = false);
   std::size_t held_bytes() const { return counted_bytes_; }
   Clock::time_point waits_since() const { return waits_since_; }
@@ -66,14 +67,14 @@ class AnswerSender {
   double first_byte_seconds_ = -1;
   std::uint64_t answer_bytes_ = 0;
   std::string pending_, written_;
-  std::string_view tail_;  // a large body, behind pending_
+  std::string_view tail_;  // a large body, sent after pending_
   std::shared_ptr<const void> tail_owner_;
-  std::size_t tail_bytes_ = 0;  // of it, where they are this answer's own
+  std::size_t tail_bytes_ = 0;  // memory of the tail if this answer owns it, else 0
   std::string_view unwritten_;  // of written_ or tail_: what the transport has not been given yet
   std::size_t counted_bytes_ = 0;
   Clock::time_point waits_since_{};
   std::shared_ptr<std::atomic<std::size_t>> stream_pending_;
-  std::size_t stream_bytes_ = 0, stream_bytes_written_ = 0;  // of the stream's own in pending_ and written_
+  std::size_t stream_bytes_ = 0, stream_bytes_written_ = 0;  // bytes of the stream, without chunk framing, in pending_ and in written_
 };
 
 }  // namespace lockstep

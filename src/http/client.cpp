@@ -34,7 +34,7 @@ HttpReply http_call(const HttpCall& call) {
 
   http::response_parser<http::string_body> parser;
   parser.eager(true);
-  parser.body_limit(boost::none);  // counted here: what is handed on has no bound
+  parser.body_limit(boost::none);  // counted below instead: a body given to on_data has no bound
   if (call.method == "HEAD") parser.skip(true);
   std::string held;
   std::size_t body_bytes = 0;

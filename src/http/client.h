@@ -30,7 +30,7 @@ struct HttpReply {
 // Errors: io (no such host, no connection, silence, TLS, not HTTP), resource_exhausted (an answer above 64 MB).
 HttpReply http_call(const HttpCall& call);
 
-// "https://example.com:8443/v1/": what stands in it. invalid_argument with `name` for what is no such address.
+// The parts of an address such as "https://example.com:8443/v1/". `name`: the option or field, for the error invalid_argument.
 struct HttpAddress {
   bool tls = false;
   std::string host;
@@ -38,10 +38,10 @@ struct HttpAddress {
   std::string path;  // without a slash at the end
 };
 HttpAddress parse_http_address(const std::string& url, const std::string& name);
-// A call of what stands there under `path`; `key` goes along where there is one.
+// A call of `path` below the address's own path; a `key` that is not empty is sent as a bearer token.
 HttpCall call_at(const HttpAddress& address, const std::string& method, const std::string& path, const std::string& key = {});
 
-// Server-sent events, in pieces of any size: the text of each `data:`, comments and other fields left out.
+// Reads server-sent events that arrive in pieces of any size, and gives the text of each event's `data:`; comments and other fields are left out.
 class EventReader {
  public:
   static constexpr std::size_t kMostEventBytes = 16 << 20;

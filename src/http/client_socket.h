@@ -21,7 +21,7 @@ struct ClientTarget {
 
 class ClientSocket {
  public:
-  // Errors: io. `stop` may be empty; once it says true, nothing more is done and all below say so.
+  // Connects. Errors: io. `stop` may be empty; once it returns true, this and all later calls return at once, and stopped() is true.
   ClientSocket(const ClientTarget& target, std::function<bool()> stop);
   ~ClientSocket();
   ClientSocket(const ClientSocket&) = delete;
@@ -30,7 +30,7 @@ class ClientSocket {
   bool stopped() const { return stopped_; }
   // False: stopped. Errors: io.
   bool send(std::string_view data);
-  // How many bytes; 0: the server has ended, or stopped. Errors: io.
+  // Waits for bytes and returns how many were put into `block`; 0: the server has ended its side, or stopped(). Errors: io.
   std::size_t receive(std::span<char> block);
 
  private:

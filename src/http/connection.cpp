@@ -13,7 +13,7 @@ using boost::system::error_code;
 namespace {
 constexpr std::size_t kReadBytes = 16 << 10;
 constexpr std::size_t kMostDiscarded = 64 << 20;
-constexpr std::size_t kUncountedBody = 16 << 10;  // what a block of reading may bring anyway; heartbeats are shorter
+constexpr std::size_t kUncountedBody = 16 << 10;  // one read may bring as much before anything is checked; heartbeats are shorter
 constexpr double kLingerSeconds = 2, kEndSeconds = 2;
 }  // namespace
 
@@ -45,7 +45,7 @@ void Connection::next_request() {
   continued_ = false;
   answer_.next_request();
   deadline_.set(o.idle_seconds);
-  if (!input_.empty()) return parse();  // sent ahead
+  if (!input_.empty()) return parse();  // a pipelined request
   if (client_ended_ || (shared_->state->draining && request_ > 0)) return close();
   read();
 }
@@ -71,8 +71,8 @@ void Connection::on_read(const error_code& fault, std::size_t bytes) {
   if (input_.size() < static_cast<std::size_t>(shared_->options.max_ahead_bytes)) read();  // else check() watches
 }
 
-// The client sends no more. Between requests and within one there is nobody to answer. One that waits for its answer has most
-// likely disconnected: generation stops, and what exists is still sent, in case the client only closed its half.
+// The client sends no more. Between requests and within one there is nobody to answer. A client that waits for its answer has most
+// likely disconnected: generation stops, and the part that exists is still sent, in case the client only closed its half.
 void Connection::on_client_end(bool broken) {
   client_ended_ = true;
   if (phase_ != Phase::answering) return close();
@@ -95,9 +95,9 @@ void Connection::parse() {
     head_came();
     std::optional<ApiResponse>& refused = answer_.asked().examination.refusal;
     if (reader_->state() == State::body && !refused) refused = refuse_body();
-    if (reader_->state() == State::body) reader_->take(input_);  // what came with the headers: a block at most
+    if (reader_->state() == State::body) reader_->take(input_);  // the part of the body that came with the headers: one read at most
   } else if (reader_->state() == State::body) {
-    if (std::optional<ApiResponse> refused = refuse_body()) return refuse(std::move(*refused));  // its chunks are too many by now
+    if (std::optional<ApiResponse> refused = refuse_body()) return refuse(std::move(*refused));  // a chunked body that has grown too large
   }
   const State state = reader_->state();
   if (state == State::refused) return refuse(shared_->api->error_response(reader_->status(), reader_->message()));
@@ -142,7 +142,7 @@ void Connection::head_came() {
   if (reader_->state() != RequestReader::State::refused) asked.examination = shared_->api->examine(request);
 }
 
-// The answer to a request that is not handled: the server takes no new ones, or its headers say enough.
+// The answer to a request that is not handled: the server takes no new ones, or the Api refuses it by its headers. Empty: it is handled.
 std::optional<ApiResponse> Connection::refusal() {
   Examination& examination = answer_.asked().examination;
   if (!shared_->state->draining || examination.while_draining) return std::move(examination.refusal);
@@ -151,7 +151,7 @@ std::optional<ApiResponse> Connection::refusal() {
   return response;
 }
 
-// An answer of our own to a request that is not read to its end.
+// Answers a request that is not read to its end, and closes behind the answer.
 void Connection::refuse(ApiResponse response) {
   answer_.asked().keep_alive = false;
   begin_answer();
@@ -196,7 +196,7 @@ std::optional<Connection::Clock::time_point> Connection::rests_since() const {
 }
 
 void Connection::drain() {
-  if (phase_ == Phase::idle && request_ > 0) close();  // one on which nothing was asked yet is answered that the server stops, when something is
+  if (phase_ == Phase::idle && request_ > 0) close();  // a first request, still to come, would get the answer that the server stops
 }
 
 void Connection::abandon(bool by_server) {
@@ -232,7 +232,7 @@ void Connection::deliver(OutboxItem& item) {
       if (streaming) answer_.end_stream();
       return;
     case OutboxItem::Kind::dropped:
-      if (streaming) return close();  // a stream that ends without its last chunk is a cut, and shows as one
+      if (streaming) return close();  // without the last chunk, so that the client sees that the stream was cut
       return answer_.send(shared_->api->error_response(500, "the request was dropped without an answer"));
   }
 }

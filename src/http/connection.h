@@ -18,18 +18,19 @@ class Connection : public TransportUser, public std::enable_shared_from_this<Con
   using Clock = ServerState::Clock;
   Connection(std::shared_ptr<HttpShared> shared, std::unique_ptr<Transport> transport);
   void start();
-  // Now and then: deadlines, and clients that left while their bytes wait unread.
+  // Called every few milliseconds: closes at a passed deadline, and notices a client that left while its bytes wait unread.
   void check(Clock::time_point now);
-  // The server takes no new work: closes where a client rests behind its answers.
+  // Called when the server takes no new work: closes the connection if it has been answered and asks for nothing at the moment.
   void drain();
-  // Since when it has asked for nothing, or for nothing more: no handshake, no request that is whole up to its headers. Empty: it has asked.
+  // Since when the client has asked for nothing (since it connected, or since its last answer): its handshake or the headers of a request are
+  // not complete. Empty: a request is being read or answered.
   std::optional<Clock::time_point> rests_since() const;
   bool busy() const { return phase_ != Phase::opening && phase_ != Phase::idle && phase_ != Phase::closed; }
-  // Cancels the running answer; what the Api still makes of it is sent. by_server: because the server stops, not because the client left.
+  // Cancels the running answer; what the Api still gives for it is sent. by_server: because the server stops, not because the client left.
   void abandon(bool by_server = false);
   void close(bool by_server = false);
 
-  // What a responder says; ignored when its request is over. It goes out with flush().
+  // Takes an item from a responder; ignored when its request is over. It is sent with flush().
   void deliver(OutboxItem& item);
   void flush();
   const AnswerSender& answer() const { return answer_; }
@@ -62,7 +63,7 @@ class Connection : public TransportUser, public std::enable_shared_from_this<Con
 
   // Reading.
   std::vector<char> block_;
-  std::string input_;  // read, and not parsed yet
+  std::string input_;  // received, not parsed yet
   std::optional<RequestReader> reader_;
   bool reading_ = false, client_ended_ = false;
   std::size_t discarded_ = 0;

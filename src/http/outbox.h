@@ -32,7 +32,7 @@ class Outbox : public std::enable_shared_from_this<Outbox> {
  public:
   explicit Outbox(std::weak_ptr<boost::asio::io_context> io) : io_(std::move(io)) {}
   void push(OutboxItem item);
-  // What is left is dropped, and what comes later too: the server is gone.
+  // Drops what is queued, and all that comes later: the server is gone.
   void close();
 
  private:
@@ -60,7 +60,7 @@ class HttpResponder : public Responder {
 
   bool abandoned_by_server() const override { return by_server_; }
 
-  // The connection's: nobody waits any more; the first who says so says why.
+  // For the connection: nobody waits for the answer any more. The first call's reason (`by_server`) counts.
   void abandon(bool by_server = false);
   const std::shared_ptr<std::atomic<std::size_t>>& pending() const { return pending_; }
 

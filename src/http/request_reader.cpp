@@ -17,7 +17,7 @@ namespace http = boost::beast::http;
 
 namespace {
 constexpr std::size_t kMostRequestId = 128;
-constexpr std::size_t kKeptInput = 64 << 10;  // room of a longer one goes back when it is taken
+constexpr std::size_t kKeptInput = 64 << 10;  // the memory of a longer input is freed once all of it is taken
 constexpr std::string_view kLastChunk = "0\r\n\r\n";
 
 std::string_view view(boost::beast::string_view text) { return {text.data(), text.size()}; }

@@ -26,22 +26,22 @@ class RequestReader {
   ~RequestReader();
   RequestReader(const RequestReader&) = delete;
 
-  // Takes what it can of `bytes` and says how many; the rest comes again, with more behind it. Takes nothing past the request, and
-  // nothing of a body in the call that ends the headers: whoever reads them may rule it out.
+  // Parses what it can of `bytes` and returns how many it took; give the rest again, with more behind it. It takes nothing past the request's
+  // end, and nothing of a body in the call that ends the headers: the caller may refuse the request by its headers.
   std::size_t feed(std::string_view bytes);
   // The same, and removes from `input` what it has taken.
   void take(std::string& input);
   State state() const { return state_; }
 
-  // Of State::body: the memory that the body takes, as it says itself, or as far as its chunks have come.
+  // In State::body: the memory that the body takes, bytes: its Content-Length, or what has come of its chunks.
   std::size_t body_bytes() const;
-  // From State::body on; its body from State::done on.
+  // Valid from State::body on; its `body` from State::done on.
   ApiRequest& request() { return request_; }
   bool keep_alive() const { return keep_alive_; }
   bool http10() const { return http10_; }
   bool expects_continue() const { return expects_continue_; }
 
-  // Of State::refused.
+  // In State::refused: the answer's status and text.
   int status() const { return status_; }
   const std::string& message() const { return message_; }
 
@@ -64,7 +64,7 @@ class RequestReader {
 
 // Whether a client's X-Request-Id may stand in logs and answers: 1 to 128 letters, digits, '-', '_', '.' and ':'.
 bool is_request_id(std::string_view text);
-// One of our own, never the same twice in a process.
+// A new id, "req-" and 16 hex digits, never the same twice in a process.
 std::string new_request_id();
 
 }  // namespace lockstep

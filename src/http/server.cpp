@@ -37,7 +37,7 @@ asio::ip::address address_of(const std::string& host) {
 bool is_loopback_address(const std::string& host) { return address_of(host).is_loopback(); }
 
 struct HttpServer::State : std::enable_shared_from_this<HttpServer::State> {
-  std::shared_ptr<asio::io_context> io = std::make_shared<asio::io_context>(1);  // first: all below are its objects
+  std::shared_ptr<asio::io_context> io = std::make_shared<asio::io_context>(1);  // first member, so destroyed last: those below need it
   std::shared_ptr<Api> api;
   std::shared_ptr<HttpShared> shared = std::make_shared<HttpShared>();
   std::shared_ptr<TlsContext> tls;
@@ -113,7 +113,7 @@ void HttpServer::State::take(tcp::socket socket) {
   const auto connection = std::make_shared<Connection>(shared, tls ? tls_transport(tls, std::move(socket)) : plain_transport(std::move(socket)));
   shared->connections.insert(connection);
   shared->state->connections.fetch_add(1);
-  count();  // behind it: whoever sees that a connection came sees it among those that are open
+  count();  // after the count of open ones: whoever reads that a connection came also reads it among those
   connection->start();
 }
 
@@ -161,7 +161,7 @@ void HttpServer::State::work() {
     try {
       io->run();
       return;
-    } catch (const std::exception& e) {  // of one handler; the others go on
+    } catch (const std::exception& e) {  // one handler has failed; the others go on
       log_error("a handler of the http server failed", {{"reason", e.what()}});
     }
   }
@@ -196,7 +196,7 @@ void HttpServer::stop() {
   asio::post(*state_->io, [state = state_] { state->begin_stop(); });
   state_->thread.join();
   state_->shared->outbox->close();
-  // What was cancelled learns of it, and lets go of the state.
+  // Runs the handlers of the cancelled operations, which hold references to the state.
   state_->ticker.cancel();
   state_->accept_timer.cancel();
   state_->io->restart();

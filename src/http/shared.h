@@ -13,10 +13,10 @@ namespace lockstep {
 
 class Connection;
 
-// The last to hold a connection may be a thread that speaks to a responder while the server goes: so the io_context, whose objects connections have,
-// lives as long as they do, and the Api, which may own that very thread, is not theirs.
+// While the server is destroyed, a thread that uses a responder may hold the last reference to a connection. So this shares ownership of the
+// io_context, which connections need as long as they live, but not of the Api, which may own that very thread.
 struct HttpShared {
-  std::shared_ptr<boost::asio::io_context> io;  // first: it goes last
+  std::shared_ptr<boost::asio::io_context> io;  // first member, so destroyed last
   std::shared_ptr<Outbox> outbox;
   Api* api = nullptr;  // the server's; for the io thread alone
   std::shared_ptr<ServerState> state;
@@ -26,7 +26,7 @@ struct HttpShared {
 
   // Closes the connections whose clients have not read for longest, until the rest is within the limit.
   void bound_held_bytes();
-  // Closes the one that has asked for nothing for longest. False: none has for rest_seconds.
+  // Closes the connection that has asked for nothing for longest. False, and closes none: no connection has for rest_seconds.
   bool close_resting();
 };
 

@@ -22,7 +22,7 @@ class TlsContext {
 };
 
 namespace {
-// Of what a client offers we take HTTP/1.1; who offers none of it is told nothing, and may speak it all the same.
+// Chooses HTTP/1.1 among the protocols that a client offers (ALPN); one that does not offer it gets no answer, and may speak HTTP/1.1 all the same.
 int choose_protocol(SSL*, const unsigned char** chosen, unsigned char* length, const unsigned char* offered, unsigned int bytes, void*) {
   constexpr std::string_view kHttp = "http/1.1";
   for (unsigned int i = 0; i < bytes; i += 1u + offered[i]) {
@@ -60,7 +60,7 @@ class TlsTransport : public Transport {
     return false;
   }
   void end_writing(TransportUserPointer user) override {
-    // The goodbye is TLS's own, so that the other side can tell an end from a cut.
+    // TLS's close_notify, by which the other side can tell an end from a cut.
     stream_.async_shutdown([user = std::move(user)](const error_code&) {});
   }
   bool must_linger() override { return true; }
@@ -81,7 +81,7 @@ std::shared_ptr<TlsContext> load_tls_context(const std::string& certificate_file
   auto loaded = std::make_shared<TlsContext>();
   SSL_CTX* native = loaded->context.native_handle();
   ERR_clear_error();
-  // OpenSSL's own words name a file's path and never what stands in it.
+  // OpenSSL's messages name a file's path and never its content.
   const auto reason = [] {
     const unsigned long code = ERR_get_error();
     const char* text = ERR_reason_error_string(code);
@@ -99,7 +99,7 @@ std::shared_ptr<TlsContext> load_tls_context(const std::string& certificate_file
   SSL_CTX_set_options(native, SSL_OP_NO_COMPRESSION | SSL_OP_NO_RENEGOTIATION | SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_IGNORE_UNEXPECTED_EOF);
   SSL_CTX_set_mode(native, SSL_MODE_RELEASE_BUFFERS);
   SSL_CTX_set_alpn_select_cb(native, choose_protocol, nullptr);
-  // A key under a passphrase would ask on the terminal.
+  // Without a callback a key with a passphrase would ask for it on the terminal.
   SSL_CTX_set_default_passwd_cb(native, [](char*, int, int, void*) { return 0; });
   if (SSL_CTX_use_certificate_chain_file(native, certificate_file.c_str()) != 1)
     fail(ErrorCode::invalid_argument, "tls-certificate is {}, which is no certificate chain in PEM: {}", certificate_file, reason());

@@ -12,7 +12,7 @@
 
 namespace lockstep {
 
-// Who is told; kept alive while something is under way.
+// The owner of a transport, which calls it when an operation has ended; it is kept alive until then.
 class TransportUser {
  public:
   virtual ~TransportUser() = default;
@@ -26,17 +26,17 @@ class Transport {
  public:
   virtual ~Transport() = default;
   virtual void open(TransportUserPointer user) = 0;
-  // Some bytes into `block`, which stays where it is until then.
+  // Reads one or more bytes into `block`, which must stay valid until on_read.
   virtual void read(std::span<char> block, TransportUserPointer user) = 0;
-  // All of `data`, which stays where it is until then. True: it is with the system already, and on_written does not come.
+  // Writes all of `data`, which must stay valid until on_written. True: the system has taken it already, and on_written is not called.
   virtual bool write(std::string_view data, TransportUserPointer user) = 0;
   // Shuts down writing: the other side sees the end.
   virtual void end_writing(TransportUserPointer user) = 0;
-  // Whether a close now could take back what was written: bytes of the other side's are unread, or a goodbye is due.
+  // Whether a close now could lose bytes that were written: input is unread (the system would reset the connection), or TLS's close_notify is due.
   virtual bool must_linger() = 0;
-  // Whether the other side has closed; sees it behind bytes that nobody has read.
+  // Whether the other side has closed, even where bytes that it sent before are unread.
   virtual bool peer_left() = 0;
-  // Whether the other side is a program of this machine, or a proxy here that does not say for whom.
+  // Whether the other side is a program on this machine, which may be a proxy for others.
   virtual bool peer_is_local() = 0;
   virtual void close() = 0;
 };
@@ -49,7 +49,7 @@ class TlsContext;
 std::shared_ptr<TlsContext> load_tls_context(const std::string& certificate_file, const std::string& key_file);
 std::unique_ptr<Transport> tls_transport(const std::shared_ptr<TlsContext>& context, boost::asio::ip::tcp::socket socket);
 
-// For both: the system's word on a socket whose bytes nobody reads.
+// peer_left() and peer_is_local() of both transports, asked of the system.
 bool socket_peer_left(int descriptor);
 bool socket_peer_is_local(const boost::asio::ip::tcp::socket& socket);
 

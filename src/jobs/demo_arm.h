@@ -39,14 +39,15 @@ struct ArmResult {
   KlSums kl;                                 // over all steps
   std::int64_t unequal_steps = 0;            // steps with a differing bit
   double reward_first = 0, reward_last = 0;  // mean over the first and the last tenth of the steps
-  ForwardCounts work;                        // of the rollouts' engine, as its kernels counted
+  ForwardCounts work;                        // work counts of the rollouts' engine
   Evaluation start, end;                     // both under the trainer's numerics
   std::string weights_sha256;
   double rollout_seconds = 0, train_seconds = 0, evaluation_seconds = 0, seconds = 0;
 };
 
 // Trains, evaluates (`start` is evaluated when it is not given), writes folder/metrics-NAME.jsonl and, if `exported` is given,
-// the model. Errors: cancelled; internal where the engine's kernels did other work than the selection and the router ask for; those of RlStack and PolicyTraining.
+// the model. Errors: cancelled; internal if the engine's kernels did more or less work than the selection and the router ask for; those of RlStack
+// and PolicyTraining.
 ArmResult run_arm(const DemoArm& arm, const DemoSettings& settings, std::optional<Evaluation> start, const std::filesystem::path& exported = {});
 
 }  // namespace lockstep

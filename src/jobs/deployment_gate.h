@@ -8,8 +8,8 @@
 
 namespace lockstep {
 
-// Without a live version only what needs none is asked. What goes wrong with the candidate fails its check. Errors: invalid_argument for a specification that
-// does not fit the models, those of the live version's answers, cancelled.
+// Without a live version only the checks that need none are done. An error of the candidate fails its check. Errors: invalid_argument for a
+// specification that does not fit the models; those of the live version's answers; cancelled.
 GateReport judge_deployment(const GateSpec& spec, const GateSide& candidate, const std::optional<GateSide>& live, const StopToken& stop);
 
 }  // namespace lockstep

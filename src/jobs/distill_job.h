@@ -12,9 +12,9 @@ struct DistillJob {
   RlStackSettings stack;  // the student; its optimizer_folder and stop follow from the rest
   DistillSettings distill;
   std::vector<TeacherSettings> teachers;
-  std::int64_t teacher_bytes = 0;       // that the weights of teachers' folders take at most at once (runs/distillation/teachers.h); 0: no limit
+  std::int64_t teacher_bytes = 0;       // most bytes of teachers' weights in memory at once (runs/distillation/teachers.h); 0: no limit
   std::string data;                     // JSONL, {"prompt", "domain"} a line; or
-  std::string environment;              // whose problems are the prompts, of their domains (rl/environment.h)
+  std::string environment;              // its problems are the prompts, with their domains (rl/environment.h)
   std::optional<double> learning_rate;  // the peak; not said: train sft's default (runs/sft_plan.h)
   std::uint64_t init_seed = 0;
   std::string optimizer_state = "memory";  // or "file"
@@ -22,7 +22,7 @@ struct DistillJob {
 };
 
 struct DistillSummary {
-  std::int64_t steps = 0;  // that are done, with those of earlier times
+  std::int64_t steps = 0;  // done so far, those before a resume included
   DistillTotals totals;
   bool finished = false;
   std::string weights_sha256;

@@ -199,7 +199,7 @@ double DistillWork::learn_distributions(const std::vector<Written>& written, con
   return loss / static_cast<double>(tokens);
 }
 
-// Each sampled token's advantage is by how much the teachers' log-probability is above the student's: the gradient of the reverse divergence, sampled.
+// Each sampled token's advantage is the teachers' log-probability minus the student's: a sampled gradient of the reverse divergence.
 double DistillWork::learn_sampled(const std::vector<Written>& written, const std::vector<Lesson>& lessons, std::int64_t tokens) {
   std::vector<PolicyDatum> data;
   std::vector<std::vector<double>> advantages(written.size()), shares(written.size());
@@ -216,7 +216,7 @@ double DistillWork::learn_sampled(const std::vector<Written>& written, const std
       if (!group.empty() && group[t] < 0) continue;
       double sampled = static_cast<double>(one.logprobs[t]);
       for (; !group.empty() && end < group.size() && group[end] == group[t]; ++end) sampled += static_cast<double>(one.logprobs[end]);
-      // A run that was judged together is one action, of which each token has the whole advantage.
+      // A run of tokens that was judged together is one action: each of its tokens has the whole advantage.
       const double above = static_cast<double>(lesson.answer.logprobs[t]) - sampled;
       for (std::size_t k = t; k < end; ++k) {
         advantages[lesson.written][k] += lesson.share * above;

@@ -36,7 +36,7 @@ struct DistillPrompt {
   std::vector<std::int32_t> tokens;
   std::string domain;
 };
-// What the student is given: the `count` prompts of a step, from 0, the same every time.
+// Gives the `count` prompts of a step (steps count from 0), the same ones every time.
 using DistillPrompts = std::function<std::vector<DistillPrompt>(std::int64_t step, std::int64_t count)>;
 
 struct DistillTotals {
@@ -55,8 +55,8 @@ class DistillWork final : public RunWork {
 
   std::int64_t step() const override { return stack_.trainer().step(); }
   bool finished() const override { return step() >= settings_.steps; }
-  // Errors: those of sampling, of Teachers::ask, FarTeacher::ask and of the trainer; io when no far teacher answered for anything; internal, before anything is learned from it, for a token whose log-probability is not,
-  // bit for bit, the sampler's.
+  // Errors: those of sampling, of Teachers::ask, FarTeacher::ask and of the trainer; io when no remote teacher gave any answer; internal, before
+  // anything is learned from it, for a token whose log-probability differs from the sampler's in a bit.
   RunStep take_step() override;
   void save(const RunDirectory& run, std::int64_t keep_last) override;
   const DistillTotals& totals() const { return totals_; }
@@ -69,14 +69,14 @@ class DistillWork final : public RunWork {
     std::string domain;
   };
   std::vector<Written> write(std::int64_t number);
-  // What a teacher said of those whose domain it teaches, and with which share of each one's loss.
+  // A teacher's answers for the completions of its domains, each with its share of the completion's loss.
   struct Lesson {
     std::size_t written = 0, teacher = 0;
     double share = 1;
     TeacherAnswer answer;
   };
   std::vector<Lesson> ask(const std::vector<Written>& written);
-  // Those that a teacher behind an address gave no answer for are left out, or asked again until it does, as its settings say.
+  // Completions for which a remote teacher gave no answer are left out, or asked for again until it answers, as its settings say.
   bool any_far() const {
     return std::any_of(far_.begin(), far_.end(), [](const auto& one) { return one != nullptr; });
   }

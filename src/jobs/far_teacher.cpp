@@ -47,7 +47,7 @@ std::vector<float> of_prompt_logprobs(const json& choice, const TeacherText& tex
   return logprobs;
 }
 
-// Of the same tokenizer, by position.
+// The answer of a teacher with the same tokenizer, by position.
 TeacherAnswer of_ids(const std::vector<float>& logprobs, const TeacherText& text) {
   TeacherAnswer answer;
   answer.tokens.assign(text.tokens.begin() + static_cast<std::ptrdiff_t>(text.first), text.tokens.end());
@@ -68,7 +68,8 @@ std::string joined(const std::vector<std::string>& pieces, std::size_t begin, st
   return text;
 }
 
-// Of any tokenizer, by letters. A student's special token is no letter to the teacher, so it is judged by none.
+// The answer of a teacher with any tokenizer, aligned by characters. The student's special tokens have no characters for the teacher and are not
+// judged.
 TeacherAnswer of_text(const json& logprobs, const TeacherText& text, const Tokenizer& tokenizer) {
   const json &values = member(logprobs, "token_logprobs"), &offsets = member(logprobs, "text_offset"), &pieces = member(logprobs, "tokens");
   if (!values.is_array() || !offsets.is_array() || !pieces.is_array() || values.size() != offsets.size() || pieces.size() != values.size() || values.empty())

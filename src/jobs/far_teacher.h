@@ -16,15 +16,15 @@ namespace lockstep {
 struct FarAnswer {
   TeacherAnswer answer;   // of Teachers::kSampled; TeacherAnswer::group says which tokens were judged together
   std::string failure;    // why there is no answer after all tries; empty: there is one
-  bool for_good = false;  // asked again it would say the same
+  bool for_good = false;  // asking again would fail in the same way
 };
 
 class FarTeacher {
  public:
-  // settings.url is not empty. Errors: invalid_argument for an address that is none.
+  // settings.url is not empty. Errors: invalid_argument for an invalid address.
   FarTeacher(const TeacherSettings& settings, const Tokenizer& tokenizer, StopToken stop);
-  // Errors: cancelled; invalid_argument for an answer that another try would not mend: a status such as 400, 401 or 404, no log-probabilities, other
-  // tokens than were sent.
+  // Asks about all texts, with retries. Errors: cancelled; invalid_argument for an answer that a retry would not change: a status such as 400, 401 or
+  // 404, no log-probabilities, other tokens than were sent.
   std::vector<FarAnswer> ask(const std::vector<TeacherText>& texts) const;
 
  private:
@@ -36,8 +36,8 @@ class FarTeacher {
   std::unique_ptr<const Transfer> transfer_;
 };
 
-// What an answer says of a text, which was sent as `ids` or as letters. Errors: invalid_argument for what is no such answer; corrupt_file where the letters
-// of its tokens are not those of this text.
+// Reads an answer for a text, which was sent as token ids (`ids`) or as text. Errors: invalid_argument for what is no such answer; corrupt_file if
+// its tokens do not spell this text.
 TeacherAnswer read_far_answer(const std::string& body, const TeacherText& text, const Tokenizer& tokenizer, bool ids, bool prompt_logprobs);
 
 }  // namespace lockstep

@@ -7,7 +7,7 @@
 
 namespace lockstep {
 
-// Sets the figures of `check`, and why it failed. Errors: those of gate_requests(), LocalSampler and gate_logprobs().
+// Sets the figures of `check` and, if it fails, the reason. Errors: those of gate_requests(), LocalSampler and gate_logprobs().
 void check_divergence(const GateSpec& spec, const Environment& environment, const GateSide& candidate, const GateSide& live, const StopToken& stop,
                       GateCheck& check);
 

@@ -16,7 +16,7 @@ namespace lockstep {
 
 inline constexpr std::uint64_t kGateSeed = 20261127;  // of problems, of samples and of resampling: the same for all versions
 
-// Of the version's own weights, where it has some.
+// A sampler of the version's own weights if it has some (GateSide), else of its service's.
 LocalSampler gate_sampler(const GateSide& side, const StopToken& stop);
 
 // The first `count` prompts of the gate, to be answered greedily. Error invalid_argument when the environment has fewer.

@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-// Sets the figures of `check`, and why it failed. Errors: those of gate_requests() and LocalSampler.
+// Sets the figures of `check` and, if it fails, the reason. Errors: those of gate_requests() and LocalSampler.
 void check_speed(const GateSpec& spec, const Environment& environment, const GateSide& candidate, const std::optional<GateSide>& live, const StopToken& stop,
                  GateCheck& check);
 

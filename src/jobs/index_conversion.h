@@ -1,7 +1,7 @@
 // `lockstep index-share convert --data`: writes a model with fewer indexers (serving/conversion.h), then trains those that are left by the loss over all
 // layers that use their selection, everything else frozen, as a run beside the folder.
 //   IndexConversion c; c.from = "models/countdown-glm", c.to = "out", c.pattern = "FSSS", c.data = "my.jsonl"; convert_and_train(c);
-// A stopped one goes on with the same call, to the same bits. Knows no command line. One thread.
+// The same call resumes a stopped conversion, to the same bits. Knows no command line. One thread.
 #pragma once
 #include "jobs/sft_job.h"
 
@@ -26,7 +26,7 @@ struct IndexConversion {
 // The run's folder: beside `to`.
 std::filesystem::path training_folder(const std::string& to);
 
-// Errors: those of convert_indexers and run_sft_job; invalid_argument where a run that goes on had other settings.
+// Errors: those of convert_indexers and run_sft_job; invalid_argument if a resumed run had other settings.
 SftSummary convert_and_train(const IndexConversion& conversion);
 
 }  // namespace lockstep

@@ -22,7 +22,7 @@ struct RlJob {
 };
 
 struct RlSummary {
-  std::int64_t steps = 0;  // that are done, with those of earlier times
+  std::int64_t steps = 0;  // done so far, those before a resume included
   RlTotals totals;
   bool finished = false;  // or it was stopped, and saved
   std::string weights_sha256;
@@ -32,8 +32,8 @@ struct RlSummary {
   std::filesystem::path critic_exported;
 };
 
-// The peak learning rate of a run whose user does not say it: the recipe's of all weights by AdamW; ten times that for an adapter; of an optimizer
-// that leaves some parameters to AdamW, the rate at which those get it.
+// The default peak learning rate: the recipe's, when AdamW trains all weights; ten times that for an adapter. With an optimizer that leaves some
+// parameters to AdamW, the rate at which those get the recipe's.
 double default_rl_learning_rate(const TrainedSettings& trained);
 
 // Errors: those of RlStack, RunDirectory and RlWork; invalid_argument when a resumed run's settings differ (runs/run_settings.h).

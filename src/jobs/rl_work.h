@@ -20,7 +20,7 @@ struct RlTotals {
 };
 
 struct RlWorkOptions {
-  std::int64_t transcripts = 8, transcripts_every = 1;  // rollouts of a step, of one group, that are shown, and steps between
+  std::int64_t transcripts = 8, transcripts_every = 1;  // how many rollouts of one group are written to transcripts.jsonl, every how many steps
   bool allow_profile_mix = false;
   bool stop_at_difference = true;                        // PolicyTraining::step
   std::filesystem::path run = {};                        // whose checkpoints an error of divergence names
@@ -34,7 +34,7 @@ class RlWork final : public RunWork {
   // Resumes from the newest checkpoint of a run, or begins with the weights of another's. Errors: those of LocalTrainer::load and begin_from.
   void restore(const RunDirectory& run);
   void begin_from(const std::filesystem::path& checkpoint);
-  // The layer of multi-token prediction, where one is trained, goes on where it stood, or begins as LocalMtp says. After both.
+  // If a layer of multi-token prediction is trained: resumes it, or begins it as LocalMtp says. Call after restore() or begin_from().
   void begin_layer(const RunDirectory& run);
 
   std::int64_t step() const override { return step_; }
@@ -44,7 +44,7 @@ class RlWork final : public RunWork {
   const RlTotals& totals() const { return totals_; }
 
  private:
-  // Trains that layer; what it returns are metrics.
+  // Trains that layer; returns metrics.
   nlohmann::ordered_json train_layer(const std::vector<PolicyDatum>& rollouts);
   // Of the step that was just taken, beside what was counted before it.
   void add_kept_metrics(nlohmann::ordered_json& metrics, const EngineCounters& counted);

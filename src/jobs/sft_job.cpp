@@ -86,7 +86,7 @@ double eval_share_of(const SftJob& s, std::size_t sequences) {
   return s.eval.empty() && sequences >= 20 ? 0.1 : 0.0;
 }
 
-// The data in packs of one prompt, where that is asked for, or pays and nothing is trained that needs whole sequences; else null.
+// The data grouped by prompt, if that is requested, or if it pays and nothing that is trained needs whole sequences; else null.
 std::unique_ptr<SftSource> packs_that_pay(const SftJob& s, const std::vector<TrainSequence>& sequences, const OpenedModel& opened) {
   const SftConfig& c = s.config;
   const SharePrompts asked = share_prompts_by_name(c.share_prompts);

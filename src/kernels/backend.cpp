@@ -16,7 +16,7 @@ InstructionSet checked(std::optional<InstructionSet> isa) {
   return *isa;
 }
 
-// Of every backend that has no other (base/give_way_everywhere.h).
+// The pause point of a backend that was given none, in tests that let every kernel give way (base/give_way_everywhere.h).
 class EverywherePoint final : public PausePoint {
  public:
   void pause() override { overwrite_scratch(); }

@@ -28,9 +28,10 @@ class Backend {
   Device& device() { return device_; }
   Stream& stream() { return device_.stream(); }
   InstructionSet isa() const { return isa_; }
-  // Null: none. A device that queues its work never pauses.
+  // What long kernels call between their parts (base/pause_point.h); null: nothing. A device that queues its work never calls it.
   void set_pause_point(std::shared_ptr<PausePoint> point) { pause_point_ = std::move(point); }
-  // How many of `count` rows (or panels) of `work` multiply-adds each to take into one kernel: at least `least`.
+  // How many of `count` rows (or panels) of `work` multiply-adds each one kernel should take, so that it does not delay the pause point: at least
+  // `least`, at most all; all without a pause point.
   std::int64_t rows_a_kernel(std::int64_t count, std::int64_t work, std::int64_t least) const {
     const std::int64_t most = pause_point_ ? pause_point_->longest_kernel() : 0;
     return most > 0 ? std::clamp(most / std::max<std::int64_t>(1, work), std::min(least, count), count) : count;

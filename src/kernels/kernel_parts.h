@@ -1,6 +1,6 @@
-// Long kernels in parts, between which more urgent work of the same thread runs (base/give_way.h): live tokens while a training step computes. Each item
-// computes the same wherever the parts end, so they change no bit. Where a thread has no pause point, or nobody needs it, a kernel is one part.
-// Between two parts nothing of the kernel stands in the calling thread's scratch (thread_scratch), which the other work's kernels use.
+// Runs long kernels in parts, between which the same thread does more urgent work (base/give_way.h): live tokens while a training step computes. An
+// item's result does not depend on where parts end, so they change no bit. On a thread without a pause point, or while nothing urgent waits, a kernel
+// is one part. A kernel must not keep data in thread_scratch from one part to the next: the other work's kernels overwrite it.
 // Knows no class of work. Included by .inl files: no header of the standard library but through kernels/prelude.h.
 //   run_in_parts(pool, blocks, 16 * inputs * outputs, [&](std::int64_t block) { ... });
 #pragma once
@@ -8,12 +8,12 @@
 
 namespace lockstep {
 
-// Multiply-adds that a part should have at most, on this thread and at the moment; 0: kernels need no parts.
+// The most multiply-adds that a part should have on this thread now; 0: kernels need no parts.
 std::int64_t longest_part();
-// Between two parts.
+// To be called between two parts: lets the more urgent work run.
 void end_of_part();
 
-// As pool.run(items, work). `adds`: multiply-adds of an item, or what takes as long.
+// As pool.run(items, work), in parts. `adds`: multiply-adds of an item, or as many as take the same time.
 template <class Work>
 inline void run_in_parts(ThreadPool& pool, std::int64_t items, std::int64_t adds, const Work& work) {
   const std::int64_t most = longest_part(), threads = pool.threads();

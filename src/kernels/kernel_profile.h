@@ -1,8 +1,8 @@
 // Measures every kernel that is launched while it lives, by kernel: calls, seconds, work. Kernels are also spans of a trace (observe/trace.h).
 //   KernelProfile profile; work(); for (const KernelTotals& kernel : profile.totals()) print(kernel.name, kernel.seconds);
-// It puts measuring forms into the rows of the kernel table, which every launch on a processor goes through: without a profile nothing is there that could
-// cost time. One at a time in a process; no stream may have work under way when it begins or ends. The traced rows, and the kernels of a GPU, which
-// are in no table, are not measured. No bit changes.
+// It replaces the kernels in the table, through which every launch on a CPU goes, by functions that measure and then call them; so without a profile
+// nothing costs time. One at a time in a process; no stream may have work under way when it begins or ends. The traced backend, and GPUs, whose
+// kernels are in no table, are not measured. No bit changes.
 #pragma once
 #include <cstdint>
 #include <string_view>

@@ -21,7 +21,7 @@ double bytes_of(std::initializer_list<View> views) {
 // A gradient that is written, and accumulators that are read and written.
 double deposited(const View& gradient, const View& bins, bool finish) { return (finish || !bins ? bytes_of(gradient) : 0) + 2 * bytes_of(bins); }
 
-// The rows of all items of a product, of which a row of every item counts, and how many items have rows.
+// `rows`: of all items of a product, summed; `used`: how many items have rows.
 struct ItemRows {
   double rows = 0, used = 0;
 };
@@ -39,10 +39,11 @@ ItemRows item_rows(const View& offsets, const View& ends, std::int64_t count, st
 double weights_of(const PackedWeight& w) { return number(w.outputs) * number(w.inputs); }
 double stored_bytes(const PackedWeight& w, double used) { return w.count > 0 ? bytes_of(w.data) / number(w.count) * used : 0; }
 
-// Of rows that stand in a view: all of it, or with `offsets` those of the items alone.
+// Bytes of the view's rows that a product reads: all, or with `offsets` those of its items.
 double row_bytes(const View& v, const View& offsets, const ItemRows& items) { return offsets ? items.rows * number(v.cols * v.element_bytes) : bytes_of(v); }
 
-// The keys that rows see, as attention and the index see them (attention/row_keys.h): those of each row, and the entries that are some row's.
+// The keys that rows see, as attention and the indexer see them (attention/row_keys.h). of_rows: summed over rows; entries: the distinct cache
+// entries.
 struct SeenKeys {
   double of_rows = 0, entries = 0;
 };

@@ -10,8 +10,8 @@ struct KernelWork {
   // Additions and multiplications (numerics/flop.h). Of kernels with products or attention: these alone; of others, what their headers' formulas
   // have, where a root, a division or an exponential counts 1. Deposits into order-free accumulators and comparisons count nothing.
   double flop = 0;
-  // Each operand read once and each result written once, as if caches held everything between: of a cache the entries that some row sees, of
-  // experts' matrices those with rows.
+  // Each operand read once and each result written once, as if the processor's caches held everything in between. Of a KV cache only the entries that
+  // some row sees count, and of experts only the matrices of those that have rows.
   double bytes = 0;
 };
 

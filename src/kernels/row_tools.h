@@ -1,4 +1,4 @@
-// Templates shared by kernels whose gradients are rows of a table (embedding, norms): sums over terms computed on the way,
+// Templates shared by kernels whose gradients are rows of a table (embedding, norms): sums over terms that are computed on the fly,
 // and how such a row lies in bins. Included by .inl files, after the instruction set's pragma, and by CUDA kernels; every function is a
 // template over V. A table row of n elements has ceil(n/16) groups of 16 lanes, each AccumulatorVec<V>::kStorage storage elements; a
 // bins view has rows = table rows and cols = 16 * ceil(n/16).

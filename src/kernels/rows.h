@@ -4,14 +4,14 @@
 
 namespace lockstep {
 
-// T rows; rows of one sequence stand together, positions ascending. i32 all, shapes [T, 1] unless said.
+// T rows; the rows of a sequence are contiguous, positions ascending. All views are i32, of shape [T, 1] unless noted.
 struct Rows {
   View token;
   View position;    // absolute, from 0
   View sequence;    // index into the page table
   View page_table;  // [sequences, pages a sequence]: page of position p is entry p / page_size
   std::int32_t page_size = 16;
-  // Positions before it are no keys (model/blocks/mtp_layer.h, whose position 0 has no row): the row at p sees the keys from min(first_key, p) on.
+  // Keys before this position are not seen (in model/blocks/mtp_layer.h position 0 has no row): the row at p sees keys from min(first_key, p) on.
   std::int32_t first_key = 0;
   // Training only (every sequence is whole, from position 0, unless `first` says more):
   View segment;         // index of the row's (sequence, block of 512 positions); ascending over rows

@@ -7,8 +7,9 @@
 
 namespace lockstep {
 
-// Asks for what a kernel reads some lines later, of memory that it passes through once. Where each line takes some arithmetic, the processor looks too few
-// lines ahead by itself: sums of squares came at 2.3 GB/s a thread and come at 8.2 (Xeon, family 6, model 167). Beyond the end it does nothing.
+// Prefetches what a kernel reads some lines later, in memory that it passes through once. Where each line takes some arithmetic, the processor
+// prefetches too few lines by itself: with this, sums of squares went from 2.3 to 8.2 GB/s a thread (Xeon, family 6, model 167). Harmless beyond the
+// end.
 inline constexpr std::int64_t kElementsAhead = 512;
 template <class T>
 [[gnu::always_inline]] static inline void fetch_ahead(const T* at) {

@@ -12,7 +12,7 @@ namespace lockstep {
 
 class CustomLoss {
  public:
-  // Errors invalid_argument and unsupported: what of the graph cannot be, by the node's name.
+  // Errors invalid_argument and unsupported for a graph that cannot be run, with the name of the node at fault.
   CustomLoss(std::string name, const nlohmann::ordered_json& inputs, const nlohmann::ordered_json& graph);
 
   struct Result {

@@ -13,27 +13,27 @@
 
 namespace lockstep {
 
-// KL(student || teacher); KL(teacher || student); half of each against their mean.
+// reverse: KL(student || teacher). forward: KL(teacher || student). jensen_shannon: half the KL of each against the mean of both.
 enum class Divergence { reverse, forward, jensen_shannon };
 
 struct DistillationSettings {
   Divergence kind = Divergence::reverse;
-  bool rest = false;  // the tokens are not the whole vocabulary: all others together are one outcome more
+  bool rest = false;  // the tokens are not the whole vocabulary: all others together count as one more outcome
 };
 
 std::vector<std::string> divergence_names();
 Divergence divergence_by_name(std::string_view name);  // invalid_argument, with the nearest
 
-// Of one row: `student` and `teacher` are log-probabilities of the same tokens, each once. slopes[k] becomes the derivative by student[k].
-// A probability of the rest below 2^-24 counts as that, without a slope of its own: fp32 log-probabilities do not tell it from 0.
+// The divergence in one row: `student` and `teacher` are log-probabilities of the same distinct tokens. slopes[k] becomes the derivative by
+// student[k]. If the rest's probability is below 2^-24, which fp32 log-probabilities do not tell from 0, it counts as 2^-24 and has no derivative.
 double divergence(const DistillationSettings& settings, std::span<const float> student, std::span<const float> teacher, std::span<double> slopes);
 
-// Of a sequence with targets_per_row tokens a row, each once in it: rows whose first target is not masked count, by its weight. All weights become
-// -scale * weight * slope, so that their cross-entropy has the gradient of scale * (sum of weight * divergence). Returns that sum, without scale.
-// Error invalid_argument: a token that stands twice in a row; another number of log-probabilities.
+// The divergence over a sequence with targets_per_row distinct tokens a row. A row counts by the weight of its first target, unless that is masked.
+// All weights become -scale * weight * slope, so that their cross-entropy has the gradient of scale * (sum of weight * divergence). Returns that sum,
+// without scale. Error invalid_argument: a token that occurs twice in a row; another number of log-probabilities.
 double weigh_by_divergence(const DistillationSettings& settings, TrainSequence& sequence, std::span<const float> student, std::span<const float> teacher,
                            double scale);
-// Of a cross-entropy over K tokens a row, what a distribution is made of is the whole vocabulary or not.
+// Whether the K tokens of a row leave out part of the vocabulary (DistillationSettings::rest).
 inline bool has_rest(const TrainSequence& sequence, std::int64_t vocabulary) { return sequence.targets_per_row < vocabulary; }
 
 }  // namespace lockstep

@@ -21,11 +21,11 @@ class GraphTape {
   using Value = std::function<double(const double* x)>;
   using Slope = std::function<double(std::size_t k, const double* x, double y)>;
   GraphTensorPtr elementwise(const std::vector<GraphTensorPtr>& inputs, GraphElement element, const Value& value, Slope slope);
-  // Element i is that of number index[i] of the parts' elements, one part after another.
+  // Element i is element index[i] of the concatenated parts.
   GraphTensorPtr gathered(const std::vector<GraphTensorPtr>& parts, GraphShape shape, std::vector<std::int64_t> index);
   // Element o is the sum of the elements i with index[i] == o, in order.
   GraphTensorPtr summed(const GraphTensorPtr& x, GraphShape shape, std::vector<std::int64_t> index);
-  // Values made of x by the caller; backward(dy, dx) adds to dx.
+  // A tensor of `values` that the caller computed from x; backward(dy, dx) adds to dx.
   using Backward = std::function<void(const std::vector<double>& dy, std::vector<double>& dx)>;
   GraphTensorPtr made_of(const GraphTensorPtr& x, GraphShape shape, std::vector<double> values, Backward backward);
   // [n, k] x [k, m].
@@ -33,7 +33,8 @@ class GraphTape {
 
   // From a tensor of one element to all that it depends on.
   void backward(const GraphTensorPtr& loss);
-  // Error invalid_argument when that much more is not allowed. A shape's elements; errors for a negative size or too many.
+  // Charges the budget; error invalid_argument when it is exceeded. charged_size also returns a shape's number of elements, with errors for a
+  // negative size or too many.
   void charge(std::int64_t elements);
   void charge_copy(const GraphValue& value);  // with all that it holds
   std::int64_t charged_size(const GraphShape& shape);
@@ -48,7 +49,7 @@ class GraphTape {
 
 // The shape that all are broadcast to. Error invalid_argument that names them.
 GraphShape broadcast_shape(std::span<const GraphTensorPtr> tensors);
-// Of each element of `to`, the number of the element of `from` that it is; `from` may be broadcast to `to`.
+// For each element of `to`, the index of the element of `from` that is broadcast there.
 std::vector<std::int64_t> broadcast_index(const GraphShape& from, const GraphShape& to);
 std::int64_t graph_size(const GraphShape& shape);
 std::string graph_shape_text(const GraphShape& shape);  // "[2, 3]"

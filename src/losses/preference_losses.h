@@ -19,9 +19,9 @@ struct AnswerScore {
   double weight = 0;     // of the weights: the number of tokens where each is 1; above 0
 };
 
-// Of an answer's trained tokens (a weight that is not 0), with what the reference has of it.
+// The score of an answer over its trained tokens (weight not 0). `reference`: its log-probability under the reference.
 AnswerScore answer_score(const TrainSequence& answer, const std::vector<float>& logprobs, double reference);
-// Weights become -slope times themselves: the cross-entropy then has the gradient of the loss with this slope.
+// Multiplies the answer's weights by -slope: their cross-entropy then has the gradient of a loss whose derivative by the log-probability is `slope`.
 void weigh_answer(TrainSequence& answer, double slope);
 
 // Which settings a loss takes, in the order of PreferenceSettings.
@@ -33,7 +33,7 @@ struct PreferenceRow {
   bool pairs;           // of a chosen and a rejected answer; else single ones with a label
   unsigned options;     // of PreferenceOption
   double beta;          // the default
-  bool values = false;  // of what a value head says at the end of an answer, which is trained: a reward model
+  bool values = false;  // it compares the values that a value head gives at the end of answers: trains a reward model
 };
 const std::vector<PreferenceRow>& preference_rows();
 std::vector<std::string> preference_names();
@@ -44,7 +44,7 @@ struct PreferenceSettings {
   std::string loss = "dpo";
   double beta = 0.1;                                    // above 0
   double label_smoothing = 0.1;                         // cdpo, robust: the share of labels that are wrong, 0 to below 0.5
-  double gamma = 0.5;                                   // simpo: the margin that is aimed at
+  double gamma = 0.5;                                   // simpo: the target margin
   double alpha = 1;                                     // cpo: of the chosen answer's likelihood
   double desirable_weight = 1, undesirable_weight = 1;  // kto
 };
@@ -59,7 +59,7 @@ struct PreferenceValue {
 // A loss over pairs.
 PreferenceValue preference_loss(const PreferenceSettings& settings, const AnswerScore& chosen, const AnswerScore& rejected);
 
-// KTO. `shift`: what an answer is compared with, kto_shift of the batch. The single answer stands as the chosen one.
+// KTO. `shift`: kto_shift of the batch, with which the answer is compared. Results are in the fields of the chosen answer.
 PreferenceValue labelled_loss(const PreferenceSettings& settings, const AnswerScore& answer, bool desirable, double shift);
 // max(0, the mean of logprob - reference) over answers to other prompts; without gradient. 0 for none.
 double kto_shift(const std::vector<AnswerScore>& mismatched);

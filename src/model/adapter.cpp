@@ -15,7 +15,7 @@ PackedWeight AdapterWeights::packed(ParameterId id, const Profile& profile) cons
 WeightImages initial_adapter(const AdapterLayout& layout, std::uint64_t seed) {
   const Manifest& manifest = layout.manifest();
   WeightImages images(manifest.parameters().size());
-  constexpr std::int64_t kValues = std::int64_t{1} << 16;  // between two moments to give way
+  constexpr std::int64_t kValues = std::int64_t{1} << 16;  // values between two calls of give_way()
   std::vector<float> values;
   for (const FileTensor& file : manifest.files()) {
     const bool drawn = file.name.ends_with(".lora_A.weight");

@@ -6,8 +6,8 @@
 
 namespace lockstep {
 
-// In place of the weights that are given, so that they stand in memory once. Each element is rounded once: fp32(W + s * sum over r ascending of
-// B[n, r] A[r, k]), the right side in double precision.
+// Merges in place and returns `weights`, so move them in to hold them in memory once. Each element is rounded once: fp32(W + s * sum over r ascending
+// of B[n, r] A[r, k]), the right side in double precision.
 // Errors: invalid_argument for an adapter of another model; unsupported for an adapted head that is tied to the input embedding.
 WeightImages merged_weights(const Manifest& model, WeightImages weights, const AdapterLayout& layout, const WeightImages& adapter);
 

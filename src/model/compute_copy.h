@@ -19,16 +19,17 @@ struct ConvertedPart {
   std::vector<std::uint8_t> bytes;  // of quantised ones
 };
 
-// Bytes of it.
+// Bytes of the parameter's compute copy.
 std::int64_t computed_bytes(const Parameter& parameter, const Profile& profile);
 Buffer allocate_compute_copy(Backend& backend, const Parameter& parameter, const Profile& profile);
 
 // Rows [row, row + rows) of an item; `values` [rows][inputs].
 ConvertedPart convert_rows(const Parameter& parameter, const Profile& profile, std::int64_t item, std::int64_t row, std::int64_t rows, const float* values);
-// A whole item, whose file has it transposed. `read(input, count, values)` is called for `at_once` inputs after others: `values` [count][outputs].
+// A whole item that its file holds transposed. Calls read(input, count, values) for consecutive runs of at most `at_once` inputs, to fill `values`
+// [count][outputs].
 ConvertedPart convert_transposed(const Parameter& parameter, const Profile& profile, std::int64_t item, std::int64_t at_once,
                                  const std::function<void(std::int64_t input, std::int64_t count, float* values)>& read);
-// Rows of an item that files hold as int4 (numerics/int4_words.h), under a profile that takes it: nothing is rounded.
+// Rows of an item that files hold as int4 (numerics/int4_words.h), under a profile that takes them (takes_int4): nothing is rounded.
 ConvertedPart convert_int4(const Parameter& parameter, const Profile& profile, std::int64_t item, std::int64_t row, std::int64_t rows,
                            const std::uint32_t* words, const Bf16* scales);
 

@@ -11,7 +11,7 @@ namespace lockstep {
 
 struct ConfigKeyUse {
   bool read = false;          // its value decides something
-  std::vector<Json> allowed;  // the values alone that are not refused (absent and null never are); empty: any that makes sense
+  std::vector<Json> allowed;  // the only values that are not refused (absent and null never are); empty: there is no such list
 };
 
 class ConfigKeyLog {

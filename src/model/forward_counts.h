@@ -29,7 +29,7 @@ struct ForwardCounts {
 
   // Adds the expected counts of rows at positions [begin, end) of a sequence. `dense`: all keys are read, whatever the model selects.
   void expect(const Model& model, std::int64_t begin, std::int64_t end, bool dense = false);
-  // The same of so many rows that are read: no kernel computes them.
+  // Adds the expected counts of `rows` rows that are read from kept forwards, so that no kernel computes them.
   void expect_read(const Model& model, std::int64_t rows);
   std::int64_t pairs_skipped() const { return pairs_visible - pairs_read; }
   double skipped_share() const { return pairs_visible > 0 ? static_cast<double>(pairs_skipped()) / static_cast<double>(pairs_visible) : 0.0; }

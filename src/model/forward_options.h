@@ -12,7 +12,7 @@ namespace lockstep {
 
 struct AdapterRows;
 
-// Output of the chosen experts of some rows, in all MoE layers (model/expert_shape.h).
+// Where a forward writes the chosen experts of some rows, of all MoE layers (model/expert_shape.h).
 struct ExpertRecord {
   View experts;  // i32 [R, ExpertShape::row()]; none: not requested
   View row;      // i32 [R, 1], of the batch
@@ -29,9 +29,10 @@ struct ForwardOptions {
   bool counts = true;                                  // kernels count what they do (WorkCounters)
   std::int32_t first_key = 0;                          // positions before it are no keys (Rows::first_key)
   const std::vector<AdapterRows>* adapters = nullptr;  // rows that use adapters (model/adapter_rows.h); the others use the base
-  RowValues row_values = RowValues::segments;          // which are told and read:
+  RowValues row_values = RowValues::segments;          // which values row_sink gets and row_source has
   RowSink* row_sink = nullptr;                         // gets those that are computed; without a tape
-  // Has them. Of segments: the forward computes none, and a backward recomputes them all; router loads are then counted there.
+  // Supplies the values instead of their being computed. With RowValues::segments the forward computes no segment and a backward recomputes all of
+  // them; router loads are then counted in the backward.
   RowSource* row_source = nullptr;
 };
 

@@ -12,7 +12,7 @@ namespace lockstep {
 
 // The layers that have an indexer, ascending; none for a model without.
 std::vector<int> indexer_layers(const Model& model);
-// `config` of a model of so many layers, with indexers in these alone ("indexer_types").
+// `config`, of a model with `layers` layers, changed so that only the layers `indexers` have an indexer ("indexer_types").
 Json with_indexers(const Json& config, std::int64_t layers, const std::vector<int>& indexers);
 // The same as a model. Error unsupported for a family that has an indexer in every layer.
 std::shared_ptr<const Model> model_with_indexers(const Model& model, const std::vector<int>& indexers, const ModelOptions& options);
@@ -21,7 +21,7 @@ std::string index_pattern(std::int64_t layers, const std::vector<int>& indexers)
 // The layers of a pattern. Errors: unsupported for a model without indexers; invalid_argument for other letters, another number of layers, a first layer
 // that shares, or a layer that has no indexer in the model.
 std::vector<int> layers_of_pattern(const Model& model, std::string_view pattern);
-// Why the model has none to share.
+// Throws unsupported, with the reason why the model has no indexer that layers could share.
 [[noreturn]] void refuse_without_indexer(const Model& model);
 
 }  // namespace lockstep

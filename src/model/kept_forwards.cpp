@@ -49,7 +49,7 @@ bool KeptForwards::drop_one() {
   return true;
 }
 
-// Places that nothing is behind are not needed: whoever goes on there finds that its text cannot be read any more, and stops.
+// Removes pages without rows that lead to no other page. A text that is being stored behind one notices that its page is gone, and stops.
 void KeptForwards::prune(PageId id) {
   for (const Page* at = page(id); at && !at->rows && at->behind.empty() && at->before != kNowhere; at = page(id)) {
     const PageId before = at->before;
@@ -84,7 +84,7 @@ void KeptForwards::touch(PageId id, Page& page) {
   if (idle) idle_.insert({page.last_use, id});
 }
 
-// In the order of tokens those that begin with some stand together, from the first that does not come before them on.
+// In lexicographic order, all pages that begin with `tokens` are adjacent; the first is lower_bound(tokens).
 KeptForwards::PageId KeptForwards::behind(const Page& at, const std::vector<std::int32_t>& tokens) const {
   PageId first = kNowhere;
   for (auto next = at.behind.lower_bound(tokens); next != at.behind.end(); ++next) {

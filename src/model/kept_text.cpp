@@ -5,7 +5,7 @@
 
 namespace lockstep {
 
-// What is open of it: others may read it. A page that is full was entered before.
+// Enters the page that is still open, so that others may read it. Full pages were entered before.
 void KeptText::close() {
   if (!lost_ && open_.rows && !open_.tokens.empty()) forwards_->enter(before_, std::move(open_.tokens), std::move(open_.rows));
   open_ = {};
@@ -26,7 +26,7 @@ bool KeptText::copy_beginning(std::span<const std::int32_t> tokens, std::int64_t
   return true;
 }
 
-// Opens the page of a position, with what stands before it there.
+// Opens the page of a position, with the rows that are already in it.
 void KeptText::go_to(std::span<const std::int32_t> tokens, std::int64_t position) {
   next_.clear();  // of a forward that failed
   const std::int64_t size = forwards_->layout().positions(), begin = position - position % size;

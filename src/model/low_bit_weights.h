@@ -9,17 +9,18 @@ namespace lockstep {
 
 // Bytes of one item of a parameter whose weight_bits (model/weights.h) is not 0.
 std::int64_t item_bytes(const Parameter& parameter, const Profile& profile);
-// Whether this parameter's compute copy is int4; and whether it may be what a file holds. Not under a profile that trains it: there it is what the
-// quantiser makes of the decoded numbers, as after every step, and a file's -8 is none of that.
+// Whether this parameter's compute copy is int4; and whether a file's int4 may be used for it unchanged. The latter is false under a profile that
+// trains the parameter: its copy is always what the quantiser makes of the decoded values, as after every step, and the quantiser never makes the -8
+// that files may hold.
 bool computes_with_int4(const Parameter& parameter, const Profile& profile);
 bool takes_int4(const Parameter& parameter, const Profile& profile);
 // Layout of one item in a low-bit format.
 LowBitShape low_bit_shape(const Parameter& parameter, const Profile& profile);
-// Neighbouring inputs, and neighbouring outputs, of this parameter that share a scale, counted from 0: cuts of it stand at multiples. 1: each has its own.
-// Where rows are rounded too, so are a row's numbers along them.
+// How many neighbouring inputs, and outputs, of this parameter share a scale, counted from 0; ranks may cut it at multiples only. 1: no sharing.
+// Where a profile rounds rows too, a row's numbers share scales in the same groups.
 std::int64_t inputs_of_scale(const Parameter& parameter, const Profile& profile);
 std::int64_t outputs_of_scale(const Parameter& parameter, const Profile& profile);
-// The same for the bias of a linear layer, which is cut as its layer's outputs are.
+// outputs_of_scale for the bias of a linear layer, which ranks cut as the layer's outputs.
 std::int64_t outputs_of_scale(const Profile& profile);
 // Whether the panels of all items may be quantised as those of one matrix: no scale would have outputs of two items.
 bool scales_run_on(const Parameter& parameter, const Profile& profile);

@@ -81,8 +81,8 @@ class Manifest {
   std::vector<std::pair<std::string, std::string>> aliases_;
 };
 
-// The file tensors in the order of the model, but of one with several layers' weights (Piece::layer) one tensor a layer, `layer`.weight
-// [outputs, inputs].
+// The file tensors in the order of the model. One that holds the weights of several layers (Piece::layer) is replaced by a tensor for each of them,
+// `layer`.weight [outputs, inputs].
 std::vector<FileTensor> tensors_by_layer(const Manifest& manifest);
 
 }  // namespace lockstep

@@ -16,7 +16,7 @@ class MtpLayer;
 class Model {
  public:
   virtual ~Model() = default;
-  // Of each layer's cache; the profile says whether latent attention is expanded.
+  // The shape of each layer's cache; the profile says whether latent attention is expanded.
   virtual std::vector<CacheShape> cache_shapes(const Profile& profile) const = 0;
   // Hidden states after the final norm, [T, hidden].
   virtual Tensor forward(Context& context) const = 0;
@@ -24,7 +24,7 @@ class Model {
   virtual std::int64_t segments() const = 0;
   // Input embeddings of the batch's tokens, [T, hidden], as forward() begins with them.
   virtual Tensor embed(Context& context) const = 0;
-  // The layer of multi-token prediction that config.json speaks of (model/blocks/mtp_layer.h); null: of none. Files may lack its tensors.
+  // The layer of multi-token prediction that config.json declares (model/blocks/mtp_layer.h); null: none. Files may lack its tensors.
   virtual const MtpLayer* mtp() const { return nullptr; }
 
   const ModelFacts& facts() const { return facts_; }
@@ -32,7 +32,7 @@ class Model {
   const Json& config() const { return config_; }
   const Manifest& manifest() const { return manifest_; }
   bool has_indexer() const;  // has parameters that only the index loss trains
-  // Why it cannot be computed under a profile, as one sentence; empty: it can. require_profile throws it as unsupported.
+  // Why the model cannot be computed under a profile, as one sentence; empty: it can. require_profile throws that sentence as Error unsupported.
   std::string profile_refusal(const Profile& profile) const;
   void require_profile(const Profile& profile) const;
 
@@ -45,7 +45,7 @@ class Model {
 
 struct ModelOptions {
   double mla_norm_eps = 0;  // 0: the family's default (1e-6 for GLM, as transformers)
-  bool new_mtp = false;     // a config that says nothing of a layer of multi-token prediction is read as if it had asked for one
+  bool new_mtp = false;     // a config without a layer of multi-token prediction is read as if it asked for one
   // Whether the depths of that layer share selection and keys, instead of what config.json says (index_share_for_mtp_iteration; without it they do).
   std::optional<bool> mtp_shares_keys = {};
 };

@@ -22,7 +22,7 @@ struct ModelFacts {
   ParameterId head = 0;                                                   // unembedding [vocabulary, hidden]
   std::int64_t attention_heads = 0;                                       // query heads of a layer
   std::int64_t select_top_k = 0;                                          // keys that an indexer selects for a row at most; 0: none is there
-  std::int64_t window = 0, windowed_layers = 0;                           // keys that a row sees at most in so many layers; 0: all, in all
+  std::int64_t window = 0, windowed_layers = 0;                           // the most keys of a row, and in how many layers; 0: all keys in all layers
   bool sinks = false;                                                     // whether heads have a logit that joins their softmax
   std::int64_t active_size = 0;                                           // weights used per token, input embedding not counted
   std::int64_t sparse_layers = 0, expert_count = 0, experts_a_token = 0;  // 0: no experts

@@ -6,10 +6,9 @@
 
 namespace lockstep {
 
-// A head's `size` columns turn, or, where `part` is given, the part of them that 'partial_rotary_factor' says (`part` where it says nothing); `theta`: default of
-// 'rope_theta';
-// `half` names the pairing. Types other than `allowed` ("default", "linear", "llama3", "yarn") are
-// refused. Throws invalid_argument naming the key.
+// All `size` columns of a head rotate, or, with `part`, the fraction that 'partial_rotary_factor' says (`part` is its default). `half`: how columns
+// pair (RopeSpec). `theta`: default of 'rope_theta'. Types other than `allowed` ("default", "linear", "llama3", "yarn") are refused. Throws
+// invalid_argument naming the key.
 RopeSpec read_rope(const ConfigReader& config, std::int64_t size, bool half, std::int64_t max_positions, const std::vector<std::string>& allowed,
                    const std::optional<double>& part = {}, double theta = 10000.0);
 

@@ -9,29 +9,30 @@
 
 namespace lockstep {
 
-// What the values are: what leaves each segment of layers (model/operations/segment.h); or what the costly operations make (model/operations/make_rows.h), with which all
-// others are cheap to repeat.
+// What the values are. segments: the output of each segment of layers (model/operations/segment.h). operations: the outputs of costly operations
+// (model/operations/make_rows.h), from which the rest is cheap to recompute.
 enum class RowValues { segments, operations };
 
 class RowSink {
  public:
   virtual ~RowSink() = default;
-  // `rows` lie in `memory`, which is whoever's holds it. What copies them queues it on the device's stream before it returns: rows may be written then.
+  // `rows` lie in `memory`; who keeps a copy of the Buffer keeps them. A sink that copies the rows queues that on the device's stream before it
+  // returns, since they may be overwritten later.
   virtual void output(std::int64_t value, const View& rows, const Buffer& memory) = 0;
 };
 
-// Bits of what it has are those that the forward would compute.
+// Its values have the bits that the forward would compute.
 class RowSource {
  public:
   virtual ~RowSource() = default;
   // How many of the batch's rows a forward need not compute for it: they count as read.
   virtual std::int64_t rows_read() const = 0;
   virtual std::int64_t width(std::int64_t value) const = 0;
-  // Fills the rows, as often as it is asked.
+  // Fills `rows` with a value; may be called repeatedly.
   virtual void read(std::int64_t value, const View& rows) = 0;
   // Whether the forward computes the values nevertheless, to compare them.
   virtual bool recomputes() const { return false; }
-  // The value was computed from equal inputs. Error internal where it is not what read() gives.
+  // `made` was computed from equal inputs. Error internal if it differs from what read() gives.
   virtual void compare(std::int64_t value, const View& made) {}
 };
 

@@ -34,8 +34,8 @@ struct Runtime {
     options.first_key = MtpLayer::kFirstKey;
     return Context(backend, model->mtp()->manifest(), profile, weights, cache, batch, ropes(ahead), options, tape);
   }
-  // A context of the model's weights for what stands beside a forward (embeddings of other tokens, logits of other states): no observer sees it, and it
-  // uses no cache.
+  // A context of the model's weights for work beside a forward (embeddings of other tokens, logits of other states): no observer sees it, and it uses
+  // no cache.
   Context quiet_context(const WeightSet& weights, KvCache& any, const Batch& batch) {
     return Context(backend, model->manifest(), profile, weights, any, batch, ropes(0), {}, nullptr);
   }

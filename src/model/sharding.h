@@ -35,7 +35,7 @@ class Sharding {
   // Leaves of the sum that crosses ranks (over outputs in backward, over inputs in forward): of all, and this rank's.
   std::int64_t leaves(ParameterId id) const { return leaves_[static_cast<std::size_t>(id)]; }
   std::int64_t own_leaves(ParameterId id) const;
-  // Leaves of the product in each of those: more than 1 where they are not cut apart.
+  // Leaves of the product inside each of those: more than 1 where neighbouring leaves stay on one rank because a scale's group spans them.
   std::int64_t inner_leaves(ParameterId id) const { return inner_leaves_[static_cast<std::size_t>(id)]; }
   // n items dealt to the tensor-parallel ranks, `width` columns each.
   ColumnSplit columns(std::int64_t n, std::int64_t width) const;

@@ -13,7 +13,7 @@ bool is_value_config(const Json& config);
 Json value_config(const Json& config);
 
 bool has_value_head(const Model& model);
-// Of the head; -1: it has none.
+// The value head's bias; -1: none.
 ParameterId value_bias(const Model& model);
 // Error unsupported, for what samples or needs likelihoods: `what` says what is not possible.
 void refuse_value_head(const Model& model, const std::string& what);

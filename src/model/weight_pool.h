@@ -20,16 +20,17 @@ namespace lockstep {
 
 class WeightPool : public std::enable_shared_from_this<WeightPool> {
  public:
-  // How what a part has is counted in the ledger. each: by parameter, once for all parts that have it so; stays: with something else, as long as the
-  // process, so that others who have it count nothing; none: with something else that may change (what follows a channel claims its two copies).
+  // How the parameters of a part are claimed in the ledger. each: one claim a parameter, shared by all parts of this kind that have it. stays: they
+  // are claimed elsewhere for as long as the process lives, so other parts that have them claim nothing. none: they are claimed elsewhere, perhaps
+  // not for ever (a deployment that follows a channel claims its two copies).
   enum class Claims { each, stays, none };
   class Part;
 
-  // Claims are of the category.
+  // `category`: of the claims in the ledger.
   explicit WeightPool(std::shared_ptr<MemoryLedger> ledger, std::string category = "deployments");
-  // `what` is the subject of errors.
+  // `what` names the model in errors.
   std::shared_ptr<Part> part(std::string what, Claims claims);
-  // Of what others could find here: no model finds more.
+  // Bytes of all parameters in the pool: the most that another model could share.
   std::int64_t bytes() const;
 
  private:
@@ -56,22 +57,22 @@ class WeightPool : public std::enable_shared_from_this<WeightPool> {
   std::map<Key, Entry> entries_;
 };
 
-// What one model has of it. Ends after the model's buffers.
+// One model's parameters in the pool. Destroyed after the model's buffers.
 class WeightPool::Part {
  public:
   Part(std::shared_ptr<WeightPool> pool, std::string what, Claims claims);
   ~Part();
   Part(const Part&) = delete;
 
-  // Before a parameter of so many bytes is made. Error resource_exhausted, where it is claimed.
+  // Call before a parameter of `bytes` bytes is made. Error resource_exhausted with Claims::each, if the ledger has no room.
   void reserve(std::int64_t bytes);
-  // The equal one that another has, or `made` itself, which others find from then on.
+  // Returns an equal buffer that another part has, or `made` itself, which other parts find from then on.
   Buffer keep(Backend& backend, Buffer made);
-  // The set that keep()'s buffers are of now: as long as it lives others find them, and no more those of the set before.
+  // The weight set that the buffers of keep() are in now. Other parts find them as long as it lives, and the previous set's no more.
   void offer(const std::shared_ptr<const WeightSet>& set);
-  // True: nobody else has it, and nobody comes to have it; it may be written. False: it stays as it is, for others.
+  // True: no other part has the buffer or will get it, so it may be written. False: it is shared and must not be written.
   bool make_private(const Buffer& buffer);
-  // Of what is claimed: what others have too, and what they have not.
+  // Bytes claimed for parameters that other parts have too, and for those that they do not have.
   std::int64_t shared_bytes() const { return counted_bytes(true); }
   std::int64_t own_bytes() const { return counted_bytes(false); }
 

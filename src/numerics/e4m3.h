@@ -1,6 +1,6 @@
-// E4M3 (S.EEEE.MMM, a bias of 7, subnormals, no infinity, at most 448), the power of two that a group of numbers shares, and the numbers that are left of
-// a group: for weights (numerics/low_bit.h) and for the rows that meet them (docs/numerics.md, "Rows in 8 bits"). One writing for all of them.
-// Knows no kernel. Pure functions, any thread.
+// The 8-bit floating-point format E4M3 (S.EEEE.MMM, bias 7, subnormals, no infinity, at most 448), and its use in groups of numbers that share a
+// power of two as scale: for weights (numerics/low_bit.h) and for rows that are multiplied by them (docs/numerics.md, "Linear layers that train in 8
+// bits"), which share this code. Knows no kernel. Pure functions, any thread.
 //   const GroupScale scale = e4m3_scale(largest_magnitude_bits, true); y = e4m3_of_group(x, scale);
 #pragma once
 #include "numerics/element.h"
@@ -19,14 +19,14 @@ LOCKSTEP_EVERYWHERE [[gnu::always_inline]] inline float nearest_e4m3(float x) {
   const float small = (magnitude + 0x1p14f) - 0x1p14f;
   return bits_float(float_bits(magnitude < 0x1p-6f ? small : nearest) | sign);
 }
-// Its code: of a number of E4M3 exactly. A NaN has the code 0x7f.
+// The code of `number`, which must be exactly an E4M3 number or a NaN (0x7f, or 0xff with its sign).
 LOCKSTEP_EVERYWHERE [[gnu::always_inline]] inline std::uint8_t e4m3_code(float number) {
   const std::uint32_t u = float_bits(number) & 0x7fffffffu, sign = float_bits(number) >> 24 & 0x80u;
   if (u > 0x7f800000u) return static_cast<std::uint8_t>(sign | 0x7fu);
   if (u < 0x3c800000u) return static_cast<std::uint8_t>(sign | static_cast<std::uint32_t>(bits_float(u) * 0x1p9f));
   return static_cast<std::uint8_t>(sign | ((u >> 20) - (120u << 3)));
 }
-// Rounds and codes.
+// The code of the E4M3 number nearest to x; a NaN's is a NaN code.
 LOCKSTEP_EVERYWHERE [[gnu::always_inline]] inline std::uint8_t round_to_e4m3(float x) {
   return e4m3_code((float_bits(x) & 0x7fffffffu) > 0x7f800000u ? x : nearest_e4m3(x));
 }
@@ -42,9 +42,10 @@ LOCKSTEP_EVERYWHERE [[gnu::always_inline]] inline float widen_e4m3(std::uint32_t
 struct GroupScale {
   float scale, inverse;
 };
-// From the bits of the largest magnitude (those of infinity and NaN are above every finite number's).
-//   saturating   2^(floor(log2 max) - 8), under which what exceeds 448 scales becomes that (OCP MX 1.0, 6.3); else the least with max <= 448 scales
-// Below 2^-110 there is no scale.
+// The scale of a group, from the bits of its largest magnitude (those of infinity and NaN are above every finite number's).
+//   saturating: 2^(floor(log2 max) - 8), under which numbers above 448 * scale become 448 * scale (OCP MX 1.0, 6.3)
+//   otherwise:  the least power of two with max <= 448 * scale
+// A scale below 2^-110 is replaced by 0: the group becomes zeros.
 LOCKSTEP_EVERYWHERE [[gnu::always_inline]] inline GroupScale e4m3_scale(std::uint32_t largest, bool saturating) {
   if (largest >= 0x7f800000u) return {bits_float(0x7fc00000u), bits_float(0x7fc00000u)};
   int exponent = static_cast<int>(largest >> 23) - 127 - 8;
@@ -52,7 +53,7 @@ LOCKSTEP_EVERYWHERE [[gnu::always_inline]] inline GroupScale e4m3_scale(std::uin
   if (largest < 0x00800000u || exponent < -110) return {0.0f, 0.0f};
   return {bits_float(static_cast<std::uint32_t>(exponent + 127) << 23), bits_float(static_cast<std::uint32_t>(127 - exponent) << 23)};
 }
-// The number that stands for x in its group. Exact but for the one rounding: scales are powers of two.
+// x rounded to an E4M3 number times its group's scale. Rounded once: multiplying by a power of two is exact.
 LOCKSTEP_EVERYWHERE [[gnu::always_inline]] inline float e4m3_of_group(float x, const GroupScale& group) {
   if (!(group.scale > 0.0f)) return group.scale;  // +0, or NaN
   return nearest_e4m3(x * group.inverse) * group.scale;

@@ -5,13 +5,13 @@
 
 namespace lockstep {
 
-// Rows times a matrix of so many weights.
+// A product of `rows` rows with a matrix of `weights` elements.
 constexpr double product_flop(double rows, double weights) { return 2 * rows * weights; }
 
-// `pairs`: of a query head and a key that it sees. `key`, `value`: the width of one head's key and of its value.
-// A query meets the key, then the value is added.
+// Attention forward: a score over `key` columns and a weighted sum over `value` columns for each of `pairs` pairs of a query head and a key that it
+// sees. `key`, `value`: the widths of one head's key and value.
 constexpr double attention_flop(double pairs, double key, double value) { return pairs * 2 * (key + value); }
-// The score again and its gradient (by the value), then what is added to the query's, the key's and the value's.
+// Attention backward: recomputes the score, then the gradients of its probability, of query, key and value.
 constexpr double attention_backward_flop(double pairs, double key, double value) { return pairs * (6 * key + 4 * value); }
 
 }  // namespace lockstep

@@ -4,7 +4,7 @@
 //   int4    groups of 32 along K, integers of 4 bits and a bf16 scale: the quantiser and the bytes of numerics/quantised.h
 //   fp8     E4M3 in blocks of 128 outputs x 128 inputs, one fp32 scale, the least power of two with max |w| <= 448 scale
 //   mxfp8   E4M3 in groups of 32 along K, one E8M0 scale, 2^(floor(log2 max |w|) - 8); larger than 448 scale becomes that (OCP MX v1.0, 6.3)
-//   mxfp8_both  mxfp8 twice of the same numbers: in groups along K, which the forward reads, and in groups of 32 along N, which the input gradient reads
+//   mxfp8_both  two mxfp8 copies of a weight: in groups of 32 along K for the forward, and in groups of 32 along N for the input gradient
 //   mxfp4   E2M1 in groups of 32 along K, one E8M0 scale, 2^(floor(log2 max |w|) - 2): numerics/mxfp4.h
 // E4M3 and E2M1 are rounded to nearest even and keep the sign of a zero. A scale below 2^-110 makes zeros. A NaN or an infinity makes every value that
 // shares its scale NaN. Knows no kernel and no model. Pure functions, any thread.
@@ -37,7 +37,7 @@ inline constexpr std::int64_t kFp8Block = 128;  // of fp8, outputs and inputs
 LOCKSTEP_EVERYWHERE [[gnu::always_inline]] inline std::int64_t row_group(LowBitFormat format) {
   return format == LowBitFormat::fp8 ? kFp8Block : kQuantisedGroup;
 }
-// From the bits of a group's largest magnitude, of weights and of rows.
+// The scale of a group of weights or of a row's numbers, from the bits of its largest magnitude.
 LOCKSTEP_EVERYWHERE [[gnu::always_inline]] inline GroupScale low_bit_scale(std::uint32_t largest, LowBitFormat format) {
   return e4m3_scale(largest, format != LowBitFormat::fp8);
 }
@@ -100,13 +100,14 @@ LOCKSTEP_EVERYWHERE [[gnu::always_inline]] inline float low_bit_element_across(c
   return widen_e4m3(scales[shape.across_scale_bytes() + k * 16 + lane]) * scale_value;
 }
 
-// What is left of the `n` numbers of a row that meets a weight of this format under kLowBitRows: E4M3 times its group's scale. x and y may be one.
+// Rounds the `n` numbers of a row as kLowBitRows asks before a product with a weight of this format: to E4M3 times the scale of their group. y may be
+// x.
 void round_row(const float* x, std::int64_t n, LowBitFormat format, float* y);
 
 // Converts panels [panel_begin, panel_end) from an fp32 image [N/16][K][16] (kernels/linear/linear.h), and back; panel_begin is a multiple of 8.
 void encode_panels(const float* image, const LowBitShape& shape, std::uint8_t* bytes, std::int64_t panel_begin, std::int64_t panel_end);
 void decode_panels(const std::uint8_t* bytes, const LowBitShape& shape, float* image);
-// What the input gradient reads; mxfp8_both alone.
+// The same for the copy that the input gradient reads; mxfp8_both only.
 void decode_panels_across(const std::uint8_t* bytes, const LowBitShape& shape, float* image);
 
 }  // namespace lockstep

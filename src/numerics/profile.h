@@ -22,7 +22,7 @@ struct Profile {
   bool trains_all_weights() const;
   // Whether tensor- and expert-parallel ranks may cut weights: what shares a scale then stays on one rank.
   bool ranks_share_weights() const;
-  // Whether masters that a file holds in bf16 are computed with as they were before.
+  // Whether masters that were saved in bf16 and are loaded again give the same compute copy, and so the same bits.
   bool bf16_files_keep_bits() const { return bf16_weights && weight_bits == 0; }
   // Hex digest over everything above and the function versions below.
   std::string digest() const;

@@ -17,7 +17,7 @@ class BoundedLog {
   // "transcripts.jsonl" -> "transcripts.1.jsonl", where the older half is.
   static std::filesystem::path older_half(const std::filesystem::path& path);
 
-  // One line, in one write. Errors: those of MetricsLog::append; io when the file cannot be changed for a new one.
+  // One line, in one write. Errors: those of MetricsLog::append; io when the file cannot be replaced by a new one.
   void append(const nlohmann::ordered_json& entry);
 
  private:

@@ -33,7 +33,7 @@ class Progress {
   // `steps` more are done, in which `units` were dealt with (the rate counts units).
   void advance(std::int64_t steps, double units);
   void advance(std::int64_t steps = 1) { advance(steps, static_cast<double>(steps)); }
-  void note(std::string text);  // what stands at the end of the line from now on
+  void note(std::string text);  // a text for the end of the line, from now on
   void finish();                // the last line, with the whole time; later calls do nothing
 
  private:

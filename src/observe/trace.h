@@ -31,7 +31,7 @@ TraceRecording end_trace();
 
 // True while there is a recording.
 inline std::atomic<bool> tracing{false};
-// A span that has ended; nothing happens without a recording, and to one that began before it.
+// Adds a span that has ended. Does nothing without a recording, or for a span that began before it.
 void add_trace_event(const char* category, const char* name, TraceClock::time_point begin, TraceClock::time_point end);
 
 // From here to the end of its scope.
@@ -45,7 +45,7 @@ class TraceSpan {
   }
   TraceSpan(const TraceSpan&) = delete;
   TraceSpan& operator=(const TraceSpan&) = delete;
-  // Of what only turns out inside.
+  // For a name that is known only during the span.
   void rename(const char* name) { name_ = name; }
 
  private:

@@ -13,15 +13,15 @@ namespace lockstep {
 
 using AddInto = std::function<void(const View& into, const View& from)>;  // queued on the rank's stream
 
-// all[r] on every rank = mine of rank r. `mine` may be all[rank].
+// On every rank, all[r] becomes rank r's `mine`. `mine` may be all[own rank].
 void all_gather(Communicator& group, Stream& stream, const View& mine, const std::vector<View>& all);
-// Broadcast: fills `data` with the root's.
+// Overwrites `data` on every rank with the root's.
 void broadcast(Communicator& group, Stream& stream, const View& data, int root);
 // `data` [rows, columns]: a partial sum over the leaves that deal(leaves, ranks) gives this rank becomes the whole sum, on every
 // rank. Ranks without leaves pass a buffer of the same shape that is only written. `leaves` is a power of two.
 void all_reduce_tree(Communicator& group, Device& device, const View& data, std::int64_t leaves, const AddInto& add);
-// Rows [bounds[r], bounds[r + 1]) of the sum of every rank's `data` stand in rank r's; its other rows stay. The order of adding is
-// that of ranks, this one first: for exact sums.
+// On rank r, rows [bounds[r], bounds[r + 1]) of `data` become their sum over all ranks; its other rows stay. A rank adds to its own rows those of
+// the others in rank order, so the order differs between ranks: for exact sums only.
 void reduce_scatter(Communicator& group, Device& device, const View& data, const std::vector<std::int64_t>& bounds, const AddInto& add);
 
 }  // namespace lockstep

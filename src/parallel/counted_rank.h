@@ -11,7 +11,7 @@ namespace lockstep {
 
 class CountedRank final : public Ranks {
  public:
-  // `record_bytes`: records of host values that others would send read as so many zeros.
+  // `record_bytes`: what gather_host returns for each other rank is this many zero bytes.
   CountedRank(const RankLayout& layout, int rank, std::size_t record_bytes);
   const RankLayout& layout() const override { return layout_; }
   int local() const override { return 1; }

@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-// The others follow `call`, whose values `put` writes. A process that is alone tells nobody.
+// In process 0: makes the other processes perform `call` with the values that `put` writes. Does nothing in a process that is alone.
 template <class Call, class F>
 void tell_call(ProcessMail& mail, Call call, const F& put) {
   if (mail.processes() == 1) return;
@@ -21,8 +21,8 @@ void tell_call(ProcessMail& mail, Call call, const F& put) {
 }
 
 using PerformCall = std::function<void(const std::string& call)>;
-// In all but the first: performs each call of process 0 until that ends, and true; a call that fails is told to it. In the first, and in a process that
-// has joined none: false, at once. `make` gives what performs calls.
+// In process 0, and in one that has joined no others, returns false at once. In any other, performs the calls of process 0, each with the function
+// that `make` returns, until process 0 ends; then true. A call that fails here is reported to process 0.
 bool follow_calls(const std::function<PerformCall(ProcessMail&)>& make);
 
 }  // namespace lockstep

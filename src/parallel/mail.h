@@ -41,27 +41,28 @@ class ProcessMail {
   const std::string& host() const { return host_; }
 
   void begin_run();
-  // `process` may be this one.
+  // Sends a message; `process` may be this one.
   void post(int process, LetterHead head, std::string body);
   // The slot's next letter, which must be of this exchange; `process` is the one that sends it. Errors: RankReleased; internal when the sender
   // has another exchange now, or none; io when a process ended.
   Letter take(const Slot& slot, std::uint64_t number, int process);
-  // A rank of this process failed: releases those that wait here.
+  // A rank of this process failed: the other ranks of this process that wait in take() get RankReleased.
   void release();
   // Tells how this process's part ended, and waits for the others: by process. Errors: io.
   std::vector<RunEnd> finish_run(const RunEnd& mine);
 
-  // From now on who waits asks this, and fails with what it says; empty: all processes are there. It outlives the mail.
+  // From now on every wait calls `lost` repeatedly, and fails with the text that it returns unless that is empty (no process is lost). What it refers
+  // to outlives the mail.
   void watch(std::function<std::string()> lost);
-  // What it says now.
+  // What `lost` returns now; empty without one.
   std::string lost();
 
-  // Process 0, between runs.
+  // Process 0, between runs: sends a call to all others.
   void call(const std::string& bytes);
   // The others: the next call; none when process 0 has ended well. Errors: io; internal when this process has made fewer runs, or more.
   std::optional<std::string> next_call();
-  // The others: the newest call failed here. Where it failed in process 0 too that is nothing new; where that waits for this process in a run of
-  // the call, its wait fails with these words.
+  // The others: reports to process 0 that the newest call failed here. If process 0 waits for this process in a run of that call, its wait fails with
+  // these words; if the call failed there too, they change nothing.
   void fail_call(const std::string& words);
 
  private:
@@ -98,8 +99,8 @@ class ProcessMail {
     std::string words;
   };
   std::vector<FailedCall> failed_;    // the newest one of each process
-  std::vector<bool> gone_;            // said good-bye
-  std::uint64_t run_ = 0, call_ = 0;  // so many so far
+  std::vector<bool> gone_;            // the processes that have left in order
+  std::uint64_t run_ = 0, call_ = 0;  // numbers of runs and calls so far
   bool in_run_ = false, released_ = false;
   std::function<std::string()> lost_;
   std::string broken_;  // what the wire said when it failed

@@ -22,7 +22,7 @@ struct MemoryNet {
   std::mutex mutex;
   std::vector<std::deque<std::string>> ways;  // by pair
   std::map<std::pair<int, int>, int> taken;   // messages so far, by pair
-  // Under the lock: what is sent so stays on the way for now; null: nothing does.
+  // Called under the lock: while it returns true, messages of that pair do not arrive. Null: all arrive.
   std::function<bool(int from, int to)> late;
 };
 
@@ -64,7 +64,7 @@ class MemoryWire final : public Wire {
   int process_;
 };
 
-// work(its mail) of so many processes, beside each other.
+// Runs work(mail) for every process, each on a thread of its own.
 inline void as_processes(const std::shared_ptr<MemoryNet>& net, const std::function<void(ProcessMail&)>& work) {
   std::vector<std::thread> threads;
   for (int p = 0; p < net->processes; ++p)

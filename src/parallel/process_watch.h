@@ -12,10 +12,10 @@ namespace lockstep {
 
 class ProcessWatch {
  public:
-  // Who says nothing for longer than `silence` is lost. Where process 0 cannot be reached so, a warning says that nobody is watched. Errors: those
-  // of the mail.
+  // A process that sends nothing for longer than `silence` counts as lost. One that cannot be connected is not watched, which a warning in the log
+  // says. Errors: those of the mail.
   ProcessWatch(ProcessMail& mail, std::chrono::seconds silence);
-  // A good-bye: the others see no loss in it. The mail is gone.
+  // Sends a good-bye, so that the others do not count this process as lost. The mail is destroyed before.
   ~ProcessWatch();
   ProcessWatch(const ProcessWatch&) = delete;
   ProcessWatch& operator=(const ProcessWatch&) = delete;

@@ -22,7 +22,7 @@ struct ProcessSettings {
 void join_processes(const ProcessSettings& settings);
 // Null: this process is alone.
 ProcessMail* joined_mail();
-// Who was lost, for one that waits for nobody just now: "process 1 (host b, pid 7) ended without a word"; empty: all are there.
+// The process that was lost, for callers that are not in a wait that would fail: "process 1 (host b, pid 7) ended without a word"; empty: none.
 std::string lost_process();
 // Threads of this process, or of the joined ones.
 std::unique_ptr<Ranks> make_ranks(const RankLayout& layout);

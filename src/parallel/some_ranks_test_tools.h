@@ -39,7 +39,7 @@ class SomeRanks final : public Ranks {
   int begin_, count_;
 };
 
-// work(owner, its ranks) of owners that have so many ranks each, in order, beside each other.
+// Runs work(owner, ranks) for owners of counts[owner] ranks each, dealt in rank order, every owner on a thread of its own.
 inline void beside_each_other(const RankLayout& layout, const std::vector<int>& counts, const std::function<void(std::size_t, std::unique_ptr<Ranks>)>& work) {
   const auto all = std::make_shared<ThreadRanks>(layout);
   std::vector<std::thread> owners;

@@ -15,12 +15,13 @@ class Wire {
   virtual int process() const = 0;    // this one: 0 to processes() - 1
   virtual int processes() const = 0;  // 1 or more
   virtual std::string host() const = 0;
-  // Both begin and return at once; the bytes stay where they are until done() says so. Errors, of all: io, with the library's word.
+  // Both start the transfer and return at once; the caller keeps the bytes in place until done() is true. Errors of all calls: io, with the library's
+  // message.
   virtual Request send(int to, const void* data, std::size_t bytes) = 0;
   virtual Request receive(int from, void* data, std::size_t bytes) = 0;
-  // Whether it has happened; the request is then gone.
+  // Whether the transfer is complete; a complete request is freed and must not be used again.
   virtual bool done(Request request) = 0;
-  // The last call. `clean`: every process comes here, and all that was sent was received; else the others are ended.
+  // The last call. `clean`: every process makes it, and every message was received. Otherwise the other processes are aborted (MPI_Abort).
   virtual void stop(bool clean) = 0;
 };
 

@@ -37,10 +37,10 @@ class BenchTrainer {
   std::unique_ptr<Trainer> own_;
 };
 
-// The same model, with a random value head in the place of the one over the vocabulary.
+// The same model with a random value head instead of the vocabulary's.
 ParityModel with_value_head(const ParityModel& language);
 
-// What the other processes do: each call of process 0, on benches of their own. One thread.
+// In the other processes: repeats each call of process 0 on benches of its own. One thread.
 class BenchFollower {
  public:
   // Of the same model as process 0's. Both outlive it.

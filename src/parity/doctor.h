@@ -11,7 +11,7 @@
 namespace lockstep {
 
 struct Finding {
-  enum class Level { good, note, warning, problem };  // problem: lockstep does not keep its promise here
+  enum class Level { good, note, warning, problem };  // problem: this machine cannot give the promised bits
   Level level = Level::good;
   std::string subject;  // "processor", "memory", "bits", ...
   std::string text;

@@ -51,7 +51,7 @@ const Sequence* running(const Engine& engine, std::uint64_t id) {
   return nullptr;
 }
 
-// A new odd size after each chunk.
+// Sets a new random odd chunk size after each chunk.
 class OddChunks {
  public:
   explicit OddChunks(const RandomSequence& draws) : draws_(draws) {}

@@ -22,7 +22,7 @@ struct IndexOverlap {
   };
   struct Pair {
     int first = 0, second = 0;  // layers with an indexer
-    double common = 0;          // of the keys that either selects, how many the other does too
+    double common = 0;          // the share of the keys that one selects which the other selects too
   };
   struct Distance {
     int distance = 0;  // second - first

@@ -37,7 +37,7 @@ class Choices {
   }
 
  private:
-  // Of a model that has some of the parameters: the same buffers.
+  // The weight set of a model that has only some of the parameters: shares their buffers.
   std::shared_ptr<const WeightSet> weights_of(const Model& model) const {
     auto some = std::make_shared<WeightSet>();
     some->version = weights_.version;

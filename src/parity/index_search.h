@@ -37,8 +37,8 @@ struct IndexSearchSettings {
 inline constexpr std::int64_t kExhaustiveLayers = 12;
 
 // Ties go to the choice that leaves out the last layers. Errors: unsupported for a model without indexers, or of a family that has one in every layer;
-// invalid_argument where `indexers` is no number of those it has, no token is scored, or the model has too many layers for every choice; numeric for NaN or
-// infinity; cancelled once stopped.
+// invalid_argument if `indexers` is below 1 or above the model's number, no token is scored, or the model has too many layers to try every choice;
+// numeric for NaN or infinity; cancelled once stopped.
 IndexSearch search_indexers(Runtime& runtime, const WeightSet& weights, const std::vector<std::vector<std::int32_t>>& sequences,
                             const IndexSearchSettings& settings, const StopToken& stop = {});
 

@@ -18,7 +18,7 @@ class LiveWork {
   std::int64_t times() const { return times_; }
   std::int64_t other_bits() const { return other_bits_; }  // answers that differ
 
-  // While it lives this thread and the runtime's device give way, as finely as they can.
+  // While it lives, this thread and the runtime's device give way as often as possible.
   class Within final : public PausePoint {
    public:
     Within(Runtime& runtime, LiveWork& work) : runtime_(runtime), work_(work) {

@@ -19,7 +19,7 @@
 namespace lockstep {
 
 struct ParityModel {
-  // What other processes make theirs of: the one that is compared, the same with a value head, the control's own small one.
+  // Tells the other processes which model to make: the one that is compared, the same with a value head, or the control's own small one.
   enum class Kind : std::uint8_t { compared, value_head, control };
 
   std::shared_ptr<const Model> model;
@@ -38,8 +38,8 @@ struct ParityOptions {
   std::uint64_t seed = 0;
   std::string profile = "cpu-bf16w";
   std::string ranks;            // one more layout of ranks (parallel/layout.h), beside those that are always compared
-  ProcessMail* lead = nullptr;  // in process 0: that layout's ranks are those of all its processes, which follow (parity_follower); null: threads
-  std::string device = "cpu";   // emulated or cuda: a place more, and steps on it
+  ProcessMail* lead = nullptr;  // in process 0: that layout's ranks are in all processes, which repeat its calls (parity_follower); null: threads
+  std::string device = "cpu";   // emulated or cuda: forwards and steps on that device are compared too
   bool quiet = true;            // no progress on stderr
   StopToken stop = {};
 };
@@ -54,14 +54,15 @@ struct ParityMismatch {
 };
 
 struct ParityControl {
-  std::string profile;              // the contract with another leaf count
+  std::string profile;              // a profile that differs only in its leaf count
   bool internal_model = false;      // the model has no sum that is long enough; a small one of our own took its place
-  bool detected = false;            // differs, and first at the operation that the manifest says
+  bool detected = false;            // the training forward differs, first at the operation that the manifest predicts
   bool step_detected = false;       // and so do the weights after a step
-  bool serving_detected = false;    // and so does every way of serving, of which one is looked into for the operation
+  bool serving_detected = false;    // and so does every way of serving; for one of them the operation is checked too
   std::string serving_missed;       // the way that did not differ, or named another operation
   bool over_processes = false;      // ranks are compared over processes, so this control is too:
-  bool processes_detected = false;  // there training and serving have the right bits under the right contract, others under this one, first at that operation
+  bool processes_detected = false;  // training and serving there have the right bits under the right contract, and under this one
+                                    // other bits, first at that operation
   std::string processes_missed;     // what did not
   std::string operation, expected_operation;
   int layer = -1;
@@ -74,7 +75,7 @@ struct ParityCounter {
   bool required = false;  // 0 fails
 };
 
-// What was compared at one place: backend, instruction set, threads, page size, layout of ranks. Every number but 0 is promised.
+// What was compared in one configuration: backend, instruction set, threads, page size, layout of ranks. What is promised must not be 0.
 struct ParityVisit {
   std::string place;
   std::int64_t training = 0, serving = 0, steps = 0;  // forwards of training, ways of serving, optimiser steps
@@ -93,7 +94,7 @@ struct ParityReport {
   std::vector<ParityVisit> visits;     // where it ran
   std::vector<std::string> miscounts;  // where kernels did other work than lengths and the config ask for (model/forward_counts.h)
   std::string profile;
-  bool trains = true;  // false: a profile for serving alone, of which the forward is compared
+  bool trains = true;  // false: a serving-only profile, of which only the forward is compared
   std::uint64_t seed = 0;
   double seconds = 0, forward_seconds = 0;
   double tokens_per_second() const { return forward_seconds > 0 ? static_cast<double>(tokens) / forward_seconds : 0; }
@@ -104,9 +105,11 @@ struct ParityReport {
   }
 };
 
-// In the other processes: what performs the calls of process 0's run of the same model (parallel/follow_calls.h). Both outlive it.
+// In the other processes: the function that performs the calls of process 0's run of the same model (parallel/follow_calls.h). Model and mail outlive
+// it.
 std::function<void(const std::string& call)> parity_follower(const ParityModel& model, ProcessMail& mail);
-// Follows the run of process 0 until that ends, and true; false at once in process 0, and in a process that is alone.
+// In the other processes: repeats the calls of process 0's run until it ends, then returns true. In process 0 or a single process: returns false at
+// once.
 bool follow_parity(const ParityModel& model);
 // Errors: invalid_argument; numeric when the model's values are no numbers; cancelled.
 ParityReport run_parity(const ParityModel& model, const ParityOptions& options);

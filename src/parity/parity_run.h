@@ -17,7 +17,7 @@ namespace lockstep {
 
 using Tokens = std::vector<std::int32_t>;
 
-// One way in which this machine can compute.
+// One configuration in which this machine can compute.
 struct ParityPlace {
   BackendKind backend = BackendKind::cpu;
   InstructionSet isa = InstructionSet::scalar;
@@ -39,7 +39,7 @@ struct ParityPlaces {
 ParityPlaces parity_places(const ParityOptions& options);
 // The requested device besides the CPU, or none.
 std::optional<BackendKind> parity_device(const ParityOptions& options);
-// Layouts of ranks, in the order in which places and steps take them; the asked one first.
+// Layouts of ranks, in the order in which places and steps use them; the requested one first.
 std::vector<RankLayout> parity_layouts(const ParityOptions& options);
 
 // State shared by all parts.
@@ -53,9 +53,9 @@ struct ParityScene {
   std::int64_t longest_step = 0;  // tokens of a training sequence
   std::map<std::string, std::int64_t> counters;
 
-  ParityVisit& visit(const ParityPlace& place) const;  // of the report, from nothing on
+  ParityVisit& visit(const ParityPlace& place) const;  // the report's entry for this place, made if there is none
   ProcessMail* lead(const ParityPlace& place) const { return place.over_processes ? options.lead : nullptr; }
-  // Of its engine, which has the ranks of one replica: where these are too few for all processes, threads of process 0.
+  // The same for the place's engine, whose ranks are those of one replica: null (threads of process 0) if these are too few for all processes.
   ProcessMail* engine_lead(const ParityPlace& place) const;
   // A profile for serving alone has no steps to compare.
   bool trains() const { return profile.trains_all_weights(); }
@@ -87,24 +87,24 @@ struct ParityBench {
 
 // Runs something, with the observer on every forward of it.
 using ObservedRun = std::function<void(OperationObserver&)>;
-// Two runs over the same tokens: the first operation that differs. Each is run twice (the second pass keeps the bits of that
-// operation). Empty: none differs, or not when run again.
+// The first operation in which two runs over the same tokens differ. Each run is done twice: the second pass records the bits of that
+// operation. Empty: no operation differs, or not any more in the second pass.
 std::optional<ParityMismatch> first_operation_mismatch(const Tokens& tokens, const ObservedRun& expected, const ObservedRun& got);
 
 // Log-probabilities over all ways and places.
 void fuzz_forward(ParityScene& scene);
-// Sampled tokens at every sampling setting, on one bench: the sampler's number against the training forward's over the kept sets; and the control,
-// that without the sets it is another. And what is sampled with guesses ahead (docs/speculation.md) against what is without.
+// On one bench, for every sampling setting: compares the sampler's log-probability of each sampled token with the training forward's over the kept
+// sets. Control: without the sets they must differ. Also compares what is sampled with speculative decoding (docs/speculation.md) and without.
 void compare_sampling(ParityScene& scene, ParityBench& bench, std::uint64_t item);
 // Gradients and weights over all that must not matter to a step. Two optimiser steps a comparison.
 void fuzz_steps(ParityScene& scene);
-// What a run takes of this process's memory at most.
+// The most memory that a parity run takes in this process, in bytes.
 std::int64_t parity_memory(const ParityScene& scene);
 std::int64_t parity_step_comparisons(const ParityScene& scene);
 std::int64_t parity_forward_comparisons(const ParityScene& scene);
-// Whether a step under the two profiles gives other weights: report.control.step_detected.
+// Checks that a step gives different weights under the two profiles: sets report.control.step_detected.
 void run_step_control(ParityScene& scene, const Profile& profile, const Profile& other);
-// The same under another leaf count.
+// The negative control of forward, step and serving, under a profile with another leaf count: fills report.control.
 void run_parity_control(ParityScene& scene);
 // The control's own model of profiles like this one.
 ParityModel control_model(const Profile& profile);

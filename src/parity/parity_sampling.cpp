@@ -48,7 +48,7 @@ std::vector<Request> sampled_requests(const ParityScene& scene, std::uint64_t it
   return requests;
 }
 
-// The request, with three guesses in four that are right.
+// The request with a draft of which three tokens in four are right.
 Request guessed_ahead(Request request, const Generation& said, std::int64_t vocabulary) {
   std::vector<std::int32_t> text = request.prompt;
   for (const GeneratedToken& token : said.tokens) text.push_back(token.id);
@@ -60,7 +60,8 @@ Request guessed_ahead(Request request, const Generation& said, std::int64_t voca
   return request;
 }
 
-// The same requests again, several tokens of each in a forward: every bit that is told is as before. `name`: of the counters; `before`: how that was.
+// Runs the same requests again with several tokens of each in a forward: every returned bit must be as before. `name`: of the counters; `before`: how
+// they were computed before, for messages.
 void compare_guessed(ParityScene& scene, ParityBench& bench, const std::string& name, const char* before, std::vector<Request> requests,
                      const std::vector<Generation>& want) {
   const std::vector<Generation> got = bench.engine->generate(std::move(requests));

@@ -263,7 +263,7 @@ std::size_t first_different(const TensorHashes& want, const TensorHashes& got) {
   return want.size();
 }
 
-// Both runs again, for the values of the tensor that differed: of the first mismatch of all alone, which is the one that is told.
+// Repeats both runs for the values of the tensor that differed; done only for the first mismatch, which is the one that is reported.
 using RunAgain = std::function<void(TensorPlace& wanted)>;
 ParityMismatch tensor_mismatch(const Manifest& manifest, TensorPlace place, const std::string& what, const RunAgain& want, const RunAgain& got) {
   const FileTensor& file = manifest.files()[place.file];

@@ -16,7 +16,7 @@
 
 namespace lockstep {
 
-// The way in which rows are computed; all give the same bits.
+// How rows are computed; all ways give the same bits.
 enum class ScoreVia { train, prefill, chunked, decode };
 std::vector<std::string> score_via_names();
 ScoreVia score_via_by_name(std::string_view name);  // throws invalid_argument

@@ -7,10 +7,10 @@ namespace lockstep {
 
 struct Mechanisms {
   bool indexer = true;      // parameters that choose keys, and that their own loss trains
-  bool router_bias = true;  // a correction of the router's that training moves by loads
+  bool router_bias = true;  // a correction bias of the router, which training moves by expert loads
 };
 
-// Of settings.model. All of them where its config.json cannot be read: whoever opens the model says what is wrong with it.
+// The mechanisms of settings.model. If its config.json cannot be read, all of them: the error is reported when the model is opened.
 Mechanisms mechanisms_of(const RuntimeSettings& settings);
 
 }  // namespace lockstep

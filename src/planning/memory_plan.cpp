@@ -70,7 +70,7 @@ void learn_values(Trained& critic, const std::vector<TrainSequence>& data) {
   }
 }
 
-// Adds the critic to the plans of `policy`, which rests.
+// Adds the critic's memory to the plans of `policy`, which is idle meanwhile.
 void add_critic(const RuntimeSettings& settings, const TrainingPlan& what, const TrainerOptions& options, const RankTrainers& policy,
                 std::vector<TrainSequence> data, std::vector<MemoryPlan>& plans) {
   for (TrainSequence& one : data) one.advantages = one.weights;  // returns

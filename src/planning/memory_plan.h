@@ -21,14 +21,14 @@ struct MemoryPlan {
 };
 // The plan of a device's accounts so far.
 MemoryPlan memory_of(const MemoryAccounts& memory);
-// Of two that work one after the other: each at its most while the other rests, as it does now. Trained parameters are the first one's.
+// The plan of two models on one device that work in turn: the peak of each while the other holds what it holds now. `plan.parameters` is kept.
 MemoryPlan memory_beside(const MemoryPlan& plan, const MemoryAccounts& memory, const MemoryAccounts& other);
 
 struct TrainingPlan {
   std::int64_t sequences = 4, length = 256;
   TrainerOptions trainer;
-  // The same model with a value head beside it, which is trained on the same sequences before each of its steps (docs/rl.md, "A critic"): none, all of its
-  // weights (full), or an adapter over frozen ones.
+  // A critic beside the model: the same model with a value head, trained on the same sequences before each step (docs/rl.md, "A critic"). "none";
+  // "full": all its weights are trained; "adapter": an adapter over frozen ones.
   std::string critic = "none";
   std::int64_t critic_rank = 8;
 };
@@ -37,9 +37,10 @@ struct ServingPlan {
   EngineOptions engine;
 };
 
-// What a plan calls a model of the catalog of training shapes ("catalog:qwen3-8b"), where others name a folder or a file.
+// Prefix of a model of the catalog of training shapes ("catalog:qwen3-8b"), where other models are named by folder or file.
 inline const std::string kCatalogModel = "catalog:";
-// That name, where `model` is no file and the catalog has it by any name; else `model` itself. Error unsupported: its family does not run here.
+// The name with that prefix if `model` is no file and the catalog knows it by any name; else `model` itself. Error unsupported: its family does not
+// run here.
 std::string planned_name(const std::string& model);
 // Its config.json. Errors: those of reading it.
 Json planned_config(const RuntimeSettings& settings);

@@ -14,7 +14,7 @@ struct AvailableMemory {
   std::int64_t bytes = 0;  // negative: unknown
   std::string what;        // "80% of 22000.0 MB that are free here (MemAvailable)"
 };
-// `megabytes` 0: of what is free here, for a server kMemoryPercent of it.
+// `megabytes` of memory; 0: what is free on this machine, for a server kMemoryPercent of that.
 AvailableMemory memory_for_training(std::int64_t megabytes);
 AvailableMemory memory_for_serving(std::int64_t megabytes);
 
@@ -24,16 +24,16 @@ struct MemoryVerdict {
     std::string options;  // command line options: "--micro-batch 1 --checkpoint-activations"
     std::int64_t needed = 0;
   };
-  std::vector<Remedy> remedies;  // that fit, the least change first; none where it fits, or where none was found
+  std::vector<Remedy> remedies;  // changes that make it fit, the smallest first; empty if it fits or none was found
   bool fits() const { return available < 0 || needed <= available; }
   std::int64_t missing() const { return fits() ? 0 : needed - available; }
 };
 
-// needed: the most at one time of reading the model (its fp32 weights beside what is computed with) and of the steps, all ranks, and
-// the program. Errors: those of plan_training and plan_serving.
+// `needed` is the program's memory plus the larger of reading the model (fp32 weights beside the compute copy) and of the steps, over all ranks.
+// Errors: those of plan_training and plan_serving.
 MemoryVerdict judge_training(const RuntimeSettings& settings, const TrainingPlan& plan, const AvailableMemory& memory);
-// needed: the least --memory-megabytes (least_serving_memory). A given cache (`plan.engine.cache_bytes`) is kept; 0: what
-// the plan's sequences take.
+// `needed` is the least --memory-megabytes (least_serving_memory). A given cache size (`plan.engine.cache_bytes`) stays; 0: what the plan's
+// sequences take.
 MemoryVerdict judge_serving(const RuntimeSettings& settings, const ServingPlan& plan, const ServingMemoryOptions& options, const AvailableMemory& memory);
 
 // Positions of the longest sequence that a plan may have: --context, or the model's.

@@ -22,7 +22,7 @@ struct ModelDimensions {
   std::int64_t vision_parameters = 0;  // of a tower beside the text model: a count, no key of config.json
 };
 
-// Numbers a key names, in the order above; all but the vision tower's are 1 or more where they are needed.
+// The keys and the members that they set, in the order above. Needed ones are 1 or more, except for the vision tower's.
 struct DimensionKey {
   const char* name;
   std::int64_t ModelDimensions::*member;

@@ -14,8 +14,8 @@ std::int64_t layer_number(const std::string& name, const std::string& prefix) {
   return layer;
 }
 
-// What the operations of a layer give a token, each once: every matrix its outputs, and what is made for a matrix alone (attention's output, a
-// SwiGLU product) besides.
+// The width of a layer's activations for one token: the outputs of every matrix, and the inputs that are computed only for a matrix (attention's
+// output, a SwiGLU product).
 class LayerWidth {
  public:
   LayerWidth(const ModelFacts& facts, const CacheShape& cache) : facts_(facts), cache_(cache), width_(facts.hidden) {}  // the first norm

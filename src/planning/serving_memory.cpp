@@ -54,7 +54,7 @@ std::int64_t reading_of(const RuntimeSettings& settings, const Model& model) {
 // A model's device has a pool of its own (tensor/memory_pool.h), of whose last chunk as much may be idle. That of the first model is the program's.
 constexpr std::int64_t kLeastPool = std::int64_t{32} << 20;
 
-// What is known of a model before its cache is.
+// The plan of a model before the size of its cache is known.
 struct PlannedServing {
   std::shared_ptr<const Model> model;
   ServingPlan plan;

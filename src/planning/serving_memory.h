@@ -15,7 +15,7 @@ namespace lockstep {
 // Percentage of the free memory that a server takes when it starts; the rest is for other programs and uncounted memory.
 inline constexpr std::int64_t kMemoryPercent = 80;
 // Percentage of the remainder, after the model, serving steps, answers and uploads, that the cache takes. With training most is for clients'
-// models. The cache is at most what so many requests of the whole context take (or kSmallCache): more would lie idle.
+// models. The cache is at most what kCacheRequests requests of the whole context take (or kSmallCache): more would lie idle.
 inline constexpr std::int64_t kCachePercent = 50, kTrainingCachePercent = 10, kCacheRequests = 32;
 inline constexpr std::int64_t kSmallCache = std::int64_t{256} << 20;
 
@@ -32,27 +32,27 @@ struct ServingMemoryOptions {
   std::int64_t answer_bytes = 0, upload_bytes = 0;
 };
 
-// Of the total, responses that are kept for their clients (docs/openai-api.md).
+// The part of a server's total for responses that are stored for their clients (docs/openai-api.md).
 std::int64_t response_bytes_of(std::int64_t total);
 
 // Memory of the program itself within a server's total: threads, text, the store, and fragmentation.
 std::int64_t program_bytes(std::int64_t total);
 
 struct ServingMemory {
-  std::shared_ptr<MemoryLedger> ledger;  // without a limit on another device than the cpu, and where numbers are traced: the plan is not of these
+  std::shared_ptr<MemoryLedger> ledger;  // unlimited on devices other than the CPU and on the traced backend, which plans do not describe
   std::vector<MemoryLedger::Claim> fixed;
   std::int64_t cache_bytes = 0;                     // for EngineOptions
   std::int64_t answer_bytes = 0, upload_bytes = 0;  // at most a sixteenth, and an eighth, of the total
   std::int64_t response_bytes = 0;                  // of responses that are kept: response_bytes_of(total)
   std::int64_t grammar_bytes() const {
     return std::min(upload_bytes / 8, std::int64_t{64} << 20);
-  }  // of grammars that are kept, which are claimed with the uploads
+  }  // for cached grammars, which are claimed together with the uploads
 };
 
-// `engine.cache_bytes` and cache_pages are not read: options.cache_bytes says it. The weights in fp32 that loading needs are counted beside
-// the model, and their room is free again before the cache is counted, so without training drop them before there is an engine. Errors: resource_exhausted
-// when the server does not fit, with the figures and the options that make it smaller; those of reading config.json. From here on
-// buffers are held to the ledger's total, too (tensor/memory_pool.h).
+// The cache's size is options.cache_bytes; `engine.cache_bytes` and cache_pages are not read. The fp32 weights that loading needs are counted beside
+// the model, and released before the cache is counted, so without training free them before an engine is made. Errors: resource_exhausted when the
+// server does not fit, with the figures and the options that make it smaller; those of reading config.json. From here on the pools of buffers are
+// limited by the ledger's total too (tensor/memory_pool.h).
 ServingMemory admit_serving(const RuntimeSettings& settings, const EngineOptions& engine, const ServingMemoryOptions& options);
 
 // One more model of a server, beside those that its ledger counts already: its weights, the steps of serving, its cache. Errors as admit_serving's.
@@ -60,13 +60,13 @@ struct DeploymentMemory {
   std::vector<MemoryLedger::Claim> claims;
   std::int64_t cache_bytes = 0;  // for EngineOptions
 };
-// `cache_bytes`: 0: automatic_cache. `shareable`: its parameters are claimed one by one as they are read (model/weight_pool.h), and at most so many bytes of
-// them are in memory for others already; none: all are claimed here.
+// `cache_bytes` 0: automatic_cache. `shareable`: parameters are claimed one by one as they are read (model/weight_pool.h), and at most this many
+// bytes of them are in memory already, for other models; none: all parameters are claimed here.
 DeploymentMemory admit_deployment(MemoryLedger& ledger, const RuntimeSettings& settings, const EngineOptions& engine, std::int64_t cache_bytes,
                                   std::optional<std::int64_t> shareable = std::nullopt);
-// The cache of one that an automatic cache is not for: what one request of the whole context takes, at most kSmallCache.
+// The smallest cache of a deployment: what one request of the whole context takes, at most kSmallCache.
 std::int64_t least_deployment_cache(const RuntimeSettings& settings, const EngineOptions& engine);
-// What that takes at least.
+// The least memory that such a deployment takes.
 std::int64_t least_deployment_bytes(const RuntimeSettings& settings, const EngineOptions& engine);
 
 // The least total (what --memory-megabytes must be, in bytes) of a server for which `plan` fits; options.megabytes and cache_bytes are not read:

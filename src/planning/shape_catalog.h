@@ -67,7 +67,7 @@ class ShapeCatalog {
   // Of a file's text. Errors invalid_argument with label and line: no TOML, an unknown key, a value that is not allowed, a model or an
   // accelerator that is not there; already_exists: an id that is. Nothing is added then.
   void add(std::string_view toml, const std::string& label);
-  // A row of the program's own; replaces one of that id. Its model is added when it is new.
+  // Adds a row that does not come from a file; replaces one of the same id. Its model is added when it is new.
   void put(const TrainingShape& shape);
 
   const std::vector<TrainingShape>& shapes() const { return shapes_; }
@@ -79,8 +79,8 @@ class ShapeCatalog {
   const ShapeModel* find_model(const std::string& name) const;
   // Finds it by id or a part of it ("B200").
   const Accelerator& accelerator(const std::string& name) const;
-  // What a shape takes on its own hardware, or on other; none when dimensions, context or hardware are not known, or memory is the
-  // machine's (memory of the plan is there then, with fits true).
+  // The memory that a shape takes on its hardware. None when dimensions, context or hardware are not known; on hardware whose memory is that of this
+  // machine the plan's memory is given with `fits` true.
   std::optional<ShapeFit> fit(const TrainingShape& shape, std::int64_t lora_rank = 16) const;
 
  private:

@@ -17,8 +17,8 @@ std::span<const ShapeConfig> shape_configs();
 // Error not_found with the nearest name.
 Json shape_config(const std::string& name);
 
-// The keys of config.json that a family reads, and those of which it allows certain values alone: noted while the models of its configs here
-// are made. Empty for a family without one.
+// The keys of config.json that a family reads, and those of which it allows only certain values: recorded while the models of its configs here are
+// made. Empty for a family without a config here.
 std::map<std::string, ConfigKeyUse> config_keys_of(const std::string& model_type);
 
 }  // namespace lockstep

@@ -38,7 +38,7 @@ struct RankStep {
 
 // Errors: those of making the trainer and of its checks of data.
 RankStep plan_step(const std::shared_ptr<const Model>& model, const Profile& profile, const StepPlan& plan, int rank);
-// The work alone, which takes no run.
+// Only the work, computed from formulas; no trainer runs.
 RankWork work_of(const Model& model, const Profile& profile, const StepPlan& plan, int rank);
 
 }  // namespace lockstep

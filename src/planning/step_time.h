@@ -9,12 +9,12 @@
 
 namespace lockstep {
 
-// Parts of the rates that a step is assumed to reach, and the time of an exchange beside its bytes.
+// The fractions of a device's rates that a step is assumed to reach, and the fixed time of an exchange besides its bytes.
 struct Efficiency {
   double arithmetic = 1, memory = 1, link = 1, call_seconds = 0;
 };
 
-// Of one device, a second.
+// Rates of one device, per second.
 struct DeviceRates {
   std::string name, source;
   double arithmetic = 0;          // additions and multiplications of dense bf16 products
@@ -31,7 +31,7 @@ const std::vector<DeviceRates>& published_devices();
 struct StepTime {
   double forward = 0, backward = 0, optimizer = 0;  // seconds, of the slowest rank
   std::array<double, kRankGroups> exchanges{};      // the most of any rank, by group
-  double hideable = 0;                              // of them: what could go beside the backward; nothing does today
+  double hideable = 0;                              // of them: what could overlap with the backward; nothing does today
   double imbalance = 1;                             // arithmetic of the busiest rank to that of the mean
   double exchange() const;
   double total() const { return forward + backward + optimizer + exchange(); }

@@ -11,14 +11,14 @@
 
 namespace lockstep {
 
-// Weights of a parameter that one row is multiplied with: of a matrix all of them, of experts those of the chosen ones, of others none.
+// Number of a parameter's weights that one row is multiplied with: of a matrix all, of experts those of the chosen ones, otherwise none.
 double weights_a_row(const Parameter& parameter, const ModelFacts& facts);
 
 // What attention and indexers of a model do with a key, from its cache's shape.
 struct KeyWork {
-  double key = 0, value = 0;  // numbers of a key that a query head meets, and of a value that is added
+  double key = 0, value = 0;  // width of the key and of the value that a query head uses
   bool latent = false;        // one entry for all heads
-  double index = 0;           // numbers of an index key that all index heads of all layers meet
+  double index = 0;           // width of an index key times index heads, summed over layers
 };
 KeyWork key_work(const Model& model, const Profile& profile);
 // Keys that a row's layer sees, each once, of counts over all query heads and layers.
@@ -31,7 +31,7 @@ struct TokenFlop {
   double total() const { return matrices + attention + index_scores; }
 };
 
-// Of the last of `context` tokens. Without indexers there is "as configured" alone. Errors: those of make_model; invalid_argument for a context below 1 or
+// For the last of `context` tokens. Without indexers only "as configured". Errors: those of make_model; invalid_argument for a context below 1 or
 // above the model's own.
 std::vector<TokenFlop> token_flop(const Json& config, const Profile& profile, std::int64_t context);
 

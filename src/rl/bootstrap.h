@@ -14,7 +14,7 @@ inline bool disjoint(const Interval& a, const Interval& b) { return a.high < b.l
 
 inline constexpr int kBootstrapResamples = 2000;
 
-// One interval a column; columns hold one value an item (all equally many, at least one) and share the draws.
+// One interval per column. A column has one value per item; all have the same number, at least one, and share the draws of items.
 std::vector<Interval> bootstrap_means(const std::vector<std::vector<double>>& columns, std::uint64_t seed, int resamples = kBootstrapResamples);
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
-// Countdown whose answers are checked on the way (Episode::check), by one who sees nothing of the problem: the arithmetic of each step, as soon as its
-// result is there. Of a step that is wrong the result is taken back, twice, then the step; what the answer says in the end is graded as in countdown.
+// Countdown whose answers are checked while they are sampled (Episode::check), without knowledge of the problem: the arithmetic of each step is
+// checked as soon as its result is written. A wrong result is rolled back, twice; then the whole step is. The final answer is graded as in countdown.
 //   make_environment("countdown-checked")
 #pragma once
 #include <memory>

@@ -72,7 +72,7 @@ double spread_of(const std::vector<double>& all) {
   return average_of(squares);
 }
 
-// The states before the chain's trained tokens, and, last, that behind it.
+// The states before the chain's trained tokens, and, with `behind`, the state after its last token.
 ValueDatum states_of(const PolicyDatum& policy, bool behind) {
   ValueDatum datum;
   datum.tokens = policy.tokens;

@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-// Of a step; values and returns as the critic saw them before it learned from them.
+// Figures of one step; values and returns are those from before the critic learned from them.
 struct CriticFigures {
   double value_loss = 0, gradient_norm = 0, held = 0;  // means over the critic's epochs
   double explained_variance = 0;                       // 1 - var(return - value) / var(return); 0 where the returns are all equal
@@ -24,10 +24,10 @@ class Critic {
   // The port outlives this object.
   Critic(ValuePort& port, const CriticSettings& settings) : port_(port), settings_(settings) {}
 
-  // Fills the advantages and values of `batch`: all rollouts of the step, chain by chain, with the rewards of turns at their last tokens and that of the
-  // end, overlong punishment in it, at the last token of all. Where tokens pay for KL to a reference (rl/step_batch.h), that is taken from the reward of each.
+  // Fills the advantages and values of `batch`, for all rollouts of the step, chain by chain. A turn's reward counts at its last token; the final
+  // reward, with overlong punishment, at the rollout's last token. KL costs of tokens (rl/step_batch.h) are subtracted from their rewards.
   void judge(StepBatch& batch, const RlSettings& settings);
-  // Steps towards the returns of what was judged last.
+  // Takes optimizer steps towards the returns of the batch that was judged last.
   CriticFigures learn(const OptimizerStep& optimizer);
 
  private:

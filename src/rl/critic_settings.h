@@ -20,15 +20,15 @@ struct CriticSettings {
   std::int64_t warmup = 0;      // steps in which the critic learns and the policy stays
   std::int64_t epochs = 1;      // optimizer steps on each step's rollouts
   double learning_rate = 3e-4;  // constant
-  double clip = 0;              // how far a value may move within a step, where that makes the loss smaller; 0: any way
-  bool bootstrap = false;       // a rollout without an end token goes on with the critic's value, instead of ending with its reward
+  double clip = 0;              // how far a value may move within a step and still lower the loss; 0: any distance
+  bool bootstrap = false;       // a rollout without an end token is bootstrapped with the critic's value, instead of ending with its reward
   GaeSettings gae;
   bool there() const { return kind != "none"; }
 };
 std::vector<std::string> critic_names();  // none, full, adapter
 // invalid_argument with the field, the value and what is allowed; `advantages`: of the run.
 void check(const CriticSettings& settings, const std::string& advantages);
-// What decides bits, as describe(RlSettings) appends it; empty without a critic.
+// The settings that decide bits, in the form that describe(RlSettings) appends; empty without a critic.
 std::string describe(const CriticSettings& settings);
 
 }  // namespace lockstep

@@ -17,7 +17,7 @@ struct DozenProblem {
 
 std::vector<std::string> dozen_tasks();
 
-// The same arguments give the same problem on every machine. One problem in eight is held out, by its id. Error invalid_argument for a task that is none.
+// The same arguments give the same problem on every machine. One problem in eight is held out, by its id. Error invalid_argument for an unknown task.
 DozenProblem make_dozen_problem(std::string_view task, Split split, std::uint64_t seed, std::uint64_t index);
 std::uint64_t dozen_id(std::string_view prompt);
 Split dozen_split(std::string_view prompt);

@@ -10,9 +10,9 @@ namespace lockstep {
 
 // "dozen", or "dozen-TASK".
 std::vector<std::string> dozen_environment_names();
-// Whether it is one of these names, or some tasks in turn: "dozen-sort+add".
+// Whether a name is one of these, or several tasks that take turns: "dozen-sort+add".
 bool is_dozen(std::string_view name);
-// Of such a name.
+// The environment of such a name.
 std::unique_ptr<OneTurnEnvironment> make_dozen_environment(const std::string& name);
 
 }  // namespace lockstep

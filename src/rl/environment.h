@@ -32,7 +32,7 @@ class Environment {
   virtual std::unique_ptr<Episode> begin(const Problem& problem) const = 0;
   // Whether an episode may have more than one turn.
   virtual bool many_turns() const = 0;
-  // What its problems are of, where they are of several kinds: problem i of the i-th modulo their number (runs/distillation/teachers.h chooses teachers by it).
+  // The domains of its problems; problem i is of domain i modulo their number (runs/distillation/teachers.h chooses teachers by domain).
   virtual std::vector<std::string> domains() const { return {name()}; }
 };
 
@@ -51,7 +51,7 @@ std::vector<std::string> environment_names();
 
 // Throws invalid_argument with the known names when `name` is not one of them.
 std::unique_ptr<Environment> make_environment(std::string_view name);
-// Of the environment of that name; of a name that is none, false.
+// Environment::many_turns of the environment of that name; false for an unknown name.
 bool has_many_turns(std::string_view name);
 
 }  // namespace lockstep

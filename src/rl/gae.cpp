@@ -16,7 +16,7 @@ struct Step {
   std::size_t chain, token;
   double value, reward;
 };
-// Steps of which each is the next one's successor, and what stands behind the last.
+// Steps in order of time, each followed by its successor, and what follows the last one.
 struct Line {
   std::vector<Step> steps;
   double behind = 0;

@@ -25,14 +25,14 @@ struct GaeChain {
 struct GaeRollout {
   std::vector<GaeChain> chains;     // in time
   double reward = 0;                // at its end, beside those of its tokens
-  std::optional<double> bootstrap;  // it was cut off: the value of the state behind its last token, which is its successor's
+  std::optional<double> bootstrap;  // of a rollout that was cut off: the value of the state after its last token
 };
 
 struct GaeSettings {
   double gamma = 1, lambda = 1;
   std::optional<double> critic_lambda;  // of the returns; none: lambda
   double length_alpha = 0;              // above 0: the policy's lambda is 1 - 1 / (alpha n), n trained tokens (VAPO, arXiv 2504.05118)
-  bool carry = true;                    // the last token of a chain goes on to the next chain; else every window ends with the rollout's reward
+  bool carry = true;                    // a chain's last token is followed by the next chain; else every window ends with the rollout's reward
   bool whiten = true;                   // advantages get mean 0 and variance 1 over the batch's trained tokens
 };
 // Errors invalid_argument: gamma, a lambda outside 0 to 1, an alpha below 0.
@@ -42,7 +42,7 @@ void check(const GaeSettings& settings);
 using GaeNumbers = std::vector<std::vector<std::vector<double>>>;
 struct GaeBatch {
   GaeNumbers advantages;
-  GaeNumbers returns;  // what the critic's values are to become: value + its own advantage, never whitened
+  GaeNumbers returns;  // targets of the critic's values: value + the critic's own advantage, never whitened
 };
 // Errors invalid_argument: settings, a value or a reward that is not finite.
 GaeBatch estimate_gae(const std::vector<GaeRollout>& rollouts, const GaeSettings& settings);

@@ -29,16 +29,16 @@ Split lockbox_split(const LockboxProblem& problem);
 
 // Which key opens which symbol.
 std::string lockbox_task(const LockboxProblem& problem);
-// What stands on a door (from 0), the digit behind it with what is asked next, and the word for a summary.
+// What a closed door (from 0) shows; what is shown once it is open: its digit, and what is asked next.
 std::string lockbox_door(const LockboxProblem& problem, int door);
 std::string lockbox_opened(const LockboxProblem& problem, int door);
 inline constexpr std::string_view kLockboxSummaryPrompt = "#";
-// One digit, nothing around it.
+// The right key to a door as an answer: a single digit.
 std::string lockbox_key(const LockboxProblem& problem, int door);
 int lockbox_sum(const LockboxProblem& problem);
 
-// Whether the answer to the last question is right: digits with a comma between each two, the last of which is the sum modulo 10. What stands before is a
-// calculation, and not looked at.
+// Whether the answer to the last question is right: digits separated by commas, of which the last is the sum modulo 10. Those before it are a
+// calculation and are not checked.
 bool lockbox_correct(const LockboxProblem& problem, std::string_view answer);
 
 }  // namespace lockstep

@@ -33,13 +33,14 @@ struct PolicyStep {
   double rollout_seconds = 0, train_seconds = 0, critic_seconds = 0;   // train_seconds: of the policy
   CriticFigures critic;
 };
-// For metrics.jsonl; "step" counts from 1, as a checkpoint after it does. What only some settings do is there with them alone.
+// For metrics.jsonl; "step" counts from 1, as the checkpoint after it. Figures of optional features appear only where the settings use them.
 nlohmann::ordered_json to_json(const PolicyStep& step, const RlSettings& settings);
 
 struct PolicyTrainingOptions {
-  bool allow_profile_mix = false;  // sampler and trainer may have different numerics profiles; their numbers then differ
+  bool allow_profile_mix = false;  // sampler and trainer may have different numerics profiles; their log-probabilities then differ
   bool stop_at_difference = true;  // see step(); not with a mix
-  // Called with a step's data when its updates are done, those of a critic's warm-up too: what else learns from the rollouts, under the new weights.
+  // Called with a step's data after its updates, also during a critic's warm-up: for anything else that learns from the rollouts, under the new
+  // weights.
   std::function<void(const std::vector<PolicyDatum>&)> learned = {};
   ValuePort* critic = nullptr;  // where the settings have one; outlives the training
 };

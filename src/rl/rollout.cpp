@@ -77,7 +77,7 @@ std::vector<RolloutGroup> RolloutSource::sample(const std::vector<Problem>& prob
   return groups;
 }
 
-// The episode's, in tokens; null where it checks nothing.
+// The episode's check, over tokens; null if it checks nothing.
 std::shared_ptr<const SampleCheck> RolloutSource::check_of(Play& play) const {
   const std::vector<std::string> strings = play.episode().checked_at();
   if (strings.empty()) return nullptr;

@@ -17,12 +17,12 @@ struct RolloutOptions {
   std::int64_t max_tokens = 16;  // of a turn
   std::int64_t top_k = 0;        // 0: all
   double top_p = 1, min_p = 0;
-  bool kept_tokens = false;     // Turn::kept_tokens are told
+  bool kept_tokens = false;     // whether Turn::kept_tokens are filled
   std::int64_t compact_at = 0;  // tokens of a context window (rl/trajectory/play.h); 0: there is one
   bool train_summaries = true;
 };
 
-// Error invalid_argument for a number that is not allowed, and of a task of one answer for every number but 0.
+// Error invalid_argument for a number that is not allowed; for a task of one answer only 0 is.
 void check_compact_at(std::int64_t compact_at, bool many_turns, std::string_view environment);
 
 class RolloutSource {

@@ -8,12 +8,12 @@
 
 namespace lockstep {
 
-// Rows of a step's training sequences when every answer has max_tokens. `prompts`: tokens of each problem's prompt, whose last one is each rollout's own, since
-// it has a target. Prompts below settings.share_prompts_from tokens save nothing.
+// Rows of a step's training sequences if every answer has max_tokens. `prompts`: tokens of each problem's prompt; the last one has a target, so each
+// rollout has its own row of it. Prompts below settings.share_prompts_from tokens save nothing.
 PromptRows prompt_rows(const RlSettings& settings, const std::vector<std::int64_t>& prompts);
 
-// What settings.share_prompts says. Of "auto": backward where the first step's problems save at least kLeastSavedRows of their rows, else forward; in
-// a task of many turns, whose rows nobody knows beforehand, forward. Errors: those of Environment::problem.
+// What settings.share_prompts says; "auto" means backward if that saves at least kLeastSavedRows of the rows of the first step's problems, else
+// forward. In a task of many turns, whose rows are not known beforehand, forward. Errors: those of Environment::problem.
 SharePrompts sharing_of(const RlSettings& settings, const Environment& environment, const Tokenizer& tokenizer);
 
 }  // namespace lockstep

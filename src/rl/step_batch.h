@@ -12,8 +12,8 @@
 namespace lockstep {
 
 struct StepBatch {
-  std::vector<RolloutGroup> groups;             // that are trained
-  std::vector<std::size_t> begins;              // of each group's data, and behind the last
+  std::vector<RolloutGroup> groups;             // those that are trained
+  std::vector<std::size_t> begins;              // where each group's data begin in `data`, and the end of the last
   std::vector<PolicyDatum> data;                // the chains of the groups' rollouts, in order
   std::vector<std::vector<float>> values;       // a critic's, by datum and row, where there is one (rl/critic.h)
   std::int64_t rollouts = 0, tokens = 0;        // that were sampled, of groups that are left out too
@@ -24,23 +24,23 @@ struct StepBatch {
   KlSums reference;                             // the sampler against the reference, over the trained tokens
 };
 
-// What other models say of the rollouts' tokens, by datum and row (TrainerPort::score), asked once a step, when all rollouts are there.
+// Log-probabilities of the rollouts' tokens under other models, by datum and row (TrainerPort::score); requested once a step, for all rollouts.
 struct StepScores {
   using Score = std::function<std::vector<std::vector<float>>(const std::vector<PolicyDatum>& data)>;
   Score reference;  // where needs_reference(settings)
 };
 
 // Groups whose rewards are all equal are sampled again, with a new problem each time, settings.redraws times at most, and then left out (DAPO's
-// dynamic sampling); with 0 they stay. A completion whose last tokens are among the overlong ones loses reward in proportion, which shapes
-// advantages alone (DAPO's soft overlong punishment): reward, pass@1 and equality are those of the environment. Nor does KL to a reference change these
-// where tokens pay for it. All chains of a rollout are trained, and each of their tokens has the rollout's advantage; overlong is its longest turn.
+// dynamic sampling); with 0 redraws they stay. A completion that reaches into the overlong tokens loses reward in proportion (DAPO's soft overlong
+// punishment, of the rollout's longest turn). Punishment and KL costs change advantages only: reward, pass@1 and equality are the environment's. All
+// chains of a rollout are trained, each token with the rollout's advantage.
 // Errors: those of RolloutSource::sample, token_advantages and of the scores.
 StepBatch step_batch(const Environment& environment, RolloutSource& source, const RlSettings& settings, std::int64_t number, const StepScores& scores = {});
 
-// What a token pays for the distance of its log-probability to a reference's, log_pi - log_ref: settings.kl_coefficient times its estimate.
+// The KL cost of a token: settings.kl_coefficient times the estimate for its log-probability log_pi and the reference's log_ref.
 double kl_cost(float log_pi, float log_ref, const RlSettings& settings);
 
-// What overlong tokens cost: 0 up to max_tokens - overlong_tokens, from there falling to -overlong_penalty at max_tokens.
+// The reward of overlong tokens: 0 up to max_tokens - overlong_tokens, then falling linearly to -overlong_penalty at max_tokens.
 double overlong_punishment(std::int64_t tokens, const RlSettings& settings);
 
 }  // namespace lockstep

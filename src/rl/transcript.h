@@ -20,8 +20,9 @@ struct StepRollouts {
   const std::vector<std::vector<float>>& values;  // a critic's, by datum and row; empty without one
 };
 
-// At most `count` rollouts of one group: the first whose rewards differ (only those give a gradient), else the
-// first. One JSON object for each chain of them: step (from 1), weights_version, group, rollout, reward, finish (stop or length), prompt (pieces),
+// At most `count` rollouts of one group: the first group whose rewards differ (only such groups give a gradient), else the
+// first one. One JSON object for each chain of them: step (from 1), weights_version, group, rollout, reward, finish (stop or length), prompt
+// (pieces),
 // prompt_ids, tokens (pieces), ids, sampling_logprobs, logprobs (training forward), entropies, advantages, weights, with a critic values; "cut" counts
 // tokens left out. Of a rollout of many turns also chain and chains (its number, from 0, and how many there are) and turns: of each its kind (answer or
 // summary), begin and end among `tokens`, and reward. What the policy was shown between its turns has weight 0, and null for numbers that only what it

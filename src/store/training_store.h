@@ -22,7 +22,7 @@ struct StoredResult {
 
 class TrainingStore {
  public:
-  // The folder is made; one process has it at a time. Errors: io, corrupt_file, unsupported (a newer version's database).
+  // Makes the folder if needed, and locks it against other processes. Errors: io, corrupt_file, unsupported (a newer version's database).
   explicit TrainingStore(const std::filesystem::path& folder);
 
   const std::filesystem::path& folder() const { return folder_; }

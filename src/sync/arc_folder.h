@@ -13,10 +13,10 @@
 
 namespace lockstep {
 
-// Whether its safetensors files hold bytes alone, each with a checksum in the header.
+// Whether a folder is one: its safetensors files hold only byte tensors, each with a checksum in the header.
 bool is_arc_folder(const std::filesystem::path& folder);
 
-// The weights that deltas were made against, wherever they are read from.
+// The weights that the deltas were made against.
 struct ArcBase {
   std::string label;                 // for messages
   std::vector<TensorShape> tensors;  // sorted by name

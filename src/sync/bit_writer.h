@@ -42,7 +42,7 @@ class BitWriter {
     }
     mean.add(value);
   }
-  // What was written, the last byte filled with zeros.
+  // Returns all bytes, the last one filled up with zeros.
   std::string finish() {
     while (filled_ > 0) {
       bytes_ += static_cast<char>(held_);

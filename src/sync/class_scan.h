@@ -14,12 +14,12 @@ namespace lockstep {
 
 inline constexpr int kMostClasses = 16;
 
-// Class 0: exponents up to `low`; then one an exponent; the last one: all from low + count - 1.
+// Class 0: exponents up to `low`. Then one class for each exponent; the last one has all exponents from low + count - 1.
 struct ClassChoice {
   int low = 0, count = 1;
 };
 
-// From a fixed sample of the old values: the highest class begins at the highest exponent that at least 1 in 256 of the sampled elements have.
+// Chosen from a fixed sample of the old values: the last class begins at the highest exponent that at least 1 in 256 of the sampled elements have.
 ClassChoice choose_classes(const ElementKind& kind, const void* old_words, std::int64_t elements);
 
 // Words at any address: tensors in files are not aligned.
@@ -36,9 +36,9 @@ class ClassScan {
   std::int64_t first() const { return first_; }  // element
   int size() const { return size_; }             // at most kChunk
   int groups() const { return (size_ + kClassGroup - 1) / kClassGroup; }
-  // The classes of 256 elements; those beyond the end have none that counts.
+  // The classes of 256 elements; elements beyond the tensor's end have a class that is none of the choice's.
   const std::uint8_t* group(int g) const { return classes_.data() + g * kClassGroup; }
-  // Which elements of this chunk differ in another text: to[0 to 63], a bit each.
+  // Which elements of this chunk differ in `new_words`: to[0 to 63], a bit for each element.
   void differences(const void* new_words, std::uint64_t* to) const;
 
  private:

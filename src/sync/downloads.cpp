@@ -59,7 +59,8 @@ class OpenFile {
 };
 }  // namespace
 
-// An unfinished object: its bytes, and of each piece how many there are. Bytes are written before their count: a kill may forget some, never invent any.
+// An unfinished object: its bytes, and a count of bytes for each piece. Bytes are written before their count, so a kill may lose some but never
+// invents any.
 struct Downloads::Part {
   Part(const fs::path& whole, std::uint64_t size)
       : bytes(size), data(whole.string() + kData, size), counts(whole.string() + kCounts, pieces() * sizeof(std::uint32_t)), have(pieces()) {

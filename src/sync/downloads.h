@@ -19,20 +19,20 @@ inline constexpr std::uint64_t kPieceBytes = std::uint64_t{4} << 20;
 
 struct DownloadOptions {
   int parallel = 4;                                       // transfers at a time
-  std::function<void(std::uint64_t bytes)> arrived = {};  // so many more came
+  std::function<void(std::uint64_t bytes)> arrived = {};  // called when `bytes` more bytes have arrived
 };
 
 class Downloads final : public ReadAlone<Store> {
  public:
   // The folder is made. Errors: resource_exhausted (another process downloads there), io.
   Downloads(const Store& far, const std::filesystem::path& folder, const DownloadOptions& options);
-  // Fetches these, each once. Errors: not_found; io; corrupt_file when the server's bytes have another SHA-256, twice.
+  // Fetches these objects, each once. Errors: not_found; io; corrupt_file when the server twice sends bytes with another SHA-256.
   void fetch(const std::vector<std::string>& digests) const;
-  // Bytes of these that are still to come. Error not_found.
+  // Bytes of these objects that are not yet here. Error not_found.
   std::uint64_t missing(const std::vector<std::string>& digests) const;
-  // Forgets one that was used, and gives its bytes on disk back.
+  // Deletes an object that is no longer needed from the disk.
   void forget(const std::string& digest) const;
-  // Removes the folder, when nothing else is in it.
+  // Removes the folder, unless it holds other files.
   void clear();
   std::uint64_t arrived() const { return arrived_; }
 

@@ -13,7 +13,7 @@ struct ElementKind {
   int width = 0;           // bytes; 0: such tensors are not coded against another
   bool floating = false;   // sign and magnitude; otherwise an integer
   int exponent_shift = 0;  // of a floating one
-  int exponents = 1;       // how many there are
+  int exponents = 1;       // number of possible exponents
   int exponent(std::uint32_t word) const { return floating ? static_cast<int>(word >> exponent_shift) & (exponents - 1) : 0; }
 };
 
@@ -36,7 +36,8 @@ inline ElementKind element_kind(SafetensorsType type) {
   }
 }
 
-// The place of a word, below 2^(8 width): of a floating one ascending from -NaN over -0, +0 to NaN.
+// The rank of a word among all words of its type, below 2^(8 width): of floating-point types ascending from -NaN over -0, +0 to NaN. word_at inverts
+// it.
 inline std::uint32_t order_of(const ElementKind& kind, std::uint32_t word) {
   if (!kind.floating) return word;
   const int bits = 8 * kind.width;
@@ -50,7 +51,7 @@ inline std::uint32_t word_at(const ElementKind& kind, std::uint32_t place) {
   return place & sign ? place ^ sign : ~place & all;
 }
 
-// The step from one place to another, modulo 2^(8 width), nearest to 0.
+// The step from one rank to another, modulo 2^(8 width), nearest to 0.
 inline std::int32_t step_between(const ElementKind& kind, std::uint32_t from, std::uint32_t to) {
   const int unused = 32 - 8 * kind.width;
   return static_cast<std::int32_t>((to - from) << unused) >> unused;

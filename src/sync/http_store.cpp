@@ -1,5 +1,5 @@
-// A store that any server of files gives out, which is read alone: whoever runs the server writes into its folder. LOCKSTEP_STORE_KEY is sent as
-// a bearer token; what `lockstep serve --store` gives out needs one of its API keys there.
+// A read-only store on any HTTP file server, into whose folder the server's owner writes. LOCKSTEP_STORE_KEY is sent as a bearer token; a store that
+// `lockstep serve --store` serves needs one of that server's API keys there.
 #include <algorithm>
 #include <cstdlib>
 

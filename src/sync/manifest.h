@@ -17,7 +17,7 @@ namespace lockstep {
 inline constexpr int kManifestVersion = 1;
 inline constexpr std::size_t kMostManifestBytes = std::size_t{256} << 20;
 inline constexpr std::size_t kMostSnapshotFiles = 1000;
-inline constexpr std::size_t kMostSnapshotFileBytes = std::size_t{256} << 20;  // they are held whole
+inline constexpr std::size_t kMostSnapshotFileBytes = std::size_t{256} << 20;  // of one file, which is held in memory whole
 
 // A small file of the model beside its tensors, an object of its own: config.json, tokenizer.json, ...
 struct SnapshotFile {
@@ -42,18 +42,18 @@ struct SnapshotManifest {
   const SnapshotTensor* find(std::string_view name) const;
   const SnapshotFile* file(std::string_view name) const;
   std::uint64_t full_bytes() const;     // of all tensors
-  std::uint64_t payload_bytes() const;  // that this snapshot's objects hold for tensors
+  std::uint64_t payload_bytes() const;  // of tensors' payloads in this snapshot's objects
 };
 
-// SHA-256 over what the snapshot is, whatever way led there: files, and names, types, shapes and results of tensors. Two snapshots of one content
-// (a chain's end, and its squash) have one.
+// SHA-256 over a snapshot's content, independent of its parents: files, and names, types, shapes and digests of tensors. Two snapshots with the same
+// content (the end of a chain, and its squash) have the same digest.
 std::string content_digest(const SnapshotManifest& manifest);
 
 std::string manifest_text(const SnapshotManifest& manifest);
 // Errors: corrupt_file for anything that manifest_text does not write; unsupported for another version.
 SnapshotManifest read_manifest(std::string_view text);
 
-// Whether a text is so many lower-case hexadecimal digits: 64 of a SHA-256, 32 of an XXH3-128.
+// Whether a text consists of exactly `digits` lower-case hexadecimal digits: 64 for a SHA-256, 32 for an XXH3-128.
 bool is_digest(std::string_view text, std::size_t digits);
 
 }  // namespace lockstep

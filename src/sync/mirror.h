@@ -13,11 +13,11 @@
 namespace lockstep {
 
 struct MirrorOptions {
-  std::filesystem::path downloads;  // folder for what is on its way, when `from` is far
+  std::filesystem::path downloads;  // folder for unfinished downloads, when `from` is behind a network
   int parallel = 4, threads = 2;
-  std::uint64_t full_every = 0;          // a full copy of each snapshot whose depth is a multiple; 0: none
+  std::uint64_t full_every = 0;          // makes a full copy of each snapshot whose depth in the chain is a multiple of this; 0: none
   std::uint64_t longest_skip = 1 << 16;  // a power of two
-  // `done` of `all` bytes of objects were copied, and which snapshot is at work.
+  // `done` of `all` bytes of objects have been copied; `id`: the snapshot that is being copied.
   std::function<void(const std::string& id, std::uint64_t done, std::uint64_t all)> progress = {};
 };
 
@@ -29,8 +29,8 @@ struct MirrorReport {
   std::string target;
 };
 
-// Brings `to`'s channel where `from`'s is. An older record than the one that stands there changes nothing. Errors: not_found (no such channel; a
-// parent that neither store has, named); already_exists (the channel was moved by another than a mirror); those of Downloads and load_snapshot.
+// Moves `to`'s channel to where `from`'s points. A record older than `to`'s own changes nothing. Errors: not_found (no such channel; a parent that
+// neither store has, which is named); already_exists (something other than a mirror moved the channel); those of Downloads and load_snapshot.
 MirrorReport mirror_channel(const Store& from, Store& to, const std::string& channel, const MirrorOptions& options);
 
 }  // namespace lockstep

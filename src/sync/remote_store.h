@@ -1,4 +1,4 @@
-// What stores behind a network share: everything is read from URL/PATH, with the paths of a folder store. Any thread.
+// The common base of stores behind a network: everything is read from URL/PATH, with the paths of a folder store. Any thread.
 //   class S3Store final : public RemoteStore { ... };
 #pragma once
 #include <atomic>
@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-// Where an object or a manifest stands in every store: "objects/ab/abcd...", "manifests/abcd....json"; and the records.
+// The path of an object or a manifest in every store, "objects/ab/abcd...", "manifests/abcd....json"; and those of channels and records.
 std::string stored_path(StoredKind kind, const std::string& digest);
 std::string channel_path(const std::string& name);
 std::string record_path(const std::string& kind, const std::string& name);
@@ -34,7 +34,7 @@ class RemoteStore : public Store {
   RemoteStore(std::string label, std::string url, TransferOptions options) : label_(std::move(label)), url_(std::move(url)), transfer_(std::move(options)) {}
   HttpAnswer ask(const std::string& method, const std::string& path, std::uint64_t most_bytes, std::vector<std::string> headers = {},
                  std::string_view body = {}) const;
-  // A small text and its ETag; one that has not changed since the last time is not sent again. Nothing: 404.
+  // A small text and its ETag. One that has not changed since the last read is not sent again (If-None-Match). Nothing: 404.
   struct Small {
     std::string text, etag;
   };
@@ -53,7 +53,7 @@ class RemoteStore : public Store {
 
 std::unique_ptr<Store> open_http_store(const std::string& url, const StoreOptions& options);
 std::unique_ptr<Store> open_s3_store(const std::string& url, const StoreOptions& options);
-// What both take of the options.
+// The options that both stores pass on to their transfers.
 TransferOptions transfer_options(const StoreOptions& options);
 
 }  // namespace lockstep

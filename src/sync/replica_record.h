@@ -17,7 +17,7 @@ namespace lockstep {
 inline constexpr std::size_t kMostReplicaBytes = 16 << 10;
 inline constexpr std::size_t kMostReplicas = 4096;  // of a channel
 
-// In the order in which a replica passes through them, but for the last.
+// In the order in which a replica passes through them, except for `error`.
 enum class ReplicaStage : std::uint8_t { waiting, downloading, verifying, applying, staged, swapping, ready, error };
 inline constexpr std::size_t kReplicaStages = 8;
 std::string_view stage_name(ReplicaStage stage);
@@ -32,7 +32,7 @@ struct ReplicaRecord {
   std::uint64_t changed_tensors = 0;
   std::array<double, kReplicaStages> seconds{};  // in each stage, on the way to the target
   std::string error;                             // of the stage `error`
-  std::uint64_t beat = 0;                        // goes up with each record
+  std::uint64_t beat = 0;                        // grows with each record that is written
   std::int64_t unix_milliseconds = 0;            // of the replica's clock
 };
 
@@ -40,8 +40,8 @@ std::string replica_text(const ReplicaRecord& record);
 // Error corrupt_file.
 ReplicaRecord parse_replica(std::string_view text);
 
-// A record `replicas` of a store each, "CHANNEL~NAME": only its replica writes it. Names are those that channels may have. Errors: those of the store;
-// invalid_argument for another name; resource_exhausted for more than kMostReplicas.
+// Each replica has a record of the kind "replicas" in the store, named "CHANNEL~NAME", which only that replica writes. NAME must be valid as a
+// channel's name. Errors: those of the store; invalid_argument for another name; resource_exhausted for more than kMostReplicas.
 std::vector<std::pair<std::string, std::string>> read_replicas(const Store& store, const std::string& channel);  // name and text, sorted
 void put_replica(Store& store, const std::string& channel, const std::string& name, const std::string& text);
 void remove_replica(Store& store, const std::string& channel, const std::string& name);

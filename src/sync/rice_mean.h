@@ -29,7 +29,7 @@ class RiceMean {
   std::uint64_t sum_, count_ = 1;
 };
 
-// A number of a higher quotient than this is written whole: so many ones, six bits with its length, its bits.
+// A number whose quotient exceeds this is written in full: this many ones, six bits with its length in bits, then its bits.
 inline constexpr int kMostQuotient = 24;
 
 }  // namespace lockstep

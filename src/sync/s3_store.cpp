@@ -58,7 +58,7 @@ class S3Store final : public RemoteStore {
   S3Store(const std::string& label, const std::string& bucket_url, const std::string& prefix, TransferOptions options)
       : RemoteStore(label, prefix.empty() ? bucket_url : bucket_url + "/" + prefix, std::move(options)), bucket_url_(bucket_url), prefix_(prefix) {}
 
-  // A lease: an object `lock` that says until when. Where the server heeds conditions one writer alone gets it.
+  // A lease: an object `lock` that says until when it is valid. If the server honours conditional writes, only one writer gets it.
   std::unique_ptr<WriteLock> writing() override;
 
   std::unique_ptr<Writer> write_object() override {

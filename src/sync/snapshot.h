@@ -24,7 +24,8 @@ struct Snapshot {
   SnapshotManifest manifest;
 };
 
-// The id that a name means: an id, the only one that begins with these (at least 6) digits, or where a channel points. Error not_found.
+// The snapshot that a name means: an id, the first digits of an id (at least 6, and no other begins with them), or a channel, which points at one.
+// Error not_found.
 std::string find_snapshot(const Store& store, const std::string& name);
 // Errors: not_found; corrupt_file when the manifest's text has another SHA-256 than its name; those of read_manifest.
 Snapshot load_snapshot(const Store& store, const std::string& id);
@@ -35,8 +36,9 @@ class SnapshotChain {
  public:
   // Tensors that the caller has: the bytes of one of this name, type and shape, or nothing.
   using LocalTensors = std::function<std::optional<std::string>(const TensorShape& wanted)>;
-  // `local`: a Hugging Face folder of any snapshot of the chain, or of one like it: a tensor whose digest is one of the chain's is not fetched.
-  // `path`: of plan_path (sync/snapshot_ways.h), by which it is read as far as it leads; empty: by its parents. Those are loaded when they are
+  // `local`: a Hugging Face folder with weights of any snapshot of the chain, or similar ones: a tensor whose digest occurs in the chain is not
+  // fetched. `path`: a shorter way found by plan_path (sync/snapshot_ways.h), followed as far as it exists; empty: the parents. Manifests are loaded
+  // when they are
   // needed. Error not_found.
   SnapshotChain(const Store& store, const std::string& id, const std::optional<std::filesystem::path>& local = std::nullopt,
                 std::vector<std::string> path = {});
@@ -47,12 +49,13 @@ class SnapshotChain {
   // The row-major bytes of a tensor of manifest(). Errors: corrupt_file, naming snapshot, tensor, both digests and what heals it; not_found for a
   // parent or an object that is not in the store.
   std::string tensor(const SnapshotTensor& tensor) const;
-  // The same for whoever has other bytes of it already, of whatever digest; empty: none.
+  // The same for a caller that has some version of the tensor already, whatever its digest; empty: none.
   std::string tensor(const SnapshotTensor& tensor, std::string local) const;
-  // Reads the payloads that tensor() will need for whoever has bytes with this digest (empty: none), and keeps them until it does. Returns how many
-  // bytes these are. Errors: as tensor().
+  // Reads the payloads that tensor() will need when the caller has bytes with this digest (empty: none), and holds them until then. Returns their
+  // bytes. Errors: as tensor().
   std::uint64_t prefetch(const SnapshotTensor& tensor, const std::string& local_digest) const;
-  // Objects that reading all tensors needs, files too; of tensors none, when local tensors and no path leave that open.
+  // The objects that are needed to read all files and tensors. Those of tensors are left out if they depend on what is local: with local tensors and
+  // no path.
   std::vector<std::string> objects() const;
   // Payload bytes that were read for tensors so far.
   std::uint64_t fetched() const;

@@ -12,28 +12,28 @@ namespace lockstep {
 
 struct PullOptions {
   std::optional<std::filesystem::path> local;  // a folder of an earlier snapshot, so that only what came after is read from the store
-  std::filesystem::path downloads;             // what comes from a far store stands here meanwhile, and goes on after a kill; empty: OUT.lockstep.downloads
+  std::filesystem::path downloads;             // where downloads from a remote store are kept, also over a kill; empty: OUT.lockstep.downloads
   int parallel = 4;                            // transfers at a time
   int threads = 2;
   std::uint64_t most_shard_bytes = 5'000'000'000;
   std::function<void(std::size_t tensors, std::uint64_t bytes)> begin = {};
   TensorProgress progress = {};
-  // Of a far store: how many bytes of how many have to come, and that some came.
+  // For a remote store: begin_download gets the bytes that must be fetched; downloaded is called as some arrive.
   std::function<void(std::uint64_t bytes)> begin_download = {}, downloaded = {};
 };
 
 struct Pulled {
   std::uint64_t full_bytes = 0, read_bytes = 0;  // of tensors; read_bytes: payloads out of the store
-  std::uint64_t downloaded = 0;                  // bytes of objects that came from a far store now
-  std::size_t deltas = 0;                        // snapshots by which the path led; 0: by parents
+  std::uint64_t downloaded = 0;                  // bytes of objects that were fetched from a remote store in this call
+  std::size_t deltas = 0;                        // snapshots on the shorter way that was taken (sync/snapshot_ways.h); 0: the parents
 };
 
-// The file of a pulled folder that says which snapshot it is: {"id":"..."}. A hint: tensors are compared with their digests.
+// The file of a pulled folder that names its snapshot: {"id":"..."}. Only a hint: tensors are checked by their digests.
 inline constexpr const char* kPulledMark = "lockstep-snapshot.json";
-// What that file of a folder says; empty: nothing.
+// The snapshot's id in a folder's kPulledMark; empty: none.
 std::string pulled_snapshot(const std::filesystem::path& folder);
 
-// All or nothing: an error or a kill leaves what stood at `to`. Errors: those of SnapshotChain and OutputFolder.
+// Writes the snapshot to `to`, all or nothing: an error or a kill leaves what was there. Errors: those of SnapshotChain and OutputFolder.
 Pulled pull_snapshot(const Store& store, const std::string& id, const std::filesystem::path& to, Overwrite overwrite, const PullOptions& options);
 
 }  // namespace lockstep

@@ -14,12 +14,12 @@
 
 namespace lockstep {
 
-// `tensors` more are done, which have so many bytes.
+// Called when `tensors` more tensors, of `bytes` bytes in all, are done.
 using TensorProgress = std::function<void(std::int64_t tensors, std::uint64_t bytes)>;
 
 struct Written {
   std::string id, content;
-  std::uint64_t full_bytes = 0, payload_bytes = 0, file_bytes = 0;  // file_bytes: of small files that the store had not
+  std::uint64_t full_bytes = 0, payload_bytes = 0, file_bytes = 0;  // file_bytes: of small files that were new to the store
   std::map<std::string, std::int64_t> codecs;                       // tensors of each
   std::int64_t changed_elements = 0, elements = 0;                  // of tensors that were compared
 };
@@ -34,7 +34,7 @@ struct PushOptions {
   bool locked = false;                                                       // of squash_snapshots: the caller holds store.writing()
   std::function<void(std::size_t tensors, std::uint64_t bytes)> begin = {};  // what there is to do
   TensorProgress progress = {};
-  // Called by push_folder while nobody else may write: what points at the snapshot now is there before anybody prunes.
+  // Called by push_folder while it holds the store's lock, to let a channel point at the snapshot before another process could prune it.
   std::function<void(const Written& now)> written = {};
 };
 

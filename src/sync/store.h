@@ -19,15 +19,15 @@ enum class StoredKind { object, manifest };
 
 // Of stores behind a network.
 struct StoreOptions {
-  double stall_seconds = 30;  // a transfer that stands still for so long is tried again
-  int tries = 6;              // that bring nothing, before it fails
+  double stall_seconds = 30;  // a transfer that makes no progress for this long is tried again
+  int tries = 6;              // tries in a row without progress before it fails
   double first_wait_seconds = 0.2;
   StopToken stop = {};
 };
 
 class Store {
  public:
-  // Bytes of an object that is written piece by piece; nobody sees it before commit(), which gives its name. Without commit() it is gone.
+  // Writes an object piece by piece; it is visible only after commit(), which returns its name. Without commit() it is discarded.
   class Writer {
    public:
     virtual ~Writer() = default;
@@ -49,13 +49,13 @@ class Store {
   virtual std::optional<std::uint64_t> size(StoredKind kind, const std::string& digest) const = 0;
   // Bytes [offset, offset + bytes). Errors: not_found; corrupt_file when it is shorter; io.
   virtual std::string read(StoredKind kind, const std::string& digest, std::uint64_t offset, std::uint64_t bytes) const = 0;
-  // The same to `sink`, in order, as they come; what it throws ends it.
+  // Passes the same bytes to `sink` as they arrive, in order; an exception of `sink` ends it.
   using Sink = std::function<void(std::string_view bytes)>;
   virtual void stream(StoredKind kind, const std::string& digest, std::uint64_t offset, std::uint64_t bytes, const Sink& sink) const {
     sink(read(kind, digest, offset, bytes));
   }
-  // Whether reading costs a network: who reads objects keeps copies then (sync/downloads.h). And whether parts of one can be had for themselves,
-  // which is known when one was read.
+  // is_far: whether reading goes over a network, so that readers keep copies of objects (sync/downloads.h). gives_ranges: whether parts of an object
+  // can be read, which is known once an object was read.
   virtual bool is_far() const { return false; }
   virtual bool gives_ranges() const { return true; }
   virtual std::unique_ptr<Writer> write_object() = 0;

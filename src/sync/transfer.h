@@ -17,9 +17,9 @@ struct TransferOptions {
   std::string bearer;  // sent as `Authorization: Bearer ...` to the first host alone
   // AWS's signature, version 4.
   std::string access_key, secret_key, session_token, region;
-  // Limits. A transfer that brings less than 1000 bytes a second for so long is dropped.
+  // Limits. A transfer slower than 1000 bytes a second for stall_seconds is dropped.
   double connect_seconds = 15, stall_seconds = 30;
-  int tries = 6;  // without a byte more; waits 0.2, 0.4, ... seconds between them
+  int tries = 6;  // in a row without a new byte; waits 0.2, 0.4, ... seconds between them
   double first_wait_seconds = 0.2;
   StopToken stop = {};
 };
@@ -44,14 +44,16 @@ class Transfer {
  public:
   explicit Transfer(TransferOptions options);
   ~Transfer();
-  // Whatever status came that is not worth another try (408, 429 and 500 and above are). Errors: io; corrupt_file for more bytes than allowed.
+  // Returns the first answer that is not worth another try (408, 429, and 500 and above are retried). Errors: io; corrupt_file for more bytes than
+  // allowed.
   HttpAnswer ask(const HttpAsk& ask) const;
 
-  // Bytes [offset, offset + bytes) of a URL to `sink`, in order, each once, as they come; goes on where a broken transfer ended. False: the server
-  // knows no ranges, and nothing was taken; ask whole() then. Errors: not_found; io; corrupt_file when there are fewer bytes; what sink throws.
+  // Passes bytes [offset, offset + bytes) of a URL to `sink` as they arrive, in order, each once; resumes where a broken transfer ended. False: the
+  // server does not support ranges, and nothing was passed; call whole() instead. Errors: not_found; io; corrupt_file if there are fewer bytes; what
+  // sink throws.
   using Sink = std::function<void(std::string_view bytes)>;
   bool range(const std::string& url, std::uint64_t offset, std::uint64_t bytes, const Sink& sink) const;
-  // The same of a server without ranges: the first `offset` bytes come too, and are not taken.
+  // The same from a server without ranges: the first `offset` bytes are transferred too, and dropped.
   void whole(const std::string& url, std::uint64_t offset, std::uint64_t bytes, const Sink& sink) const;
 
   // "GET http://host/x: status 403 (AccessDenied)".

@@ -17,7 +17,7 @@ inline void put_varint(std::string& to, std::uint64_t value) {
 class VarintReader {
  public:
   explicit VarintReader(std::string_view bytes) : rest_(bytes) {}
-  // Errors corrupt_file, of both: the bytes end, or a number has more than 64 bits or a needless byte.
+  // Error corrupt_file of both functions: the bytes end early; of next() also: a number has more than 64 bits or a redundant byte.
   std::uint64_t next() {
     std::uint64_t value = 0;
     for (int shift = 0;; shift += 7) {

@@ -45,19 +45,19 @@ class Device {
 
   // Uninitialised, 64-byte aligned, rows x cols without gaps. Throws resource_exhausted when memory is out.
   Buffer allocate(DType dtype, std::int64_t rows, std::int64_t cols, MemoryCategory category);
-  // The same in a file, zeros; the buffer keeps the file. On a device that only counts the file may be none.
+  // The same, zeroed, in a file that the buffer keeps open. On a counting device `file` may be null.
   Buffer allocate_in(const std::shared_ptr<FileMemory>& file, DType dtype, std::int64_t rows, std::int64_t cols, MemoryCategory category);
-  // From now on blocks come from another device's pool, so that what either frees serves both: of two devices that compute at once what they are asked
-  // for, on one thread at a time (BackendKind::cpu). Of others nothing changes, for their blocks are reused in the order of one stream.
+  // From now on allocates from the other device's pool, so that memory that either frees serves both. Both devices must be used by one thread at a
+  // time. Does nothing unless both are BackendKind::cpu: other kinds reuse freed blocks in the order of their own stream.
   void share_pool(const Device& other);
-  // Bytes that a buffer of so many elements takes in a file.
+  // Bytes of file space that a buffer of `elements` elements takes.
   std::size_t file_bytes(DType dtype, std::int64_t elements) const;
   Buffer allocate_zero(DType dtype, std::int64_t rows, std::int64_t cols, MemoryCategory category);
   Buffer upload(const std::vector<float>& values, std::int64_t rows, std::int64_t cols, MemoryCategory category, DType dtype = DType::f32);
   Buffer upload(const std::vector<std::int32_t>& values, std::int64_t rows, std::int64_t cols, MemoryCategory category);
 
  private:
-  // give(block) when the last copy of the buffer is dropped, or at once when this fails.
+  // Wraps `block`; calls give(block) when the last copy of the buffer is dropped, or at once when this throws.
   template <class Give>
   Buffer make_buffer(void* block, DType dtype, std::int64_t rows, std::int64_t cols, MemoryCategory category, const Give& give);
   BackendKind kind_;

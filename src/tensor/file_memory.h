@@ -19,7 +19,7 @@ class FileMemory {
   FileMemory(const FileMemory&) = delete;
   FileMemory& operator=(const FileMemory&) = delete;
 
-  // File space that a block of so many bytes takes.
+  // File space that a block of `bytes` bytes takes.
   static std::size_t block_bytes(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
   // Zeros, aligned to 64. Error internal beyond the file's end.
   void* take(std::size_t bytes);

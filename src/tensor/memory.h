@@ -9,7 +9,7 @@
 
 namespace lockstep {
 
-// optimizer_file: in a file (file_memory.h), not in memory: it counts in no sum.
+// optimizer_file: bytes in a file (file_memory.h), not in memory; they are not part of peak_of_all().
 enum class MemoryCategory : std::uint8_t { weights, gradients, optimizer, activations, cache, workspace, optimizer_file };
 inline constexpr int kMemoryCategories = 7;
 inline constexpr std::array<std::string_view, kMemoryCategories> kMemoryCategoryNames = {"weights", "gradients", "optimizer",     "activations",

@@ -18,7 +18,7 @@ namespace lockstep {
 
 // The most bytes that all pools together may hold for large blocks; 0: no limit. Any thread.
 void limit_pooled_memory(std::int64_t bytes);
-std::int64_t pooled_memory();
+std::int64_t pooled_memory();  // bytes that all pools together hold for large blocks, idle ones included
 // Returns all pools' idle memory to the system. Any thread.
 void trim_pooled_memory();
 
@@ -28,7 +28,7 @@ class BlockPool {
   virtual ~BlockPool() = default;
   // At least `bytes`, aligned to 64; contents undefined. Throws resource_exhausted.
   virtual void* take(std::size_t bytes) = 0;
-  // `bytes` as they were asked for.
+  // Frees a block of take(); `bytes` is the number that take() was given.
   virtual void give(void* block, std::size_t bytes) noexcept = 0;
 };
 
@@ -37,7 +37,7 @@ class MemoryPool : public BlockPool {
   using Clock = std::chrono::steady_clock;
 
   // keep_chunks: nothing goes back to the system before destruction, since queued work may still use freed blocks.
-  // `period`: the peak use is kept cached for so long, and up to twice as long: the next step needs it again.
+  // period: memory up to the peak use of the current and the previous period stays cached, since the next step needs it again.
   explicit MemoryPool(bool keep_chunks, Clock::duration period = std::chrono::seconds(10));
   ~MemoryPool() override;
   MemoryPool(const MemoryPool&) = delete;

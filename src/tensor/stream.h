@@ -36,8 +36,8 @@ class Stream {
   bool deferred() const { return deferred_ || cuda_; }
   CudaStream* cuda() const { return cuda_.get(); }  // of a GPU, else null
 
-  // Runs the work after all work enqueued before; on a GPU it is called at once, and its launches are queued. On a deferred stream an exception in it is rethrown by the next
-  // synchronize() or read; later work is dropped.
+  // Runs the work after all work enqueued before. On a GPU it is called at once, and what it launches is queued. On a deferred stream an exception in
+  // it is rethrown by the next synchronize() or read, and later work is dropped.
   void enqueue(std::function<void()> work);
   void synchronize();
 

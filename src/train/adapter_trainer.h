@@ -80,7 +80,7 @@ class AdapterTrainer {
  private:
   friend class AdapterState;
   void begin(const std::vector<TrainSequence>& data, const LossOptions& loss);
-  AdapterRank& first() const { return *parts_[0]; }  // what all ranks know alike, it is asked for
+  AdapterRank& first() const { return *parts_[0]; }  // asked for what is the same on all ranks
   AdapterRank& part(int local) const { return *parts_[static_cast<std::size_t>(local)]; }
   void check_usable() const;
   void break_off() const;

@@ -22,7 +22,7 @@ class BaseRank {
   const ForwardCounts& work() const { return pass_.work(); }    // of this rank
 
   struct Job {
-    const std::vector<TrainSequence>* data = nullptr;  // null: nothing is to be done
+    const std::vector<TrainSequence>* data = nullptr;  // null: the job is skipped
     const LossOptions* loss = nullptr;
     double normaliser = 1;  // 0: all targets are masked, and nothing is computed
     const AdapterWeights* adapter = nullptr;

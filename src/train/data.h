@@ -79,7 +79,7 @@ struct ForwardBackwardResult {
   // Rows with a gradient of the loss, and sequences with such a row; 0 when only scored.
   std::int64_t gradient_tokens = 0, gradient_sequences = 0;
   LossMetrics metrics;
-  // Empty results for so many sequences.
+  // Empty results for this many sequences.
   void make_room(std::size_t sequences, LossKind kind) {
     logprobs.resize(sequences);
     entropies.resize(sequences);

@@ -22,18 +22,20 @@ struct Overlap {
   double below = 0;  // the sum of q where it is below p
 };
 Overlap overlap(const float* model, const Softmax& p, const float* draft, const Softmax& q, std::int64_t vocabulary);
-// Puts in the place of the draft's logits their gradient, of a loss with this slope by alpha: slope q (1 - below) where q is below p, else -slope q below.
+// Replaces the draft's logits by their gradient, for a loss whose derivative by alpha is `slope`: slope q (1 - below) where q is below p, else
+// -slope q below.
 void overlap_gradient(const float* model, const Softmax& p, float* draft, const Softmax& q, const Overlap& of, double slope, std::int64_t vocabulary);
 
 double chain_loss(std::span<const double> alphas);
-std::vector<double> chain_slopes(std::span<const double> alphas);  // of chain_loss by each
+std::vector<double> chain_slopes(std::span<const double> alphas);  // the derivatives of chain_loss by each alpha
 
 // A row that begins a chain of drafts.
 struct DraftChain {
   std::int32_t row = 0;  // of the sequences' rows, one after another
   float weight = 0;      // of its first target
 };
-// Those of some sequences that have so many tokens ahead in their text and a weight, ascending; position 0 begins none.
+// The chains of the sequences `part`, ascending: a scored row with a weight begins one if at least `depths` of its following tokens are known.
+// Position 0 begins none.
 std::vector<DraftChain> draft_chains(const std::vector<TrainSequence>& data, const std::vector<std::size_t>& part, std::int64_t depths);
 
 }  // namespace lockstep

@@ -11,10 +11,11 @@
 
 namespace lockstep {
 
-// Of a rank, in the folder of a trainer's gradients.
+// The file of one rank in the folder of a trainer's gradients.
 std::filesystem::path gradient_file(const std::filesystem::path& folder, int rank);
 
-// A view without gaps, a quarter of a megabyte at a time. Errors of read_view: corrupt_file where the file's has another size; some of it may be written.
+// Write and read a view without gaps, a quarter of a megabyte at a time. Error corrupt_file of read_view, if the file's view has another size; the
+// view may then be partly overwritten.
 void write_view(CheckedWriter& file, Stream& stream, const View& view);
 void read_view(CheckedReader& file, Stream& stream, const View& view);
 

@@ -9,7 +9,7 @@
 namespace lockstep {
 
 namespace {
-// As it lies in a file of this process's own.
+// The beginning of a gradient file, which only this process reads.
 struct GradientsHead {
   std::int32_t calls = 0;
   bool set = false, bins = false, several_calls = false, pieces = false;

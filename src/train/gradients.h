@@ -31,12 +31,12 @@ class Gradients {
   void check_may_open() const;
   // One call of forward_backward, which may come in pieces.
   struct Call {
-    bool one_backward = false;  // on this rank and no other, as far as this call goes
-    // Makes its gradient once more, into set(). Kept until the step, and called where this call stood alone and another comes; none: the
-    // call leaves nothing.
+    bool one_backward = false;  // its gradient is a single backward, on this rank only
+    // Recomputes the call's gradient into set(). Held until the step, and called if this was the step's only call and another one comes. Empty:
+    // nothing is held.
     std::function<void()> again;
   };
-  // Whether it is the step's first call: set() is empty then.
+  // Returns whether it is the step's first call: set() is empty then.
   bool open(Call call);
   // The call has added all it has.
   void close();
@@ -47,22 +47,23 @@ class Gradients {
 
   // Of an open call.
   GradientSet* set() const { return set_.get(); }
-  // Where forwards that are kept would deposit: made when there is none. Null: none are kept.
+  // The set into which the backward of a kept forward would deposit; made if there is none. Null: no forwards are kept.
   GradientSet* for_kept(bool one_backward);
 
-  // All calls' gradient, for the step. Error invalid_argument when there was no call. Forwards that were kept go.
+  // The gradient of all calls, for the step. Error invalid_argument when there was no call. Drops kept forwards.
   GradientSet& take();
   // The step has taken it.
   void drop();
   // After an error, or to begin again: as after a step.
   void abandon();
-  // Of one call, to look at, as RankRows::image has them; +0 before it. All ranks call together. Error internal where calls accumulate.
+  // The gradients of a single call, for inspection, as RankRows::image gives them; +0 before the call. All ranks call together. Error internal where
+  // calls accumulate.
   WeightImages images();
 
-  // Whether the call that stands alone would be made once more (Call::again).
+  // Whether a single call is held for recomputation (Call::again).
   bool holds_call() const { return static_cast<bool>(again_); }
-  // All of it, between two backwards, into a file and back (train/gradient_file.h). What is added later, and the step, have the bits that they
-  // would have had; forwards that were kept are gone. `again`: of the call that stood alone. An error of read() leaves what abandon() cleans.
+  // Writes all gradients to a file between two backwards, and reads them back (train/gradient_file.h); later calls and the step have the same bits.
+  // Kept forwards are dropped. `again`: as Call::again, of a single call. After an error of read(), call abandon().
   void write(CheckedWriter& file);
   void read(CheckedReader& file, std::function<void()> again);
 

@@ -47,7 +47,7 @@ class KeptPasses {
   explicit KeptPasses(std::int64_t most_bytes, const std::shared_ptr<MemoryLedger>& room = nullptr);
 
   bool enabled() const { return most_bytes_ > 0; }
-  // Call before a pass of about so many bytes: whether it may be kept; evicts older ones for it.
+  // Call before a pass that would take about `bytes`: true if it may be kept, for which older ones are evicted.
   bool make_room(std::int64_t bytes);
   void keep(PassKey key, std::unique_ptr<KeptPass> pass, std::int64_t bytes);
   // Removes and returns it; null: there is none.

@@ -114,7 +114,7 @@ LossColumns::LossColumns(Device& device, const std::vector<TrainSequence>& data,
   ratios_of_sequences_ = loss.ratio_level != RatioLevel::token || (p.correction != Correction::none && loss.correction_level != RatioLevel::token);
 }
 
-// Of rows of sequences that have one; where none has, the head is not told, and costs what it did.
+// Uploads temperatures and kept tokens if some sequence has them; without any, the head gets no distribution and does no more work.
 void LossColumns::make_distribution(std::int64_t vocabulary) {
   bool tempered = false, kept = false;
   std::vector<float> temperatures;

@@ -42,7 +42,7 @@ inline bool is_policy(LossKind kind) { return kind != LossKind::none && kind != 
 
 // Errors invalid_argument: parameters that are NaN or infinite, bounds in the wrong order, contradictions.
 void check_loss_options(const LossOptions& loss);
-// Inputs of sequence number `s`: names the field, the place and what is allowed.
+// Checks the loss's inputs of sequence number `s`. Errors invalid_argument name the field, the place and what is allowed.
 void check_loss_data(const TrainSequence& d, std::size_t s, const LossOptions& loss, std::int64_t vocabulary);
 
 }  // namespace lockstep

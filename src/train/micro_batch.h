@@ -30,7 +30,8 @@ struct RowPlan {
 // `share`: rows of equal prefixes are computed once, in micro-batches without declared groups.
 RowPlan plan_rows(const std::vector<TrainSequence>& data, const std::vector<std::size_t>& part, std::int64_t page_size, bool share);
 
-// Several parts in one forward, one after another. With several pages hold one position, whatever each part would have alone.
+// Several parts in one forward, one after another. If there are two or more, pages hold one position each, whatever page size a part alone would
+// have.
 struct JointPlan {
   std::vector<RowPlan> plans;            // each part's own
   std::vector<std::size_t> first_slice;  // of each part, in `slices`

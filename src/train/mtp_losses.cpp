@@ -1,4 +1,4 @@
-// The losses of MtpTrainer and their gradients by what each depth says.
+// The losses of MtpTrainer, and their gradients by the hidden states of each depth.
 #include <algorithm>
 
 #include "kernels/launch.h"
@@ -9,7 +9,7 @@
 namespace lockstep {
 
 namespace {
-// Row p has what row p + ahead of its text has, or `none` behind the end, and in the row of position 0, which is no row.
+// A column in which row p has the value that row p + ahead of its text has: `none` beyond the text's end, and at position 0, which has no row.
 template <class T>
 std::vector<T> column_ahead(const std::vector<TrainSequence>& data, const std::vector<std::size_t>& part, std::int64_t ahead,
                             std::vector<T> TrainSequence::*member, T none) {

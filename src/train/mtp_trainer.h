@@ -35,7 +35,7 @@ struct MtpResult {
   double loss = 0;                    // what is trained
   std::vector<double> of_depth;       // normalised cross-entropy of each; 0 where it is not trained
   double variation = 0;               // the loss tv; 0 where it is not trained
-  std::vector<double> overlap;        // of each depth, the mean: the chance that its draft is right; 0 where tv is not trained
+  std::vector<double> overlap;        // of each depth, the mean: the probability that its draft is accepted; 0 where tv is not trained
   std::vector<std::int64_t> targets;  // of each, how many rows have one
   double index_loss = 0;              // mean KL a row, 0 when not trained
 };

@@ -18,12 +18,12 @@ namespace lockstep {
 // One parameter, as its trainer sees it.
 struct TrainedParameter {
   bool trained = true;
-  bool counts = true;  // in the norm: of what several ranks hold alike, one counts
+  bool counts = true;  // in the norm; false where another rank counts its equal copy
   ParameterRole role;
   std::string group;  // in OptimResult::group_norms
 };
 
-// What a tensor- or expert-parallel rank has of a whole state.
+// A tensor- or expert-parallel rank's share of a whole state.
 TrainerState share_of(const TrainerState& whole, const Sharding& sharding);
 
 class OptimizerState {

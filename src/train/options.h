@@ -35,8 +35,8 @@ struct TrainerOptions {
   OptimizerFamily optimizer = adamw();  // of a Trainer; an adapter has its own
   // Where score() keeps its forwards for a backward that may follow (train/kept_passes.h); null: not kept. Single rank only.
   std::shared_ptr<KeptPasses> kept;
-  // Where forwards of the same weights may be kept (model/kept_forwards.h), of the same runtime: they are read instead of computed, and what is kept of
-  // earlier weights goes with each step. No bit changes. null: nowhere. Single rank only.
+  // Where an engine on the same runtime may have kept forwards of the same weights (model/kept_forwards.h): they are read instead of computed, and
+  // each step drops those of earlier weights. No bit changes. Null: nowhere. Single rank only.
   std::shared_ptr<KeptForwards> kept_forwards;
   RankLayout ranks;  // more than one: ranks are threads of this process, each with a backend of its own
 };

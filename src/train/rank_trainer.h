@@ -42,7 +42,7 @@ class RankTrainer {
   void write_gradients(CheckedWriter& file);
   void read_gradients(CheckedReader& file);
   const Gradients& gradients() const { return gradients_; }
-  // Whether a gradient in so many pieces is a single backward on this rank.
+  // Whether a gradient is a single backward on this rank; `one_piece`: it is asked for in one piece.
   bool one_backward(bool one_piece) const { return one_piece && options_.micro_batch == 0 && rows_.place().layout.dp == 1; }
   std::vector<std::vector<float>> score(const std::vector<TrainSequence>& data);
   // The loss of a part of a batch, without a gradient.

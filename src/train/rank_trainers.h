@@ -21,7 +21,7 @@ class RankTrainers {
 
   const Ranks& ranks() const { return *ranks_; }
   Runtime& runtime() const { return runtime_; }
-  RankTrainer& first() const { return *parts_[0]; }  // what all ranks know alike, it is asked for
+  RankTrainer& first() const { return *parts_[0]; }  // asked for what is the same on all ranks
   const std::vector<std::unique_ptr<RankTrainer>>& parts() const { return parts_; }
 
   // work(part) on every local rank's thread.

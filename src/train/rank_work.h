@@ -1,4 +1,4 @@
-// The kernels' work counts of all ranks as those of one: what several ranks do alike counts once.
+// The kernels' work counts of all ranks, as a single rank would have them: work that several ranks repeat counts once.
 //   const ForwardCounts all = work_of_ranks(ranks, [&](int local) { return parts[local]->work(); });
 #pragma once
 #include <functional>

@@ -33,10 +33,10 @@ class Trainer {
   ForwardBackwardResult finish_batch();
   // Discards gradients and an open batch, after an error or to begin again. The state is as after an optim_step.
   void abandon_gradients();
-  // Gradients that no step has taken, and may be in the middle of a batch, to disk and back: in a folder of its own, a file a rank, put there
-  // whole. A trainer of the same weights that reads them goes on with the bits that this one would have had. The batch that is open goes from one to
-  // the other in memory, and a trainer that gave one away is good for nothing more. Ranks are all here. Errors: io; corrupt_file, and no gradient is
-  // there then; unsupported.
+  // Writes the gradients that no step has taken, perhaps in the middle of a batch, to `folder` (one file a rank, put in place when complete), and
+  // reads them back. A trainer of the same weights that reads them goes on with the bits that this one would have had. An open batch is handed over
+  // in memory; a trainer that gave one away must not be used again. All ranks are local. Errors: io; corrupt_file, after which there is no gradient;
+  // unsupported.
   struct Batch {
     OpenBatch results;
     GradientCall call;

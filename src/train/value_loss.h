@@ -7,7 +7,7 @@ namespace lockstep {
 
 inline constexpr std::string_view kValueLossName = "value";
 
-// How far a value may move from what it was, where that makes the loss smaller (of the ratio's bounds the upper one stands for it); 0: any way.
+// How far a value may move from its old value and still lower the loss (kernels/value/value.h); 0: any distance. Stored as the ratio's upper bound.
 inline float value_clip(const LossOptions& loss) { return loss.parameters.clip_high; }
 
 // Sums are its default. Options: averaging, length_norm, normaliser, value_clip. Errors: those of loss_by_name.

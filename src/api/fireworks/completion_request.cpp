@@ -25,7 +25,7 @@ void read_prompt(FireworksCompletion& out, const Json& value, const std::string&
   else out.prompt = json_token_ids(*one, name);
 }
 
-// true, false, or how many of the likeliest to tell.
+// true, false, or how many of the likeliest tokens to list.
 void read_logprobs(FireworksCompletion& out, const Json& value, const std::string& field) {
   if (value.is_boolean()) {
     out.logprobs = value.get<bool>();

@@ -12,7 +12,7 @@ namespace {
 
 struct CalledModel {
   SamplerWeights weights;
-  std::optional<Deployment> deployment;  // none: the model is something else
+  std::optional<Deployment> deployment;  // none: the model's name means no deployment
 };
 
 CalledModel called_model(const TrainingCall& call, const std::string& model) {
@@ -82,7 +82,7 @@ void complete_fireworks(const FireworksCaller& caller, const std::shared_ptr<Gen
   order.long_writer = caller.long_writer;
   order.hold = caller.hold;
   order.hold.seconds = s.hold.seconds;
-  order.broken = ErrorCode::invalid_argument;  // the package asks again for what is the server's fault, and would get the same
+  order.broken = ErrorCode::invalid_argument;  // the package repeats a request after a server's error, and would get the same again
   order.shape = {.logprobs = wanted.has_rows(), .top_logprobs = wanted.top_logprobs > 0, .token_ids = true, .echo_ids = wanted.raw_output};
   FireworksShape shape{.id = caller.request_id,
                        .model = s.model,

@@ -13,12 +13,12 @@ struct FireworksCaller {
   std::chrono::steady_clock::time_point came = std::chrono::steady_clock::now();  // before it waited to be read
   std::shared_ptr<Responder> out;
   std::weak_ptr<Worker> long_writer = {};
-  bool guesses = true;        // false: it is guessed ahead only when it says so itself
-  AnswerHold hold = {};       // where a stream that is held is found; its seconds are the request's
-  std::string identity = {};  // of the snapshot that the weights are of; empty: of none, or the service knows (serving/version_names.h)
+  bool guesses = true;        // false: speculative decoding only if the request has its fields
+  AnswerHold hold = {};       // for a held stream; its `seconds` are taken from the request
+  std::string identity = {};  // of the weights' snapshot; empty: from none, or the service knows it (serving/version_names.h)
 };
 
-// What a server that stops says to completions: the package waits and asks again, where other servers may answer.
+// Status of completions on a server that stops: the package then waits and asks again, and another server may answer.
 inline constexpr int kDrainingStatus = 425;
 
 // Null weights: the service's. Errors: as AnswerRun::start.

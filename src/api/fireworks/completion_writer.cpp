@@ -99,7 +99,7 @@ void FireworksWriter::append_choice(std::string& out, const ChoiceDelta& delta, 
   out += "}]";
 }
 
-// What did not come to pass has no time.
+// Steps that the answer did not reach have no time.
 void FireworksWriter::measure(const AnswerUsage& usage) {
   using Point = std::chrono::steady_clock::time_point;
   const Point now = std::chrono::steady_clock::now();
@@ -148,7 +148,7 @@ void FireworksWriter::append_event(std::string& out, std::size_t, const ChoiceDe
   else last_event_ = std::move(event);
 }
 
-// A part that says nothing, with a field more. All ids that the end tells are those that stand.
+// An event with an empty choice and the notice's field. A roll-back removes ids here too, so that the last event has those that stand.
 void FireworksWriter::append_hold(std::string& out, std::size_t, const HoldNotice& hold) {
   if (hold.stands) {
     ids_.resize(prompt_ids_);

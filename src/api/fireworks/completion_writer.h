@@ -11,13 +11,13 @@
 namespace lockstep {
 
 struct FireworksShape {
-  std::string id, model;      // as the request has them
-  std::string identity = {};  // of the snapshot that all of the answer is of; empty: as its parts' heads say
+  std::string id, model;      // of the request
+  std::string identity = {};  // the snapshot of the whole answer; empty: that of each part's AnswerHead
   bool rows = false, top_logprobs = false, routing_matrices = false, kept_tokens = false;
   bool raw_output = false, token_ids = false, perf_metrics = false;
   ExpertShape experts = {};
   std::chrono::steady_clock::time_point came = {};  // before it waited to be read
-  std::int64_t open = 0;                            // requests under way when it came, with it
+  std::int64_t open = 0;                            // open requests when it came, itself included
 };
 
 class FireworksWriter : public AnswerWriter {
@@ -31,7 +31,7 @@ class FireworksWriter : public AnswerWriter {
   void append_event(std::string& out, std::size_t index, const ChoiceDelta& delta, bool first, const std::vector<std::int32_t>& prompt) override;
   void append_hold(std::string& out, std::size_t index, const HoldNotice& hold) override;
   void append_end(std::string& out, const AnswerUsage& usage) override;
-  // With "status_code", by which the package knows what to ask for again.
+  // The event has "status_code", by which the package decides whether to ask again.
   void append_failure(std::string& out, const Error& error) override;
   std::string whole(const std::vector<WholeChoice>& choices, const AnswerUsage& usage) override;
   HeaderList headers() const override;
@@ -45,11 +45,11 @@ class FireworksWriter : public AnswerWriter {
   const Tokenizer* tokenizer_;
   FireworksShape shape_;
   std::int64_t created_ = 0;
-  std::string snapshot_;  // behind the model's name; empty: nothing is
+  std::string snapshot_;  // told behind the model's name (NAME@SNAPSHOT); empty: the name alone
   bool mixed_ = false;
-  std::vector<std::int32_t> ids_;  // so far, with those of the prompt that came first
+  std::vector<std::int32_t> ids_;  // of the answer so far, with those of an echoed prompt first
   std::size_t prompt_ids_ = 0;     // of ids_
-  std::string last_event_;         // of a stream: the one that ends the choice, without its closing brace
+  std::string last_event_;         // of a stream: the event that ends the choice, without its closing brace
   HeaderList metrics_;             // names and values as the package's ServerMetrics reads them
 };
 

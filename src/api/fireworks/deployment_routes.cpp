@@ -34,7 +34,7 @@ Deployment deployment_at(const TrainingCall& call) {
   return *found;
 }
 
-// A replica is told of in the newest load of what it is on the way to.
+// A replica is shown in the newest load of the snapshot that it is moving to.
 TrainingJson replica_rows(const std::vector<FleetMember>& members, const std::string& identity) {
   TrainingJson rows = TrainingJson::array();
   for (const FleetMember& one : members) {
@@ -48,7 +48,7 @@ TrainingJson replica_rows(const std::vector<FleetMember>& members, const std::st
   return rows;
 }
 
-// What was loaded into the deployment, the oldest first.
+// The snapshots that were loaded into the deployment, the oldest first.
 void tell_ledger(const TrainingCall& call) {
   const Deployment d = deployment_at(call);
   const auto& fleet = call.service.options().fleet;
@@ -77,7 +77,7 @@ void take_fields(const TrainingJson& json, Deployment& d) {
   d.max_replicas = integer_field(json, "maxReplicaCount", d.max_replicas);
 }
 
-// With ?updateMask=description,min_replica_count,...: of the body these alone, emptied where the body has none.
+// With ?updateMask=description,min_replica_count,...: these fields of the body alone; one that the body lacks becomes "" or 0.
 TrainingJson masked(const TrainingCall& call, const TrainingJson& json) {
   const std::optional<std::string> mask = call.request.query_value("updateMask");
   if (!mask) return json;

@@ -10,7 +10,7 @@ namespace lockstep {
 
 class HeldStreams;
 
-// `shapes`: that clients may resolve, beside those of the base on this machine. `streams`: those of OpenAI's routes; null: none is held.
+// `shapes`: those that clients may resolve, beside those of the base on this machine. `streams`: those of OpenAI's routes; null: none is held.
 void add_fireworks_routes(Routes& routes, const std::shared_ptr<TrainingService>& service, const ShapeCatalog& shapes,
                           const std::shared_ptr<HeldStreams>& streams = nullptr);
 
@@ -23,8 +23,8 @@ void add_deployment_routes(TrainingRoutes& routes);
 void add_promotion_routes(TrainingRoutes& routes);
 void add_serverless_routes(TrainingRoutes& routes);
 
-// --- what the parts share
-// A parameter of the path; `without`: a custom verb at its end ("c:promote"), taken off. Error not_found where that is missing.
+// --- functions that several parts use
+// A parameter of the path; `without`: a custom verb (":promote" of "c:promote") to remove from its end. Error not_found if it is missing.
 std::string path_segment(const TrainingCall& call, std::string_view name, std::string_view without = {});
 std::string resource_name(const TrainingCall& call, std::string_view collection, const std::string& id);
 // A 409, which create calls of the SDK take as "it is there".
@@ -33,7 +33,7 @@ void answer_conflict(const TrainingCall& call, const std::string& message);
 void check_base_model(const TrainingCall& call, const std::string& name);
 // One page of rows below `field`, by pageSize and pageToken.
 void answer_page(const TrainingCall& call, const char* field, const TrainingJson& rows);
-std::vector<std::string> page_query();  // what it reads
+std::vector<std::string> page_query();  // the names of the query that it reads
 // ?name=true or false; false where it is absent.
 bool query_flag(const TrainingCall& call, std::string_view name);
 // A checkpoint as control planes list it; `parent`: the job's or session's name.

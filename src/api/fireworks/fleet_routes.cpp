@@ -48,7 +48,7 @@ nlohmann::ordered_json hot_load_json(const std::vector<FleetMember>& members) {
 }
 
 namespace {
-// What deltas were made against. How they are packed is seen in the files themselves; of what is no file of another trainer nothing is asked.
+// The snapshot that deltas were made against. How they are packed shows in the files; our own snapshots need no such field.
 std::string previous_snapshot(const Json& value, const std::string& field) {
   require_object(value, field);
   std::string previous, format, checksum;
@@ -94,7 +94,7 @@ void add_fleet_routes(Routes& routes, const std::shared_ptr<FleetPort>& fleet) {
   };
   tell(hot_load, [waiter] { return hot_load_json(waiter->members()); });
   tell("/api/fleet", [fleet] { return fleet_json(*fleet); });
-  // A page of any size holds the one that there is.
+  // There is one account, which fits a page of any size.
   tell("/v1/accounts", [] { return nlohmann::ordered_json{{"accounts", {{{"name", fmt::format("accounts/{}", kTrainingAccount)}}}}}; }, {"pageSize"});
 }
 

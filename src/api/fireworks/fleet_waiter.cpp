@@ -29,10 +29,10 @@ struct FleetWaiter::State {
     std::exception_ptr fault = {};  // of taking it in
   };
   std::shared_ptr<FleetPort> fleet;
-  std::mutex mutex;  // of all below, and of what a Waiting has before it is delivered
+  std::mutex mutex;  // guards all below, and a Waiting until it is delivered
   std::condition_variable wake;
   std::list<std::shared_ptr<Waiting>> waiting;
-  std::size_t open = 0;  // those that are looked at now, too
+  std::size_t open = 0;  // requests that wait, those that work() looks at now included
   bool stopping = false;
   std::string failed, failure;  // the name of what could not be taken in, until another load
   std::uint64_t failed_at = 0;  // the fleet's last signal then
@@ -44,16 +44,16 @@ struct FleetWaiter::State {
 };
 
 namespace {
-// As clients see it: of the field, and without the server's folders.
+// The error as clients see it: with the field's name, and without the server's paths.
 RequestError load_error(const Error& e) { return {e.code(), "identity", without_server_paths(e.what())}; }
-// Of files that a client asked for: damage in them is not the server's, and asking again does not help.
+// An error in files that a client asked for: they are damaged, not the server, and asking again does not help.
 RequestError delivery_error(const Error& e) {
   if (e.code() != ErrorCode::corrupt_file) return load_error(e);
   return {e.code(), "identity", without_server_paths(e.what()), http_status(ErrorCode::invalid_argument), "corrupt_file"};
 }
 }  // namespace
 
-// A look for all who wait for the same signal, 20 times a second.
+// Looks 20 times a second, once for all requests that wait for the same signal.
 void FleetWaiter::State::work() {
   constexpr auto kPoll = std::chrono::milliseconds(50);
   std::unique_lock lock(mutex);
@@ -128,7 +128,7 @@ std::uint64_t FleetWaiter::State::last_signal() const {
   return last;
 }
 
-// Its answer may have been given meanwhile: then whoever asks for the replicas is told.
+// If the request was answered meanwhile (kLoadSeconds), a fault is shown to those that ask for the replicas.
 void FleetWaiter::State::deliver(Waiting& one) {
   FleetSignal signal;
   std::exception_ptr fault;

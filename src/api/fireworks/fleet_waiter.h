@@ -18,18 +18,18 @@ inline constexpr double kLoadSeconds = 50;  // the package waits for 60
 class FleetWaiter {
  public:
   explicit FleetWaiter(std::shared_ptr<FleetPort> fleet);
-  ~FleetWaiter();  // what waits is answered
-  // Points the fleet at a snapshot, as FleetPort::load; an empty `transition` is the channel's. Errors: RequestError for a snapshot that is not there;
-  // resource_exhausted when too many wait. What is wrong with files that are taken in is the answer.
+  ~FleetWaiter();  // answers all that wait
+  // Points the fleet at a snapshot, as FleetPort::load; an empty `transition` is the channel's. Errors: RequestError for a snapshot that is not
+  // there; resource_exhausted when too many wait. A fault in files that are taken in is told in the answer.
   void load(const FleetDelivery& delivery, const std::shared_ptr<Responder>& out, const std::string& transition = {});
-  // The fleet's. Where the files that were asked for last could not be taken in, the first one is in error with them as its target.
+  // The fleet's members. If the files of the last request could not be taken in, the first member is shown in error with them as its target.
   std::vector<FleetMember> members();
 
  private:
   struct State;
   std::shared_ptr<State> state_;
   std::thread thread_;
-  Worker deliveries_;  // last: it ends first
+  Worker deliveries_;  // last member, so that its thread ends before the others are destroyed
 };
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
-// Trainer jobs: names under which sessions are made, all of them this server. A job runs at once; one that was cancelled has no models
-// any more and can be resumed; one that was deleted is gone but for its checkpoints.
+// Trainer jobs: names under which sessions are made; this server runs all of them. A job runs at once; a cancelled one has no models any
+// more and can be resumed; a deleted one is gone except for its checkpoints.
 #include "api/errors.h"
 #include "api/fireworks/fireworks_routes.h"
 #include "api/fireworks/shape_routes.h"
@@ -38,7 +38,7 @@ void create_job(const TrainingCall& call, const ShapeCatalog& shapes) {
   const std::string wanted = call.request.query_value("rlorTrainerJobId").value_or("");
   const std::string name = resource_name(call, kJobs, wanted.empty() ? "job-" + hex64(random_bits()) : wanted);
   const std::string base_model = text_field(config, "baseModel", call.service.base().name);
-  // A promoted model is trained here whatever the catalog knows of it.
+  // A promoted model can be trained here even if the catalog of shapes does not list it.
   const bool promoted = call.request.query_value("trainingShape").value_or("").empty() && call.service.control().models.find(call.owner, base_model);
   if (!promoted && !shapes.find_model(base_model)) check_base_model(call, base_model);
   const std::string shape = promoted ? "" : shape_of_job(call, shapes);

@@ -33,10 +33,10 @@ std::vector<T> numbers(const TrainingJson& json, const std::string& where) {
   return values;
 }
 
-// An object of `json`, which has none after that.
+// Moves the object `name` out of `json`.
 TrainingJson taken_object(TrainingJson& json, const std::string& name) {
   const auto found = json.find(name);
-  if (found == json.end() || !found->is_object()) return object_field(json, name);  // or what is wrong
+  if (found == json.end() || !found->is_object()) return object_field(json, name);  // {}, or the error of another type
   return std::exchange(*found, TrainingJson());
 }
 
@@ -67,7 +67,7 @@ NamedTensor tensor_of_json(const TrainingJson& json, const std::string& where, D
   return tensor;
 }
 
-// One a position; empty: the trainer routes every one.
+// A text for each position (base64 or ""); an empty list: the trainer routes every position itself.
 std::vector<std::string> routing_of_json(const TrainingJson& input, const std::string& where) {
   for (const char* name : {"routing_references", "top_sampling_references", "sampling_mask_references"})
     if (input.contains(name) && !input[name].is_null())
@@ -85,7 +85,7 @@ std::vector<std::string> routing_of_json(const TrainingJson& input, const std::s
   return matrices;
 }
 
-// `json` is used up: what is read goes at once.
+// Frees each part of `json` once it is read.
 TrainingDatum datum_of_json(TrainingJson& json, const std::string& where, DenseRoom& room) {
   if (!json.is_object()) fail(ErrorCode::invalid_argument, "{} is no object", where);
   ClientWork::take(sizeof(TrainingDatum));
@@ -161,7 +161,7 @@ BatchMessage decode_json_batch(TrainingJson json, const std::string& envelope) {
       data[d] = nullptr;
     }
   } catch (const Error& e) {
-    if (e.code() == ErrorCode::resource_exhausted || e.code() == ErrorCode::cancelled) throw;  // another time it may be taken: no number is used
+    if (e.code() == ErrorCode::resource_exhausted || e.code() == ErrorCode::cancelled) throw;  // may succeed later, so it uses no sequence number
     out.error = e;
     out.batch.data.clear();
   }

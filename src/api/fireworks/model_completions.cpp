@@ -29,7 +29,7 @@ struct ModelCompletions {
   RequestPool& pool;
 };
 
-// `called`: has a service.
+// `called.service` is not null.
 void complete_called(const ApiRequest& request, std::chrono::steady_clock::time_point came, const std::shared_ptr<Responder>& out, const ModelCompletions& with,
                      FireworksCompletion wanted, const CalledDeployment& called) {
   std::string& model = wanted.sampling.model;

@@ -44,7 +44,7 @@ std::string output_name(const TrainingJson& json) {
   return required_text(json, is_given(json, "outputModel") ? "outputModel" : "output_model");
 }
 
-// As a job's: an operation that is done already, where the client asks for one.
+// Answers with an operation that is done already if the client asks for one, else with the model.
 void promote_of_job(const TrainingCall& call) {
   const TrainingJson json = call.json();
   const std::string id = path_segment(call, "checkpoint", ":promote"), job = text_field(json, "trainer_job_id");

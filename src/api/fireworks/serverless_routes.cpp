@@ -19,7 +19,7 @@ SessionRecord serverless_session(const TrainingCall& call) {
   return call.service.sessions().find(call.owner, id);
 }
 
-// A route to sample without a session of one's own: every name is routed here, so that it is only looked up.
+// A route for sampling without a session: this server answers for every name, so the name is only looked up.
 void create_sampling_route(const TrainingCall& call) {
   const TrainingJson json = call.json();
   if (const std::string base = text_field(json, "base_model"); !base.empty()) {

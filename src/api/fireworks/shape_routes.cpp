@@ -8,7 +8,7 @@ namespace lockstep {
 namespace {
 constexpr const char* kShapeVersion = "1";  // our one version of every shape
 
-// What is not known is left out: every field has a default in the client.
+// Unknown values are left out: every field has a default in the client.
 TrainingJson shape_version(const TrainingCall& call, const ShapeCatalog& shapes) {
   const TrainingShape& shape = shapes.shape(path_segment(call, "shape"));
   const std::optional<ShapeFit> fit = shapes.fit(shape);

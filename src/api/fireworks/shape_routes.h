@@ -6,12 +6,12 @@
 
 namespace lockstep {
 
-// Those listed, and the base on this machine's processors: NAME-cpu, NAME-lora-cpu, NAME-cpu-reference.
+// `listed`, and shapes of the base on this machine's processors: NAME-cpu, NAME-lora-cpu, NAME-cpu-reference.
 ShapeCatalog with_base_shapes(const ShapeCatalog& listed, const TrainingBase& base);
 // "accounts/A/trainingShapes/SHAPE/versions/1"
 std::string shape_version_name(const std::string& account, const std::string& shape);
-// The shape that a request for a job names, or the one that does for its model, mode and context when it leaves the choice to us; empty
-// when it describes its hardware itself. Errors: not_found; RequestError 400 when none does, with what is missing.
+// The shape that a request for a job names, or one that fits its model, mode and context when it names none; empty when the request
+// describes its hardware itself. Errors: not_found; RequestError 400 when none fits, with what is missing.
 std::string shape_of_job(const TrainingCall& call, const ShapeCatalog& shapes);
 
 }  // namespace lockstep

@@ -20,43 +20,44 @@ GateSpec read_gate(const Json& value, const std::string& name);
 
 struct JudgedTraffic {
   std::string alias, key_name;
-  std::optional<TrafficRule> before;  // the alias' own, when it was judged
+  std::optional<TrafficRule> before;  // the alias' rule when it was judged
   struct One {
     std::string name;
     std::shared_ptr<GenerationService> service;
     std::uint64_t version = 0;  // of its weights
   };
-  std::vector<One> deployments;  // that passed, or failed and are to be forced
+  std::vector<One> deployments;  // those that passed, or that failed and are forced
   Json reports = Json::array();
 };
 
 class AliasGate {
  public:
-  // No `live`: there is none.
+  // Without `live` the alias has no live version to compare with.
   using Judge = std::function<GateReport(const GateSpec& spec, const GateSide& candidate, const std::optional<GateSide>& live, const StopToken& stop)>;
   // `reports`: null: in memory. `stop` ends gates of requests.
   AliasGate(std::shared_ptr<Deployments> deployments, Judge judge, std::shared_ptr<GateReports> reports = nullptr, StopToken stop = {});
 
-  // The reports are kept. With `force` one that failed stands in nobody's way. Errors: RequestError 409 with the code gate_failed and the reason,
-  // 429 while another gate runs; those of the judge.
+  // Judges the deployments of `shares` that the alias does not lead to yet, and keeps the reports. With `force` a failure is no error.
+  // Errors: RequestError 409 with the code gate_failed and the reason; resource_exhausted while another gate runs; those of the judge.
   JudgedTraffic judge(const std::string& alias, const std::vector<TrafficShare>& shares, const GateSpec& spec, const std::string& key_name, bool force = false);
-  // Error already_exists: the alias, or one of the deployments or of their weights, is another by now.
+  // Error already_exists: the alias' rule, one of the deployments or its weights have changed since judge().
   void check_same(const JudgedTraffic& judged) const;
-  // The alias leads to them: the reports of those that failed, kept and in `judged`, say that they were forced.
+  // Call when the alias has been moved: marks the reports of deployments that failed as forced, the kept ones and those in `judged`.
   void moved(JudgedTraffic& judged) const;
 
-  // Of a version that is no deployment's yet, against the alias' live one, once other gates have ended. The report is kept. Errors: those of the judge.
+  // Judges a version that is in no deployment yet against the alias' live one, and keeps and returns the report. Waits until other gates have
+  // ended. Errors: those of the judge.
   Json report_of(const std::string& alias, const GateSpec& spec, const GateSide& candidate, const StopToken& stop);
 
-  // Held while aliases change, and while a version goes live that an alias' gate let through.
+  // To be held while aliases change, and while a version that passed a gate goes live.
   std::mutex& changes() { return changes_; }
   GateReports& reports() const { return *reports_; }
   const std::shared_ptr<Deployments>& deployments() const { return deployments_; }
 
  private:
-  // The deployment with the greatest share; none, where it leads nowhere.
+  // The deployment with the greatest share; none if the rule leads to none.
   std::optional<GateSide> live_of(const std::optional<TrafficRule>& rule) const;
-  // As the gate asks a deployment, under the weights that it has. One that sleeps is waited for.
+  // The deployment as one side of a comparison, under its present weights. Waits until a sleeping one is awake.
   GateSide side_of(const DeploymentLine& line) const;
   Json ask(const std::string& alias, const GateSpec& spec, const GateSide& candidate, const std::optional<GateSide>& live, const std::string& key_name,
            const StopToken& stop) const;

@@ -20,11 +20,11 @@ struct AnswerToken {
   bool of_prompt = false;                   // an echo
   std::vector<std::uint16_t> experts = {};  // as GeneratedToken's
   KeptTokens kept = {};                     // the same
-  // Token ids that are written for it: its own, the likeliest ones', those of its kept set.
+  // How many token ids the answer has for it: its own, those of the likeliest tokens, and those of its kept set.
   std::size_t written() const { return 1 + top.size() + static_cast<std::size_t>(kept.count); }
 };
 
-// What one choice gained.
+// New text, tool calls and tokens of one choice.
 struct ChoiceDelta {
   std::string reasoning, content;
   std::vector<ToolCallDelta> tool_calls;
@@ -36,28 +36,28 @@ struct ChoiceDelta {
   void append(ChoiceDelta&& next);
 };
 
-// That a choice is held, or was rolled back, as a stream tells it.
+// A notice in a stream that a choice is held, or was rolled back.
 struct HoldNotice {
   std::string json;
-  std::optional<std::vector<std::int32_t>> stands = {};  // of a roll-back: all tokens of the answer that is left
+  std::optional<std::vector<std::int32_t>> stands = {};  // of a roll-back: all tokens that the answer still has
 };
 
-// What stands around the choices.
+// The fields of an answer around its choices.
 struct AnswerHead {
   std::string id, model, profile;
   std::int64_t created = 0;
   std::uint64_t seed = 0, weights_version = 0;
   bool mixed_versions = false;
-  std::string service_tier;        // that it was made under (api/openai/service_tier.h)
-  std::string snapshot, identity;  // that the weights came from (serving/version_names.h); empty: from none
+  std::string service_tier;        // under which it was made (api/openai/service_tier.h)
+  std::string snapshot, identity;  // from which the weights came (serving/version_names.h); empty: from none
 };
 
 struct AnswerUsage {
   std::int64_t prompt = 0, cached = 0, completion = 0, reasoning = 0;  // tokens
-  bool predicted = false;                                              // the request said what the answer may be: of its tokens,
-  std::int64_t predicted_right = 0, predicted_wrong = 0;               // those that were checked
-  bool holds = false;                                                  // it may be held on the way: tokens of completion that were rolled back, and
-  std::int64_t rolled_back = 0, put_in = 0;                            // others that were put in, which are not of completion
+  bool predicted = false;                                              // the request has a prediction (`prediction`, `speculation`):
+  std::int64_t predicted_right = 0, predicted_wrong = 0;               // its tokens that were checked and were right, or wrong
+  bool holds = false;                                                  // the answer may be held on the way:
+  std::int64_t rolled_back = 0, put_in = 0;                            // tokens of `completion` rolled back; others put in, not counted there
   GenerationTimes times = {};                                          // of the choice that ended last
 };
 

@@ -7,7 +7,7 @@
 
 namespace lockstep {
 namespace {
-// A model writes what it was told of: properties that a schema does not name are not offered to it.
+// Properties that a schema does not name are not allowed, even where JSON Schema would allow any.
 constexpr GrammarOptions kGrammarOptions = {.closed_objects = true};
 
 MakeConstraint constraint_of(const std::shared_ptr<GenerationService>& service, std::shared_ptr<const TokenGrammar> grammar, bool after_reasoning) {
@@ -24,7 +24,7 @@ MakeConstraint constraint_of(const std::shared_ptr<GenerationService>& service, 
   throw RequestError(e.code() == ErrorCode::resource_exhausted ? ErrorCode::invalid_argument : e.code(), field, fmt::format("{}: {}", field, e.what()));
 }
 
-// One tool after the other, to name the one at fault.
+// Compiles the tools one by one, to name the one at fault.
 [[noreturn]] void refuse_tools(GenerationService& service, const Json& tools, const Error& whole) {
   for (std::size_t i = 0; i < tools.size(); ++i) {
     try {
@@ -40,7 +40,7 @@ GrammarPart schema_part(const ResponseFormat& format) {
   return format.kind == ResponseFormat::Kind::json_object ? GrammarPart::json_object() : GrammarPart::schema(format.schema);
 }
 
-// As models are used to behind their reasoning.
+// `part` after any line feeds, which models write behind their reasoning.
 GrammarPart behind_reasoning(GrammarPart part) { return GrammarPart::sequence({GrammarPart::repeat(GrammarPart::literal("\n"), 0, 2), std::move(part)}); }
 
 char first_byte(const CallMarkup& markup) { return (markup.begin + markup.before_name).front(); }
@@ -82,7 +82,7 @@ CallConstraint forced_call_constraint(const std::shared_ptr<GenerationService>& 
       if (after_reasoning) part = behind_reasoning(std::move(part));
       return {constraint_of(service, grammars.of_part(part, kGrammarOptions), after_reasoning), true};
     } catch (const Error&) {
-      // Tags cannot hold every schema; JSON can, or says what is wrong with it.
+      // Tags cannot express every schema; JSON can, or its error says what is wrong with the schema.
     }
   }
   try {
@@ -128,7 +128,7 @@ CallConstraint call_or_answer_constraint(const std::shared_ptr<GenerationService
   } catch (const Error& e) {
     refuse(e, format.kind == ResponseFormat::Kind::json_object ? "response_format" : format.field);
   }
-  // The first character says which of the two it is.
+  // The answer's first character tells calls from content.
   const auto begins_otherwise = [&](const CallMarkup& markup) {
     const char first = first_byte(markup);
     return !GrammarMatcher(answer).accept_bytes({&first, 1});

@@ -1,4 +1,4 @@
-// What AnswerRun (api/openai/answer_run.h) does of answers that are held on the way.
+// The part of AnswerRun (api/openai/answer_run.h) for answers that are held on the way.
 #include "api/json_fields.h"
 #include "api/openai/answer_run.h"
 
@@ -38,7 +38,7 @@ void AnswerRun::on_hold(const Hold& hold) {
   show(0);
 }
 
-// What the choice has told of is taken back where it was rolled back: the notice says all that stands.
+// After a roll-back: drops what was not sent yet, parses the text that stands anew, and sends a notice with it.
 void AnswerRun::on_resumed(const HoldOutcome& outcome) {
   if (const auto streams = order_.hold.streams.lock()) streams->resumed(head_.id);
   if (failed_ || outcome.kind != HoldAction::Kind::roll_back) return;

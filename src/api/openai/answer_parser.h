@@ -13,7 +13,7 @@ class AnswerParser {
   virtual ~AnswerParser() = default;
   virtual void push(std::string_view text, ChoiceDelta& delta) = 0;
   virtual void flush(ChoiceDelta& delta) = 0;
-  // The message has ended, whatever follows.
+  // Whether the message has ended; text that follows is ignored.
   virtual bool over() const { return false; }
 };
 

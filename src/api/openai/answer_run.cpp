@@ -25,8 +25,8 @@ AnswerRun::AnswerRun(std::shared_ptr<GenerationService> service, AnswerOrder ord
   head_.seed = order_.completion.sampling.seed;
   head_.service_tier = tier_of_class(order_.completion.account ? order_.completion.account->work : WorkClass::live);
   keeps_tokens_ = order_.shape.logprobs || order_.shape.token_ids;
-  names_snapshots_ = !order_.completion.weights && !order_.completion.adapter;  // others count versions of their own
-  // The body is gone when the first token comes; what is made of it stays, with a copy a choice in the engine.
+  names_snapshots_ = !order_.completion.weights && !order_.completion.adapter;  // given weights and adapters have version numbers of their own
+  // The body is freed before the first token comes; the prompts stay, with a copy for each choice in the engine.
   std::size_t bytes = 0;
   for (const CompletionOrder::Prompt& prompt : order_.completion.prompts)
     bytes += (prompt.ids.size() * sizeof(std::int32_t) + order_.completion.drafts.bytes()) * static_cast<std::size_t>(1 + order_.completion.samples);
@@ -90,7 +90,7 @@ void AnswerRun::add_text(Choice& choice, const std::string& text) {
 
 bool AnswerRun::on_token(std::size_t index, const GeneratedToken& token, const std::string& text) {
   if (failed_) return false;
-  if (!notices_.empty()) send_events(false);  // they stand before it
+  if (!notices_.empty()) send_events(false);  // notices go out before the token that follows them
   kept_ids_ += token.kept.count;
   if (kept_ids_ > order_.most_kept_ids) {
     fail_with(Error(ErrorCode::invalid_argument, fmt::format("the sets of tokens that this answer's tokens were drawn from have more than {} ids, allowed are "
@@ -101,7 +101,7 @@ bool AnswerRun::on_token(std::size_t index, const GeneratedToken& token, const s
   Choice& choice = choices_[index];
   choice.held = tells_prompt_logprobs();  // the prompt's part comes first, and is known at the end
   if (order_.echo > 0 && !choice.echoed && !choice.held) echo(index, nullptr);
-  // An event is of one version: what a client that lags has not got yet of another goes first.
+  // The tokens of one event have one version: send those of the last version first if a slow client has not got them yet.
   if (order_.stream && !choice.held && choice.any_token && choice.version != token.weights_version && !choice.delta.says_nothing()) send_events(false);
   choice.any_token = true;
   choice.version = token.weights_version;
@@ -117,7 +117,7 @@ bool AnswerRun::on_token(std::size_t index, const GeneratedToken& token, const s
   return !choice.parser || !choice.parser->over();
 }
 
-// The prompt's last tokens as the beginning of the answer.
+// Puts the prompt's last tokens before the answer.
 void AnswerRun::echo(std::size_t index, const Generation* generation) {
   Choice& choice = choices_[index];
   choice.echoed = true;
@@ -139,7 +139,7 @@ void AnswerRun::echo(std::size_t index, const Generation* generation) {
     choice.delta.content += text;
     if (keeps_tokens_ && (generation != nullptr || order_.shape.echo_ids)) choice.delta.tokens.push_back(std::move(token));
   }
-  // What the prompt's end holds back (half a character) comes with the answer's text, which goes on from there.
+  // Half a character at the prompt's end is shown with the answer's text, which completes it.
   for (AnswerToken& token : answer.tokens) token.offset += choice.offset;
   choice.offset += characters;
   choice.delta.append(std::move(answer));
@@ -184,7 +184,7 @@ std::string AnswerRun::call_id(std::size_t index, std::size_t call) const {
   return "call_" + hex64(xxh3(prompt.data(), prompt.size() * sizeof(std::int32_t), salt));
 }
 
-// Tells at the end of the step what the choice gained.
+// Has the choice's new text and tokens sent at the end of the step.
 void AnswerRun::show(std::size_t index) {
   Choice& choice = choices_[index];
   for (ToolCallDelta& call : choice.delta.tool_calls) {
@@ -200,9 +200,9 @@ void AnswerRun::flush() {
   due_ = false;
   if (failed_) return;
   const auto write = order_.stream ? &AnswerRun::send_last_events : &AnswerRun::send_whole;
-  // Once all choices have ended no one else touches them any more.
+  // Once all choices have ended, no other thread changes them.
   if (open_ == 0 && !write_elsewhere(write)) (this->*write)();
-  // A client that lags gets the tokens of several steps in one part: fewer bytes, and no queue of ours.
+  // A slow client gets the tokens of several steps in one event: fewer bytes, and no queue here.
   // What waits for it is not kept waiting.
   if (open_ > 0 && (!notices_.empty() || responder_->pending_bytes() <= kLagBytes)) send_events(false);
 }
@@ -222,7 +222,7 @@ bool AnswerRun::write_elsewhere(void (AnswerRun::*write)()) {
   });
 }
 
-// The frame says which weights the tokens in it are of.
+// The head of an event names the weights that its tokens come from.
 void AnswerRun::use_head(std::uint64_t version, bool mixed) {
   if (headed_ && head_.weights_version == version && head_.mixed_versions == mixed) return;
   headed_ = true;
@@ -260,7 +260,7 @@ void AnswerRun::send_events(bool done) {
 }
 
 void AnswerRun::send_whole() {
-  // Of several choices under several versions the newest is named.
+  // Where choices have different versions, the newest is named.
   std::uint64_t version = 0;
   bool mixed = false;
   for (const Choice& choice : choices_) version = std::max(version, choice.version), mixed = mixed || choice.mixed;

@@ -16,29 +16,30 @@
 
 namespace lockstep {
 
-// Whose an answer is that may be held (AnswerOrder::completion.holds), how long at most, and where it is found then. Of no effect on others.
+// For an answer that may be held (AnswerOrder::completion.holds): the key that owns it, how long it may be held, and the table in which clients
+// find it. Without effect on others.
 struct AnswerHold {
   std::string owner;
   double seconds = 60;
   std::weak_ptr<HeldStreams> streams;
 };
 
-// What is to be answered, and how.
+// A completion to run, and the form of its answer.
 struct AnswerOrder {
   static constexpr std::size_t kWholePrompt = static_cast<std::size_t>(-1);
 
   CompletionOrder completion;
-  std::string model;  // as the request names it: told where it means an adapter
+  std::string model;  // the request's name of it, which the answer repeats where it means an adapter
   bool stream = false;
   AnswerShape shape;
-  std::size_t echo = 0;  // so many of a prompt's last tokens come first, with their log-probabilities where these are asked for
+  std::size_t echo = 0;                                        // how many of the prompt's last tokens come first; with log-probabilities if asked for
   std::function<std::unique_ptr<AnswerParser>()> make_parser;  // null: all text is content
-  // Who writes an answer that is long, so that no other waits for it; gone or full: the executor does. (Weak: its thread
-  // must not be the last to know it.)
+  // Writes the JSON of a long answer, so that no other waits for it; if it is gone or full, the executor's thread does. (Weak, so that its own
+  // thread never holds the last reference.)
   std::weak_ptr<Worker> long_writer = {};
   AnswerHold hold = {};
-  ErrorCode broken = ErrorCode::numeric;  // what a choice is told whose numbers went wrong
-  // Of the kept sets of all its tokens, which may each be nearly the whole vocabulary: as text so many are about 60 MB.
+  ErrorCode broken = ErrorCode::numeric;  // the error of a choice whose logits were not finite
+  // The most ids in the kept sets of all tokens, each of which may be nearly the whole vocabulary: about 60 MB as text.
   std::int64_t most_kept_ids = std::int64_t{1} << 23;
 };
 
@@ -53,11 +54,11 @@ class AnswerRun : public std::enable_shared_from_this<AnswerRun> {
     std::unique_ptr<AnswerParser> parser;   // null: none
     std::optional<Detokenizer> characters;  // for offsets: of all tokens, stop strings too
     std::int64_t offset = 0;
-    ChoiceDelta delta;  // gathered, and not shown yet
+    ChoiceDelta delta;  // not shown yet
     bool began = false, held = false, echoed = false, called_tools = false;
     std::int64_t completion_tokens = 0, reasoning_tokens = 0;
     std::uint64_t version = 0;              // of the weights that its last token is of
-    bool any_token = false, mixed = false;  // mixed: a token that was not shown yet
+    bool any_token = false, mixed = false;  // mixed: a token in `delta` has a prefix cached under several weights versions
   };
   std::string call_id(std::size_t index, std::size_t call) const;
   bool on_token(std::size_t index, const GeneratedToken& token, const std::string& text);
@@ -86,7 +87,7 @@ class AnswerRun : public std::enable_shared_from_this<AnswerRun> {
   AnswerOrder order_;
   std::unique_ptr<AnswerWriter> writer_;
   std::shared_ptr<Responder> responder_;
-  std::shared_ptr<void> memory_;  // of the prompts, where it is counted
+  std::shared_ptr<void> memory_;  // the counted memory of the prompts; null: it is not counted
   AnswerHead head_;
   bool keeps_tokens_ = false, names_snapshots_ = false;
   // Of the executor's thread once started.

@@ -25,7 +25,7 @@ void ChoicesWriter::set_head(const AnswerHead& head) {
     if (head.mixed_versions) json["mixed_versions"] = true;
     std::string& frame = frame_[part];
     frame = json.dump(-1, ' ', false, Json::error_handler_t::replace);
-    frame.back() = ',';  // its brace
+    frame.back() = ',';  // instead of the closing brace
     frame += "\"choices\":[";
   }
 }
@@ -36,7 +36,7 @@ void ChoicesWriter::append_event(std::string& out, std::size_t index, const Choi
   out += "\n\n";
 }
 
-// A part that says nothing, for clients that read its choice, with a field more.
+// An event with an empty choice, for clients that always read one, and the notice's field.
 void ChoicesWriter::append_hold(std::string& out, std::size_t index, const HoldNotice& hold) {
   out += "data: " + frame_[1];
   append_choice_part(out, index, {}, false, {});
@@ -164,7 +164,7 @@ void CompletionWriter::append_logprobs(std::string& out, const ChoiceDelta& delt
         out += "null";
         return;
       }
-      // A map by text, as OpenAI has it: the token itself always, and of tokens with one text the likeliest.
+      // A map by text, as OpenAI's: it always has the token itself, and the likeliest of tokens with the same text.
       std::vector<std::string> names{text_of_token(tokenizer_, token.id)};
       out += '{';
       append_json_string(out, names[0]);
@@ -205,7 +205,7 @@ void ChatWriter::append_choice_part(std::string& out, std::size_t index, const C
   }
   if (!delta.content.empty() || first) {
     field("\"content\":");
-    append_json_string(out, delta.content);  // "" and not null beside calls: what stands in one part depends on time
+    append_json_string(out, delta.content);  // "" and not null beside calls: which text is in one part depends on timing
   }
   if (!delta.tool_calls.empty()) {
     field("\"tool_calls\":");

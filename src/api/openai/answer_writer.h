@@ -16,7 +16,7 @@ struct AnswerShape {
   bool top_logprobs = false;
   bool token_ids = false;
   bool prompt_token_ids = false;
-  bool echo_ids = false;        // tokens of a prompt that comes first, also without log-probabilities
+  bool echo_ids = false;        // token ids of an echoed prompt, also without log-probabilities
   bool text_offsets = false;    // where each token's text begins
   bool usage_in_parts = false;  // "usage": null in each part but the last
 };
@@ -25,12 +25,12 @@ class AnswerWriter {
  public:
   virtual ~AnswerWriter() = default;
   virtual std::string_view id_prefix() const = 0;
-  // Before anything else, and again when it changes.
+  // Call before anything else, and again when the head changes.
   virtual void set_head(const AnswerHead& head) = 0;
-  // Events of a stream, as server-sent events: what choice `index` gained; the end of all choices; what went wrong on the way.
-  // `prompt`: the ids of the choice's prompt, shown in its first part alone.
+  // Append server-sent events of a stream: a part of choice `index` (append_event), the end of all choices (append_end), an error
+  // (append_failure). `prompt`: the ids of the choice's prompt, shown in its first part alone.
   virtual void append_event(std::string& out, std::size_t index, const ChoiceDelta& delta, bool first, const std::vector<std::int32_t>& prompt) = 0;
-  // Nothing, of a wire that holds no answer.
+  // Does nothing for a protocol that has no held answers.
   virtual void append_hold(std::string&, std::size_t, const HoldNotice&) {}
   virtual void append_end(std::string& out, const AnswerUsage& usage) = 0;
   virtual void append_failure(std::string& out, const Error& error) = 0;
@@ -39,7 +39,7 @@ class AnswerWriter {
     const std::vector<std::int32_t>* prompt;
   };
   virtual std::string whole(const std::vector<WholeChoice>& choices, const AnswerUsage& usage) = 0;
-  // Of the whole answer, once it is written.
+  // Headers of a whole answer; call after whole().
   virtual HeaderList headers() const { return {}; }
 };
 
@@ -58,7 +58,7 @@ class ChoicesWriter : public AnswerWriter {
   virtual std::string_view object(bool part) const = 0;
   virtual void append_choice_part(std::string& out, std::size_t index, const ChoiceDelta& delta, bool first, const std::vector<std::int32_t>& prompt) const = 0;
   virtual void append_choice(std::string& out, std::size_t index, const ChoiceDelta& delta, const std::vector<std::int32_t>& prompt) const = 0;
-  // Fields of the frame that stand behind the choices: "," first.
+  // Fields behind the choices, each with a comma before it.
   virtual void append_frame_end(std::string&, const std::vector<std::int32_t>*) const {}
 
   // ,"finish_reason":"stop" and, where asked for, ,"token_ids":[..],"sampling_logprobs":[..]

@@ -13,8 +13,8 @@ namespace lockstep {
 
 std::shared_ptr<VersionGate> channel_gate(std::shared_ptr<AliasGate> gate, std::string deployment);
 
-// Of a request's "gate" what an alias keeps (TrafficRule::gate) that leads where `rule` says: null where nothing that follows a channel may need it. Error
-// unsupported: a deployment among them whose weights to come cannot be asked anything before they are live.
+// The text of a request's "gate" that an alias with `rule` keeps (TrafficRule::gate); null if no deployment that it may lead to follows a
+// channel. Error unsupported: one of them takes new weights in place (--swap-memory single), so that they cannot be judged before they are live.
 std::shared_ptr<const std::string> gate_to_keep(const Deployments& deployments, const TrafficRule& rule, const Json& gate);
 
 }  // namespace lockstep

@@ -13,7 +13,7 @@
 
 namespace lockstep {
 namespace {
-// Reasoning first, in the model's own way; behind it what `inner` reads.
+// Parses reasoning in the model's own format, and the rest of the text with `inner`.
 class BehindReasoning : public AnswerParser {
  public:
   explicit BehindReasoning(std::unique_ptr<AnswerParser> inner)
@@ -40,7 +40,7 @@ class BehindReasoning : public AnswerParser {
   std::unique_ptr<AnswerParser> inner_;
 };
 
-// A grammar lets the answer begin with `first` where it is calls, and with something else where it is content.
+// Parses an answer whose grammar makes calls begin with `first`, and content with any other character.
 class CallsOrContent : public AnswerParser {
  public:
   CallsOrContent(char first, std::unique_ptr<AnswerParser> calls) : first_(first), calls_(std::move(calls)) {}
@@ -89,7 +89,7 @@ void answer_chat(const std::shared_ptr<GenerationService>& service, ChatRequest 
   const Json tools = request.prompt.tools;
   ToolChoice choice = request.tool_choice;
   if (tools.empty()) choice.kind = ToolChoice::Kind::none;
-  if (choice.kind == ToolChoice::Kind::none) request.prompt.tools = Json::array();  // what may not be called is not shown
+  if (choice.kind == ToolChoice::Kind::none) request.prompt.tools = Json::array();  // tools that may not be called are not shown to the model
 
   if (choice.kind != ToolChoice::Kind::none && service->model().has_chat() && !service->model().shows_tools() && !request.prompt.ids)
     throw RequestError(ErrorCode::unsupported, "tools",
@@ -140,7 +140,7 @@ void answer_chat(const std::shared_ptr<GenerationService>& service, ChatRequest 
       if (reasons) parser = std::make_unique<BehindReasoning>(std::move(parser));
       return parser;
     };
-  } else if (forced || reasons || !formatted) {  // what a grammar holds to JSON has neither reasoning nor calls in it
+  } else if (forced || reasons || !formatted) {  // an answer that a grammar makes JSON has neither reasoning nor calls
     order.make_parser = [=, one_call = callable && !request.parallel_tool_calls] {
       return std::make_unique<NativeParser>(format, types, reasons, forced, one_call);
     };

@@ -6,7 +6,7 @@ namespace lockstep {
 namespace {
 constexpr std::size_t kMostMessages = 10000, kMostTools = 128, kMostCalls = 128;
 
-// A string, or parts of text, which templates that know strings alone see as lines.
+// A string, or parts of text, which are joined by line feeds, since templates expect one string.
 std::string content_text(const Json& value, const std::string& field) {
   if (value.is_string()) return value.get<std::string>();
   if (!value.is_array()) fail_field(field, fmt::format("is {}, allowed is a string or an array of parts", describe_json(value)));
@@ -93,7 +93,7 @@ Json message(const Json& value, const std::string& field) {
         fail_field(at, fmt::format("is {}, allowed is an array of at most {}", describe_json(json), kMostCalls));
       for (std::size_t i = 0; i < json.size(); ++i) calls.push_back(tool_call(json[i], fmt::format("{}[{}]", at, i)));
     });
-    // What an answer of OpenAI's shape carries, so that it can be sent back as it came.
+    // A field of OpenAI's answers, so that an answer can be sent back unchanged.
     fields.custom("refusal", [&](const Json& json, const std::string& at) { content = json_text(json, at); });
     fields.only("annotations", {Json::array()});
     fields.only("audio", {});

@@ -90,7 +90,7 @@ ChatRequest decode_chat(std::string_view body, SamplingFields defaults) {
   fields.boolean("parallel_tool_calls", &r.parallel_tool_calls);
   add_no_op_fields(fields);
   fields.only("add_special_tokens", {false});  // the template writes them
-  fields.only("verbosity", {"medium"});        // the vendor's default; nothing makes a model write more or less
+  fields.only("verbosity", {"medium"});        // OpenAI's default; other values would have no effect here
   fields.only("modalities", {Json::array({"text"})});
   for (const char* name : {"audio", "web_search_options", "functions", "function_call", "moderation"}) fields.only(name, {});
 

@@ -6,10 +6,10 @@
 
 namespace lockstep {
 
-// What the model reads; also of /v1/tokenize.
+// The prompt of a chat; /v1/tokenize has the same fields.
 struct ChatPrompt {
   Json messages = Json::array();
-  std::string messages_field = "messages";  // by which name they came
+  std::string messages_field = "messages";  // the field that held them
   Json tools = Json::array();
   std::optional<bool> add_generation_prompt;  // default: unless the last message is continued
   bool continue_final_message = false;
@@ -37,10 +37,10 @@ struct ChatRequest {
   std::int64_t top_logprobs = 0;
 };
 
-// Whether the tool that is asked for is among the tools.
+// RequestError unless the tool that tool_choice names is among the tools.
 void check_tool_choice(const ChatRequest& request);
 
-// `defaults`: what stands for sampling fields that are not given. Throws RequestError with the field at fault.
+// `defaults`: values of sampling fields that are not given. Throws RequestError with the field at fault.
 ChatRequest decode_chat(std::string_view body, SamplingFields defaults = {});
 
 }  // namespace lockstep

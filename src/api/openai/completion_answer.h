@@ -14,7 +14,7 @@ struct AdapterWeights;
 void answer_completion(const std::shared_ptr<GenerationService>& service, CompletionRequest request, const std::string& owner,
                        const std::shared_ptr<Responder>& responder, const std::weak_ptr<Worker>& long_writer, const std::weak_ptr<HeldStreams>& streams);
 
-// The adapter that the model's name means; null: the model itself. Error not_found with the code model_not_found.
+// The adapter that `model` names; null: it names the model itself. Error not_found with the code model_not_found.
 std::shared_ptr<const AdapterWeights> require_model(const GenerationService& service, const std::string& model, const std::string& field = "model");
 
 }  // namespace lockstep

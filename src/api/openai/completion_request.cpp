@@ -49,7 +49,7 @@ CompletionRequest decode_completion(std::string_view body, SamplingFields defaul
 
   fields.read(parse_object(body));
   if (!by_ids.empty()) {
-    // The openai client insists on a prompt; an empty one says nothing.
+    // The openai client always sends a prompt; an empty one is as good as none.
     if (!r.prompts.empty() && !(r.prompts.size() == 1 && r.prompts[0].is_text && r.prompts[0].text.empty()))
       fail_field("prompt_token_ids", "is given beside prompt, allowed is one of them");
     r.prompts = std::move(by_ids);

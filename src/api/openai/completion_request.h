@@ -23,15 +23,15 @@ struct CompletionRequest {
   };
   SamplingFields sampling;
   std::vector<Prompt> prompts;
-  std::optional<std::int64_t> logprobs;  // 0 to 20: how many of the likeliest beside each token's own
+  std::optional<std::int64_t> logprobs;  // 0 to 20: how many of the likeliest tokens to list beside each token
   bool echo = false;
-  bool add_special_tokens = true;  // what the tokenizer puts around a text
+  bool add_special_tokens = true;  // those that the tokenizer puts around a text
 };
 
 // A string, an array of token ids, or an array of at most `most` of those. Throws RequestError.
 std::vector<CompletionRequest::Prompt> prompts_value(const Json& value, const std::string& field, std::size_t most);
 
-// `defaults`: what stands for sampling fields that are not given. Throws RequestError with the field at fault.
+// `defaults`: values of sampling fields that are not given. Throws RequestError with the field at fault.
 CompletionRequest decode_completion(std::string_view body, SamplingFields defaults = {});
 
 }  // namespace lockstep

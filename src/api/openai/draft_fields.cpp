@@ -22,7 +22,7 @@ std::string prediction_content(const Json& content, const std::string& field) {
   return text;
 }
 
-// {"type": "content", "content": "text"}, or its parts; or the text alone, as Fireworks has it.
+// {"type": "content", "content": "text"} or with parts of text; or Fireworks' form, the text alone.
 std::string prediction_text(const Json& value, const std::string& field) {
   if (value.is_string()) return value.get<std::string>();
   if (!value.is_object()) fail_field(field, fmt::format("is {}, allowed is an object or a string", describe_json(value)));

@@ -66,8 +66,8 @@ void append_vector(std::string& out, const std::vector<float>& vector, bool base
   out += ']';
 }
 
-// Inputs go to the engine some at a time: a request of thousands takes no more places than others leave it. begin() on any thread, the rest on
-// the executor's.
+// Gives the engine kAtOnce inputs at a time, so that a request of thousands leaves places to others. begin() on any thread, the rest on the
+// executor's.
 class EmbeddingRun : public std::enable_shared_from_this<EmbeddingRun> {
  public:
   EmbeddingRun(std::shared_ptr<GenerationService> service, EmbeddingRequest request, std::vector<Request> prompts, std::shared_ptr<Responder> responder,
@@ -161,7 +161,7 @@ class EmbeddingRun : public std::enable_shared_from_this<EmbeddingRun> {
   std::vector<Request> prompts_;
   std::shared_ptr<Responder> responder_;
   std::weak_ptr<Worker> long_writer_;
-  std::shared_ptr<void> memory_;  // of prompts and vectors, where it is counted
+  std::shared_ptr<void> memory_;  // the counted memory of prompts and vectors; null: it is not counted
   const bool names_snapshot_;     // adapters count versions of their own
   std::vector<std::vector<float>> vectors_;
   std::size_t next_ = 0, done_ = 0;

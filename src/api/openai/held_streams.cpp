@@ -106,7 +106,7 @@ void HeldStreams::watch() {
   }
 }
 
-// Another key's stream is none.
+// Null for a stream of another key.
 std::shared_ptr<HeldCompletion> HeldStreams::find(const std::string& id, const std::string& owner) const {
   {
     const std::lock_guard lock(mutex_);

@@ -1,4 +1,4 @@
-// Streams that may be held (serving/held_completion.h), by the id of their answers: whose key each one is of, how long it may be held, and POST
+// Streams that may be held (serving/held_completion.h), by the id of their answers, each with its key and the time that it may be held; and POST
 // /v1/streams/{id}, which says how one goes on. One that is held longer than it asked for ends. Any thread; a thread of its own watches the time.
 //   streams->add(id, key, seconds, held); streams->held(id, 1, 8); ... streams->act(request, responder); ... streams->remove(id);
 #pragma once
@@ -27,10 +27,10 @@ class HeldStreams {
   // `owner`: its API key's name. Error resource_exhausted: the key has as many as it may.
   void add(const std::string& id, const std::string& owner, double seconds, const std::shared_ptr<HeldCompletion>& completion);
   void remove(const std::string& id);
-  // Its time runs from now on, and no more.
+  // held(): the stream's time runs from now on. resumed(): it no longer runs.
   void held(const std::string& id, std::int64_t number, std::int64_t position);
   void resumed(const std::string& id);
-  // Answers POST /v1/streams/{id}. RequestError not_found: no such stream of this key; and of fields.
+  // Answers POST /v1/streams/{id}. RequestError not_found: this key has no such stream; others with the field at fault.
   void act(const ApiRequest& request, const std::shared_ptr<Responder>& out);
 
  private:

@@ -121,9 +121,9 @@ class ModelDeploymentRoutes {
     fields.read(body);
     if (shares.empty()) fail_field("deployments", "is missing or empty, allowed is the name of one, or {NAME: WEIGHT, ..}");
     if (force && !gate) fail_field("force", "is refused without a gate, which it would overrule");
-    // It takes as long as its answers: other changes go on meanwhile.
+    // The gate takes as long as its answers, so other changes go on meanwhile.
     const auto kept_gate = [&] { return gate ? gate_to_keep(*deployments_, rule_to_be(alias, shares), body["gate"]) : nullptr; };
-    kept_gate();  // refused before all that
+    kept_gate();  // so that an unsupported gate is refused before it runs
     std::optional<JudgedTraffic> judged = gate ? std::optional(gate_.judge(alias, shares, *gate, request.key_name, force)) : std::nullopt;
     const std::lock_guard lock(changes_);
     if (judged) gate_.check_same(*judged);
@@ -174,7 +174,8 @@ class ModelDeploymentRoutes {
     log_info("an alias has other deployments", {{"alias", alias}, {"deployments", shares_text(now->shares)}, {"key", request.key_name}});
     return rule_json(*now);
   }
-  // The change stands, whether or not it can be kept; who asked for it is told. Under the lock of changes: they are kept in the order in which they were made.
+  // Stores a change. The change stands even if it cannot be stored; then the client gets an error. Called under the lock of changes, so that
+  // they are stored in the order in which they were made.
   template <class Keep>
   void keep(const Keep& write) const {
     if (!options_.kept) return;
@@ -207,7 +208,7 @@ void add_model_deployment_routes(Routes& routes, std::shared_ptr<Deployments> de
   const auto add = [&](const char* method, const char* path, Answer answer) {
     routes.add({method, path, [api, answer](ApiRequest& request, const std::shared_ptr<Responder>& out) { out->send((api.get()->*answer)(request)); }});
   };
-  // What reads a model or waits for the disk is not for the server's own thread. `lane_of`: its pool, by the request.
+  // Runs a handler that reads a model or waits for the disk on a pool instead of the server's own thread. `lane_of`: the pool of a request.
   using LaneOf = std::function<RequestPool&(const ApiRequest&)>;
   const auto change = [&](const char* method, const char* path, LaneOf lane_of, Answer answer) {
     routes.add({method, path, [api, answer, lane_of = std::move(lane_of)](ApiRequest& request, const std::shared_ptr<Responder>& out) {

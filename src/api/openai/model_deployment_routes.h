@@ -16,11 +16,11 @@
 namespace lockstep {
 
 struct ModelDeploymentRouteOptions {
-  // Loads what a client names, for a deployment of that name; null: nothing is loaded while the server runs.
+  // Loads the model that a client names (`source`) for a deployment called `name`; null: no model can be loaded while the server runs.
   std::function<ModelDeployment(const std::string& name, const std::string& source)> open;
-  std::shared_ptr<const KeyRing> keys;              // null: whoever reaches the server may change its models
+  std::shared_ptr<const KeyRing> keys;              // null: anyone who reaches the server may change its models
   std::vector<std::string> administrators;          // names of keys
-  std::shared_ptr<KeptDeployments> kept = nullptr;  // what is changed has reached it before it is answered; null: nothing is kept over a restart
+  std::shared_ptr<KeptDeployments> kept = nullptr;  // stores a change before it is answered; null: changes end with the process
   std::shared_ptr<AliasGate> gate;                  // over the same deployments
 };
 

@@ -11,8 +11,8 @@ namespace lockstep {
 
 class NativeParser : public AnswerParser {
  public:
-  // `calls_only`: a grammar held the answer to calls, so other text is the markup of one that max_tokens cut off, and is left out.
-  // `one_call`: the message is over behind its first call.
+  // `calls_only`: a grammar allows only calls, so other text is markup of a call that max_tokens cut off, and is left out.
+  // `one_call`: the message ends with its first call.
   NativeParser(MessageFormat format, std::shared_ptr<const ArgumentTypes> tools, bool starts_in_reasoning, bool calls_only = false, bool one_call = false)
       : parser_(format, std::move(tools), starts_in_reasoning), calls_only_(calls_only) {
     if (one_call) parser_.end_with_first_call();

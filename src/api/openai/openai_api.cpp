@@ -26,7 +26,7 @@ std::int64_t unix_seconds() { return std::chrono::duration_cast<std::chrono::sec
 
 ApiResponse json_response(const Json& json) { return {200, "application/json", json.dump(-1, ' ', false, Json::error_handler_t::replace), {}}; }
 
-// A page in a browser can make one send any body to a server on its own machine, but not as JSON, unless we allow it.
+// A web page can make a browser send any body to a server on the user's machine, but not with a JSON content type unless CORS allows it.
 void require_json(const ApiRequest& request) {
   const std::string_view type = trimmed(std::string_view(request.content_type).substr(0, request.content_type.find(';')));
   if (ascii_lower(type) != "application/json")
@@ -34,8 +34,8 @@ void require_json(const ApiRequest& request) {
                        "unsupported_media_type");
 }
 
-// What may take longer to decode than a server's thread should be away: long texts, schemas, and talks that were kept, of whatever
-// spelling. (The backslash: a key may be written with escapes.)
+// Whether a body may take too long to decode on the server's own thread: long texts, schemas, and stored conversations. (The backslash:
+// a key may be written with escapes.)
 bool takes_long(const ApiRequest& request) {
   constexpr std::size_t kLongBody = 32 << 10;
   if (request.body.size() > kLongBody) return true;
@@ -46,7 +46,7 @@ bool takes_long(const ApiRequest& request) {
 
 constexpr std::size_t kMostLongAnswers = 1024;
 
-// What all models of a server share.
+// State that all models of a server share.
 struct OpenAiCommons {
   std::shared_ptr<const Deployments> deployments;
   std::shared_ptr<StoredResponses> kept;
@@ -68,7 +68,7 @@ Json service_json(const GenerationService& service, std::int64_t created) {
           {"profile_name", service.model().profile_name()}};
 }
 
-// Of one whose model is not in memory.
+// The description of a model that is not in memory.
 Json asleep_json(const DeploymentLine& line, std::int64_t created) {
   return {{"id", line.name}, {"object", "model"}, {"created", created}, {"owned_by", "lockstep"}, {"asleep", true}};
 }
@@ -92,7 +92,7 @@ Json alias_json(const TrafficRule& rule, std::int64_t created) {
 // The API over one of the models, for one request.
 class ModelApi {
  public:
-  // `model`: what the request's own name means to the service; nothing: the service reads it.
+  // `model`: replaces the request's `model` field; empty: the field counts.
   ModelApi(const OpenAiCommons& commons, std::shared_ptr<GenerationService> service, std::optional<std::string> model)
       : commons_(commons), service_(std::move(service)), model_(std::move(model)) {}
 
@@ -124,7 +124,7 @@ class ModelApi {
     require_model(*meant.service, meant.adapter);
     return json_response(adapter_json(*meant.service, *meant.service->adapters().find(meant.adapter), created));
   }
-  // As vLLM has them; a folder is named relative to the server's folder of adapters.
+  // vLLM's routes of adapters; a folder is relative to the server's folder of adapters.
   ApiResponse load_adapter(const ApiRequest& request) const {
     std::string name, path;
     bool in_place = false;
@@ -170,7 +170,7 @@ class ModelApi {
   ApiResponse delete_response(const ApiRequest& request) const { return responses().erase(request); }
   ApiResponse response_items(const ApiRequest& request) const { return responses().input_items(request); }
 
-  // Error not_found becomes what OpenAI's clients know.
+  // Deployments::call, whose errors get OpenAI's code model_not_found.
   static CalledDeployment called(const Deployments& deployments, const std::string& model, const std::string& who) {
     try {
       return deployments.call(model, who);
@@ -183,7 +183,7 @@ class ModelApi {
   std::int64_t created_of(const DeploymentLine& line) const { return line.created > 0 ? static_cast<std::int64_t>(line.created) : commons_.created; }
   SamplingFields defaults() const { return sampling_defaults(service_->model().defaults()); }
   ResponseAnswers responses() const { return {service_, commons_.kept}; }
-  // NAME#ADAPTER is of a deployment, another name of the first one.
+  // NAME#ADAPTER means an adapter of deployment NAME; a name without '#' one of the first deployment.
   CalledDeployment adapter_place(const std::string& name) const {
     if (name.find('#') != std::string::npos) {
       CalledDeployment of = called(*commons_.deployments, name, {});
@@ -211,7 +211,8 @@ class OpenAiApi {
   }
 
   using ModelWork = std::function<void(const ModelApi& api, const ApiRequest& request)>;
-  // Runs `work` over the model that the body names: here, or where that sleeps elsewhere and later, or never, and the client is told to come again.
+  // Runs `work` over the model that the body names: here, or, if the model sleeps, on a pool once it is awake. If it cannot be woken, the client
+  // is told to come again.
   void with_model(const ApiRequest& request, const std::shared_ptr<Responder>& out, const ModelWork& work) {
     Meant meant = meant_by(request);
     if (meant.service) return work(ModelApi(commons_, std::move(meant.service), std::move(meant.adapter)), request);
@@ -225,7 +226,7 @@ class OpenAiApi {
     place(request, out, [this, out](const ApiRequest& r) { streams_->act(r, out); });
   }
 
-  // Runs `work` for the request: here, or where its time is nobody else's.
+  // Runs `work` for the request: here, or on a pool if it may take long.
   void place(ApiRequest& request, const std::shared_ptr<Responder>& out, const std::function<void(const ApiRequest&)>& work, bool elsewhere = false) {
     if (!elsewhere && !takes_long(request)) {
       const ClientWork scope(nullptr, request.lease);
@@ -240,7 +241,7 @@ class OpenAiApi {
     std::shared_ptr<GenerationService> service;  // null: it is asleep
     std::optional<std::string> adapter;          // as ModelApi has it
   };
-  // The bytes of a body that names none, or is none, are for the first one to judge.
+  // The model that the body names; the first one for a body that names none or cannot be read, whose errors its decoder tells.
   Meant meant_by(const ApiRequest& request) const {
     const Deployments& all = *commons_.deployments;
     if (all.is_single() || request.method != "POST") return {{}, all.first(), std::nullopt};
@@ -282,7 +283,7 @@ void add_openai_routes(Routes& routes, std::shared_ptr<const Deployments> deploy
       api->place(request, out, [a = api.get(), out, work = answered(answer, out)](const ApiRequest& r) { a->with_model(r, out, work); });
     };
   };
-  // What reads files or long texts, or waits for the device, never on the server's own thread.
+  // Runs an answer that reads files or long texts, or waits for the device, on a pool instead of the server's own thread.
   const auto in_turn = [&](Answer answer) {
     return [api, answer, answered](ApiRequest& request, const std::shared_ptr<Responder>& out) {
       api->place(
@@ -299,7 +300,7 @@ void add_openai_routes(Routes& routes, std::shared_ptr<const Deployments> deploy
   routes.add({"GET", "/v1/models/{model}", answers(&ModelApi::model)});
   post("/v1/completions", starts(&ModelApi::completions));
   post("/v1/chat/completions", starts(&ModelApi::chat));
-  // Of an answer that has begun: what a server does that takes no new ones, and not counted as a request of its key's.
+  // It belongs to an answer that has begun: allowed while the server drains, and not counted as a request of its key.
   routes.add({.method = "POST",
               .path = "/v1/streams/{id}",
               .handler =

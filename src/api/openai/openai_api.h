@@ -12,7 +12,7 @@ namespace lockstep {
 
 class HeldStreams;
 
-// `streams`: that other wires' routes share, whose held streams POST /v1/streams/{id} answers too; null: its own.
+// `streams`: the table of held streams, shared with other protocols' routes, so that POST /v1/streams/{id} finds theirs too; null: its own.
 void add_openai_routes(Routes& routes, std::shared_ptr<const Deployments> deployments, std::shared_ptr<HeldStreams> streams = nullptr);
 // Of one model alone.
 void add_openai_routes(Routes& routes, std::shared_ptr<GenerationService> service);

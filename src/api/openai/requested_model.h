@@ -16,11 +16,11 @@ struct RequestedModel {
   std::string user;  // "user", else "safety_identifier", else "prompt_cache_key"
 };
 
-// `asks_who`: whether the user matters for that model; where it does not, reading may end before it.
+// `asks_who`: whether the user matters for a model; if not, reading stops when the model is known.
 RequestedModel read_requested_model(std::string_view body, const std::function<bool(const std::string& model)>& asks_who);
 
-// Whose request it is, for TrafficTable::choose: the session that its headers name (x-multi-turn-session-id, x-session-affinity), else its user, of its
-// API key; empty: it says neither.
+// An identity of the requester for TrafficTable::choose, within its API key: the session that its headers name (x-multi-turn-session-id,
+// x-session-affinity), else its user; empty: it names neither.
 std::string who_asks(const ApiRequest& request, const RequestedModel& asked);
 
 }  // namespace lockstep

@@ -45,10 +45,10 @@ void ResponseAnswers::create(const ApiRequest& request, const std::shared_ptr<Re
   for (Json* tree : {&r.shown, &r.items, &r.messages}) *tree = nullptr;
   ClientWork::check();
   ClientWork::take(held_bytes);
-  const std::shared_ptr<void> held = ClientWork::keep(held_bytes);  // as long as the answer is made
+  const std::shared_ptr<void> held = ClientWork::keep(held_bytes);  // until the answer is complete
   ResponseWriter::Ended ended = [held](const std::string&, const Json&, const std::string&) {};
   if (r.store)
-    // Called where nobody should be kept waiting: what came with the request is text already.
+    // Called on a thread that must not be kept busy: the request's items are text already.
     ended = [kept = kept_, owner, items = std::move(items), messages = std::move(messages), held](const std::string& id, const Json& output,
                                                                                                   const std::string& response) mutable {
       ResponseInput talk;  // of the answer alone
@@ -56,7 +56,7 @@ void ResponseAnswers::create(const ApiRequest& request, const std::shared_ptr<Re
         try {
           talk.read(Json::array({item}), "output");
         } catch (const RequestError&) {
-          // A call whose arguments were cut, and are no JSON: it cannot be shown to a model, and nobody may have run it.
+          // A call whose arguments were cut and are no JSON: it cannot be shown to a model, and no client can have run it.
         }
       }
       if (!talk.messages().empty()) messages.replace(messages.size() - 1, 1, "," + dumped(talk.messages()).substr(1));

@@ -13,7 +13,7 @@ class ResponseInput {
   // A text (a message of the user) or an array of items. Throws RequestError with the item's field: "input[2].content[0].text".
   void read(Json value, const std::string& field);
   const Json& messages() const { return messages_; }
-  // What read() was given, as GET /v1/responses/{id}/input_items lists it: each with id and type, content as parts. Once.
+  // The items that read() got, as GET /v1/responses/{id}/input_items lists them: each with id and type, content as parts. Call it once.
   Json take_items() { return std::move(items_); }
 
  private:
@@ -25,7 +25,7 @@ class ResponseInput {
   Json& open_assistant();
   void list(Json item, std::string_view id_prefix);
   Json messages_, items_ = Json::array();
-  bool answering_ = false;  // the last message is an assistant's, whose items still come
+  bool answering_ = false;  // the last message is an assistant's and may get more items
 };
 
 }  // namespace lockstep

@@ -9,7 +9,7 @@ namespace lockstep {
 namespace {
 constexpr std::size_t kMostNotes = 16;
 
-// Tools and their choice stand one level higher here than in chat completions: {"type": "function", "name": ...}. Errors name them so.
+// Tools and tool_choice are one level flatter here than in chat completions: {"type": "function", "name": ...}. Errors name the fields of this form.
 template <class F>
 void as_in_responses(const F& work) {
   const auto renamed = [](std::string text) {

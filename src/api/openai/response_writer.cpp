@@ -22,7 +22,7 @@ void ResponseWriter::response_event(std::string& out, std::string_view type, std
   if (streams_) out += fmt::format("event: {0}\ndata: {{\"type\":\"{0}\",\"sequence_number\":{1},\"response\":{2}}}\n\n", type, sequence_++, response);
 }
 
-// The event that comes once a token, without a tree of values.
+// Writes the event of each token directly, without a tree of JSON values.
 void ResponseWriter::text_delta(std::string& out, std::size_t item, std::string_view type, const std::string& text) {
   items_[item].text += text;
   if (!streams_) return;
@@ -142,7 +142,7 @@ std::string ResponseWriter::response(std::string_view status, Json output) const
 
 void ResponseWriter::append_end(std::string& out, const AnswerUsage& usage) {
   const bool cut = finish_ == "length";
-  if (items_.empty()) {  // an answer of no text is a message of none
+  if (items_.empty()) {  // an empty answer has one message without text
     message_ = begin(out, Item::Kind::message,
                      {{"id", "msg_" + head_.id.substr(id_prefix().size())},
                       {"type", "message"},

@@ -15,12 +15,12 @@
 
 namespace lockstep {
 
-// What the answer's text must be.
+// The format that the answer's text must have.
 struct ResponseFormat {
   enum class Kind { text, json_object, json_schema };
   Kind kind = Kind::text;
   Json schema;        // of json_schema
-  std::string field;  // where it stood: "response_format.json_schema.schema"
+  std::string field;  // the field that held it: "response_format.json_schema.schema"
 };
 
 // Where the answer is held on the way (api/openai/hold_fields.h), and how long at most.
@@ -40,7 +40,7 @@ struct SamplingFields {
   std::vector<LogitBias> logit_bias;    // one a token
   std::optional<std::int64_t> best_of;  // n or 1, and nothing else
   std::optional<std::int64_t> max_tokens;
-  std::string max_tokens_field = "max_tokens";  // by which name it came
+  std::string max_tokens_field = "max_tokens";  // the field that held it
   std::optional<std::uint64_t> seed;
   std::vector<std::string> stop;  // none empty
   std::vector<std::int32_t> stop_token_ids;
@@ -58,10 +58,10 @@ struct SamplingFields {
 SamplingFields sampling_defaults(const GenerationDefaults& defaults);
 ResponseFormat response_format_value(const Json& value, const std::string& field);
 void add_sampling_fields(JsonFields& fields, SamplingFields* s);
-// What no field shows alone. Throws RequestError.
+// Checks that concern several fields together. Throws RequestError.
 void check_sampling_fields(const SamplingFields& s, std::size_t prompts);
-// What they say of an order; its prompts, how many tokens an answer has where they do not say, and what it is held to, are the caller's. Without a seed
-// one is drawn.
+// The order that the fields describe. The caller sets its prompts, its constraint, and the number of tokens if the fields have none. Without a
+// seed one is drawn.
 CompletionOrder order_of(const SamplingFields& s, std::int64_t top_logprobs, const std::string& top_logprobs_field);
 
 }  // namespace lockstep

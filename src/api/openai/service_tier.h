@@ -14,7 +14,7 @@ namespace lockstep {
 // auto, default, flex or priority.
 void add_service_tier(JsonFields& fields, std::string* tier);
 WorkClass class_of_tier(std::string_view tier, WorkClass of_key);
-// As an answer tells it.
+// The service_tier of an answer.
 std::string_view tier_of_class(WorkClass work);
 
 }  // namespace lockstep

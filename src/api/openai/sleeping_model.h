@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-// The pool does `work`; with a fault the client is told: of AsleepError with 503, and when to come again.
+// Runs `work` on the pool. With a `fault` the client gets it as an error; an AsleepError as 503 with Retry-After.
 void when_awake(RequestPool& pool, ApiRequest request, const std::shared_ptr<Responder>& out, const std::exception_ptr& fault, RequestPool::Work work);
 
 }  // namespace lockstep

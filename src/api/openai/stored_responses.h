@@ -27,9 +27,9 @@ class StoredResponses {
   std::size_t most_bytes_of_key() const { return most_of_key_; }
   std::size_t bytes() const;  // of all
 
-  // One larger than a key may have is not kept.
+  // A response larger than a key's limit is not kept.
   void put(const std::string& owner, const std::string& id, StoredResponse response);
-  // Null: there is none of that id that `owner` made. Found ones count as used.
+  // The response of that id, which counts as used now; null: `owner` has none.
   std::shared_ptr<const StoredResponse> find(const std::string& owner, const std::string& id);
   bool erase(const std::string& owner, const std::string& id);
 

@@ -7,7 +7,7 @@
 
 namespace lockstep {
 namespace {
-// What one answer may hold: several contexts of any model, and no more.
+// The limit of one answer: several contexts of any model.
 std::int64_t most_tokens(const GenerationService& service) { return std::max<std::int64_t>(kMostTokens, 4 * service.limits().max_positions); }
 }  // namespace
 
@@ -35,7 +35,7 @@ std::string tokenize_answer(const GenerationService& service, std::string_view b
   const std::int64_t most = most_tokens(service);
   if (static_cast<std::int64_t>(ids.size()) > most)
     fail_field(prompt ? "prompt" : "messages", fmt::format("makes {} tokens, allowed are at most {} in one request", ids.size(), most));
-  // Written straight away: a tree of values would take many times the answer's memory.
+  // Written directly: a tree of JSON values would take many times the answer's memory.
   std::string answer = fmt::format("{{\"count\":{},\"max_model_len\":{},\"tokens\":[", ids.size(), longest_request(service.limits()));
   const auto list = [&](auto&& append) {
     for (std::size_t i = 0; i < ids.size(); ++i) {

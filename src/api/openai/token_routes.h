@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-// One answer's tokens: so many, or four of the model's contexts where that is more.
+// The most tokens of one answer, or four times the model's context if that is more.
 constexpr std::int64_t kMostTokens = 1 << 16;
 
 // {"model", "prompt" or "messages" and what belongs to them, "add_special_tokens", "return_token_strs"} ->

@@ -8,7 +8,7 @@ using Json = nlohmann::ordered_json;
 
 Json line(WorkClass work, const std::string& key) { return {{"class", work_class_name(work)}, {"key", key}}; }
 
-// Without a snapshot (the engine has stopped) nothing is known of sequences.
+// `snapshot`: null when the engine has stopped; then nothing is told of sequences.
 Json told(const DeviceSources& sources, const ExecutorState& state, const ServiceSnapshot* snapshot) {
   Json shares = Json::object(), used = Json::array(), waiting = Json::array(), pieces = Json::array();
   for (std::size_t i = 0; i < kWorkClasses; ++i) shares[std::string(work_class_name(static_cast<WorkClass>(i)))] = state.shares.percent[i];
@@ -41,7 +41,7 @@ void add_device_route(Routes& routes, DeviceSources sources) {
               .path = "/api/device",
               .handler =
                   [shared](const ApiRequest&, const std::shared_ptr<Responder>& out) {
-                    // Before the snapshot, which is itself a piece of the server's work.
+                    // Taken before the snapshot, which is itself work on the device's executor.
                     const auto send = [shared, out, state = shared->executor->state()](const ServiceSnapshot* snapshot) {
                       out->send({200,
                                  "application/json",

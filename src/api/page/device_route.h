@@ -12,7 +12,7 @@ namespace lockstep {
 struct DeviceSources {
   std::shared_ptr<GenerationService> service;
   std::shared_ptr<Executor> executor;
-  // Models that wait for a place in memory, by the key's name; empty: nothing trains here.
+  // How many models wait for a place in memory, by the key's name; empty: this server trains nothing.
   std::function<std::map<std::string, std::int64_t>()> models_waiting = {};
 };
 

@@ -66,7 +66,7 @@ std::int64_t integer_of(const ApiRequest& request, const char* name, std::int64_
   return value;
 }
 
-// A run's folder says where things lay on the machine that made it.
+// Removes paths: the files of a run's folder name places on the machine that made it.
 void hide_paths(Json& json) {
   if (json.is_string()) json = without_server_paths(json.get<std::string>());
   else if (json.is_structured())
@@ -76,7 +76,7 @@ void hide_paths(Json& json) {
 using Ask = std::function<Json(const RunReader&, const ApiRequest&)>;
 
 void answer(const std::shared_ptr<Page>& page, const Ask& ask, const ApiRequest& request, const std::shared_ptr<Responder>& responder) {
-  // The page outlives its worker's work, not the other way round.
+  // A plain pointer: the page outlives the work of its own worker.
   const bool taken = page->worker.post([page = page.get(), ask, request, responder] {
     try {
       ApiResponse response;

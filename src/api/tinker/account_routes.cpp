@@ -1,5 +1,5 @@
-// What the `tinker` package asks about the account behind a key: this server keeps keys, and no accounts, prices or logs of who did what.
-// It tells what it knows, and says in one sentence what it does not.
+// Routes of the `tinker` package about the account behind a key. This server has keys and checkpoints, but no accounts, prices or audit logs: what
+// it does not have is refused in one sentence.
 #include "api/errors.h"
 #include "api/tinker/tinker_routes.h"
 

@@ -9,9 +9,9 @@
 
 namespace lockstep {
 
-// A text of at most 1,000 bytes in the outermost object; nothing: there is none.
+// The text (at most 1,000 bytes) of a field of the outermost object; empty: there is none.
 std::optional<std::string> json_field(ByteSource& source, std::string_view name);
-// model_id of a ForwardBackwardRequest.
+// The same for model_id of a ForwardBackwardRequest in protobuf.
 std::optional<std::string> proto_model(ByteSource& source);
 
 }  // namespace lockstep

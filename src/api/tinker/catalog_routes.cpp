@@ -1,4 +1,4 @@
-// What there is: training runs, checkpoints, sessions.
+// Lists of training runs, checkpoints and sessions.
 #include <charconv>
 #include <set>
 #include <sstream>
@@ -29,7 +29,7 @@ TrainingJson checkpoint_json(const CheckpointRecord& r) {
   return json;
 }
 
-// A copy's run is its checkpoints alone.
+// The run of a copied checkpoint has no model, only its checkpoints.
 ModelRecord run_of(const TrainingCall& call, const std::string& id) {
   const std::vector<CheckpointRecord> all = call.service.checkpoints().all(call.owner, id);
   const bool living = all.empty() || !id.starts_with("copy-");
@@ -59,7 +59,7 @@ TrainingJson run_json(TrainingService& service, const std::string& owner, const 
 struct CatalogPage {
   std::size_t begin = 0, count = 0;
 };
-// ?limit=&offset= over `total` things.
+// The page that ?limit=&offset= selects of `total` rows.
 CatalogPage page_of(const TrainingCall& call, std::size_t total) {
   const auto number = [&](const char* name, std::size_t standard, std::size_t most) {
     const std::optional<std::string> text = call.request.query_value(name);
@@ -74,7 +74,7 @@ CatalogPage page_of(const TrainingCall& call, std::size_t total) {
   page.count = std::min(number("limit", 100, 10'000), total - page.begin);
   return page;
 }
-// What a key may see is what it owns, so both scopes of the package are one.
+// A key sees only what it owns, so both scopes of the package mean the same.
 void check_scope(const TrainingCall& call) {
   if (const std::string scope = call.request.query_value("access_scope").value_or("owned"); scope != "owned" && scope != "accessible")
     fail_value("access_scope", fmt::format("is '{}', allowed are owned and accessible", shown(scope)));
@@ -108,7 +108,7 @@ TrainingJson status_json(const SessionRecord& s) {
   return json;
 }
 
-// Each word stands somewhere in the name.
+// Whether each of the words is somewhere in the name.
 bool named_like(const std::string& name, const std::string& words) {
   const std::string lower = ascii_lower(name);
   std::istringstream stream(ascii_lower(words));
@@ -126,7 +126,7 @@ void check_kind(const TrainingJson& json, const std::string& where, const std::v
   if (!type.empty() && std::find(allowed.begin(), allowed.end(), type) == allowed.end())
     fail_value(where + ".type", fmt::format("is '{}', allowed are {}{}", shown(type), fmt::join(allowed, ", "), did_you_mean(type, allowed)));
 }
-// Of the kinds of a search: one that is not known would find what was not asked for.
+// Refuses an unknown kind in a search, which would find rows that were not asked for.
 void check_kinds(const TrainingJson& json) {
   const TrainingJson owner = object_field(json, "owner");
   check_kind(owner, "owner", {"own", "accessible", "user"});
@@ -155,7 +155,7 @@ bool wanted_session(const SessionRecord& s, const TrainingJson& json) {
          });
 }
 
-// Newest first. Of other owners nothing is found, whoever is asked for.
+// Newest first. Sessions of other owners are never found, even if the request names them.
 void search_sessions(const TrainingCall& call) {
   const TrainingJson json = call.json();
   for (const char* name : {"project_ids", "statuses"}) list_field(json, name);

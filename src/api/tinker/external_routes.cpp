@@ -14,8 +14,8 @@ namespace {
 constexpr double kUrlSeconds = 3600;
 constexpr std::size_t kMostGrants = 10'000, kMostGrantsOfKey = 1000;
 
-// Who knows the word may fetch the files of a folder, for a while: the client's downloader has no key. Each owner has a number of words;
-// whoever asks for more loses the oldest of its own, and where all have too many, whoever has most.
+// Secret words in paths, with which the files of a folder may be fetched for a while: the client's downloader sends no key. The number of words
+// is limited for each owner, whose oldest is dropped for a new one, and for all, where the owner with most loses one.
 class FileGrants {
  public:
   std::string grant(const std::string& owner, std::filesystem::path folder, double now) {

@@ -7,7 +7,7 @@ namespace lockstep {
 namespace {
 constexpr std::size_t kLongestHeadText = 1000;
 
-// Follows braces and quotes alone.
+// Finds a field by following braces and quotes alone, without parsing values.
 class FieldFinder {
  public:
   explicit FieldFinder(std::string_view name) : name_(name) {}
@@ -69,7 +69,7 @@ class FieldFinder {
   }
 
   const std::string_view name_;
-  std::string text_;  // of the outermost object, at hand
+  std::string text_;  // the current name or value of the outermost object
   std::int64_t depth_ = 0;
   bool in_text_ = false, escaped_ = false, is_value_ = false, wanted_ = false;
 };

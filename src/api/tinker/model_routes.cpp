@@ -60,8 +60,8 @@ void get_info(const TrainingCall& call) {
   const ModelRecord model = call.service.models().find(call.owner, required_text(call.json(), "model_id"));
   const TrainingBase& base = call.service.base();
   TrainingJson data{{"arch", std::string(base.opened.model->family())}, {"model_name", model.settings.base_model}};
-  // A client on this machine loads the folder. Elsewhere it would not find it, and has no business to know it: it is told the model's own
-  // name (--name), a folder of its own or a name of the hub; never an alias, which would load another model's tokenizer.
+  // A client on this machine loads the tokenizer from the folder. A client elsewhere cannot, and must not learn the path: it gets the model's own
+  // name (--name), which may be a folder of the client's or a name of the hub; never an alias, which would load another model's tokenizer.
   if (base.opened.tokenizer) data["tokenizer_id"] = call.from_this_machine() ? base.folder : base.name;
   call.answer({{"type", "get_info"},
                {"model_id", model.id},
@@ -72,7 +72,7 @@ void get_info(const TrainingCall& call) {
                {"optimizer_config", optimizer_config(model.settings)}});
 }
 
-// Whose model it is, before its data takes memory. (The submission looks again, under its lock.)
+// Checks that the model is the caller's, before the data takes memory. (The submission checks again, under its lock.)
 void check_model_of_body(const TrainingCall& call) {
   const std::unique_ptr<ByteSource> head = call.body();
   const std::optional<std::string> model = call.is_protobuf() ? proto_model(*head) : json_field(*head, "model_id");
@@ -80,7 +80,7 @@ void check_model_of_body(const TrainingCall& call) {
   else if (call.is_protobuf() || !call.is_short()) fail_value("model_id", "is missing");  // a short one's decoder says what is wrong with it
 }
 
-// One route of protobuf with a flag, two routes of JSON.
+// Protobuf has one route with a flag for forward_only, JSON has two routes.
 void submit_batch(const TrainingCall& call, const std::string& envelope, bool forward_only) {
   check_model_of_body(call);
   BatchMessage message = call.is_protobuf() ? decode_batch(*call.body()) : decode_json_batch(call.json(kBatchJson), envelope);
@@ -108,7 +108,7 @@ GradientDivisor gradient_divisor(const TrainingJson& json) {
   fail_value("grad_accumulation_normalization", fmt::format("is '{}', allowed are none, num_loss_tokens, num_sequences", name));
 }
 
-// A word, or true and false.
+// The value is a word, or true or false.
 GradientNorms gradient_norms(const TrainingJson& adam) {
   const char* const field = "emit_grad_norm_metrics";
   if (adam.contains(field) && adam[field].is_boolean()) return adam[field].get<bool>() ? GradientNorms::basic : GradientNorms::off;
@@ -119,7 +119,7 @@ GradientNorms gradient_norms(const TrainingJson& adam) {
   fail_value(std::string("adam_params.") + field, fmt::format("is '{}', allowed are true, false, off, basic, detailed", name));
 }
 
-// A setting that is not known is not left out in silence: the step would be another than was asked for.
+// Refuses unknown settings: without them the step would be another than the client asked for.
 void only_fields(const TrainingJson& json, const std::string& name, const std::vector<std::string>& known) {
   for (const auto& [key, value] : json.items())
     if (std::find(known.begin(), known.end(), key) == known.end())

@@ -14,12 +14,12 @@ namespace lockstep {
 struct PromptTargets {
   std::vector<std::int64_t> shape;  // [n - 1, K]
   bool sparse = false;
-  std::vector<std::int64_t> row_begin, column;  // of a sparse one, as they came
-  // For the engine: [n - 1, per_row], -1 where there is none. Of a sparse one the listed cells of a row, moved together.
+  std::vector<std::int64_t> row_begin, column;  // of a sparse one, as the client sent them
+  // For the engine: [n - 1, per_row], -1 for a cell without a token. For a sparse matrix a row has its listed cells, one after another.
   std::vector<std::int32_t> ids;
   std::int64_t per_row = 0;
 
-  // Values of the layout that came, from those of `ids`.
+  // Converts values in the layout of `ids` to the layout that the client sent.
   std::vector<float> as_it_came(const std::vector<float>& logprobs) const {
     if (!sparse) return logprobs;
     std::vector<float> values;
@@ -31,8 +31,8 @@ struct PromptTargets {
   }
 };
 
-// Errors RequestError that name the field: a shape that does not fit `prompt_tokens`, another dtype, indices of no matrix, more cells
-// than the engine takes.
+// RequestErrors that name the field: a shape that does not fit `prompt_tokens`, another dtype, indices outside the matrix, more cells than the
+// engine takes.
 PromptTargets decode_prompt_targets(const nlohmann::ordered_json& json, std::size_t prompt_tokens, std::int64_t max_positions);
 
 }  // namespace lockstep

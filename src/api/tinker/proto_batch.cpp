@@ -1,4 +1,4 @@
-// ForwardBackwardRequest (tinker_public.proto), as it comes: one datum's tensor at a time, never the message.
+// Decodes ForwardBackwardRequest (tinker_public.proto) as it arrives: one tensor of a datum at a time, never the whole message in memory.
 #include <bit>
 #include <cstring>
 
@@ -31,13 +31,13 @@ std::vector<T> elements_of(std::string&& bytes, const std::string& where) {
   return values;
 }
 
-// A Tensor as it came: what its bytes mean may stand behind them.
+// A Tensor as it arrives: the field that says what its bytes mean may come after them.
 struct RawTensor {
   std::string dense, values, crow_indices, col_indices;
   bool sparse = false;
   int dtype = 0;
   std::vector<std::int64_t> shape;
-  std::size_t dimensions = 0;  // more than a shape may have are counted, not kept
+  std::size_t dimensions = 0;  // those beyond what a shape may have are counted, not stored
 
   void add_dimension(std::uint64_t n) {
     if (++dimensions <= 3) shape.push_back(static_cast<std::int64_t>(n));
@@ -135,7 +135,7 @@ class BatchReader {
     reader_.skip();
   }
 
-  // An entry of a map: its key is field 1, what else there is goes to `read`.
+  // An entry of a map: its key is field 1; `read` gets the other fields.
   template <class V, class Read>
   void entry(std::map<std::string, V>& map, const Read& read) {
     std::string key;
@@ -148,7 +148,7 @@ class BatchReader {
     map[key] = std::move(value);
   }
 
-  // The first error of a datum is kept; what follows must still be a message, and is not looked at otherwise.
+  // Keeps the first error of a datum; the rest must still be well-formed, and is otherwise ignored.
   void add_datum() {
     if (out_.error) return reader_.skip();
     ClientWork::take(sizeof(TrainingDatum));
@@ -163,7 +163,7 @@ class BatchReader {
     });
     out_.batch.data.push_back(std::move(datum));
   }
-  // `work` is of values, whose error is the batch's; that of the message itself ends all.
+  // Runs `work`, which checks values: its error becomes the batch's. An error in the message's form ends the decoding instead.
   template <class Work>
   void noted(const Work& work) {
     if (out_.error) return;

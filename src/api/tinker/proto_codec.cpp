@@ -17,7 +17,7 @@ std::string bytes_of(const std::vector<T>& values) {
   return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
 }
 
-// Maps in the order of their keys: equal results have equal bytes.
+// Writes maps in the order of their keys, so that equal results have equal bytes.
 std::string serialized(const google::protobuf::MessageLite& message) {
   std::string bytes;
   google::protobuf::io::StringOutputStream stream(&bytes);
@@ -57,7 +57,7 @@ std::string encode_training(const TrainingOutput& output) {
   pb::ForwardBackwardOutput message;
   message.set_loss_fn_output_type("ArrayRecord");
   for (const auto& [name, value] : output.metrics) (*message.mutable_metrics())[name] = value;
-  // A record for each run of datums whose targets have the same shape but for their number.
+  // One record for consecutive datums whose targets have the same shape apart from the first dimension.
   const auto trailing = [](const DatumOutput& d) { return std::vector<std::int64_t>(d.shape.begin() + 1, d.shape.end()); };
   for (std::size_t begin = 0; begin < output.data.size();) {
     std::size_t end = begin + 1;

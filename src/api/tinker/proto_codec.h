@@ -18,14 +18,15 @@ struct BatchMessage {
   std::string model;
   std::int64_t sequence = 0;
   TrainingBatch batch;
-  std::optional<std::int64_t> top_k;  // of a forward: tell the likeliest tokens of each row
-  std::optional<Error> error;         // model and sequence could be read, the rest not: it names what is wrong
+  std::optional<std::int64_t> top_k;  // of a forward: how many of each row's likeliest tokens to return
+  std::optional<Error> error;         // what is wrong with the batch, if only `model` and `sequence` could be read
 };
-// Reads field by field, and takes its memory from ClientWork. Errors: invalid_argument: no such message; those of the source and of the memory.
+// Reads field by field, and takes its memory from ClientWork. Errors: invalid_argument if the body is no such message; those of the source and of
+// the memory.
 BatchMessage decode_batch(ByteSource& source);
 
 std::string encode_training(const TrainingOutput& output);
-// What a sample's client asked for beside tokens, as far as the answer's form depends on it.
+// The parts of a request to sample on which the form of its answer depends.
 struct SampleForm {
   bool top_of_prompt = false, top_of_samples = false;
   std::optional<PromptTargets> targets;

@@ -16,13 +16,13 @@ namespace lockstep {
 
 class ProtoReader {
  public:
-  // As wire types are numbered.
+  // Protobuf's wire types.
   static constexpr int varint = 0, fixed64 = 1, bytes = 2;
 
-  // `name`: of the message, in the one error there is: "the body is no NAME".
+  // `name`: of the message, for the only error: "the body is no NAME".
   ProtoReader(ByteSource& source, std::string name) : name_(std::move(name)), stream_(source), in_(&stream_) { in_.SetTotalBytesLimit(INT32_MAX); }
 
-  // The next field of the message at hand; false: its end.
+  // Goes to the next field of the current message; false: there is none.
   bool field() {
     ClientWork::check();
     tag_ = in_.ReadTag();
@@ -43,7 +43,7 @@ class ProtoReader {
     require(in_.ReadLittleEndian64(&value));
     return value;
   }
-  // Bytes, taken as they come, not as they claim to be.
+  // Reads bytes; memory grows with those that arrive, whatever length the message claims.
   void read(std::string& into) {
     constexpr std::size_t kStep = 64 << 10;
     into.clear();
@@ -55,7 +55,7 @@ class ProtoReader {
       left -= step;
     }
   }
-  // A message within: read() is called for its fields.
+  // A nested message: calls read(), which reads its fields.
   template <class Read>
   void message(const Read& read) {
     const auto outer = enter();
@@ -63,7 +63,7 @@ class ProtoReader {
     require(in_.BytesUntilLimit() == 0);
     in_.PopLimit(outer);
   }
-  // Numbers one after the other.
+  // A packed field: take() gets its numbers one by one.
   template <class Take>
   void packed(const Take& take) {
     const auto outer = enter();
@@ -76,7 +76,7 @@ class ProtoReader {
   void require(bool right) const {
     if (!right) broken();
   }
-  // Into a message within: nothing is read past its end.
+  // Enters a nested message, past whose end nothing is read.
   google::protobuf::io::CodedInputStream::Limit enter() {
     const std::size_t inner = length();
     const int left = in_.BytesUntilLimit();  // -1: no end is known

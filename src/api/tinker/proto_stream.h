@@ -23,7 +23,7 @@ class ProtoStream : public google::protobuf::io::ZeroCopyInputStream {
     count_ += *size;
     return true;
   }
-  void BackUp(int count) override {  // of what came last
+  void BackUp(int count) override {  // gives back the last `count` bytes of Next()
     rest_ = {last_.data() + last_.size() - count, static_cast<std::size_t>(count) + rest_.size()};
     count_ -= count;
   }

@@ -55,7 +55,7 @@ SamplingRequest sample_request(const TrainingJson& json, std::int64_t vocabulary
   return out;
 }
 
-// Whose sampler it is, before a long prompt takes memory. (The sample looks again.)
+// Checks that the sampler is the caller's, before a long prompt takes memory. (The sample checks again.)
 void check_sampler_of_body(const TrainingCall& call) {
   if (call.is_short()) return;
   const std::unique_ptr<ByteSource> head = call.body();

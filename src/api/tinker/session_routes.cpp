@@ -23,7 +23,7 @@ void create_session(const TrainingCall& call) {
   call.answer({{"session_id", call.service.session_life().create(call.owner, wanted)}, {"type", "create_session"}});
 }
 
-// What the client says, and the request that ended it where it names one.
+// The client's message, and the request that ended the session if it names one.
 std::string finish_detail(const TrainingJson& json, const TrainingJson& reason) {
   std::string detail = text_field(json, "detail");
   const std::string id = text_field(reason, "request_id"), kind = text_field(reason, "request_type");
@@ -49,7 +49,7 @@ void create_custom_loss(const TrainingCall& call) {
                                                          }));
 }
 
-// Why a request has no result yet. Told after the hold alone: clients write a line of each.
+// Why a request has no result yet. Sent only after a poll has been held for its whole time: clients log a line for each.
 TrainingJson queue_state(TrainingService& service, const std::string& owner, const std::string& id, const Executor::Use& before) {
   const auto told = [](const char* state, const std::string& reason) {
     return TrainingJson{{"queue_state", state}, {"queue_state_reason", reason.empty() ? TrainingJson() : TrainingJson(reason)}};
@@ -76,13 +76,13 @@ void retrieve(const TrainingCall& call) {
           out->send({200, outcome->content_type, outcome->bytes, {}});
         }
       });
-  // 410: a sampling client asks anew, a training client stops. Nothing says whether it is another's.
+  // 410: a sampling client then samples again, a training client stops. The answer does not tell whether the request is another key's.
   if (!known)
     throw RequestError(ErrorCode::not_found, "request_id",
                        fmt::format("there is no request '{}'; a server that was killed does not know what was under way", shown(id)), 410);
 }
 
-// Long poll for everything that a sampler's client waits for.
+// Long poll for all results that a sampler's client waits for.
 void retrieve_many(const TrainingCall& call) {
   const TrainingJson json = call.json();
   const TrainingJson target = object_field(json, "target");
@@ -106,7 +106,7 @@ void cancel_future(const TrainingCall& call) {
   call.out->send({204, {}, {}, {}});
 }
 
-// A key becomes a token. A token is answered as it is: it cannot make itself last.
+// Exchanges a key for a token. A token is answered with itself, so that it cannot extend its own life.
 void exchange_key(const TrainingCall& call, const TokenSigner& tokens) {
   call.json();  // has no field
   std::string_view credential = call.request.header("x-api-key");

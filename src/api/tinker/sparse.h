@@ -12,7 +12,7 @@
 
 namespace lockstep {
 
-// Elements that the sparse tensors of one message may become: a few bytes can claim any shape.
+// Limits the elements of one message's sparse tensors once they are dense: a few bytes can claim any shape.
 class DenseRoom {
  public:
   void take(std::int64_t elements, const std::string& where) {
@@ -52,7 +52,7 @@ std::vector<T> dense_of_csr(const std::vector<T>& values, const std::vector<std:
   return dense;
 }
 
-// The number of elements of a shape that a message claims. Errors invalid_argument: negative, or more than a body can mean.
+// The number of elements of a shape that a message claims. Error invalid_argument: a negative dimension, or more elements than are allowed.
 inline std::int64_t checked_size(const std::vector<std::int64_t>& shape, const std::string& where) {
   constexpr std::int64_t kMostElements = std::int64_t{1} << 28;
   std::int64_t size = 1;
@@ -65,7 +65,7 @@ inline std::int64_t checked_size(const std::vector<std::int64_t>& shape, const s
   return size;
 }
 
-// A tensor of `size` values without a shape is a row of them; one with a shape has as many as it says. Errors invalid_argument.
+// Gives a tensor of `size` values without a shape the shape {size}; one with a shape must have as many values as that. Error invalid_argument.
 inline void settle_shape(std::vector<std::int64_t>& shape, std::size_t size, const std::string& where) {
   if (shape.empty()) shape = {static_cast<std::int64_t>(size)};
   if (checked_size(shape, where) != static_cast<std::int64_t>(size))

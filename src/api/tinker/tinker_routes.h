@@ -12,9 +12,9 @@ class HeldStreams;
 
 struct TrainingRouteOptions {
   bool tls = false;                           // clients reach the server by https
-  std::shared_ptr<const TokenSigner> tokens;  // of auth/token, which Access takes; null: there is no such route
+  std::shared_ptr<const TokenSigner> tokens;  // for the route auth/token, the same as Access has; null: there is no such route
   bool wants_tokens = false;                  // clients are told to exchange their keys for tokens
-  std::shared_ptr<HeldStreams> streams = {};  // of OpenAI's routes, where Fireworks' are found too; null: none of these is held
+  std::shared_ptr<HeldStreams> streams = {};  // the table of OpenAI's routes, for Fireworks' streams too; null: none of these is held
 };
 
 void add_tinker_routes(Routes& routes, const std::shared_ptr<TrainingService>& service, const TrainingRouteOptions& options = {});
@@ -27,7 +27,7 @@ void add_sampling_routes(TrainingRoutes& routes);
 void add_catalog_routes(TrainingRoutes& routes);
 void add_account_routes(TrainingRoutes& routes);
 
-// A model's optimizer as both routes name it: {"type": "adamw"}, {"type": "dimuon", "version": 1}.
+// A model's optimizer in the form that requests and answers have: {"type": "adamw"}, {"type": "dimuon", "version": 1}.
 TrainingJson optimizer_config(const ModelSettings& settings);
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// Rows under every prefix of the protocols, each body in its lane, errors as the clients show them.
+// Adds routes under every prefix of the protocols, chooses the pool of each request, and writes errors in the form that the clients show.
 #include "api/tinker/training_routes.h"
 
 #include "api/body_budget.h"
@@ -16,7 +16,7 @@ bool is_plain(const ApiRequest& request) {
   return encoding.empty() || encoding == "identity";
 }
 
-// What a batch takes, about, with what its containers keep.
+// Roughly the memory of a batch, bytes, with the overhead of its containers.
 std::size_t memory_of(const TrainingBatch& batch) {
   std::size_t bytes = 0;
   for (const TrainingDatum& datum : batch.data) {
@@ -45,7 +45,7 @@ ApiResponse detail_response(const std::exception& error) {
 const char* const kJobPrefix = "/training/v1/rlorTrainerJobs/{account}/{job}";
 const char* const kPrefixes[] = {"", kJobPrefix, "/training/v1/serverless"};
 
-// The job in a path is the key's own and there, or "local". Errors not_found: it is another's, nobody's, or was deleted.
+// Checks that the job in a path is the key's own, or "local". Error not_found: it is another key's, does not exist, or was deleted.
 void check_job_of_path(const TrainingCall& call) {
   const std::string name = fmt::format("accounts/{}/rlorTrainerJobs/{}", call.request.parameter("account"), call.request.parameter("job"));
   if (call.service.control().job(call.owner, name).state == "JOB_STATE_DELETED")
@@ -153,7 +153,7 @@ void TrainingRoutes::add_row(Row row, Handler handler) {
                .handler =
                    [service = service_, lanes = &routes_.lanes(), row = shared, handler = std::move(handler)](ApiRequest& request,
                                                                                                               const std::shared_ptr<Responder>& out) {
-                     // Bodies are long, and the store writes to disk: neither on the server's own thread.
+                     // Never on the server's own thread: bodies may be long, and the store writes to disk.
                      RequestPool& lane = !TrainingCall::is_short(request) ? lanes->large : row->quick ? lanes->quick : lanes->small;
                      const auto came = std::chrono::steady_clock::now();
                      const auto work = [service, out, row, handler, came](ApiRequest& its) {
@@ -169,7 +169,7 @@ void TrainingRoutes::add_row(Row row, Handler handler) {
                      lane.post(std::move(request), out, work, detail_response);
                    },
                .needs_key = shared->needs_key,
-               .query = std::nullopt,  // checked where its error is told as these clients show it
+               .query = std::nullopt,  // checked above, where the error gets these clients' form
                .draining_status = shared->draining_status,
                .rated = !shared->quick});
 }

@@ -21,22 +21,22 @@ struct TrainingCall {
   TrainingService& service;
   std::string owner;
   std::chrono::steady_clock::time_point came = std::chrono::steady_clock::now();  // before it waited to be read
-  const JsonFields* fields = nullptr;                                             // of the route's body; null: who reads it checks them
+  const JsonFields* fields = nullptr;                                             // of the route's body; null: the handler checks them
 
   bool is_protobuf() const;
-  bool is_short() const { return is_short(request); }  // its body, when it is read: a millisecond's work
+  bool is_short() const { return is_short(request); }  // the body is small and not compressed: read in about a millisecond
   static bool is_short(const ApiRequest& request);
   // Whether the client is Fireworks' package: a few answers differ.
   bool speaks_fireworks() const;
   std::unique_ptr<ByteSource> body() const;  // decompressed as it is read; RequestError above the limit
-  // Of the body, an object; its fields are known. RequestError; UnknownFieldOfOperation.
+  // The body's object. RequestError if it is none or has an unknown field; UnknownFieldOfOperation for the latter in a numbered operation.
   TrainingJson json(const JsonLimits& limits = {}) const;
-  // The batch came from the body, which goes: what the batch takes is counted as long as it lives. RequestError when that is too much.
+  // Frees the body from which `batch` was decoded, and counts the batch's memory instead as long as it lives. RequestError when it is too much.
   void keep(TrainingBatch& batch) const;
   void answer(const TrainingJson& json, int status = 200) const;
   void answer_future(const std::string& request_id, const std::string& model = {}) const;
-  // A request of a model, in its place: submit(model, sequence) gives the request id. What is wrong in it is that operation's result,
-  // since its number is taken; an error where the model or the number is missing.
+  // Answers an operation of a model that has a sequence number: submit(model, sequence) returns the request id. A RequestError of submit()
+  // becomes that operation's result, since its number is used up; except not_found, and a missing model or number, which are errors.
   template <class Submit>
   void numbered(const TrainingJson& json, const Submit& submit) const {
     const std::string model = required_text(json, "model_id");
@@ -50,15 +50,15 @@ struct TrainingCall {
     }
     answer_future(id, model);
   }
-  // A field that is kept as it is; {} when absent. RequestError for one that is larger than the service keeps.
+  // A field that is stored unchanged; {} when absent. RequestError for one that is larger than the service keeps.
   TrainingJson metadata_field(const TrainingJson& json, const std::string& name) const;
-  // Empty where there is none. RequestError for what is no text of at most 256 bytes.
+  // A header's text; empty where there is none. RequestError for one that is no text of at most 256 bytes.
   std::string text_header(std::string_view name) const;
-  // A program on the server's own machine, and no proxy that says it asks for others.
+  // Whether the client is a program on the server's machine, and no proxy whose headers say that it asks for others.
   bool from_this_machine() const;
 };
 
-// A field that nobody knows, in an operation that has a model and a number: these are taken.
+// An unknown field in an operation that has a model and a sequence number; the number is used up.
 struct UnknownFieldOfOperation : RequestError {
   UnknownFieldOfOperation(const RequestError& of, std::string its_model, std::int64_t its_sequence)
       : RequestError(of.code(), of.param(), of.message()), model(std::move(its_model)), sequence(its_sequence) {}
@@ -71,9 +71,10 @@ class TrainingRoutes {
   using Handler = std::function<void(const TrainingCall&)>;
 
   TrainingRoutes(Routes& routes, std::shared_ptr<TrainingService> service);
-  // `path` below /api/v1/, under every prefix that the protocols have; below a trainer job's, for its key alone. `fields`: of the body; a route without has none to read.
+  // Adds `path` below /api/v1/ under every prefix that the protocols have; the prefix of a trainer job is for its key alone. `fields`: those of the
+  // body; a route without them has a body without fields.
   void post(const std::string& path, JsonFields fields, Handler handler) { add("POST", path, std::move(fields), std::move(handler)); }
-  // What is done at once, without the disk, by clients who wait for it: nobody's body, and no write, stands before it.
+  // For routes that are done at once, without the disk, while their clients wait: their pool has no long bodies and no writes to disk.
   void post_quick(const std::string& path, JsonFields fields, Handler handler) { add("POST", path, std::move(fields), std::move(handler), true); }
   void add(const std::string& method, const std::string& path, JsonFields fields, Handler handler, bool quick = false) {
     add_under_prefixes({method, path, std::make_shared<const JsonFields>(std::move(fields)), {}, true, quick}, handler);
@@ -83,7 +84,7 @@ class TrainingRoutes {
   void add_with_query(const std::string& method, const std::string& path, std::vector<std::string> query, Handler handler) {
     add_under_prefixes({method, path, std::make_shared<const JsonFields>(), std::move(query)}, handler);
   }
-  // The same at a path of the server's root. Errors are told as {"error": {...}} alone.
+  // The same at a path below the server's root, whose errors have the form {"error": {...}} alone.
   void add_at_root(const std::string& method, const std::string& path, JsonFields fields, Handler handler, std::vector<std::string> query = {}) {
     add_row({method, path, std::make_shared<const JsonFields>(std::move(fields)), std::move(query)}, std::move(handler));
   }
@@ -96,7 +97,7 @@ class TrainingRoutes {
     row.draining_status = draining_status;
     add_row(std::move(row), std::move(handler));
   }
-  // The same for callers without a key: the path itself says who may ask.
+  // The same without an API key, for paths that contain a secret themselves.
   void add_open(const std::string& method, const std::string& path, Handler handler) { add_row({method, path, nullptr, {}, false}, std::move(handler)); }
 
  private:
@@ -113,7 +114,7 @@ class TrainingRoutes {
   std::shared_ptr<TrainingService> service_;
 };
 
-// What a result in JSON is to Futures.
+// A result in JSON, in the form in which Futures store it.
 Outcome json_outcome(const TrainingJson& json);
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// Decompresses zstd bodies while they are read, within a limit, since the sender chooses what a few bytes grow to.
+// Decompresses zstd bodies while they are read, within a limit, since a few bytes may decompress to any size.
 //   ZstdSource source(request.body, 512 << 20); while (!(piece = source.next()).empty()) ...
 #pragma once
 #include <cstddef>
@@ -9,11 +9,11 @@
 
 namespace lockstep {
 
-// One or several frames. Errors (RequestError), when it comes to that: 400 for what is no zstd, is cut off or wants a window above 8 MB;
-// 413 beyond `most` bytes.
+// One or several frames. RequestErrors of next(): 400 for a body that is no zstd, is cut off or needs a window above 8 MB; 413 beyond `most`
+// decompressed bytes.
 class ZstdSource : public ByteSource {
  public:
-  ZstdSource(std::string_view body, std::size_t most);  // the body stays where it is
+  ZstdSource(std::string_view body, std::size_t most);  // `body` must stay valid
   ~ZstdSource() override;
   std::string_view next() override;
 

@@ -6,7 +6,7 @@ namespace lockstep::LOCKSTEP_CUDA_SPACE {
 namespace {
 constexpr int kAdjustThreads = 256;
 
-// Entries are each of another token and read the unadjusted logit, so they need no order.
+// Each entry has a token of its own and reads the unadjusted logit, so entries need no order.
 struct AdjustBody {
   static constexpr bool kCooperates = true;
   AdjustLogits op;

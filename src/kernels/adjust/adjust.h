@@ -1,4 +1,4 @@
-// Penalties and biases on logits (docs/numerics.md section 6). A row has a list of entries, each of another token:
+// Penalties and biases on logits (docs/numerics.md section 6). A row has a list of entries, at most one for a token:
 //   x = logit; where the token was seen (prompt or generated): x = x / repetition if x > 0, else x * repetition;
 //   x = fma(-count, frequency, x), count: how often it was generated; where count > 0: x = x - presence; x = x + bias.
 // Tokens without an entry keep their logit's bits. Rows are independent; y must not overlap the logits (the unadjusted ones are

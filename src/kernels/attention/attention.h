@@ -15,14 +15,14 @@
 //   then, for columns of the value, fma(P, do, .); leaves join pairwise; block sums are added in order from +0 (blocks without a
 //   query of the key add nothing).
 // attention_target (kv_heads 1) adds, for each key of a row, sum over heads ascending (from +0) of P to target (for index_loss).
-// A window (dense alone): the row at position p sees the keys max(0, p - window + 1) .. p. Keys outside it enter no sum, maximum or
+// A window (dense attention only): the row at position p sees the keys max(0, p - window + 1) .. p. Keys outside it enter no sum, maximum or
 // gradient; blocks count from position 0 all the same, so that the first block of a row may begin inside one.
-// Rows::first_key leaves out the keys before it in the same way, in all rows (dense; a selection has none of them, and the target is of selections).
-// A sink (gpt_oss): a learned logit a head, that joins the softmax's sum as a key without a value, after all blocks: max' = max(max, sink),
+// Rows::first_key leaves out the keys before it in the same way, in all rows (dense; a selection holds no such key).
+// A sink (gpt_oss): a learned logit per head, which joins the softmax's sum as a key without a value, after all blocks: max' = max(max, sink),
 //   alpha = exp(max - max'), denominator' = fma(denominator, alpha, exp(sink - max')), o = (acc * alpha) / denominator'; log_sum is that of
-//   the whole sum. The backward is the one above; AttentionSinks makes, a row and head, what the sink's gradient is summed of:
+//   the whole sum. The backward is the one above; AttentionSinks writes, for each row and head, the terms of the sink's gradient:
 //   dsink[t, h] = exp(sink - log_sum[t, h]) * (0 - delta[t, h]).
-// The forward counts in keys_read what it does: a query head's cell goes up by the keys of each block that it scores.
+// With keys_read the forward counts its work: the cell of a row and query head grows by the number of keys of each block that is scored.
 // Forward and target read the cache alone: rows may continue a cached prefix. A selection holds at least one position per row,
 // ascending, none beyond the row's own. Rows are independent; log_sum and o of a row with a NaN query or key are NaN.
 #pragma once
@@ -35,7 +35,7 @@ struct AttentionShape {
   std::int64_t key = 0, value = 0;  // width of one head's key (and query), and of its value
   bool value_in_key = false;
   float scale = 1.0f;
-  std::int64_t window = 0;  // a row sees at most this many keys, the last its own; 0: all (dense alone)
+  std::int64_t window = 0;  // a row sees at most this many keys, the last its own; 0: all (dense only)
   std::int64_t group() const { return heads / kv_heads; }
   std::int64_t entry() const { return kv_heads * (value_in_key ? key : key + value); }
 };
@@ -47,7 +47,7 @@ struct AttentionForward {
   View selection, count;  // i32 [T, top_k], [T, 1]; none: dense
   Rows rows;
   AttentionShape shape;
-  View keys_read{};  // i32 [T, H], or none: the keys that each query head has scored are counted up, where they are scored
+  View keys_read{};  // i32 [T, H], or none: grows by the number of keys that each row and query head scores
   View sinks{};      // f32 or bf16 [1, H], or none
 };
 struct AttentionSinks {

@@ -7,12 +7,12 @@
 
 namespace lockstep {
 
-// What step 1 leaves to step 2: a type of its own, so that it is its own scratch.
+// What step 1 leaves to step 2. A type of its own, so that thread_scratch gives it memory of its own.
 template <class V>
 struct PairScratch {
   typename V::Elem value;
 };
-// Elements of PairScratch that a tile is fitted into (64 query rows x 64 keys are always taken).
+// Most elements of PairScratch of a tile, which is cut to fit (but never below 64 query rows x 64 keys).
 inline constexpr std::int64_t kPairScratch = 1 << 19;
 
 // A tile: query rows [row, row + rows) and key positions [key, key + keys) of a sequence; the heads of one kv head. Row t is
@@ -133,8 +133,8 @@ void backward_rows(const AttentionBackward& op, const BackwardTile<V>& tile, std
   for_key_blocks<V, true>(block, op.rows, op.selection, op.count, shape.window, heads, begin, end, tile.key, tile.key + tile.keys, at_once, visit);
 }
 
-// Which terms a vector of entry columns takes: of key and value (a value in the key), of the key and in its first lanes of the
-// value, of the key alone, of the value alone.
+// Which terms a vector of entry columns gets: both: of the key and of the value, which is in it; mixed: of the key, and of the value in its first
+// lanes; key, value: of that alone.
 enum class EntryColumns { both, mixed, key, value };
 
 // One vector of columns. Partial: its first `lanes`.

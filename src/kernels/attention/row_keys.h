@@ -32,13 +32,13 @@ inline RankRange ranks_between(const RowKeys& keys, std::int64_t first_key, std:
   return r;
 }
 
-// Rows that are taken together: one head's chains wait for themselves.
+// How many rows are computed together: the chains of few heads of one row would wait for their own latency.
 static inline std::int64_t rows_together(std::int64_t heads) { return std::clamp<std::int64_t>(16 / heads, 1, 8); }
 
 // Whether a block of n keys that serves `uses` queries (rows x heads) is worth transposing.
 static inline bool transposing_pays(std::int64_t n, std::int64_t uses) { return n >= kPanelKeys && uses >= 12; }
 
-// What kv head `group` is made of: its columns of an entry, and its first query head.
+// The columns of a cache entry that kv head `group` reads.
 static inline EntryPart group_part(const AttentionShape& shape, std::int64_t group) {
   if (shape.value_in_key) return {0, shape.key, 0, 0};
   return {group * shape.key, shape.key, shape.kv_heads * shape.key + group * shape.value, shape.value};

@@ -1,8 +1,8 @@
 // The bias of a linear layer, added to its finished sum: y[t, j] = y[t, j] + b[j], one plain add.
 //   gradient of b[j]: per segment dot16 along its rows of dy[t, j] * 1 (row i of the segment in lane i mod 16), deposited (as rms_norm.h).
 //   y's own gradient is dy: there is no adjoint to launch for it.
-// Experts have a bias each, row g of b, for the rows offsets[g] .. offsets[g + 1] of y (as linear.h); a segment's rows are then those of
-// one expert, counted from the first.
+// Expert g has a bias of its own, row g of b, for the rows offsets[g] .. offsets[g + 1] of y (as linear.h); in its gradient, row i of a segment is
+// then the i-th of those of the segment's rows that chose the expert.
 // y may be a column range (stride > n). Rows are independent; a NaN stays in its row and column.
 #pragma once
 #include "kernels/rows.h"

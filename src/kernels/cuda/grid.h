@@ -10,11 +10,12 @@
 
 namespace lockstep {
 
-// Memory between the bodies of one kernel: grows and stays; what the last kernel left there is junk to the next.
+// Device memory that the bodies of one kernel share. It grows and is kept; a kernel must not rely on what an earlier one left there.
 class CudaScratch {
  public:
   virtual ~CudaScratch() = default;
-  // At least `bytes`, aligned to 256, of use `slot` (0 to 7). Contents are undefined; valid until the next kernel asks for the slot.
+  // At least `bytes` of memory, aligned to 256. `slot`: 0 to 7, one for each use within a kernel. Contents are undefined; valid until the next kernel
+  // takes the same slot.
   virtual void* take(int slot, std::size_t bytes) = 0;
 };
 

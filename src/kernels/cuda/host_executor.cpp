@@ -30,7 +30,7 @@ struct Barrier {
 // A suspended context and its stack: AddressSanitizer must be notified of every switch.
 struct Place {
   jmp_buf jump;
-  void* frames = nullptr;  // AddressSanitizer's own, of the functions that are under way there
+  void* frames = nullptr;  // AddressSanitizer's record of the stack frames there
   const void* stack = nullptr;
   std::size_t bytes = 0;
 };
@@ -39,7 +39,7 @@ void leave([[maybe_unused]] Place& from, [[maybe_unused]] const Place& to) {
   __sanitizer_start_switch_fiber(&from.frames, to.stack, to.bytes);
 #endif
 }
-// `from`: learns the stack that was left.
+// Called on the stack that was switched to; writes to `from` the bounds of the stack that was left.
 void arrive([[maybe_unused]] Place& at, [[maybe_unused]] Place& from) {
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_finish_switch_fiber(at.frames, &from.stack, &from.bytes);
@@ -204,7 +204,7 @@ class FiberBlock : public HostBlock {
     setcontext(&start);
   }
 
-  // Until it is resumed, perhaps by another block.
+  // Suspends the fiber until it is resumed, perhaps by another block.
   static void give_way(Fibers::Fiber& own) {
     if (_setjmp(own.place.jump) == 0) {
       leave(own.place, running->scheduler_);
@@ -225,7 +225,7 @@ class FiberBlock : public HostBlock {
       give_way(own);
     }
   }
-  // Apart from live(), which holds nothing that a jump could spoil.
+  // Not inlined into live(), which must hold no local variable that a longjmp could invalidate.
   [[gnu::noinline]] static void run_body(int thread) {
     try {
       running->body_(*running, thread);

@@ -1,7 +1,7 @@
 // Runs CUDA kernel bodies on the CPU for tests: blocks one after another, the threads of a block as fibers, shuffles and barriers emulated.
-// It checks indexing, sums and synchronisation without a GPU, and finds faults that a GPU shows only sometimes: waiting for a thread that
-// has ended, and writing just beyond the requested shared memory (reads there give junk), are errors; the order of blocks and of threads can be
-// reversed, which must not change a bit.
+// It checks indexing, sums and synchronisation without a GPU, and finds faults that a GPU shows only sometimes: waiting for a thread that has ended,
+// or writing just beyond the requested shared memory, is an error (reads there give junk). The order of blocks and of threads can be reversed, which
+// must not change a bit.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -24,7 +24,7 @@ class HostBlock {
 
 enum class HostOrder { ascending, descending };
 
-// The order from now on, of this process (tests; ascending at the beginning).
+// Sets the order of blocks and threads in this process from now on; for tests. It begins as ascending.
 void set_host_order(HostOrder order);
 
 // Runs body(block, thread index) for every thread of every block. `cooperates`: whether threads wait for each other; if not, no fibers

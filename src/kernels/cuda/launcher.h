@@ -14,7 +14,7 @@ class CudaLauncher {
 #undef LOCKSTEP_LAUNCH
 };
 
-// Runs bodies on the CPU (host_executor.h); at once, on the caller's thread.
+// Runs bodies on the CPU (host_executor.h), synchronously on the caller's thread.
 std::unique_ptr<CudaLauncher> make_host_launcher();
 // On a GPU: `stream` is a cudaStream_t that outlives the launcher. Throws unsupported in a build without CUDA.
 std::unique_ptr<CudaLauncher> make_device_launcher(void* stream);

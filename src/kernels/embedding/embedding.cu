@@ -57,7 +57,7 @@ struct EmbeddingBackwardBody {
   }
 };
 
-// The ids without rows, of a gradient that this call ends.
+// Writes the gradient of ids that no row of the batch has, in a call with `finish`.
 struct EmbeddingRestBody {
   EmbeddingBackward op;
   const std::int32_t* present;

@@ -18,14 +18,14 @@ struct OrderRowsBody {
   }
 };
 
-// In scratch `slot`.
+// Returns the order, in scratch slot `slot`.
 inline std::int32_t* order_rows(const View& token, std::int64_t rows, int slot, Grid& grid) {
   std::int32_t* order = grid.scratch<std::int32_t>(slot, rows);
   grid.each(rows, OrderRowsBody{device_pointer<std::int32_t>(token), rows, order});
   return order;
 }
 
-// Deposits what the rows of one id have in a column, a chain of plain adds a segment: rows order[at] and those after it.
+// Deposits, for one column, a chain of plain adds per segment over the rows of one id: row order[at] and those after it with the same id.
 LOCKSTEP_DEVICE void deposit_rows_of_id(BinGroup<Lane>& bins, const View& dy, const std::int32_t* token, const std::int32_t* segment, const std::int32_t* order,
                                         std::int64_t at, std::int64_t column) {
   const std::int32_t id = token[order[at]];

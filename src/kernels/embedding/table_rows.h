@@ -8,8 +8,8 @@ namespace lockstep {
 struct TokenRows {
   const std::int32_t *begin, *order;
 };
-// A counting sort, in the calling thread's scratch. Ids lie in [0, vocabulary), or, of a rank's share, are counted from `first`, and
-// those outside [first, first + own) are another's.
+// A counting sort, in the calling thread's scratch. Ids lie in [0, vocabulary). On a rank with a share of the table, `begin` is indexed by id -
+// first, and ids outside [first, first + own) are left out.
 template <class V>
 TokenRows rows_by_token(const View& tokens, std::int64_t T, std::int64_t vocabulary, std::int64_t first, std::int64_t own) {
   const std::int32_t* token = ints(tokens);

@@ -4,8 +4,8 @@
 //   gather:   y[slot] = x[row_of[slot]]
 //   combine:  y[t] = sum over the row's slots of weight * x[slot] in 8 fixed groups of expert ids, group(e) = floor(8 e / E):
 //             inside a group fma(w, x, acc) in ascending e from +0, empty groups +0, then the pairwise tree over the groups.
-//             Without weights (backward of gather): acc + x inside a group. Of groups [group_begin, group_end), a whole subtree of
-//             that tree, the subtree's sum: a rank's share.
+//             Without weights (backward of gather): acc + x inside a group. With groups [group_begin, group_end), a whole subtree of
+//             that tree, only the subtree's sum: a rank's share.
 //   spread (backward of combine): dx[slot] = w * dy[t]; dweight[t, j] = dot16(dy[t], x[slot]). dx may be x. Pairs of experts
 //             outside [expert_begin, expert_end) are left as they are.
 #pragma once

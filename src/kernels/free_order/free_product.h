@@ -16,7 +16,7 @@ struct FreeProduct {
   const float* w;  // panels [outputs / 16][inputs][16]
   std::int64_t rows, outputs, inputs;
   int accumulators = 1;          // of a sum: 1, 2 or 4
-  std::int64_t part_inputs = 0;  // above 0: sums are made so many inputs at a time, as the contract's long ones (kernels/linear/long_product.h)
+  std::int64_t part_inputs = 0;  // above 0: inputs are added in parts of this many, as in long products (kernels/linear/long_product.h)
 };
 
 // AVX2 or AVX-512.

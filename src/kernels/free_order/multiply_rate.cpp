@@ -18,7 +18,7 @@ std::int64_t multiply_avx2(std::int64_t steps, float* sums) { return multiply_lo
 double multiply_rate(InstructionSet isa, ThreadPool& pool, double seconds) {
   if (isa != InstructionSet::avx2 && isa != InstructionSet::avx512)
     fail(ErrorCode::unsupported, "the rate is not written for the instruction set '{}', allowed are avx2 and avx512", instruction_set_name(isa));
-  constexpr std::int64_t kSteps = 250'000;  // a millisecond: a run that is longer than the system's time slices is never whole where others compute too
+  constexpr std::int64_t kSteps = 250'000;  // a millisecond: on a busy machine a longer run would always be interrupted by the scheduler
   const auto multiply = isa == InstructionSet::avx512 ? multiply_avx512 : multiply_avx2;
   using Clock = std::chrono::steady_clock;
   double best = 0;

@@ -9,7 +9,8 @@ namespace lockstep {
 // The best of several runs of all the pool's threads at once, in GFLOP/s, over about `seconds`. AVX2 or AVX-512.
 double multiply_rate(InstructionSet isa, ThreadPool& pool, double seconds);
 
-// `steps` rounds of independent multiply-adds; returns how many operations (2 a lane) these were. `sums`: 160 numbers to begin with, the result in the first 16.
+// Does `steps` rounds of independent multiply-adds and returns the number of operations (2 a lane). `sums`: 160 initial numbers; the result goes to
+// the first 16.
 std::int64_t multiply_avx2(std::int64_t steps, float* sums);
 std::int64_t multiply_avx512(std::int64_t steps, float* sums);
 

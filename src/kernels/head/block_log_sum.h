@@ -48,13 +48,14 @@ LOCKSTEP_DEVICE LogSum<Lane> block_log_sum(const Thread& t, std::int64_t n, int 
   return row;
 }
 
-// The sum of p z over the row, p = exp(z - log_sum): leaf_entropy of each leaf, joined pairwise.
+// One leaf's part of sum p z, p = exp(z - log_sum), by one group (leaf_entropy of log_sum.h).
 template <class Z>
 LOCKSTEP_DEVICE float group_leaf_entropy(const Thread& t, std::int64_t begin, std::int64_t n, const Z& z, float log_sum) {
   return group_dot16(
       t, n, [&](std::int64_t i) { return exp_of(z(begin + i) - log_sum); }, [&](std::int64_t i) { return z(begin + i); });
 }
 
+// The sum of p z over the whole row: the leaves' parts, joined pairwise.
 template <class Z>
 LOCKSTEP_DEVICE float block_entropy_sum(const Thread& t, std::int64_t n, int maximum_leaves, const Z& z, float log_sum, LeafMemory& memory) {
   const int leaves = leaf_count(n, maximum_leaves);

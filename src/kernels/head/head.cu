@@ -10,10 +10,11 @@ namespace lockstep::LOCKSTEP_CUDA_SPACE {
 namespace {
 constexpr std::int32_t kLogSumFlag = 1 << 2;
 constexpr int kColumnThreads = 256, kShardThreads = 128;
-constexpr std::int64_t kKeptScratch = std::int64_t{64} << 20;  // bytes, as long as that is a row's
+constexpr std::int64_t kKeptScratch = std::int64_t{64} << 20;  // bytes at most, unless a single row needs more
 constexpr std::int64_t kGradientElements = 16 << 20;           // of logits that stand at once while a weight's gradient is made
 
-// row_gradient of row_gradient.h by a block; n tempered logits from `first` on. All threads call it, and none waits: one thread alone has a logit.
+// row_gradient of row_gradient.h by all threads of a block: n logits, already divided by the temperature, from token `first` on. Threads do not wait
+// for each other: each logit belongs to one thread.
 LOCKSTEP_DEVICE void block_row_gradient(const Thread& t, const RowGradient& op, std::int64_t at, float* z, std::int64_t n, std::int64_t first) {
   const RowSlopes<Lane> row = row_slopes<Lane>(op, at);
   if (!row.has_gradient) {

@@ -109,7 +109,7 @@ struct HeadSupport {
   std::vector<float> temperature;
   std::vector<KeptTokens> kept;
 };
-// All there is: with and without a temperature, kept by id and by rank, as ids and as bitmaps. Targets are kept.
+// Covers all cases: with and without a temperature, kept by id and by rank, as ids and as bitmaps. Targets are always kept.
 inline HeadSupport make_head_support(const HeadBatch& batch, std::uint64_t seed) {
   HeadSupport support;
   RandomSequence draws(seed, RandomStream::fuzz);

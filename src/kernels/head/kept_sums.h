@@ -77,8 +77,8 @@ inline std::uint32_t kept_lanes(const KeptRow& row, std::int64_t id, int lanes, 
   return bits;
 }
 
-// Where ranks share a vocabulary in leaves of `size` tokens, a row's kept logits stand in `width` places a leaf: f(i, place) of each kept token i of
-// the leaves [begin, end), which have the first places.
+// Ranks that share a vocabulary exchange a row's kept logits in `width` places for each leaf of `size` tokens. Calls f(i, place) for each kept token
+// i of the leaves [begin, end); leaf `begin` has the first places.
 template <class V, class F>
 inline void each_leaf_place(const KeptRow& row, const std::int32_t* ids, std::int64_t size, std::int64_t width, std::int64_t begin, std::int64_t end,
                             const F& f) {

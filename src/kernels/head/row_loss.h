@@ -211,7 +211,7 @@ LOCKSTEP_EVERYWHERE inline void take_entropy_bonus(const View& loss, const View&
   if (value_of(slope) != 0.0f) own = own - slope * entropy;
 }
 
-// What rows of logits turn into their gradient with (HeadWeight of head.h has the shapes).
+// The inputs from which row_gradient turns a row of logits into its gradient (HeadWeight of head.h has the shapes).
 struct RowGradient {
   View target, slope, log_sum;
   View entropy, entropy_slope;  // or none
@@ -251,7 +251,7 @@ LOCKSTEP_EVERYWHERE inline V logit_gradient(const RowSlopes<V>& row, const V& z)
   const V log_p = z - V::set1(row.log_sum), p = exp(log_p), dz = V::set1(row.total) * (V::zero() - p);
   return row.bonus_has_gradient ? fma(V::set1(row.bonus) * p, log_p + V::set1(row.entropy), dz) : dz;
 }
-// That of the row's only scored target, whole.
+// The whole gradient of the target's own logit, in a row with a single scored target.
 template <class V>
 LOCKSTEP_EVERYWHERE inline typename V::Elem target_gradient(const RowSlopes<V>& row, const typename V::Elem& slope, const typename V::Elem& z) {
   using Elem = typename V::Elem;

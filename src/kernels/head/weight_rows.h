@@ -17,7 +17,7 @@ struct HeadTotals {
   typename AccumulatorVec<V>::Storage storage[AccumulatorVec<V>::kStorage];
 };
 
-// Of x, to be laid out again.
+// x is laid out anew for the sums (pack_weight_rows) if it has at most this many elements.
 inline constexpr std::int64_t kPackedElements = 4 << 20;
 
 template <class V>

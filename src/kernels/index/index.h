@@ -5,7 +5,7 @@
 // ascending position. visible <= top_k: all, without scoring. A NaN score marks the row in `flags` (bit 0) and counts as lowest.
 // Keys before Rows::first_key (of a row's own position at most) are not visible to selection.
 // The factors Hi^-1/2 and D^-1/2 are 1 / sqrt in fp32; the weight is scaled before it enters the chain.
-// index_loss trains the indexer (GLM-5 report; models.md section 14): for each row over its keys (selection, or all visible
+// index_loss trains the indexer (GLM-5 report; docs/numerics.md, "The indexer"): for each row over its keys (selection, or all visible
 // when `selection` is absent): loss = KL(p || softmax(I)), p = target / sum(target); dI = weight * (softmax(I) - p).
 //   log softmax(I) = I - log_sum, log_sum in blocks of 64 keys as in attention.h; sum(target) adds ascending from +0, and is
 //   positive; loss is one ascending chain of fma(p, log(max(p, 1e-30)) - log softmax, .).

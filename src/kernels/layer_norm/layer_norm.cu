@@ -11,7 +11,7 @@ struct LayerNormStatistics {
   float mean, r;  // r = 1 / sqrt(var + eps)
 };
 
-// Of one row; all threads of the group.
+// Mean and r of one row; all threads of the group call it.
 LOCKSTEP_DEVICE LayerNormStatistics statistics_of(const Thread& t, const float* x, std::int64_t n, float eps) {
   const float count = static_cast<float>(n);
   const float mean = group_dot16(

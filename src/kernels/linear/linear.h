@@ -7,7 +7,7 @@
 // `count` weights lie one after another; item g reads x columns g * x_step.. and writes y columns g * y_step.. (heads), or,
 // where `offsets` is given, rows offsets[g] .. offsets[g+1] of x and y (experts; no column steps then); with `ends` too, rows
 // offsets[g] .. ends[g] (those of one adapter among an expert's).
-// `scale` multiplies a finished sum, one rounding; with `accumulate` the result is added to what stands there by one plain add.
+// `scale` multiplies a finished sum, one rounding; with `accumulate` the result is added to the old value by one plain add.
 // Backward, items must not share columns or rows of dx (steps of 0 mean one item); rows outside every item are left as they are.
 // A weight of integers (PackedWeight::bits, forward alone) lies as numerics/quantised.h says. Rows of x are quantised in groups of 32
 // to 8 bits as weights are, their scale in fp32; of a group g the products of integers are summed exactly, and
@@ -42,9 +42,9 @@ struct LinearForward {
   int leaf_begin = 0, leaf_end = 8;
   bool round_input_bf16 = false;  // study profiles: x is rounded to bf16 before use
   View ends{};                    // i32 [count, 1], or none
-  float scale = 1;                // weights of numbers alone, as the next
+  float scale = 1;                // as `accumulate`, not for integer weights
   bool accumulate = false;        // y += instead of y =
-  View rows_made{};               // experts: i32 [rows of x, 1], or none: counted up for each row, where its outputs are made
+  View rows_made{};               // experts: i32 [rows of x, 1], or none: a row's cell grows by 1 when its outputs are computed
 };
 struct LinearBackwardInput {
   View dx{}, dy{};

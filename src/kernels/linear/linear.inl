@@ -23,7 +23,7 @@ static inline void count_rows(const View& cells, std::int64_t begin, std::int64_
   for (std::int64_t t = begin; t < begin + count; ++t) ++ints(cells)[t * cells.stride];
 }
 
-// The same with a weight of integers. Items that read columns of their own (heads) have rows of x of their own.
+// The forward with a weight of integers. Items that read columns of their own (heads) quantise these as rows of their own.
 template <class V>
 void quantised_linear(const LinearForward& op, ThreadPool& pool) {
   if (op.w.count == 0) return;

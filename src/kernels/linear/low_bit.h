@@ -1,5 +1,6 @@
-// Products with low-bit weights (linear.h, numerics/low_bit.h), after rows were rounded (rounded_rows.h) where they are. A few panels are decoded into scratch at a time and multiplied by product.h,
-// so sums have the order, and the bits, of those with the decoded weight. Included by .inl files; every function is a template over V.
+// Products with low-bit weights (linear.h, numerics/low_bit.h); rows that the format rounds were rounded before (rounded_rows.h). A few panels at a
+// time are decoded into scratch and multiplied by product.h, so a sum has the order, and the bits, of one with the decoded weight. Included by .inl
+// files; every function is a template over V.
 #pragma once
 #include "kernels/linear/product.h"
 #include "numerics/low_bit.h"
@@ -44,7 +45,7 @@ inline void decode_lines(typename V::Elem* lines, const std::uint8_t* panel, con
   }
 }
 
-// The same as the input gradient reads them: of mxfp8_both the numbers under the scales of outputs, of other formats what the forward reads.
+// The same for the input gradient: of mxfp8_both the copy whose groups lie along the outputs, of other formats what the forward reads.
 template <class V>
 inline void decode_lines_across(typename V::Elem* lines, const std::uint8_t* panel, const LowBitShape& shape, std::int64_t k_begin, std::int64_t k_end) {
   if (shape.format != LowBitFormat::mxfp8_both) return decode_lines<V>(lines, panel, shape, k_begin, k_end);

@@ -90,7 +90,7 @@ inline WeightBlock weight_block(std::int64_t begin, std::int64_t row_end, const 
   return block;
 }
 
-// Rows of a tile for each line of what comes next that is asked for.
+// For every kRowsALine rows of a tile one cache line of the next data is prefetched.
 inline constexpr std::int64_t kRowsALine = 8;
 
 // Some rows of one segment for P panels of outputs and KK inputs: its sums' chains go on (or begin, from +0) and are left in `sums`. dy is dense, P * 16

@@ -11,21 +11,21 @@ constexpr int panels_for_rows() {
   return R >= V::kRows ? V::kPanels : R == 1 ? 4 : R <= 3 ? (V::kRows >= 8 ? 4 : 2) : V::kPanels;
 }
 
-// Tiles of so few rows wait for memory: it is asked ahead.
+// Tiles of at most this many rows wait for memory, so they prefetch.
 inline constexpr int kFewRows = 8;
 // Bytes of weights that stay in the second cache while all rows pass.
 inline constexpr std::int64_t kCachedWeights = 256 << 10;
 
-// What a product reads next, asked for while it multiplies: what comes from memory or from the third cache would else hold up the first tile of rows that
-// meets it. For every 8 inputs of a tile two lines at `at`, which then goes `step` bytes further; it may go too far.
+// Prefetches what a product reads next while it multiplies, since the first tile of rows would otherwise wait for memory or the third-level cache.
+// For every 8 inputs of a tile, two cache lines at `at` are fetched, which then moves on by `step` bytes, perhaps beyond the data.
 struct ReadAhead {
   const char* at;
   std::int64_t step = 0;
 };
-// Nothing: what lies at `at` is at hand.
+// Prefetches nothing new: `at` is in the first cache already.
 static inline ReadAhead no_read_ahead(const void* at) { return {static_cast<const char*>(at)}; }
 
-// Weights of a product of `rows` rows, whose tiles all ask for a share.
+// Prefetches the weights of the next part of a product of `rows` rows; each of its tiles fetches a share.
 template <class V, class W>
 inline ReadAhead weights_ahead(const W* weights, std::int64_t rows) {
   if (V::kRows <= kFewRows || rows < 4 * V::kRows) return no_read_ahead(weights);

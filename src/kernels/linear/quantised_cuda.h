@@ -17,7 +17,7 @@ LOCKSTEP_DEVICE std::int32_t dot_of_four(std::uint32_t a, std::uint32_t b, std::
 #endif
 }
 
-// Rows of x as integers. An item with columns of its own has a row of its own for each row of x.
+// Rows of x as integers. `slices`: items that read columns of their own quantise these as rows of their own.
 struct IntegerRows {
   std::uint32_t* quads;  // [rows * slices, groups, 8]: four integers each
   float* scale;          // [rows * slices, groups]

@@ -1,12 +1,12 @@
-// Rows that are rounded to E4M3 before they meet a weight (kLowBitRows of numerics/low_bit.h): each group of neighbours along the sum shares a power of two,
-// and what is left of it stands in fp32, so the product behind is the one of any other rows. Included by .inl files; every function is a template over V.
+// Rounds rows to E4M3 before a product with a weight (kLowBitRows of numerics/low_bit.h): groups of neighbours along the sum share a power of two as
+// scale. The rounded values are kept as fp32, so the product itself is the usual one. Included by .inl files; every function is a template over V.
 #pragma once
 #include "numerics/low_bit.h"
 #include LOCKSTEP_INTEGER_DOT
 
 namespace lockstep {
 
-// `n` numbers of one group. On the traced backend a rounded number is a node of itself and of the group's largest.
+// Rounds the `n` numbers of one group. On the traced backend the hash of a rounded number is made of its own and of that of the group's largest.
 template <class V>
 inline void round_group(typename V::Elem* out, const typename V::Elem* x, std::int64_t n, LowBitFormat format) {
   using Elem = typename V::Elem;
@@ -34,7 +34,7 @@ inline void round_group(typename V::Elem* out, const typename V::Elem* x, std::i
   }
 }
 
-// Rows [0, rows) of `n` numbers to `out`, dense.
+// Rounds rows [0, rows) of `n` numbers each; `out` is dense.
 template <class V>
 inline void round_rows_to_e4m3(typename V::Elem* out, const typename V::Elem* x, std::int64_t stride, std::int64_t rows, std::int64_t n, LowBitFormat format) {
   const std::int64_t group = row_group(format);
@@ -49,8 +49,8 @@ struct ItemRows {
   std::int64_t stride, step;
 };
 
-// Rows [begin, end) as the `items` see them, `n` numbers each from g * step on: what is there, or (rounds) rounded into the scratch of the calling thread,
-// which other work's kernels use too: not across a part's end (kernels/kernel_parts.h).
+// Rows [begin, end) of x for `items` items, of which item g reads `n` numbers from column g * step on: x itself, or where `bits` says so a copy
+// rounded into the calling thread's scratch, which does not outlast a part of the kernel (kernels/kernel_parts.h).
 template <class V>
 inline ItemRows<V> item_rows(const View& x, std::int64_t begin, std::int64_t end, std::int64_t items, std::int64_t step, std::int64_t n, int bits,
                              ThreadPool& pool) {

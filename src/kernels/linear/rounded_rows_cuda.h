@@ -35,7 +35,7 @@ struct RoundRowsBody {
   }
 };
 
-// The operands of a product with this weight, its rows rounded where `bits` says so. An item with columns of its own has a row of its own for each of x.
+// The operands of a product, its rows rounded where `bits` says so. Items that read columns of their own get rounded rows of their own.
 inline ProductItems with_rounded_rows(ProductItems op, int bits, Grid& grid) {
   if (!(bits & kLowBitRows) || op.rows == 0 || op.count == 0 || op.inputs == 0) return op;
   constexpr int kRoundedSlot = 3;  // of scratch, which no other linear kernel takes

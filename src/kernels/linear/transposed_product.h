@@ -7,7 +7,7 @@
 namespace lockstep {
 
 inline constexpr std::int64_t kTransposedPart = 384;
-// Of more rows, which want it several times, the weight is better transposed once.
+// With more rows than this the transposed weight is read several times, and it is better to transpose it whole once.
 inline constexpr std::int64_t kTransposedRows = 192;
 
 // The end of the part that begins at output n: an even share of a leaf, in whole panels.
@@ -16,7 +16,7 @@ static inline std::int64_t transposed_part_end(std::int64_t n, std::int64_t leaf
   return std::min(n + size, (n / leaf_size + 1) * leaf_size);
 }
 
-// Whether there is such a product: of long sums whose leaves are whole panels.
+// Whether the input's gradient is computed this way: for few rows and long sums whose leaves are whole panels.
 template <class V>
 inline bool transposes_in_parts(std::int64_t rows, std::int64_t outputs, int maximum_leaves) {
   const std::int64_t leaf_size = outputs / leaf_count(outputs, maximum_leaves);

@@ -6,7 +6,8 @@
 //   adamw (Loshchilov & Hutter), per element: g' = g * clip; m = fma(beta1, m, (1 - beta1) * g'); v = fma(beta2, v, ((1 - beta2) * g') * g');
 //   update = (m / bias1) / (sqrt(v / bias2) + eps); master' = master - lr * fma(weight_decay, master, update);
 //   the compute copy is master' rounded as the profile says. clip = min(1, max_norm / norm) (1 when max_norm is 0,
-//   NaN when the norm is: the step shows it). 1 - beta is rounded to fp32. The views of one call have the same size, without gaps.
+//   NaN when the norm is, so that the caller sees it in the step's result). 1 - beta is rounded to fp32. The views of one call have the same size, no
+//   gaps.
 //   bias1 = 1 - beta1^step, bias2 likewise, computed on the host in double, rounded to fp32.
 //   finish_bins: accumulators -> fp32 gradient (all of a tensor), bins emptied.
 #pragma once

@@ -1,7 +1,7 @@
 // Kernels that join the results of ranks (docs/ranks.md), besides plain adds.
 //   join_bins: into = into + from, order-free accumulators bin by bin, then carried: exact, so no order shows. Both normalised.
-//   pick:      y[t, j] = parts[r T + t, j], r the rank whose range [bounds[r], bounds[r + 1]) holds the index of (t, j): column j
-//              of `index`, or its only one. A copy: no bit is added to.
+//   pick:      y[t, j] = parts[r T + t, j], r the rank whose range [bounds[r], bounds[r + 1]) holds index[t, j] (index[t, 0] if `index` has one
+//              column). A copy without arithmetic.
 #pragma once
 #include <vector>
 

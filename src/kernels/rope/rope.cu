@@ -16,7 +16,7 @@ struct RopeBody {
       return;
     }
     const float* turn = floats(op.table) + ints(op.position)[t * op.position.stride] * op.table.stride;
-    const std::int64_t first = op.half ? i : 2 * i, second = op.half ? pairs + i : 2 * i + 1;  // the pair stands as its cosine and sine do
+    const std::int64_t first = op.half ? i : 2 * i, second = op.half ? pairs + i : 2 * i + 1;  // columns of the pair, in x and in the table
     const float c = turn[first], s = op.inverse ? -turn[second] : turn[second];
     const float a = x[first], b = x[second];  // both read before either is written: x may be y
     y[first] = fused(a, c, b * -s);

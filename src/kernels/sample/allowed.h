@@ -1,6 +1,6 @@
 // Gathers the tokens that a mask allows, in ascending order of id: shared by sampling and top tokens, so that
 // both sum the same numbers in the same order. Included by the .inl and the .cu of sample/ and top/; every function is a template over V. CUDA
-// kernels use mask_words and gather by a block (allowed_block.h).
+// kernels use mask_words from here, and gather with all threads of a block (block_ranks.h).
 #pragma once
 
 namespace lockstep {

@@ -7,7 +7,7 @@
 namespace lockstep::LOCKSTEP_CUDA_SPACE {
 
 namespace {
-constexpr std::int64_t kSampleScratch = std::int64_t{256} << 20;  // bytes, as long as that is a row's
+constexpr std::int64_t kSampleScratch = std::int64_t{256} << 20;  // bytes at most, unless a single row needs more
 
 // One row over n tokens: all of the vocabulary, or the allowed ones.
 struct SampledRow {

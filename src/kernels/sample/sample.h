@@ -8,11 +8,11 @@
 //   the whole vocabulary is kept, head.h's order over z (T = 1: the raw one's bits). T = 0: the raw one.
 // min-p, after top-p: kept are the ranks before the first whose exp(z - max) is below min_p; the kept set's sum ends there.
 // `adjusted` (adjust.h) takes the logits' place in z and in the arg-max of T = 0; raw_logprob stays the logits'.
-// A mask removes tokens before everything else: the allowed ones, gathered in ascending order of id, are the row of which all
-// the above is said (head.h's order over as many numbers as are allowed), so both log-probabilities are over the allowed set. A
-// row of which nothing is allowed marks flags bit 4, yields token -1 and log-probabilities +0.
+// A mask is applied before everything else: all of the above then works on the allowed logits, gathered in ascending order of id
+// (head.h's order over as many numbers as are allowed), so both log-probabilities are over the allowed set. A row without an
+// allowed token marks flags bit 4, yields token -1 and log-probabilities +0.
 // T <= 0 counts as 0; top_k <= 0 or >= V, and top_p >= 1, filter nothing; the first token is always kept.
-// A token that is `chosen` is told with the log-probabilities it would have if it were drawn; at T = 0 none is.
+// A row's `chosen` token is returned instead of a drawn one, with the log-probabilities it would have if drawn; at T = 0 it is ignored.
 // A token is skipped only when it provably cannot win. A row whose log-sum-exp (of the logits, or of z where T is so small that
 // z overflows) is not finite marks flags bit 3, yields token -1 and log-probabilities NaN.
 #pragma once
@@ -36,10 +36,10 @@ struct Sample {
   View sample{}, position{};               // i32 [n, 1]: which of the request's samples; position of the token being sampled
   int maximum_leaves = 8;                  // of the vocabulary leaves
   View kept{};                             // i32 [k, 2 + ceil(V / 32)] or none: the kept set (base/kept_tokens.h): order, 0 where nothing was cut; how
-                                           // many tokens; then their ids ascending, or where these are more than ceil(V / 32) a bitmap
-  View kept_row{};                         // i32 [n, 1] beside it: row of `kept` where it is told, -1: it is not
+                                           // many tokens; then their ids ascending, or a bitmap if they are more than ceil(V / 32)
+  View kept_row{};                         // i32 [n, 1] beside it: the row of `kept` to write, -1: none
   View stream{};                           // i32 [n, 1] or none: the RandomStream of a row's noise; none: sampling
-  View chosen{};                           // i32 [n, 1] or none: a token of the kept set that is told as if it had been drawn, -1: one is drawn
+  View chosen{};                           // i32 [n, 1] or none: a token of the kept set to return as if it had been drawn, -1: one is drawn
 };
 
 }  // namespace lockstep

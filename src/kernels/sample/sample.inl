@@ -125,7 +125,7 @@ inline RowLogits<V> row_logits(const Sample& op, std::int64_t row) {
   return r;
 }
 
-// Tells which tokens could have been drawn: those of `count` indices `order` (null: all) of the row.
+// Writes to Sample::kept which tokens could have been drawn: those of `count` indices `order` (null: all) of the row.
 template <class V>
 inline void tell_kept(const Sample& op, std::int64_t row, const RowLogits<V>& of, const std::uint64_t* order, std::int64_t count) {
   if (!op.kept) return;

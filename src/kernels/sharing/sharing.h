@@ -1,9 +1,9 @@
 // Rows shared by several sequences: copied back to each sequence, or their gradients summed.
 //   gather_rows:     y[t] = x[row_of[t]], copied; f32 or i32.
-//   slot_source:     source[slot_of[t, j]] = from[row_of[t], j]: where the slot of a row's j-th expert (experts.h) stood before the
-//                    rows were gathered.
-//   sum_shared_rows: y[r] = sum over i in [begin[r], begin[r + 1]) of x[row[i]]: more than one are deposited into the order-free
-//                    accumulator and rounded once, one is copied, none is +0.
+//   slot_source:     source[slot_of[t, j]] = from[row_of[t], j]: the slot that row t's j-th expert (experts.h) had before the rows were
+//                    gathered.
+//   sum_shared_rows: y[r] = sum over i in [begin[r], begin[r + 1]) of x[row[i]]. Two or more rows are deposited into the order-free
+//                    accumulator and rounded once; a single one is copied; none gives +0.
 #pragma once
 #include "kernels/rows.h"
 

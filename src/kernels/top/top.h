@@ -1,6 +1,6 @@
 // The likeliest tokens of a row, with their log-softmax over the logits: (logit descending, id ascending), -0 equals +0.
-// The log-sum is head.h's order over the whole row, or, where a mask stands, over the allowed logits as sample.h gathers them:
-// so the log-probability of a token here has the bits of its raw_logprob there.
+// The log-sum is in head.h's order over the whole row, or, with a mask, over the allowed logits as sample.h gathers them, so the
+// log-probability of a token here has the bits of its raw_logprob there.
 // Places beyond `count`, and beyond the tokens allowed, hold id -1 and log-probability +0; so does a whole row whose log-sum-exp
 // is not finite (sample.h and head.h flag it). Rows are independent.
 #pragma once

@@ -1,9 +1,9 @@
-// The loss of values: what a head [1, hidden] says of each row of a sequence, a number, against the return that the row had.
+// The loss of a value head: a head [1, hidden] predicts a number for each row of a sequence, which is compared with the row's return.
 //   square, per row, with v the value, R the return, w the weight (mask and normaliser):
 //     loss = w (1/2 max((v - R)^2, (c - R)^2)), c = v held between old - clip and old + clip; without a clip c = v
 //     slope, the loss's derivative by v: w (v - R); +0 where the second square is the larger one, whose v is held
-//   linear: loss = 0 - w v, slope = 0 - w: what a loss that is computed elsewhere weighs values by (a pair of rewards)
-// Orders: v - R, its square, the halving, the weight, one rounding each. A tie is the first square's. Rows are independent.
+//   linear: loss = 0 - w v, slope = 0 - w: for losses computed elsewhere, whose derivative by the value is 0 - w (a pair of rewards)
+// Order of operations: v - R, its square, the halving, the weight, one rounding each. Of equal squares the first is taken. Rows are independent.
 // A target < 0 is not scored: value, loss and slope +0. A row of weight 0 has loss and slope +0. A scored row whose value is not finite is
 // marked in flags (bit 2). The product that gives v, and the gradients of head and hidden state by the slopes, are linear's and bias's.
 #pragma once

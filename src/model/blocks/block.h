@@ -16,8 +16,9 @@ class AttentionBlock {
   virtual bool shares_selection() const { return false; }
   // h [T, hidden], after the layer's norm -> the value added to the residual stream. `selection` is passed from layer to layer of a segment.
   virtual Tensor forward(Context& ctx, const Tensor& h, int layer, Selection& selection) const = 0;
-  // Where a layer's rows attend to the same keys several times (model/blocks/mtp_layer.h): what the rows write to the cache alone; forward() and what it
-  // wrote; then other queries to the keys that it selected and wrote, where nothing is written. Error unsupported of blocks without it.
+  // For layers whose rows attend to the same keys several times (model/blocks/mtp_layer.h). enter: only writes the rows' entries to the cache.
+  // remember: forward() that also returns these entries in `entry`. again: attends with other queries to the keys that remember() selected and wrote;
+  // writes nothing. Error unsupported: this block does not offer them.
   virtual void enter(Context& ctx, const Tensor& h, int layer) const;
   virtual Tensor remember(Context& ctx, const Tensor& h, int layer, Selection& selection, Tensor& entry) const;
   virtual Tensor again(Context& ctx, const Tensor& h, int layer, const Selection& selection, const Tensor& entry) const;

@@ -41,7 +41,8 @@ class DecoderModel final : public Model {
   ModelFacts& facts_to_fill() { return facts_; }
   // Declares all tensors in order and completes the facts.
   void build(const MakeBlock<AttentionBlock>& attention, const MakeBlock<FeedForwardBlock>& feed_forward);
-  // After build(): a layer of multi-token prediction behind the last one, with the number after its. A model with a value head gets none.
+  // Call after build(): declares a layer of multi-token prediction after the last layer, under the next layer number. A model with a value head gets
+  // none.
   void add_mtp(const MtpLayer::MakeAttention& attention, const MtpLayer::MakeFeedForward& feed_forward);
 
   std::vector<CacheShape> cache_shapes(const Profile& profile) const override;

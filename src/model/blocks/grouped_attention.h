@@ -35,7 +35,7 @@ class GroupedAttention final : public AttentionBlock {
     std::int64_t hidden = 0, rotary = 0;
     float norm_eps = 1e-6f;
     Traits traits;
-    // Those of one layer, where the window is not on all.
+    // The settings of one layer: with the window if that layer has it.
     Settings of_layer(std::int64_t layer) const;
   };
   // Fills in the facts that it reads.

@@ -29,7 +29,7 @@ class Indexer {
   std::int64_t key_size() const { return size_; }
   // h [T, hidden] and the query's latent [T, q_latent].
   Selection forward(Context& ctx, const Tensor& h, const Tensor& q_latent, int layer) const;
-  // The keys of the rows go to the cache, and nothing is selected.
+  // Only writes the rows' keys to the cache.
   void enter(Context& ctx, const Tensor& h, int layer) const;
 
  private:

@@ -4,8 +4,8 @@
 // - y = layer(u), n = shared_head.norm(y); head(n) predicts t_(p+1)
 // - depth k >= 2, the same row: the token that depth k - 1 predicted and its n (or y) replace t_p and h; RoPE uses position p + k - 1
 // Only depth 1 writes keys and values: the row of p writes an entry at p. Later depths attend to the keys that depth 1 of their row selected. With
-// `index_share_for_mtp_iteration` false every depth selects and writes for itself (own_depth): guesses of depth k write at p + k - 1 and see what stands
-// in the cache up to there; in training, where all rows of a depth are there at once, they see the entries of their own depth.
+// `index_share_for_mtp_iteration` false every depth selects and writes for itself (own_depth): guesses of depth k write at p + k - 1 and see the
+// cache's entries up to there; in training, where all rows of a depth are computed at once, they see the entries of their own depth.
 // Position 0 has no row and is no key (Rows::first_key), so an entry depends only on tokens up to its own.
 // The layer has its own manifest, weights and cache (one layer, number 0): no number of the trunk depends on it.
 //   MtpLayer::Keys keys; const MtpLayer::Depth one = layer.first(ctx, embedded, previous, keys), two = layer.next(ctx2, embedded2, one.normed, keys);
@@ -32,7 +32,7 @@ class MtpLayer {
     bool shares_keys = true;  // between depths
   };
   using MakeAttention = std::function<std::unique_ptr<AttentionBlock>(Manifest& manifest, const std::string& prefix)>;
-  // `facts` learns of a router's bias.
+  // Adds a router's bias to `facts`.
   using MakeFeedForward = std::function<std::unique_ptr<FeedForwardBlock>(Manifest& manifest, const std::string& prefix, ModelFacts& facts)>;
 
   // Declares the tensors `prefix`...; `trunk`: the facts of the model that it belongs to. Blocks are those of a layer with number 0.
@@ -57,12 +57,12 @@ class MtpLayer {
   };
   // `ctx`: of this layer's manifest, weights and cache, with kFirstKey (Runtime::mtp_context). embedded [T, h]: of each row's token; hidden
   // [T, h]: the trunk's of the position before. The row of position 0 may hold anything.
-  // What depth 1 writes to the cache alone: all that rows need whose next tokens are known.
+  // Only writes depth 1's entries to the cache: enough for rows whose next tokens are known.
   void enter(Context& ctx, const Tensor& embedded, const Tensor& hidden) const;
   Depth first(Context& ctx, const Tensor& embedded, const Tensor& hidden, Keys& keys) const;
-  // `ctx`: one whose batch has the rows of depth 1, and RoPE turned as far as the depth is ahead.
+  // Depth k >= 2. `ctx`: its batch has the rows of depth 1, and its RoPE is turned by k - 1 further positions (Runtime::mtp_context).
   Depth next(Context& ctx, const Tensor& embedded, const Tensor& hidden, const Keys& keys) const;
-  // Any depth of a layer that shares no keys; `ctx`: whose cache has the entries that it sees.
+  // Any depth of a layer that shares no keys between depths. `ctx`: its cache has the entries that this depth sees.
   Depth own_depth(Context& ctx, const Tensor& embedded, const Tensor& hidden) const {
     Keys own;
     return first(ctx, embedded, hidden, own);

@@ -16,7 +16,7 @@ namespace lockstep {
 class RoutedMlp final : public FeedForwardBlock {
  public:
   struct Traits {
-    // Keys of the number of experts, of which others must say the same, and of their width.
+    // Keys of the number of experts (if a config has several, they must agree) and of their width.
     std::vector<std::string> count_keys = {"n_routed_experts", "num_experts", "num_local_experts"};
     std::string width_key = "moe_intermediate_size";
     bool softmax = false;                      // scores; else sigmoids
@@ -46,7 +46,7 @@ class RoutedMlp final : public FeedForwardBlock {
   // The layers that `mlp_layer_types` or `first_k_dense_replace` make sparse; `dense_layers`: default of the latter (none: one key must be there).
   static std::vector<bool> sparse_after_dense(const ConfigReader& config, std::int64_t layers, std::optional<std::int64_t> dense_layers = {});
 
-  // `facts` learns of the bias.
+  // Adds the router's correction bias to `facts`.
   RoutedMlp(Manifest& manifest, std::int64_t layer, const std::string& prefix, const Settings& settings, ModelFacts& facts);
   Tensor forward(Context& ctx, const Tensor& h) const override;
   std::int64_t idle_size() const override { return idle_; }

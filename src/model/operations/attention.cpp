@@ -59,7 +59,7 @@ void show_total(Context& ctx, int layer, const AttentionForward& selected) {
   observer->attended({layer, selected.selection, selected.log_sum, log_total.view()});
 }
 
-// The entries stand in the cache.
+// Attention to entries that are already in the cache.
 Tensor attend(Context& ctx, const Tensor& all_q, const Tensor& entry, int layer, const Selection* selection, const AttentionShape& all, ParameterId sinks) {
   HeadShare share(ctx, all);
   const Tensor q = cut(ctx, all_q, share.q);

@@ -14,8 +14,8 @@ Tensor attention(Context& ctx, const Tensor& q, const Tensor& entry, int layer, 
                  ParameterId sinks = -1);
 // Writes the batch's entries alone.
 void write_entries(Context& ctx, const Tensor& entry, int layer);
-// The same to entries that stand in the cache already: those of an earlier call with these rows, whose `entry` it is and whose gradient grows. Nothing
-// is written.
+// Attention to entries that an earlier call with these rows has already written to the cache. `entry` is that call's, and its gradient also gets this
+// call's part. Nothing is written.
 Tensor attention_again(Context& ctx, const Tensor& q, const Tensor& entry, int layer, const Selection* selection, const AttentionShape& shape);
 
 }  // namespace lockstep

@@ -18,7 +18,7 @@ namespace lockstep {
 // A and B are deposited in adapter->gradients, and `segment` is the rows'. The logits of all rows are never in memory at once.
 void head_loss(Context& ctx, const HeadLoss& head, ParameterId id, const AdapterRows* adapter = nullptr, const View& segment = {});
 
-// The kernel head_weight, in parts where a pause point wants short kernels: tokens by tokens, whose sums are their own.
+// The kernel head_weight, launched for a range of tokens at a time where a pause point wants short kernels; a token's sums do not depend on others'.
 void head_weight(Backend& backend, const HeadWeight& all);
 
 // Logits y [n, V] of rows index[i] of hidden [T, K], without adapters, on every rank.

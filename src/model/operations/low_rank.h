@@ -26,8 +26,8 @@ LinearForward adapter_down(const View& u, const View& x, const AdapterPair& pair
 LinearForward adapter_up(const View& y, const View& u, const AdapterPair& pair);
 // du = s (dy B), the gradient of A x.
 LinearBackwardInput adapter_down_gradient(const View& du, const View& dy, const AdapterPair& pair);
-// The same of a linear layer's rows where ranks share the model: of a weight `w` that they cut by its inputs, or outputs, each adds its leaves of the
-// sum, which is scaled when it is whole. A rank may have none of them.
+// adapter_down and adapter_down_gradient of a linear layer where ranks share the model. If they split the weight `w` along that sum (by inputs, in
+// the gradient by outputs), each rank adds its leaves, perhaps none, and the joined sum is scaled.
 void launch_down(Context& ctx, const View& u, const View& x, ParameterId w, const AdapterPair& pair);
 void launch_down_gradient(Context& ctx, const View& du, const View& dy, ParameterId w, const AdapterPair& pair);
 // dx += du A.

@@ -7,7 +7,7 @@
 namespace lockstep {
 
 namespace {
-// Of each row its slots, one after another.
+// Each row's slots side by side: [T, k * columns].
 Buffer slots_by_row(Context& ctx, const View& slots, const View& slot_of) {
   Buffer by_row = ctx.allocate(DType::f32, slot_of.rows, slot_of.cols * slots.cols);
   ctx.launch(&KernelTable::gather_rows, GatherRows{by_row.view().reshape(slots.rows, slots.cols), slots, slot_of.reshape(slots.rows, 1)});

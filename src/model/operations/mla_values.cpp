@@ -7,7 +7,7 @@
 namespace lockstep {
 
 namespace {
-// o [T, H * L] -> y [T, H * v]: A is every head's.
+// Adds the adapters' part to y: o [T, H * L] -> y [T, H * v], one A for all heads.
 void values_adapters(Context& ctx, const View& y, const View& o, ParameterId w_uv) {
   each_adapter(ctx, w_uv, [&](const AdapterRows& rows, const AdapterPair& pair) {
     const std::int64_t n = rows.end - rows.begin, heads = pair.b.count;

@@ -3,7 +3,8 @@
 namespace lockstep {
 
 namespace {
-// The adjoint of a segment of which its input alone was saved. `compared`: with the source's rows of that segment; -1: with none.
+// The adjoint of a segment of which only the input was saved: recomputes it. `compared`: the number of the row source's value to compare with; -1:
+// none.
 InputGradients segment_again(Context& ctx, ForwardOptions options, const Buffer& input, const SegmentBody& body, const Buffer& dy, bool requires_grad,
                              std::int64_t compared) {
   Tape inner(ctx.backend(), ctx.gradients());
@@ -39,7 +40,7 @@ Tensor checkpointed_segment(Context& ctx, const Tensor& input, SegmentBody body)
   return y;
 }
 
-// What leaves the segment is gathered when it is first read: of all segments but the last that is in the backward, of one at a time.
+// The segment's output is read from the source when it is first needed: for all segments but the last that is in the backward, one at a time.
 Tensor read_segment(Context& ctx, const Tensor& input, SegmentBody body) {
   RowSource* source = ctx.options().row_source;
   const std::int64_t segment = ctx.next_row_value()++, rows = ctx.batch().count();

@@ -1,6 +1,7 @@
-// Words of 1, 2 or 4 bytes, many at once: which of two texts differ, and of which class each is by some of its bits. Integer operations alone.
+// Passes over arrays of words of 1, 2 or 4 bytes, for the delta codec (sync/class_scan.h): which words of two arrays differ; the class of each word,
+// which is a field of its bits, clamped; how many words of a group have a class. Integer operations only.
 //   word_classes(weights, WordField{2, 7, 255}, 100, 15, 4096, classes);   count_classes(classes, 16, counts);
-// Knows nothing of what the words are. Pure functions; they need AVX2, which the tree is compiled for.
+// Pure functions; they need AVX2, which the tree is compiled for.
 #pragma once
 #include <cstdint>
 
@@ -13,17 +14,17 @@ struct WordField {
   int mask = 0;
 };
 
-// to[block], a bit for each of 64 words: which differ. Both texts have blocks x 64 words.
+// Bit i of to[b] is set where word 64 b + i of the arrays a and b differs. Both arrays have blocks x 64 words.
 void difference_masks(const void* a, const void* b, int width, std::int64_t blocks, std::uint64_t* to);
-// to[i] = min(max(field of word i, low) - low, most). `words`: how many, a multiple of 32.
+// to[i] = min(max(field of word i, low) - low, most). `count`: number of words, a multiple of 32.
 void word_classes(const void* words, const WordField& field, int low, int most, std::int64_t count, std::uint8_t* to);
 
 inline constexpr int kClassGroup = 256;  // elements whose classes are counted at once
-// counts[c], for c below `classes`, which is at most 16: how many of the 256 have it.
+// counts[c] = number of the group's 256 elements that have class c, for c < classes <= 16.
 void count_classes(const std::uint8_t* group, int classes, std::int32_t* counts);
-// How many of the first `end` of a group, at most 256, have this class.
+// How many of the group's first `end` <= 256 elements have class c.
 int class_rank(const std::uint8_t* group, int c, int end);
-// The place in a group of the element of this class before which there are `rank` others of it: it must be there.
+// The index in the group of the element of class c that has `rank` others of class c before it; such an element must exist.
 int class_place(const std::uint8_t* group, int c, int rank);
 
 }  // namespace lockstep

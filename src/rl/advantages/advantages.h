@@ -15,15 +15,15 @@ namespace lockstep {
 struct RewardGroup {
   std::vector<double> rewards;
   std::vector<std::int64_t> tokens;
-  std::vector<std::vector<double>> costs = {};  // by rollout and token, what is taken from the token's reward: KL to a reference. Empty: nothing
+  std::vector<std::vector<double>> costs = {};  // by rollout and token, subtracted from the token's reward: KL to a reference. Empty: none
 };
 // By group and rollout.
 using Advantages = std::vector<std::vector<double>>;
 // By group, rollout and trained token.
 using TokenAdvantages = std::vector<std::vector<std::vector<float>>>;
 
-// Where costs of tokens enter: the sum of all into the rollout's reward; those of a token and of all behind it into its own return; each into
-// its token alone, behind the group's mean.
+// Where the costs of tokens enter. rollout: their sum, into the rollout's reward. to_go: the costs of a token and all later ones, into its own
+// return. token: each into its own token, after the group's mean was subtracted.
 enum class CostPlace { rollout, to_go, token };
 
 struct AdvantageRow {
@@ -44,11 +44,11 @@ bool all_equal(const std::vector<double>& rewards);
 
 // Errors invalid_argument: a group with too few rollouts, a reward that is not finite or below 0 where that has no meaning, unequal sizes.
 std::vector<std::vector<float>> estimate_advantages(std::string_view name, const std::vector<RewardGroup>& groups);
-// The same by token, with what tokens cost. Without costs all tokens of a rollout have its own. Errors: those of estimate_advantages; a cost that is not
-// finite, costs of some rollouts or tokens alone.
+// One advantage per token, with the tokens' costs. Without costs all tokens of a rollout have the rollout's. Errors: those of estimate_advantages; a
+// cost that is not finite; costs of only some rollouts or tokens.
 TokenAdvantages token_advantages(std::string_view name, const std::vector<RewardGroup>& groups);
 
-// group.cpp: of each group alone. The estimates of a group whose rewards are all equal are +0.
+// group.cpp: from each group's own rewards. The estimates of a group whose rewards are all equal are +0.
 Advantages group_normalised(const std::vector<RewardGroup>& groups);
 Advantages mean_only(const std::vector<RewardGroup>& groups);
 Advantages leave_one_out(const std::vector<RewardGroup>& groups);
@@ -59,7 +59,7 @@ Advantages best_minus_second(const std::vector<RewardGroup>& groups);
 Advantages batch_whitened(const std::vector<RewardGroup>& groups);
 Advantages mean_only_whitened(const std::vector<RewardGroup>& groups);
 Advantages plain_rewards(const std::vector<RewardGroup>& groups);  // what batch_whitened whitens
-// `values` of rollouts less the costs of each token, or of each and all behind it, whitened.
+// `values` of rollouts minus the costs of each token, or of it and all later ones (`costs`), whitened.
 TokenAdvantages whitened_tokens(const std::vector<RewardGroup>& groups, const Advantages& values, CostPlace costs);
 
 }  // namespace lockstep

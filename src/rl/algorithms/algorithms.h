@@ -12,7 +12,8 @@
 
 namespace lockstep {
 
-// The parts are those of its paper. The coefficient of KL to a reference is 0 until --kl-coefficient says one; the row says where it then enters.
+// The parts are those of the algorithm's paper. The coefficient of KL to a reference is 0 unless --kl-coefficient sets it; the row says where KL
+// enters.
 struct AlgorithmRow {
   std::string_view name, paper;
   std::string_view advantages;       // rl/advantages/advantages.h

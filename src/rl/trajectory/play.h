@@ -16,7 +16,7 @@ namespace lockstep {
 
 struct PlaySettings {
   std::int64_t compact_at = 0;     // tokens; 0: there is one window
-  std::int64_t most_turns = 4096;  // of a rollout; one that has more is cut off
+  std::int64_t most_turns = 4096;  // a rollout is cut off after this many turns
   bool train_summaries = true;
 };
 
@@ -32,13 +32,14 @@ class Play {
   // The text that a perfect policy would write here (rl/episode.h).
   std::string reference() const;
 
-  // The episode, for who checks an answer on the way (Episode::check).
+  // The episode, for checks of an answer that is being sampled (Episode::check).
   Episode& episode() { return *episode_; }
 
-  // What the policy wrote there; of the turn the caller fills tokens, log-probabilities, kept tokens, version and `ended`. Errors: those of
+  // Takes what the policy wrote after prompt(): the caller fills the turn's tokens, log-probabilities, kept tokens, version and `ended`. Errors:
+  // those of
   // Episode::step; internal when it is over, invalid_argument without tokens.
-  // `put_in`: 1 for each of the tokens that a check put in, which nobody wrote; such an answer is a turn for each part that was written, and what was put
-  // in is shown before it. Empty: there are none.
+  // `put_in`: by token, 1 if a check inserted it. Such an answer becomes a turn for each part that the policy wrote, and the inserted tokens are the
+  // `shown` of the next part. Empty: none was inserted.
   void take(Turn turn, const std::vector<std::uint8_t>& put_in = {});
   // What was played so far; all of it when it is over.
   const Rollout& rollout() const { return rollout_; }

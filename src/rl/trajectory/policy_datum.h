@@ -8,9 +8,9 @@
 
 namespace lockstep {
 
-// Inputs = the chain's tokens up to the one before its last trained; a target that the policy wrote has weight 1, advantage 0 and the sampler's
-// log-probability, and the distribution that it is of; what the policy was shown is no target (-1). Error invalid_argument for a chain without turns, whose
-// first turn shows nothing, with a turn without tokens, or of which nothing is trained.
+// Inputs are the chain's tokens up to the one before its last trained token. A target that the policy wrote has weight 1, advantage 0, the sampler's
+// log-probability and its kept tokens; what the policy was shown is no target (-1). Error invalid_argument for a chain without turns or trained
+// tokens, whose first turn shows nothing, or with a turn without tokens.
 PolicyDatum policy_datum(const Chain& chain, float temperature);
 
 // `use(row)` for each row whose target the policy wrote, in order.

@@ -7,8 +7,8 @@
 
 namespace lockstep {
 
-// Each turn is the reference's tokens and `end`, unless it has that itself. Errors: those of the environment and of Play; internal when an episode does
-// not end by itself.
+// Each turn is the reference's tokens, followed by `end` unless they contain it. Errors: those of the environment and of Play; internal when the
+// episode does not end.
 Rollout reference_rollout(const Environment& environment, const Problem& problem, const Tokenizer& tokenizer, std::int32_t end, const PlaySettings& settings);
 
 // A chain's tokens, with weight 1 on those that the policy wrote.

@@ -13,15 +13,15 @@
 namespace lockstep {
 
 struct Turn {
-  std::vector<std::int32_t> shown = {};       // before it: of a chain's first turn the prompt, else an observation or the word for a summary; may be none
-  std::vector<std::int32_t> tokens = {};      // written, with the end token, when it came
-  std::vector<float> sampling_logprobs = {};  // of the distribution that each was drawn from:
-  std::vector<KeptTokens> kept_tokens = {};   // what top-k, top-p and min-p kept, a set a token; empty: nothing was cut
-  std::uint64_t weights_version = 0;          // that wrote it
+  std::vector<std::int32_t> shown = {};       // before it: in a chain's first turn the prompt, else an observation or the request for a summary
+  std::vector<std::int32_t> tokens = {};      // written by the policy, with the end token if there was one
+  std::vector<float> sampling_logprobs = {};  // of each token, under the distribution that it was drawn from
+  std::vector<KeptTokens> kept_tokens = {};   // what top-k, top-p and min-p kept for each token; empty: nothing was cut
+  std::uint64_t weights_version = 0;          // of the weights that wrote it
   bool ended = false;                         // with an end token, within max_tokens
   bool summary = false;                       // of the window, for the next chain; else an answer
   bool trained = true;                        // else what was written counts as shown
-  double reward = 0;                          // that it brought, where the rollout went on
+  double reward = 0;                          // for this turn, unless it is the last
 };
 
 struct Chain {
@@ -33,9 +33,9 @@ struct Chain {
 struct Rollout {
   std::vector<Chain> chains = {};  // in time
   float temperature = 1;           // logits / temperature, of all its tokens
-  bool ended = false;              // by itself: every turn with an end token, the last of them the episode's last
+  bool ended = false;              // every turn has an end token, and the last one ended the episode
   double reward = 0;               // at its end, beside those of its turns; 0 when it did not end
-  std::int64_t rolled_back = 0;    // tokens that the policy wrote and a check took back (Episode::check): they stand nowhere
+  std::int64_t rolled_back = 0;    // tokens that the policy wrote and a check removed (Episode::check); they are in no turn
   double total_reward() const;
   std::int64_t written() const;  // tokens of the policy
   std::int64_t trained() const;  // of these, those that are trained

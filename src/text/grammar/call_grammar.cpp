@@ -13,7 +13,7 @@ using nlohmann::ordered_json;
 namespace {
 constexpr std::int64_t kMostCalls = 16;
 
-// What the tokenizer holds for special is that token: <...>, or within it a word between marks such as ｜DSML｜.
+// Markup with its special tokens as tokens: <...> as a whole, or inside it a word between marks such as ｜DSML｜.
 GrammarPart markup_part(const Tokenizer& tokenizer, std::string_view text) {
   constexpr std::string_view kBar = "｜";
   std::vector<GrammarPart> parts;
@@ -89,7 +89,7 @@ GrammarPart calls_grammar(const CallMarkup& markup, const ordered_json& tools, c
 }
 
 namespace {
-// The special tokens but those that spell one of `but`.
+// All special tokens except those whose text is one of `but`.
 std::vector<std::int32_t> special_tokens(const Tokenizer& tokenizer, const std::vector<std::string>& but) {
   std::vector<std::int32_t> ids;
   for (std::int32_t id = 0; id < tokenizer.vocab_size(); ++id)
@@ -101,7 +101,7 @@ std::vector<std::int32_t> special_tokens(const Tokenizer& tokenizer, const std::
 GrammarPart calls_or_text(const CallMarkup& markup, const ordered_json& tools, const Tokenizer& tokenizer, bool several) {
   const GrammarPart space = GrammarPart::repeat(GrammarPart::alternatives({GrammarPart::literal(" "), GrammarPart::literal("\n")}), 0, 4);
   const GrammarPart tag = GrammarPart::repeat(markup_part(tokenizer, kPythonTag), 0, 1);
-  // Behind reasoning of its own a message begins anew, which nothing would hold.
+  // After reasoning inside the text a message would begin again, without the grammar's constraint.
   const std::vector<std::string> never = {std::string(kPythonTag), "<think>"};
   return GrammarPart::alternatives({GrammarPart::sequence({space, tag, space, calls_grammar(markup, tools, tokenizer, several)}),
                                     GrammarPart::text_unless("{", never, special_tokens(tokenizer, never))});
@@ -119,7 +119,7 @@ GrammarPart text_with_calls(MessageFormat format, const CallMarkup& markup, cons
       mark = block.begin;
       first.erase(0, mark.size());
     } else {
-      never.emplace_back(block.begin);  // the family's other way, which nothing holds
+      never.emplace_back(block.begin);  // the family's other call format, which the grammar does not constrain
     }
   }
   if (mark.empty()) fail(ErrorCode::unsupported, "calls of this model begin with no mark of their own");

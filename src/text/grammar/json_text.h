@@ -25,7 +25,7 @@ class JsonText {
   void quoted(int rule, int from, int to, const std::string& text);
   void value(int rule, int from, int to, const nlohmann::ordered_json& value);
   void space(int rule, int from, int to);  // at most one
-  // A string of low to high characters, whatever they are. A rule of its own, made once a pair of bounds.
+  // A rule for a string of `low` to `high` characters of any kind; made once for each pair of bounds.
   int plain_string(std::int64_t low, std::int64_t high);
 
  private:

@@ -65,11 +65,12 @@ class MachineBuilder {
   };
   explicit MachineBuilder(const Limits& limits) : limits_(limits) {}
 
-  // A rule has its first state (0) and its accepting one (1) from the start.
+  // A new rule already has its first state (kStart) and its accepting one (kAccept).
   int add_rule(bool container = false);
   static constexpr int kStart = 0, kAccept = 1;
   void set_count(int rule, std::int64_t minimum, std::int64_t maximum);
   int add_state(int rule);
+  // Edges of a rule from state `from` to state `to`: over nothing, one byte of [low, high], the bytes of a text, a call of another rule, or a token.
   void epsilon(int rule, int from, int to);
   void bytes(int rule, int from, int to, std::uint8_t low, std::uint8_t high, std::uint8_t guards = 0);
   void text(int rule, int from, int to, std::string_view bytes);

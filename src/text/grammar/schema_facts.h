@@ -73,9 +73,9 @@ class SchemaReader {
   // What the constructor checks first: resource_exhausted for too many values, or too deep ones.
   static void check_size(const nlohmann::ordered_json& schema);
   SchemaPart root() const { return {&document_, "#"}; }
-  // One after another; each value of the conjunction is one of an alternative. Empty: no value.
+  // The alternatives of a conjunction: a value holds to it if it holds to one of them. Empty: no value does.
   std::vector<Facts> alternatives(const Conjunction& all) const;
-  // Whether a value holds to it, decided without an automaton; refuses nothing that alternatives() does not.
+  // Whether a value is valid, decided without an automaton; refuses no schema that alternatives() does not refuse.
   bool accepts(const Conjunction& all, const nlohmann::ordered_json& value) const;
   bool accepts(const Facts& facts, const nlohmann::ordered_json& value) const;
   // The automaton of a pattern or a format, made once.

@@ -25,10 +25,10 @@ class SchemaRules {
   struct Tags {
     using Piece = std::function<void(int rule, int from, int to)>;
     Piece before_key, before_text, before_value, after;
-    std::string after_text;   // what ends a value, so no text holds it
+    std::string after_text;   // what ends a value, so that no text may contain it
     bool says_which = false;  // before_text and before_value differ: a value of either kind may be written where both are allowed
   };
-  // A rule of all of them; it may be empty. What tags cannot say is unsupported.
+  // Writes all properties as tags into a rule, perhaps none. Error unsupported for a schema that tags cannot express.
   void compile_tags(int rule, int from, int to, const Tags& tags);
 
  private:

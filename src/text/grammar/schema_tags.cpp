@@ -14,7 +14,7 @@ namespace {
 constexpr char kTool[] = "f";
 constexpr char kOtherKeys[] = "^[A-Za-z_][A-Za-z0-9_.-]{0,63}$";
 
-// What holds `word` nowhere.
+// The texts that do not contain `word`.
 TextDfa without(const TextDfa& texts, const std::string& word, SchemaWork& work) {
   std::string pattern;
   for (const char c : word) {
@@ -25,7 +25,7 @@ TextDfa without(const TextDfa& texts, const std::string& word, SchemaWork& work)
 }
 }  // namespace
 
-// A value and what ends it, where it is a text.
+// The rule of a text value and of what ends it.
 int SchemaRules::tag_text(const Conjunction& all, bool null, const Tags& tags) {
   std::string key = fmt::format("tag text {}", null);
   const std::vector<Facts> any = reader_.alternatives(all);
@@ -68,7 +68,7 @@ void SchemaRules::compile_tags(int rule, int from, int to, const Tags& tags) {
   if (any.size() != 1 || any[0].values) fail(ErrorCode::unsupported, "# has alternatives, supported in tags is one object");
   const Facts& facts = any[0];
   const Properties p = properties(facts);
-  // Who reads the tags knows types by this.
+  // The parser of the tags determines types with this class.
   const ArgumentTypes read(ordered_json::array({{{"name", kTool}, {"parameters", *reader_.root().schema}}}));
   int at = builder_.add_state(rule);
   builder_.epsilon(rule, from, at);

@@ -12,7 +12,7 @@ namespace lockstep {
 class Stacks {
  public:
   static constexpr std::int32_t kBottom = -1;
-  // More stacks at a time are not followed: any one of them alone can still end.
+  // The most stacks that are followed at a time; more are dropped, which is safe since each can still reach an end.
   static constexpr std::size_t kMaxStacks = 256;
   struct Frame {
     std::int32_t below, state;
@@ -31,8 +31,8 @@ class Stacks {
   const Machine& machine() const { return *machine_; }
   const Machine::State& state_of(std::int32_t at) const { return machine_->states[static_cast<std::size_t>(frame(at).state)]; }
 
-  // All ways over one byte from a stack; adds the tops to `out`. What lies below the bottom is not gone on with:
-  // may_end says where that would be.
+  // All ways over one byte from a stack; adds the resulting tops to `out`. A way that would leave the bottom frame is not followed:
+  // may_end tells where that is possible.
   void step(std::int32_t top, std::uint8_t byte, std::vector<std::int32_t>& out);
   // One byte within the frame's own rule, without calls and ends.
   bool may_step(const Frame& f, std::uint8_t byte) const {
@@ -52,7 +52,7 @@ class Stacks {
   void tokens_at(std::int32_t top, std::vector<std::int32_t>& out);
   // Whether everything that is open may end.
   bool may_end(std::int32_t top) const;
-  // Keeps the frames of these stacks alone.
+  // Frees all frames that none of these stacks uses.
   void compact(std::vector<std::int32_t>& tops);
 
  private:

@@ -28,27 +28,27 @@ struct GrammarOptions {
 //   GrammarPart::literal("</call>")});
 struct GrammarPart {
   enum class Kind { literal, token, schema, tags, sequence, alternatives, repeat, text_with, text_unless } kind = Kind::literal;
-  std::string text;                                    // of a literal: these bytes, whatever tokens spell them; of a text_unless: what none begins with
+  std::string text;                                    // of a literal: these bytes, in any tokens; of a text_unless: no text begins with one of these
   std::int32_t id = -1;                                // of a token: this one, special or not
   std::shared_ptr<const nlohmann::ordered_json> json;  // of a schema, and of tags
   std::vector<GrammarPart> parts;
   std::int64_t least = 0, most = 0;  // of a repeat of parts[0]
-  std::vector<std::string> never;    // of a text_with and a text_unless: texts that it holds nowhere
+  std::vector<std::string> never;    // of a text_with and a text_unless: texts that must not occur in it
   std::vector<std::int32_t> tokens;  // of both: special ones that may stand in it
 
   static GrammarPart literal(std::string text);
   static GrammarPart token(std::int32_t id);
   static GrammarPart schema(nlohmann::ordered_json schema);
   static GrammarPart json_object();
-  // An object's properties as tags: BEFORE_KEY name BEFORE_TEXT text AFTER, or BEFORE_VALUE and JSON where it is no text. `after_text`
-  // is what ends a value for who reads it: no text holds it, and JSON writes "<" as \u003c. Both begin tags may be the same; then what
-  // text/message/argument_types.h reads as a text is written as one. May be empty.
+  // An object's properties, perhaps none, as tags: BEFORE_KEY name BEFORE_TEXT text AFTER, or BEFORE_VALUE and JSON where the value is no text.
+  // `after_text` ends a value for the parser, so no text contains it, and JSON writes "<" as \u003c. If both begin tags are the same, a value is
+  // written as text where text/message/argument_types.h reads it as one.
   static GrammarPart tags(nlohmann::ordered_json schema, GrammarPart before_key, GrammarPart before_text, GrammarPart before_value, GrammarPart after,
                           std::string after_text, bool says_which);
-  // Any bytes at all, also none, in which `behind` follows wherever `mark` has been written (by its bytes, or by the token `mark_token`;
-  // -1: there is none), and any bytes follow that. What stands in `never` is not written outside of `behind`.
+  // Any bytes, perhaps none, in which every `mark` (as bytes, or as the token `mark_token`; -1: there is none) is followed by `behind`, and then
+  // again by any bytes. The texts in `never` do not occur outside of `behind`.
   static GrammarPart text_with(std::string mark, std::int32_t mark_token, GrammarPart behind, std::vector<std::string> never, std::vector<std::int32_t> tokens);
-  // Any bytes at all, also none, but what begins with a byte of `first` behind white space and special tokens.
+  // Any bytes, perhaps none, unless the first that is neither white space nor a special token is one of `first`.
   static GrammarPart text_unless(std::string first, std::vector<std::string> never, std::vector<std::int32_t> tokens);
   static GrammarPart sequence(std::vector<GrammarPart> parts);
   static GrammarPart alternatives(std::vector<GrammarPart> parts);
@@ -84,8 +84,8 @@ class GrammarMatcher {
   GrammarMatcher(const GrammarMatcher&);
   GrammarMatcher& operator=(const GrammarMatcher&) = delete;
 
-  // Sets bit t % 32 of word t / 32 for each token that may come next; others stay. End tokens exactly where the text
-  // may end. Never nothing, unless an end token has been accepted.
+  // Sets bit t % 32 of word t / 32 for each token that may come next; other bits stay. End tokens are allowed exactly where the text
+  // may end. At least one token is allowed until an end token was accepted.
   void allowed(std::span<std::uint32_t> words);
   // False, and nothing changes, for a token that is not allowed.
   bool accept(std::int32_t token);
@@ -93,8 +93,7 @@ class GrammarMatcher {
   bool accept_bytes(std::string_view bytes);
   bool complete() const;  // the text may end here
   bool ended() const;     // an end token was accepted
-  // How many bytes at least until the text may end, counts of items and characters apart: what leads to an end has
-  // less.
+  // A lower bound of the bytes until the text may end, ignoring minimum counts of items and characters: it falls along every way to an end.
   std::int64_t shortest_end() const;
 
  private:

@@ -22,7 +22,8 @@ struct LocalMask {
   std::size_t bytes() const { return sizeof(*this) + 160 + 4 * (words.size() + tokens.size() + exits.size()); }
 };
 
-// Masks that were found, the last used ones (those of a machine that is gone go as others come): what one machine's client walks through cannot fill memory, nor drop what others use.
+// A cache of masks that drops the least recently used: a client whose grammar visits many states can neither fill memory nor drop masks that others
+// use all the time. Masks of a destroyed machine age out.
 class MaskStore {
  public:
   struct Key {

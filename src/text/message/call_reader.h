@@ -34,13 +34,13 @@ class CallReader {
   virtual CallStep step(std::string_view text, bool ended) = 0;
 };
 
-// One call as JSON: {"name": ..., "arguments" or "parameters": {...}}, in any order, other members are passed over; arguments may
-// also be a text that holds an object. block_end comes behind it.
+// One call as JSON: {"name": ..., "arguments" or "parameters": {...}}, in any order; other members are ignored, and arguments may be a string that
+// contains the object.
 std::unique_ptr<CallReader> make_json_call_reader();
-// The same up to `end`; `list`: several in brackets.
+// The same, followed by `end`; `list`: several calls in brackets.
 std::unique_ptr<CallReader> make_json_block_reader(std::string_view end, bool list);
 
-// BEGIN title SEPARATOR {arguments} END, once or several times, up to block_end.
+// Calls of the form BEGIN title SEPARATOR {arguments} END, one or more, up to block_end.
 struct MarkedWords {
   std::string_view begin, separator, end, block_end;
   bool id_title = false;  // the title is functions.NAME:INDEX, the call's id
@@ -48,8 +48,8 @@ struct MarkedWords {
 };
 std::unique_ptr<CallReader> make_marked_reader(const MarkedWords& words);
 
-// FUNCTION name FUNCTION_CLOSE, then PARAMETER key PARAMETER_CLOSE value PARAMETER_END any number of times, FUNCTION_END; once or
-// several times, up to block_end. Without `function` the block is one call, and its name ends where a parameter or block_end begins.
+// Calls of the form FUNCTION name FUNCTION_CLOSE, any number of PARAMETER key PARAMETER_CLOSE value PARAMETER_END, FUNCTION_END; one or more, up to
+// block_end. Without `function` the block is one call, whose name ends where a parameter or block_end begins.
 struct TagWords {
   std::string_view function, function_close, function_end;
   std::string_view parameter, parameter_close, parameter_end;
@@ -63,7 +63,7 @@ std::unique_ptr<CallReader> make_tag_reader(const TagWords& words, const Argumen
 // Tools for readers.
 bool is_text_space(char c);
 std::size_t count_space(std::string_view text);
-// A tool's or an argument's name, trimmed; empty for what is none.
+// A tool's or an argument's name, trimmed; empty if the text is no name.
 std::string name_in(std::string_view text);
 enum class Match { no, maybe, yes };
 // Whether `text` begins with `word`; maybe: it ends too early to know.

@@ -6,7 +6,7 @@
 namespace lockstep {
 namespace {
 constexpr std::string_view kThink = "<think>", kThinkEnd = "</think>";
-// White space in front of a marker goes with it, up to so much.
+// White space before a marker is dropped with it, up to this many bytes.
 constexpr std::size_t kMostSpace = 64;
 
 template <class P>
@@ -61,7 +61,7 @@ void MessageParser::skip() {
   if (!rest().empty()) skip_ = Skip::nothing;
 }
 
-// Each step: true when it got on and another may follow.
+// One step of parsing; true if it made progress, so that another step may.
 bool MessageParser::advance(MessageDelta& delta, bool ended) {
   skip();
   if (rest().empty() && state_ != State::call) return false;

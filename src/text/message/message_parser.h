@@ -39,7 +39,7 @@ class MessageParser {
   // tools: OpenAI's list, whose schemas say which arguments are numbers where the format does not; or null.
   // starts_in_reasoning: the prompt ended with an opened <think>. Without tools, MessageFormat::plain parses reasoning alone.
   MessageParser(MessageFormat format, const nlohmann::ordered_json& tools, bool starts_in_reasoning);
-  // The answers of one request share what their tools say.
+  // As above with types that the answers of one request share.
   MessageParser(MessageFormat format, std::shared_ptr<const ArgumentTypes> types, bool starts_in_reasoning);
   MessageParser(const MessageParser&) = delete;
 
@@ -47,7 +47,7 @@ class MessageParser {
   MessageDelta push(std::string_view text);
   // The end of the message.
   MessageDelta flush();
-  // Only the first call is read: behind it, whole or broken, the message is over() and nothing more comes out.
+  // Parses only the first call: after it, complete or malformed, the message is over() and nothing more is emitted.
   void end_with_first_call() { one_call_ = true; }
   bool over() const { return state_ == State::over; }
 

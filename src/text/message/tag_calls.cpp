@@ -108,7 +108,7 @@ class TagCalls : public CallReader {
     return {any == Match::maybe ? Kind::more : Kind::malformed};
   }
 
-  // A text may go out as it comes; another value is known when it is whole.
+  // A text is emitted as it arrives; any other value only when it is complete.
   State begin_value(bool is_text) { return is_text || (!is_json_ && types_.only_text(tool_, key_)) ? State::text_begin : State::value; }
 
   std::string opening() {

@@ -28,7 +28,7 @@ std::vector<std::string> message_format_names();
 // The family whose markers a chat template's source holds; plain when there is none.
 MessageFormat detect_message_format(std::string_view chat_template_source);
 
-// What Llama's calls may have in front.
+// What may precede Llama's calls.
 inline constexpr std::string_view kPythonTag = "<|python_tag|>";
 
 // One kind of block: what stands behind `begin`, up to the reader's block_end.
@@ -44,8 +44,8 @@ struct ToolCallFormat {
 };
 const ToolCallFormat& tool_call_format(MessageFormat format);
 
-// How a family writes calls, for who holds it to them: the text around a call's name and arguments, and around and between
-// calls. Arguments are a JSON object as it stands, or tags, one an argument.
+// How a family writes calls, for grammars that constrain a model to them: the text around a call's name and arguments, and around and
+// between calls. Arguments are one JSON object, or a tag for each argument.
 struct CallMarkup {
   std::string begin, between, end;                                  // <TOOLCALL>[  ,  ]</TOOLCALL>
   std::string before_name, before_arguments, behind;                // {"name": "  ", "arguments":  }

@@ -12,7 +12,7 @@
 
 namespace lockstep::jinja {
 
-// What a call was given.
+// The positional and named arguments of a call.
 struct Arguments {
   std::vector<Value> positional;
   std::vector<std::pair<std::string, Value>> named;

@@ -1,4 +1,5 @@
-// Expressions of a template, with jinja2's order of operators. Statements are parsed by who derives from it (parser.cpp). One parse, one thread.
+// Parses expressions of a template with jinja2's operator precedence. The class derived from it in parser.cpp parses statements. One parse, one
+// thread.
 #pragma once
 #include "text/template/syntax_tree.h"
 #include "text/template/token_stream.h"

@@ -29,7 +29,7 @@ class Interpreter {
   Value apply_filter(const std::string& name, const Value& subject, Arguments& arguments);
   bool apply_test(const std::string& name, const Value& subject, Arguments& arguments);
   std::int64_t unix_time() const { return unix_time_; }
-  // Emptied when the rendering ends: what can refer to itself would never be freed.
+  // Registers a value with state, which is emptied when the rendering ends: a value that refers to itself would never be freed otherwise.
   void own(const Value& stateful) { stateful_.push_back(stateful); }
 
  private:

@@ -86,7 +86,7 @@ Value make_dict(Dict dict);
 Value make_undefined(std::string why);
 Value make_function(std::string name, std::function<Value(Interpreter&, Arguments&)> call);
 Value make_iterator(std::function<bool(Value&)> next, int depth);
-// Strings, numbers, bools and nulls are foreign when `foreign`. invalid_argument when it is nested too deep.
+// `foreign`: its strings, numbers, bools and nulls count as from outside (text.h). invalid_argument when it is nested too deep.
 Value value_of_json(const nlohmann::ordered_json& json, bool foreign);
 [[noreturn]] void fail_undefined(const Value& undefined);
 

@@ -43,8 +43,8 @@ class AddedTokens {
   void scan(std::string_view text, bool normalized, bool parse_special, const OnText& on_text, const OnToken& on_token) const {
     scan(text, normalized, parse_special, nullptr, on_text, on_token);
   }
-  // With `written` only those special tokens count for which it says yes; a token of any kind that is not wholly written so
-  // gives way to one that is and begins inside it, or to a shorter one. null: all are.
+  // With `written`, a special token counts only if `written` returns true for it; a token of any kind that fails this is passed over in favour of one
+  // that begins inside it and passes, or of a shorter one. Null: all count.
   using Written = std::function<bool(const AddedToken& token, std::size_t begin, std::size_t end)>;
   void scan(std::string_view text, bool normalized, bool parse_special, const Written& written, const OnText& on_text, const OnToken& on_token) const;
 

@@ -31,10 +31,10 @@ class Bpe {
   void encode_piece(std::string_view piece, std::vector<std::int32_t>& ids) const;
   // Also returns how many bytes of the piece each token covers.
   void encode_piece(std::string_view piece, std::vector<std::int32_t>& ids, std::vector<std::uint32_t>& bytes) const;
-  // As if nothing merged into the tokens of `barred`; those that one character or byte stands for are left.
+  // Encodes without the merges that produce a token of `barred`. Tokens of a single character or byte are not affected.
   using Barred = std::vector<bool>;  // by id
   void encode_piece_without(const Barred& barred, std::string_view piece, std::vector<std::int32_t>& ids, std::vector<std::uint32_t>* bytes = nullptr) const;
-  // Those of `ids` that merging could write; empty where there are none.
+  // Which of `ids` merging can produce; empty: none.
   Barred makeable(const std::vector<std::int32_t>& ids) const;
 
   // Texts as the file has them: alphabet characters when byte-level.

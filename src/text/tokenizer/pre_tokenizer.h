@@ -34,7 +34,7 @@ class PreTokenizer {
 
   // The pieces are bytes for a byte-level vocabulary, not characters.
   bool byte_level() const { return byte_level_; }
-  // Whether a piece depends on where it stands in the input in a way that only tracked origins tell.
+  // Whether splitting depends on a piece's position in the input, which only tracked origins tell.
   bool looks_at_origins(bool behind_normalizer) const { return first_only_ && (behind_normalizer || steps_.size() > 1); }
   // The pieces live as long as the input and `arena`. tracked: texts that change keep their origins.
   void split(const TextPiece& piece, bool tracked, PieceArena& arena, Sink& sink) const;

@@ -86,7 +86,7 @@ class IdEncoder final : public Encoder {
   std::vector<std::int32_t>& ids_;
 };
 
-// A text that is in part from outside.
+// Encodes a text that is partly untrusted (encode_guarded).
 class GuardedEncoder final : public Encoder {
  public:
   GuardedEncoder(const Tokenizer::State& state, std::string_view text, std::span<const TextRange> untrusted, std::vector<std::int32_t>& ids)

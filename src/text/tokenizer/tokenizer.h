@@ -21,7 +21,7 @@
 
 namespace lockstep {
 
-// What a rank file does not say.
+// What a rank file does not contain.
 struct TiktokenSettings {
   std::string pattern;                                         // splits text into pieces
   std::vector<std::pair<std::string, std::int32_t>> specials;  // in any order
@@ -57,10 +57,9 @@ class Tokenizer {
   // (often a token that begins it). parse_special: special tokens written out in `text` become their ids, as Hugging Face
   // does; false keeps them ordinary text, for input that must not forge them.
   std::vector<std::int32_t> encode(std::string_view text, bool add_special, bool parse_special = true) const;
-  // The ids of encode(text, false) without forged tokens. A special token counts only where its text is in `text` outside of
-  // `untrusted`, in full: text that others wrote never becomes one, nor part of one, also where the normalizer or merging would make it
-  // one; and it never keeps a token from being found that was written beside it. `text` is valid UTF-8 (else
-  // invalid_argument); `untrusted` are bytes of it, ascending and disjoint.
+  // The ids of encode(text, false) without forged tokens. A special token counts only if all of its text is outside of `untrusted`: untrusted text
+  // never becomes one or a part of one, even where the normalizer or merging would make one of it, and it never hides a token that was written next
+  // to it. `text` is valid UTF-8 (else invalid_argument); `untrusted` are byte ranges of it, ascending and disjoint.
   std::vector<std::int32_t> encode_guarded(std::string_view text, std::span<const TextRange> untrusted) const;
   // Also which characters of `text` each token stands for (of the text after U+FFFD was put in). Tokens that cut a character
   // all count it whole; what a normalizer joins, replaces or puts in front counts as in Hugging Face: a composed character

@@ -21,7 +21,7 @@ struct Tokenizer::State {
   std::int32_t id_limit = 0;
   Bpe::Barred mergeable_specials;  // special tokens that merging could write where nobody wrote one; mostly empty
 
-  // Once all tokens are there.
+  // Called when all tokens have been added.
   void find_mergeable_specials() {
     std::vector<std::int32_t> ids;
     for (const AddedToken& token : added.all())

@@ -67,7 +67,7 @@ struct OptimizerFamily {
   bool whole_matrices = false;  // it needs whole matrices: each is one rank's, and no rank has a part of one
   MomentSpec (*moments)(const ParameterRole& role);
   std::unique_ptr<Stepper> (*begin)(const StepSettings& settings);
-  // Parameters that it leaves to AdamW get this share of its learning rate, and of AdamW's settings beta1 alone.
+  // Parameters that it leaves to AdamW get this fraction of its learning rate; of AdamW's other settings only beta1 is used.
   double adamw_share = 1;
 };
 
