@@ -102,6 +102,8 @@ ContextParts time_rows(const OpenedModel& opened, const WeightSet& weights, KvCa
 
 ContextTiming time_context(const OpenedModel& opened, const ContextCase& shape, const TimeBudget& budget) {
   Runtime& runtime = *opened.runtime;
+  if (runtime.backend.device().kind() == BackendKind::cuda)
+    fail(ErrorCode::unsupported, "what a token takes is measured in the kernels of a processor, not on the device 'cuda'");
   if (shape.tokens > runtime.max_positions)
     fail(ErrorCode::invalid_argument, "a text of {} tokens is longer than the model's context of {}", shape.tokens, runtime.max_positions);
   if (shape.tokens < shape.window)

@@ -26,7 +26,8 @@ struct ContextTiming {
   std::int64_t cache_bytes = 0;  // a token, of all layers
 };
 
-// Errors: invalid_argument for fewer tokens than the window has, or more than the model's context; resource_exhausted where the cache does not fit.
+// Errors: invalid_argument for fewer tokens than the window has, or more than the model's context; resource_exhausted where the cache does not fit;
+// unsupported on a GPU.
 ContextTiming time_context(const OpenedModel& opened, const ContextCase& shape, const TimeBudget& budget);
 
 }  // namespace lockstep

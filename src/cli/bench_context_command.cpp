@@ -49,7 +49,6 @@ int bench_context_command(const Arguments& arguments) {
     if (n < 1 || n > 1 << 20) throw UsageError(fmt::format("--tokens contains {}, allowed is 1 to {}", n, 1 << 20));
   if (settings.context == 0 && !lengths.empty()) settings.context = *std::max_element(lengths.begin(), lengths.end());
   install_interrupt_handlers();
-  if (!json) std::printf("%9s  %-8s %11s %11s %11s %11s %11s   ns a token\n", "position", "rows", "all", "scores", "selection", "attention", "rest");
   const OpenedModel opened = open_model(settings);
   for (const std::int32_t n : lengths) {
     shape.tokens = n;
@@ -68,6 +67,8 @@ int bench_context_command(const Arguments& arguments) {
       line["peak_memory_bytes"] = peak_memory();
       std::printf("%s\n", line.dump().c_str());
     } else {
+      if (n == lengths.front())
+        std::printf("%9s  %-8s %11s %11s %11s %11s %11s   ns a token\n", "position", "rows", "all", "scores", "selection", "attention", "rest");
       print_parts(n, "prompt", t.prefill);
       print_parts(n, "decoded", t.decode);
       if (step) std::printf("%9d  %-8s %11.0f\n", n, "training", 1e9 * step->time.median / static_cast<double>(step->tokens));

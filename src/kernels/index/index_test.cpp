@@ -229,7 +229,8 @@ TEST(IndexSelect, LongContextsAreTheSortExactly) {
         op.heads = op.size = 1, op.top_k = kTopK;
         b.launch(&KernelTable::index_select, op);
         EXPECT_TRUE(b.read_ints(op.selection) == want) << "kind " << static_cast<int>(c.kind) << ", weight " << c.weight << ", " << threads << " threads";
-        EXPECT_EQ(b.read_ints(op.flags), flags) << "kind " << static_cast<int>(c.kind) << ", weight " << c.weight << ", " << threads << " threads, " << instruction_set_name(isa);
+        EXPECT_EQ(b.read_ints(op.flags), flags) << "kind " << static_cast<int>(c.kind) << ", weight " << c.weight << ", " << threads << " threads, "
+                                                << instruction_set_name(isa);
       }
   }
 }
