@@ -13,6 +13,8 @@ static inline std::uint64_t candidate(float score, std::int64_t position) {
 }
 static inline std::uint32_t order_of(std::uint64_t candidate) { return static_cast<std::uint32_t>(candidate >> 32); }
 
+inline constexpr std::int64_t kFewCandidates = 512;
+
 // The order of the k-th best of `count` candidates, and in `equal` how many of its equals are among the k. By counting eleven bits at a time: as many
 // passes whatever the scores. 1 <= k <= count.
 static inline std::uint32_t order_of_best(const std::uint64_t* held, std::int64_t count, std::int64_t k, std::int64_t* equal) {
@@ -37,10 +39,20 @@ static inline std::uint32_t order_of_best(const std::uint64_t* held, std::int64_
   return order;
 }
 
+// The same where they are few, for which counting costs more than it saves.
+static inline std::uint32_t order_of_best_of_few(const std::uint64_t* held, std::int64_t count, std::int64_t k, std::int64_t* equal) {
+  std::uint32_t orders[kFewCandidates];
+  for (std::int64_t i = 0; i < count; ++i) orders[i] = order_of(held[i]);
+  std::nth_element(orders, orders + (k - 1), orders + count, [](std::uint32_t a, std::uint32_t b) { return a > b; });
+  *equal = k;
+  for (std::int64_t i = 0; i < k; ++i) *equal -= orders[i] > orders[k - 1] ? 1 : 0;
+  return orders[k - 1];
+}
+
 // Leaves the `k` best of `count` candidates, which stand in ascending positions before and after; of equal scores those before others. Their order's least.
 static inline std::uint32_t keep_best(std::uint64_t* held, std::int64_t count, std::int64_t k) {
   std::int64_t equal = 0, kept = 0;
-  const std::uint32_t least = order_of_best(held, count, k, &equal);
+  const std::uint32_t least = count <= kFewCandidates ? order_of_best_of_few(held, count, k, &equal) : order_of_best(held, count, k, &equal);
   for (std::int64_t i = 0; i < count; ++i) {
     const std::uint32_t order = order_of(held[i]);
     const bool stays = order > least || (order == least && equal > 0);
@@ -55,14 +67,15 @@ template <class V>
 class Candidates {
  public:
   using Elem = typename V::Elem;
-  static constexpr std::int64_t kBlock = 64;  // keys that are added at once, at most
+  static constexpr std::int64_t kBlock = 64;        // keys that are added at once, at most
+  static constexpr std::int64_t kFewSelected = 16;  // so many are held in order, the best first
   static std::int64_t capacity(std::int64_t top_k) { return 2 * top_k + kBlock; }
 
   // `held`: capacity(top_k) numbers that live as long.
   void begin(std::uint64_t* held, std::int64_t top_k) { held_ = held, top_k_ = top_k, count_ = 0, nan_ = bounded_ = false; }
   // The next n <= kBlock keys, whose positions ascend from `position` and lie behind all before.
   void add(const Elem* scores, std::int64_t n, std::int64_t position) {
-    if (count_ + kBlock > capacity(top_k_)) bound();
+    if (top_k_ > kFewSelected && count_ + kBlock > capacity(top_k_)) bound();
     std::int64_t k = 0;
     if constexpr (std::is_same_v<Elem, float>)
       if (bounded_) {
@@ -80,7 +93,9 @@ class Candidates {
   }
   // The best top_k, or all where there are fewer, in ascending positions; and how many.
   const std::uint64_t* finish(std::int64_t* count) {
-    if (count_ > top_k_) keep_best(held_, count_, top_k_), count_ = top_k_;
+    if (top_k_ <= kFewSelected)
+      std::sort(held_, held_ + count_, [](std::uint64_t a, std::uint64_t b) { return static_cast<std::uint32_t>(a) < static_cast<std::uint32_t>(b); });
+    else if (count_ > top_k_) keep_best(held_, count_, top_k_), count_ = top_k_;
     *count = count_;
     return held_;
   }
@@ -92,13 +107,28 @@ class Candidates {
     for (std::int64_t k = begin; k < end; ++k) {
       const float score = value_of(scores[k]);
       nan_ |= score != score;
+      if (top_k_ <= kFewSelected) {
+        insert(candidate(score, position + k));
+        continue;
+      }
       held_[count_] = candidate(score, position + k);
       count_ += !bounded_ || score > threshold_ ? 1 : 0;  // an equal score stands behind those that are held
     }
   }
+  // Behind those with greater or equal scores.
+  void insert(std::uint64_t key) {
+    if (count_ == top_k_ && order_of(key) <= order_of(held_[count_ - 1])) return;
+    std::int64_t at = count_ < top_k_ ? count_++ : count_ - 1;
+    for (; at > 0 && order_of(held_[at - 1]) < order_of(key); --at) held_[at] = held_[at - 1];
+    held_[at] = key;
+    if (count_ == top_k_) bound_by(order_of(held_[count_ - 1]));
+  }
   void bound() {
     const std::uint32_t least = keep_best(held_, count_, top_k_);
     count_ = top_k_;
+    bound_by(least);
+  }
+  void bound_by(std::uint32_t least) {
     bounded_ = least != 0;  // a NaN is below all numbers
     threshold_ = bits_float(least & 0x80000000u ? least ^ 0x80000000u : ~least);
   }

@@ -13,8 +13,8 @@ class RowSelection {
   using Elem = typename V::Elem;
   // Chains (a head of a row) whose products with a block of keys are taken together.
   static constexpr std::int64_t kChains = 64;
-  // Of fewer chains each product is taken directly: turning a block of keys takes longer than it saves.
-  static constexpr std::int64_t kFewChains = 6;
+  // Of fewer chains than size / kTurnedWidth each product is taken directly: turning a block of keys takes longer than it saves.
+  static constexpr std::int64_t kTurnedWidth = 20;
 
   // Rows [first, end) of op, all of one sequence.
   RowSelection(const IndexSelect& op, std::int64_t first, std::int64_t end) : op_(op), first_(first), end_(end), heads_(op.heads), size_(op.size) {
@@ -32,7 +32,7 @@ class RowSelection {
   void add(std::int64_t begin, std::int64_t end, Candidates<V>* of) {
     EntryBlock<V> block(op_.cache, op_.rows, size_, scratch_);
     const std::int64_t sequence = ints(op_.rows.sequence)[first_ * op_.rows.sequence.stride], at_once = rows_at_once();
-    const bool direct = (end_ - first_) * heads_ < kFewChains;
+    const bool direct = (end_ - first_) * heads_ * kTurnedWidth < size_;
     for (std::int64_t at = begin; at < end; at += kKeyBlock) {
       const std::int64_t n = std::min(kKeyBlock, end - at);
       block.read(sequence, nullptr, at, n);

@@ -162,7 +162,6 @@ TEST(IndexSelect, TheTotalOrderExactly) {
 
 // One head of one element: a key's score is w * max(0, key), as an engine's longest contexts have a million of them.
 TEST(IndexSelect, LongContextsAreTheSortExactly) {
-  constexpr int kTopK = 300;
   const float inf = std::numeric_limits<float>::infinity(), nan = std::nanf("");
   enum class Kind { random, coarse, ascending, descending, special, few_numbers, equal };
   const auto value = [&](Kind kind, int i, float drawn) -> float {
@@ -188,10 +187,12 @@ TEST(IndexSelect, LongContextsAreTheSortExactly) {
     Kind kind;
     PagedRows::Sequence rows;
     float weight;
+    int top_k = 300;
   };
   std::vector<Long> cases = {{Kind::random, {1, (1 << 20) - 1}, 1}, {Kind::coarse, {1, (1 << 20) - 1}, -1}};
   for (const Kind kind : {Kind::random, Kind::coarse, Kind::ascending, Kind::descending, Kind::special, Kind::few_numbers, Kind::equal})
-    for (const float weight : {1.0f, -1.0f}) cases.push_back({kind, {9, 20000}, weight});
+    for (const float weight : {1.0f, -1.0f})
+      for (const int top_k : {4, 300}) cases.push_back({kind, {9, 20000}, weight, top_k});
   for (const Long& c : cases) {
     const PagedRows rows({c.rows}, 16);
     const int T = rows.rows(), longest = rows.visible(T - 1);
@@ -211,8 +212,8 @@ TEST(IndexSelect, LongContextsAreTheSortExactly) {
         const float x = scores[static_cast<std::size_t>(a)], y = scores[static_cast<std::size_t>(b)];
         return std::isnan(x) || std::isnan(y) ? !std::isnan(x) && std::isnan(y) : x > y;
       });
-      std::sort(order.begin(), order.begin() + kTopK);
-      want.insert(want.end(), order.begin(), order.begin() + kTopK);
+      std::sort(order.begin(), order.begin() + c.top_k);
+      want.insert(want.end(), order.begin(), order.begin() + c.top_k);
       flags.push_back(c.kind == Kind::special || c.kind == Kind::few_numbers ? 1 : 0);
     }
     for (const InstructionSet isa : {InstructionSet::scalar, InstructionSet::avx2, InstructionSet::avx512})
@@ -220,15 +221,16 @@ TEST(IndexSelect, LongContextsAreTheSortExactly) {
         if (!machine_has(isa)) continue;
         KernelBench b({.kind = BackendKind::cpu, .isa = isa, .threads = threads});
         IndexSelect op;
-        op.selection = b.ints(std::vector<std::int32_t>(static_cast<std::size_t>(T * kTopK), 77), T, kTopK);
+        op.selection = b.ints(std::vector<std::int32_t>(static_cast<std::size_t>(T * c.top_k), 77), T, c.top_k);
         op.count = b.zeros(T, 1, DType::i32), op.flags = b.zeros(T, 1, DType::i32);
         op.q = b.floats(std::vector<float>(static_cast<std::size_t>(T), 1.0f), T, 1);
         op.w = b.floats(std::vector<float>(static_cast<std::size_t>(T), c.weight), T, 1);
         op.cache = b.floats(cache, rows.slots(), 1);
         op.rows = rows.view(b);
-        op.heads = op.size = 1, op.top_k = kTopK;
+        op.heads = op.size = 1, op.top_k = c.top_k;
         b.launch(&KernelTable::index_select, op);
-        EXPECT_TRUE(b.read_ints(op.selection) == want) << "kind " << static_cast<int>(c.kind) << ", weight " << c.weight << ", " << threads << " threads";
+        EXPECT_TRUE(b.read_ints(op.selection) == want)
+            << "kind " << static_cast<int>(c.kind) << ", weight " << c.weight << ", top " << c.top_k << ", " << threads << " threads";
         EXPECT_EQ(b.read_ints(op.flags), flags) << "kind " << static_cast<int>(c.kind) << ", weight " << c.weight << ", " << threads << " threads, "
                                                 << instruction_set_name(isa);
       }
