@@ -283,7 +283,9 @@ std::vector<Case> loss_cases() {
           {16, 16, 4, {{20, 0}, {17, 0}}, DType::bf16},
           {3, 17, 20, {{33, 0}, {5, 0}}},
           {5, 33, 0, {{15, 0}}},
-          {2, 150, 0, {{7, 0}}}};
+          {2, 150, 0, {{7, 0}}},
+          {2, 20, 0, {{150, 0}, {9, 0}}},  // long ones are computed by all threads
+          {3, 40, 6, {{130, 0}, {140, 0}}, DType::bf16}};
 }
 
 TEST(IndexLoss, AgainstDoubleAndFiniteDifferences) {
