@@ -29,7 +29,7 @@ from pathlib import Path
 
 from limit_tables import kept_table, limits_table, prompts_table
 from performance_page import add_block, without_unnamed
-from performance_tables import (changes, change, commits_table, contexts_table, gemm_table, llama_table, loading_table, offload_table, packed_table, percents, rl_table, tax_table,
+from performance_tables import (changes, change, commits_table, contexts_table, positions_table, gemm_table, llama_table, loading_table, offload_table, packed_table, percents, rl_table, tax_table,
                                 tenants_table, torch_table, training_table, variants_table)  # fmt: skip
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -104,6 +104,7 @@ SECTIONS = {
     "moe-train": Section("Qwen3-MoE: a training step", "torch_peers.py --make qwen3_moe", torch_table, "torch", 1.5, 1.3, models="--made"),
     "mla-train": Section("A model of DeepSeek-V3's shape: a training step", "torch_peers.py --make deepseek_v3", torch_table, "torch", 1.5, 1.3, models="--made"),
     "contexts": Section("Long contexts", "long_contexts.py", contexts_table, "torch", 2, 20, models="--models"),
+    "positions": Section("A token at the end of a long text", "context_costs.py", positions_table, "torch", 1, 4, models="--models"),
     "loading": Section("Memory while a model is read", "loading_memory.py", loading_table, "torch", 1, 0.3, models="--bf16"),
     "training": Section("The training API", "training_api.py", training_table, "torch", 3, 1),
     "offload": Section("Optimizers in files", "training_api.py --offload", offload_table, "torch", 3, 2.5, models="--model"),

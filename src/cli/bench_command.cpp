@@ -1,4 +1,4 @@
-// `lockstep bench gemm|attention|memory|arithmetic|roofline|prefill|decode|train|rl|prefix|score|counters|serve`: one row per case, as a table or as JSON
+// `lockstep bench gemm|attention|memory|arithmetic|roofline|prefill|decode|train|rl|prefix|score|counters|context|serve`: one row per case, as a table or as JSON
 // lines. The timed code is in benchmark/.
 #include <algorithm>
 #include <charconv>
@@ -473,6 +473,7 @@ constexpr Kind kKinds[] = {{"gemm", "linear layers alone", bench_gemm},
                            {"prefix", "training steps that share prompts", bench_prefix},
                            {"score", "log-probabilities under a large vocabulary", bench_score},
                            {"counters", "forwards with the kernels' work counters and without", bench_counters},
+                           {"context", "tokens at the end of long texts, by what they take", bench_context_command},
                            {"serve", "a server under a load of classes", bench_serve_command}};
 }  // namespace
 

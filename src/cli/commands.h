@@ -23,7 +23,8 @@ const std::vector<Command>& commands();
 int run_program(const Arguments& arguments);
 
 int bench_command(const Arguments& arguments);
-int bench_serve_command(const Arguments& arguments);  // a kind of it
+int bench_context_command(const Arguments& arguments);  // kinds of it
+int bench_serve_command(const Arguments& arguments);
 int chat_command(const Arguments& arguments);
 int convert_command(const Arguments& arguments);
 int deploy_command(const Arguments& arguments);

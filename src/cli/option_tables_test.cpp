@@ -317,6 +317,7 @@ const std::map<std::string, std::string>& effective_options() {
       {"bench memory", "threads json"},
       {"bench arithmetic", "threads isa seconds json"},
       {"bench roofline", "threads isa seconds out overwrite json"},
+      {"bench context", "tokens window training seconds model profile threads device backend isa mla-norm-eps context json"},
       {"bench serve", "url api-key model rate load streams live-tokens rollouts rollout-tokens classless prompt-words warm-seconds seconds seed json"},
       {"bench score", "tokens vocabulary hidden profile threads isa seconds json"},
       {"bench prefill", "tokens seconds model profile threads device backend isa mla-norm-eps context json profile-operations trace overwrite"},

@@ -1,133 +1,166 @@
-// Implementation of index.h: scoring and selection here, the loss in loss.h.
+// Implementation of index.h: scoring and selection here (candidates.h), the loss in loss.h.
 #include "kernels/cache/entries.h"
+#include "kernels/index/candidates.h"
 #include "kernels/index/loss.h"
-#include "kernels/index/order.h"
+#include "kernels/kernel_parts.h"
 
 namespace lockstep {
 
-// Scores of one row against the sixteen keys of a panel.
+// Scores of rows of one sequence against its keys, block by block, and what is selected of them.
 template <class V>
-inline V index_scores(const typename V::Elem* q, const typename V::Elem* weight, std::int64_t heads, std::int64_t size, const typename V::Elem* panel,
-                      const V& key_scale) {
-  constexpr int kTile = kPanelTile<V>;
-  V score = V::zero();
-  const auto group = [&](auto count, std::int64_t h) {
-    constexpr int kHeads = decltype(count)::value;
-    const typename V::Elem* of_head[kHeads];
-    for (int j = 0; j < kHeads; ++j) of_head[j] = q + (h + j) * size;
-    V dots[kHeads][1];
-    panel_dots<V, kHeads, 1>(of_head, panel, 0, size, dots);
-    // 0 > x ? 0 : x lets a NaN through.
-    for (int j = 0; j < kHeads; ++j) score = fma(V::set1(weight[h + j]), max(V::zero(), dots[j][0] * key_scale), score);
-  };
-  std::int64_t h = 0;
-  for (; h + kTile <= heads; h += kTile) group(std::integral_constant<int, kTile>(), h);
-  for (; h < heads; ++h) group(std::integral_constant<int, 1>(), h);
-  return score;
-}
+class RowSelection {
+ public:
+  using Elem = typename V::Elem;
+  // Chains (a head of a row) whose products with a block of keys are taken together.
+  static constexpr std::int64_t kChains = 64;
+  // Of fewer chains than size / kTurnedWidth each product is taken directly: turning a block of keys takes longer than it saves.
+  static constexpr std::int64_t kTurnedWidth = 20;
 
-// Greater is chosen first: score descending (-0 equals +0, a NaN below all), then position ascending.
-template <class V>
-inline std::uint64_t selection_key(float score, std::int64_t position) {
-  return static_cast<std::uint64_t>(selection_order(score)) << 32 | (0xffffffffu - static_cast<std::uint32_t>(position));
-}
+  // Rows [first, end) of op, all of one sequence.
+  RowSelection(const IndexSelect& op, std::int64_t first, std::int64_t end) : op_(op), first_(first), end_(end), heads_(op.heads), size_(op.size) {
+    const std::int64_t padded_heads = padded16(heads_), at_once = rows_at_once();
+    const std::size_t of_block = EntryBlock<V>::scratch_size(size_);
+    scratch_ = thread_scratch<Elem>(of_block + static_cast<std::size_t>((end - first) * padded_heads + (at_once * heads_ + 1) * kKeyBlock));
+    weights_ = scratch_ + of_block, dots_ = weights_ + (end - first) * padded_heads, scores_ = dots_ + at_once * heads_ * kKeyBlock;
+    const V weight_scale = V::set1(1.0f / __builtin_sqrtf(static_cast<float>(heads_)));
+    for (std::int64_t i = first; i < end; ++i)
+      for (std::int64_t h = 0; h < heads_; h += 16)
+        (V::load_partial(elements<V>(op.w) + i * op.w.stride + h, lanes_left(heads_, h)) * weight_scale).store(weights_ + (i - first) * padded_heads + h);
+  }
 
-template <class V>
-struct GreaterFirst {
-  bool operator()(std::uint64_t a, std::uint64_t b) const { return a > b; }
+  // Adds the keys [begin, end) that a row sees to its candidates: of[i - first]. `begin` is a multiple of kKeyBlock.
+  void add(std::int64_t begin, std::int64_t end, Candidates<V>* of) {
+    EntryBlock<V> block(op_.cache, op_.rows, size_, scratch_);
+    const std::int64_t sequence = ints(op_.rows.sequence)[first_ * op_.rows.sequence.stride], at_once = rows_at_once();
+    const bool direct = (end_ - first_) * heads_ * kTurnedWidth < size_;
+    for (std::int64_t at = begin; at < end; at += kKeyBlock) {
+      const std::int64_t n = std::min(kKeyBlock, end - at);
+      block.read(sequence, nullptr, at, n);
+      if (!direct) block.transpose(n);
+      for (std::int64_t row = first_; row < end_; row += at_once) {
+        const std::int64_t rows = std::min(at_once, end_ - row);
+        products(block, row, rows, n, direct);
+        for (std::int64_t i = row; i < row + rows; ++i)
+          add_row(i, dots_ + (i - row) * heads_ * kKeyBlock, at, std::min(n, visible(op_, i) - at), of[i - first_]);
+      }
+    }
+  }
+
+  static std::int64_t visible(const IndexSelect& op, std::int64_t row) { return std::int64_t{1} + ints(op.rows.position)[row * op.rows.position.stride]; }
+  static std::int64_t first_key(const IndexSelect& op, std::int64_t row) { return std::min<std::int64_t>(op.rows.first_key, visible(op, row) - 1); }
+
+ private:
+  std::int64_t rows_at_once() const { return std::clamp<std::int64_t>(kChains / heads_, 1, end_ - first_); }
+
+  // dots_[(row, head)][key] = (q . k) * D^-1/2.
+  void products(const EntryBlock<V>& block, std::int64_t row, std::int64_t rows, std::int64_t n, bool direct) {
+    const Elem scale = V::set1(1.0f / __builtin_sqrtf(static_cast<float>(size_))).extract(0);
+    const auto query = [&](std::int64_t chain) { return elements<V>(op_.q) + (row + chain / heads_) * op_.q.stride + chain % heads_ * size_; };
+    if (!direct) return panel_products<V, true>(rows * heads_, query, block.panels, size_, size_, n, scale, dots_, kKeyBlock);
+    for (std::int64_t i = 0; i < rows; ++i)
+      dot_products<V, true>(query(i * heads_), size_, heads_, block.entry, nullptr, size_, size_, n, scale, dots_ + i * heads_ * kKeyBlock, kKeyBlock);
+  }
+
+  void add_row(std::int64_t row, const Elem* dots, std::int64_t at, std::int64_t n, Candidates<V>& candidates) {
+    if (n <= 0) return;
+    const Elem* const weight = weights_ + (row - first_) * padded16(heads_);
+    for (std::int64_t k = 0; k < n; k += 16) {
+      V score = V::zero();
+      // 0 > x ? 0 : x lets a NaN through.
+      for (std::int64_t h = 0; h < heads_; ++h) score = fma(V::set1(weight[h]), max(V::zero(), V::load(dots + h * kKeyBlock + k)), score);
+      score.store(scores_ + k);
+    }
+    const std::int64_t hidden = std::clamp<std::int64_t>(first_key(op_, row) - at, 0, n);
+    candidates.add(scores_ + hidden, n - hidden, at + hidden);
+  }
+
+  const IndexSelect& op_;
+  std::int64_t first_, end_, heads_, size_;
+  Elem *scratch_, *weights_, *dots_, *scores_;
 };
-
-// Writes the positions of the top_k of `visible` > top_k scores, ascending; true when a score is a NaN.
-// keys: scratch of `visible` numbers.
-template <class V>
-bool select_top(const typename V::Elem* scores, std::int64_t visible, std::int64_t top_k, std::uint64_t* keys, std::int32_t* selection) {
-  constexpr std::int64_t kFew = 16;
-  bool nan = false;
-  if (top_k <= kFew) {  // the best so far, in descending order
-    std::uint64_t best[kFew];
-    std::int64_t held = 0;
-    for (std::int64_t p = 0; p < visible; ++p) {
-      const float score = value_of(scores[p]);
-      nan |= score != score;
-      const std::uint64_t key = selection_key<V>(score, p);
-      if (held == top_k && key < best[held - 1]) continue;
-      std::int64_t at = held < top_k ? held++ : held - 1;
-      for (; at > 0 && best[at - 1] < key; --at) best[at] = best[at - 1];
-      best[at] = key;
-    }
-    for (std::int64_t i = 0; i < top_k; ++i) {  // insertion by position
-      const std::int32_t position = static_cast<std::int32_t>(0xffffffffu - static_cast<std::uint32_t>(best[i]));
-      std::int64_t at = i;
-      for (; at > 0 && selection[at - 1] > position; --at) selection[at] = selection[at - 1];
-      selection[at] = position;
-    }
-    return nan;
-  }
-  for (std::int64_t p = 0; p < visible; ++p) {
-    const float score = value_of(scores[p]);
-    nan |= score != score;
-    keys[p] = selection_key<V>(score, p);
-  }
-  std::nth_element(keys, keys + (top_k - 1), keys + visible, GreaterFirst<V>());
-  const std::uint64_t least = keys[top_k - 1];
-  for (std::int64_t p = 0; p < visible; ++p)
-    if (selection_key<V>(value_of(scores[p]), p) >= least) *selection++ = static_cast<std::int32_t>(p);
-  return nan;
-}
 
 template <class V>
 void index_select(const IndexSelect& op, ThreadPool& pool) {
-  using Elem = typename V::Elem;
-  const std::int64_t rows = op.q.rows, heads = op.heads, size = op.size;
-  const std::int64_t per_item = rows_per_item(rows, pool.threads(), 32);
-  constexpr std::int64_t kScoresAtOnce = 1 << 18;  // rows of long sequences are scored fewer at a time
-  const Rows& r = op.rows;
-  const auto visible_of = [&](std::int64_t t) { return std::int64_t{1} + ints(r.position)[t * r.position.stride]; };
-  const auto first_of = [&](std::int64_t t) { return std::min<std::int64_t>(r.first_key, visible_of(t) - 1); };
-  pool.run((rows + per_item - 1) / per_item, [&](std::int64_t item) {
-    const V weight_scale = V::set1(1.0f / __builtin_sqrtf(static_cast<float>(heads)));
-    const V key_scale = V::set1(1.0f / __builtin_sqrtf(static_cast<float>(size)));
+  const std::int64_t rows = op.q.rows, top_k = op.top_k, capacity = Candidates<V>::capacity(top_k);
+  const auto visible = [&](std::int64_t row) { return RowSelection<V>::visible(op, row); };
+  const auto sequence_of = [&](std::int64_t row) { return ints(op.rows.sequence)[row * op.rows.sequence.stride]; };
+  // Rows of one sequence share the reading and turning of its keys; where they are too few for all threads, keys are cut into parts.
+  constexpr std::int64_t kMostRows = 32, kLeastKeys = 4096;
+  const std::int64_t per_item = std::clamp<std::int64_t>(rows / (2 * pool.threads()), 1, kMostRows), items = (rows + per_item - 1) / per_item;
+  std::int64_t longest = 0;
+  for (std::int64_t t = 0; t < rows; ++t) longest = std::max(longest, visible(t));
+  const std::int64_t parts = std::clamp<std::int64_t>((pool.threads() + items - 1) / items, 1, std::max<std::int64_t>(1, longest / kLeastKeys));
+
+  const auto write = [&](std::int64_t row, const std::uint64_t* held, std::int64_t count, bool nan) {
+    std::int32_t* const selection = ints(op.selection) + row * op.selection.stride;
+    for (std::int64_t i = 0; i < top_k; ++i) selection[i] = i < count ? static_cast<std::int32_t>(held[i]) : -1;
+    ints(op.count)[row * op.count.stride] = static_cast<std::int32_t>(count);
+    if (nan && op.flags) ints(op.flags)[row * op.flags.stride] |= 1;
+  };
+  // f(first, end) for runs of an item's rows of one sequence that see more than top_k keys. All keys of the others are selected without scores, where
+  // `writes` says so.
+  const auto runs = [&](std::int64_t item, bool writes, const auto& f) {
     const std::int64_t end = std::min(rows, (item + 1) * per_item);
-    for (std::int64_t t = item * per_item; t < end;) {
-      const std::int64_t first = first_of(t), keys_seen = visible_of(t) - first, sequence = ints(r.sequence)[t * r.sequence.stride];
-      if (keys_seen <= op.top_k) {
-        std::int32_t* selection = ints(op.selection) + t * op.selection.stride;
-        for (std::int64_t i = 0; i < op.top_k; ++i) selection[i] = i < keys_seen ? static_cast<std::int32_t>(first + i) : -1;
-        ints(op.count)[t * op.count.stride] = static_cast<std::int32_t>(keys_seen);
-        ++t;
+    for (std::int64_t t = item * per_item, run; t < end; t = run) {
+      run = t + 1;
+      const auto sees_few = [&](std::int64_t row) { return visible(row) - RowSelection<V>::first_key(op, row) <= top_k; };
+      if (sees_few(t)) {
+        if (!writes) continue;
+        std::int32_t* const selection = ints(op.selection) + t * op.selection.stride;
+        const std::int64_t first = RowSelection<V>::first_key(op, t), seen = visible(t) - first;
+        for (std::int64_t i = 0; i < top_k; ++i) selection[i] = i < seen ? static_cast<std::int32_t>(first + i) : -1;
+        ints(op.count)[t * op.count.stride] = static_cast<std::int32_t>(seen);
         continue;
       }
-      // Rows of one sequence share the transposed keys.
-      std::int64_t run = t + 1;
-      while (run < end && ints(r.sequence)[run * r.sequence.stride] == sequence && (run - t + 1) * padded16(visible_of(run)) <= kScoresAtOnce) ++run;
-      const std::int64_t longest = visible_of(run - 1), step = padded16(longest), padded_heads = padded16(heads);
-      Elem* scratch = thread_scratch<Elem>(EntryBlock<V>::scratch_size(size) + static_cast<std::size_t>((run - t) * (step + padded_heads)));
-      EntryBlock<V> block(op.cache, r, size, scratch);
-      Elem* weights = scratch + EntryBlock<V>::scratch_size(size);
-      Elem* scores = weights + (run - t) * padded_heads;
-      for (std::int64_t i = t; i < run; ++i)
-        for (std::int64_t h = 0; h < heads; h += 16)
-          (V::load_partial(elements<V>(op.w) + i * op.w.stride + h, lanes_left(heads, h)) * weight_scale).store(weights + (i - t) * padded_heads + h);
-      for (std::int64_t at = 0; at < longest; at += kKeyBlock) {
-        const std::int64_t n = std::min(kKeyBlock, longest - at);
-        block.read(sequence, nullptr, at, n);
-        block.transpose(n);
-        for (std::int64_t i = t; i < run; ++i)
-          for (std::int64_t k = 0; k < std::min(n, visible_of(i) - at); k += 16)
-            index_scores<V>(elements<V>(op.q) + i * op.q.stride, weights + (i - t) * padded_heads, heads, size, block.panels + k * size, key_scale)
-                .store(scores + (i - t) * step + at + k);
-      }
-      auto* keys = thread_scratch<std::uint64_t>(op.top_k > 16 ? static_cast<std::size_t>(longest) : 0);
-      for (std::int64_t i = t; i < run; ++i) {
-        const std::int64_t hidden = first_of(i);
-        std::int32_t* selection = ints(op.selection) + i * op.selection.stride;
-        const bool nan = select_top<V>(scores + (i - t) * step + hidden, visible_of(i) - hidden, op.top_k, keys, selection);
-        for (std::int64_t j = 0; hidden > 0 && j < op.top_k; ++j) selection[j] += static_cast<std::int32_t>(hidden);
-        ints(op.count)[i * op.count.stride] = static_cast<std::int32_t>(op.top_k);
-        if (nan && op.flags) ints(op.flags)[i * op.flags.stride] |= 1;
-      }
-      t = run;
+      while (run < end && sequence_of(run) == sequence_of(t)) ++run;
+      f(t, run);
     }
+  };
+  const auto select = [&](std::int64_t first, std::int64_t end, std::int64_t part, const auto& done) {
+    const std::int64_t keys = visible(end - 1);
+    const auto from = [&](std::int64_t p) { return p == parts ? keys : keys * p / parts / kKeyBlock * kKeyBlock; };
+    std::uint64_t* const held = thread_scratch<std::uint64_t>(static_cast<std::size_t>((end - first) * capacity));
+    Candidates<V> candidates[kMostRows];
+    for (std::int64_t i = 0; i < end - first; ++i) candidates[i].begin(held + i * capacity, top_k);
+    RowSelection<V>(op, first, end).add(from(part), from(part + 1), candidates);
+    for (std::int64_t i = 0; i < end - first; ++i) {
+      std::int64_t count = 0;
+      const std::uint64_t* const best = candidates[i].finish(&count);
+      done(first + i, best, count, candidates[i].nan());
+    }
+  };
+  if (parts == 1) {
+    return run_in_parts(pool, items, per_item * longest * op.heads * op.size,
+                        [&](std::int64_t item) { runs(item, true, [&](std::int64_t first, std::int64_t end) { select(first, end, 0, write); }); });
+  }
+
+  // The best of each part, then the best of those.
+  std::uint64_t* const kept = thread_scratch<std::uint64_t, 9>(static_cast<std::size_t>(rows * parts * top_k));
+  std::int64_t* const counts = thread_scratch<std::int64_t, 9>(static_cast<std::size_t>(2 * rows * parts));
+  pool.run(items * parts, [&](std::int64_t index) {
+    const std::int64_t part = index % parts;
+    runs(index / parts, part == 0, [&](std::int64_t first, std::int64_t end) {
+      select(first, end, part, [&](std::int64_t row, const std::uint64_t* best, std::int64_t count, bool nan) {
+        __builtin_memcpy(kept + (row * parts + part) * top_k, best, static_cast<std::size_t>(count) * sizeof *best);
+        counts[2 * (row * parts + part)] = count, counts[2 * (row * parts + part) + 1] = nan;
+      });
+    });
+  });
+  pool.run(items, [&](std::int64_t item) {
+    runs(item, false, [&](std::int64_t first, std::int64_t end) {
+      std::uint64_t* const all = thread_scratch<std::uint64_t>(static_cast<std::size_t>(parts * top_k));
+      for (std::int64_t row = first; row < end; ++row) {
+        std::int64_t count = 0;
+        bool nan = false;
+        for (std::int64_t part = 0; part < parts; ++part) {
+          const std::int64_t* const of_part = counts + 2 * (row * parts + part);
+          __builtin_memcpy(all + count, kept + (row * parts + part) * top_k, static_cast<std::size_t>(of_part[0]) * sizeof *all);
+          count += of_part[0], nan |= of_part[1] != 0;
+        }
+        if (count > top_k) keep_best(all, count, top_k);
+        write(row, all, std::min(count, top_k), nan);
+      }
+    });
   });
 }
 

@@ -1,6 +1,9 @@
 #include "kernels/index/index.h"
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
+#include <numeric>
 
 #include "kernels/cache/paged_rows_test_tools.h"
 #include "kernels/launch.h"
@@ -134,6 +137,7 @@ std::vector<Case> select_cases() {
           {2, 4, 4, {{40, 0}, {1, 300}}, DType::f32, true},
           {2, 4, 30, {{90, 0}}, DType::bf16, true},
           {16, 16, 3, {{2, 9000}}},
+          {2, 16, 40, {{1, 9000}}, DType::f32, true},  // its keys are cut over threads
           {4, 16, 4, {{40, 0}, {1, 0}, {1, 4}, {2, 90}}, DType::bf16, false, 1},
           {2, 4, 20, {{90, 0}, {1, 20}}, DType::f32, true, 1},
           {2, 4, 4, {{40, 0}}, DType::f32, true, 7}};
@@ -153,6 +157,83 @@ TEST(IndexSelect, TheTotalOrderExactly) {
       EXPECT_EQ(std::vector<std::int32_t>(got.begin() + t * c.top_k, got.begin() + (t + 1) * c.top_k), want) << "row " << t;
       EXPECT_EQ(flags[t], 4);
     }
+  }
+}
+
+// One head of one element: a key's score is w * max(0, key), as an engine's longest contexts have a million of them.
+TEST(IndexSelect, LongContextsAreTheSortExactly) {
+  const float inf = std::numeric_limits<float>::infinity(), nan = std::nanf("");
+  enum class Kind { random, coarse, ascending, descending, special, few_numbers, equal };
+  const auto value = [&](Kind kind, int i, float drawn) -> float {
+    switch (kind) {
+      case Kind::random:
+        return drawn;
+      case Kind::coarse:
+        return std::round(drawn * 40);  // half of them are 0 or -0, all have many equals
+      case Kind::ascending:
+        return 1e-6f * static_cast<float>(i);
+      case Kind::descending:
+        return 1.0f - 1e-7f * static_cast<float>(i);
+      case Kind::special:
+        return i % 1000 == 7 ? nan : i % 5000 == 1 ? inf : i % 3000 == 2 ? -inf : drawn;
+      case Kind::few_numbers:  // fewer than are selected
+        return i % 100 == 5 ? drawn : nan;
+      case Kind::equal:
+        return 1;
+    }
+    return 0;
+  };
+  struct Long {
+    Kind kind;
+    PagedRows::Sequence rows;
+    float weight;
+    int top_k = 300;
+  };
+  std::vector<Long> cases = {{Kind::random, {1, (1 << 20) - 1}, 1}, {Kind::coarse, {1, (1 << 20) - 1}, -1}};
+  for (const Kind kind : {Kind::random, Kind::coarse, Kind::ascending, Kind::descending, Kind::special, Kind::few_numbers, Kind::equal})
+    for (const float weight : {1.0f, -1.0f})
+      for (const int top_k : {4, 300}) cases.push_back({kind, {9, 20000}, weight, top_k});
+  for (const Long& c : cases) {
+    const PagedRows rows({c.rows}, 16);
+    const int T = rows.rows(), longest = rows.visible(T - 1);
+    const std::vector<float> drawn = random_floats(longest, 5);
+    std::vector<float> cache(static_cast<std::size_t>(rows.slots()));
+    std::vector<float> scores;
+    for (int p = 0; p < longest; ++p) {
+      const float key = value(c.kind, p, drawn[static_cast<std::size_t>(p)]);
+      cache[static_cast<std::size_t>(rows.slot(0, p))] = key;
+      scores.push_back(fused(c.weight, 0.0f > key ? 0.0f : key, 0.0f));
+    }
+    std::vector<std::int32_t> want, flags;
+    for (int t = 0; t < T; ++t) {
+      std::vector<std::int32_t> order(static_cast<std::size_t>(rows.visible(t)));
+      std::iota(order.begin(), order.end(), 0);
+      std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
+        const float x = scores[static_cast<std::size_t>(a)], y = scores[static_cast<std::size_t>(b)];
+        return std::isnan(x) || std::isnan(y) ? !std::isnan(x) && std::isnan(y) : x > y;
+      });
+      std::sort(order.begin(), order.begin() + c.top_k);
+      want.insert(want.end(), order.begin(), order.begin() + c.top_k);
+      flags.push_back(c.kind == Kind::special || c.kind == Kind::few_numbers ? 1 : 0);
+    }
+    for (const InstructionSet isa : {InstructionSet::scalar, InstructionSet::avx2, InstructionSet::avx512})
+      for (const int threads : {1, 2, 5}) {
+        if (!machine_has(isa)) continue;
+        KernelBench b({.kind = BackendKind::cpu, .isa = isa, .threads = threads});
+        IndexSelect op;
+        op.selection = b.ints(std::vector<std::int32_t>(static_cast<std::size_t>(T * c.top_k), 77), T, c.top_k);
+        op.count = b.zeros(T, 1, DType::i32), op.flags = b.zeros(T, 1, DType::i32);
+        op.q = b.floats(std::vector<float>(static_cast<std::size_t>(T), 1.0f), T, 1);
+        op.w = b.floats(std::vector<float>(static_cast<std::size_t>(T), c.weight), T, 1);
+        op.cache = b.floats(cache, rows.slots(), 1);
+        op.rows = rows.view(b);
+        op.heads = op.size = 1, op.top_k = c.top_k;
+        b.launch(&KernelTable::index_select, op);
+        EXPECT_TRUE(b.read_ints(op.selection) == want)
+            << "kind " << static_cast<int>(c.kind) << ", weight " << c.weight << ", top " << c.top_k << ", " << threads << " threads";
+        EXPECT_EQ(b.read_ints(op.flags), flags) << "kind " << static_cast<int>(c.kind) << ", weight " << c.weight << ", " << threads << " threads, "
+                                                << instruction_set_name(isa);
+      }
   }
 }
 
@@ -202,7 +283,9 @@ std::vector<Case> loss_cases() {
           {16, 16, 4, {{20, 0}, {17, 0}}, DType::bf16},
           {3, 17, 20, {{33, 0}, {5, 0}}},
           {5, 33, 0, {{15, 0}}},
-          {2, 150, 0, {{7, 0}}}};
+          {2, 150, 0, {{7, 0}}},
+          {2, 20, 0, {{150, 0}, {9, 0}}},  // long ones are computed by all threads
+          {3, 40, 6, {{130, 0}, {140, 0}}, DType::bf16}};
 }
 
 TEST(IndexLoss, AgainstDoubleAndFiniteDifferences) {

@@ -21,7 +21,7 @@ def commands():
 
 
 def help_names():
-    kinds = {"train": ["sft", "rl", "preference", "distill"], "snapshot": ["push", "pull", "show", "diff", "verify", "squash", "mirror", "prune"], "fleet": ["status", "watch"], "index-share": ["overlap", "search", "convert"], "shapes": ["list", "show", "resolve"], "bench": ["gemm", "serve", "prefill", "decode", "train", "score", "roofline"]}
+    kinds = {"train": ["sft", "rl", "preference", "distill"], "snapshot": ["push", "pull", "show", "diff", "verify", "squash", "mirror", "prune"], "fleet": ["status", "watch"], "index-share": ["overlap", "search", "convert"], "shapes": ["list", "show", "resolve"], "bench": ["gemm", "serve", "prefill", "decode", "train", "score", "roofline", "context"]}
     return [[name, kind] for name in commands() if name in kinds for kind in kinds[name]] + [["eval", "drafts"]] + [[name] for name in commands() if name not in kinds]
 
 

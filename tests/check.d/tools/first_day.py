@@ -34,11 +34,11 @@ SHORTER = [
     (r"^parity .*--fuzz", "--fuzz 2"),
     (r"^demo --quick", "--no-page"),
     (r"^demo --json", "--quick --no-page"),
-    (r"^bench (prefill|decode|train|rl|prefix|counters)", "--seconds 0.1"),
+    (r"^bench (prefill|decode|train|rl|prefix|counters|context)", "--seconds 0.1"),
     (r"^(serve|watch)(?!.*--port 0)", "--port 0"),
 ]
 # The model that comes along has a context of 512 tokens, and adapters of it stand in for anybody's.
-SMALLER = {"--tokens 512": "--tokens 128", "--length 4096": "--length 256", "--context 2048": "--context 256", "NAME=ADAPTER": "mine=runs/lora-run/export"}
+SMALLER = {"--tokens 512": "--tokens 128", "--length 4096": "--length 256", "--tokens 4096,65536,1048576": "--tokens 256", "--context 2048": "--context 256", "NAME=ADAPTER": "mine=runs/lora-run/export"}
 NOT_WALKED = [
     (r"^fleet (status|watch)", "exit code 1 while no replica follows the channel, as here: tests/api/test_fleet.py walks them"),
     (r"^bench serve", "asks a server: tests/api/test_bench_serve.py walks it"),

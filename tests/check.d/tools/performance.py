@@ -17,7 +17,7 @@ import write_performance  # noqa: E402
 
 PAGE = (ROOT / "docs/performance.md").read_text()
 WRITE = [sys.executable, "-B", str(ROOT / "bench/write_performance.py")]
-UNMEASURED = {"moe", "moe-train", "mla-train", "contexts", "loading", "kept"}  # sections that wait for their first measurement: whoever writes the block strikes the name out
+UNMEASURED = {"moe", "moe-train", "mla-train", "contexts", "positions", "loading", "kept"}  # sections that wait for their first measurement: whoever writes the block strikes the name out
 GIVES = {  # what the stand-in program answers
     "gemm": {"seconds": {"median": 0.002, "least": 0.001}, "gigabytes_per_second": 20.0},
     "memory": {"gigabytes_per_second": 25.0},
@@ -102,6 +102,12 @@ with check("long-contexts-have-a-table"):
     text = "\n".join(performance_tables.contexts_table(data))
     for part in ("| V3.2 | 65,536 | 131.1 | 1000.0 | 100.0 | 12.00 |", "64k over 16k: V3.2: 2.00.", "allows 2.00 (85%); a token after it 1.40, 1.75 (80%)", "| both | 60.0 | 20.0 | 3.00"):
         assert part in text, (part, text)
+
+with check("the-end-of-long-texts-has-a-table"):
+    part = {"ns_a_token": 9e5, "indexer_ns": 5e5, "selection_ns": 1e5, "attention_ns": 3e5, "rest_ns": 1e5, "runs": 3}
+    data = {"threads": 2, "rounds": 1, "rows": [{"model": "GLM-5.2", "indexers": 4, "tokens": 100000, "threads": 2, "window": 64, "cache_bytes_a_token": 10, "prefill": part, "decode": part | {"rest_ns": 2e5}}]}
+    text = performance_tables.positions_table(data)
+    assert "| GLM-5.2 | 2 | 100,000 | prompt | 900 | 400 | 1.00 | 100 | 300 | 100 |" in text and "| GLM-5.2 | 2 | 100,000 | decoded | 900 | 400 | 1.00 | 100 | 300 | 200 |" in text, text
 
 with check("what-is-not-computed-twice-has-tables"):
     kind = {"seconds": 2.5, "ratio": 5.5, "ratio_range": [5.0, 6.0], "peak_bytes": 4e9, "memory_ratio": 0.4, "forward_rows": 2559, "backward_rows": 16888}

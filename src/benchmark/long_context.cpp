@@ -1,0 +1,128 @@
+#include "benchmark/long_context.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+#include "base/free_memory.h"
+#include "benchmark/noise.h"
+#include "kernels/kernel_profile.h"
+#include "kernels/launch.h"
+#include "model/kv_cache.h"
+#include "model/runtime.h"
+
+namespace lockstep {
+
+namespace {
+constexpr std::int64_t kContextPage = 16;
+
+// Seconds that kernels whose name begins so took, in all.
+double seconds_of(const std::vector<KernelTotals>& totals, std::string_view beginning) {
+  double sum = 0;
+  for (const KernelTotals& kernel : totals) sum += kernel.name.starts_with(beginning) ? kernel.seconds : 0;
+  return sum;
+}
+
+// Every position gets values of its own, so that no two keys are alike.
+void fill(Stream& stream, const View& cache, std::uint64_t seed) {
+  const std::int64_t rows_at_once = std::max<std::int64_t>(1, (std::int64_t{1} << 22) / cache.cols);
+  for (std::int64_t begin = 0; begin < cache.rows; begin += rows_at_once) {
+    const std::int64_t rows = std::min(rows_at_once, cache.rows - begin);
+    stream.write(cache.row_range(begin, rows), noise(rows * cache.cols, seed + static_cast<std::uint64_t>(begin)));
+  }
+  stream.synchronize();
+}
+
+// The last `rows` positions of a text of `tokens`, whose pages follow each other in the cache.
+Batch last_rows(const OpenedModel& opened, std::int64_t tokens, std::int64_t rows) {
+  std::vector<SequenceSlice> slices(1);
+  RandomSequence random(1, RandomStream::shuffle, 0);
+  for (std::int64_t i = 0; i < rows; ++i)
+    slices[0].tokens.push_back(static_cast<std::int32_t>(random.uniform() * static_cast<double>(opened.model->facts().vocabulary)));
+  slices[0].begin = tokens - rows;
+  for (std::int64_t page = 0; page * kContextPage < tokens; ++page) slices[0].pages.push_back(static_cast<std::int32_t>(page));
+  return Batch(opened.runtime->backend, slices, kContextPage, false);
+}
+
+// The layers' indexers once more on random queries, with a selection of a single key: what scoring takes, and hardly any selecting.
+class ScoresAlone {
+ public:
+  ScoresAlone(const OpenedModel& opened, const KvCache& cache, const Batch& batch) : runtime_(*opened.runtime), cache_(cache), batch_(batch) {
+    for (const KvCache::Layer& layer : cache.layers)
+      if (layer.index_key.view()) size_ = layer.index_key.view().cols;
+    if (size_ == 0) return;
+    heads_ = opened.model->config().at("index_n_heads").get<std::int64_t>();
+    Device& device = runtime_.backend.device();
+    const std::int64_t rows = batch.count();
+    q_ = device.upload(noise(rows * heads_ * size_, 7), rows, heads_ * size_, MemoryCategory::activations);
+    w_ = device.upload(noise(rows * heads_, 8), rows, heads_, MemoryCategory::activations);
+    selection_ = device.allocate(DType::i32, rows, 1, MemoryCategory::activations);
+    count_ = device.allocate(DType::i32, rows, 1, MemoryCategory::activations);
+    flags_ = device.allocate_zero(DType::i32, rows, 1, MemoryCategory::activations);
+  }
+  bool any() const { return size_ > 0; }
+  void run() {
+    for (const KvCache::Layer& layer : cache_.layers)
+      if (layer.index_key.view())
+        runtime_.backend.launch(&KernelTable::index_select, IndexSelect{selection_.view(), count_.view(), flags_.view(), q_.view(), w_.view(),
+                                                                        layer.index_key.view(), batch_.rows(), heads_, size_, 1});
+  }
+
+ private:
+  Runtime& runtime_;
+  const KvCache& cache_;
+  const Batch& batch_;
+  std::int64_t heads_ = 0, size_ = 0;
+  Buffer q_, w_, selection_, count_, flags_;
+};
+
+ContextParts time_rows(const OpenedModel& opened, const WeightSet& weights, KvCache& cache, std::int64_t tokens, std::int64_t rows, const TimeBudget& budget) {
+  Runtime& runtime = *opened.runtime;
+  const Batch batch = last_rows(opened, tokens, rows);
+  const auto forward = [&] {
+    Context context = runtime.context(weights, cache, batch);
+    opened.model->forward(context);
+    runtime.backend.stream().synchronize();
+  };
+  forward();  // fills caches; measured from here on
+  const KernelProfile profile;
+  const Timing time = time_repeated(budget, forward);
+  const std::vector<KernelTotals> totals = profile.totals();
+  const double a_token = 1.0 / static_cast<double>(rows), of_kernels = a_token / static_cast<double>(time.runs + 1);  // the first run is not timed
+  ContextParts parts{.all = time.median * a_token,
+                     .indexer = seconds_of(totals, "index_select") * of_kernels,
+                     .attention = seconds_of(totals, "attention") * of_kernels,
+                     .runs = time.runs};
+  parts.rest = parts.all - parts.indexer - parts.attention;
+  if (ScoresAlone scores(opened, cache, batch); scores.any())
+    parts.selection = parts.indexer - time_repeated(budget, [&] { scores.run(), runtime.backend.stream().synchronize(); }).median * a_token;
+  return parts;
+}
+}  // namespace
+
+ContextTiming time_context(const OpenedModel& opened, const ContextCase& shape, const TimeBudget& budget) {
+  Runtime& runtime = *opened.runtime;
+  if (runtime.backend.device().kind() == BackendKind::cuda)
+    fail(ErrorCode::unsupported, "what a token takes is measured in the kernels of a processor, not on the device 'cuda'");
+  if (shape.tokens > runtime.max_positions)
+    fail(ErrorCode::invalid_argument, "a text of {} tokens is longer than the model's context of {}", shape.tokens, runtime.max_positions);
+  if (shape.tokens < shape.window)
+    fail(ErrorCode::invalid_argument, "a text of {} tokens is shorter than the window of {} that is timed at its end", shape.tokens, shape.window);
+  const std::vector<CacheShape> shapes = opened.model->cache_shapes(runtime.profile);
+  ContextTiming timing{.cache_bytes = KvCache::bytes_a_position(shapes, runtime.profile)};
+  const std::int64_t pages = (shape.tokens + kContextPage - 1) / kContextPage;
+  if (runtime.backend.device().kind() == BackendKind::cpu)
+    check_memory(timing.cache_bytes * pages * kContextPage, fmt::format("the cache of {} tokens", shape.tokens));
+  const std::shared_ptr<const WeightSet> weights = opened.weight_set();
+  KvCache cache(runtime.backend, shapes, runtime.profile, pages, kContextPage);
+  std::uint64_t seed = 1;
+  for (const KvCache::Layer& layer : cache.layers) {
+    fill(runtime.backend.stream(), layer.entry.view(), seed++ << 32);
+    if (layer.index_key.view()) fill(runtime.backend.stream(), layer.index_key.view(), seed++ << 32);
+  }
+  timing.prefill = time_rows(opened, *weights, cache, shape.tokens, shape.window, budget);
+  timing.decode = time_rows(opened, *weights, cache, shape.tokens, 1, budget);
+  return timing;
+}
+
+}  // namespace lockstep
