@@ -28,6 +28,7 @@ SHORTER = [
     (r"^train sft --config", "--set steps=1 --set warmup=0 --no-page"),
     (r"^train sft .*--resume", "--no-page"),
     (r"^train sft", "--epochs 1 --no-page"),
+    (r"^train preference --config", "--steps 1 --data pairs.jsonl --eval pairs.jsonl --no-page"),
     (r"^train preference", "--no-page"),
     (r"^train distill", "--steps 1 --prompts 2 --no-page"),
     (r"^eval countdown(?!.*--n)", "--n 20"),

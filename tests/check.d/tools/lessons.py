@@ -2,8 +2,9 @@
 
 It learns (the loss falls, some held-out problems are solved), and no token of the rollouts has other bits than the trainer's. The whole
 lessons, of 3,000 steps and every family, are docs/families.md. And every recipe makes a model of its family, of at most a million active parameters.
-Every algorithm of train rl has a recipe that runs.
+Every algorithm of train rl has a recipe that runs, and every loss of train preference one whose pairs are learnt.
 """
+import json
 import os
 import re
 import sys
@@ -15,6 +16,7 @@ os.environ["LOCKSTEP_BINARY"] = str(BINARY)
 sys.path.insert(0, str(ROOT / "bench"))
 import algorithms  # noqa: E402
 import families  # noqa: E402
+import preferences  # noqa: E402
 
 FAMILY, STEPS = "qwen3_moe", 300
 
@@ -45,3 +47,16 @@ with check("algorithms"):
         few = [word for key, value in {"steps": 1, "warmup": 1, "problems": 2}.items() for word in ("--set", f"{key}={value}")]
         done = lockstep("train", "rl", "--config", ROOT / f"recipes/countdown_{name}.toml", "--runs", TMP / "runs", "--no-page", "--json", *few)
         assert done.returncode == 0 and families.metrics(TMP / "runs" / f"countdown-{name.replace('_', '-')}")[0]["different_bits"] == 0, (name, done.stderr)
+
+with check("preferences"):
+    names = re.search(r"--loss NAME.*?default dpo;([^)]*)\)", lockstep("train", "preference", "--help").stdout, re.S)[1]
+    assert preferences.all_losses() == sorted(re.findall(r"\w+", names)), names
+    assert preferences.answers((19, 16, 14))[17] and "19-16=3,14+3=17" in preferences.answers((19, 16, 14))[17]
+    work = TMP / "preferences"
+    preferences.make_data(work / "pairs")
+    pairs = [json.loads(line) for name in ("train", "held_out") for line in (work / f"pairs/{name}.jsonl").read_text().splitlines()]
+    assert len(pairs) == preferences.TRAIN + preferences.HELD_OUT and len({pair["prompt"] for pair in pairs}) == len(pairs)
+    for name, least in {"dpo": 0.9, "kto": 0.9, "simpo": 0.9, "orpo": 0.9, "reward": 0.95}.items():
+        preferences.run_one(name, work, 2)
+        learnt = json.loads((work / f"results/{name}.json").read_text())
+        assert learnt["before"] < 0.7 and learnt["held_out"][-1][1] >= least, learnt
