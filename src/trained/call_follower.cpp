@@ -97,6 +97,7 @@ class CallFollower {
     if (!base_.opened.runtime) fail(ErrorCode::internal, "process 0 makes a model before this process has opened one");
     base_.options = taken_options(in);
     base_.frozen.reset();
+    base_.ranks.reset();
     const TrainedSettings settings = taken_settings(in);
     if (settings.rank > 0) base_.weights = base_.opened.weight_set();
     model_ = make_trained_model_here(base_, settings);

@@ -1,0 +1,82 @@
+"""The real `tinker` client against servers whose models train over ranks (docs/ranks.md): every number that it is told, the states that it saves and the
+tokens that it samples have the bits of a server without ranks, whole weights and adapters; a state goes on under another layout."""
+import pytest
+import tinker
+from tinker import types
+
+from conftest import Server
+from test_batch_losses import masters
+from test_tinker import TOKENS, bits, client_of, datum, logprobs_of, model_of, weighted
+
+OTHERS = [9, 4, 2, 250, 31, 8]
+
+
+def steps_of(client, count, rate=1e-3):
+    """The bits of what the client is told in so many steps of two calls each."""
+    told = []
+    for _ in range(count):
+        calls = [client.forward_backward([weighted(), weighted(OTHERS)], "cross_entropy"),
+                 client.forward_backward([datum(logprobs=[-1.0] * 9, advantages=[0.5] * 9)], "importance_sampling")]
+        step = client.optim_step(types.AdamParams(learning_rate=rate))
+        for call in calls:
+            told.append([bits(logprobs_of(call.result(), i)) for i in range(len(call.result().loss_fn_outputs))])
+        told.append(step.result().metrics["grad_norm"].hex())
+    return told
+
+
+def sampled(client):
+    sampler = client.save_weights_and_get_sampling_client().result()
+    prompt = types.ModelInput.from_ints(TOKENS[:4])
+    out = sampler.sample(prompt, num_samples=2, sampling_params=types.SamplingParams(max_tokens=8, temperature=1.0, seed=3, stop=[])).result()
+    return [(list(one.tokens), bits(one.logprobs)) for one in out.sequences], bits(sampler.compute_logprobs(types.ModelInput.from_ints(TOKENS)).result()[1:])
+
+
+def everything(server, folder, rate=1e-3):
+    """What a client sees of a model of all weights and of an adapter, and the hashes of the states that they save."""
+    service, told = client_of(server), []
+    for rank in (0, 8):
+        client = model_of(service, rank, seed=7)
+        told += steps_of(client, 2, rate)
+        client.save_state(f"at-{rank}").result()
+        told.append(masters(folder, f"state/checkpoints/*/weights/at-{rank}/**/state.safetensors"))
+        told.append(sampled(client))
+    return told
+
+
+@pytest.fixture(scope="module")
+def without_ranks(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("without")
+    server = Server("--training", "--state", str(folder / "state"), "--threads", "2")
+    yield everything(server, folder)
+    server.stop()
+
+
+@pytest.mark.parametrize("ranks", ["tp=2", "tp=2,dp=2,ep=2"])
+def test_a_client_sees_the_bits_of_one_rank(start_server, tmp_path, without_ranks, ranks):
+    server = start_server("--threads", "2", "--ranks", ranks)
+    assert everything(server, tmp_path) == without_ranks
+
+
+def test_a_state_goes_on_under_another_layout(start_server, tmp_path, without_ranks):
+    server = start_server("--threads", "2", "--ranks", "dp=2")
+    for rank, at in ((0, 6), (8, len(without_ranks) - 2)):
+        client = model_of(client_of(server), rank, seed=7)
+        steps_of(client, 1)
+        path = client.save_state("whole").result().path
+        server.stop()
+        server = start_server("--threads", "2", "--ranks", "tp=2,ep=2")
+        client = client_of(server).create_training_client_from_state_with_optimizer(path)
+        steps_of(client, 1)
+        client.save_state("end").result()
+        assert masters(tmp_path, "state/checkpoints/*/weights/end/**/state.safetensors") == without_ranks[at]
+    # The control: another rate is seen.
+    client = model_of(client_of(server), 8, seed=7)
+    steps_of(client, 2, rate=2e-3)
+    client.save_state("control").result()
+    assert masters(tmp_path, "state/checkpoints/*/weights/control/**/state.safetensors") != without_ranks[at]
+
+
+def test_what_ranks_do_not_train_is_named(start_server):
+    server = start_server("--threads", "2", "--ranks", "tp=2")
+    with pytest.raises(Exception, match="the optimizer dimuon and ranks tp=2"):
+        model_of(client_of(server), 0, optimizer=tinker.DimuonOptimizerConfig())
