@@ -81,7 +81,9 @@ void compare_with_plan(const RankLayout& layout) {
     if (rank > 0) {
       const bool first = !bench.base->frozen;
       frozen_passes(*bench.base);
-      if (first) EXPECT_EQ(memory.now() - without, plan.base);
+      if (first) {
+        EXPECT_EQ(memory.now() - without, plan.base);
+      }
     }
     const std::int64_t before = memory.now();
     const std::unique_ptr<TrainedModel> model = make_trained_model(*bench.base, settings);
@@ -107,9 +109,9 @@ void compare_with_plan(const RankLayout& layout) {
       gradient_of(*model, data);
       const std::int64_t held = memory.now();
       EXPECT_LE(memory.peak_of_all() - held, plan.turn.bytes(rows)) << rows;
-      // A plan, not just a large number; its table begins there.
+      // A plan, not just a large number; its table begins there. Replicas may have unequal sequences.
       if (rows >= 64) {
-        EXPECT_GE(2 * (memory.peak_of_all() - held), plan.turn.bytes(rows)) << rows;
+        EXPECT_GE((layout.dp > 1 ? 4 : 2) * (memory.peak_of_all() - held), plan.turn.bytes(rows)) << rows;
       }
       memory.reset_peaks();
       model->optim_step({});
