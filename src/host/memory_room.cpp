@@ -160,9 +160,8 @@ TurnRoom MemoryRoom::piece(const OnExecutor& on, HostedModel& model, const std::
   for (;;) {
     const TrainSequence *first = all.data() + begin, *last = all.data() + end;
     const std::int64_t rows = memory_rows(first, last);
-    const std::int64_t bytes =
-        (gradient ? memory.turn : memory.forward).bytes(rows) +
-        kept_set_bytes(first, last, commons_.base->opened.model->facts().vocabulary) * commons_.base->options.ranks.size();
+    const std::int64_t bytes = (gradient ? memory.turn : memory.forward).bytes(rows) +
+                               kept_set_bytes(first, last, commons_.base->opened.model->facts().vocabulary) * commons_.base->options.ranks.size();
     const bool cut = end - begin > 1;
     const std::int64_t beyond = turn_used_ + bytes - turn_reserve_.bytes() - turn_extra_.bytes();
     if (cut && rows > commons_.options.tokens_a_step && beyond > commons_.base->ledger->free()) {  // smaller turns before others make room

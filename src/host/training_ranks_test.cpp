@@ -99,8 +99,7 @@ std::vector<std::string> everything(RankedService& bench, std::uint64_t seed) {
   for (int step = 0; step < 2; ++step) {
     for (int call = 0; call < 2; ++call) {
       const std::uint64_t data = seed + static_cast<std::uint64_t>(2 * step + call);
-      for (Client& one : clients)
-        bits.push_back(bench.told(bench.batch(one.model, ++one.number, one.critic ? values_batch(data) : training_batch(data, 9))));
+      for (Client& one : clients) bits.push_back(bench.told(bench.batch(one.model, ++one.number, one.critic ? values_batch(data) : training_batch(data, 9))));
     }
     for (Client& one : clients) bits.push_back(bench.told(bench.step(one.model, ++one.number)));
     for (Client& one : clients)

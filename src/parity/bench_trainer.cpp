@@ -110,7 +110,8 @@ void BenchFollower::make(ByteReader& in) {
   runtime_ = std::make_unique<Runtime>(BackendOptions{.kind = numbers.backend, .isa = numbers.isa, .threads = numbers.threads}, model.model, profile,
                                        numbers.positions);
   engine_ = std::make_unique<StepFollower>(*runtime_, mail_);
-  trainer_ = std::make_unique<Trainer>(*runtime_, model.masters, options, std::make_shared<RankRuntimes>(*runtime_, options.ranks, ranks_of_bench(options, &mail_)));
+  trainer_ =
+      std::make_unique<Trainer>(*runtime_, model.masters, options, std::make_shared<RankRuntimes>(*runtime_, options.ranks, ranks_of_bench(options, &mail_)));
 }
 
 void BenchFollower::perform(const std::string& call) {

@@ -90,7 +90,7 @@ class AdapterTrainer {
 
   std::shared_ptr<FrozenBase> base_;
   std::shared_ptr<const AdapterLayout> layout_;
-  std::vector<std::unique_ptr<AdapterRank>> parts_;      // of local ranks
+  std::vector<std::unique_ptr<AdapterRank>> parts_;    // of local ranks
   std::weak_ptr<const AdapterWeights> whole_weights_;  // as Trainer's
   std::shared_ptr<const AdapterWeights> kept_whole_;
 };

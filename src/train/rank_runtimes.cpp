@@ -13,9 +13,7 @@ void check_layout(const RankLayout& wanted, const RankLayout& given) {
 }  // namespace
 
 RankRuntimes::RankRuntimes(Runtime& first, const RankLayout& layout, std::unique_ptr<Ranks> ranks)
-    : first_(first),
-      ranks_(ranks ? std::move(ranks) : std::make_unique<ThreadRanks>(layout)),
-      others_(static_cast<std::size_t>(ranks_->local() - 1)) {
+    : first_(first), ranks_(ranks ? std::move(ranks) : std::make_unique<ThreadRanks>(layout)), others_(static_cast<std::size_t>(ranks_->local() - 1)) {
   check_layout(layout, ranks_->layout());
   ranks_->run([&](int local) {  // each on its own thread, which is the one that uses it
     if (local == 0) return;
