@@ -144,8 +144,6 @@ int serve_command(const Arguments& arguments) {
 
   if (processes.transport == "mpi" && (!deploy.deploy.empty() || !deploy.folder.empty() || !deploy.state.empty()))
     throw UsageError("transport is mpi, allowed with --deploy, --deploy-folder and --deploy-state is threads: over processes a server has one model");
-  if (processes.transport == "mpi" && training)
-    throw UsageError("transport is mpi, allowed with --training is threads: models are trained over ranks of one process (--ranks)");
   if (follow_processes(processes)) return kExitOk;
   CommandLineDeployments deployed(deploy, runtime, name);
   if (!tool_format.empty() && !message_format.empty())

@@ -40,7 +40,6 @@ std::unique_ptr<TrainedModel> Resting::make(const OnExecutor& on, const ModelSet
     if (!base.weights) reading = memory_.turn(on, nullptr, loaded_bytes(*base.opened.model, base.opened.runtime->profile).masters, what);
     memory_.hold_base(on, settings, (critics ? base.opened.own_weight_bytes() : 0) + memory_.figures(on, settings).base, what);
     if (!base.weights) base.weights = base.opened.weight_set();
-    frozen_passes(base);
   }
   return make_trained_model(base, settings);
 }

@@ -15,12 +15,10 @@ void check_layout(const RankLayout& wanted, const RankLayout& given) {
 RankRuntimes::RankRuntimes(Runtime& first, const RankLayout& layout, std::unique_ptr<Ranks> ranks)
     : first_(first), ranks_(ranks ? std::move(ranks) : std::make_unique<ThreadRanks>(layout)), others_(static_cast<std::size_t>(ranks_->local() - 1)) {
   check_layout(layout, ranks_->layout());
-  ranks_->run([&](int local) {  // each on its own thread, which is the one that uses it
-    if (local == 0) return;
-    Backend& like = first_.backend;
-    others_[static_cast<std::size_t>(local - 1)] = std::make_unique<Runtime>(
-        BackendOptions{like.device().kind(), like.isa(), like.device().threads().threads()}, first_.model, first_.profile, first_.max_positions);
-  });
+  Backend& like = first_.backend;
+  for (std::unique_ptr<Runtime>& other : others_)
+    other = std::make_unique<Runtime>(BackendOptions{like.device().kind(), like.isa(), like.device().threads().threads()}, first_.model, first_.profile,
+                                      first_.max_positions);
 }
 
 std::shared_ptr<RankRuntimes> RankRuntimes::given_or_threads(std::shared_ptr<RankRuntimes> given, Runtime& first, const RankLayout& layout) {

@@ -1,13 +1,20 @@
 """The real `tinker` client against servers whose models train over ranks (docs/ranks.md): every number that it is told, the states that it saves and the
 tokens that it samples have the bits of a server without ranks, whole weights and adapters; a state goes on under another layout."""
+import os
+import shutil
+from pathlib import Path
+
 import pytest
 import tinker
 from tinker import types
 
-from conftest import Server
+from conftest import REPOSITORY, Server
 from test_batch_losses import masters
-from test_tinker import TOKENS, bits, client_of, datum, logprobs_of, model_of, weighted
+from test_tinker import BASE, TOKENS, bits, client_of, datum, logprobs_of, model_of, weighted
 
+# One host; as root, and more processes than processors.
+ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
+               "OMPI_MCA_plm": "isolated", "TMPDIR": "/tmp"}
 OTHERS = [9, 4, 2, 250, 31, 8]
 
 
@@ -74,6 +81,24 @@ def test_a_state_goes_on_under_another_layout(start_server, tmp_path, without_ra
     steps_of(client, 2, rate=2e-3)
     client.save_state("control").result()
     assert masters(tmp_path, "state/checkpoints/*/weights/control/**/state.safetensors") != without_ranks[at]
+
+
+def test_ranks_over_processes_have_the_bits_of_one_rank(start_server, tmp_path, without_ranks, monkeypatch):
+    binary = Path(os.environ.get("LOCKSTEP_BINARY", REPOSITORY / "build" / "lockstep")).resolve()
+    if not shutil.which("mpirun") or not binary.with_name("lockstep_mpi.so").exists():
+        pytest.skip("no Open MPI")
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    script = tmp_path / "lockstep"
+    script.write_text(f'#!/bin/sh\nexec mpirun --oversubscribe --bind-to none --mca odls_base_sigkill_timeout 20 -n 2 {binary} "$@" --transport mpi\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("LOCKSTEP_BINARY", str(script))
+    server = start_server("--threads", "2", "--ranks", "tp=2")
+    assert everything(server, tmp_path) == without_ranks
+    with pytest.raises(Exception, match="a critic over 2 processes, allowed is one process"):
+        client_of(server).create_lora_training_client(base_model=BASE + ":value", rank=8).result()
+    client = model_of(client_of(server), 8, seed=7)  # and the others go on
+    assert steps_of(client, 2) == without_ranks[8:14]
 
 
 def test_what_ranks_do_not_train_is_named(start_server):
