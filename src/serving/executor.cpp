@@ -158,9 +158,7 @@ void Executor::pause() {
 
 // Whether the running step gives way: nothing is inside a live step or a rollout's, and where other processes repeat this one's calls they make one after
 // the other.
-bool Executor::gives_way() const {
-  return inside() && running_ && !running_->outer && running_->account->work == WorkClass::training && !joined_mail();
-}
+bool Executor::gives_way() const { return inside() && running_ && !running_->outer && running_->account->work == WorkClass::training && !joined_mail(); }
 
 std::int64_t Executor::longest_kernel() const {
   if (gives_way_everywhere()) return 1;
