@@ -204,7 +204,6 @@ int serve_command(const Arguments& arguments) {
     ServingModel model = serving_model(opened, 0, part.get());
     model_positions = opened.model->facts().max_positions;
     position_bytes = cache_bytes_a_position(*opened.model, opened.runtime->profile, serving.engine);
-    if (training && opened.ranks.size() > 1) throw UsageError(fmt::format("ranks is {}, allowed with --training is one rank", opened.ranks.text()));
     model.executor = executor;
     if (follow.follows()) {
       followed = {opened.runtime, executor, model.weights, opened.reader, part};
@@ -231,10 +230,11 @@ int serve_command(const Arguments& arguments) {
         return values;
       };
       base->weights = model.weights;
+      base->options.ranks = opened.ranks;
       base->ledger = memory.ledger;
     }
     ServingOptions own = serving;  // of this runtime: deployments have others
-    if (training) {
+    if (training && opened.ranks.size() == 1) {
       own.engine.kept_forwards = kept_forwards_of(trained.keep_forward, *opened.runtime, serving.engine.page_size, memory.ledger);
       base->options.kept_forwards = own.engine.kept_forwards;
     }

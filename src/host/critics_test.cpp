@@ -101,6 +101,7 @@ TEST(Critics, ThePlanIsWhatTheAccountsOfARealCriticSay) {
   TrainingBase base = *bench.base;
   base.opened = bench.base->open_values();
   base.weights = base.opened.weight_set();
+  base.ranks = nullptr;
   base.frozen = nullptr;
   base.options.kept = std::make_shared<KeptPasses>(0);
   MemoryAccounts& memory = base.opened.runtime->backend.device().memory();

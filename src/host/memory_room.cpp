@@ -61,13 +61,18 @@ MemoryRoom::MemoryRoom(TrainingCommons& commons) : commons_(commons) {
   writing_ = ledger.claim("writing", {}, checkpoint_write_bytes(commons_.base_manifest()) + (std::int64_t{1} << 20), "room to write a model down");
   records_ = ledger.claim("records", {}, most_metadata_bytes(base), "user_metadata and tags of sessions, models and checkpoints");
   results_ = ledger.claim("results", {}, most_result_bytes(base), "results that wait for their clients");
+  cutting_ = ledger.claim("base", {}, base_.planner->cutting(), "room to cut the model for its ranks (--ranks)");
   std::int64_t turn = 0;
   std::vector<ModelSettings> kinds(1);
   kinds[0].rank = 32;
   if (base.opened.runtime->profile.trains_all_weights()) kinds.emplace_back();  // all parameters move
   for (const ModelSettings& kind : kinds) {
-    const ModelMemory& memory = base_.planner->of(kind);
-    turn = std::max({turn, memory.turn.bytes(commons_.options.tokens_a_step), memory.step});
+    try {
+      const ModelMemory& memory = base_.planner->of(kind);
+      turn = std::max({turn, memory.turn.bytes(commons_.options.tokens_a_step), memory.step});
+    } catch (const Error& e) {  // a kind that these ranks do not train is refused when it comes
+      if (e.code() != ErrorCode::unsupported) throw;
+    }
   }
   turn_reserve_ = ledger.claim("turns", {}, std::min(turn, ledger.free() / 3), "a turn of training");
   log_info("memory", {{"megabytes", ledger.total() >> 20}, {"for_models_megabytes", ledger.free() >> 20}, {"turn_megabytes", turn_reserve_.bytes() >> 20}});
@@ -155,8 +160,8 @@ TurnRoom MemoryRoom::piece(const OnExecutor& on, HostedModel& model, const std::
   for (;;) {
     const TrainSequence *first = all.data() + begin, *last = all.data() + end;
     const std::int64_t rows = memory_rows(first, last);
-    const std::int64_t bytes =
-        (gradient ? memory.turn : memory.forward).bytes(rows) + kept_set_bytes(first, last, commons_.base->opened.model->facts().vocabulary);
+    const std::int64_t bytes = (gradient ? memory.turn : memory.forward).bytes(rows) +
+                               kept_set_bytes(first, last, commons_.base->opened.model->facts().vocabulary) * commons_.base->options.ranks.size();
     const bool cut = end - begin > 1;
     const std::int64_t beyond = turn_used_ + bytes - turn_reserve_.bytes() - turn_extra_.bytes();
     if (cut && rows > commons_.options.tokens_a_step && beyond > commons_.base->ledger->free()) {  // smaller turns before others make room

@@ -82,7 +82,7 @@ class MemoryRoom {
   // The executor's.
   std::vector<Source> sources_;
   BaseRoom base_, values_;
-  MemoryLedger::Claim writing_, records_, results_, turn_reserve_, turn_extra_;
+  MemoryLedger::Claim writing_, records_, results_, cutting_, turn_reserve_, turn_extra_;
   std::int64_t turn_used_ = 0;
   std::vector<const HostedModel*> busy_;  // by the rooms of what runs
 };

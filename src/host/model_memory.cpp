@@ -3,35 +3,49 @@
 #include <algorithm>
 #include <numeric>
 
+#include "model/compute_copy.h"
+#include "model/sharding.h"
 #include "model/value_head.h"
 #include "train/adapter_trainer.h"
 #include "train/value_loss.h"
+#include "trained/led_model.h"
 
 namespace lockstep {
 namespace {
 constexpr std::int64_t kPage = 16;  // TrainerOptions::page_size
 constexpr std::int64_t kLeastRows = 64, kMostRows = 16384, kFactor = 4;
 
-// Now, and the most since the last look.
+// Now, and the most of a piece of work, which every rank may reach at the same moment.
 class Meter {
  public:
-  explicit Meter(MemoryAccounts& memory) : memory_(memory) {}
+  Meter(const RankRuntimes& ranks, int count) {
+    for (int rank = 0; rank < count; ++rank) ranks_.push_back(&ranks.runtime(rank).backend.device().memory());
+  }
   std::int64_t now() const {
     std::int64_t bytes = 0;
-    for (int c = 0; c < kMemoryCategories; ++c)
-      if (const auto category = static_cast<MemoryCategory>(c); category != MemoryCategory::optimizer_file) bytes += memory_.current(category);
+    for (const MemoryAccounts* memory : ranks_)
+      for (int c = 0; c < kMemoryCategories; ++c)
+        if (const auto category = static_cast<MemoryCategory>(c); category != MemoryCategory::optimizer_file) bytes += memory->current(category);
     return bytes;
   }
   template <class F>
   std::int64_t most_of(const F& work) {
-    memory_.reset_peaks();
+    for (MemoryAccounts* memory : ranks_) memory->reset_peaks();
     work();
-    return memory_.peak_of_all();
+    std::int64_t bytes = 0;
+    for (const MemoryAccounts* memory : ranks_) bytes += memory->peak_of_all();
+    return bytes;
   }
 
  private:
-  MemoryAccounts& memory_;
+  std::vector<MemoryAccounts*> ranks_;
 };
+
+std::int64_t elements_of(const Manifest& manifest) {
+  std::int64_t elements = 0;
+  for (const Parameter& p : manifest.parameters()) elements += p.size();
+  return elements;
+}
 
 // Sequences that begin with different tokens: rows of equal prefixes would be computed once, which nobody can count on.
 std::vector<TrainSequence> sequences_of(std::int64_t rows, std::int64_t length, std::int64_t vocabulary) {
@@ -103,7 +117,7 @@ std::int64_t kept_set_bytes(const TrainSequence* begin, const TrainSequence* end
   return kWord * (uploaded + at_once * std::min(vocabulary, kMostLeaves * most));
 }
 
-ModelMemoryPlanner::ModelMemoryPlanner(const TrainingBase& base) {
+ModelMemoryPlanner::ModelMemoryPlanner(const TrainingBase& base) : local_(rank_runtimes(base)->ranks().local()) {
   const Runtime& runtime = *base.opened.runtime;
   counting_.opened.model = base.opened.model;
   const Manifest& manifest = counting_.opened.model->manifest();
@@ -114,6 +128,25 @@ ModelMemoryPlanner::ModelMemoryPlanner(const TrainingBase& base) {
   counting_.options = base.options;
   counting_.options.kept = std::make_shared<KeptPasses>(0);
   counting_.options.kept_forwards = nullptr;
+  counting_.ranks = std::make_shared<RankRuntimes>(*counting_.opened.runtime, base.options.ranks);  // threads, wherever the real ones are
+}
+
+template <class F>
+void ModelMemoryPlanner::each_sharding(const F& f) const {
+  const Ranks& ranks = counting_.ranks->ranks();
+  if (ranks.layout().model() == 1) return;
+  for (int rank = 0; rank < std::min(local_, ranks.layout().model()); ++rank)
+    f(Sharding(*counting_.opened.model, counting_.opened.runtime->profile, ranks.place(rank)));
+}
+
+std::int64_t ModelMemoryPlanner::cutting() const {
+  std::int64_t shares = 0;
+  each_sharding([&](const Sharding& one) { shares += elements_of(one.manifest()); });
+  if (shares == 0) return 0;
+  const Manifest& whole = counting_.opened.model->manifest();
+  std::int64_t computed = 0;
+  for (const Parameter& p : whole.parameters()) computed += computed_bytes(p, counting_.opened.runtime->profile);
+  return computed + (elements_of(whole) + shares) * static_cast<std::int64_t>(sizeof(float));
 }
 
 const ModelMemory& ModelMemoryPlanner::of(const ModelSettings& settings) {
@@ -127,19 +160,33 @@ ModelMemory ModelMemoryPlanner::count(const ModelSettings& wanted) {
   ModelSettings settings = wanted;
   if (!settings.seed) settings.seed = 0;
   ModelMemory memory;
-  Meter meter(counting_.opened.runtime->backend.device().memory());
+  Meter meter(*counting_.ranks, local_);
   counting_.frozen = nullptr;  // what an earlier kind's turns left there
+  const std::int64_t without = meter.now();
   if (settings.rank > 0 || settings.base_only) frozen_passes(counting_);
   const std::int64_t before = meter.now();
-  const std::unique_ptr<TrainedModel> model = make_trained_model(counting_, settings);
+  memory.base = before - without;
+  const std::unique_ptr<TrainedModel> model = make_trained_model_here(counting_, settings);
   const std::int64_t made = meter.now();
   memory.resting = made - before;
   const SamplerWeights sampled = settings.base_only ? SamplerWeights{counting_.weights} : model->sampler_weights();
   for (const Buffer& b : sampled.adapter ? sampled.adapter->parameters : sampled.weights->parameters)
     memory.weights += b.view().size() * b.view().element_bytes;
-  std::int64_t elements = 0;
-  for (const Parameter& p : model->manifest().parameters()) elements += p.size();
-  // The images of weights and moments on the host, and the weights that are read beside those that were there.
+  memory.copied = meter.now() - made;
+  std::int64_t elements = elements_of(model->manifest());
+  const Profile& profile = counting_.opened.runtime->profile;
+  each_sharding([&](const Sharding& base) {
+    if (settings.base_only) return;  // the engine has its shares already
+    if (const AdapterLayout* adapter = model->adapter()) {
+      const std::int64_t own = elements_of(Sharding(*adapter, base, profile).manifest());
+      memory.weights += own * static_cast<std::int64_t>(sizeof(float));
+      elements += own;
+    } else {
+      for (const Parameter& p : base.manifest().parameters()) memory.weights += computed_bytes(p, profile);
+      elements += elements_of(base.manifest());
+    }
+  });
+  // The images of weights and moments on the host, whole and as the ranks' shares, and the weights that are read beside those that were there.
   memory.reading =
       elements * 3 * static_cast<std::int64_t>(sizeof(float)) + (settings.base_only ? 0 : elements * static_cast<std::int64_t>(sizeof(float)) + memory.weights);
 

@@ -1,5 +1,5 @@
 // Predicts the memory of a trained model before it is made, by running the model itself on a backend that counts allocations and computes nothing
-// (planning/memory_plan.h). Done once for each kind of model; the memory of a turn is then looked up by its number of rows.
+// (planning/memory_plan.h), on every rank. Done once for each kind of model; the memory of a turn is then looked up by its number of rows.
 // One thread at a time.
 //   ModelMemoryPlanner planner(base); const ModelMemory& memory = planner.of(settings); claim(memory.resting);
 #pragma once
@@ -29,9 +29,12 @@ std::int64_t memory_rows(const TrainSequence* begin, const TrainSequence* end);
 // thousand. An upper bound; 0 where there are none.
 std::int64_t kept_set_bytes(const TrainSequence* begin, const TrainSequence* end, std::int64_t vocabulary);
 
+// Of all ranks here together.
 struct ModelMemory {
   std::int64_t resting = 0;                  // between operations, without `pass`
-  std::int64_t weights = 0;                  // of one version, which a sampler may hold
+  std::int64_t weights = 0;                  // of one version, which a sampler may hold, with the shares of it that the engine's ranks make
+  std::int64_t copied = 0;                   // of those, what a version to sample from takes beside the model itself: 0 where it is the model's own
+  std::int64_t base = 0;                     // shares that ranks make of the weights under adapters, when the first one comes
   std::int64_t alone = 0, accumulators = 0;  // gradients until the step: of one call in one piece; of several
   std::int64_t step = 0;                     // during an optimizer step, in addition
   std::int64_t reading = 0;                  // while it is read from a checkpoint
@@ -44,11 +47,18 @@ class ModelMemoryPlanner {
   explicit ModelMemoryPlanner(const TrainingBase& base);
   // Errors: those of make_trained_model.
   const ModelMemory& of(const ModelSettings& settings);
+  // While ranks that share the model cut it or put it together: its whole compute copy and image in fp32, and their shares of that; 0 where each has all.
+  std::int64_t cutting() const;
 
  private:
   ModelMemory count(const ModelSettings& settings);
 
+  // f(one rank's part of the whole model), of those that share it.
+  template <class F>
+  void each_sharding(const F& f) const;
+
   TrainingBase counting_;
+  int local_;  // ranks of this process: the first of them are counted
   std::map<std::string, ModelMemory> known_;
 };
 

@@ -25,7 +25,8 @@ OpenGradients::OpenGradients(TrainingCommons& commons, Models& models, MemoryRoo
 void OpenGradients::admit(const OnExecutor& on, HostedModel& model, std::size_t piece, const std::vector<TrainSequence>& all) {
   ModelWork& work = model.work.at(on);
   const bool accumulators = work.trained->accumulates(piece, all.size());
-  waiting_.claim(model.id, model.owner, gradient_file_bytes(work.trained->manifest(), accumulators, all));
+  // A file a rank, none of which is larger than that of one rank alone.
+  waiting_.claim(model.id, model.owner, gradient_file_bytes(work.trained->manifest(), accumulators, all) * commons_.base->options.ranks.size());
   if (!memory_.limited()) return;
   const ModelMemory& memory = memory_.figures(on, model.settings());
   const std::int64_t bytes = accumulators ? memory.accumulators : memory.alone;

@@ -33,12 +33,13 @@ TrainedModel& Resting::trained(const OnExecutor& on, HostedModel& model) {
 
 std::unique_ptr<TrainedModel> Resting::make(const OnExecutor& on, const ModelSettings& settings) {
   TrainingBase& base = commons_.base_of(on, settings);
-  if (settings.rank > 0 && !base.weights) {  // the first adapter that is a critic
-    const std::string what = "the weights under the adapters of critics";
-    const LoadedBytes bytes = loaded_bytes(*base.opened.model, base.opened.runtime->profile);
-    const TurnRoom reading = memory_.turn(on, nullptr, bytes.masters, what);
-    memory_.hold_base(on, settings, base.opened.own_weight_bytes(), what);
-    base.weights = base.opened.weight_set();
+  if ((settings.rank > 0 || settings.base_only) && !base.frozen) {  // the first one over these weights
+    const bool critics = &base != commons_.base.get();
+    const std::string what = critics ? "the weights under the adapters of critics" : "the ranks' shares of the weights under adapters";
+    TurnRoom reading;
+    if (!base.weights) reading = memory_.turn(on, nullptr, loaded_bytes(*base.opened.model, base.opened.runtime->profile).masters, what);
+    memory_.hold_base(on, settings, (critics ? base.opened.own_weight_bytes() : 0) + memory_.figures(on, settings).base, what);
+    if (!base.weights) base.weights = base.opened.weight_set();
   }
   return make_trained_model(base, settings);
 }

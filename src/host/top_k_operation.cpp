@@ -79,7 +79,10 @@ std::string ModelOperations::forward_top_k(const std::string& owner, const std::
                "the two",
                d);
       }
-      run->weights = trained.sampler_weights();
+      const std::string what = fmt::format("the weights of model '{}' for top_k", model.id);
+      const TurnRoom stays = tools_.memory.turn(on, &model, 0, what);  // others rest first
+      MemoryLedger::Claim copy = tools_.memory.claim(on, "samplers", model.owner, tools_.memory.figures(on, model.settings()).copied, what);
+      run->weights = tools_.memory.hold(trained.sampler_weights(), std::move(copy));
       run->generations.resize(run->batch.data.size());
     }
     const std::vector<TrainSequence>& all = run->prepared.sequences;

@@ -55,6 +55,7 @@ TrainingBase& TrainingCommons::base_of(const OnExecutor& on, const ModelSettings
     auto opened = std::make_shared<TrainingBase>(*base);
     opened->opened = base->open_values();
     opened->weights = nullptr;
+    opened->ranks = nullptr;
     opened->frozen = nullptr;
     values = std::move(opened);
   }

@@ -31,11 +31,28 @@ struct LimitedBench : TrainingBench {
   }
 };
 
-std::int64_t now(MemoryAccounts& memory) {
-  std::int64_t bytes = 0;
-  for (int c = 0; c < kMemoryCategories; ++c) bytes += memory.current(static_cast<MemoryCategory>(c));
-  return bytes;
-}
+// Of all ranks.
+struct AllAccounts {
+  explicit AllAccounts(const TrainingBase& base) {
+    const std::shared_ptr<RankRuntimes> ranks = rank_runtimes(base);
+    for (int rank = 0; rank < ranks->ranks().local(); ++rank) of.push_back(&ranks->runtime(rank).backend.device().memory());
+  }
+  std::int64_t now() const {
+    std::int64_t bytes = 0;
+    for (const MemoryAccounts* memory : of)
+      for (int c = 0; c < kMemoryCategories; ++c) bytes += memory->current(static_cast<MemoryCategory>(c));
+    return bytes;
+  }
+  void reset_peaks() const {
+    for (MemoryAccounts* memory : of) memory->reset_peaks();
+  }
+  std::int64_t peak_of_all() const {
+    std::int64_t bytes = 0;
+    for (const MemoryAccounts* memory : of) bytes += memory->peak_of_all();
+    return bytes;
+  }
+  std::vector<MemoryAccounts*> of;
+};
 
 void gradient_of(TrainedModel& model, const std::vector<TrainSequence>& data) {
   LossOptions loss;
@@ -48,22 +65,35 @@ void gradient_of(TrainedModel& model, const std::vector<TrainSequence>& data) {
 }
 
 // The real model beside its plan: at rest and with gradients the same bytes, in turns never more than planned.
-TEST(TrainingMemory, ThePlanIsWhatTheAccountsOfARealModelSay) {
-  TrainingBench bench;
+void compare_with_plan(const RankLayout& layout) {
+  TrainingBench bench({}, {.threads = 1}, {}, layout);
   bench.service.reset();
   bench.base->options.kept = std::make_shared<KeptPasses>(0);  // forwards that are kept have a claim of their own
-  MemoryAccounts& memory = bench.base->opened.runtime->backend.device().memory();
   ModelMemoryPlanner planner(*bench.base);
+  const AllAccounts memory(*bench.base);
   for (const std::int64_t rank : {0, 4, 32}) {
     SCOPED_TRACE(fmt::format("rank {}", rank));
     ModelSettings settings;
     settings.rank = rank;
     settings.seed = 3;
     const ModelMemory& plan = planner.of(settings);
-    if (rank > 0) frozen_passes(*bench.base);
-    const std::int64_t before = now(memory);
+    const std::int64_t without = memory.now();
+    if (rank > 0) {
+      const bool first = !bench.base->frozen;
+      frozen_passes(*bench.base);
+      if (first) {
+        EXPECT_EQ(memory.now() - without, plan.base);
+      }
+    }
+    const std::int64_t before = memory.now();
     const std::unique_ptr<TrainedModel> model = make_trained_model(*bench.base, settings);
-    EXPECT_EQ(now(memory) - before, plan.resting);
+    EXPECT_EQ(memory.now() - before, plan.resting);
+    {
+      const SamplerWeights sampled = model->sampler_weights();
+      EXPECT_EQ(memory.now() - before - plan.resting, plan.copied);
+      EXPECT_EQ(plan.copied > 0, layout.model() > 1);
+    }
+    EXPECT_EQ(memory.now() - before, plan.resting);  // nobody has the copy any more
     RandomSequence draws(static_cast<std::uint64_t>(rank), RandomStream::fuzz);
     std::int64_t most_rows = 0;
     for (int round = 0; round < 12; ++round) {
@@ -77,28 +107,38 @@ TEST(TrainingMemory, ThePlanIsWhatTheAccountsOfARealModelSay) {
       most_rows = std::max(most_rows, rows);
       memory.reset_peaks();
       gradient_of(*model, data);
-      const std::int64_t held = now(memory);
+      const std::int64_t held = memory.now();
       EXPECT_LE(memory.peak_of_all() - held, plan.turn.bytes(rows)) << rows;
-      // A plan, not just a large number; its table begins there.
+      // A plan, not just a large number; its table begins there. Replicas may have unequal sequences.
       if (rows >= 64) {
-        EXPECT_GE(2 * (memory.peak_of_all() - held), plan.turn.bytes(rows)) << rows;
+        EXPECT_GE((layout.dp > 1 ? 4 : 2) * (memory.peak_of_all() - held), plan.turn.bytes(rows)) << rows;
       }
       memory.reset_peaks();
       model->optim_step({});
       EXPECT_LE(memory.peak_of_all() - held, plan.step);
-      EXPECT_LE(held - now(memory), rank > 0 ? plan.accumulators : plan.alone);
-      EXPECT_LE(now(memory) - before, plan.resting + plan.pass.bytes(most_rows));
+      EXPECT_LE(held - memory.now(), rank > 0 ? plan.accumulators : plan.alone);
+      EXPECT_LE(memory.now() - before, plan.resting + plan.pass.bytes(most_rows));
       memory.reset_peaks();
       model->score(data);
-      EXPECT_LE(memory.peak_of_all() - now(memory), plan.forward.bytes(rows)) << rows;
+      EXPECT_LE(memory.peak_of_all() - memory.now(), plan.forward.bytes(rows)) << rows;
     }
     // Two gradients before a step.
     const std::vector<TrainSequence> data(3, TrainSequence::next_token({1, 2, 3, 4, 5}));
-    const std::int64_t rests = now(memory);
+    const std::int64_t rests = memory.now();
     gradient_of(*model, data);
     gradient_of(*model, data);
-    EXPECT_EQ(now(memory) - rests, plan.accumulators);
+    EXPECT_EQ(memory.now() - rests, plan.accumulators);
     model->optim_step({});
+  }
+}
+
+TEST(TrainingMemory, ThePlanIsWhatTheAccountsOfARealModelSay) { compare_with_plan({}); }
+
+// The same of all ranks together, each of which has its shares.
+TEST(TrainingMemory, ThePlanOfRanksIsWhatTheirAccountsSay) {
+  for (const RankLayout& layout : {RankLayout{.tp = 2}, RankLayout{.dp = 2}, RankLayout{.tp = 2, .dp = 2, .ep = 2}}) {
+    SCOPED_TRACE(layout.text());
+    compare_with_plan(layout);
   }
 }
 
@@ -107,7 +147,7 @@ TEST(TrainingMemory, KeptTokensHaveRoomBesideTheRows) {
   TrainingBench bench;
   bench.service.reset();
   bench.base->options.kept = std::make_shared<KeptPasses>(0);
-  MemoryAccounts& memory = bench.base->opened.runtime->backend.device().memory();
+  const AllAccounts memory(*bench.base);
   std::vector<std::int32_t> ids(40), tokens;
   for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::int32_t>(i);
   for (std::int32_t i = 0; i < 100; ++i) tokens.push_back(7 * i % 40);
@@ -125,7 +165,7 @@ TEST(TrainingMemory, KeptTokensHaveRoomBesideTheRows) {
     const auto turn = [&](const std::vector<TrainSequence>& data) {
       memory.reset_peaks();
       gradient_of(*model, data);
-      const std::int64_t bytes = memory.peak_of_all() - now(memory);
+      const std::int64_t bytes = memory.peak_of_all() - memory.now();
       model->optim_step({});
       return bytes;
     };

@@ -55,7 +55,8 @@ struct TrainingBench {
   std::shared_ptr<GenerationService> generation;
   std::shared_ptr<TrainingService> service;
 
-  explicit TrainingBench(TrainingServiceOptions options = {}, const BackendOptions& backend = {.threads = 1}, const ClassShares& shares = {}) {
+  explicit TrainingBench(TrainingServiceOptions options = {}, const BackendOptions& backend = {.threads = 1}, const ClassShares& shares = {},
+                         const RankLayout& ranks = {}) {
     base->opened.model = make_model(Json::parse(kTrainingModel));
     base->opened.initial = [model = base->opened.model] { return initial_weights(model->manifest(), 3, 0.1); };
     base->opened.runtime = std::make_shared<Runtime>(backend, base->opened.model, profile_by_name("cpu-bf16w"), 128);
@@ -63,6 +64,7 @@ struct TrainingBench {
     base->names = {"tiny"};
     base->executor = std::make_shared<Executor>(shares);
     base->weights = base->opened.weight_set();
+    base->options.ranks = ranks;
     base->open_values = [backend] {
       OpenedModel values;
       values.model = make_model(value_config(Json::parse(kTrainingModel)));
@@ -70,7 +72,9 @@ struct TrainingBench {
       values.runtime = std::make_shared<Runtime>(backend, values.model, profile_by_name("cpu-bf16w"), 128);
       return values;
     };
-    generation = std::make_shared<GenerationService>(ServingModel{"tiny", base->opened.runtime, base->weights, nullptr, base->executor}, ServingOptions{});
+    ServingOptions serving;
+    serving.engine.ranks = ranks;
+    generation = std::make_shared<GenerationService>(ServingModel{"tiny", base->opened.runtime, base->weights, nullptr, base->executor}, serving);
     options.state = folder;
     service = std::make_shared<TrainingService>(base, generation, options);
   }

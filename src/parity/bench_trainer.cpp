@@ -44,7 +44,7 @@ BenchTrainer::BenchTrainer(Runtime& runtime, const ParityModel& model, const Tra
                            options.micro_batch, model.kind, options.checkpoint_activations, options.accumulate, options.train_indexer});
     out.text(runtime.profile.name);
   });
-  own_ = std::make_unique<Trainer>(runtime, model.masters, options, std::move(ranks));
+  own_ = std::make_unique<Trainer>(runtime, model.masters, options, std::make_shared<RankRuntimes>(runtime, options.ranks, std::move(ranks)));
 }
 
 BenchTrainer::~BenchTrainer() {
@@ -70,7 +70,7 @@ OptimResult BenchTrainer::optim_step(const AdamParameters& adam) {
   return own_->optim_step(adam);
 }
 
-const std::shared_ptr<const WeightSet>& BenchTrainer::weights() { return tell(Call::weights), own_->weights(); }
+std::shared_ptr<const WeightSet> BenchTrainer::weights() { return tell(Call::weights), own_->weights(); }
 WeightImages BenchTrainer::gradient_images() { return tell(Call::gradients), own_->gradient_images(); }
 WeightImages BenchTrainer::master_images() { return tell(Call::masters), own_->state().masters(); }
 CommunicatorCounters BenchTrainer::traffic() const { return tell(Call::traffic), own_->ranks().traffic(); }
@@ -110,7 +110,8 @@ void BenchFollower::make(ByteReader& in) {
   runtime_ = std::make_unique<Runtime>(BackendOptions{.kind = numbers.backend, .isa = numbers.isa, .threads = numbers.threads}, model.model, profile,
                                        numbers.positions);
   engine_ = std::make_unique<StepFollower>(*runtime_, mail_);
-  trainer_ = std::make_unique<Trainer>(*runtime_, model.masters, options, ranks_of_bench(options, &mail_));
+  trainer_ =
+      std::make_unique<Trainer>(*runtime_, model.masters, options, std::make_shared<RankRuntimes>(*runtime_, options.ranks, ranks_of_bench(options, &mail_)));
 }
 
 void BenchFollower::perform(const std::string& call) {

@@ -19,7 +19,7 @@ class BenchTrainer {
   std::vector<std::vector<float>> score(const std::vector<TrainSequence>& data);
   ForwardBackwardResult forward_backward(const std::vector<TrainSequence>& data, const LossOptions& loss, const IndexTraining& index = {});
   OptimResult optim_step(const AdamParameters& adam);
-  const std::shared_ptr<const WeightSet>& weights();
+  std::shared_ptr<const WeightSet> weights();
   WeightImages gradient_images();
   WeightImages master_images();
   CommunicatorCounters traffic() const;

@@ -107,7 +107,8 @@ RankStep plan_step(const std::shared_ptr<const Model>& model, const Profile& pro
   std::int64_t longest = 0;
   for (const TrainSequence& s : plan.sequences) longest = std::max(longest, static_cast<std::int64_t>(s.tokens.size()));
   Runtime runtime(options, model, profile, longest);
-  Trainer trainer(runtime, WeightImages(model->manifest().parameters().size()), plan.trainer, std::move(ranks));
+  Trainer trainer(runtime, WeightImages(model->manifest().parameters().size()), plan.trainer,
+                  std::make_shared<RankRuntimes>(runtime, plan.trainer.ranks, std::move(ranks)));
   RankStep step;
   step.rank = rank;
   for (int i = 0; i < 2; ++i) {  // the first one allocates what the second has

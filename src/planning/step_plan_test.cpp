@@ -26,7 +26,7 @@ std::vector<RankExchanges> exchanges_of_step(const TrainBench& bench, const Prof
   const RankLayout& layout = plan.trainer.ranks;
   const auto all = std::make_shared<ThreadRanks>(layout);
   Runtime runtime({.kind = BackendKind::cpu, .threads = 1}, bench.model, profile, 600);
-  Trainer trainer(runtime, bench.masters, plan.trainer, std::make_unique<SomeRanks>(all, 0, layout.size()));
+  Trainer trainer(runtime, bench.masters, plan.trainer, std::make_shared<RankRuntimes>(runtime, layout, std::make_unique<SomeRanks>(all, 0, layout.size())));
   std::vector<RankExchanges> before, step;
   for (int rank = 0; rank < layout.size(); ++rank) before.push_back(exchanges_of(all->place(rank)));
   trainer.forward_backward(plan.sequences, {});

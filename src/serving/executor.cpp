@@ -7,6 +7,7 @@
 #include "base/give_way_everywhere.h"
 #include "base/log.h"
 #include "observe/trace.h"
+#include "parallel/processes.h"
 
 namespace lockstep {
 namespace {
@@ -155,8 +156,9 @@ void Executor::pause() {
   running.resumed = now();
 }
 
-// Whether the running step gives way: nothing is inside a live step or a rollout's.
-bool Executor::gives_way() const { return inside() && running_ && !running_->outer && running_->account->work == WorkClass::training; }
+// Whether the running step gives way: nothing is inside a live step or a rollout's, and where other processes repeat this one's calls they make one after
+// the other.
+bool Executor::gives_way() const { return inside() && running_ && !running_->outer && running_->account->work == WorkClass::training && !joined_mail(); }
 
 std::int64_t Executor::longest_kernel() const {
   if (gives_way_everywhere()) return 1;

@@ -40,7 +40,7 @@ struct RankedBench {
       : runtime({.kind = c.backend, .threads = 1}, m.model, profile_by_name(c.profile), 600),
         base(std::make_shared<FrozenBase>(runtime, make_weight_set(runtime.backend, m.model->manifest(), m.masters, runtime.profile, 1),
                                           TrainerOptions{.micro_batch = c.micro_batch, .checkpoint_activations = c.checkpoint, .ranks = c.ranks},
-                                          std::move(ranks))),
+                                          std::make_shared<RankRuntimes>(runtime, c.ranks, std::move(ranks)))),
         layout(std::make_shared<const AdapterLayout>(m.model->manifest(), kAdaptAll)) {}
 };
 

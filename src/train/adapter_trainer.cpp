@@ -224,11 +224,14 @@ void AdapterTrainer::load_gradients(const std::filesystem::path& folder) {
   }
 }
 
-const std::shared_ptr<const AdapterWeights>& AdapterTrainer::weights() {
+std::shared_ptr<const AdapterWeights> AdapterTrainer::weights() {
   if (!first().sharding()) return first().weights();
   const std::uint64_t version = first().weights()->version;
-  if (!whole_weights_ || whole_weights_->version != version) whole_weights_ = make_adapter(base_->runtime().backend, layout_, state().masters(), version);
-  return whole_weights_;
+  if (std::shared_ptr<const AdapterWeights> made = whole_weights_.lock(); made && made->version == version) return made;
+  std::shared_ptr<const AdapterWeights> whole = make_adapter(base_->runtime().backend, layout_, state().masters(), version);
+  whole_weights_ = whole;
+  if (!base_->ranks().all_here()) kept_whole_ = whole;
+  return whole;
 }
 
 WeightImages AdapterTrainer::gradient_images() {
@@ -238,7 +241,8 @@ WeightImages AdapterTrainer::gradient_images() {
 void AdapterTrainer::restore(const TrainerState& state) {
   if (base_->ranks().size() > 1) break_off();  // until every rank is restored
   base_->each([&](int local, const BaseRank&) { part(local).restore(state); });
-  whole_weights_ = nullptr;
+  whole_weights_.reset();
+  kept_whole_.reset();
 }
 
 std::uint64_t AdapterTrainer::gradient_hash() { return images_hash(layout_->manifest(), gradient_images()); }

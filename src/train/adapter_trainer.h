@@ -68,8 +68,8 @@ class AdapterTrainer {
   void save_gradients(const std::filesystem::path& folder);
   void load_gradients(const std::filesystem::path& folder);
 
-  // The whole adapter, on the base's runtime.
-  const std::shared_ptr<const AdapterWeights>& weights();
+  // The whole adapter, on the base's runtime; as Trainer's.
+  std::shared_ptr<const AdapterWeights> weights();
   const AdapterLayout& layout() const { return *layout_; }
   std::int64_t step() const { return first().state().steps(); }
   AdapterState state() const { return AdapterState(*this); }
@@ -90,8 +90,9 @@ class AdapterTrainer {
 
   std::shared_ptr<FrozenBase> base_;
   std::shared_ptr<const AdapterLayout> layout_;
-  std::vector<std::unique_ptr<AdapterRank>> parts_;      // of local ranks
-  std::shared_ptr<const AdapterWeights> whole_weights_;  // if the ranks hold shares: of the newest version requested
+  std::vector<std::unique_ptr<AdapterRank>> parts_;    // of local ranks
+  std::weak_ptr<const AdapterWeights> whole_weights_;  // as Trainer's
+  std::shared_ptr<const AdapterWeights> kept_whole_;
 };
 
 }  // namespace lockstep

@@ -14,9 +14,9 @@ TrainerOptions options_of_base(TrainerOptions options, const RankPlace& place) {
   return options;
 }
 
-std::shared_ptr<const WeightSet> share_of_base(Runtime& runtime, bool first, const std::shared_ptr<const WeightSet>& whole, const WeightImages& images,
+std::shared_ptr<const WeightSet> share_of_base(Runtime& runtime, bool has_whole, const std::shared_ptr<const WeightSet>& whole, const WeightImages& images,
                                                const Sharding* sharding) {
-  if (first && !sharding) return whole;
+  if (has_whole && !sharding) return whole;
   const Manifest& manifest = sharding ? sharding->manifest() : runtime.model->manifest();
   return make_weight_set(runtime.backend, manifest, sharding ? sharding->shares_of(images) : images, runtime.profile, whole->version);
 }
@@ -40,15 +40,14 @@ void share_failures(Communicator& world, JobFailures& failures) {
 }
 }  // namespace
 
-BaseRank::BaseRank(Runtime& runtime, std::unique_ptr<Runtime> own, const std::shared_ptr<const WeightSet>& whole, const WeightImages& images,
-                   const TrainerOptions& options, const RankPlace& place)
+BaseRank::BaseRank(Runtime& runtime, bool has_whole, const std::shared_ptr<const WeightSet>& whole, const WeightImages& images, const TrainerOptions& options,
+                   const RankPlace& place)
     : runtime_(runtime),
-      own_(std::move(own)),
       place_(place),
       micro_batch_(options.micro_batch),
       sharding_(place.layout.model() > 1 ? std::make_unique<const Sharding>(*runtime.model, runtime.profile, place) : nullptr),
-      weights_(share_of_base(this->runtime(), !own_, whole, images, sharding_.get())),
-      pass_(this->runtime(), options_of_base(options, place), sharding_.get()) {}
+      weights_(share_of_base(runtime, has_whole, whole, images, sharding_.get())),
+      pass_(runtime, options_of_base(options, place), sharding_.get()) {}
 
 std::vector<BaseRank::Outcome> BaseRank::run(const ForwardPass::Settings& settings, const std::vector<Job>& jobs, JobFailures* failures) {
   const auto failed = [&](std::size_t j) { return failures && (*failures)[j]; };

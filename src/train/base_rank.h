@@ -1,5 +1,5 @@
 // One rank's part of frozen weights (train/frozen_base.h), and the passes over it that jobs share: each job with its own data, loss and adapter, or none.
-//   BaseRank rank(runtime, nullptr, whole, images, options, place); auto done = rank.run({.gradient = true}, jobs, nullptr);
+//   BaseRank rank(runtime, true, whole, images, options, place); auto done = rank.run({.gradient = true}, jobs, nullptr);
 // The bits of a job are those that it has alone, on one rank. Used by the rank's thread.
 #pragma once
 #include "parallel/rank_place.h"
@@ -12,11 +12,11 @@ using JobFailures = std::vector<std::optional<Error>>;  // one a job; none: it h
 
 class BaseRank {
  public:
-  // `images` are of the whole compute copy; `own` null: this rank's runtime is `runtime`, whose compute copy `whole` is.
-  BaseRank(Runtime& runtime, std::unique_ptr<Runtime> own, const std::shared_ptr<const WeightSet>& whole, const WeightImages& images,
-           const TrainerOptions& options, const RankPlace& place);
+  // `runtime` is this rank's. `images` are of the whole compute copy; `has_whole`: it is on this runtime, as `whole`.
+  BaseRank(Runtime& runtime, bool has_whole, const std::shared_ptr<const WeightSet>& whole, const WeightImages& images, const TrainerOptions& options,
+           const RankPlace& place);
 
-  Runtime& runtime() const { return own_ ? *own_ : runtime_; }
+  Runtime& runtime() const { return runtime_; }
   const RankPlace& place() const { return place_; }
   const Sharding* sharding() const { return sharding_.get(); }  // null: this rank has the whole model
   const ForwardCounts& work() const { return pass_.work(); }    // of this rank
@@ -38,7 +38,6 @@ class BaseRank {
 
  private:
   Runtime& runtime_;
-  std::unique_ptr<Runtime> own_;
   RankPlace place_;
   std::int64_t micro_batch_;
   std::unique_ptr<const Sharding> sharding_;

@@ -2,34 +2,30 @@
 
 #include "base/error.h"
 #include "numerics/low_bit.h"
-#include "parallel/thread_ranks.h"
 #include "train/adapter_trainer.h"
 #include "train/rank_work.h"
 
 namespace lockstep {
 
-FrozenBase::FrozenBase(Runtime& runtime, const std::shared_ptr<const WeightSet>& weights, const TrainerOptions& options, std::unique_ptr<Ranks> ranks)
+FrozenBase::FrozenBase(Runtime& runtime, const std::shared_ptr<const WeightSet>& weights, const TrainerOptions& options, std::shared_ptr<RankRuntimes> ranks)
     : runtime_(runtime),
       options_(options),
-      ranks_(ranks ? std::move(ranks) : std::make_unique<ThreadRanks>(options.ranks)),
-      parts_(static_cast<std::size_t>(ranks_->local())) {
+      ranks_(RankRuntimes::given_or_threads(std::move(ranks), runtime, options.ranks)),
+      parts_(static_cast<std::size_t>(this->ranks().local())) {
   if (options.train_indexer) fail(ErrorCode::unsupported, "train_indexer with adapters: the weights are frozen, the indexer's too; allowed is false");
-  if (ranks_->layout().model() > 1 && low_bit_format_of(runtime.profile.weight_bits) == LowBitFormat::mxfp8_both)
+  if (options.ranks.model() > 1 && low_bit_format_of(runtime.profile.weight_bits) == LowBitFormat::mxfp8_both)
     fail(ErrorCode::unsupported,
          "adapters over {} ranks under profile '{}': ranks make their weights from the forward's numbers, which are not those that the input gradient reads; "
          "allowed are ranks of dp alone",
-         ranks_->size(), runtime.profile.name);
+         options.ranks.size(), runtime.profile.name);
   Backend& like = runtime_.backend;
   const Manifest& manifest = runtime_.model->manifest();
   WeightImages images;  // a device that only counts has no values
-  if (ranks_->size() > 1)
+  if (options.ranks.size() > 1)
     images = like.device().counting() ? WeightImages(manifest.parameters().size()) : weight_images(like, manifest, *weights, runtime_.profile);
-  ranks_->run([&](int local) {
-    std::unique_ptr<Runtime> own;
-    if (local > 0)
-      own = std::make_unique<Runtime>(BackendOptions{like.device().kind(), like.isa(), like.device().threads().threads()}, runtime_.model, runtime_.profile,
-                                      runtime_.max_positions);
-    parts_[static_cast<std::size_t>(local)] = std::make_unique<BaseRank>(runtime_, std::move(own), weights, images, options_, ranks_->place(local));
+  this->ranks().run([&](int local) {
+    parts_[static_cast<std::size_t>(local)] =
+        std::make_unique<BaseRank>(ranks_->runtime(local), local == 0, weights, images, options_, this->ranks().place(local));
   });
 }
 
@@ -42,7 +38,7 @@ void FrozenBase::evaluate(OpenBatch& batch, const std::vector<std::size_t>& plac
 }
 
 ForwardCounts FrozenBase::work() const {
-  return work_of_ranks(*ranks_, [&](int local) { return rank(local).work(); });
+  return work_of_ranks(ranks(), [&](int local) { return rank(local).work(); });
 }
 
 }  // namespace lockstep

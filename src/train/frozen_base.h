@@ -2,27 +2,26 @@
 // own and its share of the weights. Owners of the other ranks make the same calls. One thread at a time for a base and all its trainers.
 //   auto base = std::make_shared<FrozenBase>(runtime, weights, TrainerOptions{}); base->score(data);
 #pragma once
-#include "parallel/ranks.h"
 #include "train/base_rank.h"
 #include "train/open_batch.h"
+#include "train/rank_runtimes.h"
 
 namespace lockstep {
 
 class FrozenBase {
  public:
-  // `weights`: the whole compute copy on `runtime`, which is the first local rank's; the others get runtimes like it. Ranks that share the model copy
-  // their shares of it and do not keep it. `ranks` null: threads of this
-  // process; else options.ranks is their layout. Errors: unsupported for a trained indexer (TrainerOptions), which adapters do not have, and for a
+  // `weights`: the whole compute copy on `runtime`, which is the first local rank's. Ranks that share the model copy their shares of it and do not keep
+  // it. `ranks`: of that runtime and of the layout options.ranks; null: its own, as threads of this process. Errors: unsupported for a trained indexer (TrainerOptions), which adapters do not have, and for a
   // profile that several ranks do not share. With an optimizer_folder each adapter's moments are in a file of its own there.
-  FrozenBase(Runtime& runtime, const std::shared_ptr<const WeightSet>& weights, const TrainerOptions& options, std::unique_ptr<Ranks> ranks = nullptr);
+  FrozenBase(Runtime& runtime, const std::shared_ptr<const WeightSet>& weights, const TrainerOptions& options, std::shared_ptr<RankRuntimes> ranks = nullptr);
   Runtime& runtime() const { return runtime_; }
   const TrainerOptions& options() const { return options_; }
-  Ranks& ranks() const { return *ranks_; }
+  Ranks& ranks() const { return ranks_->ranks(); }
   BaseRank& rank(int local) const { return *parts_[static_cast<std::size_t>(local)]; }
   // work(local, rank) on every local rank's thread.
   template <class F>
   void each(const F& work) const {
-    ranks_->run([&](int local) { work(local, rank(local)); });
+    ranks_->ranks().run([&](int local) { work(local, rank(local)); });
   }
   // Log-probabilities of the targets without any adapter: those of the reference policy.
   std::vector<std::vector<float>> score(const std::vector<TrainSequence>& data);
@@ -34,7 +33,7 @@ class FrozenBase {
  private:
   Runtime& runtime_;
   TrainerOptions options_;
-  std::unique_ptr<Ranks> ranks_;
+  std::shared_ptr<RankRuntimes> ranks_;
   std::vector<std::unique_ptr<BaseRank>> parts_;  // of local ranks
 };
 

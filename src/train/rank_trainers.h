@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "parallel/ranks.h"
 #include "train/rank_record.h"
+#include "train/rank_runtimes.h"
 #include "train/rank_trainer.h"
 #include "train/whole_images.h"
 
@@ -15,11 +15,10 @@ namespace lockstep {
 
 class RankTrainers {
  public:
-  // `runtime` is the first local rank's; the others get copies with as many threads. `ranks` null: threads of this process; else
-  // options.ranks is their layout.
-  RankTrainers(Runtime& runtime, const WeightImages& masters, const TrainerOptions& options, std::unique_ptr<Ranks> ranks);
+  // `runtime` is the first local rank's. `ranks`: of it and of the layout options.ranks, which trainers may share; null: its own, as threads of this process.
+  RankTrainers(Runtime& runtime, const WeightImages& masters, const TrainerOptions& options, std::shared_ptr<RankRuntimes> ranks);
 
-  const Ranks& ranks() const { return *ranks_; }
+  const Ranks& ranks() const { return ranks_->ranks(); }
   Runtime& runtime() const { return runtime_; }
   RankTrainer& first() const { return *parts_[0]; }  // asked for what is the same on all ranks
   const std::vector<std::unique_ptr<RankTrainer>>& parts() const { return parts_; }
@@ -27,7 +26,7 @@ class RankTrainers {
   // work(part) on every local rank's thread.
   template <class F>
   void each(const F& work) {
-    ranks_->run([&](int local) { work(*parts_[static_cast<std::size_t>(local)]); });
+    ranks_->ranks().run([&](int local) { work(*parts_[static_cast<std::size_t>(local)]); });
   }
   // The same for work that returns a result and row sums; all ranks return equal ones, so the first rank's are used.
   template <class F>
@@ -45,25 +44,22 @@ class RankTrainers {
   WeightImages images(const F& of) {
     check_usable();
     const auto sharding = [this](const RankPlace& place) { return Sharding(*runtime_.model, runtime_.profile, place); };
-    return whole_images(*ranks_, sharding, [&](int local) { return of(*parts_[static_cast<std::size_t>(local)]); });
+    return whole_images(ranks_->ranks(), sharding, [&](int local) { return of(*parts_[static_cast<std::size_t>(local)]); });
   }
   void abandon_gradients() const;
   // Error unsupported where a step or a restore failed in the middle on any of them; and what makes it so on all.
   void check_usable() const;
   void break_off() const;
 
-  const MemoryAccounts& memory(int local) const { return runtime_of(local).backend.device().memory(); }
+  const MemoryAccounts& memory(int local) const { return ranks_->memory(local); }
   // Traffic between ranks so far: calls and bytes, of all groups and ranks.
-  CommunicatorCounters traffic() const { return traffic_of(*ranks_); }
+  CommunicatorCounters traffic() const { return traffic_of(ranks_->ranks()); }
   // The kernels' work counts of all forwards so far, on all ranks.
   ForwardCounts work() const;
 
  private:
-  Runtime& runtime_of(int local) const { return local > 0 ? *runtimes_[static_cast<std::size_t>(local - 1)] : runtime_; }
-
   Runtime& runtime_;
-  std::unique_ptr<Ranks> ranks_;
-  std::vector<std::unique_ptr<Runtime>> runtimes_;  // of local ranks 1 and up
+  std::shared_ptr<RankRuntimes> ranks_;
   std::vector<std::unique_ptr<RankTrainer>> parts_;
 };
 

@@ -34,7 +34,7 @@ Outcome run(const TrainBench& bench, const Case& c, const std::vector<TrainSeque
   Trainer trainer(
       runtime, bench.masters,
       {.micro_batch = c.micro_batch, .checkpoint_activations = c.checkpoint, .train_indexer = c.indexer, .optimizer = c.optimizer, .ranks = c.ranks},
-      std::move(ranks));
+      std::make_shared<RankRuntimes>(runtime, c.ranks, std::move(ranks)));
   Outcome outcome;
   for (int step = 0; step < steps; ++step) {
     outcome.results.push_back(trainer.forward_backward(data, {}, {.dense_attention = c.indexer && step == 0, .index_loss = c.indexer}));

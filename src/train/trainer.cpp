@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-Trainer::Trainer(Runtime& runtime, const WeightImages& masters, const TrainerOptions& options, std::unique_ptr<Ranks> ranks)
+Trainer::Trainer(Runtime& runtime, const WeightImages& masters, const TrainerOptions& options, std::shared_ptr<RankRuntimes> ranks)
     : ranks_(runtime, masters, options, std::move(ranks)), state_(ranks_) {}
 
 void Trainer::check_no_batch() const {
@@ -173,13 +173,16 @@ OptimResult Trainer::optim_step(const AdamParameters& adam) {
   return result;
 }
 
-const std::shared_ptr<const WeightSet>& Trainer::weights() {
+std::shared_ptr<const WeightSet> Trainer::weights() {
   ranks_.check_usable();
   if (!ranks_.first().sharding()) return ranks_.first().weights();
   const std::uint64_t version = ranks_.first().weights()->version;
-  if (!whole_weights_ || whole_weights_->version != version)
-    whole_weights_ = make_weight_set(ranks_.runtime().backend, ranks_.runtime().model->manifest(), state_.masters(), ranks_.runtime().profile, version);
-  return whole_weights_;
+  if (std::shared_ptr<const WeightSet> made = whole_weights_.lock(); made && made->version == version) return made;
+  std::shared_ptr<const WeightSet> whole =
+      make_weight_set(ranks_.runtime().backend, ranks_.runtime().model->manifest(), state_.masters(), ranks_.runtime().profile, version);
+  whole_weights_ = whole;
+  if (!ranks_.ranks().all_here()) kept_whole_ = whole;
+  return whole;
 }
 
 WeightImages Trainer::gradient_images() {
@@ -193,7 +196,8 @@ void Trainer::restore(const TrainerState& state) {
   batch_.reset();
   ranks_.break_off();  // until every rank is restored
   ranks_.each([&](RankTrainer& part) { part.restore(state); });
-  whole_weights_ = nullptr;
+  whole_weights_.reset();
+  kept_whole_.reset();
 }
 
 }  // namespace lockstep

@@ -21,7 +21,7 @@ namespace lockstep {
 class Trainer {
  public:
   // As RankTrainers.
-  Trainer(Runtime& runtime, const WeightImages& masters, const TrainerOptions& options, std::unique_ptr<Ranks> ranks = nullptr);
+  Trainer(Runtime& runtime, const WeightImages& masters, const TrainerOptions& options, std::shared_ptr<RankRuntimes> ranks = nullptr);
 
   ForwardBackwardResult forward_backward(const std::vector<TrainSequence>& data, const LossOptions& loss, const IndexTraining& index = {});
   // forward_backward on sequences as they arrive. The loss's normaliser must be known first, and the number of rows for an index
@@ -55,8 +55,8 @@ class Trainer {
   // Throws numeric (and changes nothing) when the gradient has a NaN or an infinity.
   OptimResult optim_step(const AdamParameters& adam);
 
-  // The whole compute copy, on the caller's runtime.
-  const std::shared_ptr<const WeightSet>& weights();
+  // The whole compute copy, on the caller's runtime. Ranks that hold shares make it, and do not keep it: it is there as long as a caller has it.
+  std::shared_ptr<const WeightSet> weights();
   std::int64_t step() const { return ranks_.first().state().steps(); }
   const WholeState& state() const { return state_; }
   void restore(const TrainerState& state);
@@ -76,7 +76,10 @@ class Trainer {
   RankTrainers ranks_;
   WholeState state_;
   std::optional<Batch> batch_;
-  std::shared_ptr<const WeightSet> whole_weights_;  // if the ranks hold shares: of the newest version requested
+  // If the ranks hold shares: of the newest version requested, while a caller has it. Where some ranks have other owners, as long as it is the newest: all
+  // owners put it together, or none does.
+  std::weak_ptr<const WeightSet> whole_weights_;
+  std::shared_ptr<const WeightSet> kept_whole_;
 };
 
 }  // namespace lockstep

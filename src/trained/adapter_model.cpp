@@ -30,8 +30,8 @@ class ScorePass : public SharedPass {
 
 // A base's frozen weights, and the passes over them that models can share.
 struct FrozenPasses {
-  FrozenPasses(const TrainedBase& of, std::unique_ptr<Ranks> ranks)
-      : base(std::make_shared<FrozenBase>(*of.opened.runtime, of.weights, of.options, std::move(ranks))), score(*base) {}
+  explicit FrozenPasses(const TrainedBase& of)
+      : base(std::make_shared<FrozenBase>(*of.opened.runtime, of.weights, of.options, rank_runtimes(of))), score(*base) {}
   std::shared_ptr<FrozenBase> base;
   AddPass add;
   ScorePass score;
@@ -213,8 +213,13 @@ std::shared_ptr<const AdapterLayout> adapter_layout(const TrainedBase& base, con
 }
 
 std::shared_ptr<FrozenPasses> frozen_passes(const TrainedBase& base) {
-  if (!base.frozen) base.frozen = std::make_shared<FrozenPasses>(base, make_ranks(base.options.ranks));
+  if (!base.frozen) base.frozen = std::make_shared<FrozenPasses>(base);
   return base.frozen;
+}
+
+std::shared_ptr<RankRuntimes> rank_runtimes(const TrainedBase& base) {
+  if (!base.ranks) base.ranks = std::make_shared<RankRuntimes>(*base.opened.runtime, base.options.ranks, make_ranks(base.options.ranks));
+  return base.ranks;
 }
 
 std::unique_ptr<TrainedModel> make_trained_model_here(const TrainedBase& base, const TrainedSettings& settings) {

@@ -1,4 +1,7 @@
 // What processes other than the first do (trained/led_model.h): they open the model, make each call of process 0 on their ranks, and end with it.
+#include <map>
+#include <numeric>
+
 #include "base/error.h"
 #include "engine/step_follower.h"
 #include "parallel/follow_calls.h"
@@ -23,50 +26,66 @@ class CallFollower {
   void perform_of_model(ByteReader& in) {
     const auto call = in.value<ModelCall>();
     if (call == ModelCall::open) return open(in);
-    if (call == ModelCall::make) return make(in);
-    if (call == ModelCall::forget) return model_.reset();
-    if (!model_) fail(ErrorCode::internal, "process 0 makes call {} of a model that is not there", static_cast<int>(call));
+    const auto number = in.value<std::uint64_t>();
+    if (call == ModelCall::make) return make(number, in);
+    if (call == ModelCall::forget) return static_cast<void>(models_.erase(number));
+    const auto found = models_.find(number);
+    if (found == models_.end()) fail(ErrorCode::internal, "process 0 makes call {} of a model that is not there", static_cast<int>(call));
+    TrainedModel* const model = found->second.get();
     switch (call) {
       case ModelCall::forward_backward: {
         const auto data = taken_sequences(in);
         const auto loss = in.value<LossOptions>();
-        model_->forward_backward(data, loss, in.value<IndexTraining>());
+        model->forward_backward(data, loss, in.value<IndexTraining>());
         return;
       }
       case ModelCall::begin: {
         const auto plan = in.value<BatchPlan>();
         const auto loss = in.value<LossOptions>();
-        return model_->begin(plan, loss, in.value<IndexTraining>());
+        return model->begin(plan, loss, in.value<IndexTraining>());
       }
       case ModelCall::add: {
         const auto places = in.values<std::size_t>();
-        return model_->add(places, taken_sequences(in));
+        return model->add(places, taken_sequences(in));
       }
       case ModelCall::finish:
-        model_->finish();
+        model->finish();
         return;
       case ModelCall::drop:
-        return model_->drop();
+        return model->drop();
       case ModelCall::score:
-        model_->score(taken_sequences(in));
+        model->score(taken_sequences(in));
         return;
       case ModelCall::optim_step:
-        model_->optim_step(in.value<AdamParameters>());
+        model->optim_step(in.value<AdamParameters>());
         return;
       case ModelCall::sampler_weights:
-        model_->sampler_weights();
+        model->sampler_weights();
         return;
       case ModelCall::master_images:
-        model_->master_images();
+        model->master_images();
         return;
       case ModelCall::state:
-        model_->state();
+        model->state();
         return;
       case ModelCall::restore:
-        return model_->restore(taken_state(in));
+        return model->restore(taken_state(in));
       case ModelCall::work:
-        model_->work();
+        model->work();
         return;
+      case ModelCall::evaluate: {
+        const auto loss = in.value<LossOptions>();
+        const std::vector<TrainSequence> piece = taken_sequences(in);
+        std::vector<std::size_t> places(piece.size());
+        std::iota(places.begin(), places.end(), std::size_t{0});
+        OpenBatch batch({.sequences = piece.size()}, loss, {});
+        return model->evaluate(batch, places, piece);
+      }
+      case ModelCall::state_image: {
+        const auto part = in.value<StatePart>();
+        model->state_image(part, in.value<std::uint64_t>());
+        return;
+      }
       default:
         fail(ErrorCode::internal, "process 0 makes call {}, which there is not", static_cast<int>(call));
     }
@@ -79,7 +98,7 @@ class CallFollower {
   }
   // On the ranks, so that all learn of an error.
   void open(ByteReader& in) {
-    model_.reset();
+    models_.clear();
     engine_.reset();
     const ModelSource source = taken_source(in);
     const std::string digest = in.text();
@@ -92,20 +111,20 @@ class CallFollower {
              source.runtime.profile, own, digest);
     });
   }
-  void make(ByteReader& in) {
-    model_.reset();
+  void make(std::uint64_t number, ByteReader& in) {
     if (!base_.opened.runtime) fail(ErrorCode::internal, "process 0 makes a model before this process has opened one");
     base_.options = taken_options(in);
-    base_.frozen.reset();
     const TrainedSettings settings = taken_settings(in);
-    if (settings.rank > 0) base_.weights = base_.opened.weight_set();
-    model_ = make_trained_model_here(base_, settings);
+    if (!in.value<bool>()) base_.frozen.reset();  // process 0 makes that again, or has made none
+    if (base_.ranks && base_.ranks->ranks().layout() != base_.options.ranks) base_.ranks.reset();
+    if (settings.rank > 0 && !base_.frozen) base_.weights = base_.opened.weight_set();
+    models_[number] = make_trained_model_here(base_, settings);
     base_.weights.reset();  // this process's ranks have their shares
   }
 
   ProcessMail& mail_;
   TrainedBase base_;
-  std::unique_ptr<TrainedModel> model_;
+  std::map<std::uint64_t, std::unique_ptr<TrainedModel>> models_;  // by process 0's numbers
   std::unique_ptr<StepFollower> engine_;
 };
 

@@ -13,8 +13,8 @@ struct FreedInParts {
 // All parameters move.
 class FullModel : public TrainedModel {
  public:
-  FullModel(const TrainedBase& base, const TrainedSettings& settings, std::unique_ptr<Ranks> ranks)
-      : base_(base), trainer_(*base.opened.runtime, FreedInParts{base.opened.masters()}.images, options_of(base, settings), std::move(ranks)) {}
+  FullModel(const TrainedBase& base, const TrainedSettings& settings)
+      : base_(base), trainer_(*base.opened.runtime, FreedInParts{base.opened.masters()}.images, options_of(base, settings), rank_runtimes(base)) {}
 
   ForwardBackwardResult forward_backward(const std::vector<TrainSequence>& data, const LossOptions& loss, const IndexTraining& index) override {
     return trainer_.forward_backward(data, loss, index);
@@ -76,7 +76,7 @@ OptimizerFamily optimizer_family(const TrainedSettings& settings) {
 
 std::unique_ptr<TrainedModel> make_full_model(const TrainedBase& base, const TrainedSettings& settings) {
   check_trainable(base.opened.runtime->profile);
-  return std::make_unique<FullModel>(base, settings, make_ranks(base.options.ranks));
+  return std::make_unique<FullModel>(base, settings);
 }
 
 }  // namespace lockstep

@@ -1,7 +1,10 @@
 #include "trained/led_model.h"
 
+#include <atomic>
+
 #include "base/error.h"
 #include "base/log.h"
+#include "model/value_head.h"
 #include "parallel/follow_calls.h"
 #include "train/sequence_record.h"
 #include "trained/model_calls.h"
@@ -10,21 +13,26 @@ namespace lockstep {
 
 namespace {
 
-// Tells the others of each call that ranks make together, then makes it.
+std::uint64_t next_number() {
+  static std::atomic<std::uint64_t> last{0};
+  return ++last;
+}
+
+// Tells the others of each call that ranks make together, by the model's number, then makes it.
 class LedModel final : public TrainedModel {
  public:
-  LedModel(const TrainedBase& base, const TrainedSettings& settings, ProcessMail& mail) : mail_(mail) {
+  LedModel(const TrainedBase& base, const TrainedSettings& settings, ProcessMail& mail) : mail_(mail), number_(next_number()) {
     if (settings.base_only) refuse("a reference");
-    tell(ModelCall::make, [&](ByteWriter& out) { put_options(out, base.options), put_settings(out, settings); });
-    own_ = make_trained_model_here(base, settings);
-  }
-  ~LedModel() override {
+    if (has_value_head(*base.opened.model)) refuse("a critic");
+    tell(ModelCall::make, [&](ByteWriter& out) { put_options(out, base.options), put_settings(out, settings), out.value(base.frozen != nullptr); });
     try {
-      tell(ModelCall::forget);
-    } catch (const std::exception& e) {
-      log_warning("the processes that follow were not told that a model is gone", {{"error", e.what()}});
+      own_ = make_trained_model_here(base, settings);
+    } catch (...) {
+      forget();
+      throw;
     }
   }
+  ~LedModel() override { forget(); }
 
   ForwardBackwardResult forward_backward(const std::vector<TrainSequence>& data, const LossOptions& loss, const IndexTraining& index) override {
     tell(ModelCall::forward_backward, [&](ByteWriter& out) { put_sequences(out, data), out.value(loss), out.value(index); });
@@ -49,7 +57,11 @@ class LedModel final : public TrainedModel {
     tell(ModelCall::score, [&](ByteWriter& out) { put_sequences(out, piece); });
     return own_->score(piece);
   }
-  void evaluate(OpenBatch&, const std::vector<std::size_t>&, const std::vector<TrainSequence>&) override { refuse("a loss without a gradient"); }
+  void evaluate(OpenBatch& batch, const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) override {
+    batch.check(places, piece);
+    tell(ModelCall::evaluate, [&](ByteWriter& out) { out.value(batch.loss()), put_sequences(out, piece); });
+    own_->evaluate(batch, places, piece);
+  }
   OptimResult optim_step(const AdamParameters& adam) override {
     tell(ModelCall::optim_step, [&](ByteWriter& out) { out.value(adam); });
     return own_->optim_step(adam);
@@ -62,7 +74,10 @@ class LedModel final : public TrainedModel {
     tell(ModelCall::restore, [&](ByteWriter& out) { put_state(out, state); });
     own_->restore(state);
   }
-  std::vector<float> state_image(StatePart part, std::size_t parameter) override { return own_->state_image(part, parameter); }
+  std::vector<float> state_image(StatePart part, std::size_t parameter) override {
+    tell(ModelCall::state_image, [&](ByteWriter& out) { out.value(part), out.value(static_cast<std::uint64_t>(parameter)); });
+    return own_->state_image(part, parameter);
+  }
   bool has_state(StatePart part, std::size_t parameter) const override { return own_->has_state(part, parameter); }
   const Manifest& manifest() const override { return own_->manifest(); }
   const AdapterLayout* adapter() const override { return own_->adapter(); }
@@ -72,11 +87,19 @@ class LedModel final : public TrainedModel {
   template <class F = void (*)(ByteWriter&)>
   void tell(
       ModelCall call, const F& put = [](ByteWriter&) {}) const {
-    tell_call(mail_, call, put);
+    tell_call(mail_, call, [&](ByteWriter& out) { out.value(number_), put(out); });
+  }
+  void forget() const {
+    try {
+      tell(ModelCall::forget);
+    } catch (const std::exception& e) {
+      log_warning("the processes that follow were not told that a model is gone", {{"error", e.what()}});
+    }
   }
   [[noreturn]] void refuse(const char* what) const { fail(ErrorCode::unsupported, "{} over {} processes, allowed is one process", what, mail_.processes()); }
 
   ProcessMail& mail_;
+  const std::uint64_t number_;
   std::unique_ptr<TrainedModel> own_;
 };
 

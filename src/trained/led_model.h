@@ -2,7 +2,7 @@
 // (parallel/process_ranks.h), also the steps of an engine over ranks (engine/step_follower.h). Calls travel as plain values (trained/model_calls.h);
 // files, data and output are process 0's alone.
 //   if (follow_processes({.transport = "mpi"})) return 0;   open_beside({.runtime = settings}); auto model = make_trained_model(base, {});
-// Every process has the model's folder under the same path. One model at a time.
+// Every process has the model's folder under the same path. Models of one base at a time, as many as process 0 makes.
 #pragma once
 #include "parallel/processes.h"
 #include "trained/trained_model.h"
@@ -25,7 +25,7 @@ void open_beside(const ModelSource& source);
 
 // This process's part of a model: over threads, or its ranks of all processes. The base's options say the layout.
 std::unique_ptr<TrainedModel> make_trained_model_here(const TrainedBase& base, const TrainedSettings& settings);
-// Of process 0, with the calls to the others, which have opened the model and follow. Error unsupported for a base alone.
+// Of process 0, with the calls to the others, which have opened the model and follow. Error unsupported for a base alone and for a critic.
 std::unique_ptr<TrainedModel> make_led_model(const TrainedBase& base, const TrainedSettings& settings, ProcessMail& mail);
 
 }  // namespace lockstep

@@ -23,6 +23,8 @@ enum class ModelCall : std::uint8_t {
   restore,
   work,
   forget,
+  evaluate,
+  state_image,
 };
 
 void put_source(ByteWriter& out, const ModelSource& source);

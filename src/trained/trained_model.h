@@ -30,6 +30,7 @@ struct TrainedBase {
   OpenedModel opened;                                 // a model of all parameters starts with its masters
   std::shared_ptr<const WeightSet> weights = {};      // the compute copy, under adapters; null: no adapter is made
   TrainerOptions options = {};                        // of every trainer; an optimizer is each model's own
+  mutable std::shared_ptr<RankRuntimes> ranks = {};   // of all that is trained from it; made with the first
   mutable std::shared_ptr<FrozenPasses> frozen = {};  // what adapters share; made with the first
 };
 
@@ -87,6 +88,8 @@ OptimizerFamily optimizer_family(const TrainedSettings& settings);
 std::vector<std::string> optimizer_names();
 // The base's thread.
 std::shared_ptr<FrozenPasses> frozen_passes(const TrainedBase& base);
+// Its ranks in the layout of its options, of this process or of all processes.
+std::shared_ptr<RankRuntimes> rank_runtimes(const TrainedBase& base);
 // Initial values of a new adapter, by init_method and seed. Error invalid_argument for an unknown method.
 WeightImages adapter_images(const AdapterLayout& layout, const TrainedSettings& settings);
 std::shared_ptr<const AdapterLayout> adapter_layout(const TrainedBase& base, const TrainedSettings& settings);

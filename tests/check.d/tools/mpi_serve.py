@@ -202,8 +202,7 @@ with check("killed-while-it-answers"):
 
 with check("refused"):
     needs_mpi()
-    for words, said in ((["--deploy", f"other={MODEL}"], "over processes a server has one model"), (["--ranks", "tp=1"], "there are 2 processes"),
-                        (["--ranks", "tp=2", "--training"], "allowed with --training is one rank")):
+    for words, said in ((["--deploy", f"other={MODEL}"], "over processes a server has one model"), (["--ranks", "tp=1"], "there are 2 processes")):
         outcome = mpirun(2, BINARY, "serve", "--model", MODEL, "--port", "0", "--transport", "mpi", *words)
         assert outcome.returncode != 0 and said in outcome.stderr, (words, outcome)
 

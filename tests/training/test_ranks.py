@@ -1,0 +1,114 @@
+"""The real `tinker` client against servers whose models train over ranks (docs/ranks.md): every number that it is told, the states that it saves and the
+tokens that it samples have the bits of a server without ranks, whole weights and adapters; a state goes on under another layout."""
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+import tinker
+from tinker import types
+
+from conftest import REPOSITORY, Server
+from test_batch_losses import masters
+from test_tinker import BASE, TOKENS, bits, client_of, datum, logprobs_of, model_of, weighted
+
+# One host; as root, and more processes than processors.
+ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
+               "OMPI_MCA_plm": "isolated", "TMPDIR": "/tmp"}
+OTHERS = [9, 4, 2, 250, 31, 8]
+
+
+POLICY = datum(logprobs=[-1.0] * 9, advantages=[0.5] * 9)
+
+
+def steps_of(client, count, rate=1e-3):
+    """The bits of what the client is told in so many steps of two calls each."""
+    told = []
+    for _ in range(count):
+        calls = [client.forward_backward([weighted(), weighted(OTHERS)], "cross_entropy"),
+                 client.forward_backward([POLICY], "importance_sampling")]
+        step = client.optim_step(types.AdamParams(learning_rate=rate))
+        for call in calls:
+            told.append([bits(logprobs_of(call.result(), i)) for i in range(len(call.result().loss_fn_outputs))])
+        told.append(step.result().metrics["grad_norm"].hex())
+    return told
+
+
+def sampled(client):
+    sampler = client.save_weights_and_get_sampling_client().result()
+    prompt = types.ModelInput.from_ints(TOKENS[:4])
+    out = sampler.sample(prompt, num_samples=2, sampling_params=types.SamplingParams(max_tokens=8, temperature=1.0, seed=3, stop=[])).result()
+    return [(list(one.tokens), bits(one.logprobs)) for one in out.sequences], bits(sampler.compute_logprobs(types.ModelInput.from_ints(TOKENS)).result()[1:])
+
+
+def everything(server, folder):
+    """What a client sees of a model of all weights and of an adapter, and the hashes of the states that they save."""
+    service, told = client_of(server), {}
+    for rank, client in [(rank, model_of(service, rank, seed=7)) for rank in (0, 8)]:  # both are there at a time
+        told[f"steps-{rank}"] = steps_of(client, 2)
+        told[f"forward-{rank}"] = client.forward([POLICY], "importance_sampling").result().metrics["loss:sum"].hex()
+        client.save_state(f"at-{rank}").result()
+        told[f"state-{rank}"] = masters(folder, f"state/checkpoints/*/weights/at-{rank}/**/state.safetensors")
+        told[f"sampled-{rank}"] = sampled(client)
+    return told
+
+
+@pytest.fixture(scope="module")
+def without_ranks(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("without")
+    server = Server("--training", "--state", str(folder / "state"), "--threads", "2")
+    yield everything(server, folder)
+    server.stop()
+
+
+@pytest.mark.parametrize("ranks", ["tp=2", "tp=2,dp=2,ep=2"])
+def test_a_client_sees_the_bits_of_one_rank(start_server, tmp_path, without_ranks, ranks):
+    server = start_server("--threads", "2", "--ranks", ranks)
+    assert everything(server, tmp_path) == without_ranks
+
+
+def test_a_state_goes_on_under_another_layout(start_server, tmp_path, without_ranks):
+    server = start_server("--threads", "2", "--ranks", "dp=2")
+    paths = {}
+    for rank in (0, 8):
+        client = model_of(client_of(server), rank, seed=7)
+        steps_of(client, 1)
+        paths[rank] = client.save_state("half").result().path
+    server.stop()
+    server = start_server("--threads", "2", "--ranks", "tp=2,ep=2")
+    for rank, rate in ((0, 1e-3), (8, 1e-3), (8, 2e-3)):  # the last one is a control: another rate is seen
+        client = client_of(server).create_training_client_from_state_with_optimizer(paths[rank])
+        client = client.result() if hasattr(client, "result") else client
+        steps_of(client, 1, rate)
+        client.save_state("end").result()
+        ends = masters(tmp_path, "state/checkpoints/*/weights/end/**/state.safetensors")
+        assert (ends == without_ranks[f"state-{rank}"]) == (rate == 1e-3)
+
+
+def test_ranks_over_processes_have_the_bits_of_one_rank(start_server, tmp_path, without_ranks, monkeypatch):
+    binary = Path(os.environ.get("LOCKSTEP_BINARY", REPOSITORY / "build" / "lockstep")).resolve()
+    if not shutil.which("mpirun") or not binary.with_name("lockstep_mpi.so").exists():
+        pytest.skip("no Open MPI")
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    script = tmp_path / "lockstep"
+    script.write_text(f'#!/bin/sh\nexec mpirun --oversubscribe --bind-to none -n 2 {binary} "$@" --transport mpi\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("LOCKSTEP_BINARY", str(script))
+    server = start_server("--threads", "2", "--ranks", "tp=2")
+    assert everything(server, tmp_path) == without_ranks
+    with pytest.raises(Exception, match="a critic over 2 processes, allowed is one process"):
+        client_of(server).create_lora_training_client(base_model=BASE + ":value", rank=8).result()
+    client = model_of(client_of(server), 8, seed=7)  # and the others go on
+    assert steps_of(client, 2) == without_ranks["steps-8"]
+    # mpirun itself, asked to end, would wait for seconds; of its processes the first one heeds this.
+    for child in Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text().split():
+        os.kill(int(child), signal.SIGTERM)
+    assert server.process.wait(timeout=60) == 0, server.errors
+
+
+def test_what_ranks_do_not_train_is_named(start_server):
+    server = start_server("--threads", "2", "--ranks", "tp=2")
+    with pytest.raises(Exception, match="the optimizer dimuon and ranks tp=2"):
+        model_of(client_of(server), 0, optimizer=tinker.DimuonOptimizerConfig())
