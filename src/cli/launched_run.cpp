@@ -87,8 +87,8 @@ LaunchLayout LayoutChoice::simulated(const std::vector<Host>& hosts) {
   if (!steps.front().fits()) refuse_layouts(steps.front(), steps.size(), run_.runtime.model, rates);
   return {.ranks = steps.front().layout,
           .processes = slots_of(hosts),
-          .why = layouts.size() == 1 ? "" : fmt::format("the shortest step of {} layouts, computed for {} sequences of {} tokens by the rates of {}", layouts.size(),
-                                                         run_.sequences, length, rates.name)};
+          .why = layouts.size() == 1 ? "" : fmt::format("the shortest step of {} layouts, computed for {} sequences of {} tokens by {}", layouts.size(),
+                                                         run_.sequences, length, rates.shared ? "this machine's rates" : "the rates of " + rates.name)};
 }
 
 }  // namespace lockstep
