@@ -18,7 +18,7 @@ std::int64_t integer_of(const OptionRows& rows, const char* name, std::int64_t o
 
 LaunchedRun run_of_table(const std::string& kind, const OptionTable& table) {
   const OptionRows& rows = table.rows();
-  if (table.given("transport") && rows.value("transport") != "mpi")
+  if (rows.value("transport") != "mpi")
     throw UsageError(fmt::format("--transport is {} behind --, where launch starts processes; allowed is mpi, or to leave it out", rows.value("transport")));
   LaunchedRun run{.kind = kind};
   const std::string fork = rows.value("fork");
@@ -42,7 +42,9 @@ std::optional<LaunchedRun> read_launched_run(const Arguments& words) {
     throw UsageError(fmt::format("behind -- stands '{}', allowed are train sft and train rl with their options, which go on from a checkpoint", kind.substr(0, 60)));
   std::optional<LaunchedRun> run;
   const TableReading reading([&](const OptionTable& table) { run = run_of_table(kind, table); });
-  train_command({words.begin() + 1, words.end()});
+  Arguments rest(words.begin() + 1, words.end());
+  rest.insert(rest.begin() + 1, {"--transport", "mpi"});  // as it is started; one of the user's own stands behind and is seen
+  train_command(rest);
   return run;
 }
 

@@ -54,7 +54,7 @@ class RunCommand {
   // Right before the work, in the process that leads it: what it computes from here on is measured where that was asked for (cli/profile_options.h), and
   // told at its end, on stderr.
   void measure(const RuntimeSettings& machine) { profile_.begin(machine); }
-  // It was stopped and is saved: says so and how to go on. Returns the exit code.
+  // It was stopped and is saved: says `sentence` and how to go on. Returns the exit code.
   int stopped(const std::string& sentence);
   // It has come to its end: no page any more, and a report in its folder. Returns the report's file, or "".
   std::string finished(const std::filesystem::path& folder);

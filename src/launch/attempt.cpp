@@ -7,13 +7,15 @@
 namespace lockstep {
 
 namespace {
-constexpr double kAfterALoss = 5;  // seconds for mpirun to end what is left
-constexpr double kToKill = 10;     // from SIGTERM on
+constexpr double kAfterALoss = 2;  // seconds for mpirun to end what is left
+constexpr double kToKill = 3;      // from SIGTERM on, which it may not outlive where a host is gone
+constexpr double kToBegin = 3;     // until process 0 is there, where it is asked to save before: after that there is nothing to save
 constexpr int kSave = SIGUSR1;     // SIGTERM would make mpirun kill them all after a second, or wait that long in vain
 }  // namespace
 
 void Attempt::hear(const LaunchWord& word, double now) {
   begun_ = true;
+  if (word.process == 0) leader_begun_ = true;
   if (!word.ended) return;
   if (word.process == 0) leader_ = word;
   if (word.lost.empty()) return;
@@ -29,15 +31,10 @@ void Attempt::listen(int milliseconds, double now) {
 
 void Attempt::pass(int milliseconds, double now, double patience) {
   listen(milliseconds, now);
-  const bool hangs = (lost_at_ && now > *lost_at_ + kAfterALoss) || (asked_at_ && now > *asked_at_ + patience);
+  if (asked_at_ && leader_begun_ && !told_) mpirun_.signal(kSave), told_ = true;  // before, there would be nobody whom mpirun could pass it on to
+  const bool hangs = (lost_at_ && now > *lost_at_ + kAfterALoss) || (asked_at_ && now > *asked_at_ + (leader_begun_ ? patience : kToBegin));
   if (hangs && !ended_at_) mpirun_.signal(SIGTERM), ended_at_ = now;
   if (ended_at_ && now > *ended_at_ + kToKill) mpirun_.signal(SIGKILL);
-}
-
-void Attempt::ask_to_save(double now) {
-  if (asked_at_) return;
-  asked_at_ = now;
-  mpirun_.signal(kSave);
 }
 
 Attempt::Outcome Attempt::outcome(int processes, double now) {

@@ -19,8 +19,10 @@ class Attempt {
   // Passes on what the processes write, waiting at most so long for it, and ends those that hang: `patience` seconds behind ask_to_save(), or a few behind a
   // loss that was told.
   void pass(int milliseconds, double now, double patience);
-  // mpirun passes the signal on to all processes, wherever they are: process 0 saves and ends. Once.
-  void ask_to_save(double now);
+  // Process 0 saves and ends: mpirun passes a signal on to all processes, wherever they are, in a later pass().
+  void ask_to_save(double now) {
+    if (!asked_at_) asked_at_ = now;
+  }
   bool asked() const { return asked_at_.has_value(); }
 
   enum class End {
@@ -45,7 +47,7 @@ class Attempt {
   void hear(const LaunchWord& word, double now);
 
   ChildProcess mpirun_;
-  bool begun_ = false;
+  bool begun_ = false, leader_begun_ = false, told_ = false;
   std::optional<LaunchWord> leader_;  // the last word of process 0
   std::string lost_;                  // as others told it
   std::optional<double> lost_at_, asked_at_, ended_at_;

@@ -29,8 +29,10 @@ std::optional<LaunchWord> read_launch_word(std::string_view line) {
   return LaunchWord{process->get<int>(), ended->get<bool>(), status->get<int>(), lost->get<std::string>()};
 }
 
+bool has_launcher() { return std::getenv(kLaunchVariable) != nullptr; }
+
 void say_launch_word(LaunchWord word) {
-  if (!std::getenv(kLaunchVariable)) return;
+  if (!has_launcher()) return;
   const char* process = std::getenv("OMPI_COMM_WORLD_RANK");
   word.process = process ? std::atoi(process) : 0;
   const std::string line = launch_line(word) + "\n";  // in one write: lines of several processes stay apart

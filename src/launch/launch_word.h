@@ -22,6 +22,7 @@ struct LaunchWord {
 
 std::string launch_line(const LaunchWord& word);
 std::optional<LaunchWord> read_launch_word(std::string_view line);
+bool has_launcher();  // this process
 // Of this process, whose number Open MPI says; nothing without a launcher.
 void say_launch_word(LaunchWord word);
 
