@@ -20,7 +20,7 @@ from processes import ENVIRONMENT, LONG, needs_mpi, pids_of
 RUNS = TMP / "runs"
 RECIPES = ROOT / "recipes/slurm"
 MPI = {k: v for k, v in ENVIRONMENT.items() if k.startswith("OMPI_") and k != "OMPI_MCA_plm"}  # hosts are started here
-SETTINGS = {"steps": 40, "checkpoint_every": 3, "threads": 2}
+SETTINGS = {"steps": 24, "checkpoint_every": 3, "threads": 2}
 
 
 def run_words(name, **settings):
@@ -55,10 +55,12 @@ def processes_of(launch):
 
 
 def disturbed(name, *options, disturb, **more):
-    """A launch that lost something by disturb(launch), called when it has taken a step, and its record. One that was over before that is begun again."""
+    """A launch that lost something by disturb(launch), called when it has a checkpoint, and its record. One that was over before that is begun again."""
     for number in range(5):
         launch, record = launched(f"{name}-{number}", *options, **more)
         wait_for(launch, record, "step")
+        while launch.poll() is None and not (record.parent / "checkpoints/latest").exists():
+            time.sleep(0.02)
         with contextlib.suppress(ProcessLookupError):
             disturb(launch)
         while launch.poll() is None and not any(one["event"] == "loss" for one in events(record)):
@@ -136,7 +138,7 @@ for lost in (1, 0):
         assert [one["event"] for one in events(record)] == ["start", "step", "loss", "wait", "start", "step", "end"], events(record)
         first, _, loss, _, again, step, end = events(record)
         assert (first["processes"], first["resume"]) == (2, False) and first["ranks"] in planned, (first, planned)
-        assert (loss["process"], loss["host"]) == (lost, "localhost") and f"pid {killed['pid']}) ended without a word" in loss["words"], loss
+        assert loss["saved_step"] >= SETTINGS["checkpoint_every"] and (loss["process"], loss["host"]) == (lost, "localhost") and f"pid {killed['pid']}) ended without a word" in loss["words"], loss
         assert (again["processes"], again["ranks"], again["resume"], again["step"]) == (1, "tp=1,dp=1,ep=1", True, loss["saved_step"]), again
         assert again["hosts"] == [{"name": "localhost", "slots": 1}] and (end["starts"], end["losses"], end["status"]) == (2, 1, 0), (again, end)
         named, seconds = loss["time"] - killed["at"], step["time"] - killed["at"]
@@ -167,7 +169,7 @@ with check("stopped-and-gone-on-with"):
             break
     assert outcome.returncode == 143 and end["event"] == "end" and end["stopped"] and 0 < end["saved_step"] < SETTINGS["steps"], (outcome, end)
     refused("launch", "--hosts", "localhost:2", "--ranks", "dp=2", "--", *run_words(name), status=1, words=["exists", "--resume-if-there"])
-    launch, record = launched(name, *options)
+    launch, record = launched(name, "--hosts", "localhost:1", "--ranks", "tp=2", "--resume-if-there")  # elsewhere, and laid out otherwise
     ended_well(launch, name)
     again = [one for one in events(record) if one["event"] == "start"][-1]
     assert again["resume"] and again["step"] == end["saved_step"], events(record)
@@ -216,6 +218,9 @@ def two_hosts():
         yield agent, lambda host: ip("-n", prefix + host, "link", "set", "eth0", "down")
     finally:
         for host in ("na", "nb"):
+            for pid in ip("netns", "pids", prefix + host, check=False).stdout.split():  # Open MPI's daemon on a host that nobody reaches any more
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
             ip("netns", "del", prefix + host, check=False)
         ip("link", "del", bridge, check=False)
 
@@ -223,14 +228,14 @@ def two_hosts():
 with check("a-host-whose-link-is-cut"):
     needs_mpi()
     with two_hosts() as (agent, cut):
-        launch, record = launched("cut", "--hosts", "na,nb", "--agent", agent, "--ranks", "dp=2", run=("--rank-timeout", "2"))
+        launch, record = launched("cut", "--hosts", "na,nb", "--agent", agent, "--ranks", "tp=2", run=("--rank-timeout", "2"))
         wait_for(launch, record, "step")
         cut("nb")
         at = time.time()
         loss = wait_for(launch, record, "loss")
         assert (loss["process"], loss["host"], loss["silent_hosts"]) == (1, "nb", ["nb"]) and "is silent for 2 s" in loss["words"], loss
         again = wait_for(launch, record, "start", start=2)
-        assert again["hosts"] == [{"name": "na", "slots": 1}] and again["ranks"] == "tp=1,dp=2,ep=1", again
+        assert again["hosts"] == [{"name": "na", "slots": 1}] and again["ranks"] == "tp=2,dp=1,ep=1", again
         ended_well(launch, "cut")
         print(f"  from the cut to the next optimizer step: {[one for one in events(record) if one['event'] == 'step'][-1]['time'] - at:.1f} s", flush=True)
 
@@ -259,5 +264,6 @@ with check("batch-scripts"):
         for words in commands:
             assert words[0] == "launch" and "--resume-if-there" in words, (script.name, words)
             words = [TMP / "hosts" if words[i - 1] == "--hosts-file" else word for i, word in enumerate(words)]
-            outcome = done(words[0], "--dry-run", *words[1:], "--runs", RUNS)
+            rates = [] if "--ranks" in words else ["--device", "h200"]  # this machine's would be measured
+            outcome = done(words[0], "--dry-run", *rates, *words[1:], "--runs", RUNS)
             assert "\ncommand  mpirun " in outcome.stdout, (script.name, outcome)
