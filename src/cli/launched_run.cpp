@@ -89,8 +89,9 @@ LaunchLayout LayoutChoice::simulated(const std::vector<Host>& hosts) {
   if (!steps.front().fits()) refuse_layouts(steps.front(), steps.size(), run_.runtime.model, rates);
   return {.ranks = steps.front().layout,
           .processes = slots_of(hosts),
-          .why = layouts.size() == 1 ? "" : fmt::format("the shortest step of {} layouts, computed for {} sequences of {} tokens by {}", layouts.size(),
-                                                         run_.sequences, length, rates.shared ? "this machine's rates" : "the rates of " + rates.name)};
+          .why = fmt::format("the shortest step of {} layout{}, {:.3g} to {:.3g} s computed for {} sequences of {} tokens by {}", layouts.size(),
+                             layouts.size() == 1 ? "" : "s", steps.front().fast.total(), steps.front().slow.total(), run_.sequences, length,
+                             rates.shared ? "this machine's rates" : "the rates of " + rates.name)};
 }
 
 }  // namespace lockstep

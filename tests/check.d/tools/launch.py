@@ -107,6 +107,11 @@ with check("dry-run"):
         assert rest in outcome.stdout, (rest, outcome)
     held = done("launch", "--hosts", "a:2,b:2", "--ranks", "tp=2", "--dry-run", "--", *run_words("dry"))
     assert "layout   tp=2,dp=1,ep=1, 2 processes\n" in held.stdout and "unused   2 of 4 slots" in held.stdout and held.stdout.count("--ranks tp=2,dp=1,ep=1") == 3, held
+    long = done("launch", "--hosts", "a:2,b:2", "--device", "h200", "--length", 64, "--dry-run", "--", *run_words("dry")).stdout
+    assert "8 sequences of 64 tokens" in long and "8 sequences of 512 tokens" in outcome.stdout, (long, outcome)
+    net = lambda gigabits: done("launch", "--hosts", "a,b", "--device", "measured", "--network-gigabits", gigabits, "--length", 64, "--dry-run", "--", *run_words("dry")).stdout  # noqa: E731
+    fast, slow = (float(re.search(r" to (\S+) s computed", net(gigabits))[1]) for gigabits in (1000, 0.001))
+    assert slow > 10 * fast, (slow, fast)
     hosts = TMP / "hosts"
     hosts.write_text("a slots=2\nb:2  # new\n")
     assert done("launch", "--hosts-file", hosts, "--device", "h200", "--dry-run", "--", *run_words("dry")).stdout == outcome.stdout
@@ -125,15 +130,19 @@ with check("refused"):
     refused("launch", "--hosts", "localhost", "--ranks", "tp=2", "--", *run, "--resume", status=1, words=["no run", "--resume-if-there"])
 
 with check("hosts-that-do-not-answer"):
-    refused("launch", "--hosts", "far:2", "--agent", "false", "--ranks", "tp=2", "--restarts", 2, "--back-off", 0, "--", *run_words("far"), status=1,
+    told = TMP / "told.jsonl"
+    outcome = refused("launch", "--quiet", "--log-file", told, "--hosts", "far:2", "--agent", "false", "--ranks", "tp=2", "--restarts", 2, "--back-off", 0, "--", *run_words("far"), status=1,
             words=["3 losses in a row", "allowed are 2", "host far was lost", "no host answers"])  # fmt: skip
+    assert len(outcome.stderr.splitlines()) == 1, outcome
+    assert [(one["event"], one.get("host")) for one in events(told)] == [("silent", "far"), ("wait", None), ("wait", None), ("end", None)], events(told)
+    assert events(told)[-1]["error"] in outcome.stderr, events(told)
 
 for lost in (1, 0):
     with check(f"killed-process-{lost}"):
         needs_mpi()
         name, killed = f"killed-{lost}", {}
         planned = done("launch", "--hosts", "localhost:2", "--device", "h200", "--dry-run", "--", *run_words(name)).stdout
-        launch, record = disturbed(name, "--hosts", "localhost:2", "--device", "h200", "--take-back", "3600", disturb=kill(lost, killed))
+        launch, record = disturbed(name, "--hosts", "localhost:2", "--device", "h200", "--take-back", "3600", "--mpirun-word=--tag-output", disturb=kill(lost, killed))
         ended_well(launch, name)
         assert [one["event"] for one in events(record)] == ["start", "step", "loss", "wait", "start", "step", "end"], events(record)
         first, _, loss, _, again, step, end = events(record)
@@ -157,7 +166,7 @@ with check("taken-back-at-a-checkpoint"):
 
 with check("stopped-and-gone-on-with"):
     needs_mpi()
-    options = ("--hosts", "localhost:2", "--ranks", "dp=2", "--resume-if-there")
+    options = ("--hosts", "localhost:2", "--ranks", "dp=2", "--resume-if-there", "--save-seconds", "100")
     for number in range(5):  # one that is over before it is stopped is begun again
         name = f"stopped-{number}"
         launch, record = launched(name, *options)
