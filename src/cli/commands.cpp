@@ -12,7 +12,6 @@
 #include "cli/foreign_words.h"
 #include "cli/options.h"
 #include "launch/launch_word.h"
-#include "parallel/processes.h"
 
 namespace lockstep {
 
@@ -120,9 +119,9 @@ int run_reported(const Arguments& arguments) {
 }  // namespace
 
 int run_program(const Arguments& arguments) {
-  say_launch_word({});
+  say_begun();
   const int status = run_reported(arguments);
-  say_launch_word({.ended = true, .status = status, .lost = lost_process()});
+  say_ended(status);
   return status;
 }
 

@@ -26,18 +26,20 @@ struct LaunchOptions {
 
 bool parse(const Arguments& arguments, LaunchOptions& o) {
   LaunchSettings& s = o.settings;
-  OptionTable table("launch",
-                    "Runs training as processes on several hosts, by Open MPI's mpirun: `lockstep launch OPTIONS -- train sft|rl ...`. When a process or a host is "
-                    "lost it goes on from the last checkpoint with what is left, and takes a host back that answers again; no bit depends on it.",
-                    {"lockstep launch --hosts localhost:2 --dry-run -- train sft --config recipes/countdown_sft.toml --name over-two",
-                     "lockstep launch --hosts a:8,b:8 --ranks tp=8,dp=2 --dry-run -- train rl --config recipes/countdown_rl.toml --name over-hosts --checkpoint-every 10"});
+  OptionTable table(
+      "launch",
+      "Runs training as processes on several hosts, by Open MPI's mpirun: `lockstep launch OPTIONS -- train sft|rl ...`. When a process or a host is "
+      "lost it goes on from the last checkpoint with what is left, and takes a host back that answers again; no bit depends on it.",
+      {"lockstep launch --hosts localhost:2 --dry-run -- train sft --config recipes/countdown_sft.toml --name over-two",
+       "lockstep launch --hosts a:8,b:8 --ranks tp=8,dp=2 --dry-run -- train rl --config recipes/countdown_rl.toml --name over-hosts --checkpoint-every 10"});
   table.text("hosts", &o.hosts, "LIST", "Hosts with slots, how many processes each takes: a:2,b is 2 on a and 1 on b");
   table.input("hosts-file", &o.hosts_file, "FILE", "Instead of --hosts: a host a line, `a slots=2` as for mpirun, or a:2");
   table.text("ranks", &o.wish.ranks, "LAYOUT", "tp=N,dp=N,ep=N, which holds whatever is left; or auto: a rank a slot, as `lockstep simulate` finds best");
   const auto held = [&o] { return o.wish.ranks != "auto"; };
   table.choice("device", &o.wish.device, rated_devices(), "Whose rates --ranks auto computes with: published ones, or this machine's, measured now");
   table.refused("without --ranks auto", held);
-  table.integer("length", &o.wish.length, 0, 1 << 20, "N", "Tokens of a sequence that --ranks auto reckons with; 0: 4096, or the model's context if that is less");
+  table.integer("length", &o.wish.length, 0, 1 << 20, "N",
+                "Tokens of a sequence that --ranks auto reckons with; 0: 4096, or the model's context if that is less");
   table.refused("without --ranks auto", held);
   table.number("network-gigabits", &o.wish.network, 0.001, 100000, "X", "Gigabits a second between hosts that --ranks auto reckons with");
   table.refused("without --ranks auto", held);
@@ -46,11 +48,13 @@ bool parse(const Arguments& arguments, LaunchOptions& o) {
   table.number("back-off", &s.back_off, 0, 300, "SECONDS", "Wait before the second restart in a row; it doubles with each further one, to 300");
   table.number("take-back", &s.take_back, 0, 3600, "SECONDS", "From a host's loss until it is asked whether it answers; doubles with each loss, to an hour");
   table.number("save-seconds", &s.save_seconds, 1, 86400, "SECONDS", "What the run may take to save on Ctrl-C or SIGTERM before it is killed");
-  table.flag("resume-if-there", &o.resume_if_there, "Go on with the run where its folder is there, begin it where not: for batch systems that start a job again");
+  table.flag("resume-if-there", &o.resume_if_there,
+             "Go on with the run where its folder is there, begin it where not: for batch systems that start a job again");
   table.text("agent", &s.program.agent, "COMMAND", "Instead of ssh: what starts a command on a host, as COMMAND HOST WORDS; also asks whether a host answers");
   table.text("mpirun", &s.program.mpirun, "PROGRAM", "Open MPI's mpirun");
   table.texts("mpirun-word", &s.program.options, "WORD", "One more word for mpirun, as --mpirun-word=--mca; may be repeated");
-  table.text("log-file", &o.log_file, "FILE", "Starts, losses, layouts and seconds, a JSON object a line (docs/cluster.md), are appended to it; default: runs/NAME/launch.jsonl");
+  table.text("log-file", &o.log_file, "FILE",
+             "Starts, losses, layouts and seconds, a JSON object a line (docs/cluster.md), are appended to it; default: runs/NAME/launch.jsonl");
   table.flag("dry-run", &o.dry_run, "Start nothing and ask no host: print hosts, layout and command line, and what would be left without each host");
   table.flag("quiet", &o.quiet, "No words of the launcher's own; those of the run stay");
   if (!table.parse(arguments)) return false;
@@ -108,7 +112,8 @@ int launch_command(const Arguments& arguments) {
   s.layout = [&choice](const std::vector<Host>& hosts) { return choice(hosts); };
   const bool there = RunProgress(s.run).begun();
   s.resume = run->resume || (o.resume_if_there && there);
-  if (there && !s.resume) fail(ErrorCode::already_exists, "the run '{}' exists; allowed is another --name, or --resume-if-there to go on with it", s.run.string());
+  if (there && !s.resume)
+    fail(ErrorCode::already_exists, "the run '{}' exists; allowed is another --name, or --resume-if-there to go on with it", s.run.string());
   if (run->resume && !there) fail(ErrorCode::not_found, "there is no run '{}' to resume; --resume-if-there begins it where it is not there", s.run.string());
   if (o.dry_run) {
     print_plan(s, s.resume);
@@ -122,8 +127,11 @@ int launch_command(const Arguments& arguments) {
   s.stop = interrupt_token();
   const LaunchSummary summary = run_launch(s);
   if (s.say)
-    s.say(fmt::format("{} after {} start{} and {} loss{}, saved at step {}", summary.stopped ? "stopped" : summary.status == 0 ? "done" : "the run failed", summary.starts,
-                      summary.starts == 1 ? "" : "s", summary.losses, summary.losses == 1 ? "" : "es", summary.saved));
+    s.say(fmt::format("{} after {} start{} and {} loss{}, saved at step {}",
+                      summary.stopped       ? "stopped"
+                      : summary.status == 0 ? "done"
+                                            : "the run failed",
+                      summary.starts, summary.starts == 1 ? "" : "s", summary.losses, summary.losses == 1 ? "" : "es", summary.saved));
   if (summary.stopped) std::fprintf(stderr, "to go on: the same command with --resume-if-there\n");
   return summary.stopped ? 128 + interrupt_signal() : summary.status;
 }

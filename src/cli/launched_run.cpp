@@ -39,7 +39,8 @@ LaunchedRun run_of_table(const std::string& kind, const OptionTable& table) {
 std::optional<LaunchedRun> read_launched_run(const Arguments& words) {
   const std::string kind = words.empty() ? std::string() : words[0] + (words.size() > 1 ? " " + words[1] : "");
   if (kind != "train sft" && kind != "train rl")
-    throw UsageError(fmt::format("behind -- stands '{}', allowed are train sft and train rl with their options, which go on from a checkpoint", kind.substr(0, 60)));
+    throw UsageError(
+        fmt::format("behind -- stands '{}', allowed are train sft and train rl with their options, which go on from a checkpoint", kind.substr(0, 60)));
   std::optional<LaunchedRun> run;
   const TableReading reading([&](const OptionTable& table) { run = run_of_table(kind, table); });
   Arguments rest(words.begin() + 1, words.end());

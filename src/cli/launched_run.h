@@ -26,10 +26,10 @@ struct LaunchedRun {
 std::optional<LaunchedRun> read_launched_run(const Arguments& words);
 
 struct LayoutWish {
-  std::string ranks = "auto";      // or a layout, which holds
-  std::string device = "measured"; // whose rates (cli/device_rates.h)
-  std::int64_t length = 0;         // tokens of a sequence; 0: 4096, or the model's context if that is less
-  double network = 10;             // gigabits a second between hosts, of a measured device
+  std::string ranks = "auto";       // or a layout, which holds
+  std::string device = "measured";  // whose rates (cli/device_rates.h)
+  std::int64_t length = 0;          // tokens of a sequence; 0: 4096, or the model's context if that is less
+  double network = 10;              // gigabits a second between hosts, of a measured device
 };
 
 class LayoutChoice {

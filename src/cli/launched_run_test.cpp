@@ -20,8 +20,8 @@ LaunchedRun launched(const Arguments& more, const std::string& kind = "sft") {
 }
 
 TEST(LaunchedRun, IsReadByTheCommandsOwnOptionsAndNotBegun) {
-  const LaunchedRun run = launched({"--name", "a", "--runs", "some/where", "--batch", "7", "--micro-batch", "2", "--checkpoint-every", "5", "--rank-timeout", "9",
-                                    "--set", "profile=cpu-f32", "--resume"});
+  const LaunchedRun run = launched({"--name", "a", "--runs", "some/where", "--batch", "7", "--micro-batch", "2", "--checkpoint-every", "5", "--rank-timeout",
+                                    "9", "--set", "profile=cpu-f32", "--resume"});
   EXPECT_EQ(run.folder, "some/where/a");
   EXPECT_FALSE(std::filesystem::exists("some")) << "a run was begun";
   EXPECT_EQ(run.runtime.profile, "cpu-f32");
@@ -33,7 +33,7 @@ TEST(LaunchedRun, IsReadByTheCommandsOwnOptionsAndNotBegun) {
   EXPECT_TRUE(run.saves);
   EXPECT_FALSE(run.checkpoint_activations);
   EXPECT_EQ(launched({"--fork", "b", "--name", "a"}).folder, "runs/b");
-  EXPECT_FALSE(launched({}).saves);
+  EXPECT_FALSE(launched({"--checkpoint-every", "0"}).saves);
   EXPECT_EQ(launched({}).sequences, 32);
   EXPECT_EQ(launched({"--problems", "3", "--rollouts", "5"}, "rl").sequences, 15);
   EXPECT_EQ(launched({"--ranks", "tp=2"}).runtime.ranks, "tp=2");

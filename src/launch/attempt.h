@@ -34,8 +34,8 @@ class Attempt {
   };
   struct Outcome {
     End end = End::not_started;
-    int status = 0;          // process 0's exit code, or else mpirun's
-    std::string lost = {};   // a sentence
+    int status = 0;         // process 0's exit code, or else mpirun's
+    std::string lost = {};  // a sentence
   };
   // How it has ended; `processes` were started.
   Outcome outcome(int processes, double now);

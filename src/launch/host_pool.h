@@ -49,7 +49,7 @@ class HostPool {
 
  private:
   struct State {
-    int out = 0;        // slots
+    int out = 0;  // slots
     int losses = 0;
     double wait = 0, ask_at = 0;
     bool answers = false;

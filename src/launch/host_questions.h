@@ -1,6 +1,6 @@
 // Asks hosts whether they answer, several at once and beside other work: a command is started there by the remote shell that starts processes. This machine
 // answers always.
-//   HostQuestions questions(program, 6); questions.ask(1, "b"); for (const auto& [host, answers] : questions.answers(now)) ...
+//   HostQuestions questions(program, 6); questions.ask(1, "b", now); for (const auto& [host, answers] : questions.answers(now)) ...
 // Times are the caller's seconds. One thread.
 #pragma once
 #include <memory>

@@ -1,6 +1,6 @@
 // The hosts that a launch may use, each with slots: how many processes it takes. Plain values.
 //   read_hosts("a:2,b")                       // a with 2 slots, b with 1
-//   read_hosts_text("a slots=2\nb:1 # new\n") // a hosts file: Open MPI's form, or one host a line as above
+//   read_hosts_text("a slots=2\nb:1 # new\n", "my-hosts") // a hosts file: Open MPI's form, or one host a line as above
 #pragma once
 #include <string>
 #include <string_view>

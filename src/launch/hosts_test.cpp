@@ -30,8 +30,7 @@ TEST(Hosts, AreReadFromAList) {
 }
 
 TEST(Hosts, AreReadFromAFile) {
-  EXPECT_EQ(read_hosts_text("# mine\na slots=2\n\nb:3  # new\r\n\tc slots=4 max_slots=8\nd", "hosts"),
-            (HostList{{"a", 2}, {"b", 3}, {"c", 4}, {"d", 1}}));
+  EXPECT_EQ(read_hosts_text("# mine\na slots=2\n\nb:3  # new\r\n\tc slots=4 max_slots=8\nd", "hosts"), (HostList{{"a", 2}, {"b", 3}, {"c", 4}, {"d", 1}}));
 }
 
 // What is wrong, the value, and what is allowed.

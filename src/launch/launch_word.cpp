@@ -5,11 +5,21 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "parallel/processes.h"
+
 namespace lockstep {
 
 namespace {
 constexpr std::string_view kMark = "lockstep-launch ";
+
+void say(LaunchWord word) {
+  if (!has_launcher()) return;
+  const char* process = std::getenv("OMPI_COMM_WORLD_RANK");
+  word.process = process ? std::atoi(process) : 0;
+  const std::string line = launch_line(word) + "\n";  // in one write: lines of several processes stay apart
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
 }
+}  // namespace
 
 std::string launch_line(const LaunchWord& word) {
   const nlohmann::ordered_json json = {{"process", word.process}, {"ended", word.ended}, {"status", word.status}, {"lost", word.lost}};
@@ -31,12 +41,7 @@ std::optional<LaunchWord> read_launch_word(std::string_view line) {
 
 bool has_launcher() { return std::getenv(kLaunchVariable) != nullptr; }
 
-void say_launch_word(LaunchWord word) {
-  if (!has_launcher()) return;
-  const char* process = std::getenv("OMPI_COMM_WORLD_RANK");
-  word.process = process ? std::atoi(process) : 0;
-  const std::string line = launch_line(word) + "\n";  // in one write: lines of several processes stay apart
-  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), line.size());
-}
+void say_begun() { say({}); }
+void say_ended(int status) { say({.ended = true, .status = status, .lost = lost_process()}); }
 
 }  // namespace lockstep

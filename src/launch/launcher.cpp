@@ -47,8 +47,12 @@ class Launcher {
     summary_.stopped = s_.stop.stopped();
     progress_.look();
     summary_.saved = progress_.saved();
-    record_.add("end", {{"status", summary_.status}, {"stopped", summary_.stopped}, {"starts", summary_.starts}, {"losses", summary_.losses},
-                        {"saved_step", summary_.saved}, {"seconds", now()}});
+    record_.add("end", {{"status", summary_.status},
+                        {"stopped", summary_.stopped},
+                        {"starts", summary_.starts},
+                        {"losses", summary_.losses},
+                        {"saved_step", summary_.saved},
+                        {"seconds", now()}});
     return summary_;
   }
 
@@ -105,8 +109,10 @@ class Launcher {
     progress_.look();
     const int worst = pool_.worst();
     const std::string who = worst < 0 ? "no host was lost" : fmt::format("host {} was lost {} times", name_of(worst), pool_.losses(worst));
-    fail(ErrorCode::io, "{} losses in a row without a new checkpoint, allowed are {} (--restarts): {}, the last time {}; the run is saved at step {}, and goes on with "
-         "--resume-if-there", rule_.in_a_row(), s_.restarts, who, why, progress_.saved());
+    fail(ErrorCode::io,
+         "{} losses in a row without a new checkpoint, allowed are {} (--restarts): {}, the last time {}; the run is saved at step {}, and goes on with "
+         "--resume-if-there",
+         rule_.in_a_row(), s_.restarts, who, why, progress_.saved());
   }
 
   // One start, to its end. False: there is no other one.
@@ -122,8 +128,12 @@ class Launcher {
     say(fmt::format("start {}: {} process{} on {}, {}{}{}", summary_.starts, layout.processes, layout.processes == 1 ? "" : "es",
                     hosts_text(hosts_taken(hosts, layout.processes)), layout.ranks.text(), layout.why.empty() ? "" : " (" + layout.why + ")",
                     resume ? fmt::format(", from step {}", progress_.saved()) : ""));
-    record_.add("start", {{"start", summary_.starts}, {"hosts", hosts_json(hosts_taken(hosts, layout.processes))}, {"processes", layout.processes},
-                          {"ranks", layout.ranks.text()}, {"resume", resume}, {"step", progress_.saved()}});
+    record_.add("start", {{"start", summary_.starts},
+                          {"hosts", hosts_json(hosts_taken(hosts, layout.processes))},
+                          {"processes", layout.processes},
+                          {"ranks", layout.ranks.text()},
+                          {"resume", resume},
+                          {"step", progress_.saved()}});
     Attempt attempt(mpirun_line(s_.program, hosts, layout, resume));
     watch(attempt, started);
     progress_.look();

@@ -30,8 +30,18 @@ std::vector<Host> hosts_taken(const std::vector<Host>& hosts, int processes) {
 
 std::vector<std::string> mpirun_line(const LaunchProgram& program, const std::vector<Host>& hosts, const LaunchLayout& layout, bool resume) {
   // Recovery: one that dies does not end the others, who say who it was; and then end themselves.
-  std::vector<std::string> line{program.mpirun, "--host",   hosts_text(hosts_taken(hosts, layout.processes)), "-n", std::to_string(layout.processes), "--map-by", "slot",
-                                "--bind-to",    "none",     "--enable-recovery",       "-x", std::string(kLaunchVariable) + "=1"};
+  std::vector<std::string> line{program.mpirun,
+                                "--host",
+                                hosts_text(hosts_taken(hosts, layout.processes)),
+                                "-n",
+                                std::to_string(layout.processes),
+                                "--map-by",
+                                "slot",
+                                "--bind-to",
+                                "none",
+                                "--enable-recovery",
+                                "-x",
+                                std::string(kLaunchVariable) + "=1"};
   if (!program.agent.empty()) line.insert(line.end(), {"--mca", "plm", "rsh", "--mca", "plm_rsh_agent", program.agent});
   line.insert(line.end(), program.options.begin(), program.options.end());
   line.insert(line.end(), program.program.begin(), program.program.end());

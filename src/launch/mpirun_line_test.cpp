@@ -19,10 +19,37 @@ TEST(MpirunLine, TakesTheFirstSlotsInOrder) {
 TEST(MpirunLine, SaysHostsProcessesAndTheLayoutBehindTheArguments) {
   const LaunchProgram program{.agent = "my-agent -q", .options = {"--mca", "btl", "^openib"}, .program = {"/opt/lockstep", "train", "sft", "--name", "a b"}};
   const LaunchLayout layout{.ranks = {.tp = 2, .dp = 2}, .processes = 3};
-  EXPECT_EQ(mpirun_line(program, {{"a", 2}, {"b", 2}}, layout, true),
-            (LineWords{"mpirun", "--host", "a:2,b:1", "-n", "3", "--map-by", "slot", "--bind-to", "none", "--enable-recovery", "-x", "LOCKSTEP_LAUNCH=1", "--mca",
-                       "plm", "rsh", "--mca", "plm_rsh_agent", "my-agent -q", "--mca", "btl", "^openib", "/opt/lockstep", "train", "sft", "--name", "a b", "--transport", "mpi",
-                       "--ranks", "tp=2,dp=2,ep=1", "--resume"}));
+  EXPECT_EQ(mpirun_line(program, {{"a", 2}, {"b", 2}}, layout, true), (LineWords{"mpirun",
+                                                                                 "--host",
+                                                                                 "a:2,b:1",
+                                                                                 "-n",
+                                                                                 "3",
+                                                                                 "--map-by",
+                                                                                 "slot",
+                                                                                 "--bind-to",
+                                                                                 "none",
+                                                                                 "--enable-recovery",
+                                                                                 "-x",
+                                                                                 "LOCKSTEP_LAUNCH=1",
+                                                                                 "--mca",
+                                                                                 "plm",
+                                                                                 "rsh",
+                                                                                 "--mca",
+                                                                                 "plm_rsh_agent",
+                                                                                 "my-agent -q",
+                                                                                 "--mca",
+                                                                                 "btl",
+                                                                                 "^openib",
+                                                                                 "/opt/lockstep",
+                                                                                 "train",
+                                                                                 "sft",
+                                                                                 "--name",
+                                                                                 "a b",
+                                                                                 "--transport",
+                                                                                 "mpi",
+                                                                                 "--ranks",
+                                                                                 "tp=2,dp=2,ep=1",
+                                                                                 "--resume"}));
   const LineWords first = mpirun_line(program, {{"a", 2}, {"b", 2}}, layout, false);
   EXPECT_EQ(first.back(), "tp=2,dp=2,ep=1");
 }

@@ -49,7 +49,8 @@ std::int64_t RunProgress::read_step() const {
   if (end == std::string::npos || end == 0) return 0;
   const std::size_t before = text.rfind('\n', end - 1);
   const std::size_t begin = before == std::string::npos ? 0 : before + 1;
-  const nlohmann::json line = nlohmann::json::parse(text.begin() + static_cast<std::ptrdiff_t>(begin), text.begin() + static_cast<std::ptrdiff_t>(end), nullptr, false);
+  const nlohmann::json line =
+      nlohmann::json::parse(text.begin() + static_cast<std::ptrdiff_t>(begin), text.begin() + static_cast<std::ptrdiff_t>(end), nullptr, false);
   if (!line.is_object()) return 0;
   const auto step = line.find("step");
   return step != line.end() && step->is_number_integer() ? step->get<std::int64_t>() : 0;

@@ -142,7 +142,7 @@ for lost in (1, 0):
         needs_mpi()
         name, killed = f"killed-{lost}", {}
         planned = done("launch", "--hosts", "localhost:2", "--device", "h200", "--dry-run", "--", *run_words(name)).stdout
-        launch, record = disturbed(name, "--hosts", "localhost:2", "--device", "h200", "--take-back", "3600", "--mpirun-word=--tag-output", disturb=kill(lost, killed))
+        launch, record = disturbed(name, "--hosts", "localhost:2", "--device", "h200", "--take-back", "3600", disturb=kill(lost, killed))
         ended_well(launch, name)
         assert [one["event"] for one in events(record)] == ["start", "step", "loss", "wait", "start", "step", "end"], events(record)
         first, _, loss, _, again, step, end = events(record)
@@ -156,13 +156,13 @@ for lost in (1, 0):
 
 with check("taken-back-at-a-checkpoint"):
     needs_mpi()
-    launch, record = disturbed("back", "--hosts", "localhost:2", "--ranks", "tp=2", "--take-back", "0", disturb=kill(1, {}), steps=100000)
+    launch, record = disturbed("back", "--hosts", "localhost:2", "--ranks", "tp=2", "--take-back", "0", "--mpirun-word=--tag-output", disturb=kill(1, {}), steps=100000)
     third = wait_for(launch, record, "start", start=3)
     back = next(one for one in events(record) if one["event"] == "take_back")
     assert back["hosts"] == ["localhost"] and third["processes"] == 2 and third["step"] == back["step"] > 0 and third["ranks"] == "tp=2,dp=1,ep=1", events(record)
     launch.send_signal(signal.SIGTERM)
     outcome = finish(launch)
-    assert outcome.returncode == 143 and "--resume-if-there" in outcome.stderr, outcome
+    assert outcome.returncode == 143 and "--resume-if-there" in outcome.stderr and "[1,0]<stderr>:" in outcome.stderr, outcome
 
 with check("stopped-and-gone-on-with"):
     needs_mpi()
