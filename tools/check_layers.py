@@ -32,7 +32,7 @@ LAYERS = {
     "tensor": [],
     "kernels": ["numerics", "tensor"],
     "parallel": ["numerics", "tensor"],
-    "launch": ["parallel"],
+    "launch": ["parallel", "numerics", "tensor"],
     "model": ["kernels", "parallel", "numerics", "tensor"],
     "checkpoint": ["model", "numerics", "tensor"],
     "sync": ["checkpoint", "model", "numerics", "tensor"],

@@ -29,7 +29,7 @@ struct LayoutWish {
   std::string ranks = "auto";       // or a layout, which holds
   std::string device = "measured";  // whose rates (cli/device_rates.h)
   std::int64_t length = 0;          // tokens of a sequence; 0: 4096, or the model's context if that is less
-  double network = 10;              // gigabits a second between hosts, of a measured device
+  std::optional<double> network;    // gigabits a second between hosts; none: those of the data sheet, 10 for a measured device
 };
 
 class LayoutChoice {

@@ -107,7 +107,6 @@ const std::vector<Idle>& idle_options() {
         {"launch", "--hosts a --ranks tp=2", "device", "h200", "without --ranks auto"},
         {"launch", "--hosts a --ranks tp=2", "length", "64", "without --ranks auto"},
         {"launch", "--hosts a --ranks tp=2", "network-gigabits", "1", "without --ranks auto"},
-        {"launch", "--hosts a --device h200", "network-gigabits", "1", "without --device measured"},
         {"train sft", kSft, "init-seed", "2", "without --from-scratch, --adapter-rank or --mtp-depths"},
         {"train sft", kSft, "adapter-alpha", "8", "without --adapter-rank"},
         {"train sft", kSft, "rank-timeout", "8", "without --transport mpi"},

@@ -65,9 +65,10 @@ TEST(MpirunLine, IsShownAsAShellReadsIt) {
   const LineWords words{"a", "", "b c", "it's", "$HOME", "x=1,y", "*", "line\nfeed"};
   ChildProcess shell({"sh", "-c", "set -- " + shell_text(words) + "; for w in \"$@\"; do printf '[%s]' \"$w\" >&2; done"});
   std::string told;
-  while (!shell.ended())
-    for (const std::string& line : shell.lines(50)) told += line + "\n";
-  for (const std::string& line : shell.lines()) told += line;
+  for (bool over = false; !over;) {
+    over = shell.ended().has_value();
+    for (const std::string& line : shell.lines(50)) told += (told.empty() ? "" : "\n") + line;
+  }
   EXPECT_EQ(told, "[a][][b c][it's][$HOME][x=1,y][*][line\nfeed]");
   EXPECT_EQ(shell_text({"a", "x=1,y"}), "a x=1,y") << "nothing is quoted that need not be";
 }

@@ -109,7 +109,7 @@ with check("dry-run"):
     assert "layout   tp=2,dp=1,ep=1, 2 processes\n" in held.stdout and "unused   2 of 4 slots" in held.stdout and held.stdout.count("--ranks tp=2,dp=1,ep=1") == 3, held
     long = done("launch", "--hosts", "a:2,b:2", "--device", "h200", "--length", 64, "--dry-run", "--", *run_words("dry")).stdout
     assert "8 sequences of 64 tokens" in long and "8 sequences of 512 tokens" in outcome.stdout, (long, outcome)
-    net = lambda gigabits: done("launch", "--hosts", "a,b", "--device", "measured", "--network-gigabits", gigabits, "--length", 64, "--dry-run", "--", *run_words("dry")).stdout  # noqa: E731
+    net = lambda gigabits: done("launch", "--hosts", "a,b", "--device", "h200", "--network-gigabits", gigabits, "--length", 64, "--dry-run", "--", *run_words("dry")).stdout  # noqa: E731
     fast, slow = (float(re.search(r" to (\S+) s computed", net(gigabits))[1]) for gigabits in (1000, 0.001))
     assert slow > 10 * fast, (slow, fast)
     hosts = TMP / "hosts"
