@@ -22,16 +22,16 @@ function(lockstep_precompile target kind)
 endfunction()
 
 # What waits for others (files, sockets, the executor) and spends its time in libraries is compiled in three quarters of the time.
-set(control_folders "^(losses|serving|fleet|planning|parity|trained|host|runs|rl|jobs|benchmark|cli)$")
+set(control_folders "^(launch|losses|serving|fleet|planning|parity|trained|host|runs|rl|jobs|benchmark|cli)$")
 
 # Tests that wait for what they test are compiled in two thirds of the time without optimisation; the others compute beside it (references,
 # sums over a whole model, times against sizes).
-set(quick_tests "^(text|checkpoint|sync|losses|serving|fleet|planning|host|runs|jobs|rl|api|http|cli|store|benchmark)$")
+set(quick_tests "^(launch|text|checkpoint|sync|losses|serving|fleet|planning|host|runs|jobs|rl|api|http|cli|store|benchmark)$")
 
 # What is checked for races: all that shares memory between threads, and whoever drops what others hold too, for a release that
 # ThreadSanitizer does not see looks like a race. Not the kernels: they run inside the executor alone and hold nothing.
 set(thread_checks -O1 -g1 -fsanitize=thread)
-set(thread_checked "^(base|observe|tensor|parallel|model|checkpoint|sync|text|engine|train|store|losses|serving|fleet|planning|parity|trained|host|runs|rl|jobs|api|http|cli)$")
+set(thread_checked "^(base|observe|tensor|parallel|launch|model|checkpoint|sync|text|engine|train|store|losses|serving|fleet|planning|parity|trained|host|runs|rl|jobs|api|http|cli)$")
 
 # Headers and templates are most of what a file costs to compile: folders of the control side are compiled sixteen files at a time, their
 # tests twelve, which more than halves a build from nothing. Names in anonymous namespaces are therefore unique within a folder, and among its tests. Who edits

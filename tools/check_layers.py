@@ -32,6 +32,7 @@ LAYERS = {
     "tensor": [],
     "kernels": ["numerics", "tensor"],
     "parallel": ["numerics", "tensor"],
+    "launch": ["parallel", "numerics", "tensor"],
     "model": ["kernels", "parallel", "numerics", "tensor"],
     "checkpoint": ["model", "numerics", "tensor"],
     "sync": ["checkpoint", "model", "numerics", "tensor"],
@@ -56,7 +57,7 @@ LAYERS = {
     "api": ["host", "runs", "losses", "planning", "serving"],
     "http": ["api"],
     "benchmark": ["serving", "engine", "train", "checkpoint", "text", "model", "kernels", "numerics", "tensor"],
-    "cli": ["http", "api", "jobs", "rl", "runs", "trained", "parity", "planning", "serving", "losses", "benchmark", "fleet", "sync"],
+    "cli": ["launch", "http", "api", "jobs", "rl", "runs", "trained", "parity", "planning", "serving", "losses", "benchmark", "fleet", "sync"],
 }
 # Single headers from elsewhere: what one number is (its bits, no arithmetic) is known to whoever holds buffers of them; how published
 # tokenizers split text, to whoever reads a file that names one.

@@ -35,7 +35,7 @@ void install_interrupt_handlers() {
   struct sigaction action {};
   action.sa_handler = on_interrupt;
   sigemptyset(&action.sa_mask);
-  for (int signal : {SIGINT, SIGTERM, SIGHUP}) {
+  for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) {
     struct sigaction before {};
     if (signal == SIGHUP && sigaction(signal, nullptr, &before) == 0 && before.sa_handler == SIG_IGN) continue;  // nohup: the run outlives its terminal
     if (sigaction(signal, &action, nullptr) != 0) fail(ErrorCode::internal, "cannot handle signal {}", signal);

@@ -1,15 +1,16 @@
-// Turns Ctrl-C, SIGTERM and SIGHUP into a flag that long work checks between steps, so that it can save before it ends.
+// Turns Ctrl-C, SIGTERM, SIGHUP and SIGUSR1 (which mpirun and batch systems pass on) into a flag that long work checks between steps, so that it can save
+// before it ends.
 //   install_interrupt_handlers();
 //   while (!interrupted()) step();
 // A second Ctrl-C ends the process at once; so does a second SIGTERM, if it comes half a second or more after the first (some senders repeat it
-// immediately). A repeated SIGHUP does not. Any thread may ask.
+// immediately). A repeated SIGHUP or SIGUSR1 does not. Any thread may ask.
 #pragma once
 #include "base/stop_token.h"
 
 namespace lockstep {
 
-// Handles SIGINT, SIGTERM and SIGHUP in this process until it ends. A SIGHUP that is ignored (nohup) stays ignored. Blocking system calls return
-// EINTR (no SA_RESTART).
+// Handles SIGINT, SIGTERM, SIGHUP and SIGUSR1 in this process until it ends. A SIGHUP that is ignored (nohup) stays ignored. Blocking system calls
+// return EINTR (no SA_RESTART).
 void install_interrupt_handlers();
 
 bool interrupted();

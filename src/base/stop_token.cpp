@@ -14,7 +14,7 @@ void StopToken::throw_if_stopped() const {
   const int reason = reason_ ? reason_->load() : 0;
   if (reason == 0) return;
   if (reason == kAsked) fail(ErrorCode::cancelled, "stopped");
-  fail(ErrorCode::cancelled, "interrupted by {}", reason == SIGTERM ? "SIGTERM" : reason == SIGHUP ? "SIGHUP" : "Ctrl-C");
+  fail(ErrorCode::cancelled, "interrupted by {}", reason == SIGTERM ? "SIGTERM" : reason == SIGHUP ? "SIGHUP" : reason == SIGUSR1 ? "SIGUSR1" : "Ctrl-C");
 }
 
 }  // namespace lockstep

@@ -11,6 +11,7 @@
 #include "base/signals.h"
 #include "cli/foreign_words.h"
 #include "cli/options.h"
+#include "launch/launch_word.h"
 
 namespace lockstep {
 
@@ -39,6 +40,7 @@ const std::vector<Command>& commands() {
       {"bench", "time operations on this machine", bench_command},
       {"plan", "predict the memory of training or serving, and whether it fits", plan_command},
       {"simulate", "compute the time of a training step by layout on other hardware", simulate_command},
+      {"launch", "run training on several hosts, and go on when one is lost", launch_command},
       {"shapes", "which hardware and layout a large model needs, and why", shapes_command},
       {"doctor", "is this machine fit, and what fixes it", doctor_command},
   };
@@ -92,7 +94,8 @@ std::string own_fault(const std::string& found) {
 }
 }  // namespace
 
-int run_program(const Arguments& arguments) {
+namespace {
+int run_reported(const Arguments& arguments) {
   try {
     const int code = dispatch(arguments);
     if (std::fflush(stdout) != 0 || std::ferror(stdout)) return report(fmt::format("writing the output: {}", std::strerror(errno)), kExitError);
@@ -112,6 +115,14 @@ int run_program(const Arguments& arguments) {
   } catch (const std::exception& e) {
     return report(own_fault(e.what()), kExitError);
   }
+}
+}  // namespace
+
+int run_program(const Arguments& arguments) {
+  say_begun();
+  const int status = run_reported(arguments);
+  say_ended(status);
+  return status;
 }
 
 }  // namespace lockstep

@@ -35,6 +35,7 @@ int generate_command(const Arguments& arguments);
 int grad_command(const Arguments& arguments);
 int index_share_command(const Arguments& arguments);
 int info_command(const Arguments& arguments);
+int launch_command(const Arguments& arguments);
 int parity_command(const Arguments& arguments);
 int plan_command(const Arguments& arguments);
 int doctor_command(const Arguments& arguments);

@@ -63,6 +63,13 @@ void OptionRows::read_toml(std::string_view toml, const std::string& label) {
   }
 }
 
+std::string OptionRows::value(std::string_view name) const {
+  const Option* row = find(name);
+  if (!row) fail(ErrorCode::internal, "{} has no option '{}'", command_, name);
+  const std::string toml = row->toml ? row->toml() : std::string();
+  return toml.empty() ? std::string() : flatten_toml("value = " + toml, row->name).at(0).values.at(0);
+}
+
 std::string OptionRows::resolved_toml() const {
   std::string text;
   for (const auto& row : rows_) {

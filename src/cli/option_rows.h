@@ -33,6 +33,8 @@ class OptionRows {
   void set(std::string_view key, const std::string& value);
   // A whole file; errors name it as `label`.
   void read_toml(std::string_view toml, const std::string& label);
+  // Of any row, as text; "" where it has none. Error internal: there is no such row.
+  std::string value(std::string_view name) const;
   // Every key's value, a file that read_toml reads back to the same.
   std::string resolved_toml() const;
 

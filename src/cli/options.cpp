@@ -223,6 +223,13 @@ void assign_all(const CommandLine& line, OptionRows& rows, bool config) {
 }
 }  // namespace
 
+namespace {
+thread_local std::function<void(const OptionTable&)> reader_of_tables;
+}
+
+TableReading::TableReading(std::function<void(const OptionTable&)> read) { reader_of_tables = std::move(read); }
+TableReading::~TableReading() { reader_of_tables = nullptr; }
+
 bool OptionTable::parse(const std::vector<std::string>& arguments) {
   const CommandLine line = read_command_line(arguments, rows_, about_.config);
   if (line.help != CommandLine::Help::none) {
@@ -243,7 +250,8 @@ bool OptionTable::parse(const std::vector<std::string>& arguments) {
       else check_output_file(*row->written, overwrite());
     });
   }
-  return true;
+  if (reader_of_tables) reader_of_tables(*this);
+  return !reader_of_tables;
 }
 
 }  // namespace lockstep

@@ -58,7 +58,7 @@ class OptionTable {
   // Adds --config and --set.
   void accept_config() { about_.config = true; }
 
-  // Arguments behind the command's name. False: --help was printed. Throws UsageError.
+  // Arguments behind the command's name. False: --help was printed, or a TableReading lives. Throws UsageError.
   bool parse(const std::vector<std::string>& arguments);
   bool given(std::string_view name) const { return rows_.given(name); }
   OptionRows& rows() { return rows_; }
@@ -72,6 +72,17 @@ class OptionTable {
   OptionRows rows_;  // the first is --log-level
   std::vector<std::function<void()>> derive_;
   bool overwrite_ = false;
+};
+
+// While one lives, the table that this thread parses next is handed to it when all is read and checked, and parse() returns false, as after --help: so a
+// command line of another command is read by its own table, and nothing is done.
+//   TableReading reading([&](const OptionTable& table) { name = table.rows().value("name"); }); train_sft(arguments);
+class TableReading {
+ public:
+  explicit TableReading(std::function<void(const OptionTable&)> read);
+  ~TableReading();
+  TableReading(const TableReading&) = delete;
+  TableReading& operator=(const TableReading&) = delete;
 };
 
 }  // namespace lockstep

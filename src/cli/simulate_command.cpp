@@ -2,37 +2,15 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "base/free_memory.h"
-#include "benchmark/gemm.h"
 #include "cli/commands.h"
 #include "cli/common_options.h"
-#include "parity/machine.h"
+#include "cli/device_rates.h"
 #include "planning/memory_verdict.h"
 #include "planning/step_simulation.h"
 
 namespace lockstep {
 namespace {
 constexpr std::string_view kComputed = "computed, not measured";
-
-// This machine's: its ranks are threads that share processors and memory; an exchange is a copy, which reads and writes.
-DeviceRates measured_device() {
-  const BackendOptions machine;
-  const std::int64_t threads = read_machine().usable_processors;
-  const GemmTiming product = time_gemm({.rows = 256, .outputs = 1024, .inputs = 1024, .bf16_weights = true}, machine, {0.5}, 0);
-  const double memory = memory_speed(threads).gigabytes_per_second * 1e9;
-  DeviceRates device{.name = "measured", .arithmetic = product.gigaflops * 1e9, .memory = memory, .link = memory / 2, .network = memory / 2};
-  device.source =
-      fmt::format("measured here now: a product of 256 x 1024 x 1024 {:.1f} GFLOP/s, memory {:.1f} GB/s, an exchange half of that, by {} processors",
-                  device.arithmetic / 1e9, memory / 1e9, threads);
-  const FreeMemory free = free_memory();
-  device.memory_bytes = free.limit.empty() ? 0 : free.bytes;
-  device.host_devices = kMostRanks;
-  device.shared = true;
-  device.low = {0.4, 0.5, 0.4, 100e-6};
-  device.high = {1, 1, 1, 10e-6};
-  device.assumed = "assumed: 40 to 100% of the measured arithmetic, 50 to 100% of the memory, 40 to 100% of the exchanges, 100 to 10 microseconds an exchange";
-  return device;
-}
 
 nlohmann::ordered_json time_json(const StepTime& time) {
   nlohmann::ordered_json out = {{"forward", time.forward}, {"backward", time.backward}, {"optimizer", time.optimizer}, {"exchanges", time.exchange()}};
@@ -103,7 +81,7 @@ int simulate_command(const Arguments& arguments) {
   table.text("ranks", &ranks, "LAYOUT", "tp=N,dp=N,ep=N, or all: every layout of --devices");
   table.integer("devices", &devices, 1, kMostRanks, "N", "Devices that --ranks all lays out");
   table.refused("without --ranks all", [&ranks] { return ranks != "all"; });
-  table.choice("device", &device_name, {"h200", "b200", "measured"}, "Whose rates: published ones, or what this machine does now");
+  table.choice("device", &device_name, rated_devices(), "Whose rates: published ones, or what this machine does now");
   table.integer("tokens", &tokens, 0, 1 << 24, "N", "Tokens of a step; 0: 4 sequences");
   table.integer("length", &length, 0, 1 << 20, "N", "Tokens of a sequence; 0: 4096, or the model's context or --tokens if that is less");
   table.integer("micro-batch", &plan.trainer.micro_batch, 0, 1 << 16, "N", "Sequences per micro-batch, 0: all");
@@ -123,28 +101,12 @@ int simulate_command(const Arguments& arguments) {
   constexpr std::int64_t kMostSequences = 1 << 16;
   if ((tokens + length - 1) / length > kMostSequences)
     fail(ErrorCode::invalid_argument, "tokens is {}, allowed are at most {} sequences of {}", tokens, kMostSequences, length);
-  for (std::int64_t left = tokens; left > 0; left -= length)
-    plan.sequences.push_back(TrainSequence::next_token(std::vector<std::int32_t>(static_cast<std::size_t>(std::min(left, length) + 1))));
+  plan.sequences = simulated_sequences(tokens, length);
   const std::vector<RankLayout> layouts = ranks == "all" ? layouts_of(*model, static_cast<int>(devices)) : std::vector{rank_layout(ranks)};
-  const auto published = std::find_if(published_devices().begin(), published_devices().end(), [&](const DeviceRates& d) { return d.name == device_name; });
-  const DeviceRates device = published != published_devices().end() ? *published : measured_device();
+  const DeviceRates device = rates_of_device(device_name);
 
-  std::vector<SimulatedStep> steps;
-  for (const RankLayout& layout : layouts) {
-    plan.trainer.ranks = layout;
-    steps.push_back(simulate_step(model, profile_by_name(settings.profile), plan, device));
-  }
-  // The fastest first; what does not fit last, the least first.
-  std::stable_sort(steps.begin(), steps.end(), [](const SimulatedStep& a, const SimulatedStep& b) {
-    if (a.fits() != b.fits()) return a.fits();
-    return a.fits() ? a.slow.total() < b.slow.total() : a.needed < b.needed;
-  });
-  if (!steps.front().fits())
-    fail(ErrorCode::resource_exhausted,
-         "{} does not fit: {:.1f} GB a rank are needed in {}{}, {:.1f} GB of a device ({}) may be filled; --checkpoint-activations, "
-         "--micro-batch 1 and shorter sequences need less, `lockstep plan` says of what they are",
-         settings.model, static_cast<double>(steps.front().needed) / 1e9, steps.front().layout.text(), steps.size() > 1 ? ", the layout that needs least" : "",
-         static_cast<double>(steps.front().available) / 1e9, device.name);
+  const std::vector<SimulatedStep> steps = simulate_layouts(model, profile_by_name(settings.profile), plan, layouts, device);
+  if (!steps.front().fits()) refuse_layouts(steps.front(), steps.size(), settings.model, device);
 
   const std::int64_t parameters = model->manifest().trained_size();
   if (json) {

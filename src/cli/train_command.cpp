@@ -7,6 +7,7 @@
 #include "base/signals.h"
 #include "cli/common_options.h"
 #include "cli/toml.h"
+#include "launch/launch_word.h"
 #include "losses/preference_losses.h"
 #include "runs/run.h"
 #include "runs/sft_plan.h"
@@ -73,7 +74,8 @@ void RunCommand::describe(const OptionTable& table, const std::string& kind, con
 
 int RunCommand::stopped(const std::string& sentence) {
   profile_.say(stderr);
-  std::fprintf(stderr, "%s\n  %s\n", sentence.c_str(), run_.resume_line.c_str());
+  if (has_launcher()) std::fprintf(stderr, "%s\n", sentence.c_str());  // which goes on with it, or says how
+  else std::fprintf(stderr, "%s. To go on:\n  %s\n", sentence.c_str(), run_.resume_line.c_str());
   return 128 + interrupt_signal();
 }
 

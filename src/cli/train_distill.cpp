@@ -77,7 +77,7 @@ int train_distill(const Arguments& arguments) {
   const auto begin = std::chrono::steady_clock::now();
   command.measure(job.stack.runtime);
   const DistillSummary summary = run_distill(job);
-  if (!summary.finished) return command.stopped(fmt::format("stopped after step {} of {}, saved; go on with", summary.steps, s.steps));
+  if (!summary.finished) return command.stopped(fmt::format("stopped after step {} of {}; saved", summary.steps, s.steps));
   const std::string report = command.finished(summary.run), exported = summary.exported.string();
   const nlohmann::ordered_json divergences = divergences_of(summary, job.teachers);
   if (command.json()) {

@@ -99,7 +99,7 @@ int train_preference(const Arguments& arguments, const std::string& fixed_loss) 
   run.quiet = run.quiet || command.json();
   command.measure(c.runtime);
   const PreferenceSummary summary = run_preference_job(job);
-  if (summary.interrupted) return command.stopped(fmt::format("interrupted at step {}; saved. To go on:", summary.steps));
+  if (summary.interrupted) return command.stopped(fmt::format("interrupted at step {}; saved", summary.steps));
   const std::string report = command.finished(std::filesystem::path(run.runs) / run.name);
   if (command.json()) {
     nlohmann::ordered_json out{{"steps", summary.steps},

@@ -74,7 +74,7 @@ int run_train_rl(const Arguments& arguments) {
   command.measure(job.stack.runtime);
   const RlSummary summary = run_rl(job);
   const RlTotals& totals = summary.totals;
-  if (!summary.finished) return command.stopped(fmt::format("stopped after step {} of {}, saved; go on with", summary.steps, settings.steps));
+  if (!summary.finished) return command.stopped(fmt::format("stopped after step {} of {}; saved", summary.steps, settings.steps));
   const std::string report = command.finished(summary.run);
   const std::string exported = summary.exported.string(), hash = summary.weights_sha256;
   const double seconds = seconds_since(begin);

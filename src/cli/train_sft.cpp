@@ -116,7 +116,7 @@ int train_sft(const Arguments& arguments) {
   RunSettings& run = s.job.config.run;
   s.command.measure(s.job.config.runtime);
   const SftSummary summary = run_sft_job(s.job);
-  if (summary.interrupted) return s.command.stopped(fmt::format("interrupted at step {}; saved. To go on:", summary.steps));
+  if (summary.interrupted) return s.command.stopped(fmt::format("interrupted at step {}; saved", summary.steps));
   const std::string report = s.command.finished(std::filesystem::path(run.runs) / run.name);
   if (s.command.json()) {
     const auto of_steps = [&](double value) { return summary.was_finished ? nlohmann::ordered_json() : nlohmann::ordered_json(value); };

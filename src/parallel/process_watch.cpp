@@ -19,6 +19,7 @@
 #include "base/byte_record.h"
 #include "base/entropy.h"
 #include "base/log.h"
+#include "parallel/process_name.h"
 
 namespace lockstep {
 
@@ -188,7 +189,7 @@ ProcessWatch::ProcessWatch(ProcessMail& mail, std::chrono::seconds silence) : st
   Greeting greeting{0, own};
   sockaddr_in place{.sin_family = AF_INET, .sin_port = 0, .sin_addr = {htonl(INADDR_ANY)}, .sin_zero = {}};
   ByteWriter out;
-  out.text(fmt::format("process {} (host {}, pid {})", own, mail.host(), ::getpid()));
+  out.text(ProcessName{own, mail.host(), ::getpid()}.text());
   if (own == 0) {
     listener = Socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     socklen_t size = sizeof(place);

@@ -77,4 +77,33 @@ SimulatedStep simulate_step(const std::shared_ptr<const Model>& model, const Pro
   return step;
 }
 
+std::vector<TrainSequence> simulated_sequences(std::int64_t tokens, std::int64_t length) {
+  std::vector<TrainSequence> sequences;
+  for (std::int64_t left = tokens; left > 0; left -= length)
+    sequences.push_back(TrainSequence::next_token(std::vector<std::int32_t>(static_cast<std::size_t>(std::min(left, length) + 1))));
+  return sequences;
+}
+
+std::vector<SimulatedStep> simulate_layouts(const std::shared_ptr<const Model>& model, const Profile& profile, StepPlan plan,
+                                            const std::vector<RankLayout>& layouts, const DeviceRates& device) {
+  std::vector<SimulatedStep> steps;
+  for (const RankLayout& layout : layouts) {
+    plan.trainer.ranks = layout;
+    steps.push_back(simulate_step(model, profile, plan, device));
+  }
+  std::stable_sort(steps.begin(), steps.end(), [](const SimulatedStep& a, const SimulatedStep& b) {
+    if (a.fits() != b.fits()) return a.fits();
+    return a.fits() ? a.slow.total() < b.slow.total() : a.needed < b.needed;
+  });
+  return steps;
+}
+
+void refuse_layouts(const SimulatedStep& least, std::size_t layouts, const std::string& model, const DeviceRates& device) {
+  fail(ErrorCode::resource_exhausted,
+       "{} does not fit: {:.1f} GB a rank are needed in {}{}, {:.1f} GB of a device ({}) may be filled; --checkpoint-activations, "
+       "--micro-batch 1 and shorter sequences need less, `lockstep plan` says of what they are",
+       model, static_cast<double>(least.needed) / 1e9, least.layout.text(), layouts > 1 ? ", the layout that needs least" : "",
+       static_cast<double>(least.available) / 1e9, device.name);
+}
+
 }  // namespace lockstep

@@ -18,7 +18,14 @@ struct SimulatedStep {
 
 // Every tp x dp x ep of so many devices; ep above 1 only where there are experts.
 std::vector<RankLayout> layouts_of(const Model& model, int devices);
+// Next-token sequences of `length` tokens, the last one of what is left of `tokens`.
+std::vector<TrainSequence> simulated_sequences(std::int64_t tokens, std::int64_t length);
 // Plans the ranks of the first replica, which has the most tokens and rows.
 SimulatedStep simulate_step(const std::shared_ptr<const Model>& model, const Profile& profile, const StepPlan& plan, const DeviceRates& device);
+// The plan in each of these layouts: the fastest first; what does not fit last, the least first.
+std::vector<SimulatedStep> simulate_layouts(const std::shared_ptr<const Model>& model, const Profile& profile, StepPlan plan,
+                                            const std::vector<RankLayout>& layouts, const DeviceRates& device);
+// Error resource_exhausted of a model that fits in none of the layouts, the least of which this is.
+[[noreturn]] void refuse_layouts(const SimulatedStep& least, std::size_t layouts, const std::string& model, const DeviceRates& device);
 
 }  // namespace lockstep

@@ -70,7 +70,7 @@ with check("a-run-that-diverges-is-4"):
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # these checks themselves may run under nohup
 
 with check("signals-save-and-stop"):
-    for how, code in ((signal.SIGHUP, 129), (signal.SIGINT, 130), (signal.SIGTERM, 143)):
+    for how, code in ((signal.SIGHUP, 129), (signal.SIGINT, 130), (signal.SIGUSR1, 138), (signal.SIGTERM, 143)):
         for kind, words in (("sft", sft_arguments), ("rl", rl_arguments)):
             name = f"{kind}-{code}"
             run = TMP / "runs" / name
