@@ -9,7 +9,7 @@
 
 namespace lockstep {
 namespace {
-constexpr double kMeasuredNetwork = 10;    // gigabits a second between hosts, which one machine cannot measure
+constexpr double kMeasuredNetwork = 10;   // gigabits a second between hosts, which one machine cannot measure
 constexpr std::int64_t kUsualBatch = 32;  // of train sft, where nothing is said
 
 std::int64_t integer_of(const OptionRows& rows, const char* name, std::int64_t otherwise) {
