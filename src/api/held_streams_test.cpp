@@ -276,7 +276,7 @@ TEST(HeldStreams, ChatsToo) {
   const std::string id = notices_of(recorder->wait_for("\"held\"")).back().at("id");
   EXPECT_EQ(id.substr(0, 9), "chatcmpl-");
   server.act(id, {{"action", "rollback"}, {"position", 0}, {"text", "<think>hm</think>12-"}});
-  const Json notice = roll_back_of(recorder->wait_for("\"rolled_back\""));
+  const Json notice = roll_back_of(recorder->wait_for("\"state\":\"rolled_back\""));
   EXPECT_EQ(notice.at("message").at("reasoning_content"), "hm");
   EXPECT_EQ(notice.at("message").at("content"), "12-");
   recorder->wait();
@@ -300,7 +300,7 @@ TEST(HeldStreams, ChatsWithTools) {
     const auto recorder = server.post("/v1/chat/completions", body);
     const std::string id = notices_of(recorder->wait_for("\"held\"")).back().at("id");
     server.act(id, {{"action", "rollback"}, {"position", 0}, {"text", "so " + call + "<tool_call>add\n<arg_key>a"}});
-    Json message = roll_back_of(recorder->wait_for("\"rolled_back\"")).at("message");
+    Json message = roll_back_of(recorder->wait_for("\"state\":\"rolled_back\"")).at("message");
     EXPECT_EQ(message.at("content"), "so");  // of the space before a call the stream says nothing
     ASSERT_EQ(message.at("tool_calls").size(), 2u) << message;
     EXPECT_EQ(message.at("tool_calls")[1].at("function").at("arguments"), "");  // it has begun
@@ -311,7 +311,7 @@ TEST(HeldStreams, ChatsWithTools) {
     recorder->wait_for("\"held\"", 2);
     if (takes_back) {
       server.act(id, {{"action", "rollback"}, {"position", 0}, {"text", "no"}});
-      message = roll_back_of(recorder->wait_for("\"rolled_back\"", 2)).at("message");
+      message = roll_back_of(recorder->wait_for("\"state\":\"rolled_back\"", 2)).at("message");
       EXPECT_EQ(message.at("content"), "no");
       EXPECT_FALSE(message.contains("tool_calls"));
       recorder->wait_for("\"held\"", 3);
@@ -328,7 +328,7 @@ TEST(HeldStreams, ChatsWithTools) {
   const std::string id = notices_of(recorder->wait_for("\"held\"")).back().at("id");
   EXPECT_EQ(server.act(id, {{"action", "rollback"}, {"position", 0}, {"text", "so"}}, 400).at("error").at("param"), "text");
   server.act(id, {{"action", "rollback"}, {"position", 0}, {"text", call}});
-  const Json message = roll_back_of(recorder->wait_for("\"rolled_back\"")).at("message");
+  const Json message = roll_back_of(recorder->wait_for("\"state\":\"rolled_back\"")).at("message");
   EXPECT_EQ(message.at("tool_calls")[0].at("function").at("name"), "add");
   recorder->abandon();
   recorder->wait();

@@ -22,6 +22,7 @@ struct LaunchOptions {
   std::string log_file;
   std::int64_t restarts = LaunchSettings().restarts;
   bool resume_if_there = false, dry_run = false, quiet = false;
+  Overwrite overwrite = Overwrite::no;
 };
 
 bool parse(const Arguments& arguments, LaunchOptions& o) {
@@ -53,14 +54,14 @@ bool parse(const Arguments& arguments, LaunchOptions& o) {
   table.text("agent", &s.program.agent, "COMMAND", "Instead of ssh: what starts a command on a host, as COMMAND HOST WORDS; also asks whether a host answers");
   table.text("mpirun", &s.program.mpirun, "PROGRAM", "Open MPI's mpirun");
   table.texts("mpirun-word", &s.program.options, "WORD", "One more word for mpirun, as --mpirun-word=--mca; may be repeated");
-  table.text("log-file", &o.log_file, "FILE",
-             "Starts, losses, layouts and seconds, a JSON object a line (docs/cluster.md), are appended to it; default: runs/NAME/launch.jsonl");
+  table.output_file("log-file", &o.log_file, "Write starts, losses, layouts and seconds there, a JSON object a line (docs/cluster.md); default: runs/NAME/launch.jsonl");
   table.flag("dry-run", &o.dry_run, "Start nothing and ask no host: print hosts, layout and command line, and what would be left without each host");
   table.flag("quiet", &o.quiet, "No words of the launcher's own; those of the run stay");
   if (!table.parse(arguments)) return false;
   if (o.hosts.empty() == o.hosts_file.empty()) throw UsageError("exactly one of --hosts and --hosts-file is needed");
   s.restarts = static_cast<int>(o.restarts);
   s.log_file = o.log_file;
+  o.overwrite = table.overwrite();
   return true;
 }
 
@@ -123,6 +124,7 @@ int launch_command(const Arguments& arguments) {
     s.say = [](const std::string& sentence) { std::fprintf(stderr, "launch: %s\n", sentence.c_str()); };
     if (!run->saves) s.say("--checkpoint-every is 0: whoever is lost, the run begins anew; only a stop saves");
   }
+  if (!o.log_file.empty()) write_output_file(o.log_file, "", o.overwrite);  // it is appended to from here on
   install_interrupt_handlers();
   s.stop = interrupt_token();
   const LaunchSummary summary = run_launch(s);

@@ -334,7 +334,7 @@ const std::map<std::string, std::string>& effective_options() {
       {"bench prefix",
        "prompts samples prompt tokens share seconds model profile threads device backend isa mla-norm-eps context json profile-operations trace overwrite"},
       {"plan", "flops model profile context json"},
-      {"launch", "hosts hosts-file ranks restarts back-off take-back save-seconds resume-if-there agent mpirun mpirun-word log-file dry-run quiet"},
+      {"launch", "hosts hosts-file ranks restarts back-off take-back save-seconds resume-if-there agent mpirun mpirun-word log-file overwrite dry-run quiet"},
       {"simulate", "ranks device tokens length micro-batch checkpoint-activations profile json"},
       {"snapshot push", "parent base channel profile threads quiet json"},
       {"snapshot pull", "base downloads parallel stall-seconds overwrite threads quiet json"},

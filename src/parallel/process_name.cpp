@@ -33,6 +33,7 @@ std::optional<ProcessName> find_process_name(std::string_view sentence) {
     const std::size_t comma = rest.find(", pid ");
     if (comma == std::string_view::npos || comma == 0) continue;
     name.host = rest.substr(0, comma);
+    if (name.host.find_first_of(" (),") != std::string::npos) continue;  // of two names the second
     rest.remove_prefix(comma);
     if (takes(rest, ", pid ") && takes_number(rest, name.pid) && rest.starts_with(")")) return name;
   }

@@ -78,6 +78,7 @@ WRITERS = {
     ("train preference", "--trace"): lambda path: (no_run(), preference("--trace", path))[1],
     ("train distill", "--trace"): lambda path: (no_run(), distill(TMP / "runs") + ["--trace", path])[1],
     ("serve", "--trace"): None,  # written when the server ends (tests/api/test_profiling.py); the option is that of the others
+    ("launch", "--log-file"): None,  # written while processes run (tests/check.d/tools/launch.py); the option is that of the others
     ("bench roofline", "--out"): lambda path: ["bench", "roofline", "--threads", "1", "--seconds", "0.01", "--out", path],
     **{("bench " + kind, "--trace"): bench_trace(kind) for kind in BENCHED},
 }
