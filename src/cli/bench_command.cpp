@@ -52,7 +52,7 @@ int bench_gemm(const Arguments& arguments) {
   bool json = false;
   OptionTable table("bench gemm", "Times linear layers y = x W^T: the median of repeated runs, after one that is not counted.",
                     {"lockstep bench gemm", "lockstep bench gemm --shape 4096x4096 --rows 1,8,64 --weights bf16 --json"});
-  table.texts("shape", &shapes, "NxK", "Outputs x inputs of a weight; may be repeated (default 1536x576 576x1536 4096x4096)");
+  table.texts("shape", &shapes, "NxK", "Outputs x inputs of a weight (default 1536x576 576x1536 4096x4096)");
   table.integers("rows", &rows, "M,M,...", "Rows of x (default 1,4,16,64,512)");
   table.choice("weights", &weights, {"f32", "bf16", "int8", "int4"}, "Number format of the weight");
   table.integer("threads", &machine.threads, 0, 4096, "N", "Threads, 0: all processors");

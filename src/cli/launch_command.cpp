@@ -53,8 +53,9 @@ bool parse(const Arguments& arguments, LaunchOptions& o) {
              "Go on with the run where its folder is there, begin it where not: for batch systems that start a job again");
   table.text("agent", &s.program.agent, "COMMAND", "Instead of ssh: what starts a command on a host, as COMMAND HOST WORDS; also asks whether a host answers");
   table.text("mpirun", &s.program.mpirun, "PROGRAM", "Open MPI's mpirun");
-  table.texts("mpirun-word", &s.program.options, "WORD", "One more word for mpirun, as --mpirun-word=--mca; may be repeated");
-  table.output_file("log-file", &o.log_file, "Write starts, losses, layouts and seconds there, a JSON object a line (docs/cluster.md); default: runs/NAME/launch.jsonl");
+  table.texts("mpirun-word", &s.program.options, "WORD", "One more word for mpirun, as --mpirun-word=--mca");
+  table.output_file("log-file", &o.log_file,
+                    "Write starts, losses, layouts and seconds there, a JSON object a line (docs/cluster.md); default: runs/NAME/launch.jsonl");
   table.flag("dry-run", &o.dry_run, "Start nothing and ask no host: print hosts, layout and command line, and what would be left without each host");
   table.flag("quiet", &o.quiet, "No words of the launcher's own; those of the run stay");
   if (!table.parse(arguments)) return false;

@@ -44,7 +44,7 @@ bool parse(const Arguments& arguments, RenderSettings& s) {
   with_lines();
   table.flag("continue", &s.continue_final, "End inside the last message, for the model to continue it");
   with_lines();
-  table.texts("set", &s.variables, "NAME=VALUE", "A variable for the template; VALUE is JSON or else text; may be repeated");
+  table.texts("set", &s.variables, "NAME=VALUE", "A variable for the template; VALUE is JSON or else text");
   with_lines();
   table.flag("ids", &s.ids, "Print token ids instead of text");
   table.flag(

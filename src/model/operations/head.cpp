@@ -146,7 +146,7 @@ void loss_by_leaves(Context& ctx, const HeadLoss& head, HeadForm& form) {
     ctx.launch(&KernelTable::head_shard_loss,
                HeadShardLoss{log_sum, slope, rows.of(head.logprob), loss, rows.of(head.marks), rows.of(head.flags), entropy_slope, sums.view(), target,
                              form.vocabulary(), head.objective.row_range(rows.begin, rows.count), distribution, kept, head.w.maximum_leaves});
-    // InputGradients with an entropy bonus wait for the entropy.
+    // Gradients with an entropy bonus wait for the entropy.
     const bool gradient = static_cast<bool>(head.dx), bonus = gradient && entropy_slope;
     if (own_leaves > 0)
       ctx.launch(&KernelTable::head_shard_gradient,
