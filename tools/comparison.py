@@ -24,3 +24,11 @@ def relative_error(value, truth):
     """max |value - truth| / max |truth|; 0 where both are zeros, infinite where only the truth is"""
     difference, scale = largest_difference(value, truth), float(np.max(np.abs(as_numbers(truth))))
     return 0.0 if difference == 0 else difference / scale if scale > 0 else float("inf")
+
+
+def assert_near(value, truth, rtol, atol, err_msg=""):
+    """Every |value - truth| is at most atol + rtol |truth|, as numpy.testing.assert_allclose has it; but NaN is near nothing, and shapes are equal."""
+    largest_difference(value, truth)
+    value, truth = as_numbers(value), as_numbers(truth)
+    far = np.abs(value - truth) > atol + rtol * np.abs(truth)
+    assert not far.any(), f"{np.count_nonzero(far)} of {far.size} differ, first {value[far][0]!r}, wanted {truth[far][0]!r}; largest difference {np.max(np.abs(value - truth)):.3g} {err_msg}"

@@ -6,6 +6,7 @@
 #include <functional>
 #include <span>
 
+#include "base/comparison_test_tools.h"
 #include "rl/critic_test_tools.h"
 #include "rl/lockbox_test_tools.h"
 
@@ -183,7 +184,7 @@ TEST_F(CriticWindowsTest, APerfectCriticFindsTheWrongKey) {
           for (std::size_t i = 0; i < advantages.size(); ++i) {
             if (i == wrong) found.wrong += advantages[i], ++found.failed;
             else if (!last && i + 1 == advantages.size()) found.ends += advantages[i], ++found.windows;
-            else found.routine = std::max(found.routine, std::abs(advantages[i]));
+            else found.routine = worse_of(found.routine, std::abs(advantages[i]));
           }
         }
     found.wrong /= found.failed;

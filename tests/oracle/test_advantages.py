@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from comparison import assert_near
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 BRIDGE = Path(os.environ.get("LOCKSTEP_BINARY", REPOSITORY / "build" / "lockstep")).resolve().parent / "advantage_bridge"
@@ -107,7 +108,7 @@ def test_as_verl(verl, name):
     for groups, ours in zip(cases, ask([{"name": name, "groups": g} for g in cases]), strict=True):
         assert isinstance(ours, list), ours
         flat = [a for group in ours for a in group]
-        np.testing.assert_allclose(flat, by_verl(verl, function, groups, options), rtol=2e-6, atol=2e-6, err_msg=str(groups))
+        assert_near(flat, by_verl(verl, function, groups, options), rtol=2e-6, atol=2e-6, err_msg=str(groups))
 
 
 def test_another_estimator_is_told_apart(verl):
@@ -129,7 +130,7 @@ def test_maxrl():
         for group, advantages in zip(groups, ours):
             r = np.array(group["rewards"])
             wanted = np.zeros_like(r) if (r == r[0]).all() else (r - r.mean()) / r.mean()
-            np.testing.assert_allclose(advantages, wanted, rtol=1e-6, atol=1e-7)
+            assert_near(advantages, wanted, rtol=1e-6, atol=1e-7)
 
 
 def written_out(name, groups, place):
@@ -164,7 +165,7 @@ def test_kl_in_rewards(name):
     flat = lambda values: np.concatenate([np.asarray(v) for group in values for v in group])  # noqa: E731
     answers = [flat(a) for a in ask([{"name": name, "groups": g} for g in cases])]
     for groups, ours in zip(cases, answers, strict=True):
-        np.testing.assert_allclose(ours, flat(written_out(name, groups, PLACES[name])), rtol=2e-5, atol=2e-6)
+        assert_near(ours, flat(written_out(name, groups, PLACES[name])), rtol=2e-5, atol=2e-6)
     for wrong in {"rollout", "to_go", "token"} - {PLACES[name]}:
         assert not all(np.allclose(ours, flat(written_out(name, groups, wrong)), rtol=1e-3, atol=1e-3) for groups, ours in zip(cases, answers)), wrong
     free = [[{**g, "costs": [[0.0] * n for n in g["tokens"]]} for g in groups] for groups in cases]

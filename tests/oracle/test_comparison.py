@@ -1,9 +1,11 @@
 """What tools/comparison.py must never admit."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
-from comparison import largest_difference, relative_error
+from comparison import assert_near, largest_difference, relative_error
 
 WANT = [1.0, -4.0, 2.0]
 
@@ -30,3 +32,18 @@ def test_shapes_must_be_equal():
             relative_error(value, truth)
     with pytest.raises(AssertionError, match="nothing to compare"):
         relative_error([], [])
+
+
+def test_near_is_an_element_at_a_time():
+    assert_near([1.0, 2.0], [1.05, 2.0], rtol=0, atol=0.1)
+    assert_near([100.0, 1e-9], [101.0, 0.0], rtol=0.01, atol=1e-8)
+    for value, truth in (([1.0, 2.0], [1.2, 2.0]), ([100.0, 1.0], [100.0, 1.1]), ([1.0, float("nan")], [1.0, float("nan")]), ([1.0], [1.0, 1.0]), ([[1.0, 1.0]], [1.0, 1.0])):
+        with pytest.raises(AssertionError):
+            assert_near(value, truth, rtol=0.01, atol=0.05)
+
+
+def test_nothing_compares_by_what_lets_nan_pass():
+    """numpy.testing.assert_allclose takes NaN for NaN and broadcasts shapes."""
+    here = Path(__file__).resolve()
+    users = [path.name for path in here.parents[1].rglob("*.py") if path != here and "assert_allclose" in path.read_text()]
+    assert not users, f"assert_near of tools/comparison.py instead: {users}"

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from comparison import assert_near
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 BRIDGE = Path(os.environ.get("LOCKSTEP_BINARY", REPOSITORY / "build" / "lockstep")).resolve().parent / "distillation_bridge"
@@ -80,11 +81,11 @@ def test_value_and_gradient(kind, count):
             continue  # what fp32 log-probabilities leave of 1 is not known as well
         compared += 1
         wanted = divergence(kind, outcomes(student, chosen), outcomes(teacher, chosen))
-        np.testing.assert_allclose(answer["value"], wanted.item(), rtol=1e-3 if count < VOCABULARY else 1e-5, atol=1e-6)
+        assert_near(answer["value"], wanted.item(), rtol=1e-3 if count < VOCABULARY else 1e-5, atol=1e-6)
         ours = by_logits(answer, student, chosen)
         student.grad = None
         wanted.backward()
-        np.testing.assert_allclose(ours, student.grad.numpy(), rtol=2e-3 if count < VOCABULARY else 1e-4, atol=2e-6)
+        assert_near(ours, student.grad.numpy(), rtol=2e-3 if count < VOCABULARY else 1e-4, atol=2e-6)
     assert compared >= 20
 
 

@@ -5,6 +5,7 @@ build/advantage_bridge."""
 import numpy as np
 import pytest
 import torch
+from comparison import assert_near
 from test_advantages import ask, verl  # noqa: F401  (a fixture)
 
 
@@ -52,9 +53,9 @@ def test_the_definition_over_chains(gamma, lam, critic_lam):
         made = rollouts(seed, chains=4)
         got = estimated(made, gamma=gamma, **{"lambda": lam}, critic_lambda=critic_lam, whiten=False)
         for rollout, advantages, returns in zip(made, got["advantages"], got["returns"], strict=True):
-            np.testing.assert_allclose(in_time(rollout, advantages), by_numpy(rollout, gamma, lam), rtol=1e-12, atol=1e-12)
+            assert_near(in_time(rollout, advantages), by_numpy(rollout, gamma, lam), rtol=1e-12, atol=1e-12)
             values = [t["value"] for chain in rollout["chains"] for t in chain["tokens"] if t["trained"]]
-            np.testing.assert_allclose(in_time(rollout, returns), by_numpy(rollout, gamma, critic_lam) + values, rtol=1e-12, atol=1e-12)
+            assert_near(in_time(rollout, returns), by_numpy(rollout, gamma, critic_lam) + values, rtol=1e-12, atol=1e-12)
 
 
 def test_lambda_by_length_and_a_cut():
@@ -65,7 +66,7 @@ def test_lambda_by_length_and_a_cut():
         got = estimated(made, lambda_length=0.3, whiten=False)
         for rollout, advantages in zip(made, got["advantages"], strict=True):
             n = len(in_time(rollout, advantages))
-            np.testing.assert_allclose(in_time(rollout, advantages), by_numpy(rollout, 1, max(0, 1 - 1 / (0.3 * n)), 0.7), rtol=1e-11, atol=1e-11)
+            assert_near(in_time(rollout, advantages), by_numpy(rollout, 1, max(0, 1 - 1 / (0.3 * n)), 0.7), rtol=1e-11, atol=1e-11)
 
 
 def test_terminal_chains_are_rollouts_of_their_own():
@@ -74,7 +75,7 @@ def test_terminal_chains_are_rollouts_of_their_own():
         got = estimated(made, gamma=0.97, **{"lambda": 0.9}, carry=False, whiten=False)
         for rollout, advantages in zip(made, got["advantages"], strict=True):
             want = [a for chain in rollout["chains"] for a in by_numpy({"chains": [chain], "reward": rollout["reward"]}, 0.97, 0.9)]
-            np.testing.assert_allclose(in_time(rollout, advantages), want, rtol=1e-12, atol=1e-12)
+            assert_near(in_time(rollout, advantages), want, rtol=1e-12, atol=1e-12)
 
 
 def padded(made):
@@ -101,11 +102,11 @@ def test_as_verl(verl, gamma, lam):  # noqa: F811
         plain = np.concatenate([by_numpy(rollout, gamma, lam) for rollout in made])
         whitened = (plain - plain.mean()) / np.sqrt(plain.var(ddof=1) + 1e-8)
         ours = [x for rollout, own in zip(made, got["advantages"], strict=True) for x in in_time(rollout, own)]
-        np.testing.assert_allclose(ours, whitened, rtol=1e-11, atol=1e-11)
+        assert_near(ours, whitened, rtol=1e-11, atol=1e-11)
         for i, rollout in enumerate(made):
             trained = mask[i].bool()
-            np.testing.assert_allclose(in_time(rollout, got["advantages"][i]), advantages[i][trained].numpy(), rtol=1e-6, atol=1e-6)
-            np.testing.assert_allclose(in_time(rollout, got["returns"][i]), returns[i][trained].numpy(), rtol=1e-12, atol=1e-12)
+            assert_near(in_time(rollout, got["advantages"][i]), advantages[i][trained].numpy(), rtol=1e-6, atol=1e-6)
+            assert_near(in_time(rollout, got["returns"][i]), returns[i][trained].numpy(), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("gamma, lam", [(1.0, 0.95), (0.9, 0.5)])
@@ -123,7 +124,7 @@ def test_as_a_loop_over_columns(gamma, lam):
         got = estimated(made, gamma=gamma, **{"lambda": lam}, whiten=False)
         for i, rollout in enumerate(made):
             n = len(rollout["chains"][0]["tokens"])
-            np.testing.assert_allclose(got["advantages"][i][0], advantages[i, :n].numpy(), rtol=1e-12, atol=1e-12)
+            assert_near(got["advantages"][i][0], advantages[i, :n].numpy(), rtol=1e-12, atol=1e-12)
 
 
 def test_another_lambda_is_told_apart(verl):  # noqa: F811

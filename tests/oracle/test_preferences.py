@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from comparison import assert_near
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -71,7 +72,7 @@ def tensors(scores):
 
 
 def near(ours, wanted, tolerance=TOLERANCE):
-    np.testing.assert_allclose(ours, wanted.detach().numpy() if isinstance(wanted, torch.Tensor) else wanted, rtol=tolerance, atol=tolerance)
+    assert_near(ours, wanted.detach().numpy() if isinstance(wanted, torch.Tensor) else wanted, rtol=tolerance, atol=tolerance)
 
 
 def case_of(case, seed=3):
