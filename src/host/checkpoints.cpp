@@ -232,6 +232,7 @@ std::string Checkpoints::copy(const std::string& owner, const CopyRequest& wante
     sessions_.find(owner, wanted.session);
     record.model = fmt::format("{}:train:{}", wanted.session, wanted.number);
   }
+  const std::lock_guard one_at_a_time(copying_);
   {
     const auto state = state_.lock();
     if (const std::string* same = wanted.idempotency_key.empty() ? nullptr : state->copies.find(owner, copy_scope, 0)) return *same;

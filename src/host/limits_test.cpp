@@ -4,6 +4,7 @@
 #include <malloc.h>
 
 #include <fstream>
+#include <thread>
 
 #include "host/training_test_tools.h"
 
@@ -126,6 +127,26 @@ TEST(TrainingLimits, AllClientsOwnDataHasASizeOfWhichAKeyHasAShare) {
   EXPECT_EQ(bench.result(bench.service->operations().save("me", ModelLife::id_of(model), 1, save, saved)).message, refusal);
   save.user_metadata = {{"a", "b"}};
   EXPECT_FALSE(bench.result(bench.service->operations().save("me", ModelLife::id_of(model), 2, save, saved)).failed());
+}
+
+// The first copy may still be under way when its client sends the request again.
+TEST(TrainingLimits, ACopyThatIsAskedForAgainIsTheFirst) {
+  TrainingBench bench;
+  const std::string model = bench.model(bench.session(), 0, 2);
+  bench.result(bench.service->operations().save("me", model, 1, {.name = "a"}, [](const CheckpointRecord& r) {
+    return Outcome{"text/plain", r.path(), {}, {}};
+  }));
+  CopyRequest copy;
+  copy.source = "a";
+  copy.idempotency_key = "once";
+  std::vector<std::string> paths(8);
+  std::vector<std::thread> clients;
+  for (std::string& path : paths) clients.emplace_back([&] { path = bench.service->checkpoints().copy("me", copy); });
+  for (std::thread& client : clients) client.join();
+  for (const std::string& path : paths) EXPECT_EQ(path, paths[0]);
+  EXPECT_EQ(bench.service->checkpoints().all("me").size(), 2u);
+  copy.idempotency_key = "another";
+  EXPECT_NE(bench.service->checkpoints().copy("me", copy), paths[0]);
 }
 
 TEST(TrainingLimits, CheckpointsHaveAQuotaOfWhichAKeyHasAShare) {
