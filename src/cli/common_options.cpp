@@ -37,7 +37,7 @@ void add_ranks_option(OptionTable& table, std::string* ranks) {
 void add_transport_options(OptionTable& table, ProcessSettings& settings) {
   table.choice("transport", &settings.transport, transport_names(),
                "What --ranks are: threads of this process, or mpi: those of the processes that mpirun started, which share them, as in `mpirun -n 2 lockstep "
-               "train sft ... --ranks dp=2 --transport mpi` (docs/ranks.md); changes no bit");
+               "COMMAND ... --ranks tp=2 --transport mpi` (docs/ranks.md); changes no bit");
   table.integer("rank-timeout", &settings.rank_timeout, 2, 86400, "SECONDS", "A process that is silent for so long counts as lost, and the command ends");
   table.refused("without --transport mpi", [&settings] { return settings.transport != "mpi"; });
 }
@@ -47,7 +47,7 @@ void add_draft_options(OptionTable& table, DraftOptions& drafts, std::string usu
   table.text(name, mode.get(), "auto|off|SOURCE,..",
              "Guess tokens ahead and check several in one forward: auto, as far as it pays; off; or always, from sources with commas (docs/speculation.md); "
              "changes no bit under coupled acceptance");
-  table.integer("draft-tokens", &drafts.tokens, 1, DraftOptions::kMostTokens, "N", "Most tokens of a guess");
+  table.integer("draft-tokens", &drafts.tokens, 1, DraftOptions::kMostTokens, "N", "Most tokens of a draft");
   table.refused(fmt::format("with --{} off", name), [mode] { return *mode == "off"; });
   if (rejects) {
     table.choice("acceptance", acceptance.get(), acceptance_names(),

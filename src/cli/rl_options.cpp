@@ -21,7 +21,7 @@ static void add_critic_options(OptionTable& table, CriticSettings& s) {
   const auto whiten = std::make_shared<std::string>("on"), chain = std::make_shared<std::string>("carry");
   table.choice("critic", &s.kind, critic_names(),
                "A model of values beside the policy, for --advantages gae: none, one of its own weights, or an adapter over frozen ones (docs/rl.md)");
-  table.input("critic-model", &s.model, "DIR", "What the critic begins from, as a reward model; unless it is said the policy's model, with a head of zeros");
+  table.input("critic-model", &s.model, "DIR", "What the critic begins from, as a reward model; unless given the policy's model, with a head of zeros");
   table.refused("without --critic", none);
   table.integer("critic-rank", &s.rank, 1, 256, "R", "Rank of an adapter that is the critic");
   table.refused("without --critic adapter", [&s] { return s.kind != "adapter"; });
@@ -30,7 +30,7 @@ static void add_critic_options(OptionTable& table, CriticSettings& s) {
   table.integer("critic-epochs", &s.epochs, 1, 1000, "N", "The critic's optimizer steps on each step's rollouts");
   table.refused("without --critic", none);
   number("critic-learning-rate", &s.learning_rate, 0, 1e3, "X",
-         "The critic's learning rate, constant; unless it is said, an adapter gets ten times the default");
+         "The critic's learning rate, constant; unless given, an adapter gets ten times the default");
   number("value-clip", &s.clip, 0, 1e6, "X", "How far a value may move within a step, where that makes its loss smaller; 0: any way");
   number("gamma", &s.gae.gamma, 0, 1, "X", "Discount of rewards, a trained token");
   number("lambda", &s.gae.lambda, 0, 1, "X", "How far advantages look ahead: 1 to the end, 0 to the next value");
@@ -111,7 +111,7 @@ void add_rl_options(OptionTable& table, RlSettings& s) {
   table.integer("share-prompts-from", &s.share_prompts_from, 2, 1 << 20, "N", "Tokens of a prompt from which on --share-prompts auto counts its rows as saved");
   table.refused("without --share-prompts auto", [&s] { return s.share_prompts != "auto"; });
   table.number("learning-rate", &s.learning_rate, 0, 1e3, "X",
-               "Peak learning rate; unless it is said, an adapter gets ten times the default, --optimizer dimuon 0.01");
+               "Peak learning rate; unless given, an adapter gets ten times the default, --optimizer dimuon 0.01");
   table.choice("schedule", &s.schedule, schedule_names(), "Learning rate schedule after the warm-up; linear and cosine end at 0");
   table.integer("warmup", &s.warmup, 0, 1'000'000'000, "N", "Steps of linear warm-up, at most the run's");
   add_adamw_options(table, s, 1e3);

@@ -22,7 +22,7 @@ void add_loss_options(OptionTable& table, PreferenceSettings& s, const std::stri
   if (fixed_loss.empty()) table.choice("loss", &s.loss, preference_names(), "The loss (docs/preferences.md)");
   else s.loss = fixed_loss;
   const auto without = [&s](PreferenceOption option) { return [&s, option] { return (preference_row(s.loss).options & option) == 0; }; };
-  table.number("beta", &s.beta, 1e-6, 1e6, "X", "How strongly rewards differ: of log-ratios, or of log-probabilities; unless it is said, simpo has 2");
+  table.number("beta", &s.beta, 1e-6, 1e6, "X", "How strongly rewards differ: of log-ratios, or of log-probabilities; unless given, simpo has 2");
   table.refused("with a --loss without it", without(kBeta));
   table.number("label-smoothing", &s.label_smoothing, 0, 0.499, "X",
                fmt::format("Share of pairs whose answers are taken to be swapped ({})", losses_with(kLabelSmoothing)));

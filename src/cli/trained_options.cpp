@@ -7,7 +7,7 @@ namespace lockstep {
 void add_trained_options(OptionTable& table, TrainedSettings& s) {
   table.integer(
       "adapter-rank", &s.rank, 0, 256, "N",
-      "Train a LoRA adapter of this rank over frozen weights, exported as a PEFT folder; 0: all weights. Its base may be packed: --profile cpu-int4-base");
+      "Train a LoRA adapter of this rank over frozen weights, exported as a PEFT folder; 0: all weights. Its base may be quantised: --profile cpu-int4-base");
   table.number("adapter-alpha", &s.alpha, 0.001, 1e6, "X", "The adapter's output is scaled by this over its rank");
   table.refused("without --adapter-rank", [&s] { return s.rank == 0; });
   table.choice("optimizer", &s.optimizer, optimizer_names(),
