@@ -29,8 +29,7 @@ static void add_critic_options(OptionTable& table, CriticSettings& s) {
   table.refused("without --critic", none);
   table.integer("critic-epochs", &s.epochs, 1, 1000, "N", "The critic's optimizer steps on each step's rollouts");
   table.refused("without --critic", none);
-  number("critic-learning-rate", &s.learning_rate, 0, 1e3, "X",
-         "The critic's learning rate, constant; unless given, an adapter gets ten times the default");
+  number("critic-learning-rate", &s.learning_rate, 0, 1e3, "X", "The critic's learning rate, constant; unless given, an adapter gets ten times the default");
   number("value-clip", &s.clip, 0, 1e6, "X", "How far a value may move within a step, where that makes its loss smaller; 0: any way");
   number("gamma", &s.gae.gamma, 0, 1, "X", "Discount of rewards, a trained token");
   number("lambda", &s.gae.lambda, 0, 1, "X", "How far advantages look ahead: 1 to the end, 0 to the next value");

@@ -66,7 +66,7 @@ class Checkpoints {
   Sessions& sessions_;
   const StoredRecords<PromotedModel>& promoted_;
   RecordWriter writer_;  // of checkpoints in the store, and removed folders
-  std::mutex copying_;  // copies are made one after another, so that a request that is sent again finds what the first one made
+  std::mutex copying_;   // copies are made one after another, so that a request that is sent again finds what the first one made
   Guarded<State> state_;
 };
 
