@@ -9,10 +9,11 @@ between its marks; tools/republish does, when it publishes a model. The same mod
 import argparse
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
+
+from marked_page import write_between_marks
 
 ROOT = Path(__file__).resolve().parent.parent
 TASKS = "reverse sort add subtract maximum count parity shift deduplicate interleave compare remainder".split()
@@ -46,12 +47,8 @@ def within(result):
 
 def write_readme(result, problems, samples):
     readme = ROOT / "models/agent-glm/README.md"
-    old = readme.read_text()
-    marks = re.compile(r"(<!-- bench/agent_rates.py: begin -->\n).*?(<!-- bench/agent_rates.py: end -->)", re.S)
-    if not marks.search(old):
-        sys.exit(f"{readme} has no marks of this script")
     said = f"{table(result)}\n\n{problems} problems a task, {samples} samples each; {within(result)} of {len(result)} tasks lie within {LEAST:.0%} to {MOST:.0%}."
-    readme.write_text(marks.sub(lambda found: f"{found[1]}{said}\n{found[2]}", old))
+    write_between_marks(readme, "bench/agent_rates.py", said)
 
 
 def main():

@@ -14,14 +14,13 @@ the trainer's and the sampler's, which other programs beside it change less than
 import argparse
 import json
 import os
-import re
 import resource
-import subprocess
 import sys
 from pathlib import Path
 from statistics import fmean
 
-from families import binary, evaluate, interval, lockstep, metrics
+from families import evaluate, interval, lockstep, metrics, version
+from marked_page import write_between_marks
 
 ROOT = Path(__file__).resolve().parents[1]
 PARTS = 6  # of the curve
@@ -38,14 +37,20 @@ def timed(run):
     return run(), seconds() - before
 
 
+def train(words, folder):
+    """Begins the run of `folder`, or resumes it: the seconds of a processor that this took, and whether it was resumed."""
+    resumed = any((folder / "checkpoints").glob("*"))
+    _, seconds = timed(lambda: lockstep("train", *words, *(["--resume"] if resumed else [])))
+    return seconds, resumed
+
+
 def run_one(name, work, threads):
     file = work / "results" / f"{name}.json"
     if file.is_file():
         return
     folder = work / "runs" / f"countdown-{name.replace('_', '-')}"
-    words = ["train", "rl", "--config", ROOT / f"recipes/countdown_{name}.toml", "--runs", work / "runs", "--threads", threads, "--no-page"]
-    resumed = any((folder / "checkpoints").glob("*"))
-    _, seconds = timed(lambda: lockstep(*words, *(["--resume"] if resumed else [])))
+    words = ["rl", "--config", ROOT / f"recipes/countdown_{name}.toml", "--runs", work / "runs", "--threads", threads, "--no-page"]
+    seconds, resumed = train(words, folder)
     rows = metrics(folder)
     part = len(rows) // PARTS
     result = {"algorithm": name, "steps": len(rows), "rewards": [fmean(row["reward"] for row in rows[i * part : (i + 1) * part]) for i in range(PARTS)],
@@ -67,14 +72,7 @@ def page(work):
                      f"{seconds} | {r['different_bits']:,} of {r['tokens']:,} |")  # fmt: skip
     if missing := sorted(set(all_algorithms()) - {r["algorithm"] for r in results}):
         lines += ["", f"Not measured yet: {', '.join(f'`{name}`' for name in missing)}."]
-    version = subprocess.run([binary(), "--version"], capture_output=True, text=True).stdout.split("\n")[0]
-    lines += ["", f"Measured with {version}."]
-    document = ROOT / "docs/rl.md"
-    marks = re.compile(r"(<!-- bench/algorithms.py: begin -->\n).*?(<!-- bench/algorithms.py: end -->)", re.S)
-    text = document.read_text()
-    if not marks.search(text):
-        sys.exit(f"{document} has no marks of this script")
-    document.write_text(marks.sub(lambda found: found[1] + "\n".join(lines) + "\n" + found[2], text))
+    write_between_marks(ROOT / "docs/rl.md", "bench/algorithms.py", "\n".join([*lines, "", f"Measured with {version()}."]))
 
 
 def main():

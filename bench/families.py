@@ -42,6 +42,11 @@ def binary():
     return os.environ.get("LOCKSTEP_BINARY", str(ROOT / "build/lockstep"))
 
 
+def version():
+    """The program's name, version and commit."""
+    return subprocess.run([binary(), "--version"], capture_output=True, text=True).stdout.split("\n")[0]
+
+
 def recipe_of(family):
     return tomllib.loads((RECIPES / f"{family}.toml").read_text())
 
@@ -155,8 +160,7 @@ def page(options):
     results = [json.loads(path.read_text()) for path in sorted((options.work / "results").glob("*/result.json"))]
     if not results:
         sys.exit("no family is done")
-    version = subprocess.run([binary(), "--version"], capture_output=True, text=True).stdout.split("\n")[0]
-    (ROOT / "docs/families.json").write_text(json.dumps({"version": version, "families": results}, indent=1) + "\n")
+    (ROOT / "docs/families.json").write_text(json.dumps({"version": version(), "families": results}, indent=1) + "\n")
     missing = [family for family in all_families() if family not in {r["family"] for r in results}]
     lines = [
         "# Lessons: what small models of each family learn",

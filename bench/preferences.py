@@ -18,12 +18,12 @@ import json
 import os
 import random
 import re
-import subprocess
 import sys
 from pathlib import Path
 
-from algorithms import timed
-from families import binary, lockstep, metrics
+from algorithms import train
+from families import metrics, version
+from marked_page import write_between_marks
 
 ROOT = Path(__file__).resolve().parents[1]
 TRAIN, HELD_OUT = 2000, 500
@@ -75,11 +75,10 @@ def run_one(name, work, threads):
     file = work / "results" / f"{name}.json"
     if file.is_file():
         return
-    words = ["train", "preference", "--config", ROOT / f"recipes/preference_{name}.toml", "--runs", work / "runs", "--threads", threads, "--no-page",
+    words = ["preference", "--config", ROOT / f"recipes/preference_{name}.toml", "--runs", work / "runs", "--threads", threads, "--no-page",
              *(part for key, of in (("data", "train"), ("eval", "held_out")) for part in ("--set", f"{key}={work / 'pairs' / of}.jsonl"))]  # fmt: skip
     folder = work / "runs" / f"preference-{name}"
-    resumed = any((folder / "checkpoints").glob("*"))
-    _, seconds = timed(lambda: lockstep(*words, *(["--resume"] if resumed else [])))
+    seconds, resumed = train(words, folder)
     rows = metrics(folder)
     result = {"loss": name, "steps": len(rows), "before": rows[0]["accuracy"], "held_out": [[row["step"], row["eval_accuracy"], row["eval_margin"]] for row in rows if "eval_accuracy" in row],
               "processor_seconds": None if resumed else seconds}  # fmt: skip
@@ -97,14 +96,7 @@ def page(work):
         lines.append(f"| `{r['loss']}` | {r['before']:.3f} | {' | '.join(f'{accuracy:.3f}' for _, accuracy, _ in r['held_out'])} | {r['held_out'][-1][2]:.3g} | {seconds} |")
     if missing := sorted(set(all_losses()) - {r["loss"] for r in results}):
         lines += ["", f"Not measured yet: {', '.join(f'`{name}`' for name in missing)}."]
-    version = subprocess.run([binary(), "--version"], capture_output=True, text=True).stdout.split("\n")[0]
-    lines += ["", f"Measured with {version}."]
-    document = ROOT / "docs/preferences.md"
-    marks = re.compile(r"(<!-- bench/preferences.py: begin -->\n).*?(<!-- bench/preferences.py: end -->)", re.S)
-    text = document.read_text()
-    if not marks.search(text):
-        sys.exit(f"{document} has no marks of this script")
-    document.write_text(marks.sub(lambda found: found[1] + "\n".join(lines) + "\n" + found[2], text))
+    write_between_marks(ROOT / "docs/preferences.md", "bench/preferences.py", "\n".join([*lines, "", f"Measured with {version()}."]))
 
 
 def main():

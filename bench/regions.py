@@ -25,6 +25,8 @@ import time
 import urllib.request
 from pathlib import Path
 
+from marked_page import write_between_marks
+
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build"
 PLACE = "s3://weights/fleet/chat"
@@ -337,10 +339,7 @@ def main():
         Path(options.json).write_text(json.dumps(found, indent=1) + "\n")
     wrong = faults_of(found)
     if options.page and not wrong:
-        file = Path(options.page)
-        begin, end = "<!-- bench/regions.py: begin -->", "<!-- bench/regions.py: end -->"
-        text = file.read_text()
-        file.write_text(text[: text.index(begin) + len(begin)] + "\n" + page_text(found) + "\n" + text[text.index(end) :])
+        write_between_marks(Path(options.page), "bench/regions.py", page_text(found))
     for one in wrong:
         print(f"regions: {one}")
     return 1 if wrong else 0

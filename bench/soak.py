@@ -26,6 +26,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import svg_plot  # noqa: E402
+from marked_page import write_between_marks  # noqa: E402
 
 ROOT = Path(__file__).resolve().parent.parent
 KEYS = [f"key{i}" for i in range(10)]
@@ -336,12 +337,6 @@ def words(report):
     return "\n".join(lines)
 
 
-def write_page(path, text):
-    page = Path(path).read_text()
-    begin, end = "<!-- soak: begin -->\n", "<!-- soak: end -->"
-    Path(path).write_text(page[: page.index(begin) + len(begin)] + text + "\n" + page[page.index(end) :])
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=60)
@@ -379,7 +374,7 @@ def main():
     if options.svg:
         draw(options.svg, soak.series)
     if options.page:
-        write_page(options.page, words(report))
+        write_between_marks(Path(options.page), "soak", words(report))
     print(words(report))
     for line in bad:
         print(f"FAILED: {line}")

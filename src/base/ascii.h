@@ -12,10 +12,10 @@ inline std::string ascii_lower(std::string_view text) {
   return out;
 }
 
-inline std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view kSpace = " \t\n\v\f\r";
-  const std::size_t first = text.find_first_not_of(kSpace);
-  return first == std::string_view::npos ? std::string_view() : text.substr(first, text.find_last_not_of(kSpace) - first + 1);
+// `spaces`: the characters that go.
+inline std::string_view trimmed(std::string_view text, std::string_view spaces = " \t\n\v\f\r") {
+  const std::size_t first = text.find_first_not_of(spaces);
+  return first == std::string_view::npos ? std::string_view() : text.substr(first, text.find_last_not_of(spaces) - first + 1);
 }
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/free_memory.h"
+#include "benchmark/cached_slices.h"
 #include "benchmark/noise.h"
 #include "kernels/kernel_profile.h"
 #include "kernels/launch.h"
@@ -14,8 +15,6 @@
 namespace lockstep {
 
 namespace {
-constexpr std::int64_t kContextPage = 16;
-
 // Seconds that kernels whose name begins so took, in all.
 double seconds_of(const std::vector<KernelTotals>& totals, std::string_view beginning) {
   double sum = 0;
@@ -31,17 +30,6 @@ void fill(Stream& stream, const View& cache, std::uint64_t seed) {
     stream.write(cache.row_range(begin, rows), noise(rows * cache.cols, seed + static_cast<std::uint64_t>(begin)));
   }
   stream.synchronize();
-}
-
-// The last `rows` positions of a text of `tokens`, whose pages follow each other in the cache.
-Batch last_rows(const OpenedModel& opened, std::int64_t tokens, std::int64_t rows) {
-  std::vector<SequenceSlice> slices(1);
-  RandomSequence random(1, RandomStream::shuffle, 0);
-  for (std::int64_t i = 0; i < rows; ++i)
-    slices[0].tokens.push_back(static_cast<std::int32_t>(random.uniform() * static_cast<double>(opened.model->facts().vocabulary)));
-  slices[0].begin = tokens - rows;
-  for (std::int64_t page = 0; page * kContextPage < tokens; ++page) slices[0].pages.push_back(static_cast<std::int32_t>(page));
-  return Batch(opened.runtime->backend, slices, kContextPage, false);
 }
 
 // The layers' indexers once more on random queries, with a selection of a single key: what scoring takes, and hardly any selecting.
@@ -78,7 +66,7 @@ class ScoresAlone {
 
 ContextParts time_rows(const OpenedModel& opened, const WeightSet& weights, KvCache& cache, std::int64_t tokens, std::int64_t rows, const TimeBudget& budget) {
   Runtime& runtime = *opened.runtime;
-  const Batch batch = last_rows(opened, tokens, rows);
+  const Batch batch(runtime.backend, slices_between(opened, 1, tokens - rows, tokens, pages_of(tokens)), kBenchmarkPage, false);
   const auto forward = [&] {
     Context context = runtime.context(weights, cache, batch);
     opened.model->forward(context);
@@ -110,11 +98,11 @@ ContextTiming time_context(const OpenedModel& opened, const ContextCase& shape, 
     fail(ErrorCode::invalid_argument, "a text of {} tokens is shorter than the window of {} that is timed at its end", shape.tokens, shape.window);
   const std::vector<CacheShape> shapes = opened.model->cache_shapes(runtime.profile);
   ContextTiming timing{.cache_bytes = KvCache::bytes_a_position(shapes, runtime.profile)};
-  const std::int64_t pages = (shape.tokens + kContextPage - 1) / kContextPage;
+  const std::int64_t pages = pages_of(shape.tokens);
   if (runtime.backend.device().kind() == BackendKind::cpu)
-    check_memory(timing.cache_bytes * pages * kContextPage, fmt::format("the cache of {} tokens", shape.tokens));
+    check_memory(timing.cache_bytes * pages * kBenchmarkPage, fmt::format("the cache of {} tokens", shape.tokens));
   const std::shared_ptr<const WeightSet> weights = opened.weight_set();
-  KvCache cache(runtime.backend, shapes, runtime.profile, pages, kContextPage);
+  KvCache cache(runtime.backend, shapes, runtime.profile, pages, kBenchmarkPage);
   std::uint64_t seed = 1;
   for (const KvCache::Layer& layer : cache.layers) {
     fill(runtime.backend.stream(), layer.entry.view(), seed++ << 32);

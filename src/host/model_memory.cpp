@@ -144,9 +144,7 @@ std::int64_t ModelMemoryPlanner::cutting() const {
   each_sharding([&](const Sharding& one) { shares += elements_of(one.manifest()); });
   if (shares == 0) return 0;
   const Manifest& whole = counting_.opened.model->manifest();
-  std::int64_t computed = 0;
-  for (const Parameter& p : whole.parameters()) computed += computed_bytes(p, counting_.opened.runtime->profile);
-  return computed + (elements_of(whole) + shares) * static_cast<std::int64_t>(sizeof(float));
+  return computed_bytes(whole, counting_.opened.runtime->profile) + (elements_of(whole) + shares) * static_cast<std::int64_t>(sizeof(float));
 }
 
 const ModelMemory& ModelMemoryPlanner::of(const ModelSettings& settings) {
@@ -182,7 +180,7 @@ ModelMemory ModelMemoryPlanner::count(const ModelSettings& wanted) {
       memory.weights += own * static_cast<std::int64_t>(sizeof(float));
       elements += own;
     } else {
-      for (const Parameter& p : base.manifest().parameters()) memory.weights += computed_bytes(p, profile);
+      memory.weights += computed_bytes(base.manifest(), profile);
       elements += elements_of(base.manifest());
     }
   });

@@ -1,5 +1,3 @@
-#include "launch/child_process.h"
-
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -7,19 +5,10 @@
 #include <functional>
 
 #include "base/error.h"
+#include "launch/child_process_test_tools.h"
 
 namespace lockstep {
 namespace {
-
-// Everything that it writes, until it has ended.
-std::vector<std::string> all_lines(ChildProcess& child) {
-  std::vector<std::string> all;
-  for (bool over = false; !over;) {
-    over = child.ended().has_value();
-    for (const std::string& line : child.lines(50)) all.push_back(line);
-  }
-  return all;
-}
 
 TEST(ChildProcess, WordsAreHandedOverAsTheyAre) {
   ChildProcess child({"sh", "-c", "printf '%s\\n' \"$@\" >&2; printf unfinished >&2; exit 7", "x", "a b", "$HOME", "`id`;'"});

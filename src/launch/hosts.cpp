@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "base/ascii.h"
 #include "base/error.h"
 #include "parallel/layout.h"
 
@@ -12,11 +13,6 @@ namespace lockstep {
 
 namespace {
 constexpr std::string_view kBlank = " \t\r";
-
-std::string_view trimmed(std::string_view text) {
-  const std::size_t begin = text.find_first_not_of(kBlank);
-  return begin == std::string_view::npos ? std::string_view() : text.substr(begin, text.find_last_not_of(kBlank) - begin + 1);
-}
 
 int slots_of_word(std::string_view host, std::string_view word) {
   int slots = 0;
@@ -61,7 +57,7 @@ std::vector<Host> read_hosts(std::string_view list) {
   std::vector<Host> hosts;
   for (std::size_t at = 0; at <= list.size() && !list.empty();) {
     const std::size_t end = std::min(list.find(',', at), list.size());
-    hosts.push_back(host_of_word(trimmed(list.substr(at, end - at))));
+    hosts.push_back(host_of_word(trimmed(list.substr(at, end - at), kBlank)));
     at = end + 1;
   }
   check_together(hosts);
@@ -76,15 +72,15 @@ std::vector<Host> read_hosts_text(std::string_view text, const std::string& labe
     std::string_view line = text.substr(at, end - at);
     at = end + 1;
     ++number;
-    line = trimmed(line.substr(0, line.find('#')));
+    line = trimmed(line.substr(0, line.find('#')), kBlank);
     if (line.empty()) continue;
     with_context(fmt::format("reading '{}', line {}", label, number), [&] {
       const std::size_t blank = line.find_first_of(kBlank);
       Host host = host_of_word(line.substr(0, blank));
-      for (std::string_view rest = blank == std::string_view::npos ? std::string_view() : trimmed(line.substr(blank)); !rest.empty();) {
+      for (std::string_view rest = blank == std::string_view::npos ? std::string_view() : trimmed(line.substr(blank), kBlank); !rest.empty();) {
         const std::size_t next = std::min(rest.find_first_of(kBlank), rest.size());
         const std::string_view word = rest.substr(0, next);
-        rest = trimmed(rest.substr(next));
+        rest = trimmed(rest.substr(next), kBlank);
         if (word.starts_with("slots=")) host.slots = slots_of_word(host.name, word.substr(6));
         else if (!word.starts_with("max_slots=") && !word.starts_with("max-slots="))
           fail(ErrorCode::invalid_argument, "'{}' is unknown, allowed is HOST slots=N, or HOST:N", word.substr(0, 100));

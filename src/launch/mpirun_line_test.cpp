@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include "launch/child_process.h"
+#include <fmt/ranges.h>
+
+#include "launch/child_process_test_tools.h"
 
 namespace lockstep {
 namespace {
@@ -64,12 +66,7 @@ TEST(MpirunLine, OnlyAnotherMachineIsAsked) {
 TEST(MpirunLine, IsShownAsAShellReadsIt) {
   const LineWords words{"a", "", "b c", "it's", "$HOME", "x=1,y", "*", "line\nfeed"};
   ChildProcess shell({"sh", "-c", "set -- " + shell_text(words) + "; for w in \"$@\"; do printf '[%s]' \"$w\" >&2; done"});
-  std::string told;
-  for (bool over = false; !over;) {
-    over = shell.ended().has_value();
-    for (const std::string& line : shell.lines(50)) told += (told.empty() ? "" : "\n") + line;
-  }
-  EXPECT_EQ(told, "[a][][b c][it's][$HOME][x=1,y][*][line\nfeed]");
+  EXPECT_EQ(fmt::format("{}", fmt::join(all_lines(shell), "\n")), "[a][][b c][it's][$HOME][x=1,y][*][line\nfeed]");
   EXPECT_EQ(shell_text({"a", "x=1,y"}), "a x=1,y") << "nothing is quoted that need not be";
 }
 

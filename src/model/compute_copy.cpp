@@ -37,6 +37,11 @@ std::int64_t computed_bytes(const Parameter& p, const Profile& profile) {
   if (weight_bits(p, profile) != 0) return p.count * item_bytes(p, profile);
   return p.size() * element_size(compute_dtype(p, profile), false);
 }
+std::int64_t computed_bytes(const Manifest& manifest, const Profile& profile) {
+  std::int64_t bytes = 0;
+  for (const Parameter& p : manifest.parameters()) bytes += computed_bytes(p, profile);
+  return bytes;
+}
 
 Buffer allocate_compute_copy(Backend& backend, const Parameter& p, const Profile& profile) {
   const DType dtype = compute_dtype(p, profile);

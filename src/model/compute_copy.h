@@ -21,6 +21,7 @@ struct ConvertedPart {
 
 // Bytes of the parameter's compute copy.
 std::int64_t computed_bytes(const Parameter& parameter, const Profile& profile);
+std::int64_t computed_bytes(const Manifest& manifest, const Profile& profile);  // of all parameters
 Buffer allocate_compute_copy(Backend& backend, const Parameter& parameter, const Profile& profile);
 
 // Rows [row, row + rows) of an item; `values` [rows][inputs].

@@ -35,10 +35,8 @@ std::vector<const Buffer*> alike(const Model& model, const SharedWeights& shared
 LoadedBytes loaded_bytes(const Model& model, const Profile& profile) {
   LoadedBytes bytes;
   bytes.masters = masters_reading_bytes(model.manifest());
-  for (const Parameter& p : model.manifest().parameters()) {
-    bytes.masters += p.size() * static_cast<std::int64_t>(sizeof(float));
-    bytes.weights += computed_bytes(p, profile);
-  }
+  for (const Parameter& p : model.manifest().parameters()) bytes.masters += p.size() * static_cast<std::int64_t>(sizeof(float));
+  bytes.weights = computed_bytes(model.manifest(), profile);
   return bytes;
 }
 

@@ -227,11 +227,7 @@ void AdapterTrainer::load_gradients(const std::filesystem::path& folder) {
 std::shared_ptr<const AdapterWeights> AdapterTrainer::weights() {
   if (!first().sharding()) return first().weights();
   const std::uint64_t version = first().weights()->version;
-  if (std::shared_ptr<const AdapterWeights> made = whole_weights_.lock(); made && made->version == version) return made;
-  std::shared_ptr<const AdapterWeights> whole = make_adapter(base_->runtime().backend, layout_, state().masters(), version);
-  whole_weights_ = whole;
-  if (!base_->ranks().all_here()) kept_whole_ = whole;
-  return whole;
+  return whole_.of(version, base_->ranks().all_here(), [&] { return make_adapter(base_->runtime().backend, layout_, state().masters(), version); });
 }
 
 WeightImages AdapterTrainer::gradient_images() {
@@ -241,8 +237,7 @@ WeightImages AdapterTrainer::gradient_images() {
 void AdapterTrainer::restore(const TrainerState& state) {
   if (base_->ranks().size() > 1) break_off();  // until every rank is restored
   base_->each([&](int local, const BaseRank&) { part(local).restore(state); });
-  whole_weights_.reset();
-  kept_whole_.reset();
+  whole_.forget();
 }
 
 std::uint64_t AdapterTrainer::gradient_hash() { return images_hash(layout_->manifest(), gradient_images()); }

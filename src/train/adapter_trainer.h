@@ -7,6 +7,7 @@
 #pragma once
 #include "train/adapter_rank.h"
 #include "train/frozen_base.h"
+#include "train/newest_whole.h"
 
 namespace lockstep {
 
@@ -90,9 +91,8 @@ class AdapterTrainer {
 
   std::shared_ptr<FrozenBase> base_;
   std::shared_ptr<const AdapterLayout> layout_;
-  std::vector<std::unique_ptr<AdapterRank>> parts_;    // of local ranks
-  std::weak_ptr<const AdapterWeights> whole_weights_;  // as Trainer's
-  std::shared_ptr<const AdapterWeights> kept_whole_;
+  std::vector<std::unique_ptr<AdapterRank>> parts_;  // of local ranks
+  NewestWhole<AdapterWeights> whole_;                // if the ranks hold shares
 };
 
 }  // namespace lockstep

@@ -177,12 +177,9 @@ std::shared_ptr<const WeightSet> Trainer::weights() {
   ranks_.check_usable();
   if (!ranks_.first().sharding()) return ranks_.first().weights();
   const std::uint64_t version = ranks_.first().weights()->version;
-  if (std::shared_ptr<const WeightSet> made = whole_weights_.lock(); made && made->version == version) return made;
-  std::shared_ptr<const WeightSet> whole =
-      make_weight_set(ranks_.runtime().backend, ranks_.runtime().model->manifest(), state_.masters(), ranks_.runtime().profile, version);
-  whole_weights_ = whole;
-  if (!ranks_.ranks().all_here()) kept_whole_ = whole;
-  return whole;
+  Runtime& runtime = ranks_.runtime();
+  return whole_.of(version, ranks_.ranks().all_here(),
+                   [&] { return make_weight_set(runtime.backend, runtime.model->manifest(), state_.masters(), runtime.profile, version); });
 }
 
 WeightImages Trainer::gradient_images() {
@@ -196,8 +193,7 @@ void Trainer::restore(const TrainerState& state) {
   batch_.reset();
   ranks_.break_off();  // until every rank is restored
   ranks_.each([&](RankTrainer& part) { part.restore(state); });
-  whole_weights_.reset();
-  kept_whole_.reset();
+  whole_.forget();
 }
 
 }  // namespace lockstep

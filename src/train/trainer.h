@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 
+#include "train/newest_whole.h"
 #include "train/open_batch.h"
 #include "train/whole_state.h"
 
@@ -76,10 +77,7 @@ class Trainer {
   RankTrainers ranks_;
   WholeState state_;
   std::optional<Batch> batch_;
-  // If the ranks hold shares: of the newest version requested, while a caller has it. Where some ranks have other owners, as long as it is the newest: all
-  // owners put it together, or none does.
-  std::weak_ptr<const WeightSet> whole_weights_;
-  std::shared_ptr<const WeightSet> kept_whole_;
+  NewestWhole<WeightSet> whole_;  // if the ranks hold shares
 };
 
 }  // namespace lockstep

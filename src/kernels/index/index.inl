@@ -91,10 +91,14 @@ void index_select(const IndexSelect& op, ThreadPool& pool) {
   for (std::int64_t t = 0; t < rows; ++t) longest = std::max(longest, visible(t));
   const std::int64_t parts = std::clamp<std::int64_t>((pool.threads() + items - 1) / items, 1, std::max<std::int64_t>(1, longest / kLeastKeys));
 
-  const auto write = [&](std::int64_t row, const std::uint64_t* held, std::int64_t count, bool nan) {
+  // position(i): the i-th key that a row selects.
+  const auto write_positions = [&](std::int64_t row, std::int64_t count, const auto& position) {
     std::int32_t* const selection = ints(op.selection) + row * op.selection.stride;
-    for (std::int64_t i = 0; i < top_k; ++i) selection[i] = i < count ? static_cast<std::int32_t>(held[i]) : -1;
+    for (std::int64_t i = 0; i < top_k; ++i) selection[i] = i < count ? static_cast<std::int32_t>(position(i)) : -1;
     ints(op.count)[row * op.count.stride] = static_cast<std::int32_t>(count);
+  };
+  const auto write = [&](std::int64_t row, const std::uint64_t* held, std::int64_t count, bool nan) {
+    write_positions(row, count, [&](std::int64_t i) { return held[i]; });
     if (nan && op.flags) ints(op.flags)[row * op.flags.stride] |= 1;
   };
   // f(first, end) for runs of an item's rows of one sequence that see more than top_k keys. All keys of the others are selected without scores, where
@@ -103,13 +107,8 @@ void index_select(const IndexSelect& op, ThreadPool& pool) {
     const std::int64_t end = std::min(rows, (item + 1) * per_item);
     for (std::int64_t t = item * per_item, run; t < end; t = run) {
       run = t + 1;
-      const auto sees_few = [&](std::int64_t row) { return visible(row) - RowSelection<V>::first_key(op, row) <= top_k; };
-      if (sees_few(t)) {
-        if (!writes) continue;
-        std::int32_t* const selection = ints(op.selection) + t * op.selection.stride;
-        const std::int64_t first = RowSelection<V>::first_key(op, t), seen = visible(t) - first;
-        for (std::int64_t i = 0; i < top_k; ++i) selection[i] = i < seen ? static_cast<std::int32_t>(first + i) : -1;
-        ints(op.count)[t * op.count.stride] = static_cast<std::int32_t>(seen);
+      if (const std::int64_t first = RowSelection<V>::first_key(op, t), seen = visible(t) - first; seen <= top_k) {
+        if (writes) write_positions(t, seen, [&](std::int64_t i) { return first + i; });
         continue;
       }
       while (run < end && sequence_of(run) == sequence_of(t)) ++run;
