@@ -255,6 +255,20 @@ def offload_limits(size):
     return moved, seconds, in_memory / (in_memory + seconds)
 
 
+def ranks_table(data):
+    t = data["targets"]
+    lines = [f"`lockstep train sft`, {data['profile']}, sequences of {data['tokens']} tokens, two threads in all: of one rank, or one of each of two ranks, which are threads or processes. Of {data['steps']} steps the "
+             f"median, after a first one. Targets: {t['of_one']:g} of one rank for dp and tp; {t['of_ideal']:g} of the ideal m / (m + p - 1) for stages of a pipeline; processes {t['of_threads']:g} of threads.", "",
+             "| sequences a step | micro-batches of | ranks | as | tokens/s | of one rank | ideal | of threads |", "|---|---|---|---|---|---|---|---|"]  # fmt: skip
+    for r in data["table"]:
+        processes = r["transport"] == "mpi"
+        way = [r["ranks"], "processes" if processes else "threads"] if r["ranks"] else ["one", ""]
+        over_one = [span(r), f"{r['ideal']:.2f}"] if r["ranks"] else ["", ""]
+        cells = [str(r["sequences"]), str(r["micro_batch"] or "all"), *way, number(r["tokens_per_second"]), *over_one, f"{r['over_threads']:.2f}" if processes else ""]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
 def offload_table(data):
     lines = [f"`{data['model']}`, {data['profile']}, {data['trainers']} models trained by turns, all parameters; the losses of both servers are equal. "
              "Targets: 0.6 in peak memory, 0.95 in speed.", "",

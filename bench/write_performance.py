@@ -29,7 +29,7 @@ from pathlib import Path
 
 from limit_tables import kept_table, limits_table, prompts_table
 from performance_page import add_block, without_unnamed
-from performance_tables import (changes, change, commits_table, contexts_table, positions_table, gemm_table, llama_table, loading_table, offload_table, packed_table, percents, rl_table, tax_table,
+from performance_tables import (changes, change, commits_table, contexts_table, positions_table, gemm_table, llama_table, loading_table, offload_table, packed_table, percents, ranks_table, rl_table, tax_table,
                                 tenants_table, torch_table, training_table, variants_table)  # fmt: skip
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -119,6 +119,7 @@ SECTIONS = {
     "prefix": Section("Sharing prompts in training", "variants.py prefix",
                       variants_table("SmolLM2-135M, fp32: a training step on 8 samples of one prompt, which is as long as each sample. Targets: 1.12 with the forward "
                                      "shared, 1.5 with the backward too.", "shared, ms", "nothing shared, ms"), "own", 0, 1, models="--model"),
+    "ranks": Section("Training over two ranks", "rank_steps.py", ranks_table, "own", 0, 3, models="--model"),
     "prompts": Section("One prompt of thousands of tokens", "variants.py prompts", prompts_table, "own", 0, 9, models="--model"),
     "kept": Section("Kept forwards", "kept_forwards.py", kept_table, "own", 0, 14, models="--model"),
     "limits": Section("Against the machine's limits", "roofline.py", limits_table, "own", 0, 2.5, models="--model"),

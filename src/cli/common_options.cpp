@@ -30,8 +30,8 @@ void add_runtime_options(OptionTable& table, RuntimeSettings& settings) {
 
 void add_ranks_option(OptionTable& table, std::string* ranks) {
   table.text("ranks", ranks, "LAYOUT",
-             "Tensor-, data- and expert-parallel ranks, such as tp=2,dp=2,ep=2 (docs/ranks.md; empty: one): threads of this process that share --threads; "
-             "changes no bit");
+             "Tensor-, data- and expert-parallel ranks and stages of a pipeline, such as tp=2,dp=2,ep=2,pp=2 (docs/ranks.md; empty: one): threads of this "
+             "process that share --threads; changes no bit");
 }
 
 void add_transport_options(OptionTable& table, ProcessSettings& settings) {

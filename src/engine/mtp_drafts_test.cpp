@@ -183,7 +183,7 @@ TEST(MtpDrafts, OverRanksTheyAreThoseOfOne) {
   const std::vector<Generation> bare = plain.generate(without), want = one.generate(coupled), rejected = one.generate(rejecting(coupled));
   EXPECT_GT(one.counters().drafts.accepted, 50);
   EXPECT_NE(bits_of(rejected[3]), bits_of(want[3]));
-  for (const RankLayout& ranks : std::vector<RankLayout>{{2, 1, 1}, {1, 1, 2}, {2, 1, 2}}) {
+  for (const RankLayout& ranks : std::vector<RankLayout>{{2, 1, 1}, {1, 1, 2}, {2, 1, 2}, {1, 1, 1, 2}}) {
     Engine engine(plant.runtime, plant.weights, {.ranks = ranks}, plant.layer);
     const std::vector<Generation> got = engine.generate(coupled);
     expect_same_bits(got, bare, ranks.text());

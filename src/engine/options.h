@@ -24,7 +24,7 @@ struct EngineOptions {
   // The longest a forward with rows of live requests may take when rows of others are added (engine/live_room.h); 0: no limit.
   double live_token_seconds = 0;
   DraftOptions drafts;  // for requests without a choice of their own
-  RankLayout ranks;     // tp and ep: threads that share the model; dp is training's (replicas of an engine are engines)
+  RankLayout ranks;     // tp, ep and pp: threads that share the model; dp is training's (replicas of an engine are engines)
   // In process 0 of several: ranks are spread over all processes, and the others follow this engine (engine/step_follower.h). Null: all ranks are in
   // this process. Outlives the engine.
   ProcessMail* lead = nullptr;

@@ -92,7 +92,8 @@ TEST(EngineProcesses, AnswersHaveTheBitsOfOneRank) {
     Plant plant("sharing", profile, {.threads = 1});
     const std::vector<Bits> want = answers(plant, {"sharing", profile, {}}, nullptr);
     for (std::size_t i = 0; i < 3; ++i) EXPECT_NE(want[i], want[i + 1]);  // other weights and adapters say something else
-    for (const auto& [ranks, processes] : {std::pair(RankLayout{2, 1, 1}, 2), std::pair(RankLayout{1, 1, 2}, 2), std::pair(RankLayout{2, 1, 2}, 3)}) {
+    for (const auto& [ranks, processes] :
+         {std::pair(RankLayout{2, 1, 1}, 2), std::pair(RankLayout{1, 1, 2}, 2), std::pair(RankLayout{2, 1, 2}, 3), std::pair(RankLayout{1, 1, 1, 2}, 2)}) {
       SCOPED_TRACE(fmt::format("{}, {}, {} processes", profile, ranks.text(), processes));
       EXPECT_EQ(answers_over_processes({"sharing", profile, ranks, processes}), want);
     }

@@ -9,7 +9,7 @@
 namespace lockstep {
 
 namespace {
-RankLayout replica_of(const EngineOptions& options) { return {options.ranks.tp, 1, options.ranks.ep}; }
+RankLayout replica_of(const EngineOptions& options) { return {options.ranks.tp, 1, options.ranks.ep, options.ranks.pp}; }
 
 std::unique_ptr<Ranks> ranks_of(const EngineOptions& options, ProcessMail* lead) {
   if (lead) return std::make_unique<ProcessRanks>(replica_of(options), *lead);
@@ -32,7 +32,7 @@ RankSteps::RankSteps(Runtime& runtime, const EngineOptions& options, std::unique
     if (local > 0)
       part.runtime = std::make_unique<Runtime>(BackendOptions{like.device().kind(), like.isa(), like.device().threads().threads()}, runtime_.model,
                                                runtime_.profile, runtime_.max_positions);
-    if (ranks_->size() > 1) part.sharding = std::make_unique<const Sharding>(*runtime_.model, runtime_.profile, ranks_->place(local));
+    if (ranks_->size() > 1) part.sharding = std::make_unique<const Sharding>(*runtime_.model, runtime_.profile, ranks_->place(local), HeadStage::first);
     part.runner = std::make_unique<StepRunner>(runtime_of(local), options.cache_pages, options.page_size, part.sharding.get());
     if (part.sharding) {
       part.shares = std::make_unique<HeldShares>(runtime_of(local), *part.sharding);
@@ -138,6 +138,7 @@ void RankSteps::set_mtp(std::shared_ptr<const WeightSet> weights) {
   const auto copies = mtp_copies(std::move(weights));
   ranks_->run([&](int local) {
     Rank& part = parts_[static_cast<std::size_t>(local)];
+    if (part.sharding && !part.sharding->first_stage()) return;  // it has neither embedding nor head
     part.mtp = std::make_unique<MtpSteps>(runtime_of(local), copies[static_cast<std::size_t>(local)], pages_, page_size_, most_sequences_, part.sharding.get());
     part.runner->set_mtp(part.mtp.get());
   });
@@ -146,12 +147,17 @@ void RankSteps::set_mtp(std::shared_ptr<const WeightSet> weights) {
 bool RankSteps::set_mtp_weights(std::shared_ptr<const WeightSet> weights) {
   if (!parts_[0].mtp->differs(*weights)) return false;
   const auto copies = mtp_copies(std::move(weights));
-  ranks_->run([&](int local) { parts_[static_cast<std::size_t>(local)].mtp->set_weights(copies[static_cast<std::size_t>(local)]); });
+  ranks_->run([&](int local) {
+    if (MtpSteps* mtp = parts_[static_cast<std::size_t>(local)].mtp.get()) mtp->set_weights(copies[static_cast<std::size_t>(local)]);
+  });
   return true;
 }
 
 void RankSteps::accepted(const std::vector<PlannedSlice>& plan) {
-  if (has_mtp()) ranks_->run([&](int local) { parts_[static_cast<std::size_t>(local)].mtp->keep(plan); });
+  if (!has_mtp()) return;
+  ranks_->run([&](int local) {
+    if (MtpSteps* mtp = parts_[static_cast<std::size_t>(local)].mtp.get()) mtp->keep(plan);
+  });
 }
 
 std::vector<std::vector<std::int32_t>> RankSteps::guess(std::span<Sequence* const> sequences, std::int64_t tokens) {
@@ -159,6 +165,7 @@ std::vector<std::vector<std::int32_t>> RankSteps::guess(std::span<Sequence* cons
   std::vector<std::vector<std::int32_t>> said;
   ranks_->run([&](int local) {
     const Rank& part = parts_[static_cast<std::size_t>(local)];
+    if (!part.mtp) return;
     auto of_rank = part.mtp->guess(!own ? *part.weights : part.shares ? part.shares->of(*own) : *own, sequences, tokens);
     if (local == 0) said = std::move(of_rank);
   });
@@ -180,7 +187,9 @@ void RankSteps::run(const std::vector<PlannedSlice>& plan, const StepWants& want
   result.work = work[0];
   for (int rank = 1; rank < ranks_->size(); ++rank) {
     const ForwardCounts& theirs = work[static_cast<std::size_t>(rank)];
-    if (rank < ranks_->layout().tp) result.work.pairs_read += theirs.pairs_read;  // expert-parallel ranks attend alike
+    const int place = ranks_->layout().model_of(rank);
+    if (place < ranks_->layout().tp) result.work.pairs_read += theirs.pairs_read;  // expert-parallel ranks attend alike
+    if (place == 0) result.work.segment_rows += theirs.segment_rows;                // of another stage
     result.work.expert_rows += theirs.expert_rows;
   }
 }

@@ -12,7 +12,7 @@ constexpr const char* kDense = R"({
   "num_key_value_heads": 3, "head_dim": 32, "max_position_embeddings": 1024, "intermediate_size": 320, "rms_norm_eps": 1e-6,
   "rope_theta": 10000.0, "tie_word_embeddings": false, "hidden_act": "silu"})";
 
-const std::vector<RankLayout> kLayouts = {{2, 1, 1}, {3, 1, 1}, {4, 1, 1}, {8, 1, 1}, {1, 1, 2}, {1, 1, 3}, {2, 1, 2}};
+const std::vector<RankLayout> kLayouts = {{2, 1, 1}, {3, 1, 1}, {4, 1, 1}, {8, 1, 1}, {1, 1, 2}, {1, 1, 3}, {2, 1, 2}, {1, 1, 1, 2}, {1, 1, 1, 3}, {2, 1, 2, 2}};
 
 void expect_bits_of_one_rank(Runtime& runtime, const std::shared_ptr<const WeightSet>& weights, const std::string& what) {
   std::vector<Request> requests = random_requests(12, 5, runtime.model->facts().vocabulary);
@@ -26,7 +26,7 @@ void expect_bits_of_one_rank(Runtime& runtime, const std::shared_ptr<const Weigh
     options.ranks = ranks;
     Engine engine(runtime, weights, options);
     EXPECT_EQ(bits_of(engine.generate(requests)), want);
-    if (ranks.tp > 1 || runtime.model->facts().expert_count > 0) {
+    if (ranks.tp > 1 || runtime.model->facts().expert_count > 0 || (ranks.pp > 1 && runtime.model->segments() > 1)) {
       EXPECT_GT(engine.rank_steps().traffic().bytes, 0);
     }
     EXPECT_GT(engine.counters().mixed_batches, 0);
@@ -90,7 +90,7 @@ void expect_mixed_bits_of_one_rank(Runtime& runtime, const std::shared_ptr<const
   const auto want = bits_of(one.generate(mixed_requests(runtime, adapters, own)));
   EXPECT_NE(want, bits_of(one.generate(mixed_requests(runtime, {adapters[1], adapters[2], adapters[0]}, own))));  // the control: other adapters are seen
   EXPECT_NE(want, bits_of(one.generate(mixed_requests(runtime, adapters, nullptr))));
-  for (const RankLayout& ranks : {RankLayout{2, 1, 1}, {3, 1, 1}, {8, 1, 1}, {1, 1, 3}, {2, 1, 2}}) {
+  for (const RankLayout& ranks : {RankLayout{2, 1, 1}, {3, 1, 1}, {8, 1, 1}, {1, 1, 3}, {2, 1, 2}, {1, 1, 1, 2}, {2, 1, 1, 2}}) {
     SCOPED_TRACE(what + ", " + ranks.text());
     options.ranks = ranks;
     Engine engine(runtime, weights, options);
@@ -147,7 +147,7 @@ TEST(EngineRanks, RequestsInFlightFinishOnTheOldWeights) {
   const auto want = told({}, true), same = told({}, false);
   EXPECT_EQ(want.first, same.first);
   EXPECT_GT(different_bits(want.second, same.second), 0u);  // the control: the new weights are there
-  for (const RankLayout& ranks : {RankLayout{2, 1, 1}, {2, 1, 2}}) {
+  for (const RankLayout& ranks : {RankLayout{2, 1, 1}, {2, 1, 2}, {1, 1, 1, 2}}) {
     const auto got = told(ranks, true);
     EXPECT_EQ(got.first, want.first) << ranks.text();
     EXPECT_EQ(different_bits(got.second, want.second), 0u) << ranks.text();
@@ -182,17 +182,19 @@ TEST(EngineRanks, OwnersOfSomeRanksRunTheStepsOfOne) {
   const auto want = steps_of(options, plant.runtime, nullptr);
   ASSERT_EQ(want.first.size(), 9u);
   EngineOptions shared = options;
-  shared.ranks = {2, 1, 2};
-  std::vector<std::pair<std::vector<float>, ForwardCounts>> got(2);
-  beside_each_other(shared.ranks, {1, 3}, [&](std::size_t owner, std::unique_ptr<Ranks> ranks) {
-    Runtime runtime({.threads = 1}, plant.runtime.model, plant.runtime.profile, 128);
-    got[owner] = steps_of(shared, runtime, std::move(ranks));
-  });
-  EXPECT_EQ(got[0].first, want.first);
-  EXPECT_TRUE(got[1].first.empty());
-  EXPECT_EQ(got[0].second, got[1].second);
-  EXPECT_EQ(got[0].second.expert_rows, want.second.expert_rows);
-  EXPECT_EQ(got[0].second.pairs_read, want.second.pairs_read);
+  for (const RankLayout& layout : {RankLayout{2, 1, 2}, {2, 1, 1, 2}}) {
+    SCOPED_TRACE(layout.text());
+    shared.ranks = layout;
+    std::vector<std::pair<std::vector<float>, ForwardCounts>> got(2);
+    beside_each_other(shared.ranks, {1, 3}, [&](std::size_t owner, std::unique_ptr<Ranks> ranks) {
+      Runtime runtime({.threads = 1}, plant.runtime.model, plant.runtime.profile, 128);
+      got[owner] = steps_of(shared, runtime, std::move(ranks));
+    });
+    EXPECT_EQ(got[0].first, want.first);
+    EXPECT_TRUE(got[1].first.empty());
+    EXPECT_EQ(got[0].second, got[1].second);
+    EXPECT_EQ(got[0].second, want.second);
+  }
 }
 
 TEST(EngineRanks, ARankHoldsItsShareAlone) {
@@ -202,7 +204,7 @@ TEST(EngineRanks, ARankHoldsItsShareAlone) {
     const std::int64_t tables = runtime.backend.device().memory().current(MemoryCategory::weights);
     Engine engine(runtime, make_weight_set(runtime.backend, runtime.model->manifest(), images, runtime.profile, 1), {.cache_pages = 64, .ranks = ranks});
     std::vector<std::pair<std::int64_t, std::int64_t>> bytes;
-    for (int rank = 0; rank < ranks.model(); ++rank) {
+    for (int rank = 0; rank < ranks.replica(); ++rank) {
       const MemoryAccounts& memory = engine.rank_steps().memory(rank);
       bytes.emplace_back(memory.current(MemoryCategory::weights) - tables, memory.current(MemoryCategory::cache));
     }
@@ -216,6 +218,13 @@ TEST(EngineRanks, ARankHoldsItsShareAlone) {
     cache += entries;
   }
   EXPECT_EQ(cache, one.second);  // three key heads: two here, one there
+  std::pair<std::int64_t, std::int64_t> stages{0, 0};
+  for (const auto& [weights, entries] : held({1, 1, 1, 2})) {
+    EXPECT_EQ(entries, one.second / 2);  // a layer each
+    EXPECT_LT(weights, one.first * 65 / 100);
+    stages = {stages.first + weights, stages.second + entries};
+  }
+  EXPECT_EQ(stages, one);
 }
 
 // The control: ranks of another leaf count are not the same.

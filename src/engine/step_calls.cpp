@@ -57,6 +57,7 @@ void put_engine_options(ByteWriter& out, const EngineOptions& options) {
   out.value(options.cache_pages);
   out.value(options.ranks.tp);
   out.value(options.ranks.ep);
+  out.value(options.ranks.pp);
 }
 
 EngineOptions taken_engine_options(ByteReader& in) {
@@ -65,6 +66,7 @@ EngineOptions taken_engine_options(ByteReader& in) {
   options.cache_pages = in.value<std::int64_t>();
   options.ranks.tp = in.value<int>();
   options.ranks.ep = in.value<int>();
+  options.ranks.pp = in.value<int>();
   return options;
 }
 

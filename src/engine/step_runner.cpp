@@ -7,6 +7,7 @@
 #include "engine/drafts/verified_rows.h"
 #include "engine/draw_table.h"
 #include "engine/sampling_rows.h"
+#include "engine/stage_rows.h"
 #include "kernels/launch.h"
 #include "model/operations/head.h"
 
@@ -67,18 +68,28 @@ void StepRunner::run(const WeightSet& weights, const std::vector<PlannedSlice>& 
   if (!adapters.empty()) options.adapters = &adapters;
   const StepRecord record(backend.device(), wants);
   Buffer expert_rows;
-  if (first() && wants.rows(Column::experts) > 0) options.expert_record = experts_wanted(wants, plan.size(), record, expert_rows);
+  const bool tells = (!sharding_ || sharding_->place().model_rank() == 0) && wants.rows(Column::experts) > 0;  // of its stage's layers
+  if (tells) options.expert_record = experts_wanted(wants, plan.size(), record, expert_rows);
   KeptStep kept(backend, kept_forwards_, weights, plan);
   kept.attach(options);
+  StageRows stages(backend, sharding_, batch, runtime_.model->facts().hidden);
+  stages.attach(options);
   Context context = runtime_.context(weights, cache_, batch, options, nullptr, sharding_);
-  const Tensor hidden = runtime_.model->forward(context);
+  const View experts = tells ? record.experts() : View{};
+  stages.receive(context.flags(), experts);
+  const Tensor hidden = stages.pass_on(stages.computes() ? runtime_.model->forward(context) : Tensor(), context.flags(), experts);
+  result.wants = &wants;
+  if (!stages.leads()) {
+    backend.stream().synchronize();
+    result.work = context.counters().read();
+    return;
+  }
   const Step step{plan, wants, record, context, hidden.view()};
   if (wants.rows(Column::scored) > 0) score(step);
   if (wants.rows(Column::scored_top) > 0) likeliest_of_scored(step);
   if (wants.rows(Column::drawn) > 0) draw(step);
   if (wants.rows(Column::sampled) > 0) sample(step);
   if (mtp_) mtp_->follow(weights, batch, slices_, hidden);
-  result.wants = &wants;
   if (!first()) {
     backend.stream().synchronize();
     result.work = context.counters().read();

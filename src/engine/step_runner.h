@@ -1,5 +1,6 @@
 // The device side of one step on one rank: uploads the planned rows, runs the model, the head and the sampler for the rows that are
-// wanted, and reads one record back. Where ranks share the model (engine/rank_steps.h) all run the same plan, and the first one samples.
+// wanted, and reads one record back. Where ranks share the model (engine/rank_steps.h) all run the same plan, and the first one samples; of stages of a
+// pipeline the first one has the head (engine/stage_rows.h).
 // Knows no queue and no request beyond what it needs to sample; sizes follow from lengths alone. Used by one thread.
 //   runner.run(weights, scheduler.plan(), wants, result);   // of ranks beside the first one the result is StepResult::work alone
 #pragma once

@@ -134,8 +134,8 @@ ModelMemoryPlanner::ModelMemoryPlanner(const TrainingBase& base) : local_(rank_r
 template <class F>
 void ModelMemoryPlanner::each_sharding(const F& f) const {
   const Ranks& ranks = counting_.ranks->ranks();
-  if (ranks.layout().model() == 1) return;
-  for (int rank = 0; rank < std::min(local_, ranks.layout().model()); ++rank)
+  if (ranks.layout().replica() == 1) return;
+  for (int rank = 0; rank < std::min(local_, ranks.layout().replica()); ++rank)
     f(Sharding(*counting_.opened.model, counting_.opened.runtime->profile, ranks.place(rank)));
 }
 

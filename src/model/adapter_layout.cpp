@@ -1,4 +1,5 @@
 // Which parameters of a model are adapted, and what the adapter's tensors are called.
+#include <algorithm>
 #include <set>
 
 #include "base/error.h"
@@ -30,6 +31,8 @@ AdapterLayout::AdapterLayout(const Manifest& model, const AdapterSettings& setti
   if (!settings.attention && !settings.mlp && !settings.unembedding)
     fail(ErrorCode::invalid_argument, "an adapter of nothing: attention, mlp and unembedding are all false; allowed is at least one true");
   const std::int64_t rank = settings.rank;
+  std::int64_t last = 0;  // segment: a tied table is adapted as the head
+  for (const Parameter& p : model.parameters()) last = std::max(last, p.segment);
   for (const FileTensor& file : tensors_by_layer(model)) {
     const Parameter& first = model.parameter(file.pieces[0].parameter);
     if (!chosen(first.adapted, settings)) continue;
@@ -50,6 +53,7 @@ AdapterLayout::AdapterLayout(const Manifest& model, const AdapterSettings& setti
         place.a = shared;
         place.b = manifest_.add({base.name + " (B)", ParameterLayout::packed, base.count, outputs, rank});
         manifest_.split(split_of_b(base.split), {place.b});
+        for (const ParameterId id : {place.a, place.b}) manifest_.set_segment(id, id + 1, base.tied ? last : base.segment);
       }
       if (a.pieces.empty()) a.pieces.push_back({place.a, by_item ? piece.item : 0, 0, rank, false});
       b.pieces.push_back({place.b, piece.item, piece.row_begin, piece.rows, false});

@@ -18,6 +18,12 @@ struct ExpertRecord {
   View row;      // i32 [R, 1], of the batch
 };
 
+// What a stage of a pipeline gets from the one before, and gives back in the backward (train/pipeline.h).
+struct StageInput {
+  Buffer rows;      // f32 [T, hidden]
+  Buffer gradient;  // f32, with the rows of the tape
+};
+
 struct ForwardOptions {
   bool dense_attention = false;                       // attend to all visible keys, whatever the indexer would select (indexer warm-up)
   bool index_loss = false;                            // train the indexer by its KL loss
@@ -34,6 +40,7 @@ struct ForwardOptions {
   // Supplies the values instead of their being computed. With RowValues::segments the forward computes no segment and a backward recomputes all of
   // them; router loads are then counted in the backward.
   RowSource* row_source = nullptr;
+  StageInput* stage = nullptr;  // null: the forward begins with the input embedding
 };
 
 // A table of model/rope_table.h on the device, and which columns it rotates.

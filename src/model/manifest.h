@@ -58,6 +58,11 @@ class Manifest {
   void split(ParameterSplit how, std::initializer_list<ParameterId> ids) {
     for (const ParameterId id : ids) parameters_[static_cast<std::size_t>(id)].split = how;
   }
+  // Declares in which segment of the forward the parameters [first, end) are used; the default is the first one.
+  void set_segment(ParameterId first, ParameterId end, std::int64_t segment) {
+    for (ParameterId id = first; id < end; ++id) parameters_[static_cast<std::size_t>(id)].segment = segment;
+  }
+  ParameterId end() const { return static_cast<ParameterId>(parameters_.size()); }  // the id of the next parameter
   // Declares a matrix that no profile quantises.
   void keep_exact(ParameterId id) { parameters_[static_cast<std::size_t>(id)].exact = true; }
   // A parameter without its own file tensor; its pieces are added to a file tensor declared by hand.

@@ -18,10 +18,12 @@ class Model {
   virtual ~Model() = default;
   // The shape of each layer's cache; the profile says whether latent attention is expanded.
   virtual std::vector<CacheShape> cache_shapes(const Profile& profile) const = 0;
-  // Hidden states after the final norm, [T, hidden].
+  // Hidden states after the final norm, [T, hidden]; of a stage of a pipeline that is not the last one those after its segments. A stage that is not the
+  // first one begins with ForwardOptions::stage.
   virtual Tensor forward(Context& context) const = 0;
-  // How many segments of layers forward() has (model/operations/segment.h).
+  // How many segments of layers forward() has (model/operations/segment.h), and in which one a layer is.
   virtual std::int64_t segments() const = 0;
+  virtual std::int64_t segment_of(std::int64_t layer) const = 0;
   // Input embeddings of the batch's tokens, [T, hidden], as forward() begins with them.
   virtual Tensor embed(Context& context) const = 0;
   // The layer of multi-token prediction that config.json declares (model/blocks/mtp_layer.h); null: none. Files may lack its tensors.

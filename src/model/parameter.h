@@ -39,6 +39,7 @@ struct Parameter {
   bool tied = false;   // used twice a forward, as input embedding and head: the chains of both are joined before the one rounding
   bool exact = false;  // never quantised (the router)
   AdapterKind adapted = AdapterKind::none;
+  std::int64_t segment = 0;  // of the model's forward that uses it (model/operations/segment.h); a tied table is used in the last one as well
   std::int64_t item_size() const { return layout == ParameterLayout::packed ? (outputs + 15) / 16 * 16 * inputs : outputs * inputs; }
   std::int64_t size() const { return count * item_size(); }
   // Of a table: its rows, of all items one after the other.

@@ -34,7 +34,15 @@ struct Outcome {
   std::vector<Hashes> gradients;  // by parameter, of the rank's share
 };
 
-// Forward and backward from a random gradient of the hidden states.
+// What a stage of a pipeline sends to the other end of a pair, or gets from there; the other view is none.
+void send_over(Communicator& pair, Stream& stream, const View& to, const View& from) {
+  std::vector<View> sent(2), received(2);
+  const auto other = static_cast<std::size_t>(1 - pair.rank());
+  sent[other] = to, received[other] = from;
+  pair.exchange(stream, sent, received);
+}
+
+// Forward and backward from a random gradient of the hidden states, which a stage that is not the last one gets from the next.
 Outcome run(const std::shared_ptr<const Model>& model, const WeightImages& images, const Profile& profile, const Sharding* sharding) {
   Runtime runtime({.kind = BackendKind::traced, .threads = 1}, model, profile, 64);
   const Manifest& manifest = sharding ? sharding->manifest() : model->manifest();
@@ -53,13 +61,25 @@ Outcome run(const std::shared_ptr<const Model>& model, const WeightImages& image
   ForwardOptions options;
   options.index_loss = true;
   options.index_loss_weight = 0.25f;
+  Stream& stream = runtime.backend.stream();
+  const bool before = sharding && !sharding->first_stage(), after = sharding && !sharding->last_stage();
+  StageInput stage;
+  if (before) {
+    stage.rows = runtime.backend.device().allocate(DType::f32, batch.count(), model->facts().hidden, MemoryCategory::activations);
+    send_over(*sharding->place().before, stream, {}, stage.rows.view());
+    options.stage = &stage;
+  }
   Context context = runtime.context(*weights, cache, batch, options, &tape, sharding);
   const Tensor hidden = model->forward(context);
+  if (after) send_over(*sharding->place().after, stream, hidden.view(), {});
   Outcome outcome{runtime.backend.stream().read_hashes(hidden.view()).get(), {}};
   std::vector<float> dy(static_cast<std::size_t>(hidden.view().size()));
   for (float& v : dy) v = static_cast<float>(draws.uniform() - 0.5);
-  tape.contribute(hidden.node, runtime.backend.device().upload(dy, hidden.view().rows, hidden.view().cols, MemoryCategory::activations));
+  const Buffer gradient = runtime.backend.device().upload(dy, hidden.view().rows, hidden.view().cols, MemoryCategory::activations);
+  if (after) send_over(*sharding->place().after, stream, {}, gradient.view());
+  tape.contribute(hidden.node, gradient);
   tape.backward();
+  if (before) send_over(*sharding->place().before, stream, stage.gradient.view(), {});
   gradients.finish();  // a tied table has accumulators
   for (std::size_t i = 0; i < manifest.parameters().size(); ++i)
     outcome.gradients.push_back(runtime.backend.stream().read_hashes(gradients.gradient(static_cast<ParameterId>(i))).get());
@@ -77,7 +97,8 @@ void expect_whole_expressions(const std::shared_ptr<const Model>& model, const P
     places.emplace_back(static_cast<std::size_t>(p.size()));
     std::iota(places.back().begin(), places.back().end(), 0.0f);
   }
-  for (const RankLayout& layout : {RankLayout{2, 1, 1}, {3, 1, 1}, {4, 1, 1}, {1, 1, 2}, {2, 1, 2}}) {
+  for (const RankLayout& layout : {RankLayout{2, 1, 1}, {3, 1, 1}, {4, 1, 1}, {1, 1, 2}, {2, 1, 2}, {1, 1, 1, 2}, {2, 1, 1, 2}}) {
+    if (model->segments() < layout.pp) continue;
     SCOPED_TRACE(layout.text());
     ThreadRanks ranks(layout);
     std::vector<std::int64_t> compared(static_cast<std::size_t>(layout.size())), different(compared.size());
@@ -86,7 +107,7 @@ void expect_whole_expressions(const std::shared_ptr<const Model>& model, const P
       const auto at = static_cast<std::size_t>(rank);
       const Sharding sharding(*model, profile, ranks.place(rank));
       const Outcome own = run(model, images, profile, &sharding);
-      if (own.hidden != whole.hidden) ++different[at], first[at] = "hidden states";
+      if (sharding.last_stage() && own.hidden != whole.hidden) ++different[at], first[at] = "hidden states";
       const WeightImages of = sharding.shares_of(places);
       for (std::size_t i = 0; i < of.size(); ++i)
         for (std::size_t e = 0; e < of[i].size(); ++e) {

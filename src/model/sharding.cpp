@@ -18,8 +18,14 @@ ColumnSplit scaled(std::vector<std::int64_t> bounds, std::int64_t width) {
 std::int64_t first_expert(std::int64_t group, std::int64_t experts) { return (group * experts + kExpertGroups - 1) / kExpertGroups; }
 }  // namespace
 
-Sharding::Sharding(const Model& model, const Profile& profile, const RankPlace& place)
-    : place_(place), whole_(model.manifest()), expert_groups_(deal(kExpertGroups, place.layout.model())) {
+Sharding::Sharding(const Model& model, const Profile& profile, const RankPlace& place, HeadStage head)
+    : place_(place),
+      whole_(model.manifest()),
+      expert_groups_(deal(kExpertGroups, place.layout.model())),
+      segments_(segments_of_stage(model.segments(), place.layout.pp, place.stage())),
+      stages_(stages_at_work(model.segments(), place.layout.pp)),
+      head_(model.facts().head),
+      head_stage_(head) {
   const int ranks = place.layout.tp;
   if (!profile.ranks_share_weights())
     fail(ErrorCode::unsupported, "ranks share no weights under profile '{}': scales of low-bit weights span what ranks would cut; allowed is one rank",
@@ -72,6 +78,8 @@ Sharding::Sharding(const Model& model, const Profile& profile, const RankPlace& 
         break;
       }
     }
+    holds_.push_back(used_here(p, std::ssize(holds_) == head_));
+    if (!holds_.back()) own.count = 0;
     manifest_.add(std::move(own));
     bounds_.push_back(std::move(bounds));
     leaves_.push_back(leaves);
@@ -80,7 +88,7 @@ Sharding::Sharding(const Model& model, const Profile& profile, const RankPlace& 
 }
 
 Sharding::Sharding(const AdapterLayout& adapter, const Sharding& base, const Profile& profile)
-    : place_(base.place_), whole_(adapter.manifest()), expert_groups_(base.expert_groups_) {
+    : place_(base.place_), whole_(adapter.manifest()), expert_groups_(base.expert_groups_), segments_(base.segments_), stages_(base.stages_), head_stage_(base.head_stage_) {
   const std::size_t n = whole_.parameters().size();
   std::vector<ParameterId> adapted(n, -1);
   for (std::size_t i = 0; i < base.whole_.parameters().size(); ++i) {
@@ -106,8 +114,15 @@ Sharding::Sharding(const AdapterLayout& adapter, const Sharding& base, const Pro
         fail(ErrorCode::unsupported, "adapters over {} ranks under profile '{}': its sums have other leaves than an adapter's; allowed is one rank",
              place_.layout.size(), profile.name);
     }
+    holds_.push_back(used_here(p, of == base.head_));
+    if (!holds_.back()) own.count = 0;
     manifest_.add(std::move(own));
   }
+}
+
+bool Sharding::used_here(const Parameter& p, bool of_head) const {
+  if (of_head && head_stage_ == HeadStage::first) return first_stage();
+  return segments_.holds(p.segment) || (p.tied && last_stage());
 }
 
 std::int64_t Sharding::begin(ParameterId id) const {
@@ -132,12 +147,16 @@ std::int64_t Sharding::dealt(std::int64_t n) const {
 
 std::vector<CacheShape> Sharding::cache_shapes(const Model& model, const Profile& profile) const {
   std::vector<CacheShape> shapes = model.cache_shapes(profile);
-  for (CacheShape& shape : shapes)
+  for (std::size_t layer = 0; layer < shapes.size(); ++layer) {
+    CacheShape& shape = shapes[layer];
     if (shape.heads > 0) shape.entry = shape.entry / shape.heads * dealt(shape.heads);
+    if (!segments_.holds(model.segment_of(static_cast<std::int64_t>(layer)))) shape.entry = shape.index_key = 0;
+  }
   return shapes;
 }
 
 bool Sharding::answers_for(ParameterId id) const {
+  if (!segments_.holds(whole_.parameter(id).segment)) return false;  // of a tied table the first stage does
   switch (whole_.parameter(id).split) {
     case ParameterSplit::whole:
       return place_.model_rank() == 0;
@@ -180,6 +199,7 @@ WeightImages Sharding::shares_of(const WeightImages& whole) const {
   WeightImages shares(whole.size());
   for (std::size_t i = 0; i < whole.size(); ++i) {
     if (whole[i].empty()) continue;  // moments of what is not trained
+    if (!holds_[i]) continue;
     if (whole_.parameters()[i].split == ParameterSplit::whole) {
       shares[i] = whole[i];
       continue;

@@ -1,14 +1,15 @@
-// How one rank's part of a model is cut out in a tensor- or expert-parallel run: its share of every parameter, and how its partial sums join the
-// others'.
+// How one rank's part of a model is cut out in a run over tensor- and expert-parallel ranks and stages of a pipeline: its share of every parameter, and
+// how its partial sums join the others'.
 //   Sharding mine(*model, profile, place); const WeightImages shares = mine.shares_of(masters);
 // A parameter declares how it may be split (Manifest, ParameterSplit): along leaves of a sum, along heads, or along groups of experts, so no order of
-// addition changes (docs/ranks.md). Every layout is allowed; a rank may hold nothing of a parameter. Each rank makes its own object, used by its
+// addition changes (docs/ranks.md). A stage holds the parameters of its segments of the forward, and a tied table the first and the last one. Every layout is allowed; a rank may hold nothing of a parameter. Each rank makes its own object, used by its
 // thread.
 #pragma once
 #include <memory>
 
 #include "model/kv_cache.h"
 #include "model/model.h"
+#include "model/segment_range.h"
 #include "model/weights.h"
 #include "parallel/collectives.h"
 #include "parallel/rank_place.h"
@@ -17,9 +18,12 @@ namespace lockstep {
 
 class AdapterLayout;
 
+// Which stage of a pipeline has the head: the last one in training; in serving the first one, which samples.
+enum class HeadStage { last, first };
+
 class Sharding {
  public:
-  Sharding(const Model& model, const Profile& profile, const RankPlace& place);
+  Sharding(const Model& model, const Profile& profile, const RankPlace& place, HeadStage head = HeadStage::last);
   // Of an adapter's A and B, cut where `base` cuts the weights under them. `adapter` outlives it. Error unsupported under a profile of integers, whose
   // sums over inputs have other leaves than an adapter's.
   Sharding(const AdapterLayout& adapter, const Sharding& base, const Profile& profile);
@@ -28,6 +32,12 @@ class Sharding {
   const Manifest& manifest() const { return manifest_; }  // of this rank's shares; same ids, no files
   Communicator& tensor() const { return *place_.tensor; }
   Communicator& model() const { return *place_.model; }
+  const SegmentRange& segments() const { return segments_; }  // of the forward, of this rank's stage
+  bool first_stage() const { return place_.stage() == 0; }
+  bool last_stage() const { return place_.stage() + 1 == stages_; }
+  int stages() const { return stages_; }  // that have segments
+  // Whether this rank's stage uses the parameter.
+  bool holds(ParameterId id) const { return holds_[static_cast<std::size_t>(id)]; }
 
   // Where the parameter is cut: rank r of its group has [bounds[r], bounds[r + 1]) of its outputs, inputs or items.
   const ColumnSplit& bounds(ParameterId id) const { return bounds_[static_cast<std::size_t>(id)]; }
@@ -51,6 +61,7 @@ class Sharding {
   void put_into(WeightImages& whole, const WeightImages& shares) const;
 
  private:
+  bool used_here(const Parameter& p, bool of_head) const;
   // f(offset in the whole image, offset in the share) for every element of a share.
   template <class F>
   void each_element(std::size_t i, const F& f) const;
@@ -59,6 +70,11 @@ class Sharding {
   Manifest manifest_;
   std::vector<ColumnSplit> bounds_;
   std::vector<std::int64_t> leaves_, inner_leaves_, expert_groups_;
+  SegmentRange segments_;
+  int stages_ = 1;
+  ParameterId head_ = -1;
+  HeadStage head_stage_ = HeadStage::last;
+  std::vector<bool> holds_;
 };
 
 }  // namespace lockstep

@@ -7,7 +7,14 @@
 
 namespace lockstep {
 
-std::string RankLayout::text() const { return fmt::format("tp={},dp={},ep={}", tp, dp, ep); }
+std::vector<std::pair<int, int>> RankLayout::links() const {
+  std::vector<std::pair<int, int>> all;
+  for (int rank = 0; rank < size(); ++rank)
+    if (stage_of(rank) + 1 < pp) all.emplace_back(rank, rank + model());
+  return all;
+}
+
+std::string RankLayout::text() const { return fmt::format("tp={},dp={},ep={}{}", tp, dp, ep, pp > 1 ? fmt::format(",pp={}", pp) : ""); }
 
 RankLayout rank_layout(std::string_view text) {
   RankLayout layout;
@@ -19,9 +26,9 @@ RankLayout rank_layout(std::string_view text) {
     rest = more ? rest.substr(comma + 1) : std::string_view();
     const std::size_t equals = item.find('=');
     const std::string key(item.substr(0, equals));
-    int* field = key == "tp" ? &layout.tp : key == "dp" ? &layout.dp : key == "ep" ? &layout.ep : nullptr;
+    int* field = key == "tp" ? &layout.tp : key == "dp" ? &layout.dp : key == "ep" ? &layout.ep : key == "pp" ? &layout.pp : nullptr;
     if (!field)
-      fail(ErrorCode::invalid_argument, "ranks is '{}': unknown key '{}', allowed are tp, dp, ep{}", text, key, did_you_mean(key, {"tp", "dp", "ep"}));
+      fail(ErrorCode::invalid_argument, "ranks is '{}': unknown key '{}', allowed are tp, dp, ep, pp{}", text, key, did_you_mean(key, {"tp", "dp", "ep", "pp"}));
     for (const std::string& other : seen)
       if (other == key) fail(ErrorCode::invalid_argument, "ranks is '{}': '{}' is there twice", text, key);
     seen.push_back(key);
@@ -31,8 +38,9 @@ RankLayout rank_layout(std::string_view text) {
       fail(ErrorCode::invalid_argument, "ranks is '{}': '{}' is '{}', allowed is 1 to {}", text, key, value, kMostRanks);
     if (more && rest.empty()) fail(ErrorCode::invalid_argument, "ranks is '{}': it ends in a comma, allowed is KEY=N after each", text);
   }
-  if (static_cast<long>(layout.tp) * layout.dp * layout.ep > kMostRanks)
-    fail(ErrorCode::invalid_argument, "ranks is '{}': {} x {} x {} ranks, allowed are at most {} in all", text, layout.tp, layout.dp, layout.ep, kMostRanks);
+  if (static_cast<long>(layout.tp) * layout.dp * layout.ep * layout.pp > kMostRanks)
+    fail(ErrorCode::invalid_argument, "ranks is '{}': {} x {} x {}{} ranks, allowed are at most {} in all", text, layout.tp, layout.dp, layout.ep,
+         layout.pp > 1 ? fmt::format(" x {}", layout.pp) : "", kMostRanks);
   return layout;
 }
 

@@ -22,11 +22,13 @@ TEST(RankLayout, ReadsAnyOrderAndSubset) {
   EXPECT_EQ(rank_layout("dp=3"), (RankLayout{1, 3, 1}));
   EXPECT_EQ(rank_layout("ep=2,tp=4,dp=8"), (RankLayout{4, 8, 2}));
   EXPECT_EQ(rank_layout("tp=2,dp=2").text(), "tp=2,dp=2,ep=1");
+  EXPECT_EQ(rank_layout("pp=3,dp=2"), (RankLayout{1, 2, 1, 3}));
+  EXPECT_EQ(rank_layout("pp=3,dp=2").text(), "tp=1,dp=2,ep=1,pp=3");
 }
 
 TEST(RankLayout, RefusesWhatItDoesNotKnow) {
   EXPECT_NE(refusal("tpp=2").find("did you mean"), std::string::npos) << refusal("tpp=2");
-  for (const char* text : {"tp=0", "tp=65", "tp=", "tp", "tp=2x", "tp=-1", "tp=99999999999999", "tp=2,tp=2", "tp=2,", ",", "=", "tp=8,dp=8,ep=2", "tp=2 ,dp=2"})
+  for (const char* text : {"tp=0", "tp=65", "tp=", "tp", "tp=2x", "tp=-1", "tp=99999999999999", "tp=2,tp=2", "tp=2,", ",", "=", "tp=8,dp=8,ep=2", "tp=8,dp=8,pp=2", "tp=2 ,dp=2"})
     EXPECT_NE(refusal(text), "") << text;
   EXPECT_NE(refusal("tp=8,dp=8,ep=2").find("at most 64"), std::string::npos);
 }
@@ -37,6 +39,21 @@ TEST(RankLayout, EveryRankHasItsPlace) {
   EXPECT_EQ(layout.tensor_of(7), 1);
   EXPECT_EQ(layout.model_of(7), 3);
   EXPECT_EQ(layout.data_of(7), 1);
+  EXPECT_TRUE(layout.links().empty());
+}
+
+TEST(RankLayout, StagesStandBetweenExpertsAndReplicas) {
+  const RankLayout layout{2, 2, 1, 3};
+  EXPECT_EQ(layout.size(), 12);
+  EXPECT_EQ(layout.model(), 2);
+  EXPECT_EQ(layout.replica(), 6);
+  EXPECT_EQ(layout.tensor_of(9), 1);
+  EXPECT_EQ(layout.stage_of(9), 1);
+  EXPECT_EQ(layout.replica_of(9), 3);
+  EXPECT_EQ(layout.data_of(9), 1);
+  EXPECT_EQ(layout.peers_of(9), layout.peers_of(7));
+  EXPECT_NE(layout.peers_of(9), layout.peers_of(3));  // of the other replica
+  EXPECT_EQ(layout.links(), (std::vector<std::pair<int, int>>{{0, 2}, {1, 3}, {2, 4}, {3, 5}, {6, 8}, {7, 9}, {8, 10}, {9, 11}}));
 }
 
 }  // namespace

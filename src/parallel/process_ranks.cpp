@@ -146,8 +146,15 @@ ProcessRanks::ProcessRanks(const RankLayout& layout, ProcessMail& mail) : layout
   };
   join(&Ends::world, [](int) { return 0; });
   join(&Ends::tensor, [&](int rank) { return rank / layout_.tp; });
-  join(&Ends::model, [&](int rank) { return layout_.data_of(rank); });
-  join(&Ends::data, [&](int rank) { return layout_.model_of(rank); });
+  join(&Ends::model, [&](int rank) { return rank / layout_.model(); });
+  join(&Ends::data, [&](int rank) { return layout_.replica_of(rank); });
+  join(&Ends::stages, [&](int rank) { return layout_.peers_of(rank); });
+  const auto end_of = [&](int rank) { return rank < first_ || rank >= first_ + local() ? nullptr : &ends_[static_cast<std::size_t>(rank - first_)]; };
+  for (const auto& [rank, next] : layout_.links()) {
+    const std::vector<ProcessCommunicator::Member> pair{all[static_cast<std::size_t>(rank)], all[static_cast<std::size_t>(next)]};
+    if (Ends* own = end_of(rank)) own->after = std::make_unique<ProcessCommunicator>(mail_, kind, pair, 0);
+    if (Ends* own = end_of(next)) own->before = std::make_unique<ProcessCommunicator>(mail_, kind, pair, 1);
+  }
 }
 
 ProcessRanks::~ProcessRanks() = default;
@@ -155,13 +162,15 @@ ProcessRanks::~ProcessRanks() = default;
 RankPlace ProcessRanks::place(int local) const {
   if (size() == 1) return {};
   const Ends& ends = ends_[static_cast<std::size_t>(local)];
-  return {layout_, first_ + local, ends.world.get(), ends.tensor.get(), ends.model.get(), ends.data.get()};
+  return {layout_,          first_ + local,    ends.world.get(),  ends.tensor.get(), ends.model.get(),
+          ends.data.get(), ends.stages.get(), ends.before.get(), ends.after.get()};
 }
 
 void ProcessRanks::run(const std::function<void(int)>& work) {
   mail_.begin_run();
   for (Ends& ends : ends_)
-    for (const auto* end : {&ends.world, &ends.tensor, &ends.model, &ends.data}) static_cast<ProcessCommunicator&>(**end).begin_run();
+    for (const auto* end : {&ends.world, &ends.tensor, &ends.model, &ends.data, &ends.stages, &ends.before, &ends.after})
+      if (*end) static_cast<ProcessCommunicator&>(**end).begin_run();
   std::exception_ptr error;
   std::mutex mutex;
   const auto guarded = [&](int local) {

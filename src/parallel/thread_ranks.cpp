@@ -186,8 +186,14 @@ ThreadRanks::ThreadRanks(const RankLayout& layout) : layout_(layout), state_(std
   };
   join(&Ends::world, [](int) { return 0; });
   join(&Ends::tensor, [&](int rank) { return rank / layout_.tp; });
-  join(&Ends::model, [&](int rank) { return layout_.data_of(rank); });
-  join(&Ends::data, [&](int rank) { return layout_.model_of(rank); });
+  join(&Ends::model, [&](int rank) { return rank / layout_.model(); });
+  join(&Ends::data, [&](int rank) { return layout_.replica_of(rank); });
+  join(&Ends::stages, [&](int rank) { return layout_.peers_of(rank); });
+  for (const auto& [rank, next] : layout_.links()) {
+    state_->meetings.push_back(std::make_shared<Meeting>(2));
+    ends_[static_cast<std::size_t>(rank)].after = std::make_unique<ThreadCommunicator>(state_->meetings.back(), 0, 2);
+    ends_[static_cast<std::size_t>(next)].before = std::make_unique<ThreadCommunicator>(state_->meetings.back(), 1, 2);
+  }
   try {
     for (int rank = 1; rank < size(); ++rank) state_->threads.emplace_back([this, rank] { state_->loop(rank); });
   } catch (const std::system_error&) {  // no memory for one more stack, or too many threads
@@ -202,7 +208,8 @@ ThreadRanks::~ThreadRanks() { state_->end(); }
 
 RankPlace ThreadRanks::place(int rank) const {
   if (size() == 1) return {};
-  return {layout_, rank, &world(rank), &tensor(rank), &model(rank), &data(rank)};
+  const Ends& ends = ends_[static_cast<std::size_t>(rank)];
+  return {layout_, rank, ends.world.get(), ends.tensor.get(), ends.model.get(), ends.data.get(), ends.stages.get(), ends.before.get(), ends.after.get()};
 }
 
 void ThreadRanks::run(const std::function<void(int)>& work) {

@@ -25,13 +25,13 @@ class ThreadRanks final : public Ranks {
 
   Communicator& world(int rank) const { return *ends_[static_cast<std::size_t>(rank)].world; }
   Communicator& tensor(int rank) const { return *ends_[static_cast<std::size_t>(rank)].tensor; }  // its tp ranks
-  Communicator& model(int rank) const { return *ends_[static_cast<std::size_t>(rank)].model; }    // its replica: tp x ep ranks
+  Communicator& model(int rank) const { return *ends_[static_cast<std::size_t>(rank)].model; }    // its stage: tp x ep ranks
   Communicator& data(int rank) const { return *ends_[static_cast<std::size_t>(rank)].data; }      // its place in every replica
 
  private:
   struct State;
   struct Ends {
-    std::unique_ptr<Communicator> world, tensor, model, data;
+    std::unique_ptr<Communicator> world, tensor, model, data, stages, before, after;
   };
   RankLayout layout_;
   std::unique_ptr<State> state_;

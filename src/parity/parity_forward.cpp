@@ -118,7 +118,7 @@ void compare(ParityScene& scene, ParityBench& reference, ParityBench& bench, con
   ParityVisit& visit = scene.visit(bench.place);
   ++(way == 0 ? visit.training : visit.serving);
   if (way == 0) ++scene.counters["training_forwards"];
-  if (bench.place.ranks.size() > 1) ++scene.counters[way == 0 ? "rank_forwards" : bench.place.ranks.model() > 1 ? "rank_servings" : "plain_servings"];
+  if (bench.place.ranks.size() > 1) ++scene.counters[way == 0 ? "rank_forwards" : bench.place.ranks.replica() > 1 ? "rank_servings" : "plain_servings"];
   if (bench.place.backend != BackendKind::cpu) ++scene.counters[fmt::format("{}_comparisons", backend_kind_name(bench.place.backend))];
   scene.progress.advance(1, static_cast<double>(tokens));
 }

@@ -57,7 +57,7 @@ std::vector<RankLayout> parity_layouts(const ParityOptions& options) {
     layouts.push_back({});
     return layouts;
   }
-  for (const char* text : {"tp=2", "dp=2", "tp=3", "ep=2", "tp=4", "tp=2,dp=2,ep=2", "dp=3", "tp=8", "ep=3"}) layouts.push_back(rank_layout(text));
+  for (const char* text : {"tp=2", "dp=2", "tp=3", "ep=2", "tp=4", "tp=2,dp=2,ep=2", "dp=3", "tp=8", "ep=3", "pp=2"}) layouts.push_back(rank_layout(text));
   return layouts;
 }
 
@@ -79,7 +79,7 @@ void ParityScene::mismatch(const std::function<ParityMismatch()>& describe) {
 
 ProcessMail* ParityScene::engine_lead(const ParityPlace& place) const {
   ProcessMail* mail = lead(place);
-  return mail && place.ranks.model() >= mail->processes() ? mail : nullptr;
+  return mail && place.ranks.replica() >= mail->processes() ? mail : nullptr;
 }
 
 ParityBench::ParityBench(const ParityScene& scene, const ParityPlace& at, const Profile& profile, bool with_engine)

@@ -165,7 +165,7 @@ std::vector<MemoryPlan> plan_serving(const RuntimeSettings& settings, const Serv
   for (std::int64_t i = 0; i < what.sequences; ++i)
     engine.submit({.prompt = std::vector<std::int32_t>(static_cast<std::size_t>(what.length - 1)), .sampling = {.temperature = 1, .max_tokens = 1}});
   engine.run_until_idle();
-  return plans_of(engine.rank_steps(), options.ranks.tp * options.ranks.ep, *runtime.model);
+  return plans_of(engine.rank_steps(), options.ranks.replica(), *runtime.model);
 }
 
 }  // namespace lockstep

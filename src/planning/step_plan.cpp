@@ -8,6 +8,7 @@
 #include "numerics/flop.h"
 #include "parallel/counted_rank.h"
 #include "planning/token_flop.h"
+#include "train/micro_batch.h"
 #include "train/rank_record.h"
 #include "train/trainer.h"
 
@@ -21,6 +22,14 @@ double share_of_heads(const Model& model, const Sharding* sharding, const CacheS
   if (!sharding) return 1;
   const std::int64_t heads = cache.heads > 0 ? cache.heads : model.facts().attention_heads;
   return static_cast<double>(sharding->dealt(heads)) / static_cast<double>(heads);
+}
+
+// This stage's part of the layers.
+double share_of_layers(const Model& model, const Sharding* sharding) {
+  if (!sharding) return 1;
+  std::int64_t own = 0;
+  for (std::int64_t layer = 0; layer < model.facts().layers; ++layer) own += sharding->segments().holds(model.segment_of(layer));
+  return static_cast<double>(own) / static_cast<double>(model.facts().layers);
 }
 
 std::vector<std::vector<std::size_t>> dealt_to(const StepPlan& plan) { return deal_sequences(plan.sequences, plan.trainer.ranks.dp); }
@@ -44,13 +53,14 @@ void add_attention(const Model& model, const Profile& profile, const StepPlan& p
   for (const std::size_t s : own) counts.expect(model, 0, static_cast<std::int64_t>(plan.sequences[s].tokens.size()));
   const CacheShape cache = model.cache_shapes(profile).front();
   const KeyWork keys = key_work(model, profile);
-  const double pairs = static_cast<double>(counts.pairs_selected), share = share_of_heads(model, sharding, cache);
+  const double layers = share_of_layers(model, sharding), pairs = static_cast<double>(counts.pairs_selected) * layers;
+  const double share = share_of_heads(model, sharding, cache);
   const double forward = attention_flop(pairs * share, keys.key, keys.value);
   work.forward += forward;
   // The latent's backward is on every rank whole (docs/ranks.md).
   work.backward += attention_backward_flop(pairs * (keys.latent ? 1 : share), keys.key, keys.value) + (plan.trainer.checkpoint_activations ? forward : 0);
   // Every visible key has an index score, of every index head; whole on every rank.
-  const double index = product_flop(visible_keys(model, counts), keys.index);
+  const double index = product_flop(visible_keys(model, counts), keys.index) * layers;
   work.forward += index;
   if (plan.trainer.checkpoint_activations) work.backward += index;
 }
@@ -60,16 +70,17 @@ RankWork work_of(const Model& model, const Profile& profile, const StepPlan& pla
   const RankLayout& layout = plan.trainer.ranks;
   const std::vector<std::size_t> own = dealt_to(plan)[static_cast<std::size_t>(layout.data_of(rank))];
   const CountedRank ranks(layout, rank, 0);
-  const std::unique_ptr<const Sharding> sharding = layout.model() > 1 ? std::make_unique<const Sharding>(model, profile, ranks.place(0)) : nullptr;
+  const std::unique_ptr<const Sharding> sharding = layout.replica() > 1 ? std::make_unique<const Sharding>(model, profile, ranks.place(0)) : nullptr;
   const Manifest& manifest = sharding ? sharding->manifest() : model.manifest();
   const bool again = plan.trainer.checkpoint_activations;
-  const auto micro = plan.trainer.micro_batch;
+  const auto micro = static_cast<std::int64_t>(micro_batch_size(plan.sequences, own, plan.trainer.micro_batch, layout.pp));
   const double batches = own.empty() ? 0 : micro > 0 ? static_cast<double>((static_cast<std::int64_t>(own.size()) + micro - 1) / micro) : 1;
   const bool accumulates = layout.dp > 1 || micro > 0;
 
   RankWork work;
   work.tokens = tokens_of(plan, own);
   work.backward_passes = again ? 2 : 1;
+  if (sharding && batches > 0) work.turns = (batches + sharding->stages() - 1) / batches;
   const auto tokens = static_cast<double>(work.tokens);
   const ModelFacts& facts = model.facts();
   for (std::size_t i = 0; i < manifest.parameters().size(); ++i) {
@@ -79,7 +90,8 @@ RankWork work_of(const Model& model, const Profile& profile, const StepPlan& pla
     const bool experts = p.split == ParameterSplit::experts;
     const bool moves = p.trained && (!p.indexer || plan.trainer.train_indexer);
     if (p.layout == ParameterLayout::packed) {
-      const double forward = product_flop(tokens, weights_a_row(p, facts));
+      const bool looked_up = p.tied && sharding && !sharding->last_stage();  // the head is another stage's
+      const double forward = looked_up ? 0 : product_flop(tokens, weights_a_row(p, facts));
       work.forward += forward;
       if (experts) work.experts += forward;
       work.backward += (p.indexer ? 0 : 2 * forward) + (again ? forward : 0);

@@ -26,6 +26,7 @@ struct RankWork {
   int backward_passes = 1;       // 2: the forward is recomputed
   double accumulator_bytes = 0;  // read and written once a micro-batch, where gradients have them
   double optimizer_bytes = 0;    // of this rank's rows
+  double turns = 1;              // of a stage of a pipeline: forward and backward take so many times its own (m micro-batches, p stages: (m + p - 1) / m)
   double arithmetic() const { return forward + backward; }
 };
 

@@ -42,7 +42,8 @@ TEST(StepPlan, ExchangesAreThoseOfARealStepInRandomLayouts) {
   int layouts = 0;
   while (layouts < 18) {
     StepPlan plan;
-    plan.trainer.ranks = {1 + static_cast<int>(draws.below(4)), 1 + static_cast<int>(draws.below(4)), 1 + static_cast<int>(draws.below(3))};
+    plan.trainer.ranks = {1 + static_cast<int>(draws.below(4)), 1 + static_cast<int>(draws.below(4)), 1 + static_cast<int>(draws.below(3)),
+                          1 + static_cast<int>(draws.below(3))};
     if (plan.trainer.ranks.size() < 2 || plan.trainer.ranks.size() > 12) continue;
     const TrainBench& bench = *benches[static_cast<std::size_t>(layouts++ % 3)];
     plan.sequences = sequences_of(*bench.model, draws);
@@ -110,6 +111,13 @@ TEST(StepPlan, WorkIsSixTimesTheWeightsAndWhatPairsTake) {
   EXPECT_DOUBLE_EQ(sum, whole.arithmetic());
   plan.trainer.ranks = {1, 2, 1};
   EXPECT_EQ(work_of(*bench.model, profile, plan, 1).arithmetic(), 0);  // one sequence: the second has none
+  plan.trainer.ranks = {1, 1, 1, 2};  // a layer each, and the last one the head
+  const RankWork first = work_of(*bench.model, profile, plan, 0), last = work_of(*bench.model, profile, plan, 1);
+  EXPECT_DOUBLE_EQ(last.forward - first.forward, 2 * tokens * head);
+  EXPECT_DOUBLE_EQ(first.arithmetic() + last.arithmetic(), whole.arithmetic());
+  EXPECT_DOUBLE_EQ(first.turns, 2);  // one micro-batch in two stages
+  plan.sequences.assign(8, plan.sequences[0]);
+  EXPECT_DOUBLE_EQ(work_of(*bench.model, profile, plan, 0).turns, 9.0 / 8);
 }
 
 // A compute copy has its profile's bytes: of int4 panels of 16 outputs, 256 bytes a group of 32 inputs and 32 of its scales, padded to 64 a panel.

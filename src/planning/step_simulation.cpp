@@ -36,6 +36,8 @@ std::vector<std::string> reasons_of(const SimulatedStep& step, const DeviceRates
                                 step.busiest.rank, far ? "some from other hosts, so all are counted at the network's rate" : "all within a host"));
   reasons.push_back(fmt::format("no exchange is hidden: each is waited for; at most {:.3g} to {:.3g} s of the gradients' could go beside the backward",
                                 step.fast.hideable, step.slow.hideable));
+  if (layout.pp > 1)
+    reasons.push_back(fmt::format("stages wait for the first and the last micro-batch: their forwards and backwards take {:.2f} times their own", step.busiest.work.turns));
   if (step.slow.imbalance > 1.01)
     reasons.push_back(fmt::format("the busiest rank computes {:.2f} times what the mean does: {}", step.slow.imbalance,
                                   layout.dp > 1 ? "sequences are dealt whole, and what tp does not split is on every rank of a replica"
@@ -48,10 +50,11 @@ std::vector<std::string> reasons_of(const SimulatedStep& step, const DeviceRates
 
 std::vector<RankLayout> layouts_of(const Model& model, int devices) {
   std::vector<RankLayout> all;
-  for (int tp = 1; tp <= devices; ++tp)
-    for (int dp = 1; tp * dp <= devices; ++dp)
-      if (devices % (tp * dp) == 0)
-        if (const int ep = devices / (tp * dp); ep == 1 || model.facts().expert_count > 0) all.push_back({tp, dp, ep});
+  for (int pp = 1; pp <= std::min<std::int64_t>(devices, model.segments()); ++pp)
+    for (int tp = 1; pp * tp <= devices; ++tp)
+      for (int dp = 1; pp * tp * dp <= devices; ++dp)
+        if (devices % (pp * tp * dp) == 0)
+          if (const int ep = devices / (pp * tp * dp); ep == 1 || model.facts().expert_count > 0) all.push_back({tp, dp, ep, pp});
   return all;
 }
 
@@ -62,7 +65,7 @@ SimulatedStep simulate_step(const std::shared_ptr<const Model>& model, const Pro
   step.available = rates.memory_bytes;
   for (const TrainSequence& s : plan.sequences) step.tokens += static_cast<std::int64_t>(s.tokens.size());
   std::vector<RankStep> ranks;
-  for (int rank = 0; rank < step.layout.model(); ++rank) {
+  for (int rank = 0; rank < step.layout.replica(); ++rank) {
     ranks.push_back(plan_step(model, profile, plan, rank));
     step.needed = std::max(step.needed, ranks.back().memory.total);
     if (rank == 0 || ranks.back().exchanges.sum().bytes > step.busiest.exchanges.sum().bytes) step.busiest = ranks.back();
@@ -70,7 +73,7 @@ SimulatedStep simulate_step(const std::shared_ptr<const Model>& model, const Pro
   }
   std::vector<RankWork> all;
   for (const RankStep& rank : ranks) all.push_back(rank.work);
-  for (int rank = step.layout.model(); rank < step.layout.size(); ++rank) all.push_back(work_of(*model, profile, plan, rank));
+  for (int rank = step.layout.replica(); rank < step.layout.size(); ++rank) all.push_back(work_of(*model, profile, plan, rank));
   step.slow = step_time(step.layout, ranks, all, rates, device.low);
   step.fast = step_time(step.layout, ranks, all, rates, device.high);
   step.reasons = reasons_of(step, rates, *model);

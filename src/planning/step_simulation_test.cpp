@@ -17,9 +17,10 @@ StepPlan plan_over(const RankLayout& layout, int sequences) {
 
 TEST(StepSimulation, LayoutsAreAllOfSoManyDevices) {
   const TrainBench glm(kGlm), llama(kLlama);
-  EXPECT_EQ(layouts_of(*glm.model, 8).size(), 10u);   // 2^3 over three
-  EXPECT_EQ(layouts_of(*llama.model, 8).size(), 4u);  // over two: no experts
-  EXPECT_EQ(layouts_of(*llama.model, 12).size(), 6u);
+  // 2^3 over tp, dp and ep; two segments of layers make two stages, and then 2^2.
+  EXPECT_EQ(layouts_of(*glm.model, 8).size(), 10u + 6u);
+  EXPECT_EQ(layouts_of(*llama.model, 8).size(), 4u + 3u);  // no experts
+  EXPECT_EQ(layouts_of(*llama.model, 12).size(), 6u + 4u);
   for (const RankLayout& layout : layouts_of(*glm.model, 12)) EXPECT_EQ(layout.size(), 12);
 }
 

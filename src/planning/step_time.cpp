@@ -15,8 +15,11 @@ std::vector<int> members_of(const RankLayout& layout, int rank, RankGroup group)
   for (int other = 0; other < layout.size(); ++other) {
     const bool together = group == RankGroup::world    ? true
                           : group == RankGroup::tensor ? other / layout.tp == rank / layout.tp
-                          : group == RankGroup::model  ? layout.data_of(other) == layout.data_of(rank)
-                                                       : layout.model_of(other) == layout.model_of(rank);
+                          : group == RankGroup::model  ? other / layout.model() == rank / layout.model()
+                          : group == RankGroup::data   ? layout.replica_of(other) == layout.replica_of(rank)
+                          : group == RankGroup::stages ? layout.peers_of(other) == layout.peers_of(rank)
+                          : group == RankGroup::before ? other == rank || other + layout.model() == rank
+                                                       : other == rank || other == rank + layout.model();
     if (together) members.push_back(other);
   }
   return members;
@@ -66,8 +69,10 @@ StepTime step_time(const RankLayout& layout, const std::vector<RankStep>& steps,
   for (const RankWork& work : all) {
     // A pass takes the longer of its arithmetic and of reading its weights; accumulators and the optimizer only move memory.
     const double reading = work.weight_bytes / memory;
-    time.forward = std::max(time.forward, std::max(work.forward / arithmetic, reading));
-    time.backward = std::max(time.backward, std::max(work.backward / arithmetic, reading * work.backward_passes) + work.accumulator_bytes / memory);
+    const double forward = std::max(work.forward / arithmetic, reading);
+    const double backward = std::max(work.backward / arithmetic, reading * work.backward_passes) + work.accumulator_bytes / memory;
+    time.forward = std::max(time.forward, forward * work.turns);
+    time.backward = std::max(time.backward, backward * work.turns);
     time.optimizer = std::max(time.optimizer, work.optimizer_bytes / memory);
   }
   for (const RankStep& step : steps)

@@ -110,7 +110,7 @@ TEST_P(AdapterRanks, StepsHaveTheBitsOfOneRank) {
   const Manifest& manifest = manifest_of(m);
   const RankedOutcome want = train_two(m, {}, data);
   EXPECT_GT(want.steps[0].group_norms.size(), 2u);
-  for (const RankLayout& ranks : {RankLayout{2, 1, 1}, {3, 1, 1}, {8, 1, 1}, {1, 3, 1}, {1, 1, 3}, {2, 2, 2}})
+  for (const RankLayout& ranks : {RankLayout{2, 1, 1}, {3, 1, 1}, {8, 1, 1}, {1, 3, 1}, {1, 1, 3}, {2, 2, 2}, {1, 1, 1, 2}, {2, 2, 1, 2}})
     expect_same_adapters(manifest, train_two(m, {.ranks = ranks}, data), want, ranks.text());
   expect_same_adapters(manifest, train_two(m, {.ranks = {2, 2, 1}, .backend = BackendKind::deferred, .checkpoint = true, .micro_batch = 1}, data), want,
                        "deferred, checkpointed, micro-batches of one");

@@ -45,7 +45,7 @@ BaseRank::BaseRank(Runtime& runtime, bool has_whole, const std::shared_ptr<const
     : runtime_(runtime),
       place_(place),
       micro_batch_(options.micro_batch),
-      sharding_(place.layout.model() > 1 ? std::make_unique<const Sharding>(*runtime.model, runtime.profile, place) : nullptr),
+      sharding_(place.layout.replica() > 1 ? std::make_unique<const Sharding>(*runtime.model, runtime.profile, place) : nullptr),
       weights_(share_of_base(runtime, has_whole, whole, images, sharding_.get())),
       pass_(runtime, options_of_base(options, place), sharding_.get()) {}
 
@@ -59,21 +59,31 @@ std::vector<BaseRank::Outcome> BaseRank::run(const ForwardPass::Settings& settin
     out[j].result.make_room(jobs[j].data->size(), jobs[j].loss->kind);
     if (jobs[j].normaliser == 0) continue;
     dealt[j] = deal_sequences(*jobs[j].data, place_.layout.dp);
-    parts[j] = micro_batches(*jobs[j].data, dealt[j][static_cast<std::size_t>(place_.data_rank())], static_cast<std::size_t>(micro_batch_));
+    const std::vector<std::size_t>& own = dealt[j][static_cast<std::size_t>(place_.data_rank())];
+    parts[j] = micro_batches(*jobs[j].data, own, micro_batch_size(*jobs[j].data, own, micro_batch_, place_.layout.pp));
     passes = std::max(passes, parts[j].size());
   }
-  for (std::size_t pass = 0; pass < passes; ++pass) {
+  // What fails here is left out from then on; but stages of a pipeline learn of it at the end alone, and go on with the same jobs.
+  const bool alone = place_.layout.pp == 1;
+  pass_.run(*weights_, settings, passes, [&](std::size_t pass) {
     std::vector<ForwardPass::Job> now;
     for (std::size_t j = 0; j < jobs.size(); ++j)
-      if (pass < parts[j].size() && !failed(j))
+      if (pass < parts[j].size() && !(alone && failed(j)))
         now.push_back({jobs[j].data, jobs[j].loss, jobs[j].normaliser, parts[j][pass], &out[j].result, &out[j].sums, jobs[j].adapter, jobs[j].gradients,
                        failures ? &(*failures)[j] : nullptr});
-    if (!now.empty()) pass_.run(*weights_, settings, now);
-  }
+    return now;
+  });
   if (failures && place_.world) share_failures(*place_.world, *failures);
   for (std::size_t j = 0; j < jobs.size(); ++j) {
-    if (failed(j)) out[j] = {};
-    else if (place_.layout.dp > 1 && !dealt[j].empty()) join_records(*place_.data, dealt[j], *jobs[j].data, out[j].result, out[j].sums);
+    if (failed(j)) {
+      out[j] = {};
+      continue;
+    }
+    if (dealt[j].empty()) continue;
+    const std::vector<TrainSequence>& data = *jobs[j].data;
+    if (place_.layout.pp > 1)
+      join_stages(*place_.stages, sharding_->stages() - 1, dealt[j][static_cast<std::size_t>(place_.data_rank())], data, out[j].result, out[j].sums);
+    if (place_.layout.dp > 1) join_records(*place_.data, dealt[j], data, out[j].result, out[j].sums);
   }
   return out;
 }

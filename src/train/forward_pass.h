@@ -3,6 +3,7 @@
 // between passes. Knows no optimizer. One thread at a time.
 //   ForwardPass pass(runtime, {.page_size = 16}); pass.run(weights, settings, {{&data, &loss, normaliser, part, &result, &sums}});
 #pragma once
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -43,16 +44,32 @@ class ForwardPass {
   };
   // Errors numeric: a value that is not finite, with the sequence and the token.
   void run(const WeightSet& weights, const Settings& settings, const std::vector<Job>& jobs);
+  // Pass after pass, of the jobs that jobs_of(i) has (none: it is left out). The passes of a stage of a pipeline go in turns with its neighbours
+  // (forward_stage.cpp), and all its replica's stages call with the same jobs; results come to the last one, and of what is not finite each is told.
+  using JobsOf = std::function<std::vector<Job>(std::size_t pass)>;
+  void run(const WeightSet& weights, const Settings& settings, std::size_t passes, const JobsOf& jobs_of);
   // Work counts of all forwards so far, on this rank. The expected counts are those of all heads and experts.
   const ForwardCounts& work() const { return work_; }
 
  private:
   struct JobRows;
   struct Pass;
-  // The forward alone; with a tape where a backward may follow.
-  std::unique_ptr<Pass> forward(const WeightSet& weights, const Settings& settings, const std::vector<Job>& jobs, bool keep);
+  // All that a forward needs; with a tape where a backward may follow.
+  std::unique_ptr<Pass> prepare(const WeightSet& weights, const Settings& settings, const std::vector<Job>& jobs, bool keep);
+  void forward(Pass& pass);
   // Heads and losses, and the backward.
   void finish(Pass& pass, const Settings& settings, const std::vector<Job>& jobs);
+  // The gradient of the hidden states; none without a gradient, and where nothing needs it.
+  Buffer run_heads(Pass& pass, const Settings& settings, const std::vector<Job>& jobs);
+  bool through_head(const Settings& settings) const;
+  static void backward(Pass& pass, const Buffer& dx);
+  void deposit_head(const Pass& pass, const Settings& settings);
+  void read_results(Pass& pass, const std::vector<Job>& jobs);
+  static void check_finite(const JobRows& rows, const Batch& batch, const std::vector<std::int32_t>& flags);
+  std::int64_t indexers() const;  // layers that have one
+  void run_stage(const WeightSet& weights, const Settings& settings, std::size_t passes, const JobsOf& jobs_of);
+  bool joins_tied(const Settings& settings) const;
+  void join_tied(const std::vector<std::unique_ptr<Pass>>& passes, const Settings& settings);
   // What earlier forwards kept of the pass's rows, with the others computed; null: it is to compute all.
   std::unique_ptr<KeptForward> kept_forward(const WeightSet& weights, const Settings& settings, const std::vector<Job>& jobs, const Pass& pass, bool taped);
   // The forward of the rows that were not found. False: something in it is not finite.
@@ -63,7 +80,7 @@ class ForwardPass {
   std::int64_t pass_bytes() const;  // bytes that passes hold now
   void run_head(Context& context, const HeadLoss& all, const Job& job, JobRows& rows, const std::vector<AdapterRows>& adapters, const Batch& batch);
   void run_values(Context& context, const HeadLoss& all, const Job& job, JobRows& rows, const std::vector<AdapterRows>& adapters, const Batch& batch);
-  void keep(const Job& job, const JobRows& rows, const Batch& batch, const std::vector<std::int32_t>& flags);
+  void keep(const Job& job, const JobRows& rows, const Batch& batch);
 
   Runtime& runtime_;
   TrainerOptions options_;
@@ -72,5 +89,9 @@ class ForwardPass {
   ForwardCounts work_;
   double bytes_a_row_ = 0;  // the least over kept forwards
 };
+
+// The finished gradient of a table that is input embedding and head, from the last stage of a pipeline, where it is made, to the first, which has the
+// table too: both step it alike. All ranks call together.
+void share_tied_gradient(const Sharding& sharding, Backend& backend, GradientSet& gradients, ParameterId head);
 
 }  // namespace lockstep

@@ -64,6 +64,7 @@ void Gradients::close() {
 void Gradients::finish() {
   if (bins_) rows_.join(*set_);
   set_->finish();
+  if (settings_.finished) settings_.finished(*set_);
 }
 
 GradientSet* Gradients::for_kept(bool one_backward) {

@@ -21,6 +21,8 @@ class Gradients {
     bool mostly_one_call = false;      // with it: accumulators come with a step's second call alone (TrainerOptions)
     bool always_bins = false;          // accumulators whatever comes
     std::shared_ptr<KeptPasses> kept;  // null: forwards are not kept
+    // Called when accumulators have become gradients; may be empty.
+    std::function<void(GradientSet&)> finished;
   };
   Gradients(Backend& backend, const RankRows& rows, const Settings& settings) : backend_(backend), rows_(rows), settings_(settings) {}
   ~Gradients() { drop_kept(); }

@@ -152,6 +152,14 @@ std::vector<std::vector<std::size_t>> micro_batches(const std::vector<TrainSeque
   return parts;
 }
 
+std::size_t micro_batch_size(const std::vector<TrainSequence>& data, const std::vector<std::size_t>& members, std::int64_t wanted, int stages) {
+  if (wanted > 0 || stages == 1) return static_cast<std::size_t>(wanted);
+  const std::size_t parts = static_cast<std::size_t>(kMicroBatchesAStage * stages);
+  std::size_t size = (members.size() + parts - 1) / parts;
+  for (const std::vector<std::size_t>& unit : sequence_units(data, members)) size = std::max(size, unit.size());
+  return size;
+}
+
 void check_declared_prefixes(const std::vector<TrainSequence>& data) {
   std::map<std::int64_t, std::size_t> first;
   for (std::size_t s = 0; s < data.size(); ++s) {

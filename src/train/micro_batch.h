@@ -14,6 +14,11 @@ std::vector<std::vector<std::size_t>> sequence_units(const std::vector<TrainSequ
 // At most `size` sequences each (0: all), groups not split. Error invalid_argument for a group of more than `size`.
 std::vector<std::vector<std::size_t>> micro_batches(const std::vector<TrainSequence>& data, const std::vector<std::size_t>& members, std::size_t size);
 
+inline constexpr int kMicroBatchesAStage = 4;  // in one turn of a pipeline: its stages wait for each other at most a fifth of the time
+// Sequences of a micro-batch: `wanted`, or if that is 0 all of them (0), in a pipeline of several stages as few as kMicroBatchesAStage asks for, but whole
+// groups.
+std::size_t micro_batch_size(const std::vector<TrainSequence>& data, const std::vector<std::size_t>& members, std::int64_t wanted, int stages);
+
 // Error invalid_argument unless the prefixes of every declared group are equal, inside their sequences and without targets.
 void check_declared_prefixes(const std::vector<TrainSequence>& data);
 

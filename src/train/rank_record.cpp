@@ -86,6 +86,13 @@ void join_records(Communicator& group, const std::vector<std::vector<std::size_t
   }
 }
 
+void join_stages(Communicator& stages, int last, const std::vector<std::size_t>& own, const std::vector<TrainSequence>& data, ForwardBackwardResult& result,
+                 RowSums& sums) {
+  std::vector<std::vector<std::size_t>> of_stage(static_cast<std::size_t>(stages.size()));
+  of_stage[static_cast<std::size_t>(last)] = own;
+  join_records(stages, of_stage, data, result, sums);
+}
+
 void total_losses(const RowSums& sums, double rows, ForwardBackwardResult& result) {
   ExactSum loss, index_loss;
   for (const std::vector<float>& sequence : result.losses)

@@ -20,6 +20,10 @@ std::vector<std::vector<std::size_t>> deal_sequences(const std::vector<TrainSequ
 void join_records(Communicator& group, const std::vector<std::vector<std::size_t>>& dealt, const std::vector<TrainSequence>& data,
                   ForwardBackwardResult& result, RowSums& sums);
 
+// All-gathers the results of `own` sequences, which the last working stage of a pipeline has, and the row sums of all stages.
+void join_stages(Communicator& stages, int last, const std::vector<std::size_t>& own, const std::vector<TrainSequence>& data, ForwardBackwardResult& result,
+                 RowSums& sums);
+
 // Sums the losses of targets and rows into those of the batch, order-free. `rows` is the number of rows, 0 without an index loss.
 void total_losses(const RowSums& sums, double rows, ForwardBackwardResult& result);
 

@@ -33,13 +33,19 @@ TrainerOptions options_of_rank(TrainerOptions options, const RankPlace& place) {
 RankTrainer::RankTrainer(Runtime& runtime, const WeightImages& masters, const TrainerOptions& options, const RankPlace& place)
     : runtime_(runtime),
       options_(options_of_rank(options, place)),
-      sharding_(place.layout.model() > 1 ? std::make_unique<const Sharding>(*runtime.model, runtime.profile, place) : nullptr),
+      sharding_(place.layout.replica() > 1 ? std::make_unique<const Sharding>(*runtime.model, runtime.profile, place) : nullptr),
       rows_(runtime.backend, sharding_ ? sharding_->manifest() : runtime.model->manifest(), place, &runtime.profile, options.optimizer.whole_matrices),
       pass_(runtime, options_, sharding_.get()),
       router_loads_(runtime, place),
-      gradients_(runtime.backend, rows_, {options.accumulate, options.mostly_one_call, false, options_.kept}),
+      gradients_(runtime.backend, rows_, {options.accumulate, options.mostly_one_call, false, options_.kept, tied_gradient()}),
       state_(initial_state(masters)) {
   publish();
+}
+
+std::function<void(GradientSet&)> RankTrainer::tied_gradient() {
+  const ParameterId head = runtime_.model->facts().head;
+  if (!sharding_ || !runtime_.model->manifest().parameter(head).tied) return nullptr;
+  return [this, head](GradientSet& set) { share_tied_gradient(*sharding_, runtime_.backend, set, head); };
 }
 
 OptimizerState RankTrainer::initial_state(const WeightImages& masters) {
@@ -106,9 +112,7 @@ void RankTrainer::read_gradients(CheckedReader& file) {
 void RankTrainer::deposit(const GradientCall& call, const std::vector<TrainSequence>& piece, ForwardBackwardResult& result, RowSums& sums) {
   result.make_room(piece.size(), call.loss.kind);
   const ForwardPass::Settings settings{true, gradients_.set(), &router_loads_.buffers(), call.index, call.index_weight};
-  for_each_micro_batch(piece, result, sums, &dealt_tokens_, [&](const std::vector<std::size_t>& part) {
-    pass_.run(*weights_, settings, {{&piece, &call.loss, call.normaliser, part, &result, &sums}});
-  });
+  run(settings, piece, call.loss, call.normaliser, result, sums, &dealt_tokens_);
 }
 
 std::vector<std::vector<float>> RankTrainer::score(const std::vector<TrainSequence>& data) {
@@ -121,26 +125,25 @@ std::vector<std::vector<float>> RankTrainer::score(const std::vector<TrainSequen
   ForwardBackwardResult result;
   result.make_room(data.size(), none.kind);
   RowSums sums;
-  for_each_micro_batch(data, result, sums, nullptr, [&](const std::vector<std::size_t>& part) {
-    pass_.run(*weights_, settings, {{&data, &none, 1.0, part, &result, &sums}});
-  });
+  run(settings, data, none, 1.0, result, sums);
   return result.logprobs;
 }
 
 void RankTrainer::evaluate(const GradientCall& call, const std::vector<TrainSequence>& piece, ForwardBackwardResult& result, RowSums& sums) {
   result.make_room(piece.size(), call.loss.kind);
-  for_each_micro_batch(piece, result, sums, nullptr, [&](const std::vector<std::size_t>& part) {
-    pass_.run(*weights_, {}, {{&piece, &call.loss, call.normaliser, part, &result, &sums}});
-  });
+  run({}, piece, call.loss, call.normaliser, result, sums);
 }
 
-template <class F>
-void RankTrainer::for_each_micro_batch(const std::vector<TrainSequence>& data, ForwardBackwardResult& result, RowSums& sums,
-                                       std::vector<std::size_t>* dealt_before, const F& run) {
+void RankTrainer::run(const ForwardPass::Settings& settings, const std::vector<TrainSequence>& data, const LossOptions& loss, double normaliser,
+                      ForwardBackwardResult& result, RowSums& sums, std::vector<std::size_t>* dealt_before) {
   const RankPlace& place = rows_.place();
   const std::vector<std::vector<std::size_t>> dealt = deal_sequences(data, place.layout.dp, dealt_before);
   const std::vector<std::size_t>& own = dealt[static_cast<std::size_t>(place.data_rank())];
-  for (const std::vector<std::size_t>& part : micro_batches(data, own, static_cast<std::size_t>(options_.micro_batch))) run(part);
+  const std::size_t size = micro_batch_size(data, own, options_.micro_batch, place.layout.pp);
+  const std::vector<std::vector<std::size_t>> parts = micro_batches(data, own, size);
+  pass_.run(*weights_, settings, parts.size(),
+            [&](std::size_t i) { return std::vector<ForwardPass::Job>{{&data, &loss, normaliser, parts[i], &result, &sums}}; });
+  if (place.layout.pp > 1) join_stages(*place.stages, sharding_->stages() - 1, own, data, result, sums);
   if (place.layout.dp > 1) join_records(*place.data, dealt, data, result, sums);
 }
 

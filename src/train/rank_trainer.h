@@ -43,7 +43,10 @@ class RankTrainer {
   void read_gradients(CheckedReader& file);
   const Gradients& gradients() const { return gradients_; }
   // Whether a gradient is a single backward on this rank; `one_piece`: it is asked for in one piece.
-  bool one_backward(bool one_piece) const { return one_piece && options_.micro_batch == 0 && rows_.place().layout.dp == 1; }
+  bool one_backward(bool one_piece) const {
+    const RankLayout& layout = rows_.place().layout;
+    return one_piece && options_.micro_batch == 0 && layout.dp == 1 && layout.pp == 1;
+  }
   std::vector<std::vector<float>> score(const std::vector<TrainSequence>& data);
   // The loss of a part of a batch, without a gradient.
   void evaluate(const GradientCall& call, const std::vector<TrainSequence>& piece, ForwardBackwardResult& result, RowSums& sums);
@@ -62,13 +65,13 @@ class RankTrainer {
   void restore(const TrainerState& state);  // of the whole model
 
  private:
-  // Calls run(indices of one micro-batch) over this rank's sequences, then joins the results of all ranks.
-  template <class F>
-  void for_each_micro_batch(const std::vector<TrainSequence>& data, ForwardBackwardResult& result, RowSums& sums, std::vector<std::size_t>* dealt_before,
-                            const F& run);
+  // Passes over this rank's sequences, a micro-batch each, and then the results of all ranks.
+  void run(const ForwardPass::Settings& settings, const std::vector<TrainSequence>& data, const LossOptions& loss, double normaliser,
+           ForwardBackwardResult& result, RowSums& sums, std::vector<std::size_t>* dealt_before = nullptr);
   void publish();
   std::function<void()> again(const GradientCall& call, const std::shared_ptr<const std::vector<TrainSequence>>& data);
   OptimizerState initial_state(const WeightImages& masters);
+  std::function<void(GradientSet&)> tied_gradient();  // for Gradients::Settings
 
   Runtime& runtime_;
   TrainerOptions options_;

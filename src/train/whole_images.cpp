@@ -33,7 +33,7 @@ WeightImages images_of(const std::string& bytes) {
 
 WeightImages whole_images(Ranks& ranks, const std::function<Sharding(const RankPlace&)>& sharding, const std::function<WeightImages(int)>& of) {
   const RankLayout& layout = ranks.layout();
-  std::vector<WeightImages> shares(static_cast<std::size_t>(layout.model()));
+  std::vector<WeightImages> shares(static_cast<std::size_t>(layout.replica()));
   if (ranks.all_here()) {
     ranks.run([&](int local) {
       const int rank = ranks.place(local).rank;
@@ -48,7 +48,7 @@ WeightImages whole_images(Ranks& ranks, const std::function<Sharding(const RankP
       for (std::size_t rank = 0; local == 0 && rank < shares.size(); ++rank) shares[rank] = images_of(std::exchange(all[rank], {}));
     });
   }
-  if (layout.model() == 1) return std::move(shares[0]);
+  if (layout.replica() == 1) return std::move(shares[0]);
   WeightImages whole;
   for (std::size_t rank = 0; rank < shares.size(); ++rank) sharding({layout, static_cast<int>(rank)}).put_into(whole, std::exchange(shares[rank], {}));
   return whole;

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "model/operations/add.h"
 #include "model/operations/embedding.h"
+#include "model/operations/ranks.h"
 #include "model/operations/rms_norm.h"
 #include "model/operations/segment.h"
 #include "model/value_head.h"
@@ -37,14 +38,17 @@ void DecoderModel::build(const MakeBlock<AttentionBlock>& attention, const MakeB
   embedding_ = tied_ ? m.tied_table(traits_.table, facts_.vocabulary, facts_.hidden) : m.table(traits_.table, facts_.vocabulary, facts_.hidden);
   for (std::int64_t i = 0; i < facts_.layers; ++i) {
     const std::string prefix = fmt::format("{}{}.", traits_.layer, i);
+    const ParameterId first = m.end();
     Layer& l = layers_.emplace_back();
     l.input_norm = m.vector(prefix + traits_.input_norm, facts_.hidden);
     l.attention = attention(m, i, prefix);
     l.post_norm = m.vector(prefix + traits_.post_norm, facts_.hidden);
     l.feed_forward = feed_forward(m, i, prefix);
     idle += l.feed_forward->idle_size();
+    m.set_segment(first, m.end(), segment_of(i));
   }
   if (layers_[0].attention->shares_selection()) fail(ErrorCode::invalid_argument, "config.json: the first layer shares an indexer; it must own one ('full')");
+  const ParameterId behind = m.end();
   final_norm_ = m.vector(traits_.final_norm, facts_.hidden);
   facts_.head = tied_ ? embedding_ : value_ ? m.matrix("score.weight", 1, facts_.hidden) : m.matrix(traits_.head, facts_.vocabulary, facts_.hidden);
   if (tied_) m.add_alias(traits_.head, traits_.table);
@@ -52,6 +56,7 @@ void DecoderModel::build(const MakeBlock<AttentionBlock>& attention, const MakeB
   if (value_) m.keep_exact(facts_.head);
   else m.split(ParameterSplit::vocabulary, {facts_.head});
   if (value_bias_) m.vector("score.bias", 1);
+  m.set_segment(behind, m.end(), segments() - 1);
   m.adapt(AdapterKind::unembedding, {facts_.head});
   m.pass_over_layers(traits_.layer, facts_.layers);
   facts_.active_size = m.trained_size() - idle - (tied_ ? 0 : facts_.vocabulary * facts_.hidden);
@@ -75,24 +80,43 @@ std::vector<CacheShape> DecoderModel::cache_shapes(const Profile& profile) const
 Tensor DecoderModel::embed(Context& ctx) const { return embedding(ctx, embedding_); }
 
 // Layers that share a selection are recomputed with the one that owns it.
-std::int64_t DecoderModel::segments() const {
-  return std::count_if(layers_.begin(), layers_.end(), [](const Layer& l) { return !l.attention->shares_selection(); });
+std::int64_t DecoderModel::segment_of(std::int64_t layer) const {
+  const auto behind = layers_.begin() + layer + 1;
+  return std::count_if(layers_.begin(), behind, [](const Layer& l) { return !l.attention->shares_selection(); }) - 1;
+}
+
+// The rows of the stage before, whose gradient goes back there; or the input embedding.
+Tensor DecoderModel::begin(Context& ctx) const {
+  StageInput* stage = ctx.options().stage;
+  if (!stage) return embedding(ctx, embedding_);
+  Tensor x = of_rows(ctx.batch(), stage->rows);
+  ctx.record(
+      x, {},
+      [stage](const Buffer& dx, const RecordedInputs&) -> InputGradients {
+        stage->gradient = dx;
+        return {};
+      },
+      true);
+  return x;
 }
 
 Tensor DecoderModel::forward(Context& ctx) const {
-  Tensor x = embedding(ctx, embedding_);
-  for (std::size_t begin = 0; begin < layers_.size();) {
+  const SegmentRange own = own_segments(ctx, segments());
+  Tensor x = begin(ctx);
+  std::int64_t number = 0;
+  for (std::size_t begin = 0; begin < layers_.size(); ++number) {
     std::size_t end = begin + 1;
     while (end < layers_.size() && layers_[end].attention->shares_selection()) ++end;
-    x = segment(ctx, x, [this, begin, end](Context& c, const Tensor& input) {
-      Tensor h = input;
-      Selection selection;
-      for (std::size_t i = begin; i < end; ++i) h = layer(c, h, i, selection);
-      return h;
-    });
+    if (own.holds(number))
+      x = segment(ctx, x, [this, begin, end](Context& c, const Tensor& input) {
+        Tensor h = input;
+        Selection selection;
+        for (std::size_t i = begin; i < end; ++i) h = layer(c, h, i, selection);
+        return h;
+      });
     begin = end;
   }
-  return rms_norm(ctx, x, final_norm_, eps_);
+  return own.end == number ? rms_norm(ctx, x, final_norm_, eps_) : x;
 }
 
 Tensor DecoderModel::layer(Context& ctx, const Tensor& x, std::size_t index, Selection& selection) const {

@@ -47,7 +47,8 @@ class DecoderModel final : public Model {
 
   std::vector<CacheShape> cache_shapes(const Profile& profile) const override;
   Tensor forward(Context& ctx) const override;
-  std::int64_t segments() const override;
+  std::int64_t segments() const override { return segment_of(facts_.layers - 1) + 1; }
+  std::int64_t segment_of(std::int64_t layer) const override;
   Tensor embed(Context& ctx) const override;
   const MtpLayer* mtp() const override { return mtp_ ? &*mtp_ : nullptr; }
 
@@ -57,6 +58,7 @@ class DecoderModel final : public Model {
     std::unique_ptr<AttentionBlock> attention;
     std::unique_ptr<FeedForwardBlock> feed_forward;
   };
+  Tensor begin(Context& ctx) const;
   Tensor layer(Context& ctx, const Tensor& x, std::size_t index, Selection& selection) const;
 
   DecoderTraits traits_;

@@ -3,8 +3,12 @@
 // An operation works on this rank's share and gathers the whole where it needs it. Without ranks these do nothing.
 #pragma once
 #include "model/context.h"
+#include "model/segment_range.h"
 
 namespace lockstep {
+
+// This rank's segments of the forward: all of them, where no stages share the model.
+SegmentRange own_segments(const Context& ctx, std::int64_t segments);
 
 // How ranks split a parameter; without ranks not at all.
 ParameterSplit split_of(const Context& ctx, ParameterId w);

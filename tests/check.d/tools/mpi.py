@@ -50,7 +50,7 @@ with check("sft-of-one-rank"):
     needs_mpi()
     expected["one"] = bits(RUNS / "one", done(*sft_arguments("one", RUNS, threads=1)))
 
-for ranks in ("dp=2", "tp=2", "tp=2,dp=2"):
+for ranks in ("dp=2", "tp=2", "pp=2", "tp=2,dp=2"):
     with check(f"sft-two-processes-{ranks.replace('=', '').replace(',', '-')}"):
         needs_mpi()
         name = f"two-{ranks.replace('=', '').replace(',', '-')}"
@@ -64,7 +64,7 @@ with check("sft-in-two-parts"):
     run(2, "parts", ranks="dp=2", threads=2, steps=2)
     require_same(wanted, bits(RUNS / "parts", run(2, "parts", "--resume", ranks="tp=2", threads=2)), "two parts over two processes")
 
-for processes, ranks in ((2, "dp=2"), (2, "tp=2"), (3, "tp=2,dp=2")):
+for processes, ranks in ((2, "dp=2"), (2, "tp=2"), (3, "tp=2,dp=2"), (2, "dp=2,pp=2")):
     with check(f"rl-{processes}-processes-{ranks.replace('=', '').replace(',', '-')}"):
         needs_mpi()
         if "rl" not in expected:
@@ -75,7 +75,7 @@ for processes, ranks in ((2, "dp=2"), (2, "tp=2"), (3, "tp=2,dp=2")):
         assert outcome.json()["different_bits"] == 0, outcome
         require_same(expected["rl"], bits(RUNS / name, outcome), f"{processes} processes, {ranks}")
 
-for ranks in ("tp=2", "tp=2,dp=2"):
+for ranks in ("tp=2", "tp=2,dp=2", "pp=2"):
     with check(f"adapter-two-processes-{ranks.replace('=', '').replace(',', '-')}"):
         needs_mpi()
         adapter = {"adapter_rank": 4, "threads": 2}

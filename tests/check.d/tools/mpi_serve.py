@@ -158,7 +158,7 @@ with check("one-process"):
     assert all(status == 200 for status, _ in expected["company"]), expected["company"]
     assert base[0] == 200 and json.loads(base[1])["choices"] != json.loads(expected["adapter"][1])["choices"], "the adapter changes nothing"
 
-for processes, ranks in ((2, "tp=2"), (2, "ep=2"), (4, "tp=2,ep=2")):
+for processes, ranks in ((2, "tp=2"), (2, "ep=2"), (4, "tp=2,pp=2")):
     with check(f"{processes}-processes-{ranks.replace('=', '').replace(',', '-')}"):
         needs_mpi()
         with server(processes, ranks, rank_timeout=60, **ADAPTER) as running:

@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""Measures training steps over ranks: `lockstep train sft` over two threads of one rank, two ranks as threads and two ranks as processes, a thread each,
+in turns. Tokens per second of its metrics, without the first step; each layout's over those of one rank in the same round. All runs must end with
+the same weights.
+
+    bench/rank_steps.py --model FOLDER [--tokens 256] [--steps 4] [--rounds 3] [--json FILE]
+
+Stages of a pipeline (pp=2) take 8 micro-batches of one sequence, so does the one rank beside them: their ideal is 8 / 9 of its speed.
+"""
+import argparse
+import json
+import os
+import random
+import statistics
+import subprocess
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+TARGET, OF_IDEAL, OF_THREADS = 0.85, 0.9, 0.95
+MICRO_BATCHES = 8
+# (sequences a step, sequences a micro-batch, layouts): one rank comes first.
+CASES = [(4, 0, ("", "dp=2", "tp=2")), (MICRO_BATCHES, 1, ("", "pp=2"))]
+
+
+def binary():
+    return os.environ.get("LOCKSTEP_BINARY", str(ROOT / "build/lockstep"))
+
+
+def vocabulary(model):
+    return json.loads((Path(model) / "config.json").read_text())["vocab_size"]
+
+
+def write_texts(path, options):
+    draw, most = random.Random(1), vocabulary(options.model)
+    lines = [json.dumps({"tokens": [draw.randrange(most) for _ in range(options.tokens)], "weights": [1] * options.tokens}) for _ in range(MICRO_BATCHES * (options.steps + 1))]
+    path.write_text("\n".join(lines) + "\n")
+
+
+def run(options, data, folder, batch, micro_batch, ranks, transport):
+    """Tokens per second of a step, and the weights at the end."""
+    command = [binary(), "train", "sft", "--model", str(options.model), "--profile", options.profile, "--data", str(data), "--eval-share", "0", "--batch", str(batch),
+               "--micro-batch", str(micro_batch), "--steps", str(options.steps + 1), "--learning-rate", "1e-6", "--warmup", "0", "--threads", "2", "--checkpoint-every", "0",
+               "--runs", str(folder), "--name", "r", "--no-page", "--quiet", "--json", *(["--ranks", ranks] if ranks else [])]  # fmt: skip
+    environment = dict(os.environ)
+    if transport == "mpi":
+        command = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", "2", *command, "--transport", "mpi"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    if done.returncode:
+        raise SystemExit(f"rank_steps: {' '.join(command)}: {done.stderr.strip()[-500:]}")
+    steps = [json.loads(line) for line in (folder / "r" / "metrics.jsonl").read_text().splitlines()][1:]  # the first one warms up
+    return statistics.median(step["tokens_per_second"] for step in steps), json.loads(done.stdout)["weights_sha256"]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--profile", default="cpu-f32")
+    parser.add_argument("--tokens", type=int, default=256)
+    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=2, choices=[2], help="of all ranks together")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    rows = []
+    with tempfile.TemporaryDirectory() as work:
+        data = Path(work) / "texts.jsonl"
+        write_texts(data, options)
+        for batch, micro_batch, layouts in CASES:
+            ways = [(ranks, transport) for ranks in layouts for transport in (("threads",) if not ranks else ("threads", "mpi"))]
+            found, hashes = {}, set()
+            for number in range(options.rounds):
+                for turn in range(len(ways)):
+                    way = ways[(turn + number) % len(ways)]
+                    with tempfile.TemporaryDirectory() as folder:
+                        speed, weights = run(options, data, Path(folder), batch, micro_batch, *way)
+                    found.setdefault(way, []).append(speed)
+                    hashes.add(weights)
+            if len(hashes) != 1:
+                raise SystemExit(f"rank_steps: the runs ended with different weights: {sorted(hashes)}")
+            one = found[ways[0]]
+            for way in ways:
+                ratios = [speed / base for speed, base in zip(found[way], one)]
+                ideal = MICRO_BATCHES / (MICRO_BATCHES + 1) if way[0] == "pp=2" else 1
+                over_threads = [speed / base for speed, base in zip(found[way], found[way[0], "threads"])]
+                rows.append({"sequences": batch, "micro_batch": micro_batch, "ranks": way[0], "transport": way[1], "tokens_per_second": statistics.median(found[way]),
+                             "ratio": statistics.median(ratios), "ratio_range": [min(ratios), max(ratios)], "ideal": ideal, "over_threads": statistics.median(over_threads)})  # fmt: skip
+                print(f"{batch} x {options.tokens}, micro-batch {micro_batch}, {way[0] or 'one rank'}, {way[1]}: {rows[-1]['tokens_per_second']:.0f} tokens/s, {rows[-1]['ratio']:.2f} of one rank "
+                      f"({min(ratios):.2f} to {max(ratios):.2f}), of threads {rows[-1]['over_threads']:.2f}", flush=True)  # fmt: skip
+    if options.json:
+        options.json.write_text(json.dumps({"tokens": options.tokens, "steps": options.steps, "rounds": options.rounds, "profile": options.profile,
+                                            "targets": {"of_one": TARGET, "of_ideal": OF_IDEAL, "of_threads": OF_THREADS}, "table": rows}, indent=1) + "\n")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,143 @@
+// Passes of a stage of a pipeline: one of the runs of segments into which the stages of a replica cut the model (docs/ranks.md). A stage gets the rows of
+// the stage before and sends its own on; in the backward their gradients go the other way. Micro-batches fill the stages: each runs as many forwards
+// as stages follow it, then a backward and a forward in turns, so no stage holds more passes than there are stages.
+#include <algorithm>
+
+#include "base/error.h"
+#include "model/sharding.h"
+#include "model/value_head.h"
+#include "train/forward_pass_parts.h"
+
+namespace lockstep {
+
+namespace {
+// Over a pair, if there is one: sends `to`, and fills `from`; either may be none. Both ends know what is sent, so an exchange of nothing is none.
+void swap_over(Communicator* pair, Stream& stream, const View& to, const View& from) {
+  if (!pair || (to.size() == 0 && from.size() == 0)) return;
+  std::vector<View> sent(2), received(2);
+  const auto other = static_cast<std::size_t>(1 - pair->rank());
+  sent[other] = to;
+  received[other] = from;
+  pair->exchange(stream, sent, received);
+}
+}  // namespace
+
+void ForwardPass::run(const WeightSet& weights, const Settings& settings, std::size_t passes, const JobsOf& jobs_of) {
+  if (sharding_ && sharding_->place().layout.pp > 1) return run_stage(weights, settings, passes, jobs_of);
+  for (std::size_t i = 0; i < passes; ++i)
+    if (const std::vector<Job> jobs = jobs_of(i); !jobs.empty()) run(weights, settings, jobs);
+}
+
+std::int64_t ForwardPass::indexers() const {
+  const std::vector<CacheShape> shapes = runtime_.model->cache_shapes(runtime_.profile);
+  return std::count_if(shapes.begin(), shapes.end(), [](const CacheShape& shape) { return shape.index_key > 0; });
+}
+
+void ForwardPass::run_stage(const WeightSet& weights, const Settings& settings, std::size_t count, const JobsOf& jobs_of) {
+  const RankPlace& place = sharding_->place();
+  const int follow = sharding_->stages() - 1 - place.stage();  // stages behind this one
+  std::vector<std::unique_ptr<Pass>> passes(count);
+  if (follow < 0) {  // it has no segments
+    if (joins_tied(settings)) join_tied(passes, settings);
+    return;
+  }
+  Communicator *const before = place.stage() > 0 ? place.before : nullptr, *const after = follow > 0 ? place.after : nullptr;
+  Device& device = runtime_.backend.device();
+  Stream& stream = runtime_.backend.stream();
+  const std::int64_t hidden = runtime_.model->facts().hidden;
+  const bool through = through_head(settings), waits = joins_tied(settings);
+  std::vector<std::vector<Job>> jobs(count);
+  std::vector<Buffer> dy(count);  // of this stage's rows
+
+  const auto prepared = [&](std::size_t i) {
+    if (i >= count) return;
+    jobs[i] = jobs_of(i);
+    passes[i] = prepare(weights, settings, jobs[i], false);
+    if (before) passes[i]->stage.rows = device.allocate(DType::f32, passes[i]->batch->count(), hidden, MemoryCategory::activations);
+  };
+  const auto input = [&](std::size_t i) { return before && i < count ? passes[i]->stage.rows.view() : View{}; };
+  const auto output = [&](std::size_t i) { return after ? passes[i]->hidden.view() : View{}; };
+  const auto gradient = [&](std::size_t i) {
+    if (after && through) dy[i] = device.allocate(DType::f32, passes[i]->batch->tape_count(), hidden, MemoryCategory::activations);
+    return dy[i].view();
+  };
+  const auto finished = [&](std::size_t i) {
+    Pass& pass = *passes[i];
+    if (!after) dy[i] = run_heads(pass, settings, jobs[i]);
+    if (settings.gradient) {
+      backward(pass, std::exchange(dy[i], Buffer()));
+      if (!after && !waits) deposit_head(pass, settings);
+    }
+    read_results(pass, jobs[i]);
+    work_ += pass.context->counters().read();
+    work_ += pass.asked;
+    cache_ = std::move(pass.cache);
+  };
+  const auto left = [&](std::size_t i) {
+    passes[i]->stage = {};
+    if (!waits || (before && after)) passes[i].reset();
+  };
+
+  const std::size_t ahead = settings.gradient ? std::min(static_cast<std::size_t>(follow), count) : 0;
+  for (std::size_t i = 0; i < ahead; ++i) {
+    prepared(i);
+    swap_over(before, stream, {}, input(i));
+    forward(*passes[i]);
+    swap_over(after, stream, output(i), {});
+  }
+  if (ahead < count) {
+    prepared(ahead);
+    swap_over(before, stream, {}, input(ahead));
+  }
+  for (std::size_t i = 0; i + ahead < count; ++i) {
+    const std::size_t newest = i + ahead;
+    forward(*passes[newest]);
+    swap_over(after, stream, output(newest), settings.gradient ? gradient(i) : View{});
+    finished(i);
+    prepared(newest + 1);
+    const Buffer dx = through && before ? passes[i]->stage.gradient : Buffer();
+    swap_over(before, stream, dx.view(), input(newest + 1));
+    left(i);
+  }
+  for (std::size_t i = count - ahead; i < count; ++i) {
+    swap_over(after, stream, {}, gradient(i));
+    finished(i);
+    if (through && before) swap_over(before, stream, passes[i]->stage.gradient.view(), {});
+    left(i);
+  }
+  if (waits) join_tied(passes, settings);
+}
+
+// Whether the input embedding is trained, is the head as well, and stands in another stage: its gradient is made with the head's, when all passes are
+// through.
+bool ForwardPass::joins_tied(const Settings& settings) const {
+  const Parameter& head = runtime_.model->manifest().parameter(runtime_.model->facts().head);
+  return head.tied && sharding_->stages() > 1 && settings.gradients && through_head(settings);
+}
+
+void ForwardPass::join_tied(const std::vector<std::unique_ptr<Pass>>& passes, const Settings& settings) {
+  Communicator& stages = *sharding_->place().stages;
+  const auto last = static_cast<std::size_t>(sharding_->stages() - 1);
+  for (const std::unique_ptr<Pass>& pass : passes) {
+    std::vector<View> to(static_cast<std::size_t>(stages.size())), from(to.size());
+    if (sharding_->first_stage()) to[last] = pass->table_gradient.view();
+    if (sharding_->last_stage()) {
+      pass->table_gradient =
+          runtime_.backend.device().allocate(DType::f32, pass->batch->tape_count(), runtime_.model->facts().hidden, MemoryCategory::activations);
+      from[0] = pass->table_gradient.view();
+    }
+    stages.exchange(runtime_.backend.stream(), to, from);
+    if (sharding_->last_stage()) deposit_head(*pass, settings);
+  }
+}
+
+void share_tied_gradient(const Sharding& sharding, Backend& backend, GradientSet& gradients, ParameterId head) {
+  if (!sharding.place().stages || sharding.stages() == 1) return;
+  Communicator& stages = *sharding.place().stages;
+  std::vector<View> to(static_cast<std::size_t>(stages.size())), from(to.size());
+  if (sharding.last_stage()) to[0] = gradients.gradient(head);
+  if (sharding.first_stage()) from[static_cast<std::size_t>(sharding.stages() - 1)] = gradients.gradient(head);
+  stages.exchange(backend.stream(), to, from);
+}
+
+}  // namespace lockstep
