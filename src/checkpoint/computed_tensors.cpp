@@ -7,6 +7,7 @@
 #include "base/give_way.h"
 #include "base/thread_pool.h"
 #include "checkpoint/reading_memory.h"
+#include "checkpoint/stored_e4m3.h"
 #include "model/compute_copy.h"
 #include "model/low_bit_weights.h"
 #include "numerics/int4_words.h"
@@ -41,6 +42,12 @@ ConvertedPart convert(const Part& part, const Parameter& p, const Profile& profi
     std::vector<Bf16> scales(static_cast<std::size_t>(part.rows * QuantisedShape{part.rows, columns, 4}.groups()));
     t.read_int4(from, part.rows, words.data(), scales.data());
     return convert_int4(p, profile, part.piece->item, part.row, part.rows, words.data(), scales.data());
+  }
+  if (holds_blocks(t, *part.piece) && takes_fp8(p, profile)) {
+    std::vector<std::uint8_t> codes(static_cast<std::size_t>(part.rows * columns));
+    std::vector<float> scales;
+    read_blocks(t, from, part.rows, codes.data(), scales);
+    return convert_fp8(p, profile, part.piece->item, part.row, part.rows, codes.data(), scales.data());
   }
   if (part.by_outputs) {
     std::vector<float> values(static_cast<std::size_t>(part.rows * p.inputs));
@@ -121,7 +128,15 @@ bool writes_int4(const Manifest& manifest, const StoredTensor& tensor, const Pro
 
 bool writes_e4m3(const Manifest& manifest, const StoredTensor& tensor, const Profile& profile) {
   const Parameter* p = whole_matrix(manifest, tensor);
-  return p && (weight_bits(*p, profile) & kLowBitRows) != 0;
+  const LowBitFormat format = p ? low_bit_format_of(weight_bits(*p, profile)) : LowBitFormat::none;
+  return format == LowBitFormat::fp8 || format == LowBitFormat::mxfp8 || format == LowBitFormat::mxfp8_both;
+}
+
+bool keeps_e4m3(const Manifest& manifest, const StoredTensor& tensor, const Profile& profile) {
+  const Piece& piece = tensor.file().pieces[0];
+  const Parameter& p = manifest.parameter(piece.parameter);
+  if (profile.trains_all_weights()) return false;  // what a step quantises are the decoded numbers
+  return takes_fp8(p, profile) ? holds_blocks(tensor, piece) : low_bit_format_of(weight_bits(p, profile)) == LowBitFormat::mxfp8 && holds_groups(tensor, piece);
 }
 
 E4m3Matrix read_e4m3(const Manifest& manifest, const StoredTensor& tensor, const Profile& profile) {
@@ -131,7 +146,16 @@ E4m3Matrix read_e4m3(const Manifest& manifest, const StoredTensor& tensor, const
   const bool blocks = format == LowBitFormat::fp8;
   const std::int64_t columns = file.columns(), width = blocks ? kFp8Block : kQuantisedGroup, across = (columns + width - 1) / width;
   E4m3Matrix matrix;
+  const bool own = keeps_e4m3(manifest, tensor, profile);
+  if (own && !blocks) {
+    read_groups(tensor, matrix.numbers, matrix.group_scales);
+    return matrix;
+  }
   matrix.numbers.resize(static_cast<std::size_t>(file.rows() * columns));
+  if (own) {
+    read_blocks(tensor, 0, file.rows(), matrix.numbers.data(), matrix.block_scales);
+    return matrix;
+  }
   if (blocks) matrix.block_scales.resize(static_cast<std::size_t>((file.rows() + kFp8Block - 1) / kFp8Block * across));
   else matrix.group_scales.resize(static_cast<std::size_t>(file.rows() * across));
   for (const Part& part : parts_of(tensor, file.pieces[0])) {

@@ -33,15 +33,16 @@ struct Mxfp4Experts {
 };
 bool writes_mxfp4(const Manifest& manifest, const StoredTensor& tensor, const Profile& profile);
 Mxfp4Experts read_mxfp4_experts(const Manifest& manifest, const StoredTensor& tensor, const Profile& profile);
-// The same of E4M3 under cpu-fp8 and cpu-mxfp8: numbers [rows, columns] and their scales, in blocks of 128 x 128, fp32, as DeepSeek's folders have them, or
-// in groups of 32 inputs, E8M0. They are what the forward computes with; the second copy that MXFP8 has for input gradients is not written. Error
-// numeric for a matrix with a NaN.
+// The same of E4M3 under profiles of fp8 and mxfp8: numbers [rows, columns] and their scales, in blocks of 128 x 128, fp32, as DeepSeek's folders have
+// them, or in groups of 32 inputs, E8M0. They are what the forward computes with; the second copy that MXFP8 has for input gradients is not written.
+// keeps_e4m3: they are the file's own, as it has them, scales in its type. Error numeric for a matrix with a NaN.
 struct E4m3Matrix {
   std::vector<std::uint8_t> numbers;
   std::vector<float> block_scales;         // of fp8
   std::vector<std::uint8_t> group_scales;  // of mxfp8
 };
 bool writes_e4m3(const Manifest& manifest, const StoredTensor& tensor, const Profile& profile);
+bool keeps_e4m3(const Manifest& manifest, const StoredTensor& tensor, const Profile& profile);
 E4m3Matrix read_e4m3(const Manifest& manifest, const StoredTensor& tensor, const Profile& profile);
 // Replaces a tensor's values (row-major) by those that a profile's kernels compute with, where the profile has it in a low-bit format; other values
 // stay as they are, for the writer to round.

@@ -78,6 +78,12 @@ class WrittenWeights {
     const bool own = stored(file).holds_int4() && stored(file).scale_type() != SafetensorsType::f8_e4m3;
     return own ? stored(file).scale_type() : SafetensorsType::bf16;
   }
+  // Of E4M3: that of the file where its own scales are written, but for types that are not written; else `usual`.
+  SafetensorsType e4m3_scale_type(const FileTensor& file, SafetensorsType usual) const {
+    if (!keeps_e4m3(manifest_of(file), stored(file), *low_bit_)) return usual;
+    const SafetensorsType own = stored(file).scale_type();
+    return own == SafetensorsType::f16 || own == SafetensorsType::f8_e4m3 ? usual : own;
+  }
   SafetensorsType shape_type(const FileTensor& file) const { return stored(file).holds_int4() ? stored(file).shape_type() : SafetensorsType::i64; }
 
  private:
@@ -135,7 +141,7 @@ std::vector<SafetensorsWriter::Entry> entries_of(const WrittenWeights& weights, 
     const std::int64_t high = blocks ? kFp8Block : 1, wide = blocks ? kFp8Block : kQuantisedGroup;
     return {{file.name, SafetensorsType::f8_e4m3, file.shape},
             {block_scales_of(file.name),
-             blocks ? SafetensorsType::f32 : SafetensorsType::u8,
+             weights.e4m3_scale_type(file, blocks ? SafetensorsType::f32 : SafetensorsType::u8),
              {(file.rows() + high - 1) / high, (file.columns() + wide - 1) / wide}}};
   }
   if (!weights.writes_int4(file)) return {{file.name, weights.type(file, options.dtype), file.shape}};
@@ -217,7 +223,7 @@ void write_shard(const fs::path& path, const Shard& shard, const WrittenWeights&
     if (weights.writes_e4m3(file)) {
       if (std::exchange(packed_of, &file) != &file) e4m3 = weights.e4m3(file);
       if (entry.name == file.name) writer.write_bytes(e4m3.numbers.data(), e4m3.numbers.size());
-      else if (entry.type == SafetensorsType::f32) writer.write(e4m3.block_scales);
+      else if (!e4m3.block_scales.empty()) writer.write(e4m3.block_scales);
       else writer.write_bytes(e4m3.group_scales.data(), e4m3.group_scales.size());
       continue;
     }
@@ -323,12 +329,11 @@ void save_checked(const fs::path& path, const SaveOptions& options, F&& save) {
 }  // namespace
 
 void check_low_bit_profile(const Profile& profile) {
-  const LowBitFormat format = low_bit_format_of(profile.weight_bits);
-  if (format == LowBitFormat::int4 || format == LowBitFormat::mxfp4 || profile.weight_bits & kLowBitRows) return;
-  fail(ErrorCode::unsupported,
-       "profile is '{}', allowed are cpu-int4-base, cpu-int4-experts, cpu-int4-qat, cpu-mxfp4-base, cpu-mxfp4-experts, cpu-fp8, cpu-mxfp8 and "
-       "cpu-mxfp8-experts: folders hold their matrices as they are",
-       profile.name);
+  if (is_low_bit_format(profile.weight_bits)) return;
+  std::vector<std::string> allowed;
+  for (const Profile& other : profiles())
+    if (is_low_bit_format(other.weight_bits) && !other.study) allowed.push_back(other.name);
+  fail(ErrorCode::unsupported, "profile is '{}', allowed are {}: folders hold their matrices as they are", profile.name, fmt::join(allowed, ", "));
 }
 
 void save_model_folder(const fs::path& path, const Model& model, const WeightImages& masters, const SaveOptions& options) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <set>
 
 #include "base/file.h"
@@ -150,16 +151,16 @@ TEST_F(ModelReaderTest, PackedFoldersAreFixedPoints) {
   expect_error(ErrorCode::unsupported, {"'cpu-int4-experts'", "no tensor of this model can be packed"},
                [&] { export_model_folder(folder_.path() / "fused", *fused, {.low_bit = &experts}, Overwrite::no); });
   EXPECT_FALSE(fs::exists(folder_.path() / "fused"));
-  const Profile& fp8 = profile_by_name("cpu-fp8-base");
+  const Profile& int8 = profile_by_name("cpu-int8w");
   const auto reader = ModelReader::open(write(*golden_model(kConfigs[0])));
-  expect_error(ErrorCode::unsupported, {"'cpu-fp8-base'", "cpu-int4-base"},
-               [&] { export_model_folder(folder_.path() / "fp8", *reader, {.low_bit = &fp8}, Overwrite::no); });
+  expect_error(ErrorCode::unsupported, {"'cpu-int8w'", "cpu-int4-base", "cpu-fp8-base"},
+               [&] { export_model_folder(folder_.path() / "int8", *reader, {.low_bit = &int8}, Overwrite::no); });
 }
 
 // The same in 8 bits: what the forward computes with, in E4M3 with a scale a block or a group of 32, and back.
 TEST_F(ModelReaderTest, FoldersInE4m3HaveTheNumbersOfTheForward) {
   for (const char* config : kConfigs)
-    for (const char* name : {"cpu-fp8", "cpu-mxfp8", "cpu-mxfp8-experts"}) {
+    for (const char* name : {"cpu-fp8", "cpu-mxfp8", "cpu-mxfp8-experts", "cpu-fp8-base", "cpu-fp8-experts", "cpu-mxfp8-base", "cpu-mxfp8-experts-base"}) {
       const std::shared_ptr<const Model> model = golden_model(config);
       const Profile& profile = profile_by_name(name);
       if (profile.weight_bits & kLowBitExperts && model->facts().expert_count == 0) continue;
@@ -167,7 +168,7 @@ TEST_F(ModelReaderTest, FoldersInE4m3HaveTheNumbersOfTheForward) {
       const fs::path packed = folder_.path() / fmt::format("e4m3{}", written_), again = folder_.path() / fmt::format("e4m3 again{}", written_);
       export_model_folder(packed, *reader, {.low_bit = &profile}, Overwrite::no);
       const auto of_packed = ModelReader::open(packed);
-      const StoredAs as = name == std::string("cpu-fp8") ? StoredAs::fp8 : StoredAs::mxfp8;
+      const StoredAs as = low_bit_format_of(profile.weight_bits) == LowBitFormat::fp8 ? StoredAs::fp8 : StoredAs::mxfp8;
       EXPECT_TRUE(std::any_of(of_packed->tensors().begin(), of_packed->tensors().end(), [&](const StoredTensor& t) { return t.as() == as; })) << name;
       Runtime runtime(BackendOptions{.threads = 2}, reader->model(), profile);
       const auto numbers = [&](const ModelReader& of) {
@@ -177,8 +178,54 @@ TEST_F(ModelReaderTest, FoldersInE4m3HaveTheNumbersOfTheForward) {
       export_model_folder(again, *of_packed, {.low_bit = &profile}, Overwrite::no);
       EXPECT_EQ(numbers(*ModelReader::open(again)), numbers(*reader));
       EXPECT_EQ(read_file(packed / "config.json", 1 << 20), read_file(again / "config.json", 1 << 20));
+      if (!profile.trains_all_weights()) {
+        EXPECT_EQ(read_file(packed / "model.safetensors", 1 << 26), read_file(again / "model.safetensors", 1 << 26));
+      }
       EXPECT_NE(of_packed->masters(), reader->masters()) << "the control: the folder's numbers are rounded";
     }
+}
+
+// A file's own blocks of FP8, whose scales no quantiser makes: computed with as they are under a frozen profile of the format, and written back.
+TEST_F(ModelReaderTest, BlocksOfFp8AreAFilesOwn) {
+  const Profile& profile = profile_by_name("cpu-fp8-base");
+  const fs::path folder = folder_.path() / "fp8", again = folder_.path() / "again";
+  Json config = read_json_file(fs::path(LOCKSTEP_SOURCE_DIR) / "tests/golden/llama/scaled/config.json");
+  config["hidden_size"] = 200, config["intermediate_size"] = 300, config["tie_word_embeddings"] = false;  // blocks that do not divide
+  export_model_folder(folder, *ModelReader::open(write(*make_model(config))), {.low_bit = &profile}, Overwrite::no);
+  std::string bytes = read_file(folder / "model.safetensors", 1 << 26);
+  std::uint64_t header = 0;
+  std::memcpy(&header, bytes.data(), 8);
+  std::size_t changed = 0;
+  {
+    const SafetensorsFile file = SafetensorsFile::open(folder / "model.safetensors");
+    for (const SafetensorsTensor& t : file.tensors()) {
+      if (!t.name.ends_with("_scale_inv")) continue;
+      std::vector<float> scales = file.read(t);
+      for (float& scale : scales) scale *= 0.37f + 0.01f * static_cast<float>(++changed % 90);
+      std::memcpy(bytes.data() + 8 + header + t.begin, scales.data(), scales.size() * sizeof(float));
+    }
+  }
+  ASSERT_GT(changed, 20u);
+  write_file_atomic(folder / "model.safetensors", bytes);
+  const auto reader = ModelReader::open(folder);
+  const Manifest& manifest = reader->model()->manifest();
+  EXPECT_TRUE(reader->rounded_again(profile).empty());
+  EXPECT_EQ(reader->rounded_again(profile_by_name("cpu-mxfp8-base")).size(), 1u);
+  EXPECT_EQ(reader->rounded_again(profile_by_name("cpu-fp8")).size(), 1u);
+  Runtime runtime(BackendOptions{.threads = 2}, reader->model(), profile);
+  const auto weights = reader->weight_set(runtime.backend, profile, 0);
+  const WeightImages numbers = weight_images(runtime.backend, manifest, *weights, profile), masters = reader->masters();
+  const WeightImages quantised = weight_images(runtime.backend, manifest, *make_weight_set(runtime.backend, manifest, masters, profile, 0), profile);
+  std::size_t compared = 0;
+  for (std::size_t i = 0; i < masters.size(); ++i) {
+    if (weights->parameters[i].view().dtype != DType::u8 || manifest.parameters()[i].layout != ParameterLayout::packed) continue;
+    EXPECT_EQ(numbers[i], masters[i]) << manifest.parameters()[i].name;
+    EXPECT_NE(quantised[i], masters[i]) << "the control: the quantiser's scales are powers of two";
+    ++compared;
+  }
+  EXPECT_GE(compared, 14u);
+  export_model_folder(again, *reader, {.low_bit = &profile}, Overwrite::no);
+  for (const char* file : {"model.safetensors", "config.json"}) EXPECT_EQ(read_file(folder / file, 1 << 26), read_file(again / file, 1 << 26)) << file;
 }
 
 // Scales of one byte are read, and written as bf16, which has all of them.

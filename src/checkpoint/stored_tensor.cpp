@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "checkpoint/stored_e4m3.h"
 #include "model/low_bit_weights.h"
 #include "model/stored_names.h"
 #include "model/weights.h"
@@ -298,7 +299,8 @@ bool StoredTensor::is_rounded(const Manifest& manifest, const Profile& profile) 
       case LowBitFormat::int4:
         return !holds_int4() || !takes_int4(p, profile) || piece.transposed || piece.column_step != 1;
       case LowBitFormat::fp8:
-        return as_ != StoredAs::fp8 || !exponents || !block_begins(piece);
+        if (as_ != StoredAs::fp8 || !block_begins(piece)) return true;
+        return !holds_blocks(*this, piece) && !exponents;  // else they are taken as they are, or the quantiser keeps their numbers
       case LowBitFormat::mxfp8:
         return !exponents || piece.transposed != (as_ == StoredAs::mxfp4);  // groups along the inputs
       case LowBitFormat::mxfp4:                                             // whose quantiser keeps such numbers

@@ -22,6 +22,14 @@ namespace lockstep {
 
 enum class StoredAs : std::uint8_t { numbers, fp8, mxfp8, int4, mxfp4 };
 
+// Of a tensor in E4M3: rows of `values` from first_row on are its own, whose blocks are counted in matrices of `rows` rows.
+struct StoredE4m3 {
+  ModelFiles::Found values, scales;
+  std::int64_t first_row = 0, rows = 0, columns = 0;
+  std::int64_t block_rows = 0, block_columns = 0;  // numbers that share a scale
+  bool scales_fit = false;                         // powers of two that quantisers keep
+};
+
 class StoredTensor {
  public:
   // Empty when no file has it. Adds the names of the tensors that hold it to `used`. Errors: corrupt_file for a wrong shape or missing scales;
@@ -47,7 +55,9 @@ class StoredTensor {
   // Of int4: whether its scales are bf16 numbers, as int4 profiles have them; then its words and scales as they are. Errors: those of read.
   bool holds_int4() const { return as_ == StoredAs::int4 && scales_fit_; }
   void read_int4(std::int64_t row, std::int64_t rows, std::uint32_t* words, Bf16* scales) const;
-  // Of int4: the types of its scales and its shape in the file.
+  // Where the codes and scales of fp8 and mxfp8 lie (checkpoint/stored_e4m3.h).
+  StoredE4m3 e4m3() const { return {values_, scales_, first_row_, rows_, file_->columns(), block_rows(), block_columns(), scales_fit_}; }
+  // Of few bits but mxfp4: the types of its scales and, of int4, its shape in the file.
   SafetensorsType scale_type() const { return scales_.tensor->type; }
   SafetensorsType shape_type() const { return shape_type_; }
 

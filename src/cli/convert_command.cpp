@@ -16,8 +16,8 @@ int convert_command(const Arguments& arguments) {
   table.output_folder("OUT", &to, "Folder to write").positional().required();
   table.choice("dtype", &dtype, {"f32", "bf16"}, "Of the weights: f32 keeps every value of the file, bf16 rounds to nearest even");
   table.text("profile", &profile, "NAME",
-             "In place of --dtype: what this profile computes with, cpu-int4-base, cpu-int4-experts or cpu-int4-qat; matrices of 4-bit integers are packed as "
-             "compressed-tensors packs them, those of cpu-fp8 and cpu-mxfp8 stand in E4M3 with their scales beside, the rest is bf16");
+             "In place of --dtype: what this profile computes with, for example cpu-int4-experts or cpu-fp8-base; matrices of 4-bit integers are packed as "
+             "compressed-tensors packs them, those of fp8 and mxfp8 stand in E4M3 with their scales beside, the rest is bf16");
   if (!table.parse(arguments)) return kExitOk;
   if (!profile.empty() && table.given("dtype")) throw UsageError(fmt::format("dtype is {} and profile is {}, allowed is one of the two", dtype, profile));
   if (profile.empty()) convert_model(shipped("models", from), to, dtype == "bf16" ? DType::bf16 : DType::f32, table.overwrite());

@@ -1,6 +1,7 @@
 #include "model/compute_copy.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "model/low_bit_weights.h"
 #include "numerics/int4_words.h"
@@ -85,6 +86,21 @@ ConvertedPart convert_int4(const Parameter& p, const Profile& profile, std::int6
   const QuantisedShape shape{rows, p.inputs, 4};
   part.bytes.resize(static_cast<std::size_t>(LowBitShape{rows, p.inputs, low_bit_format_of(weight_bits(p, profile))}.bytes()));
   words_to_panels(words, scales, shape, part.bytes.data());
+  return part;
+}
+
+ConvertedPart convert_fp8(const Parameter& p, const Profile& profile, std::int64_t item, std::int64_t row, std::int64_t rows, const std::uint8_t* codes,
+                          const float* scales) {
+  ConvertedPart part{.item = item, .row = row, .rows = rows};
+  const LowBitShape shape{rows, p.inputs, low_bit_format_of(weight_bits(p, profile))};
+  const std::int64_t across = (p.inputs + kFp8Block - 1) / kFp8Block;
+  part.bytes.resize(static_cast<std::size_t>(shape.bytes()));
+  for (std::int64_t first = 0; first < rows; first += 16) {
+    std::uint8_t *panel = part.bytes.data() + first / 16 * shape.panel_bytes(), *values = panel + shape.scale_bytes();
+    std::memcpy(panel, scales + first / kFp8Block * across, static_cast<std::size_t>(across) * sizeof(float));
+    for (std::int64_t lane = 0; lane < std::min<std::int64_t>(16, rows - first); ++lane)
+      for (std::int64_t k = 0; k < p.inputs; ++k) values[k * 16 + lane] = codes[(first + lane) * p.inputs + k];
+  }
   return part;
 }
 

@@ -34,6 +34,11 @@ ConvertedPart convert_transposed(const Parameter& parameter, const Profile& prof
 ConvertedPart convert_int4(const Parameter& parameter, const Profile& profile, std::int64_t item, std::int64_t row, std::int64_t rows,
                            const std::uint32_t* words, const Bf16* scales);
 
+// Rows of an item, from one on at which a block begins, that files hold in blocks of fp8, under a profile that takes them (takes_fp8): `codes`
+// [rows][inputs] of E4M3, `scales` [blocks of rows][blocks of inputs]. Nothing is rounded.
+ConvertedPart convert_fp8(const Parameter& parameter, const Profile& profile, std::int64_t item, std::int64_t row, std::int64_t rows, const std::uint8_t* codes,
+                          const float* scales);
+
 void write_part(Backend& backend, const Parameter& parameter, const Profile& profile, const Buffer& copy, const ConvertedPart& part);
 
 }  // namespace lockstep

@@ -110,7 +110,12 @@ void ConfigReader::only(const std::string& key, const std::vector<Json>& allowed
   for (const Json& value : allowed)
     if (json_.at(key) == value) return;
   std::string list;
-  for (const Json& value : allowed) list += (list.empty() ? "" : " or ") + value.dump();
+  std::vector<std::string> words;
+  for (const Json& value : allowed) {
+    list += (list.empty() ? "" : " or ") + value.dump();
+    if (value.is_string()) words.push_back(value.get<std::string>());
+  }
+  if (json_.at(key).is_string()) list += did_you_mean(json_.at(key).get<std::string>(), words);
   wrong(key, json_.at(key), list);
 }
 

@@ -34,6 +34,10 @@ bool computes_with_int4(const Parameter& p, const Profile& profile) { return low
 
 bool takes_int4(const Parameter& p, const Profile& profile) { return computes_with_int4(p, profile) && !(profile.weight_bits & kLowBitTrained); }
 
+bool takes_fp8(const Parameter& p, const Profile& profile) {
+  return low_bit_format_of(weight_bits(p, profile)) == LowBitFormat::fp8 && !(profile.weight_bits & kLowBitTrained);
+}
+
 std::int64_t item_bytes(const Parameter& p, const Profile& profile) {
   return is_low_bit_format(weight_bits(p, profile)) ? low_bit_shape(p, profile).bytes() : quantised_shape(p, profile).bytes();
 }

@@ -14,6 +14,8 @@ std::int64_t item_bytes(const Parameter& parameter, const Profile& profile);
 // that files may hold.
 bool computes_with_int4(const Parameter& parameter, const Profile& profile);
 bool takes_int4(const Parameter& parameter, const Profile& profile);
+// The same of a file's blocks of fp8.
+bool takes_fp8(const Parameter& parameter, const Profile& profile);
 // Layout of one item in a low-bit format.
 LowBitShape low_bit_shape(const Parameter& parameter, const Profile& profile);
 // How many neighbouring inputs, and outputs, of this parameter share a scale, counted from 0; ranks may cut it at multiples only. 1: no sharing.

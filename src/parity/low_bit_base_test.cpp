@@ -43,17 +43,18 @@ struct LowBitOutcome {
   bool operator==(const LowBitOutcome&) const = default;
 };
 
-LowBitOutcome train_low_bit(LowBitPlant& plant, const std::vector<TrainSequence>& data, int steps) {
+LowBitOutcome train_low_bit(AdapterTrainer& trainer, const std::vector<TrainSequence>& data, int steps) {
   LowBitOutcome out;
   for (int step = 0; step < steps; ++step) {
-    out.losses.push_back(plant.trainer->forward_backward(data, {}).loss);
-    out.hashes.push_back(plant.trainer->gradient_hash());
-    plant.trainer->optim_step({.learning_rate = 0.02});
-    out.hashes.push_back(plant.trainer->state().master_hash());
+    out.losses.push_back(trainer.forward_backward(data, {}).loss);
+    out.hashes.push_back(trainer.gradient_hash());
+    trainer.optim_step({.learning_rate = 0.02});
+    out.hashes.push_back(trainer.state().master_hash());
   }
-  out.scores = plant.trainer->score(data);
+  out.scores = trainer.score(data);
   return out;
 }
+LowBitOutcome train_low_bit(LowBitPlant& plant, const std::vector<TrainSequence>& data, int steps) { return train_low_bit(*plant.trainer, data, steps); }
 
 std::vector<std::string> low_bit_profiles(const TrainBench& m) {
   std::vector<std::string> names;
@@ -128,6 +129,43 @@ TEST(LowBitBase, MemoryAccountsSayTheLowBitBytes) {
   EXPECT_LT(bytes_of("cpu-fp8-base"), 0.53 * bf16);
   EXPECT_LT(bytes_of("cpu-mxfp8-base"), 0.53 * bf16);
   EXPECT_LT(bytes_of("cpu-mxfp4-base"), 0.30 * bf16);
+}
+
+// Integers of -8 in every group, as a file may have them and no quantiser makes them.
+void write_minus_eights(Backend& backend, const Manifest& manifest, const Profile& profile, const WeightSet& weights) {
+  std::size_t written = 0;
+  for (std::size_t i = 0; i < weights.parameters.size(); ++i) {
+    const View& copy = weights.parameters[i].view();
+    if (copy.dtype != DType::u8) continue;
+    const LowBitShape shape = low_bit_shape(manifest.parameters()[i], profile);
+    std::vector<std::uint8_t> bytes = backend.stream().read_bytes(copy).get();
+    for (std::size_t panel = 0; panel < bytes.size(); panel += static_cast<std::size_t>(shape.panel_bytes()))
+      for (std::size_t at = static_cast<std::size_t>(shape.scale_bytes()); at < static_cast<std::size_t>(shape.panel_bytes()); at += 5)
+        bytes[panel + at] = 0, ++written;
+    backend.stream().write(copy, bytes);
+  }
+  EXPECT_GT(written, 1000u);
+}
+
+// Every data-parallel rank computes with a file's own integers, and not with what a quantiser makes of their numbers.
+TEST(LowBitBase, DataParallelRanksHaveAFilesOwnIntegers) {
+  for (const auto& [config, profile] : {std::pair(kGlm, "cpu-int4-experts"), std::pair(kLlama, "cpu-int4-base")}) {
+    const TrainBench m(config);
+    const std::vector<TrainSequence> data = low_bit_data(m);
+    const auto trained = [&, name = std::string(profile)](const RankLayout& ranks, bool own, BackendKind kind = BackendKind::cpu) {
+      Runtime runtime({.kind = kind, .threads = 1}, m.model, profile_by_name(name), 256);
+      const auto weights = make_weight_set(runtime.backend, m.model->manifest(), m.masters, runtime.profile, 1);
+      if (own) write_minus_eights(runtime.backend, m.model->manifest(), runtime.profile, *weights);
+      const auto base = std::make_shared<FrozenBase>(runtime, weights, TrainerOptions{.ranks = ranks});
+      const auto layout = std::make_shared<const AdapterLayout>(m.model->manifest(), AdapterSettings{.rank = 5, .alpha = 7, .unembedding = true});
+      AdapterTrainer trainer(base, layout, initial_adapter(*layout, 3));
+      return train_low_bit(trainer, data, 2);
+    };
+    const LowBitOutcome want = trained({}, true);
+    EXPECT_NE(trained({}, false).hashes, want.hashes) << "the control: the integers are others";
+    for (const int ranks : {2, 3}) EXPECT_TRUE(trained({1, ranks, 1}, true) == want) << profile << ", dp=" << ranks;
+    EXPECT_TRUE(trained({1, 2, 1}, true, BackendKind::deferred) == want) << profile << ", deferred";
+  }
 }
 
 TEST(LowBitBase, OnlyAdaptersTrainAndRanksAreRefused) {

@@ -73,10 +73,11 @@ std::vector<ParityCounter> engagement(const ParityScene& scene) {
     if (machine_has(isa))
       add(fmt::format("{}_comparisons", instruction_set_name(isa)), isa == InstructionSet::scalar || isa == widest_instruction_set() || long_enough);
   add("indexer_steps", model.has_indexer() && scene.trains());
-  for (const char* name : {"cross_entropy_steps", "policy_steps", "value_steps", "micro_batch_steps", "shuffled_steps", "checkpointed_segments",
-                           "deferred_steps", "rank_steps", "kept_rows", "live_in_steps"})
-    add(name, scene.trains());
-  if (device) add(scene.options.device + "_steps", scene.trains());
+  for (const char* name : {"cross_entropy_steps", "policy_steps", "value_steps"}) add(name, scene.trains());
+  for (const char* name : {"adapter_steps", "adapter_servings"}) add(name, scene.adapts());
+  for (const char* name : {"micro_batch_steps", "shuffled_steps", "checkpointed_segments", "deferred_steps", "rank_steps", "kept_rows", "live_in_steps"})
+    add(name, scene.steps());
+  if (device) add(scene.options.device + "_steps", scene.steps());
   add("rank_bytes", ranks);
   return counters;
 }
@@ -127,6 +128,7 @@ ParityReport run_parity(const ParityModel& model, const ParityOptions& options) 
                     std::min<std::int64_t>(200, model.model->facts().max_positions),
                     std::min<std::int64_t>(520, model.model->facts().max_positions),
                     {}};
+  report.adapts = scene.adapts();
   check_memory(parity_memory(scene), fmt::format("comparing this model under the profile '{}'", options.profile));
   shown.total = parity_forward_comparisons(scene) + parity_step_comparisons(scene);
   Progress progress(shown);
@@ -138,6 +140,7 @@ ParityReport run_parity(const ParityModel& model, const ParityOptions& options) 
   fuzz_forward(running);
   report.forward_seconds = now() - forward_begin;
   fuzz_steps(running);
+  serve_adapter(running);
   progress.finish();
   report.engagement = engagement(running);
   report.seconds = now() - begin;
@@ -205,9 +208,8 @@ std::string to_text(const ParityReport& report) {
       "control (profile {}{}): {}\n", c.profile, c.internal_model ? ", on a small model of our own: no sum here is long enough" : "",
       c.detected && !c.serving_detected                         ? fmt::format("NOT DETECTED in serving, {}", c.serving_missed)
       : c.detected && c.over_processes && !c.processes_detected ? fmt::format("NOT DETECTED over processes, {}", c.processes_missed)
-      : c.detected && !report.trains
-          ? fmt::format("detected at {}, {} log-probabilities and every way of serving differ; under this profile not all weights train, and no step was "
-                        "compared",
+      : c.detected && !report.trains && !report.adapts
+          ? fmt::format("detected at {}, {} log-probabilities and every way of serving differ; this profile is for serving alone, and no step was compared",
                         c.operation, c.different)
       : c.detected && c.step_detected ? fmt::format("detected at {}, {} log-probabilities, every way of serving and the step differ", c.operation, c.different)
       : c.detected                    ? std::string("NOT DETECTED in the step")

@@ -171,7 +171,7 @@ void run_parity_control(ParityScene& scene) {
   changed.reset();
   run_serving_control(scene, *profile, *other, tokens, want);
   if (scene.options.lead) run_processes_control(scene, *profile, *other, tokens, want);
-  if (scene.trains()) run_step_control(scene, *profile, *other);
+  if (scene.steps()) run_step_control(scene, *profile, *other);
 }
 
 const Profile& profile_of_bench(const std::string& name) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "parity/parity_run.h"
+#include "parity/step_trainer.h"
 
 namespace lockstep {
 
@@ -45,6 +46,17 @@ std::int64_t step_bytes(const ParityScene& scene, const RankLayout& ranks, bool 
   }
   return all_ranks_of(trainer, nullptr, ranks);
 }
+// Of an adapter's steps, where these are the only ones: others take more.
+std::int64_t adapter_step_bytes(const ParityScene& scene, const RankLayout& ranks, bool two_calls) {
+  Runtime runtime({.kind = BackendKind::counting, .threads = 1}, scene.model.model, scene.profile, std::max(scene.longest, scene.longest_step));
+  const auto trainer = adapter_step_trainer(runtime, scene.model, {.accumulate = two_calls, .ranks = ranks});
+  const std::vector<TrainSequence> data(5, TrainSequence::next_token(Tokens(static_cast<std::size_t>(std::min<std::int64_t>(81, scene.longest_step)))));
+  for (int step = 0; step < kCountedSteps; ++step) {
+    for (int call = 0; call <= two_calls; ++call) trainer->forward_backward(data, {}, {});
+    trainer->optim_step({});
+  }
+  return runtime.backend.device().memory().peak_of_all() * ranks.size();
+}
 }  // namespace
 
 std::int64_t parity_memory(const ParityScene& scene) {
@@ -61,6 +73,9 @@ std::int64_t parity_memory(const ParityScene& scene) {
     layouts.insert(layouts.begin(), RankLayout{});
     for (const RankLayout& ranks : layouts) most = std::max(most, step_bytes(counting, ranks, false));
     most = std::max(most, step_bytes(counting, {}, true));
+  } else if (scene.adapts()) {
+    for (const bool two_calls : {false, true}) most = std::max(most, adapter_step_bytes(counting, {}, two_calls));
+    most = std::max(most, adapter_step_bytes(counting, rank_layout("dp=3"), false));
   }
   // The host's images of one step's gradients or weights, while they are hashed a tensor at a time.
   std::int64_t images = 0, largest = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "numerics/low_bit.h"
 #include "parallel/mail.h"
 
 namespace lockstep {
@@ -60,6 +61,8 @@ std::vector<RankLayout> parity_layouts(const ParityOptions& options) {
   for (const char* text : {"tp=2", "dp=2", "tp=3", "ep=2", "tp=4", "tp=2,dp=2,ep=2", "dp=3", "tp=8", "ep=3", "pp=2"}) layouts.push_back(rank_layout(text));
   return layouts;
 }
+
+bool ParityScene::adapts() const { return profile.weight_bits == 0 || is_low_bit_format(profile.weight_bits); }
 
 ParityVisit& ParityScene::visit(const ParityPlace& place) const {
   for (ParityVisit& v : report.visits)

@@ -57,8 +57,10 @@ struct ParityScene {
   ProcessMail* lead(const ParityPlace& place) const { return place.over_processes ? options.lead : nullptr; }
   // The same for the place's engine, whose ranks are those of one replica: null (threads of process 0) if these are too few for all processes.
   ProcessMail* engine_lead(const ParityPlace& place) const;
-  // A profile for serving alone has no steps to compare.
+  // Whether all weights train under this profile, and whether an adapter does: a profile for serving alone has no steps to compare.
   bool trains() const { return profile.trains_all_weights(); }
+  bool adapts() const;
+  bool steps() const { return trains() || adapts(); }
   RandomSequence draws(std::uint64_t item) const { return RandomSequence(options.seed, RandomStream::fuzz, item); }
   Tokens random_tokens(RandomSequence& draws, std::int64_t n) const;
   // Counts a mismatch; the first is described (which may run things again).
@@ -98,6 +100,8 @@ void fuzz_forward(ParityScene& scene);
 void compare_sampling(ParityScene& scene, ParityBench& bench, std::uint64_t item);
 // Gradients and weights over all that must not matter to a step. Two optimiser steps a comparison.
 void fuzz_steps(ParityScene& scene);
+// A trained adapter in every way of serving.
+void serve_adapter(ParityScene& scene);
 // The most memory that a parity run takes in this process, in bytes.
 std::int64_t parity_memory(const ParityScene& scene);
 std::int64_t parity_step_comparisons(const ParityScene& scene);

@@ -7,86 +7,15 @@
 
 #include "base/error.h"
 #include "base/hash.h"
-#include "model/kept_forwards.h"
-#include "model/value_head.h"
 #include "parity/live_work.h"
-#include "parity/parity_run.h"
+#include "parity/parity_step_ways.h"
+#include "parity/step_trainer.h"
 #include "train/value_loss.h"
 
 namespace lockstep {
 
 namespace {
-enum class StepMode { cross_entropy, policy, indexer, value };
-constexpr std::string_view kModes[] = {"cross-entropy", "policy", "indexer", "value"};
 constexpr int kSteps = 2;  // the second meets moments that are not zero; the indexer's first is its dense warm-up
-
-struct StepPlan {
-  ParityPlace place;
-  std::int64_t micro_batch = 0;
-  bool shuffle = false, checkpoint = false;
-  bool two_calls = false;              // two forward_backward before each optimiser step
-  bool fixed_normaliser = false;       // instead of the sum of the weights of a call: what two calls can have in common with one
-  std::optional<RowValues> kept = {};  // it reads what an engine kept of the same rows (model/kept_forwards.h)
-  bool gives_way = false;              // to live work in its middle
-  std::string text() const {
-    return fmt::format("micro-batch {}{}{}{}{}{} on {}", micro_batch > 0 ? std::to_string(micro_batch) : "all", shuffle ? ", shuffled" : "",
-                       checkpoint ? ", checkpointed" : "", two_calls ? ", in two calls" : "", kept ? ", of a kept forward" : "",
-                       gives_way ? ", beside live work" : "", place.text());
-  }
-};
-
-// The ways in which this model can be trained.
-std::vector<StepMode> step_modes(const ParityScene& scene) {
-  std::vector<StepMode> modes = {StepMode::cross_entropy, StepMode::policy};
-  if (scene.model.model->has_indexer()) modes.push_back(StepMode::indexer);
-  modes.push_back(StepMode::value);
-  return modes;
-}
-
-std::vector<StepPlan> step_plans(const ParityScene& scene, StepMode mode) {
-  const InstructionSet widest = widest_instruction_set();
-  const auto cpu = [](InstructionSet isa, int threads, std::int64_t page) { return ParityPlace{BackendKind::cpu, isa, threads, page}; };
-  const auto deferred = [](InstructionSet isa, int threads, std::int64_t page) { return ParityPlace{BackendKind::deferred, isa, threads, page}; };
-  std::vector<StepPlan> plans = {
-      {cpu(widest, 1, 16), 1},
-      {cpu(widest, 2, 4), 2, true},
-      {cpu(widest, 3, 1), 3, false, true},
-      {cpu(widest, 1, 16), 0, true},
-      {cpu(widest, 2, 16), 0, false, true},
-      {deferred(widest, 2, 16), 0, true},
-      {deferred(widest, 4, 4), 2, false, true},
-      {cpu(InstructionSet::scalar, 2, 16), 2, true},
-  };
-  if (const std::optional<BackendKind> device = parity_device(scene.options)) {
-    plans.push_back({ParityPlace{*device, widest, 1, 16}, 1});
-    plans.push_back({ParityPlace{*device, widest, 1, 4}, 0, true, true});
-  }
-  if (widest == InstructionSet::avx512) {
-    plans.push_back({cpu(InstructionSet::avx2, 2, 4), 1, true});
-    plans.push_back({deferred(InstructionSet::avx2, 1, 16), 0, false, true});
-  }
-  // One backend per rank; deferred ones in turn with direct ones.
-  const std::vector<RankLayout> layouts = parity_layouts(scene.options);
-  for (std::size_t i = 0; i < layouts.size(); ++i) {
-    ParityPlace place = plans.size() % 2 ? deferred(widest, 1, 16) : cpu(widest, 1, 16);
-    place.ranks = layouts[i];
-    place.over_processes = scene.options.lead && i == 0;
-    plans.push_back({place, static_cast<std::int64_t>(plans.size() % 3), true, plans.size() % 2 == 0});
-  }
-  // The indexer's loss is a mean over the rows of a call: two calls are another loss.
-  if (mode != StepMode::indexer) plans.push_back({cpu(widest, 2, 16), 2, true, false, true, true});
-  if (mode == StepMode::cross_entropy || mode == StepMode::policy) {  // of others no forward is kept
-    plans.push_back({cpu(widest, 2, 4), 2, true, true, false, false, RowValues::segments});
-    plans.push_back({deferred(widest, 1, 16), 0, false, false, false, false, RowValues::operations});
-  }
-  if (mode != StepMode::value) {  // whose model samples nothing
-    plans.push_back({.place = cpu(widest, 2, 16), .micro_batch = 3, .gives_way = true});
-    plans.push_back({.place = cpu(widest, 1, 4), .shuffle = true, .checkpoint = true, .gives_way = true});
-  }
-  return plans;
-}
-
-std::int64_t step_rounds(const ParityScene& scene) { return 1 + scene.options.cases / 200; }
 
 // Hashes of the values of all tensors, in the manifest's order: two models' worth of values stay out of memory while a third one trains.
 using TensorHashes = std::vector<std::uint64_t>;
@@ -129,7 +58,7 @@ std::vector<TrainSequence> step_data(const ParityScene& scene, StepMode mode, st
       if (mode != StepMode::cross_entropy) d.weights[i] = i < prompt ? 0.0f : 1.0f;
       else if (draws.below(3) == 0) d.weights[i] = static_cast<float>(draws.uniform()) * (draws.below(8) == 0 ? 1e-12f : 1.0f);
     }
-    if (mode == StepMode::policy) d.advantages.assign(d.tokens.size(), static_cast<float>(draws.uniform() * 4 - 2));
+    if (mode == StepMode::policy || mode == StepMode::adapter) d.advantages.assign(d.tokens.size(), static_cast<float>(draws.uniform() * 4 - 2));
     for (std::size_t i = 0; mode == StepMode::value && i < d.tokens.size(); ++i) {  // returns, and values before
       d.advantages.push_back(static_cast<float>(draws.uniform() * 2 - 1));
       d.old_logprobs.push_back(static_cast<float>(draws.uniform() * 2 - 1));
@@ -161,96 +90,97 @@ TensorHashes hashes_of(const Manifest& manifest, const WeightImages& images, Ten
   return hashes;
 }
 
-// An engine computes all rows of the data, and keeps what it makes of them.
-void keep_forwards(Engine& engine, const std::vector<TrainSequence>& data) {
+// An engine computes all rows of the data, and keeps what it makes of them. `adapter` null: none.
+void keep_forwards(Engine& engine, const std::vector<TrainSequence>& data, const std::shared_ptr<const AdapterWeights>& adapter) {
   std::vector<Request> requests;
   for (const TrainSequence& d : data) {
     Request& request = requests.emplace_back(Request{.prompt = d.tokens, .sampling = {.max_tokens = 0}, .prompt_logprobs = true});
     request.prompt.push_back(d.targets.back());
     request.keep_forward = true;
+    request.adapter = adapter;
   }
   engine.generate(std::move(requests));
 }
 
 // `wanted` null: no values, hashes alone.
-StepOutcome run_steps(ParityScene& scene, const ParityModel& model, const StepPlan& plan, const std::vector<TrainSequence>& data, StepMode mode,
+StepOutcome run_steps(ParityScene& scene, const ParityModel& model, const StepWay& way, const std::vector<TrainSequence>& data, StepMode mode,
                       const Profile& profile, TensorPlace* wanted = nullptr) {
-  const Manifest& manifest = model.model->manifest();
   const auto place = [&](int step, bool gradient) {
     return wanted && wanted->step == static_cast<std::size_t>(step) && wanted->gradient == gradient ? wanted : nullptr;
   };
-  Runtime runtime({.kind = plan.place.backend, .isa = plan.place.isa, .threads = plan.place.threads}, model.model, profile,
+  Runtime runtime({.kind = way.place.backend, .isa = way.place.isa, .threads = way.place.threads}, model.model, profile,
                   std::max(scene.longest, scene.longest_step));
   SegmentCounter segments;
   constexpr std::int64_t kKeptBytes = std::int64_t{256} << 20;
   std::shared_ptr<KeptForwards> kept;
-  if (plan.kept)
-    kept = std::make_shared<KeptForwards>(runtime, *plan.kept, KeptForwards::Settings{.most_bytes = kKeptBytes, .page_positions = plan.place.page_size});
+  if (way.kept)
+    kept = std::make_shared<KeptForwards>(runtime, *way.kept, KeptForwards::Settings{.most_bytes = kKeptBytes, .page_positions = way.place.page_size});
   else runtime.observer = &segments;  // what is observed is computed
   const bool indexer = mode == StepMode::indexer;
-  BenchTrainer trainer(runtime, model,
-                       {.micro_batch = plan.micro_batch,
-                        .checkpoint_activations = plan.checkpoint,
-                        .accumulate = plan.two_calls,
-                        .train_indexer = indexer,
-                        .page_size = plan.place.page_size,
-                        .kept_forwards = kept,
-                        .ranks = plan.place.ranks},
-                       scene.lead(plan.place));
+  const TrainerOptions options{.micro_batch = way.micro_batch,
+                               .checkpoint_activations = way.checkpoint,
+                               .accumulate = way.two_calls,
+                               .train_indexer = indexer,
+                               .page_size = way.place.page_size,
+                               .kept_forwards = kept,
+                               .ranks = way.place.ranks};
+  const auto trainer =
+      mode == StepMode::adapter ? adapter_step_trainer(runtime, model, options) : whole_step_trainer(runtime, model, options, scene.lead(way.place));
+  const Manifest& manifest = trainer->manifest();
   std::unique_ptr<Engine> engine;
   std::optional<LiveWork> live;
-  if (plan.gives_way) {
+  if (way.gives_way) {
     RandomSequence draws = scene.draws(6'000'000'000);
     Request request{.prompt = scene.random_tokens(draws, 5), .sampling = {.temperature = 1, .seed = 3, .max_tokens = 3}};
-    live.emplace(runtime, trainer.weights(), std::move(request), draws);
+    request.adapter = trainer->adapter();
+    live.emplace(runtime, trainer->weights(), std::move(request), draws);
   }
   StepOutcome result;
   for (int step = 0; step < kSteps; ++step) {
     if (kept) {
-      const EngineOptions serving{
-          .page_size = plan.place.page_size, .cache_pages = 2 * runtime.max_positions / plan.place.page_size + 2, .kept_forwards = kept};
-      if (!engine) engine = std::make_unique<Engine>(runtime, trainer.weights(), serving);
-      engine->set_weights(trainer.weights());
-      keep_forwards(*engine, data);
+      const EngineOptions serving{.page_size = way.place.page_size, .cache_pages = 2 * runtime.max_positions / way.place.page_size + 2, .kept_forwards = kept};
+      if (!engine) engine = std::make_unique<Engine>(runtime, trainer->weights(), serving);
+      engine->set_weights(trainer->weights());
+      keep_forwards(*engine, data, trainer->adapter());
     }
     std::vector<std::size_t> order(data.size());
     std::iota(order.begin(), order.end(), std::size_t{0});
     RandomSequence draws = scene.draws(5'000'000'000 + static_cast<std::uint64_t>(step));
-    if (plan.shuffle)
+    if (way.shuffle)
       for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[draws.below(static_cast<std::uint32_t>(i))]);
     std::vector<std::vector<float>> logprobs(data.size());
     LossOptions loss;
     if (mode == StepMode::value) loss = value_loss({{"averaging", std::string("token_mean")}, {"value_clip", 0.5}});
-    else loss.kind = mode == StepMode::policy ? LossKind::policy : LossKind::cross_entropy;
-    if (plan.fixed_normaliser) loss.normaliser = 64;
-    const std::size_t cut = plan.two_calls ? 2 : data.size();
+    else loss.kind = mode == StepMode::policy || mode == StepMode::adapter ? LossKind::policy : LossKind::cross_entropy;
+    if (way.fixed_normaliser) loss.normaliser = 64;
+    const std::size_t cut = way.two_calls ? 2 : data.size();
     std::optional<LiveWork::Within> within;
     if (live) within.emplace(runtime, *live);
     for (const auto& [begin, end] : {std::pair{std::size_t{0}, cut}, std::pair{cut, data.size()}}) {
       if (begin == end) continue;
       std::vector<TrainSequence> part;
       for (std::size_t i = begin; i < end; ++i) part.push_back(data[order[i]]);
-      const ForwardBackwardResult r = trainer.forward_backward(part, loss, {.dense_attention = indexer && step == 0, .index_loss = indexer});
+      const ForwardBackwardResult r = trainer->forward_backward(part, loss, {.dense_attention = indexer && step == 0, .index_loss = indexer});
       for (std::size_t i = begin; i < end; ++i) logprobs[order[i]] = r.logprobs[i - begin];
     }
     for (auto& row : logprobs) result.logprobs.push_back(std::move(row));
-    result.gradients.push_back(plan.two_calls ? TensorHashes() : hashes_of(manifest, trainer.gradient_images(), place(step, true)));
+    result.gradients.push_back(way.two_calls ? TensorHashes() : hashes_of(manifest, trainer->gradient_images(), place(step, true)));
     AdamParameters adam;
     if (indexer) adam.router_bias_rate = 1e-3;
-    trainer.optim_step(adam);
+    trainer->optim_step(adam);
     within.reset();
-    result.masters.push_back(hashes_of(manifest, trainer.master_images(), place(step, false)));
+    result.masters.push_back(hashes_of(manifest, trainer->master_images(), place(step, false)));
   }
   scene.counters["checkpointed_segments"] += segments.segments;
   if (kept) {
-    const ForwardCounts work = trainer.work();
+    const ForwardCounts work = trainer->work();
     scene.counters["kept_rows"] += work.segment_rows.read;
-    if (const std::string fault = work.fault(); !fault.empty()) scene.report.miscounts.push_back(fmt::format("training, {}: {}", plan.text(), fault));
+    if (const std::string fault = work.fault(); !fault.empty()) scene.report.miscounts.push_back(fmt::format("training, {}: {}", way.text(), fault));
   }
-  scene.counters["rank_bytes"] += trainer.traffic().bytes;
+  scene.counters["rank_bytes"] += trainer->traffic().bytes;
   if (live) {
     scene.counters["live_in_steps"] += live->times();
-    if (live->other_bits() > 0) scene.report.miscounts.push_back(fmt::format("training, {}: live answers in its middle have other bits", plan.text()));
+    if (live->other_bits() > 0) scene.report.miscounts.push_back(fmt::format("training, {}: live answers in its middle have other bits", way.text()));
   }
   return result;
 }
@@ -303,52 +233,52 @@ std::optional<ParityMismatch> first_step_mismatch(const Manifest& manifest, cons
 }  // namespace
 
 std::int64_t parity_step_comparisons(const ParityScene& scene) {
-  if (!scene.trains()) return 0;
-  std::int64_t plans = 0;
-  for (StepMode mode : step_modes(scene)) plans += static_cast<std::int64_t>(step_plans(scene, mode).size());
-  return plans * kSteps * step_rounds(scene);
+  std::int64_t ways = 0;
+  for (StepMode mode : step_modes(scene)) ways += static_cast<std::int64_t>(step_ways(scene, mode).size());
+  return ways * kSteps * step_rounds(scene);
 }
 
 void fuzz_steps(ParityScene& scene) {
-  if (!scene.trains()) return;
-  const ParityModel with_values = with_value_head(scene.model);
-  const StepPlan alone{parity_reference()};
+  std::optional<ParityModel> with_values;
+  if (scene.trains()) with_values = with_value_head(scene.model);
+  const std::shared_ptr<const AdapterLayout> adapted = scene.adapts() ? step_adapter(*scene.model.model) : nullptr;
+  const StepWay alone{parity_reference()};
   for (std::int64_t round = 0; round < step_rounds(scene); ++round)
     for (StepMode mode : step_modes(scene)) {
-      const ParityModel& model = mode == StepMode::value ? with_values : scene.model;
-      const Manifest& manifest = model.model->manifest();
+      const ParityModel& model = mode == StepMode::value ? *with_values : scene.model;
+      const Manifest& manifest = mode == StepMode::adapter ? adapted->manifest() : model.model->manifest();
       std::vector<TrainSequence> data = step_data(scene, mode, round);
-      if (mode == StepMode::policy) add_old_logprobs(scene, data);
+      if (mode == StepMode::policy || mode == StepMode::adapter) add_old_logprobs(scene, data);
       const StepOutcome want = run_steps(scene, model, alone, data, mode, scene.profile);
-      for (const StepPlan& plan : step_plans(scene, mode)) scene.visit(plan.place).promises_steps = true;
+      for (const StepWay& way : step_ways(scene, mode)) scene.visit(way.place).promises_steps = true;
       std::optional<StepOutcome> want_fixed;
-      for (const StepPlan& plan : step_plans(scene, mode)) {
+      for (const StepWay& way : step_ways(scene, mode)) {
         scene.options.stop.throw_if_stopped();
-        const StepOutcome got = run_steps(scene, model, plan, data, mode, scene.profile);
-        if (plan.fixed_normaliser && !want_fixed) {
-          StepPlan fixed = alone;
+        const StepOutcome got = run_steps(scene, model, way, data, mode, scene.profile);
+        if (way.fixed_normaliser && !want_fixed) {
+          StepWay fixed = alone;
           fixed.fixed_normaliser = true;
           want_fixed = run_steps(scene, model, fixed, data, mode, scene.profile);
         }
         for (std::size_t step = 0; step < kSteps; ++step) {
-          StepPlan expected = alone;
-          expected.fixed_normaliser = plan.fixed_normaliser;
-          const auto again = [&](const StepPlan& which) {
+          StepWay expected = alone;
+          expected.fixed_normaliser = way.fixed_normaliser;
+          const auto again = [&](const StepWay& which) {
             return [&](TensorPlace& place) { run_steps(scene, model, which, data, mode, scene.profile, &place); };
           };
-          if (auto found = first_step_mismatch(manifest, plan.fixed_normaliser ? *want_fixed : want, got, step, scene.report.mismatches == 0, again(expected),
-                                               again(plan)))
+          if (auto found = first_step_mismatch(manifest, way.fixed_normaliser ? *want_fixed : want, got, step, scene.report.mismatches == 0, again(expected),
+                                               again(way)))
             scene.mismatch([&] {
-              found->run = fmt::format("{} step {}: {} against one batch on {}", kModes[static_cast<int>(mode)], step + 1, plan.text(), alone.place.text());
+              found->run = fmt::format("{} step {}: {} against one batch on {}", step_mode_name(mode), step + 1, way.text(), alone.place.text());
               return *found;
             });
           ++scene.report.steps;
-          ++scene.visit(plan.place).steps;
-          ++scene.counters[fmt::format("{}_steps", mode == StepMode::cross_entropy ? "cross_entropy" : kModes[static_cast<int>(mode)])];
-          scene.counters["shuffled_steps"] += plan.shuffle;
-          scene.counters["micro_batch_steps"] += plan.micro_batch > 0;
-          scene.counters["rank_steps"] += plan.place.ranks.size() > 1;
-          if (plan.place.backend != BackendKind::cpu) ++scene.counters[fmt::format("{}_steps", backend_kind_name(plan.place.backend))];
+          ++scene.visit(way.place).steps;
+          ++scene.counters[fmt::format("{}_steps", mode == StepMode::cross_entropy ? "cross_entropy" : step_mode_name(mode))];
+          scene.counters["shuffled_steps"] += way.shuffle;
+          scene.counters["micro_batch_steps"] += way.micro_batch > 0;
+          scene.counters["rank_steps"] += way.place.ranks.size() > 1;
+          if (way.place.backend != BackendKind::cpu) ++scene.counters[fmt::format("{}_steps", backend_kind_name(way.place.backend))];
           scene.progress.advance(1, 0);
         }
       }
@@ -356,14 +286,16 @@ void fuzz_steps(ParityScene& scene) {
 }
 
 void run_step_control(ParityScene& scene, const Profile& profile, const Profile& other) {
-  std::vector<TrainSequence> data = step_data(scene, StepMode::cross_entropy, 1);
-  const StepPlan alone{parity_reference()};
-  StepPlan on_ranks{parity_reference()};
-  on_ranks.place.ranks = {2, 2, 1};
-  const StepOutcome want = run_steps(scene, scene.model, alone, data, StepMode::cross_entropy, profile);
+  const StepMode mode = scene.trains() ? StepMode::cross_entropy : StepMode::adapter;
+  std::vector<TrainSequence> data = step_data(scene, mode, 1);
+  if (mode == StepMode::adapter) add_old_logprobs(scene, data);
+  const StepWay alone{parity_reference()};
+  StepWay on_ranks{parity_reference()};
+  on_ranks.place.ranks = rank_layout(scene.trains() ? "tp=2,dp=2" : "dp=2");
+  const StepOutcome want = run_steps(scene, scene.model, alone, data, mode, profile);
   scene.report.control.step_detected = true;
-  for (const StepPlan& plan : {alone, on_ranks}) {
-    const StepOutcome got = run_steps(scene, scene.model, plan, data, StepMode::cross_entropy, other);
+  for (const StepWay& way : {alone, on_ranks}) {
+    const StepOutcome got = run_steps(scene, scene.model, way, data, mode, other);
     if (want.masters[0] == got.masters[0]) scene.report.control.step_detected = false;
   }
 }

@@ -54,15 +54,15 @@ std::string to_json_line(const ScoredRow& row) {
 Scorer::Scorer(const OpenedModel& opened, ScoreVia via, const std::filesystem::path& adapter) : runtime_(opened.runtime), via_(via) {
   refuse_value_head(*opened.model, "its tokens have no log-probabilities; lockstep grad --loss value --rows FILE writes its values");
   const auto weights = [&] { return opened.weight_set(); };
+  // What is frozen in few bits is computed with as it was read: a quantiser makes other numbers of a file's own.
+  if (via == ScoreVia::train && (!adapter.empty() || !runtime_->profile.trains_all_weights()))
+    base_ = std::make_shared<FrozenBase>(*runtime_, weights(), TrainerOptions{.ranks = opened.ranks});
   if (!adapter.empty()) {
     LoadedAdapter read = load_adapter_folder(adapter, runtime_->model->manifest());
-    if (via == ScoreVia::train) {
-      const auto base = std::make_shared<FrozenBase>(*runtime_, weights(), TrainerOptions{.ranks = opened.ranks});
-      adapter_trainer_ = std::make_unique<AdapterTrainer>(base, read.layout, read.images);
-      return;
-    }
-    adapter_ = make_adapter(runtime_->backend, read.layout, read.images, 0);
+    if (base_) adapter_trainer_ = std::make_unique<AdapterTrainer>(base_, read.layout, read.images);
+    else adapter_ = make_adapter(runtime_->backend, read.layout, read.images, 0);
   }
+  if (base_) return;
   if (via == ScoreVia::train) trainer_ = std::make_unique<Trainer>(*runtime_, opened.masters(), TrainerOptions{.ranks = opened.ranks});
   else engine_ = std::make_unique<Engine>(*runtime_, weights(), EngineOptions{.ranks = opened.ranks});
 }
@@ -88,7 +88,7 @@ void Scorer::score(const std::vector<std::vector<std::int32_t>>& sequences, cons
     }
     const auto logprobs = with_context(fmt::format("scoring sequences {} to {}", begin + 1, end), [&] {
       if (data.empty()) return std::vector<std::vector<float>>();
-      return adapter_trainer_ ? adapter_trainer_->score(data) : trainer_->score(data);
+      return adapter_trainer_ ? adapter_trainer_->score(data) : base_ ? base_->score(data) : trainer_->score(data);
     });
     for (std::size_t i = begin, at = 0; i < end; ++i) on_row(scored(sequences[i].size() > 1 ? logprobs[at++] : std::vector<float>()));
     begin = end;

@@ -103,6 +103,32 @@ TEST(RealSizes, AreThePublishedOnes) {
 #endif
 }
 
+// The rows of that section that no file of shapes/configs is: the nearest one with other dimensions.
+TEST(RealSizes, OfRelativesAreThePublishedOnes) {
+  const auto counted = [](const char* nearest, const Json& changes) {
+    Json config = shape_config(nearest);
+    for (const auto& [key, value] : changes.items()) config[key] = value;
+    const auto model = make_model(config);
+    return std::pair(model->manifest().trained_size(), model->facts().active_size);
+  };
+  const auto both = [](std::int64_t n) { return std::pair(n, n); };  // a tied table is the head, so all of it is used
+  const auto of = [](Json sizes) {
+    sizes["tie_word_embeddings"] = true;
+    return sizes;
+  };
+  EXPECT_EQ(counted("llama-v3p1-8b", of({{"num_hidden_layers", 16}, {"hidden_size", 2048}, {"intermediate_size", 8192}, {"head_dim", 64}})), both(1235814400));
+  EXPECT_EQ(counted("llama-v3p1-8b",
+                    of({{"num_hidden_layers", 28}, {"hidden_size", 3072}, {"intermediate_size", 8192}, {"num_attention_heads", 24}, {"head_dim", 128}})),
+            both(3212749824));
+  EXPECT_EQ(counted("qwen3-8b", of({{"num_hidden_layers", 28}, {"hidden_size", 1024}, {"intermediate_size", 3072}, {"num_attention_heads", 16}})),
+            both(596049920));
+  EXPECT_EQ(counted("qwen3-8b", of({{"num_hidden_layers", 36}, {"hidden_size", 2560}, {"intermediate_size", 9728}, {"num_attention_heads", 32}})),
+            both(4022468096));
+  // GLM-5: an indexer on all 78 layers.
+  EXPECT_EQ(counted("glm-5p2", {{"indexer_types", std::vector<std::string>(78, "full")}, {"index_topk_freq", nullptr}, {"index_skip_topk_offset", nullptr}}),
+            std::pair(std::int64_t{743911199232}, std::int64_t{40833126912}));
+}
+
 TEST(RealSizes, EveryFamilyHasAConfig) {
   std::set<std::string> with;
   for (const ShapeConfig& row : shape_configs()) with.insert(Json::parse(row.json)["model_type"].get<std::string>());

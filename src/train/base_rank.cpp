@@ -14,11 +14,22 @@ TrainerOptions options_of_base(TrainerOptions options, const RankPlace& place) {
   return options;
 }
 
+// Bit for bit, as they lie in memory: numbers of few bits may be a file's own, which no quantiser makes of the numbers that they stand for.
+std::shared_ptr<const WeightSet> copy_of_base(Backend& backend, const WeightSet& whole) {
+  auto copy = std::make_shared<WeightSet>();
+  copy->version = whole.version;
+  for (const Buffer& one : whole.parameters) {
+    const View& from = one.view();
+    copy->parameters.push_back(backend.device().allocate(from.dtype, from.rows, from.cols, MemoryCategory::weights));
+    backend.stream().copy(copy->parameters.back().view(), from);
+  }
+  return copy;
+}
+
 std::shared_ptr<const WeightSet> share_of_base(Runtime& runtime, bool has_whole, const std::shared_ptr<const WeightSet>& whole, const WeightImages& images,
                                                const Sharding* sharding) {
-  if (has_whole && !sharding) return whole;
-  const Manifest& manifest = sharding ? sharding->manifest() : runtime.model->manifest();
-  return make_weight_set(runtime.backend, manifest, sharding ? sharding->shares_of(images) : images, runtime.profile, whole->version);
+  if (!sharding) return has_whole ? whole : copy_of_base(runtime.backend, *whole);
+  return make_weight_set(runtime.backend, sharding->manifest(), sharding->shares_of(images), runtime.profile, whole->version);
 }
 
 // What failed on one rank has failed on all: of several errors the first rank's.

@@ -12,7 +12,8 @@ using JobFailures = std::vector<std::optional<Error>>;  // one a job; none: it h
 
 class BaseRank {
  public:
-  // `runtime` is this rank's. `images` are of the whole compute copy; `has_whole`: it is on this runtime, as `whole`.
+  // `runtime` is this rank's. `whole` is the whole compute copy, whose work is done, on this runtime if `has_whole`, else on another of this process;
+  // `images` are its values, for ranks that share the model alone.
   BaseRank(Runtime& runtime, bool has_whole, const std::shared_ptr<const WeightSet>& whole, const WeightImages& images, const TrainerOptions& options,
            const RankPlace& place);
 

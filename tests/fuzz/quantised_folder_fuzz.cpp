@@ -1,6 +1,6 @@
 // Any bytes as a folder of quantised weights: an Error, or tensors whose numbers are all finite. The input is `quantization_config` of config.json, a
 // byte 0xff, and model.safetensors.
-// sources: src/checkpoint/stored_tensor.cpp src/checkpoint/model_files.cpp src/checkpoint/safetensors.cpp src/checkpoint/safetensors_header.cpp src/checkpoint/gguf_*.cpp src/model/archs/gguf_names.cpp src/checkpoint/json_file.cpp src/model/manifest.cpp src/model/low_bit_weights.cpp src/model/quantisation_config.cpp src/model/config_reader.cpp src/model/config_key_log.cpp src/numerics/low_bit.cpp src/numerics/mxfp4.cpp src/numerics/quantised.cpp src/numerics/profile.cpp src/text/*.cpp src/text/tokenizer/*.cpp
+// sources: src/checkpoint/stored_tensor.cpp src/checkpoint/stored_e4m3.cpp src/checkpoint/model_files.cpp src/checkpoint/safetensors.cpp src/checkpoint/safetensors_header.cpp src/checkpoint/gguf_*.cpp src/model/archs/gguf_names.cpp src/checkpoint/json_file.cpp src/model/manifest.cpp src/model/low_bit_weights.cpp src/model/quantisation_config.cpp src/model/config_reader.cpp src/model/config_key_log.cpp src/numerics/low_bit.cpp src/numerics/mxfp4.cpp src/numerics/quantised.cpp src/numerics/profile.cpp src/text/*.cpp src/text/tokenizer/*.cpp
 #include <cmath>
 #include <cstdint>
 #include <string>
@@ -14,7 +14,7 @@
 using namespace lockstep;
 
 namespace {
-// A matrix alone, a vector, and two experts that a file may hold in one tensor.
+// A matrix alone, a vector, two experts that a file may hold in one tensor, and two that it holds transposed in one.
 const Manifest& tiny_manifest() {
   static const Manifest manifest = [] {
     Manifest m;
@@ -23,7 +23,11 @@ const Manifest& tiny_manifest() {
     const auto name = [](const char* part) { return [part](std::int64_t e) { return "experts." + std::to_string(e) + part; }; };
     const ParameterId gate = m.matrices("gate", 2, 70, 33, name(".gate.weight")), up = m.matrices("up", 2, 70, 33, name(".up.weight"));
     m.fuse("experts.gate_up", {gate, up});
-    m.split(ParameterSplit::experts, {gate, up});
+    const ParameterId down = m.add({"down", ParameterLayout::packed, 2, 5, 32});
+    FileTensor transposed{"experts.down_proj", {2, 32, 5}, false, {}};
+    for (std::int64_t e = 0; e < 2; ++e) transposed.pieces.push_back({down, e, e * 32, 32, true, 0, 1, "experts." + std::to_string(e) + ".down_proj"});
+    m.add_file(std::move(transposed));
+    m.split(ParameterSplit::experts, {gate, up, down});
     return m;
   }();
   return manifest;
@@ -68,6 +72,18 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         stored->read(file.rows() - 1, 1, last.data());
         for (std::size_t k = 0; k < last.size(); ++k)
           if (float_bits(last[k]) != float_bits(values[values.size() - last.size() + k])) __builtin_trap();
+        if (stored->as() == StoredAs::mxfp4) {  // two outputs of the second expert, as its blocks have them
+          const std::int64_t inputs = file.shape[1], outputs = file.shape[2];
+          std::vector<float> rows(static_cast<std::size_t>(2 * inputs));
+          stored->read_outputs(1, 1, 3, 2, rows.data());
+          for (std::int64_t i = 0; i < 2 * inputs; ++i)
+            if (float_bits(rows[static_cast<std::size_t>(i)]) !=
+                float_bits(values[static_cast<std::size_t>((inputs + i % inputs) * outputs + 1 + 3 * (i / inputs))]))
+              __builtin_trap();
+          std::vector<std::uint8_t> blocks, scales;
+          stored->read_mxfp4_bytes(blocks, scales);
+          if (blocks.size() != 16 * scales.size()) __builtin_trap();
+        }
         if (!stored->holds_int4()) return;
         std::vector<std::uint32_t> words(static_cast<std::size_t>(file.rows() * int4_words(file.columns())));
         std::vector<Bf16> scales(static_cast<std::size_t>(file.rows() * QuantisedShape{file.rows(), file.columns(), 4}.groups()));

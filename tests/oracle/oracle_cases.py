@@ -79,10 +79,11 @@ def with_fused_experts(case, folder):
         count = 1 + max(int(name.removeprefix(prefix).split(".")[0]) for name in tensors if re.match(re.escape(prefix) + r"\d+\.", name))
 
         def stacked(part):
-            return torch.stack([tensors.pop(f"{prefix}{e}.{part}_proj.weight") for e in range(count)])
+            return torch.stack([tensors.pop(f"{prefix}{e}.{part}.weight") for e in range(count)])
 
-        tensors[prefix + "gate_up_proj"] = torch.cat([stacked("gate"), stacked("up")], dim=1)
-        tensors[prefix + "down_proj"] = stacked("down")
+        gate, up, down = ("w1", "w3", "w2") if f"{prefix}0.w1.weight" in tensors else ("gate_proj", "up_proj", "down_proj")
+        tensors[prefix + "gate_up_proj"] = torch.cat([stacked(gate), stacked(up)], dim=1)
+        tensors[prefix + "down_proj"] = stacked(down)
     save_file(tensors, folder / "model.safetensors")
     return folder
 

@@ -1,5 +1,8 @@
 """The families of grouped attention against transformers: files written by one side are read by the other, and the numbers agree."""
 
+import json
+import shutil
+
 from family_tests import (  # noqa: F401
     test_a_trained_export_loads_in_transformers_and_scores_alike,
     test_fresh_gradients_of_two_sequences, test_fresh_scores, test_golden_gradients, test_golden_scores,
@@ -10,6 +13,7 @@ import make_goldens
 import numpy as np
 import pytest
 from oracle_cases import fresh_case, fresh_seeds, golden_case, with_fused_experts
+from transformers import AutoConfig
 
 
 @pytest.fixture(scope="module", params=[name for name in make_goldens.GOLDENS if name.split("/")[0] in golden_weights.GROUPED])
@@ -68,8 +72,45 @@ def fresh(request, tmp_path_factory):
     return fresh_case(*random_config(family, seed), seed, tmp_path_factory.mktemp("fresh"))
 
 
-@pytest.mark.parametrize("name", ["qwen3_moe/between", "deepseek_v3/groups"])
+def check_same_model(lockstep, folder, other, tokens):
+    """Equal log-probabilities and gradients, bit for bit."""
+    scores = [lockstep.score(f, [tokens], "train") for f in (folder, other)]
+    gradients = [lockstep.grad(f, [tokens]) for f in (folder, other)]
+    assert scores[0] == scores[1] and gradients[0].keys() == gradients[1].keys()
+    assert not [name for name, value in gradients[0].items() if not np.array_equal(value.view(np.uint32), gradients[1][name].view(np.uint32))]
+
+
+@pytest.mark.parametrize("name", ["qwen3_moe/between", "minimax_m2/norms", "deepseek_v3/groups", "deepseek_v32/indexed", "kimi_k2/small"])
 def test_fused_experts_are_the_same_model(lockstep, tmp_path, name):
     case = golden_case(name, tmp_path / "apart")
-    apart, fused = (lockstep.score(folder, [case.tokens], "train") for folder in (case.folder, with_fused_experts(case, tmp_path / "fused")))
-    assert fused == apart
+    check_same_model(lockstep, case.folder, with_fused_experts(case, tmp_path / "fused"), case.tokens)
+
+
+def with_older_keys(config):
+    """The same config.json as folders of earlier years have it."""
+    older = dict(config)
+    rope = dict(older.pop("rope_parameters"))
+    older["rope_theta"] = rope.pop("rope_theta")
+    if "partial_rotary_factor" in rope:
+        older["rotary_dim"] = int(older["head_dim"] * rope.pop("partial_rotary_factor"))
+    kind = rope.pop("rope_type")
+    older["rope_scaling"] = {"type": kind, **rope} if kind != "default" else None
+    for now, before in (("num_local_experts", "num_experts"), ("num_experts", "num_local_experts")):
+        if now in config and before not in config:
+            older[before] = older.pop(now)
+            break
+    return older
+
+
+@pytest.mark.parametrize("name", ["llama/scaled", "qwen2/biased", "qwen3/yarn", "mistral/window", "qwen3_moe/every-second", "minimax_m2/norms", "gpt_oss/window",
+                                  "deepseek_v3/groups", "deepseek_v32/indexed", "glm_moe_dsa/wide"])  # fmt: skip
+def test_older_config_keys_are_the_same_model(lockstep, tmp_path, name):
+    case = golden_case(name, tmp_path / "now")
+    shutil.copytree(case.folder, tmp_path / "older")
+    config = json.loads((case.folder / "config.json").read_text())
+    older = with_older_keys(config)
+    assert "rope_parameters" not in older and older.keys() != config.keys()
+    (tmp_path / "older" / "config.json").write_text(json.dumps(older))
+    check_same_model(lockstep, case.folder, tmp_path / "older", case.tokens)
+    theirs = AutoConfig.from_pretrained(tmp_path / "older").rope_parameters  # transformers reads them alike
+    assert theirs["rope_theta"] == config["rope_parameters"]["rope_theta"] and theirs["rope_type"] == config["rope_parameters"]["rope_type"]

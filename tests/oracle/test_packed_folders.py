@@ -111,7 +111,7 @@ def test_values_are_those_of_the_package(lockstep, folders, tmp_path):
 
 def test_the_files_own_numbers_are_computed_with(lockstep, folders, tmp_path):
     own = bits(lockstep, folders["packed"], PACKED)
-    for via in ("chunked", "decode"):
+    for via in ("chunked", "decode", "train"):
         assert bits(lockstep, folders["packed"], PACKED, via) == own, via
     assert own != bits(lockstep, folders["exact"], PACKED), "the control: our quantiser has no -8, and rounds again"
     # Numbers from -7 to 7 with a 7 in each group are those of our own quantiser, so there the two must agree.
@@ -210,6 +210,41 @@ def test_damaged_folders_are_refused(lockstep, folders, tmp_path):
     bad = whole[name + "_scale"].clone()
     bad[5, 1] = float("nan")
     assert f"element 16 of tensor '{name}_scale' is nan" in of(lambda t: t.update({name + "_scale": bad}))
+
+
+@pytest.mark.parametrize("power_of_two", [True, False])
+def test_fp8_experts_are_computed_with_and_written_as_they_are(lockstep, tmp_path, power_of_two):
+    """As DeepSeek's folders have each expert, under the profile of that format; scales need not be powers of two."""
+    width, profile = 160, "cpu-fp8-experts"
+    g = torch.Generator().manual_seed(8)
+    stored = {n: t for n, t in model_tensors().items() if ".experts." not in n}
+    exact = dict(stored)
+    for i in range(LAYERS):
+        for e in range(EXPERTS):
+            for part, (rows, columns) in {"gate": (width, HIDDEN), "up": (width, HIDDEN), "down": (HIDDEN, width)}.items():
+                name = f"model.layers.{i}.mlp.experts.{e}.{part}_proj.weight"
+                scale = torch.rand((-(-rows // 128), -(-columns // 128)), generator=g) * 0.001 + 0.0005
+                if power_of_two:
+                    scale = torch.exp2(torch.ceil(torch.log2(scale)))
+                wide = scale.repeat_interleave(128, 0)[:rows].repeat_interleave(128, 1)[:, :columns]
+                codes = (torch.randn((rows, columns), generator=g) * 0.15 / wide).clamp(-448, 448).to(torch.float8_e4m3fn)
+                stored |= {name: codes, name + "_scale_inv": scale}
+                exact[name] = dequantised(codes, scale, [128, 128], torch.float32)
+    fp8 = {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}
+    folder = write(tmp_path / "fp8", stored, moe_intermediate_size=width, quantization_config=fp8)
+    numbers = write(tmp_path / "numbers", exact, moe_intermediate_size=width)
+    own = bits(lockstep, folder, profile)
+    for via in ("chunked", "decode", "train"):
+        assert bits(lockstep, folder, profile, via) == own, via
+    if power_of_two:
+        assert own == bits(lockstep, numbers, profile) == bits(lockstep, numbers, PLAIN), "bf16 has these numbers, and our quantiser makes them again"
+    else:
+        assert own != bits(lockstep, numbers, profile), "the control: our quantiser rounds them again"
+    told = info(lockstep, folder)["exact_under"]["FP8, blocks of 128 x 128"]
+    assert "cpu-fp8-experts" in told and "cpu-fp8-base" in told and ("cpu-bf16w" in told) == power_of_two, told
+    lockstep.run("convert", folder, tmp_path / "again", "--profile", profile)
+    assert (tmp_path / "again" / "model.safetensors").read_bytes() == (folder / "model.safetensors").read_bytes()
+    assert json.loads((tmp_path / "again" / "config.json").read_text()) == json.loads((folder / "config.json").read_text())
 
 
 @pytest.mark.parametrize("power_of_two", [True, False])

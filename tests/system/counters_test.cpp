@@ -147,8 +147,9 @@ TEST(Counters, RouterLoadsAddUpToTokensTimesK) {
 
 TEST(Counters, TheCacheCostsWhatTheConfigurationImplies) {
   for (const std::string profile : {"cpu-bf16w", "cpu-f32", "cpu-bf16w-expanded", "cpu-f32-expanded"})
-    for (const std::string name : {"glm_moe_dsa/sharing", "glm_moe_dsa/wide", "glm_moe_dsa/dense-range", "llama/scaled", "qwen3/tied", "mistral/window",
-                                   "qwen3_moe/between", "minimax_m2/norms", "gpt_oss/window", "deepseek_v3/groups", "deepseek_v32/indexed"}) {
+    for (const std::string name :
+         {"glm_moe_dsa/sharing", "glm_moe_dsa/wide", "glm_moe_dsa/dense-range", "llama/scaled", "qwen3/tied", "mistral/window", "qwen2/biased",
+          "qwen3_moe/between", "minimax_m2/norms", "gpt_oss/window", "deepseek_v3/groups", "kimi_k2/small", "deepseek_v32/indexed"}) {
       const std::shared_ptr<const Model> model = make_model(golden_config(name));
       if (!model->profile_refusal(profile_by_name(profile)).empty()) continue;
       const Json& config = model->config();
@@ -156,7 +157,7 @@ TEST(Counters, TheCacheCostsWhatTheConfigurationImplies) {
       const auto key = [&](const char* of) { return config.at(of).get<std::int64_t>(); };
       for (std::int64_t i = 0; i < key("num_hidden_layers"); ++i) {
         if (!config.contains("kv_lora_rank")) {
-          values += 2 * key("num_key_value_heads") * key("head_dim");
+          values += 2 * key("num_key_value_heads") * (config.contains("head_dim") ? key("head_dim") : key("hidden_size") / key("num_attention_heads"));
           continue;
         }
         if (profile.ends_with("expanded")) {

@@ -133,6 +133,19 @@ TEST(Goldens, EveryFamilyHasSome) {
   }
 }
 
+// All together at most 6 MB; of one, at most 120 KB, but for those of the first three families, which are older than that bound.
+TEST(Goldens, AreSmall) {
+  std::uintmax_t all = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(golden_folder("")))
+    if (entry.is_regular_file()) all += entry.file_size();
+  EXPECT_LE(all, 6'000'000u);
+  EXPECT_GT(all, 1'000'000u);
+  for (const std::string& name : all_goldens()) {
+    if (name.starts_with("glm_moe_dsa/") || name.starts_with("llama/") || name.starts_with("qwen3/")) continue;
+    EXPECT_LE(std::filesystem::file_size(golden_folder(name) / "golden.safetensors"), 120u << 10) << name;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Families, GoldenTest, testing::ValuesIn(all_goldens()), [](const auto& info) {
   std::string name = info.param;
   for (char& c : name)

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/engine.h"
+#include "numerics/low_bit.h"
 #include "parity/engine_ways.h"
 #include "parity/parity.h"
 #include "parity/parity_recording.h"
@@ -173,6 +174,18 @@ TEST(Parity, HoldsInFewBitsAndFindsEachControlAtItsOperation) {
     expect_parity(report);
     EXPECT_TRUE(report.control.detected && report.control.serving_detected);
     EXPECT_FALSE(report.trains);
+    // Adapters train over weights that are frozen in few bits: steps, over data-parallel ranks too, and every way of serving.
+    EXPECT_EQ(report.adapts, is_low_bit_format(profile.weight_bits));
+    EXPECT_EQ(report.control.step_detected, report.adapts);
+    const auto counters = to_json(report)["engagement"];
+    EXPECT_EQ(counters["cross_entropy_steps"].get<int>(), 0);
+    EXPECT_EQ(counters["adapter_servings"].get<int>(), report.adapts ? 5 : 0);
+    for (const char* name : {"adapter_steps", "rank_steps", "kept_rows", "live_in_steps"}) EXPECT_EQ(counters[name].get<int>() > 0, report.adapts) << name;
+    if (report.adapts) {
+      ParityReport missed = report;
+      missed.control.step_detected = false;
+      EXPECT_FALSE(missed.passed());
+    }
     EXPECT_FALSE(report.control.internal_model);
     EXPECT_EQ(report.control.operation, "linear model.layers.0.self_attn.q_a_proj.weight");
     EXPECT_EQ(report.control.layer, 0);

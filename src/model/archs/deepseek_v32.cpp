@@ -13,7 +13,8 @@ std::unique_ptr<Model> make_deepseek_v32(const Json& config, const ModelOptions&
   const ConfigReader c = model->reader();
   for (const std::string& kind : c.texts("layer_types"))
     if (kind != "indexed_attention" && kind != "deepseek_sparse_attention")
-      fail(ErrorCode::unsupported, "config.json: 'layer_types' contains '{}', allowed are indexed_attention and deepseek_sparse_attention", kind);
+      fail(ErrorCode::unsupported, "config.json: 'layer_types' contains '{}', allowed are indexed_attention and deepseek_sparse_attention{}", kind,
+           did_you_mean(kind, {"indexed_attention", "deepseek_sparse_attention"}));
   ModelFacts& facts = model->facts_to_fill();
   LatentAttention::Traits latent{.rope_types = {"default", "yarn"}};
   latent.indexer = Indexer::Traits{.half = true, .on_every_layer = true};

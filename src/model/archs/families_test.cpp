@@ -51,6 +51,8 @@ TEST(DenseConfig, SaysWhatIsWrong) {
   expect(with(base, "hidden_act", "gelu"), "'hidden_act' is \"gelu\"");
   expect(with(base, "use_sliding_window", true), "'use_sliding_window' is true");
   expect(with(base, "layer_types", {"full_attention", "sliding_attention"}), "'layer_types' contains 'sliding_attention'");
+  expect(with(base, "layer_types", {"full_atention", "full_attention"}), "did you mean 'full_attention'?");
+  expect(with(base, "hidden_act", "silo"), "'hidden_act' is \"silo\", allowed is \"silu\"; did you mean 'silu'?");
   expect(with(base, "tie_word_embeddings", "yes"), "'tie_word_embeddings' is \"yes\"");
   expect(with(base, "model_type", "lama"), "did you mean 'llama'");
   const auto rope = [&](const Json& parameters) { return with(base, "rope_parameters", parameters); };
@@ -171,6 +173,7 @@ TEST(ConfigKeys, QuantisationOfAnotherKindIsRefused) {
   };
   expect({{"quant_method", "gptq"}, {"bits", 4}},
          "'quant_method' is \"gptq\", allowed is \"fp8\" or \"mxfp8\" or \"compressed-tensors\" or \"mxfp4\" (while reading 'quantization_config')");
+  expect({{"quant_method", "compressed_tensors"}}, "did you mean 'compressed-tensors'? (while reading 'quantization_config')");
   expect({{"bits", 4}}, "'quant_method' is missing");
   expect(with(fp8, "weight_block_size", {64, 64}), "'weight_block_size' is [64,64], allowed is [128,128]");
   expect(without(fp8, "weight_block_size"), "'weight_block_size' is missing");
@@ -221,6 +224,7 @@ TEST(ConfigKeys, OfGlm) {
   expect("num_key_value_heads", 2, "'num_key_value_heads' is 2, allowed is 4");
   expect("qk_head_dim", 32, "'qk_head_dim' is 32, allowed is 24");
   expect("layer_types", {"indexed_attention", "sliding_attention"}, "'layer_types' contains 'sliding_attention'");
+  expect("layer_types", {"indexed_attention", "indexed_atention"}, "did you mean 'indexed_attention'?");
   expect("mlp_bias", true, "'mlp_bias' is true");
   expect("sliding_window", 128, "'sliding_window' is 128");
 }
@@ -431,6 +435,8 @@ TEST(ExpertsConfig, OfDeepSeek) {
   Json indexed = with(base, "model_type", "deepseek_v32");
   EXPECT_NE(refusal(indexed).find("'index_n_heads' is missing"), std::string::npos);
   indexed["index_n_heads"] = 2, indexed["index_head_dim"] = 16, indexed["index_topk"] = 8;
+  EXPECT_NE(refusal(with(indexed, "layer_types", {"deepseek_sparse_atention", "indexed_attention"})).find("did you mean 'deepseek_sparse_attention'?"),
+            std::string::npos);
   const auto v32 = make_model(indexed);
   EXPECT_TRUE(v32->has_indexer());
   EXPECT_EQ(refused(*v32, "cpu-bf16w-expanded"),

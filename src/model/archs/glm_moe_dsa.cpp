@@ -14,8 +14,8 @@ std::unique_ptr<Model> make_glm_moe_dsa(const Json& config, const ModelOptions& 
   const ConfigReader c = model->reader();
   for (const std::string& kind : c.texts("layer_types"))
     if (kind != "indexed_attention" && kind != "deepseek_sparse_attention" && kind != "full_attention")
-      fail(ErrorCode::unsupported, "config.json: 'layer_types' contains '{}', allowed are indexed_attention, deepseek_sparse_attention and full_attention",
-           kind);
+      fail(ErrorCode::unsupported, "config.json: 'layer_types' contains '{}', allowed are indexed_attention, deepseek_sparse_attention and full_attention{}",
+           kind, did_you_mean(kind, {"indexed_attention", "deepseek_sparse_attention", "full_attention"}));
   ModelFacts& facts = model->facts_to_fill();
   const auto latent_eps = static_cast<float>(options.mla_norm_eps > 0 ? options.mla_norm_eps : 1e-6);
   LatentAttention::Traits latent;

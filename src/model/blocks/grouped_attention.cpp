@@ -18,7 +18,8 @@ namespace {
 void read_window(const ConfigReader& c, const GroupedAttention::Traits& traits, ModelFacts& facts, GroupedAttention::Settings& s) {
   if (!traits.window_by_layer)
     for (const std::string& kind : c.texts("layer_types"))
-      if (kind != "full_attention") fail(ErrorCode::unsupported, "config.json: 'layer_types' contains '{}', allowed is full_attention", kind);
+      if (kind != "full_attention")
+        fail(ErrorCode::unsupported, "config.json: 'layer_types' contains '{}', allowed is full_attention{}", kind, did_you_mean(kind, {"full_attention"}));
   if (!traits.window) return;
   s.window = c.integer("sliding_window", 1, std::int64_t{1} << 30, c.raw().contains("sliding_window") ? 0 : *traits.window);
   std::int64_t layers = facts.layers;

@@ -186,6 +186,15 @@ with check("shapes"):
     assert done("shapes", "resolve", "--shapes", mine, "--model", "qwen3-8b", "--lora-rank", "8", "--json").json()["shape"]["id"] == "mine"
     refused("shapes", "list", "--shapes", write("torn-shapes.toml", "[[shape]]\nid = 'a'\nmodl = 'x'\n"), status=1, words=["torn-shapes.toml", "line"])
 
+with check("plan-of-real-sizes"):
+    def weights(model, profile):
+        words = ["plan", "--model", model, "--for", "serve", "--profile", profile, "--sequences", "1", "--length", "64", "--memory-megabytes", "4000000", "--json"]
+        return done(*words).json()["bytes"]["weights"]
+
+    packed, whole = weights("gpt-oss-20b", "cpu-mxfp4-experts"), weights(ROOT / "shapes/configs/gpt-oss-20b.json", "cpu-bf16w")
+    assert 2 <= whole / 20914757184 < 2.01 and 0.32 < packed / whole < 0.34, (packed, whole)  # some rows are padded
+    refused("plan", "--model", "gpt-oss-20", "--for", "serve", status=1, words=["'gpt-oss-20'", "did you mean 'gpt-oss-20b'"])
+
 with check("simulate"):
     words = ["simulate", MODEL, "--tokens", "64", "--length", "16"]
     told = done(*words, "--ranks", "tp=2,dp=2", "--json").json()

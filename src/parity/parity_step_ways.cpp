@@ -1,0 +1,106 @@
+#include "parity/parity_step_ways.h"
+
+#include <iterator>
+
+namespace lockstep {
+
+namespace {
+constexpr std::string_view kModes[] = {"cross-entropy", "policy", "indexer", "value", "adapter"};
+
+ParityPlace on_cpu(InstructionSet isa, int threads, std::int64_t page) { return {BackendKind::cpu, isa, threads, page}; }
+ParityPlace deferred_on(InstructionSet isa, int threads, std::int64_t page) { return {BackendKind::deferred, isa, threads, page}; }
+
+// Of all weights.
+std::vector<StepWay> whole_ways(const ParityScene& scene, StepMode mode) {
+  const InstructionSet widest = widest_instruction_set();
+  std::vector<StepWay> ways = {
+      {on_cpu(widest, 1, 16), 1},
+      {on_cpu(widest, 2, 4), 2, true},
+      {on_cpu(widest, 3, 1), 3, false, true},
+      {on_cpu(widest, 1, 16), 0, true},
+      {on_cpu(widest, 2, 16), 0, false, true},
+      {deferred_on(widest, 2, 16), 0, true},
+      {deferred_on(widest, 4, 4), 2, false, true},
+      {on_cpu(InstructionSet::scalar, 2, 16), 2, true},
+  };
+  if (const std::optional<BackendKind> device = parity_device(scene.options)) {
+    ways.push_back({ParityPlace{*device, widest, 1, 16}, 1});
+    ways.push_back({ParityPlace{*device, widest, 1, 4}, 0, true, true});
+  }
+  if (widest == InstructionSet::avx512) {
+    ways.push_back({on_cpu(InstructionSet::avx2, 2, 4), 1, true});
+    ways.push_back({deferred_on(InstructionSet::avx2, 1, 16), 0, false, true});
+  }
+  // One backend per rank; deferred ones in turn with direct ones.
+  const std::vector<RankLayout> layouts = parity_layouts(scene.options);
+  for (std::size_t i = 0; i < layouts.size(); ++i) {
+    ParityPlace place = ways.size() % 2 ? deferred_on(widest, 1, 16) : on_cpu(widest, 1, 16);
+    place.ranks = layouts[i];
+    place.over_processes = scene.options.lead && i == 0;
+    ways.push_back({place, static_cast<std::int64_t>(ways.size() % 3), true, ways.size() % 2 == 0});
+  }
+  // The indexer's loss is a mean over the rows of a call: two calls are another loss.
+  if (mode != StepMode::indexer) ways.push_back({on_cpu(widest, 2, 16), 2, true, false, true, true});
+  if (mode == StepMode::cross_entropy || mode == StepMode::policy) {  // of others no forward is kept
+    ways.push_back({on_cpu(widest, 2, 4), 2, true, true, false, false, RowValues::segments});
+    ways.push_back({deferred_on(widest, 1, 16), 0, false, false, false, false, RowValues::operations});
+  }
+  if (mode != StepMode::value) {  // whose model samples nothing
+    ways.push_back({.place = on_cpu(widest, 2, 16), .micro_batch = 3, .gives_way = true});
+    ways.push_back({.place = on_cpu(widest, 1, 4), .shuffle = true, .checkpoint = true, .gives_way = true});
+  }
+  return ways;
+}
+
+// Of an adapter: fewer, since what computes the forward and its gradient is what whole_ways() goes through.
+std::vector<StepWay> adapter_ways(const ParityScene& scene) {
+  const InstructionSet widest = widest_instruction_set();
+  std::vector<StepWay> ways = {
+      {on_cpu(widest, 2, 4), 1},
+      {on_cpu(InstructionSet::scalar, 2, 16), 2, true},
+      {deferred_on(widest, 2, 16), 2, true, true},
+      {on_cpu(widest, 2, 16), 2, true, false, true, true},
+      {on_cpu(widest, 2, 4), 2, true, true, false, false, RowValues::segments},
+      {.place = on_cpu(widest, 2, 16), .micro_batch = 3, .gives_way = true},
+  };
+  if (const std::optional<BackendKind> device = parity_device(scene.options)) ways.push_back({ParityPlace{*device, widest, 1, 16}, 1});
+  if (widest == InstructionSet::avx512) ways.push_back({on_cpu(InstructionSet::avx2, 2, 4), 1, true});
+  std::vector<RankLayout> layouts = {rank_layout("dp=2"), rank_layout("dp=3")};
+  // Ranks cut no matrix in few bits that is frozen, and sums over one that trains in few bits may have leaves that an adapter's have not.
+  if (scene.profile.weight_bits == 0) {
+    layouts = {rank_layout("tp=2"), rank_layout("ep=2"), rank_layout("tp=2,dp=2,ep=2")};
+    if (!scene.options.ranks.empty()) layouts.push_back(rank_layout(scene.options.ranks));  // as threads
+  }
+  for (const RankLayout& ranks : layouts) {
+    ParityPlace place = ways.size() % 2 ? deferred_on(widest, 1, 16) : on_cpu(widest, 1, 16);
+    place.ranks = ranks;
+    ways.push_back({place, static_cast<std::int64_t>(ways.size() % 3), true, ways.size() % 2 == 0});
+  }
+  return ways;
+}
+}  // namespace
+
+std::string_view step_mode_name(StepMode mode) { return kModes[static_cast<int>(mode)]; }
+
+std::string StepWay::text() const {
+  return fmt::format("micro-batch {}{}{}{}{}{} on {}", micro_batch > 0 ? std::to_string(micro_batch) : "all", shuffle ? ", shuffled" : "",
+                     checkpoint ? ", checkpointed" : "", two_calls ? ", in two calls" : "", kept ? ", of a kept forward" : "",
+                     gives_way ? ", beside live work" : "", place.text());
+}
+
+std::vector<StepMode> step_modes(const ParityScene& scene) {
+  std::vector<StepMode> modes;
+  if (scene.trains()) {
+    modes = {StepMode::cross_entropy, StepMode::policy};
+    if (scene.model.model->has_indexer()) modes.push_back(StepMode::indexer);
+    modes.push_back(StepMode::value);
+  }
+  if (scene.adapts()) modes.push_back(StepMode::adapter);
+  return modes;
+}
+
+std::vector<StepWay> step_ways(const ParityScene& scene, StepMode mode) { return mode == StepMode::adapter ? adapter_ways(scene) : whole_ways(scene, mode); }
+
+std::int64_t step_rounds(const ParityScene& scene) { return 1 + scene.options.cases / 200; }
+
+}  // namespace lockstep

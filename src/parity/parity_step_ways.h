@@ -1,0 +1,36 @@
+// Internals of the steps that a parity run compares, for parity_*.cpp only: in which modes a model is trained, and on what each mode is compared with one
+// batch on the reference place.
+//   for (const StepMode mode : step_modes(scene)) for (const StepWay& way : step_ways(scene, mode)) ...
+#pragma once
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/kept_forwards.h"
+#include "parity/parity_run.h"
+
+namespace lockstep {
+
+// adapter: of an adapter, experts' parts too, over weights that stay as they are; the others are of all weights.
+enum class StepMode { cross_entropy, policy, indexer, value, adapter };
+std::string_view step_mode_name(StepMode mode);
+
+struct StepWay {
+  ParityPlace place;
+  std::int64_t micro_batch = 0;
+  bool shuffle = false, checkpoint = false;
+  bool two_calls = false;              // two forward_backward before each optimiser step
+  bool fixed_normaliser = false;       // instead of the sum of the weights of a call: what two calls can have in common with one
+  std::optional<RowValues> kept = {};  // it reads what an engine kept of the same rows (model/kept_forwards.h)
+  bool gives_way = false;              // to live work in its middle
+  std::string text() const;
+};
+
+// The ways in which this model can be trained under the scene's profile.
+std::vector<StepMode> step_modes(const ParityScene& scene);
+std::vector<StepWay> step_ways(const ParityScene& scene, StepMode mode);
+// How often all of them are compared, each time with other data.
+std::int64_t step_rounds(const ParityScene& scene);
+
+}  // namespace lockstep
