@@ -3,7 +3,7 @@
 received byte) or at a random moment. A reader must then find the old snapshot or the new one, complete; the killed process, started again, must go
 on with at most 4 MB downloaded twice, and end with the right bits.
 
-    .oracle/bin/python bench/weight_kills.py [--kills 1000] [--minutes 60] [--seed 1] [--only push,publish,mirror,pull,serve] [--json FILE]
+    .oracle/bin/python bench/weight_kills.py [--kills 1000] [--minutes 60] [--seed 1] [--only push,publish,mirror,pull,serve] [--json FILE [--resume]]
 
     push      `snapshot push` into a folder
     publish   `lockstep.publish` of Python into a folder (killed by chance)
@@ -11,8 +11,8 @@ on with at most 4 MB downloaded twice, and end with the right bits.
     pull      `snapshot pull` from one
     serve     `serve --follow` of one, or of a folder, on its way to a snapshot
 
-The exit code is 1 at the first check that fails, with the number that repeats it (--seed S --from N). Needs numpy and safetensors (./setup
---oracle)."""
+FILE is written anew every minute and at the end; with --resume the kills that it tells of are counted, and the tries go on behind them. The exit code is 1
+at the first check that fails, with the number that repeats it (--seed S --from N). Needs numpy and safetensors (./setup --oracle)."""
 import argparse
 import itertools
 import json
@@ -47,6 +47,7 @@ POINTS = {  # and how often each is passed at most
 }
 CHANCE = {"push": 0.25, "publish": 0.6, "mirror": 0.5, "pull": 0.4, "serve": 2, "serve-folder": 2}  # seconds within which one is killed by chance
 TWICE = 4 << 20
+TELL_SECONDS = 60  # between two writings of --json
 SERVED = 5  # seconds after which a server has long passed its points
 
 
@@ -204,42 +205,69 @@ def main():
     parser.add_argument("--from", type=int, default=0, dest="begin")
     parser.add_argument("--only", default="push,publish,mirror,pull,serve")
     parser.add_argument("--jobs", type=int, default=2, help="at a time")
-    parser.add_argument("--json")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--resume", action="store_true", help="go on with what --json has")
     options = parser.parse_args()
+    if options.resume and not options.json:
+        parser.error("--resume without --json")
     began, kinds, wrong, lock = time.monotonic(), options.only.split(","), [], threading.Lock()
-    numbers = itertools.count(options.begin)
+    before = json.loads(options.json.read_text()) if options.resume and options.json.is_file() else None
+    if before and (before["seed"], before["only"]) != (options.seed, options.only):
+        parser.error(f"{options.json} is of --seed {before['seed']} --only {before['only']}")
+    seconds_before = before["seconds"] if before else 0
+    first = before["next"] if before else options.begin
+    numbers, reached, tried = itertools.count(first), first, before["tried"] if before else 0
     with tempfile.TemporaryDirectory(prefix="lockstep-kills-") as work:
         kills = Kills(Path(work))
+        if before:
+            kills.done.update(before["by_kind"])
+            kills.point.update(before["by_point"])
         ways = {"push": kills.push, "publish": kills.publish, "mirror": kills.from_mirror, "pull": kills.pull, "serve": kills.serve}
 
+        def tell():
+            """With the lock. Tries that are not over count as none, and their numbers do not come again."""
+            never = [f"{kind} {point}" for kind, points in POINTS.items() if kind.partition("-")[0] in kinds for point in points if not kills.point[f"{kind} {point}"]]
+            found = {"kills": sum(kills.done.values()), "tried": tried, "next": reached,
+                     "seconds": round(seconds_before + time.monotonic() - began), "seed": options.seed, "only": options.only, "by_kind": dict(kills.done),
+                     "by_point": dict(sorted(kills.point.items())), "points_without_kill": never}  # fmt: skip
+            if options.json:
+                fresh = options.json.with_suffix(".new")
+                fresh.write_text(json.dumps(found, indent=1) + "\n")
+                fresh.rename(options.json)
+            return found
+
         def one_after_another():
+            nonlocal reached, tried, told
             while not wrong and sum(kills.done.values()) < options.kills and time.monotonic() - began < 60 * options.minutes:
                 with lock:
                     number = next(numbers)
+                    reached = number + 1
                 kind, place = kinds[number % len(kinds)], Path(work) / f"kill-{number}"
                 place.mkdir()
                 try:
                     killed = ways[kind](random.Random(options.seed * 1_000_003 + number), place)
                     with lock:
                         kills.done[kind] += killed
+                        tried += 1
+                        if time.monotonic() - told > TELL_SECONDS:
+                            told = time.monotonic()
+                            tell()
                 except Exception as why:
                     wrong.append(f"weight_kills: {kind}, killed at {kills.now.point}: {why}\n(--seed {options.seed} --from {number} --only {options.only})")
                 shutil.rmtree(place)
 
+        told = began
         threads = [threading.Thread(target=one_after_another) for _ in range(options.jobs)]
         [t.start() for t in threads]
         [t.join() for t in threads]
-    found = {"kills": sum(kills.done.values()), "tried": next(numbers) - options.begin, "seconds": round(time.monotonic() - began), "by_kind": dict(kills.done),
-             "by_point": dict(sorted(kills.point.items()))}
+        found = tell()
     print(json.dumps(found, indent=1))
-    if options.json:
-        Path(options.json).write_text(json.dumps(found, indent=1) + "\n")
     for one in wrong:
         print(one)
     if wrong:
         return 1
     if found["kills"] < options.kills:
-        print(f"weight_kills: {found['kills']} kills in {options.minutes:g} minutes")
+        print(f"weight_kills: {found['kills']} kills in {found['seconds'] / 60:.0f} minutes" + (f"; with --resume it goes on to {options.kills}" if options.json else ""))
     return 0
 
 

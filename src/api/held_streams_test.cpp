@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <map>
 
 #include "api/api_test_tools.h"
 #include "api/fireworks/model_completions.h"
@@ -332,6 +333,81 @@ TEST(HeldStreams, ChatsWithTools) {
   EXPECT_EQ(message.at("tool_calls")[0].at("function").at("name"), "add");
   recorder->abandon();
   recorder->wait();
+}
+
+std::vector<Json> typed_events_of(const std::string& body) {
+  std::vector<Json> events;
+  for (std::size_t at = body.find("data: "); at != std::string::npos; at = body.find("data: ", at + 6))
+    events.push_back(Json::parse(body.substr(at + 6, body.find('\n', at) - at - 6)));
+  return events;
+}
+
+// Of a stream's events from `begin` on: the text of each of its items.
+std::map<std::string, std::string> item_texts_of(const std::vector<Json>& events, std::size_t begin) {
+  std::map<std::string, std::string> texts;
+  for (std::size_t i = begin; i < events.size(); ++i)
+    if (events[i].contains("delta")) texts[events[i].at("item_id")] += events[i].at("delta").get<std::string>();
+  return texts;
+}
+
+// A response's items begin anew with what stands after a roll-back, its calls too; one that only went on is the response that was never held.
+TEST(HeldStreams, ResponsesToo) {
+  const ChatFolder folder;
+  HeldServer server(folder.path());
+  const Json tool{{"type", "function"}, {"name", "add"}, {"parameters", {{"type", "object"}, {"properties", {{"a", {{"type", "integer"}}}}}}}};
+  const Json plain{{"input", "3 7 12=48:"}, {"max_output_tokens", 60}, {"seed", 4}, {"temperature", 1.5}, {"stream", true}, {"tools", {tool}}};
+  Json body = plain;
+  body["hold"] = {{"every", 3}};
+  const auto recorder = server.post("/v1/responses", body);
+  const Json held = typed_events_of(recorder->wait_for("\"held\"")).back();
+  EXPECT_EQ(held.at("type"), "response.hold");
+  const std::string id = held.at("hold").at("id");
+  EXPECT_EQ(id.substr(0, 5), "resp_");
+  server.act(id, {{"action", "continue"}}, 404, "bob");
+  const std::string call = "<tool_call>add\n<arg_key>a</arg_key>\n<arg_value>12</arg_value>\n</tool_call>";
+  const Json put_in = server.act(id, {{"action", "rollback"}, {"position", 0}, {"text", "<think>hm</think>so " + call + "<tool_call>add\n<arg_key>a"}});
+  recorder->wait_for("\"held\"", 2);
+  server.act(id, {{"action", "stop"}});
+  const std::vector<Json> events = typed_events_of(recorder->wait().body);
+  for (std::size_t i = 0; i < events.size(); ++i) EXPECT_EQ(events[i].at("sequence_number"), i);
+  EXPECT_EQ(events[0].at("type"), "response.created");
+  const auto rolled_back = std::find_if(events.begin(), events.end(), [](const Json& e) { return e.contains("hold") && e["hold"]["state"] == "rolled_back"; });
+  ASSERT_NE(rolled_back, events.end());
+  const auto behind = static_cast<std::size_t>(rolled_back - events.begin()) + 1;
+  EXPECT_EQ(events[behind].at("type"), "response.output_item.added");
+  EXPECT_EQ(events[behind].at("output_index"), 0);
+  const Json& response = events.back().at("response");
+  EXPECT_EQ(events.back().at("type"), "response.completed");
+  const Json& output = response.at("output");
+  ASSERT_EQ(output.size(), 4u) << output;
+  EXPECT_EQ(output[0].at("content")[0].at("text"), "hm");
+  EXPECT_EQ(output[1].at("content")[0].at("text"), "so");
+  EXPECT_EQ(Json::parse(output[2].at("arguments").get<std::string>()), (Json{{"a", 12}}));
+  EXPECT_EQ(output[3].at("name"), "add");
+  const auto texts = item_texts_of(events, behind);
+  EXPECT_EQ(texts.at(output[0].at("id")), "hm");
+  EXPECT_EQ(texts.at(output[2].at("id")), output[2].at("arguments"));
+  EXPECT_NE(item_texts_of(events, 0), texts);  // the control: what was rolled back had been told
+  EXPECT_EQ(response.at("usage").at("output_tokens_details").at("rolled_back_tokens"), 3);
+  EXPECT_EQ(response.at("usage").at("output_tokens_details").at("put_in_tokens"), put_in.at("token_ids").size());
+
+  const Json whole = typed_events_of(server.post("/v1/responses", plain)->wait().body).back();
+  const auto goes_on = server.post("/v1/responses", body);
+  for (std::size_t hold = 1; hold <= 3; ++hold)
+    server.act(typed_events_of(goes_on->wait_for("\"held\"", hold)).back().at("hold").at("id"), {{"action", "continue"}});
+  server.act(typed_events_of(goes_on->wait_for("\"held\"", 4)).back().at("hold").at("id"), {{"action", "stop"}});
+  const Json part = typed_events_of(goes_on->wait().body).back();
+  const std::string begun = part.at("response").at("output")[0].at("content")[0].at("text"),
+                    all = whole.at("response").at("output")[0].at("content")[0].at("text");
+  EXPECT_FALSE(begun.empty());
+  EXPECT_EQ(all.substr(0, begun.size()), begun);
+
+  body["hold"] = {{"every", 3}, {"seconds", 0.2}};
+  const Json failed = typed_events_of(server.post("/v1/responses", body)->wait().body).back();
+  EXPECT_EQ(failed.at("type"), "response.failed");
+  EXPECT_EQ(failed.at("response").at("error").at("code"), "hold_expired");
+  body["stream"] = false;
+  EXPECT_EQ(server.post("/v1/responses", body)->json().at("error").at("param"), "hold");
 }
 
 // The same actions on Fireworks' wire: the same tokens and log-probabilities, and the ids at its end are those that stand.

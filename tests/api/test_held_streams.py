@@ -82,6 +82,28 @@ def test_penalties_are_replayed(client):
     assert plain.token_ids != whole.token_ids
 
 
+def test_a_response_that_is_checked(chat_server):
+    with openai.OpenAI(base_url=chat_server.url + "/v1", api_key="none", max_retries=0, timeout=60) as client:
+        def response(hold=None):
+            """The text as a program has it, and the last event's."""
+            text, holds = "", 0
+            for event in client.responses.create(model="countdown-chat", input=PROMPT, max_output_tokens=12, temperature=1.5, stream=True, extra_body={"seed": 9, **(hold or {})}):
+                if event.type == "response.output_text.delta":
+                    text += event.delta
+                elif event.type == "response.hold" and event.hold["state"] == "rolled_back":
+                    text = ""  # all items begin anew
+                elif event.type == "response.hold":
+                    holds += 1
+                    act(client, event.hold["id"], **({"action": "rollback", "position": 0, "text": "12-"} if holds == 1 else {"action": "continue"}))
+            return text, event.response
+
+        plain, _ = response()
+        text, last = response({"hold": {"every": 3}})
+        assert text == last.output_text and text.startswith("12-") and text != plain
+        assert last.usage.output_tokens_details.model_extra["rolled_back_tokens"] == 3
+        assert client.responses.retrieve(last.id).output_text == text
+
+
 def test_a_stream_that_nobody_answers_ends_and_says_why(client):
     stream = client.completions.create(**FIELDS, prompt=PROMPT, stream=True, extra_body={"hold": {"every": 4, "seconds": 0.2}})
     with pytest.raises(openai.APIError) as ended:

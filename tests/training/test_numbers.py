@@ -222,11 +222,12 @@ COMPLETIONS = [
     ("/v1/completions", {"model": BASE, "prompt_token_ids": [5, 6], "max_tokens": 1}, {"prompt_token_ids.0": NO_NULL}, ()),
     ("/v1/chat/completions", TALK, SAMPLING | NO_OPS | {"max_completion_tokens": OPTIONAL, "top_logprobs": OPTIONAL, "attempt": EXTRA}, (openai_chat.CompletionCreateParamsStreaming,)),
     ("/v1/responses", {"model": BASE, "input": "a"}, {name: OPTIONAL for name in ("max_output_tokens", "temperature", "top_p", "top_logprobs")} | {
-        name: EXTRA for name in ("top_k", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty", "seed")}, (openai_responses.ResponseCreateParamsStreaming,)),
+        name: EXTRA for name in ("top_k", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty", "seed", "attempt")}, (openai_responses.ResponseCreateParamsStreaming,)),
     ("/v1/embeddings", {"model": BASE, "input": [5, 6]}, {"dimensions": NO_NULL, "input.1": NO_NULL}, (openai_embeddings.EmbeddingCreateParams,)),
     # Refused, since they are no streams and there is no such stream: that is said after what is wrong with a field.
     ("/v1/completions", {**TEXT, "hold": {"strings": ["="]}}, {"hold.every": EXTRA, "hold.seconds": EXTRA}, ()),
     ("/inference/v1/completions", {**TEXT, "hold": {"strings": ["="]}}, {"hold.every": EXTRA, "hold.seconds": EXTRA}, ()),
+    ("/v1/responses", {"model": BASE, "input": "a", "hold": {"strings": ["="]}}, {"hold.every": EXTRA, "hold.seconds": EXTRA}, ()),
     ("/v1/streams/none", {"action": "continue", "tokens": [5]}, {"position": EXTRA, "tokens.0": NO_NULL}, ()),
     ("/v1/detokenize", {"model": BASE, "tokens": [5, 6]}, {"tokens.1": NO_NULL}, ()),
     ("/inference/v1/completions", TEXT, {**SAMPLING, "n": NO_NULL, "max_completion_tokens": OPTIONAL, "echo_last": OPTIONAL, "logprobs": OPTIONAL, "top_logprobs": OPTIONAL, "typical_p": OPTIONAL, "prompt.1": NO_NULL,

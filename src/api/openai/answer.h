@@ -40,6 +40,7 @@ struct ChoiceDelta {
 struct HoldNotice {
   std::string json;
   std::optional<std::vector<std::int32_t>> stands = {};  // of a roll-back: all tokens that the answer still has
+  ChoiceDelta message = {};                              // of a roll-back: what of the answer's text is certain now, taken apart
 };
 
 // The fields of an answer around its choices.

@@ -53,17 +53,19 @@ void AnswerRun::on_resumed(const HoldOutcome& outcome) {
               {"text", outcome.text}};
   Choice& choice = choices_[0];
   choice.delta = {};
+  ChoiceDelta all;
   if (order_.make_parser) {
     choice.parser = order_.make_parser();
-    ChoiceDelta all;
     choice.parser->push(outcome.text, all);
     notice["message"] = {{"role", "assistant"}, {"reasoning_content", all.reasoning}, {"content", all.content}};
     choice.called_tools = !all.tool_calls.empty();
-    for (const ToolCallDelta& call : all.tool_calls)
-      notice["message"]["tool_calls"].push_back({{"index", call.index},
-                                                 {"id", call.id.empty() ? call_id(0, call.index) : call.id},
-                                                 {"type", "function"},
-                                                 {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
+    for (ToolCallDelta& call : all.tool_calls) {
+      if (call.id.empty()) call.id = call_id(0, call.index);
+      notice["message"]["tool_calls"].push_back(
+          {{"index", call.index}, {"id", call.id}, {"type", "function"}, {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
+    }
+  } else {
+    all.content = outcome.text;
   }
   if (choice.characters) {
     choice.characters.emplace(service_->model().tokenizer(), order_.completion.special == SpecialText::hidden);
@@ -71,7 +73,7 @@ void AnswerRun::on_resumed(const HoldOutcome& outcome) {
     choice.offset = 0;
     for (const std::int32_t id : outcome.tokens) choice.offset += count_characters(choice.characters->push(id));
   }
-  notices_.push_back({notice.dump(-1, ' ', false, Json::error_handler_t::replace), outcome.tokens});
+  notices_.push_back({notice.dump(-1, ' ', false, Json::error_handler_t::replace), outcome.tokens, std::move(all)});
   show(0);
 }
 

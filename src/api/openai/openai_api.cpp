@@ -182,7 +182,7 @@ class ModelApi {
  private:
   std::int64_t created_of(const DeploymentLine& line) const { return line.created > 0 ? static_cast<std::int64_t>(line.created) : commons_.created; }
   SamplingFields defaults() const { return sampling_defaults(service_->model().defaults()); }
-  ResponseAnswers responses() const { return {service_, commons_.kept}; }
+  ResponseAnswers responses() const { return {service_, commons_.kept, commons_.streams}; }
   // NAME#ADAPTER means an adapter of deployment NAME; a name without '#' one of the first deployment.
   CalledDeployment adapter_place(const std::string& name) const {
     if (name.find('#') != std::string::npos) {

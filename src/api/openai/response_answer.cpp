@@ -62,8 +62,9 @@ void ResponseAnswers::create(const ApiRequest& request, const std::shared_ptr<Re
       if (!talk.messages().empty()) messages.replace(messages.size() - 1, 1, "," + dumped(talk.messages()).substr(1));
       kept->put(owner, id, {response, std::move(items), std::move(messages)});
     };
-  answer_chat(service_, std::move(r.chat), owner, out, {},
-              [&] { return std::make_unique<ResponseWriter>(shown.substr(1, shown.size() - 2), std::move(ended)); });
+  answer_chat(
+      service_, std::move(r.chat), owner, out, {}, [&] { return std::make_unique<ResponseWriter>(shown.substr(1, shown.size() - 2), std::move(ended)); },
+      streams_);
 }
 
 std::shared_ptr<const StoredResponse> ResponseAnswers::kept(const ApiRequest& request) const {

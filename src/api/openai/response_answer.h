@@ -4,6 +4,7 @@
 //   ResponseAnswers answers(service); answers.create(request, responder); responder->send(answers.retrieve(request));
 #pragma once
 #include "api/exchange.h"
+#include "api/openai/held_streams.h"
 #include "api/openai/stored_responses.h"
 #include "serving/serving.h"
 
@@ -13,7 +14,9 @@ class ResponseAnswers {
  public:
   explicit ResponseAnswers(std::shared_ptr<GenerationService> service)
       : service_(std::move(service)), kept_(std::make_shared<StoredResponses>(service_->options().response_bytes)) {}
-  ResponseAnswers(std::shared_ptr<GenerationService> service, std::shared_ptr<StoredResponses> kept) : service_(std::move(service)), kept_(std::move(kept)) {}
+  // `streams`: where clients find those that are held.
+  ResponseAnswers(std::shared_ptr<GenerationService> service, std::shared_ptr<StoredResponses> kept, std::weak_ptr<HeldStreams> streams)
+      : service_(std::move(service)), kept_(std::move(kept)), streams_(std::move(streams)) {}
   // `model`: instead of the body's own (api/openai/requested_model.h).
   void create(const ApiRequest& request, const std::shared_ptr<Responder>& out, const std::optional<std::string>& model = {}) const;
   ApiResponse retrieve(const ApiRequest& request) const;
@@ -25,6 +28,7 @@ class ResponseAnswers {
   [[noreturn]] void fail_unknown(const std::string& field, const std::string& id, int status) const;
   std::shared_ptr<GenerationService> service_;
   std::shared_ptr<StoredResponses> kept_;
+  std::weak_ptr<HeldStreams> streams_;
 };
 
 }  // namespace lockstep

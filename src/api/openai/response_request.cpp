@@ -1,6 +1,7 @@
 #include "api/openai/response_request.h"
 
 #include "api/openai/chat_messages.h"
+#include "api/openai/hold_fields.h"
 #include "api/openai/no_op_fields.h"
 #include "api/openai/response_input.h"
 #include "api/openai/service_tier.h"
@@ -142,6 +143,7 @@ ResponseRequest decode_response(std::string_view body, const PreviousMessages& p
     fields.only(name, {});
   for (const char* name : {"user", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"}) fields.harmless(name);
   add_service_tier(fields, &s.service_tier);
+  add_hold_fields(fields, &s);
   add_no_op_fields(fields);
   fields.read(object);
 
@@ -155,6 +157,7 @@ ResponseRequest decode_response(std::string_view body, const PreviousMessages& p
   if (r.messages.empty()) fail_field("input", "is missing or empty");
   if (effort) r.chat.prompt.template_arguments["reasoning_effort"] = *effort;
   check_sampling_fields(s, 1);
+  check_hold_fields(s, 1);
   as_in_responses([&] { check_tool_choice(r.chat); });
 
   const auto given = [&](const char* name, Json otherwise) { return object.contains(name) && !object[name].is_null() ? object[name] : std::move(otherwise); };

@@ -76,12 +76,30 @@ void ResponseWriter::end_all(std::string& out, bool cut) {
   for (std::size_t i = 0; i < items_.size(); ++i) end_item(out, i, cut && i + 1 == items_.size());
 }
 
-void ResponseWriter::append_event(std::string& out, std::size_t, const ChoiceDelta& delta, bool first, const std::vector<std::int32_t>&) {
-  if (first) {
-    const std::string begun = streams_ ? response("in_progress", output()) : std::string();
-    response_event(out, "response.created", begun);
-    response_event(out, "response.in_progress", begun);
-  }
+void ResponseWriter::begin_response(std::string& out) {
+  if (std::exchange(begun_, true)) return;
+  const std::string begun = streams_ ? response("in_progress", output()) : std::string();
+  response_event(out, "response.created", begun);
+  response_event(out, "response.in_progress", begun);
+}
+
+void ResponseWriter::append_event(std::string& out, std::size_t, const ChoiceDelta& delta, bool, const std::vector<std::int32_t>&) {
+  begin_response(out);
+  append_delta(out, delta);
+}
+
+void ResponseWriter::append_hold(std::string& out, std::size_t, const HoldNotice& hold) {
+  begin_response(out);
+  out += fmt::format("event: response.hold\ndata: {{\"type\":\"response.hold\",\"sequence_number\":{},\"hold\":{}}}\n\n", sequence_++, hold.json);
+  if (!hold.stands) return;
+  items_.clear();
+  calls_.clear();
+  reasoning_.reset();
+  message_.reset();
+  append_delta(out, hold.message);
+}
+
+void ResponseWriter::append_delta(std::string& out, const ChoiceDelta& delta) {
   const auto id = [&](std::string_view prefix) { return fmt::format("{}{}_{}", prefix, head_.id.substr(id_prefix().size()), items_.size()); };
   if (!delta.reasoning.empty()) {
     if (!reasoning_)
@@ -130,6 +148,7 @@ std::string ResponseWriter::response(std::string_view status, Json output) const
                      {"output_tokens_details", {{"reasoning_tokens", usage_->reasoning}}},
                      {"total_tokens", usage_->prompt + usage_->completion}};
   else json["usage"] = nullptr;
+  if (usage_ && usage_->holds) json["usage"]["output_tokens_details"].update({{"rolled_back_tokens", usage_->rolled_back}, {"put_in_tokens", usage_->put_in}});
   json["service_tier"] = head_.service_tier;
   json["seed"] = head_.seed;
   json["weights_version"] = head_.weights_version;
@@ -162,7 +181,9 @@ void ResponseWriter::append_end(std::string& out, const AnswerUsage& usage) {
 
 void ResponseWriter::append_failure(std::string& out, const Error& error) {
   end_all(out, true);
-  failure_ = {{"code", "server_error"}, {"message", Json::parse(error_body(error))["error"]["message"]}};
+  const auto* request = dynamic_cast<const RequestError*>(&error);
+  const bool named = request && !request->word().empty();  // as hold_expired
+  failure_ = {{"code", named ? request->word() : "server_error"}, {"message", Json::parse(error_body(error))["error"]["message"]}};
   response_event(out, "response.failed", response("failed", output()));
 }
 

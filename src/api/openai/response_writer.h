@@ -21,6 +21,8 @@ class ResponseWriter : public AnswerWriter {
   std::string_view id_prefix() const override { return "resp_"; }
   void set_head(const AnswerHead& head) override { head_ = head; }
   void append_event(std::string& out, std::size_t index, const ChoiceDelta& delta, bool first, const std::vector<std::int32_t>& prompt) override;
+  // An event response.hold, which OpenAI's API has not. After that of a roll-back the output items begin anew, with what stands of the answer.
+  void append_hold(std::string& out, std::size_t index, const HoldNotice& hold) override;
   void append_end(std::string& out, const AnswerUsage& usage) override;
   void append_failure(std::string& out, const Error& error) override;
   std::string whole(const std::vector<WholeChoice>& choices, const AnswerUsage& usage) override;
@@ -32,6 +34,8 @@ class ResponseWriter : public AnswerWriter {
     std::string text;  // so far: reasoning, the message, a call's arguments
     bool open = true;
   };
+  void begin_response(std::string& out);
+  void append_delta(std::string& out, const ChoiceDelta& delta);
   void event(std::string& out, std::string_view type, Json fields);
   void text_delta(std::string& out, std::size_t item, std::string_view type, const std::string& text);
   std::size_t begin(std::string& out, Item::Kind kind, Json json);
@@ -44,7 +48,7 @@ class ResponseWriter : public AnswerWriter {
   std::string shown_;
   Ended ended_;
   AnswerHead head_;
-  bool streams_ = true;
+  bool streams_ = true, begun_ = false;
   std::uint64_t sequence_ = 0;
   std::vector<Item> items_;
   std::optional<std::size_t> reasoning_, message_;
