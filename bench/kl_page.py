@@ -1,6 +1,11 @@
 """The page of the KL table: docs/kl.md and docs/kl.json, from the rows that are done."""
 
 import json
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
+import named_commits  # noqa: E402
 
 LINE = 0.01  # a row with a higher k3 (an estimate of the KL divergence) is marked
 TOKENS = 20_000  # the least of a row
@@ -64,7 +69,8 @@ def versions(rows):
     """The programs that measured rows, with the number of rows of each."""
     of = [r["version"] for r in rows]
     names = sorted(set(of), key=lambda name: (-of.count(name), name))
-    return names[0] if len(names) == 1 else ", ".join(f"{name} ({of.count(name)} rows)" for name in names)
+    said = names[0] if len(names) == 1 else ", ".join(f"{name} ({of.count(name)} rows)" for name in names)
+    return ". ".join([said, *(one.rstrip(".") for one in named_commits.sentences(said))])
 
 
 def write(rows, models, docs):

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/growth_test_tools.h"
 #include "base/philox.h"
+#include "base/test_seed.h"
 
 namespace lockstep {
 namespace {
@@ -75,7 +76,9 @@ TEST(BoundedJsonTest, OfEqualKeysTheLastCountsAtTheFirstOnesPlace) {
 
 // Random values, as their library reads them and as we do, also when the text comes in pieces of any length.
 TEST(BoundedJsonTest, ReadsWhatItsLibraryReads) {
-  RandomSequence draws(7, RandomStream::fuzz);
+  const std::uint64_t seed = test_seed();
+  SCOPED_TRACE(seed);
+  RandomSequence draws(seed, RandomStream::fuzz);
   const auto value = [&](const auto& self, int depth) -> nlohmann::ordered_json {
     switch (draws.below(depth > 4 ? 6 : 8)) {
       case 0:
@@ -253,12 +256,15 @@ TEST(BoundedJsonTest, WorkGrowsWithTheLengthWhateverTheForm) {
   EXPECT_GT(quadratic, 3.5);
 }
 
-// A value in random form, of any size: nothing in it takes more than so much a byte.
+// A value in random form, of any size: nothing in it takes more than so much a byte. The most of ten thousand forms was 40 times what a byte of a text takes; one that walks over
+// what stands before it takes thousands of times that.
 TEST(BoundedJsonTest, WorkOfRandomFormsIsBoundedByTheByte) {
   const WorkMeter meter;
   const double usual = meter.of([&] { read_json("\"" + std::string(200'000, 'a') + "\""); }) / 200'000;
-  RandomSequence draws(3, RandomStream::fuzz);
+  const std::uint64_t seed = test_seed();
+  RandomSequence draws(seed, RandomStream::fuzz);
   const char* const pieces[] = {"{", "}", "[", "]", "{}", "[]", ",", ":", "\"a\":", "\"a\"", "1", "-0.5e3", "null", "\"\\u0000\"", "{\"a\":1},", "[[[[1]]]],"};
+  double most = 0;
   for (int i = 0; i < 40; ++i) {
     // One piece of a grammar, repeated: faults come late or never.
     std::string one;
@@ -267,9 +273,11 @@ TEST(BoundedJsonTest, WorkOfRandomFormsIsBoundedByTheByte) {
       std::string text = frame;
       while (text.size() < 200'000) text += one + (*frame ? "," : "");
       const double each = meter.of([&] { read_json_or_null(text); }) / static_cast<double>(text.size());
-      EXPECT_LT(each, 60 * usual) << one;
+      most = std::max(most, each / usual);
+      EXPECT_LT(each, 600 * usual) << one << ", seed " << seed;
     }
   }
+  RecordProperty("most", std::to_string(most));
 }
 #endif
 

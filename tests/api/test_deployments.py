@@ -112,7 +112,15 @@ def test_models_change_while_it_runs(own_server, tmp_path):
     assert ask("PUT", "/v1/aliases/chat", json={"deployments": "v8"}).status_code == 200
     assert ask("DELETE", "/v1/deployments/v8").status_code == 409  # an alias has a share of it
     assert ask("DELETE", "/v1/aliases/chat").status_code == 200
-    assert ask("DELETE", "/v1/deployments/v8").status_code == 200
+    # One that is deleted leaves when its answers have ended.
+    leaving = lambda: int(re.search(r"^lockstep_deployments_leaving (\d+)$", ask("GET", "/metrics").text, re.M)[1])  # noqa: E731
+    held = ask("POST", "/v1/completions", json={**body, "max_tokens": 8, "ignore_eos": True, "stream": True, "hold": {"every": 2}}, stream=True)
+    parts = (json.loads(line[6:]) for line in held.iter_lines() if line.startswith(b"data: {"))
+    first = next(part for part in parts if part.get("hold"))
+    assert leaving() == 0 and ask("DELETE", "/v1/deployments/v8").status_code == 200 and leaving() == 1
+    assert ask("POST", f"/v1/streams/{first['id']}", json={"action": "stop"}).status_code == 200
+    held.close()
+    wait_for("it is gone", lambda: leaving() == 0)
     assert ask("POST", "/v1/completions", json=body).status_code == 404
     # The same from the command line, out of a store below the folder.
     lockstep("snapshot", "push", v8, tmp_path / "store", "--channel", "new")
@@ -199,6 +207,7 @@ def test_one_that_follows_its_channel_takes_each_snapshot(own_server, tmp_path):
     assert before["snapshot"] == first and near["choices"] != before["choices"]
     lines = {row["id"]: row for row in requests.get(f"{server.url}/v1/deployments", timeout=30).json()["data"]}
     assert 0.95 * whole < lines["stays"]["shared_bytes"] < 1.05 * whole  # with padding, and equal norms once
+    assert f'lockstep_deployment_shared_bytes{{deployment="stays"}} {lines["stays"]["shared_bytes"]}\n' in requests.get(f"{server.url}/metrics", timeout=30).text
     assert lines["stays"]["shared_bytes"] - lines["near"]["shared_bytes"] == lines["near"]["memory_bytes"] - lines["stays"]["memory_bytes"] == changed
     second = push(v8, first)
     wait_for("it has the second", lambda: answer(server.url, "moves")["snapshot"] == second)
@@ -280,6 +289,13 @@ def test_ten_models_of_which_three_are_in_memory(own_server, tmp_path):
     assert len(in_memory(server.url)) <= 3
     rows = requests.get(f"{server.url}/v1/deployments", timeout=30).json()["data"]
     assert sum(row["loads"] for row in rows) >= 7 and all(row["memory_bytes"] == 0 for row in rows if row["state"] == "asleep")
+    # The same in metrics; what sleeps is known by who answers without a load.
+    text = requests.get(f"{server.url}/metrics", timeout=30).text
+    told = lambda what: {name: float(value) for name, value in re.findall(rf'^{what}{{deployment="(\w+)"}} (\S+)$', text, re.M)}  # noqa: E731
+    assert told("lockstep_deployment_loads_total") == {row["id"]: row["loads"] for row in rows}
+    assert told("lockstep_deployment_asleep") == {row["id"]: row["state"] == "asleep" for row in rows}
+    assert told("lockstep_deployment_memory_bytes") == {row["id"]: row["memory_bytes"] for row in rows}
+    assert 0 < sum(told("lockstep_deployment_memory_bytes").values()) < 260 << 20
     assert server.stop() == 0, "".join(server.errors)
     assert not list(tmp_path.glob("lockstep-deploy-*"))
     # What nobody asks leaves memory; who asks without waiting is told when to come again, which the client does by itself.

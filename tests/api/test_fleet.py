@@ -2,6 +2,7 @@
 `openai` client go through 20 swaps in each way of going on, and what they say is what fresh requests say under the snapshots that their events name."""
 import json
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -40,8 +41,25 @@ def stepped(before, folder, number):
     return folder
 
 
-def push(store, folder, channel, parent, *more):
-    return json.loads(lockstep("snapshot", "push", folder, store, "--channel", channel, "--parent", parent, "--profile", "cpu-bf16w", "--json", *more).stdout)["id"]
+def unstepped_bytes(folder):
+    """Of the tensors that stepped() does not change."""
+    content = (folder / "model.safetensors").read_bytes()
+    header = json.loads(content[8 : 8 + struct.unpack("<Q", content[:8])[0]])
+    return sum(tensor["data_offsets"][1] - tensor["data_offsets"][0] for name, tensor in header.items() if name != "__metadata__" and tensor["dtype"] != "BF16")
+
+
+def pushed(store, folder, channel, parent, *more):
+    """What the command says of it."""
+    return json.loads(lockstep("snapshot", "push", folder, store, "--channel", channel, "--parent", parent, "--profile", "cpu-bf16w", "--json", *more).stdout)
+
+
+def push(*arguments):
+    return pushed(*arguments)["id"]
+
+
+def figures(server):
+    """{name{labels}: value} of /metrics"""
+    return {match[1]: float(match[2]) for match in re.finditer(r"^([^#\s]\S*(?:\{.*\})?) (\S+)$", httpx.get(f"{server.url}/metrics").text, re.M)}
 
 
 def complete(url, prompt=PROMPT, most=12, seed=5, model=NAME, client=httpx):
@@ -79,13 +97,15 @@ def replicas(own_server):
 def test_three_replicas_follow_and_one_is_killed(tmp_path, replicas, own_server):
     store, place = tmp_path / "store", f"{tmp_path}/store/chat"
     servers = [replicas(place, "--swap-memory", memory, name=f"r{i}") for i, memory in enumerate(("double", "single", "double"))]
-    folder = stepped(MODEL, tmp_path / "step-0", 0)
-    ids = [push(store, folder, "chat", "none")]
+    folder, began = stepped(MODEL, tmp_path / "step-0", 0), time.monotonic()
+    said = [pushed(store, folder, "chat", "none")]
+    ids = [said[0]["id"]]
     have_it = lambda: [r["current"] for r in status(place)["replicas"]] == 3 * [ids[-1]]  # noqa: E731
     wait_for("all have the first", have_it)  # else one that was slow to look would go to the second at once
     for number in (1, 2):
         folder = stepped(folder, tmp_path / f"step-{number}", number)
-        ids.append(push(store, folder, "chat", ids[-1]))
+        said.append(pushed(store, folder, "chat", ids[-1]))
+        ids.append(said[-1]["id"])
         wait_for("all have the next", have_it)
         wait_for("the fleet is ready", lambda: status(place)["ready"])
     plain = own_server(model=folder)
@@ -100,7 +120,8 @@ def test_three_replicas_follow_and_one_is_killed(tmp_path, replicas, own_server)
 
     servers[1].process.kill()
     folder = stepped(folder, tmp_path / "step-3", 3)
-    ids.append(push(store, folder, "chat", ids[-1]))
+    said.append(pushed(store, folder, "chat", ids[-1]))
+    ids.append(said[-1]["id"])
     living = lambda: [r for r in status(place)["replicas"] if r["name"] != "r1" and r["current"] == ids[-1]]  # noqa: E731
     wait_for("two have it", lambda: len(living()) == 2)
     assert status(place, "--quorum", "2")["ready"]
@@ -112,8 +133,13 @@ def test_three_replicas_follow_and_one_is_killed(tmp_path, replicas, own_server)
         assert [row["name"] for row in rows] == ["r0", "r2", "r1"]
         assert rows[2]["loading_state"]["stage"] == "lost" and not rows[2]["readiness"]
         assert all(row["readiness"] and row["current_snapshot_identity"] == ids[-1] for row in rows[:2])
-        metrics = httpx.get(f"{server.url}/metrics").text
-        assert 'lockstep_sync_stage{stage="ready"} 1' in metrics and "lockstep_sync_swaps_total 4" in metrics
+        now, took = figures(server), time.monotonic() - began
+        assert now['lockstep_sync_stage{stage="ready"}'] == 1 == sum(value for name, value in now.items() if name.startswith("lockstep_sync_stage{"))
+        assert now["lockstep_sync_swaps_total"] == 4 == now["lockstep_sync_current_sequence"] == now["lockstep_sync_target_sequence"] and now["lockstep_sync_errors_total"] == 0
+        # All that was pushed but for what it had: tensors that a step leaves as they are.
+        assert now["lockstep_sync_downloaded_bytes_total"] == sum(one["payload_bytes"] for one in said) - unstepped_bytes(MODEL)
+        assert now["lockstep_sync_full_bytes_total"] == sum(one["full_bytes"] for one in said)
+        assert 0 < now["lockstep_sync_swap_seconds"] <= now["lockstep_sync_ready_seconds"] < took
 
 
 def test_a_store_over_http_is_followed(tmp_path, replicas, own_server):
@@ -130,7 +156,7 @@ def test_a_store_over_http_is_followed(tmp_path, replicas, own_server):
     assert status(f"{store}/chat")["replicas"] == []
     source.stop()  # the replica goes on
     assert complete(server.url)["snapshot"] == ids[1]
-    wait_for("it says so", lambda: 'lockstep_sync_stage{stage="error"} 1' in httpx.get(f"{server.url}/metrics").text)
+    wait_for("it says so", lambda: figures(server)['lockstep_sync_stage{stage="error"}'] == 1)
 
 
 SWAPS = 20
@@ -197,12 +223,13 @@ def test_streams_go_through_swaps(twenty, replicas, mode):
     for thread in threads:
         thread.join()
     assert not failures, failures
+    mixed_tokens = figures(server)["lockstep_engine_mixed_version_tokens_total"]
     for number in range(swaps):
         names[json.loads(lockstep("snapshot", "show", store, f"s{number}", "--json").stdout)["id"]] = number
     prompt = post.post(f"{server.url}/v1/tokenize", json={"model": NAME, "prompt": PROMPT}).json()["tokens"]
 
     # Each stream in parts of one snapshot: (number of the snapshot, seed, tokens before it, tokens, log-probabilities, mixed)
-    parts, alone = [], 0
+    parts, alone, marked = [], 0, 0
     for seed, events in said:
         before, last = [], None
         for tokens, logprobs, snapshot, mixed in events:
@@ -215,7 +242,9 @@ def test_streams_go_through_swaps(twenty, replicas, mode):
             parts[-1][4].extend(logprobs)
             before.extend(tokens)
         assert len(before) == length, f"stream {seed} has {len(before)} tokens"
+        marked += sum(len(tokens) for tokens, _, _, mixed in events if mixed)
         alone += len(parts[-1][3]) == length
+    assert mixed_tokens == marked and (marked > 0) == (mode == "continue"), ("lockstep_engine_mixed_version_tokens_total", mixed_tokens, marked)
     assert len({part[0] for part in parts}) > 5  # of 20 snapshots, which come faster than a slow machine makes a step
     assert alone == len(said) if mode == "finish" else alone < len(said)
     compared = {mixed: [part for part in parts if part[5] == mixed] for mixed in (False, True)}

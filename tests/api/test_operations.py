@@ -149,6 +149,7 @@ def test_a_stopping_server_finishes_what_runs(own_server):
     client = openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0)
     stream = client.completions.create(**{**BODY, "max_tokens": 400, "temperature": 2}, stream=True)
     first = next(stream)
+    assert samples(ask(server, "GET", "/metrics")[1])["lockstep_http_draining"] == 0
     # A request of which half is said keeps the server from its end until the other half comes, however long the questions below take.
     body = json.dumps(BODY).encode()
     head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: {len(body)}\r\n\r\n"
@@ -163,6 +164,7 @@ def test_a_stopping_server_finishes_what_runs(own_server):
                 seen[path] = ask(server, "GET", path)[0].status
             time.sleep(0.02)
         assert seen == {"/readyz": 503, "/healthz": 200, "/v1/models": 503}
+        assert samples(ask(server, "GET", "/metrics")[1])["lockstep_http_draining"] == 1
         assert server.process.poll() is None
         last = first
         for last in stream:

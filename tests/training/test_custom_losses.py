@@ -189,19 +189,22 @@ def scraped(server, name):
 
 def test_the_second_call_of_a_clients_loss_reuses_the_forward(servers, training_server):
     """The SDK's two calls with a Python loss: hits are counted, and the bits are those of a server that keeps nothing."""
-    used = "lockstep_training_forwards_reused_total"
-
     def loss(data, logprobs):
         return sum((lp.exp() * lp).sum() for lp in logprobs), {}
 
     results = []
     for server in servers:
-        before = scraped(server, used)
+        before = {name: scraped(server, "lockstep_training_forwards_" + name) for name in ("kept_total", "reused_total", "dropped_total")}
         client = tinker.ServiceClient(base_url=server.url, api_key="tml-dummy").create_lora_training_client(base_model=BASE, rank=8, seed=5).result()
         data = [datum_of(*LOSSES[0], s, length=40) for s in range(6)]
         for _ in range(2):
             result = client.forward_backward_custom(data, loss).result()
             client.optim_step(types.AdamParams(learning_rate=1e-2)).result()
         results.append(([o["logprobs"].tolist() for o in client.forward(data, "cross_entropy").result().loss_fn_outputs], result.metrics))
-        assert scraped(server, used) - before == (2 if server is training_server else 0)
+        grown = {name: scraped(server, "lockstep_training_forwards_" + name) - count for name, count in before.items()}
+        # Two calls of a loss, and the forward above, whose gradient nobody asks for.
+        keeps = server is training_server
+        assert grown["kept_total"] == 3 * keeps and grown["reused_total"] == 2 * keeps, ("lockstep_training_forwards_kept_total", "lockstep_training_forwards_reused_total", grown)
+        assert 0 <= grown["dropped_total"] <= 1 * keeps, ("lockstep_training_forwards_dropped_total", grown)  # of models of earlier tests
+        assert (scraped(server, "lockstep_training_forwards_kept_bytes") > 0) == keeps
     assert results[0] == results[1]

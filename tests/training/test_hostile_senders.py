@@ -16,7 +16,9 @@ import zstandard
 from test_wire import BASE, TOKENS, Client
 
 SENDERS, SECONDS, BODY_MEGABYTES = 50, 10, 256
-TARGET_MS = 50  # of the 99th percentile, beyond what the machine itself takes: an echo beside it says how much that is
+TARGET_MS = 50  # of the 99th percentile
+WINDOWS = 5  # of heartbeats, each judged by itself: others on the machine disturb some of them
+QUIET_MS = TARGET_MS / 5  # an echo's 99th percentile, in a window whose heartbeats the machine itself leaves room for: a heartbeat wakes three threads, an echo one
 
 
 def request(path, body, key, encoding="", extra=""):
@@ -104,18 +106,44 @@ while time.monotonic() < end:
 
 
 def heartbeats(port, client, seconds):
-    """Milliseconds of each, and of an echo's round trips in turns with them, by processes of their own."""
+    """Milliseconds of each, and of an echo's round trips in turns with them, by processes of their own: (heartbeats, echoes) in the order of time."""
     echo = subprocess.Popen([sys.executable, "-c", ECHO], stdout=subprocess.PIPE, text=True)
     echo_port = echo.stdout.readline().strip()
     done = subprocess.run([sys.executable, "-c", HEARTBEATS, str(port), echo_port, client.key, client.session, str(seconds)], capture_output=True, text=True, timeout=120)
     echo.wait(timeout=60)
     echo.stdout.close()
     assert done.returncode == 0, done.stderr
-    return [sorted(column) for column in zip(*[map(float, line.split()) for line in done.stdout.splitlines()])]
+    return list(zip(*[map(float, line.split()) for line in done.stdout.splitlines()]))
 
 
-def percentile(sorted_values, percent):
-    return sorted_values[min(len(sorted_values) - 1, int(len(sorted_values) * percent / 100))]
+def percentile(values, percent):
+    return sorted(values)[min(len(values) - 1, int(len(values) * percent / 100))]
+
+
+def judge(beaten, echoed):
+    """What is wrong with heartbeats beside senders, by the echoes beside them; empty: nothing. The target itself holds in the best of the windows in which
+    the machine was quiet, and in the median one but for what the machine takes, of which the echo tells."""
+    assert len(beaten) > 20 * WINDOWS, beaten
+    size = len(beaten) // WINDOWS
+    windows = sorted((percentile(beaten[i * size : (i + 1) * size], 99), percentile(echoed[i * size : (i + 1) * size], 99)) for i in range(WINDOWS))
+    quiet = [beat for beat, echo in windows if echo <= QUIET_MS]
+    median, echo = windows[WINDOWS // 2][0], sorted(echo for _, echo in windows)[WINDOWS // 2]
+    print(f"99th percentiles of {WINDOWS} windows, and of the echoes beside them: {windows}; {len(quiet)} of them quiet")
+    if quiet and quiet[0] >= TARGET_MS:
+        return f"no quiet window of heartbeats is below {TARGET_MS} ms: {windows}"
+    if median >= TARGET_MS + 5 * echo:
+        return f"the median window of heartbeats is {median} ms, allowed are {TARGET_MS} and five times the echo's {echo}"
+    return ""
+
+
+def test_heartbeats_are_judged_by_the_target():
+    """The judgement itself: a server that is slow is told from a machine that is, and a burst of somebody else's work is forgiven."""
+    well, echo = [1.0] * 597 + [24.0] * 3, [0.1] * 600
+    assert judge(well, echo) == "" and judge([49.0] * 600, echo) == ""
+    assert "no quiet window" in judge([51.0] * 600, echo) and "no quiet window" in judge(([1.0] * 50 + [60.0] * 3) * 12, echo)
+    assert judge([1.0] * 480 + [500.0] * 120, echo) == ""  # one window of five
+    assert "the median window" in judge([1.0] * 200 + [500.0] * 400, echo)
+    assert judge([90.0] * 600, [20.0] * 600) == "" and "the median window" in judge([200.0] * 600, [20.0] * 600)  # never quiet
 
 
 def memory(process, name):
@@ -123,12 +151,17 @@ def memory(process, name):
         return int(re.search(name + r":\s+(\d+)", status.read())[1]) / 1024
 
 
+def figure(server, name):
+    """Of /metrics."""
+    text = requests.get(server.url + "/metrics", timeout=30).text
+    return next(float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith(name + " "))
+
+
 def wait_for_bodies(server, at_least=0, at_most=sys.maxsize):
     """Until what bodies take is so much, as its metrics tell."""
     end = time.monotonic() + 30
     while True:
-        text = requests.get(server.url + "/metrics", timeout=30).text
-        taken = sum(float(line.rpartition(" ")[2]) for line in text.splitlines() if re.match(r"lockstep_body_bytes[ {]", line))
+        taken = figure(server, "lockstep_body_bytes")
         if at_least <= taken <= at_most:
             return
         assert time.monotonic() < end, taken
@@ -173,10 +206,10 @@ def test_fifty_hostile_senders(start_server):
     answered = [status for status, _ in statuses if status]
     # As docs/tenants.md has it.
     print(f"\nAlone a heartbeat takes {percentile(alone, 50):.1f} ms (median; 99th percentile {percentile(alone, 99):.1f}), beside {SENDERS} hostile senders {percentile(beaten, 50):.1f} ms "
-          f"({percentile(beaten, 99):.1f}; an echo beside it {percentile(echoed, 99):.1f}; longest of {len(beaten)} {beaten[-1]:.1f}). The server takes {before:.0f} MB before and at most {peak:.0f} MB: "
+          f"({percentile(beaten, 99):.1f}; an echo beside it {percentile(echoed, 99):.1f}; longest of {len(beaten)} {max(beaten):.1f}). The server takes {before:.0f} MB before and at most {peak:.0f} MB: "
           f"{peak - before - BODY_MEGABYTES:+.0f} MB against the budget of {BODY_MEGABYTES} MB. Answers by status: { {s: answered.count(s) for s in sorted(set(answered))} }.")
-    # One decoder for all made this 22 seconds. A heartbeat wakes three threads, an echo one, and each waits for its turn.
-    assert len(beaten) > 20 and percentile(beaten, 99) < TARGET_MS + 5 * percentile(echoed, 99), beaten[-5:]
+    # One decoder for all made this 22 seconds.
+    assert not (wrong := judge(beaten, echoed)), wrong
     # Beyond the budget stand what it does not count (bodies below 16 KB, stacks, windows of zstd) and what the allocator keeps: 65 to 121 MB were
     # seen, the most where others compute beside it. Without the budget it is gigabytes.
     assert peak < before + BODY_MEGABYTES + 160, (before, peak)
@@ -200,6 +233,8 @@ def test_fifty_hostile_senders(start_server):
 def test_a_body_that_is_too_much_says_so_and_how_much_is_allowed(start_server):
     server = start_server("--body-megabytes", "16")
     client = Client(server.url, "tml-large")
+    refused = lambda: (figure(server, 'lockstep_bodies_refused_total{limit="key"}'), figure(server, 'lockstep_bodies_refused_total{limit="all"}'))  # noqa: E731
+    assert refused() == (0, 0)
     with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
         connection.sendall(f"POST /api/v1/forward_backward HTTP/1.1\r\nHost: localhost\r\nX-API-Key: {client.key}\r\nContent-Length: {12 << 20}\r\n\r\n".encode())
         status, body = answer_of(connection)  # before the body
@@ -213,12 +248,21 @@ def test_a_body_that_is_too_much_says_so_and_how_much_is_allowed(start_server):
         second.sendall(head)
         status, body = answer_of(second)
         assert status == 429 and "10.0 MB" in body.decode() and "8.0 MB" in body.decode()
+    assert refused() == (2, 0)
     with socket.create_connection(("127.0.0.1", server.port), timeout=10) as other:  # another key has a share of its own
         other.sendall(head.replace(client.key.encode(), b"tml-other") + b"{")
         assert client.post("session_heartbeat", session_id=client.session)
         other.settimeout(0.5)
         with pytest.raises(TimeoutError):
             other.recv(1)
+        # Both are counted, and a third key finds no room beside them.
+        assert 10 << 20 <= figure(server, "lockstep_body_bytes") <= figure(server, "lockstep_body_peak_bytes") <= 16 << 20
+        more = head.replace(f"{5 << 20}".encode(), f"{7 << 20}".encode())
+        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as third:
+            third.sendall(more.replace(client.key.encode(), b"tml-third") + b"{")
+            status, body = answer_of(third)
+            assert status == 503 and "those of all keys 17.0 MB, allowed are 16.0 MB" in body.decode(), body
+        assert refused() == (2, 1)
     first.close()
     wait_for_bodies(server, at_most=4 << 20)
     with socket.create_connection(("127.0.0.1", server.port), timeout=10) as second:

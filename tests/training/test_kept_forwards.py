@@ -20,25 +20,27 @@ def datum(prompt, sequence, advantage):
 
 
 def loop(server, rank):
-    """Two steps: what was sampled, what training said of it, and log-probabilities behind the last step."""
+    """Two steps: what was sampled, what training said of it, and log-probabilities behind the last step; and how many rows training had, one for each beginning of a text."""
     service = tinker.ServiceClient(base_url=server.url, api_key="tml-dummy")
     client = service.create_lora_training_client(base_model=BASE, rank=rank, seed=3).result()
-    told = []
+    told, rows = [], 0
     for step in range(2):
         sampler = client.save_weights_and_get_sampling_client()
         asked = [sampler.sample(types.ModelInput.from_ints(prompt), num_samples=3, sampling_params=types.SamplingParams(max_tokens=9, seed=step, temperature=1.0))
                  for prompt in PROMPTS]
         data = [datum(prompt, sequence, 1.0 if i == 0 else -0.5) for prompt, samples in zip(PROMPTS, asked) for i, sequence in enumerate(samples.result().sequences)]
+        texts = [prompt + sequence.tokens for prompt, samples in zip(PROMPTS, asked) for sequence in samples.result().sequences]
+        rows += len({tuple(text[:end]) for text in texts for end in range(1, len(text))})  # none of a last token
         result = client.forward_backward(data, "importance_sampling").result()
         told.append([output["logprobs"].tolist() for output in result.loss_fn_outputs])
         told.append(client.optim_step(types.AdamParams(learning_rate=1e-3)).result().metrics["grad_norm"])
     told.append([output["logprobs"].tolist() for output in client.forward(data, "importance_sampling").result().loss_fn_outputs])
-    return told
+    return told, rows
 
 
 def counted(server):
     text = urllib.request.urlopen(f"{server.url}/metrics").read().decode()
-    return {name: int(float(value)) for name, value in re.findall(r"^lockstep_training_rows_(\w+?)(?:_total)? ([\d.e+]+)$", text, re.M)}
+    return {name: int(float(value)) for name, value in re.findall(r"^(lockstep_training_rows_\w+) ([\d.e+]+)$", text, re.M)}
 
 
 @pytest.mark.parametrize("rank", [0, 4])
@@ -48,8 +50,10 @@ def test_what_is_read_is_what_would_be_computed(training_server, start_server, r
     for mode in ("inputs", "all"):
         server = start_server("--keep-forward", mode, "--keep-forward-megabytes", "64", "--verify-kept", "2")
         assert loop(server, rank) == expected, mode
-        rows = counted(server)
-        assert rows["read"] > 0 and rows["kept"] >= rows["read"] and rows["compared"] > 0 and rows["dropped"] == 0, (mode, rows)
+        rows, asked = counted(server), expected[1]
+        assert rows["lockstep_training_rows_read_total"] == asked and rows["lockstep_training_rows_beside_total"] == rows["lockstep_training_rows_dropped_total"] == 0, (mode, rows, asked)
+        assert asked <= rows["lockstep_training_rows_kept_total"] <= asked + 2 * 2 * sum(map(len, PROMPTS)), (mode, rows, asked)  # a prompt's with each of its samples, at most
+        assert abs(rows["lockstep_training_rows_compared_total"] - asked / 2) <= 2, (mode, rows, asked)  # every second one of each step
         assert server.stop() == 0, "".join(server.errors)
 
 
@@ -57,4 +61,4 @@ def test_what_finds_no_memory_is_computed(training_server, start_server):
     server = start_server("--keep-forward", "all", "--keep-forward-megabytes", "1")
     assert loop(server, 4) == loop(training_server, 4)
     rows = counted(server)
-    assert rows["dropped"] > 0 and rows["bytes"] <= 1 << 20, rows
+    assert rows["lockstep_training_rows_dropped_total"] > 0 and 0 <= rows["lockstep_training_rows_bytes"] <= 1 << 20, rows

@@ -148,6 +148,8 @@ def test_metrics_are_what_clients_counted(start_server):
 
     assert grown("lockstep_sequences_total") == sequences
     assert grown("lockstep_generated_tokens_total") == generated
+    here = f'{{deployment="{BASE}"}}'
+    assert grown("lockstep_deployment_sequences_total" + here) == sequences and grown("lockstep_deployment_generated_tokens_total" + here) == generated
     assert grown("lockstep_prompt_tokens_total") == prompt
     for reason, number in finished.items():
         assert grown(f'lockstep_sequences_finished_total{{reason="{reason}"}}') == number, reason

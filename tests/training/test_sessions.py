@@ -2,6 +2,7 @@
 samples, copies, searches; more models than memory has room for."""
 import base64
 import json
+import re
 import signal
 import time
 
@@ -240,10 +241,25 @@ def test_more_models_than_memory_has_room_for(start_server, training_server):
     want = rounds([model_of(alone, 4, seed=i) for i in range(3)])
     server = start_server("--max-models", "1")
     crowded = client_of(server)
-    got = rounds([model_of(crowded, 4, seed=i) for i in range(3)])
+    models = [model_of(crowded, 4, seed=i) for i in range(3)]
+    got = rounds(models)
     assert got == want and len({tuple(losses) for losses in got}) == 3
-    figures = requests.get(server.url + "/metrics", timeout=10).text
-    assert "lockstep_training_gradients_saved_total 0" not in figures and "lockstep_training_gradients_read_total 0" not in figures
+
+    def figure(name):
+        return sum(map(float, re.findall(rf"^{name}(?:\{{.*\}})? (\S+)$", requests.get(server.url + "/metrics", timeout=10).text, re.M)))
+    # Each makes another leave, twice a round, and before that two left when they were made; half of them leave with a gradient, which comes back.
+    assert figure("lockstep_training_models_rested_total") == 2 + 3 * 6
+    assert figure("lockstep_training_gradients_saved_total") == figure("lockstep_training_gradients_read_total") == 3 * 3
+    # While one computes, the others wait for its place. Between two of them nobody does, so ask until it was seen.
+    waiting, end = 0, time.monotonic() + 60
+    while not waiting:
+        assert time.monotonic() < end
+        asked = [client.forward_backward([weighted()] * 40, "cross_entropy") for client in models]
+        while not all(one.future().done() for one in asked):
+            waiting = max(waiting, figure("lockstep_training_models_waiting"))
+        for one in asked:
+            one.result()
+    assert waiting <= len(models) and figure("lockstep_training_models_waiting") == 0
 
 
 def test_what_is_asked_about_accounts_is_answered_or_refused_at_once(training_server):
