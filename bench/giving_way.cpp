@@ -1,7 +1,8 @@
 // Measures the cost of giving way (docs/glossary.md) and of shares while nobody waits: a training step of all parameters, alone, on a device that
 // gives way between its kernels and on one that does not; and completions without training, by an executor with shares and by an engine that runs
 // until it is idle. In turns in one process; medians.
-//   ninja -C build giving_way && build/bench/giving_way LARGE SMALL [--rounds 7] [--threads 2] [--sequences 2] [--length 128] [--streams 16] [--keys 1] [--tokens 400]
+//   ninja -C build giving_way
+//   build/bench/giving_way LARGE SMALL [--rounds 7] [--threads 2] [--sequences 2] [--length 128] [--streams 16] [--keys 1] [--tokens 400]
 // LARGE is trained, SMALL answers: folders of models. Prints one JSON object; seconds a round, and the ratios of the rounds (with : without).
 #include <algorithm>
 #include <chrono>

@@ -28,7 +28,8 @@ using Clock = std::chrono::steady_clock;
 
 // What a completion's event looks like.
 const std::string kEvent =
-    R"(data: {"id":"cmpl-0123456789abcdef01234567","object":"text_completion","created":1767225600,"model":"countdown-glm","choices":[{"index":0,"text":"7 ","logprobs":null,"finish_reason":null,"token_ids":[42]}],"seed":1,"weights_version":0,"profile":"0123456789abcdef"})"
+    R"(data: {"id":"cmpl-0123456789abcdef01234567","object":"text_completion","created":1767225600,"model":"countdown-glm",)"
+    R"("choices":[{"index":0,"text":"7 ","logprobs":null,"finish_reason":null,"token_ids":[42]}],"seed":1,"weights_version":0,"profile":"0123456789abcdef"})"
     "\n\n";
 
 class Streams : public Api {

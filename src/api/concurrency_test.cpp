@@ -46,10 +46,12 @@ Json random_request(RandomSequence& draws, bool chat, std::uint64_t seed) {
   }
   if (draws.below(6) == 0)
     r["response_format"] = Json::parse(
-        R"({"type":"json_schema","json_schema":{"name":"x","schema":{"type":"object","properties":{"a":{"type":"integer"},"b":{"enum":["x",null]}},"required":["a","b"]}}})");
+        R"({"type":"json_schema","json_schema":{"name":"x","schema":
+          {"type":"object","properties":{"a":{"type":"integer"},"b":{"enum":["x",null]}},"required":["a","b"]}}})");
   else if (chat && draws.below(6) == 0)
     r.update(Json::parse(
-        R"({"tools":[{"type":"function","function":{"name":"add","parameters":{"type":"object","properties":{"a":{"enum":[1,2,3]}},"required":["a"]}}}],"tool_choice":"required","max_tokens":60})"));
+        R"({"tools":[{"type":"function","function":{"name":"add","parameters":
+          {"type":"object","properties":{"a":{"enum":[1,2,3]}},"required":["a"]}}}],"tool_choice":"required","max_tokens":60})"));
   if (r.contains("tools")) r.erase("stop");  // refused beside strict ones
   if (chat && draws.below(5) == 0) r["chat_template_kwargs"] = {{"enable_thinking", true}};
   if (draws.below(2) == 0) {
@@ -171,7 +173,7 @@ TEST(Concurrency, AllAtOnceAnswerAsEachAlone) {
         open.clear();
       };
       for (std::size_t i = static_cast<std::size_t>(t); i < all.size(); i += kThreads) {
-        if (mine.below(4) == 0) {  // company that goes away again
+        if (mine.below(4) == 0) {  // a neighbour in the batch, cancelled in the middle
           const auto leaver =
               server.ask({"/v1/completions", R"({"model":"chatty","prompt":"3 7 12=48:","max_tokens":400,"ignore_eos":true,"stream":true,"n":2})"});
           leaver->wait_begun();

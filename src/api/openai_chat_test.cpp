@@ -243,12 +243,12 @@ TEST_F(OpenAiChat, AFormatThatCallsCannotBeToldFrom) {
   add_openai_routes(routes, std::make_shared<GenerationService>(std::move(model), ServingOptions{}));
   const auto ask = [&](const std::string& schema) {
     const auto recorder = std::make_shared<Recorder>();
-    routes.handle(
-        {"POST", "/v1/chat/completions", "", "application/json",
-         R"({"model":"chatty",)" + user("3 7=") +
-             R"(,"max_tokens":120,"seed":4,"tools":[{"type":"function","function":{"name":"f"}}],"response_format":{"type":"json_schema","json_schema":{"name":"x","schema":)" +
-             schema + "}}}"},
-        recorder);
+    routes.handle({"POST", "/v1/chat/completions", "", "application/json",
+                   R"({"model":"chatty",)" + user("3 7=") +
+                       R"(,"max_tokens":120,"seed":4,"tools":[{"type":"function","function":{"name":"f"}}],)"
+                       R"("response_format":{"type":"json_schema","json_schema":{"name":"x","schema":)" +
+                       schema + "}}}"},
+                  recorder);
     return recorder;
   };
   EXPECT_EQ(ask(R"({"type":"object"})")->wait().status, 200);

@@ -1,7 +1,8 @@
 // Times linear layers y = x W^T (kernels/linear), the product that dominates everything else.
 //   const GemmTiming t = time_gemm({.rows = 64, .outputs = 1536, .inputs = 576}, {.threads = 2}, {0.5}, 0);
 // `maximum_leaves` 1 is the same kernel without the contract's summation tree: the ratio is the tree's cost. `free_order` is a kernel
-// without a contract (kernels/free_order/free_product.h), with 1, 2 and 4 accumulators a sum, and long sums whole and in parts, of which the fastest is reported.
+// without a contract (kernels/free_order/free_product.h), with 1, 2 and 4 accumulators a sum, and long sums whole and in parts, of which the fastest is
+// reported.
 #pragma once
 #include "benchmark/timing.h"
 #include "kernels/backend.h"

@@ -1,5 +1,5 @@
-// Reading a model takes what the plan says. Writing one down when memory is short: it stands in memory a few parameters at a time, and an allocation that fails, whichever it
-// is, is one error that leaves the checkpoint before it. Allocations of this program come through here.
+// Reading a model takes what the plan says. Writing one down when memory is short: it stands in memory a few parameters at a time, and an allocation that
+// fails, whichever it is, is one error that leaves the checkpoint before it. Allocations of this program come through here.
 #include <gtest/gtest.h>
 #include <malloc.h>
 #include <unistd.h>

@@ -146,7 +146,8 @@ Json byte_level_document(const GgufFile& file, const GgufVocabulary& vocabulary)
                   bpe_model(nullptr, false, row.whole_words, vocabulary_object(vocabulary), std::move(merges)));
 }
 
-// SentencePiece's BPE as transformers has it: spaces are U+2581, one is put in front of a text, and a character without a token becomes the tokens of its bytes.
+// SentencePiece's BPE as transformers has it: spaces are U+2581, one is put in front of a text, and a character without a token becomes the tokens of its
+// bytes.
 Json scored_document(const GgufFile& file, const GgufVocabulary& vocabulary) {
   constexpr const char* kMark = "\u2581";
   const bool prefix = file.flag("tokenizer.ggml.add_space_prefix", true);

@@ -1,5 +1,5 @@
-// `lockstep bench gemm|attention|memory|arithmetic|roofline|prefill|decode|train|rl|prefix|score|counters|context|serve`: one row per case, as a table or as JSON
-// lines. The timed code is in benchmark/.
+// `lockstep bench gemm|attention|memory|arithmetic|roofline|prefill|decode|train|rl|prefix|score|counters|context|serve`: one row per case, as a table
+// or as JSON lines. The timed code is in benchmark/.
 #include <algorithm>
 #include <charconv>
 #include <cmath>

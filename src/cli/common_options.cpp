@@ -36,8 +36,8 @@ void add_ranks_option(OptionTable& table, std::string* ranks) {
 
 void add_transport_options(OptionTable& table, ProcessSettings& settings) {
   table.choice("transport", &settings.transport, transport_names(),
-               "What --ranks are: threads of this process, or mpi: those of the processes that mpirun started, which share them, as in `mpirun -n 2 lockstep "
-               "COMMAND ... --ranks tp=2 --transport mpi` (docs/ranks.md); changes no bit");
+               "Where the ranks of --ranks run: as threads of this process, or (mpi) divided among the processes that mpirun started, as in `mpirun -n 2 "
+               "lockstep COMMAND ... --ranks tp=2 --transport mpi` (docs/ranks.md); changes no bit");
   table.integer("rank-timeout", &settings.rank_timeout, 2, 86400, "SECONDS", "A process that is silent for so long counts as lost, and the command ends");
   table.refused("without --transport mpi", [&settings] { return settings.transport != "mpi"; });
 }

@@ -1,5 +1,6 @@
 // Option rows and parts of servers and runs that follow or publish a channel of a store (src/fleet/). One thread.
-//   FollowSettings follow; add_follow_options(table, follow, publish);   const auto follower = start_follower(follow, service, followed, fleet, url, 8080, gate);
+//   FollowSettings follow; add_follow_options(table, follow, publish);
+//   const auto follower = start_follower(follow, service, followed, fleet, url, 8080, gate);
 #pragma once
 #include "cli/options.h"
 #include "fleet/channel_fleet.h"

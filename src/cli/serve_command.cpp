@@ -203,7 +203,7 @@ int serve_command(const Arguments& arguments) {
     serving.engine.lead = joined_mail();
     ServingModel model = serving_model(opened, 0, part.get());
     model_positions = opened.model->facts().max_positions;
-    position_bytes = cache_bytes_a_position(*opened.model, opened.runtime->profile, serving.engine);
+    position_bytes = position_bytes_of(opened, serving.engine);
     model.executor = executor;
     if (follow.follows()) {
       followed = {opened.runtime, executor, model.weights, opened.reader, part};

@@ -1,7 +1,8 @@
 // Sends a load of requests to a server of OpenAI's API and measures what clients see. A class of requests arrives at random at a rate (Poisson, whether
 // or not earlier ones are answered), or keeps a number of requests open, each begun when one ends, or both. Each request is a stream of
 // /v1/completions; the class gives its figures their name and its requests their service_tier.
-//   const std::vector<ClassFigures> found = run_serve_load({.address = parse_http_address(url, "url"), .model = "m", .classes = {{.name = "live", .rate = 2}}});
+//   const HttpAddress address = parse_http_address(url, "url");
+//   const std::vector<ClassFigures> found = run_serve_load({.address = address, .model = "m", .classes = {{.name = "live", .rate = 2}}});
 // Arrivals and prompts are drawn from the seed alone. Called by one thread; it starts one for each open request.
 #pragma once
 #include <cstdint>

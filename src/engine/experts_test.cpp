@@ -1,4 +1,4 @@
-// What requests are told of the experts that their tokens went to. (That none of it depends on chunks, company, preemption, backend or
+// What requests are told of the experts that their tokens went to. (That none of it depends on chunks, other requests in the batch, preemption, backend or
 // ranks is engine_test.cpp's and ranks_test.cpp's, whose random requests ask for it.)
 #include <set>
 

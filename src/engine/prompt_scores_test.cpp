@@ -1,4 +1,4 @@
-// What is told of a prompt's positions beside its own tokens: given tokens scored, others drawn. (That no bit depends on chunks, company or
+// What is told of a prompt's positions beside its own tokens: given tokens scored, others drawn. (That no bit depends on chunks, other requests in the batch or
 // preemption is engine_test.cpp's, whose random requests ask for both.)
 #include "base/error.h"
 #include "engine/engine_test_tools.h"

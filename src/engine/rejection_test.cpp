@@ -1,5 +1,5 @@
-// Rejection sampling in an engine: the same bytes alone, in company, put back, from the cache, in any pages and chunks; log-probabilities that are those of
-// scoring; what masks, stop tokens and temperature 0 do to it.
+// Rejection sampling in an engine: the same bytes alone, beside other requests, after preemption, from the cache, in any pages and chunks;
+// log-probabilities that are those of scoring; what masks, stop tokens and temperature 0 do to it.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>

@@ -72,9 +72,9 @@ class FutureFeed {
   const std::shared_ptr<Deadlines> deadlines_;
   const std::size_t most_, most_streams_, most_in_all_;
   std::mutex mutex_;
-  std::int64_t next_;  // ascends over all streams, and over restarts
+  std::int64_t next_;  // the cursor of the next entry: it grows over all streams, and begins above those of an earlier process
   std::map<std::string, Stream> streams_;
-  std::map<std::string, Share> shares_;      // of owners that have streams
+  std::map<std::string, Share> shares_;      // what each owner holds, by owner; those without a stream are left out
   std::size_t in_all_ = 0;                   // entries of all streams
   std::map<std::uint64_t, Waiter> waiters_;  // in order of arrival
   std::uint64_t next_waiter_ = 1;

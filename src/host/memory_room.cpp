@@ -41,34 +41,37 @@ TurnRoom& TurnRoom::operator=(TurnRoom&& other) noexcept {
 
 void TurnRoom::leave() noexcept {
   if (!memory_) return;
-  memory_->turn_used_ -= bytes_;
-  memory_->turn_extra_.try_resize(std::max<std::int64_t>(0, memory_->turn_used_ - memory_->turn_reserve_.bytes()));  // it shrinks
-  const auto busy = std::find(memory_->busy_.begin(), memory_->busy_.end(), model_);
-  memory_->busy_.erase(busy);
+  MemoryRoom::Books& books = memory_->books_.at(OnExecutor(*memory_->commons_.base->executor));
+  books.turn_used -= bytes_;
+  books.turn_extra.try_resize(std::max<std::int64_t>(0, books.turn_used - memory_->turn_reserve_.bytes()));  // always granted: the claim gets smaller
+  books.busy.erase(std::find(books.busy.begin(), books.busy.end(), model_));
   memory_ = nullptr;
 }
 
-MemoryRoom::MemoryRoom(TrainingCommons& commons) : commons_(commons) {
+MemoryRoom::MemoryRoom(TrainingCommons& commons) : commons_(commons), books_(open_books()) {}
+
+MemoryRoom::Books MemoryRoom::open_books() {
+  Books books;
   TrainingBase& base = *commons_.base;
   if (!base.ledger) base.ledger = std::make_shared<MemoryLedger>();
   MemoryLedger& ledger = *base.ledger;
   for (const TrainingRemedy& one : kTrainingRemedies) ledger.describe(one.category, one.remedy);
   limited_ = ledger.total() < MemoryLedger::kUnlimited;
-  turn_extra_ = ledger.claim("turns", {}, 0, "turns");
-  base_.room = ledger.claim("base", {}, 0, "the base");
-  if (!limited_) return;
-  base_.planner = std::make_unique<ModelMemoryPlanner>(base);
+  books.turn_extra = ledger.claim("turns", {}, 0, "turns");
+  books.base.room = ledger.claim("base", {}, 0, "the base");
+  if (!limited_) return books;
+  books.base.planner = std::make_unique<ModelMemoryPlanner>(base);
   writing_ = ledger.claim("writing", {}, checkpoint_write_bytes(commons_.base_manifest()) + (std::int64_t{1} << 20), "room to write a model down");
   records_ = ledger.claim("records", {}, most_metadata_bytes(base), "user_metadata and tags of sessions, models and checkpoints");
   results_ = ledger.claim("results", {}, most_result_bytes(base), "results that wait for their clients");
-  cutting_ = ledger.claim("base", {}, base_.planner->cutting(), "room to cut the model for its ranks (--ranks)");
+  cutting_ = ledger.claim("base", {}, books.base.planner->cutting(), "room to cut the model for its ranks (--ranks)");
   std::int64_t turn = 0;
   std::vector<ModelSettings> kinds(1);
   kinds[0].rank = 32;
   if (base.opened.runtime->profile.trains_all_weights()) kinds.emplace_back();  // all parameters move
   for (const ModelSettings& kind : kinds) {
     try {
-      const ModelMemory& memory = base_.planner->of(kind);
+      const ModelMemory& memory = books.base.planner->of(kind);
       turn = std::max({turn, memory.turn.bytes(commons_.options.tokens_a_step), memory.step});
     } catch (const Error& e) {  // a kind that these ranks do not train is refused when it comes
       if (e.code() != ErrorCode::unsupported) throw;
@@ -76,6 +79,7 @@ MemoryRoom::MemoryRoom(TrainingCommons& commons) : commons_(commons) {
   }
   turn_reserve_ = ledger.claim("turns", {}, std::min(turn, ledger.free() / 3), "a turn of training");
   log_info("memory", {{"megabytes", ledger.total() >> 20}, {"for_models_megabytes", ledger.free() >> 20}, {"turn_megabytes", turn_reserve_.bytes() >> 20}});
+  return books;
 }
 
 void MemoryRoom::add_source(std::function<bool(const OnExecutor&)> free_one, std::function<std::int64_t(const OnExecutor&)> movable) {
@@ -84,12 +88,13 @@ void MemoryRoom::add_source(std::function<bool(const OnExecutor&)> free_one, std
 
 MemoryRoom::BaseRoom& MemoryRoom::room_of(const OnExecutor& on, const ModelSettings& settings) {
   const TrainingBase& from = commons_.base_of(on, settings);
-  if (&from == commons_.base.get()) return base_;
-  if (!values_.planner) {
-    values_.room = commons_.base->ledger->claim("base", {}, 0, "the base of critics");
-    values_.planner = std::make_unique<ModelMemoryPlanner>(from);
+  Books& books = books_.at(on);
+  if (&from == commons_.base.get()) return books.base;
+  if (!books.values.planner) {
+    books.values.room = commons_.base->ledger->claim("base", {}, 0, "the base of critics");
+    books.values.planner = std::make_unique<ModelMemoryPlanner>(from);
   }
-  return values_;
+  return books.values;
 }
 
 void MemoryRoom::hold_base(const OnExecutor& on, const ModelSettings& settings, std::int64_t bytes, const std::string& what) {
@@ -134,11 +139,12 @@ MemoryLedger::Claim MemoryRoom::of_model(const OnExecutor& on, const HostedModel
 TurnRoom MemoryRoom::turn(const OnExecutor& on, const HostedModel* model, std::int64_t bytes, const std::string& what) {
   if (!limited_) return {};
   TurnRoom room;
-  busy_.push_back(model);
+  Books& books = books_.at(on);
+  books.busy.push_back(model);
   room.memory_ = this;
   room.model_ = model;
-  grow(on, turn_extra_, std::max<std::int64_t>(0, turn_used_ + bytes - turn_reserve_.bytes()), what);
-  turn_used_ += room.bytes_ = bytes;
+  grow(on, books.turn_extra, std::max<std::int64_t>(0, books.turn_used + bytes - turn_reserve_.bytes()), what);
+  books.turn_used += room.bytes_ = bytes;
   return room;
 }
 
@@ -163,7 +169,8 @@ TurnRoom MemoryRoom::piece(const OnExecutor& on, HostedModel& model, const std::
     const std::int64_t bytes = (gradient ? memory.turn : memory.forward).bytes(rows) +
                                kept_set_bytes(first, last, commons_.base->opened.model->facts().vocabulary) * commons_.base->options.ranks.size();
     const bool cut = end - begin > 1;
-    const std::int64_t beyond = turn_used_ + bytes - turn_reserve_.bytes() - turn_extra_.bytes();
+    const Books& books = books_.at(on);
+    const std::int64_t beyond = books.turn_used + bytes - turn_reserve_.bytes() - books.turn_extra.bytes();
     if (cut && rows > commons_.options.tokens_a_step && beyond > commons_.base->ledger->free()) {  // smaller turns before others make room
       end = begin + (end - begin) / 2;
       continue;
@@ -211,6 +218,9 @@ SamplerWeights MemoryRoom::hold(SamplerWeights weights, MemoryLedger::Claim&& ro
   return weights;
 }
 
-bool MemoryRoom::is_busy(const OnExecutor&, const HostedModel& model) const { return std::find(busy_.begin(), busy_.end(), &model) != busy_.end(); }
+bool MemoryRoom::is_busy(const OnExecutor& on, const HostedModel& model) const {
+  const std::vector<const HostedModel*>& busy = books_.at(on).busy;
+  return std::find(busy.begin(), busy.end(), &model) != busy.end();
+}
 
 }  // namespace lockstep

@@ -17,7 +17,8 @@ namespace lockstep {
 
 class MemoryRoom;
 
-// Memory for the time of a turn: from the room always reserved for turns, and beyond it from what is free. Destroyed in a step of the executor.
+// Memory for the time of a turn: from the room always reserved for turns, and beyond it from what is free. Left, or destroyed, in a step of the executor;
+// elsewhere the program ends.
 class TurnRoom {
  public:
   TurnRoom() = default;
@@ -38,7 +39,7 @@ class MemoryRoom {
   // Claims what is needed all the time: to move any model to disk, for one turn, and for results that wait.
   explicit MemoryRoom(TrainingCommons& commons);
 
-  // Adds a source of memory that can be freed, tried in the order of adding. `free_one` frees one item; false: none is left. `movable`: its bytes that could
+  // Before the first step: adds a source of memory that can be freed, tried in the order of adding. `free_one` frees one item; false: none is left. `movable`: its bytes that could
   // be freed.
   void add_source(std::function<bool(const OnExecutor&)> free_one, std::function<std::int64_t(const OnExecutor&)> movable = {});
 
@@ -74,17 +75,21 @@ class MemoryRoom {
     MemoryLedger::Claim room;
     std::int64_t weights = 0, rows = 0;  // bytes of those that `room` has; the most of a turn of its adapters
   };
+  struct Books {
+    BaseRoom base, values;
+    MemoryLedger::Claim turn_extra;  // of turns, beyond turn_reserve_
+    std::int64_t turn_used = 0;
+    std::vector<const HostedModel*> busy;  // by the rooms of what runs
+  };
+  Books open_books();
   bool free_some(const OnExecutor& on);
   BaseRoom& room_of(const OnExecutor& on, const ModelSettings& settings);  // where the ledger has a limit
 
   TrainingCommons& commons_;
   bool limited_ = false;
-  // The executor's.
-  std::vector<Source> sources_;
-  BaseRoom base_, values_;
-  MemoryLedger::Claim writing_, records_, results_, cutting_, turn_reserve_, turn_extra_;
-  std::int64_t turn_used_ = 0;
-  std::vector<const HostedModel*> busy_;  // by the rooms of what runs
+  std::vector<Source> sources_;                                               // all were added before the first step
+  MemoryLedger::Claim writing_, records_, results_, cutting_, turn_reserve_;  // held from the start to the end, and never changed
+  OfExecutor<Books> books_;
 };
 
 // Of results that wait for their clients.

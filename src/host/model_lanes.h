@@ -1,7 +1,8 @@
 // Runs a model's operations strictly in the order of their sequence numbers, whatever the order of their arrival. An operation waits here until its
 // number is next; a number that does not arrive within a time limit is skipped; a repeated number is the same request. Each model has a lane in
 // host/training_queue.h. Any thread, except functions that take an OnExecutor.
-//   const std::string request = lanes.submit(owner, model, 7, SentOperation("save"), [](const OnExecutor&, HostedModel&, const std::string&) { return NumberedOperation::Worked{}; });
+//   const auto work = [](const OnExecutor&, HostedModel&, const std::string&) { return NumberedOperation::Worked{}; };
+//   const std::string request = lanes.submit(owner, model, 7, SentOperation("save"), work);
 #pragma once
 #include <functional>
 #include <memory>

@@ -1,6 +1,5 @@
 // Batches in pieces, optimizer steps, checkpoints. Losses of preferences, of distillation and of clients are batch_loss_operation.cpp's, the likeliest
-// tokens top_k_operation.cpp's,
-// adapters from elsewhere adapter_operation.cpp's.
+// tokens top_k_operation.cpp's, adapters from elsewhere adapter_operation.cpp's.
 #include "host/model_operations.h"
 
 #include <algorithm>
@@ -10,8 +9,15 @@
 #include "host/batch_loss.h"
 #include "host/model_state.h"
 #include "serving/plain_name.h"
+#include "train/optimizers/optimizer.h"
 
 namespace lockstep {
+
+namespace {
+// The fields of an optim_step that errors name (docs/training-api.md): AdamW's parameters have one of their own, as clients of the protocol send them, and
+// all other optimizers share the second.
+constexpr const char *kAdamField = "adam_params", *kOtherField = "optimizer_params";
+}  // namespace
 
 std::string ModelOperations::forward_backward(const std::string& owner, const std::string& id, std::int64_t sequence, TrainingBatch batch,
                                               Encode<TrainingOutput> encode) {
@@ -35,9 +41,9 @@ std::string ModelOperations::optim_step(const std::string& owner, const std::str
     const std::string& family = settings.optimizer;
     if (wanted.optimizer != family)
       fail(ErrorCode::invalid_argument, "the step is of optimizer '{}', the model's is {}, chosen when it was created; allowed are {}", wanted.optimizer,
-           family, family == "adamw" ? "adam_params" : "optimizer_params of type " + family);
+           family, family == adamw().name ? kAdamField : fmt::format("{} of type {}", kOtherField, family));
     const auto require = [&](bool right, const char* name, double value, const char* allowed) {
-      if (!right) fail(ErrorCode::invalid_argument, "{}.{} is {}, allowed is {}", family == "adamw" ? "adam_params" : "optimizer_params", name, value, allowed);
+      if (!right) fail(ErrorCode::invalid_argument, "{}.{} is {}, allowed is {}", family == adamw().name ? kAdamField : kOtherField, name, value, allowed);
     };
     require(a.learning_rate >= 0 && a.learning_rate <= 1e3, "learning_rate", a.learning_rate, "0 to 1000");
     require(a.beta1 >= 0 && a.beta1 < 1, "beta1", a.beta1, "0 to below 1");

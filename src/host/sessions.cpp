@@ -10,71 +10,72 @@ namespace lockstep {
 
 Sessions::Sessions(std::shared_ptr<TrainingStore> store, const KeyLimit& limit, SteadyClock clock)
     : store_(std::move(store)), limit_(limit), heard_(std::move(clock)) {
+  const auto state = state_.lock();
   store_->each("session", [&](const std::string& id, const std::string& document) {
     SessionRecord record = session_record(TrainingJson::parse(document));
-    if (!record.idempotency_key.empty()) by_key_[{record.owner, record.idempotency_key}] = id;
+    if (!record.idempotency_key.empty()) state->by_key[{record.owner, record.idempotency_key}] = id;
     heard_.add(id, record.owner, record.seen);
     if (record.status != "active") heard_.finish(id);
-    sessions_[id] = std::move(record);
+    state->sessions[id] = std::move(record);
   });
 }
 
 std::string Sessions::again(const std::string& owner, const SessionRecord& wanted) {
-  const std::lock_guard lock(mutex_);
-  return of_key(owner, wanted);
+  const auto state = state_.lock();
+  return of_key(*state, owner, wanted);
 }
 
-std::string Sessions::of_key(const std::string& owner, const SessionRecord& wanted) {
+std::string Sessions::of_key(const State& state, const std::string& owner, const SessionRecord& wanted) {
   if (wanted.idempotency_key.empty()) return {};
-  const auto same = by_key_.find({owner, wanted.idempotency_key});
-  return same != by_key_.end() && heard_.hear(same->second, owner) ? same->second : std::string();
+  const auto same = state.by_key.find({owner, wanted.idempotency_key});
+  return same != state.by_key.end() && heard_.hear(same->second, owner) ? same->second : std::string();
 }
 
 std::string Sessions::create(const std::string& owner, SessionRecord wanted) {
   std::string id;
   writer_.change([&] {
     {
-      const std::lock_guard lock(mutex_);
-      id = of_key(owner, wanted);
+      const auto state = state_.lock();
+      id = of_key(*state, owner, wanted);
       if (!id.empty()) return;  // another was faster
-      const auto own = std::count_if(sessions_.begin(), sessions_.end(), [&](const auto& one) { return one.second.owner == owner; });
-      limit_.check_room(static_cast<std::int64_t>(sessions_.size()), own, "sessions");
+      const auto own = std::count_if(state->sessions.begin(), state->sessions.end(), [&](const auto& one) { return one.second.owner == owner; });
+      limit_.check_room(static_cast<std::int64_t>(state->sessions.size()), own, "sessions");
     }
     id = wanted.id += hex64(random_bits());
     wanted.owner = owner;
     wanted.created = wanted.seen = unix_now();
     keep(wanted);
-    const std::lock_guard lock(mutex_);
-    if (!wanted.idempotency_key.empty()) by_key_[{owner, wanted.idempotency_key}] = id;
-    sessions_[id] = std::move(wanted);
+    const auto state = state_.lock();
+    if (!wanted.idempotency_key.empty()) state->by_key[{owner, wanted.idempotency_key}] = id;
+    state->sessions[id] = std::move(wanted);
     heard_.add(id, owner, unix_now());
   });
   return id;
 }
 
 SessionRecord Sessions::copy(const std::string& owner, const std::string& id) {
-  const std::lock_guard lock(mutex_);
-  return at(owner, id);
+  const auto state = state_.lock();
+  return at(*state, owner, id);
 }
 
-SessionRecord& Sessions::at(const std::string& owner, const std::string& id) {
-  const auto found = sessions_.find(id);
-  if (found == sessions_.end() || found->second.owner != owner) fail(ErrorCode::not_found, "there is no session '{}'", id);
+SessionRecord& Sessions::at(State& state, const std::string& owner, const std::string& id) {
+  const auto found = state.sessions.find(id);
+  if (found == state.sessions.end() || found->second.owner != owner) fail(ErrorCode::not_found, "there is no session '{}'", id);
   return found->second;
 }
 
 SessionRecord Sessions::find(const std::string& owner, const std::string& id) {
-  const std::lock_guard lock(mutex_);
+  const auto state = state_.lock();
   if (!heard_.hear(id, owner)) fail(ErrorCode::not_found, "there is no session '{}'", id);  // nor is there one that is being removed
-  SessionRecord found = at(owner, id);
+  SessionRecord found = at(*state, owner, id);
   found.seen = heard_.seen(id);
   return found;
 }
 
 std::vector<SessionRecord> Sessions::all(const std::string& owner) const {
-  const std::lock_guard lock(mutex_);
+  const auto state = state_.lock();
   std::vector<SessionRecord> out;
-  for (const auto& [id, record] : sessions_)
+  for (const auto& [id, record] : state->sessions)
     if (record.owner == owner) {
       out.push_back(record);
       out.back().seen = heard_.seen(id);
@@ -89,8 +90,8 @@ void Sessions::assign(const std::string& owner, const std::string& id, const std
     SessionRecord record = copy(owner, id);
     record.project = project;
     keep(record);
-    const std::lock_guard lock(mutex_);
-    at(owner, id).project = project;
+    const auto state = state_.lock();
+    at(*state, owner, id).project = project;
   });
 }
 
@@ -103,8 +104,8 @@ void Sessions::finish(const std::string& owner, const std::string& id, const std
     record.status = status;
     record.finish_detail = detail;
     keep(record);
-    const std::lock_guard lock(mutex_);
-    at(owner, id) = std::move(record);
+    const auto state = state_.lock();
+    at(*state, owner, id) = std::move(record);
     heard_.finish(id);
   });
 }
@@ -115,9 +116,9 @@ void Sessions::check_takes_work(const std::string& id) const {
 }
 
 std::vector<SessionRecord> Sessions::silent(double seconds) const {
-  const std::lock_guard lock(mutex_);
+  const auto state = state_.lock();
   std::vector<SessionRecord> out;
-  for (const auto& [id, record] : sessions_)
+  for (const auto& [id, record] : state->sessions)
     if (heard_.is_silent(id, seconds)) out.push_back(record);
   return out;
 }
@@ -125,24 +126,24 @@ std::vector<SessionRecord> Sessions::silent(double seconds) const {
 void Sessions::erase(const std::string& id) {
   writer_.change([&] {
     store_->remove("session", id);
-    const std::lock_guard lock(mutex_);
-    const auto found = sessions_.find(id);
-    if (found == sessions_.end()) return;
-    const auto key = by_key_.find({found->second.owner, found->second.idempotency_key});
-    if (key != by_key_.end() && key->second == id) by_key_.erase(key);
-    sessions_.erase(found);
+    const auto state = state_.lock();
+    const auto found = state->sessions.find(id);
+    if (found == state->sessions.end()) return;
+    const auto key = state->by_key.find({found->second.owner, found->second.idempotency_key});
+    if (key != state->by_key.end() && key->second == id) state->by_key.erase(key);
+    state->sessions.erase(found);
   });
 }
 
 std::string Sessions::job_of(const std::string& id) const {
-  const std::lock_guard lock(mutex_);
-  const auto found = sessions_.find(id);
-  return found == sessions_.end() ? std::string() : found->second.job;
+  const auto state = state_.lock();
+  const auto found = state->sessions.find(id);
+  return found == state->sessions.end() ? std::string() : found->second.job;
 }
 
 std::size_t Sessions::count() const {
-  const std::lock_guard lock(mutex_);
-  return sessions_.size();
+  const auto state = state_.lock();
+  return state->sessions.size();
 }
 
 }  // namespace lockstep

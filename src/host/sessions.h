@@ -3,9 +3,9 @@
 //   Sessions sessions(store, KeyLimit(1024, 50)); const std::string id = sessions.create("ann", {}); sessions.find("ann", id);
 #pragma once
 #include <map>
-#include <mutex>
 #include <vector>
 
+#include "base/guarded.h"
 #include "host/heard_sessions.h"
 #include "host/key_limit.h"
 #include "host/record_writer.h"
@@ -47,23 +47,25 @@ class Sessions {
   // Calls what(owner, bytes of tags and user_metadata) for each.
   template <class What>
   void each_metadata(const What& what) const {
-    const std::lock_guard lock(mutex_);
-    for (const auto& [id, one] : sessions_) what(one.owner, one.tags.bytes() + one.user_metadata.bytes());
+    const auto state = state_.lock();
+    for (const auto& [id, one] : state->sessions) what(one.owner, one.tags.bytes() + one.user_metadata.bytes());
   }
 
  private:
-  std::string of_key(const std::string& owner, const SessionRecord& wanted);  // mutex_ is held
-  SessionRecord& at(const std::string& owner, const std::string& id);         // mutex_ is held; error not_found
-  SessionRecord copy(const std::string& owner, const std::string& id);        // error not_found
+  struct State {
+    std::map<std::string, SessionRecord> sessions;
+    std::map<std::pair<std::string, std::string>, std::string> by_key;  // owner, idempotency key
+  };
+  std::string of_key(const State& state, const std::string& owner, const SessionRecord& wanted);
+  static SessionRecord& at(State& state, const std::string& owner, const std::string& id);  // error not_found
+  SessionRecord copy(const std::string& owner, const std::string& id);                      // error not_found
   void keep(const SessionRecord& record) { store_->put("session", record.id, to_json(record).dump()); }
 
   const std::shared_ptr<TrainingStore> store_;
   const KeyLimit limit_;
   HeardSessions heard_;
-  RecordWriter writer_;       // of sessions in the store; mutex_ is not held while it waits for the disk
-  mutable std::mutex mutex_;  // what follows
-  std::map<std::string, SessionRecord> sessions_;
-  std::map<std::pair<std::string, std::string>, std::string> by_key_;  // owner, idempotency key
+  RecordWriter writer_;  // of sessions in the store; the state's lock is not held while it waits for the disk
+  Guarded<State> state_;
 };
 
 }  // namespace lockstep

@@ -29,14 +29,14 @@ void SpillTurns::wait(const OnExecutor& on, const std::string& id) {
   }
 }
 
-void SpillTurns::serve(const OnExecutor&) {
+void SpillTurns::serve(const OnExecutor& on) {
   std::deque<std::weak_ptr<Read>> reads;
   {
     const std::lock_guard lock(mutex_);
     reads.swap(reads_);
   }
   for (const std::weak_ptr<Read>& one : reads)
-    if (const std::shared_ptr<Read> read = one.lock(); read && !std::exchange(read->done, true)) read->task();
+    if (const std::shared_ptr<Read> read = one.lock(); read && !std::exchange(read->done.at(on), true)) read->task();
 }
 
 void SpillTurns::run(std::function<void()> reads) {
@@ -50,7 +50,7 @@ void SpillTurns::run(std::function<void()> reads) {
   }
   executor_->submit(WorkClass::training, [executor = executor_.get(), read = std::move(read)] {
     executor->name_piece("weights");
-    if (!std::exchange(read->done, true)) read->task();
+    if (!std::exchange(read->done.at(OnExecutor(*executor)), true)) read->task();
     return false;
   });
   result.get();

@@ -34,7 +34,7 @@ class SpillTurns {
  private:
   struct Read {
     std::packaged_task<void()> task;
-    bool done = false;  // the executor's
+    OfExecutor<bool> done;
   };
   void serve(const OnExecutor& on);
 

@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <vector>
 
 #include "base/error.h"
+#include "base/guarded.h"
 #include "host/key_limit.h"
 #include "host/record_writer.h"
 #include "host/training_records.h"
@@ -24,29 +24,30 @@ class StoredRecords {
   // `kind`: the kind of documents in the store, and the word for one in errors.
   StoredRecords(std::shared_ptr<TrainingStore> store, std::string kind, const KeyLimit& limit)
       : store_(std::move(store)), kind_(std::move(kind)), limit_(limit) {
+    const auto records = records_.lock();
     store_->each(kind_, [&](const std::string&, const std::string& document) {
       T record = TrainingJson::parse(document).template get<T>();
-      records_[{record.owner, record.name}] = std::move(record);
+      (*records)[{record.owner, record.name}] = std::move(record);
     });
   }
 
   std::optional<T> find(const std::string& owner, const std::string& name) const {
-    const std::lock_guard lock(mutex_);
-    const auto found = records_.find({owner, name});
-    return found == records_.end() ? std::nullopt : std::optional(found->second);
+    const auto records = records_.lock();
+    const auto found = records->find({owner, name});
+    return found == records->end() ? std::nullopt : std::optional(found->second);
   }
   // Oldest first.
   std::vector<T> all(const std::string& owner) const {
-    const std::lock_guard lock(mutex_);
+    const auto records = records_.lock();
     std::vector<T> out;
-    for (const auto& [key, record] : records_)
+    for (const auto& [key, record] : *records)
       if (record.owner == owner) out.push_back(record);
     std::stable_sort(out.begin(), out.end(), [](const T& a, const T& b) { return a.created < b.created; });
     return out;
   }
   void each(const std::function<void(const T&)>& visit) const {
-    const std::lock_guard lock(mutex_);
-    for (const auto& [key, record] : records_) visit(record);
+    const auto records = records_.lock();
+    for (const auto& [key, record] : *records) visit(record);
   }
   // Changes a record, after making it if it is missing, and returns it. If `change` throws, nothing is changed. Errors: resource_exhausted; the store's.
   T change(const std::string& owner, const std::string& name, const std::function<void(T&)>& change) {
@@ -62,8 +63,8 @@ class StoredRecords {
       record.name = name;
       change(record);
       store_->put(kind_, owner + " " + name, to_json(record).dump());
-      const std::lock_guard lock(mutex_);
-      records_[{owner, name}] = record;
+      const auto records = records_.lock();
+      (*records)[{owner, name}] = record;
     });
     return record;
   }
@@ -71,26 +72,25 @@ class StoredRecords {
     bool removed = false;
     writer_.change([&] {
       store_->remove(kind_, owner + " " + name);
-      const std::lock_guard lock(mutex_);
-      removed = records_.erase({owner, name}) > 0;
+      const auto records = records_.lock();
+      removed = records->erase({owner, name}) > 0;
     });
     return removed;
   }
 
  private:
   void check_room(const std::string& owner) const {
-    const std::lock_guard lock(mutex_);
-    const auto begin = records_.lower_bound({owner, {}});
-    const auto own = std::distance(begin, std::find_if(begin, records_.end(), [&](const auto& one) { return one.first.first != owner; }));
-    limit_.check_room(static_cast<std::int64_t>(records_.size()), own, "records of kind " + kind_);
+    const auto records = records_.lock();
+    const auto begin = records->lower_bound({owner, {}});
+    const auto own = std::distance(begin, std::find_if(begin, records->end(), [&](const auto& one) { return one.first.first != owner; }));
+    limit_.check_room(static_cast<std::int64_t>(records->size()), own, "records of kind " + kind_);
   }
 
   const std::shared_ptr<TrainingStore> store_;
   const std::string kind_;
   const KeyLimit limit_;
-  RecordWriter writer_;  // mutex_ is not held while it waits for the disk
-  mutable std::mutex mutex_;
-  std::map<std::pair<std::string, std::string>, T> records_;
+  RecordWriter writer_;  // the records' lock is not held while it waits for the disk
+  Guarded<std::map<std::pair<std::string, std::string>, T>> records_;
 };
 
 }  // namespace lockstep

@@ -1,7 +1,7 @@
 // A client's connection, plain or TLS with its certificate checked, for one request after another.
-//   ClientSocket socket({"example.com", 443, true, 60}, [] { return interrupted(); });
-//   if (socket.send(request)) got = socket.receive(block);
-// Blocks, but checks now and then whether to stop. One thread.
+//   ClientSocket socket({.host = "example.com", .port = 443, .tls = true}, [&] { return stop; });  // polled while it waits
+//   socket.send(request); const std::size_t count = socket.receive(block);  // the first `count` bytes of block; 0: no more follow
+// Calls block, and end early once the function given returns true. One thread.
 #pragma once
 #include <cstdint>
 #include <functional>

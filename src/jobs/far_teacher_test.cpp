@@ -81,7 +81,8 @@ TEST_F(FarAnswers, ATeacherThatCutsElsewhereJudgesRuns) {
   ASSERT_EQ(text.tokens.size(), 10u);
   // "3 7 ", "12", "=4", "8:" of which the student wrote from the fifth letter on; a token that begins the text stands before.
   const TeacherAnswer answer = read(
-      R"("logprobs": {"tokens": ["<s>", "3▁7▁", "12", "=4", "8", ":"], "token_logprobs": [null, -1, -2.5, -0.5, -0.25, -3], "text_offset": [0, 3, 7, 9, 11, 12]})");
+      R"("logprobs": {"tokens": ["<s>", "3▁7▁", "12", "=4", "8", ":"], "token_logprobs": [null, -1, -2.5, -0.5, -0.25, -3],
+      "text_offset": [0, 3, 7, 9, 11, 12]})");
   EXPECT_EQ(answer.group, (std::vector<std::int32_t>{0, 0, 1, 1, 2, 3}));
   EXPECT_EQ(answer.logprobs, (std::vector<float>{-2.5f, -2.5f, -0.5f, -0.5f, -0.25f, -3.0f}));
   // A token over the prompt's end says nothing of the letters behind it alone.

@@ -137,7 +137,8 @@ inline bool has_gpu() {
 }
 
 // Runs `run(KernelBench&)` on every instruction set of this machine with 1 and 2 threads, deferred, traced with every tile, and in its
-// CUDA form on the host executor, in both orders of blocks and threads, and on a GPU where there is one: the recorded bits must all be equal, and so must the hashes of the traced runs.
+// CUDA form on the host executor, in both orders of blocks and threads, and on a GPU where there is one: the recorded bits must all be equal, and so must
+// the hashes of the traced runs.
 template <class F>
 void expect_same_everywhere(const F& run) {
   KernelBench reference({.kind = BackendKind::cpu, .isa = InstructionSet::scalar, .threads = 1});

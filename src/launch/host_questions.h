@@ -15,19 +15,19 @@ namespace lockstep {
 
 class HostQuestions {
  public:
-  // Who says nothing for so many seconds does not answer.
+  // A host whose command has not ended after `patience` seconds counts as one that does not answer.
   HostQuestions(LaunchProgram program, double patience) : program_(std::move(program)), patience_(patience) {}
-  // Nothing while it is being asked. Errors: those of ChildProcess.
+  // Starts the command on a host; does nothing while that host's last one runs. `host`: the number by which answers() names it. Errors: those of ChildProcess.
   void ask(int host, const std::string& name, double now);
-  // Those that were found out since the last call.
+  // Hosts whose command has ended, or ran out of time, since the last call, each with whether it answered (the command's exit status is 0).
   std::vector<std::pair<int, bool>> answers(double now);
   bool open() const { return !asked_.empty(); }
 
  private:
   struct Asked {
     int host;
-    double until;
-    std::unique_ptr<ChildProcess> command;  // null: it answers
+    double until;                           // the time at which patience ends
+    std::unique_ptr<ChildProcess> command;  // null: this machine, which needs no command and answers
   };
   LaunchProgram program_;
   double patience_;

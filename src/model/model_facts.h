@@ -21,6 +21,7 @@ struct ModelFacts {
   std::vector<std::int64_t> eos_tokens;
   ParameterId head = 0;                                                   // unembedding [vocabulary, hidden]
   std::int64_t attention_heads = 0;                                       // query heads of a layer
+  bool latent_attention = false;                                          // whether keys and values are latents (blocks/latent_attention.h)
   std::int64_t select_top_k = 0;                                          // keys that an indexer selects for a row at most; 0: none is there
   std::int64_t window = 0, windowed_layers = 0;                           // the most keys of a row, and in how many layers; 0: all keys in all layers
   bool sinks = false;                                                     // whether heads have a logit that joins their softmax

@@ -13,7 +13,7 @@ PageRows::PageRows(std::shared_ptr<PageBooks> books, Buffer buffer, std::int64_t
 PageRows::~PageRows() {
   buffer_.reset();
   const std::int64_t left = books_->statistics->bytes -= bytes_;
-  books_->claim(left);  // it shrinks
+  books_->claim(left);  // always granted: the claim gets smaller
 }
 
 }  // namespace lockstep

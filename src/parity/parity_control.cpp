@@ -29,7 +29,7 @@ constexpr const char* kInternalConfig = R"({
 
 ParityModel control_model(const Profile& profile) {
   Json config = Json::parse(kInternalConfig);
-  if (profile.expanded_latents) {  // over all keys alone
+  if (profile.expanded_latents) {  // such a profile has no indexers: a family whose rows attend to all keys
     config["model_type"] = "deepseek_v3";
     for (const char* key : {"index_n_heads", "index_head_dim", "index_topk", "indexer_types"}) config.erase(key);
   }

@@ -138,7 +138,7 @@ void compare_with_training(ParityScene& scene, ParityBench& bench, const std::ve
 }
 
 // By guesses of which some are right, and by those of the model's own layer: with coupled acceptance everything is as `plain`, what was said without
-// guesses. By rejection it is another text: each request alone has the trainer's log-probabilities, and says the same bits in company.
+// guesses. By rejection it is another text: each request alone has the trainer's log-probabilities, and samples the same tokens, bit for bit, beside others.
 void compare_guesses(ParityScene& scene, ParityBench& bench, std::uint64_t item, const std::vector<Generation>& plain) {
   using Acceptance = DraftOptions::Acceptance;
   for (const bool by_layer : {false, true}) {

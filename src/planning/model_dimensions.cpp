@@ -8,21 +8,6 @@ namespace lockstep {
 namespace {
 using D = ModelDimensions;
 
-struct FormulaFamily {
-  const char* name;
-  std::vector<std::string> needed;  // beside hidden_size, num_hidden_layers, vocab_size, num_attention_heads
-};
-const std::vector<FormulaFamily>& formula_families() {
-  static const std::vector<FormulaFamily> rows = {
-      {"qwen3_5_moe",
-       {"num_key_value_heads", "head_dim", "num_experts", "num_experts_per_tok", "moe_intermediate_size", "shared_expert_intermediate_size",
-        "full_attention_interval", "linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim", "linear_conv_kernel_dim"}},
-      {"nemotron_h",
-       {"num_key_value_heads", "head_dim", "attention_layers", "mamba_layers", "mamba_num_heads", "mamba_head_dim", "ssm_state_size", "n_groups", "conv_kernel",
-        "n_routed_experts", "num_experts_per_tok", "moe_intermediate_size", "moe_shared_expert_intermediate_size"}}};
-  return rows;
-}
-
 // One part of a layer: a mixer or an MLP.
 struct Part {
   std::int64_t dense = 0, experts = 0, cache = 0, width = 0, adapted = 0;
@@ -85,6 +70,46 @@ std::int64_t rest_of_layers(const D& d, std::int64_t some, const char* key) {
   return d.num_hidden_layers - some;
 }
 
+// Layers of a gated delta net, and full attention in every full_attention_interval-th; each with experts and a shared one.
+std::vector<LayerBlock> qwen3_5_moe_blocks(const D& d) {
+  const std::int64_t h = d.hidden_size, norms = 2 * h;
+  Part moe = routed(d, d.num_experts, d.shared_expert_intermediate_size, 3);
+  moe.dense += h;  // the shared expert's gate
+  const std::int64_t full = d.num_hidden_layers / d.full_attention_interval;
+  return {layer(d.num_hidden_layers - full, {gated_delta(d), moe}, norms, true), layer(full, {grouped_attention(d, 2 * d.head_dim, true), moe}, norms, true)};
+}
+
+// A layer is one mixer: attention, Mamba-2, or experts.
+std::vector<LayerBlock> nemotron_h_blocks(const D& d) {
+  const std::int64_t h = d.hidden_size, moe = rest_of_layers(d, d.attention_layers + d.mamba_layers, "attention_layers + mamba_layers");
+  return {layer(d.mamba_layers, {mamba(d)}, h, true), layer(moe, {routed(d, d.n_routed_experts, d.moe_shared_expert_intermediate_size, 2)}, h, true),
+          layer(d.attention_layers, {grouped_attention(d, 0, false)}, h, true)};
+}
+
+// Model types whose sizes are computed here, by formulas, since the program has no family of them (model/archs/). A further one is a row.
+struct FormulaFamily {
+  const char* name;
+  std::vector<std::string> needed;  // beside hidden_size, num_hidden_layers, vocab_size, num_attention_heads
+  std::vector<LayerBlock> (*blocks)(const D& dimensions);
+};
+const std::vector<FormulaFamily>& formula_families() {
+  static const std::vector<FormulaFamily> rows = {
+      {"qwen3_5_moe",
+       {"num_key_value_heads", "head_dim", "num_experts", "num_experts_per_tok", "moe_intermediate_size", "shared_expert_intermediate_size",
+        "full_attention_interval", "linear_num_key_heads", "linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim", "linear_conv_kernel_dim"},
+       qwen3_5_moe_blocks},
+      {"nemotron_h",
+       {"num_key_value_heads", "head_dim", "attention_layers", "mamba_layers", "mamba_num_heads", "mamba_head_dim", "ssm_state_size", "n_groups", "conv_kernel",
+        "n_routed_experts", "num_experts_per_tok", "moe_intermediate_size", "moe_shared_expert_intermediate_size"},
+       nemotron_h_blocks}};
+  return rows;
+}
+
+const FormulaFamily* find_family(const std::string& model_type) {
+  const auto found = std::find_if(formula_families().begin(), formula_families().end(), [&](const FormulaFamily& f) { return model_type == f.name; });
+  return found == formula_families().end() ? nullptr : &*found;
+}
+
 }  // namespace
 
 const std::vector<DimensionKey>& dimension_keys() {
@@ -128,45 +153,33 @@ std::vector<std::string> dimension_families() {
 }
 
 std::vector<std::string> needed_keys(const std::string& model_type) {
-  for (const FormulaFamily& f : formula_families())
-    if (model_type == f.name) {
-      std::vector<std::string> keys = {"hidden_size", "num_hidden_layers", "vocab_size", "num_attention_heads"};
-      keys.insert(keys.end(), f.needed.begin(), f.needed.end());
-      return keys;
-    }
-  return {};
+  const FormulaFamily* family = find_family(model_type);
+  if (!family) return {};
+  std::vector<std::string> keys = {"hidden_size", "num_hidden_layers", "vocab_size", "num_attention_heads"};
+  keys.insert(keys.end(), family->needed.begin(), family->needed.end());
+  return keys;
 }
 
 ModelSizes model_sizes(const ModelDimensions& d) {
-  const std::vector<std::string> needed = needed_keys(d.model_type);
-  if (needed.empty())
+  const FormulaFamily* family = find_family(d.model_type);
+  if (!family)
     fail(ErrorCode::invalid_argument, "model_type is '{}', allowed are {}{}", d.model_type, fmt::join(dimension_families(), ", "),
          did_you_mean(d.model_type, dimension_families()));
+  const std::vector<std::string> needed = needed_keys(d.model_type);
   for (const DimensionKey& key : dimension_keys())
     if (std::find(needed.begin(), needed.end(), key.name) != needed.end() && d.*key.member < 1)
       fail(ErrorCode::invalid_argument, "{} is missing, which {} needs", key.name, d.model_type);
 
-  const std::int64_t h = d.hidden_size, norms = 2 * h;
-  ModelSizes sizes{.embedding = d.vocab_size * h,
-                   .head = d.tie_word_embeddings ? 0 : d.vocab_size * h,
-                   .rest = h + d.vision_parameters,
-                   .hidden = h,
-                   .vocabulary = d.vocab_size,
-                   .layers = d.num_hidden_layers,
-                   .experts = d.n_routed_experts + d.num_experts,
-                   .heads = d.num_key_value_heads > 0 ? d.num_key_value_heads : d.num_attention_heads};
-  if (d.model_type == "nemotron_h") {
-    const std::int64_t moe = rest_of_layers(d, d.attention_layers + d.mamba_layers, "attention_layers + mamba_layers");  // a layer is one mixer
-    sizes.blocks = {layer(d.mamba_layers, {mamba(d)}, h, true), layer(moe, {routed(d, d.n_routed_experts, d.moe_shared_expert_intermediate_size, 2)}, h, true),
-                    layer(d.attention_layers, {grouped_attention(d, 0, false)}, h, true)};
-  } else {
-    Part moe = routed(d, d.num_experts, d.shared_expert_intermediate_size, 3);
-    moe.dense += h;  // the shared expert's gate
-    const std::int64_t full = d.num_hidden_layers / d.full_attention_interval;
-    sizes.blocks = {layer(d.num_hidden_layers - full, {gated_delta(d), moe}, norms, true),
-                    layer(full, {grouped_attention(d, 2 * d.head_dim, true), moe}, norms, true)};
-  }
-  return sizes;
+  const std::int64_t h = d.hidden_size;
+  return {.blocks = family->blocks(d),
+          .embedding = d.vocab_size * h,
+          .head = d.tie_word_embeddings ? 0 : d.vocab_size * h,
+          .rest = h + d.vision_parameters,
+          .hidden = h,
+          .vocabulary = d.vocab_size,
+          .layers = d.num_hidden_layers,
+          .experts = d.n_routed_experts + d.num_experts,
+          .heads = d.num_key_value_heads > 0 ? d.num_key_value_heads : d.num_attention_heads};
 }
 
 }  // namespace lockstep

@@ -51,14 +51,15 @@ std::int64_t reading_of(const RuntimeSettings& settings, const Model& model) {
   return reading_bytes(model.manifest(), settings.threads > 0 ? settings.threads : available_processors());
 }
 
-// A model's device has a pool of its own (tensor/memory_pool.h), of whose last chunk as much may be idle. That of the first model is the program's.
+// What a further deployment claims for its device's memory pool (tensor/memory_pool.h), whose last chunk may be unused up to so many bytes. The first
+// model's pool is the program's own, and is not claimed here.
 constexpr std::int64_t kLeastPool = std::int64_t{32} << 20;
 
 // The plan of a model before the size of its cache is known.
 struct PlannedServing {
   std::shared_ptr<const Model> model;
   ServingPlan plan;
-  RankSums small;  // with the least cache
+  RankSums small;  // what all ranks hold, with a cache that is just enough for the plan's sequences
   std::int64_t positions = 0, position_bytes = 0;
 };
 PlannedServing planned_serving(const RuntimeSettings& settings, const EngineOptions& engine) {

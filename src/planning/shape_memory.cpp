@@ -43,19 +43,20 @@ ShapeMemory shape_memory(const ModelSizes& sizes, const ShapeWork& work, std::in
   const double tokens = static_cast<double>(up(work.context, layout.cp)), hidden = static_cast<double>(sizes.hidden);
   ShapeMemory memory;
   const auto set = [&](ShapePart part, double bytes) { memory.bytes[static_cast<std::size_t>(part)] = up(bytes); };
-  // Masters lie among the weights and the moments in the optimizer, as in our own trainer's accounts; on the host both.
+  // Masters count as weights and moments as the optimizer's, as a trainer's memory accounts have them; with the optimizer on the host, both are there.
   const double masters = all ? (dense + experts) * kFp32 / shards : 0, moments = all ? (dense + experts) * kMoments / shards : 0;
   set(ShapePart::weights, (dense * kBf16 + experts * expert_bytes) / shards + (optimizer_on_host ? 0 : masters));
   if (all) set(ShapePart::gradients, (dense + experts) * kFp32 / shards);
   if (optimizer_on_host) memory.host = up(masters + moments);
   else set(ShapePart::optimizer, moments);
   if (work.mode == ShapeMode::lora) set(ShapePart::adapters, adapted * static_cast<double>(work.lora_rank) * kAdapterState / shards);
-  // Stored: every layer's input (a stage has as many sequences in flight as there are stages). Recomputed: one layer, and its gradients.
+  // With activation checkpointing every layer's input is stored (each pipeline stage has as many sequences in flight as there are stages), and the
+  // activations of one layer at a time are recomputed, with their gradients.
   const double kept = trains ? tokens * hidden * static_cast<double>(sizes.layers) * stage * static_cast<double>(layout.pp) : 2 * tokens * hidden;
   set(ShapePart::activations, (kept + tokens * static_cast<double>(widest) * (trains ? 2 : 1)) * kBf16 / tp);
   set(ShapePart::cache, tokens * (cache_by_heads / tp + cache_whole) * kBf16);
   set(ShapePart::head, std::min<double>(tokens, kHeadRows) * static_cast<double>(sizes.vocabulary) / tp * kFp32 * (trains ? 2 : 1));
-  if (shards > 1) {  // one layer gathered, the next on its way; the gradients of one before they are shared out; a table
+  if (shards > 1) {  // sharded: one layer gathered and the next under way, one layer's gradients before the reduce-scatter, and the embedding
     const double gathered_dense = static_cast<double>(dense_layer) / tp,
                  gathered_experts = static_cast<double>(expert_layer) / (tp * static_cast<double>(layout.ep));
     set(ShapePart::workspace, 2 * (gathered_dense * kBf16 + gathered_experts * expert_bytes) + (all ? (gathered_dense + gathered_experts) * kFp32 : 0) +

@@ -1,4 +1,4 @@
-// Rollouts of many turns: what is asked of the sampler, that what a window shows suffices to play, and that company changes nothing.
+// Rollouts of many turns: what is asked of the sampler, that what a window shows suffices to play, and that rollouts at the same time change nothing.
 #include "rl/rollout.h"
 
 #include <gtest/gtest.h>

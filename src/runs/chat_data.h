@@ -57,8 +57,8 @@ class ChatData {
  public:
   explicit ChatData(ChatDataSettings settings);
 
-  // OpenAI's messages, of which a tool's need no tool_call_id; one of the assistant may have "weight" (0 or more) or "train" (true, false). `extra`: chat_template_kwargs. What
-  // stands behind the last trained token is left out. Errors: invalid_argument with the message's place, for what cannot be
+  // OpenAI's messages, of which a tool's need no tool_call_id; one of the assistant may have "weight" (0 or more) or "train" (true, false). `extra`:
+  // chat_template_kwargs. What stands behind the last trained token is left out. Errors: invalid_argument with the message's place, for what cannot be
   // proved; unsupported without a template.
   WeightedTokens conversation(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools, const nlohmann::ordered_json& extra) const;
   // The prompt as `lockstep generate` and /v1/completions read it, special tokens too; the completion in the same way, with the end token

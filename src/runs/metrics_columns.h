@@ -13,8 +13,8 @@
 
 namespace lockstep {
 
-// The numbers of one line, true and false as 1 and 0; null, and the NaN and Infinity that Python writes, as NaN. False when it is no object with an integer "step" (then
-// some may have been shown).
+// The numbers of one line, true and false as 1 and 0; null, and the NaN and Infinity that Python writes, as NaN. False when it is no object with an
+// integer "step" (then some may have been shown).
 bool read_numbers(std::string_view line, const std::function<void(std::string_view key, double value)>& use);
 
 class MetricsColumns {

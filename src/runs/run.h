@@ -16,7 +16,7 @@ namespace lockstep {
 struct RunSettings {
   std::string name = "run", runs = "runs";
   Json resolved = Json::object();                          // goes to config.json
-  std::vector<std::string> unsaid = {};                    // keys of it with default values
+  std::vector<std::string> unsaid = {};                    // its keys that nobody set, with default values (ResumeRule::unsaid)
   bool resume = false;                                     // continue an existing run
   std::string resume_line = {};                            // the command that resumes it
   std::int64_t checkpoint_every = 0;                       // steps; 0: only at the end and when it is stopped

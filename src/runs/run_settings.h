@@ -16,8 +16,9 @@ struct ResumeRule {
   std::vector<std::string> unsaid = {};
   bool only_known = false;  // ignores all keys that the run's config.json lacks (an earlier version's)
 };
-// The warm-up of a resumed run that wants so many steps of it: the run's own, unless it was `asked` for; more steps of training do not move it, and one
-// that was cut to the length of the run stays where that becomes longer.
+// How many steps of warm-up a resumed run has. `before`: the settings in its config.json; `warmup`: what the command's options give. That is what the run
+// had before, unless --warmup was `asked` for: so more --steps do not change the schedule of steps already made. A warm-up that had been cut to the run's
+// length is not lengthened either way.
 std::int64_t resumed_warmup(const Json& before, std::int64_t warmup, bool asked);
 // Errors: invalid_argument with the key and both values, and what --fork does.
 void check_resumed_settings(const Json& before, const Json& now, const ResumeRule& rule);

@@ -3,8 +3,14 @@
 #include <fmt/format.h>
 
 #include "base/memory_ledger.h"
+#include "engine/drafts/mtp_steps.h"
+#include "serving/loading.h"
 
 namespace lockstep {
+
+std::int64_t position_bytes_of(const OpenedModel& opened, const EngineOptions& engine) {
+  return cache_bytes_a_position(*opened.model, opened.runtime->profile, engine);
+}
 
 std::string context_sentence(const RequestLimits& limits, std::int64_t model_positions, std::int64_t position_bytes, std::int64_t most_requests) {
   const std::int64_t context = longest_request(limits), together = limits.cache_positions / std::max<std::int64_t>(1, context);

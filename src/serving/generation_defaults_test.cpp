@@ -39,7 +39,8 @@ TEST_F(GenerationDefaultsTest, WithoutAFileNothingIsSaid) {
 // Qwen3's own file.
 TEST_F(GenerationDefaultsTest, SaysWhatTheFileSays) {
   const GenerationDefaults d = read(
-      R"({"bos_token_id": 151643, "do_sample": true, "eos_token_id": [151645, 151643], "pad_token_id": 151643, "temperature": 0.6, "top_k": 20, "top_p": 0.95, "transformers_version": "4.51.0"})");
+      R"({"bos_token_id": 151643, "do_sample": true, "eos_token_id": [151645, 151643], "pad_token_id": 151643,
+        "temperature": 0.6, "top_k": 20, "top_p": 0.95, "transformers_version": "4.51.0"})");
   EXPECT_EQ(to_json(d).dump(), R"({"temperature":0.6,"top_p":0.95,"top_k":20,"end_tokens":[151645,151643]})");
   EXPECT_FALSE(d.min_p || d.repetition_penalty);
   EXPECT_EQ(read(R"({"eos_token_id": 2})").end_tokens, std::vector<std::int32_t>{2});

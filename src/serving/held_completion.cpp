@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "serving/completion_requests.h"
-
 namespace lockstep {
 
 HeldCompletion::HeldCompletion(std::shared_ptr<GenerationService> service, const CompletionOrder& order, Callbacks callbacks)

@@ -7,7 +7,6 @@
 #include <future>
 
 #include "engine/engine_test_tools.h"
-#include "serving/completion_requests.h"
 #include "serving/loading.h"
 #include "serving/local_sampler.h"
 

@@ -28,10 +28,12 @@ auto run_on(Executor& executor, const Whose& whose, F work) {
   });
 }
 
-// A value that only steps of the executor can access.
+// A value that only steps of the executor can access, from its construction on.
 template <class T>
 class OfExecutor {
  public:
+  OfExecutor() = default;
+  explicit OfExecutor(T value) : value_(std::move(value)) {}
   T& at(const OnExecutor&) { return value_; }
   const T& at(const OnExecutor&) const { return value_; }
 

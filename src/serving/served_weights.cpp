@@ -2,13 +2,17 @@
 
 #include <future>
 
+#include "engine/engine.h"
 #include "serving/guarded_call.h"
 
 namespace lockstep {
 
 void ServedWeights::use(const Swapped& now, InFlight in_flight) {
   engine_.set_weights(now.weights, in_flight, now.layer);
-  adapter_ = now.adapter;
+  {
+    const auto adapter = adapter_.lock();
+    *adapter = now.adapter;
+  }
   version_ = now.adapter ? now.adapter->version : now.weights->version;
 }
 

@@ -7,11 +7,16 @@
 #include <memory>
 #include <string>
 
-#include "engine/engine.h"
+#include "base/guarded.h"
+#include "engine/options.h"
 #include "serving/service_turns.h"
 #include "serving/version_names.h"
 
 namespace lockstep {
+
+class Engine;
+struct AdapterWeights;
+struct WeightSet;
 
 class ServedWeights {
  public:
@@ -36,15 +41,18 @@ class ServedWeights {
   SnapshotVersion named(std::uint64_t version) const { return names_.find(version); }
   std::string snapshot() const { return named(version_).snapshot; }  // empty: from none
 
-  // Executor's thread.
-  const std::shared_ptr<const AdapterWeights>& adapter() const { return adapter_; }
+  // The adapter over the weights; null: none.
+  std::shared_ptr<const AdapterWeights> adapter() const {
+    const auto adapter = adapter_.lock();
+    return *adapter;
+  }
 
  private:
   void use(const Swapped& now, InFlight in_flight);
 
   Engine& engine_;
   ServiceTurns& turns_;
-  std::shared_ptr<const AdapterWeights> adapter_;  // executor's thread
+  Guarded<std::shared_ptr<const AdapterWeights>> adapter_;
   VersionNames names_;
   std::atomic<std::uint64_t> version_;
 };

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "engine/engine.h"
 #include "serving/guarded_call.h"
 
 namespace lockstep {

@@ -14,7 +14,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "engine/engine.h"
+#include "engine/admission.h"
 #include "serving/callers.h"
 #include "serving/request_bounds.h"
 #include "serving/request_counts.h"
@@ -24,6 +24,8 @@
 #include "serving/serving_options.h"
 
 namespace lockstep {
+
+class Engine;
 
 class GenerationService {
  public:

@@ -24,7 +24,8 @@ TEST(ToolPrompt, ToolsCallsAndResultsAreText) {
   const CallMarkup markup = call_markup(tool_format_by_name("qwen"), {});
   ChatTemplateInput input;
   input.messages = Json::parse(R"([{"role":"system","content":"Be brief."},{"role":"user","content":"3+4?"},
-    {"role":"assistant","content":null,"tool_calls":[{"id":"1","type":"function","function":{"name":"add","arguments":{"a":3}}},{"id":"2","type":"function","function":{"name":"add","arguments":{"a":4}}}]},
+    {"role":"assistant","content":null,"tool_calls":[{"id":"1","type":"function","function":{"name":"add","arguments":{"a":3}}},
+      {"id":"2","type":"function","function":{"name":"add","arguments":{"a":4}}}]},
     {"role":"tool","tool_call_id":"1","content":"3"},{"role":"tool","tool_call_id":"2","content":"7"}])");
   input.tools = kTools;
   const std::string text = ChatTemplate::from_source(kPlain).render(with_tools_told(input, markup));

@@ -18,13 +18,15 @@ struct AdapterWeights;
 class VersionGate {
  public:
   virtual ~VersionGate() = default;
-  // A word for the present conditions, which changes when they change; empty: there are none.
+  // A text that names the conditions (the gates of the aliases that lead here) as they are now: equal texts, equal conditions. Empty: there are none, and
+  // every version may go live.
   virtual std::string terms() const = 0;
   // Tests the snapshot's weights, which are on the device already (adapter null: none). Returns in one sentence why they must not go live; empty: they may.
-  // Takes as long as their answers take. Error cancelled.
+  // Blocks while prompts are answered under these weights. Error cancelled once `stop` is set.
   virtual std::string refuses(const std::string& snapshot, std::shared_ptr<const WeightSet> weights, std::shared_ptr<const AdapterWeights> adapter,
                               const StopToken& stop) = 0;
-  // Runs `swap` while the conditions cannot change; false: they have changed, and nothing was done. Throws what `swap` throws.
+  // Runs `swap`, which makes the weights live, if the conditions are still those that `terms` named, and keeps them from changing meanwhile. False: they
+  // have changed, and nothing was done; ask refuses() again. Throws what `swap` throws.
   virtual bool go_live(const std::string& terms, const std::function<void()>& swap) = 0;
 };
 

@@ -28,10 +28,10 @@ struct SnapshotFile {
 struct SnapshotTensor {
   TensorShape shape;
   TensorCodec codec = TensorCodec::full;
-  std::string base;    // XXH3-128 of the parent's tensor, row-major; empty for `full`
-  std::string result;  // of this one
-  std::string object;  // SHA-256 of the object that holds the payload; empty when the payload is
-  std::uint64_t offset = 0, bytes = 0;
+  std::string base;                     // XXH3-128 of the parent's values of this tensor, in row-major order; empty for `full`, which needs no parent
+  std::string result;                   // XXH3-128 of this snapshot's values
+  std::string object;                   // SHA-256 of the object that holds the payload (the encoded values); empty where the payload has no bytes
+  std::uint64_t offset = 0, bytes = 0;  // where in the object the payload begins, and its length
 };
 
 struct SnapshotManifest {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/kept_tokens.h"
-#include "kernels/head/head.h"
+#include "kernels/head/loss_parameters.h"
 
 namespace lockstep {
 

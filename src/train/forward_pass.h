@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "kernels/head/head.h"
 #include "model/adapter_rows.h"
 #include "model/runtime.h"
 #include "train/micro_batch.h"

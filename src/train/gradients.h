@@ -77,12 +77,12 @@ class Gradients {
   Backend& backend_;
   const RankRows& rows_;
   Settings settings_;
-  std::unique_ptr<GradientSet> set_;  // null: no gradient, and no accumulator
-  bool bins_ = false;                 // whether it has accumulators
-  bool several_calls_ = false;        // a step had them
-  bool pieces_ = false;               // the last call was of several backwards
-  int calls_ = 0;                     // that no step has taken
-  std::function<void()> again_;
+  std::unique_ptr<GradientSet> set_;  // null: nothing was added, and no accumulator waits for the next step
+  bool bins_ = false;                 // whether `set_` holds accumulators instead of plain buffers
+  bool several_calls_ = false;        // whether an earlier step was made of several calls
+  bool pieces_ = false;               // whether the last call ran several backwards
+  int calls_ = 0;                     // calls of forward_backward since the last optimizer step
+  std::function<void()> again_;       // Call::again of the only call so far; empty: not held
 };
 
 }  // namespace lockstep

@@ -7,6 +7,8 @@
 #include <map>
 
 #include "kernels/backend.h"
+#include "kernels/head/objective.h"
+#include "kernels/head/row_distribution.h"
 #include "train/micro_batch.h"
 
 namespace lockstep {

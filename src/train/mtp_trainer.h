@@ -66,7 +66,8 @@ class MtpTrainer {
   };
   void run(const WeightSet& model_weights, const std::vector<TrainSequence>& data, const std::vector<std::size_t>& part, const Normalisers& normalisers,
            MtpResult& result);
-  // The head's part of depth `ahead` + 1 of the cross-entropy; its gradient waits with the row's.
+  // Adds to `result` the cross-entropy of the layer's depth `ahead` + 1, and stores in `depth` its gradient with respect to the layer's normed
+  // output, where the backward through the layer begins. `logits`: room for those of a chunk of rows.
   void add_cross_entropy(Context& of_model, Context& ctx, Depth& depth, std::int64_t ahead, const std::vector<TrainSequence>& data,
                          const std::vector<std::size_t>& part, double normaliser, const Buffer& logits, MtpResult& result);
   void add_variation(Context& of_model, Tape& tape, const std::vector<Depth>& depths, const View& hidden, const std::vector<DraftChain>& chains,

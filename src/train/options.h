@@ -46,10 +46,10 @@ struct IndexTraining {
   bool index_loss = false;
 };
 
-// What must be known of a batch before its first sequence arrives (Trainer::begin_batch); its normaliser is the loss's.
+// What must be known of a batch before its first sequence arrives (Trainer::begin_batch), beside LossOptions::normaliser.
 struct BatchPlan {
   std::size_t sequences = 0;
-  std::int64_t rows = 0;  // tokens of all; with an index loss alone, which is a mean over them
+  std::int64_t rows = 0;  // tokens of all its sequences: the divisor of the indexers' loss; 0 where that is not trained
 };
 
 struct OptimResult {

@@ -104,7 +104,8 @@ struct Moments final : PausePoint {
 std::pair<std::int64_t, std::int64_t> moments_of(std::int64_t vocabulary) {
   Json config = Json::parse(R"({
     "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
-    "max_position_embeddings": 128, "intermediate_size": 80, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": false, "hidden_act": "silu"})");
+    "max_position_embeddings": 128, "intermediate_size": 80, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": false,
+    "hidden_act": "silu"})");
   config["vocab_size"] = vocabulary;
   const std::shared_ptr<const Model> model = make_model(config);
   const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / fmt::format("lockstep-made-{}-{}", getpid(), vocabulary);

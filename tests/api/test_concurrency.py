@@ -76,7 +76,7 @@ def canonical(response):
 
 
 async def leave(client, chunks):
-    """Company that fills the cache and goes in the middle of its answer."""
+    """Another request in the batch, which fills the cache and is cancelled in the middle of its answer."""
     body = {"model": MODEL, "prompt": "3 7 12=48:", "max_tokens": 480, "ignore_eos": True, "stream": True, "n": 12}
     async with client.stream("POST", "/v1/completions", json=body) as response:
         async for _ in response.aiter_raw():

@@ -1,4 +1,4 @@
-"""POST /v1/embeddings through the `openai` package: against transformers in float64, and with bits that no company changes."""
+"""POST /v1/embeddings through the `openai` package: against transformers in float64, and with bits that no other request in the batch changes."""
 import base64
 import threading
 

@@ -1,5 +1,8 @@
 // Any bytes as the body of POST /v1/completions and /v1/chat/completions: decoded, or refused as a fault of the client's.
-// sources: src/api/openai/completion_request.cpp src/api/openai/no_op_fields.cpp src/api/openai/chat_request.cpp src/api/openai/chat_messages.cpp src/api/openai/sampling_fields.cpp src/api/openai/service_tier.cpp src/api/openai/draft_fields.cpp src/api/openai/hold_fields.cpp src/api/sampling_values.cpp src/api/json_fields.cpp src/api/harmless_fields.cpp src/api/errors.cpp src/engine/generation.cpp src/engine/drafts/draft_options.cpp src/engine/drafts/*_source*.cpp src/engine/drafts/suffix_automaton.cpp
+// sources: src/api/openai/completion_request.cpp src/api/openai/no_op_fields.cpp src/api/openai/chat_request.cpp src/api/openai/chat_messages.cpp
+// sources: src/api/openai/sampling_fields.cpp src/api/openai/service_tier.cpp src/api/openai/draft_fields.cpp src/api/openai/hold_fields.cpp
+// sources: src/api/sampling_values.cpp src/api/json_fields.cpp src/api/harmless_fields.cpp src/api/errors.cpp src/engine/generation.cpp
+// sources: src/engine/drafts/draft_options.cpp src/engine/drafts/*_source*.cpp src/engine/drafts/suffix_automaton.cpp
 #include <cstdint>
 #include <string_view>
 

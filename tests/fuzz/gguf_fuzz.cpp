@@ -1,5 +1,6 @@
 // Any bytes as a GGUF file: an Error, or a file whose tensors are read, and whose metadata give a config.json, a tokenizer and a template.
-// sources: src/checkpoint/gguf_*.cpp src/model/archs/gguf_names.cpp src/checkpoint/json_file.cpp src/checkpoint/safetensors_header.cpp src/text/*.cpp src/text/tokenizer/*.cpp
+// sources: src/checkpoint/gguf_*.cpp src/model/archs/gguf_names.cpp src/checkpoint/json_file.cpp src/checkpoint/safetensors_header.cpp src/text/*.cpp
+// sources: src/text/tokenizer/*.cpp
 #include <cstdint>
 #include <string>
 

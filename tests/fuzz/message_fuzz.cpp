@@ -1,6 +1,7 @@
 // Any text as what a model wrote, in any format of tool calls: cut between any two characters, the parts make the same message
 // in all; arguments are one JSON object, or broken off and no JSON; without markup no word is lost.
-// sources: src/text/utf8.cpp src/text/message/argument_types.cpp src/text/message/call_reader.cpp src/text/message/json_*.cpp src/text/message/message_parser.cpp src/text/message/tag_calls.cpp src/text/message/tool_call_formats.cpp
+// sources: src/text/utf8.cpp src/text/message/argument_types.cpp src/text/message/call_reader.cpp src/text/message/json_*.cpp
+// sources: src/text/message/message_parser.cpp src/text/message/tag_calls.cpp src/text/message/tool_call_formats.cpp
 #include <cstdint>
 #include <string>
 
@@ -39,7 +40,8 @@ bool same(const Message& a, const Message& b) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static const ordered_json tools = ordered_json::parse(R"([{"type": "function", "function": {"name": "f", "parameters": {"type": "object",
-    "properties": {"s": {"type": "string"}, "i": {"type": "integer"}, "b": {"type": "boolean"}, "a": {"type": "array"}, "n": {"type": ["number", "null"]}}}}}])");
+    "properties": {"s": {"type": "string"}, "i": {"type": "integer"}, "b": {"type": "boolean"},
+      "a": {"type": "array"}, "n": {"type": ["number", "null"]}}}}}])");
   if (size < 1) return 0;
   const auto format = static_cast<MessageFormat>(data[0] % 8);
   const bool reasoning = data[0] & 64;

@@ -1,5 +1,6 @@
 // Any bytes as an HTTP request: read, or refused with a status, within its limits; the same however the bytes are cut.
-// sources: src/http/request_reader.cpp src/api/exchange.cpp src/api/errors.cpp src/api/percent.cpp src/api/routes.cpp src/api/rate_limits.cpp src/api/request_pool.cpp src/api/body_budget.cpp src/observe/*.cpp src/api/access.cpp src/api/api_keys.cpp src/api/json_web_token.cpp
+// sources: src/http/request_reader.cpp src/api/exchange.cpp src/api/errors.cpp src/api/percent.cpp src/api/routes.cpp src/api/rate_limits.cpp
+// sources: src/api/request_pool.cpp src/api/body_budget.cpp src/observe/*.cpp src/api/access.cpp src/api/api_keys.cpp src/api/json_web_token.cpp
 #include <cstdint>
 #include <string>
 

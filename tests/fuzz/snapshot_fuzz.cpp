@@ -1,5 +1,7 @@
-// Any bytes as a manifest, a channel's record, a record of ways or a tensor's payload: an Error, or what has one text and values of the tensor's size; never a crash.
-// sources: src/sync/manifest.cpp src/sync/channel.cpp src/sync/snapshot_ways.cpp src/sync/tensor_codec.cpp src/sync/sparse_codec.cpp src/sync/planes_codec.cpp src/sync/class_scan.cpp src/numerics/isa/word_classes.cpp src/checkpoint/safetensors_header.cpp
+// Any bytes as a manifest, a channel's record, a record of ways or a tensor's payload: an Error, or what has one text and values of the tensor's size;
+// never a crash.
+// sources: src/sync/manifest.cpp src/sync/channel.cpp src/sync/snapshot_ways.cpp src/sync/tensor_codec.cpp src/sync/sparse_codec.cpp
+// sources: src/sync/planes_codec.cpp src/sync/class_scan.cpp src/numerics/isa/word_classes.cpp src/checkpoint/safetensors_header.cpp
 #include <cstdint>
 #include <cstring>
 #include <string>

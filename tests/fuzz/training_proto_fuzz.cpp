@@ -1,6 +1,8 @@
 // Any bytes as a forward_backward of the Tinker protocol, plain or packed by zstd: a batch that the loss takes, or one error that says
 // what is wrong; never more memory than a body may mean.
-// sources: src/api/tinker/proto_codec.cpp src/api/tinker/proto_batch.cpp src/api/tinker/zstd_body.cpp src/host/loss_inputs.cpp src/host/batch_loss_names.cpp src/losses/preference_losses.cpp src/train/kept_rows.cpp src/host/routing_matrix.cpp src/model/expert_shape.cpp src/train/losses.cpp src/api/errors.cpp src/api/exchange.cpp src/api/percent.cpp
+// sources: src/api/tinker/proto_codec.cpp src/api/tinker/proto_batch.cpp src/api/tinker/zstd_body.cpp src/host/loss_inputs.cpp
+// sources: src/host/batch_loss_names.cpp src/losses/preference_losses.cpp src/train/kept_rows.cpp src/host/routing_matrix.cpp
+// sources: src/model/expert_shape.cpp src/train/losses.cpp src/api/errors.cpp src/api/exchange.cpp src/api/percent.cpp
 #include <cstdint>
 #include <string>
 

@@ -1,5 +1,6 @@
-// A family that the program has not: grouped attention with norms of heads, dense and routed layers, a tied table. This file and its line of
-// the registry are all that it takes: traced order, parity under all layouts, export and memorisation walk the registry, and it is there.
+// A model family that this test program alone has: grouped attention with normed queries and keys, a dense and a routed layer, tied embeddings. It is
+// this one file, added to the registry by plant_family(). The tests that walk the registry (traced order of additions, parity in every layout of ranks,
+// export, memorisation) then include it, which shows that a new family is one file and one line of the registry.
 #include <gtest/gtest.h>
 
 #include "model/archs/registry.h"

@@ -10,7 +10,8 @@ class Worker;
 class HeldStreams;
 struct AdapterWeights;
 
-// `owner`: whose key the request has; cached prompts are its own. `long_writer`, `streams`: as AnswerOrder's. Errors as AnswerRun::start; then the responder has not been used.
+// `owner`: whose key the request has; cached prompts are its own. `long_writer`, `streams`: as AnswerOrder's. Errors as AnswerRun::start; then the
+// responder has not been used.
 void answer_completion(const std::shared_ptr<GenerationService>& service, CompletionRequest request, const std::string& owner,
                        const std::shared_ptr<Responder>& responder, const std::weak_ptr<Worker>& long_writer, const std::weak_ptr<HeldStreams>& streams);
 

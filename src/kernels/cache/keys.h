@@ -43,12 +43,13 @@ struct RowKeys {
   }
 };
 
-// Sequences as training cuts them into tiles of `keys` neighbouring positions, a block each. There are at most key_rows / keys +
-// sequences tiles: those of sequence s begin at number (its first key row) / keys + s. `sequence` is -1 where a number has no keys.
+// One tile of a backward over keys: `keys` neighbouring positions of one sequence of the batch, which one block of threads computes. A batch has at most
+// key_rows / keys + sequences tiles (key_tiles): those of sequence s begin at number (its first key row) / keys + s. Numbers between the tiles of two
+// sequences have no keys, and there `sequence` is -1.
 struct SequenceKeys {
   std::int64_t sequence = -1;      // index into the page table
-  std::int64_t begin, end, zero;   // its rows; row `zero` would be position 0
-  std::int64_t key, count, entry;  // the tile's positions key .. key + count; the key row of position 0
+  std::int64_t begin, end, zero;   // the sequence's rows of queries; `zero`: the row that position 0 has, or would have
+  std::int64_t key, count, entry;  // the tile is positions key .. key + count; `entry`: the key row of position 0
   LOCKSTEP_DEVICE SequenceKeys(const Rows& rows, std::int64_t tile, std::int64_t keys) {
     const View& starts = rows.first ? rows.key_begin : rows.sequence_begin;
     const auto at = [](const View& v, std::int64_t i) { return std::int64_t{ints(v)[i * v.stride]}; };

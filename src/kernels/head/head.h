@@ -5,7 +5,7 @@
 //   lse = m + log(s); logprob = z[target] - lse. A row's bits depend on the row alone.
 //   entropy = lse - sum p z: per leaf dot16(exp(z - lse), z), leaves joined pairwise (plain adds).
 // head_loss adds the loss of each target and, for training, the gradient. A row has K targets (K = 1 unless a distribution is learnt),
-// each with a loss and a slope, its derivative by the target's log-probability: objective.h names the kinds, row_loss.h has them.
+// each with a loss and a slope, its derivative by the target's log-probability: loss_parameters.h names the kinds, row_loss.h has them.
 //   `weight` carries mask and normaliser (1 / number of trained tokens). With p = exp(z - lse):
 //   one target in the row: dz = slope * (onehot - p); several: dz = total * (0 - p), total the chain of plain adds of their slopes,
 //   then + slope at each target, in order. An entropy bonus e = entropy_coefficient * weight makes it

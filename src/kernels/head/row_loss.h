@@ -1,4 +1,4 @@
-// The losses of a row's targets (objective.h): value and derivative by the target's log-probability. One implementation for the whole head and a
+// The losses of a row's targets (loss_parameters.h): value and derivative by the target's log-probability. One implementation for the whole head and a
 // rank's share of the vocabulary, on CPUs and (over one lane, numerics/isa/lane.h) on GPUs, so that their bits are the same. Included by
 // head.inl and head.cu; every function is a template over V.
 // Orders as written here; docs/losses.md has the formulas. A loss is one case of policy_loss. -x is 0 - x throughout.

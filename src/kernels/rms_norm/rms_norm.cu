@@ -1,4 +1,5 @@
-// The CUDA form of rms_norm.h: forward a block per row, backward a group of 16 threads per row; for the gain's gradient a block per 16 columns, its groups the chains of a segment.
+// The CUDA form of rms_norm.h. Forward: a block per row. Backward: a group of 16 threads per row; for the gain's gradient a block per 16 columns, each of
+// whose groups computes one chain of a segment.
 #include "kernels/cuda/block_tools.h"
 #include "kernels/cuda/prelude.h"
 #include "kernels/row_tools.h"

@@ -210,7 +210,8 @@ TEST(ConfigKeys, OfGlm) {
     "max_position_embeddings": 256, "q_lora_rank": 24, "kv_lora_rank": 24, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 32,
     "intermediate_size": 64, "moe_intermediate_size": 16, "n_routed_experts": 6, "num_experts_per_tok": 2, "index_n_heads": 4, "index_head_dim": 16,
     "index_topk": 8, "mlp_layer_types": ["dense", "sparse"], "qk_head_dim": 24, "head_dim": 8, "num_experts": 6, "num_local_experts": 6,
-    "rope_interleave": true, "indexer_rope_interleave": true, "moe_layer_freq": 1, "num_nextn_predict_layers": 1, "layer_types": ["indexed_attention", "indexed_attention"]})");
+    "rope_interleave": true, "indexer_rope_interleave": true, "moe_layer_freq": 1, "num_nextn_predict_layers": 1,
+    "layer_types": ["indexed_attention", "indexed_attention"]})");
   EXPECT_EQ(refusal(base), "accepted");
   const auto expect = [&](const std::string& key, const Json& value, const std::string& part) {
     const std::string said = refusal(with(base, key, value));
@@ -398,7 +399,8 @@ Json small_deepseek() {
     "max_position_embeddings": 256, "q_lora_rank": 24, "kv_lora_rank": 24, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 32,
     "intermediate_size": 64, "moe_intermediate_size": 16, "n_routed_experts": 12, "num_experts_per_tok": 4, "first_k_dense_replace": 1,
     "n_group": 4, "topk_group": 2, "rope_theta": 10000.0,
-    "rope_scaling": {"type": "yarn", "factor": 40, "beta_fast": 32, "beta_slow": 1, "mscale": 1.0, "mscale_all_dim": 1.0, "original_max_position_embeddings": 64}})");
+    "rope_scaling": {"type": "yarn", "factor": 40, "beta_fast": 32, "beta_slow": 1, "mscale": 1.0, "mscale_all_dim": 1.0,
+      "original_max_position_embeddings": 64}})");
 }
 
 TEST(ExpertsConfig, OfDeepSeek) {

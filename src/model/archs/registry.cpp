@@ -9,12 +9,6 @@
 namespace lockstep {
 
 namespace {
-// Of the latents that multi-head latent attention computes with.
-bool has_latent_norms(const Model& model) {
-  const std::vector<Parameter>& all = model.manifest().parameters();
-  return std::any_of(all.begin(), all.end(), [](const Parameter& p) { return p.name.ends_with("kv_a_layernorm.weight"); });
-}
-
 std::vector<Family>& all_families() {
 #define LOCKSTEP_FAMILY_ROW(model_type) {#model_type, make_##model_type},
   static std::vector<Family> all = {LOCKSTEP_FAMILIES(LOCKSTEP_FAMILY_ROW)};
@@ -38,7 +32,7 @@ bool Model::has_indexer() const {
 
 std::string Model::profile_refusal(const Profile& profile) const {
   if (!profile.expanded_latents) return "";
-  const bool latents = has_latent_norms(*this);
+  const bool latents = facts_.latent_attention;
   if (latents && facts_.select_top_k == 0) return "";
   return fmt::format("profile '{}' keeps each head's own key and value of latent attention over all keys, and a model of type {} {}; allowed is {}",
                      profile.name, facts_.model_type, latents ? "has an indexer, which selects keys that all heads share" : "has no latent attention",
@@ -77,7 +71,7 @@ std::unique_ptr<Model> make_model(const Json& config, const ModelOptions& option
     if (family.model_type == type) {
       refuse_other_arithmetic(reader);
       std::unique_ptr<Model> model = family.make(config, options);
-      if (options.mla_norm_eps > 0 && !has_latent_norms(*model))
+      if (options.mla_norm_eps > 0 && !model->facts().latent_attention)
         fail(ErrorCode::unsupported, "mla_norm_eps is {}, and a model of type {} has no latent norms; allowed is 0, which leaves it out", options.mla_norm_eps,
              type);
       return model;

@@ -17,6 +17,7 @@ namespace lockstep {
 
 LatentAttention::Settings LatentAttention::read(const ConfigReader& c, const Traits& traits, ModelFacts& facts, float norm_eps) {
   Settings s;
+  facts.latent_attention = true;
   s.hidden = facts.hidden;
   s.heads = facts.attention_heads = c.integer("num_attention_heads", 1, 1024);
   if (traits.q.empty() || c.has("q_lora_rank") || !c.raw().contains("q_lora_rank")) s.q_latent = c.integer("q_lora_rank", 1, kLargestDimension);

@@ -36,9 +36,9 @@ struct GatheredColumns {
 // y, a partial sum of this rank over leaves of w's sum, becomes the whole sum on every rank; the same over groups of experts.
 void join_leaves(Context& ctx, const View& y, ParameterId w);
 void join_experts(Context& ctx, const View& y);
-// The most leaves of a sum over this rank's share of w that crosses ranks.
+// Where ranks split the inputs of w, each computes a part of every sum: how many leaves of the sum's tree (docs/numerics.md) this rank's part may have.
 int leaves_of_share(const Context& ctx, ParameterId w);
-// w with the leaves of this rank's share: for a product whose sum crosses ranks.
+// w with that number of leaves, for the product that computes this rank's part.
 PackedWeight packed_share(const Context& ctx, ParameterId w);
 
 }  // namespace lockstep

@@ -34,15 +34,18 @@ const std::vector<Family>& families() {
 
 const Json& tools() {
   static const Json all = Json::parse(R"j([{"type": "function", "function": {"name": "get_weather", "description": "w", "parameters": {"type": "object",
-    "properties": {"city": {"type": "string", "description": "c"}, "days": {"type": "integer", "description": "d"}, "deep": {"type": "object", "description": "e"}},
+    "properties": {"city": {"type": "string", "description": "c"}, "days": {"type": "integer", "description": "d"},
+      "deep": {"type": "object", "description": "e"}},
     "required": ["city", "days"]}}},
    {"type": "function", "function": {"name": "all-kinds", "description": "x", "parameters": {"type": "object", "$defs": {"p": {"type": "object",
     "properties": {"x": {"type": "number"}, "s": {"type": "string"}}, "required": ["x", "s"], "additionalProperties": false}},
-    "properties": {"unit": {"enum": ["c", "<f>"]}, "code": {"type": "string", "pattern": "^[a-z<]{2,4}$"}, "short": {"type": "string", "minLength": 1, "maxLength": 5},
+    "properties": {"unit": {"enum": ["c", "<f>"]}, "code": {"type": "string", "pattern": "^[a-z<]{2,4}$"},
+      "short": {"type": "string", "minLength": 1, "maxLength": 5},
       "maybe": {"type": ["string", "null"]}, "either": {"anyOf": [{"type": "string"}, {"type": "integer"}]}, "flag": {"type": "boolean"},
       "point": {"$ref": "#/$defs/p"}, "list": {"type": "array", "items": {"type": "string"}, "maxItems": 3}},
     "required": ["unit", "maybe", "list", "either"], "additionalProperties": false}}},
-   {"type": "function", "function": {"name": "none", "description": "n", "parameters": {"type": "object", "properties": {}, "additionalProperties": false}}}])j");
+   {"type": "function", "function": {"name": "none", "description": "n",
+    "parameters": {"type": "object", "properties": {}, "additionalProperties": false}}}])j");
   return all;
 }
 

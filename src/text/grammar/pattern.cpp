@@ -196,7 +196,8 @@ class Parser {
     return value;
   }
 
-  // After the backslash. `one`: a single character, which may begin or end a range.
+  // Reads an escape whose backslash was read, and returns the code points that it matches. `one`: set to whether it names one character (\n), which may
+  // begin or end a range, and no class (\d).
   CodePointSet escape(bool in_class, bool& one) {
     if (done()) bad("a backslash at its end");
     const char32_t c = text_[at_++];

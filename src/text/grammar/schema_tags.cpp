@@ -68,7 +68,7 @@ void SchemaRules::compile_tags(int rule, int from, int to, const Tags& tags) {
   if (any.size() != 1 || any[0].values) fail(ErrorCode::unsupported, "# has alternatives, supported in tags is one object");
   const Facts& facts = any[0];
   const Properties p = properties(facts);
-  // The parser of the tags determines types with this class.
+  // The parser of the model's output chooses each parameter's type with this class too, so that the grammar allows what the parser will read.
   const ArgumentTypes read(ordered_json::array({{{"name", kTool}, {"parameters", *reader_.root().schema}}}));
   int at = builder_.add_state(rule);
   builder_.epsilon(rule, from, at);

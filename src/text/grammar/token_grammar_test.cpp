@@ -59,8 +59,10 @@ const char* const kSchemas[] = {
     R"({"type":"string","minLength":1,"maxLength":5})",
     R"({"type":"object","properties":{"a":{"type":"integer","minimum":-5,"maximum":300},"ab":{"type":"string","pattern":"^x+$"}},"required":["ab"]})",
     R"({"type":"array","items":{"anyOf":[{"type":"number"},{"type":"string"},{"enum":[{"a":[1,"é"]},null]}]},"minItems":1,"maxItems":3})",
-    R"({"$defs":{"t":{"type":"object","properties":{"l":{"$ref":"#/$defs/t"},"v":{"type":"boolean"}},"required":["v"],"additionalProperties":false}},"$ref":"#/$defs/t"})",
-    R"({"anyOf":[{"type":"object","properties":{"k":{"const":"a"},"x":{"type":"null"}},"required":["k"]},{"type":"object","properties":{"k":{"const":"ab"},"y":{"type":"number","maximum":2.5}},"required":["k"],"additionalProperties":false}]})",
+    R"({"$defs":{"t":{"type":"object","properties":{"l":{"$ref":"#/$defs/t"},"v":{"type":"boolean"}},"required":["v"],"additionalProperties":false}},
+      "$ref":"#/$defs/t"})",
+    R"({"anyOf":[{"type":"object","properties":{"k":{"const":"a"},"x":{"type":"null"}},"required":["k"]},
+      {"type":"object","properties":{"k":{"const":"ab"},"y":{"type":"number","maximum":2.5}},"required":["k"],"additionalProperties":false}]})",
 };
 
 // What is cached, walked and put together is what stepping over each token's bytes gives.

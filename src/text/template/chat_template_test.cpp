@@ -294,7 +294,8 @@ TEST(ChatTemplate, RefusesWrongInput) {
 TEST(RoundTrip, ToolCallsComeBackFromEveryFamily) {
   const ordered_json tools =
       ordered_json::parse(R"([{"type": "function", "function": {"name": "get_weather", "description": "w", "parameters": {"type": "object",
-    "properties": {"city": {"type": "string", "description": "c"}, "days": {"type": "integer", "description": "d"}, "deep": {"type": "object", "description": "e"}}, "required": ["city"]}}}])");
+    "properties": {"city": {"type": "string", "description": "c"}, "days": {"type": "integer", "description": "d"},
+      "deep": {"type": "object", "description": "e"}}, "required": ["city"]}}}])");
   const ordered_json arguments = ordered_json::parse(R"({"city": "São \"Paulo\"\n2", "days": 3, "deep": {"a": [1, 2.5, null, true]}})");
   const ordered_json ask = {{"role", "user"}, {"content", "w?"}};
   const ordered_json calling = {{"role", "assistant"},

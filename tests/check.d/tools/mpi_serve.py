@@ -96,7 +96,7 @@ REQUESTS = {
     "embedding": ("/v1/embeddings", {"model": NAME, "input": [PROMPT, "16"]}),
     "refused": ("/v1/completions", COMPLETION | {"temperature": -1}),
 }
-# Prompts in several chunks, decoded in company: what is computed together depends on when each arrives, and no bit on that.
+# Prompts in several chunks, decoded in one batch: what is computed together depends on when each arrives, and no bit on that.
 COMPANY = [COMPLETION | {"model": (NAME, "tuned")[i % 2], "prompt": " ".join([PROMPT] * (1 + 9 * (i % 3))), "max_tokens": 6 + i, "temperature": 1, "seed": i, "logprobs": 2} for i in range(4)]
 
 

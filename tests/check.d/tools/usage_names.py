@@ -104,7 +104,7 @@ host/waiting_reasons.h: WaitingReasons& reasons, std::string owner, std::string 
 host/weight_cache.h: std::shared_ptr<Executor> executor, std::int64_t bytes, std::string key, std::filesystem::path folder, SamplerWeights (*read)(const std::filesystem::path&)
 http/answer_head.h: std::string text, std::string body, Any headers
 http/answer_sender.h: AnswerSender& sender, std::chrono::steady_clock::time_point now, Any response, Transport& transport, Any user
-http/client_socket.h: std::string request, std::size_t got, std::span<char> block
+http/client_socket.h: std::string request, bool stop, std::span<char> block
 http/deadline.h: Deadline& deadline, Deadline::Clock::time_point now
 http/openai_server.h: std::shared_ptr<GenerationService> service
 http/request_reader.h: HttpLimits limits, std::string input
