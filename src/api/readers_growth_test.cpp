@@ -70,19 +70,22 @@ Bodies shared_bodies(const std::string& begin) {
 TEST(ReadersGrowth, Chat) {
   Bodies bodies = shared_bodies(kTalk);
   const std::string messages = R"({"model":"m","messages":[)";
-  const auto more = {std::pair<const char*, MakeBody>
-      {"messages", list_body(messages, R"({"role":"user","content":"hi %d"})", "]}")},
+  const auto more = {
+      std::pair<const char*, MakeBody>{"messages", list_body(messages, R"({"role":"user","content":"hi %d"})", "]}")},
       {"one long message", text_body(messages + R"({"role":"user","content":")", "word ", "\"}]}")},
       {"parts of one message", list_body(messages + R"({"role":"user","content":[)", R"({"type":"text","text":"%d"})", "]}]}")},
       {"calls of one message", list_body(messages + R"({"role":"assistant","tool_calls":[)",
                                          R"({"id":"c%d","type":"function","function":{"name":"f","arguments":"{\"a\":1}"}})", "]}]}")},
-      {"answers of tools", list_body(messages + R"({"role":"assistant","tool_calls":[{"id":"c0","type":"function","function":{"name":"f","arguments":"{}"}}]},)",
-                                     R"({"role":"tool","tool_call_id":"c%d","content":"1"})", "]}")},
-      {"long arguments of a call", text_body(messages + R"({"role":"assistant","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{\"a\":\")",
-                                             "ab", R"(\"}"}}]}]})")},
-      {"arguments that are none", text_body(messages + R"({"role":"assistant","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":")", "[",
-                                            R"("}}]}]})")},
-      {"tools", list_body(kTalk + R"("tools":[)", R"({"type":"function","function":{"name":"f%d","parameters":{"type":"object","properties":{"a":{"type":"string"}}}}})", "]}")},
+      {"answers of tools",
+       list_body(messages + R"({"role":"assistant","tool_calls":[{"id":"c0","type":"function","function":{"name":"f","arguments":"{}"}}]},)",
+                 R"({"role":"tool","tool_call_id":"c%d","content":"1"})", "]}")},
+      {"long arguments of a call",
+       text_body(messages + R"({"role":"assistant","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{\"a\":\")", "ab",
+                 R"(\"}"}}]}]})")},
+      {"arguments that are none",
+       text_body(messages + R"({"role":"assistant","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":")", "[", R"("}}]}]})")},
+      {"tools", list_body(kTalk + R"("tools":[)",
+                          R"({"type":"function","function":{"name":"f%d","parameters":{"type":"object","properties":{"a":{"type":"string"}}}}})", "]}")},
       {"tools of one name", list_body(kTalk + R"("tools":[)", R"({"type":"function","function":{"name":"f"}})", "]}")},
       {"properties of one tool", list_body(kTalk + R"("tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{)",
                                            R"("p%d":{"type":"integer"})", "}}}}]}")},
@@ -97,11 +100,12 @@ TEST(ReadersGrowth, Responses) {
       {"one long input", text_body(R"({"model":"m","input":")", "word ", "\"}")},
       {"items", list_body(input, R"({"role":"user","content":"hi %d"})", "]}")},
       {"parts of an item", list_body(input + R"({"role":"user","content":[)", R"({"type":"input_text","text":"%d"})", "]}]}")},
-      {"calls and their outputs", list_body(input + R"({"role":"user","content":"hi"},)",
-                                            R"({"type":"function_call","call_id":"c%d","name":"f","arguments":"{}"})", "]}")},
+      {"calls and their outputs",
+       list_body(input + R"({"role":"user","content":"hi"},)", R"({"type":"function_call","call_id":"c%d","name":"f","arguments":"{}"})", "]}")},
       {"outputs of no call", list_body(input, R"({"type":"function_call_output","call_id":"c%d","output":"1"})", "]}")},
       {"reasoning", list_body(input, R"({"type":"reasoning","id":"r%d","summary":[{"type":"summary_text","text":"t"}]})", "]}")},
-      {"tools", list_body(talk + R"("tools":[)", R"({"type":"function","name":"f%d","parameters":{"type":"object","properties":{"a":{"type":"string"}}}})", "]}")},
+      {"tools",
+       list_body(talk + R"("tools":[)", R"({"type":"function","name":"f%d","parameters":{"type":"object","properties":{"a":{"type":"string"}}}})", "]}")},
       {"instructions", text_body(talk + R"("instructions":")", "word ", "\"}")},
       {"metadata", list_body(talk + R"("metadata":{)", R"("k%d":"v")", "}}")},
       {"a schema", list_body(talk + R"("text":{"format":{"type":"json_schema","name":"n","schema":{"properties":{)", R"("p%d":{"type":"string"})", "}}}}}")},
@@ -118,14 +122,13 @@ TEST(ReadersGrowth, Responses) {
 
 TEST(ReadersGrowth, Completions) {
   Bodies bodies = shared_bodies(R"({"model":"m","prompt":"a",)");
-  const auto more = {std::pair<const char*, MakeBody>
-      {"one long prompt", text_body(R"({"model":"m","prompt":")", "word ", "\"}")},
-      {"a prompt of escapes", text_body(R"({"model":"m","prompt":")", R"(\u00e9)", "\"}")},
-      {"ids", list_body(R"({"model":"m","prompt":[)", "%d", "]}")},
-      {"prompts", list_body(R"({"model":"m","prompt":[)", R"("p%d")", "]}")},
-      {"prompts of ids", list_body(R"({"model":"m","prompt":[)", "[1,%d]", "]}")},
-      {"a draft", list_body(R"({"model":"m","prompt":"a","speculative":{"mode":"prediction","draft":[)", "%d", "]}}")},
-      {"strings to hold at", list_body(R"({"model":"m","prompt":"a","stream":true,"hold":{"strings":[)", R"("s%d")", "]}}")}};
+  const auto more = {std::pair<const char*, MakeBody>{"one long prompt", text_body(R"({"model":"m","prompt":")", "word ", "\"}")},
+                     {"a prompt of escapes", text_body(R"({"model":"m","prompt":")", R"(\u00e9)", "\"}")},
+                     {"ids", list_body(R"({"model":"m","prompt":[)", "%d", "]}")},
+                     {"prompts", list_body(R"({"model":"m","prompt":[)", R"("p%d")", "]}")},
+                     {"prompts of ids", list_body(R"({"model":"m","prompt":[)", "[1,%d]", "]}")},
+                     {"a draft", list_body(R"({"model":"m","prompt":"a","speculative":{"mode":"prediction","draft":[)", "%d", "]}}")},
+                     {"strings to hold at", list_body(R"({"model":"m","prompt":"a","stream":true,"hold":{"strings":[)", R"("s%d")", "]}}")}};
   bodies.insert(bodies.end(), more.begin(), more.end());
   expect_linear(bodies, [](const std::string& body) { decode_completion(body); });
 }

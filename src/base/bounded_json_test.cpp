@@ -256,8 +256,8 @@ TEST(BoundedJsonTest, WorkGrowsWithTheLengthWhateverTheForm) {
   EXPECT_GT(quadratic, 3.5);
 }
 
-// A value in random form, of any size: nothing in it takes more than so much a byte. The most of ten thousand forms was 40 times what a byte of a text takes; one that walks over
-// what stands before it takes thousands of times that.
+// A value in random form, of any size: nothing in it takes more than so much a byte. The most of ten thousand forms was 40 times what a byte of a text
+// takes; one that walks over what stands before it takes thousands of times that.
 TEST(BoundedJsonTest, WorkOfRandomFormsIsBoundedByTheByte) {
   const WorkMeter meter;
   const double usual = meter.of([&] { read_json("\"" + std::string(200'000, 'a') + "\""); }) / 200'000;

@@ -48,7 +48,8 @@ void require_positions(const OpenedModel& opened, std::int64_t tokens) {
 
 ModelTiming time_prefill(const OpenedModel& opened, std::int64_t tokens, const TimeBudget& budget) {
   require_positions(opened, tokens + 1);
-  Engine engine(*opened.runtime, serving_model(opened).weights, {.cache_pages = tokens / 16 + 2, .max_batch_rows = tokens, .prefill_chunk = tokens, .prefix_cache = false});
+  Engine engine(*opened.runtime, serving_model(opened).weights,
+                {.cache_pages = tokens / 16 + 2, .max_batch_rows = tokens, .prefill_chunk = tokens, .prefix_cache = false});
   const std::vector<std::int32_t> prompt = random_tokens(opened, tokens, 0);
   return per_second(time_repeated(budget, [&] { engine.generate({{.prompt = prompt, .sampling = {.temperature = 0, .max_tokens = 1}}}); }), tokens);
 }

@@ -189,7 +189,7 @@ void RankSteps::run(const std::vector<PlannedSlice>& plan, const StepWants& want
     const ForwardCounts& theirs = work[static_cast<std::size_t>(rank)];
     const int place = ranks_->layout().model_of(rank);
     if (place < ranks_->layout().tp) result.work.pairs_read += theirs.pairs_read;  // expert-parallel ranks attend alike
-    if (place == 0) result.work.segment_rows += theirs.segment_rows;                // of another stage
+    if (place == 0) result.work.segment_rows += theirs.segment_rows;               // of another stage
     result.work.expert_rows += theirs.expert_rows;
   }
 }

@@ -12,7 +12,8 @@ constexpr const char* kDense = R"({
   "num_key_value_heads": 3, "head_dim": 32, "max_position_embeddings": 1024, "intermediate_size": 320, "rms_norm_eps": 1e-6,
   "rope_theta": 10000.0, "tie_word_embeddings": false, "hidden_act": "silu"})";
 
-const std::vector<RankLayout> kLayouts = {{2, 1, 1}, {3, 1, 1}, {4, 1, 1}, {8, 1, 1}, {1, 1, 2}, {1, 1, 3}, {2, 1, 2}, {1, 1, 1, 2}, {1, 1, 1, 3}, {2, 1, 2, 2}};
+const std::vector<RankLayout> kLayouts = {{2, 1, 1}, {3, 1, 1}, {4, 1, 1},    {8, 1, 1},    {1, 1, 2},
+                                          {1, 1, 3}, {2, 1, 2}, {1, 1, 1, 2}, {1, 1, 1, 3}, {2, 1, 2, 2}};
 
 void expect_bits_of_one_rank(Runtime& runtime, const std::shared_ptr<const WeightSet>& weights, const std::string& what) {
   std::vector<Request> requests = random_requests(12, 5, runtime.model->facts().vocabulary);

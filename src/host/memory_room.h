@@ -39,8 +39,8 @@ class MemoryRoom {
   // Claims what is needed all the time: to move any model to disk, for one turn, and for results that wait.
   explicit MemoryRoom(TrainingCommons& commons);
 
-  // Before the first step: adds a source of memory that can be freed, tried in the order of adding. `free_one` frees one item; false: none is left. `movable`: its bytes that could
-  // be freed.
+  // Before the first step: adds a source of memory that can be freed, tried in the order of adding. `free_one` frees one item; false: none is left.
+  // `movable`: its bytes that could be freed.
   void add_source(std::function<bool(const OnExecutor&)> free_one, std::function<std::int64_t(const OnExecutor&)> movable = {});
 
   bool limited() const { return limited_; }

@@ -88,7 +88,12 @@ Sharding::Sharding(const Model& model, const Profile& profile, const RankPlace& 
 }
 
 Sharding::Sharding(const AdapterLayout& adapter, const Sharding& base, const Profile& profile)
-    : place_(base.place_), whole_(adapter.manifest()), expert_groups_(base.expert_groups_), segments_(base.segments_), stages_(base.stages_), head_stage_(base.head_stage_) {
+    : place_(base.place_),
+      whole_(adapter.manifest()),
+      expert_groups_(base.expert_groups_),
+      segments_(base.segments_),
+      stages_(base.stages_),
+      head_stage_(base.head_stage_) {
   const std::size_t n = whole_.parameters().size();
   std::vector<ParameterId> adapted(n, -1);
   for (std::size_t i = 0; i < base.whole_.parameters().size(); ++i) {

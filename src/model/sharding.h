@@ -2,8 +2,8 @@
 // how its partial sums join the others'.
 //   Sharding mine(*model, profile, place); const WeightImages shares = mine.shares_of(masters);
 // A parameter declares how it may be split (Manifest, ParameterSplit): along leaves of a sum, along heads, or along groups of experts, so no order of
-// addition changes (docs/ranks.md). A stage holds the parameters of its segments of the forward, and a tied table the first and the last one. Every layout is allowed; a rank may hold nothing of a parameter. Each rank makes its own object, used by its
-// thread.
+// addition changes (docs/ranks.md). A stage holds the parameters of its segments of the forward, and a tied table the first and the last one. Every
+// layout is allowed; a rank may hold nothing of a parameter. Each rank makes its own object, used by its thread.
 #pragma once
 #include <memory>
 

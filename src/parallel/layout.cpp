@@ -28,7 +28,8 @@ RankLayout rank_layout(std::string_view text) {
     const std::string key(item.substr(0, equals));
     int* field = key == "tp" ? &layout.tp : key == "dp" ? &layout.dp : key == "ep" ? &layout.ep : key == "pp" ? &layout.pp : nullptr;
     if (!field)
-      fail(ErrorCode::invalid_argument, "ranks is '{}': unknown key '{}', allowed are tp, dp, ep, pp{}", text, key, did_you_mean(key, {"tp", "dp", "ep", "pp"}));
+      fail(ErrorCode::invalid_argument, "ranks is '{}': unknown key '{}', allowed are tp, dp, ep, pp{}", text, key,
+           did_you_mean(key, {"tp", "dp", "ep", "pp"}));
     for (const std::string& other : seen)
       if (other == key) fail(ErrorCode::invalid_argument, "ranks is '{}': '{}' is there twice", text, key);
     seen.push_back(key);

@@ -14,7 +14,7 @@ inline constexpr int kMostRanks = 64;  // in all
 struct RankLayout {
   int tp = 1, dp = 1, ep = 1, pp = 1;
   int size() const { return replica() * dp; }
-  int model() const { return tp * ep; }      // ranks of one stage: experts are dealt to all of them
+  int model() const { return tp * ep; }  // ranks of one stage: experts are dealt to all of them
   int replica() const { return model() * pp; }
   // Ranks count tp innermost, then ep, then pp, then dp.
   int tensor_of(int rank) const { return rank % tp; }

@@ -28,7 +28,8 @@ TEST(RankLayout, ReadsAnyOrderAndSubset) {
 
 TEST(RankLayout, RefusesWhatItDoesNotKnow) {
   EXPECT_NE(refusal("tpp=2").find("did you mean"), std::string::npos) << refusal("tpp=2");
-  for (const char* text : {"tp=0", "tp=65", "tp=", "tp", "tp=2x", "tp=-1", "tp=99999999999999", "tp=2,tp=2", "tp=2,", ",", "=", "tp=8,dp=8,ep=2", "tp=8,dp=8,pp=2", "tp=2 ,dp=2"})
+  for (const char* text :
+       {"tp=0", "tp=65", "tp=", "tp", "tp=2x", "tp=-1", "tp=99999999999999", "tp=2,tp=2", "tp=2,", ",", "=", "tp=8,dp=8,ep=2", "tp=8,dp=8,pp=2", "tp=2 ,dp=2"})
     EXPECT_NE(refusal(text), "") << text;
   EXPECT_NE(refusal("tp=8,dp=8,ep=2").find("at most 64"), std::string::npos);
 }

@@ -162,7 +162,7 @@ ProcessRanks::~ProcessRanks() = default;
 RankPlace ProcessRanks::place(int local) const {
   if (size() == 1) return {};
   const Ends& ends = ends_[static_cast<std::size_t>(local)];
-  return {layout_,          first_ + local,    ends.world.get(),  ends.tensor.get(), ends.model.get(),
+  return {layout_,         first_ + local,    ends.world.get(),  ends.tensor.get(), ends.model.get(),
           ends.data.get(), ends.stages.get(), ends.before.get(), ends.after.get()};
 }
 

@@ -111,7 +111,7 @@ TEST(StepPlan, WorkIsSixTimesTheWeightsAndWhatPairsTake) {
   EXPECT_DOUBLE_EQ(sum, whole.arithmetic());
   plan.trainer.ranks = {1, 2, 1};
   EXPECT_EQ(work_of(*bench.model, profile, plan, 1).arithmetic(), 0);  // one sequence: the second has none
-  plan.trainer.ranks = {1, 1, 1, 2};  // a layer each, and the last one the head
+  plan.trainer.ranks = {1, 1, 1, 2};                                   // a layer each, and the last one the head
   const RankWork first = work_of(*bench.model, profile, plan, 0), last = work_of(*bench.model, profile, plan, 1);
   EXPECT_DOUBLE_EQ(last.forward - first.forward, 2 * tokens * head);
   EXPECT_DOUBLE_EQ(first.arithmetic() + last.arithmetic(), whole.arithmetic());

@@ -37,7 +37,8 @@ std::vector<std::string> reasons_of(const SimulatedStep& step, const DeviceRates
   reasons.push_back(fmt::format("no exchange is hidden: each is waited for; at most {:.3g} to {:.3g} s of the gradients' could go beside the backward",
                                 step.fast.hideable, step.slow.hideable));
   if (layout.pp > 1)
-    reasons.push_back(fmt::format("stages wait for the first and the last micro-batch: their forwards and backwards take {:.2f} times their own", step.busiest.work.turns));
+    reasons.push_back(
+        fmt::format("stages wait for the first and the last micro-batch: their forwards and backwards take {:.2f} times their own", step.busiest.work.turns));
   if (step.slow.imbalance > 1.01)
     reasons.push_back(fmt::format("the busiest rank computes {:.2f} times what the mean does: {}", step.slow.imbalance,
                                   layout.dp > 1 ? "sequences are dealt whole, and what tp does not split is on every rank of a replica"

@@ -12,9 +12,7 @@
 namespace lockstep {
 
 // The index loss, which runs in the backward, needs none of the head's gradient; what is recomputed there is begun by it.
-bool ForwardPass::through_head(const Settings& settings) const {
-  return settings.gradient && (!options_.indexer_alone || options_.checkpoint_activations);
-}
+bool ForwardPass::through_head(const Settings& settings) const { return settings.gradient && (!options_.indexer_alone || options_.checkpoint_activations); }
 
 Buffer ForwardPass::run_heads(Pass& pass, const Settings& settings, const std::vector<Job>& jobs) {
   Device& device = runtime_.backend.device();
@@ -52,9 +50,8 @@ void ForwardPass::deposit_head(const Pass& pass, const Settings& settings) {
   const JobRows& own = pass.rows.front();
   const Rows& rows = pass.batch->tape_rows();
   head_weight(runtime_.backend, HeadWeight{g->gradient(id), g->bins(id), g->finish_at_once(), all.x, all.w, sharding_ ? sharding_->begin(id) : 0,
-                                           all.round_input_bf16, own.columns->target(), own.log_sum.view(), own.slope.view(), rows.segment,
-                                           own.entropy.view(), own.entropy_slope.view(), pass.table_gradient.view(), rows.token,
-                                           own.columns->distribution()});
+                                           all.round_input_bf16, own.columns->target(), own.log_sum.view(), own.slope.view(), rows.segment, own.entropy.view(),
+                                           own.entropy_slope.view(), pass.table_gradient.view(), rows.token, own.columns->distribution()});
 }
 
 // Reads the results of this pass back to the host: of a stage of a pipeline that is not the last one whether its rows are finite, and the index losses.

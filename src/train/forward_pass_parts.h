@@ -37,9 +37,9 @@ struct ForwardPass::Pass : KeptPass {
   std::optional<Context> context;
   Tensor hidden;
   View row_flags;
-  HeadLoss head;            // the head's inputs, of all rows
-  StageInput stage;         // of a pipeline's stage that is not the first
-  Buffer table_gradient;    // of a tied table's rows (Tape::take_table_gradient), until the head's gradient is deposited
+  HeadLoss head;          // the head's inputs, of all rows
+  StageInput stage;       // of a pipeline's stage that is not the first
+  Buffer table_gradient;  // of a tied table's rows (Tape::take_table_gradient), until the head's gradient is deposited
   Buffer gathered_flags;  // where row_flags had to be gathered
   ForwardCounts asked;    // expected work counts, from lengths
 };

@@ -13,7 +13,7 @@ FrozenBase::FrozenBase(Runtime& runtime, const std::shared_ptr<const WeightSet>&
       ranks_(RankRuntimes::given_or_threads(std::move(ranks), runtime, options.ranks)),
       parts_(static_cast<std::size_t>(this->ranks().local())) {
   if (options.train_indexer) fail(ErrorCode::unsupported, "train_indexer with adapters: the weights are frozen, the indexer's too; allowed is false");
-  if (options.ranks.model() > 1 && low_bit_format_of(runtime.profile.weight_bits) == LowBitFormat::mxfp8_both)
+  if (options.ranks.replica() > 1 && low_bit_format_of(runtime.profile.weight_bits) == LowBitFormat::mxfp8_both)
     fail(ErrorCode::unsupported,
          "adapters over {} ranks under profile '{}': ranks make their weights from the forward's numbers, which are not those that the input gradient reads; "
          "allowed are ranks of dp alone",
@@ -21,7 +21,7 @@ FrozenBase::FrozenBase(Runtime& runtime, const std::shared_ptr<const WeightSet>&
   Backend& like = runtime_.backend;
   const Manifest& manifest = runtime_.model->manifest();
   WeightImages images;  // of what ranks cut; a device that only counts has no values
-  if (options.ranks.model() > 1)
+  if (options.ranks.replica() > 1)
     images = like.device().counting() ? WeightImages(manifest.parameters().size()) : weight_images(like, manifest, *weights, runtime_.profile);
   else like.stream().synchronize();  // ranks copy the weights from there
   this->ranks().run([&](int local) {

@@ -141,8 +141,9 @@ void RankTrainer::run(const ForwardPass::Settings& settings, const std::vector<T
   const std::vector<std::size_t>& own = dealt[static_cast<std::size_t>(place.data_rank())];
   const std::size_t size = micro_batch_size(data, own, options_.micro_batch, place.layout.pp);
   const std::vector<std::vector<std::size_t>> parts = micro_batches(data, own, size);
-  pass_.run(*weights_, settings, parts.size(),
-            [&](std::size_t i) { return std::vector<ForwardPass::Job>{{&data, &loss, normaliser, parts[i], &result, &sums}}; });
+  pass_.run(*weights_, settings, parts.size(), [&](std::size_t i) {
+    return std::vector<ForwardPass::Job>{{&data, &loss, normaliser, parts[i], &result, &sums}};
+  });
   if (place.layout.pp > 1) join_stages(*place.stages, sharding_->stages() - 1, own, data, result, sums);
   if (place.layout.dp > 1) join_records(*place.data, dealt, data, result, sums);
 }

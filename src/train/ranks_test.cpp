@@ -140,7 +140,8 @@ TEST_P(TrainerRanks, StagesOfAPipelineHaveTheBitsOfOneRank) {
   expect_same(manifest, run(bench, stages, data), run(bench, whole, data), "whole matrices in 8 bits");
   if (!bench.model->has_indexer()) return;
   const Outcome want = run(bench, {.indexer = true}, data);
-  for (const RankLayout& ranks : {RankLayout{1, 1, 1, 2}, {2, 1, 2, 2}}) expect_same(manifest, run(bench, {.ranks = ranks, .indexer = true}, data), want, "indexer");
+  for (const RankLayout& ranks : {RankLayout{1, 1, 1, 2}, {2, 1, 2, 2}})
+    expect_same(manifest, run(bench, {.ranks = ranks, .indexer = true}, data), want, "indexer");
 }
 
 // Each matrix is one rank's, of stacked experts each expert's.
@@ -181,8 +182,10 @@ INSTANTIATE_TEST_SUITE_P(Families, TrainerRanks, ::testing::Values(kGlm, kLlama,
 TEST(RanksElsewhere, AnOwnerOfSomeRanksHasTheBitsOfAll) {
   const TrainBench bench(kLlama);
   const std::vector<TrainSequence> data = sequences(bench.model->facts().vocabulary, 3);
-  for (const auto& [layout, counts] :
-       {std::pair{RankLayout{2, 2, 1}, std::vector<int>{1, 3}}, {RankLayout{1, 3, 1}, {1, 1, 1}}, {RankLayout{2, 1, 1}, {1, 1}}, {RankLayout{1, 1, 1, 2}, {1, 1}}}) {
+  for (const auto& [layout, counts] : {std::pair{RankLayout{2, 2, 1}, std::vector<int>{1, 3}},
+                                       {RankLayout{1, 3, 1}, {1, 1, 1}},
+                                       {RankLayout{2, 1, 1}, {1, 1}},
+                                       {RankLayout{1, 1, 1, 2}, {1, 1}}}) {
     const Case c{.ranks = layout, .profile = "cpu-bf16w"};
     const Outcome want = run(bench, {.profile = "cpu-bf16w"}, data), all = run(bench, c, data);
     std::vector<Outcome> got(counts.size());

@@ -1,6 +1,7 @@
 // Any bytes as a folder of quantised weights: an Error, or tensors whose numbers are all finite. The input is `quantization_config` of config.json, a
 // byte 0xff, and model.safetensors.
-// sources: src/checkpoint/stored_tensor.cpp src/checkpoint/stored_e4m3.cpp src/checkpoint/model_files.cpp src/checkpoint/safetensors.cpp src/checkpoint/safetensors_header.cpp
+// sources: src/checkpoint/stored_tensor.cpp src/checkpoint/stored_e4m3.cpp
+// sources: src/checkpoint/model_files.cpp src/checkpoint/safetensors.cpp src/checkpoint/safetensors_header.cpp
 // sources: src/checkpoint/gguf_*.cpp src/model/archs/gguf_names.cpp src/checkpoint/json_file.cpp src/model/manifest.cpp src/model/low_bit_weights.cpp
 // sources: src/model/quantisation_config.cpp src/model/config_reader.cpp src/model/config_key_log.cpp src/numerics/low_bit.cpp src/numerics/mxfp4.cpp
 // sources: src/numerics/quantised.cpp src/numerics/profile.cpp src/text/*.cpp src/text/tokenizer/*.cpp

@@ -15,12 +15,12 @@ inline void read_all_keys(const AttentionForward& op, ThreadPool& pool) {
   PlantedAttention::right(dense, pool);
 }
 
-// The right outputs, after every expert has had every row.
+// The right outputs, after every expert has had every row. Products that are added to others (of adapters) are left as they are.
 inline void compute_all_experts(const LinearForward& op, ThreadPool& pool) {
   LinearForward one = op;
   one.w.count = 1;
   one.offsets = one.ends = View();
-  if (op.offsets)
+  if (op.offsets && !op.accumulate)
     for (std::int64_t g = 0; g < op.w.count; ++g) {
       PlantedLinear::right(one, pool);
       one.w.data.address += static_cast<std::uint64_t>(op.w.packed_size() * op.w.data.element_bytes);

@@ -7,9 +7,7 @@
 
 namespace lockstep {
 
-SegmentRange own_segments(const Context& ctx, std::int64_t segments) {
-  return ctx.sharding() ? ctx.sharding()->segments() : SegmentRange{0, segments};
-}
+SegmentRange own_segments(const Context& ctx, std::int64_t segments) { return ctx.sharding() ? ctx.sharding()->segments() : SegmentRange{0, segments}; }
 
 ParameterSplit split_of(const Context& ctx, ParameterId w) { return ctx.sharding() ? ctx.parameter(w).split : ParameterSplit::whole; }
 

@@ -50,14 +50,16 @@ TEST(SchemaGrowth, WorkGrowsWithTheLength) {
       {"objects inside each other",
        [&](std::size_t n) {
          Schema schema{{"type", "null"}};
-         for (std::size_t i = 0; i < n / 16; ++i) schema = {{"type", "object"}, {"properties", {{"a", schema}}}, {"required", {"a"}}, {"additionalProperties", false}};
+         for (std::size_t i = 0; i < n / 16; ++i)
+           schema = {{"type", "object"}, {"properties", {{"a", schema}}}, {"required", {"a"}}, {"additionalProperties", false}};
          return schema;
        }},
       {"definitions that call the next",
        [&](std::size_t n) {
          Schema schema{{"$ref", "#/$defs/p0"}};
          for (std::size_t i = 0; i < n; ++i)
-           schema["$defs"][name(i)] = {{"type", "object"}, {"properties", {{"a", {{"$ref", "#/$defs/" + name((i + 1) % n)}}}}}, {"additionalProperties", false}};
+           schema["$defs"][name(i)] = {
+               {"type", "object"}, {"properties", {{"a", {{"$ref", "#/$defs/" + name((i + 1) % n)}}}}}, {"additionalProperties", false}};
          return schema;
        }},
       {"a long pattern",
@@ -72,8 +74,12 @@ TEST(SchemaGrowth, WorkGrowsWithTheLength) {
          for (std::size_t i = 0; i < n; ++i) schema["prefixItems"].push_back({{"type", "integer"}});
          return schema;
        }},
-      {"a long constant", [](std::size_t n) { return Schema{{"const", std::string(20 * n, 'c')}}; }},
-      {"words that mean nothing", [&](std::size_t n) {
+      {"a long constant",
+       [](std::size_t n) {
+         return Schema{{"const", std::string(20 * n, 'c')}};
+       }},
+      {"words that mean nothing",
+       [&](std::size_t n) {
          Schema schema{{"type", "string"}};
          for (std::size_t i = 0; i < n; ++i) schema["description"] = schema.value("description", std::string()) + "word ";
          return schema;
