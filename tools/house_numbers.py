@@ -4,7 +4,7 @@ training step.
 
     tools/house_numbers.py                 prints the tables
     tools/house_numbers.py --write         puts them into ARCHITECTURE.md, between the marks that stand there
-    tools/house_numbers.py --check         prints what is above its limit (LIMITS, MOST_METHODS, ...); exit code 1 where something is
+    tools/house_numbers.py --check         prints what is above its limit (MOST_METHODS, MOST_COLUMNS, ...); exit code 1 where something is
     tools/house_numbers.py --self-test     whether --check finds a planted excess of each limit
 
 Lines are those that are not empty. A method is what a class or struct declares with a list of parameters, constructors, destructors,
@@ -61,6 +61,7 @@ MOST_METHODS, MOST_HEADER_LINES = 25, 120
 MOST_SEE_TABLE, MOST_WAY, MOST_STEP_WAY = 60, 20, 25
 MOST_LINES = {"model/context.cpp": 199}
 MOST_FAMILY_LINES = 120
+MOST_COLUMNS = 160  # of a line with a comment, which clang-format (ColumnLimit) leaves as it is
 # Folders whose headers may be longer: they hold bodies that kernels inline.
 BODIES = ("kernels", "numerics")
 
@@ -123,6 +124,19 @@ def methods(code):
     return found
 
 
+def wide_comments(text):
+    """(number, characters) of each line of C++ that is too long and has a comment, or a part of one."""
+    wide = {n: len(line) for n, line in enumerate(text.split("\n"), 1) if len(line) > MOST_COLUMNS}
+    if not wide:
+        return []
+    found = set()
+    for token in check_layers.TOKEN.finditer(text):
+        if token[0].startswith(("//", "/*")):
+            first = text.count("\n", 0, token.start()) + 1
+            found.update(range(first, first + token[0].count("\n") + 1))
+    return [(n, columns) for n, columns in wide.items() if n in found]
+
+
 def check_way(root, wire, way):
     """Whether each file of the way is there, and others of the way hand on to it by that name."""
     texts = {file: "".join(path.read_text() for end in (".h", ".cpp") if (path := root / "src" / (file + end)).exists()) for file, _ in way}
@@ -149,7 +163,9 @@ def measure(root):
     units = [name for name in tree.lines if name.endswith(".cpp") and not is_test(name)]
     sees = [name for name in units if TABLE in tree.closure(name)]
     outside = [name for name in sees if not name.startswith("kernels/")]
-    return {"lines": lines, "rooms": rooms, "classes": classes, "units": units, "sees": sees, "outside": outside,
+    files = [path for folder in ("src", "tests", "bench") for path in sorted((root / folder).rglob("*")) if path.suffix in check_layers.CODE and path.is_file()]
+    wide = [(f"{path.relative_to(root)}:{n}", columns) for path in files for n, columns in wide_comments(path.read_text(errors="replace"))]
+    return {"wide": wide, "lines": lines, "rooms": rooms, "classes": classes, "units": units, "sees": sees, "outside": outside,
             "ways": {wire: len(dict(way)) for wire, way in WAYS.items()}, "step_ways": {start: len(dict(way)) for start, way in STEP_WAYS.items()}}
 
 
@@ -191,6 +207,7 @@ def excesses(numbers):
             most = MOST_HEADER_LINES
         if most is not None and count > most:
             found.append(f"{name} has {count} lines, at most {most}")
+    found += [f"{place} is a comment's line of {columns} characters, at most {MOST_COLUMNS}" for place, columns in numbers["wide"]]
     return found
 
 
@@ -212,9 +229,14 @@ def self_test():
         "host/planted.h": {"lines": {"host/planted.h": MOST_HEADER_LINES + 1, "host/planted.cpp": 500, "host/planted_test.cpp": 500}},
         "model/planted.h": {"lines": {"model/planted.h": MOST_HEADER_LINES + 1, "kernels/planted.h": MOST_HEADER_LINES + 1}},
     }
-    none = {"classes": [], "sees": many[1:], "ways": {"OpenAI": MOST_WAY}, "step_ways": {}, "lines": {"model/context.cpp": 199}}
+    planted["src/planted.h:3"] = {"wide": [("src/planted.h:3", MOST_COLUMNS + 1)]}
+    none = {"wide": [], "classes": [], "sees": many[1:], "ways": {"OpenAI": MOST_WAY}, "step_ways": {}, "lines": {"model/context.cpp": 199}}
     wrong = ["no excess"] if excesses(none) else []
     wrong += [name for name, change in planted.items() if len(found := excesses(none | change)) != 1 or name not in found[0]]
+    # A comment that is too long, alone, behind code and over lines; none in a string, nor one that just fits.
+    long, fits = "x" * MOST_COLUMNS, "x" * (MOST_COLUMNS - 3)
+    wrong += [text[:20] for text, lines in ((f"// {long}", [1]), (f"int a;\nint b;  // {long}", [2]), (f"/* a\n{long}x */", [2]), (f'auto s = "// {long}";', []), (f"// {fits}", []))
+              if [n for n, _ in wide_comments(text)] != lines]
     wrong += ["PlantedModel"] if len(unexplained([(1, "PlantedModel", "a.h"), (1, "Model", "b.h")], "`Model`")) != 1 else []
     print(f"{'FAIL' if wrong else 'PASS'} self-test {', '.join(wrong)}".rstrip())
     return 1 if wrong else 0

@@ -70,8 +70,8 @@ Bodies shared_bodies(const std::string& begin) {
 TEST(ReadersGrowth, Chat) {
   Bodies bodies = shared_bodies(kTalk);
   const std::string messages = R"({"model":"m","messages":[)";
-  const auto more = {
-      std::pair<const char*, MakeBody>{"messages", list_body(messages, R"({"role":"user","content":"hi %d"})", "]}")},
+  const Bodies more = {
+      {"messages", list_body(messages, R"({"role":"user","content":"hi %d"})", "]}")},
       {"one long message", text_body(messages + R"({"role":"user","content":")", "word ", "\"}]}")},
       {"parts of one message", list_body(messages + R"({"role":"user","content":[)", R"({"type":"text","text":"%d"})", "]}]}")},
       {"calls of one message", list_body(messages + R"({"role":"assistant","tool_calls":[)",
@@ -122,13 +122,13 @@ TEST(ReadersGrowth, Responses) {
 
 TEST(ReadersGrowth, Completions) {
   Bodies bodies = shared_bodies(R"({"model":"m","prompt":"a",)");
-  const auto more = {std::pair<const char*, MakeBody>{"one long prompt", text_body(R"({"model":"m","prompt":")", "word ", "\"}")},
-                     {"a prompt of escapes", text_body(R"({"model":"m","prompt":")", R"(\u00e9)", "\"}")},
-                     {"ids", list_body(R"({"model":"m","prompt":[)", "%d", "]}")},
-                     {"prompts", list_body(R"({"model":"m","prompt":[)", R"("p%d")", "]}")},
-                     {"prompts of ids", list_body(R"({"model":"m","prompt":[)", "[1,%d]", "]}")},
-                     {"a draft", list_body(R"({"model":"m","prompt":"a","speculative":{"mode":"prediction","draft":[)", "%d", "]}}")},
-                     {"strings to hold at", list_body(R"({"model":"m","prompt":"a","stream":true,"hold":{"strings":[)", R"("s%d")", "]}}")}};
+  const Bodies more = {{"one long prompt", text_body(R"({"model":"m","prompt":")", "word ", "\"}")},
+                       {"a prompt of escapes", text_body(R"({"model":"m","prompt":")", R"(\u00e9)", "\"}")},
+                       {"ids", list_body(R"({"model":"m","prompt":[)", "%d", "]}")},
+                       {"prompts", list_body(R"({"model":"m","prompt":[)", R"("p%d")", "]}")},
+                       {"prompts of ids", list_body(R"({"model":"m","prompt":[)", "[1,%d]", "]}")},
+                       {"a draft", list_body(R"({"model":"m","prompt":"a","speculative":{"mode":"prediction","draft":[)", "%d", "]}}")},
+                       {"strings to hold at", list_body(R"({"model":"m","prompt":"a","stream":true,"hold":{"strings":[)", R"("s%d")", "]}}")}};
   bodies.insert(bodies.end(), more.begin(), more.end());
   expect_linear(bodies, [](const std::string& body) { decode_completion(body); });
 }

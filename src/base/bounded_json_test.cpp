@@ -256,8 +256,8 @@ TEST(BoundedJsonTest, WorkGrowsWithTheLengthWhateverTheForm) {
   EXPECT_GT(quadratic, 3.5);
 }
 
-// A value in random form, of any size: nothing in it takes more than so much a byte. The most of ten thousand forms was 40 times what a byte of a text
-// takes; one that walks over what stands before it takes thousands of times that.
+// A value in random form, of any size: nothing in it takes more than so much a byte. The most of 4,800 forms from 120 seeds was 9.2 times what a byte
+// of a text takes; one that walks over what stands before it takes a thousand times that.
 TEST(BoundedJsonTest, WorkOfRandomFormsIsBoundedByTheByte) {
   const WorkMeter meter;
   const double usual = meter.of([&] { read_json("\"" + std::string(200'000, 'a') + "\""); }) / 200'000;
@@ -274,7 +274,7 @@ TEST(BoundedJsonTest, WorkOfRandomFormsIsBoundedByTheByte) {
       while (text.size() < 200'000) text += one + (*frame ? "," : "");
       const double each = meter.of([&] { read_json_or_null(text); }) / static_cast<double>(text.size());
       most = std::max(most, each / usual);
-      EXPECT_LT(each, 600 * usual) << one << ", seed " << seed;
+      EXPECT_LT(each, 100 * usual) << one << ", seed " << seed;
     }
   }
   RecordProperty("most", std::to_string(most));

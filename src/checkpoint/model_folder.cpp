@@ -18,7 +18,7 @@ ModelFolderInfo model_folder_info(const fs::path& path, const ModelOptions& opti
   ModelFolderInfo info;
   info.path = path.string();
   info.family = model.family();
-  info.parameters_total = model.manifest().trained_size();
+  info.parameters_total = trained_size(model.manifest());
   info.parameters_active = model.facts().active_size;
   info.layers = model.facts().layers;
   info.hidden = model.facts().hidden;
@@ -34,7 +34,7 @@ ModelFolderInfo model_folder_info(const fs::path& path, const ModelOptions& opti
   info.dtype = dtype_name(reader->file_dtype());
   info.weights_sha256 = reader->weights_sha256();
   if (reader->has_mtp()) {
-    info.mtp_parameters = model.mtp()->manifest().trained_size();
+    info.mtp_parameters = trained_size(model.mtp()->manifest());
     info.mtp_tensors = static_cast<std::int64_t>(reader->mtp_tensors().size());
     info.draft_sha256 = reader->mtp_sha256();
   }

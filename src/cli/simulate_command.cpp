@@ -108,7 +108,7 @@ int simulate_command(const Arguments& arguments) {
   const std::vector<SimulatedStep> steps = simulate_layouts(model, profile_by_name(settings.profile), plan, layouts, device);
   if (!steps.front().fits()) refuse_layouts(steps.front(), steps.size(), settings.model, device);
 
-  const std::int64_t parameters = model->manifest().trained_size();
+  const std::int64_t parameters = trained_size(model->manifest());
   if (json) {
     nlohmann::ordered_json out = {{"heading", std::string(kComputed)}, {"model", settings.model}, {"parameters", parameters}, {"profile", settings.profile}};
     out["tokens"] = tokens;

@@ -228,6 +228,34 @@ TEST(EngineRanks, ARankHoldsItsShareAlone) {
   EXPECT_EQ(stages, one);
 }
 
+// What is no number in one stage of a pipeline fails the request that meets it, with the words of one rank, and no other.
+TEST(EngineRanks, ANanInOneStageIsSeenByTheOneThatSamples) {
+  Plant plant("sharing", "cpu-f32", {.threads = 1});
+  const Manifest& manifest = plant.runtime.model->manifest();
+  const auto with_nan = [&](std::int64_t segment) {
+    WeightImages images = plant.images;
+    for (std::size_t i = 0; i < images.size(); ++i) {
+      const Parameter& p = manifest.parameters()[i];
+      const bool embedding = p.layout == ParameterLayout::table && p.outputs == plant.runtime.model->facts().vocabulary;
+      if (segment < 0 ? !embedding : p.segment != segment || p.outputs > 1) continue;
+      for (std::int64_t k = 0; k < p.inputs; ++k)
+        images[i][static_cast<std::size_t>(p.offset(0, segment < 0 ? 11 : 0, k))] = std::numeric_limits<float>::quiet_NaN();
+    }
+    return make_weight_set(plant.runtime.backend, manifest, images, plant.runtime.profile, 2);
+  };
+  std::vector<Request> requests;
+  for (const std::int32_t token : {7, 11, 13}) requests.push_back({.prompt = {1, 2, 3, token, 5, 6}, .sampling = {.max_tokens = 4}});
+  for (const std::int64_t segment : {std::int64_t{-1}, std::int64_t{0}, plant.runtime.model->segments() - 1}) {
+    Engine one(plant.runtime, with_nan(segment)), stages(plant.runtime, with_nan(segment), {.ranks = {1, 1, 1, 2}});
+    const std::vector<Generation> want = one.generate(requests), got = stages.generate(requests);
+    for (std::size_t i = 0; i < want.size(); ++i) {
+      EXPECT_EQ(want[i].finish == FinishReason::error, segment >= 0 || i == 1);
+      EXPECT_EQ(got[i].error, want[i].error) << i << " of " << segment;
+      EXPECT_EQ(bits_of(got[i]), bits_of(want[i])) << i << " of " << segment;
+    }
+  }
+}
+
 // The control: ranks of another leaf count are not the same.
 TEST(EngineRanks, AnotherLeafCountIsSeen) {
   Plant plant("wide", "cpu-bf16w", {.threads = 1}), other("wide", "study-leaves", {.threads = 1});

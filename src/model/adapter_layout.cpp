@@ -53,7 +53,7 @@ AdapterLayout::AdapterLayout(const Manifest& model, const AdapterSettings& setti
         place.a = shared;
         place.b = manifest_.add({base.name + " (B)", ParameterLayout::packed, base.count, outputs, rank});
         manifest_.split(split_of_b(base.split), {place.b});
-        for (const ParameterId id : {place.a, place.b}) manifest_.set_segment(id, id + 1, base.tied ? last : base.segment);
+        manifest_.set_segment(shared, base.tied ? last : base.segment);  // A, and every B of the file tensor so far
       }
       if (a.pieces.empty()) a.pieces.push_back({place.a, by_item ? piece.item : 0, 0, rank, false});
       b.pieces.push_back({place.b, piece.item, piece.row_begin, piece.rows, false});

@@ -82,9 +82,9 @@ std::vector<FileTensor> tensors_by_layer(const Manifest& manifest) {
   return all;
 }
 
-std::int64_t Manifest::trained_size() const {
+std::int64_t trained_size(const Manifest& manifest) {
   std::int64_t total = 0;
-  for (const Parameter& p : parameters_)
+  for (const Parameter& p : manifest.parameters())
     if (p.trained) total += p.count * p.outputs * p.inputs;
   return total;
 }

@@ -19,7 +19,6 @@ class Manifest {
   const std::vector<Parameter>& parameters() const { return parameters_; }
   const Parameter& parameter(ParameterId id) const { return parameters_[static_cast<std::size_t>(id)]; }
   const std::vector<FileTensor>& files() const { return files_; }  // in the order of the model
-  std::int64_t trained_size() const;                               // number of trained weights without padding
 
   // For blocks/ and archs/: each declares a parameter and the file tensors that fill it.
   ParameterId matrix(const std::string& file, std::int64_t outputs, std::int64_t inputs, bool indexer = false);
@@ -58,11 +57,10 @@ class Manifest {
   void split(ParameterSplit how, std::initializer_list<ParameterId> ids) {
     for (const ParameterId id : ids) parameters_[static_cast<std::size_t>(id)].split = how;
   }
-  // Declares in which segment of the forward the parameters [first, end) are used; the default is the first one.
-  void set_segment(ParameterId first, ParameterId end, std::int64_t segment) {
-    for (ParameterId id = first; id < end; ++id) parameters_[static_cast<std::size_t>(id)].segment = segment;
+  // Declares in which segment of the forward the newest parameters are used, from `first` on; the default is the first one.
+  void set_segment(ParameterId first, std::int64_t segment) {
+    for (auto i = static_cast<std::size_t>(first); i < parameters_.size(); ++i) parameters_[i].segment = segment;
   }
-  ParameterId end() const { return static_cast<ParameterId>(parameters_.size()); }  // the id of the next parameter
   // Declares a matrix that no profile quantises.
   void keep_exact(ParameterId id) { parameters_[static_cast<std::size_t>(id)].exact = true; }
   // A parameter without its own file tensor; its pieces are added to a file tensor declared by hand.
@@ -85,6 +83,9 @@ class Manifest {
   std::int64_t layers_ = 0;
   std::vector<std::pair<std::string, std::string>> aliases_;
 };
+
+// Number of trained weights, without padding.
+std::int64_t trained_size(const Manifest& manifest);
 
 // The file tensors in the order of the model. One that holds the weights of several layers (Piece::layer) is replaced by a tensor for each of them,
 // `layer`.weight [outputs, inputs].

@@ -1,4 +1,5 @@
 // An adapter that was trained for a step is served: every way of serving has the trainer's log-probabilities, among neighbours without an adapter.
+#include <algorithm>
 #include <bit>
 
 #include "parity/parity_run.h"

@@ -15,7 +15,7 @@ std::unique_ptr<Model> largest_example(const std::string& model_type, std::strin
     const Json config = Json::parse(row.json);
     if (config["model_type"] != model_type) continue;
     std::unique_ptr<Model> model = make_model(config);
-    if (largest && largest->manifest().trained_size() >= model->manifest().trained_size()) continue;
+    if (largest && trained_size(largest->manifest()) >= trained_size(model->manifest())) continue;
     largest = std::move(model);
     name = row.name;
   }

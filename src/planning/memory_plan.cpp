@@ -54,7 +54,7 @@ std::vector<MemoryPlan> plans_of(const Ranks& ranks, int count, const Model& mod
   std::vector<MemoryPlan> plans;
   for (int rank = 0; rank < count; ++rank) {
     plans.push_back(memory_of(ranks.memory(rank)));
-    plans.back().parameters = model.manifest().trained_size();
+    plans.back().parameters = trained_size(model.manifest());
   }
   return plans;
 }
@@ -84,7 +84,7 @@ void add_critic(const RuntimeSettings& settings, const TrainingPlan& what, const
   if (what.critic == "full") {
     Trainer critic(runtime, no_images(*runtime.model), options);
     learn_values(critic, data);
-    for (int rank = 0; rank < options.ranks.size(); ++rank) add(rank, critic.ranks().memory(rank), manifest.trained_size());
+    for (int rank = 0; rank < options.ranks.size(); ++rank) add(rank, critic.ranks().memory(rank), trained_size(manifest));
     return;
   }
   const auto weights = make_weight_set(runtime.backend, manifest, no_images(*runtime.model), runtime.profile, 0);  // stays, whatever ranks share
@@ -92,7 +92,7 @@ void add_critic(const RuntimeSettings& settings, const TrainingPlan& what, const
   const auto layout = std::make_shared<const AdapterLayout>(manifest, AdapterSettings{.rank = what.critic_rank, .unembedding = true});
   AdapterTrainer critic(base, layout, initial_adapter(*layout, 0));
   learn_values(critic, data);
-  for (int rank = 0; rank < options.ranks.size(); ++rank) add(rank, base->rank(rank).runtime().backend.device().memory(), layout->manifest().trained_size());
+  for (int rank = 0; rank < options.ranks.size(); ++rank) add(rank, base->rank(rank).runtime().backend.device().memory(), trained_size(layout->manifest()));
 }
 }  // namespace
 

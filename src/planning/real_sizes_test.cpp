@@ -85,10 +85,10 @@ TEST(RealSizes, AreThePublishedOnes) {
     const Tensors theirs = published_tensors(expected["tensors"]), ours = declared_tensors(manifest);
     EXPECT_EQ(first_difference(theirs, ours), "") << name << " lacks it, or has it in another shape";
     EXPECT_EQ(first_difference(ours, theirs), "") << name << " alone has it";
-    EXPECT_EQ(manifest.trained_size(), expected["parameters"].get<std::int64_t>()) << name;
+    EXPECT_EQ(trained_size(manifest), expected["parameters"].get<std::int64_t>()) << name;
     EXPECT_EQ(model->facts().active_size, expected["active"].get<std::int64_t>()) << name;
     if (const auto known = counts.find(name); known != counts.end()) {
-      EXPECT_EQ(std::pair(manifest.trained_size(), model->facts().active_size), known->second) << name;
+      EXPECT_EQ(std::pair(trained_size(manifest), model->facts().active_size), known->second) << name;
       ++counted;
     }
     // Files also hold each expert's three matrices alone, but for gpt_oss'.
@@ -109,7 +109,7 @@ TEST(RealSizes, OfRelativesAreThePublishedOnes) {
     Json config = shape_config(nearest);
     for (const auto& [key, value] : changes.items()) config[key] = value;
     const auto model = make_model(config);
-    return std::pair(model->manifest().trained_size(), model->facts().active_size);
+    return std::pair(trained_size(model->manifest()), model->facts().active_size);
   };
   const auto both = [](std::int64_t n) { return std::pair(n, n); };  // a tied table is the head, so all of it is used
   const auto of = [](Json sizes) {

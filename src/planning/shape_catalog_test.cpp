@@ -62,7 +62,7 @@ TEST(ShapeCatalog, SizesAreTheManifests) {
     if (shape.config.is_null() || shape.id == "kimi-k2p5" || shape.id == "qwen3-vl-8b") continue;  // with vision
     const auto model = make_model(shape.config);
     const ModelSizes& sizes = *shape.sizes();
-    EXPECT_EQ(sizes.parameters(), model->manifest().trained_size()) << shape.id;
+    EXPECT_EQ(sizes.parameters(), trained_size(model->manifest())) << shape.id;
     std::int64_t layers = 0;
     for (const LayerBlock& block : sizes.blocks) layers += block.count;
     EXPECT_EQ(layers, model->facts().layers) << shape.id;

@@ -130,7 +130,7 @@ RankStep plan_step(const std::shared_ptr<const Model>& model, const Profile& pro
     step.exchanges = exchanges_of(counted.place(0)) - before;
   }
   step.memory = memory_of(trainer.ranks().memory(0));
-  step.memory.parameters = model->manifest().trained_size();
+  step.memory.parameters = trained_size(model->manifest());
   step.work = work_of(*model, profile, plan, rank);
   return step;
 }

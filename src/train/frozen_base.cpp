@@ -23,7 +23,7 @@ FrozenBase::FrozenBase(Runtime& runtime, const std::shared_ptr<const WeightSet>&
   WeightImages images;  // of what ranks cut; a device that only counts has no values
   if (options.ranks.replica() > 1)
     images = like.device().counting() ? WeightImages(manifest.parameters().size()) : weight_images(like, manifest, *weights, runtime_.profile);
-  else like.stream().synchronize();  // ranks copy the weights from there
+  else if (options.ranks.size() > 1) like.stream().synchronize();  // they copy the weights from there
   this->ranks().run([&](int local) {
     parts_[static_cast<std::size_t>(local)] =
         std::make_unique<BaseRank>(ranks_->runtime(local), local == 0, weights, images, options_, this->ranks().place(local));

@@ -41,7 +41,7 @@ TEST(ToyFamily, IsWalkedWithTheOthers) {
   EXPECT_EQ(model->facts().sparse_layers, 1);
   EXPECT_EQ(model->facts().expert_shape(), (ExpertShape{1, 2, 5}));
   // Weights that a token uses: all but three of five experts in one layer; the table is the head.
-  EXPECT_EQ(model->manifest().trained_size() - model->facts().active_size, 3 * 3 * 128 * 9);
+  EXPECT_EQ(trained_size(model->manifest()) - model->facts().active_size, 3 * 3 * 128 * 9);
 }
 
 }  // namespace

@@ -89,7 +89,7 @@ TEST(DenseConfig, WhatIsLeftOutIsWhatTransformersTakes) {
 TEST(DenseConfig, CountsATiedTableOnce) {
   const std::int64_t table = 31 * 48;
   const auto tied = make_model(with(small_config(), "tie_word_embeddings", true)), untied = make_model(small_config());
-  EXPECT_EQ(untied->manifest().trained_size(), tied->manifest().trained_size() + table);
+  EXPECT_EQ(trained_size(untied->manifest()), trained_size(tied->manifest()) + table);
   EXPECT_EQ(untied->facts().active_size, tied->facts().active_size);  // the head is used, the input embedding not counted
   EXPECT_EQ(tied->manifest().parameter(tied->facts().head).name, "model.embed_tokens.weight");
   EXPECT_EQ(untied->manifest().parameter(untied->facts().head).name, "lm_head.weight");
@@ -300,7 +300,7 @@ TEST(ExpertsConfig, GptOssAtItsRealSizes) {
       "factor": 32.0, "original_max_position_embeddings": 4096, "rope_type": "yarn", "truncate": false}})");
     config["num_hidden_layers"] = size.layers, config["num_local_experts"] = size.experts;
     const auto model = make_model(config);
-    EXPECT_EQ(model->manifest().trained_size(), size.parameters);
+    EXPECT_EQ(trained_size(model->manifest()), size.parameters);
     EXPECT_EQ(static_cast<std::int64_t>(model->manifest().files().size()), size.tensors);
     EXPECT_EQ(model->facts().windowed_layers, size.layers / 2);
   }
@@ -479,7 +479,7 @@ void expect_hostile_values_do_no_harm(const Json& base, std::vector<std::string>
   const auto try_config = [&](const Json& config) {
     try {
       const std::unique_ptr<Model> model = make_model(config);
-      EXPECT_GT(model->manifest().trained_size(), 0);
+      EXPECT_GT(trained_size(model->manifest()), 0);
       if (model->facts().rope.rotary <= 4096) {
         for (const float x : rope_table(3, model->facts().rope)) EXPECT_TRUE(x >= -1e4f && x <= 1e4f) << config.dump();
       }

@@ -38,17 +38,17 @@ void DecoderModel::build(const MakeBlock<AttentionBlock>& attention, const MakeB
   embedding_ = tied_ ? m.tied_table(traits_.table, facts_.vocabulary, facts_.hidden) : m.table(traits_.table, facts_.vocabulary, facts_.hidden);
   for (std::int64_t i = 0; i < facts_.layers; ++i) {
     const std::string prefix = fmt::format("{}{}.", traits_.layer, i);
-    const ParameterId first = m.end();
+    const auto first = static_cast<ParameterId>(m.parameters().size());
     Layer& l = layers_.emplace_back();
     l.input_norm = m.vector(prefix + traits_.input_norm, facts_.hidden);
     l.attention = attention(m, i, prefix);
     l.post_norm = m.vector(prefix + traits_.post_norm, facts_.hidden);
     l.feed_forward = feed_forward(m, i, prefix);
     idle += l.feed_forward->idle_size();
-    m.set_segment(first, m.end(), segment_of(i));
+    m.set_segment(first, segment_of(i));
   }
   if (layers_[0].attention->shares_selection()) fail(ErrorCode::invalid_argument, "config.json: the first layer shares an indexer; it must own one ('full')");
-  const ParameterId behind = m.end();
+  const auto behind = static_cast<ParameterId>(m.parameters().size());
   final_norm_ = m.vector(traits_.final_norm, facts_.hidden);
   facts_.head = tied_ ? embedding_ : value_ ? m.matrix("score.weight", 1, facts_.hidden) : m.matrix(traits_.head, facts_.vocabulary, facts_.hidden);
   if (tied_) m.add_alias(traits_.head, traits_.table);
@@ -56,10 +56,10 @@ void DecoderModel::build(const MakeBlock<AttentionBlock>& attention, const MakeB
   if (value_) m.keep_exact(facts_.head);
   else m.split(ParameterSplit::vocabulary, {facts_.head});
   if (value_bias_) m.vector("score.bias", 1);
-  m.set_segment(behind, m.end(), segments() - 1);
+  m.set_segment(behind, segments() - 1);
   m.adapt(AdapterKind::unembedding, {facts_.head});
   m.pass_over_layers(traits_.layer, facts_.layers);
-  facts_.active_size = m.trained_size() - idle - (tied_ ? 0 : facts_.vocabulary * facts_.hidden);
+  facts_.active_size = trained_size(m) - idle - (tied_ ? 0 : facts_.vocabulary * facts_.hidden);
 }
 
 void DecoderModel::add_mtp(const MtpLayer::MakeAttention& attention, const MtpLayer::MakeFeedForward& feed_forward) {

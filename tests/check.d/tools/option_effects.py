@@ -1,9 +1,11 @@
-"""Every option of the commands that compute has an effect, is refused, or stands in docs/cli.md among those that change no result.
+"""Every option of the commands in ROWS has an effect, is refused, or stands in docs/cli.md among those that change no result.
 
 The options are those of `COMMAND --help=json`, which are the keys of --config files too; one that has no row here fails. A row gives the
 option a value and holds what the command then prints and writes against the same without it: they differ, or, of those that change no
 result, are equal to the byte. That options are refused where their mechanism is off is walked by src/cli/option_tables_test.cpp.
-What servers, the page, chats, measurements and comparisons do with theirs is shown by the tests that SHOWN names.
+
+SHOWN has what a run of a moment cannot show: servers and who asks them, the page, comparisons, what happens over a network. Of those options only
+this is held: some other test has the word given there, or the option itself. That such a test fails without the effect is that test's to show.
 """
 import concurrent.futures
 import hashlib
@@ -17,6 +19,7 @@ import subprocess
 from harness import BINARY, MODEL, ROOT, TMP, check, done, instruction_sets
 
 PLACE = itertools.count()
+SNAPSHOTS = []  # ids in the store of FILES, oldest first
 LINES = [{"prompt": f"{a} {b} {c}={a + b + c}:", "completion": f"{a}+{b}={a + b},{a + b}+{c}={a + b + c}"} for a, b, c in ((3, 7, 12), (5, 9, 14), (2, 8, 31), (16, 4, 9), (6, 1, 40), (11, 13, 2))]
 
 
@@ -57,6 +60,17 @@ def furnish():
     tokenizer = json.loads((MODEL / "tokenizer.json").read_text())
     first, rest = {"SpecialToken": {"id": "<|bos|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}
     tokenizer["post_processor"] = {"type": "TemplateProcessing", "single": [first, rest], "pair": [first, rest], "special_tokens": {"<|bos|>": {"id": "<|bos|>", "ids": [101], "tokens": ["<|bos|>"]}}}
+    # The same with a hundred other numbers in one matrix, and a store of snapshots: of both, which a channel points at, and of a third that nobody needs.
+    for name, first_byte in (("moved", 1000), ("moved-further", 2000)):
+        shutil.copytree(MODEL, folder / name)
+        file = next((folder / name).glob("*.safetensors"))
+        values = bytearray(file.read_bytes())
+        at = 8 + int.from_bytes(values[:8], "little") + first_byte
+        for i in range(at, at + 400, 4):
+            values[i] ^= 1
+        file.write_bytes(values)
+    for model, *channel in ((MODEL, "--channel=chat"), (folder / "moved", "--channel=chat"), (folder / "moved-further",)):
+        SNAPSHOTS.append(json.loads(done("snapshot", "push", str(model), str(folder / "store"), *channel, "--json", "--quiet").stdout)["id"])
     for name, file, text in (("cool", "generation_config.json", json.dumps({"temperature": 0.1, "eos_token_id": 102})), ("talks", "chat_template.jinja", turn.replace("BEGIN", "")), ("begins", "tokenizer.json", json.dumps(tokenizer))):
         shutil.copytree(MODEL, folder / name)
         (folder / name / file).write_text(text)
@@ -69,10 +83,15 @@ CRITIC_MODEL = TMP / "critic/runs/r/export"  # too
 TAUGHT = TMP / "taught/runs/r/export"  # too: the shipped model, after reference rollouts of lockbox
 SPECIAL, SPECIAL_ID = "<|eos|>", "102"  # of the shipped model
 NO = "NO"  # the option is left out of the base
+STORED = {"copy": ("store", FILES / "store")}
 MORE = {"generate": {"prompt": "16 19 14=17:", "max-tokens": 12, "seed": 3, "json": True}, "eval": {"n": 6, "samples": 2, "json": True}, "eval drafts": {"data": FILES / "prompts.jsonl", "speculate": "ngram", "max-tokens": 40, "seed": 3, "json": True}, "score": {"tokens": FILES / "sequences.jsonl"}, "index-share overlap": {"data": FILES / "sequences.jsonl", "json": True}, "index-share search": {"data": FILES / "sequences.jsonl", "json": True}, "index-share convert": {"pattern": "FSSS", "data": FILES / "my.jsonl", "steps": 2, "batch": 4, "learning-rate": 1e-2, "quiet": True},
         "grad": {"tokens": FILES / "sequences.jsonl", "out": "gradients.safetensors", "json": True}, "plan": {"json": True}, "tokenize": {"text": "3 7 12=48:"}, "render": {"messages": FILES / "talk.json", "model": FILES / "talks"},
+        "chat": {"model": FILES / "talks", "stdin": "16 19 14=17:\n", "temperature": 1, "max-tokens": 12, "seed": 3}, "report": {"copy": ("run", TMP / "adapter/runs/r")},
+        **{f"snapshot {kind}": STORED | {"quiet": True} for kind in ("pull", "diff", "verify", "squash")}, "snapshot push": STORED | {"quiet": True, "json": True}, "snapshot show": STORED, "snapshot prune": STORED, "snapshot mirror": STORED | {"channel": "chat", "quiet": True},
         "shapes resolve": {"model": "qwen3-8b"}, "simulate": {"ranks": "tp=2,dp=2", "tokens": 128, "length": 16}}  # fmt: skip
-WORDS = {"simulate": [MODEL], "eval": ["countdown"], "info": [MODEL], "convert": [MODEL, "out"], "index-share convert": [MODEL, "out"], "shapes show": ["qwen3-32b-65k"]}
+WORDS = {"simulate": [MODEL], "eval": ["countdown"], "info": [MODEL], "convert": [MODEL, "out"], "index-share convert": [MODEL, "out"], "shapes show": ["qwen3-32b-65k"], "report": ["run"],
+         "snapshot push": [FILES / "moved-further", "store"], "snapshot pull": ["store", "chat", "out"], "snapshot show": ["store", "chat"], "snapshot diff": ["store", SNAPSHOTS[0], "chat"], "snapshot verify": ["store", "chat"],
+         "snapshot squash": ["store", "none", "chat"], "snapshot mirror": ["store", "copy"], "snapshot prune": ["store"]}  # fmt: skip
 SFT = {"data": FILES / "my.jsonl", "name": "r", "steps": 2, "batch": 4, "warmup": 0, "eval-share": 0, "page": False, "quiet": True, "json": True}
 RL = {"environment": "countdown", "name": "r", "steps": 2, "problems": 4, "rollouts": 4, "max-tokens": 12, "warmup": 0, "learning-rate": 1e-3, "page": False, "quiet": True, "json": True}
 PREFERENCE = {"data": FILES / "pairs.jsonl", "name": "r", "loss": "dpo", "steps": 2, "batch": 3, "warmup": 0, "learning-rate": 1e-3, "eval-share": 0, "page": False, "quiet": True, "json": True}
@@ -115,6 +134,17 @@ ROWS = {
     "shapes list": [("model", "qwen3-8b"), ("mode", "lora"), *SHAPES],
     "shapes show": [("lora-rank", 64, {"WORDS": ["kimi-k2p5-lora-256k"]}), ("shapes", FILES / "shapes.toml", {"WORDS": ["mine"]}), ("json", True)],
     "shapes resolve": [("model", "qwen3-32b"), ("context", 10**6), ("lora-rank", 8), ("forward-only", True), ("accelerator", "CPU"), ("count", 1), *SHAPES],
+    "chat": [*RUNTIME[:1], ("profile", "cpu-int4w"), *RUNTIME[2:], ("system", "3 7"), ("temperature", 3), ("top-p", 0.2, {"temperature": 3}), ("top-k", 1, {"temperature": 3}), ("min-p", 0.9, {"temperature": 3}), ("repetition-penalty", 5), ("max-tokens", 3), ("seed", 4, {"temperature": 3}), ("chat-template", FILES / "b.jinja"),
+                       ("generation-config", "none", {"model": FILES / "cool", "chat-template": FILES / "a.jinja", "temperature": NO, "max-tokens": 60}), ("acceptance", "rejection", {"speculate": "ngram", "max-tokens": 60, "temperature": 2})],
+    "report": [("out", "elsewhere.html"), ("overwrite", True, {"out": "mine.html", "there": "mine.html"})],
+    "snapshot push": [("parent", "chat"), ("channel", "chat"), ("profile", "cpu-f32"), ("quiet", NO, {"json": NO}), ("json", NO)],
+    "snapshot pull": [("base", MODEL), ("overwrite", True, {"there": "out/notes.txt"}), ("quiet", NO), ("json", True)],
+    "snapshot show": [("tensors", True), ("json", True)],
+    "snapshot diff": [("quiet", NO), ("json", True)],
+    "snapshot verify": [("quiet", NO), ("json", True)],
+    "snapshot squash": [("quiet", NO), ("json", True)],
+    "snapshot mirror": [("channel", NEEDED), ("full-every", 1), ("quiet", NO), ("json", True)],
+    "snapshot prune": [("keep", SNAPSHOTS[2]), ("dry-run", True), ("json", True)],
     "train sft": RUNTIME + [
         ("name", "other"), ("runs", "elsewhere"), ("fork", "anew", {"before": True}), ("resume", True, {"before": True}), ("data", FILES / "fewer.jsonl"), ("environment", "countdown", {"data": NO, "eval-share": NO}), ("compact-at", 72, {"environment": "lockbox", "data": NO, "eval-share": NO}), ("hold-rate", 0.00001, {"environment": "countdown", "data": NO, "eval-share": NO}), ("chat-share", 0.5, {"model": FILES / "talks", "chat-template": FILES / "b.jinja", "environment": "countdown", "data": NO, "eval-share": NO}), ("from-scratch", True),
         ("init-seed", 9, {"from-scratch": True}), ("init-deviation", 0.5, {"from-scratch": True}), ("seed", 9), ("epochs", 2, {"steps": NO}), ("steps", 1), ("batch", 2), ("adapter-rank", 4), ("adapter-alpha", 1, {"adapter-rank": 4}), ("optimizer", "dimuon"),
@@ -142,14 +172,16 @@ ROWS = {
         ("checkpoint-every", 1), ("keep-last", 1, {"checkpoint-every": 1, "steps": 4}), ("export-dtype", "f32"), ("quiet", NO, {"json": NO}), ("page", True), *PROFILED, ("overwrite", True, {"trace": "trace.json", "there": "trace.json"}), ("json", NO)],
 }  # fmt: skip
 
-# Of commands that serve, measure, compare or talk, and of limits that take long to reach: a word of the tests that show it, where it is not the option itself.
+# Of commands that serve, measure or compare, and of what needs a network or long to reach: the word of tests that show it, where it is not the option itself.
+# Of a command in ROWS too, those options alone that stand here.
 SHOWN = {
     "serve": {"model": "--model", "profile": "--profile", "mla-norm-eps": "mla_norm_eps", "context": "--context", "message-format": "message_format", "metadata-kilobytes": "metadata_bytes", "checkpoint-megabytes": "checkpoint_bytes",
               "session-days": "session_seconds", "session-idle-minutes": "session_idle_seconds", "gradient-megabytes": "gradient_bytes", "gap-seconds": "gap_seconds", "shares": "parse_class_shares", "sampler-hours": "sampler_seconds", "separate-passes": "share_passes", "share-prefixes": "share_prefixes", "max-held-bytes": "max_held_bytes", "max-pending-bytes": "max_pending_bytes",
               "idle-seconds": "idle_seconds", "body-seconds": "body_seconds", "write-seconds": "write_seconds", "access-log": "--no-access-log", "allow-host": "access_.hosts", "frozen-layers": "--frozen-layers", "publish-transition": ".transition", "rank-timeout": "rank_timeout"},
     "demo": {"arms": "arms", "mla-norm-eps": "mla_norm_eps", "importance-cap": "truncated_importance", "rank-timeout": "rank_timeout"},
-    "chat": {"top-p": "top_p", "repetition-penalty": "repetition_penalty", "mla-norm-eps": "mla_norm_eps"},
-    "watch": {"run": "watch", "parity": "parity.json"}, "report": {}, "doctor": {}, **{f"snapshot {kind}": {} for kind in ("push", "pull", "show", "diff", "verify", "squash", "mirror", "prune")}, "launch": {}, "fleet status": {}, "fleet watch": {}, "deploy": {}, "rollback": {}, "parity": {"mla-norm-eps": "mla_norm_eps", "device": "emulated", "rank-timeout": "rank_timeout"},
+    "chat": {"url": "--url", "api-key": "--api-key"}, "snapshot push": {"base": "--base", "transition": "--transition"}, "snapshot pull": {"downloads": "--downloads", "parallel": "--parallel", "stall-seconds": "--stall-seconds"},
+    "snapshot mirror": {"follow": "--follow", "poll-seconds": "--poll-seconds", "downloads": "--downloads", "parallel": "--parallel", "stall-seconds": "--stall-seconds"},
+    "watch": {"run": "watch", "parity": "parity.json"}, "doctor": {}, "launch": {}, "fleet status": {}, "fleet watch": {}, "deploy": {}, "rollback": {}, "parity": {"mla-norm-eps": "mla_norm_eps", "device": "emulated", "rank-timeout": "rank_timeout"},
     "train sft": {"page-port": "--page-port", "transcript-megabytes": "BoundedLog", "rank-timeout": "rank_timeout"}, "train rl": {"page-port": "--page-port", "transcript-megabytes": "BoundedLog", "rank-timeout": "rank_timeout", "on-difference": "stop_at_difference", "publish-transition": ".transition"}, "train preference": {"page-port": "--page-port"}, "train distill": {"page-port": "--page-port"},
 }  # fmt: skip
 # No size or figure that these print depends on it; `score` prints its lines either way.
@@ -180,7 +212,9 @@ def run(command, options, earlier):
     folder = TMP / "runs" / str(next(PLACE))
     folder.mkdir(parents=True)
     options = dict(options)
-    words, stdin, there = options.pop("WORDS", WORDS.get(command, [])), options.pop("stdin", ""), options.pop("there", None)
+    words, stdin, there, copy = options.pop("WORDS", WORDS.get(command, [])), options.pop("stdin", ""), options.pop("there", None), options.pop("copy", None)
+    if copy:
+        shutil.copytree(copy[1], folder / copy[0])
     if there:
         (folder / there).parent.mkdir(parents=True, exist_ok=True)
         (folder / there).write_text("somebody's")
