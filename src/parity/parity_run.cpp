@@ -58,7 +58,7 @@ std::vector<RankLayout> parity_layouts(const ParityOptions& options) {
     layouts.push_back({});
     return layouts;
   }
-  for (const char* text : {"tp=2", "dp=2", "tp=3", "ep=2", "tp=4", "tp=2,dp=2,ep=2", "dp=3", "tp=8", "ep=3", "pp=2"}) layouts.push_back(rank_layout(text));
+  for (const char* text : {"tp=2", "dp=2", "tp=3", "ep=2", "pp=2", "tp=2,dp=2,ep=2", "dp=3", "tp=8", "ep=3"}) layouts.push_back(rank_layout(text));
   return layouts;
 }
 

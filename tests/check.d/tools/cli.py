@@ -202,9 +202,9 @@ with check("simulate"):
     assert told["heading"] == "computed, not measured" and told["sequences"] == 4 and step["fits"] and len(step["reasons"]) >= 3, told
     assert 0 < step["seconds"]["fast"]["step"] < step["seconds"]["slow"]["step"] and sum(e["bytes"] for e in step["exchanges"]) > 0, step
     every = done(*words, "--devices", "4", "--json").json()["layouts"]
-    assert len(every) == 6 and step["ranks"] in [other["ranks"] for other in every], every
+    assert len(every) == 6 + 3 and step["ranks"] in [other["ranks"] for other in every], every
     assert done(*words, "--ranks", "tp=2,dp=2").stdout.startswith("computed, not measured\n")
-    refused(*words, "--ranks", "pp=2", status=1, words=["unknown key 'pp'", "allowed are tp, dp, ep"])
+    refused(*words, "--ranks", "cp=2", status=1, words=["unknown key 'cp'", "allowed are tp, dp, ep, pp"])
     refused(*words, "--ranks", "tp=2", "--devices", "2", status=2, words=["--devices does nothing without --ranks all"])
     refused("simulate", "glm-5p2", "--ranks", "tp=2", "--tokens", "64", status=1, words=["does not fit", "GB a rank are needed in tp=2,dp=1,ep=1", "h200"])
 
