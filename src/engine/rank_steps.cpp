@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "model/rank_work.h"
 #include "parallel/follow_calls.h"
 #include "parallel/process_ranks.h"
 #include "parallel/thread_ranks.h"
@@ -183,15 +184,7 @@ void RankSteps::run(const std::vector<PlannedSlice>& plan, const StepWants& want
     part.shares->drop_gone();
     part.runner->run(own ? part.shares->of(*own) : *part.weights, plan, wants, local == 0 ? result : others[static_cast<std::size_t>(local)]);
   });
-  const auto work = ranks_->gather<ForwardCounts>([&](int local) { return local == 0 ? result.work : others[static_cast<std::size_t>(local)].work; });
-  result.work = work[0];
-  for (int rank = 1; rank < ranks_->size(); ++rank) {
-    const ForwardCounts& theirs = work[static_cast<std::size_t>(rank)];
-    const int place = ranks_->layout().model_of(rank);
-    if (place < ranks_->layout().tp) result.work.pairs_read += theirs.pairs_read;  // expert-parallel ranks attend alike
-    if (place == 0) result.work.segment_rows += theirs.segment_rows;               // of another stage
-    result.work.expert_rows += theirs.expert_rows;
-  }
+  result.work = work_of_ranks(*ranks_, [&](int local) { return local == 0 ? result.work : others[static_cast<std::size_t>(local)].work; });
 }
 
 }  // namespace lockstep

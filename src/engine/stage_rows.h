@@ -1,7 +1,7 @@
 // A step's rows on their way through the stages of a pipeline (docs/ranks.md): hidden states, flags and told experts go from stage to stage, and from
 // the last one back to the first, which has the head and samples. Where no stages share the model nothing happens.
 //   StageRows rows(backend, sharding, batch, hidden); rows.attach(options); rows.receive(flags, experts);
-//   const Tensor h = rows.pass_on(model.forward(context), flags, experts); if (!rows.end_here()) sample(h);
+//   const Tensor h = rows.pass_on(model.forward(context), flags, experts); if (rows.leads()) sample(h);
 // Of one step, on the rank's thread. All stages make the same calls.
 #pragma once
 #include "model/context.h"

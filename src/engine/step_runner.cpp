@@ -78,18 +78,15 @@ void StepRunner::run(const WeightSet& weights, const std::vector<PlannedSlice>& 
   const View experts = tells ? record.experts() : View{};
   stages.receive(context.flags(), experts);
   const Tensor hidden = stages.pass_on(stages.computes() ? runtime_.model->forward(context) : Tensor(), context.flags(), experts);
-  result.wants = &wants;
-  if (!stages.leads()) {
-    backend.stream().synchronize();
-    result.work = context.counters().read();
-    return;
-  }
   const Step step{plan, wants, record, context, hidden.view()};
-  if (wants.rows(Column::scored) > 0) score(step);
-  if (wants.rows(Column::scored_top) > 0) likeliest_of_scored(step);
-  if (wants.rows(Column::drawn) > 0) draw(step);
-  if (wants.rows(Column::sampled) > 0) sample(step);
-  if (mtp_) mtp_->follow(weights, batch, slices_, hidden);
+  if (stages.leads()) {
+    if (wants.rows(Column::scored) > 0) score(step);
+    if (wants.rows(Column::scored_top) > 0) likeliest_of_scored(step);
+    if (wants.rows(Column::drawn) > 0) draw(step);
+    if (wants.rows(Column::sampled) > 0) sample(step);
+    if (mtp_) mtp_->follow(weights, batch, slices_, hidden);
+  }
+  result.wants = &wants;
   if (!first()) {
     backend.stream().synchronize();
     result.work = context.counters().read();

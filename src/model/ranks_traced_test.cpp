@@ -10,6 +10,7 @@
 #include "model/archs/registry.h"
 #include "model/runtime.h"
 #include "parallel/thread_ranks.h"
+#include "parallel/transfer.h"
 
 namespace lockstep {
 namespace {
@@ -33,14 +34,6 @@ struct Outcome {
   Hashes hidden;
   std::vector<Hashes> gradients;  // by parameter, of the rank's share
 };
-
-// What a stage of a pipeline sends to the other end of a pair, or gets from there; the other view is none.
-void send_over(Communicator& pair, Stream& stream, const View& to, const View& from) {
-  std::vector<View> sent(2), received(2);
-  const auto other = static_cast<std::size_t>(1 - pair.rank());
-  sent[other] = to, received[other] = from;
-  pair.exchange(stream, sent, received);
-}
 
 // Forward and backward from a random gradient of the hidden states, which a stage that is not the last one gets from the next.
 Outcome run(const std::shared_ptr<const Model>& model, const WeightImages& images, const Profile& profile, const Sharding* sharding) {
@@ -66,20 +59,20 @@ Outcome run(const std::shared_ptr<const Model>& model, const WeightImages& image
   StageInput stage;
   if (before) {
     stage.rows = runtime.backend.device().allocate(DType::f32, batch.count(), model->facts().hidden, MemoryCategory::activations);
-    send_over(*sharding->place().before, stream, {}, stage.rows.view());
+    swap_over(*sharding->place().before, stream, {}, stage.rows.view());
     options.stage = &stage;
   }
   Context context = runtime.context(*weights, cache, batch, options, &tape, sharding);
   const Tensor hidden = model->forward(context);
-  if (after) send_over(*sharding->place().after, stream, hidden.view(), {});
+  if (after) swap_over(*sharding->place().after, stream, hidden.view(), {});
   Outcome outcome{runtime.backend.stream().read_hashes(hidden.view()).get(), {}};
   std::vector<float> dy(static_cast<std::size_t>(hidden.view().size()));
   for (float& v : dy) v = static_cast<float>(draws.uniform() - 0.5);
   const Buffer gradient = runtime.backend.device().upload(dy, hidden.view().rows, hidden.view().cols, MemoryCategory::activations);
-  if (after) send_over(*sharding->place().after, stream, {}, gradient.view());
+  if (after) swap_over(*sharding->place().after, stream, {}, gradient.view());
   tape.contribute(hidden.node, gradient);
   tape.backward();
-  if (before) send_over(*sharding->place().before, stream, stage.gradient.view(), {});
+  if (before) swap_over(*sharding->place().before, stream, stage.gradient.view(), {});
   gradients.finish();  // a tied table has accumulators
   for (std::size_t i = 0; i < manifest.parameters().size(); ++i)
     outcome.gradients.push_back(runtime.backend.stream().read_hashes(gradients.gradient(static_cast<ParameterId>(i))).get());

@@ -3,24 +3,11 @@
 // as stages follow it, then a backward and a forward in turns, so no stage holds more passes than there are stages.
 #include <algorithm>
 
-#include "base/error.h"
 #include "model/sharding.h"
-#include "model/value_head.h"
+#include "parallel/transfer.h"
 #include "train/forward_pass_parts.h"
 
 namespace lockstep {
-
-namespace {
-// Over a pair, if there is one: sends `to`, and fills `from`; either may be none. Both ends know what is sent, so an exchange of nothing is none.
-void swap_over(Communicator* pair, Stream& stream, const View& to, const View& from) {
-  if (!pair || (to.size() == 0 && from.size() == 0)) return;
-  std::vector<View> sent(2), received(2);
-  const auto other = static_cast<std::size_t>(1 - pair->rank());
-  sent[other] = to;
-  received[other] = from;
-  pair->exchange(stream, sent, received);
-}
-}  // namespace
 
 void ForwardPass::run(const WeightSet& weights, const Settings& settings, std::size_t passes, const JobsOf& jobs_of) {
   if (sharding_ && sharding_->place().layout.pp > 1) return run_stage(weights, settings, passes, jobs_of);
@@ -49,6 +36,12 @@ void ForwardPass::run_stage(const WeightSet& weights, const Settings& settings, 
   std::vector<std::vector<Job>> jobs(count);
   std::vector<Buffer> dy(count);  // of this stage's rows
 
+  const auto with_before = [&](const View& to, const View& from) {
+    if (before) swap_over(*before, stream, to, from);
+  };
+  const auto with_after = [&](const View& to, const View& from) {
+    if (after) swap_over(*after, stream, to, from);
+  };
   const auto prepared = [&](std::size_t i) {
     if (i >= count) return;
     jobs[i] = jobs_of(i);
@@ -81,28 +74,28 @@ void ForwardPass::run_stage(const WeightSet& weights, const Settings& settings, 
   const std::size_t ahead = settings.gradient ? std::min(static_cast<std::size_t>(follow), count) : 0;
   for (std::size_t i = 0; i < ahead; ++i) {
     prepared(i);
-    swap_over(before, stream, {}, input(i));
+    with_before({}, input(i));
     forward(*passes[i]);
-    swap_over(after, stream, output(i), {});
+    with_after(output(i), {});
   }
   if (ahead < count) {
     prepared(ahead);
-    swap_over(before, stream, {}, input(ahead));
+    with_before({}, input(ahead));
   }
   for (std::size_t i = 0; i + ahead < count; ++i) {
     const std::size_t newest = i + ahead;
     forward(*passes[newest]);
-    swap_over(after, stream, output(newest), settings.gradient ? gradient(i) : View{});
+    with_after(output(newest), settings.gradient ? gradient(i) : View{});
     finished(i);
     prepared(newest + 1);
     const Buffer dx = through && before ? passes[i]->stage.gradient : Buffer();
-    swap_over(before, stream, dx.view(), input(newest + 1));
+    with_before(dx.view(), input(newest + 1));
     left(i);
   }
   for (std::size_t i = count - ahead; i < count; ++i) {
-    swap_over(after, stream, {}, gradient(i));
+    with_after({}, gradient(i));
     finished(i);
-    if (through && before) swap_over(before, stream, passes[i]->stage.gradient.view(), {});
+    if (through) with_before(passes[i]->stage.gradient.view(), {});
     left(i);
   }
   if (waits) join_tied(passes, settings);
@@ -116,28 +109,24 @@ bool ForwardPass::joins_tied(const Settings& settings) const {
 }
 
 void ForwardPass::join_tied(const std::vector<std::unique_ptr<Pass>>& passes, const Settings& settings) {
-  Communicator& stages = *sharding_->place().stages;
-  const auto last = static_cast<std::size_t>(sharding_->stages() - 1);
+  const int last = sharding_->stages() - 1;
   for (const std::unique_ptr<Pass>& pass : passes) {
-    std::vector<View> to(static_cast<std::size_t>(stages.size())), from(to.size());
-    if (sharding_->first_stage()) to[last] = pass->table_gradient.view();
+    View mine, into;
+    if (sharding_->first_stage()) mine = pass->table_gradient.view();
     if (sharding_->last_stage()) {
       pass->table_gradient =
           runtime_.backend.device().allocate(DType::f32, pass->batch->tape_count(), runtime_.model->facts().hidden, MemoryCategory::activations);
-      from[0] = pass->table_gradient.view();
+      into = pass->table_gradient.view();
     }
-    stages.exchange(runtime_.backend.stream(), to, from);
+    send_between(*sharding_->place().stages, runtime_.backend.stream(), 0, last, mine, into);
     if (sharding_->last_stage()) deposit_head(*pass, settings);
   }
 }
 
 void share_tied_gradient(const Sharding& sharding, Backend& backend, GradientSet& gradients, ParameterId head) {
   if (!sharding.place().stages || sharding.stages() == 1) return;
-  Communicator& stages = *sharding.place().stages;
-  std::vector<View> to(static_cast<std::size_t>(stages.size())), from(to.size());
-  if (sharding.last_stage()) to[0] = gradients.gradient(head);
-  if (sharding.first_stage()) from[static_cast<std::size_t>(sharding.stages() - 1)] = gradients.gradient(head);
-  stages.exchange(backend.stream(), to, from);
+  const View mine = sharding.last_stage() ? gradients.gradient(head) : View{}, into = sharding.first_stage() ? gradients.gradient(head) : View{};
+  send_between(*sharding.place().stages, backend.stream(), sharding.stages() - 1, 0, mine, into);
 }
 
 }  // namespace lockstep

@@ -1,9 +1,9 @@
 #include "train/frozen_base.h"
 
 #include "base/error.h"
+#include "model/rank_work.h"
 #include "numerics/low_bit.h"
 #include "train/adapter_trainer.h"
-#include "train/rank_work.h"
 
 namespace lockstep {
 

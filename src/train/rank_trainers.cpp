@@ -1,6 +1,6 @@
 #include "train/rank_trainers.h"
 
-#include "train/rank_work.h"
+#include "model/rank_work.h"
 
 namespace lockstep {
 

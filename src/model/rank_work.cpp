@@ -1,4 +1,4 @@
-#include "train/rank_work.h"
+#include "model/rank_work.h"
 
 namespace lockstep {
 
