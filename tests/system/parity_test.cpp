@@ -73,7 +73,7 @@ TEST(Parity, EveryPromisedPlaceIsVisited) {
                        [&](const ParityVisit& v) { return v.place.find(part) != std::string::npos && v.training > 0 && v.serving > 0; });
   };
   for (const char* part :
-       {"tp=2,dp=1,ep=1", "tp=1,dp=2,ep=1", "tp=3,dp=1,ep=1", "tp=1,dp=1,ep=2", "tp=4,dp=1,ep=1", "tp=2,dp=2,ep=2", "tp=1,dp=3,ep=1", "tp=8,dp=1,ep=1",
+       {"tp=2,dp=1,ep=1", "tp=1,dp=2,ep=1", "tp=3,dp=1,ep=1", "tp=1,dp=1,ep=2", "tp=1,dp=1,ep=1,pp=2", "tp=2,dp=2,ep=2", "tp=1,dp=3,ep=1", "tp=8,dp=1,ep=1",
         "tp=1,dp=1,ep=3", "1 thread,", "2 threads", "3 threads", "4 threads", "2 threads, pages of 16, as served by default"})
     EXPECT_TRUE(visited(part)) << part << "\n" << to_text(report);
   for (std::size_t i = 0; i < report.visits.size(); ++i) {
