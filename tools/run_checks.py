@@ -37,6 +37,7 @@ import night
 from watched_programs import how_it_ended, of_this_thread, run_watched, say, side_by_side
 
 ROOT = Path(__file__).resolve().parent.parent
+FAMILIES = {recipe.stem for recipe in (ROOT / "recipes/families").glob("*.toml")}
 NO_ORACLE = "no oracle environment (./setup --oracle makes it in .oracle; or set LOCKSTEP_ORACLE_PYTHON)"
 
 
@@ -47,6 +48,7 @@ class Tally:
         self.passed, self.failures, self.skips = 0, [], []
         self.evidence = {}  # failure -> what was shown of its output, repeated where the report ends
         self.costs = []  # (group, seconds, of a processor: none where that is not known)
+        self.of_families = collections.Counter()  # seconds of the tests that have a model family in their names, by family
         self.shown = []
         self.allowed = []
         for line in (ROOT / "tests/skips.txt").read_text().splitlines():
@@ -86,16 +88,25 @@ class Tally:
         if seconds >= 1:
             self.costs.append((group, seconds, of_this_thread.processor - used))
 
+    def add_test(self, name, seconds):
+        """Adds a test's time to the family that its name has: `Families/Parity.HoldsToo/qwen3_moe` to qwen3_moe, not to qwen3."""
+        for family in set(re.findall(r"[a-z0-9]+(?:_[a-z0-9]+)*", name)) & FAMILIES:
+            self.of_families[family] += seconds
+
     def join(self, other):
         self.passed += other.passed
         self.failures += other.failures
         self.skips += other.skips
         self.evidence |= other.evidence
         self.costs += other.costs
+        self.of_families += other.of_families
 
     def close(self):
         for group, seconds, of_a_processor in sorted(self.costs, key=lambda cost: -cost[1])[:40]:
             say(f"cost {seconds:7.1f} s  {group}" + (f" ({of_a_processor:.1f} s of a processor)" if of_a_processor is not None else ""))
+        for family, seconds in self.of_families.most_common():
+            if seconds >= 1:
+                say(f"cost {seconds:7.1f} s  tests of the family {family}, in the rows above")
         for skip in self.skips[:20]:
             say(f"SKIP {skip}")
         if len(self.skips) > 20:
@@ -166,6 +177,7 @@ def run_unit(program, tally, patterns, environment, timeout):
                         if name not in left:
                             continue
                         finished.add(name)
+                        tally.add_test(name, float(test.get("time", "0").rstrip("s")))
                         if test.get("failures"):
                             tally.show_tail(blocks.get(name, "\n".join(f["failure"] for f in test["failures"])))
                             tally.add_failure(f"{group}/{name}")
@@ -375,6 +387,7 @@ def run_oracle(tally, patterns, environment, timeout, group="oracle", names=None
             at = next((i for i, part in enumerate(parts) if part.startswith("test_")), len(parts) - 1)
             name = "::".join([f"{parts[at - 1]}/{parts[at]}.py", *parts[at + 1 :], case.get("name")])
             count += 1
+            tally.add_test(case.get("name"), float(case.get("time") or 0))
             by_file[f"{parts[at - 1]}/{parts[at]}.py"] += float(case.get("time") or 0)
             if (skip := case.find("skipped")) is not None:
                 tally.add_skip(name, skip.get("message") or "")

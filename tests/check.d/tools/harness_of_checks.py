@@ -140,6 +140,19 @@ def the_end_tells_what_groups_cost(folder):
     assert len(costs) == 1 and re.fullmatch(r"cost +[1-9][0-9.]* s  script/slow \(0\.\d s of a processor\)", costs[0]), costs
 
 
+def the_end_tells_what_families_cost(folder):
+    tally, other = run_checks.Tally(), run_checks.Tally()
+    tally.add_test("Families/ParityFamily.HoldsToo/qwen3_moe", 1.5)
+    tally.add_test("Families/ParityFamily.HoldsToo/qwen3", 0.5)  # not of qwen3_moe, and below a second
+    other.add_test("test_scores[qwen3_moe-cpu-f32]", 2)
+    other.add_test("test_scores[toy]", 9)
+    tally.join(other)
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        tally.close()
+    costs = [line for line in printed.getvalue().splitlines() if line.startswith("cost ")]
+    assert costs == ["cost     3.5 s  tests of the family qwen3_moe, in the rows above"], costs
+
+
 def two_programs_run_at_once_and_are_told_in_order(folder):
     tally, printed, both = run_checks.Tally(), io.StringIO(), threading.Barrier(2)
 
@@ -340,7 +353,7 @@ def the_parts_are_those_of_the_tree(folder):
 
 CHECKS = [fuzzing_starts_from_a_new_seed_each_time, a_printed_seed_repeats_the_run, a_wrong_seed_is_refused, the_end_names_the_way_to_skipped_tests,
           the_end_shows_again_what_failed, the_readme_counts_what_is_skipped, tests_of_a_file_are_those_that_pytest_finds,
-          the_end_tells_what_groups_cost, two_programs_run_at_once_and_are_told_in_order,
+          the_end_tells_what_groups_cost, the_end_tells_what_families_cost, two_programs_run_at_once_and_are_told_in_order,
           what_is_timed_runs_alone_and_the_rest_two_at_a_time, a_fault_of_ours_ends_what_runs, checks_that_are_named_are_in_the_tree,
           a_night_goes_on_where_it_was, each_part_has_its_turn, turns_are_of_landings, a_part_ends_in_its_time, the_parts_are_those_of_the_tree]
 
