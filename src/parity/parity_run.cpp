@@ -35,8 +35,11 @@ ParityPlaces parity_places(const ParityOptions& options) {
   }
   if (parity_device(options) == BackendKind::cuda)
     for (const std::int64_t page : {16, 4, 1}) all.push_back({BackendKind::cuda, widest, 1, page});
-  const ParityPlace with_ranks[] = {
-      {BackendKind::cpu, widest, 1, 4}, {BackendKind::deferred, widest, 2, 16}, {BackendKind::cpu, widest, 2, 1}, {BackendKind::deferred, widest, 1, 4}};
+  // Half of the layouts with AVX2, also where there is AVX-512; the seed says which.
+  const ParityPlace with_ranks[] = {{BackendKind::cpu, widest, 1, 4},
+                                    {BackendKind::deferred, widest, 2, 16},
+                                    {BackendKind::cpu, InstructionSet::avx2, 2, 1},
+                                    {BackendKind::deferred, InstructionSet::avx2, 1, 4}};
   const std::vector<RankLayout> layouts = parity_layouts(options);
   for (std::size_t i = 0; i < layouts.size(); ++i) {
     all.push_back(with_ranks[i % std::size(with_ranks)]);

@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <initializer_list>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "engine/engine.h"
@@ -10,6 +13,7 @@
 #include "parity/engine_ways.h"
 #include "parity/parity.h"
 #include "parity/parity_recording.h"
+#include "parity/parity_run.h"
 #include "system/golden_tools.h"
 #include "train/trainer.h"
 
@@ -90,6 +94,25 @@ TEST(Parity, EveryPromisedPlaceIsVisited) {
   ParityReport miscounted = report;
   miscounted.miscounts.push_back("one");
   EXPECT_FALSE(miscounted.passed());
+}
+
+// The seeds of the tests of this file, 1, 4 and 11, bring every layout to AVX2; nine seeds in a row bring it to every kind of place.
+TEST(Parity, EveryLayoutMeetsAvx2) {
+  const auto met = [](std::initializer_list<std::uint64_t> seeds, BackendKind backend, InstructionSet isa) {
+    std::set<std::string> layouts;
+    for (const std::uint64_t seed : seeds)
+      for (const ParityPlace& place : parity_places({.cases = 0, .seed = seed}).all)
+        if (place.backend == backend && place.isa == isa && place.ranks.size() > 1) layouts.insert(place.ranks.text());
+    return layouts;
+  };
+  std::set<std::string> all;
+  for (const RankLayout& layout : parity_layouts({})) all.insert(layout.text());
+  ASSERT_GE(all.size(), 9u);
+  std::set<std::string> with_tests = met({1, 4, 11}, BackendKind::cpu, InstructionSet::avx2);
+  with_tests.merge(met({1, 4, 11}, BackendKind::deferred, InstructionSet::avx2));
+  EXPECT_EQ(with_tests, all);
+  for (const BackendKind backend : {BackendKind::cpu, BackendKind::deferred})
+    for (const InstructionSet isa : {InstructionSet::avx2, widest_instruction_set()}) EXPECT_EQ(met({0, 1, 2, 3, 4, 5, 6, 7, 8}, backend, isa), all);
 }
 
 class ParityFamily : public testing::TestWithParam<std::string> {};
