@@ -355,7 +355,9 @@ def contexts_table(data):
     by = {(r["model"], r["tokens"]): r["attention"] / r["tokens"] for r in data["rows"]}
     grown = [f"{model}: {by[model, 65536] / by[model, 16384]:.2f}" for model, tokens in by if tokens == 65536 and (model, 16384) in by and "dense" not in model]
     if grown:
-        lines += ["", f"Attention's time a token, 64k over 16k: {'; '.join(grown)}."]
+        keys = lambda tokens: sum(min(position + 1, 2048) for position in range(tokens)) / tokens
+        lines += ["", f"Attention's time a token, 64k over 16k: {'; '.join(grown)}. Of that, {keys(65536) / keys(16384):.2f} is arithmetic: the first 2,048 rows of a prompt have fewer keys, "
+                  "and are a larger part of the shorter one."]  # fmt: skip
     if s := data.get("sharing"):
         lines += ["", f"One indexer for four layers against one for each, at {s['tokens']:,} tokens: a prompt {s['prefill']:.2f} times as fast, where the arithmetic allows {s['prefill_allows']:.2f} "
                   f"({percent(s['prefill'] / s['prefill_allows'])}); a token after it {s['decode']:.2f}, {s['decode_allows']:.2f} ({percent(s['decode'] / s['decode_allows'])})."]  # fmt: skip
