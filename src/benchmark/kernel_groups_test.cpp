@@ -32,6 +32,18 @@ TEST(KernelGroups, EveryKernelHasOne) {
   EXPECT_EQ(kernel_group(""), kOutsideTheProgram);
 }
 
+// Also the parts of a kernel that the compiler did not inline: without a group their time would be counted as everybody else's.
+TEST(KernelGroups, EveryVectorFunctionHasOne) {
+  std::size_t vector_functions = 0;
+  for (const std::string& symbol : ProfileSamples().symbols())
+    if (symbol.find("7Avx2Vec") != std::string::npos) {
+      ++vector_functions;
+      EXPECT_NE(kernel_group(symbol), kOtherFunctions) << symbol << " has no part in kernel_groups.cpp";
+    }
+  EXPECT_GT(vector_functions, 300u);
+  EXPECT_EQ(kernel_group("_ZN8lockstep12planted_partINS_7Avx2VecEEEvl"), kOtherFunctions);
+}
+
 TEST(KernelGroups, TellPartsOfOneKernelApart) {
   EXPECT_EQ(kernel_group(symbol_of_kernel("linear_backward_weight", "LinearBackwardWeight")), "products for the gradients of weights");
   EXPECT_EQ(kernel_group(symbol_of_kernel("rope", "Rope")), "rope");

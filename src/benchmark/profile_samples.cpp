@@ -74,6 +74,12 @@ ProfileSamples::ProfileSamples() {
   std::sort(functions_.begin(), functions_.end(), [](const Function& a, const Function& b) { return a.begin < b.begin; });
 }
 
+std::vector<std::string> ProfileSamples::symbols() const {
+  std::vector<std::string> names;
+  for (const Function& function : functions_) names.push_back(function.symbol);
+  return names;
+}
+
 void ProfileSamples::begin() {
   places.assign(kMostSamples, 0);
   taken = 0;

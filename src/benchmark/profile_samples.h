@@ -19,6 +19,7 @@ class ProfileSamples {
   ~ProfileSamples() { end(); }
   ProfileSamples(const ProfileSamples&) = delete;
 
+  std::vector<std::string> symbols() const;  // of the program's functions, by address
   void begin();
   void end();
   std::int64_t count() const;  // samples so far; at most a million are kept
