@@ -11,11 +11,12 @@ struct FunctionGroup {
 };
 // The first row that matches counts: a lambda of attention's backward pass inside attention's walk over keys belongs to the backward pass.
 constexpr FunctionGroup kGroups[] = {
-    {"accumulators", "deposit_ finish_bins join_bins join_group"},
+    {"accumulators", "deposit_ finish_bins join_bins join_group 14AccumulatorVecI"},
     {"products for the gradients of weights", "linear_backward_weight product_weight head_weight"},
     {"products forward and for the gradients of inputs",
      "linear_forward linear_backward_input backward_input_with backward_input_in_parts run_products product_tile product_part product_block product_in_parts "
-     "product_transposed for_row_tiles item_rows free_product free_block free_tile multiply_loop quantise low_bit head_logits number_logits IntegerDot"},
+     "product_transposed for_row_tiles item_rows free_product free_block free_tile multiply_loop quantise round_group low_bit head_logits number_logits "
+     "IntegerDot"},
     {"head and loss", "head_loss head_row head_shard HeadScratch HeadTotals log_sum row_gradient target_loss policy_loss value_loss"},
     {"indexer", "index_ RowSelection 10CandidatesI 12SequenceLossI"},
     {"attention backward",
@@ -23,7 +24,8 @@ constexpr FunctionGroup kGroups[] = {
      "dot_productsINS_7Avx2VecELb0E dot_productsINS_9Avx512VecELb0E dot_productsINS_9ScalarVecELb0E "
      "panel_productsINS_7Avx2VecELb0E panel_productsINS_9Avx512VecELb0E panel_productsINS_9ScalarVecELb0E"},
     {"attention forward", "attention_ for_key_blocks for_head_tiles weighted_ for_entry_columns softmax_scores largest_scores"},
-    {"attention, both ways", "dot_products panel_products panel_dots_of exp_all EntryBlock keys_of_row ranks_between subtract_by_head sums_by_head for_chains"},
+    {"attention, both ways",
+     "11make_panelsI dot_products panel_products panel_dots_of exp_all EntryBlock keys_of_row ranks_between subtract_by_head sums_by_head for_chains"},
     {"norms", "rms_norm layer_norm"},
     {"rope", "8lockstep4ropeI rope_half_row"},
     {"optimizer", "adamw square_sum square_range"},
