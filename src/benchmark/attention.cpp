@@ -19,16 +19,17 @@ AttentionTiming time_attention(const AttentionCase& c, const BackendOptions& mac
   const auto column = [&](std::vector<std::int32_t> values) {
     return device.upload(values, static_cast<std::int64_t>(values.size()), 1, MemoryCategory::activations);
   };
-  std::vector<std::int32_t> positions(static_cast<std::size_t>(c.rows)), table(static_cast<std::size_t>(pages));
+  std::vector<std::int32_t> positions(static_cast<std::size_t>(c.rows)), table(static_cast<std::size_t>(1 + pages));
   std::iota(positions.begin(), positions.end(), static_cast<std::int32_t>(c.context - c.rows));
-  std::iota(table.begin(), table.end(), 0);
-  const Buffer position = column(positions), sequence = column(std::vector<std::int32_t>(static_cast<std::size_t>(c.rows), 0));
-  const Buffer page_table = device.upload(table, 1, pages, MemoryCategory::activations);
+  table[0] = 1;
+  std::iota(table.begin() + 1, table.end(), 0);
+  const Buffer position = column(positions), sequence = column(std::vector<std::int32_t>(static_cast<std::size_t>(c.rows), 0)), page_table = column(table);
   Rows rows;
   rows.position = position.view();
   rows.sequence = sequence.view();
   rows.page_table = page_table.view();
   rows.page_size = kPage;
+  rows.longest = pages * kPage;
   const Buffer q = device.upload(noise(c.rows * c.heads * c.size, 1), c.rows, c.heads * c.size, MemoryCategory::activations);
   const Buffer cache =
       device.upload(noise(pages * kPage * shape.entry(), 2), pages * kPage, shape.entry(), MemoryCategory::cache, c.bf16_cache ? DType::bf16 : DType::f32);

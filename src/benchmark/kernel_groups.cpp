@@ -29,7 +29,7 @@ constexpr FunctionGroup kGroups[] = {
     {"norms", "rms_norm layer_norm"},
     {"rope", "8lockstep4ropeI rope_half_row"},
     {"optimizer", "adamw square_sum square_range"},
-    {"elementwise", "8lockstep3addI 8lockstep5scaleI swiglu bias_ embedding_ cache_write gather_rows 8lockstep4pickI sum_shared_rows slot_source"},
+    {"elementwise", "8lockstep3addI 8lockstep5scaleI swiglu bias_ embedding_ cache_write gather_rows set_elements 8lockstep4pickI sum_shared_rows slot_source"},
     {"experts", "router_ expert_ slot_ranges leave_groups_out"},
     {"sampling", "8lockstep6sampleI sample_ adjust_logits top_tokens 7top_row select_top row_logits"},
     {"waiting for other threads", "10ThreadPool3run 10ThreadPool5State 10ThreadPoolC"},

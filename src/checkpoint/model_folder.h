@@ -38,7 +38,7 @@ struct SaveOptions {
   bool overwrite = false;
   // Files whose layer of multi-token prediction is written as they have it, in this dtype, where the model has one; null: it is left out.
   std::shared_ptr<const ModelReader> mtp_from = nullptr;
-  const WeightImages* mtp_masters = nullptr;  // that layer itself, instead of what files have of it
+  const WeightImages* mtp_masters = nullptr;  // that layer itself, instead of what files have of it; not with `low_bit`
   // Not null, and then `dtype` says nothing: the file holds what this profile computes with (check_low_bit_profile: which can be written).
   // Its matrices of few bits are written as they are (checkpoint/computed_tensors.h: INT4, MXFP4, E4M3), with the bytes of the files that were read
   // where those had them so; those that have no such form (tables, cut or transposed ones) are F32, the rest BF16.

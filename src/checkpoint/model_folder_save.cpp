@@ -30,8 +30,8 @@ class WrittenWeights {
   WrittenWeights(const Model& model, const WeightImages& masters, const SaveOptions& options) : manifest_(model.manifest()), masters_(&masters) {
     list(model, options.mtp_from.get(), options.mtp_masters);
   }
-  WrittenWeights(const ModelReader& reader, const Profile* low_bit) : manifest_(reader.model()->manifest()), reader_(&reader), low_bit_(low_bit) {
-    list(*reader.model(), &reader, nullptr);
+  WrittenWeights(const ModelReader& reader, const SaveOptions& options) : manifest_(reader.model()->manifest()), reader_(&reader), low_bit_(options.low_bit) {
+    list(*reader.model(), &reader, low_bit_ ? nullptr : options.mtp_masters);
   }
 
   // In the order of the model; those of a layer of multi-token prediction are the last.
@@ -364,7 +364,7 @@ void export_model_folder(const fs::path& path, const ModelReader& reader, const 
              "tensor, as gpt_oss has them; allowed is to convert without packing",
              options.low_bit->name);
     }
-    fill_model_folder(OutputFolder(path, overwrite), *reader.model(), WrittenWeights(reader, options.low_bit), options);
+    fill_model_folder(OutputFolder(path, overwrite), *reader.model(), WrittenWeights(reader, options), options);
   });
 }
 

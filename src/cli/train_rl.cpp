@@ -41,7 +41,7 @@ int run_train_rl(const Arguments& arguments) {
   add_trained_options(table, trained);
   table.seed("init-seed", &job.init_seed, "Seed of initial weights, an adapter's or those of a new layer of multi-token prediction");
   table.refused("without --adapter-rank or --mtp-depths", [&] { return trained.rank == 0 && job.stack.mtp.depths == 0; });
-  add_mtp_options(table, job.stack.mtp, trained);
+  add_mtp_options(table, job.stack.mtp);
   table.after_reading([&] {
     if (!table.given("learning-rate")) settings.learning_rate = default_rl_learning_rate(trained);
     settings.warmup = std::min(settings.warmup, settings.steps);

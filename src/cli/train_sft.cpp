@@ -80,7 +80,7 @@ bool parse(const Arguments& arguments, SftSettings& s) {
                 {"router-bias-rate", "train-indexer", "index-from", "sparse-from"});
   table.refused("where the model has no router with a correction bias", [&c] { return !mechanisms_of(c.runtime).router_bias; }, {"router-bias-rate"});
   table.refused("where the model has no indexer", [&c] { return !mechanisms_of(c.runtime).indexer; }, {"train-indexer", "index-from", "sparse-from"});
-  add_mtp_options(table, c.mtp, c.trained);
+  add_mtp_options(table, c.mtp);
   add_checkpoint_options(table, run);
   add_transcript_options(table, c.transcripts, c.transcripts_every, s.transcript_megabytes,
                          "Sequences per step written to transcripts.jsonl, with log-probabilities and mask");
@@ -138,7 +138,9 @@ int train_sft(const Arguments& arguments) {
     std::printf("exported to %s\n", summary.exported.c_str());
     if (summary.eval_before && summary.eval_loss)
       std::printf("loss of the held-out sequences: %.4f before, %.4f now\n", *summary.eval_before, *summary.eval_loss);
-    print_serve_line(s.job.config.runtime, s.job.config.trained, run.name, summary.exported);
+    RuntimeSettings served = s.job.config.runtime;
+    if (s.job.config.trained.rank > 0 && !summary.draft_sha256.empty()) served.model = summary.exported + "/base";  // with the layer
+    print_serve_line(served, s.job.config.trained, run.name, summary.exported);
   }
   return kExitOk;
 }

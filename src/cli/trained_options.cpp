@@ -15,12 +15,11 @@ void add_trained_options(OptionTable& table, TrainedSettings& s) {
   table.refused("with --optimizer dimuon, whose AdamW has fixed ones", [&s] { return s.optimizer == "dimuon"; }, {"beta2", "eps", "weight-decay"});
 }
 
-void add_mtp_options(OptionTable& table, MtpSettings& s, const TrainedSettings& trained) {
+void add_mtp_options(OptionTable& table, MtpSettings& s) {
   table.integer(
       "mtp-depths", &s.depths, 0, MtpSettings::kMostDepths, "N",
       "Train the model's layer of multi-token prediction, or a new one, to say so many tokens ahead, for drafts (docs/speculation.md); no other weight "
       "depends on it; 0: it stays as it is");
-  table.refused("with --adapter-rank, whose export holds no such layer", [&trained] { return trained.rank > 0; });
   table.choice("mtp-loss", &s.loss, mtp_losses(), "Its loss: cross-entropy, total variation of its drafts against the model end to end, or their sum");
   table.choice(
       "mtp-keys", &s.keys, mtp_keys(),

@@ -10,7 +10,7 @@ namespace lockstep {
 // Call after add_adamw_options: rows of AdamW are refused for other optimizers. `settings` outlives the table.
 void add_trained_options(OptionTable& table, TrainedSettings& settings);
 
-// Options of the layer of multi-token prediction that is trained along; in a file the keys of [mtp]. Both outlive the table.
-void add_mtp_options(OptionTable& table, MtpSettings& settings, const TrainedSettings& trained);
+// Options of the layer of multi-token prediction that is trained along; in a file the keys of [mtp]. They outlive the table.
+void add_mtp_options(OptionTable& table, MtpSettings& settings);
 
 }  // namespace lockstep

@@ -1,4 +1,5 @@
 // An engine whose ranks several processes have answers with the bits of one rank: threads stand for processes, with a wire in memory between them.
+#include "engine/changed_weights_test_tools.h"
 #include "engine/engine_test_tools.h"
 #include "engine/step_follower.h"
 #include "model/adapter_test_tools.h"
@@ -60,7 +61,7 @@ std::vector<Request> requests_with_their_own(Runtime& runtime, std::uint64_t see
   return requests;
 }
 
-// Under the weights that the engine is made with; under others; and twice with adapters and weights that requests bring, of which the first are gone the
+// Under the weights that the engine is made with; under others, and those changed, beside them and in their memory; and twice with adapters and weights that requests bring, of which the first are gone the
 // second time.
 std::vector<Bits> answers(Plant& plant, const Following& f, ProcessMail* lead) {
   EngineOptions options{.page_size = 4, .cache_pages = 60, .max_batch_rows = 48, .prefill_chunk = 16};
@@ -68,7 +69,14 @@ std::vector<Bits> answers(Plant& plant, const Following& f, ProcessMail* lead) {
   Engine engine(plant.runtime, plant.weights, options);
   std::vector<Bits> all{bits_of(engine.generate(requests_of(plant.runtime)))};
   const Plant other(f.config, f.profile, {.threads = 1}, 128, 8);
-  engine.set_weights(make_weight_set(plant.runtime.backend, plant.runtime.model->manifest(), other.images, plant.runtime.profile, 2));
+  const auto second = make_weight_set(plant.runtime.backend, plant.runtime.model->manifest(), other.images, plant.runtime.profile, 2);
+  engine.set_weights(second);
+  all.push_back(bits_of(engine.generate(requests_of(plant.runtime))));
+  const ChangedWeights third = changed_weights(plant.runtime, second, 1), fourth = changed_weights(plant.runtime, third.weights, 2);
+  engine.set_weights(third.weights);
+  all.push_back(bits_of(engine.generate(requests_of(plant.runtime))));
+  fourth.changes->in_place = true;  // the ranks write into their shares of the third
+  engine.set_weights(fourth.weights);
   all.push_back(bits_of(engine.generate(requests_of(plant.runtime))));
   for (const std::uint64_t seed : {20, 30}) all.push_back(bits_of(engine.generate(requests_with_their_own(plant.runtime, seed, plant.weights))));
   EXPECT_GT(engine.counters().mixed_batches, 0);
@@ -91,7 +99,7 @@ TEST(EngineProcesses, AnswersHaveTheBitsOfOneRank) {
   for (const char* profile : {"cpu-bf16w", "cpu-f32"}) {
     Plant plant("sharing", profile, {.threads = 1});
     const std::vector<Bits> want = answers(plant, {"sharing", profile, {}}, nullptr);
-    for (std::size_t i = 0; i < 3; ++i) EXPECT_NE(want[i], want[i + 1]);  // other weights and adapters say something else
+    for (std::size_t i = 0; i + 1 < want.size(); ++i) EXPECT_NE(want[i], want[i + 1]);  // other weights and adapters say something else
     for (const auto& [ranks, processes] :
          {std::pair(RankLayout{2, 1, 1}, 2), std::pair(RankLayout{1, 1, 2}, 2), std::pair(RankLayout{2, 1, 2}, 3), std::pair(RankLayout{1, 1, 1, 2}, 2)}) {
       SCOPED_TRACE(fmt::format("{}, {}, {} processes", profile, ranks.text(), processes));

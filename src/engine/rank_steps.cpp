@@ -69,25 +69,51 @@ void RankSteps::set_weights(std::shared_ptr<const WeightSet> weights) {
 }
 
 void RankSteps::send_weights(const std::shared_ptr<const WeightSet>& weights, bool current) {
-  // A device that only counts has no values, and takes no memory of the host for them.
-  const WeightImages whole = runtime_.backend.device().counting() ? WeightImages(runtime_.model->manifest().parameters().size())
-                                                                  : weight_images(runtime_.backend, runtime_.model->manifest(), *weights, runtime_.profile);
-  if (lead_ && lead_->processes() > 1)
-    for (std::size_t p = 0; p < whole.size(); ++p) {
-      tell(EngineCall::image, [&](ByteWriter& out) { out.value(static_cast<std::uint64_t>(p)), out.values(whole[p]); });
-      meet();  // so that one at a time is on the way
+  const Manifest& manifest = runtime_.model->manifest();
+  std::shared_ptr<const WeightChanges> changes = weights->changes.lock();
+  if (changes && (!held_.contains(changes->from) || held_.at(changes->from).expired())) changes.reset();
+  const std::uint64_t from = changes ? changes->from : 0;
+  const bool in_place = changes && changes->in_place;
+  tell(EngineCall::weights, [&](ByteWriter& out) { out.value(weights->version), out.value(from), out.value(in_place); });
+  begin_weights(weights->version, from, in_place);
+  if (changes) {
+    for (const auto& [id, some] : changes->parameters) {
+      tell(EngineCall::changes, [&](ByteWriter& out) { out.value(id), put_changes(out, some); });
+      take_changes(id, some);
     }
-  tell(EngineCall::weights, [&](ByteWriter& out) { out.value(weights->identity), out.value(weights->version), out.value(current); });
-  take_weights(weights, whole, current);
+  } else {
+    for (ParameterId id = 0; id < static_cast<ParameterId>(manifest.parameters().size()); ++id) {
+      const std::vector<float> image =
+          weight_image(runtime_.backend, manifest.parameter(id), weights->parameters[static_cast<std::size_t>(id)], runtime_.profile);
+      tell(EngineCall::image, [&](ByteWriter& out) { out.value(id), out.values(image); });
+      take_parameter(id, image);
+    }
+  }
+  tell(EngineCall::hold, [&](ByteWriter& out) { out.value(weights->identity), out.value(weights->version), out.value(current); });
+  hold_weights(weights, current);
 }
 
-void RankSteps::take_weights(const std::shared_ptr<const WeightSet>& whole, const WeightImages& images, bool current) {
-  if (const std::size_t wanted = runtime_.model->manifest().parameters().size(); images.size() != wanted)
-    fail(ErrorCode::internal, "{} parameters of {} have come", images.size(), wanted);
+void RankSteps::begin_weights(std::uint64_t version, std::uint64_t from, bool in_place) {
+  ranks_->run([&](int local) {
+    HeldShares& shares = *parts_[static_cast<std::size_t>(local)].shares;
+    shares.drop_gone();
+    if (from) shares.begin(version, from, in_place);
+    else shares.begin(version);
+  });
+}
+
+void RankSteps::take_parameter(ParameterId id, const std::vector<float>& image) {
+  ranks_->run([&](int local) { parts_[static_cast<std::size_t>(local)].shares->take(id, image); });
+}
+
+void RankSteps::take_changes(ParameterId id, const ParameterChanges& changes) {
+  ranks_->run([&](int local) { parts_[static_cast<std::size_t>(local)].shares->take(id, changes); });
+}
+
+void RankSteps::hold_weights(const std::shared_ptr<const WeightSet>& whole, bool current) {
   ranks_->run([&](int local) {
     Rank& part = parts_[static_cast<std::size_t>(local)];
-    part.shares->drop_gone();
-    const std::shared_ptr<const WeightSet> share = part.shares->hold(whole, images);
+    const std::shared_ptr<const WeightSet> share = part.shares->hold(whole);
     if (current) part.weights = share;
   });
   held_[whole->identity] = whole;
@@ -118,51 +144,60 @@ void RankSteps::hold(const std::vector<PlannedSlice>& plan) {
     if (const auto& own = p.sequence->adapter; own && !held_.contains(own->identity)) send_adapter(own);
 }
 
-std::vector<std::shared_ptr<const WeightSet>> RankSteps::mtp_copies(std::shared_ptr<const WeightSet> weights) {
+std::vector<std::shared_ptr<const WeightSet>> RankSteps::mtp_copies(const std::shared_ptr<const WeightSet>& weights) {
+  MtpSteps::check(runtime_, weights.get());
   std::vector<std::shared_ptr<const WeightSet>> copies(parts_.size(), weights);
-  const MtpLayer* layer = runtime_.model->mtp();
-  const bool fits = layer && weights->parameters.size() == layer->manifest().parameters().size();  // MtpSteps refuses others
-  if (parts_.size() == 1 || !fits) return copies;
-  const Manifest& manifest = layer->manifest();
-  const WeightImages whole =
-      runtime_.backend.device().counting() ? WeightImages(manifest.parameters().size()) : weight_images(runtime_.backend, manifest, *weights, runtime_.profile);
+  const Manifest& manifest = runtime_.model->mtp()->manifest();
+  const WeightImages whole = parts_.size() > 1 ? weight_images(runtime_.backend, manifest, *weights, runtime_.profile) : WeightImages();
   ranks_->run([&](int local) {
     if (local > 0) copies[static_cast<std::size_t>(local)] = make_weight_set(runtime_of(local).backend, manifest, whole, runtime_.profile, weights->version);
   });
   return copies;
 }
 
+void RankSteps::send_mtp(const WeightSet& weights) {
+  MtpSteps::check(runtime_, &weights);
+  if (!lead_ || lead_->processes() == 1) return;
+  for (const std::vector<float>& image : weight_images(runtime_.backend, runtime_.model->mtp()->manifest(), weights, runtime_.profile)) {
+    tell(EngineCall::layer_image, [&](ByteWriter& out) { out.values(image); });
+    meet();  // so that one at a time is on the way
+  }
+  tell(EngineCall::layer, [&](ByteWriter& out) { out.value(weights.version); });
+}
+
 void RankSteps::set_mtp(std::shared_ptr<const WeightSet> weights) {
-  if (ranks_->size() > ranks_->local())
-    fail(ErrorCode::unsupported, "a layer of multi-token prediction is to draft, and {} ranks in several processes share the model; allowed is one process",
-         ranks_->size());
-  const auto copies = mtp_copies(std::move(weights));
+  send_mtp(*weights);
+  const auto copies = mtp_copies(weights);
   ranks_->run([&](int local) {
     Rank& part = parts_[static_cast<std::size_t>(local)];
     if (part.sharding && !part.sharding->first_stage()) return;  // it has neither embedding nor head
-    part.mtp = std::make_unique<MtpSteps>(runtime_of(local), copies[static_cast<std::size_t>(local)], pages_, page_size_, most_sequences_, part.sharding.get());
+    const std::shared_ptr<const WeightSet>& own = copies[static_cast<std::size_t>(local)];
+    if (part.mtp) return part.mtp->set_weights(own);
+    part.mtp = std::make_unique<MtpSteps>(runtime_of(local), own, pages_, page_size_, most_sequences_, part.sharding.get(), part.shares.get());
     part.runner->set_mtp(part.mtp.get());
   });
 }
 
 bool RankSteps::set_mtp_weights(std::shared_ptr<const WeightSet> weights) {
   if (!parts_[0].mtp->differs(*weights)) return false;
-  const auto copies = mtp_copies(std::move(weights));
-  ranks_->run([&](int local) {
-    if (MtpSteps* mtp = parts_[static_cast<std::size_t>(local)].mtp.get()) mtp->set_weights(copies[static_cast<std::size_t>(local)]);
-  });
+  set_mtp(std::move(weights));
   return true;
 }
 
 void RankSteps::accepted(const std::vector<PlannedSlice>& plan) {
-  if (!has_mtp()) return;
+  if (has_mtp()) keep(MtpSteps::kept_of(plan, page_size_));
+}
+
+void RankSteps::keep(const std::vector<MtpSteps::Kept>& kept) {
+  tell(EngineCall::keep, [&](ByteWriter& out) { out.values(kept); });
   ranks_->run([&](int local) {
-    if (MtpSteps* mtp = parts_[static_cast<std::size_t>(local)].mtp.get()) mtp->keep(plan);
+    if (MtpSteps* mtp = parts_[static_cast<std::size_t>(local)].mtp.get()) mtp->keep(kept);
   });
 }
 
 std::vector<std::vector<std::int32_t>> RankSteps::guess(std::span<Sequence* const> sequences, std::int64_t tokens) {
   const WeightSet* own = sequences.front()->weights.get();
+  tell(EngineCall::guess, [&](ByteWriter& out) { put_guess(out, sequences, tokens); });
   std::vector<std::vector<std::int32_t>> said;
   ranks_->run([&](int local) {
     const Rank& part = parts_[static_cast<std::size_t>(local)];

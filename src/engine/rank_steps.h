@@ -19,23 +19,30 @@ class RankSteps {
   // follow each call; without such processes, threads of this one.
   RankSteps(Runtime& runtime, const EngineOptions& options, std::unique_ptr<Ranks> ranks = nullptr);
   ~RankSteps();
-  // A whole compute copy on the first local rank's runtime. Several ranks copy their shares of it and do not keep it.
+  // A whole compute copy on the first local rank's runtime. Several ranks copy their shares of it, a parameter at a time, and do not keep it; where it
+  // says how it differs from weights that they have shares of (WeightSet::changes), each changes its share.
   void set_weights(std::shared_ptr<const WeightSet> weights);
-  // In processes that follow: what requests bring, or (`current`) all others run under, with its values. `whole` has none.
-  void take_weights(const std::shared_ptr<const WeightSet>& whole, const WeightImages& images, bool current);
+  // In processes that follow: the calls behind it, in this order. `from` 0: every parameter comes, else the changes of some; `current`: they are not what
+  // one request brings, but what all others run under. `whole` has no values.
+  void begin_weights(std::uint64_t version, std::uint64_t from, bool in_place);
+  void take_parameter(ParameterId id, const std::vector<float>& image);
+  void take_changes(ParameterId id, const ParameterChanges& changes);
+  void hold_weights(const std::shared_ptr<const WeightSet>& whole, bool current);
   void take_adapter(const std::shared_ptr<const AdapterWeights>& whole, const WeightImages& images);
   // Waits for all ranks.
   void meet();
-  // Sets the weights of the layer of multi-token prediction, on the first local rank's runtime; it follows every forward from now on. Each rank has a copy
-  // of all of it. Error unsupported where ranks are in other processes.
+  // Sets the weights of the layer of multi-token prediction, on the first local rank's runtime; it follows every forward from now on. Each rank, in all
+  // processes, has a copy of all of it; of stages of a pipeline the first. Error invalid_argument where they are another layer's.
   void set_mtp(std::shared_ptr<const WeightSet> weights);
-  bool has_mtp() const { return parts_[0].mtp != nullptr; }
-  // Other weights of that layer, from the next step on; false: they are the same. Error invalid_argument where they are another layer's.
+  bool has_mtp() const { return parts_[0].mtp != nullptr; }  // of process 0
+  // Other weights of that layer, from the next step on; false: they are the same. Error as above.
   bool set_mtp_weights(std::shared_ptr<const WeightSet> weights);
   // Runs under the sequences' own weights, else under the newest. Ranks that share the model cut what they have not had before, once.
   void run(const std::vector<PlannedSlice>& plan, const StepWants& wants, StepResult& result);
   // The plan's tokens have been accepted, and its sequences are at their next positions.
   void accepted(const std::vector<PlannedSlice>& plan);
+  // What that leaves to the layer to keep (MtpSteps::keep).
+  void keep(const std::vector<MtpSteps::Kept>& kept);
   // The layer's predictions for sequences of one plan (engine/drafts/mtp_steps.h).
   std::vector<std::vector<std::int32_t>> guess(std::span<Sequence* const> sequences, std::int64_t tokens);
 
@@ -56,8 +63,10 @@ class RankSteps {
     return r.runtime ? *r.runtime : runtime_;
   }
 
-  // A copy for each local rank, the first of which gets the very weights.
-  std::vector<std::shared_ptr<const WeightSet>> mtp_copies(std::shared_ptr<const WeightSet> weights);
+  // Of that layer a copy for each local rank, the first of which gets the very weights.
+  std::vector<std::shared_ptr<const WeightSet>> mtp_copies(const std::shared_ptr<const WeightSet>& weights);
+  // To the processes that follow, a parameter at a time; nothing where there are none.
+  void send_mtp(const WeightSet& weights);
 
   template <class F>
   void tell(EngineCall call, const F& put) const;

@@ -1,5 +1,6 @@
 // Generation and scoring on ranks that share the model have the bits of one rank.
 #include "base/error.h"
+#include "engine/changed_weights_test_tools.h"
 #include "engine/engine_test_tools.h"
 #include "model/adapter_test_tools.h"
 #include "parallel/some_ranks_test_tools.h"
@@ -57,6 +58,39 @@ TEST(EngineRanks, NewWeightsReachEveryRank) {
   two.set_weights(next);
   EXPECT_GT(different_bits(prompt_scores(one, tokens), before), 0u);
   EXPECT_EQ(different_bits(prompt_scores(two, tokens), prompt_scores(one, tokens)), 0u);
+}
+
+// Where the weights say how they differ from those that ranks have, each changes its share: in memory of its own, or where it stands.
+TEST(EngineRanks, ChangesReachEveryRanksShare) {
+  Plant plant("sharing", "cpu-bf16w", {.threads = 1});
+  const std::vector<std::int32_t> tokens = {3, 1, 4, 1, 5, 9, 2, 6};
+  const ChangedWeights beside = changed_weights(plant.runtime, plant.weights, 1, 1), there = changed_weights(plant.runtime, beside.weights, 2);
+  there.changes->in_place = true;
+  for (const RankLayout& ranks : {RankLayout{2, 1, 1}, RankLayout{2, 1, 2}, RankLayout{1, 1, 1, 2}}) {
+    SCOPED_TRACE(ranks.text());
+    Engine one(plant.runtime, plant.weights), many(plant.runtime, plant.weights, {.ranks = ranks});
+    const auto held = [&] { return many.rank_steps().memory(1).current(MemoryCategory::weights); };
+    const std::int64_t before = held();
+    std::vector<float> last = prompt_scores(one, tokens);
+    const auto expect_same_and_new = [&](const ChangedWeights& next) {
+      one.set_weights(next.weights);
+      many.set_weights(next.weights);
+      const std::vector<float> now = prompt_scores(one, tokens);
+      EXPECT_GT(different_bits(now, last), 0u);
+      EXPECT_EQ(different_bits(prompt_scores(many, tokens), now), 0u);
+      last = now;
+    };
+    expect_same_and_new(beside);
+    const std::int64_t of_two = held() - before;  // of two parameters at most, where a share of all is `before`
+    EXPECT_LT(of_two, before / 2);
+    expect_same_and_new(there);
+    EXPECT_EQ(held(), before + of_two);
+    // Without the others' shares everything comes, and stands beside.
+    const ChangedWeights alone = changed_weights(plant.runtime, there.weights, 3);
+    alone.changes->from = WeightSet::next_identity();
+    expect_same_and_new(alone);
+    EXPECT_GT(held(), before + of_two);
+  }
 }
 
 // Requests with three adapters, with none, and with weights of their own, mixed.

@@ -11,6 +11,13 @@ struct SliceNumbers {
   std::int64_t begin, count, drafted, decode, last, targets_per_row, draws;
 };
 
+struct GuessNumbers {
+  std::int64_t known;
+  std::uint64_t seed, adapter;
+  std::int32_t token, top_k, sample_index, attempt, rejects;
+  float temperature, top_p, min_p;
+};
+
 // Elements [begin, end) of a list, as far as it has them, so that the reader finds each at its own place.
 template <class T>
 void put_part(ByteWriter& out, const std::vector<T>& list, std::int64_t begin, std::int64_t end) {
@@ -52,9 +59,25 @@ std::pair<std::shared_ptr<const AdapterWeights>, WeightImages> taken_adapter(Byt
   return {adapter, std::move(images)};
 }
 
+void put_changes(ByteWriter& out, const ParameterChanges& changes) {
+  out.value(static_cast<std::uint64_t>(changes.blocks().size()));
+  for (const ParameterChanges::Block& block : changes.blocks()) out.value(block.first), out.values(block.offsets), out.values(block.bits);
+}
+
+ParameterChanges taken_changes(ByteReader& in) {
+  ParameterChanges changes;
+  for (auto blocks = in.value<std::uint64_t>(); blocks > 0; --blocks) {
+    const auto first = in.value<std::int64_t>();
+    const auto offsets = in.values<std::int32_t>(), bits = in.values<std::int32_t>();
+    for (std::size_t i = 0; i < offsets.size(); ++i) changes.add(first + offsets[i], static_cast<std::uint32_t>(bits[i]));
+  }
+  return changes;
+}
+
 void put_engine_options(ByteWriter& out, const EngineOptions& options) {
   out.value(options.page_size);
   out.value(options.cache_pages);
+  out.value(options.max_sequences);
   out.value(options.ranks.tp);
   out.value(options.ranks.ep);
   out.value(options.ranks.pp);
@@ -64,6 +87,7 @@ EngineOptions taken_engine_options(ByteReader& in) {
   EngineOptions options;
   options.page_size = in.value<std::int64_t>();
   options.cache_pages = in.value<std::int64_t>();
+  options.max_sequences = in.value<std::int64_t>();
   options.ranks.tp = in.value<int>();
   options.ranks.ep = in.value<int>();
   options.ranks.pp = in.value<int>();
@@ -113,6 +137,44 @@ TakenStep taken_step(ByteReader& in, const StandIns& known) {
     step.wants.end_slice();
   }
   return step;
+}
+
+void put_guess(ByteWriter& out, std::span<Sequence* const> sequences, std::int64_t tokens) {
+  out.value(tokens);
+  out.value(static_cast<std::uint64_t>(sequences.size()));
+  out.value(sequences.front()->weights ? sequences.front()->weights->identity : std::uint64_t{0});  // of all
+  for (const Sequence* s : sequences) {
+    const SamplingParameters& by = s->sampling;
+    out.value(GuessNumbers{s->known(), by.seed, s->adapter ? s->adapter->identity : 0, s->tokens.back(), by.top_k, by.sample_index, by.attempt,
+                           s->drafting->rejects ? 1 : 0, by.temperature, by.top_p, by.min_p});
+    out.values(s->pages);
+  }
+}
+
+TakenGuess taken_guess(ByteReader& in, const StandIns& known) {
+  TakenGuess guess;
+  guess.tokens = in.value<std::int64_t>();
+  guess.sequences.resize(static_cast<std::size_t>(in.value<std::uint64_t>()));
+  const auto weights = known_as(known.weights, in.value<std::uint64_t>());
+  for (Sequence& s : guess.sequences) {
+    const auto numbers = in.value<GuessNumbers>();
+    s.tokens.resize(static_cast<std::size_t>(numbers.known));
+    s.tokens.back() = numbers.token;
+    s.sampling = {.temperature = numbers.temperature,
+                  .top_p = numbers.top_p,
+                  .top_k = numbers.top_k,
+                  .min_p = numbers.min_p,
+                  .seed = numbers.seed,
+                  .sample_index = numbers.sample_index,
+                  .attempt = numbers.attempt};
+    s.drafting = std::make_unique<Drafting>();
+    s.drafting->rejects = numbers.rejects != 0;
+    s.weights = weights;
+    s.adapter = known_as(known.adapters, numbers.adapter);
+    s.pages = in.values<std::int32_t>();
+    guess.asked.push_back(&s);
+  }
+  return guess;
 }
 
 }  // namespace lockstep

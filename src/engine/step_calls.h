@@ -4,16 +4,20 @@
 #pragma once
 #include <map>
 #include <memory>
+#include <span>
 #include <utility>
 
 #include "base/byte_record.h"
 #include "engine/options.h"
 #include "engine/step_wants.h"
+#include "model/weight_changes.h"
 
 namespace lockstep {
 
 // Calls of models that are trained have the numbers below 128 (trained/model_calls.h).
-enum class EngineCall : std::uint8_t { make = 128, image, weights, adapter, gone, step, forget };
+// weights begins a set, image or changes bring its parameters, hold ends it; layer_image brings one of a layer of multi-token prediction, layer ends it
+// (engine/rank_steps.h).
+enum class EngineCall : std::uint8_t { make = 128, weights, image, changes, hold, adapter, gone, step, layer_image, layer, keep, guess, forget };
 constexpr bool is_engine_call(std::uint8_t number) { return number >= 128; }
 
 // What ranks are made with: the layout of a replica, the cache.
@@ -30,6 +34,9 @@ struct StandIns {
 void put_adapter(ByteWriter& out, const AdapterWeights& adapter, const WeightImages& images);
 std::pair<std::shared_ptr<const AdapterWeights>, WeightImages> taken_adapter(ByteReader& in, const Manifest& model, StandIns& known);
 
+void put_changes(ByteWriter& out, const ParameterChanges& changes);
+ParameterChanges taken_changes(ByteReader& in);
+
 // The part of a plan that other ranks need: rows, pages, known tokens. Only the first rank samples.
 void put_step(ByteWriter& out, const std::vector<PlannedSlice>& plan, const StepWants& wants);
 struct TakenStep {
@@ -39,5 +46,14 @@ struct TakenStep {
 };
 // Error internal for weights or an adapter that are not known.
 TakenStep taken_step(ByteReader& in, const StandIns& known = {});
+
+// What the layer of multi-token prediction is asked (RankSteps::guess): of each sequence its last token, its pages, and what tokens are drawn with.
+void put_guess(ByteWriter& out, std::span<Sequence* const> sequences, std::int64_t tokens);
+struct TakenGuess {
+  std::vector<Sequence> sequences;
+  std::vector<Sequence*> asked;
+  std::int64_t tokens = 0;
+};
+TakenGuess taken_guess(ByteReader& in, const StandIns& known);
 
 }  // namespace lockstep

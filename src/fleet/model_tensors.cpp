@@ -1,16 +1,19 @@
 #include "fleet/model_tensors.h"
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cstring>
 #include <map>
 #include <numeric>
 
 #include "base/error.h"
 #include "numerics/element.h"
+#include "numerics/isa/word_classes.h"
 
 namespace lockstep {
 
-ModelTensors::ModelTensors(const Manifest& manifest, const Profile& profile) : manifest_(manifest) {
+ModelTensors::ModelTensors(const Manifest& manifest, const Profile& profile) : manifest_(manifest), profile_(&profile) {
   for (const Parameter& p : manifest.parameters())
     if (compute_dtype(p, profile) == DType::u8)
       fail(ErrorCode::unsupported, "profile '{}' quantises weights, which no snapshot of all weights holds; allowed are adapters over them", profile.name);
@@ -82,29 +85,76 @@ std::vector<ModelTensors::Group> ModelTensors::groups(const std::function<bool(s
   return groups;
 }
 
-std::string ModelTensors::bytes(std::size_t i, const WeightImages& images, SafetensorsType type) const {
-  std::vector<float> values(static_cast<std::size_t>(files_[i]->size()));
-  manifest_.gather(*files_[i], images, values.data());
-  std::string bytes(values.size() * static_cast<std::size_t>(safetensors_type_bytes(type)), '\0');
-  if (type == SafetensorsType::f32) {
-    std::memcpy(bytes.data(), values.data(), bytes.size());
-  } else if (type == SafetensorsType::bf16) {
-    for (std::size_t n = 0; n < values.size(); ++n) {
-      const Bf16 rounded = round_to_bf16(values[n]);
-      std::memcpy(bytes.data() + n * sizeof rounded, &rounded, sizeof rounded);
+namespace {
+constexpr std::int64_t kScanned = 4096;  // elements whose differences are looked for at once; a multiple of 64
+
+DType element_type(SafetensorsType type) { return type == SafetensorsType::bf16 ? DType::bf16 : DType::f32; }
+
+// Calls f(element, its new bits) for every element in which two arrays differ.
+template <class Word, class F>
+void each_difference(std::string_view before, std::string_view now, const F& f) {
+  constexpr std::int64_t width = sizeof(Word), bytes = kScanned * width;
+  const auto size = std::ssize(now);
+  std::vector<char> last_before, last_now;  // filled up with zeros
+  std::array<std::uint64_t, kScanned / 64> masks{};
+  for (std::int64_t first = 0; first < size; first += bytes) {
+    const char *a = before.data() + first, *b = now.data() + first;
+    if (const std::int64_t left = size - first; left < bytes) {
+      last_before.assign(bytes, '\0'), last_now.assign(bytes, '\0');
+      std::memcpy(last_before.data(), a, static_cast<std::size_t>(left));
+      std::memcpy(last_now.data(), b, static_cast<std::size_t>(left));
+      a = last_before.data(), b = last_now.data();
     }
-  } else {
-    fail(ErrorCode::unsupported, "tensor {} is {}, allowed are BF16 and F32", quoted_name(shapes_[i].name), safetensors_type_name(type));
+    difference_masks(a, b, width, kScanned / 64, masks.data());
+    for (std::int64_t block = 0; block < kScanned / 64; ++block)
+      for (std::uint64_t hits = masks[static_cast<std::size_t>(block)]; hits != 0; hits &= hits - 1) {
+        const std::int64_t at = block * 64 + std::countr_zero(hits);
+        Word word;
+        std::memcpy(&word, b + at * width, sizeof word);
+        f(first / width + at, word);
+      }
   }
-  return bytes;
+}
+}  // namespace
+
+void ModelTensors::check_bytes(std::size_t i, std::string_view bytes, SafetensorsType type) const {
+  if (type != SafetensorsType::f32 && type != SafetensorsType::bf16)
+    fail(ErrorCode::unsupported, "tensor {} is {}, allowed are BF16 and F32", quoted_name(shapes_[i].name), safetensors_type_name(type));
+  if (std::ssize(bytes) != files_[i]->size() * safetensors_type_bytes(type))
+    fail(ErrorCode::corrupt_file, "tensor {} has {} bytes", quoted_name(shapes_[i].name), bytes.size());
+}
+
+std::string ModelTensors::bytes(std::size_t i, const std::map<ParameterId, ParameterBits>& parameters, SafetensorsType type) const {
+  if (type != SafetensorsType::f32 && type != SafetensorsType::bf16)
+    fail(ErrorCode::unsupported, "tensor {} is {}, allowed are BF16 and F32", quoted_name(shapes_[i].name), safetensors_type_name(type));
+  return file_bytes(manifest_, *files_[i], element_type(type), parameters);
+}
+
+void ModelTensors::each_change(std::size_t i, std::string_view before, std::string_view now, SafetensorsType type, std::size_t most,
+                               const std::function<void(std::map<ParameterId, ParameterChanges>)>& take) const {
+  check_bytes(i, before, type);
+  check_bytes(i, now, type);
+  std::vector<std::int64_t> positions;
+  std::vector<std::uint32_t> bits;
+  const auto give = [&] {
+    std::map<ParameterId, ParameterChanges> some;
+    add_changes(manifest_, *profile_, *files_[i], element_type(type), positions, bits, some);
+    positions.clear(), bits.clear();
+    take(std::move(some));
+  };
+  const auto change = [&](std::int64_t position, std::uint32_t word) {
+    positions.push_back(position);
+    bits.push_back(word);
+    if (positions.size() == most) give();
+  };
+  if (type == SafetensorsType::bf16) each_difference<std::uint16_t>(before, now, change);
+  else each_difference<std::uint32_t>(before, now, change);
+  if (!positions.empty()) give();
 }
 
 void ModelTensors::put(std::size_t i, std::string_view bytes, SafetensorsType type, WeightImages& images) const {
   std::vector<float> values(static_cast<std::size_t>(files_[i]->size()));
-  if (type != SafetensorsType::f32 && type != SafetensorsType::bf16)
-    fail(ErrorCode::unsupported, "tensor {} is {}, allowed are BF16 and F32", quoted_name(shapes_[i].name), safetensors_type_name(type));
-  if (bytes.size() != values.size() * static_cast<std::size_t>(safetensors_type_bytes(type)))
-    fail(ErrorCode::corrupt_file, "tensor {} has {} bytes", quoted_name(shapes_[i].name), bytes.size());
+  check_bytes(i, bytes, type);
   if (type == SafetensorsType::f32) {
     std::memcpy(values.data(), bytes.data(), bytes.size());
   } else {
@@ -117,10 +167,10 @@ void ModelTensors::put(std::size_t i, std::string_view bytes, SafetensorsType ty
   manifest_.scatter(*files_[i], values.data(), images);
 }
 
-WeightImages read_parameters(Backend& backend, const std::vector<Buffer>& buffers, const std::vector<ParameterId>& which) {
-  WeightImages images(buffers.size());
-  for (const ParameterId id : which) images[static_cast<std::size_t>(id)] = backend.stream().read(buffers[static_cast<std::size_t>(id)].view()).get();
-  return images;
+std::map<ParameterId, ParameterBits> read_parameters(Backend& backend, const std::vector<Buffer>& buffers, const std::vector<ParameterId>& which) {
+  std::map<ParameterId, ParameterBits> bits;
+  for (const ParameterId id : which) bits.emplace(id, read_bits(backend, buffers[static_cast<std::size_t>(id)]));
+  return bits;
 }
 
 }  // namespace lockstep

@@ -1,21 +1,22 @@
 // Converts between the compute copy in the device's layout and a snapshot's tensors: names and row-major bytes as in a Hugging Face file, of all
-// weights, or of an adapter (PEFT's names). Images need only the parameters at hand; the rest may be empty. Knows no device and no store. Any thread.
-//   const ModelTensors tensors(model.manifest(), profile);   bytes = tensors.bytes(i, images, SafetensorsType::bf16);
-//   tensors.put(i, bytes, type, images);
+// weights, or of an adapter (PEFT's names). Knows no store. Any thread but for read_parameters.
+//   const ModelTensors tensors(model.manifest(), profile);   bytes = tensors.bytes(i, bits, SafetensorsType::bf16);
+//   tensors.each_change(i, bytes, now, type, 1 << 20, [&](std::map<ParameterId, ParameterChanges> some) { ... });
 #pragma once
 #include <functional>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
 
-#include "model/weights.h"
+#include "model/weight_changes.h"
 #include "sync/folder_tensors.h"
 
 namespace lockstep {
 
 class ModelTensors {
  public:
-  // All weights under a profile. Error unsupported for a profile that quantises some: no tensor of a file has their bytes.
+  // All weights under a profile; both outlive it. Error unsupported for a profile that quantises some: no tensor of a file has their bytes.
   ModelTensors(const Manifest& manifest, const Profile& profile);
   // All in fp32: an adapter's.
   explicit ModelTensors(const Manifest& manifest);
@@ -36,19 +37,27 @@ class ModelTensors {
   };
   std::vector<Group> groups(const std::function<bool(std::size_t tensor)>& wanted, std::int64_t most = kGroupWeights) const;
 
-  // Error unsupported for a type other than BF16 and F32.
-  std::string bytes(std::size_t i, const WeightImages& images, SafetensorsType type) const;
+  // Errors, of all: unsupported for a type other than BF16 and F32; corrupt_file where there are more or fewer bytes than the tensor has.
+  // The tensor, from the bits of the parameters that it fills.
+  std::string bytes(std::size_t i, const std::map<ParameterId, ParameterBits>& parameters, SafetensorsType type) const;
+  // The elements in which a tensor's new bytes differ from its old ones, as changes of the compute copies: calls take() for at most `most` at a time.
+  // For all weights.
+  void each_change(std::size_t i, std::string_view before, std::string_view now, SafetensorsType type, std::size_t most,
+                   const std::function<void(std::map<ParameterId, ParameterChanges> some)>& take) const;
+  // Into images, of which parameters that are not at hand may be empty.
   void put(std::size_t i, std::string_view bytes, SafetensorsType type, WeightImages& images) const;
 
  private:
   void list(const std::function<bool(const Parameter&)>& is_bf16);
+  void check_bytes(std::size_t i, std::string_view bytes, SafetensorsType type) const;
   const Manifest& manifest_;
+  const Profile* profile_ = nullptr;  // null: an adapter's
   std::vector<TensorShape> shapes_;
   std::vector<const FileTensor*> files_;
   std::vector<std::set<ParameterId>> parameters_;
 };
 
-// Values of some parameters of a compute copy, the rest empty. The device's thread.
-WeightImages read_parameters(Backend& backend, const std::vector<Buffer>& buffers, const std::vector<ParameterId>& which);
+// The bits of some parameters of a compute copy. The device's thread.
+std::map<ParameterId, ParameterBits> read_parameters(Backend& backend, const std::vector<Buffer>& buffers, const std::vector<ParameterId>& which);
 
 }  // namespace lockstep

@@ -66,11 +66,11 @@ PublishedSnapshot Publisher::push(const ModelTensors& tensors, const std::vector
   std::map<std::string, std::string> changed;  // bytes of tensors that are not those of last time
   for (const ModelTensors::Group& group : tensors.groups([](std::size_t) { return true; })) {
     const auto reading = std::chrono::steady_clock::now();
-    const WeightImages images = executor_->run(WorkClass::training, [&] { return read_parameters(runtime_->backend, buffers, group.parameters); }).get();
+    const auto bits = executor_->run(WorkClass::training, [&] { return read_parameters(runtime_->backend, buffers, group.parameters); }).get();
     published.read_seconds += seconds_since(reading);
     for (const std::size_t i : group.tensors) {
       const TensorShape& shape = tensors.shapes()[i];
-      std::string bytes = tensors.bytes(i, images, shape.type);
+      std::string bytes = tensors.bytes(i, bits, shape.type);
       if (const auto before_it = last.bytes.find(shape.name); before_it == last.bytes.end() || before_it->second != bytes)
         changed.emplace(shape.name, std::move(bytes));
     }

@@ -7,10 +7,13 @@
 #include "base/hash.h"
 #include "checkpoint/adapter_folder.h"
 #include "fleet/publisher.h"
+#include "model/compute_copy.h"
 
 namespace lockstep {
 namespace {
 constexpr std::uint64_t kPrefetchBytes = std::uint64_t{256} << 20;  // of payloads that are held before any is applied
+constexpr std::size_t kMostChanges = std::size_t{1} << 20;          // that are held before they go to the device
+constexpr std::int64_t kOneInRanks = 64;                            // ranks are told the changes while no more than one weight in so many changes
 
 std::string digest_of(std::string_view bytes) { return xxh3_128_hex(bytes.data(), bytes.size()); }
 std::string short_id(const std::string& id) { return id.substr(0, 12); }
@@ -38,8 +41,8 @@ std::vector<const SnapshotTensor*> matched(const SnapshotChain& chain, const Mod
 }  // namespace
 
 WeightStaging::WeightStaging(std::shared_ptr<Runtime> runtime, std::shared_ptr<Executor> executor, SwapMemory memory, std::shared_ptr<WeightPool::Part> part,
-                             std::int64_t group)
-    : runtime_(std::move(runtime)), executor_(std::move(executor)), memory_(memory), part_(std::move(part)), group_(group) {}
+                             std::int64_t group, std::int64_t ranks)
+    : runtime_(std::move(runtime)), executor_(std::move(executor)), memory_(memory), part_(std::move(part)), group_(group), ranks_(ranks) {}
 
 StagedWeights WeightStaging::stage(const Store& store, const SnapshotChain& chain, const LiveWeights& live, std::uint64_t version,
                                    const std::function<std::string()>& base_sha256, const Report& report) const {
@@ -116,14 +119,33 @@ void WeightStaging::stage_weights(const SnapshotChain& chain, const LiveWeights&
   next->version = staged.version;
   next->parameters = live.weights->parameters;
   const bool in_place = memory_ == SwapMemory::single;
+  if (ranks_ > 1) staged.for_ranks = std::make_shared<WeightChanges>(WeightChanges{.from = live.weights->identity, .in_place = in_place, .parameters = {}});
   for (const ModelTensors::Group& group : tensors.groups(differs, group_)) {
     report(ReplicaStage::verifying);
-    WeightImages images =
-        executor_->run(WorkClass::training, [&] { return read_parameters(runtime_->backend, live.weights->parameters, group.parameters); }).get();
+    const auto bits = executor_->run(WorkClass::training, [&] { return read_parameters(runtime_->backend, live.weights->parameters, group.parameters); }).get();
     std::set<ParameterId> changed;
+    std::vector<Changes> waiting;  // for the device
+    std::size_t held_changes = 0;
+    const auto apply = [&] {
+      if (waiting.empty()) return;
+      report(ReplicaStage::applying);
+      executor_
+          ->run(WorkClass::training,
+                [&] {
+                  for (const Changes& some : waiting)
+                    for (const auto& [id, changes] : some) {
+                      Buffer& own = next->parameters[static_cast<std::size_t>(id)];
+                      if (changed.insert(id).second) own = copy_of(id, own);
+                      write_changes(runtime_->backend, own, changes);
+                    }
+                })
+          .get();
+      waiting.clear();
+      held_changes = 0;
+    };
     for (const std::size_t i : group.tensors) {
       const SafetensorsType type = wanted[i]->shape.type;
-      const std::string before = tensors.bytes(i, images, type);
+      const std::string before = tensors.bytes(i, bits, type);
       const std::string now = chain.tensor(*wanted[i], before);
       if (now == before) continue;
       ++staged.changed_tensors;
@@ -134,70 +156,114 @@ void WeightStaging::stage_weights(const SnapshotChain& chain, const LiveWeights&
         staged.changes.push_back({i, type, digest_of(before), wanted[i]->result, there.codec, back.codec, std::move(there.payload), std::move(back.payload)});
         continue;
       }
-      tensors.put(i, now, type, images);
-      changed.insert(tensors.parameters(i).begin(), tensors.parameters(i).end());
+      tensors.each_change(i, before, now, type, kMostChanges, [&](Changes some) {
+        tell_ranks(staged, some);
+        for (const auto& [id, changes] : some) held_changes += static_cast<std::size_t>(changes.count());
+        waiting.push_back(std::move(some));
+        if (held_changes >= kMostChanges) apply();
+      });
     }
-    if (changed.empty()) continue;
-    report(ReplicaStage::applying);
+    apply();
+    if (!part_ || changed.empty()) continue;
     executor_
         ->run(WorkClass::training,
               [&] {
                 for (const ParameterId id : changed) {
-                  Buffer made = compute_copy(id, images);
-                  next->parameters[static_cast<std::size_t>(id)] = part_ ? part_->keep(runtime_->backend, std::move(made)) : std::move(made);
+                  Buffer& own = next->parameters[static_cast<std::size_t>(id)];
+                  own = part_->keep(runtime_->backend, std::move(own));
                 }
               })
         .get();
   }
   for (std::size_t i = 0; i < wanted.size(); ++i) staged.next.digests[tensors.shapes()[i].name] = wanted[i]->result;
-  if (!in_place) staged.next.weights = std::move(next);
+  if (in_place) return;
+  next->changes = staged.for_ranks;
+  staged.next.weights = std::move(next);
 }
 
-Buffer WeightStaging::compute_copy(ParameterId id, const WeightImages& images) const {
-  return make_compute_copy(runtime_->backend, runtime_->model->manifest().parameter(id), runtime_->profile, images[static_cast<std::size_t>(id)]);
+Buffer WeightStaging::copy_of(ParameterId id, const Buffer& buffer) const {
+  Buffer copy = allocate_compute_copy(runtime_->backend, runtime_->model->manifest().parameter(id), runtime_->profile);
+  runtime_->backend.stream().copy(copy.view(), buffer.view());
+  return copy;
 }
 
-std::shared_ptr<const WeightSet> WeightStaging::write(const StagedWeights& staged, const LiveWeights& live) const {
+void WeightStaging::tell_ranks(StagedWeights& staged, const Changes& changes) const {
+  if (!staged.for_ranks) return;
+  for (const auto& [id, some] : changes) {
+    ParameterChanges& all = staged.for_ranks->parameters[id];
+    some.each([&](std::int64_t offset, std::uint32_t bits) { all.add(offset, bits); });
+  }
+  if (staged.for_ranks->count() > trained_size(runtime_->model->manifest()) / kOneInRanks) staged.for_ranks.reset();
+}
+
+std::shared_ptr<const WeightSet> WeightStaging::write(StagedWeights& staged, const LiveWeights& live) const {
   const ModelTensors tensors(runtime_->model->manifest(), runtime_->profile);
   std::map<std::size_t, const StagedWeights::Change*> by_tensor;
   for (const StagedWeights::Change& change : staged.changes) by_tensor[change.tensor] = &change;
   const auto groups = tensors.groups([&](std::size_t i) { return by_tensor.contains(i); }, group_);
-  const auto images_of = [&](const ModelTensors::Group& group) { return read_parameters(runtime_->backend, live.weights->parameters, group.parameters); };
+  const auto bits_of = [&](const ModelTensors::Group& group) { return read_parameters(runtime_->backend, live.weights->parameters, group.parameters); };
   const auto check = [&](const StagedWeights::Change& change, std::string_view bytes, const std::string& expected) {
     if (const std::string digest = digest_of(bytes); digest != expected)
       fail(ErrorCode::corrupt_file, "tensor {} of the live weights has the digest {}, expected {}; they stay as they are",
            quoted_name(tensors.shapes()[change.tensor].name), digest, expected);
   };
   for (const ModelTensors::Group& group : groups) {
-    const WeightImages images = images_of(group);
-    for (const std::size_t i : group.tensors) check(*by_tensor[i], tensors.bytes(i, images, by_tensor[i]->type), by_tensor[i]->before);
+    const auto bits = bits_of(group);
+    for (const std::size_t i : group.tensors) check(*by_tensor[i], tensors.bytes(i, bits, by_tensor[i]->type), by_tensor[i]->before);
   }
   auto next = std::make_shared<WeightSet>();
   next->version = staged.version;
   next->parameters = live.weights->parameters;
-  const auto change = [&](const ModelTensors::Group& group, bool back) {
-    WeightImages images = images_of(group);
-    for (const std::size_t i : group.tensors) {
-      const StagedWeights::Change& one = *by_tensor[i];
-      std::string bytes = tensors.bytes(i, images, one.type);
-      decode_tensor(back ? one.undo_codec : one.codec, one.type, back ? one.undo : one.payload, bytes, bytes);
-      check(one, bytes, back ? one.before : one.after);
-      tensors.put(i, bytes, one.type, images);
-    }
-    for (const ParameterId id : group.parameters) {
+  const auto write_all = [&](const Changes& some, std::vector<Buffer>& to) {
+    for (const auto& [id, changes] : some) {
       const Buffer& own = live.weights->parameters[static_cast<std::size_t>(id)];
-      Buffer& now = next->parameters[static_cast<std::size_t>(id)];
-      if (!back && part_ && !part_->make_private(own)) now = compute_copy(id, images);  // others have it
-      else if (now.view().address == own.view().address) runtime_->backend.stream().write(own.view(), images[static_cast<std::size_t>(id)]);
+      Buffer& now = to[static_cast<std::size_t>(id)];
+      if (part_ && now.view().address == own.view().address && !part_->make_private(own)) now = copy_of(id, own);  // others have it
+      write_changes(runtime_->backend, now, changes);
     }
   };
-  std::size_t done = 0;
+  const auto change = [&](const ModelTensors::Group& group) {
+    const auto bits = bits_of(group);
+    for (const std::size_t i : group.tensors) {
+      const StagedWeights::Change& one = *by_tensor[i];
+      const std::string before = tensors.bytes(i, bits, one.type);
+      std::string now = before;
+      decode_tensor(one.codec, one.type, one.payload, before, now);
+      check(one, now, one.after);
+      try {
+        tensors.each_change(i, before, now, one.type, kMostChanges, [&](const Changes& some) {
+          tell_ranks(staged, some);
+          write_all(some, next->parameters);
+        });
+      } catch (...) {  // it was written in part, which no payload undoes
+        std::vector<Buffer> own = live.weights->parameters;
+        tensors.each_change(i, tensors.bytes(i, bits_of(group), one.type), before, one.type, kMostChanges, [&](const Changes& some) { write_all(some, own); });
+        throw;
+      }
+    }
+  };
+  // Of the live weights' own memory, as far as a group was written. What others have was copied, and is as it was.
+  const auto undo = [&](const ModelTensors::Group& group) {
+    std::vector<Buffer> own = live.weights->parameters;
+    const auto bits = bits_of(group);
+    for (const std::size_t i : group.tensors) {
+      const StagedWeights::Change& one = *by_tensor[i];
+      const std::string now = tensors.bytes(i, bits, one.type);
+      if (digest_of(now) == one.before) continue;
+      std::string before = now;
+      decode_tensor(one.undo_codec, one.type, one.undo, now, before);
+      check(one, before, one.before);
+      tensors.each_change(i, now, before, one.type, kMostChanges, [&](const Changes& some) { write_all(some, own); });
+    }
+  };
+  std::size_t group = 0;
   try {
-    for (; done < groups.size(); ++done) change(groups[done], false);
+    for (; group < groups.size(); ++group) change(groups[group]);
   } catch (...) {
-    while (done-- > 0) change(groups[done], true);
+    for (++group; group > 0; --group) undo(groups[group - 1]);
     throw;
   }
+  next->changes = staged.for_ranks;
   return next;
 }
 

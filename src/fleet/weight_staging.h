@@ -1,5 +1,5 @@
 // Makes the weights of a snapshot from the live ones: as a spare copy that shares unchanged parameters, or as changes that are later written in place
-// all at once, and undone if one fails. Every changed tensor is checked with the snapshot's digests, before and after; a tensor that is not the base
+// all at once, and undone if one fails. What goes to the device are the elements that changed (model/weight_changes.h). Every changed tensor is checked with the snapshot's digests, before and after; a tensor that is not the base
 // of its delta is read from the store whole. It reads and writes the device in pieces on the executor, between the steps of live requests. One
 // thread, not the executor's.
 //   WeightStaging staging(runtime, executor, SwapMemory::spare);
@@ -45,14 +45,16 @@ struct StagedWeights {
     std::string payload, undo;
   };
   std::vector<Change> changes;
+  // For ranks that have shares of the live weights: what changes in them. Null where that would be much of the weights, and where nobody shares them.
+  std::shared_ptr<WeightChanges> for_ranks;
 };
 
 class WeightStaging {
  public:
-  // `part`: shares equal parameters with other models of the process; null: nothing is shared. `group`: how many weights are read and written at once
+  // `ranks` share the model: 1 or more. `part`: shares equal parameters with other models of the process; null: nothing is shared. `group`: how many weights are read and written at once
   // (ModelTensors::groups).
   WeightStaging(std::shared_ptr<Runtime> runtime, std::shared_ptr<Executor> executor, SwapMemory memory, std::shared_ptr<WeightPool::Part> part = nullptr,
-                std::int64_t group = ModelTensors::kGroupWeights);
+                std::int64_t group = ModelTensors::kGroupWeights, std::int64_t ranks = 1);
 
   // Called at each stage; may throw to end the staging.
   using Report = std::function<void(ReplicaStage stage)>;
@@ -62,11 +64,15 @@ class WeightStaging {
                       const std::function<std::string()>& base_sha256, const Report& report) const;
   // Writes the changes into the live weights' own memory and returns them as a new version; parameters that other models share are copied instead.
   // Digests of the bases are checked before the first byte is written, those of results before each write; after an error (corrupt_file) the live
-  // weights are unchanged. The executor's thread.
-  std::shared_ptr<const WeightSet> write(const StagedWeights& staged, const LiveWeights& live) const;
+  // weights are unchanged. The executor's thread. Sets staged.for_ranks.
+  std::shared_ptr<const WeightSet> write(StagedWeights& staged, const LiveWeights& live) const;
 
  private:
-  Buffer compute_copy(ParameterId id, const WeightImages& images) const;
+  using Changes = std::map<ParameterId, ParameterChanges>;
+  // A buffer of its own with the same bits.
+  Buffer copy_of(ParameterId id, const Buffer& buffer) const;
+  // Adds to what ranks are told; once that is too much, nothing is told.
+  void tell_ranks(StagedWeights& staged, const Changes& changes) const;
   void stage_adapter(const Store& store, const SnapshotChain& chain, const LiveWeights& live, const std::function<std::string()>& base_sha256,
                      StagedWeights& staged, const Report& report) const;
   void stage_weights(const SnapshotChain& chain, const LiveWeights& live, StagedWeights& staged, const Report& report) const;
@@ -74,7 +80,7 @@ class WeightStaging {
   std::shared_ptr<Executor> executor_;
   const SwapMemory memory_;
   const std::shared_ptr<WeightPool::Part> part_;
-  const std::int64_t group_;
+  const std::int64_t group_, ranks_;
 };
 
 }  // namespace lockstep

@@ -165,11 +165,12 @@ TEST_P(FleetBits, AFollowerHasTheTrainersLogProbabilities) {
   FleetTrainer trainer(GetParam(), store_);
   const FleetReplicaUnderTest spare(GetParam(), store_, "spare"), single(GetParam(), store_, "single", {.memory = SwapMemory::single});
   std::vector<const FleetReplicaUnderTest*> replicas = {&spare, &single};
-  std::unique_ptr<FleetReplicaUnderTest> shared;
-  if (GetParam().rank == 0) {
-    shared = std::make_unique<FleetReplicaUnderTest>(GetParam(), store_, "tp2", FollowOptions{}, 7, "tp=2");
-    replicas.push_back(shared.get());
-  }
+  std::vector<std::unique_ptr<FleetReplicaUnderTest>> shared;
+  if (GetParam().rank == 0)
+    for (const SwapMemory memory : {SwapMemory::spare, SwapMemory::single})
+      shared.push_back(std::make_unique<FleetReplicaUnderTest>(GetParam(), store_, memory == SwapMemory::spare ? "tp2" : "tp2-single",
+                                                               FollowOptions{.memory = memory}, 7, "tp=2"));
+  for (const auto& replica : shared) replicas.push_back(replica.get());
   const PublishedSnapshot first = trainer.publish();
   EXPECT_EQ(first.written.codecs.at("full"), static_cast<std::int64_t>(first.written.codecs.size() == 1 ? first.written.codecs.begin()->second : -1));
   std::uint64_t deltas = 0;
@@ -194,7 +195,12 @@ TEST_P(FleetBits, AFollowerHasTheTrainersLogProbabilities) {
   push_one_ulp_away(store_);
   const std::uint64_t last = read_channel_record(*open_store(store_), "chat")->sequence;
   ASSERT_TRUE(spare.reaches(last)) << spare.follower->record().error;
-  EXPECT_GT(different_scores(spare.scores(FleetTrainer::other_text()), own), 0);
+  const std::vector<float> other = spare.scores(FleetTrainer::other_text());
+  EXPECT_GT(different_scores(other, own), 0);
+  for (const FleetReplicaUnderTest* replica : replicas) {
+    ASSERT_TRUE(replica->reaches(last)) << replica->follower->record().error;
+    EXPECT_EQ(different_scores(replica->scores(FleetTrainer::other_text()), other), 0);
+  }
 }
 INSTANTIATE_TEST_SUITE_P(All, FleetBits, testing::Values(kMoe, kDenseModel, kPackedAdapter), [](const auto& one) { return std::string(one.param.name); });
 
@@ -363,7 +369,7 @@ TEST_F(FleetTrouble, ADamagedBaseAndADamagedChangeLeaveTheWeightsAsTheyWere) {
               })
         .get();
   };
-  const auto write = [&](const StagedWeights& what) { return executor->run(WorkClass::live, [&] { return staging.write(what, live); }).get(); };
+  const auto write = [&](StagedWeights& what) { return executor->run(WorkClass::live, [&] { return staging.write(what, live); }).get(); };
   const std::uint64_t before = hash();
   // Each change in turn, in its payload and in what it is made from.
   for (std::size_t i = 0; i < staged.changes.size(); ++i) {

@@ -131,18 +131,64 @@ TEST_F(MtpJobs, TheLayerAloneIsTrainedAndAnotherRunBeginsWithIt) {
   EXPECT_EQ(metrics("from-export")[0].at("mtp_loss").get<double>(), of_taught);
 }
 
+// Ranks change no bit of either; a run goes on with another layout.
+TEST_F(MtpJobs, OverRanksBothHaveTheBitsOfOne) {
+  const SftSummary one = run_sft_job(job("one", 2));
+  for (const auto& [name, layout] : {std::pair("two", "tp=2,dp=2"), std::pair("three", "ep=2,pp=2")}) {
+    StopSource source;
+    SftJob ranks = job(name, 2);
+    ranks.config.runtime.ranks = layout;
+    ranks.config.run.stop = source.token();
+    ranks.config.run.on_step = [&source](std::int64_t step) {
+      if (step == 2) source.stop();
+    };
+    EXPECT_TRUE(run_sft_job(ranks).interrupted);
+    ranks.config.runtime.ranks = "dp=2";
+    ranks.config.run.resume = true;
+    ranks.config.run.stop = {};
+    const SftSummary whole = run_sft_job(ranks);
+    EXPECT_EQ(whole.weights_sha256, one.weights_sha256) << layout;
+    EXPECT_EQ(whole.draft_sha256, one.draft_sha256) << layout;
+    EXPECT_EQ(ModelReader::open(whole.exported)->mtp_sha256(), one.draft_sha256) << layout;
+  }
+}
+
+// Beside an adapter: its bits are those of a run without the layer, and the layer, which learns what the adapted model says, is exported in a copy of the base.
+TEST_F(MtpJobs, BesideAnAdapterItIsExportedWithTheBase) {
+  const auto over = [&](const std::string& name, std::int64_t depths, const char* ranks) {
+    SftJob made = job(name, depths);
+    made.config.trained.rank = 4;
+    made.config.asked.learning_rate = 1e-2;
+    made.config.runtime.ranks = ranks;
+    return made;
+  };
+  const SftSummary without = run_sft_job(over("bare", 0, "")), with = run_sft_job(over("with", 2, "")), ranked = run_sft_job(over("ranked", 2, "tp=2,pp=2"));
+  EXPECT_EQ(with.weights_sha256, without.weights_sha256);
+  EXPECT_EQ(ranked.weights_sha256, without.weights_sha256);
+  EXPECT_EQ(ranked.draft_sha256, with.draft_sha256);
+  EXPECT_FALSE(fs::exists(fs::path(without.exported) / "base"));
+  const OpenedModel base = open_model({.model = (fs::path(with.exported) / "base").string(), .threads = 1});
+  EXPECT_EQ(base.reader->weights_sha256(), ModelReader::open(shipped_model())->weights_sha256());
+  ASSERT_TRUE(base.reader->has_mtp());
+  EXPECT_NE(base.tokenizer, nullptr);
+  EXPECT_EQ(open_adapter(base, with.exported)->layout->settings().rank, 4);
+  // The shipped files are bf16, and so is their copy.
+  EXPECT_EQ(base.reader->file_dtype(), ModelReader::open(shipped_model())->file_dtype());
+  // Control: over the base as it is, the layer learns something else.
+  SftJob still = over("still", 2, "");
+  still.config.asked.learning_rate = 0;
+  EXPECT_NE(run_sft_job(still).draft_sha256, with.draft_sha256);
+}
+
 TEST_F(MtpJobs, WhatHasNoRoomForALayerIsRefused) {
-  SftJob adapter = job("adapter", 1), ranks = job("ranks", 1);
+  SftJob adapter = job("adapter", 1);
   adapter.config.trained.rank = 4;
-  ranks.config.runtime.ranks = "tp=2";
-  for (const auto& [refused, part] :
-       {std::pair(&adapter, "mtp-depths is 1 beside an adapter"), std::pair(&ranks, "ranks is tp=2, allowed with --mtp-depths")}) {
-    try {
-      run_sft_job(*refused);
-      ADD_FAILURE() << "accepted, not refused with: " << part;
-    } catch (const Error& e) {
-      EXPECT_NE(e.message().find(part), std::string::npos) << e.message();
-    }
+  adapter.config.runtime.profile = "cpu-int4-base";
+  try {
+    run_sft_job(adapter);
+    ADD_FAILURE() << "accepted over a base in few bits";
+  } catch (const Error& e) {
+    EXPECT_NE(e.message().find("mtp-depths is 1 beside an adapter under the profile 'cpu-int4-base'"), std::string::npos) << e.message();
   }
 }
 
@@ -261,19 +307,32 @@ TEST_F(MtpRlJobs, AStoppedRunGoesOnWithTheLayerOfItsStep) {
   }
 }
 
-TEST_F(MtpRlJobs, WhatHasNoRoomForALayerIsRefused) {
-  RlJob adapter = learning("adapter", "off", 1), ranks = learning("ranks", "off", 1);
-  adapter.stack.trained.rank = 4;
-  ranks.stack.runtime.ranks = "tp=2";
-  for (const auto& [refused, part] :
-       {std::pair(&adapter, "mtp-depths is 1 beside an adapter"), std::pair(&ranks, "ranks is tp=2, allowed with --mtp-depths")}) {
-    try {
-      run_rl(*refused);
-      ADD_FAILURE() << "accepted, not refused with: " << part;
-    } catch (const Error& e) {
-      EXPECT_NE(e.message().find(part), std::string::npos) << e.message();
-    }
+// On ranks, which also sample and draft, and beside an adapter.
+TEST_F(MtpRlJobs, OverRanksAndBesideAnAdapterThePolicyIsTheSame) {
+  const RlSummary one = run_rl(learning("one", "mtp", 2));
+  for (const auto& [name, layout] : {std::pair("two", "tp=2"), std::pair("four", "dp=2,pp=2")}) {
+    RlJob ranks = learning(name, "mtp", 2);
+    ranks.stack.runtime.ranks = layout;
+    const RlSummary got = run_rl(ranks);
+    EXPECT_EQ(got.weights_sha256, one.weights_sha256) << layout;
+    EXPECT_EQ(got.draft_sha256, one.draft_sha256) << layout;
+    EXPECT_EQ(lengths(name), lengths("one")) << layout;
   }
+  const auto over = [&](const std::string& name, std::int64_t depths, const char* ranks) {
+    RlJob made = learning(name, depths > 0 ? "mtp" : "off", depths);
+    made.stack.trained.rank = 4;
+    made.stack.trained.seed = 5;
+    made.rl.learning_rate = 1e-2;
+    made.stack.runtime.ranks = ranks;
+    return made;
+  };
+  const RlSummary absent = run_rl(over("bare", 0, "")), with = run_rl(over("with", 2, "")), ranked = run_rl(over("ranked", 2, "ep=2"));
+  EXPECT_EQ(with.weights_sha256, absent.weights_sha256);
+  EXPECT_EQ(ranked.weights_sha256, absent.weights_sha256);
+  EXPECT_EQ(ranked.draft_sha256, with.draft_sha256);
+  EXPECT_NE(with.draft_sha256, one.draft_sha256);
+  for (const RlSummary* run : {&absent, &with, &ranked}) EXPECT_EQ(run->totals.kl.different_bits, 0);
+  EXPECT_TRUE(ModelReader::open(fs::path(with.exported) / "base")->has_mtp());
 }
 
 }  // namespace

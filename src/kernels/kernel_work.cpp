@@ -255,5 +255,6 @@ KernelWork work_of(const SumSharedRows& op) {
 KernelWork work_of(const ValueLoss& op) {
   return {6 * size_of(op.value), bytes_of({op.value, op.loss, op.slope, op.marks, op.target, op.weight, op.returned, op.old})};
 }
+KernelWork work_of(const SetElements& op) { return {0, bytes_of({op.offset, op.bits}) + size_of(op.offset) * number(op.to.element_bytes)}; }
 
 }  // namespace lockstep

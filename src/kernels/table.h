@@ -12,6 +12,7 @@
 #include "kernels/attention/attention.h"
 #include "kernels/bias/bias.h"
 #include "kernels/cache/cache.h"
+#include "kernels/changes/changes.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/embedding/embedding.h"
 #include "kernels/experts/experts.h"
@@ -81,7 +82,8 @@
   X(gather_rows, GatherRows)                      \
   X(slot_source, SlotSource)                      \
   X(sum_shared_rows, SumSharedRows)               \
-  X(value_loss, ValueLoss)
+  X(value_loss, ValueLoss)                        \
+  X(set_elements, SetElements)
 
 namespace lockstep {
 

@@ -10,9 +10,8 @@ namespace lockstep {
 
 Batch::Batch(Backend& backend, const std::vector<SequenceSlice>& slices, std::int64_t page_size, bool training) {
   std::vector<std::int32_t> tokens, positions, sequences, segments, begins{0};
-  std::size_t table_width = 1;
-  for (const SequenceSlice& slice : slices) table_width = std::max(table_width, slice.pages.size());
-  std::vector<std::int32_t> table(slices.size() * table_width, 0);
+  std::vector<std::int32_t> table(slices.size());
+  std::size_t most_pages = 0;
   std::int32_t segment = -1;
   row_begin_.push_back(0);
   for (std::size_t s = 0; s < slices.size(); ++s) {
@@ -21,7 +20,9 @@ Batch::Batch(Backend& backend, const std::vector<SequenceSlice>& slices, std::in
     if (static_cast<std::int64_t>(slice.pages.size()) * page_size < slice.begin + length)
       fail(ErrorCode::internal, "a sequence of {} positions has {} pages of {}", slice.begin + length, slice.pages.size(), page_size);
     if (training && slice.begin != 0 && slice.begin != slice.shared) fail(ErrorCode::internal, "a training sequence starts at position {}", slice.begin);
-    std::copy(slice.pages.begin(), slice.pages.end(), table.begin() + static_cast<std::ptrdiff_t>(s * table_width));
+    table[s] = static_cast<std::int32_t>(table.size());
+    table.insert(table.end(), slice.pages.begin(), slice.pages.end());
+    most_pages = std::max(most_pages, slice.pages.size());
     for (std::int64_t i = 0; i < length; ++i) {
       const std::int64_t position = slice.begin + i;
       if (i == 0 || position % kGradientBlock == 0) ++segment;
@@ -39,8 +40,9 @@ Batch::Batch(Backend& backend, const std::vector<SequenceSlice>& slices, std::in
   tokens_ = std::move(tokens);
   rows_.position = upload(backend, positions);
   rows_.sequence = upload(backend, sequences);
-  rows_.page_table = upload(backend, table, static_cast<std::int64_t>(table_width));
+  rows_.page_table = upload(backend, table);
   rows_.page_size = static_cast<std::int32_t>(page_size);
+  rows_.longest = static_cast<std::int64_t>(most_pages) * page_size;
   if (training) {
     rows_.segment = upload(backend, segments);
     rows_.sequence_begin = upload(backend, begins);

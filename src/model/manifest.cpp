@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "base/give_way.h"
+#include "model/piece_elements.h"
 
 namespace lockstep {
 
@@ -89,49 +90,21 @@ std::int64_t trained_size(const Manifest& manifest) {
   return total;
 }
 
-namespace {
-constexpr std::int64_t kPanel = 16;  // outputs of a packed parameter that stand side by side
-
-// Calls f(index in those rows, offset in the parameter's image) for every element of a piece in rows [row, row + rows) of the file tensor.
-template <class F>
-void each_element(const FileTensor& file, const Piece& piece, const Parameter& parameter, std::int64_t row, std::int64_t rows, const F& f) {
-  const std::int64_t columns = file.columns(), end = std::min(piece.rows, row + rows - piece.row_begin);
-  std::int64_t r = std::max<std::int64_t>(0, row - piece.row_begin);
-  const bool panels = parameter.layout == ParameterLayout::packed && !piece.transposed && piece.column_begin == 0 && piece.column_step == 1;
-  const auto one_row = [&] {
-    for (std::int64_t at = piece.column_begin, c = 0; at < columns; at += piece.column_step, ++c)
-      f((piece.row_begin + r - row) * columns + at, piece.transposed ? parameter.offset(piece.item, c, r) : parameter.offset(piece.item, r, c));
-  };
-  while (r < end) {
-    if (!panels || r % kPanel != 0 || end - r < kPanel) {
-      one_row();
-      ++r;
-      continue;
-    }
-    // A whole panel in the order of its memory: its rows one after another would pass over the same lines of the cache sixteen times.
-    const std::int64_t first = (piece.row_begin + r - row) * columns, panel = parameter.offset(piece.item, r, 0);
-    for (std::int64_t c = 0; c < columns; ++c)
-      for (std::int64_t n = 0; n < kPanel; ++n) f(first + n * columns + c, panel + c * kPanel + n);
-    r += kPanel;
-  }
-}
-}  // namespace
-
 void Manifest::scatter(const FileTensor& file, const float* values, std::vector<std::vector<float>>& images, std::int64_t row, std::int64_t rows) const {
   if (rows < 0) rows = file.rows();
   for (const Piece& piece : file.pieces) {
     std::vector<float>& image = images[static_cast<std::size_t>(piece.parameter)];
     const Parameter& p = parameter(piece.parameter);
     if (image.empty()) grow_with_zeros(image, static_cast<std::size_t>(p.size()));
-    each_element(file, piece, p, row, rows, [values, to = image.data()](std::int64_t at, std::int64_t offset) { to[offset] = values[at]; });
+    each_piece_element(file, piece, p, row, rows, [values, to = image.data()](std::int64_t at, std::int64_t offset) { to[offset] = values[at]; });
   }
 }
 
 void Manifest::gather(const FileTensor& file, const std::vector<std::vector<float>>& images, float* values) const {
   for (const Piece& piece : file.pieces) {
     const std::vector<float>& image = images[static_cast<std::size_t>(piece.parameter)];
-    each_element(file, piece, parameter(piece.parameter), 0, file.rows(),
-                 [values, from = image.data()](std::int64_t at, std::int64_t offset) { values[at] = from[offset]; });
+    each_piece_element(file, piece, parameter(piece.parameter), 0, file.rows(),
+                       [values, from = image.data()](std::int64_t at, std::int64_t offset) { values[at] = from[offset]; });
   }
 }
 

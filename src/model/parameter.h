@@ -29,6 +29,11 @@ enum class ParameterSplit {
 // Which adapters a parameter may have (model/adapter.h).
 enum class AdapterKind { none, attention, mlp, unembedding };
 
+// An element of a parameter: of item `item`, the weight of one input for one output.
+struct ElementPlace {
+  std::int64_t item = 0, output = 0, input = 0;
+};
+
 struct Parameter {
   std::string name;  // this program's name, for messages
   ParameterLayout layout = ParameterLayout::packed;
@@ -47,6 +52,12 @@ struct Parameter {
   // Offset of element (n, k) of item g.
   std::int64_t offset(std::int64_t g, std::int64_t n, std::int64_t k) const {
     return g * item_size() + (layout == ParameterLayout::packed ? (n / 16 * inputs + k) * 16 + n % 16 : n * inputs + k);
+  }
+  // The way back.
+  ElementPlace place(std::int64_t offset) const {
+    const std::int64_t item = offset / item_size(), in_item = offset % item_size();
+    if (layout != ParameterLayout::packed) return {item, in_item / inputs, in_item % inputs};
+    return {item, in_item / 16 / inputs * 16 + in_item % 16, in_item / 16 % inputs};
   }
 };
 

@@ -172,46 +172,46 @@ bool Sharding::answers_for(ParameterId id) const {
   }
 }
 
-template <class F>
-void Sharding::each_element(std::size_t i, const F& f) const {
-  const Parameter &whole = whole_.parameters()[i], &own = manifest_.parameters()[i];
-  const std::int64_t first = begin(static_cast<ParameterId>(i));
-  std::int64_t item = 0, output = 0, input = 0;
-  switch (whole.split) {
+ElementPlace Sharding::corner(ParameterId id) const {
+  const std::int64_t first = begin(id);
+  switch (whole_.parameter(id).split) {
     case ParameterSplit::whole:
       break;
     case ParameterSplit::outputs:
     case ParameterSplit::vocabulary:
-      output = first;
-      break;
+      return {.output = first};
     case ParameterSplit::inputs:
     case ParameterSplit::bias:
     case ParameterSplit::columns:
-      input = first;
-      break;
+      return {.input = first};
     case ParameterSplit::heads:
     case ParameterSplit::experts:
-      item = first;
-      break;
+      return {.item = first};
   }
+  return {};
+}
+
+template <class F>
+void Sharding::each_element(std::size_t i, const F& f) const {
+  const Parameter &whole = whole_.parameters()[i], &own = manifest_.parameters()[i];
+  const ElementPlace first = corner(static_cast<ParameterId>(i));
   for (std::int64_t g = 0; g < own.count; ++g)
     for (std::int64_t n = 0; n < own.outputs; ++n)
       for (std::int64_t k = 0; k < own.inputs; ++k)
-        f(static_cast<std::size_t>(whole.offset(item + g, output + n, input + k)), static_cast<std::size_t>(own.offset(g, n, k)));
+        f(static_cast<std::size_t>(whole.offset(first.item + g, first.output + n, first.input + k)), static_cast<std::size_t>(own.offset(g, n, k)));
+}
+
+std::vector<float> Sharding::share_of(ParameterId id, const std::vector<float>& whole) const {
+  if (whole.empty() || !holds(id)) return {};
+  if (whole_.parameter(id).split == ParameterSplit::whole) return whole;
+  std::vector<float> share(static_cast<std::size_t>(manifest_.parameter(id).size()), 0.0f);
+  each_element(static_cast<std::size_t>(id), [&](std::size_t from, std::size_t to) { share[to] = whole[from]; });
+  return share;
 }
 
 WeightImages Sharding::shares_of(const WeightImages& whole) const {
-  WeightImages shares(whole.size());
-  for (std::size_t i = 0; i < whole.size(); ++i) {
-    if (whole[i].empty()) continue;  // moments of what is not trained
-    if (!holds_[i]) continue;
-    if (whole_.parameters()[i].split == ParameterSplit::whole) {
-      shares[i] = whole[i];
-      continue;
-    }
-    shares[i].assign(static_cast<std::size_t>(manifest_.parameters()[i].size()), 0.0f);
-    each_element(i, [&](std::size_t from, std::size_t to) { shares[i][to] = whole[i][from]; });
-  }
+  WeightImages shares;
+  for (std::size_t i = 0; i < whole.size(); ++i) shares.push_back(share_of(static_cast<ParameterId>(i), whole[i]));  // moments of what is not trained are empty
   return shares;
 }
 

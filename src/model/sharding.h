@@ -42,6 +42,8 @@ class Sharding {
   // Where the parameter is cut: rank r of its group has [bounds[r], bounds[r + 1]) of its outputs, inputs or items.
   const ColumnSplit& bounds(ParameterId id) const { return bounds_[static_cast<std::size_t>(id)]; }
   std::int64_t begin(ParameterId id) const;
+  // The element of the whole parameter that is the first of this rank's share.
+  ElementPlace corner(ParameterId id) const;
   // Leaves of the sum that crosses ranks (over outputs in backward, over inputs in forward): of all, and this rank's.
   std::int64_t leaves(ParameterId id) const { return leaves_[static_cast<std::size_t>(id)]; }
   std::int64_t own_leaves(ParameterId id) const;
@@ -58,6 +60,7 @@ class Sharding {
   bool answers_for(ParameterId id) const;
   // Cuts whole images to this rank's share, and writes the shares it counts for back into whole ones.
   WeightImages shares_of(const WeightImages& whole) const;
+  std::vector<float> share_of(ParameterId id, const std::vector<float>& whole) const;  // of one; nothing where the image is empty or the stage has none
   void put_into(WeightImages& whole, const WeightImages& shares) const;
 
  private:

@@ -74,25 +74,25 @@ std::shared_ptr<const WeightSet> make_weight_set(Backend& backend, const Manifes
   return set;
 }
 
+std::vector<float> weight_image(Backend& backend, const Parameter& p, const Buffer& buffer, const Profile& profile) {
+  const View& copy = buffer.view();
+  if (backend.device().counting()) return {};
+  if (copy.dtype != DType::u8) return backend.stream().read(copy).get();
+  const int bits = weight_bits(p, profile);
+  const std::int64_t item = item_bytes(p, profile);
+  const std::vector<std::uint8_t> bytes = backend.stream().read_bytes(copy).get();
+  std::vector<float> image(static_cast<std::size_t>(p.size()));
+  for (std::int64_t g = 0; g < p.count; ++g) {
+    float* to = image.data() + g * p.item_size();
+    if (is_low_bit_format(bits)) decode_panels(bytes.data() + g * item, low_bit_shape(p, profile), to);
+    else dequantise_panels(bytes.data() + g * item, {p.outputs, p.inputs, bits}, to);
+  }
+  return image;
+}
+
 WeightImages weight_images(Backend& backend, const Manifest& manifest, const WeightSet& weights, const Profile& profile) {
   WeightImages images;
-  for (std::size_t i = 0; i < weights.parameters.size(); ++i) {
-    const Parameter& p = manifest.parameters()[i];
-    const View& copy = weights.parameters[i].view();
-    if (copy.dtype != DType::u8) {
-      images.push_back(backend.stream().read(copy).get());
-      continue;
-    }
-    const int bits = weight_bits(p, profile);
-    const std::int64_t item = item_bytes(p, profile);
-    const std::vector<std::uint8_t> bytes = backend.stream().read_bytes(copy).get();
-    images.emplace_back(static_cast<std::size_t>(p.size()));
-    for (std::int64_t g = 0; g < p.count; ++g) {
-      float* to = images.back().data() + g * p.item_size();
-      if (is_low_bit_format(bits)) decode_panels(bytes.data() + g * item, low_bit_shape(p, profile), to);
-      else dequantise_panels(bytes.data() + g * item, {p.outputs, p.inputs, bits}, to);
-    }
-  }
+  for (std::size_t i = 0; i < weights.parameters.size(); ++i) images.push_back(weight_image(backend, manifest.parameters()[i], weights.parameters[i], profile));
   return images;
 }
 

@@ -14,6 +14,8 @@
 
 namespace lockstep {
 
+struct WeightChanges;
+
 // The compute copy of all parameters under one profile, at one version. Never written after it is published.
 struct WeightSet {
   std::uint64_t version = 0;
@@ -21,6 +23,8 @@ struct WeightSet {
   std::vector<Buffer> parameters;
   // Unique in this process, while two trainers may publish equal versions: the key for caches of results.
   const std::uint64_t identity = next_identity();
+  // How it differs from another set, as long as whoever made it keeps that (model/weight_changes.h): for ranks that have shares of the other.
+  std::weak_ptr<const WeightChanges> changes;
 
   WeightSet() = default;
   WeightSet(const WeightSet&) = delete;
@@ -48,6 +52,8 @@ std::shared_ptr<const WeightSet> make_weight_set(Backend& backend, const Manifes
                                                  std::uint64_t version);
 // The values that kernels compute with (widened, dequantised); a weight set made of them has the same bits.
 WeightImages weight_images(Backend& backend, const Manifest& manifest, const WeightSet& weights, const Profile& profile);
+// The same of one parameter; on a device that only counts nothing.
+std::vector<float> weight_image(Backend& backend, const Parameter& parameter, const Buffer& copy, const Profile& profile);
 // Errors: unsupported under a profile with quantised weights, which no optimizer step can update.
 void check_trainable(const Profile& profile);
 PackedWeight packed_weight(const Manifest& manifest, const WeightSet& weights, ParameterId id, const Profile& profile);

@@ -27,7 +27,7 @@ void OperationRecording::begin_forward(Backend& backend, const Batch& batch) {
   const auto read = [&](const View& v) { return backend_->stream().read_ints(v).get(); };
   const std::vector<std::int32_t> token = read(rows.token), position = read(rows.position), sequence = read(rows.sequence), table = read(rows.page_table);
   const auto slot_of = [&](std::size_t row, std::int64_t at) {
-    const std::int64_t page = table[static_cast<std::size_t>(sequence[row] * rows.page_table.cols + at / rows.page_size)];
+    const std::int64_t page = table[static_cast<std::size_t>(table[static_cast<std::size_t>(sequence[row])] + at / rows.page_size)];
     return static_cast<std::size_t>(page * rows.page_size + at % rows.page_size);
   };
   for (std::size_t row = 0; row < token.size(); ++row) {

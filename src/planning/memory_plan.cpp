@@ -159,7 +159,7 @@ std::vector<MemoryPlan> plan_serving(const RuntimeSettings& settings, const Serv
   const auto weights_of = [&](const Manifest& manifest) {
     return make_weight_set(runtime.backend, manifest, WeightImages(manifest.parameters().size()), runtime.profile, 0);
   };
-  const MtpLayer* mtp = may_draft_with_layer(options) ? runtime.model->mtp() : nullptr;  // if the files have it
+  const MtpLayer* mtp = options.drafts.has(DraftKind::mtp) ? runtime.model->mtp() : nullptr;  // if the files have it
   Engine engine(runtime, weights_of(runtime.model->manifest()), options, mtp ? weights_of(mtp->manifest()) : nullptr);
   // Prompts fill the forwards; then all sequences decode together.
   for (std::int64_t i = 0; i < what.sequences; ++i)

@@ -7,7 +7,8 @@
 #include "base/error.h"
 #include "checkpoint/json_file.h"
 #include "checkpoint/training_checkpoint.h"
-#include "parallel/layout.h"
+#include "numerics/low_bit.h"
+#include "parallel/processes.h"
 #include "runs/training_state.h"
 #include "train/mtp_trainer.h"
 
@@ -47,8 +48,11 @@ std::vector<std::string> mtp_keys() { return {"auto", "shared", "own"}; }
 
 RuntimeSettings settings_with_mtp(const RuntimeSettings& settings, const MtpSettings& mtp, std::int64_t adapter_rank) {
   if (mtp.depths == 0) return settings;
-  if (adapter_rank > 0) fail(ErrorCode::unsupported, "mtp-depths is {} beside an adapter, whose export holds no such layer; allowed is 0", mtp.depths);
-  if (rank_layout(settings.ranks).size() > 1) fail(ErrorCode::unsupported, "ranks is {}, allowed with --mtp-depths is one rank", settings.ranks);
+  if (adapter_rank > 0 && is_low_bit_format(profile_by_name(settings.profile).weight_bits))
+    fail(ErrorCode::unsupported, "mtp-depths is {} beside an adapter under the profile '{}', whose base in few bits is not exported with a layer; allowed is 0",
+         mtp.depths, settings.profile);
+  if (const ProcessMail* mail = joined_mail())
+    fail(ErrorCode::unsupported, "mtp-depths is {} over {} processes, allowed is one process: --transport threads", mtp.depths, mail->processes());
   RuntimeSettings own = settings;
   own.new_mtp = true;
   const std::vector<std::string> keys = mtp_keys();
@@ -67,7 +71,7 @@ LocalMtp::LocalMtp(const MtpSettings& settings, const OpenedModel& opened, const
   trainer_.with_model([&](TrainedModel&) {
     const bool stored = opened.reader && opened.reader->has_mtp();
     const WeightImages masters = stored ? opened.reader->mtp_masters() : initial_weights(layer_.manifest(), initial.seed, initial.deviation);
-    layer_trainer_ = std::make_unique<MtpTrainer>(*opened.runtime, masters, training, own);
+    layer_trainer_ = std::make_unique<MtpTrainer>(*opened.runtime, masters, training, own, trainer_.ranks());
   });
 }
 
@@ -105,8 +109,13 @@ std::shared_ptr<const WeightSet> LocalMtp::weights_for(const std::shared_ptr<Run
 Json LocalMtp::take_step(const std::vector<TrainSequence>& batch, const AdamParameters& adam) {
   return trainer_.with_model([&](TrainedModel& model) {
     const MtpResult result = [&] {
-      const SamplerWeights now = model.sampler_weights();
-      return layer_trainer_->forward_backward(*now.weights, batch);
+      std::vector<SamplerWeights> now;
+      std::vector<TrunkShare> trunk;
+      for (int local = 0; local < trainer_.ranks()->ranks().local(); ++local) {
+        now.push_back(model.rank_weights(local));
+        trunk.push_back({now.back().weights.get(), now.back().adapter.get()});
+      }
+      return layer_trainer_->forward_backward(trunk, batch);
     }();
     if (!std::isfinite(result.loss)) fail(ErrorCode::numeric, "the loss of multi-token prediction is {}", result.loss);
     const OptimResult moved = layer_trainer_->optim_step(adam);

@@ -33,8 +33,8 @@ struct MtpInitial {
   double deviation = 0.02;
 };
 
-// With which the model is opened whose layer is trained: where its config says nothing of one, it gets one. Errors: unsupported beside an adapter of this
-// rank, whose export holds no such layer, and on several ranks.
+// With which the model is opened whose layer is trained: where its config says nothing of one, it gets one. Errors: unsupported over several processes, and
+// beside an adapter over weights of few bits, of which no copy with the layer can be exported.
 RuntimeSettings settings_with_mtp(const RuntimeSettings& settings, const MtpSettings& mtp, std::int64_t adapter_rank);
 
 class LocalMtp {

@@ -204,7 +204,14 @@ std::string LocalTrainer::weights_sha256() {
 void LocalTrainer::export_to(const std::filesystem::path& folder, const TrainedExport& exported) {
   WeightImages masters = with_model([](TrainedModel& model) { return model.master_images(); });
   if (const AdapterLayout* adapter = model_->adapter()) {
-    if (!exported.merged) return export_adapter_folder(folder, *adapter, masters, exported.base, exported.overwrite);
+    if (!exported.merged) {
+      export_adapter_folder(folder, *adapter, masters, exported.base, exported.overwrite);
+      if (!exported.mtp) return;
+      const ModelReader& files = *base_.opened.reader;
+      SaveOptions with_layer{.dtype = files.file_dtype(), .mtp_masters = exported.mtp};
+      if (exported.tokenizer) with_layer.tokenizer_files_from = exported.base;
+      return export_model_folder(folder / "base", files, with_layer, Overwrite::yes);
+    }
     masters = merged_weights(base_.opened.model->manifest(), base_.opened.masters(), *adapter, masters);
   }
   SaveOptions options;

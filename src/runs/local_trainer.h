@@ -32,7 +32,9 @@ struct TrainedExport {
   DType dtype = DType::bf16;  // of all parameters; an adapter is fp32
   bool merged = false;        // of an adapter: the whole model with it, each weight rounded once, for programs that have no head for it to stand over
   Overwrite overwrite = Overwrite::no;
-  const WeightImages* mtp = nullptr;  // the trained layer of multi-token prediction; null: the files' own
+  // The trained layer of multi-token prediction; null: the files' own. Beside an adapter, whose folder has no place for it, it is exported in a copy of the
+  // base's folder, `base` in the adapter's.
+  const WeightImages* mtp = nullptr;
 };
 
 class LocalTrainer : public TrainerPort {
@@ -89,6 +91,8 @@ class LocalTrainer : public TrainerPort {
     return executor_->run(WorkClass::training, [&] { return work(*model_); }).get();
   }
   void publish();
+  // The runtimes of its ranks, which what is trained beside the model shares.
+  std::shared_ptr<RankRuntimes> ranks() { return rank_runtimes(base_); }
 
  private:
   struct Follower {

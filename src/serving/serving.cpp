@@ -38,7 +38,7 @@ GenerationService::GenerationService(ServingModel model, const ServingOptions& o
       callers_(executor_, options.share_prefixes),
       turns_(model.name, executor_, own_account_, [this] { step(); }) {
   // The device is the executor's from here on.
-  const bool layer = model.mtp_weights && may_draft_with_layer(options_.engine);
+  const bool layer = model.mtp_weights && options_.engine.drafts.has(DraftKind::mtp);
   const std::uint64_t version = model.weights->version;
   executor_
       ->run(

@@ -71,6 +71,7 @@ class AdapterTrainer {
 
   // The whole adapter, on the base's runtime; as Trainer's.
   std::shared_ptr<const AdapterWeights> weights();
+  const std::shared_ptr<const AdapterWeights>& rank_weights(int local) const { return part(local).weights(); }  // its share
   const AdapterLayout& layout() const { return *layout_; }
   std::int64_t step() const { return first().state().steps(); }
   AdapterState state() const { return AdapterState(*this); }

@@ -19,8 +19,9 @@ class BaseRank {
 
   Runtime& runtime() const { return runtime_; }
   const RankPlace& place() const { return place_; }
-  const Sharding* sharding() const { return sharding_.get(); }  // null: this rank has the whole model
-  const ForwardCounts& work() const { return pass_.work(); }    // of this rank
+  const Sharding* sharding() const { return sharding_.get(); }                  // null: this rank has the whole model
+  const ForwardCounts& work() const { return pass_.work(); }                    // of this rank
+  const std::shared_ptr<const WeightSet>& weights() const { return weights_; }  // this rank's share
 
   struct Job {
     const std::vector<TrainSequence>* data = nullptr;  // null: the job is skipped

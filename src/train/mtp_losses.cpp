@@ -1,4 +1,4 @@
-// The losses of MtpTrainer, and their gradients by the hidden states of each depth.
+// The losses of MtpRank, and their gradients by the hidden states of each depth.
 #include <algorithm>
 
 #include "kernels/launch.h"
@@ -23,25 +23,28 @@ std::vector<T> column_ahead(const std::vector<TrainSequence>& data, const std::v
 }
 
 // The model's logits of some rows of hidden states, on the host.
-std::vector<float> logits_of(Context& of_model, ParameterId head, std::int64_t vocabulary, const View& hidden, const std::vector<std::int32_t>& rows) {
+std::vector<float> logits_of(Context& of_model, const AdapterWeights* adapter, ParameterId head, std::int64_t vocabulary, const View& hidden,
+                             const std::vector<std::int32_t>& rows) {
   Backend& backend = of_model.backend();
   const auto count = static_cast<std::int64_t>(rows.size());
   const Buffer index = backend.device().upload(rows, count, 1, MemoryCategory::workspace),
                z = backend.device().allocate(DType::f32, count, vocabulary, MemoryCategory::workspace);
   head_logits(of_model, z.view(), hidden, index.view(), head);
+  add_adapter_logits(of_model, z.view(), hidden, index.view(), head, adapter);
   return backend.stream().read(z.view()).get();
 }
 }  // namespace
 
-void MtpTrainer::add_cross_entropy(Context& of_model, Context& ctx, Depth& depth, std::int64_t ahead, const std::vector<TrainSequence>& data,
-                                   const std::vector<std::size_t>& part, double normaliser, const Buffer& logits, MtpResult& result) {
+void MtpRank::add_cross_entropy(Context& of_model, const TrunkShare& trunk, Context& ctx, Depth& depth, std::int64_t ahead,
+                                const std::vector<TrainSequence>& data, const std::vector<std::size_t>& part, double normaliser, const Buffer& logits,
+                                Values& values) {
   Device& device = runtime_.backend.device();
   const Model& model = *runtime_.model;
   const std::int64_t count = depth.normed.view().rows;
   const std::vector<std::int32_t> targets = column_ahead<std::int32_t>(data, part, ahead, &TrainSequence::targets, -1);
   std::vector<float> weights = column_ahead<float>(data, part, ahead, &TrainSequence::weights, 0.0f);
   for (float& w : weights) w = static_cast<float>(static_cast<double>(w) / (normaliser * static_cast<double>(training_.depths)));
-  result.targets[static_cast<std::size_t>(ahead)] += std::count_if(targets.begin(), targets.end(), [](std::int32_t token) { return token >= 0; });
+  values.targets[static_cast<std::size_t>(ahead)] += std::count_if(targets.begin(), targets.end(), [](std::int32_t token) { return token >= 0; });
   depth.targets = device.upload(targets, count, 1, MemoryCategory::activations);
   depth.weights = device.upload(weights, count, 1, MemoryCategory::activations);
   const auto output = [&](std::int64_t cols) { return device.allocate(DType::f32, count, cols, MemoryCategory::activations); };
@@ -61,12 +64,13 @@ void MtpTrainer::add_cross_entropy(Context& of_model, Context& ctx, Depth& depth
   head.log_sum = log_sum.view();
   head.slope = slope.view();
   head.logits_chunk = logits.view();
-  head_loss(of_model, head, model.facts().head);
+  const AdapterRows adapter{trunk.adapter, nullptr, 0, count, 0, count};
+  head_loss(of_model, head, model.facts().head, trunk.adapter ? &adapter : nullptr);
 }
 
 // Some chains at a time: the logits of all their rows at once, then the chains, each by itself, then the gradients of what the depths said.
-void MtpTrainer::add_variation(Context& of_model, Tape& tape, const std::vector<Depth>& depths, const View& hidden, const std::vector<DraftChain>& chains,
-                               double normaliser, MtpResult& result) {
+void MtpRank::add_variation(Context& of_model, const TrunkShare& trunk, Tape& tape, const std::vector<Depth>& depths, const View& hidden,
+                            const std::vector<DraftChain>& chains, double normaliser, Values& values) {
   if (chains.empty()) return;
   Backend& backend = runtime_.backend;
   Device& device = backend.device();
@@ -75,8 +79,6 @@ void MtpTrainer::add_variation(Context& of_model, Tape& tape, const std::vector<
   const std::int64_t most = std::max<std::int64_t>(16, (std::int64_t{1} << 21) / (vocabulary * (training_.depths + 1)));
   std::vector<Buffer> gradients;  // of each depth, a row a chain; the last row is that of rows without one
   for (std::size_t k = 0; k < depths.size(); ++k) gradients.push_back(device.allocate_zero(DType::f32, all + 1, facts.hidden, MemoryCategory::activations));
-  ExactSum loss;
-  std::vector<ExactSum> overlaps(depths.size());
   for (std::int64_t begin = 0; begin < all; begin += most) {
     const std::int64_t count = std::min(most, all - begin);
     const std::span<const DraftChain> some(chains.data() + begin, static_cast<std::size_t>(count));
@@ -87,14 +89,14 @@ void MtpTrainer::add_variation(Context& of_model, Tape& tape, const std::vector<
     }
     std::sort(model_rows.begin(), model_rows.end());
     model_rows.erase(std::unique(model_rows.begin(), model_rows.end()), model_rows.end());
-    const std::vector<float> of_hidden = logits_of(of_model, facts.head, vocabulary, hidden, model_rows);
+    const std::vector<float> of_hidden = logits_of(of_model, trunk.adapter, facts.head, vocabulary, hidden, model_rows);
     std::vector<Softmax> model_softmax(model_rows.size());
     ThreadPool& pool = device.threads();
     pool.run(std::ssize(model_rows), [&](std::int64_t i) {
       model_softmax[static_cast<std::size_t>(i)] = softmax_of(&of_hidden[static_cast<std::size_t>(i * vocabulary)], vocabulary);
     });
     std::vector<std::vector<float>> said;
-    for (const Depth& depth : depths) said.push_back(logits_of(of_model, facts.head, vocabulary, depth.normed.view(), rows));
+    for (const Depth& depth : depths) said.push_back(logits_of(of_model, trunk.adapter, facts.head, vocabulary, depth.normed.view(), rows));
     std::vector<std::vector<double>> alphas(static_cast<std::size_t>(count));
     pool.run(count, [&](std::int64_t i) {
       const DraftChain& chain = some[static_cast<std::size_t>(i)];
@@ -118,22 +120,19 @@ void MtpTrainer::add_variation(Context& of_model, Tape& tape, const std::vector<
     });
     for (std::size_t i = 0; i < alphas.size(); ++i) {
       const double share = static_cast<double>(some[i].weight) / normaliser;
-      loss.add(share * chain_loss(alphas[i]));
-      for (std::size_t k = 0; k < depths.size(); ++k) overlaps[k].add(share * alphas[i][k]);
+      values.variation.push_back(share * chain_loss(alphas[i]));
+      for (std::size_t k = 0; k < depths.size(); ++k) values.overlaps[k].push_back(share * alphas[i][k]);
     }
     for (std::size_t k = 0; k < depths.size(); ++k) {
       const Buffer dz = device.upload(said[k], count, vocabulary, MemoryCategory::workspace);
-      backend.launch(&KernelTable::linear_backward_input,
-                     LinearBackwardInput{gradients[k].view().row_range(begin, count), dz.view(), of_model.packed(facts.head)});
+      head_input_gradient(of_model, gradients[k].view().row_range(begin, count), dz.view(), facts.head, trunk.adapter);
     }
   }
-  result.variation += loss.total();
   const std::int64_t count = hidden.rows;
   std::vector<std::int32_t> from(static_cast<std::size_t>(count), static_cast<std::int32_t>(all));
   for (std::size_t i = 0; i < chains.size(); ++i) from[static_cast<std::size_t>(chains[i].row)] = static_cast<std::int32_t>(i);
   const Buffer index = device.upload(from, count, 1, MemoryCategory::activations);
   for (std::size_t k = 0; k < depths.size(); ++k) {
-    result.overlap[k] += overlaps[k].total();
     const Buffer dx = device.allocate(DType::f32, count, facts.hidden, MemoryCategory::activations);
     backend.launch(&KernelTable::gather_rows, GatherRows{dx.view(), gradients[k].view(), index.view()});
     tape.contribute(depths[k].normed.node, dx);

@@ -182,7 +182,6 @@ TEST(MtpTrainer, WhatItCannotTrainIsRefused) {
   };
   Runtime runtime({.threads = 1}, bench.model, profile_by_name("cpu-f32"), 40);
   refused("depths is 9, allowed is 1 to 8", [&] { MtpTrainer(runtime, bench.layer, {.depths = 9}, {}); });
-  refused("2 ranks", [&] { MtpTrainer(runtime, bench.layer, {.depths = 1}, {.ranks = {2, 1, 1}}); });
   const auto weights = make_weight_set(runtime.backend, bench.model->manifest(), bench.masters, runtime.profile, 0);
   MtpTrainer trainer(runtime, bench.layer, {.depths = 8}, {});
   std::vector<std::int32_t> long_text(36, 3);

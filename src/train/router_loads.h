@@ -9,7 +9,10 @@ namespace lockstep {
 
 class RouterLoads {
  public:
-  RouterLoads(Runtime& runtime, const RankPlace& place);
+  // Of the model's layers; and of others', by their router biases.
+  RouterLoads(Runtime& runtime, const RankPlace& place)
+      : RouterLoads(runtime.backend, runtime.model->facts().router_biases, runtime.model->facts().expert_count, place) {}
+  RouterLoads(Backend& backend, const std::vector<ParameterId>& biases, std::int64_t experts, const RankPlace& place);
   const std::vector<Buffer>& buffers() const { return loads_; }  // i32 [1, experts] of each sparse layer: forwards add to them
   void clear();
   // Call while a step publishes; rate 0 changes nothing. Resets the loads.
@@ -18,7 +21,9 @@ class RouterLoads {
  private:
   std::vector<float> moved(std::size_t layer, double rate, std::vector<float> bias) const;
 
-  Runtime& runtime_;
+  Backend& backend_;
+  const std::vector<ParameterId> biases_;
+  const std::int64_t experts_;
   RankPlace place_;
   std::vector<Buffer> loads_;
 };

@@ -41,6 +41,7 @@ class FullModel : public TrainedModel {
   OptimResult optim_step(const AdamParameters& adam) override { return trainer_.optim_step(adam); }
   std::int64_t steps() const override { return trainer_.step(); }
   SamplerWeights sampler_weights() override { return {trainer_.weights()}; }
+  SamplerWeights rank_weights(int local) override { return {trainer_.ranks().parts()[static_cast<std::size_t>(local)]->weights()}; }
   WeightImages master_images() override { return trainer_.state().masters(); }
   TrainerState state() override { return trainer_.state().all(); }
   void restore(const TrainerState& state) override { trainer_.restore(state); }

@@ -68,6 +68,7 @@ class LedModel final : public TrainedModel {
   }
   std::int64_t steps() const override { return own_->steps(); }
   SamplerWeights sampler_weights() override { return tell(ModelCall::sampler_weights), own_->sampler_weights(); }
+  SamplerWeights rank_weights(int local) override { return own_->rank_weights(local); }
   WeightImages master_images() override { return tell(ModelCall::master_images), own_->master_images(); }
   TrainerState state() override { return tell(ModelCall::state), own_->state(); }
   void restore(const TrainerState& state) override {

@@ -62,6 +62,8 @@ class TrainedModel {
   virtual OptimResult optim_step(const AdamParameters& adam) = 0;
   virtual std::int64_t steps() const = 0;
   virtual SamplerWeights sampler_weights() = 0;
+  // What a local rank has of them, on its own runtime (rank_runtimes): what is trained beside the model reads it.
+  virtual SamplerWeights rank_weights(int local) = 0;
   // The fp32 masters, and with them all that a restart needs.
   virtual WeightImages master_images() = 0;
   virtual TrainerState state() = 0;

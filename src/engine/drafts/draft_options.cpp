@@ -25,9 +25,8 @@ std::uint32_t all_sources() {
 void check_draft_sources(const DraftOptions& options, bool has_layer, std::string_view field) {
   if (has_layer || options.length != DraftOptions::Length::fixed || !options.has(DraftKind::mtp)) return;
   fail(ErrorCode::invalid_argument,
-       "{} is '{}', and there is no layer of multi-token prediction to draft with (the model's files have none, ranks of several processes share the model, or "
-       "what it "
-       "runs in began without that source); allowed are auto, off, or sources with commas: {}",
+       "{} is '{}', and there is no layer of multi-token prediction to draft with (the model's files have none, or what it runs in began "
+       "without that source); allowed are auto, off, or sources with commas: {}",
        field, draft_names(options.sources), draft_names(all_sources() & ~(std::uint32_t{1} << static_cast<int>(DraftKind::mtp))));
 }
 

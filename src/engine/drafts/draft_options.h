@@ -38,7 +38,7 @@ struct DraftOptions {
 // "auto" (every source, while it pays), "off", or names of sources separated by commas, which then always draft. Error invalid_argument, which calls
 // the text `field`.
 DraftOptions parse_drafts(std::string_view text, std::int64_t tokens, std::string_view field = "speculate");
-// Error invalid_argument when a named source is missing: `mtp` in a model without such a layer (engine/drafts/mtp_steps.h) or on ranks of several processes.
+// Error invalid_argument when a named source is missing: `mtp` in a model without such a layer (engine/drafts/mtp_steps.h).
 // "auto" means all that exist.
 void check_draft_sources(const DraftOptions& options, bool has_layer, std::string_view field);
 // Error invalid_argument where the length is none of 1 to kMostTokens.

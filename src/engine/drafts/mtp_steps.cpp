@@ -23,8 +23,10 @@ const MtpLayer& layer_of(const Runtime& runtime, const WeightSet* weights) {
 }
 }  // namespace
 
+void MtpSteps::check(const Runtime& runtime, const WeightSet* weights) { layer_of(runtime, weights); }
+
 MtpSteps::MtpSteps(Runtime& runtime, std::shared_ptr<const WeightSet> weights, std::int64_t pages, std::int64_t page_size, std::int64_t sequences,
-                   const Sharding* sharding)
+                   const Sharding* sharding, const HeldShares* shares)
     : runtime_(runtime),
       layer_(layer_of(runtime, weights.get())),
       weights_(std::move(weights)),
@@ -32,6 +34,7 @@ MtpSteps::MtpSteps(Runtime& runtime, std::shared_ptr<const WeightSet> weights, s
       page_size_(page_size),
       spare_(layer_.shares_keys() ? 0 : (DraftOptions::kMostTokens - 1 + page_size - 1) / page_size),
       sharding_(sharding),
+      shares_(shares),
       cache_(runtime.backend, runtime.mtp_cache_shapes(), runtime.profile, pages + spare_ * sequences, page_size),
       states_(runtime.backend.device().allocate_zero(DType::f32, pages, runtime.model->facts().hidden, MemoryCategory::cache)) {}
 
@@ -44,11 +47,9 @@ std::int64_t MtpSteps::page_bytes(const Model& model, const Profile& profile, st
   return KvCache::bytes_a_position({model.mtp()->cache_shape(profile)}, profile) * page_size + 4 * model.facts().hidden;
 }
 
-bool may_draft_with_layer(const EngineOptions& options) { return options.drafts.has(DraftKind::mtp) && (!options.lead || options.ranks.size() == 1); }
-
 std::int64_t cache_bytes_a_position(const Model& model, const Profile& profile, const EngineOptions& options) {
   const std::int64_t bytes = KvCache::bytes_a_position(model.cache_shapes(profile), profile);
-  if (!model.mtp() || !may_draft_with_layer(options)) return bytes;
+  if (!model.mtp() || !options.drafts.has(DraftKind::mtp)) return bytes;
   return bytes + (MtpSteps::page_bytes(model, profile, options.page_size) + options.page_size - 1) / options.page_size;
 }
 
@@ -67,19 +68,21 @@ View MtpSteps::upload(const std::vector<std::int32_t>& values) {
 void MtpSteps::write_states(const std::vector<Kept>& kept) {
   if (kept.empty()) return;
   const auto count = static_cast<std::int64_t>(kept.size());
-  std::vector<std::int32_t> row, page, sequence;
+  std::vector<std::int32_t> row, table(kept.size()), sequence;
   for (const Kept& one : kept) {
+    table[row.size()] = static_cast<std::int32_t>(table.size());
+    table.push_back(one.page);
     sequence.push_back(static_cast<std::int32_t>(row.size()));
     row.push_back(one.row);
-    page.push_back(one.page);
   }
   const Buffer values = runtime_.backend.device().allocate(DType::f32, count, states_.view().cols, MemoryCategory::activations);
   runtime_.backend.launch(&KernelTable::gather_rows, GatherRows{values.view(), last_hidden_.view(), upload(row)});
   Rows rows;
   rows.position = upload(std::vector<std::int32_t>(kept.size(), 0));
   rows.sequence = upload(sequence);
-  rows.page_table = upload(page);
+  rows.page_table = upload(table);
   rows.page_size = 1;
+  rows.longest = 1;
   runtime_.backend.launch(&KernelTable::cache_write, CacheWrite{states_.view(), 0, values.view(), rows});
 }
 
@@ -119,16 +122,20 @@ void MtpSteps::follow(const WeightSet& model_weights, const Batch& batch, const 
   layer_.enter(ctx, runtime_.model->embed(model), previous);
 }
 
-void MtpSteps::keep(const std::vector<PlannedSlice>& plan) {
+std::vector<MtpSteps::Kept> MtpSteps::kept_of(const std::vector<PlannedSlice>& plan, std::int64_t page_size) {
   std::vector<Kept> kept;
   std::int64_t row = 0;
   for (const PlannedSlice& p : plan) {
     const Sequence& s = *p.sequence;
     const std::int64_t last = s.computed - 1, at = last - p.begin;
-    if (s.running && at >= 0 && at < p.count && s.computed % page_size_ != 0)
-      kept.push_back({static_cast<std::int32_t>(row + at), s.pages[static_cast<std::size_t>(last / page_size_)]});
+    if (s.running && at >= 0 && at < p.count && s.computed % page_size != 0)
+      kept.push_back({static_cast<std::int32_t>(row + at), s.pages[static_cast<std::size_t>(last / page_size)]});
     row += p.count;
   }
+  return kept;
+}
+
+void MtpSteps::keep(const std::vector<Kept>& kept) {
   write_states(kept);
   last_hidden_ = Buffer();
 }
@@ -205,7 +212,9 @@ std::vector<std::int32_t> MtpSteps::sample(Context& ctx, const View& hidden, std
     for (std::int64_t row = 0, end = 0; row < n; row = end) {  // sequences of one adapter stand together
       const auto adapter_of = [&](std::int64_t r) { return sequences[static_cast<std::size_t>(begin + r)]->adapter.get(); };
       for (end = row + 1; end < n && adapter_of(end) == adapter_of(row);) ++end;
-      add_adapter_logits(ctx, z.row_range(row, end - row), hidden, row_of.row_range(row, end - row), facts.head, adapter_of(row));
+      const AdapterWeights* whole = adapter_of(row);
+      add_adapter_logits(ctx, z.row_range(row, end - row), hidden, row_of.row_range(row, end - row), facts.head,
+                         whole && shares_ ? &shares_->of(*whole) : whole);
     }
     Sample sample = table.sample(begin, n, z);
     sample.token = token.view().row_range(begin, n);

@@ -9,7 +9,7 @@ void cache_write(const CacheWrite& op, ThreadPool& pool) {
   pool.run((rows + kRowBlock - 1) / kRowBlock, [&](std::int64_t block) {
     for (std::int64_t t = block * kRowBlock; t < std::min(rows, (block + 1) * kRowBlock); ++t) {
       const std::int32_t position = ints(r.position)[t * r.position.stride];
-      const std::int32_t* pages = ints(r.page_table) + ints(r.sequence)[t * r.sequence.stride] * r.page_table.stride;
+      const std::int32_t* pages = pages_of(r, ints(r.sequence)[t * r.sequence.stride]);
       const std::int64_t slot = static_cast<std::int64_t>(pages[position / r.page_size]) * r.page_size + position % r.page_size;
       const auto* x = elements<V>(op.x) + t * op.x.stride;
       const std::int64_t entry = slot * op.cache.stride + op.cache_column;

@@ -85,7 +85,7 @@ class EntryBlock {
   // The entries of `sequence` at positions[0..n), or at first..first + n when positions is null; n <= 64.
   void read(std::int64_t sequence, const std::int32_t* positions, std::int64_t first, std::int64_t n) {
     panels = value_panels = nullptr;
-    const std::int32_t* pages = ints(rows_.page_table) + sequence * rows_.page_table.stride;
+    const std::int32_t* pages = pages_of(rows_, sequence);
     const auto size = static_cast<std::uint32_t>(rows_.page_size);
     with_stored<V>(cache_, [&](auto* base) {
       using Stored = std::remove_pointer_t<decltype(base)>;

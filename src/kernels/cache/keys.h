@@ -1,6 +1,7 @@
 // Reads the paged cache (cache.h) in CUDA forms: the address of entries, the keys of a row, and dot16 of queries with keys in two
 // ways that give the same bits: by the 16 threads of a group, or by one thread with sixteen chains.
 #pragma once
+#include "kernels/cache/pages.h"
 #include "kernels/cuda/prelude.h"
 #include "kernels/rows.h"
 
@@ -8,7 +9,7 @@ namespace lockstep::LOCKSTEP_CUDA_SPACE {
 
 // The first element of the entry of `position` of `sequence`, counted from the cache's beginning.
 LOCKSTEP_DEVICE std::int64_t entry_of(const View& cache, const Rows& rows, std::int64_t sequence, std::int64_t position) {
-  const std::int32_t page = ints(rows.page_table)[sequence * rows.page_table.stride + position / rows.page_size];
+  const std::int32_t page = pages_of(rows, sequence)[position / rows.page_size];
   return (std::int64_t{page} * rows.page_size + position % rows.page_size) * cache.stride;
 }
 

@@ -1,4 +1,4 @@
-// Tests only: rows of several sequences over a shuffled page table, for kernels that read the paged cache.
+// Tests only: rows of several sequences over a shuffled page table, each with as many pages as it needs, for kernels that read the paged cache.
 //   PagedRows rows({{20, 0}, {3, 70}}, 4); Rows r = rows.view(bench); rows.slot(sequence, position)
 #pragma once
 #include <algorithm>
@@ -15,8 +15,8 @@ struct PagedRows {
   };
   std::vector<Sequence> sequences;
   int page_size;
-  std::vector<std::int32_t> position, sequence, begin, pages;
-  int pages_each = 0;
+  std::vector<std::int32_t> position, sequence, begin, pages, first_page{0};  // first_page: of each sequence in `pages`, and the end
+  int most_pages = 0;
 
   PagedRows(std::vector<Sequence> s, int page) : sequences(std::move(s)), page_size(page) {
     begin = {0};
@@ -26,16 +26,18 @@ struct PagedRows {
         sequence.push_back(static_cast<std::int32_t>(i));
       }
       begin.push_back(begin.back() + sequences[i].length);
-      pages_each = std::max(pages_each, (sequences[i].prefix + sequences[i].length + page - 1) / page);
+      const int own = (sequences[i].prefix + sequences[i].length + page - 1) / page;
+      most_pages = std::max(most_pages, own);
+      first_page.push_back(first_page.back() + own);
     }
-    pages.resize(sequences.size() * static_cast<std::size_t>(pages_each));
+    pages.resize(static_cast<std::size_t>(first_page.back()));
     for (std::size_t i = 0; i < pages.size(); ++i) pages[i] = static_cast<std::int32_t>(i);
     RandomSequence random(77, RandomStream::fuzz);
     for (std::size_t i = pages.size(); i > 1; --i) std::swap(pages[i - 1], pages[random.below(static_cast<std::uint32_t>(i))]);
   }
   int rows() const { return begin.back(); }
   int slots() const { return static_cast<int>(pages.size()) * page_size; }
-  int slot(int s, int p) const { return pages[static_cast<std::size_t>(s * pages_each + p / page_size)] * page_size + p % page_size; }
+  int slot(int s, int p) const { return pages[static_cast<std::size_t>(first_page[static_cast<std::size_t>(s)] + p / page_size)] * page_size + p % page_size; }
   int slot_of_row(int t) const { return slot(sequence[static_cast<std::size_t>(t)], position[static_cast<std::size_t>(t)]); }
   int visible(int t) const { return position[static_cast<std::size_t>(t)] + 1; }
 
@@ -43,8 +45,12 @@ struct PagedRows {
     Rows r;
     r.position = bench.ints(position, rows());
     r.sequence = bench.ints(sequence, rows());
-    r.page_table = bench.ints(pages, static_cast<std::int64_t>(sequences.size()), pages_each);
+    std::vector<std::int32_t> table;
+    for (std::size_t i = 0; i < sequences.size(); ++i) table.push_back(static_cast<std::int32_t>(sequences.size()) + first_page[i]);
+    table.insert(table.end(), pages.begin(), pages.end());
+    r.page_table = bench.ints(table, static_cast<std::int64_t>(table.size()));
     r.page_size = page_size;
+    r.longest = std::int64_t{most_pages} * page_size;
     r.sequence_begin = bench.ints(begin, static_cast<std::int64_t>(begin.size()));
     return r;
   }

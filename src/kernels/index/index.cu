@@ -96,7 +96,7 @@ struct IndexSelectBody {
 
 void launch(const IndexSelect& op, Grid& grid) {
   if (op.q.rows == 0) return;
-  const std::int64_t width = op.rows.page_table.cols * op.rows.page_size, key_blocks = (width + kKeyBlock - 1) / kKeyBlock;  // the longest there can be
+  const std::int64_t width = op.rows.longest, key_blocks = (width + kKeyBlock - 1) / kKeyBlock;
   std::int64_t most = kScoresOfLaunch / width > 0 ? kScoresOfLaunch / width : 1;
   if (most > op.q.rows) most = op.q.rows;
   float* scores = grid.scratch<float>(0, most * width);

@@ -210,4 +210,17 @@ void add_adapter_logits(Context& ctx, const View& y, const View& hidden, const V
   if (split) gather_columns(ctx, y, own, split);
 }
 
+void head_input_gradient(Context& ctx, const View& dx, const View& dz, ParameterId id, const AdapterWeights* adapter) {
+  const bool sharded = split_of(ctx, id) == ParameterSplit::vocabulary;
+  const View own = own_columns(ctx, dz, sharded ? ctx.sharding()->bounds(id) : nullptr);
+  if (!sharded || ctx.sharding()->own_leaves(id) > 0)
+    ctx.launch(&KernelTable::linear_backward_input, LinearBackwardInput{dx, own, sharded ? packed_share(ctx, id) : ctx.packed(id)});
+  if (sharded) join_leaves(ctx, dx, id);
+  AdapterPair pair;
+  if (!adapter || !adapter_pair(*adapter, id, ctx.profile(), pair)) return;
+  const Buffer du = ctx.allocate(DType::f32, dx.rows, pair.rank());
+  launch_down_gradient(ctx, du.view(), own, id, pair);
+  ctx.launch(&KernelTable::linear_backward_input, adapter_input_gradient(dx, du.view(), pair));
+}
+
 }  // namespace lockstep

@@ -25,5 +25,8 @@ void head_weight(Backend& backend, const HeadWeight& all);
 void head_logits(Context& ctx, const View& y, const View& hidden, const View& index, ParameterId id);
 // Adds an adapter's part of the logits; nothing if it is null or does not adapt the head.
 void add_adapter_logits(Context& ctx, const View& y, const View& hidden, const View& index, ParameterId id, const AdapterWeights* adapter);
+// dx [n, K], the gradient of hidden states whose logits have the gradient dz [n, V], which every rank has; `adapter` as above. All tensor-parallel ranks
+// call together.
+void head_input_gradient(Context& ctx, const View& dx, const View& dz, ParameterId id, const AdapterWeights* adapter = nullptr);
 
 }  // namespace lockstep

@@ -1,7 +1,7 @@
 """A server whose ranks are processes: `mpirun -n 2 lockstep serve --transport mpi --ranks tp=2` answers as one process with one rank, byte for byte
 (of a stream, what its events say).
 
-Completions, chat, streams, log-probabilities, seeds, penalties, embeddings, several at once; a control; how it ends: by SIGTERM, and when a process is killed.
+Completions, chat, streams, log-probabilities, seeds, penalties, embeddings, several at once, guesses ahead; a control; how it ends: by SIGTERM, and when a process is killed.
 `lockstep demo --quick` over two processes meets the published hash. Where there is no Open MPI, all of it is skipped.
 """
 import concurrent.futures
@@ -27,8 +27,8 @@ PROMPT = "16 19 14=17:"
 class Server:
     """A server of one process, or of several: then these are in pids."""
 
-    def __init__(self, processes=1, ranks="", recover=False, **options):
-        line = [BINARY, "serve", "--model", MODEL, "--port", "0", "--chat-template", TEMPLATE, "--threads", "2", "--no-access-log"]
+    def __init__(self, processes=1, ranks="", recover=False, model=MODEL, **options):
+        line = [BINARY, "serve", "--model", model, "--port", "0", "--chat-template", TEMPLATE, "--threads", "2", "--no-access-log"]
         for name, value in {**options, **({"ranks": ranks} if ranks else {})}.items():
             line += [f"--{name.replace('_', '-')}", str(value)]
         if processes > 1:
@@ -63,6 +63,17 @@ class Server:
         finally:
             connection.close()
         return answer.status, re.sub(r'"created":\d+', '"created":0', re.sub(r'"id":"[^"]*"', '"id":""', text))
+
+    def drafts(self):
+        """Tokens guessed ahead, and those of them that were right, by source."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=LONG)
+        try:
+            connection.request("GET", "/metrics")
+            text = connection.getresponse().read().decode()
+        finally:
+            connection.close()
+        rows = re.findall(r'^lockstep_spec_decode_num_(draft|accepted)_tokens_total\{[^}]*source="(\w+)"[^}]*\} (\d+)$', text, re.M)
+        return {(source, what): int(count) for what, source, count in rows}
 
     def ended(self):
         """The exit status, and what was said on stderr, once it has ended by itself."""
@@ -175,6 +186,25 @@ for processes, ranks in ((2, "tp=2"), (2, "ep=2"), (4, "tp=2,pp=2")):
             status, said = running.ended()
             assert "stopped" in said and "error: " not in said, (status, said)
             assert ranks == "tp=2" or status == 0, (status, said)
+
+with check("drafts"):
+    # With a layer of multi-token prediction and from the request's own text: the bytes of one process without guesses, and the guesses of one with them.
+    needs_mpi()
+    layered = TMP / "layered" / NAME
+    done("train", "sft", "--model", MODEL, "--environment", "countdown", "--steps", "8", "--batch", "4", "--warmup", "0", "--learning-rate", "0", "--router-bias-rate", "0",
+         "--no-train-indexer", "--mtp-depths", "2", "--mtp-learning-rate", "0.01", "--name", "layer", "--runs", TMP / "runs", "--export-to", layered)  # fmt: skip
+    asked = ("greedy", "scored", "penalties", "chat")
+    with server(model=layered, speculate="off") as running:
+        plain = answers(running, asked)
+    with server(model=layered, speculate="mtp,ngram") as running:
+        assert not differences(plain, answers(running, asked))
+        wanted = running.drafts()
+    assert all(wanted[source, "accepted"] > 0 for source in ("mtp", "ngram")), wanted
+    for processes, ranks in ((2, "tp=2"), (3, "tp=2,ep=2")):
+        with server(processes, ranks, model=layered, speculate="mtp,ngram") as running:
+            wrong = differences(plain, answers(running, asked))
+            assert not wrong, "\n".join(wrong)
+            assert running.drafts() == wanted, (ranks, running.drafts(), wanted)
 
 for process in (1, 0):
     with check(f"killed-process-{process}-ends-the-server"):

@@ -117,6 +117,7 @@ jobs/gate_speed.h: GateSpec spec, const Environment& environment, GateSide candi
 jobs/rl_publishing.h: RlStack& stack, nlohmann::ordered_json metrics
 jobs/rl_work.h: std::shared_ptr<Environment> environment, RlStack& stack, RlSettings settings, Run& run
 losses/distillation.h: std::size_t k, std::vector<float> student, std::vector<float> teacher
+kernels/cache/pages.h: Rows rows, std::int64_t sequence, std::int64_t position
 model/adapter.h: std::shared_ptr<const Model> model, Backend& backend, std::uint64_t seed
 model/adapter_initial.h: std::shared_ptr<const AdapterLayout> layout, std::uint64_t seed
 model/adapter_merge.h: std::shared_ptr<const Model> model, WeightImages masters, std::shared_ptr<const AdapterLayout> layout, WeightImages adapter_images
@@ -226,6 +227,7 @@ text/tokenizer/pre_tokenizer.h: PreTokenizer& pre_tokenizer, Any piece, Any aren
 text/tokenizer/unicode_forms.h: std::string text
 train/kept_passes.h: std::int64_t bytes
 train/loss_metrics.h: LossOptions loss, std::vector<TrainSequence> data, ForwardBackwardResult result
+train/mtp_rank.h: Runtime& runtime, Any masters, TrainerOptions options, RankPlace place, std::shared_ptr<const WeightSet> weights, std::vector<TrainSequence> data, AdamParameters adam
 train/mtp_trainer.h: Runtime& runtime, std::shared_ptr<const ModelReader> reader, Any model_weights, std::vector<TrainSequence> data, AdamParameters adam
 train/optimizers/adam.h: AdamParameters adam, Backend& backend, Any master, Any m, Any v, Any next, Any gradient, Any norm
 train/optimizers/muon.h: Backend& backend, Any parameter, Any master, Any momentum, Any next, Any gradient

@@ -1,0 +1,217 @@
+// A layer of multi-token prediction is trained over ranks, and over an adapter: the bits are those of one rank, its gradient under an adapter is that of its
+// loss, and neither the weights nor the adapter that it reads depend on it.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "model/adapter_test_tools.h"
+#include "train/adapter_trainer.h"
+#include "train/mtp_trainer.h"
+#include "train/train_test_tools.h"
+#include "train/trainer.h"
+
+namespace lockstep {
+namespace {
+
+struct LayerCase {
+  RankLayout ranks = {};
+  std::string profile = "cpu-f32";
+  MtpLoss loss = MtpLoss::both;
+  std::int64_t micro_batch = 0;
+  BackendKind backend = BackendKind::cpu;
+  bool adapted = false;
+  OptimizerFamily optimizer = adamw();
+};
+
+struct LayerOutcome {
+  std::vector<MtpResult> results;
+  std::vector<double> norms;
+  WeightImages gradient, published;
+  TrainerState state;
+  WeightImages trunk;  // what is trained of the model
+};
+
+constexpr AdapterSettings kOverAll{.rank = 4, .alpha = 7, .attention = true, .mlp = true, .unembedding = true};
+
+// Three steps of a model, or of an adapter over it, and of its layer, which reads what the model is before each.
+class LayerBench {
+ public:
+  explicit LayerBench(std::int64_t top_k = 8, int experts = 2) {
+    Json json = Json::parse(kGlm);
+    json["num_nextn_predict_layers"] = 1;
+    json["index_topk"] = top_k;
+    json["num_experts_per_tok"] = experts;
+    model = make_model(json);
+    masters = initial_weights(model->manifest(), 1, 0.08);
+    layer = initial_weights(model->mtp()->manifest(), 2, 0.08);
+    data = sequences(96, 5);
+    data.erase(data.begin() + 1);  // the long one
+  }
+  LayerOutcome train(const LayerCase& c, std::int64_t depths = 3) const {
+    Runtime runtime({.kind = c.backend, .threads = 1}, model, profile_by_name(c.profile), 600);
+    const TrainerOptions options{.micro_batch = c.micro_batch, .optimizer = c.optimizer, .ranks = c.ranks};
+    const auto ranks = std::make_shared<RankRuntimes>(runtime, c.ranks);
+    MtpTrainer trainer(runtime, layer, {.depths = depths, .train_indexer = true, .loss = c.loss}, options, ranks);
+    LayerOutcome out;
+    const auto step = [&](const std::vector<TrunkShare>& trunk) {
+      out.results.push_back(trainer.forward_backward(trunk, data));
+      if (out.gradient.empty()) out.gradient = trainer.gradient_images();
+      out.norms.push_back(trainer.optim_step({.learning_rate = 3e-3, .max_norm = 0.5, .router_bias_rate = 1e-2}).gradient_norm);
+    };
+    if (c.adapted) {
+      const auto base = std::make_shared<FrozenBase>(runtime, make_weight_set(runtime.backend, model->manifest(), masters, runtime.profile, 1), options, ranks);
+      const auto layout = std::make_shared<const AdapterLayout>(model->manifest(), kOverAll);
+      AdapterTrainer adapter(base, layout, stirred(*layout, 1), c.optimizer);
+      for (int i = 0; i < 3; ++i) {
+        std::vector<TrunkShare> trunk;
+        for (int local = 0; local < ranks->ranks().local(); ++local) trunk.push_back({base->rank(local).weights().get(), adapter.rank_weights(local).get()});
+        adapter.forward_backward(data, {});
+        step(trunk);
+        adapter.optim_step({.learning_rate = 1e-2});
+      }
+      out.trunk = adapter.state().masters();
+    } else {
+      Trainer whole(runtime, masters, options, ranks);
+      for (int i = 0; i < 3; ++i) {
+        std::vector<TrunkShare> trunk;
+        for (const auto& part : whole.ranks().parts()) trunk.push_back({part->weights().get()});
+        whole.forward_backward(data, {});
+        step(trunk);
+        whole.optim_step({.learning_rate = 1e-3, .router_bias_rate = 1e-3});
+      }
+      out.trunk = whole.state().masters();
+    }
+    out.state = trainer.state();
+    out.published = weight_images(runtime.backend, model->mtp()->manifest(), *trainer.weights(), runtime.profile);
+    return out;
+  }
+  void expect_same(const LayerOutcome& got, const LayerOutcome& want, const std::string& what) const {
+    SCOPED_TRACE(what);
+    const Manifest& manifest = model->mtp()->manifest();
+    for (std::size_t i = 0; i < want.results.size(); ++i) {
+      EXPECT_EQ(got.results[i].loss, want.results[i].loss);
+      EXPECT_EQ(got.results[i].of_depth, want.results[i].of_depth);
+      EXPECT_EQ(got.results[i].variation, want.results[i].variation);
+      EXPECT_EQ(got.results[i].overlap, want.results[i].overlap);
+      EXPECT_EQ(got.results[i].targets, want.results[i].targets);
+      EXPECT_EQ(got.results[i].index_loss, want.results[i].index_loss);
+      EXPECT_EQ(got.norms[i], want.norms[i]);
+    }
+    EXPECT_EQ(difference(manifest, got.gradient, want.gradient), "") << "the first gradient";
+    EXPECT_EQ(difference(manifest, got.state.masters, want.state.masters), "") << "masters";
+    EXPECT_EQ(difference(manifest, got.state.first_moments, want.state.first_moments), "") << "first moments";
+    EXPECT_EQ(difference(manifest, got.state.second_moments, want.state.second_moments), "") << "second moments";
+    EXPECT_EQ(difference(manifest, got.published, want.published), "") << "weights";
+    EXPECT_EQ(got.state.step, want.state.step);
+    EXPECT_EQ(got.trunk, want.trunk) << "the model";
+  }
+  std::shared_ptr<const Model> model;
+  WeightImages masters, layer;
+  std::vector<TrainSequence> data;
+};
+
+class MtpRanks : public testing::TestWithParam<bool> {};  // over an adapter
+
+// Shares of sums, heads, experts and vocabulary; more ranks than leaves or sequences; stages, more than the model has segments too.
+TEST_P(MtpRanks, StepsHaveTheBitsOfOneRank) {
+  const LayerBench bench;
+  for (const char* profile : {"cpu-f32", "cpu-bf16w"}) {
+    const LayerOutcome want = bench.train({.profile = profile, .adapted = GetParam()});
+    EXPECT_GT(want.results[0].index_loss, 0);
+    EXPECT_NE(want.results[0].loss, want.results[2].loss);
+    for (const RankLayout& ranks : {RankLayout{.tp = 2}, {.dp = 2}, {.ep = 2}, {.pp = 2}, {.tp = 3, .dp = 2}, {.dp = 5}, {.tp = 2, .ep = 2, .pp = 3}})
+      bench.expect_same(bench.train({.ranks = ranks, .profile = profile, .adapted = GetParam()}), want, fmt::format("{}, {}", profile, ranks.text()));
+    bench.expect_same(bench.train({.ranks = {.tp = 2, .dp = 2, .pp = 2}, .profile = profile, .micro_batch = 1, .adapted = GetParam()}), want,
+                      "micro-batches of one");
+    bench.expect_same(bench.train({.ranks = {.tp = 2, .dp = 2}, .profile = profile, .micro_batch = 2, .backend = BackendKind::deferred, .adapted = GetParam()}),
+                      want, "deferred");
+  }
+}
+
+TEST_P(MtpRanks, EachLossAndOptimizerHasTheBitsOfOneRank) {
+  const LayerBench bench;
+  for (const MtpLoss loss : {MtpLoss::ce, MtpLoss::tv})
+    bench.expect_same(bench.train({.ranks = {.tp = 2, .dp = 2}, .loss = loss, .adapted = GetParam()}), bench.train({.loss = loss, .adapted = GetParam()}),
+                      loss == MtpLoss::ce ? "ce" : "tv");
+  const OptimizerFamily& muon = *optimizer_named("dimuon");
+  bench.expect_same(bench.train({.ranks = {.dp = 2, .pp = 2}, .adapted = GetParam(), .optimizer = muon}),
+                    bench.train({.adapted = GetParam(), .optimizer = muon}), "dimuon");
+}
+
+INSTANTIATE_TEST_SUITE_P(Over, MtpRanks, testing::Bool(), [](const auto& info) { return std::string(info.param ? "adapter" : "weights"); });
+
+// A trainer of another layout goes on with the bits, and the model's are those of a run without the layer.
+TEST(MtpRanksState, GoesFromOneLayoutToAnother) {
+  const LayerBench bench;
+  const auto steps = [&](const RankLayout& layout, const TrainerState* from, int count) {
+    Runtime runtime({.threads = 1}, bench.model, profile_by_name("cpu-f32"), 600);
+    const auto ranks = std::make_shared<RankRuntimes>(runtime, layout);
+    Trainer whole(runtime, bench.masters, {.ranks = layout}, ranks);
+    MtpTrainer trainer(runtime, bench.layer, {.depths = 2}, {.ranks = layout}, ranks);
+    if (from) trainer.restore(*from);
+    std::vector<TrunkShare> trunk;
+    for (const auto& part : whole.ranks().parts()) trunk.push_back({part->weights().get()});
+    for (int i = 0; i < count; ++i) {
+      trainer.forward_backward(trunk, bench.data);
+      trainer.optim_step({});
+    }
+    return trainer.state();
+  };
+  const TrainerState want = steps({}, nullptr, 4), half = steps({.tp = 2, .pp = 2}, nullptr, 2), got = steps({.dp = 3}, &half, 2);
+  EXPECT_EQ(difference(bench.model->mtp()->manifest(), got.masters, want.masters), "");
+  EXPECT_EQ(got.step, 4);
+  EXPECT_NE(difference(bench.model->mtp()->manifest(), half.masters, want.masters), "") << "the control";
+  // A batch that is refused on one rank leaves no gradient on any.
+  Runtime runtime({.threads = 1}, bench.model, profile_by_name("cpu-f32"), 600);
+  const auto ranks = std::make_shared<RankRuntimes>(runtime, RankLayout{.dp = 2});
+  MtpTrainer trainer(runtime, bench.layer, {.depths = 2}, {.ranks = {.dp = 2}}, ranks);
+  EXPECT_THROW(trainer.forward_backward(std::vector<TrunkShare>(1), bench.data), Error);
+  EXPECT_THROW(trainer.optim_step({}), Error);
+}
+
+// The layer reads the adapted model: hidden states, and logits where the head is adapted. Along random directions the loss changes as the gradient says.
+TEST(MtpOverAdapter, TheGradientIsThatOfTheLossUnderTheAdapter) {
+  const LayerBench bench(64, 6);  // all keys and experts are selected, so that nothing jumps
+  const Manifest& manifest = bench.model->mtp()->manifest();
+  Runtime runtime({.threads = 1}, bench.model, profile_by_name("cpu-f32"), 600);
+  const auto weights = make_weight_set(runtime.backend, bench.model->manifest(), bench.masters, runtime.profile, 0);
+  const auto layout = std::make_shared<const AdapterLayout>(bench.model->manifest(), kOverAll);
+  const auto adapter = make_adapter(runtime.backend, layout, stirred(*layout, 1), 0);
+  const auto at = [&](const WeightImages& layer, const AdapterWeights* over, WeightImages* gradient = nullptr) {
+    MtpTrainer trainer(runtime, layer, {.depths = 2, .loss = MtpLoss::tv}, {});
+    const MtpResult result = trainer.forward_backward(std::vector<TrunkShare>{{weights.get(), over}}, bench.data);
+    if (gradient) *gradient = trainer.gradient_images();
+    return result.loss;
+  };
+  WeightImages gradient, without;
+  EXPECT_NE(at(bench.layer, adapter.get(), &gradient), at(bench.layer, nullptr, &without));
+  int compared = 0, other = 0;
+  for (std::size_t i = 0; i < gradient.size(); ++i) {
+    const Parameter& p = manifest.parameters()[i];
+    if (!p.trained || p.indexer) continue;
+    NamedUniform uniform(9, p.name);
+    std::vector<float> direction(gradient[i].size());
+    double along = 0, along_other = 0, size = 0;
+    for (std::size_t j = 0; j < direction.size(); ++j) {
+      direction[j] = bench.layer[i][j] == 0 ? 0 : uniform(j);  // padding stays as it is
+      along += static_cast<double>(direction[j]) * static_cast<double>(gradient[i][j]);
+      along_other += static_cast<double>(direction[j]) * static_cast<double>(without[i][j]);
+      size += static_cast<double>(direction[j]) * static_cast<double>(direction[j]);
+    }
+    const auto loss_at = [&](double step) {
+      WeightImages moved = bench.layer;
+      for (std::size_t j = 0; j < direction.size(); ++j) moved[i][j] += static_cast<float>(step * static_cast<double>(direction[j]));
+      return at(moved, adapter.get());
+    };
+    const double step = 2e-2 / std::sqrt(size), slope = (loss_at(step) - loss_at(-step)) / (2 * step);
+    const double allowed = 2e-2 * std::max(std::fabs(slope), 2e-3 * std::sqrt(size));
+    EXPECT_NEAR(slope, along, allowed) << p.name;
+    other += std::fabs(slope - along_other) > allowed;
+    ++compared;
+  }
+  EXPECT_GE(compared, 15);
+  EXPECT_GE(other, 3) << "the control: the gradient without the adapter is another";
+}
+
+}  // namespace
+}  // namespace lockstep
