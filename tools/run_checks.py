@@ -406,7 +406,7 @@ def run_oracle(tally, patterns, environment, timeout, group="oracle", names=None
 # Checks that compare times, of two moments or against a wait: nothing runs beside them.
 TIMED = ("unit/test_benchmark", "script/speed", "api/test_many_sockets.py", "api/test_hostile.py", "training/test_hostile_senders.py", "training/test_measured.py")
 # What takes longest of the others that are no tests in Python, and is therefore begun first: a long one at the end would leave a processor idle.
-LONGEST = ("unit/test_system", "script/first_day", "unit/test_train", "unit/test_jobs", "script/option_effects", "unit/test_parity", "unit/test_kernels",
+LONGEST = ("unit/test_system", "script/first_day", "unit/test_train", "unit/test_jobs", "script/option_effects", "script/server_effects", "unit/test_parity", "unit/test_kernels",
            "unit/test_http", "unit/test_text", "unit/test_engine", "script/merged_teachers")  # fmt: skip
 # What waits (for a browser, for silence to pass, for the disk) more than it computes runs as a third beside the two, so that a processor is not idle meanwhile.
 WAITING = ("tests in Python, page", "script/mpi_serve", "script/mpi", "script/kill_resume", "unit/test_api", "unit/test_host")

@@ -4,8 +4,9 @@ The options are those of `COMMAND --help=json`, which are the keys of --config f
 option a value and holds what the command then prints and writes against the same without it: they differ, or, of those that change no
 result, are equal to the byte. That options are refused where their mechanism is off is walked by src/cli/option_tables_test.cpp.
 
-SHOWN has what a run of a moment cannot show: servers and who asks them, the page, comparisons, what happens over a network. Of those options only
-this is held: some other test has the word given there, or the option itself. That such a test fails without the effect is that test's to show.
+Servers, who asks them, launch, doctor and demo have a check of their own (server_effects.py). SHOWN has what a run of a moment cannot show: parity, and a few
+options whose effect is on a network or a page. Of those only this is held: some other test has the word given there, or the option itself. That such a
+test fails without the effect is that test's to show.
 """
 import concurrent.futures
 import hashlib
@@ -172,20 +173,17 @@ ROWS = {
         ("checkpoint-every", 1), ("keep-last", 1, {"checkpoint-every": 1, "steps": 4}), ("export-dtype", "f32"), ("quiet", NO, {"json": NO}), ("page", True), *PROFILED, ("overwrite", True, {"trace": "trace.json", "there": "trace.json"}), ("json", NO)],
 }  # fmt: skip
 
-# Of commands that serve, measure or compare, and of what needs a network or long to reach: the word of tests that show it, where it is not the option itself.
+# Of parity, a run of which takes 15 seconds of a processor, and of what needs a network or long to reach: the word of tests that show it, where it is not the option itself.
 # Of a command in ROWS too, those options alone that stand here.
 SHOWN = {
-    "serve": {"model": "--model", "profile": "--profile", "mla-norm-eps": "mla_norm_eps", "context": "--context", "message-format": "message_format", "metadata-kilobytes": "metadata_bytes", "checkpoint-megabytes": "checkpoint_bytes",
-              "session-days": "session_seconds", "session-idle-minutes": "session_idle_seconds", "gradient-megabytes": "gradient_bytes", "gap-seconds": "gap_seconds", "shares": "parse_class_shares", "sampler-hours": "sampler_seconds", "separate-passes": "share_passes", "share-prefixes": "share_prefixes", "max-held-bytes": "max_held_bytes", "max-pending-bytes": "max_pending_bytes",
-              "idle-seconds": "idle_seconds", "body-seconds": "body_seconds", "write-seconds": "write_seconds", "access-log": "--no-access-log", "allow-host": "access_.hosts", "frozen-layers": "--frozen-layers", "publish-transition": ".transition", "rank-timeout": "rank_timeout"},
-    "demo": {"arms": "arms", "mla-norm-eps": "mla_norm_eps", "importance-cap": "truncated_importance", "rank-timeout": "rank_timeout"},
     "chat": {"url": "--url", "api-key": "--api-key"}, "snapshot push": {"base": "--base", "transition": "--transition"}, "snapshot pull": {"downloads": "--downloads", "parallel": "--parallel", "stall-seconds": "--stall-seconds"},
     "snapshot mirror": {"follow": "--follow", "poll-seconds": "--poll-seconds", "downloads": "--downloads", "parallel": "--parallel", "stall-seconds": "--stall-seconds"},
-    "watch": {"run": "watch", "parity": "parity.json"}, "doctor": {}, "launch": {}, "fleet status": {}, "fleet watch": {}, "deploy": {}, "rollback": {}, "parity": {"mla-norm-eps": "mla_norm_eps", "device": "emulated", "rank-timeout": "rank_timeout"},
+    "parity": {"mla-norm-eps": "mla_norm_eps", "device": "emulated", "rank-timeout": "rank_timeout"},
     "train sft": {"page-port": "--page-port", "transcript-megabytes": "BoundedLog", "rank-timeout": "rank_timeout"}, "train rl": {"page-port": "--page-port", "transcript-megabytes": "BoundedLog", "rank-timeout": "rank_timeout", "on-difference": "stop_at_difference", "publish-transition": ".transition"}, "train preference": {"page-port": "--page-port"}, "train distill": {"page-port": "--page-port"},
 }  # fmt: skip
 # No size or figure that these print depends on it; `score` prints its lines either way.
 NO_EFFECT = {("plan", "mla-norm-eps"), ("info", "mla-norm-eps"), ("score", "json")}
+ELSEWHERE = {"serve", "deploy", "rollback", "fleet status", "fleet watch", "watch", "doctor", "launch", "demo"}  # server_effects.py
 MEASURES = {"bench"}  # what it prints is the machine's time; each case names the options that it was measured with
 
 
@@ -230,7 +228,7 @@ def run(command, options, earlier):
 def shown_by_tests():
     """The text of every test, but of those that walk tables."""
     files = [*ROOT.glob("tests/**/*.py"), *ROOT.glob("tests/**/*.sh"), *ROOT.glob("tests/**/*.cpp"), *ROOT.glob("src/**/*_test.cpp"), *ROOT.glob("src/**/*_test_tools.h")]
-    return "\n".join(f.read_text() for f in files if f.name not in ("option_effects.py", "option_tables_test.cpp"))
+    return "\n".join(f.read_text() for f in files if f.name not in ("option_effects.py", "server_effects.py", "option_tables_test.cpp"))
 
 
 def commands_of(text):
@@ -298,7 +296,7 @@ with check("shown-by-tests"):
             if name not in ("log-level", "json", "overwrite") and words.get(name, f"--{name}") not in tests:
                 faults.append(f"{command} --{name}: no test has the word {words.get(name, f'--{name}')}")
     assert not faults, f"{len(faults)}\n" + "\n".join(faults)
-    assert set(NAMES) == set(ROWS) | set(SHOWN), set(NAMES) ^ (set(ROWS) | set(SHOWN))
+    assert set(NAMES) == set(ROWS) | set(SHOWN) | ELSEWHERE, set(NAMES) ^ (set(ROWS) | set(SHOWN) | ELSEWHERE)
 with check("harmless-list"):
     listed = dict(re.findall(r"^\| `--([a-z-]+)`(?: of .+)? \| (.+) \|$", (ROOT / "docs/cli.md").read_text().split("## Options that change no result")[1].split("\n## ")[0], re.M))
     assert set(listed) == set(HARMLESS) | {name for _, name in NO_EFFECT} | {"log-level"}, set(listed) ^ set(HARMLESS)
