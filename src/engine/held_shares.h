@@ -1,7 +1,7 @@
 // One rank's shares of the weights and adapters that requests of an engine bring, where ranks share the model (model/sharding.h). Each is cut once and
 // stays as long as anybody has the whole. Whoever has no whole (another process) has an empty one that stands for it.
 // Weights come a parameter at a time, or as changes of others that are held; nobody has an image of all.
-//   HeldShares shares(runtime, sharding); shares.begin(*weights); shares.take(0, image); shares.hold(weights); shares.of(*weights); shares.drop_gone();
+//   HeldShares shares(runtime, sharding); shares.begin(weights->version); shares.take(0, image); shares.hold(weights); shares.of(*weights); shares.drop_gone();
 // Used by the rank's thread.
 #pragma once
 #include <map>

@@ -61,8 +61,8 @@ std::vector<Request> requests_with_their_own(Runtime& runtime, std::uint64_t see
   return requests;
 }
 
-// Under the weights that the engine is made with; under others, and those changed, beside them and in their memory; and twice with adapters and weights that requests bring, of which the first are gone the
-// second time.
+// Under the weights that the engine is made with; under others, and those changed, beside them and in their memory; and twice with adapters and weights
+// that requests bring, of which the first are gone the second time.
 std::vector<Bits> answers(Plant& plant, const Following& f, ProcessMail* lead) {
   EngineOptions options{.page_size = 4, .cache_pages = 60, .max_batch_rows = 48, .prefill_chunk = 16};
   if (lead) options.ranks = f.ranks, options.lead = lead;

@@ -1,7 +1,5 @@
 #include "engine/step_follower.h"
 
-#include <utility>
-
 #include "base/error.h"
 #include "parallel/process_ranks.h"
 

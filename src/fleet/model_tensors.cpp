@@ -132,6 +132,7 @@ std::string ModelTensors::bytes(std::size_t i, const std::map<ParameterId, Param
 
 void ModelTensors::each_change(std::size_t i, std::string_view before, std::string_view now, SafetensorsType type, std::size_t most,
                                const std::function<void(std::map<ParameterId, ParameterChanges>)>& take) const {
+  if (!profile_) fail(ErrorCode::internal, "tensor {} is an adapter's, whose changes have no places", quoted_name(shapes_[i].name));
   check_bytes(i, before, type);
   check_bytes(i, now, type);
   std::vector<std::int64_t> positions;

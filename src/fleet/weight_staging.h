@@ -1,7 +1,7 @@
 // Makes the weights of a snapshot from the live ones: as a spare copy that shares unchanged parameters, or as changes that are later written in place
-// all at once, and undone if one fails. What goes to the device are the elements that changed (model/weight_changes.h). Every changed tensor is checked with the snapshot's digests, before and after; a tensor that is not the base
-// of its delta is read from the store whole. It reads and writes the device in pieces on the executor, between the steps of live requests. One
-// thread, not the executor's.
+// all at once, and undone if one fails. What goes to the device are the elements that changed (model/weight_changes.h). Every changed tensor is checked with
+// the snapshot's digests, before and after; a tensor that is not the base of its delta is read from the store whole. It reads and writes the device in
+// pieces on the executor, between the steps of live requests. One thread, not the executor's.
 //   WeightStaging staging(runtime, executor, SwapMemory::spare);
 //   StagedWeights staged = staging.stage(store, chain, live, version, base_sha256, report);
 //   if (!staged.next.weights) staged.next.weights = staging.write(staged, live);   // SwapMemory::single, on the executor's thread
@@ -51,8 +51,8 @@ struct StagedWeights {
 
 class WeightStaging {
  public:
-  // `ranks` share the model: 1 or more. `part`: shares equal parameters with other models of the process; null: nothing is shared. `group`: how many weights are read and written at once
-  // (ModelTensors::groups).
+  // `part`: shares equal parameters with other models of the process; null: nothing is shared. `group`: how many weights are read and written at once
+  // (ModelTensors::groups). `ranks` share the model: 1 or more.
   WeightStaging(std::shared_ptr<Runtime> runtime, std::shared_ptr<Executor> executor, SwapMemory memory, std::shared_ptr<WeightPool::Part> part = nullptr,
                 std::int64_t group = ModelTensors::kGroupWeights, std::int64_t ranks = 1);
 

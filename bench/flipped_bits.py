@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""One bit, wrong in each tensor of a model in turn: in the weights that a replica has, in what the store sends for it, and in the manifest. Each must be found,
+named where it cannot be healed, and change nothing (docs/weight-sync.md).
+
+    .oracle/bin/python bench/flipped_bits.py [--model FOLDER] [--seed 1] [--json FILE]
+
+The model and a step from it (0.4 % of each tensor's weights) stand in a store; the model's folder is what a replica has. For each tensor one bit is flipped,
+by seed, and the step is pulled over that folder: with a wrong base the tensor must come from the store, and the folder have the step's bits; with a wrong
+payload or manifest there must be an error that names the tensor or the manifest, and no folder. A minute for the shipped model, more for
+SmolLM2-135M in bf16 (tools/make_smollm2.py). The exit code is 1 where a bit was not found."""
+import argparse
+import json
+import random
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+from regions import stepped  # noqa: E402
+from write_performance import binary  # noqa: E402
+
+
+def lockstep(*words):
+    return subprocess.run([binary(), *map(str, words)], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+
+
+def need(done):
+    if done.returncode != 0:
+        sys.exit(f"flipped_bits: {done.args[1:3]}: {done.stderr.strip()[-500:]}")
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def places(folder):
+    """Where each tensor's bytes stand: {name: (file, first, bytes)}"""
+    found = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        with path.open("rb") as file:
+            (length,) = struct.unpack("<Q", file.read(8))
+            for name, tensor in json.loads(file.read(length)).items():
+                if name != "__metadata__":
+                    begin, end = tensor["data_offsets"]
+                    found[name] = (path, 8 + length + begin, end - begin)
+    return found
+
+
+class Flipped:
+    """A bit of a file that is another while this lasts."""
+
+    def __init__(self, path, first, count, draw):
+        self.path, self.at, self.mask = path, first + draw.randrange(count), 1 << draw.randrange(8)
+
+    def flip(self):
+        with self.path.open("r+b") as file:
+            file.seek(self.at)
+            byte = file.read(1)[0] ^ self.mask
+            file.seek(self.at)
+            file.write(bytes([byte]))
+
+    def __enter__(self):
+        self.flip()
+
+    def __exit__(self, *_):
+        self.flip()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0], formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", type=Path, default=ROOT / "models/countdown-glm")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    draw = random.Random(options.seed)
+    faults, tried = [], {"base": 0, "payload": 0, "manifest": 0}
+    with tempfile.TemporaryDirectory(prefix="lockstep-flipped-") as text:
+        work = Path(text)
+        base, store, out = work / "base", work / "store", work / "out"
+        shutil.copytree(options.model, base)
+        step = stepped(options.model, work / "step", 0.004, 1)
+        need(lockstep("snapshot", "push", base, store, "--channel", "chat", "--json", "--quiet"))
+        newest = need(lockstep("snapshot", "push", step, store, "--channel", "chat", "--base", base, "--json", "--quiet"))["id"]
+        manifest = store / "manifests" / f"{newest}.json"
+        tensors = json.loads(manifest.read_text())["tensors"]
+        wanted = {name: path.read_bytes()[first : first + count] for name, (path, first, count) in places(step).items()}
+        where = places(base)
+
+        def pull(kind, tensor, names):
+            """names: what an error must have in it; None: it is healed"""
+            tried[kind] += 1
+            done = lockstep("snapshot", "pull", store, newest, out, "--base", base, "--json", "--quiet")
+            if names is None:
+                right = done.returncode == 0 and all(p.read_bytes()[f : f + n] == wanted[name] for name, (p, f, n) in places(out).items())
+            else:
+                right = done.returncode == 1 and not out.exists() and names in done.stderr
+            if not right:
+                faults.append({"kind": kind, "tensor": tensor, "exit": done.returncode, "error": done.stderr.strip()[-300:]})
+            shutil.rmtree(out, ignore_errors=True)
+
+        for tensor in tensors:
+            name = tensor["name"]
+            path, first, count = where[name]
+            with Flipped(path, first, count, draw):
+                pull("base", name, None)
+            if tensor["bytes"]:
+                object_ = store / "objects" / tensor["object"][:2] / tensor["object"]
+                with Flipped(object_, tensor["offset"], tensor["bytes"], draw):
+                    pull("payload", name, f"tensor '{name}'")
+            written = manifest.read_bytes()
+            begin = written.index(json.dumps(name).encode())
+            with Flipped(manifest, begin, min(200, len(written) - begin), draw):
+                pull("manifest", name, "SHA-256")
+        pull("base", "none", None)  # nothing is left flipped
+    told = {"model": options.model.name, "tensors": len(tensors), "tried": tried, "faults": faults}
+    if options.json:
+        options.json.write_text(json.dumps(told, indent=1) + "\n")
+    print(f"{told['tensors']} tensors of {told['model']}: " + ", ".join(f"{n} bits of a {kind}" for kind, n in tried.items()) + f"; {len(faults)} not found")
+    for fault in faults[:10]:
+        print(f"  {fault}")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
