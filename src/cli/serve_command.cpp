@@ -222,14 +222,14 @@ int serve_command(const Arguments& arguments) {
       if (!base->is_called(model.name)) base->names.push_back(model.name);
       base->folders = {runtime.model, base->folder};
       base->executor = model.executor;
-      const auto open_values = [runtime, executor, of = opened, weights = model.weights] {
+      base->open_values = [runtime, executor, of = opened, weights = model.weights] {
         OpenedModel values = open_value_model(runtime);
+        open_beside({.runtime = runtime, .values = true});
         share_weights(values, of, weights);
         values.runtime->backend.device().share_pool(of.runtime->backend.device());  // they compute in turns
         values.runtime->backend.set_pause_point(executor);
         return values;
       };
-      if (!joined_mail()) base->open_values = open_values;  // other processes have opened the model alone
       base->weights = model.weights;
       base->options.ranks = opened.ranks;
       base->ledger = memory.ledger;

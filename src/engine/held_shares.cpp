@@ -18,8 +18,9 @@ void HeldShares::begin(std::uint64_t version, std::uint64_t from, bool in_place)
   in_place_ = in_place;
 }
 
-void HeldShares::take(ParameterId id, const std::vector<float>& image) {
-  begun_->parameters.push_back(make_compute_copy(runtime_.backend, sharding_.manifest().parameter(id), runtime_.profile, sharding_.share_of(id, image)));
+void HeldShares::take(ParameterId id, const HostParameter& whole) {
+  const Profile& profile = runtime_.profile;
+  begun_->parameters.push_back(upload(runtime_.backend, sharding_.manifest().parameter(id), share_of(whole, id, sharding_, profile), profile));
 }
 
 void HeldShares::take(ParameterId id, const ParameterChanges& changes) {
@@ -43,7 +44,7 @@ std::shared_ptr<const WeightSet> HeldShares::hold(const std::shared_ptr<const We
 void HeldShares::hold(const std::shared_ptr<const AdapterWeights>& whole, const WeightImages& images) {
   Held<AdapterWeights>& held = adapters_[whole->identity];
   if (held.share) return;
-  const Sharding cut(*whole->layout, sharding_, runtime_.profile);
+  const Sharding cut(*whole->layout, sharding_);
   const auto layout = std::make_shared<const AdapterLayout>(*whole->layout, cut.manifest());
   held = {whole, make_adapter(runtime_.backend, layout, cut.shares_of(images), whole->version)};
 }

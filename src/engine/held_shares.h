@@ -10,6 +10,7 @@
 #include "model/adapter.h"
 #include "model/runtime.h"
 #include "model/weight_changes.h"
+#include "model/weight_share.h"
 
 namespace lockstep {
 
@@ -22,7 +23,7 @@ class HeldShares {
   // their identity) of which some elements change; `in_place`: in their memory. Error internal when those are not held.
   void begin(std::uint64_t version);
   void begin(std::uint64_t version, std::uint64_t from, bool in_place);
-  void take(ParameterId id, const std::vector<float>& image);  // of the whole parameter
+  void take(ParameterId id, const HostParameter& whole);
   void take(ParameterId id, const ParameterChanges& changes);
   // Ends what was begun: it is the share of `whole`.
   std::shared_ptr<const WeightSet> hold(const std::shared_ptr<const WeightSet>& whole);

@@ -96,7 +96,7 @@ std::vector<Bits> answers_over_processes(const Following& f) {
 }
 
 TEST(EngineProcesses, AnswersHaveTheBitsOfOneRank) {
-  for (const char* profile : {"cpu-bf16w", "cpu-f32"}) {
+  for (const char* profile : {"cpu-bf16w", "cpu-f32", "cpu-int4-base"}) {
     Plant plant("sharing", profile, {.threads = 1});
     const std::vector<Bits> want = answers(plant, {"sharing", profile, {}}, nullptr);
     for (std::size_t i = 0; i + 1 < want.size(); ++i) EXPECT_NE(want[i], want[i + 1]);  // other weights and adapters say something else

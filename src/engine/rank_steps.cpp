@@ -83,10 +83,9 @@ void RankSteps::send_weights(const std::shared_ptr<const WeightSet>& weights, bo
     }
   } else {
     for (ParameterId id = 0; id < static_cast<ParameterId>(manifest.parameters().size()); ++id) {
-      const std::vector<float> image =
-          weight_image(runtime_.backend, manifest.parameter(id), weights->parameters[static_cast<std::size_t>(id)], runtime_.profile);
-      tell(EngineCall::image, [&](ByteWriter& out) { out.value(id), out.values(image); });
-      take_parameter(id, image);
+      const HostParameter whole = host_parameter(runtime_.backend, weights->parameters[static_cast<std::size_t>(id)].view());
+      tell(EngineCall::image, [&](ByteWriter& out) { out.value(id), put_parameter(out, whole); });
+      take_parameter(id, whole);
     }
   }
   tell(EngineCall::hold, [&](ByteWriter& out) { out.value(weights->identity), out.value(weights->version), out.value(current); });
@@ -102,8 +101,8 @@ void RankSteps::begin_weights(std::uint64_t version, std::uint64_t from, bool in
   });
 }
 
-void RankSteps::take_parameter(ParameterId id, const std::vector<float>& image) {
-  ranks_->run([&](int local) { parts_[static_cast<std::size_t>(local)].shares->take(id, image); });
+void RankSteps::take_parameter(ParameterId id, const HostParameter& whole) {
+  ranks_->run([&](int local) { parts_[static_cast<std::size_t>(local)].shares->take(id, whole); });
 }
 
 void RankSteps::take_changes(ParameterId id, const ParameterChanges& changes) {
@@ -147,10 +146,11 @@ void RankSteps::hold(const std::vector<PlannedSlice>& plan) {
 std::vector<std::shared_ptr<const WeightSet>> RankSteps::mtp_copies(const std::shared_ptr<const WeightSet>& weights) {
   MtpSteps::check(runtime_, weights.get());
   std::vector<std::shared_ptr<const WeightSet>> copies(parts_.size(), weights);
+  if (parts_.size() == 1) return copies;
   const Manifest& manifest = runtime_.model->mtp()->manifest();
-  const WeightImages whole = parts_.size() > 1 ? weight_images(runtime_.backend, manifest, *weights, runtime_.profile) : WeightImages();
+  const HostCopy whole = host_copy(runtime_.backend, *weights);
   ranks_->run([&](int local) {
-    if (local > 0) copies[static_cast<std::size_t>(local)] = make_weight_set(runtime_of(local).backend, manifest, whole, runtime_.profile, weights->version);
+    if (local > 0) copies[static_cast<std::size_t>(local)] = upload(runtime_of(local).backend, manifest, whole, runtime_.profile, weights->version);
   });
   return copies;
 }
@@ -158,8 +158,8 @@ std::vector<std::shared_ptr<const WeightSet>> RankSteps::mtp_copies(const std::s
 void RankSteps::send_mtp(const WeightSet& weights) {
   MtpSteps::check(runtime_, &weights);
   if (!lead_ || lead_->processes() == 1) return;
-  for (const std::vector<float>& image : weight_images(runtime_.backend, runtime_.model->mtp()->manifest(), weights, runtime_.profile)) {
-    tell(EngineCall::layer_image, [&](ByteWriter& out) { out.values(image); });
+  for (const Buffer& parameter : weights.parameters) {
+    tell(EngineCall::layer_image, [&](ByteWriter& out) { put_parameter(out, host_parameter(runtime_.backend, parameter.view())); });
     meet();  // so that one at a time is on the way
   }
   tell(EngineCall::layer, [&](ByteWriter& out) { out.value(weights.version); });

@@ -25,7 +25,7 @@ class RankSteps {
   // In processes that follow: the calls behind it, in this order. `from` 0: every parameter comes, else the changes of some; `current`: they are not what
   // one request brings, but what all others run under. `whole` has no values.
   void begin_weights(std::uint64_t version, std::uint64_t from, bool in_place);
-  void take_parameter(ParameterId id, const std::vector<float>& image);
+  void take_parameter(ParameterId id, const HostParameter& whole);
   void take_changes(ParameterId id, const ParameterChanges& changes);
   void hold_weights(const std::shared_ptr<const WeightSet>& whole, bool current);
   void take_adapter(const std::shared_ptr<const AdapterWeights>& whole, const WeightImages& images);

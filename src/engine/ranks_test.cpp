@@ -13,6 +13,12 @@ constexpr const char* kDense = R"({
   "num_key_value_heads": 3, "head_dim": 32, "max_position_embeddings": 1024, "intermediate_size": 320, "rms_norm_eps": 1e-6,
   "rope_theta": 10000.0, "tie_word_embeddings": false, "hidden_act": "silu"})";
 
+// Its table, in few bits too, is cut by tokens: for 128 of fp8 whole leaves stay together.
+constexpr const char* kTied = R"({
+  "model_type": "llama", "vocab_size": 256, "hidden_size": 96, "num_hidden_layers": 2, "num_attention_heads": 8,
+  "num_key_value_heads": 4, "head_dim": 32, "max_position_embeddings": 1024, "intermediate_size": 512, "rms_norm_eps": 1e-5,
+  "rope_theta": 10000.0, "tie_word_embeddings": true, "hidden_act": "silu"})";
+
 const std::vector<RankLayout> kLayouts = {{2, 1, 1}, {3, 1, 1}, {4, 1, 1},    {8, 1, 1},    {1, 1, 2},
                                           {1, 1, 3}, {2, 1, 2}, {1, 1, 1, 2}, {1, 1, 1, 3}, {2, 1, 2, 2}};
 
@@ -40,10 +46,12 @@ TEST(EngineRanks, GenerationHasTheBitsOfOneRank) {
     Plant plant("sharing", "cpu-bf16w", backend);
     expect_bits_of_one_rank(plant.runtime, plant.weights, "glm");
   }
-  for (const char* profile : {"cpu-f32", "cpu-mxfp8"}) {
-    Runtime runtime({.threads = 1}, make_model(Json::parse(kDense)), profile_by_name(profile), 128);
+  for (const auto& [config, profile] : {std::pair(kDense, "cpu-f32"), std::pair(kDense, "cpu-mxfp8"), std::pair(kTied, "cpu-int8w"),
+                                        std::pair(kTied, "cpu-fp8-base"), std::pair(kDense, "cpu-int4-base")}) {
+    Runtime runtime({.threads = 1}, make_model(Json::parse(config)), profile_by_name(profile), 128);
     const WeightImages images = initial_weights(runtime.model->manifest(), 3, 0.1);
-    expect_bits_of_one_rank(runtime, make_weight_set(runtime.backend, runtime.model->manifest(), images, runtime.profile, 1), std::string("qwen3, ") + profile);
+    expect_bits_of_one_rank(runtime, make_weight_set(runtime.backend, runtime.model->manifest(), images, runtime.profile, 1),
+                            std::string(runtime.model->family()) + ", " + profile);
   }
 }
 
@@ -153,11 +161,13 @@ TEST(EngineRanks, AdaptersAndWeightsOfRequestsHaveTheBitsOfOneRank) {
     const auto own = make_weight_set(plant.runtime.backend, plant.runtime.model->manifest(), other.images, plant.runtime.profile, 1);
     expect_mixed_bits_of_one_rank(plant.runtime, plant.weights, own, "glm");
   }
-  Runtime runtime({.threads = 1}, make_model(Json::parse(kDense)), profile_by_name("cpu-f32"), 128);
-  const auto weights_of = [&](std::uint64_t seed) {
-    return make_weight_set(runtime.backend, runtime.model->manifest(), initial_weights(runtime.model->manifest(), seed, 0.1), runtime.profile, 1);
-  };
-  expect_mixed_bits_of_one_rank(runtime, weights_of(3), weights_of(4), "qwen3");
+  for (const char* profile : {"cpu-f32", "cpu-int8w", "cpu-mxfp4-base"}) {
+    Runtime runtime({.threads = 1}, make_model(Json::parse(kDense)), profile_by_name(profile), 128);
+    const auto weights_of = [&](std::uint64_t seed) {
+      return make_weight_set(runtime.backend, runtime.model->manifest(), initial_weights(runtime.model->manifest(), seed, 0.1), runtime.profile, 1);
+    };
+    expect_mixed_bits_of_one_rank(runtime, weights_of(3), weights_of(4), std::string("qwen3, ") + profile);
+  }
 }
 
 // Requests that were under way end under the weights that they began with, on every rank.

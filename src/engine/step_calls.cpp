@@ -59,6 +59,18 @@ std::pair<std::shared_ptr<const AdapterWeights>, WeightImages> taken_adapter(Byt
   return {adapter, std::move(images)};
 }
 
+void put_parameter(ByteWriter& out, const HostParameter& values) {
+  out.values(values.numbers);
+  out.values(values.bytes);
+}
+
+HostParameter taken_parameter(ByteReader& in) {
+  HostParameter values;
+  values.numbers = in.values<float>();
+  values.bytes = in.values<std::uint8_t>();
+  return values;
+}
+
 void put_changes(ByteWriter& out, const ParameterChanges& changes) {
   out.value(static_cast<std::uint64_t>(changes.blocks().size()));
   for (const ParameterChanges::Block& block : changes.blocks()) out.value(block.first), out.values(block.offsets), out.values(block.bits);

@@ -11,6 +11,7 @@
 #include "engine/options.h"
 #include "engine/step_wants.h"
 #include "model/weight_changes.h"
+#include "model/weight_share.h"
 
 namespace lockstep {
 
@@ -34,6 +35,8 @@ struct StandIns {
 void put_adapter(ByteWriter& out, const AdapterWeights& adapter, const WeightImages& images);
 std::pair<std::shared_ptr<const AdapterWeights>, WeightImages> taken_adapter(ByteReader& in, const Manifest& model, StandIns& known);
 
+void put_parameter(ByteWriter& out, const HostParameter& values);
+HostParameter taken_parameter(ByteReader& in);
 void put_changes(ByteWriter& out, const ParameterChanges& changes);
 ParameterChanges taken_changes(ByteReader& in);
 

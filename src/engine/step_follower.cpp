@@ -1,5 +1,7 @@
 #include "engine/step_follower.h"
 
+#include <utility>
+
 #include "base/error.h"
 #include "parallel/process_ranks.h"
 
@@ -33,7 +35,7 @@ void StepFollower::perform(ByteReader& in) {
     }
     case EngineCall::image: {
       const auto id = in.value<ParameterId>();
-      return steps_->take_parameter(id, in.values<float>());
+      return steps_->take_parameter(id, taken_parameter(in));
     }
     case EngineCall::changes: {
       const auto id = in.value<ParameterId>();
@@ -54,15 +56,14 @@ void StepFollower::perform(ByteReader& in) {
       for (const std::uint64_t identity : in.values<std::uint64_t>()) known_.weights.erase(identity), known_.adapters.erase(identity);
       return;
     case EngineCall::layer_image:
-      layer_images_.push_back(in.values<float>());
-      return;
+      layer_images_.push_back(taken_parameter(in));
+      return steps_->meet();
     case EngineCall::layer: {
       const MtpLayer* layer = runtime_.model->mtp();
       if (!layer) fail(ErrorCode::internal, "process 0 drafts with a layer of multi-token prediction, and the model here has none");
       if (const std::size_t wanted = layer->manifest().parameters().size(); layer_images_.size() != wanted)
         fail(ErrorCode::internal, "{} parameters of {} have come of the layer of multi-token prediction", layer_images_.size(), wanted);
-      return steps_->set_mtp(
-          make_weight_set(runtime_.backend, layer->manifest(), std::exchange(layer_images_, {}), runtime_.profile, in.value<std::uint64_t>()));
+      return steps_->set_mtp(upload(runtime_.backend, layer->manifest(), std::exchange(layer_images_, {}), runtime_.profile, in.value<std::uint64_t>()));
     }
     case EngineCall::keep:
       return steps_->keep(in.values<MtpSteps::Kept>());

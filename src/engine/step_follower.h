@@ -21,7 +21,7 @@ class StepFollower {
   Runtime& runtime_;
   ProcessMail& mail_;
   std::unique_ptr<RankSteps> steps_;
-  WeightImages layer_images_;  // of a layer of multi-token prediction that is on its way
+  HostCopy layer_images_;  // of a layer of multi-token prediction that is on its way
   StandIns known_;
 };
 

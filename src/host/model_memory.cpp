@@ -176,7 +176,7 @@ ModelMemory ModelMemoryPlanner::count(const ModelSettings& wanted) {
   each_sharding([&](const Sharding& base) {
     if (settings.base_only) return;  // the engine has its shares already
     if (const AdapterLayout* adapter = model->adapter()) {
-      const std::int64_t own = elements_of(Sharding(*adapter, base, profile).manifest());
+      const std::int64_t own = elements_of(Sharding(*adapter, base).manifest());
       memory.weights += own * static_cast<std::int64_t>(sizeof(float));
       elements += own;
     } else {

@@ -32,7 +32,7 @@ struct TrainingBase : TrainedBase {
   }
   bool is_critic(const std::string& what) const { return what.ends_with(kCriticSuffix) && !is_called(what); }
   std::shared_ptr<Executor> executor;
-  std::function<OpenedModel()> open_values;  // the same model with a value head (open_value_model); null: there are no critics
+  std::function<OpenedModel()> open_values;  // the same model with a value head (open_value_model)
   std::shared_ptr<MemoryLedger> ledger;      // the limit of all memory; null: a service makes one without a limit
 };
 

@@ -51,8 +51,6 @@ TrainingBase& TrainingCommons::base_of(const OnExecutor& on, const ModelSettings
   if (!base->is_critic(settings.base_model)) return *base;
   std::shared_ptr<TrainingBase>& values = values_.at(on);
   if (!values) {
-    if (!base->open_values)
-      fail(ErrorCode::unsupported, "base_model is '{}', and this server makes no critics: over processes there are none", settings.base_model);
     auto opened = std::make_shared<TrainingBase>(*base);
     opened->opened = base->open_values();
     opened->weights = nullptr;

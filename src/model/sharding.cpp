@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "base/error.h"
 #include "model/adapter.h"
 #include "model/low_bit_weights.h"
 #include "numerics/form.h"
@@ -27,9 +26,6 @@ Sharding::Sharding(const Model& model, const Profile& profile, const RankPlace& 
       head_(model.facts().head),
       head_stage_(head) {
   const int ranks = place.layout.tp;
-  if (!profile.ranks_share_weights())
-    fail(ErrorCode::unsupported, "ranks share no weights under profile '{}': scales of low-bit weights span what ranks would cut; allowed is one rank",
-         profile.name);
   for (const Parameter& p : whole_.parameters()) {
     Parameter own = p;
     std::int64_t leaves = 1, inner = 1;
@@ -87,7 +83,7 @@ Sharding::Sharding(const Model& model, const Profile& profile, const RankPlace& 
   }
 }
 
-Sharding::Sharding(const AdapterLayout& adapter, const Sharding& base, const Profile& profile)
+Sharding::Sharding(const AdapterLayout& adapter, const Sharding& base)
     : place_(base.place_),
       whole_(adapter.manifest()),
       expert_groups_(base.expert_groups_),
@@ -115,9 +111,6 @@ Sharding::Sharding(const AdapterLayout& adapter, const Sharding& base, const Pro
                            : p.split == ParameterSplit::heads || p.split == ParameterSplit::experts ? own.count
                                                                                                     : own.outputs;
       size = (*bounds_[i])[rank + 1] - (*bounds_[i])[rank];
-      if (p.split == ParameterSplit::inputs && leaves_[i] * inner_leaves_[i] != leaf_count(p.inputs, profile.maximum_leaves))
-        fail(ErrorCode::unsupported, "adapters over {} ranks under profile '{}': its sums have other leaves than an adapter's; allowed is one rank",
-             place_.layout.size(), profile.name);
     }
     holds_.push_back(used_here(p, of == base.head_));
     if (!holds_.back()) own.count = 0;

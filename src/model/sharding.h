@@ -24,9 +24,8 @@ enum class HeadStage { last, first };
 class Sharding {
  public:
   Sharding(const Model& model, const Profile& profile, const RankPlace& place, HeadStage head = HeadStage::last);
-  // Of an adapter's A and B, cut where `base` cuts the weights under them. `adapter` outlives it. Error unsupported under a profile of integers, whose
-  // sums over inputs have other leaves than an adapter's.
-  Sharding(const AdapterLayout& adapter, const Sharding& base, const Profile& profile);
+  // Of an adapter's A and B, cut where `base` cuts the weights under them. `adapter` outlives it.
+  Sharding(const AdapterLayout& adapter, const Sharding& base);
 
   const RankPlace& place() const { return place_; }
   const Manifest& manifest() const { return manifest_; }  // of this rank's shares; same ids, no files
@@ -61,6 +60,7 @@ class Sharding {
   // Cuts whole images to this rank's share, and writes the shares it counts for back into whole ones.
   WeightImages shares_of(const WeightImages& whole) const;
   std::vector<float> share_of(ParameterId id, const std::vector<float>& whole) const;  // of one; nothing where the image is empty or the stage has none
+  const Manifest& whole() const { return whole_; }
   void put_into(WeightImages& whole, const WeightImages& shares) const;
 
  private:

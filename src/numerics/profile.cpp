@@ -61,8 +61,6 @@ const Profile& profile_by_name(std::string_view name) {
 
 bool Profile::trains_all_weights() const { return weight_bits == 0 || (weight_bits & kLowBitTrained) != 0; }
 
-bool Profile::ranks_share_weights() const { return !is_low_bit_format(weight_bits) || (weight_bits & kLowBitTrained) != 0; }
-
 std::string Profile::digest() const {
   std::string text = fmt::format("form {} elementary {} bf16w {} bf16cache {} bf16act {} leaves {}", kFormVersion, kElementaryVersion, bf16_weights, bf16_cache,
                                  bf16_activations, maximum_leaves);

@@ -20,8 +20,6 @@ struct Profile {
   int weight_bits = 0;  // linear layers' matrices as 8-bit or 4-bit integers (numerics/quantised.h) or in a low-bit format (numerics/low_bit.h); 0: neither
   // Whether a training step can move all weights: not where they are frozen or of integers.
   bool trains_all_weights() const;
-  // Whether tensor- and expert-parallel ranks may cut weights: what shares a scale then stays on one rank.
-  bool ranks_share_weights() const;
   // Whether masters that were saved in bf16 and are loaded again give the same compute copy, and so the same bits.
   bool bf16_files_keep_bits() const { return bf16_weights && weight_bits == 0; }
   // Hex digest over everything above and the function versions below.

@@ -2,6 +2,8 @@
 // decoded numbers. What cannot be done is refused.
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "base/error.h"
 #include "engine/engine_test_tools.h"
 #include "model/low_bit_weights.h"
@@ -13,6 +15,12 @@
 
 namespace lockstep {
 namespace {
+
+// Matrices wide enough to be cut between blocks of 128 numbers, and a tied table of two blocks.
+constexpr const char* kWide = R"({
+  "model_type": "llama", "vocab_size": 256, "hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 8,
+  "num_key_value_heads": 8, "head_dim": 32, "max_position_embeddings": 1024, "intermediate_size": 512, "rms_norm_eps": 1e-5,
+  "rope_theta": 10000.0, "tie_word_embeddings": true, "hidden_act": "silu"})";
 
 struct LowBitPlant {
   Runtime runtime;
@@ -131,44 +139,91 @@ TEST(LowBitBase, MemoryAccountsSayTheLowBitBytes) {
   EXPECT_LT(bytes_of("cpu-mxfp4-base"), 0.30 * bf16);
 }
 
-// Integers of -8 in every group, as a file may have them and no quantiser makes them.
-void write_minus_eights(Backend& backend, const Manifest& manifest, const Profile& profile, const WeightSet& weights) {
+// What a file may have and no quantiser makes: integers of -8 in every group of int4, scales of fp8 that are no power of two.
+void write_own_numbers(Backend& backend, const Manifest& manifest, const Profile& profile, const WeightSet& weights) {
   std::size_t written = 0;
   for (std::size_t i = 0; i < weights.parameters.size(); ++i) {
     const View& copy = weights.parameters[i].view();
     if (copy.dtype != DType::u8) continue;
     const LowBitShape shape = low_bit_shape(manifest.parameters()[i], profile);
     std::vector<std::uint8_t> bytes = backend.stream().read_bytes(copy).get();
-    for (std::size_t panel = 0; panel < bytes.size(); panel += static_cast<std::size_t>(shape.panel_bytes()))
+    for (std::size_t panel = 0; panel < bytes.size(); panel += static_cast<std::size_t>(shape.panel_bytes())) {
+      if (shape.format == LowBitFormat::fp8) {
+        for (std::int64_t block = 0; block * kFp8Block < shape.inputs; ++block, ++written) {
+          float scale;
+          std::memcpy(&scale, &bytes[panel + static_cast<std::size_t>(block) * 4], 4);
+          scale *= 1.1f + 0.01f * static_cast<float>(block);
+          std::memcpy(&bytes[panel + static_cast<std::size_t>(block) * 4], &scale, 4);
+        }
+        continue;
+      }
       for (std::size_t at = static_cast<std::size_t>(shape.scale_bytes()); at < static_cast<std::size_t>(shape.panel_bytes()); at += 5)
         bytes[panel + at] = 0, ++written;
+    }
     backend.stream().write(copy, bytes);
   }
-  EXPECT_GT(written, 1000u);
+  EXPECT_GT(written, 50u);
 }
 
-// Every data-parallel rank computes with a file's own integers, and not with what a quantiser makes of their numbers.
-TEST(LowBitBase, DataParallelRanksHaveAFilesOwnIntegers) {
-  for (const auto& [config, profile] : {std::pair(kGlm, "cpu-int4-experts"), std::pair(kLlama, "cpu-int4-base")}) {
+// Every rank computes with a file's own numbers and scales, wherever it cuts a matrix, and not with what a quantiser makes of them.
+TEST(LowBitBase, RanksHaveAFilesOwnNumbers) {
+  for (const auto& [config, profile] : {std::pair(kGlm, "cpu-int4-experts"), std::pair(kGlm, "cpu-fp8-base"), std::pair(kLlama, "cpu-int4-base"),
+                                        std::pair(kWide, "cpu-fp8-base"), std::pair(kWide, "cpu-int4-base")}) {
     const TrainBench m(config);
     const std::vector<TrainSequence> data = low_bit_data(m);
-    const auto trained = [&, name = std::string(profile)](const RankLayout& ranks, bool own, BackendKind kind = BackendKind::cpu) {
+    enum class Numbers { quantised, own, own_quantised };
+    const auto trained = [&, name = std::string(profile)](const RankLayout& ranks, Numbers numbers, BackendKind kind = BackendKind::cpu) {
       Runtime runtime({.kind = kind, .threads = 1}, m.model, profile_by_name(name), 256);
-      const auto weights = make_weight_set(runtime.backend, m.model->manifest(), m.masters, runtime.profile, 1);
-      if (own) write_minus_eights(runtime.backend, m.model->manifest(), runtime.profile, *weights);
+      const Manifest& manifest = m.model->manifest();
+      auto weights = make_weight_set(runtime.backend, manifest, m.masters, runtime.profile, 1);
+      if (numbers != Numbers::quantised) write_own_numbers(runtime.backend, manifest, runtime.profile, *weights);
+      if (numbers == Numbers::own_quantised)
+        weights = make_weight_set(runtime.backend, manifest, weight_images(runtime.backend, manifest, *weights, runtime.profile), runtime.profile, 1);
       const auto base = std::make_shared<FrozenBase>(runtime, weights, TrainerOptions{.ranks = ranks});
       const auto layout = std::make_shared<const AdapterLayout>(m.model->manifest(), AdapterSettings{.rank = 5, .alpha = 7, .unembedding = true});
       AdapterTrainer trainer(base, layout, initial_adapter(*layout, 3));
       return train_low_bit(trainer, data, 2);
     };
-    const LowBitOutcome want = trained({}, true);
-    EXPECT_NE(trained({}, false).hashes, want.hashes) << "the control: the integers are others";
-    for (const int ranks : {2, 3}) EXPECT_TRUE(trained({1, ranks, 1}, true) == want) << profile << ", dp=" << ranks;
-    EXPECT_TRUE(trained({1, 2, 1}, true, BackendKind::deferred) == want) << profile << ", deferred";
+    const LowBitOutcome want = trained({}, Numbers::own);
+    EXPECT_NE(trained({}, Numbers::quantised).hashes, want.hashes) << "the control: the numbers are others";
+    EXPECT_NE(trained({}, Numbers::own_quantised).hashes, want.hashes) << "the control: scales that are computed anew are seen";
+    for (const RankLayout& ranks : {RankLayout{1, 2, 1}, {1, 3, 1}, {2, 1, 1}, {3, 1, 1}, {1, 1, 2}, {2, 1, 2}, {1, 1, 1, 2}, {2, 2, 2, 2}})
+      EXPECT_TRUE(trained(ranks, Numbers::own) == want) << profile << ", " << ranks.text();
+    for (const RankLayout& ranks : {RankLayout{1, 2, 1}, {2, 1, 1}})
+      EXPECT_TRUE(trained(ranks, Numbers::own, BackendKind::deferred) == want) << profile << ", deferred, " << ranks.text();
   }
 }
 
-TEST(LowBitBase, OnlyAdaptersTrainAndRanksAreRefused) {
+// The trainer over one layout of ranks, the engine over another.
+TEST(LowBitBase, ServingOverRanksHasTheTrainersBits) {
+  for (const char* config : {kGlm, kLlama, kQwen, kWide}) {
+    const TrainBench m(config);
+    for (const std::string& name : low_bit_profiles(m)) {
+      LowBitPlant plant(m, profile_by_name(name), m.masters);
+      if (name == "cpu-int4-base" || name == "cpu-fp8-base")
+        write_own_numbers(plant.runtime.backend, m.model->manifest(), plant.runtime.profile, *plant.weights);
+      train_low_bit(plant, low_bit_data(m), 1);
+      RandomSequence draws(9, RandomStream::fuzz);
+      const std::vector<std::int32_t> tokens = random_tokens(draws, 45, m.model->facts().vocabulary);
+      const std::vector<TrainSequence> data{TrainSequence::next_token(tokens)};
+      const std::vector<float> adapted = plant.trainer->score(data)[0], alone = plant.base->score(data)[0];
+      EXPECT_GT(different_bits(adapted, alone), 10u) << "the control";
+      std::vector<RankLayout> layouts = {{2, 1, 1}, {2, 1, 2, 2}};
+      if (name == "cpu-int4-base" || name == "cpu-fp8-base") layouts.insert(layouts.end(), {{3, 1, 1}, {1, 1, 2}, {1, 1, 1, 2}});
+      for (const RankLayout& ranks : layouts) {
+        Engine engine(plant.runtime, plant.weights, {.page_size = 4, .ranks = ranks});
+        for (const ScoreKind way : {ScoreKind::prefill, ScoreKind::decode}) {
+          EXPECT_EQ(different_bits(engine_score(engine, tokens, {.kind = way, .neighbours = 2, .adapter = plant.trainer->weights()}), adapted), 0u)
+              << name << ", " << score_kind_name(way) << ", " << ranks.text();
+          EXPECT_EQ(different_bits(engine_score(engine, tokens, {.kind = way, .neighbours = 2}), alone), 0u)
+              << name << ", " << score_kind_name(way) << ", " << ranks.text();
+        }
+      }
+    }
+  }
+}
+
+TEST(LowBitBase, OnlyAdaptersTrain) {
   const TrainBench m(kLlama);
   const std::vector<TrainSequence> data = low_bit_data(m);
   LowBitPlant plant(m, profile_by_name("cpu-mxfp8-base"), m.masters);
@@ -180,7 +235,6 @@ TEST(LowBitBase, OnlyAdaptersTrainAndRanksAreRefused) {
   } catch (const Error& e) {
     EXPECT_NE(std::string(e.what()).find("adapters"), std::string::npos) << e.what();
   }
-  EXPECT_THROW(Engine(plant.runtime, plant.weights, {.ranks = {2, 1, 1}}), Error);
   EXPECT_THROW(Runtime({.threads = 1}, m.model, profile_by_name("cpu-fp8-experts"), 64), Error) << "it has no experts";
   LowBitPlant other(m, profile_by_name("cpu-fp8-base"), m.masters);
   EXPECT_THROW(Engine(plant.runtime, other.weights, {}), Error) << "weights of another format";

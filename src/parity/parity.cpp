@@ -52,8 +52,7 @@ std::vector<ParityCounter> engagement(const ParityScene& scene) {
     for (const char* name : {"drafts_right", "drafts_wrong", "rejection_right", "rejection_wrong", "rejection_other_tokens"})
       add(std::string(prefix) + name, long_enough);
   }
-  const bool ranks = scene.profile.ranks_share_weights();
-  for (const char* name : {"rank_forwards", "rank_servings"}) add(name, ranks);
+  for (const char* name : {"rank_forwards", "rank_servings"}) add(name, true);
   // Whatever the list of places says: these are what is promised.
   for (const int threads : {1, 2, 3, 4}) {
     const auto with_threads = [&](const ParityPlace& p) { return p.threads == threads; };

@@ -57,10 +57,6 @@ ParityPlaces parity_places(const ParityOptions& options) {
 std::vector<RankLayout> parity_layouts(const ParityOptions& options) {
   std::vector<RankLayout> layouts;
   if (!options.ranks.empty()) layouts.push_back(rank_layout(options.ranks));
-  if (!profile_by_name(options.profile).ranks_share_weights()) {
-    layouts.push_back({});
-    return layouts;
-  }
   for (const char* text : {"tp=2", "dp=2", "tp=3", "ep=2", "pp=2", "tp=2,dp=2,ep=2", "dp=3", "tp=8", "ep=3"}) layouts.push_back(rank_layout(text));
   return layouts;
 }

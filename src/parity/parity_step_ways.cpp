@@ -65,12 +65,9 @@ std::vector<StepWay> adapter_ways(const ParityScene& scene) {
   };
   if (const std::optional<BackendKind> device = parity_device(scene.options)) ways.push_back({ParityPlace{*device, widest, 1, 16}, 1});
   if (widest == InstructionSet::avx512) ways.push_back({on_cpu(InstructionSet::avx2, 2, 4), 1, true});
-  std::vector<RankLayout> layouts = {rank_layout("dp=2"), rank_layout("dp=3")};
-  // Ranks cut no matrix in few bits that is frozen, and sums over one that trains in few bits may have leaves that an adapter's have not.
-  if (scene.profile.weight_bits == 0) {
-    layouts = {rank_layout("tp=2"), rank_layout("ep=2"), rank_layout("tp=2,dp=2,ep=2")};
-    if (!scene.options.ranks.empty()) layouts.push_back(rank_layout(scene.options.ranks));  // as threads
-  }
+  std::vector<RankLayout> layouts = {rank_layout("tp=2"), rank_layout("ep=2"), rank_layout("tp=2,dp=2,ep=2")};
+  if (scene.profile.weight_bits != 0) layouts.push_back(rank_layout("tp=3"));             // cuts other groups that share scales
+  if (!scene.options.ranks.empty()) layouts.push_back(rank_layout(scene.options.ranks));  // as threads
   for (const RankLayout& ranks : layouts) {
     ParityPlace place = ways.size() % 2 ? deferred_on(widest, 1, 16) : on_cpu(widest, 1, 16);
     place.ranks = ranks;

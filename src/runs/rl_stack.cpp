@@ -13,8 +13,6 @@ RlStack::RlStack(const RlStackSettings& settings) : model_folder_(settings.runti
   check_trainable_run(profile, settings.trained);
   check(settings.keep_forward);
   check_profile_mix(profile, rollouts, settings.profile_mix);
-  if (const ProcessMail* mail = joined_mail(); mail && settings.critic)
-    fail(ErrorCode::unsupported, "a critic is asked for over {} processes, allowed is one process: --transport threads", mail->processes());
   opened_ = open_model(of_policy);
   refuse_value_head(*opened_.model, "it samples nothing, and no policy is made of it; --critic-model may be it");
   if (!opened_.tokenizer) fail(ErrorCode::unsupported, "'{}' has no tokenizer.json, and an environment speaks text", settings.runtime.model);
@@ -52,6 +50,7 @@ RlStack::RlStack(const RlStackSettings& settings) : model_folder_(settings.runti
     if (!settings.critic_model.empty()) own.model = settings.critic_model;
     critic_folder_ = own.model;
     OpenedModel judge = open_value_model(own);
+    open_beside({.runtime = own, .values = true});
     // Two adapters stand over one base. Where the policy's own weights move, a critic's adapter needs them as they were.
     if (settings.critic_model.empty() && settings.critic->rank > 0 && settings.trained.rank > 0)
       share_weights(judge, opened_, trainer_->weights_for(opened_.runtime, nullptr).weights);

@@ -26,7 +26,7 @@ AdapterRank::AdapterRank(const BaseRank& base, const std::shared_ptr<const Adapt
     : backend_(base.runtime().backend),
       kept_forwards_(base.place().layout.size() == 1 ? options.kept_forwards : nullptr),
       whole_(layout),
-      sharding_(base.sharding() ? std::make_unique<const Sharding>(*layout, *base.sharding(), base.runtime().profile) : nullptr),
+      sharding_(base.sharding() ? std::make_unique<const Sharding>(*layout, *base.sharding()) : nullptr),
       layout_(sharding_ ? std::make_shared<const AdapterLayout>(*layout, sharding_->manifest()) : layout),
       rows_(backend_, layout_->manifest(), base.place(), nullptr, optimizer.whole_matrices),
       gradients_(backend_, rows_, {.accumulate = options.accumulate, .always_bins = true, .kept = base.place().layout.size() == 1 ? options.kept : nullptr}),

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "model/adapter_test_tools.h"
+#include "numerics/low_bit.h"
 #include "parallel/some_ranks_test_tools.h"
 #include "train/adapter_trainer.h"
 #include "train/train_test_tools.h"
@@ -115,7 +116,9 @@ TEST_P(AdapterRanks, StepsHaveTheBitsOfOneRank) {
   expect_same_adapters(manifest, train_two(m, {.ranks = {2, 2, 1}, .backend = BackendKind::deferred, .checkpoint = true, .micro_batch = 1}, data), want,
                        "deferred, checkpointed, micro-batches of one");
   const OptimizerFamily& dimuon = *optimizer_named("dimuon");
-  expect_same_adapters(manifest, train_two(m, {.ranks = {1, 3, 2}, .optimizer = dimuon}, data), train_two(m, {.optimizer = dimuon}, data), "dimuon");
+  const RankedOutcome whole_matrices = train_two(m, {.optimizer = dimuon}, data);
+  for (const RankLayout& ranks : {RankLayout{1, 3, 2}, {2, 1, 1}, {3, 2, 2}})
+    expect_same_adapters(manifest, train_two(m, {.ranks = ranks, .optimizer = dimuon}, data), whole_matrices, "dimuon, " + ranks.text());
   const RankedOutcome rounded = train_two(m, {.profile = "cpu-bf16w"}, data);
   expect_same_adapters(manifest, train_two(m, {.ranks = {2, 1, 2}, .profile = "cpu-bf16w"}, data), rounded, "cpu-bf16w");
   EXPECT_NE(difference(manifest, rounded.gradients[0], want.gradients[0]), "");  // the control: what differs is seen
@@ -124,11 +127,15 @@ TEST_P(AdapterRanks, StepsHaveTheBitsOfOneRank) {
 TEST_P(AdapterRanks, OverWeightsOfFewBitsTheyHaveTheBitsOfOneRank) {
   const TrainBench m(GetParam());
   const std::vector<TrainSequence> data = sequences(m.model->facts().vocabulary, 3);
-  EXPECT_THROW(train_two(m, {.ranks = {2, 1, 1}, .profile = "cpu-mxfp8"}, data), Error);  // its two roundings are of the masters
-  for (const char* profile : {"cpu-fp8", "cpu-int4-qat"}) {
-    const RankedOutcome want = train_two(m, {.profile = profile}, data);
-    for (const RankLayout& ranks : {RankLayout{2, 1, 1}, {3, 2, 2}})
-      expect_same_adapters(manifest_of(m), train_two(m, {.ranks = ranks, .profile = profile}, data), want, profile + (" " + ranks.text()));
+  for (const Profile& profile : profiles()) {
+    const bool experts_alone = is_low_bit_format(profile.weight_bits) && (profile.weight_bits & kLowBitExperts) != 0;
+    if (!is_low_bit_format(profile.weight_bits) || (experts_alone && m.model->facts().experts_a_token == 0)) continue;
+    const RankedOutcome want = train_two(m, {.profile = profile.name}, data);
+    std::vector<RankLayout> layouts = {{2, 1, 1}, {3, 1, 1}, {2, 1, 2, 2}};
+    if (profile.name == "cpu-int4-base" || profile.name == "cpu-mxfp8")
+      layouts.insert(layouts.end(), {{1, 1, 2}, {1, 2, 1}, {1, 1, 1, 2}, {3, 2, 2}, {8, 1, 1}});
+    for (const RankLayout& ranks : layouts)
+      expect_same_adapters(manifest_of(m), train_two(m, {.ranks = ranks, .profile = profile.name}, data), want, profile.name + " " + ranks.text());
   }
 }
 

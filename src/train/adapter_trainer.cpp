@@ -50,7 +50,7 @@ template <class F>
 WeightImages AdapterTrainer::images(const F& of) const {
   check_usable();
   const Runtime& runtime = base_->runtime();
-  const auto sharding = [&](const RankPlace& place) { return Sharding(*layout_, Sharding(*runtime.model, runtime.profile, place), runtime.profile); };
+  const auto sharding = [&](const RankPlace& place) { return Sharding(*layout_, Sharding(*runtime.model, runtime.profile, place)); };
   return whole_images(base_->ranks(), sharding, [&](int local) { return of(part(local)); });
 }
 

@@ -26,10 +26,10 @@ std::shared_ptr<const WeightSet> copy_of_base(Backend& backend, const WeightSet&
   return copy;
 }
 
-std::shared_ptr<const WeightSet> share_of_base(Runtime& runtime, bool has_whole, const std::shared_ptr<const WeightSet>& whole, const WeightImages& images,
+std::shared_ptr<const WeightSet> share_of_base(Runtime& runtime, bool has_whole, const std::shared_ptr<const WeightSet>& whole, const HostCopy& on_host,
                                                const Sharding* sharding) {
   if (!sharding) return has_whole ? whole : copy_of_base(runtime.backend, *whole);
-  return make_weight_set(runtime.backend, sharding->manifest(), sharding->shares_of(images), runtime.profile, whole->version);
+  return upload(runtime.backend, sharding->manifest(), share_of(on_host, *sharding, runtime.profile), runtime.profile, whole->version);
 }
 
 // What failed on one rank has failed on all: of several errors the first rank's.
@@ -51,13 +51,13 @@ void share_failures(Communicator& world, JobFailures& failures) {
 }
 }  // namespace
 
-BaseRank::BaseRank(Runtime& runtime, bool has_whole, const std::shared_ptr<const WeightSet>& whole, const WeightImages& images, const TrainerOptions& options,
+BaseRank::BaseRank(Runtime& runtime, bool has_whole, const std::shared_ptr<const WeightSet>& whole, const HostCopy& on_host, const TrainerOptions& options,
                    const RankPlace& place)
     : runtime_(runtime),
       place_(place),
       micro_batch_(options.micro_batch),
       sharding_(place.layout.replica() > 1 ? std::make_unique<const Sharding>(*runtime.model, runtime.profile, place) : nullptr),
-      weights_(share_of_base(runtime, has_whole, whole, images, sharding_.get())),
+      weights_(share_of_base(runtime, has_whole, whole, on_host, sharding_.get())),
       pass_(runtime, options_of_base(options, place), sharding_.get()) {}
 
 std::vector<BaseRank::Outcome> BaseRank::run(const ForwardPass::Settings& settings, const std::vector<Job>& jobs, JobFailures* failures) {

@@ -2,6 +2,7 @@
 //   BaseRank rank(runtime, true, whole, images, options, place); auto done = rank.run({.gradient = true}, jobs, nullptr);
 // The bits of a job are those that it has alone, on one rank. Used by the rank's thread.
 #pragma once
+#include "model/weight_share.h"
 #include "parallel/rank_place.h"
 #include "train/forward_pass.h"
 #include "train/rank_record.h"
@@ -13,8 +14,8 @@ using JobFailures = std::vector<std::optional<Error>>;  // one a job; none: it h
 class BaseRank {
  public:
   // `runtime` is this rank's. `whole` is the whole compute copy, whose work is done, on this runtime if `has_whole`, else on another of this process;
-  // `images` are its values, for ranks that share the model alone.
-  BaseRank(Runtime& runtime, bool has_whole, const std::shared_ptr<const WeightSet>& whole, const WeightImages& images, const TrainerOptions& options,
+  // `on_host` is the same, for ranks that share the model alone.
+  BaseRank(Runtime& runtime, bool has_whole, const std::shared_ptr<const WeightSet>& whole, const HostCopy& on_host, const TrainerOptions& options,
            const RankPlace& place);
 
   Runtime& runtime() const { return runtime_; }

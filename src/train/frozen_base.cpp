@@ -2,7 +2,6 @@
 
 #include "base/error.h"
 #include "model/rank_work.h"
-#include "numerics/low_bit.h"
 #include "train/adapter_trainer.h"
 
 namespace lockstep {
@@ -13,20 +12,13 @@ FrozenBase::FrozenBase(Runtime& runtime, const std::shared_ptr<const WeightSet>&
       ranks_(RankRuntimes::given_or_threads(std::move(ranks), runtime, options.ranks)),
       parts_(static_cast<std::size_t>(this->ranks().local())) {
   if (options.train_indexer) fail(ErrorCode::unsupported, "train_indexer with adapters: the weights are frozen, the indexer's too; allowed is false");
-  if (options.ranks.replica() > 1 && low_bit_format_of(runtime.profile.weight_bits) == LowBitFormat::mxfp8_both)
-    fail(ErrorCode::unsupported,
-         "adapters over {} ranks under profile '{}': ranks make their weights from the forward's numbers, which are not those that the input gradient reads; "
-         "allowed are ranks of dp alone",
-         options.ranks.size(), runtime.profile.name);
   Backend& like = runtime_.backend;
-  const Manifest& manifest = runtime_.model->manifest();
-  WeightImages images;  // of what ranks cut; a device that only counts has no values
-  if (options.ranks.replica() > 1)
-    images = like.device().counting() ? WeightImages(manifest.parameters().size()) : weight_images(like, manifest, *weights, runtime_.profile);
+  HostCopy whole;  // what ranks cut their shares from
+  if (options.ranks.replica() > 1) whole = host_copy(like, *weights);
   else if (options.ranks.size() > 1) like.stream().synchronize();  // they copy the weights from there
   this->ranks().run([&](int local) {
     parts_[static_cast<std::size_t>(local)] =
-        std::make_unique<BaseRank>(ranks_->runtime(local), local == 0, weights, images, options_, this->ranks().place(local));
+        std::make_unique<BaseRank>(ranks_->runtime(local), local == 0, weights, whole, options_, this->ranks().place(local));
   });
 }
 

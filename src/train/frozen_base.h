@@ -12,8 +12,7 @@ class FrozenBase {
  public:
   // `weights`: the whole compute copy on `runtime`, which is the first local rank's. Ranks that share the model copy their shares of it and do not keep
   // it. `ranks`: of that runtime and of the layout options.ranks; null: its own, as threads of this process. With an optimizer_folder each adapter's
-  // moments are in a file of its own there. Errors: unsupported for a trained indexer (TrainerOptions), which adapters do not have, and for a profile that
-  // cannot be split over several ranks.
+  // moments are in a file of its own there. Error unsupported for a trained indexer (TrainerOptions), which adapters do not have.
   FrozenBase(Runtime& runtime, const std::shared_ptr<const WeightSet>& weights, const TrainerOptions& options, std::shared_ptr<RankRuntimes> ranks = nullptr);
   Runtime& runtime() const { return runtime_; }
   const TrainerOptions& options() const { return options_; }

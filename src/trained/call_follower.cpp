@@ -92,38 +92,46 @@ class CallFollower {
   }
   // Of the model that was opened last.
   void perform_of_engine(ByteReader& in) {
-    if (!base_.opened.runtime) fail(ErrorCode::internal, "process 0 makes a call of an engine before this process has opened a model");
-    if (!engine_) engine_ = std::make_unique<StepFollower>(*base_.opened.runtime, mail_);
+    if (!policy_.opened.runtime) fail(ErrorCode::internal, "process 0 makes a call of an engine before this process has opened a model");
+    if (!engine_) engine_ = std::make_unique<StepFollower>(*policy_.opened.runtime, mail_);
     engine_->perform(in);
   }
   // On the ranks, so that all learn of an error.
   void open(ByteReader& in) {
-    models_.clear();
-    engine_.reset();
     const ModelSource source = taken_source(in);
     const std::string digest = in.text();
+    if (!source.values) {
+      models_.clear();
+      engine_.reset();
+      policy_ = {};
+      critic_ = {};
+    }
     make_ranks(rank_layout(source.runtime.ranks))->run([&](int local) {
       if (local > 0) return;
-      base_ = {};
-      base_.opened = source.untrained ? open_untrained_model(source.runtime, source.seed, source.deviation) : open_model(source.runtime);
-      if (const std::string own = base_.opened.runtime->profile.digest(); own != digest)
+      OpenedModel& opened = source.values ? critic_.opened : policy_.opened;
+      opened = source.values      ? open_value_model(source.runtime)
+               : source.untrained ? open_untrained_model(source.runtime, source.seed, source.deviation)
+                                  : open_model(source.runtime);
+      if (source.values && policy_.opened.runtime) opened.runtime->backend.device().share_pool(policy_.opened.runtime->backend.device());
+      if (const std::string own = opened.runtime->profile.digest(); own != digest)
         fail(ErrorCode::invalid_argument, "the profile '{}' has the digest {} in this process and {} in process 0; allowed is one program",
              source.runtime.profile, own, digest);
     });
   }
   void make(std::uint64_t number, ByteReader& in) {
-    if (!base_.opened.runtime) fail(ErrorCode::internal, "process 0 makes a model before this process has opened one");
-    base_.options = taken_options(in);
+    TrainedBase& base = in.value<bool>() ? critic_ : policy_;
+    if (!base.opened.runtime) fail(ErrorCode::internal, "process 0 makes a model before this process has opened one");
+    base.options = taken_options(in);
     const TrainedSettings settings = taken_settings(in);
-    if (!in.value<bool>()) base_.frozen.reset();  // process 0 makes that again, or has made none
-    if (base_.ranks && base_.ranks->ranks().layout() != base_.options.ranks) base_.ranks.reset();
-    if (settings.rank > 0 && !base_.frozen) base_.weights = base_.opened.weight_set();
-    models_[number] = make_trained_model_here(base_, settings);
-    base_.weights.reset();  // this process's ranks have their shares
+    if (!in.value<bool>()) base.frozen.reset();  // process 0 makes that again, or has made none
+    if (base.ranks && base.ranks->ranks().layout() != base.options.ranks) base.ranks.reset();
+    if ((settings.rank > 0 || settings.base_only) && !base.frozen) base.weights = base.opened.weight_set();
+    models_[number] = make_trained_model_here(base, settings);
+    base.weights.reset();  // this process's ranks have their shares
   }
 
   ProcessMail& mail_;
-  TrainedBase base_;
+  TrainedBase policy_, critic_;                                    // what models are made of
   std::map<std::uint64_t, std::unique_ptr<TrainedModel>> models_;  // by process 0's numbers
   std::unique_ptr<StepFollower> engine_;
 };

@@ -21,10 +21,11 @@ std::uint64_t next_number() {
 // Tells the others of each call that ranks make together, by the model's number, then makes it.
 class LedModel final : public TrainedModel {
  public:
-  LedModel(const TrainedBase& base, const TrainedSettings& settings, ProcessMail& mail) : mail_(mail), number_(next_number()) {
-    if (settings.base_only) refuse("a reference");
-    if (has_value_head(*base.opened.model)) refuse("a critic");
-    tell(ModelCall::make, [&](ByteWriter& out) { put_options(out, base.options), put_settings(out, settings), out.value(base.frozen != nullptr); });
+  LedModel(const TrainedBase& base, const TrainedSettings& settings, ProcessMail& mail) : mail_(mail), number_(next_number()), trains_(!settings.base_only) {
+    tell(ModelCall::make, [&](ByteWriter& out) {
+      out.value(has_value_head(*base.opened.model));
+      put_options(out, base.options), put_settings(out, settings), out.value(base.frozen != nullptr);
+    });
     try {
       own_ = make_trained_model_here(base, settings);
     } catch (...) {
@@ -35,18 +36,18 @@ class LedModel final : public TrainedModel {
   ~LedModel() override { forget(); }
 
   ForwardBackwardResult forward_backward(const std::vector<TrainSequence>& data, const LossOptions& loss, const IndexTraining& index) override {
-    tell(ModelCall::forward_backward, [&](ByteWriter& out) { put_sequences(out, data), out.value(loss), out.value(index); });
+    tell_training(ModelCall::forward_backward, [&](ByteWriter& out) { put_sequences(out, data), out.value(loss), out.value(index); });
     return own_->forward_backward(data, loss, index);
   }
   void begin(const BatchPlan& plan, const LossOptions& loss, const IndexTraining& index) override {
-    tell(ModelCall::begin, [&](ByteWriter& out) { out.value(plan), out.value(loss), out.value(index); });
+    tell_training(ModelCall::begin, [&](ByteWriter& out) { out.value(plan), out.value(loss), out.value(index); });
     own_->begin(plan, loss, index);
   }
   void add(const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) override {
-    tell(ModelCall::add, [&](ByteWriter& out) { out.values(places), put_sequences(out, piece); });
+    tell_training(ModelCall::add, [&](ByteWriter& out) { out.values(places), put_sequences(out, piece); });
     own_->add(places, piece);
   }
-  ForwardBackwardResult finish() override { return tell(ModelCall::finish), own_->finish(); }
+  ForwardBackwardResult finish() override { return tell_training(ModelCall::finish), own_->finish(); }
   void drop() override { tell(ModelCall::drop), own_->drop(); }
   bool has_gradients() const override { return own_->has_gradients(); }
   bool in_batch() const override { return own_->in_batch(); }
@@ -63,20 +64,20 @@ class LedModel final : public TrainedModel {
     own_->evaluate(batch, places, piece);
   }
   OptimResult optim_step(const AdamParameters& adam) override {
-    tell(ModelCall::optim_step, [&](ByteWriter& out) { out.value(adam); });
+    tell_training(ModelCall::optim_step, [&](ByteWriter& out) { out.value(adam); });
     return own_->optim_step(adam);
   }
   std::int64_t steps() const override { return own_->steps(); }
   SamplerWeights sampler_weights() override { return tell(ModelCall::sampler_weights), own_->sampler_weights(); }
   SamplerWeights rank_weights(int local) override { return own_->rank_weights(local); }
-  WeightImages master_images() override { return tell(ModelCall::master_images), own_->master_images(); }
-  TrainerState state() override { return tell(ModelCall::state), own_->state(); }
+  WeightImages master_images() override { return tell_training(ModelCall::master_images), own_->master_images(); }
+  TrainerState state() override { return tell_training(ModelCall::state), own_->state(); }
   void restore(const TrainerState& state) override {
-    tell(ModelCall::restore, [&](ByteWriter& out) { put_state(out, state); });
+    tell_training(ModelCall::restore, [&](ByteWriter& out) { put_state(out, state); });
     own_->restore(state);
   }
   std::vector<float> state_image(StatePart part, std::size_t parameter) override {
-    tell(ModelCall::state_image, [&](ByteWriter& out) { out.value(part), out.value(static_cast<std::uint64_t>(parameter)); });
+    tell_training(ModelCall::state_image, [&](ByteWriter& out) { out.value(part), out.value(static_cast<std::uint64_t>(parameter)); });
     return own_->state_image(part, parameter);
   }
   bool has_state(StatePart part, std::size_t parameter) const override { return own_->has_state(part, parameter); }
@@ -90,6 +91,12 @@ class LedModel final : public TrainedModel {
       ModelCall call, const F& put = [](ByteWriter&) {}) const {
     tell_call(mail_, call, [&](ByteWriter& out) { out.value(number_), put(out); });
   }
+  // Of a base alone these are refused here, before anybody is told.
+  template <class F = void (*)(ByteWriter&)>
+  void tell_training(
+      ModelCall call, const F& put = [](ByteWriter&) {}) const {
+    if (trains_) tell(call, put);
+  }
   void forget() const {
     try {
       tell(ModelCall::forget);
@@ -101,6 +108,7 @@ class LedModel final : public TrainedModel {
 
   ProcessMail& mail_;
   const std::uint64_t number_;
+  const bool trains_;  // false: the base alone
   std::unique_ptr<TrainedModel> own_;
 };
 

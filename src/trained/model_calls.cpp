@@ -8,6 +8,7 @@ void put_source(ByteWriter& out, const ModelSource& source) {
   out.value(r.threads);
   out.value(r.mla_norm_eps);
   out.value(r.context);
+  out.value(source.values);
   out.value(source.untrained);
   out.value(source.seed);
   out.value(source.deviation);
@@ -20,6 +21,7 @@ ModelSource taken_source(ByteReader& in) {
   r.threads = in.value<std::int64_t>();
   r.mla_norm_eps = in.value<double>();
   r.context = in.value<std::int64_t>();
+  source.values = in.value<bool>();
   source.untrained = in.value<bool>();
   source.seed = in.value<std::uint64_t>();
   source.deviation = in.value<double>();

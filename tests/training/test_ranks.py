@@ -5,10 +5,13 @@ import shutil
 import signal
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tinker
+from fireworks.training.sdk import FiretitanServiceClient
 from tinker import types
 
+import fireworks_tools
 from conftest import REPOSITORY, Server
 from test_batch_losses import masters
 from test_tinker import BASE, TOKENS, bits, client_of, datum, logprobs_of, model_of, weighted
@@ -54,18 +57,49 @@ def everything(server, folder):
     return told
 
 
+def values_of(server, folder):
+    """The same of critics, of all weights and an adapter."""
+    told = {}
+    for rank in (0, 8):
+        client = client_of(server).create_lora_training_client(base_model=BASE + ":value", rank=rank, seed=7).result()
+        state = types.Datum(model_input=types.ModelInput.from_ints(TOKENS), loss_fn_inputs={"returns": np.ones(len(TOKENS), np.float32)})
+        for step in range(2):
+            call = client.forward_backward([state], "value", {"averaging": "token_mean"})
+            norm = client.optim_step(types.AdamParams(learning_rate=1e-2)).result().metrics["grad_norm"]
+            told[f"{rank}-{step}"] = (call.result().metrics["loss:sum"].hex(), norm.hex())
+        told[f"values-{rank}"] = [out["values"].tolist() for out in client.forward([state], "value").result().loss_fn_outputs]
+        client.save_state(f"critic-{rank}").result()
+        told[f"state-{rank}"] = masters(folder, f"state/checkpoints/*/weights/critic-{rank}/**/state.safetensors")
+    return told
+
+
+def reference_of(server):
+    """What the base says while a policy over it moves; it refuses to train, and goes on."""
+    policy = FiretitanServiceClient(base_url=server.url, api_key="references").create_training_client(base_model=BASE, lora_rank=8, seed=7)
+    reference = policy.create_base_training_client(BASE)
+    told = []
+    for _ in range(2):
+        told.append([fireworks_tools.bits(fireworks_tools.scored(client)) for client in (reference, policy)])
+        fireworks_tools.trained(policy, steps=1)
+    with pytest.raises(Exception, match="base_only"):
+        reference.forward_backward([fireworks_tools.datum()], "cross_entropy").result()
+    told.append(fireworks_tools.bits(fireworks_tools.scored(reference)))
+    assert told[0][0] == told[1][0] == told[2] != told[1][1]
+    return told
+
+
 @pytest.fixture(scope="module")
 def without_ranks(tmp_path_factory):
     folder = tmp_path_factory.mktemp("without")
     server = Server("--training", "--state", str(folder / "state"), "--threads", "2")
-    yield everything(server, folder)
+    yield {**everything(server, folder), "critics": values_of(server, folder), "reference": reference_of(server)}
     server.stop()
 
 
 @pytest.mark.parametrize("ranks", ["tp=2", "tp=2,dp=2,ep=2"])
 def test_a_client_sees_the_bits_of_one_rank(start_server, tmp_path, without_ranks, ranks):
     server = start_server("--threads", "2", "--ranks", ranks)
-    assert everything(server, tmp_path) == without_ranks
+    assert everything(server, tmp_path) == {name: told for name, told in without_ranks.items() if name not in ("critics", "reference")}
 
 
 def test_a_state_goes_on_under_another_layout(start_server, tmp_path, without_ranks):
@@ -97,18 +131,24 @@ def test_ranks_over_processes_have_the_bits_of_one_rank(start_server, tmp_path, 
     script.chmod(0o755)
     monkeypatch.setenv("LOCKSTEP_BINARY", str(script))
     server = start_server("--threads", "2", "--ranks", "tp=2")
-    assert everything(server, tmp_path) == without_ranks
-    with pytest.raises(Exception, match="this server makes no critics: over processes there are none"):
-        client_of(server).create_lora_training_client(base_model=BASE + ":value", rank=8).result()
-    client = model_of(client_of(server), 8, seed=7)  # and the others go on
-    assert steps_of(client, 2) == without_ranks["steps-8"]
+    assert {**everything(server, tmp_path), "critics": values_of(server, tmp_path), "reference": reference_of(server)} == without_ranks
     # mpirun itself, asked to end, would wait for seconds; of its processes the first one heeds this.
     for child in Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text().split():
         os.kill(int(child), signal.SIGTERM)
     assert server.process.wait(timeout=60) == 0, server.errors
 
 
-def test_what_ranks_do_not_train_is_named(start_server):
-    server = start_server("--threads", "2", "--ranks", "tp=2")
-    with pytest.raises(Exception, match="the optimizer dimuon and ranks tp=2"):
-        model_of(client_of(server), 0, optimizer=tinker.DimuonOptimizerConfig())
+@pytest.mark.parametrize("rank", [0, 8])
+def test_muon_over_ranks_has_the_bits_of_one(start_server, rank):
+    told = []
+    for more in ((), ("--ranks", "tp=2,dp=2")):
+        server = start_server("--threads", "2", *more)
+        client = model_of(client_of(server), rank, seed=7, optimizer=tinker.DimuonOptimizerConfig())
+        steps = []
+        for _ in range(2):
+            call = client.forward_backward([weighted()], "cross_entropy")
+            client.optim_step(types.DimuonParams(learning_rate=0.01)).result()
+            steps.append(bits(logprobs_of(call.result())))
+        told.append(steps)
+        server.stop()
+    assert told[0] == told[1] and told[0][0] != told[0][1]

@@ -35,7 +35,9 @@ Tensor rows_of_own_tokens(Context& ctx, ParameterId table) {
   const Buffer parts = ctx.allocate(DType::f32, ctx.batch().count(), ctx.parameter(table).inputs);
   std::vector<View> all;
   for (std::size_t r = 0; r < ranks; ++r) all.push_back(parts.view().row_range(begin[r], begin[r + 1] - begin[r]));
-  if (!own.empty()) ctx.launch(&KernelTable::embedding_forward, EmbeddingForward{all[me], ctx.weight(table), own_tokens.view(), true});
+  const Parameter& own_table = ctx.parameter(table);
+  const int bits = weight_bits(own_table, ctx.profile());
+  if (!own.empty()) ctx.launch(&KernelTable::embedding_forward, EmbeddingForward{all[me], ctx.weight(table), own_tokens.view(), true, bits, own_table.outputs});
   all_gather(group, ctx.backend().stream(), all[me], all);
   Tensor y = ctx.output(parts.view().cols);
   ctx.launch(&KernelTable::expert_gather, ExpertGather{y.view(), parts.view(), places.view()});

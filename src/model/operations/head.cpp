@@ -25,8 +25,8 @@ class HeadForm {
       : ctx_(ctx), head_(head), id_(id), sharding_(split_of(ctx, id) == ParameterSplit::vocabulary ? ctx.sharding() : nullptr) {}
   virtual ~HeadForm() = default;
   std::int64_t vocabulary() const { return sharding_ ? sharding_->bounds(id_)->back() : head_.w.outputs; }
-  std::int64_t leaves() const { return sharding_ ? sharding_->leaves(id_) : leaf_count(vocabulary(), head_.w.maximum_leaves); }
-  std::int64_t own_leaves() const { return sharding_ ? sharding_->own_leaves(id_) : leaves(); }
+  std::int64_t leaves() const { return leaf_count(vocabulary(), head_.w.maximum_leaves); }
+  std::int64_t own_leaves() const { return sharding_ ? sharding_->own_leaves(id_) * sharding_->inner_leaves(id_) : leaves(); }
   std::int64_t first() const { return sharding_ ? sharding_->begin(id_) : 0; }  // token of this rank's
   // This rank's columns of a buffer with `width` columns a leaf; and those of all ranks.
   View own(const View& all, std::int64_t width) const { return own_columns(ctx_, all, columns(width)); }
@@ -47,7 +47,9 @@ class HeadForm {
   virtual void finish(const View& log_sum, const View& slope) {}  // after all rows
 
  protected:
-  ColumnSplit columns(std::int64_t width) const { return sharding_ ? sharding_->columns(leaves(), width) : nullptr; }
+  ColumnSplit columns(std::int64_t width) const {
+    return sharding_ ? sharding_->columns(sharding_->leaves(id_), sharding_->inner_leaves(id_) * width) : nullptr;
+  }
   Context& ctx_;
   const HeadLoss& head_;
   ParameterId id_;

@@ -44,7 +44,7 @@ namespace {
 template <class Launch>
 void launch_joined(Context& ctx, void (*KernelTable::*kernel)(const Launch&, ThreadPool&), Launch launch, const View& sum, std::int64_t part, ParameterId w) {
   const float factor = std::exchange(launch.scale, 1.0f);
-  launch.w.maximum_leaves = leaves_of_share(ctx, w);
+  launch.w.maximum_leaves = adapter_leaves_of_share(ctx, w);
   if (part > 0) ctx.launch(kernel, launch);
   join_leaves(ctx, sum, w);
   if (factor != 1.0f) ctx.launch(&KernelTable::scale, Scale{sum, sum, factor});

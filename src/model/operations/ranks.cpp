@@ -4,6 +4,7 @@
 
 #include "kernels/launch.h"
 #include "model/sharding.h"
+#include "numerics/form.h"
 
 namespace lockstep {
 
@@ -85,6 +86,12 @@ void join_experts(Context& ctx, const View& y) {
 
 int leaves_of_share(const Context& ctx, ParameterId w) {
   return static_cast<int>(std::max<std::int64_t>(1, ctx.sharding()->own_leaves(w)) * ctx.sharding()->inner_leaves(w));
+}
+
+int adapter_leaves_of_share(const Context& ctx, ParameterId w) {
+  const Sharding& sharding = *ctx.sharding();
+  const std::int64_t inner = leaf_count(sharding.bounds(w)->back(), ctx.profile().maximum_leaves) / sharding.leaves(w);
+  return static_cast<int>(std::max<std::int64_t>(1, sharding.own_leaves(w)) * inner);
 }
 
 PackedWeight packed_share(const Context& ctx, ParameterId w) {

@@ -38,7 +38,9 @@ void join_leaves(Context& ctx, const View& y, ParameterId w);
 void join_experts(Context& ctx, const View& y);
 // Where ranks split the inputs of w, each computes a part of every sum: how many leaves of the sum's tree (docs/numerics.md) this rank's part may have.
 int leaves_of_share(const Context& ctx, ParameterId w);
-// w with that number of leaves, for the product that computes this rank's part.
+// The same of an adapter on w, whose sums have the leaves of numbers in any precision: where w's groups share scales, w's own may be fewer.
+int adapter_leaves_of_share(const Context& ctx, ParameterId w);
+// w with the former number of leaves, for the product that computes this rank's part.
 PackedWeight packed_share(const Context& ctx, ParameterId w);
 
 }  // namespace lockstep

@@ -88,6 +88,16 @@ for ranks in ("tp=2", "tp=2,dp=2", "pp=2"):
         assert outcome.json()["different_bits"] == 0, outcome
         require_same(expected["adapter"], bits(RUNS / name, outcome), f"an adapter over two processes, {ranks}")
 
+for critic, ranks in (("full", "dp=2"), ("adapter", "tp=2")):
+    with check(f"critic-{critic}-and-reference-two-processes-{ranks.replace('=', '')}"):
+        needs_mpi()
+        judged = {"advantages": "gae", "critic": critic, "kl_coefficient": 0.05, "adapter_rank": 4 if critic == "adapter" else 0, "threads": 2}
+        alone = bits(RUNS / f"critic-{critic}", done(*rl_arguments(f"critic-{critic}", RUNS, **judged)))
+        assert alone["weights"] not in (expected["rl"]["weights"], expected["adapter"]["weights"]), "a critic changed nothing"
+        outcome = mpirun(2, BINARY, *rl_arguments(f"critic-{critic}-two", RUNS, transport="mpi", ranks=ranks, **judged))
+        assert outcome.returncode == 0, f"status {outcome.returncode}\n{outcome}"
+        require_same(alone, bits(RUNS / f"critic-{critic}-two", outcome), f"a critic and a reference over two processes, {ranks}")
+
 with check("other-seed"):
     needs_mpi()
     other = bits(RUNS / "other", run(2, "other", ranks="dp=2", threads=2, seed=99))
@@ -101,8 +111,6 @@ with check("refused"):
     assert alone.returncode != 0 and "mpirun" in alone.stderr, alone
     apart = mpirun(2, BINARY, *sft_arguments("apart", RUNS, ranks="dp=2"))
     assert apart.returncode != 0 and "one of 2 processes that mpirun started" in apart.stderr, apart
-    critic = mpirun(2, BINARY, *rl_arguments("critic", RUNS, transport="mpi", ranks="dp=2", advantages="gae", critic="full"))
-    assert critic.returncode != 0 and "a critic is asked for over 2 processes" in critic.stderr, critic
     missing = mpirun(2, BINARY, *sft_arguments("missing", RUNS, transport="mpi", ranks="dp=2", model=TMP / "nowhere"))
     assert missing.returncode != 0 and "nowhere" in missing.stderr, missing
 
