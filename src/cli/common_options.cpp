@@ -30,8 +30,13 @@ void add_runtime_options(OptionTable& table, RuntimeSettings& settings) {
 
 void add_ranks_option(OptionTable& table, std::string* ranks) {
   table.text("ranks", ranks, "LAYOUT",
-             "Tensor-, data- and expert-parallel ranks and stages of a pipeline, such as tp=2,dp=2,ep=2,pp=2 (docs/ranks.md; empty: one): threads of this "
-             "process that share --threads; changes no bit");
+             "Tensor-, data-, expert- and context-parallel ranks and stages of a pipeline, such as tp=2,dp=2,ep=2,pp=2,cp=2 (docs/ranks.md; empty: one): "
+             "threads of this process that share --threads; changes no bit");
+}
+
+void check_sampling_ranks(std::string_view ranks) {
+  if (const int cp = rank_layout(ranks).cp; cp > 1)
+    fail(ErrorCode::invalid_argument, "ranks has cp={}, which cuts sequences in training alone; allowed is cp=1 where nothing is trained", cp);
 }
 
 void add_transport_options(OptionTable& table, ProcessSettings& settings) {

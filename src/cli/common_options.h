@@ -17,6 +17,8 @@ Option& add_model_option(OptionTable& table, RuntimeSettings& settings);
 void add_device_options(OptionTable& table, RuntimeSettings& settings);
 // --ranks: how the model and the work are laid out.
 void add_ranks_option(OptionTable& table, std::string* ranks);
+// Of a command that samples and does not train. Error invalid_argument: cp, which cuts sequences of a training step alone.
+void check_sampling_ranks(std::string_view ranks);
 // --transport, --rank-timeout: how ranks communicate, for a command that calls follow_processes (trained/led_model.h) before anything else.
 void add_transport_options(OptionTable& table, ProcessSettings& settings);
 // --beta1, --beta2, --eps, --weight-decay, --max-norm of AdamW, into settings that name them alike.

@@ -35,7 +35,8 @@ bool parse(const Arguments& arguments, LaunchOptions& o) {
        "lockstep launch --hosts a:8,b:8 --ranks tp=8,dp=2 --dry-run -- train rl --config recipes/countdown_rl.toml --name over-hosts --checkpoint-every 10"});
   table.text("hosts", &o.hosts, "LIST", "Hosts with slots, how many processes each takes: a:2,b is 2 on a and 1 on b");
   table.input("hosts-file", &o.hosts_file, "FILE", "Instead of --hosts: a host a line, `a slots=2` as for mpirun, or a:2");
-  table.text("ranks", &o.wish.ranks, "LAYOUT", "tp=N,dp=N,ep=N,pp=N, which holds whatever is left; or auto: a rank a slot, as `lockstep simulate` finds best");
+  table.text("ranks", &o.wish.ranks, "LAYOUT",
+             "tp=N,dp=N,ep=N,pp=N,cp=N, which holds whatever is left; or auto: a rank a slot, as `lockstep simulate` finds best");
   const auto held = [&o] { return o.wish.ranks != "auto"; };
   table.choice("device", &o.wish.device, rated_devices(), "Whose rates --ranks auto computes with: published ones, or this machine's, measured now");
   table.refused("without --ranks auto", held);

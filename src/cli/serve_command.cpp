@@ -167,6 +167,7 @@ int serve_command(const Arguments& arguments) {
   return_freed_memory();
   EngineOptions planned = serving.engine;
   planned.ranks = rank_layout(runtime.ranks);
+  if (!training) check_sampling_ranks(runtime.ranks);
   const ServingMemoryOptions wanted_memory{.megabytes = memory_megabytes,
                                            .training = training,
                                            .cache_bytes = cache_megabytes << 20,

@@ -19,7 +19,8 @@ Batch::Batch(Backend& backend, const std::vector<SequenceSlice>& slices, std::in
     const auto length = static_cast<std::int64_t>(slice.tokens.size());
     if (static_cast<std::int64_t>(slice.pages.size()) * page_size < slice.begin + length)
       fail(ErrorCode::internal, "a sequence of {} positions has {} pages of {}", slice.begin + length, slice.pages.size(), page_size);
-    if (training && slice.begin != 0 && slice.begin != slice.shared) fail(ErrorCode::internal, "a training sequence starts at position {}", slice.begin);
+    if (training && slice.begin != 0 && slice.begin != slice.shared && !slice.piece)
+      fail(ErrorCode::internal, "a training sequence starts at position {}", slice.begin);
     table[s] = static_cast<std::int32_t>(table.size());
     table.insert(table.end(), slice.pages.begin(), slice.pages.end());
     most_pages = std::max(most_pages, slice.pages.size());
@@ -47,7 +48,7 @@ Batch::Batch(Backend& backend, const std::vector<SequenceSlice>& slices, std::in
     rows_.segment = upload(backend, segments);
     rows_.sequence_begin = upload(backend, begins);
     const auto any = [&](auto kind) { return std::any_of(slices.begin(), slices.end(), kind); };
-    if (any([](const SequenceSlice& s) { return s.begin > 0; })) sum_keys(backend, slices);
+    if (any([](const SequenceSlice& s) { return s.begin > 0 && !s.piece; })) sum_keys(backend, slices);
     tape_rows_ = rows_;
     if (any([](const SequenceSlice& s) { return s.begin == 0 && s.shared > 0; })) share_rows(backend, slices);
   }

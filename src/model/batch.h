@@ -22,11 +22,12 @@ struct SequenceSlice {
   // Router replay: experts given to its tokens (model/expert_shape.h), each a row of the model's shape, kOwnExperts where none are given;
   // empty: the model routes all tokens. Shared positions have the owner's.
   std::vector<std::int32_t> experts = {};
+  bool piece = false;  // training: `begin` on, of a sequence that other ranks have the rest of (model/context_pieces.h)
 };
 
 class Batch {
  public:
-  // `training`: every slice starts at position 0 (whole sequences) or continues one that does; gradient segments are made.
+  // `training`: every slice starts at position 0 (whole sequences), continues one that does, or is a piece; gradient segments are made.
   Batch(Backend& backend, const std::vector<SequenceSlice>& slices, std::int64_t page_size, bool training);
   const Rows& rows() const { return rows_; }
   std::int64_t count() const { return count_; }

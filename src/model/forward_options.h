@@ -11,6 +11,7 @@
 namespace lockstep {
 
 struct AdapterRows;
+class ContextPieces;
 
 // Where a forward writes the chosen experts of some rows, of all MoE layers (model/expert_shape.h).
 struct ExpertRecord {
@@ -40,7 +41,8 @@ struct ForwardOptions {
   // Supplies the values instead of their being computed. With RowValues::segments the forward computes no segment and a backward recomputes all of
   // them; router loads are then counted in the backward.
   RowSource* row_source = nullptr;
-  StageInput* stage = nullptr;  // null: the forward begins with the input embedding
+  const ContextPieces* pieces = nullptr;  // the rows are pieces of a sequence of which other ranks have the rest
+  StageInput* stage = nullptr;            // null: the forward begins with the input embedding
 };
 
 // A table of model/rope_table.h on the device, and which columns it rotates.

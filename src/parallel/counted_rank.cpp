@@ -36,15 +36,16 @@ CountedRank::CountedRank(const RankLayout& layout, int rank, std::size_t record_
   world_ = group(rank, layout.size());
   tensor_ = group(layout.tensor_of(rank), layout.tp);
   model_ = group(layout.model_of(rank), layout.model());
-  data_ = group(layout.data_of(rank), layout.dp);
+  data_ = group(layout.data_of(rank), layout.data());
   stages_ = group(layout.stage_of(rank), layout.pp);
+  context_ = group(layout.context_of(rank), layout.cp);
   if (layout.stage_of(rank) > 0) before_ = group(1, 2);
   if (layout.stage_of(rank) + 1 < layout.pp) after_ = group(0, 2);
 }
 
 RankPlace CountedRank::place(int) const {
   if (size() == 1) return {};
-  return {layout_, rank_, world_.get(), tensor_.get(), model_.get(), data_.get(), stages_.get(), before_.get(), after_.get()};
+  return {layout_, rank_, world_.get(), tensor_.get(), model_.get(), data_.get(), stages_.get(), before_.get(), after_.get(), context_.get()};
 }
 
 }  // namespace lockstep

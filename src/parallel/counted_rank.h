@@ -21,7 +21,7 @@ class CountedRank final : public Ranks {
  private:
   RankLayout layout_;
   int rank_;
-  std::unique_ptr<Communicator> world_, tensor_, model_, data_, stages_, before_, after_;
+  std::unique_ptr<Communicator> world_, tensor_, model_, data_, stages_, before_, after_, context_;
 };
 
 }  // namespace lockstep

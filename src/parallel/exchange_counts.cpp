@@ -54,7 +54,7 @@ std::string RankExchanges::difference(const RankExchanges& other) const {
 
 RankExchanges exchanges_of(const RankPlace& place) {
   RankExchanges all;
-  const Communicator* groups[] = {place.world, place.tensor, place.model, place.data, place.stages, place.before, place.after};
+  const Communicator* groups[] = {place.world, place.tensor, place.model, place.data, place.stages, place.before, place.after, place.context};
   for (std::size_t g = 0; g < kRankGroups; ++g)
     if (const auto* counting = dynamic_cast<const CountingCommunicator*>(groups[g])) all.groups[g] = counting->by_operation();
   return all;

@@ -47,9 +47,9 @@ class CountingCommunicator : public Communicator {
   ExchangeCounts by_operation_{};
 };
 
-enum class RankGroup { world, tensor, model, data, stages, before, after };
-inline constexpr int kRankGroups = 7;
-inline constexpr std::array<std::string_view, kRankGroups> kRankGroupNames = {"world", "tensor", "model", "data", "stages", "before", "after"};
+enum class RankGroup { world, tensor, model, data, stages, before, after, context };
+inline constexpr int kRankGroups = 8;
+inline constexpr std::array<std::string_view, kRankGroups> kRankGroupNames = {"world", "tensor", "model", "data", "stages", "before", "after", "context"};
 
 struct RankExchanges {
   std::array<ExchangeCounts, kRankGroups> groups{};

@@ -14,7 +14,9 @@ std::vector<std::pair<int, int>> RankLayout::links() const {
   return all;
 }
 
-std::string RankLayout::text() const { return fmt::format("tp={},dp={},ep={}{}", tp, dp, ep, pp > 1 ? fmt::format(",pp={}", pp) : ""); }
+std::string RankLayout::text() const {
+  return fmt::format("tp={},dp={},ep={}{}{}", tp, dp, ep, pp > 1 ? fmt::format(",pp={}", pp) : "", cp > 1 ? fmt::format(",cp={}", cp) : "");
+}
 
 RankLayout rank_layout(std::string_view text) {
   RankLayout layout;
@@ -26,10 +28,10 @@ RankLayout rank_layout(std::string_view text) {
     rest = more ? rest.substr(comma + 1) : std::string_view();
     const std::size_t equals = item.find('=');
     const std::string key(item.substr(0, equals));
-    int* field = key == "tp" ? &layout.tp : key == "dp" ? &layout.dp : key == "ep" ? &layout.ep : key == "pp" ? &layout.pp : nullptr;
+    int* field = key == "tp" ? &layout.tp : key == "dp" ? &layout.dp : key == "ep" ? &layout.ep : key == "pp" ? &layout.pp : key == "cp" ? &layout.cp : nullptr;
     if (!field)
-      fail(ErrorCode::invalid_argument, "ranks is '{}': unknown key '{}', allowed are tp, dp, ep, pp{}", text, key,
-           did_you_mean(key, {"tp", "dp", "ep", "pp"}));
+      fail(ErrorCode::invalid_argument, "ranks is '{}': unknown key '{}', allowed are tp, dp, ep, pp, cp{}", text, key,
+           did_you_mean(key, {"tp", "dp", "ep", "pp", "cp"}));
     for (const std::string& other : seen)
       if (other == key) fail(ErrorCode::invalid_argument, "ranks is '{}': '{}' is there twice", text, key);
     seen.push_back(key);
@@ -39,9 +41,9 @@ RankLayout rank_layout(std::string_view text) {
       fail(ErrorCode::invalid_argument, "ranks is '{}': '{}' is '{}', allowed is 1 to {}", text, key, value, kMostRanks);
     if (more && rest.empty()) fail(ErrorCode::invalid_argument, "ranks is '{}': it ends in a comma, allowed is KEY=N after each", text);
   }
-  if (static_cast<long>(layout.tp) * layout.dp * layout.ep * layout.pp > kMostRanks)
-    fail(ErrorCode::invalid_argument, "ranks is '{}': {} x {} x {}{} ranks, allowed are at most {} in all", text, layout.tp, layout.dp, layout.ep,
-         layout.pp > 1 ? fmt::format(" x {}", layout.pp) : "", kMostRanks);
+  if (static_cast<long>(layout.tp) * layout.dp * layout.ep * layout.pp * layout.cp > kMostRanks)
+    fail(ErrorCode::invalid_argument, "ranks is '{}': {} x {} x {}{}{} ranks, allowed are at most {} in all", text, layout.tp, layout.dp, layout.ep,
+         layout.pp > 1 ? fmt::format(" x {}", layout.pp) : "", layout.cp > 1 ? fmt::format(" x {}", layout.cp) : "", kMostRanks);
   return layout;
 }
 

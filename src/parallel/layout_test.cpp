@@ -24,12 +24,14 @@ TEST(RankLayout, ReadsAnyOrderAndSubset) {
   EXPECT_EQ(rank_layout("tp=2,dp=2").text(), "tp=2,dp=2,ep=1");
   EXPECT_EQ(rank_layout("pp=3,dp=2"), (RankLayout{1, 2, 1, 3}));
   EXPECT_EQ(rank_layout("pp=3,dp=2").text(), "tp=1,dp=2,ep=1,pp=3");
+  EXPECT_EQ(rank_layout("cp=3,dp=2"), (RankLayout{.dp = 2, .cp = 3}));
+  EXPECT_EQ(rank_layout("cp=3,dp=2").text(), "tp=1,dp=2,ep=1,cp=3");
 }
 
 TEST(RankLayout, RefusesWhatItDoesNotKnow) {
   EXPECT_NE(refusal("tpp=2").find("did you mean"), std::string::npos) << refusal("tpp=2");
-  for (const char* text :
-       {"tp=0", "tp=65", "tp=", "tp", "tp=2x", "tp=-1", "tp=99999999999999", "tp=2,tp=2", "tp=2,", ",", "=", "tp=8,dp=8,ep=2", "tp=8,dp=8,pp=2", "tp=2 ,dp=2"})
+  for (const char* text : {"tp=0", "tp=65", "tp=", "tp", "tp=2x", "tp=-1", "tp=99999999999999", "tp=2,tp=2", "tp=2,", ",", "=", "tp=8,dp=8,ep=2",
+                           "tp=8,dp=8,pp=2", "tp=8,dp=8,cp=2", "tp=2 ,dp=2"})
     EXPECT_NE(refusal(text), "") << text;
   EXPECT_NE(refusal("tp=8,dp=8,ep=2").find("at most 64"), std::string::npos);
 }
@@ -55,6 +57,18 @@ TEST(RankLayout, StagesStandBetweenExpertsAndReplicas) {
   EXPECT_EQ(layout.peers_of(9), layout.peers_of(7));
   EXPECT_NE(layout.peers_of(9), layout.peers_of(3));  // of the other replica
   EXPECT_EQ(layout.links(), (std::vector<std::pair<int, int>>{{0, 2}, {1, 3}, {2, 4}, {3, 5}, {6, 8}, {7, 9}, {8, 10}, {9, 11}}));
+}
+
+TEST(RankLayout, PiecesStandBetweenStagesAndReplicas) {
+  const RankLayout layout{.tp = 2, .dp = 2, .pp = 2, .cp = 3};
+  EXPECT_EQ(layout.size(), 24);
+  EXPECT_EQ(layout.replica(), 4);
+  EXPECT_EQ(layout.data(), 6);
+  EXPECT_EQ(layout.data_of(21), 5);
+  EXPECT_EQ(layout.context_of(21), 2);
+  EXPECT_EQ(layout.fellows_of(21), layout.fellows_of(13));
+  EXPECT_NE(layout.fellows_of(21), layout.fellows_of(9));   // of the other group
+  EXPECT_NE(layout.fellows_of(21), layout.fellows_of(20));  // of another share of the model
 }
 
 }  // namespace

@@ -149,6 +149,7 @@ ProcessRanks::ProcessRanks(const RankLayout& layout, ProcessMail& mail) : layout
   join(&Ends::model, [&](int rank) { return rank / layout_.model(); });
   join(&Ends::data, [&](int rank) { return layout_.replica_of(rank); });
   join(&Ends::stages, [&](int rank) { return layout_.peers_of(rank); });
+  join(&Ends::context, [&](int rank) { return layout_.fellows_of(rank); });
   const auto end_of = [&](int rank) { return rank < first_ || rank >= first_ + local() ? nullptr : &ends_[static_cast<std::size_t>(rank - first_)]; };
   for (const auto& [rank, next] : layout_.links()) {
     const std::vector<ProcessCommunicator::Member> pair{all[static_cast<std::size_t>(rank)], all[static_cast<std::size_t>(next)]};
@@ -163,13 +164,13 @@ RankPlace ProcessRanks::place(int local) const {
   if (size() == 1) return {};
   const Ends& ends = ends_[static_cast<std::size_t>(local)];
   return {layout_,         first_ + local,    ends.world.get(),  ends.tensor.get(), ends.model.get(),
-          ends.data.get(), ends.stages.get(), ends.before.get(), ends.after.get()};
+          ends.data.get(), ends.stages.get(), ends.before.get(), ends.after.get(),  ends.context.get()};
 }
 
 void ProcessRanks::run(const std::function<void(int)>& work) {
   mail_.begin_run();
   for (Ends& ends : ends_)
-    for (const auto* end : {&ends.world, &ends.tensor, &ends.model, &ends.data, &ends.stages, &ends.before, &ends.after})
+    for (const auto* end : {&ends.world, &ends.tensor, &ends.model, &ends.data, &ends.stages, &ends.before, &ends.after, &ends.context})
       if (*end) static_cast<ProcessCommunicator&>(**end).begin_run();
   std::exception_ptr error;
   std::mutex mutex;

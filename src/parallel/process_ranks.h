@@ -20,7 +20,7 @@ class ProcessRanks final : public Ranks {
 
  private:
   struct Ends {
-    std::unique_ptr<Communicator> world, tensor, model, data, stages, before, after;
+    std::unique_ptr<Communicator> world, tensor, model, data, stages, before, after, context;
   };
   RankLayout layout_;
   ProcessMail& mail_;

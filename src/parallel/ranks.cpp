@@ -8,7 +8,7 @@ CommunicatorCounters traffic_of(Ranks& ranks) {
   const auto own = [&](int local) {
     const RankPlace place = ranks.place(local);
     CommunicatorCounters counters;
-    for (const Communicator* group : {place.world, place.tensor, place.model, place.data, place.stages, place.before, place.after})
+    for (const Communicator* group : {place.world, place.tensor, place.model, place.data, place.stages, place.before, place.after, place.context})
       if (group) add(counters, group->counters());
     return counters;
   };

@@ -189,6 +189,7 @@ ThreadRanks::ThreadRanks(const RankLayout& layout) : layout_(layout), state_(std
   join(&Ends::model, [&](int rank) { return rank / layout_.model(); });
   join(&Ends::data, [&](int rank) { return layout_.replica_of(rank); });
   join(&Ends::stages, [&](int rank) { return layout_.peers_of(rank); });
+  join(&Ends::context, [&](int rank) { return layout_.fellows_of(rank); });
   for (const auto& [rank, next] : layout_.links()) {
     state_->meetings.push_back(std::make_shared<Meeting>(2));
     ends_[static_cast<std::size_t>(rank)].after = std::make_unique<ThreadCommunicator>(state_->meetings.back(), 0, 2);
@@ -209,7 +210,9 @@ ThreadRanks::~ThreadRanks() { state_->end(); }
 RankPlace ThreadRanks::place(int rank) const {
   if (size() == 1) return {};
   const Ends& ends = ends_[static_cast<std::size_t>(rank)];
-  return {layout_, rank, ends.world.get(), ends.tensor.get(), ends.model.get(), ends.data.get(), ends.stages.get(), ends.before.get(), ends.after.get()};
+  return {
+      layout_,           rank, ends.world.get(), ends.tensor.get(), ends.model.get(), ends.data.get(), ends.stages.get(), ends.before.get(), ends.after.get(),
+      ends.context.get()};
 }
 
 void ThreadRanks::run(const std::function<void(int)>& work) {

@@ -31,7 +31,7 @@ class ThreadRanks final : public Ranks {
  private:
   struct State;
   struct Ends {
-    std::unique_ptr<Communicator> world, tensor, model, data, stages, before, after;
+    std::unique_ptr<Communicator> world, tensor, model, data, stages, before, after, context;
   };
   RankLayout layout_;
   std::unique_ptr<State> state_;

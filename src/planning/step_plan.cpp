@@ -8,7 +8,6 @@
 #include "numerics/flop.h"
 #include "parallel/counted_rank.h"
 #include "planning/token_flop.h"
-#include "train/micro_batch.h"
 #include "train/rank_record.h"
 #include "train/trainer.h"
 
@@ -32,13 +31,7 @@ double share_of_layers(const Model& model, const Sharding* sharding) {
   return static_cast<double>(own) / static_cast<double>(model.facts().layers);
 }
 
-std::vector<std::vector<std::size_t>> dealt_to(const StepPlan& plan) { return deal_sequences(plan.sequences, plan.trainer.ranks.dp); }
-
-std::int64_t tokens_of(const StepPlan& plan, const std::vector<std::size_t>& own) {
-  std::int64_t tokens = 0;
-  for (const std::size_t s : own) tokens += static_cast<std::int64_t>(plan.sequences[s].tokens.size());
-  return tokens;
-}
+std::vector<DealtData> dealt_to(const StepPlan& plan) { return deal_sequences(plan.sequences, plan.trainer.ranks); }
 
 // Of a parameter's compute copy; `size`: its weights.
 double copy_bytes(const Parameter& p, const Profile& profile, double size) {
@@ -47,10 +40,9 @@ double copy_bytes(const Parameter& p, const Profile& profile, double size) {
 }
 
 // Attention's and the index scores' part.
-void add_attention(const Model& model, const Profile& profile, const StepPlan& plan, const std::vector<std::size_t>& own, const Sharding* sharding,
-                   RankWork& work) {
+void add_attention(const Model& model, const Profile& profile, const StepPlan& plan, const DealtData& own, const Sharding* sharding, RankWork& work) {
   ForwardCounts counts;
-  for (const std::size_t s : own) counts.expect(model, 0, static_cast<std::int64_t>(plan.sequences[s].tokens.size()));
+  for (const DealtData::Part& part : own.parts(plan.sequences)) counts.expect(model, part.begin, part.end);
   const CacheShape cache = model.cache_shapes(profile).front();
   const KeyWork keys = key_work(model, profile);
   const double layers = share_of_layers(model, sharding), pairs = static_cast<double>(counts.pairs_selected) * layers;
@@ -68,17 +60,16 @@ void add_attention(const Model& model, const Profile& profile, const StepPlan& p
 
 RankWork work_of(const Model& model, const Profile& profile, const StepPlan& plan, int rank) {
   const RankLayout& layout = plan.trainer.ranks;
-  const std::vector<std::size_t> own = dealt_to(plan)[static_cast<std::size_t>(layout.data_of(rank))];
+  const DealtData own = dealt_to(plan)[static_cast<std::size_t>(layout.data_of(rank))];
   const CountedRank ranks(layout, rank, 0);
   const std::unique_ptr<const Sharding> sharding = layout.replica() > 1 ? std::make_unique<const Sharding>(model, profile, ranks.place(0)) : nullptr;
   const Manifest& manifest = sharding ? sharding->manifest() : model.manifest();
   const bool again = plan.trainer.checkpoint_activations;
-  const auto micro = static_cast<std::int64_t>(micro_batch_size(plan.sequences, own, plan.trainer.micro_batch, layout.pp));
-  const double batches = own.empty() ? 0 : micro > 0 ? static_cast<double>((static_cast<std::int64_t>(own.size()) + micro - 1) / micro) : 1;
-  const bool accumulates = layout.dp > 1 || micro > 0;
+  const auto batches = static_cast<double>(pass_parts(plan.sequences, own, plan.trainer.micro_batch, layout.pp).size());
+  const bool accumulates = layout.data() > 1 || layout.pp > 1 || plan.trainer.micro_batch > 0;
 
   RankWork work;
-  work.tokens = tokens_of(plan, own);
+  work.tokens = own.tokens(plan.sequences);
   work.backward_passes = again ? 2 : 1;
   if (sharding && batches > 0) work.turns = (batches + sharding->stages() - 1) / batches;
   const auto tokens = static_cast<double>(work.tokens);
@@ -99,7 +90,7 @@ RankWork work_of(const Model& model, const Profile& profile, const StepPlan& pla
     }
     if (!moves) continue;
     if (accumulates) work.accumulator_bytes += 2 * size * kAccumulatorBytes * batches;
-    const ParameterShare share = share_of_scales(p, static_cast<ParameterId>(i), layout.data_of(rank), layout.dp, profile);
+    const ParameterShare share = share_of_scales(p, static_cast<ParameterId>(i), layout.data_of(rank), layout.data(), profile);
     const double rows = share.total() > 0 ? static_cast<double>(share.count()) / static_cast<double>(share.total()) : 0;
     const bool is_master = compute_dtype(p, profile) == DType::f32;  // the compute copy is no other
     work.optimizer_bytes += rows * (size * (kGradientBytes + kStateBytes) + (is_master ? 0 : copy));
@@ -110,7 +101,7 @@ RankWork work_of(const Model& model, const Profile& profile, const StepPlan& pla
 
 RankStep plan_step(const std::shared_ptr<const Model>& model, const Profile& profile, const StepPlan& plan, int rank) {
   std::int64_t most = 0;  // tokens of a rank
-  for (const std::vector<std::size_t>& own : dealt_to(plan)) most = std::max(most, tokens_of(plan, own));
+  for (const DealtData& own : dealt_to(plan)) most = std::max(most, own.tokens(plan.sequences));
   auto ranks = std::make_unique<CountedRank>(plan.trainer.ranks, rank, kRecordBytes + kRecordBytesAToken * static_cast<std::size_t>(most));
   const CountedRank& counted = *ranks;
   BackendOptions options;

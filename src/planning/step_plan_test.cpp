@@ -22,10 +22,10 @@ std::vector<TrainSequence> sequences_of(const Model& model, RandomSequence& draw
   return data;
 }
 
-std::vector<RankExchanges> exchanges_of_step(const TrainBench& bench, const Profile& profile, const StepPlan& plan) {
+std::vector<RankExchanges> exchanges_of_step(const TrainBench& bench, const Profile& profile, const StepPlan& plan, std::int64_t positions = 600) {
   const RankLayout& layout = plan.trainer.ranks;
   const auto all = std::make_shared<ThreadRanks>(layout);
-  Runtime runtime({.kind = BackendKind::cpu, .threads = 1}, bench.model, profile, 600);
+  Runtime runtime({.kind = BackendKind::cpu, .threads = 1}, bench.model, profile, positions);
   Trainer trainer(runtime, bench.masters, plan.trainer, std::make_shared<RankRuntimes>(runtime, layout, std::make_unique<SomeRanks>(all, 0, layout.size())));
   std::vector<RankExchanges> before, step;
   for (int rank = 0; rank < layout.size(); ++rank) before.push_back(exchanges_of(all->place(rank)));
@@ -60,6 +60,25 @@ TEST(StepPlan, ExchangesAreThoseOfARealStepInRandomLayouts) {
       bytes += planned.sum().bytes;
     }
     EXPECT_GT(bytes, 0);
+  }
+}
+
+// Sequences in pieces: keys that are gathered, sums that go on from rank to rank.
+TEST(StepPlan, ExchangesOfPiecesAreThoseOfARealStep) {
+  for (std::string config : {std::string(kGlm), std::string(kLlama)}) {
+    const std::string key = "\"max_position_embeddings\": 1024";
+    config.replace(config.find(key), key.size(), "\"max_position_embeddings\": 4096");
+    const TrainBench bench(config);
+    StepPlan plan;
+    for (const std::size_t length : {1700, 2700, 40}) plan.sequences.push_back(TrainSequence::next_token(std::vector<std::int32_t>(length, 3)));
+    for (const RankLayout& layout : {RankLayout{.cp = 2}, {.tp = 2, .cp = 3}, {.dp = 2, .pp = 2, .cp = 2}}) {
+      plan.trainer.ranks = layout;
+      const std::vector<RankExchanges> real = exchanges_of_step(bench, profile_by_name("cpu-bf16w"), plan, 4096);
+      for (int rank = 0; rank < layout.size(); ++rank)
+        EXPECT_EQ(plan_step(bench.model, profile_by_name("cpu-bf16w"), plan, rank).exchanges.difference(real[static_cast<std::size_t>(rank)]), "")
+            << layout.text() << ", rank " << rank;
+      EXPECT_GT(real[0].sum(RankGroup::context).bytes, 0);
+    }
   }
 }
 

@@ -13,13 +13,14 @@ constexpr double kTera = 1e12, kGiga = 1e9;
 std::vector<int> members_of(const RankLayout& layout, int rank, RankGroup group) {
   std::vector<int> members;
   for (int other = 0; other < layout.size(); ++other) {
-    const bool together = group == RankGroup::world    ? true
-                          : group == RankGroup::tensor ? other / layout.tp == rank / layout.tp
-                          : group == RankGroup::model  ? other / layout.model() == rank / layout.model()
-                          : group == RankGroup::data   ? layout.replica_of(other) == layout.replica_of(rank)
-                          : group == RankGroup::stages ? layout.peers_of(other) == layout.peers_of(rank)
-                          : group == RankGroup::before ? other == rank || other + layout.model() == rank
-                                                       : other == rank || other == rank + layout.model();
+    const bool together = group == RankGroup::world     ? true
+                          : group == RankGroup::tensor  ? other / layout.tp == rank / layout.tp
+                          : group == RankGroup::model   ? other / layout.model() == rank / layout.model()
+                          : group == RankGroup::data    ? layout.replica_of(other) == layout.replica_of(rank)
+                          : group == RankGroup::stages  ? layout.peers_of(other) == layout.peers_of(rank)
+                          : group == RankGroup::context ? layout.fellows_of(other) == layout.fellows_of(rank)
+                          : group == RankGroup::before  ? other == rank || other + layout.model() == rank
+                                                        : other == rank || other == rank + layout.model();
     if (together) members.push_back(other);
   }
   return members;

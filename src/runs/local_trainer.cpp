@@ -53,7 +53,7 @@ std::vector<TrainSequence> chosen(const std::vector<TrainSequence>& data, const 
 // The sequences of each turn of the executor: a micro-batch of every data-parallel rank; of a pipeline several, so that its stages are at work together.
 std::vector<std::vector<std::size_t>> turns(const TrainerOptions& options, const std::vector<TrainSequence>& data) {
   const std::int64_t at_once = options.ranks.pp > 1 ? std::int64_t{kMicroBatchesAStage} * options.ranks.pp : 1;
-  const std::int64_t size = options.micro_batch * options.ranks.dp * at_once;
+  const std::int64_t size = options.micro_batch * options.ranks.data() * at_once;
   std::vector<std::size_t> all(data.size());
   std::iota(all.begin(), all.end(), std::size_t{0});
   if (size == 0 || std::ssize(data) <= size) return {all};

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/byte_record.h"
-#include "train/micro_batch.h"
+#include "train/rank_record.h"
 
 namespace lockstep {
 
@@ -58,30 +58,44 @@ BaseRank::BaseRank(Runtime& runtime, bool has_whole, const std::shared_ptr<const
       micro_batch_(options.micro_batch),
       sharding_(place.layout.replica() > 1 ? std::make_unique<const Sharding>(*runtime.model, runtime.profile, place) : nullptr),
       weights_(share_of_base(runtime, has_whole, whole, on_host, sharding_.get())),
-      pass_(runtime, options_of_base(options, place), sharding_.get()) {}
+      pass_(runtime, options_of_base(options, place), sharding_.get(), place.context) {}
+
+namespace {
+using Turn = std::vector<std::pair<std::size_t, PassPart>>;  // jobs of one pass
+}  // namespace
 
 std::vector<BaseRank::Outcome> BaseRank::run(const ForwardPass::Settings& settings, const std::vector<Job>& jobs, JobFailures* failures) {
   const auto failed = [&](std::size_t j) { return failures && (*failures)[j]; };
   std::vector<Outcome> out(jobs.size());
-  std::vector<std::vector<std::vector<std::size_t>>> dealt(jobs.size()), parts(jobs.size());
+  std::vector<std::vector<DealtData>> dealt(jobs.size());
+  std::vector<Turn> turns;  // pieces first, a job at a time
+  std::vector<std::vector<PassPart>> whole(jobs.size());
   std::size_t passes = 0;
   for (std::size_t j = 0; j < jobs.size(); ++j) {
     if (!jobs[j].data || failed(j)) continue;
     out[j].result.make_room(jobs[j].data->size(), jobs[j].loss->kind);
     if (jobs[j].normaliser == 0) continue;
-    dealt[j] = deal_sequences(*jobs[j].data, place_.layout.dp);
-    const std::vector<std::size_t>& own = dealt[j][static_cast<std::size_t>(place_.data_rank())];
-    parts[j] = micro_batches(*jobs[j].data, own, micro_batch_size(*jobs[j].data, own, micro_batch_, place_.layout.pp));
-    passes = std::max(passes, parts[j].size());
+    dealt[j] = deal_sequences(*jobs[j].data, place_.layout);
+    for (PassPart& part : pass_parts(*jobs[j].data, dealt[j][static_cast<std::size_t>(place_.data_rank())], micro_batch_, place_.layout.pp)) {
+      if (part.cut) turns.push_back({{j, std::move(part)}});
+      else whole[j].push_back(std::move(part));
+    }
+    passes = std::max(passes, whole[j].size());
   }
-  // What fails here is left out from then on; but stages of a pipeline learn of it at the end alone, and go on with the same jobs.
-  const bool alone = place_.layout.pp == 1;
-  pass_.run(*weights_, settings, passes, [&](std::size_t pass) {
-    std::vector<ForwardPass::Job> now;
+  for (std::size_t pass = 0; pass < passes; ++pass) {
+    Turn& turn = turns.emplace_back();
     for (std::size_t j = 0; j < jobs.size(); ++j)
-      if (pass < parts[j].size() && !(alone && failed(j)))
-        now.push_back({jobs[j].data, jobs[j].loss, jobs[j].normaliser, parts[j][pass], &out[j].result, &out[j].sums, jobs[j].adapter, jobs[j].gradients,
-                       failures ? &(*failures)[j] : nullptr});
+      if (pass < whole[j].size()) turn.emplace_back(j, std::move(whole[j][pass]));
+  }
+  // What fails here is left out from then on; but stages of a pipeline, and ranks that have
+  // pieces of a sequence, learn of it at the end alone, and go on with the same jobs.
+  const bool alone = place_.layout.pp == 1 && place_.layout.cp == 1;
+  pass_.run(*weights_, settings, turns.size(), [&](std::size_t pass) {
+    std::vector<ForwardPass::Job> now;
+    for (const auto& [j, part] : turns[pass])
+      if (!(alone && failed(j)))
+        now.push_back({jobs[j].data, jobs[j].loss, jobs[j].normaliser, part.sequences, &out[j].result, &out[j].sums, jobs[j].adapter, jobs[j].gradients,
+                       failures ? &(*failures)[j] : nullptr, part.cut});
     return now;
   });
   if (failures && place_.world) share_failures(*place_.world, *failures);
@@ -94,7 +108,8 @@ std::vector<BaseRank::Outcome> BaseRank::run(const ForwardPass::Settings& settin
     const std::vector<TrainSequence>& data = *jobs[j].data;
     if (place_.layout.pp > 1)
       join_stages(*place_.stages, sharding_->stages() - 1, dealt[j][static_cast<std::size_t>(place_.data_rank())], data, out[j].result, out[j].sums);
-    if (place_.layout.dp > 1) join_records(*place_.data, dealt[j], data, out[j].result, out[j].sums);
+    if (place_.layout.data() > 1) join_records(*place_.data, dealt[j], data, out[j].result, out[j].sums);
+    count_moved(out[j].sums, out[j].result);
   }
   return out;
 }

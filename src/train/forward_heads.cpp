@@ -83,6 +83,19 @@ void ForwardPass::check_finite(const JobRows& rows, const Batch& batch, const st
   }
 }
 
+// Of all positions of a sequence whose pieces several ranks have, in order.
+std::vector<float> ForwardPass::whole_logprobs(Context& context, const View& logprobs) {
+  const ContextPieces& pieces = *context.options().pieces;
+  const Buffer all = context.allocate(DType::f32, pieces.length(), logprobs.cols);
+  pieces.gather(runtime_.backend.stream(), logprobs, all.view());
+  const std::vector<float> by_rank = runtime_.backend.stream().read(all.view()).get();
+  std::vector<float> whole(by_rank.size());
+  for (std::size_t row = 0; row < pieces.positions().size(); ++row)
+    std::copy_n(by_rank.begin() + static_cast<std::ptrdiff_t>(row) * logprobs.cols, logprobs.cols,
+                whole.begin() + std::ptrdiff_t{pieces.positions()[row]} * logprobs.cols);
+  return whole;
+}
+
 // The head over one job's rows: `all` has the views of every row.
 void ForwardPass::run_head(Context& context, const HeadLoss& all, const Job& job, JobRows& rows, const std::vector<AdapterRows>& adapters, const Batch& batch) {
   if (rows.count() == 0) return;
@@ -106,7 +119,8 @@ void ForwardPass::run_head(Context& context, const HeadLoss& all, const Job& job
   // Sequence-level ratios need all log-probabilities of the sequence first.
   if (trains && columns.needs_logprobs()) {
     launch();
-    columns.set_logprobs(backend.stream().read(rows.logprob.view()).get());
+    if (context.options().pieces) columns.set_whole_logprobs(whole_logprobs(context, rows.logprob.view()));
+    else columns.set_logprobs(backend.stream().read(rows.logprob.view()).get());
   }
   head.objective = columns.objective();
   head.entropy = rows.entropy.view();
@@ -181,17 +195,20 @@ void ForwardPass::keep(const Job& job, const JobRows& rows, const Batch& batch) 
     const std::int64_t first = rows.plan.slices[k].begin, begin = batch.row_begin()[rows.first_slice + k], end = batch.row_begin()[rows.first_slice + k + 1];
     if (origin.prefix) continue;
     const TrainSequence& d = (*job.data)[origin.sequence];
-    job.result->scored += std::count_if(d.targets.begin(), d.targets.end(), [](std::int32_t token) { return token >= 0; });
+    const bool piece = rows.plan.slices[k].piece;
+    const auto targets = [&](std::int64_t row) { return d.targets.begin() + row * d.targets_per_row; };
+    const std::int64_t scored_from = piece ? first : 0, scored_to = piece ? first + end - begin : std::ssize(d.tokens);
+    job.result->scored += std::count_if(targets(scored_from), targets(scored_to), [](std::int32_t token) { return token >= 0; });
     // `own` values per row, of the `columns` that a row has here.
     const auto put = [&](auto& to, const auto& from, std::int64_t own, std::int64_t columns) {
-      to.assign(static_cast<std::size_t>(first * own), {});  // a declared prefix is not scored
+      to.resize(static_cast<std::size_t>(first * own));  // a declared prefix is not scored; of pieces the others come from other ranks
       for (std::int64_t r = begin - rows.begin; r < end - rows.begin; ++r) to.insert(to.end(), from.begin() + r * columns, from.begin() + r * columns + own);
     };
     put(job.result->logprobs[origin.sequence], logprobs, d.targets_per_row, width);
     put(job.result->entropies[origin.sequence], entropies, 1, 1);
     if (rows.loss) put(job.result->losses[origin.sequence], losses, d.targets_per_row, width);
     if (rows.marks) put(job.result->marks[origin.sequence], marks, d.targets_per_row, width);
-    job.result->rows += first + end - begin;
+    job.result->rows += (piece ? 0 : first) + end - begin;
     if (!has_gradient) continue;
     std::int64_t moving = 0;
     for (std::int64_t r = begin - rows.begin; r < end - rows.begin; ++r) {
@@ -200,7 +217,8 @@ void ForwardPass::keep(const Job& job, const JobRows& rows, const Batch& batch) 
           std::any_of(slope, slope + width, [](float s) { return s != 0; }) || (!entropy_slopes.empty() && entropy_slopes[static_cast<std::size_t>(r)] != 0);
     }
     job.result->gradient_tokens += moving;
-    job.result->gradient_sequences += moving > 0;
+    if (piece && moving > 0) job.sums->moved.push_back(origin.sequence);
+    else job.result->gradient_sequences += moving > 0;
   }
 }
 

@@ -10,8 +10,12 @@
 
 namespace lockstep {
 
-ForwardPass::ForwardPass(Runtime& runtime, const TrainerOptions& options, const Sharding* sharding)
-    : runtime_(runtime), options_(options), sharding_(sharding) {}
+ForwardPass::ForwardPass(Runtime& runtime, const TrainerOptions& options, const Sharding* sharding, Communicator* context)
+    : runtime_(runtime), options_(options), sharding_(sharding), context_(context) {
+  const BackendKind kind = runtime_.backend.device().kind();
+  if (context_ && context_->size() > 1 && (kind == BackendKind::cuda || kind == BackendKind::emulated))
+    fail(ErrorCode::unsupported, "ranks has cp={}, and CUDA's kernels have no sequences in pieces; allowed is cp=1", context_->size());
+}
 
 void ForwardPass::run(const WeightSet& weights, const Settings& settings, const std::vector<Job>& jobs) {
   const bool one_job = jobs.size() == 1 && !sharding_ && options_.kept && !settings.index.dense_attention && !settings.index.index_loss;
@@ -40,7 +44,7 @@ void ForwardPass::run(const WeightSet& weights, const Settings& settings, const 
     bytes_a_row_ = bytes_a_row_ == 0 ? a_row : std::min(bytes_a_row_, a_row);  // the least seen: a lower estimate for the next one
     options_.kept->keep(std::move(key), std::move(pass), bytes);
   } else {
-    cache_ = std::move(pass->cache);
+    give_back(*pass);
   }
 }
 
@@ -74,16 +78,20 @@ std::unique_ptr<ForwardPass::Pass> ForwardPass::prepare(const WeightSet& weights
   const bool taped = settings.gradient || keep;
   auto pass = std::make_unique<Pass>();
   std::vector<JobRows>& rows = pass->rows = std::vector<JobRows>(jobs.size());
-  std::vector<DataPart> parts;
-  for (const Job& job : jobs) parts.push_back({job.data, job.part});
-  JointPlan plan = plan_together(parts, options_.page_size, options_.share_prefixes);
+  JointPlan plan = plan_of(jobs);
   for (std::size_t j = 0; j < jobs.size(); ++j) rows[j].plan = std::move(plan.plans[j]), rows[j].first_slice = plan.first_slice[j];
   const std::int64_t pages = (plan.pages * plan.page_size + options_.page_size - 1) / options_.page_size;
-  pass->cache = keep ? nullptr : std::move(cache_);
+  const std::vector<CacheShape> shapes = sharding_ ? sharding_->cache_shapes(model, runtime_.profile) : model.cache_shapes(runtime_.profile);
+  if (!jobs.empty() && jobs[0].cut) {
+    const SequenceSlice& piece = plan.slices.front();
+    pass->pieces.emplace(*context_, backend, std::ssize((*jobs[0].data)[jobs[0].part.front()].tokens), piece.pages, plan.page_size);
+    pass->cache = std::make_unique<KvCache>(one_layer_cache(backend, shapes, runtime_.profile, pages, options_.page_size));
+  } else {
+    pass->cache = keep ? nullptr : std::move(cache_);
+  }
   if (!pass->cache || pass->cache->pages < pages) {
     pass->cache.reset();  // freed before the next is allocated
-    pass->cache = std::make_unique<KvCache>(backend, sharding_ ? sharding_->cache_shapes(model, runtime_.profile) : model.cache_shapes(runtime_.profile),
-                                            runtime_.profile, keep ? pages : pages + pages / 4, options_.page_size);
+    pass->cache = std::make_unique<KvCache>(backend, shapes, runtime_.profile, keep ? pages : pages + pages / 4, options_.page_size);
   }
   pass->batch = std::make_unique<const Batch>(backend, plan.slices, plan.page_size, true);
   const Batch& batch = *pass->batch;
@@ -118,10 +126,30 @@ std::unique_ptr<ForwardPass::Pass> ForwardPass::prepare(const WeightSet& weights
     options.router_loads = &pass->router_loads;
   }
   if (!pass->adapters.empty()) options.adapters = &pass->adapters;
+  if (pass->pieces) options.pieces = &*pass->pieces;
   if (sharding_ && !sharding_->first_stage()) options.stage = &pass->stage;
   if (taped) pass->tape.emplace(backend, settings.gradients);
   pass->context.emplace(runtime_.context(weights, *pass->cache, batch, options, taped ? &*pass->tape : nullptr, sharding_));
   return pass;
+}
+
+JointPlan ForwardPass::plan_of(const std::vector<Job>& jobs) const {
+  if (!jobs.empty() && jobs[0].cut) {
+    JointPlan plan;
+    plan.plans.push_back(plan_pieces(*jobs[0].data, jobs[0].part.front(), options_.page_size, context_->size(), context_->rank()));
+    plan.first_slice = {0};
+    plan.slices = plan.plans[0].slices;
+    plan.page_size = plan.plans[0].page_size, plan.pages = plan.plans[0].pages;
+    return plan;
+  }
+  std::vector<DataPart> parts;
+  for (const Job& job : jobs) parts.push_back({job.data, job.part});
+  return plan_together(parts, options_.page_size, options_.share_prefixes);
+}
+
+// For the next pass: that of pieces has one layer at a time.
+void ForwardPass::give_back(Pass& pass) {
+  if (!pass.pieces) cache_ = std::move(pass.cache);
 }
 
 void ForwardPass::forward(Pass& pass) {

@@ -21,8 +21,8 @@ struct RowSums;
 
 class ForwardPass {
  public:
-  // `sharding` null: this rank has the whole model.
-  ForwardPass(Runtime& runtime, const TrainerOptions& options, const Sharding* sharding = nullptr);
+  // `sharding` null: this rank has the whole model. `context`: the ranks that have pieces of the same sequences; null: there are none.
+  ForwardPass(Runtime& runtime, const TrainerOptions& options, const Sharding* sharding = nullptr, Communicator* context = nullptr);
 
   struct Settings {
     bool gradient = false;
@@ -42,6 +42,7 @@ class ForwardPass {
     const AdapterWeights* adapter = nullptr;  // null: the weights alone
     GradientSet* adapter_gradients = nullptr;
     std::optional<Error>* failure = nullptr;  // receives the job's own error, so that others keep their results; null: thrown
+    bool cut = false;                         // its one sequence is cut, and this rank has pieces of it; the pass has no other job
   };
   // Errors numeric: a value that is not finite, with the sequence and the token.
   void run(const WeightSet& weights, const Settings& settings, const std::vector<Job>& jobs);
@@ -57,6 +58,8 @@ class ForwardPass {
   struct Pass;
   // All that a forward needs; with a tape where a backward may follow.
   std::unique_ptr<Pass> prepare(const WeightSet& weights, const Settings& settings, const std::vector<Job>& jobs, bool keep);
+  JointPlan plan_of(const std::vector<Job>& jobs) const;
+  void give_back(Pass& pass);
   void forward(Pass& pass);
   // Heads and losses, and the backward.
   void finish(Pass& pass, const Settings& settings, const std::vector<Job>& jobs);
@@ -80,12 +83,14 @@ class ForwardPass {
   void add_router_loads(const Pass& pass, const Settings& settings);
   std::int64_t pass_bytes() const;  // bytes that passes hold now
   void run_head(Context& context, const HeadLoss& all, const Job& job, JobRows& rows, const std::vector<AdapterRows>& adapters, const Batch& batch);
+  std::vector<float> whole_logprobs(Context& context, const View& logprobs);
   void run_values(Context& context, const HeadLoss& all, const Job& job, JobRows& rows, const std::vector<AdapterRows>& adapters, const Batch& batch);
   void keep(const Job& job, const JobRows& rows, const Batch& batch);
 
   Runtime& runtime_;
   TrainerOptions options_;
   const Sharding* sharding_;
+  Communicator* context_;
   std::unique_ptr<KvCache> cache_;
   ForwardCounts work_;
   double bytes_a_row_ = 0;  // the least over kept forwards

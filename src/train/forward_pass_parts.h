@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "kernels/head/head.h"
+#include "model/context_pieces.h"
 #include "train/forward_pass.h"
 #include "train/kept_forward.h"
 #include "train/kept_passes.h"
@@ -29,6 +30,7 @@ struct ForwardPass::JobRows {
 struct ForwardPass::Pass : KeptPass {
   std::vector<JobRows> rows;
   std::unique_ptr<KvCache> cache;
+  std::optional<ContextPieces> pieces;  // the rows are pieces of one sequence
   std::unique_ptr<const Batch> batch;
   std::vector<AdapterRows> adapters;
   std::vector<Buffer> router_loads;   // of a kept forward: added to the loads when its backward runs

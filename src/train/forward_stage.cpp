@@ -64,7 +64,7 @@ void ForwardPass::run_stage(const WeightSet& weights, const Settings& settings, 
     read_results(pass, jobs[i]);
     work_ += pass.context->counters().read();
     work_ += pass.asked;
-    cache_ = std::move(pass.cache);
+    give_back(pass);
   };
   const auto left = [&](std::size_t i) {
     passes[i]->stage = {};

@@ -177,8 +177,24 @@ void LossColumns::sequence_column(View Objective::*view, const std::vector<float
   objective_.*view = buffers_.back().view();
 }
 
-void LossColumns::set_logprobs(const std::vector<float>& logprobs) {
+std::pair<float, float> LossColumns::ratios_of(const TrainSequence& d, const std::vector<float>& logprobs) const {
   const LossParameters& p = objective_.parameters;
+  const std::vector<float>& anchor = p.anchor == RatioAnchor::proximal ? d.proximal_logprobs : d.old_logprobs;
+  std::pair<float, float> both(0.0f, 0.0f);
+  if (p.anchor != RatioAnchor::current) both.first = static_cast<float>(sequence_ratio(d, logprobs, anchor).at(loss_.ratio_level));
+  if (p.correction != Correction::none)
+    both.second =
+        static_cast<float>(sequence_ratio(d, p.anchor == RatioAnchor::proximal ? d.proximal_logprobs : logprobs, d.old_logprobs).at(loss_.correction_level));
+  return both;
+}
+
+void LossColumns::set_ratios(const std::vector<float>& ratios, const std::vector<float>& corrections) {
+  if (loss_.ratio_level != RatioLevel::token) sequence_column(&Objective::log_ratio, ratios);
+  if (objective_.parameters.correction != Correction::none && loss_.correction_level != RatioLevel::token)
+    sequence_column(&Objective::log_correction, corrections);
+}
+
+void LossColumns::set_logprobs(const std::vector<float>& logprobs) {
   std::vector<float> ratios, corrections;
   std::size_t row = 0;
   for (std::size_t s = 0; s < plan_.slices.size(); ++s) {
@@ -188,19 +204,16 @@ void LossColumns::set_logprobs(const std::vector<float>& logprobs) {
       const auto at = logprobs.begin() + static_cast<std::ptrdiff_t>(row * static_cast<std::size_t>(width_));
       own.insert(own.end(), at, at + d.targets_per_row);
     }
-    float ratio = 0, correction = 0;
-    if (!plan_.origins[s].prefix) {
-      const std::vector<float>& anchor = p.anchor == RatioAnchor::proximal ? d.proximal_logprobs : d.old_logprobs;
-      if (p.anchor != RatioAnchor::current) ratio = static_cast<float>(sequence_ratio(d, own, anchor).at(loss_.ratio_level));
-      if (p.correction != Correction::none)
-        correction =
-            static_cast<float>(sequence_ratio(d, p.anchor == RatioAnchor::proximal ? d.proximal_logprobs : own, d.old_logprobs).at(loss_.correction_level));
-    }
+    const auto [ratio, correction] = plan_.origins[s].prefix ? std::pair(0.0f, 0.0f) : ratios_of(d, own);
     ratios.push_back(ratio);
     corrections.push_back(correction);
   }
-  if (loss_.ratio_level != RatioLevel::token) sequence_column(&Objective::log_ratio, ratios);
-  if (p.correction != Correction::none && loss_.correction_level != RatioLevel::token) sequence_column(&Objective::log_correction, corrections);
+  set_ratios(ratios, corrections);
+}
+
+void LossColumns::set_whole_logprobs(const std::vector<float>& logprobs) {
+  const auto [ratio, correction] = ratios_of(data_[plan_.origins.front().sequence], logprobs);
+  set_ratios(std::vector<float>(plan_.slices.size(), ratio), std::vector<float>(plan_.slices.size(), correction));
 }
 
 }  // namespace lockstep

@@ -39,11 +39,16 @@ class LossColumns {
   // Whether ratios of sequences are used that need the current log-probabilities: the head is run once to score, then set_logprobs.
   bool needs_logprobs() const { return ratios_of_sequences_; }
   void set_logprobs(const std::vector<float>& logprobs);  // [rows * targets_per_row]
+  // The same where the slices are pieces of one sequence, from all its rows.
+  void set_whole_logprobs(const std::vector<float>& logprobs);
 
  private:
   void make_distribution(std::int64_t vocabulary);
   template <class F>
   void column(View Objective::*view, const F& of);  // of(sequence) -> its values, or empty
+  // The ratio and the correction of one sequence, from its log-probabilities.
+  std::pair<float, float> ratios_of(const TrainSequence& d, const std::vector<float>& logprobs) const;
+  void set_ratios(const std::vector<float>& ratios, const std::vector<float>& corrections);
   // A value per sequence, for all its targets.
   void sequence_column(View Objective::*view, const std::vector<float>& values);
 

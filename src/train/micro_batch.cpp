@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "model/context_pieces.h"
 #include "model/expert_shape.h"
 
 namespace lockstep {
@@ -197,6 +198,24 @@ RowPlan plan_rows(const std::vector<TrainSequence>& data, const std::vector<std:
     plan.slices.push_back({.tokens = data[at].tokens, .experts = data[at].experts});
     plan.origins.push_back({at, false});
     for (std::int64_t p = 0; p < length_of(data[at]); p += page_size) plan.slices.back().pages.push_back(static_cast<std::int32_t>(plan.pages++));
+  }
+  return plan;
+}
+
+RowPlan plan_pieces(const std::vector<TrainSequence>& data, std::size_t sequence, std::int64_t page_size, int ranks, int rank) {
+  const TrainSequence& d = data[sequence];
+  RowPlan plan;
+  plan.page_size = page_size;
+  plan.pages = (length_of(d) + page_size - 1) / page_size;
+  std::vector<std::int32_t> pages(static_cast<std::size_t>(plan.pages));
+  std::iota(pages.begin(), pages.end(), 0);
+  for (const PositionRange& piece : pieces_of_rank(length_of(d), ranks, rank)) {
+    plan.slices.push_back({.tokens = {d.tokens.begin() + piece.begin, d.tokens.begin() + piece.end},
+                           .begin = piece.begin,
+                           .pages = pages,
+                           .experts = experts_of(d, piece.begin, piece.end),
+                           .piece = true});
+    plan.origins.push_back({sequence, false});
   }
   return plan;
 }

@@ -32,6 +32,8 @@ struct RowPlan {
   std::vector<Origin> origins;
   std::int64_t page_size = 0, pages = 0;
 };
+// This rank's pieces of one sequence, which is cut (model/context_pieces.h): two slices.
+RowPlan plan_pieces(const std::vector<TrainSequence>& data, std::size_t sequence, std::int64_t page_size, int ranks, int rank);
 // `share`: rows of equal prefixes are computed once, in micro-batches without declared groups.
 RowPlan plan_rows(const std::vector<TrainSequence>& data, const std::vector<std::size_t>& part, std::int64_t page_size, bool share);
 

@@ -22,8 +22,8 @@ RankRows::RankRows(Backend& backend, const Manifest& manifest, const RankPlace& 
   for (std::size_t i = 0; i < manifest.parameters().size(); ++i) {
     const Parameter& p = manifest.parameters()[i];
     const auto id = static_cast<ParameterId>(i);
-    shares_.push_back(profile ? share_of_scales(p, id, place.data_rank(), place.layout.dp, *profile)
-                              : parameter_share(p, id, place.data_rank(), place.layout.dp));
+    shares_.push_back(profile ? share_of_scales(p, id, place.data_rank(), place.layout.data(), *profile)
+                              : parameter_share(p, id, place.data_rank(), place.layout.data()));
     if (whole_items) deal_items(shares_.back(), p, id);
   }
 }
@@ -56,7 +56,7 @@ void RankRows::write(std::size_t i, const View& own, const std::vector<float>& i
 void RankRows::gather(std::size_t i, const View& whole) const {
   if (!shared(i) || shares_[i].total() == 0) return;
   std::vector<View> all;
-  for (int r = 0; r < place_.layout.dp; ++r) all.push_back(shares_[i].rows_of(whole, r));
+  for (int r = 0; r < place_.layout.data(); ++r) all.push_back(shares_[i].rows_of(whole, r));
   all_gather(*place_.data, backend_.stream(), shares_[i].rows(whole), all);
 }
 
@@ -70,7 +70,7 @@ std::vector<float> RankRows::image(std::size_t i, const View& own) const {
 }
 
 void RankRows::join(GradientSet& gradients) const {
-  if (place_.layout.dp == 1) return;
+  if (place_.layout.data() == 1) return;
   const AddInto add = [&](const View& into, const View& from) { backend_.launch(&KernelTable::join_bins, JoinBins{into, from}); };
   for (std::size_t i = 0; i < shares_.size(); ++i)
     if (shared(i) && shares_[i].total() > 0)

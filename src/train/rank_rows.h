@@ -18,7 +18,7 @@ class RankRows {
   const RankPlace& place() const { return place_; }
   const Manifest& manifest() const { return manifest_; }
   // For a GradientSet; null: every row is this rank's.
-  const std::vector<ParameterShare>* shares() const { return place_.layout.dp > 1 ? &shares_ : nullptr; }
+  const std::vector<ParameterShare>* shares() const { return place_.layout.data() > 1 ? &shares_ : nullptr; }
   // The matrices of a parameter, or parts of them, of which this rank has all rows; with `whole_items`.
   std::int64_t own_items(std::size_t i) const;
   // Rows and columns of a buffer for this rank's rows.
@@ -37,7 +37,7 @@ class RankRows {
   void join(GradientSet& gradients) const;
 
  private:
-  bool shared(std::size_t i) const { return place_.layout.dp > 1 && manifest_.parameters()[i].trained; }
+  bool shared(std::size_t i) const { return place_.layout.data() > 1 && manifest_.parameters()[i].trained; }
 
   Backend& backend_;
   const Manifest& manifest_;

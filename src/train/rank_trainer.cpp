@@ -3,7 +3,6 @@
 #include "model/kept_forwards.h"
 #include "train/gradient_file.h"
 #include "train/gradient_norm.h"
-#include "train/micro_batch.h"
 #include "train/rank_record.h"
 
 namespace lockstep {
@@ -35,7 +34,7 @@ RankTrainer::RankTrainer(Runtime& runtime, const WeightImages& masters, const Tr
       options_(options_of_rank(options, place)),
       sharding_(place.layout.replica() > 1 ? std::make_unique<const Sharding>(*runtime.model, runtime.profile, place) : nullptr),
       rows_(runtime.backend, sharding_ ? sharding_->manifest() : runtime.model->manifest(), place, &runtime.profile, options.optimizer.whole_matrices),
-      pass_(runtime, options_, sharding_.get()),
+      pass_(runtime, options_, sharding_.get(), place.context),
       router_loads_(runtime, place),
       gradients_(runtime.backend, rows_, {options.accumulate, options.mostly_one_call, false, options_.kept, tied_gradient()}),
       state_(initial_state(masters)) {
@@ -137,15 +136,16 @@ void RankTrainer::evaluate(const GradientCall& call, const std::vector<TrainSequ
 void RankTrainer::run(const ForwardPass::Settings& settings, const std::vector<TrainSequence>& data, const LossOptions& loss, double normaliser,
                       ForwardBackwardResult& result, RowSums& sums, std::vector<std::size_t>* dealt_before) {
   const RankPlace& place = rows_.place();
-  const std::vector<std::vector<std::size_t>> dealt = deal_sequences(data, place.layout.dp, dealt_before);
-  const std::vector<std::size_t>& own = dealt[static_cast<std::size_t>(place.data_rank())];
-  const std::size_t size = micro_batch_size(data, own, options_.micro_batch, place.layout.pp);
-  const std::vector<std::vector<std::size_t>> parts = micro_batches(data, own, size);
+  const std::vector<DealtData> dealt = deal_sequences(data, place.layout, dealt_before);
+  const DealtData& own = dealt[static_cast<std::size_t>(place.data_rank())];
+  const std::vector<PassPart> parts = pass_parts(data, own, options_.micro_batch, place.layout.pp);
   pass_.run(*weights_, settings, parts.size(), [&](std::size_t i) {
-    return std::vector<ForwardPass::Job>{{&data, &loss, normaliser, parts[i], &result, &sums}};
+    return std::vector<ForwardPass::Job>{
+        {.data = &data, .loss = &loss, .normaliser = normaliser, .part = parts[i].sequences, .result = &result, .sums = &sums, .cut = parts[i].cut}};
   });
   if (place.layout.pp > 1) join_stages(*place.stages, sharding_->stages() - 1, own, data, result, sums);
-  if (place.layout.dp > 1) join_records(*place.data, dealt, data, result, sums);
+  if (place.layout.data() > 1) join_records(*place.data, dealt, data, result, sums);
+  count_moved(sums, result);
 }
 
 OptimResult RankTrainer::optim_step(const AdamParameters& adam) {

@@ -45,7 +45,7 @@ class RankTrainer {
   // Whether a gradient is a single backward on this rank; `one_piece`: it is asked for in one piece.
   bool one_backward(bool one_piece) const {
     const RankLayout& layout = rows_.place().layout;
-    return one_piece && options_.micro_batch == 0 && layout.dp == 1 && layout.pp == 1;
+    return one_piece && options_.micro_batch == 0 && layout.data() == 1 && layout.pp == 1;
   }
   std::vector<std::vector<float>> score(const std::vector<TrainSequence>& data);
   // The loss of a part of a batch, without a gradient.

@@ -22,7 +22,7 @@ void RouterLoads::move(double rate, OptimizerState& state) {
 }
 
 std::vector<float> RouterLoads::moved(std::size_t layer, double rate, std::vector<float> bias) const {
-  const int ranks = place_.layout.dp;
+  const int ranks = place_.layout.data();
   const std::int64_t experts = experts_;
   Buffer loads = loads_[layer];
   if (ranks > 1) {

@@ -61,6 +61,11 @@ struct AttentionBackward {
   View dout, o, log_sum, q, cache, selection, count;
   Rows rows;
   AttentionShape shape;
+  // Of a sequence whose queries are computed piece by piece (docs/ranks.md, cp): the keys [first_key, end_key) alone, first_key a multiple of 64; the
+  // ranges of a row follow each other in ascending order, and dq goes on. `continues`: so do the sums of keys before the sequence's first row, from
+  // what dentry has. On the CPU.
+  std::int64_t first_key = 0, end_key = INT64_MAX;
+  bool continues = false;
 };
 struct AttentionTarget {
   View target;  // f32 [T, width]; added to; column = position (dense) or rank (sparse)

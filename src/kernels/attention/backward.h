@@ -340,12 +340,14 @@ void backward_sequence(const AttentionBackward& op, std::int64_t kv_head, const 
     auto* dentry = elements<V>(op.dentry) + t * op.dentry.stride + column;
     for (std::int64_t c = 0; c < width; c += 16) V::zero().store_partial(dentry + c, lanes_left(width, c));
   };
-  for (std::int64_t p = 0; p < positions; ++p) clear(sequence.entry + p, part.key_begin, part.key), clear(sequence.entry + p, part.value_begin, part.value);
+  const std::int64_t end_key = std::min(positions, op.end_key), first_clear = op.continues ? std::max(op.first_key, sequence.first) : op.first_key;
+  for (std::int64_t p = first_clear; p < end_key; ++p)
+    clear(sequence.entry + p, part.key_begin, part.key), clear(sequence.entry + p, part.value_begin, part.value);
   // A tile ends where a query block of absolute positions does.
   for (std::int64_t row = sequence.begin, rows; row < end; row += rows) {
     rows = std::min(block_rows - (row - zero) % kKeyBlock, end - row);
-    const std::int64_t visible = row + rows - zero;
-    for (std::int64_t key = 0; key < visible; key += tile_keys) {
+    const std::int64_t visible = std::min(row + rows - zero, end_key);
+    for (std::int64_t key = op.first_key; key < visible; key += tile_keys) {
       BackwardTile<V> tile{kv_head,      zero,     sequence.entry, row,     rows,    key,     std::min(tile_keys, visible - key),
                            coefficients, key_step, lists,          nullptr, nullptr, nullptr, nullptr};
       if (op.selection) {

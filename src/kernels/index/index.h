@@ -36,6 +36,9 @@ struct IndexLoss {
   Rows rows;
   std::int64_t heads = 0, size = 0;
   float weight = 1.0f;
+  // Of a sequence whose queries are computed piece by piece (Rows::first): dk has a row for each key, from key_begin on, and the sums of keys before the
+  // first row go on from what it has. On the CPU.
+  bool continues = false;
 };
 
 }  // namespace lockstep

@@ -30,9 +30,10 @@ template <class V>
 class SequenceLoss {
  public:
   using Elem = typename V::Elem;
-  // Rows [begin, end) of op, all of one sequence. Its keys stand in scratch of the calling thread as long as no other of its kind is made there.
-  SequenceLoss(const IndexLoss& op, std::int64_t begin, std::int64_t end) : op_(op), begin_(begin), heads_(op.heads), size_(op.size) {
-    const std::int64_t length = end - begin, stride = padded16(size_), panels = op.selection ? 0 : padded16(length);
+  // Rows [begin, end) of op, all of one sequence, from position `first` on; `dk`: the row of the gradient of its key at position 0. Its keys stand in scratch of the calling thread as long as no other of its kind is made there.
+  SequenceLoss(const IndexLoss& op, std::int64_t begin, std::int64_t end, std::int64_t first, std::int64_t dk)
+      : op_(op), zero_(begin - first), dk_(dk), heads_(op.heads), size_(op.size) {
+    const std::int64_t length = end - zero_, stride = padded16(size_), panels = op.selection ? 0 : padded16(length);
     most_ = padded16(op.selection ? std::min(op.selection.cols, length) : length);
     Elem* const scratch = thread_scratch<Elem, 9>(static_cast<std::size_t>(length * stride + panels * size_) + EntryBlock<V>::scratch_size(size_));
     EntryBlock<V> block(op.cache, op.rows, size_, scratch);
@@ -48,8 +49,8 @@ class SequenceLoss {
       }
     }
     if (panels > 0) make_panels<V>(entry_, length, size_, panel_ = entries + length * stride);
-    for (std::int64_t t = begin; t < end; ++t)
-      for (std::int64_t c = 0; c < size_; c += 16) V::zero().store_partial(elements<V>(op.dk) + t * op.dk.stride + c, lanes_left(size_, c));
+    for (std::int64_t p = op.continues ? first : 0; p < length; ++p)
+      for (std::int64_t c = 0; c < size_; c += 16) V::zero().store_partial(elements<V>(op.dk) + (dk_ + p) * op.dk.stride + c, lanes_left(size_, c));
   }
 
   std::int64_t pairs_a_row() const { return heads_ * most_; }
@@ -60,7 +61,7 @@ class SequenceLoss {
 
  private:
   const std::int32_t* selection(std::int64_t t) const { return op_.selection ? ints(op_.selection) + t * op_.selection.stride : nullptr; }
-  std::int64_t count(std::int64_t t) const { return op_.selection ? ints(op_.count)[t * op_.count.stride] : t - begin_ + 1; }
+  std::int64_t count(std::int64_t t) const { return op_.selection ? ints(op_.count)[t * op_.count.stride] : t - zero_ + 1; }
   // W * Hi^-1/2 of the heads of row t.
   void weights(std::int64_t t, Elem* out) const {
     const V head_factor = V::set1(1.0f / __builtin_sqrtf(static_cast<float>(heads_)));
@@ -69,8 +70,8 @@ class SequenceLoss {
   }
 
   const IndexLoss& op_;
-  std::int64_t begin_, heads_, size_, most_ = 0;
-  const Elem** entry_ = nullptr;  // of each position
+  std::int64_t zero_, dk_, heads_, size_, most_ = 0;  // zero_: the row that would be position 0
+  const Elem** entry_ = nullptr;                      // of each position
   Elem* panel_ = nullptr;
 };
 
@@ -136,7 +137,7 @@ void SequenceLoss<V>::keys(std::int64_t t, const Elem* ds, std::int64_t begin, s
   const std::int64_t n = count(t), step = padded16(n);
   const Elem* const q = elements<V>(op_.q) + t * op_.q.stride;
   for (std::int64_t k = 0; k < n; ++k) {
-    Elem* const dk = elements<V>(op_.dk) + (begin_ + (selected ? selected[k] : k)) * op_.dk.stride;
+    Elem* const dk = elements<V>(op_.dk) + (dk_ + (selected ? selected[k] : k)) * op_.dk.stride;
     for (std::int64_t c = begin; c < end; c += 16) {
       const int lanes = lanes_left(size_, c);
       V sum = V::zero();
@@ -148,10 +149,10 @@ void SequenceLoss<V>::keys(std::int64_t t, const Elem* ds, std::int64_t begin, s
 
 // Rows of one sequence by all threads, a tile after another: rows first, then columns of the keys' gradients, each of which takes the tile's rows in order.
 template <class V>
-void index_loss_in_tiles(const IndexLoss& op, std::int64_t begin, std::int64_t end, ThreadPool& pool) {
+void index_loss_in_tiles(const IndexLoss& op, std::int64_t begin, std::int64_t end, std::int64_t first, std::int64_t dk, ThreadPool& pool) {
   using Elem = typename V::Elem;
   constexpr std::int64_t kMostPairs = 1 << 20, kMostRows = 64;
-  const SequenceLoss<V> sequence(op, begin, end);
+  const SequenceLoss<V> sequence(op, begin, end, first, dk);
   const std::int64_t pairs = sequence.pairs_a_row(), rows = std::clamp<std::int64_t>(kMostPairs / pairs, pool.threads(), kMostRows);
   Elem* const ds = thread_scratch<Elem, 10>(static_cast<std::size_t>(rows * pairs));
   const std::int64_t blocks = padded16(op.size) / 16, at_once = (blocks + pool.threads() - 1) / pool.threads() * 16;
@@ -169,17 +170,19 @@ void index_loss(const IndexLoss& op, ThreadPool& pool) {
   const std::int32_t* first_row = ints(op.rows.sequence_begin);
   const std::int64_t step = op.rows.sequence_begin.stride, sequences = op.rows.sequence_begin.rows - 1;
   const auto begin_of = [&](std::int64_t s) { return std::int64_t{first_row[s * step]}; };
+  const auto position_of = [&](std::int64_t s) { return op.rows.first ? std::int64_t{ints(op.rows.first)[s * op.rows.first.stride]} : 0; };
+  const auto dk_of = [&](std::int64_t s) { return op.rows.first ? std::int64_t{ints(op.rows.key_begin)[s * op.rows.key_begin.stride]} : begin_of(s); };
   // A sequence that is more than one thread's part of all rows.
   const auto shared = [&](std::int64_t s) {
     const std::int64_t length = begin_of(s + 1) - begin_of(s);
     return pool.threads() > 1 && length >= 2 * kKeyBlock && length * 2 * pool.threads() > op.q.rows;
   };
   for (std::int64_t s = 0; s < sequences; ++s)
-    if (shared(s)) index_loss_in_tiles<V>(op, begin_of(s), begin_of(s + 1), pool);
+    if (shared(s)) index_loss_in_tiles<V>(op, begin_of(s), begin_of(s + 1), position_of(s), dk_of(s), pool);
   pool.run(sequences, [&](std::int64_t s) {
     const std::int64_t begin = begin_of(s), end = begin_of(s + 1);
     if (begin == end || shared(s)) return;
-    const SequenceLoss<V> sequence(op, begin, end);
+    const SequenceLoss<V> sequence(op, begin, end, position_of(s), dk_of(s));
     typename V::Elem* const ds = thread_scratch<typename V::Elem, 10>(static_cast<std::size_t>(sequence.pairs_a_row()));
     for (std::int64_t t = begin; t < end; ++t) sequence.row(t, ds), sequence.keys(t, ds, 0, op.size);
   });

@@ -2,6 +2,7 @@
 
 #include "kernels/launch.h"
 #include "model/operations/attention_observer.h"
+#include "model/operations/context_rows.h"
 #include "model/operations/key_rows.h"
 #include "model/operations/make_rows.h"
 #include "model/operations/ranks.h"
@@ -27,11 +28,20 @@ struct HeadShare {
 
 // Launches the adjoint; returns the gradient of the entries, one per row.
 Buffer launch_attention_backward(Context& ctx, AttentionBackward backward, std::int64_t entry_columns) {
+  backward.rows = tape_key_rows(ctx);
+  if (const ContextPieces* pieces = ctx.options().pieces)
+    return continue_sums(ctx, entry_columns, [&](int slot, int range, const View& of_range) {
+      AttentionBackward part = backward;
+      part.dentry = of_range;
+      part.rows = rows_of_piece(ctx, backward.rows, slot, range);
+      part.first_key = pieces->piece(range).begin, part.end_key = pieces->piece(range).end;
+      part.continues = true;
+      ctx.launch(&KernelTable::attention_backward, part);
+    });
   const Batch::KeySums& sums = ctx.batch().key_sums();
   Buffer dentry = ctx.allocate_tape(entry_columns);
   const Buffer of_keys = sums.keys > 0 ? ctx.allocate(DType::f32, sums.keys, entry_columns) : Buffer();
   backward.dentry = of_keys ? of_keys.view() : dentry.view();
-  backward.rows = tape_key_rows(ctx);
   ctx.launch(&KernelTable::attention_backward, backward);
   if (of_keys) ctx.launch(&KernelTable::sum_shared_rows, SumSharedRows{dentry.view(), of_keys.view(), sums.begin, sums.row});
   return dentry;
@@ -86,11 +96,14 @@ Tensor attend(Context& ctx, const Tensor& all_q, const Tensor& entry, int layer,
   const AttentionShape shape = share.whole_backward ? all : share.shape;
   const ColumnSplit heads_of_ranks = share.log_sum;
   if (!share.whole_backward) share.q = share.o = share.log_sum = nullptr;
-  ctx.record(o, {q, entry.linked(), o, log_sum, positions, count},
+  // The entries of pieces are gathered anew for each layer.
+  const Tensor own_entry = ctx.options().pieces ? entry : entry.linked();
+  ctx.record(o, {q, own_entry, o, log_sum, positions, count},
              [&ctx, share, shape, cache, sinks, heads_of_ranks, q_columns = q.view().cols, entry_columns = entry.view().cols](
                  const Buffer& dout, const RecordedInputs& in) -> InputGradients {
                if (sinks >= 0) deposit_sinks(ctx, sinks, dout.view(), in[2], in[3], heads_of_ranks);
                Buffer dq = ctx.allocate_tape(q_columns);
+               if (ctx.options().pieces && cache.cols > 0) write_rows(ctx, cache, in[1]);
                if (shape.heads == 0) return {dq, ctx.allocate_tape(entry_columns)};
                const GatheredColumns all_q(ctx, in[0], share.q), all_o(ctx, in[2], share.o), all_dout(ctx, dout.view(), share.o),
                    sums(ctx, in[3], share.log_sum);
@@ -106,7 +119,7 @@ Tensor attend(Context& ctx, const Tensor& all_q, const Tensor& entry, int layer,
 
 void write_entries(Context& ctx, const Tensor& entry, int layer) {
   const View cache = ctx.cache(layer).entry.view();
-  if (cache.cols > 0) ctx.launch(&KernelTable::cache_write, CacheWrite{cache, 0, entry.view(), ctx.batch().rows()});
+  if (cache.cols > 0) write_rows(ctx, cache, entry.view());
 }
 
 Tensor attention(Context& ctx, const Tensor& q, const Tensor& entry, int layer, const Selection* selection, const AttentionShape& shape, ParameterId sinks) {

@@ -1,13 +1,12 @@
 #include "model/operations/index_select.h"
 
 #include "kernels/launch.h"
+#include "model/operations/context_rows.h"
 #include "model/operations/key_rows.h"
 
 namespace lockstep {
 
-void write_index_keys(Context& ctx, const Tensor& k, int layer) {
-  ctx.launch(&KernelTable::cache_write, CacheWrite{ctx.cache(layer).index_key.view(), 0, k.view(), ctx.batch().rows()});
-}
+void write_index_keys(Context& ctx, const Tensor& k, int layer) { write_rows(ctx, ctx.cache(layer).index_key.view(), k.view()); }
 
 Selection index_select(Context& ctx, const Tensor& q, const Tensor& w, const Tensor& k, int layer, std::int64_t heads, std::int64_t size, std::int64_t top_k) {
   const Batch& batch = ctx.batch();
@@ -30,9 +29,19 @@ Selection index_select(Context& ctx, const Tensor& q, const Tensor& w, const Ten
   ctx.record_loss({q, w, k, selection.target, selection.positions, selection.count},
                   [&ctx, cache, heads, size, loss = ctx.index_losses().back(), dq_columns = q.view().cols, dw_columns = w.view().cols,
                    dk_columns = k.view().cols](const Buffer&, const RecordedInputs& in) -> InputGradients {
-                    Buffer dq = ctx.allocate_tape(dq_columns), dw = ctx.allocate_tape(dw_columns), dk = ctx.allocate_tape(dk_columns);
-                    ctx.launch(&KernelTable::index_loss, IndexLoss{dq.view(), dw.view(), dk.view(), loss.view(), in[0], in[1], cache, in[3], in[4], in[5],
-                                                                   tape_key_rows(ctx), heads, size, ctx.options().index_loss_weight});
+                    Buffer dq = ctx.allocate_tape(dq_columns), dw = ctx.allocate_tape(dw_columns);
+                    const auto launch = [&](const View& dk, const Rows& rows, bool continues) {
+                      ctx.launch(&KernelTable::index_loss, IndexLoss{dq.view(), dw.view(), dk, loss.view(), in[0], in[1], cache, in[3], in[4], in[5], rows,
+                                                                     heads, size, ctx.options().index_loss_weight, continues});
+                    };
+                    if (ctx.options().pieces) {
+                      write_rows(ctx, cache, in[2]);
+                      Buffer dk = continue_all_sums(ctx, dk_columns,
+                                                    [&](int slot, const View& sums) { launch(sums, rows_of_piece(ctx, tape_key_rows(ctx), slot, 0), true); });
+                      return {dq, dw, dk};
+                    }
+                    Buffer dk = ctx.allocate_tape(dk_columns);
+                    launch(dk.view(), tape_key_rows(ctx), false);
                     return {dq, dw, dk};
                   });
   return selection;

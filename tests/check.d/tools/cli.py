@@ -204,7 +204,7 @@ with check("simulate"):
     every = done(*words, "--devices", "4", "--json").json()["layouts"]
     assert len(every) == 6 + 3 and step["ranks"] in [other["ranks"] for other in every], every
     assert done(*words, "--ranks", "tp=2,dp=2").stdout.startswith("computed, not measured\n")
-    refused(*words, "--ranks", "cp=2", status=1, words=["unknown key 'cp'", "allowed are tp, dp, ep, pp"])
+    refused(*words, "--ranks", "sp=2", status=1, words=["unknown key 'sp'", "allowed are tp, dp, ep, pp, cp"])
     refused(*words, "--ranks", "tp=2", "--devices", "2", status=2, words=["--devices does nothing without --ranks all"])
     refused("simulate", "glm-5p2", "--ranks", "tp=2", "--tokens", "64", status=1, words=["does not fit", "GB a rank are needed in tp=2,dp=1,ep=1", "h200"])
 

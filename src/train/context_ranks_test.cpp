@@ -1,0 +1,213 @@
+// A step over context-parallel ranks, which have pieces of each long sequence, has the bits of one rank: log-probabilities, losses, gradients, masters.
+#include <gtest/gtest.h>
+
+#include "kernels/launch.h"
+#include "model/batch.h"
+#include "train/losses.h"
+#include "train/train_test_tools.h"
+#include "train/trainer.h"
+
+namespace lockstep {
+namespace {
+
+// Longer contexts than the models' own.
+std::string long_context(std::string config) {
+  const std::string key = "\"max_position_embeddings\": ";
+  const std::size_t at = config.find(key) + key.size();
+  return config.replace(at, config.find(',', at) - at, "8192");
+}
+
+// Sequences of these lengths, with all that the losses read.
+std::vector<TrainSequence> texts(std::int64_t vocabulary, const std::vector<int>& lengths) {
+  RandomSequence draws(5, RandomStream::fuzz);
+  std::vector<TrainSequence> data;
+  for (const int length : lengths) {
+    std::vector<std::int32_t> tokens(static_cast<std::size_t>(length) + 1);
+    for (auto& token : tokens) token = static_cast<std::int32_t>(draws.below(static_cast<std::uint32_t>(vocabulary)));
+    TrainSequence& d = data.emplace_back(TrainSequence::next_token(tokens));
+    for (float& w : d.weights) w = draws.below(4) == 0 ? 0.0f : static_cast<float>(draws.uniform());
+    for (std::size_t i = 0; i < d.targets.size(); ++i) {
+      d.advantages.push_back(static_cast<float>(draws.uniform()) - 0.5f);
+      d.old_logprobs.push_back(-4.8f - 0.3f * static_cast<float>(draws.uniform()));
+    }
+  }
+  return data;
+}
+
+struct Case {
+  RankLayout ranks;
+  std::string profile = "cpu-f32";
+  BackendKind backend = BackendKind::cpu;
+  bool indexer = false, checkpoint = false;
+  std::int64_t micro_batch = 0;
+  LossOptions loss = {};
+};
+
+struct Outcome {
+  ForwardBackwardResult result;
+  std::vector<std::vector<float>> scores;
+  WeightImages gradients, masters;
+  double norm = 0;
+  ForwardCounts work;
+};
+
+Outcome run(const TrainBench& bench, const Case& c, const std::vector<TrainSequence>& data) {
+  Runtime runtime({.kind = c.backend, .threads = 2}, bench.model, profile_by_name(c.profile), 8192);
+  Trainer trainer(runtime, bench.masters, {.micro_batch = c.micro_batch, .checkpoint_activations = c.checkpoint, .train_indexer = c.indexer, .ranks = c.ranks},
+                  std::make_shared<RankRuntimes>(runtime, c.ranks));
+  Outcome outcome;
+  outcome.scores = trainer.score(data);
+  outcome.result = trainer.forward_backward(data, c.loss, {.index_loss = c.indexer});
+  outcome.gradients = trainer.gradient_images();
+  outcome.norm = trainer.optim_step({.weight_decay = 0.1, .router_bias_rate = 1e-3}).gradient_norm;
+  outcome.masters = trainer.state().all().masters;
+  outcome.work = trainer.ranks().work();
+  return outcome;
+}
+
+void expect_same(const Manifest& manifest, const Outcome& got, const Outcome& want, const std::string& what) {
+  SCOPED_TRACE(what);
+  EXPECT_TRUE(got.scores == want.scores);
+  EXPECT_TRUE(got.result.logprobs == want.result.logprobs);
+  EXPECT_TRUE(got.result.entropies == want.result.entropies);
+  EXPECT_TRUE(got.result.losses == want.result.losses);
+  EXPECT_TRUE(got.result.marks == want.result.marks);
+  EXPECT_EQ(got.result.loss, want.result.loss);
+  EXPECT_EQ(got.result.index_loss, want.result.index_loss);
+  EXPECT_EQ(got.result.rows, want.result.rows);
+  EXPECT_EQ(got.result.scored, want.result.scored);
+  EXPECT_EQ(got.result.gradient_tokens, want.result.gradient_tokens);
+  EXPECT_EQ(got.result.gradient_sequences, want.result.gradient_sequences);
+  EXPECT_EQ(got.result.metrics, want.result.metrics);
+  EXPECT_EQ(got.norm, want.norm);
+  EXPECT_EQ(difference(manifest, got.gradients, want.gradients), "") << "gradients";
+  EXPECT_EQ(difference(manifest, got.masters, want.masters), "") << "masters";
+}
+
+class ContextRanks : public ::testing::TestWithParam<const char*> {};
+
+// Two pieces a rank: of 4 blocks of positions or more for two ranks, of 6 or more for three; shorter sequences are whole.
+TEST_P(ContextRanks, PiecesHaveTheBitsOfOneRank) {
+  const TrainBench bench(long_context(GetParam()));
+  const std::vector<TrainSequence> data = texts(bench.model->facts().vocabulary, {40, 1600, 2600, 700});
+  for (const char* profile : {"cpu-f32", "cpu-bf16w"}) {
+    const Outcome want = run(bench, {.profile = profile}, data);
+    for (const int cp : {2, 3}) {
+      const Outcome got = run(bench, {.ranks = {.cp = cp}, .profile = profile}, data);
+      expect_same(bench.model->manifest(), got, want, fmt::format("{}, cp={}", profile, cp));
+      EXPECT_EQ(got.work, want.work) << profile << ", cp=" << cp;
+    }
+  }
+}
+
+TEST_P(ContextRanks, SoDoLayoutsWithTheOtherKinds) {
+  const TrainBench bench(long_context(GetParam()));
+  const std::vector<TrainSequence> data = texts(bench.model->facts().vocabulary, {1600, 90, 1700, 30});
+  const Outcome want = run(bench, {.profile = "cpu-bf16w"}, data);
+  for (const RankLayout& ranks : {RankLayout{.tp = 2, .cp = 2}, {.dp = 2, .cp = 2}, {.ep = 2, .pp = 2, .cp = 2}, {.tp = 2, .dp = 2, .ep = 2, .pp = 2, .cp = 2}})
+    expect_same(bench.model->manifest(), run(bench, {.ranks = ranks, .profile = "cpu-bf16w"}, data), want, ranks.text());
+  expect_same(bench.model->manifest(),
+              run(bench, {.ranks = {.cp = 2}, .profile = "cpu-bf16w", .backend = BackendKind::deferred, .checkpoint = true, .micro_batch = 1}, data), want,
+              "deferred, checkpointed, micro-batches of one");
+}
+
+// Ratios of whole sequences need all positions' log-probabilities.
+TEST_P(ContextRanks, LossesOverWholeSequencesHaveTheBitsOfOneRank) {
+  const TrainBench bench(long_context(GetParam()));
+  const std::vector<TrainSequence> data = texts(bench.model->facts().vocabulary, {1600, 2600, 50});
+  for (const char* loss : {"gspo", "ppo"}) {
+    const Outcome want = run(bench, {.loss = loss_by_name(loss)}, data);
+    for (const int cp : {2, 3})
+      expect_same(bench.model->manifest(), run(bench, {.ranks = {.cp = cp}, .loss = loss_by_name(loss)}, data), want, fmt::format("{}, cp={}", loss, cp));
+  }
+}
+
+// Equal prefixes, which one rank computes once; and declared ones, which stay on a rank with their group.
+TEST_P(ContextRanks, SharedPrefixesHaveTheBitsOfOneRank) {
+  const TrainBench bench(long_context(GetParam()));
+  std::vector<TrainSequence> data = texts(bench.model->facts().vocabulary, {1600, 1650, 60});
+  std::copy_n(data[0].tokens.begin(), 1000, data[1].tokens.begin());
+  for (const bool declared : {false, true}) {
+    if (declared)
+      for (const std::size_t s : {std::size_t{0}, std::size_t{1}}) {
+        data[s].prefix_group = 0, data[s].shared_prefix = 1000;
+        std::fill_n(data[s].targets.begin(), 1000, -1);
+      }
+    const Outcome want = run(bench, {}, data);
+    expect_same(bench.model->manifest(), run(bench, {.ranks = {.cp = 2}}, data), want, declared ? "declared" : "equal");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, ContextRanks, ::testing::Values(kGlm, kLlama, kQwen));
+
+// Keys that leave a window never meet the queries of later pieces.
+TEST(ContextWindows, PiecesHaveTheBitsOfOneRank) {
+  std::string config = long_context(kLlama);
+  config.replace(config.find("\"llama\""), 7, "\"mistral\", \"sliding_window\": 700");
+  const TrainBench bench(config);
+  const std::vector<TrainSequence> data = texts(bench.model->facts().vocabulary, {1600, 2600});
+  const Outcome want = run(bench, {}, data);
+  for (const int cp : {2, 3}) expect_same(bench.model->manifest(), run(bench, {.ranks = {.cp = cp}}, data), want, fmt::format("cp={}", cp));
+}
+
+TEST(ContextIndexer, ItsLossHasTheBitsOfOneRank) {
+  const TrainBench bench(long_context(kGlm));
+  const std::vector<TrainSequence> data = texts(bench.model->facts().vocabulary, {1600, 40, 2600});
+  for (const char* profile : {"cpu-f32", "cpu-bf16w"}) {
+    const Outcome want = run(bench, {.profile = profile, .indexer = true}, data);
+    for (const int cp : {2, 3})
+      expect_same(bench.model->manifest(), run(bench, {.ranks = {.cp = cp}, .profile = profile, .indexer = true}, data), want,
+                  fmt::format("{}, cp={}", profile, cp));
+  }
+}
+
+// The control: a sum over queries that begins anew at the edge of a piece, and is then added, has other bits than the sum that goes on.
+TEST(ContextControl, ASumBegunAnewIsSeen) {
+  Backend backend({.threads = 2});
+  constexpr std::int64_t kLength = 1024, kEdge = 512;
+  const AttentionShape shape{.heads = 4, .kv_heads = 2, .key = 16, .value = 16, .scale = 0.25f};
+  RandomSequence draws(11, RandomStream::fuzz);
+  const auto random = [&](std::int64_t columns) {
+    std::vector<float> values(static_cast<std::size_t>(kLength * columns));
+    for (float& v : values) v = static_cast<float>(draws.uniform()) - 0.5f;
+    return backend.device().upload(values, kLength, columns, MemoryCategory::activations);
+  };
+  const Buffer q = random(64), dout = random(64), o = random(64), cache = random(64);
+  const Buffer log_sum = backend.device().upload(std::vector<float>(kLength * 4, 6.0f), kLength, 4, MemoryCategory::activations);
+  std::vector<SequenceSlice> slices(1);
+  slices[0].tokens.assign(kLength, 1);
+  for (std::int32_t page = 0; page < kLength / 16; ++page) slices[0].pages.push_back(page);
+  const Batch whole(backend, slices, 16, true);
+  std::vector<SequenceSlice> pieces(2, slices[0]);
+  pieces[0].tokens.resize(kEdge), pieces[1].tokens.resize(kEdge);
+  pieces[1].begin = kEdge, pieces[0].piece = pieces[1].piece = true;
+  const Batch cut(backend, pieces, 16, true);
+  const auto ints_of = [&](const std::vector<std::int32_t>& values) {
+    return backend.device().upload(values, std::ssize(values), 1, MemoryCategory::activations);
+  };
+  const Buffer first = ints_of({0, kEdge}), key_begin = ints_of({0});
+  const auto zeros = [&] { return backend.device().allocate_zero(DType::f32, kLength, 64, MemoryCategory::activations); };
+  const auto launch = [&](const Buffer& dq, const Buffer& dentry, Rows rows, int piece, bool continues) {
+    if (piece >= 0)
+      rows.sequence_begin = rows.sequence_begin.row_range(piece, 2), rows.first = first.view().row_range(piece, 1), rows.key_begin = key_begin.view();
+    AttentionBackward op{dq.view(), dentry.view(), dout.view(), o.view(), log_sum.view(), q.view(), cache.view(), {}, {}, rows, shape};
+    op.continues = continues;
+    backend.launch(&KernelTable::attention_backward, op);
+  };
+  const auto values = [&](const Buffer& b) { return backend.stream().read(b.view()).get(); };
+  const Buffer dq = zeros(), dentry = zeros(), dq_cut = zeros(), continued = zeros(), anew = zeros(), dq_anew = zeros();
+  launch(dq, dentry, whole.tape_rows(), -1, false);
+  launch(dq_cut, continued, cut.tape_rows(), 0, true);
+  launch(dq_cut, continued, cut.tape_rows(), 1, true);
+  EXPECT_TRUE(values(dq_cut) == values(dq));
+  EXPECT_TRUE(values(continued) == values(dentry));
+  launch(dq_anew, anew, cut.tape_rows(), 1, false);
+  const Buffer first_alone = zeros();
+  launch(dq_anew, first_alone, cut.tape_rows(), 0, true);
+  std::vector<float> sum = values(first_alone), second = values(anew);
+  for (std::size_t i = 0; i < sum.size(); ++i) sum[i] = static_cast<std::int64_t>(i) / 64 < kEdge ? sum[i] + second[i] : second[i];
+  EXPECT_FALSE(sum == values(dentry));
+}
+
+}  // namespace
+}  // namespace lockstep
