@@ -108,11 +108,11 @@ double engine_alone(GenerationService& service, int requests) {
   const double begin = now();
   service.generate_all(
       std::move(all),
-      [&](std::size_t i, const GeneratedToken&) {
+      [&](const OnExecutor&, std::size_t i, const GeneratedToken&) {
         if (first[i] == 0) first[i] = now() - begin;
         return true;
       },
-      [&](std::size_t, Generation&&) {
+      [&](const OnExecutor&, std::size_t, Generation&&) {
         const std::lock_guard lock(mutex);
         if (--left == 0) changed.notify_all();
       });

@@ -40,6 +40,8 @@ Written by `bench/write_performance.py`, which runs each peer beside `lockstep b
 turns, on the same machine, threads and values. Medians over rounds; a ratio above 1 means that lockstep, or the choice, is faster (or, of
 memory, holds more) unless the section says otherwise; in brackets the least and the most of the rounds' ratios. A section may have a block for
 each kind of machine that it was measured on; times of different machines do not compare.
+Blocks of commit cfc44001a63f count parts of products that no group named (up to a tenth of a step) under "other functions of the program": there
+products take more of the time than is said, at a lower rate.
 """
 
 

@@ -100,7 +100,7 @@ TEST(LayoutChoice, HostsDecideWhatCrossesTheNetwork) {
 
 TEST(LayoutChoice, WhatIsNoLayoutIsRefused) {
   EXPECT_THROW(LayoutChoice(launched({}), {.ranks = "tp=65"}), Error);
-  EXPECT_THROW(LayoutChoice(launched({"--ranks", "cp=2"}), {}), Error);
+  EXPECT_THROW(LayoutChoice(launched({"--ranks", "sp=2"}), {}), Error);
 }
 
 }  // namespace

@@ -267,13 +267,14 @@ const std::map<std::string, std::string>& effective_options() {
        "mla-norm-eps "
        "context ranks json"},
       {"train sft",
-       "model profile threads device backend isa mla-norm-eps context ranks transport name fork overwrite runs data eval eval-share eval-every patience epochs "
+       "mtp-depths model profile threads device backend isa mla-norm-eps context ranks transport name fork overwrite runs data eval eval-share eval-every "
+       "patience epochs "
        "adapter-rank optimizer chat-template end-token environment from-scratch seed steps batch share-prompts micro-batch checkpoint-activations "
        "optimizer-state "
        "learning-rate "
        "schedule warmup beta1 max-norm checkpoint-every keep-last transcripts export-to quiet resume page json profile-operations trace"},
       {"train rl",
-       "name fork runs model profile threads device backend isa mla-norm-eps context ranks transport environment steps problems rollouts max-tokens "
+       "mtp-depths name fork runs model profile threads device backend isa mla-norm-eps context ranks transport environment steps problems rollouts max-tokens "
        "temperature "
        "top-k top-p min-p "
        "algorithm advantages critic loss loss-config averaging kl-coefficient redraws overlong-tokens epochs mini-batches "

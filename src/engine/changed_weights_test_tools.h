@@ -11,7 +11,7 @@ struct ChangedWeights {
   std::shared_ptr<WeightChanges> changes;  // as long as it lives, the weights say how they differ
 };
 
-// A copy of a float profile's weights with every third output's weight of one input changed, in the last item of every parameter (or of those up to
+// A copy of weights with every third output's weight of one input changed, in the last item of every parameter that has float numbers (or of those up to
 // `last`); another `turn` takes other ones.
 inline ChangedWeights changed_weights(Runtime& runtime, const std::shared_ptr<const WeightSet>& of, std::int64_t turn, std::size_t last = ~std::size_t{0}) {
   ChangedWeights made{std::make_shared<WeightSet>(), std::make_shared<WeightChanges>()};
@@ -22,6 +22,7 @@ inline ChangedWeights changed_weights(Runtime& runtime, const std::shared_ptr<co
   for (std::size_t i = 0; i < of->parameters.size() && i <= last; ++i) {
     const Parameter& p = runtime.model->manifest().parameters()[i];
     const View& before = of->parameters[i].view();
+    if (before.dtype == DType::u8) continue;
     Buffer& own = made.weights->parameters[i];
     own = runtime.backend.device().allocate(before.dtype, before.rows, before.cols, MemoryCategory::weights);
     runtime.backend.stream().copy(own.view(), before);

@@ -46,7 +46,7 @@ void HeldShares::hold(const std::shared_ptr<const AdapterWeights>& whole, const 
   if (held.share) return;
   const Sharding cut(*whole->layout, sharding_);
   const auto layout = std::make_shared<const AdapterLayout>(*whole->layout, cut.manifest());
-  held = {whole, make_adapter(runtime_.backend, layout, cut.shares_of(images), whole->version)};
+  held = {whole, make_adapter(runtime_.backend, layout, shares_of(cut, images), whole->version)};
 }
 
 template <class T>

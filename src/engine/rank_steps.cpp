@@ -146,10 +146,9 @@ void RankSteps::hold(const std::vector<PlannedSlice>& plan) {
 std::vector<std::shared_ptr<const WeightSet>> RankSteps::mtp_copies(const std::shared_ptr<const WeightSet>& weights) {
   MtpSteps::check(runtime_, weights.get());
   std::vector<std::shared_ptr<const WeightSet>> copies(parts_.size(), weights);
-  if (parts_.size() == 1) return copies;
   const Manifest& manifest = runtime_.model->mtp()->manifest();
-  const HostCopy whole = host_copy(runtime_.backend, *weights);
-  ranks_->run([&](int local) {
+  const HostCopy whole = parts_.size() > 1 ? host_copy(runtime_.backend, *weights) : HostCopy();
+  ranks_->run([&](int local) {  // all processes make this run, however many ranks they have
     if (local > 0) copies[static_cast<std::size_t>(local)] = upload(runtime_of(local).backend, manifest, whole, runtime_.profile, weights->version);
   });
   return copies;

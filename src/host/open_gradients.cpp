@@ -35,7 +35,7 @@ void OpenGradients::admit(const OnExecutor& on, HostedModel& model, std::size_t 
   try {
     memory_.grow(on, work.gradient_room, bytes, fmt::format("the gradient of model '{}'", model.id));
   } catch (...) {
-    if (!work.trained->has_gradients()) forget(on, model);  // the room that was claimed for it
+    if (!work.trained->unfinished().gradients) forget(on, model);  // the room that was claimed for it
     throw;
   }
 }
@@ -101,8 +101,8 @@ void OpenGradients::forget(const OnExecutor& on, HostedModel& model) {
 void OpenGradients::save(const OnExecutor& on, HostedModel& model) {
   ModelWork& work = model.work.at(on);
   // A batch that has begun before its turn is begun again: nothing else counts beside it, and what comes next may not wait for it.
-  if (work.trained->in_batch() && !work.early.empty() && !model.has_open_gradients()) undo_early(on, model);
-  if (!work.trained->has_gradients()) return;
+  if (work.trained->unfinished().batch && !work.early.empty() && !model.has_open_gradients()) undo_early(on, model);
+  if (!work.trained->unfinished().gradients) return;
   waiting_.save(model.id, *work.trained);
   work.waiting_bytes = work.gradient_room.bytes();
   ++commons_.statistics.gradients_saved;

@@ -114,7 +114,7 @@ std::vector<std::shared_ptr<HostedModel>> Resting::idle(const OnExecutor& on) {
     const TrainedModel* trained = model->work.at(on).trained.get();
     if (!trained || memory_.is_busy(on, *model)) continue;
     const auto state = model->state.lock();
-    found.push_back({trained->in_batch(), state->record.used, model});
+    found.push_back({trained->unfinished().batch, state->record.used, model});
   }
   std::sort(found.begin(), found.end(), [](const Idle& a, const Idle& b) { return std::pair(a.in_batch, a.used) < std::pair(b.in_batch, b.used); });
   std::vector<std::shared_ptr<HostedModel>> models;
@@ -153,7 +153,7 @@ bool Resting::gives_way(const OnExecutor& on, HostedModel& model) {
   std::int64_t there = 0, begun = 0;
   if (!work.trained)
     for (const std::shared_ptr<HostedModel>& other : models_.every())
-      if (const TrainedModel* trained = other->work.at(on).trained.get()) ++there, begun += trained->in_batch();
+      if (const TrainedModel* trained = other->work.at(on).trained.get()) ++there, begun += trained->unfinished().batch;
   if (there < commons_.options.max_models || begun < there || work.gave_way >= kMostTurns) {
     work.gave_way = 0;
     return false;

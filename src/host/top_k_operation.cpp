@@ -103,7 +103,7 @@ std::string ModelOperations::forward_top_k(const std::string& owner, const std::
         requests.back().is_stream = false;
       }
       try {
-        commons_.generation->generate_all(std::move(requests), {}, [run, begin](std::size_t i, Generation&& generation) {
+        commons_.generation->generate_all(std::move(requests), {}, [run, begin](const OnExecutor&, std::size_t i, Generation&& generation) {
           run->generations[begin + i] = std::move(generation);
           ++run->answered;
         });

@@ -201,39 +201,30 @@ TEST(TrainingRanks, LiveStreamsRunInTheMiddleOfATurn) {
   }
 }
 
-// Muon needs whole matrices, of which tensor-parallel ranks have parts.
-TEST(TrainingRanks, MuonOverRanksHasTheBitsOfOne) {
-  const auto told = [](const RankLayout& layout, const std::string& optimizer) {
-    RankedService bench(layout);
-    const std::string session = bench.session();
-    std::vector<std::string> all;
-    for (const std::int64_t rank : {0, 4}) {
-      CreateModel wanted;
-      wanted.session = session;
-      wanted.number = 1 + rank;
-      wanted.settings.base_model = "tiny";
-      wanted.settings.rank = rank;
-      wanted.settings.seed = 3;
-      wanted.settings.optimizer = optimizer;
-      const Outcome made = bench.result(bench.service->model_life().create("me", wanted, [](const ModelRecord& r) {
-        return Outcome{"text/plain", r.id, {}, {}};
-      }));
-      EXPECT_FALSE(made.failed()) << made.message;
-      all.push_back(bench.told(bench.batch(made.bytes, 1, training_batch(1, 3))));
-      OptimizerRequest step;
-      step.optimizer = optimizer;
-      step.adam.learning_rate = 0.01;
-      all.push_back(bench.told(bench.service->operations().optim_step("me", made.bytes, 2, step, [](const OptimizerOutput& r) {
-        return Outcome{"text/plain", fmt::format("{:a}", r.metrics.at(0).second), {}, {}};
-      })));
-      all.push_back(bench.told(bench.batch(made.bytes, 3, training_batch(1, 3))));
-    }
-    return all;
-  };
-  const std::vector<std::string> want = told({}, "dimuon");
-  EXPECT_EQ(told({.tp = 2}, "dimuon"), want);
-  EXPECT_EQ(told({.tp = 3, .dp = 2}, "dimuon"), want);
-  EXPECT_NE(told({.tp = 2}, "adamw"), want) << "the control: another optimizer is seen";
+// What these ranks cannot train is that model's error, and nobody else's.
+TEST(TrainingRanks, WhatTheyRefuseIsNamedBeforeAnythingIsMade) {
+  RankedService bench({.tp = 2});
+  const std::string session = bench.session(), model = bench.model(session, 0, 0);
+  const std::string first = bench.told(bench.batch(model, 1, training_batch(1, 3)));
+  for (const std::int64_t rank : {0, 4}) {
+    CreateModel wanted;
+    wanted.session = session;
+    wanted.number = 1 + rank;
+    wanted.settings.base_model = "tiny";
+    wanted.settings.rank = rank;
+    wanted.settings.seed = 3;
+    wanted.settings.optimizer = "dimuon";
+    const Outcome refused = bench.result(bench.service->model_life().create("me", wanted, [](const ModelRecord& r) {
+      return Outcome{"text/plain", r.id, {}, {}};
+    }));
+    EXPECT_TRUE(refused.failed());
+    EXPECT_NE(refused.message.find("the optimizer dimuon and ranks tp=2"), std::string::npos) << refused.message;
+  }
+  EXPECT_EQ(bench.service->models().every().size(), 1u);
+  RankedService one({});
+  const std::string alone = one.model(one.session(), 0, 0);
+  EXPECT_EQ(first, one.told(one.batch(alone, 1, training_batch(1, 3))));
+  EXPECT_EQ(bench.told(bench.step(model, 2)), one.told(one.step(alone, 2)));
 }
 
 }  // namespace

@@ -181,14 +181,18 @@ TEST_F(MtpJobs, BesideAnAdapterItIsExportedWithTheBase) {
 }
 
 TEST_F(MtpJobs, WhatHasNoRoomForALayerIsRefused) {
-  SftJob adapter = job("adapter", 1);
+  SftJob adapter = job("adapter", 1), pieces = job("pieces", 1);
   adapter.config.trained.rank = 4;
   adapter.config.runtime.profile = "cpu-int4-base";
-  try {
-    run_sft_job(adapter);
-    ADD_FAILURE() << "accepted over a base in few bits";
-  } catch (const Error& e) {
-    EXPECT_NE(e.message().find("mtp-depths is 1 beside an adapter under the profile 'cpu-int4-base'"), std::string::npos) << e.message();
+  pieces.config.runtime.ranks = "cp=2";
+  for (const auto& [refused, part] : {std::pair(&adapter, "mtp-depths is 1 beside an adapter under the profile 'cpu-int4-base'"),
+                                      std::pair(&pieces, "mtp-depths is 1 over ranks with cp=2, allowed is cp=1")}) {
+    try {
+      run_sft_job(*refused);
+      ADD_FAILURE() << "accepted, not refused with: " << part;
+    } catch (const Error& e) {
+      EXPECT_NE(e.message().find(part), std::string::npos) << e.message();
+    }
   }
 }
 

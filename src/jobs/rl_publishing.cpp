@@ -10,7 +10,7 @@ RlPublishing::RlPublishing(RlStack& stack, const PublishSettings& settings, cons
   const ChannelPlace place = parse_channel_place("publish", settings.place);
   publisher_ = std::make_unique<Publisher>(open_store(place.store, true), place.channel, model_texts(model), opened.runtime, stack.executor(),
                                            PublisherOptions{.transition = settings.transition});
-  if (!stack.trainer().is_adapter()) return;
+  if (!stack.trainer().weights_for(opened.runtime).adapter) return;  // all parameters are trained
   if (!opened.reader) fail(ErrorCode::unsupported, "an adapter over weights of no file cannot be published");
   base_ = {opened.reader->weights_sha256(), opened.name};
 }

@@ -15,6 +15,7 @@
 
 #include "base/philox.h"
 #include "base/thread_pool.h"
+#include "kernels/cache/pages.h"
 #include "kernels/elements.h"
 #include "kernels/table.h"
 #include "numerics/element.h"

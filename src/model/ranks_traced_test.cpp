@@ -39,7 +39,7 @@ struct Outcome {
 Outcome run(const std::shared_ptr<const Model>& model, const WeightImages& images, const Profile& profile, const Sharding* sharding) {
   Runtime runtime({.kind = BackendKind::traced, .threads = 1}, model, profile, 64);
   const Manifest& manifest = sharding ? sharding->manifest() : model->manifest();
-  const auto weights = make_weight_set(runtime.backend, manifest, sharding ? sharding->shares_of(images) : images, profile, 1);
+  const auto weights = make_weight_set(runtime.backend, manifest, sharding ? shares_of(*sharding, images) : images, profile, 1);
   RandomSequence draws(4, RandomStream::fuzz);
   std::vector<SequenceSlice> slices(2);
   std::int32_t page = 0;
@@ -101,7 +101,7 @@ void expect_whole_expressions(const std::shared_ptr<const Model>& model, const P
       const Sharding sharding(*model, profile, ranks.place(rank));
       const Outcome own = run(model, images, profile, &sharding);
       if (sharding.last_stage() && own.hidden != whole.hidden) ++different[at], first[at] = "hidden states";
-      const WeightImages of = sharding.shares_of(places);
+      const WeightImages of = shares_of(sharding, places);
       for (std::size_t i = 0; i < of.size(); ++i)
         for (std::size_t e = 0; e < of[i].size(); ++e) {
           const auto place = static_cast<std::size_t>(of[i][e]);

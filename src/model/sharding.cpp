@@ -202,12 +202,6 @@ std::vector<float> Sharding::share_of(ParameterId id, const std::vector<float>& 
   return share;
 }
 
-WeightImages Sharding::shares_of(const WeightImages& whole) const {
-  WeightImages shares;
-  for (std::size_t i = 0; i < whole.size(); ++i) shares.push_back(share_of(static_cast<ParameterId>(i), whole[i]));  // moments of what is not trained are empty
-  return shares;
-}
-
 void Sharding::put_into(WeightImages& whole, const WeightImages& shares) const {
   whole.resize(shares.size());
   for (std::size_t i = 0; i < shares.size(); ++i) {
@@ -219,6 +213,13 @@ void Sharding::put_into(WeightImages& whole, const WeightImages& shares) const {
     if (whole[i].empty()) whole[i].assign(static_cast<std::size_t>(whole_.parameters()[i].size()), 0.0f);
     each_element(i, [&](std::size_t to, std::size_t from) { whole[i][to] = shares[i][from]; });
   }
+}
+
+WeightImages shares_of(const Sharding& sharding, const WeightImages& whole) {
+  WeightImages shares;
+  for (std::size_t i = 0; i < whole.size(); ++i)  // moments of what is not trained are empty
+    shares.push_back(sharding.share_of(static_cast<ParameterId>(i), whole[i]));
+  return shares;
 }
 
 }  // namespace lockstep

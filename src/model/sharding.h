@@ -1,6 +1,6 @@
 // How one rank's part of a model is cut out in a run over tensor- and expert-parallel ranks and stages of a pipeline: its share of every parameter, and
 // how its partial sums join the others'.
-//   Sharding mine(*model, profile, place); const WeightImages shares = mine.shares_of(masters);
+//   Sharding mine(*model, profile, place); const WeightImages shares = shares_of(mine, masters);
 // A parameter declares how it may be split (Manifest, ParameterSplit): along leaves of a sum, along heads, or along groups of experts, so no order of
 // addition changes (docs/ranks.md). A stage holds the parameters of its segments of the forward, and a tied table the first and the last one. Every
 // layout is allowed; a rank may hold nothing of a parameter. Each rank makes its own object, used by its thread.
@@ -57,9 +57,8 @@ class Sharding {
   std::vector<CacheShape> cache_shapes(const Model& model, const Profile& profile) const;
   // Whether this rank counts for the parameter, where ranks with equal copies must be counted once.
   bool answers_for(ParameterId id) const;
-  // Cuts whole images to this rank's share, and writes the shares it counts for back into whole ones.
-  WeightImages shares_of(const WeightImages& whole) const;
-  std::vector<float> share_of(ParameterId id, const std::vector<float>& whole) const;  // of one; nothing where the image is empty or the stage has none
+  // Cuts a parameter's whole image to this rank's share, and writes the shares it counts for back into whole ones.
+  std::vector<float> share_of(ParameterId id, const std::vector<float>& whole) const;  // nothing where the image is empty or the stage has none
   const Manifest& whole() const { return whole_; }
   void put_into(WeightImages& whole, const WeightImages& shares) const;
 
@@ -79,5 +78,8 @@ class Sharding {
   HeadStage head_stage_ = HeadStage::last;
   std::vector<bool> holds_;
 };
+
+// All parameters cut to a rank's share.
+WeightImages shares_of(const Sharding& sharding, const WeightImages& whole);
 
 }  // namespace lockstep

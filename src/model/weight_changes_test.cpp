@@ -140,8 +140,8 @@ TEST_P(WeightChangesOf, ARankTakesItsShare) {
       for (int rank = 0; rank < layout.size(); ++rank) {
         SCOPED_TRACE(fmt::format("{}, {}, rank {}", profile_name, layout.text(), rank));
         const Sharding sharding(*runtime.model, runtime.profile, RankPlace{.layout = layout, .rank = rank}, HeadStage::first);
-        const auto share = make_weight_set(runtime.backend, sharding.manifest(), sharding.shares_of(steps.before), runtime.profile, 1);
-        const auto want = make_weight_set(runtime.backend, sharding.manifest(), sharding.shares_of(steps.after), runtime.profile, 2);
+        const auto share = make_weight_set(runtime.backend, sharding.manifest(), shares_of(sharding, steps.before), runtime.profile, 1);
+        const auto want = make_weight_set(runtime.backend, sharding.manifest(), shares_of(sharding, steps.after), runtime.profile, 2);
         EXPECT_EQ(different_words(runtime.backend, *share, *want) > 0, trained_size(sharding.manifest()) > 0);  // a stage may have nothing
         SomeChanges own;
         for (const auto& [id, some] : changes) own[id] = share_of(manifest, sharding, id, some);

@@ -18,6 +18,10 @@
 
 namespace lockstep {
 
+namespace {
+bool is_adapter(const TrainedSettings& settings) { return settings.rank > 0; }
+}  // namespace
+
 void check_profile_mix(const Profile& trainer, const Profile& sampler, ProfileMix mix) {
   if (mix == ProfileMix::allowed || trainer.digest() == sampler.digest()) return;
   fail(ErrorCode::invalid_argument,
@@ -78,12 +82,12 @@ LocalTrainer::LocalTrainer(const OpenedModel& opened, const TrainedSettings& set
   base_.options = options;
   base_.options.ranks = opened.ranks;
   // An adapter's trainer takes each turn's piece as a call of its own.
-  base_.options.accumulate = is_adapter() && options.micro_batch > 0;
+  base_.options.accumulate = is_adapter(settings_) && options.micro_batch > 0;
   base_.opened = opened;
   executor_
       ->run(WorkClass::training,
             [&] {
-              if (is_adapter()) base_.weights = base_.opened.weight_set();
+              if (is_adapter(settings_)) base_.weights = base_.opened.weight_set();
               model_ = make_trained_model(base_, settings_);
             })
       .get();
@@ -129,14 +133,14 @@ void LocalTrainer::keep_reference() {
   executor_
       ->run(WorkClass::training,
             [&] {
-              if (!is_adapter()) {
+              if (!is_adapter(settings_)) {
                 frozen_ = base_;
                 frozen_.options.kept = nullptr;
                 frozen_.options.kept_forwards = nullptr;
                 frozen_.options.optimizer_folder.clear();
                 frozen_.weights = serving_model(base_.opened).weights;
               }
-              reference_ = make_trained_model(is_adapter() ? base_ : frozen_, {.base_only = true});
+              reference_ = make_trained_model(is_adapter(settings_) ? base_ : frozen_, {.base_only = true});
             })
       .get();
 }
@@ -165,7 +169,7 @@ double LocalTrainer::optim_step(const OptimizerStep& step) {
 
 OptimResult LocalTrainer::take_step(const AdamParameters& adam) {
   AdamParameters own = adam;
-  if (is_adapter()) own.router_bias_rate = 0;
+  if (is_adapter(settings_)) own.router_bias_rate = 0;
   const OptimResult result = with_model([&](TrainedModel& model) { return model.optim_step(own); });
   publish();
   return result;
@@ -238,7 +242,7 @@ ForwardCounts LocalTrainer::work() {
 SamplerWeights LocalTrainer::weights_for(const std::shared_ptr<Runtime>& runtime, const std::shared_ptr<const WeightSet>& frozen) {
   return with_model([&](TrainedModel& model) -> SamplerWeights {
     if (runtime == base_.opened.runtime) return model.sampler_weights();
-    if (!is_adapter()) return {make_weight_set(runtime->backend, runtime->model->manifest(), model.master_images(), runtime->profile, version_)};
+    if (!is_adapter(settings_)) return {make_weight_set(runtime->backend, runtime->model->manifest(), model.master_images(), runtime->profile, version_)};
     const auto layout = std::make_shared<const AdapterLayout>(*model.adapter());
     return {frozen, make_adapter(runtime->backend, layout, model.master_images(), version_)};
   });

@@ -65,7 +65,6 @@ class LocalTrainer : public TrainerPort {
   std::int64_t step() const { return static_cast<std::int64_t>(version_); }
   // Starts from the weights of another run's checkpoint: step 0, new optimizer state.
   void begin_from(const std::filesystem::path& checkpoint);
-  bool is_adapter() const { return settings_.rank > 0; }
   // SHA-256 of the fp32 masters of the trained parameters (model/weights.h).
   std::string weights_sha256();
   // A Hugging Face folder of the model as it is now, or a PEFT folder of the adapter.

@@ -182,8 +182,8 @@ std::vector<std::uint64_t> start_completion(GenerationService& service, const Co
   }
   GenerationService::OnTokenOf token;
   // Whom nobody listens to takes no turn of the executor.
-  if (run->on_token || !run->texts.empty()) token = [run](std::size_t i, const GeneratedToken& t) { return run->token(i, t); };
-  return service.generate_all(std::move(requests), std::move(token), [run](std::size_t i, Generation&& g) { run->end(i, std::move(g)); });
+  if (run->on_token || !run->texts.empty()) token = [run](const OnExecutor&, std::size_t i, const GeneratedToken& t) { return run->token(i, t); };
+  return service.generate_all(std::move(requests), std::move(token), [run](const OnExecutor&, std::size_t i, Generation&& g) { run->end(i, std::move(g)); });
 }
 
 }  // namespace lockstep

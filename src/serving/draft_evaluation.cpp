@@ -29,8 +29,8 @@ std::vector<Generation> answers_to(GenerationService& service, const std::vector
     const std::vector<Request> some(requests.begin() + static_cast<std::ptrdiff_t>(begin), requests.begin() + static_cast<std::ptrdiff_t>(end));
     answers->open = some.size();
     const std::vector<std::uint64_t> ids = service.generate_all(
-        some, [](std::size_t, const GeneratedToken&) { return true; },
-        [answers, begin](std::size_t i, Generation&& answer) {
+        some, [](const OnExecutor&, std::size_t, const GeneratedToken&) { return true; },
+        [answers, begin](const OnExecutor&, std::size_t i, Generation&& answer) {
           const std::lock_guard lock(answers->mutex);
           answers->all[begin + i] = std::move(answer);
           --answers->open;

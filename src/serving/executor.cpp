@@ -106,6 +106,7 @@ void Executor::run_step(ShareAccount* whose, std::unique_lock<std::mutex>& lock)
 
 void Executor::work() {
   thread_pause_point = this;
+  device_thread_ = std::this_thread::get_id();
   std::unique_lock lock(mutex_);
   while (true) {
     if (!stopping_ && shares_.idle()) {
@@ -179,6 +180,7 @@ void Executor::stop() {
   }
   const std::lock_guard lock(join_mutex_);
   if (thread_.joinable()) thread_.join();
+  device_thread_ = std::this_thread::get_id();
 }
 
 std::string Executor::told(const ShareAccount& account) const {

@@ -75,10 +75,10 @@ class Executor : public PausePoint {
 
   // Returns once nothing is left to do.
   void drain();
-  // The running step ends, the rest is dropped. Again: nothing happens.
+  // The running step ends, the rest is dropped; the caller's thread has the device from then on. Again: nothing else happens.
   void stop();
-  // Whether the caller runs in a step.
-  bool inside() const { return std::this_thread::get_id() == thread_.get_id(); }
+  // Whether the caller runs in a step, or has stopped the executor.
+  bool inside() const { return std::this_thread::get_id() == device_thread_.load(std::memory_order_relaxed); }
 
   ExecutorState state() const;
   void append_metrics(PrometheusText& text) const;
@@ -110,6 +110,7 @@ class Executor : public PausePoint {
   std::atomic<int> live_accounts_{0};   // with work
   std::atomic<double> live_until_{-1};  // live work counts as coming until then
   std::mutex join_mutex_;
+  std::atomic<std::thread::id> device_thread_{};
   std::thread thread_;
 };
 

@@ -2,7 +2,8 @@
 // by what on_hold returns. Between holds it is a request of a generation service; each part is a new one, whose prompt is the prompt and the answer as it
 // stands: what follows has the bits of that request. While it is held it keeps its place in the service, computes nothing, and its pages are the prefix
 // cache's. Tokens that were put in never reach the engine as sampled ones.
-// The constructor, act and expire on any thread; callbacks on the executor's, in order: they must neither block nor throw, and may call act.
+// What is said so far belongs to steps of the executor (OfExecutor); the rest any thread may call. Callbacks run in those steps, in order: they must
+// neither block nor throw, and may call act.
 //   const auto held = std::make_shared<HeldCompletion>(service, order, HeldCompletion::Callbacks{...}); const auto id = held->start();
 #pragma once
 #include <atomic>
@@ -14,6 +15,7 @@
 
 #include "serving/completion.h"
 #include "serving/hold_points.h"
+#include "serving/on_executor.h"
 
 namespace lockstep {
 
@@ -32,7 +34,7 @@ class HeldCompletion : public std::enable_shared_from_this<HeldCompletion> {
   // The id for GenerationService::cancel. Errors as GenerationService::generate; then no callback is called.
   std::uint64_t start();
 
-  // `told` is called once, on the executor's thread, with what came of it or with why nothing did: then it is held as before (or is not held at all).
+  // `told` is called once, in a step of the executor, with what came of it or with why nothing did: then it is held as before (or is not held at all).
   // Error cancelled once the service has stopped.
   using Told = std::function<void(const HoldOutcome* outcome, const Error* fault)>;
   void act(HoldAction action, Told told);
@@ -40,31 +42,35 @@ class HeldCompletion : public std::enable_shared_from_this<HeldCompletion> {
   void expire(std::int64_t number, const std::string& reason);
 
  private:
-  bool token(const GeneratedToken& token);
-  bool part(Generation& part);
-  void end(Generation&& generation);
-  Resumption resumed(const HoldAction& action, HoldOutcome& outcome);
-  void roll_back(const HoldAction& action, HoldOutcome& outcome, Resumption& next);
+  // What changes while it is answered.
+  struct Answer {
+    Callbacks callbacks;
+    std::optional<TextStream> text;  // none: the model has no tokenizer
+    HoldPoints points;
+    std::vector<GeneratedToken> said;  // the answer as it stands
+    std::optional<std::string> found;  // where the token that came last holds it
+    std::int64_t number = 0;           // of holds
+    std::int32_t roll_backs = 0;
+    std::int64_t cached_tokens = -1;  // of the first part
+
+    std::vector<std::int32_t> said_ids() const;
+  };
+  bool token(const OnExecutor& on, const GeneratedToken& token);
+  bool part(const OnExecutor& on, Generation& part);
+  void end(const OnExecutor& on, Generation&& generation);
+  Resumption resumed(const OnExecutor& on, const HoldAction& action, HoldOutcome& outcome);
+  void roll_back(Answer& answer, const HoldAction& action, HoldOutcome& outcome, Resumption& next);
   std::vector<std::int32_t> tokens_put_in(const HoldAction& action, std::int64_t position) const;
-  TextStream new_text() const;
-  Request request_of_rest() const;
-  std::vector<std::int32_t> said_ids() const;
+  std::optional<TextStream> new_text() const;
+  Request request_of_rest(const Answer& answer) const;
   bool ends(std::int32_t id) const;
 
   const std::shared_ptr<GenerationService> service_;
   const CompletionOrder order_;
-  Callbacks callbacks_;
-  Request first_;  // as it began
-  std::vector<std::int32_t> ends_;
+  const std::vector<std::int32_t> ends_;
+  const Request first_;  // as it began
   std::atomic<std::uint64_t> id_{0};
-  // Of the executor's thread once started.
-  std::optional<TextStream> text_;  // none: the model has no tokenizer
-  HoldPoints points_;
-  std::vector<GeneratedToken> said_;  // the answer as it stands
-  std::optional<std::string> found_;  // where the token that came last holds it
-  std::int64_t number_ = 0;
-  std::int32_t roll_backs_ = 0;
-  std::int64_t cached_tokens_ = -1;  // of the first part
+  OfExecutor<Answer> answer_;
 };
 
 }  // namespace lockstep

@@ -1,6 +1,6 @@
-// A token that proves that the caller runs in a step of an executor (serving/executor.h). Functions that must run there take it as a parameter, so a
-// call from another thread does not compile. It is made where a step begins: by run_on, by the constructor, and by host/training_queue.h; never
-// copied or stored.
+// A token that proves that the caller runs in a step of an executor (serving/executor.h), or has stopped it. Functions that must run there take it as a
+// parameter, so a call from another thread does not compile. It is made where a step begins: by run_on, by serving/service_turns.h, by
+// host/training_queue.h, and by the constructor; never copied or stored.
 //   void rest(const OnExecutor& on, Model& model);
 //   run_on(*executor, WorkClass::training, [&](const OnExecutor& on) { rest(on, model); }).get();
 #pragma once

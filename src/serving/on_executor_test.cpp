@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <thread>
 #include <type_traits>
 
 namespace lockstep {
@@ -24,6 +25,25 @@ TEST(OnExecutor, IsMadeByAStepOfThatExecutorAlone) {
   EXPECT_EQ(code(), ErrorCode::internal);
   EXPECT_EQ(other.run(WorkClass::training, code).get(), ErrorCode::internal);
   EXPECT_EQ(executor.run(WorkClass::training, code).get(), ErrorCode::io);
+}
+
+TEST(OnExecutor, IsMadeByWhoStoppedItAlone) {
+  Executor executor;
+  const auto made = [&] {
+    try {
+      const OnExecutor on(executor);
+      return true;
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::internal);
+      return false;
+    }
+  };
+  EXPECT_FALSE(made());
+  executor.stop();
+  EXPECT_TRUE(made());
+  bool elsewhere = true;
+  std::thread([&] { elsewhere = made(); }).join();
+  EXPECT_FALSE(elsewhere);
 }
 
 }  // namespace

@@ -7,8 +7,8 @@
 
 namespace lockstep {
 
-void ServedWeights::use(const Swapped& now, InFlight in_flight) {
-  engine_.set_weights(now.weights, in_flight, now.layer);
+void ServedWeights::use(const OnExecutor& on, const Swapped& now, InFlight in_flight) {
+  engine_.at(on)->set_weights(now.weights, in_flight, now.layer);
   {
     const auto adapter = adapter_.lock();
     *adapter = now.adapter;
@@ -17,18 +17,19 @@ void ServedWeights::use(const Swapped& now, InFlight in_flight) {
 }
 
 void ServedWeights::set(std::shared_ptr<const WeightSet> weights, std::shared_ptr<const AdapterWeights> adapter, std::shared_ptr<const WeightSet> layer) {
-  turns_.post(
-      [this, now = Swapped{std::move(weights), std::move(adapter), std::move(layer)}] { guarded_call("set_weights", [&] { use(now, InFlight::go_on); }); });
+  turns_.post([this, now = Swapped{std::move(weights), std::move(adapter), std::move(layer)}](const OnExecutor& on) {
+    guarded_call("set_weights", [&] { use(on, now, InFlight::go_on); });
+  });
 }
 
 void ServedWeights::swap(std::function<Swapped()> make, const SnapshotVersion& version, InFlight in_flight) {
   const auto done = std::make_shared<std::promise<void>>();
   std::future<void> result = done->get_future();
-  turns_.post([this, make = std::move(make), version, in_flight, done] {
+  turns_.post([this, make = std::move(make), version, in_flight, done](const OnExecutor& on) {
     try {
       const Swapped now = make();
       names_.add(version);
-      use(now, in_flight);
+      use(on, now, in_flight);
       done->set_value();
     } catch (...) {
       done->set_exception(std::current_exception());

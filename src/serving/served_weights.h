@@ -21,7 +21,7 @@ struct WeightSet;
 class ServedWeights {
  public:
   // `version`: of the weights that the engine was made with. Commands for the engine go through `turns`.
-  ServedWeights(Engine& engine, ServiceTurns& turns, std::uint64_t version) : engine_(engine), turns_(turns), version_(version) {}
+  ServedWeights(Engine& engine, ServiceTurns& turns, std::uint64_t version) : engine_(&engine), turns_(turns), version_(version) {}
 
   // Sets the weights for all steps that begin after this call, and an adapter over them (null: none) for later requests without weights and adapter of
   // their own. `layer`: of multi-token prediction, where the engine has one (Engine::set_weights); null: as it is.
@@ -48,9 +48,9 @@ class ServedWeights {
   }
 
  private:
-  void use(const Swapped& now, InFlight in_flight);
+  void use(const OnExecutor& on, const Swapped& now, InFlight in_flight);
 
-  Engine& engine_;
+  OfExecutor<Engine*> engine_;
   ServiceTurns& turns_;
   Guarded<std::shared_ptr<const AdapterWeights>> adapter_;
   VersionNames names_;

@@ -18,13 +18,14 @@ void ServiceTurns::post(Command command) {
   check_stopped();
   if (!command_scheduled_)
     executor_->submit(own_account_, [this] {
+      const OnExecutor on(*executor_);
       executor_->name_piece("command");
       {
         const std::lock_guard now(mutex_);
         command_scheduled_ = false;
       }
-      run_commands();
-      run_after_step();
+      run_commands(on);
+      run_after_step(on);
       return false;
     });
   command_scheduled_ = true;
@@ -37,7 +38,7 @@ void ServiceTurns::post(Command command, std::span<const RequestOwner> owners) {
   for (const RequestOwner& owner : owners) {
     Turn& turn = turns_[owner.account.get()];
     turn.account = owner.account;
-    if (!turn.scheduled) executor_->submit(owner.account, [this, whose = owner.account.get()] { return step(whose); });
+    if (!turn.scheduled) executor_->submit(owner.account, [this, whose = owner.account.get()] { return step(OnExecutor(*executor_), whose); });
     turn.scheduled = true;
     ++turn.open;
   }
@@ -49,23 +50,24 @@ void ServiceTurns::ended(const RequestOwner& owner) {
   --turns_.at(owner.account.get()).open;
 }
 
-void ServiceTurns::run_commands() {
+void ServiceTurns::run_commands(const OnExecutor& on) {
   std::vector<Command> commands;
   {
     const std::lock_guard lock(mutex_);
     commands.swap(commands_);
   }
-  for (Command& command : commands) command();
+  for (Command& command : commands) command(on);
 }
 
-void ServiceTurns::run_after_step() {
-  if (after_step_.empty()) return;
+void ServiceTurns::run_after_step(const OnExecutor& on) {
+  std::vector<Command>& wanted = after_step_.at(on);
+  if (wanted.empty()) return;
   {
     const Burst burst;  // what they send wakes a sender once
     // What they call may add others.
-    while (!after_step_.empty()) {
-      const std::vector<Command> callbacks = std::exchange(after_step_, {});
-      for (const Command& callback : callbacks) guarded_call("after_step", callback);
+    while (!wanted.empty()) {
+      const std::vector<Command> callbacks = std::exchange(wanted, {});
+      for (const Command& callback : callbacks) guarded_call("after_step", [&] { callback(on); });
     }
   }
   // Senders go before the next step: it keeps every processor busy, and they would wait for a tick of the system's clock.
@@ -82,13 +84,13 @@ bool ServiceTurns::goes_on(ShareAccount* whose) {
 }
 
 // In the turn of one account; the engine's step is everybody's.
-bool ServiceTurns::step(ShareAccount* whose) {
+bool ServiceTurns::step(const OnExecutor& on, ShareAccount* whose) {
   executor_->name_piece("command");
-  run_commands();
+  run_commands(on);
   // What it had may have ended in the turns of others.
-  if (!goes_on(whose)) return run_after_step(), false;
-  step_engine_();
-  run_after_step();
+  if (!goes_on(whose)) return run_after_step(on), false;
+  step_engine_(on);
+  run_after_step(on);
   return goes_on(whose);
 }
 
@@ -101,19 +103,17 @@ void ServiceTurns::stop(Command last) {
     commands_.push_back(std::move(last));
   }
   try {
-    executor_
-        ->run(own_account_,
-              [this] {
-                run_commands();
-                run_after_step();
-              })
-        .get();
+    run_on(*executor_, own_account_, [this](const OnExecutor& on) {
+      run_commands(on);
+      run_after_step(on);
+    }).get();
     // Behind the items of those who had requests: none of ours is in the executor after that.
     for (const std::shared_ptr<ShareAccount>& account : accounts) executor_->run(account, [] {}).get();
   } catch (const std::exception&) {
-    executor_->stop();  // it is stopping, and did not take this: nobody is on the device after it
-    run_commands();
-    run_after_step();
+    executor_->stop();  // it is stopping, and did not take this: nobody else is on the device after it
+    const OnExecutor on(*executor_);
+    run_commands(on);
+    run_after_step(on);
   }
 }
 

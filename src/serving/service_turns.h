@@ -1,7 +1,7 @@
 // The queue between callers of a generation service and its executor. post() hands the executor a command, such as "submit this request". Each account with
 // open requests has one item in the executor; when an account's turn comes, the engine makes one step for the requests of all accounts. Callbacks of a
-// step run after it, and never under the lock. Any thread, except where a function says otherwise.
-//   ServiceTurns turns(model, executor, own_account, step_engine); turns.post([&] { engine.submit(request); }, owners);
+// step run after it, and never under the lock. Any thread, where a function wants no OnExecutor.
+//   ServiceTurns turns(model, executor, own_account, step_engine); turns.post([&](const OnExecutor&) { engine.submit(request); }, owners);
 #pragma once
 #include <functional>
 #include <memory>
@@ -11,26 +11,26 @@
 #include <unordered_map>
 #include <vector>
 
-#include "serving/executor.h"
+#include "serving/on_executor.h"
 #include "serving/request_bounds.h"
 
 namespace lockstep {
 
 class ServiceTurns {
  public:
-  using Command = std::function<void()>;
+  using Command = std::function<void(const OnExecutor& on)>;
 
   // `model` names the service in errors; `own_account` pays for commands without a request; `step_engine` must not throw.
   ServiceTurns(std::string model, std::shared_ptr<Executor> executor, std::shared_ptr<ShareAccount> own_account, Command step_engine)
       : model_(std::move(model)), executor_(std::move(executor)), own_account_(std::move(own_account)), step_engine_(std::move(step_engine)) {}
 
-  // Runs the command on the executor's thread, after those posted before. A command that begins no request costs no step. Error cancelled once stopped.
+  // Runs the command in a step of the executor, after those posted before. A command that begins no request costs no step. Error cancelled once stopped.
   void post(Command command);
   // The same; each owner has one more open request, until ended().
   void post(Command command, std::span<const RequestOwner> owners);
   void ended(const RequestOwner& owner);
-  // Executor's thread: runs once, after all callbacks of this step.
-  void after_step(Command callback) { after_step_.push_back(std::move(callback)); }
+  // Runs once, after all callbacks of this step.
+  void after_step(const OnExecutor& on, Command callback) { after_step_.at(on).push_back(std::move(callback)); }
   // `last` is the last command; when this returns, the executor has no work of the service. Calling it again has no effect.
   void stop(Command last);
 
@@ -42,17 +42,17 @@ class ServiceTurns {
     bool scheduled = false;
   };
   void check_stopped() const;
-  bool step(ShareAccount* whose);
+  bool step(const OnExecutor& on, ShareAccount* whose);
   bool goes_on(ShareAccount* whose);
-  void run_commands();
-  void run_after_step();
+  void run_commands(const OnExecutor& on);
+  void run_after_step(const OnExecutor& on);
 
   const std::string model_;
   const std::shared_ptr<Executor> executor_;
   const std::shared_ptr<ShareAccount> own_account_;
   const Command step_engine_;
-  std::vector<Command> after_step_;  // executor's thread
-  std::mutex mutex_;                 // of all below
+  OfExecutor<std::vector<Command>> after_step_;
+  std::mutex mutex_;  // of all below
   std::vector<Command> commands_;
   bool command_scheduled_ = false;  // an item that runs them is in the executor
   std::unordered_map<ShareAccount*, Turn> turns_;

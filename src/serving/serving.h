@@ -1,7 +1,7 @@
 // A generation service: an engine, its tokenizer and their executor behind functions that any thread may call at any time. Tokens in and out; text is
 // made by serving/text_stream.h. Knows no transport.
-// Callbacks run on the executor's thread, in order; they must neither block nor throw, and may call generate and cancel, but not stop. At most
-// `max_open` requests are open; one more is refused (resource_exhausted).
+// Callbacks run in steps of the executor, in order, those of generate_all with the token that says so; they must neither block nor throw, and may call
+// generate and cancel, but not stop. At most `max_open` requests are open; one more is refused (resource_exhausted).
 // Each request belongs to an account (base/fair_shares.h), which waits for the executor while it has open requests. A step of the engine, whosever
 // turn it is, computes rows of all requests, and its device time is charged to their accounts by rows.
 //   OpenedModel opened = open_model(settings); GenerationService service(serving_model(opened), {});  // serving/loading.h
@@ -16,6 +16,7 @@
 
 #include "engine/admission.h"
 #include "serving/callers.h"
+#include "serving/on_executor.h"
 #include "serving/request_bounds.h"
 #include "serving/request_counts.h"
 #include "serving/served_model.h"
@@ -43,20 +44,20 @@ class GenerationService {
   // Errors, and then neither callback is called: invalid_argument, resource_exhausted (full), cancelled (stopped).
   std::uint64_t generate(Request request, OnToken on_token, OnDone on_done);
   // The same for several requests, all or none; callbacks get the index.
-  using OnTokenOf = std::function<bool(std::size_t index, const GeneratedToken&)>;
-  using OnDoneOf = std::function<void(std::size_t index, Generation&&)>;
+  using OnTokenOf = std::function<bool(const OnExecutor& on, std::size_t index, const GeneratedToken&)>;
+  using OnDoneOf = std::function<void(const OnExecutor& on, std::size_t index, Generation&&)>;
   // Called with what a request generated since it was last held, when on_token ended it. Returns true to hold it: it keeps its place without a turn of the
   // device, and its pages may go to others, until resume() or cancel(); on_done comes once, at its end, with the last part. May call resume, not cancel.
-  using OnPartOf = std::function<bool(std::size_t index, Generation& part)>;
+  using OnPartOf = std::function<bool(const OnExecutor& on, std::size_t index, Generation& part)>;
   std::vector<std::uint64_t> generate_all(std::vector<Request> requests, OnTokenOf on_token, OnDoneOf on_done, OnPartOf on_part = {});
-  // Asks `decide`, on the executor's thread, how the request goes on; decide(false), whose answer is ignored: it is not held. Error cancelled once stopped.
-  void resume(std::uint64_t id, std::function<Resumption(bool held)> decide);
+  // Asks `decide` how the request goes on; where `held` is false it is not held, and the answer is ignored. Error cancelled once stopped.
+  void resume(std::uint64_t id, std::function<Resumption(const OnExecutor& on, bool held)> decide);
   // Throws what generate would throw about the request itself.
   void check(const Request& request) const { check_request(request, limits_); }
   // on_done follows soon with FinishReason::cancelled; a finished or unknown id is ignored.
   void cancel(std::uint64_t id);
-  // For callbacks: runs once, after all callbacks of this step.
-  void after_step(std::function<void()> callback) { turns_.after_step(std::move(callback)); }
+  // For callbacks: runs once, after all callbacks of this step. Error internal: the caller is no step of the executor.
+  void after_step(std::function<void()> callback);
   // Ends every request with FinishReason::cancelled and accepts no more. Calling it again has no effect.
   void stop();
 
@@ -74,24 +75,30 @@ class GenerationService {
   const NamedAdapters& adapters() const { return *adapters_; }
   EngineCounters counters();  // waits for the running step; Error cancelled once stopped
   const ServiceStatistics& statistics() const { return statistics_; }
-  // Calls back on the executor's thread after the running step, which shows that the engine makes progress. Does not wait.
+  // Calls back after the running step, which shows that the engine makes progress. Does not wait.
   // Error cancelled once stopped.
   void snapshot(std::function<void(const ServiceSnapshot&)> callback);
 
  private:
   struct Open {
     CountedRequest counted;
-    std::shared_ptr<const OnToken> on_token;   // null: nobody listens
-    std::function<bool(Generation&)> on_part;  // null: it is never held
-    OnDone on_done;
+    // Null: nobody listens.
+    std::shared_ptr<const std::function<bool(const OnExecutor&, const GeneratedToken&)>> on_token;
+    std::function<bool(const OnExecutor&, Generation&)> on_part;  // null: it is never held
+    std::function<void(const OnExecutor&, Generation&&)> on_done;
     std::uint64_t engine_id = 0;  // 0: the engine does not have it
     bool enough = false;          // on_token said so
     bool held = false;
     bool in_turns = true;  // its account has a turn for it
   };
-  void submit(std::uint64_t id, Request&& request);
-  void finish(std::uint64_t id, Generation&& generation);
-  void step();
+  struct Running {
+    std::unordered_map<std::uint64_t, Open> requests;
+    int failures = 0;  // steps in a row
+    std::unique_ptr<Engine> engine;
+  };
+  void submit(const OnExecutor& on, std::uint64_t id, Request&& request);
+  void finish(const OnExecutor& on, std::uint64_t id, Generation&& generation);
+  void step(const OnExecutor& on);
 
   const ServingOptions options_;
   const std::shared_ptr<Runtime> runtime_;
@@ -103,11 +110,7 @@ class GenerationService {
   RequestBounds bounds_;
   Callers callers_;
   ServiceTurns turns_;
-  // Of the executor's thread, to the empty line.
-  std::unique_ptr<Engine> engine_;
-  std::unordered_map<std::uint64_t, Open> requests_;
-  int failures_ = 0;  // steps in a row
-
+  OfExecutor<Running> running_;
   RequestLimits limits_;
   bool drafts_with_layer_ = false;
   std::unique_ptr<NamedAdapters> adapters_;

@@ -117,7 +117,7 @@ TEST(Serving, FaultsAreRefusedBeforeAnythingIsKept) {
   bad = request_of(1, 100000);
   EXPECT_THROW(start(*service, bad), Error);
   // One fault of several refuses all.
-  EXPECT_THROW(service->generate_all({request_of(1), bad}, {}, [](std::size_t, Generation&&) { ADD_FAILURE(); }), Error);
+  EXPECT_THROW(service->generate_all({request_of(1), bad}, {}, [](const OnExecutor&, std::size_t, Generation&&) { ADD_FAILURE(); }), Error);
   EXPECT_EQ(service->bounds().open(), 0);
 }
 
@@ -152,7 +152,7 @@ TEST(Serving, StreamsOfAKeyAreBounded) {
   };
   const auto refused = [&](std::vector<Request> requests) {
     try {
-      service->generate_all(std::move(requests), {}, [](std::size_t, Generation&&) { ADD_FAILURE(); });
+      service->generate_all(std::move(requests), {}, [](const OnExecutor&, std::size_t, Generation&&) { ADD_FAILURE(); });
     } catch (const Error& e) {
       return e.code();
     }

@@ -6,6 +6,7 @@
 namespace lockstep {
 namespace {
 constexpr std::int64_t kSampledBlock = 32;  // of blocks of 64 elements one in so many, the first included
+constexpr std::int64_t kSampledAhead = 8;   // sampled blocks that are asked for ahead
 constexpr std::uint8_t kNoClass = 255;      // of what stands beyond a tensor's end
 
 int up_to_64(int size) { return (size + 63) / 64 * 64; }
@@ -40,9 +41,14 @@ ClassChoice choose_classes(const ElementKind& kind, const void* old_words, std::
   if (!kind.floating || elements == 0) return {};
   std::array<std::int64_t, 256> counts{};
   std::int64_t all = 0;
-  for (std::int64_t begin = 0; begin < elements; begin += 64 * kSampledBlock)
+  const auto* bytes = static_cast<const char*>(old_words);
+  for (std::int64_t begin = 0; begin < elements; begin += 64 * kSampledBlock) {
+    // The processor asks for no line so far away by itself.
+    const std::int64_t ahead = begin + 64 * kSampledBlock * kSampledAhead;
+    for (std::int64_t line = 0; ahead < elements && line < 64 * kind.width; line += 64) __builtin_prefetch(bytes + ahead * kind.width + line);
     for (std::int64_t i = begin; i < std::min(begin + 64, elements); ++i, ++all)
       ++counts[static_cast<std::size_t>(kind.exponent(word_of(old_words, kind.width, i)))];
+  }
   int high = kind.exponents - 1;
   while (high > 0 && counts[static_cast<std::size_t>(high)] * 256 < all) --high;
   const int low = std::max(0, high - (kMostClasses - 1));

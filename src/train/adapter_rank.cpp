@@ -38,7 +38,7 @@ OptimizerState AdapterRank::first_state(const Manifest& model, const WeightImage
   const auto with = [&](const WeightImages& share) {
     return OptimizerState(backend_, rows_, nullptr, adapted_parameters(model, *layout_, sharding_.get()), share, optimizer, options);
   };
-  return sharding_ ? with(sharding_->shares_of(masters)) : with(masters);
+  return sharding_ ? with(shares_of(*sharding_, masters)) : with(masters);
 }
 
 void AdapterRank::publish() {

@@ -1,6 +1,7 @@
 // A step over context-parallel ranks, which have pieces of each long sequence, has the bits of one rank: log-probabilities, losses, gradients, masters.
 #include <gtest/gtest.h>
 
+#include "base/error.h"
 #include "kernels/launch.h"
 #include "model/batch.h"
 #include "train/losses.h"
@@ -38,7 +39,7 @@ struct Case {
   RankLayout ranks;
   std::string profile = "cpu-f32";
   BackendKind backend = BackendKind::cpu;
-  bool indexer = false, checkpoint = false;
+  bool indexer = false, checkpoint = false, share = false, declared = false;
   std::int64_t micro_batch = 0;
   LossOptions loss = {};
 };
@@ -53,7 +54,13 @@ struct Outcome {
 
 Outcome run(const TrainBench& bench, const Case& c, const std::vector<TrainSequence>& data) {
   Runtime runtime({.kind = c.backend, .threads = 2}, bench.model, profile_by_name(c.profile), 8192);
-  Trainer trainer(runtime, bench.masters, {.micro_batch = c.micro_batch, .checkpoint_activations = c.checkpoint, .train_indexer = c.indexer, .ranks = c.ranks},
+  Trainer trainer(runtime, bench.masters,
+                  {.micro_batch = c.micro_batch,
+                   .checkpoint_activations = c.checkpoint,
+                   .share_prefixes = c.share,
+                   .declared_prefixes = c.declared,
+                   .train_indexer = c.indexer,
+                   .ranks = c.ranks},
                   std::make_shared<RankRuntimes>(runtime, c.ranks));
   Outcome outcome;
   outcome.scores = trainer.score(data);
@@ -133,8 +140,8 @@ TEST_P(ContextRanks, SharedPrefixesHaveTheBitsOfOneRank) {
         data[s].prefix_group = 0, data[s].shared_prefix = 1000;
         std::fill_n(data[s].targets.begin(), 1000, -1);
       }
-    const Outcome want = run(bench, {}, data);
-    expect_same(bench.model->manifest(), run(bench, {.ranks = {.cp = 2}}, data), want, declared ? "declared" : "equal");
+    const Outcome want = run(bench, {.share = true, .declared = declared}, data);
+    expect_same(bench.model->manifest(), run(bench, {.ranks = {.cp = 2}, .share = true, .declared = declared}, data), want, declared ? "declared" : "equal");
   }
 }
 

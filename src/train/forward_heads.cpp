@@ -11,6 +11,14 @@
 
 namespace lockstep {
 
+namespace {
+// Layers of the whole model that have one.
+std::int64_t indexers(const Runtime& runtime) {
+  const std::vector<CacheShape> shapes = runtime.model->cache_shapes(runtime.profile);
+  return std::count_if(shapes.begin(), shapes.end(), [](const CacheShape& shape) { return shape.index_key > 0; });
+}
+}  // namespace
+
 // The index loss, which runs in the backward, needs none of the head's gradient; what is recomputed there is begun by it.
 bool ForwardPass::through_head(const Settings& settings) const { return settings.gradient && (!options_.indexer_alone || options_.checkpoint_activations); }
 
@@ -68,7 +76,7 @@ void ForwardPass::read_results(Pass& pass, const std::vector<Job>& jobs) {
       if (!*jobs[j].failure) *jobs[j].failure = e;
     }
   }
-  const double layers = sharding_ ? static_cast<double>(indexers()) : static_cast<double>(ctx.index_losses().size());
+  const double layers = sharding_ ? static_cast<double>(indexers(runtime_)) : static_cast<double>(ctx.index_losses().size());
   for (const Buffer& buffer : ctx.index_losses())
     for (const float kl : stream.read(buffer.view()).get()) jobs[0].sums->index_losses.push_back(static_cast<double>(kl) / layers);
 }

@@ -10,6 +10,13 @@
 
 namespace lockstep {
 
+namespace {
+// What passes hold now.
+std::int64_t pass_bytes(const MemoryAccounts& memory) {
+  return memory.current(MemoryCategory::activations) + memory.current(MemoryCategory::cache) + memory.current(MemoryCategory::workspace);
+}
+}  // namespace
+
 ForwardPass::ForwardPass(Runtime& runtime, const TrainerOptions& options, const Sharding* sharding, Communicator* context)
     : runtime_(runtime), options_(options), sharding_(sharding), context_(context) {
   const BackendKind kind = runtime_.backend.device().kind();
@@ -31,7 +38,7 @@ void ForwardPass::run(const WeightSet& weights, const Settings& settings, const 
     key = pass_key(jobs[0].adapter ? jobs[0].adapter_gradients : settings.gradients, weights, jobs[0].adapter, *jobs[0].data, jobs[0].part);
     keep = options_.kept->make_room(static_cast<std::int64_t>(bytes_a_row_ * static_cast<double>(key.rows())));
   }
-  const std::int64_t bytes_before = pass_bytes();
+  const std::int64_t bytes_before = pass_bytes(runtime_.backend.device().memory());
   std::unique_ptr<Pass> pass = prepare(weights, settings, jobs, keep);
   forward(*pass);
   finish(*pass, settings, jobs);
@@ -39,7 +46,7 @@ void ForwardPass::run(const WeightSet& weights, const Settings& settings, const 
   work_ += pass->asked;
   if (keep) {
     for (JobRows& rows : pass->rows) rows.clear_head();
-    const std::int64_t bytes = pass_bytes() - bytes_before;
+    const std::int64_t bytes = pass_bytes(runtime_.backend.device().memory()) - bytes_before;
     const double a_row = static_cast<double>(bytes) / static_cast<double>(std::max<std::int64_t>(1, key.rows()));
     bytes_a_row_ = bytes_a_row_ == 0 ? a_row : std::min(bytes_a_row_, a_row);  // the least seen: a lower estimate for the next one
     options_.kept->keep(std::move(key), std::move(pass), bytes);
@@ -64,11 +71,6 @@ void ForwardPass::add_router_loads(const Pass& pass, const Settings& settings) {
     for (std::size_t e = 0; e < sum.size(); ++e) sum[e] += own[e];
     stream.write(all, sum);
   }
-}
-
-std::int64_t ForwardPass::pass_bytes() const {
-  const MemoryAccounts& memory = runtime_.backend.device().memory();
-  return memory.current(MemoryCategory::activations) + memory.current(MemoryCategory::cache) + memory.current(MemoryCategory::workspace);
 }
 
 std::unique_ptr<ForwardPass::Pass> ForwardPass::prepare(const WeightSet& weights, const Settings& settings, const std::vector<Job>& jobs, bool keep) {

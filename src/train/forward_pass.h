@@ -70,7 +70,6 @@ class ForwardPass {
   void deposit_head(const Pass& pass, const Settings& settings);
   void read_results(Pass& pass, const std::vector<Job>& jobs);
   static void check_finite(const JobRows& rows, const Batch& batch, const std::vector<std::int32_t>& flags);
-  std::int64_t indexers() const;  // layers that have one
   void run_stage(const WeightSet& weights, const Settings& settings, std::size_t passes, const JobsOf& jobs_of);
   bool joins_tied(const Settings& settings) const;
   void join_tied(const std::vector<std::unique_ptr<Pass>>& passes, const Settings& settings);
@@ -81,7 +80,6 @@ class ForwardPass {
   // The kept forward of the same rows, or null.
   std::unique_ptr<Pass> kept_before(const WeightSet& weights, const Settings& settings, const std::vector<Job>& jobs);
   void add_router_loads(const Pass& pass, const Settings& settings);
-  std::int64_t pass_bytes() const;  // bytes that passes hold now
   void run_head(Context& context, const HeadLoss& all, const Job& job, JobRows& rows, const std::vector<AdapterRows>& adapters, const Batch& batch);
   std::vector<float> whole_logprobs(Context& context, const View& logprobs);
   void run_values(Context& context, const HeadLoss& all, const Job& job, JobRows& rows, const std::vector<AdapterRows>& adapters, const Batch& batch);

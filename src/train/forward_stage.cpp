@@ -15,11 +15,6 @@ void ForwardPass::run(const WeightSet& weights, const Settings& settings, std::s
     if (const std::vector<Job> jobs = jobs_of(i); !jobs.empty()) run(weights, settings, jobs);
 }
 
-std::int64_t ForwardPass::indexers() const {
-  const std::vector<CacheShape> shapes = runtime_.model->cache_shapes(runtime_.profile);
-  return std::count_if(shapes.begin(), shapes.end(), [](const CacheShape& shape) { return shape.index_key > 0; });
-}
-
 void ForwardPass::run_stage(const WeightSet& weights, const Settings& settings, std::size_t count, const JobsOf& jobs_of) {
   const RankPlace& place = sharding_->place();
   const int follow = sharding_->stages() - 1 - place.stage();  // stages behind this one

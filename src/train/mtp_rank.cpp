@@ -87,8 +87,9 @@ MtpRank::MtpRank(Runtime& runtime, const WeightImages& masters, const MtpTrainin
 }
 
 MtpResult MtpRank::forward_backward(const TrunkShare& trunk, const std::vector<TrainSequence>& data) {
-  const std::vector<std::vector<std::size_t>> dealt = deal_sequences(data, place_.layout.dp);
-  const std::vector<std::size_t>& own = dealt[static_cast<std::size_t>(place_.data_rank())];
+  if (place_.layout.cp > 1) fail(ErrorCode::unsupported, "a layer of multi-token prediction over cp={} ranks, allowed is cp=1", place_.layout.cp);
+  const std::vector<DealtData> dealt = deal_sequences(data, place_.layout);
+  const std::vector<std::size_t>& own = dealt[static_cast<std::size_t>(place_.data_rank())].whole;
   if (layer_) {
     layer_->gradients.open({});
     layer_->loads.clear();

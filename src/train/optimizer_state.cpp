@@ -15,6 +15,8 @@ namespace lockstep {
 OptimizerState::OptimizerState(Backend& backend, const RankRows& rows, const Profile* profile, std::vector<TrainedParameter> parameters,
                                const WeightImages& masters, const OptimizerFamily& optimizer, const TrainerOptions& options)
     : backend_(backend), rows_(rows), profile_(profile), parameters_(std::move(parameters)), optimizer_(optimizer), file_(backend, options) {
+  if (const RankLayout& layout = rows.place().layout; optimizer.whole_matrices && layout.tp > 1)
+    fail(ErrorCode::unsupported, "the optimizer {} and ranks {}: it needs whole matrices, which tp cuts; allowed are dp and ep", optimizer.name, layout.text());
   std::size_t bytes = 0;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const auto [rows, cols] = rows_.shape(i);
@@ -113,8 +115,8 @@ OptimResult OptimizerState::step(GradientSet& gradients, const AdamParameters& w
   if (wanted.group_norms) result.group_norms = norms_by_group(gradients, wanted.gradient_scale);
   AdamParameters adam = wanted;
   result.gradient_norm = take_scale(backend_, norm_buffer.view(), norm, adam);
-  const std::unique_ptr<Stepper> stepper = optimizer_.begin({backend_, adam, steps_ + 1, norm_buffer.view(), scaled_norm(norm, wanted).factor, file_.released(),
-                                                             rows_.place().layout.tp > 1 ? rows_.place().tensor : nullptr});
+  const std::unique_ptr<Stepper> stepper =
+      optimizer_.begin({backend_, adam, steps_ + 1, norm_buffer.view(), scaled_norm(norm, wanted).factor, file_.released()});
 
   broken_after_ = steps_++;
   std::vector<Buffer> next;
@@ -145,13 +147,11 @@ void OptimizerState::move(std::size_t i, GradientSet& gradients, Stepper& steppe
   views.gradient = gradients.gradient(static_cast<ParameterId>(i));
   const bool whole = moments_of(i).whole;
   if (whole) file_.fetch(i);
-  // A rank without a part of a matrix meets the others, too.
-  const bool meets = optimizer_.whole_matrices && rows_.place().layout.tp > 1 && parameters_[i].role.hidden && is_part(p);
-  if (own.size() > 0 || meets) {
+  if (own.size() > 0) {
     Parameter stepped = p;
     if (optimizer_.whole_matrices) stepped.count = rows_.own_items(i);
     stepper.move(stepped, parameters_[i].role, views);
-    if (quantised && own.size() > 0) quantise_masters(backend_, p, *profile_, views.master, own);
+    if (quantised) quantise_masters(backend_, p, *profile_, views.master, own);
   }
   if (whole || quantised) file_.leave(i);
   rows_.gather(i, next.view());
@@ -191,7 +191,7 @@ TrainerState OptimizerState::all() { return {masters(), images(StatePart::first_
 std::uint64_t OptimizerState::master_hash() { return images_hash(rows_.manifest(), masters()); }
 
 TrainerState share_of(const TrainerState& whole, const Sharding& sharding) {
-  return {sharding.shares_of(whole.masters), sharding.shares_of(whole.first_moments), sharding.shares_of(whole.second_moments), whole.step};
+  return {shares_of(sharding, whole.masters), shares_of(sharding, whole.first_moments), shares_of(sharding, whole.second_moments), whole.step};
 }
 
 void OptimizerState::restore(const TrainerState& state, const std::function<void()>& publish) {

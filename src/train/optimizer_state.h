@@ -29,7 +29,7 @@ TrainerState share_of(const TrainerState& whole, const Sharding& sharding);
 class OptimizerState {
  public:
   // Images, here and below, are of the rows' manifest. `profile`: of the compute copies; null: they are the masters, as an adapter's are.
-  // Error io of the file.
+  // Errors: unsupported for an optimizer that these ranks cannot have; io of the file.
   OptimizerState(Backend& backend, const RankRows& rows, const Profile* profile, std::vector<TrainedParameter> parameters, const WeightImages& masters,
                  const OptimizerFamily& optimizer, const TrainerOptions& options);
 

@@ -7,13 +7,11 @@
 namespace lockstep {
 
 namespace {
-// The first item of rank r: of stacked matrices whole ones are dealt as rows are.
-std::int64_t first_item(const Parameter& p, ParameterId id, std::int64_t r, std::int64_t ranks) { return (p.count * r + id % ranks) / ranks; }
-
+// Of stacked matrices whole ones, dealt as rows are.
 void deal_items(ParameterShare& share, const Parameter& p, ParameterId id) {
   const std::int64_t panels = (p.outputs + 15) / 16, ranks = std::ssize(share.bounds) - 1;
   if (p.layout != ParameterLayout::packed) return;
-  for (std::int64_t r = 0; r <= ranks; ++r) share.bounds[static_cast<std::size_t>(r)] = first_item(p, id, r, ranks) * panels;
+  for (std::int64_t r = 0; r <= ranks; ++r) share.bounds[static_cast<std::size_t>(r)] = (p.count * r + id % ranks) / ranks * panels;
 }
 }  // namespace
 
@@ -30,10 +28,7 @@ RankRows::RankRows(Backend& backend, const Manifest& manifest, const RankPlace& 
 
 std::int64_t RankRows::own_items(std::size_t i) const {
   const Parameter& p = manifest_.parameters()[i];
-  if (!shared(i)) return p.count;
-  if (p.layout != ParameterLayout::packed) return shares_[i].count() * shares_[i].width / std::max<std::int64_t>(1, p.item_size());
-  return first_item(p, static_cast<ParameterId>(i), shares_[i].rank + 1, place_.layout.dp) -
-         first_item(p, static_cast<ParameterId>(i), shares_[i].rank, place_.layout.dp);
+  return shared(i) ? shares_[i].count() * shares_[i].width / std::max<std::int64_t>(1, p.item_size()) : p.count;
 }
 
 std::pair<std::int64_t, std::int64_t> RankRows::shape(std::size_t i) const {

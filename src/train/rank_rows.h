@@ -12,14 +12,14 @@ namespace lockstep {
 class RankRows {
  public:
   // `profile`: of the compute copies, so that each is quantised from the rows of one rank; null: they are not.
-  // `whole_items`: each matrix, or part of one that tensor-parallel ranks have, is one rank's, as an optimizer of whole matrices needs it.
+  // `whole_items`: each matrix is one rank's, as an optimizer of whole matrices needs it.
   RankRows(Backend& backend, const Manifest& manifest, const RankPlace& place = {}, const Profile* profile = nullptr, bool whole_items = false);
 
   const RankPlace& place() const { return place_; }
   const Manifest& manifest() const { return manifest_; }
   // For a GradientSet; null: every row is this rank's.
   const std::vector<ParameterShare>* shares() const { return place_.layout.data() > 1 ? &shares_ : nullptr; }
-  // The matrices of a parameter, or parts of them, of which this rank has all rows; with `whole_items`.
+  // The matrices of a parameter of which this rank has all rows; with `whole_items`.
   std::int64_t own_items(std::size_t i) const;
   // Rows and columns of a buffer for this rank's rows.
   std::pair<std::int64_t, std::int64_t> shape(std::size_t i) const;

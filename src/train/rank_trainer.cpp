@@ -52,7 +52,7 @@ OptimizerState RankTrainer::initial_state(const WeightImages& masters) {
     return OptimizerState(runtime_.backend, rows_, &runtime_.profile, trained_parameters(*runtime_.model, rows_.manifest(), sharding_.get(), options_), share,
                           options_.optimizer, options_);
   };
-  return sharding_ ? with(sharding_->shares_of(masters)) : with(masters);
+  return sharding_ ? with(shares_of(*sharding_, masters)) : with(masters);
 }
 
 void RankTrainer::publish() {

@@ -126,8 +126,7 @@ class AdapterModel : public OverBase {
     batch_.reset();
     trainer_.abandon_gradients();
   }
-  bool has_gradients() const override { return batch_ || trainer_.has_gradients(); }
-  bool in_batch() const override { return batch_.has_value(); }
+  Unfinished unfinished() const override { return {batch_ || trainer_.has_gradients(), batch_.has_value()}; }
   ParkedBatch save_gradients(const std::filesystem::path& folder) override {
     trainer_.save_gradients(folder);
     return batch_ ? std::make_shared<Begun>(Begun{loss_, *std::exchange(batch_, std::nullopt)}) : nullptr;

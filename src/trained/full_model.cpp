@@ -23,8 +23,7 @@ class FullModel : public TrainedModel {
   void add(const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) override { trainer_.add(places, piece); }
   ForwardBackwardResult finish() override { return trainer_.finish_batch(); }
   void drop() override { trainer_.abandon_gradients(); }
-  bool has_gradients() const override { return trainer_.has_gradients(); }
-  bool in_batch() const override { return trainer_.in_batch(); }
+  Unfinished unfinished() const override { return {trainer_.has_gradients(), trainer_.in_batch()}; }
   ParkedBatch save_gradients(const std::filesystem::path& folder) override {
     std::optional<Trainer::Batch> batch = trainer_.save_gradients(folder);
     return batch ? std::make_shared<Trainer::Batch>(std::move(*batch)) : nullptr;

@@ -49,8 +49,7 @@ class LedModel final : public TrainedModel {
   }
   ForwardBackwardResult finish() override { return tell_training(ModelCall::finish), own_->finish(); }
   void drop() override { tell(ModelCall::drop), own_->drop(); }
-  bool has_gradients() const override { return own_->has_gradients(); }
-  bool in_batch() const override { return own_->in_batch(); }
+  Unfinished unfinished() const override { return own_->unfinished(); }
   ParkedBatch save_gradients(const std::filesystem::path&) override { refuse("gradients on disk"); }
   void load_gradients(const std::filesystem::path&, const ParkedBatch&) override { refuse("gradients on disk"); }
   bool accumulates(std::size_t piece, std::size_t sequences) const override { return own_->accumulates(piece, sequences); }

@@ -48,8 +48,10 @@ class TrainedModel {
   // Gradients that no step has taken, and may be in the middle of a batch, to disk and back (Trainer::save_gradients): the model that is made
   // of the same weights and reads them goes on with the bits that this one would have had. What has been told of an open batch stays in memory, and
   // goes from one to the other; the one that gave it away is good for nothing more.
-  virtual bool has_gradients() const { return false; }
-  virtual bool in_batch() const { return false; }
+  struct Unfinished {
+    bool gradients = false, batch = false;
+  };
+  virtual Unfinished unfinished() const { return {}; }
   using ParkedBatch = std::shared_ptr<void>;  // null: none was open; of models of one kind
   virtual ParkedBatch save_gradients(const std::filesystem::path& folder) { return nullptr; }
   virtual void load_gradients(const std::filesystem::path& folder, const ParkedBatch& batch) {}

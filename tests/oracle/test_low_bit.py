@@ -148,7 +148,6 @@ def test_what_cannot_be_done_is_refused_in_one_sentence(lockstep, folders):
     model = folders["plain"]
     assert "adapters" in refused("grad", "--model", model, "--tokens", tokens, "--profile", "cpu-fp8-base", "--out", lockstep.folder / "g")
     assert "the model has none" in refused("score", "--model", model, "--tokens", tokens, "--profile", "cpu-fp8-experts")
-    assert "allowed is one rank" in refused("score", "--model", model, "--tokens", tokens, "--profile", "cpu-int4-base", "--ranks", "tp=2")
 
 
 def block_fp8(tensors, power_of_two):

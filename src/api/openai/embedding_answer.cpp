@@ -88,7 +88,8 @@ class EmbeddingRun : public std::enable_shared_from_this<EmbeddingRun> {
   void begin() {
     std::vector<Request> first;
     while (next_ < std::min(kAtOnce, prompts_.size())) first.push_back(take());
-    service_->generate_all(std::move(first), {}, [self = shared_from_this()](std::size_t i, Generation&& g) { self->done(i, std::move(g)); });
+    service_->generate_all(std::move(first), {},
+                           [self = shared_from_this()](const OnExecutor&, std::size_t i, Generation&& g) { self->done(i, std::move(g)); });
     responder_->on_abandoned([weak = weak_from_this()] {
       if (const auto run = weak.lock()) run->left_ = true;
     });

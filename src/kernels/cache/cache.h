@@ -3,7 +3,7 @@
 // Layout: [pages * page_size, width]; slot = page * page_size + position % page_size, the page from the batch's table (kernels/cache/pages.h).
 // Training and serving write the same entries and attention reads nothing else: keys and values are used as stored.
 #pragma once
-#include "kernels/cache/pages.h"
+#include "kernels/rows.h"
 
 namespace lockstep {
 

@@ -1,4 +1,6 @@
 // Implementation of cache.h.
+#include "kernels/cache/pages.h"
+
 namespace lockstep {
 
 template <class V>

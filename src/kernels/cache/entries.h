@@ -5,6 +5,7 @@
 // vectors. A weighted sum is, per column, one ascending fma chain over the keys.
 #pragma once
 #include "kernels/cache/cache.h"
+#include "kernels/cache/pages.h"
 
 namespace lockstep {
 

@@ -30,7 +30,8 @@ template <class V>
 class SequenceLoss {
  public:
   using Elem = typename V::Elem;
-  // Rows [begin, end) of op, all of one sequence, from position `first` on; `dk`: the row of the gradient of its key at position 0. Its keys stand in scratch of the calling thread as long as no other of its kind is made there.
+  // Rows [begin, end) of op, all of one sequence, from position `first` on; `dk`: the row of the gradient of its key at position 0. Its keys stand in
+  // scratch of the calling thread as long as no other of its kind is made there.
   SequenceLoss(const IndexLoss& op, std::int64_t begin, std::int64_t end, std::int64_t first, std::int64_t dk)
       : op_(op), zero_(begin - first), dk_(dk), heads_(op.heads), size_(op.size) {
     const std::int64_t length = end - zero_, stride = padded16(size_), panels = op.selection ? 0 : padded16(length);

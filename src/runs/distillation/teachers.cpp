@@ -173,7 +173,7 @@ std::vector<TeacherAnswer> Teachers::ask(std::size_t teacher, const std::vector<
     for (std::size_t i = begin; i < end; ++i) requests.push_back(request(own->second, texts[i], tokens));
     asked->open = end - begin;
     with_context(fmt::format("asking teacher '{}'", settings_[teacher].name), [&] {
-      service.generate_all(std::move(requests), {}, [asked, begin](std::size_t i, Generation&& generation) {
+      service.generate_all(std::move(requests), {}, [asked, begin](const OnExecutor&, std::size_t i, Generation&& generation) {
         const std::lock_guard lock(asked->mutex);
         asked->answers[begin + i] = std::move(generation);
         --asked->open;

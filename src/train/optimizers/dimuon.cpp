@@ -16,16 +16,14 @@ StepSettings of_the_rest(StepSettings settings) {
 class DimuonStepper final : public Stepper {
  public:
   explicit DimuonStepper(const StepSettings& settings)
-      : tensor_(settings.tensor),
-        muon_(settings.backend, {settings.adam.learning_rate, static_cast<float>(settings.adam.beta1), settings.factor}),
+      : muon_(settings.backend, {settings.adam.learning_rate, static_cast<float>(settings.adam.beta1), settings.factor}),
         rest_(adamw().begin(of_the_rest(settings))) {}
   void move(const Parameter& parameter, const ParameterRole& role, const StepViews& v) override {
-    if (role.hidden) muon_.step(parameter, {v.master, v.moments[0], v.master_out, v.compute_out, v.gradient}, is_part(parameter) ? tensor_ : nullptr);
+    if (role.hidden) muon_.step(parameter, {v.master, v.moments[0], v.master_out, v.compute_out, v.gradient});
     else rest_->move(parameter, role, v);
   }
 
  private:
-  Communicator* tensor_;
   Muon muon_;
   std::unique_ptr<Stepper> rest_;
 };

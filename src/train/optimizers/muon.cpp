@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "kernels/launch.h"
 #include "numerics/form.h"
@@ -59,70 +58,35 @@ void Muon::orthogonalise(std::vector<float>& values, std::int64_t rows, std::int
   values = stream.read(z.view()).get();
 }
 
-Muon::Whole Muon::put_together(const Parameter& p, std::vector<float> own, Communicator* group) {
-  if (!group) return {std::move(own), p.outputs, p.inputs};
-  const bool by_inputs = p.split == ParameterSplit::inputs;
-  const std::vector<std::string> parts = group->gather_host(std::string(reinterpret_cast<const char*>(own.data()), own.size() * sizeof(float)));
-  const auto part_width = [&](std::size_t rank) {  // inputs, or outputs, of a rank
-    const auto size = static_cast<std::int64_t>(parts[rank].size() / sizeof(float));
-    return size / std::max<std::int64_t>(1, by_inputs ? p.outputs : p.inputs);
-  };
-  Whole whole{{}, by_inputs ? p.outputs : 0, by_inputs ? 0 : p.inputs};
-  std::int64_t& length = by_inputs ? whole.inputs : whole.outputs;
-  for (std::size_t r = 0; r < parts.size(); ++r) {
-    if (static_cast<int>(r) == group->rank()) (by_inputs ? whole.input : whole.output) = length;
-    length += part_width(r);
-  }
-  whole.values.resize(static_cast<std::size_t>(whole.outputs * whole.inputs));
-  std::int64_t begin = 0;
-  for (std::size_t r = 0; r < parts.size(); begin += part_width(r), ++r) {
-    const std::int64_t rows = by_inputs ? whole.outputs : part_width(r), cols = by_inputs ? part_width(r) : whole.inputs;
-    for (std::int64_t n = 0; n < rows && cols > 0; ++n)
-      std::memcpy(&whole.values[static_cast<std::size_t>(by_inputs ? n * whole.inputs + begin : (begin + n) * cols)],
-                  parts[r].data() + static_cast<std::size_t>(n * cols) * sizeof(float), static_cast<std::size_t>(cols) * sizeof(float));
-  }
-  return whole;
-}
-
-void Muon::step(const Parameter& p, const MuonViews& views, Communicator* group) {
+void Muon::step(const Parameter& p, const MuonViews& views) {
   Stream& stream = backend_.stream();
   std::vector<float> master = stream.read(views.master).get(), momentum = stream.read(views.momentum).get();
   const std::vector<float> gradient = stream.read(views.gradient).get();
   if (backend_.device().counting()) return;
   const float beta = parameters_.beta, rest = 1.0f - beta;
-  // f(place in the parameter, output, input) for this rank's elements of an item.
+  const bool tall = p.outputs >= p.inputs;
+  const std::int64_t rows = std::max(p.outputs, p.inputs), cols = std::min(p.outputs, p.inputs);
+  const double shape = tall ? static_cast<double>(p.outputs) / static_cast<double>(p.inputs) : 1.0;
+  const auto rate = static_cast<float>(parameters_.learning_rate * std::sqrt(shape));
+  std::vector<float> z(static_cast<std::size_t>(rows * cols));
+  // f(place in the parameter, place in z), in the order of z.
   const auto each = [&](std::int64_t item, const auto& f) {
-    for (std::int64_t n = 0; n < p.outputs; ++n)
-      for (std::int64_t k = 0; k < p.inputs; ++k) f(static_cast<std::size_t>(p.offset(item, n, k)), n, k);
+    for (std::int64_t r = 0; r < rows; ++r)
+      for (std::int64_t c = 0; c < cols; ++c)
+        f(static_cast<std::size_t>(tall ? p.offset(item, r, c) : p.offset(item, c, r)), static_cast<std::size_t>(r * cols + c));
   };
   for (std::int64_t item = 0; item < p.count; ++item) {
-    std::vector<float> own(static_cast<std::size_t>(p.outputs * p.inputs));
-    each(item, [&](std::size_t at, std::int64_t n, std::int64_t k) {
+    double squares = 0;
+    each(item, [&](std::size_t at, std::size_t place) {
       const float g = rest * (gradient[at] * parameters_.factor);
       momentum[at] = std::fma(beta, momentum[at], g);
-      own[static_cast<std::size_t>(n * p.inputs + k)] = std::fma(beta, momentum[at], g);
+      z[place] = std::fma(beta, momentum[at], g);
+      squares += static_cast<double>(z[place]) * static_cast<double>(z[place]);
     });
-    const Whole u = put_together(p, std::move(own), group);
-    const bool tall = u.outputs >= u.inputs;
-    const std::int64_t rows = std::max(u.outputs, u.inputs), cols = std::min(u.outputs, u.inputs);
-    if (cols == 0) continue;
-    const double shape = tall ? static_cast<double>(u.outputs) / static_cast<double>(u.inputs) : 1.0;
-    const auto rate = static_cast<float>(parameters_.learning_rate * std::sqrt(shape));
-    std::vector<float> z(static_cast<std::size_t>(rows * cols));
-    double squares = 0;
-    for (std::int64_t r = 0; r < rows; ++r)
-      for (std::int64_t c = 0; c < cols; ++c) {
-        const float value = u.values[static_cast<std::size_t>(tall ? r * cols + c : c * rows + r)];
-        z[static_cast<std::size_t>(r * cols + c)] = value;
-        squares += static_cast<double>(value) * static_cast<double>(value);
-      }
     const auto norm = static_cast<float>(std::max(std::sqrt(squares), kSmallestNorm));
     for (float& value : z) value /= norm;
     orthogonalise(z, rows, cols);
-    each(item, [&](std::size_t at, std::int64_t n, std::int64_t k) {
-      const std::int64_t output = u.output + n, input = u.input + k;
-      master[at] -= rate * z[static_cast<std::size_t>(tall ? output * cols + input : input * cols + output)];
-    });
+    each(item, [&](std::size_t at, std::size_t place) { master[at] -= rate * z[place]; });
   }
   stream.write(views.momentum, momentum);
   stream.write(views.master_out, master);

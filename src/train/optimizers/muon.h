@@ -8,7 +8,6 @@
 #pragma once
 #include "kernels/backend.h"
 #include "model/manifest.h"
-#include "parallel/communicator.h"
 
 namespace lockstep {
 
@@ -29,22 +28,14 @@ struct MuonViews {
 class Muon {
  public:
   Muon(Backend& backend, const MuonParameters& parameters) : backend_(backend), parameters_(parameters) {}
-  // Each item of the parameter is a matrix of its own. `group`: ranks that have a part of each, cut as the parameter's split says; they put the matrix
-  // together, and all of them compute all of it. Null: it is whole here.
-  void step(const Parameter& parameter, const MuonViews& views, Communicator* group = nullptr);
+  // Each item of the parameter is a matrix of its own.
+  void step(const Parameter& parameter, const MuonViews& views);
   // AdamW updates the rest (vectors, embedding, head) at this times Muon's learning rate. 3e-4 to 0.02, as Jordan's.
   static constexpr double kAdamRate = 0.015;
 
  private:
   // z [rows, cols] row-major, rows >= cols, of norm 1 at most: becomes orthogonal.
   void orthogonalise(std::vector<float>& z, std::int64_t rows, std::int64_t cols);
-
-  // A matrix as its ranks have it together, row-major, and this rank's corner of it.
-  struct Whole {
-    std::vector<float> values;
-    std::int64_t outputs = 0, inputs = 0, output = 0, input = 0;
-  };
-  static Whole put_together(const Parameter& parameter, std::vector<float> own, Communicator* group);
 
   Backend& backend_;
   MuonParameters parameters_;

@@ -13,7 +13,6 @@
 
 namespace lockstep {
 
-class Communicator;
 class FileMemory;
 
 struct AdamParameters {
@@ -55,13 +54,7 @@ struct StepSettings {
   View norm;                         // f32 [1, 1]: what that kernel compares with max_norm
   float factor;                      // of every gradient: its scale and the clip in one
   std::shared_ptr<FileMemory> file;  // the file of state that is read and written in strips; null: updated in place
-  Communicator* tensor = nullptr;    // ranks that have parts of matrices; null: none has
 };
-
-// Whether tensor-parallel ranks have parts of the matrices of this parameter, and not whole ones each.
-inline bool is_part(const Parameter& parameter) {
-  return parameter.split == ParameterSplit::outputs || parameter.split == ParameterSplit::inputs || parameter.split == ParameterSplit::vocabulary;
-}
 
 class Stepper {
  public:
@@ -71,7 +64,7 @@ class Stepper {
 
 struct OptimizerFamily {
   std::string_view name;
-  bool whole_matrices = false;  // it needs whole matrices: of data-parallel ranks each is one's, tensor-parallel ones put their parts together (is_part)
+  bool whole_matrices = false;  // it needs whole matrices: each is one rank's, and no rank has a part of one
   MomentSpec (*moments)(const ParameterRole& role);
   std::unique_ptr<Stepper> (*begin)(const StepSettings& settings);
   // Parameters that it leaves to AdamW get this fraction of its learning rate; of AdamW's other settings only beta1 is used.
