@@ -121,6 +121,7 @@ void round_row(const float* x, std::int64_t n, LowBitFormat format, float* y) {
 }
 
 void encode_panels(const float* image, const LowBitShape& shape, std::uint8_t* bytes, std::int64_t panel_begin, std::int64_t panel_end) {
+  if (panel_begin == panel_end) return;  // of an empty part, whose bytes may be null
   if (shape.format == LowBitFormat::int4) return quantise_panels(image, shape.integers(), bytes, panel_begin, panel_end);
   std::memset(bytes + panel_begin * shape.panel_bytes(), 0, static_cast<std::size_t>((panel_end - panel_begin) * shape.panel_bytes()));
   if (shape.format == LowBitFormat::fp8) encode_fp8_blocks(image, shape, bytes, panel_begin, panel_end);
