@@ -34,21 +34,36 @@ std::vector<RolloutGroup> RolloutSource::sample(const std::vector<Problem>& prob
   for (const Problem& problem : problems)
     for (std::size_t j = 0; j < samples; ++j)
       plays.emplace_back(environment_, problem, tokenizer_, PlaySettings{.compact_at = options.compact_at, .train_summaries = options.train_summaries});
+  const std::vector<std::int64_t> rolled_back =
+      play_on(plays, options, [&](std::size_t k) { return PlayNoise{.seed = seed_of(k / samples), .sample = static_cast<std::int32_t>(k % samples)}; });
+  std::vector<RolloutGroup> groups;
+  for (const Problem& problem : problems) groups.push_back({.problem = problem, .rollouts = {}});
+  for (std::size_t k = 0; k < plays.size(); ++k) {
+    Rollout& rollout = groups[k / samples].rollouts.emplace_back(plays[k].take_rollout());
+    rollout.rolled_back = rolled_back[k];
+    if (options.temperature > 0) rollout.temperature = static_cast<float>(options.temperature);  // 0: the raw log-probability is the sampling one
+  }
+  return groups;
+}
+
+std::vector<std::int64_t> RolloutSource::play_on(std::vector<Play>& plays, const RolloutOptions& options,
+                                                 const std::function<PlayNoise(std::size_t)>& noise_of) {
   std::vector<std::int64_t> rolled_back(plays.size());
-  std::vector<std::size_t> open(plays.size());
-  for (std::size_t k = 0; k < open.size(); ++k) open[k] = k;
+  std::vector<std::size_t> open;
+  for (std::size_t k = 0; k < plays.size(); ++k)
+    if (!plays[k].over()) open.push_back(k);
   for (bool first = true; !open.empty(); first = false) {
     std::vector<SampleRequest> requests;
     for (const std::size_t k : open) {
-      const std::uint64_t seed = seed_of(k / samples);
+      const PlayNoise noise = noise_of(k);
       const std::int64_t window = plays[k].window();
       requests.push_back({.prompt = plays[k].prompt(),
                           .temperature = static_cast<float>(options.temperature),
                           .top_p = static_cast<float>(options.top_p),
                           .top_k = static_cast<std::int32_t>(options.top_k),
                           .min_p = static_cast<float>(options.min_p),
-                          .seed = window == 0 ? seed : derived_seed(seed, SeedUse::window, static_cast<std::uint64_t>(window)),
-                          .sample_index = static_cast<std::int32_t>(k % samples),
+                          .seed = window == 0 ? noise.seed : derived_seed(noise.seed, SeedUse::window, static_cast<std::uint64_t>(window)),
+                          .sample_index = noise.sample,
                           .max_tokens = static_cast<std::int32_t>(options.max_tokens),
                           .stop_tokens = end_tokens_,
                           .kept_tokens = options.kept_tokens,
@@ -62,19 +77,12 @@ std::vector<RolloutGroup> RolloutSource::sample(const std::vector<Problem>& prob
       Play& play = plays[open[r]];
       rolled_back[open[r]] += results[r].rolled_back;
       const std::vector<std::uint8_t> put_in = results[r].put_in;
-      play.take(turn_of(std::move(results[r]), problems[open[r] / samples]), put_in);
+      play.take(turn_of(std::move(results[r]), play), put_in);
       if (!play.over()) still.push_back(open[r]);
     }
     open = std::move(still);
   }
-  std::vector<RolloutGroup> groups;
-  for (const Problem& problem : problems) groups.push_back({.problem = problem, .rollouts = {}});
-  for (std::size_t k = 0; k < plays.size(); ++k) {
-    Rollout& rollout = groups[k / samples].rollouts.emplace_back(plays[k].take_rollout());
-    rollout.rolled_back = rolled_back[k];
-    if (options.temperature > 0) rollout.temperature = static_cast<float>(options.temperature);  // 0: the raw log-probability is the sampling one
-  }
-  return groups;
+  return rolled_back;
 }
 
 // The episode's check, over tokens; null if it checks nothing.
@@ -97,8 +105,8 @@ std::shared_ptr<const SampleCheck> RolloutSource::check_of(Play& play) const {
   return std::make_shared<const SampleCheck>(SampleCheck{{.every = 0, .strings = strings}, decide});
 }
 
-Turn RolloutSource::turn_of(SampleResult&& result, const Problem& problem) const {
-  if (result.finish == SampleFinish::failed) fail(ErrorCode::numeric, "the completion of '{}' failed: {}", problem.prompt, result.error);
+Turn RolloutSource::turn_of(SampleResult&& result, Play& play) const {
+  if (result.finish == SampleFinish::failed) fail(ErrorCode::numeric, "the completion of '{}' failed: {}", play.episode().task(), result.error);
   if (result.mixed_versions || result.weights_version != version_)
     fail(ErrorCode::internal, "the weights changed during sampling, from version {} to {}", version_, result.weights_version);
   Turn turn;

@@ -1,5 +1,5 @@
 // Samples rollouts of problems: episodes as text (rl/trajectory/play.h) in, chains of token ids out. All rollouts of a call take their first turns
-// together, then their second ones, and so on. Uses the interface Sampler only. One thread.
+// together, then their second ones, and so on. Plays that were begun elsewhere are played to their ends too. Uses the interface Sampler only. One thread.
 //   RolloutSource source(environment, tokenizer, sampler);
 //   for (const RolloutGroup& group : source.sample(problems, {.samples = 8}, seed_of)) use(group.rollouts);
 #pragma once
@@ -22,6 +22,12 @@ struct RolloutOptions {
   bool train_summaries = true;
 };
 
+// The noise of one play: its sampling seed, and its number among those of that seed.
+struct PlayNoise {
+  std::uint64_t seed = 0;
+  std::int32_t sample = 0;
+};
+
 // Error invalid_argument for a number that is not allowed; for a task of one answer only 0 is.
 void check_compact_at(std::int64_t compact_at, bool many_turns, std::string_view environment);
 
@@ -35,11 +41,14 @@ class RolloutSource {
   // Errors: numeric for a completion that failed; internal when weights changed on the way; what the sampler throws.
   std::vector<RolloutGroup> sample(const std::vector<Problem>& problems, const RolloutOptions& options,
                                    const std::function<std::uint64_t(std::size_t)>& seed_of);
+  // Continues each play to its end; those that are over stay as they are. A play that was interrupted and goes on with the noise it began with becomes
+  // the same rollout. Returns, by play, the tokens that were rolled back. Errors: as sample().
+  std::vector<std::int64_t> play_on(std::vector<Play>& plays, const RolloutOptions& options, const std::function<PlayNoise(std::size_t)>& noise_of);
   // The weights version of the last call's completions; they share one.
   std::uint64_t weights_version() const { return version_; }
 
  private:
-  Turn turn_of(SampleResult&& result, const Problem& problem) const;
+  Turn turn_of(SampleResult&& result, Play& play) const;
   std::shared_ptr<const SampleCheck> check_of(Play& play) const;
   const Environment& environment_;
   const Tokenizer& tokenizer_;

@@ -283,6 +283,46 @@ TEST_F(RolloutTest, AnEnvironmentChecksAnswersOnTheWay) {
   }
 }
 
+// Played again up to any turn, with the noise it began with, a rollout becomes itself; with other noise it becomes another.
+TEST_F(RolloutTest, AnInterruptedPlayGoesOnToTheSameRollout) {
+  player.right = 0.97;
+  RolloutSource source(*lockbox, tokenizer, player);
+  const RolloutOptions options{.samples = 2, .compact_at = 72};
+  const auto whole = source.sample(problems(8), options, seed_of);
+  std::vector<Play> plays, others;
+  std::size_t interrupted = 0;
+  for (std::size_t g = 0; g < whole.size(); ++g)
+    for (const Rollout& rollout : whole[g].rollouts) {
+      std::vector<Turn> turns;
+      for (const Chain& chain : rollout.chains) turns.insert(turns.end(), chain.turns.begin(), chain.turns.end());
+      const std::size_t kept = g == 0 ? turns.size() : turns.size() * g / whole.size();  // the first ones are over
+      for (std::vector<Play>* all : {&plays, &others}) {
+        all->emplace_back(*lockbox, whole[g].problem, tokenizer, PlaySettings{.compact_at = 72});
+        for (std::size_t t = 0; t < kept; ++t) all->back().take(turns[t]);
+      }
+      interrupted += kept > 0 && kept < turns.size();
+    }
+  EXPECT_GT(interrupted, 5u);
+  const auto noise = [&](std::size_t k) { return PlayNoise{.seed = seed_of(k / 2), .sample = static_cast<std::int32_t>(k % 2)}; };
+  EXPECT_EQ(source.play_on(plays, options, noise), std::vector<std::int64_t>(plays.size()));
+  source.play_on(others, options, [&](std::size_t k) { return PlayNoise{.seed = noise(k).seed + 1000, .sample = noise(k).sample}; });
+  std::size_t other = 0;
+  for (std::size_t k = 0; k < plays.size(); ++k) {
+    const Rollout &one = whole[k / 2].rollouts[k % 2], &again = plays[k].rollout();
+    EXPECT_TRUE(plays[k].over());
+    EXPECT_EQ(again.total_reward(), one.total_reward());
+    ASSERT_EQ(again.chains.size(), one.chains.size());
+    for (std::size_t c = 0; c < one.chains.size(); ++c) {
+      const PolicyDatum a = policy_datum(one.chains[c], 1), b = policy_datum(again.chains[c], 1);
+      EXPECT_EQ(a.tokens, b.tokens);
+      EXPECT_EQ(a.targets, b.targets);
+      EXPECT_EQ(a.old_logprobs, b.old_logprobs);
+    }
+    other += others[k].rollout().turns() != one.turns();
+  }
+  EXPECT_GT(other, 0u);
+}
+
 TEST_F(RolloutTest, TasksOfOneAnswerHaveNoWindows) {
   EXPECT_THROW(check_compact_at(72, false, "countdown"), Error);
   EXPECT_THROW(check_compact_at(-1, true, "lockbox"), Error);

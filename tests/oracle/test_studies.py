@@ -1,0 +1,125 @@
+"""The arithmetic of bench/critic_right.py and bench/ppo_study.py: correlation, intervals and budgets against NumPy and SciPy's formulas written out, and what their pages say
+where little or nothing was measured."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
+import critic_right  # noqa: E402
+import ppo_study  # noqa: E402
+import ppo_study_page  # noqa: E402
+
+RANDOM = np.random.default_rng(7)
+
+
+def measured(values, means, zeros=None, failing=(-0.5, -0.3), routine=((1.0, 10), (-2.0, 40))):
+    """A result of critic_states."""
+    row = {"lambda": critic_right.LAMBDA, "failing": list(failing), "routine_sum": [s for s, _ in routine], "routine_tokens": [n for _, n in routine]}
+    other = row | {"lambda": 0, "failing": [1.0]}
+    silent = row | {"failing": [0.0], "routine_sum": [0.0], "routine_tokens": [5]}
+    states = [{"value": v, "mean": m, "zeros": z} for v, m, z in zip(values, means, zeros or [0.5] * len(values), strict=True)]
+    return {"reward": 0.5, "states": states, "advantages": [other, row], "advantages_zeros": [silent]}
+
+
+def test_values_are_compared_as_numpy_does():
+    values, means = RANDOM.random(100), RANDOM.random(100)
+    got = critic_right.figures(measured(list(values), list(means)))
+    assert got["correlation"] == pytest.approx(np.corrcoef(values, means)[0, 1], rel=1e-12)
+    assert got["error"] == pytest.approx(np.sqrt(np.mean((values - means) ** 2)), rel=1e-12)
+    assert got["failing"] == pytest.approx(-0.4)
+    assert got["routine"] == pytest.approx(-1.0 / 50)  # over tokens, not over rollouts
+    assert got["failed"] == 2
+
+
+def test_a_critic_that_says_one_number_meets_no_bar():
+    means = list(RANDOM.random(50))
+    got = critic_right.figures(measured(means, means), zeros=True)
+    assert got["correlation"] is None
+    assert critic_right.bars(got) == {"values": False, "advantages": False}
+    assert critic_right.bars(critic_right.figures(measured(means, means))) == {"values": True, "advantages": True}
+
+
+@pytest.mark.parametrize("change", [{"correlation": 0.79}, {"error": 0.16}])
+def test_bars_of_values(change):
+    good = {"correlation": 0.9, "error": 0.1, "failing": -0.4, "routine": 0.0}
+    assert critic_right.bars(good) == {"values": True, "advantages": True}
+    assert critic_right.bars(good | change) == {"values": False, "advantages": True}
+
+
+@pytest.mark.parametrize("change", [{"failing": -0.29}, {"routine": 0.11}, {"routine": -0.11}, {"failing": None, "routine": None}])
+def test_bars_of_advantages(change):
+    good = {"correlation": 0.9, "error": 0.1, "failing": -0.4, "routine": 0.0}
+    assert critic_right.bars(good | change) == {"values": True, "advantages": False}
+
+
+def test_the_page_says_what_is_missing():
+    settings = {"policy": "p", "steps": 1, "rollouts": 2, "states": 3, "continuations": 4, "version": "v"}
+    said = critic_right.text(settings, {critic_right.MAIN: measured([0.0, 0.0], [0.0, 0.0], failing=(), routine=())})
+    assert "| carried, summaries trained | - | 0.000 | - | - |" in said
+    assert "Not measured yet: carried, summaries not trained" in said and said.count("not met") == 2
+
+
+def test_intervals_are_students():
+    values = [0.1, 0.4, 0.2, 0.5, 0.3]
+    mean, low, high = ppo_study_page.interval(values)
+    half = 2.776 * np.std(values, ddof=1) / np.sqrt(5)
+    assert (mean, low, high) == pytest.approx((np.mean(values), np.mean(values) - half, np.mean(values) + half))
+    assert ppo_study_page.interval([0.1, 0.9])[1:] == (None, None)
+
+
+def test_ahead_only_where_intervals_are_disjoint():
+    low, high, over = (0.2, 0.1, 0.3), (0.5, 0.4, 0.6), (0.3, 0.25, 0.45)
+    assert ppo_study_page.verdict({"ppo": high, "grpo": low}) == "PPO ahead"
+    assert ppo_study_page.verdict({"ppo": low, "grpo": high}) == "GRPO ahead"
+    assert ppo_study_page.verdict({"ppo": over, "grpo": low}) == "not told apart"
+    assert ppo_study_page.verdict({"ppo": high, "grpo": over}) == "not told apart"
+    assert ppo_study_page.verdict({"ppo": high, "grpo": (0.1, None, None)}) == "too few seeds"
+
+
+def rows(count, rollout=0.5, train=0.25, critic=0.25):
+    return [{"reward": i / count, "rollout_seconds": rollout, "train_seconds": train, "critic_seconds": critic, "zero_spread": 0.5} for i in range(count)]
+
+
+def test_a_processors_seconds_are_divided_as_the_clock_divides_them():
+    steps = ppo_study.steps_of(rows(10), 5.0, 32)  # 10 s by the clock, half of them rollouts
+    assert [step[1] for step in steps] == [32 * (i + 1) for i in range(10)]
+    assert steps[-1][2:4] == [2.5, 5.0]
+    assert ppo_study.steps_of(rows(10), None, 32)[-1][2:4] == [5.0, 10.0]  # of a resumed cell: the clock's
+
+
+def test_success_is_of_the_steps_within_the_budget():
+    steps = ppo_study.steps_of(rows(100), None, 10)
+    rewards = np.arange(100) / 100
+    assert ppo_study_page.success(steps, ppo_study_page.SAMPLES, 500) == pytest.approx(np.mean(rewards[40:50]))
+    assert ppo_study_page.success(steps, ppo_study_page.SAMPLES, 509) == ppo_study_page.success(steps, ppo_study_page.SAMPLES, 500)
+    assert ppo_study_page.success(steps, ppo_study_page.WHOLE, 100) == pytest.approx(np.mean(rewards[90:]))
+    assert ppo_study_page.success(steps, ppo_study_page.SAMPLES, 90) is None  # nine steps are no window
+
+
+def test_rates_are_chosen_by_the_last_third():
+    def cell(rate, late, early):
+        return {"rate": rate, "steps": [[early, 0, 0, 0, 0]] * 20 + [[late, 0, 0, 0, 0]] * 10}
+
+    assert ppo_study.chosen_rate([cell(1e-4, 0.5, 0.9), cell(1e-4, 0.5, 0.9), cell(3e-4, 0.6, 0.1), cell(3e-4, 0.5, 0.1)]) == 3e-4
+    assert ppo_study.chosen_rate([cell(3e-4, 0.5, 0.1), cell(1e-4, 0.5, 0.1)]) == 1e-4
+    assert not set(ppo_study.CHOOSING) & {1, 2, 3, 4, 5}
+
+
+def whole_cell(algorithm, seed, reward, size=32):
+    return {"task": "countdown", "algorithm": algorithm, "size": size, "rate": 1e-4, "seed": seed, "different_bits": 0, "clock": False,
+            "steps": ppo_study.steps_of([row | {"reward": reward + seed / 1000} for row in rows(50)], None, size),
+            "end": {key: {"value": reward, "low": reward, "high": reward} for key in ("pass_at_1", "greedy")}}  # fmt: skip
+
+
+def test_the_page_compares_seeds_that_both_have():
+    start = {key: {"value": 0.3, "low": 0.2, "high": 0.4} for key in ("pass_at_1", "greedy")}
+    data = {"settings": {"choosing": [101], "rates": [1e-4], "version": "v"}, "start": {"countdown": start, "lockbox": {k: v | {"value": 0.0} for k, v in start.items()}},
+            "cells": [whole_cell("ppo", seed, 0.6) for seed in (1, 2, 3, 4)] + [whole_cell("grpo", seed, 0.4) for seed in (1, 2, 3)] + [whole_cell("ppo", 101, 0.9)]}  # fmt: skip
+    said = ppo_study_page.text(data)
+    assert "Seeds 1, 2, 3; rates PPO 0.0001, GRPO 0.0001" in said
+    assert "| 1,600 rollouts | 0.602" in said and "PPO ahead" in said and "GRPO ahead" not in said
+    assert "| groups without signal | none | 50.0% | |" in said
+    assert said.index("## lockbox") < said.index("no cell was run")
