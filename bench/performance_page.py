@@ -2,16 +2,17 @@
 stands beside what was measured without. A machine's kind is its processor and the instruction set used, as the block's line `Machine:` says.
 
     page = add_block(page, "Linear layers, fp32", block_lines, ["Linear layers, fp32", "A GRPO step", ...])
-    page = without_unnamed(page)
+    page = without_outlived(without_unnamed(page))
 
-Only the block of the same kind is replaced, and every other line stays as it is, except that blocks without a commit, which cannot be measured again,
-are removed. The first block of a section has no heading; each other one begins with `### On ` and its kind.
+Only the block of the same kind is replaced, and every other line stays as it is, except for blocks that cannot be measured again: those without a commit
+are removed, and those whose commit this repository does not have, where another block of the same instruction set stands. The first block of a section has no heading; each other one begins with `### On ` and its kind.
 """
 
 import re
 
 HEADING = re.compile(r"^### On .*\n+", re.M)
 NAMED = re.compile(r"^Measured at commit ", re.M)
+LOST = re.compile(r"^Measured at commit .* is of an earlier history, which this repository does not have", re.M)  # tools/named_commits.py
 
 
 def sections_of(page):
@@ -24,11 +25,16 @@ def sections_of(page):
     return head.rstrip("\n"), found
 
 
+def instruction_set(block):
+    """'avx512' of a block's line `Machine: ...`; '' where it has none."""
+    used = re.search(r"^Machine: .*Instruction set used: (\w+)", block, re.M)
+    return used[1] if used else ""
+
+
 def machine_kind(block):
     """'AMD EPYC (family 25, model 17), avx512' of a block's line `Machine: ...`; '' where it has none."""
-    machine = re.search(r"^Machine: (.*?), \d+ processors?\b.*$", block, re.M)
-    used = re.search(r"^Machine: .*Instruction set used: (\w+)", block, re.M)
-    return f"{machine[1]}, {used[1]}" if machine and used else ""
+    machine, used = re.search(r"^Machine: (.*?), \d+ processors?\b.*$", block, re.M), instruction_set(block)
+    return f"{machine[1]}, {used}" if machine and used else ""
 
 
 def blocks_of(section):
@@ -44,11 +50,25 @@ def section_of(blocks):
     return "\n\n".join([HEADING.sub("", block) if i == 0 else block for i, block in enumerate(blocks)])
 
 
+def with_blocks(page, chosen):
+    """The page with chosen(blocks) of each section's blocks, and without a section that then has none."""
+    head, sections = sections_of(page)
+    kept = {title: chosen(blocks_of(text)) for title, text in sections.items()}
+    return page_of(head, {title: section_of(blocks) for title, blocks in kept.items() if blocks})
+
+
 def without_unnamed(page):
     """The page without the blocks that do not name the commit that was measured, and without a section that has no other."""
-    head, sections = sections_of(page)
-    named = {title: [block for block in blocks_of(text) if NAMED.search(block)] for title, text in sections.items()}
-    return page_of(head, {title: section_of(blocks) for title, blocks in named.items() if blocks})
+    return with_blocks(page, lambda blocks: [block for block in blocks if NAMED.search(block)])
+
+
+def without_outlived(page):
+    """The page without the blocks of a commit that this repository does not have, in sections with a block of the same instruction set whose commit it has."""
+
+    def stands(block, blocks):
+        return not LOST.search(block) or instruction_set(block) not in {instruction_set(other) for other in blocks if not LOST.search(other)}
+
+    return with_blocks(page, lambda blocks: [block for block in blocks if stands(block, blocks)])
 
 
 def add_block(page, title, lines, titles):

@@ -28,7 +28,7 @@ import sys
 from pathlib import Path
 
 from limit_tables import kept_table, limits_table, prompts_table
-from performance_page import add_block, without_unnamed
+from performance_page import add_block, without_outlived, without_unnamed
 from performance_tables import (changes, change, commits_table, contexts_table, positions_table, gemm_table, llama_table, loading_table, offload_table, packed_table, percents, ranks_table, rl_table, tax_table,
                                 tenants_table, torch_table, training_table, variants_table)  # fmt: skip
 
@@ -204,7 +204,7 @@ def write_page(kept):
         if (kept / f"{name}.json").is_file():
             data = json.loads((kept / f"{name}.json").read_text())
             page = add_block(page, section.title, block(section, data), [s.title for s in SECTIONS.values()])
-    PAGE.write_text(without_unnamed(page))
+    PAGE.write_text(without_outlived(without_unnamed(page)))
     print(f"{PAGE.name} is written")
 
 

@@ -79,6 +79,20 @@ with check("a-block-names-its-commit-and-command"):
     replaced = performance_page.add_block(page, section.title, performance_page.HEADING.sub("", new).replace("abc123", "def456").splitlines(), [])
     assert "abc123" not in replaced and "def456" in replaced and replaced.count("### On ") == page.count("### On ")
 
+with check("a-block-that-cannot-be-measured-again-goes-where-another-stands"):
+    def block_of(machine, used, commit, lost=False):
+        said = f" Commit {commit} is of an earlier history, which this repository does not have; its figures came in with commit abc." * lost
+        return f"### On {machine}, {used}\n\nMeasured at commit {commit} by `x`.{said}\n\nMachine: {machine}, 2 processors; Instruction set used: {used}."
+
+    old, held, other = block_of("A", "avx512", "a1", lost=True), block_of("A", "avx2", "a2", lost=True), block_of("B", "avx2", "b1")
+    page = performance_page.page_of("head", {"one": performance_page.section_of([old, held, other]), "two": performance_page.section_of([held, old])})
+    sections = performance_page.sections_of(performance_page.without_outlived(page))[1]
+    assert performance_page.blocks_of(sections["one"]) == [performance_page.HEADING.sub("", old), other], sections["one"]
+    assert sections["two"] == performance_page.sections_of(page)[1]["two"], "a section whose blocks are all of the earlier history loses none"
+    newer = performance_page.without_outlived(performance_page.add_block(page, "one", [performance_page.HEADING.sub("", block_of("C", "avx512", "c1"))], ["one", "two"]))
+    kept = performance_page.blocks_of(performance_page.sections_of(newer)[1]["one"])
+    assert kept == [performance_page.HEADING.sub("", other), block_of("C", "avx512", "c1")], kept
+
 with check("a-share-above-the-ruler-is-refused"):
     GIVES["gemm"]["gigabytes_per_second"] = 40.0
     stand_in()
