@@ -336,6 +336,7 @@ def the_parts_are_those_of_the_tree(folder):
     assert f"foreach(folder {' '.join(night.ASAN_FOLDERS)})" in made and f"LOCKSTEP_KERNEL_PARTS {night.KERNEL_PARTS})" in made
     assert f"LOCKSTEP_CUDA_ARCHITECTURES {' '.join(night.ARCHITECTURES)} CACHE" in (ROOT / "cmake/Cuda.cmake").read_text()
     assert all(hasattr(night.Runner, part.kind) for part in night.PARTS)
+    assert {part.name for part in night.PARTS if part.kind == "program" and part.in_turn} == set(night.PROVED), "a sanitizer's part takes turns when it has passed, and every one that has"
     # docs/ci.md says which parts there are, and which take turns.
     text = (ROOT / "docs/ci.md").read_text()
     def meant(said):
