@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures what kept forwards save in reinforcement learning (docs/kept-forwards.md): `lockstep train rl` with --keep-forward off, inputs and all, in
 turns, with activations in memory and checkpointed. Seconds of a step, of sampling and of training; the step's time over that of `off` in the same
-round; memory of a kept row. Every run must end with the same weights, and in every step computed rows and kept rows together must be all rows.
+round; memory of a kept row. Rewards fall with a text's length (--overlong-tokens), so that there is a gradient. Every run must end with the same weights, and in every step computed rows and kept rows together must be all rows.
 
     bench/kept_forwards.py --model models/countdown-glm [--problems 4] [--rollouts 8] [--max-tokens 128] [--steps 4] [--rounds 7] [--json FILE]
 """
@@ -21,13 +21,15 @@ MODES = ("off", "inputs", "all")
 def run(options, mode, checkpointed, folder):
     command = [os.environ.get("LOCKSTEP_BINARY", str(ROOT / "build/lockstep")), "train", "rl", "--model", options.model, "--environment", options.environment, "--profile", options.profile, "--threads", str(options.threads),
                "--problems", str(options.problems), "--rollouts", str(options.rollouts), "--max-tokens", str(options.max_tokens), "--steps", str(options.steps),
-               "--learning-rate", "1e-6", "--warmup", "0", "--checkpoint-every", "0", "--runs", str(folder), "--name", "r", "--no-page", "--quiet", "--json", "--keep-forward", mode]
+               "--learning-rate", "1e-6", "--overlong-tokens", str(options.max_tokens // 2), "--warmup", "0", "--checkpoint-every", "0", "--runs", str(folder), "--name", "r", "--no-page", "--quiet", "--json", "--keep-forward", mode]
     if mode != "off":
         command += ["--keep-forward-megabytes", str(options.megabytes)]
     if checkpointed:
         command.append("--checkpoint-activations")
     summary = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
     steps = [json.loads(line) for line in (folder / "r" / "metrics.jsonl").read_text().splitlines()][1:]  # the first one warms up
+    if not any(step["gradient_norm"] > 0 for step in steps):  # then any gradient would give these weights
+        raise SystemExit(f"no step of {mode} had a gradient: all rewards of a group were equal")
     means = {key: statistics.mean(step[key] for step in steps) for key in ("rollout_seconds", "train_seconds")}
     rows = {key: sum(step.get(key, 0) for step in steps) for key in ("rows_sampled", "rows_asked", "rows_computed", "rows_kept", "rows_recomputed", "kept_rows_dropped")}
     if rows["rows_computed"] + rows["rows_kept"] != rows["rows_asked"]:

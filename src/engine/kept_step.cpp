@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tensor/copies.h"
+
 namespace lockstep {
 
 KeptStep::KeptStep(Backend& backend, const std::shared_ptr<KeptForwards>& forwards, const WeightSet& weights, const std::vector<PlannedSlice>& plan)
@@ -32,8 +34,11 @@ void KeptStep::attach(ForwardOptions& options) {
 }
 
 void KeptStep::output(std::int64_t value, const View& rows, const Buffer&) {
+  std::vector<Copied> pieces;
+  pieces.reserve(copies_.size());
   for (const Copy& c : copies_)
-    backend_.stream().copy(forwards_->layout().of_value(c.page->view(), value).row_range(c.first, c.count), rows.row_range(c.row, c.count));
+    pieces.push_back({forwards_->layout().of_value(c.page->view(), value).row_range(c.first, c.count), rows.row_range(c.row, c.count)});
+  copy_all(backend_.device(), pieces);
 }
 
 void KeptStep::enter(const std::vector<std::int32_t>& flags) {

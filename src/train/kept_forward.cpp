@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "base/error.h"
+#include "tensor/copies.h"
 
 namespace lockstep {
 
@@ -81,7 +82,10 @@ View KeptForward::from(const Run& run, std::int64_t value, std::int64_t first, s
 }
 
 void KeptForward::read(std::int64_t value, const View& rows) {
-  for (const Run& run : runs_) backend_.stream().copy(rows.row_range(run.row, run.count), from(run, value, 0, run.count));
+  std::vector<Copied> pieces;
+  pieces.reserve(runs_.size());
+  for (const Run& run : runs_) pieces.push_back({rows.row_range(run.row, run.count), from(run, value, 0, run.count)});
+  copy_all(backend_.device(), pieces);
 }
 
 void KeptForward::compare(std::int64_t value, const View& made) {
