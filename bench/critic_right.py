@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Is the critic right? Trains critics of a policy that stays as it is, on lockbox, and compares their values with what 64 continuations of 500 states earn.
+"""Is the critic right? Trains critics of a policy that stays as it is, and compares their values with what 64 continuations of 500 states earn.
 
     ninja -C build critic_states
-    bench/critic_right.py run --work FOLDER [--policy DIR] [--steps 150] [--rollouts 128] [--states 500] [--continuations 64] [--threads 1]
+    bench/critic_right.py run --work FOLDER [--environments lockbox,dozen] [--policy DIR] [--steps 150] [--rollouts 128] [--states 500] [--continuations 64] [--threads 1]
     bench/critic_right.py page --work FOLDER
 
 run: `lockstep train rl --algorithm ppo` whose critic alone learns, in every step (--critic-warmup), on training problems; then build/bench/critic_states on held-out
-ones. Four critics: values carried from window to window or each window ending with the rollout's reward, summaries trained or not. It may be
-stopped at any time, and the same command goes on where it was.
-page: puts the table between its marks in docs/rl.md.
+ones. In lockbox four critics: values carried from window to window or each window ending with the rollout's reward, summaries trained or not. Of a task of one answer
+(dozen) there is one, and states are the beginnings of answers. An environment whose rewards the policy never earns has nothing to be right about: it is left
+out, and the page says so. It may be stopped at any time, and the same command goes on where it was.
+page: puts the tables between their marks in docs/rl.md.
 
 Bars, of the critic with carried values and trained summaries: correlation at least 0.8, root mean square error at most 0.15; of failed rollouts the mean
 advantage of the failing action at most -0.3, and of the other tokens within 0.1 of 0. As a control the same critic is fed zeros in the place of all tokens.
@@ -26,10 +27,12 @@ from families import lockstep, once, version
 from marked_page import write_between_marks
 
 ROOT = Path(__file__).resolve().parents[1]
-ARMS = {"carried, summaries trained": [], "carried, summaries not trained": ["--no-train-summaries"], "terminal, summaries trained": ["--chain-value", "terminal"],
+MAIN = "carried, summaries trained"
+ARMS = {MAIN: [], "carried, summaries not trained": ["--no-train-summaries"], "terminal, summaries trained": ["--chain-value", "terminal"],
         "terminal, summaries not trained": ["--chain-value", "terminal", "--no-train-summaries"]}  # fmt: skip
-MAIN = next(iter(ARMS))
-COMPACT_AT, MAX_TOKENS = 80, 16
+ARMS_OF = {"lockbox": ARMS, "dozen": {MAIN: []}}
+COMPACT_AT, MAX_TOKENS = {"lockbox": 80, "dozen": 0}, 16
+LEAST_REWARD = 0.005  # of the policy, for there to be something to be right about
 LAMBDA = 0.95  # of the advantages that the bars are about
 SEED, STATES_SEED = 11, 12
 LEAST_CORRELATION, MOST_ERROR, MOST_FAILING, MOST_ROUTINE = 0.8, 0.15, -0.3, 0.1
@@ -59,23 +62,27 @@ def bars(f):
             "advantages": f["failing"] is not None and f["failing"] <= MOST_FAILING and abs(f["routine"]) <= MOST_ROUTINE}  # fmt: skip
 
 
-def critic_of(arm, options):
+def named(arm):
+    return arm.replace(", ", "-").replace(" ", "-")
+
+
+def critic_of(environment, arm, options):
     """The exported critic of that arm."""
-    name = arm.replace(", ", "-").replace(" ", "-")
+    name = f"{environment}-{named(arm)}"
     folder = options.work / "runs" / name
     export = folder / "critic" / "export"
     if not (export / "model.safetensors").is_file():
-        words = ["train", "rl", "--model", options.policy, "--environment", "lockbox", "--compact-at", COMPACT_AT, "--max-tokens", MAX_TOKENS, "--algorithm", "ppo",
+        words = ["train", "rl", "--model", options.policy, "--environment", environment, "--max-tokens", MAX_TOKENS, "--algorithm", "ppo",
                  "--rollouts", 1, "--problems", options.rollouts, "--steps", options.steps, "--critic-warmup", options.steps, "--critic-learning-rate", "1e-3",
                  "--lambda", LAMBDA, "--critic-lambda", 1, "--seed", SEED, "--runs", options.work / "runs", "--name", name, "--threads", options.threads, "--no-page",
-                 "--checkpoint-every", 10, "--keep-last", 1, "--transcripts", 0, *ARMS[arm]]  # fmt: skip
+                 "--checkpoint-every", 10, "--keep-last", 1, "--transcripts", 0, *ARMS[arm], *(["--compact-at", COMPACT_AT[environment]] if COMPACT_AT[environment] else [])]  # fmt: skip
         lockstep(*words, *(["--resume"] if any((folder / "checkpoints").glob("*")) else []))
     return export
 
 
-def measure(arm, options):
-    command = [options.states_binary, options.policy, critic_of(arm, options), "--states", options.states, "--continuations", options.continuations, "--seed", STATES_SEED,
-               "--compact-at", COMPACT_AT, "--max-tokens", MAX_TOKENS, "--threads", options.threads]  # fmt: skip
+def measure(environment, arm, options):
+    command = [options.states_binary, options.policy, critic_of(environment, arm, options), "--environment", environment, "--states", options.states, "--continuations",
+               options.continuations, "--seed", STATES_SEED, "--compact-at", COMPACT_AT[environment], "--max-tokens", MAX_TOKENS, "--threads", options.threads]  # fmt: skip
     done = subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, text=True)
     if done.returncode:
         sys.exit(f"critic_states: exit code {done.returncode}; the same command goes on")
@@ -88,41 +95,58 @@ def run(options):
     settings = options.work / "settings.json"
     if once(settings, lambda: here) != here:
         sys.exit(f"{settings} is of other settings or of another program; take another --work")
-    for arm in ARMS:
-        told = figures(once(options.work / "results" / f"{arm.replace(', ', '-').replace(' ', '-')}.json", lambda arm=arm: measure(arm, options)))
-        print(f"{arm}: {told}", flush=True)
+    for environment in options.environments:
+        window = ["--compact-at", COMPACT_AT[environment]] if COMPACT_AT[environment] else []
+        start = once(options.work / "results" / f"{environment}.json",
+                     lambda: lockstep("eval", environment, "--model", options.policy, "--n", 500, "--samples", 4, "--max-tokens", MAX_TOKENS, "--threads", options.threads, *window)["pass_at_1"])  # noqa: B023  # fmt: skip
+        if start["value"] < LEAST_REWARD:
+            print(f"{environment}: the policy earns its reward in {start['value']:.2%} of its rollouts: nothing to be right about")
+            continue
+        for arm in ARMS_OF[environment]:
+            file = options.work / "results" / f"{environment}-{named(arm)}.json"
+            told = figures(once(file, lambda environment=environment, arm=arm: measure(environment, arm, options)))
+            print(f"{environment}, {arm}: {told}", flush=True)
 
 
 def shown(value):
     return "-" if value is None else f"{value:.3f}"
 
 
-def text(settings, results):
-    """`results`: by arm what critic_states measured; the first is the main one."""
-    main = results[MAIN]
-    lines = [f"The policy ({settings['policy']}) earns a reward in {main['reward']:.1%} of its rollouts. Its critics learned from {settings['steps']} steps of {settings['rollouts']} rollouts. "
-             f"{settings['states']} states, each the beginning of a random turn of another held-out rollout; {settings['continuations']} continuations each. Advantages with lambda {LAMBDA:g}, of failed rollouts.",
+def text(environment, settings, results):
+    """`results`: by arm what critic_states measured."""
+    main, arms = results[MAIN], ARMS_OF[environment]
+    lines = [f"`{environment}`: the policy ({settings['policy']}) earns a reward in {main['reward']:.1%} of its rollouts. {'Its critics' if len(arms) > 1 else 'Its critic'} learned from {settings['steps']} steps of "
+             f"{settings['rollouts']} rollouts. {settings['states']} states, each the beginning of a random turn of another held-out rollout; {settings['continuations']} continuations each. "
+             f"Advantages with lambda {LAMBDA:g}, of failed rollouts.",
              "", "| critic | correlation | root mean square error | advantage of the failing action | of the other tokens |", "|---|---|---|---|---|"]  # fmt: skip
     for arm, measured in results.items():
         for zeros in (False, True) if arm == MAIN else (False,):
             f = figures(measured, zeros)
-            lines.append(f"| {arm}{', fed zeros (control)' if zeros else ''} | {shown(f['correlation'])} | {shown(f['error'])} | {shown(f['failing'])} | {shown(f['routine'])} |")
+            label = arm if len(arms) > 1 else "the critic"
+            lines.append(f"| {label}{', fed zeros (control)' if zeros else ''} | {shown(f['correlation'])} | {shown(f['error'])} | {shown(f['failing'])} | {shown(f['routine'])} |")
     own, control = bars(figures(main)), bars(figures(main, True))
     said = lambda met: "met" if met else "not met"  # noqa: E731
+    of_control = ("neither", "one of them, which so shows nothing", "both, which so show nothing")[sum(control.values())]
     lines += ["", f"Bars, of the first row: correlation at least {LEAST_CORRELATION:g} and error at most {MOST_ERROR:g}: {said(own['values'])}; failing action at most {MOST_FAILING:g}, others within "
-              f"{MOST_ROUTINE:g} of 0: {said(own['advantages'])}. The control meets {'neither' if not any(control.values()) else 'one of them, so that one shows nothing' if sum(control.values()) == 1 else 'both, so they show nothing'}."]  # fmt: skip
-    if missing := [arm for arm in ARMS if arm not in results]:
+              f"{MOST_ROUTINE:g} of 0: {said(own['advantages'])}. The control meets {of_control}."]  # fmt: skip
+    if missing := [arm for arm in arms if arm not in results]:
         lines += ["", f"Not measured yet: {'; '.join(missing)}."]
-    return "\n".join([*lines, "", f"Measured with {settings['version']}."])
+    return "\n".join(lines)
 
 
 def page(options):
     read = lambda path: json.loads(path.read_text())  # noqa: E731
-    files = {arm: options.work / "results" / f"{arm.replace(', ', '-').replace(' ', '-')}.json" for arm in ARMS}
-    results = {arm: read(file) for arm, file in files.items() if file.is_file()}
-    if MAIN not in results:
-        sys.exit(f"{MAIN}: not measured yet")
-    write_between_marks(ROOT / "docs/rl.md", "bench/critic_right.py", text(read(options.work / "settings.json"), results))
+    settings, blocks = read(options.work / "settings.json"), []
+    for environment, arms in ARMS_OF.items():
+        results = {arm: read(file) for arm in arms if (file := options.work / "results" / f"{environment}-{named(arm)}.json").is_file()}
+        start = options.work / "results" / f"{environment}.json"
+        if MAIN in results:
+            blocks.append(text(environment, settings, results))
+        elif start.is_file() and (earned := read(start))["value"] < LEAST_REWARD:
+            blocks.append(f"`{environment}`: the policy ({settings['policy']}) earns its reward in {earned['value']:.2%} of 2,000 rollouts, so there is nothing that a critic could be right about: not run.")
+        else:
+            blocks.append(f"`{environment}`: not measured yet.")
+    write_between_marks(ROOT / "docs/rl.md", "bench/critic_right.py", "\n\n".join([*blocks, f"Measured with {settings['version']}."]))
 
 
 def main():
@@ -130,6 +154,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("run", "page"))
     parser.add_argument("--work", type=absolute, required=True)
+    parser.add_argument("--environments", type=lambda word: word.split(","), default=list(ARMS_OF))
     parser.add_argument("--policy", type=absolute, default=ROOT / "models/agent-glm")
     parser.add_argument("--steps", type=int, default=150)
     parser.add_argument("--rollouts", type=int, default=128, help="a step")
@@ -138,6 +163,8 @@ def main():
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--states-binary", type=absolute, default=os.environ.get("LOCKSTEP_CRITIC_STATES") or ROOT / "build/bench/critic_states")
     options = parser.parse_args()
+    if unknown := [name for name in options.environments if name not in ARMS_OF]:
+        parser.error(f"unknown environments {', '.join(unknown)}; there are {', '.join(ARMS_OF)}")
     options.work.mkdir(parents=True, exist_ok=True)
     (run if options.what == "run" else page)(options)
 

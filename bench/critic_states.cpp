@@ -1,10 +1,10 @@
-// Measures how right a critic is, in an environment of many turns: at a random turn of each of many rollouts its value, and the mean reward of many
-// continuations from there by the same policy; and the advantages that its values give the tokens of failed rollouts. Beside it, as a control, the same
-// critic fed zeros in the place of all tokens.
+// Measures how right a critic is: at the beginning of a random turn of each of many rollouts its value, and the mean reward of many continuations from
+// there by the same policy; and the advantages that its values give the tokens of failed rollouts. Beside it, as a control, the same critic fed zeros in
+// the place of all tokens.
 //   ninja -C build critic_states
-//   build/bench/critic_states MODEL CRITIC [--states 500] [--continuations 64] [--seed 1] [--compact-at 80] [--max-tokens 16] [--threads 1]
-// MODEL is the policy's folder, CRITIC one with a value head (runs/NAME/critic/export). Problems are held-out ones of lockbox. Prints one JSON object; its
-// figures are computed by bench/critic_right.py.
+//   build/bench/critic_states MODEL CRITIC [--environment lockbox] [--states 500] [--continuations 64] [--seed 1] [--compact-at 80] [--max-tokens 16] [--threads 1]
+// MODEL is the policy's folder, CRITIC one with a value head (runs/NAME/critic/export). Problems are held-out ones. In a task of one answer states are its
+// beginnings, and --compact-at is 0. Prints one JSON object; its figures are computed by bench/critic_right.py.
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -25,6 +25,8 @@ using Json = nlohmann::ordered_json;
 std::map<std::string, int> numbers{{"--states", 500}, {"--continuations", 64}, {"--seed", 1}, {"--compact-at", 80}, {"--max-tokens", 16}, {"--threads", 1}};
 constexpr double kLambdas[] = {0, 0.5, 0.8, 0.9, 0.95, 0.98, 1};
 constexpr std::size_t kAtOnce = 25;  // states whose continuations are sampled together
+
+std::string environment_name = "lockbox";
 
 std::uint64_t seed() { return static_cast<std::uint64_t>(numbers["--seed"]); }
 
@@ -64,8 +66,8 @@ std::vector<std::vector<std::vector<double>>> values_of(LocalCritic& critic, con
   return values;
 }
 
-// The place, among the tokens that the policy wrote, of the action that failed: of the first turn that is not what a perfect policy writes and after
-// which no window is right again, the first token that differs. For a summary, and the last answer, that is one whose last digit is wrong.
+// The place, among the tokens that the policy wrote, of the action that failed: in the first turn that is wrong, the first token that a perfect policy
+// would not write. A summary of lockbox, and its last answer, is wrong if its last digit is.
 std::size_t failing_token(const Environment& environment, const Problem& problem, const Tokenizer& tokenizer, const Rollout& rollout) {
   const std::vector<Turn> turns = turns_of(rollout);
   Play play(environment, problem, tokenizer, {.compact_at = numbers["--compact-at"]});
@@ -75,7 +77,8 @@ std::size_t failing_token(const Environment& environment, const Problem& problem
     std::vector<std::int32_t> written = turn.tokens;
     if (turn.ended) written.pop_back();
     const std::string answer = tokenizer.decode(written, false);
-    const bool right = turn.ended && !answer.empty() && (answer == reference || ((turn.summary || reference.size() > 1) && answer.back() == reference.back()));
+    const bool sums = environment.name() == "lockbox" && (turn.summary || reference.size() > 1);
+    const bool right = turn.ended && (answer == reference || (sums && !answer.empty() && answer.back() == reference.back()));
     if (!right) {
       const std::vector<std::int32_t> wanted = tokenizer.encode(reference, false);
       std::size_t i = 0;
@@ -123,7 +126,8 @@ Json measure(const std::string& model, const std::string& critic_folder) {
   settings.critic = TrainedSettings{};
   settings.critic_model = critic_folder;
   RlStack stack(settings);
-  const auto environment = make_environment("lockbox");
+  const auto environment = make_environment(environment_name);
+  check_compact_at(numbers["--compact-at"], environment->many_turns(), environment_name);
   const RolloutOptions options{.samples = 1, .max_tokens = numbers["--max-tokens"], .compact_at = numbers["--compact-at"]};
   RolloutSource source(*environment, stack.tokenizer(), stack.rollouts());
   const std::vector<Problem> problems = held_out_problems(*environment, seed(), numbers["--states"]);
@@ -179,14 +183,18 @@ Json measure(const std::string& model, const std::string& critic_folder) {
 int main(int count, char** words) {
   std::vector<std::string> folders;
   for (int i = 1; i < count; ++i) {
-    if (numbers.count(words[i]) == 0) {
+    const bool named = std::strcmp(words[i], "--environment") == 0;
+    if (!named && numbers.count(words[i]) == 0) {
       folders.emplace_back(words[i]);
     } else if (++i < count) {
-      numbers[words[i - 1]] = std::atoi(words[i]);
+      if (named) environment_name = words[i];
+      else numbers[words[i - 1]] = std::atoi(words[i]);
     }
   }
   if (folders.size() != 2) {
-    std::fprintf(stderr, "use: critic_states MODEL CRITIC [--states N] [--continuations N] [--seed N] [--compact-at N] [--max-tokens N] [--threads N]\n");
+    std::fprintf(
+        stderr,
+        "use: critic_states MODEL CRITIC [--environment NAME] [--states N] [--continuations N] [--seed N] [--compact-at N] [--max-tokens N] [--threads N]\n");
     return 2;
   }
   try {

@@ -1,4 +1,4 @@
-"""The arithmetic of bench/critic_right.py and bench/ppo_study.py: correlation, intervals and budgets against NumPy and SciPy's formulas written out, and what their pages say
+"""The arithmetic of bench/critic_right.py, ppo_study.py and distillations.py: correlation, intervals and budgets against NumPy and formulas written out, and what their pages say
 where little or nothing was measured."""
 
 import sys
@@ -9,6 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
 import critic_right  # noqa: E402
+import distillations  # noqa: E402
 import ppo_study  # noqa: E402
 import ppo_study_page  # noqa: E402
 
@@ -57,9 +58,10 @@ def test_bars_of_advantages(change):
 
 def test_the_page_says_what_is_missing():
     settings = {"policy": "p", "steps": 1, "rollouts": 2, "states": 3, "continuations": 4, "version": "v"}
-    said = critic_right.text(settings, {critic_right.MAIN: measured([0.0, 0.0], [0.0, 0.0], failing=(), routine=())})
+    said = critic_right.text("lockbox", settings, {critic_right.MAIN: measured([0.0, 0.0], [0.0, 0.0], failing=(), routine=())})
     assert "| carried, summaries trained | - | 0.000 | - | - |" in said
     assert "Not measured yet: carried, summaries not trained" in said and said.count("not met") == 2
+    assert "Not measured yet" not in critic_right.text("dozen", settings, {critic_right.MAIN: measured([0.0, 0.1], [0.0, 0.1])})
 
 
 def test_intervals_are_students():
@@ -123,3 +125,16 @@ def test_the_page_compares_seeds_that_both_have():
     assert "| 1,600 rollouts | 0.602" in said and "PPO ahead" in said and "GRPO ahead" not in said
     assert "| groups without signal | none | 50.0% | |" in said
     assert said.index("## lockbox") < said.index("no cell was run")
+
+
+def test_losses_of_distillation_are_means_of_equal_parts():
+    losses = list(RANDOM.random(203))
+    assert distillations.parts(losses) == pytest.approx([np.mean(losses[i * 50 : (i + 1) * 50]) for i in range(4)])
+    rate = {"value": 0.5, "low": 0.4, "high": 0.6}
+    rates = dict.fromkeys(distillations.TASKS, rate)
+    row = {"way": "top", "steps": 200, "losses": [4.0, 3.0, 2.0, 1.0], "processor_seconds": None, "different_bits": 0, "tokens": 1000, "end": rates}
+    said = distillations.table(rates, rates, [row], ["forward", "top"])
+    assert "| `distill_top` | 4 | 3 | 2 | 1 | 0.500 [0.400, 0.600] | 0.500 [0.400, 0.600] |  | 0 of 1,000 |" in said
+    assert "steps 1-50 | 51-100 | 101-150 | 151-200 |" in said and said.endswith("Not measured yet: `forward`.")
+    header, line, *rows = said.splitlines()[:5]
+    assert all(row.count("|") == header.count("|") == line.count("|") for row in rows)
