@@ -9,11 +9,12 @@
 #include "rl/countdown_environment.h"
 #include "rl/dozen_environment.h"
 #include "rl/lockbox_environment.h"
+#include "rl/recall_environment.h"
 
 namespace lockstep {
 namespace {
 using Maker = std::unique_ptr<Environment> (*)();
-// One row per environment; beside them the dozen.
+// One row per environment; beside them the dozen, and recall of any length.
 constexpr std::array<std::pair<std::string_view, Maker>, 4> kEnvironments = {{
     {"countdown", []() -> std::unique_ptr<Environment> { return make_countdown_environment(); }},
     {"countdown-checked", []() { return make_checked_countdown_environment(); }},
@@ -44,6 +45,7 @@ std::vector<std::string> environment_names() {
   std::vector<std::string> names;
   for (const auto& row : kEnvironments) names.emplace_back(row.first);
   for (const std::string& dozen : dozen_environment_names()) names.push_back(dozen);
+  for (const std::string& recall : recall_environment_names()) names.push_back(recall);
   return names;
 }
 
@@ -52,6 +54,7 @@ std::unique_ptr<Environment> make_environment(std::string_view name) {
     if (known == name) return make();
   }
   if (is_dozen(name)) return make_dozen_environment(std::string(name));
+  if (is_recall(name)) return make_recall_environment(std::string(name));
   fail(ErrorCode::invalid_argument, "environment is '{}', allowed is {}{}", name.substr(0, 60), fmt::join(environment_names(), ", "),
        did_you_mean(name, environment_names()));
 }

@@ -67,6 +67,7 @@ GIVEN = {
     "rl/algorithms/algorithms.h": "RlSettings& settings, const std::set<std::string_view>& options",
     "rl/dozen.h": "std::uint64_t seed, std::uint64_t index",
     "rl/lockbox.h": "std::uint64_t seed, std::uint64_t index",
+    "rl/recall.h": "std::uint64_t seed, std::uint64_t index",
     "rl/settings.h": "",
     "rl/trajectory/policy_datum.h": "const Rollout& rollout",
     "rl/trajectory/reference.h": "const Environment& environment, const Problem& problem, const Tokenizer& tokenizer, std::int32_t end",

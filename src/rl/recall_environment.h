@@ -1,0 +1,18 @@
+// Recall as Environments: all four kinds in turn, or one, at any length (the task itself: rl/recall.h). A problem's domain is its kind.
+//   const std::unique_ptr<OneTurnEnvironment> recall = make_recall_environment("recall-last-4096");
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "rl/environment.h"
+
+namespace lockstep {
+
+// "recall" and "recall-KIND", for lists; behind each a length may stand: "recall-4096", "recall-last-4096".
+std::vector<std::string> recall_environment_names();
+bool is_recall(std::string_view name);
+// The environment of such a name; without a length it is 256 words.
+std::unique_ptr<OneTurnEnvironment> make_recall_environment(const std::string& name);
+
+}  // namespace lockstep

@@ -1,0 +1,47 @@
+"""The environment `recall` from its recipe to an answer: every word of its texts is one token of the folder that tools/make_recall_folder.py writes, a model of at
+most 1.5 million parameters trains on it, by references and by rewards, and is measured at a length of the caller's own."""
+import json
+import re
+import subprocess
+import sys
+
+from harness import ROOT, TMP, check, done, refused
+
+FOLDER, RUNS = TMP / "recall-glm", TMP / "runs"
+subprocess.run([sys.executable, "-B", ROOT / "tools/make_recall_folder.py", FOLDER], check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+SMALL = ["--runs", RUNS, "--no-page", "--json"]
+
+
+def trained(recipe, name, *words):
+    """The export of a run of few steps."""
+    done("train", "sft", "--config", ROOT / f"recipes/{recipe}.toml", "--name", name, "--set", "warmup=1", *words, *SMALL)
+    return RUNS / name / "export"
+
+
+with check("train"):
+    model = trained("recall_sft", "first", "--set", f"model={FOLDER}", "--set", "steps=2", "--set", "batch=4")
+    lines = [json.loads(line) for line in (RUNS / "first/metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines if "loss" in line][-1] == 2, lines
+    info = done("info", model, "--json").json()
+    assert info["parameters"]["total"] <= 1_500_000, info["parameters"]
+    assert json.loads((model / "config.json").read_text())["max_position_embeddings"] == 1 << 20
+
+with check("words-are-tokens"):
+    prompt = " ba de Bal17 mi Kon03 fo? Kon Bal:"
+    words = re.findall(r" ?[A-Za-z]+|\d\d|[?:]", prompt)
+    assert "".join(words) == prompt
+    told = done("tokenize", "--model", model, "--text", prompt, "--json").json()
+    assert len(told["tokens"]) == len(words), told
+
+with check("longer"):
+    longer = trained("recall_longer_sft", "longer", "--set", f"model={model}", "--set", "steps=2", "--set", "batch=2")
+    assert (longer / "model.safetensors").stat().st_size <= 3_000_000
+
+with check("eval"):
+    told = done("eval", "recall-last-40", "--model", model, "--n", 4, "--samples", 1, "--max-tokens", 8, "--json").json()
+    assert told["problems"] == 4 and 0 <= told["pass_at_1"]["value"] <= 1, told
+    refused("eval", "recall-last-15", "--model", model, status=1, words=["15; allowed is 16 to 1048448"])
+    refused("eval", "recall-lost-64", "--model", model, status=1, words=["recall-lost-64", "recall-last"])
+
+with check("rl"):
+    done("train", "rl", "--model", model, "--environment", "recall-keys-24", "--steps", 1, "--problems", 2, "--rollouts", 2, "--max-tokens", 4, "--name", "rl", *SMALL)
