@@ -27,7 +27,7 @@ Weights are in bf16 with fp32 activations (`cpu-bf16w`) where a row says nothing
 
 ## This program's own pairs
 
-After steps of training, not at the start: {own_zero} of {own} rows have no token with other bits.
+{shorter}After steps of training, not at the start: {own_zero} of {own} rows have no token with other bits.
 
 | model | trained | pair | k1 | k2 | k3 | largest \\|l\\| | other bits, of tokens |
 |---|---|---|---|---|---|---|---|
@@ -73,13 +73,25 @@ def versions(rows):
     return ". ".join([said, *(one.rstrip(".") for one in named_commits.sentences(said))])
 
 
+LESSON = "taught Countdown, "
+
+
+def shorter_lessons(rows):
+    """The sentence on families whose rows are of models that had fewer steps than the others' (their notes begin with LESSON), so that they are not those of
+    docs/families.md; empty without any."""
+    steps = {r["model"]: int(r["note"].removeprefix(LESSON).split()[0].replace(",", "")) for r in rows if r["note"].startswith(LESSON)}
+    fewer = sorted({n for n in steps.values() if n < max(steps.values())})
+    of = [f"{' and '.join(sorted(m for m in steps if steps[m] == n))} {n:,} steps" for n in fewer]
+    return f"Not every family had the whole lesson: {', '.join(of)}, and no reinforcement learning; these are not the models of [families](families.md).\n\n" if of else ""
+
+
 def write(rows, models, docs):
     rows = sorted(with_earlier(rows, docs), key=lambda r: (models.index(r["model"]), ORDER.index(r["row"])))
     (docs / "kl.json").write_text(json.dumps({"line": LINE, "rows": rows}, indent=1) + "\n")
     own, others = [r for r in rows if r["row"].startswith("own")], [r for r in rows if not r["row"].startswith("own")]
     few = sorted({r["model"] for r in rows if r["tokens"] < TOKENS})
     fewer = f" but those of {', '.join(few)}, of which the machine had no time for more" if few else ""
-    text = HEAD.format(fewer=fewer, line=LINE, own=len(own), own_zero=sum(r["different_bits"] == 0 for r in own), versions=versions(rows))
+    text = HEAD.format(fewer=fewer, line=LINE, own=len(own), own_zero=sum(r["different_bits"] == 0 for r in own), versions=versions(rows), shorter=shorter_lessons(rows))
     text += "".join(f"| {r['model']} | {r['note']} | {r['what'].removeprefix('this program, ')} | {figures(r)} |\n" for r in own)
     text += OTHERS + "".join(f"| {r['model']} | {r['what']} | {figures(r)} |\n" for r in others)
     text += THEIRS

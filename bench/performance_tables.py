@@ -107,6 +107,16 @@ def peer_products(row, products, target):
             + f". Ours take {ours:.2f} s within the step: {theirs / ours:.2f} times the peer's speed."]  # fmt: skip
 
 
+def tile_limit(row, products):
+    """The sentence on a step whose products never waited for anything behind the first cache; none for results from before that was measured."""
+    if "tile_gigaflops" not in row:
+        return []
+    tile = row["tile_gigaflops"]
+    at_that_rate = row["ratio"] / (1 - products + row["share"] * row["gigaflops"] / tile)
+    return ["", f"With the operands in the first cache, loaded as a product's tile loads them, this machine makes {tile:.0f} GFLOP/s of multiply-adds, {percent(tile / row['gigaflops'])} of the rate in registers. "
+                f"With products at that rate and all else as it is, a step would be {at_that_rate:.2f} times as fast as torch's."]  # fmt: skip
+
+
 def step_profile(row, target):
     """What a step's time goes into, and the sentence on what the machine's multiply-adds allow."""
     products, accumulators, alone, with_accumulators = step_limits(row)
@@ -118,7 +128,7 @@ def step_profile(row, target):
              f"{percent(1 - products - accumulators)}. At that rate with nothing beside them a step would be {alone:.2f} times as fast as torch, with the deposits as they are {with_accumulators:.2f}"
              + (f": the target of {target} is within what the rate in registers allows." if with_accumulators >= target
                 else f": less than {target}, so the target is {percent(SHARE_OF_PRODUCTS)} of that rate in the products."),
-             *peer_products(row, products, target), "",
+             *tile_limit(row, products), *peer_products(row, products, target), "",
              "| part of the step | of the processor time (range over rounds) |", "|---|---|"]  # fmt: skip
     for name, share in row["kernels"].items():
         if share["median"] >= 0.001:
@@ -132,6 +142,17 @@ def without_profile(row):
                 "registers reach here (`lockstep bench arithmetic`): no order of sums makes a step faster than one divided by that share."]  # fmt: skip
 
 
+def short_of(row, speed, memory):
+    """The sentence on a target that a step misses, and where the page says what limits it and what was tried; nothing where none is missed. `memory` None: it
+    has no target."""
+    missed = [f"in tokens by a factor of {speed / row['ratio']:.2f}"] if row["ratio"] < speed else []
+    if memory and row["memory_ratio"] > memory:
+        missed.append(f"in memory by a factor of {row['memory_ratio'] / memory:.2f}")
+    if not missed:
+        return []
+    return ["", f"The target is missed {' and '.join(missed)}: [what limits a step, and what was tried](profiling.md#what-a-training-step-is-short-of)."]
+
+
 def torch_table(data):
     r = {**data["rows"][0], "threads": data["threads"]}
     what = f"adapter of rank {r['lora_rank']}" if r.get("lora_rank") else "all parameters"
@@ -140,7 +161,7 @@ def torch_table(data):
             "| step | lockstep, tok/s | torch, tok/s | ratio | lockstep, peak GB | torch, peak GB | ratio |", "|---|---|---|---|---|---|---|",
             f"| {r['sequences']} x {r['length']} tokens, fp32, {what} | {r['lockstep']:.0f} | {r['torch']:.0f} | {span(r)} | "
             f"{r['lockstep_peak_bytes'] / 1e9:.2f} | {r['torch_peak_bytes'] / 1e9:.2f} | {r['memory_ratio']:.2f} |",
-            *(step_profile(r, 1.5) if "kernels" in r else without_profile(r) if "share" in r else [])]  # fmt: skip
+            *short_of(r, 1.5, None if r.get("lora_rank") else 0.65), *(step_profile(r, 1.5) if "kernels" in r else without_profile(r) if "share" in r else [])]  # fmt: skip
 
 
 def rl_table(data):

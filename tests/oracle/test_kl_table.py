@@ -97,3 +97,12 @@ def test_the_page_marks_what_is_above_the_line(tmp_path):
     assert stored == [("m", "own-full", 0.0, "v1"), ("m", "fp8", 0.0099, "v1"), ("m", "int4", 0.0111, "v2"), ("other", "own-full", 0.0, "v2")]
     text = (tmp_path / "kl.md").read_text()
     assert "Measured with v1 (2 rows), v2 (2 rows)." in text and "0.0123" not in text and "Not measured yet" not in text
+
+
+def test_the_page_says_which_families_had_a_shorter_lesson(tmp_path):
+    figures = {"tokens": 20_000, "k1": 0.0, "k2": 0.0, "k3": 0.0, "largest_log_ratio": 0.0, "different_bits": 0, "family": "f", "what": "w", "row": "own-full", "version": "v"}
+    notes = {"a": "taught Countdown, 300 steps", "b": "taught Countdown, 3,000 steps, then 60 of RL", "c": "taught Countdown, 300 steps", "d": "4 steps on texts"}
+    kl_page.write([figures | {"model": m, "note": n} for m, n in notes.items()], list(notes), tmp_path)
+    assert "Not every family had the whole lesson: a and c 300 steps, and no" in (tmp_path / "kl.md").read_text()
+    kl_page.write([figures | {"model": m, "note": notes["b"]} for m in ("a", "c")], list(notes), tmp_path)  # taught to the end, later
+    assert "Not every family" not in (tmp_path / "kl.md").read_text()

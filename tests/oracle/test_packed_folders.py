@@ -289,3 +289,33 @@ def test_fp8_of_all_experts_in_one_tensor(lockstep, tmp_path, power_of_two):
     assert bits(lockstep, write(tmp_path / "shifted", shifted, moe_intermediate_size=width, quantization_config=fp8), "cpu-f32") != bits(lockstep, folder, "cpu-f32")
     lacking = {n: t for n, t in stored.items() if n != "model.layers.0.mlp.experts.down_proj_scale_inv"}
     assert "down_proj_scale_inv" in refused(lockstep, write(tmp_path / "lacking", lacking, moe_intermediate_size=width, quantization_config=fp8))
+
+
+def test_fp8_of_all_experts_in_one_tensor_is_computed_with_where_no_block_has_two_matrices(lockstep, tmp_path):
+    """Gate and up of 128 rows each: a block of the fused tensor belongs to one of them, so its numbers and scales are those of the profile. Written again, each
+    expert has its own tensors, with the same bytes."""
+    width, profile = 128, "cpu-fp8-experts"
+    g = torch.Generator().manual_seed(4)
+    stored = {n: t for n, t in model_tensors().items() if ".experts." not in n}
+    apart = dict(stored)
+    for i in range(LAYERS):
+        name = f"model.layers.{i}.mlp.experts."
+        for parts, (rows, columns) in {("gate", "up"): (2 * width, HIDDEN), ("down",): (HIDDEN, width)}.items():
+            scale = torch.rand((EXPERTS, -(-rows // 128), -(-columns // 128)), generator=g) * 0.001 + 0.0005
+            codes = (torch.randn((EXPERTS, rows, columns), generator=g) * 150).clamp(-448, 448).to(torch.float8_e4m3fn)
+            fused = name + "_".join(parts) + "_proj"
+            stored |= {fused: codes, fused + "_scale_inv": scale}
+            for e in range(EXPERTS):
+                for part, ours, scales in zip(parts, codes[e].chunk(len(parts)), scale[e].chunk(len(parts)), strict=True):
+                    apart |= {f"{name}{e}.{part}_proj.weight": ours, f"{name}{e}.{part}_proj.weight_scale_inv": scales}
+    keys = {"moe_intermediate_size": width, "quantization_config": {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}}
+    folder, each = write(tmp_path / "fused", stored, **keys), write(tmp_path / "apart", apart, **keys)
+    assert info(lockstep, folder)["exact_under"] == info(lockstep, each)["exact_under"] and profile in info(lockstep, folder)["exact_under"]["FP8, blocks of 128 x 128"]
+    own = bits(lockstep, each, profile)
+    for via in ("prefill", "train"):
+        assert bits(lockstep, folder, profile, via) == own, via
+    lockstep.run("convert", folder, tmp_path / "again", "--profile", profile)
+    assert (tmp_path / "again" / "model.safetensors").read_bytes() == (each / "model.safetensors").read_bytes()
+    # The control: halves that change places have other bits.
+    swapped = stored | {f"model.layers.{i}.mlp.experts.gate_up_proj": stored[f"model.layers.{i}.mlp.experts.gate_up_proj"].roll(width, 1) for i in range(LAYERS)}
+    assert bits(lockstep, write(tmp_path / "swapped", swapped, **keys), profile) != own

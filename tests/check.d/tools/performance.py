@@ -157,6 +157,13 @@ with check("what-the-machine-forbids-is-no-target"):
     for theirs, said in ((1.25, "would be 1.60 times as fast as torch's. Ours"), (1.6, "would be 1.25 times as fast as torch's, less than 1.5")):
         text = "\n".join(performance_tables.step_profile({**row, "sequences": 4, "length": 256, "lockstep": 512.0, "torch": 512.0, "torch_products_seconds": theirs}, 1.5))
         assert said in text and f"Ours take 1.20 s within the step: {theirs / 1.2:.2f} times the peer's speed" in text
+    # A step that misses its target in time or memory says so, and where the page tells what limits it; one that misses none says nothing, and an adapter's has no target of memory.
+    for ratio, memory, goal, said in ((1.2, 0.66, 0.65, "missed in tokens by a factor of 1.25 and in memory by a factor of 1.02: ["), (1.6, 0.7, 0.65, "missed in memory by a factor of 1.08: ["),
+                                      (1.2, 0.7, None, "missed in tokens by a factor of 1.25: [")):  # fmt: skip
+        text = "\n".join(performance_tables.short_of({"ratio": ratio, "memory_ratio": memory}, 1.5, goal))
+        assert said in text and text.endswith("(profiling.md#what-a-training-step-is-short-of)."), text
+    assert performance_tables.short_of({"ratio": 1.5, "memory_ratio": 0.65}, 1.5, 0.65) == []
+    assert "\n## What a training step is short of\n" in (ROOT / "docs/profiling.md").read_text()
     groups = (ROOT / "src/benchmark/kernel_groups.cpp").read_text()
     for name in parts:
         assert f'"{name}"' in groups, f"src/benchmark/kernel_groups.cpp has no part '{name}'"
