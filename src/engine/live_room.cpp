@@ -17,7 +17,7 @@ void LiveRoom::begin(bool live) {
   steps_after_ = live ? 0 : std::min(steps_after_ + 1, kStepsAfter);
   guesses_before_ = live_guesses_;
   live_guesses_ = {};
-  work_ = prompts_ = {};
+  work_ = prompts_ = live_prompts_ = {};
   live_rows_ = other_rows_ = 0;
   holds_back_ = false;
 }
@@ -63,6 +63,18 @@ std::int64_t LiveRoom::prompt_rows(std::int64_t begin, std::int64_t wanted, std:
   return std::min(wanted, std::max(fit, kLeastPromptRows - static_cast<std::int64_t>(prompts_.rows)));
 }
 
+std::int64_t LiveRoom::live_prompt_rows(std::int64_t begin, std::int64_t wanted, std::int64_t pending) const {
+  const auto prompts = static_cast<std::int64_t>(live_prompts_.rows);
+  if (live_rows_ == prompts || wanted == 0) return wanted;
+  StepWork without = work_;
+  without -= prompts_;
+  without -= live_prompts_;
+  const std::int64_t fit = most(wanted, work_, (1 + kLivePromptShare) * predictor_.seconds(without), [&](std::int64_t count) {
+    return RowSpan{begin, count, count == pending ? 1 : 0};
+  });
+  return std::min(wanted, std::max(fit, kLeastPromptRows - prompts));
+}
+
 std::int64_t LiveRoom::guessed_rows(std::int64_t begin, std::int64_t wanted) const {
   if (!on() || steps_after_ >= kStepsAfter) return wanted;
   return most(wanted, work_, most_seconds_, [&](std::int64_t count) { return RowSpan{begin, count, count}; });
@@ -70,7 +82,7 @@ std::int64_t LiveRoom::guessed_rows(std::int64_t begin, std::int64_t wanted) con
 
 void LiveRoom::take(const RowSpan& rows, bool live, bool prompt) {
   work_ += work_of(rows);
-  if (prompt) prompts_ += work_of(rows);
+  if (prompt) (live ? live_prompts_ : prompts_) += work_of(rows);
   if (live) steps_after_ = 0;
   (live ? live_rows_ : other_rows_) += rows.count;
 }
@@ -82,7 +94,7 @@ void LiveRoom::take_guesses(const RowSpan& rows, bool live) {
 
 void LiveRoom::put_back(const RowSpan& rows, bool live, bool prompt) {
   work_ -= work_of(rows);
-  if (prompt) prompts_ -= work_of(rows);
+  if (prompt) (live ? live_prompts_ : prompts_) -= work_of(rows);
   (live ? live_rows_ : other_rows_) -= rows.count;
 }
 

@@ -3,7 +3,8 @@
 // that, every kWaits-th step still has some rows of rollouts (one for every kLiveRows live ones, at least one), so that rollouts never stop. There
 // is no limit while no live request runs and none ran in the last kStepsAfter steps: the next live request may then wait for one step of any
 // length. Without such a gap every step has all running rollouts, and only their prompts are limited: beside live work the prompts of one step take
-// at most kPromptSeconds, so that live requests run and enter between two parts of a long prompt.
+// at most kPromptSeconds, so that live requests run and enter between two parts of a long prompt. A long prompt of a live request itself makes a step
+// in which others decode at most 1 + kLivePromptShare times as long, however far behind its rows stand: a million tokens do not stall their neighbours.
 // Knows no sequence and no clock. Used by one thread at a time.
 //   LiveRoom room(0.04); room.begin(true); room.take({.begin = 70, .count = 1, .tokens = 1}, true); const std::int64_t rows = room.rows(0, 128, 300);
 #pragma once
@@ -21,7 +22,7 @@ struct RowSpan {
 class LiveRoom {
  public:
   static constexpr int kWaits = 8, kLiveRows = 4, kStepsAfter = 50;
-  static constexpr double kPromptSeconds = 0.025;
+  static constexpr double kPromptSeconds = 0.025, kLivePromptShare = 1.5;
   static constexpr std::int64_t kLeastPromptRows = 4;  // of a step, however long they take
 
   // 0: no limit, and classes are mixed by their shares.
@@ -34,9 +35,11 @@ class LiveRoom {
   std::int64_t rows(std::int64_t begin, std::int64_t wanted, std::int64_t pending);
   // The same for a rollout's prompt, after rows() allowed `wanted`.
   std::int64_t prompt_rows(std::int64_t begin, std::int64_t wanted, std::int64_t pending) const;
+  // How many of the next `wanted` rows of a live request's long prompt there is room for beside live rows that decode.
+  std::int64_t live_prompt_rows(std::int64_t begin, std::int64_t wanted, std::int64_t pending) const;
   // The same for rows of draft tokens, each of which samples a token. Nothing waits for them.
   std::int64_t guessed_rows(std::int64_t begin, std::int64_t wanted) const;
-  // Adds rows to the plan; removes them from it. `prompt`: of a rollout's prompt.
+  // Adds rows to the plan; removes them from it. `prompt`: of a prompt.
   void take(const RowSpan& rows, bool live, bool prompt = false);
   void put_back(const RowSpan& rows, bool live, bool prompt = false);
   // Adds rows of draft tokens. Those of live requests come after rollouts have their rows, so the next plan leaves as much room for them.
@@ -52,7 +55,7 @@ class LiveRoom {
 
   double most_seconds_;
   StepPredictor predictor_;
-  StepWork work_, prompts_;                 // that is planned; of that, prompts of rollouts
+  StepWork work_, prompts_, live_prompts_;  // that is planned; of that, prompts of rollouts, and of live requests
   StepWork live_guesses_, guesses_before_;  // of that; of the plan before: as many are expected
   std::int64_t live_rows_ = 0, other_rows_ = 0;
   int steps_without_ = 0;  // of rollouts' rows that were wanted, in a row

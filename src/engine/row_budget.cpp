@@ -6,7 +6,6 @@ namespace lockstep {
 
 namespace {
 RowSpan span_of(const PlannedSlice& p) { return {p.begin, p.count, p.last ? 1 + p.drafted : 0}; }
-bool is_prompt(const PlannedSlice& p) { return !p.decode && !is_live(*p.sequence); }  // of a rollout
 }  // namespace
 
 void RowBudget::begin(bool live) {
@@ -23,7 +22,10 @@ bool RowBudget::decodes(const Sequence& s) const { return s.computed >= (s.pace.
 
 std::int64_t RowBudget::of(const Sequence& s) {
   std::int64_t rows = std::min(wanted(s), left_);
-  if (is_live(s)) return rows;
+  if (is_live(s)) {
+    const bool long_prompt = s.account && s.pace.rows == 0 && s.known() - s.begin > chunk_ && !decodes(s);
+    return long_prompt ? room_.live_prompt_rows(s.computed, rows, s.pending()) : rows;
+  }
   if (!decodes(s)) rows = room_.prompt_rows(s.computed, rows, s.pending());
   return room_.rows(s.computed, rows, s.pending());
 }
@@ -35,12 +37,12 @@ std::int64_t RowBudget::of_guesses(const PlannedSlice& p, std::int64_t rows) con
 
 void RowBudget::take(const PlannedSlice& p) {
   left_ -= p.count;
-  room_.take(span_of(p), is_live(*p.sequence), is_prompt(p));
+  room_.take(span_of(p), is_live(*p.sequence), !p.decode);
 }
 
 void RowBudget::put_back(const PlannedSlice& p) {
   left_ += p.count;
-  room_.put_back(span_of(p), is_live(*p.sequence), is_prompt(p));
+  room_.put_back(span_of(p), is_live(*p.sequence), !p.decode);
 }
 
 void RowBudget::take_guesses(const PlannedSlice& p, std::int64_t rows) {

@@ -1,5 +1,5 @@
-// How many rows a sequence gets in the next forward: the least of what it can use, what is left of the forward, and, for rollouts beside live
-// requests, what the step's time allows (engine/live_room.h). Knows no pages. Used by one thread at a time.
+// How many rows a sequence gets in the next forward: the least of what it can use, what is left of the forward, and, for rollouts and long
+// prompts beside live requests, what the step's time allows (engine/live_room.h). Knows no pages. Used by one thread at a time.
 //   rows.begin(live); const std::int64_t count = rows.of(s); rows.take(slice);
 #pragma once
 #include "engine/fair_order.h"

@@ -165,8 +165,8 @@ void Scheduler::admit(std::uint64_t weights, Whose whose) {
   for (Sequence* one : queues_.waiting_in_turn(rows_.classes())) {
     if (rows_.left() <= 0 || places-- <= 0) return;
     Sequence& s = *one;
-    // A rollout's prompt that the step has no time for keeps its place, and does not hold up a live request.
-    if (turns_.weights_of(s) != weights || !is_of(whose, s) || (whose == Whose::everybody && rows_.of(s) == 0)) {
+    // A rollout's prompt or a long one that the step has no time for keeps its place, and does not hold up a live request.
+    if (turns_.weights_of(s) != weights || !is_of(whose, s) || (whose != Whose::others && rows_.of(s) == 0)) {
       promised += pages_.missing(s);
       continue;
     }
