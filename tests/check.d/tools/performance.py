@@ -116,6 +116,9 @@ with check("long-contexts-have-a-table"):
     text = "\n".join(performance_tables.contexts_table(data))
     for part in ("| V3.2 | 65,536 | 131.1 | 1000.0 | 100.0 | 12.00 |", "64k over 16k: V3.2: 2.00.", "allows 2.00 (85%); a token after it 1.40, 1.75 (80%)", "| both | 60.0 | 20.0 | 3.00"):
         assert part in text, (part, text)
+    assert "\nAbove the target: V3.2. A row reads" in text, text
+    data["rows"][0]["attention"] = 65.536 / 4 / 1.15
+    assert "Above the target" not in "\n".join(performance_tables.contexts_table(data))
 
 with check("the-end-of-long-texts-has-a-table"):
     part = {"ns_a_token": 9e5, "indexer_ns": 5e5, "selection_ns": 1e5, "attention_ns": 3e5, "rest_ns": 1e5, "runs": 3}
