@@ -2,7 +2,8 @@
 
 It learns (the loss falls, some held-out problems are solved), and no token of the rollouts has other bits than the trainer's. The whole
 lessons, of 3,000 steps and every family, are docs/families.md. And every recipe makes a model of its family, of at most a million active parameters.
-Every algorithm of train rl has a recipe that runs, and every loss of train preference one whose pairs are learnt.
+Every algorithm of train rl has a recipe that runs, every way of train distill too, and every loss of train preference one whose pairs are learnt. PPO with single
+rollouts learns Countdown, to the published weights.
 """
 import json
 import os
@@ -10,11 +11,12 @@ import re
 import sys
 from statistics import fmean
 
-from harness import BINARY, ROOT, TMP, check, lockstep
+from harness import AGENT, BINARY, ROOT, TMP, check, lockstep
 
 os.environ["LOCKSTEP_BINARY"] = str(BINARY)
 sys.path.insert(0, str(ROOT / "bench"))
 import algorithms  # noqa: E402
+import distillations  # noqa: E402
 import families  # noqa: E402
 import preferences  # noqa: E402
 
@@ -47,6 +49,30 @@ with check("algorithms"):
         few = [word for key, value in {"steps": 1, "warmup": 1, "problems": 2}.items() for word in ("--set", f"{key}={value}")]
         done = lockstep("train", "rl", "--config", ROOT / f"recipes/countdown_{name}.toml", "--runs", TMP / "runs", "--no-page", "--json", *few)
         assert done.returncode == 0 and families.metrics(TMP / "runs" / f"countdown-{name.replace('_', '-')}")[0]["different_bits"] == 0, (name, done.stderr)
+
+with check("single-rollouts"):
+    published = re.search(r"`recipes/countdown_ppo.toml` ends with\s+the weights `([0-9a-f]{64})`", (ROOT / "docs/rl.md").read_text())[1]
+    run = TMP / "single"
+    told = families.lockstep("train", "rl", "--config", ROOT / "recipes/countdown_ppo.toml", "--set", f"model={ROOT / 'models/countdown-glm'}", "--runs", run, "--no-page")
+    before, after = (families.evaluate(model, 2)["pass_at_1"] for model in (ROOT / "models/countdown-glm", run / "countdown-ppo/export"))
+    print(f"pass@1 {before} to {after}, {told['different_bits']} bits differ")
+    assert told["weights_sha256"] == published and told["different_bits"] == 0, (told, published)
+    assert after["value"] >= before["value"] + 0.06 and after["low"] > before["high"], (before, after)
+
+with check("distillation"):
+    help_of = lockstep("train", "distill", "--help").stdout
+    divergences, ways = (re.findall(r"\w+", re.search(rf"--{option} NAME.*?default \w+;([^;)]*)", help_of, re.S)[1]) for option in ("divergence", "over"))
+    assert distillations.all_ways() == sorted({*divergences, *ways} - {"vocabulary"}), (divergences, ways)
+    listed = (ROOT / "recipes/teachers.toml").read_text()
+    assert re.findall(r'domains = \["(\w+)"\]', listed) == distillations.TASKS, listed
+    itself = TMP / "teachers.toml"  # the student's own weights: nothing to learn from, but the way is gone
+    itself.write_text(re.sub(r'folder = ".*?"', f'folder = "{AGENT}"', listed))
+    for name in distillations.all_ways():
+        few = [word for key, value in {"steps": 1, "warmup": 1, "prompts": 2, "teachers": itself, "model": AGENT}.items() for word in ("--set", f"{key}={value}")]
+        done = lockstep("train", "distill", "--config", ROOT / f"recipes/distill_{name}.toml", "--runs", TMP / "runs", "--no-page", "--json", *few)
+        assert done.returncode == 0, (name, done.stderr)
+        (row,) = families.metrics(TMP / "runs" / f"distill-{name.replace('_', '-')}")
+        assert row["completions"] == 2 and abs(row["loss"]) < 1e-3, (name, row)
 
 with check("preferences"):
     names = re.search(r"--loss NAME.*?default dpo;([^)]*)\)", lockstep("train", "preference", "--help").stdout, re.S)[1]
