@@ -4,7 +4,7 @@ The options are those of `COMMAND --help=json`, which are the keys of --config f
 option a value and holds what the command then prints and writes against the same without it: they differ, or, of those that change no
 result, are equal to the byte. That options are refused where their mechanism is off is walked by src/cli/option_tables_test.cpp.
 
-Servers, who asks them, launch, doctor and demo have a check of their own (server_effects.py). SHOWN has what a run of a moment cannot show: parity, and a few
+Servers, who asks them, launch, doctor and demo have a check of their own (server_effects.py). SHOWN has what a run of a moment cannot show: a few
 options whose effect is on a network or a page. Of those only this is held: some other test has the word given there, or the option itself. That such a
 test fails without the effect is that test's to show.
 """
@@ -75,12 +75,18 @@ def furnish():
     for name, file, text in (("cool", "generation_config.json", json.dumps({"temperature": 0.1, "eos_token_id": 102})), ("talks", "chat_template.jinja", turn.replace("BEGIN", "")), ("begins", "tokenizer.json", json.dumps(tokenizer))):
         shutil.copytree(MODEL, folder / name)
         (folder / name / file).write_text(text)
+    shutil.copyfile(ROOT / "tests/fuzz/corpus/gguf_fuzz/bpe", folder / "tiny.gguf")  # a llama of one layer, with a context of 16
+    shutil.copytree(MODEL, folder / "latent", ignore=shutil.ignore_patterns("*.safetensors*"))
+    (folder / "latent/config.json").write_text(json.dumps({"model_type": "deepseek_v3", "vocab_size": 512, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2, "q_lora_rank": 8,
+        "kv_lora_rank": 8, "qk_nope_head_dim": 4, "qk_rope_head_dim": 4, "v_head_dim": 4, "intermediate_size": 16, "first_k_dense_replace": 1, "n_routed_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 8,
+        "n_shared_experts": 1, "n_group": 1, "topk_group": 1, "max_position_embeddings": 64, "rms_norm_eps": 1e-6, "tie_word_embeddings": False, "rope_theta": 10000.0, "eos_token_id": 102}))  # fmt: skip
     return folder
 
 
 FILES = furnish()
 ADAPTER = TMP / "adapter/runs/r/export"  # made below
 CRITIC_MODEL = TMP / "critic/runs/r/export"  # too
+LATENT = TMP / "latent/runs/r/export"  # too: one layer of latent attention
 TAUGHT = TMP / "taught/runs/r/export"  # too: the shipped model, after reference rollouts of lockbox
 SPECIAL, SPECIAL_ID = "<|eos|>", "102"  # of the shipped model
 NO = "NO"  # the option is left out of the base
@@ -89,7 +95,8 @@ MORE = {"generate": {"prompt": "16 19 14=17:", "max-tokens": 12, "seed": 3, "jso
         "grad": {"tokens": FILES / "sequences.jsonl", "out": "gradients.safetensors", "json": True}, "plan": {"json": True}, "tokenize": {"text": "3 7 12=48:"}, "render": {"messages": FILES / "talk.json", "model": FILES / "talks"},
         "chat": {"model": FILES / "talks", "stdin": "16 19 14=17:\n", "temperature": 1, "max-tokens": 12, "seed": 3}, "report": {"copy": ("run", TMP / "adapter/runs/r")},
         **{f"snapshot {kind}": STORED | {"quiet": True} for kind in ("pull", "diff", "verify", "squash")}, "snapshot push": STORED | {"quiet": True, "json": True}, "snapshot show": STORED, "snapshot prune": STORED, "snapshot mirror": STORED | {"channel": "chat", "quiet": True},
-        "shapes resolve": {"model": "qwen3-8b"}, "simulate": {"ranks": "tp=2,dp=2", "tokens": 128, "length": 16}}  # fmt: skip
+        "shapes resolve": {"model": "qwen3-8b"}, "simulate": {"ranks": "tp=2,dp=2", "tokens": 128, "length": 16},
+        "parity": {"model": FILES / "tiny.gguf", "fuzz": 1, "json": True}}  # fmt: skip
 WORDS = {"simulate": [MODEL], "eval": ["countdown"], "info": [MODEL], "convert": [MODEL, "out"], "index-share convert": [MODEL, "out"], "shapes show": ["qwen3-32b-65k"], "report": ["run"],
          "snapshot push": [FILES / "moved-further", "store"], "snapshot pull": ["store", "chat", "out"], "snapshot show": ["store", "chat"], "snapshot diff": ["store", SNAPSHOTS[0], "chat"], "snapshot verify": ["store", "chat"],
          "snapshot squash": ["store", "none", "chat"], "snapshot mirror": ["store", "copy"], "snapshot prune": ["store"]}  # fmt: skip
@@ -129,7 +136,7 @@ ROWS = {
                        ("loss-config", "averaging=token_mean"), ("json", NO)],
     "plan": [*RUNTIME[:2], ("context", 40, {"length": 64}), ("for", "serve"), ("sequences", 9), ("length", 40), ("memory-megabytes", 1), ("batch-rows", 9, {"for": "serve"}), ("cache-bytes", 10**6, {"for": "serve"}), ("json", NO),
              ("micro-batch", 1), ("checkpoint-activations", True), ("optimizer-state", "file"), ("ranks", "tp=2"), ("critic", "full"), ("critic-rank", 64, {"critic": "adapter"}), ("flops", True, {"threads": NO})],
-    "simulate": [("ranks", "tp=4"), ("devices", 2, {"ranks": NO}), ("device", "b200"), ("tokens", 64), ("length", 32), ("micro-batch", 1), ("checkpoint-activations", True), ("profile", "cpu-f32"), ("json", True)],
+    "simulate": [("ranks", "tp=4"), ("devices", 2, {"ranks": NO}), ("device", "b200"), ("tokens", 64), ("length", 32), ("micro-batch", 1), ("checkpoint-activations", True), ("adapter-rank", 4), ("profile", "cpu-f32"), ("json", True)],
     "info": [("json", True), ("families", True, {"WORDS": []})],
     "convert": [("dtype", "bf16"), ("profile", "cpu-int4-base"), ("overwrite", True, {"there": "out/notes.txt"})],
     "shapes list": [("model", "qwen3-8b"), ("mode", "lora"), *SHAPES],
@@ -171,15 +178,16 @@ ROWS = {
         ("steps", 1), ("prompts", 3), ("rollouts", 2), ("max-tokens", 6), ("temperature", 3), ("over", "sampled"), ("divergence", "forward"), ("teacher-top-k", 3, {"over": "top"}), ("learning-rate", 0.01), ("schedule", "linear", {"steps": 3}), ("warmup", 2),
         ("beta1", 0.1, {"steps": 3}), ("beta2", 0.1, {"steps": 3}), ("eps", 1), ("weight-decay", 9), ("max-norm", 1e-3), ("adapter-rank", 4), ("adapter-alpha", 1, {"adapter-rank": 4, "steps": 3}), ("optimizer", "dimuon"), ("seed", 9), ("init-seed", 9, {"adapter-rank": 4}),
         ("checkpoint-every", 1), ("keep-last", 1, {"checkpoint-every": 1, "steps": 4}), ("export-dtype", "f32"), ("quiet", NO, {"json": NO}), ("page", True), *PROFILED, ("overwrite", True, {"trace": "trace.json", "there": "trace.json"}), ("json", NO)],
+    # Of models so small that a run takes a second of a processor. Both runs must pass, so what differs is what was compared, and how often.
+    "parity": [("model", NEEDED), ("fuzz", 2), ("seed", 9), ("profile", "cpu-f32"), ("ranks", "tp=4"), ("device", "emulated"), ("mla-norm-eps", 0.5, {"model": LATENT}), ("json", NO)],
 }  # fmt: skip
 
-# Of parity, a run of which takes 15 seconds of a processor, and of what needs a network or long to reach: the word of tests that show it, where it is not the option itself.
-# Of a command in ROWS too, those options alone that stand here.
+# Of what needs a network, other processes or long to reach: the word of tests that show it, where it is not the option itself. Of a command in ROWS too, those options alone that stand here.
 SHOWN = {
     "chat": {"url": "--url", "api-key": "--api-key"}, "snapshot push": {"base": "--base", "transition": "--transition"}, "snapshot pull": {"downloads": "--downloads", "parallel": "--parallel", "stall-seconds": "--stall-seconds"},
     "snapshot mirror": {"follow": "--follow", "poll-seconds": "--poll-seconds", "downloads": "--downloads", "parallel": "--parallel", "stall-seconds": "--stall-seconds"},
-    "parity": {"mla-norm-eps": "mla_norm_eps", "device": "emulated", "rank-timeout": "rank_timeout"},
-    "train sft": {"page-port": "--page-port", "transcript-megabytes": "BoundedLog", "rank-timeout": "rank_timeout"}, "train rl": {"page-port": "--page-port", "transcript-megabytes": "BoundedLog", "rank-timeout": "rank_timeout", "on-difference": "stop_at_difference", "publish-transition": ".transition"}, "train preference": {"page-port": "--page-port"}, "train distill": {"page-port": "--page-port"},
+    "parity": {"rank-timeout": "rank_timeout"},
+    "train sft": {"page-port": "--page-port", "transcript-megabytes": "BoundedLog", "rank-timeout": "rank_timeout"}, "train rl": {"page-port": "--page-port", "transcript-megabytes": "BoundedLog", "rank-timeout": "rank_timeout", "on-difference": "stop_at_difference", "publish-transition": ".transition"}, "train preference": {"page-port": "--page-port", "rank-timeout": "rank_timeout"}, "train distill": {"page-port": "--page-port", "rank-timeout": "rank_timeout"},
 }  # fmt: skip
 # No size or figure that these print depends on it; `score` prints its lines either way.
 NO_EFFECT = {("plan", "mla-norm-eps"), ("info", "mla-norm-eps"), ("score", "json")}
@@ -193,6 +201,8 @@ def seen(folder, result):
     text = re.sub(r"\d+(\.\d+)? s\b|127\.0\.0\.1:\d+", "T", text.replace(str(folder), "HERE"))
     text = re.sub(r"\d{4}-\d\d-\d\dT[\d:.]+Z", "T", text)  # of a line of the log
     text = re.sub(r'("available_bytes":\s*)\d+', r"\1A", text)  # memory that is free at that moment
+    text = re.sub(r"parity +\d+/\d+.*\n?", "", text)  # parity's progress
+    text = re.sub(r'"profile":"[^"]*","seed":\d+,', "", text)  # and the options that its report repeats
     files = {}
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
         name = str(path.relative_to(folder))
@@ -277,6 +287,7 @@ def finished(command, folder, **more):
 
 finished("train sft", TMP / "adapter", **{"adapter-rank": 4})
 finished("train preference", TMP / "critic", loss="reward")
+finished("train sft", TMP / "latent", model=FILES / "latent", **{"from-scratch": True})
 finished("train sft", TMP / "taught", **{"data": NO, "eval-share": NO, "environment": "lockbox", "steps": 60, "batch": 2, "learning-rate": 2e-3, **WINDOWS})
 with concurrent.futures.ThreadPoolExecutor(2) as pool:
     for command, rows in ROWS.items():
