@@ -1,4 +1,5 @@
-// Measures the peak rate of fp32 multiply-adds in registers, by all threads at once: the ceiling of every fp32 product on this machine.
+// Measures the peak rate of fp32 multiply-adds in registers, by all threads at once: the ceiling of every fp32 product on this machine. Beside it the rate of
+// a product's tile in the first cache. Half of the time each.
 //   const ArithmeticTiming t = time_arithmetic({.threads = 2}, 0.5);   // t.gigaflops
 #pragma once
 #include <string>
@@ -10,7 +11,8 @@ namespace lockstep {
 struct ArithmeticTiming {
   int threads = 0;
   std::string isa;
-  double gigaflops = 0;  // of the best run; a multiply-add counts 2
+  double gigaflops = 0;       // of the best run; a multiply-add counts 2
+  double tile_gigaflops = 0;  // the same with operands in the first cache, loaded as a product's tile loads them
 };
 
 // Error unsupported for an instruction set other than AVX2 and AVX-512.

@@ -12,6 +12,7 @@
 namespace lockstep {
 
 std::int64_t multiply_avx512(std::int64_t steps, float* sums) { return multiply_loop<Avx512Vec, 10>(steps, sums); }
+std::int64_t multiply_tile_avx512(std::int64_t steps, float* data) { return multiply_tile<Avx512Vec>(steps, data); }
 
 }  // namespace lockstep
 #pragma GCC pop_options

@@ -145,6 +145,13 @@ with check("what-is-not-computed-twice-has-tables"):
     text = limit_tables.limits_table(data)
     assert "| 2 | 100 | 20.0 | 5.0 |" in text and "| product | 2 | 20 | 50% | arithmetic | 100 GFLOP/s | 50 GFLOP/s | 50% |" in text and "| copy | 1 | 20 | 50% | memory | 20 GB/s | 10 GB/s | 50% |" in text, text
 
+with check("products-from-the-first-cache-are-a-limit"):
+    # Half of a step's time goes into products, whose arithmetic takes a quarter of it at the rate in registers and a third of it at the tile's rate: 1.2 / (1 - 1/2 + 1/3).
+    row = {"ratio": 1.2, "share": 0.25, "gigaflops": 400, "tile_gigaflops": 300}
+    (_, text) = performance_tables.tile_limit(row, 0.5)
+    assert "300 GFLOP/s of multiply-adds, 75% of the rate in registers" in text and "1.44 times as fast as torch's" in text, text
+    assert performance_tables.tile_limit({"ratio": 1.2}, 0.5) == []
+
 with check("what-the-machine-forbids-is-no-target"):
     # Decoding: 1.3 against a peer that reads at 70% of memory's speed can be; against one at 90% it cannot.
     for theirs, target in ((0.7, 1.3), (0.9, "80% of memory's speed: it allows 1.11")):
