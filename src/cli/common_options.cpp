@@ -3,6 +3,8 @@
 #include <cstdlib>
 #include <memory>
 
+#include "base/log.h"
+#include "parallel/processes.h"
 #include "trained/led_model.h"
 
 namespace lockstep {
@@ -34,9 +36,17 @@ void add_ranks_option(OptionTable& table, std::string* ranks) {
              "threads of this process that share --threads; changes no bit");
 }
 
-void check_sampling_ranks(std::string_view ranks) {
-  if (const int cp = rank_layout(ranks).cp; cp > 1)
-    fail(ErrorCode::invalid_argument, "ranks has cp={}, which cuts sequences in training alone; allowed is cp=1 where nothing is trained", cp);
+void leave_training_ranks_out(std::string& ranks) {
+  const RankLayout wished = rank_layout(ranks);
+  const RankLayout used{.tp = wished.tp, .ep = wished.ep, .pp = wished.pp};
+  if (used == wished) return;
+  if (const ProcessMail* mail = joined_mail(); mail && mail->processes() > used.size())
+    fail(ErrorCode::invalid_argument,
+         "ranks is {}, of which {} compute where nothing is trained, and there are {} processes; allowed is tp x ep x pp of at least a rank for each",
+         wished.text(), used.size(), mail->processes());
+  log_warning("dp and cp deal out the sequences of training steps, and nothing is trained here: they are left out",
+              {{"ranks", wished.text()}, {"computes", used.text()}});
+  ranks = used.text();
 }
 
 void add_transport_options(OptionTable& table, ProcessSettings& settings) {

@@ -17,8 +17,9 @@ Option& add_model_option(OptionTable& table, RuntimeSettings& settings);
 void add_device_options(OptionTable& table, RuntimeSettings& settings);
 // --ranks: how the model and the work are laid out.
 void add_ranks_option(OptionTable& table, std::string* ranks);
-// Of a command that samples and does not train. Error invalid_argument: cp, which cuts sequences of a training step alone.
-void check_sampling_ranks(std::string_view ranks);
+// Of a command that samples and does not train: leaves dp and cp, which help training steps alone, out of its layout and warns of it, so that the ranks that
+// compute share all threads. Error invalid_argument: those are fewer than the joined processes.
+void leave_training_ranks_out(std::string& ranks);
 // --transport, --rank-timeout: how ranks communicate, for a command that calls follow_processes (trained/led_model.h) before anything else.
 void add_transport_options(OptionTable& table, ProcessSettings& settings);
 // --beta1, --beta2, --eps, --weight-decay, --max-norm of AdamW, into settings that name them alike.

@@ -83,7 +83,7 @@ struct Answer {
 int generate_command(const Arguments& arguments) {
   GenerateSettings s;
   if (!parse(arguments, s)) return kExitOk;
-  check_sampling_ranks(s.runtime.ranks);
+  leave_training_ranks_out(s.runtime.ranks);
   install_interrupt_handlers();
   const OpenedModel opened = open_model(s.runtime);
   ServingOptions serving{.max_open = 1};

@@ -122,6 +122,7 @@ int plan_command(const Arguments& arguments) {
   serving.engine.max_sequences = serving.sequences;
   if (optimizer_state == "file") training.trainer.optimizer_folder = ".";  // a plan only counts: nothing is written there
   const bool trains = purpose == "train";
+  if (!trains) leave_training_ranks_out(settings.ranks);
   const std::vector<MemoryPlan> ranks = trains ? plan_training(settings, training) : plan_serving(settings, with_cache(serving));
   const MemoryPlan& plan = *std::max_element(ranks.begin(), ranks.end(), [](const MemoryPlan& a, const MemoryPlan& b) { return a.total < b.total; });
   std::vector<std::int64_t> totals;

@@ -28,7 +28,7 @@ int score_command(const Arguments& arguments) {
   table.accept_config();
   if (!table.parse(arguments)) return kExitOk;
 
-  if (score_via_by_name(via) != ScoreVia::train) check_sampling_ranks(settings.ranks);
+  if (score_via_by_name(via) != ScoreVia::train) leave_training_ranks_out(settings.ranks);
   install_interrupt_handlers();
   const OpenedModel opened = open_model(settings);
   const std::vector<std::vector<std::int32_t>> sequences = read_sequences(opened, tokens);

@@ -166,8 +166,8 @@ int serve_command(const Arguments& arguments) {
   serving.adapters.root = adapter_folder;
   return_freed_memory();
   EngineOptions planned = serving.engine;
+  if (!training) leave_training_ranks_out(runtime.ranks);
   planned.ranks = rank_layout(runtime.ranks);
-  if (!training) check_sampling_ranks(runtime.ranks);
   const ServingMemoryOptions wanted_memory{.megabytes = memory_megabytes,
                                            .training = training,
                                            .cache_bytes = cache_megabytes << 20,

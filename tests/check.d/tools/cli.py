@@ -158,6 +158,9 @@ with check("json"):
     again = done("generate", "--model", MODEL, "--tokens", ",".join(map(str, answer["prompt_token_ids"])), "--seed", "7",
                  "--max-tokens", "12", "--threads", "1", "--json").json()
     assert again == answer, f"the same prompt as token ids: {again}\nexpected {answer}"
+with check("training-ranks-of-a-sampler"):
+    told = done("generate", "--model", MODEL, "--prompt", PROMPT, "--seed", "7", "--max-tokens", "12", "--ranks", "dp=2,cp=2", "--json")
+    assert told.json() == answer and told.stderr.count("nothing is trained here: they are left out") == 1, told
     streamed = done("generate", "--model", MODEL, "--prompt", PROMPT, "--seed", "7", "--max-tokens", "12").stdout
     assert streamed == answer["text"] + "\n", f"streamed {streamed!r}, --json {answer['text']!r}"
 
