@@ -1,6 +1,7 @@
 #include "benchmark/long_context.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "base/error.h"
@@ -21,6 +22,10 @@ double seconds_of(const std::vector<KernelTotals>& totals, std::string_view begi
   for (const KernelTotals& kernel : totals) sum += kernel.name.starts_with(beginning) ? kernel.seconds : 0;
   return sum;
 }
+
+struct RunSeconds {
+  double all = 0, indexer = 0, attention = 0;
+};
 
 // Every position gets values of its own, so that no two keys are alike.
 void fill(Stream& stream, const View& cache, std::uint64_t seed) {
@@ -74,16 +79,29 @@ ContextParts time_rows(const OpenedModel& opened, const WeightSet& weights, KvCa
   };
   forward();  // fills caches; measured from here on
   const KernelProfile profile;
-  const Timing time = time_repeated(budget, forward);
-  const std::vector<KernelTotals> totals = profile.totals();
-  const double a_token = 1.0 / static_cast<double>(rows), of_kernels = a_token / static_cast<double>(time.runs + 1);  // the first run is not timed
-  ContextParts parts{.all = time.median * a_token,
-                     .indexer = seconds_of(totals, "index_select") * of_kernels,
-                     .attention = seconds_of(totals, "attention") * of_kernels,
-                     .runs = time.runs};
-  parts.rest = parts.all - parts.indexer - parts.attention;
+  std::vector<RunSeconds> runs;
+  RunSeconds before;
+  time_repeated(budget, [&] {
+    const auto begin = std::chrono::steady_clock::now();
+    forward();
+    const double all = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    const std::vector<KernelTotals> totals = profile.totals();
+    const RunSeconds now{all, seconds_of(totals, "index_select"), seconds_of(totals, "attention")};
+    runs.push_back({all, now.indexer - before.indexer, now.attention - before.attention});
+    before = now;
+  });
+  runs.erase(runs.begin());
+  std::nth_element(runs.begin(), runs.begin() + static_cast<std::ptrdiff_t>(runs.size() / 2), runs.end(),
+                   [](const RunSeconds& a, const RunSeconds& b) { return a.all < b.all; });
+  const RunSeconds middle = runs[runs.size() / 2];
+  const double a_token = 1.0 / static_cast<double>(rows);
+  ContextParts parts{.all = middle.all * a_token,
+                     .indexer = middle.indexer * a_token,
+                     .attention = middle.attention * a_token,
+                     .rest = (middle.all - middle.indexer - middle.attention) * a_token,
+                     .runs = static_cast<std::int64_t>(runs.size())};
   if (ScoresAlone scores(opened, cache, batch); scores.any())
-    parts.selection = parts.indexer - time_repeated(budget, [&] { scores.run(), runtime.backend.stream().synchronize(); }).median * a_token;
+    parts.selection = std::max(0.0, parts.indexer - time_repeated(budget, [&] { scores.run(), runtime.backend.stream().synchronize(); }).median * a_token);
   return parts;
 }
 }  // namespace

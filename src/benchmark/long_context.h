@@ -12,10 +12,10 @@ struct ContextCase {
   std::int64_t window = 64;    // rows of a piece of a prompt; a decoded token is one row
 };
 
-// Seconds a token of one forward of all layers, without embedding of other rows, head or sampling.
+// Seconds a token of one forward of all layers, without embedding of other rows, head or sampling: of the run whose time is the median, so that parts add up.
 struct ContextParts {
-  double all = 0;        // median over runs
-  double indexer = 0;    // scores and selection, which one kernel makes (kernels/index/index.h); means over runs, as all that follow
+  double all = 0;
+  double indexer = 0;    // scores and selection, which one kernel makes (kernels/index/index.h)
   double selection = 0;  // of it what a selection of index_topk keys takes beyond one of a single key
   double attention = 0;
   double rest = 0;  // all other kernels, and what lies between kernels
