@@ -54,8 +54,9 @@ std::string to_json_line(const ScoredRow& row) {
 Scorer::Scorer(const OpenedModel& opened, ScoreVia via, const std::filesystem::path& adapter) : runtime_(opened.runtime), via_(via) {
   refuse_value_head(*opened.model, "its tokens have no log-probabilities; lockstep grad --loss value --rows FILE writes its values");
   const auto weights = [&] { return opened.weight_set(); };
-  // What is frozen in few bits is computed with as it was read: a quantiser makes other numbers of a file's own.
-  if (via == ScoreVia::train && (!adapter.empty() || !runtime_->profile.trains_all_weights()))
+  // Scoring trains nothing: the weights are read into what is computed with, a tensor at a time, and what a file has in few bits as it stands. Pieces of
+  // a sequence over ranks are the whole trainer's alone.
+  if (via == ScoreVia::train && (!adapter.empty() || !runtime_->profile.trains_all_weights() || opened.ranks.cp == 1))
     base_ = std::make_shared<FrozenBase>(*runtime_, weights(), TrainerOptions{.ranks = opened.ranks});
   if (!adapter.empty()) {
     LoadedAdapter read = load_adapter_folder(adapter, runtime_->model->manifest());

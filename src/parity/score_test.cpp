@@ -80,6 +80,21 @@ TEST_F(ScoreTest, EveryWayGivesTheSameBits) {
   EXPECT_THROW(score_via_by_name("trian"), Error);
 }
 
+// No fp32 image of the weights, no gradients, no moments: the compute copy alone, whichever the way.
+TEST_F(ScoreTest, HoldsNothingThatTrainingNeeds) {
+  opened_.runtime = std::make_shared<Runtime>(BackendOptions{.threads = 2}, opened_.model, profile_by_name("cpu-bf16w"));
+  const MemoryAccounts& memory = opened_.runtime->backend.device().memory();
+  const auto copies = [&] { return memory.current(MemoryCategory::weights); };
+  const std::int64_t own = copies();  // what the runtime has of itself, such as tables of RoPE
+  const std::int64_t with_weights = [&, weights = opened_.weight_set()] { return copies(); }();
+  EXPECT_GE(with_weights - own, loaded_bytes(*opened_.model, opened_.runtime->profile).weights);
+  for (const std::string& via : score_via_names()) {
+    const Scorer scorer(opened_, score_via_by_name(via));
+    EXPECT_EQ(copies(), with_weights) << via;
+    for (const MemoryCategory category : {MemoryCategory::optimizer, MemoryCategory::gradients}) EXPECT_EQ(memory.peak(category), 0) << via;
+  }
+}
+
 TEST_F(ScoreTest, TheGradientFileHasEveryWeightAndNoCorrectionBias) {
   const auto path = std::filesystem::path(testing::TempDir()) / fmt::format("lockstep_gradients_{}.safetensors", ::getpid());
   const GradientSummary summary =
