@@ -1,16 +1,18 @@
 // Ways of training that hold in every family, of all weights and of an adapter: the routing that an engine told is given back, Muon, optimizer state
-// in a file. And what each family's kernels count is what its config says. (Memorisation, parity, ranks, exports and kept forwards walk the registry
-// elsewhere.)
+// in a file. What each family's kernels count is what its config says, and its memory what a plan says. (Memorisation, parity, ranks, exports and kept
+// forwards walk the registry elsewhere.)
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 
 #include "base/error.h"
 #include "engine/engine.h"
 #include "parity/engine_ways.h"
+#include "planning/memory_plan.h"
 #include "system/golden_tools.h"
 #include "train/adapter_trainer.h"
 #include "train/trainer.h"
@@ -196,6 +198,36 @@ TEST_P(FamilyWays, KernelsCountWhatTheConfigSays) {
   Engine engine(own, trainer.weights(), {.page_size = 4});
   engine_score(engine, tokens, {.kind = ScoreKind::decode, .seed = 9});
   expect(engine.counters().work, kTokens, "serving");
+}
+
+// From config.json alone, by category, to the byte.
+TEST_P(FamilyWays, APlanIsWhatTrainingAndServingTake) {
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / fmt::format("lockstep-family-plan-{}", ::getpid());
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "config.json") << tiny_config(GetParam());
+  const RuntimeSettings settings{.model = folder.string(), .profile = "cpu-bf16w", .threads = 1, .context = kPositions};
+  const auto expect_equal = [](const MemoryPlan& plan, const MemoryPlan& real) {
+    for (std::size_t c = 0; c < plan.peak.size(); ++c) EXPECT_EQ(plan.peak[c], real.peak[c]) << kMemoryCategoryNames[c];
+    EXPECT_EQ(plan.total, real.total);
+  };
+  Runtime training = runtime();
+  Trainer trainer(training, masters, {});
+  for (int step = 0; step < 2; ++step) {
+    trainer.forward_backward(std::vector<TrainSequence>(3, TrainSequence::next_token(std::vector<std::int32_t>(41, 7))), {});
+    trainer.optim_step({});
+  }
+  const MemoryPlan learns = plan_training(settings, {.sequences = 3, .length = 40})[0];
+  expect_equal(learns, memory_of(training.backend.device().memory()));
+
+  const ServingPlan what{.sequences = 5, .length = 60, .engine = {.cache_bytes = 1 << 20, .max_sequences = 5}};
+  Runtime serving = runtime();
+  Engine engine(serving, make_weight_set(serving.backend, model->manifest(), masters, serving.profile, 0), what.engine);
+  for (int i = 0; i < 5; ++i) engine.submit({.prompt = std::vector<std::int32_t>(59, 7), .sampling = {.temperature = 1, .max_tokens = 1}});
+  engine.run_until_idle();
+  const MemoryPlan serves = plan_serving(settings, what)[0];
+  expect_equal(serves, memory_of(serving.backend.device().memory()));
+  EXPECT_LT(serves.total, learns.total) << "a plan that says the same of everything says nothing";
+  std::filesystem::remove_all(folder);
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, FamilyWays, testing::ValuesIn(all_families()), [](const auto& info) { return info.param; });
