@@ -1,14 +1,32 @@
 // Times decoding of every type of GGUF blocks to fp32: millions of weights per second on one core, medians of rounds, with source and target in the
-// cache. Blocks hold random bits.
+// cache. Blocks hold random bits. The first line is the processor.
 //   ninja -C build gguf_decode && build/bench/gguf_decode [ROUNDS]
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <random>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "checkpoint/gguf_types.h"
+
+namespace {
+// Name, family and model, as the system tells them.
+std::string processor() {
+  std::ifstream file("/proc/cpuinfo");
+  std::set<std::string> wanted = {"model name", "cpu family", "model"};
+  std::string text;
+  for (std::string line; !wanted.empty() && std::getline(file, line);) {
+    const std::size_t colon = line.find(':');
+    const std::string key = line.substr(0, line.find_last_not_of(" \t", colon - 1) + 1);
+    if (colon != line.npos && wanted.erase(key) > 0) text += (text.empty() ? "" : ", ") + key + line.substr(colon);
+  }
+  return text.empty() ? "a processor that tells no name" : text;
+}
+}  // namespace
 
 int main(int argc, char** argv) {
   using namespace lockstep;
@@ -16,6 +34,7 @@ int main(int argc, char** argv) {
   constexpr int kTurns = 64;                                // of a round
   const int rounds = argc > 1 ? std::atoi(argv[1]) : 21;
   std::mt19937 random(1);
+  std::printf("%s\n", processor().c_str());
   std::printf("%-6s%16s%20s%10s%10s\n", "type", "bits a weight", "M weights a second", "least", "most");
   for (std::uint32_t id = 0; id < 64; ++id) {
     const GgufType* type = gguf_type(id);

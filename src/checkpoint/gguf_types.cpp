@@ -155,6 +155,8 @@ constexpr std::array kGgufTypes = {
     GgufType{34, "TQ1_0"},
     GgufType{35, "TQ2_0"},
     GgufType{39, "MXFP4"},
+    GgufType{40, "NVFP4"},
+    GgufType{41, "Q1_0"},
 };
 }  // namespace
 

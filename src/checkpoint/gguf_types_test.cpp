@@ -77,7 +77,7 @@ TEST(GgufTypes, BitsAWeight) {
   EXPECT_EQ(gguf_type(13)->bits_a_weight(), 5.5);
   EXPECT_EQ(gguf_type(14)->bits_a_weight(), 6.5625);
   EXPECT_EQ(gguf_type(8)->bits_a_weight(), 8.5);
-  EXPECT_EQ(gguf_type(40), nullptr);
+  EXPECT_EQ(gguf_type(42), nullptr);
   EXPECT_EQ(gguf_type(16)->decode, nullptr);
   EXPECT_EQ(readable_gguf_types().size(), 11u);
 }

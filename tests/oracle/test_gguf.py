@@ -157,6 +157,30 @@ def test_k_quants_score_as_transformers(lockstep, tmp_path):
     check_scores(lockstep, tmp_path / "m.gguf", logprobs_of(expected, tokens), tokens)
 
 
+def told_of(lockstep, path, architecture, kind=None):
+    """What `info` says of a file of this architecture with one tensor of this type."""
+    writer = gguf.GGUFWriter(path, architecture)
+    values, size = gguf.GGML_QUANT_SIZES[kind] if kind is not None else (1, 1)
+    writer.add_tensor("token_embd.weight", np.zeros((4, 256 // values * size), np.uint8), raw_dtype=kind)
+    writer.write_header_to_file(), writer.write_kv_data_to_file(), writer.write_tensors_to_file(), writer.close()
+    done = subprocess.run([lockstep.binary, "info", path], capture_output=True, text=True)
+    assert done.returncode == 1 and len(done.stderr.strip().splitlines()) == 1, done
+    return done.stderr
+
+
+def test_every_other_type_and_architecture_of_the_package_is_refused_by_its_name(lockstep, tmp_path):
+    others = [kind for kind in Kind if kind not in (*files.QUANTISED, Kind.F32, Kind.F16, Kind.BF16)]
+    assert len(others) > 20 and any(kind.name.startswith("IQ") for kind in others)
+    for kind in others:
+        told = told_of(lockstep, tmp_path / "m.gguf", "llama", kind)
+        assert f"has the type {kind.name}, which is not read" in told and "read are F32, F16, Q4_0" in told, told
+    architectures = [name for name in gguf.MODEL_ARCH_NAMES.values() if name not in files.ARCHITECTURES.values()]
+    assert len(architectures) > 60
+    for name in architectures:
+        told = told_of(lockstep, tmp_path / "m.gguf", name, Kind.F32)
+        assert f"'general.architecture' is '{name}', " in told and "llama, qwen2, qwen3, qwen3moe" in told, told
+
+
 def test_unpermuted_rows_would_be_seen(lockstep, tmp_path):
     """Negative control: the same file without pairing has other scores."""
     config = config_of("llama")
