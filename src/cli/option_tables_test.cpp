@@ -111,6 +111,8 @@ const std::vector<Idle>& idle_options() {
         {"train sft", kSft, "adapter-alpha", "8", "without --adapter-rank"},
         {"train sft", kSft, "rank-timeout", "8", "without --transport mpi"},
         {"train rl", "--model x", "rank-timeout", "8", "without --transport mpi"},
+        {"train preference", "--model x --data y", "rank-timeout", "8", "without --transport mpi"},
+        {"train distill", "--model x --teachers y --data z", "rank-timeout", "8", "without --transport mpi"},
         {"serve", kServe, "rank-timeout", "8", "without --transport mpi"},
         {"demo", "--quick", "rank-timeout", "8", "without --transport mpi"},
         {"parity", "--model x", "rank-timeout", "8", "without --transport mpi"},
@@ -283,13 +285,15 @@ const std::map<std::string, std::string>& effective_options() {
        "json "
        "profile-operations trace overwrite"},
       {"train preference",
-       "model profile threads device backend isa mla-norm-eps context ranks name runs fork data loss end-token chat-template seed epochs steps batch eval "
+       "model profile threads device backend isa mla-norm-eps context ranks transport name runs fork data loss end-token chat-template seed epochs steps batch "
+       "eval "
        "eval-share "
        "eval-every micro-batch checkpoint-activations optimizer-state learning-rate schedule warmup beta1 max-norm adapter-rank "
        "optimizer "
        "checkpoint-every keep-last export-to overwrite quiet resume page json profile-operations trace"},
       {"train distill",
-       "name runs fork model profile threads device backend isa mla-norm-eps context ranks teachers teacher-megabytes data environment steps prompts rollouts "
+       "name runs fork model profile threads device backend isa mla-norm-eps context ranks transport teachers teacher-megabytes data environment steps prompts "
+       "rollouts "
        "max-tokens "
        "temperature over learning-rate schedule warmup beta1 max-norm adapter-rank optimizer seed micro-batch checkpoint-activations optimizer-state "
        "checkpoint-every keep-last quiet resume page json profile-operations trace overwrite"},
@@ -334,7 +338,7 @@ const std::map<std::string, std::string>& effective_options() {
        "prompts samples prompt tokens share seconds model profile threads device backend isa mla-norm-eps context json profile-operations trace overwrite"},
       {"plan", "flops model profile context json"},
       {"launch", "hosts hosts-file ranks restarts back-off take-back save-seconds resume-if-there agent mpirun mpirun-word log-file overwrite dry-run quiet"},
-      {"simulate", "ranks device tokens length micro-batch checkpoint-activations profile json"},
+      {"simulate", "ranks device tokens length micro-batch checkpoint-activations adapter-rank profile json"},
       {"snapshot push", "parent base channel profile threads quiet json"},
       {"snapshot pull", "base downloads parallel stall-seconds overwrite threads quiet json"},
       {"snapshot show", "json"},

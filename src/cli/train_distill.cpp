@@ -10,6 +10,7 @@
 #include "jobs/distill_job.h"
 #include "jobs/teacher_file.h"
 #include "losses/distillation.h"
+#include "trained/led_model.h"
 
 namespace lockstep {
 namespace {
@@ -29,6 +30,7 @@ int train_distill(const Arguments& arguments) {
   RunCommand command(run);
   std::string teachers;
   std::int64_t teacher_megabytes = 0;
+  ProcessSettings processes;
   OptionTable table("train distill",
                     "Distillation on policy: the model writes, and moves towards what its teachers would have written there. Writes runs/NAME: config.json, "
                     "metrics.jsonl, checkpoints, export. Ctrl-C, SIGTERM and SIGHUP save; --resume continues to the same bits.",
@@ -38,6 +40,7 @@ int train_distill(const Arguments& arguments) {
   table.kept_folder("runs", &run.runs, "Folder of runs");
   add_runtime_options(table, job.stack.runtime);
   add_ranks_option(table, &job.stack.runtime.ranks);
+  add_transport_options(table, processes);
   table.input("teachers", &teachers, "FILE", "TOML, a table [[teacher]] each: name, folder, adapter or url, domains, weight (docs/distillation.md)");
   table.integer("teacher-megabytes", &teacher_megabytes, 0, std::int64_t{1} << 30, "N",
                 "What the weights of teachers' folders take at most at once: they are loaded in turn, which changes no bit; 0: all are in memory");
@@ -68,6 +71,7 @@ int train_distill(const Arguments& arguments) {
   if (!table.parse(arguments)) return kExitOk;
   if (teachers.empty()) throw UsageError("--teachers is needed: a file that lists them");
   if (job.data.empty() == job.environment.empty()) throw UsageError("one of --data and --environment is needed");
+  if (follow_processes(processes)) return kExitOk;
 
   job.teachers = read_teacher_file(teachers);
   job.teacher_bytes = teacher_megabytes << 20;

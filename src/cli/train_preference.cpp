@@ -6,6 +6,7 @@
 #include "cli/train_command.h"
 #include "cli/trained_options.h"
 #include "jobs/preference_job.h"
+#include "trained/led_model.h"
 
 namespace lockstep {
 namespace {
@@ -50,6 +51,7 @@ int train_preference(const Arguments& arguments, const std::string& fixed_loss) 
   if (!fixed_loss.empty()) run.name = fixed_loss;
   RunCommand command(run);
   std::optional<std::int64_t> epochs, steps, batch;
+  ProcessSettings processes;
   const std::string kind = fixed_loss.empty() ? "preference" : fixed_loss, example = "lockstep train " + kind;
   OptionTable table(
       "train " + kind,
@@ -59,6 +61,7 @@ int train_preference(const Arguments& arguments, const std::string& fixed_loss) 
        fmt::format("{} --model DIR --data pairs.jsonl --name {}-adapter --adapter-rank 16", example, kind)});
   add_runtime_options(table, c.runtime);
   add_ranks_option(table, &c.runtime.ranks);
+  add_transport_options(table, processes);
   table.text("name", &run.name, "NAME", "Name of the run, and of its folder");
   table.kept_folder("runs", &run.runs, "Folder of runs");
   table.input("data", &job.data, "FILE",
@@ -87,6 +90,7 @@ int train_preference(const Arguments& arguments, const std::string& fixed_loss) 
   if (job.data.empty()) throw UsageError("--data is needed: a file of pairs");
   if (epochs && steps) throw UsageError(fmt::format("--epochs is {} and --steps is {}, allowed is one of them", *epochs, *steps));
   if (!job.eval.empty() && job.eval_share.value_or(0) > 0) throw UsageError("at most one of --eval and --eval-share is allowed");
+  if (follow_processes(processes)) return kExitOk;
   c.overwrite = table.overwrite();
   job.reading = {chat_messages, chat_tools};
   c.asked.epochs = epochs.value_or(0);

@@ -201,30 +201,40 @@ TEST(TrainingRanks, LiveStreamsRunInTheMiddleOfATurn) {
   }
 }
 
-// What these ranks cannot train is that model's error, and nobody else's.
-TEST(TrainingRanks, WhatTheyRefuseIsNamedBeforeAnythingIsMade) {
-  RankedService bench({.tp = 2});
-  const std::string session = bench.session(), model = bench.model(session, 0, 0);
-  const std::string first = bench.told(bench.batch(model, 1, training_batch(1, 3)));
-  for (const std::int64_t rank : {0, 4}) {
-    CreateModel wanted;
-    wanted.session = session;
-    wanted.number = 1 + rank;
-    wanted.settings.base_model = "tiny";
-    wanted.settings.rank = rank;
-    wanted.settings.seed = 3;
-    wanted.settings.optimizer = "dimuon";
-    const Outcome refused = bench.result(bench.service->model_life().create("me", wanted, [](const ModelRecord& r) {
-      return Outcome{"text/plain", r.id, {}, {}};
-    }));
-    EXPECT_TRUE(refused.failed());
-    EXPECT_NE(refused.message.find("the optimizer dimuon and ranks tp=2"), std::string::npos) << refused.message;
-  }
-  EXPECT_EQ(bench.service->models().every().size(), 1u);
-  RankedService one({});
-  const std::string alone = one.model(one.session(), 0, 0);
-  EXPECT_EQ(first, one.told(one.batch(alone, 1, training_batch(1, 3))));
-  EXPECT_EQ(bench.told(bench.step(model, 2)), one.told(one.step(alone, 2)));
+// An optimizer of whole matrices, whose parts tensor-parallel ranks put together: of all weights and of an adapter.
+TEST(TrainingRanks, MuonHasTheBitsOfOneRank) {
+  const auto trained = [](const RankLayout& ranks, const std::string& optimizer) {
+    RankedService bench(ranks);
+    const std::string session = bench.session();
+    std::vector<std::string> bits;
+    for (const std::int64_t rank : {0, 4}) {
+      CreateModel wanted;
+      wanted.session = session;
+      wanted.number = 1 + rank;
+      wanted.settings.base_model = "tiny";
+      wanted.settings.rank = rank;
+      wanted.settings.seed = 3;
+      wanted.settings.optimizer = optimizer;
+      const std::string model = bench.told(bench.service->model_life().create("me", wanted, [](const ModelRecord& r) {
+        return Outcome{"text/plain", r.id, {}, {}};
+      }));
+      std::int64_t number = 0;
+      for (int step = 0; step < 2; ++step) {
+        bits.push_back(bench.told(bench.batch(model, ++number, training_batch(1, 3))));
+        OptimizerRequest request;
+        request.optimizer = optimizer;
+        request.adam.learning_rate = 0.01;
+        bits.push_back(bench.told(bench.service->operations().optim_step("me", model, ++number, request, [](const OptimizerOutput& r) {
+          return Outcome{"text/plain", fmt::format("{:a}", r.metrics.at(0).second), {}, {}};
+        })));
+      }
+      bits.push_back(bench.saved(model, ++number));
+    }
+    return bits;
+  };
+  const std::vector<std::string> want = trained({}, "dimuon");
+  for (const RankLayout& ranks : {RankLayout{.tp = 2}, {.tp = 3, .dp = 2}}) EXPECT_EQ(trained(ranks, "dimuon"), want) << ranks.text();
+  EXPECT_NE(trained({}, "adamw"), want);
 }
 
 }  // namespace

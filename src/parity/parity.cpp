@@ -74,6 +74,10 @@ std::vector<ParityCounter> engagement(const ParityScene& scene) {
   add("indexer_steps", model.has_indexer() && scene.trains());
   for (const char* name : {"cross_entropy_steps", "policy_steps", "value_steps"}) add(name, scene.trains());
   for (const char* name : {"adapter_steps", "adapter_servings"}) add(name, scene.adapts());
+  if (rank_layout(scene.options.ranks).cp > 1) {  // of a context that is too short for them nothing is in pieces
+    add("pieces_steps", scene.trains() && scene.cut_length() > 0);
+    add("adapter_pieces_steps", scene.adapts() && scene.cut_length() > 0);
+  }
   for (const char* name : {"micro_batch_steps", "shuffled_steps", "checkpointed_segments", "deferred_steps", "rank_steps", "kept_rows", "live_in_steps"})
     add(name, scene.steps());
   if (device) add(scene.options.device + "_steps", scene.steps());

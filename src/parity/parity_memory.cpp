@@ -34,12 +34,12 @@ std::int64_t bench_bytes(const ParityScene& scene, ParityPlace place, bool with_
 }
 
 // The steps that are compared differ in much; what moves memory is the layout, and whether gradients come in two calls.
-std::int64_t step_bytes(const ParityScene& scene, const RankLayout& ranks, bool two_calls) {
-  Runtime runtime({.kind = BackendKind::counting, .threads = 1}, scene.model.model, scene.profile, std::max(scene.longest, scene.longest_step));
+std::int64_t step_bytes(const ParityScene& scene, const RankLayout& ranks, bool two_calls, std::int64_t longest) {
+  Runtime runtime({.kind = BackendKind::counting, .threads = 1}, scene.model.model, scene.profile, std::max(scene.longest, longest));
   Trainer trainer(runtime, scene.model.masters, {.accumulate = two_calls, .ranks = ranks});
   std::vector<TrainSequence> data;
-  for (const std::int64_t n : {scene.longest_step, std::int64_t{80}, std::int64_t{80}, std::int64_t{80}, std::int64_t{80}})
-    data.push_back(TrainSequence::next_token(Tokens(static_cast<std::size_t>(std::min(n, scene.longest_step)))));
+  for (const std::int64_t n : {longest, std::int64_t{80}, std::int64_t{80}, std::int64_t{80}, std::int64_t{80}})
+    data.push_back(TrainSequence::next_token(Tokens(static_cast<std::size_t>(std::min(n, longest)))));
   for (int step = 0; step < kCountedSteps; ++step) {
     for (int call = 0; call <= two_calls; ++call) trainer.forward_backward(data, {});
     trainer.optim_step({});
@@ -47,10 +47,11 @@ std::int64_t step_bytes(const ParityScene& scene, const RankLayout& ranks, bool 
   return all_ranks_of(trainer, nullptr, ranks);
 }
 // Of an adapter's steps, where these are the only ones: others take more.
-std::int64_t adapter_step_bytes(const ParityScene& scene, const RankLayout& ranks, bool two_calls) {
-  Runtime runtime({.kind = BackendKind::counting, .threads = 1}, scene.model.model, scene.profile, std::max(scene.longest, scene.longest_step));
+std::int64_t adapter_step_bytes(const ParityScene& scene, const RankLayout& ranks, bool two_calls, std::int64_t longest) {
+  Runtime runtime({.kind = BackendKind::counting, .threads = 1}, scene.model.model, scene.profile, std::max(scene.longest, longest));
   const auto trainer = adapter_step_trainer(runtime, scene.model, {.accumulate = two_calls, .ranks = ranks});
-  const std::vector<TrainSequence> data(5, TrainSequence::next_token(Tokens(static_cast<std::size_t>(std::min<std::int64_t>(81, scene.longest_step)))));
+  std::vector<TrainSequence> data(4, TrainSequence::next_token(Tokens(static_cast<std::size_t>(std::min<std::int64_t>(81, longest)))));
+  data.push_back(TrainSequence::next_token(Tokens(static_cast<std::size_t>(longest))));
   for (int step = 0; step < kCountedSteps; ++step) {
     for (int call = 0; call <= two_calls; ++call) trainer->forward_backward(data, {}, {});
     trainer->optim_step({});
@@ -68,14 +69,19 @@ std::int64_t parity_memory(const ParityScene& scene) {
   // The control, and a mismatch that is looked for on a new engine: two of them beside the reference.
   for (const ParityPlace& place : parity_places(scene.options).all)
     most = std::max(most, reference + bench_bytes(counting, place, true) * (place.ranks.size() == 1 ? 2 : 1));
+  std::vector<RankLayout> in_pieces;
+  if (scene.cut_length() > 0) in_pieces = {RankLayout{}, rank_layout(scene.options.ranks)};
   if (scene.trains()) {
     std::vector<RankLayout> layouts = parity_layouts(scene.options);
     layouts.insert(layouts.begin(), RankLayout{});
-    for (const RankLayout& ranks : layouts) most = std::max(most, step_bytes(counting, ranks, false));
-    most = std::max(most, step_bytes(counting, {}, true));
+    for (const RankLayout& ranks : layouts) most = std::max(most, step_bytes(counting, ranks, false, scene.longest_step));
+    most = std::max(most, step_bytes(counting, {}, true, scene.longest_step));
+    for (const RankLayout& ranks : in_pieces) most = std::max(most, step_bytes(counting, ranks, false, scene.cut_length()));
   } else if (scene.adapts()) {
-    for (const bool two_calls : {false, true}) most = std::max(most, adapter_step_bytes(counting, {}, two_calls));
-    most = std::max(most, adapter_step_bytes(counting, rank_layout("dp=3"), false));
+    const std::int64_t usual = std::min<std::int64_t>(81, scene.longest_step);
+    for (const bool two_calls : {false, true}) most = std::max(most, adapter_step_bytes(counting, {}, two_calls, usual));
+    most = std::max(most, adapter_step_bytes(counting, rank_layout("dp=3"), false, usual));
+    for (const RankLayout& ranks : in_pieces) most = std::max(most, adapter_step_bytes(counting, ranks, false, scene.cut_length()));
   }
   // The host's images of one step's gradients or weights, while they are hashed a tensor at a time.
   std::int64_t images = 0, largest = 0;

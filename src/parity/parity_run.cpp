@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "model/context_pieces.h"
+#include "numerics/form.h"
 #include "numerics/low_bit.h"
 #include "parallel/mail.h"
 
@@ -62,6 +64,12 @@ std::vector<RankLayout> parity_layouts(const ParityOptions& options) {
 }
 
 bool ParityScene::adapts() const { return profile.weight_bits == 0 || is_low_bit_format(profile.weight_bits); }
+
+std::int64_t ParityScene::cut_length() const {
+  const int cp = rank_layout(options.ranks).cp;
+  const std::int64_t length = kGradientBlock * (2 * cp - 1) + 33;  // the last block is not full
+  return is_cut(length, cp) && length + 1 <= model.model->facts().max_positions ? length : 0;
+}
 
 ParityVisit& ParityScene::visit(const ParityPlace& place) const {
   for (ParityVisit& v : report.visits)

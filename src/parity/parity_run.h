@@ -61,6 +61,8 @@ struct ParityScene {
   bool trains() const { return profile.trains_all_weights(); }
   bool adapts() const;
   bool steps() const { return trains() || adapts(); }
+  // Tokens of a sequence that the cp ranks of the requested layout have in pieces; 0: it has none, or the model's context is too short.
+  std::int64_t cut_length() const;
   RandomSequence draws(std::uint64_t item) const { return RandomSequence(options.seed, RandomStream::fuzz, item); }
   Tokens random_tokens(RandomSequence& draws, std::int64_t n) const;
   // Counts a mismatch; the first is described (which may run things again).

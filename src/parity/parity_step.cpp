@@ -48,6 +48,7 @@ std::vector<TrainSequence> step_data(const ParityScene& scene, StepMode mode, st
   const std::int64_t usual = std::min<std::int64_t>(scene.longest - 1, 80);
   for (int i = 0; i < 5; ++i) {
     std::int64_t n = 1 + draws.below(static_cast<std::uint32_t>(usual));
+    if (i == 1 && in_pieces(mode)) n = scene.cut_length();
     if (i == 2 && round == 0 && mode == StepMode::cross_entropy) n = scene.longest_step - 1;  // several blocks of gradient chains
     data.push_back(TrainSequence::next_token(scene.random_tokens(draws, n + 1)));
   }
@@ -109,7 +110,7 @@ StepOutcome run_steps(ParityScene& scene, const ParityModel& model, const StepWa
     return wanted && wanted->step == static_cast<std::size_t>(step) && wanted->gradient == gradient ? wanted : nullptr;
   };
   Runtime runtime({.kind = way.place.backend, .isa = way.place.isa, .threads = way.place.threads}, model.model, profile,
-                  std::max(scene.longest, scene.longest_step));
+                  std::max({scene.longest, scene.longest_step, scene.cut_length() + 1}));
   SegmentCounter segments;
   constexpr std::int64_t kKeptBytes = std::int64_t{256} << 20;
   std::shared_ptr<KeptForwards> kept;
@@ -124,8 +125,7 @@ StepOutcome run_steps(ParityScene& scene, const ParityModel& model, const StepWa
                                .page_size = way.place.page_size,
                                .kept_forwards = kept,
                                .ranks = way.place.ranks};
-  const auto trainer =
-      mode == StepMode::adapter ? adapter_step_trainer(runtime, model, options) : whole_step_trainer(runtime, model, options, scene.lead(way.place));
+  const auto trainer = of_adapter(mode) ? adapter_step_trainer(runtime, model, options) : whole_step_trainer(runtime, model, options, scene.lead(way.place));
   const Manifest& manifest = trainer->manifest();
   std::unique_ptr<Engine> engine;
   std::optional<LiveWork> live;
@@ -246,7 +246,7 @@ void fuzz_steps(ParityScene& scene) {
   for (std::int64_t round = 0; round < step_rounds(scene); ++round)
     for (StepMode mode : step_modes(scene)) {
       const ParityModel& model = mode == StepMode::value ? *with_values : scene.model;
-      const Manifest& manifest = mode == StepMode::adapter ? adapted->manifest() : model.model->manifest();
+      const Manifest& manifest = of_adapter(mode) ? adapted->manifest() : model.model->manifest();
       std::vector<TrainSequence> data = step_data(scene, mode, round);
       if (mode == StepMode::policy || mode == StepMode::adapter) add_old_logprobs(scene, data);
       const StepOutcome want = run_steps(scene, model, alone, data, mode, scene.profile);
@@ -286,18 +286,22 @@ void fuzz_steps(ParityScene& scene) {
 }
 
 void run_step_control(ParityScene& scene, const Profile& profile, const Profile& other) {
-  const StepMode mode = scene.trains() ? StepMode::cross_entropy : StepMode::adapter;
-  std::vector<TrainSequence> data = step_data(scene, mode, 1);
-  if (mode == StepMode::adapter) add_old_logprobs(scene, data);
   const StepWay alone{parity_reference()};
-  StepWay on_ranks{parity_reference()};
-  on_ranks.place.ranks = rank_layout(scene.trains() ? "tp=2,dp=2" : "dp=2");
-  const StepOutcome want = run_steps(scene, scene.model, alone, data, mode, profile);
+  const auto on_ranks = [](const std::string& ranks) {
+    StepWay way{parity_reference()};
+    way.place.ranks = rank_layout(ranks);
+    return way;
+  };
   scene.report.control.step_detected = true;
-  for (const StepWay& way : {alone, on_ranks}) {
-    const StepOutcome got = run_steps(scene, scene.model, way, data, mode, other);
-    if (want.masters[0] == got.masters[0]) scene.report.control.step_detected = false;
-  }
+  const auto compare = [&](StepMode mode, const std::vector<StepWay>& ways) {
+    std::vector<TrainSequence> data = step_data(scene, mode, 1);
+    if (mode == StepMode::adapter) add_old_logprobs(scene, data);
+    const StepOutcome want = run_steps(scene, scene.model, alone, data, mode, profile);
+    for (const StepWay& way : ways)
+      if (want.masters[0] == run_steps(scene, scene.model, way, data, mode, other).masters[0]) scene.report.control.step_detected = false;
+  };
+  compare(scene.trains() ? StepMode::cross_entropy : StepMode::adapter, {alone, on_ranks(scene.trains() ? "tp=2,dp=2" : "dp=2")});
+  if (scene.cut_length() > 0) compare(scene.trains() ? StepMode::pieces : StepMode::adapter_pieces, {on_ranks(scene.options.ranks)});
 }
 
 }  // namespace lockstep

@@ -5,7 +5,7 @@
 namespace lockstep {
 
 namespace {
-constexpr std::string_view kModes[] = {"cross-entropy", "policy", "indexer", "value", "adapter"};
+constexpr std::string_view kModes[] = {"cross-entropy", "policy", "indexer", "value", "adapter", "pieces", "adapter_pieces"};
 
 ParityPlace on_cpu(InstructionSet isa, int threads, std::int64_t page) { return {BackendKind::cpu, isa, threads, page}; }
 ParityPlace deferred_on(InstructionSet isa, int threads, std::int64_t page) { return {BackendKind::deferred, isa, threads, page}; }
@@ -75,6 +75,15 @@ std::vector<StepWay> adapter_ways(const ParityScene& scene) {
   }
   return ways;
 }
+
+// Of sequences in pieces, which are long: the requested layout alone.
+std::vector<StepWay> ways_in_pieces(const ParityScene& scene, StepMode mode) {
+  const InstructionSet widest = widest_instruction_set();
+  std::vector<StepWay> ways = {{on_cpu(widest, 1, 16), 1, true}, {deferred_on(InstructionSet::avx2, 1, 4), 0, false, true}};
+  for (StepWay& way : ways) way.place.ranks = rank_layout(scene.options.ranks);
+  ways[0].place.over_processes = scene.options.lead && mode == StepMode::pieces;
+  return ways;
+}
 }  // namespace
 
 std::string_view step_mode_name(StepMode mode) { return kModes[static_cast<int>(mode)]; }
@@ -91,12 +100,17 @@ std::vector<StepMode> step_modes(const ParityScene& scene) {
     modes = {StepMode::cross_entropy, StepMode::policy};
     if (scene.model.model->has_indexer()) modes.push_back(StepMode::indexer);
     modes.push_back(StepMode::value);
+    if (scene.cut_length() > 0) modes.push_back(StepMode::pieces);
   }
   if (scene.adapts()) modes.push_back(StepMode::adapter);
+  if (scene.adapts() && scene.cut_length() > 0) modes.push_back(StepMode::adapter_pieces);
   return modes;
 }
 
-std::vector<StepWay> step_ways(const ParityScene& scene, StepMode mode) { return mode == StepMode::adapter ? adapter_ways(scene) : whole_ways(scene, mode); }
+std::vector<StepWay> step_ways(const ParityScene& scene, StepMode mode) {
+  if (in_pieces(mode)) return ways_in_pieces(scene, mode);
+  return mode == StepMode::adapter ? adapter_ways(scene) : whole_ways(scene, mode);
+}
 
 std::int64_t step_rounds(const ParityScene& scene) { return 1 + scene.options.cases / 200; }
 

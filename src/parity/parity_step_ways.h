@@ -12,8 +12,11 @@
 
 namespace lockstep {
 
-// adapter: of an adapter, experts' parts too, over weights that stay as they are; the others are of all weights.
-enum class StepMode { cross_entropy, policy, indexer, value, adapter };
+// adapter: of an adapter, experts' parts too, over weights that stay as they are; the others are of all weights. pieces, and adapter_pieces of an adapter:
+// one sequence is cut into pieces over the cp ranks of the requested layout.
+enum class StepMode { cross_entropy, policy, indexer, value, adapter, pieces, adapter_pieces };
+inline bool of_adapter(StepMode mode) { return mode == StepMode::adapter || mode == StepMode::adapter_pieces; }
+inline bool in_pieces(StepMode mode) { return mode == StepMode::pieces || mode == StepMode::adapter_pieces; }
 std::string_view step_mode_name(StepMode mode);
 
 struct StepWay {

@@ -8,7 +8,6 @@
 #include "checkpoint/json_file.h"
 #include "checkpoint/training_checkpoint.h"
 #include "numerics/low_bit.h"
-#include "parallel/layout.h"
 #include "parallel/processes.h"
 #include "runs/training_state.h"
 #include "train/mtp_trainer.h"
@@ -54,8 +53,6 @@ RuntimeSettings settings_with_mtp(const RuntimeSettings& settings, const MtpSett
          mtp.depths, settings.profile);
   if (const ProcessMail* mail = joined_mail())
     fail(ErrorCode::unsupported, "mtp-depths is {} over {} processes, allowed is one process: --transport threads", mtp.depths, mail->processes());
-  if (const int cp = settings.ranks.empty() ? 1 : rank_layout(settings.ranks).cp; cp > 1)
-    fail(ErrorCode::unsupported, "mtp-depths is {} over ranks with cp={}, allowed is cp=1", mtp.depths, cp);
   RuntimeSettings own = settings;
   own.new_mtp = true;
   const std::vector<std::string> keys = mtp_keys();

@@ -19,6 +19,7 @@ struct RankedCase {
   bool checkpoint = false;
   std::int64_t micro_batch = 0;
   OptimizerFamily optimizer = adamw();
+  std::int64_t positions = 600;
 };
 
 struct RankedOutcome {
@@ -38,7 +39,7 @@ struct RankedBench {
   std::shared_ptr<FrozenBase> base;
   std::shared_ptr<const AdapterLayout> layout;
   RankedBench(const TrainBench& m, const RankedCase& c, std::unique_ptr<Ranks> ranks = nullptr)
-      : runtime({.kind = c.backend, .threads = 1}, m.model, profile_by_name(c.profile), 600),
+      : runtime({.kind = c.backend, .threads = 1}, m.model, profile_by_name(c.profile), c.positions),
         base(std::make_shared<FrozenBase>(runtime, make_weight_set(runtime.backend, m.model->manifest(), m.masters, runtime.profile, 1),
                                           TrainerOptions{.micro_batch = c.micro_batch, .checkpoint_activations = c.checkpoint, .ranks = c.ranks},
                                           std::make_shared<RankRuntimes>(runtime, c.ranks, std::move(ranks)))),
@@ -105,15 +106,24 @@ const Manifest& manifest_of(const TrainBench& m) {
 
 class AdapterRanks : public ::testing::TestWithParam<const char*> {};
 
-TEST(AdapterContext, IsRefused) {
-  const TrainBench m(kLlama);
-  try {
-    RankedBench(m, {.ranks = {.cp = 2}});
-    ADD_FAILURE() << "accepted";
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), ErrorCode::unsupported);
-    EXPECT_NE(std::string(e.what()).find("cp=2"), std::string::npos) << e.what();
-  }
+// Pieces of a long sequence, whose adapters' gradients are joined as those of weights are; the other sequences go whole.
+TEST_P(AdapterRanks, PiecesHaveTheBitsOfOneRank) {
+  std::string config = GetParam();
+  const std::string key = "\"max_position_embeddings\": ";
+  const std::size_t at = config.find(key) + key.size();
+  const TrainBench m(config.replace(at, config.find(',', at) - at, "4096"));
+  std::vector<TrainSequence> data = sequences(m.model->facts().vocabulary, 3);
+  std::vector<std::int32_t> tokens(1600);
+  for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<std::int32_t>((i * i + 7 * i) % 89);
+  data[2] = TrainSequence::next_token(tokens);
+  const RankedOutcome want = train_two(m, {.positions = 2048}, data);
+  for (const RankLayout& ranks : {RankLayout{.cp = 2}, {.tp = 2, .pp = 2, .cp = 2}})
+    expect_same_adapters(manifest_of(m), train_two(m, {.ranks = ranks, .positions = 2048}, data), want, ranks.text());
+  if (GetParam() != std::string(kLlama)) return;
+  const std::string profile = "cpu-int4-base";
+  const RankedOutcome few = train_two(m, {.profile = profile, .positions = 2048}, data);
+  expect_same_adapters(manifest_of(m), train_two(m, {.ranks = {.tp = 2, .cp = 2}, .profile = profile, .positions = 2048}, data), few, profile);
+  EXPECT_NE(difference(manifest_of(m), few.gradients[0], want.gradients[0]), "");  // the control: what differs is seen
 }
 
 TEST_P(AdapterRanks, StepsHaveTheBitsOfOneRank) {
@@ -128,7 +138,7 @@ TEST_P(AdapterRanks, StepsHaveTheBitsOfOneRank) {
                        "deferred, checkpointed, micro-batches of one");
   const OptimizerFamily& dimuon = *optimizer_named("dimuon");
   const RankedOutcome whole_matrices = train_two(m, {.optimizer = dimuon}, data);
-  for (const RankLayout& ranks : {RankLayout{1, 3, 2}, {1, 2, 1}, {1, 1, 2, 2}})
+  for (const RankLayout& ranks : {RankLayout{1, 3, 2}, {1, 2, 1}, {1, 1, 2, 2}, {2, 1, 1}, {3, 2, 2}})
     expect_same_adapters(manifest, train_two(m, {.ranks = ranks, .optimizer = dimuon}, data), whole_matrices, "dimuon, " + ranks.text());
   const RankedOutcome rounded = train_two(m, {.profile = "cpu-bf16w"}, data);
   expect_same_adapters(manifest, train_two(m, {.ranks = {2, 1, 2}, .profile = "cpu-bf16w"}, data), rounded, "cpu-bf16w");

@@ -12,8 +12,6 @@ FrozenBase::FrozenBase(Runtime& runtime, const std::shared_ptr<const WeightSet>&
       ranks_(RankRuntimes::given_or_threads(std::move(ranks), runtime, options.ranks)),
       parts_(static_cast<std::size_t>(this->ranks().local())) {
   if (options.train_indexer) fail(ErrorCode::unsupported, "train_indexer with adapters: the weights are frozen, the indexer's too; allowed is false");
-  if (options.ranks.cp > 1)
-    fail(ErrorCode::unsupported, "adapters over cp={} ranks: pieces of a sequence are not proved with them; allowed is cp=1", options.ranks.cp);
   Backend& like = runtime_.backend;
   HostCopy whole;  // what ranks cut their shares from
   if (options.ranks.replica() > 1) whole = host_copy(like, *weights);

@@ -26,10 +26,11 @@ std::vector<TrainedParameter> parameters_of_layer(const Manifest& manifest, bool
   return all;
 }
 
-// The layer is whole on a rank, so the others that matter to it are those which have other sequences.
+// The layer is whole on a rank, so the others that matter to it are those which have other sequences; whole ones, also where the model's own step cuts
+// them into pieces.
 RankPlace among_data_ranks(const RankPlace& place) {
   RankPlace own;
-  own.layout.dp = place.layout.dp;
+  own.layout.dp = place.layout.data();
   own.rank = place.data_rank();
   if (own.layout.dp > 1) own.world = own.data = place.data;
   return own;
@@ -87,9 +88,8 @@ MtpRank::MtpRank(Runtime& runtime, const WeightImages& masters, const MtpTrainin
 }
 
 MtpResult MtpRank::forward_backward(const TrunkShare& trunk, const std::vector<TrainSequence>& data) {
-  if (place_.layout.cp > 1) fail(ErrorCode::unsupported, "a layer of multi-token prediction over cp={} ranks, allowed is cp=1", place_.layout.cp);
-  const std::vector<DealtData> dealt = deal_sequences(data, place_.layout);
-  const std::vector<std::size_t>& own = dealt[static_cast<std::size_t>(place_.data_rank())].whole;
+  const RankPlace others = among_data_ranks(place_);
+  const std::vector<std::size_t> own = deal_sequences(data, others.layout)[static_cast<std::size_t>(others.rank)].whole;
   if (layer_) {
     layer_->gradients.open({});
     layer_->loads.clear();
@@ -110,7 +110,7 @@ MtpResult MtpRank::forward_backward(const TrunkShare& trunk, const std::vector<T
 }
 
 MtpResult MtpRank::result_of(Values& values, std::int64_t rows) const {
-  if (place_.layout.dp > 1) {
+  if (place_.layout.data() > 1) {
     ByteWriter mine;
     for (const auto* of_depth : {&values.entropies, &values.overlaps})
       for (const std::vector<double>& one : *of_depth) mine.values(one);

@@ -36,19 +36,26 @@ constexpr AdapterSettings kOverAll{.rank = 4, .alpha = 7, .attention = true, .ml
 // Three steps of a model, or of an adapter over it, and of its layer, which reads what the model is before each.
 class LayerBench {
  public:
-  explicit LayerBench(std::int64_t top_k = 8, int experts = 2) {
+  // `longest`: not 0: tokens of one more sequence.
+  explicit LayerBench(std::int64_t top_k = 8, int experts = 2, std::int64_t longest = 0) : positions(std::max<std::int64_t>(600, longest)) {
     Json json = Json::parse(kGlm);
     json["num_nextn_predict_layers"] = 1;
     json["index_topk"] = top_k;
     json["num_experts_per_tok"] = experts;
+    if (longest > 0) json["max_position_embeddings"] = longest;
     model = make_model(json);
     masters = initial_weights(model->manifest(), 1, 0.08);
     layer = initial_weights(model->mtp()->manifest(), 2, 0.08);
     data = sequences(96, 5);
     data.erase(data.begin() + 1);  // the long one
+    if (longest > 0) {
+      std::vector<std::int32_t> tokens(static_cast<std::size_t>(longest));
+      for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<std::int32_t>((i * i + 7 * i) % 89);
+      data.insert(data.begin() + 1, TrainSequence::next_token(tokens));
+    }
   }
   LayerOutcome train(const LayerCase& c, std::int64_t depths = 3) const {
-    Runtime runtime({.kind = c.backend, .threads = 1}, model, profile_by_name(c.profile), 600);
+    Runtime runtime({.kind = c.backend, .threads = 1}, model, profile_by_name(c.profile), positions);
     const TrainerOptions options{.micro_batch = c.micro_batch, .optimizer = c.optimizer, .ranks = c.ranks};
     const auto ranks = std::make_shared<RankRuntimes>(runtime, c.ranks);
     MtpTrainer trainer(runtime, layer, {.depths = depths, .train_indexer = true, .loss = c.loss}, options, ranks);
@@ -105,6 +112,7 @@ class LayerBench {
     EXPECT_EQ(got.state.step, want.state.step);
     EXPECT_EQ(got.trunk, want.trunk) << "the model";
   }
+  std::int64_t positions;
   std::shared_ptr<const Model> model;
   WeightImages masters, layer;
   std::vector<TrainSequence> data;
@@ -126,6 +134,14 @@ TEST_P(MtpRanks, StepsHaveTheBitsOfOneRank) {
     bench.expect_same(bench.train({.ranks = {.tp = 2, .dp = 2}, .profile = profile, .micro_batch = 2, .backend = BackendKind::deferred, .adapted = GetParam()}),
                       want, "deferred");
   }
+}
+
+// The model's own step has pieces of the long sequence on each rank; the layer's, whole sequences.
+TEST_P(MtpRanks, BesidePiecesOfSequencesTheBitsAreThoseOfOneRank) {
+  const LayerBench bench(8, 2, 1600);
+  const LayerOutcome want = bench.train({.loss = MtpLoss::ce, .adapted = GetParam()}, 1);
+  for (const RankLayout& ranks : {RankLayout{.cp = 2}, {.tp = 2, .pp = 2, .cp = 2}})
+    bench.expect_same(bench.train({.ranks = ranks, .loss = MtpLoss::ce, .adapted = GetParam()}, 1), want, ranks.text());
 }
 
 TEST_P(MtpRanks, EachLossAndOptimizerHasTheBitsOfOneRank) {

@@ -7,6 +7,7 @@
 #include "kernels/launch.h"
 #include "model/compute_copy.h"
 #include "parallel/collectives.h"
+#include "train/cut_matrix.h"
 #include "train/gradient_norm.h"
 #include "train/quantised_masters.h"
 
@@ -15,8 +16,6 @@ namespace lockstep {
 OptimizerState::OptimizerState(Backend& backend, const RankRows& rows, const Profile* profile, std::vector<TrainedParameter> parameters,
                                const WeightImages& masters, const OptimizerFamily& optimizer, const TrainerOptions& options)
     : backend_(backend), rows_(rows), profile_(profile), parameters_(std::move(parameters)), optimizer_(optimizer), file_(backend, options) {
-  if (const RankLayout& layout = rows.place().layout; optimizer.whole_matrices && layout.tp > 1)
-    fail(ErrorCode::unsupported, "the optimizer {} and ranks {}: it needs whole matrices, which tp cuts; allowed are dp and ep", optimizer.name, layout.text());
   std::size_t bytes = 0;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const auto [rows, cols] = rows_.shape(i);
@@ -147,12 +146,13 @@ void OptimizerState::move(std::size_t i, GradientSet& gradients, Stepper& steppe
   views.gradient = gradients.gradient(static_cast<ParameterId>(i));
   const bool whole = moments_of(i).whole;
   if (whole) file_.fetch(i);
-  if (own.size() > 0) {
-    Parameter stepped = p;
-    if (optimizer_.whole_matrices) stepped.count = rows_.own_items(i);
-    stepper.move(stepped, parameters_[i].role, views);
-    if (quantised) quantise_masters(backend_, p, *profile_, views.master, own);
-  }
+  Parameter stepped = p;
+  if (optimizer_.whole_matrices) stepped.count = rows_.own_items(i);
+  const RankPlace& place = rows_.place();
+  if (whole && place.layout.tp > 1 && cuts_matrices(p.split))
+    step_cut_matrix(backend_, *place.tensor, stepped, parameters_[i].role, moments_of(i).moments, stepper, views);
+  else if (own.size() > 0) stepper.move(stepped, parameters_[i].role, views);
+  if (own.size() > 0 && quantised) quantise_masters(backend_, p, *profile_, views.master, own);
   if (whole || quantised) file_.leave(i);
   rows_.gather(i, next.view());
   if (!separate(i)) masters_[i] = next;

@@ -13,7 +13,7 @@ std::vector<TrainedParameter> trained_parameters(const Model& model, const Manif
   for (std::size_t i = 0; i < own.parameters().size(); ++i) {
     const Parameter &p = own.parameters()[i], &whole = model.manifest().parameters()[i];
     const auto id = static_cast<ParameterId>(i);
-    const bool matrix = p.layout == ParameterLayout::packed && p.outputs > 1 && p.inputs > 1;
+    const bool matrix = p.layout == ParameterLayout::packed && whole.outputs > 1 && whole.inputs > 1;  // of a share, too, which may be one row or none
     all.push_back({p.trained && (p.indexer ? options.train_indexer : !options.indexer_alone),
                    !sharding || sharding->answers_for(id),
                    {whole.outputs > 1, matrix && !p.tied && id != model.facts().head},

@@ -138,7 +138,16 @@ def test_ranks_over_processes_have_the_bits_of_one_rank(start_server, tmp_path, 
     assert server.process.wait(timeout=60) == 0, server.errors
 
 
-def test_what_ranks_do_not_train_is_named(start_server):
-    server = start_server("--threads", "2", "--ranks", "tp=2")
-    with pytest.raises(Exception, match="the optimizer dimuon and ranks tp=2"):
-        model_of(client_of(server), 0, optimizer=tinker.DimuonOptimizerConfig())
+def test_muon_over_ranks_has_the_bits_of_one(tmp_path):
+    told = {}
+    for name, ranks in (("one", ()), ("two", ("--ranks", "tp=2"))):
+        server = Server("--training", "--state", str(tmp_path / name), "--threads", "2", *ranks)
+        try:
+            client = model_of(client_of(server), 0, seed=7, optimizer=tinker.DimuonOptimizerConfig())
+            for _ in range(2):
+                call = client.forward_backward([weighted()], "cross_entropy")
+                norm = client.optim_step(types.DimuonParams(learning_rate=0.02)).result().metrics["grad_norm"]
+                told.setdefault(name, []).append((bits(logprobs_of(call.result(), 0)), norm.hex()))
+        finally:
+            server.stop()
+    assert told["one"] == told["two"] and told["one"][0] != told["one"][1]

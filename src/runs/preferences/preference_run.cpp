@@ -17,6 +17,7 @@
 #include "runs/preferences/preference_step.h"
 #include "runs/training_state.h"
 #include "train/kept_passes.h"
+#include "trained/led_model.h"
 
 namespace lockstep {
 namespace {
@@ -260,6 +261,7 @@ PreferenceSummary run_preference(const PreferenceConfig& config, const std::func
   OpenedModel opened = row.values ? open_value_model(config.runtime) : open_model(config.runtime);
   if (!row.values) refuse_value_head(*opened.model, fmt::format("the loss {} has no log-probabilities to compare", row.name));
   PreferenceInput input = make_input(opened);
+  open_beside({.runtime = config.runtime, .values = row.values});
   if (row.values)
     for (std::vector<PreferenceItem>* items : {&input.train, &input.held_out})
       for (PreferenceItem& item : *items)

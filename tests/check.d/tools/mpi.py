@@ -3,13 +3,14 @@
 Every operation of a communicator over Open MPI beside threads, what is refused, processes that die or are stopped; a fine-tuning run over two processes, whole
 and in two parts, and one of reinforcement learning, beside those of a single rank. Where build/mpi_operations is not built (no Open MPI), all of it is skipped.
 """
+import json
 import os
 import signal
 import subprocess
 import tempfile
 import time
 
-from harness import BINARY, ROOT, TMP, bits, check, done, require_same, rl_arguments, sft_arguments
+from harness import BINARY, MODEL, ROOT, TMP, bits, check, done, last_checkpoint, metrics, require_same, rl_arguments, sft_arguments
 from processes import ENVIRONMENT, LONG, OPERATIONS, end_all, mpirun, mpirun_line, needs_mpi, pids_of
 
 RUNS = TMP / "runs"
@@ -97,6 +98,36 @@ for critic, ranks in (("full", "dp=2"), ("adapter", "tp=2")):
         outcome = mpirun(2, BINARY, *rl_arguments(f"critic-{critic}-two", RUNS, transport="mpi", ranks=ranks, **judged))
         assert outcome.returncode == 0, f"status {outcome.returncode}\n{outcome}"
         require_same(alone, bits(RUNS / f"critic-{critic}-two", outcome), f"a critic and a reference over two processes, {ranks}")
+
+def other_run(command, name, *more, transport="threads", ranks=""):
+    """Preferences or a distillation: two steps on data of its own."""
+    layout = ["--transport", transport, "--ranks", ranks] if ranks else []
+    return ["train", command, "--model", MODEL, "--runs", RUNS, "--name", name, "--steps", 2, "--threads", 2, "--learning-rate", "1e-3", "--warmup", 0, "--seed", 4, "--no-page", "--quiet", "--json", *layout, *more]
+
+
+def figures(run, outcome):
+    return {"weights": outcome.json()["weights_sha256"], "state": last_checkpoint(run)["state_sha256"], "metrics": metrics(run), "transcripts": None}
+
+
+PAIRS, PROMPTS, TEACHERS = TMP / "pairs.jsonl", TMP / "prompts.jsonl", TMP / "teachers.toml"
+PAIRS.write_text("".join(json.dumps({"prompt": f"{a} {b} 3={a + b}:", "chosen": f" {a}+{b}", "rejected": f" {a}-{b}"}) + "\n" for a in (4, 7) for b in (2, 5, 9)))
+PROMPTS.write_text("".join(json.dumps({"prompt": f"{a} 2 3={a + 2}:"}) + "\n" for a in (4, 7, 9, 8)))
+TEACHERS.write_text(f'[[teacher]]\nname = "itself"\nfolder = "{MODEL}"\n')
+OTHERS = {"dpo": ("dpo", "--data", PAIRS, "--batch", 3), "reward": ("reward", "--data", PAIRS, "--batch", 3), "adapter-dpo": ("dpo", "--data", PAIRS, "--batch", 3, "--adapter-rank", 4),
+          "distill": ("distill", "--teachers", TEACHERS, "--data", PROMPTS, "--prompts", 4, "--max-tokens", 8)}  # fmt: skip
+seen = set()
+for name, (command, *more) in OTHERS.items():
+    for ranks in ("tp=2", "dp=2"):
+        with check(f"{name}-two-processes-{ranks.replace('=', '')}"):
+            needs_mpi()
+            if name not in expected:
+                expected[name] = figures(RUNS / name, done(*other_run(command, name, *more)))
+                assert expected[name]["weights"] not in seen, "two kinds of runs have the same weights: the hash says nothing"
+                seen.add(expected[name]["weights"])
+            over = f"{name}-{ranks.replace('=', '')}"
+            outcome = mpirun(2, BINARY, *other_run(command, over, *more, transport="mpi", ranks=ranks))
+            assert outcome.returncode == 0, f"status {outcome.returncode}\n{outcome}"
+            require_same(expected[name], figures(RUNS / over, outcome), f"{name} over two processes, {ranks}")
 
 with check("other-seed"):
     needs_mpi()
