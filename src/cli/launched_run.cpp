@@ -86,7 +86,7 @@ LaunchLayout LayoutChoice::simulated(const std::vector<Host>& hosts) {
   plan.sequences = simulated_sequences(run_.sequences * length, length);
   plan.trainer.micro_batch = run_.micro_batch;
   plan.trainer.checkpoint_activations = run_.checkpoint_activations;
-  const std::vector<RankLayout> layouts = layouts_of(*model_, slots_of(hosts));
+  const std::vector<RankLayout> layouts = layouts_of(*model_, slots_of(hosts), length);
   const std::vector<SimulatedStep> steps = simulate_layouts(model_, profile_by_name(known ? run_.runtime.profile : "cpu-bf16w"), plan, layouts, rates);
   if (!steps.front().fits()) refuse_layouts(steps.front(), steps.size(), run_.runtime.model, rates);
   return {.ranks = steps.front().layout,

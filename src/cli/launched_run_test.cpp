@@ -78,7 +78,7 @@ TEST(LayoutChoice, AutoTakesTheFirstThatSimulateLists) {
   plan.trainer.micro_batch = 4;
   for (const int slots : {1, 2, 4, 6}) {
     const std::vector<SimulatedStep> steps =
-        simulate_layouts(model, profile_by_name(run.runtime.profile), plan, layouts_of(*model, slots), published_devices().front());
+        simulate_layouts(model, profile_by_name(run.runtime.profile), plan, layouts_of(*model, slots, 64), published_devices().front());
     const LaunchLayout chosen = choice({{"a", slots}});
     EXPECT_EQ(chosen.ranks, steps.front().layout) << slots;
     EXPECT_EQ(chosen.processes, slots);
@@ -95,7 +95,7 @@ TEST(LayoutChoice, HostsDecideWhatCrossesTheNetwork) {
   DeviceRates narrow = published_devices().front();
   narrow.host_devices = 2;
   const RankLayout over_two = LayoutChoice(run, {.device = "h200", .length = 64})({{"a", 2}, {"b", 2}}).ranks;
-  EXPECT_EQ(over_two, simulate_layouts(model, profile_by_name(run.runtime.profile), plan, layouts_of(*model, 4), narrow).front().layout);
+  EXPECT_EQ(over_two, simulate_layouts(model, profile_by_name(run.runtime.profile), plan, layouts_of(*model, 4, 64), narrow).front().layout);
 }
 
 TEST(LayoutChoice, WhatIsNoLayoutIsRefused) {

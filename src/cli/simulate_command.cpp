@@ -68,17 +68,17 @@ int simulate_command(const Arguments& arguments) {
   RuntimeSettings settings;
   StepPlan plan;
   std::string ranks = "all", device_name = "h200";
-  std::int64_t devices = 8, tokens = 0, length = 0;
+  std::int64_t devices = 8, tokens = 0, length = 0, adapter_rank = 0;
   bool json = false;
-  OptionTable table(
-      "simulate",
-      "The time of a full-parameter training step with AdamW by layout, computed and not measured: work, the bytes of every exchange as the trainer's own "
-      "counters would have them, memory; with the reasons. Needs no weights, of large models a name will do.",
-      {"lockstep simulate models/countdown-glm --device measured --ranks tp=2 --tokens 4096",
-       "lockstep simulate qwen3-8b --device b200 --tokens 32768 --micro-batch 1 --checkpoint-activations",
-       "lockstep simulate gpt-oss-20b --ranks tp=4,ep=2 --tokens 4096 --length 1024 --checkpoint-activations --json"});
+  OptionTable table("simulate",
+                    "The time of a training step with AdamW, of all weights or an adapter, by layout, computed and not measured: work, the bytes of every "
+                    "exchange as the trainer's own "
+                    "counters would have them, memory; with the reasons. Needs no weights, of large models a name will do.",
+                    {"lockstep simulate models/countdown-glm --device measured --ranks tp=2 --tokens 4096",
+                     "lockstep simulate qwen3-8b --device b200 --tokens 32768 --micro-batch 1 --checkpoint-activations",
+                     "lockstep simulate gpt-oss-20b --ranks tp=4,ep=2 --tokens 4096 --length 1024 --checkpoint-activations --json"});
   table.positional("MODEL", &settings.model, true, "Model folder, config.json, or the name of a large model, such as gpt-oss-120b (docs/training-shapes.md)");
-  table.text("ranks", &ranks, "LAYOUT", "tp=N,dp=N,ep=N,pp=N,cp=N, or all: every layout of --devices without cp");
+  table.text("ranks", &ranks, "LAYOUT", "tp=N,dp=N,ep=N,pp=N,cp=N, or all: every layout of --devices");
   table.integer("devices", &devices, 1, kMostRanks, "N", "Devices that --ranks all lays out");
   table.refused("without --ranks all", [&ranks] { return ranks != "all"; });
   table.choice("device", &device_name, rated_devices(), "Whose rates: published ones, or what this machine does now");
@@ -87,6 +87,7 @@ int simulate_command(const Arguments& arguments) {
   table.integer("micro-batch", &plan.trainer.micro_batch, 0, 1 << 16, "N", "Sequences per micro-batch, 0: all");
   table.flag("checkpoint-activations", &plan.trainer.checkpoint_activations,
              "Recompute activations in the backward pass: less memory, more time, the same bits");
+  table.integer("adapter-rank", &adapter_rank, 0, 256, "N", "Train an adapter of this rank and no weight (0: all weights)");
   table.choice("profile", &settings.profile, {"cpu-f32", "cpu-bf16w", "cpu-int4-qat"}, "Numerics: the width of the weights that are computed with");
   add_json_option(table, &json);
   if (!table.parse(arguments)) return kExitOk;
@@ -102,13 +103,14 @@ int simulate_command(const Arguments& arguments) {
   if ((tokens + length - 1) / length > kMostSequences)
     fail(ErrorCode::invalid_argument, "tokens is {}, allowed are at most {} sequences of {}", tokens, kMostSequences, length);
   plan.sequences = simulated_sequences(tokens, length);
-  const std::vector<RankLayout> layouts = ranks == "all" ? layouts_of(*model, static_cast<int>(devices)) : std::vector{rank_layout(ranks)};
+  if (adapter_rank > 0) plan.adapter = AdapterSettings{.rank = adapter_rank};
+  const std::vector<RankLayout> layouts = ranks == "all" ? layouts_of(*model, static_cast<int>(devices), length) : std::vector{rank_layout(ranks)};
   const DeviceRates device = rates_of_device(device_name);
 
   const std::vector<SimulatedStep> steps = simulate_layouts(model, profile_by_name(settings.profile), plan, layouts, device);
   if (!steps.front().fits()) refuse_layouts(steps.front(), steps.size(), settings.model, device);
 
-  const std::int64_t parameters = trained_size(model->manifest());
+  const std::int64_t parameters = steps.front().busiest.memory.parameters;
   if (json) {
     nlohmann::ordered_json out = {{"heading", std::string(kComputed)}, {"model", settings.model}, {"parameters", parameters}, {"profile", settings.profile}};
     out["tokens"] = tokens;

@@ -8,6 +8,7 @@
 #include "numerics/flop.h"
 #include "parallel/counted_rank.h"
 #include "planning/token_flop.h"
+#include "train/adapter_trainer.h"
 #include "train/rank_record.h"
 #include "train/trainer.h"
 
@@ -29,6 +30,31 @@ double share_of_layers(const Model& model, const Sharding* sharding) {
   std::int64_t own = 0;
   for (std::int64_t layer = 0; layer < model.facts().layers; ++layer) own += sharding->segments().holds(model.segment_of(layer));
   return static_cast<double>(own) / static_cast<double>(model.facts().layers);
+}
+
+// The adapter that is trained; null: none is.
+std::shared_ptr<const AdapterLayout> adapter_of(const Model& model, const StepPlan& plan) {
+  return plan.adapter ? std::make_shared<const AdapterLayout>(model.manifest(), *plan.adapter) : nullptr;
+}
+
+// The small products of an adapter, its accumulators and its optimizer; all in fp32.
+void add_adapter(const Model& model, const StepPlan& plan, const Sharding* sharding, int data_rank, double batches, RankWork& work) {
+  const std::shared_ptr<const AdapterLayout> whole = adapter_of(model, plan);
+  if (!whole) return;
+  const std::unique_ptr<const Sharding> share = sharding ? std::make_unique<const Sharding>(*whole, *sharding) : nullptr;
+  const Manifest& manifest = share ? share->manifest() : whole->manifest();
+  for (std::size_t i = 0; i < manifest.parameters().size(); ++i) {
+    const Parameter& p = manifest.parameters()[i];
+    const double forward = product_flop(static_cast<double>(work.tokens), weights_a_row(p, model.facts()));
+    work.forward += forward;
+    if (p.split == ParameterSplit::experts) work.experts += forward;
+    work.backward += (plan.trainer.checkpoint_activations ? 3 : 2) * forward;
+    const auto size = static_cast<double>(p.size());
+    work.weight_bytes += size * kGradientBytes * batches;
+    work.accumulator_bytes += 2 * size * kAccumulatorBytes * batches;
+    const ParameterShare rows = parameter_share(p, static_cast<ParameterId>(i), data_rank, plan.trainer.ranks.data());
+    if (rows.total() > 0) work.optimizer_bytes += static_cast<double>(rows.count()) / static_cast<double>(rows.total()) * size * (kGradientBytes + kStateBytes);
+  }
 }
 
 std::vector<DealtData> dealt_to(const StepPlan& plan) { return deal_sequences(plan.sequences, plan.trainer.ranks); }
@@ -79,13 +105,13 @@ RankWork work_of(const Model& model, const Profile& profile, const StepPlan& pla
     const double size = static_cast<double>(p.count) * static_cast<double>(p.outputs) * static_cast<double>(p.inputs);
     const double copy = copy_bytes(p, profile, size);
     const bool experts = p.split == ParameterSplit::experts;
-    const bool moves = p.trained && (!p.indexer || plan.trainer.train_indexer);
+    const bool moves = !plan.adapter && p.trained && (!p.indexer || plan.trainer.train_indexer);
     if (p.layout == ParameterLayout::packed) {
       const bool looked_up = p.tied && sharding && !sharding->last_stage();  // the head is another stage's
       const double forward = looked_up ? 0 : product_flop(tokens, weights_a_row(p, facts));
       work.forward += forward;
       if (experts) work.experts += forward;
-      work.backward += (p.indexer ? 0 : 2 * forward) + (again ? forward : 0);
+      work.backward += (p.indexer ? 0 : (plan.adapter ? 1 : 2) * forward) + (again ? forward : 0);  // a frozen weight has no gradient of its own
       work.weight_bytes += copy * batches;
     }
     if (!moves) continue;
@@ -95,6 +121,7 @@ RankWork work_of(const Model& model, const Profile& profile, const StepPlan& pla
     const bool is_master = compute_dtype(p, profile) == DType::f32;  // the compute copy is no other
     work.optimizer_bytes += rows * (size * (kGradientBytes + kStateBytes) + (is_master ? 0 : copy));
   }
+  add_adapter(model, plan, sharding.get(), layout.data_of(rank), batches, work);
   add_attention(model, profile, plan, own, sharding.get(), work);
   return work;
 }
@@ -110,18 +137,31 @@ RankStep plan_step(const std::shared_ptr<const Model>& model, const Profile& pro
   std::int64_t longest = 0;
   for (const TrainSequence& s : plan.sequences) longest = std::max(longest, static_cast<std::int64_t>(s.tokens.size()));
   Runtime runtime(options, model, profile, longest);
-  Trainer trainer(runtime, WeightImages(model->manifest().parameters().size()), plan.trainer,
-                  std::make_shared<RankRuntimes>(runtime, plan.trainer.ranks, std::move(ranks)));
+  const auto runtimes = std::make_shared<RankRuntimes>(runtime, plan.trainer.ranks, std::move(ranks));
+  const WeightImages none(model->manifest().parameters().size());
   RankStep step;
   step.rank = rank;
-  for (int i = 0; i < 2; ++i) {  // the first one allocates what the second has
-    const RankExchanges before = exchanges_of(counted.place(0));
-    trainer.forward_backward(plan.sequences, {});
-    trainer.optim_step(plan.adam);
-    step.exchanges = exchanges_of(counted.place(0)) - before;
+  const auto take_steps = [&](auto& trainer) {
+    for (int i = 0; i < 2; ++i) {  // the first one allocates what the second has
+      const RankExchanges before = exchanges_of(counted.place(0));
+      trainer.forward_backward(plan.sequences, {});
+      trainer.optim_step(plan.adam);
+      step.exchanges = exchanges_of(counted.place(0)) - before;
+    }
+    step.memory = memory_of(runtimes->memory(0));
+  };
+  if (const std::shared_ptr<const AdapterLayout> adapter = adapter_of(*model, plan)) {
+    Runtime elsewhere(options, model, profile, longest);  // the whole weights that shares are cut from are no rank's
+    Backend& of_whole = plan.trainer.ranks.replica() > 1 ? elsewhere.backend : runtime.backend;
+    const auto base = std::make_shared<FrozenBase>(runtime, make_weight_set(of_whole, model->manifest(), none, profile, 0), plan.trainer, runtimes);
+    AdapterTrainer trainer(base, adapter, WeightImages(adapter->manifest().parameters().size()), plan.trainer.optimizer);
+    take_steps(trainer);
+    step.memory.parameters = trained_size(adapter->manifest());
+  } else {
+    Trainer trainer(runtime, none, plan.trainer, runtimes);
+    take_steps(trainer);
+    step.memory.parameters = trained_size(model->manifest());
   }
-  step.memory = memory_of(trainer.ranks().memory(0));
-  step.memory.parameters = trained_size(model->manifest());
   step.work = work_of(*model, profile, plan, rank);
   return step;
 }

@@ -3,6 +3,7 @@
 // The trainer itself runs, on a backend that computes nothing and with nobody on the other side of an exchange (parallel/counted_rank.h), so the
 // exchanges equal the counters of a real step exactly. The work is counted by formulas over the rank's own share. No weights are read.
 #pragma once
+#include "model/adapter.h"
 #include "model/model.h"
 #include "parallel/exchange_counts.h"
 #include "planning/memory_plan.h"
@@ -11,8 +12,9 @@
 namespace lockstep {
 
 struct StepPlan {
-  std::vector<TrainSequence> sequences;  // of the step; their tokens' values do not matter
-  TrainerOptions trainer;                // with the layout
+  std::vector<TrainSequence> sequences;         // of the step; their tokens' values do not matter
+  TrainerOptions trainer;                       // with the layout
+  std::optional<AdapterSettings> adapter = {};  // an adapter is trained, and the weights stay as they are
   AdamParameters adam;
 };
 

@@ -6,6 +6,7 @@
 #include "base/philox.h"
 #include "model/low_bit_weights.h"
 #include "parallel/some_ranks_test_tools.h"
+#include "train/adapter_trainer.h"
 #include "train/train_test_tools.h"
 #include "train/trainer.h"
 
@@ -40,11 +41,11 @@ TEST(StepPlan, ExchangesAreThoseOfARealStepInRandomLayouts) {
   const std::vector<const TrainBench*> benches{&glm, &llama, &qwen};
   RandomSequence draws(24, RandomStream::fuzz);
   int layouts = 0;
-  while (layouts < 18) {
+  while (layouts < 30) {
     StepPlan plan;
     plan.trainer.ranks = {1 + static_cast<int>(draws.below(4)), 1 + static_cast<int>(draws.below(4)), 1 + static_cast<int>(draws.below(3)),
-                          1 + static_cast<int>(draws.below(3))};
-    if (plan.trainer.ranks.size() < 2 || plan.trainer.ranks.size() > 12) continue;
+                          1 + static_cast<int>(draws.below(3)), 1 + static_cast<int>(draws.below(2))};
+    if (plan.trainer.ranks.size() < 2 || plan.trainer.ranks.size() > 16) continue;
     const TrainBench& bench = *benches[static_cast<std::size_t>(layouts++ % 3)];
     plan.sequences = sequences_of(*bench.model, draws);
     plan.trainer.micro_batch = draws.below(3);
@@ -79,6 +80,50 @@ TEST(StepPlan, ExchangesOfPiecesAreThoseOfARealStep) {
             << layout.text() << ", rank " << rank;
       EXPECT_GT(real[0].sum(RankGroup::context).bytes, 0);
     }
+  }
+}
+
+// An adapter over frozen weights, with pieces and without.
+TEST(StepPlan, ExchangesOfAnAdapterAreThoseOfARealStep) {
+  for (std::string config : {std::string(kGlm), std::string(kQwen)}) {
+    const std::string key = "\"max_position_embeddings\": 1024";
+    config.replace(config.find(key), key.size(), "\"max_position_embeddings\": 4096");
+    const TrainBench bench(config);
+    const Profile& profile = profile_by_name("cpu-bf16w");
+    StepPlan plan;
+    plan.adapter = AdapterSettings{.rank = 4, .unembedding = true};
+    for (const std::size_t length : {1700, 30, 40}) plan.sequences.push_back(TrainSequence::next_token(std::vector<std::int32_t>(length, 3)));
+    for (const RankLayout& layout : {RankLayout{.cp = 2}, {.tp = 3}, {.tp = 2, .dp = 2, .ep = 2}, {.tp = 2, .pp = 2, .cp = 2}}) {
+      plan.trainer.ranks = layout;
+      const auto all = std::make_shared<ThreadRanks>(layout);
+      Runtime runtime({.threads = 1}, bench.model, profile, 4096);
+      const auto base =
+          std::make_shared<FrozenBase>(runtime, make_weight_set(runtime.backend, bench.model->manifest(), bench.masters, profile, 0), plan.trainer,
+                                       std::make_shared<RankRuntimes>(runtime, layout, std::make_unique<SomeRanks>(all, 0, layout.size())));
+      const auto adapter = std::make_shared<const AdapterLayout>(bench.model->manifest(), *plan.adapter);
+      AdapterTrainer trainer(base, adapter, initial_adapter(*adapter, 1));
+      std::vector<RankExchanges> before;
+      for (int rank = 0; rank < layout.size(); ++rank) before.push_back(exchanges_of(all->place(rank)));
+      trainer.forward_backward(plan.sequences, {});
+      trainer.optim_step(plan.adam);
+      std::int64_t bytes = 0;
+      for (int rank = 0; rank < layout.size(); ++rank) {
+        const RankExchanges real = exchanges_of(all->place(rank)) - before[static_cast<std::size_t>(rank)];
+        EXPECT_EQ(plan_step(bench.model, profile, plan, rank).exchanges.difference(real), "") << layout.text() << ", rank " << rank;
+        bytes += real.sum().bytes;
+      }
+      StepPlan whole = plan;
+      whole.adapter.reset();
+      EXPECT_NE(plan_step(bench.model, profile, whole, 0).exchanges.difference(exchanges_of(all->place(0)) - before[0]), "") << "the control: all weights";
+      EXPECT_GT(bytes, 0);
+    }
+    plan.trainer.ranks = {};
+    const RankWork adapted = work_of(*bench.model, profile, plan, 0);
+    plan.adapter.reset();
+    const RankWork whole = work_of(*bench.model, profile, plan, 0);
+    EXPECT_GT(adapted.forward, whole.forward);
+    EXPECT_LT(adapted.backward, whole.backward);
+    EXPECT_LT(adapted.optimizer_bytes, whole.optimizer_bytes);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "model/context_pieces.h"
 
 namespace lockstep {
 namespace {
@@ -49,13 +50,16 @@ std::vector<std::string> reasons_of(const SimulatedStep& step, const DeviceRates
 }
 }  // namespace
 
-std::vector<RankLayout> layouts_of(const Model& model, int devices) {
+std::vector<RankLayout> layouts_of(const Model& model, int devices, std::int64_t length) {
   std::vector<RankLayout> all;
-  for (int pp = 1; pp <= std::min<std::int64_t>(devices, model.segments()); ++pp)
-    for (int tp = 1; pp * tp <= devices; ++tp)
-      for (int dp = 1; pp * tp * dp <= devices; ++dp)
-        if (devices % (pp * tp * dp) == 0)
-          if (const int ep = devices / (pp * tp * dp); ep == 1 || model.facts().expert_count > 0) all.push_back({tp, dp, ep, pp});
+  for (int cp = 1; cp <= devices; ++cp) {
+    if (cp > 1 && !is_cut(length, cp)) continue;
+    for (int pp = 1; pp <= std::min<std::int64_t>(devices, model.segments()); ++pp)
+      for (int tp = 1; cp * pp * tp <= devices; ++tp)
+        for (int dp = 1; cp * pp * tp * dp <= devices; ++dp)
+          if (devices % (cp * pp * tp * dp) == 0)
+            if (const int ep = devices / (cp * pp * tp * dp); ep == 1 || model.facts().expert_count > 0) all.push_back({tp, dp, ep, pp, cp});
+  }
   return all;
 }
 
@@ -66,7 +70,8 @@ SimulatedStep simulate_step(const std::shared_ptr<const Model>& model, const Pro
   step.available = rates.memory_bytes;
   for (const TrainSequence& s : plan.sequences) step.tokens += static_cast<std::int64_t>(s.tokens.size());
   std::vector<RankStep> ranks;
-  for (int rank = 0; rank < step.layout.replica(); ++rank) {
+  const int planned = step.layout.replica() * step.layout.cp;
+  for (int rank = 0; rank < planned; ++rank) {
     ranks.push_back(plan_step(model, profile, plan, rank));
     step.needed = std::max(step.needed, ranks.back().memory.total);
     if (rank == 0 || ranks.back().exchanges.sum().bytes > step.busiest.exchanges.sum().bytes) step.busiest = ranks.back();
@@ -74,7 +79,7 @@ SimulatedStep simulate_step(const std::shared_ptr<const Model>& model, const Pro
   }
   std::vector<RankWork> all;
   for (const RankStep& rank : ranks) all.push_back(rank.work);
-  for (int rank = step.layout.replica(); rank < step.layout.size(); ++rank) all.push_back(work_of(*model, profile, plan, rank));
+  for (int rank = planned; rank < step.layout.size(); ++rank) all.push_back(work_of(*model, profile, plan, rank));
   step.slow = step_time(step.layout, ranks, all, rates, device.low);
   step.fast = step_time(step.layout, ranks, all, rates, device.high);
   step.reasons = reasons_of(step, rates, *model);

@@ -1,6 +1,6 @@
 // A training step in a layout on devices that are not here: whether it fits, its time over a range of assumed efficiencies, and why.
-//   for (const RankLayout& layout : layouts_of(*model, 8)) print(simulate_step(model, profile, plan_with(layout), device));
-// Computed, not measured. Of the layouts that this program has (tp, dp, ep).
+//   for (const RankLayout& layout : layouts_of(*model, 8, 4096)) print(simulate_step(model, profile, plan_with(layout), device));
+// Computed, not measured. Of the layouts that this program has.
 #pragma once
 #include "planning/step_time.h"
 
@@ -16,11 +16,12 @@ struct SimulatedStep {
   bool fits() const { return available == 0 || needed <= available; }
 };
 
-// Every tp x dp x ep of so many devices; ep above 1 only where there are experts.
-std::vector<RankLayout> layouts_of(const Model& model, int devices);
+// Every tp x dp x ep x pp x cp of so many devices: ep above 1 only where there are experts, pp at most the segments, cp above 1 only where sequences of
+// `length` tokens are cut.
+std::vector<RankLayout> layouts_of(const Model& model, int devices, std::int64_t length);
 // Next-token sequences of `length` tokens, the last one of what is left of `tokens`.
 std::vector<TrainSequence> simulated_sequences(std::int64_t tokens, std::int64_t length);
-// Plans the ranks of the first replica, which has the most tokens and rows.
+// Plans the ranks of the first replica, which has the most tokens and rows, and of those that have the pieces of its sequences.
 SimulatedStep simulate_step(const std::shared_ptr<const Model>& model, const Profile& profile, const StepPlan& plan, const DeviceRates& device);
 // The plan in each of these layouts: the fastest first; what does not fit last, the least first.
 std::vector<SimulatedStep> simulate_layouts(const std::shared_ptr<const Model>& model, const Profile& profile, StepPlan plan,

@@ -18,17 +18,20 @@ StepPlan plan_over(const RankLayout& layout, int sequences) {
 TEST(StepSimulation, LayoutsAreAllOfSoManyDevices) {
   const TrainBench glm(kGlm), llama(kLlama);
   // 2^3 over tp, dp and ep; two segments of layers make two stages, and then 2^2.
-  EXPECT_EQ(layouts_of(*glm.model, 8).size(), 10u + 6u);
-  EXPECT_EQ(layouts_of(*llama.model, 8).size(), 4u + 3u);  // no experts
-  EXPECT_EQ(layouts_of(*llama.model, 12).size(), 6u + 4u);
-  for (const RankLayout& layout : layouts_of(*glm.model, 12)) EXPECT_EQ(layout.size(), 12);
+  EXPECT_EQ(layouts_of(*glm.model, 8, 64).size(), 10u + 6u);
+  EXPECT_EQ(layouts_of(*llama.model, 8, 64).size(), 4u + 3u);  // no experts
+  EXPECT_EQ(layouts_of(*llama.model, 12, 64).size(), 6u + 4u);
+  for (const RankLayout& layout : layouts_of(*glm.model, 12, 64)) EXPECT_EQ(layout.size(), 12);
+  // Of 2048 positions two ranks have pieces, four do not; the other factor is tp, dp or pp.
+  EXPECT_EQ(layouts_of(*llama.model, 4, 2048).size(), layouts_of(*llama.model, 4, 64).size() + layouts_of(*llama.model, 2, 64).size());
+  EXPECT_EQ(layouts_of(*llama.model, 4, 2048).back().cp, 2);
 }
 
 TEST(StepSimulation, TimesAreARangeAndWhatDoesNotFitHasNone) {
   const TrainBench glm(kGlm);
   const Profile& profile = profile_by_name("cpu-bf16w");
   DeviceRates device = published_devices()[0];
-  for (const RankLayout& layout : layouts_of(*glm.model, 4)) {
+  for (const RankLayout& layout : layouts_of(*glm.model, 4, 64)) {
     SCOPED_TRACE(layout.text());
     const SimulatedStep step = simulate_step(glm.model, profile, plan_over(layout, 4), device);
     EXPECT_TRUE(step.fits());
