@@ -1,14 +1,27 @@
 #include "api/body_budget.h"
 
+#include <malloc.h>
+
 #include <algorithm>
+#include <cstdlib>
 
 #include "api/errors.h"
 
 namespace lockstep {
 namespace {
+constexpr std::int64_t kWorthReturning = 4 << 20;
+
 std::string megabytes(std::int64_t bytes) { return fmt::format("{:.1f} MB", static_cast<double>(bytes) / (1 << 20)); }
 
 [[noreturn]] void refuse_body(int status, std::string message) { throw RequestError(ErrorCode::resource_exhausted, {}, std::move(message), status); }
+
+// Gives memory of many small freed blocks back to the system; else the process holds them beside what the next request takes.
+void return_free_memory() {
+  // The end of a thread's own heap is given back when a large block is freed, and not by malloc_trim.
+  void* volatile block = std::malloc(256 << 10);
+  std::free(block);
+  malloc_trim(0);
+}
 }  // namespace
 
 BodyBudget::BodyBudget(std::int64_t most_bytes, std::int64_t share_percent)
@@ -79,8 +92,13 @@ std::shared_ptr<void> BodyLease::split(std::size_t bytes) {
 void BodyLease::settle(std::size_t bytes) {
   const auto wanted = static_cast<std::int64_t>(bytes);
   if (wanted > bytes_) return take(bytes - static_cast<std::size_t>(bytes_));
+  if (bytes_ - wanted >= kWorthReturning) return_free_memory();  // before another may take as much
   budget_->give(owner_, bytes_ - wanted);
   bytes_ = wanted;
+}
+
+void BodyLease::return_freed() const {
+  if (bytes_ >= kWorthReturning) return_free_memory();
 }
 
 }  // namespace lockstep

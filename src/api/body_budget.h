@@ -46,8 +46,11 @@ class BodyLease : public MemoryAccount {
   // would with the owner's other requests, 503 when all requests together would exceed the limit.
   void take(std::size_t bytes) override;
   std::shared_ptr<void> split(std::size_t bytes) override;
-  // Makes the lease `bytes` in all, more or less than before. Errors as take().
+  // Makes the lease `bytes` in all, more or less than before. Errors as take(). Call when the memory is freed: what is given up is returned to the system
+  // before another lease may take it.
   void settle(std::size_t bytes);
+  // Returns what was freed of it to the system; the lease stays as it is, to be released next.
+  void return_freed() const;
   std::int64_t bytes() const { return bytes_; }
 
  private:

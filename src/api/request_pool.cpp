@@ -1,11 +1,8 @@
 #include "api/request_pool.h"
 
-#include <malloc.h>
-
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
-#include <cstdlib>
 #include <deque>
 #include <map>
 #include <mutex>
@@ -18,17 +15,6 @@
 #include "base/log.h"
 
 namespace lockstep {
-namespace {
-constexpr std::int64_t kWorthReturning = 4 << 20;
-
-// Gives memory of many small freed blocks back to the system before the next request may take as much; else the process holds both.
-void return_free_memory() {
-  // The end of a thread's own heap is given back when a large block is freed, and not by malloc_trim.
-  void* volatile block = std::malloc(256 << 10);
-  std::free(block);
-  malloc_trim(0);
-}
-}  // namespace
 
 struct RequestPool::Task {
   ApiRequest request;
@@ -52,7 +38,7 @@ struct RequestPool::Task {
         log_error("an answer could not be made", {{"reason", again.what()}});
       }
     }
-    if (request.lease && request.lease->bytes() >= kWorthReturning) return_free_memory();
+    if (request.lease) request.lease->return_freed();
   }
 };
 

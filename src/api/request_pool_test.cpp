@@ -1,8 +1,12 @@
 #include "api/request_pool.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <array>
+#include <fstream>
 #include <future>
+#include <list>
 #include <thread>
 
 #include "api/api_test_tools.h"
@@ -125,6 +129,39 @@ TEST(RequestPoolTest, EndsSoonWhateverItReads) {
   }
   EXPECT_LT(seconds_since(began), 2.0);  // the whole takes longer
   EXPECT_EQ(out->wait().status, 503);
+}
+
+// Megabytes of memory that this process has.
+double resident_megabytes() {
+  std::ifstream file("/proc/self/statm");
+  double all = 0, resident = 0;
+  file >> all >> resident;
+  return resident * static_cast<double>(sysconf(_SC_PAGESIZE)) / (1 << 20);
+}
+
+TEST(RequestPoolTest, WhatARefusedRequestHadIsTheSystemsAgainWhenItIsTold) {
+  RequestPool pool({.threads = 4, .most_of_owner = 4});
+  const auto budget = std::make_shared<BodyBudget>(std::int64_t{1} << 30, 100);
+  const double before = resident_megabytes();
+  std::vector<std::shared_ptr<Recorder>> told;
+  std::atomic<int> full{0};
+  for (int i = 0; i < 4; ++i) {
+    ApiRequest request = request_of("a");
+    request.lease = budget->lease("a");
+    told.push_back(std::make_shared<Recorder>());
+    pool.post(
+        std::move(request), told.back(),
+        [&full](ApiRequest&) {
+          ClientWork::take(32 << 20);
+          std::list<std::array<char, 24>> blocks(1 << 20);  // 48 MB
+          for (++full; full < 4;) std::this_thread::yield();
+          fail(ErrorCode::invalid_argument, "no");
+        },
+        kTold);
+  }
+  for (const auto& one : told) EXPECT_EQ(one->wait().status, 400);
+  EXPECT_LT(resident_megabytes(), before + 24);
+  EXPECT_EQ(budget->bytes(), 0);
 }
 
 TEST(RequestPoolTest, RefusesWhatIsTooMuchToWait) {

@@ -207,6 +207,7 @@ void Connection::close(bool by_server) {
   if (phase_ == Phase::closed) return;
   if (phase_ == Phase::answering) answer_.record(!by_server || client_ended_);
   phase_ = Phase::closed;
+  reader_.reset();  // with its body, of which the lease tells
   lease_.reset();
   answer_.count_held(true);
   transport_->close();

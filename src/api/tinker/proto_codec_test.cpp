@@ -2,13 +2,17 @@
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
+#include <zstd.h>
 
 #include <cstring>
 
+#include "api/body_budget.h"
+#include "api/errors.h"
 #include "api/tinker/body_head.h"
 #include "api/tinker/sparse.h"
 #include "api/tinker/tinker_public.pb.h"
 #include "api/tinker/zstd_body.h"
+#include "base/client_work.h"
 #include "base/growth_test_tools.h"
 #include "base/philox.h"
 
@@ -176,6 +180,30 @@ TEST(ProtoCodec, ReadsWhatItsLibraryReads) {
       EXPECT_NO_THROW(decode_batch(changed));
     }
   }
+}
+
+TEST(ProtoCodec, WhatADecoderTakesIsCountedAsLongAsItLives) {
+  std::string packed(1 << 20, ' ');
+  const std::string text(std::size_t{32} << 20, ' ');
+  const std::unique_ptr<ZSTD_CCtx, decltype(&ZSTD_freeCCtx)> context(ZSTD_createCCtx(), ZSTD_freeCCtx);
+  ZSTD_CCtx_setParameter(context.get(), ZSTD_c_windowLog, 23);
+  ZSTD_CCtx_setParameter(context.get(), ZSTD_c_contentSizeFlag, 0);
+  packed.resize(ZSTD_compress2(context.get(), packed.data(), packed.size(), text.data(), text.size()));
+  const auto budget = std::make_shared<BodyBudget>(std::int64_t{64} << 20, 100);
+  const auto lease = budget->lease("a");
+  const ClientWork scope(nullptr, lease);
+  {
+    ZstdSource source(packed, text.size());
+    EXPECT_FALSE(source.next().empty());
+    EXPECT_GT(budget->bytes(), 8 << 20);
+    while (!source.next().empty()) {
+    }
+    EXPECT_LT(budget->bytes(), 9 << 20);  // once
+  }
+  EXPECT_EQ(budget->bytes(), 0);
+  lease->settle(60 << 20);
+  EXPECT_THROW(ZstdSource(packed, text.size()).next(), RequestError);
+  EXPECT_EQ(budget->bytes(), 60 << 20);
 }
 
 TEST(ProtoCodec, WorkGrowsWithTheLengthWhateverTheForm) {
