@@ -1,0 +1,56 @@
+"""One long sequence in training, 4,096 tokens (65,536 with LOCKSTEP_SLOW_TESTS=1): a step's gradient, and the weights behind it, have the same bits on one thread and two,
+with activations recomputed and not, with another instruction set, and cut over context-parallel ranks. With another token in the middle they have others. A model of
+two layers with one indexer, whose rows select 16 keys; Muon's step depends on every bit of a gradient (AdamW's first one on its sign)."""
+import json
+import os
+import random
+import subprocess
+import sys
+
+from harness import ROOT, TMP, check, done, instruction_sets
+
+TOKENS = 65536 if os.environ.get("LOCKSTEP_SLOW_TESTS") else 4096
+FOLDER = TMP / "long"
+subprocess.run([sys.executable, "-B", ROOT / "tools/make_recall_folder.py", FOLDER], check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+config = json.loads((FOLDER / "config.json").read_text())
+config |= {"num_hidden_layers": 2, "hidden_size": 16, "num_attention_heads": 1, "num_key_value_heads": 1, "q_lora_rank": 16, "kv_lora_rank": 8, "qk_nope_head_dim": 8,
+           "qk_rope_head_dim": 8, "v_head_dim": 8, "index_head_dim": 8, "index_n_heads": 1, "index_topk": 16, "indexer_types": ["full", "shared"],
+           "mlp_layer_types": ["dense", "sparse"], "intermediate_size": 16, "moe_intermediate_size": 8, "n_routed_experts": 4, "num_experts_per_tok": 1}  # fmt: skip
+(FOLDER / "config.json").write_text(json.dumps(config))
+draw = random.Random(5)
+text = [draw.randrange(config["vocab_size"]) for _ in range(TOKENS + 1)]
+
+
+def data(name, tokens):
+    (TMP / name).write_text(json.dumps({"tokens": tokens, "weights": [1] * (len(tokens) - 1)}) + "\n")
+    return TMP / name
+
+
+WHOLE, OTHER = data("whole.jsonl", text), data("other.jsonl", [*text[: TOKENS // 2], (text[TOKENS // 2] + 1) % 600, *text[TOKENS // 2 + 1 :]])
+number = 0
+
+
+def step(*words, texts=WHOLE):
+    """The hash of the weights, and the gradient's norm, after one step."""
+    global number
+    number += 1
+    told = done("train", "sft", "--model", FOLDER, "--from-scratch", "--init-seed", 3, "--data", texts, "--eval-share", 0, "--steps", 1, "--batch", 1, "--optimizer", "dimuon",
+                "--learning-rate", 0.1, "--warmup", 0, "--name", f"run{number}", "--runs", TMP / "runs", "--context", TOKENS + 1, "--no-page", "--transcripts", 0, "--json", *words,
+                timeout=900).json()  # fmt: skip
+    line = [json.loads(x) for x in (TMP / f"runs/run{number}/metrics.jsonl").read_text().splitlines()][-1]
+    print(" ".join(map(str, words)), told["weights_sha256"][:12], line.get("gradient_norm"), line.get("index_loss"))
+    return told["weights_sha256"], line["loss"], line["gradient_norm"], line["index_loss"]
+
+
+wanted = step("--threads", 1)
+WAYS = {"threads": ["--threads", 2], "recomputed": ["--threads", 2, "--checkpoint-activations"], "pieces": ["--threads", 2, "--ranks", "cp=2"]}
+for isa in instruction_sets():
+    if isa == "avx2":
+        WAYS["avx2"] = ["--threads", 2, "--isa", "avx2"]
+for name, words in WAYS.items():
+    with check(name):
+        got = step(*words)
+        assert got == wanted, (got, wanted)
+with check("another-token"):
+    got = step("--threads", 2, texts=OTHER)
+    assert all(a != b for a, b in zip(got, wanted)), (got, wanted)
