@@ -16,7 +16,10 @@ namespace lockstep {
 ModelTensors::ModelTensors(const Manifest& manifest, const Profile& profile) : manifest_(manifest), profile_(&profile) {
   for (const Parameter& p : manifest.parameters())
     if (compute_dtype(p, profile) == DType::u8)
-      fail(ErrorCode::unsupported, "profile '{}' quantises weights, which no snapshot of all weights holds; allowed are adapters over them", profile.name);
+      fail(ErrorCode::unsupported,
+           "profile '{}' computes with weights in few bits, of which no snapshot has the bytes; allowed are all weights under 'cpu-bf16w' or 'cpu-f32', "
+           "and adapters over a base in few bits",
+           profile.name);
   list([&](const Parameter& p) { return compute_dtype(p, profile) == DType::bf16; });
 }
 

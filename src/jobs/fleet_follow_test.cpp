@@ -1,208 +1,24 @@
-// A trainer publishes, replicas with runtimes of their own follow: after 1, 5 and 50 steps their log-probabilities are the trainer's, bit for bit, of a
-// model with experts and a dense one, and of an adapter over a packed base; a weight that is one unit in the last place away is seen. Requests in flight
-// go on as they were told. What is damaged, missing or late changes nothing.
+// A trainer publishes, replicas with runtimes of their own follow (fleet_ways_test.cpp: with which bits). Requests in flight go on as they were told. What
+// is damaged, missing or late changes nothing.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <bit>
-#include <fstream>
-#include <future>
-
 #include "base/error.h"
 #include "fleet/channel_fleet.h"
-#include "fleet/follower.h"
-#include "fleet/publisher.h"
-#include "runs/local_trainer.h"
+#include "jobs/fleet_test_tools.h"
 
 namespace lockstep {
 namespace {
 namespace fs = std::filesystem;
 
-constexpr double kFleetWait = 120;  // seconds after which a test gives up
-
-struct FleetCase {
-  const char *name, *config, *profile;
-  std::int64_t rank;
-};
-void PrintTo(const FleetCase& one, std::ostream* out) { *out << one.name; }
-const FleetCase kMoe{"moe", "glm_moe_dsa/sharing", "cpu-bf16w", 0}, kDenseModel{"dense", "llama/wide", "cpu-bf16w", 0},
-    kPackedAdapter{"packed", "glm_moe_dsa/sharing", "cpu-int4-base", 4};
-
-std::shared_ptr<const Model> fleet_model(const std::string& config) {
-  return make_model(Json::parse(std::ifstream(std::string(LOCKSTEP_SOURCE_DIR) + "/tests/golden/" + config + "/config.json")));
-}
-
-OpenedModel fleet_opened(const FleetCase& one, std::uint64_t seed) {
-  OpenedModel opened;
-  opened.name = "tiny";
-  opened.model = fleet_model(one.config);
-  opened.initial = [model = opened.model, seed] { return initial_weights(model->manifest(), seed, 0.25); };
-  opened.runtime = std::make_shared<Runtime>(BackendOptions{.threads = 1}, opened.model, profile_by_name(one.profile), 128);
-  return opened;
-}
-
-std::string hash_of(const OpenedModel& opened) { return weights_sha256(opened.model->manifest(), opened.initial()); }
-
-struct FleetTrainer {
-  OpenedModel opened;
-  std::shared_ptr<Executor> executor = std::make_shared<Executor>();
-  LocalTrainer trainer;
-  Publisher publisher;
-  std::string base = hash_of(opened);
-
-  FleetTrainer(const FleetCase& one, const std::string& store, const PublisherOptions& options = {.threads = 1})
-      : opened(fleet_opened(one, 7)),
-        trainer(opened, {.rank = one.rank, .seed = 3}, {}, executor),
-        publisher(open_store(store, true), "chat", {{"config.json", "{\"model_type\":\"tiny\"}\n"}}, opened.runtime, executor, options) {}
-  PublishedSnapshot publish(const std::string& held_by = {}) {
-    const SamplerWeights now = trainer.weights_for(opened.runtime);
-    return now.adapter ? publisher.publish(now.adapter, {base, "tiny"}, held_by) : publisher.publish(now.weights, held_by);
-  }
-  void step() {
-    trainer.forward_backward(data(), {});
-    trainer.take_step({.learning_rate = 1e-3});
-  }
-  static std::vector<TrainSequence> data() { return {TrainSequence::next_token(text())}; }
-  static std::vector<std::int32_t> text() { return {1, 5, 7, 9, 3, 11, 2, 8, 13, 4, 6, 1, 5, 9}; }
-  // Of it nothing is learned: what a weight does to its log-probabilities is not lost in their sum.
-  static std::vector<std::int32_t> other_text() { return {2, 5, 30, 5, 17, 5, 8, 5, 21, 5}; }
-  std::vector<float> scores(const std::vector<std::int32_t>& of = text()) {
-    std::vector<float> rows = trainer.score({TrainSequence::next_token(of)}).front();
-    rows.resize(of.size() - 1);
-    return rows;
-  }
-};
-
-bool comes_to_pass(const std::function<bool()>& so) {
-  const auto began = std::chrono::steady_clock::now();
-  while (!so()) {
-    if (std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count() > kFleetWait) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
-  return true;
-}
-
-struct FleetReplicaUnderTest {
-  OpenedModel opened;
-  std::shared_ptr<Executor> executor = std::make_shared<Executor>();
-  std::shared_ptr<const WeightSet> first;
-  std::shared_ptr<GenerationService> service;
-  std::unique_ptr<Follower> follower;
-
-  // `seed` of its first weights: the trainer's is 7. `ranks` share the model.
-  FleetReplicaUnderTest(const FleetCase& one, const std::string& store, const std::string& name, FollowOptions options = {}, std::uint64_t seed = 7,
-                        const char* ranks = "")
-      : opened(fleet_opened(one, seed)), first(opened.weight_set()) {
-    service = std::make_shared<GenerationService>(ServingModel{"tiny", opened.runtime, first, nullptr, executor},
-                                                  ServingOptions{.engine = {.ranks = rank_layout(ranks)}});
-    options.replica = name;
-    options.poll = std::chrono::milliseconds(5);
-    options.base_sha256 = [this] { return hash_of(opened); };
-    follower = std::make_unique<Follower>(open_store(store, true), "chat", service, opened.runtime, executor, first, options);
-  }
-  ~FleetReplicaUnderTest() {
-    follower->stop();
-    service->stop();
-  }
-  bool wait(const std::function<bool(const ReplicaRecord&)>& until) const {
-    return comes_to_pass([&] { return until(follower->record()); });
-  }
-  bool reaches(std::uint64_t sequence) const {
-    return wait([&](const ReplicaRecord& r) { return r.current_sequence >= sequence && r.stage == ReplicaStage::ready; });
-  }
-  Generation run(Request request) const {
-    std::promise<Generation> done;
-    service->generate(std::move(request), {}, [&](Generation&& g) { done.set_value(std::move(g)); });
-    return done.get_future().get();
-  }
-  std::vector<float> scores(const std::vector<std::int32_t>& of = FleetTrainer::text()) const {
-    return run({.prompt = of, .sampling = {.max_tokens = 0}, .prompt_logprobs = true}).prompt_logprobs;
-  }
-};
-
-std::size_t different_scores(const std::vector<float>& a, const std::vector<float>& b) {
-  if (a.size() != b.size()) return std::max(a.size(), b.size());
-  std::size_t different = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) different += std::bit_cast<std::uint32_t>(a[i]) != std::bit_cast<std::uint32_t>(b[i]);
-  return different;
-}
-
-class FleetFollow : public testing::TestWithParam<FleetCase> {
+class FleetFollow : public testing::Test {
  protected:
   ~FleetFollow() override { fs::remove_all(root_); }
   fs::path root_ = fs::path(testing::TempDir()) / fmt::format("lockstep_fleet_{}", ::getpid());
   std::string store_ = root_.string();
 };
-class FleetBits : public FleetFollow {};
 class FleetSwap : public FleetFollow {};
 class FleetTrouble : public FleetFollow {};
-
-// A snapshot like the channel's, but for one unit in the last place of one weight.
-void push_one_ulp_away(const std::string& place) {
-  const auto store = open_store(place);
-  const std::string id = find_snapshot(*store, "chat");
-  const SnapshotChain chain(*store, id);
-  PushedTensors tensors;
-  std::size_t changed = 0;
-  for (const SnapshotTensor& t : chain.manifest().tensors) {
-    if (t.shape.name.find("lm_head") != std::string::npos) changed = tensors.tensors.size();
-    tensors.tensors.push_back(t.shape);
-  }
-  tensors.read = [&](std::size_t i) {
-    std::string bytes = chain.tensor(chain.manifest().tensors[i]);
-    // Of fp32 (an adapter's) 65536 of them: one alone is lost in the sum. In the row of a token that the text has.
-    const TensorShape& shape = tensors.tensors[i];
-    const std::size_t row = 5 * bytes.size() / static_cast<std::size_t>(shape.shape[0]), at = row + (shape.type == SafetensorsType::f32 ? 2 : 0);
-    if (i == changed) bytes[at] = static_cast<char>(bytes[at] ^ 1);
-    return bytes;
-  };
-  std::vector<std::pair<std::string, std::string>> files;
-  for (const SnapshotFile& file : chain.manifest().files) files.emplace_back(file.name, read_snapshot_file(*store, id, file));
-  push_tensors(*store, tensors, files, {.parent = id, .threads = 1, .written = [&](const Written& now) { move_channel(*store, "chat", now.id); }});
-}
-
-TEST_P(FleetBits, AFollowerHasTheTrainersLogProbabilities) {
-  FleetTrainer trainer(GetParam(), store_);
-  const FleetReplicaUnderTest spare(GetParam(), store_, "spare"), single(GetParam(), store_, "single", {.memory = SwapMemory::single});
-  std::vector<const FleetReplicaUnderTest*> replicas = {&spare, &single};
-  std::vector<std::unique_ptr<FleetReplicaUnderTest>> shared;
-  if (GetParam().rank == 0)
-    for (const SwapMemory memory : {SwapMemory::spare, SwapMemory::single})
-      shared.push_back(std::make_unique<FleetReplicaUnderTest>(GetParam(), store_, memory == SwapMemory::spare ? "tp2" : "tp2-single",
-                                                               FollowOptions{.memory = memory}, 7, "tp=2"));
-  for (const auto& replica : shared) replicas.push_back(replica.get());
-  const PublishedSnapshot first = trainer.publish();
-  EXPECT_EQ(first.written.codecs.at("full"), static_cast<std::int64_t>(first.written.codecs.size() == 1 ? first.written.codecs.begin()->second : -1));
-  std::uint64_t deltas = 0;
-  for (int step = 1; step <= 50; ++step) {
-    trainer.step();
-    const PublishedSnapshot now = trainer.publish();
-    EXPECT_LT(now.written.payload_bytes, now.written.full_bytes) << "step " << step;
-    deltas += now.written.payload_bytes;
-    if (step != 1 && step != 5 && step != 50) continue;
-    const std::vector<float> own = trainer.scores();
-    for (const FleetReplicaUnderTest* replica : replicas) {
-      ASSERT_TRUE(replica->reaches(now.sequence)) << replica->follower->record().error;
-      EXPECT_EQ(different_scores(replica->scores(), own), 0) << "step " << step;
-      EXPECT_EQ(replica->follower->record().current, now.written.id);
-    }
-  }
-  EXPECT_GT(deltas, 0);
-  EXPECT_LT(deltas, 40 * first.written.full_bytes);  // of 50 steps
-  // The control.
-  const std::vector<float> own = trainer.scores(FleetTrainer::other_text());
-  EXPECT_EQ(different_scores(spare.scores(FleetTrainer::other_text()), own), 0);
-  push_one_ulp_away(store_);
-  const std::uint64_t last = read_channel_record(*open_store(store_), "chat")->sequence;
-  ASSERT_TRUE(spare.reaches(last)) << spare.follower->record().error;
-  const std::vector<float> other = spare.scores(FleetTrainer::other_text());
-  EXPECT_GT(different_scores(other, own), 0);
-  for (const FleetReplicaUnderTest* replica : replicas) {
-    ASSERT_TRUE(replica->reaches(last)) << replica->follower->record().error;
-    EXPECT_EQ(different_scores(replica->scores(FleetTrainer::other_text()), other), 0);
-  }
-}
-INSTANTIATE_TEST_SUITE_P(All, FleetBits, testing::Values(kMoe, kDenseModel, kPackedAdapter), [](const auto& one) { return std::string(one.param.name); });
 
 TEST_F(FleetSwap, AReplicaWithOtherWeightsTakesTheWholeChain) {
   FleetTrainer trainer(kDenseModel, store_);
@@ -497,6 +313,16 @@ TEST_F(FleetTrouble, ASnapshotOfAnotherModelOrProfileIsRefused) {
   EXPECT_NE(other.follower->record().error.find("tensor"), std::string::npos) << other.follower->record().error;
   EXPECT_NE(fp32.follower->record().error.find("cpu-f32"), std::string::npos) << fp32.follower->record().error;
   EXPECT_EQ(fp32.follower->record().target, now.written.id);
+  for (const char* const few : {"cpu-int4w", "cpu-int4-base", "cpu-int4-qat"}) {
+    try {
+      const ModelTensors none(trainer.opened.model->manifest(), profile_by_name(few));
+      ADD_FAILURE() << few;
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::unsupported);
+      EXPECT_NE(std::string(e.what()).find(few), std::string::npos) << e.what();
+      EXPECT_NE(std::string(e.what()).find("adapters over a base in few bits"), std::string::npos) << e.what();
+    }
+  }
 }
 
 }  // namespace
