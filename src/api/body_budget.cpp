@@ -11,6 +11,10 @@ namespace lockstep {
 namespace {
 constexpr std::int64_t kWorthReturning = 4 << 20;
 
+// Of the limit, what is left for memory that no lease counts: stacks of the threads that decode, beginnings of bodies, and what the allocator keeps of
+// freed blocks, less than kWorthReturning in each of the eight threads that read bodies.
+std::int64_t left_uncounted(std::int64_t most_bytes) { return std::min<std::int64_t>(most_bytes / 8, 8 * kWorthReturning); }
+
 std::string megabytes(std::int64_t bytes) { return fmt::format("{:.1f} MB", static_cast<double>(bytes) / (1 << 20)); }
 
 [[noreturn]] void refuse_body(int status, std::string message) { throw RequestError(ErrorCode::resource_exhausted, {}, std::move(message), status); }
@@ -25,7 +29,7 @@ void return_free_memory() {
 }  // namespace
 
 BodyBudget::BodyBudget(std::int64_t most_bytes, std::int64_t share_percent)
-    : most_(most_bytes), share_(std::max<std::int64_t>(1, most_bytes / 100 * share_percent)) {}
+    : most_(most_bytes), share_(std::clamp<std::int64_t>(most_bytes / 100 * share_percent, 1, most_bytes - left_uncounted(most_bytes))) {}
 
 std::shared_ptr<BodyLease> BodyBudget::lease(std::string owner) { return std::make_shared<BodyLease>(shared_from_this(), std::move(owner)); }
 
@@ -38,8 +42,10 @@ void BodyBudget::take(const std::string& owner, std::int64_t own, std::int64_t m
   const std::lock_guard lock(mutex_);
   const auto found = by_owner_.find(owner);
   const std::int64_t wanted = (found == by_owner_.end() ? 0 : found->second) + more;
+  const std::int64_t uncounted = left_uncounted(most_);
+  const bool fits = taken_ + more <= most_ - uncounted;
   if (wanted > share_) ++refused_to_owner_;
-  else if (taken_ + more > most_) ++refused_to_all_;
+  else if (!fits) ++refused_to_all_;
   if (own + more > share_)
     refuse_body(413, fmt::format("this request takes {} or more, allowed are {}, {}% of the server's {} for requests' bodies (--body-megabytes, --key-share)",
                                  megabytes(own + more), megabytes(share_), share_ * 100 / most_, megabytes(most_)));
@@ -47,10 +53,11 @@ void BodyBudget::take(const std::string& owner, std::int64_t own, std::int64_t m
     refuse_body(429, fmt::format("with this one the requests of this API key take {}, allowed are {} of the server's {} for requests' bodies "
                                  "(--body-megabytes, --key-share); try again when some are answered",
                                  megabytes(wanted), megabytes(share_), megabytes(most_)));
-  if (taken_ + more > most_)
-    refuse_body(503, fmt::format("with this one the requests of this API key take {} and those of all keys {}, allowed are {} (--body-megabytes); try again "
-                                 "when some are answered",
-                                 megabytes(wanted), megabytes(taken_ + more), megabytes(most_)));
+  if (!fits)
+    refuse_body(503,
+                fmt::format("with this one the requests of this API key take {} and those of all keys {}, allowed are {} (--body-megabytes) less {} for what "
+                            "is not counted; try again when some are answered",
+                            megabytes(wanted), megabytes(taken_ + more), megabytes(most_), megabytes(uncounted)));
   taken_ += more;
   peak_ = std::max(peak_, taken_);
   by_owner_[owner] = wanted;

@@ -196,7 +196,12 @@ TEST(BodyBudgetTest, AShareATotalAndWhatOneRequestMayTake) {
   EXPECT_EQ(status, 429);
   for (const char* part : {"51.0 MB", "50.0 MB", "100.0 MB", "--body-megabytes", "--key-share"}) EXPECT_NE(text.find(part), std::string::npos) << text;
   other->settle(50 << 20);
-  EXPECT_EQ(refusal([&] { third->take(21 << 20); }).first, 503);
+  for (const int megabytes : {21, 8}) {  // with what is left for what is not counted
+    const auto [refused, why] = refusal([&] { third->take(static_cast<std::size_t>(megabytes) << 20); });
+    EXPECT_EQ(refused, 503);
+    EXPECT_NE(why.find("100.0 MB (--body-megabytes) less 12.5 MB"), std::string::npos) << why;
+  }
+  EXPECT_EQ(refusal([] { std::make_shared<BodyBudget>(100 << 20, 100)->lease("a")->settle(90 << 20); }).first, 413);  // it never fits
   EXPECT_EQ(error_response(RequestError(ErrorCode::resource_exhausted, {}, "x", 503)).headers, (HeaderList{{"Retry-After", "1"}}));
   EXPECT_EQ(budget->bytes(), 80 << 20);
   other->settle(10 << 20);

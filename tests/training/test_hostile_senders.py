@@ -210,8 +210,7 @@ def test_fifty_hostile_senders(start_server):
           f"{peak - before - BODY_MEGABYTES:+.0f} MB against the budget of {BODY_MEGABYTES} MB. Answers by status: { {s: answered.count(s) for s in sorted(set(answered))} }.")
     # One decoder for all made this 22 seconds.
     assert not (wrong := judge(beaten, echoed)), wrong
-    # Beyond the budget stand stacks, and what the allocator keeps of requests that took less than 4 MB: up to 10 MB were seen.
-    assert peak < before + BODY_MEGABYTES + 32, (before, peak)
+    assert peak < before + BODY_MEGABYTES, (before, peak)  # an eighth of it, at most 32 MB, is left for what no lease counts
     assert 500 not in answered
     refused = [body for status, body in statuses if status in (413, 429, 503)]
     assert refused and all(b"--body-megabytes" in body or b"waiting" in body for body in refused), refused[:3]
