@@ -2,7 +2,8 @@
 // there by the same policy; and the advantages that its values give the tokens of failed rollouts. Beside it, as a control, the same critic fed zeros in
 // the place of all tokens.
 //   ninja -C build critic_states
-//   build/bench/critic_states MODEL CRITIC [--environment lockbox] [--states 500] [--continuations 64] [--seed 1] [--compact-at 80] [--max-tokens 16] [--threads 1]
+//   build/bench/critic_states MODEL CRITIC [--environment lockbox] [--states 500] [--continuations 64] [--seed 1] [--compact-at 80]
+//                             [--max-tokens 16] [--threads 1]
 // MODEL is the policy's folder, CRITIC one with a value head (runs/NAME/critic/export). Problems are held-out ones. In a task of one answer states are its
 // beginnings, and --compact-at is 0. Prints one JSON object; its figures are computed by bench/critic_right.py.
 #include <algorithm>
