@@ -4,7 +4,6 @@
 #include <memory>
 
 #include "base/log.h"
-#include "parallel/processes.h"
 #include "trained/led_model.h"
 
 namespace lockstep {

@@ -54,18 +54,14 @@ std::string to_json_line(const ScoredRow& row) {
 Scorer::Scorer(const OpenedModel& opened, ScoreVia via, const std::filesystem::path& adapter) : runtime_(opened.runtime), via_(via) {
   refuse_value_head(*opened.model, "its tokens have no log-probabilities; lockstep grad --loss value --rows FILE writes its values");
   const auto weights = [&] { return opened.weight_set(); };
-  // Scoring trains nothing: the weights are read into what is computed with, a tensor at a time, and what a file has in few bits as it stands. Pieces of
-  // a sequence over ranks are the whole trainer's alone.
-  if (via == ScoreVia::train && (!adapter.empty() || !runtime_->profile.trains_all_weights() || opened.ranks.cp == 1))
-    base_ = std::make_shared<FrozenBase>(*runtime_, weights(), TrainerOptions{.ranks = opened.ranks});
+  // Scoring trains nothing: the weights are read into what is computed with, a tensor at a time, and what a file has in few bits as it stands.
+  if (via == ScoreVia::train) base_ = std::make_shared<FrozenBase>(*runtime_, weights(), TrainerOptions{.ranks = opened.ranks});
   if (!adapter.empty()) {
     LoadedAdapter read = load_adapter_folder(adapter, runtime_->model->manifest());
     if (base_) adapter_trainer_ = std::make_unique<AdapterTrainer>(base_, read.layout, read.images);
     else adapter_ = make_adapter(runtime_->backend, read.layout, read.images, 0);
   }
-  if (base_) return;
-  if (via == ScoreVia::train) trainer_ = std::make_unique<Trainer>(*runtime_, opened.masters(), TrainerOptions{.ranks = opened.ranks});
-  else engine_ = std::make_unique<Engine>(*runtime_, weights(), EngineOptions{.ranks = opened.ranks});
+  if (!base_) engine_ = std::make_unique<Engine>(*runtime_, weights(), EngineOptions{.ranks = opened.ranks});
 }
 
 void Scorer::score(const std::vector<std::vector<std::int32_t>>& sequences, const std::function<void(const ScoredRow&)>& on_row, const StopToken& stop) {
@@ -89,7 +85,7 @@ void Scorer::score(const std::vector<std::vector<std::int32_t>>& sequences, cons
     }
     const auto logprobs = with_context(fmt::format("scoring sequences {} to {}", begin + 1, end), [&] {
       if (data.empty()) return std::vector<std::vector<float>>();
-      return adapter_trainer_ ? adapter_trainer_->score(data) : base_ ? base_->score(data) : trainer_->score(data);
+      return adapter_trainer_ ? adapter_trainer_->score(data) : base_->score(data);
     });
     for (std::size_t i = begin, at = 0; i < end; ++i) on_row(scored(sequences[i].size() > 1 ? logprobs[at++] : std::vector<float>()));
     begin = end;

@@ -42,7 +42,6 @@ class Scorer {
   std::shared_ptr<Runtime> runtime_;
   ScoreVia via_;
   std::unique_ptr<Engine> engine_;
-  std::unique_ptr<Trainer> trainer_;
   std::shared_ptr<const AdapterWeights> adapter_;
   std::shared_ptr<FrozenBase> base_;  // the training forward over weights that do not move
   std::unique_ptr<AdapterTrainer> adapter_trainer_;
