@@ -82,7 +82,7 @@ def shorter_lessons(rows):
     steps = {r["model"]: int(r["note"].removeprefix(LESSON).split()[0].replace(",", "")) for r in rows if r["note"].startswith(LESSON)}
     fewer = sorted({n for n in steps.values() if n < max(steps.values())})
     of = [f"{' and '.join(sorted(m for m in steps if steps[m] == n))} {n:,} steps" for n in fewer]
-    return f"Not every family had the whole lesson: {', '.join(of)}, and no reinforcement learning; these are not the models of [families](families.md).\n\n" if of else ""
+    return f"Not every family had the whole lesson: {', '.join(of)}, and no reinforcement learning; such rows are not of the models of [families](families.md).\n\n" if of else ""
 
 
 def write(rows, models, docs):
