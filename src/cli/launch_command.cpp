@@ -29,7 +29,7 @@ bool parse(const Arguments& arguments, LaunchOptions& o) {
   LaunchSettings& s = o.settings;
   OptionTable table(
       "launch",
-      "Runs training as processes on several hosts, by Open MPI's mpirun: `lockstep launch OPTIONS -- train sft|rl ...`. When a process or a host is "
+      "Runs training as processes on several hosts, by Open MPI's mpirun: `lockstep launch OPTIONS -- train KIND ...`. When a process or a host is "
       "lost it goes on from the last checkpoint with what is left, and takes a host back that answers again; no bit depends on it.",
       {"lockstep launch --hosts localhost:2 --dry-run -- train sft --config recipes/countdown_sft.toml --name over-two",
        "lockstep launch --hosts a:8,b:8 --ranks tp=8,dp=2 --dry-run -- train rl --config recipes/countdown_rl.toml --name over-hosts --checkpoint-every 10"});
@@ -98,7 +98,7 @@ int launch_command(const Arguments& arguments) {
   const auto dashes = std::find(arguments.begin(), arguments.end(), "--");
   LaunchOptions o;
   if (!parse({arguments.begin(), dashes}, o)) return kExitOk;
-  if (dashes == arguments.end()) throw UsageError("the command to launch is missing; allowed is lockstep launch OPTIONS -- train sft|rl ...");
+  if (dashes == arguments.end()) throw UsageError("the command to launch is missing; allowed is lockstep launch OPTIONS -- train KIND ...");
   const Arguments words(dashes + 1, arguments.end());
   const std::optional<LaunchedRun> run = read_launched_run(words);
   if (!run) return kExitOk;

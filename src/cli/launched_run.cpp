@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 constexpr double kMeasuredNetwork = 10;   // gigabits a second between hosts, which one machine cannot measure
-constexpr std::int64_t kUsualBatch = 32;  // of train sft, where nothing is said
+constexpr std::int64_t kUsualBatch = 32;  // of train sft and of preferences, where nothing is said
 
 std::int64_t integer_of(const OptionRows& rows, const char* name, std::int64_t otherwise) {
   const std::string text = rows.value(name);
@@ -28,7 +28,10 @@ LaunchedRun run_of_table(const std::string& kind, const OptionTable& table) {
   run.runtime.profile = rows.value("profile");
   run.runtime.mla_norm_eps = std::stod(rows.value("mla-norm-eps"));
   if (table.given("ranks")) run.runtime.ranks = rows.value("ranks");
-  run.sequences = kind == "train rl" ? integer_of(rows, "problems", 1) * integer_of(rows, "rollouts", 1) : integer_of(rows, "batch", kUsualBatch);
+  run.sequences = kind == "train rl"        ? integer_of(rows, "problems", 1) * integer_of(rows, "rollouts", 1)
+                  : kind == "train distill" ? integer_of(rows, "prompts", 1) * integer_of(rows, "rollouts", 1)
+                  : kind == "train sft"     ? integer_of(rows, "batch", kUsualBatch)
+                                            : 2 * integer_of(rows, "batch", kUsualBatch);  // pairs of answers
   run.micro_batch = integer_of(rows, "micro-batch", 0);
   run.checkpoint_activations = rows.value("checkpoint-activations") == "true";
   run.resume = rows.value("resume") == "true";
@@ -39,9 +42,8 @@ LaunchedRun run_of_table(const std::string& kind, const OptionTable& table) {
 
 std::optional<LaunchedRun> read_launched_run(const Arguments& words) {
   const std::string kind = words.empty() ? std::string() : words[0] + (words.size() > 1 ? " " + words[1] : "");
-  if (kind != "train sft" && kind != "train rl")
-    throw UsageError(
-        fmt::format("behind -- stands '{}', allowed are train sft and train rl with their options, which go on from a checkpoint", kind.substr(0, 60)));
+  if (words.empty() || words[0] != "train" || words.size() < 2)
+    throw UsageError(fmt::format("behind -- stands '{}', allowed is train KIND with its options, which goes on from a checkpoint", kind.substr(0, 60)));
   std::optional<LaunchedRun> run;
   const TableReading reading([&](const OptionTable& table) { run = run_of_table(kind, table); });
   Arguments rest(words.begin() + 1, words.end());

@@ -22,7 +22,7 @@ struct LaunchedRun {
   bool resume = false, saves = false;  // it writes checkpoints between
 };
 
-// Empty: --help was printed. Errors: UsageError for another command than train sft and train rl, and as the command itself refuses its options.
+// Empty: --help was printed. Errors: UsageError for another command than train, and as the command itself refuses its options.
 std::optional<LaunchedRun> read_launched_run(const Arguments& words);
 
 struct LayoutWish {

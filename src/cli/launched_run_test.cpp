@@ -37,6 +37,10 @@ TEST(LaunchedRun, IsReadByTheCommandsOwnOptionsAndNotBegun) {
   EXPECT_EQ(launched({}).sequences, 32);
   EXPECT_EQ(launched({"--problems", "3", "--rollouts", "5"}, "rl").sequences, 15);
   EXPECT_EQ(launched({"--ranks", "tp=2"}).runtime.ranks, "tp=2");
+  const auto of = [](const Arguments& words) { return read_launched_run(words).value_or(LaunchedRun()); };
+  EXPECT_EQ(of({"train", "dpo", "--model", kModel, "--data", "pairs.jsonl", "--batch", "6"}).sequences, 12) << "pairs of answers";
+  EXPECT_EQ(of({"train", "dpo", "--model", kModel, "--data", "pairs.jsonl", "--name", "d"}).folder, "runs/d");
+  EXPECT_EQ(of({"train", "distill", "--model", kModel, "--teachers", "t.toml", "--data", "p.jsonl", "--prompts", "3", "--rollouts", "2"}).sequences, 6);
 }
 
 TEST(LaunchedRun, WhatIsWrongIsRefusedAsTheCommandRefusesIt) {
@@ -48,8 +52,9 @@ TEST(LaunchedRun, WhatIsWrongIsRefusedAsTheCommandRefusesIt) {
     }
     return "no error";
   };
-  EXPECT_NE(refused({"serve", "--model", "x"}).find("behind -- stands 'serve --model', allowed are train sft and train rl"), std::string::npos);
-  EXPECT_NE(refused({}).find("allowed are train sft and train rl"), std::string::npos);
+  EXPECT_NE(refused({"serve", "--model", "x"}).find("behind -- stands 'serve --model', allowed is train KIND"), std::string::npos);
+  EXPECT_NE(refused({}).find("allowed is train KIND"), std::string::npos);
+  EXPECT_NE(refused({"train", "nothing"}).find("unknown kind 'nothing'"), std::string::npos);
   EXPECT_NE(refused({"train", "sft", "--modle", "x"}).find("did you mean '--model'"), std::string::npos);
   EXPECT_NE(refused({"train", "sft", "--model", kModel, "--transport", "threads"}).find("--transport is threads"), std::string::npos);
   // The next table is an ordinary one again.

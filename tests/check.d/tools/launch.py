@@ -120,8 +120,8 @@ with check("dry-run"):
 with check("refused"):
     run = run_words("none")
     refused("launch", "--", *run, status=2, words=["exactly one of --hosts and --hosts-file"])
-    refused("launch", "--hosts", "a", status=2, words=["-- train sft|rl"])
-    refused("launch", "--hosts", "a", "--", "serve", "--model", "x", status=2, words=["'serve --model'", "train sft and train rl"])
+    refused("launch", "--hosts", "a", status=2, words=["-- train KIND"])
+    refused("launch", "--hosts", "a", "--", "serve", "--model", "x", status=2, words=["'serve --model'", "allowed is train KIND"])
     refused("launch", "--hosts", "a", "--", "train", "sft", "--modle", "x", status=2, words=["--modle", "--model"])
     refused("launch", "--hosts", "a:0", "--", *run, status=1, words=["'a'", "'0' slots", "1 to 64"])
     refused("launch", "--hosts", "-x", "--", *run, status=1, words=["'-x' is no host"])
