@@ -1,7 +1,7 @@
 // Looking up in a long text. A document of words has records among filler, each a key with its value, and then asks for keys:
-//   " ba de Bal17 mi Kon03 fo? Kon Bal:"  is answered by  " Kon03 Bal17"
-// Its length in words is free (a key and its value are two), up to a million. Four kinds: `needle` has one record; `keys` has many, and asks for one;
-// `queries` asks for several in any order; `last` writes keys again with other values, and the last one counts. Pure functions.
+// " ba de Bal17 mi Kon03 fo? Kon Bal:" is answered by " Kon03 Bal17". Its length in words is free (a key and its value are two), up to a million. Four kinds:
+// `needle` has one record; `keys` has many, and asks for one; `queries` asks for several in any order; `last` writes keys again with other values, and the
+// last one counts. Pure functions.
 //   const RecallProblem p = make_recall_problem("last", 4096, Split::train, seed, index);
 #pragma once
 #include <cstdint>
