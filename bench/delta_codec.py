@@ -2,12 +2,14 @@
 """Makes pairs of SmolLM2-135M a step of training apart and measures the codec of snapshots on them (bench/delta_codec.cpp), beside others.
 
     bench/delta_codec.py pair --model FOLDER/fp32 --out PAIRS     PAIRS/step-12, step-13 and step-16, bf16: after so many steps of AdamW
-    bench/delta_codec.py compare --pairs PAIRS [--json FILE]      bytes and speed of the codec, of arc_v3 and of zstd on gaps and steps
+    bench/delta_codec.py compare --pairs PAIRS [--json FILE] [--page docs/weight-sync.md [--beside TEXT]]
+                                                                  bytes and speed of the codec, of arc_v3 and of zstd on gaps and steps
 
 FOLDER is made by tools/make_smollm2.py. Its values are decoded from four bits, so few of them are different: masters are drawn evenly inside the
 cell that each was rounded from, else hardly any would be near a rounding to bf16 or all would. Then AdamW (learning rate 1e-6, betas 0.9 and
 0.95) takes 16 steps of 4 x 128 tokens of this repository's own text. Folders hold bf16 roundings of the masters. `pair` needs torch and
-transformers, `compare` zstandard and, for arc_v3, fireworks-delta-compression; what is not installed is left out, and said.
+transformers, `compare` zstandard and, for arc_v3, fireworks-delta-compression; what is not installed is left out, and said. --page: writes the figures between the marks
+there; --beside says what else ran on the machine.
 """
 
 import argparse
@@ -18,6 +20,9 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+
+from marked_page import write_between_marks
+from write_performance import machine
 
 ROOT = Path(__file__).resolve().parents[1]
 STEPS = (12, 13, 16)
@@ -136,6 +141,26 @@ def arc_v3(old, new):
     return size
 
 
+def page_text(rows, beside):
+    lines = [f"Machine: {machine()}" + (f" Beside it: {beside}." if beside else ""), "",
+             "| pair | weights that changed | codec | bytes, of the full ones | of arc_v3's | encoding, GB/s of full bytes a processor (two threads: all) | decoding |", "|---|---|---|---|---|---|---|"]  # fmt: skip
+    for pair in dict.fromkeys(row["pair"] for row in rows):
+        own = [row for row in rows if row["pair"] == pair and row["codec"] == "lockstep"]
+        others = {row["codec"]: row for row in rows if row["pair"] == pair and row["codec"] != "lockstep"}
+        theirs = others.get("arc_v3", {}).get("percent")
+        one, two = own
+        head = f"| {pair} | {one['changed_percent']:.2f} % | "
+        ratio = f"{one['percent'] / theirs:.2f}" if theirs else ""
+        for label, key in (("lockstep", ""), ("lockstep, with the digests of base and result", "digests_")):
+            cells = [f"{one[f'{way}_{key}gb_s_a_processor']:.1f} ({two[f'{way}_{key}gb_s']:.1f})" for way in ("encode", "decode")]
+            lines.append(f"{head}{label} | {one['percent']:.3f} % | {ratio} | {cells[0]} | {cells[1]} |")
+        for label, key in (("gaps and steps through zstd, in numpy", "zstd on gaps and steps"), ("arc_v3 of fireworks-delta-compression", "arc_v3"), ("entropy of changes and steps by exponent", "ideal")):
+            if key in others:
+                speed = others[key].get("encode_gb_s_a_processor")
+                lines.append(f"{head}{label} | {others[key]['percent']:.3f} % | | {f'{speed:.2f}' if speed else ''} | |")
+    return "\n".join(lines)
+
+
 def compare(options):
     rows = []
     binary = os.environ.get("DELTA_CODEC", str(ROOT / "build/bench/delta_codec"))
@@ -143,7 +168,7 @@ def compare(options):
         before, behind = options.pairs / f"step-{STEPS[0]}", options.pairs / f"step-{after}"
         for threads in (1, 2):
             command = [binary, before, behind, "--rounds", str(options.rounds), "--threads", str(threads)]
-            rows.append({"pair": f"{after - STEPS[0]} steps", "codec": "lockstep", **json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)})
+            rows.append({"pair": f"{after - STEPS[0]} step{'s' if after - STEPS[0] > 1 else ''}", "codec": "lockstep", **json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)})
         old, new = tensors_of(before), tensors_of(behind)
         full = sum(w.nbytes for w in old.values())
         rows.append({"pair": rows[-1]["pair"], "codec": "ideal", "percent": 100 * ideal_bytes(old, new) / full})
@@ -160,6 +185,8 @@ def compare(options):
         print(" ".join(f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in row.items()))
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1) + "\n")
+    if options.page:
+        write_between_marks(options.page, "bench/delta_codec.py", page_text(rows, options.beside))
 
 
 def main():
@@ -173,6 +200,8 @@ def main():
     comparison.add_argument("--pairs", type=Path, required=True)
     comparison.add_argument("--rounds", type=int, default=5)
     comparison.add_argument("--json", type=Path)
+    comparison.add_argument("--page", type=Path)
+    comparison.add_argument("--beside", default="", help="what else ran on the machine, for the page")
     options = parser.parse_args()
     if options.command == "pair":
         make_pairs(options)

@@ -2,12 +2,14 @@
 """One bit, wrong in each tensor of a model in turn: in the weights that a replica has, in what the store sends for it, and in the manifest. Each must be found,
 named where it cannot be healed, and change nothing (docs/weight-sync.md).
 
-    .oracle/bin/python bench/flipped_bits.py [--model FOLDER] [--seed 1] [--json FILE]
+    .oracle/bin/python bench/flipped_bits.py [--model FOLDER] [--seed 1] [--minutes 60] [--json FILE [--resume]]
 
 The model and a step from it (0.4 % of each tensor's weights) stand in a store; the model's folder is what a replica has. For each tensor one bit is flipped,
 by seed, and the step is pulled over that folder: with a wrong base the tensor must come from the store, and the folder have the step's bits; with a wrong
-payload or manifest there must be an error that names the tensor or the manifest, and no folder. A minute for the shipped model, more for
-SmolLM2-135M in bf16 (tools/make_smollm2.py). The exit code is 1 where a bit was not found."""
+payload or manifest there must be an error that names the tensor or the manifest, and no folder. A minute for the shipped model, a quarter of an hour for
+SmolLM2-135M in bf16 (tools/make_smollm2.py). FILE is written anew after every tensor; with --resume the tensors that it has are counted, and the others
+follow. `--page docs/weight-sync.md --page-of FILE FILE`: writes what these FILEs tell between the marks there, and does nothing else. The exit code is 1 where
+a bit was not found, 3 where the time was too short."""
 import argparse
 import json
 import random
@@ -16,11 +18,13 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+from marked_page import write_between_marks  # noqa: E402
 from regions import stepped  # noqa: E402
-from write_performance import binary  # noqa: E402
+from write_performance import binary, version  # noqa: E402
 
 
 def lockstep(*words):
@@ -46,6 +50,12 @@ def places(folder):
     return found
 
 
+def contents(folder):
+    """{name: its bytes}, each file read once."""
+    files = {path: memoryview(path.read_bytes()) for path in folder.glob("*.safetensors")}
+    return {name: files[path][first : first + count] for name, (path, first, count) in places(folder).items()}
+
+
 class Flipped:
     """A bit of a file that is another while this lasts."""
 
@@ -66,14 +76,45 @@ class Flipped:
         self.flip()
 
 
+def page_text(found):
+    """Of several runs, one a model."""
+    lines = [f"`bench/flipped_bits.py`, {found[0]['version']}:", "", "| model | tensors | of a base | of a payload | of a manifest | not found |", "|---|---|---|---|---|---|"]
+    lines += ["| `{}` | {} of {} | {base} | {payload} | {manifest} | {} |".format(one["model"], one["tensors"], one["of"], len(one["faults"]), **one["tried"]) for one in found]
+    return "\n".join(lines)
+
+
+def write(path, told):
+    fresh = path.with_suffix(".new")
+    fresh.write_text(json.dumps(told, indent=1) + "\n")
+    fresh.rename(path)
+
+
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0], formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, default=ROOT / "models/countdown-glm")
+    parser.add_argument("--name", help="what the page calls it; default: the folder's name")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--resume", action="store_true", help="go on with what --json has")
+    parser.add_argument("--page", type=Path)
+    parser.add_argument("--page-of", type=Path, nargs="+", metavar="FILE")
     options = parser.parse_args()
-    draw = random.Random(options.seed)
-    faults, tried = [], {"base": 0, "payload": 0, "manifest": 0}
+    if (options.page is None) != (options.page_of is None):
+        parser.error("--page goes with --page-of")
+    if options.page:
+        write_between_marks(options.page, "bench/flipped_bits.py", page_text([json.loads(path.read_text()) for path in options.page_of]))
+        return 0
+    if options.resume and not options.json:
+        parser.error("--resume without --json")
+    until = time.monotonic() + 60 * options.minutes
+    told = {"model": options.name or options.model.name, "version": version().split("\n")[0], "seed": options.seed, "tensors": 0, "tried": {"base": 0, "payload": 0, "manifest": 0}, "faults": []}
+    if options.resume and options.json.is_file():
+        before = json.loads(options.json.read_text())
+        if (before["model"], before["seed"]) != (told["model"], told["seed"]):
+            parser.error(f"{options.json} is of --name {before['model']} --seed {before['seed']}")
+        told = before
+    faults, tried = told["faults"], told["tried"]
     with tempfile.TemporaryDirectory(prefix="lockstep-flipped-") as text:
         work = Path(text)
         base, store, out = work / "base", work / "store", work / "out"
@@ -83,7 +124,8 @@ def main():
         newest = need(lockstep("snapshot", "push", step, store, "--channel", "chat", "--base", base, "--json", "--quiet"))["id"]
         manifest = store / "manifests" / f"{newest}.json"
         tensors = json.loads(manifest.read_text())["tensors"]
-        wanted = {name: path.read_bytes()[first : first + count] for name, (path, first, count) in places(step).items()}
+        told["of"] = len(tensors)
+        wanted = contents(step)
         where = places(base)
 
         def pull(kind, tensor, names):
@@ -91,15 +133,18 @@ def main():
             tried[kind] += 1
             done = lockstep("snapshot", "pull", store, newest, out, "--base", base, "--json", "--quiet")
             if names is None:
-                right = done.returncode == 0 and all(p.read_bytes()[f : f + n] == wanted[name] for name, (p, f, n) in places(out).items())
+                right = done.returncode == 0 and contents(out) == wanted
             else:
                 right = done.returncode == 1 and not out.exists() and names in done.stderr
             if not right:
                 faults.append({"kind": kind, "tensor": tensor, "exit": done.returncode, "error": done.stderr.strip()[-300:]})
             shutil.rmtree(out, ignore_errors=True)
 
-        for tensor in tensors:
+        for tensor in tensors[told["tensors"] :]:
+            if time.monotonic() > until:
+                break
             name = tensor["name"]
+            draw = random.Random(f"{options.seed} {name}")
             path, first, count = where[name]
             with Flipped(path, first, count, draw):
                 pull("base", name, None)
@@ -111,14 +156,20 @@ def main():
             begin = written.index(json.dumps(name).encode())
             with Flipped(manifest, begin, min(200, len(written) - begin), draw):
                 pull("manifest", name, "SHA-256")
+            told["tensors"] += 1
+            if options.json:
+                write(options.json, told)
+        sound = dict(tried)
         pull("base", "none", None)  # nothing is left flipped
-    told = {"model": options.model.name, "tensors": len(tensors), "tried": tried, "faults": faults}
-    if options.json:
-        options.json.write_text(json.dumps(told, indent=1) + "\n")
-    print(f"{told['tensors']} tensors of {told['model']}: " + ", ".join(f"{n} bits of a {kind}" for kind, n in tried.items()) + f"; {len(faults)} not found")
+        tried.update(sound)
+    print(f"{told['tensors']} of {len(tensors)} tensors of {told['model']}: " + ", ".join(f"{n} bits of a {kind}" for kind, n in tried.items()) + f"; {len(faults)} not found")
     for fault in faults[:10]:
         print(f"  {fault}")
-    return 1 if faults else 0
+    if options.json:
+        write(options.json, told)
+    if told["tensors"] < len(tensors):
+        print("flipped_bits: the time is up" + ("; with --resume it goes on" if options.json else ""))
+    return 1 if faults else 3 if told["tensors"] < len(tensors) else 0
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 """A real run that publishes every step (docs/weight-sync.md): SmolLM2-135M, taught the form of Countdown's answers by some steps of `train sft`, then 50 GRPO
 steps of `train rl --publish` at a learning rate of 1e-6. How many bf16 weights keep their bits in a step, what went up the link, and what publishing cost.
 
-    .oracle/bin/python bench/published_run.py --models FOLDER --work WORK [--steps 50] [--minutes 60] [--json FILE] [--page docs/weight-sync.md]
+    .oracle/bin/python bench/published_run.py --models FOLDER --work WORK [--steps 50] [--minutes 60] [--json FILE] [--page docs/weight-sync.md [--beside TEXT]]
 
 FOLDER has fp32/ of tools/make_smollm2.py, which is made there on first use. After --minutes, or Ctrl-C, the same command goes on where it was: the runs from
 their checkpoints, the comparison from the step that it had reached. Then the exit code is 3. --page: writes the figures between the marks there, and the plot
@@ -24,6 +24,7 @@ import numpy
 from families import binary, lockstep, metrics, once, settings, version
 from marked_page import write_between_marks
 from svg_plot import Panel, share_ranges, write_svg
+from write_performance import machine
 
 ROOT = Path(__file__).resolve().parents[1]
 PROFILE = "cpu-bf16w"
@@ -137,6 +138,7 @@ def measured(options):
     return {"steps": steps, "full_bytes": full, "uplink_bytes": uplink, "uplink_percent": 100 * uplink / (options.steps * full), "first_bytes": uplink - sum(s["bytes"] for s in steps),
             "least_equal_percent": min(s["percent"] for s in steps), "mean_equal_percent": statistics.mean(s["percent"] for s in steps),
             "publishing_percent": 100 * statistics.median(s["publish_seconds"] / (s["seconds"] + s["publish_seconds"]) for s in steps), "version": version(),
+            "machine": machine(), "threads": options.threads, "beside": options.beside,
             "taught_steps": options.taught_steps, "rollouts": options.problems * GRPO["rollouts"], "unchanged_steps": sum(s["equal"] == s["weights"] for s in steps)}  # fmt: skip
 
 
@@ -163,6 +165,7 @@ def page_text(found, image):
         f"![bits that are kept, and bytes sent]({image})", "",
         f"`bench/published_run.py`, {found['version']}: {len(steps)} GRPO steps of {found['rollouts']} rollouts, SmolLM2-135M at a learning rate of 1e-6, after {found['taught_steps']} steps of `train sft` "
         "that taught it the form of an answer.", "",
+        f"Machine: {found['machine']} {found['threads']} threads{'; ' + found['beside'] if found['beside'] else ''}.", "",
         "| | measured | aim |", "|---|---|---|",
         f"| bf16 weights with the bits of the step before: least (mean) of the steps | {found['least_equal_percent']:.2f} % ({found['mean_equal_percent']:.2f} %) | at least {EQUAL} % |",
         f"| bytes in the store, the first full copy included, of {len(steps)} full copies | {found['uplink_percent']:.2f} % ({found['uplink_bytes'] / 1e6:.0f} MB; the first {found['first_bytes'] / 1e6:.0f} MB, "
@@ -183,6 +186,7 @@ def main():
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--json", type=Path)
     parser.add_argument("--page", type=Path)
+    parser.add_argument("--beside", default="", help="what else ran on the machine, for the page")
     options = parser.parse_args()
     options.until = time.monotonic() + 60 * options.minutes
     options.models, options.work = options.models.resolve(), options.work.resolve()

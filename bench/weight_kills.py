@@ -3,7 +3,7 @@
 received byte) or at a random moment. A reader must then find the old snapshot or the new one, complete; the killed process, started again, must go
 on with at most 4 MB downloaded twice, and end with the right bits.
 
-    .oracle/bin/python bench/weight_kills.py [--kills 1000] [--minutes 60] [--seed 1] [--only push,publish,mirror,pull,serve] [--json FILE [--resume]]
+    .oracle/bin/python bench/weight_kills.py [--kills 1000] [--minutes 60] [--seed 1] [--only push,publish,mirror,pull,serve] [--json FILE [--resume]] [--page docs/weight-sync.md]
 
     push      `snapshot push` into a folder
     publish   `lockstep.publish` of Python into a folder (killed by chance)
@@ -11,8 +11,9 @@ on with at most 4 MB downloaded twice, and end with the right bits.
     pull      `snapshot pull` from one
     serve     `serve --follow` of one, or of a folder, on its way to a snapshot
 
-FILE is written anew every minute and at the end; with --resume the kills that it tells of are counted, and the tries go on behind them. The exit code is 1
-at the first check that fails, with the number that repeats it (--seed S --from N). Needs numpy and safetensors (./setup --oracle)."""
+FILE is written anew every minute and at the end; with --resume the kills that it tells of are counted, and the tries go on behind them. --page: writes the
+counts between the marks there, once no check failed. The exit code is 1 at the first check that fails, with the number that repeats it (--seed S --from N).
+Needs numpy and safetensors (./setup --oracle)."""
 import argparse
 import itertools
 import json
@@ -33,8 +34,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests/training"))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+from marked_page import write_between_marks  # noqa: E402
 from regions import PROMPT, stepped  # noqa: E402
 from store_tools import BINARY, FAULTS, Model, StoreServer, run, same  # noqa: E402
+from write_performance import version  # noqa: E402
 
 WRITES = {"file.opened": 4, "file.written": 4, "file.synced": 4, "file.renamed": 4}
 POINTS = {  # and how often each is passed at most
@@ -42,13 +45,13 @@ POINTS = {  # and how often each is passed at most
     "mirror": {"download.bytes": 60, "download.whole": 6, "mirror.object": 6, "store.object": 6, "mirror.manifest": 2, "mirror.skip": 1, "mirror.ways": 2, "mirror.channel": 1,
                "store.channel": 1, "store.manifest": 2, **WRITES},
     "pull": {"download.bytes": 250, "download.whole": 4, "pull.tensor": 3, "folder.written": 1, "folder.synced": 1, "folder.renamed": 1, **WRITES},
-    "serve": {"download.bytes": 12, "download.whole": 3, "file.opened": 3, "file.written": 3, "file.synced": 3, "file.renamed": 3},  # of files
+    "serve": {"download.bytes": 12, "download.whole": 3},  # of files; it writes no other
     "serve-folder": {"store.record": 7, "file.written": 4, "file.renamed": 4},
 }
 CHANCE = {"push": 0.25, "publish": 0.6, "mirror": 0.5, "pull": 0.4, "serve": 2, "serve-folder": 2}  # seconds within which one is killed by chance
 TWICE = 4 << 20
 TELL_SECONDS = 60  # between two writings of --json
-SERVED = 5  # seconds after which a server has long passed its points
+PASSED = 120  # seconds within which a server has its channel's snapshot, and has passed its points
 
 
 def objects(folder):
@@ -102,16 +105,32 @@ class Kills:
             server.terminate()
             server.communicate(timeout=60)
 
+    def until_it_has(self, process, sequence):
+        """Waits until a server has that number of its channel, or was killed on the way."""
+        found, ended = re.search(r"http://\S+", process.stdout.readline().decode()), time.monotonic() + PASSED
+        while found and process.poll() is None and time.monotonic() < ended:
+            try:
+                with urllib.request.urlopen(found[0] + "/metrics", timeout=60) as text:
+                    if float(re.search(r"^lockstep_sync_current_sequence (\S+)$", text.read().decode(), re.M)[1]) >= sequence:
+                        return
+            except OSError:  # it was killed meanwhile
+                pass
+            time.sleep(0.02)
+
     def killed(self, kind, draw, *words, program=FAULTS):
         """Runs the process until it is killed; false if it ended before."""
         points = POINTS.get(kind, {})
         point = draw.choice([*points, None, None] if points else [None])
         variables = {"LOCKSTEP_KILL_AT": f"{point}:{draw.randint(1, points[point])}"} if point else {}
         self.now.point = variables.get("LOCKSTEP_KILL_AT", "by chance")
-        process = subprocess.Popen([str(w) for w in (program, *words)], env=self.environment(**variables), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        passes = kind.startswith("serve") and point is not None  # it does not end by itself
+        process = subprocess.Popen([str(w) for w in (program, *words)], env=self.environment(**variables), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE if passes else subprocess.DEVNULL,
+                                   stderr=subprocess.PIPE)  # fmt: skip
         seconds = draw.uniform(0, CHANCE[kind])
         try:
-            process.wait(None if point and not kind.startswith("serve") else SERVED if point else seconds)
+            if passes:
+                self.until_it_has(process, 2)
+            process.wait(None if point and not passes else 0.2 if passes else seconds)
         except subprocess.TimeoutExpired:
             process.kill()
             point = None  # a server that passed it more seldom
@@ -197,6 +216,17 @@ class Kills:
         return killed
 
 
+def page_text(found):
+    rows = [(kind, found["by_kind"].get(kind, 0), [point for point in found["by_point"] if point.split(" ")[0].partition("-")[0] == kind]) for kind in found["only"].split(",")]
+    never = ", ".join(f"`{point}`" for point in found["points_without_kill"]) or "none"
+    return "\n".join([
+        f"`bench/weight_kills.py`, {found['version']}: {found['kills']} kills of {found['tried']} tries in {found['seconds'] / 60:.0f} minutes, with the seed {found['seed']}; "
+        "each left the old snapshot or the new one, whole, and went on with at most 4 MB that came twice.", "",
+        "| killed | kills | at so many points (chance is one) |", "|---|---|---|",
+        *(f"| `{kind}` | {kills} | {len(points)} |" for kind, kills, points in rows), "",
+        f"Points at which none was killed: {never}."])  # fmt: skip
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=1000)
@@ -207,6 +237,7 @@ def main():
     parser.add_argument("--jobs", type=int, default=2, help="at a time")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--resume", action="store_true", help="go on with what --json has")
+    parser.add_argument("--page", type=Path)
     options = parser.parse_args()
     if options.resume and not options.json:
         parser.error("--resume without --json")
@@ -228,7 +259,7 @@ def main():
             """With the lock. Tries that are not over count as none, and their numbers do not come again."""
             never = [f"{kind} {point}" for kind, points in POINTS.items() if kind.partition("-")[0] in kinds for point in points if not kills.point[f"{kind} {point}"]]
             found = {"kills": sum(kills.done.values()), "tried": tried, "next": reached,
-                     "seconds": round(seconds_before + time.monotonic() - began), "seed": options.seed, "only": options.only, "by_kind": dict(kills.done),
+                     "seconds": round(seconds_before + time.monotonic() - began), "seed": options.seed, "only": options.only, "version": version().split("\n")[0], "by_kind": dict(kills.done),
                      "by_point": dict(sorted(kills.point.items())), "points_without_kill": never}  # fmt: skip
             if options.json:
                 fresh = options.json.with_suffix(".new")
@@ -266,6 +297,8 @@ def main():
         print(one)
     if wrong:
         return 1
+    if options.page:
+        write_between_marks(options.page, "bench/weight_kills.py", page_text(found))
     if found["kills"] < options.kills:
         print(f"weight_kills: {found['kills']} kills in {found['seconds'] / 60:.0f} minutes" + (f"; with --resume it goes on to {options.kills}" if options.json else ""))
     return 0

@@ -3,7 +3,7 @@
 memory that it takes; ten versions that are pushed one after another, until two replicas have the last; and the time from the end of `optim_step` in a
 trainer's process to the first token of the new weights in a replica's.
 
-    .oracle/bin/python bench/weight_swaps.py [--models FOLDER] [--swaps 5] [--json FILE] [--page docs/weight-sync.md]
+    .oracle/bin/python bench/weight_swaps.py [--models FOLDER] [--swaps 5] [--json FILE] [--page docs/weight-sync.md [--beside TEXT]]
 
 Measures the shipped model and, with --models, SmolLM2-135M in FOLDER/bf16 (tools/make_smollm2.py makes it there on first use). About four minutes. A step
 changes 0.4 % of each tensor's weights, as one at a learning rate of 1e-6 does. Pauses are what the replica says of itself (lockstep_sync_swap_seconds) and
@@ -239,11 +239,11 @@ def page_text(found):
     models = found["models"]
     sizes = ", ".join("{:.2f} % of the bytes of {} ({:.1f} MB)".format(100 * m["ten"]["bytes"] / m["bytes"], name, m["bytes"] / 1e6) for name, m in models.items())
     lines = [f"Measured by `bench/weight_swaps.py`, {found['version']}; median (most) of {found['swaps']} swaps, which come while one stream is answered. A step changes {sizes}.", "",
-             f"Machine: {found['machine']}", "", "| | " + " | ".join(models) + " | aim |", "|---" * (len(models) + 2) + "|"]  # fmt: skip
+             f"Machine: {found['machine']}" + (f" Beside it: {found['beside']}." if found["beside"] else ""), "", "| | " + " | ".join(models) + " | aim |", "|---" * (len(models) + 2) + "|"]  # fmt: skip
     rows = [("a token of that stream without swaps", lambda m: "{:.1f} ms".format(1000 * m["double"]["step_seconds"]), "")]
     for memory, aim in (("double", "a step of the engine"), ("single", "1 s a GB")):
         rows += [(f"`{memory}`: the swap, its wait for the running step included", lambda m, k=memory: middle(m[k]["swap_seconds"], "ms"), aim),
-                 (f"`{memory}`: a GB of weights", lambda m, k=memory: f"{statistics.median(m[k]['swap_seconds']) / (m['bytes'] / 1e9):.2f} s", ""),
+                 (f"`{memory}`: a GB of weights", lambda m, k=memory: f"{statistics.median(m[k]['swap_seconds']) / (m['bytes'] / 1e9):.2f} s" if m["bytes"] > TOLD_BYTES else "", ""),
                  (f"`{memory}`: longest gap between tokens while a snapshot is read, applied and swapped", lambda m, k=memory: middle(m[k]["gap_seconds"], "ms"), ""),
                  (f"`{memory}`: signal until ready", lambda m, k=memory: middle(m[k]["ready_seconds"]), ""),
                  (f"`{memory}`: most memory, of the weights", lambda m, k=memory: f"{m[k]['memory_ratio']:.2f}" if m["bytes"] > TOLD_BYTES else "", {"double": "2.1", "single": "1.1"}[memory])]  # fmt: skip
@@ -260,6 +260,7 @@ def main():
     parser.add_argument("--swaps", type=int, default=5)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--page", type=Path)
+    parser.add_argument("--beside", default="", help="what else ran on the machine, for the page")
     options = parser.parse_args()
     if not 1 <= options.swaps <= VERSIONS:
         parser.error(f"--swaps is {options.swaps}, allowed are 1 to {VERSIONS}")
@@ -268,7 +269,7 @@ def main():
         models["SmolLM2-135M"] = options.models.resolve() / "bf16"
         if not models["SmolLM2-135M"].is_dir():
             subprocess.run([sys.executable, str(ROOT / "tools/make_smollm2.py"), str(options.models), "--dtype", "bf16"], check=True)
-    found = {"machine": machine(), "version": version().split("\n")[0], "swaps": options.swaps, "models": {name: measured(folder, options) for name, folder in models.items()}}
+    found = {"machine": machine(), "version": version().split("\n")[0], "swaps": options.swaps, "beside": options.beside, "models": {name: measured(folder, options) for name, folder in models.items()}}
     print(json.dumps(found, indent=1))
     if options.json:
         options.json.write_text(json.dumps(found, indent=1) + "\n")
