@@ -104,7 +104,13 @@ def text(data):
             if task == "lockbox":
                 least = min(c["end"]["pass_at_1"]["value"] for c in groups["ppo"])
                 lines += ["", f"PPO's worst seed ends at {least:.3f}; the bar is 0.8 in every seed: {'met' if least >= 0.8 else 'not met'}."]
+        done = {cell["size"] for cell in of_task}
+        if left := [size for size in settings["tasks"][task]["steps"] if int(size) not in done]:
+            lines += ["", f"Not run yet: {' and '.join(left)} rollouts a step."]
         lines.append("")
+    for task in settings["tasks"]:
+        if task not in data["start"]:
+            lines += [f"## {task}", "", "Not run yet.", ""]
     lines += [f"Measured with {settings['version']}; every cell: [ppo-study.json](ppo-study.json).", ""]
     return "\n".join(lines)
 

@@ -118,13 +118,15 @@ def whole_cell(algorithm, seed, reward, size=32):
 
 def test_the_page_compares_seeds_that_both_have():
     start = {key: {"value": 0.3, "low": 0.2, "high": 0.4} for key in ("pass_at_1", "greedy")}
-    data = {"settings": {"choosing": [101], "rates": [1e-4], "version": "v"}, "start": {"countdown": start, "lockbox": {k: v | {"value": 0.0} for k, v in start.items()}},
+    settings = {"choosing": [101], "rates": [1e-4], "version": "v", "tasks": {task: {"steps": {"32": 1, "256": 1}} for task in ("countdown", "lockbox", "other")}}
+    data = {"settings": settings, "start": {"countdown": start, "lockbox": {k: v | {"value": 0.0} for k, v in start.items()}},
             "cells": [whole_cell("ppo", seed, 0.6) for seed in (1, 2, 3, 4)] + [whole_cell("grpo", seed, 0.4) for seed in (1, 2, 3)] + [whole_cell("ppo", 101, 0.9)]}  # fmt: skip
     said = ppo_study_page.text(data)
     assert "Seeds 1, 2, 3; rates PPO 0.0001, GRPO 0.0001" in said
     assert "| 1,600 rollouts | 0.602" in said and "PPO ahead" in said and "GRPO ahead" not in said
     assert "| groups without signal | none | 50.0% | |" in said
     assert said.index("## lockbox") < said.index("no cell was run")
+    assert said.index("Not run yet: 256 rollouts a step.") < said.index("## lockbox") and "## other\n\nNot run yet." in said
 
 
 def test_losses_of_distillation_are_means_of_equal_parts():
