@@ -15,7 +15,8 @@ constexpr FunctionGroup kGroups[] = {
     {"products for the gradients of weights", "linear_backward_weight product_weight head_weight"},
     {"products forward and for the gradients of inputs",
      "linear_forward linear_backward_input backward_input_with backward_input_in_parts run_products product_tile product_part product_block product_in_parts "
-     "product_transposed for_row_tiles item_rows free_product free_block free_tile multiply_loop quantise round_group low_bit head_logits number_logits "
+     "product_transposed for_row_tiles item_rows free_product free_block free_tile multiply_loop multiply_tile quantise round_group low_bit head_logits "
+     "number_logits "
      "IntegerDot"},
     {"head and loss", "head_loss head_row head_shard HeadScratch HeadTotals log_sum row_gradient target_loss policy_loss value_loss"},
     {"indexer", "index_ RowSelection 10CandidatesI 12SequenceLossI"},
