@@ -165,13 +165,5 @@ TEST(Muon, TheRestOfAModelIsAdamWs) {
   }
 }
 
-TEST(Muon, RanksThatCutMatricesAreRefused) {
-  const TrainBench m(kLlama);
-  Runtime runtime({.threads = 1}, m.model, profile_by_name("cpu-f32"), 600);
-  TrainerOptions options{.optimizer = *optimizer_named("dimuon")};
-  options.ranks.tp = 2;
-  EXPECT_THROW(Trainer(runtime, m.masters, options), Error);
-}
-
 }  // namespace
 }  // namespace lockstep
