@@ -6,7 +6,6 @@
 #include <cmath>
 
 #include "base/comparison_test_tools.h"
-#include "base/error.h"
 #include "train/adapter_trainer.h"
 #include "train/prefix_test_tools.h"
 #include "train/trainer.h"
