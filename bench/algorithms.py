@@ -75,6 +75,23 @@ def page(work):
     write_between_marks(ROOT / "docs/rl.md", "bench/algorithms.py", "\n".join([*lines, "", f"Measured with {version()}."]))
 
 
+def recipe_options(description, made, names, known):
+    """The options of a script that makes `made` in --out, and in --work runs the recipes of --NAMES, some of those `known`, and writes their page."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=(made, "run", "page"))
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--work", type=lambda text: Path(text).resolve())
+    parser.add_argument(f"--{names}", type=lambda text: text.split(","), default=known)
+    parser.add_argument("--threads", type=int, default=1)
+    options = parser.parse_args()
+    needed = "out" if options.what == made else "work"
+    if getattr(options, needed) is None:
+        sys.exit(f"{options.what} needs --{needed} FOLDER")
+    if unknown := set(getattr(options, names)) - set(known):
+        sys.exit(f"no recipe of {', '.join(sorted(unknown))}; there are {', '.join(known)}")
+    return options
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("run", "page"))

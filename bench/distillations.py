@@ -13,14 +13,13 @@ One seed and the same settings for all, tuned for none: it shows that each learn
 quantities.
 """
 
-import argparse
 import json
 import os
 import sys
 from pathlib import Path
 from statistics import fmean
 
-from algorithms import train
+from algorithms import recipe_options, train
 from families import interval, lockstep, metrics, once, version
 from marked_page import write_between_marks
 
@@ -102,17 +101,7 @@ def page(work):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("teachers", "run", "page"))
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--work", type=lambda text: Path(text).resolve())
-    parser.add_argument("--ways", type=lambda text: text.split(","), default=all_ways())
-    parser.add_argument("--threads", type=int, default=1)
-    options = parser.parse_args()
-    if (options.out if options.what == "teachers" else options.work) is None:
-        sys.exit(f"{options.what} needs {'--out' if options.what == 'teachers' else '--work'} FOLDER")
-    if unknown := set(options.ways) - set(all_ways()):
-        sys.exit(f"no recipe of {', '.join(sorted(unknown))}; there are {', '.join(all_ways())}")
+    options = recipe_options(__doc__, "teachers", "ways", all_ways())
     if options.what == "teachers":
         make_teachers(options.out, options.threads)
     elif options.what == "page":

@@ -12,16 +12,14 @@ page: puts the table between its marks in docs/preferences.md.
 
 One seed and the same settings for all, tuned for none: it shows that each learns and what it costs, not which is best.
 """
-import argparse
 import itertools
 import json
 import os
 import random
 import re
-import sys
 from pathlib import Path
 
-from algorithms import train
+from algorithms import recipe_options, train
 from families import metrics, version
 from marked_page import write_between_marks
 
@@ -100,17 +98,7 @@ def page(work):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("data", "run", "page"))
-    parser.add_argument("--out", type=Path)
-    parser.add_argument("--work", type=lambda text: Path(text).resolve())
-    parser.add_argument("--losses", type=lambda text: text.split(","), default=all_losses())
-    parser.add_argument("--threads", type=int, default=1)
-    options = parser.parse_args()
-    if (options.out if options.what == "data" else options.work) is None:
-        sys.exit(f"{options.what} needs {'--out' if options.what == 'data' else '--work'} FOLDER")
-    if unknown := set(options.losses) - set(all_losses()):
-        sys.exit(f"no recipe of {', '.join(sorted(unknown))}; there are {', '.join(all_losses())}")
+    options = recipe_options(__doc__, "data", "losses", all_losses())
     if options.what == "data":
         make_data(options.out)
     elif options.what == "page":
