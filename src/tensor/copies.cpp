@@ -36,7 +36,7 @@ void copy_all(Device& device, const std::vector<Copied>& pieces) {
   }
   // Turns of neighbouring pieces; after some of them the thread gives way.
   std::vector<std::size_t> ends;
-  for (std::size_t begin = 0; begin < pieces.size(); begin = ends.empty() ? begin : ends.back()) {
+  for (std::size_t begin = 0; begin < pieces.size(); begin = ends.back()) {
     ends.clear();
     std::int64_t bytes = 0, of_turn = 0;
     for (std::size_t i = begin; i < pieces.size() && bytes < device.threads().threads() * static_cast<std::int64_t>(kBlockToGiveWay); ++i) {
