@@ -14,11 +14,8 @@ Runtime::Runtime(const BackendOptions& options, std::shared_ptr<const Model> m, 
     fail(ErrorCode::invalid_argument, "a context of {} positions was asked for, the model has at most {}", max_positions, model->facts().max_positions);
   model->require_profile(profile);
   check_low_bit(model->manifest(), profile);
-  const auto upload = [&](const RopeSpec& rope) {
-    return backend.device().upload(lockstep::rope_table(max_positions, rope), max_positions, rope.rotary, MemoryCategory::weights);
-  };
-  if (model->facts().rope.rotary > 0) rope_table = upload(model->facts().rope);
-  if (model->facts().index_rope) index_rope_table = upload(*model->facts().index_rope);
+  rope_rows_ = RopeRows(backend.device(), model->facts().rope, max_positions);
+  if (model->facts().index_rope) index_rope_rows_ = RopeRows(backend.device(), *model->facts().index_rope, max_positions);
 }
 
 }  // namespace lockstep
