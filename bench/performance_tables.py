@@ -410,6 +410,18 @@ def positions_table(data):
     return lines
 
 
+def speculation_table(data):
+    """One stream with guesses and without (speculation.py)."""
+    most = data["draft_tokens"]
+    lines = [f"One stream of `lockstep serve`, greedy, {data['tokens']} tokens of each of {data['prompts']} prompts, {most} guesses a forward, with each way of guessing and without; {data['threads']} threads; "
+             f"medians of {data['rounds']} round{'s' if data['rounds'] > 1 else ''} in turns. Wrong guesses cost their rows and yield nothing: the inverse of that ratio is a forward of {most + 1} rows of a sequence over one of a single row. "
+             "Targets: right guesses 4 in fp32, 2.8 in bf16, 2.5 in int8, 2 in int4; that inverse at most 1.6 in fp32, 2.4 in bf16; n-grams that never hit 0.97; answers that differ: none.", "",
+             "| profile | guesses | without, tok/s | with, tok/s | ratio (range over rounds) | answers that differ |", "|---|---|---|---|---|---|"]  # fmt: skip
+    for r in data["rows"]:
+        lines.append(f"| `{r['profile']}` | {r['case']} | {number(r['off'])} | {number(r['with'])} | {span(r)} | {r['different']} of {r['answers']} |")
+    return lines
+
+
 def loading_table(data):
     """The largest resident size of a server until it listens, beside what it computes with."""
     lines = [f"`lockstep serve` until it listens, its cache left out, files in the page cache; {data['threads']} threads; the most memory and the median time of {data['rounds']} rounds. INT4 experts: a "

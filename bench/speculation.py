@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Measures the gain of speculative decoding: tokens per second of one stream of `lockstep serve`, with each way of drafting and without, in turns.
 
-    bench/speculation.py --model models/countdown-glm [--profile cpu-bf16w] [--threads N] [--tokens 128] [--draft-tokens 7] [--rounds 5] [--json FILE]
+    bench/speculation.py --model models/countdown-glm [--profiles cpu-f32,cpu-bf16w] [--threads N] [--tokens 64] [--draft-tokens 7] [--rounds 5] [--json FILE]
 
 Cases: `off`; `prediction`, with the right answer in the request; `wrong`, with one of which no token is right; `ngram` on prompts that copy a text,
 and on prompts of random words, where it seldom finds a match; `auto` on both. All of a case's answers are compared with those of `off`: the last
 column is the number that differ, and must be 0. Greedy. A ratio is the median over rounds of time without over time with, with the least and the
-most in brackets. Needs the package requests."""
+most in brackets. With wrong drafts each forward has a row more for each of them and yields one token, so that ratio's inverse is what these rows cost.
+Needs the package requests."""
 import argparse
 import json
 import os
@@ -25,9 +26,9 @@ WORDS = "river stone early morning light paper window garden letter number marke
 
 
 class Server:
-    def __init__(self, options):
+    def __init__(self, options, profile):
         binary = os.environ.get("LOCKSTEP_BINARY", str(ROOT / "build/lockstep"))
-        command = [binary, "serve", "--model", options.model, "--port", "0", "--threads", str(options.threads), "--profile", options.profile, "--speculate", "off", "--no-access-log", "--log-level", "error"]
+        command = [binary, "serve", "--model", options.model, "--port", "0", "--threads", str(options.threads), "--profile", profile, "--speculate", "off", "--no-access-log", "--log-level", "error"]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         told = re.search(r"http://\S+", self.process.stdout.readline())
         if not told:
@@ -58,26 +59,28 @@ def prompts_of(options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default=str(ROOT / "models/countdown-glm"))
-    parser.add_argument("--profile", default="cpu-bf16w")
+    parser.add_argument("--profiles", default="cpu-bf16w")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--tokens", type=int, default=128)
+    parser.add_argument("--tokens", type=int, default=64)
     parser.add_argument("--prompt", type=int, default=64, help="about how many tokens")
-    parser.add_argument("--prompts", type=int, default=8)
+    parser.add_argument("--prompts", type=int, default=4)
     parser.add_argument("--draft-tokens", type=int, default=7)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json")
     options = parser.parse_args()
-    server = Server(options)
-    try:
-        rows = measure(server, options)
-    finally:
-        server.process.terminate()
-        server.process.wait()
-    print("| case | off, tokens/s | with, tokens/s | ratio (range over rounds) | answers that differ |\n|---|---|---|---|---|")
+    rows = []
+    for profile in options.profiles.split(","):
+        server = Server(options, profile)
+        try:
+            rows += [{"profile": profile, **row} for row in measure(server, options)]
+        finally:
+            server.process.terminate()
+            server.process.wait()
+    print("| profile | case | off, tokens/s | with, tokens/s | ratio (range over rounds) | answers that differ |\n|---|---|---|---|---|---|")
     for r in rows:
-        print(f"| {r['case']} | {r['off']:.1f} | {r['with']:.1f} | {r['ratio']:.2f} ({r['ratio_range'][0]:.2f} to {r['ratio_range'][1]:.2f}) | {r['different']} of {r['answers']} |")
+        print(f"| {r['profile']} | {r['case']} | {r['off']:.1f} | {r['with']:.1f} | {r['ratio']:.2f} ({r['ratio_range'][0]:.2f} to {r['ratio_range'][1]:.2f}) | {r['different']} of {r['answers']} |")
     if options.json:
-        Path(options.json).write_text(json.dumps({"model": Path(options.model).name, "profile": options.profile, "threads": options.threads, "tokens": options.tokens, "rounds": options.rounds, "rows": rows}, indent=1) + "\n")
+        Path(options.json).write_text(json.dumps({"model": Path(options.model).name, "threads": options.threads, "tokens": options.tokens, "prompts": options.prompts, "draft_tokens": options.draft_tokens, "rounds": options.rounds, "rows": rows}, indent=1) + "\n")
     return int(any(r["different"] for r in rows))
 
 
@@ -88,21 +91,21 @@ def measure(server, options):
     cases = [("prediction, right", fresh, lambda p: {"mode": "prediction", "draft": right[p], **length}), ("prediction, wrong", fresh, lambda p: {"mode": "prediction", "draft": [i ^ 1 for i in right[p]], **length}),
              ("ngram, copying", copying, lambda p: {"mode": "ngram", **length}), ("ngram, random words", fresh, lambda p: {"mode": "ngram", **length}),
              ("auto, copying", copying, lambda p: {"mode": "auto", **length}), ("auto, random words", fresh, lambda p: {"mode": "auto", **length})]  # fmt: skip
+    off, having, different = {"copying": [], "fresh": []}, [[] for _ in cases], [0] * len(cases)
+    for _ in range(options.rounds):
+        for kind, prompts in (("copying", copying), ("fresh", fresh)):
+            off[kind].append(sum(server.ask(p, options.tokens, {"mode": "off"})[1] for p in prompts))
+        for i, (_, prompts, way) in enumerate(cases):
+            answers = [(p, *server.ask(p, options.tokens, way(p))) for p in prompts]
+            having[i].append(sum(seconds for _, _, seconds in answers))
+            different[i] += sum(ids != right[p] for p, ids, _ in answers)
     rows = []
-    for name, prompts, way in cases:
-        without, having, different = [], [], 0
-        for _ in range(options.rounds):
-            without.append(sum(server.ask(p, options.tokens, {"mode": "off"})[1] for p in prompts))
-            seconds = 0
-            for p in prompts:
-                ids, took = server.ask(p, options.tokens, way(p))
-                seconds += took
-                different += ids != right[p]
-            having.append(seconds)
-        ratios = [a / b for a, b in zip(without, having)]
+    for (name, prompts, _), seconds, other in zip(cases, having, different):
+        without = off["copying" if prompts is copying else "fresh"]
+        ratios = [a / b for a, b in zip(without, seconds)]
         tokens = options.tokens * len(prompts)
-        rows.append({"case": name, "off": tokens / statistics.median(without), "with": tokens / statistics.median(having), "ratio": statistics.median(ratios), "ratio_range": [min(ratios), max(ratios)],
-                     "different": different, "answers": options.rounds * len(prompts)})  # fmt: skip
+        rows.append({"case": name, "off": tokens / statistics.median(without), "with": tokens / statistics.median(seconds), "ratio": statistics.median(ratios), "ratio_range": [min(ratios), max(ratios)],
+                     "different": other, "answers": options.rounds * len(prompts)})  # fmt: skip
     return rows
 
 

@@ -1,0 +1,84 @@
+#!/usr/bin/env python3
+"""How often a model finds what it is asked for in a text, by length and by which layers have an indexer: held-out problems of the environment `recall`, greedy answers.
+
+    python3 bench/retrieval.py --form "an indexer a layer=runs/a/export" --form "2 of 8, searched=runs/two" --lengths 4096,16384 --out cells.jsonl
+        [--dense runs/a/export] [--kind queries] [--queries 300] [--lockstep build/lockstep] [--threads N]
+
+`--dense DIR` adds that model with as many keys a row as the context has. A cell that stands in `--out` already is not computed again, so a run that was
+stopped goes on. Prints a table: the share of questions answered right with a 95% interval over documents, as `lockstep eval` tells it.
+"""
+
+import argparse
+import json
+import subprocess
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+KEYS_OF_A_TEXT = 256  # src/rl/recall.h
+MOST_QUERIES = 32
+
+
+def queries_of(kind, length):
+    """Questions of one document (src/rl/recall.cpp)."""
+    if kind in ("needle", "keys"):
+        return 1
+    records = max(2, min(length // 4, KEYS_OF_A_TEXT))
+    return min(MOST_QUERIES, records if kind == "queries" else max(records // 3, 1))
+
+
+def dense_copy(model, context, folder):
+    """The same model, whose rows attend to all keys."""
+    for file in model.iterdir():
+        if file.name != "config.json" and file.is_file():
+            (folder / file.name).symlink_to(file.resolve())
+    config = json.loads((model / "config.json").read_text())
+    config["index_topk"] = context
+    (folder / "config.json").write_text(json.dumps(config))
+
+
+def cell(o, model, length, context):
+    asked = queries_of(o.kind, length)
+    documents = max(2, -(-o.queries // asked))
+    command = [o.lockstep, "eval", f"recall-{o.kind}-{length}", "--model", model, "--n", documents, "--samples", 1, "--temperature", 0, "--max-tokens", 2 * asked + 2,
+               "--context", context, "--threads", o.threads, "--at-once", 8, "--json"]  # fmt: skip
+    told = json.loads(subprocess.run([str(word) for word in command], check=True, stdout=subprocess.PIPE, text=True).stdout)
+    return {"documents": documents, "questions": documents * asked, "told": told}
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    p.add_argument("--form", action="append", default=[], metavar="NAME=DIR")
+    p.add_argument("--dense", type=Path, metavar="DIR")
+    p.add_argument("--lengths", default="4096,16384,65536")
+    p.add_argument("--kind", default="queries", choices=["needle", "keys", "queries", "last"])
+    p.add_argument("--queries", type=int, default=300, help="questions a cell, at least")
+    p.add_argument("--out", type=Path, required=True)
+    p.add_argument("--lockstep", default=ROOT / "build" / "lockstep")
+    p.add_argument("--threads", type=int, default=0)
+    o = p.parse_args()
+    lengths = [int(n) for n in o.lengths.split(",")]
+    forms = [(name, Path(folder)) for name, _, folder in (form.partition("=") for form in o.form)]
+    known = [json.loads(line) for line in o.out.read_text().splitlines()] if o.out.exists() else []
+    done = {(c["form"], c["kind"], c["length"], c["questions_asked"]): c for c in known}
+    with tempfile.TemporaryDirectory() as made, o.out.open("a") as out:
+        if o.dense:
+            dense_copy(o.dense, 1 << 20, Path(made))
+            forms.insert(0, ("dense", Path(made)))
+        for length in lengths:
+            for name, model in forms:
+                key = (name, o.kind, length, o.queries)
+                if key in done:
+                    continue
+                context = length + 2 * MOST_QUERIES + MOST_QUERIES + 64
+                done[key] = {"form": name, "kind": o.kind, "length": length, "questions_asked": o.queries, **cell(o, model, length, context)}
+                print(json.dumps(done[key]), file=out, flush=True)
+    print("| form |" + "".join(f" {length} |" for length in lengths))
+    print("|---|" + "---|" * len(lengths))
+    for name, _ in forms:
+        row = [done[(name, o.kind, length, o.queries)]["told"]["greedy"] for length in lengths]
+        print(f"| {name} |" + "".join(f" {c['mean']:.3f} [{c['low']:.3f}, {c['high']:.3f}] |" for c in row))
+
+
+if __name__ == "__main__":
+    main()
