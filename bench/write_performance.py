@@ -27,9 +27,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from learning_tables import critic_table, distill_table, dpo_table, kept_sets_table, ppo_table
 from limit_tables import kept_table, limits_table, prompts_table
 from performance_page import add_block, without_outlived, without_unnamed
-from performance_tables import (changes, change, commits_table, contexts_table, positions_table, gemm_table, llama_table, loading_table, offload_table, packed_table, percents, ranks_table, rl_table, tax_table,
+from performance_tables import (changes, change, commits_table, contexts_table, positions_table, gemm_table, llama_table, loading_table, offload_table, packed_table, percents, ranks_table, rl_table, speculation_table, tax_table,
                                 tenants_table, torch_table, training_table, variants_table)  # fmt: skip
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -107,11 +108,17 @@ SECTIONS = {
     "mla-train": Section("A model of DeepSeek-V3's shape: a training step", "torch_peers.py --make deepseek_v3", torch_table, "torch", 1.5, 1.3, models="--made"),
     "contexts": Section("Long contexts", "long_contexts.py", contexts_table, "torch", 2, 20, models="--models"),
     "positions": Section("A token at the end of a long text", "context_costs.py", positions_table, "torch", 1, 4, models="--models"),
+    "speculation": Section("Guessing ahead", "speculation.py --profiles cpu-f32,cpu-bf16w,cpu-int8w,cpu-int4w", speculation_table, "torch", 1, 1.5, models="--model"),
     "loading": Section("Memory while a model is read", "loading_memory.py", loading_table, "torch", 1, 0.3, models="--bf16"),
     "training": Section("The training API", "training_api.py", training_table, "torch", 3, 1),
     "offload": Section("Optimizers in files", "training_api.py --offload", offload_table, "torch", 3, 2.5, models="--model"),
     "packed": Section("A frozen base in few bits", "packed_base.py", packed_table, "torch", 1, 1),
     "rl": Section("A GRPO step", "rl_peer.py", rl_table, "trl", 0.5, 1, models="--models"),
+    "ppo": Section("A step of PPO beside GRPO's", "learning_costs.py ppo", ppo_table, "own", 0, 0.8, models="--model"),
+    "critic": Section("What a critic holds", "learning_costs.py critic", critic_table, "own", 0, 0.5, models="--model"),
+    "kept-sets": Section("What kept sets cost", "learning_costs.py kept-sets", kept_sets_table, "own", 0, 0.4, models="--model"),
+    "dpo": Section("SmolLM2-135M: a step of DPO", "learning_peers.py dpo", dpo_table, "trl", 0.5, 2, models="--model"),
+    "distill": Section("Distillation at 151,936 tokens", "learning_peers.py distill", distill_table, "trl", 0.5, 1, models="--models"),
     "tax": Section("What the contract costs", "variants.py tax", tax_table, "own", 0, 1, models="--model"),
     "threads": Section("Two threads against one", "variants.py threads",
                        variants_table("fp32. Target: at least 1.7 where the cores are real ones.", "two threads, ms", "one thread, ms"), "own", 0, 1.2, models="--model"),

@@ -53,6 +53,7 @@ const meanings: Record<string, Meaning> = {
   tokens_per_second: { title: "Tokens/s", note: "sampled and trained", unit: "tokens/s" },
   rollout_seconds: { title: "Sampling", note: "seconds of the step", unit: "s" },
   train_seconds: { title: "Training", note: "seconds of the step", unit: "s" },
+  teacher_seconds: { title: "Teachers", note: "seconds of the step", unit: "s" },
   tokens: { title: "Tokens", note: "of the step", unit: "tokens" },
   trained_tokens: { title: "Trained tokens", note: "of the step", unit: "tokens" },
   rows: { title: "Rows", note: "computed in training", unit: "rows" },
@@ -66,7 +67,7 @@ const groups: Group[] = [
   { title: "Trainer against sampler", keys: ["different_bits", "k1", "k2", "k3", "clipped", "truncated", "largest_log_ratio"] },
   { title: "Critic", keys: ["explained_variance", "value_loss", "mean_value", "mean_return", "values_held", "advantage_min", "advantage_p10", "advantage_median", "advantage_p90", "advantage_max", "critic_gradient_norm", "critic_seconds"] },
   { title: "Optimiser", keys: ["learning_rate", "gradient_norm", "mtp_learning_rate", "mtp_gradient_norm"] },
-  { title: "Speed", keys: ["tokens_per_second", "rollout_seconds", "train_seconds", "tokens", "trained_tokens", "rows", "accepted_length", "pairs_skipped_share", "dense_attention"] },
+  { title: "Speed", keys: ["tokens_per_second", "rollout_seconds", "train_seconds", "teacher_seconds", "tokens", "trained_tokens", "rows", "accepted_length", "pairs_skipped_share", "dense_attention"] },
 ];
 
 export const meaning = (key: string): Meaning => meanings[key] ?? { title: key, note: "", unit: "" };

@@ -65,7 +65,11 @@ class DistillJobs : public testing::Test {
   static std::vector<double> losses(const DistillSummary& summary) {
     std::vector<double> values;
     std::ifstream in(summary.run / "metrics.jsonl");
-    for (std::string line; std::getline(in, line);) values.push_back(nlohmann::json::parse(line).at("loss").get<double>());
+    for (std::string line; std::getline(in, line);) {
+      const nlohmann::json step = nlohmann::json::parse(line);
+      values.push_back(step.at("loss").get<double>());
+      for (const char* part : {"rollout_seconds", "teacher_seconds", "train_seconds"}) EXPECT_GT(step.at(part).get<double>(), 0) << part;
+    }
     return values;
   }
   template <class F>

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <thread>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/seconds.h"
 #include "losses/distillation.h"
 #include "rl/rollout.h"
 #include "runs/adam_settings.h"
@@ -259,11 +261,14 @@ RunStep DistillWork::take_step() {
   const std::int64_t number = step();
   const AdamParameters adam = adam_parameters(
       settings_, learning_rate({.kind = settings_.schedule, .peak = settings_.learning_rate, .warmup = settings_.warmup, .steps = settings_.steps}, number));
+  const auto begin = std::chrono::steady_clock::now();
   const std::vector<Written> written = write(number);
+  const double rollout_seconds = seconds_since(begin);
   std::int64_t tokens = 0;
   for (const Written& one : written) tokens += std::ssize(one.logprobs);
   unanswered_ = unjudged_ = 0;
   const std::vector<Lesson> lessons = ask(written);
+  const double asked = seconds_since(begin);
   sums_.assign(teachers_.settings().size(), 0);
   counts_ = sums_;
   double loss = 0;
@@ -278,7 +283,10 @@ RunStep DistillWork::take_step() {
                    {"learning_rate", adam.learning_rate},
                    {"completions", written.size()},
                    {"tokens", tokens},
-                   {"different_bits", totals_.kl.different_bits}};
+                   {"different_bits", totals_.kl.different_bits},
+                   {"rollout_seconds", rollout_seconds},
+                   {"teacher_seconds", asked - rollout_seconds},
+                   {"train_seconds", seconds_since(begin) - asked}};
   if (any_far()) {
     taken.metrics["unanswered"] = unanswered_;
     taken.metrics["unjudged_tokens"] = unjudged_;

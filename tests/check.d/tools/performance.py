@@ -8,6 +8,7 @@ import sys
 from harness import ROOT, TMP, check
 
 sys.path.insert(0, str(ROOT / "bench"))
+import learning_tables  # noqa: E402
 import limit_tables  # noqa: E402
 import memory_ruler  # noqa: E402
 import performance_page  # noqa: E402
@@ -17,7 +18,7 @@ import write_performance  # noqa: E402
 
 PAGE = (ROOT / "docs/performance.md").read_text()
 WRITE = [sys.executable, "-B", str(ROOT / "bench/write_performance.py")]
-UNMEASURED = {"ranks"}  # sections that wait for their first measurement: whoever writes the block strikes the name out
+UNMEASURED = {"ranks", "ppo", "critic", "kept-sets", "dpo", "distill", "speculation"}  # sections that wait for their first measurement: whoever writes the block strikes the name out
 GIVES = {  # what the stand-in program answers
     "gemm": {"seconds": {"median": 0.002, "least": 0.001}, "gigabytes_per_second": 20.0},
     "memory": {"gigabytes_per_second": 25.0},
@@ -125,6 +126,23 @@ with check("the-end-of-long-texts-has-a-table"):
     data = {"threads": 2, "rounds": 1, "rows": [{"model": "GLM-5.2", "indexers": 4, "tokens": 100000, "threads": 2, "window": 64, "cache_bytes_a_token": 10, "prefill": part, "decode": part | {"rest_ns": 2e5}}]}
     text = performance_tables.positions_table(data)
     assert "| GLM-5.2 | 2 | 100,000 | prompt | 900 | 400 | 1.00 | 100 | 300 | 100 |" in text and "| GLM-5.2 | 2 | 100,000 | decoded | 900 | 400 | 1.00 | 100 | 300 | 200 |" in text, text
+
+with check("what-learning-costs-has-tables"):
+    data, ratio = {"threads": 2, "rounds": 2, "peer": "TRL"}, lambda value: {"ratio": value, "ratio_range": [value - 0.1, value + 0.1]}
+    rows = lambda table, *found: "\n".join(table(data | {"rows": list(found)}))  # noqa: E731
+    case = {"case": "a", "policy": 0.1, "critic": 0.11, "grpo": 0.1}
+    text = rows(learning_tables.ppo_table, case | ratio(2.1), case | ratio(2.11))
+    assert "| a | 100 | 110 | 100 | 2.10 (2.00 to 2.20) | met |" in text and "| 2.11 (2.01 to 2.21) | missed |" in text, text
+    text = rows(learning_tables.critic_table, {"case": "a", "bytes": 2.3e9, "against": "b", "against_bytes": 2e9} | ratio(1.15))
+    assert "| a | 2.30 | b | 2.00 | 1.15 (1.05 to 1.25) | met |" in text, text
+    text = rows(learning_tables.kept_sets_table, {"case": "a", "first": 0.1, "second": 0.104, "least_ratio": 1.02} | ratio(1.04))
+    assert "5 rounds" in text and "| a | 100 | 104 | +4.0% (-6.0% to +14.0%) | +2.0% | missed |" in text, text
+    sides = {"lockstep": 3.0, "trl": 1.875, "scoring": 0.1, "lockstep_peak_bytes": 2e9, "trl_peak_bytes": 4e9, "memory_ratio": 0.5}
+    text = rows(learning_tables.dpo_table, {"case": "a", "prompt": 16} | sides | ratio(1.6), {"case": "b", "prompt": 64} | sides | {"memory_ratio": 0.7} | ratio(1.6))
+    assert "| 1.60 (1.50 to 1.70) | 2.00 | 4.00 | 0.50 | speed met, memory met |" in text and "| 0.70 | speed missed, memory missed |" in text, text
+    sides = {"lockstep": 0.5, "other": 0.3, "lockstep_peak_bytes": 2e9, "other_peak_bytes": 2e9, "memory_ratio": 1.0}
+    text = rows(learning_tables.distill_table, {"case": "a", "what": "time"} | sides | ratio(1.7), {"case": "b", "what": "speed"} | sides | ratio(1.6))
+    assert "| a (time over time, by token) | 500 | 300 | 1.70 (1.60 to 1.80) | 2.00 | 2.00 | 1.00 | met |" in text and "speed met, memory missed |" in text, text
 
 with check("what-is-not-computed-twice-has-tables"):
     kind = {"seconds": 2.5, "ratio": 5.5, "ratio_range": [5.0, 6.0], "peak_bytes": 4e9, "memory_ratio": 0.4, "forward_rows": 2559, "backward_rows": 16888}

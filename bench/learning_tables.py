@@ -1,0 +1,58 @@
+"""The tables of docs/performance.md of what learning costs: from the JSON of bench/learning_costs.py and bench/learning_peers.py to lines of Markdown, of which the
+first is the sentence behind the script's name."""
+
+from performance_tables import changes, number, span
+
+PPO, CRITIC, KEPT = 2.1, 1.15, 1.03  # at most
+DPO, DPO_LONG, DPO_MEMORY, DISTILL_CE, DISTILL, DISTILL_MEMORY = 1.5, 1.7, 0.65, 1.7, 1.5, 0.5
+
+
+def verdict(reached, target, most=False):
+    return "met" if (reached <= target if most else reached >= target) else "missed"
+
+
+def told(data):
+    return f"{data['threads']} threads; {data['rounds']} rounds in turns."
+
+
+def ppo_table(data):
+    lines = [f"A step's training of PPO with a critic of all weights over GRPO's, on the same completions: forward, backward and optimizer, sampling left out. {told(data)} Target: at most {PPO} times; two models "
+             "trained on the same tokens are 2.0 times the arithmetic.", "",
+             "| case | PPO: policy, ms | critic, ms | GRPO, ms | times (range over rounds) | |", "|---|---|---|---|---|---|"]  # fmt: skip
+    return lines + [f"| {r['case']} | {number(r['policy'] * 1e3)} | {number(r['critic'] * 1e3)} | {number(r['grpo'] * 1e3)} | {span(r)} | {verdict(r['ratio'], PPO, True)} |" for r in data["rows"]]
+
+
+def critic_table(data):
+    lines = [f"The most memory that a run's process held. {told(data)} Target: at most {CRITIC} times.", "", "| run | GB | against | GB | times (range over rounds) | |", "|---|---|---|---|---|---|"]
+    return lines + [f"| {r['case']} | {r['bytes'] / 1e9:.2f} | {r['against']} | {r['against_bytes'] / 1e9:.2f} | {span(r)} | {verdict(r['ratio'], CRITIC, True)} |" for r in data["rows"]]
+
+
+def kept_sets_table(data):
+    lines = [f"Top-k of 40, in turns within one process: sampling that tells what each token was drawn from against the same that does not; the policy's step over these tokens against one over all. {data['threads']} "
+             f"threads; {2 * data['rounds'] + 1} rounds. The ratio is the time that they add. Target: at most {round(100 * (KEPT - 1))}%.", "",
+             "| case | without, ms | with, ms | ratio (range over rounds) | of the least times | |", "|---|---|---|---|---|---|"]  # fmt: skip
+    return lines + [f"| {r['case']} | {number(r['first'] * 1e3)} | {number(r['second'] * 1e3)} | {changes(r)} | {(r['least_ratio'] - 1) * 100:+.1f}% | {verdict(r['ratio'], KEPT, True)} |" for r in data["rows"]]
+
+
+def dpo_table(data):
+    lines = [f"Peer: {data['peer']}, DPOTrainer as it comes; {told(data)} SmolLM2-135M, fp32, all weights, 4 pairs a step; on either side a pair is scored once under the reference. Targets: {DPO} times the pairs/s, "
+             f"{DPO_LONG} where prompts are as long as answers, and {DPO_MEMORY} of the memory.", "",
+             "| pairs | lockstep, pairs/s | TRL, pairs/s | ratio | lockstep, GB | TRL, GB | ratio | |", "|---|---|---|---|---|---|---|---|"]  # fmt: skip
+    for r in data["rows"]:
+        target = DPO if r["prompt"] < 64 else DPO_LONG
+        lines.append(f"| {r['case']} | {r['lockstep']:.2f} | {r['trl']:.2f} | {span(r)} | {r['lockstep_peak_bytes'] / 1e9:.2f} | {r['trl_peak_bytes'] / 1e9:.2f} | {r['memory_ratio']:.2f} | "
+                     f"speed {verdict(r['ratio'], target)}, memory {verdict(r['memory_ratio'], DPO_MEMORY, True)} |")  # fmt: skip
+    return lines
+
+
+def distill_table(data):
+    lines = [f"Peer: {data['peer']}, DistillationTrainer as it comes; {told(data)} A random qwen3 of 4 layers and 151,936 tokens, fp32, and a teacher as large; 8 prompts of 4 tokens and completions of 60. Ours is over "
+             f"the teacher's 20 likeliest tokens and the rest as one (over the whole vocabulary `train distill` takes 1,024 tokens at most), TRL's over all tokens, so the work is not the same. Targets: at most {DISTILL_CE} times a "
+             f"cross-entropy step; {DISTILL} times TRL's speed and {DISTILL_MEMORY} of its memory.", "",
+             "| what | lockstep, ms | other, ms | ratio (range over rounds) | lockstep, GB | other, GB | ratio | |", "|---|---|---|---|---|---|---|---|"]  # fmt: skip
+    for r in data["rows"]:
+        time = r["what"] == "time"
+        said = verdict(r["ratio"], DISTILL_CE, True) if time else f"speed {verdict(r['ratio'], DISTILL)}, memory {verdict(r['memory_ratio'], DISTILL_MEMORY, True)}"
+        lines.append(f"| {r['case']} ({'time over time' if time else 'speed'}, by token) | {number(r['lockstep'] * 1e3)} | {number(r['other'] * 1e3)} | {span(r)} | {r['lockstep_peak_bytes'] / 1e9:.2f} | "
+                     f"{r['other_peak_bytes'] / 1e9:.2f} | {r['memory_ratio']:.2f} | {said} |")  # fmt: skip
+    return lines
