@@ -29,7 +29,7 @@ struct ForwardOptions {
   bool dense_attention = false;                       // attend to all visible keys, whatever the indexer would select (indexer warm-up)
   bool index_loss = false;                            // train the indexer by its KL loss
   float index_loss_weight = 0;                        // of one row's KL in the gradient
-  bool checkpoint = false;                            // activation checkpointing: free and recompute segments of layers
+  bool checkpoint = false;                            // activation checkpointing: free and recompute layers
   const std::vector<Buffer>* router_loads = nullptr;  // i32 [1, E] a sparse layer, counted up
   OperationObserver* observer = nullptr;              // sees every operation's output
   ExpertRecord expert_record;

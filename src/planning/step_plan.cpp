@@ -77,10 +77,8 @@ void add_attention(const Model& model, const Profile& profile, const StepPlan& p
   work.forward += forward;
   // The latent's backward is on every rank whole (docs/ranks.md).
   work.backward += attention_backward_flop(pairs * (keys.latent ? 1 : share), keys.key, keys.value) + (plan.trainer.checkpoint_activations ? forward : 0);
-  // Every visible key has an index score, of every index head; whole on every rank.
-  const double index = product_flop(visible_keys(model, counts), keys.index) * layers;
-  work.forward += index;
-  if (plan.trainer.checkpoint_activations) work.backward += index;
+  // Every visible key has an index score, of every index head; whole on every rank. Nothing is selected twice.
+  work.forward += product_flop(visible_keys(model, counts), keys.index) * layers;
 }
 }  // namespace
 
@@ -111,7 +109,8 @@ RankWork work_of(const Model& model, const Profile& profile, const StepPlan& pla
       const double forward = looked_up ? 0 : product_flop(tokens, weights_a_row(p, facts));
       work.forward += forward;
       if (experts) work.experts += forward;
-      work.backward += (p.indexer ? 0 : (plan.adapter ? 1 : 2) * forward) + (again ? forward : 0);  // a frozen weight has no gradient of its own
+      const bool computed_again = again && (!p.indexer || plan.trainer.train_indexer);                       // the forward's selection stays
+      work.backward += (p.indexer ? 0 : (plan.adapter ? 1 : 2) * forward) + (computed_again ? forward : 0);  // a frozen weight has no gradient of its own
       work.weight_bytes += copy * batches;
     }
     if (!moves) continue;

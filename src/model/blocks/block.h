@@ -12,7 +12,7 @@ class AttentionBlock {
  public:
   virtual ~AttentionBlock() = default;
   virtual CacheShape cache_shape(const Profile& profile) const = 0;
-  // Whether it uses the selection of an earlier layer: both layers are then one segment, the unit of activation checkpointing.
+  // Whether it uses the selection of an earlier layer: both layers are then one segment (model/operations/segment.h).
   virtual bool shares_selection() const { return false; }
   // h [T, hidden], after the layer's norm -> the value added to the residual stream. `selection` is passed from layer to layer of a segment.
   virtual Tensor forward(Context& ctx, const Tensor& h, int layer, Selection& selection) const = 0;

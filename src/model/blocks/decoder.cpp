@@ -79,7 +79,7 @@ std::vector<CacheShape> DecoderModel::cache_shapes(const Profile& profile) const
 
 Tensor DecoderModel::embed(Context& ctx) const { return embedding(ctx, embedding_); }
 
-// Layers that share a selection are recomputed with the one that owns it.
+// Layers that share a selection are one segment with the layer that owns it.
 std::int64_t DecoderModel::segment_of(std::int64_t layer) const {
   const auto behind = layers_.begin() + layer + 1;
   return std::count_if(layers_.begin(), behind, [](const Layer& l) { return !l.attention->shares_selection(); }) - 1;
@@ -103,17 +103,12 @@ Tensor DecoderModel::begin(Context& ctx) const {
 Tensor DecoderModel::forward(Context& ctx) const {
   const SegmentRange own = own_segments(ctx, segments());
   Tensor x = begin(ctx);
+  const auto run = [this](Context& c, const Tensor& input, std::size_t i, Selection& selection) { return layer(c, input, i, selection); };
   std::int64_t number = 0;
   for (std::size_t begin = 0; begin < layers_.size(); ++number) {
     std::size_t end = begin + 1;
     while (end < layers_.size() && layers_[end].attention->shares_selection()) ++end;
-    if (own.holds(number))
-      x = segment(ctx, x, [this, begin, end](Context& c, const Tensor& input) {
-        Tensor h = input;
-        Selection selection;
-        for (std::size_t i = begin; i < end; ++i) h = layer(c, h, i, selection);
-        return h;
-      });
+    if (own.holds(number)) x = segment(ctx, x, {begin, end, facts_.select_top_k, run});
     begin = end;
   }
   return own.end == number ? rms_norm(ctx, x, final_norm_, eps_) : x;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "model/operations/index_loss.h"
 #include "model/operations/layer_norm.h"
 #include "model/operations/linear.h"
 #include "model/operations/rope.h"
@@ -55,10 +56,21 @@ Tensor Indexer::keys(Context& ctx, const Tensor& h) const {
 
 void Indexer::enter(Context& ctx, const Tensor& h, int layer) const { write_index_keys(ctx, keys(ctx, h), layer); }
 
-Selection Indexer::forward(Context& ctx, const Tensor& h, const Tensor& q_latent, int layer) const {
+void Indexer::forward(Context& ctx, const Tensor& h, const Tensor& q_latent, int layer, Selection& selection) const {
+  const bool selected = static_cast<bool>(selection.positions.buffer);
+  const bool learns = learns_index(ctx);
+  // Nothing reads what it would compute. But kept values have the numbers of all operations of a forward.
+  if (selected && !learns && !ctx.options().row_source) return;
   const Tensor q = rope_heads(ctx, linear(ctx, q_latent.detached(), q_), heads_, size_, rotary_, RopeUse::indexer);
   const Tensor k = keys(ctx, h);
-  return index_select(ctx, q, linear(ctx, h.detached(), weights_), k, layer, heads_, size_, top_k_);
+  const Tensor w = linear(ctx, h.detached(), weights_);
+  if (selected) {
+    if (learns) record_index_loss(ctx, q, w, k, layer, heads_, size_, selection);
+    return;
+  }
+  Tensor target = std::move(selection.target);
+  selection = index_select(ctx, q, w, k, layer, heads_, size_, top_k_);
+  if (target.buffer) selection.target = std::move(target);
 }
 
 }  // namespace lockstep

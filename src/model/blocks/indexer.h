@@ -27,8 +27,9 @@ class Indexer {
 
   Indexer(Manifest& manifest, const std::string& prefix, const Settings& settings);
   std::int64_t key_size() const { return size_; }
-  // h [T, hidden] and the query's latent [T, q_latent].
-  Selection forward(Context& ctx, const Tensor& h, const Tensor& q_latent, int layer) const;
+  // h [T, hidden] and the query's latent [T, q_latent]. A selection that is already there, of an earlier forward of these rows, stays, and only the index
+  // loss is recorded; a target that is there too then has all probabilities, and is taken out.
+  void forward(Context& ctx, const Tensor& h, const Tensor& q_latent, int layer, Selection& selection) const;
   // Only writes the rows' keys to the cache.
   void enter(Context& ctx, const Tensor& h, int layer) const;
 

@@ -96,7 +96,7 @@ Tensor LatentAttention::forward(Context& ctx, const Tensor& h, int layer, Select
 
 Tensor LatentAttention::remember(Context& ctx, const Tensor& h, int layer, Selection& selection, Tensor& entry) const {
   const Tensor q_latent = query_latent(ctx, h);
-  if (indexer_) selection = indexer_->forward(ctx, h, q_latent, layer);
+  if (indexer_) indexer_->forward(ctx, h, q_latent, layer, selection);
   if (ctx.profile().expanded_latents) {
     const Tensor q = mla_head_query(ctx, linear(ctx, q_latent, q_b_), expanded_, rotary_);
     entry = entries(ctx, h);

@@ -1,27 +1,23 @@
-// A group of layers as one operation. With activation checkpointing its activations are freed and recomputed in the backward; with kept forwards its
-// output rows are read or stored here (model/row_values.h).
-//   x = segment(ctx, x, [&](Context& c, const Tensor& input) { return layer(c, input); });
+// A layer, or layers that share a selection of keys, as one operation: the unit of a pipeline's stages and of kept forwards, whose rows are read or stored here
+// (model/row_values.h). With activation checkpointing each layer's activations are freed, and the layer is computed again in the backward, with the
+// selection of the forward: nothing is selected twice.
+//   x = segment(ctx, x, {begin, end, top_k, [&](Context& c, const Tensor& input, std::size_t i, Selection& selection) { return layer(...); }});
 #pragma once
-#include "model/context.h"
+#include <functional>
+
+#include "model/operations/index_select.h"
 
 namespace lockstep {
 
-using SegmentBody = std::function<Tensor(Context&, const Tensor&)>;
+struct SegmentLayers {
+  std::size_t begin, end;
+  std::int64_t top_k;  // keys of a selection
+  // [T, hidden] -> [T, hidden]. The first layer fills in `selection` where it has an indexer and finds nothing there, and all of them use it.
+  std::function<Tensor(Context& ctx, const Tensor& input, std::size_t layer, Selection& selection)> layer;
+};
 
-// The forms of segment().
-Tensor checkpointed_segment(Context& ctx, const Tensor& input, SegmentBody body);
-Tensor read_segment(Context& ctx, const Tensor& input, SegmentBody body);
-void leave_segment(Context& ctx, const Tensor& y);
-
-// Runs body(context, input), both [T, hidden]. With ForwardOptions::checkpoint and a tape its activations are freed and recomputed in the backward. With
-// a source of segments its output is read instead, and the backward recomputes all of it.
-template <class F>
-Tensor segment(Context& ctx, const Tensor& input, const F& body) {
-  const ForwardOptions& options = ctx.options();
-  if (options.row_source && options.row_values == RowValues::segments) return read_segment(ctx, input, body);
-  Tensor y = ctx.tape() && options.checkpoint ? checkpointed_segment(ctx, input, body) : body(ctx, input);
-  leave_segment(ctx, y);
-  return y;
-}
+// With ForwardOptions::checkpoint and a tape activations are freed and recomputed in the backward. With a source of segments its output is read instead,
+// and the backward computes all of it.
+Tensor segment(Context& ctx, const Tensor& input, const SegmentLayers& layers);
 
 }  // namespace lockstep
