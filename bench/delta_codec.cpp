@@ -1,5 +1,6 @@
 // Measures size and speed of the codec of snapshots on a pair of Hugging Face folders: bytes of every codec, and GB of full tensor bytes per second
-// of the clock and per processor second (steadier on a machine that others use), each the median of rounds, with and without digests.
+// of the clock and per processor second (steadier on a machine that others use), each the median of rounds, with and without digests. As publishers and
+// replicas do it: tensors are decoded in place, and digests are computed part by part beside the search for changes, or the decoding.
 // bench/delta_codec.py makes such a pair and compares with other codecs.
 //   ninja -C build delta_codec && build/bench/delta_codec OLD NEW [--rounds 5] [--threads 1]
 // Prints one JSON object.
@@ -16,8 +17,9 @@
 #include <numeric>
 
 #include "base/error.h"
-#include "base/hash.h"
+#include "base/running_digest.h"
 #include "base/thread_pool.h"
+#include "sync/element_changes.h"
 #include "sync/folder_tensors.h"
 #include "sync/tensor_codec.h"
 
@@ -32,9 +34,12 @@ double processor_seconds() {
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
-Seconds median_seconds(int rounds, const std::function<void()>& work) {
+// `before` each round is not measured.
+Seconds median_seconds(
+    int rounds, const std::function<void()>& work, const std::function<void()>& before = [] {}) {
   std::vector<double> clock, processor;
   for (int round = 0; round <= rounds; ++round) {
+    before();
     const auto begin = std::chrono::steady_clock::now();
     const double used = processor_seconds();
     work();
@@ -75,14 +80,47 @@ int run(int argc, char** argv) {
   std::vector<EncodedTensor> encoded(list.size());
   std::atomic<std::size_t> sink{0};  // so that digests are computed
   const auto encode = [&](std::size_t i) { encoded[i] = encode_tensor(list[i]->type, olds[i], news[i]); };
-  const auto decode = [&](std::size_t i) {
-    decode_tensor(encoded[i].codec, list[i]->type, encoded[i].codec == TensorCodec::full ? news[i] : encoded[i].payload, olds[i], decoded[i]);
+  constexpr std::size_t kPart = std::size_t{128} << 10;
+  const auto decode = [&](std::size_t i, bool digests) {
+    std::string& words = decoded[i];
+    TensorDecoder decoder(encoded[i].codec, list[i]->type, encoded[i].codec == TensorCodec::full ? news[i] : encoded[i].payload, words.size());
+    RunningDigest base, result;
+    for (std::size_t at = 0; at < words.size(); at += kPart) {
+      const std::size_t bytes = std::min(kPart, words.size() - at);
+      char* const part = words.data() + at;
+      if (digests) base.update(part, bytes);
+      decoder.next(part, bytes, part);
+      if (digests) result.update(part, bytes);
+    }
+    decoder.finish();
+    if (digests) sink += base.hex().size() + result.hex().size();
   };
-  const auto digest = [&](const std::string& bytes) { sink += xxh3_128_hex(bytes.data(), bytes.size()).size(); };
+  const auto encode_with_digests = [&](std::size_t i) {
+    const auto width = static_cast<int>(safetensors_type_bytes(list[i]->type));
+    const std::int64_t few = static_cast<std::int64_t>(news[i].size()) / width / kFewChanges;
+    RunningDigest base, result;
+    ElementChanges changes;
+    for (std::size_t at = 0; at < news[i].size(); at += kPart) {
+      const std::string_view before_part = std::string_view(olds[i]).substr(at, kPart), part = std::string_view(news[i]).substr(at, kPart);
+      base.update(before_part.data(), before_part.size());
+      result.update(part.data(), part.size());
+      each_difference(width, before_part, part, [&](std::int64_t element, std::uint32_t word) {
+        changes.positions.push_back(static_cast<std::int64_t>(at) / width + element);
+        changes.words.push_back(word);
+      });
+    }
+    sink += base.hex().size() + result.hex().size();
+    const EncodedTensor now =
+        std::ssize(changes.positions) <= few ? encode_tensor(list[i]->type, olds[i], changes) : encode_tensor(list[i]->type, olds[i], news[i]);
+    if (now.codec != encoded[i].codec || now.payload != encoded[i].payload) fail(ErrorCode::internal, "a tensor has two payloads");
+  };
+  const auto restore = [&] { decoded = olds; };
   const Seconds encoding = median_seconds(rounds, [&] { each(encode); });
-  const Seconds decoding = median_seconds(rounds, [&] { each(decode); });
-  const Seconds encoding_digests = median_seconds(rounds, [&] { each([&](std::size_t i) { encode(i), digest(olds[i]), digest(news[i]); }); });
-  const Seconds decoding_digests = median_seconds(rounds, [&] { each([&](std::size_t i) { digest(olds[i]), decode(i), digest(decoded[i]); }); });
+  const Seconds decoding = median_seconds(
+      rounds, [&] { each([&](std::size_t i) { decode(i, false); }); }, restore);
+  const Seconds encoding_digests = median_seconds(rounds, [&] { each(encode_with_digests); });
+  const Seconds decoding_digests = median_seconds(
+      rounds, [&] { each([&](std::size_t i) { decode(i, true); }); }, restore);
   if (decoded != news) fail(ErrorCode::internal, "a decoded tensor differs");
 
   nlohmann::ordered_json json;

@@ -61,7 +61,7 @@ TEST_P(FollowedWeights, HaveTheBitsOfAFolderThatIsLoadedWhole) {
     for (const SwapMemory memory : {SwapMemory::spare, SwapMemory::single}) {
       SCOPED_TRACE(fmt::format("{}, {}", profile, memory == SwapMemory::spare ? "spare" : "single"));
       fs::remove_all(root_);
-      const auto runtime = std::make_shared<Runtime>(BackendOptions{.threads = 1}, make_model(Json::parse(config)), profile_by_name(profile), 64);
+      const auto runtime = std::make_shared<Runtime>(BackendOptions{.threads = 2}, make_model(Json::parse(config)), profile_by_name(profile), 64);
       const auto executor = std::make_shared<Executor>();
       const Manifest& manifest = runtime->model->manifest();
       const WeightImages first = initial_weights(manifest, 7, 0.25);

@@ -35,7 +35,7 @@ Follower::Follower(std::shared_ptr<Store> store, std::string channel, std::share
       service_(std::move(service)),
       runtime_(runtime),
       options_(options),
-      staging_(std::move(runtime), std::move(executor), options.memory, options.part, ModelTensors::kGroupWeights, service_->options().engine.ranks.size()),
+      staging_(std::move(runtime), std::move(executor), options.memory, options.part, service_->options().engine.ranks.size()),
       watch_(store_, channel_),
       reporter_(store_, channel_, first_record(options, service_->model().name())) {
   live_.weights = std::move(weights);

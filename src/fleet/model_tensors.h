@@ -1,7 +1,7 @@
 // Converts between the compute copy in the device's layout and a snapshot's tensors: names and row-major bytes as in a Hugging Face file, of all
-// weights, or of an adapter (PEFT's names). Knows no store. Any thread but for read_parameters.
-//   const ModelTensors tensors(model.manifest(), profile);   bytes = tensors.bytes(i, bits, SafetensorsType::bf16);
-//   tensors.each_change(i, bytes, now, type, 1 << 20, [&](std::map<ParameterId, ParameterChanges> some) { ... });
+// weights, or of an adapter (PEFT's names). Knows no store. Any thread.
+//   const ModelTensors tensors(model.manifest(), profile);   tensors.parts(i, type).read(device, buffers, 0, bytes, scratch);
+//   tensors.each_change(i, 0, bytes, now, type, 1 << 20, [&](std::map<ParameterId, ParameterChanges> some) { ... });
 #pragma once
 #include <functional>
 #include <map>
@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "model/tensor_parts.h"
 #include "model/weight_changes.h"
 #include "sync/folder_tensors.h"
 
@@ -28,21 +29,12 @@ class ModelTensors {
   bool is_alias(std::string_view name) const;  // under which some files hold a copy of a tensor
   const std::set<ParameterId>& parameters(std::size_t i) const { return parameters_[i]; }
 
-  // Groups of parameters to read or write together, each with the tensors that fill them: all parameters that one tensor spans, and further ones up
-  // to `most` weights, so that many small ones cost the device's thread one turn. Tensors that are not `wanted` are ignored.
-  static constexpr std::int64_t kGroupWeights = std::int64_t{4} << 20;
-  struct Group {
-    std::vector<ParameterId> parameters;
-    std::vector<std::size_t> tensors;
-  };
-  std::vector<Group> groups(const std::function<bool(std::size_t tensor)>& wanted, std::int64_t most = kGroupWeights) const;
-
   // Errors, of all: unsupported for a type other than BF16 and F32; corrupt_file where there are more or fewer bytes than the tensor has.
-  // The tensor, from the bits of the parameters that it fills.
-  std::string bytes(std::size_t i, const std::map<ParameterId, ParameterBits>& parameters, SafetensorsType type) const;
-  // The elements in which a tensor's new bytes differ from its old ones, as changes of the compute copies: calls take() for at most `most` at a time.
-  // For all weights.
-  void each_change(std::size_t i, std::string_view before, std::string_view now, SafetensorsType type, std::size_t most,
+  // The tensor in parts, from the compute copies that it fills.
+  TensorParts parts(std::size_t i, SafetensorsType type) const;
+  // The elements in which new bytes differ from old ones, from element `first` of the tensor on, as changes of the compute copies: calls take() for at most
+  // `most` at a time. For all weights.
+  void each_change(std::size_t i, std::int64_t first, std::string_view before, std::string_view now, SafetensorsType type, std::size_t most,
                    const std::function<void(std::map<ParameterId, ParameterChanges> some)>& take) const;
   // Into images, of which parameters that are not at hand may be empty.
   void put(std::size_t i, std::string_view bytes, SafetensorsType type, WeightImages& images) const;
@@ -56,8 +48,5 @@ class ModelTensors {
   std::vector<const FileTensor*> files_;
   std::vector<std::set<ParameterId>> parameters_;
 };
-
-// The bits of some parameters of a compute copy. The device's thread.
-std::map<ParameterId, ParameterBits> read_parameters(Backend& backend, const std::vector<Buffer>& buffers, const std::vector<ParameterId>& which);
 
 }  // namespace lockstep

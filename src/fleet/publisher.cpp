@@ -2,15 +2,18 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <nlohmann/json.hpp>
 #include <thread>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/running_digest.h"
 #include "base/seconds.h"
 #include "checkpoint/adapter_folder.h"
 #include "sync/channel.h"
+#include "sync/sparse_codec.h"
 
 namespace lockstep {
 namespace {
@@ -56,6 +59,57 @@ PublishedSnapshot Publisher::publish(const std::shared_ptr<const AdapterWeights>
   return push(ModelTensors(adapter->layout->manifest()), adapter->parameters, texts, held_by, adapter_);
 }
 
+// A tensor as it is now: which elements are not those of last time, or all bytes.
+struct Publisher::TensorNow {
+  RunningDigest digest;
+  ElementChanges changes;
+  int width = 0;       // bytes of an element
+  bool whole = false;  // there was none last time, or much of it changed
+  std::string bytes;   // of a whole one
+  void apply(std::string& to) const {
+    for (std::size_t i = 0; i < changes.positions.size(); ++i)
+      std::memcpy(to.data() + changes.positions[i] * width, &changes.words[i], static_cast<std::size_t>(width));
+  }
+};
+
+std::vector<Publisher::TensorNow> Publisher::read_tensors(const ModelTensors& tensors, const std::vector<Buffer>& buffers,
+                                                          const std::map<std::string, Last::Tensor>& last) const {
+  std::vector<TensorNow> all(tensors.shapes().size());
+  std::vector<PassedTensor> list;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    const TensorShape& shape = tensors.shapes()[i];
+    TensorNow& now = all[i];
+    now.width = static_cast<int>(safetensors_type_bytes(shape.type));
+    const auto found = last.find(shape.name);
+    const std::string* const before = found != last.end() && found->second.bytes.size() == shape.bytes ? &found->second.bytes : nullptr;
+    if (!before) {
+      now.whole = true;
+      now.bytes.resize(static_cast<std::size_t>(shape.bytes));
+    }
+    const std::int64_t most = static_cast<std::int64_t>(shape.bytes) / now.width / kFewChanges;
+    list.push_back({i, shape.type, [&now, before, most](std::int64_t first, char* words, std::size_t bytes) {
+                      now.digest.update(words, bytes);
+                      const std::size_t at = static_cast<std::size_t>(first * now.width);
+                      if (!now.whole) {
+                        each_difference(now.width, std::string_view(*before).substr(at, bytes), {words, bytes}, [&](std::int64_t element, std::uint32_t word) {
+                          now.changes.positions.push_back(first + element);
+                          now.changes.words.push_back(word);
+                        });
+                        if (std::ssize(now.changes.positions) <= most) return;
+                        now.whole = true;
+                        now.bytes = *before;
+                        now.apply(now.bytes);
+                        now.changes = {};
+                      }
+                      std::memcpy(now.bytes.data() + at, words, bytes);
+                    }});
+  }
+  TensorPass pass(*runtime_, tensors, buffers, std::move(list));
+  while (executor_->run(WorkClass::training, [&] { return pass.turn(); }).get()) {
+  }
+  return all;
+}
+
 PublishedSnapshot Publisher::push(const ModelTensors& tensors, const std::vector<Buffer>& buffers, const SnapshotTexts& texts, const std::string& held_by,
                                   Last& last) {
   const auto began = std::chrono::steady_clock::now();
@@ -63,24 +117,15 @@ PublishedSnapshot Publisher::push(const ModelTensors& tensors, const std::vector
   const bool anew = !last.id.empty() && last.texts != texts;
   if (anew) last = {};
   const std::optional<Channel> before = read_channel_record(*store_, channel_);
-  std::map<std::string, std::string> changed;  // bytes of tensors that are not those of last time
-  for (const ModelTensors::Group& group : tensors.groups([](std::size_t) { return true; })) {
-    const auto reading = std::chrono::steady_clock::now();
-    const auto bits = executor_->run(WorkClass::training, [&] { return read_parameters(runtime_->backend, buffers, group.parameters); }).get();
-    published.read_seconds += seconds_since(reading);
-    for (const std::size_t i : group.tensors) {
-      const TensorShape& shape = tensors.shapes()[i];
-      std::string bytes = tensors.bytes(i, bits, shape.type);
-      if (const auto before_it = last.bytes.find(shape.name); before_it == last.bytes.end() || before_it->second != bytes)
-        changed.emplace(shape.name, std::move(bytes));
-    }
-  }
+  const auto reading = std::chrono::steady_clock::now();
+  std::vector<TensorNow> now = read_tensors(tensors, buffers, last.tensors);
+  published.read_seconds = seconds_since(reading);
   PushOptions push{.parent = last.id, .profile = runtime_->profile.name, .threads = options_.threads};
   if (!last.id.empty()) {
     push.parent_tensors = [&](const TensorShape& wanted) -> std::optional<std::string> {
-      const auto found = last.bytes.find(wanted.name);
-      if (found == last.bytes.end() || found->second.size() != wanted.bytes) return std::nullopt;
-      return found->second;
+      const auto found = last.tensors.find(wanted.name);
+      if (found == last.tensors.end() || found->second.bytes.size() != wanted.bytes) return std::nullopt;
+      return found->second.bytes;
     };
   } else if (before && !options_.first_whole && !anew) {
     const Snapshot there = load_snapshot(*store_, before->target);
@@ -90,17 +135,24 @@ PublishedSnapshot Publisher::push(const ModelTensors& tensors, const std::vector
   if (held_by.empty() && !last.id.empty() && expected != last.id)
     fail(ErrorCode::already_exists, "channel '{}' of '{}' points at {}, and this trainer published {} last; somebody else moves it", channel_, store_->label(),
          expected.empty() ? "nothing" : expected, last.id);
-  push.written = [&](const Written& now) {
-    published.sequence = held_by.empty() ? move_channel(*store_, channel_, now.id, options_.transition, expected).sequence
-                                         : move_channel(*store_, held_by, now.id, "immediate", "").sequence;
+  push.written = [&](const Written& written) {
+    published.sequence = held_by.empty() ? move_channel(*store_, channel_, written.id, options_.transition, expected).sequence
+                                         : move_channel(*store_, held_by, written.id, "immediate", "").sequence;
   };
+  const auto kept = [&](std::size_t i) -> const Last::Tensor& { return last.tensors.at(tensors.shapes()[i].name); };
   const auto read = [&](std::size_t i) {
-    const auto now = changed.find(tensors.shapes()[i].name);
-    return now != changed.end() ? now->second : last.bytes.at(tensors.shapes()[i].name);
+    if (now[i].whole) return now[i].bytes;
+    std::string bytes = kept(i).bytes;
+    now[i].apply(bytes);
+    return bytes;
+  };
+  const auto known = [&](std::size_t i) -> std::optional<PushedTensors::Known> {
+    if (now[i].whole) return std::nullopt;
+    return PushedTensors::Known{kept(i).digest, now[i].digest.hex(), [&, i] { return encode_tensor(tensors.shapes()[i].type, kept(i).bytes, now[i].changes); }};
   };
   while (true) {
     try {
-      published.written = push_tensors(*store_, {tensors.shapes(), read}, texts, push);
+      published.written = push_tensors(*store_, {tensors.shapes(), read, known}, texts, push);
       break;
     } catch (const Error& e) {  // another writer has the store: a mirror, a push, a prune
       if (e.code() != ErrorCode::resource_exhausted || seconds_since(began) > kStoreSeconds) throw;
@@ -109,7 +161,12 @@ PublishedSnapshot Publisher::push(const ModelTensors& tensors, const std::vector
   }
   last.id = published.written.id;
   last.texts = texts;
-  for (auto& [name, bytes] : changed) last.bytes[name] = std::move(bytes);
+  for (std::size_t i = 0; i < now.size(); ++i) {
+    Last::Tensor& to = last.tensors[tensors.shapes()[i].name];
+    if (now[i].whole) to.bytes = std::move(now[i].bytes);
+    else now[i].apply(to.bytes);
+    to.digest = now[i].digest.hex();
+  }
   published.seconds = seconds_since(began);
   return published;
 }

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "fleet/model_tensors.h"
+#include "fleet/tensor_pass.h"
 #include "model/adapter.h"
 #include "model/runtime.h"
 #include "serving/executor.h"
@@ -58,10 +58,15 @@ class Publisher {
  private:
   // Weights and adapters are chains of their own. Of other small files (an adapter of another rank) a chain begins anew.
   struct Last {
+    struct Tensor {
+      std::string bytes, digest;
+    };
     std::string id;  // what was published last; empty: nothing yet
     SnapshotTexts texts;
-    std::map<std::string, std::string> bytes;  // of its tensors, by name
+    std::map<std::string, Tensor> tensors;  // by name
   };
+  struct TensorNow;
+  std::vector<TensorNow> read_tensors(const ModelTensors& tensors, const std::vector<Buffer>& buffers, const std::map<std::string, Last::Tensor>& last) const;
   PublishedSnapshot push(const ModelTensors& tensors, const std::vector<Buffer>& buffers, const SnapshotTexts& texts, const std::string& held_by, Last& last);
   std::shared_ptr<Store> store_;
   std::string channel_;

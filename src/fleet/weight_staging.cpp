@@ -1,18 +1,26 @@
 #include "fleet/weight_staging.h"
 
 #include <algorithm>
+#include <cstring>
+#include <list>
+#include <mutex>
+#include <set>
 
 #include "base/bounded_json.h"
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/running_digest.h"
 #include "checkpoint/adapter_folder.h"
 #include "fleet/publisher.h"
+#include "fleet/staged_tensor.h"
 #include "model/compute_copy.h"
+#include "tensor/copies.h"
 
 namespace lockstep {
 namespace {
 constexpr std::uint64_t kPrefetchBytes = std::uint64_t{256} << 20;  // of payloads that are held before any is applied
-constexpr std::size_t kMostChanges = std::size_t{1} << 20;          // that are held before they go to the device
+constexpr std::uint64_t kPayloadBytes = std::uint64_t{64} << 20;    // of payloads that are applied in one pass
+constexpr std::int64_t kCopiedAtOnce = std::int64_t{1} << 18;       // elements
 constexpr std::int64_t kOneInRanks = 64;                            // ranks are told the changes while no more than one weight in so many changes
 
 std::string digest_of(std::string_view bytes) { return xxh3_128_hex(bytes.data(), bytes.size()); }
@@ -38,11 +46,12 @@ std::vector<const SnapshotTensor*> matched(const SnapshotChain& chain, const Mod
       fail(ErrorCode::invalid_argument, "snapshot {} has no tensor {}, which this model needs", short_id(chain.id()), quoted_name(tensors.shapes()[i].name));
   return all;
 }
+
 }  // namespace
 
 WeightStaging::WeightStaging(std::shared_ptr<Runtime> runtime, std::shared_ptr<Executor> executor, SwapMemory memory, std::shared_ptr<WeightPool::Part> part,
-                             std::int64_t group, std::int64_t ranks)
-    : runtime_(std::move(runtime)), executor_(std::move(executor)), memory_(memory), part_(std::move(part)), group_(group), ranks_(ranks) {}
+                             std::int64_t ranks)
+    : runtime_(std::move(runtime)), executor_(std::move(executor)), memory_(memory), part_(std::move(part)), ranks_(ranks) {}
 
 StagedWeights WeightStaging::stage(const Store& store, const SnapshotChain& chain, const LiveWeights& live, std::uint64_t version,
                                    const std::function<std::string()>& base_sha256, const Report& report) const {
@@ -115,65 +124,68 @@ void WeightStaging::stage_weights(const SnapshotChain& chain, const LiveWeights&
   for (std::size_t i = 0; i < wanted.size() && held < kPrefetchBytes; ++i)
     if (differs(i) && !known[i].empty()) held += chain.prefetch(*wanted[i], known[i]);
 
+  // An update is made from what the live weights have, whatever was said of them.
+  std::vector<std::string> digests(wanted.size());
+  {
+    std::vector<std::size_t> asked;
+    for (std::size_t i = 0; i < wanted.size(); ++i)
+      if (differs(i)) asked.push_back(i);
+    std::vector<RunningDigest> running(wanted.size());
+    std::vector<PassedTensor> list;
+    for (const std::size_t i : asked)
+      list.push_back({i, wanted[i]->shape.type, [&running, i](std::int64_t, char* words, std::size_t bytes) { running[i].update(words, bytes); }});
+    pass(tensors, *live.weights, std::move(list), [&] { report(ReplicaStage::verifying); });
+    for (const std::size_t i : asked) digests[i] = running[i].hex();
+  }
   auto next = std::make_shared<WeightSet>();
   next->version = staged.version;
   next->parameters = live.weights->parameters;
   const bool in_place = memory_ == SwapMemory::single;
   if (ranks_ > 1) staged.for_ranks = std::make_shared<WeightChanges>(WeightChanges{.from = live.weights->identity, .in_place = in_place, .parameters = {}});
-  for (const ModelTensors::Group& group : tensors.groups(differs, group_)) {
-    report(ReplicaStage::verifying);
-    const auto bits = executor_->run(WorkClass::training, [&] { return read_parameters(runtime_->backend, live.weights->parameters, group.parameters); }).get();
-    std::set<ParameterId> changed;
-    std::vector<Changes> waiting;  // for the device
-    std::size_t held_changes = 0;
-    const auto apply = [&] {
-      if (waiting.empty()) return;
-      report(ReplicaStage::applying);
-      executor_
-          ->run(WorkClass::training,
-                [&] {
-                  for (const Changes& some : waiting)
-                    for (const auto& [id, changes] : some) {
-                      Buffer& own = next->parameters[static_cast<std::size_t>(id)];
-                      if (changed.insert(id).second) own = copy_of(id, own);
-                      write_changes(runtime_->backend, own, changes);
-                    }
-                })
-          .get();
-      waiting.clear();
-      held_changes = 0;
-    };
-    for (const std::size_t i : group.tensors) {
-      const SafetensorsType type = wanted[i]->shape.type;
-      const std::string before = tensors.bytes(i, bits, type);
-      const std::string now = chain.tensor(*wanted[i], before);
-      if (now == before) continue;
-      ++staged.changed_tensors;
-      if (in_place) {
-        EncodedTensor there = encode_tensor(type, before, now), back = encode_tensor(type, now, before);
-        if (there.codec == TensorCodec::full) there.payload = now;
-        if (back.codec == TensorCodec::full) back.payload = before;
-        staged.changes.push_back({i, type, digest_of(before), wanted[i]->result, there.codec, back.codec, std::move(there.payload), std::move(back.payload)});
-        continue;
+  std::mutex mutex;
+  std::vector<Changes> waiting;  // for the device
+  std::set<ParameterId> changed;
+  const auto take = [&](Changes some) {
+    const std::lock_guard lock(mutex);
+    waiting.push_back(std::move(some));
+  };
+  const auto apply = [&] {
+    for (const Changes& some : waiting) {
+      tell_ranks(staged, some);
+      for (const auto& [id, changes] : some) {
+        Buffer& own = next->parameters[static_cast<std::size_t>(id)];
+        if (changed.insert(id).second) own = copy_of(id, own);
+        write_changes(runtime_->backend, own, changes);
       }
-      tensors.each_change(i, before, now, type, kMostChanges, [&](Changes some) {
-        tell_ranks(staged, some);
-        for (const auto& [id, changes] : some) held_changes += static_cast<std::size_t>(changes.count());
-        waiting.push_back(std::move(some));
-        if (held_changes >= kMostChanges) apply();
-      });
     }
-    apply();
-    if (!part_ || changed.empty()) continue;
-    executor_
-        ->run(WorkClass::training,
-              [&] {
-                for (const ParameterId id : changed) {
-                  Buffer& own = next->parameters[static_cast<std::size_t>(id)];
-                  own = part_->keep(runtime_->backend, std::move(own));
-                }
-              })
-        .get();
+    waiting.clear();
+  };
+  for (std::size_t i = 0; i < wanted.size();) {
+    // As many tensors at once as their payloads may be held.
+    std::list<StagedTensor> some;
+    std::vector<PassedTensor> list;
+    for (std::uint64_t payloads = 0; i < wanted.size() && payloads < kPayloadBytes; ++i) {
+      if (!differs(i) || digests[i] == wanted[i]->result) continue;
+      auto update = chain.update(*wanted[i], digests[i]);
+      payloads += update->payload_bytes();
+      StagedWeights::Change change;
+      change.tensor = i, change.type = wanted[i]->shape.type, change.before = digests[i], change.after = wanted[i]->result;
+      some.emplace_back(tensors, std::move(change), std::move(update));
+      list.push_back(in_place ? some.back().passed({}) : some.back().passed(take));
+    }
+    staged.changed_tensors += some.size();
+    pass(
+        tensors, *live.weights, std::move(list), [&] { report(ReplicaStage::applying); }, apply);
+    for (StagedTensor& one : some) {
+      if (!in_place) continue;
+      if (one.change().many) make_payloads(tensors, chain, *wanted[one.change().tensor], *live.weights, one.change());
+      staged.changes.push_back(std::move(one.change()));
+    }
+  }
+  for (const ParameterId id : changed) {
+    if (!part_) break;
+    Buffer& own = next->parameters[static_cast<std::size_t>(id)];
+    executor_->run(WorkClass::training, [&] { own = part_->keep(runtime_->backend, std::move(own)); }).get();
   }
   for (std::size_t i = 0; i < wanted.size(); ++i) staged.next.digests[tensors.shapes()[i].name] = wanted[i]->result;
   if (in_place) return;
@@ -181,9 +193,52 @@ void WeightStaging::stage_weights(const SnapshotChain& chain, const LiveWeights&
   staged.next.weights = std::move(next);
 }
 
+// Payloads need less memory than the places of many elements, but the tensor whole, there and back.
+void WeightStaging::make_payloads(const ModelTensors& tensors, const SnapshotChain& chain, const SnapshotTensor& wanted, const WeightSet& weights,
+                                  StagedWeights::Change& change) const {
+  std::string before = whole_tensor(tensors, weights, change.tensor, change.type), now = chain.tensor(wanted, before);
+  EncodedTensor there = encode_tensor(change.type, before, now), back = encode_tensor(change.type, now, before);
+  change.codec = there.codec, change.undo_codec = back.codec;
+  change.payload = there.codec == TensorCodec::full ? std::move(now) : std::move(there.payload);
+  change.undo = back.codec == TensorCodec::full ? std::move(before) : std::move(back.payload);
+}
+
+void WeightStaging::pass(const ModelTensors& tensors, const WeightSet& weights, std::vector<PassedTensor> list, const std::function<void()>& before_turn,
+                         const std::function<void()>& after) const {
+  if (list.empty()) return;
+  TensorPass pass(*runtime_, tensors, weights.parameters, std::move(list));
+  const auto turn = [&] {
+    const bool more = pass.turn();
+    if (after) after();
+    return more;
+  };
+  do before_turn();
+  while (executor_->run(WorkClass::training, turn).get());
+}
+
+std::string WeightStaging::whole_tensor(const ModelTensors& tensors, const WeightSet& weights, std::size_t i, SafetensorsType type) const {
+  std::string bytes(static_cast<std::size_t>(tensors.shapes()[i].bytes / safetensors_type_bytes(tensors.shapes()[i].type) * safetensors_type_bytes(type)),
+                    '\0');
+  const auto read = [&](std::int64_t first, const char* words, std::size_t size) {
+    std::memcpy(bytes.data() + first * safetensors_type_bytes(type), words, size);
+  };
+  TensorPass pass(*runtime_, tensors, weights.parameters, {{i, type, read}});
+  if (executor_->inside()) pass.run();
+  else
+    while (executor_->run(WorkClass::training, [&] { return pass.turn(); }).get()) {
+    }
+  return bytes;
+}
+
 Buffer WeightStaging::copy_of(ParameterId id, const Buffer& buffer) const {
   Buffer copy = allocate_compute_copy(runtime_->backend, runtime_->model->manifest().parameter(id), runtime_->profile);
-  runtime_->backend.stream().copy(copy.view(), buffer.view());
+  const View to = copy.view().reshape(1, copy.view().size()), from = buffer.view().reshape(1, buffer.view().size());
+  std::vector<Copied> pieces;  // for all threads
+  for (std::int64_t at = 0; at < to.cols; at += kCopiedAtOnce) {
+    const std::int64_t count = std::min(kCopiedAtOnce, to.cols - at);
+    pieces.push_back({to.column_range(at, count), from.column_range(at, count)});
+  }
+  copy_all(runtime_->backend.device(), pieces);
   return copy;
 }
 
@@ -198,19 +253,7 @@ void WeightStaging::tell_ranks(StagedWeights& staged, const Changes& changes) co
 
 std::shared_ptr<const WeightSet> WeightStaging::write(StagedWeights& staged, const LiveWeights& live) const {
   const ModelTensors tensors(runtime_->model->manifest(), runtime_->profile);
-  std::map<std::size_t, const StagedWeights::Change*> by_tensor;
-  for (const StagedWeights::Change& change : staged.changes) by_tensor[change.tensor] = &change;
-  const auto groups = tensors.groups([&](std::size_t i) { return by_tensor.contains(i); }, group_);
-  const auto bits_of = [&](const ModelTensors::Group& group) { return read_parameters(runtime_->backend, live.weights->parameters, group.parameters); };
-  const auto check = [&](const StagedWeights::Change& change, std::string_view bytes, const std::string& expected) {
-    if (const std::string digest = digest_of(bytes); digest != expected)
-      fail(ErrorCode::corrupt_file, "tensor {} of the live weights has the digest {}, expected {}; they stay as they are",
-           quoted_name(tensors.shapes()[change.tensor].name), digest, expected);
-  };
-  for (const ModelTensors::Group& group : groups) {
-    const auto bits = bits_of(group);
-    for (const std::size_t i : group.tensors) check(*by_tensor[i], tensors.bytes(i, bits, by_tensor[i]->type), by_tensor[i]->before);
-  }
+  check(tensors, staged.changes, live.weights->parameters, false);
   auto next = std::make_shared<WeightSet>();
   next->version = staged.version;
   next->parameters = live.weights->parameters;
@@ -222,49 +265,65 @@ std::shared_ptr<const WeightSet> WeightStaging::write(StagedWeights& staged, con
       write_changes(runtime_->backend, now, changes);
     }
   };
-  const auto change = [&](const ModelTensors::Group& group) {
-    const auto bits = bits_of(group);
-    for (const std::size_t i : group.tensors) {
-      const StagedWeights::Change& one = *by_tensor[i];
-      const std::string before = tensors.bytes(i, bits, one.type);
-      std::string now = before;
-      decode_tensor(one.codec, one.type, one.payload, before, now);
-      check(one, now, one.after);
-      try {
-        tensors.each_change(i, before, now, one.type, kMostChanges, [&](const Changes& some) {
-          tell_ranks(staged, some);
-          write_all(some, next->parameters);
-        });
-      } catch (...) {  // it was written in part, which no payload undoes
-        std::vector<Buffer> own = live.weights->parameters;
-        tensors.each_change(i, tensors.bytes(i, bits_of(group), one.type), before, one.type, kMostChanges, [&](const Changes& some) { write_all(some, own); });
-        throw;
+  // Sets one tensor's elements to what a payload makes of `before`.
+  const auto write_payload = [&](const StagedWeights::Change& one, const std::string& before, TensorCodec codec, const std::string& payload, bool tell,
+                                 std::vector<Buffer>& to) {
+    std::string now = before;
+    decode_tensor(codec, one.type, payload, before, now);
+    tensors.each_change(one.tensor, 0, before, now, one.type, kMostChanges, [&](const Changes& some) {
+      if (tell) tell_ranks(staged, some);
+      write_all(some, to);
+    });
+  };
+  std::size_t begun = 0;  // changes that were written, the last perhaps in part
+  std::string before;     // of the last one, where many elements change
+  try {
+    for (const StagedWeights::Change& one : staged.changes) {
+      ++begun;
+      if (one.many) {
+        before = whole_tensor(tensors, *live.weights, one.tensor, one.type);
+        write_payload(one, before, one.codec, one.payload, true, next->parameters);
+        before.clear();
+      } else {
+        tell_ranks(staged, one.there);
+        write_all(one.there, next->parameters);
       }
     }
-  };
-  // Of the live weights' own memory, as far as a group was written. What others have was copied, and is as it was.
-  const auto undo = [&](const ModelTensors::Group& group) {
-    std::vector<Buffer> own = live.weights->parameters;
-    const auto bits = bits_of(group);
-    for (const std::size_t i : group.tensors) {
-      const StagedWeights::Change& one = *by_tensor[i];
-      const std::string now = tensors.bytes(i, bits, one.type);
-      if (digest_of(now) == one.before) continue;
-      std::string before = now;
-      decode_tensor(one.undo_codec, one.type, one.undo, now, before);
-      check(one, before, one.before);
-      tensors.each_change(i, now, before, one.type, kMostChanges, [&](const Changes& some) { write_all(some, own); });
-    }
-  };
-  std::size_t group = 0;
-  try {
-    for (; group < groups.size(); ++group) change(groups[group]);
+    check(tensors, staged.changes, next->parameters, true);
   } catch (...) {
-    for (++group; group > 0; --group) undo(groups[group - 1]);
+    // Of the live weights' own memory. What others have was copied, and is as it was.
+    std::vector<Buffer> own = live.weights->parameters;
+    for (; begun > 0; --begun) {
+      const StagedWeights::Change& one = staged.changes[begun - 1];
+      if (!one.many) {
+        write_all(one.back, own);
+        continue;
+      }
+      const std::string now = whole_tensor(tensors, *live.weights, one.tensor, one.type);
+      if (!before.empty()) {  // written in part, which no payload undoes
+        tensors.each_change(one.tensor, 0, now, before, one.type, kMostChanges, [&](const Changes& some) { write_all(some, own); });
+        before.clear();
+      } else if (digest_of(now) != one.before) {
+        write_payload(one, now, one.undo_codec, one.undo, false, own);
+      }
+    }
     throw;
   }
   next->changes = staged.for_ranks;
   return next;
+}
+
+void WeightStaging::check(const ModelTensors& tensors, const std::vector<StagedWeights::Change>& changes, const std::vector<Buffer>& buffers,
+                          bool after) const {
+  std::vector<RunningDigest> digests(changes.size());
+  std::vector<PassedTensor> list;
+  for (std::size_t i = 0; i < changes.size(); ++i)
+    list.push_back({changes[i].tensor, changes[i].type, [&digests, i](std::int64_t, char* words, std::size_t bytes) { digests[i].update(words, bytes); }});
+  TensorPass(*runtime_, tensors, buffers, std::move(list)).run();
+  for (std::size_t i = 0; i < changes.size(); ++i)
+    if (const std::string digest = digests[i].hex(), &expected = after ? changes[i].after : changes[i].before; digest != expected)
+      fail(ErrorCode::corrupt_file, "tensor {} of the live weights has the digest {}, expected {}; they stay as they are",
+           quoted_name(tensors.shapes()[changes[i].tensor].name), digest, expected);
 }
 
 }  // namespace lockstep

@@ -1,7 +1,7 @@
 // Makes the weights of a snapshot from the live ones: as a spare copy that shares unchanged parameters, or as changes that are later written in place
 // all at once, and undone if one fails. What goes to the device are the elements that changed (model/weight_changes.h). Every changed tensor is checked with
 // the snapshot's digests, before and after; a tensor that is not the base of its delta is read from the store whole. It reads and writes the device in
-// pieces on the executor, between the steps of live requests. One thread, not the executor's.
+// turns of some milliseconds on the executor, between the steps of live requests, and holds parts of tensors alone. One thread, not the executor's.
 //   WeightStaging staging(runtime, executor, SwapMemory::spare);
 //   StagedWeights staged = staging.stage(store, chain, live, version, base_sha256, report);
 //   if (!staged.next.weights) staged.next.weights = staging.write(staged, live);   // SwapMemory::single, on the executor's thread
@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "fleet/model_tensors.h"
+#include "fleet/staged_tensor.h"
 #include "model/adapter.h"
 #include "model/runtime.h"
 #include "model/weight_pool.h"
@@ -36,25 +36,17 @@ struct LiveWeights {
 struct StagedWeights {
   LiveWeights next;  // weights: null while they are to be written in place
   std::uint64_t version = 0, full_bytes = 0, changed_tensors = 0;
-  // For SwapMemory::single: the payloads that change the live weights, and those that undo the change.
-  struct Change {
-    std::size_t tensor = 0;
-    SafetensorsType type = SafetensorsType::bf16;
-    std::string before, after;  // digests
-    TensorCodec codec = TensorCodec::full, undo_codec = TensorCodec::full;
-    std::string payload, undo;
-  };
-  std::vector<Change> changes;
+  using Change = StagedChange;
+  std::vector<Change> changes;  // for SwapMemory::single
   // For ranks that have shares of the live weights: what changes in them. Null where that would be much of the weights, and where nobody shares them.
   std::shared_ptr<WeightChanges> for_ranks;
 };
 
 class WeightStaging {
  public:
-  // `part`: shares equal parameters with other models of the process; null: nothing is shared. `group`: how many weights are read and written at once
-  // (ModelTensors::groups). `ranks` share the model: 1 or more.
+  // `part`: shares equal parameters with other models of the process; null: nothing is shared. `ranks` share the model: 1 or more.
   WeightStaging(std::shared_ptr<Runtime> runtime, std::shared_ptr<Executor> executor, SwapMemory memory, std::shared_ptr<WeightPool::Part> part = nullptr,
-                std::int64_t group = ModelTensors::kGroupWeights, std::int64_t ranks = 1);
+                std::int64_t ranks = 1);
 
   // Called at each stage; may throw to end the staging.
   using Report = std::function<void(ReplicaStage stage)>;
@@ -63,14 +55,22 @@ class WeightStaging {
   StagedWeights stage(const Store& store, const SnapshotChain& chain, const LiveWeights& live, std::uint64_t version,
                       const std::function<std::string()>& base_sha256, const Report& report) const;
   // Writes the changes into the live weights' own memory and returns them as a new version; parameters that other models share are copied instead.
-  // Digests of the bases are checked before the first byte is written, those of results before each write; after an error (corrupt_file) the live
-  // weights are unchanged. The executor's thread. Sets staged.for_ranks.
+  // Digests of the bases are computed from the live memory before the first byte is written, those of results after the last one; after an error
+  // (corrupt_file) the live weights are as they were. The executor's thread. Sets staged.for_ranks.
   std::shared_ptr<const WeightSet> write(StagedWeights& staged, const LiveWeights& live) const;
 
  private:
   using Changes = std::map<ParameterId, ParameterChanges>;
   // A buffer of its own with the same bits.
   Buffer copy_of(ParameterId id, const Buffer& buffer) const;
+  // Passes over tensors of some weights on the executor's thread; `after` is called there after each turn.
+  void pass(const ModelTensors& tensors, const WeightSet& weights, std::vector<PassedTensor> list, const std::function<void()>& before_turn,
+            const std::function<void()>& after = {}) const;
+  std::string whole_tensor(const ModelTensors& tensors, const WeightSet& weights, std::size_t i, SafetensorsType type) const;
+  void make_payloads(const ModelTensors& tensors, const SnapshotChain& chain, const SnapshotTensor& wanted, const WeightSet& weights,
+                     StagedWeights::Change& change) const;
+  // Compares digests of changed tensors with the live memory's. Error corrupt_file.
+  void check(const ModelTensors& tensors, const std::vector<StagedWeights::Change>& changes, const std::vector<Buffer>& buffers, bool after) const;
   // Adds to what ranks are told; once that is too much, nothing is told.
   void tell_ranks(StagedWeights& staged, const Changes& changes) const;
   void stage_adapter(const Store& store, const SnapshotChain& chain, const LiveWeights& live, const std::function<std::string()>& base_sha256,
@@ -80,7 +80,7 @@ class WeightStaging {
   std::shared_ptr<Executor> executor_;
   const SwapMemory memory_;
   const std::shared_ptr<WeightPool::Part> part_;
-  const std::int64_t group_, ranks_;
+  const std::int64_t ranks_;
 };
 
 }  // namespace lockstep

@@ -167,7 +167,7 @@ TEST_F(FleetTrouble, ADamagedBaseAndADamagedChangeLeaveTheWeightsAsTheyWere) {
   trainer.publish();
   const OpenedModel opened = fleet_opened(kDenseModel, 7);
   const auto executor = std::make_shared<Executor>();
-  const WeightStaging staging(opened.runtime, executor, SwapMemory::single, nullptr, 1);  // each change in a turn of its own
+  const WeightStaging staging(opened.runtime, executor, SwapMemory::single);
   LiveWeights live;
   live.weights = opened.weight_set();
   trainer.step();

@@ -59,7 +59,7 @@ RlSummary run_rl(const RlJob& job) {
                .allow_profile_mix = job.allow_profile_mix,
                .stop_at_difference = job.stop_at_difference,
                .run = run.path(),
-               .publish = publishing ? [&] { return publishing->publish(); } : std::function<nlohmann::ordered_json()>()});
+               .publish = publishing ? [&](bool last) { return publishing->publish(last); } : std::function<nlohmann::ordered_json(bool)>()});
   if (run.directory().resumed()) work.restore(run.directory());
   if (const std::string from = run.directory().config().value("forked_from", ""); work.step() == 0 && !from.empty()) work.begin_from(from);
   work.begin_layer(run.directory());
@@ -69,11 +69,13 @@ RlSummary run_rl(const RlJob& job) {
         fmt::format("rollouts of one prompt share it in the backward too; checkpoints say so by their training digest, {}; --share-prompts forward shares the "
                     "forward alone",
                     stack.trainer().training_digest()));
-  if (publishing) publishing->publish();  // what it begins with: followers take the whole copy while the first step is made
+  if (publishing) publishing->publish(true);  // what it begins with: followers take the whole copy while the first step is made
 
   RlSummary summary;
   summary.run = run.path();
   summary.finished = run.go(work, {.label = "rl", .steps = job.rl.steps});
+  work.check_published();
+  if (publishing) publishing->finish();  // of a run that was stopped
   summary.steps = work.step();
   summary.totals = work.totals();
   const RlTotals& totals = summary.totals;

@@ -55,6 +55,7 @@ nlohmann::ordered_json RlWork::train_layer(const std::vector<PolicyDatum>& rollo
 }
 
 RunStep RlWork::take_step() {
+  check_published();
   const double rate = learning_rate({.kind = settings_.schedule, .peak = settings_.learning_rate, .warmup = settings_.warmup, .steps = settings_.steps}, step_);
   RunStep taken;
   const PolicyStep step = named_divergence({.step = step_ + 1, .learning_rate = rate, .max_norm = settings_.max_norm, .run = options_.run}, [&] {
@@ -65,7 +66,12 @@ RunStep RlWork::take_step() {
   const EngineCounters counted = stack_.rollout_counters();
   taken.metrics = to_json(step, settings_);
   taken.metrics.update(std::exchange(layer_metrics_, nlohmann::ordered_json::object()));
-  if (options_.publish) taken.metrics.update(options_.publish());
+  if (options_.publish) try {
+      taken.metrics.update(options_.publish(step_ + 1 >= settings_.steps));
+    } catch (...) {
+      publish_error_ = std::current_exception();
+      taken.save = true;  // nothing of the step is lost: a run that goes on publishes what it begins with
+    }
   taken.metrics["pairs_skipped_share"] = (counted.work - counted_.work).skipped_share();
   if (const std::int64_t drafts = counted.drafts.drafts - counted_.drafts.drafts; drafts > 0)  // tokens of a forward that checked a draft
     taken.metrics["accepted_length"] = 1 + static_cast<double>(counted.drafts.accepted - counted_.drafts.accepted) / static_cast<double>(drafts);

@@ -2,6 +2,8 @@
 // One thread.
 //   RlWork work(*environment, stack, settings, {.transcripts = 8}); run.go(work, {.label = "rl", .steps = settings.steps});
 #pragma once
+#include <exception>
+
 #include "rl/policy_training.h"
 #include "runs/rl_stack.h"
 #include "runs/run.h"
@@ -22,9 +24,10 @@ struct RlTotals {
 struct RlWorkOptions {
   std::int64_t transcripts = 8, transcripts_every = 1;  // how many rollouts of one group are written to transcripts.jsonl, every how many steps
   bool allow_profile_mix = false;
-  bool stop_at_difference = true;                        // PolicyTraining::step
-  std::filesystem::path run = {};                        // whose checkpoints an error of divergence names
-  std::function<nlohmann::ordered_json()> publish = {};  // called after each step; what it returns are metrics
+  bool stop_at_difference = true;  // PolicyTraining::step
+  std::filesystem::path run = {};  // whose checkpoints an error of divergence names
+  // Called after each step; what it returns are metrics. If it throws, the step counts and is saved, and the run ends before the next one.
+  std::function<nlohmann::ordered_json(bool last)> publish = {};
 };
 
 class RlWork final : public RunWork {
@@ -42,6 +45,10 @@ class RlWork final : public RunWork {
   RunStep take_step() override;
   void save(const RunDirectory& run, std::int64_t keep_last) override;
   const RlTotals& totals() const { return totals_; }
+  // Throws what went wrong with publishing the last step.
+  void check_published() const {
+    if (publish_error_) std::rethrow_exception(publish_error_);
+  }
 
  private:
   // Trains that layer; returns metrics.
@@ -59,6 +66,7 @@ class RlWork final : public RunWork {
   SegmentRows trained_rows_;
   RlStack::KeptRows kept_rows_;
   std::int64_t step_ = 0;
+  std::exception_ptr publish_error_;
 };
 
 // Learning rates after the warm-up (train/schedule.h): constant, linear, cosine.

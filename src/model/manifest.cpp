@@ -5,6 +5,7 @@
 
 #include "base/give_way.h"
 #include "model/piece_elements.h"
+#include "numerics/isa/panel_rows.h"
 
 namespace lockstep {
 
@@ -102,9 +103,13 @@ void Manifest::scatter(const FileTensor& file, const float* values, std::vector<
 
 void Manifest::gather(const FileTensor& file, const std::vector<std::vector<float>>& images, float* values) const {
   for (const Piece& piece : file.pieces) {
-    const std::vector<float>& image = images[static_cast<std::size_t>(piece.parameter)];
-    each_piece_element(file, piece, parameter(piece.parameter), 0, file.rows(),
-                       [values, from = image.data()](std::int64_t at, std::int64_t offset) { values[at] = from[offset]; });
+    const Parameter& p = parameter(piece.parameter);
+    const float* from = images[static_cast<std::size_t>(piece.parameter)].data();
+    const std::int64_t columns = file.columns(), whole = has_whole_panels(file, piece, p) ? piece.rows / 16 * 16 : 0;
+    for (std::int64_t r = 0; r < whole; r += 16)
+      panel_rows(from + p.offset(piece.item, r, 0), sizeof(float), columns, values + (piece.row_begin + r) * columns, columns);
+    const std::int64_t rest = whole > 0 ? piece.row_begin + whole : 0, rows = whole > 0 ? piece.rows - whole : file.rows();
+    each_piece_element(file, piece, p, rest, rows, [to = values + rest * columns, from](std::int64_t at, std::int64_t offset) { to[at] = from[offset]; });
   }
 }
 

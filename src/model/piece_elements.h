@@ -4,8 +4,22 @@
 #include <algorithm>
 
 #include "model/file_tensor.h"
+#include "numerics/element.h"
+#include "tensor/dtype.h"
 
 namespace lockstep {
+
+// The bits of a number, f32 or bf16, in the other type, as uploads convert it.
+inline std::uint32_t converted_bits(DType from, DType to, std::uint32_t bits) {
+  if (from == to) return bits;
+  return to == DType::f32 ? bits << 16 : round_to_bf16(bits_float(bits)).bits;
+}
+
+// Whether rows of the piece are rows of a packed parameter, so that 16 of them from a multiple of 16 on are a panel.
+inline bool has_whole_panels(const FileTensor& file, const Piece& piece, const Parameter& parameter) {
+  return parameter.layout == ParameterLayout::packed && !piece.transposed && piece.column_begin == 0 && piece.column_step == 1 &&
+         file.columns() == parameter.inputs;
+}
 
 // Calls f(index in those rows, offset in the parameter's memory) for every element of a piece in rows [row, row + rows) of the file tensor.
 template <class F>

@@ -14,12 +14,6 @@ namespace {
 constexpr std::int64_t kWindow = std::int64_t{1} << 30;     // offsets of a block fit into 31 bits
 constexpr std::size_t kMostOfBlock = std::size_t{1} << 20;  // changes that are on the device at once
 
-// The bits of a number in another type, as uploads convert it.
-std::uint32_t converted_bits(DType from, DType to, std::uint32_t bits) {
-  if (from == to) return bits;
-  return to == DType::f32 ? bits << 16 : round_to_bf16(bits_float(bits)).bits;
-}
-
 void check_positions(const FileTensor& file, std::span<const std::int64_t> positions) {
   std::int64_t least = 0;
   for (const std::int64_t position : positions) {
@@ -28,16 +22,6 @@ void check_positions(const FileTensor& file, std::span<const std::int64_t> posit
            position, least, file.size() - 1);
     least = position + 1;
   }
-}
-
-template <class To, class From>
-void copy_bits(const Manifest& manifest, const FileTensor& file, const Piece& piece, const void* from, DType from_type, DType to_type, void* to) {
-  const auto* source = static_cast<const From*>(from);
-  auto* target = static_cast<To*>(to);
-  each_piece_element(file, piece, manifest.parameter(piece.parameter), 0, file.rows(), [=](std::int64_t at, std::int64_t offset) {
-    if constexpr (sizeof(To) == sizeof(From)) target[at] = source[offset];
-    else target[at] = static_cast<To>(converted_bits(from_type, to_type, source[offset]));
-  });
 }
 }  // namespace
 
@@ -126,20 +110,6 @@ ParameterBits read_bits(Backend& backend, const Buffer& copy) {
   bits.words.resize((all.size() + 3) / 4);
   std::memcpy(bits.words.data(), all.data(), all.size());
   return bits;
-}
-
-std::string file_bytes(const Manifest& manifest, const FileTensor& file, DType type, const std::map<ParameterId, ParameterBits>& parameters) {
-  std::string bytes(static_cast<std::size_t>(file.size() * element_size(type, false)), '\0');
-  for (const Piece& piece : file.pieces) {
-    const ParameterBits& own = parameters.at(piece.parameter);
-    const auto copy = [&]<class To>(To) {
-      if (own.type == DType::bf16) copy_bits<To, std::uint16_t>(manifest, file, piece, own.words.data(), own.type, type, bytes.data());
-      else copy_bits<To, std::uint32_t>(manifest, file, piece, own.words.data(), own.type, type, bytes.data());
-    };
-    if (type == DType::bf16) copy(std::uint16_t{});
-    else copy(std::uint32_t{});
-  }
-  return bytes;
 }
 
 }  // namespace lockstep

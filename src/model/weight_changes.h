@@ -63,7 +63,5 @@ struct ParameterBits {
   std::vector<std::int32_t> words;  // the memory's bytes, the last word filled up
 };
 ParameterBits read_bits(Backend& backend, const Buffer& copy);
-// The row-major bytes of a file's tensor in type `type` (f32 or bf16), from the bits of the parameters that it fills.
-std::string file_bytes(const Manifest& manifest, const FileTensor& file, DType type, const std::map<ParameterId, ParameterBits>& parameters);
 
 }  // namespace lockstep

@@ -41,9 +41,11 @@ TEST(WordClasses, DifferencesAndClassesAreThoseOfSingleWords) {
 
 TEST(WordClasses, CountsRanksAndPlacesAgree) {
   std::mt19937_64 random(8);
-  for (int round = 0; round < 50; ++round) {
+  const bool wide = use_wide_word_classes(false);
+  for (int round = 0; round < 100; ++round) {
+    if (round == 50) use_wide_word_classes(wide);
     std::vector<std::uint8_t> group(kClassGroup);
-    for (std::uint8_t& c : group) c = static_cast<std::uint8_t>(round == 0 ? 3 : std::min<std::uint64_t>(random() % 20, random() % 20));
+    for (std::uint8_t& c : group) c = static_cast<std::uint8_t>(round % 50 == 0 ? 3 : std::min<std::uint64_t>(random() % 20, random() % 20));
     std::int32_t counts[16];
     count_classes(group.data(), 16, counts);
     for (int c = 0; c < 16; ++c) {

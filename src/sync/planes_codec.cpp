@@ -25,20 +25,24 @@ std::string encode_planes(const ElementKind& kind, const void* old_words, const 
   return payload + first + remainders.finish();
 }
 
-void decode_planes(const ElementKind& kind, std::string_view payload, const void* old_words, std::int64_t elements, void* to) {
+PlanesDecoder::PlanesDecoder(const ElementKind& kind, std::string_view payload) : kind_(kind), means_(static_cast<std::size_t>(kind.exponents)) {
   VarintReader in(payload);
-  const std::string_view first = in.take(in.next());
-  std::vector<RiceMean> means(static_cast<std::size_t>(kind.exponents));
-  BitReader quotients(first), remainders(in.take(in.left()));
-  bool fits = true;
-  for (std::int64_t i = 0; i < elements; ++i) {
-    const std::uint32_t from = word_of(old_words, kind.width, i);
-    const std::uint64_t folded = BitReader::rice(quotients, remainders, means[static_cast<std::size_t>(kind.exponent(from))]);
-    fits &= folded >> (8 * kind.width) == 0;
+  quotients_ = BitReader(in.take(in.next()));
+  remainders_ = BitReader(in.take(in.left()));
+}
+
+void PlanesDecoder::next(const void* old_words, std::int64_t count, void* to) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const std::uint32_t from = word_of(old_words, kind_.width, i);
+    const std::uint64_t folded = BitReader::rice(quotients_, remainders_, means_[static_cast<std::size_t>(kind_.exponent(from))]);
+    fits_ &= folded >> (8 * kind_.width) == 0;
     const std::uint32_t step = static_cast<std::uint32_t>(folded >> 1) ^ -static_cast<std::uint32_t>(folded & 1);
-    put_word(to, kind.width, i, word_at(kind, step_from(kind, order_of(kind, from), step)));
+    put_word(to, kind_.width, i, word_at(kind_, step_from(kind_, order_of(kind_, from), step)));
   }
-  if (!fits || !quotients.finished() || !remainders.finished()) fail(ErrorCode::corrupt_file, "the planes payload does not end where its tensor ends");
+}
+
+void PlanesDecoder::finish() const {
+  if (!fits_ || !quotients_.finished() || !remainders_.finished()) fail(ErrorCode::corrupt_file, "the planes payload does not end where its tensor ends");
 }
 
 }  // namespace lockstep

@@ -11,10 +11,12 @@ class RiceMean {
  public:
   // `expected`: the mean before anything is coded.
   explicit RiceMean(std::uint64_t expected = 0) : sum_(expected < kMost ? expected : kMost) {}
+  // The least k with (2 count << k) >= sum.
   int parameter() const {
     const std::uint64_t twice = 2 * count_;
     if (sum_ <= twice) return 0;
-    return std::bit_width((sum_ - 1) / twice);  // the least k with (twice << k) >= sum
+    const int k = std::bit_width(sum_ - 1) - std::bit_width(twice);  // it, or one less: a division would take longer
+    return k + ((twice << k) < sum_);
   }
   void add(std::uint64_t value) {
     sum_ += value < kMost ? value : kMost;

@@ -1,5 +1,6 @@
 #include "sync/snapshot.h"
 
+#include <algorithm>
 #include <chrono>
 #include <set>
 
@@ -11,6 +12,7 @@
 namespace lockstep {
 namespace {
 constexpr std::size_t kShortestPrefix = 6;
+constexpr std::size_t kDecodedBytes = std::size_t{256} << 10;  // of a tensor that stay in a processor's own cache while they are decoded and hashed
 
 std::string short_id(const std::string& id) { return id.substr(0, 12); }
 std::string digest_of(const std::string& bytes) { return xxh3_128_hex(bytes.data(), bytes.size()); }
@@ -188,30 +190,20 @@ std::string SnapshotChain::tensor(const SnapshotTensor& wanted) const {
   return tensor(wanted, here ? std::move(*here) : std::string());
 }
 
+std::unique_ptr<TensorUpdate> SnapshotChain::update(const SnapshotTensor& wanted, const std::string& local_digest) const {
+  auto update = std::make_unique<TensorUpdate>(wanted.shape, store_.label());
+  const std::vector<Step> steps = this->steps(wanted, local_digest);
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step)
+    if (const SnapshotTensor& tensor = *step->tensor; tensor.codec != TensorCodec::same)
+      update->add(step->snapshot->id, tensor.codec, payload(*step), tensor.object, tensor.result);
+  return update;
+}
+
 std::string SnapshotChain::tensor(const SnapshotTensor& wanted, std::string bytes) const {
-  const std::string& name = wanted.shape.name;
-  const std::vector<Step> steps = this->steps(wanted, bytes.size() == wanted.shape.bytes ? digest_of(bytes) : std::string());
-  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
-    const auto& [snapshot, tensor] = *step;
-    if (tensor->codec == TensorCodec::same) continue;
-    std::string payload = this->payload(*step);
-    std::string digest;
-    if (tensor->codec == TensorCodec::full) {
-      bytes = std::move(payload);
-      digest = digest_of(bytes);
-    } else {
-      try {
-        decode_tensor(tensor->codec, tensor->shape.type, payload, bytes, bytes);
-        digest = digest_of(bytes);
-      } catch (const Error& e) {
-        digest = fmt::format("none ({})", e.message());
-      }
-    }
-    if (digest != tensor->result)
-      fail(ErrorCode::corrupt_file,
-           "snapshot {}: tensor {} has the digest {}, expected {}; its object {} in '{}' is damaged: push the snapshot again, or pull from another store",
-           short_id(snapshot->id), quoted_name(name), digest, tensor->result, tensor->object, store_.label());
-  }
+  const auto update = this->update(wanted, bytes.size() == wanted.shape.bytes ? digest_of(bytes) : std::string());
+  bytes.resize(static_cast<std::size_t>(wanted.shape.bytes));
+  for (std::size_t at = 0; at < bytes.size(); at += kDecodedBytes) update->next(bytes.data() + at, std::min(kDecodedBytes, bytes.size() - at));
+  update->finish();
   return bytes;
 }
 

@@ -16,6 +16,7 @@
 #include "sync/folder_tensors.h"
 #include "sync/manifest.h"
 #include "sync/store.h"
+#include "sync/tensor_update.h"
 
 namespace lockstep {
 
@@ -51,7 +52,9 @@ class SnapshotChain {
   std::string tensor(const SnapshotTensor& tensor) const;
   // The same for a caller that has some version of the tensor already, whatever its digest; empty: none.
   std::string tensor(const SnapshotTensor& tensor, std::string local) const;
-  // Reads the payloads that tensor() will need when the caller has bytes with this digest (empty: none), and holds them until then. Returns their
+  // How a tensor of manifest() comes from bytes with this digest, which the caller has (empty: from none). Errors: as tensor().
+  std::unique_ptr<TensorUpdate> update(const SnapshotTensor& tensor, const std::string& local_digest) const;
+  // Reads the payloads that tensor() or update() will need when the caller has bytes with this digest (empty: none), and holds them until then. Returns their
   // bytes. Errors: as tensor().
   std::uint64_t prefetch(const SnapshotTensor& tensor, const std::string& local_digest) const;
   // The objects that are needed to read all files and tensors. Those of tensors are left out if they depend on what is local: with local tensors and

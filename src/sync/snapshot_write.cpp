@@ -70,14 +70,20 @@ Written write_snapshot(Store& store, const PushedTensors& source, std::vector<Sn
       const std::size_t i = order[begin + static_cast<std::size_t>(at)];
       SnapshotTensor& tensor = manifest.tensors[i];
       tensor.shape = source.tensors[i];
-      const std::string now = source.read(i);
-      tensor.result = xxh3_128_hex(now.data(), now.size());
       const SnapshotTensor* old = parent ? parent->manifest().find(tensor.shape.name) : nullptr;
       if (old && (old->shape.type != tensor.shape.type || old->shape.shape != tensor.shape.shape)) old = nullptr;
-      std::optional<std::string> before;
-      if (old && old->result != tensor.result) before = parent->tensor(*old);
-      encoded[i] = old && !before ? EncodedTensor{TensorCodec::same, {}, 0}
-                                  : encode_tensor(tensor.shape.type, before ? std::optional<std::string_view>(*before) : std::nullopt, now);
+      const auto known = old && source.known ? source.known(i) : std::nullopt;
+      if (known && known->base == old->result) {
+        tensor.result = known->result;
+        encoded[i] = old->result == tensor.result ? EncodedTensor{TensorCodec::same, {}, 0} : known->encode();
+      } else {
+        const std::string now = source.read(i);
+        tensor.result = xxh3_128_hex(now.data(), now.size());
+        std::optional<std::string> before;
+        if (old && old->result != tensor.result) before = parent->tensor(*old);
+        encoded[i] = old && !before ? EncodedTensor{TensorCodec::same, {}, 0}
+                                    : encode_tensor(tensor.shape.type, before ? std::optional<std::string_view>(*before) : std::nullopt, now);
+      }
       tensor.codec = encoded[i].codec;
       tensor.bytes = tensor.codec == TensorCodec::full ? tensor.shape.bytes : encoded[i].payload.size();
       if (tensor.codec != TensorCodec::full) tensor.base = old->result;

@@ -41,10 +41,16 @@ struct PushOptions {
 // The small files of a model that travel with its tensors.
 extern const std::vector<std::string> kSnapshotFiles;
 
-// Tensors that are pushed, wherever they come from; `read` is called from several threads.
+// Tensors that are pushed, wherever they come from; the functions are called from several threads.
 struct PushedTensors {
+  // What a caller who has the parent's bytes knows of a tensor.
+  struct Known {
+    std::string base, result;  // digests: of the parent's bytes, and of its own
+    std::function<EncodedTensor()> encode;
+  };
   std::vector<TensorShape> tensors;  // sorted by name
   std::function<std::string(std::size_t)> read;
+  std::function<std::optional<Known>(std::size_t)> known = {};  // spares reading; nothing: it is read
 };
 
 // The same as a folder: tensors, and small files by name.

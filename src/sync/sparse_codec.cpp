@@ -94,30 +94,31 @@ class ClassReader {
 [[noreturn]] void refuse_payload(const char* what) { fail(ErrorCode::corrupt_file, "the sparse payload {}", what); }
 }  // namespace
 
-std::optional<SparsePayload> encode_sparse(const ElementKind& kind, const void* old_words, const void* new_words, std::int64_t elements) {
+namespace {
+// The changes of a tensor, group by group: `each(chunk, group, f)` calls f(element of the group, its new word) for those of a group, ascending.
+template <class BeginChunk, class EachChange>
+std::optional<SparsePayload> encode_changes(const ElementKind& kind, const void* old_words, std::int64_t elements, const BeginChunk& begin_chunk,
+                                            const EachChange& each_change) {
   const ClassChoice choice = choose_classes(kind, old_words, elements);
   std::array<ClassWriter, kMostClasses> writers;
   std::array<std::int64_t, kMostClasses> since{};  // elements of a class since its last change, up to the group's begin
   std::array<std::int32_t, kMostClasses> counts{};
-  std::array<std::uint64_t, ClassScan::kChunk / 64> differ{};
   ClassScan scan(kind, choice, old_words, elements);
   std::int64_t changed = 0;
   while (scan.next_chunk()) {
-    scan.differences(new_words, differ.data());
+    begin_chunk(scan);
     for (int g = 0; g < scan.groups(); ++g) {
       const std::uint8_t* group = scan.group(g);
       count_classes(group, choice.count, counts.data());
-      for (int block = 0; block < kClassGroup / 64; ++block)
-        for (std::uint64_t hits = differ[static_cast<std::size_t>(g * (kClassGroup / 64) + block)]; hits != 0; hits &= hits - 1) {
-          const int at = block * 64 + std::countr_zero(hits);
-          const std::int64_t i = scan.first() + g * kClassGroup + at;
-          const std::uint8_t c = group[at];
-          const int rank = class_rank(group, c, at);
-          const std::uint32_t from = order_of(kind, word_of(old_words, kind.width, i)), to = order_of(kind, word_of(new_words, kind.width, i));
-          writers[c].change(static_cast<std::uint64_t>(since[c] + rank), step_between(kind, from, to));
-          since[c] = -rank - 1;
-          ++changed;
-        }
+      each_change(scan, g, [&](int at, std::uint32_t word) {
+        const std::int64_t i = scan.first() + g * kClassGroup + at;
+        const std::uint8_t c = group[at];
+        const int rank = class_rank(group, c, at);
+        writers[c].change(static_cast<std::uint64_t>(since[c] + rank),
+                          step_between(kind, order_of(kind, word_of(old_words, kind.width, i)), order_of(kind, word)));
+        since[c] = -rank - 1;
+        ++changed;
+      });
       for (int c = 0; c < choice.count; ++c) since[static_cast<std::size_t>(c)] += counts[static_cast<std::size_t>(c)];
     }
     if (changed > elements / 2) return std::nullopt;
@@ -128,10 +129,45 @@ std::optional<SparsePayload> encode_sparse(const ElementKind& kind, const void* 
   for (int c = 0; c < choice.count; ++c) writers[static_cast<std::size_t>(c)].finish(head, streams);
   return SparsePayload{head + streams, changed};
 }
+}  // namespace
 
-void decode_sparse(const ElementKind& kind, std::string_view payload, const void* old_words, std::int64_t elements, void* to) {
-  VarintReader in(payload);
+std::optional<SparsePayload> encode_sparse(const ElementKind& kind, const void* old_words, const void* new_words, std::int64_t elements) {
+  std::array<std::uint64_t, ClassScan::kChunk / 64> differ{};
+  return encode_changes(
+      kind, old_words, elements, [&](const ClassScan& scan) { scan.differences(new_words, differ.data()); },
+      [&](const ClassScan& scan, int g, const auto& change) {
+        for (int block = 0; block < kClassGroup / 64; ++block)
+          for (std::uint64_t hits = differ[static_cast<std::size_t>(g * (kClassGroup / 64) + block)]; hits != 0; hits &= hits - 1) {
+            const int at = block * 64 + std::countr_zero(hits);
+            change(at, word_of(new_words, kind.width, scan.first() + g * kClassGroup + at));
+          }
+      });
+}
+
+std::optional<SparsePayload> encode_sparse(const ElementKind& kind, const void* old_words, const ElementChanges& changes, std::int64_t elements) {
+  std::size_t next = 0;
+  return encode_changes(
+      kind, old_words, elements, [](const ClassScan&) {},
+      [&](const ClassScan& scan, int g, const auto& change) {
+        const std::int64_t begin = scan.first() + g * kClassGroup;
+        for (; next < changes.positions.size() && changes.positions[next] < begin + kClassGroup; ++next)
+          change(static_cast<int>(changes.positions[next] - begin), changes.words[next]);
+      });
+}
+
+struct SparseDecoder::State {
+  ElementKind kind;
   ClassChoice choice;
+  std::array<ClassReader, kMostClasses> readers;
+  std::array<std::int64_t, kMostClasses> left{};  // elements of a class before its next change
+};
+
+SparseDecoder::~SparseDecoder() = default;
+
+SparseDecoder::SparseDecoder(const ElementKind& kind, std::string_view payload, std::int64_t elements) : state_(std::make_unique<State>()) {
+  state_->kind = kind;
+  VarintReader in(payload);
+  ClassChoice& choice = state_->choice;
   choice.low = static_cast<std::uint8_t>(in.take(1)[0]);
   choice.count = static_cast<std::uint8_t>(in.take(1)[0]);
   if (choice.count < 1 || choice.count > kMostClasses || choice.low + choice.count > kind.exponents)
@@ -146,16 +182,18 @@ void decode_sparse(const ElementKind& kind, std::string_view payload, const void
     if (count > static_cast<std::uint64_t>(elements) || (changes += count) > static_cast<std::uint64_t>(elements))
       refuse_payload("has more changes than elements");
   }
-  std::array<ClassReader, kMostClasses> readers;
-  std::array<std::int64_t, kMostClasses> left{};  // elements of a class before its next change
   for (int c = 0; c < choice.count; ++c) {
     const auto& [count, positions, steps] = sizes[static_cast<std::size_t>(c)];
     const std::string_view first = in.take(positions), second = in.take(steps);
-    readers[static_cast<std::size_t>(c)].begin(count, first, second);
-    left[static_cast<std::size_t>(c)] = readers[static_cast<std::size_t>(c)].gap();
+    ClassReader& reader = state_->readers[static_cast<std::size_t>(c)];
+    reader.begin(count, first, second);
+    state_->left[static_cast<std::size_t>(c)] = reader.gap();
   }
   if (in.left() > 0) refuse_payload("is longer than its streams");
+}
 
+void SparseDecoder::next(const void* old_words, std::int64_t elements, void* to) {
+  auto& [kind, choice, readers, left] = *state_;
   std::array<std::int32_t, kMostClasses> counts{};
   ClassScan scan(kind, choice, old_words, elements);
   const auto* from = static_cast<const char*>(old_words);
@@ -179,8 +217,11 @@ void decode_sparse(const ElementKind& kind, std::string_view payload, const void
       }
     }
   }
-  for (int c = 0; c < choice.count; ++c)
-    if (!readers[static_cast<std::size_t>(c)].finished(left[static_cast<std::size_t>(c)])) refuse_payload("does not end where its tensor ends");
+}
+
+void SparseDecoder::finish() const {
+  for (int c = 0; c < state_->choice.count; ++c)
+    if (!state_->readers[static_cast<std::size_t>(c)].finished(state_->left[static_cast<std::size_t>(c)])) refuse_payload("does not end where its tensor ends");
 }
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 
 #include <immintrin.h>
 
+#include <algorithm>
 #include <bit>
 
 namespace lockstep {
@@ -76,7 +77,58 @@ void word_classes(const void* words, const WordField& field, int low, int most, 
   else all([](auto... x) { return fields_4(x...); });
 }
 
+namespace {
+// A comparison of 64 bytes is one instruction, whose result is the mask itself; and no branch depends on where a class's elements are.
+#define LOCKSTEP_WIDE __attribute__((target("avx512f,avx512bw,popcnt,bmi,bmi2")))
+bool has_wide() { return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("bmi2"); }
+bool use_wide = has_wide();
+
+struct WideMasks {
+  std::uint64_t of[4];
+};
+LOCKSTEP_WIDE WideMasks wide_masks(const std::uint8_t* group, int c) {
+  const __m512i wanted = _mm512_set1_epi8(static_cast<char>(c));
+  return {{_mm512_cmpeq_epi8_mask(_mm512_loadu_si512(group), wanted), _mm512_cmpeq_epi8_mask(_mm512_loadu_si512(group + 64), wanted),
+           _mm512_cmpeq_epi8_mask(_mm512_loadu_si512(group + 128), wanted), _mm512_cmpeq_epi8_mask(_mm512_loadu_si512(group + 192), wanted)}};
+}
+
+LOCKSTEP_WIDE void count_classes_wide(const std::uint8_t* group, int classes, std::int32_t* counts) {
+  const __m512i v0 = _mm512_loadu_si512(group), v1 = _mm512_loadu_si512(group + 64), v2 = _mm512_loadu_si512(group + 128), v3 = _mm512_loadu_si512(group + 192);
+  for (int c = 0; c < classes; ++c) {
+    const __m512i wanted = _mm512_set1_epi8(static_cast<char>(c));
+    const auto count = [&](__m512i v) LOCKSTEP_WIDE { return _mm_popcnt_u64(_mm512_cmpeq_epi8_mask(v, wanted)); };
+    counts[c] = static_cast<std::int32_t>((count(v0) + count(v1)) + (count(v2) + count(v3)));
+  }
+}
+
+LOCKSTEP_WIDE int class_rank_wide(const std::uint8_t* group, int c, int end) {
+  const WideMasks m = wide_masks(group, c);
+  std::int64_t rank = 0;
+  for (int block = 0; block < 4; ++block) {
+    const int left = end - 64 * block;
+    rank += _mm_popcnt_u64(_bzhi_u64(m.of[block], static_cast<unsigned>(std::clamp(left, 0, 64))));
+  }
+  return static_cast<int>(rank);
+}
+
+LOCKSTEP_WIDE int class_place_wide(const std::uint8_t* group, int c, int rank) {
+  const WideMasks m = wide_masks(group, c);
+  const auto first = static_cast<int>(_mm_popcnt_u64(m.of[0])), second = first + static_cast<int>(_mm_popcnt_u64(m.of[1])),
+             third = second + static_cast<int>(_mm_popcnt_u64(m.of[2]));
+  const int before[4] = {0, first, second, third};
+  const int block = (rank >= first) + (rank >= second) + (rank >= third);
+  return 64 * block + static_cast<int>(_tzcnt_u64(_pdep_u64(std::uint64_t{1} << (rank - before[block]), m.of[block])));
+}
+}  // namespace
+
+bool use_wide_word_classes(bool wanted) {
+  const bool before = use_wide;
+  use_wide = wanted && has_wide();
+  return before;
+}
+
 void count_classes(const std::uint8_t* group, int classes, std::int32_t* counts) {
+  if (use_wide) return count_classes_wide(group, classes, counts);
   const __m256i v0 = load(group), v1 = load(group + 32), v2 = load(group + 64), v3 = load(group + 96), v4 = load(group + 128), v5 = load(group + 160),
                 v6 = load(group + 192), v7 = load(group + 224);
   for (int c = 0; c < classes; ++c) {
@@ -98,12 +150,14 @@ std::uint64_t class_mask(const std::uint8_t* block, int c) {
 }  // namespace
 
 int class_rank(const std::uint8_t* group, int c, int end) {
+  if (use_wide) return class_rank_wide(group, c, end);
   int rank = 0;
   for (; end >= 64; end -= 64, group += 64) rank += std::popcount(class_mask(group, c));
   return end > 0 ? rank + std::popcount(class_mask(group, c) & ((std::uint64_t{1} << end) - 1)) : rank;
 }
 
 int class_place(const std::uint8_t* group, int c, int rank) {
+  if (use_wide) return class_place_wide(group, c, rank);
   int place = 0;
   std::uint64_t mask = class_mask(group, c);
   for (int here = std::popcount(mask); rank >= here; here = std::popcount(mask)) {

@@ -1,7 +1,7 @@
 // Passes over arrays of words of 1, 2 or 4 bytes, for the delta codec (sync/class_scan.h): which words of two arrays differ; the class of each word,
 // which is a field of its bits, clamped; how many words of a group have a class. Integer operations only.
 //   word_classes(weights, WordField{2, 7, 255}, 100, 15, 4096, classes);   count_classes(classes, 16, counts);
-// Pure functions; they need AVX2, which the tree is compiled for.
+// Pure functions but for the last; they need AVX2, which the tree is compiled for.
 #pragma once
 #include <cstdint>
 
@@ -26,5 +26,8 @@ void count_classes(const std::uint8_t* group, int classes, std::int32_t* counts)
 int class_rank(const std::uint8_t* group, int c, int end);
 // The index in the group of the element of class c that has `rank` others of class c before it; such an element must exist.
 int class_place(const std::uint8_t* group, int c, int rank);
+
+// For tests: whether the last three use AVX-512 where the machine has it, as they do unless told; returns what was before.
+bool use_wide_word_classes(bool wanted);
 
 }  // namespace lockstep
