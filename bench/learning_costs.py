@@ -90,7 +90,7 @@ def critic(options):
 
 def kept_sets(options):
     for name, model, profile in [("countdown-glm", GLM, "cpu-bf16w")] + ([("SmolLM2", options.model, "cpu-f32")] if options.model else []):
-        command = [ROOT / "build/bench/kept_sets", model, "--profile", profile, "--threads", options.threads, "--rounds", 2 * options.rounds + 1, "--prompts", 8 if name == "SmolLM2" else 32]
+        command = [ROOT / "build/bench/kept_sets", model, "--profile", profile, "--threads", options.threads, "--rounds", 2 * options.rounds + 1, "--prompts", 2 if name == "SmolLM2" else 32]
         for line in run_with_memory(command)[0].splitlines():
             row = json.loads(line)
             ratios = [a / b for a, b in zip(row["with"], row["without"])]
