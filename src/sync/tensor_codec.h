@@ -40,7 +40,8 @@ class TensorDecoder {
   TensorDecoder(TensorCodec codec, SafetensorsType type, std::string_view payload, std::uint64_t bytes);
   ~TensorDecoder();
   TensorDecoder(TensorDecoder&&) noexcept;
-  // The next `bytes` bytes: of a multiple of 256 elements, unless they are the last. `to`: `old_bytes` itself, or apart from it; `full` does not use the old ones.
+  // The next `bytes` bytes: of a multiple of 256 elements, unless they are the last. `to`: `old_bytes` itself, or apart
+  // from it; `full` does not use the old ones.
   void next(const char* old_bytes, std::size_t bytes, char* to);
   void finish();  // after the last of them
 
