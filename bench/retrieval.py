@@ -28,7 +28,8 @@ def queries_of(kind, length):
 
 
 def dense_copy(model, context, folder):
-    """The same model, whose rows attend to all keys."""
+    """The same model, whose rows attend to all keys of a context."""
+    folder.mkdir(parents=True)
     for file in model.iterdir():
         if file.name != "config.json" and file.is_file():
             (folder / file.name).symlink_to(file.resolve())
@@ -61,23 +62,25 @@ def main():
     forms = [(name, Path(folder)) for name, _, folder in (form.partition("=") for form in o.form)]
     known = [json.loads(line) for line in o.out.read_text().splitlines()] if o.out.exists() else []
     done = {(c["form"], c["kind"], c["length"], c["questions_asked"]): c for c in known}
+    if o.dense:
+        forms.insert(0, ("dense", o.dense))
     with tempfile.TemporaryDirectory() as made, o.out.open("a") as out:
-        if o.dense:
-            dense_copy(o.dense, 1 << 20, Path(made))
-            forms.insert(0, ("dense", Path(made)))
         for length in lengths:
             for name, model in forms:
                 key = (name, o.kind, length, o.queries)
                 if key in done:
                     continue
                 context = length + 2 * MOST_QUERIES + MOST_QUERIES + 64
+                if name == "dense":
+                    model = Path(made) / str(length)
+                    dense_copy(o.dense, context, model)
                 done[key] = {"form": name, "kind": o.kind, "length": length, "questions_asked": o.queries, **cell(o, model, length, context)}
                 print(json.dumps(done[key]), file=out, flush=True)
     print("| form |" + "".join(f" {length} |" for length in lengths))
     print("|---|" + "---|" * len(lengths))
     for name, _ in forms:
-        row = [done[(name, o.kind, length, o.queries)]["told"]["greedy"] for length in lengths]
-        print(f"| {name} |" + "".join(f" {c['mean']:.3f} [{c['low']:.3f}, {c['high']:.3f}] |" for c in row))
+        row = [done[(name, o.kind, length, o.queries)]["told"]["greedy_reward"] for length in lengths]
+        print(f"| {name} |" + "".join(f" {c['value']:.3f} [{c['low']:.3f}, {c['high']:.3f}] |" for c in row))
 
 
 if __name__ == "__main__":

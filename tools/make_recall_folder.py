@@ -1,13 +1,22 @@
 #!/usr/bin/env python3
-"""Writes the folder of recall-glm, a model of 8 layers for the environment `recall`: tokenizer and configuration; recipes/recall_sft.toml trains its weights.
+"""Writes the folder of recall-glm, a model of 8 layers for the environment `recall`: tokenizer, configuration and initial weights, which recipes/recall_sft.toml trains.
 
 Every word of the environment `recall` (src/rl/recall.h) is one token: 256 keys and 32 filler words with the blank before them, 100 values, the question mark and the
 colon. So a document of N words has N tokens. The tokenizer is a byte-level BPE; the bytes are tokens too, as ever.
 
+Initial weights are uniform, with three things that save a small model most of its lesson (docs/long-context.md has it without them):
+- the head is the embedding times a quarter, so that what a layer copies from a word is that word to the head at once, for all words;
+- 16 columns of the embedding are larger by 1 in every word. Nothing in these models has a bias, so without such columns attention by position, as "the word before
+  this one", has nothing to grow from;
+- the rotary rows of queries and keys are twice as large, so that heads prefer some distances from the start.
+
     python3 tools/make_recall_folder.py runs/recall-glm        (no package needed)
 """
 import json
+import math
+import random
 import re
+import struct
 import sys
 from pathlib import Path
 
@@ -57,6 +66,83 @@ def config(end, size):
             "tie_word_embeddings": False, "topk_group": 1, "use_cache": True, "v_head_dim": 16, "vocab_size": size}  # fmt: skip
 
 
+EMBEDDING, HEAD = 0.5, 0.25  # deviation of the embedding; the head's part of it
+OUTPUT, ROTARY = 0.25, 2  # sizes of matrices that write to the residual stream, and of rotary rows, beside 1 / sqrt(inputs)
+ALIKE = 16  # columns of the embedding that are larger by 1
+
+
+def bfloat(value):
+    """The bits of the nearest bf16, ties to even."""
+    bits = struct.unpack("<I", struct.pack("<f", value))[0]
+    return (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
+
+
+def weights(c):
+    """Tensors as (shape, values): random.Random(1)'s numbers in the order of this function."""
+    draws, made = random.Random(1), {}
+
+    def uniform(count, deviation):
+        most = deviation * math.sqrt(3)
+        return [most * (2 * draws.random() - 1) for _ in range(count)]
+
+    def matrix(name, outputs, inputs, size=1.0, rotary=lambda row: False):
+        values = uniform(outputs * inputs, size / math.sqrt(inputs))
+        made[name + ".weight"] = ([outputs, inputs], [x * (ROTARY if rotary(i // inputs) else 1) for i, x in enumerate(values)])
+
+    def norm(*names):
+        for name, size in names:
+            made[name + ".weight"] = ([size], [1.0] * size)
+
+    def mlp(name, width):
+        matrix(name + "gate_proj", width, hidden)
+        matrix(name + "up_proj", width, hidden)
+        matrix(name + "down_proj", hidden, width, OUTPUT)
+
+    hidden, heads, q, kv = c["hidden_size"], c["num_attention_heads"], c["q_lora_rank"], c["kv_lora_rank"]
+    nope, turning, value = c["qk_nope_head_dim"], c["qk_rope_head_dim"], c["v_head_dim"]
+    table = uniform(c["vocab_size"] * hidden, EMBEDDING)
+    made["model.embed_tokens.weight"] = ([c["vocab_size"], hidden], [x + (i % hidden < ALIKE) for i, x in enumerate(table)])
+    made["lm_head.weight"] = ([c["vocab_size"], hidden], [HEAD * struct.unpack("<f", struct.pack("<I", bfloat(x) << 16))[0] for x in table])
+    norm(("model.norm", hidden))
+    for layer in range(c["num_hidden_layers"]):
+        name = f"model.layers.{layer}."
+        a = name + "self_attn."
+        norm((name + "input_layernorm", hidden), (name + "post_attention_layernorm", hidden), (a + "q_a_layernorm", q), (a + "kv_a_layernorm", kv))
+        matrix(a + "q_a_proj", q, hidden)
+        matrix(a + "q_b_proj", heads * (nope + turning), q, rotary=lambda row: row % (nope + turning) >= nope)
+        matrix(a + "kv_a_proj_with_mqa", kv + turning, hidden, rotary=lambda row: row >= kv)
+        matrix(a + "kv_b_proj", heads * (nope + value), kv)
+        matrix(a + "o_proj", hidden, heads * value, OUTPUT)
+        if c["indexer_types"][layer] == "full":
+            size = c["index_head_dim"]
+            matrix(a + "indexer.wq_b", c["index_n_heads"] * size, q)
+            matrix(a + "indexer.wk", size, hidden)
+            norm((a + "indexer.k_norm", size))
+            made[a + "indexer.k_norm.bias"] = ([size], [0.0] * size)
+            matrix(a + "indexer.weights_proj", c["index_n_heads"], hidden)
+        if c["mlp_layer_types"][layer] == "dense":
+            mlp(name + "mlp.", c["intermediate_size"])
+            continue
+        matrix(name + "mlp.gate", c["n_routed_experts"], hidden)
+        made[name + "mlp.gate.e_score_correction_bias"] = ([c["n_routed_experts"]], [0.0] * c["n_routed_experts"])
+        for expert in range(c["n_routed_experts"]):
+            mlp(f"{name}mlp.experts.{expert}.", c["moe_intermediate_size"])
+        mlp(name + "mlp.shared_experts.", c["moe_intermediate_size"] * c["n_shared_experts"])
+    return made
+
+
+def safetensors(tensors):
+    head, data = {}, b""
+    for name, (shape, values) in sorted(tensors.items()):
+        exact = name.endswith("correction_bias")
+        packed = struct.pack(f"<{len(values)}f", *values) if exact else struct.pack(f"<{len(values)}H", *map(bfloat, values))
+        head[name] = {"dtype": "F32" if exact else "BF16", "shape": shape, "data_offsets": [len(data), len(data) + len(packed)]}
+        data += packed
+    text = json.dumps(head, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text + data
+
+
 def files():
     made = tokenizer()
     end = made["added_tokens"][0]["id"]
@@ -75,9 +161,11 @@ def main():
         sys.exit("usage: python3 tools/make_recall_folder.py FOLDER")
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
-    for name, text in files().items():
-        (folder / name).write_text(text, encoding="utf-8")
-        print(f"{name}: {len(text.encode())} bytes")
+    made = {name: text.encode() for name, text in files().items()}
+    made["model.safetensors"] = safetensors(weights(json.loads(made["config.json"])))
+    for name, content in made.items():
+        (folder / name).write_bytes(content)
+        print(f"{name}: {len(content)} bytes")
 
 
 if __name__ == "__main__":
