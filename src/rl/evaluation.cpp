@@ -31,7 +31,7 @@ Evaluation evaluate(const Environment& environment, const Tokenizer& tokenizer, 
   result.environment = environment.name();
   result.problems = settings.problems;
   result.samples = settings.samples;
-  std::vector<std::vector<double>> columns(4);  // pass@1, pass@k, greedy, ended
+  std::vector<std::vector<double>> columns(5);  // pass@1, pass@k, greedy, ended, greedy reward
   const auto at_once = static_cast<std::size_t>(std::max<std::int64_t>(1, settings.at_once));
   for (std::size_t begin = 0; begin < problems.size(); begin += at_once) {
     const std::size_t end = std::min(problems.size(), begin + at_once);
@@ -59,6 +59,7 @@ Evaluation evaluate(const Environment& environment, const Tokenizer& tokenizer, 
     for (const RolloutGroup& group : source.sample(part, greedy, seed_of)) {
       const Rollout& r = group.rollouts.front();
       columns[2].push_back(r.total_reward() >= 1 ? 1 : 0);
+      columns[4].push_back(r.total_reward());
       result.greedy_right.push_back(r.total_reward() >= 1);
       tokens += r.written();
     }
@@ -72,6 +73,7 @@ Evaluation evaluate(const Environment& environment, const Tokenizer& tokenizer, 
   result.pass_at_k = intervals[1];
   result.greedy = intervals[2];
   result.ended = intervals[3];
+  result.greedy_reward = intervals[4];
   return result;
 }
 
@@ -85,6 +87,7 @@ nlohmann::ordered_json to_json(const Evaluation& e) {
           {"k", e.samples},
           {"pass_at_k", to_json(e.pass_at_k)},
           {"greedy", to_json(e.greedy)},
+          {"greedy_reward", to_json(e.greedy_reward)},
           {"ended", to_json(e.ended)},
           {"tokens", e.tokens},
           {"sample_tokens", e.sample_tokens}};

@@ -23,7 +23,8 @@ struct Evaluation {
   Interval pass_at_1;  // sampled: over problems, the share of right samples
   Interval pass_at_k;  // over problems, whether any of the samples is right; k = samples
   Interval greedy;
-  Interval ended;  // the share of samples that ended with an end token
+  Interval greedy_reward;  // the mean reward of the greedy answers: also what is right in part counts, as in `recall`
+  Interval ended;          // the share of samples that ended with an end token
   std::int64_t tokens = 0;
   std::int64_t sample_tokens = 0;  // of the samples only, including those rolled back (Episode::check)
   std::uint64_t weights_version = 0;

@@ -42,6 +42,19 @@ TEST_F(EvaluationTest, CountsRightAnswers) {
   EXPECT_EQ(e.tokens, 40 * 9 * 2);
 }
 
+// An answer that is right in part is not right, and earns its part.
+TEST_F(EvaluationTest, PartsOfAnAnswerAreOfTheRewardAlone) {
+  struct Half final : EchoEnvironment {
+    double reward(const Problem& problem, std::string_view completion) const override { return EchoEnvironment::reward(problem, completion) / 2; }
+  };
+  sampler.right = 1;
+  const Evaluation e = evaluate(Half(), tokenizer, sampler, {.problems = 6, .samples = 2});
+  EXPECT_EQ(e.greedy.value, 0.0);
+  EXPECT_EQ(e.greedy_reward.value, 0.5);
+  EXPECT_EQ(to_json(e)["greedy_reward"]["value"], 0.5);
+  EXPECT_EQ(evaluate(environment, tokenizer, sampler, {.problems = 6, .samples = 2}).greedy_reward.value, 1.0);
+}
+
 TEST_F(EvaluationTest, TheSplitIntoPartsChangesNothing) {
   const EvaluationSettings base{.problems = 30, .samples = 3};
   EvaluationSettings parts = base;
