@@ -1,5 +1,6 @@
 # Programs of ./check --night (tools/night.py), made when named: a folder's files and tests with a sanitizer, over the ordinary build of
-# all that it does not look at. Their objects stand before the libraries, whose own of the same names are then not taken.
+# all that it does not look at, as many files at once as there (cmake/Folder.cmake). Their objects stand before the libraries, whose own of
+# the same names are then not taken.
 #   asan_NAME                  AddressSanitizer and UndefinedBehaviorSanitizer over src/NAME
 #   asan_kernels_0 ... 3       the same over every fourth kernel: its scalar and vector forms, and the CUDA form on the host executor
 #   tsan_engine, tsan_train    ThreadSanitizer over what the engine and the trainer share between threads; kernels are left out
@@ -14,8 +15,8 @@ function(lockstep_night_objects target folder kind)
   target_compile_definitions(${target} PRIVATE $<TARGET_PROPERTY:lockstep_${folder},COMPILE_DEFINITIONS>)
   target_compile_options(${target} PRIVATE ${night_${kind}})
   target_link_libraries(${target} PRIVATE fmt::fmt nlohmann_json::nlohmann_json)
-  if(NOT folder MATCHES "^(base|numerics|kernels)$")
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+  if(NOT folder MATCHES "^(numerics|kernels)$")
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ${LOCKSTEP_UNITY} UNITY_BUILD_BATCH_SIZE ${files_at_once})
     target_compile_options(${target} PRIVATE -Wno-subobject-linkage -Wno-array-bounds)
   endif()
 endfunction()
@@ -34,6 +35,13 @@ function(lockstep_night_program program folder kind objects)
   target_compile_options(${program} PRIVATE ${night_${kind}} -Wno-array-bounds)
   string(REGEX MATCH "-fsanitize=[a-z,]+" sanitizer "${night_${kind}}")
   target_link_options(${program} PRIVATE ${sanitizer})
+  if(NOT folder STREQUAL kernels)
+    set_target_properties(${program} PROPERTIES UNITY_BUILD ${LOCKSTEP_UNITY} UNITY_BUILD_BATCH_SIZE ${tests_at_once})
+    target_compile_options(${program} PRIVATE -Wno-subobject-linkage)
+  endif()
+  if(folder MATCHES ${quick_tests})
+    target_compile_options(${program} PRIVATE -O0)
+  endif()
 endfunction()
 
 function(lockstep_files folder sources tests)
