@@ -54,6 +54,7 @@ struct HttpServer::State : std::enable_shared_from_this<HttpServer::State> {
   void accept();
   void take(tcp::socket socket);
   void tick();
+  bool finished = false;  // a tick that was queued before the stop does nothing
   void begin_stop();
   bool stopped();
   void finish_stop();
@@ -119,6 +120,7 @@ void HttpServer::State::take(tcp::socket socket) {
 
 // One timer for all deadlines: a write or a request costs none of its own.
 void HttpServer::State::tick() {
+  if (finished) return;
   const auto now = ServerState::Clock::now();
   for (const auto& connection : connections()) connection->check(now);
   if (shared->state->draining && stopped()) return finish_stop();
@@ -149,6 +151,7 @@ bool HttpServer::State::stopped() {
 }
 
 void HttpServer::State::finish_stop() {
+  finished = true;
   error_code ignored;
   acceptor.close(ignored);
   for (const auto& connection : connections()) connection->close(true);

@@ -241,6 +241,19 @@ TEST_F(Http, ConnectionsThatRestGiveWay) {
   asks(second);
 }
 
+// A server is stopped at any moment of its timer, which ticks every 50 ms. A tick that was due just then once kept the server's state for ever.
+TEST_F(Http, NothingStaysBehindAStop) {
+  serve();
+  server_.reset();
+  const auto without = api_.use_count();
+  for (int i = 0; i < 40; ++i) {
+    serve();
+    std::this_thread::sleep_for(std::chrono::microseconds(49'000 + 50 * i));
+    server_.reset();
+    ASSERT_EQ(api_.use_count(), without) << "after " << i;
+  }
+}
+
 TEST_F(Http, PlacesThatCannotBeListenedOn) {
   serve();
   EXPECT_THROW(HttpServer(api_, {.port = server_->port()}), Error);

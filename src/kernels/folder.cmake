@@ -64,6 +64,7 @@ foreach(cu ${cuda_files})
 endforeach()
 add_library(kernels_cuda_host OBJECT ${host_instances})
 target_link_libraries(kernels_cuda_host PRIVATE lockstep_numerics lockstep_tensor)
+target_compile_options(kernels_cuda_host PRIVATE -O1)
 target_sources(lockstep_kernels PRIVATE $<TARGET_OBJECTS:kernels_cuda_host>)
 # By nvcc, for GPUs: for each architecture by itself when named (ninja cuda_90a), and into the program where it has them.
 if(LOCKSTEP_NVCC_FOUND)
