@@ -92,7 +92,7 @@ function(lockstep_folder name)
     target_link_libraries(test_${name} PRIVATE faults lockstep_${name} GTest::gtest_main rapidcheck)
     target_compile_definitions(test_${name} PRIVATE LOCKSTEP_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
     set_property(GLOBAL APPEND PROPERTY LOCKSTEP_TEST_PROGRAMS test_${name})
-    if(LOCKSTEP_UNITY AND NOT name MATCHES "^(numerics|kernels)$")
+    if(LOCKSTEP_UNITY AND NOT name STREQUAL numerics)
       set_target_properties(test_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${tests_at_once})
       target_compile_options(test_${name} PRIVATE -Wno-subobject-linkage)
       # Those that bring an operator new of their own: inlined into others it looks mismatched to the compiler.

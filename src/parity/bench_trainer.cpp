@@ -136,7 +136,11 @@ void BenchFollower::perform(const std::string& call) {
       return;
     }
     case Call::optim_step:
-      trainer_->optim_step(in.value<AdamParameters>());
+      try {
+        trainer_->optim_step(in.value<AdamParameters>());
+      } catch (const Error& e) {  // of the gradient's norm: the process that leads has it too, and tells it
+        if (e.code() != ErrorCode::numeric) throw;
+      }
       return;
     case Call::weights:
       trainer_->weights();

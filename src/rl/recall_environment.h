@@ -1,4 +1,4 @@
-// Recall as Environments: all four kinds in turn, or one, at any length (the task itself: rl/recall.h). A problem's domain is its kind.
+// Recall as Environments: all four kinds in turn, or one, at any length or of lengths in a range (the task itself: rl/recall.h). A problem's domain is its kind.
 //   const std::unique_ptr<OneTurnEnvironment> recall = make_recall_environment("recall-last-4096");
 #pragma once
 #include <memory>
@@ -9,10 +9,10 @@
 
 namespace lockstep {
 
-// "recall" and "recall-KIND", for lists; behind each a length may stand: "recall-4096", "recall-last-4096".
+// "recall" and "recall-KIND", for lists; behind each a length may stand, or two: "recall-4096", "recall-last-4096", "recall-16..256".
 std::vector<std::string> recall_environment_names();
 bool is_recall(std::string_view name);
-// The environment of such a name; without a length it is 256 words.
+// The environment of such a name; without a length it is 256 words. Of two lengths each problem has its own, each doubling between them as often.
 std::unique_ptr<OneTurnEnvironment> make_recall_environment(const std::string& name);
 
 }  // namespace lockstep

@@ -149,14 +149,51 @@ TEST(Recall, EnvironmentsOfOneAndOfAll) {
   const std::string longer = make_environment("recall-4096")->problem(Split::train, 1, 0).prompt;
   EXPECT_EQ(words_of(longer, recall_filler()) + 2, 4096);
   EXPECT_EQ(longer, make_environment("recall-needle-4096")->problem(Split::train, 1, 0).prompt);
-  for (const char* wrong : {"recall-", "recall-lost", "recall-last-", "recall-last-x", "recall-0256", "recall--256", "recall-+256", "recall-256-last",
-                            "recall4096", "recall-15", "recall-last-1048449", "recall-99999999999999999999", "recall-256 "})
+  for (const char* wrong : {"recall-16..",
+                            "recall-..64",
+                            "recall-64..16",
+                            "recall-16..64..256",
+                            "recall-16...64",
+                            "recall-15..64",
+                            "recall-16..1048449",
+                            "recall-",
+                            "recall-lost",
+                            "recall-last-",
+                            "recall-last-x",
+                            "recall-0256",
+                            "recall--256",
+                            "recall-+256",
+                            "recall-256-last",
+                            "recall4096",
+                            "recall-15",
+                            "recall-last-1048449",
+                            "recall-99999999999999999999",
+                            "recall-256 "})
     EXPECT_THROW(make_environment(wrong), Error) << wrong;
   try {
     make_environment("recall-15");
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("15; allowed is 16 to 1048448 words"), std::string::npos) << error.what();
   }
+}
+
+TEST(Recall, LengthsOfARange) {
+  const auto range = make_environment("recall-queries-16..100"), one = make_environment("recall-queries-32..32"), usual = make_environment("recall-queries-32");
+  std::map<std::int64_t, int> doublings;
+  std::int64_t least = 1000, most = 0;
+  for (std::uint64_t index = 0; index < 2000; ++index) {
+    const std::string prompt = range->problem(Split::train, 1, index).prompt, document = prompt.substr(0, prompt.find('?'));
+    // A filler word, and a record of two, begins with a blank; the value of a record ends with a digit.
+    std::int64_t words = std::count(document.begin(), document.end(), ' ');
+    for (std::size_t at = 1; at <= document.size(); ++at)
+      if ((at == document.size() || document[at] == ' ') && document[at - 1] >= '0' && document[at - 1] <= '9') ++words;
+    least = std::min(least, words), most = std::max(most, words);
+    ++doublings[words < 32 ? 0 : 1];
+    EXPECT_EQ(one->problem(Split::train, 1, index).prompt, usual->problem(Split::train, 1, index).prompt);
+  }
+  EXPECT_EQ(least, 16);
+  EXPECT_EQ(most, 100);
+  EXPECT_NEAR(doublings[0], 1000, 100);  // of 16 to 31 words, and of 32 to 100
 }
 
 // A million words: one question for a record that may lie anywhere.

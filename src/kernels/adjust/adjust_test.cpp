@@ -15,15 +15,15 @@ struct Entry {
   std::int32_t count = 0, seen = 0;
   float bias = 0;
 };
-struct Row {
+struct AdjustedRow {
   std::int32_t of = 0;
   float repetition = 1, presence = 0, frequency = 0;
   std::map<std::int32_t, Entry> entries;
 };
 
-std::vector<Row> random_rows(RandomSequence& random, int count, std::int64_t logit_rows, std::int64_t vocabulary) {
-  std::vector<Row> rows(static_cast<std::size_t>(count));
-  for (Row& r : rows) {
+std::vector<AdjustedRow> random_rows(RandomSequence& random, int count, std::int64_t logit_rows, std::int64_t vocabulary) {
+  std::vector<AdjustedRow> rows(static_cast<std::size_t>(count));
+  for (AdjustedRow& r : rows) {
     r.of = static_cast<std::int32_t>(random.below(static_cast<std::uint32_t>(logit_rows)));
     if (random.below(2)) r.repetition = static_cast<float>(0.5 + random.uniform());
     if (random.below(2)) r.presence = static_cast<float>(random.uniform() * 4 - 2);
@@ -38,10 +38,10 @@ std::vector<Row> random_rows(RandomSequence& random, int count, std::int64_t log
   return rows;
 }
 
-View launch(KernelBench& b, const std::vector<float>& logits, std::int64_t vocabulary, const std::vector<Row>& rows) {
+View launch_adjust(KernelBench& b, const std::vector<float>& logits, std::int64_t vocabulary, const std::vector<AdjustedRow>& rows) {
   std::vector<std::int32_t> row, begin{0}, token, count, seen;
   std::vector<float> repetition, presence, frequency, bias;
-  for (const Row& r : rows) {
+  for (const AdjustedRow& r : rows) {
     row.push_back(r.of);
     repetition.push_back(r.repetition);
     presence.push_back(r.presence);
@@ -75,9 +75,9 @@ TEST(AdjustLogits, MatchesDoubleAndLeavesOtherTokensAlone) {
   RandomSequence random(1, RandomStream::fuzz);
   for (std::int64_t vocabulary : {1, 15, 17, 33, 200}) {
     const std::vector<float> logits = random_floats(5 * vocabulary, 2, -10, 10);
-    const std::vector<Row> rows = random_rows(random, 40, 5, vocabulary);
+    const std::vector<AdjustedRow> rows = random_rows(random, 40, 5, vocabulary);
     KernelBench b;
-    const std::vector<float> got = b.read(launch(b, logits, vocabulary, rows));
+    const std::vector<float> got = b.read(launch_adjust(b, logits, vocabulary, rows));
     int adjusted = 0;
     for (std::size_t r = 0; r < rows.size(); ++r)
       for (std::int64_t v = 0; v < vocabulary; ++v) {
@@ -102,13 +102,13 @@ TEST(AdjustLogits, MatchesDoubleAndLeavesOtherTokensAlone) {
 TEST(AdjustLogits, TheSameEverywhereAndWhateverRowsStandBeside) {
   RandomSequence random(3, RandomStream::fuzz);
   const std::vector<float> logits = random_floats(4 * 33, 4, -10, 10);
-  const std::vector<Row> rows = random_rows(random, 20, 4, 33);
+  const std::vector<AdjustedRow> rows = random_rows(random, 20, 4, 33);
   expect_same_everywhere([&](KernelBench& b) {
-    const View y = launch(b, logits, 33, rows);
+    const View y = launch_adjust(b, logits, 33, rows);
     b.record(y);
     const std::vector<float> all = b.read(y);
     for (std::size_t r = 0; r < rows.size(); r += 3)
-      expect_same_words(words_of(b.read(launch(b, logits, 33, {rows[r]}))),
+      expect_same_words(words_of(b.read(launch_adjust(b, logits, 33, {rows[r]}))),
                         words_of({all.begin() + static_cast<std::ptrdiff_t>(r * 33), all.begin() + static_cast<std::ptrdiff_t>(r * 33 + 33)}),
                         "row " + std::to_string(r));
   });

@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-struct Case {
+struct AttentionCase {
   int heads, value, rest, top_k;  // a latent entry: the key is value + rest wide; top_k 0: dense
   std::vector<PagedRows::Sequence> sequences;
   DType cache = DType::f32;
@@ -21,27 +21,27 @@ struct Case {
   int first_key = 0;  // Rows::first_key (dense)
   bool grouped() const { return kv_heads > 0; }
 };
-Case grouped(int heads, int kv_heads, int key, int value, int top_k, std::vector<PagedRows::Sequence> sequences, DType cache = DType::f32) {
+AttentionCase grouped(int heads, int kv_heads, int key, int value, int top_k, std::vector<PagedRows::Sequence> sequences, DType cache = DType::f32) {
   return {heads, value, key, top_k, std::move(sequences), cache, kv_heads};
 }
-Case windowed(int window, Case c) {
+AttentionCase windowed(int window, AttentionCase c) {
   c.window = window;
   return c;
 }
 
-Case from_key(int first, Case c) {
+AttentionCase from_key(int first, AttentionCase c) {
   c.first_key = first;
   return c;
 }
 
-Case with_sinks(Case c) {
+AttentionCase with_sinks(AttentionCase c) {
   c.sinks = true;
   return c;
 }
 
 // One case with its values, the references in double, and the written order in plain floats.
-struct Problem {
-  Case c;
+struct AttentionProblem {
+  AttentionCase c;
   PagedRows rows;
   AttentionShape shape;
   int group, key, value, width, T;  // heads a group; width: of an entry
@@ -51,7 +51,7 @@ struct Problem {
   std::vector<float> sinks;  // a head; or none
   std::vector<double> wide_sinks;
 
-  explicit Problem(const Case& k)
+  explicit AttentionProblem(const AttentionCase& k)
       : c(k),
         rows(k.sequences, 4),
         shape{k.heads, k.grouped() ? k.kv_heads : 1, k.grouped() ? k.rest : k.value + k.rest, k.value, !k.grouped()},
@@ -258,7 +258,7 @@ struct Problem {
   }
 };
 
-std::vector<Case> forward_cases() {
+std::vector<AttentionCase> forward_cases() {
   return {{3, 24, 8, 0, {{23, 0}, {1, 0}, {5, 130}, {2, 63}}},
           {4, 32, 8, 4, {{20, 0}, {17, 0}, {1, 99}}, DType::bf16},
           {8, 64, 8, 4, {{20, 0}, {20, 0}, {1, 40}}, DType::bf16},
@@ -284,7 +284,7 @@ std::vector<Case> forward_cases() {
           from_key(1, {6, 16, 17, 0, {{150, 0}, {1, 0}, {1, 64}, {3, 127}}, DType::bf16}),
           from_key(3, grouped(9, 3, 24, 24, 0, {{70, 0}, {2, 1}, {1, 200}}))};
 }
-std::vector<Case> training_cases() {
+std::vector<AttentionCase> training_cases() {
   return {{3, 24, 8, 0, {{23, 0}, {1, 0}, {70, 0}}},
           {4, 32, 8, 4, {{20, 0}, {17, 0}, {1, 0}}, DType::bf16},
           {8, 64, 8, 4, {{20, 0}, {150, 0}}, DType::bf16},
@@ -312,10 +312,10 @@ std::vector<Case> training_cases() {
 }
 
 TEST(Attention, ForwardAgainstDouble) {
-  for (const Case& c : forward_cases()) {
-    const Problem p(c);
+  for (const AttentionCase& c : forward_cases()) {
+    const AttentionProblem p(c);
     KernelBench b;
-    const Problem::Views v = p.launch(b, false);
+    const AttentionProblem::Views v = p.launch(b, false);
     std::vector<double> log_sums;
     expect_close(b.read(v.o), p.forward(widened(p.q), widened(p.cache), &log_sums), 1e-5, "o");
     expect_close(b.read(v.log_sum), log_sums, 1e-5, "log_sum");
@@ -323,12 +323,13 @@ TEST(Attention, ForwardAgainstDouble) {
 }
 
 TEST(Attention, BackwardAgainstFiniteDifferences) {
-  for (const Case& c : {Case{3, 10, 4, 0, {{7, 0}, {1, 0}, {9, 0}}}, Case{4, 17, 3, 3, {{11, 0}, {2, 0}}}, grouped(6, 2, 10, 10, 0, {{9, 0}, {4, 0}}),
-                        grouped(4, 4, 18, 5, 0, {{11, 0}}), windowed(3, grouped(4, 2, 6, 5, 0, {{11, 0}, {2, 0}})),
-                        with_sinks(windowed(4, grouped(4, 2, 6, 5, 0, {{9, 0}, {1, 0}}))), from_key(1, {3, 10, 4, 0, {{7, 0}, {1, 0}, {9, 0}}})}) {
-    const Problem p(c);
+  for (const AttentionCase& c :
+       {AttentionCase{3, 10, 4, 0, {{7, 0}, {1, 0}, {9, 0}}}, AttentionCase{4, 17, 3, 3, {{11, 0}, {2, 0}}}, grouped(6, 2, 10, 10, 0, {{9, 0}, {4, 0}}),
+        grouped(4, 4, 18, 5, 0, {{11, 0}}), windowed(3, grouped(4, 2, 6, 5, 0, {{11, 0}, {2, 0}})),
+        with_sinks(windowed(4, grouped(4, 2, 6, 5, 0, {{9, 0}, {1, 0}}))), from_key(1, {3, 10, 4, 0, {{7, 0}, {1, 0}, {9, 0}}})}) {
+    const AttentionProblem p(c);
     KernelBench b;
-    const Problem::Views v = p.launch(b, true);
+    const AttentionProblem::Views v = p.launch(b, true);
     const std::vector<double> q = widened(p.q), cache = widened(p.cache);
     expect_close(b.read(v.dq), finite_difference([&](const auto& x) { return p.objective(x, cache); }, q), 1e-5, "dq");
     const std::vector<double> by_slot = finite_difference([&](const auto& x) { return p.objective(q, x); }, cache);
@@ -338,7 +339,7 @@ TEST(Attention, BackwardAgainstFiniteDifferences) {
     expect_close(b.read(v.dentry), by_row, 1e-5, "dentry");
     if (!c.sinks) continue;
     const auto with = [&](const std::vector<double>& x) {
-      Problem other = p;
+      AttentionProblem other = p;
       other.wide_sinks = x;
       return other.objective(q, cache);
     };
@@ -350,11 +351,11 @@ TEST(Attention, BackwardAgainstFiniteDifferences) {
 }
 
 TEST(Attention, TargetIsTheSumOfProbabilities) {
-  for (const Case& c : training_cases()) {
+  for (const AttentionCase& c : training_cases()) {
     if (c.grouped()) continue;  // no indexer there
-    const Problem p(c);
+    const AttentionProblem p(c);
     KernelBench b;
-    const Problem::Views v = p.launch(b, true);
+    const AttentionProblem::Views v = p.launch(b, true);
     std::vector<double> want(static_cast<std::size_t>(v.target.size()), 0.0);
     for (int t = 0; t < p.T; ++t)
       for (int h = 0; h < c.heads; ++h) {
@@ -367,24 +368,24 @@ TEST(Attention, TargetIsTheSumOfProbabilities) {
 }
 
 TEST(Attention, BitsAreThoseOfTheWrittenOrder) {
-  for (const Case& c : forward_cases()) {
-    const Problem p(c);
+  for (const AttentionCase& c : forward_cases()) {
+    const AttentionProblem p(c);
     KernelBench b;
-    const Problem::Views v = p.launch(b, false);
-    const Problem::Written w = p.written(false);
+    const AttentionProblem::Views v = p.launch(b, false);
+    const AttentionProblem::Written w = p.written(false);
     expect_same_words(words_of(b.read(v.o)), words_of(w.o), "o");
     expect_same_words(words_of(b.read(v.log_sum)), words_of(w.log_sum), "log_sum");
   }
-  std::vector<Case> cases = training_cases();
+  std::vector<AttentionCase> cases = training_cases();
   cases.push_back({64, 16, 2, 0, {{140, 0}, {7, 0}}});    // keys in tiles, two query blocks and more
   cases.push_back({64, 16, 2, 150, {{170, 0}}});          // the same over a selection
   cases.push_back(grouped(2, 2, 64, 16, 0, {{133, 0}}));  // the last rows are too few to transpose the whole blocks before them
-  for (const Case& c : cases) {
-    const Problem p(c);
-    const Problem::Written w = p.written(true);
+  for (const AttentionCase& c : cases) {
+    const AttentionProblem p(c);
+    const AttentionProblem::Written w = p.written(true);
     for (int threads : {1, 3}) {
       KernelBench b({.kind = BackendKind::cpu, .isa = {}, .threads = threads});
-      const Problem::Views v = p.launch(b, true);
+      const AttentionProblem::Views v = p.launch(b, true);
       expect_same_words(words_of(b.read(v.dq)), words_of(w.dq), "dq");
       expect_same_words(words_of(b.read(v.dentry)), words_of(w.dentry), "dentry");
       if (c.sinks) expect_same_words(words_of(b.read(v.dsink)), words_of(w.dsink), "dsink");
@@ -394,30 +395,30 @@ TEST(Attention, BitsAreThoseOfTheWrittenOrder) {
 
 // A sink far below every score adds nothing but its rounding; one far above leaves nothing of the values.
 TEST(Attention, ASinkTakesItsShareOfTheSoftmax) {
-  Problem p(with_sinks(grouped(4, 2, 16, 16, 0, {{20, 0}})));
+  AttentionProblem p(with_sinks(grouped(4, 2, 16, 16, 0, {{20, 0}})));
   KernelBench b;
   const auto output = [&](float sink) {
     p.sinks.assign(4, sink);
     return b.read(p.launch(b, false).o);
   };
-  const std::vector<float> without = b.read(Problem(grouped(4, 2, 16, 16, 0, {{20, 0}})).launch(b, false).o), low = output(-200), high = output(200);
+  const std::vector<float> without = b.read(AttentionProblem(grouped(4, 2, 16, 16, 0, {{20, 0}})).launch(b, false).o), low = output(-200), high = output(200);
   expect_same_words(words_of(low), words_of(without), "a sink of -200");
   for (const float x : high) EXPECT_EQ(x, 0.0f);
   EXPECT_NE(words_of(output(0)), words_of(without));
 }
 
 TEST(Attention, SameEverywhere) {
-  for (const Case& c : forward_cases()) {
-    const Problem p(c);
+  for (const AttentionCase& c : forward_cases()) {
+    const AttentionProblem p(c);
     expect_same_everywhere([&](KernelBench& b) {
-      const Problem::Views v = p.launch(b, false);
+      const AttentionProblem::Views v = p.launch(b, false);
       b.record(v.o), b.record(v.log_sum), b.record(v.keys_read);
     });
   }
-  for (const Case& c : training_cases()) {
-    const Problem p(c);
+  for (const AttentionCase& c : training_cases()) {
+    const AttentionProblem p(c);
     expect_same_everywhere([&](KernelBench& b) {
-      const Problem::Views v = p.launch(b, true);
+      const AttentionProblem::Views v = p.launch(b, true);
       b.record(v.dq), b.record(v.dentry);
       if (v.dsink) b.record(v.dsink);
       if (v.target) b.record(v.target);
@@ -427,8 +428,8 @@ TEST(Attention, SameEverywhere) {
 
 // Every query head counts the keys of its row: those of the selection, or all that it sees; a second forward adds as many.
 TEST(Attention, TheKeysThatAreReadAreCounted) {
-  for (const Case& c : forward_cases()) {
-    const Problem p(c);
+  for (const AttentionCase& c : forward_cases()) {
+    const AttentionProblem p(c);
     std::vector<std::int32_t> want;
     for (int t = 0; t < p.T; ++t) want.insert(want.end(), static_cast<std::size_t>(c.heads), 2 * static_cast<std::int32_t>(p.keys(t).size()));
     for (int threads : {1, 3}) {
@@ -442,8 +443,8 @@ TEST(Attention, TheKeysThatAreReadAreCounted) {
 
 TEST(Attention, RowAloneHasTheBitsOfTheBatch) {
   for (BackendKind kind : {BackendKind::cpu, BackendKind::traced})
-    for (const Case& c : forward_cases()) {
-      const Problem p(c);
+    for (const AttentionCase& c : forward_cases()) {
+      const AttentionProblem p(c);
       KernelBench b({.kind = kind, .isa = {}, .threads = 2});
       const AttentionForward all = p.forward_op(b);
       b.launch(&KernelTable::attention_forward, all);
@@ -464,12 +465,12 @@ TEST(Attention, RowAloneHasTheBitsOfTheBatch) {
 }
 
 TEST(Attention, FullSelectionHasTheBitsOfDense) {
-  for (Case c : {Case{4, 32, 8, 0, {{20, 0}, {90, 0}}}, Case{3, 20, 8, 0, {{140, 0}}, DType::bf16}}) {
-    const Problem dense(c);
+  for (AttentionCase c : {AttentionCase{4, 32, 8, 0, {{20, 0}, {90, 0}}}, AttentionCase{3, 20, 8, 0, {{140, 0}}, DType::bf16}}) {
+    const AttentionProblem dense(c);
     c.top_k = dense.longest();
-    const Problem full(c);
+    const AttentionProblem full(c);
     KernelBench b;
-    const Problem::Views x = dense.launch(b, true), y = full.launch(b, true);
+    const AttentionProblem::Views x = dense.launch(b, true), y = full.launch(b, true);
     expect_same_words(words_of(b.read(x.o)), words_of(b.read(y.o)), "o");
     expect_same_words(words_of(b.read(x.dq)), words_of(b.read(y.dq)), "dq");
     expect_same_words(words_of(b.read(x.dentry)), words_of(b.read(y.dentry)), "dentry");
@@ -478,11 +479,11 @@ TEST(Attention, FullSelectionHasTheBitsOfDense) {
 }
 
 TEST(Attention, ANanStaysInItsRow) {
-  const Problem clean({4, 32, 8, 0, {{20, 0}, {5, 0}}});
-  Problem bad = clean;
+  const AttentionProblem clean({4, 32, 8, 0, {{20, 0}, {5, 0}}});
+  AttentionProblem bad = clean;
   for (int i = 0; i < bad.key; ++i) bad.q[std::size_t(7 * 4 + 1) * bad.key + i] = std::nanf("");
   expect_same_everywhere([&](KernelBench& b) {
-    const Problem::Views of_bad = bad.launch(b, false);
+    const AttentionProblem::Views of_bad = bad.launch(b, false);
     const std::vector<float> x = b.read(clean.launch(b, false).o), y = b.read(of_bad.o);
     for (std::size_t i = 0; i < x.size(); ++i) {
       const bool hit = i / 32 == 7 * 4 + 1;
@@ -499,12 +500,12 @@ TEST(Attention, ANanStaysInItsRow) {
 // its keys, those before its first row included.
 TEST(Attention, BackwardOfRowsThatContinueASequence) {
   const std::vector<PagedRows::Sequence> whole = {{140, 0}, {50, 0}, {16, 0}}, continuing = {{70, 70}, {1, 49}, {16, 0}};
-  for (const Case& c :
-       {grouped(6, 2, 10, 12, 0, whole), grouped(4, 4, 16, 16, 0, whole, DType::bf16), Case{6, 18, 6, 0, whole}, Case{4, 20, 8, 9, whole, DType::bf16}}) {
-    Problem all(c);
-    Case rest = c;
+  for (const AttentionCase& c : {grouped(6, 2, 10, 12, 0, whole), grouped(4, 4, 16, 16, 0, whole, DType::bf16), AttentionCase{6, 18, 6, 0, whole},
+                                 AttentionCase{4, 20, 8, 9, whole, DType::bf16}}) {
+    AttentionProblem all(c);
+    AttentionCase rest = c;
     rest.sequences = continuing;
-    Problem part(rest);
+    AttentionProblem part(rest);
     const auto columns_of = [&](std::vector<float>& values) { return static_cast<std::ptrdiff_t>(values.size()) / all.T; };
     // The same values, rows of the continuing sequences alone; rows before them have no gradient.
     const auto take = [&](std::vector<float>& from, std::vector<float>& to, bool clear) {
@@ -528,7 +529,7 @@ TEST(Attention, BackwardOfRowsThatContinueASequence) {
           part.count.push_back(all.count[static_cast<std::size_t>(t)]);
         }
     }
-    const auto run = [&](KernelBench& b, const Problem& p, bool continues, View& dq) {
+    const auto run = [&](KernelBench& b, const AttentionProblem& p, bool continues, View& dq) {
       Rows rows = p.rows.view(b);
       const View q = b.floats(p.q, p.T, c.heads * p.key), o = b.junk(p.T, c.heads * p.value), log_sum = b.junk(p.T, c.heads),
                  cache = b.floats(p.cache, p.rows.slots(), p.width, c.cache), selection = c.top_k > 0 ? b.ints(p.selection, p.T, c.top_k) : View(),

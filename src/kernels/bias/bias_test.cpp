@@ -5,10 +5,10 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kSizes[] = {1, 15, 17, 33};
+constexpr std::int64_t kBiasSizes[] = {1, 15, 17, 33};
 
 TEST(Bias, IsAddedToEveryRow) {
-  for (std::int64_t n : kSizes) {
+  for (std::int64_t n : kBiasSizes) {
     const std::int64_t T = 19;
     const auto before = random_floats(T * (n + 3), 1), b = random_floats(n, 2);
     KernelBench bench;
@@ -55,7 +55,7 @@ TEST(Bias, BinsOverSeveralCallsGiveTheBitsOfOneCall) {
 }
 
 TEST(Bias, BitsAndHashesAreTheSameEverywhere) {
-  for (std::int64_t n : kSizes)
+  for (std::int64_t n : kBiasSizes)
     for (DType dtype : {DType::f32, DType::bf16})
       expect_same_everywhere([&](KernelBench& bench) {
         const std::int64_t T = 37;
@@ -83,7 +83,7 @@ struct ExpertSlots {
 
 TEST(Bias, ExpertsHaveTheirOwnAndFollowTheWrittenOrder) {
   const ExpertSlots s;
-  for (std::int64_t n : kSizes) {
+  for (std::int64_t n : kBiasSizes) {
     const auto before = random_floats(s.slots * n, 8), b = random_floats(s.count * n, 9), dy = random_floats(s.slots * n, 10);
     KernelBench bench;
     const View y = bench.floats(before, s.slots, n), offsets = bench.ints(s.offsets, 5), row_of = bench.ints(s.row_of, s.slots), db = bench.junk(s.count, n);
@@ -115,7 +115,7 @@ TEST(Bias, ExpertsHaveTheirOwnAndFollowTheWrittenOrder) {
 
 TEST(Bias, ExpertsAreTheSameEverywhereAndAccumulate) {
   const ExpertSlots s;
-  for (std::int64_t n : kSizes)
+  for (std::int64_t n : kBiasSizes)
     expect_same_everywhere([&](KernelBench& bench) {
       const View y = bench.floats(random_floats(s.slots * n, 11), s.slots, n), offsets = bench.ints(s.offsets, 5), row_of = bench.ints(s.row_of, s.slots);
       const View db = bench.junk(s.count, n), bins = bench.zeros(s.count, (n + 15) / 16 * 16, DType::bins), segments = bench.ints(s.segments, 17);

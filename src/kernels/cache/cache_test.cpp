@@ -6,14 +6,14 @@
 namespace lockstep {
 namespace {
 
-struct Case {
+struct CacheCase {
   int columns, width, column;
   DType dtype;
 };
-const std::vector<Case> kCases = {
+const std::vector<CacheCase> kCases = {
     {1, 1, 0, DType::f32}, {15, 40, 25, DType::f32}, {33, 40, 0, DType::bf16}, {17, 17, 0, DType::bf16}, {64, 72, 8, DType::bf16}};
 
-CacheWrite write_op(KernelBench& b, const PagedRows& rows, const Case& c, const std::vector<float>& x) {
+CacheWrite write_op(KernelBench& b, const PagedRows& rows, const CacheCase& c, const std::vector<float>& x) {
   CacheWrite op;
   op.cache = b.zeros(rows.slots(), c.width, c.dtype);
   op.cache_column = c.column;
@@ -24,7 +24,7 @@ CacheWrite write_op(KernelBench& b, const PagedRows& rows, const Case& c, const 
 
 TEST(CacheWrite, PutsEachRowInItsSlotAsStored) {
   for (int page_size : {1, 4, 16})
-    for (const Case& c : kCases) {
+    for (const CacheCase& c : kCases) {
       const PagedRows rows({{33, 0}, {1, 15}, {5, 50}}, page_size);
       const std::vector<float> x = random_floats(std::int64_t{rows.rows()} * c.columns, 4), stored = as_stored(x, c.dtype);
       KernelBench b;
@@ -50,7 +50,7 @@ TEST(CacheWrite, RoundsHalfwayValuesToEven) {
 }
 
 TEST(CacheWrite, SameEverywhere) {
-  for (const Case& c : kCases) {
+  for (const CacheCase& c : kCases) {
     const PagedRows rows({{70, 0}, {1, 15}, {5, 50}}, 16);
     const std::vector<float> x = random_floats(std::int64_t{rows.rows()} * c.columns, 4);
     expect_same_everywhere([&](KernelBench& b) {

@@ -6,7 +6,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kSizes[] = {1, 15, 17, 33, 20'000};
+constexpr std::int64_t kChangesSizes[] = {1, 15, 17, 33, 20'000};
 
 struct SomeChanges {
   std::vector<std::int32_t> offsets, bits;
@@ -52,7 +52,7 @@ View junk_of(KernelBench& bench, std::int64_t size, DType dtype) {
 TEST_P(SetElementsOf, SetsTheNamedOnesToTheBitsAndNoOther) {
   const auto width = static_cast<int>(element_size(GetParam(), false));
   for (const BackendKind kind : {BackendKind::cpu, BackendKind::deferred, BackendKind::emulated})
-    for (const std::int64_t size : kSizes) {
+    for (const std::int64_t size : kChangesSizes) {
       KernelBench bench({.kind = kind, .threads = 2});
       const View to = junk_of(bench, size, GetParam());
       std::vector<std::uint32_t> want = words_on(bench, to, GetParam());
@@ -69,7 +69,7 @@ INSTANTIATE_TEST_SUITE_P(All, SetElementsOf, testing::Values(DType::f32, DType::
 
 TEST(SetElements, BitsAndHashesAreTheSameEverywhere) {
   for (const DType dtype : {DType::f32, DType::bf16})
-    for (const std::int64_t size : kSizes)
+    for (const std::int64_t size : kChangesSizes)
       expect_same_everywhere([&](KernelBench& bench) {
         const View to = bench.floats(random_floats(size, 4), 1, size, dtype);
         const SomeChanges changes = some_changes(size, 5);

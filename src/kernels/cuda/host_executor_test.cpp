@@ -18,7 +18,7 @@ class NoScratch : public CudaScratch {
 };
 
 template <class Body>
-void run(std::int64_t blocks, int threads, const Body& body, std::size_t shared_bytes = 0) {
+void run_blocks(std::int64_t blocks, int threads, const Body& body, std::size_t shared_bytes = 0) {
   NoScratch scratch;
   Grid(nullptr, scratch).run(blocks, threads, body, shared_bytes);
 }
@@ -51,10 +51,10 @@ struct TurnAround {
 TEST(HostExecutor, ABarrierLetsEveryThreadSeeWhatTheOthersWrote) {
   std::vector<int> x(3 * 96), y(x.size());
   std::iota(x.begin(), x.end(), 1);
-  run(3, 96, TurnAround{x.data(), y.data(), true}, 96 * sizeof(int));
+  run_blocks(3, 96, TurnAround{x.data(), y.data(), true}, 96 * sizeof(int));
   for (std::size_t i = 0; i < x.size(); ++i) ASSERT_EQ(y[i], x[i / 96 * 96 + 95 - i % 96]) << i;
   // Control: without the barrier the first threads read junk.
-  run(3, 96, TurnAround{x.data(), y.data(), false}, 96 * sizeof(int));
+  run_blocks(3, 96, TurnAround{x.data(), y.data(), false}, 96 * sizeof(int));
   EXPECT_EQ(y[0], -1);
 }
 
@@ -71,7 +71,7 @@ struct GroupSums {
 TEST(HostExecutor, TheTreeOfAGroupIsThatOfTheVector) {
   const std::vector<float> x = random_floats(2 * 64, 3, -1e6, 1e6);
   std::vector<float> y(x.size());
-  run(2, 64, GroupSums{x.data(), y.data()});
+  run_blocks(2, 64, GroupSums{x.data(), y.data()});
   for (std::size_t i = 0; i < x.size(); ++i) EXPECT_EQ(float_bits(y[i]), float_bits(ScalarVec::load(x.data() + i / 16 * 16).tree_sum())) << i;
 }
 
@@ -96,12 +96,12 @@ struct WaitsWithoutSayingSo {
 };
 
 TEST(HostExecutor, FindsWhatAGpuWouldHangOrGoWrongWith) {
-  EXPECT_NE(error_of([] { run(1, 32, LeavesEarly{}); }).find("1 of 32 threads have ended and the others wait"), std::string::npos);
-  EXPECT_NE(error_of([] { run(1, 32, ReadsAnotherGroup{}); }).find("a shuffle reads thread 16"), std::string::npos);
-  EXPECT_NE(error_of([] { run(1, 9, WritesBeyond{}, 8 * sizeof(float)); }).find("beyond its 32 bytes"), std::string::npos);
-  EXPECT_EQ(error_of([] { run(1, 8, WritesBeyond{}, 8 * sizeof(float)); }), "no error");
-  EXPECT_NE(error_of([] { run(1, 8, WaitsWithoutSayingSo{}); }).find("without kCooperates"), std::string::npos);
-  EXPECT_NE(error_of([] { run(1, 1025, LeavesEarly{}); }).find("1 to 1024"), std::string::npos);
+  EXPECT_NE(error_of([] { run_blocks(1, 32, LeavesEarly{}); }).find("1 of 32 threads have ended and the others wait"), std::string::npos);
+  EXPECT_NE(error_of([] { run_blocks(1, 32, ReadsAnotherGroup{}); }).find("a shuffle reads thread 16"), std::string::npos);
+  EXPECT_NE(error_of([] { run_blocks(1, 9, WritesBeyond{}, 8 * sizeof(float)); }).find("beyond its 32 bytes"), std::string::npos);
+  EXPECT_EQ(error_of([] { run_blocks(1, 8, WritesBeyond{}, 8 * sizeof(float)); }), "no error");
+  EXPECT_NE(error_of([] { run_blocks(1, 8, WaitsWithoutSayingSo{}); }).find("without kCooperates"), std::string::npos);
+  EXPECT_NE(error_of([] { run_blocks(1, 1025, LeavesEarly{}); }).find("1 to 1024"), std::string::npos);
 }
 
 // A body whose result depends on the order of blocks, which both orders together show.
@@ -113,10 +113,10 @@ struct LastOneWins {
 
 TEST(HostExecutor, BlocksAndThreadsCanRunBackwards) {
   std::int64_t winner = -1;
-  run(4, 8, LastOneWins{&winner});
+  run_blocks(4, 8, LastOneWins{&winner});
   EXPECT_EQ(winner, 31);
   set_host_order(HostOrder::descending);
-  run(4, 8, LastOneWins{&winner});
+  run_blocks(4, 8, LastOneWins{&winner});
   set_host_order(HostOrder::ascending);
   EXPECT_EQ(winner, 0);
 }

@@ -7,12 +7,12 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kSizes[] = {1, 15, 17, 33, 64};
+constexpr std::int64_t kElementwiseSizes[] = {1, 15, 17, 33, 64};
 
 double silu(double g) { return g / (1 + std::exp(-g)); }
 
 TEST(Elementwise, AddIsOneRoundedAddAndMayBeInPlace) {
-  for (std::int64_t n : kSizes) {
+  for (std::int64_t n : kElementwiseSizes) {
     const std::int64_t T = 19;
     const auto a = random_floats(T * n, 1), b = random_floats(T * n, 2);
     KernelBench bench;
@@ -27,7 +27,7 @@ TEST(Elementwise, AddIsOneRoundedAddAndMayBeInPlace) {
 }
 
 TEST(Elementwise, ScaleIsOneRoundedProductAndMayBeInPlace) {
-  for (std::int64_t n : kSizes) {
+  for (std::int64_t n : kElementwiseSizes) {
     const std::int64_t T = 19;
     auto x = random_floats(T * n, 1);
     x[0] = -0.0f;
@@ -43,7 +43,7 @@ TEST(Elementwise, ScaleIsOneRoundedProductAndMayBeInPlace) {
 }
 
 TEST(Elementwise, SwigluAndItsAdjointMatchTheReference) {
-  for (std::int64_t n : kSizes) {
+  for (std::int64_t n : kElementwiseSizes) {
     const std::int64_t T = 3;
     const auto g = random_floats(T * n, 3, -6, 6), u = random_floats(T * n, 4, -2, 2), dy = random_floats(T * n, 5);
     KernelBench bench;
@@ -67,7 +67,7 @@ TEST(Elementwise, SwigluAndItsAdjointMatchTheReference) {
 // gpt-oss' SwiGLU: values beyond the limit have no gradient, and those at the limit are not beyond it.
 TEST(Elementwise, ClampedSwigluAndItsAdjointMatchTheReference) {
   const double gain = 1.702, limit = 2.5;
-  for (std::int64_t n : kSizes) {
+  for (std::int64_t n : kElementwiseSizes) {
     const std::int64_t T = 5;
     auto g = random_floats(T * n, 10, -6, 6), u = random_floats(T * n, 11, -5, 5);
     const auto dy = random_floats(T * n, 12);
@@ -129,7 +129,7 @@ TEST(Elementwise, ClampedSwigluFollowsTheWrittenOrder) {
 }
 
 TEST(Elementwise, BitsAndHashesAreTheSameEverywhere) {
-  for (std::int64_t n : kSizes)
+  for (std::int64_t n : kElementwiseSizes)
     expect_same_everywhere([&](KernelBench& bench) {
       const std::int64_t T = 35;
       // Column ranges of one wide matrix, as gate and up stand in practice.

@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kSizes[] = {1, 15, 17, 33};
+constexpr std::int64_t kExpertsSizes[] = {1, 15, 17, 33};
 
 // k different experts a row, ascending.
 std::vector<std::int32_t> random_choice(std::int64_t T, std::int64_t k, std::int32_t experts, std::uint64_t seed) {
@@ -99,7 +99,7 @@ TEST(Experts, CombineFollowsTheWrittenOrder) {
 }
 
 TEST(Experts, AdjointsMatchFiniteDifferences) {
-  for (std::int64_t h : kSizes) {
+  for (std::int64_t h : kExpertsSizes) {
     const std::int64_t T = 6, k = 2, E = 5, slots = T * k;
     const auto chosen = random_choice(T, k, E, 5);
     const auto x = random_floats(T * h, 6), dy = random_floats(T * h, 7), weight = random_floats(T * k, 8), dslots = random_floats(slots * h, 9);
@@ -147,7 +147,7 @@ TEST(Experts, AdjointsMatchFiniteDifferences) {
 }
 
 TEST(Experts, BitsAndHashesAreTheSameEverywhere) {
-  for (std::int64_t h : kSizes)
+  for (std::int64_t h : kExpertsSizes)
     expect_same_everywhere([&](KernelBench& bench) {
       const std::int64_t T = 35, k = 4, E = 12;
       const Plan plan = make_plan(bench, random_choice(T, k, E, 11), T, k, E);

@@ -21,7 +21,7 @@ struct Reference {
   std::vector<double> logprob, entropy, loss, slope;
   double total = 0;
 };
-Reference reference(const HeadBatch& b, const std::vector<double>& x, const std::vector<double>& w) {
+Reference head_reference(const HeadBatch& b, const std::vector<double>& x, const std::vector<double>& w) {
   Reference r;
   for (std::int64_t t = 0; t < b.rows; ++t) {
     double logprob = 0, entropy = 0, loss = 0, slope = 0;
@@ -61,7 +61,7 @@ TEST(Head, ValuesMatchDouble) {
       const Head head = head_of(b, batch, 16, kind != LossKind::none);
       head.launch(b);
       const HeadLoss& op = head.loss;
-      const Reference want = reference(batch, widened(batch.x), widened(batch.w));
+      const Reference want = head_reference(batch, widened(batch.x), widened(batch.w));
       const std::string name = std::to_string(rows) + " rows, vocabulary " + std::to_string(vocabulary);
       if (vocabulary > 1) {
         expect_close(b.read(op.logprob), want.logprob, 1e-5, name + " logprob");
@@ -79,15 +79,15 @@ TEST(Head, GradientsMatchFiniteDifferences) {
     const Head head = head_of(b, batch, 5, true);
     head.launch(b);
     const HeadLoss& op = head.loss;
-    const Reference r = reference(batch, widened(batch.x), widened(batch.w));
+    const Reference r = head_reference(batch, widened(batch.x), widened(batch.w));
     if (kind == LossKind::policy) {
       EXPECT_GT(std::count(r.slope.begin(), r.slope.end(), 0.0), 3) << "too few clipped rows";
       EXPECT_LT(std::count(r.slope.begin(), r.slope.end(), 0.0), 9) << "too few unclipped rows";
     }
     const auto wide_x = widened(batch.x), wide_w = widened(batch.w);
-    expect_close(b.read(op.dx), finite_difference([&](const std::vector<double>& x) { return reference(batch, x, wide_w).total; }, wide_x), 1e-5, "dx");
+    expect_close(b.read(op.dx), finite_difference([&](const std::vector<double>& x) { return head_reference(batch, x, wide_w).total; }, wide_x), 1e-5, "dx");
     expect_close(unpack_head(b.read(head.weight.gradient), 19, 6),
-                 finite_difference([&](const std::vector<double>& w) { return reference(batch, wide_x, w).total; }, wide_w), 1e-5, "dw");
+                 finite_difference([&](const std::vector<double>& w) { return head_reference(batch, wide_x, w).total; }, wide_w), 1e-5, "dw");
   }
 }
 
@@ -119,10 +119,10 @@ TEST(Head, PolicyLossCases) {
 }
 
 // log-sum-exp, log-probability, entropy and the logits' gradient, in the order that head.h writes.
-struct ByHand {
+struct HeadByHand {
   std::vector<float> logprob, entropy, dz;
 };
-ByHand by_hand(const HeadBatch& b, const std::vector<float>& logits) {
+HeadByHand head_by_hand(const HeadBatch& b, const std::vector<float>& logits) {
   const auto exponential = [](float v) { return exp_element<ScalarVec>(v); };
   const int leaves = leaf_count(b.vocabulary);
   const std::int64_t size = b.vocabulary / leaves;
@@ -133,7 +133,7 @@ ByHand by_hand(const HeadBatch& b, const std::vector<float>& logits) {
       for (int i = 0; i < half; ++i) lane[i] += lane[i + half];
     return lane[0];
   };
-  ByHand out;
+  HeadByHand out;
   for (std::int64_t t = 0; t < b.rows; ++t) {
     const float* z = logits.data() + t * b.vocabulary;
     const std::int32_t target = b.target[static_cast<std::size_t>(t)];
@@ -173,7 +173,7 @@ TEST(Head, BitsOfTheWrittenOrder) {
     const View logits = b.junk(rows, vocabulary);
     LinearForward forward{logits, op.x, op.w};
     b.launch(&KernelTable::linear_forward, forward);
-    const ByHand want = by_hand(batch, b.read(logits));
+    const HeadByHand want = head_by_hand(batch, b.read(logits));
     const std::string name = "vocabulary " + std::to_string(vocabulary);
     expect_same_words(words_of(b.read(op.logprob)), words_of(want.logprob), name + " logprob");
     expect_same_words(words_of(b.read(op.entropy)), words_of(want.entropy), name + " entropy");

@@ -113,7 +113,7 @@ struct LossCase {
   std::function<void(LossParameters&)> set = [](LossParameters&) {};
   std::int64_t targets = 1;
 };
-std::vector<LossCase> loss_cases() {
+std::vector<LossCase> head_loss_cases() {
   using P = LossParameters;
   return {
       {"cross_entropy of several targets", LossKind::cross_entropy, [](P&) {}, 3},
@@ -152,7 +152,7 @@ HeadBatch batch_of(const LossCase& c, std::int64_t rows, std::int64_t inputs, st
 }
 
 TEST(Losses, ValuesAndGradientsMatchDouble) {
-  for (const LossCase& c : loss_cases()) {
+  for (const LossCase& c : head_loss_cases()) {
     SCOPED_TRACE(c.name);
     const HeadBatch batch = batch_of(c, 18, 6, 19, 31);
     KernelBench b;
@@ -172,7 +172,7 @@ TEST(Losses, ValuesAndGradientsMatchDouble) {
 // Beside the values: a case that never took its other branch would prove little.
 TEST(Losses, EveryBranchIsTaken) {
   std::int32_t seen = 0;
-  for (const LossCase& c : loss_cases()) {
+  for (const LossCase& c : head_loss_cases()) {
     KernelBench b;
     HeadBatch batch = batch_of(c, 60, 6, 19, 32);
     batch.parameters.log_ratio_low = -0.9f, batch.parameters.log_ratio_high = 0.9f;
@@ -185,7 +185,7 @@ TEST(Losses, EveryBranchIsTaken) {
 
 // A weight or an advantage of 0 is a loss and a gradient of exactly 0, whatever the ratio; so is a factor of 0.
 TEST(Losses, NothingIsExactlyNothing) {
-  for (const LossCase& c : loss_cases())
+  for (const LossCase& c : head_loss_cases())
     for (const bool zero_weight : {true, false}) {
       SCOPED_TRACE(fmt::format("{}, {} of 0", c.name, zero_weight ? "weight" : "advantage"));
       HeadBatch batch = batch_of(c, 12, 8, 40, 33);
@@ -205,7 +205,7 @@ TEST(Losses, NothingIsExactlyNothing) {
 }
 
 TEST(Losses, TheSameEverywhereAndInAnyChunks) {
-  for (const LossCase& c : loss_cases()) {
+  for (const LossCase& c : head_loss_cases()) {
     SCOPED_TRACE(c.name);
     const HeadBatch batch = batch_of(c, 21, 33, 100, 34);
     expect_same_everywhere([&](KernelBench& b) {

@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-struct Case {
+struct IndexCase {
   int heads, size, top_k;  // index_loss: top_k 0 is dense
   std::vector<PagedRows::Sequence> sequences;
   DType cache = DType::f32;
@@ -21,14 +21,14 @@ struct Case {
   int first_key = 0;    // Rows::first_key, of selection
 };
 
-struct Problem {
-  Case c;
+struct IndexProblem {
+  IndexCase c;
   PagedRows rows;
   int T;
   std::vector<float> q, w, cache, target;
   std::vector<std::int32_t> selection, count;
 
-  explicit Problem(const Case& k)
+  explicit IndexProblem(const IndexCase& k)
       : c(k),
         rows(k.sequences, 4),
         T(rows.rows()),
@@ -128,7 +128,7 @@ struct Problem {
   }
 };
 
-std::vector<Case> select_cases() {
+std::vector<IndexCase> select_cases() {
   return {{16, 16, 4, {{20, 0}, {20, 0}, {3, 0}, {1, 90}}, DType::bf16},
           {16, 16, 5, {{23, 0}, {7, 60}}},
           {3, 17, 20, {{33, 0}, {2, 130}}},
@@ -144,8 +144,8 @@ std::vector<Case> select_cases() {
 }
 
 TEST(IndexSelect, TheTotalOrderExactly) {
-  for (const Case& c : select_cases()) {
-    const Problem p(c);
+  for (const IndexCase& c : select_cases()) {
+    const IndexProblem p(c);
     KernelBench b;
     const IndexSelect op = p.select_op(b);
     b.launch(&KernelTable::index_select, op);
@@ -239,7 +239,7 @@ TEST(IndexSelect, LongContextsAreTheSortExactly) {
 
 TEST(IndexSelect, ANanScoreFlagsItsRowAndIsLowest) {
   for (int top_k : {4, 30}) {
-    Problem p({4, 16, top_k, {{40, 0}, {3, 50}}});
+    IndexProblem p({4, 16, top_k, {{40, 0}, {3, 50}}});
     for (int i = 0; i < 16; ++i) p.cache[std::size_t(p.rows.slot(0, 33)) * 16 + i] = std::nanf("");  // seen by rows 33..39
     p.w[std::size_t(41) * 4] = std::nanf("");                                                        // all scores of row 41
     expect_same_everywhere([&](KernelBench& b) {
@@ -257,8 +257,8 @@ TEST(IndexSelect, ANanScoreFlagsItsRowAndIsLowest) {
 }
 
 TEST(IndexSelect, SameEverywhereAndRowByRow) {
-  for (const Case& c : select_cases()) {
-    const Problem p(c);
+  for (const IndexCase& c : select_cases()) {
+    const IndexProblem p(c);
     expect_same_everywhere([&](KernelBench& b) {
       const IndexSelect op = p.select_op(b);
       b.launch(&KernelTable::index_select, op);
@@ -278,7 +278,7 @@ TEST(IndexSelect, SameEverywhereAndRowByRow) {
   }
 }
 
-std::vector<Case> loss_cases() {
+std::vector<IndexCase> index_loss_cases() {
   return {{16, 16, 0, {{20, 0}, {1, 0}, {70, 0}}, DType::bf16},
           {16, 16, 4, {{20, 0}, {17, 0}}, DType::bf16},
           {3, 17, 20, {{33, 0}, {5, 0}}},
@@ -289,15 +289,15 @@ std::vector<Case> loss_cases() {
 }
 
 TEST(IndexLoss, AgainstDoubleAndFiniteDifferences) {
-  for (const Case& c : loss_cases()) {
-    const Problem p(c);
+  for (const IndexCase& c : index_loss_cases()) {
+    const IndexProblem p(c);
     KernelBench b;
     const IndexLoss op = p.loss_op(b, 1.0f);
     b.launch(&KernelTable::index_loss, op);
     expect_close(b.read(op.loss), p.losses(widened(p.q), widened(p.w), widened(p.cache)), 1e-5, "loss");
   }
-  for (const Case& c : {Case{3, 5, 0, {{9, 0}, {4, 0}}}, Case{4, 17, 3, {{8, 0}, {1, 0}}}}) {
-    const Problem p(c);
+  for (const IndexCase& c : {IndexCase{3, 5, 0, {{9, 0}, {4, 0}}}, IndexCase{4, 17, 3, {{8, 0}, {1, 0}}}}) {
+    const IndexProblem p(c);
     KernelBench b;
     const IndexLoss op = p.loss_op(b, 0.5f);
     b.launch(&KernelTable::index_loss, op);
@@ -318,7 +318,7 @@ TEST(IndexLoss, AgainstDoubleAndFiniteDifferences) {
 }
 
 TEST(IndexLoss, AKeyWithoutTargetCostsNothing) {
-  Problem p({4, 16, 0, {{12, 0}}});
+  IndexProblem p({4, 16, 0, {{12, 0}}});
   for (int t = 0; t < p.T; ++t)
     if (t > 0) p.target[std::size_t(t) * p.width()] = 0.0f;
   KernelBench b;
@@ -328,8 +328,8 @@ TEST(IndexLoss, AKeyWithoutTargetCostsNothing) {
 }
 
 TEST(IndexLoss, SameEverywhereAndSequenceBySequence) {
-  for (const Case& c : loss_cases()) {
-    const Problem p(c);
+  for (const IndexCase& c : index_loss_cases()) {
+    const IndexProblem p(c);
     const auto record = [](KernelBench& b, const IndexLoss& op) { b.record(op.dq), b.record(op.dw), b.record(op.dk), b.record(op.loss); };
     expect_same_everywhere([&](KernelBench& b) {
       const IndexLoss op = p.loss_op(b, 0.25f);

@@ -5,9 +5,9 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kSizes[] = {1, 15, 17, 33, 128};
+constexpr std::int64_t kLayerNormSizes[] = {1, 15, 17, 33, 128};
 
-std::vector<double> reference(const std::vector<double>& x, const std::vector<double>& w, const std::vector<double>& b, double eps) {
+std::vector<double> layer_norm_reference(const std::vector<double>& x, const std::vector<double>& w, const std::vector<double>& b, double eps) {
   const std::size_t n = w.size();
   std::vector<double> y(x.size());
   for (std::size_t t = 0; t < x.size() / n; ++t) {
@@ -18,14 +18,14 @@ std::vector<double> reference(const std::vector<double>& x, const std::vector<do
   }
   return y;
 }
-double weighted(const std::vector<double>& y, const std::vector<float>& dy) {
+double layer_norm_weighted(const std::vector<double>& y, const std::vector<float>& dy) {
   double sum = 0;
   for (std::size_t i = 0; i < y.size(); ++i) sum += y[i] * dy[i];
   return sum;
 }
 
 TEST(LayerNorm, ForwardAndAdjointsMatchTheReference) {
-  for (std::int64_t n : kSizes) {
+  for (std::int64_t n : kLayerNormSizes) {
     const std::int64_t T = 5;
     const float eps = 0.01f;
     const auto x = random_floats(T * n, 1, -1, 3), w = random_floats(n, 2, 0.5, 1.5), b = random_floats(n, 3), dy = random_floats(T * n, 4);
@@ -38,13 +38,16 @@ TEST(LayerNorm, ForwardAndAdjointsMatchTheReference) {
     op.dy = bench.floats(dy, T, n), op.x = vx, op.w = vw, op.segment = bench.ints({0, 0, 0, 2, 2}, T), op.eps = eps;
     bench.launch(&KernelTable::layer_norm_backward, op);
     const std::string name = ", n " + std::to_string(n);
-    expect_close(bench.read(y), reference(wx, ww, wb, eps), 2e-6, "y" + name);
+    expect_close(bench.read(y), layer_norm_reference(wx, ww, wb, eps), 2e-6, "y" + name);
     if (n > 1)  // of one element the normalised value is 0 and so is dx
-      expect_close(bench.read(op.dx), finite_difference([&](const auto& v) { return weighted(reference(v, ww, wb, eps), dy); }, wx), 1e-5, "dx" + name);
+      expect_close(bench.read(op.dx), finite_difference([&](const auto& v) { return layer_norm_weighted(layer_norm_reference(v, ww, wb, eps), dy); }, wx), 1e-5,
+                   "dx" + name);
     else EXPECT_EQ(bench.read(op.dx), std::vector<float>(T, 0.0f));
     if (n > 1)
-      expect_close(bench.read(op.gradient_w), finite_difference([&](const auto& v) { return weighted(reference(wx, v, wb, eps), dy); }, ww), 1e-5, "dw" + name);
-    expect_close(bench.read(op.gradient_b), finite_difference([&](const auto& v) { return weighted(reference(wx, ww, v, eps), dy); }, wb), 1e-5, "db" + name);
+      expect_close(bench.read(op.gradient_w),
+                   finite_difference([&](const auto& v) { return layer_norm_weighted(layer_norm_reference(wx, v, wb, eps), dy); }, ww), 1e-5, "dw" + name);
+    expect_close(bench.read(op.gradient_b), finite_difference([&](const auto& v) { return layer_norm_weighted(layer_norm_reference(wx, ww, v, eps), dy); }, wb),
+                 1e-5, "db" + name);
   }
 }
 
@@ -75,7 +78,7 @@ TEST(LayerNorm, BinsOverSeveralCallsGiveTheBitsOfOneCallAndDxIsOptional) {
 }
 
 TEST(LayerNorm, BitsAndHashesAreTheSameEverywhere) {
-  for (std::int64_t n : kSizes)
+  for (std::int64_t n : kLayerNormSizes)
     for (DType dtype : {DType::f32, DType::bf16})
       expect_same_everywhere([&](KernelBench& bench) {
         const std::int64_t T = 37;

@@ -70,12 +70,12 @@ void expect_bits(const std::vector<float>& got, const std::vector<float>& want, 
   expect_same_words(words_of(got), words_of(want), what);
 }
 
-const std::vector<Shape> kShapes = {{1, 1, 1},      {2, 3, 17},     {1, 33, 15},     {5, 64, 16},       {3, 15, 33},    {12, 128, 48},
-                                    {13, 256, 64},  {40, 96, 97},   {17, 300, 31},   {7, 31, 300},      {24, 257, 130}, {39, 256, 256},
-                                    {6, 64, 32, 3}, {9, 17, 33, 5}, {14, 96, 20, 4}, {25, 288, 160, 2}, {8, 512, 16},   {4, 16, 512}};
+const std::vector<Shape> kLinearShapes = {{1, 1, 1},      {2, 3, 17},     {1, 33, 15},     {5, 64, 16},       {3, 15, 33},    {12, 128, 48},
+                                          {13, 256, 64},  {40, 96, 97},   {17, 300, 31},   {7, 31, 300},      {24, 257, 130}, {39, 256, 256},
+                                          {6, 64, 32, 3}, {9, 17, 33, 5}, {14, 96, 20, 4}, {25, 288, 160, 2}, {8, 512, 16},   {4, 16, 512}};
 
 TEST(Linear, ForwardHasTheBitsOfTheWrittenOrder) {
-  for (const Shape& s : kShapes)
+  for (const Shape& s : kLinearShapes)
     for (DType dtype : {DType::f32, DType::bf16})
       for (InstructionSet isa : {InstructionSet::scalar, widest_instruction_set()}) {
         KernelBench b({.isa = isa, .threads = 2});
@@ -99,7 +99,7 @@ TEST(Linear, ForwardHasTheBitsOfTheWrittenOrder) {
 }
 
 TEST(Linear, InputGradientHasTheBitsOfTheWrittenOrder) {
-  for (const Shape& s : kShapes)
+  for (const Shape& s : kLinearShapes)
     for (DType dtype : {DType::f32, DType::bf16})
       for (bool accumulate : {false, true}) {
         KernelBench b({.isa = std::nullopt, .threads = 2});
@@ -147,7 +147,7 @@ TEST(Linear, LongSumsHaveTheBitsOfTheWrittenOrder) {
 }
 
 TEST(Linear, WeightGradientHasTheBitsOfTheWrittenOrder) {
-  for (const Shape& s : kShapes)
+  for (const Shape& s : kLinearShapes)
     for (std::int64_t length : {1, 4, 100}) {
       KernelBench b({.isa = std::nullopt, .threads = 2});
       const auto dy = random_floats(s.rows * s.count * s.outputs, 6), x = random_floats(s.rows * s.count * s.inputs, 7);

@@ -15,17 +15,17 @@ constexpr LowBitFormat kFormats[] = {LowBitFormat::int4, LowBitFormat::fp8, LowB
 constexpr LowBitFormat kLinearFormats[] = {LowBitFormat::int4, LowBitFormat::fp8, LowBitFormat::mxfp8, LowBitFormat::mxfp4, LowBitFormat::mxfp8_both};
 constexpr LowBitFormat kRowFormats[] = {LowBitFormat::fp8, LowBitFormat::mxfp8_both};
 
-struct Shape {
+struct LowBitCase {
   std::int64_t rows, inputs, outputs, count = 1;
 };
-const std::vector<Shape> kShapes = {{1, 32, 16},    {1, 576, 33},  {3, 64, 17},  {2, 1, 1},     {13, 100, 48},
-                                    {17, 256, 150}, {50, 290, 40}, {1, 31, 200}, {110, 64, 136}};
+const std::vector<LowBitCase> kLowBitShapes = {{1, 32, 16},    {1, 576, 33},  {3, 64, 17},  {2, 1, 1},     {13, 100, 48},
+                                               {17, 256, 150}, {50, 290, 40}, {1, 31, 200}, {110, 64, 136}};
 
 // The same weight: encoded, and as the numbers that the forward and the input gradient decode.
 struct Pair {
   PackedWeight encoded, plain, across;
 };
-std::vector<float> image_of(const Shape& s, std::uint64_t seed) {
+std::vector<float> image_of(const LowBitCase& s, std::uint64_t seed) {
   const LowBitShape shape{s.outputs, s.inputs};
   std::vector<float> image(static_cast<std::size_t>(s.count * shape.panels() * s.inputs * 16), 0.0f);
   const std::vector<float> w = random_floats(s.count * s.outputs * s.inputs, seed, -0.3, 0.3);
@@ -36,7 +36,7 @@ std::vector<float> image_of(const Shape& s, std::uint64_t seed) {
             w[static_cast<std::size_t>((g * s.outputs + n) * s.inputs + k)];
   return image;
 }
-Pair upload(KernelBench& b, const Shape& s, LowBitFormat format, std::uint64_t seed = 2, int maximum_leaves = 8) {
+Pair upload_low_bit(KernelBench& b, const LowBitCase& s, LowBitFormat format, std::uint64_t seed = 2, int maximum_leaves = 8) {
   const LowBitShape shape{s.outputs, s.inputs, format};
   const std::vector<float> image = image_of(s, seed);
   const std::int64_t item = shape.panels() * s.inputs * 16;
@@ -67,9 +67,9 @@ void expect_same(KernelBench& b, const View& got, const View& want, const std::s
 
 TEST(LowBitLinear, ForwardAndInputGradientAreThoseOfTheDecodedWeight) {
   for (const LowBitFormat format : kLinearFormats)
-    for (const Shape& s : kShapes)
+    for (const LowBitCase& s : kLowBitShapes)
       expect_same_everywhere([&](KernelBench& b) {
-        const Pair w = upload(b, s, format);
+        const Pair w = upload_low_bit(b, s, format);
         const View x = b.floats(random_floats(s.rows * s.inputs, 1), s.rows, s.inputs), dy = b.floats(random_floats(s.rows * s.outputs, 3), s.rows, s.outputs);
         const auto forward = [&](const PackedWeight& weight, float scale, bool accumulate, bool round) {
           LinearForward op{b.junk(s.rows, s.outputs), x, weight};
@@ -98,8 +98,8 @@ TEST(LowBitLinear, ForwardAndInputGradientAreThoseOfTheDecodedWeight) {
 TEST(LowBitLinear, LeavesOfASumAndTheControl) {
   for (const LowBitFormat format : kFormats) {
     KernelBench b;
-    const Shape s{6, 256, 40};
-    const Pair w = upload(b, s, format), fewer = upload(b, s, format, 2, 2), other = upload(b, s, format, 5);
+    const LowBitCase s{6, 256, 40};
+    const Pair w = upload_low_bit(b, s, format), fewer = upload_low_bit(b, s, format, 2, 2), other = upload_low_bit(b, s, format, 5);
     const View x = b.floats(random_floats(s.rows * s.inputs, 1), s.rows, s.inputs);
     const auto forward = [&](const PackedWeight& weight, int begin = 0, int end = 8) {
       LinearForward op{b.junk(s.rows, s.outputs), x, weight};
@@ -123,11 +123,11 @@ TEST(LowBitLinear, LeavesOfASumAndTheControl) {
 TEST(LowBitLinear, HeadsAndExperts) {
   for (const LowBitFormat format : kLinearFormats)
     expect_same_everywhere([&](KernelBench& b) {
-      const Shape heads{5, 40, 24, 3};
-      const Pair h = upload(b, heads, format);
+      const LowBitCase heads{5, 40, 24, 3};
+      const Pair h = upload_low_bit(b, heads, format);
       const View hx = b.floats(random_floats(5 * 3 * 44, 1), 5, 3 * 44), hdy = b.floats(random_floats(5 * 3 * 24, 4), 5, 3 * 24);
-      const Shape experts{30, 64, 20, 4};
-      const Pair e = upload(b, experts, format);
+      const LowBitCase experts{30, 64, 20, 4};
+      const Pair e = upload_low_bit(b, experts, format);
       const View offsets = b.ints({0, 17, 17, 19, 30}, 5), ends = b.ints({12, 17, 19, 25}, 4);
       const View ex = b.floats(random_floats(30 * 64, 1), 30, 64), edy = b.floats(random_floats(30 * 20, 4), 30, 20);
       const auto run = [&](const Pair& head, const Pair& expert, bool encoded, const View& ends_or_none) {
@@ -169,11 +169,11 @@ void expect_rows(KernelBench& b, const View& got, const View& want, const View& 
 
 TEST(LowBitRows, ProductsAreThoseOfTheRoundedRows) {
   for (const LowBitFormat format : kRowFormats)
-    for (const Shape& s : kShapes) {
+    for (const LowBitCase& s : kLowBitShapes) {
       if (s.inputs < 2 || s.outputs < 2) continue;
       const std::vector<float> x = random_floats(s.rows * s.inputs, 1), dy = random_floats(s.rows * s.outputs, 3);
       expect_same_everywhere([&](KernelBench& b) {
-        Pair w = upload(b, s, format);
+        Pair w = upload_low_bit(b, s, format);
         const auto forward = [&](const PackedWeight& weight, const std::vector<float>& from, bool accumulate) {
           LinearForward op{b.floats(random_floats(s.rows * s.outputs, 9), s.rows, s.outputs), b.floats(from, s.rows, s.inputs), weight};
           op.accumulate = accumulate;
@@ -204,7 +204,7 @@ TEST(LowBitRows, HeadsAndExperts) {
     const std::vector<float> rhx = rounded(hx, 3 * 44, 44, 40, format), rhdy = rounded(hdy, 3 * 24, 24, 24, format), rex = rounded(ex, 264, 264, 264, format),
                              redy = rounded(edy, 150, 150, 150, format);
     expect_same_everywhere([&](KernelBench& b) {
-      Pair h = upload(b, {5, 40, 24, 3}, format), e = upload(b, {30, 264, 150, 4}, format);
+      Pair h = upload_low_bit(b, {5, 40, 24, 3}, format), e = upload_low_bit(b, {30, 264, 150, 4}, format);
       h.encoded.bits |= kLowBitRows;
       e.encoded.bits |= kLowBitRows;
       const View offsets = b.ints({2, 17, 17, 19, 28}, 5);
@@ -233,7 +233,7 @@ TEST(LowBitRows, HeadsAndExperts) {
 TEST(LowBitEmbedding, RowsAreThoseOfTheDecodedTable) {
   for (const LowBitFormat format : kFormats)
     expect_same_everywhere([&](KernelBench& b) {
-      const Pair w = upload(b, {1, 100, 150}, format);
+      const Pair w = upload_low_bit(b, {1, 100, 150}, format);
       const View token = b.ints({149, 0, 17, 17, 130}, 5);
       const auto rows = [&](const PackedWeight& table) {
         EmbeddingForward op{b.junk(5, 100), table.data, token, true, table.bits, 150};
@@ -247,8 +247,8 @@ TEST(LowBitEmbedding, RowsAreThoseOfTheDecodedTable) {
 TEST(LowBitHead, LogitsLossGradientAndEmbedding) {
   for (const LowBitFormat format : kFormats)
     expect_same_everywhere([&](KernelBench& b) {
-      const Shape s{5, 96, 150};
-      const Pair w = upload(b, s, format);
+      const LowBitCase s{5, 96, 150};
+      const Pair w = upload_low_bit(b, s, format);
       const View x = b.floats(random_floats(5 * 96, 1), 5, 96), index = b.ints({4, 0, 3}, 3), target = b.ints({149, 0, -1, 77, 16}, 5),
                  token = b.ints({149, 0, 17, 17}, 4);
       const auto run = [&](const PackedWeight& weight) {

@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-struct Shape {
+struct QuantisedCase {
   std::int64_t rows, inputs, outputs, count = 1;
   int bits = 8;
   std::string name() const {
@@ -65,7 +65,7 @@ std::vector<float> packed(const std::vector<float>& w, std::int64_t outputs, std
       image[static_cast<std::size_t>((n / 16 * inputs + k) * 16 + n % 16)] = w[static_cast<std::size_t>(n * inputs + k)];
   return image;
 }
-std::vector<std::uint8_t> quantised(const std::vector<float>& w, const Shape& s) {
+std::vector<std::uint8_t> quantised(const std::vector<float>& w, const QuantisedCase& s) {
   const QuantisedShape shape{s.outputs, s.inputs, s.bits};
   std::vector<std::uint8_t> bytes(static_cast<std::size_t>(s.count * shape.bytes()));
   for (std::int64_t g = 0; g < s.count; ++g) {
@@ -74,30 +74,30 @@ std::vector<std::uint8_t> quantised(const std::vector<float>& w, const Shape& s)
   }
   return bytes;
 }
-PackedWeight upload(KernelBench& b, const std::vector<float>& w, const Shape& s, int maximum_leaves = 8) {
+PackedWeight upload_quantised(KernelBench& b, const std::vector<float>& w, const QuantisedCase& s, int maximum_leaves = 8) {
   PackedWeight weight{{}, s.outputs, s.inputs, s.count, maximum_leaves, s.bits};
   weight.data = b.zeros(s.count, weight.quantised().bytes(), DType::u8);
   b.backend().stream().write(weight.data, quantised(w, s));
   return weight;
 }
-std::vector<float> forward(const std::vector<float>& x, const std::vector<float>& w, const Shape& s, int maximum_leaves = 8, int leaf_begin = 0,
+std::vector<float> forward(const std::vector<float>& x, const std::vector<float>& w, const QuantisedCase& s, int maximum_leaves = 8, int leaf_begin = 0,
                            int leaf_end = 8) {
   KernelBench b;
   const View y = b.junk(s.rows, s.outputs);
-  LinearForward op{y, b.floats(x, s.rows, s.inputs), upload(b, w, s, maximum_leaves)};
+  LinearForward op{y, b.floats(x, s.rows, s.inputs), upload_quantised(b, w, s, maximum_leaves)};
   op.leaf_begin = leaf_begin;
   op.leaf_end = leaf_end;
   b.launch(&KernelTable::linear_forward, op);
   return b.read(y);
 }
 
-const std::vector<Shape> kShapes = {{1, 32, 16},   {1, 576, 33}, {3, 64, 17},    {5, 33, 15},  {2, 1, 1},     {13, 100, 48},
-                                    {17, 256, 64}, {33, 96, 80}, {50, 1536, 40}, {1, 31, 200}, {8, 128, 129}, {4, 15, 16}};
+const std::vector<QuantisedCase> kQuantisedShapes = {{1, 32, 16},   {1, 576, 33}, {3, 64, 17},    {5, 33, 15},  {2, 1, 1},     {13, 100, 48},
+                                                     {17, 256, 64}, {33, 96, 80}, {50, 1536, 40}, {1, 31, 200}, {8, 128, 129}, {4, 15, 16}};
 
 TEST(QuantisedWeights, AreThoseOfTheDefinitionAndTheWayBackIsExact) {
   for (int bits : {8, 4})
-    for (const Shape& shape : kShapes) {
-      Shape s = shape;
+    for (const QuantisedCase& shape : kQuantisedShapes) {
+      QuantisedCase s = shape;
       s.bits = bits;
       const std::vector<float> w = random_floats(s.outputs * s.inputs, 7, -3, 3), image = packed(w, s.outputs, s.inputs);
       const QuantisedShape q{s.outputs, s.inputs, bits};
@@ -141,8 +141,8 @@ TEST(QuantisedWeights, ZerosTinyNumbersAndNaN) {
 
 TEST(QuantisedLinear, BitsAreThoseOfTheWrittenOrderAndValuesThoseOfDouble) {
   for (int bits : {8, 4})
-    for (const Shape& shape : kShapes) {
-      Shape s = shape;
+    for (const QuantisedCase& shape : kQuantisedShapes) {
+      QuantisedCase s = shape;
       s.bits = bits;
       const std::vector<float> x = random_floats(s.rows * s.inputs, 1), w = random_floats(s.outputs * s.inputs, 2);
       std::vector<float> want;
@@ -169,7 +169,7 @@ TEST(QuantisedLinear, LimitsAreExact) {
   for (int bits : {8, 4})
     for (InstructionSet isa : {InstructionSet::scalar, InstructionSet::avx2, InstructionSet::avx512}) {
       if (!machine_has(isa)) continue;
-      const Shape s{4, 64, 16, 1, bits};
+      const QuantisedCase s{4, 64, 16, 1, bits};
       const int limit = bits == 8 ? 127 : 7;
       std::vector<float> x, w;
       for (int t = 0; t < 4; ++t)
@@ -179,7 +179,7 @@ TEST(QuantisedLinear, LimitsAreExact) {
           w.push_back(static_cast<float>(limit) * (n % 4 == 0 ? 1.0f : n % 4 == 1 ? -1.0f : n % 4 == 2 ? (k % 2 ? 1.0f : -1.0f) : (k / 2 % 2 ? 1.0f : -1.0f)));
       KernelBench b({.isa = isa});
       const View y = b.junk(4, 16);
-      b.launch(&KernelTable::linear_forward, LinearForward{y, b.floats(x, 4, 64), upload(b, w, s)});
+      b.launch(&KernelTable::linear_forward, LinearForward{y, b.floats(x, 4, 64), upload_quantised(b, w, s)});
       const std::vector<float> got = b.read(y);
       for (std::size_t t = 0; t < 4; ++t)
         for (std::size_t n = 0; n < 16; ++n) {
@@ -192,15 +192,15 @@ TEST(QuantisedLinear, LimitsAreExact) {
 
 TEST(QuantisedLinear, SameEverywhere) {
   for (int bits : {8, 4})
-    for (const Shape& shape : kShapes) {
-      Shape s = shape;
+    for (const QuantisedCase& shape : kQuantisedShapes) {
+      QuantisedCase s = shape;
       s.bits = bits;
       s.rows = std::min<std::int64_t>(s.rows, 20);
       s.inputs = std::min<std::int64_t>(s.inputs, 256);
       expect_same_everywhere([&](KernelBench& b) {
         const View y = b.junk(s.rows, s.outputs);
-        b.launch(&KernelTable::linear_forward,
-                 LinearForward{y, b.floats(random_floats(s.rows * s.inputs, 1), s.rows, s.inputs), upload(b, random_floats(s.outputs * s.inputs, 2), s)});
+        b.launch(&KernelTable::linear_forward, LinearForward{y, b.floats(random_floats(s.rows * s.inputs, 1), s.rows, s.inputs),
+                                                             upload_quantised(b, random_floats(s.outputs * s.inputs, 2), s)});
         b.record(y);
       });
     }
@@ -208,12 +208,12 @@ TEST(QuantisedLinear, SameEverywhere) {
 
 TEST(QuantisedLinear, HeadsReadTheirOwnColumns) {
   for (int bits : {8, 4}) {
-    const Shape s{5, 40, 24, 3, bits};
+    const QuantisedCase s{5, 40, 24, 3, bits};
     const std::int64_t step = 44;
     const std::vector<float> x = random_floats(s.rows * s.count * step, 1), w = random_floats(s.count * s.outputs * s.inputs, 2);
     expect_same_everywhere([&](KernelBench& b) {
       const View y = b.junk(s.rows, s.count * s.outputs);
-      LinearForward op{y, b.floats(x, s.rows, s.count * step), upload(b, w, s)};
+      LinearForward op{y, b.floats(x, s.rows, s.count * step), upload_quantised(b, w, s)};
       op.x_step = step;
       op.y_step = s.outputs;
       b.launch(&KernelTable::linear_forward, op);
@@ -231,12 +231,12 @@ TEST(QuantisedLinear, HeadsReadTheirOwnColumns) {
 
 TEST(QuantisedLinear, ExpertsTakeTheirRows) {
   for (int bits : {8, 4}) {
-    const Shape s{30, 64, 20, 4, bits};
+    const QuantisedCase s{30, 64, 20, 4, bits};
     const std::vector<std::int32_t> offsets = {0, 17, 17, 19, 30};
     const std::vector<float> x = random_floats(s.rows * s.inputs, 1), w = random_floats(s.count * s.outputs * s.inputs, 2);
     expect_same_everywhere([&](KernelBench& b) {
       const View y = b.junk(s.rows, s.outputs);
-      LinearForward op{y, b.floats(x, s.rows, s.inputs), upload(b, w, s)};
+      LinearForward op{y, b.floats(x, s.rows, s.inputs), upload_quantised(b, w, s)};
       op.offsets = b.ints(offsets, 5);
       op.rows_made = b.zeros(s.rows, 1, DType::i32);
       b.launch(&KernelTable::linear_forward, op);
@@ -255,14 +255,14 @@ TEST(QuantisedLinear, ExpertsTakeTheirRows) {
 
 TEST(QuantisedLinear, ARowAloneHasItsBitsAndANanStaysInItsRow) {
   for (int bits : {8, 4}) {
-    const Shape s{37, 160, 50, 1, bits};
+    const QuantisedCase s{37, 160, 50, 1, bits};
     std::vector<float> x = random_floats(s.rows * s.inputs, 1);
     const std::vector<float> w = random_floats(s.outputs * s.inputs, 2);
     x[static_cast<std::size_t>(9 * s.inputs + 33)] = std::nanf("");
     x[static_cast<std::size_t>(20 * s.inputs + 150)] = -INFINITY;
     const std::vector<float> all = forward(x, w, s);
     for (std::int64_t t = 0; t < s.rows; ++t) {
-      Shape one = s;
+      QuantisedCase one = s;
       one.rows = 1;
       const std::vector<float> alone = forward({x.begin() + t * s.inputs, x.begin() + (t + 1) * s.inputs}, w, one);
       for (std::int64_t n = 0; n < s.outputs; ++n) {
@@ -278,7 +278,7 @@ TEST(QuantisedLinear, ARowAloneHasItsBitsAndANanStaysInItsRow) {
 
 TEST(QuantisedLinear, LeavesJoinToTheWholeAndAnotherCountIsSeen) {
   for (int bits : {8, 4}) {
-    const Shape s{6, 256, 40, 1, bits};
+    const QuantisedCase s{6, 256, 40, 1, bits};
     const std::vector<float> x = random_floats(s.rows * s.inputs, 1), w = random_floats(s.outputs * s.inputs, 2);
     const std::vector<float> whole = forward(x, w, s), left = forward(x, w, s, 8, 0, 4), right = forward(x, w, s, 8, 4, 8), none = forward(x, w, s, 8, 3, 3);
     std::vector<float> joined;
@@ -293,7 +293,7 @@ TEST(QuantisedLinear, LeavesJoinToTheWholeAndAnotherCountIsSeen) {
 TEST(QuantisedLinear, SharesAndSpecialRowsAreTheSameEverywhere) {
   for (int bits : {8, 4})
     for (const std::int64_t rows : {1, 9}) {
-      const Shape s{rows, 256, 50, 1, bits};
+      const QuantisedCase s{rows, 256, 50, 1, bits};
       std::vector<float> x = random_floats(s.rows * s.inputs, 1);
       if (rows > 1) {
         x[static_cast<std::size_t>(2 * s.inputs + 33)] = std::nanf("");
@@ -301,7 +301,7 @@ TEST(QuantisedLinear, SharesAndSpecialRowsAreTheSameEverywhere) {
         for (std::int64_t k = 0; k < s.inputs; ++k) x[static_cast<std::size_t>(4 * s.inputs + k)] = k < 64 ? 0.0f : k < 128 ? -1e-36f : 3e38f;
       }
       expect_same_everywhere([&](KernelBench& b) {
-        LinearForward op{b.junk(s.rows, s.outputs), b.floats(x, s.rows, s.inputs), upload(b, random_floats(s.outputs * s.inputs, 2), s)};
+        LinearForward op{b.junk(s.rows, s.outputs), b.floats(x, s.rows, s.inputs), upload_quantised(b, random_floats(s.outputs * s.inputs, 2), s)};
         for (const auto& [begin, end] : {std::pair{0, 8}, std::pair{0, 3}, std::pair{2, 7}, std::pair{5, 5}}) {
           op.leaf_begin = begin, op.leaf_end = end;
           b.launch(&KernelTable::linear_forward, op);
@@ -315,11 +315,11 @@ TEST(QuantisedEmbedding, ReadsWhatTheHeadMultipliesWith) {
   for (int bits : {8, 4}) {
     const std::int64_t vocabulary = 37, h = 50;
     const std::vector<float> w = random_floats(vocabulary * h, 3);
-    const Shape s{4, h, vocabulary, 1, bits};
+    const QuantisedCase s{4, h, vocabulary, 1, bits};
     const std::vector<std::int32_t> token = {0, 36, 17, 17};
     expect_same_everywhere([&](KernelBench& b) {
       const View y = b.junk(4, h);
-      EmbeddingForward op{y, upload(b, w, s).data, b.ints(token, 4), true, bits, vocabulary};
+      EmbeddingForward op{y, upload_quantised(b, w, s).data, b.ints(token, 4), true, bits, vocabulary};
       b.launch(&KernelTable::embedding_forward, op);
       b.record(y);
       const std::vector<float> got = b.read(y);
@@ -334,13 +334,13 @@ TEST(QuantisedEmbedding, ReadsWhatTheHeadMultipliesWith) {
 
 TEST(QuantisedHead, LogitsOfChosenRowsAreTheLinearLayersAndLossesComeFromThem) {
   for (int bits : {8, 4}) {
-    const Shape s{5, 96, 130, 1, bits};
+    const QuantisedCase s{5, 96, 130, 1, bits};
     const std::vector<float> x = random_floats(s.rows * s.inputs, 1), w = random_floats(s.outputs * s.inputs, 2);
     const std::vector<float> linear = forward(x, w, s);
     const std::vector<std::int32_t> index = {3, 0, 3};
     expect_same_everywhere([&](KernelBench& b) {
       const View y = b.junk(3, s.outputs), hidden = b.floats(x, s.rows, s.inputs), logprob = b.junk(s.rows, 1);
-      const PackedWeight weight = upload(b, w, s);
+      const PackedWeight weight = upload_quantised(b, w, s);
       b.launch(&KernelTable::head_logits, HeadLogits{y, hidden, b.ints(index, 3), weight});
       HeadLoss loss;
       loss.logprob = logprob;

@@ -5,9 +5,9 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kSizes[] = {1, 15, 17, 33, 128};
+constexpr std::int64_t kRmsNormSizes[] = {1, 15, 17, 33, 128};
 
-std::vector<double> reference(const std::vector<double>& x, const std::vector<double>& w, double eps) {
+std::vector<double> rms_norm_reference(const std::vector<double>& x, const std::vector<double>& w, double eps) {
   const std::size_t n = w.size();
   std::vector<double> y(x.size());
   for (std::size_t t = 0; t < x.size() / n; ++t) {
@@ -18,26 +18,26 @@ std::vector<double> reference(const std::vector<double>& x, const std::vector<do
   }
   return y;
 }
-double weighted(const std::vector<double>& y, const std::vector<float>& dy) {
+double rms_norm_weighted(const std::vector<double>& y, const std::vector<float>& dy) {
   double sum = 0;
   for (std::size_t i = 0; i < y.size(); ++i) sum += y[i] * dy[i];
   return sum;
 }
 
 TEST(RmsNorm, ForwardMatchesTheReference) {
-  for (std::int64_t n : kSizes)
+  for (std::int64_t n : kRmsNormSizes)
     for (float eps : {1e-6f, 0.03f}) {
       const std::int64_t T = 18;
       const auto x = random_floats(T * n, 1, -2, 2), w = random_floats(n, 2, 0.5, 1.5);
       KernelBench bench;
       const View y = bench.junk(T, n);
       bench.launch(&KernelTable::rms_norm_forward, RmsNormForward{y, bench.floats(x, T, n), bench.floats(w, 1, n), eps});
-      expect_close(bench.read(y), reference(widened(x), widened(w), eps), 1e-6, "n " + std::to_string(n));
+      expect_close(bench.read(y), rms_norm_reference(widened(x), widened(w), eps), 1e-6, "n " + std::to_string(n));
     }
 }
 
 TEST(RmsNorm, AdjointsMatchFiniteDifferences) {
-  for (std::int64_t n : kSizes) {
+  for (std::int64_t n : kRmsNormSizes) {
     const std::int64_t T = 5;
     const float eps = 0.03f;
     const auto x = random_floats(T * n, 3, -2, 2), w = random_floats(n, 4, 0.5, 1.5), dy = random_floats(T * n, 5);
@@ -47,10 +47,10 @@ TEST(RmsNorm, AdjointsMatchFiniteDifferences) {
     op.dx = dx, op.gradient = dw, op.dy = bench.floats(dy, T, n), op.x = bench.floats(x, T, n), op.w = bench.floats(w, 1, n);
     op.segment = bench.ints({0, 0, 0, 1, 1}, T), op.eps = eps;
     bench.launch(&KernelTable::rms_norm_backward, op);
-    expect_close(bench.read(dx), finite_difference([&](const auto& v) { return weighted(reference(v, widened(w), eps), dy); }, widened(x)), 1e-5,
-                 "dx, n " + std::to_string(n));
-    expect_close(bench.read(dw), finite_difference([&](const auto& v) { return weighted(reference(widened(x), v, eps), dy); }, widened(w)), 1e-5,
-                 "dw, n " + std::to_string(n));
+    expect_close(bench.read(dx), finite_difference([&](const auto& v) { return rms_norm_weighted(rms_norm_reference(v, widened(w), eps), dy); }, widened(x)),
+                 1e-5, "dx, n " + std::to_string(n));
+    expect_close(bench.read(dw), finite_difference([&](const auto& v) { return rms_norm_weighted(rms_norm_reference(widened(x), v, eps), dy); }, widened(w)),
+                 1e-5, "dw, n " + std::to_string(n));
   }
 }
 
@@ -139,7 +139,7 @@ TEST(RmsNorm, BinsOverSeveralCallsGiveTheBitsOfOneCall) {
 }
 
 TEST(RmsNorm, BitsAndHashesAreTheSameEverywhere) {
-  for (std::int64_t n : kSizes)
+  for (std::int64_t n : kRmsNormSizes)
     for (DType dtype : {DType::f32, DType::bf16})
       expect_same_everywhere([&](KernelBench& bench) {
         const std::int64_t T = 37;

@@ -9,13 +9,13 @@ namespace lockstep {
 namespace {
 
 // A table of random angles, and the rotation in double.
-struct Problem {
+struct RopeProblem {
   int T, heads, rotary, pass, x_offset, x_step, y_offset, y_step, positions = 40;
   bool half;
   std::vector<float> table, x;
   std::vector<std::int32_t> position;
 
-  Problem(int t, int h, int r, int p, int xo, int xs, int yo, int ys, bool halves = false)
+  RopeProblem(int t, int h, int r, int p, int xo, int xs, int yo, int ys, bool halves = false)
       : T(t), heads(h), rotary(r), pass(p), x_offset(xo), x_step(xs), y_offset(yo), y_step(ys), half(halves) {
     table.resize(std::size_t(positions) * rotary);
     const std::vector<float> angles = random_floats(positions * rotary / 2, 1, -3, 3);
@@ -53,13 +53,13 @@ struct Problem {
   }
 };
 
-std::vector<Problem> problems() {
+std::vector<RopeProblem> problems() {
   return {{1, 1, 2, 0, 0, 2, 0, 2},           {15, 3, 8, 0, 12, 20, 24, 32},      {33, 16, 8, 8, 0, 16, 0, 16},    {70, 1, 32, 1, 17, 33, 3, 40},
           {15, 3, 64, 0, 0, 64, 0, 64, true}, {33, 2, 22, 5, 3, 30, 9, 40, true}, {17, 4, 2, 0, 0, 2, 0, 2, true}, {9, 1, 0, 37, 4, 0, 11, 0, true}};
 }
 
 TEST(Rope, RotatesAndLeavesTheRest) {
-  for (const Problem& p : problems())
+  for (const RopeProblem& p : problems())
     for (bool inverse : {false, true}) {
       KernelBench b;
       const View y = b.junk(p.T, p.y_columns());
@@ -72,7 +72,7 @@ TEST(Rope, RotatesAndLeavesTheRest) {
 
 // The backward is the transposed rotation: <y, R x> = <R^-1 y, x>.
 TEST(Rope, InverseIsTheAdjoint) {
-  for (const Problem& p : {Problem(9, 2, 8, 4, 0, 12, 0, 12), Problem(9, 2, 8, 4, 0, 12, 0, 12, true)}) {
+  for (const RopeProblem& p : {RopeProblem(9, 2, 8, 4, 0, 12, 0, 12), RopeProblem(9, 2, 8, 4, 0, 12, 0, 12, true)}) {
     KernelBench b;
     const std::vector<float> dy = random_floats(std::int64_t(p.x.size()), 8);
     const View y = b.junk(p.T, 24), dx = b.junk(p.T, 24);
@@ -86,7 +86,7 @@ TEST(Rope, InverseIsTheAdjoint) {
 }
 
 TEST(Rope, InPlaceHasTheSameBits) {
-  for (const Problem& p : {Problem(33, 4, 8, 5, 7, 20, 7, 20), Problem(33, 4, 36, 5, 7, 41, 7, 41, true)}) {
+  for (const RopeProblem& p : {RopeProblem(33, 4, 8, 5, 7, 20, 7, 20), RopeProblem(33, 4, 36, 5, 7, 41, 7, 41, true)}) {
     KernelBench b;
     const View y = b.floats(p.x, p.T, p.x_columns()), x = b.floats(p.x, p.T, p.x_columns());
     b.launch(&KernelTable::rope, p.op(b, y, x, false));
@@ -96,7 +96,7 @@ TEST(Rope, InPlaceHasTheSameBits) {
 }
 
 TEST(Rope, SameEverywhereAndRowByRow) {
-  for (const Problem& p : problems())
+  for (const RopeProblem& p : problems())
     for (bool inverse : {false, true}) {
       expect_same_everywhere([&](KernelBench& b) {
         const View y = b.junk(p.T, p.y_columns());

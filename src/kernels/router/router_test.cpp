@@ -9,10 +9,10 @@
 namespace lockstep {
 namespace {
 
-struct Shape {
+struct RouterShape {
   std::int64_t experts, k;
 };
-constexpr Shape kShapes[] = {{1, 1}, {8, 2}, {15, 3}, {17, 4}, {33, 8}};
+constexpr RouterShape kRouterShapes[] = {{1, 1}, {8, 2}, {15, 3}, {17, 4}, {33, 8}};
 
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
@@ -26,7 +26,7 @@ std::vector<double> reference_weights(const double* logits, const std::int32_t* 
 }
 
 TEST(Router, ChoosesTheLargestAndWeighsThem) {
-  for (const Shape& s : kShapes)
+  for (const RouterShape& s : kRouterShapes)
     for (bool normalise : {true, false}) {
       const std::int64_t T = 50;
       const auto logits = random_floats(T * s.experts, 1, -3, 3), bias = random_floats(s.experts, 2, -0.3, 0.3);
@@ -68,7 +68,7 @@ TEST(Router, TiesGoToTheLowerExpertAndNanIsLowestAndFlagged) {
 }
 
 TEST(Router, AdjointMatchesFiniteDifferences) {
-  for (const Shape& s : kShapes)
+  for (const RouterShape& s : kRouterShapes)
     for (bool normalise : {true, false}) {
       const std::int64_t T = 3;
       const auto logits = random_floats(T * s.experts, 3, -3, 3), dweight = random_floats(T * s.k, 4);
@@ -94,7 +94,7 @@ TEST(Router, AdjointMatchesFiniteDifferences) {
 
 // Given experts: the model's own give its bits, others the formula over those; a row without any is routed.
 TEST(Router, GivenExpertsTakeThePlaceOfTheLargest) {
-  for (const Shape& s : kShapes)
+  for (const RouterShape& s : kRouterShapes)
     for (bool normalise : {true, false}) {
       const std::int64_t T = 40;
       const auto logits = random_floats(T * s.experts, 11, -3, 3);
@@ -138,7 +138,7 @@ std::vector<double> softmax_weights(const double* logits, const std::int32_t* ch
 }
 
 TEST(Router, SoftmaxWeighsTheLargestLogits) {
-  for (const Shape& s : kShapes)
+  for (const RouterShape& s : kRouterShapes)
     for (bool normalise : {true, false}) {
       const std::int64_t T = 30;
       const auto logits = random_floats(T * s.experts, 13, -6, 6), dweight = random_floats(T * s.k, 14);
@@ -290,7 +290,7 @@ TEST(Router, LoadCountsAreAdded) {
 }
 
 TEST(Router, BitsAndHashesAreTheSameEverywhere) {
-  for (const Shape& s : kShapes)
+  for (const RouterShape& s : kRouterShapes)
     for (bool normalise : {true, false})
       expect_same_everywhere([&](KernelBench& bench) {
         const std::int64_t T = 35;

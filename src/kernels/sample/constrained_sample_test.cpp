@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-struct Row {
+struct ConstrainedRow {
   std::vector<float> logits, adjusted;  // adjusted empty: none
   std::vector<bool> allowed;            // empty: all
   float temperature = 1, top_p = 1, min_p = 0;
@@ -23,12 +23,12 @@ struct Row {
   RandomStream stream = RandomStream::sampling;
 };
 
-Sample launch(KernelBench& b, const std::vector<Row>& rows) {
+Sample launch_constrained(KernelBench& b, const std::vector<ConstrainedRow>& rows) {
   const auto n = static_cast<std::int64_t>(rows.size()), vocabulary = static_cast<std::int64_t>(rows[0].logits.size());
   std::vector<float> logits, adjusted, temperature, top_p, min_p;
   std::vector<std::int32_t> top_k, seed, sample, position, adjusted_row, mask_row, masks, stream, chosen;
   std::int32_t adjusted_rows = 0, mask_rows = 0;
-  for (const Row& r : rows) {
+  for (const ConstrainedRow& r : rows) {
     logits.insert(logits.end(), r.logits.begin(), r.logits.end());
     temperature.push_back(r.temperature);
     top_p.push_back(r.top_p);
@@ -64,9 +64,9 @@ Sample launch(KernelBench& b, const std::vector<Row>& rows) {
   op.seed = b.ints(seed, n, 2);
   op.sample = b.ints(sample, n);
   op.position = b.ints(position, n);
-  const auto draws = [](const Row& r) { return r.stream == RandomStream::sampling; };
+  const auto draws = [](const ConstrainedRow& r) { return r.stream == RandomStream::sampling; };
   if (!std::all_of(rows.begin(), rows.end(), draws)) op.stream = b.ints(stream, n);
-  if (std::any_of(rows.begin(), rows.end(), [](const Row& r) { return r.chosen >= 0; })) op.chosen = b.ints(chosen, n);
+  if (std::any_of(rows.begin(), rows.end(), [](const ConstrainedRow& r) { return r.chosen >= 0; })) op.chosen = b.ints(chosen, n);
   if (adjusted_rows > 0) {
     op.adjusted = b.floats(adjusted, adjusted_rows, vocabulary);
     op.adjusted_row = b.ints(adjusted_row, n);
@@ -78,16 +78,16 @@ Sample launch(KernelBench& b, const std::vector<Row>& rows) {
   b.launch(&KernelTable::sample, op);
   return op;
 }
-struct Result {
+struct ConstrainedResult {
   std::vector<std::int32_t> token, flags;
   std::vector<float> raw, sampling;
 };
-Result run(KernelBench& b, const std::vector<Row>& rows) {
-  const Sample op = launch(b, rows);
+ConstrainedResult run_constrained(KernelBench& b, const std::vector<ConstrainedRow>& rows) {
+  const Sample op = launch_constrained(b, rows);
   return {b.read_ints(op.token), b.read_ints(op.flags), b.read(op.raw_logprob), b.read(op.sampling_logprob)};
 }
 
-float noise(const Row& row, std::uint32_t id) {
+float constrained_noise(const ConstrainedRow& row, std::uint32_t id) {
   const Philox::Words words = Philox::generate(
       row.seed, {id / 4, static_cast<std::uint32_t>(row.position), static_cast<std::uint32_t>(row.sample), static_cast<std::uint32_t>(row.stream)});
   const float u = (static_cast<float>(words[id % 4] >> 9) + 0.5f) * 0x1p-23f;
@@ -95,13 +95,13 @@ float noise(const Row& row, std::uint32_t id) {
 }
 
 // The kept set and the token of the definition; log-probabilities in double.
-struct ByHand {
+struct ConstrainedByHand {
   std::int32_t token = -1;
   std::vector<std::int32_t> kept;
   double raw = 0, sampling = 0;
 };
-ByHand by_hand(const Row& row) {
-  ByHand out;
+ConstrainedByHand constrained_by_hand(const ConstrainedRow& row) {
+  ConstrainedByHand out;
   std::vector<float> z = row.adjusted.empty() ? row.logits : row.adjusted;
   if (row.temperature > 0)
     for (float& v : z) v /= row.temperature;
@@ -137,14 +137,14 @@ ByHand by_hand(const Row& row) {
   std::vector<std::int32_t> ascending = out.kept;
   std::sort(ascending.begin(), ascending.end());
   for (std::int32_t id : ascending)
-    if (const float score = at(id) + noise(row, static_cast<std::uint32_t>(id)); score > best) best = score, out.token = id;
+    if (const float score = at(id) + constrained_noise(row, static_cast<std::uint32_t>(id)); score > best) best = score, out.token = id;
   out.raw = logprob(row.logits, allowed, out.token);
   out.sampling = logprob(z, out.kept, out.token);
   return out;
 }
 
-Row random_row(RandomSequence& random, std::int64_t vocabulary) {
-  Row row;
+ConstrainedRow random_constrained_row(RandomSequence& random, std::int64_t vocabulary) {
+  ConstrainedRow row;
   row.logits = random_floats(vocabulary, random.next(), -6, 6);
   row.seed = static_cast<std::uint64_t>(random.next()) << 32 | random.next();
   row.sample = static_cast<std::int32_t>(random.below(8));
@@ -171,12 +171,12 @@ TEST(ConstrainedSample, TokensAndLogProbabilitiesAreThoseOfTheDefinition) {
   RandomSequence random(1, RandomStream::fuzz);
   for (InstructionSet isa : {InstructionSet::scalar, widest_instruction_set()})
     for (std::int64_t vocabulary : {1, 15, 17, 32, 33, 100, 512}) {
-      std::vector<Row> rows;
-      for (int i = 0; i < 300; ++i) rows.push_back(random_row(random, vocabulary));
+      std::vector<ConstrainedRow> rows;
+      for (int i = 0; i < 300; ++i) rows.push_back(random_constrained_row(random, vocabulary));
       KernelBench b({.isa = isa, .threads = 2});
-      const Result got = run(b, rows);
+      const ConstrainedResult got = run_constrained(b, rows);
       for (std::size_t i = 0; i < rows.size(); ++i) {
-        const ByHand want = by_hand(rows[i]);
+        const ConstrainedByHand want = constrained_by_hand(rows[i]);
         ASSERT_EQ(got.token[i], want.token) << "vocabulary " << vocabulary << ", row " << i;
         ASSERT_EQ(got.flags[i], 0);
         ASSERT_NEAR(got.raw[i], want.raw, 2e-5) << i;
@@ -191,19 +191,19 @@ TEST(ConstrainedSample, WhatIsChosenIsToldAsIfItHadBeenDrawn) {
   RandomSequence random(5, RandomStream::fuzz);
   for (const auto& [kind, isa] : {std::pair(BackendKind::cpu, widest_instruction_set()), std::pair(BackendKind::emulated, InstructionSet::scalar)})
     for (const std::int64_t vocabulary : {17, 100}) {
-      std::vector<Row> rows;
-      for (int i = 0; i < 200; ++i) rows.push_back(random_row(random, vocabulary));
+      std::vector<ConstrainedRow> rows;
+      for (int i = 0; i < 200; ++i) rows.push_back(random_constrained_row(random, vocabulary));
       KernelBench b({.kind = kind, .isa = isa, .threads = 2});
-      const Result drawn = run(b, rows);
-      std::vector<Row> other = rows;
-      for (Row& row : other) ++row.seed;
-      const Result otherwise = run(b, other);
+      const ConstrainedResult drawn = run_constrained(b, rows);
+      std::vector<ConstrainedRow> other = rows;
+      for (ConstrainedRow& row : other) ++row.seed;
+      const ConstrainedResult otherwise = run_constrained(b, other);
       for (std::size_t i = 0; i < rows.size(); ++i)
         if (i % 3 > 0) other[i].chosen = drawn.token[i];
-      const Result chosen = run(b, other);
+      const ConstrainedResult chosen = run_constrained(b, other);
       int differ = 0;
       for (std::size_t i = 0; i < rows.size(); ++i) {
-        const Result& want = i % 3 > 0 ? drawn : otherwise;
+        const ConstrainedResult& want = i % 3 > 0 ? drawn : otherwise;
         differ += otherwise.token[i] != drawn.token[i];
         ASSERT_EQ(chosen.token[i], want.token[i]) << i;
         ASSERT_EQ(float_bits(chosen.raw[i]), float_bits(want.raw[i])) << i;
@@ -216,9 +216,9 @@ TEST(ConstrainedSample, WhatIsChosenIsToldAsIfItHadBeenDrawn) {
 // A mask of everything, an adjustment of nothing and min_p of 0 are no mask, no adjustment and no min_p, to the bit.
 TEST(ConstrainedSample, WhatRestrictsNothingChangesNoBit) {
   RandomSequence random(2, RandomStream::fuzz);
-  std::vector<Row> plain, idle;
+  std::vector<ConstrainedRow> plain, idle;
   for (int i = 0; i < 200; ++i) {
-    Row row = random_row(random, 77);
+    ConstrainedRow row = random_constrained_row(random, 77);
     row.allowed.clear();
     row.adjusted.clear();
     row.min_p = 0;
@@ -228,7 +228,7 @@ TEST(ConstrainedSample, WhatRestrictsNothingChangesNoBit) {
     idle.push_back(row);
   }
   KernelBench b;
-  const Result a = run(b, plain), c = run(b, idle);
+  const ConstrainedResult a = run_constrained(b, plain), c = run_constrained(b, idle);
   EXPECT_EQ(a.token, c.token);
   expect_same_words(words_of(c.raw), words_of(a.raw), "raw");
   expect_same_words(words_of(c.sampling), words_of(a.sampling), "sampling");
@@ -236,13 +236,13 @@ TEST(ConstrainedSample, WhatRestrictsNothingChangesNoBit) {
 
 TEST(ConstrainedSample, NothingAllowedIsMarkedInItsRowAlone) {
   RandomSequence random(3, RandomStream::fuzz);
-  std::vector<Row> rows;
-  for (int i = 0; i < 5; ++i) rows.push_back(random_row(random, 40));
+  std::vector<ConstrainedRow> rows;
+  for (int i = 0; i < 5; ++i) rows.push_back(random_constrained_row(random, 40));
   KernelBench b;
   rows[2].allowed.assign(40, true);
-  const Result before = run(b, rows);
+  const ConstrainedResult before = run_constrained(b, rows);
   rows[2].allowed.assign(40, false);
-  const Result after = run(b, rows);
+  const ConstrainedResult after = run_constrained(b, rows);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     EXPECT_EQ(after.flags[i], i == 2 ? 1 << 4 : 0);
     EXPECT_EQ(after.token[i], i == 2 ? -1 : before.token[i]);
@@ -253,21 +253,21 @@ TEST(ConstrainedSample, NothingAllowedIsMarkedInItsRowAlone) {
   rows[2].allowed[3] = true;
   rows[2].adjusted.clear();
   rows[2].logits[4] = std::numeric_limits<float>::quiet_NaN();
-  EXPECT_EQ(run(b, rows).token[2], 3);
-  EXPECT_EQ(run(b, rows).raw[2], 0);
+  EXPECT_EQ(run_constrained(b, rows).token[2], 3);
+  EXPECT_EQ(run_constrained(b, rows).raw[2], 0);
 }
 
 TEST(ConstrainedSample, TheSameEverywhereAndWhateverRowsStandBeside) {
   RandomSequence random(4, RandomStream::fuzz);
   for (std::int64_t vocabulary : {17, 100, 256}) {
-    std::vector<Row> rows;
-    for (int i = 0; i < 30; ++i) rows.push_back(random_row(random, vocabulary));
+    std::vector<ConstrainedRow> rows;
+    for (int i = 0; i < 30; ++i) rows.push_back(random_constrained_row(random, vocabulary));
     expect_same_everywhere([&](KernelBench& b) {
-      const Sample op = launch(b, rows);
+      const Sample op = launch_constrained(b, rows);
       for (const View& v : {op.token, op.raw_logprob, op.sampling_logprob, op.flags}) b.record(v);
-      const Result all = {b.read_ints(op.token), {}, b.read(op.raw_logprob), b.read(op.sampling_logprob)};
+      const ConstrainedResult all = {b.read_ints(op.token), {}, b.read(op.raw_logprob), b.read(op.sampling_logprob)};
       for (std::size_t i = 0; i < rows.size(); i += 4) {
-        const Result alone = run(b, {rows[i]});
+        const ConstrainedResult alone = run_constrained(b, {rows[i]});
         EXPECT_EQ(alone.token[0], all.token[i]);
         EXPECT_EQ(float_bits(alone.raw[0]), float_bits(all.raw[i]));
         EXPECT_EQ(float_bits(alone.sampling[0]), float_bits(all.sampling[i]));

@@ -17,23 +17,23 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-struct Row {
+struct SampleRow {
   std::vector<float> logits;
   float temperature = 1, top_p = 1;
   std::int32_t top_k = 0;
   std::uint64_t seed = 0;
   std::int32_t sample = 0, position = 0;
 };
-struct Result {
+struct SampleResult {
   std::vector<std::int32_t> token, flags;
   std::vector<float> raw, sampling;
 };
 
-Sample launch_of(KernelBench& b, const std::vector<Row>& rows) {
+Sample launch_of(KernelBench& b, const std::vector<SampleRow>& rows) {
   const auto n = static_cast<std::int64_t>(rows.size()), vocabulary = static_cast<std::int64_t>(rows[0].logits.size());
   std::vector<float> logits, temperature, top_p;
   std::vector<std::int32_t> top_k, seed, sample, position;
-  for (const Row& r : rows) {
+  for (const SampleRow& r : rows) {
     logits.insert(logits.end(), r.logits.begin(), r.logits.end());
     temperature.push_back(r.temperature);
     top_p.push_back(r.top_p);
@@ -58,12 +58,12 @@ Sample launch_of(KernelBench& b, const std::vector<Row>& rows) {
   b.launch(&KernelTable::sample, op);
   return op;
 }
-Result run(KernelBench& b, const std::vector<Row>& rows) {
+SampleResult run_sample(KernelBench& b, const std::vector<SampleRow>& rows) {
   const Sample op = launch_of(b, rows);
   return {b.read_ints(op.token), b.read_ints(op.flags), b.read(op.raw_logprob), b.read(op.sampling_logprob)};
 }
 
-float noise(const Row& row, std::uint32_t id) {
+float sample_noise(const SampleRow& row, std::uint32_t id) {
   const Philox::Words words = Philox::generate(
       row.seed, {id / 4, static_cast<std::uint32_t>(row.position), static_cast<std::uint32_t>(row.sample), static_cast<std::uint32_t>(RandomStream::sampling)});
   const float u = (static_cast<float>(words[id % 4] >> 9) + 0.5f) * 0x1p-23f;
@@ -71,14 +71,14 @@ float noise(const Row& row, std::uint32_t id) {
 }
 
 // The definition: every token of the vocabulary ranked and given its noise; nothing skipped.
-struct ByHand {
+struct SampleByHand {
   std::int32_t token = -1;
   std::vector<std::int32_t> kept;  // by rank
   float kept_chain = 0;            // ascending-rank chain of exp(z - max) over the kept set
   std::vector<float> z;
 };
-ByHand by_hand(const Row& row) {
-  ByHand out;
+SampleByHand sample_by_hand(const SampleRow& row) {
+  SampleByHand out;
   for (float v : row.logits) out.z.push_back(row.temperature > 0 ? v / row.temperature : v);
   const auto& z = out.z;
   std::vector<std::int32_t> order(z.size());
@@ -99,12 +99,12 @@ ByHand by_hand(const Row& row) {
   float best = -kInfinity;
   std::sort(order.begin(), order.end());
   for (std::int32_t id : order)
-    if (const float score = z[id] + noise(row, static_cast<std::uint32_t>(id)); score > best) best = score, out.token = id;
+    if (const float score = z[id] + sample_noise(row, static_cast<std::uint32_t>(id)); score > best) best = score, out.token = id;
   return out;
 }
 
-Row random_row(RandomSequence& random, std::int64_t vocabulary, double spread) {
-  Row row;
+SampleRow random_sample_row(RandomSequence& random, std::int64_t vocabulary, double spread) {
+  SampleRow row;
   for (std::int64_t v = 0; v < vocabulary; ++v) row.logits.push_back(static_cast<float>(spread * (random.uniform() * 2 - 1)));
   row.seed = static_cast<std::uint64_t>(random.next()) << 32 | random.next();
   row.sample = static_cast<std::int32_t>(random.below(8));
@@ -113,7 +113,7 @@ Row random_row(RandomSequence& random, std::int64_t vocabulary, double spread) {
   row.temperature = temperatures[random.below(5)];
   return row;
 }
-void add_filter(Row& row, RandomSequence& random) {
+void add_filter(SampleRow& row, RandomSequence& random) {
   if (random.below(2)) row.top_k = static_cast<std::int32_t>(1 + random.below(static_cast<std::uint32_t>(row.logits.size()) + 2));
   if (random.below(2)) row.top_p = static_cast<float>(random.uniform());
 }
@@ -139,10 +139,10 @@ TEST(Sample, TokensAreThoseOfTheDefinition) {
   RandomSequence random(1, RandomStream::fuzz);
   for (InstructionSet isa : {InstructionSet::scalar, widest_instruction_set()})
     for (std::int64_t vocabulary : {1, 2, 15, 16, 17, 100, 512}) {
-      std::vector<Row> rows;
+      std::vector<SampleRow> rows;
       for (int i = 0; i < 400; ++i) {
         const double spreads[] = {0, 0.1, 3, 20, 1e4, 1e30};
-        Row row = random_row(random, vocabulary, spreads[i % 6]);
+        SampleRow row = random_sample_row(random, vocabulary, spreads[i % 6]);
         if (i % 7 == 3)  // few values, so that many tokens are equal
           for (float& v : row.logits) v = std::round(v);
         if (i % 7 == 4) row.logits[random.below(static_cast<std::uint32_t>(vocabulary))] += 17;  // near the bound of the noise
@@ -155,9 +155,9 @@ TEST(Sample, TokensAreThoseOfTheDefinition) {
         rows.push_back(row);
       }
       KernelBench b({.isa = isa, .threads = 2});
-      const Result got = run(b, rows);
+      const SampleResult got = run_sample(b, rows);
       for (std::size_t i = 0; i < rows.size(); ++i) {
-        const ByHand want = by_hand(rows[i]);
+        const SampleByHand want = sample_by_hand(rows[i]);
         ASSERT_EQ(got.token[i], want.token) << "vocabulary " << vocabulary << ", row " << i;
         ASSERT_EQ(got.flags[i], 0);
         if (want.kept.empty()) {
@@ -172,16 +172,16 @@ TEST(Sample, TokensAreThoseOfTheDefinition) {
 
 TEST(Sample, LogProbabilitiesAndKeptSetsMatchDouble) {
   RandomSequence random(2, RandomStream::fuzz);
-  std::vector<Row> rows;
+  std::vector<SampleRow> rows;
   for (int i = 0; i < 600; ++i) {
-    Row row = random_row(random, 130, 4);
+    SampleRow row = random_sample_row(random, 130, 4);
     if (i % 3) add_filter(row, random);
     rows.push_back(row);
   }
   KernelBench b({.isa = std::nullopt, .threads = 2});
-  const Result got = run(b, rows);
+  const SampleResult got = run_sample(b, rows);
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    const Row& row = rows[i];
+    const SampleRow& row = rows[i];
     const auto log_softmax = [](const std::vector<double>& z, const std::vector<std::size_t>& kept, std::size_t id) {
       double m = -1e300, sum = 0;
       for (std::size_t v : kept) m = std::max(m, z[v]);
@@ -206,7 +206,7 @@ TEST(Sample, LogProbabilitiesAndKeptSetsMatchDouble) {
     }
     const auto token = static_cast<std::size_t>(got.token[i]);
     ASSERT_TRUE(std::find(kept.begin(), kept.end(), token) != kept.end()) << "row " << i << " chose a token outside its kept set";
-    EXPECT_EQ(by_hand(row).kept.size(), kept.size()) << i;
+    EXPECT_EQ(sample_by_hand(row).kept.size(), kept.size()) << i;
     EXPECT_NEAR(got.raw[i], log_softmax(logits, all, token), 1e-5) << i;
     EXPECT_NEAR(got.sampling[i], log_softmax(z, kept, token), 1e-5 * std::max(1.0, std::fabs(z[token]))) << i;
   }
@@ -216,12 +216,12 @@ TEST(Sample, LogProbabilitiesAndKeptSetsMatchDouble) {
 TEST(Sample, Distribution) {
   RandomSequence random(3, RandomStream::fuzz);
   for (int variant = 0; variant < 4; ++variant) {
-    Row row = random_row(random, 20, 1.5);
+    SampleRow row = random_sample_row(random, 20, 1.5);
     row.temperature = variant % 2 ? 0.8f : 1.0f;
     if (variant >= 2) row.top_k = 12, row.top_p = 0.9f;
-    const ByHand definition = by_hand(row);
+    const SampleByHand definition = sample_by_hand(row);
     constexpr int kDraws = 40000;
-    std::vector<Row> rows;
+    std::vector<SampleRow> rows;
     for (int i = 0; i < kDraws; ++i) {
       // Seeds, positions and samples take their turns: each must give independent draws.
       if (variant == 0) row.seed = static_cast<std::uint64_t>(i);
@@ -231,7 +231,7 @@ TEST(Sample, Distribution) {
       rows.push_back(row);
     }
     KernelBench b({.isa = std::nullopt, .threads = 2});
-    const Result got = run(b, rows);
+    const SampleResult got = run_sample(b, rows);
     std::vector<int> count(20, 0);
     for (std::int32_t token : got.token) ++count[static_cast<std::size_t>(token)];
     double total = 0, chi_square = 0;
@@ -266,15 +266,15 @@ TEST(Sample, RawLogProbabilityHasTheTrainersBits) {
     const View logits = b.junk(kRows, vocabulary);
     b.launch(&KernelTable::head_logits, HeadLogits{logits, x, b.ints(index, kRows), w});
     const std::vector<float> values = b.read(logits);
-    std::vector<Row> rows;
+    std::vector<SampleRow> rows;
     for (std::int64_t i = 0; i < kRows; ++i) {
-      Row row = random_row(random, 1, 1);
+      SampleRow row = random_sample_row(random, 1, 1);
       row.logits.assign(values.begin() + i * vocabulary, values.begin() + (i + 1) * vocabulary);
       if (i % 2) row.temperature = 1;
       if (i % 4 >= 2) add_filter(row, random);
       rows.push_back(row);
     }
-    const Result sampled = run(b, rows);
+    const SampleResult sampled = run_sample(b, rows);
     HeadLoss score;
     score.logprob = b.junk(kRows, 1);
     score.flags = b.zeros(kRows, 1, DType::i32);
@@ -295,9 +295,9 @@ TEST(Sample, RawLogProbabilityHasTheTrainersBits) {
 TEST(Sample, TheSameEverywhereAndWhateverRowsStandBeside) {
   RandomSequence random(7, RandomStream::fuzz);
   for (std::int64_t vocabulary : {1, 17, 100, 256}) {
-    std::vector<Row> rows;
+    std::vector<SampleRow> rows;
     for (int i = 0; i < 30; ++i) {
-      Row row = random_row(random, vocabulary, 3);
+      SampleRow row = random_sample_row(random, vocabulary, 3);
       if (i % 2) add_filter(row, random);
       if (i % 5 == 4) row.temperature = 0;
       rows.push_back(row);
@@ -305,9 +305,9 @@ TEST(Sample, TheSameEverywhereAndWhateverRowsStandBeside) {
     expect_same_everywhere([&](KernelBench& b) {
       const Sample op = launch_of(b, rows);
       for (const View& v : {op.token, op.raw_logprob, op.sampling_logprob, op.flags}) b.record(v);
-      const Result all = {b.read_ints(op.token), {}, b.read(op.raw_logprob), b.read(op.sampling_logprob)};
+      const SampleResult all = {b.read_ints(op.token), {}, b.read(op.raw_logprob), b.read(op.sampling_logprob)};
       for (std::size_t i = 0; i < rows.size(); i += 7) {
-        const Result alone = run(b, {rows[i]});
+        const SampleResult alone = run_sample(b, {rows[i]});
         EXPECT_EQ(alone.token[0], all.token[i]);
         EXPECT_EQ(float_bits(alone.raw[0]), float_bits(all.raw[i]));
         EXPECT_EQ(float_bits(alone.sampling[0]), float_bits(all.sampling[i]));
@@ -319,9 +319,9 @@ TEST(Sample, TheSameEverywhereAndWhateverRowsStandBeside) {
 // More tokens than ranks are counted for, few values, leaves of other counts, rows that are refused.
 TEST(Sample, ManyTokensTiesAndRefusedRowsAreTheSameEverywhere) {
   RandomSequence random(9, RandomStream::fuzz);
-  std::vector<Row> rows;
+  std::vector<SampleRow> rows;
   for (int i = 0; i < 24; ++i) {
-    Row row = random_row(random, 1100, 3);
+    SampleRow row = random_sample_row(random, 1100, 3);
     if (i % 3 == 1)
       for (float& v : row.logits) v = std::round(v);
     if (i % 4 == 2) add_filter(row, random);
@@ -335,7 +335,7 @@ TEST(Sample, ManyTokensTiesAndRefusedRowsAreTheSameEverywhere) {
   rows[21].logits[3] = kInfinity;
   rows[22].logits.assign(1100, -kInfinity);
   rows[23].temperature = 1e-38f;  // z overflows
-  for (Row& row : rows)
+  for (SampleRow& row : rows)
     if (row.top_k == 1000) row.logits[0] = 0, row.logits[1] = -0.0f;
   expect_same_everywhere([&](KernelBench& b) {
     Sample op = launch_of(b, rows);
@@ -349,16 +349,16 @@ TEST(Sample, ManyTokensTiesAndRefusedRowsAreTheSameEverywhere) {
 
 TEST(Sample, NotANumberIsMarkedInItsRowAlone) {
   RandomSequence random(8, RandomStream::fuzz);
-  std::vector<Row> rows;
-  for (int i = 0; i < 6; ++i) rows.push_back(random_row(random, 40, 3));
+  std::vector<SampleRow> rows;
+  for (int i = 0; i < 6; ++i) rows.push_back(random_sample_row(random, 40, 3));
   KernelBench b;
-  const Result before = run(b, rows);
+  const SampleResult before = run_sample(b, rows);
   rows[1].logits[39] = std::numeric_limits<float>::quiet_NaN();
   rows[2].logits[0] = kInfinity;
   rows[3].logits.assign(40, -kInfinity);
   rows[4].logits[7] = 5;
   rows[4].temperature = 1e-38f;  // z overflows
-  const Result after = run(b, rows);
+  const SampleResult after = run_sample(b, rows);
   EXPECT_EQ(after.flags, (std::vector<std::int32_t>{0, 8, 8, 8, 8, 0}));
   for (std::size_t i : {1, 2, 3, 4}) {
     EXPECT_EQ(after.token[i], -1);
@@ -372,9 +372,9 @@ TEST(Sample, NotANumberIsMarkedInItsRowAlone) {
 
 // A masked token (-infinity) is never drawn as long as its vocabulary leaf has another.
 TEST(Sample, MaskedTokens) {
-  std::vector<Row> rows;
+  std::vector<SampleRow> rows;
   for (int i = 0; i < 200; ++i) {
-    Row row;
+    SampleRow row;
     row.logits.assign(50, -kInfinity);
     row.logits[3] = row.logits[40] = 1;
     row.seed = static_cast<std::uint64_t>(i);
@@ -382,7 +382,7 @@ TEST(Sample, MaskedTokens) {
     rows.push_back(row);
   }
   KernelBench b;
-  const Result got = run(b, rows);
+  const SampleResult got = run_sample(b, rows);
   EXPECT_GT(std::count(got.token.begin(), got.token.end(), 3), 60);
   EXPECT_GT(std::count(got.token.begin(), got.token.end(), 40), 60);
   for (std::size_t i = 0; i < rows.size(); ++i) {

@@ -15,14 +15,14 @@ namespace {
 
 constexpr std::int64_t kMost = 20;
 
-struct Case {
+struct TopCase {
   std::int64_t vocabulary = 0;
   std::vector<float> logits;             // rows x vocabulary
   std::vector<std::int32_t> row, count;  // asked for
   std::vector<std::int32_t> mask_row;
   std::vector<std::int32_t> masks;
 
-  Case(RandomSequence& random, std::int64_t v, std::int64_t rows) : vocabulary(v) {
+  TopCase(RandomSequence& random, std::int64_t v, std::int64_t rows) : vocabulary(v) {
     logits = random_floats(rows * v, random.next(), -5, 5);
     for (std::size_t i = 0; i < logits.size(); i += 3) logits[i] = std::round(logits[i]);  // so that some are equal
     const std::int64_t width = (v + 31) / 32;
@@ -39,7 +39,7 @@ struct Case {
   }
 };
 
-TopTokens launch(KernelBench& b, const Case& c) {
+TopTokens launch_top(KernelBench& b, const TopCase& c) {
   TopTokens op;
   const auto items = static_cast<std::int64_t>(c.row.size()), width = (c.vocabulary + 31) / 32;
   op.id = b.zeros(items, kMost, DType::i32);
@@ -56,9 +56,9 @@ TopTokens launch(KernelBench& b, const Case& c) {
 TEST(TopTokens, AreThoseOfAFullSort) {
   RandomSequence random(1, RandomStream::fuzz);
   for (std::int64_t vocabulary : {1, 2, 15, 31, 33, 100, 600}) {
-    const Case c(random, vocabulary, 30);
+    const TopCase c(random, vocabulary, 30);
     KernelBench b;
-    const TopTokens op = launch(b, c);
+    const TopTokens op = launch_top(b, c);
     const std::vector<std::int32_t> id = b.read_ints(op.id);
     const std::vector<float> logprob = b.read(op.logprob);
     for (std::size_t i = 0; i < c.row.size(); ++i) {
@@ -80,9 +80,9 @@ TEST(TopTokens, AreThoseOfAFullSort) {
 
 TEST(TopTokens, LogProbabilitiesHaveTheSamplersBits) {
   RandomSequence random(2, RandomStream::fuzz);
-  const Case c(random, 300, 20);
+  const TopCase c(random, 300, 20);
   KernelBench b;
-  const TopTokens op = launch(b, c);
+  const TopTokens op = launch_top(b, c);
   const auto items = static_cast<std::int64_t>(c.row.size());
   std::vector<float> logits;
   for (std::int32_t r : c.row) logits.insert(logits.end(), c.logits.begin() + r * 300, c.logits.begin() + (r + 1) * 300);
@@ -115,11 +115,11 @@ TEST(TopTokens, LogProbabilitiesHaveTheSamplersBits) {
 TEST(TopTokens, TheSameEverywhere) {
   RandomSequence random(3, RandomStream::fuzz);
   for (std::int64_t vocabulary : {1, 17, 100, 600}) {
-    Case c(random, vocabulary, 6);
+    TopCase c(random, vocabulary, 6);
     c.logits[0] = 0, c.logits[c.logits.size() - 1] = -0.0f;
     c.logits[static_cast<std::size_t>(2 * vocabulary)] = std::numeric_limits<float>::quiet_NaN();
     expect_same_everywhere([&](KernelBench& b) {
-      const TopTokens op = launch(b, c);
+      const TopTokens op = launch_top(b, c);
       b.record(op.id);
       b.record(op.logprob);
     });
@@ -128,13 +128,13 @@ TEST(TopTokens, TheSameEverywhere) {
 
 TEST(TopTokens, ARowThatIsNotFiniteHasNone) {
   RandomSequence random(4, RandomStream::fuzz);
-  Case c(random, 40, 3);
+  TopCase c(random, 40, 3);
   c.logits[40 + 7] = std::numeric_limits<float>::quiet_NaN();
   c.row = {0, 1, 2};
   c.count = {5, 5, 5};
   c.mask_row = {-1, -1, -1};
   KernelBench b;
-  const std::vector<std::int32_t> id = b.read_ints(launch(b, c).id);
+  const std::vector<std::int32_t> id = b.read_ints(launch_top(b, c).id);
   EXPECT_GE(id[0], 0);
   EXPECT_EQ(id[kMost], -1);
   EXPECT_GE(id[2 * kMost], 0);

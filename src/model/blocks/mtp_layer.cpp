@@ -41,6 +41,7 @@ MtpLayer::Depth MtpLayer::compute(Context& ctx, const Tensor& embedded, const Te
 }
 
 MtpLayer::Depth MtpLayer::first(Context& ctx, const Tensor& embedded, const Tensor& hidden, Keys& keys) const {
+  keys = {};  // a selection that is there would be taken for this forward's own
   return compute(ctx, embedded, hidden, [&](const Tensor& h) { return attention_->remember(ctx, h, 0, keys.selection, keys.entry); });
 }
 

@@ -50,7 +50,7 @@ GIVEN = {
     "model/config_reader.h": "const Json& json",
     "model/context.h": "Context& ctx, const Tensor& x, const Tensor& a, const Tensor& b, std::int64_t n",
     "model/model.h": "const Json& config_json",
-    "model/operations/segment.h": "Context& ctx, Tensor x, Tensor (*layer)(Context&, const Tensor&)",
+    "model/operations/segment.h": "Context& ctx, Tensor x, std::size_t begin, std::size_t end, std::int64_t top_k, Tensor (*layer)(Context&, const Tensor&, std::size_t, Selection&)",
     "model/runtime.h": "const BackendOptions& backend_options, const Json& config, std::int64_t max_positions",
     "numerics/profile.h": "",
     "numerics/flop.h": "",
@@ -100,6 +100,7 @@ GIVEN = {
     "rl/trajectory/play.h": "const Environment& environment, const Problem& problem, const Tokenizer& tokenizer, Turn (*write)(const std::vector<std::int32_t>&)",
     "serving/generation_defaults.h": "",
     "sync/manifest.h": "const std::string& text",
+    "sync/tensor_codec.h": "const std::string& old_bytes, const std::string& new_bytes, std::string& to",
 }  # fmt: skip
 # A header a line, and behind it the names that its lines of use take for granted.
 OF_ANY_TYPE = """\
