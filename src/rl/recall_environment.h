@@ -1,4 +1,4 @@
-// Recall as Environments: all four kinds in turn, or one, at any length or of lengths in a range (the task itself: rl/recall.h). A problem's domain is its kind.
+// Recall as Environments: all four kinds in turn, or one, of any length or of several (the task itself: rl/recall.h). A problem's domain is its kind.
 //   const std::unique_ptr<OneTurnEnvironment> recall = make_recall_environment("recall-last-4096");
 #pragma once
 #include <memory>

@@ -1,7 +1,7 @@
 // A layer, or layers that share a selection of keys, as one operation: the unit of a pipeline's stages and of kept forwards, whose rows are read or stored here
 // (model/row_values.h). With activation checkpointing each layer's activations are freed, and the layer is computed again in the backward, with the
 // selection of the forward: nothing is selected twice.
-//   x = segment(ctx, x, {begin, end, top_k, [&](Context& c, const Tensor& input, std::size_t i, Selection& selection) { return layer(c, input, i, selection); }});
+//   x = segment(ctx, x, {begin, end, top_k, [&](Context& c, const Tensor& h, std::size_t i, Selection& selection) { return layer(c, h, i, selection); }});
 #pragma once
 #include <functional>
 
