@@ -1,7 +1,7 @@
 // A pass over tensors of a compute copy, each in row-major parts in their order (model/tensor_parts.h), on all threads of the device: how digests are made,
 // changes found and snapshots applied with no more memory than the parts.
 //   TensorPass pass(runtime, tensors, weights->parameters, {{i, type, [&](std::int64_t first, char* words, std::size_t bytes) { ... }, [&] { ... }}});
-//   while (executor.run(WorkClass::training, [&] { return pass.turn(); }).get()) report();
+//   while (pass.turn()) report();   // each turn on the executor's thread
 #pragma once
 #include <atomic>
 #include <functional>

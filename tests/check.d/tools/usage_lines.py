@@ -336,7 +336,6 @@ sync/replica_record.h record store
 sync/rice_mean.h
 sync/snapshot_ways.h have local store target
 sync/store.h after before text
-sync/tensor_codec.h new_bytes old_bytes to
 sync/transfer.h
 tensor/cuda_stream.h use
 tensor/device_pointer.h view
