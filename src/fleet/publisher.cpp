@@ -104,9 +104,7 @@ std::vector<Publisher::TensorNow> Publisher::read_tensors(const ModelTensors& te
                       std::memcpy(now.bytes.data() + at, words, bytes);
                     }});
   }
-  TensorPass pass(*runtime_, tensors, buffers, std::move(list));
-  while (executor_->run(WorkClass::training, [&] { return pass.turn(); }).get()) {
-  }
+  TensorPass(*runtime_, tensors, buffers, std::move(list)).run(*executor_);
   return all;
 }
 

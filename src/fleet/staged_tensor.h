@@ -1,5 +1,5 @@
 // A tensor on its way from what the live weights have to what a snapshot has: decoded and compared part by part, its changes handed on or held.
-//   StagedTensor one(tensors, change, chain.update(tensor, digest));   TensorPass pass(runtime, tensors, buffers, {one.passed({})});   pass.run();
+//   StagedTensor one(tensors, change, chain.update(tensor, digest));   TensorPass pass(runtime, tensors, buffers, {one.passed({})});   pass.run(executor);
 // One thread at a time.
 #pragma once
 #include <functional>

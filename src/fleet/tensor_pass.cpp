@@ -9,6 +9,10 @@ namespace {
 constexpr std::size_t kBytesATurn = std::size_t{2} << 20;  // of one thread: a live request waits for no more
 }
 
+PassedTensor digested(std::size_t tensor, SafetensorsType type, RunningDigest& digest) {
+  return {tensor, type, [&digest](std::int64_t, char* words, std::size_t bytes) { digest.update(words, bytes); }};
+}
+
 TensorPass::TensorPass(Runtime& runtime, const ModelTensors& tensors, const std::vector<Buffer>& buffers, std::vector<PassedTensor> list)
     : runtime_(runtime), tensors_(tensors), buffers_(buffers), list_(std::move(list)) {
   std::stable_sort(list_.begin(), list_.end(),
@@ -22,6 +26,11 @@ bool TensorPass::turn() {
   if (workers_.size() == 1) work(workers_.front());
   else runtime_.backend.device().threads().run(std::ssize(workers_), [&](std::int64_t i) { work(workers_[static_cast<std::size_t>(i)]); });
   return begun_ < list_.size() || std::any_of(workers_.begin(), workers_.end(), [&](const Worker& w) { return w.tensor < list_.size(); });
+}
+
+void TensorPass::run(Executor& executor) {
+  bool more = true;
+  while (more) more = executor.inside() ? turn() : executor.run(WorkClass::training, [&] { return turn(); }).get();
 }
 
 void TensorPass::work(Worker& worker) {

@@ -1,15 +1,17 @@
 // A pass over tensors of a compute copy, each in row-major parts in their order (model/tensor_parts.h), on all threads of the device: how digests are made,
 // changes found and snapshots applied with no more memory than the parts.
 //   TensorPass pass(runtime, tensors, weights->parameters, {{i, type, [&](std::int64_t first, char* words, std::size_t bytes) { ... }, [&] { ... }}});
-//   while (pass.turn()) report();   // each turn on the executor's thread
+//   pass.run(executor);
 #pragma once
 #include <atomic>
 #include <functional>
 #include <optional>
 #include <vector>
 
+#include "base/running_digest.h"
 #include "fleet/model_tensors.h"
 #include "model/runtime.h"
+#include "serving/executor.h"
 
 namespace lockstep {
 
@@ -21,16 +23,17 @@ struct PassedTensor {
   std::function<void()> end = {};                                                // after the last part
 };
 
+// One that digests a tensor; `digest` outlives it.
+PassedTensor digested(std::size_t tensor, SafetensorsType type, RunningDigest& digest);
+
 class TensorPass {
  public:
   // All outlive it.
   TensorPass(Runtime& runtime, const ModelTensors& tensors, const std::vector<Buffer>& buffers, std::vector<PassedTensor> list);
   // Some milliseconds' work; false: all is done. The executor's thread. Throws what the functions throw.
   bool turn();
-  void run() {
-    while (turn()) {
-    }
-  }
+  // All turns, each on the executor's thread, between its other work; at once for who is there already. Throws as turn.
+  void run(Executor& executor);
 
  private:
   struct Worker {

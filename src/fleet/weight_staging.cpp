@@ -46,7 +46,6 @@ std::vector<const SnapshotTensor*> matched(const SnapshotChain& chain, const Mod
       fail(ErrorCode::invalid_argument, "snapshot {} has no tensor {}, which this model needs", short_id(chain.id()), quoted_name(tensors.shapes()[i].name));
   return all;
 }
-
 }  // namespace
 
 WeightStaging::WeightStaging(std::shared_ptr<Runtime> runtime, std::shared_ptr<Executor> executor, SwapMemory memory, std::shared_ptr<WeightPool::Part> part,
@@ -127,15 +126,12 @@ void WeightStaging::stage_weights(const SnapshotChain& chain, const LiveWeights&
   // An update is made from what the live weights have, whatever was said of them.
   std::vector<std::string> digests(wanted.size());
   {
-    std::vector<std::size_t> asked;
-    for (std::size_t i = 0; i < wanted.size(); ++i)
-      if (differs(i)) asked.push_back(i);
-    std::vector<RunningDigest> running(wanted.size());
+    std::map<std::size_t, RunningDigest> running;
     std::vector<PassedTensor> list;
-    for (const std::size_t i : asked)
-      list.push_back({i, wanted[i]->shape.type, [&running, i](std::int64_t, char* words, std::size_t bytes) { running[i].update(words, bytes); }});
+    for (std::size_t i = 0; i < wanted.size(); ++i)
+      if (differs(i)) list.push_back(digested(i, wanted[i]->shape.type, running[i]));
     pass(tensors, *live.weights, std::move(list), [&] { report(ReplicaStage::verifying); });
-    for (const std::size_t i : asked) digests[i] = running[i].hex();
+    for (const auto& [i, digest] : running) digests[i] = digest.hex();
   }
   auto next = std::make_shared<WeightSet>();
   next->version = staged.version;
@@ -222,11 +218,7 @@ std::string WeightStaging::whole_tensor(const ModelTensors& tensors, const Weigh
   const auto read = [&](std::int64_t first, const char* words, std::size_t size) {
     std::memcpy(bytes.data() + first * safetensors_type_bytes(type), words, size);
   };
-  TensorPass pass(*runtime_, tensors, weights.parameters, {{i, type, read}});
-  if (executor_->inside()) pass.run();
-  else
-    while (executor_->run(WorkClass::training, [&] { return pass.turn(); }).get()) {
-    }
+  TensorPass(*runtime_, tensors, weights.parameters, {{i, type, read}}).run(*executor_);
   return bytes;
 }
 
@@ -317,9 +309,8 @@ void WeightStaging::check(const ModelTensors& tensors, const std::vector<StagedW
                           bool after) const {
   std::vector<RunningDigest> digests(changes.size());
   std::vector<PassedTensor> list;
-  for (std::size_t i = 0; i < changes.size(); ++i)
-    list.push_back({changes[i].tensor, changes[i].type, [&digests, i](std::int64_t, char* words, std::size_t bytes) { digests[i].update(words, bytes); }});
-  TensorPass(*runtime_, tensors, buffers, std::move(list)).run();
+  for (std::size_t i = 0; i < changes.size(); ++i) list.push_back(digested(changes[i].tensor, changes[i].type, digests[i]));
+  TensorPass(*runtime_, tensors, buffers, std::move(list)).run(*executor_);
   for (std::size_t i = 0; i < changes.size(); ++i)
     if (const std::string digest = digests[i].hex(), &expected = after ? changes[i].after : changes[i].before; digest != expected)
       fail(ErrorCode::corrupt_file, "tensor {} of the live weights has the digest {}, expected {}; they stay as they are",

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "jobs/job_test_tools.h"
 #include "jobs/rl_job.h"
 
 namespace lockstep {
@@ -19,12 +20,8 @@ class CriticJobs : public testing::Test {
   ~CriticJobs() override { fs::remove_all(root_); }
   RlJob job(const std::string& name, const std::string& kind = "full") {
     RlJob made;
-    made.run.name = name;
-    made.run.runs = root_.string();
-    made.run.quiet = true;
+    settings_of_run(made.run, made.stack.runtime, root_, name);
     made.run.checkpoint_every = 2;
-    made.stack.runtime.model = (fs::path(LOCKSTEP_SOURCE_DIR) / "models/countdown-glm").string();
-    made.stack.runtime.threads = 1;
     made.rl.steps = 6;
     made.rl.problems = 8;
     made.rl.rollouts = 1;
@@ -37,12 +34,7 @@ class CriticJobs : public testing::Test {
     made.rl.critic.clip = 0.5;
     return made;
   }
-  std::vector<nlohmann::json> metrics(const std::string& name) {
-    std::ifstream in(root_ / name / "metrics.jsonl");
-    std::vector<nlohmann::json> lines;
-    for (std::string line; std::getline(in, line);) lines.push_back(nlohmann::json::parse(line));
-    return lines;
-  }
+  std::vector<nlohmann::json> metrics(const std::string& name) { return metrics_of(root_ / name); }
   // Their names are in the order of steps.
   static std::set<fs::path> checkpoints_in(const fs::path& folder) {
     std::set<fs::path> all;

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "jobs/job_test_tools.h"
 #include "jobs/rl_job.h"
 #include "jobs/sft_job.h"
 
@@ -18,16 +19,9 @@ namespace fs = std::filesystem;
 class Jobs : public testing::Test {
  protected:
   ~Jobs() override { fs::remove_all(root_); }
-  void common(RunSettings& run, RuntimeSettings& runtime, const std::string& name) {
-    run.name = name;
-    run.runs = root_.string();
-    run.quiet = true;
-    runtime.model = (fs::path(LOCKSTEP_SOURCE_DIR) / "models/countdown-glm").string();
-    runtime.threads = 1;
-  }
   RlJob rl(const std::string& name) {
     RlJob job;
-    common(job.run, job.stack.runtime, name);
+    settings_of_run(job.run, job.stack.runtime, root_, name);
     job.rl.steps = 4;
     job.rl.problems = job.rl.rollouts = 2;
     job.rl.warmup = 0;
@@ -35,7 +29,7 @@ class Jobs : public testing::Test {
   }
   SftJob sft(const std::string& name) {
     SftJob job;
-    common(job.config.run, job.config.runtime, name);
+    settings_of_run(job.config.run, job.config.runtime, root_, name);
     job.environment = "countdown";
     job.config.asked.steps = 4;
     job.config.asked.batch = 2;

@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "base/error.h"
+#include "jobs/job_test_tools.h"
 #include "jobs/rl_job.h"
 
 namespace lockstep {
@@ -19,11 +20,7 @@ class KeptForwardJobs : public testing::Test {
   using Change = std::function<void(RlJob&)>;
   RlSummary run(const std::string& name, const Change& change) {
     RlJob made;
-    made.run.name = name;
-    made.run.runs = root_.string();
-    made.run.quiet = true;
-    made.stack.runtime.model = (fs::path(LOCKSTEP_SOURCE_DIR) / "models/countdown-glm").string();
-    made.stack.runtime.threads = 1;
+    settings_of_run(made.run, made.stack.runtime, root_, name);
     made.rl.steps = 2;
     made.rl.problems = 3;
     made.rl.rollouts = 4;
@@ -33,12 +30,7 @@ class KeptForwardJobs : public testing::Test {
     change(made);
     return run_rl(made);
   }
-  std::vector<nlohmann::json> metrics(const std::string& name) {
-    std::ifstream in(root_ / name / "metrics.jsonl");
-    std::vector<nlohmann::json> lines;
-    for (std::string line; std::getline(in, line);) lines.push_back(nlohmann::json::parse(line));
-    return lines;
-  }
+  std::vector<nlohmann::json> metrics(const std::string& name) { return metrics_of(root_ / name); }
   fs::path root_ = fs::path(testing::TempDir()) / ("lockstep_kept_forward_jobs_" + std::to_string(::getpid()));
 };
 

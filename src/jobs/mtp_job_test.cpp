@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "jobs/job_test_tools.h"
 #include "jobs/rl_job.h"
 #include "jobs/sft_job.h"
 #include "runs/training_state.h"
@@ -23,11 +24,7 @@ class MtpJobs : public testing::Test {
   SftJob job(const std::string& name, std::int64_t depths) {
     SftJob made;
     SftConfig& c = made.config;
-    c.run.name = name;
-    c.run.runs = root_.string();
-    c.run.quiet = true;
-    c.runtime.model = shipped_model();
-    c.runtime.threads = 1;
+    settings_of_run(c.run, c.runtime, root_, name);
     made.environment = "countdown";
     c.asked.steps = 4;
     c.asked.batch = 2;
@@ -37,12 +34,7 @@ class MtpJobs : public testing::Test {
     c.mtp.learning_rate = 3e-3;
     return made;
   }
-  std::vector<nlohmann::json> metrics(const std::string& name) {
-    std::ifstream in(root_ / name / "metrics.jsonl");
-    std::vector<nlohmann::json> lines;
-    for (std::string line; std::getline(in, line);) lines.push_back(nlohmann::json::parse(line));
-    return lines;
-  }
+  std::vector<nlohmann::json> metrics(const std::string& name) { return metrics_of(root_ / name); }
   fs::path root_ = fs::path(testing::TempDir()) / ("lockstep_mtp_jobs_" + std::to_string(::getpid()));
 };
 
@@ -208,11 +200,8 @@ class MtpRlJobs : public MtpJobs {
   }
   RlJob learning(const std::string& name, const std::string& sources, std::int64_t depths) {
     RlJob made;
-    made.run.name = name;
-    made.run.runs = root_.string();
-    made.run.quiet = true;
+    settings_of_run(made.run, made.stack.runtime, root_, name);
     made.stack.runtime.model = model_with_layer();
-    made.stack.runtime.threads = 1;
     made.stack.engine.drafts = parse_drafts(sources, 3);
     made.stack.mtp.depths = depths;
     made.stack.mtp.learning_rate = 1e-2;

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "jobs/job_test_tools.h"
 #include "jobs/rl_job.h"
 #include "sync/channel.h"
 #include "sync/snapshot.h"
@@ -19,11 +20,7 @@ class RlPublishingBeside : public testing::Test {
   ~RlPublishingBeside() override { fs::remove_all(root_); }
   RlJob job(const std::string& name, std::int64_t steps) {
     RlJob job;
-    job.run.name = name;
-    job.run.runs = root_.string();
-    job.run.quiet = true;
-    job.stack.runtime.model = (fs::path(LOCKSTEP_SOURCE_DIR) / "models/countdown-glm").string();
-    job.stack.runtime.threads = 1;
+    settings_of_run(job.run, job.stack.runtime, root_, name);
     job.rl.steps = steps;
     job.rl.problems = job.rl.rollouts = 4;  // so that rewards differ, and every step moves the weights
     job.rl.warmup = 0;
@@ -41,12 +38,7 @@ class RlPublishingBeside : public testing::Test {
     }
     return all;
   }
-  std::vector<nlohmann::json> lines(const std::string& name) {
-    std::ifstream in(root_ / name / "metrics.jsonl");
-    std::vector<nlohmann::json> all;
-    for (std::string line; std::getline(in, line);) all.push_back(nlohmann::json::parse(line));
-    return all;
-  }
+  std::vector<nlohmann::json> lines(const std::string& name) { return metrics_of(root_ / name); }
   fs::path root_ = fs::path(testing::TempDir()) / fmt::format("lockstep_rl_publishing_{}", ::getpid());
 };
 

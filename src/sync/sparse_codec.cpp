@@ -92,10 +92,8 @@ class ClassReader {
 };
 
 [[noreturn]] void refuse_payload(const char* what) { fail(ErrorCode::corrupt_file, "the sparse payload {}", what); }
-}  // namespace
 
-namespace {
-// The changes of a tensor, group by group: `each(chunk, group, f)` calls f(element of the group, its new word) for those of a group, ascending.
+// The changes of a tensor, group by group: `each_change(scan, group, f)` calls f(element of the group, its new word) for those of a group, ascending.
 template <class BeginChunk, class EachChange>
 std::optional<SparsePayload> encode_changes(const ElementKind& kind, const void* old_words, std::int64_t elements, const BeginChunk& begin_chunk,
                                             const EachChange& each_change) {
