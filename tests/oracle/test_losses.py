@@ -269,10 +269,16 @@ def test_tempered_and_kept_targets_are_torchs(lockstep, case, kind, options, tem
 
 
 def test_a_wrong_option_is_seen(lockstep, case):
-    """The control: another clip bound gives other gradients than torch's."""
+    """The control: another clip bound gives other gradients than torch's. Every ratio lies between the two bounds, whatever weights were drawn."""
     data = make_data(case, case.seed, 1)
-    _, gradients = reference(case, data, "ppo", dict(clip_high_threshold=1.02))
+    logprobs, _ = reference(case, data, "ppo", {})
+    for d, now in zip(data, logprobs):
+        d["logprobs"] = np.float32(now - np.log(1.4)).tolist()
+        d["advantages"] = np.abs(d["advantages"]).tolist()
     tokens, out = lockstep.folder / "data.jsonl", lockstep.folder / "gradients.safetensors"
     tokens.write_text("".join(json.dumps(d) + "\n" for d in data))
-    lockstep.run("grad", "--model", case.folder, "--tokens", tokens, "--out", out, "--loss", "ppo", "--loss-config", "clip_high_threshold=8")
-    assert max(relative_error(value, gradients[name]) for name, value in load_file(out).items()) > GRADIENT_TOLERANCE
+    for bound, right in ((1.02, True), (8, False)):
+        _, gradients = reference(case, data, "ppo", dict(clip_high_threshold=1.02))
+        lockstep.run("grad", "--model", case.folder, "--tokens", tokens, "--out", out, "--overwrite", "--loss", "ppo", "--loss-config", f"clip_high_threshold={bound}")
+        differs = max(relative_error(value, gradients[name]) for name, value in load_file(out).items()) > GRADIENT_TOLERANCE
+        assert differs != right, bound

@@ -3,6 +3,7 @@ import contextlib
 import re
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import requests
@@ -113,24 +114,43 @@ def samples(service, count):
     assert not failures, failures
 
 
+def had_while_bob_trains(running, calls):
+    """{(work, key): seconds of the device} between two looks at the accounts, each just behind a piece of bob's training, so that what passes before his first call
+    is there and after his last result is told is in no account. `calls` sends them and waits for their results."""
+    with ThreadPoolExecutor(1) as pool:
+        looks, done = [metrics(running)], pool.submit(calls)
+        while not done.done():
+            looks.append(metrics(running))
+        done.result()
+    busy = [look for last, look in zip(looks, looks[1:]) if seconds(look, "training", "bob") > seconds(last, "training", "bob")]
+    return {work: seconds(busy[-1], *work) - seconds(busy[0], *work) for work in (("live", "ann"), ("rollouts", "ann"), ("training", "bob"))}
+
+
 @pytest.mark.parametrize("completions, sampled, share", [(0, 8, 20 / 40), (16, 8, 20 / 100)], ids=["samples", "samples-and-completions"])
 def test_the_packages_steps_have_their_share(server, completions, sampled, share):
-    """Of the device's seconds, as accounted, while the other key's loops have work all the time."""
+    """Of the device's seconds, as accounted, while the other key's loops have work all the time. On a loaded machine the client may have sent the next call too
+    late, and the device goes on without it, so one round of three has to keep the share. By order of arrival a step would have less in each."""
     running = server()
-    client, data = model_of(client_of(running, BOB), 4), [weighted([1 + (7 * i + j) % 60 for j in range(100)]) for i in range(24)]
+    client, data = model_of(client_of(running, BOB), 4), [weighted([1 + (7 * i + j) % 60 for j in range(100)]) for i in range(96)]
     train(client, data)
-    with loops(running, ANN, completions), samples(client_of(running, ANN), sampled):
-        while not all(seconds(metrics(running), work, "ann") > 0.05 for work, count in (("live", completions), ("rollouts", sampled)) if count):
-            time.sleep(0.05)
-        before = metrics(running)
+
+    def two_steps():
         # The next step's calls are there before the last one's result is asked for: its class has work all the time.
         waiting = [(client.forward_backward(data, "cross_entropy"), client.optim_step(types.AdamParams(learning_rate=1e-4))) for _ in range(2)]
         for backward, step in waiting:
             backward.result(), step.result()
-        after = metrics(running)
-    had = {work: seconds(after, work, key) - seconds(before, work, key) for work, key in (("live", "ann"), ("rollouts", "ann"), ("training", "bob"))}
-    longest = max(value for (name, _), value in after.items() if name == "lockstep_device_longest_piece_seconds")
-    assert had["training"] >= 0.85 * share * sum(had.values()) - longest, had
+
+    rounds = []
+    with loops(running, ANN, completions), samples(client_of(running, ANN), sampled):
+        while not all(seconds(metrics(running), work, "ann") > 0.05 for work, count in (("live", completions), ("rollouts", sampled)) if count):
+            time.sleep(0.05)
+        for _ in range(3):
+            had = had_while_bob_trains(running, two_steps)
+            longest = max(value for (name, _), value in metrics(running).items() if name == "lockstep_device_longest_piece_seconds")
+            if had["training", "bob"] >= 0.85 * share * sum(had.values()) - longest > 0:
+                return
+            rounds.append((had, longest))
+    assert False, rounds
 
 
 def test_two_trainers_are_even_whatever_their_data(server):
