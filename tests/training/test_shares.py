@@ -98,7 +98,7 @@ def samples(service, count):
     def loop():
         while not end.is_set():
             try:
-                sampler.sample(types.ModelInput.from_ints([3, 7, 12]), num_samples=1, sampling_params=types.SamplingParams(max_tokens=300, stop=[])).result()
+                sampler.sample(types.ModelInput.from_ints([3, 7, 12]), num_samples=16, sampling_params=types.SamplingParams(max_tokens=300, stop=[])).result()
             except Exception as e:  # told below: a thread's own is lost
                 return failures.append(e)
 
@@ -131,7 +131,7 @@ def test_the_packages_steps_have_their_share(server, completions, sampled, share
     """Of the device's seconds, as accounted, while the other key's loops have work all the time. On a loaded machine the client may have sent the next call too
     late, and the device goes on without it, so one round of three has to keep the share. By order of arrival a step would have less in each."""
     running = server()
-    client, data = model_of(client_of(running, BOB), 4), [weighted([1 + (7 * i + j) % 60 for j in range(100)]) for i in range(96)]
+    client, data = model_of(client_of(running, BOB), 4), [weighted([1 + (7 * i + j) % 60 for j in range(100)]) for i in range(40)]
     train(client, data)
 
     def two_steps():
