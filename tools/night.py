@@ -1,4 +1,4 @@
-"""The parts of ./check --night: checks that take too long for every run of .ci/run, which runs one of them each time (docs/ci.md).
+"""The parts of ./check --night: checks that take too long for every run of .ci/run, which runs one of them every second time (docs/ci.md).
 
 Each part is a row of PARTS. A night runs all of them, notes which passed with this tree in build/night.json, and goes on there when it is
 started again. `next` is the part whose turn it is by the number in .ci/turn.
@@ -180,8 +180,9 @@ def run(words, runner, tally, say, parts=PARTS, file=None, tree_name=None, numbe
             say("night: .ci/turn was not raised in the last commit; unless it was in one before, the last landing's parts run again")
         number = turn() if number is None else number
         turns = [part for part in parts if part.in_turn]
-        say(f"night: turn {number}, so it is that of part {number % len(turns) + 1} of {len(turns)}")
-        runner.run(turns[number % len(turns)], tally)
+        at = number // 2 % len(turns)  # .ci/run asks for one when the number is even
+        say(f"night: turn {number}, so it is that of part {at + 1} of {len(turns)}")
+        runner.run(turns[at], tally)
         return
     known = {part.name: part for part in parts}
     if wrong := [word for word in words if word not in known]:

@@ -281,7 +281,7 @@ def a_night_goes_on_where_it_was(folder):
 
 
 def each_part_has_its_turn(folder):
-    turns = [nights(folder, "next", number=number)[0] for number in range(40, 43)]
+    turns = [nights(folder, "next", number=number)[0] for number in (40, 42, 44)]
     assert sorted(turns) == [["one"], ["three"], ["two"]], turns
     ran, failed, printed = nights(folder, "next", number=40, broken=["one", "two", "three"])
     assert failed == ran and f"./check --night {ran[0]} repeats it" in printed, printed
@@ -307,12 +307,12 @@ def turns_are_of_landings(folder):
         assert found == number, (text, found)
     number, script = night.turn(), (ROOT / ".ci/run").read_text()
     begin, end = script.index("turn=$(cat"), script.index("export architecture")
-    for count in range(number, number + 3):  # of the lines themselves
+    for count in range(number, number + 6):  # of the lines themselves
         (Path(folder) / ".ci").mkdir(exist_ok=True)
         (Path(folder) / ".ci/turn").write_text(f"{count}\n")
         told = subprocess.run(["/bin/bash", "-euc", f'stop() {{ echo "$1"; exit 1; }}\n{script[begin:end]}\necho $kind $architecture'], cwd=folder, capture_output=True, text=True)
-        kinds = ("asan-quick", "tsan", "fuzz")
-        assert told.stdout.split() == [kinds[count % 3], night.ARCHITECTURES[count % 3]], told
+        kind = ("tsan", "fuzz", "asan-quick")[count // 2 % 3] if count % 2 else "night next"
+        assert told.stdout.strip() == f"{kind} {night.ARCHITECTURES[count % 3]}", told
 
 
 def a_part_ends_in_its_time(folder):
