@@ -111,7 +111,8 @@ std::vector<std::pair<std::string, PrefixCase>> ways() {
           {"deferred", {.share = true, .threads = 2, .backend = BackendKind::deferred}},
           {"micro-batches of one", {.threads = 2, .micro_batch = 1}},
           {"ranks", {.threads = 2, .ranks = {.tp = 2, .dp = 2, .ep = 2}}},
-          {"widest vectors", {.share = true, .isa = InstructionSet::avx2}}};
+          {"avx2", {.share = true, .isa = InstructionSet::avx2}},
+          {"scalar", {.share = true, .isa = InstructionSet::scalar}}};
 }
 const std::vector<GroupShape> kGroups = {{20, {9, 4, 12}}, {7, {5, 5}}, {1, {6}}};
 

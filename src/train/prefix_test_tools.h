@@ -64,7 +64,7 @@ struct PrefixCase {
   std::int64_t micro_batch = 0;
   bool checkpoint = false, index_loss = false, declared = true;
   RankLayout ranks;
-  InstructionSet isa = InstructionSet::scalar;
+  InstructionSet isa = widest_instruction_set();
 };
 
 // What a step makes, over two of them.

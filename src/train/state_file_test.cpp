@@ -54,11 +54,15 @@ void expect_state(const Manifest& manifest, const TrainerState& got, const Train
 
 TEST(StateFile, HasTheBitsOfMemory) {
   const StateFolder folder;
+  std::size_t turn = 0;  // a family meets every other layout under a profile, and the others under the next: families, profiles and layouts meet in pairs
   for (const char* config : {kGlm, kLlama}) {
     const TrainBench bench(config);
+    ++turn;
     for (const char* profile : {"cpu-f32", "cpu-bf16w", "cpu-int4-qat", "cpu-mxfp8"}) {
       const TrainerState want = steps_of(bench, {.profile = profile}, 3), early = steps_of(bench, {.profile = profile}, 1);
+      ++turn;
       for (const RankLayout& ranks : {RankLayout{1, 1, 1}, {1, 2, 1}, {2, 1, 1}, {2, 3, 1}}) {
+        if (++turn % 2) continue;
         const std::string what = std::string(profile) + ", " + ranks.text();
         expect_state(bench.model->manifest(), steps_of(bench, {profile, folder.path, ranks}, 3), want, what);
         expect_state(bench.model->manifest(), steps_of(bench, {profile, folder.path, ranks}, 2, &early), want, what + ", restored");
