@@ -475,6 +475,9 @@ def main():
     for variable in ("LOCKSTEP_KILL_AT", "LOCKSTEP_FAIL_AT", "LOCKSTEP_GIVE_WAY"):
         environment.pop(variable, None)
     environment.update(LOCKSTEP_BINARY=str(build / "lockstep"), LOCKSTEP_ROOT=str(ROOT), LOCKSTEP_BUILD=str(build))
+    # What Python compiles of torch, transformers and others is kept: each of the many processes that import them would compile it again, for seconds.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    environment["PYTHONPYCACHEPREFIX"] = str(ROOT / "build/pycache")
     if options.asan:
         environment.setdefault("ASAN_OPTIONS", "detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1")
         environment.setdefault("UBSAN_OPTIONS", "print_stacktrace=1")
