@@ -53,8 +53,9 @@ NOT_WALKED = [
     (r"^doctor", "a measurement of the whole machine: script/cli and the unit tests walk it"),
     (r"--host 0\.0\.0\.0", "opens this machine to others, and needs a certificate: tests/api walks TLS and keys"),
 ]
-# Long ones that stand in several texts word for word: walked once for the wheel and once for the checkout, in README where they stand there.
-ONCE = [r"^parity ", r"^demo --quick$"]
+# Long ones that stand in several texts word for word: walked once for the wheel and once for the checkout, in README where they stand there; parity, half a
+# minute of a processor that is the same program's in both, once for both.
+ONCE = {r"^parity ": "", r"^demo --quick$": "of each way"}
 walked_once = set()  # of (way, command)
 PROBLEM = {"prompt": "16 19 14=17:", "completion": "19-16=3,14+3=17"}
 TEMPLATE = "{% for message in messages %}{% if message['role'] == 'assistant' %}{% generation %}{{ message['content'] }}{% endgeneration %}{% else %}{{ message['content'] }}{% endif %}{% endfor %}"
@@ -150,10 +151,11 @@ def walk(place, command):
     text = " ".join(words)
     if any(re.search(pattern, text) for pattern, _ in NOT_WALKED):
         return "left"
-    if any(re.search(pattern, text) for pattern in ONCE):
-        if (place.name, text) in walked_once:
-            return "left"
-        walked_once.add((place.name, text))
+    for pattern, ways in ONCE.items():
+        if re.search(pattern, text):
+            if (ways and place.name, text) in walked_once:
+                return "left"
+            walked_once.add((ways and place.name, text))
     if redirect == "requests.jsonl":  # each command has requests of its own
         (place.folder / redirect).write_text(json.dumps({"text": "3 7"} if words[0] == "tokenize" else {"messages": [{"role": "user", "content": "3"}]}) + "\n")
     if redirect and not (place.folder / redirect).exists():

@@ -16,10 +16,12 @@ import os
 import re
 import shutil
 import subprocess
+import threading
 
 from harness import BINARY, MODEL, ROOT, TMP, check, done, instruction_sets
 
 PLACE = itertools.count()
+PLAIN, PLAIN_LOCK = {}, threading.Lock()  # runs without the option of a row: futures, by command and base
 SNAPSHOTS = []  # ids in the store of FILES, oldest first
 LINES = [{"prompt": f"{a} {b} {c}={a + b + c}:", "completion": f"{a}+{b}={a + b},{a + b}+{c}={a + b + c}"} for a, b, c in ((3, 7, 12), (5, 9, 14), (2, 8, 31), (16, 4, 9), (6, 1, 40), (11, 13, 2))]
 
@@ -207,7 +209,8 @@ def seen(folder, result):
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
         name = str(path.relative_to(folder))
         if path.name in ("metrics.jsonl", "transcripts.jsonl"):
-            files[name] = re.sub(r'"(seconds|tokens_per_second|[a-z_]*_seconds|time)":\s*[-+.\deE]+', "", path.read_text())
+            lines = re.sub(r',"ranks_[a-z_]+":([-+.\deE]+|\[[^]]*\])', "", path.read_text())  # what the ranks of a layout exchanged
+            files[name] = re.sub(r'"(seconds|tokens_per_second|[a-z_]*_seconds|time)":\s*[-+.\deE]+', "", lines)
         elif path.suffix == ".safetensors":
             files[name] = hashlib.sha256(path.read_bytes()).hexdigest()
         else:
@@ -261,6 +264,20 @@ def base_of(command):
     return {**base, **BASE.get(command, {})}
 
 
+def run_once(command, base, earlier):
+    """What a run with a base gives: several options are held against the same one, which runs for the first of them."""
+    key = (command, repr(sorted(base.items())))
+    with PLAIN_LOCK:
+        first = key not in PLAIN
+        made = PLAIN.setdefault(key, concurrent.futures.Future())
+    if first:
+        try:
+            made.set_result(run(command, base, earlier))
+        except BaseException as e:
+            made.set_exception(e)
+    return made.result()
+
+
 def fault(command, row, plain, earlier):
     """None, or what is wrong with an option."""
     name, value, *more = row
@@ -268,7 +285,7 @@ def fault(command, row, plain, earlier):
         status, text, _ = run(command, {**base_of(command), name: NO}, earlier)
         return None if status == 2 and f"--{name}" in text else f"--{name} may be left out: {text[-300:]}"
     base = {**base_of(command), **(more[0] if more else {})}
-    without = run(command, base, earlier) if more else plain
+    without = run_once(command, base, earlier) if more else plain
     having = run(command, {**base, name: value}, earlier)
     if row == (name, HARMLESS.get(name)) and row not in ROWS.get(command, []):
         return None if having == without else f"--{name} {value} changes a result: {having} and not {without}"
