@@ -14,9 +14,10 @@ namespace lockstep {
 namespace {
 
 // `other`: all weights are a little larger.
-ParityModel bench_model(bool other = false) {
-  const std::shared_ptr<const Model> model =
-      make_model(Json::parse(std::ifstream(std::string(LOCKSTEP_SOURCE_DIR) + "/tests/golden/glm_moe_dsa/sharing/config.json")));
+ParityModel bench_model(bool other = false, int positions = 512) {
+  Json config = Json::parse(std::ifstream(std::string(LOCKSTEP_SOURCE_DIR) + "/tests/golden/glm_moe_dsa/sharing/config.json"));
+  config["max_position_embeddings"] = positions;
+  const std::shared_ptr<const Model> model = make_model(config);
   ParityModel made{model, initial_weights(model->manifest(), 7, 0.25)};
   for (std::vector<float>& weights : made.masters)
     for (float& w : weights) w *= other ? 1.0078125f : 1.0f;
@@ -100,12 +101,12 @@ TEST(BenchTrainer, SeveralProcessesHaveTheBitsOfOneRank) {
   EXPECT_NE(hashes_over(2, {2, 1, 1}, true), want);
 }
 
-// A whole run. `others_follow`: with another model.
+// A whole run, of a context in which pages, chunks and the selection have edges. `others_follow`: with another model.
 ParityReport parity_over(int processes, const char* ranks, bool others_follow) {
   ParityReport report;
   as_processes(processes, [&](ProcessMail& mail) {
-    const ParityModel model = bench_model(mail.process() != 0 && others_follow);
-    if (mail.process() == 0) report = run_parity(model, {.cases = 0, .seed = 3, .ranks = ranks, .lead = &mail});
+    const ParityModel model = bench_model(mail.process() != 0 && others_follow, 72);
+    if (mail.process() == 0) report = run_parity(model, {.cases = 0, .seed = 3, .ranks = ranks, .lead = &mail, .step_share = 3});
     else follow(model, mail);
   });
   return report;

@@ -15,7 +15,7 @@ ParityReport parity_of(std::int64_t context) {
   config["max_position_embeddings"] = context;
   ParityModel model{make_model(config), {}};
   model.masters = initial_weights(model.model->manifest(), 7, 0.25);
-  return run_parity(model, {.cases = 0, .seed = 3, .ranks = "cp=2"});
+  return run_parity(model, {.cases = 0, .seed = 3, .ranks = "cp=2", .step_share = 3});
 }
 
 std::int64_t counted(const ParityReport& report, const std::string& name) {

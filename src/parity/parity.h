@@ -39,8 +39,11 @@ struct ParityOptions {
   std::string profile = "cpu-bf16w";
   std::string ranks;            // one more layout of ranks (parallel/layout.h), beside those that are always compared
   ProcessMail* lead = nullptr;  // in process 0: that layout's ranks are in all processes, which repeat its calls (parity_follower); null: threads
-  std::string device = "cpu";   // emulated or cuda: forwards and steps on that device are compared too
-  bool quiet = true;            // no progress on stderr
+  // Of the ways that all kinds of steps have, each kind takes one in so many, the next kind the next one of them, and the seed says who begins: a model with
+  // as many kinds goes every way. For runs of many models.
+  std::int64_t step_share = 1;
+  std::string device = "cpu";  // emulated or cuda: forwards and steps on that device are compared too
+  bool quiet = true;           // no progress on stderr
   StopToken stop = {};
 };
 

@@ -1,5 +1,6 @@
 #include "parity/parity_step_ways.h"
 
+#include <algorithm>
 #include <iterator>
 
 namespace lockstep {
@@ -109,7 +110,16 @@ std::vector<StepMode> step_modes(const ParityScene& scene) {
 
 std::vector<StepWay> step_ways(const ParityScene& scene, StepMode mode) {
   if (in_pieces(mode)) return ways_in_pieces(scene, mode);
-  return mode == StepMode::adapter ? adapter_ways(scene) : whole_ways(scene, mode);
+  if (mode == StepMode::adapter) return adapter_ways(scene);
+  const std::vector<StepMode> modes = step_modes(scene);
+  const auto first = static_cast<std::uint64_t>(std::find(modes.begin(), modes.end(), mode) - modes.begin()) + scene.options.seed;
+  const auto share = static_cast<std::uint64_t>(scene.options.step_share);
+  const std::vector<StepWay> all = whole_ways(scene, mode);
+  std::vector<StepWay> ways;
+  for (std::size_t way = 0; way < all.size(); ++way)
+    if (const bool of_few_kinds = all[way].kept || all[way].two_calls || all[way].gives_way; of_few_kinds || way % share == first % share)
+      ways.push_back(all[way]);
+  return ways;
 }
 
 std::int64_t step_rounds(const ParityScene& scene) { return 1 + scene.options.cases / 200; }

@@ -83,7 +83,7 @@ ParityReport parity_of_tiny() {
   ParityModel model;
   model.model = make_model(config);
   model.masters = golden_weights(model.model->manifest(), 5);
-  return run_parity(model, {.cases = 0, .seed = 3});
+  return run_parity(model, {.cases = 0, .seed = 3, .step_share = 3});
 }
 
 TEST(Engagement, ParityFailsWhereAllKeysAreRead) {

@@ -44,6 +44,14 @@ const ParityReport& short_report() {
   return report;
 }
 
+// Where steps were compared.
+std::set<std::string> stepped(const ParityReport& report) {
+  std::set<std::string> places;
+  for (const ParityVisit& visit : report.visits)
+    if (visit.steps > 0) places.insert(visit.place);
+  return places;
+}
+
 void expect_parity(const ParityReport& report) {
   EXPECT_TRUE(report.passed()) << to_text(report);
   EXPECT_EQ(report.mismatches, 0) << to_text(report);
@@ -120,7 +128,7 @@ class ParityFamily : public testing::TestWithParam<std::string> {};
 TEST_P(ParityFamily, HoldsToo) {
   const ParityModel model = short_parity_model(GetParam(), 72);
   const bool bf16 = GetParam() != "qwen3";
-  const ParityReport report = run_parity(model, {.cases = 2, .seed = 4, .profile = bf16 ? "cpu-bf16w" : "cpu-f32"});
+  const ParityReport report = run_parity(model, {.cases = 2, .seed = 4, .profile = bf16 ? "cpu-bf16w" : "cpu-f32", .step_share = 3});
   expect_parity(report);
   EXPECT_FALSE(report.control.internal_model);
   const std::vector<FileTensor>& files = model.model->manifest().files();
@@ -149,7 +157,7 @@ TEST(Parity, HoldsForGuessesOfAModelsOwnLayer) {
     model.model = make_model(config);
     model.masters = golden_weights(model.model->manifest(), 5);
     model.layer = golden_weights(model.model->mtp()->manifest(), 6);
-    const ParityReport report = run_parity(model, {.cases = 1, .seed = 4, .profile = profile});
+    const ParityReport report = run_parity(model, {.cases = 1, .seed = 4, .profile = profile, .step_share = 3});
     expect_parity(report);
     const auto json = to_json(report);
     for (const char* name : {"layer_drafts_right", "layer_drafts_wrong", "layer_rejection_right", "layer_rejection_wrong", "layer_rejection_other_tokens"})
@@ -160,7 +168,7 @@ TEST(Parity, HoldsForGuessesOfAModelsOwnLayer) {
 
 TEST(Parity, HoldsForExpandedLatentAttention) {
   for (const std::string profile : {"cpu-bf16w-expanded", "cpu-f32-expanded"}) {
-    const ParityReport report = run_parity(short_parity_model("deepseek_v3", 72), {.cases = 2, .seed = 4, .profile = profile});
+    const ParityReport report = run_parity(short_parity_model("deepseek_v3", 72), {.cases = 2, .seed = 4, .profile = profile, .step_share = 3});
     expect_parity(report);
     EXPECT_EQ(report.control.profile, "study-leaves of " + profile);
     EXPECT_EQ(report.control.operation, "linear model.layers.0.self_attn.q_proj.weight");
@@ -175,9 +183,10 @@ TEST(Parity, HoldsForWeightsThatAreQuantisedAfterEachStep) {
                                                                                         {"glm_moe_dsa", "cpu-mxfp8-experts"},
                                                                                         {"llama", "cpu-fp8"}}) {
     SCOPED_TRACE(family + ", " + profile);
-    const ParityReport report = run_parity(short_parity_model(family), {.cases = 1, .seed = 4, .profile = profile});
+    const ParityReport report = run_parity(short_parity_model(family), {.cases = 1, .seed = 4, .profile = profile, .step_share = 3});
     expect_parity(report);
     EXPECT_TRUE(report.trains);
+    EXPECT_EQ(stepped(report), stepped(short_report())) << "with three kinds of steps, of which each takes a third, a model goes where all of them go";
     EXPECT_TRUE(report.control.detected && report.control.serving_detected);
     EXPECT_TRUE(report.control.step_detected);
     EXPECT_EQ(report.control.profile, "study-leaves of " + profile);
@@ -227,7 +236,7 @@ TEST(Parity, HoldsInFp32OnAGoldenWhoseControlNeedsAnotherModel) {
   ParityModel model;
   model.model = make_model(config);
   model.masters = golden_weights(model.model->manifest(), 1);
-  const ParityReport report = run_parity(model, {.cases = 1, .seed = 2, .profile = "cpu-f32"});
+  const ParityReport report = run_parity(model, {.cases = 1, .seed = 2, .profile = "cpu-f32", .step_share = 3});
   expect_parity(report);
   EXPECT_TRUE(report.control.internal_model);
   EXPECT_EQ(report.control.profile, "study-leaves-f32");
@@ -239,7 +248,7 @@ TEST(Parity, HoldsExpandedOnAGoldenWhoseControlNeedsAnotherModel) {
   ParityModel model;
   model.model = make_model(config);
   model.masters = golden_weights(model.model->manifest(), 1);
-  const ParityReport report = run_parity(model, {.cases = 1, .seed = 2, .profile = "cpu-f32-expanded"});
+  const ParityReport report = run_parity(model, {.cases = 1, .seed = 2, .profile = "cpu-f32-expanded", .step_share = 3});
   expect_parity(report);
   EXPECT_TRUE(report.control.internal_model);
 }
