@@ -4,6 +4,7 @@ in turns. Tokens per second of its metrics, without the first step; each layout'
 the same weights.
 
     bench/rank_steps.py --model FOLDER [--tokens 256] [--steps 4] [--rounds 3] [--json FILE]
+    bench/rank_steps.py --model FOLDER --sent --sequences 2 --tokens 64 --steps 1     # what a step over dp=2 sends, of process 0's rank: a line of docs/ranks.md
 
 Stages of a pipeline (pp=2) take 8 micro-batches of one sequence, so does the one rank beside them: their ideal is 8 / 9 of its speed.
 """
@@ -19,6 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 TARGET, OF_IDEAL, OF_THREADS = 0.85, 0.9, 0.95
 MICRO_BATCHES = 8
+ACCUMULATOR_BYTES = 24
 # (sequences a step, sequences a micro-batch, layouts): one rank comes first.
 CASES = [(4, 0, ("", "dp=2", "tp=2")), (MICRO_BATCHES, 1, ("", "pp=2"))]
 
@@ -33,12 +35,12 @@ def vocabulary(model):
 
 def write_texts(path, options):
     draw, most = random.Random(1), vocabulary(options.model)
-    lines = [json.dumps({"tokens": [draw.randrange(most) for _ in range(options.tokens)], "weights": [1] * options.tokens}) for _ in range(MICRO_BATCHES * (options.steps + 1))]
+    lines = [json.dumps({"tokens": [draw.randrange(most) for _ in range(options.tokens)], "weights": [1] * (options.tokens - 1)}) for _ in range(MICRO_BATCHES * (options.steps + 1))]
     path.write_text("\n".join(lines) + "\n")
 
 
 def run(options, data, folder, batch, micro_batch, ranks, transport):
-    """Tokens per second of a step, and the weights at the end."""
+    """The lines of metrics of the steps after the first, and the weights at the end."""
     command = [binary(), "train", "sft", "--model", str(options.model), "--profile", options.profile, "--data", str(data), "--eval-share", "0", "--batch", str(batch),
                "--micro-batch", str(micro_batch), "--steps", str(options.steps + 1), "--learning-rate", "1e-6", "--warmup", "0", "--threads", "2", "--checkpoint-every", "0",
                "--runs", str(folder), "--name", "r", "--no-page", "--quiet", "--json", *(["--ranks", ranks] if ranks else [])]  # fmt: skip
@@ -49,7 +51,21 @@ def run(options, data, folder, batch, micro_batch, ranks, transport):
     if done.returncode:
         raise SystemExit(f"rank_steps: {' '.join(command)}: {done.stderr.strip()[-500:]}")
     steps = [json.loads(line) for line in (folder / "r" / "metrics.jsonl").read_text().splitlines()][1:]  # the first one warms up
-    return statistics.median(step["tokens_per_second"] for step in steps), json.loads(done.stdout)["weights_sha256"]
+    return steps, json.loads(done.stdout)["weights_sha256"]
+
+
+def sent(options, data):
+    """Bytes that accumulators take on the way, of dp=2 over two processes; as in memory they are 24 a weight. The weights are those of one rank."""
+    found, hashes = None, set()
+    for ranks, transport in (("dp=2", "mpi"), ("", "threads")):
+        with tempfile.TemporaryDirectory() as folder:
+            steps, weights = run(options, data, Path(folder), options.sequences, 0, ranks, transport)
+        hashes.add(weights)
+        found = found or [exchange for exchange in steps[-1]["ranks_exchanges"] if exchange["operation"] == "reduce_scatter"]
+    if len(hashes) != 1:
+        raise SystemExit(f"rank_steps: the runs ended with different weights: {sorted(hashes)}")
+    memory, wire = sum(e["bytes"] for e in found), sum(e["sent_bytes"] for e in found)
+    print(f"| {Path(options.model).name} | {options.profile} | {options.sequences} x {options.tokens} | {memory:,} | {wire:,} | {ACCUMULATOR_BYTES * wire / memory:.2f} |")
 
 
 def main():
@@ -61,11 +77,15 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2, choices=[2], help="of all ranks together")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--sent", action="store_true", help="only what a step over dp=2 sends")
+    parser.add_argument("--sequences", type=int, default=4, help="of a step, with --sent")
     options = parser.parse_args()
     rows = []
     with tempfile.TemporaryDirectory() as work:
         data = Path(work) / "texts.jsonl"
         write_texts(data, options)
+        if options.sent:
+            return sent(options, data)
         for batch, micro_batch, layouts in CASES:
             ways = [(ranks, transport) for ranks in layouts for transport in (("threads",) if not ranks else ("threads", "mpi"))]
             found, hashes = {}, set()
@@ -73,8 +93,8 @@ def main():
                 for turn in range(len(ways)):
                     way = ways[(turn + number) % len(ways)]
                     with tempfile.TemporaryDirectory() as folder:
-                        speed, weights = run(options, data, Path(folder), batch, micro_batch, *way)
-                    found.setdefault(way, []).append(speed)
+                        steps, weights = run(options, data, Path(folder), batch, micro_batch, *way)
+                    found.setdefault(way, []).append(statistics.median(step["tokens_per_second"] for step in steps))
                     hashes.add(weights)
             if len(hashes) != 1:
                 raise SystemExit(f"rank_steps: the runs ended with different weights: {sorted(hashes)}")

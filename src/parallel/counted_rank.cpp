@@ -16,7 +16,8 @@ class LonelyCommunicator final : public CountingCommunicator {
       fail(ErrorCode::internal, "an exchange of {} ranks has {} and {} views", size_, to.size(), from.size());
     count_call();
     for (int r = 0; r < size_; ++r)
-      if (const View& target = from[static_cast<std::size_t>(r)]; r != rank_ && target.size() > 0) count_bytes(target.size() * target.element_bytes);
+      if (const View& target = from[static_cast<std::size_t>(r)]; r != rank_)
+        count_bytes(target.size() * target.element_bytes, target.size() * target.element_bytes);
   }
   std::vector<std::string> gather_host(const std::string& mine) override {
     std::vector<std::string> all(static_cast<std::size_t>(size_), std::string(record_bytes_, '\0'));

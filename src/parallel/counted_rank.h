@@ -1,5 +1,6 @@
 // One rank of a layout without the others: exchanges are counted, and receive nothing. For plans, on a backend that computes nothing. A rank's calls
-// and sizes do not depend on what others send, so its counts are those of a real run. No threads.
+// and sizes do not depend on what others send, so its counts of calls and bytes are those of a real run; accumulators count as sent as they
+// stand in memory, the most that they may take. No threads.
 //   CountedRank ranks(layout, 3, 4096); Trainer trainer(runtime, {}, options, std::make_unique<CountedRank>(...));
 #pragma once
 #include <memory>

@@ -21,31 +21,28 @@ CollectiveScope::CollectiveScope(Collective what) : outer_(this_collective) {
 CollectiveScope::~CollectiveScope() { this_collective = outer_; }
 Collective CollectiveScope::current() { return this_collective; }
 
-CommunicatorCounters RankExchanges::sum(RankGroup group) const {
-  CommunicatorCounters all;
-  for (const CommunicatorCounters& own : groups[static_cast<std::size_t>(group)]) all.calls += own.calls, all.bytes += own.bytes;
+ExchangeCounters RankExchanges::sum(RankGroup group) const {
+  ExchangeCounters all;
+  for (const ExchangeCounters& own : groups[static_cast<std::size_t>(group)]) all += own;
   return all;
 }
 
-CommunicatorCounters RankExchanges::sum() const {
-  CommunicatorCounters all;
-  each_count([&](std::size_t g, std::size_t c) { all.calls += groups[g][c].calls, all.bytes += groups[g][c].bytes; });
+ExchangeCounters RankExchanges::sum() const {
+  ExchangeCounters all;
+  each_count([&](std::size_t g, std::size_t c) { all += groups[g][c]; });
   return all;
 }
 
 RankExchanges RankExchanges::operator-(const RankExchanges& earlier) const {
   RankExchanges later = *this;
-  each_count([&](std::size_t g, std::size_t c) {
-    later.groups[g][c].calls -= earlier.groups[g][c].calls;
-    later.groups[g][c].bytes -= earlier.groups[g][c].bytes;
-  });
+  each_count([&](std::size_t g, std::size_t c) { later.groups[g][c] -= earlier.groups[g][c]; });
   return later;
 }
 
 std::string RankExchanges::difference(const RankExchanges& other) const {
   std::string first;
   each_count([&](std::size_t g, std::size_t c) {
-    const CommunicatorCounters &a = groups[g][c], &b = other.groups[g][c];
+    const ExchangeCounters &a = groups[g][c], &b = other.groups[g][c];
     if (first.empty() && (a.calls != b.calls || a.bytes != b.bytes))
       first = fmt::format("{} {}: {} calls, {} bytes are not {} calls, {} bytes", kRankGroupNames[g], kCollectiveNames[c], a.calls, a.bytes, b.calls, b.bytes);
   });

@@ -1,18 +1,33 @@
-// Counts of a transport's exchanges and bytes, by the operation that made them and by group. Records of host values (Communicator::gather_host) are
-// not counted.
+// Counts of a transport's exchanges, bytes and waiting, by the operation that made them and by group. Of records of host values
+// (Communicator::gather_host) the waiting alone is counted.
 //   const RankExchanges before = exchanges_of(place); ...; const RankExchanges step = exchanges_of(place) - before;
 #pragma once
 #include <array>
+#include <chrono>
 #include <string_view>
 
 #include "parallel/rank_place.h"
 
 namespace lockstep {
 
-enum class Collective { exchange, all_gather, broadcast, all_reduce, reduce_scatter };
-inline constexpr int kCollectives = 5;
-inline constexpr std::array<std::string_view, kCollectives> kCollectiveNames = {"exchange", "all_gather", "broadcast", "all_reduce", "reduce_scatter"};
-using ExchangeCounts = std::array<CommunicatorCounters, kCollectives>;
+enum class Collective { exchange, all_gather, broadcast, all_reduce, reduce_scatter, records };
+inline constexpr int kCollectives = 6;
+inline constexpr std::array<std::string_view, kCollectives> kCollectiveNames = {"exchange",   "all_gather",     "broadcast",
+                                                                                "all_reduce", "reduce_scatter", "records"};
+
+struct ExchangeCounters : CommunicatorCounters {
+  std::int64_t sent = 0;  // the bytes as they travelled: accumulators between processes take fewer (parallel/packed_bins.h), never more
+  double waited = 0;      // seconds, for other ranks and for what they send
+  ExchangeCounters& operator+=(const ExchangeCounters& more) {
+    calls += more.calls, bytes += more.bytes, sent += more.sent, waited += more.waited;
+    return *this;
+  }
+  ExchangeCounters& operator-=(const ExchangeCounters& less) {
+    calls -= less.calls, bytes -= less.bytes, sent -= less.sent, waited -= less.waited;
+    return *this;
+  }
+};
+using ExchangeCounts = std::array<ExchangeCounters, kCollectives>;
 
 // Names the operation of this thread's exchanges while it lives. The outermost counts: an all-reduce gathers too.
 class CollectiveScope {
@@ -37,13 +52,23 @@ class CountingCommunicator : public Communicator {
     ++counters_.calls;
     ++current().calls;
   }
-  void count_bytes(std::int64_t bytes) {
+  void count_bytes(std::int64_t bytes, std::int64_t sent) {
     counters_.bytes += bytes;
-    current().bytes += bytes;
+    current().bytes += bytes, current().sent += sent;
+  }
+  // The time that f() takes.
+  template <class F>
+  auto waiting(Collective what, const F& f) {
+    struct Clock {
+      ExchangeCounters& counters;
+      std::chrono::steady_clock::time_point begun = std::chrono::steady_clock::now();
+      ~Clock() { counters.waited += std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count(); }
+    } clock{by_operation_[static_cast<std::size_t>(what)]};
+    return f();
   }
 
  private:
-  CommunicatorCounters& current() { return by_operation_[static_cast<std::size_t>(CollectiveScope::current())]; }
+  ExchangeCounters& current() { return by_operation_[static_cast<std::size_t>(CollectiveScope::current())]; }
   ExchangeCounts by_operation_{};
 };
 
@@ -53,11 +78,12 @@ inline constexpr std::array<std::string_view, kRankGroups> kRankGroupNames = {"w
 
 struct RankExchanges {
   std::array<ExchangeCounts, kRankGroups> groups{};
-  const CommunicatorCounters& of(RankGroup group, Collective what) const { return groups[static_cast<std::size_t>(group)][static_cast<std::size_t>(what)]; }
-  CommunicatorCounters sum(RankGroup group) const;
-  CommunicatorCounters sum() const;  // of all groups
+  const ExchangeCounters& of(RankGroup group, Collective what) const { return groups[static_cast<std::size_t>(group)][static_cast<std::size_t>(what)]; }
+  ExchangeCounters sum(RankGroup group) const;
+  ExchangeCounters sum() const;  // of all groups
   RankExchanges operator-(const RankExchanges& earlier) const;
-  // The first count that differs ("model all_reduce: 3 calls, 96 bytes are not 3 calls, 64 bytes"); empty: all are equal.
+  // The first count of calls or bytes that differs ("model all_reduce: 3 calls, 96 bytes are not 3 calls, 64 bytes"); empty: all are equal. What was
+  // sent for those bytes depends on values, and waiting on the machine: neither is compared.
   std::string difference(const RankExchanges& other) const;
 };
 // Of a rank so far: zeros for groups of one (null), and for transports that do not count by operation.

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "parallel/exchange_counts.h"
+#include "parallel/packed_bins.h"
 
 namespace lockstep {
 
@@ -35,22 +36,32 @@ class ProcessCommunicator final : public CountingCommunicator {
     std::vector<std::string> bodies(members_.size());
     for_others([&](std::size_t r) {
       if (to[r].size() == 0) return;
-      bodies[r].resize(static_cast<std::size_t>(to[r].size() * to[r].element_bytes));
+      bodies[r].resize(bytes_of(to[r]));
       stream.copy(on_host(to[r], bodies[r]), to[r]);
     });
     stream.synchronize();
     for_others([&](std::size_t r) {
-      if (to[r].size() > 0) post(r, to[r], std::move(bodies[r]));
+      if (to[r].size() == 0) return;
+      if (leaves(r) && packs(to[r])) bodies[r] = pack_bins(reinterpret_cast<const double*>(bodies[r].data()), to[r].size());
+      post(r, to[r], std::move(bodies[r]));
     });
     copy_own(stream, to, from);
     std::vector<Letter> letters(members_.size());
     for_others([&](std::size_t r) {
       if (from[r].size() == 0) return;
-      letters[r] = take(r);
+      letters[r] = take(r, CollectiveScope::current());
       const LetterHead& head = letters[r].head;
       if (head.rows != from[r].rows || head.cols != from[r].cols || head.dtype != static_cast<int>(from[r].dtype)) refuse(r, from[r], head.rows, head.cols);
+      const std::size_t bytes = bytes_of(from[r]), sent = letters[r].body.size();
+      if (leaves(r) && packs(from[r])) {
+        std::string bins(bytes, '\0');
+        unpack_bins(letters[r].body, from[r].size(), reinterpret_cast<double*>(bins.data()));
+        letters[r].body = std::move(bins);
+      } else if (sent != bytes) {
+        fail(ErrorCode::internal, "rank {} expects {} bytes of rank {}, which sends {}", own_, bytes, r, sent);
+      }
       stream.copy(from[r], on_host(from[r], letters[r].body));
-      count_bytes(from[r].size() * from[r].element_bytes);
+      count_bytes(static_cast<std::int64_t>(bytes), static_cast<std::int64_t>(sent));
     });
     stream.synchronize();
   }
@@ -60,7 +71,7 @@ class ProcessCommunicator final : public CountingCommunicator {
     for_others([&](std::size_t r) { post(r, {}, mine); });
     std::vector<std::string> all(members_.size());
     all[static_cast<std::size_t>(own_)] = mine;
-    for_others([&](std::size_t r) { all[r] = take(r).body; });
+    for_others([&](std::size_t r) { all[r] = take(r, Collective::records).body; });
     return all;
   }
 
@@ -92,7 +103,14 @@ class ProcessCommunicator final : public CountingCommunicator {
     head.rows = view.rows, head.cols = view.cols, head.dtype = static_cast<int>(view.dtype), head.element_bytes = view.element_bytes;
     mail_.post(members_[r].process, head, std::move(body));
   }
-  Letter take(std::size_t r) { return mail_.take({group_, members_[r].rank, members_[static_cast<std::size_t>(own_)].rank}, number_, members_[r].process); }
+  Letter take(std::size_t r, Collective what) {
+    return waiting(what, [&] { return mail_.take({group_, members_[r].rank, members_[static_cast<std::size_t>(own_)].rank}, number_, members_[r].process); });
+  }
+  // Whether what is sent to that member, and what it sends, goes to another process.
+  bool leaves(std::size_t r) const { return members_[r].process != mail_.process(); }
+  // Accumulators are packed on the way; traced ones hold hashes, too.
+  static bool packs(const View& view) { return view.dtype == DType::bins && view.element_bytes == kBinBytes && view.cols % 16 == 0; }
+  static std::size_t bytes_of(const View& view) { return static_cast<std::size_t>(view.size() * view.element_bytes); }
 
   ProcessMail& mail_;
   int group_;

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <stdexcept>
 
+#include "numerics/accumulator.h"
 #include "parallel/exchange_counts.h"
 #include "parallel/memory_wire_test_tools.h"
 #include "parallel/operations_test_tools.h"
@@ -54,6 +55,102 @@ TEST(ProcessRanks, EveryOperationHasTheBytesOfThreads) {
 TEST(ProcessRanksControl, OtherNumbersAreOtherBytes) {
   ThreadRanks threads({1, 2, 1});
   EXPECT_NE(operations_of(threads, 3), operations_of(threads, 4));
+}
+
+// Accumulators of a rank, and what it has after a reduce-scatter and a gather of all of them.
+std::string accumulators_of(const RankPlace& place, std::int64_t rows, bool special) {
+  Device device(BackendKind::cpu, 1);
+  constexpr std::int64_t kColumns = 48;
+  const auto numbers = [](const View& view) { return reinterpret_cast<double*>(view.address); };
+  const auto bytes = [&](const View& view) { return std::string(reinterpret_cast<const char*>(view.address), static_cast<std::size_t>(view.size() * 24)); };
+  const Buffer data = device.allocate_zero(DType::bins, rows, kColumns, MemoryCategory::workspace);
+  RandomSequence draws(9, RandomStream::fuzz, static_cast<std::uint64_t>(place.rank));
+  for (std::int64_t i = 0; i < rows * kColumns; ++i) {
+    double number[3] = {};
+    deposit_in_bins(number, std::ldexp(static_cast<float>(draws.uniform() - 0.5), -static_cast<int>(draws.below(30))));
+    carry_in_bins(number);
+    if (special && i % 100 == 7) number[i % 3] = std::nan("5");
+    for (std::int64_t bin = 0; bin < 3; ++bin) numbers(data.view())[i / 16 * 48 + bin * 16 + i % 16] = number[bin];
+  }
+  const auto add = [&](const View& into, const View& from) {
+    for (std::int64_t i = 0; i < into.size(); ++i) {
+      double number[3];
+      double* const place_of = numbers(into) + i / 16 * 48 + i % 16;
+      for (std::int64_t bin = 0; bin < 3; ++bin) number[bin] = place_of[bin * 16] + numbers(from)[i / 16 * 48 + bin * 16 + i % 16];
+      carry_in_bins(number);
+      for (std::int64_t bin = 0; bin < 3; ++bin) place_of[bin * 16] = number[bin];
+    }
+  };
+  std::vector<std::int64_t> bounds;
+  for (int r = 0; r <= place.data->size(); ++r) bounds.push_back(rows * r / place.data->size());
+  reduce_scatter(*place.data, device, data.view(), bounds, add);
+  const Buffer all = device.allocate_zero(DType::bins, place.world->size() * rows, kColumns, MemoryCategory::workspace);
+  std::vector<View> parts;
+  for (int r = 0; r < place.world->size(); ++r) parts.push_back(all.view().row_range(r * rows, rows));
+  all_gather(*place.world, device.stream(), data.view(), parts);
+  return bytes(all.view());
+}
+
+// They leave a process in fewer bytes, and are those that threads have; to a rank of the same process they go as they stand.
+TEST(ProcessRanks, AccumulatorsTravelInTheBytesThatTheyNeed) {
+  for (const bool special : {false, true})
+    for (const auto& [layout, processes] : {std::pair{RankLayout{1, 2, 1}, 2}, {{1, 3, 1}, 3}, {{2, 2, 1}, 4}, {{1, 4, 1}, 2}, {{1, 2, 1}, 1}}) {
+      SCOPED_TRACE(fmt::format("{} over {} processes{}", layout.text(), processes, special ? ", with numbers that are none" : ""));
+      const std::int64_t rows = 37;
+      ThreadRanks threads(layout);
+      std::vector<std::string> want(static_cast<std::size_t>(layout.size()));
+      threads.run([&](int rank) { want[static_cast<std::size_t>(rank)] = accumulators_of(threads.place(rank), rows, special); });
+      as_processes(processes, [&](ProcessMail& mail) {
+        ProcessRanks ranks(layout, mail);
+        ranks.run([&](int local) {
+          const RankPlace place = ranks.place(local);
+          EXPECT_EQ(accumulators_of(place, rows, special), want[static_cast<std::size_t>(place.rank)]) << "rank " << place.rank;
+          const ExchangeCounters here = exchanges_of(place).sum(), alike = exchanges_of(threads.place(place.rank)).sum();
+          EXPECT_EQ(here.bytes, alike.bytes);
+          EXPECT_EQ(alike.sent, alike.bytes);
+          if (processes == 1) EXPECT_EQ(here.sent, here.bytes);
+          else if (!special) EXPECT_LE(here.sent, here.bytes * (processes == layout.size() ? 9 : 17) / 24);
+          else EXPECT_LE(here.sent, here.bytes);
+        });
+      });
+    }
+}
+
+// What waits is told: a rank that comes late makes the others wait, and does not wait itself.
+TEST(ProcessRanks, WaitingIsCountedByOperation) {
+  constexpr auto kLate = std::chrono::milliseconds(60);
+  const auto late = [&](Ranks& ranks, std::vector<RankExchanges>& counts) {
+    ranks.run([&](int local) {
+      const RankPlace place = ranks.place(local);
+      Device device(BackendKind::cpu, 1);
+      const Buffer data = device.allocate_zero(DType::f32, 2, 2, MemoryCategory::workspace);
+      place.world->barrier();
+      const RankExchanges before = exchanges_of(place);
+      if (place.rank == 1) std::this_thread::sleep_for(kLate);
+      broadcast(*place.world, device.stream(), data.view(), 1);
+      if (place.rank == 1) std::this_thread::sleep_for(2 * kLate);
+      place.world->gather_host("x");
+      counts[static_cast<std::size_t>(place.rank)] = exchanges_of(place) - before;
+    });
+  };
+  const auto check = [&](const std::vector<RankExchanges>& counts) {
+    const double seconds = std::chrono::duration<double>(kLate).count();
+    const ExchangeCounters &moved = counts[0].of(RankGroup::world, Collective::broadcast), &told = counts[0].of(RankGroup::world, Collective::records);
+    EXPECT_GT(moved.waited, 0.8 * seconds);
+    EXPECT_GT(told.waited, 1.6 * seconds);
+    EXPECT_EQ(told.calls, 0);
+    EXPECT_NEAR(counts[0].sum().waited, moved.waited + told.waited, 1e-9);
+    EXPECT_LT(counts[1].sum().waited, counts[0].sum().waited);
+  };
+  std::vector<RankExchanges> counts(2);
+  ThreadRanks threads({1, 2, 1});
+  late(threads, counts);
+  check(counts);
+  as_processes(2, [&](ProcessMail& mail) {
+    ProcessRanks ranks({1, 2, 1}, mail);
+    late(ranks, counts);
+  });
+  check(counts);
 }
 
 TEST(ProcessRanks, AFailingRankReleasesTheOthersAndTheNextRunWorks) {

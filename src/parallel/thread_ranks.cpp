@@ -22,8 +22,9 @@ class Meeting {
  public:
   explicit Meeting(int size) : offers_(static_cast<std::size_t>(size)), size_(size) {}
 
-  template <class F>
-  void meet(int rank, const void* offer, const F& look) {
+  // `wait` is given what waits, and calls it.
+  template <class W, class F>
+  void meet(int rank, const void* offer, const W& wait, const F& look) {
     {
       std::unique_lock lock(mutex_);
       if (broken_) refuse();
@@ -36,22 +37,23 @@ class Meeting {
         changed_.notify_all();
       } else {
         const TraceSpan span("waiting", "waiting for ranks");
-        changed_.wait(lock, [&] { return generation_ != generation || broken_; });
+        wait([&] { changed_.wait(lock, [&] { return generation_ != generation || broken_; }); });
         if (generation_ == generation) refuse();
       }
     }
     struct Leave {
       Meeting& meeting;
+      const W& wait;
       ~Leave() {
         std::unique_lock lock(meeting.mutex_);
         if (--meeting.looking_ == 0) {
           meeting.changed_.notify_all();
         } else {
           const TraceSpan span("waiting", "waiting for ranks");
-          meeting.changed_.wait(lock, [&] { return meeting.looking_ == 0; });
+          wait([&] { meeting.changed_.wait(lock, [&] { return meeting.looking_ == 0; }); });
         }
       }
-    } leave{*this};
+    } leave{*this, wait};
     look(offers_);
   }
 
@@ -78,12 +80,16 @@ class Meeting {
 };
 
 class ThreadCommunicator final : public CountingCommunicator {
+  auto clock(Collective what) {
+    return [this, what](const auto& wait) { waiting(what, wait); };
+  }
+
  public:
   ThreadCommunicator(std::shared_ptr<Meeting> meeting, int rank, int size) : meeting_(std::move(meeting)), rank_(rank), size_(size) {}
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   void barrier() override {
-    if (size_ > 1) meeting_->meet(rank_, nullptr, [](const auto&) {});
+    if (size_ > 1) meeting_->meet(rank_, nullptr, clock(Collective::records), [](const auto&) {});
   }
 
   void exchange(Stream& stream, const std::vector<View>& to, const std::vector<View>& from) override {
@@ -100,18 +106,18 @@ class ThreadCommunicator final : public CountingCommunicator {
           fail(ErrorCode::internal, "rank {} expects {} x {} of rank {}, which sends {} x {}", rank_, target.rows, target.cols, r, source.rows, source.cols);
         if (target.size() == 0 || target.address == source.address) continue;
         stream.copy(target, source);
-        if (r != rank_) count_bytes(target.size() * target.element_bytes);
+        if (r != rank_) count_bytes(target.size() * target.element_bytes, target.size() * target.element_bytes);
       }
       stream.synchronize();
     };
-    if (size_ > 1) meeting_->meet(rank_, &to, look);
+    if (size_ > 1) meeting_->meet(rank_, &to, clock(CollectiveScope::current()), look);
     else look({&to});
   }
 
   std::vector<std::string> gather_host(const std::string& mine) override {
     std::vector<std::string> all;
     if (size_ == 1) return {mine};
-    meeting_->meet(rank_, &mine, [&](const std::vector<const void*>& offers) {
+    meeting_->meet(rank_, &mine, clock(Collective::records), [&](const std::vector<const void*>& offers) {
       for (const void* offer : offers) all.push_back(*static_cast<const std::string*>(offer));
     });
     return all;

@@ -13,6 +13,7 @@
 #include "runs/held_rates.h"
 #include "runs/local_trainer.h"
 #include "runs/planned_run.h"
+#include "runs/rank_traffic.h"
 #include "runs/sft_transcript.h"
 #include "runs/training_state.h"
 #include "trained/led_model.h"
@@ -155,6 +156,7 @@ class SftWork final : public RunWork {
   const SftInput& input_;
   const OpenedModel& opened_;
   LocalTrainer& trainer_;
+  RankTraffic traffic_{trainer_.ranks()};
   LocalMtp* const layer_;  // null: not trained
   const RunDirectory& run_;
   bool may_stop_early_ = false;
@@ -236,6 +238,7 @@ RunStep SftWork::take_step() {
                    {"trained_tokens", result.scored},
                    {"tokens_per_second", static_cast<double>(result.rows) / seconds_since(begin)}};
   taken.metrics.update(of_layer);
+  traffic_.tell(taken.metrics, seconds_since(begin));
   if (held_) {
     held_->measure(problems, result.logprobs);
     const Json rates = held_->rates();

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 #include "numerics/low_bit.h"
+#include "parallel/memory_wire_test_tools.h"
 #include "parallel/some_ranks_test_tools.h"
 #include "train/train_test_tools.h"
 #include "train/trainer.h"
@@ -198,6 +199,27 @@ TEST(RanksElsewhere, AnOwnerOfSomeRanksHasTheBitsOfAll) {
       EXPECT_EQ(got[owner].work, all.work);
       EXPECT_EQ(got[owner].traffic.bytes, all.traffic.bytes);
       EXPECT_GT(got[owner].traffic.bytes, 0);
+    }
+  }
+}
+
+// Over processes accumulators travel in fewer bytes.
+TEST(RanksElsewhere, ProcessesHaveTheBitsOfOneRank) {
+  for (const char* family : {kGlm, kLlama}) {
+    const TrainBench bench(family);
+    const std::vector<TrainSequence> data = sequences(bench.model->facts().vocabulary, 4);
+    const Outcome want = run(bench, {.profile = "cpu-bf16w"}, data);
+    for (const auto& [layout, processes] : {std::pair{RankLayout{1, 2, 1}, 2}, {{1, 3, 1}, 3}, {{2, 2, 1}, 2}, {{.dp = 2, .pp = 2}, 2}}) {
+      const Case c{.ranks = layout, .profile = "cpu-bf16w"};
+      std::vector<Outcome> got(static_cast<std::size_t>(processes));
+      as_processes(processes, [&](ProcessMail& mail) {
+        got[static_cast<std::size_t>(mail.process())] = run(bench, c, data, 2, std::make_unique<ProcessRanks>(layout, mail));
+      });
+      const CommunicatorCounters alike = run(bench, c, data).traffic;
+      for (const Outcome& one : got) {
+        expect_same(bench.model->manifest(), one, want, layout.text());
+        EXPECT_EQ(one.traffic.bytes, alike.bytes);
+      }
     }
   }
 }

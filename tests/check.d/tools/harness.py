@@ -157,9 +157,9 @@ def rl_arguments(name, runs, **settings):
 
 
 def metrics(run):
-    """metrics.jsonl without what time decides."""
+    """metrics.jsonl without what time decides, and what the ranks of a layout exchanged."""
     rows = [json.loads(line) for line in (Path(run) / "metrics.jsonl").read_text().splitlines()]
-    return [{k: v for k, v in row.items() if not k.endswith("seconds") and k != "tokens_per_second"} for row in rows]
+    return [{k: v for k, v in row.items() if not k.endswith("seconds") and k != "tokens_per_second" and not k.startswith("ranks_")} for row in rows]
 
 
 def transcripts(run):

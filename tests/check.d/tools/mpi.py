@@ -57,6 +57,16 @@ for ranks in ("dp=2", "tp=2", "pp=2", "tp=2,dp=2"):
         name = f"two-{ranks.replace('=', '').replace(',', '-')}"
         require_same(expected["one"], bits(RUNS / name, run(2, name, ranks=ranks, threads=2)), f"two processes, {ranks}")
 
+with check("accumulators-travel-in-few-bytes"):
+    needs_mpi()
+    for line in (RUNS / "two-dp2/metrics.jsonl").read_text().splitlines():
+        step = json.loads(line)
+        moved = [e for e in step["ranks_exchanges"] if e["operation"] == "reduce_scatter"]
+        memory, sent = sum(e["bytes"] for e in moved), sum(e["sent_bytes"] for e in moved)
+        assert 0 < 24 * sent <= 12 * memory, f"{24 * sent / memory:.1f} bytes a weight, allowed are at most 12: {step}"
+        assert step["ranks_sent_bytes"] == step["ranks_bytes"] - memory + sent - sum(e["bytes"] - e["sent_bytes"] for e in step["ranks_exchanges"] if e not in moved), step
+        assert abs(step["ranks_waited_seconds"] - sum(e["waited_seconds"] for e in step["ranks_exchanges"])) < 1e-6, step
+
 with check("sft-in-two-parts"):
     needs_mpi()
     # Beside a run of one rank in the same parts: a rate that falls to the end of two steps is another than one of three.
