@@ -17,6 +17,7 @@
 #include "train/train_test_tools.h"
 #include "train/trainer.h"
 
+#if !defined(__SANITIZE_ADDRESS__)
 namespace {
 enum class Victim { nobody, caller, others };
 std::atomic<Victim> victim{Victim::nobody};
@@ -30,7 +31,6 @@ bool refuses() {
 }
 }  // namespace
 
-#if !defined(__SANITIZE_ADDRESS__)
 void* operator new(std::size_t size) {
   void* const block = refuses() ? nullptr : std::malloc(size > 0 ? size : 1);
   if (!block) throw std::bad_alloc();
@@ -44,6 +44,7 @@ extern "C" void* aligned_alloc(std::size_t alignment, std::size_t size) noexcept
   void* block = nullptr;
   return refuses() || posix_memalign(&block, alignment, size) != 0 ? nullptr : block;
 }
+#if !defined(__SANITIZE_THREAD__)  // ThreadSanitizer starts by mmap, before instrumented code can run
 extern "C" void* mmap(void* address, std::size_t size, int protection, int flags, int descriptor, off_t offset) noexcept {
   if (refuses()) {
     errno = ENOMEM;
@@ -51,6 +52,7 @@ extern "C" void* mmap(void* address, std::size_t size, int protection, int flags
   }
   return reinterpret_cast<void*>(syscall(SYS_mmap, address, size, protection, flags, descriptor, offset));
 }
+#endif
 
 namespace lockstep {
 namespace {
