@@ -21,7 +21,8 @@ PAGE = ROOT / "docs/models.md"
 # Keys whose allowed values are no list: what is allowed, and what is refused, for example; of which families ("all").
 BY_RULE = {
     "quantization_config": ("all", '{"quant_method": "fp8", "weight_block_size": [128, 128]}', '{"quant_method": "gptq", "bits": 4}'),
-    "auto_map": ("all", '{"AutoTokenizer": "a.B"}', '{"AutoModelForCausalLM": "a.B"}'),
+    "auto_map": ("all", 'classes of the family itself, such as {"AutoModelForCausalLM": "modeling_deepseek.DeepseekV3ForCausalLM"} of `deepseek_v3` and `kimi_k2`',
+                 '{"AutoModelForCausalLM": "a.B"}'),
     "attn_type_list": ("minimax_m2", "[1, 1]", "[1, 0]"),
     "experts_per_token": ("gpt_oss", "what `num_experts_per_tok` is", "99"),
 }

@@ -1,6 +1,8 @@
 // Keys that ask for other arithmetic are refused, and no config at all crashes.
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 #include "base/philox.h"
 #include "model/archs/config_test_tools.h"
 
@@ -21,6 +23,7 @@ TEST(ConfigKeys, OtherArithmeticIsRefused) {
     expect(with(base, "logit_scale", 0.5), "'logit_scale' is 0.5, allowed is 1");
     expect(with(base, "mlp_bias", true), "'mlp_bias' is true, allowed is false");
     expect(with(base, "auto_map", {{"AutoModelForCausalLM", "modeling_mine.Mine"}}), "'auto_map' names 'AutoModelForCausalLM'");
+    expect(with(base, "auto_map", {{"AutoModel", {"modeling_mine.Mine"}}}), "'auto_map' names 'AutoModel'");
     const Json fine = {{"attention_dropout", 0.0},
                        {"rope_interleave", false},
                        {"logit_scale", 1.0},
@@ -36,6 +39,25 @@ TEST(ConfigKeys, OtherArithmeticIsRefused) {
   EXPECT_EQ(refusal(with(qwen, "sliding_window", 4096)), "accepted");  // use_sliding_window says whether
   expect(with(qwen, "use_qk_norm", false), "'use_qk_norm' is false, allowed is true");
   expect(with(llama, "use_qk_norm", true), "'use_qk_norm' is true, allowed is false");
+}
+
+// Folders of DeepSeek-V3, Kimi K2 and MiniMax-M2 as they were published name the code of their own family, which came before transformers' class.
+TEST(ConfigKeys, CodeOfTheFamilyItselfIsTakenAndOtherCodeIsRefused) {
+  const auto of = [](const std::string& file, const Json& code) {
+    std::ifstream in(std::string(LOCKSTEP_SOURCE_DIR) + "/shapes/configs/" + file + ".json");
+    const Json config = Json::parse(in);
+    return refusal(with(config, "auto_map", code));
+  };
+  const Json deepseek = {{"AutoConfig", "configuration_deepseek.DeepseekV3Config"},
+                         {"AutoModel", "modeling_deepseek.DeepseekV3Model"},
+                         {"AutoModelForCausalLM", "modeling_deepseek.DeepseekV3ForCausalLM"}};
+  const Json minimax = {{"AutoConfig", "configuration_minimax_m2.MiniMaxM2Config"}, {"AutoModelForCausalLM", "modeling_minimax_m2.MiniMaxM2ForCausalLM"}};
+  EXPECT_EQ(of("deepseek-v3", deepseek), "accepted");
+  EXPECT_EQ(of("kimi-k2", deepseek), "accepted");
+  EXPECT_EQ(of("minimax-m2p5", minimax), "accepted");
+  EXPECT_EQ(of("minimax-m2p5", {{"AutoModelForCausalLM", "MiniMaxAI/MiniMax-M2.1--modeling_minimax_m2.MiniMaxM2ForCausalLM"}}), "accepted");
+  for (const char* other : {"modeling_mine.DeepseekV3", "modeling_mine.ForCausalLM", "modeling_minimax_m2.MiniMaxM2ForCausalLM", "DeepseekV32ForCausalLM", ""})
+    EXPECT_NE(of("deepseek-v3", {{"AutoModelForCausalLM", other}}).find("allowed are classes of 'deepseek_v3' itself"), std::string::npos) << other;
 }
 
 TEST(ConfigKeys, QuantisationOfAnotherKindIsRefused) {
