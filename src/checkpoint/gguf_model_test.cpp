@@ -72,6 +72,7 @@ TEST_F(GgufModelTest, LoadsAsAFolderOfTheSameValues) {
   ASSERT_EQ(info.stored.size(), 1u);
   EXPECT_EQ(info.stored[0].type.name, "F32");
   EXPECT_EQ(info.stored[0].type.tensors, 11);
+  EXPECT_EQ(info.stored[0].exact_under, (std::vector<std::string>{"cpu-f32"}));
   const auto out = folder_.path() / "out";
   save_model_folder(out, *loaded.model, loaded.masters, {.dtype = DType::f32});
   EXPECT_EQ(load_model_folder(out).masters, loaded.masters);

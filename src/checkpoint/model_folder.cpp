@@ -52,9 +52,9 @@ Json to_json(const ModelFolderInfo& info) {
   for (const auto& [profile, bytes] : info.cache_bytes_a_token) cache[profile] = bytes;
   Json stored = Json::array();
   Json exact = Json::object();
-  for (const auto& [type, few_bits, exact_under] : info.stored) {
+  for (const auto& [type, _, exact_under] : info.stored) {
     stored.push_back({{"type", type.name}, {"bits_a_weight", type.bits_a_weight}, {"tensors", type.tensors}, {"weights", type.weights}});
-    if (few_bits) exact[type.name] = exact_under;
+    exact[type.name] = exact_under;
   }
   Json json = {{"path", info.path},
                {"family", info.family},

@@ -229,6 +229,47 @@ TEST_F(ModelFolderTest, AnAuxiliaryLossThatIsNotMadeIsSaid) {
   }
 }
 
+TEST_F(ModelFolderTest, ModulesOfMultiTokenPredictionThatAreNotComputedAreSaid) {
+  const Json config = read_json_file(fs::path(LOCKSTEP_SOURCE_DIR) / "tests/golden/minimax_m2/norms/config.json");
+  const std::unique_ptr<Model> model = make_model(config);
+  WeightImages masters(model->manifest().parameters().size());
+  for (const FileTensor& file : model->manifest().files())
+    model->manifest().scatter(file, std::vector<float>(static_cast<std::size_t>(file.size())).data(), masters);
+  const fs::path path = folder_.path() / "out";
+  save_model_folder(path, *model, masters, {.dtype = DType::f32});
+  for (const auto& [value, notes] : {std::pair(Json(true), 1u), {Json(false), 0u}, {Json(nullptr), 0u}}) {
+    Json changed = config;
+    changed["router_aux_loss_coef"] = 0;
+    changed["use_mtp"] = value;
+    changed["num_mtp_modules"] = 3;
+    write_file_atomic(path / "config.json", json_text(changed));
+    const LoadedModel loaded = load_model_folder(path);
+    ASSERT_EQ(loaded.notes.size(), notes) << value;
+    if (notes > 0) EXPECT_EQ(loaded.notes[0], "'use_mtp' is true in config.json: it is kept, and modules for multi-token prediction are not computed");
+  }
+}
+
+// Of few bits or not: what a profile has a place for, whatever the values.
+TEST_F(ModelFolderTest, InfoSaysUnderWhichProfilesNumbersAreExact) {
+  using Names = std::vector<std::string>;
+  const auto under = [](const fs::path& path) {
+    std::map<std::string, Names> found;
+    const Json exact = to_json(model_folder_info(path)).at("exact_under");
+    for (const auto& [type, names] : exact.items()) found[type] = names.get<Names>();
+    return found;
+  };
+  const fs::path path = folder_.path() / "out";
+  save_model_folder(path, *model_, masters_, {.dtype = DType::f32});
+  EXPECT_EQ(under(path), (std::map<std::string, Names>{{"F32", {"cpu-f32"}}}));
+  save_model_folder(path, *model_, masters_, {.dtype = DType::bf16, .overwrite = true});
+  std::map<std::string, Names> bf16 = under(path);
+  EXPECT_EQ(bf16["BF16"], (Names{"cpu-f32", "cpu-bf16w"}));
+  // What is no weight that trains, the router's correction, is F32 in it and fp32 under every profile.
+  for (const Profile& profile : profiles())
+    if (!profile.study && model_->profile_refusal(profile).empty())
+      EXPECT_NE(std::find(bf16["F32"].begin(), bf16["F32"].end(), profile.name), bf16["F32"].end()) << profile.name;
+}
+
 TEST_F(ModelFolderTest, LyingFoldersAreOneClearError) {
   const auto load = [&](const std::function<void(Tensors&)>& change) { return [this, change] { load_model_folder(write(change)); }; };
   const std::string norm = "model.norm.weight";

@@ -138,6 +138,11 @@ void ModelReader::check_names(const std::set<std::string>& used, const std::vect
     notes_.push_back(fmt::format("'router_aux_loss_coef' is {} in config.json: it is kept, and training adds no such loss", unused->dump()));
     log_info(notes_.back(), {{"path", label_}});
   }
+  const auto guesses = model_->config().find("use_mtp");
+  if (guesses != model_->config().end() && *guesses == true) {
+    notes_.push_back("'use_mtp' is true in config.json: it is kept, and modules for multi-token prediction are not computed");
+    log_info(notes_.back(), {{"path", label_}});
+  }
   if (of_indexers > 0) {
     notes_.push_back(fmt::format("{} tensors of indexers were passed over: by config.json their layers share the selection of another", of_indexers));
     log_info(notes_.back(), {{"path", label_}});
@@ -160,9 +165,10 @@ std::vector<StoredFormat> ModelReader::kinds() const {
   if (files_.format() != "safetensors") {  // what they hold is decoded when it is read
     for (const auto& [name, type] : files_.types()) {
       StoredFormat& kind = kinds.emplace_back(StoredFormat{type, type.name != "F32" && type.name != "F16" && type.name != "BF16", {}});
-      for (const Profile& profile : profiles())
-        if (kind.few_bits && !profile.study && !profile.bf16_weights && profile.weight_bits == 0 && model_->profile_refusal(profile).empty())
-          kind.exact_under.push_back(profile.name);
+      for (const Profile& profile : profiles()) {
+        const bool exact = (!profile.bf16_weights && profile.weight_bits == 0) || (type.name == "BF16" && profile.bf16_files_keep_bits());
+        if (exact && !profile.study && model_->profile_refusal(profile).empty()) kind.exact_under.push_back(profile.name);
+      }
     }
     return kinds;
   }
@@ -172,7 +178,6 @@ std::vector<StoredFormat> ModelReader::kinds() const {
     StoredFormat& kind = kinds.emplace_back(StoredFormat{{name, tensors[0]->bits_a_weight()}, tensors[0]->as() != StoredAs::numbers, {}});
     kind.type.tensors = static_cast<std::int64_t>(tensors.size());
     for (const StoredTensor* tensor : tensors) kind.type.weights += tensor->file().size();
-    if (!kind.few_bits) continue;
     for (const Profile& profile : profiles())
       if (!profile.study && model_->profile_refusal(profile).empty() &&
           std::none_of(tensors.begin(), tensors.end(), [&](const StoredTensor* t) { return t->is_rounded(model_->manifest(), profile); }))

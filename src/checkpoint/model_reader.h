@@ -22,7 +22,7 @@ namespace lockstep {
 struct StoredFormat {
   StoredType type;
   bool few_bits = false;
-  std::vector<std::string> exact_under;  // of few bits; study profiles left out
+  std::vector<std::string> exact_under;  // study profiles left out
 };
 
 class ModelReader {

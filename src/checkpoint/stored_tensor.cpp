@@ -282,19 +282,19 @@ void StoredTensor::read(std::int64_t row, std::int64_t rows, float* values) cons
 bool StoredTensor::block_begins(const Piece& piece) const { return (first_row_ + piece.row_begin) % rows_ % kFp8Block == 0; }
 
 bool StoredTensor::is_rounded(const Manifest& manifest, const Profile& profile) const {
-  if (as_ == StoredAs::numbers) return false;
-  const bool exponents = as_ != StoredAs::int4 && scales_fit_;  // numbers of few bits times a power of two
+  const bool exponents = as_ != StoredAs::numbers && as_ != StoredAs::int4 && scales_fit_;  // numbers of few bits times a power of two
   return std::any_of(file_->pieces.begin(), file_->pieces.end(), [&](const Piece& piece) {
     const Parameter& p = manifest.parameter(piece.parameter);
     switch (compute_dtype(p, profile)) {
       case DType::f32:
         return false;
       case DType::bf16:
+        if (as_ == StoredAs::numbers) return type() != SafetensorsType::bf16;
         return !exponents && as_ != StoredAs::mxfp4;  // bf16 has all of its scales
       default:
         break;
     }
-    if (profile.trains_all_weights()) return true;  // what a step quantises are the decoded numbers
+    if (as_ == StoredAs::numbers || profile.trains_all_weights()) return true;  // what a step quantises are the decoded numbers
     switch (low_bit_format_of(weight_bits(p, profile))) {
       case LowBitFormat::int4:
         return !holds_int4() || !takes_int4(p, profile) || piece.transposed || piece.column_step != 1;

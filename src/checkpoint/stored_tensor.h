@@ -61,7 +61,7 @@ class StoredTensor {
   SafetensorsType scale_type() const { return scales_.tensor->type; }
   SafetensorsType shape_type() const { return shape_type_; }
 
-  // Whether this profile computes with other numbers than those stored in few bits, since it has no place for them.
+  // Whether this profile computes with other numbers than those stored, since it has no place for them.
   bool is_rounded(const Manifest& manifest, const Profile& profile) const;
 
  private:

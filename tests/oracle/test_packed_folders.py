@@ -157,12 +157,12 @@ def test_info_says_what_is_rounded_again(lockstep, folders, tmp_path):
     told = info(lockstep, folders["packed"])
     experts = LAYERS * EXPERTS * 3
     assert {"type": "INT4, groups of 32", "bits_a_weight": 4.5, "tensors": experts, "weights": experts * HIDDEN * WIDTH} in told["stored_as"]
-    assert told["exact_under"] == {"INT4, groups of 32": ["cpu-f32", "cpu-int4-base", "cpu-int4-experts"]}
-    assert info(lockstep, folders["plain"])["exact_under"] == {}
+    assert told["exact_under"]["INT4, groups of 32"] == ["cpu-f32", "cpu-int4-base", "cpu-int4-experts"]
+    assert info(lockstep, folders["plain"])["exact_under"] == {"BF16": ["cpu-f32", "cpu-bf16w"]}
     # Scales that bf16 does not have: int4 profiles round again too.
     stored, exact, _ = pack(model_tensors(), torch.float32)
     folder = write(tmp_path / "wide", stored, quantization_config=quantization())
-    assert info(lockstep, folder)["exact_under"] == {"INT4, groups of 32": ["cpu-f32"]}
+    assert info(lockstep, folder)["exact_under"]["INT4, groups of 32"] == ["cpu-f32"]
     numbers = write(tmp_path / "numbers", exact)
     assert bits(lockstep, folder, "cpu-f32") == bits(lockstep, numbers, "cpu-f32")
     assert bits(lockstep, folder, PACKED) == bits(lockstep, numbers, PACKED), "what our quantiser makes of the numbers"
