@@ -11,7 +11,7 @@ LINE = 0.01  # a row with a higher k3 (an estimate of the KL divergence) is mark
 TOKENS = 20_000  # the least of a row
 # k3 that others publish of their sampler against their trainer, for large models of the same families.
 PUBLISHED = [("Kimi-K2.5", "kimi_k2", 0.002702), ("MiniMax-M2.5", "minimax_m2", 0.0070), ("Llama 3.3 70B", "llama", 0.000125), ("Qwen3-4B", "qwen3", 0.000266)]
-ORDER = ["own-full", "own-adapter", "own-adapter-int4", "own-expanded", "expanded", "study", "transformers", "merged", "fp8", "int8", "int4-experts", "int4"]
+ORDER = ["own-full", "own-adapter", "own-adapter-int4", "own-expanded", "own-adapter-expanded", "expanded", "study", "transformers", "merged", "fp8", "int8", "int4-experts", "int4"]
 
 HEAD = """# The KL table: samplers that are not the trainer
 

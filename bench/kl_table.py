@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The KL table: the difference of a sampler's log-probabilities from the trainer's, for our own pairs and for usual other ones.
 
-    bench/kl_table.py run --work FOLDER [--taught FOLDER] [--models countdown-glm,qwen3_moe] [--smollm2 FOLDER] [--threads 1] [--redo=WORD] [--minutes 60]
+    bench/kl_table.py run --work FOLDER [--taught FOLDER] [--models countdown-glm,qwen3_moe] [--smollm2 FOLDER] [--threads 1] [--redo=WORD] [--rows full,int4] [--minutes 60]
     bench/kl_table.py page --work FOLDER
 
 run: a row is a model and a pair of sampler and trainer. The sampler is `lockstep serve`, which draws at least 20,000 tokens at temperature 1 and tells
@@ -185,6 +185,8 @@ def rows_of(model, profiles):
     if model.info["family"] in ("deepseek_v3", "kimi_k2") and "cpu-bf16w-expanded" in profiles:
         expanded = (model.full, "cpu-bf16w-expanded", False)
         yield "own-expanded", "this program, expanded MLA", expanded, expanded
+        adapted_expanded = (model.full, "cpu-bf16w-expanded", True)
+        yield "own-adapter-expanded", "this program, an adapter under expanded MLA", adapted_expanded, adapted_expanded
         yield "expanded", "expanded MLA against absorbed", expanded, full
     yield "study", "a second engine as the study has it: bf16 activations, another order of sums", (model.full, "study-bf16-activations", False), full
     yield "transformers", "transformers in bf16 as the trainer", full, (model.full, "transformers", False)
@@ -345,7 +347,7 @@ def run(options):
         for row, what, sampler, trainer in rows_of(model, profiles):
             at = time.monotonic()
             path = model.folder / "rows" / f"{row}.json"
-            if path.is_file() or (wanted is not None and (name, row) not in wanted):
+            if path.is_file() or (wanted is not None and (name, row) not in wanted) or (options.rows and row not in options.rows):
                 continue
             if options.minutes is not None and at - begun > 60 * options.minutes:
                 print(f"{count} rows in {(at - begun) / 60:.0f} minutes; the same command goes on", flush=True)
@@ -375,6 +377,7 @@ def main():
     parser.add_argument("--models", type=lambda text: text.split(","), default=["countdown-glm", *families.all_families(), "SmolLM2"])
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--redo", type=lambda text: text.split(","), help="rows of docs/kl.json whose program's version holds one of these words, WORD,WORD,...")
+    parser.add_argument("--rows", type=lambda text: text.split(","), help="these rows alone, by the names that docs/kl.json has")
     parser.add_argument("--minutes", type=float, help="begin no row after so long")
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()

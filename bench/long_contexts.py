@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Measures the cost of attention in long contexts, and of latent attention (MLA) absorbed and expanded; `lockstep bench` on random models, in turns.
 
-    bench/long_contexts.py --models FOLDER [--threads N] [--rounds 1] [--contexts 4096,16384,65536] [--dense-most 16384] [--json FILE]
+    bench/long_contexts.py --models FOLDER [--threads N] [--rounds 3] [--contexts 4096,16384,65536] [--dense-most 65536] [--minutes M] [--json FILE]
 
 Models have GLM-5.2's and DeepSeek-V3.2's proportions at 1/16: hidden size, heads of queries and of indexers, widths; heads, latents and the selection
 of 2,048 keys have their own sizes, since positions are not scaled. Four layers, few experts (made_models.py). GLM's once with an indexer for all four layers, as
 published, once with one for each; V3.2's with an indexer on each, and without any: dense attention over all keys, to --dense-most tokens. Times are those
 of a prompt, by operation (`lockstep bench prefill --profile-operations`), and of a token after it (`lockstep bench decode`).
 Expanded and absorbed: DeepSeek's heads (16 of 128 + 64 / 128 over a latent of 512) in a training step of 1,024 tokens, the operations of attention alone.
-Needs numpy and safetensors. 64k tokens take a quarter of an hour a model; `--contexts` leaves them out.
+Needs numpy and safetensors. 64k tokens take a quarter of an hour a round, and dense half an hour more: of more than 16k it has one round. What is measured stays in
+MODELS/long-contexts.json as long as the program is the same, so that a run that was stopped, or that began nothing more after --minutes, goes on where it was.
 """
 
 import argparse
@@ -16,6 +17,7 @@ import json
 import os
 import statistics
 import subprocess
+import time
 from pathlib import Path
 
 import made_models
@@ -95,19 +97,45 @@ def median(rounds, key):
     return statistics.median(r[key] for r in rounds)
 
 
-def contexts(options):
+class Kept:
+    """What is measured, in a file: rounds of a key, of one program with so many threads."""
+
+    def __init__(self, options):
+        program = subprocess.run([os.environ.get("LOCKSTEP_BINARY", str(ROOT / "build/lockstep")), "--version"], check=True, capture_output=True, text=True).stdout.splitlines()[0]
+        self.file, self.end, self.rounds = options.models / "long-contexts.json", time.monotonic() + 60 * (options.minutes or 1e6), {}
+        self.made_by = [program, options.threads]
+        if self.file.is_file() and (kept := json.loads(self.file.read_text()))["made_by"] == self.made_by:
+            self.rounds = kept["rounds"]
+
+    def measure(self, key, count, f):
+        """The first round of that key which lacks to `count`, by f(). Nothing is begun after the end."""
+        found = self.rounds.setdefault(key, [])
+        if len(found) >= count:
+            return
+        if time.monotonic() > self.end:
+            raise SystemExit("long_contexts: the minutes are over; the same command goes on")
+        found.append(f())
+        part = self.file.with_suffix(".partial")
+        part.write_text(json.dumps({"made_by": self.made_by, "rounds": self.rounds}) + "\n")
+        os.replace(part, self.file)
+        print(f"{key}: {json.dumps({name: round(value, 6) for name, value in found[-1].items()})}", flush=True)
+
+
+def contexts(options, kept):
     rows = []
     folders = {name: made(options.models, folder, config) for name, (folder, config) in MODELS.items()}
     for tokens in options.contexts:
         names = [name for name in MODELS if name != DENSE or tokens <= options.dense_most]
-        found = {name: [] for name in names}
-        for _ in range(options.rounds):
+        rounds = {name: 1 if name == DENSE and tokens > 16384 else options.rounds for name in names}
+        for turn in range(options.rounds):
             for name in names:
-                found[name].append(prompt_of(options, folders[name], tokens) | {"token": token_after(options, folders[name], tokens)})
-                print(f"{name}, {tokens:,} tokens: {found[name][-1]['seconds']:.2f} s, a token after it {1e3 * found[name][-1]['token']:.2f} ms", flush=True)
+                kept.measure(f"{name}, {tokens}", min(turn + 1, rounds[name]),
+                             lambda name=name: prompt_of(options, folders[name], tokens) | {"token": token_after(options, folders[name], tokens)})  # fmt: skip
         for name in names:
-            rows.append({"model": name, "tokens": tokens, **{key: median(found[name], key) for key in ("seconds", "attention", "indexer", "flop", "token")},
-                         "token_flop": token_flop(MODELS[name][1], tokens)})  # fmt: skip
+            found = kept.rounds[f"{name}, {tokens}"][: rounds[name]]
+            growth = [r["attention"] / tokens for r in found]
+            rows.append({"model": name, "tokens": tokens, "rounds": rounds[name], **{key: median(found, key) for key in ("seconds", "attention", "indexer", "flop", "token")},
+                         "attention_range": [min(growth), max(growth)], "token_flop": token_flop(MODELS[name][1], tokens)})  # fmt: skip
     return rows
 
 
@@ -121,16 +149,21 @@ def sharing(rows, tokens):
             "decode_allows": each["token_flop"] / shared["token_flop"]}  # fmt: skip
 
 
-def latent(options):
+def latent(options, kept):
     """Seconds of the operations of attention in a training step, absorbed and expanded, forward and backward."""
-    model, rounds = made(options.models, "latent", LATENT), []
-    for _ in range(options.rounds):
+    model = made(options.models, "latent", LATENT)
+
+    def one_round():
         one = {}
         for kind, profile in (("absorbed", "cpu-f32"), ("expanded", "cpu-f32-expanded")):
             timing, operations = bench(options, "train", model, "--sequences", 1, "--length", TOKENS, "--context", TOKENS + 16, *with_limits(options), profile=profile)
             for part in ("attention_forward", "attention_backward"):
                 one[f"{kind}_{part}"] = sum(o["seconds"] for name, o in operations.items() if name.startswith(part)) / (timing["runs"] + 1)
-        rounds.append(one)
+        return one
+
+    for turn in range(options.rounds):
+        kept.measure("latent", turn + 1, one_round)
+    rounds = kept.rounds["latent"][: options.rounds]
     sums = lambda one, kind: one[f"{kind}_attention_forward"] + one[f"{kind}_attention_backward"]
     ratios = [sums(one, "absorbed") / sums(one, "expanded") for one in rounds]
     return {key: median(rounds, key) for key in rounds[0]} | {"tokens": TOKENS, "ratio": statistics.median(ratios), "ratio_range": [min(ratios), max(ratios)]}
@@ -140,15 +173,17 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", type=Path, required=True)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--contexts", type=lambda text: [int(n) for n in text.split(",")], default=[4096, 16384, 65536])
-    parser.add_argument("--dense-most", type=int, default=16384)
+    parser.add_argument("--dense-most", type=int, default=65536)
+    parser.add_argument("--minutes", type=float, help="begin nothing more after so long")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     options.models.mkdir(parents=True, exist_ok=True)
-    result = {"threads": options.threads, "rounds": options.rounds, "latent": latent(options)}
+    kept = Kept(options)
+    result = {"threads": options.threads, "rounds": options.rounds, "latent": latent(options, kept)}
     print(f"expanded over absorbed attention: {result['latent']['ratio']:.2f}", flush=True)
-    result["rows"] = contexts(options)
+    result["rows"] = contexts(options, kept)
     result["sharing"] = sharing(result["rows"], max(options.contexts))
     if options.json:
         options.json.write_text(json.dumps(result, indent=1) + "\n")

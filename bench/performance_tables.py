@@ -375,10 +375,19 @@ def contexts_table(data):
         lines.append(f"| {r['model']} | {r['tokens']:,} | {r['seconds']:.1f} | {r['attention'] / r['tokens'] * 1e6:.1f} | {r['indexer'] / r['tokens'] * 1e6:.1f} | {r['token'] * 1e3:.2f} |")
     by = {(r["model"], r["tokens"]): r["attention"] / r["tokens"] for r in data["rows"]}
     growth = {model: by[model, 65536] / by[model, 16384] for model, tokens in by if tokens == 65536 and (model, 16384) in by and "dense" not in model}
-    if grown := [f"{model}: {ratio:.2f}" for model, ratio in growth.items()]:
+    ranges = {(r["model"], r["tokens"]): r["attention_range"] for r in data["rows"] if "attention_range" in r}
+    def spread(model):
+        """Of rounds: the least and the most that the ratio may be."""
+        if (model, 65536) not in ranges:
+            return ""
+        (low, high), (low_before, high_before) = ranges[model, 65536], ranges[model, 16384]
+        return f" ({low / high_before:.2f} to {high / low_before:.2f})"
+    if grown := [f"{model}: {ratio:.2f}{spread(model)}" for model, ratio in growth.items()]:
         keys = lambda tokens: sum(min(position + 1, 2048) for position in range(tokens)) / tokens
         lines += ["", f"Attention's time a token, 64k over 16k: {'; '.join(grown)}. Of that, {keys(65536) / keys(16384):.2f} is arithmetic: the first 2,048 rows of a prompt have fewer keys, "
                   "and are a larger part of the shorter one."]  # fmt: skip
+    if dense := next((r for r in data["rows"] if "dense" in r["model"] and r["tokens"] == 65536), None):
+        lines += ["", f"Dense attention of 65,536 tokens: {dense.get('rounds', 1)} round. GLM-5.2 without indexers has the same attention, of half as many heads."]
     if above := [model for model, ratio in growth.items() if ratio > 1.15]:
         lines += ["", f"Above the target: {'; '.join(above)}. A row reads its 2,048 entries of 576 numbers out of 38 MB a layer at 16k and 151 MB at 64k, so that fewer of them are found in the caches that other "
                   "rows have filled. Tried, and stayed: a block of entries is asked for before it is used (1.1 to 1.3 times as fast in decoding)."]  # fmt: skip
