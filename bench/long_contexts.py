@@ -8,7 +8,7 @@ of 2,048 keys have their own sizes, since positions are not scaled. Four layers,
 published, once with one for each; V3.2's with an indexer on each, and without any: dense attention over all keys, to --dense-most tokens. Times are those
 of a prompt, by operation (`lockstep bench prefill --profile-operations`), and of a token after it (`lockstep bench decode`).
 Expanded and absorbed: DeepSeek's heads (16 of 128 + 64 / 128 over a latent of 512) in a training step of 1,024 tokens, the operations of attention alone.
-Needs numpy and safetensors. 64k tokens take a quarter of an hour a round, and dense half an hour more: of more than 16k it has one round. What is measured stays in
+Needs numpy and safetensors. 64k tokens take ten minutes a round, and dense half an hour more: of more than 16k it has one round. What is measured stays in
 MODELS/long-contexts.json as long as the program is the same, so that a run that was stopped, or that began nothing more after --minutes, goes on where it was.
 """
 
@@ -24,6 +24,7 @@ import made_models
 
 ROOT = Path(__file__).resolve().parents[1]
 LAYERS, TOPK = 4, 2048
+LONG = 16384  # of prompts of more tokens one run is timed a round, of others the median of three after one that is not counted
 SMALL = {"vocab_size": 2048, "num_hidden_layers": LAYERS, "n_routed_experts": 8, "num_experts_per_tok": 2, "max_position_embeddings": 70000, "n_group": 1, "topk_group": 1,
          "first_k_dense_replace": 1, "rms_norm_eps": 1e-5}  # fmt: skip
 # Published sizes over 16, but for sizes of a head and of a latent.
@@ -71,8 +72,9 @@ def with_limits(options):
 
 def prompt_of(options, model, tokens):
     """Figures of a prompt: seconds; those of attention and of indexers; floating-point operations in all."""
-    timing, operations = bench(options, "prefill", model, "--tokens", tokens, "--context", tokens + 16, *with_limits(options))
-    runs = timing["runs"] + 1  # the first is not timed, but profiled
+    once = ["--once"] if tokens > LONG else []
+    timing, operations = bench(options, "prefill", model, "--tokens", tokens, "--context", tokens + 16, *once, *with_limits(options))
+    runs = timing["runs"] if once else timing["runs"] + 1  # the first is not timed, but profiled
     part = lambda start: sum(o["seconds"] for name, o in operations.items() if name.startswith(start)) / runs
     return {"seconds": timing["seconds"]["median"], "attention": part("attention"), "indexer": part("index"), "flop": sum(o["flop"] for o in operations.values()) / runs}
 
@@ -126,7 +128,7 @@ def contexts(options, kept):
     folders = {name: made(options.models, folder, config) for name, (folder, config) in MODELS.items()}
     for tokens in options.contexts:
         names = [name for name in MODELS if name != DENSE or tokens <= options.dense_most]
-        rounds = {name: 1 if name == DENSE and tokens > 16384 else options.rounds for name in names}
+        rounds = {name: 1 if name == DENSE and tokens > LONG else options.rounds for name in names}
         for turn in range(options.rounds):
             for name in names:
                 kept.measure(f"{name}, {tokens}", min(turn + 1, rounds[name]),

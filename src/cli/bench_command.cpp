@@ -255,6 +255,7 @@ int bench_prefill(const Arguments& arguments) {
   std::int64_t tokens = 512;
   OptionTable table("bench prefill", "Times a prompt in one forward, and the first token after it.", {"lockstep bench prefill --model DIR --tokens 512"});
   table.integer("tokens", &tokens, 1, 1 << 20, "N", "Tokens of the prompt");
+  table.flag("once", &bench.time.once, "One run, which is timed, instead of some after one that is not counted: for prompts that take minutes");
   bench.add_options(table);
   if (!table.parse(arguments)) return kExitOk;
   bench.print("prefill", {{"tokens", tokens}}, time_prefill(bench.open(), tokens, bench.time));

@@ -101,6 +101,13 @@ def test_operations_of_a_forward(roofline):
     assert case["runs"] * case["seconds"]["least"] / 5 < report["seconds"]
 
 
+def test_one_run_is_the_one_that_is_timed():
+    (case,), report = bench("prefill", "--tokens", 40, "--once", "--seconds", 0.2)
+    rows = {row["operation"]: row for row in report["operations"]}
+    assert case["runs"] == 1 == rows["head_logits"]["calls"]
+    assert case["seconds"]["least"] == case["seconds"]["median"] == case["seconds"]["most"] > 0
+
+
 def test_operations_of_a_training_step():
     # Linear layers run in a step as often backward as forward: what the weights' gradients take is what the forward takes, but for what is frozen.
     (case,), report = bench("train", "--sequences", 2, "--length", 32)
