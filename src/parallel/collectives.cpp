@@ -49,23 +49,67 @@ void all_reduce_tree(Communicator& group, Device& device, const View& data, std:
   all_gather(group, device.stream(), parts.view().row_range(0, mine), all);
 }
 
-void reduce_scatter(Communicator& group, Device& device, const View& data, const std::vector<std::int64_t>& bounds, const AddInto& add) {
+namespace {
+// The views of a reduce-scatter, by rank: what this one sends, and where what the others send of its rows goes.
+struct ScatterViews {
+  std::vector<View> to, from;
+};
+ScatterViews scatter_views(const Communicator& group, const StartedReduceScatter& started) {
   const int ranks = group.size(), me = group.rank();
-  if (ranks == 1) return;
-  const CollectiveScope scope(Collective::reduce_scatter);
-  const std::int64_t mine = bounds[at(me) + 1] - bounds[at(me)];
-  const Buffer parts = device.allocate(data.dtype, mine * (ranks - 1), data.cols, MemoryCategory::workspace);
-  std::vector<View> to(at(ranks)), from(at(ranks));
+  const std::int64_t mine = started.bounds[at(me) + 1] - started.bounds[at(me)];
+  ScatterViews views{std::vector<View>(at(ranks)), std::vector<View>(at(ranks))};
   int place = 0;
   for (int r = 0; r < ranks; ++r) {
     if (r == me) continue;
-    to[at(r)] = rows_of(data, bounds, r);
-    from[at(r)] = parts.view().row_range(place++ * mine, mine);
+    views.to[at(r)] = rows_of(started.data, started.bounds, r);
+    views.from[at(r)] = started.parts.view().row_range(place++ * mine, mine);
   }
-  group.exchange(device.stream(), to, from);
-  if (mine == 0) return;
-  for (int r = 0; r < ranks; ++r)
-    if (r != me) add(rows_of(data, bounds, me), from[at(r)]);
+  return views;
+}
+StartedReduceScatter prepared(const Communicator& group, Device& device, const View& data, const std::vector<std::int64_t>& bounds) {
+  const std::int64_t mine = bounds[at(group.rank()) + 1] - bounds[at(group.rank())];
+  return {data, bounds, device.allocate(data.dtype, mine * (group.size() - 1), data.cols, MemoryCategory::workspace)};
+}
+void add_parts(const Communicator& group, const StartedReduceScatter& started, const std::vector<View>& from, const AddInto& add) {
+  const int me = group.rank();
+  const View own = rows_of(started.data, started.bounds, me);
+  if (own.rows == 0) return;
+  for (int r = 0; r < group.size(); ++r)
+    if (r != me) add(own, from[at(r)]);
+}
+}  // namespace
+
+void reduce_scatter(Communicator& group, Device& device, const View& data, const std::vector<std::int64_t>& bounds, const AddInto& add) {
+  if (group.size() == 1) return;
+  const CollectiveScope scope(Collective::reduce_scatter);
+  const StartedReduceScatter started = prepared(group, device, data, bounds);
+  const ScatterViews views = scatter_views(group, started);
+  group.exchange(device.stream(), views.to, views.from);
+  add_parts(group, started, views.from, add);
+}
+
+StartedReduceScatter start_reduce_scatter(Communicator& group, Device& device, const View& data, const std::vector<std::int64_t>& bounds) {
+  const CollectiveScope scope(Collective::reduce_scatter);
+  StartedReduceScatter started = prepared(group, device, data, bounds);
+  const ScatterViews views = scatter_views(group, started);
+  group.start(device.stream(), views.to, views.from);
+  return started;
+}
+
+void finish_reduce_scatter(Communicator& group, Stream& stream, const StartedReduceScatter& started, const AddInto& add) {
+  const CollectiveScope scope(Collective::reduce_scatter);
+  group.finish(stream);
+  add_parts(group, started, scatter_views(group, started).from, add);
+}
+
+void start_all_gather(Communicator& group, Stream& stream, const View& mine, const std::vector<View>& all) {
+  const CollectiveScope scope(Collective::all_gather);
+  group.start(stream, std::vector<View>(at(group.size()), mine), all);
+}
+
+void finish_all_gather(Communicator& group, Stream& stream) {
+  const CollectiveScope scope(Collective::all_gather);
+  group.finish(stream);
 }
 
 }  // namespace lockstep

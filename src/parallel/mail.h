@@ -7,6 +7,7 @@
 // wait for it get an error. Any thread.
 #pragma once
 #include <compare>
+#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -16,6 +17,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "parallel/letter.h"
@@ -46,6 +48,8 @@ class ProcessMail {
   // The slot's next letter, which must be of this exchange; `process` is the one that sends it. Errors: RankReleased; internal when the sender
   // has another exchange now, or none; io when a process ended.
   Letter take(const Slot& slot, std::uint64_t number, int process);
+  // From true to false, which come in pairs, a thread of this object moves letters while all ranks of this process compute; otherwise those that wait do.
+  void move_meanwhile(bool on);
   // A rank of this process failed: the other ranks of this process that wait in take() get RankReleased.
   void release();
   // Tells how this process's part ended, and waits for the others: by process. Errors: io.
@@ -80,6 +84,7 @@ class ProcessMail {
   auto wait(const F& ready);
   void pump();
   void move_letters();
+  void move_in_background();
   void deliver(int process, Letter&& letter);
   void send(int process, Letter&& letter);
   void listen(int process);
@@ -104,6 +109,10 @@ class ProcessMail {
   bool in_run_ = false, released_ = false;
   std::function<std::string()> lost_;
   std::string broken_;  // what the wire said when it failed
+  int travelling_ = 0;  // calls of move_meanwhile(true) without their false
+  bool stopping_ = false;
+  std::condition_variable moves_;
+  std::thread mover_;  // begun by the first of them
 };
 
 }  // namespace lockstep

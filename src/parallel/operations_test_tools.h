@@ -20,6 +20,7 @@ class RankOperations {
         each_from_all(*group);
         tree(*group);
         exact(*group);
+        halves(*group);
         host(*group);
         group->barrier();
       }
@@ -79,6 +80,31 @@ class RankOperations {
     const Buffer data = device_.upload(numbers(rows * 2), rows, 2, MemoryCategory::workspace);
     reduce_scatter(group, device_, data.view(), bounds, adder());
     see(data.view());
+  }
+  // Begun together, finished in order.
+  void halves(Communicator& group) {
+    const std::int64_t rows = group.size() * 3 + shape(4), columns = 1 + shape(5);
+    std::vector<std::int64_t> bounds;
+    for (int r = 0; r <= group.size(); ++r) bounds.push_back(rows * r / group.size());
+    const auto me = static_cast<std::size_t>(group.rank());
+    const Buffer sums = device_.upload(numbers(rows * columns), rows, columns, MemoryCategory::workspace);
+    const StartedReduceScatter started = start_reduce_scatter(group, device_, sums.view(), bounds);
+    std::vector<Buffer> own, gathered;
+    for (int i = 0; i < 2; ++i) {
+      const std::int64_t mine = bounds[me + 1] - bounds[me];
+      own.push_back(device_.upload(numbers(mine * columns), mine, columns, MemoryCategory::workspace));
+      gathered.push_back(device_.allocate_zero(DType::f32, rows, columns, MemoryCategory::workspace));
+      std::vector<View> all;
+      for (int r = 0; r < group.size(); ++r)
+        all.push_back(gathered.back().view().row_range(bounds[static_cast<std::size_t>(r)], bounds[static_cast<std::size_t>(r) + 1] - bounds[static_cast<std::size_t>(r)]));
+      start_all_gather(group, stream(), own.back().view(), all);
+    }
+    finish_reduce_scatter(group, stream(), started, adder());
+    see(sums.view());
+    for (const Buffer& whole : gathered) {
+      finish_all_gather(group, stream());
+      see(whole.view());
+    }
   }
   void host(Communicator& group) {
     const std::string mine(static_cast<std::size_t>(own_.below(40)), static_cast<char>('a' + place_.rank));

@@ -1,5 +1,6 @@
 #include "parallel/process_ranks.h"
 
+#include <deque>
 #include <exception>
 #include <mutex>
 #include <new>
@@ -28,6 +29,57 @@ class ProcessCommunicator final : public CountingCommunicator {
   void barrier() override { gather_host({}); }
 
   void exchange(Stream& stream, const std::vector<View>& to, const std::vector<View>& from) override {
+    check_none_started();
+    begin(stream, to, from);
+    end(stream, number_, from);
+  }
+
+  void start(Stream& stream, const std::vector<View>& to, const std::vector<View>& from) override {
+    begin(stream, to, from);
+    started_.push_back({number_, from});
+    if (started_.size() == 1) mail_.move_meanwhile(true);
+  }
+
+  void finish(Stream& stream) override {
+    const Started now = std::move(started_.front());
+    started_.pop_front();
+    if (started_.empty()) mail_.move_meanwhile(false);
+    end(stream, now.number, now.from);
+  }
+
+  void forget_started() override {
+    if (!started_.empty()) mail_.move_meanwhile(false);
+    started_.clear();
+  }
+
+  std::vector<std::string> gather_host(const std::string& mine) override {
+    check_none_started();
+    ++number_;
+    for_others([&](std::size_t r) { post(r, {}, mine); });
+    std::vector<std::string> all(members_.size());
+    all[static_cast<std::size_t>(own_)] = mine;
+    for_others([&](std::size_t r) { all[r] = take(r, number_, Collective::records).body; });
+    return all;
+  }
+
+  // A run that failed may have left ranks at different exchanges.
+  void begin_run() {
+    forget_started();
+    number_ = 0;
+  }
+
+ private:
+  struct Started {
+    std::uint64_t number;
+    std::vector<View> from;
+  };
+
+  void check_none_started() const {
+    if (!started_.empty()) fail(ErrorCode::internal, "rank {} makes another exchange while {} that it started are not finished", own_, started_.size());
+  }
+
+  // Sends everything; what goes to this rank itself is there.
+  void begin(Stream& stream, const std::vector<View>& to, const std::vector<View>& from) {
     if (to.size() != members_.size() || from.size() != members_.size())
       fail(ErrorCode::internal, "an exchange of {} ranks has {} and {} views", size(), to.size(), from.size());
     count_call();
@@ -46,10 +98,14 @@ class ProcessCommunicator final : public CountingCommunicator {
       post(r, to[r], std::move(bodies[r]));
     });
     copy_own(stream, to, from);
+  }
+
+  // Receives exchange `number`.
+  void end(Stream& stream, std::uint64_t number, const std::vector<View>& from) {
     std::vector<Letter> letters(members_.size());
     for_others([&](std::size_t r) {
       if (from[r].size() == 0) return;
-      letters[r] = take(r, CollectiveScope::current());
+      letters[r] = take(r, number, CollectiveScope::current());
       const LetterHead& head = letters[r].head;
       if (head.rows != from[r].rows || head.cols != from[r].cols || head.dtype != static_cast<int>(from[r].dtype)) refuse(r, from[r], head.rows, head.cols);
       const std::size_t bytes = bytes_of(from[r]), sent = letters[r].body.size();
@@ -66,19 +122,6 @@ class ProcessCommunicator final : public CountingCommunicator {
     stream.synchronize();
   }
 
-  std::vector<std::string> gather_host(const std::string& mine) override {
-    ++number_;
-    for_others([&](std::size_t r) { post(r, {}, mine); });
-    std::vector<std::string> all(members_.size());
-    all[static_cast<std::size_t>(own_)] = mine;
-    for_others([&](std::size_t r) { all[r] = take(r, Collective::records).body; });
-    return all;
-  }
-
-  // A run that failed may have left ranks at different exchanges.
-  void begin_run() { number_ = 0; }
-
- private:
   template <class F>
   void for_others(const F& f) {
     for (std::size_t r = 0; r < members_.size(); ++r)
@@ -103,8 +146,8 @@ class ProcessCommunicator final : public CountingCommunicator {
     head.rows = view.rows, head.cols = view.cols, head.dtype = static_cast<int>(view.dtype), head.element_bytes = view.element_bytes;
     mail_.post(members_[r].process, head, std::move(body));
   }
-  Letter take(std::size_t r, Collective what) {
-    return waiting(what, [&] { return mail_.take({group_, members_[r].rank, members_[static_cast<std::size_t>(own_)].rank}, number_, members_[r].process); });
+  Letter take(std::size_t r, std::uint64_t number, Collective what) {
+    return waiting(what, [&] { return mail_.take({group_, members_[r].rank, members_[static_cast<std::size_t>(own_)].rank}, number, members_[r].process); });
   }
   // Whether what is sent to that member, and what it sends, goes to another process.
   bool leaves(std::size_t r) const { return members_[r].process != mail_.process(); }
@@ -116,7 +159,8 @@ class ProcessCommunicator final : public CountingCommunicator {
   int group_;
   std::vector<Member> members_;
   int own_;
-  std::uint64_t number_ = 0;  // of the exchange, in this run
+  std::uint64_t number_ = 0;     // of the newest exchange, in this run
+  std::deque<Started> started_;  // and not finished
 };
 
 // How a part of a run ended, from what it threw.

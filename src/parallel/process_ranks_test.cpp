@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <stdexcept>
+#include <thread>
 
 #include "numerics/accumulator.h"
 #include "parallel/exchange_counts.h"
@@ -50,6 +52,52 @@ TEST(ProcessRanks, EveryOperationHasTheBytesOfThreads) {
     EXPECT_EQ(got, want);
     EXPECT_GT(want[0].size(), 1000u);
   }
+}
+
+// Letters move while nobody waits for them: what was started arrives though its reader asks for nothing.
+TEST(ProcessRanks, WhatWasStartedArrivesWhileRanksCompute) {
+  const auto net = std::make_shared<MemoryNet>(2);
+  as_processes(net, [&](ProcessMail& mail) {
+    ProcessRanks ranks({1, 2, 1}, mail);
+    ranks.run([&](int local) {
+      Communicator& group = *ranks.place(local).data;
+      Device device(BackendKind::cpu, 1);
+      const auto me = static_cast<std::size_t>(group.rank());
+      const auto taken = [&] {
+        const std::lock_guard lock(net->mutex);
+        return net->taken[{1 - mail.process(), mail.process()}];
+      };
+      const Buffer own = device.upload(std::vector<float>{1.0f + static_cast<float>(me)}, 1, 1, MemoryCategory::workspace);
+      const Buffer all = device.allocate_zero(DType::f32, 2, 1, MemoryCategory::workspace);
+      const int before = taken();
+      start_all_gather(group, device.stream(), own.view(), {all.view().row_range(0, 1), all.view().row_range(1, 1)});
+      for (int turn = 0; turn < 20000 && taken() < before + 2; ++turn) std::this_thread::sleep_for(std::chrono::microseconds(500));  // a head and a body
+      EXPECT_GE(taken(), before + 2);
+      finish_all_gather(group, device.stream());
+      EXPECT_EQ(device.stream().read(all.view()).get(), (std::vector<float>{1, 2}));
+    });
+  });
+}
+
+// Nothing else may be exchanged in between, and after the error the ranks go on.
+TEST(ProcessRanks, AnotherExchangeInBetweenIsRefused) {
+  as_processes(2, [&](ProcessMail& mail) {
+    ProcessRanks ranks({1, 2, 1}, mail);
+    const auto work = [&](bool between) {
+      ranks.run([&](int local) {
+        Communicator& group = *ranks.place(local).data;
+        Device device(BackendKind::cpu, 1);
+        const Buffer own = device.upload(std::vector<float>{3}, 1, 1, MemoryCategory::workspace);
+        const Buffer all = device.allocate_zero(DType::f32, 2, 1, MemoryCategory::workspace);
+        start_all_gather(group, device.stream(), own.view(), {all.view().row_range(0, 1), all.view().row_range(1, 1)});
+        if (between) group.gather_host("x");
+        finish_all_gather(group, device.stream());
+        EXPECT_EQ(device.stream().read(all.view()).get(), (std::vector<float>{3, 3}));
+      });
+    };
+    EXPECT_THROW(work(true), Error);
+    work(false);
+  });
 }
 
 TEST(ProcessRanksControl, OtherNumbersAreOtherBytes) {

@@ -139,6 +139,7 @@ std::vector<BaseRank::Outcome> BaseRank::run(const ForwardPass::Settings& settin
     ForwardPass::Settings gathering = settings;
     gathering.gathered = gathered_.get();
     pass_.run(gathered_->whole(), gathering, most_turns(jobs, dealt), jobs_of);
+    gathered_->finish();
   }
   if (failures && place_.world) share_failures(*place_.world, *failures);
   for (std::size_t j = 0; j < jobs.size(); ++j) {

@@ -1,11 +1,14 @@
 // The weights of a rank that keeps its rows of them alone (RankShard::weights, train/rank_rows.h), while passes run: a segment's parameters are gathered
 // from all data-parallel ranks before it is computed, and freed behind it; what its backward deposited is joined over the ranks, and a rank keeps the sums
-// of its rows. So a rank has one segment whole at a time, and the head beside it where it is needed. Bits do not change: rows are moved as they are, and
-// accumulators are exact.
+// of its rows. The next segment comes, and what the last one deposited leaves, while a segment is computed (Communicator::start). So a rank has two
+// segments whole at a time, and the head beside them where it is needed. Bits do not change: rows are moved as they are, and accumulators are exact.
 //   const GatheredWeights::InUse use(gathered, rows, gradients); settings.gathered = &gathered; pass.run(gathered.whole(), settings, jobs);
 // All ranks gather and join together, pass after pass: a rank with fewer sequences calls idle_forward() and idle_backward() where others have a pass. Used
 // by the rank's thread.
 #pragma once
+#include <utility>
+#include <vector>
+
 #include "model/segment_weights.h"
 #include "model/sharding.h"
 #include "train/rank_rows.h"
@@ -32,10 +35,11 @@ class GatheredWeights final : public SegmentWeights {
 
   void use(std::int64_t segment) override;
   void leave(std::int64_t segment) override;
-  // These do nothing on a stage of a pipeline that has no head.
+  // On a stage of a pipeline that has no head these leave it alone.
   void use_head();    // it becomes whole beside what is whole
   void leave_head();  // its gradients are there: a backward's last
-  void use_last();    // as use() of this stage's last segment, with which a backward begins
+  void use_last();    // this stage's last segment, with which a backward begins
+  void finish();      // waits for all that is on the way
   // All of that in the order in which a pass does it; `head`: its gradients are deposited by each pass, not after all of them.
   void idle_forward();
   void idle_backward(bool head = true);
@@ -43,7 +47,10 @@ class GatheredWeights final : public SegmentWeights {
  private:
   void begin(const WeightSet& rows, GradientSet* gradients);
   void end();
-  void gather(std::size_t i);
+  Buffer whole_copy(std::size_t i);
+  void gather_one(std::size_t i);           // unless it is whole
+  void make_whole(std::int64_t segment);    // and no other one
+  void start_gather(std::int64_t segment);  // unless this stage has none
 
   Backend& backend_;
   const Profile& profile_;
@@ -54,6 +61,9 @@ class GatheredWeights final : public SegmentWeights {
   const WeightSet* kept_ = nullptr;  // this rank's rows
   GradientSet* gradients_ = nullptr;
   WeightSet whole_;
+  // On the way, in this order: sums of what a segment's backward deposited, and the whole parameters of the next segment.
+  std::vector<std::pair<std::size_t, StartedReduceScatter>> leaving_;
+  std::vector<std::pair<std::size_t, Buffer>> coming_;
 };
 
 }  // namespace lockstep

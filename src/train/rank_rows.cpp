@@ -63,11 +63,22 @@ void RankRows::gather(std::size_t i, const View& whole) const {
   if (shared(i)) gather(i, shares_[i].rows(whole), whole);
 }
 
-void RankRows::gather(std::size_t i, const View& own, const View& whole) const {
-  if (!shared(i) || shares_[i].total() == 0) return;
+std::vector<View> RankRows::rows_by_rank(std::size_t i, const View& whole) const {
   std::vector<View> all;
   for (int r = 0; r < place_.layout.data(); ++r) all.push_back(shares_[i].rows_of(whole, r));
-  all_gather(*place_.data, backend_.stream(), own, all);
+  return all;
+}
+
+void RankRows::gather(std::size_t i, const View& own, const View& whole) const {
+  if (travels(i)) all_gather(*place_.data, backend_.stream(), own, rows_by_rank(i, whole));
+}
+
+void RankRows::start_gather(std::size_t i, const View& own, const View& whole) const {
+  if (travels(i)) start_all_gather(*place_.data, backend_.stream(), own, rows_by_rank(i, whole));
+}
+
+void RankRows::finish_gather(std::size_t i) const {
+  if (travels(i)) finish_all_gather(*place_.data, backend_.stream());
 }
 
 std::vector<float> RankRows::image(std::size_t i, const View& own) const {
@@ -84,14 +95,26 @@ void RankRows::join(GradientSet& gradients) const {
   for (std::size_t i = 0; i < shares_.size(); ++i) join(gradients, i);
 }
 
+AddInto RankRows::adder() const {
+  return [this](const View& into, const View& from) { backend_.launch(&KernelTable::join_bins, JoinBins{into, from}); };
+}
+
 void RankRows::join(GradientSet& gradients, std::size_t i) const {
   if (!shared(i)) return;
   const auto id = static_cast<ParameterId>(i);
-  if (shares_[i].total() > 0) {
-    const AddInto add = [&](const View& into, const View& from) { backend_.launch(&KernelTable::join_bins, JoinBins{into, from}); };
-    reduce_scatter(*place_.data, backend_.device(), shares_[i].by_row(gradients.bins(id)), shares_[i].bounds, add);
-  }
+  if (travels(i)) reduce_scatter(*place_.data, backend_.device(), shares_[i].by_row(gradients.bins(id)), shares_[i].bounds, adder());
   if (keeps_rows(i)) gradients.put_rows_away(id);
+}
+
+StartedReduceScatter RankRows::start_join(GradientSet& gradients, std::size_t i) const {
+  if (!travels(i)) return {};
+  return start_reduce_scatter(*place_.data, backend_.device(), shares_[i].by_row(gradients.bins(static_cast<ParameterId>(i))), shares_[i].bounds);
+}
+
+void RankRows::finish_join(GradientSet& gradients, std::size_t i, const StartedReduceScatter& started) const {
+  if (!shared(i)) return;
+  if (travels(i)) finish_reduce_scatter(*place_.data, backend_.stream(), started, adder());
+  gradients.put_rows_away(static_cast<ParameterId>(i));
 }
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 #include "model/parameter_share.h"
 #include "model/tape.h"
 #include "model/weights.h"
+#include "parallel/collectives.h"
 #include "parallel/rank_place.h"
 
 namespace lockstep {
@@ -39,16 +40,26 @@ class RankRows {
   void write(std::size_t i, const View& own, const std::vector<float>& image) const;
   // All-gathers `whole`, in which every rank has written its own rows. All ranks call together, here and below.
   void gather(std::size_t i, const View& whole) const;
-  // The same where each rank has its own rows elsewhere.
+  // The same where each rank has its own rows elsewhere; in two halves, between which this rank computes (Communicator::start).
   void gather(std::size_t i, const View& own, const View& whole) const;
+  void start_gather(std::size_t i, const View& own, const View& whole) const;
+  void finish_gather(std::size_t i) const;
   // The whole parameter's image, on data-parallel rank 0; empty on other ranks, and where other model ranks own all of it.
   std::vector<float> image(std::size_t i, const View& own) const;
   // Reduce-scatter of accumulators: sums of all ranks, each row on the rank that owns it. Of all parameters, after the last backward, unless each was
   // joined before; and of one, whose rows a rank that keeps rows alone puts away.
   void join(GradientSet& gradients) const;
   void join(GradientSet& gradients, std::size_t i) const;
+  // The latter in two halves.
+  StartedReduceScatter start_join(GradientSet& gradients, std::size_t i) const;
+  void finish_join(GradientSet& gradients, std::size_t i, const StartedReduceScatter& started) const;
+  // After an error: none of what was started is finished.
+  void forget_started() const { place_.data->forget_started(); }
 
  private:
+  bool travels(std::size_t i) const { return shared(i) && shares_[i].total() > 0; }
+  std::vector<View> rows_by_rank(std::size_t i, const View& whole) const;
+  AddInto adder() const;
   bool shared(std::size_t i) const { return place_.layout.data() > 1 && manifest_.parameters()[i].trained; }
 
   Backend& backend_;

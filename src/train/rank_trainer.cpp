@@ -157,6 +157,7 @@ void RankTrainer::run(const ForwardPass::Settings& settings, const std::vector<T
     ForwardPass::Settings gathering = settings;
     gathering.gathered = gathered_.get();
     pass_.run(gathered_->whole(), gathering, passes, jobs_of);
+    gathered_->finish();
   }
   if (place.layout.pp > 1) join_stages(*place.stages, sharding_->stages() - 1, own, data, result, sums);
   if (place.layout.data() > 1) join_records(*place.data, dealt, data, result, sums);
