@@ -7,7 +7,6 @@
 #include "model/value_head.h"
 #include "observe/trace.h"
 #include "train/forward_pass_parts.h"
-#include "train/gathered_weights.h"
 
 namespace lockstep {
 
@@ -236,16 +235,9 @@ void ForwardPass::finish(Pass& pass, const Settings& settings, const std::vector
   if (settings.gradient) {
     if (gathered) gathered->use_last();
     backward(pass, dx);
-    deposit_gathered_head(pass, settings);
+    with_head(gathered, [&] { deposit_head(pass, settings); });
   }
   read_results(pass, jobs);
-}
-
-// The head's weight becomes whole for it, and its gradient leaves, where ranks keep shares of the weights.
-void ForwardPass::deposit_gathered_head(Pass& pass, const Settings& settings) {
-  if (settings.gathered) settings.gathered->use_head();
-  deposit_head(pass, settings);
-  if (settings.gathered) settings.gathered->leave_head();
 }
 
 void ForwardPass::backward(Pass& pass, const Buffer& dx) {

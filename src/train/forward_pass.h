@@ -71,7 +71,6 @@ class ForwardPass {
   bool through_head(const Settings& settings) const;
   static void backward(Pass& pass, const Buffer& dx);
   void deposit_head(Pass& pass, const Settings& settings);
-  void deposit_gathered_head(Pass& pass, const Settings& settings);
   void read_results(Pass& pass, const std::vector<Job>& jobs);
   static void check_finite(const JobRows& rows, const Batch& batch, const std::vector<std::int32_t>& flags);
   void run_stage(const WeightSet& weights, const Settings& settings, std::size_t passes, const JobsOf& jobs_of);

@@ -5,11 +5,20 @@
 #include "kernels/head/head.h"
 #include "model/context_pieces.h"
 #include "train/forward_pass.h"
+#include "train/gathered_weights.h"
 #include "train/kept_forward.h"
 #include "train/kept_passes.h"
 #include "train/loss_columns.h"
 
 namespace lockstep {
+
+// deposit() of the head's gradient. Where ranks keep shares of the weights (`gathered` not null) the head's is whole for it, and the gradient leaves then.
+template <class F>
+void with_head(GatheredWeights* gathered, const F& deposit) {
+  if (gathered) gathered->use_head();
+  deposit();
+  if (gathered) gathered->leave_head();
+}
 
 // One job's part of a pass: its rows, and the head's inputs and outputs for them.
 struct ForwardPass::JobRows {

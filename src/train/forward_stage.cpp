@@ -6,7 +6,6 @@
 #include "model/sharding.h"
 #include "parallel/transfer.h"
 #include "train/forward_pass_parts.h"
-#include "train/gathered_weights.h"
 
 namespace lockstep {
 
@@ -74,7 +73,7 @@ void ForwardPass::run_stage(const WeightSet& weights, const Settings& settings, 
     if (settings.gradient) {
       if (gathered) gathered->use_last();
       backward(pass, std::exchange(dy[i], Buffer()));
-      if (!after && !waits) deposit_gathered_head(pass, settings);
+      if (!after && !waits) with_head(gathered, [&] { deposit_head(pass, settings); });
     }
     read_results(pass, jobs[i]);
     work_ += pass.context->counters().read();
@@ -128,20 +127,19 @@ bool ForwardPass::joins_tied(const Settings& settings) const {
 
 void ForwardPass::join_tied(const std::vector<std::unique_ptr<Pass>>& passes, const Settings& settings) {
   const int last = sharding_->stages() - 1;
-  GatheredWeights* const gathered = settings.gathered;
-  if (gathered) gathered->use_head();
-  for (const std::unique_ptr<Pass>& pass : passes) {
-    View mine, into;  // of an idle pass none
-    if (pass && sharding_->first_stage()) mine = pass->table_gradient.view();
-    if (pass && sharding_->last_stage()) {
-      pass->table_gradient =
-          runtime_.backend.device().allocate(DType::f32, pass->batch->tape_count(), runtime_.model->facts().hidden, MemoryCategory::activations);
-      into = pass->table_gradient.view();
+  with_head(settings.gathered, [&] {
+    for (const std::unique_ptr<Pass>& pass : passes) {
+      View mine, into;  // of an idle pass none
+      if (pass && sharding_->first_stage()) mine = pass->table_gradient.view();
+      if (pass && sharding_->last_stage()) {
+        pass->table_gradient =
+            runtime_.backend.device().allocate(DType::f32, pass->batch->tape_count(), runtime_.model->facts().hidden, MemoryCategory::activations);
+        into = pass->table_gradient.view();
+      }
+      send_between(*sharding_->place().stages, runtime_.backend.stream(), 0, last, mine, into);
+      if (pass && sharding_->last_stage()) deposit_head(*pass, settings);
     }
-    send_between(*sharding_->place().stages, runtime_.backend.stream(), 0, last, mine, into);
-    if (pass && sharding_->last_stage()) deposit_head(*pass, settings);
-  }
-  if (gathered) gathered->leave_head();
+  });
 }
 
 void share_tied_gradient(const Sharding& sharding, Backend& backend, GradientSet& gradients, ParameterId head) {

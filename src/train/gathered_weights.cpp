@@ -22,7 +22,7 @@ void GatheredWeights::begin(const WeightSet& rows, GradientSet* gradients) {
 }
 
 void GatheredWeights::end() {
-  if (!leaving_.empty() || !coming_.empty()) rows_.forget_started();  // after an error
+  rows_.place().data->forget_started();  // after an error
   leaving_.clear();
   coming_.clear();
   whole_.parameters.clear();
@@ -45,7 +45,8 @@ Buffer GatheredWeights::whole_copy(std::size_t i) { return allocate_compute_copy
 void GatheredWeights::gather_one(std::size_t i) {
   if (whole_.parameters[i]) return;
   Buffer whole = whole_copy(i);
-  rows_.gather(i, kept_->parameters[i].view(), whole.view());
+  rows_.start_gather(i, kept_->parameters[i].view(), whole.view());
+  rows_.finish_gather(i);
   whole_.parameters[i] = std::move(whole);
 }
 

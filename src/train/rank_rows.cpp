@@ -60,17 +60,13 @@ void RankRows::write(std::size_t i, const View& own, const std::vector<float>& i
 }
 
 void RankRows::gather(std::size_t i, const View& whole) const {
-  if (shared(i)) gather(i, shares_[i].rows(whole), whole);
+  if (travels(i)) all_gather(*place_.data, backend_.stream(), shares_[i].rows(whole), rows_by_rank(i, whole));
 }
 
 std::vector<View> RankRows::rows_by_rank(std::size_t i, const View& whole) const {
   std::vector<View> all;
   for (int r = 0; r < place_.layout.data(); ++r) all.push_back(shares_[i].rows_of(whole, r));
   return all;
-}
-
-void RankRows::gather(std::size_t i, const View& own, const View& whole) const {
-  if (travels(i)) all_gather(*place_.data, backend_.stream(), own, rows_by_rank(i, whole));
 }
 
 void RankRows::start_gather(std::size_t i, const View& own, const View& whole) const {

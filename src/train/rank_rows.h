@@ -40,8 +40,7 @@ class RankRows {
   void write(std::size_t i, const View& own, const std::vector<float>& image) const;
   // All-gathers `whole`, in which every rank has written its own rows. All ranks call together, here and below.
   void gather(std::size_t i, const View& whole) const;
-  // The same where each rank has its own rows elsewhere; in two halves, between which this rank computes (Communicator::start).
-  void gather(std::size_t i, const View& own, const View& whole) const;
+  // The same where each rank has its own rows elsewhere, in two halves, between which this rank may compute (Communicator::start).
   void start_gather(std::size_t i, const View& own, const View& whole) const;
   void finish_gather(std::size_t i) const;
   // The whole parameter's image, on data-parallel rank 0; empty on other ranks, and where other model ranks own all of it.
@@ -53,8 +52,6 @@ class RankRows {
   // The latter in two halves.
   StartedReduceScatter start_join(GradientSet& gradients, std::size_t i) const;
   void finish_join(GradientSet& gradients, std::size_t i, const StartedReduceScatter& started) const;
-  // After an error: none of what was started is finished.
-  void forget_started() const { place_.data->forget_started(); }
 
  private:
   bool travels(std::size_t i) const { return shared(i) && shares_[i].total() > 0; }

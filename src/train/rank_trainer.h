@@ -54,7 +54,6 @@ class RankTrainer {
   OptimResult optim_step(const AdamParameters& adam);
 
   const std::shared_ptr<const WeightSet>& weights() const { return weights_; }  // what this rank has of them
-  bool has_whole_weights() const { return !sharding_ && !gathered_; }
   OptimizerState& state() { return state_; }
   const OptimizerState& state() const { return state_; }
   const TrainerOptions& options() const { return options_; }

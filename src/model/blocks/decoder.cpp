@@ -102,7 +102,7 @@ Tensor DecoderModel::begin(Context& ctx) const {
 
 Tensor DecoderModel::forward(Context& ctx) const {
   const SegmentRange own = own_segments(ctx, segments());
-  ctx.begin_segment(own.begin);
+  begin_segment(ctx, own.begin);
   Tensor x = begin(ctx);
   const auto run = [this](Context& c, const Tensor& input, std::size_t i, Selection& selection) { return layer(c, input, i, selection); };
   std::int64_t number = 0;
@@ -110,7 +110,7 @@ Tensor DecoderModel::forward(Context& ctx) const {
     std::size_t end = begin + 1;
     while (end < layers_.size() && layers_[end].attention->shares_selection()) ++end;
     if (own.holds(number)) {
-      if (number > own.begin) ctx.begin_segment(number);
+      if (number > own.begin) begin_segment(ctx, number);
       x = segment(ctx, x, {begin, end, facts_.select_top_k, run});
     }
     begin = end;
