@@ -29,9 +29,9 @@ void reduce_scatter(Communicator& group, Device& device, const View& data, const
 void start_all_gather(Communicator& group, Stream& stream, const View& mine, const std::vector<View>& all);
 void finish_all_gather(Communicator& group, Stream& stream);
 struct StartedReduceScatter {
-  View data;                  // as they were given
+  View data;  // as they were given
   std::vector<std::int64_t> bounds;
-  Buffer parts;               // of this rank's rows, from each other rank
+  Buffer parts;  // of this rank's rows, from each other rank
 };
 StartedReduceScatter start_reduce_scatter(Communicator& group, Device& device, const View& data, const std::vector<std::int64_t>& bounds);
 void finish_reduce_scatter(Communicator& group, Stream& stream, const StartedReduceScatter& started, const AddInto& add);

@@ -41,8 +41,26 @@ TEST(RankLayout, WeightsAreInSharesWhereThereAreReplicas) {
 
 TEST(RankLayout, RefusesWhatItDoesNotKnow) {
   EXPECT_NE(refusal("tpp=2").find("did you mean"), std::string::npos) << refusal("tpp=2");
-  for (const char* text : {"tp=0", "tp=65", "tp=", "tp", "tp=2x", "tp=-1", "tp=99999999999999", "tp=2,tp=2", "tp=2,", ",", "=", "tp=8,dp=8,ep=2",
-                           "tp=8,dp=8,pp=2", "tp=8,dp=8,cp=2", "tp=2 ,dp=2", "shard=2", "shard=", "shard", "shard=state,shard=state", "dp=2,shard=weights,"})
+  for (const char* text : {"tp=0",
+                           "tp=65",
+                           "tp=",
+                           "tp",
+                           "tp=2x",
+                           "tp=-1",
+                           "tp=99999999999999",
+                           "tp=2,tp=2",
+                           "tp=2,",
+                           ",",
+                           "=",
+                           "tp=8,dp=8,ep=2",
+                           "tp=8,dp=8,pp=2",
+                           "tp=8,dp=8,cp=2",
+                           "tp=2 ,dp=2",
+                           "shard=2",
+                           "shard=",
+                           "shard",
+                           "shard=state,shard=state",
+                           "dp=2,shard=weights,"})
     EXPECT_NE(refusal(text), "") << text;
   EXPECT_NE(refusal("dp=2,shard=weight").find("allowed are state and weights; did you mean 'weights'?"), std::string::npos) << refusal("dp=2,shard=weight");
   EXPECT_NE(refusal("tp=8,dp=8,ep=2").find("at most 64"), std::string::npos);

@@ -96,7 +96,8 @@ class RankOperations {
       gathered.push_back(device_.allocate_zero(DType::f32, rows, columns, MemoryCategory::workspace));
       std::vector<View> all;
       for (int r = 0; r < group.size(); ++r)
-        all.push_back(gathered.back().view().row_range(bounds[static_cast<std::size_t>(r)], bounds[static_cast<std::size_t>(r) + 1] - bounds[static_cast<std::size_t>(r)]));
+        all.push_back(gathered.back().view().row_range(bounds[static_cast<std::size_t>(r)],
+                                                       bounds[static_cast<std::size_t>(r) + 1] - bounds[static_cast<std::size_t>(r)]));
       start_all_gather(group, stream(), own.back().view(), all);
     }
     finish_reduce_scatter(group, stream(), started, adder());

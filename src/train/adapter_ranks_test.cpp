@@ -135,9 +135,8 @@ TEST_P(AdapterRanks, StepsHaveTheBitsOfOneRank) {
   for (const RankLayout& ranks : {RankLayout{2, 1, 1}, {3, 1, 1}, {8, 1, 1}, {1, 3, 1}, {1, 1, 3}, {2, 2, 2}, {1, 1, 1, 2}, {2, 2, 1, 2}})
     expect_same_adapters(manifest, train_two(m, {.ranks = ranks}, data), want, ranks.text());
   // Frozen weights in shares; of four sequences and seven ranks some have no pass at all.
-  for (const RankLayout& ranks : {RankLayout{.dp = 3, .shard = RankShard::weights},
-                                  {.dp = 7, .shard = RankShard::weights},
-                                  {.tp = 2, .dp = 2, .pp = 2, .shard = RankShard::weights}})
+  for (const RankLayout& ranks :
+       {RankLayout{.dp = 3, .shard = RankShard::weights}, {.dp = 7, .shard = RankShard::weights}, {.tp = 2, .dp = 2, .pp = 2, .shard = RankShard::weights}})
     for (const bool checkpoint : {false, true})
       expect_same_adapters(manifest, train_two(m, {.ranks = ranks, .checkpoint = checkpoint, .micro_batch = checkpoint ? 1 : 0}, data), want, ranks.text());
   expect_same_adapters(manifest, train_two(m, {.ranks = {2, 2, 1}, .backend = BackendKind::deferred, .checkpoint = true, .micro_batch = 1}, data), want,
