@@ -29,7 +29,7 @@ AnswerRun::AnswerRun(std::shared_ptr<GenerationService> service, AnswerOrder ord
   for (const CompletionOrder::Prompt& prompt : order_.completion.prompts)
     bytes += (prompt.ids.size() * sizeof(std::int32_t) + order_.completion.drafts.bytes()) * static_cast<std::size_t>(1 + order_.completion.samples);
   ClientWork::take(bytes);
-  memory_ = ClientWork::keep(bytes);
+  memory_ = ClientWork::hold(bytes);
 }
 
 AnswerRun::Answer AnswerRun::first_answer(std::unique_ptr<AnswerWriter> writer) const {

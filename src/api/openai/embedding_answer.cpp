@@ -86,7 +86,7 @@ class EmbeddingRun : public std::enable_shared_from_this<EmbeddingRun> {
       answer.tokens += static_cast<std::int64_t>(prompt.prompt.size());
     }
     ClientWork::take(bytes);
-    memory_ = ClientWork::keep(bytes);
+    memory_ = ClientWork::hold(bytes);
     std::move(prompts.begin(), prompts.begin() + static_cast<std::ptrdiff_t>(first_.size()), first_.begin());
     answer.next = first_.size();
     answer.prompts = std::move(prompts);
