@@ -80,7 +80,7 @@ MOST_SEE_TABLE, MOST_WAY, MOST_STEP_WAY, MOST_HOPS = 60, 20, 25, 20
 MOST_LINES = {"model/context.cpp": 199}
 MOST_FAMILY_LINES = 120
 MOST_COLUMNS = 160  # of a line with a comment, which clang-format (ColumnLimit) leaves as it is
-# Folders whose headers may be longer: they hold bodies that kernels inline.
+# Folders whose headers may be longer: they hold bodies that kernels inline, and no other folder includes those.
 BODIES = ("kernels", "numerics")
 
 CLASS = re.compile(r"\b(?:class|struct)\s+(?:alignas\([^)]*\)\s*)?(\w+)(?:\s+final)?\s*(?::[^;{}()]*)?\{")
@@ -189,9 +189,11 @@ def measure(root):
     units = [name for name in tree.lines if name.endswith(".cpp") and not is_test(name)]
     sees = [name for name in units if TABLE in tree.closure(name)]
     outside = [name for name in sees if not name.startswith("kernels/")]
+    ports = [(name, target) for name, includes in tree.includes.items() if name.split("/")[0] not in BODIES and not is_test(name)
+             for _, quoted, target in includes if quoted and target.split("/")[0] in BODIES]
     files = [path for folder in ("src", "tests", "bench") for path in sorted((root / folder).rglob("*")) if path.suffix in check_layers.CODE and path.is_file()]
     wide = [(f"{path.relative_to(root)}:{n}", columns) for path in files for n, columns in wide_comments(path.read_text(errors="replace"))]
-    return {"wide": wide, "lines": lines, "rooms": rooms, "classes": classes, "units": units, "sees": sees, "outside": outside,
+    return {"wide": wide, "ports": ports, "lines": lines, "rooms": rooms, "classes": classes, "units": units, "sees": sees, "outside": outside,
             "ways": {wire: len(dict(way)) for wire, way in WAYS.items()}, "step_ways": {start: len(dict(way)) for start, way in STEP_WAYS.items()},
             "hops": {wire: len(chain) - 1 for wire, chain in CHAINS.items()}, "step_hops": {start: len(chain) - 1 for start, chain in STEP_CHAINS.items()}}
 
@@ -235,6 +237,8 @@ def excesses(numbers):
             most = MOST_HEADER_LINES
         if most is not None and count > most:
             found.append(f"{name} has {count} lines, at most {most}")
+    found += [f"{target} has {lines[target]} lines, and {name} includes it, which is of another folder; at most {MOST_HEADER_LINES}"
+              for name, target in numbers["ports"] if lines.get(target, 0) > MOST_HEADER_LINES]
     found += [f"{place} is a comment's line of {columns} characters, at most {MOST_COLUMNS}" for place, columns in numbers["wide"]]
     return found
 
@@ -258,8 +262,9 @@ def self_test():
         "host/planted.h": {"lines": {"host/planted.h": MOST_HEADER_LINES + 1, "host/planted.cpp": 500, "host/planted_test.cpp": 500}},
         "model/planted.h": {"lines": {"model/planted.h": MOST_HEADER_LINES + 1, "kernels/planted.h": MOST_HEADER_LINES + 1}},
     }
+    planted["numerics/planted.h"] = {"ports": [("train/planted.cpp", "numerics/planted.h")], "lines": {"numerics/planted.h": MOST_HEADER_LINES + 1, "train/planted.cpp": 1}}
     planted["src/planted.h:3"] = {"wide": [("src/planted.h:3", MOST_COLUMNS + 1)]}
-    none = {"wide": [], "classes": [], "sees": many[1:], "ways": {"OpenAI": MOST_WAY}, "step_ways": {}, "hops": {"OpenAI": MOST_HOPS}, "lines": {"model/context.cpp": 199}}
+    none = {"wide": [], "ports": [("train/planted.cpp", "numerics/short.h")], "classes": [], "sees": many[1:], "ways": {"OpenAI": MOST_WAY}, "step_ways": {}, "hops": {"OpenAI": MOST_HOPS}, "lines": {"model/context.cpp": 199}}
     wrong = ["no excess"] if excesses(none) else []
     wrong += [name for name, change in planted.items() if len(found := excesses(none | change)) != 1 or name not in found[0]]
     # A comment that is too long, alone, behind code and over lines; none in a string, nor one that just fits.

@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "base/philox.h"
-#include "numerics/accumulator.h"
+#include "numerics/exact_sum.h"
 
 namespace lockstep {
 namespace {

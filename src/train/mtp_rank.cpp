@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "kernels/launch.h"
 #include "model/sharding.h"
-#include "numerics/accumulator.h"
+#include "numerics/exact_sum.h"
 #include "parallel/transfer.h"
 #include "train/gradient_norm.h"
 #include "train/loss_columns.h"
