@@ -164,8 +164,8 @@ LOCKBOX = {"model": TAUGHT, "environment": "lockbox", "problems": 12, "loss-conf
 WINDOWS = {"compact-at": 29}  # which two of them fill
 PACKS = {"data": FILES / "packs.jsonl", "adapter-rank": 4, "batch": 6, "learning-rate": 0.01}  # an indexer would learn from whole sequences
 # More than half a megabyte of transcripts.
-LONG_TRANSCRIPTS = {"data": FILES / "long.jsonl", "batch": 64, "transcripts": 64, "transcripts-every": 1}
-LONG_ROLLOUTS = {"problems": 1, "rollouts": 64, "max-tokens": 60, "temperature": 3, "transcripts": 64, "transcripts-every": 1}
+LONG_TRANSCRIPTS = {"data": FILES / "long.jsonl", "steps": 4, "batch": 64, "transcripts": 64, "transcripts-every": 1}
+LONG_ROLLOUTS = {"steps": 3, "problems": 1, "rollouts": 256, "max-tokens": 60, "temperature": 3, "transcripts": 256, "transcripts-every": 1}
 MIXED = {"rollout-profile": "study-bf16-activations", "allow-profile-mix": True}
 SHAPES = [("shapes", FILES / "shapes.toml"), ("json", True)]
 PROFILED = [("profile-operations", True), ("roofline", FILES / "roofline.json", {"profile-operations": True}), ("trace", "trace.json")]  # no result: tests/api/test_profiling.py
@@ -261,7 +261,7 @@ def seen(folder, result):
             files[name] = re.sub(r'"(seconds|tokens_per_second|[a-z_]*_seconds|time)":\s*[-+.\deE]+', "", lines)
         elif path.suffix == ".safetensors":
             files[name] = hashlib.sha256(path.read_bytes()).hexdigest()
-        elif path.parent.name == "channels":
+        elif path.parent.name == "channels" and path.suffix == ".json":
             files[name] = path.read_text()
         else:
             files[name] = ""
