@@ -30,7 +30,7 @@ def datum(tokens=TOKENS, **inputs):
 def policy_datum():
     """Two chosen tokens of which one became likelier, and one unlikelier, than when they were drawn."""
     rows = len(TOKENS) - 1
-    return datum(logprobs=tensor([-9.0, -0.001] + [0.0] * (rows - 2)), advantages=tensor([1.0, -1.0] + [0.0] * (rows - 2)))
+    return datum(logprobs=tensor([-30.0, -0.001] + [0.0] * (rows - 2)), advantages=tensor([1.0, -1.0] + [0.0] * (rows - 2)))
 
 
 class Model:
