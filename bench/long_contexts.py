@@ -9,7 +9,7 @@ published, once with one for each; V3.2's with an indexer on each, and without a
 of a prompt in pieces of 512 tokens, as a server computes it, by operation, and of a token after it (`lockstep bench decode --profile-operations`).
 Expanded and absorbed: DeepSeek's heads (16 of 128 + 64 / 128 over a latent of 512) in a training step of 1,024 tokens, the operations of attention alone.
 Needs numpy and safetensors. 64k tokens take ten minutes a round, and dense twenty more: of more than 16k it has one round. What is measured stays in
-MODELS/long-contexts.json as long as the program is the same, so that a run that was stopped, or that began nothing more after --minutes, goes on where it was.
+MODELS/long-contexts.json as long as the program is the same, so that a run that was stopped goes on where it was; after --minutes rounds beside a first one are left out.
 """
 
 import argparse
@@ -105,11 +105,13 @@ class Kept:
             self.rounds = kept["rounds"]
 
     def measure(self, key, count, f):
-        """The first round of that key which lacks to `count`, by f(). Nothing is begun after the end."""
+        """The first round of that key which lacks to `count`, by f(). After the end a first round is not begun, and further ones are left out."""
         found = self.rounds.setdefault(key, [])
         if len(found) >= count:
             return
         if time.monotonic() > self.end:
+            if found:
+                return
             raise SystemExit("long_contexts: the minutes are over; the same command goes on")
         found.append(f())
         part = self.file.with_suffix(".partial")
@@ -131,7 +133,7 @@ def contexts(options, kept):
         for name in names:
             found = kept.rounds[f"{name}, {tokens}"][: rounds[name]]
             growth = [r["attention"] / tokens for r in found]
-            rows.append({"model": name, "tokens": tokens, "rounds": rounds[name], **{key: median(found, key) for key in ("seconds", "attention", "indexer", "flop", "token")},
+            rows.append({"model": name, "tokens": tokens, "rounds": len(found), **{key: median(found, key) for key in ("seconds", "attention", "indexer", "flop", "token")},
                          "attention_range": [min(growth), max(growth)], "token_flop": token_flop(MODELS[name][1], tokens)})  # fmt: skip
     return rows
 
@@ -173,7 +175,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--contexts", type=lambda text: [int(n) for n in text.split(",")], default=[4096, 16384, 65536])
     parser.add_argument("--dense-most", type=int, default=65536)
-    parser.add_argument("--minutes", type=float, help="begin nothing more after so long")
+    parser.add_argument("--minutes", type=float, help="begin no round beside a first one after so long")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     options.models.mkdir(parents=True, exist_ok=True)
