@@ -51,7 +51,7 @@ with check("sft-of-one-rank"):
     needs_mpi()
     expected["one"] = bits(RUNS / "one", done(*sft_arguments("one", RUNS, threads=1)))
 
-for ranks in ("dp=2", "tp=2", "pp=2", "tp=2,dp=2"):
+for ranks in ("dp=2", "tp=2", "pp=2", "tp=2,dp=2", "dp=2,shard=weights"):
     with check(f"sft-two-processes-{ranks.replace('=', '').replace(',', '-')}"):
         needs_mpi()
         name = f"two-{ranks.replace('=', '').replace(',', '-')}"
@@ -72,10 +72,10 @@ with check("sft-in-two-parts"):
     # Beside a run of one rank in the same parts: a rate that falls to the end of two steps is another than one of three.
     done(*sft_arguments("parts-one", RUNS, threads=1, steps=2))
     wanted = bits(RUNS / "parts-one", done(*sft_arguments("parts-one", RUNS, threads=1), "--resume"))
-    run(2, "parts", ranks="dp=2", threads=2, steps=2)
+    run(2, "parts", ranks="dp=2,shard=weights", threads=2, steps=2)
     require_same(wanted, bits(RUNS / "parts", run(2, "parts", "--resume", ranks="tp=2", threads=2)), "two parts over two processes")
 
-for processes, ranks in ((2, "dp=2"), (2, "tp=2"), (3, "tp=2,dp=2"), (2, "dp=2,pp=2")):
+for processes, ranks in ((2, "dp=2"), (2, "tp=2"), (3, "tp=2,dp=2"), (2, "dp=2,pp=2"), (2, "dp=2,shard=weights")):
     with check(f"rl-{processes}-processes-{ranks.replace('=', '').replace(',', '-')}"):
         needs_mpi()
         if "rl" not in expected:
