@@ -150,7 +150,7 @@ std::vector<CheckpointRecord> Checkpoints::all(const std::string& owner, const s
 }
 
 // From a change of the writer's.
-void Checkpoints::keep(const CheckpointRecord& record) {
+void Checkpoints::store(const CheckpointRecord& record) {
   commons_.store->put("checkpoint", record.path(), to_json(record).dump());
   const auto state = state_.lock();
   state->records[record.path()] = record;
@@ -169,7 +169,7 @@ void Checkpoints::forget(const CheckpointRecord& record) {
 }
 
 void Checkpoints::put(const CheckpointRecord& record) {
-  writer_.change([&] { keep(record); });
+  writer_.change([&] { store(record); });
 }
 
 void Checkpoints::remove(const std::string& owner, const std::string& path) {
@@ -189,7 +189,7 @@ void Checkpoints::change(const std::string& owner, const std::string& path, cons
       record = found->second;
     }
     change(record);
-    keep(record);
+    store(record);
   });
 }
 
@@ -255,7 +255,7 @@ std::string Checkpoints::copy(const std::string& owner, const CopyRequest& wante
   return record.path();
 }
 
-void Checkpoints::keep_job(const SessionRecord& session) {
+void Checkpoints::store_job(const SessionRecord& session) {
   if (session.job.empty()) return;
   writer_.change([&] {
     std::vector<CheckpointRecord> of_session;
@@ -266,7 +266,7 @@ void Checkpoints::keep_job(const SessionRecord& session) {
     }
     for (CheckpointRecord& checkpoint : of_session) {
       checkpoint.job = session.job;
-      keep(checkpoint);
+      store(checkpoint);
     }
   });
 }

@@ -76,7 +76,7 @@ std::string ModelOperations::optim_step(const std::string& owner, const std::str
       state->record.changed = true;
       record = state->record;
     }
-    to_.models.keep(record);
+    to_.models.store(record);
     OptimizerOutput output{result.version, {{"grad_norm", result.gradient_norm}}};
     if (wanted.norms != GradientNorms::off)
       output.metrics.emplace_back("grad_norm_rms", result.gradient_norm / std::sqrt(static_cast<double>(std::max<std::int64_t>(1, result.elements))));
@@ -208,7 +208,7 @@ ModelRecord ModelOperations::take_up(HostedModel& model, const ModelSettings& se
     state->record.changed = true;
     record = state->record;
   }
-  to_.models.keep(record);
+  to_.models.store(record);
   return record;
 }
 

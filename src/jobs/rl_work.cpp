@@ -25,7 +25,7 @@ RlWork::RlWork(const Environment& environment, RlStack& stack, const RlSettings&
                  .learned = [this](const std::vector<PolicyDatum>& rollouts) { layer_metrics_ = train_layer(rollouts); },
                  .critic = stack.critic()}),
       counted_(stack.rollout_counters()),
-      trained_rows_(stack.trainer().work().segment_rows) {}
+      trained_rows_(work_of(stack.trainer()).segment_rows) {}
 
 void RlWork::restore(const RunDirectory& run) {
   // The optimizer may have taken several steps of each of ours.
@@ -95,7 +95,7 @@ RunStep RlWork::take_step() {
 void RlWork::add_kept_metrics(nlohmann::ordered_json& metrics, const EngineCounters& counted) {
   const std::optional<RlStack::KeptRows> kept = stack_.kept_rows();
   if (!kept) return;
-  const ForwardCounts trained = stack_.trainer().work();
+  const ForwardCounts trained = work_of(stack_.trainer());
   const SegmentRows now = trained.segment_rows, taken = now - trained_rows_;
   const std::int64_t segments = stack_.model().segments();
   metrics["rows_sampled"] = (counted.work.segment_rows - counted_.work.segment_rows).made / segments;

@@ -16,7 +16,7 @@ inline constexpr std::array<std::string_view, kCollectives> kCollectiveNames = {
                                                                                 "all_reduce", "reduce_scatter", "records"};
 
 struct ExchangeCounters : CommunicatorCounters {
-  std::int64_t sent = 0;  // the bytes as they travelled: accumulators between processes take fewer (parallel/packed_bins.h), never more
+  std::int64_t sent = 0;  // the bytes as they travelled: accumulators between processes take fewer (parallel/bins_codec.h), never more
   double waited = 0;      // seconds, for other ranks and for what they send
   ExchangeCounters& operator+=(const ExchangeCounters& more) {
     calls += more.calls, bytes += more.bytes, sent += more.sent, waited += more.waited;

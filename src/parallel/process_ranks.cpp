@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "parallel/exchange_counts.h"
-#include "parallel/packed_bins.h"
+#include "parallel/bins_codec.h"
 
 namespace lockstep {
 
@@ -42,7 +42,7 @@ class ProcessCommunicator final : public CountingCommunicator {
     stream.synchronize();
     for_others([&](std::size_t r) {
       if (to[r].size() == 0) return;
-      if (leaves(r) && packs(to[r])) bodies[r] = pack_bins(reinterpret_cast<const double*>(bodies[r].data()), to[r].size());
+      if (leaves(r) && travels_encoded(to[r])) bodies[r] = encode_bins(reinterpret_cast<const double*>(bodies[r].data()), to[r].size());
       post(r, to[r], std::move(bodies[r]));
     });
     copy_own(stream, to, from);
@@ -53,9 +53,9 @@ class ProcessCommunicator final : public CountingCommunicator {
       const LetterHead& head = letters[r].head;
       if (head.rows != from[r].rows || head.cols != from[r].cols || head.dtype != static_cast<int>(from[r].dtype)) refuse(r, from[r], head.rows, head.cols);
       const std::size_t bytes = bytes_of(from[r]), sent = letters[r].body.size();
-      if (leaves(r) && packs(from[r])) {
+      if (leaves(r) && travels_encoded(from[r])) {
         std::string bins(bytes, '\0');
-        unpack_bins(letters[r].body, from[r].size(), reinterpret_cast<double*>(bins.data()));
+        decode_bins(letters[r].body, from[r].size(), reinterpret_cast<double*>(bins.data()));
         letters[r].body = std::move(bins);
       } else if (sent != bytes) {
         fail(ErrorCode::internal, "rank {} expects {} bytes of rank {}, which sends {}", own_, bytes, r, sent);
@@ -108,8 +108,8 @@ class ProcessCommunicator final : public CountingCommunicator {
   }
   // Whether what is sent to that member, and what it sends, goes to another process.
   bool leaves(std::size_t r) const { return members_[r].process != mail_.process(); }
-  // Accumulators are packed on the way; traced ones hold hashes, too.
-  static bool packs(const View& view) { return view.dtype == DType::bins && view.element_bytes == kBinBytes && view.cols % 16 == 0; }
+  // Accumulators are encoded on the way; traced ones hold hashes, too.
+  static bool travels_encoded(const View& view) { return view.dtype == DType::bins && view.element_bytes == kBinBytes && view.cols % 16 == 0; }
   static std::size_t bytes_of(const View& view) { return static_cast<std::size_t>(view.size() * view.element_bytes); }
 
   ProcessMail& mail_;

@@ -6,7 +6,7 @@
 #include <atomic>
 #include <stdexcept>
 
-#include "numerics/accumulator.h"
+#include "numerics/exact_sum.h"
 #include "parallel/exchange_counts.h"
 #include "parallel/memory_wire_test_tools.h"
 #include "parallel/operations_test_tools.h"

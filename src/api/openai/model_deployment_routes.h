@@ -20,7 +20,7 @@ struct ModelDeploymentRouteOptions {
   std::function<ModelDeployment(const std::string& name, const std::string& source)> open;
   std::shared_ptr<const KeyRing> keys;              // null: anyone who reaches the server may change its models
   std::vector<std::string> administrators;          // names of keys
-  std::shared_ptr<KeptDeployments> kept = nullptr;  // stores a change before it is answered; null: changes end with the process
+  std::shared_ptr<StoredDeployments> stored = nullptr;  // stores a change before it is answered; null: changes end with the process
   std::shared_ptr<AliasGate> gate;                  // over the same deployments
 };
 

@@ -40,8 +40,8 @@ HeaderList common_headers() {
 }
 
 ApiResponse file_response(const PageFile& file, const std::string& tag, const ApiRequest& request) {
-  const bool packed = accepts(request.header("accept-encoding"), "gzip");
-  const std::string own = packed ? "\"" + tag + "-gzip\"" : "\"" + tag + "\"";
+  const bool gzipped = accepts(request.header("accept-encoding"), "gzip");
+  const std::string own = gzipped ? "\"" + tag + "-gzip\"" : "\"" + tag + "\"";
   ApiResponse response;
   response.content_type = std::string(file.content_type);
   response.headers = common_headers();
@@ -51,8 +51,8 @@ ApiResponse file_response(const PageFile& file, const std::string& tag, const Ap
     response.status = 304;
     return response;
   }
-  if (packed) response.headers.emplace_back("Content-Encoding", "gzip");
-  response.static_body = packed ? file.gzip : file.plain;
+  if (gzipped) response.headers.emplace_back("Content-Encoding", "gzip");
+  response.static_body = gzipped ? file.gzip : file.plain;
   return response;
 }
 
