@@ -9,7 +9,7 @@
 namespace lockstep {
 
 inline constexpr std::int64_t kBinsBlock = 64;  // accumulators with one range
-inline constexpr std::int64_t kBinBytes = 24;         // of an accumulator in memory
+inline constexpr std::int64_t kBinBytes = 24;   // of an accumulator in memory
 
 // Never longer than memory form: what would be is that, unchanged.
 std::string encode_bins(const double* bins, std::int64_t accumulators);

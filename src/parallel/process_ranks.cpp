@@ -6,8 +6,8 @@
 #include <thread>
 
 #include "base/error.h"
-#include "parallel/exchange_counts.h"
 #include "parallel/bins_codec.h"
+#include "parallel/exchange_counts.h"
 
 namespace lockstep {
 

@@ -107,9 +107,8 @@ LocalTrainer::~LocalTrainer() {
 }
 
 std::vector<std::vector<float>> LocalTrainer::score(const std::vector<TrainSequence>& data) {
-  return score_in_turns(base_.options, data, [&](const std::vector<TrainSequence>& piece) {
-    return with_model([&](TrainedModel& model) { return model.score(piece); });
-  });
+  return score_in_turns(base_.options, data,
+                        [&](const std::vector<TrainSequence>& piece) { return with_model([&](TrainedModel& model) { return model.score(piece); }); });
 }
 
 ForwardBackwardResult LocalTrainer::forward_backward(const std::vector<TrainSequence>& data, const LossOptions& loss, const IndexTraining& index) {

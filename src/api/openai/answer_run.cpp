@@ -169,9 +169,9 @@ void AnswerRun::on_end(const OnExecutor& on, std::size_t index, CompletionEnd&& 
   if (end.finish == FinishReason::cancelled && !generation.error.empty())
     return fail_with(answer, RequestError(ErrorCode::cancelled, "hold", generation.error, 408, "hold_expired"));
   if (end.finish == FinishReason::cancelled)
-    return fail_with(answer, Error(ErrorCode::cancelled, abandoned_ && !responder_->abandoned_by_server()
-                                                             ? "the client ended its connection; the request was not finished"
-                                                             : "the server is stopping; the request was not finished"));
+    return fail_with(
+        answer, Error(ErrorCode::cancelled, abandoned_ && !responder_->abandoned_by_server() ? "the client ended its connection; the request was not finished"
+                                                                                             : "the server is stopping; the request was not finished"));
   if (!choice.any_token) choice.version = service_->weights().version();
   add_text(choice, end.text);
   if (choice.parser) choice.parser->flush(choice.delta);
