@@ -75,6 +75,8 @@ class LocalTrainer : public TrainerPort {
   std::string training_digest() const;
   // Work counts of all forwards so far.
   ForwardCounts work();
+  // What its ranks have done so far, wherever they are; empty: there is one.
+  std::vector<RankUse> rank_uses();
 
   // The present weights for a service on `runtime`. `frozen`: the base's weights there, for an adapter's service on another runtime.
   SamplerWeights weights_for(const std::shared_ptr<Runtime>& runtime, const std::shared_ptr<const WeightSet>& frozen = nullptr);
