@@ -46,6 +46,7 @@ class ModelOperations {
  private:
   std::string forward_backward_custom(const std::string& owner, const std::string& model, std::int64_t sequence, TrainingBatch batch,
                                       Encode<TrainingOutput> encode);
+  void tell_ranks(const OnExecutor& on, const ModelSettings& settings, const TrainedModel& trained);
   CheckpointRecord write_checkpoint(const OnExecutor& on, HostedModel& model, const SaveRequest& request);
   void publish(const OnExecutor& on, HostedModel& model, const std::string& request, const CheckpointRecord& record, const Encode<CheckpointRecord>& encode);
   void take_adapter(const OnExecutor& on, HostedModel& model, const AdapterLayout& layout, const WeightImages& images);
