@@ -168,7 +168,7 @@ std::vector<CheckpointRecord> Checkpoints::all(const std::string& owner, const s
 }
 
 // From a change of the writer's.
-void Checkpoints::keep(const CheckpointRecord& record) {
+void Checkpoints::store(const CheckpointRecord& record) {
   commons_.store->put("checkpoint", record.path(), to_json(record).dump());
   const auto state = state_.lock();
   state->records[record.path()] = record;
@@ -201,7 +201,7 @@ void Checkpoints::put(const CheckpointRecord& record) {
   std::optional<CheckpointRecord> before;
   writer_.change([&] {
     before = at(record.path());
-    keep(record);
+    store(record);
     if (before && before->snapshot.empty() && !record.snapshot.empty()) remove_files(*before);
   });
   if (!before || before->snapshot.empty()) return;
@@ -219,7 +219,7 @@ void Checkpoints::take_name(const CheckpointRecord& record, const CheckpointReco
       std::optional<CheckpointRecord> now = at(record.path());
       if (!now || now->channel != record.channel) return;
       now->channel = channel;
-      keep(*now);
+      store(*now);
       is_current = true;
     });
     snapshots_.release(is_current ? record.channel : channel, record.snapshot);
@@ -240,7 +240,7 @@ void Checkpoints::change(const std::string& owner, const std::string& path, cons
     std::optional<CheckpointRecord> record = at(key);
     if (!record || record->owner != owner) fail_absent(path);
     change(*record);
-    keep(*record);
+    store(*record);
   });
 }
 
@@ -316,7 +316,7 @@ void Checkpoints::copy_files(const CheckpointRecord& from, const CheckpointRecor
   copied.commit();
 }
 
-void Checkpoints::keep_job(const SessionRecord& session) {
+void Checkpoints::store_job(const SessionRecord& session) {
   if (session.job.empty()) return;
   writer_.change([&] {
     std::vector<CheckpointRecord> of_session;
@@ -327,7 +327,7 @@ void Checkpoints::keep_job(const SessionRecord& session) {
     }
     for (CheckpointRecord& checkpoint : of_session) {
       checkpoint.job = session.job;
-      keep(checkpoint);
+      store(checkpoint);
     }
   });
 }

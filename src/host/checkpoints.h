@@ -52,7 +52,7 @@ class Checkpoints {
   // The folder of an external checkpoint. Error invalid_argument for another kind.
   std::filesystem::path external_folder(const std::string& owner, const std::string& path);
   // The session is removed; its checkpoints stay, and keep its job.
-  void keep_job(const SessionRecord& session);
+  void store_job(const SessionRecord& session);
   void each_metadata(const MetadataRoom::Count& count) const;
   std::size_t count() const;
 
@@ -70,7 +70,7 @@ class Checkpoints {
   std::string job_of(const CheckpointRecord& record) const;
   std::optional<CheckpointRecord> named_adapter(const std::string& path) const;
   void remove_expired();
-  void keep(const CheckpointRecord& record);
+  void store(const CheckpointRecord& record);
   void forget(const CheckpointRecord& record);
   std::optional<CheckpointRecord> at(const std::string& path) const;
   // The channel of the checkpoint's name goes from the one that was replaced to the one that has a name made up.

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "host/batch_loss.h"
 #include "host/model_state.h"
 #include "serving/plain_name.h"
@@ -69,6 +70,7 @@ std::string ModelOperations::optim_step(const std::string& owner, const std::str
       }
     }();
     tools_.gradients.forget(on, model);  // a step that fails has dropped them, too
+    tell_ranks(on, settings, trained);
     ModelRecord record;
     {
       const auto state = model.state.lock();
@@ -76,7 +78,7 @@ std::string ModelOperations::optim_step(const std::string& owner, const std::str
       state->record.changed = true;
       record = state->record;
     }
-    to_.models.keep(record);
+    to_.models.store(record);
     OptimizerOutput output{result.version, {{"grad_norm", result.gradient_norm}}};
     if (wanted.norms != GradientNorms::off)
       output.metrics.emplace_back("grad_norm_rms", result.gradient_norm / std::sqrt(static_cast<double>(std::max<std::int64_t>(1, result.elements))));
@@ -88,6 +90,15 @@ std::string ModelOperations::optim_step(const std::string& owner, const std::str
     return NumberedOperation::Worked{.result = encode(output)};
   };
   return to_.lanes.submit(owner, id, sequence, what.add(wanted.optimizer), step);
+}
+
+// Of statistics alone: the step is taken, and stays so where they cannot be asked.
+void ModelOperations::tell_ranks(const OnExecutor& on, const ModelSettings& settings, const TrainedModel& trained) {
+  try {
+    commons_.statistics.ranks.take(commons_.base_of(on, settings).ranks.get(), trained.rank_uses());
+  } catch (const Error& e) {
+    log_warning("what the ranks did is not known", {{"error", e.what()}});
+  }
 }
 
 ModelOperations::BegunCheckpoint ModelOperations::begin_checkpoint(const OnExecutor& on, HostedModel& model, const SaveRequest& wanted) {
@@ -223,7 +234,7 @@ ModelRecord ModelOperations::take_up(HostedModel& model, const ModelSettings& se
     state->record.changed = true;
     record = state->record;
   }
-  to_.models.keep(record);
+  to_.models.store(record);
   return record;
 }
 

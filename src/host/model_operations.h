@@ -53,6 +53,7 @@ class ModelOperations {
     std::shared_ptr<void> place;  // Checkpoints::begin
   };
   BegunCheckpoint begin_checkpoint(const OnExecutor& on, HostedModel& model, const SaveRequest& request);
+  void tell_ranks(const OnExecutor& on, const ModelSettings& settings, const TrainedModel& trained);
   CheckpointRecord write_checkpoint(const OnExecutor& on, HostedModel& model, const SaveRequest& request);
   // The request's result comes when the store has the snapshot.
   void save_snapshot(const OnExecutor& on, HostedModel& model, const SaveRequest& wanted, const std::string& request, const Encode<CheckpointRecord>& encode);

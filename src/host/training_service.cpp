@@ -73,7 +73,7 @@ void TrainingService::write_down(const OnExecutor& on) {
           log_warning("gradients that no optim_step took are not kept over a restart", {{"model", model->id}});
         if (state->lost.empty()) record = state->record;
       }
-      if (record) models_.keep(*record);  // its numbers, also where nothing else changed
+      if (record) models_.store(*record);  // its numbers, also where nothing else changed
     } catch (const std::exception& e) {
       log_error("a model could not be written down", {{"model", model->id}, {"reason", e.what()}});
     }

@@ -50,10 +50,11 @@ Buffer ForwardPass::run_heads(Pass& pass, const Settings& settings, const std::v
 }
 
 // Runs last, when the activations are freed. Trained weights have a single job.
-void ForwardPass::deposit_head(const Pass& pass, const Settings& settings) {
+void ForwardPass::deposit_head(Pass& pass, const Settings& settings) {
   const ParameterId id = runtime_.model->facts().head;
   GradientSet* g = settings.gradients;
-  const HeadLoss& all = pass.head;
+  HeadLoss& all = pass.head;
+  if (settings.gathered) all.w = pass.context->packed(id);  // gathered anew
   if (!through_head(settings) || !g || all.w.outputs == 0 || has_value_head(*runtime_.model)) return;
   const JobRows& own = pass.rows.front();
   const Rows& rows = pass.batch->tape_rows();
@@ -76,8 +77,8 @@ void ForwardPass::read_results(Pass& pass, const std::vector<Job>& jobs) {
       if (!*jobs[j].failure) *jobs[j].failure = e;
     }
   }
-  const double layers = sharding_ ? static_cast<double>(indexers(runtime_)) : static_cast<double>(ctx.index_losses().size());
-  for (const Buffer& buffer : ctx.index_losses())
+  const double layers = sharding_ ? static_cast<double>(indexers(runtime_)) : static_cast<double>(ctx.losses().size());
+  for (const Buffer& buffer : ctx.losses())
     for (const float kl : stream.read(buffer.view()).get()) jobs[0].sums->index_losses.push_back(static_cast<double>(kl) / layers);
 }
 
