@@ -17,12 +17,16 @@ TEST(TrainingRanks, AreLeftOutWhereNothingIsTrained) {
   };
   std::string said;
   for (const auto& [wished, used] :
-       {std::pair{"dp=2", "tp=1,dp=1,ep=1"}, {"tp=2,cp=2", "tp=2,dp=1,ep=1"}, {"tp=2,dp=3,ep=2,pp=2,cp=2", "tp=2,dp=1,ep=2,pp=2"}}) {
+       {std::pair{"dp=2", "tp=1,dp=1,ep=1"},
+        {"tp=2,cp=2", "tp=2,dp=1,ep=1"},
+        {"tp=2,dp=3,ep=2,pp=2,cp=2", "tp=2,dp=1,ep=2,pp=2"},
+        {"tp=2,dp=2,shard=weights", "tp=2,dp=1,ep=1"},
+        {"tp=2,shard=weights", "tp=2,dp=1,ep=1"}}) {
     EXPECT_EQ(kept(wished, said), used);
     EXPECT_NE(said.find("nothing is trained here"), std::string::npos) << said;
     EXPECT_NE(said.find(rank_layout(wished).text()), std::string::npos) << said;
   }
-  for (const char* ranks : {"", "tp=2", "tp=2,ep=2,pp=2"}) {
+  for (const char* ranks : {"", "tp=2", "tp=2,ep=2,pp=2", "tp=2,shard=state"}) {
     EXPECT_EQ(kept(ranks, said), ranks);
     EXPECT_EQ(said, "");
   }

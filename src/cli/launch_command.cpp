@@ -36,7 +36,7 @@ bool parse(const Arguments& arguments, LaunchOptions& o) {
   table.text("hosts", &o.hosts, "LIST", "Hosts with slots, how many processes each takes: a:2,b is 2 on a and 1 on b");
   table.input("hosts-file", &o.hosts_file, "FILE", "Instead of --hosts: a host a line, `a slots=2` as for mpirun, or a:2");
   table.text("ranks", &o.wish.ranks, "LAYOUT",
-             "tp=N,dp=N,ep=N,pp=N,cp=N, which holds whatever is left; or auto: a rank a slot, as `lockstep simulate` finds best");
+             "tp=N,dp=N,ep=N,pp=N,cp=N,shard=state|weights, which holds whatever is left; or auto: a rank a slot, as `lockstep simulate` finds best");
   const auto held = [&o] { return o.wish.ranks != "auto"; };
   table.choice("device", &o.wish.device, rated_devices(), "Whose rates --ranks auto computes with: published ones, or this machine's, measured now");
   table.refused("without --ranks auto", held);

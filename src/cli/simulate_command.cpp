@@ -78,7 +78,7 @@ int simulate_command(const Arguments& arguments) {
                      "lockstep simulate qwen3-8b --device b200 --tokens 32768 --micro-batch 1 --checkpoint-activations",
                      "lockstep simulate gpt-oss-20b --ranks tp=4,ep=2 --tokens 4096 --length 1024 --checkpoint-activations --json"});
   table.positional("MODEL", &settings.model, true, "Model folder, config.json, or the name of a large model, such as gpt-oss-120b (docs/training-shapes.md)");
-  table.text("ranks", &ranks, "LAYOUT", "tp=N,dp=N,ep=N,pp=N,cp=N, or all: every layout of --devices");
+  table.text("ranks", &ranks, "LAYOUT", "tp=N,dp=N,ep=N,pp=N,cp=N,shard=state|weights, or all: every layout of --devices under shard=state");
   table.integer("devices", &devices, 1, kMostRanks, "N", "Devices that --ranks all lays out");
   table.refused("without --ranks all", [&ranks] { return ranks != "all"; });
   table.choice("device", &device_name, rated_devices(), "Whose rates: published ones, or what this machine does now");

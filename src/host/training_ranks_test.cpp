@@ -116,7 +116,7 @@ std::vector<std::string> everything(RankedService& bench, std::uint64_t seed) {
 TEST(TrainingRanks, EveryKindOfModelHasTheBitsOfOneRank) {
   RankedService one({});
   const std::vector<std::string> alone = everything(one, 1);
-  for (const RankLayout& layout : {RankLayout{.tp = 3}, RankLayout{.dp = 2}, RankLayout{.tp = 2, .dp = 2, .ep = 2}}) {
+  for (const RankLayout& layout : {RankLayout{.tp = 3}, {.dp = 2}, {.tp = 2, .dp = 2, .ep = 2}, {.tp = 2, .dp = 2, .shard = RankShard::weights}}) {
     SCOPED_TRACE(layout.text());
     RankedService bench(layout);
     EXPECT_TRUE(everything(bench, 1) == alone);
@@ -132,7 +132,7 @@ TEST(TrainingRanks, EveryKindOfModelHasTheBitsOfOneRank) {
 TEST(TrainingRanks, ModelsLeaveMemoryWithTheirGradientsAndComeBack) {
   RankedService one({});
   const std::vector<std::string> alone = everything(one, 3);
-  for (const RankLayout& layout : {RankLayout{.tp = 2, .dp = 2}}) {
+  for (const RankLayout& layout : {RankLayout{.tp = 2, .dp = 2}, {.dp = 2, .shard = RankShard::weights}}) {
     SCOPED_TRACE(layout.text());
     RankedService bench(layout, {.max_models = 1, .tokens_a_step = 64, .turn_seconds = 0});
     EXPECT_TRUE(everything(bench, 3) == alone);

@@ -24,6 +24,7 @@ RlWork::RlWork(const Environment& environment, RlStack& stack, const RlSettings&
                  .stop_at_difference = options.stop_at_difference,
                  .learned = [this](const std::vector<PolicyDatum>& rollouts) { layer_metrics_ = train_layer(rollouts); },
                  .critic = stack.critic()}),
+      traffic_({&stack.trainer(), stack.critic() ? &stack.critic()->trainer() : nullptr}),
       counted_(stack.rollout_counters()),
       trained_rows_(work_of(stack.trainer()).segment_rows) {}
 
@@ -76,6 +77,7 @@ RunStep RlWork::take_step() {
   if (const std::int64_t drafts = counted.drafts.drafts - counted_.drafts.drafts; drafts > 0)  // tokens of a forward that checked a draft
     taken.metrics["accepted_length"] = 1 + static_cast<double>(counted.drafts.accepted - counted_.drafts.accepted) / static_cast<double>(drafts);
   add_kept_metrics(taken.metrics, counted);
+  traffic_.tell(taken.metrics);
   taken.note = fmt::format("reward {:.3f}, k3 {:.3g}", step.reward, step.kl.k3());
   taken.tokens = step.tokens;
   counted_ = counted;

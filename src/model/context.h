@@ -36,8 +36,14 @@ class Context {
   Tape* tape() { return tape_; }                                             // null: nothing is recorded
   GradientSet* gradients() { return tape_ ? tape_->gradients() : nullptr; }  // of parameters; null: none are computed
   const Parameter& parameter(ParameterId id) const { return manifest_.parameter(id); }
-  const View& weight(ParameterId id) const { return weights_.parameters[static_cast<std::size_t>(id)].view(); }
-  PackedWeight packed(ParameterId id) const { return packed_weight(manifest_, weights_, id, profile_); }
+  const View& weight(ParameterId id) const {
+    check_whole(id);
+    return weights_.parameters[static_cast<std::size_t>(id)].view();
+  }
+  PackedWeight packed(ParameterId id) const {
+    check_whole(id);
+    return packed_weight(manifest_, weights_, id, profile_);
+  }
   const View& flags() const { return flags_.view(); }  // i32 [T, 1]: what went wrong in a row (kernels/*/*.h)
 
   template <class Arguments>
@@ -53,6 +59,10 @@ class Context {
   // f32 with the rows of x, whatever they are.
   Tensor output_like(const Tensor& x, std::int64_t cols);
   void observe(std::string_view name, const View& output, ParameterId parameter = -1, int layer = -1, const View& slot_of = {}) const;
+
+  // Before a segment of the forward (the first one's with the input embedding): where ranks keep shares of the weights, its parameters become whole, and in
+  // the backward their gradients leave when it is done.
+  void begin_segment(std::int64_t segment);
 
   // Records the adjoint of y = f(inputs); call it last in an operation. When y has a gradient, the backward calls the adjoint and adds what
   // it returns to the inputs' gradients, the last input's first. Pass an input as `linked()` if the adjoint does not read it, as
@@ -90,6 +100,12 @@ class Context {
   std::int64_t& next_row_value() { return next_row_value_; }
 
  private:
+  // Error internal for a parameter of another segment than the one that is computed.
+  void check_whole(ParameterId id) const {
+    if (options_.segment_weights && !weights_.parameters[static_cast<std::size_t>(id)]) refuse_weight(id);
+  }
+  [[noreturn]] void refuse_weight(ParameterId id) const;
+
   Backend& backend_;
   const Manifest& manifest_;
   const Profile& profile_;

@@ -12,6 +12,7 @@ namespace lockstep {
 
 struct AdapterRows;
 class ContextPieces;
+class SegmentWeights;
 
 // Where a forward writes the chosen experts of some rows, of all MoE layers (model/expert_shape.h).
 struct ExpertRecord {
@@ -41,8 +42,9 @@ struct ForwardOptions {
   // Supplies the values instead of their being computed. With RowValues::segments the forward computes no segment and a backward recomputes all of
   // them; router loads are then counted in the backward.
   RowSource* row_source = nullptr;
-  const ContextPieces* pieces = nullptr;  // the rows are pieces of a sequence of which other ranks have the rest
-  StageInput* stage = nullptr;            // null: the forward begins with the input embedding
+  const ContextPieces* pieces = nullptr;      // the rows are pieces of a sequence of which other ranks have the rest
+  StageInput* stage = nullptr;                // null: the forward begins with the input embedding
+  SegmentWeights* segment_weights = nullptr;  // makes a segment's parameters whole before it runs; null: all are (model/segment_weights.h)
 };
 
 // A table of model/rope_table.h on the device, and which columns it rotates.

@@ -1,5 +1,6 @@
 #include "model/tape.h"
 
+#include "base/error.h"
 #include "kernels/launch.h"
 #include "model/weights.h"
 
@@ -10,13 +11,15 @@ namespace {
 std::int64_t bin_columns(const Parameter& p) { return p.layout == ParameterLayout::packed ? p.size() : (p.inputs + 15) / 16 * 16; }
 }  // namespace
 
-GradientSet::GradientSet(Backend& backend, const Manifest& manifest, bool persistent_bins, const std::vector<ParameterShare>* shares)
+GradientSet::GradientSet(Backend& backend, const Manifest& manifest, bool persistent_bins, const std::vector<ParameterShare>* shares, bool rows_alone)
     : backend_(backend),
       manifest_(manifest),
       shares_(shares),
       persistent_bins_(persistent_bins),
+      rows_alone_(rows_alone),
       gradients_(manifest.parameters().size()),
-      bins_(gradients_.size()) {}
+      bins_(gradients_.size()),
+      row_bins_(gradients_.size()) {}
 
 View GradientSet::bins(ParameterId id) {
   if (!persistent_bins_) return {};
@@ -26,6 +29,33 @@ View GradientSet::bins(ParameterId id) {
     bins = backend_.device().allocate_zero(DType::bins, p.layout == ParameterLayout::packed ? 1 : p.table_rows(), bin_columns(p), MemoryCategory::gradients);
   }
   return bins.view();
+}
+
+void GradientSet::put_rows_away(ParameterId id) {
+  const auto i = static_cast<std::size_t>(id);
+  const View joined = (*shares_)[i].rows(bins(id));
+  if (joined.size() > 0) {
+    Buffer& rows = row_bins_[i];
+    if (rows) {
+      backend_.launch(&KernelTable::join_bins, JoinBins{rows.view(), joined});
+    } else {
+      rows = backend_.device().allocate(DType::bins, joined.rows, joined.cols, MemoryCategory::gradients);
+      backend_.stream().copy(rows.view(), joined);
+    }
+  }
+  bins_[i] = Buffer();
+}
+
+View GradientSet::kept_bins(ParameterId id) {
+  if (!rows_alone_) return bins(id);
+  Buffer& rows = row_bins_[static_cast<std::size_t>(id)];
+  if (!rows) {
+    const Parameter& p = manifest_.parameter(id);
+    const ParameterShare& share = (*shares_)[static_cast<std::size_t>(id)];
+    const std::int64_t width = p.layout == ParameterLayout::packed ? share.width : bin_columns(p);
+    rows = backend_.device().allocate_zero(DType::bins, share.count(), width, MemoryCategory::gradients);
+  }
+  return rows.view();
 }
 
 const View& GradientSet::gradient(ParameterId id) {
@@ -45,20 +75,23 @@ const View& GradientSet::gradient(ParameterId id) {
 
 void GradientSet::finish() {
   for (std::size_t i = 0; i < bins_.size(); ++i) {
-    if (!bins_[i]) continue;
     const Parameter& p = manifest_.parameters()[i];
+    if (rows_alone_ && bins_[i]) fail(ErrorCode::internal, "gradients of '{}' were deposited after its segment was done", p.name);
+    const Buffer& bins = rows_alone_ ? row_bins_[i] : bins_[i];
+    if (!bins) continue;
     const auto id = static_cast<ParameterId>(i);
-    const bool shared = shares_ && p.trained;
+    const bool cut = shares_ && p.trained && !rows_alone_;
     if (gradient(id).size() == 0) continue;
-    backend_.launch(&KernelTable::finish_bins, FinishBins{gradient(id), shared ? (*shares_)[i].rows(bins_[i].view()) : bins_[i].view(),
-                                                          p.layout == ParameterLayout::packed ? 0 : p.inputs});
+    backend_.launch(&KernelTable::finish_bins,
+                    FinishBins{gradient(id), cut ? (*shares_)[i].rows(bins.view()) : bins.view(), p.layout == ParameterLayout::packed ? 0 : p.inputs});
   }
 }
 
 void GradientSet::clear() {
   for (Buffer& gradient : gradients_) gradient = Buffer();
-  for (Buffer& bins : bins_)
-    if (bins) backend_.stream().fill_zero(bins.view());
+  for (std::vector<Buffer>* all : {&bins_, &row_bins_})
+    for (Buffer& bins : *all)
+      if (bins) backend_.stream().fill_zero(bins.view());
 }
 
 void Tape::contribute(int node, Buffer gradient) {

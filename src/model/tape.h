@@ -57,15 +57,19 @@ struct Tensor {
 // deposit, and finish() turns the bins into gradients.
 // A gradient is allocated when it is first written, its bins when a backward first deposits there: by then the
 // activations of later layers are freed, and a forward without a backward allocates none.
-// With shares, the gradient of a trained parameter is this rank's rows only (the caller has joined all ranks' bins there).
+// With shares, the gradient of a trained parameter is this rank's rows only (the caller has joined all ranks' bins there). With `rows_alone` as well, so
+// are the bins between two backwards: the caller joins a parameter's when a backward is done with it, and puts its rows away.
 class GradientSet {
  public:
-  GradientSet(Backend& backend, const Manifest& manifest, bool persistent_bins, const std::vector<ParameterShare>* shares = nullptr);
+  GradientSet(Backend& backend, const Manifest& manifest, bool persistent_bins, const std::vector<ParameterShare>* shares = nullptr, bool rows_alone = false);
   const View& gradient(ParameterId id);  // +0 where nothing was written
-  View bins(ParameterId id);             // empty ones where nothing was deposited; no view without bins
+  View bins(ParameterId id);             // whole ones, empty where nothing was deposited; no view without bins
+  // With `rows_alone`: adds this rank's rows of the bins, which hold the sum of all ranks there, to those of earlier backwards, and frees the whole.
+  void put_rows_away(ParameterId id);
+  View kept_bins(ParameterId id);  // what there is between two backwards: the whole, or this rank's rows
   bool finish_at_once() const { return !persistent_bins_; }
   // Whether they have memory: something was deposited, or written, since the beginning.
-  bool holds_bins(ParameterId id) const { return static_cast<bool>(bins_[static_cast<std::size_t>(id)]); }
+  bool holds_bins(ParameterId id) const { return bins_[static_cast<std::size_t>(id)] || row_bins_[static_cast<std::size_t>(id)]; }
   bool holds_gradient(ParameterId id) const { return static_cast<bool>(gradients_[static_cast<std::size_t>(id)]); }
   void finish();                                                                      // bins -> gradients, where there are bins
   void clear();                                                                       // all gradients +0 and freed, all bins empty
@@ -76,8 +80,8 @@ class GradientSet {
   Backend& backend_;
   const Manifest& manifest_;
   const std::vector<ParameterShare>* shares_;
-  const bool persistent_bins_;
-  std::vector<Buffer> gradients_, bins_;
+  const bool persistent_bins_, rows_alone_;
+  std::vector<Buffer> gradients_, bins_, row_bins_;  // row_bins_: of this rank's rows, with rows_alone
 };
 
 class Tape {

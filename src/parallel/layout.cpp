@@ -15,8 +15,17 @@ std::vector<std::pair<int, int>> RankLayout::links() const {
 }
 
 std::string RankLayout::text() const {
-  return fmt::format("tp={},dp={},ep={}{}{}", tp, dp, ep, pp > 1 ? fmt::format(",pp={}", pp) : "", cp > 1 ? fmt::format(",cp={}", cp) : "");
+  return fmt::format("tp={},dp={},ep={}{}{}{}", tp, dp, ep, pp > 1 ? fmt::format(",pp={}", pp) : "", cp > 1 ? fmt::format(",cp={}", cp) : "",
+                     shard == RankShard::weights ? ",shard=weights" : "");
 }
+
+namespace {
+RankShard shard_named(std::string_view text, const std::string& word) {
+  if (word == "state") return RankShard::state;
+  if (word == "weights") return RankShard::weights;
+  fail(ErrorCode::invalid_argument, "ranks is '{}': 'shard' is '{}', allowed are state and weights{}", text, word, did_you_mean(word, {"state", "weights"}));
+}
+}  // namespace
 
 RankLayout rank_layout(std::string_view text) {
   RankLayout layout;
@@ -29,17 +38,21 @@ RankLayout rank_layout(std::string_view text) {
     const std::size_t equals = item.find('=');
     const std::string key(item.substr(0, equals));
     int* field = key == "tp" ? &layout.tp : key == "dp" ? &layout.dp : key == "ep" ? &layout.ep : key == "pp" ? &layout.pp : key == "cp" ? &layout.cp : nullptr;
-    if (!field)
-      fail(ErrorCode::invalid_argument, "ranks is '{}': unknown key '{}', allowed are tp, dp, ep, pp, cp{}", text, key,
-           did_you_mean(key, {"tp", "dp", "ep", "pp", "cp"}));
+    if (!field && key != "shard")
+      fail(ErrorCode::invalid_argument, "ranks is '{}': unknown key '{}', allowed are tp, dp, ep, pp, cp, shard{}", text, key,
+           did_you_mean(key, {"tp", "dp", "ep", "pp", "cp", "shard"}));
     for (const std::string& other : seen)
       if (other == key) fail(ErrorCode::invalid_argument, "ranks is '{}': '{}' is there twice", text, key);
     seen.push_back(key);
     const std::string_view value = equals == std::string_view::npos ? std::string_view() : item.substr(equals + 1);
-    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), *field);
-    if (error != std::errc() || end != value.data() + value.size() || *field < 1 || *field > kMostRanks)
-      fail(ErrorCode::invalid_argument, "ranks is '{}': '{}' is '{}', allowed is 1 to {}", text, key, value, kMostRanks);
-    if (more && rest.empty()) fail(ErrorCode::invalid_argument, "ranks is '{}': it ends in a comma, allowed is KEY=N after each", text);
+    if (field) {
+      const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), *field);
+      if (error != std::errc() || end != value.data() + value.size() || *field < 1 || *field > kMostRanks)
+        fail(ErrorCode::invalid_argument, "ranks is '{}': '{}' is '{}', allowed is 1 to {}", text, key, value, kMostRanks);
+    } else {
+      layout.shard = shard_named(text, std::string(value));
+    }
+    if (more && rest.empty()) fail(ErrorCode::invalid_argument, "ranks is '{}': it ends in a comma, allowed is KEY=VALUE after each", text);
   }
   if (static_cast<long>(layout.tp) * layout.dp * layout.ep * layout.pp * layout.cp > kMostRanks)
     fail(ErrorCode::invalid_argument, "ranks is '{}': {} x {} x {}{}{} ranks, allowed are at most {} in all", text, layout.tp, layout.dp, layout.ep,

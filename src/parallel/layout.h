@@ -1,6 +1,6 @@
 // The layout of a run over ranks: `pp` stages of a replica have runs of its layers, `tp` ranks share the sums and heads of a stage, `ep` ranks its
 // experts, `cp` replicas the positions of long sequences, `dp` groups of those the sequences. Bits never depend on it. Plain values.
-//   RankLayout layout = rank_layout("tp=2,dp=2"); layout.size() == 4
+//   RankLayout layout = rank_layout("tp=2,dp=2"); layout.size() == 4; rank_layout("dp=2,shard=weights").shards_weights()
 #pragma once
 #include <string>
 #include <string_view>
@@ -11,8 +11,14 @@ namespace lockstep {
 
 inline constexpr int kMostRanks = 64;  // in all
 
+// Of what replicas keep shares: of the optimizer's state and of finished gradients alone, or of weights and accumulators, too, which are whole on each of
+// them a segment at a time (train/gathered_weights.h).
+enum class RankShard { state, weights };
+
 struct RankLayout {
   int tp = 1, dp = 1, ep = 1, pp = 1, cp = 1;
+  RankShard shard = RankShard::state;
+  bool shards_weights() const { return shard == RankShard::weights && data() > 1; }
   int size() const { return replica() * data(); }
   int data() const { return cp * dp; }   // replicas: each has all of the model
   int model() const { return tp * ep; }  // ranks of one stage: experts are dealt to all of them
@@ -30,12 +36,13 @@ struct RankLayout {
   int peers_of(int rank) const { return data_of(rank) * model() + model_of(rank); }
   // Each rank that a stage follows, with its peer there.
   std::vector<std::pair<int, int>> links() const;
-  std::string text() const;  // "tp=2,dp=2,ep=1"; with stages and pieces "tp=2,dp=2,ep=1,pp=2,cp=2"
+  // "tp=2,dp=2,ep=1"; with stages, pieces and weights in shares "tp=2,dp=2,ep=1,pp=2,cp=2,shard=weights"
+  std::string text() const;
   bool operator==(const RankLayout&) const = default;
 };
 
-// "tp=2,dp=2,ep=2,pp=2,cp=2", any of them, in any order; empty: one rank. Errors: invalid_argument for an unknown or repeated key, a
-// number outside 1 to 64, a product above 64.
+// "tp=2,dp=2,ep=2,pp=2,cp=2,shard=weights", any of them, in any order; empty: one rank. Errors: invalid_argument for an unknown or repeated key, a
+// number outside 1 to 64, a product above 64, another word than state or weights.
 RankLayout rank_layout(std::string_view text);
 
 }  // namespace lockstep

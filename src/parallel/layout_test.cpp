@@ -26,13 +26,25 @@ TEST(RankLayout, ReadsAnyOrderAndSubset) {
   EXPECT_EQ(rank_layout("pp=3,dp=2").text(), "tp=1,dp=2,ep=1,pp=3");
   EXPECT_EQ(rank_layout("cp=3,dp=2"), (RankLayout{.dp = 2, .cp = 3}));
   EXPECT_EQ(rank_layout("cp=3,dp=2").text(), "tp=1,dp=2,ep=1,cp=3");
+  EXPECT_EQ(rank_layout("shard=weights,dp=2"), (RankLayout{.dp = 2, .shard = RankShard::weights}));
+  EXPECT_EQ(rank_layout("shard=weights,dp=2,pp=2").text(), "tp=1,dp=2,ep=1,pp=2,shard=weights");
+  EXPECT_EQ(rank_layout(rank_layout("shard=weights,dp=2").text()), rank_layout("shard=weights,dp=2"));
+  EXPECT_EQ(rank_layout("dp=2,shard=state"), rank_layout("dp=2"));
+}
+
+TEST(RankLayout, WeightsAreInSharesWhereThereAreReplicas) {
+  EXPECT_TRUE(rank_layout("dp=2,shard=weights").shards_weights());
+  EXPECT_TRUE(rank_layout("cp=2,shard=weights").shards_weights());
+  EXPECT_FALSE(rank_layout("tp=2,shard=weights").shards_weights());
+  EXPECT_FALSE(rank_layout("dp=2").shards_weights());
 }
 
 TEST(RankLayout, RefusesWhatItDoesNotKnow) {
   EXPECT_NE(refusal("tpp=2").find("did you mean"), std::string::npos) << refusal("tpp=2");
   for (const char* text : {"tp=0", "tp=65", "tp=", "tp", "tp=2x", "tp=-1", "tp=99999999999999", "tp=2,tp=2", "tp=2,", ",", "=", "tp=8,dp=8,ep=2",
-                           "tp=8,dp=8,pp=2", "tp=8,dp=8,cp=2", "tp=2 ,dp=2"})
+                           "tp=8,dp=8,pp=2", "tp=8,dp=8,cp=2", "tp=2 ,dp=2", "shard=2", "shard=", "shard", "shard=state,shard=state", "dp=2,shard=weights,"})
     EXPECT_NE(refusal(text), "") << text;
+  EXPECT_NE(refusal("dp=2,shard=weight").find("allowed are state and weights; did you mean 'weights'?"), std::string::npos) << refusal("dp=2,shard=weight");
   EXPECT_NE(refusal("tp=8,dp=8,ep=2").find("at most 64"), std::string::npos);
 }
 

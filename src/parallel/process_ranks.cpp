@@ -33,6 +33,7 @@ class ProcessCommunicator final : public CountingCommunicator {
     count_call();
     ++number_;
     stream.synchronize();
+    const Moving mover = moving();
     std::vector<std::string> bodies(members_.size());
     for_others([&](std::size_t r) {
       if (to[r].size() == 0) return;
@@ -144,6 +145,7 @@ ProcessRanks::ProcessRanks(const RankLayout& layout, ProcessMail& mail) : layout
     fail(ErrorCode::invalid_argument, "ranks is {}, which are {}, and there are {} processes; allowed is a rank for each", layout.text(), size, processes);
   first_ = first_rank_of(mail.process(), size, processes);
   ends_.resize(static_cast<std::size_t>(first_rank_of(mail.process() + 1, size, processes) - first_));
+  worked_.resize(ends_.size());
   std::vector<ProcessCommunicator::Member> all;
   for (int p = 0; p < processes; ++p)
     for (int rank = first_rank_of(p, size, processes); rank < first_rank_of(p + 1, size, processes); ++rank) all.push_back({rank, p});
@@ -193,6 +195,7 @@ void ProcessRanks::run(const std::function<void(int)>& work) {
   std::exception_ptr error;
   std::mutex mutex;
   const auto guarded = [&](int local) {
+    const WorkedSeconds clock(worked_[static_cast<std::size_t>(local)]);
     try {
       work(local);
     } catch (...) {
@@ -213,7 +216,14 @@ void ProcessRanks::run(const std::function<void(int)>& work) {
     mail_.release();
   }
   for (std::thread& thread : threads) thread.join();
-  const std::vector<RunEnd> ends = mail_.finish_run(error ? run_end_of(error) : RunEnd{});
+  const RunEnd own = error ? run_end_of(error) : RunEnd{};
+  std::vector<RunEnd> ends;
+  try {
+    ends = mail_.finish_run(own);
+  } catch (...) {  // others cannot be asked any more: what went wrong here says more than that
+    if (own.state == RunEnd::State::failed) std::rethrow_exception(error);
+    throw;
+  }
   for (int p = 0; p < mail_.processes(); ++p) {
     const RunEnd& end = ends[static_cast<std::size_t>(p)];
     if (end.state != RunEnd::State::failed) continue;

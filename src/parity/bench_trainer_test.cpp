@@ -93,7 +93,8 @@ TEST(BenchTrainer, SeveralProcessesHaveTheBitsOfOneRank) {
   const ParityModel model = bench_model();
   std::vector<std::uint64_t> want = bench_hashes(model, {}, nullptr);
   for (const std::uint64_t hash : value_hashes(model, {}, nullptr)) want.push_back(hash);
-  for (const auto& [ranks, processes] : {std::pair(RankLayout{2, 1, 1}, 2), std::pair(RankLayout{1, 2, 1}, 2), std::pair(RankLayout{2, 2, 1}, 3)}) {
+  for (const auto& [ranks, processes] : {std::pair(RankLayout{2, 1, 1}, 2), std::pair(RankLayout{1, 2, 1}, 2), std::pair(RankLayout{2, 2, 1}, 3),
+                                         std::pair(RankLayout{.dp = 2, .shard = RankShard::weights}, 2)}) {
     SCOPED_TRACE(ranks.text());
     EXPECT_EQ(hashes_over(processes, ranks, false), want);
   }

@@ -49,6 +49,22 @@ TEST(MemoryPlan, TrainingIsWhatTheTrainerTakes) {
     }
 }
 
+// Weights in shares: segments that are whole for a time are counted, too, and so is a rank that has fewer passes than the other.
+TEST(MemoryPlan, WeightsInSharesAreWhatEachRankTakes) {
+  for (const std::string profile : {"cpu-f32", "cpu-bf16w", "cpu-mxfp8"}) {
+    std::int64_t in_shares = 0;
+    for (const std::string ranks : {"dp=2,shard=weights", "dp=2"}) {
+      SCOPED_TRACE(profile + ", " + ranks);
+      const RuntimeSettings settings{.model = kModel, .profile = profile, .threads = 2, .ranks = ranks};
+      const TrainingPlan what{.sequences = 3, .length = 40, .trainer = {.micro_batch = 1}};
+      const std::vector<MemoryPlan> plans = plan_training(settings, what), real = memory_of_training(settings, what);
+      for (std::size_t rank = 0; rank < 2; ++rank) expect_equal(plans[rank], real[rank]);
+      if (ranks == "dp=2") EXPECT_GT(plans[0].total, in_shares);
+      else in_shares = plans[0].total;
+    }
+  }
+}
+
 // The most that two trainers hold which work one after the other, as `train rl` has them.
 std::int64_t measured_beside(const RuntimeSettings& settings, const TrainingPlan& what) {
   const OpenedModel opened = open_model(settings), values = open_value_model(settings);

@@ -151,7 +151,8 @@ RankStep plan_step(const std::shared_ptr<const Model>& model, const Profile& pro
   };
   if (const std::shared_ptr<const AdapterLayout> adapter = adapter_of(*model, plan)) {
     Runtime elsewhere(options, model, profile, longest);  // the whole weights that shares are cut from are no rank's
-    Backend& of_whole = plan.trainer.ranks.replica() > 1 ? elsewhere.backend : runtime.backend;
+    const bool in_shares = plan.trainer.ranks.replica() > 1 || plan.trainer.ranks.shards_weights();
+    Backend& of_whole = in_shares ? elsewhere.backend : runtime.backend;
     const auto base = std::make_shared<FrozenBase>(runtime, make_weight_set(of_whole, model->manifest(), none, profile, 0), plan.trainer, runtimes);
     AdapterTrainer trainer(base, adapter, WeightImages(adapter->manifest().parameters().size()), plan.trainer.optimizer);
     take_steps(trainer);

@@ -46,6 +46,7 @@ TEST(StepPlan, ExchangesAreThoseOfARealStepInRandomLayouts) {
     plan.trainer.ranks = {1 + static_cast<int>(draws.below(4)), 1 + static_cast<int>(draws.below(4)), 1 + static_cast<int>(draws.below(3)),
                           1 + static_cast<int>(draws.below(3)), 1 + static_cast<int>(draws.below(2))};
     if (plan.trainer.ranks.size() < 2 || plan.trainer.ranks.size() > 16) continue;
+    plan.trainer.ranks.shard = layouts % 2 == 1 ? RankShard::weights : RankShard::state;
     const TrainBench& bench = *benches[static_cast<std::size_t>(layouts++ % 3)];
     plan.sequences = sequences_of(*bench.model, draws);
     plan.trainer.micro_batch = draws.below(3);
@@ -72,7 +73,8 @@ TEST(StepPlan, ExchangesOfPiecesAreThoseOfARealStep) {
     const TrainBench bench(config);
     StepPlan plan;
     for (const std::size_t length : {1700, 2700, 40}) plan.sequences.push_back(TrainSequence::next_token(std::vector<std::int32_t>(length, 3)));
-    for (const RankLayout& layout : {RankLayout{.cp = 2}, {.tp = 2, .cp = 3}, {.dp = 2, .pp = 2, .cp = 2}}) {
+    for (const RankLayout& layout :
+         {RankLayout{.cp = 2}, {.tp = 2, .cp = 3}, {.dp = 2, .pp = 2, .cp = 2}, {.dp = 2, .pp = 2, .cp = 2, .shard = RankShard::weights}}) {
       plan.trainer.ranks = layout;
       const std::vector<RankExchanges> real = exchanges_of_step(bench, profile_by_name("cpu-bf16w"), plan, 4096);
       for (int rank = 0; rank < layout.size(); ++rank)
@@ -93,7 +95,12 @@ TEST(StepPlan, ExchangesOfAnAdapterAreThoseOfARealStep) {
     StepPlan plan;
     plan.adapter = AdapterSettings{.rank = 4, .unembedding = true};
     for (const std::size_t length : {1700, 30, 40}) plan.sequences.push_back(TrainSequence::next_token(std::vector<std::int32_t>(length, 3)));
-    for (const RankLayout& layout : {RankLayout{.cp = 2}, {.tp = 3}, {.tp = 2, .dp = 2, .ep = 2}, {.tp = 2, .pp = 2, .cp = 2}}) {
+    for (const RankLayout& layout : {RankLayout{.cp = 2},
+                                     {.tp = 3},
+                                     {.tp = 2, .dp = 2, .ep = 2},
+                                     {.tp = 2, .pp = 2, .cp = 2},
+                                     {.dp = 3, .shard = RankShard::weights},
+                                     {.tp = 2, .pp = 2, .cp = 2, .shard = RankShard::weights}}) {
       plan.trainer.ranks = layout;
       const auto all = std::make_shared<ThreadRanks>(layout);
       Runtime runtime({.threads = 1}, bench.model, profile, 4096);
@@ -142,16 +149,19 @@ TEST(StepPlan, OneMoreTokenIsSeen) {
 
 TEST(StepPlan, MemoryIsThatOfAPlanOfAllRanks) {
   const std::string config = LOCKSTEP_SOURCE_DIR "/models/countdown-glm/config.json";
-  const RuntimeSettings settings{.model = config, .threads = 1, .ranks = "tp=2,dp=2", .context = 40};
-  const std::vector<MemoryPlan> all = plan_training(settings, {.sequences = 3, .length = 40, .trainer = {}});
-  StepPlan plan;
-  plan.sequences.assign(3, TrainSequence::next_token(std::vector<std::int32_t>(41)));
-  plan.trainer.ranks = rank_layout(settings.ranks);
-  for (const int rank : {0, 3}) {
-    const RankStep step = plan_step(planned_model(settings), profile_by_name("cpu-bf16w"), plan, rank);
-    const MemoryPlan& want = all[static_cast<std::size_t>(rank)];
-    for (std::size_t c = 0; c < want.peak.size(); ++c) EXPECT_EQ(step.memory.peak[c], want.peak[c]) << rank << " " << kMemoryCategoryNames[c];
-    EXPECT_EQ(step.memory.total, want.total) << rank;
+  for (const char* ranks : {"tp=2,dp=2", "tp=2,dp=2,shard=weights"}) {
+    const RuntimeSettings settings{.model = config, .threads = 1, .ranks = ranks, .context = 40};
+    const std::vector<MemoryPlan> all = plan_training(settings, {.sequences = 3, .length = 40, .trainer = {}});
+    StepPlan plan;
+    plan.sequences.assign(3, TrainSequence::next_token(std::vector<std::int32_t>(41)));
+    plan.trainer.ranks = rank_layout(settings.ranks);
+    for (const int rank : {0, 3}) {
+      const RankStep step = plan_step(planned_model(settings), profile_by_name("cpu-bf16w"), plan, rank);
+      const MemoryPlan& want = all[static_cast<std::size_t>(rank)];
+      for (std::size_t c = 0; c < want.peak.size(); ++c)
+        EXPECT_EQ(step.memory.peak[c], want.peak[c]) << ranks << ", " << rank << " " << kMemoryCategoryNames[c];
+      EXPECT_EQ(step.memory.total, want.total) << ranks << ", " << rank;
+    }
   }
 }
 

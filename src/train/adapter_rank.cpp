@@ -19,6 +19,12 @@ std::vector<TrainedParameter> adapted_parameters(const Manifest& model, const Ad
   }
   return all;
 }
+
+// An adapter is small: no rank keeps rows of it alone.
+RankPlace whole_on_replicas(RankPlace place) {
+  place.layout.shard = RankShard::state;
+  return place;
+}
 }  // namespace
 
 AdapterRank::AdapterRank(const BaseRank& base, const std::shared_ptr<const AdapterLayout>& layout, const WeightImages& masters,
@@ -28,7 +34,7 @@ AdapterRank::AdapterRank(const BaseRank& base, const std::shared_ptr<const Adapt
       whole_(layout),
       sharding_(base.sharding() ? std::make_unique<const Sharding>(*layout, *base.sharding()) : nullptr),
       layout_(sharding_ ? std::make_shared<const AdapterLayout>(*layout, sharding_->manifest()) : layout),
-      rows_(backend_, layout_->manifest(), base.place(), nullptr, optimizer.whole_matrices),
+      rows_(backend_, layout_->manifest(), whole_on_replicas(base.place()), nullptr, optimizer.whole_matrices),
       gradients_(backend_, rows_, {.accumulate = options.accumulate, .always_bins = true, .kept = base.place().layout.size() == 1 ? options.kept : nullptr}),
       state_(first_state(base.runtime().model->manifest(), masters, optimizer, options)) {
   publish();

@@ -134,6 +134,12 @@ TEST_P(AdapterRanks, StepsHaveTheBitsOfOneRank) {
   EXPECT_GT(want.steps[0].group_norms.size(), 2u);
   for (const RankLayout& ranks : {RankLayout{2, 1, 1}, {3, 1, 1}, {8, 1, 1}, {1, 3, 1}, {1, 1, 3}, {2, 2, 2}, {1, 1, 1, 2}, {2, 2, 1, 2}})
     expect_same_adapters(manifest, train_two(m, {.ranks = ranks}, data), want, ranks.text());
+  // Frozen weights in shares; of four sequences and seven ranks some have no pass at all.
+  for (const RankLayout& ranks : {RankLayout{.dp = 3, .shard = RankShard::weights},
+                                  {.dp = 7, .shard = RankShard::weights},
+                                  {.tp = 2, .dp = 2, .pp = 2, .shard = RankShard::weights}})
+    for (const bool checkpoint : {false, true})
+      expect_same_adapters(manifest, train_two(m, {.ranks = ranks, .checkpoint = checkpoint, .micro_batch = checkpoint ? 1 : 0}, data), want, ranks.text());
   expect_same_adapters(manifest, train_two(m, {.ranks = {2, 2, 1}, .backend = BackendKind::deferred, .checkpoint = true, .micro_batch = 1}, data), want,
                        "deferred, checkpointed, micro-batches of one");
   const OptimizerFamily& dimuon = *optimizer_named("dimuon");
@@ -159,6 +165,7 @@ TEST_P(AdapterRanks, OverWeightsOfFewBitsTheyHaveTheBitsOfOneRank) {
     std::vector<RankLayout> layouts = {cuts[turn++ % cuts.size()]};
     if (profile.name == "cpu-int4-base" || profile.name == "cpu-mxfp8")
       layouts = {cuts[0], cuts[1], cuts[2], {1, 1, 2}, {1, 2, 1}, {1, 1, 1, 2}, {3, 2, 2}, {8, 1, 1}};
+    layouts.push_back({.dp = 2, .shard = RankShard::weights});
     for (const RankLayout& ranks : layouts)
       expect_same_adapters(manifest_of(m), train_two(m, {.ranks = ranks, .profile = profile.name}, data), want, profile.name + " " + ranks.text());
   }
@@ -229,6 +236,9 @@ TEST(AdapterRanksMemory, ARankHoldsItsShareOfBaseAndAdapter) {
   for (const MemoryCategory category : {MemoryCategory::weights, MemoryCategory::optimizer})
     EXPECT_LT(held({4, 1, 1}, category), held({}, category) * 8 / 10) << kMemoryCategoryNames[static_cast<int>(category)];
   EXPECT_LT(held({1, 4, 1}, MemoryCategory::optimizer), held({}, MemoryCategory::optimizer) * 7 / 10);  // an A of few rows is one rank's
+  const RankLayout in_shares{.dp = 4, .shard = RankShard::weights};
+  EXPECT_LT(held(in_shares, MemoryCategory::weights), held({}, MemoryCategory::weights) * 6 / 10);  // of the base, not of the adapter
+  EXPECT_GT(held({1, 4, 1}, MemoryCategory::weights), held({}, MemoryCategory::weights) * 9 / 10);
 }
 
 // One adapter's bad number fails its own job on every rank, and on no other; the other's bits are those it has alone.

@@ -5,6 +5,7 @@
 #include "model/weight_share.h"
 #include "parallel/rank_place.h"
 #include "train/forward_pass.h"
+#include "train/gathered_weights.h"
 #include "train/rank_record.h"
 
 namespace lockstep {
@@ -22,7 +23,7 @@ class BaseRank {
   const RankPlace& place() const { return place_; }
   const Sharding* sharding() const { return sharding_.get(); }                  // null: this rank has the whole model
   const ForwardCounts& work() const { return pass_.work(); }                    // of this rank
-  const std::shared_ptr<const WeightSet>& weights() const { return weights_; }  // this rank's share
+  const std::shared_ptr<const WeightSet>& weights() const { return weights_; }  // this rank's share, or its rows of it
 
   struct Job {
     const std::vector<TrainSequence>* data = nullptr;  // null: the job is skipped
@@ -40,11 +41,15 @@ class BaseRank {
   std::vector<Outcome> run(const ForwardPass::Settings& settings, const std::vector<Job>& jobs, JobFailures* failures);
 
  private:
+  std::size_t most_turns(const std::vector<Job>& jobs, const std::vector<std::vector<DealtData>>& dealt) const;
+
   Runtime& runtime_;
   RankPlace place_;
   std::int64_t micro_batch_;
   std::unique_ptr<const Sharding> sharding_;
-  std::shared_ptr<const WeightSet> weights_;  // this rank's share
+  RankRows rows_;
+  std::shared_ptr<const WeightSet> weights_;
+  std::unique_ptr<GatheredWeights> gathered_;  // null: weights_ is all that passes need
   ForwardPass pass_;
 };
 

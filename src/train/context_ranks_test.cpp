@@ -111,7 +111,12 @@ TEST_P(ContextRanks, SoDoLayoutsWithTheOtherKinds) {
   const TrainBench bench(long_context(GetParam()));
   const std::vector<TrainSequence> data = texts(bench.model->facts().vocabulary, {1600, 90, 1700, 30});
   const Outcome want = run(bench, {.profile = "cpu-bf16w"}, data);
-  for (const RankLayout& ranks : {RankLayout{.tp = 2, .cp = 2}, {.dp = 2, .cp = 2}, {.ep = 2, .pp = 2, .cp = 2}, {.tp = 2, .dp = 2, .ep = 2, .pp = 2, .cp = 2}})
+  for (const RankLayout& ranks : {RankLayout{.tp = 2, .cp = 2},
+                                  {.dp = 2, .cp = 2},
+                                  {.ep = 2, .pp = 2, .cp = 2},
+                                  {.tp = 2, .dp = 2, .ep = 2, .pp = 2, .cp = 2},
+                                  {.cp = 2, .shard = RankShard::weights},
+                                  {.tp = 2, .dp = 2, .ep = 2, .pp = 2, .cp = 2, .shard = RankShard::weights}})
     expect_same(bench.model->manifest(), run(bench, {.ranks = ranks, .profile = "cpu-bf16w"}, data), want, ranks.text());
   expect_same(bench.model->manifest(),
               run(bench, {.ranks = {.cp = 2}, .profile = "cpu-bf16w", .backend = BackendKind::deferred, .checkpoint = true, .micro_batch = 1}, data), want,

@@ -50,10 +50,11 @@ Buffer ForwardPass::run_heads(Pass& pass, const Settings& settings, const std::v
 }
 
 // Runs last, when the activations are freed. Trained weights have a single job.
-void ForwardPass::deposit_head(const Pass& pass, const Settings& settings) {
+void ForwardPass::deposit_head(Pass& pass, const Settings& settings) {
   const ParameterId id = runtime_.model->facts().head;
   GradientSet* g = settings.gradients;
-  const HeadLoss& all = pass.head;
+  HeadLoss& all = pass.head;
+  if (settings.gathered) all.w = pass.context->packed(id);  // gathered anew
   if (!through_head(settings) || !g || all.w.outputs == 0 || has_value_head(*runtime_.model)) return;
   const JobRows& own = pass.rows.front();
   const Rows& rows = pass.batch->tape_rows();

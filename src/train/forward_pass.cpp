@@ -7,6 +7,7 @@
 #include "model/value_head.h"
 #include "observe/trace.h"
 #include "train/forward_pass_parts.h"
+#include "train/gathered_weights.h"
 
 namespace lockstep {
 
@@ -130,6 +131,7 @@ std::unique_ptr<ForwardPass::Pass> ForwardPass::prepare(const WeightSet& weights
   if (!pass->adapters.empty()) options.adapters = &pass->adapters;
   if (pass->pieces) options.pieces = &*pass->pieces;
   if (sharding_ && !sharding_->first_stage()) options.stage = &pass->stage;
+  options.segment_weights = settings.gathered;
   if (taped) pass->tape.emplace(backend, settings.gradients);
   pass->context.emplace(runtime_.context(weights, *pass->cache, batch, options, taped ? &*pass->tape : nullptr, sharding_));
   return pass;
@@ -228,12 +230,22 @@ bool ForwardPass::compute_missing(const WeightSet& weights, const std::vector<Jo
 }
 
 void ForwardPass::finish(Pass& pass, const Settings& settings, const std::vector<Job>& jobs) {
+  GatheredWeights* const gathered = settings.gathered;
+  if (gathered) gathered->use_head();
   const Buffer dx = run_heads(pass, settings, jobs);
   if (settings.gradient) {
+    if (gathered) gathered->use_last();
     backward(pass, dx);
-    deposit_head(pass, settings);
+    deposit_gathered_head(pass, settings);
   }
   read_results(pass, jobs);
+}
+
+// The head's weight becomes whole for it, and its gradient leaves, where ranks keep shares of the weights.
+void ForwardPass::deposit_gathered_head(Pass& pass, const Settings& settings) {
+  if (settings.gathered) settings.gathered->use_head();
+  deposit_head(pass, settings);
+  if (settings.gathered) settings.gathered->leave_head();
 }
 
 void ForwardPass::backward(Pass& pass, const Buffer& dx) {

@@ -16,6 +16,7 @@
 
 namespace lockstep {
 
+class GatheredWeights;
 class KeptForward;
 struct RowSums;
 
@@ -31,6 +32,8 @@ class ForwardPass {
     IndexTraining index;
     double index_weight = 0;  // of one row
     bool keep = false;        // without a gradient, single job: keeps the forward for a backward that may be asked for next (kept_passes.h)
+    // The weights are its whole(): all data-parallel ranks run as many passes, of which some may be idle. Null: each has all weights.
+    GatheredWeights* gathered = nullptr;
   };
   struct Job {
     const std::vector<TrainSequence>* data = nullptr;
@@ -46,7 +49,7 @@ class ForwardPass {
   };
   // Errors numeric: a value that is not finite, with the sequence and the token.
   void run(const WeightSet& weights, const Settings& settings, const std::vector<Job>& jobs);
-  // Pass after pass, of the jobs that jobs_of(i) has (none: it is left out). The passes of a stage of a pipeline go in turns with its neighbours
+  // Pass after pass, of the jobs that jobs_of(i) has (none: it is left out, or idle). The passes of a stage of a pipeline go in turns with its neighbours
   // (forward_stage.cpp), and all its replica's stages call with the same jobs; results come to the last one, and of what is not finite each is told.
   using JobsOf = std::function<std::vector<Job>(std::size_t pass)>;
   void run(const WeightSet& weights, const Settings& settings, std::size_t passes, const JobsOf& jobs_of);
@@ -67,7 +70,8 @@ class ForwardPass {
   Buffer run_heads(Pass& pass, const Settings& settings, const std::vector<Job>& jobs);
   bool through_head(const Settings& settings) const;
   static void backward(Pass& pass, const Buffer& dx);
-  void deposit_head(const Pass& pass, const Settings& settings);
+  void deposit_head(Pass& pass, const Settings& settings);
+  void deposit_gathered_head(Pass& pass, const Settings& settings);
   void read_results(Pass& pass, const std::vector<Job>& jobs);
   static void check_finite(const JobRows& rows, const Batch& batch, const std::vector<std::int32_t>& flags);
   void run_stage(const WeightSet& weights, const Settings& settings, std::size_t passes, const JobsOf& jobs_of);

@@ -6,13 +6,20 @@
 #include "model/sharding.h"
 #include "parallel/transfer.h"
 #include "train/forward_pass_parts.h"
+#include "train/gathered_weights.h"
 
 namespace lockstep {
 
 void ForwardPass::run(const WeightSet& weights, const Settings& settings, std::size_t passes, const JobsOf& jobs_of) {
   if (sharding_ && sharding_->place().layout.pp > 1) return run_stage(weights, settings, passes, jobs_of);
-  for (std::size_t i = 0; i < passes; ++i)
-    if (const std::vector<Job> jobs = jobs_of(i); !jobs.empty()) run(weights, settings, jobs);
+  for (std::size_t i = 0; i < passes; ++i) {
+    if (const std::vector<Job> jobs = jobs_of(i); !jobs.empty()) {
+      run(weights, settings, jobs);
+    } else if (settings.gathered) {
+      settings.gathered->idle_forward();
+      if (settings.gradient) settings.gathered->idle_backward();
+    }
+  }
 }
 
 void ForwardPass::run_stage(const WeightSet& weights, const Settings& settings, std::size_t count, const JobsOf& jobs_of) {
@@ -28,6 +35,7 @@ void ForwardPass::run_stage(const WeightSet& weights, const Settings& settings, 
   Stream& stream = runtime_.backend.stream();
   const std::int64_t hidden = runtime_.model->facts().hidden;
   const bool through = through_head(settings), waits = joins_tied(settings);
+  GatheredWeights* const gathered = settings.gathered;
   std::vector<std::vector<Job>> jobs(count);
   std::vector<Buffer> dy(count);  // of this stage's rows
 
@@ -37,31 +45,46 @@ void ForwardPass::run_stage(const WeightSet& weights, const Settings& settings, 
   const auto with_after = [&](const View& to, const View& from) {
     if (after) swap_over(*after, stream, to, from);
   };
+  // Without jobs a pass is idle: the stages of the replica exchange nothing, and gather and join what those of other replicas do.
   const auto prepared = [&](std::size_t i) {
     if (i >= count) return;
     jobs[i] = jobs_of(i);
+    if (jobs[i].empty()) return;
     passes[i] = prepare(weights, settings, jobs[i], false);
     if (before) passes[i]->stage.rows = device.allocate(DType::f32, passes[i]->batch->count(), hidden, MemoryCategory::activations);
   };
-  const auto input = [&](std::size_t i) { return before && i < count ? passes[i]->stage.rows.view() : View{}; };
-  const auto output = [&](std::size_t i) { return after ? passes[i]->hidden.view() : View{}; };
+  const auto input = [&](std::size_t i) { return before && i < count && passes[i] ? passes[i]->stage.rows.view() : View{}; };
+  const auto output = [&](std::size_t i) { return after && passes[i] ? passes[i]->hidden.view() : View{}; };
+  const auto computed = [&](std::size_t i) {
+    if (passes[i]) forward(*passes[i]);
+    else gathered->idle_forward();
+  };
   const auto gradient = [&](std::size_t i) {
-    if (after && through) dy[i] = device.allocate(DType::f32, passes[i]->batch->tape_count(), hidden, MemoryCategory::activations);
+    if (after && through && passes[i]) dy[i] = device.allocate(DType::f32, passes[i]->batch->tape_count(), hidden, MemoryCategory::activations);
     return dy[i].view();
   };
   const auto finished = [&](std::size_t i) {
+    if (!passes[i]) {
+      if (settings.gradient) gathered->idle_backward(!waits);
+      return;
+    }
     Pass& pass = *passes[i];
+    if (gathered) gathered->use_head();
     if (!after) dy[i] = run_heads(pass, settings, jobs[i]);
     if (settings.gradient) {
+      if (gathered) gathered->use_last();
       backward(pass, std::exchange(dy[i], Buffer()));
-      if (!after && !waits) deposit_head(pass, settings);
+      if (!after && !waits) deposit_gathered_head(pass, settings);
     }
     read_results(pass, jobs[i]);
     work_ += pass.context->counters().read();
     work_ += pass.asked;
     give_back(pass);
   };
+  // Of the rows that came from the stage before.
+  const auto input_gradient = [&](std::size_t i) { return through && before && passes[i] ? passes[i]->stage.gradient : Buffer(); };
   const auto left = [&](std::size_t i) {
+    if (!passes[i]) return;
     passes[i]->stage = {};
     if (!waits || (before && after)) passes[i].reset();
   };
@@ -70,7 +93,7 @@ void ForwardPass::run_stage(const WeightSet& weights, const Settings& settings, 
   for (std::size_t i = 0; i < ahead; ++i) {
     prepared(i);
     with_before({}, input(i));
-    forward(*passes[i]);
+    computed(i);
     with_after(output(i), {});
   }
   if (ahead < count) {
@@ -79,18 +102,18 @@ void ForwardPass::run_stage(const WeightSet& weights, const Settings& settings, 
   }
   for (std::size_t i = 0; i + ahead < count; ++i) {
     const std::size_t newest = i + ahead;
-    forward(*passes[newest]);
+    computed(newest);
     with_after(output(newest), settings.gradient ? gradient(i) : View{});
     finished(i);
     prepared(newest + 1);
-    const Buffer dx = through && before ? passes[i]->stage.gradient : Buffer();
+    const Buffer dx = input_gradient(i);
     with_before(dx.view(), input(newest + 1));
     left(i);
   }
   for (std::size_t i = count - ahead; i < count; ++i) {
     with_after({}, gradient(i));
     finished(i);
-    if (through) with_before(passes[i]->stage.gradient.view(), {});
+    with_before(input_gradient(i).view(), {});
     left(i);
   }
   if (waits) join_tied(passes, settings);
@@ -105,17 +128,20 @@ bool ForwardPass::joins_tied(const Settings& settings) const {
 
 void ForwardPass::join_tied(const std::vector<std::unique_ptr<Pass>>& passes, const Settings& settings) {
   const int last = sharding_->stages() - 1;
+  GatheredWeights* const gathered = settings.gathered;
+  if (gathered) gathered->use_head();
   for (const std::unique_ptr<Pass>& pass : passes) {
-    View mine, into;
-    if (sharding_->first_stage()) mine = pass->table_gradient.view();
-    if (sharding_->last_stage()) {
+    View mine, into;  // of an idle pass none
+    if (pass && sharding_->first_stage()) mine = pass->table_gradient.view();
+    if (pass && sharding_->last_stage()) {
       pass->table_gradient =
           runtime_.backend.device().allocate(DType::f32, pass->batch->tape_count(), runtime_.model->facts().hidden, MemoryCategory::activations);
       into = pass->table_gradient.view();
     }
     send_between(*sharding_->place().stages, runtime_.backend.stream(), 0, last, mine, into);
-    if (sharding_->last_stage()) deposit_head(*pass, settings);
+    if (pass && sharding_->last_stage()) deposit_head(*pass, settings);
   }
+  if (gathered) gathered->leave_head();
 }
 
 void share_tied_gradient(const Sharding& sharding, Backend& backend, GradientSet& gradients, ParameterId head) {

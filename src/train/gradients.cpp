@@ -25,7 +25,7 @@ bool Gradients::use_bins(bool bins) {
   if (set_ && bins_ == bins) return false;
   drop_kept();
   set_.reset();  // its memory first
-  set_ = std::make_unique<GradientSet>(backend_, rows_.manifest(), bins, rows_.shares());
+  set_ = std::make_unique<GradientSet>(backend_, rows_.manifest(), bins, rows_.shares(), rows_.shards_weights());
   bins_ = bins;
   return true;
 }
@@ -109,7 +109,7 @@ void Gradients::write(CheckedWriter& file) {
   file.values(held);
   for (std::size_t i = 0; i < parameters; ++i) {
     const auto id = static_cast<ParameterId>(i);
-    if (held[i] & kHoldsBins) write_view(file, backend_.stream(), set_->bins(id));
+    if (held[i] & kHoldsBins) write_view(file, backend_.stream(), set_->kept_bins(id));
     if (held[i] & kHoldsGradient) write_view(file, backend_.stream(), set_->gradient(id));
   }
 }
@@ -124,7 +124,7 @@ void Gradients::read(CheckedReader& file, std::function<void()> again) {
       file.refuse(fmt::format("is of {} parameters, the trainer has {}", held.size(), rows_.manifest().parameters().size()));
     for (std::size_t i = 0; i < held.size(); ++i) {
       const auto id = static_cast<ParameterId>(i);
-      if (held[i] & kHoldsBins) read_view(file, backend_.stream(), set_->bins(id));
+      if (held[i] & kHoldsBins) read_view(file, backend_.stream(), set_->kept_bins(id));
       if (held[i] & kHoldsGradient) read_view(file, backend_.stream(), set_->gradient(id));
     }
   }

@@ -183,6 +183,15 @@ TEST(MtpRanksState, GoesFromOneLayoutToAnother) {
   MtpTrainer trainer(runtime, bench.layer, {.depths = 2}, {.ranks = {.dp = 2}}, ranks);
   EXPECT_THROW(trainer.forward_backward(std::vector<TrunkShare>(1), bench.data), Error);
   EXPECT_THROW(trainer.optim_step({}), Error);
+  // The model's weights in shares are refused beforehand.
+  const RankLayout in_shares{.dp = 2, .shard = RankShard::weights};
+  try {
+    MtpTrainer(runtime, bench.layer, {.depths = 2}, {.ranks = in_shares});
+    FAIL() << in_shares.text() << " was taken";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::unsupported);
+    EXPECT_NE(std::string(e.what()).find("allowed is shard=state"), std::string::npos) << e.what();
+  }
 }
 
 // The layer reads the adapted model: hidden states, and logits where the head is adapted. Along random directions the loss changes as the gradient says.

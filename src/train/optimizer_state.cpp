@@ -37,18 +37,32 @@ Buffer OptimizerState::allocate(std::size_t i, MemoryCategory category) {
   return file_.allocate(i, rows, cols, category);
 }
 
+// What this rank keeps of a parameter's compute copy.
+Buffer OptimizerState::upload_copy(std::size_t i, const std::vector<float>& master) {
+  const Parameter& p = rows_.manifest().parameters()[i];
+  const bool quantised = compute(i) == DType::u8;
+  if (quantised && !rows_.keeps_rows(i)) return make_compute_copy(backend_, p, *profile_, master);
+  const Buffer copy = rows_.allocate_copy(i, profile_);
+  if (!rows_.keeps_rows(i)) {
+    backend_.stream().write(copy.view(), master);
+  } else if (!quantised) {
+    rows_.write(i, copy.view(), master);
+  } else if (copy.view().size() > 0) {
+    const Buffer whole = make_compute_copy(backend_, p, *profile_, master);  // rows may share scales
+    backend_.stream().copy(copy.view(), rows_.own(i, whole.view()));
+  }
+  return copy;
+}
+
 void OptimizerState::upload(const WeightImages& masters) {
   std::vector<Buffer> next, weights;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    const Parameter& p = rows_.manifest().parameters()[i];
+    weights.push_back(upload_copy(i, masters[i]));
     if (separate(i)) {
-      weights.push_back(make_compute_copy(backend_, p, *profile_, masters[i]));
       next.push_back(file_.holds() && !masters_.empty() ? masters_[i] : allocate(i, MemoryCategory::weights));  // the file has space for one copy
       rows_.write(i, next.back().view(), masters[i]);
       file_.leave(i);
     } else {
-      weights.push_back(allocate_parameter(backend_, p, DType::f32, MemoryCategory::weights));
-      backend_.stream().write(weights.back().view(), masters[i]);
       next.push_back(weights.back());  // a step writes another buffer
     }
   }
@@ -136,8 +150,8 @@ OptimResult OptimizerState::step(GradientSet& gradients, const AdamParameters& w
 void OptimizerState::move(std::size_t i, GradientSet& gradients, Stepper& stepper, Buffer& next) {
   const Parameter& p = rows_.manifest().parameters()[i];
   const bool quantised = compute(i) == DType::u8;
-  next = profile_ ? allocate_compute_copy(backend_, p, *profile_) : allocate_parameter(backend_, p, DType::f32, MemoryCategory::weights);
-  const View own = rows_.own(i, next.view());
+  next = rows_.allocate_copy(i, profile_);
+  const View own = rows_.own_copy(i, next.view());
   StepViews views;
   views.master = master(i);
   for (int m = 0; m < moments_of(i).moments; ++m) views.moments[m] = moments_[m][i].view();
@@ -154,7 +168,7 @@ void OptimizerState::move(std::size_t i, GradientSet& gradients, Stepper& steppe
   else if (own.size() > 0) stepper.move(stepped, parameters_[i].role, views);
   if (own.size() > 0 && quantised) quantise_masters(backend_, p, *profile_, views.master, own);
   if (whole || quantised) file_.leave(i);
-  rows_.gather(i, next.view());
+  if (!rows_.keeps_rows(i)) rows_.gather(i, next.view());
   if (!separate(i)) masters_[i] = next;
   gradients.drop(static_cast<ParameterId>(i));  // frees memory for the next one
 }

@@ -37,7 +37,8 @@ class OptimizerState {
   // and nothing has changed, when the gradient has a NaN or an infinity. A later error leaves the state unusable until restore().
   OptimResult step(GradientSet& gradients, const AdamParameters& adam, const std::function<void()>& publish);
   std::int64_t steps() const { return steps_; }
-  const std::vector<Buffer>& weights() const { return weights_; }  // of the newest step, whole, by ParameterId
+  // Of the newest step, by ParameterId: whole, or of a rank that keeps rows alone its rows (RankRows).
+  const std::vector<Buffer>& weights() const { return weights_; }
   // Sets a parameter that is not trained by gradients, from the next step on (call in `publish`).
   void replace(ParameterId id, const std::vector<float>& values);
 
@@ -57,6 +58,7 @@ class OptimizerState {
 
  private:
   Buffer allocate(std::size_t i, MemoryCategory category);
+  Buffer upload_copy(std::size_t i, const std::vector<float>& master);
   void upload(const WeightImages& masters);
   Buffer norm_of(std::vector<View> own_gradients);
   // The gradients that this rank counts; null: of all groups.
@@ -75,7 +77,7 @@ class OptimizerState {
   std::vector<TrainedParameter> parameters_;
   OptimizerFamily optimizer_;
   StateFile file_;
-  // Of this rank's rows; a master in fp32 is the compute copy itself, which is whole.
+  // Of this rank's rows; a master in fp32 is the compute copy itself, which is whole unless ranks keep rows alone.
   std::vector<Buffer> masters_, moments_[MomentSpec::kMostMoments], weights_;
   std::int64_t steps_ = 0;
   std::optional<std::int64_t> broken_after_;  // the step after which an update failed in the middle

@@ -1,6 +1,7 @@
 #include "train/rank_rows.h"
 
 #include "kernels/launch.h"
+#include "model/compute_copy.h"
 #include "model/low_bit_weights.h"
 #include "parallel/collectives.h"
 
@@ -37,6 +38,16 @@ std::pair<std::int64_t, std::int64_t> RankRows::shape(std::size_t i) const {
   return p.layout == ParameterLayout::packed ? std::pair(std::int64_t{1}, p.size()) : std::pair(p.table_rows(), p.inputs);
 }
 
+Buffer RankRows::allocate_copy(std::size_t i, const Profile* profile) const {
+  const Parameter& p = manifest_.parameters()[i];
+  const DType dtype = profile ? compute_dtype(p, *profile) : DType::f32;
+  if (!keeps_rows(i))
+    return dtype == DType::u8 ? allocate_compute_copy(backend_, p, *profile) : allocate_parameter(backend_, p, dtype, MemoryCategory::weights);
+  const ParameterShare& share = shares_[i];
+  const std::int64_t panel = dtype == DType::u8 && share.total() > 0 ? p.count * item_bytes(p, *profile) / share.total() : share.width;
+  return backend_.device().allocate(dtype, share.count(), panel, MemoryCategory::weights);
+}
+
 View RankRows::own_of(std::size_t i, const View& whole_or_own) const {
   return whole_or_own.size() == shares_[i].total() * shares_[i].width ? own(i, whole_or_own) : whole_or_own;
 }
@@ -49,10 +60,14 @@ void RankRows::write(std::size_t i, const View& own, const std::vector<float>& i
 }
 
 void RankRows::gather(std::size_t i, const View& whole) const {
+  if (shared(i)) gather(i, shares_[i].rows(whole), whole);
+}
+
+void RankRows::gather(std::size_t i, const View& own, const View& whole) const {
   if (!shared(i) || shares_[i].total() == 0) return;
   std::vector<View> all;
   for (int r = 0; r < place_.layout.data(); ++r) all.push_back(shares_[i].rows_of(whole, r));
-  all_gather(*place_.data, backend_.stream(), shares_[i].rows(whole), all);
+  all_gather(*place_.data, backend_.stream(), own, all);
 }
 
 std::vector<float> RankRows::image(std::size_t i, const View& own) const {
@@ -65,11 +80,18 @@ std::vector<float> RankRows::image(std::size_t i, const View& own) const {
 }
 
 void RankRows::join(GradientSet& gradients) const {
-  if (place_.layout.data() == 1) return;
-  const AddInto add = [&](const View& into, const View& from) { backend_.launch(&KernelTable::join_bins, JoinBins{into, from}); };
-  for (std::size_t i = 0; i < shares_.size(); ++i)
-    if (shared(i) && shares_[i].total() > 0)
-      reduce_scatter(*place_.data, backend_.device(), shares_[i].by_row(gradients.bins(static_cast<ParameterId>(i))), shares_[i].bounds, add);
+  if (shards_weights()) return;  // each was joined when its segment was done
+  for (std::size_t i = 0; i < shares_.size(); ++i) join(gradients, i);
+}
+
+void RankRows::join(GradientSet& gradients, std::size_t i) const {
+  if (!shared(i)) return;
+  const auto id = static_cast<ParameterId>(i);
+  if (shares_[i].total() > 0) {
+    const AddInto add = [&](const View& into, const View& from) { backend_.launch(&KernelTable::join_bins, JoinBins{into, from}); };
+    reduce_scatter(*place_.data, backend_.device(), shares_[i].by_row(gradients.bins(id)), shares_[i].bounds, add);
+  }
+  if (keeps_rows(i)) gradients.put_rows_away(id);
 }
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
-// Which rows of each parameter have their optimizer state on this data-parallel rank (ZeRO), and gathering them. A single rank, and an adapter, has
-// all rows. Used by the rank's thread.
+// Which rows of each parameter have their optimizer state on this data-parallel rank (ZeRO), and gathering them; with RankShard::weights the rank keeps
+// these rows alone of the compute copy and of accumulators, too. A single rank has all rows. Used by the rank's thread.
 //   RankRows rows(backend, manifest, place); rows.write(id, buffer.view(), image);
 #pragma once
 #include "model/parameter_share.h"
@@ -19,6 +19,14 @@ class RankRows {
   const Manifest& manifest() const { return manifest_; }
   // For a GradientSet; null: every row is this rank's.
   const std::vector<ParameterShare>* shares() const { return place_.layout.data() > 1 ? &shares_ : nullptr; }
+  // Whether this rank keeps its rows of the compute copy alone, and the whole is gathered when it is used; of one parameter (state that is not trained is
+  // whole everywhere), and of any.
+  bool keeps_rows(std::size_t i) const { return shards_weights() && shared(i); }
+  bool shards_weights() const { return place_.layout.shards_weights(); }
+  // For what this rank keeps of the compute copy; `profile` null: it is the master.
+  Buffer allocate_copy(std::size_t i, const Profile* profile) const;
+  // This rank's rows of such a buffer.
+  View own_copy(std::size_t i, const View& copy) const { return keeps_rows(i) ? copy : own(i, copy); }
   // The matrices of a parameter of which this rank has all rows; with `whole_items`.
   std::int64_t own_items(std::size_t i) const;
   // Rows and columns of a buffer for this rank's rows.
@@ -31,10 +39,14 @@ class RankRows {
   void write(std::size_t i, const View& own, const std::vector<float>& image) const;
   // All-gathers `whole`, in which every rank has written its own rows. All ranks call together, here and below.
   void gather(std::size_t i, const View& whole) const;
+  // The same where each rank has its own rows elsewhere.
+  void gather(std::size_t i, const View& own, const View& whole) const;
   // The whole parameter's image, on data-parallel rank 0; empty on other ranks, and where other model ranks own all of it.
   std::vector<float> image(std::size_t i, const View& own) const;
-  // Reduce-scatter of accumulators: sums of all ranks, each row on the rank that owns it.
+  // Reduce-scatter of accumulators: sums of all ranks, each row on the rank that owns it. Of all parameters, after the last backward, unless each was
+  // joined before; and of one, whose rows a rank that keeps rows alone puts away.
   void join(GradientSet& gradients) const;
+  void join(GradientSet& gradients, std::size_t i) const;
 
  private:
   bool shared(std::size_t i) const { return place_.layout.data() > 1 && manifest_.parameters()[i].trained; }

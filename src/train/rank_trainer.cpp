@@ -1,5 +1,7 @@
 #include "train/rank_trainer.h"
 
+#include <algorithm>
+
 #include "model/kept_forwards.h"
 #include "train/gradient_file.h"
 #include "train/gradient_norm.h"
@@ -35,6 +37,7 @@ RankTrainer::RankTrainer(Runtime& runtime, const WeightImages& masters, const Tr
       sharding_(place.layout.replica() > 1 ? std::make_unique<const Sharding>(*runtime.model, runtime.profile, place) : nullptr),
       rows_(runtime.backend, sharding_ ? sharding_->manifest() : runtime.model->manifest(), place, &runtime.profile, options.optimizer.whole_matrices),
       pass_(runtime, options_, sharding_.get(), place.context),
+      gathered_(rows_.shards_weights() ? std::make_unique<GatheredWeights>(runtime.backend, *runtime.model, runtime.profile, rows_, sharding_.get()) : nullptr),
       router_loads_(runtime, place),
       gradients_(runtime.backend, rows_, {options.accumulate, options.mostly_one_call, false, options_.kept, tied_gradient()}),
       state_(initial_state(masters)) {
@@ -139,10 +142,22 @@ void RankTrainer::run(const ForwardPass::Settings& settings, const std::vector<T
   const std::vector<DealtData> dealt = deal_sequences(data, place.layout, dealt_before);
   const DealtData& own = dealt[static_cast<std::size_t>(place.data_rank())];
   const std::vector<PassPart> parts = pass_parts(data, own, options_.micro_batch, place.layout.pp);
-  pass_.run(*weights_, settings, parts.size(), [&](std::size_t i) {
-    return std::vector<ForwardPass::Job>{
-        {.data = &data, .loss = &loss, .normaliser = normaliser, .part = parts[i].sequences, .result = &result, .sums = &sums, .cut = parts[i].cut}};
-  });
+  const auto jobs_of = [&](std::size_t i) {
+    std::vector<ForwardPass::Job> jobs;
+    if (i >= parts.size()) return jobs;
+    jobs.push_back({.data = &data, .loss = &loss, .normaliser = normaliser, .part = parts[i].sequences, .result = &result, .sums = &sums, .cut = parts[i].cut});
+    return jobs;
+  };
+  if (!gathered_) {
+    pass_.run(*weights_, settings, parts.size(), jobs_of);
+  } else {
+    std::size_t passes = 0;  // the most that a rank has: all gather together
+    for (const DealtData& theirs : dealt) passes = std::max(passes, pass_parts(data, theirs, options_.micro_batch, place.layout.pp).size());
+    const GatheredWeights::InUse use(*gathered_, *weights_, settings.gradients);
+    ForwardPass::Settings gathering = settings;
+    gathering.gathered = gathered_.get();
+    pass_.run(gathered_->whole(), gathering, passes, jobs_of);
+  }
   if (place.layout.pp > 1) join_stages(*place.stages, sharding_->stages() - 1, own, data, result, sums);
   if (place.layout.data() > 1) join_records(*place.data, dealt, data, result, sums);
   count_moved(sums, result);

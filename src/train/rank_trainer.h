@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "train/forward_pass.h"
+#include "train/gathered_weights.h"
 #include "train/gradients.h"
 #include "train/router_loads.h"
 
@@ -52,7 +53,8 @@ class RankTrainer {
   void evaluate(const GradientCall& call, const std::vector<TrainSequence>& piece, ForwardBackwardResult& result, RowSums& sums);
   OptimResult optim_step(const AdamParameters& adam);
 
-  const std::shared_ptr<const WeightSet>& weights() const { return weights_; }
+  const std::shared_ptr<const WeightSet>& weights() const { return weights_; }  // what this rank has of them
+  bool has_whole_weights() const { return !sharding_ && !gathered_; }
   OptimizerState& state() { return state_; }
   const OptimizerState& state() const { return state_; }
   const TrainerOptions& options() const { return options_; }
@@ -78,6 +80,7 @@ class RankTrainer {
   std::unique_ptr<const Sharding> sharding_;  // null: this rank has the whole model
   RankRows rows_;
   ForwardPass pass_;
+  std::unique_ptr<GatheredWeights> gathered_;  // null: weights_ is all that passes need
   RouterLoads router_loads_;
   std::shared_ptr<const WeightSet> weights_;
   Gradients gradients_;

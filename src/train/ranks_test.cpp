@@ -1,7 +1,11 @@
 // A run laid out over ranks has the bits of one rank: log-probabilities, losses, gradients, masters, moments, over several steps.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+
 #include "base/error.h"
+#include "model/parameter_share.h"
 #include "numerics/low_bit.h"
 #include "parallel/memory_wire_test_tools.h"
 #include "parallel/some_ranks_test_tools.h"
@@ -180,6 +184,45 @@ TEST_P(TrainerRanks, QuantisedWeightsHaveTheBitsOfOneRank) {
   }
 }
 
+// Weights and accumulators in shares, whole a segment at a time: ranks with fewer micro-batches than others, and with none; every profile that trains;
+// segments that are computed again; stages of a pipeline, whose passes are idle where other replicas have more.
+TEST_P(TrainerRanks, WeightsInSharesHaveTheBitsOfOneRank) {
+  const TrainBench bench(GetParam() == std::string(kGlm) ? GetParam() : deeper(GetParam(), 3));
+  const std::vector<TrainSequence> data = sequences(bench.model->facts().vocabulary);
+  const Manifest& manifest = bench.model->manifest();
+  const auto in_shares = [](RankLayout ranks) {
+    ranks.shard = RankShard::weights;
+    return ranks;
+  };
+  for (const char* profile : {"cpu-f32", "cpu-bf16w"}) {
+    const Outcome want = run(bench, {.profile = profile}, data);
+    for (const int dp : {2, 3, 7})
+      expect_same(manifest, run(bench, {.ranks = in_shares({1, dp, 1}), .profile = profile}, data), want, fmt::format("{}, dp={}", profile, dp));
+    for (const RankLayout& ranks : {RankLayout{2, 2, 1}, {1, 2, 3}, {1, 2, 1, 2}, {2, 2, 2, 2}, {1, 2, 1, 7}})
+      expect_same(manifest, run(bench, {.ranks = in_shares(ranks), .profile = profile}, data), want, fmt::format("{}, {}", profile, ranks.text()));
+    for (const RankLayout& ranks : {RankLayout{1, 2, 1}, {1, 2, 1, 3}}) {
+      const Case again{.ranks = in_shares(ranks), .profile = profile, .checkpoint = true, .micro_batch = 1};
+      expect_same(manifest, run(bench, again, data), want, fmt::format("{}, {}, checkpointed, micro-batches of one", profile, ranks.text()));
+      Case deferred = again;
+      deferred.backend = BackendKind::deferred;
+      expect_same(manifest, run(bench, deferred, data), want, fmt::format("{}, {}, deferred", profile, ranks.text()));
+    }
+  }
+  for (const char* profile : {"cpu-int4-qat", "cpu-fp8", "cpu-mxfp8"}) {
+    const Outcome want = run(bench, {.profile = profile}, data);
+    for (const int dp : {2, 7})
+      expect_same(manifest, run(bench, {.ranks = in_shares({1, dp, 1}), .profile = profile}, data), want, fmt::format("{}, dp={}", profile, dp));
+  }
+  const Case whole{.profile = "cpu-bf16w", .optimizer = *optimizer_named("dimuon")};
+  Case shared = whole;
+  shared.ranks = in_shares({2, 2, 1});
+  expect_same(manifest, run(bench, shared, data), run(bench, whole, data), "whole matrices");
+  if (!bench.model->has_indexer()) return;
+  const Outcome want = run(bench, {.indexer = true}, data);
+  expect_same(manifest, run(bench, {.ranks = in_shares({1, 3, 1}), .indexer = true}, data), want, "indexer");
+  expect_same(manifest, run(bench, {.ranks = in_shares({1, 2, 1, 2}), .indexer = true, .checkpoint = true}, data), want, "indexer, checkpointed stages");
+}
+
 INSTANTIATE_TEST_SUITE_P(Families, TrainerRanks, ::testing::Values(kGlm, kLlama, kQwen));
 
 // Owners that hold some ranks each, and learn of the others' through their groups alone.
@@ -189,7 +232,8 @@ TEST(RanksElsewhere, AnOwnerOfSomeRanksHasTheBitsOfAll) {
   for (const auto& [layout, counts] : {std::pair{RankLayout{2, 2, 1}, std::vector<int>{1, 3}},
                                        {RankLayout{1, 3, 1}, {1, 1, 1}},
                                        {RankLayout{2, 1, 1}, {1, 1}},
-                                       {RankLayout{1, 1, 1, 2}, {1, 1}}}) {
+                                       {RankLayout{1, 1, 1, 2}, {1, 1}},
+                                       {RankLayout{.dp = 3, .shard = RankShard::weights}, {1, 2}}}) {
     const Case c{.ranks = layout, .profile = "cpu-bf16w"};
     const Outcome want = run(bench, {.profile = "cpu-bf16w"}, data), all = run(bench, c, data);
     std::vector<Outcome> got(counts.size());
@@ -209,7 +253,12 @@ TEST(RanksElsewhere, ProcessesHaveTheBitsOfOneRank) {
     const TrainBench bench(family);
     const std::vector<TrainSequence> data = sequences(bench.model->facts().vocabulary, 4);
     const Outcome want = run(bench, {.profile = "cpu-bf16w"}, data);
-    for (const auto& [layout, processes] : {std::pair{RankLayout{1, 2, 1}, 2}, {{1, 3, 1}, 3}, {{2, 2, 1}, 2}, {{.dp = 2, .pp = 2}, 2}}) {
+    for (const auto& [layout, processes] : {std::pair{RankLayout{1, 2, 1}, 2},
+                                            {{1, 3, 1}, 3},
+                                            {{2, 2, 1}, 2},
+                                            {{.dp = 2, .pp = 2}, 2},
+                                            {{.dp = 3, .shard = RankShard::weights}, 2},
+                                            {{.tp = 2, .dp = 2, .shard = RankShard::weights}, 2}}) {
       const Case c{.ranks = layout, .profile = "cpu-bf16w"};
       std::vector<Outcome> got(static_cast<std::size_t>(processes));
       as_processes(processes, [&](ProcessMail& mail) {
@@ -228,16 +277,19 @@ TEST(RanksElsewhere, ProcessesHaveTheBitsOfOneRank) {
 TEST(RanksControl, AnotherLeafCountIsSeen) {
   const TrainBench bench(kLlama);
   const std::vector<TrainSequence> data = sequences(bench.model->facts().vocabulary);
-  const Outcome want = run(bench, {}, data, 1), got = run(bench, {.ranks = {1, 2, 1}, .profile = "study-leaves-f32"}, data, 1);
-  EXPECT_NE(difference(bench.model->manifest(), got.state.masters, want.state.masters), "");
+  const Outcome want = run(bench, {}, data, 1);
+  for (const RankShard shard : {RankShard::state, RankShard::weights}) {
+    const Outcome got = run(bench, {.ranks = {.dp = 2, .shard = shard}, .profile = "study-leaves-f32"}, data, 1);
+    EXPECT_NE(difference(bench.model->manifest(), got.state.masters, want.state.masters), "");
+  }
 }
 
 TEST(RanksState, SavedInOneLayoutResumesInAnother) {
   const TrainBench bench(kLlama);
   const std::vector<TrainSequence> data = sequences(bench.model->facts().vocabulary, 3);
-  const TrainerState whole = run(bench, {.profile = "cpu-bf16w"}, data, 3).state;
+  const TrainerState whole = run(bench, {.profile = "cpu-bf16w"}, data, 4).state;
   TrainerState state = run(bench, {.ranks = {1, 2, 1}, .profile = "cpu-bf16w"}, data, 1).state;
-  for (const RankLayout& ranks : {RankLayout{1, 1, 1, 2}, RankLayout{1, 1, 1}}) {
+  for (const RankLayout& ranks : {RankLayout{1, 1, 1, 2}, RankLayout{.dp = 3, .shard = RankShard::weights}, RankLayout{1, 1, 1}}) {
     Runtime runtime({.threads = 1}, bench.model, profile_by_name("cpu-bf16w"), 600);
     Trainer trainer(runtime, bench.masters, {.ranks = ranks});
     trainer.restore(state);
@@ -267,6 +319,47 @@ TEST(RanksMemory, OptimizerStateIsSharedOut) {
   EXPECT_LT(four.second, one.first * 3 / 10);  // and no rank much more than a quarter
 }
 
+// Weights, gradients and state of a rank are at most its part of them and two segments, whole; without shares of the weights a rank holds more than that.
+TEST(RanksMemory, WeightsInSharesTakeAPartAndTwoSegments) {
+  const TrainBench bench(deeper(kQwen, 8));
+  const Manifest& manifest = bench.model->manifest();
+  const std::vector<TrainSequence> data = sequences(bench.model->facts().vocabulary, 3);
+  constexpr std::array kOfTheModel{MemoryCategory::weights, MemoryCategory::gradients, MemoryCategory::optimizer};
+  for (const std::string profile : {"cpu-f32", "cpu-bf16w"}) {
+    const auto most_of_a_rank = [&](const RankLayout& ranks) {
+      Runtime runtime({.threads = 1}, bench.model, profile_by_name(profile), 600);
+      const std::int64_t tables = runtime.backend.device().memory().current(MemoryCategory::weights);  // of rope
+      Trainer trainer(runtime, bench.masters, {.micro_batch = 1, .ranks = ranks});
+      for (int step = 0; step < 2; ++step) {
+        trainer.forward_backward(data, {});
+        trainer.optim_step({});
+      }
+      std::int64_t most = 0;
+      for (int rank = 0; rank < ranks.size(); ++rank) {
+        std::int64_t sum = -tables;
+        for (const MemoryCategory category : kOfTheModel) sum += trainer.ranks().memory(rank).peak(category);
+        most = std::max(most, sum);
+      }
+      return most;
+    };
+    // Of a segment the compute copy and accumulators.
+    std::vector<std::int64_t> of_segment(static_cast<std::size_t>(bench.model->segments()));
+    std::int64_t row = 0;  // what dealing in whole rows may give a rank above its part: compute copies, master, moments, gradient and accumulators of one
+    for (std::size_t i = 0; i < manifest.parameters().size(); ++i) {
+      const Parameter& p = manifest.parameters()[i];
+      of_segment[static_cast<std::size_t>(p.segment)] += p.size() * (compute_dtype(p, profile_by_name(profile)) == DType::bf16 ? 2 : 4) + p.size() * 24;
+      row += parameter_share(p, static_cast<ParameterId>(i), 0, 1).width * (2 * 4 + 4 + 8 + 4 + 24);
+    }
+    std::sort(of_segment.rbegin(), of_segment.rend());
+    const std::int64_t one = most_of_a_rank({});
+    for (const int dp : {2, 4}) {
+      const std::int64_t allowed = one / dp + of_segment[0] + of_segment[1] + row;
+      EXPECT_LE(most_of_a_rank({.dp = dp, .shard = RankShard::weights}), allowed) << profile << ", dp=" << dp;
+      EXPECT_GT(most_of_a_rank({.dp = dp}), allowed) << profile << ", dp=" << dp;
+    }
+  }
+}
+
 TEST(RanksMemory, ARankHoldsItsShareOfTheModel) {
   for (const auto& [config, layout] : {std::pair{kLlama, RankLayout{4, 1, 1}}, {kQwen, {2, 1, 1}}, {kGlm, {2, 1, 2}}, {kQwen, {1, 1, 1, 2}}}) {
     const TrainBench bench(config);
@@ -292,21 +385,23 @@ TEST(RanksMemory, ARankHoldsItsShareOfTheModel) {
 
 TEST(RanksFailure, ABadSequenceIsAnErrorAndTheTrainerGoesOn) {
   const TrainBench bench(kLlama);
-  Runtime runtime({.threads = 1}, bench.model, profile_by_name("cpu-f32"), 600);
-  Trainer trainer(runtime, bench.masters, {.ranks = {1, 3, 1}});
-  std::vector<TrainSequence> data = sequences(bench.model->facts().vocabulary, 3);
-  data[2].tokens[0] = 100000;
-  EXPECT_THROW(trainer.forward_backward(data, {}), Error);
-  EXPECT_THROW(trainer.optim_step({}), Error);
-  data[2].tokens[0] = 1;
-  trainer.forward_backward(data, {});
-  trainer.optim_step({});
-  EXPECT_EQ(trainer.step(), 1);
+  for (const RankShard shard : {RankShard::state, RankShard::weights}) {
+    Runtime runtime({.threads = 1}, bench.model, profile_by_name("cpu-f32"), 600);
+    Trainer trainer(runtime, bench.masters, {.ranks = {.dp = 3, .shard = shard}});
+    std::vector<TrainSequence> data = sequences(bench.model->facts().vocabulary, 3);
+    data[2].tokens[0] = 100000;
+    EXPECT_THROW(trainer.forward_backward(data, {}), Error);
+    EXPECT_THROW(trainer.optim_step({}), Error);
+    data[2].tokens[0] = 1;
+    trainer.forward_backward(data, {});
+    trainer.optim_step({});
+    EXPECT_EQ(trainer.step(), 1);
+  }
 }
 
 // A weight that is no number is met by one rank alone, the only one that has it: the others do not wait for ever.
 TEST(RanksFailure, ANumberThatFailsOnOneRankReleasesTheOthers) {
-  for (const RankLayout& ranks : {RankLayout{1, 2, 1}, {1, 1, 1, 2}, {1, 2, 1, 2}})
+  for (const RankLayout& ranks : {RankLayout{1, 2, 1}, {1, 1, 1, 2}, {1, 2, 1, 2}, {.dp = 3, .shard = RankShard::weights}})
     for (const bool first : {false, true}) {
       TrainBench bench(kQwen);
       const std::size_t broken = first ? 0 : static_cast<std::size_t>(bench.model->facts().head);

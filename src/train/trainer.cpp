@@ -175,7 +175,7 @@ OptimResult Trainer::optim_step(const AdamParameters& adam) {
 
 std::shared_ptr<const WeightSet> Trainer::weights() {
   ranks_.check_usable();
-  if (!ranks_.first().sharding()) return ranks_.first().weights();
+  if (ranks_.first().has_whole_weights()) return ranks_.first().weights();
   const std::uint64_t version = ranks_.first().weights()->version;
   Runtime& runtime = ranks_.runtime();
   return whole_.of(version, ranks_.ranks().all_here(),

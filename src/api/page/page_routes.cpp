@@ -121,6 +121,7 @@ void add_page_routes(Routes& routes, PageOptions options) {
   add("/api/page", [about](const RunReader&, const ApiRequest&) { return about; });
   add("/api/runs", [](const RunReader& reader, const ApiRequest&) { return reader.list(); });
   add("/api/runs/{run}", [=](const RunReader& reader, const ApiRequest& request) { return reader.about(run(request)); });
+  add("/api/runs/{run}/ranks", [=](const RunReader& reader, const ApiRequest& request) { return reader.ranks(run(request)); });
   add("/api/runs/{run}/metrics",
       [=](const RunReader& reader, const ApiRequest& request) {
         MetricsFrom from;

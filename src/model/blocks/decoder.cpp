@@ -102,13 +102,17 @@ Tensor DecoderModel::begin(Context& ctx) const {
 
 Tensor DecoderModel::forward(Context& ctx) const {
   const SegmentRange own = own_segments(ctx, segments());
+  ctx.begin_segment(own.begin);
   Tensor x = begin(ctx);
   const auto run = [this](Context& c, const Tensor& input, std::size_t i, Selection& selection) { return layer(c, input, i, selection); };
   std::int64_t number = 0;
   for (std::size_t begin = 0; begin < layers_.size(); ++number) {
     std::size_t end = begin + 1;
     while (end < layers_.size() && layers_[end].attention->shares_selection()) ++end;
-    if (own.holds(number)) x = segment(ctx, x, {begin, end, facts_.select_top_k, run});
+    if (own.holds(number)) {
+      if (number > own.begin) ctx.begin_segment(number);
+      x = segment(ctx, x, {begin, end, facts_.select_top_k, run});
+    }
     begin = end;
   }
   return own.end == number ? rms_norm(ctx, x, final_norm_, eps_) : x;

@@ -207,7 +207,13 @@ with check("simulate"):
     every = done(*words, "--devices", "4", "--json").json()["layouts"]
     assert len(every) == 6 + 3 and step["ranks"] in [other["ranks"] for other in every], every
     assert done(*words, "--ranks", "tp=2,dp=2").stdout.startswith("computed, not measured\n")
-    refused(*words, "--ranks", "sp=2", status=1, words=["unknown key 'sp'", "allowed are tp, dp, ep, pp, cp"])
+    refused(*words, "--ranks", "sp=2", status=1, words=["unknown key 'sp'", "allowed are tp, dp, ep, pp, cp, shard"])
+    refused(*words, "--ranks", "dp=2,shard=weight", status=1, words=["'shard' is 'weight', allowed are state and weights", "did you mean 'weights'"])
+    (shared,) = done(*words, "--ranks", "dp=2,shard=weights", "--json").json()["layouts"]
+    (whole,) = done(*words, "--ranks", "dp=2", "--json").json()["layouts"]
+    assert shared["ranks"] == "tp=1,dp=2,ep=1,shard=weights" and shared["needed_bytes"] < whole["needed_bytes"], (shared, whole)
+    planned = [done("plan", "--model", MODEL, "--ranks", ranks, "--json").json()["total_bytes"] for ranks in ("dp=2", "dp=2,shard=weights")]
+    assert planned[1] < planned[0], planned
     refused(*words, "--ranks", "tp=2", "--devices", "2", status=2, words=["--devices does nothing without --ranks all"])
     refused("simulate", "glm-5p2", "--ranks", "tp=2", "--tokens", "64", status=1, words=["does not fit", "GB a rank are needed in tp=2,dp=1,ep=1", "h200"])
 

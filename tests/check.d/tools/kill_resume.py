@@ -26,7 +26,7 @@ LONG = int(os.environ.get("LOCKSTEP_KILLS") or 0)
 # How a start under ranks is laid out: what one layout wrote, another reads. The optimizer's state is in memory or in a file.
 LAYOUTS = [{"ranks": ranks, "optimizer_state": state}
            for ranks, state in [("dp=2", "memory"), ("tp=2", "file"), ("tp=2,dp=2", "memory"), ("dp=2", "file"), ("tp=2", "memory"),
-                                ("ep=2", "memory"), ("dp=3", "file"), ("tp=3", "memory"), ("pp=2", "file"), ("dp=2,pp=2", "memory")]]
+                                ("ep=2", "memory"), ("dp=3", "file"), ("tp=3", "memory"), ("pp=2", "file"), ("dp=2,pp=2", "memory"), ("dp=2,shard=weights", "file")]]
 STEPS = 5
 # (place, which pass): with a checkpoint after every step, passes beyond the first are in the middle of the run. A checkpoint is a
 # folder with two files, then the file `latest`; the mark of the run is the first file of all (base/output_path.h), config.json the next; the

@@ -257,7 +257,7 @@ def seen(folder, result):
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
         name = str(path.relative_to(folder))
         if path.name in ("metrics.jsonl", "transcripts.jsonl"):
-            lines = re.sub(r',"ranks_[a-z_]+":([-+.\deE]+|\[[^]]*\])', "", path.read_text())  # what the ranks of a layout exchanged
+            lines = re.sub(r',"ranks_[a-z_]+":([-+.\deE]+|"[^"]*"|\[[^]]*\])', "", path.read_text())  # what the ranks of a layout exchanged
             files[name] = re.sub(r'"(seconds|tokens_per_second|[a-z_]*_seconds|time)":\s*[-+.\deE]+', "", lines)
         elif path.suffix == ".safetensors":
             files[name] = hashlib.sha256(path.read_bytes()).hexdigest()

@@ -79,7 +79,7 @@ OTHERS = {
     "fleet status": ({"WORDS": ["store/chat"], "server": FOLLOWS}, [("quorum", 2), ("json", True)]),
     "fleet watch": ({"WORDS": ["store/chat"], "server": FOLLOWS, "seconds": 0.1}, [("quorum", 2), ("json", True), ("until-ready", True, {"seconds": NO}), ("seconds", 0.2, {"seconds": NO})]),
     "watch": ({"WORDS": [FILES / "runs"], "port": 0}, [("run", FILES / "runs/r"), ("parity", FILES / "parity.json"), ("port", WATCH_PORT)]),
-    "doctor": ({}, [("quick", True), ("json", True, {"quick": True}), ("threads", 1)]),
+    "doctor": ({}, [("quick", True), ("json", True, {"quick": True}), ("threads", 1), ("ranks", "tp=2", {"quick": True}), ("isa", "scalar", {"ranks": "tp=2", "quick": True}), ("model", MODEL, {"ranks": "tp=2", "quick": True})]),
     "launch": ({"hosts": "a:2,b", "dry-run": True, "device": "h200", "TAIL": NEW_RUN}, [
         ("hosts", "a"), ("hosts-file", FILES / "hosts", {"hosts": NO}), ("ranks", "dp=2", {"device": NO}), ("device", "b200"), ("length", 100), ("network-gigabits", 0.01), ("mpirun", "/bin/false"), ("mpirun-word", "--one"),
         ("agent", "rsh"), ("resume-if-there", True, {"TAIL": LAUNCHED}), ("dry-run", NO, {"mpirun": "/bin/false", "hosts": "localhost"}), ("quiet", True, {"mpirun": "/bin/false", "hosts": "localhost", "dry-run": NO}),
@@ -93,6 +93,7 @@ HARMLESS_OF_DEMO = {"threads": 2, "device": "cpu", "backend": "deferred", "isa":
 LATER_OF = {
     "launch": {name: ("it is of what is lost, in the middle of a run", f"tests/check.d/tools/launch.py: --{name}") for name in ("restarts", "back-off", "take-back", "save-seconds")},
     "demo": {"rank-timeout": LATER["rank-timeout"]},
+    "doctor": {"transport": ("it takes processes of Open MPI", 'tests/check.d/tools/mpi.py: "--transport", "mpi"'), "rank-timeout": ("a link has to give nothing", "parallel/link_speed_test.cpp: patience")},
 }
 
 
