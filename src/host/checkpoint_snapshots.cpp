@@ -1,7 +1,7 @@
 #include "host/checkpoint_snapshots.h"
 
+#include <map>
 #include <type_traits>
-#include <vector>
 
 #include "base/error.h"
 #include "base/give_way.h"
@@ -64,18 +64,23 @@ void CheckpointSnapshots::finish() {
 
 template <class F>
 auto CheckpointSnapshots::noting(const F& made) {
-  std::vector<std::string> noted;
-  const auto forget_but = [&](const std::string& kept) {
-    for (const std::string& channel : noted)
-      if (channel != kept) commons_.store->remove(kHeld, channel);
+  std::map<std::string, std::string> noted;  // snapshots by channel
+  const auto release_but = [&](const std::string& held) {
+    for (const auto& [channel, id] : noted)
+      if (channel != held) release(channel, id);
   };
-  const auto result = made([&](const std::string& channel, const std::string& id) {
-    commons_.store->put(kHeld, channel, TrainingJson{{"snapshot", id}}.dump());
-    noted.push_back(channel);
-  });
-  if constexpr (std::is_same_v<std::decay_t<decltype(result)>, SavedSnapshot>) forget_but(result.channel);
-  else forget_but(result);
-  return result;
+  try {
+    const auto result = made([&](const std::string& channel, const std::string& id) {
+      commons_.store->put(kHeld, channel, TrainingJson{{"snapshot", id}}.dump());
+      noted[channel] = id;
+    });
+    if constexpr (std::is_same_v<std::decay_t<decltype(result)>, SavedSnapshot>) release_but(result.channel);
+    else release_but(result);
+    return result;
+  } catch (const std::exception&) {
+    release_but({});
+    throw;
+  }
 }
 
 void CheckpointSnapshots::save(const SamplerWeights& weights, const std::string& name, Done done) {

@@ -25,6 +25,12 @@ WeightImages images_of(TrainingBench& bench, const SamplerWeights& weights) {
   return images_of(bench, weights.adapter ? weights.adapter->parameters : weights.weights->parameters);
 }
 
+bool is_noted(const std::filesystem::path& folder, const std::string& channel) {
+  bool found = false;
+  TrainingStore(folder).each("held", [&](const std::string& name, const std::string&) { found |= name == channel; });
+  return found;
+}
+
 // A store in memory. While it is shut, save waits; with a fault it fails.
 class SnapshotsInMemory : public SnapshotPort {
  public:
@@ -46,7 +52,10 @@ class SnapshotsInMemory : public SnapshotPort {
       id = fmt::format("snapshot-{}", ++made_);
       snapshots_[id] = std::move(images);
     }
-    return {id, hold(id, name, note), 77};
+    const std::string channel = hold(id, name, note);
+    const std::lock_guard lock(mutex_);
+    if (!late_fault_.empty()) fail(ErrorCode::io, "{}", late_fault_);
+    return {id, channel, 77};
   }
   void tidy() override {}
   std::string hold(const std::string& id, const std::string& name, const Note& note) override {
@@ -56,6 +65,9 @@ class SnapshotsInMemory : public SnapshotPort {
       if (channels_.contains(name)) channel = fmt::format("held-{}", ++made_);
     }
     note(channel, id);
+    if (bench->service) {
+      EXPECT_TRUE(is_noted(bench->folder, channel)) << "what would be released after a kill at this moment";
+    }
     const std::lock_guard lock(mutex_);
     channels_[channel] = id;
     return channel;
@@ -86,9 +98,11 @@ class SnapshotsInMemory : public SnapshotPort {
     shut_ = is_shut;
     changed_.notify_all();
   }
-  void set_fault(const std::string& fault) {
+  // `late`: it is found when the channel is there.
+  void set_fault(const std::string& fault, const std::string& late = {}) {
     const std::lock_guard lock(mutex_);
     fault_ = fault;
+    late_fault_ = late;
   }
   bool wait_asked(int times) {
     std::unique_lock lock(mutex_);
@@ -104,7 +118,7 @@ class SnapshotsInMemory : public SnapshotPort {
   std::condition_variable changed_;
   std::map<std::string, WeightImages> snapshots_;
   std::map<std::string, std::string> channels_;
-  std::string fault_;
+  std::string fault_, late_fault_;
   bool shut_ = false;
   int asked_ = 0, made_ = 0;
   mutable int reads_ = 0;
@@ -248,8 +262,11 @@ TEST_P(SnapshotCheckpoints, AFaultOfTheStoreIsTheOperationsError) {
   EXPECT_TRUE(failed.failed() && failed.message.find("disk is full") != std::string::npos) << failed.message;
   EXPECT_TRUE(bench.service->checkpoints().all("me").empty());
   EXPECT_TRUE(store->channels().empty());
+  store->set_fault("", "the connection broke");
+  EXPECT_TRUE(bench.result(saved(model, 2, "one")).failed());
+  EXPECT_TRUE(store->wait_channels({})) << "what was written of it";
   store->set_fault("");
-  EXPECT_FALSE(path_of(saved(model, 2, "one")).empty()) << "its name is free";
+  EXPECT_FALSE(path_of(saved(model, 3, "one")).empty()) << "its name is free";
 }
 
 TEST_P(SnapshotCheckpoints, AServerThatStopsFinishesThemAndOneThatStartsReleasesWhatNobodyHas) {
