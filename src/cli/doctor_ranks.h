@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "parallel/processes.h"
+#include "trained/led_model.h"
 
 namespace lockstep {
 

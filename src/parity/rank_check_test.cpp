@@ -46,7 +46,9 @@ TEST(RankBits, EveryInstructionSetAndThreadCountComputesTheSame) {
        {"cpu-f32 forward, layer 1: ", "cpu-bf16w gradient: ", "cpu-fp8 weights after a step: ", "cpu-mxfp8-experts log-probabilities", "attention"})
     EXPECT_TRUE(named(what)) << what;
   for (const InstructionSet isa : {InstructionSet::avx2, InstructionSet::avx512})
-    if (machine_has(isa)) EXPECT_EQ(operation_digests(isa, 2), scalar) << instruction_set_name(isa);
+    if (machine_has(isa)) {
+      EXPECT_EQ(operation_digests(isa, 2), scalar) << instruction_set_name(isa);
+    }
   EXPECT_EQ(bits_digest(scalar).size(), 16u);
 }
 

@@ -5,13 +5,14 @@
 
 #include "base/bounded_json.h"
 #include "base/server_paths.h"
+#include "parallel/layout.h"
 #include "runs/run_file.h"
 
 namespace lockstep {
 
 namespace {
 constexpr std::int64_t kMostTail = 256 << 10;
-constexpr std::size_t kMostRanks = 64, kMostStarts = 100, kMostHosts = 64, kMostText = 400;
+constexpr std::size_t kMostStarts = 100, kMostHosts = 64, kMostText = 400;
 
 // The last lines of a file that are whole.
 std::string tail_of(const RunFile& file) {
@@ -81,8 +82,8 @@ Json run_ranks(const std::filesystem::path& run) {
     std::string_view last;
     for_each_line(text, [&](std::string_view line) { last = line; });
     if (const Json line = read_json_or_null(last); line.is_object()) {
-      told["ranks"] =
-          objects_of(line, "ranks_each", kMostRanks, {"rank", "process", "host", "computed_seconds", "waited_seconds", "sent_seconds", "sent_bytes"});
+      told["ranks"] = objects_of(line, "ranks_each", std::size_t{kMostRanks},
+                                 {"rank", "process", "host", "computed_seconds", "waited_seconds", "sent_seconds", "sent_bytes"});
       told["step"] = plain_field(line, "step");
     }
   }
