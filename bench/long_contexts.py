@@ -6,10 +6,10 @@
 Models have GLM-5.2's and DeepSeek-V3.2's proportions at 1/16: hidden size, heads of queries and of indexers, widths; heads, latents and the selection
 of 2,048 keys have their own sizes, since positions are not scaled. Four layers, few experts (made_models.py). GLM's once with an indexer for all four layers, as
 published, once with one for each; V3.2's with an indexer on each, and without any: dense attention over all keys, to --dense-most tokens. Times are those
-of a prompt, by operation (`lockstep bench prefill --profile-operations`), and of a token after it (`lockstep bench decode`).
+of a prompt in pieces of 512 tokens, as a server computes it, by operation, and of a token after it (`lockstep bench decode --profile-operations`).
 Expanded and absorbed: DeepSeek's heads (16 of 128 + 64 / 128 over a latent of 512) in a training step of 1,024 tokens, the operations of attention alone.
-Needs numpy and safetensors. 64k tokens take ten minutes a round, and dense half an hour more: of more than 16k it has one round. What is measured stays in
-MODELS/long-contexts.json as long as the program is the same, so that a run that was stopped, or that began nothing more after --minutes, goes on where it was.
+Needs numpy and safetensors. 64k tokens take ten minutes a round, and dense twenty more: of more than 16k it has one round. What is measured stays in
+MODELS/long-contexts.json as long as the program is the same, so that a run that was stopped goes on where it was; after --minutes rounds beside a first one are left out.
 """
 
 import argparse
@@ -24,7 +24,7 @@ import made_models
 
 ROOT = Path(__file__).resolve().parents[1]
 LAYERS, TOPK = 4, 2048
-LONG = 16384  # of prompts of more tokens one run is timed a round, of others the median of three after one that is not counted
+LONG = 16384  # of more tokens dense attention has one round
 SMALL = {"vocab_size": 2048, "num_hidden_layers": LAYERS, "n_routed_experts": 8, "num_experts_per_tok": 2, "max_position_embeddings": 70000, "n_group": 1, "topk_group": 1,
          "first_k_dense_replace": 1, "rms_norm_eps": 1e-5}  # fmt: skip
 # Published sizes over 16, but for sizes of a head and of a latent.
@@ -71,17 +71,12 @@ def with_limits(options):
 
 
 def prompt_of(options, model, tokens):
-    """Figures of a prompt: seconds; those of attention and of indexers; floating-point operations in all."""
-    once = ["--once"] if tokens > LONG else []
-    timing, operations = bench(options, "prefill", model, "--tokens", tokens, "--context", tokens + 16, *once, *with_limits(options))
-    runs = timing["runs"] if once else timing["runs"] + 1  # the first is not timed, but profiled
-    part = lambda start: sum(o["seconds"] for name, o in operations.items() if name.startswith(start)) / runs
-    return {"seconds": timing["seconds"]["median"], "attention": part("attention"), "indexer": part("index"), "flop": sum(o["flop"] for o in operations.values()) / runs}
-
-
-def token_after(options, model, tokens):
-    timing, _ = bench(options, "decode", model, "--streams", 1, "--prompt", tokens, "--context", tokens + 600)
-    return timing["seconds"]["median"]
+    """Figures of a prompt, and of a token after it: seconds; those of attention and of indexers; floating-point operations in all. The few tokens that are
+    decoded are profiled with the prompt, of which they are less than a thousandth."""
+    timing, operations = bench(options, "decode", model, "--streams", 1, "--prompt", tokens, "--context", tokens + 600, *with_limits(options))
+    part = lambda start: sum(o["seconds"] for name, o in operations.items() if name.startswith(start))
+    return {"seconds": timing["prompt_seconds"], "attention": part("attention"), "indexer": part("index"), "flop": sum(o["flop"] for o in operations.values()),
+            "token": timing["seconds"]["median"]}  # fmt: skip
 
 
 def token_flop(config, tokens):
@@ -110,11 +105,13 @@ class Kept:
             self.rounds = kept["rounds"]
 
     def measure(self, key, count, f):
-        """The first round of that key which lacks to `count`, by f(). Nothing is begun after the end."""
+        """The first round of that key which lacks to `count`, by f(). After the end a first round is not begun, and further ones are left out."""
         found = self.rounds.setdefault(key, [])
         if len(found) >= count:
             return
         if time.monotonic() > self.end:
+            if found:
+                return
             raise SystemExit("long_contexts: the minutes are over; the same command goes on")
         found.append(f())
         part = self.file.with_suffix(".partial")
@@ -132,11 +129,11 @@ def contexts(options, kept):
         for turn in range(options.rounds):
             for name in names:
                 kept.measure(f"{name}, {tokens}", min(turn + 1, rounds[name]),
-                             lambda name=name: prompt_of(options, folders[name], tokens) | {"token": token_after(options, folders[name], tokens)})  # fmt: skip
+                             lambda name=name: prompt_of(options, folders[name], tokens))  # fmt: skip
         for name in names:
             found = kept.rounds[f"{name}, {tokens}"][: rounds[name]]
             growth = [r["attention"] / tokens for r in found]
-            rows.append({"model": name, "tokens": tokens, "rounds": rounds[name], **{key: median(found, key) for key in ("seconds", "attention", "indexer", "flop", "token")},
+            rows.append({"model": name, "tokens": tokens, "rounds": len(found), **{key: median(found, key) for key in ("seconds", "attention", "indexer", "flop", "token")},
                          "attention_range": [min(growth), max(growth)], "token_flop": token_flop(MODELS[name][1], tokens)})  # fmt: skip
     return rows
 
@@ -178,7 +175,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--contexts", type=lambda text: [int(n) for n in text.split(",")], default=[4096, 16384, 65536])
     parser.add_argument("--dense-most", type=int, default=65536)
-    parser.add_argument("--minutes", type=float, help="begin nothing more after so long")
+    parser.add_argument("--minutes", type=float, help="begin no round beside a first one after so long")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     options.models.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-# Writes OUTPUT: INDEX, SCRIPT and STYLE as arrays of bytes, plain and packed. The same inputs give the same file.
+# Writes OUTPUT: INDEX, SCRIPT and STYLE as arrays of bytes, plain and by gzip. The same inputs give the same file.
 #   cmake -DGZIP=... -DOUTPUT=page_bytes.cpp -DINDEX=index.html -DSCRIPT=app.js -DSTYLE=app.css -P PageBytes.cmake
 set(text "#include \"runs/page_bundle.h\"\n\nnamespace lockstep {\nnamespace {\n")
 set(rows "")
@@ -9,9 +9,9 @@ foreach(part INDEX:index.html:text/html SCRIPT:assets/app.js:text/javascript STY
   list(GET part 2 type)
   # -n: neither name nor time of the file goes in.
   execute_process(COMMAND ${GZIP} -9nc ${${variable}} OUTPUT_FILE ${OUTPUT}.gz COMMAND_ERROR_IS_FATAL ANY)
-  foreach(form plain packed)
+  foreach(form plain gzip)
     set(file ${${variable}})
-    if(form STREQUAL packed)
+    if(form STREQUAL gzip)
       set(file ${OUTPUT}.gz)
     endif()
     file(READ ${file} hex HEX)
@@ -28,7 +28,7 @@ foreach(part INDEX:index.html:text/html SCRIPT:assets/app.js:text/javascript STY
     string(APPEND text "constexpr char k_${variable}_${form}[] =${lines};\n")
     set(${form}_view "{k_${variable}_${form}, ${size}}")
   endforeach()
-  string(APPEND rows "      {\"${name}\", \"${type}; charset=utf-8\", ${plain_view}, ${packed_view}},\n")
+  string(APPEND rows "      {\"${name}\", \"${type}; charset=utf-8\", ${plain_view}, ${gzip_view}},\n")
 endforeach()
 file(REMOVE ${OUTPUT}.gz)
 string(APPEND text "}  // namespace\n\nconst std::vector<PageFile>& page_files() {\n  static const std::vector<PageFile> files = {\n${rows}  };\n  return files;\n}\n\n}  // namespace lockstep\n")

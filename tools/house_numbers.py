@@ -17,6 +17,9 @@ to the socket, or to metrics and checkpoint. A header and its .cpp are one, and 
 (to read a number, check a key, count, log) is not on the way; nor is who gives them turns and sees no request, as the executor, nor what the engine or a
 trainer does in a step. The ways are written down here, each file with the name by which others on the way hand on to it; a file that is gone, or a name
 that is not in it or that no other file of the way has, is an error.
+
+Hops are how often a request, or its answer, goes from one file of the way to the next, there and back. A file that is asked and gives its result back to who
+asked (a decoder, a detokenizer) is on the way and no hop. CHAINS has the files in their order; of two neighbours one must have the other's name.
 """
 import argparse
 import re
@@ -57,12 +60,27 @@ STEP_WAYS = {
     "train sft": [("cli/train_sft", "run_sft_job"), ("jobs/sft_job", "run_sft_job"), ("runs/sft_run", "run_sft"), ("runs/run", "RunWork"), ("runs/sft_data", "SftSource"),
                   ("runs/local_trainer", "LocalTrainer"), *TRAINER],
 }
+IN, OUT = ["http/connection", "api/routes"], ["http/outbox", "http/connection", "http/answer_sender", "http/transport"]
+POOLED = [*IN, "api/tinker/training_routes", "api/request_pool", "api/tinker/training_routes"]
+DOWN, UP = ["serving/completion", "serving/serving", "serving/service_turns", "serving/serving", "engine/engine"], ["serving/serving", "serving/completion"]
+TRAINED = ["trained/full_model", "train/trainer", "train/rank_trainer", "train/trainer", "trained/full_model"]
+CHAINS = {
+    "OpenAI": [*IN, "api/openai/openai_api", "api/openai/completion_answer", "api/openai/answer_run", *DOWN, *UP, "api/openai/answer_run", *OUT],
+    "Fireworks": [*POOLED, "api/fireworks/completion_routes", "api/openai/answer_run", *DOWN, *UP, "api/openai/answer_run", *OUT],
+    "tinker": [*POOLED, "api/tinker/sampling_routes", "host/training_sampling", *DOWN, *UP, "host/training_sampling", "host/futures", "api/tinker/session_routes", *OUT],
+}
+STEP_CHAINS = {
+    "tinker": [*POOLED, "api/tinker/model_routes", "host/model_operations", "host/model_lanes", "host/training_queue", "host/operation", *TRAINED, "host/operation",
+               "host/futures", "api/tinker/session_routes", *OUT],
+    "train sft": ["cli/train_sft", "jobs/sft_job", "runs/sft_run", "runs/run", "runs/sft_run", "runs/local_trainer", *TRAINED, "runs/local_trainer", "runs/sft_run", "runs/run"],
+}
+INTERFACES = {"HttpResponder": "Responder|out", "handle": "Routes", "TrainingQueue": "queue"}  # by which others know a name
 MOST_METHODS, MOST_HEADER_LINES = 25, 120
-MOST_SEE_TABLE, MOST_WAY, MOST_STEP_WAY = 60, 20, 25
+MOST_SEE_TABLE, MOST_WAY, MOST_STEP_WAY, MOST_HOPS = 60, 20, 25, 20
 MOST_LINES = {"model/context.cpp": 199}
 MOST_FAMILY_LINES = 120
 MOST_COLUMNS = 160  # of a line with a comment, which clang-format (ColumnLimit) leaves as it is
-# Folders whose headers may be longer: they hold bodies that kernels inline.
+# Folders whose headers may be longer: they hold bodies that kernels inline, and no other folder includes those.
 BODIES = ("kernels", "numerics")
 
 CLASS = re.compile(r"\b(?:class|struct)\s+(?:alignas\([^)]*\)\s*)?(\w+)(?:\s+final)?\s*(?::[^;{}()]*)?\{")
@@ -137,19 +155,27 @@ def wide_comments(text):
     return [(n, columns) for n, columns in wide.items() if n in found]
 
 
-def check_way(root, wire, way):
-    """Whether each file of the way is there, and others of the way hand on to it by that name."""
+def check_way(root, wire, way, chain):
+    """Whether each file of the way is there, others of the way hand on to it by that name, and the chain goes over files of the way that know each other."""
     texts = {file: "".join(path.read_text() for end in (".h", ".cpp") if (path := root / "src" / (file + end)).exists()) for file, _ in way}
     for file, name in way:
         holders = [other for other, text in texts.items() if re.search(rf"\b{name}_?\b", text)]
         if file not in holders or len(holders) < 2:
             raise SystemExit(f"house_numbers: {file} is on a way of {wire}, but '{name}' is in {', '.join(holders) or 'no file of it'}; "
                              "WAYS and STEP_WAYS must follow the tree")
+    names = dict(way)
+    if strangers := set(chain) - set(names):
+        raise SystemExit(f"house_numbers: the chain of {wire} goes over {', '.join(sorted(strangers))}, which its way does not have")
+    knows = lambda one, other: re.search(rf"\b({names[other]}|{INTERFACES.get(names[other], names[other])})_?\b", texts[one])  # noqa: E731
+    for one, other in zip(chain, chain[1:]):
+        if not knows(one, other) and not knows(other, one):
+            raise SystemExit(f"house_numbers: {wire}: neither '{names[other]}' is in {one} nor '{names[one]}' in {other}; CHAINS must follow the tree")
 
 
 def measure(root):
-    for wire, way in [*WAYS.items(), *STEP_WAYS.items()]:
-        check_way(root, wire, way)
+    for ways, chains in ((WAYS, CHAINS), (STEP_WAYS, STEP_CHAINS)):
+        for wire, way in ways.items():
+            check_way(root, wire, way, chains[wire])
     tree = check_layers.Tree(root)
     lines = {name: sum(1 for line in (root / "src" / name).read_text(errors="replace").split("\n") if line.strip()) for name in tree.lines}
     rooms = {}
@@ -163,10 +189,13 @@ def measure(root):
     units = [name for name in tree.lines if name.endswith(".cpp") and not is_test(name)]
     sees = [name for name in units if TABLE in tree.closure(name)]
     outside = [name for name in sees if not name.startswith("kernels/")]
+    ports = [(name, target) for name, includes in tree.includes.items() if name.split("/")[0] not in BODIES and not is_test(name)
+             for _, quoted, target in includes if quoted and target.split("/")[0] in BODIES]
     files = [path for folder in ("src", "tests", "bench") for path in sorted((root / folder).rglob("*")) if path.suffix in check_layers.CODE and path.is_file()]
     wide = [(f"{path.relative_to(root)}:{n}", columns) for path in files for n, columns in wide_comments(path.read_text(errors="replace"))]
-    return {"wide": wide, "lines": lines, "rooms": rooms, "classes": classes, "units": units, "sees": sees, "outside": outside,
-            "ways": {wire: len(dict(way)) for wire, way in WAYS.items()}, "step_ways": {start: len(dict(way)) for start, way in STEP_WAYS.items()}}
+    return {"wide": wide, "ports": ports, "lines": lines, "rooms": rooms, "classes": classes, "units": units, "sees": sees, "outside": outside,
+            "ways": {wire: len(dict(way)) for wire, way in WAYS.items()}, "step_ways": {start: len(dict(way)) for start, way in STEP_WAYS.items()},
+            "hops": {wire: len(chain) - 1 for wire, chain in CHAINS.items()}, "step_hops": {start: len(chain) - 1 for start, chain in STEP_CHAINS.items()}}
 
 
 def tables(numbers):
@@ -186,8 +215,8 @@ def tables(numbers):
     out.append(f"| classes of more than {MOST_METHODS} methods | {len(large)}{': ' if large else ''}{', '.join(large)} |")
     long = sorted(((count, name) for name, count in numbers["lines"].items() if name.endswith(".h") and not is_test(name) and count > MOST_HEADER_LINES), reverse=True)
     out.append(f"| headers of more than {MOST_HEADER_LINES} lines | {len(long)}: {', '.join(f'`{name}` {count}' for count, name in long)} |")
-    out += [f"| files on the way of a sample request, {wire} | {count} |" for wire, count in numbers["ways"].items()]
-    out += [f"| files on the way of a training step, {start} | {count} |" for start, count in numbers["step_ways"].items()]
+    out += [f"| files on the way of a sample request, {wire} | {count}, in {numbers['hops'][wire]} hops |" for wire, count in numbers["ways"].items()]
+    out += [f"| files on the way of a training step, {start} | {count}, in {numbers['step_hops'][start]} hops |" for start, count in numbers["step_ways"].items()]
     out.append(f"| .cpp files that see `{TABLE}` | {len(numbers['sees'])} of {len(numbers['units'])}, {len(numbers['outside'])} of them outside `kernels/` |")
     return "\n".join(out)
 
@@ -200,6 +229,7 @@ def excesses(numbers):
         found.append(f"{len(numbers['sees'])} .cpp files see {TABLE}, at most {MOST_SEE_TABLE}")
     for ways, most, what in ((numbers["ways"], MOST_WAY, "a sample request"), (numbers["step_ways"], MOST_STEP_WAY, "a training step")):
         found += [f"{count} files are on the way of {what}, {name}, at most {most}" for name, count in ways.items() if count > most]
+    found += [f"a sample request, {name}, takes {count} hops, at most {MOST_HOPS}" for name, count in numbers["hops"].items() if count > MOST_HOPS]
     for name, count in lines.items():
         room = name.split("/")[0]
         most = MOST_LINES.get(name, MOST_FAMILY_LINES if name.startswith("model/archs/") else None)
@@ -207,6 +237,8 @@ def excesses(numbers):
             most = MOST_HEADER_LINES
         if most is not None and count > most:
             found.append(f"{name} has {count} lines, at most {most}")
+    found += [f"{target} has {lines[target]} lines, and {name} includes it, which is of another folder; at most {MOST_HEADER_LINES}"
+              for name, target in numbers["ports"] if lines.get(target, 0) > MOST_HEADER_LINES]
     found += [f"{place} is a comment's line of {columns} characters, at most {MOST_COLUMNS}" for place, columns in numbers["wide"]]
     return found
 
@@ -224,13 +256,15 @@ def self_test():
         "see kernels/table.h": {"sees": many},
         "a sample request, OpenAI": {"ways": {"OpenAI": MOST_WAY + 1}},
         "a training step, tinker": {"step_ways": {"tinker": MOST_STEP_WAY + 1}},
+        "takes 21 hops": {"hops": {"OpenAI": MOST_HOPS + 1}},
         "model/context.cpp": {"lines": {"model/context.cpp": 200}},
         "model/archs/planted.cpp": {"lines": {"model/archs/planted.cpp": MOST_FAMILY_LINES + 1}},
         "host/planted.h": {"lines": {"host/planted.h": MOST_HEADER_LINES + 1, "host/planted.cpp": 500, "host/planted_test.cpp": 500}},
         "model/planted.h": {"lines": {"model/planted.h": MOST_HEADER_LINES + 1, "kernels/planted.h": MOST_HEADER_LINES + 1}},
     }
+    planted["numerics/planted.h"] = {"ports": [("train/planted.cpp", "numerics/planted.h")], "lines": {"numerics/planted.h": MOST_HEADER_LINES + 1, "train/planted.cpp": 1}}
     planted["src/planted.h:3"] = {"wide": [("src/planted.h:3", MOST_COLUMNS + 1)]}
-    none = {"wide": [], "classes": [], "sees": many[1:], "ways": {"OpenAI": MOST_WAY}, "step_ways": {}, "lines": {"model/context.cpp": 199}}
+    none = {"wide": [], "ports": [("train/planted.cpp", "numerics/short.h")], "classes": [], "sees": many[1:], "ways": {"OpenAI": MOST_WAY}, "step_ways": {}, "hops": {"OpenAI": MOST_HOPS}, "lines": {"model/context.cpp": 199}}
     wrong = ["no excess"] if excesses(none) else []
     wrong += [name for name, change in planted.items() if len(found := excesses(none | change)) != 1 or name not in found[0]]
     # A comment that is too long, alone, behind code and over lines; none in a string, nor one that just fits.

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Keeps the lists of docs/models.md equal to the program's own: keys of config.json, the cost of the cache, profiles, types of tensors.
+"""Keeps the lists of docs/models.md equal to the program's own: keys of config.json, the cost of the cache, profiles, formats of files and which profiles
+have a place for their numbers.
 
     tools/models_page.py --write       puts them between the marks that stand in the page
     tools/models_page.py --check       exit status 1 and the first difference if they are not what would be written
@@ -97,13 +98,55 @@ def profile_table(profiles):
     return ["| profile | weights that are not packed | cache | |", "|---|---|---|---|", *(f"| `{p['name']}` | {p['weights']} | {p['cache']} | {p['description']} |" for p in profiles)]
 
 
+def few_bits_table(formats):
+    lines = ["| format | bits a weight | tensors | numbers |", "|---|---|---|---|"]
+    for f in formats:
+        tensors = "; ".join(f"`{t['name']}` {t['holds']}" for t in f["tensors"])
+        lines.append(f"| {f['name']} | {f['bits_a_weight']:.4g} | {tensors} | {f['numbers']} |")
+    return lines
+
+
+def few_bits_configs(formats):
+    return ["```", *(f"{f['name']}\n  {json.dumps(f['quantization_config'])}" for f in formats), "```"]
+
+
+def exact_table(families):
+    """Expanded forms of profiles are left out: the page says that they hold the same as the others, which is checked here."""
+    rows = {}
+    for f in families:
+        of_family = f.get("cache_bytes_a_token", {})
+        for row in f.get("exact_under", []):
+            names = [name for name in row["profiles"] if not name.endswith("-expanded")]
+            if sorted(row["profiles"]) != sorted(names + [form for name in names if (form := f"{name}-expanded") in of_family]):
+                sys.exit(f"{f['model_type']}: {row} has a profile without its expanded form, or the other way; the page must say so")
+            rows.setdefault((row["format"], row["scales"], row["of"]), {}).setdefault(tuple(names), []).append(f["model_type"])
+    every = [f["model_type"] for f in families]
+    with_experts = [f["model_type"] for f in families if any(row["of"] == "experts alone" for row in f.get("exact_under", []))]
+
+    def shown_families(key, names):
+        if names == every:
+            return "all"
+        return "all with experts" if key[2] == "experts alone" and names == with_experts else ", ".join(names)
+
+    lines = ["| stored as | scales | tensors | of | exact under |", "|---|---|---|---|---|"]
+    for key, by_names in rows.items():
+        for names, model_types in by_names.items():
+            lines.append(f"| {key[0]} | {key[1] or ''} | {key[2]} | {shown_families(key, model_types)} | {', '.join(f'`{name}`' for name in names)} |")
+    return lines
+
+
+def gguf_list(types):
+    return [", ".join(f"{t['type']} ({t['bits_a_weight']:g})" for t in types) + "."]
+
+
 def blocks():
     binary = os.environ.get("LOCKSTEP_BINARY", str(ROOT / "build/lockstep"))
     told = json.loads(subprocess.run([binary, "info", "--families"], check=True, capture_output=True, text=True).stdout)
     families, profiles = told["families"], told["profiles"]
     return [f["model_type"] for f in families], {
         "read": read_table(families), "refused": refused_table(families), "cache": cache_table(families, profiles), "profiles": profile_table(profiles),
-        "gguf": [", ".join(told["gguf_types"]) + "."],
+        "gguf": gguf_list(told["gguf_types"]), "formats": few_bits_table(told["few_bits"]), "configs": few_bits_configs(told["few_bits"]),
+        "exact": exact_table(families),
     }  # fmt: skip
 
 

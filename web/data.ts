@@ -13,6 +13,13 @@ export interface Transcript {
   values?: (number | null)[];  // a critic's
   chain?: number; chains?: number; turns?: { kind: string; begin: number; end: number; reward: number }[];  // of a rollout of many turns, a line a context window
 }
+// What the ranks of a run did in its newest step, and each start of it by `lockstep launch`.
+export interface RankTimes { rank: number; process: number; host: string; computed_seconds: number; waited_seconds: number; sent_seconds: number; sent_bytes: number }
+export interface Start {
+  start: number; time: number; ranks: string; processes: number; hosts: { name: string; slots: number }[]; step: number; seconds: number | null;
+  loss: { words: string; host: string | null; process: number | null; step: number; saved_step: number } | null; taken_back: string[] | null; end: string | null;
+}
+export interface RunRanks { step: number | null; ranks: RankTimes[]; starts: Start[] }
 export interface About { name: string; config: Record<string, unknown> | null; result: any; parity: any }
 
 export interface Source {
@@ -20,6 +27,7 @@ export interface Source {
   page(): Promise<PageInfo>;
   runs(): Promise<RunInfo[]>;
   about(run: string): Promise<About>;
+  ranks(run: string): Promise<RunRanks>;
   metrics(run: string, arm: string, from: number, file: string): Promise<Metrics>;
   steps(run: string, arm: string): Promise<number[]>;
   transcripts(run: string, arm: string, step: number): Promise<Transcript[]>;
@@ -65,6 +73,7 @@ class ServerSource implements Source {
   page() { return this.json<PageInfo>("api/page"); }
   async runs() { return (await this.json<{ runs: RunInfo[] }>("api/runs")).runs; }
   about(run: string) { return this.json<About>(this.path(run, "", {})); }
+  ranks(run: string) { return this.json<RunRanks>(this.path(run, "/ranks", {})); }
   metrics(run: string, arm: string, from: number, file: string) { return this.json<Metrics>(this.path(run, "/metrics", { arm, from, file })); }
   async steps(run: string, arm: string) { return (await this.json<{ steps: number[] }>(this.path(run, "/transcripts", { arm }))).steps; }
   async transcripts(run: string, arm: string, step: number) {
@@ -73,7 +82,7 @@ class ServerSource implements Source {
 }
 
 interface Report {
-  title: string; runs: RunInfo[]; about: Record<string, About>;
+  title: string; runs: RunInfo[]; about: Record<string, About>; ranks: Record<string, RunRanks>;
   metrics: Record<string, Record<string, Metrics>>;
   transcripts: Record<string, Record<string, Record<string, Transcript[]>>>;
 }
@@ -84,6 +93,7 @@ class ReportSource implements Source {
   async page() { return { title: this.report.title, playground: false, device: false, gates: false, fleet: false }; }
   async runs() { return this.report.runs; }
   async about(run: string) { return this.report.about[run] ?? { name: run, config: null, result: null, parity: null }; }
+  async ranks(run: string) { return this.report.ranks?.[run] ?? { step: null, ranks: [], starts: [] }; }
   async metrics(run: string, arm: string, from: number) {
     const all = this.report.metrics[run]?.[arm] ?? { file: "", from: 0, next: 0, lines: 0, bad_lines: 0, thinned: false, columns: {} };
     return from > 0 ? { ...all, from, columns: {} } : all;

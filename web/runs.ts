@@ -5,6 +5,7 @@ import { HttpError, noSuchRun, Poll, type RunInfo, type Source } from "./data";
 import { field, h, replace, setText } from "./dom";
 import { ago, exact, short } from "./format";
 import { grouped, meaning } from "./keys";
+import { RanksPanel } from "./ranks";
 import type { View } from "./view";
 
 const kSmoothing = "lockstep-smoothing";
@@ -34,6 +35,7 @@ export class RunsView implements View {
   private readonly grid = h("div", { class: "groups" });
   private readonly note = h("p", { class: "quiet", role: "status" });
   private readonly settings = h("details", { class: "settings", hidden: true });
+  private readonly ranks = new RanksPanel();
   private filter = "";
   private smoothing = remembered();
   private keysShown = "";
@@ -105,9 +107,10 @@ export class RunsView implements View {
     replace(this.board,
       h("div", { class: "bar" }, h("h2", {}, run.name), h("span", { class: "arms" }), h("span", { class: "grow" }),
         h("span", { class: "controls" }, field("Smoothing", slider), amount, field("Filter", filter))),
-      this.facts, this.settings, this.note, this.grid);
+      this.facts, this.settings, this.ranks.element, this.note, this.grid);
     void this.drawSettings(run.name);
     replace(this.grid);
+    this.ranks.show(null);
     this.headArms();
     this.drawFacts(run);
     this.poll = new Poll(() => this.advance(run.name));
@@ -175,6 +178,9 @@ export class RunsView implements View {
       setText(this.note, metrics.thinned ? `${short(metrics.lines)} lines are drawn by the smallest and largest value of each part` : this.note.textContent ?? "");
     }
     if (moved) { this.arrange(); for (const card of this.cards.values()) card.draw(); }
+    const ranks = await this.source.ranks(name).catch(() => null);
+    if (name !== this.chosen) return Infinity;
+    if (ranks) this.ranks.show(ranks);
     if (!this.source.live) return Infinity;
     return this.runs.find((r) => r.name === name)?.live ? 1 : 3;
   }

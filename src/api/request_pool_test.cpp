@@ -242,7 +242,7 @@ TEST(BodyBudgetTest, APartOutlivesItsRequest) {
   {
     const ClientWork scope(nullptr, lease);
     ClientWork::take(20 << 20);
-    part = ClientWork::keep(15 << 20);
+    part = ClientWork::hold(15 << 20);
   }
   EXPECT_EQ(lease->bytes(), 15 << 20);
   lease.reset();
@@ -250,7 +250,7 @@ TEST(BodyBudgetTest, APartOutlivesItsRequest) {
   EXPECT_THROW(budget->lease("a")->settle(40 << 20), Error);  // the part is of the owner's share
   part.reset();
   EXPECT_EQ(budget->bytes(), 0);
-  EXPECT_EQ(ClientWork::keep(1), nullptr);
+  EXPECT_EQ(ClientWork::hold(1), nullptr);
 }
 
 }  // namespace

@@ -92,7 +92,7 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
   }
   bool end_array() override {
     Open& array = open_.back();
-    Json value = array.numbers.size() > 0 ? packed(array.numbers) : Json(Json::value_t::array);
+    Json value = array.numbers.size() > 0 ? value_of(array.numbers) : Json(Json::value_t::array);
     if (array.numbers.size() == 0) value.get_ref<Json::array_t&>().swap(array.items);
     open_.pop_back();
     return add(std::move(value));
@@ -117,7 +117,7 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
 
  private:
   // Approximate memory of a value, with spare capacity of vectors and their copy while they grow.
-  static constexpr std::size_t kValueBytes = 24, kStringBytes = 48, kMemberBytes = 64, kContainerBytes = 56, kPackedBytes = 16;
+  static constexpr std::size_t kValueBytes = 24, kStringBytes = 48, kMemberBytes = 64, kContainerBytes = 56, kNumberBytes = 16;
   static constexpr std::size_t kCountedAtOnce = 64 << 10;
   static constexpr std::size_t kLongestPath = 120, kLongestKey = 40;  // in errors
 
@@ -177,14 +177,14 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
 
   bool packs() const { return limits_.compact_numbers && !open_.empty() && !open_.back().is_object && open_.back().items.empty(); }
   bool pack(std::int64_t value) {
-    count(kPackedBytes);
+    count(kNumberBytes);
     JsonNumbers& numbers = open_.back().numbers;
     if (numbers.is_whole()) numbers.whole.push_back(value);
     else numbers.real.push_back(static_cast<float>(static_cast<double>(value)));
     return true;
   }
   bool pack_real(double value) {
-    count(kPackedBytes);
+    count(kNumberBytes);
     JsonNumbers& numbers = open_.back().numbers;
     if (numbers.is_whole()) {
       numbers.first_real = numbers.whole.size();
@@ -207,7 +207,7 @@ class TreeBuilder : public nlohmann::json_sax<Json> {
       else add(Json(std::abs(value) < kBeyond ? static_cast<std::int64_t>(value) : value > 0 ? INT64_MAX : INT64_MIN));  // whole, and rounded
     }
   }
-  static Json packed(const JsonNumbers& numbers) {
+  static Json value_of(const JsonNumbers& numbers) {
     const void* data = numbers.is_whole() ? static_cast<const void*>(numbers.whole.data()) : numbers.real.data();
     std::vector<std::uint8_t> bytes(numbers.is_whole() ? numbers.whole.size() * sizeof(std::int64_t) : numbers.real.size() * sizeof(float));
     std::memcpy(bytes.data(), data, bytes.size());

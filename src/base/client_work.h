@@ -1,7 +1,7 @@
 // The scope of a thread's work for one client: whether the client is still connected, and how much memory the work may use. Loops over a client's
 // bytes call check() now and then, at any depth, which throws when the client is gone. Without an open scope nothing is checked. A result that
 // outlives the work (a compiled grammar) stays charged until it is destroyed.
-//   ClientWork work(gone, memory);  ...  ClientWork::check();  ClientWork::take(bytes);  made->memory = ClientWork::keep(bytes);
+//   ClientWork work(gone, memory);  ...  ClientWork::check();  ClientWork::take(bytes);  made->memory = ClientWork::hold(bytes);
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -40,7 +40,7 @@ class ClientWork {
     if (current_ && current_->memory_) current_->memory_->take(bytes);
   }
   // A holder of `bytes` of what was taken (MemoryAccount::split), for results that outlive the work; null where nothing is counted.
-  static std::shared_ptr<void> keep(std::size_t bytes) { return current_ && current_->memory_ ? current_->memory_->split(bytes) : nullptr; }
+  static std::shared_ptr<void> hold(std::size_t bytes) { return current_ && current_->memory_ ? current_->memory_->split(bytes) : nullptr; }
 
  private:
   const std::shared_ptr<const std::atomic<bool>> gone_;

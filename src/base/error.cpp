@@ -18,6 +18,8 @@ void Error::add_context(std::string doing) {
   text_ = message_ + " (while " + fmt::format("{}", fmt::join(chain_, "; while ")) + ")";
 }
 
+void fail_with_arguments(ErrorCode code, fmt::string_view format, fmt::format_args args) { throw Error(code, fmt::vformat(format, args)); }
+
 namespace {
 // Damerau-Levenshtein distance: insertions, deletions, substitutions, transpositions of neighbours.
 int edit_distance(std::string_view a, std::string_view b) {

@@ -43,9 +43,11 @@ class Error : public std::exception {
   std::string text_;
 };
 
+[[noreturn, gnu::cold]] void fail_with_arguments(ErrorCode code, fmt::string_view format, fmt::format_args args);
+
 template <class... A>
 [[noreturn]] void fail(ErrorCode code, fmt::format_string<A...> format, A&&... args) {
-  throw Error(code, fmt::format(format, std::forward<A>(args)...));
+  fail_with_arguments(code, format, fmt::make_format_args(args...));  // not here: it is compiled for each of a thousand lists of arguments
 }
 
 // Runs `work`; an Error that leaves it carries `doing` in its chain.

@@ -81,20 +81,23 @@ ModelTiming time_decode(const OpenedModel& opened, const DecodeCase& shape, cons
     // Prompts of many streams take several forwards, in which the first of them go on already.
     while (std::find(begun.begin(), begun.end(), false) != begun.end()) engine.step();
   };
+  const auto submitted = std::chrono::steady_clock::now();
   begin();
+  const double prompt_seconds = seconds_since(submitted);
   const auto step = [&] {
     const std::int64_t before = generated;
     engine.step();
     return generated - before == shape.streams;
   };
-  return per_second(time_repeated(budget,
-                                  [&] {
-                                    while (!step()) {  // the streams have ended; the prompts of the new ones are no decoding, and are not timed
-                                      engine.run_until_idle();
-                                      begin();
-                                    }
-                                  }),
-                    shape.streams);
+  const auto decoded = [&] {
+    while (!step()) {  // the streams have ended; the prompts of the new ones are no decoding, and are not timed
+      engine.run_until_idle();
+      begin();
+    }
+  };
+  ModelTiming timing = per_second(time_repeated(budget, decoded), shape.streams);
+  timing.prompt_seconds = prompt_seconds;
+  return timing;
 }
 
 ModelTiming time_train(OpenedModel opened, const TrainCase& shape, const TimeBudget& budget) {

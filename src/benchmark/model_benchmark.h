@@ -23,6 +23,7 @@ struct ModelTiming {
   double busy_processors = 0;
   std::int64_t samples = 0;                          // of the profile that the shares are made from
   double rollout_seconds = 0, learning_seconds = 0;  // of GRPO steps, medians: sampling; forward, backward and optimizer
+  double prompt_seconds = 0;                         // of decoding: before it, until every stream had its first token
 };
 
 // One prompt of `tokens` in one forward, and the first token after it.

@@ -11,13 +11,12 @@ namespace lockstep {
 Timing time_repeated(const TimeBudget& budget, const std::function<void()>& work) { return time_in_turns(budget, {work})[0]; }
 
 std::vector<Timing> time_in_turns(const TimeBudget& budget, const std::vector<std::function<void()>>& works) {
-  const std::size_t least_runs = budget.once ? 1 : 3, most_runs = budget.once ? 1 : 1'000'000;
+  constexpr std::size_t kLeastRuns = 3, kMostRuns = 1'000'000;
   using Clock = std::chrono::steady_clock;
-  if (!budget.once)
-    for (const auto& work : works) work();
+  for (const auto& work : works) work();
   std::vector<std::vector<double>> times(works.size());
   const auto begin = Clock::now();
-  while (times[0].size() < least_runs || (seconds_since(begin) < budget.seconds && times[0].size() < most_runs))
+  while (times[0].size() < kLeastRuns || (seconds_since(begin) < budget.seconds && times[0].size() < kMostRuns))
     for (std::size_t i = 0; i < works.size(); ++i) {
       budget.stop.throw_if_stopped();
       const auto at = Clock::now();

@@ -1,5 +1,4 @@
-// Times a function by repeating it until a given time is used up. The first run, which fills caches, is not counted, but where it is the only one.
-// One thread.
+// Times a function by repeating it until a given time is used up. The first run, which fills caches, is not counted. One thread.
 //   const Timing t = time_repeated({0.5}, [&] { backend.launch(...); });
 #pragma once
 #include <cstdint>
@@ -19,10 +18,9 @@ struct Timing {
 struct TimeBudget {
   double seconds = 1;
   StopToken stop = {};
-  bool once = false;  // one run, which is timed, whatever `seconds`: of what takes minutes
 };
 
-// Runs `work` until the time is over: at least 3 times, at most a million; or once. Error cancelled once stopped.
+// Runs `work` until the time is over: at least 3 times, at most a million. Error cancelled once stopped.
 Timing time_repeated(const TimeBudget& budget, const std::function<void()>& work);
 // The same of several things that are compared: one run of each in turn, so that what else the machine does falls on all of them.
 std::vector<Timing> time_in_turns(const TimeBudget& budget, const std::vector<std::function<void()>>& works);

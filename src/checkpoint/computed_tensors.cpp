@@ -34,20 +34,37 @@ void read_own(const StoredTensor& tensor, const Piece& piece, std::int64_t row, 
     for (std::int64_t c = piece.column_begin; c < columns; c += piece.column_step) *values++ = all[static_cast<std::size_t>(r * columns + c)];
 }
 
+// [rows][columns] as [columns][rows].
+template <class T>
+std::vector<T> transposed(const std::vector<T>& values, std::int64_t rows) {
+  const std::int64_t columns = static_cast<std::int64_t>(values.size()) / rows;
+  std::vector<T> turned(values.size());
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t c = 0; c < columns; ++c) turned[static_cast<std::size_t>(c * rows + r)] = values[static_cast<std::size_t>(r * columns + c)];
+  return turned;
+}
+
 ConvertedPart convert(const Part& part, const Parameter& p, const Profile& profile) {
   const StoredTensor& t = *part.tensor;
   const std::int64_t from = part.piece->row_begin + part.row, columns = t.file().columns();
-  if (!part.piece->transposed && part.piece->column_step == 1 && t.holds_int4() && takes_int4(p, profile)) {
+  if (!part.piece->transposed && part.piece->column_step == 1 && t.holds_int4() && takes_format(p, profile, LowBitFormat::int4)) {
     std::vector<std::uint32_t> words(static_cast<std::size_t>(part.rows * int4_words(columns)));
     std::vector<Bf16> scales(static_cast<std::size_t>(part.rows * QuantisedShape{part.rows, columns, 4}.groups()));
     t.read_int4(from, part.rows, words.data(), scales.data());
     return convert_int4(p, profile, part.piece->item, part.row, part.rows, words.data(), scales.data());
   }
-  if (holds_blocks(t, *part.piece) && takes_fp8(p, profile)) {
+  if (t.form().has_blocks_of(*part.piece) && takes_format(p, profile, LowBitFormat::fp8)) {
     std::vector<std::uint8_t> codes(static_cast<std::size_t>(part.rows * columns));
     std::vector<float> scales;
     read_blocks(t, from, part.rows, codes.data(), scales);
-    return convert_fp8(p, profile, part.piece->item, part.row, part.rows, codes.data(), scales.data());
+    if (!part.piece->transposed) return convert_fp8(p, profile, part.piece->item, part.row, part.rows, codes.data(), scales.data());
+    const std::int64_t down = (part.rows + kFp8Block - 1) / kFp8Block;  // all rows of the piece: the matrix's inputs
+    return convert_fp8(p, profile, part.piece->item, 0, columns, transposed(codes, part.rows).data(), transposed(scales, down).data());
+  }
+  if (t.form().has_groups_of(*part.piece) && takes_format(p, profile, LowBitFormat::mxfp8)) {
+    std::vector<std::uint8_t> codes, exponents;
+    read_groups(t, from, part.rows, codes, exponents);
+    return convert_mxfp8(p, profile, part.piece->item, part.row, part.rows, codes.data(), exponents.data());
   }
   if (part.by_outputs) {
     std::vector<float> values(static_cast<std::size_t>(part.rows * p.inputs));
@@ -127,16 +144,21 @@ bool writes_int4(const Manifest& manifest, const StoredTensor& tensor, const Pro
 }
 
 bool writes_e4m3(const Manifest& manifest, const StoredTensor& tensor, const Profile& profile) {
+  if (keeps_e4m3(manifest, tensor, profile)) return true;
   const Parameter* p = whole_matrix(manifest, tensor);
   const LowBitFormat format = p ? low_bit_format_of(weight_bits(*p, profile)) : LowBitFormat::none;
   return format == LowBitFormat::fp8 || format == LowBitFormat::mxfp8 || format == LowBitFormat::mxfp8_both;
 }
 
 bool keeps_e4m3(const Manifest& manifest, const StoredTensor& tensor, const Profile& profile) {
-  const Piece& piece = tensor.file().pieces[0];
-  const Parameter& p = manifest.parameter(piece.parameter);
-  if (profile.trains_all_weights()) return false;  // what a step quantises are the decoded numbers
-  return takes_fp8(p, profile) ? holds_blocks(tensor, piece) : low_bit_format_of(weight_bits(p, profile)) == LowBitFormat::mxfp8 && holds_groups(tensor, piece);
+  const FileTensor& file = tensor.file();
+  if (file.shape.size() != 2 || !file.name.ends_with(".weight")) return false;
+  return std::all_of(file.pieces.begin(), file.pieces.end(), [&](const Piece& piece) {
+    const Parameter& p = manifest.parameter(piece.parameter);
+    if (p.tied) return false;  // as an embedding it is no matrix of a linear layer
+    if (takes_format(p, profile, LowBitFormat::fp8)) return tensor.form().has_blocks_of(piece);
+    return takes_format(p, profile, LowBitFormat::mxfp8) && tensor.as() == StoredAs::mxfp8 && tensor.form().has_groups_of(piece);
+  });
 }
 
 E4m3Matrix read_e4m3(const Manifest& manifest, const StoredTensor& tensor, const Profile& profile) {
@@ -148,7 +170,7 @@ E4m3Matrix read_e4m3(const Manifest& manifest, const StoredTensor& tensor, const
   E4m3Matrix matrix;
   const bool own = keeps_e4m3(manifest, tensor, profile);
   if (own && !blocks) {
-    read_groups(tensor, matrix.numbers, matrix.group_scales);
+    read_groups(tensor, 0, file.rows(), matrix.numbers, matrix.group_scales);
     return matrix;
   }
   matrix.numbers.resize(static_cast<std::size_t>(file.rows() * columns));

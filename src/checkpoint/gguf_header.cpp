@@ -138,9 +138,12 @@ class HeaderReader {
     }
     const auto type = cursor_.take<std::uint32_t>();
     tensor.type = gguf_type(type);
-    if (!tensor.type || !tensor.type->decode)
+    if (!tensor.type || !tensor.type->decode) {
+      std::vector<std::string_view> read;
+      for (const GgufType* other : readable_gguf_types()) read.push_back(other->name);
       fail(ErrorCode::unsupported, "'{}': tensor {} has the type {}, which is not read; read are {}", source_.label(), name,
-           tensor.type ? std::string(tensor.type->name) : std::to_string(type), fmt::join(readable_gguf_types(), ", "));
+           tensor.type ? std::string(tensor.type->name) : std::to_string(type), fmt::join(read, ", "));
+    }
     if (tensor.shape.back() % tensor.type->block_values)
       corrupt("tensor {} is {} of shape {}, and its rows are no whole blocks of {} values", name, tensor.type->name, shape_text(tensor.shape),
               tensor.type->block_values);

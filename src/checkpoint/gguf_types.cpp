@@ -166,11 +166,11 @@ const GgufType* gguf_type(std::uint32_t id) {
   return nullptr;
 }
 
-std::vector<std::string> readable_gguf_types() {
-  std::vector<std::string> names;
+std::vector<const GgufType*> readable_gguf_types() {
+  std::vector<const GgufType*> types;
   for (const GgufType& type : kGgufTypes)
-    if (type.decode) names.emplace_back(type.name);
-  return names;
+    if (type.decode) types.push_back(&type);
+  return types;
 }
 
 }  // namespace lockstep

@@ -21,6 +21,6 @@ struct GgufType {
 
 // Null: no such type.
 const GgufType* gguf_type(std::uint32_t id);
-std::vector<std::string> readable_gguf_types();  // their names, in the order of their ids
+std::vector<const GgufType*> readable_gguf_types();  // in the order of their ids
 
 }  // namespace lockstep

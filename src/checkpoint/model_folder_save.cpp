@@ -13,6 +13,7 @@
 #include "checkpoint/safetensors.h"
 #include "model/blocks/mtp_layer.h"
 #include "model/low_bit_weights.h"
+#include "model/quantisation_config.h"
 #include "model/stored_names.h"
 #include "numerics/element.h"
 #include "numerics/int4_words.h"
@@ -259,29 +260,16 @@ void write_weights(const fs::path& folder, const WrittenWeights& weights, const 
   write_file_atomic(folder / "model.safetensors.index.json", index.dump(2) + "\n");
 }
 
-// The `quantization_config` of what is written in few bits, as the format's own library has it. Compressed-tensors: modules that are not quantised
-// are listed by name in `ignore`.
+// The `quantization_config` of what is written in few bits.
 Json low_bit_config(const WrittenWeights& weights) {
-  if (weights.writes_any_mxfp4())  // as gpt-oss' folders say it
-    return {{"quant_method", "mxfp4"}, {"modules_to_not_convert", mxfp4_unconverted()}};
+  if (weights.writes_any_mxfp4()) return quantisation_of(LowBitFormat::mxfp4, mxfp4_unconverted());
   constexpr std::string_view kWeight = ".weight";
-  Json ignored = Json::array();
+  Json others = Json::array();
   for (const FileTensor* file : weights.files())
     if (file->shape.size() == 2 && file->name.ends_with(kWeight) && !weights.writes_int4(*file) && !weights.writes_e4m3(*file))
-      ignored.push_back(file->name.substr(0, file->name.size() - kWeight.size()));
-  if (const LowBitFormat format = weights.e4m3_format(); format != LowBitFormat::none) {  // as DeepSeek's folders say it, and SGLang MXFP8
-    const bool blocks = format == LowBitFormat::fp8;
-    return {{"quant_method", blocks ? "fp8" : "mxfp8"},
-            {"fmt", "e4m3"},
-            {"activation_scheme", "dynamic"},
-            {"weight_block_size", blocks ? Json::array({128, 128}) : Json::array({1, 32})},
-            {"modules_to_not_convert", ignored}};
-  }
-  const Json numbers = {{"num_bits", 4},    {"type", "int"},    {"symmetric", true},    {"strategy", "group"},
-                        {"group_size", 32}, {"dynamic", false}, {"observer", "minmax"}, {"actorder", nullptr}};
-  const Json group = {{"targets", Json::array({"Linear"})}, {"weights", numbers}, {"input_activations", nullptr}, {"output_activations", nullptr}};
-  return {{"quant_method", "compressed-tensors"},  {"format", "pack-quantized"}, {"quantization_status", "compressed"},
-          {"config_groups", {{"group_0", group}}}, {"ignore", ignored},          {"kv_cache_scheme", nullptr}};
+      others.push_back(file->name.substr(0, file->name.size() - kWeight.size()));
+  const LowBitFormat e4m3 = weights.e4m3_format();
+  return quantisation_of(e4m3 == LowBitFormat::none ? LowBitFormat::int4 : e4m3, std::move(others));
 }
 
 void write_configs(const fs::path& folder, const Model& model, const WrittenWeights& weights, const SaveOptions& options) {
@@ -351,7 +339,7 @@ void export_model_folder(const fs::path& path, const ModelReader& reader, const 
   save_checked(path, options, [&] {
     if (options.low_bit) {
       check_low_bit_profile(*options.low_bit);
-      check_low_bit(reader.model()->manifest(), *options.low_bit);
+      reader.model()->require_profile(*options.low_bit);
       const std::vector<StoredTensor>& tensors = reader.tensors();
       const Manifest& manifest = reader.model()->manifest();
       if (std::none_of(tensors.begin(), tensors.end(), [&](const StoredTensor& tensor) {

@@ -206,6 +206,28 @@ TEST_F(ModelFolderTest, FusedExpertsAreRead) {
   });
 }
 
+TEST_F(ModelFolderTest, ExpertsThatDoNotAddUpAreCounted) {
+  const std::string experts = "model.layers.3.mlp.experts";
+  const auto refused = [&](const std::vector<std::string>& parts, const std::function<void(Tensors&)>& change) {
+    expect_error(ErrorCode::corrupt_file, parts, [&] { load_model_folder(write(change)); });
+  };
+  refused({"/m' lacks 3 of ", "'model.layers.3.mlp.experts.11.gate_proj.weight'", "by config.json a layer has 12 experts"}, [&](Tensors& tensors) {
+    for (const char* part : {"gate", "up", "down"}) tensors.erase(fmt::format("{}.11.{}_proj.weight", experts, part));
+  });
+  refused(
+      {"/m' has 1 tensors that the model does not know: 'model.layers.3.mlp.experts.12.gate_proj.weight'; by config.json a layer has 12 experts, from 0 on"},
+      [&](Tensors& tensors) { tensors[experts + ".12.gate_proj.weight"] = tensors.at(experts + ".11.gate_proj.weight"); });
+  refused({"tensor 'model.layers.3.mlp.experts.down_proj' has the shape [11, 48, 7], config.json says [12, 48, 7]"}, [&](Tensors& tensors) {
+    for (int e = 0; e < 12; ++e) tensors.erase(fmt::format("{}.{}.down_proj.weight", experts, e));
+    tensors[experts + ".down_proj"] = {SafetensorsType::f32, {11, 48, 7}, std::vector<float>(11 * 48 * 7)};
+  });
+  // A misspelt tensor of an expert is told as such.
+  refused({"lacks 1 of", "did you mean 'model.layers.3.mlp.experts.5.up_prj.weight'?"}, [&](Tensors& tensors) {
+    tensors[experts + ".5.up_prj.weight"] = tensors.at(experts + ".5.up_proj.weight");
+    tensors.erase(experts + ".5.up_proj.weight");
+  });
+}
+
 TEST_F(ModelFolderTest, LayersBeyondTheModelArePassedOver) {
   const fs::path path = write([](Tensors& tensors) {
     tensors["model.layers.11.enorm.weight"] = {SafetensorsType::f32, {48}, std::vector<float>(48)};

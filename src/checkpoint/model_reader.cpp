@@ -28,6 +28,22 @@ std::vector<std::string> of_like_length(const std::string& name, const std::vect
   return like;
 }
 
+// Whether this is the name of an expert's tensor, of any number: that of expert 0 or 1 but for the number.
+bool is_experts(const Manifest& manifest, const std::string& name) {
+  const std::vector<FileTensor>& files = manifest.files();
+  for (std::size_t i = 0; i + 1 < files.size(); ++i) {
+    const Piece &zero = files[i].pieces[0], &one = files[i + 1].pieces[0];
+    if (zero.item != 0 || one.item != 1 || zero.parameter != one.parameter || manifest.parameter(zero.parameter).split != ParameterSplit::experts) continue;
+    const std::string& of_zero = files[i].name;
+    const auto number = static_cast<std::size_t>(std::mismatch(of_zero.begin(), of_zero.end(), files[i + 1].name.begin()).first - of_zero.begin());
+    const std::string before = of_zero.substr(0, number), after = of_zero.substr(number + 1);
+    if (name.size() > before.size() + after.size() && name.starts_with(before) && name.ends_with(after) &&
+        name.find_first_not_of("0123456789", number) == name.size() - after.size())
+      return true;
+  }
+  return false;
+}
+
 WeightImages masters_of(const ModelReader& reader, const Manifest& manifest, const std::vector<StoredTensor>& tensors) {
   WeightImages masters(manifest.parameters().size());
   for (const StoredTensor& tensor : tensors) reader.scatter(tensor, manifest, tensor.file(), masters);
@@ -123,15 +139,18 @@ void ModelReader::check_names(const std::set<std::string>& used, const std::vect
     else if (dot != std::string::npos && of_indexer.contains(name.substr(dot))) ++of_indexers;
     else surplus.push_back(name);
   }
+  // Files whose experts are not those of config.json: their number says more than the name of one of their tensors.
+  const std::string experts = fmt::format("; by config.json a layer has {} experts, from 0 on", model_->facts().expert_count);
   if (!missing.empty()) {
-    const std::string hint = did_you_mean(missing[0], of_like_length(missing[0], surplus));
+    std::string hint = did_you_mean(missing[0], of_like_length(missing[0], surplus));
+    if (hint.empty() && is_experts(manifest, missing[0])) hint = experts;
     fail(ErrorCode::corrupt_file, "'{}' lacks {} of {} tensors: {}{}", label_, missing.size(), manifest.files().size(), first_few(missing), hint);
   }
   if (!surplus.empty()) {
     std::vector<std::string> known;
     for (const FileTensor& file : manifest.files()) known.push_back(file.name);
     fail(ErrorCode::corrupt_file, "'{}' has {} tensors that the model does not know: {}{}", label_, surplus.size(), first_few(surplus),
-         did_you_mean(surplus[0], of_like_length(surplus[0], known)));
+         is_experts(manifest, surplus[0]) ? experts : did_you_mean(surplus[0], of_like_length(surplus[0], known)));
   }
   const auto unused = model_->config().find("router_aux_loss_coef");
   if (unused != model_->config().end() && unused->is_number() && *unused != 0) {
@@ -173,9 +192,9 @@ std::vector<StoredFormat> ModelReader::kinds() const {
     return kinds;
   }
   std::map<std::string, std::vector<const StoredTensor*>> by_name;
-  for (const StoredTensor& tensor : tensors_) by_name[tensor.type_name()].push_back(&tensor);
+  for (const StoredTensor& tensor : tensors_) by_name[tensor.form().name()].push_back(&tensor);
   for (const auto& [name, tensors] : by_name) {
-    StoredFormat& kind = kinds.emplace_back(StoredFormat{{name, tensors[0]->bits_a_weight()}, tensors[0]->as() != StoredAs::numbers, {}});
+    StoredFormat& kind = kinds.emplace_back(StoredFormat{{name, tensors[0]->form().bits_a_weight()}, tensors[0]->as() != StoredAs::numbers, {}});
     kind.type.tensors = static_cast<std::int64_t>(tensors.size());
     for (const StoredTensor* tensor : tensors) kind.type.weights += tensor->file().size();
     for (const Profile& profile : profiles())

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <set>
 
 #include "base/file.h"
@@ -228,27 +229,154 @@ TEST_F(ModelReaderTest, BlocksOfFp8AreAFilesOwn) {
   for (const char* file : {"model.safetensors", "config.json"}) EXPECT_EQ(read_file(folder / file, 1 << 26), read_file(again / file, 1 << 26)) << file;
 }
 
+// What stands in a file, for tests that write it again with some of it changed.
+struct RawTensor {
+  SafetensorsType type;
+  std::vector<std::int64_t> shape;
+  std::string bytes;
+};
+std::map<std::string, RawTensor> raw_tensors(const fs::path& path) {
+  std::map<std::string, RawTensor> tensors;
+  const SafetensorsFile file = SafetensorsFile::open(path);
+  for (const SafetensorsTensor& t : file.tensors()) {
+    std::string bytes(static_cast<std::size_t>(t.end - t.begin), '\0');
+    file.read_bytes(t, {reinterpret_cast<std::uint8_t*>(bytes.data()), bytes.size()});
+    tensors[t.name] = {t.type, t.shape, std::move(bytes)};
+  }
+  return tensors;
+}
+void write_raw(const fs::path& path, const std::map<std::string, RawTensor>& tensors) {
+  std::string header = "{", data;
+  for (const auto& [name, t] : tensors) {
+    header += fmt::format("{}\"{}\":{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}", header.size() > 1 ? "," : "", name,
+                          safetensors_type_name(t.type), fmt::join(t.shape, ","), data.size(), data.size() + t.bytes.size());
+    data += t.bytes;
+  }
+  header += "}";
+  const std::uint64_t length = header.size();
+  write_file_atomic(path, std::string(reinterpret_cast<const char*>(&length), 8) + header + data);
+}
+bool same_tensors(const std::map<std::string, RawTensor>& a, const std::map<std::string, RawTensor>& b) {
+  return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), [](const auto& x, const auto& y) {
+           return x.first == y.first && x.second.type == y.second.type && x.second.shape == y.second.shape && x.second.bytes == y.second.bytes;
+         });
+}
+// Codes of E4M3 up to 240, which is 1.875 times a power of two.
+std::string codes_up_to_240(std::size_t count) {
+  std::string codes(count, '\0');
+  for (std::size_t i = 0; i < count; ++i) codes[i] = static_cast<char>(i * 31 % 0x78 + (i % 3 ? 0u : 0x80u));
+  return codes;
+}
+
+// Both parts of what a latent attention's file has in one tensor are computed with as they stand, the transposed one too, where each head's rows are
+// whole blocks, as DeepSeek-V3's are; and that tensor is written back in its own bytes.
+TEST_F(ModelReaderTest, BlocksOfFp8AreAFilesOwnInALatentAttention) {
+  const Profile& profile = profile_by_name("cpu-fp8-base");
+  for (const std::int64_t nope : {128, 120}) {
+    Json config = read_json_file(fs::path(LOCKSTEP_SOURCE_DIR) / "tests/golden/deepseek_v3/groups/config.json");
+    config["num_attention_heads"] = config["num_key_value_heads"] = 2;
+    config["qk_nope_head_dim"] = nope, config["qk_head_dim"] = nope + 4, config["v_head_dim"] = 128, config["kv_lora_rank"] = 160;
+    const fs::path folder = folder_.path() / fmt::format("latent{}", nope), again = folder_.path() / fmt::format("latent{} again", nope);
+    export_model_folder(folder, *ModelReader::open(write(*make_model(config))), {.low_bit = &profile}, Overwrite::no);
+    std::map<std::string, RawTensor> tensors = raw_tensors(folder / "model.safetensors");
+    std::size_t changed = 0;
+    for (std::int64_t layer = 0; layer < 3; ++layer) {
+      const std::string name = fmt::format("model.layers.{}.self_attn.kv_b_proj.weight", layer);
+      RawTensor& numbers = tensors.at(name);
+      ASSERT_EQ(numbers.type, SafetensorsType::f32) << "a cut matrix that was in fp32 is not packed";
+      const std::int64_t rows = numbers.shape[0], blocks = (rows + 127) / 128 * 2;
+      numbers = {SafetensorsType::f8_e4m3, numbers.shape, codes_up_to_240(static_cast<std::size_t>(rows * 160))};
+      std::vector<float> scales;
+      for (std::int64_t i = 0; i < blocks; ++i) scales.push_back(0.0003f + 0.00007f * static_cast<float>(++changed));
+      tensors[name + "_scale_inv"] = {
+          SafetensorsType::f32, {blocks / 2, 2}, std::string(reinterpret_cast<const char*>(scales.data()), scales.size() * sizeof(float))};
+    }
+    write_raw(folder / "model.safetensors", tensors);
+    const auto reader = ModelReader::open(folder);
+    const Manifest& manifest = reader->model()->manifest();
+    const bool aligned = nope == 128;
+    EXPECT_EQ(reader->rounded_again(profile).empty(), aligned);
+    Runtime runtime(BackendOptions{.threads = 2}, reader->model(), profile);
+    const WeightImages numbers = weight_images(runtime.backend, manifest, *reader->weight_set(runtime.backend, profile, 0), profile),
+                       masters = reader->masters();
+    std::size_t cut = 0;
+    for (std::size_t i = 0; i < masters.size(); ++i) {
+      const Parameter& p = manifest.parameters()[i];
+      if (p.name.find("kv_b_proj") == std::string::npos) continue;
+      EXPECT_EQ(numbers[i] == masters[i], aligned) << p.name;
+      ++cut;
+    }
+    EXPECT_EQ(cut, 6u);
+    export_model_folder(again, *reader, {.low_bit = &profile}, Overwrite::no);
+    EXPECT_EQ(same_tensors(raw_tensors(again / "model.safetensors"), tensors), aligned);
+    if (aligned) EXPECT_EQ(read_file(folder / "config.json", 1 << 20), read_file(again / "config.json", 1 << 20));
+    EXPECT_EQ(weight_images(runtime.backend, manifest, *ModelReader::open(again)->weight_set(runtime.backend, profile, 0), profile), numbers);
+  }
+}
+
+// Groups of 32 that no quantiser of MXFP8 makes, since their largest number is 1.875 times a power of two (it would become 1.75): of a folder in MXFP8, and
+// of one in FP8 whose scales are powers of two, as newer DeepSeek folders are.
+TEST_F(ModelReaderTest, GroupsOfMxfp8AreAFilesOwn) {
+  const Profile& profile = profile_by_name("cpu-mxfp8-base");
+  for (const char* of : {"cpu-mxfp8-base", "cpu-fp8-base"}) {
+    const fs::path folder = folder_.path() / of, again = folder_.path() / fmt::format("{} again", of);
+    Json config = read_json_file(fs::path(LOCKSTEP_SOURCE_DIR) / "tests/golden/llama/scaled/config.json");
+    config["hidden_size"] = 200, config["intermediate_size"] = 300, config["tie_word_embeddings"] = false;  // groups and blocks that do not divide
+    export_model_folder(folder, *ModelReader::open(write(*make_model(config))), {.low_bit = &profile_by_name(of)}, Overwrite::no);
+    std::map<std::string, RawTensor> tensors = raw_tensors(folder / "model.safetensors");
+    for (auto& [name, t] : tensors)
+      if (t.type == SafetensorsType::f8_e4m3) t.bytes = codes_up_to_240(t.bytes.size());
+    write_raw(folder / "model.safetensors", tensors);
+    const auto reader = ModelReader::open(folder);
+    const Manifest& manifest = reader->model()->manifest();
+    EXPECT_TRUE(reader->rounded_again(profile).empty());
+    Runtime runtime(BackendOptions{.threads = 2}, reader->model(), profile);
+    const auto weights = reader->weight_set(runtime.backend, profile, 0);
+    const WeightImages numbers = weight_images(runtime.backend, manifest, *weights, profile), masters = reader->masters();
+    const WeightImages quantised = weight_images(runtime.backend, manifest, *make_weight_set(runtime.backend, manifest, masters, profile, 0), profile);
+    std::size_t compared = 0;
+    for (std::size_t i = 0; i < masters.size(); ++i) {
+      if (weights->parameters[i].view().dtype != DType::u8) continue;
+      EXPECT_EQ(numbers[i], masters[i]) << of << " " << manifest.parameters()[i].name;
+      EXPECT_NE(quantised[i], masters[i]) << "the control: the quantiser makes other numbers";
+      ++compared;
+    }
+    EXPECT_GE(compared, 14u);
+    export_model_folder(again, *reader, {.low_bit = &profile}, Overwrite::no);
+    EXPECT_EQ(weight_images(runtime.backend, manifest, *ModelReader::open(again)->weight_set(runtime.backend, profile, 0), profile), numbers);
+    if (profile.name == of) EXPECT_TRUE(same_tensors(raw_tensors(again / "model.safetensors"), tensors));
+  }
+}
+
+// What a matrix in few bits lacks is named, and what stands there instead by nearly that name.
+TEST_F(ModelReaderTest, AMissingScaleIsNamed) {
+  struct Case {
+    const char *profile, *scale, *misspelt;
+  };
+  for (const Case& c : {Case{"cpu-int4-base", "weight_scale", "weight_scal"}, {"cpu-fp8-base", "weight_scale_inv", "weight_scale_in"}}) {
+    const fs::path folder = folder_.path() / c.profile;
+    export_model_folder(folder, *ModelReader::open(write(*golden_model("llama/wide"))), {.low_bit = &profile_by_name(c.profile)}, Overwrite::no);
+    std::map<std::string, RawTensor> tensors = raw_tensors(folder / "model.safetensors");
+    const std::string module = "model.layers.0.mlp.up_proj.", name = module + c.scale;
+    auto scales = tensors.extract(name);
+    write_raw(folder / "model.safetensors", tensors);
+    expect_error(ErrorCode::corrupt_file, {"model.safetensors'", fmt::format("there is no '{}'", name)}, [&] { ModelReader::open(folder); });
+    scales.key() = module + c.misspelt;
+    tensors.insert(std::move(scales));
+    write_raw(folder / "model.safetensors", tensors);
+    expect_error(ErrorCode::corrupt_file, {fmt::format("did you mean '{}{}'?", module, c.misspelt)}, [&] { ModelReader::open(folder); });
+  }
+}
+
 // Scales of one byte are read, and written as bf16, which has all of them.
 TEST_F(ModelReaderTest, ScalesInE4m3AreWrittenAsBf16) {
   const Profile& profile = profile_by_name("cpu-int4-base");
   const fs::path packed = folder_.path() / "packed", again = folder_.path() / "again";
   export_model_folder(packed, *ModelReader::open(write(*golden_model("llama/scaled"))), {.low_bit = &profile}, Overwrite::no);
-  std::string header = "{", data;
-  {
-    const SafetensorsFile file = SafetensorsFile::open(packed / "model.safetensors");
-    for (const SafetensorsTensor& t : file.tensors()) {
-      const bool scales = t.name.ends_with("_scale");
-      std::string bytes(static_cast<std::size_t>(scales ? t.elements() : static_cast<std::int64_t>(t.end - t.begin)), '\x38');  // 1 in E4M3
-      if (!scales) file.read_bytes(t, {reinterpret_cast<std::uint8_t*>(bytes.data()), bytes.size()});
-      header +=
-          fmt::format("{}\"{}\":{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}", header.size() > 1 ? "," : "", t.name,
-                      safetensors_type_name(scales ? SafetensorsType::f8_e4m3 : t.type), fmt::join(t.shape, ","), data.size(), data.size() + bytes.size());
-      data += bytes;
-    }
-  }
-  header += "}";
-  const std::uint64_t length = header.size();
-  write_file_atomic(packed / "model.safetensors", std::string(reinterpret_cast<const char*>(&length), 8) + header + data);
+  std::map<std::string, RawTensor> tensors = raw_tensors(packed / "model.safetensors");
+  for (auto& [name, t] : tensors)
+    if (name.ends_with("_scale")) t = {SafetensorsType::f8_e4m3, t.shape, std::string(t.bytes.size() / 2, '\x38')};  // 1 in E4M3, for bf16
+  write_raw(packed / "model.safetensors", tensors);
   const auto reader = ModelReader::open(packed);
   ASSERT_TRUE(std::any_of(reader->tensors().begin(), reader->tensors().end(),
                           [](const StoredTensor& t) { return t.holds_int4() && t.scale_type() == SafetensorsType::f8_e4m3; }));

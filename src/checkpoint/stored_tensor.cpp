@@ -4,10 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "checkpoint/stored_e4m3.h"
-#include "model/low_bit_weights.h"
 #include "model/stored_names.h"
-#include "model/weights.h"
 #include "numerics/int4_words.h"
 #include "numerics/low_bit.h"
 #include "numerics/mxfp4.h"
@@ -17,6 +14,14 @@ namespace lockstep {
 namespace {
 std::int64_t blocks_of(std::int64_t n, std::int64_t block) { return (n + block - 1) / block; }
 std::int64_t int4_groups(std::int64_t inputs) { return (inputs + kQuantisedGroup - 1) / kQuantisedGroup; }
+
+// For messages: what the same module has in the file by nearly the name that is missing.
+std::string misspelt(const ModelFiles& files, const std::string& name) {
+  std::vector<std::string> near;
+  for (const std::string& other : files.names())
+    if (other.starts_with(name.substr(0, name.rfind('.') + 1))) near.push_back(other);
+  return did_you_mean(name, near);
+}
 
 // Whether f(scale) is true for all scales of a tensor; stops at the first for which it is not.
 template <class F>
@@ -71,36 +76,37 @@ std::optional<StoredTensor> StoredTensor::find(const ModelFiles& files, const Ma
   check_tensor_shape(*found.file, *found.tensor, fused.shape);
   used.insert(fused.name);
   StoredTensor stored(file, found);
-  stored.first_row_ = file.fused_begin / file.columns();
-  stored.rows_ = fused.shape[1];
+  stored.form_.first_row = file.fused_begin / file.columns();
+  stored.form_.matrix_rows = fused.shape[1];
   if (found.tensor->type == SafetensorsType::f8_e4m3) stored.find_block_scales(files, fused.name, fused.shape, used);
   return stored;
 }
 
 // `shape`: of the tensor with the numbers, a matrix or one for each expert.
 void StoredTensor::find_block_scales(const ModelFiles& files, const std::string& matrix, std::vector<std::int64_t> shape, std::set<std::string>& used) {
-  as_ = StoredAs::fp8;
+  form_.as = StoredAs::fp8;
   const std::string name = block_scales_of(matrix);
   scales_ = files.find(name);
   if (!scales_ || shape.size() < 2)
-    fail(ErrorCode::corrupt_file, "'{}': tensor {} has the dtype F8_E4M3, and there is no {} with the scales of a matrix", values_.file->label(),
-         quoted_name(matrix), quoted_name(name));
-  if (scales_.tensor->type == SafetensorsType::u8 || scales_.tensor->type == SafetensorsType::f8_e8m0) as_ = StoredAs::mxfp8;
-  shape[shape.size() - 2] = blocks_of(shape[shape.size() - 2], block_rows());
-  shape[shape.size() - 1] = blocks_of(shape[shape.size() - 1], block_columns());
+    fail(ErrorCode::corrupt_file, "'{}': tensor {} has the dtype F8_E4M3, and there is no {} with the scales of a matrix{}", values_.file->label(),
+         quoted_name(matrix), quoted_name(name), scales_ ? "" : misspelt(files, name));
+  if (scales_.tensor->type == SafetensorsType::u8 || scales_.tensor->type == SafetensorsType::f8_e8m0) form_.as = StoredAs::mxfp8;
+  form_.type = scales_.tensor->type;
+  shape[shape.size() - 2] = blocks_of(shape[shape.size() - 2], form_.block_rows());
+  shape[shape.size() - 1] = blocks_of(shape[shape.size() - 1], form_.block_columns());
   check_tensor_shape(*scales_.file, *scales_.tensor, shape);
   used.insert(name);
-  if (as_ == StoredAs::mxfp8) {
+  if (as() == StoredAs::mxfp8) {
     std::vector<std::uint8_t> exponents(static_cast<std::size_t>(scales_.tensor->elements()));
     scales_.file->read_bytes(*scales_.tensor, exponents);
-    scales_fit_ = std::all_of(exponents.begin(), exponents.end(), [](std::uint8_t e) { return is_power_of_two(e8m0_scale(e)); });
+    form_.scales_fit = std::all_of(exponents.begin(), exponents.end(), [](std::uint8_t e) { return is_power_of_two(e8m0_scale(e)); });
     return;
   }
-  scales_fit_ = all_scales(scales_, is_power_of_two);
+  form_.scales_fit = all_scales(scales_, is_power_of_two);
 }
 
 void StoredTensor::find_packed(const ModelFiles& files, std::set<std::string>& used) {
-  as_ = StoredAs::int4;
+  form_.as = StoredAs::int4;
   const Int4Names names(file_->name);
   const std::string& label = values_.file->label();
   if (file_->shape.size() != 2) fail(ErrorCode::corrupt_file, "'{}': tensor {} is packed, and no matrix", label, quoted_name(file_->name));
@@ -112,7 +118,8 @@ void StoredTensor::find_packed(const ModelFiles& files, std::set<std::string>& u
   const auto beside = [&](const std::string& name, std::string_view what) {
     const auto found = files.find(name);
     if (!found)
-      fail(ErrorCode::corrupt_file, "'{}': tensor {} is packed, and there is no {} with its {}", label, quoted_name(names.numbers), quoted_name(name), what);
+      fail(ErrorCode::corrupt_file, "'{}': tensor {} is packed, and there is no {} with its {}{}", label, quoted_name(names.numbers), quoted_name(name), what,
+           misspelt(files, name));
     used.insert(name);
     return found;
   };
@@ -126,11 +133,12 @@ void StoredTensor::find_packed(const ModelFiles& files, std::set<std::string>& u
   if (const std::vector<std::int64_t> said = shape.file->read_integers(*shape.tensor); said != file_->shape)
     fail(ErrorCode::corrupt_file, "'{}': tensor {} holds {}, config.json says {}", label, quoted_name(names.shape), shape_text(said), shape_text(file_->shape));
   used.insert(names.numbers);
-  scales_fit_ = scales_.tensor->type == SafetensorsType::bf16 || all_scales(scales_, is_bf16);
+  form_.type = scales_.tensor->type;
+  form_.scales_fit = form_.type == SafetensorsType::bf16 || all_scales(scales_, is_bf16);
 }
 
 void StoredTensor::find_mxfp4(const ModelFiles& files, std::set<std::string>& used) {
-  as_ = StoredAs::mxfp4;
+  form_.as = StoredAs::mxfp4;
   const Mxfp4Names names(file_->name);
   const std::string& label = values_.file->label();
   if (file_->shape.size() != 3 || file_->shape[1] % kMxfp4Group)
@@ -138,8 +146,8 @@ void StoredTensor::find_mxfp4(const ModelFiles& files, std::set<std::string>& us
          quoted_name(file_->name), shape_text(file_->shape), kMxfp4Group);
   scales_ = files.find(names.scales);
   if (!scales_)
-    fail(ErrorCode::corrupt_file, "'{}': tensor {} is in blocks, and there is no {} with their scales", label, quoted_name(names.blocks),
-         quoted_name(names.scales));
+    fail(ErrorCode::corrupt_file, "'{}': tensor {} is in blocks, and there is no {} with their scales{}", label, quoted_name(names.blocks),
+         quoted_name(names.scales), misspelt(files, names.scales));
   const std::vector<std::int64_t> groups{file_->shape[0], file_->shape[2], file_->shape[1] / kMxfp4Group};
   for (const ModelFiles::Found& found : {values_, scales_}) {
     std::vector<std::int64_t> shape = groups;
@@ -152,42 +160,19 @@ void StoredTensor::find_mxfp4(const ModelFiles& files, std::set<std::string>& us
   }
   std::vector<std::uint8_t> exponents(static_cast<std::size_t>(scales_.tensor->elements()));
   scales_.file->read_bytes(*scales_.tensor, exponents);
-  scales_fit_ = std::all_of(exponents.begin(), exponents.end(), [](std::uint8_t e) { return e >= 127 - 90; });
-}
-
-std::string StoredTensor::type_name() const {
-  switch (as_) {
-    case StoredAs::fp8:
-      return "FP8, blocks of 128 x 128";
-    case StoredAs::mxfp8:
-      return "MXFP8";
-    case StoredAs::int4:
-      return "INT4, groups of 32";
-    case StoredAs::mxfp4:
-      return "MXFP4";
-    case StoredAs::numbers:
-      break;
-  }
-  return std::string(safetensors_type_name(type()));
-}
-
-double StoredTensor::bits_a_weight() const {
-  if (as_ == StoredAs::numbers) return 8.0 * static_cast<double>(safetensors_type_bytes(type()));
-  if (as_ == StoredAs::mxfp4) return 4 + 8.0 / kMxfp4Group;
-  const double scale_bits = 8.0 * static_cast<double>(safetensors_type_bytes(scales_.tensor->type));
-  if (as_ == StoredAs::int4) return 4 + scale_bits / kQuantisedGroup;
-  return 8 + scale_bits / static_cast<double>(block_rows() * block_columns());
+  form_.type = scales_.tensor->type;
+  form_.scales_fit = std::all_of(exponents.begin(), exponents.end(), [](std::uint8_t e) { return e >= 127 - 90; });
 }
 
 void StoredTensor::read_scales(std::int64_t first, std::span<float> scales) const {
-  if (as_ == StoredAs::mxfp8) {
+  if (as() == StoredAs::mxfp8) {
     std::vector<std::uint8_t> exponents(scales.size());
     scales_.file->read_bytes(*scales_.tensor, exponents, static_cast<std::uint64_t>(first));
     std::transform(exponents.begin(), exponents.end(), scales.begin(), e8m0_scale);
   } else {
     scales_.file->read(*scales_.tensor, scales, first);
   }
-  const float most = as_ == StoredAs::int4 ? 8.0f : kLargestE4m3;
+  const float most = as() == StoredAs::int4 ? 8.0f : kLargestE4m3;
   for (std::size_t i = 0; i < scales.size(); ++i)
     if (!std::isfinite(scales[i] * most))
       fail(ErrorCode::corrupt_file, "'{}': element {} of tensor {} is {}, allowed are finite numbers whose product with {} is finite", scales_.file->label(),
@@ -195,8 +180,9 @@ void StoredTensor::read_scales(std::int64_t first, std::span<float> scales) cons
 }
 
 void StoredTensor::scale_blocks(std::int64_t row, std::int64_t rows, float* values) const {
-  const std::int64_t columns = file_->columns(), high = block_rows(), wide = block_columns(), across = blocks_of(columns, wide), down = blocks_of(rows_, high);
-  const auto block_row = [&](std::int64_t r) { return (first_row_ + r) / rows_ * down + (first_row_ + r) % rows_ / high; };
+  const std::int64_t columns = file_->columns(), first_row = form_.first_row, matrix_rows = form_.matrix_rows;
+  const std::int64_t high = form_.block_rows(), wide = form_.block_columns(), across = blocks_of(columns, wide), down = blocks_of(matrix_rows, high);
+  const auto block_row = [&](std::int64_t r) { return (first_row + r) / matrix_rows * down + (first_row + r) % matrix_rows / high; };
   const std::int64_t first = block_row(row);
   std::vector<float> scales(static_cast<std::size_t>((block_row(row + rows - 1) - first + 1) * across));
   read_scales(first * across, scales);
@@ -254,7 +240,7 @@ void StoredTensor::read_mxfp4(std::int64_t row, std::int64_t rows, float* values
 
 void StoredTensor::read(std::int64_t row, std::int64_t rows, float* values) const {
   const std::int64_t columns = file_->columns();
-  if (as_ == StoredAs::int4) {
+  if (as() == StoredAs::int4) {
     const std::int64_t row_words = int4_words(columns), groups = int4_groups(columns);
     std::vector<std::uint32_t> words(static_cast<std::size_t>(rows * row_words));
     values_.file->read_bytes(*values_.tensor, {reinterpret_cast<std::uint8_t*>(words.data()), words.size() * 4},
@@ -268,49 +254,14 @@ void StoredTensor::read(std::int64_t row, std::int64_t rows, float* values) cons
       }
     return;
   }
-  if (as_ == StoredAs::mxfp4) return read_mxfp4(row, rows, values);
-  const std::int64_t first = (first_row_ + row) * columns;
+  if (as() == StoredAs::mxfp4) return read_mxfp4(row, rows, values);
+  const std::int64_t first = (form_.first_row + row) * columns;
   values_.file->read(*values_.tensor, {values, static_cast<std::size_t>(rows * columns)}, first);
-  if (as_ == StoredAs::fp8 || as_ == StoredAs::mxfp8) scale_blocks(row, rows, values);
+  if (as() == StoredAs::fp8 || as() == StoredAs::mxfp8) scale_blocks(row, rows, values);
   for (std::int64_t i = 0; i < rows * columns; ++i)
     if (!std::isfinite(values[i]))
       fail(ErrorCode::corrupt_file, "'{}': element {} of tensor {} is {}, allowed are finite numbers", values_.file->label(), first + i,
            quoted_name(values_.tensor->name), values[i]);
-}
-
-// Whether the blocks of this piece's matrix are those of the file.
-bool StoredTensor::block_begins(const Piece& piece) const { return (first_row_ + piece.row_begin) % rows_ % kFp8Block == 0; }
-
-bool StoredTensor::is_rounded(const Manifest& manifest, const Profile& profile) const {
-  const bool exponents = as_ != StoredAs::numbers && as_ != StoredAs::int4 && scales_fit_;  // numbers of few bits times a power of two
-  return std::any_of(file_->pieces.begin(), file_->pieces.end(), [&](const Piece& piece) {
-    const Parameter& p = manifest.parameter(piece.parameter);
-    switch (compute_dtype(p, profile)) {
-      case DType::f32:
-        return false;
-      case DType::bf16:
-        if (as_ == StoredAs::numbers) return type() != SafetensorsType::bf16;
-        return !exponents && as_ != StoredAs::mxfp4;  // bf16 has all of its scales
-      default:
-        break;
-    }
-    if (as_ == StoredAs::numbers || profile.trains_all_weights()) return true;  // what a step quantises are the decoded numbers
-    switch (low_bit_format_of(weight_bits(p, profile))) {
-      case LowBitFormat::int4:
-        return !holds_int4() || !takes_int4(p, profile) || piece.transposed || piece.column_step != 1;
-      case LowBitFormat::fp8:
-        if (as_ != StoredAs::fp8 || !block_begins(piece)) return true;
-        return !holds_blocks(*this, piece) && !exponents;  // else they are taken as they are, or the quantiser keeps their numbers
-      case LowBitFormat::mxfp8:
-        return !exponents || piece.transposed != (as_ == StoredAs::mxfp4);  // groups along the inputs
-      case LowBitFormat::mxfp4:                                             // whose quantiser keeps such numbers
-        return as_ != StoredAs::mxfp4 || !exponents || !piece.transposed;
-      case LowBitFormat::mxfp8_both:
-      case LowBitFormat::none:
-        break;
-    }
-    return true;
-  });
 }
 
 }  // namespace lockstep

@@ -63,7 +63,7 @@ TEST(StoredMxfp4, IsTheTransposeOfItsBlocks) {
   const auto found = StoredTensor::find(files, manifest, manifest.files()[0], used);
   ASSERT_TRUE(found && found->as() == StoredAs::mxfp4);
   EXPECT_EQ(used, (std::set<std::string>{"experts.down_proj_blocks", "experts.down_proj_scales"}));
-  EXPECT_EQ(found->bits_a_weight(), 4.25);
+  EXPECT_EQ(found->form().bits_a_weight(), 4.25);
   std::vector<float> values(kExperts * kInputs * kOutputs);
   found->read(0, kExperts * kInputs, values.data());
   for (std::int64_t e = 0; e < kExperts; ++e)
@@ -136,6 +136,9 @@ TEST(StoredMxfp4, FaultsAreOneErrorEach) {
   Stored stored;
   std::vector<Raw> tensors = stored.tensors();
   refused(ErrorCode::corrupt_file, "there is no 'experts.down_proj_scales'", {tensors[0]});
+  tensors[1].name = "experts.down_proj_scale";
+  refused(ErrorCode::corrupt_file, "there is no 'experts.down_proj_scales' with their scales; did you mean 'experts.down_proj_scale'?", tensors);
+  tensors = stored.tensors();
   tensors[1].shape = "[2,3,4]";
   refused(ErrorCode::corrupt_file, "has the shape [2, 3, 4], config.json says [2, 6, 2]", tensors);
   tensors = stored.tensors();

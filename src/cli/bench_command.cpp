@@ -255,7 +255,6 @@ int bench_prefill(const Arguments& arguments) {
   std::int64_t tokens = 512;
   OptionTable table("bench prefill", "Times a prompt in one forward, and the first token after it.", {"lockstep bench prefill --model DIR --tokens 512"});
   table.integer("tokens", &tokens, 1, 1 << 20, "N", "Tokens of the prompt");
-  table.flag("once", &bench.time.once, "One run, which is timed, instead of some after one that is not counted: for prompts that take minutes");
   bench.add_options(table);
   if (!table.parse(arguments)) return kExitOk;
   bench.print("prefill", {{"tokens", tokens}}, time_prefill(bench.open(), tokens, bench.time));
@@ -275,8 +274,12 @@ int bench_decode(const Arguments& arguments) {
   for (const std::int32_t n : stream_counts)
     if (n < 1 || n > 4096) throw UsageError(fmt::format("--streams contains {}, allowed is 1 to 4096", n));
   const OpenedModel opened = bench.open();
-  for (const std::int32_t n : stream_counts)
-    bench.print("decode", {{"streams", n}, {"prompt", prompt}}, time_decode(opened, {.streams = n, .prompt = prompt}, bench.time));
+  for (const std::int32_t n : stream_counts) {
+    const ModelTiming t = time_decode(opened, {.streams = n, .prompt = prompt}, bench.time);
+    nlohmann::ordered_json what{{"streams", n}, {"prompt", prompt}};
+    if (bench.json) what["prompt_seconds"] = t.prompt_seconds;
+    bench.print("decode", what, t);
+  }
   return bench.finish();
 }
 

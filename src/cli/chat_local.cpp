@@ -65,11 +65,11 @@ ChatModel::End LocalChat::answer(const Json& messages, const ChatSettings& setti
   std::mutex mutex;
   std::condition_variable changed;
   std::optional<CompletionEnd> done;
-  const auto on_token = [&](std::size_t, const GeneratedToken&, const std::string& text) {
+  const auto on_token = [&](const OnExecutor&, std::size_t, const GeneratedToken&, const std::string& text) {
     tell(parser.push(text));
     return true;
   };
-  const auto on_end = [&](std::size_t, CompletionEnd&& end) {
+  const auto on_end = [&](const OnExecutor&, std::size_t, CompletionEnd&& end) {
     tell(parser.push(end.text));
     tell(parser.flush());
     const std::lock_guard lock(mutex);

@@ -56,7 +56,9 @@ CommandLine read_command_line(const std::vector<std::string>& arguments, const O
     }
     std::string value = "true";
     if (equals != std::string::npos) value = argument.substr(equals + 1);
-    else if (own || !row->is_flag) {
+    else if (!own && !row->alone.empty() && (i + 1 == arguments.size() || !is_bare(arguments[i + 1]))) {
+      value = row->alone;
+    } else if (own || !row->is_flag) {
       if (i + 1 == arguments.size()) throw UsageError(fmt::format("{} needs a value", shown));
       value = arguments[++i];
     }

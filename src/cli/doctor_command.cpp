@@ -1,26 +1,42 @@
-// `lockstep doctor`: is this machine fit, does it give the published bits, and what fixes it if not.
+// `lockstep doctor`: is this machine fit, does it give the published bits, and what fixes it if not; with --ranks, the same of the ranks of a run.
 #include <cstdio>
 #include <filesystem>
 
 #include "cli/commands.h"
 #include "cli/common_options.h"
-#include "parity/doctor.h"
+#include "cli/doctor_lines.h"
+#include "cli/doctor_ranks.h"
 
 namespace lockstep {
 
 int doctor_command(const Arguments& arguments) {
   std::int64_t threads = 0;
   bool json = false, quick = false;
+  RanksAsked asked;
   OptionTable table("doctor",
                     "Checks this machine: instruction sets, cores, memory and its speed, limits; and compares a small model with published bits on every "
                     "instruction set. Exit code 1 when this machine does not give the published bits.",
-                    {"lockstep doctor", "lockstep doctor --json"});
+                    {"lockstep doctor", "lockstep doctor --json", "lockstep doctor --ranks tp=2"});
+  const auto of_one = [&asked] { return asked.ranks.empty(); };
   table.integer("threads", &threads, 0, 4096, "N", "Threads to measure and test with, 0: all processors");
-  table.refused("with --quick", [&quick] { return quick; });
-  table.flag("quick", &quick, "Only facts: no measurement, no self-test");
+  table.refused("with --quick", [&] { return quick && of_one(); });
+  table.flag("quick", &quick, "Only facts: no measurement, no self-test; of --ranks the bits alone, without the links");
+  table
+      .text("ranks", &asked.ranks, "LAYOUT",
+            "Instead of this machine the ranks of a run before it begins: compares what their hosts compute, operation by operation, and measures latency and "
+            "bandwidth between them (docs/cluster.md). tp=2,dp=2 and the like, or auto: a rank a process; alone: auto")
+      .or_alone("auto");
+  add_transport_options(table, asked.processes);
+  table.choice("isa", &asked.isa, instruction_set_names(), "Instruction set that this process's ranks compute with, auto: the widest available");
+  table.model("model", &asked.model, "A model that the run is to read: its files are compared between the hosts, byte by byte; a folder, or a GGUF file");
+  table.refused("without --ranks", of_one, {"transport", "isa", "model"});
   add_json_option(table, &json);
   if (!table.parse(arguments)) return kExitOk;
 
+  if (!asked.ranks.empty()) {
+    asked.threads = threads, asked.quick = quick, asked.json = json;
+    return doctor_of_ranks(asked);
+  }
   const MachineFacts facts = read_machine();
   if (threads == 0) threads = std::max<std::int64_t>(1, facts.usable_processors);
   const MemorySpeed memory = quick ? MemorySpeed() : memory_speed(threads);
@@ -33,8 +49,7 @@ int doctor_command(const Arguments& arguments) {
   for (const Finding& finding : findings) fit = fit && finding.level != Finding::Level::problem;
 
   if (json) {
-    nlohmann::ordered_json found = nlohmann::ordered_json::array(), self_test = nlohmann::ordered_json::array();
-    for (const Finding& f : findings) found.push_back({{"level", finding_level_name(f.level)}, {"subject", f.subject}, {"text", f.text}, {"mend", f.mend}});
+    nlohmann::ordered_json self_test = nlohmann::ordered_json::array();
     for (const SelfTestRow& row : rows)
       self_test.push_back({{"profile", row.profile},
                            {"instruction_set", row.isa},
@@ -54,14 +69,11 @@ int doctor_command(const Arguments& arguments) {
                                         {"memory_available_bytes", facts.memory_available_bytes},
                                         {"memory_gigabytes_per_second", bandwidth},
                                         {"open_files", facts.open_files},
-                                        {"findings", std::move(found)},
+                                        {"findings", findings_json(findings)},
                                         {"self_test", std::move(self_test)}};
-    std::printf("%s\n", answer.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
+    print_as_line(answer);
   } else {
-    for (const Finding& f : findings) {
-      std::printf("%-8s %-10s %s\n", finding_level_name(f.level).c_str(), f.subject.c_str(), f.text.c_str());
-      if (!f.mend.empty()) std::printf("%-8s %-10s -> %s\n", "", "", f.mend.c_str());
-    }
+    print_findings(findings);
     std::printf("%s\n", fit ? "this machine is fit" : "this machine is NOT fit");
   }
   return fit ? kExitOk : kExitError;

@@ -122,11 +122,11 @@ int generate_command(const Arguments& arguments) {
     std::fflush(stdout);
   };
   // A model without a tokenizer answers in token ids.
-  const auto on_token = [&](std::size_t, const GeneratedToken& token, const std::string& text) {
+  const auto on_token = [&](const OnExecutor&, std::size_t, const GeneratedToken& token, const std::string& text) {
     show(opened.tokenizer ? text : fmt::format("{}{}", answer.text.empty() ? "" : ",", token.id));
     return true;
   };
-  const auto on_end = [&](std::size_t, CompletionEnd&& end) {
+  const auto on_end = [&](const OnExecutor&, std::size_t, CompletionEnd&& end) {
     show(end.text);
     const std::lock_guard lock(answer.mutex);
     answer.end = std::move(end);

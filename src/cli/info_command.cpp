@@ -34,7 +34,8 @@ int info_command(const Arguments& arguments) {
                     {"lockstep info models/countdown-glm", "lockstep info models/countdown-glm --json"});
   table.positional("DIR", &folder, false, "Model folder, GGUF file, or the name of a shipped model: countdown-glm, agent-glm");
   table.number("mla-norm-eps", &settings.mla_norm_eps, 0, 1, "X", "Epsilon of MLA's latent norms, 0: the family's default");
-  table.flag("families", &of_families, "Instead of DIR: what is known of every model family, as JSON: keys of config.json read and refused, cost of the cache");
+  table.flag("families", &of_families,
+             "Instead of DIR: what is known of every model family, as JSON: keys of config.json read and refused, cost of the cache, formats of files");
   add_json_option(table, &json);
   if (!table.parse(arguments)) return kExitOk;
 

@@ -14,6 +14,12 @@ Option& Option::command_line_only() {
   return *this;
 }
 
+Option& Option::or_alone(std::string value) {
+  alone = std::move(value);
+  placeholder = "[" + placeholder + "]";
+  return *this;
+}
+
 Option& Option::positional() {
   is_positional = true;
   file_key = false;

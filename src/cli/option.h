@@ -37,6 +37,8 @@ struct Option {
   Option& required();
   // The option is no key of a file and not in the resolved configuration (--json, --resume).
   Option& command_line_only();
+  // On the command line the option may stand without a value, before another option or at the end: then it has this one.
+  Option& or_alone(std::string value);
   // An argument without a name.
   Option& positional();
 
@@ -51,6 +53,7 @@ struct Option {
   };
 
   std::string name, placeholder, help;
+  std::string alone;                             // or_alone(); empty: it needs a value
   std::function<void(const std::string&)> read;  // throws UsageError with what is allowed
   std::function<std::string()> toml;             // the value as TOML; "" when it has none
   std::string default_text, allowed, path;

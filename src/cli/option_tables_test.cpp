@@ -82,6 +82,10 @@ const std::vector<Idle>& idle_options() {
         {"serve", kServe, "publish-transition", "staged", "without --publish"},
         {"train rl", "--model x", "publish-transition", "staged", "without --publish"},
         {"doctor", "--quick", "threads", "2", "with --quick"},
+        {"doctor", "", "transport", "threads", "without --ranks"},
+        {"doctor", "", "isa", "avx2", "without --ranks"},
+        {"doctor", "", "model", "x", "without --ranks"},
+        {"doctor", "--ranks tp=2", "rank-timeout", "8", "without --transport mpi"},
         {"plan", "--model x", "batch-rows", "9", "without --for serve"},
         {"plan", "--model x", "cache-bytes", "9", "without --for serve"},
         {"plan", "--model x --for serve", "micro-batch", "1", "with --for serve"},
@@ -354,7 +358,7 @@ const std::map<std::string, std::string>& effective_options() {
       {"shapes list", "model mode shapes json"},
       {"shapes show", "lora-rank shapes json"},
       {"shapes resolve", "model context lora-rank forward-only accelerator count shapes json"},
-      {"doctor", "quick json"},
+      {"doctor", "quick ranks json"},
   };
   return all;
 }

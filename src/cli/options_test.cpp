@@ -75,6 +75,25 @@ TEST(Options, EveryKindInBothSpellings) {
   EXPECT_FALSE(s.other_seed);
 }
 
+TEST(Options, AnOptionMayStandAlone) {
+  const auto ranks_of = [](const std::vector<std::string>& arguments) {
+    std::string ranks, place;
+    bool json = false;
+    OptionTable table("doctor", "Checks.", {"lockstep doctor"});
+    table.text("ranks", &ranks, "LAYOUT", "Ranks").or_alone("auto");
+    table.text("model", &place, "DIR", "Model");
+    table.flag("json", &json, "JSON");
+    EXPECT_TRUE(table.parse(arguments));
+    return fmt::format("{} {}", ranks, json);
+  };
+  EXPECT_EQ(ranks_of({}), " false");
+  EXPECT_EQ(ranks_of({"--ranks"}), "auto false");
+  EXPECT_EQ(ranks_of({"--ranks", "--json"}), "auto true");
+  EXPECT_EQ(ranks_of({"--ranks", "tp=2", "--json"}), "tp=2 true");
+  EXPECT_EQ(ranks_of({"--ranks=tp=2"}), "tp=2 false");
+  EXPECT_THROW(ranks_of({"--model"}), UsageError);  // others need a value
+}
+
 TEST(Options, DefaultsStay) {
   Settings s;
   auto table = table_of(s);

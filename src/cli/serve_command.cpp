@@ -268,14 +268,10 @@ int serve_command(const Arguments& arguments) {
                                                                                                   : Follows::in_place,
                                                                  *opener);
   std::shared_ptr<TrainingService> trainers;
-  std::unique_ptr<ServePublishing> publishing;
   TrainingRouteOptions route_options;
   if (training) {
     TrainingServiceOptions options = service_options(trained);
-    if (!publish.place.empty()) {
-      publishing = std::make_unique<ServePublishing>(publish, follow.quorum, base->opened, executor, runtime.model);
-      publishing->add_to(options);
-    }
+    if (!publish.place.empty()) add_publishing(publish, follow.quorum, base->opened, executor, runtime.model, options);
     trainers = std::make_shared<TrainingService>(base, service, options);
     constexpr std::int64_t kTokenSeconds = 3600;  // of clients that ask unasked
     route_options.tokens = access.tokens =
@@ -341,7 +337,6 @@ int serve_command(const Arguments& arguments) {
   if (follower) follower->stop();
   deployed.stop_followers();
   server->stop();
-  publishing.reset();
   if (trainers) trainers->stop();
   deployments->stop();
   if (profile.on()) executor->drain();  // of what was under way

@@ -13,19 +13,19 @@ namespace lockstep {
 namespace {
 // Runs `work` on an entry of the record; an Error then also names the record's file and says what to do.
 template <class F>
-auto with_record(const KeptDeployments& kept, const std::string& what, F&& work) -> decltype(work()) {
+auto with_record(const StoredDeployments& stored, const std::string& what, F&& work) -> decltype(work()) {
   try {
     return work();
   } catch (const Error& e) {
     fail(e.code(), "'{}' has {}, but {}; put right what it names, or delete the file: models and aliases are then as the command line says",
-         kept.file().string(), what, e.message());
+         stored.file().string(), what, e.message());
   }
 }
 }  // namespace
 
 CommandLineDeployments::CommandLineDeployments(const DeploySettings& settings, RuntimeSettings& runtime, std::string& name)
-    : kept_(settings.state.empty() ? nullptr : std::make_shared<KeptDeployments>(settings.state)),
-      reports_(std::make_shared<GateReports>(kept_ ? std::filesystem::path(settings.state) / "gates.json" : std::filesystem::path())),
+    : stored_(settings.state.empty() ? nullptr : std::make_shared<StoredDeployments>(settings.state)),
+      reports_(std::make_shared<GateReports>(stored_ ? std::filesystem::path(settings.state) / "gates.json" : std::filesystem::path())),
       folder_(settings.folder),
       administrators_(settings.administrators),
       sleep_{settings.scale_to_zero_minutes * 60, settings.cold_start_seconds},
@@ -43,11 +43,11 @@ CommandLineDeployments::CommandLineDeployments(const DeploySettings& settings, R
     own_place_ = std::make_unique<const ModelPlace>(own_source_);
     runtime.model = own_place_->path();
   }
-  if (kept_) take_kept();
+  if (stored_) take_stored();
 }
 
-void CommandLineDeployments::take_kept() {
-  record_ = kept_->record();
+void CommandLineDeployments::take_stored() {
+  record_ = stored_->record();
   const auto is_made = [&](const std::string& name) {
     return std::any_of(record_.made.begin(), record_.made.end(), [&](const DeploymentRecord::Made& one) { return one.name == name; });
   };
@@ -55,13 +55,13 @@ void CommandLineDeployments::take_kept() {
     const bool made = is_made(one.name), deleted = std::find(record_.deleted.begin(), record_.deleted.end(), one.name) != record_.deleted.end();
     if (made || deleted)
       log_warning("a deployment of the command line gives way to what was changed over HTTP",
-                  {{"name", one.name}, {"changed", made ? "another was made by that name" : "it was deleted"}, {"kept", kept_->file().string()}});
+                  {{"name", one.name}, {"changed", made ? "another was made by that name" : "it was deleted"}, {"kept", stored_->file().string()}});
     return made || deleted;
   });
   for (const DeploymentRecord::Made& one : record_.made) {
     if (folder_.empty())
-      throw UsageError(
-          fmt::format("deploy-folder is missing: '{}' has the deployment '{}', which was made of '{}' below it", kept_->file().string(), one.name, one.source));
+      throw UsageError(fmt::format("deploy-folder is missing: '{}' has the deployment '{}', which was made of '{}' below it", stored_->file().string(),
+                                   one.name, one.source));
     beside_.push_back({one.name, one.source, true, one.snapshot});
   }
   std::erase_if(rules_, [&](const TrafficRule& one) { return record_.aliases.contains(one.alias); });
@@ -71,8 +71,8 @@ void CommandLineDeployments::take_kept() {
 
 // The record has the snapshot's id, since its channel may point elsewhere by now.
 std::shared_ptr<const ModelPlace> CommandLineDeployments::place_of(const Beside& one) const {
-  if (!one.is_kept) return std::make_shared<const ModelPlace>(one.source);
-  return with_record(*kept_, fmt::format("the deployment '{}' of '{}'", one.name, one.source), [&] {
+  if (!one.is_stored) return std::make_shared<const ModelPlace>(one.source);
+  return with_record(*stored_, fmt::format("the deployment '{}' of '{}'", one.name, one.source), [&] {
     const std::string source = one.snapshot.empty() ? one.source : (std::filesystem::path(one.source).parent_path() / one.snapshot).string();
     return std::make_shared<const ModelPlace>(place_below(folder_, source));
   });
@@ -111,7 +111,7 @@ std::shared_ptr<Deployments> CommandLineDeployments::open(std::shared_ptr<Genera
       }
       deployments->restore(rule);
     };
-    if (record_.aliases.contains(rule.alias)) with_record(*kept_, fmt::format("the alias '{}'", rule.alias), add);
+    if (record_.aliases.contains(rule.alias)) with_record(*stored_, fmt::format("the alias '{}'", rule.alias), add);
     else add();
   }
   const auto judge = [](const GateSpec& spec, const GateSide& candidate, const std::optional<GateSide>& live, const StopToken& stop) {
@@ -145,7 +145,7 @@ ModelDeploymentRouteOptions CommandLineDeployments::route_options(std::shared_pt
   if (opener) options.open = [opener](const std::string& name, const std::string& source) { return opener->open_below(name, source); };
   options.keys = std::move(keys);
   options.administrators = administrators_;
-  options.kept = kept_;
+  options.stored = stored_;
   options.gate = gate_;
   return options;
 }

@@ -16,7 +16,7 @@ namespace lockstep {
 
 class CommandLineDeployments {
  public:
-  // Without a model in `runtime` the first --deploy is the server's own: both are set to it. Errors: UsageError; those of ModelPlace and KeptDeployments.
+  // Without a model in `runtime` the first --deploy is the server's own: both are set to it. Errors: UsageError; those of ModelPlace and StoredDeployments.
   CommandLineDeployments(const DeploySettings& settings, RuntimeSettings& runtime, std::string& name);
 
   // The least memory of the models beside the server's own, bytes. Pulls their snapshots, once.
@@ -35,14 +35,14 @@ class CommandLineDeployments {
  private:
   struct Beside {
     std::string name, source;
-    bool is_kept = false;  // made over HTTP
+    bool is_stored = false;  // made over HTTP
     std::string snapshot = {};
     bool follows = false;
   };
-  void take_kept();
+  void take_stored();
   std::shared_ptr<const ModelPlace> place_of(const Beside& one) const;
 
-  const std::shared_ptr<KeptDeployments> kept_;  // null: changes are not stored
+  const std::shared_ptr<StoredDeployments> stored_;  // null: changes are not stored
   const std::shared_ptr<GateReports> reports_;
   const std::string folder_;
   const std::vector<std::string> administrators_;

@@ -191,8 +191,9 @@ int show_store(const Store& store, bool json) {
   };
   for (const std::string& name : store.channels())
     unless_damaged("channel", name, [&] {
-      const Channel channel = read_channel_record(store, name).value();
-      channels.push_back({{"name", name}, {"sequence", channel.sequence}, {"target", channel.target}, {"transition", channel.transition}});
+      const std::optional<Channel> channel = read_channel_record(store, name);
+      if (!channel) return;  // removed meanwhile
+      channels.push_back({{"name", name}, {"sequence", channel->sequence}, {"target", channel->target}, {"transition", channel->transition}});
     });
   for (const std::string& id : store.list(StoredKind::manifest))
     unless_damaged("snapshot", id, [&] {

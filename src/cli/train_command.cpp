@@ -70,6 +70,7 @@ void RunCommand::describe(const OptionTable& table, const std::string& kind, con
     install_interrupt_handlers();
   };
   run_.stop = interrupt_token();
+  run_.launch_start = launch_start();
 }
 
 int RunCommand::stopped(const std::string& sentence) {

@@ -184,13 +184,13 @@ bool RankSteps::set_mtp_weights(std::shared_ptr<const WeightSet> weights) {
 }
 
 void RankSteps::accepted(const std::vector<PlannedSlice>& plan) {
-  if (has_mtp()) keep(MtpSteps::kept_of(plan, page_size_));
+  if (has_mtp()) store(MtpSteps::states_of(plan, page_size_));
 }
 
-void RankSteps::keep(const std::vector<MtpSteps::Kept>& kept) {
-  tell(EngineCall::keep, [&](ByteWriter& out) { out.values(kept); });
+void RankSteps::store(const std::vector<MtpSteps::PageState>& states) {
+  tell(EngineCall::states, [&](ByteWriter& out) { out.values(states); });
   ranks_->run([&](int local) {
-    if (MtpSteps* mtp = parts_[static_cast<std::size_t>(local)].mtp.get()) mtp->keep(kept);
+    if (MtpSteps* mtp = parts_[static_cast<std::size_t>(local)].mtp.get()) mtp->store(states);
   });
 }
 

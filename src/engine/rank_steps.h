@@ -41,8 +41,8 @@ class RankSteps {
   void run(const std::vector<PlannedSlice>& plan, const StepWants& wants, StepResult& result);
   // The plan's tokens have been accepted, and its sequences are at their next positions.
   void accepted(const std::vector<PlannedSlice>& plan);
-  // What that leaves to the layer to keep (MtpSteps::keep).
-  void keep(const std::vector<MtpSteps::Kept>& kept);
+  // The states that the layer stores with pages then (MtpSteps::store).
+  void store(const std::vector<MtpSteps::PageState>& states);
   // The layer's predictions for sequences of one plan (engine/drafts/mtp_steps.h).
   std::vector<std::vector<std::int32_t>> guess(std::span<Sequence* const> sequences, std::int64_t tokens);
 

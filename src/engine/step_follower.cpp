@@ -65,8 +65,8 @@ void StepFollower::perform(ByteReader& in) {
         fail(ErrorCode::internal, "{} parameters of {} have come of the layer of multi-token prediction", layer_images_.size(), wanted);
       return steps_->set_mtp(upload(runtime_.backend, layer->manifest(), std::exchange(layer_images_, {}), runtime_.profile, in.value<std::uint64_t>()));
     }
-    case EngineCall::keep:
-      return steps_->keep(in.values<MtpSteps::Kept>());
+    case EngineCall::states:
+      return steps_->store(in.values<MtpSteps::PageState>());
     case EngineCall::guess: {
       const TakenGuess guess = taken_guess(in, known_);
       steps_->guess(guess.asked, guess.tokens);

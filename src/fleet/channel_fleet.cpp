@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "sync/arc_folder.h"
+#include "sync/channel.h"
 #include "sync/snapshot.h"
 #include "sync/snapshot_write.h"
 
@@ -61,7 +62,7 @@ std::string ChannelFleet::identity_of(const std::string& snapshot) {
   const std::lock_guard lock(mutex_);
   if (const auto found = names_.find(snapshot); found != names_.end()) return found->second;
   for (const std::string& name : channels_of(*store_)) {
-    if (name == channel_ || known_.contains(name)) continue;
+    if (name == channel_ || is_hold_name(name) || known_.contains(name)) continue;
     if (const auto record = readable_channel(*store_, name); record && record->sequence == 1) {
       names_.emplace(record->target, name);
       known_.insert(name);

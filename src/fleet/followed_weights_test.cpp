@@ -52,13 +52,14 @@ std::size_t unequal_parameters(Backend& backend, const WeightSet& a, const Weigh
 }
 
 // Some changes with a wrong digest, in turn: of what is there, and of what comes out, which is seen when all is written.
-void damaged_changes_leave_the_weights(const WeightStaging& staging, StagedWeights& staged, const LiveWeights& live, const WeightSet& first, Runtime& runtime) {
+void damaged_changes_leave_the_weights(const std::function<std::shared_ptr<const WeightSet>()>& write, StagedWeights& staged, const LiveWeights& live,
+                                       const WeightSet& first, Runtime& runtime) {
   std::set<bool> many;
   for (std::size_t i = 0; i < staged.changes.size(); i += 1 + staged.changes.size() / 8) {
     StagedWeights::Change& change = staged.changes[i];
     for (std::string* digest : {&change.before, &change.after}) {
       const std::string right = std::exchange(*digest, std::string(32, '0'));
-      EXPECT_THROW(staging.write(staged, live), Error);
+      EXPECT_THROW(write(), Error);
       EXPECT_EQ(unequal_parameters(runtime.backend, *live.weights, first), 0) << i;
       *digest = right;
     }
@@ -98,12 +99,13 @@ TEST_P(FollowedWeights, HaveTheBitsOfAFolderThatIsLoadedWhole) {
       const WeightStaging staging(runtime, executor, memory);
       StagedWeights staged = staging.stage(*store, chain, live, 2, {}, [](ReplicaStage) {});
       EXPECT_EQ(staged.changed_tensors, manifest.files().size());
+      const auto write = [&] { return run_on(*executor, WorkClass::live, [&](const OnExecutor& on) { return staging.write(on, staged, live); }).get(); };
       if (memory == SwapMemory::spare) {
         EXPECT_EQ(unequal_parameters(runtime->backend, *live.weights, *set(first, 1)), 0);
       } else {
-        damaged_changes_leave_the_weights(staging, staged, live, *set(first, 1), *runtime);
+        damaged_changes_leave_the_weights(write, staged, live, *set(first, 1), *runtime);
       }
-      const auto now = memory == SwapMemory::spare ? staged.next.weights : staging.write(staged, live);
+      const auto now = memory == SwapMemory::spare ? staged.next.weights : write();
       pull_snapshot(*store, second.written.id, root_ / "folder", Overwrite::no, {.threads = 1});
       const auto whole = ModelReader::open(root_ / "folder")->weight_set(runtime->backend, runtime->profile, 2);
       EXPECT_GT(unequal_parameters(runtime->backend, *set(first, 1), *whole), 0);

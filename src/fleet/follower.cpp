@@ -212,8 +212,8 @@ void Follower::swap(StagedWeights& staged, const Channel& channel, std::chrono::
   reporter_.enter(ReplicaStage::swapping);
   const auto began = std::chrono::steady_clock::now();
   service_->weights().swap(
-      [&]() -> ServedWeights::Swapped {
-        if (!staged.next.weights) staged.next.weights = staging_.write(staged, live_);
+      [&](const OnExecutor& on) -> ServedWeights::Swapped {
+        if (!staged.next.weights) staged.next.weights = staging_.write(on, staged, live_);
         return {staged.next.weights, staged.next.adapter};
       },
       {staged.version, channel.target, options_.identity_of ? options_.identity_of(channel.target) : channel.target}, options_.in_flight);

@@ -13,6 +13,7 @@
 #include "base/seconds.h"
 #include "checkpoint/adapter_folder.h"
 #include "sync/channel.h"
+#include "sync/snapshot_ways.h"
 #include "sync/sparse_codec.h"
 
 namespace lockstep {
@@ -49,14 +50,14 @@ Publisher::Publisher(std::shared_ptr<Store> store, std::string channel, Snapshot
       executor_(std::move(executor)),
       options_(options) {}
 
-PublishedSnapshot Publisher::publish(const std::shared_ptr<const WeightSet>& weights, const std::string& held_by) {
-  return push(ModelTensors(runtime_->model->manifest(), runtime_->profile), weights->parameters, texts_, held_by, weights_);
+PublishedSnapshot Publisher::publish(const std::shared_ptr<const WeightSet>& weights, const Hold& hold) {
+  return push(ModelTensors(runtime_->model->manifest(), runtime_->profile), weights->parameters, texts_, hold, weights_);
 }
 
-PublishedSnapshot Publisher::publish(const std::shared_ptr<const AdapterWeights>& adapter, const AdapterBase& base, const std::string& held_by) {
+PublishedSnapshot Publisher::publish(const std::shared_ptr<const AdapterWeights>& adapter, const AdapterBase& base, const Hold& hold) {
   const SnapshotTexts texts = {{kAdapterConfig, adapter_config_text(*adapter->layout, base.name)},
                                {kAdapterBaseFile, nlohmann::json{{"weights_sha256", base.sha256}}.dump()}};
-  return push(ModelTensors(adapter->layout->manifest()), adapter->parameters, texts, held_by, adapter_);
+  return push(ModelTensors(adapter->layout->manifest()), adapter->parameters, texts, hold, adapter_);
 }
 
 // A tensor as it is now: which elements are not those of last time, or all bytes.
@@ -108,8 +109,19 @@ std::vector<Publisher::TensorNow> Publisher::read_tensors(const ModelTensors& te
   return all;
 }
 
-PublishedSnapshot Publisher::push(const ModelTensors& tensors, const std::vector<Buffer>& buffers, const SnapshotTexts& texts, const std::string& held_by,
-                                  Last& last) {
+PublishedSnapshot Publisher::push(const ModelTensors& tensors, const std::vector<Buffer>& buffers, const SnapshotTexts& texts, const Hold& hold, Last& last) {
+  try {
+    return push_after(tensors, buffers, texts, hold, last);
+  } catch (const Error& e) {
+    // What is held by other channels may have been released, and pruned: the chain begins anew.
+    if (!hold || last.id.empty() || e.code() != ErrorCode::not_found || store_->size(StoredKind::manifest, last.id)) throw;
+    last = {};
+  }
+  return push_after(tensors, buffers, texts, hold, last);
+}
+
+PublishedSnapshot Publisher::push_after(const ModelTensors& tensors, const std::vector<Buffer>& buffers, const SnapshotTexts& texts, const Hold& hold,
+                                        Last& last) {
   const auto began = std::chrono::steady_clock::now();
   PublishedSnapshot published;
   const bool anew = !last.id.empty() && last.texts != texts;
@@ -130,12 +142,12 @@ PublishedSnapshot Publisher::push(const ModelTensors& tensors, const std::vector
     if (may_follow(texts, there.manifest)) push.parent = there.id;
   }
   const std::string expected = before ? before->target : std::string();
-  if (held_by.empty() && !last.id.empty() && expected != last.id)
+  if (!hold && !last.id.empty() && expected != last.id)
     fail(ErrorCode::already_exists, "channel '{}' of '{}' points at {}, and this trainer published {} last; somebody else moves it", channel_, store_->label(),
          expected.empty() ? "nothing" : expected, last.id);
   push.written = [&](const Written& written) {
-    published.sequence = held_by.empty() ? move_channel(*store_, channel_, written.id, options_.transition, expected).sequence
-                                         : move_channel(*store_, held_by, written.id, "immediate", "").sequence;
+    if (hold) hold(*store_, written);
+    else published.sequence = move_channel(*store_, channel_, written.id, options_.transition, expected).sequence;
   };
   const auto kept = [&](std::size_t i) -> const Last::Tensor& { return last.tensors.at(tensors.shapes()[i].name); };
   const auto read = [&](std::size_t i) {
@@ -157,8 +169,14 @@ PublishedSnapshot Publisher::push(const ModelTensors& tensors, const std::vector
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }
   }
+  // After a start nobody knows how many there were.
+  last.deltas = push.parent.empty() ? 0 : last.id.empty() ? options_.whole_every : last.deltas + 1;
   last.id = published.written.id;
+  last.parent = push.parent;
+  last.bytes = published.written.payload_bytes + published.written.manifest_bytes;
+  last.has_ways = false;
   last.texts = texts;
+  last.shapes = tensors.shapes();
   for (std::size_t i = 0; i < now.size(); ++i) {
     Last::Tensor& to = last.tensors[tensors.shapes()[i].name];
     if (now[i].whole) to.bytes = std::move(now[i].bytes);
@@ -167,6 +185,35 @@ PublishedSnapshot Publisher::push(const ModelTensors& tensors, const std::vector
   }
   published.seconds = seconds_since(began);
   return published;
+}
+
+void Publisher::make_ways() {
+  if (options_.whole_every == 0) return;
+  for (Last* last : {&weights_, &adapter_})
+    if (!last->has_ways) make_ways(*last);
+}
+
+void Publisher::make_ways(Last& last) const {
+  SnapshotWays ways;
+  bool whole = last.deltas >= options_.whole_every;
+  if (!last.parent.empty()) {
+    const auto before = read_ways(*store_, last.parent);
+    ways.depth = before ? before->depth + 1 : 1;
+    whole |= !before;  // a kill came between: nobody finds the way past it
+  }
+  ways.ways.push_back({last.id, last.parent, last.parent.empty() ? std::uint64_t{0} : 1, last.bytes});
+  if (!whole) {
+    put_ways(*store_, last.id, ways);
+  } else {
+    PushOptions push{.profile = runtime_->profile.name, .threads = options_.threads};
+    push.written = [&](const Written& now) {  // before another process could prune it
+      ways.ways.push_back({now.id, {}, 0, now.payload_bytes + now.manifest_bytes});
+      put_ways(*store_, last.id, ways);
+    };
+    push_tensors(*store_, {last.shapes, [&](std::size_t i) { return last.tensors.at(last.shapes[i].name).bytes; }, {}}, last.texts, push);
+    last.deltas = 0;
+  }
+  last.has_ways = true;
 }
 
 }  // namespace lockstep

@@ -22,7 +22,7 @@ TensorPass::TensorPass(Runtime& runtime, const ModelTensors& tensors, const std:
   for (Worker& worker : workers_) worker.tensor = list_.size();
 }
 
-bool TensorPass::turn() {
+bool TensorPass::turn(const OnExecutor&) {
   if (workers_.size() == 1) work(workers_.front());
   else runtime_.backend.device().threads().run(std::ssize(workers_), [&](std::int64_t i) { work(workers_[static_cast<std::size_t>(i)]); });
   return begun_ < list_.size() || std::any_of(workers_.begin(), workers_.end(), [&](const Worker& w) { return w.tensor < list_.size(); });
@@ -30,7 +30,12 @@ bool TensorPass::turn() {
 
 void TensorPass::run(Executor& executor) {
   bool more = true;
-  while (more) more = executor.inside() ? turn() : executor.run(WorkClass::training, [&] { return turn(); }).get();
+  while (more) more = run_on(executor, WorkClass::training, [&](const OnExecutor& on) { return turn(on); }).get();
+}
+
+void TensorPass::run(const OnExecutor& on) {
+  bool more = true;
+  while (more) more = turn(on);
 }
 
 void TensorPass::work(Worker& worker) {

@@ -11,7 +11,7 @@
 #include "base/running_digest.h"
 #include "fleet/model_tensors.h"
 #include "model/runtime.h"
-#include "serving/executor.h"
+#include "serving/on_executor.h"
 
 namespace lockstep {
 
@@ -30,10 +30,11 @@ class TensorPass {
  public:
   // All outlive it.
   TensorPass(Runtime& runtime, const ModelTensors& tensors, const std::vector<Buffer>& buffers, std::vector<PassedTensor> list);
-  // Some milliseconds' work; false: all is done. The executor's thread. Throws what the functions throw.
-  bool turn();
-  // All turns, each on the executor's thread, between its other work; at once for who is there already. Throws as turn.
+  // Some milliseconds' work; false: all is done. Throws what the functions throw.
+  bool turn(const OnExecutor& on);
+  // All turns. From another thread each is a step of the executor, between its other work; in a step they come at once. Throws as turn.
   void run(Executor& executor);
+  void run(const OnExecutor& on);
 
  private:
   struct Worker {

@@ -192,7 +192,7 @@ void WeightStaging::stage_weights(const SnapshotChain& chain, const LiveWeights&
 // Payloads need less memory than the places of many elements, but the tensor whole, there and back.
 void WeightStaging::make_payloads(const ModelTensors& tensors, const SnapshotChain& chain, const SnapshotTensor& wanted, const WeightSet& weights,
                                   StagedWeights::Change& change) const {
-  std::string before = whole_tensor(tensors, weights, change.tensor, change.type), now = chain.tensor(wanted, before);
+  std::string before = whole_tensor(*executor_, tensors, weights, change.tensor, change.type), now = chain.tensor(wanted, before);
   EncodedTensor there = encode_tensor(change.type, before, now), back = encode_tensor(change.type, now, before);
   change.codec = there.codec, change.undo_codec = back.codec;
   change.payload = there.codec == TensorCodec::full ? std::move(now) : std::move(there.payload);
@@ -203,22 +203,23 @@ void WeightStaging::pass(const ModelTensors& tensors, const WeightSet& weights, 
                          const std::function<void()>& after) const {
   if (list.empty()) return;
   TensorPass pass(*runtime_, tensors, weights.parameters, std::move(list));
-  const auto turn = [&] {
-    const bool more = pass.turn();
+  const auto turn = [&](const OnExecutor& on) {
+    const bool more = pass.turn(on);
     if (after) after();
     return more;
   };
   do before_turn();
-  while (executor_->run(WorkClass::training, turn).get());
+  while (run_on(*executor_, WorkClass::training, turn).get());
 }
 
-std::string WeightStaging::whole_tensor(const ModelTensors& tensors, const WeightSet& weights, std::size_t i, SafetensorsType type) const {
+template <class Where>
+std::string WeightStaging::whole_tensor(Where& where, const ModelTensors& tensors, const WeightSet& weights, std::size_t i, SafetensorsType type) const {
   std::string bytes(static_cast<std::size_t>(tensors.shapes()[i].bytes / safetensors_type_bytes(tensors.shapes()[i].type) * safetensors_type_bytes(type)),
                     '\0');
   const auto read = [&](std::int64_t first, const char* words, std::size_t size) {
     std::memcpy(bytes.data() + first * safetensors_type_bytes(type), words, size);
   };
-  TensorPass(*runtime_, tensors, weights.parameters, {{i, type, read}}).run(*executor_);
+  TensorPass(*runtime_, tensors, weights.parameters, {{i, type, read}}).run(where);
   return bytes;
 }
 
@@ -243,9 +244,9 @@ void WeightStaging::tell_ranks(StagedWeights& staged, const Changes& changes) co
   if (staged.for_ranks->count() > trained_size(runtime_->model->manifest()) / kOneInRanks) staged.for_ranks.reset();
 }
 
-std::shared_ptr<const WeightSet> WeightStaging::write(StagedWeights& staged, const LiveWeights& live) const {
+std::shared_ptr<const WeightSet> WeightStaging::write(const OnExecutor& on, StagedWeights& staged, const LiveWeights& live) const {
   const ModelTensors tensors(runtime_->model->manifest(), runtime_->profile);
-  check(tensors, staged.changes, live.weights->parameters, false);
+  check(on, tensors, staged.changes, live.weights->parameters, false);
   auto next = std::make_shared<WeightSet>();
   next->version = staged.version;
   next->parameters = live.weights->parameters;
@@ -273,7 +274,7 @@ std::shared_ptr<const WeightSet> WeightStaging::write(StagedWeights& staged, con
     for (const StagedWeights::Change& one : staged.changes) {
       ++begun;
       if (one.many) {
-        before = whole_tensor(tensors, *live.weights, one.tensor, one.type);
+        before = whole_tensor(on, tensors, *live.weights, one.tensor, one.type);
         write_payload(one, before, one.codec, one.payload, true, next->parameters);
         before.clear();
       } else {
@@ -281,7 +282,7 @@ std::shared_ptr<const WeightSet> WeightStaging::write(StagedWeights& staged, con
         write_all(one.there, next->parameters);
       }
     }
-    check(tensors, staged.changes, next->parameters, true);
+    check(on, tensors, staged.changes, next->parameters, true);
   } catch (...) {
     // Of the live weights' own memory. What others have was copied, and is as it was.
     std::vector<Buffer> own = live.weights->parameters;
@@ -291,7 +292,7 @@ std::shared_ptr<const WeightSet> WeightStaging::write(StagedWeights& staged, con
         write_all(one.back, own);
         continue;
       }
-      const std::string now = whole_tensor(tensors, *live.weights, one.tensor, one.type);
+      const std::string now = whole_tensor(on, tensors, *live.weights, one.tensor, one.type);
       if (!before.empty()) {  // written in part, which no payload undoes
         tensors.each_change(one.tensor, 0, now, before, one.type, kMostChanges, [&](const Changes& some) { write_all(some, own); });
         before.clear();
@@ -305,12 +306,12 @@ std::shared_ptr<const WeightSet> WeightStaging::write(StagedWeights& staged, con
   return next;
 }
 
-void WeightStaging::check(const ModelTensors& tensors, const std::vector<StagedWeights::Change>& changes, const std::vector<Buffer>& buffers,
-                          bool after) const {
+void WeightStaging::check(const OnExecutor& on, const ModelTensors& tensors, const std::vector<StagedWeights::Change>& changes,
+                          const std::vector<Buffer>& buffers, bool after) const {
   std::vector<RunningDigest> digests(changes.size());
   std::vector<PassedTensor> list;
   for (std::size_t i = 0; i < changes.size(); ++i) list.push_back(digested(changes[i].tensor, changes[i].type, digests[i]));
-  TensorPass(*runtime_, tensors, buffers, std::move(list)).run(*executor_);
+  TensorPass(*runtime_, tensors, buffers, std::move(list)).run(on);
   for (std::size_t i = 0; i < changes.size(); ++i)
     if (const std::string digest = digests[i].hex(), &expected = after ? changes[i].after : changes[i].before; digest != expected)
       fail(ErrorCode::corrupt_file, "tensor {} of the live weights has the digest {}, expected {}; they stay as they are",

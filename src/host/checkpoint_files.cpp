@@ -38,6 +38,12 @@ TrainingCheckpoint CheckpointFiles::read_own(const CheckpointRecord& from, const
   if (from.merged())
     fail(ErrorCode::invalid_argument,
          "the checkpoint {} holds weights that an adapter was merged into, to be sampled and promoted; allowed are states and adapters", from.path());
+  if (!from.snapshot.empty()) {
+    TrainingCheckpoint values{.step = from.steps, .masters = snapshots_.read(from, manifest), .profile_digest = from.profile};
+    values.first_moments.resize(values.masters.size());
+    values.second_moments.resize(values.masters.size());
+    return values;
+  }
   std::optional<LoadedCheckpoint> loaded = load_latest_checkpoint(checkpoints_.folder(from), manifest);
   if (!loaded) fail(ErrorCode::corrupt_file, "the checkpoint {} is not on disk any more", from.path());
   return std::move(loaded->checkpoint);
@@ -82,7 +88,7 @@ SamplerWeights CheckpointFiles::weights(const OnExecutor& on, const CheckpointRe
   Runtime& runtime = commons_.runtime();
   const TrainingBase& base = *commons_.base;
   if (from.merged()) return {ModelReader::open(checkpoints_.folder(from) / kMergedFolder)->weight_set(runtime.backend, runtime.profile, 0)};
-  if (from.kind != "external_weights") return read_weights(on, checkpoints_.folder(from), from.settings);
+  if (from.kind != "external_weights" && from.snapshot.empty()) return read_weights(on, checkpoints_.folder(from), from.settings);
   if (from.model == kNamedAdapterModel) return {base.weights, adapter_named(from.name).weights};
   const auto layout = from.settings.rank > 0 ? adapter_layout(base, from.settings) : nullptr;
   const Manifest& manifest = layout ? layout->manifest() : commons_.base_manifest();

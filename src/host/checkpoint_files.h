@@ -1,5 +1,5 @@
 // Reads and writes the folders of checkpoints: training checkpoints, PEFT folders of adapters, Hugging Face folders of all parameters. The server's
-// named adapters can be read like checkpoints. The records of checkpoints are in host/checkpoints.h.
+// named adapters can be read like checkpoints, and so can those that are snapshots of a store. The records of checkpoints are in host/checkpoints.h.
 //   files.write(on, record, trained, precision); fresh.restore(files.read(on, record, fresh.manifest()), true);
 #pragma once
 #include "checkpoint/model_folder.h"
@@ -11,11 +11,12 @@ namespace lockstep {
 
 class CheckpointFiles {
  public:
-  CheckpointFiles(TrainingCommons& commons, Checkpoints& checkpoints, MemoryRoom& memory) : commons_(commons), checkpoints_(checkpoints), memory_(memory) {}
+  CheckpointFiles(TrainingCommons& commons, Checkpoints& checkpoints, CheckpointSnapshots& snapshots, MemoryRoom& memory)
+      : commons_(commons), checkpoints_(checkpoints), snapshots_(snapshots), memory_(memory) {}
 
   // Error invalid_argument: another numerics profile than this server's.
   void check_profile_of(const CheckpointRecord& record) const;
-  // Errors: invalid_argument for weights that an adapter was merged into, corrupt_file, not_found.
+  // Of a snapshot its values, those of the compute copy. Errors: invalid_argument for weights that an adapter was merged into, corrupt_file, not_found.
   TrainingCheckpoint read(const OnExecutor& on, const CheckpointRecord& from, const Manifest& manifest) const;
   SamplerWeights weights(const OnExecutor& on, const CheckpointRecord& from) const;
   // From a folder with our own files, of a model with these settings.
@@ -39,6 +40,7 @@ class CheckpointFiles {
 
   TrainingCommons& commons_;
   Checkpoints& checkpoints_;
+  CheckpointSnapshots& snapshots_;
   MemoryRoom& memory_;
 };
 

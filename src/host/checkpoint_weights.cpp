@@ -9,12 +9,27 @@ CheckpointWeights::CheckpointWeights(TrainingCommons& commons, Checkpoints& chec
     : commons_(commons), checkpoints_(checkpoints), files_(files), memory_(memory), cache_(commons.base->executor, commons.options.sampler_bytes) {}
 
 SamplerWeights CheckpointWeights::of_checkpoint(const std::string& owner, const std::string& path) {
-  const CheckpointRecord from = checkpoints_.find(owner, path, "sampler_weights");
+  return of_record(owner, checkpoints_.find(owner, path, "sampler_weights"));
+}
+
+namespace {
+// Another time, or another snapshot: it was overwritten.
+std::string key_of(const CheckpointRecord& record) { return fmt::format("{} {} {}", record.path(), record.created, record.snapshot); }
+}  // namespace
+
+SamplerWeights CheckpointWeights::of_record(const std::string& owner, const CheckpointRecord& from) {
   const auto read = [&](const OnExecutor& on) {
     return memory_.sampled(on, owner, from.settings, fmt::format("the weights of {}", from.path()), [&] { return files_.weights(on, from); });
   };
   if (from.kind == "external_weights") return run_on(*commons_.base->executor, WorkClass::training, read).get();  // an adapter by name is in memory
-  return cache_.get(fmt::format("{} {}", from.path(), from.created), read);
+  return cache_.get(key_of(from), read);
+}
+
+void CheckpointWeights::keep(const CheckpointRecord& saved, const SamplerWeights& weights) {
+  commons_.base->executor->submit(WorkClass::training, [this, key = key_of(saved), weights, model = saved.model] {
+    cache_.put(OnExecutor(*commons_.base->executor), key, weights, model);
+    return false;
+  });
 }
 
 SamplerWeights CheckpointWeights::of_promoted(const PromotedModel& model) {

@@ -13,6 +13,9 @@ class CheckpointWeights {
   CheckpointWeights(TrainingCommons& commons, Checkpoints& checkpoints, CheckpointFiles& files, MemoryRoom& memory);
   // Errors: those of Checkpoints::find and CheckpointFiles::weights; resource_exhausted; cancelled when the executor has stopped.
   SamplerWeights of_checkpoint(const std::string& owner, const std::string& path);
+  SamplerWeights of_record(const std::string& owner, const CheckpointRecord& from);
+  // Of a checkpoint that is a snapshot and was just saved: whoever samples it next need not read the store. Of a model the newest alone is kept.
+  void keep(const CheckpointRecord& saved, const SamplerWeights& weights);
   SamplerWeights of_promoted(const PromotedModel& model);
   bool drop_oldest(const OnExecutor& on) { return cache_.drop_oldest(on); }
   void clear(const OnExecutor& on) { cache_.clear(on); }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 
 #include "base/entropy.h"
 #include "base/error.h"
@@ -42,11 +43,14 @@ bool is_expired(const CheckpointRecord& record) { return record.expires && *reco
 [[noreturn]] void fail_absent(const std::string& path) { fail(ErrorCode::not_found, "there is no checkpoint '{}'", path); }
 }  // namespace
 
-Checkpoints::Checkpoints(TrainingCommons& commons, Sessions& sessions, const StoredRecords<PromotedModel>& promoted)
-    : commons_(commons), sessions_(sessions), promoted_(promoted), state_(std::in_place, commons.limit_of(commons.options.max_numbers)) {
+Checkpoints::Checkpoints(TrainingCommons& commons, Sessions& sessions, const StoredRecords<PromotedModel>& promoted, CheckpointSnapshots& snapshots)
+    : commons_(commons), sessions_(sessions), promoted_(promoted), snapshots_(snapshots), state_(std::in_place, commons.limit_of(commons.options.max_numbers)) {
   std::map<std::string, CheckpointRecord> records;
   commons_.store->each("checkpoint",
                        [&](const std::string& path, const std::string& document) { records[path] = checkpoint_record(TrainingJson::parse(document)); });
+  std::set<std::string> channels;
+  for (const auto& [path, record] : records) channels.insert(record.channel);
+  snapshots_.release_all_but(channels);
   const auto state = state_.lock();
   state->records = std::move(records);
 }
@@ -97,7 +101,16 @@ CheckpointRecord Checkpoints::find(const std::string& owner, const std::string& 
 
 bool Checkpoints::contains(const std::string& path) const {
   const auto state = state_.lock();
-  return state->records.contains(path);
+  return state->records.contains(path) || std::any_of(state->begun.begin(), state->begun.end(), [&](const Begun& one) { return one.path == path; });
+}
+
+std::shared_ptr<void> Checkpoints::begin(const CheckpointRecord& record, std::int64_t bytes) {
+  const auto state = state_.lock();
+  const auto at = state->begun.insert(state->begun.end(), Begun{record.path(), record.owner, bytes});
+  return {nullptr, [this, at](void*) {
+            const auto now = state_.lock();
+            now->begun.erase(at);
+          }};
 }
 
 void Checkpoints::check_room(const std::string& owner, const std::string& path, std::int64_t bytes, std::int64_t metadata) {
@@ -114,6 +127,11 @@ void Checkpoints::check_room(const std::string& owner, const std::string& path, 
       if (key == path) continue;
       all += record.bytes, ++count;
       if (record.owner == owner) own += record.bytes, ++own_count;
+    }
+    for (const Begun& one : state->begun) {
+      if (one.path == path) continue;
+      all += one.bytes, ++count;
+      if (one.owner == owner) own += one.bytes, ++own_count;
     }
   }
   { const auto held = commons_.metadata.hold(owner, metadata); }
@@ -150,7 +168,7 @@ std::vector<CheckpointRecord> Checkpoints::all(const std::string& owner, const s
 }
 
 // From a change of the writer's.
-void Checkpoints::keep(const CheckpointRecord& record) {
+void Checkpoints::store(const CheckpointRecord& record) {
   commons_.store->put("checkpoint", record.path(), to_json(record).dump());
   const auto state = state_.lock();
   state->records[record.path()] = record;
@@ -163,13 +181,51 @@ void Checkpoints::forget(const CheckpointRecord& record) {
     const auto state = state_.lock();
     state->records.erase(record.path());
   }
+  if (record.snapshot.empty()) remove_files(record);
+  else snapshots_.release(record);
+}
+
+void Checkpoints::remove_files(const CheckpointRecord& record) const {
   std::error_code error;
   fs::remove_all(folder(record), error);
   if (error) log_warning("a removed checkpoint is still on disk", {{"checkpoint", record.path()}, {"reason", error.message()}});
 }
 
+std::optional<CheckpointRecord> Checkpoints::at(const std::string& path) const {
+  const auto state = state_.lock();
+  const auto found = state->records.find(path);
+  return found == state->records.end() ? std::nullopt : std::optional(found->second);
+}
+
 void Checkpoints::put(const CheckpointRecord& record) {
-  writer_.change([&] { keep(record); });
+  std::optional<CheckpointRecord> before;
+  writer_.change([&] {
+    before = at(record.path());
+    store(record);
+    if (before && before->snapshot.empty() && !record.snapshot.empty()) remove_files(*before);
+  });
+  if (!before || before->snapshot.empty()) return;
+  if (!record.snapshot.empty() && before->channel == record.name) take_name(record, *before);
+  else snapshots_.release(*before);
+}
+
+// Each is held at every moment, so that a kill leaves the old checkpoint or the new one.
+void Checkpoints::take_name(const CheckpointRecord& record, const CheckpointRecord& replaced) {
+  try {
+    snapshots_.release_now(replaced.channel, replaced.snapshot);
+    const std::string channel = snapshots_.hold(record);
+    bool is_current = false;
+    writer_.change([&] {
+      std::optional<CheckpointRecord> now = at(record.path());
+      if (!now || now->channel != record.channel) return;
+      now->channel = channel;
+      store(*now);
+      is_current = true;
+    });
+    snapshots_.release(is_current ? record.channel : channel, record.snapshot);
+  } catch (const std::exception& e) {  // it keeps the name that was made up
+    log_warning("a channel could not be given to the checkpoint that replaced another", {{"checkpoint", record.path()}, {"reason", e.what()}});
+  }
 }
 
 void Checkpoints::remove(const std::string& owner, const std::string& path) {
@@ -181,15 +237,10 @@ void Checkpoints::remove(const std::string& owner, const std::string& path) {
 void Checkpoints::change(const std::string& owner, const std::string& path, const std::function<void(CheckpointRecord&)>& change) {
   const std::string key = find(owner, path).path();
   writer_.change([&] {
-    CheckpointRecord record;
-    {
-      const auto state = state_.lock();
-      const auto found = state->records.find(key);
-      if (found == state->records.end() || found->second.owner != owner) fail_absent(path);
-      record = found->second;
-    }
-    change(record);
-    keep(record);
+    std::optional<CheckpointRecord> record = at(key);
+    if (!record || record->owner != owner) fail_absent(path);
+    change(*record);
+    store(*record);
   });
 }
 
@@ -241,6 +292,20 @@ std::string Checkpoints::copy(const std::string& owner, const CopyRequest& wante
     if (state->records.contains(record.path())) fail(ErrorCode::already_exists, "the checkpoint {} exists already", record.path());
   }
   check_room(owner, record.path(), from.bytes, record.user_metadata.bytes() + record.settings.user_metadata.bytes());
+  if (from.snapshot.empty()) copy_files(from, record);
+  else record.channel = snapshots_.hold(record);
+  try {
+    put(record);
+  } catch (const std::exception&) {
+    if (!record.snapshot.empty()) snapshots_.release(record);
+    throw;
+  }
+  const auto state = state_.lock();
+  if (!wanted.idempotency_key.empty()) state->copies.put(owner, copy_scope, 0, record.path());
+  return record.path();
+}
+
+void Checkpoints::copy_files(const CheckpointRecord& from, const CheckpointRecord& record) const {
   const fs::path to = folder(record), source = folder(from);
   std::error_code error;
   fs::create_directories(to.parent_path(), error);
@@ -249,13 +314,9 @@ std::string Checkpoints::copy(const std::string& owner, const CopyRequest& wante
   fs::copy(source, copied.partial(), fs::copy_options::recursive | fs::copy_options::create_hard_links, error);
   if (error) fail(ErrorCode::io, "the checkpoint {} cannot be copied: {}", from.path(), error.message());
   copied.commit();
-  put(record);
-  const auto state = state_.lock();
-  if (!wanted.idempotency_key.empty()) state->copies.put(owner, copy_scope, 0, record.path());
-  return record.path();
 }
 
-void Checkpoints::keep_job(const SessionRecord& session) {
+void Checkpoints::store_job(const SessionRecord& session) {
   if (session.job.empty()) return;
   writer_.change([&] {
     std::vector<CheckpointRecord> of_session;
@@ -266,7 +327,7 @@ void Checkpoints::keep_job(const SessionRecord& session) {
     }
     for (CheckpointRecord& checkpoint : of_session) {
       checkpoint.job = session.job;
-      keep(checkpoint);
+      store(checkpoint);
     }
   });
 }

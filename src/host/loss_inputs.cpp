@@ -8,7 +8,7 @@
 #include "host/batch_loss.h"
 #include "host/routing_matrix.h"
 #include "model/runtime.h"
-#include "numerics/accumulator.h"
+#include "numerics/exact_sum.h"
 #include "train/kept_rows.h"
 #include "train/loss_input_names.h"
 #include "train/value_loss.h"

@@ -114,7 +114,7 @@ void ModelLife::make(const OnExecutor& on, HostedModel& model, const CreateModel
     state->record.changed = from.has_value() || promoted.has_value();
     record = state->record;
   }
-  to_.models.keep(record);
+  to_.models.store(record);
 }
 
 std::string ModelLife::unload(const std::string& owner, const std::string& id, const Encode<ModelRecord>& encode) {

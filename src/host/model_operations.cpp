@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "host/batch_loss.h"
 #include "host/model_state.h"
 #include "serving/plain_name.h"
@@ -69,6 +70,7 @@ std::string ModelOperations::optim_step(const std::string& owner, const std::str
       }
     }();
     tools_.gradients.forget(on, model);  // a step that fails has dropped them, too
+    tell_ranks(on, settings, trained);
     ModelRecord record;
     {
       const auto state = model.state.lock();
@@ -76,7 +78,7 @@ std::string ModelOperations::optim_step(const std::string& owner, const std::str
       state->record.changed = true;
       record = state->record;
     }
-    to_.models.keep(record);
+    to_.models.store(record);
     OptimizerOutput output{result.version, {{"grad_norm", result.gradient_norm}}};
     if (wanted.norms != GradientNorms::off)
       output.metrics.emplace_back("grad_norm_rms", result.gradient_norm / std::sqrt(static_cast<double>(std::max<std::int64_t>(1, result.elements))));
@@ -90,7 +92,16 @@ std::string ModelOperations::optim_step(const std::string& owner, const std::str
   return to_.lanes.submit(owner, id, sequence, what.add(wanted.optimizer), step);
 }
 
-CheckpointRecord ModelOperations::write_checkpoint(const OnExecutor& on, HostedModel& model, const SaveRequest& wanted) {
+// Of statistics alone: the step is taken, and stays so where they cannot be asked.
+void ModelOperations::tell_ranks(const OnExecutor& on, const ModelSettings& settings, const TrainedModel& trained) {
+  try {
+    commons_.statistics.ranks.take(commons_.base_of(on, settings).ranks.get(), trained.rank_uses());
+  } catch (const Error& e) {
+    log_warning("what the ranks did is not known", {{"error", e.what()}});
+  }
+}
+
+ModelOperations::BegunCheckpoint ModelOperations::begin_checkpoint(const OnExecutor& on, HostedModel& model, const SaveRequest& wanted) {
   check_plain_name("path", wanted.name);
   check_ttl(wanted.ttl_seconds);
   const ModelSettings settings = model.settings();
@@ -122,11 +133,18 @@ CheckpointRecord ModelOperations::write_checkpoint(const OnExecutor& on, HostedM
     bytes += tensor.size() * static_cast<std::int64_t>(sizeof(float));
   if (record.optimizer) bytes *= 3;
   to_.checkpoints.check_room(record.owner, record.path(), bytes, record.user_metadata.bytes() + record.settings.user_metadata.bytes());
+  return {record, to_.checkpoints.begin(record, bytes)};
+}
+
+CheckpointRecord ModelOperations::write_checkpoint(const OnExecutor& on, HostedModel& model, const SaveRequest& wanted) {
+  auto [record, place] = begin_checkpoint(on, model, wanted);
+  TrainedModel& trained = tools_.resting.trained(on, model);
+  const bool merged = record.merged();
   // Other programs' formats want all weights at once; our own is written a few parameters at a time, in room that is always there.
   TurnRoom room;
   if (record.kind == "external_weights" || merged) {
     MemoryRoom& memory = tools_.memory;
-    const std::int64_t images = memory.figures(on, settings).reading + (merged ? memory.figures(on, {}).reading : 0);
+    const std::int64_t images = memory.figures(on, record.settings).reading + (merged ? memory.figures(on, {}).reading : 0);
     room = memory.turn(on, &model, images, fmt::format("writing the weights of model '{}' for other programs", model.id));
   }
   const std::vector<std::filesystem::path> others = to_.files.write(on, record, trained, wanted.precision);
@@ -136,19 +154,27 @@ CheckpointRecord ModelOperations::write_checkpoint(const OnExecutor& on, HostedM
   return record;
 }
 
-// The operation's result comes when replicas can have the snapshot.
-void ModelOperations::publish(const OnExecutor& on, HostedModel& model, const std::string& request, const CheckpointRecord& record,
-                              const Encode<CheckpointRecord>& encode) {
+// The weights are held, and no later step changes them, so training goes on meanwhile.
+void ModelOperations::save_snapshot(const OnExecutor& on, HostedModel& model, const SaveRequest& wanted, const std::string& request,
+                                    const Encode<CheckpointRecord>& encode) {
+  const BegunCheckpoint begun = begin_checkpoint(on, model, wanted);
   SamplerWeights weights = tools_.resting.trained(on, model).sampler_weights();
-  const std::int64_t bytes = tools_.memory.figures(on, record.settings).weights;
-  weights = tools_.memory.hold(std::move(weights), tools_.memory.claim(on, "samplers", record.owner, bytes, fmt::format("publishing '{}'", record.name)));
-  commons_.options.publish(record.name, weights, [this, request, record, encode](const std::exception_ptr& error) {
-    if (!error) return commons_.futures.resolve(request, encode(record));
+  const std::int64_t bytes = tools_.memory.figures(on, begun.record.settings).weights;
+  weights = tools_.memory.hold(std::move(weights), tools_.memory.claim(on, "samplers", begun.record.owner, bytes, fmt::format("saving '{}'", wanted.name)));
+  to_.snapshots.save(weights, wanted.name, [this, begun, weights, request, encode](const SavedSnapshot* saved, const std::exception_ptr& error) {
+    CheckpointRecord record = begun.record;
     try {
-      std::rethrow_exception(error);
+      if (!saved) std::rethrow_exception(error);
+      record.snapshot = saved->id;
+      record.channel = saved->channel;
+      record.bytes = saved->bytes;
+      to_.checkpoints.put(record);
     } catch (const std::exception& e) {
-      commons_.futures.fail(request, e);
+      if (saved) to_.snapshots.release(record);
+      return commons_.futures.fail(request, e);
     }
+    commons_.futures.resolve(request, encode(record));
+    to_.weights.keep(record, weights);
   });
 }
 
@@ -157,10 +183,10 @@ std::string ModelOperations::save(const std::string& owner, const std::string& i
   const SentOperation what = SentOperation("save of " + wanted.kind).add(wanted.name).add(wanted.type).add(wanted.precision);
   return to_.lanes.submit(owner, id, sequence, what,
                           [this, wanted, encode = std::move(encode)](const OnExecutor& on, HostedModel& model, const std::string& request) {
-                            const CheckpointRecord record = write_checkpoint(on, model, wanted);
-                            if (wanted.kind != "sampler_weights" || !commons_.options.publish || record.merged())
-                              return NumberedOperation::Worked{.result = encode(record)};
-                            publish(on, model, request, record, encode);
+                            const bool merged = wanted.type == "merged_base";  // for other programs, as files
+                            if (wanted.kind != "sampler_weights" || merged || !to_.snapshots.on())
+                              return NumberedOperation::Worked{.result = encode(write_checkpoint(on, model, wanted))};
+                            save_snapshot(on, model, wanted, request, encode);
                             return NumberedOperation::Worked{};
                           });
 }
@@ -208,7 +234,7 @@ ModelRecord ModelOperations::take_up(HostedModel& model, const ModelSettings& se
     state->record.changed = true;
     record = state->record;
   }
-  to_.models.keep(record);
+  to_.models.store(record);
   return record;
 }
 

@@ -23,6 +23,8 @@ class ModelOperations {
     CustomLosses& custom_losses;
     Checkpoints& checkpoints;
     CheckpointFiles& files;
+    CheckpointSnapshots& snapshots;
+    CheckpointWeights& weights;
     Samplers& samplers;
     const ControlPlane& control;
     Retention& retention;
@@ -46,8 +48,15 @@ class ModelOperations {
  private:
   std::string forward_backward_custom(const std::string& owner, const std::string& model, std::int64_t sequence, TrainingBatch batch,
                                       Encode<TrainingOutput> encode);
+  struct BegunCheckpoint {
+    CheckpointRecord record;
+    std::shared_ptr<void> place;  // Checkpoints::begin
+  };
+  BegunCheckpoint begin_checkpoint(const OnExecutor& on, HostedModel& model, const SaveRequest& request);
+  void tell_ranks(const OnExecutor& on, const ModelSettings& settings, const TrainedModel& trained);
   CheckpointRecord write_checkpoint(const OnExecutor& on, HostedModel& model, const SaveRequest& request);
-  void publish(const OnExecutor& on, HostedModel& model, const std::string& request, const CheckpointRecord& record, const Encode<CheckpointRecord>& encode);
+  // The request's result comes when the store has the snapshot.
+  void save_snapshot(const OnExecutor& on, HostedModel& model, const SaveRequest& wanted, const std::string& request, const Encode<CheckpointRecord>& encode);
   void take_adapter(const OnExecutor& on, HostedModel& model, const AdapterLayout& layout, const WeightImages& images);
   // The model has new weights, and is no longer lost. Its record is in the store when this returns.
   ModelRecord take_up(HostedModel& model, const ModelSettings& settings, std::int64_t steps);

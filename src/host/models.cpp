@@ -84,7 +84,7 @@ void Models::add(const std::shared_ptr<HostedModel>& model) {
   state->unmade.forget(model->id);
 }
 
-void Models::keep(const ModelRecord& record) {
+void Models::store(const ModelRecord& record) {
   give_way_during([&] { commons_.store->put("model", record.id, to_json(record).dump()); });
 }
 

@@ -39,7 +39,7 @@ class Models {
   // Removes it, and remembers the reason.
   void remove_unmade(const HostedModel& model, const std::string& why);
   // Stores the record, synced to the disk: the caller must hold no lock.
-  void keep(const ModelRecord& record);
+  void store(const ModelRecord& record);
   // Notes that an operation's number is answered; errors: io. Under the model's lock.
   void acknowledge(const HostedModel& model, ModelState& state, std::int64_t sequence);
   // Notes whether there are gradients that no step has used, before the first is answered; errors: io. Under the model's lock.

@@ -1,6 +1,6 @@
 // An operation of a model with its sequence number, as a step of the model's lane (host/training_queue.h): an optimizer step, a save, or, derived
 // from it, a batch (host/operation.h). Its work is called until it is over; its result or its error goes to the request's future, once the operation is
-// counted as ended: whoever has a result finds it in the metrics. Runs in steps of the executor, except where a function says otherwise.
+// counted as ended: whoever has a result finds it in the metrics. Any thread, except functions that take an OnExecutor.
 //   auto step = std::make_shared<NumberedOperation>(tools, model, request, 7, work, false, "optim_step"); step->run(on);
 #pragma once
 #include <atomic>
@@ -53,18 +53,18 @@ class NumberedOperation : public TrainingQueue::Step, public std::enable_shared_
   const char* kind() const override { return kind_; }
   virtual bool may_run_early() const { return false; }
 
-  const std::string& request() const { return request_; }  // any thread
+  const std::string& request() const { return request_; }
   // It is put into its lane before its turn. Called before that.
   void enter_early() { early_entry_ = true; }
-  // An operation before it changes the model, so it must wait for its turn. Any thread.
+  // An operation before it changes the model, so it must wait for its turn.
   void do_not_run_early() { may_be_early_ = false; }
 
  protected:
-  void check_lost() const;
-  void done();  // it is over; called before its result or error is told
-  bool in_turn() const { return !early_entry_; }
+  void check_lost(const OnExecutor& on) const;
+  void done(const OnExecutor& on);  // it is over; called before its result or error is told
+  bool in_turn(const OnExecutor&) const { return !early_entry_; }
   bool may_be_early() const { return may_be_early_; }
-  void leave() { early_entry_ = false; }  // its entry in the lane ends; the next one is its turn
+  void leave(const OnExecutor&) { early_entry_ = false; }  // its entry in the lane ends; the next one is its turn
 
   const OperationTools& tools_;
   const std::shared_ptr<HostedModel> model_;

@@ -66,7 +66,7 @@ void OpenGradients::count(const OnExecutor& on, HostedModel& model, const Forwar
 void OpenGradients::undo_early(const OnExecutor& on, HostedModel& model) {
   ModelWork& work = model.work.at(on);
   bool gradients = false;
-  for (const auto& operation : work.early) gradients = operation->reset() || gradients;
+  for (const auto& operation : work.early) gradients = operation->reset(on) || gradients;
   commons_.statistics.undone += work.early.size();
   work.early.clear();
   if (gradients) drop(on, model);
@@ -79,7 +79,7 @@ void OpenGradients::undo_stray(const OnExecutor& on, HostedModel& model) {
     next = state->next;
   }
   const auto& early = model.work.at(on).early;
-  if (std::any_of(early.begin(), early.end(), [&](const auto& one) { return one->stray(next); })) undo_early(on, model);
+  if (std::any_of(early.begin(), early.end(), [&](const auto& one) { return one->stray(on, next); })) undo_early(on, model);
 }
 
 void OpenGradients::drop(const OnExecutor& on, HostedModel& model) {

@@ -17,7 +17,7 @@ std::int64_t tokens_of(std::span<const TrainSequence> sequences) {
 
 // --- any operation
 
-void NumberedOperation::check_lost() const {
+void NumberedOperation::check_lost(const OnExecutor&) const {
   const auto state = model_->state.lock();
   if ((!heals_ || !state->unmade.empty()) && !state->lost.empty()) fail(ErrorCode::io, "{}", state->lost);
 }
@@ -27,21 +27,21 @@ bool NumberedOperation::run(const OnExecutor& on) {
   Futures& futures = tools_.commons.futures;
   Worked worked;
   try {
-    check_lost();
+    check_lost(on);
     worked = work_(on, *model_, request_);
   } catch (const std::exception& e) {
     ++tools_.commons.statistics.failed;
-    done();
+    done(on);
     futures.fail(request_, e);
     return false;
   }
   if (worked.again) return true;
-  done();
+  done(on);
   if (worked.result) futures.resolve(request_, std::move(*worked.result));
   return false;
 }
 
-void NumberedOperation::done() {
+void NumberedOperation::done(const OnExecutor&) {
   const auto state = model_->state.lock();
   state->record.next_sequence = std::max(state->record.next_sequence, sequence_ + 1);
   tools_.commons.statistics.ended(state->activity);
@@ -51,7 +51,7 @@ void NumberedOperation::done() {
 
 bool BatchOperation::may_compute(const OnExecutor& on) const {
   if (told_ || held_) return false;
-  if (in_turn()) return true;
+  if (in_turn(on)) return true;
   if (!may_be_early() || !model_->work.at(on).trained) return false;
   const auto state = model_->state.lock();
   return state->lost.empty() && (begun_ || forward() || !state->record.open_gradients);
@@ -74,15 +74,15 @@ TrainedModel& BatchOperation::open_piece(const OnExecutor& on) {
   room_ = tools_.memory.piece(on, *model_, all, next_, end_, !forward() || tools_.commons.base->options.kept->enabled());
   if (!begun_) {
     if (!forward()) {
-      if (in_turn()) tools_.gradients.undo_stray(on, *model_);
+      if (in_turn(on)) tools_.gradients.undo_stray(on, *model_);
       tools_.gradients.admit(on, *model_, end_ - next_, all);
       trained.begin({.sequences = all.size()}, prepared_->loss);
-      if (in_turn()) tools_.gradients.mark(on, *model_);
+      if (in_turn(on)) tools_.gradients.mark(on, *model_);
     } else if (evaluates()) {
       evaluated_.emplace(BatchPlan{.sequences = all.size()}, prepared_->loss, IndexTraining{});
     }
     begun_ = true;
-    if (!in_turn()) model_->work.at(on).early.push_back(std::static_pointer_cast<BatchOperation>(shared_from_this()));
+    if (!in_turn(on)) model_->work.at(on).early.push_back(std::static_pointer_cast<BatchOperation>(shared_from_this()));
   }
   piece_.assign(all.begin() + static_cast<std::ptrdiff_t>(next_), all.begin() + static_cast<std::ptrdiff_t>(end_));
   places_.clear();
@@ -98,7 +98,7 @@ bool BatchOperation::close_piece(const OnExecutor& on, std::vector<std::vector<f
   if (!forward()) result_ = model_->work.at(on).trained->finish();
   if (evaluated_) result_ = evaluated_->finish();
   held_ = encode_(training_output(*prepared_, result_));
-  if (in_turn()) tell(on);
+  if (in_turn(on)) tell(on);
   else ++tools_.commons.statistics.early;
   return false;
 }
@@ -120,11 +120,11 @@ void BatchOperation::tell(const OnExecutor& on) {
   prepared_.reset();
   result_ = {};
   evaluated_.reset();
-  done();
+  done(on);
   commons.futures.resolve(request_, std::move(result));
 }
 
-bool BatchOperation::reset() {
+bool BatchOperation::reset(const OnExecutor&) {
   const bool had = begun_ && !forward();
   next_ = 0;
   begun_ = false;
@@ -143,35 +143,35 @@ void BatchOperation::failed(const OnExecutor& on, const std::exception& error) {
     tools_.gradients.undo_early(on, *model_);
     tools_.gradients.drop(on, *model_);
   }
-  if (!in_turn()) {  // it fails again in its turn, in the order of the numbers
+  if (!in_turn(on)) {  // it fails again in its turn, in the order of the numbers
     do_not_run_early();
     leave_early(on);
-    reset();
+    reset(on);
     return;
   }
   ++tools_.commons.statistics.failed;
   told_ = true;
-  done();
+  done(on);
   tools_.commons.futures.fail(request_, error);
 }
 
 bool BatchOperation::run(const OnExecutor& on) {
   const bool again = run_piece(on);
   room_.leave();
-  if (!again) leave();
+  if (!again) leave(on);
   return again;
 }
 
 bool BatchOperation::run_piece(const OnExecutor& on) {
   using Clock = std::chrono::steady_clock;
-  if (held_ && in_turn()) {
+  if (held_ && in_turn(on)) {
     if (!forward()) tools_.gradients.undo_stray(on, *model_);
     if (held_) return tell(on), false;  // else it was undone, and is computed now
   }
   if (!may_compute(on)) return false;
   if (tools_.resting.gives_way(on, *model_)) return true;
   try {
-    if (in_turn()) check_lost();
+    if (in_turn(on)) check_lost(on);
     TrainedModel& trained = open_piece(on);
     if (evaluates()) {
       trained.evaluate(*evaluated_, places_, piece_);
@@ -237,7 +237,7 @@ std::vector<bool> BatchOperation::run_with(const OnExecutor& on, const std::vect
   }
   for (std::size_t i = 0; i < all.size(); ++i) {
     all[i]->room_.leave();
-    if (!again[i]) all[i]->leave();
+    if (!again[i]) all[i]->leave(on);
   }
   return again;
 }

@@ -4,7 +4,7 @@
 // until 1 is done. The result is the same, since gradients are sums whose bits do not depend on order. If the late operation changes something
 // else (an optimizer step, a load), the gradients of what ran early are dropped, and it runs again in its turn. Early work is only done while the model
 // has no other gradients, so that dropping them all is right.
-// Run by steps of the executor, except where a function says otherwise.
+// Functions that take an OnExecutor alone touch what it holds; the others may be called by any thread.
 //   auto batch = std::make_shared<BatchOperation>(tools, model, request, 7, data, encode); batch->run(on);
 #pragma once
 #include <memory>
@@ -31,9 +31,9 @@ class BatchOperation : public NumberedOperation {
   bool may_run_early() const override { return true; }
 
   // Whether its gradients are early, so that an operation before it may undo them; `next`: the next sequence number.
-  bool stray(std::int64_t next) const { return !forward() && (sequence_ >= next || !may_be_early()); }
+  bool stray(const OnExecutor&, std::int64_t next) const { return !forward() && (sequence_ >= next || !may_be_early()); }
   // Undoes it. True: it had made gradients.
-  bool reset();
+  bool reset(const OnExecutor& on);
 
  private:
   bool run_piece(const OnExecutor& on);

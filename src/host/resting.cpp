@@ -100,7 +100,7 @@ void Resting::write_down(const OnExecutor& on, HostedModel& model) {
     state->record.changed = false;
     record = state->record;
   }
-  models_.keep(record);
+  models_.store(record);
 }
 
 std::vector<std::shared_ptr<HostedModel>> Resting::idle(const OnExecutor& on) {

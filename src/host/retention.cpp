@@ -72,7 +72,7 @@ bool Retention::remove_forgotten(const OnExecutor& on) {
 
 // Nothing of it is left but what it has on disk beside models and samplers.
 void Retention::remove_session(const SessionRecord& session) {
-  to_.checkpoints.keep_job(session);
+  to_.checkpoints.store_job(session);
   to_.custom_losses.remove_of(session.id);
   commons_.numbers.forget("create " + session.id);
   commons_.numbers.forget("loss " + session.id);

@@ -9,8 +9,8 @@
 #include "host/weight_cache.h"
 
 namespace lockstep {
-Samplers::Samplers(TrainingCommons& commons, Sessions& sessions, Checkpoints& checkpoints, CheckpointFiles& files, MemoryRoom& memory)
-    : commons_(commons), sessions_(sessions), checkpoints_(checkpoints), files_(files), memory_(memory), spills_(commons, *this) {
+Samplers::Samplers(TrainingCommons& commons, Sessions& sessions, Checkpoints& checkpoints, CheckpointFiles& files, CheckpointWeights& saved, MemoryRoom& memory)
+    : commons_(commons), sessions_(sessions), checkpoints_(checkpoints), files_(files), saved_(saved), memory_(memory), spills_(commons, *this) {
   std::map<std::string, Sampler> samplers;
   commons_.store->each("sampler", [&](const std::string& id, const std::string& document) {
     samplers[id].record = sampler_record(TrainingJson::parse(document));
@@ -134,11 +134,14 @@ SamplerWeights Samplers::weights(const std::string& owner, const std::string& id
   std::optional<CheckpointRecord> from;
   if (!record.spilled) from = checkpoints_.find(owner, record.model_path);
   // In the class of training, whose files give way.
-  const SamplerWeights read = run_on(*commons_.base->executor, WorkClass::training, [&](const OnExecutor& on) {
-                                commons_.base->executor->name_piece("weights");
-                                return memory_.sampled(on, owner, record.settings, fmt::format("the weights of sampler '{}'", id),
-                                                       [&] { return from ? files_.weights(on, *from) : files_.read_weights(on, folder(id), record.settings); });
-                              }).get();
+  const auto read_files = [&](const OnExecutor& on) {
+    commons_.base->executor->name_piece("weights");
+    return memory_.sampled(on, owner, record.settings, fmt::format("the weights of sampler '{}'", id),
+                           [&] { return from ? files_.weights(on, *from) : files_.read_weights(on, folder(id), record.settings); });
+  };
+  // Of a snapshot all samplers share them, since reading it may pass over many deltas.
+  const bool shared = from && !from->snapshot.empty();
+  const SamplerWeights read = shared ? saved_.of_record(owner, *from) : run_on(*commons_.base->executor, WorkClass::training, read_files).get();
   {
     const auto state = state_.lock();
     const auto found = state->samplers.find(id);                                                         // it may be removed meanwhile

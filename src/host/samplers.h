@@ -14,6 +14,7 @@
 
 #include "base/guarded.h"
 #include "host/checkpoint_files.h"
+#include "host/checkpoint_weights.h"
 #include "host/memory_room.h"
 #include "host/record_writer.h"
 #include "host/sampler_spills.h"
@@ -29,7 +30,7 @@ struct HeldWeights {
 class Samplers {
  public:
   // Loads the store's records.
-  Samplers(TrainingCommons& commons, Sessions& sessions, Checkpoints& checkpoints, CheckpointFiles& files, MemoryRoom& memory);
+  Samplers(TrainingCommons& commons, Sessions& sessions, Checkpoints& checkpoints, CheckpointFiles& files, CheckpointWeights& saved, MemoryRoom& memory);
 
   // Makes a sampler of a checkpoint (path not empty) or the base. Errors: not_found, cancelled, resource_exhausted, invalid_argument.
   std::string create(const std::string& owner, const std::string& session, std::int64_t number, const std::string& base_model, const std::string& path);
@@ -86,6 +87,7 @@ class Samplers {
   Sessions& sessions_;
   Checkpoints& checkpoints_;
   CheckpointFiles& files_;
+  CheckpointWeights& saved_;
   MemoryRoom& memory_;
   RecordWriter writer_;  // of samplers in the store
   mutable Guarded<State> state_;

@@ -44,7 +44,7 @@ std::string Sessions::create(const std::string& owner, SessionRecord wanted) {
     id = wanted.id += hex64(random_bits());
     wanted.owner = owner;
     wanted.created = wanted.seen = unix_now();
-    keep(wanted);
+    store(wanted);
     const auto state = state_.lock();
     if (!wanted.idempotency_key.empty()) state->by_key[{owner, wanted.idempotency_key}] = id;
     state->sessions[id] = std::move(wanted);
@@ -89,7 +89,7 @@ void Sessions::assign(const std::string& owner, const std::string& id, const std
   writer_.change([&] {
     SessionRecord record = copy(owner, id);
     record.project = project;
-    keep(record);
+    store(record);
     const auto state = state_.lock();
     at(*state, owner, id).project = project;
   });
@@ -103,7 +103,7 @@ void Sessions::finish(const std::string& owner, const std::string& id, const std
     if (record.status != "active") return;
     record.status = status;
     record.finish_detail = detail;
-    keep(record);
+    store(record);
     const auto state = state_.lock();
     at(*state, owner, id) = std::move(record);
     heard_.finish(id);

@@ -59,7 +59,7 @@ class Sessions {
   std::string of_key(const State& state, const std::string& owner, const SessionRecord& wanted);
   static SessionRecord& at(State& state, const std::string& owner, const std::string& id);  // error not_found
   SessionRecord copy(const std::string& owner, const std::string& id);                      // error not_found
-  void keep(const SessionRecord& record) { store_->put("session", record.id, to_json(record).dump()); }
+  void store(const SessionRecord& record) { store_->put("session", record.id, to_json(record).dump()); }
 
   const std::shared_ptr<TrainingStore> store_;
   const KeyLimit limit_;

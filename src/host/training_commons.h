@@ -7,7 +7,7 @@
 // - RequestNumbers
 // - the writer of Sessions, those of StoredRecords
 // - CustomLosses, Sessions, HeardSessions, StoredRecords
-// - those that call nobody back: store, futures, feed, lanes, executor, memory ledger
+// - those that call nobody back: store, futures, feed, lanes, executor, memory ledger, CheckpointSnapshots
 // A heartbeat takes those of HeardSessions, and only tries others, so it waits for no disk.
 #pragma once
 #include <memory>

@@ -3,7 +3,6 @@
 #pragma once
 #include <chrono>
 #include <cstdint>
-#include <exception>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -12,7 +11,7 @@
 namespace lockstep {
 
 class FleetPort;
-struct SamplerWeights;
+class SnapshotPort;
 
 // The time of a monotonic clock.
 using SteadyClock = std::function<std::chrono::steady_clock::time_point()>;
@@ -47,10 +46,10 @@ struct TrainingServiceOptions {
   bool custom_losses = true;                           // allow losses that clients trace
   // Called with an owner's tokens when a batch is done. In a step of the executor.
   std::function<void(const std::string& owner, std::int64_t tokens)> count_tokens = {};
-  // Replicas that follow this server; null: there are none. `publish` makes a sampler's checkpoint a snapshot of this name, which they can be pointed at,
-  // and calls back when it is there (null), or with what went wrong. Any thread.
+  // Replicas that follow this server; null: there are none. `snapshots`: where samplers' checkpoints are kept, for replicas to be pointed at; null: as files
+  // below `state`.
   std::shared_ptr<FleetPort> fleet = {};
-  std::function<void(const std::string& name, const SamplerWeights& weights, std::function<void(std::exception_ptr)> done)> publish = {};
+  std::shared_ptr<SnapshotPort> snapshots = {};
 };
 
 }  // namespace lockstep

@@ -105,7 +105,9 @@ TrainingJson to_json(const CheckpointRecord& r) {
                     {"type", r.type},
                     {"profile", r.profile},
                     {"job", r.job},
-                    {"project", r.project}};
+                    {"project", r.project},
+                    {"snapshot", r.snapshot},
+                    {"channel", r.channel}};
   if (r.expires) json["expires"] = *r.expires;
   return json;
 }
@@ -126,7 +128,9 @@ CheckpointRecord checkpoint_record(const TrainingJson& j) {
                      j.value("type", ""),
                      j.value("profile", ""),
                      j.value("job", ""),
-                     j.value("project", "")};
+                     j.value("project", ""),
+                     j.value("snapshot", ""),
+                     j.value("channel", "")};
   if (j.contains("expires")) r.expires = j["expires"].get<double>();
   return r;
 }

@@ -51,11 +51,13 @@ struct CheckpointRecord {
   ClientJson user_metadata;
   std::string session;  // of the model
   // The type of a sampler's checkpoint that the client asked for: base, delta, merged_base; empty: none given. All hold whole weights; merged_base as a
-  // Hugging Face folder, the others in our own files.
+  // Hugging Face folder, the others in our own files, or as a snapshot.
   std::string type;
   std::string profile;  // digest of its numerics profile; empty: written by a version that did not store it
   std::string job;      // of the session, after the session was removed
   std::string project;  // of a copy in a run of its own
+  // Of a sampler's checkpoint of a server that publishes: it has no files here, it is this snapshot of the server's store, which this channel holds.
+  std::string snapshot, channel;
   // Which files of its folder are valid: an overwritten one may have those of both types.
   bool merged() const { return type == "merged_base"; }
   std::string id() const { return kind + "/" + name; }

@@ -7,6 +7,7 @@
 #include "base/entropy.h"
 #include "base/error.h"
 #include "serving/completion.h"
+#include "serving/on_executor.h"
 
 namespace lockstep {
 namespace {
@@ -145,30 +146,32 @@ void TrainingSampling::begin(const std::string& owner, const std::string& reques
   order.adapter = weights.adapter;
   order.prefix_owner = commons_.generation->callers().prefix_owner(owner);
   order.account = commons_.generation->callers().account(owner, WorkClass::rollouts);
-  auto run = std::make_shared<SampleRun>();
+  const auto run = std::make_shared<OfExecutor<SampleRun>>();
   {
     const auto under_way = under_way_.lock();
     (*under_way)[request] = {};
   }
   std::vector<std::uint64_t> ids;
   try {
-    ids = start_completion(*commons_.generation, order, {}, [this, run, request, wanted, encode = std::move(encode)](std::size_t i, CompletionEnd&& end) {
-      if (run->ends.empty()) {
-        run->left = static_cast<std::size_t>(wanted.num_samples);
-        run->ends.resize(run->left);
+    const auto on_end = [this, run, request, wanted, encode = std::move(encode)](const OnExecutor& on, std::size_t i, CompletionEnd&& end) {
+      SampleRun& done = run->at(on);
+      if (done.ends.empty()) {
+        done.left = static_cast<std::size_t>(wanted.num_samples);
+        done.ends.resize(done.left);
       }
-      run->ends[i] = std::move(end);
-      if (--run->left > 0) return;
+      done.ends[i] = std::move(end);
+      if (--done.left > 0) return;
       {
         const auto under_way = under_way_.lock();
         under_way->erase(request);
       }
       try {
-        commons_.futures.resolve(request, encode(result_of_samples(*run, wanted)));
+        commons_.futures.resolve(request, encode(result_of_samples(done, wanted)));
       } catch (const std::exception& e) {
         commons_.futures.fail(request, e);
       }
-    });
+    };
+    ids = start_completion(*commons_.generation, order, {}, on_end);
   } catch (...) {
     const auto under_way = under_way_.lock();
     under_way->erase(request);

@@ -14,11 +14,12 @@ TrainingService::TrainingService(std::shared_ptr<TrainingBase> base, std::shared
       sessions_(commons_.store, commons_.limit_of(options.max_sessions), options.clock),
       models_(commons_),
       promoted_(commons_.store, "promoted", commons_.limit_of(ControlPlane::kMostRecords)),
-      checkpoints_(commons_, sessions_, promoted_),
-      files_(commons_, checkpoints_, memory_),
+      snapshots_(commons_),
+      checkpoints_(commons_, sessions_, promoted_, snapshots_),
+      files_(commons_, checkpoints_, snapshots_, memory_),
       weights_(commons_, checkpoints_, files_, memory_),
       custom_losses_(commons_, sessions_),
-      samplers_(commons_, sessions_, checkpoints_, files_, memory_),
+      samplers_(commons_, sessions_, checkpoints_, files_, weights_, memory_),
       gradients_(commons_, models_, memory_),
       resting_(commons_, sessions_, models_, memory_, gradients_),
       tools_{commons_, memory_, gradients_, resting_},
@@ -27,7 +28,7 @@ TrainingService::TrainingService(std::shared_ptr<TrainingBase> base, std::shared
       control_(commons_, {sessions_, models_, checkpoints_, files_, weights_, promoted_,
                           [this](const std::string& owner, const std::string& session) { model_life_.drop_of_session(owner, session); }}),
       retention_(commons_, {sessions_, models_, model_life_, resting_, samplers_, checkpoints_, custom_losses_}),
-      operations_(tools_, {lanes_, models_, custom_losses_, checkpoints_, files_, samplers_, control_, retention_}),
+      operations_(tools_, {lanes_, models_, custom_losses_, checkpoints_, files_, snapshots_, weights_, samplers_, control_, retention_}),
       sampling_(commons_, sessions_, samplers_),
       waiting_reasons_(commons_, models_, samplers_),
       session_life_(commons_, sessions_, retention_) {
@@ -51,6 +52,7 @@ void TrainingService::stop() {
   if (!commons_.intake.close()) return;
   // What has been acknowledged is done; a gap in the numbers is never filled any more.
   while (commons_.queue->waiting() > 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  snapshots_.finish();
   commons_.futures.stop();
   commons_.feed.stop();
   try {
@@ -71,7 +73,7 @@ void TrainingService::write_down(const OnExecutor& on) {
           log_warning("gradients that no optim_step took are not kept over a restart", {{"model", model->id}});
         if (state->lost.empty()) record = state->record;
       }
-      if (record) models_.keep(*record);  // its numbers, also where nothing else changed
+      if (record) models_.store(*record);  // its numbers, also where nothing else changed
     } catch (const std::exception& e) {
       log_error("a model could not be written down", {{"model", model->id}, {"reason", e.what()}});
     }

@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "host/checkpoint_files.h"
+#include "host/checkpoint_snapshots.h"
 #include "host/checkpoint_weights.h"
 #include "host/checkpoints.h"
 #include "host/control_plane.h"
@@ -74,6 +75,7 @@ class TrainingService {
   Sessions sessions_;
   Models models_;
   StoredRecords<PromotedModel> promoted_;
+  CheckpointSnapshots snapshots_;
   Checkpoints checkpoints_;
   CheckpointFiles files_;
   CheckpointWeights weights_;

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 
+#include "host/rank_totals.h"
 #include "observe/prometheus.h"
 
 namespace lockstep {
@@ -24,6 +25,7 @@ struct TrainingStatistics {
   std::atomic<std::uint64_t> undone{0};                                         // of these, undone and computed again
   std::atomic<std::uint64_t> rested{0}, gradients_saved{0}, gradients_read{0};  // models moved to disk; gradients written to disk, and read back
   std::atomic<std::uint64_t> shared_passes{0}, shared_pieces{0};                // passes of several models, and their pieces
+  RankTotals ranks;                                                             // of the trainers, as of the newest optimizer step
   // Seconds from the first operation of an idle model to its first result: how long a client that splits a call into many requests waits for the first answer.
   Histogram first_result_seconds{Histogram::second_bounds()};
 
@@ -65,6 +67,7 @@ struct TrainingStatistics {
     one("lockstep_training_shared_pieces_total", "Pieces in such passes.", shared_pieces);
     text.family("lockstep_training_first_result_seconds", "histogram", "From the first operation of a model that had none open to the first result.");
     text.histogram({}, first_result_seconds);
+    ranks.append(text);
   }
 };
 

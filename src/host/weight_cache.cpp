@@ -16,7 +16,35 @@ SamplerWeights WeightCache::find(const std::string& key) {
   const auto found = state->entries.find(key);
   if (found == state->entries.end()) return {};
   found->second.used = ++state->clock;
+  found->second.place.clear();
   return found->second.weights;
+}
+
+std::vector<SamplerWeights> WeightCache::add(State& state, const std::string& key, Entry entry) const {
+  std::vector<SamplerWeights> gone;
+  auto& entries = state.entries;
+  const auto drop = [&](auto at) {
+    gone.push_back(std::move(at->second.weights));
+    return entries.erase(at);
+  };
+  if (!entry.place.empty())
+    for (auto at = entries.begin(); at != entries.end();) at = at->second.place == entry.place ? drop(at) : std::next(at);
+  entry.used = ++state.clock;
+  entries[key] = std::move(entry);
+  std::int64_t bytes = 0;
+  for (const auto& [name, one] : entries) bytes += bytes_of(one.weights);
+  while (bytes > most_bytes_ && entries.size() > 1) {
+    const auto oldest = std::min_element(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return a.second.used < b.second.used; });
+    bytes -= bytes_of(oldest->second.weights);
+    drop(oldest);
+  }
+  return gone;
+}
+
+void WeightCache::put(const OnExecutor&, const std::string& key, SamplerWeights weights, const std::string& place) {
+  std::vector<SamplerWeights> gone;  // buffers are given back here, on the executor
+  const auto state = state_.lock();
+  gone = add(*state, key, {std::move(weights), 0, place});
 }
 
 SamplerWeights WeightCache::get(const std::string& key, const std::function<SamplerWeights(const OnExecutor&)>& read) {
@@ -28,17 +56,7 @@ SamplerWeights WeightCache::get(const std::string& key, const std::function<Samp
                   SamplerWeights weights = read(on);
                   std::vector<SamplerWeights> gone;  // buffers are given back here, on the executor
                   const auto state = state_.lock();
-                  auto& entries = state->entries;
-                  entries[key] = {weights, ++state->clock};
-                  std::int64_t bytes = 0;
-                  for (const auto& [name, entry] : entries) bytes += bytes_of(entry.weights);
-                  while (bytes > most_bytes_ && entries.size() > 1) {
-                    const auto oldest =
-                        std::min_element(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return a.second.used < b.second.used; });
-                    bytes -= bytes_of(oldest->second.weights);
-                    gone.push_back(std::move(oldest->second.weights));
-                    entries.erase(oldest);
-                  }
+                  gone = add(*state, key, {weights, 0, {}});
                   return weights;
                 })
       .get();

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "base/guarded.h"
 #include "serving/on_executor.h"
@@ -20,6 +21,8 @@ class WeightCache {
   WeightCache(std::shared_ptr<Executor> executor, std::int64_t most_bytes) : executor_(std::move(executor)), most_bytes_(most_bytes) {}
   // `key` names one immutable set of weights. Errors: those of `read`; cancelled when the executor has stopped.
   SamplerWeights get(const std::string& key, const std::function<SamplerWeights(const OnExecutor&)>& read);
+  // Weights that get(key) shall find without reading. `place`: of what was put there before them and nobody has got, nothing stays.
+  void put(const OnExecutor& on, const std::string& key, SamplerWeights weights, const std::string& place);
   // Drops the least recently used to free memory; requests that use it keep it. False: there is none.
   bool drop_oldest(const OnExecutor& on);
   void clear(const OnExecutor& on);
@@ -28,8 +31,12 @@ class WeightCache {
   struct Entry {
     SamplerWeights weights;
     std::uint64_t used = 0;
+    std::string place;  // empty: it was got
   };
+  struct State;
   SamplerWeights find(const std::string& key);
+  // What has to go for it.
+  std::vector<SamplerWeights> add(State& state, const std::string& key, Entry entry) const;
 
   std::shared_ptr<Executor> executor_;
   const std::int64_t most_bytes_;

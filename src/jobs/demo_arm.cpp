@@ -97,7 +97,7 @@ ArmResult run_arm(const DemoArm& arm, const DemoSettings& settings, std::optiona
   result.rollout_seconds = totals.rollout_seconds;
   result.train_seconds = totals.train_seconds;
   result.work = stack.rollout_counters().work - before;
-  const ForwardCounts trained = stack.trainer().work();
+  const ForwardCounts trained = work_of(stack.trainer());
   for (const auto& [who, work_of] : {std::pair{"the engine of the rollouts", result.work}, std::pair{"the trainer", trained}})
     if (const std::string fault = work_of.fault(); !fault.empty())
       fail(ErrorCode::internal, "arm '{}': {} did other work than was asked for: {}", arm.name, who, fault);

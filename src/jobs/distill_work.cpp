@@ -43,7 +43,7 @@ void check(const DistillSettings& s) {
 }
 
 DistillWork::DistillWork(RlStack& stack, Teachers& teachers, DistillPrompts prompts, const DistillSettings& settings, StopToken stop)
-    : stack_(stack), teachers_(teachers), prompts_(std::move(prompts)), settings_(settings), stop_(std::move(stop)) {
+    : stack_(stack), traffic_({&stack.trainer()}), teachers_(teachers), prompts_(std::move(prompts)), settings_(settings), stop_(std::move(stop)) {
   check(settings);
   for (const TeacherSettings& teacher : teachers.settings())
     far_.push_back(teacher.is_far() ? std::make_unique<const FarTeacher>(teacher, stack.tokenizer(), stop_) : nullptr);
@@ -291,6 +291,7 @@ RunStep DistillWork::take_step() {
     taken.metrics["unanswered"] = unanswered_;
     taken.metrics["unjudged_tokens"] = unjudged_;
   }
+  traffic_.tell(taken.metrics);
   totals_.divergences.clear();
   for (std::size_t t = 0; t < sums_.size(); ++t) {
     totals_.divergences.push_back(counts_[t] > 0 ? sums_[t] / counts_[t] : std::numeric_limits<double>::quiet_NaN());

@@ -8,6 +8,7 @@
 #include "jobs/far_teacher.h"
 #include "rl/kl.h"
 #include "runs/distillation/teachers.h"
+#include "runs/rank_traffic.h"
 #include "runs/rl_stack.h"
 #include "runs/run.h"
 #include "train/data.h"
@@ -86,6 +87,7 @@ class DistillWork final : public RunWork {
   void compare(float trained, float sampled);
 
   RlStack& stack_;
+  RankTraffic traffic_;
   Teachers& teachers_;
   DistillPrompts prompts_;
   DistillSettings settings_;

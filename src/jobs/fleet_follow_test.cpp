@@ -185,7 +185,9 @@ TEST_F(FleetTrouble, ADamagedBaseAndADamagedChangeLeaveTheWeightsAsTheyWere) {
               })
         .get();
   };
-  const auto write = [&](StagedWeights& what) { return executor->run(WorkClass::live, [&] { return staging.write(what, live); }).get(); };
+  const auto write = [&](StagedWeights& what) {
+    return run_on(*executor, WorkClass::live, [&](const OnExecutor& on) { return staging.write(on, what, live); }).get();
+  };
   const std::uint64_t before = hash();
   // Each change in turn, in its payload and in what it is made from.
   for (std::size_t i = 0; i < staged.changes.size(); ++i) {

@@ -14,6 +14,7 @@
 #include "fleet/follower.h"
 #include "fleet/publisher.h"
 #include "runs/local_trainer.h"
+#include "sync/channel.h"
 
 namespace lockstep {
 
@@ -55,7 +56,9 @@ struct FleetTrainer {
         publisher(open_store(store, true), "chat", {{"config.json", "{\"model_type\":\"tiny\"}\n"}}, opened.runtime, executor, options) {}
   PublishedSnapshot publish(const std::string& held_by = {}) {
     const SamplerWeights now = trainer.weights_for(opened.runtime);
-    return now.adapter ? publisher.publish(now.adapter, {base, "tiny"}, held_by) : publisher.publish(now.weights, held_by);
+    const Publisher::Hold hold = [&](Store& to, const Written& written) { move_channel(to, held_by, written.id); };
+    if (held_by.empty()) return now.adapter ? publisher.publish(now.adapter, {base, "tiny"}) : publisher.publish(now.weights);
+    return now.adapter ? publisher.publish(now.adapter, {base, "tiny"}, hold) : publisher.publish(now.weights, hold);
   }
   void step() {
     trainer.forward_backward(data(), {});

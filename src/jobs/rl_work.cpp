@@ -24,8 +24,9 @@ RlWork::RlWork(const Environment& environment, RlStack& stack, const RlSettings&
                  .stop_at_difference = options.stop_at_difference,
                  .learned = [this](const std::vector<PolicyDatum>& rollouts) { layer_metrics_ = train_layer(rollouts); },
                  .critic = stack.critic()}),
+      traffic_({&stack.trainer(), stack.critic() ? &stack.critic()->trainer() : nullptr}),
       counted_(stack.rollout_counters()),
-      trained_rows_(stack.trainer().work().segment_rows) {}
+      trained_rows_(work_of(stack.trainer()).segment_rows) {}
 
 void RlWork::restore(const RunDirectory& run) {
   // The optimizer may have taken several steps of each of ours.
@@ -76,6 +77,7 @@ RunStep RlWork::take_step() {
   if (const std::int64_t drafts = counted.drafts.drafts - counted_.drafts.drafts; drafts > 0)  // tokens of a forward that checked a draft
     taken.metrics["accepted_length"] = 1 + static_cast<double>(counted.drafts.accepted - counted_.drafts.accepted) / static_cast<double>(drafts);
   add_kept_metrics(taken.metrics, counted);
+  traffic_.tell(taken.metrics);
   taken.note = fmt::format("reward {:.3f}, k3 {:.3g}", step.reward, step.kl.k3());
   taken.tokens = step.tokens;
   counted_ = counted;
@@ -95,7 +97,7 @@ RunStep RlWork::take_step() {
 void RlWork::add_kept_metrics(nlohmann::ordered_json& metrics, const EngineCounters& counted) {
   const std::optional<RlStack::KeptRows> kept = stack_.kept_rows();
   if (!kept) return;
-  const ForwardCounts trained = stack_.trainer().work();
+  const ForwardCounts trained = work_of(stack_.trainer());
   const SegmentRows now = trained.segment_rows, taken = now - trained_rows_;
   const std::int64_t segments = stack_.model().segments();
   metrics["rows_sampled"] = (counted.work.segment_rows - counted_.work.segment_rows).made / segments;

@@ -5,6 +5,7 @@
 #include <exception>
 
 #include "rl/policy_training.h"
+#include "runs/rank_traffic.h"
 #include "runs/rl_stack.h"
 #include "runs/run.h"
 
@@ -62,6 +63,7 @@ class RlWork final : public RunWork {
   PolicyTraining training_;
   RlTotals totals_;
   nlohmann::ordered_json layer_metrics_ = nlohmann::ordered_json::object();  // of the step that is being taken
+  RankTraffic traffic_;
   EngineCounters counted_;
   SegmentRows trained_rows_;
   RlStack::KeptRows kept_rows_;

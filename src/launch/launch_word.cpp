@@ -41,6 +41,11 @@ std::optional<LaunchWord> read_launch_word(std::string_view line) {
 
 bool has_launcher() { return std::getenv(kLaunchVariable) != nullptr; }
 
+int launch_start() {
+  const char* number = std::getenv(kLaunchVariable);
+  return number ? std::atoi(number) : 0;
+}
+
 void say_begun() { say({}); }
 void say_ended(int status) { say({.ended = true, .status = status, .lost = lost_process()}); }
 

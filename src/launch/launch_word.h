@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-inline constexpr char kLaunchVariable[] = "LOCKSTEP_LAUNCH";  // 1: there is a launcher that reads
+inline constexpr char kLaunchVariable[] = "LOCKSTEP_LAUNCH";  // there is a launcher that reads; the number of its start, from 1
 
 struct LaunchWord {
   int process = 0;
@@ -23,6 +23,7 @@ struct LaunchWord {
 std::string launch_line(const LaunchWord& word);
 std::optional<LaunchWord> read_launch_word(std::string_view line);
 bool has_launcher();  // this process
+int launch_start();   // the number of the start that it belongs to; 0: no launcher started it
 // Of this process, whose number Open MPI says; nothing without a launcher. With the end goes whom it missed (lost_process()).
 void say_begun();
 void say_ended(int status);

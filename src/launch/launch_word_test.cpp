@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 namespace lockstep {
 namespace {
 
@@ -17,6 +19,15 @@ TEST(LaunchWord, IsReadAsItIsWritten) {
     EXPECT_EQ(read->status, 130);
     EXPECT_EQ(read->lost, word.lost);
   }
+}
+
+TEST(LaunchWord, AProcessKnowsTheNumberOfItsStart) {
+  EXPECT_EQ(launch_start(), 0);
+  EXPECT_FALSE(has_launcher());
+  ::setenv(kLaunchVariable, "3", 1);
+  EXPECT_EQ(launch_start(), 3);
+  EXPECT_TRUE(has_launcher());
+  ::unsetenv(kLaunchVariable);
 }
 
 TEST(LaunchWord, OtherLinesAreNone) {

@@ -134,7 +134,7 @@ class Launcher {
                           {"ranks", layout.ranks.text()},
                           {"resume", resume},
                           {"step", progress_.saved()}});
-    Attempt attempt(mpirun_line(s_.program, hosts, layout, resume));
+    Attempt attempt(mpirun_line(s_.program, hosts, layout, resume, summary_.starts));
     watch(attempt, started);
     progress_.look();
     const Attempt::Outcome outcome = attempt.outcome(layout.processes, now());

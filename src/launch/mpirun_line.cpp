@@ -1,5 +1,7 @@
 #include "launch/mpirun_line.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "launch/launch_word.h"
@@ -28,7 +30,7 @@ std::vector<Host> hosts_taken(const std::vector<Host>& hosts, int processes) {
   return taken;
 }
 
-std::vector<std::string> mpirun_line(const LaunchProgram& program, const std::vector<Host>& hosts, const LaunchLayout& layout, bool resume) {
+std::vector<std::string> mpirun_line(const LaunchProgram& program, const std::vector<Host>& hosts, const LaunchLayout& layout, bool resume, int start) {
   // Recovery: one that dies does not end the others, who say who it was; and then end themselves.
   std::vector<std::string> line{program.mpirun,
                                 "--host",
@@ -41,7 +43,7 @@ std::vector<std::string> mpirun_line(const LaunchProgram& program, const std::ve
                                 "none",
                                 "--enable-recovery",
                                 "-x",
-                                std::string(kLaunchVariable) + "=1"};
+                                fmt::format("{}={}", kLaunchVariable, start)};
   if (!program.agent.empty()) line.insert(line.end(), {"--mca", "plm", "rsh", "--mca", "plm_rsh_agent", program.agent});
   line.insert(line.end(), program.options.begin(), program.options.end());
   line.insert(line.end(), program.program.begin(), program.program.end());

@@ -26,7 +26,8 @@ struct LaunchLayout {
 
 // The hosts with the slots that so many processes take, in order.
 std::vector<Host> hosts_taken(const std::vector<Host>& hosts, int processes);
-std::vector<std::string> mpirun_line(const LaunchProgram& program, const std::vector<Host>& hosts, const LaunchLayout& layout, bool resume);
+// `start`: its number, which the processes are told.
+std::vector<std::string> mpirun_line(const LaunchProgram& program, const std::vector<Host>& hosts, const LaunchLayout& layout, bool resume, int start = 1);
 // Asks a host: a command that ends well where it answers. Empty: this machine, which is not asked.
 std::vector<std::string> asking_line(const LaunchProgram& program, const std::string& host);
 // As a person would type it in a shell.

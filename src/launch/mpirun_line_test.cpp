@@ -4,6 +4,8 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "launch/child_process_test_tools.h"
 
 namespace lockstep {
@@ -54,6 +56,8 @@ TEST(MpirunLine, SaysHostsProcessesAndTheLayoutBehindTheArguments) {
                                                                                  "--resume"}));
   const LineWords first = mpirun_line(program, {{"a", 2}, {"b", 2}}, layout, false);
   EXPECT_EQ(first.back(), "tp=2,dp=2,ep=1");
+  const LineWords third = mpirun_line(program, {{"a", 2}, {"b", 2}}, layout, true, 3);
+  EXPECT_NE(std::find(third.begin(), third.end(), "LOCKSTEP_LAUNCH=3"), third.end());
 }
 
 TEST(MpirunLine, OnlyAnotherMachineIsAsked) {

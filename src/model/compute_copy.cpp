@@ -104,6 +104,20 @@ ConvertedPart convert_fp8(const Parameter& p, const Profile& profile, std::int64
   return part;
 }
 
+ConvertedPart convert_mxfp8(const Parameter& p, const Profile& profile, std::int64_t item, std::int64_t row, std::int64_t rows, const std::uint8_t* codes,
+                            const std::uint8_t* exponents) {
+  ConvertedPart part{.item = item, .row = row, .rows = rows};
+  const LowBitShape shape{rows, p.inputs, low_bit_format_of(weight_bits(p, profile))};
+  const std::int64_t groups = (p.inputs + kQuantisedGroup - 1) / kQuantisedGroup;
+  part.bytes.resize(static_cast<std::size_t>(shape.bytes()));
+  for (std::int64_t n = 0; n < rows; ++n) {
+    std::uint8_t *scales = part.bytes.data() + n / 16 * shape.panel_bytes() + n % 16, *values = scales + shape.scale_bytes();
+    for (std::int64_t g = 0; g < groups; ++g) scales[g * 16] = exponents[n * groups + g];
+    for (std::int64_t k = 0; k < p.inputs; ++k) values[k * 16] = codes[n * p.inputs + k];
+  }
+  return part;
+}
+
 void write_part(Backend& backend, const Parameter& p, const Profile& profile, const Buffer& copy, const ConvertedPart& part) {
   const View& whole = copy.view();
   if (p.layout == ParameterLayout::table) {

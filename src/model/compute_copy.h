@@ -30,14 +30,17 @@ ConvertedPart convert_rows(const Parameter& parameter, const Profile& profile, s
 // [count][outputs].
 ConvertedPart convert_transposed(const Parameter& parameter, const Profile& profile, std::int64_t item, std::int64_t at_once,
                                  const std::function<void(std::int64_t input, std::int64_t count, float* values)>& read);
-// Rows of an item that files hold as int4 (numerics/int4_words.h), under a profile that takes them (takes_int4): nothing is rounded.
+// Rows of an item that files hold as int4 (numerics/int4_words.h), under a profile that takes them (takes_format): nothing is rounded.
 ConvertedPart convert_int4(const Parameter& parameter, const Profile& profile, std::int64_t item, std::int64_t row, std::int64_t rows,
                            const std::uint32_t* words, const Bf16* scales);
 
-// Rows of an item, from one on at which a block begins, that files hold in blocks of fp8, under a profile that takes them (takes_fp8): `codes`
+// Rows of an item, from one on at which a block begins, that files hold in blocks of fp8, under a profile that takes them (takes_format): `codes`
 // [rows][inputs] of E4M3, `scales` [blocks of rows][blocks of inputs]. Nothing is rounded.
 ConvertedPart convert_fp8(const Parameter& parameter, const Profile& profile, std::int64_t item, std::int64_t row, std::int64_t rows, const std::uint8_t* codes,
                           const float* scales);
+// The same of any rows in groups of mxfp8: `exponents` [rows][groups of inputs].
+ConvertedPart convert_mxfp8(const Parameter& parameter, const Profile& profile, std::int64_t item, std::int64_t row, std::int64_t rows,
+                            const std::uint8_t* codes, const std::uint8_t* exponents);
 
 void write_part(Backend& backend, const Parameter& parameter, const Profile& profile, const Buffer& copy, const ConvertedPart& part);
 

@@ -91,8 +91,8 @@ class Context {
     return result;
   }
 
-  // KL of the index loss, f32 [tape rows, 1] a layer that owns an indexer (after backward).
-  std::vector<Buffer>& index_losses() { return index_losses_; }
+  // What operations with a loss of their own (record_loss) computed, f32 [tape rows, 1] each, in their order; after the backward.
+  std::vector<Buffer>& losses() { return losses_; }
   WorkCounters& counters() { return counters_; }
   // The number of the next value of ForwardOptions::row_values (model/row_values.h).
   std::int64_t& next_row_value() { return next_row_value_; }
@@ -109,7 +109,7 @@ class Context {
   Tape* tape_;
   const Sharding* sharding_;
   Buffer flags_;
-  std::vector<Buffer> index_losses_;
+  std::vector<Buffer> losses_;
   WorkCounters counters_;
   std::int64_t next_row_value_ = 0;
 };

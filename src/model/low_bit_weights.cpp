@@ -32,10 +32,8 @@ LowBitShape low_bit_shape(const Parameter& p, const Profile& profile) { return {
 
 bool computes_with_int4(const Parameter& p, const Profile& profile) { return low_bit_format_of(weight_bits(p, profile)) == LowBitFormat::int4; }
 
-bool takes_int4(const Parameter& p, const Profile& profile) { return computes_with_int4(p, profile) && !(profile.weight_bits & kLowBitTrained); }
-
-bool takes_fp8(const Parameter& p, const Profile& profile) {
-  return low_bit_format_of(weight_bits(p, profile)) == LowBitFormat::fp8 && !(profile.weight_bits & kLowBitTrained);
+bool takes_format(const Parameter& p, const Profile& profile, LowBitFormat format) {
+  return low_bit_format_of(weight_bits(p, profile)) == format && !(profile.weight_bits & kLowBitTrained);
 }
 
 std::int64_t item_bytes(const Parameter& p, const Profile& profile) {
@@ -74,12 +72,12 @@ ParameterShare share_of_scales(const Parameter& p, ParameterId id, int rank, int
   return share;
 }
 
-void check_low_bit(const Manifest& manifest, const Profile& profile) {
-  if (!is_low_bit_format(profile.weight_bits)) return;
+std::string low_bit_refusal(const Manifest& manifest, const Profile& profile) {
+  if (!is_low_bit_format(profile.weight_bits)) return "";
   for (const Parameter& p : manifest.parameters())
-    if (weight_bits(p, profile)) return;
-  fail(ErrorCode::unsupported, "profile '{}' quantises the weights of experts, and the model has none; allowed is cpu-{}{}", profile.name,
-       low_bit_format_name(low_bit_format_of(profile.weight_bits)), profile.trains_all_weights() ? "" : "-base");
+    if (weight_bits(p, profile)) return "";
+  return fmt::format("profile '{}' quantises the weights of experts, and the model has none; allowed is cpu-{}{}", profile.name,
+                     low_bit_format_name(low_bit_format_of(profile.weight_bits)), profile.trains_all_weights() ? "" : "-base");
 }
 
 WeightBytes weight_bytes(const Manifest& manifest, const Profile& profile) {

@@ -70,6 +70,23 @@ void check_compressed_tensors(const ConfigReader& reader) {
 }
 }  // namespace
 
+Json quantisation_of(LowBitFormat format, Json others) {
+  if (format == LowBitFormat::mxfp4) return {{"quant_method", "mxfp4"}, {"modules_to_not_convert", std::move(others)}};
+  if (format != LowBitFormat::int4) {
+    const bool blocks = format == LowBitFormat::fp8;
+    return {{"quant_method", blocks ? "fp8" : "mxfp8"},
+            {"fmt", "e4m3"},
+            {"activation_scheme", "dynamic"},
+            {"weight_block_size", blocks ? Json::array({128, 128}) : Json::array({1, 32})},
+            {"modules_to_not_convert", std::move(others)}};
+  }
+  const Json numbers = {{"num_bits", 4},    {"type", "int"},    {"symmetric", true},    {"strategy", "group"},
+                        {"group_size", 32}, {"dynamic", false}, {"observer", "minmax"}, {"actorder", nullptr}};
+  const Json group = {{"targets", Json::array({"Linear"})}, {"weights", numbers}, {"input_activations", nullptr}, {"output_activations", nullptr}};
+  return {{"quant_method", "compressed-tensors"},  {"format", "pack-quantized"},  {"quantization_status", "compressed"},
+          {"config_groups", {{"group_0", group}}}, {"ignore", std::move(others)}, {"kv_cache_scheme", nullptr}};
+}
+
 void check_quantisation(const ConfigReader& config) {
   if (!config.has("quantization_config")) return;
   const Json& given = config.raw().at("quantization_config");

@@ -4,7 +4,6 @@
 
 #include "base/error.h"
 #include "model/default_context.h"
-#include "model/low_bit_weights.h"
 
 namespace lockstep {
 
@@ -13,7 +12,6 @@ Runtime::Runtime(const BackendOptions& options, std::shared_ptr<const Model> m, 
   if (max_positions > model->facts().max_positions)
     fail(ErrorCode::invalid_argument, "a context of {} positions was asked for, the model has at most {}", max_positions, model->facts().max_positions);
   model->require_profile(profile);
-  check_low_bit(model->manifest(), profile);
   rope_rows_ = RopeRows(backend.device(), model->facts().rope, max_positions);
   if (model->facts().index_rope) index_rope_rows_ = RopeRows(backend.device(), *model->facts().index_rope, max_positions);
 }

@@ -7,11 +7,10 @@
 // (and normalised again): that sum is exact too.
 #pragma once
 #include "numerics/element.h"
+#include "numerics/exact_sum.h"
 #include "numerics/isa/traced.h"
 
 namespace lockstep {
-
-inline constexpr int kDepositsBeforeCarry = 120;
 
 // The accumulator of sixteen lanes; memory form: 48 doubles (bin 0 of the lanes, then bin 1, then bin 2).
 template <class V>
@@ -57,45 +56,6 @@ struct AccumulatorVec {
     rest = rest - middle;
     bin2 = bin2 + ((rest + magic2) - magic2);
   }
-};
-
-// One lane of it, for host numbers and for traced ones: the same splits and carries. Static, as kernels include this below
-// their target pragma (kernels/folder.cmake).
-static inline void deposit_in_bins(double* bin, double rest) {
-  const double high = (rest + 0x1.8p+48) - 0x1.8p+48;
-  bin[0] += high;
-  rest -= high;
-  const double middle = (rest + 0x1.8p+2) - 0x1.8p+2;
-  bin[1] += middle;
-  rest -= middle;
-  bin[2] += (rest + 0x1.8p-44) - 0x1.8p-44;
-}
-static inline void carry_in_bins(double* bin) {
-  const double carry1 = __builtin_floor(bin[2] * 0x1p+50) * 0x1p-50;
-  bin[2] -= carry1, bin[1] += carry1;
-  const double carry0 = __builtin_floor(bin[1] * 0x1p+4) * 0x1p-4;
-  bin[1] -= carry0, bin[0] += carry0;
-}
-
-// The order-free sum of host numbers (loss normalisers, metrics that influence training).
-class ExactSum {
- public:
-  void add(double value) {
-    deposit_in_bins(bin_, value);
-    if (++deposits_ == kDepositsBeforeCarry) carry();
-  }
-  double total() {
-    carry();
-    return (bin_[0] + bin_[1]) + bin_[2];
-  }
-
- private:
-  void carry() {
-    carry_in_bins(bin_);
-    deposits_ = 0;
-  }
-  double bin_[3] = {0, 0, 0};
-  int deposits_ = 0;
 };
 
 // The same values over TracedBin; deposits hash as a wrapping sum.

@@ -2,6 +2,7 @@
 // (Communicator::gather_host) the waiting alone is counted.
 //   const RankExchanges before = exchanges_of(place); ...; const RankExchanges step = exchanges_of(place) - before;
 #pragma once
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <string_view>
@@ -16,14 +17,15 @@ inline constexpr std::array<std::string_view, kCollectives> kCollectiveNames = {
                                                                                 "all_reduce", "reduce_scatter", "records"};
 
 struct ExchangeCounters : CommunicatorCounters {
-  std::int64_t sent = 0;  // the bytes as they travelled: accumulators between processes take fewer (parallel/packed_bins.h), never more
+  std::int64_t sent = 0;  // the bytes as they travelled: accumulators between processes take fewer (parallel/bins_codec.h), never more
   double waited = 0;      // seconds, for other ranks and for what they send
+  double moved = 0;       // seconds that bytes took here to be packed, copied and unpacked: the rest of the exchanges' time
   ExchangeCounters& operator+=(const ExchangeCounters& more) {
-    calls += more.calls, bytes += more.bytes, sent += more.sent, waited += more.waited;
+    calls += more.calls, bytes += more.bytes, sent += more.sent, waited += more.waited, moved += more.moved;
     return *this;
   }
   ExchangeCounters& operator-=(const ExchangeCounters& less) {
-    calls -= less.calls, bytes -= less.bytes, sent -= less.sent, waited -= less.waited;
+    calls -= less.calls, bytes -= less.bytes, sent -= less.sent, waited -= less.waited, moved -= less.moved;
     return *this;
   }
 };
@@ -56,6 +58,23 @@ class CountingCommunicator : public Communicator {
     counters_.bytes += bytes;
     current().bytes += bytes, current().sent += sent;
   }
+  // While it lives, time that is not waited is that of moving the present operation's bytes.
+  class Moving {
+   public:
+    explicit Moving(ExchangeCounters& counters) : counters_(counters), waited_(counters.waited) {}
+    ~Moving() {
+      const double all = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun_).count();
+      counters_.moved += std::max(0.0, all - (counters_.waited - waited_));
+    }
+    Moving(const Moving&) = delete;
+    Moving& operator=(const Moving&) = delete;
+
+   private:
+    ExchangeCounters& counters_;
+    const double waited_;  // before
+    const std::chrono::steady_clock::time_point begun_ = std::chrono::steady_clock::now();
+  };
+  Moving moving() { return Moving(current()); }
   // The time that f() takes.
   template <class F>
   auto waiting(Collective what, const F& f) {
@@ -83,7 +102,7 @@ struct RankExchanges {
   ExchangeCounters sum() const;  // of all groups
   RankExchanges operator-(const RankExchanges& earlier) const;
   // The first count of calls or bytes that differs ("model all_reduce: 3 calls, 96 bytes are not 3 calls, 64 bytes"); empty: all are equal. What was
-  // sent for those bytes depends on values, and waiting on the machine: neither is compared.
+  // sent for those bytes depends on values, and times on the machine: neither is compared.
   std::string difference(const RankExchanges& other) const;
 };
 // Of a rank so far: zeros for groups of one (null), and for transports that do not count by operation.

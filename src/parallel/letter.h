@@ -4,6 +4,7 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "base/error.h"
 
@@ -29,6 +30,12 @@ struct Letter {
 class RankReleased final : public Error {
  public:
   RankReleased() : Error(ErrorCode::cancelled, "another rank failed") {}
+};
+
+// Thrown where a letter has not come within MailPatience (parallel/mail.h).
+class LetterLate final : public Error {
+ public:
+  explicit LetterLate(std::string message) : Error(ErrorCode::io, std::move(message)) {}
 };
 
 // How a process's part of a run ended.

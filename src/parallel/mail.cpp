@@ -9,6 +9,9 @@
 namespace lockstep {
 
 namespace {
+thread_local std::chrono::milliseconds this_patience{0};
+constexpr auto kTellLate = std::chrono::seconds(2);  // that a process which waited in vain stays to tell the others
+
 // Waiting costs little: a moment of asking again and again, then shorter and longer sleeps.
 class Patience {
  public:
@@ -39,6 +42,10 @@ RunEnd end_of(const std::string& bytes) {
 }
 }  // namespace
 
+MailPatience::MailPatience(std::chrono::milliseconds most) : outer_(this_patience) { this_patience = most; }
+MailPatience::~MailPatience() { this_patience = outer_; }
+std::chrono::milliseconds MailPatience::current() { return this_patience; }
+
 template <class F>
 auto ProcessMail::wait(const F& ready) {
   for (Patience patience;; patience.pause()) {
@@ -68,7 +75,8 @@ ProcessMail::~ProcessMail() {
     {
       const std::lock_guard lock(mutex_);
       in_run_ = false;
-      check_there();  // who was told of a loss says no good-bye: the others are to hear of the loss too
+      check_there();                                         // who was told of a loss says no good-bye: the others are to hear of the loss too
+      if (!late_.empty()) fail(ErrorCode::io, "{}", late_);  // nor waits for one that may never come
       for (int p = 0; p < processes_; ++p)
         if (p != process_) send(p, {{.kind = LetterHead::Kind::bye}, {}});
     }
@@ -226,6 +234,8 @@ void ProcessMail::post(int process, LetterHead head, std::string body) {
 }
 
 Letter ProcessMail::take(const Slot& slot, std::uint64_t number, int process) {
+  const std::chrono::milliseconds most = MailPatience::current();
+  const auto began = std::chrono::steady_clock::now();
   return wait([&]() -> std::optional<Letter> {
     if (released_) throw RankReleased();
     std::deque<Letter>& waiting = letters_[slot];
@@ -240,6 +250,11 @@ Letter ProcessMail::take(const Slot& slot, std::uint64_t number, int process) {
       if (const auto end = of_process.find(run_); end != of_process.end() && end->second.state != RunEnd::State::done) throw RankReleased();
     if (process != process_ && ends_[static_cast<std::size_t>(process)].contains(run_))
       fail(ErrorCode::internal, "rank {} expects exchange {} of rank {}, which has ended without it", slot.to, number, slot.from);
+    if (most.count() > 0 && std::chrono::steady_clock::now() - began > most) {
+      late_ =
+          fmt::format("process {} (host {}) has waited {:.3g} s for what process {} sends", process_, host_, static_cast<double>(most.count()) / 1e3, process);
+      throw LetterLate(late_);
+    }
     return {};
   });
 }
@@ -256,11 +271,16 @@ std::vector<RunEnd> ProcessMail::finish_run(const RunEnd& mine) {
     for (int p = 0; p < processes_; ++p)
       if (p != process_) send(p, {{.kind = LetterHead::Kind::end, .run = run_}, bytes_of(mine)});
   }
+  const auto began = std::chrono::steady_clock::now();
   return wait([&]() -> std::optional<std::vector<RunEnd>> {
     std::vector<RunEnd> all;
     for (auto& of_process : ends_) {
       const auto end = of_process.find(run_);
-      if (end == of_process.end()) return {};
+      if (end == of_process.end()) {
+        // The way on which a letter was late gives no word of an end either. Those that can be reached are told by now.
+        if (!late_.empty() && std::chrono::steady_clock::now() - began > kTellLate) fail(ErrorCode::io, "{}", late_);
+        return {};
+      }
       all.push_back(end->second);
     }
     for (auto& of_process : ends_) of_process.erase(run_);

@@ -6,6 +6,7 @@
 // that wait. Between runs process 0 makes calls, plain bytes, which the others repeat. When a process ends early or cannot repeat a call, those that
 // wait for it get an error. Any thread.
 #pragma once
+#include <chrono>
 #include <compare>
 #include <condition_variable>
 #include <cstdint>
@@ -24,6 +25,21 @@
 #include "parallel/wire.h"
 
 namespace lockstep {
+
+// Bounds each wait for a letter that this thread begins while it lives, for exchanges between which nobody computes: a letter that takes longer is an
+// error, LetterLate. One inside another counts.
+//   const MailPatience patience(std::chrono::seconds(60)); group.gather_host("x");
+class MailPatience {
+ public:
+  explicit MailPatience(std::chrono::milliseconds most);
+  ~MailPatience();
+  MailPatience(const MailPatience&) = delete;
+  MailPatience& operator=(const MailPatience&) = delete;
+  static std::chrono::milliseconds current();  // 0: waits may last for ever
+
+ private:
+  std::chrono::milliseconds outer_;
+};
 
 class ProcessMail {
  public:
@@ -46,7 +62,7 @@ class ProcessMail {
   // Sends a message; `process` may be this one.
   void post(int process, LetterHead head, std::string body);
   // The slot's next letter, which must be of this exchange; `process` is the one that sends it. Errors: RankReleased; internal when the sender
-  // has another exchange now, or none; io when a process ended.
+  // has another exchange now, or none; io when a process ended; LetterLate.
   Letter take(const Slot& slot, std::uint64_t number, int process);
   // From true to false, which come in pairs, a thread of this object moves letters while all ranks of this process compute; otherwise those that wait do.
   void move_meanwhile(bool on);
@@ -109,6 +125,7 @@ class ProcessMail {
   bool in_run_ = false, released_ = false;
   std::function<std::string()> lost_;
   std::string broken_;  // what the wire said when it failed
+  std::string late_;    // which letter came too late
   int travelling_ = 0;  // calls of move_meanwhile(true) without their false
   bool stopping_ = false;
   std::condition_variable moves_;

@@ -24,6 +24,9 @@ struct MemoryNet {
   std::map<std::pair<int, int>, int> taken;   // messages so far, by pair
   // Called under the lock: while it returns true, messages of that pair do not arrive. Null: all arrive.
   std::function<bool(int from, int to)> late;
+  // The same, with each message that arrives: it may change bytes. Null: none.
+  std::function<void(int from, int to, std::string& bytes)> changes;
+  bool aborted = false;  // a process stopped, not clean: nothing moves any more
 };
 
 class MemoryWire final : public Wire {
@@ -42,9 +45,11 @@ class MemoryWire final : public Wire {
     auto* want = static_cast<Want*>(request);
     if (want->from >= 0) {
       const std::lock_guard lock(net_->mutex);
+      if (net_->aborted) fail(ErrorCode::io, "another process has aborted the job");
       std::deque<std::string>& way = net_->way(want->from, process_);
       if (way.empty() || (net_->late && net_->late(want->from, process_))) return false;
       if (way.front().size() != want->bytes) fail(ErrorCode::internal, "{} bytes were sent, and {} are received", way.front().size(), want->bytes);
+      if (net_->changes) net_->changes(want->from, process_, way.front());
       std::copy(way.front().begin(), way.front().end(), static_cast<char*>(want->data));
       way.pop_front();
       ++net_->taken[{want->from, process_}];
@@ -52,7 +57,10 @@ class MemoryWire final : public Wire {
     delete want;
     return true;
   }
-  void stop(bool) override {}
+  void stop(bool clean) override {
+    const std::lock_guard lock(net_->mutex);
+    net_->aborted = net_->aborted || !clean;
+  }
 
  private:
   struct Want {

@@ -7,8 +7,8 @@
 #include <thread>
 
 #include "base/error.h"
+#include "parallel/bins_codec.h"
 #include "parallel/exchange_counts.h"
-#include "parallel/packed_bins.h"
 
 namespace lockstep {
 
@@ -85,6 +85,7 @@ class ProcessCommunicator final : public CountingCommunicator {
     count_call();
     ++number_;
     stream.synchronize();
+    const Moving mover = moving();
     std::vector<std::string> bodies(members_.size());
     for_others([&](std::size_t r) {
       if (to[r].size() == 0) return;
@@ -94,7 +95,7 @@ class ProcessCommunicator final : public CountingCommunicator {
     stream.synchronize();
     for_others([&](std::size_t r) {
       if (to[r].size() == 0) return;
-      if (leaves(r) && packs(to[r])) bodies[r] = pack_bins(reinterpret_cast<const double*>(bodies[r].data()), to[r].size());
+      if (leaves(r) && travels_encoded(to[r])) bodies[r] = encode_bins(reinterpret_cast<const double*>(bodies[r].data()), to[r].size());
       post(r, to[r], std::move(bodies[r]));
     });
     copy_own(stream, to, from);
@@ -109,9 +110,9 @@ class ProcessCommunicator final : public CountingCommunicator {
       const LetterHead& head = letters[r].head;
       if (head.rows != from[r].rows || head.cols != from[r].cols || head.dtype != static_cast<int>(from[r].dtype)) refuse(r, from[r], head.rows, head.cols);
       const std::size_t bytes = bytes_of(from[r]), sent = letters[r].body.size();
-      if (leaves(r) && packs(from[r])) {
+      if (leaves(r) && travels_encoded(from[r])) {
         std::string bins(bytes, '\0');
-        unpack_bins(letters[r].body, from[r].size(), reinterpret_cast<double*>(bins.data()));
+        decode_bins(letters[r].body, from[r].size(), reinterpret_cast<double*>(bins.data()));
         letters[r].body = std::move(bins);
       } else if (sent != bytes) {
         fail(ErrorCode::internal, "rank {} expects {} bytes of rank {}, which sends {}", own_, bytes, r, sent);
@@ -151,8 +152,8 @@ class ProcessCommunicator final : public CountingCommunicator {
   }
   // Whether what is sent to that member, and what it sends, goes to another process.
   bool leaves(std::size_t r) const { return members_[r].process != mail_.process(); }
-  // Accumulators are packed on the way; traced ones hold hashes, too.
-  static bool packs(const View& view) { return view.dtype == DType::bins && view.element_bytes == kBinBytes && view.cols % 16 == 0; }
+  // Accumulators are encoded on the way; traced ones hold hashes, too.
+  static bool travels_encoded(const View& view) { return view.dtype == DType::bins && view.element_bytes == kBinBytes && view.cols % 16 == 0; }
   static std::size_t bytes_of(const View& view) { return static_cast<std::size_t>(view.size() * view.element_bytes); }
 
   ProcessMail& mail_;
@@ -188,6 +189,7 @@ ProcessRanks::ProcessRanks(const RankLayout& layout, ProcessMail& mail) : layout
     fail(ErrorCode::invalid_argument, "ranks is {}, which are {}, and there are {} processes; allowed is a rank for each", layout.text(), size, processes);
   first_ = first_rank_of(mail.process(), size, processes);
   ends_.resize(static_cast<std::size_t>(first_rank_of(mail.process() + 1, size, processes) - first_));
+  worked_.resize(ends_.size());
   std::vector<ProcessCommunicator::Member> all;
   for (int p = 0; p < processes; ++p)
     for (int rank = first_rank_of(p, size, processes); rank < first_rank_of(p + 1, size, processes); ++rank) all.push_back({rank, p});
@@ -237,6 +239,7 @@ void ProcessRanks::run(const std::function<void(int)>& work) {
   std::exception_ptr error;
   std::mutex mutex;
   const auto guarded = [&](int local) {
+    const WorkedSeconds clock(worked_[static_cast<std::size_t>(local)]);
     try {
       work(local);
     } catch (...) {
@@ -257,7 +260,14 @@ void ProcessRanks::run(const std::function<void(int)>& work) {
     mail_.release();
   }
   for (std::thread& thread : threads) thread.join();
-  const std::vector<RunEnd> ends = mail_.finish_run(error ? run_end_of(error) : RunEnd{});
+  const RunEnd own = error ? run_end_of(error) : RunEnd{};
+  std::vector<RunEnd> ends;
+  try {
+    ends = mail_.finish_run(own);
+  } catch (...) {  // others cannot be asked any more: what went wrong here says more than that
+    if (own.state == RunEnd::State::failed) std::rethrow_exception(error);
+    throw;
+  }
   for (int p = 0; p < mail_.processes(); ++p) {
     const RunEnd& end = ends[static_cast<std::size_t>(p)];
     if (end.state != RunEnd::State::failed) continue;

@@ -17,6 +17,9 @@ class ProcessRanks final : public Ranks {
   int local() const override { return static_cast<int>(ends_.size()); }
   RankPlace place(int local) const override;
   void run(const std::function<void(int)>& work) override;
+  double worked(int local) const override { return worked_[static_cast<std::size_t>(local)]; }
+  int process() const override { return mail_.process(); }
+  std::string host() const override { return mail_.host(); }
 
  private:
   struct Ends {
@@ -26,6 +29,7 @@ class ProcessRanks final : public Ranks {
   ProcessMail& mail_;
   int first_;
   std::vector<Ends> ends_;
+  std::vector<double> worked_;  // by local rank
 };
 
 }  // namespace lockstep

@@ -8,10 +8,11 @@
 #include <stdexcept>
 #include <thread>
 
-#include "numerics/accumulator.h"
+#include "numerics/exact_sum.h"
 #include "parallel/exchange_counts.h"
 #include "parallel/memory_wire_test_tools.h"
 #include "parallel/operations_test_tools.h"
+#include "parallel/process_watch.h"
 #include "parallel/thread_ranks.h"
 
 namespace lockstep {
@@ -347,6 +348,23 @@ TEST(ProcessMail, AProcessThatEndsInTheMiddleOfACallIsAnErrorOfTheOthers) {
     if (process == 0) ranks.run([&](int local) { ranks.place(local).world->barrier(); });
   });
   EXPECT_EQ(told[0], "process 1 ended in the middle of a call");
+}
+
+// Two of three do not reach each other in one direction: who hears nothing says of whom, and nobody waits for ever.
+TEST(ProcessWatch, AProcessThatIsNotHeardIsNamed) {
+  const auto net = std::make_shared<MemoryNet>(3);
+  net->late = [](int from, int to) { return from == 1 && to == 2; };
+  std::vector<std::string> told(3);
+  as_processes(net, [&](ProcessMail& mail) {
+    try {
+      const ProcessWatch watch(mail, std::chrono::seconds(1));
+    } catch (const std::exception& e) {
+      told[static_cast<std::size_t>(mail.process())] = e.what();
+    }
+  });
+  EXPECT_NE(told[2].find("process 2 (host here, pid"), std::string::npos) << told[2];
+  EXPECT_NE(told[2].find("hears nothing of process 1 for 1 s"), std::string::npos) << told[2];
+  for (const int other : {0, 1}) EXPECT_EQ(told[static_cast<std::size_t>(other)], "another process has aborted the job");
 }
 
 }  // namespace

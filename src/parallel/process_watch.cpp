@@ -86,6 +86,18 @@ Socket connected(std::uint32_t address, std::uint16_t port, const Greeting& gree
   return socket;
 }
 
+// All processes have begun by now, so that one of which nothing comes cannot be reached from here.
+Letter first_word(ProcessMail& mail, int process, std::chrono::seconds silence) {
+  try {
+    return mail.take({kWatchGroup, process, mail.process()}, 0, process);
+  } catch (const LetterLate&) {
+    fail(ErrorCode::io,
+         "{} hears nothing of process {} for {} s: the way between their hosts fails (a firewall, or a network that only one of them has: mpirun's "
+         "btl_tcp_if_include names the one that all share, --display-map tells whose host it is)",
+         ProcessName{mail.process(), mail.host(), ::getpid()}.text(), process, silence.count());
+  }
+}
+
 }  // namespace
 
 struct ProcessWatch::State {
@@ -206,8 +218,9 @@ ProcessWatch::ProcessWatch(ProcessMail& mail, std::chrono::seconds silence) : st
   for (int p = 0; p < processes; ++p)
     if (p != own) mail.post(p, {.group = kWatchGroup, .from = own, .to = p}, out.bytes());
   std::vector<std::uint32_t> addresses;
+  const MailPatience patience(silence);
   for (int p = 0; p < processes; ++p) {
-    const Letter letter = p == own ? Letter{{}, out.bytes()} : mail.take({kWatchGroup, p, own}, 0, p);
+    const Letter letter = p == own ? Letter{{}, out.bytes()} : first_word(mail, p, silence);
     ByteReader in(letter.body);
     s.names.push_back(in.text());
     if (p != 0) continue;

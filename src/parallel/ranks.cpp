@@ -1,6 +1,13 @@
 #include "parallel/ranks.h"
 
+#include <unistd.h>
+
 namespace lockstep {
+
+std::string Ranks::host() const {
+  char name[256] = {};
+  return ::gethostname(name, sizeof(name) - 1) == 0 ? name : "";
+}
 
 CommunicatorCounters traffic_of(Ranks& ranks) {
   CommunicatorCounters sum;

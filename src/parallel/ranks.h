@@ -10,6 +10,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "base/seconds.h"
 #include "parallel/rank_place.h"
 
 namespace lockstep {
@@ -24,12 +25,30 @@ class Ranks {
   // Calls work(local) for every local rank, each on a thread of its own, and returns when all are done. An error of one rank, local or
   // remote, releases the others; the error of the rank that failed first is thrown.
   virtual void run(const std::function<void(int)>& work) = 0;
+  // Seconds that work(local) of all run() calls so far has taken, waiting included; 0 where this is not counted.
+  virtual double worked(int local) const { return 0; }
+  // Where the local ranks are: of one process 0, and this machine's name.
+  virtual int process() const { return 0; }
+  virtual std::string host() const;
 
   int size() const { return layout().size(); }
   bool all_here() const { return local() == size(); }
   // All-gather: of(local) of every rank, by rank. T holds plain numbers only.
   template <class T, class F>
   std::vector<T> gather(const F& of);
+};
+
+// Adds the seconds that it lives to `to`.
+class WorkedSeconds {
+ public:
+  explicit WorkedSeconds(double& to) : to_(to) {}
+  ~WorkedSeconds() { to_ += seconds_since(begun_); }
+  WorkedSeconds(const WorkedSeconds&) = delete;
+  WorkedSeconds& operator=(const WorkedSeconds&) = delete;
+
+ private:
+  double& to_;
+  const std::chrono::steady_clock::time_point begun_ = std::chrono::steady_clock::now();
 };
 
 // Traffic of all ranks and groups so far.

@@ -98,6 +98,7 @@ class ThreadCommunicator final : public CountingCommunicator {
     const TraceSpan span("exchange", kCollectiveNames[static_cast<std::size_t>(CollectiveScope::current())].data());
     count_call();
     stream.synchronize();  // so that the others read finished data
+    const Moving mover = moving();
     const auto look = [&](const std::vector<const void*>& offers) {
       for (int r = 0; r < size_; ++r) {
         const View& target = from[static_cast<std::size_t>(r)];
@@ -140,8 +141,10 @@ struct ThreadRanks::State {
   std::exception_ptr error;
   std::vector<std::shared_ptr<Meeting>> meetings;
   std::vector<std::thread> threads;
+  std::vector<double> worked;  // by rank
 
   void perform(const std::function<void(int)>& job, int rank) {
+    const WorkedSeconds clock(worked[static_cast<std::size_t>(rank)]);
     try {
       job(rank);
     } catch (...) {
@@ -179,6 +182,7 @@ struct ThreadRanks::State {
 };
 
 ThreadRanks::ThreadRanks(const RankLayout& layout) : layout_(layout), state_(std::make_unique<State>()), ends_(static_cast<std::size_t>(layout.size())) {
+  state_->worked.resize(ends_.size());
   // Groups by (kind, colour), as in MPI_Comm_split; ranks are numbered in ascending order.
   const auto join = [&](std::unique_ptr<Communicator> Ends::*end, const std::function<int(int)>& colour) {
     std::map<int, std::vector<int>> groups;
@@ -220,6 +224,8 @@ RankPlace ThreadRanks::place(int rank) const {
       layout_,           rank, ends.world.get(), ends.tensor.get(), ends.model.get(), ends.data.get(), ends.stages.get(), ends.before.get(), ends.after.get(),
       ends.context.get()};
 }
+
+double ThreadRanks::worked(int rank) const { return state_->worked[static_cast<std::size_t>(rank)]; }
 
 void ThreadRanks::run(const std::function<void(int)>& work) {
   if (size() == 1) return work(0);

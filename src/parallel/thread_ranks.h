@@ -22,6 +22,7 @@ class ThreadRanks final : public Ranks {
   int local() const override { return layout_.size(); }
   RankPlace place(int rank) const override;
   void run(const std::function<void(int)>& work) override;
+  double worked(int rank) const override;
 
   Communicator& world(int rank) const { return *ends_[static_cast<std::size_t>(rank)].world; }
   Communicator& tensor(int rank) const { return *ends_[static_cast<std::size_t>(rank)].tensor; }  // its tp ranks

@@ -45,7 +45,7 @@ std::uint64_t sampled(Engine& engine, std::uint64_t hash) {
 // Micro-batches and pages differ between one thread and several: they must not show either.
 std::string self_test_hash(std::shared_ptr<const Model> model, const Profile& profile, InstructionSet isa, int threads) {
   Runtime runtime({.isa = isa, .threads = threads}, model, profile);
-  Trainer trainer(runtime, initial_weights(model->manifest(), 11, 0.3), {.micro_batch = threads == 1 ? 0 : 2});
+  Trainer trainer(runtime, initial_weights(model->manifest(), kSelfTestSeed, kSelfTestDeviation), {.micro_batch = threads == 1 ? 0 : 2});
   Engine engine(runtime, trainer.weights(), {.page_size = threads == 1 ? 16 : 4});
   std::uint64_t hash = sampled(engine, 0);
   std::vector<TrainSequence> data;
@@ -64,9 +64,11 @@ std::string self_test_hash(std::shared_ptr<const Model> model, const Profile& pr
 }
 }  // namespace
 
+std::shared_ptr<const Model> self_test_model() { return make_model(Json::parse(kConfig)); }
+
 std::vector<SelfTestRow> run_self_test(int threads) {
   if (threads <= 0) threads = available_processors();
-  const std::shared_ptr<const Model> model = make_model(Json::parse(kConfig));
+  const std::shared_ptr<const Model> model = self_test_model();
   std::vector<SelfTestRow> rows;
   for (const Published& published : kPublished)
     for (const InstructionSet isa : {InstructionSet::scalar, InstructionSet::avx2, InstructionSet::avx512}) {

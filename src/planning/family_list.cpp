@@ -1,9 +1,9 @@
 #include "planning/family_list.h"
 
-#include "checkpoint/gguf_types.h"
 #include "model/archs/registry.h"
 #include "model/kv_cache.h"
 #include "numerics/profile.h"
+#include "planning/file_formats.h"
 #include "planning/shape_configs.h"
 
 namespace lockstep {
@@ -38,6 +38,7 @@ Json family_json(const std::string& model_type) {
   for (const Profile& profile : profiles())
     if (!profile.study && example->profile_refusal(profile).empty())
       json["cache_bytes_a_token"][profile.name] = KvCache::bytes_a_position(example->cache_shapes(profile), profile);
+  json["exact_under"] = exact_under_json(*example);
   return json;
 }
 }  // namespace
@@ -51,7 +52,8 @@ Json families_json() {
                                   {"description", profile.description},
                                   {"weights", profile.bf16_weights ? "bf16" : "fp32"},
                                   {"cache", profile.bf16_cache ? "bf16" : "fp32"}});
-  json["gguf_types"] = readable_gguf_types();
+  json["few_bits"] = few_bits_json();
+  json["gguf_types"] = gguf_types_json();
   return json;
 }
 

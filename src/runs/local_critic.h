@@ -22,6 +22,7 @@ class LocalCritic final : public ValuePort {
   void save(const std::filesystem::path& run, std::int64_t policy_step, std::int64_t keep_last);
   void load(const std::filesystem::path& run, std::int64_t policy_step);
   std::string weights_sha256() { return trainer_.weights_sha256(); }
+  LocalTrainer& trainer() { return trainer_; }
   void export_to(const std::filesystem::path& folder, const TrainedExport& exported) { trainer_.export_to(folder, exported); }
 
  private:

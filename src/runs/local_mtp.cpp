@@ -68,19 +68,18 @@ LocalMtp::LocalMtp(const MtpSettings& settings, const OpenedModel& opened, const
   own.ranks = opened.ranks;
   const MtpLoss loss = loss_named(settings.loss);
   const MtpTraining training{.depths = settings.depths, .train_indexer = has_indexer(layer_), .loss = loss};
-  trainer_.with_model([&](TrainedModel&) {
+  trainer_.with_model([&](const OnExecutor& on, TrainedModel&) {
     const bool stored = opened.reader && opened.reader->has_mtp();
     const WeightImages masters = stored ? opened.reader->mtp_masters() : initial_weights(layer_.manifest(), initial.seed, initial.deviation);
-    layer_trainer_ = std::make_unique<MtpTrainer>(*opened.runtime, masters, training, own, trainer_.ranks());
+    layer_trainer_.at(on) = std::make_unique<MtpTrainer>(*opened.runtime, masters, training, own, trainer_.ranks());
   });
 }
 
 LocalMtp::~LocalMtp() {
-  try {  // its buffers are freed on the device's thread
-    trainer_.with_model([this](TrainedModel&) { layer_trainer_.reset(); });
-  } catch (const std::exception&) {  // the executor stopped first: no other thread uses the device
-    layer_trainer_.reset();
-  }
+  trainer_.release([this](const OnExecutor& on) {
+    made_.at(on) = {};
+    layer_trainer_.at(on).reset();
+  });
 }
 
 Json LocalMtp::take_step(const std::vector<PolicyDatum>& rollouts, const AdamParameters& adam) {
@@ -95,19 +94,19 @@ Json LocalMtp::take_step(const std::vector<PolicyDatum>& rollouts, const AdamPar
 }
 
 std::shared_ptr<const WeightSet> LocalMtp::weights_for(const std::shared_ptr<Runtime>& runtime) {
-  return trainer_.with_model([&](TrainedModel&) -> std::shared_ptr<const WeightSet> {
-    const std::shared_ptr<const WeightSet> now = layer_trainer_->weights();
+  return trainer_.with_model([&](const OnExecutor& on, TrainedModel&) -> std::shared_ptr<const WeightSet> {
+    MtpTrainer& trained = *layer_trainer_.at(on);
+    const std::shared_ptr<const WeightSet> now = trained.weights();
     if (runtime == runtime_) return now;
-    if (made_of_ != now) {
-      made_ = make_weight_set(runtime->backend, layer_.manifest(), layer_trainer_->master_images(), runtime->profile, now->version);
-      made_of_ = now;
-    }
-    return made_;
+    Made& made = made_.at(on);
+    if (made.of != now) made = {make_weight_set(runtime->backend, layer_.manifest(), trained.master_images(), runtime->profile, now->version), now};
+    return made.weights;
   });
 }
 
 Json LocalMtp::take_step(const std::vector<TrainSequence>& batch, const AdamParameters& adam) {
-  return trainer_.with_model([&](TrainedModel& model) {
+  return trainer_.with_model([&](const OnExecutor& on, TrainedModel& model) {
+    MtpTrainer& trained = *layer_trainer_.at(on);
     const MtpResult result = [&] {
       std::vector<SamplerWeights> now;
       std::vector<TrunkShare> trunk;
@@ -115,16 +114,16 @@ Json LocalMtp::take_step(const std::vector<TrainSequence>& batch, const AdamPara
         now.push_back(model.rank_weights(local));
         trunk.push_back({now.back().weights.get(), now.back().adapter.get()});
       }
-      return layer_trainer_->forward_backward(trunk, batch);
+      return trained.forward_backward(trunk, batch);
     }();
     if (!std::isfinite(result.loss)) fail(ErrorCode::numeric, "the loss of multi-token prediction is {}", result.loss);
-    const OptimResult moved = layer_trainer_->optim_step(adam);
+    const OptimResult moved = trained.optim_step(adam);
     Json metrics = {{"mtp_loss", result.loss}};
     const auto of_depths = [&](const char* name, const std::vector<double>& values) {
       for (std::size_t k = 0; k < values.size(); ++k) metrics[fmt::format("{}_{}", name, k + 1)] = values[k];
     };
-    if (layer_trainer_->training().loss != MtpLoss::tv) of_depths("mtp_loss", result.of_depth);
-    if (layer_trainer_->training().loss != MtpLoss::ce) {
+    if (trained.training().loss != MtpLoss::tv) of_depths("mtp_loss", result.of_depth);
+    if (trained.training().loss != MtpLoss::ce) {
       metrics["mtp_variation"] = result.variation;
       of_depths("mtp_overlap", result.overlap);
     }
@@ -136,7 +135,7 @@ Json LocalMtp::take_step(const std::vector<TrainSequence>& batch, const AdamPara
 }
 
 void LocalMtp::save(const RunDirectory& run, std::int64_t step, std::int64_t keep_last) {
-  TrainerState state = trainer_.with_model([&](TrainedModel&) { return layer_trainer_->state(); });
+  TrainerState state = trainer_.with_model([&](const OnExecutor& on, TrainedModel&) { return layer_trainer_.at(on)->state(); });
   if (std::exchange(saved_, state.step) != state.step) since_ = step;
   const Json position = {{"since_step", since_}, {"next_step", step}};
   save_training(run, std::move(state), layer_.manifest(), profile_.training_digest(false), position, keep_last == 0 ? 0 : static_cast<int>(keep_last) + 1,
@@ -144,9 +143,10 @@ void LocalMtp::save(const RunDirectory& run, std::int64_t step, std::int64_t kee
 }
 
 void LocalMtp::restore(TrainingCheckpoint checkpoint, bool weights_alone) {
-  trainer_.with_model([&](TrainedModel&) {
-    if (weights_alone) layer_trainer_->restore(fresh_state(layer_trainer_->state(), std::move(checkpoint.masters)));
-    else layer_trainer_->restore(trainer_state(std::move(checkpoint)));
+  trainer_.with_model([&](const OnExecutor& on, TrainedModel&) {
+    MtpTrainer& trained = *layer_trainer_.at(on);
+    if (weights_alone) trained.restore(fresh_state(trained.state(), std::move(checkpoint.masters)));
+    else trained.restore(trainer_state(std::move(checkpoint)));
   });
 }
 
@@ -184,7 +184,7 @@ void LocalMtp::begin_from(const fs::path& run, std::int64_t step) {
 }
 
 WeightImages LocalMtp::images() {
-  return trainer_.with_model([&](TrainedModel&) { return layer_trainer_->master_images(); });
+  return trainer_.with_model([&](const OnExecutor& on, TrainedModel&) { return layer_trainer_.at(on)->master_images(); });
 }
 
 std::string LocalMtp::weights_sha256(const WeightImages& masters) const { return lockstep::weights_sha256(layer_.manifest(), masters); }

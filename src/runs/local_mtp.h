@@ -76,11 +76,14 @@ class LocalMtp {
   Profile profile_;
   LocalTrainer& trainer_;
   std::shared_ptr<Runtime> runtime_;
-  std::unique_ptr<MtpTrainer> layer_trainer_;  // executor's thread
+  OfExecutor<std::unique_ptr<MtpTrainer>> layer_trainer_;
   // A run's step without anything to learn from leaves the layer as it was: then its newest checkpoint is that of several steps, from since_ on.
   std::int64_t saved_ = -1, since_ = 0;  // its steps when it was last saved
   // For another runtime than the trainer's: what was made of which weights.
-  std::shared_ptr<const WeightSet> made_, made_of_;
+  struct Made {
+    std::shared_ptr<const WeightSet> weights, of;
+  };
+  OfExecutor<Made> made_;
 };
 
 }  // namespace lockstep

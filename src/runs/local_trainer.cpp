@@ -64,16 +64,22 @@ std::vector<std::vector<std::size_t>> turns(const TrainerOptions& options, const
   return micro_batches(data, all, static_cast<std::size_t>(size));
 }
 
-std::vector<std::vector<float>> score_with(Executor& executor, TrainedModel& model, const TrainerOptions& options, const std::vector<TrainSequence>& data) {
+// `score` is a turn of the executor.
+template <class F>
+std::vector<std::vector<float>> score_in_turns(const TrainerOptions& options, const std::vector<TrainSequence>& data, const F& score) {
   const auto parts = turns(options, data);
-  const auto on_executor = [&](const std::vector<TrainSequence>& piece) { return executor.run(WorkClass::training, [&] { return model.score(piece); }).get(); };
-  if (parts.size() == 1) return on_executor(data);
+  if (parts.size() == 1) return score(data);
   std::vector<std::vector<float>> scored(data.size());
   for (const std::vector<std::size_t>& places : parts) {
-    auto rows = on_executor(chosen(data, places));
+    auto rows = score(chosen(data, places));
     for (std::size_t i = 0; i < places.size(); ++i) scored[places[i]] = std::move(rows[i]);
   }
   return scored;
+}
+
+// Of the trained parameters: the same for as long as the model is there.
+const Manifest& manifest_of(LocalTrainer& trainer) {
+  return *trainer.with_model([](TrainedModel& model) { return &model.manifest(); });
 }
 }  // namespace
 
@@ -84,30 +90,26 @@ LocalTrainer::LocalTrainer(const OpenedModel& opened, const TrainedSettings& set
   // An adapter's trainer takes each turn's piece as a call of its own.
   base_.options.accumulate = is_adapter(settings_) && options.micro_batch > 0;
   base_.opened = opened;
-  executor_
-      ->run(WorkClass::training,
-            [&] {
-              if (is_adapter(settings_)) base_.weights = base_.opened.weight_set();
-              model_ = make_trained_model(base_, settings_);
-            })
-      .get();
+  run_on(*executor_, WorkClass::training, [&](const OnExecutor& on) {
+    if (is_adapter(settings_)) base_.weights = base_.opened.weight_set();
+    models_.at(on).trained = make_trained_model(base_, settings_);
+  }).get();
 }
 
 LocalTrainer::~LocalTrainer() {
-  const auto release = [this] {
-    reference_.reset();
-    frozen_ = {};
-    model_.reset();
+  release([this](const OnExecutor& on) {
+    Held& models = models_.at(on);
+    models.reference.reset();
+    models.frozen = {};
+    models.trained.reset();
     base_ = {};
-  };
-  try {  // its buffers are freed on the device's thread
-    executor_->run(WorkClass::training, release).get();
-  } catch (const std::exception&) {  // the executor stopped first: no other thread uses the device
-    release();
-  }
+  });
 }
 
-std::vector<std::vector<float>> LocalTrainer::score(const std::vector<TrainSequence>& data) { return score_with(*executor_, *model_, base_.options, data); }
+std::vector<std::vector<float>> LocalTrainer::score(const std::vector<TrainSequence>& data) {
+  return score_in_turns(base_.options, data,
+                        [&](const std::vector<TrainSequence>& piece) { return with_model([&](TrainedModel& model) { return model.score(piece); }); });
+}
 
 ForwardBackwardResult LocalTrainer::forward_backward(const std::vector<TrainSequence>& data, const LossOptions& loss, const IndexTraining& index) {
   const auto parts = turns(base_.options, data);
@@ -130,24 +132,25 @@ ForwardBackwardResult LocalTrainer::forward_backward(const std::vector<TrainSequ
 std::vector<std::vector<float>> LocalTrainer::score(const std::vector<PolicyDatum>& data) { return score(train_sequences(data)); }
 
 void LocalTrainer::keep_reference() {
-  executor_
-      ->run(WorkClass::training,
-            [&] {
-              if (!is_adapter(settings_)) {
-                frozen_ = base_;
-                frozen_.options.kept = nullptr;
-                frozen_.options.kept_forwards = nullptr;
-                frozen_.options.optimizer_folder.clear();
-                frozen_.weights = serving_model(base_.opened).weights;
-              }
-              reference_ = make_trained_model(is_adapter(settings_) ? base_ : frozen_, {.base_only = true});
-            })
-      .get();
+  run_on(*executor_, WorkClass::training, [&](const OnExecutor& on) {
+    Held& models = models_.at(on);
+    if (!is_adapter(settings_)) {
+      models.frozen = base_;
+      models.frozen.options.kept = nullptr;
+      models.frozen.options.kept_forwards = nullptr;
+      models.frozen.options.optimizer_folder.clear();
+      models.frozen.weights = serving_model(base_.opened).weights;
+    }
+    models.reference = make_trained_model(is_adapter(settings_) ? base_ : models.frozen, {.base_only = true});
+  }).get();
+  has_reference_ = true;
 }
 
 std::vector<std::vector<float>> LocalTrainer::reference(const std::vector<PolicyDatum>& data) {
-  if (!reference_) fail(ErrorCode::unsupported, "the reference was not kept");
-  return score_with(*executor_, *reference_, base_.options, train_sequences(data));
+  if (!has_reference_) fail(ErrorCode::unsupported, "the reference was not kept");
+  return score_in_turns(base_.options, train_sequences(data), [&](const std::vector<TrainSequence>& piece) {
+    return with_model([&](const OnExecutor& on, TrainedModel&) { return models_.at(on).reference->score(piece); });
+  });
 }
 
 PolicyResult LocalTrainer::forward_backward(const std::vector<PolicyDatum>& data, const PolicyLoss& loss) {
@@ -179,11 +182,11 @@ std::string LocalTrainer::training_digest() const { return base_.opened.runtime-
 
 void LocalTrainer::save(const RunDirectory& run, const nlohmann::ordered_json& position, std::int64_t keep_last) {
   TrainerState state = with_model([](TrainedModel& model) { return model.state(); });
-  save_training(run, std::move(state), model_->manifest(), training_digest(), position, static_cast<int>(keep_last));
+  save_training(run, std::move(state), manifest_of(*this), training_digest(), position, static_cast<int>(keep_last));
 }
 
 nlohmann::ordered_json LocalTrainer::load(const RunDirectory& run) {
-  std::optional<TrainingCheckpoint> checkpoint = load_training(run.path(), model_->manifest(), base_.opened.runtime->profile, base_.options.declared_prefixes);
+  std::optional<TrainingCheckpoint> checkpoint = load_training(run.path(), manifest_of(*this), base_.opened.runtime->profile, base_.options.declared_prefixes);
   if (!checkpoint) {
     log_warning("no checkpoint to resume from; starting at step 0", {{"run", run.path().string()}});
     return Json::object();
@@ -196,7 +199,7 @@ nlohmann::ordered_json LocalTrainer::load(const RunDirectory& run) {
 }
 
 void LocalTrainer::begin_from(const std::filesystem::path& checkpoint) {
-  WeightImages masters = forked_weights(checkpoint, model_->manifest(), base_.opened.runtime->profile, base_.options.declared_prefixes);
+  WeightImages masters = forked_weights(checkpoint, manifest_of(*this), base_.opened.runtime->profile, base_.options.declared_prefixes);
   with_model([&](TrainedModel& model) { model.restore(fresh_state(model.state(), std::move(masters))); });
   publish();
 }
@@ -207,7 +210,7 @@ std::string LocalTrainer::weights_sha256() {
 
 void LocalTrainer::export_to(const std::filesystem::path& folder, const TrainedExport& exported) {
   WeightImages masters = with_model([](TrainedModel& model) { return model.master_images(); });
-  if (const AdapterLayout* adapter = model_->adapter()) {
+  if (const AdapterLayout* adapter = with_model([](TrainedModel& model) { return model.adapter(); })) {
     if (!exported.merged) {
       export_adapter_folder(folder, *adapter, masters, exported.base, exported.overwrite);
       if (!exported.mtp) return;
@@ -235,8 +238,12 @@ std::string LocalTrainer::export_run(const RunDirectory& run, const std::string&
   return target.string();
 }
 
-ForwardCounts LocalTrainer::work() {
-  return with_model([](TrainedModel& model) { return model.work(); });
+ForwardCounts work_of(LocalTrainer& trainer) {
+  return trainer.with_model([](TrainedModel& model) { return model.work(); });
+}
+
+std::vector<RankUse> LocalTrainer::rank_uses() {
+  return with_model([](TrainedModel& model) { return model.rank_uses(); });
 }
 
 SamplerWeights LocalTrainer::weights_for(const std::shared_ptr<Runtime>& runtime, const std::shared_ptr<const WeightSet>& frozen) {

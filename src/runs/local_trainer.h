@@ -8,10 +8,12 @@
 // adapter: the base's weights stay, and requests use the adapter. One thread at a time, never the executor's.
 #pragma once
 #include <memory>
+#include <type_traits>
 
 #include "base/output_path.h"
 #include "checkpoint/run_directory.h"
 #include "runs/trainer_port.h"
+#include "serving/on_executor.h"
 #include "serving/serving.h"
 #include "trained/trained_model.h"
 
@@ -73,9 +75,8 @@ class LocalTrainer : public TrainerPort {
   std::string export_run(const RunDirectory& run, const std::string& folder, TrainedExport exported);
   // The digest stored in checkpoints: the profile's, changed where prefixes may be declared.
   std::string training_digest() const;
-  // Work counts of all forwards so far.
-  ForwardCounts work();
-
+  // What its ranks have done so far, wherever they are; empty: there is one.
+  std::vector<RankUse> rank_uses();
   // The present weights for a service on `runtime`. `frozen`: the base's weights there, for an adapter's service on another runtime.
   SamplerWeights weights_for(const std::shared_ptr<Runtime>& runtime, const std::shared_ptr<const WeightSet>& frozen = nullptr);
   // Publishes the current version to `service`, which uses `runtime`, and from now on every new one; with each what `layer` then returns, the weights of
@@ -84,10 +85,20 @@ class LocalTrainer : public TrainerPort {
   void follow(std::shared_ptr<GenerationService> service, std::shared_ptr<Runtime> runtime, ProfileMix mix = ProfileMix::refused,
               std::shared_ptr<const WeightSet> frozen = nullptr, LayerWeights layer = nullptr);
 
-  // Runs work(TrainedModel&) on the executor and returns what it returns. After a restore, or a step of the layer, call publish().
+  // Runs work(TrainedModel&), or work(const OnExecutor&, TrainedModel&), on the executor and returns what it returns. After a restore, or a step of the
+  // layer, call publish().
   template <class F>
   auto with_model(F&& work) {
-    return executor_->run(WorkClass::training, [&] { return work(*model_); }).get();
+    const auto step = [&](const OnExecutor& on) {
+      if constexpr (std::is_invocable_v<F&, TrainedModel&>) return work(*models_.at(on).trained);
+      else return work(on, *models_.at(on).trained);
+    };
+    return run_on(*executor_, WorkClass::training, step).get();
+  }
+  // For the destructor of what is trained beside the model: frees its buffers (release_on of serving/on_executor.h).
+  template <class F>
+  void release(const F& work) {
+    release_on(*executor_, WorkClass::training, work);
   }
   void publish();
   // The runtimes of its ranks, which what is trained beside the model shares.
@@ -101,14 +112,22 @@ class LocalTrainer : public TrainerPort {
     LayerWeights layer;
   };
 
+  struct Held {
+    std::unique_ptr<TrainedModel> trained;
+    TrainedBase frozen;  // of the reference, when all parameters are trained
+    std::unique_ptr<TrainedModel> reference;
+  };
+
   TrainedBase base_;
   TrainedSettings settings_;
   std::shared_ptr<Executor> executor_;
-  std::unique_ptr<TrainedModel> model_;  // executor's thread
-  TrainedBase frozen_;                   // of the reference, when all parameters are trained
-  std::unique_ptr<TrainedModel> reference_;
+  OfExecutor<Held> models_;
+  bool has_reference_ = false;
   std::uint64_t version_ = 0;  // of the weights: steps taken
   std::vector<Follower> followers_;
 };
+
+// Work counts of all forwards so far.
+ForwardCounts work_of(LocalTrainer& trainer);
 
 }  // namespace lockstep

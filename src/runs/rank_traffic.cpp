@@ -1,30 +1,16 @@
 #include "runs/rank_traffic.h"
 
-#include <algorithm>
-
 namespace lockstep {
 
-RankTraffic::RankTraffic(std::shared_ptr<RankRuntimes> ranks) : ranks_(std::move(ranks)) {
-  for (int local = 0; local < ranks_->ranks().local(); ++local) before_.push_back(exchanges_of(ranks_->ranks().place(local)));
+namespace {
+void add_use(RankUse& to, const RankUse& more) {
+  for (std::size_t g = 0; g < kRankGroups; ++g)
+    for (std::size_t c = 0; c < kCollectives; ++c) to.exchanges.groups[g][c] += more.exchanges.groups[g][c];
+  to.worked += more.worked;
 }
 
-void RankTraffic::tell(nlohmann::ordered_json& metrics, double seconds) {
-  if (ranks_->ranks().size() == 1) return;
-  ExchangeCounters step;
-  RankExchanges all;
-  for (std::size_t local = 0; local < before_.size(); ++local) {
-    const RankExchanges now = exchanges_of(ranks_->ranks().place(static_cast<int>(local)));
-    const RankExchanges own = now - before_[local];
-    step += own.sum();
-    for (std::size_t g = 0; g < kRankGroups; ++g)
-      for (std::size_t c = 0; c < kCollectives; ++c) all.groups[g][c] += own.groups[g][c];
-    before_[local] = now;
-  }
-  metrics["ranks_bytes"] = step.bytes;
-  metrics["ranks_sent_bytes"] = step.sent;
-  metrics["ranks_waited_seconds"] = step.waited;
-  metrics["ranks_computed_seconds"] = std::max(0.0, seconds * static_cast<double>(before_.size()) - step.waited);
-  nlohmann::ordered_json& exchanges = metrics["ranks_exchanges"] = nlohmann::ordered_json::array();
+nlohmann::ordered_json exchanges_json(const RankExchanges& all) {
+  nlohmann::ordered_json exchanges = nlohmann::ordered_json::array();
   for (std::size_t g = 0; g < kRankGroups; ++g)
     for (std::size_t c = 0; c < kCollectives; ++c)
       if (const ExchangeCounters& own = all.groups[g][c]; own.calls > 0 || own.waited > 0)
@@ -33,7 +19,52 @@ void RankTraffic::tell(nlohmann::ordered_json& metrics, double seconds) {
                              {"calls", own.calls},
                              {"bytes", own.bytes},
                              {"sent_bytes", own.sent},
-                             {"waited_seconds", own.waited}});
+                             {"waited_seconds", own.waited},
+                             {"sent_seconds", own.moved}});
+  return exchanges;
+}
+}  // namespace
+
+RankTraffic::RankTraffic(const std::vector<LocalTrainer*>& trainers) {
+  for (LocalTrainer* trainer : trainers)
+    if (trainer) sources_.push_back({trainer, trainer->rank_uses()});
+}
+
+void RankTraffic::tell(nlohmann::ordered_json& metrics) {
+  std::vector<RankUse> step;
+  for (Source& source : sources_) {
+    const std::vector<RankUse> now = source.trainer->rank_uses();
+    for (std::size_t rank = 0; rank < now.size(); ++rank) {
+      const RankUse own = now[rank] - source.before[rank];
+      if (rank == step.size()) step.push_back(own);
+      else add_use(step[rank], own);
+    }
+    source.before = now;
+  }
+  if (step.empty()) return;
+  RankUse here;
+  double computed = 0;
+  nlohmann::ordered_json ranks = nlohmann::ordered_json::array();
+  for (std::size_t rank = 0; rank < step.size(); ++rank) {
+    const RankUse& own = step[rank];
+    if (own.process == 0) add_use(here, own), computed += own.computed();
+    ranks.push_back({{"rank", rank},
+                     {"process", own.process},
+                     {"host", own.host()},
+                     {"computed_seconds", own.computed()},
+                     {"waited_seconds", own.waited()},
+                     {"sent_seconds", own.sent()},
+                     {"sent_bytes", own.sent_bytes()}});
+  }
+  const ExchangeCounters all = here.exchanges.sum();
+  metrics["ranks_layout"] = sources_.front().trainer->ranks()->ranks().layout().text();
+  metrics["ranks_bytes"] = all.bytes;
+  metrics["ranks_sent_bytes"] = all.sent;
+  metrics["ranks_computed_seconds"] = computed;
+  metrics["ranks_waited_seconds"] = all.waited;
+  metrics["ranks_sent_seconds"] = all.moved;
+  metrics["ranks_exchanges"] = exchanges_json(here.exchanges);
+  metrics["ranks_each"] = std::move(ranks);
 }
 
 }  // namespace lockstep

@@ -1,26 +1,28 @@
-// What the ranks of a run exchange in a step, for its metrics.
-//   RankTraffic traffic(trainer.ranks()); ... traffic.tell(metrics, seconds);
+// What the ranks of a run did in a step, for its metrics: computed, waited, sent.
+//   RankTraffic traffic({&trainer}); ... traffic.tell(metrics);
 #pragma once
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "parallel/exchange_counts.h"
-#include "train/rank_runtimes.h"
+#include "runs/local_trainer.h"
 
 namespace lockstep {
 
 class RankTraffic {
  public:
-  explicit RankTraffic(std::shared_ptr<RankRuntimes> ranks);
-  // Adds what this process's ranks received and waited, together, since the last call: `ranks_bytes`, `ranks_sent_bytes` and `ranks_waited_seconds`; the
-  // rest of these seconds times their number, `ranks_computed_seconds`; and `ranks_exchanges`, by group and operation. Of one rank: nothing. Between two
-  // calls of its trainer.
-  void tell(nlohmann::ordered_json& metrics, double seconds);
+  // Of what these train, whose layouts are equal, together; null ones are left out. They outlive it.
+  explicit RankTraffic(const std::vector<LocalTrainer*>& trainers);
+  // Adds the layout, `ranks_layout`, and what was done since the last call. Of the ranks of this process together: `ranks_bytes` and `ranks_sent_bytes`
+  // (received), `ranks_computed_seconds`, `ranks_waited_seconds` and `ranks_sent_seconds`, and `ranks_exchanges`, by group and operation. Of each rank,
+  // wherever it is: `ranks_each`. Of one rank: nothing. Between two calls of the trainers.
+  void tell(nlohmann::ordered_json& metrics);
 
  private:
-  std::shared_ptr<RankRuntimes> ranks_;
-  std::vector<RankExchanges> before_;  // by local rank
+  struct Source {
+    LocalTrainer* trainer;
+    std::vector<RankUse> before;
+  };
+  std::vector<Source> sources_;
 };
 
 }  // namespace lockstep

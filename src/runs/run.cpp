@@ -41,7 +41,8 @@ bool Run::go(RunWork& work, const RunShape& shape) {
   Progress progress({.label = shape.label, .total = shape.steps, .already_done = work.step(), .unit = "tokens", .quiet = settings_.quiet});
   try {
     while (!work.finished() && !settings_.stop.stopped()) {
-      const RunStep step = work.take_step();
+      RunStep step = work.take_step();
+      if (settings_.launch_start > 0) step.metrics["launch_start"] = settings_.launch_start;
       if (transcripts)
         for (const nlohmann::ordered_json& line : step.transcripts) transcripts->append(line);
       metrics.append(step.metrics);

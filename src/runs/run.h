@@ -23,6 +23,7 @@ struct RunSettings {
   std::int64_t keep_last = 2;                              // checkpoints; 0: all
   std::int64_t transcript_bytes = std::int64_t{32} << 20;  // transcripts.jsonl and its older half together
   bool quiet = false;                                      // no progress
+  int launch_start = 0;                                    // of `lockstep launch`, in each line of metrics; 0: none
   StopToken stop = {};                                     // when set, the run saves and ends after the present step
   // Callbacks: the folder is locked, a step was taken, a message for people.
   std::function<void()> on_start = {};

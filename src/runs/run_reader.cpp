@@ -11,6 +11,7 @@
 #include "checkpoint/run_directory.h"
 #include "runs/metrics_columns.h"
 #include "runs/run_file.h"
+#include "runs/run_ranks.h"
 
 namespace lockstep {
 namespace fs = std::filesystem;
@@ -194,6 +195,8 @@ Json RunReader::about(const std::string& name) const {
   return {
       {"name", run.name}, {"config", read_object(run.path / "config.json")}, {"result", read_object(run.path / "result.json")}, {"parity", std::move(parity)}};
 }
+
+Json RunReader::ranks(const std::string& name) const { return run_ranks(find(name).path); }
 
 Json RunReader::metrics(const std::string& name, const std::string& arm, const MetricsFrom& from) const {
   if (from.from < 0) fail(ErrorCode::invalid_argument, "from is {}, allowed is 0 or more", from.from);

@@ -39,6 +39,8 @@ class RunReader {
   Json list() const;
   // {"name", "config", "result" (the demo's), "parity"}; null what is not there. Error not_found.
   Json about(const std::string& run) const;
+  // What its ranks did in the newest step, and its starts (runs/run_ranks.h). Error not_found.
+  Json ranks(const std::string& run) const;
   // {"file", "from", "next", "lines", "bad_lines", "thinned", "columns": {key: {"x": [steps], "y": [numbers or null]}}}.
   // Only whole lines count; "next" is behind the last. Errors: not_found, invalid_argument.
   Json metrics(const std::string& run, const std::string& arm, const MetricsFrom& from) const;

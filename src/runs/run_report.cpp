@@ -68,6 +68,7 @@ std::string run_report(const std::filesystem::path& run) {
   Json data{{"title", name},
             {"runs", listed["runs"]},
             {"about", {{name, reader.about(name)}}},
+            {"ranks", {{name, reader.ranks(name)}}},
             {"metrics", {{name, Json::object()}}},
             {"transcripts", {{name, Json::object()}}}};
   for (const Json& arm : entry["arms"]) data["metrics"][name][arm["name"]] = reader.metrics(name, arm["name"], {});

@@ -156,7 +156,7 @@ class SftWork final : public RunWork {
   const SftInput& input_;
   const OpenedModel& opened_;
   LocalTrainer& trainer_;
-  RankTraffic traffic_{trainer_.ranks()};
+  RankTraffic traffic_{{&trainer_}};
   LocalMtp* const layer_;  // null: not trained
   const RunDirectory& run_;
   bool may_stop_early_ = false;
@@ -238,7 +238,7 @@ RunStep SftWork::take_step() {
                    {"trained_tokens", result.scored},
                    {"tokens_per_second", static_cast<double>(result.rows) / seconds_since(begin)}};
   taken.metrics.update(of_layer);
-  traffic_.tell(taken.metrics, seconds_since(begin));
+  traffic_.tell(taken.metrics);
   if (held_) {
     held_->measure(problems, result.logprobs);
     const Json rates = held_->rates();

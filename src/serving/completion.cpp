@@ -147,23 +147,23 @@ struct CompletionRun {
   OnSampleToken on_token;
   OnSampleEnd on_end;
 
-  bool token(std::size_t sample, const GeneratedToken& token) {
+  bool token(const OnExecutor& on, std::size_t sample, const GeneratedToken& token) {
     std::string text;
     bool more = true;
     if (!texts.empty() && std::find(ends.begin(), ends.end(), token.id) == ends.end()) {
       text = texts[sample].push(token.id);
       more = !texts[sample].stopped();
     }
-    if (on_token) more = on_token(sample, token, std::move(text)) && more;
+    if (on_token) more = on_token(on, sample, token, std::move(text)) && more;
     return more;
   }
-  void end(std::size_t sample, Generation&& generation) {
+  void end(const OnExecutor& on, std::size_t sample, Generation&& generation) {
     CompletionEnd end{{}, generation.finish, std::move(generation)};
     if (!texts.empty()) {
       end.text = texts[sample].flush();
       if (end.finish == FinishReason::length && texts[sample].stopped()) end.finish = FinishReason::stop;
     }
-    on_end(sample, std::move(end));
+    on_end(on, sample, std::move(end));
   }
 };
 }  // namespace
@@ -182,8 +182,9 @@ std::vector<std::uint64_t> start_completion(GenerationService& service, const Co
   }
   GenerationService::OnTokenOf token;
   // Whom nobody listens to takes no turn of the executor.
-  if (run->on_token || !run->texts.empty()) token = [run](const OnExecutor&, std::size_t i, const GeneratedToken& t) { return run->token(i, t); };
-  return service.generate_all(std::move(requests), std::move(token), [run](const OnExecutor&, std::size_t i, Generation&& g) { run->end(i, std::move(g)); });
+  if (run->on_token || !run->texts.empty()) token = [run](const OnExecutor& on, std::size_t i, const GeneratedToken& t) { return run->token(on, i, t); };
+  return service.generate_all(std::move(requests), std::move(token),
+                              [run](const OnExecutor& on, std::size_t i, Generation&& g) { run->end(on, i, std::move(g)); });
 }
 
 }  // namespace lockstep

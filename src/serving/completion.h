@@ -1,11 +1,11 @@
 // Runs a completion for any wire (OpenAI's, Fireworks', tinker's). A CompletionOrder holds the request: prompts as token ids, how to sample, what
 // ends a sample, and what is returned beside the tokens. Each wire decodes its JSON into one; it is checked here, and errors use the wire's own
 // field names. While it runs, on_token gets each token with the text that it completes, and on_end how each sample ended. Stop strings and end
-// tokens are handled here and nowhere else. Orders are plain values, any thread. Callbacks run on the executor's thread, in order; they must
+// tokens are handled here and nowhere else. Orders are plain values, any thread. Callbacks run in steps of the executor, in order; they must
 // neither block nor throw.
 //   CompletionOrder order{.prompts = {{ids}}, .max_tokens = 20, .stops = {"\n"}};
-//   auto ids = start_completion(*service, order, [&](std::size_t i, const GeneratedToken& t, std::string text) { ...; return true; },
-//                               [&](std::size_t i, CompletionEnd&& end) { ... });
+//   auto ids = start_completion(*service, order, [&](const OnExecutor&, std::size_t i, const GeneratedToken& t, std::string text) { ...; return true; },
+//                               [&](const OnExecutor&, std::size_t i, CompletionEnd&& end) { ... });
 #pragma once
 #include <functional>
 #include <map>
@@ -81,8 +81,8 @@ struct CompletionEnd {
 };
 
 // Returns false to stop. `text`: the text that has become certain; empty for an end token, and without a tokenizer.
-using OnSampleToken = std::function<bool(std::size_t sample, const GeneratedToken& token, std::string text)>;
-using OnSampleEnd = std::function<void(std::size_t sample, CompletionEnd&& end)>;
+using OnSampleToken = std::function<bool(const OnExecutor& on, std::size_t sample, const GeneratedToken& token, std::string text)>;
+using OnSampleEnd = std::function<void(const OnExecutor& on, std::size_t sample, CompletionEnd&& end)>;
 
 // Returns ids for GenerationService::cancel, one a sample, those of one prompt together. `on_token` may be null: then no text is made. Checks the
 // whole order first. Errors: OrderError; unsupported for stop strings without a tokenizer; those of GenerationService::generate_all. After an error

@@ -153,14 +153,14 @@ DeploymentRecord parse_deployment_record(std::string_view text) {
   }
 }
 
-KeptDeployments::KeptDeployments(const std::filesystem::path& folder) : folder_(claimed(folder)), lock_(folder_), record_(record_in(file())) {}
+StoredDeployments::StoredDeployments(const std::filesystem::path& folder) : folder_(claimed(folder)), lock_(folder_), record_(record_in(file())) {}
 
-DeploymentRecord KeptDeployments::record() const {
+DeploymentRecord StoredDeployments::record() const {
   const std::lock_guard lock(mutex_);
   return record_;
 }
 
-void KeptDeployments::change(const std::function<void(DeploymentRecord&)>& edit) {
+void StoredDeployments::change(const std::function<void(DeploymentRecord&)>& edit) {
   const std::lock_guard lock(mutex_);
   DeploymentRecord next = record_;
   edit(next);
@@ -174,13 +174,13 @@ void KeptDeployments::change(const std::function<void(DeploymentRecord&)>& edit)
   record_ = std::move(next);
 }
 
-void KeptDeployments::made(const DeploymentRecord::Made& one) {
+void StoredDeployments::made(const DeploymentRecord::Made& one) {
   if (one.source.size() > DeploymentRecord::kMostSourceBytes)
     fail(ErrorCode::invalid_argument, "the source of '{}' has {} bytes, allowed are {}", one.name, one.source.size(), DeploymentRecord::kMostSourceBytes);
   change([&](DeploymentRecord& record) { record.made.push_back(one); });
 }
 
-void KeptDeployments::deleted(const std::string& name) {
+void StoredDeployments::deleted(const std::string& name) {
   change([&](DeploymentRecord& record) {
     const bool was_made = std::erase_if(record.made, [&](const DeploymentRecord::Made& one) { return one.name == name; }) > 0;
     std::vector<std::string>& gone = record.deleted;
@@ -194,11 +194,11 @@ void KeptDeployments::deleted(const std::string& name) {
   });
 }
 
-void KeptDeployments::alias(const TrafficRule& rule) {
+void StoredDeployments::alias(const TrafficRule& rule) {
   change([&](DeploymentRecord& record) { record.aliases[rule.alias] = rule; });
 }
 
-void KeptDeployments::alias_deleted(const std::string& alias) {
+void StoredDeployments::alias_deleted(const std::string& alias) {
   change([&](DeploymentRecord& record) { record.aliases[alias] = std::nullopt; });
 }
 

@@ -1,6 +1,6 @@
 // Stores the deployments and aliases that were changed over HTTP, so that a server restarted on the same folder has them again. Everything else is as
 // the command line says. One JSON file, replaced atomically at each change.
-//   KeptDeployments kept("deploy-state");   kept.made({"v8", "v8", ""});   kept.alias({"chat", {{"v8", 1}}, {}});   kept.record().made
+//   StoredDeployments stored("deploy-state");   stored.made({"v8", "v8", ""});   stored.alias({"chat", {{"v8", 1}}, {}});   stored.record().made
 // Any thread. One process per folder, which is locked.
 #pragma once
 #include <filesystem>
@@ -35,10 +35,10 @@ std::string deployment_record_text(const DeploymentRecord& record);
 // Error corrupt_file for any text that deployment_record_text would not write.
 DeploymentRecord parse_deployment_record(std::string_view text);
 
-class KeptDeployments {
+class StoredDeployments {
  public:
   // Errors: already_exists (a user's folder), resource_exhausted (another process has it), corrupt_file with what to do about it, io.
-  explicit KeptDeployments(const std::filesystem::path& folder);
+  explicit StoredDeployments(const std::filesystem::path& folder);
   std::filesystem::path file() const { return folder_ / "deployments.json"; }
   DeploymentRecord record() const;
 

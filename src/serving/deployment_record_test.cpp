@@ -31,18 +31,18 @@ class DeploymentRecordTest : public testing::Test {
 TEST_F(DeploymentRecordTest, WhatWasChangedIsThereAgain) {
   const std::string id(64, 'a');
   {
-    KeptDeployments kept(folder_);
-    EXPECT_TRUE(kept.record().made.empty() && kept.record().aliases.empty());
-    kept.made({"v8", "store/chat", id});
-    kept.made({"v9", "v9", ""});
-    kept.alias({"chat", {{"v8", 5}, {"v7", 95}}, {{"v7", 1}}});
-    kept.alias({"code", {{"v9", 1}}, {{"v9", 1}, {"v8", 3}}});
-    kept.alias_deleted("old");
-    kept.deleted("v6");  // of the command line
-    kept.deleted("v6");
+    StoredDeployments stored(folder_);
+    EXPECT_TRUE(stored.record().made.empty() && stored.record().aliases.empty());
+    stored.made({"v8", "store/chat", id});
+    stored.made({"v9", "v9", ""});
+    stored.alias({"chat", {{"v8", 5}, {"v7", 95}}, {{"v7", 1}}});
+    stored.alias({"code", {{"v9", 1}}, {{"v9", 1}, {"v8", 3}}});
+    stored.alias_deleted("old");
+    stored.deleted("v6");  // of the command line
+    stored.deleted("v6");
   }
   {
-    KeptDeployments again(folder_);
+    StoredDeployments again(folder_);
     const DeploymentRecord record = again.record();
     EXPECT_EQ(record.made, (std::vector<DeploymentRecord::Made>{{"v8", "store/chat", id}, {"v9", "v9", ""}}));
     EXPECT_EQ(record.deleted, std::vector<std::string>{"v6"});
@@ -52,7 +52,7 @@ TEST_F(DeploymentRecordTest, WhatWasChangedIsThereAgain) {
     EXPECT_FALSE(record.aliases.at("old"));
     again.deleted("v8");  // one that was made over HTTP: its name is free, and no rollback leads to who gets it next
   }
-  const DeploymentRecord record = KeptDeployments(folder_).record();
+  const DeploymentRecord record = StoredDeployments(folder_).record();
   EXPECT_EQ(record.made.size(), 1u);
   EXPECT_EQ(record.deleted, std::vector<std::string>{"v6"});
   EXPECT_TRUE(record.aliases.at("code")->before.empty());
@@ -62,57 +62,57 @@ TEST_F(DeploymentRecordTest, WhatWasChangedIsThereAgain) {
 TEST_F(DeploymentRecordTest, AnAliasKeepsItsGate) {
   const std::string gate = R"({"questions":[{"prompt":"a","answer":"b"}],"accuracy_drop":0.5})";
   {
-    KeptDeployments kept(folder_);
-    kept.alias({"chat", {{"v8", 5}}, {}, std::make_shared<const std::string>(gate)});
-    kept.alias({"code", {{"v8", 5}}, {}});
-    EXPECT_EQ(read_file(kept.file(), 1 << 20).find("gate"), read_file(kept.file(), 1 << 20).rfind("gate"));  // those without one say nothing of it
+    StoredDeployments stored(folder_);
+    stored.alias({"chat", {{"v8", 5}}, {}, std::make_shared<const std::string>(gate)});
+    stored.alias({"code", {{"v8", 5}}, {}});
+    EXPECT_EQ(read_file(stored.file(), 1 << 20).find("gate"), read_file(stored.file(), 1 << 20).rfind("gate"));  // those without one say nothing of it
   }
-  const DeploymentRecord record = KeptDeployments(folder_).record();
+  const DeploymentRecord record = StoredDeployments(folder_).record();
   EXPECT_EQ(*record.aliases.at("chat")->gate, gate);
   EXPECT_FALSE(record.aliases.at("code")->gate);
 }
 
 TEST_F(DeploymentRecordTest, OneProcessHasAFolder) {
-  const KeptDeployments kept(folder_);
-  EXPECT_EQ(refusal([&] { const KeptDeployments other(folder_); }).substr(0, 18), "resource_exhausted");
+  const StoredDeployments stored(folder_);
+  EXPECT_EQ(refusal([&] { const StoredDeployments other(folder_); }).substr(0, 18), "resource_exhausted");
   const fs::path theirs = folder_ / "theirs";
   fs::create_directories(theirs);
   std::ofstream(theirs / "notes.txt") << "somebody's";
-  EXPECT_EQ(refusal([&] { const KeptDeployments other(theirs); }).substr(0, 14), "already_exists");
+  EXPECT_EQ(refusal([&] { const StoredDeployments other(theirs); }).substr(0, 14), "already_exists");
   EXPECT_FALSE(fs::exists(theirs / "deployments.json"));
 }
 
 TEST_F(DeploymentRecordTest, WhatCannotBeWrittenChangesNothing) {
-  KeptDeployments kept(folder_);
-  kept.alias_deleted("old");
-  fs::remove(kept.file());
-  fs::create_directories(kept.file() / "in-the-way");
-  EXPECT_NE(refusal([&] { kept.alias_deleted("chat"); }), "nothing was refused");
-  EXPECT_EQ(kept.record().aliases.size(), 1u);
-  fs::remove_all(kept.file());
-  kept.alias_deleted("code");
-  EXPECT_EQ(kept.record().aliases.size(), 2u);
+  StoredDeployments stored(folder_);
+  stored.alias_deleted("old");
+  fs::remove(stored.file());
+  fs::create_directories(stored.file() / "in-the-way");
+  EXPECT_NE(refusal([&] { stored.alias_deleted("chat"); }), "nothing was refused");
+  EXPECT_EQ(stored.record().aliases.size(), 1u);
+  fs::remove_all(stored.file());
+  stored.alias_deleted("code");
+  EXPECT_EQ(stored.record().aliases.size(), 2u);
 }
 
 TEST_F(DeploymentRecordTest, ADamagedFileIsOneErrorThatSaysWhatToDo) {
   fs::path file;
   std::string whole;
   {
-    KeptDeployments kept(folder_);
-    kept.made({"v8", "v8", ""});
-    kept.alias({"chat", {{"v8", 5}}, {}});
-    file = kept.file();
+    StoredDeployments stored(folder_);
+    stored.made({"v8", "v8", ""});
+    stored.alias({"chat", {{"v8", 5}}, {}});
+    file = stored.file();
     whole = read_file(file, 1 << 20);
   }
   for (std::size_t bytes = 0; bytes + 2 < whole.size(); bytes += 7) {  // cut anywhere but at its end
     write_file_atomic(file, whole.substr(0, bytes));
-    const std::string told = refusal([&] { const KeptDeployments other(folder_); });
+    const std::string told = refusal([&] { const StoredDeployments other(folder_); });
     EXPECT_NE(told.find("is damaged: "), std::string::npos) << bytes << told;
     EXPECT_NE(told.find("deployments.json"), std::string::npos) << told;
     EXPECT_NE(told.find("or delete it"), std::string::npos) << told;
   }
   fs::remove(file);
-  EXPECT_TRUE(KeptDeployments(folder_).record().made.empty());
+  EXPECT_TRUE(StoredDeployments(folder_).record().made.empty());
 }
 
 TEST_F(DeploymentRecordTest, OnlyWhatItWritesIsRead) {
@@ -161,14 +161,14 @@ TEST_F(DeploymentRecordTest, ItStaysWithinItsLimits) {
   DeploymentRecord record;
   for (std::size_t i = 0; i < TrafficTable::kMostAliases; ++i) record.aliases[fmt::format("gone-{}", i)] = std::nullopt;
   {
-    const KeptDeployments made(folder_);
+    const StoredDeployments made(folder_);
     write_file_atomic(made.file(), deployment_record_text(record));
   }
-  KeptDeployments kept(folder_);
-  kept.alias({"zz", {{"v8", 1}}, {}});
-  EXPECT_EQ(kept.record().aliases.size(), TrafficTable::kMostAliases);
-  EXPECT_TRUE(kept.record().aliases.at("zz"));
-  EXPECT_EQ(parse_deployment_record(read_file(kept.file(), DeploymentRecord::kMostBytes)).aliases.size(), TrafficTable::kMostAliases);
+  StoredDeployments stored(folder_);
+  stored.alias({"zz", {{"v8", 1}}, {}});
+  EXPECT_EQ(stored.record().aliases.size(), TrafficTable::kMostAliases);
+  EXPECT_TRUE(stored.record().aliases.at("zz"));
+  EXPECT_EQ(parse_deployment_record(read_file(stored.file(), DeploymentRecord::kMostBytes)).aliases.size(), TrafficTable::kMostAliases);
 }
 
 }  // namespace

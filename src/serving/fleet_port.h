@@ -26,6 +26,7 @@ struct FleetMember {
 struct FleetDelivery {
   std::string identity;
   std::string previous;  // what deltas were made against; empty: nothing is said
+  std::string snapshot;  // the id of the snapshot, which the store has already; empty: not known
 };
 
 struct FleetSignal {

@@ -64,7 +64,7 @@ bool HeldCompletion::token(const OnExecutor& on, const GeneratedToken& token) {
     text = answer.text->push(token.id);
     more = !answer.text->stopped();
   }
-  if (answer.callbacks.on_token) more = answer.callbacks.on_token(token, std::move(text)) && more;
+  if (answer.callbacks.on_token) more = answer.callbacks.on_token(on, token, std::move(text)) && more;
   answer.found = answer.points.push(token.id);
   if (!more || last) answer.found.reset();
   return more && !answer.found;
@@ -83,7 +83,7 @@ bool HeldCompletion::part(const OnExecutor& on, Generation& part) {
   id_ = part.id;
   if (answer.cached_tokens < 0) answer.cached_tokens = part.cached_tokens;
   const Hold hold{++answer.number, std::ssize(answer.said), first_.sampling.attempt + answer.roll_backs, *std::exchange(answer.found, {}), answer.said_ids()};
-  const std::optional<HoldAction> action = answer.callbacks.on_hold(hold);
+  const std::optional<HoldAction> action = answer.callbacks.on_hold(on, hold);
   if (!action) return true;
   try {
     service_->resume(part.id, [self = shared_from_this(), action = *action](const OnExecutor& step, bool) {
@@ -146,7 +146,7 @@ Resumption HeldCompletion::resumed(const OnExecutor& on, const HoldAction& actio
   }
   outcome.position = std::ssize(answer.said);
   outcome.attempt = first_.sampling.attempt + answer.roll_backs;
-  if (answer.callbacks.on_resumed) answer.callbacks.on_resumed(outcome);
+  if (answer.callbacks.on_resumed) answer.callbacks.on_resumed(on, outcome);
   return next;
 }
 
@@ -244,7 +244,7 @@ void HeldCompletion::end(const OnExecutor& on, Generation&& generation) {
     if (end.finish == FinishReason::length && answer.text->stopped()) end.finish = FinishReason::stop;
   }
   const Callbacks callbacks = std::exchange(answer.callbacks, {});  // which may hold this
-  callbacks.on_end(std::move(end));
+  callbacks.on_end(on, std::move(end));
 }
 
 }  // namespace lockstep

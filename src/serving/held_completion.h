@@ -23,11 +23,11 @@ class HeldCompletion : public std::enable_shared_from_this<HeldCompletion> {
  public:
   struct Callbacks {
     // As OnSampleToken and OnSampleEnd: the end has all tokens of the answer, those that were put in too. May be null.
-    std::function<bool(const GeneratedToken& token, std::string text)> on_token;
+    std::function<bool(const OnExecutor& on, const GeneratedToken& token, std::string text)> on_token;
     // An action: how it goes on at once; nothing: it waits for act(). An action that is not allowed ends it with FinishReason::error.
-    std::function<std::optional<HoldAction>(const Hold& hold)> on_hold;
-    std::function<void(const HoldOutcome& outcome)> on_resumed;  // before a token of what follows; may be null
-    std::function<void(CompletionEnd&& end)> on_end;
+    std::function<std::optional<HoldAction>(const OnExecutor& on, const Hold& hold)> on_hold;
+    std::function<void(const OnExecutor& on, const HoldOutcome& outcome)> on_resumed;  // before a token of what follows; may be null
+    std::function<void(const OnExecutor& on, CompletionEnd&& end)> on_end;
   };
   // Checks the order, which has one prompt, one sample and holds. Errors as start_completion; OrderError where it cannot be held.
   HeldCompletion(std::shared_ptr<GenerationService> service, const CompletionOrder& order, Callbacks callbacks);

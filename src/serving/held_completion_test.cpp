@@ -42,24 +42,24 @@ Played play(const std::shared_ptr<GenerationService>& service, const CompletionO
   std::promise<void> done;
   const auto held = std::make_shared<HeldCompletion>(service, order,
                                                      HeldCompletion::Callbacks{.on_token =
-                                                                                   [&](const GeneratedToken& t, const std::string& text) {
+                                                                                   [&](const OnExecutor&, const GeneratedToken& t, const std::string& text) {
                                                                                      played.told.push_back(t.id);
                                                                                      played.text += text;
                                                                                      return true;
                                                                                    },
                                                                                .on_hold =
-                                                                                   [&](const Hold& hold) {
+                                                                                   [&](const OnExecutor&, const Hold& hold) {
                                                                                      played.holds.push_back(hold);
                                                                                      return script(hold);
                                                                                    },
                                                                                .on_resumed =
-                                                                                   [&](const HoldOutcome& outcome) {
+                                                                                   [&](const OnExecutor&, const HoldOutcome& outcome) {
                                                                                      played.outcomes.push_back(outcome);
                                                                                      if (outcome.kind == HoldAction::Kind::roll_back)
                                                                                        played.text = outcome.text;
                                                                                    },
                                                                                .on_end =
-                                                                                   [&](CompletionEnd&& end) {
+                                                                                   [&](const OnExecutor&, CompletionEnd&& end) {
                                                                                      played.text += end.text;
                                                                                      played.end = std::move(end);
                                                                                      done.set_value();
@@ -80,8 +80,8 @@ Generation plain(GenerationService& service, CompletionOrder order) {
   order.holds = {};
   std::promise<Generation> done;
   start_completion(
-      service, order, [](std::size_t, const GeneratedToken&, const std::string&) { return true; },
-      [&](std::size_t, CompletionEnd&& end) { done.set_value(std::move(end.generation)); });
+      service, order, [](const OnExecutor&, std::size_t, const GeneratedToken&, const std::string&) { return true; },
+      [&](const OnExecutor&, std::size_t, CompletionEnd&& end) { done.set_value(std::move(end.generation)); });
   return done.get_future().get();
 }
 // A new request of what stands: the prompt, `said` of the answer, and an attempt.
@@ -270,8 +270,8 @@ class Waiting {
   Waiting(const std::shared_ptr<GenerationService>& service, const CompletionOrder& order) {
     held = std::make_shared<HeldCompletion>(
         service, order,
-        HeldCompletion::Callbacks{.on_hold = [this](const Hold& h) { return hold_.set_value(h), hold_ = {}, std::optional<HoldAction>(); },
-                                  .on_end = [this](CompletionEnd&& end) { end_.set_value(std::move(end)); }});
+        HeldCompletion::Callbacks{.on_hold = [this](const OnExecutor&, const Hold& h) { return hold_.set_value(h), hold_ = {}, std::optional<HoldAction>(); },
+                                  .on_end = [this](const OnExecutor&, CompletionEnd&& end) { end_.set_value(std::move(end)); }});
     auto first = hold_.get_future();
     id = held->start();
     hold = first.get();
@@ -378,7 +378,7 @@ TEST(HeldCompletion, OrdersThatCannotBeHeldAreRefused) {
   EXPECT_EQ(refused(order), "hold is given with rejection sampling of guesses, allowed is coupled acceptance");
   EXPECT_EQ(refused(held_order(1, 0)), "hold says nothing, allowed are a number of tokens, strings, or both");
   EXPECT_EQ(refused(held_order(1, 0, {""})), "hold.strings has a string of 0 bytes, allowed are 1 to 1000");
-  EXPECT_THROW(start_completion(*service, held_order(1, 4), {}, [](std::size_t, CompletionEnd&&) {}), OrderError);
+  EXPECT_THROW(start_completion(*service, held_order(1, 4), {}, [](const OnExecutor&, std::size_t, CompletionEnd&&) {}), OrderError);
 }
 
 }  // namespace

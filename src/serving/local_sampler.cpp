@@ -74,10 +74,10 @@ std::uint64_t LocalSampler::start_checked(const SampleRequest& r, std::shared_pt
                         .keep_forward = request.keep_forward};
   const auto held = std::make_shared<HeldCompletion>(
       service_, order,
-      HeldCompletion::Callbacks{.on_token = [drawn = std::move(drawn)](const GeneratedToken&, const std::string&) { return ++*drawn, true; },
-                                .on_hold = [check = r.check](const Hold& hold) { return std::optional(check->decide(hold)); },
+      HeldCompletion::Callbacks{.on_token = [drawn = std::move(drawn)](const OnExecutor&, const GeneratedToken&, const std::string&) { return ++*drawn, true; },
+                                .on_hold = [check = r.check](const OnExecutor&, const Hold& hold) { return std::optional(check->decide(hold)); },
                                 .on_end =
-                                    [on_done = std::move(on_done)](CompletionEnd&& end) {
+                                    [on_done = std::move(on_done)](const OnExecutor&, CompletionEnd&& end) {
                                       end.generation.finish = end.finish;
                                       on_done(std::move(end.generation));
                                     }});

@@ -28,6 +28,18 @@ auto run_on(Executor& executor, const Whose& whose, F work) {
   });
 }
 
+// For destructors, whose buffers are freed on the device's thread: `work` is a step of the executor, and where that has stopped it runs here, since no
+// other thread uses the device then.
+template <class Whose, class F>
+void release_on(Executor& executor, const Whose& whose, const F& work) {
+  try {
+    run_on(executor, whose, [&work](const OnExecutor& on) { work(on); }).get();
+  } catch (const std::exception&) {
+    executor.stop();
+    work(OnExecutor(executor));
+  }
+}
+
 // A value that only steps of the executor can access, from its construction on.
 template <class T>
 class OfExecutor {

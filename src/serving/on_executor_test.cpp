@@ -46,5 +46,20 @@ TEST(OnExecutor, IsMadeByWhoStoppedItAlone) {
   EXPECT_FALSE(elsewhere);
 }
 
+TEST(OnExecutor, ReleasesInAStepOrWhereTheExecutorHasStopped) {
+  Executor executor;
+  std::thread::id where;
+  const auto release = [&] {
+    release_on(executor, WorkClass::training, [&](const OnExecutor&) { where = std::this_thread::get_id(); });
+    return where == std::this_thread::get_id();
+  };
+  EXPECT_FALSE(release());
+  executor.stop();
+  EXPECT_TRUE(release());
+  bool elsewhere = false;
+  std::thread([&] { elsewhere = release(); }).join();
+  EXPECT_TRUE(elsewhere);
+}
+
 }  // namespace
 }  // namespace lockstep

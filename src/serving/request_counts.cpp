@@ -33,9 +33,9 @@ void RequestCounts::taken(const RequestOwner& owner, std::size_t requests, std::
   count_tokens(owner, prompt_tokens);
 }
 
-void RequestCounts::begun(const CountedRequest& request) { ++statistics_.of(request.owner.account->work).requests; }
+void RequestCounts::begun(const OnExecutor&, const CountedRequest& request) { ++statistics_.of(request.owner.account->work).requests; }
 
-void RequestCounts::told(CountedRequest& request) {
+void RequestCounts::told(const OnExecutor&, CountedRequest& request) {
   statistics_.generated_tokens.fetch_add(1, std::memory_order_relaxed);
   ClassStatistics& of_class = statistics_.of(request.owner.account->work);
   const double seconds = seconds_since(request.told > 0 ? request.told_at : request.taken);
@@ -44,7 +44,7 @@ void RequestCounts::told(CountedRequest& request) {
   request.told_at = std::chrono::steady_clock::now();
 }
 
-void RequestCounts::held(CountedRequest& request, const Generation& part) {
+void RequestCounts::held(const OnExecutor&, CountedRequest& request, const Generation& part) {
   if (!request.times) request.times = part.times;
   count_tokens(request.owner, part.tokens.size());
   statistics_.of(request.owner.account->work).tokens.fetch_add(part.tokens.size(), std::memory_order_relaxed);
@@ -53,7 +53,7 @@ void RequestCounts::held(CountedRequest& request, const Generation& part) {
 }
 
 // Nobody waited for a token while it was held.
-void RequestCounts::resumed(CountedRequest& request, const Resumption& resumption) {
+void RequestCounts::resumed(const OnExecutor&, CountedRequest& request, const Resumption& resumption) {
   request.told_at = std::chrono::steady_clock::now();
   --statistics_.held;
   statistics_.roll_backs += resumption.rolled_back;
@@ -61,7 +61,7 @@ void RequestCounts::resumed(CountedRequest& request, const Resumption& resumptio
 }
 
 // Callers that want the whole at the end alone were told no token.
-void RequestCounts::ended(const CountedRequest& request, Generation& generation) {
+void RequestCounts::ended(const OnExecutor&, const CountedRequest& request, Generation& generation) {
   const std::size_t tokens = generation.tokens.size();
   if (request.times) generation.times = *request.times;
   generation.times.taken = request.taken;

@@ -1,5 +1,5 @@
 // Counts requests of a generation service: for metrics (serving/statistics.h), and the tokens of each API key for its limits.
-//   counts.taken(owner, 1, prompt_tokens); CountedRequest one{owner, taken}; counts.begun(one); counts.told(one); counts.ended(one, generation);
+//   counts.taken(owner, 1, prompt_tokens); CountedRequest one{owner, taken}; counts.begun(on, one); counts.told(on, one); counts.ended(on, one, generation);
 #pragma once
 #include <chrono>
 #include <functional>
@@ -8,6 +8,7 @@
 
 #include "engine/generation.h"
 #include "engine/request.h"
+#include "serving/on_executor.h"
 #include "serving/request_bounds.h"
 #include "serving/resumption.h"
 #include "serving/statistics.h"
@@ -31,13 +32,13 @@ class RequestCounts {
 
   // That many requests of one owner were submitted. Any thread.
   void taken(const RequestOwner& owner, std::size_t requests, std::size_t prompt_tokens);
-  // Executor's thread: a request has its first rows; a token was delivered; it has ended.
-  void begun(const CountedRequest& request);
-  void told(CountedRequest& request);
+  // A request has its first rows; a token was delivered; it has ended.
+  void begun(const OnExecutor& on, const CountedRequest& request);
+  void told(const OnExecutor& on, CountedRequest& request);
   // It was held behind this part; and goes on.
-  void held(CountedRequest& request, const Generation& part);
-  void resumed(CountedRequest& request, const Resumption& resumption);
-  void ended(const CountedRequest& request, Generation& generation);
+  void held(const OnExecutor& on, CountedRequest& request, const Generation& part);
+  void resumed(const OnExecutor& on, CountedRequest& request, const Resumption& resumption);
+  void ended(const OnExecutor& on, const CountedRequest& request, Generation& generation);
 
  private:
   void count_tokens(const RequestOwner& owner, std::size_t tokens) const;

@@ -22,12 +22,12 @@ void ServedWeights::set(std::shared_ptr<const WeightSet> weights, std::shared_pt
   });
 }
 
-void ServedWeights::swap(std::function<Swapped()> make, const SnapshotVersion& version, InFlight in_flight) {
+void ServedWeights::swap(std::function<Swapped(const OnExecutor& on)> make, const SnapshotVersion& version, InFlight in_flight) {
   const auto done = std::make_shared<std::promise<void>>();
   std::future<void> result = done->get_future();
   turns_.post([this, make = std::move(make), version, in_flight, done](const OnExecutor& on) {
     try {
-      const Swapped now = make();
+      const Swapped now = make(on);
       names_.add(version);
       use(on, now, in_flight);
       done->set_value();

@@ -26,14 +26,15 @@ class ServedWeights {
   // Sets the weights for all steps that begin after this call, and an adapter over them (null: none) for later requests without weights and adapter of
   // their own. `layer`: of multi-token prediction, where the engine has one (Engine::set_weights); null: as it is.
   void set(std::shared_ptr<const WeightSet> weights, std::shared_ptr<const AdapterWeights> adapter = nullptr, std::shared_ptr<const WeightSet> layer = nullptr);
-  // Runs `make` between two steps on the executor's thread; later steps use its result. Requests in flight go on as `in_flight` says (with an adapter: on
-  // the one they began with). Returns when that is done. If `make` throws, nothing is changed and the exception passes on. Not from the executor's thread.
+  // Runs `make` between two steps of the engine; later steps use its result. Requests in flight go on as `in_flight` says (with an adapter: on the one they
+  // began with). Returns when that is done. If `make` throws, nothing is changed and the exception passes on. Not from the executor's thread, which it waits
+  // for.
   struct Swapped {
     std::shared_ptr<const WeightSet> weights;
     std::shared_ptr<const AdapterWeights> adapter = nullptr;
     std::shared_ptr<const WeightSet> layer = nullptr;
   };
-  void swap(std::function<Swapped()> make, const SnapshotVersion& version, InFlight in_flight);
+  void swap(std::function<Swapped(const OnExecutor& on)> make, const SnapshotVersion& version, InFlight in_flight);
   std::uint64_t version() const { return version_; }
 
   // Names the snapshot (sync/manifest.h) of the weights that the service was made with. Before the first request.

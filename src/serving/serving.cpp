@@ -52,18 +52,7 @@ GenerationService::GenerationService(ServingModel model, const ServingOptions& o
 
 GenerationService::~GenerationService() {
   stop();
-  // Its buffers go back to the device on the device's thread.
-  const auto end = [this](const OnExecutor& on) { weights_.reset(), running_.at(on).engine.reset(); };
-  try {
-    run_on(*executor_, options_.priority, end).get();
-  } catch (const std::exception&) {
-    executor_->stop();
-    end(OnExecutor(*executor_));
-  }
-}
-
-void GenerationService::after_step(std::function<void()> callback) {
-  turns_.after_step(OnExecutor(*executor_), [callback = std::move(callback)](const OnExecutor&) { callback(); });
+  release_on(*executor_, options_.priority, [this](const OnExecutor& on) { weights_.reset(), running_.at(on).engine.reset(); });
 }
 
 std::uint64_t GenerationService::generate(Request request, OnToken on_token, OnDone on_done) {
@@ -103,7 +92,7 @@ std::vector<std::uint64_t> GenerationService::generate_all(std::vector<Request> 
                   [on_token, i](const OnExecutor& step, const GeneratedToken& t) { return on_token(step, i, t); });
             if (on_part) open.on_part = [on_part, i](const OnExecutor& step, Generation& part) { return on_part(step, i, part); };
             open.on_done = [on_done, i](const OnExecutor& step, Generation&& g) { on_done(step, i, std::move(g)); };
-            counts_.begun(open.counted);
+            counts_.begun(on, open.counted);
             running_.at(on).requests.emplace(ids[i], std::move(open));
             submit(on, ids[i], std::move(requests[i]));
           }
@@ -127,7 +116,7 @@ void GenerationService::submit(const OnExecutor& on, std::uint64_t id, Request&&
       const OnExecutor step(*executor_);
       Running& now = running_.at(step);
       const auto open = now.requests.find(id);
-      if (open != now.requests.end()) counts_.told(open->second.counted);
+      if (open != now.requests.end()) counts_.told(step, open->second.counted);
       bool more = false;
       guarded_call("on_token", [&] { more = (*on_token)(step, t); });
       if (more) return;
@@ -153,7 +142,7 @@ void GenerationService::finish(const OnExecutor& on, std::uint64_t id, Generatio
     // The engine has ended it, and its caller may not have: then it is held.
     guarded_call("on_part", [&] { open.held = open.on_part(on, generation); });
     if (open.held) {
-      counts_.held(open.counted, generation);
+      counts_.held(on, open.counted, generation);
       turns_.ended(open.counted.owner);
       open.enough = open.in_turns = false;
       open.engine_id = 0;
@@ -162,8 +151,8 @@ void GenerationService::finish(const OnExecutor& on, std::uint64_t id, Generatio
   }
   const auto node = requests.extract(known);
   Open& open = node.mapped();
-  if (open.held) counts_.resumed(open.counted, {});
-  counts_.ended(open.counted, generation);
+  if (open.held) counts_.resumed(on, open.counted, {});
+  counts_.ended(on, open.counted, generation);
   bounds_.give_back({&open.counted.owner, 1});
   if (open.in_turns) turns_.ended(open.counted.owner);
   if (open.on_done) guarded_call("on_done", [&] { open.on_done(on, std::move(generation)); });
@@ -179,7 +168,7 @@ void GenerationService::resume(std::uint64_t id, std::function<Resumption(const 
     if (!held || next.kind == Resumption::Kind::stays) return;
     Open& open = known->second;
     if (next.kind == Resumption::Kind::ends) return finish(on, id, ended_generation(next.finish, std::move(next.error)));
-    counts_.resumed(open.counted, next);
+    counts_.resumed(on, open.counted, next);
     next.next.account = open.counted.owner.account;
     open.held = false;
     open.in_turns = true;

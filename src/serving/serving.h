@@ -56,8 +56,8 @@ class GenerationService {
   void check(const Request& request) const { check_request(request, limits_); }
   // on_done follows soon with FinishReason::cancelled; a finished or unknown id is ignored.
   void cancel(std::uint64_t id);
-  // For callbacks: runs once, after all callbacks of this step. Error internal: the caller is no step of the executor.
-  void after_step(std::function<void()> callback);
+  // For callbacks: runs once, after all callbacks of this step.
+  void after_step(const OnExecutor& on, std::function<void(const OnExecutor& on)> callback) { turns_.after_step(on, std::move(callback)); }
   // Ends every request with FinishReason::cancelled and accepts no more. Calling it again has no effect.
   void stop();
 

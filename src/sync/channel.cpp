@@ -4,10 +4,15 @@
 #include <nlohmann/json.hpp>
 
 #include "base/bounded_json.h"
+#include "base/entropy.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "sync/manifest.h"
 
 namespace lockstep {
+namespace {
+constexpr std::string_view kHeld = "held-";
+}
 
 bool is_channel_name(std::string_view name) {
   const auto plain = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9'); };
@@ -55,6 +60,23 @@ Channel move_channel(Store& store, const std::string& name, const std::string& t
     if (store.swap_channel(name, before ? std::optional(channel_text(*before)) : std::nullopt, channel_text(after))) return after;
   }
   fail(ErrorCode::already_exists, "channel '{}' of '{}' was moved by others {} times while it was to be moved", name, store.label(), kTries);
+}
+
+bool is_hold_name(std::string_view name) { return name.starts_with(kHeld) && is_digest(name.substr(kHeld.size()), 16); }
+
+std::string hold_snapshot(Store& store, const std::string& id, const std::string& name,
+                          const std::function<void(const std::string&, const std::string&)>& note) {
+  const auto made_up = [] { return std::string(kHeld) + hex64(random_bits()); };
+  const std::string record = channel_text({1, id, "immediate"});
+  for (std::string channel = is_channel_name(name) && !is_hold_name(name) ? name : made_up();; channel = made_up()) {
+    if (store.read_channel(channel)) continue;
+    if (note) note(channel, id);
+    if (store.swap_channel(channel, std::nullopt, record)) return channel;
+  }
+}
+
+bool release_snapshot(Store& store, const std::string& channel, const std::string& id) {
+  return store.remove_channel(channel, channel_text({1, id, "immediate"}));
 }
 
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 //   const Channel now = read_channel_record(store, "chat").value();   move_channel(store, "chat", id);
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -30,5 +31,15 @@ std::optional<Channel> read_channel_record(const Store& store, const std::string
 // must point there (empty: must not be): otherwise, and when another moves it at the same time over and over, error already_exists.
 Channel move_channel(Store& store, const std::string& name, const std::string& target, const std::string& transition = "immediate",
                      const std::optional<std::string>& expected = std::nullopt);
+
+// Channels that hold one snapshot, so that it is not pruned, and never move. Those that hold_snapshot makes up are called held-<16 digits>, and are nobody's
+// name for it.
+bool is_hold_name(std::string_view name);
+// Makes a channel that points at the snapshot: `name`, or one made up where that is no name for a channel, or taken. `note` is called before a channel is
+// written. Returns its name.
+std::string hold_snapshot(Store& store, const std::string& id, const std::string& name,
+                          const std::function<void(const std::string& channel, const std::string& id)>& note = {});
+// Removes a channel that hold_snapshot made. False: it is gone, or somebody moved it, whose it is now.
+bool release_snapshot(Store& store, const std::string& channel, const std::string& id);
 
 }  // namespace lockstep

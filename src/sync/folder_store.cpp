@@ -152,12 +152,21 @@ class FolderStore final : public Store {
 
   // The lock of the folder of channels makes reading and writing one: held for a moment only, so waiting for it is short.
   bool swap_channel(const std::string& name, const std::optional<std::string>& before, const std::string& after) override {
-    static std::mutex mutex;  // the lock is between processes
-    const std::lock_guard guard(mutex);
+    const std::lock_guard guard(channels_mutex());
     const FolderLock lock = wait_for_channels();
     if (read_channel(name) != before) return false;
     kill_point("store.channel");
     write_file_atomic(channel_path(name), after);
+    return true;
+  }
+  bool remove_channel(const std::string& name, const std::string& before) override {
+    const std::lock_guard guard(channels_mutex());
+    const FolderLock lock = wait_for_channels();
+    if (read_channel(name) != before) return false;
+    std::error_code error;
+    fs::remove(channel_path(name), error);
+    if (error) fail(ErrorCode::io, "cannot remove '{}': {}", channel_path(name).string(), error.message());
+    sync_path(folder_ / "channels");
     return true;
   }
 
@@ -190,6 +199,10 @@ class FolderStore final : public Store {
   }
 
  private:
+  static std::mutex& channels_mutex() {  // the lock of the folder is between processes
+    static std::mutex mutex;
+    return mutex;
+  }
   FolderLock wait_for_channels() const {
     constexpr int kTries = 500, kMicroseconds = 10'000;
     for (int tried = 1;; ++tried) {

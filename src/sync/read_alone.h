@@ -18,6 +18,7 @@ class ReadAlone : public Base {
   std::string put_manifest(const std::string&) override { refuse(); }
   void remove(StoredKind, const std::string&) override { refuse(); }
   bool swap_channel(const std::string&, const std::optional<std::string>&, const std::string&) override { refuse(); }
+  bool remove_channel(const std::string&, const std::string&) override { refuse(); }
   void put_record(const std::string&, const std::string&, const std::string&) override { refuse(); }
   void remove_record(const std::string&, const std::string&) override { refuse(); }
 

@@ -124,6 +124,13 @@ class S3Store final : public RemoteStore {
     return answer.retried && read_channel(name) == after;
   }
 
+  // Not conditional: who else removes it removes the same, and nobody moves a channel that is to go.
+  bool remove_channel(const std::string& name, const std::string& before) override {
+    if (read_channel(name) != before) return false;
+    ask("DELETE", channel_path(name), kMostPageBytes);
+    return true;
+  }
+
   std::vector<std::string> records(const std::string& kind) const override {
     record_path(kind, "any");
     return json_names(kind + "/", is_record_name);

@@ -138,7 +138,8 @@ std::vector<TensorDifference> diff_snapshots(const Store& store, const std::stri
 PruneReport prune_store(Store& store, const std::vector<std::string>& keep, bool only_say) {
   const auto lock = store.writing();
   std::vector<std::string> waiting = keep;
-  for (const std::string& name : store.channels()) waiting.push_back(read_channel_record(store, name).value().target);
+  for (const std::string& name : store.channels())
+    if (const auto channel = read_channel_record(store, name)) waiting.push_back(channel->target);
   if (waiting.empty()) fail(ErrorCode::invalid_argument, "'{}' has no channel, so nothing would be kept; say what is: --keep SNAPSHOT", store.label());
   std::set<std::string> snapshots, objects;
   while (!waiting.empty()) {

@@ -118,7 +118,9 @@ Written write_snapshot(Store& store, const PushedTensors& source, std::vector<Sn
   written.content = content_digest(manifest);
   written.full_bytes = manifest.full_bytes();
   written.payload_bytes = manifest.payload_bytes();
-  written.id = store.put_manifest(manifest_text(manifest));
+  const std::string text = manifest_text(manifest);
+  written.manifest_bytes = text.size();
+  written.id = store.put_manifest(text);
   return written;
 }
 

@@ -19,9 +19,9 @@ using TensorProgress = std::function<void(std::int64_t tensors, std::uint64_t by
 
 struct Written {
   std::string id, content;
-  std::uint64_t full_bytes = 0, payload_bytes = 0, file_bytes = 0;  // file_bytes: of small files that were new to the store
-  std::map<std::string, std::int64_t> codecs;                       // tensors of each
-  std::int64_t changed_elements = 0, elements = 0;                  // of tensors that were compared
+  std::uint64_t full_bytes = 0, payload_bytes = 0, manifest_bytes = 0, file_bytes = 0;  // file_bytes: of small files that were new to the store
+  std::map<std::string, std::int64_t> codecs;                                           // tensors of each
+  std::int64_t changed_elements = 0, elements = 0;                                      // of tensors that were compared
 };
 
 struct PushOptions {

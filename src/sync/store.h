@@ -68,6 +68,8 @@ class Store {
   virtual std::optional<std::string> read_channel(const std::string& name) const = 0;  // the record's text
   // Compare and swap: false, and nothing is written, when the record is not `before` (nothing: no such channel yet).
   virtual bool swap_channel(const std::string& name, const std::optional<std::string>& before, const std::string& after) = 0;
+  // Removes it if its record is `before`; false, and nothing is removed, when it is another, or there is none.
+  virtual bool remove_channel(const std::string& name, const std::string& before) = 0;
 
   // Small texts that change, each replaced whole by whoever has it, without a lock; the last one stands. A kind is a word of small letters ("ways":
   // sync/snapshot_ways.h, "replicas": sync/replica_record.h), a name is as is_record_name says.

@@ -236,6 +236,32 @@ TEST_F(Stores, ChannelsAreSwappedWhole) {
   EXPECT_EQ(read_channel_record(*store, "count").value().sequence, 200u);
 }
 
+TEST_F(Stores, WhatHoldsASnapshotIsRemovedByItsMakerAlone) {
+  const auto store = this->store();
+  const auto ids = chain(*store, 2);
+  std::vector<std::string> noted;
+  const auto note = [&](const std::string& channel, const std::string& id) {
+    EXPECT_EQ(id, ids[0]);
+    EXPECT_FALSE(store->read_channel(channel));
+    noted.push_back(channel);
+  };
+  EXPECT_EQ(hold_snapshot(*store, ids[0], "step-3", note), "step-3");
+  // A name that is taken, one of a hold, and what no channel may be called.
+  for (const std::string& name : {std::string("step-3"), std::string("held-0123456789abcdef"), std::string("a/b"), std::string(65, 'x'), std::string()})
+    EXPECT_TRUE(is_hold_name(hold_snapshot(*store, ids[0], name, note))) << name;
+  EXPECT_EQ(noted.size(), 6u);
+  EXPECT_FALSE(is_hold_name("held-by-me"));
+  EXPECT_EQ(find_snapshot(*store, noted.back()), ids[0]);
+  EXPECT_FALSE(release_snapshot(*store, "step-3", ids[1])) << "it holds another";
+  EXPECT_TRUE(store->read_channel("step-3"));
+  EXPECT_TRUE(release_snapshot(*store, "step-3", ids[0]));
+  EXPECT_FALSE(store->read_channel("step-3"));
+  EXPECT_FALSE(release_snapshot(*store, "step-3", ids[0])) << "it is gone";
+  move_channel(*store, noted[1], ids[1]);
+  EXPECT_FALSE(release_snapshot(*store, noted[1], ids[0])) << "somebody moved it";
+  EXPECT_FALSE(store->remove_channel("chat", "no record"));
+}
+
 // A pushed snapshot to which no channel points yet is not what another prunes.
 TEST_F(Stores, AChannelIsMovedBeforeAnotherMayPrune) {
   const auto store = this->store();

@@ -77,8 +77,8 @@ void ForwardPass::read_results(Pass& pass, const std::vector<Job>& jobs) {
       if (!*jobs[j].failure) *jobs[j].failure = e;
     }
   }
-  const double layers = sharding_ ? static_cast<double>(indexers(runtime_)) : static_cast<double>(ctx.index_losses().size());
-  for (const Buffer& buffer : ctx.index_losses())
+  const double layers = sharding_ ? static_cast<double>(indexers(runtime_)) : static_cast<double>(ctx.losses().size());
+  for (const Buffer& buffer : ctx.losses())
     for (const float kl : stream.read(buffer.view()).get()) jobs[0].sums->index_losses.push_back(static_cast<double>(kl) / layers);
 }
 

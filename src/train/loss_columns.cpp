@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "numerics/accumulator.h"
+#include "numerics/exact_sum.h"
 #include "train/value_loss.h"
 
 namespace lockstep {

@@ -2,7 +2,7 @@
 //   LossMetricSums sums(loss); sums.add(data, result); result.metrics = sums.metrics(result);
 // Sums are order-free, so no metric depends on pieces, micro-batches or ranks. Only scored targets with a weight other than 0 count.
 #pragma once
-#include "numerics/accumulator.h"
+#include "numerics/exact_sum.h"
 #include "train/data.h"
 
 namespace lockstep {

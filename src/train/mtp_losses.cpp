@@ -3,7 +3,6 @@
 
 #include "kernels/launch.h"
 #include "model/operations/head.h"
-#include "numerics/accumulator.h"
 #include "train/mtp_depth.h"
 
 namespace lockstep {

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "kernels/launch.h"
 #include "model/sharding.h"
-#include "numerics/accumulator.h"
+#include "numerics/exact_sum.h"
 #include "parallel/transfer.h"
 #include "train/gradient_norm.h"
 #include "train/loss_columns.h"
@@ -259,7 +259,7 @@ void MtpRank::run(const TrunkShare& trunk, const std::vector<TrainSequence>& dat
     if (depths[k].loss)
       for (const float x : backend.stream().read(depths[k].loss.view()).get())
         values.entropies[k].push_back(static_cast<double>(x) * static_cast<double>(training_.depths));
-    for (const Buffer& index_loss : depths[k].context->index_losses())
+    for (const Buffer& index_loss : depths[k].context->losses())
       for (const float kl : backend.stream().read(index_loss.view()).get()) values.index.push_back(static_cast<double>(kl));
   }
 }

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "model/context_pieces.h"
-#include "numerics/accumulator.h"
+#include "numerics/exact_sum.h"
 #include "train/micro_batch.h"
 
 namespace lockstep {

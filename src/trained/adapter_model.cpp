@@ -47,6 +47,7 @@ class OverBase : public TrainedModel {
     if (forward) return &passes_->score;
     return &passes_->add;
   }
+  std::vector<RankUse> rank_uses() const override { return lockstep::rank_uses(rank_runtimes(base_)->ranks()); }
   using Piece = SharedPass::Piece;
   virtual AdapterTrainer* trainer() { return nullptr; }  // null: the base alone
   // The two ends of add(), around the pass. check() throws.

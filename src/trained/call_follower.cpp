@@ -73,6 +73,9 @@ class CallFollower {
       case ModelCall::work:
         model->work();
         return;
+      case ModelCall::rank_uses:
+        model->rank_uses();
+        return;
       case ModelCall::evaluate: {
         const auto loss = in.value<LossOptions>();
         const std::vector<TrainSequence> piece = taken_sequences(in);

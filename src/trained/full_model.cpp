@@ -48,6 +48,7 @@ class FullModel : public TrainedModel {
   bool has_state(StatePart part, std::size_t parameter) const override { return trainer_.state().has(part, parameter); }
   const Manifest& manifest() const override { return base_.opened.model->manifest(); }
   ForwardCounts work() const override { return trainer_.ranks().work(); }
+  std::vector<RankUse> rank_uses() const override { return lockstep::rank_uses(rank_runtimes(base_)->ranks()); }
 
  private:
   static TrainerOptions options_of(const TrainedBase& base, const TrainedSettings& settings) {

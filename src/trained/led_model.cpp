@@ -83,6 +83,7 @@ class LedModel final : public TrainedModel {
   const Manifest& manifest() const override { return own_->manifest(); }
   const AdapterLayout* adapter() const override { return own_->adapter(); }
   ForwardCounts work() const override { return tell(ModelCall::work), own_->work(); }
+  std::vector<RankUse> rank_uses() const override { return tell(ModelCall::rank_uses), own_->rank_uses(); }
 
  private:
   template <class F = void (*)(ByteWriter&)>

@@ -25,6 +25,7 @@ enum class ModelCall : std::uint8_t {
   forget,
   evaluate,
   state_image,
+  rank_uses,
 };
 
 void put_source(ByteWriter& out, const ModelSource& source);

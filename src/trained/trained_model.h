@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "model/adapter.h"
+#include "parallel/rank_use.h"
 #include "serving/loading.h"
 #include "train/open_batch.h"
 #include "train/trainer.h"
@@ -76,6 +77,7 @@ class TrainedModel {
   virtual const Manifest& manifest() const = 0;                     // of the trained parameters: the model's, or the adapter's
   virtual const AdapterLayout* adapter() const { return nullptr; }  // null: all parameters are trained
   virtual ForwardCounts work() const { return {}; }                 // of all forwards so far, as the kernels counted
+  virtual std::vector<RankUse> rank_uses() const { return {}; }     // of the base's ranks, wherever they are, for all models of it; empty: there is one
 
   // The pass of add(), or (`forward`) of score(), that all models returning the same one can share; null: none.
   virtual SharedPass* shared_pass(bool forward) const { return nullptr; }

@@ -101,11 +101,12 @@ def test_operations_of_a_forward(roofline):
     assert case["runs"] * case["seconds"]["least"] / 5 < report["seconds"]
 
 
-def test_one_run_is_the_one_that_is_timed():
-    (case,), report = bench("prefill", "--tokens", 40, "--once", "--seconds", 0.2)
-    rows = {row["operation"]: row for row in report["operations"]}
-    assert case["runs"] == 1 == rows["head_logits"]["calls"]
-    assert case["seconds"]["least"] == case["seconds"]["median"] == case["seconds"]["most"] > 0
+def test_a_prompt_before_decoding():
+    # A prompt of 400 tokens before one stream's tokens: its operations are told with theirs, and its time apart.
+    (short,), _ = bench("decode", "--streams", 1, "--prompt", 8, "--seconds", 0.01)
+    (long,), report = bench("decode", "--streams", 1, "--prompt", 400, "--seconds", 0.01)
+    assert 0 < short["prompt_seconds"] < long["prompt_seconds"] < report["elapsed"], (short, long)
+    assert long["prompt_seconds"] > 3 * long["seconds"]["median"], long
 
 
 def test_operations_of_a_training_step():

@@ -1,6 +1,6 @@
 // Any bytes as a folder of quantised weights: an Error, or tensors whose numbers are all finite. The input is `quantization_config` of config.json, a
 // byte 0xff, and model.safetensors.
-// sources: src/checkpoint/stored_tensor.cpp src/checkpoint/stored_e4m3.cpp
+// sources: src/checkpoint/stored_tensor.cpp src/checkpoint/stored_form.cpp src/checkpoint/stored_e4m3.cpp
 // sources: src/checkpoint/model_files.cpp src/checkpoint/safetensors.cpp src/checkpoint/safetensors_header.cpp
 // sources: src/checkpoint/gguf_*.cpp src/model/archs/gguf_names.cpp src/checkpoint/json_file.cpp src/model/manifest.cpp src/model/low_bit_weights.cpp
 // sources: src/model/quantisation_config.cpp src/model/config_reader.cpp src/model/config_key_log.cpp src/numerics/low_bit.cpp src/numerics/mxfp4.cpp
@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "checkpoint/safetensors.h"
-#include "checkpoint/stored_tensor.h"
+#include "checkpoint/stored_e4m3.h"
 #include "model/quantisation_config.h"
 #include "numerics/int4_words.h"
 
@@ -87,6 +87,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
           std::vector<std::uint8_t> blocks, scales;
           stored->read_mxfp4_bytes(blocks, scales);
           if (blocks.size() != 16 * scales.size()) __builtin_trap();
+        }
+        for (const Piece& piece : file.pieces) {
+          std::vector<std::uint8_t> codes(static_cast<std::size_t>(piece.rows * file.columns())), exponents;
+          std::vector<float> of_blocks;
+          if (stored->form().has_blocks_of(piece)) read_blocks(*stored, piece.row_begin, piece.rows, codes.data(), of_blocks);
+          if (stored->form().has_groups_of(piece)) read_groups(*stored, piece.row_begin, piece.rows, codes, exponents);
         }
         if (!stored->holds_int4()) return;
         std::vector<std::uint32_t> words(static_cast<std::size_t>(file.rows() * int4_words(file.columns())));

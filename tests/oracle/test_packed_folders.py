@@ -238,6 +238,8 @@ def test_fp8_experts_are_computed_with_and_written_as_they_are(lockstep, tmp_pat
         assert bits(lockstep, folder, profile, via) == own, via
     if power_of_two:
         assert own == bits(lockstep, numbers, profile) == bits(lockstep, numbers, PLAIN), "bf16 has these numbers, and our quantiser makes them again"
+        assert own == bits(lockstep, folder, "cpu-mxfp8-experts-base"), "which has a place for each of them"
+        assert own != bits(lockstep, numbers, "cpu-mxfp8-experts-base"), "the control: its quantiser makes 224 of 240"
     else:
         assert own != bits(lockstep, numbers, profile), "the control: our quantiser rounds them again"
     told = info(lockstep, folder)["exact_under"]["FP8, blocks of 128 x 128"]

@@ -499,3 +499,25 @@ def test_a_running_demo_is_seen_to_run(started, tmp_path):
     assert second.returncode == 1 and "in use by process" in second.stderr
     demo.stop()
     assert live() == {"demo": False}
+
+
+def test_ranks_and_starts(started, browser, tmp_path):
+    """Of a run over ranks what each did in the newest step, as metrics.jsonl says; and the starts that a launcher's record has."""
+    training = started("train", "sft", "--model", MODEL, "--environment", "countdown", "--steps", "100000", "--batch", "4", "--ranks", "dp=2", "--threads", "2", "--runs", tmp_path,
+                       "--name", "over", "--page-port", "0")  # fmt: skip
+    browser.open(training.url)
+    browser.wait("document.querySelectorAll('.rank-times tbody tr').length === 2", "two ranks")
+    step, shown = browser.js("return [document.querySelector('.ranks h3').textContent, [...document.querySelectorAll('.rank-times tbody tr')].map((r) => [...r.querySelectorAll('.number')].map((c) => c.textContent))]")
+    number = int(re.search(r"(\d+)$", step.replace("\u202f", ""))[1])
+    [line] = [one for one in map(json.loads, (tmp_path / "over/metrics.jsonl").read_text().splitlines()[:number]) if one["step"] == number]
+    for texts, rank in zip(shown, line["ranks_each"], strict=True):
+        assert [text[:-2] for text in texts[:3]] == [f"{rank[part + '_seconds']:.3f}" for part in ("computed", "waited", "sent")], (texts, rank)
+    assert browser.js("return [...document.querySelectorAll('.rank-times tr[data-rank=\"1\"] .bar-part')].some((p) => p.getBoundingClientRect().width > 1)")
+    assert not browser.js("return document.querySelector('.ranks .starts')")
+    events = [{"event": "start", "start": 1, "hosts": [{"name": "a", "slots": 2}], "processes": 2, "ranks": "dp=2", "step": 0},
+              {"event": "loss", "words": "process 1 (host a, pid 9) ended without a word", "process": 1, "host": "a", "step": 8, "saved_step": 6},
+              {"event": "start", "start": 2, "hosts": [{"name": "a", "slots": 1}], "processes": 1, "ranks": "dp=1", "step": 6}]  # fmt: skip
+    (tmp_path / "over/launch.jsonl").write_text("".join(json.dumps({"time": 1, **event}) + "\n" for event in events))
+    browser.wait("document.querySelectorAll('.ranks .starts tbody tr').length === 2", "two starts")
+    rows = browser.js("return [...document.querySelectorAll('.starts tbody tr')].map((r) => r.textContent)")
+    assert "dp=2" in rows[0] and "lost at step 8: process 1 (host a, pid 9) ended without a word" in rows[0] and "dp=1" in rows[1] and "runs" in rows[1], rows

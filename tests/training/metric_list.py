@@ -38,6 +38,7 @@ _HELD = {
     f"{_EVERY}::test_limits_of_a_key": ["rate_left"],
     f"{_EVERY}::test_numbers_that_come_out_of_order": ["training_early_total", "training_undone_total", "training_first_result_seconds"],
     f"{_EVERY}::test_batches_of_several_models_in_one_pass": ["training_shared_passes_total", "training_shared_pieces_total"],
+    "training/test_ranks.py::test_what_each_rank_did": [f"rank_{what}_total" for what in ("computed_seconds", "waited_seconds", "sent_seconds", "received_bytes")],
     f"{_MEASURED}::test_metrics_are_what_clients_counted": [
         "prompt_tokens_total", "generated_tokens_total", "sequences_total", "sequences_finished_total", "sequence_queue_seconds", "time_to_first_token_seconds",
         "sequence_seconds", "engine_sampled_tokens_total", "training_operations_total", "training_operations_failed_total", "training_tokens_total",
@@ -107,9 +108,9 @@ def _words_of(test):
     return source and set(re.findall(r"\w+", source))
 
 
-def faults(registered, scraped, elsewhere="lockstep_sync_"):
+def faults(registered, scraped, elsewhere=("lockstep_sync_", "lockstep_rank_")):
     """What is wrong between this list, what the sources register and what a server that has nearly everything exports, as sentences. `elsewhere`: what such
-    a server does not have, since it follows no channel."""
+    a server does not have, since it follows no channel and has one rank."""
     found, listed = [], set(COUNTED) | set(NOT_COUNTABLE)
     found += [f"{name} is registered and not listed: a test should hold it against what a client counts, or say why none can" for name in sorted((registered | scraped) - listed)]
     found += [f"{name} is listed and nothing registers it" for name in sorted(listed - registered)]

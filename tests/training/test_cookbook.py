@@ -1,4 +1,4 @@
-"""Recipes of tinker-cookbook, unchanged and as subprocesses, against our server: the quickest of those that bench/works_with.py runs.
+"""Recipes of tinker-cookbook, unchanged and in processes of their own, against our server: the quickest of those that bench/works_with.py runs.
 
 The base is the shipped model with the turn marks that the renderers want. It has not been taught to chat: what is asked here is that the
 recipes run and that numbers agree to the bit. One test teaches a base the form of a task first and asks that a recipe's reward rises; what
@@ -8,7 +8,6 @@ import importlib.util
 import json
 import os
 import random
-import signal
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import numpy
 import pytest
+from recipe_forks import RecipeForks
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
@@ -31,8 +31,8 @@ LOOP = ["sl_loop", "batch_size=8", "max_length=256", "learning_rate=1e-2", "save
 class Kitchen:
     """A working folder, a server, and recipes. `teach(start, base)` writes the base from the folder `start`; without it they are the same."""
 
-    def __init__(self, work, teach=None):
-        self.work = work
+    def __init__(self, forks, work, teach=None):
+        self.forks, self.work = forks, work
         base, start = work / works_with_base.BASE, work / "start"
         works_with_base.write_model_folder(start if teach else base)
         if teach:
@@ -43,20 +43,17 @@ class Kitchen:
         self.server = _api.Server("--training", "--state", str(work / "state"), *aliases, model=base)
 
     def start(self, module, *arguments):
-        environment = {**os.environ, "TINKER_BASE_URL": self.server.url, "TINKER_API_KEY": "tml-dummy", "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1",
-                       "HF_HOME": str(self.work / "empty"), "WANDB_MODE": "disabled", "OMP_NUM_THREADS": "1"}  # fmt: skip
-        return subprocess.Popen([sys.executable, "-m", f"tinker_cookbook.recipes.{module}", *arguments], cwd=self.work, env=environment, stdin=subprocess.DEVNULL,
-                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)  # fmt: skip
+        return self.forks.start(module, arguments, self.work, {"TINKER_BASE_URL": self.server.url, "TINKER_API_KEY": "tml-dummy"})
 
     def run(self, *command):
         """(exit code, what it said)"""
         process = self.start(*command)
         try:
-            said, _ = process.communicate(timeout=SECONDS)
+            code = process.wait(SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
-            pytest.fail(f"{command[0]} ran past {SECONDS} s: {process.communicate()[0][-2000:]}")
-        return process.returncode, said
+            pytest.fail(f"{command[0]} ran past {SECONDS} s: {process.said()[-2000:]}")
+        return code, process.said()
 
     def metrics(self, log):
         path = self.work / log / "metrics.jsonl"
@@ -64,8 +61,15 @@ class Kitchen:
 
 
 @pytest.fixture(scope="module")
-def kitchen(tmp_path_factory):
-    made = Kitchen(tmp_path_factory.mktemp("cookbook"))
+def forks(tmp_path_factory):
+    made = RecipeForks(tmp_path_factory.mktemp("recipes"), ["preference.shorter.train", "math_rl.train", "sl_loop", "preference.dpo.train"])
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="module")
+def kitchen(forks, tmp_path_factory):
+    made = Kitchen(forks, tmp_path_factory.mktemp("cookbook"))
     yield made
     assert made.server.stop() == 0, "".join(made.server.errors)
 
@@ -99,10 +103,9 @@ def test_a_recipe_that_was_killed_goes_on_with_the_same_bits(kitchen):
 
     # Killed when it has done a step after one of its checkpoints, which the resumed run does again.
     while not (saved := saved_batches()) or not any(row["step"] >= saved[-1] for row in kitchen.metrics("loop")):
-        assert process.poll() is None and time.monotonic() < end, process.communicate()[0][-2000:]
+        assert process.poll() is None and time.monotonic() < end, process.said()[-2000:]
         time.sleep(0.05)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
+    process.kill()
     first = {row["step"]: row["train_mean_nll"] for row in kitchen.metrics("loop")}
     saved = saved_batches()
     code, said = kitchen.run(*LOOP)
@@ -141,13 +144,13 @@ def teach_to_ramble(start, base):
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
-def test_reward_rises(tmp_path):
+def test_reward_rises(forks, tmp_path):
     """The recipe's problems are seeded by the step; adapters and samples are not, by anybody: the rise that is asked for is many times its noise.
 
     The step is small and the groups are large, so that one lucky sum, whose reward is ten times that of a form, does not throw the adapter away: with
     twice the rate and half the group one run in six fell to no form at all.
     """
-    kitchen = Kitchen(tmp_path, teach_to_ramble)
+    kitchen = Kitchen(forks, tmp_path, teach_to_ramble)
     try:
         code, said = kitchen.run("math_rl.train", "model_name=countdown-chat", "renderer_name=role_colon", "env=arithmetic", "loss_fn=importance_sampling", "group_size=16", "groups_per_batch=4",
                                  "max_tokens=12", "learning_rate=1e-3", "max_steps=14", "eval_every=0", "save_every=0", "log_path=rising")  # fmt: skip

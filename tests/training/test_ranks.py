@@ -1,12 +1,15 @@
 """The real `tinker` client against servers whose models train over ranks (docs/ranks.md): every number that it is told, the states that it saves and the
 tokens that it samples have the bits of a server without ranks, whole weights and adapters; a state goes on under another layout."""
 import os
+import re
 import shutil
 import signal
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+import requests
 import tinker
 from fireworks.training.sdk import FiretitanServiceClient
 from tinker import types
@@ -120,6 +123,44 @@ def test_a_state_goes_on_under_another_layout(start_server, tmp_path, without_ra
         assert (ends == without_ranks[f"state-{rank}"]) == (rate == 1e-3)
 
 
+def rank_figures(server):
+    """{name: {rank: value}} of /metrics, and the processes that its labels name."""
+    told, processes = {}, set()
+    for name, labels, value in re.findall(r"^(lockstep_rank_\w+)\{(.*)\} (\S+)$", requests.get(server.url + "/metrics", timeout=60).text, re.M):
+        of = dict(re.findall(r'(\w+)="([^"]*)"', labels))
+        assert set(of) == {"rank", "process", "host"} and of["host"], labels
+        told.setdefault(name, {})[int(of["rank"])] = float(value)
+        processes.add(of["process"])
+    return told, processes
+
+
+def test_what_each_rank_did(start_server):
+    """On /metrics, after each optimizer step: no rank was busy for longer than the client waited, and equal steps move equal bytes."""
+    times = ["lockstep_rank_computed_seconds_total", "lockstep_rank_waited_seconds_total", "lockstep_rank_sent_seconds_total"]
+    moved = "lockstep_rank_received_bytes_total"
+    alone = start_server("--threads", "2")
+    steps_of(model_of(client_of(alone), 0, seed=7), 1)
+    assert rank_figures(alone) == ({}, set())
+    alone.stop()
+    began, seen = time.monotonic(), []
+    server = start_server("--threads", "2", "--ranks", "tp=2,dp=2")
+    assert rank_figures(server) == ({}, set()), "figures before any step"
+    client = model_of(client_of(server), 0, seed=7)
+    for _ in range(3):
+        steps_of(client, 1)
+        told, processes = rank_figures(server)
+        took = time.monotonic() - began
+        assert set(told) == {*times, moved} and processes == {"0"} and all(sorted(by_rank) == [0, 1, 2, 3] for by_rank in told.values()), told
+        for rank in range(4):
+            assert 0 < told[times[0]][rank] and sum(told[name][rank] for name in times) <= took, (rank, told, took)
+        seen.append(told)
+    for name in (*times, moved):
+        for rank in range(4):
+            assert seen[0][name][rank] < seen[1][name][rank] < seen[2][name][rank] or name == times[1], (name, rank, seen)
+    for rank in range(4):
+        assert seen[2][moved][rank] - seen[1][moved][rank] == seen[1][moved][rank] - seen[0][moved][rank] > 0, seen
+
+
 def test_ranks_over_processes_have_the_bits_of_one_rank(start_server, tmp_path, without_ranks, monkeypatch):
     binary = Path(os.environ.get("LOCKSTEP_BINARY", REPOSITORY / "build" / "lockstep")).resolve()
     if not shutil.which("mpirun") or not binary.with_name("lockstep_mpi.so").exists():
@@ -132,6 +173,8 @@ def test_ranks_over_processes_have_the_bits_of_one_rank(start_server, tmp_path, 
     monkeypatch.setenv("LOCKSTEP_BINARY", str(script))
     server = start_server("--threads", "2", "--ranks", "tp=2")
     assert {**everything(server, tmp_path), "critics": values_of(server, tmp_path), "reference": reference_of(server)} == without_ranks
+    told, processes = rank_figures(server)
+    assert processes == {"0", "1"} and all(told[name][rank] > 0 for name in told for rank in (0, 1) if "waited" not in name) and len(told) == 4, told
     # mpirun itself, asked to end, would wait for seconds; of its processes the first one heeds this.
     for child in Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children").read_text().split():
         os.kill(int(child), signal.SIGTERM)

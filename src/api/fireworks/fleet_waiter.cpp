@@ -53,9 +53,9 @@ RequestError delivery_error(const Error& e) {
 }
 }  // namespace
 
-// Looks 20 times a second, once for all requests that wait for the same signal.
+// Looks 50 times a second, once for all requests that wait for the same signal.
 void FleetWaiter::State::work() {
-  constexpr auto kPoll = std::chrono::milliseconds(50);
+  constexpr auto kPoll = std::chrono::milliseconds(20);
   std::unique_lock lock(mutex);
   while (true) {
     wake.wait(lock, [this] { return stopping || !waiting.empty(); });
@@ -172,10 +172,10 @@ FleetWaiter::~FleetWaiter() {
 void FleetWaiter::load(const FleetDelivery& delivery, const std::shared_ptr<Responder>& out, const std::string& transition) {
   const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(static_cast<std::int64_t>(1000 * kLoadSeconds));
   const auto one = std::make_shared<State::Waiting>(State::Waiting{delivery, out, transition, until});
-  const bool delivers = state_->fleet->has_delivery(delivery.identity);
+  const bool delivers = delivery.snapshot.empty() && state_->fleet->has_delivery(delivery.identity);
   if (!delivers) {
     try {
-      one->signal = state_->fleet->load(delivery.identity, transition);
+      one->signal = state_->fleet->load(delivery.snapshot.empty() ? delivery.identity : delivery.snapshot, transition);
     } catch (const Error& e) {
       throw load_error(e);
     }

@@ -19,19 +19,36 @@ Deployment deployment_in_header(const TrainingCall& call) {
   return *found;
 }
 
+// The snapshot that a deployment's checkpoint is; empty: it is none, or gone.
+std::string snapshot_of(const TrainingCall& call, const Deployment& d) {
+  Checkpoints& checkpoints = call.service.checkpoints();
+  return checkpoints.contains(d.checkpoint) ? checkpoints.find(call.owner, d.checkpoint).snapshot : std::string();
+}
+
 // This server samples the deployment too; where replicas follow it, it is ready when they are.
 void load_snapshot(const TrainingCall& call, FleetWaiter* waiter) {
   const std::string identity = required_text(call.json(), "identity");
   check_plain_name("identity", identity);
   const Deployment loaded = call.service.control().hot_load(call.owner, deployment_in_header(call).name, identity, call.text_header("fireworks-model"));
   if (!waiter || !loaded.failed.empty()) return call.answer({{"identity", identity}});
-  waiter->load({.identity = identity}, call.out, loaded.transition_type == "SYNC" ? "staged" : loaded.transition_type == "ASYNC" ? "immediate" : "");
+  // By its id: another model's checkpoint may have the channel of this name.
+  waiter->load({.identity = identity, .snapshot = snapshot_of(call, loaded)}, call.out,
+               loaded.transition_type == "SYNC"    ? "staged"
+               : loaded.transition_type == "ASYNC" ? "immediate"
+                                                   : "");
 }
 
 void hot_load_status(const TrainingCall& call) {
   const Deployment d = deployment_in_header(call);
-  if (const auto& fleet = call.service.options().fleet; fleet && d.failed.empty())
-    if (const std::vector<FleetMember> members = fleet->members(); !members.empty()) return call.answer(hot_load_json(members));
+  if (const auto& fleet = call.service.options().fleet; fleet && d.failed.empty()) {
+    std::vector<FleetMember> members = fleet->members();
+    const std::string snapshot = snapshot_of(call, d);
+    for (FleetMember& one : members) {
+      if (!snapshot.empty() && one.current == snapshot) one.current_identity = d.identity;
+      if (!snapshot.empty() && one.target == snapshot) one.target_identity = d.identity;
+    }
+    if (!members.empty()) return call.answer(hot_load_json(members));
+  }
   TrainingJson state = d.failed.empty() ? TrainingJson{{"stage", "ready"}, {"target_snapshot_identity", d.identity}}
                                         : TrainingJson{{"stage", "error"}, {"target_snapshot_identity", d.failed}, {"message", d.failure}};
   TrainingJson replica{{"readiness", true}, {"current_snapshot_identity", d.identity}, {"loading_state", state}};

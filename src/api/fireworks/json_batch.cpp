@@ -13,14 +13,14 @@ namespace {
 template <class T>
 std::vector<T> numbers(const TrainingJson& json, const std::string& where) {
   const char* const wanted = std::is_integral_v<T> ? "whole number" : "number";
-  if (std::optional<JsonNumbers> packed = json_numbers(json)) {
-    ClientWork::take(packed->size() * sizeof(T));
-    if (std::is_integral_v<T> && !packed->is_whole()) fail(ErrorCode::invalid_argument, "{}[{}] is no {}", where, packed->first_real, wanted);
-    if constexpr (std::is_same_v<T, std::int64_t>) return std::move(packed->whole);
-    else if (!packed->is_whole()) return std::move(packed->real);
+  if (std::optional<JsonNumbers> found = json_numbers(json)) {
+    ClientWork::take(found->size() * sizeof(T));
+    if (std::is_integral_v<T> && !found->is_whole()) fail(ErrorCode::invalid_argument, "{}[{}] is no {}", where, found->first_real, wanted);
+    if constexpr (std::is_same_v<T, std::int64_t>) return std::move(found->whole);
+    else if (!found->is_whole()) return std::move(found->real);
     std::vector<T> values;
-    values.reserve(packed->size());
-    for (const std::int64_t one : packed->whole) values.push_back(static_cast<T>(static_cast<double>(one)));
+    values.reserve(found->size());
+    for (const std::int64_t one : found->whole) values.push_back(static_cast<T>(static_cast<double>(one)));
     return values;
   }
   if (!json.is_array()) fail(ErrorCode::invalid_argument, "{} is no list of numbers", where);

@@ -208,7 +208,8 @@ TEST_F(AliasGateTest, AnotherSnapshotMeanwhileIsNotWhatPassed) {
   during_ = [this] {
     const std::shared_ptr<GenerationService> service = deployments_->list().back().service;
     const OpenedModel other = open_model({.model = LOCKSTEP_SOURCE_DIR "/models/countdown-glm", .profile = "cpu-bf16w", .threads = 1});
-    service->weights().swap([&]() -> ServedWeights::Swapped { return {other.weight_set(5)}; }, {5, std::string(64, 'b'), "b"}, InFlight::go_on);
+    service->weights().swap([&](const OnExecutor&) -> ServedWeights::Swapped { return {other.weight_set(5)}; }, {5, std::string(64, 'b'), "b"},
+                            InFlight::go_on);
   };
   const std::shared_ptr<Recorder> told = ask("PUT", "/v1/aliases/chat", R"({"deployments":"v9","gate":{"texts":["b"]}})");
   EXPECT_EQ(told->wait().status, 409);

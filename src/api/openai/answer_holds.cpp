@@ -10,48 +10,50 @@ std::uint64_t AnswerRun::start_held() {
   const auto self = shared_from_this();
   const auto held = std::make_shared<HeldCompletion>(
       service_, order_.completion,
-      HeldCompletion::Callbacks{.on_token = [self](const GeneratedToken& token, const std::string& text) { return self->on_token(0, token, text); },
-                                .on_hold = [self](const Hold& hold) { return self->on_hold(hold), std::optional<HoldAction>(); },
-                                .on_resumed = [self](const HoldOutcome& outcome) { self->on_resumed(outcome); },
-                                .on_end = [self](CompletionEnd&& end) { self->on_end(0, std::move(end)); }});
-  usage_.holds = true;
-  streams->add(head_.id, order_.hold.owner, order_.hold.seconds, held);
+      HeldCompletion::Callbacks{
+          .on_token = [self](const OnExecutor& on, const GeneratedToken& token, const std::string& text) { return self->on_token(on, 0, token, text); },
+          .on_hold = [self](const OnExecutor& on, const Hold& hold) { return self->on_hold(on, hold), std::optional<HoldAction>(); },
+          .on_resumed = [self](const OnExecutor& on, const HoldOutcome& outcome) { self->on_resumed(on, outcome); },
+          .on_end = [self](const OnExecutor& on, CompletionEnd&& end) { self->on_end(on, 0, std::move(end)); }});
+  streams->add(id_, order_.hold.owner, order_.hold.seconds, held);
   try {
     return held->start();
   } catch (...) {
-    streams->remove(head_.id);
+    streams->remove(id_);
     throw;
   }
 }
 
-void AnswerRun::on_hold(const Hold& hold) {
-  if (failed_) return;
-  Json notice{{"id", head_.id},
+void AnswerRun::on_hold(const OnExecutor& on, const Hold& hold) {
+  Answer& answer = answer_.at(on);
+  if (answer.failed) return;
+  Json notice{{"id", id_},
               {"state", "held"},
               {"position", hold.position},
               {"attempt", hold.attempt},
               {"at", hold.found.empty() ? "tokens" : "string"},
               {"seconds", order_.hold.seconds}};
   if (!hold.found.empty()) notice["string"] = hold.found;
-  notices_.push_back({notice.dump(-1, ' ', false, Json::error_handler_t::replace)});
-  if (const auto streams = order_.hold.streams.lock()) streams->held(head_.id, hold.number, hold.position);
-  show(0);
+  answer.notices.push_back({notice.dump(-1, ' ', false, Json::error_handler_t::replace)});
+  if (const auto streams = order_.hold.streams.lock()) streams->held(id_, hold.number, hold.position);
+  show(on, 0);
 }
 
 // After a roll-back: drops what was not sent yet, parses the text that stands anew, and sends a notice with it.
-void AnswerRun::on_resumed(const HoldOutcome& outcome) {
-  if (const auto streams = order_.hold.streams.lock()) streams->resumed(head_.id);
-  if (failed_ || outcome.kind != HoldAction::Kind::roll_back) return;
-  usage_.rolled_back += outcome.rolled_back;
-  usage_.put_in += std::ssize(outcome.put_in);
-  Json notice{{"id", head_.id},
+void AnswerRun::on_resumed(const OnExecutor& on, const HoldOutcome& outcome) {
+  if (const auto streams = order_.hold.streams.lock()) streams->resumed(id_);
+  Answer& answer = answer_.at(on);
+  if (answer.failed || outcome.kind != HoldAction::Kind::roll_back) return;
+  answer.usage.rolled_back += outcome.rolled_back;
+  answer.usage.put_in += std::ssize(outcome.put_in);
+  Json notice{{"id", id_},
               {"state", "rolled_back"},
               {"position", outcome.position},
               {"attempt", outcome.attempt},
               {"rolled_back", outcome.rolled_back},
               {"token_ids", outcome.put_in},
               {"text", outcome.text}};
-  Choice& choice = choices_[0];
+  Choice& choice = answer.choices[0];
   choice.delta = {};
   ChoiceDelta all;
   if (order_.make_parser) {
@@ -73,8 +75,8 @@ void AnswerRun::on_resumed(const HoldOutcome& outcome) {
     choice.offset = 0;
     for (const std::int32_t id : outcome.tokens) choice.offset += count_characters(choice.characters->push(id));
   }
-  notices_.push_back({notice.dump(-1, ' ', false, Json::error_handler_t::replace), outcome.tokens, std::move(all)});
-  show(0);
+  answer.notices.push_back({notice.dump(-1, ' ', false, Json::error_handler_t::replace), outcome.tokens, std::move(all)});
+  show(on, 0);
 }
 
 }  // namespace lockstep

@@ -1,18 +1,20 @@
 // A completion request while it runs: its choices' new tokens go through a writer to the responder, at the end of each engine step (streams) or at
-// the end. The service and the responder keep it alive. start() on any thread; the rest runs on the executor's.
+// the end. The service and the responder keep it alive. What is said so far belongs to steps of the executor (OfExecutor), and at the end to whoever
+// writes it. start() on any thread.
 //   std::make_shared<AnswerRun>(service, std::move(order), std::move(writer), responder)->start();
 #pragma once
 #include <atomic>
 #include <functional>
 #include <memory>
-#include <mutex>
 
 #include "api/exchange.h"
 #include "api/openai/answer_parser.h"
 #include "api/openai/answer_writer.h"
 #include "api/openai/held_streams.h"
 #include "api/worker.h"
+#include "base/guarded.h"
 #include "serving/completion.h"
+#include "serving/on_executor.h"
 
 namespace lockstep {
 
@@ -60,46 +62,49 @@ class AnswerRun : public std::enable_shared_from_this<AnswerRun> {
     std::uint64_t version = 0;              // of the weights that its last token is of
     bool any_token = false, mixed = false;  // mixed: a token in `delta` has a prefix cached under several weights versions
   };
+  // What changes while it is answered.
+  struct Answer {
+    std::unique_ptr<AnswerWriter> writer;
+    AnswerHead head;
+    std::vector<Choice> choices;
+    std::size_t open = 0;
+    std::int64_t kept_ids = 0;
+    AnswerUsage usage;
+    std::vector<HoldNotice> notices;  // that were not sent yet
+    bool headed = false, due = false, streaming = false, failed = false;
+  };
+  Answer first_answer(std::unique_ptr<AnswerWriter> writer) const;
   std::string call_id(std::size_t index, std::size_t call) const;
-  bool on_token(std::size_t index, const GeneratedToken& token, const std::string& text);
-  void on_end(std::size_t index, CompletionEnd&& end);
+  bool on_token(const OnExecutor& on, std::size_t index, const GeneratedToken& token, const std::string& text);
+  void on_end(const OnExecutor& on, std::size_t index, CompletionEnd&& end);
   std::uint64_t start_held();
-  void on_hold(const Hold& hold);
-  void on_resumed(const HoldOutcome& outcome);
-  void add_text(Choice& choice, const std::string& text);
-  void add_token(Choice& choice, AnswerToken token);
-  void echo(std::size_t index, const Generation* generation);
-  void use_head(std::uint64_t version, bool mixed);
-  void show(std::size_t index);
-  void flush();
-  void send_events(bool done);
-  void send_whole();
-  bool write_elsewhere(void (AnswerRun::*write)());
-  void send_last_events() { send_events(true); }
+  void on_hold(const OnExecutor& on, const Hold& hold);
+  void on_resumed(const OnExecutor& on, const HoldOutcome& outcome);
+  void add_text(Choice& choice, const std::string& text) const;
+  void add_token(Choice& choice, AnswerToken token) const;
+  void echo(Choice& choice, std::size_t index, const Generation* generation) const;
+  void use_head(Answer& answer, std::uint64_t version, bool mixed) const;
+  void show(const OnExecutor& on, std::size_t index);
+  void flush(const OnExecutor& on);
+  void send_events(Answer& answer, bool done) const;
+  void send_whole(Answer& answer) const;
+  void send_last(Answer& answer);
   void abandon();
-  void fail_with(const Error& error);
+  void fail_with(Answer& answer, const Error& error);
   bool tells_prompt_logprobs() const { return order_.echo > 0 && order_.completion.prompt_logprobs; }
   const std::vector<std::int32_t>& prompt_of(std::size_t index) const {
     return order_.completion.prompts[index / static_cast<std::size_t>(order_.completion.samples)].ids;
   }
 
-  std::shared_ptr<GenerationService> service_;
-  AnswerOrder order_;
-  std::unique_ptr<AnswerWriter> writer_;
-  std::shared_ptr<Responder> responder_;
-  std::shared_ptr<void> memory_;  // the counted memory of the prompts; null: it is not counted
-  AnswerHead head_;
-  bool keeps_tokens_ = false, names_snapshots_ = false;
-  // Of the executor's thread once started.
-  std::vector<Choice> choices_;
-  std::size_t open_ = 0;
-  std::int64_t kept_ids_ = 0;
-  AnswerUsage usage_;
-  std::vector<HoldNotice> notices_;  // that were not sent yet
-  bool headed_ = false, due_ = false, streaming_ = false, failed_ = false;
+  const std::shared_ptr<GenerationService> service_;
+  const AnswerOrder order_;
+  const std::shared_ptr<Responder> responder_;
+  const std::string id_;
+  const bool keeps_tokens_, names_snapshots_;
+  OfExecutor<Answer> answer_;
+  std::shared_ptr<void> memory_;         // the counted memory of the prompts; null: it is not counted
   std::atomic<bool> abandoned_ = false;  // the client left
-  std::mutex mutex_;                     // of ids_
-  std::vector<std::uint64_t> ids_;
+  Guarded<std::vector<std::uint64_t>> ids_;
 };
 
 }  // namespace lockstep

@@ -227,34 +227,34 @@ TEST_F(DeploymentsApi, AnswersNameTheirSnapshot) {
 TEST_F(DeploymentsApi, ChangesAreKept) {
   const std::filesystem::path folder = std::filesystem::temp_directory_path() / fmt::format("lockstep-kept-{}", getpid());
   std::filesystem::remove_all(folder);
-  const auto kept = std::make_shared<KeptDeployments>(folder);
+  const auto stored = std::make_shared<StoredDeployments>(folder);
   Routes routes;
   add_model_deployment_routes(routes, deployments_,
                               {.open = [this](const std::string& name, const std::string&) { return opened_as(name, "cpu-bf16w", executor_); },
                                .keys = nullptr,
-                               .kept = kept,
+                               .stored = stored,
                                .gate = gate_});
   const auto change = [&](const char* method, const char* path, const char* body = "") { return call(routes, method, path, body)->wait().status; };
   EXPECT_EQ(change("POST", "/v1/deployments", R"({"name":"c","source":"folder/c"})"), 200);
-  EXPECT_EQ(kept->record().made, (std::vector<DeploymentRecord::Made>{{"c", "folder/c", ""}}));
+  EXPECT_EQ(stored->record().made, (std::vector<DeploymentRecord::Made>{{"c", "folder/c", ""}}));
   EXPECT_EQ(change("PUT", "/v1/aliases/chat", R"({"deployments":"b"})"), 200);
   EXPECT_EQ(change("PUT", "/v1/aliases/chat", R"({"deployments":{"c":3,"a":1}})"), 200);
   EXPECT_EQ(change("PUT", "/v1/aliases/chat", R"({"deployments":"nowhere"})"), 404);
-  EXPECT_EQ(kept->record().aliases.at("chat")->shares, (std::vector<TrafficShare>{{"c", 3}, {"a", 1}}));
+  EXPECT_EQ(stored->record().aliases.at("chat")->shares, (std::vector<TrafficShare>{{"c", 3}, {"a", 1}}));
   EXPECT_EQ(change("POST", "/v1/aliases/chat/rollback"), 200);
-  EXPECT_EQ(kept->record().aliases.at("chat")->shares, (std::vector<TrafficShare>{{"b", 1}}));
-  EXPECT_EQ(kept->record().aliases.at("chat")->before, (std::vector<TrafficShare>{{"c", 3}, {"a", 1}}));
+  EXPECT_EQ(stored->record().aliases.at("chat")->shares, (std::vector<TrafficShare>{{"b", 1}}));
+  EXPECT_EQ(stored->record().aliases.at("chat")->before, (std::vector<TrafficShare>{{"c", 3}, {"a", 1}}));
   EXPECT_EQ(change("DELETE", "/v1/deployments/b"), 409);
-  EXPECT_TRUE(kept->record().deleted.empty());
+  EXPECT_TRUE(stored->record().deleted.empty());
   EXPECT_EQ(change("DELETE", "/v1/aliases/chat"), 200);
-  EXPECT_FALSE(kept->record().aliases.at("chat"));
+  EXPECT_FALSE(stored->record().aliases.at("chat"));
   EXPECT_EQ(change("DELETE", "/v1/deployments/b"), 200);
   EXPECT_EQ(change("DELETE", "/v1/deployments/c"), 200);
-  EXPECT_EQ(kept->record().deleted, std::vector<std::string>{"b"});
-  EXPECT_TRUE(kept->record().made.empty());
+  EXPECT_EQ(stored->record().deleted, std::vector<std::string>{"b"});
+  EXPECT_TRUE(stored->record().made.empty());
   // A disk that takes nothing: the change is there, and whoever made it is told that it does not last.
-  std::filesystem::remove(kept->file());
-  std::filesystem::create_directories(kept->file() / "in-the-way");
+  std::filesystem::remove(stored->file());
+  std::filesystem::create_directories(stored->file() / "in-the-way");
   const std::shared_ptr<Recorder> lost = call(routes, "PUT", "/v1/aliases/code", R"({"deployments":"a"})");
   EXPECT_EQ(lost->wait().status, 500);
   EXPECT_NE(lost->wait().body.find("cannot be kept over a restart"), std::string::npos) << lost->wait().body;

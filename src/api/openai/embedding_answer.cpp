@@ -11,6 +11,7 @@
 #include "api/worker.h"
 #include "base/base64.h"
 #include "base/client_work.h"
+#include "serving/on_executor.h"
 
 namespace lockstep {
 namespace {
@@ -66,84 +67,97 @@ void append_vector(std::string& out, const std::vector<float>& vector, bool base
   out += ']';
 }
 
-// Gives the engine kAtOnce inputs at a time, so that a request of thousands leaves places to others. begin() on any thread, the rest on the
-// executor's.
+// Gives the engine kAtOnce inputs at a time, so that a request of thousands leaves places to others. What it has of them belongs to steps of the executor,
+// and at the end to whoever writes the answer. begin() on any thread.
 class EmbeddingRun : public std::enable_shared_from_this<EmbeddingRun> {
  public:
   EmbeddingRun(std::shared_ptr<GenerationService> service, EmbeddingRequest request, std::vector<Request> prompts, std::shared_ptr<Responder> responder,
                std::weak_ptr<Worker> long_writer)
       : service_(std::move(service)),
         request_(std::move(request)),
-        prompts_(std::move(prompts)),
         responder_(std::move(responder)),
         long_writer_(std::move(long_writer)),
-        names_snapshot_(!prompts_.empty() && !prompts_.front().adapter),
-        vectors_(prompts_.size()) {
-    std::size_t bytes = prompts_.size() * (sizeof(Request) + numbers() * sizeof(float));
-    for (const Request& prompt : prompts_) bytes += prompt.prompt.size() * sizeof(std::int32_t);
+        names_snapshot_(!prompts.empty() && !prompts.front().adapter),
+        first_(std::min(kAtOnce, prompts.size())) {
+    std::size_t bytes = prompts.size() * (sizeof(Request) + numbers() * sizeof(float));
+    Answer answer{.vectors = std::vector<std::vector<float>>(prompts.size())};
+    for (const Request& prompt : prompts) {
+      bytes += prompt.prompt.size() * sizeof(std::int32_t);
+      answer.tokens += static_cast<std::int64_t>(prompt.prompt.size());
+    }
     ClientWork::take(bytes);
-    memory_ = ClientWork::keep(bytes);
+    memory_ = ClientWork::hold(bytes);
+    std::move(prompts.begin(), prompts.begin() + static_cast<std::ptrdiff_t>(first_.size()), first_.begin());
+    answer.next = first_.size();
+    answer.prompts = std::move(prompts);
+    answer_ = OfExecutor<Answer>(std::move(answer));
   }
 
   void begin() {
-    std::vector<Request> first;
-    while (next_ < std::min(kAtOnce, prompts_.size())) first.push_back(take());
-    service_->generate_all(std::move(first), {},
-                           [self = shared_from_this()](const OnExecutor&, std::size_t i, Generation&& g) { self->done(i, std::move(g)); });
+    service_->generate_all(std::move(first_), {},
+                           [self = shared_from_this()](const OnExecutor& on, std::size_t i, Generation&& g) { self->done(on, i, std::move(g)); });
     responder_->on_abandoned([weak = weak_from_this()] {
       if (const auto run = weak.lock()) run->left_ = true;
     });
   }
 
  private:
+  struct Answer {
+    std::vector<std::vector<float>> vectors;
+    std::vector<Request> prompts = {};  // those from `next` on have not been given to the engine
+    std::size_t next = 0, done = 0;
+    std::int64_t tokens = 0;
+    bool ended = false;
+  };
   std::size_t numbers() const { return static_cast<std::size_t>(request_.dimensions.value_or(service_->model().hidden())); }
-  Request take() {
-    tokens_ += static_cast<std::int64_t>(prompts_[next_].prompt.size());
-    return std::move(prompts_[next_++]);
-  }
 
-  void done(std::size_t index, Generation&& generation) {
-    if (ended_) return;
-    if (generation.finish == FinishReason::error) return end(error_response(Error(ErrorCode::numeric, generation.error)));
+  void done(const OnExecutor& on, std::size_t index, Generation&& generation) {
+    Answer& answer = answer_.at(on);
+    if (answer.ended) return;
+    if (generation.finish == FinishReason::error) return end(answer, error_response(Error(ErrorCode::numeric, generation.error)));
     if (generation.finish == FinishReason::cancelled || left_)
-      return end(error_response(Error(ErrorCode::cancelled, "the server is stopping, or the client has gone; the request was not finished")));
-    vectors_[index] = normalised(generation.pooled, numbers());
-    if (++done_ == vectors_.size()) return finish();
-    if (next_ == prompts_.size()) return;
-    const std::size_t at = next_;
+      return end(answer, error_response(Error(ErrorCode::cancelled, "the server is stopping, or the client has gone; the request was not finished")));
+    answer.vectors[index] = normalised(generation.pooled, numbers());
+    if (++answer.done == answer.vectors.size()) return finish(answer);
+    if (answer.next == answer.prompts.size()) return;
+    const std::size_t at = answer.next++;
+    std::vector<Request> one;
+    one.push_back(std::move(answer.prompts[at]));
     try {
-      service_->generate(take(), {}, [self = shared_from_this(), at](Generation&& g) { self->done(at, std::move(g)); });
+      service_->generate_all(std::move(one), {},
+                             [self = shared_from_this(), at](const OnExecutor& step, std::size_t, Generation&& g) { self->done(step, at, std::move(g)); });
     } catch (const std::exception& e) {
-      end(error_response(e));
+      end(answer, error_response(e));
     }
   }
 
   // A long answer is written where no other request waits for it.
-  void finish() {
-    ended_ = true;
-    const auto worker = vectors_.size() * numbers() > kFewNumbers ? long_writer_.lock() : nullptr;
-    const bool taken = worker && worker->post([self = shared_from_this()] { self->send_whole(); });
-    if (!taken) send_whole();
+  void finish(Answer& answer) {
+    answer.ended = true;
+    const auto whole = std::make_shared<const Answer>(std::exchange(answer, {.vectors = {}, .ended = true}));
+    const auto worker = whole->vectors.size() * numbers() > kFewNumbers ? long_writer_.lock() : nullptr;
+    const bool taken = worker && worker->post([self = shared_from_this(), whole] { self->send(*whole); });
+    if (!taken) send(*whole);
   }
-  void send_whole() {
+  void send(const Answer& answer) const {
     try {
-      responder_->send({200, "application/json", whole(), {}});
+      responder_->send({200, "application/json", text_of(answer), {}});
     } catch (const std::exception& e) {
       responder_->send(error_response(e));
     }
   }
 
-  std::string whole() const {
+  std::string text_of(const Answer& answer) const {
     std::string out = "{\"object\":\"list\",\"data\":[";
-    for (std::size_t i = 0; i < vectors_.size(); ++i) {
+    for (std::size_t i = 0; i < answer.vectors.size(); ++i) {
       out += fmt::format("{}{{\"object\":\"embedding\",\"index\":{},\"embedding\":", i > 0 ? "," : "", i);
-      append_vector(out, vectors_[i], request_.encoding == "base64");
+      append_vector(out, answer.vectors[i], request_.encoding == "base64");
       out += '}';
     }
     out += "],\"model\":";
     append_json_string(out, request_.model.empty() ? service_->model().name() : request_.model);
     const std::uint64_t version = service_->weights().version();
-    out += fmt::format(",\"usage\":{{\"prompt_tokens\":{0},\"total_tokens\":{0}}},\"weights_version\":{1},\"profile\":", tokens_, version);
+    out += fmt::format(",\"usage\":{{\"prompt_tokens\":{0},\"total_tokens\":{0}}},\"weights_version\":{1},\"profile\":", answer.tokens, version);
     append_json_string(out, service_->model().profile_digest());
     if (const std::string snapshot = service_->weights().named(version).snapshot; names_snapshot_ && !snapshot.empty()) {
       out += ",\"snapshot\":";
@@ -152,22 +166,19 @@ class EmbeddingRun : public std::enable_shared_from_this<EmbeddingRun> {
     return out + "}";
   }
 
-  void end(ApiResponse response) {
-    ended_ = true;
+  void end(Answer& answer, ApiResponse response) const {
+    answer.ended = true;
     responder_->send(std::move(response));
   }
 
-  std::shared_ptr<GenerationService> service_;
-  EmbeddingRequest request_;
-  std::vector<Request> prompts_;
-  std::shared_ptr<Responder> responder_;
-  std::weak_ptr<Worker> long_writer_;
-  std::shared_ptr<void> memory_;  // the counted memory of prompts and vectors; null: it is not counted
+  const std::shared_ptr<GenerationService> service_;
+  const EmbeddingRequest request_;
+  const std::shared_ptr<Responder> responder_;
+  const std::weak_ptr<Worker> long_writer_;
   const bool names_snapshot_;     // adapters count versions of their own
-  std::vector<std::vector<float>> vectors_;
-  std::size_t next_ = 0, done_ = 0;
-  std::int64_t tokens_ = 0;
-  bool ended_ = false;
+  std::vector<Request> first_;    // for begin()
+  std::shared_ptr<void> memory_;  // the counted memory of prompts and vectors; null: it is not counted
+  OfExecutor<Answer> answer_;
   std::atomic<bool> left_ = false;
 };
 }  // namespace

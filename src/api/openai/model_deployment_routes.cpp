@@ -83,7 +83,7 @@ class ModelDeploymentRoutes {
     {
       const std::lock_guard lock(changes_);
       deployments_->add(std::move(made));
-      keep([&](KeptDeployments& kept) { kept.made({name, source, snapshot}); });
+      store([&](StoredDeployments& stored) { stored.made({name, source, snapshot}); });
     }
     log_info("a deployment was made", {{"name", name}, {"key", request.key_name}});
     for (const DeploymentLine& line : deployments_->list())
@@ -96,7 +96,7 @@ class ModelDeploymentRoutes {
     {
       const std::lock_guard lock(changes_);
       deployments_->remove(name);
-      keep([&](KeptDeployments& kept) { kept.deleted(name); });
+      store([&](StoredDeployments& stored) { stored.deleted(name); });
     }
     log_info("a deployment was deleted, and ends with its last request", {{"name", name}, {"key", request.key_name}});
     return told({{"id", name}, {"object", "deployment"}, {"deleted", true}});
@@ -146,7 +146,7 @@ class ModelDeploymentRoutes {
     const std::string alias(request.parameter("alias"));
     const std::lock_guard lock(changes_);
     const TrafficRule now = deployments_->traffic().roll_back(alias);
-    keep([&](KeptDeployments& kept) { kept.alias(now); });
+    store([&](StoredDeployments& stored) { stored.alias(now); });
     log_info("an alias was rolled back", {{"alias", alias}, {"deployments", shares_text(now.shares)}, {"key", request.key_name}});
     return told(rule_json(now));
   }
@@ -155,7 +155,7 @@ class ModelDeploymentRoutes {
     const std::string alias(request.parameter("alias"));
     const std::lock_guard lock(changes_);
     deployments_->traffic().remove(alias);
-    keep([&](KeptDeployments& kept) { kept.alias_deleted(alias); });
+    store([&](StoredDeployments& stored) { stored.alias_deleted(alias); });
     log_info("an alias was deleted", {{"alias", alias}, {"key", request.key_name}});
     return told({{"id", alias}, {"object", "alias"}, {"deleted", true}});
   }
@@ -170,17 +170,17 @@ class ModelDeploymentRoutes {
   Json changed(const std::string& alias, const ApiRequest& request) const {
     const std::optional<TrafficRule> now = deployments_->traffic().find(alias);
     if (!now) fail(ErrorCode::not_found, "the alias '{}' was deleted meanwhile", alias);
-    keep([&](KeptDeployments& kept) { kept.alias(*now); });
+    store([&](StoredDeployments& stored) { stored.alias(*now); });
     log_info("an alias has other deployments", {{"alias", alias}, {"deployments", shares_text(now->shares)}, {"key", request.key_name}});
     return rule_json(*now);
   }
   // Stores a change. The change stands even if it cannot be stored; then the client gets an error. Called under the lock of changes, so that
   // they are stored in the order in which they were made.
-  template <class Keep>
-  void keep(const Keep& write) const {
-    if (!options_.kept) return;
+  template <class Write>
+  void store(const Write& write) const {
+    if (!options_.stored) return;
     try {
-      write(*options_.kept);
+      write(*options_.stored);
     } catch (const Error& e) {
       log_error("a change of models is not kept over a restart", {{"reason", e.what()}});
       fail(e.code(), "it is changed until the server ends, and cannot be kept over a restart: {}", without_server_paths(e.message()));

@@ -45,7 +45,7 @@ void ResponseAnswers::create(const ApiRequest& request, const std::shared_ptr<Re
   for (Json* tree : {&r.shown, &r.items, &r.messages}) *tree = nullptr;
   ClientWork::check();
   ClientWork::take(held_bytes);
-  const std::shared_ptr<void> held = ClientWork::keep(held_bytes);  // until the answer is complete
+  const std::shared_ptr<void> held = ClientWork::hold(held_bytes);  // until the answer is complete
   ResponseWriter::Ended ended = [held](const std::string&, const Json&, const std::string&) {};
   if (r.store)
     // Called on a thread that must not be kept busy: the request's items are text already.

@@ -40,8 +40,8 @@ HeaderList common_headers() {
 }
 
 ApiResponse file_response(const PageFile& file, const std::string& tag, const ApiRequest& request) {
-  const bool packed = accepts(request.header("accept-encoding"), "gzip");
-  const std::string own = packed ? "\"" + tag + "-gzip\"" : "\"" + tag + "\"";
+  const bool gzipped = accepts(request.header("accept-encoding"), "gzip");
+  const std::string own = gzipped ? "\"" + tag + "-gzip\"" : "\"" + tag + "\"";
   ApiResponse response;
   response.content_type = std::string(file.content_type);
   response.headers = common_headers();
@@ -51,8 +51,8 @@ ApiResponse file_response(const PageFile& file, const std::string& tag, const Ap
     response.status = 304;
     return response;
   }
-  if (packed) response.headers.emplace_back("Content-Encoding", "gzip");
-  response.static_body = packed ? file.gzip : file.plain;
+  if (gzipped) response.headers.emplace_back("Content-Encoding", "gzip");
+  response.static_body = gzipped ? file.gzip : file.plain;
   return response;
 }
 
@@ -121,6 +121,7 @@ void add_page_routes(Routes& routes, PageOptions options) {
   add("/api/page", [about](const RunReader&, const ApiRequest&) { return about; });
   add("/api/runs", [](const RunReader& reader, const ApiRequest&) { return reader.list(); });
   add("/api/runs/{run}", [=](const RunReader& reader, const ApiRequest& request) { return reader.about(run(request)); });
+  add("/api/runs/{run}/ranks", [=](const RunReader& reader, const ApiRequest& request) { return reader.ranks(run(request)); });
   add("/api/runs/{run}/metrics",
       [=](const RunReader& reader, const ApiRequest& request) {
         MetricsFrom from;

@@ -105,6 +105,7 @@ TEST_F(PageRoutesTest, Data) {
   const Json metrics = json("/api/runs/a/metrics");
   EXPECT_EQ(metrics["columns"]["reward"]["y"][0], 0.5);
   EXPECT_EQ(json(fmt::format("/api/runs/a/metrics?arm=&from={}&file={}", metrics["next"].get<int>(), metrics["file"].get<std::string>()))["lines"], 0);
+  EXPECT_EQ(json("/api/runs/a/ranks"), (Json{{"step", 1}, {"ranks", Json::array()}, {"starts", Json::array()}}));
   EXPECT_EQ(json("/api/runs/a/transcripts")["steps"], Json::array({1}));
   EXPECT_EQ(json("/api/runs/a/transcripts?step=1")["entries"][0]["tokens"][0], "<b>");
   const ApiResponse response = get("/api/runs");

@@ -135,6 +135,8 @@ void optim_step(const TrainingCall& call) {
     if (!other.empty() && !adam.empty()) fail_value("optimizer_params", "is given beside adam_params, allowed is one of the two");
     only_fields(adam, "adam_params", {"learning_rate", "beta1", "beta2", "eps", "weight_decay", "grad_clip_norm", "emit_grad_norm_metrics"});
     only_fields(other, "optimizer_params", {"type", "version", "learning_rate", "beta1", "grad_clip_norm"});
+    if (const std::int64_t version = integer_field(other, "version", 1); version != 1)
+      fail_value("optimizer_params.version", fmt::format("is {}, allowed is 1", version));
     OptimizerRequest request;
     request.optimizer = other.empty() ? "adamw" : required_text(other, "type");
     // A clip that is not positive is off.

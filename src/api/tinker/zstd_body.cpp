@@ -21,7 +21,7 @@ struct ZstdSource::Decoder {
     const std::size_t bytes = ZSTD_sizeof_DCtx(context);
     if (bytes <= counted) return;
     ClientWork::take(bytes - counted);
-    held.push_back(ClientWork::keep(bytes - std::exchange(counted, bytes)));
+    held.push_back(ClientWork::hold(bytes - std::exchange(counted, bytes)));
   }
 };
 

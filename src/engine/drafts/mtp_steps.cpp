@@ -65,11 +65,11 @@ View MtpSteps::upload(const std::vector<std::int32_t>& values) {
 }
 
 // As entries of a cache with one position a page.
-void MtpSteps::write_states(const std::vector<Kept>& kept) {
-  if (kept.empty()) return;
-  const auto count = static_cast<std::int64_t>(kept.size());
-  std::vector<std::int32_t> row, table(kept.size()), sequence;
-  for (const Kept& one : kept) {
+void MtpSteps::write_states(const std::vector<PageState>& states) {
+  if (states.empty()) return;
+  const auto count = static_cast<std::int64_t>(states.size());
+  std::vector<std::int32_t> row, table(states.size()), sequence;
+  for (const PageState& one : states) {
     table[row.size()] = static_cast<std::int32_t>(table.size());
     table.push_back(one.page);
     sequence.push_back(static_cast<std::int32_t>(row.size()));
@@ -78,7 +78,7 @@ void MtpSteps::write_states(const std::vector<Kept>& kept) {
   const Buffer values = runtime_.backend.device().allocate(DType::f32, count, states_.view().cols, MemoryCategory::activations);
   runtime_.backend.launch(&KernelTable::gather_rows, GatherRows{values.view(), last_hidden_.view(), upload(row)});
   Rows rows;
-  rows.position = upload(std::vector<std::int32_t>(kept.size(), 0));
+  rows.position = upload(std::vector<std::int32_t>(states.size(), 0));
   rows.sequence = upload(sequence);
   rows.page_table = upload(table);
   rows.page_size = 1;
@@ -95,7 +95,7 @@ void MtpSteps::follow(const WeightSet& model_weights, const Batch& batch, const 
   uploads_.clear();
   last_hidden_ = hidden.buffer;
   const std::int64_t rows = batch.count(), count = static_cast<std::int64_t>(slices.size()), width = hidden.view().cols;
-  std::vector<Kept> full;
+  std::vector<PageState> full;
   // Of each row, where the state of the position before stands in `all`: the rows of this forward, then for each slice what the page of that position keeps
   // before full pages are written, and behind them. A slice that begins inside a page needs the former, since its own rows may fill it; one that begins
   // with a page the latter, since another may fill the page before it in this forward.
@@ -122,21 +122,21 @@ void MtpSteps::follow(const WeightSet& model_weights, const Batch& batch, const 
   layer_.enter(ctx, runtime_.model->embed(model), previous);
 }
 
-std::vector<MtpSteps::Kept> MtpSteps::kept_of(const std::vector<PlannedSlice>& plan, std::int64_t page_size) {
-  std::vector<Kept> kept;
+std::vector<MtpSteps::PageState> MtpSteps::states_of(const std::vector<PlannedSlice>& plan, std::int64_t page_size) {
+  std::vector<PageState> states;
   std::int64_t row = 0;
   for (const PlannedSlice& p : plan) {
     const Sequence& s = *p.sequence;
     const std::int64_t last = s.computed - 1, at = last - p.begin;
     if (s.running && at >= 0 && at < p.count && s.computed % page_size != 0)
-      kept.push_back({static_cast<std::int32_t>(row + at), s.pages[static_cast<std::size_t>(last / page_size)]});
+      states.push_back({static_cast<std::int32_t>(row + at), s.pages[static_cast<std::size_t>(last / page_size)]});
     row += p.count;
   }
-  return kept;
+  return states;
 }
 
-void MtpSteps::keep(const std::vector<Kept>& kept) {
-  write_states(kept);
+void MtpSteps::store(const std::vector<PageState>& states) {
+  write_states(states);
   last_hidden_ = Buffer();
 }
 

@@ -2,7 +2,7 @@
 // computes the same rows and writes its cache entries to the same pages; between forwards depths 1, 2, ... predict the next tokens. Each row combines
 // its token with the hidden state of the position before, which is the row before it, or, for the first row of a slice, the state stored with its
 // page.
-//   MtpSteps steps(runtime, weights, pages, page_size, sequences); steps.keep(MtpSteps::kept_of(plan, page_size));
+//   MtpSteps steps(runtime, weights, pages, page_size, sequences); steps.store(MtpSteps::states_of(plan, page_size));
 //   auto said = steps.guess(model_weights, sequences, 5);
 // Of a layer whose depths share no keys a guess of depth k writes an entry too, behind the sequence's own, in its last page or in spare ones; the
 // forward that computes those positions writes over it.
@@ -35,21 +35,21 @@ class MtpSteps {
 
   // The model's forward over the rows of `batch`, which `slices` are, ends with `hidden`.
   void follow(const WeightSet& model_weights, const Batch& batch, const std::vector<SequenceSlice>& slices, const Tensor& hidden);
-  // A row of the last forward's hidden states, and the page that keeps it.
-  struct Kept {
+  // A row of the last forward's hidden states, and the page that it is stored with.
+  struct PageState {
     std::int32_t row, page;
   };
-  // What a forward's plan sampled has been accepted: the state of each sequence's last computed position is to be kept by its page.
-  static std::vector<Kept> kept_of(const std::vector<PlannedSlice>& plan, std::int64_t page_size);
-  void keep(const std::vector<Kept>& kept);
+  // What a forward's plan sampled has been accepted: the state of each sequence's last computed position is to be stored with its page.
+  static std::vector<PageState> states_of(const std::vector<PlannedSlice>& plan, std::int64_t page_size);
+  void store(const std::vector<PageState>& states);
   // What may follow the known tokens of sequences that decode (all but the last token is computed, at least one is): so many tokens of each, fewer where
   // a NaN ends them. They are drawn as the request draws, with the noise of their positions (coupled acceptance) or, with their laws in
   // Drafting::layer_laws, noise of their own (rejection sampling); penalties, biases and constraints are not applied. All sequences are under `model_weights`.
   std::vector<std::vector<std::int32_t>> guess(const WeightSet& model_weights, std::span<Sequence* const> sequences, std::int64_t tokens);
 
  private:
-  void write_states(const std::vector<Kept>& kept);
-  // The states that pages keep, a row each.
+  void write_states(const std::vector<PageState>& states);
+  // The states of pages, a row each.
   void read_states(const View& y, const std::vector<std::int32_t>& pages);
   View upload(const std::vector<std::int32_t>& values);
   Context of_model(const WeightSet& weights, const Batch& batch);

@@ -379,7 +379,7 @@ inline void exp_all(typename V::Elem* x, std::int64_t count) {
   for (std::int64_t i = 0; i < count; i += 16) exp(V::load(x + i)).store(x + i);
 }
 
-// The distance from one head's scores to the next: few keys stand packed (fewer vectors in exp), others padded to 16.
+// The distance from one head's scores to the next: few keys stand close together (fewer vectors in exp), others padded to 16.
 static inline std::int64_t score_step(std::int64_t n) { return n < kPanelKeys ? n : padded16(n); }
 
 // Rows a work item takes, so that every thread has several items.

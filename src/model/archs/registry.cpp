@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "model/archs/archs.h"
 #include "model/config_keys.h"
+#include "model/low_bit_weights.h"
 
 namespace lockstep {
 
@@ -31,7 +32,7 @@ bool Model::has_indexer() const {
 }
 
 std::string Model::profile_refusal(const Profile& profile) const {
-  if (!profile.expanded_latents) return "";
+  if (!profile.expanded_latents) return low_bit_refusal(manifest_, profile);
   const bool latents = facts_.latent_attention;
   if (latents && facts_.select_top_k == 0) return "";
   return fmt::format("profile '{}' keeps each head's own key and value of latent attention over all keys, and a model of type {} {}; allowed is {}",

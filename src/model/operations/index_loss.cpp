@@ -16,11 +16,11 @@ void record_index_loss(Context& ctx, const Tensor& q, const Tensor& w, const Ten
     const std::int64_t keys = ctx.options().dense_attention ? batch.longest() : selection.positions.view().cols;
     target = selection.target = of_rows(batch, ctx.backend().device().allocate_zero(DType::f32, batch.count(), keys, MemoryCategory::activations));
   }
-  ctx.index_losses().push_back(ctx.allocate_tape(1));
+  ctx.losses().push_back(ctx.allocate_tape(1));
   // Runs in the backward, after every layer that shares the selection has added its probabilities to the target.
   ctx.record_loss({q, w, k, target, selection.positions, selection.count},
-                  [&ctx, cache, heads, size, loss = ctx.index_losses().back(), dq_columns = q.view().cols, dw_columns = w.view().cols,
-                   dk_columns = k.view().cols](const Buffer&, const RecordedInputs& in) -> InputGradients {
+                  [&ctx, cache, heads, size, loss = ctx.losses().back(), dq_columns = q.view().cols, dw_columns = w.view().cols, dk_columns = k.view().cols](
+                      const Buffer&, const RecordedInputs& in) -> InputGradients {
                     Buffer dq = ctx.allocate_tape(dq_columns), dw = ctx.allocate_tape(dw_columns);
                     const auto launch = [&](const View& dk, const Rows& rows, bool continues) {
                       ctx.launch(&KernelTable::index_loss, IndexLoss{dq.view(), dw.view(), dk, loss.view(), in[0], in[1], cache, in[3], in[4], in[5], rows,

@@ -15,6 +15,7 @@
 #include "runs/local_trainer.h"
 #include "runs/planned_run.h"
 #include "runs/preferences/preference_step.h"
+#include "runs/rank_traffic.h"
 #include "runs/training_state.h"
 #include "train/kept_passes.h"
 #include "trained/led_model.h"
@@ -162,6 +163,7 @@ class PreferenceWork final : public RunWork {
   const PreferenceInput& input_;
   LocalTrainer& trainer_;
   KeptPasses* kept_;  // null: none are kept
+  RankTraffic traffic_{{&trainer_}};
   const RunDirectory& run_;
   References references_;
   const PreferenceRow& row_;
@@ -233,6 +235,7 @@ RunStep PreferenceWork::take_step() {
                    {"tokens", rows},
                    {"seconds", seconds_since(begin)}};
   if (!row_.pairs) taken.metrics["shift"] = figures.shift;
+  traffic_.tell(taken.metrics);
   if (!input_.held_out.empty() && (step() % eval_every_ == 0 || finished())) {
     const PreferenceFigures held = evaluate();
     summary_.eval_now = held;

@@ -18,7 +18,7 @@ struct TokenGrammar::Compiled {
   MaskCache masks;
   std::shared_ptr<void> memory;  // of the machine, where it is counted
   Compiled(Machine m, std::shared_ptr<const TokenBytes> t)
-      : machine(std::move(m)), tokens(std::move(t)), masks(machine, *tokens), memory(ClientWork::keep(machine.bytes())) {}
+      : machine(std::move(m)), tokens(std::move(t)), masks(machine, *tokens), memory(ClientWork::hold(machine.bytes())) {}
 };
 
 GrammarPart GrammarPart::literal(std::string text) {

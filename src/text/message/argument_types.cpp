@@ -57,7 +57,7 @@ ArgumentTypes::ArgumentTypes(const ordered_json& tools) {
     }
   }
   ClientWork::take(bytes);
-  memory_ = ClientWork::keep(bytes);
+  memory_ = ClientWork::hold(bytes);
 }
 
 const std::set<std::string>* ArgumentTypes::types_of(std::string_view tool, std::string_view argument) const {

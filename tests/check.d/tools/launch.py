@@ -150,6 +150,9 @@ for lost in (1, 0):
         assert loss["saved_step"] >= SETTINGS["checkpoint_every"] and (loss["process"], loss["host"]) == (lost, "localhost") and f"pid {killed['pid']}) ended without a word" in loss["words"], loss
         assert (again["processes"], again["ranks"], again["resume"], again["step"]) == (1, "tp=1,dp=1,ep=1", True, loss["saved_step"]), again
         assert again["hosts"] == [{"name": "localhost", "slots": 1}] and (end["starts"], end["losses"], end["status"]) == (2, 1, 0), (again, end)
+        lines = [json.loads(line) for line in (record.parent / "metrics.jsonl").read_text().splitlines()]
+        assert all(line["launch_start"] == (1 if line["step"] <= loss["saved_step"] else 2) for line in lines), lines
+        assert all(line.get("ranks_layout") == (first["ranks"] if line["launch_start"] == 1 else None) for line in lines), lines  # of one rank nothing
         named, seconds = loss["time"] - killed["at"], step["time"] - killed["at"]
         print(f"  from SIGKILL to the next optimizer step: {seconds:.2f} s, named after {named:.2f} s", flush=True)
         assert named < 2 and seconds < 10, events(record)
@@ -233,6 +236,34 @@ def two_hosts():
             ip("netns", "del", prefix + host, check=False)
         ip("link", "del", bridge, check=False)
 
+
+def doctor_between(agent, *words):
+    """`doctor --ranks` with a process on each of the two hosts."""
+    line = ["mpirun", "--host", "na:1,nb:1", "-n", "2", "--map-by", "slot", "--bind-to", "none", "--mca", "plm", "rsh", "--mca", "plm_rsh_agent", agent,
+            BINARY, "doctor", "--ranks", "--transport", "mpi", "--threads", "1", *words]  # fmt: skip
+    ended = subprocess.run(list(map(str, line)), cwd=ROOT, env={**os.environ, **MPI}, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LONG)
+    return ended.returncode, ended.stdout, ended.stderr
+
+
+with check("doctor-between-two-hosts"):
+    # What it says of a link is what the link has: a rate that is set on it is measured, each way apart.
+    needs_mpi()
+    with two_hosts() as (agent, _):
+        status, said, errors = doctor_between(agent, "--json")
+        assert status == 0, (status, said, errors)
+        told = json.loads(said.splitlines()[-1])
+        assert told["fit"] and [one["host"] for one in told["ranks"]] == ["na", "nb"] and len(told["links"]) == 1, told
+        limit = 25e6  # bytes a second, of what na sends
+        shaped = subprocess.run([agent, "na", "tc qdisc add dev eth0 root tbf rate 200mbit burst 64kb latency 200ms"], capture_output=True, text=True)
+        if shaped.returncode:
+            print(f"  no rate was set: {shaped.stderr.strip()[:80]}", flush=True)
+        else:
+            status, said, errors = doctor_between(agent, "--json")
+            [link] = json.loads(said.splitlines()[-1])["links"]
+            print(f"  at 25 MB/s there: {link['bytes_per_second'] / 1e6:.1f} MB/s, back {link['bytes_per_second_back'] / 1e6:.1f} MB/s", flush=True)
+            assert 0.6 * limit < link["bytes_per_second"] < 1.1 * limit and link["bytes_per_second_back"] > 2 * limit, link
+            status, said, errors = doctor_between(agent)
+            assert status == 0 and "warning  links      between rank 0 (process 0, host na) and rank 1 (process 1, host nb): large messages " in said, (said, errors)
 
 with check("a-host-whose-link-is-cut"):
     needs_mpi()

@@ -5,6 +5,7 @@ and in two parts, and one of reinforcement learning, beside those of a single ra
 """
 import json
 import os
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -66,6 +67,59 @@ with check("accumulators-travel-in-few-bytes"):
         assert 0 < 24 * sent <= 12 * memory, f"{24 * sent / memory:.1f} bytes a weight, allowed are at most 12: {step}"
         assert step["ranks_sent_bytes"] == step["ranks_bytes"] - memory + sent - sum(e["bytes"] - e["sent_bytes"] for e in step["ranks_exchanges"] if e not in moved), step
         assert abs(step["ranks_waited_seconds"] - sum(e["waited_seconds"] for e in step["ranks_exchanges"])) < 1e-6, step
+
+
+def require_rank_times(run, layout, processes):
+    """Each line of its metrics says of every rank where its time went, whichever process has it; and process 0's together are those of its ranks."""
+    for line in map(json.loads, (run / "metrics.jsonl").read_text().splitlines()):
+        each = line["ranks_each"]
+        assert line["ranks_layout"] == layout and [one["rank"] for one in each] == list(range(len(each))) and {one["process"] for one in each} == set(range(processes)), line
+        assert all(one["computed_seconds"] > 0 and one["sent_seconds"] > 0 and one["waited_seconds"] >= 0 and one["sent_bytes"] > 0 and one["host"] for one in each), line
+        for part in ("computed_seconds", "waited_seconds", "sent_seconds", "sent_bytes"):
+            assert abs(line[f"ranks_{part}"] - sum(one[part] for one in each if one["process"] == 0)) < 1e-6, (part, line)
+
+
+def doctor(processes, *words):
+    return mpirun(processes, BINARY, "doctor", "--ranks", *words, "--transport", "mpi", "--threads", 1, "--json")
+
+
+with check("doctor-two-processes"):
+    # The ranks of a run before it begins: links with figures, and the same bits on every instruction set that the processes take.
+    needs_mpi()
+    outcome = doctor(2)
+    assert outcome.returncode == 0, outcome
+    told = outcome.json()
+    assert told["fit"] and told["layout"] == "tp=1,dp=2,ep=1" and [(r["rank"], r["process"]) for r in told["ranks"]] == [(0, 0), (1, 1)], told
+    assert len({r["bits"] for r in told["ranks"]}) == 1 and len({r["pid"] for r in told["ranks"]}) == 2, told
+    [link] = told["links"]
+    assert 1e-7 < link["latency_seconds"] < 0.1 and min(link["bytes_per_second"], link["bytes_per_second_back"], told["around_bytes_per_second"]) > 1e6, told
+    mixed = mpirun(1, BINARY, "doctor", "--ranks", "tp=2,dp=2", "--transport", "mpi", "--threads", 1, "--quick", "--isa", "scalar",
+                   ":", "-n", 1, BINARY, "doctor", "--ranks", "tp=2,dp=2", "--transport", "mpi", "--threads", 2, "--quick", "--isa", "avx2")  # fmt: skip
+    assert mixed.returncode == 0 and "the same bits in 2 processes (avx2, scalar)" in mixed.stdout and "these ranks are fit" in mixed.stdout, mixed
+    assert len(doctor(3, "tp=2,dp=2").json()["links"]) == 6
+
+with check("doctor-compares-models"):
+    needs_mpi()
+    copies = [TMP / "doctor" / name / "model" for name in ("one", "two")]
+    for copy in copies:
+        shutil.copytree(MODEL, copy)
+    words = (BINARY, "doctor", "--ranks", "dp=2", "--transport", "mpi", "--threads", 1, "--quick", "--model", "model")
+    both = lambda: mpirun(1, "--wdir", copies[0].parent, *words, ":", "-n", 1, "--wdir", copies[1].parent, *words)  # noqa: E731
+    same = both()
+    assert same.returncode == 0 and "the same in 2 processes" in same.stdout, same
+    weights = copies[1] / "model.safetensors"
+    changed = bytearray(weights.read_bytes())
+    changed[-1] ^= 1
+    weights.write_bytes(changed)
+    other = both()
+    assert other.returncode != 0 and "has another model.safetensors, of as many bytes" in other.stdout and "rank 1 (process 1, host" in other.stdout, other
+
+with check("doctor-refused"):
+    needs_mpi()
+    few = doctor(2, "tp=1")
+    assert few.returncode != 0 and "there are 2 processes" in few.stderr, few
+    apart = mpirun(2, BINARY, "doctor", "--ranks", "tp=2")
+    assert apart.returncode != 0 and "one of 2 processes that mpirun started" in apart.stderr, apart
 
 with check("sft-in-two-parts"):
     needs_mpi()
@@ -138,6 +192,13 @@ for name, (command, *more) in OTHERS.items():
             outcome = mpirun(2, BINARY, *other_run(command, over, *more, transport="mpi", ranks=ranks))
             assert outcome.returncode == 0, f"status {outcome.returncode}\n{outcome}"
             require_same(expected[name], figures(RUNS / over, outcome), f"{name} over two processes, {ranks}")
+
+with check("what-each-rank-did"):
+    needs_mpi()
+    for name in ("two-dp2", "rl-2-dp2", "adapter-tp2-dp2", "critic-full-two", "dpo-dp2", "distill-dp2"):
+        require_rank_times(RUNS / name, "tp=2,dp=2,ep=1" if "tp2-dp2" in name else "tp=1,dp=2,ep=1", 2)
+    alone, together = ((json.loads(line)["ranks_bytes"] for line in (RUNS / name / "metrics.jsonl").read_text().splitlines()) for name in ("rl-2-dp2", "critic-full-two"))
+    assert sum(together) > 1.5 * sum(alone), "a critic's exchanges are not counted"
 
 with check("other-seed"):
     needs_mpi()

@@ -45,6 +45,8 @@ checkpoint/run_directory.h: nlohmann::ordered_json config
 checkpoint/tensor_file.h: const TensorFile& file, std::vector<float> values
 cli/command_kinds.h: Any push_command, Any pull_command, std::vector<std::string> arguments
 cli/deployment_opener.h: RuntimeSettings settings, std::shared_ptr<Executor> executor, Any ledger, Deployments& deployments
+cli/doctor_lines.h: const std::vector<Finding>& findings
+cli/doctor_ranks.h: const RanksAsked& asked
 cli/option.h: OptionTable& table, std::string channel
 cli/toml.h: std::string text, OptionRows& rows
 engine/adjustments.h: SamplingParameters sampling, std::vector<std::int32_t> prompt, std::int32_t token, std::vector<std::int32_t> last_tokens
@@ -155,11 +157,15 @@ model/work_counters.h: Context& context
 parallel/collectives.h: Communicator& group, Device& device, View partial, std::int64_t leaves, AddInto add
 parallel/communicator.h: Communicator& group, Stream& stream, std::vector<View> to, std::vector<View> from
 parallel/letter.h: std::uint64_t run, std::uint64_t exchange, std::string body
+parallel/link_speed.h: Ranks& ranks
 parallel/mail.h: std::unique_ptr<Wire> wire, int to, LetterHead head, std::string bytes, ProcessMail::Slot slot, std::uint64_t number, int from
 parallel/rank_place.h: Ranks& ranks
 parallel/ranks.h: Ranks& ranks
 parallel/wire.h: Wire& wire, const void* data
 parity/parity_recording.h: std::vector<std::int32_t> tokens, Runtime& runtime, Engine& engine
+parity/folder_digests.h:
+parity/rank_bits.h:
+parity/rank_check.h: Ranks& ranks
 parity/score_input.h: std::filesystem::path path, Any use
 planning/serving_memory.h: RuntimeSettings settings, EngineOptions engine
 planning/token_flop.h: RuntimeSettings settings, Any use

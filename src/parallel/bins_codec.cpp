@@ -1,4 +1,4 @@
-#include "parallel/packed_bins.h"
+#include "parallel/bins_codec.h"
 
 #include <algorithm>
 #include <bit>
@@ -25,19 +25,19 @@ std::uint64_t bits_of(double x) { return std::bit_cast<std::uint64_t>(x); }
 SignedWide signed_wide(std::uint64_t bits) { return static_cast<std::int64_t>(bits); }
 
 // Numbers as integers of 144 bits, in units of 2^-96: `high` 2^92 + `middle` 2^46 + `low`.
-struct PackedGroup {
+struct EncodedGroup {
   std::uint64_t high[kLanes], middle[kLanes], low[kLanes];
 };
 
 // Bits of a block's numbers, together.
-struct PackedBits {
+struct GroupBits {
   std::uint64_t high = 0, middle = 0, low = 0;                 // as they are
   std::uint64_t high_size = 0, middle_size = 0, low_size = 0;  // of what differs from the sign
   std::uint64_t changed = 0;                                   // what does not come back from the integers
 };
 
 // Returns what was there, joined with the group's bits.
-PackedBits read_group(const double* bins, PackedGroup& group, PackedBits all) {
+GroupBits read_group(const double* bins, EncodedGroup& group, GroupBits all) {
   for (int i = 0; i < kLanes; ++i) {
     const double d0 = bins[i] + kMagic0, d1 = bins[kLanes + i] + kMagic1, d2 = bins[2 * kLanes + i] + kMagic2;
     const std::uint64_t high = bits_of(d0) - bits_of(kMagic0), middle = bits_of(d1) - bits_of(kMagic1), low = bits_of(d2) - bits_of(kMagic2);
@@ -52,11 +52,11 @@ PackedBits read_group(const double* bins, PackedGroup& group, PackedBits all) {
 }
 
 // The first bit that a number of the block has, and the bytes that each takes from there.
-struct PackedRange {
+struct BitRange {
   std::uint8_t first = 0, width = 0;
 };
 
-PackedRange range_of(const PackedBits& all) {
+BitRange range_of(const GroupBits& all) {
   if (all.changed != 0 || all.high_size >> 51 != 0 || all.middle > kBinMask || all.low > kBinMask) return {0, kAsInMemory};
   const int first = all.low      ? std::countr_zero(all.low)
                     : all.middle ? kBinBits + std::countr_zero(all.middle)
@@ -71,7 +71,7 @@ PackedRange range_of(const PackedBits& all) {
   return {static_cast<std::uint8_t>(first), static_cast<std::uint8_t>(width)};
 }
 
-Wide number_of(const PackedGroup& group, int lane, int first) {
+Wide number_of(const EncodedGroup& group, int lane, int first) {
   const std::uint64_t high = group.high[lane];
   if (first >= 2 * kBinBits) return static_cast<Wide>(signed_wide(high) >> (first - 2 * kBinBits));
   const Wide below = (static_cast<Wide>(group.middle[lane]) << kBinBits) | group.low[lane];
@@ -91,17 +91,17 @@ void write_bins(SignedWide number, int first, double* bins) {
 
 }  // namespace
 
-std::string pack_bins(const double* bins, std::int64_t accumulators) {
+std::string encode_bins(const double* bins, std::int64_t accumulators) {
   const auto whole = static_cast<std::size_t>(accumulators * kBinBytes);
   std::string out;
   out.reserve(whole / 2);
-  PackedGroup groups[kPackedBinsBlock / kLanes];
-  for (std::int64_t begin = 0; begin < accumulators; begin += kPackedBinsBlock) {
-    const std::int64_t count = std::min(kPackedBinsBlock, accumulators - begin);
+  EncodedGroup groups[kBinsBlock / kLanes];
+  for (std::int64_t begin = 0; begin < accumulators; begin += kBinsBlock) {
+    const std::int64_t count = std::min(kBinsBlock, accumulators - begin);
     const double* block = bins + begin * 3;
-    PackedBits all;
+    GroupBits all;
     for (std::int64_t g = 0; g < count / kLanes; ++g) all = read_group(block + g * 3 * kLanes, groups[g], all);
-    const PackedRange range = range_of(all);
+    const BitRange range = range_of(all);
     const auto bytes = static_cast<std::size_t>(count * (range.width == kAsInMemory ? kBinBytes : range.width));
     const std::size_t at = out.size();
     if (at + 2 + bytes >= whole) {  // no shorter so
@@ -128,40 +128,40 @@ std::string pack_bins(const double* bins, std::int64_t accumulators) {
   return out;
 }
 
-void unpack_bins(std::string_view packed, std::int64_t accumulators, double* bins) {
+void decode_bins(std::string_view encoded, std::int64_t accumulators, double* bins) {
   const auto whole = static_cast<std::size_t>(accumulators * kBinBytes);
-  if (packed.size() == whole) {
-    std::memcpy(bins, packed.data(), whole);
+  if (encoded.size() == whole) {
+    std::memcpy(bins, encoded.data(), whole);
     return;
   }
-  const auto refuse = [&] { fail(ErrorCode::internal, "{} bytes are not those of {} accumulators", packed.size(), accumulators); };
+  const auto refuse = [&] { fail(ErrorCode::internal, "{} bytes are not those of {} accumulators", encoded.size(), accumulators); };
   std::size_t at = 0;
-  for (std::int64_t begin = 0; begin < accumulators; begin += kPackedBinsBlock) {
-    const std::int64_t count = std::min(kPackedBinsBlock, accumulators - begin);
+  for (std::int64_t begin = 0; begin < accumulators; begin += kBinsBlock) {
+    const std::int64_t count = std::min(kBinsBlock, accumulators - begin);
     double* block = bins + begin * 3;
-    if (packed.size() - at < 2) refuse();
-    const int first = static_cast<std::uint8_t>(packed[at]);
-    const auto width = static_cast<std::uint8_t>(packed[at + 1]);
+    if (encoded.size() - at < 2) refuse();
+    const int first = static_cast<std::uint8_t>(encoded[at]);
+    const auto width = static_cast<std::uint8_t>(encoded[at + 1]);
     at += 2;
     if (width != kAsInMemory && (width > kWidest || first >= 2 * kBinBits + 52)) refuse();
     const auto bytes = static_cast<std::size_t>(count * (width == kAsInMemory ? kBinBytes : width));
-    if (packed.size() - at < bytes) refuse();
+    if (encoded.size() - at < bytes) refuse();
     if (width == kAsInMemory) {
-      std::memcpy(block, packed.data() + at, bytes);
+      std::memcpy(block, encoded.data() + at, bytes);
     } else if (width == 0) {
       std::fill_n(block, count * 3, 0.0);
     } else {
       const int unused = 128 - 8 * width;
-      const char* from = packed.data() + at;
+      const char* from = encoded.data() + at;
       for (std::int64_t i = 0; i < count; ++i, from += width) {
         Wide bits = 0;
-        std::memcpy(&bits, from, std::min<std::size_t>(kWidest, static_cast<std::size_t>(packed.data() + packed.size() - from)));
+        std::memcpy(&bits, from, std::min<std::size_t>(kWidest, static_cast<std::size_t>(encoded.data() + encoded.size() - from)));
         write_bins(static_cast<SignedWide>(bits << unused) >> unused, first, block + i / kLanes * 3 * kLanes + i % kLanes);
       }
     }
     at += bytes;
   }
-  if (at != packed.size()) refuse();
+  if (at != encoded.size()) refuse();
 }
 
 }  // namespace lockstep

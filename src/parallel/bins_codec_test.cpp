@@ -1,5 +1,5 @@
-// Accumulators as they travel: the same bytes come back, whatever they are; how many bytes their values need; what is no packed form is refused.
-#include "parallel/packed_bins.h"
+// Accumulators as they travel: the same bytes come back, whatever they are; how many bytes their values need; what is no encoded form is refused.
+#include "parallel/bins_codec.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "base/philox.h"
-#include "numerics/accumulator.h"
+#include "numerics/exact_sum.h"
 
 namespace lockstep {
 namespace {
@@ -40,15 +40,15 @@ Bins sums(std::size_t count, int low, int high, RandomSequence& draws) {
 // The length on the way; the bytes must come back.
 std::size_t travels(const Bins& bins) {
   const auto count = static_cast<std::int64_t>(bins.size() / 3);
-  const std::string packed = pack_bins(bins.data(), count);
+  const std::string encoded = encode_bins(bins.data(), count);
   Bins back(bins.size(), 0x1.2345p+7);
-  unpack_bins(packed, count, back.data());
+  decode_bins(encoded, count, back.data());
   EXPECT_EQ(std::memcmp(back.data(), bins.data(), bins.size() * sizeof(double)), 0);
-  EXPECT_LE(packed.size(), bins.size() * sizeof(double));
-  return packed.size();
+  EXPECT_LE(encoded.size(), bins.size() * sizeof(double));
+  return encoded.size();
 }
 
-TEST(PackedBins, SumsOfEveryRangeComeBack) {
+TEST(BinsCodec, SumsOfEveryRangeComeBack) {
   RandomSequence draws(5, RandomStream::fuzz);
   for (int round = 0; round < 3000; ++round) {
     const int low = -149 + static_cast<int>(draws.below(189)), high = low + static_cast<int>(draws.below(static_cast<std::uint32_t>(41 - low)));
@@ -58,7 +58,7 @@ TEST(PackedBins, SumsOfEveryRangeComeBack) {
 }
 
 // Each bit of a number alone, of both signs, among zeros and beside each other one.
-TEST(PackedBins, EveryBitComesBack) {
+TEST(BinsCodec, EveryBitComesBack) {
   const auto bit = [](int place, bool negative) {
     double number[3] = {};
     const int bin = place >= 92 ? 0 : place >= 46 ? 1 : 2;
@@ -80,7 +80,7 @@ TEST(PackedBins, EveryBitComesBack) {
     }
 }
 
-TEST(PackedBins, TakeTheBytesThatValuesNeed) {
+TEST(BinsCodec, TakeTheBytesThatValuesNeed) {
   RandomSequence draws(6, RandomStream::fuzz);
   const Bins none(640 * 3);
   EXPECT_EQ(travels(none), 10 * 2);
@@ -99,7 +99,7 @@ TEST(PackedBins, TakeTheBytesThatValuesNeed) {
 }
 
 // What no carried sum is goes as it stands, and costs its own block alone.
-TEST(PackedBins, SpecialsAndForeignNumbersComeBack) {
+TEST(BinsCodec, SpecialsAndForeignNumbersComeBack) {
   RandomSequence draws(7, RandomStream::fuzz);
   const double infinity = std::numeric_limits<double>::infinity();
   const std::vector<double> foreign = {std::nan(""),
@@ -134,21 +134,22 @@ TEST(PackedBins, SpecialsAndForeignNumbersComeBack) {
   }
 }
 
-TEST(PackedBins, WhatIsNoPackedFormIsRefused) {
+TEST(BinsCodec, WhatIsNoEncodedFormIsRefused) {
   RandomSequence draws(8, RandomStream::fuzz);
   const Bins bins = sums(160, -30, -3, draws);
-  const std::string packed = pack_bins(bins.data(), 160);
+  const std::string encoded = encode_bins(bins.data(), 160);
   Bins out(bins.size());
-  for (std::size_t size = 0; size < packed.size(); ++size) EXPECT_THROW(unpack_bins(std::string_view(packed).substr(0, size), 160, out.data()), Error) << size;
-  EXPECT_THROW(unpack_bins(packed + '\0', 160, out.data()), Error);
-  EXPECT_THROW(unpack_bins(packed, 144, out.data()), Error);
-  std::string wide = packed;
+  for (std::size_t size = 0; size < encoded.size(); ++size)
+    EXPECT_THROW(decode_bins(std::string_view(encoded).substr(0, size), 160, out.data()), Error) << size;
+  EXPECT_THROW(decode_bins(encoded + '\0', 160, out.data()), Error);
+  EXPECT_THROW(decode_bins(encoded, 144, out.data()), Error);
+  std::string wide = encoded;
   wide[1] = 17;
-  EXPECT_THROW(unpack_bins(wide, 160, out.data()), Error);
+  EXPECT_THROW(decode_bins(wide, 160, out.data()), Error);
   // A changed byte is other numbers: the comparison above would see it.
-  std::string changed = packed;
+  std::string changed = encoded;
   changed[40] = static_cast<char>(changed[40] ^ 1);
-  unpack_bins(changed, 160, out.data());
+  decode_bins(changed, 160, out.data());
   EXPECT_NE(std::memcmp(out.data(), bins.data(), bins.size() * sizeof(double)), 0);
 }
 
