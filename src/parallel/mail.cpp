@@ -64,7 +64,14 @@ ProcessMail::ProcessMail(std::unique_ptr<Wire> wire)
       incoming_(static_cast<std::size_t>(processes_)),
       ends_(static_cast<std::size_t>(processes_)),
       failed_(static_cast<std::size_t>(processes_)),
-      gone_(static_cast<std::size_t>(processes_)) {
+      gone_(static_cast<std::size_t>(processes_)),
+      mover_([this] {
+        const std::lock_guard lock(mutex_);
+        try {
+          pump();
+        } catch (const Error&) {  // it is kept, for who waits next
+        }
+      }) {
   for (int p = 0; p < processes_; ++p)
     if (p != process_) listen(p);
 }
@@ -90,37 +97,8 @@ ProcessMail::~ProcessMail() {
   } catch (const std::exception&) {
     clean = false;
   }
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
-  moves_.notify_all();
-  if (mover_.joinable()) mover_.join();
+  mover_.stop();
   wire_->stop(clean);
-}
-
-void ProcessMail::move_meanwhile(bool on) {
-  {
-    const std::lock_guard lock(mutex_);
-    travelling_ += on ? 1 : -1;
-    if (on && !mover_.joinable()) mover_ = std::thread([this] { move_in_background(); });
-  }
-  if (on) moves_.notify_all();
-}
-
-void ProcessMail::move_in_background() {
-  std::unique_lock lock(mutex_);
-  while (!stopping_) {
-    moves_.wait(lock, [this] { return stopping_ || travelling_ > 0; });
-    if (stopping_) return;
-    try {
-      pump();
-    } catch (const Error&) {  // it is kept, for who waits next
-    }
-    lock.unlock();
-    std::this_thread::sleep_for(std::chrono::microseconds(200));
-    lock.lock();
-  }
 }
 
 void ProcessMail::listen(int process) {

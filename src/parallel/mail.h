@@ -8,7 +8,6 @@
 #pragma once
 #include <chrono>
 #include <compare>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -18,10 +17,10 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "parallel/letter.h"
+#include "parallel/repeated_turns.h"
 #include "parallel/wire.h"
 
 namespace lockstep {
@@ -64,8 +63,8 @@ class ProcessMail {
   // The slot's next letter, which must be of this exchange; `process` is the one that sends it. Errors: RankReleased; internal when the sender
   // has another exchange now, or none; io when a process ended; LetterLate.
   Letter take(const Slot& slot, std::uint64_t number, int process);
-  // From true to false, which come in pairs, a thread of this object moves letters while all ranks of this process compute; otherwise those that wait do.
-  void move_meanwhile(bool on);
+  // From true to false, which come in pairs, a thread of this object moves letters; otherwise only those that wait do.
+  void move_meanwhile(bool on) { mover_.ask(on); }
   // A rank of this process failed: the other ranks of this process that wait in take() get RankReleased.
   void release();
   // Tells how this process's part ended, and waits for the others: by process. Errors: io.
@@ -100,7 +99,6 @@ class ProcessMail {
   auto wait(const F& ready);
   void pump();
   void move_letters();
-  void move_in_background();
   void deliver(int process, Letter&& letter);
   void send(int process, Letter&& letter);
   void listen(int process);
@@ -126,10 +124,7 @@ class ProcessMail {
   std::function<std::string()> lost_;
   std::string broken_;  // what the wire said when it failed
   std::string late_;    // which letter came too late
-  int travelling_ = 0;  // calls of move_meanwhile(true) without their false
-  bool stopping_ = false;
-  std::condition_variable moves_;
-  std::thread mover_;  // begun by the first of them
+  RepeatedTurns mover_;
 };
 
 }  // namespace lockstep
