@@ -26,8 +26,8 @@ endfunction()
 set(control_folders "^(launch|losses|serving|fleet|planning|parity|trained|host|runs|rl|jobs|benchmark|cli)$")
 
 # Tests that wait for what they test are compiled in two thirds of the time without optimisation; the others compute beside it (references,
-# sums over a whole model, times against sizes) and have -O1, in three quarters of the time that -O2 takes.
-set(quick_tests "^(launch|text|checkpoint|sync|losses|serving|fleet|planning|host|runs|jobs|rl|api|http|cli|store|benchmark)$")
+# sums over a whole model) and have -O1, in three quarters of the time that -O2 takes.
+set(quick_tests "^(base|observe|parallel|launch|model|checkpoint|sync|text|engine|train|losses|serving|fleet|planning|parity|trained|host|runs|jobs|rl|api|http|cli|store|benchmark)$")
 
 # What is checked for races: all that shares memory between threads, and whoever drops what others hold too, for a release that
 # ThreadSanitizer does not see looks like a race. Not the kernels: they run inside the executor alone and hold nothing.
@@ -74,6 +74,9 @@ function(lockstep_folder name)
     elseif(NOT name MATCHES "^(base|numerics|tensor|kernels)$")
       lockstep_precompile(lockstep_${name} library)
     endif()
+    # json_templates holds all of a library's members, used or not; those that numbers go through have writers of their own (api/json_text.h).
+    file(GLOB json_templates ${CMAKE_SOURCE_DIR}/src/${name}/json_templates.cpp)
+    set_source_files_properties(${json_templates} PROPERTIES COMPILE_OPTIONS -O1)
     if(LOCKSTEP_UNITY AND NOT name MATCHES "^(numerics|kernels)$")
       set_target_properties(lockstep_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${files_at_once})
       # kill_point: a linker takes tests/tools/faults.cpp instead, so nothing else may stand in its object. json_templates: long by itself.
