@@ -82,13 +82,14 @@ ProcessMail::~ProcessMail() {
     {
       const std::lock_guard lock(mutex_);
       in_run_ = false;
-      check_there();                                         // who was told of a loss says no good-bye: the others are to hear of the loss too
-      if (!late_.empty()) fail(ErrorCode::io, "{}", late_);  // nor waits for one that may never come
+      check_there();  // who was told of a loss says no good-bye: the others are to hear of the loss too
       for (int p = 0; p < processes_; ++p)
         if (p != process_) send(p, {{.kind = LetterHead::Kind::bye}, {}});
     }
     // Nothing that was sent is left on the way, and every receive has had its letter: then all may end.
+    const auto began = std::chrono::steady_clock::now();
     wait([&]() -> std::optional<bool> {
+      if (!late_.empty() && std::chrono::steady_clock::now() - began > kTellLate) fail(ErrorCode::io, "{}", late_);  // it may never come
       for (int p = 0; p < processes_; ++p)
         if (p != process_ && !gone_[static_cast<std::size_t>(p)]) return {};
       if (!sent_.empty()) return {};

@@ -362,9 +362,10 @@ TEST(ProcessWatch, AProcessThatIsNotHeardIsNamed) {
       told[static_cast<std::size_t>(mail.process())] = e.what();
     }
   });
-  EXPECT_NE(told[2].find("process 2 (host here, pid"), std::string::npos) << told[2];
-  EXPECT_NE(told[2].find("hears nothing of process 1 for 1 s"), std::string::npos) << told[2];
-  for (const int other : {0, 1}) EXPECT_EQ(told[static_cast<std::size_t>(other)], "another process has aborted the job");
+  for (const std::string& one : told) {
+    EXPECT_NE(one.find("process 2 (host here, pid"), std::string::npos) << one;
+    EXPECT_NE(one.find("hears nothing of process 1 for 1 s"), std::string::npos) << one;
+  }
 }
 
 }  // namespace

@@ -86,16 +86,38 @@ Socket connected(std::uint32_t address, std::uint16_t port, const Greeting& gree
   return socket;
 }
 
-// All processes have begun by now, so that one of which nothing comes cannot be reached from here.
-Letter first_word(ProcessMail& mail, int process, std::chrono::seconds silence) {
+// What all processes say to all, by process. They have begun by now, so one of which nothing comes cannot be reached from here; all are told so.
+std::vector<std::string> first_words(ProcessMail& mail, const std::string& mine, std::chrono::seconds silence) {
+  const int own = mail.process();
+  std::vector<std::string> words(static_cast<std::size_t>(mail.processes()));
+  words[static_cast<std::size_t>(own)] = mine;
+  mail.begin_run();
+  RunEnd end;
+  int asked = 0;
   try {
-    return mail.take({kWatchGroup, process, mail.process()}, 0, process);
+    const MailPatience patience(silence);
+    for (int p = 0; p < mail.processes(); ++p)
+      if (p != own) mail.post(p, {.group = kWatchGroup, .from = own, .to = p}, mine);
+    for (; asked < mail.processes(); ++asked)
+      if (asked != own) words[static_cast<std::size_t>(asked)] = mail.take({kWatchGroup, asked, own}, 0, asked).body;
+  } catch (const RankReleased&) {
+    end.state = RunEnd::State::released;
   } catch (const LetterLate&) {
-    fail(ErrorCode::io,
-         "{} hears nothing of process {} for {} s: the way between their hosts fails (a firewall, or a network that only one of them has: mpirun's "
-         "btl_tcp_if_include names the one that all share, --display-map tells whose host it is)",
-         ProcessName{mail.process(), mail.host(), ::getpid()}.text(), process, silence.count());
+    end = {
+        RunEnd::State::failed, ErrorCode::io,
+        fmt::format("{} hears nothing of process {} for {} s: the way between their hosts fails (a firewall, or a network that only one of them has: mpirun's "
+                    "btl_tcp_if_include names the one that all share, --display-map tells whose host it is)",
+                    ProcessName{own, mail.host(), ::getpid()}.text(), asked, silence.count())};
   }
+  std::vector<RunEnd> ends(1, end);
+  try {
+    ends = mail.finish_run(end);
+  } catch (const Error&) {  // who cannot be reached tells nothing of its end either
+    if (end.state != RunEnd::State::failed) throw;
+  }
+  for (const RunEnd& one : ends)
+    if (one.state == RunEnd::State::failed) throw Error(one.code, one.message);
+  return words;
 }
 
 }  // namespace
@@ -214,21 +236,16 @@ ProcessWatch::ProcessWatch(ProcessMail& mail, std::chrono::seconds silence) : st
     out.values(addresses_here());
   }
   // Everybody's name, and where process 0 listens.
-  mail.begin_run();
-  for (int p = 0; p < processes; ++p)
-    if (p != own) mail.post(p, {.group = kWatchGroup, .from = own, .to = p}, out.bytes());
+  const std::vector<std::string> words = first_words(mail, out.bytes(), silence);
   std::vector<std::uint32_t> addresses;
-  const MailPatience patience(silence);
   for (int p = 0; p < processes; ++p) {
-    const Letter letter = p == own ? Letter{{}, out.bytes()} : first_word(mail, p, silence);
-    ByteReader in(letter.body);
+    ByteReader in(words[static_cast<std::size_t>(p)]);
     s.names.push_back(in.text());
     if (p != 0) continue;
     greeting.secret = in.value<std::uint64_t>();
     place.sin_port = in.value<std::uint16_t>();
     addresses = in.values<std::uint32_t>();
   }
-  mail.finish_run({});
   if (own == 0 && place.sin_port != 0) s.accept_all(listener, greeting.secret);
   for (std::size_t i = 0; own != 0 && place.sin_port != 0 && i < addresses.size() && !s.sockets[0]; ++i)
     s.sockets[0] = connected(addresses[i], place.sin_port, greeting);
