@@ -53,7 +53,7 @@ ConvertedPart convert(const Part& part, const Parameter& p, const Profile& profi
     t.read_int4(from, part.rows, words.data(), scales.data());
     return convert_int4(p, profile, part.piece->item, part.row, part.rows, words.data(), scales.data());
   }
-  if (t.form().has_blocks_of(*part.piece) && takes_format(p, profile, LowBitFormat::fp8)) {
+  if (t.form().keeps_blocks(t.file(), p) && takes_format(p, profile, LowBitFormat::fp8)) {
     std::vector<std::uint8_t> codes(static_cast<std::size_t>(part.rows * columns));
     std::vector<float> scales;
     read_blocks(t, from, part.rows, codes.data(), scales);
@@ -61,7 +61,7 @@ ConvertedPart convert(const Part& part, const Parameter& p, const Profile& profi
     const std::int64_t down = (part.rows + kFp8Block - 1) / kFp8Block;  // all rows of the piece: the matrix's inputs
     return convert_fp8(p, profile, part.piece->item, 0, columns, transposed(codes, part.rows).data(), transposed(scales, down).data());
   }
-  if (t.form().has_groups_of(*part.piece) && takes_format(p, profile, LowBitFormat::mxfp8)) {
+  if (t.form().keeps_groups(t.file(), p) && takes_format(p, profile, LowBitFormat::mxfp8)) {
     std::vector<std::uint8_t> codes, exponents;
     read_groups(t, from, part.rows, codes, exponents);
     return convert_mxfp8(p, profile, part.piece->item, part.row, part.rows, codes.data(), exponents.data());
@@ -151,14 +151,9 @@ bool writes_e4m3(const Manifest& manifest, const StoredTensor& tensor, const Pro
 }
 
 bool keeps_e4m3(const Manifest& manifest, const StoredTensor& tensor, const Profile& profile) {
-  const FileTensor& file = tensor.file();
-  if (file.shape.size() != 2 || !file.name.ends_with(".weight")) return false;
-  return std::all_of(file.pieces.begin(), file.pieces.end(), [&](const Piece& piece) {
-    const Parameter& p = manifest.parameter(piece.parameter);
-    if (p.tied) return false;  // as an embedding it is no matrix of a linear layer
-    if (takes_format(p, profile, LowBitFormat::fp8)) return tensor.form().has_blocks_of(piece);
-    return takes_format(p, profile, LowBitFormat::mxfp8) && tensor.as() == StoredAs::mxfp8 && tensor.form().has_groups_of(piece);
-  });
+  const Parameter& p = manifest.parameter(tensor.file().pieces[0].parameter);  // all pieces are of linear layers or of experts alike
+  if (takes_format(p, profile, LowBitFormat::fp8)) return tensor.form().keeps_blocks(tensor.file(), p);
+  return takes_format(p, profile, LowBitFormat::mxfp8) && tensor.as() == StoredAs::mxfp8 && tensor.form().keeps_groups(tensor.file(), p);
 }
 
 E4m3Matrix read_e4m3(const Manifest& manifest, const StoredTensor& tensor, const Profile& profile) {

@@ -11,6 +11,8 @@ namespace lockstep {
 
 namespace {
 bool in_turn(const Piece& piece) { return piece.column_step != 1; }  // with another piece, column by column
+
+bool is_own_matrix(const FileTensor& file, const Parameter& p) { return file.shape.size() == 2 && file.name.ends_with(".weight") && !p.tied; }
 }  // namespace
 
 StoredForm form_of(const FileTensor& file, StoredAs as, SafetensorsType type, bool scales_fit) {
@@ -50,12 +52,14 @@ double StoredForm::bits_a_weight() const {
   return bits;
 }
 
-bool StoredForm::has_blocks_of(const Piece& piece) const {
-  return as == StoredAs::fp8 && !in_turn(piece) && (first_row + piece.row_begin) % matrix_rows % kFp8Block == 0;
+bool StoredForm::keeps_blocks(const FileTensor& file, const Parameter& p) const {
+  return as == StoredAs::fp8 && is_own_matrix(file, p) &&
+         std::all_of(file.pieces.begin(), file.pieces.end(), [&](const Piece& piece) { return !in_turn(piece) && begins_a_block(piece); });
 }
 
-bool StoredForm::has_groups_of(const Piece& piece) const {
-  return (as == StoredAs::fp8 || as == StoredAs::mxfp8) && scales_fit && !in_turn(piece) && !piece.transposed;
+bool StoredForm::keeps_groups(const FileTensor& file, const Parameter& p) const {
+  return (as == StoredAs::fp8 || as == StoredAs::mxfp8) && scales_fit && is_own_matrix(file, p) &&
+         std::all_of(file.pieces.begin(), file.pieces.end(), [&](const Piece& piece) { return !in_turn(piece) && !piece.transposed; });
 }
 
 bool StoredForm::is_rounded(const FileTensor& file, const Manifest& manifest, const Profile& profile) const {
@@ -75,9 +79,10 @@ bool StoredForm::is_rounded(const FileTensor& file, const Manifest& manifest, co
       case LowBitFormat::int4:
         return as != StoredAs::int4 || !scales_fit || piece.transposed || in_turn(piece);
       case LowBitFormat::fp8:
-        return !has_blocks_of(piece);
-      case LowBitFormat::mxfp8:  // whose quantiser keeps numbers in E2M1
-        return !has_groups_of(piece) && (as != StoredAs::mxfp4 || !scales_fit || !piece.transposed);
+        if (keeps_blocks(file, p)) return false;
+        return as != StoredAs::fp8 || !scales_fit || in_turn(piece) || !begins_a_block(piece);  // numbers that the quantiser makes again
+      case LowBitFormat::mxfp8:                                                                 // whose quantiser keeps numbers in E2M1
+        return !keeps_groups(file, p) && (as != StoredAs::mxfp4 || !scales_fit || !piece.transposed);
       case LowBitFormat::mxfp4:  // whose quantiser keeps such numbers
         return as != StoredAs::mxfp4 || !scales_fit || !piece.transposed;
       case LowBitFormat::mxfp8_both:

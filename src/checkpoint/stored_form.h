@@ -33,12 +33,16 @@ struct StoredForm {
   // Numbers that share a scale: rows and columns of fp8 and mxfp8.
   std::int64_t block_rows() const { return as == StoredAs::mxfp8 ? 1 : 128; }
   std::int64_t block_columns() const { return as == StoredAs::mxfp8 ? 32 : 128; }
-  // fp8: whether the blocks of 128 x 128 of a piece's matrix are those of the file, transposed where the piece is.
-  bool has_blocks_of(const Piece& piece) const;
-  // fp8 and mxfp8: whether groups of 32 inputs of a piece's matrix have one scale each in the file, a power of two.
-  bool has_groups_of(const Piece& piece) const;
+  // Whether a profile of fp8, or of mxfp8, computes with the numbers and scales as they stand, of all of a tensor or of none: it is the matrix of a linear
+  // layer, so that a folder can hold them again, and each block belongs to one of its pieces (transposed where that is); groups of 32 inputs have one
+  // scale each, a power of two. `parameter`: of any of its pieces.
+  bool keeps_blocks(const FileTensor& file, const Parameter& parameter) const;
+  bool keeps_groups(const FileTensor& file, const Parameter& parameter) const;
   // Whether this profile computes with other numbers than those stored, since it has no place for them. `file`: the tensor of the manifest.
   bool is_rounded(const FileTensor& file, const Manifest& manifest, const Profile& profile) const;
+
+ private:
+  bool begins_a_block(const Piece& piece) const { return (first_row + piece.row_begin) % matrix_rows % 128 == 0; }
 };
 
 // Of a tensor that is not part of a larger one.

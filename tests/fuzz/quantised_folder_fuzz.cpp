@@ -91,8 +91,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         for (const Piece& piece : file.pieces) {
           std::vector<std::uint8_t> codes(static_cast<std::size_t>(piece.rows * file.columns())), exponents;
           std::vector<float> of_blocks;
-          if (stored->form().has_blocks_of(piece)) read_blocks(*stored, piece.row_begin, piece.rows, codes.data(), of_blocks);
-          if (stored->form().has_groups_of(piece)) read_groups(*stored, piece.row_begin, piece.rows, codes, exponents);
+          if (stored->form().keeps_blocks(file, tiny_manifest().parameter(piece.parameter)))
+            read_blocks(*stored, piece.row_begin, piece.rows, codes.data(), of_blocks);
+          if (stored->form().keeps_groups(file, tiny_manifest().parameter(piece.parameter)))
+            read_groups(*stored, piece.row_begin, piece.rows, codes, exponents);
         }
         if (!stored->holds_int4()) return;
         std::vector<std::uint32_t> words(static_cast<std::size_t>(file.rows() * int4_words(file.columns())));
