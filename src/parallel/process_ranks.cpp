@@ -103,6 +103,7 @@ class ProcessCommunicator final : public CountingCommunicator {
 
   // Receives exchange `number`.
   void end(Stream& stream, std::uint64_t number, const std::vector<View>& from) {
+    const Moving mover = moving();
     std::vector<Letter> letters(members_.size());
     for_others([&](std::size_t r) {
       if (from[r].size() == 0) return;

@@ -59,7 +59,7 @@ std::vector<OperationDigest> operation_digests(InstructionSet isa, int threads) 
   const std::shared_ptr<const Model> model = self_test_model();
   std::vector<OperationDigest> all;
   for (const Profile& profile : profiles())
-    if (!profile.study && profile.trains_all_weights()) add_profile(profile, model, isa, threads, all);
+    if (!profile.study && !profile.expanded_latents && profile.trains_all_weights()) add_profile(profile, model, isa, threads, all);
   return all;
 }
 

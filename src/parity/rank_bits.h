@@ -1,5 +1,5 @@
 // What a machine computes, operation by operation, as digests that can be compared with another machine's: forward, gradient and optimizer step of the
-// self-test's tiny model under each profile that trains all weights.
+// self-test's tiny model under each profile that trains all weights of one with an indexer.
 //   const std::vector<OperationDigest> mine = operation_digests(widest_instruction_set(), 2);
 // Needs no file; a second or less. Used by one thread at a time.
 #pragma once
