@@ -52,17 +52,29 @@ TEST(MemoryPlan, TrainingIsWhatTheTrainerTakes) {
 // Weights in shares: segments that are whole for a time are counted, too, and so is a rank that has fewer passes than the other.
 TEST(MemoryPlan, WeightsInSharesAreWhatEachRankTakes) {
   for (const std::string profile : {"cpu-f32", "cpu-bf16w", "cpu-mxfp8"}) {
-    std::int64_t in_shares = 0;
+    std::int64_t gradients = 0;
     for (const std::string ranks : {"dp=2,shard=weights", "dp=2"}) {
       SCOPED_TRACE(profile + ", " + ranks);
       const RuntimeSettings settings{.model = kModel, .profile = profile, .threads = 2, .ranks = ranks};
       const TrainingPlan what{.sequences = 3, .length = 40, .trainer = {.micro_batch = 1}};
       const std::vector<MemoryPlan> plans = plan_training(settings, what), real = memory_of_training(settings, what);
       for (std::size_t rank = 0; rank < 2; ++rank) expect_equal(plans[rank], real[rank]);
-      if (ranks == "dp=2") EXPECT_GT(plans[0].total, in_shares);
-      else in_shares = plans[0].total;
+      const std::int64_t planned = plans[0].peak[static_cast<std::size_t>(MemoryCategory::gradients)];
+      if (ranks == "dp=2") EXPECT_NE(planned, gradients);  // the control
+      else gradients = planned;
     }
   }
+}
+
+// Of many layers two are a small part.
+TEST(MemoryPlan, WeightsInSharesTakeLess) {
+  const auto total = [](const std::string& ranks) {
+    const RuntimeSettings settings{.model = planned_name("qwen3-8b"), .profile = "cpu-bf16w", .threads = 1, .ranks = ranks};
+    return static_cast<double>(plan_training(settings, {.sequences = 4, .length = 64})[0].total);
+  };
+  const double one = total(""), state = total("dp=4"), weights = total("dp=4,shard=weights");
+  EXPECT_LT(weights, 0.7 * state);
+  EXPECT_GT(weights, 0.2 * one);
 }
 
 // The most that two trainers hold which work one after the other, as `train rl` has them.
