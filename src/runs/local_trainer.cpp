@@ -242,10 +242,6 @@ ForwardCounts work_of(LocalTrainer& trainer) {
   return trainer.with_model([](TrainedModel& model) { return model.work(); });
 }
 
-std::vector<RankUse> LocalTrainer::rank_uses() {
-  return with_model([](TrainedModel& model) { return model.rank_uses(); });
-}
-
 SamplerWeights LocalTrainer::weights_for(const std::shared_ptr<Runtime>& runtime, const std::shared_ptr<const WeightSet>& frozen) {
   return with_model([&](TrainedModel& model) -> SamplerWeights {
     if (runtime == base_.opened.runtime) return model.sampler_weights();

@@ -75,8 +75,6 @@ class LocalTrainer : public TrainerPort {
   std::string export_run(const RunDirectory& run, const std::string& folder, TrainedExport exported);
   // The digest stored in checkpoints: the profile's, changed where prefixes may be declared.
   std::string training_digest() const;
-  // What its ranks have done so far, wherever they are; empty: there is one.
-  std::vector<RankUse> rank_uses();
   // The present weights for a service on `runtime`. `frozen`: the base's weights there, for an adapter's service on another runtime.
   SamplerWeights weights_for(const std::shared_ptr<Runtime>& runtime, const std::shared_ptr<const WeightSet>& frozen = nullptr);
   // Publishes the current version to `service`, which uses `runtime`, and from now on every new one; with each what `layer` then returns, the weights of

@@ -3,6 +3,10 @@
 namespace lockstep {
 
 namespace {
+std::vector<RankUse> uses_of(LocalTrainer& trainer) {
+  return trainer.with_model([](TrainedModel& model) { return model.rank_uses(); });
+}
+
 void add_use(RankUse& to, const RankUse& more) {
   for (std::size_t g = 0; g < kRankGroups; ++g)
     for (std::size_t c = 0; c < kCollectives; ++c) to.exchanges.groups[g][c] += more.exchanges.groups[g][c];
@@ -27,13 +31,13 @@ nlohmann::ordered_json exchanges_json(const RankExchanges& all) {
 
 RankTraffic::RankTraffic(const std::vector<LocalTrainer*>& trainers) {
   for (LocalTrainer* trainer : trainers)
-    if (trainer) sources_.push_back({trainer, trainer->rank_uses()});
+    if (trainer) sources_.push_back({trainer, uses_of(*trainer)});
 }
 
 void RankTraffic::tell(nlohmann::ordered_json& metrics) {
   std::vector<RankUse> step;
   for (Source& source : sources_) {
-    const std::vector<RankUse> now = source.trainer->rank_uses();
+    const std::vector<RankUse> now = uses_of(*source.trainer);
     for (std::size_t rank = 0; rank < now.size(); ++rank) {
       const RankUse own = now[rank] - source.before[rank];
       if (rank == step.size()) step.push_back(own);

@@ -18,6 +18,10 @@ std::uint64_t next_number() {
   return ++last;
 }
 
+[[noreturn]] void refuse_over(const ProcessMail& mail, const char* what) {
+  fail(ErrorCode::unsupported, "{} over {} processes, allowed is one process", what, mail.processes());
+}
+
 // Tells the others of each call that ranks make together, by the model's number, then makes it.
 class LedModel final : public TrainedModel {
  public:
@@ -50,8 +54,8 @@ class LedModel final : public TrainedModel {
   ForwardBackwardResult finish() override { return tell_training(ModelCall::finish), own_->finish(); }
   void drop() override { tell(ModelCall::drop), own_->drop(); }
   Unfinished unfinished() const override { return own_->unfinished(); }
-  ParkedBatch save_gradients(const std::filesystem::path&) override { refuse("gradients on disk"); }
-  void load_gradients(const std::filesystem::path&, const ParkedBatch&) override { refuse("gradients on disk"); }
+  ParkedBatch save_gradients(const std::filesystem::path&) override { refuse_over(mail_, "gradients on disk"); }
+  void load_gradients(const std::filesystem::path&, const ParkedBatch&) override { refuse_over(mail_, "gradients on disk"); }
   bool accumulates(std::size_t piece, std::size_t sequences) const override { return own_->accumulates(piece, sequences); }
   std::vector<std::vector<float>> score(const std::vector<TrainSequence>& piece) override {
     tell(ModelCall::score, [&](ByteWriter& out) { put_sequences(out, piece); });
@@ -104,8 +108,6 @@ class LedModel final : public TrainedModel {
       log_warning("the processes that follow were not told that a model is gone", {{"error", e.what()}});
     }
   }
-  [[noreturn]] void refuse(const char* what) const { fail(ErrorCode::unsupported, "{} over {} processes, allowed is one process", what, mail_.processes()); }
-
   ProcessMail& mail_;
   const std::uint64_t number_;
   const bool trains_;  // false: the base alone
