@@ -15,8 +15,8 @@ namespace lockstep {
 
 class SamplerSnapshots : public SnapshotPort {
  public:
-  // `base_name`: what adapter_config.json calls the weights under adapters; `reader`: of their files; `downloads`: a folder for what is read of a store behind a
-  // network; `threads` read a snapshot.
+  // `base_name`: what adapter_config.json calls the weights under adapters; `reader`: of their files; `downloads`: a folder for what is read of a store
+  // behind a network; `threads` read a snapshot.
   SamplerSnapshots(std::unique_ptr<Publisher> publisher, std::string base_name, std::shared_ptr<const ModelReader> reader, std::filesystem::path downloads,
                    int threads = 2);
   SavedSnapshot save(const std::shared_ptr<const WeightSet>& weights, const std::shared_ptr<const AdapterWeights>& adapter, const std::string& name,

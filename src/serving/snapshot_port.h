@@ -1,6 +1,7 @@
 // Where a training server that publishes keeps its samplers' checkpoints: each is a snapshot of a store, held there by a channel, so that nobody prunes it.
 // Implemented over a store by fleet/sampler_snapshots.h; nothing here knows one. Any thread.
-//   const SavedSnapshot saved = port->save(weights, nullptr, "step-3", note);   images = port->read(saved.id, manifest);   port->release(saved.channel, saved.id);
+//   const SavedSnapshot saved = port->save(weights, nullptr, "step-3", note);   images = port->read(saved.id, manifest);
+//   port->release(saved.channel, saved.id);
 #pragma once
 #include <cstdint>
 #include <functional>
