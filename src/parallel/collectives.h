@@ -1,5 +1,5 @@
 // All-gather, broadcast, all-reduce and reduce-scatter over Communicator::exchange, with the same order of additions for any number of ranks.
-//   all_reduce_tree(group, device, partial, leaves, add)
+//   all_reduce_tree(group, device, partial, leaves, add);
 //   start_all_gather(group, stream, mine, all); compute(); finish_all_gather(group, stream);
 // all_reduce_tree joins partial sums in rank order as the leaves of a chain join (deal.h); reduce_scatter is for exact sums (order-free
 // accumulators, counts). The caller supplies the addition, a kernel on the rank's own device. All ranks of the group call together.

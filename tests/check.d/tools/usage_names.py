@@ -154,7 +154,7 @@ model/tape.h: Backend& backend, GradientSet& gradients, Runtime& runtime, const 
 model/value_head.h: std::shared_ptr<const Model> model, Any config
 model/weights.h: Backend& backend, std::shared_ptr<const Model> model, Any images, const Profile& profile
 model/work_counters.h: Context& context
-parallel/collectives.h: Communicator& group, Device& device, View partial, std::int64_t leaves, AddInto add
+parallel/collectives.h: Communicator& group, Device& device, View partial, std::int64_t leaves, AddInto add, Stream& stream, View mine, std::vector<View> all, void (*compute)()
 parallel/communicator.h: Communicator& group, Stream& stream, std::vector<View> to, std::vector<View> from
 parallel/letter.h: std::uint64_t run, std::uint64_t exchange, std::string body
 parallel/link_speed.h: Ranks& ranks
