@@ -28,8 +28,9 @@ class Server:
         if not os.access(binary, os.X_OK) or binary.is_dir():
             pytest.fail(f"there is no lockstep binary at {binary}; build it or set LOCKSTEP_BINARY")
         command = [str(binary), "serve", *(["--model", str(model)] if model else []), "--port", "0", *arguments]
-        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                        stderr=subprocess.PIPE, text=True)
+        # Under nohup the tests ignore hang-ups, and a server would inherit that.
+        hears_hang_ups = lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL)  # noqa: E731
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=hears_hang_ups)
         timer = threading.Timer(START_SECONDS, self.process.kill)
         timer.start()
         line = self.process.stdout.readline()

@@ -196,12 +196,12 @@ ROWS = {
                        ("generation-config", "none", {"model": FILES / "cool", "chat-template": FILES / "a.jinja", "temperature": NO, "max-tokens": 60}), ("acceptance", "rejection", {"speculate": "ngram", "max-tokens": 60, "temperature": 2})],
     "report": [("out", "elsewhere.html"), ("overwrite", True, {"out": "mine.html", "there": "mine.html"})],
     "snapshot push": [("parent", "chat"), ("base", FILES / "moved", {"parent": SNAPSHOTS[1], "WORDS": [FILES / "moved-further", "hollow"]} | HOLLOW), ("channel", "chat"), ("transition", "staged", {"channel": "chat"}), ("profile", "cpu-f32"), ("quiet", NO, {"json": NO}), ("json", NO)],
-    "snapshot pull": [("base", MODEL), ("downloads", "kept", {"WORDS": [f"{FAR}/hollow", "chat", "out"]}), ("stall-seconds", 1, {"WORDS": [slow, "chat", "out"], "patience": 5}), ("overwrite", True, {"there": "out/notes.txt"}), ("quiet", NO), ("json", True)],
+    "snapshot pull": [("base", MODEL), ("downloads", "kept", {"WORDS": [f"{FAR}/hollow", "chat", "out"]}), ("stall-seconds", 1, {"WORDS": [slow, "chat", "out"], "PATIENCE": 5}), ("overwrite", True, {"there": "out/notes.txt"}), ("quiet", NO), ("json", True)],
     "snapshot show": [("tensors", True), ("json", True)],
     "snapshot diff": [("quiet", NO), ("json", True)],
     "snapshot verify": [("quiet", NO), ("json", True)],
     "snapshot squash": [("quiet", NO), ("json", True)],
-    "snapshot mirror": [("channel", NEEDED), ("full-every", 1), ("follow", True, {"patience": 1.5}), ("poll-seconds", 0.05, {"follow": True, "WORDS": ["hollow", "copy"], "patience": 1.9} | HOLLOW), ("downloads", "kept", {"WORDS": [f"{FAR}/hollow", "copy"]}), ("stall-seconds", 1, {"WORDS": [slow, "copy"], "patience": 5}), ("quiet", NO), ("json", True)],
+    "snapshot mirror": [("channel", NEEDED), ("full-every", 1), ("follow", True, {"PATIENCE": 1.5}), ("poll-seconds", 0.05, {"follow": True, "WORDS": ["hollow", "copy"], "PATIENCE": 1.9} | HOLLOW), ("downloads", "kept", {"WORDS": [f"{FAR}/hollow", "copy"]}), ("stall-seconds", 1, {"WORDS": [slow, "copy"], "PATIENCE": 5}), ("quiet", NO), ("json", True)],
     "snapshot prune": [("keep", SNAPSHOTS[2]), ("dry-run", True), ("json", True)],
     "train sft": RUNTIME + [
         ("name", "other"), ("runs", "elsewhere"), ("fork", "anew", {"before": True}), ("resume", True, {"before": True}), ("data", FILES / "fewer.jsonl"), ("environment", "countdown", {"data": NO, "eval-share": NO}), ("compact-at", 72, {"environment": "lockbox", "data": NO, "eval-share": NO}), ("hold-rate", 0.00001, {"environment": "countdown", "data": NO, "eval-share": NO}), ("chat-share", 0.5, {"model": FILES / "talks", "chat-template": FILES / "b.jinja", "environment": "countdown", "data": NO, "eval-share": NO}), ("from-scratch", True),
@@ -274,7 +274,7 @@ def run(command, options, earlier):
     folder.mkdir(parents=True)
     options = dict(options)
     words, stdin, there, copy = options.pop("WORDS", WORDS.get(command, [])), options.pop("stdin", ""), options.pop("there", None), options.pop("copy", None)
-    patience = options.pop("patience", None)  # seconds after which it is believed that the command goes on
+    patience = options.pop("PATIENCE", None)  # seconds after which it is believed that the command goes on
     if copy:
         shutil.copytree(copy[1], folder / copy[0])
     if there:
