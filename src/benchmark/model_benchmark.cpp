@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "base/median.h"
 #include "base/philox.h"
 #include "base/seconds.h"
 #include "benchmark/kernel_groups.h"
@@ -33,11 +34,6 @@ double processor_seconds() {
   getrusage(RUSAGE_SELF, &usage);
   const auto seconds = [](const timeval& t) { return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6; };
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 void require_positions(const OpenedModel& opened, std::int64_t tokens) {

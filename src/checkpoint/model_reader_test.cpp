@@ -186,6 +186,24 @@ TEST_F(ModelReaderTest, FoldersInE4m3HaveTheNumbersOfTheForward) {
     }
 }
 
+// At least 14 of the chosen parameters are computed with in few bits, and with the file's own numbers, which the quantiser does not make. Returns all numbers.
+WeightImages expect_numbers_of_file(Runtime& runtime, const ModelReader& reader, const Profile& profile, bool (*chosen)(const Parameter&)) {
+  const Manifest& manifest = reader.model()->manifest();
+  const auto weights = reader.weight_set(runtime.backend, profile, 0);
+  const WeightImages numbers = weight_images(runtime.backend, manifest, *weights, profile), masters = reader.masters();
+  const WeightImages quantised = weight_images(runtime.backend, manifest, *make_weight_set(runtime.backend, manifest, masters, profile, 0), profile);
+  std::size_t compared = 0;
+  for (std::size_t i = 0; i < masters.size(); ++i) {
+    const Parameter& p = manifest.parameters()[i];
+    if (weights->parameters[i].view().dtype != DType::u8 || !chosen(p)) continue;
+    EXPECT_EQ(numbers[i], masters[i]) << p.name;
+    EXPECT_NE(quantised[i], masters[i]) << p.name << ", the control: the quantiser makes other numbers";
+    ++compared;
+  }
+  EXPECT_GE(compared, 14u);
+  return numbers;
+}
+
 // A file's own blocks of FP8, whose scales no quantiser makes: computed with as they are under a frozen profile of the format, and written back.
 TEST_F(ModelReaderTest, BlocksOfFp8AreAFilesOwn) {
   const Profile& profile = profile_by_name("cpu-fp8-base");
@@ -209,22 +227,11 @@ TEST_F(ModelReaderTest, BlocksOfFp8AreAFilesOwn) {
   ASSERT_GT(changed, 20u);
   write_file_atomic(folder / "model.safetensors", bytes);
   const auto reader = ModelReader::open(folder);
-  const Manifest& manifest = reader->model()->manifest();
   EXPECT_TRUE(reader->rounded_again(profile).empty());
   EXPECT_EQ(reader->rounded_again(profile_by_name("cpu-mxfp8-base")).size(), 1u);
   EXPECT_EQ(reader->rounded_again(profile_by_name("cpu-fp8")).size(), 1u);
   Runtime runtime(BackendOptions{.threads = 2}, reader->model(), profile);
-  const auto weights = reader->weight_set(runtime.backend, profile, 0);
-  const WeightImages numbers = weight_images(runtime.backend, manifest, *weights, profile), masters = reader->masters();
-  const WeightImages quantised = weight_images(runtime.backend, manifest, *make_weight_set(runtime.backend, manifest, masters, profile, 0), profile);
-  std::size_t compared = 0;
-  for (std::size_t i = 0; i < masters.size(); ++i) {
-    if (weights->parameters[i].view().dtype != DType::u8 || manifest.parameters()[i].layout != ParameterLayout::packed) continue;
-    EXPECT_EQ(numbers[i], masters[i]) << manifest.parameters()[i].name;
-    EXPECT_NE(quantised[i], masters[i]) << "the control: the quantiser's scales are powers of two";
-    ++compared;
-  }
-  EXPECT_GE(compared, 14u);
+  expect_numbers_of_file(runtime, *reader, profile, [](const Parameter& p) { return p.layout == ParameterLayout::packed; });
   export_model_folder(again, *reader, {.low_bit = &profile}, Overwrite::no);
   for (const char* file : {"model.safetensors", "config.json"}) EXPECT_EQ(read_file(folder / file, 1 << 26), read_file(again / file, 1 << 26)) << file;
 }
@@ -331,17 +338,8 @@ TEST_F(ModelReaderTest, GroupsOfMxfp8AreAFilesOwn) {
     const Manifest& manifest = reader->model()->manifest();
     EXPECT_TRUE(reader->rounded_again(profile).empty());
     Runtime runtime(BackendOptions{.threads = 2}, reader->model(), profile);
-    const auto weights = reader->weight_set(runtime.backend, profile, 0);
-    const WeightImages numbers = weight_images(runtime.backend, manifest, *weights, profile), masters = reader->masters();
-    const WeightImages quantised = weight_images(runtime.backend, manifest, *make_weight_set(runtime.backend, manifest, masters, profile, 0), profile);
-    std::size_t compared = 0;
-    for (std::size_t i = 0; i < masters.size(); ++i) {
-      if (weights->parameters[i].view().dtype != DType::u8) continue;
-      EXPECT_EQ(numbers[i], masters[i]) << of << " " << manifest.parameters()[i].name;
-      EXPECT_NE(quantised[i], masters[i]) << "the control: the quantiser makes other numbers";
-      ++compared;
-    }
-    EXPECT_GE(compared, 14u);
+    SCOPED_TRACE(of);
+    const WeightImages numbers = expect_numbers_of_file(runtime, *reader, profile, [](const Parameter&) { return true; });
     export_model_folder(again, *reader, {.low_bit = &profile}, Overwrite::no);
     EXPECT_EQ(weight_images(runtime.backend, manifest, *ModelReader::open(again)->weight_set(runtime.backend, profile, 0), profile), numbers);
     if (profile.name == of) EXPECT_TRUE(same_tensors(raw_tensors(again / "model.safetensors"), tensors));

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -12,13 +11,13 @@
 #include "base/running_digest.h"
 #include "base/seconds.h"
 #include "checkpoint/adapter_folder.h"
+#include "fleet/store_turn.h"
 #include "sync/channel.h"
 #include "sync/snapshot_ways.h"
 #include "sync/sparse_codec.h"
 
 namespace lockstep {
 namespace {
-constexpr double kStoreSeconds = 60;  // that another writer of the store is waited for
 
 // Whether an adapter with these files is what changed since an adapter, of the same shape over the same weights. Weights follow weights: what differs in
 // their config.json is then the error of push_tensors.
@@ -160,15 +159,7 @@ PublishedSnapshot Publisher::push_after(const ModelTensors& tensors, const std::
     if (now[i].whole) return std::nullopt;
     return PushedTensors::Known{kept(i).digest, now[i].digest.hex(), [&, i] { return encode_tensor(tensors.shapes()[i].type, kept(i).bytes, now[i].changes); }};
   };
-  while (true) {
-    try {
-      published.written = push_tensors(*store_, {tensors.shapes(), read, known}, texts, push);
-      break;
-    } catch (const Error& e) {  // another writer has the store: a mirror, a push, a prune
-      if (e.code() != ErrorCode::resource_exhausted || seconds_since(began) > kStoreSeconds) throw;
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    }
-  }
+  published.written = in_store_turn(began, [&] { return push_tensors(*store_, {tensors.shapes(), read, known}, texts, push); });
   // After a start nobody knows how many there were.
   last.deltas = push.parent.empty() ? 0 : last.id.empty() ? options_.whole_every : last.deltas + 1;
   last.id = published.written.id;

@@ -1,34 +1,18 @@
 #include "fleet/sampler_snapshots.h"
 
 #include <chrono>
-#include <thread>
 #include <vector>
 
 #include "base/error.h"
 #include "base/log.h"
-#include "base/seconds.h"
 #include "base/thread_pool.h"
+#include "fleet/store_turn.h"
 #include "serving/loading.h"
 #include "sync/channel.h"
 #include "sync/downloads.h"
 #include "sync/snapshot_ways.h"
 
 namespace lockstep {
-namespace {
-// Another process, or a save of this one, may have it for a moment.
-std::unique_ptr<Store::WriteLock> wait_for_writing(Store& store) {
-  constexpr double kMostSeconds = 60;
-  const auto began = std::chrono::steady_clock::now();
-  while (true) {
-    try {
-      return store.writing();
-    } catch (const Error& e) {
-      if (e.code() != ErrorCode::resource_exhausted || seconds_since(began) > kMostSeconds) throw;
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
-}
-}  // namespace
 
 SamplerSnapshots::SamplerSnapshots(std::unique_ptr<Publisher> publisher, std::string base_name, std::shared_ptr<const ModelReader> reader,
                                    std::filesystem::path downloads, int threads)
@@ -59,7 +43,7 @@ void SamplerSnapshots::tidy() {
 
 std::string SamplerSnapshots::hold(const std::string& id, const std::string& name, const Note& note) {
   Store& store = publisher_->store();
-  const auto lock = wait_for_writing(store);  // nobody prunes it meanwhile
+  const auto lock = in_store_turn(std::chrono::steady_clock::now(), [&] { return store.writing(); });  // nobody prunes it meanwhile
   if (!store.size(StoredKind::manifest, id)) fail(ErrorCode::not_found, "snapshot {} is not in '{}' any more", id, store.label());
   return hold_locked(id, name, note);
 }

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "base/error.h"
+#include "base/median.h"
 #include "base/seconds.h"
 
 namespace lockstep {
@@ -33,11 +34,7 @@ class SpeedOfSide {
   std::size_t prompts() const { return requests_.size(); }
   std::int64_t tokens() const { return tokens_; }
   const std::vector<double>& rates() const { return rates_; }
-  double median() const {
-    std::vector<double> sorted = rates_;
-    std::sort(sorted.begin(), sorted.end());
-    return sorted[sorted.size() / 2];
-  }
+  double median() const { return lockstep::median(rates_); }
 
  private:
   const std::string name_;

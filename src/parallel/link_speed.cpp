@@ -5,6 +5,7 @@
 
 #include "base/byte_record.h"
 #include "base/error.h"
+#include "base/median.h"
 #include "base/philox.h"
 #include "base/seconds.h"
 #include "parallel/mail.h"
@@ -34,12 +35,6 @@ Bytes bytes_of_rank(int rank, std::int64_t count) {
 
 View view_of(Bytes& bytes, std::int64_t count) {
   return {.address = reinterpret_cast<std::uint64_t>(bytes.data()), .dtype = DType::u8, .element_bytes = 1, .rows = 1, .cols = count, .stride = count};
-}
-
-double median_of(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 // One rank's part of all measurements. Ranks that are no end of a link make its exchanges too, with nothing to send.
@@ -117,7 +112,7 @@ class LinkMeter {
     const int turns = static_cast<int>(std::clamp(settings_.seconds / std::max(first, 1e-7), double{kLeastTurns}, double{kMostTurns}));
     std::vector<double> seconds;
     for (int i = 0; i < turns; ++i) seconds.push_back(once());
-    return told(teller, median_of(std::move(seconds)));
+    return told(teller, median(std::move(seconds)));
   }
 
   struct Rate {
@@ -171,7 +166,7 @@ class LinkMeter {
       world_.exchange(stream_, to, from);
       seconds.push_back(seconds_since(began));
     }
-    const double own = median_of(std::move(seconds));
+    const double own = median(std::move(seconds));
     ByteWriter out;
     out.value(own);
     for (const std::string& record : world_.gather_host(out.bytes())) slowest = std::max(slowest, ByteReader(record).value<double>());

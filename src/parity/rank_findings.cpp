@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "base/median.h"
 #include "parity/rank_check.h"
 
 namespace lockstep {
@@ -128,8 +129,7 @@ template <class F>
 double median_over(const std::vector<const LinkSpeed*>& links, const F& of) {
   std::vector<double> values;
   for (const LinkSpeed* link : links) values.push_back(of(*link));
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
-  return values[values.size() / 2];
+  return median(std::move(values));
 }
 
 // Links of one kind, within hosts or between them: what they are like, and which of them are not.
