@@ -46,8 +46,8 @@ def dpo_table(data):
 
 
 def distill_table(data):
-    lines = [f"Peer: {data['peer']}, DistillationTrainer as it comes; {told(data)} A random qwen3 of 4 layers and 151,936 tokens, fp32, and a teacher as large; 8 prompts of 4 tokens and completions of 60. Ours is over "
-             f"the teacher's 20 likeliest tokens and the rest as one (over the whole vocabulary `train distill` takes 1,024 tokens at most), TRL's over all tokens, so the work is not the same. Targets: at most {DISTILL_CE} times a "
+    lines = [f"Peer: {data['peer']}, DistillationTrainer as it comes; {told(data)} A random qwen3 of 4 layers and 151,936 tokens, fp32, and a teacher as large; 8 prompts of 4 tokens and completions of 60. Both are the "
+             f"reverse divergence over all tokens. Targets: at most {DISTILL_CE} times a "
              f"cross-entropy step; {DISTILL} times TRL's speed and {DISTILL_MEMORY} of its memory.", "",
              "| what | lockstep, ms | other, ms | ratio (range over rounds) | lockstep, GB | other, GB | ratio | |", "|---|---|---|---|---|---|---|---|"]  # fmt: skip
     for r in data["rows"]:

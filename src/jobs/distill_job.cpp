@@ -103,6 +103,7 @@ DistillSummary run_distill(const DistillJob& job) {
   settings.trained.seed = job.init_seed;
   settings.trained.train_unembed = false;
   if (settings.micro_batch == 0 && settings.runtime.ranks.empty()) settings.kept = std::make_shared<KeptPasses>(kAnyBytes);
+  settings.batches_in_pieces = job.distill.over == "vocabulary";  // of several teachers (jobs/distill_in_head.cpp)
   RlStack stack(settings);
   Teachers teachers(job.teachers, settings.runtime, stack.tokenizer(), stack.model().facts().vocabulary, job.run.stop, job.teacher_bytes);
   DistillSettings distill = job.distill;

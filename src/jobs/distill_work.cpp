@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/seconds.h"
 #include "losses/distillation.h"
+#include "parallel/processes.h"
 #include "rl/rollout.h"
 #include "runs/adam_settings.h"
 #include "runs/divergence.h"
@@ -48,9 +49,14 @@ DistillWork::DistillWork(RlStack& stack, Teachers& teachers, DistillPrompts prom
   for (const TeacherSettings& teacher : teachers.settings())
     far_.push_back(teacher.is_far() ? std::make_unique<const FarTeacher>(teacher, stack.tokenizer(), stop_) : nullptr);
   const std::int64_t vocabulary = stack.model().facts().vocabulary;
-  if (settings.over == "vocabulary" && vocabulary > Request::kMaxPromptTargets)
-    fail(ErrorCode::unsupported, "over is 'vocabulary', and the model's has {} tokens, allowed are at most {}; over top takes the teacher's likeliest {}",
-         vocabulary, Request::kMaxPromptTargets, SamplingParameters::kMaxTopLogprobs);
+  in_head_ = settings.over == "vocabulary" && vocabulary > kMostToldTokens;
+  const RankLayout& ranks = stack.opened().ranks;
+  if (in_head_ && (ranks.replica() > 1 || joined_mail() || (ranks.size() > 1 && stack.opened().runtime->backend.device().kind() == BackendKind::cuda)))
+    fail(ErrorCode::unsupported,
+         "over is 'vocabulary' of {} tokens, which is computed in the head with a teacher's beside it, and ranks is '{}'; allowed are ranks with the whole "
+         "model "
+         "each (dp, cp) in one process, on the CPU, or over top or sampled",
+         vocabulary, ranks.text());
   if (settings.over == "top" && settings.teacher_top_k > vocabulary)
     fail(ErrorCode::invalid_argument, "teacher_top_k is {}, allowed is at most {}, the size of the vocabulary", settings.teacher_top_k, vocabulary);
 }
@@ -88,10 +94,7 @@ std::vector<DistillWork::Written> DistillWork::write(std::int64_t number) {
   return written;
 }
 
-std::vector<DistillWork::Lesson> DistillWork::ask(const std::vector<Written>& written) {
-  const std::int64_t tokens = settings_.over == "sampled"      ? Teachers::kSampled
-                              : settings_.over == "vocabulary" ? Teachers::kVocabulary
-                                                               : settings_.teacher_top_k;
+std::vector<DistillWork::Lesson> DistillWork::lessons_of(const std::vector<Written>& written) const {
   std::vector<Lesson> lessons;
   for (std::size_t w = 0; w < written.size(); ++w) {
     const std::vector<std::size_t> own = teachers_of(teachers_.settings(), written[w].domain);
@@ -99,6 +102,14 @@ std::vector<DistillWork::Lesson> DistillWork::ask(const std::vector<Written>& wr
     for (const std::size_t t : own) all += teachers_.settings()[t].weight;
     for (const std::size_t t : own) lessons.push_back({.written = w, .teacher = t, .share = teachers_.settings()[t].weight / all, .answer = {}});
   }
+  return lessons;
+}
+
+std::vector<DistillWork::Lesson> DistillWork::ask(const std::vector<Written>& written) {
+  const std::int64_t tokens = settings_.over == "sampled"      ? Teachers::kSampled
+                              : settings_.over == "vocabulary" ? Teachers::kVocabulary
+                                                               : settings_.teacher_top_k;
+  std::vector<Lesson> lessons = lessons_of(written);
   for (const std::size_t t : teachers_.order()) {
     std::vector<TeacherText> texts;
     std::vector<Lesson*> own;
@@ -267,13 +278,16 @@ RunStep DistillWork::take_step() {
   std::int64_t tokens = 0;
   for (const Written& one : written) tokens += std::ssize(one.logprobs);
   unanswered_ = unjudged_ = 0;
-  const std::vector<Lesson> lessons = ask(written);
+  const std::vector<Lesson> lessons = in_head_ ? lessons_of(written) : ask(written);
   const double asked = seconds_since(begin);
+  teacher_seconds_ = asked - rollout_seconds;
   sums_.assign(teachers_.settings().size(), 0);
   counts_ = sums_;
   double loss = 0;
   const double norm = named_divergence({.step = number + 1, .learning_rate = adam.learning_rate, .max_norm = adam.max_norm, .run = {}}, [&] {
-    loss = settings_.over == "sampled" ? learn_sampled(written, lessons, tokens) : learn_distributions(written, lessons, tokens);
+    loss = settings_.over == "sampled" ? learn_sampled(written, lessons, tokens)
+           : in_head_                  ? learn_in_head(written, lessons, tokens)
+                                       : learn_distributions(written, lessons, tokens);
     return stack_.trainer().take_step(adam).gradient_norm;
   });
   RunStep taken;
@@ -285,8 +299,8 @@ RunStep DistillWork::take_step() {
                    {"tokens", tokens},
                    {"different_bits", totals_.kl.different_bits},
                    {"rollout_seconds", rollout_seconds},
-                   {"teacher_seconds", asked - rollout_seconds},
-                   {"train_seconds", seconds_since(begin) - asked}};
+                   {"teacher_seconds", teacher_seconds_},
+                   {"train_seconds", seconds_since(begin) - rollout_seconds - teacher_seconds_}};
   if (any_far()) {
     taken.metrics["unanswered"] = unanswered_;
     taken.metrics["unjudged_tokens"] = unjudged_;

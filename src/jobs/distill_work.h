@@ -31,6 +31,8 @@ struct DistillSettings {
 };
 // invalid_argument with the setting, the value and what is allowed.
 void check(const DistillSettings& settings);
+// Over the vocabulary, teachers tell log-probabilities of all tokens where there are at most so many; of more the divergence is computed in the head.
+inline constexpr std::int64_t kMostToldTokens = Request::kMaxPromptTargets;
 std::vector<std::string> distill_places();  // of DistillSettings::over
 
 struct DistillPrompt {
@@ -76,6 +78,7 @@ class DistillWork final : public RunWork {
     double share = 1;
     TeacherAnswer answer;
   };
+  std::vector<Lesson> lessons_of(const std::vector<Written>& written) const;  // without answers
   std::vector<Lesson> ask(const std::vector<Written>& written);
   // Completions for which a remote teacher gave no answer are left out, or asked for again until it answers, as its settings say.
   bool any_far() const {
@@ -83,6 +86,8 @@ class DistillWork final : public RunWork {
   }
   std::vector<FarAnswer> ask_far(std::size_t teacher, const std::vector<TeacherText>& texts);
   double learn_distributions(const std::vector<Written>& written, const std::vector<Lesson>& lessons, std::int64_t tokens);
+  // The same over the whole vocabulary of any size, teacher after teacher, of which the lessons have no answers (jobs/distill_in_head.cpp).
+  double learn_in_head(const std::vector<Written>& written, const std::vector<Lesson>& lessons, std::int64_t tokens);
   double learn_sampled(const std::vector<Written>& written, const std::vector<Lesson>& lessons, std::int64_t tokens);
   void compare(float trained, float sampled);
 
@@ -92,6 +97,8 @@ class DistillWork final : public RunWork {
   DistillPrompts prompts_;
   DistillSettings settings_;
   DistillTotals totals_;
+  bool in_head_ = false;                                // divergences are computed in the head, and no teacher tells log-probabilities
+  double teacher_seconds_ = 0;                          // of a step, of what teachers compute there
   std::vector<double> sums_, counts_;                   // of a step, by teacher
   std::vector<std::unique_ptr<const FarTeacher>> far_;  // by teacher; null: it is in this process
   std::int64_t unanswered_ = 0, unjudged_ = 0;          // of a step: completions of a teacher that failed; tokens that no teacher judged

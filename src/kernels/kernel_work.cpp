@@ -194,13 +194,15 @@ KernelWork work_of(const ExpertSpread& op) {
 // Of every row, scored or not.
 KernelWork work_of(const HeadLoss& op) {
   const double passes = op.dx ? 2 : 1;
-  return {passes * product_flop(number(op.x.rows), weights_of(op.w)),
-          passes * bytes_of(op.w.data) + bytes_of({op.logprob, op.entropy, op.loss, op.marks, op.x, op.target, op.dx, op.log_sum, op.slope, op.entropy_slope})};
+  return {passes * product_flop(number(op.x.rows), weights_of(op.w)) + product_flop(number(op.teacher.x.rows), weights_of(op.teacher.w)),
+          passes * bytes_of(op.w.data) + bytes_of({op.logprob, op.entropy, op.loss, op.marks, op.x, op.target, op.dx, op.log_sum, op.slope, op.entropy_slope,
+                                                   op.teacher.x, op.teacher.w.data, op.teacher.log_sum, op.teacher.centre})};
 }
 // The logits again, then the sums over rows.
 KernelWork work_of(const HeadWeight& op) {
-  return {2 * product_flop(number(op.x.rows), weights_of(op.w)),
-          bytes_of({op.x, op.w.data, op.target, op.log_sum, op.slope, op.segment, op.entropy, op.entropy_slope, op.table_dy, op.token}) +
+  return {2 * product_flop(number(op.x.rows), weights_of(op.w)) + product_flop(number(op.teacher.x.rows), weights_of(op.teacher.w)),
+          bytes_of({op.x, op.w.data, op.target, op.log_sum, op.slope, op.segment, op.entropy, op.entropy_slope, op.table_dy, op.token, op.teacher.x,
+                    op.teacher.w.data, op.teacher.log_sum, op.teacher.centre}) +
               deposited(op.gradient, op.bins, op.finish)};
 }
 KernelWork work_of(const HeadLogits& op) {

@@ -13,9 +13,6 @@
 
 namespace lockstep {
 
-// reverse: KL(student || teacher). forward: KL(teacher || student). jensen_shannon: half the KL of each against the mean of both.
-enum class Divergence { reverse, forward, jensen_shannon };
-
 struct DistillationSettings {
   Divergence kind = Divergence::reverse;
   bool rest = false;  // the tokens are not the whole vocabulary: all others together count as one more outcome

@@ -5,6 +5,6 @@ if(LOCKSTEP_TESTS)
   set_property(GLOBAL APPEND PROPERTY LOCKSTEP_TEST_PROGRAMS custom_loss_bridge)
   # Divergences of distillation (tests/oracle/test_distillation.py).
   add_executable(distillation_bridge ${CMAKE_SOURCE_DIR}/tests/tools/distillation_bridge.cpp)
-  target_link_libraries(distillation_bridge PRIVATE lockstep_losses)
+  target_link_libraries(distillation_bridge PRIVATE lockstep_losses lockstep_kernels)
   set_property(GLOBAL APPEND PROPERTY LOCKSTEP_TEST_PROGRAMS distillation_bridge)
 endif()

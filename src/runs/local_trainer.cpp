@@ -87,8 +87,8 @@ LocalTrainer::LocalTrainer(const OpenedModel& opened, const TrainedSettings& set
     : settings_(settings), executor_(std::move(executor)) {
   base_.options = options;
   base_.options.ranks = opened.ranks;
-  // An adapter's trainer takes each turn's piece as a call of its own.
-  base_.options.accumulate = is_adapter(settings_) && options.micro_batch > 0;
+  // An adapter's trainer takes each piece of a batch as a call of its own: a turn's, or a caller's (with_model).
+  base_.options.accumulate = is_adapter(settings_) && (options.micro_batch > 0 || options.accumulate);
   base_.opened = opened;
   run_on(*executor_, WorkClass::training, [&](const OnExecutor& on) {
     if (is_adapter(settings_)) base_.weights = base_.opened.weight_set();

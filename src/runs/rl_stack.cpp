@@ -34,6 +34,7 @@ RlStack::RlStack(const RlStackSettings& settings) : model_folder_(settings.runti
   trainer_ = std::make_unique<LocalTrainer>(opened_, settings.trained,
                                             TrainerOptions{.micro_batch = settings.micro_batch,
                                                            .checkpoint_activations = settings.checkpoint_activations,
+                                                           .accumulate = settings.batches_in_pieces,
                                                            .share_prefixes = sharing_ != SharePrompts::off,
                                                            .declared_prefixes = sharing_ == SharePrompts::backward,
                                                            .optimizer_folder = settings.optimizer_folder,

@@ -23,6 +23,7 @@ struct RlStackSettings {
   ProfileMix profile_mix = ProfileMix::refused;
   std::int64_t micro_batch = 0;                           // sequences, 0: all; changes no bit
   bool checkpoint_activations = false;                    // changes no bit
+  bool batches_in_pieces = false;                         // a caller adds to an adapter's batch piece by piece
   std::string optimizer_folder;                           // TrainerOptions
   std::shared_ptr<KeptPasses> kept;                       // the same
   KeepForwardSettings keep_forward;                       // only where rollouts use the trainer's runtime, on one rank

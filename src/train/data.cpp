@@ -9,6 +9,7 @@
 #include "train/loss_columns.h"
 #include "train/losses.h"
 #include "train/micro_batch.h"
+#include "train/teacher_head.h"
 
 namespace lockstep {
 
@@ -38,13 +39,33 @@ std::string experts_fault(const std::vector<std::int32_t>& experts, std::size_t 
   }
   return {};
 }
+
+// What is wrong with the teacher of a sequence; empty: nothing.
+std::string teacher_fault(const Runtime& runtime, const TrainSequence& d, const TrainSequence& first, LossKind kind) {
+  if (kind != LossKind::divergence) return d.teacher && kind != LossKind::none ? "it has a teacher, which the loss divergence alone learns from" : "";
+  if (!d.teacher) return "it has no teacher, which the loss divergence needs";
+  if (d.teacher != first.teacher) return "its teacher is not that of sequence 0; allowed is one for all sequences of a call or a piece";
+  const Model& model = *runtime.model;
+  const PackedWeight& w = d.teacher->w;
+  if (w.outputs != model.facts().vocabulary) return fmt::format("its teacher has {} tokens, allowed are the model's {}", w.outputs, model.facts().vocabulary);
+  if (w.data.dtype != compute_dtype(model.manifest().parameter(model.facts().head), runtime.profile))
+    return "its teacher's head is stored as another profile's; allowed is the model's own profile";
+  if (d.targets_per_row != 1) return fmt::format("targets_per_row is {}, and the loss divergence is of rows with 1 target", d.targets_per_row);
+  if (d.temperature != 1 || !d.kept_tokens.empty())
+    return fmt::format("its temperature is {}, with {} kept sets; a divergence is of the distribution at 1 over all tokens", d.temperature,
+                       d.kept_tokens.size());
+  if (d.teacher_states.size() != d.tokens.size() * static_cast<std::size_t>(w.inputs))
+    return fmt::format("{} numbers of teacher_states, allowed are {} ({} a token)", d.teacher_states.size(),
+                       d.tokens.size() * static_cast<std::size_t>(w.inputs), w.inputs);
+  return {};
+}
 }  // namespace
 
 void check_data(const Runtime& runtime, const std::vector<TrainSequence>& data, const LossOptions& loss, bool index_loss, bool declared_allowed) {
   // Over low-bit weights adapters train; full-parameter training is refused (Trainer).
   if (loss.kind != LossKind::none && !is_low_bit_format(runtime.profile.weight_bits)) check_trainable(runtime.profile);
   check_loss_options(loss);
-  if (has_value_head(*runtime.model) && is_policy(loss.kind))
+  if (has_value_head(*runtime.model) && (is_policy(loss.kind) || loss.kind == LossKind::divergence))
     fail(ErrorCode::unsupported, "the model has a value head, whose targets have no log-probabilities; allowed are the losses value and cross_entropy (-w v)");
   if (!has_value_head(*runtime.model) && loss.kind == LossKind::value)
     fail(ErrorCode::unsupported, "the loss is value, and the model has no value head (score.weight); allowed are the losses over log-probabilities");
@@ -59,6 +80,7 @@ void check_data(const Runtime& runtime, const std::vector<TrainSequence>& data, 
         wrong(s, fmt::format("token {} is {}, allowed are 0 to {}", i, d.tokens[i], runtime.model->facts().vocabulary - 1));
     if (const std::string fault = experts_fault(d.experts, n, runtime.model->facts().expert_shape()); !fault.empty()) wrong(s, fault);
     check_loss_data(d, s, loss, runtime.model->facts().vocabulary);
+    if (const std::string fault = teacher_fault(runtime, d, data[0], loss.kind); !fault.empty()) wrong(s, fault);
   }
   check_declared_prefixes(data);
   if (loss.kind != LossKind::none) loss_normaliser(data, loss);

@@ -5,6 +5,7 @@
 // a loss that was computed elsewhere.
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +16,7 @@
 namespace lockstep {
 
 struct Runtime;
+struct TeacherHead;
 
 // One sequence. Input row i predicts K = targets_per_row targets: targets[i * K + k] with weights[i * K + k]. `tokens` has one entry per row,
 // everything else one per target; columns that a loss does not need may be empty (train/losses.h).
@@ -42,6 +44,11 @@ struct TrainSequence {
   float temperature = 1;
   std::vector<KeptTokens> kept_tokens = {};
 
+  // For the loss divergence: the head of the model that its rows are taught by (train/teacher_head.h), one for all sequences of a call or a piece, and
+  // that model's hidden states of its tokens, [tokens, inputs of that head].
+  std::shared_ptr<const TeacherHead> teacher = {};
+  std::vector<float> teacher_states = {};
+
   // Next-token prediction over a whole text: inputs tokens[0..n-2], targets tokens[1..n-1].
   static TrainSequence next_token(const std::vector<std::int32_t>& tokens);
 };
@@ -65,6 +72,9 @@ struct LossOptions {
   RatioLevel ratio_level = RatioLevel::token, correction_level = RatioLevel::token;
 };
 
+// Whether targets get marks (LossMark).
+inline bool has_marks(LossKind kind) { return kind != LossKind::none && kind != LossKind::cross_entropy && kind != LossKind::divergence; }
+
 // Metrics of a loss, each named NAME:REDUCTION (mean, sum, min, max): docs/losses.md.
 using LossMetrics = std::vector<std::pair<std::string, double>>;
 
@@ -72,7 +82,7 @@ struct ForwardBackwardResult {
   std::vector<std::vector<float>> logprobs;      // per sequence, per target; 0 where not scored
   std::vector<std::vector<float>> entropies;     // per sequence, per row
   std::vector<std::vector<float>> losses;        // per sequence, per target: normalised, weights in; empty when only scored
-  std::vector<std::vector<std::int32_t>> marks;  // the same: LossMark; empty for cross-entropy
+  std::vector<std::vector<std::int32_t>> marks;  // the same: LossMark; empty where there are none (has_marks)
   double loss = 0;                               // normalised
   double index_loss = 0;                         // mean KL of the indexers per row, 0 when not trained
   std::int64_t rows = 0, scored = 0;             // scored: targets
@@ -84,7 +94,7 @@ struct ForwardBackwardResult {
     logprobs.resize(sequences);
     entropies.resize(sequences);
     if (kind != LossKind::none) losses.resize(sequences);
-    if (kind != LossKind::none && kind != LossKind::cross_entropy) marks.resize(sequences);
+    if (has_marks(kind)) marks.resize(sequences);
   }
 };
 

@@ -58,9 +58,10 @@ void ForwardPass::deposit_head(Pass& pass, const Settings& settings) {
   if (!through_head(settings) || !g || all.w.outputs == 0 || has_value_head(*runtime_.model)) return;
   const JobRows& own = pass.rows.front();
   const Rows& rows = pass.batch->tape_rows();
-  head_weight(runtime_.backend, HeadWeight{g->gradient(id), g->bins(id), g->finish_at_once(), all.x, all.w, sharding_ ? sharding_->begin(id) : 0,
-                                           all.round_input_bf16, own.columns->target(), own.log_sum.view(), own.slope.view(), rows.segment, own.entropy.view(),
-                                           own.entropy_slope.view(), pass.table_gradient.view(), rows.token, own.columns->distribution()});
+  head_weight(runtime_.backend,
+              HeadWeight{g->gradient(id), g->bins(id), g->finish_at_once(), all.x, all.w, sharding_ ? sharding_->begin(id) : 0, all.round_input_bf16,
+                         own.columns->target(), own.log_sum.view(), own.slope.view(), rows.segment, own.entropy.view(), own.entropy_slope.view(),
+                         pass.table_gradient.view(), rows.token, own.columns->distribution(), own.columns->teacher()});
 }
 
 // Reads the results of this pass back to the host: of a stage of a pipeline that is not the last one whether its rows are finite, and the index losses.
@@ -110,7 +111,7 @@ void ForwardPass::run_head(Context& context, const HeadLoss& all, const Job& job
   if (rows.count() == 0) return;
   Backend& backend = runtime_.backend;
   Device& device = backend.device();
-  const bool trains = job.loss->kind != LossKind::none, marked = trains && job.loss->kind != LossKind::cross_entropy;
+  const bool trains = job.loss->kind != LossKind::none, marked = has_marks(job.loss->kind);
   LossColumns& columns = rows.columns.emplace(device, *job.data, rows.plan, *job.loss, job.normaliser, runtime_.model->facts().vocabulary);
   const std::int64_t width = columns.targets_per_row();
   const auto output = [&](std::int64_t cols) { return device.allocate(DType::f32, rows.count(), cols, MemoryCategory::activations); };
@@ -133,6 +134,11 @@ void ForwardPass::run_head(Context& context, const HeadLoss& all, const Job& job
   }
   head.objective = columns.objective();
   head.entropy = rows.entropy.view();
+  Buffer teacher_logits;
+  if (head.teacher = columns.teacher(); head.teacher) {
+    teacher_logits = device.allocate(DType::f32, all.logits_chunk.rows, all.logits_chunk.cols, MemoryCategory::workspace);
+    head.teacher.logits_chunk = teacher_logits.view();
+  }
   if (trains) {
     rows.loss = output(width);
     head.loss = rows.loss.view();

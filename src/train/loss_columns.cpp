@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "numerics/exact_sum.h"
+#include "train/teacher_head.h"
 #include "train/value_loss.h"
 
 namespace lockstep {
@@ -84,7 +85,8 @@ LossColumns::LossColumns(Device& device, const std::vector<TrainSequence>& data,
     for (const float w : d.weights) weights[origin.sequence].push_back(static_cast<float>(static_cast<double>(w) / divisor));
   }
   column(&Objective::weight, [&](std::size_t s) -> const std::vector<float>& { return weights[s]; });
-  if (loss.kind == LossKind::cross_entropy) return;
+  if (loss.kind == LossKind::divergence) make_teacher();
+  if (loss.kind == LossKind::cross_entropy || loss.kind == LossKind::divergence) return;
   const auto of = [&](std::vector<float> TrainSequence::*member) {
     return [&data, member](std::size_t s) -> const std::vector<float>& { return data[s].*member; };
   };
@@ -112,6 +114,30 @@ LossColumns::LossColumns(Device& device, const std::vector<TrainSequence>& data,
   bounds(&Objective::clip_low, &TrainSequence::clip_low, p.clip_low);
   bounds(&Objective::clip_high, &TrainSequence::clip_high, p.clip_high);
   ratios_of_sequences_ = loss.ratio_level != RatioLevel::token || (p.correction != Correction::none && loss.correction_level != RatioLevel::token);
+}
+
+// Rows of a declared prefix have no target, so their states are not looked at.
+void LossColumns::make_teacher() {
+  if (rows_ == 0) return;
+  const TeacherHead& head = *data_[plan_.origins.front().sequence].teacher;
+  const auto width = static_cast<std::size_t>(head.w.inputs);
+  std::vector<float> states;
+  states.reserve(static_cast<std::size_t>(rows_) * width);
+  for (std::size_t s = 0; s < plan_.slices.size(); ++s) {
+    const std::vector<float>& all = data_[plan_.origins[s].sequence].teacher_states;
+    const auto first = all.begin() + static_cast<std::ptrdiff_t>(static_cast<std::size_t>(plan_.slices[s].begin) * width);
+    states.insert(states.end(), first, first + static_cast<std::ptrdiff_t>(plan_.slices[s].tokens.size() * width));
+  }
+  const auto keep = [&](Buffer buffer) {
+    buffers_.push_back(std::move(buffer));
+    return buffers_.back().view();
+  };
+  teacher_.x = keep(device_.upload(states, rows_, head.w.inputs, MemoryCategory::activations));
+  teacher_.w = head.w;
+  teacher_.round_input_bf16 = head.round_input_bf16;
+  teacher_.divergence = loss_.parameters.divergence;
+  teacher_.log_sum = keep(device_.allocate(DType::f32, rows_, 1, MemoryCategory::activations));
+  teacher_.centre = keep(device_.allocate(DType::f32, rows_, 1, MemoryCategory::activations));
 }
 
 // Uploads temperatures and kept tokens if some sequence has them; without any, the head gets no distribution and does no more work.

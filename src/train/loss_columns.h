@@ -9,6 +9,7 @@
 #include "kernels/backend.h"
 #include "kernels/head/objective.h"
 #include "kernels/head/row_distribution.h"
+#include "kernels/head/teacher.h"
 #include "train/micro_batch.h"
 
 namespace lockstep {
@@ -35,6 +36,7 @@ class LossColumns {
   const View& target() const { return target_.view(); }
   const Objective& objective() const { return objective_; }  // of the loss `value`: returns as advantages, values as old log-probabilities
   const RowDistribution& distribution() const { return distribution_; }
+  const HeadTeacher& teacher() const { return teacher_; }  // of the loss divergence, without a chunk for its logits; else none
   bool entropy_bonus() const { return objective_.kind != LossKind::none && objective_.parameters.entropy_coefficient != 0.0f; }
   // Whether ratios of sequences are used that need the current log-probabilities: the head is run once to score, then set_logprobs.
   bool needs_logprobs() const { return ratios_of_sequences_; }
@@ -44,6 +46,7 @@ class LossColumns {
 
  private:
   void make_distribution(std::int64_t vocabulary);
+  void make_teacher();
   template <class F>
   void column(View Objective::*view, const F& of);  // of(sequence) -> its values, or empty
   // The ratio and the correction of one sequence, from its log-probabilities.
@@ -63,6 +66,7 @@ class LossColumns {
   std::vector<Buffer> buffers_;
   Objective objective_;
   RowDistribution distribution_;
+  HeadTeacher teacher_;
 };
 
 }  // namespace lockstep

@@ -38,7 +38,9 @@ LossOptions loss_by_name(std::string_view name, const LossConfig& config = {});
 const std::vector<std::pair<std::string, LossAveraging>>& loss_averagings();
 
 // Whether the loss weighs log-probabilities by advantages.
-inline bool is_policy(LossKind kind) { return kind != LossKind::none && kind != LossKind::cross_entropy && kind != LossKind::value; }
+inline bool is_policy(LossKind kind) {
+  return kind != LossKind::none && kind != LossKind::cross_entropy && kind != LossKind::value && kind != LossKind::divergence;
+}
 
 // Errors invalid_argument: parameters that are NaN or infinite, bounds in the wrong order, contradictions.
 void check_loss_options(const LossOptions& loss);

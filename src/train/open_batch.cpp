@@ -21,7 +21,7 @@ OpenBatch::OpenBatch(const BatchPlan& plan, const LossOptions& loss, const Index
   result_.logprobs.resize(plan.sequences);
   result_.entropies.resize(plan.sequences);
   result_.losses.resize(plan.sequences);
-  if (is_policy(loss.kind) || loss.kind == LossKind::value) result_.marks.resize(plan.sequences);
+  if (has_marks(loss.kind)) result_.marks.resize(plan.sequences);
 }
 
 void OpenBatch::check(const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) const {

@@ -1,7 +1,8 @@
 // Writes a call's sequences to bytes and reads them back, with any writer that has value() and values() (base/checked_file.h, base/byte_record.h).
-// The reader is a process of the same build.
+// The reader is a process of the same build. Error unsupported: a sequence with a teacher, whose head is in this process's memory.
 //   put_sequences(file, data); data = taken_sequences(file);
 #pragma once
+#include "base/error.h"
 #include "train/data.h"
 
 namespace lockstep {
@@ -22,6 +23,7 @@ template <class Writer>
 void put_sequences(Writer& out, const std::vector<TrainSequence>& data) {
   out.value(static_cast<std::uint64_t>(data.size()));
   for (const TrainSequence& s : data) {
+    if (s.teacher) fail(ErrorCode::unsupported, "a sequence has a teacher, whose head stands in this process alone; allowed is training in one process");
     out.value(SequenceNumbers{s.prefix_group, s.shared_prefix, s.targets_per_row, std::ssize(s.kept_tokens), static_cast<double>(s.temperature)});
     each_list(s, [&](const auto& list) { out.values(list); });
     for (const KeptTokens& kept : s.kept_tokens) {

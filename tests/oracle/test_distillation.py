@@ -1,7 +1,9 @@
 """Divergences of distillation and their gradients by the student's logits against torch's autograd in float64: over the whole vocabulary, and over some
-tokens with the rest as one outcome. The bridge is build/distillation_bridge (tests/tools)."""
+tokens with the rest as one outcome. Those of the fused head, which are over vocabularies of any size, by the student's hidden states and its head, and in
+`train distill` through transformers. The bridge is build/distillation_bridge (tests/tools)."""
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -113,3 +115,149 @@ def test_equal_distributions_have_no_divergence():
 
 def test_an_unknown_divergence_is_answered():
     assert "did you mean 'reverse'" in ask([{"divergence": "revers", "rest": False, "student": [-1], "teacher": [-1]}])[0]["error"]
+
+
+LARGE = 1531  # of the fused head: above what teachers tell (1,024), and in panels of 16 with a rest
+
+
+def heads(seed, vocabulary=LARGE):
+    """Hidden states and heads of student and teacher, and the rows' weights, one of them 0."""
+    random = np.random.default_rng(seed)
+    draw = lambda *shape: torch.tensor(random.normal(size=shape).astype(np.float32), dtype=torch.float64)  # noqa: E731
+    made = {"student": draw(7, 24), "student_head": 0.5 * draw(vocabulary, 24), "teacher": draw(7, 40), "teacher_head": 0.4 * draw(vocabulary, 40)}
+    made = {name: tensor.float().double() for name, tensor in made.items()}
+    return made | {"weights": torch.tensor([0.5, 1, 0, 0.25, 2, 0.125, 1], dtype=torch.float64)}
+
+
+def of_head(kind, made):
+    lists = {name: tensor.detach().tolist() for name, tensor in made.items()}
+    return {"divergence": kind, **lists}
+
+
+def by_autograd(kind, made):
+    """Losses, and the gradients by the student's states and head."""
+    states, head = (made[name].clone().requires_grad_() for name in ("student", "student_head"))
+    q, p = torch.log_softmax(states @ head.T, -1), torch.log_softmax(made["teacher"] @ made["teacher_head"].T, -1)
+    losses = made["weights"] * torch.stack([divergence(kind, q[t], p[t]) for t in range(len(q))])
+    losses.sum().backward()
+    return losses.detach().numpy(), states.grad.numpy(), head.grad.numpy()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_fused_head_has_autograds_value_and_gradient(kind):
+    made = heads(21)
+    answer = ask([of_head(kind, made)])[0]
+    for name, wanted in zip(("losses", "states", "head"), by_autograd(kind, made), strict=True):
+        ours = np.array(answer[name])
+        assert_near(ours, wanted, rtol=0, atol=(1e-6 if name == "losses" else 1e-4) * np.abs(wanted).max())
+    assert answer["losses"][2] == 0 and not np.any(answer["states"][2])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_wrong_writings_of_the_fused_head_are_told_apart(kind):
+    """The controls: another divergence, student and teacher exchanged, a vocabulary that ends earlier."""
+    made = heads(21)
+    far = lambda other, against: any(  # noqa: E731
+        np.abs(np.array(other[name]) - wanted).max() > 1e-2 * np.abs(wanted).max() for name, wanted in zip(("losses", "states"), against, strict=False))
+    wanted = by_autograd(kind, made)
+    for other in KINDS:
+        if other != kind:
+            assert far(ask([of_head(other, made)])[0], wanted)
+    swapped = made | {"student": made["teacher"], "student_head": made["teacher_head"], "teacher": made["student"], "teacher_head": made["student_head"]}
+    if kind != "jensen_shannon":  # whose value is the same
+        assert np.abs(np.array(ask([of_head(kind, swapped)])[0]["losses"]) - wanted[0]).max() > 1e-2 * wanted[0].max()
+    cut = made | {"student_head": made["student_head"][:1024], "teacher_head": made["teacher_head"][:1024]}
+    assert far(ask([of_head(kind, cut)])[0], wanted)
+
+
+# The whole way: a student and a teacher of another size with 1,536 tokens, one step on what the student writes.
+MODEL = REPOSITORY / "models" / "agent-glm"
+
+
+def make_model(folder, seed, hidden, scale):
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    torch.manual_seed(seed)
+    config = Qwen3Config(vocab_size=1536, hidden_size=hidden, intermediate_size=2 * hidden, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
+                         max_position_embeddings=256, tie_word_embeddings=seed == 1, initializer_range=scale, bos_token_id=1533, eos_token_id=1534, pad_token_id=1535)  # fmt: skip
+    model = Qwen3ForCausalLM(config)
+    model.save_pretrained(folder)
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(MODEL / file, folder / file)
+    return model.double().eval()
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    student, teacher = make_model(folder / "student", 1, 64, 0.2), make_model(folder / "teacher", 2, 96, 0.15)
+    make_model(folder / "second", 3, 96, 0.15)
+    named = lambda name, of: f'[[teacher]]\nname = "{name}"\nfolder = "{of}"\n'  # noqa: E731
+    (folder / "teachers.toml").write_text(named("t", "teacher"))
+    (folder / "two.toml").write_text(named("t", "teacher") + named("u", "second") + "weight = 3\n")
+    prompts = ("12 7", "reverse abc", "3 + 4 =", "sort 9 1 5", "a b", "remainder of 17 and 5")
+    (folder / "prompts.jsonl").write_text("".join(json.dumps({"prompt": prompt}) + "\n" for prompt in prompts))
+    return folder, student, teacher
+
+
+def distill(folder, name, *words, teachers="teachers.toml"):
+    command = [str(BRIDGE.with_name("lockstep")), "train", "distill", "--model", folder / "student", "--teachers", folder / teachers, "--data", folder / "prompts.jsonl", "--profile", "cpu-f32",
+               "--steps", 1, "--prompts", 6, "--learning-rate", 1e-4, "--runs", folder / "runs", "--name", name, "--no-page", "--quiet", "--json", *words]  # fmt: skip
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    told = json.loads(done.stdout.splitlines()[-1])
+    return told, json.loads((folder / "runs" / name / "metrics.jsonl").read_text().splitlines()[0])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_step_over_a_large_vocabulary(models, kind):
+    """Completions of one token, whichever it is: their divergence is that behind the prompt."""
+    from tokenizers import Tokenizer
+
+    folder, student, teacher = models
+    told, metrics = distill(folder, f"step-{kind}", "--divergence", kind, "--max-tokens", 1)
+    tokenizer = Tokenizer.from_file(str(MODEL / "tokenizer.json"))
+    student.zero_grad()
+    rows = []
+    for prompt in (json.loads(line)["prompt"] for line in (folder / "prompts.jsonl").read_text().splitlines()):
+        tokens = torch.tensor([tokenizer.encode(prompt).ids])
+        with torch.no_grad():
+            p = torch.log_softmax(teacher(tokens).logits[0, -1], -1)
+        rows.append(divergence(kind, torch.log_softmax(student(tokens).logits[0, -1], -1), p))
+    assert metrics["tokens"] == len(rows) and told["different_bits"] == 0
+    loss = torch.stack(rows).mean()
+    loss.backward()
+    norm = torch.sqrt(sum((parameter.grad**2).sum() for parameter in student.parameters())).item()
+    assert_near(metrics["loss"], loss.item(), rtol=1e-5, atol=0)
+    assert_near(metrics["divergence_t"], loss.item(), rtol=1e-5, atol=0)
+    assert_near(metrics["gradient_norm"], norm, rtol=1e-4, atol=0)
+
+
+def test_a_step_over_a_large_vocabulary_has_the_same_bits_however_it_is_cut(models):
+    folder, *_ = models
+    ways = [[], ["--threads", 1], ["--micro-batch", 1], ["--ranks", "dp=2"], ["--ranks", "dp=2,shard=weights"], ["--ranks", "cp=2"], ["--checkpoint-activations"], ["--isa", "avx2"]]
+    told = [distill(folder, f"cut-{i}", "--max-tokens", 8, *words)[0] for i, words in enumerate(ways)]
+    assert {one["different_bits"] for one in told} == {0}
+    hashes = [one["weights_sha256"] for one in told]
+    assert len(set(hashes)) == 1, hashes
+    assert distill(folder, "cut-other", "--max-tokens", 8, "--divergence", "forward")[0]["weights_sha256"] != hashes[0]  # the control
+
+
+def test_ranks_that_share_the_model_are_refused(models):
+    folder, *_ = models
+    for layout in ("tp=2", "pp=2"):
+        with pytest.raises(AssertionError, match=f"ranks is '.*{layout}.*'; allowed are ranks with the whole model each"):
+            distill(folder, f"refused-{layout[:2]}", "--max-tokens", 4, "--ranks", layout)
+
+
+def test_teachers_in_turn_have_the_same_bits(models):
+    """Two folders of 1.8 MB: both in memory, or one at a time. All weights of the student, and an adapter."""
+    folder, *_ = models
+    seen = set()
+    for kind, words in (("all", []), ("adapter", ["--adapter-rank", 4])):
+        run = lambda name, *more, **others: distill(folder, f"{kind}-{name}", "--max-tokens", 6, *words, *more, **others)  # noqa: B023, E731
+        (both, metrics), (turns, in_turns) = run("both", teachers="two.toml"), run("turns", "--teacher-megabytes", 2, "--micro-batch", 2, teachers="two.toml")
+        assert both["weights_sha256"] == turns["weights_sha256"] and metrics["loss"] == in_turns["loss"]
+        assert_near(metrics["loss"], (metrics["divergence_t"] + 3 * metrics["divergence_u"]) / 4, rtol=1e-6, atol=0)
+        seen |= {both["weights_sha256"], run("one")[0]["weights_sha256"]}
+    assert len(seen) == 4  # the control

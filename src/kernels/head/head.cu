@@ -3,6 +3,7 @@
 #include "kernels/embedding/row_order.h"
 #include "kernels/head/kept_sums_cuda.h"
 #include "kernels/head/row_loss.h"
+#include "kernels/head/teacher_row.h"
 #include "kernels/linear/weight_gradient_cuda.h"
 
 namespace lockstep::LOCKSTEP_CUDA_SPACE {
@@ -40,6 +41,41 @@ LOCKSTEP_DEVICE void block_row_gradient(const Thread& t, const RowGradient& op, 
   for (std::int64_t i = t.index(); i < n; i += t.count()) z[i] = z[i] / temperature;
 }
 
+// One sum of a row's divergence from its teacher (teacher_row.h) by all threads of a block: a leaf a group.
+LOCKSTEP_DEVICE float block_divergence_sum(const Thread& t, Divergence kind, bool second, const float* z, const float* y, std::int64_t n, int maximum_leaves,
+                                           float student, float teacher, LeafMemory& memory) {
+  const int leaves = leaf_count(n, maximum_leaves);
+  const std::int64_t size = n / leaves;
+  if (t.group() < leaves) {
+    const std::int64_t begin = t.group() * size;
+    const auto a = [=](std::int64_t i) { return Lane{z[begin + i] - student}; };
+    const auto b = [=](std::int64_t i) { return Lane{y[begin + i] - teacher}; };
+    const float part = group_dot16(
+        t, size, [&](std::int64_t i) { return divergence_probability<Lane>(kind, second, a(i), b(i)).x; },
+        [&](std::int64_t i) { return divergence_term<Lane>(kind, second, a(i), b(i)).x; });
+    if (t.lane() == 0) memory.sum[t.group()] = part;
+  }
+  t.sync();
+  if (t.index() == 0) memory.row.log_sum = join_pairwise(memory.sum, leaves);
+  t.sync();
+  const float sum = memory.row.log_sum;
+  t.sync();
+  return sum;
+}
+
+// taught_gradient of teacher_rows.h by all threads of a block, which do not wait for each other.
+LOCKSTEP_DEVICE void block_taught_gradient(const Thread& t, const TaughtGradient& op, std::int64_t at, float* z, const float* y, std::int64_t n) {
+  const auto number = [at](const View& v) { return floats(v)[at * v.stride]; };
+  const float weight = number(op.slope);
+  if (weight == 0.0f) {
+    for (std::int64_t i = t.index(); i < n; i += t.count()) z[i] = 0.0f;
+    return;
+  }
+  const float centre = number(op.teacher.centre), student = number(op.log_sum), teacher = number(op.teacher.log_sum);
+  for (std::int64_t i = t.index(); i < n; i += t.count())
+    z[i] = divergence_gradient<Lane>(op.teacher.divergence, Lane{weight}, Lane{centre}, Lane{z[i] - student}, Lane{y[i] - teacher}).x;
+}
+
 // A row of the chunk that begins at row `begin`.
 struct HeadRowBody {
   static constexpr bool kCooperates = true;
@@ -60,6 +96,16 @@ struct HeadRowBody {
       log = block_log_sum(t, vocabulary, op.w.maximum_leaves, logit, memory).log_sum;
       if (op.entropy) entropy = log - block_entropy_sum(t, vocabulary, op.w.maximum_leaves, logit, log, memory);
     }
+    const float* y = op.teacher ? floats(op.teacher.logits_chunk) + t.block() * op.teacher.logits_chunk.stride : nullptr;
+    float teacher = 0.0f, first = 0.0f, second = 0.0f;
+    if (y && scored) {
+      const Divergence kind = op.teacher.divergence;
+      teacher = block_log_sum(
+                    t, vocabulary, op.w.maximum_leaves, [y](std::int64_t i) { return y[i]; }, memory)
+                    .log_sum;
+      first = block_divergence_sum(t, kind, false, z, y, vocabulary, op.w.maximum_leaves, log, teacher, memory);
+      if (kind == Divergence::jensen_shannon) second = block_divergence_sum(t, kind, true, z, y, vocabulary, op.w.maximum_leaves, log, teacher, memory);
+    }
     if (t.index() == 0) {
       const auto put = [row](const View& v, float x) {
         if (v) floats(v)[row * v.stride] = x;
@@ -70,9 +116,11 @@ struct HeadRowBody {
       take_entropy_bonus<Lane>(op.loss, op.entropy_slope, entropy, row);
       put(op.entropy, entropy);
       put(op.log_sum, log);
+      if (y) put_divergence<Lane>(op, row, scored, teacher, first, second);
     }
     if (!op.dx) return;
     t.sync();
+    if (y) return block_taught_gradient(t, TaughtGradient{op.slope, op.log_sum, op.teacher}, row, z, y, vocabulary);
     block_row_gradient(t, RowGradient{op.target, op.slope, op.log_sum, op.entropy, op.entropy_slope, op.distribution}, row, z, vocabulary, 0);
   }
 };
@@ -84,6 +132,16 @@ struct HeadColumnsBody {
   float* z;
   std::int64_t columns, first;
   LOCKSTEP_DEVICE void operator()(const Thread& t) const { block_row_gradient(t, op, t.block(), z + t.block() * columns, columns, first); }
+};
+
+// The same of rows with a teacher, whose logits are y.
+struct TaughtColumnsBody {
+  static constexpr bool kCooperates = false;
+  TaughtGradient op;
+  float* z;
+  const float* y;
+  std::int64_t columns;
+  LOCKSTEP_DEVICE void operator()(const Thread& t) const { block_taught_gradient(t, op, t.block(), z + t.block() * columns, y + t.block() * columns, columns); }
 };
 
 // What a tied table deposits beside its product's gradient: the embedding's (embedding.h), of the rows whose token an output is.
@@ -243,6 +301,14 @@ const float* kept_sums_of_leaves(const RowDistribution& distribution, const View
   return kept_sums(distribution, target, {kept, distribution.vocabulary / leaves, kept.cols / leaves}, maximum_leaves, grid);
 }
 
+// Columns [first, first + columns) of a head in panels; first is a multiple of 16.
+PackedWeight columns_of(const PackedWeight& w, std::int64_t first, std::int64_t columns) {
+  PackedWeight part = w;
+  part.outputs = columns;
+  part.data.address += static_cast<std::uint64_t>(first * w.inputs * w.data.element_bytes);
+  return part;
+}
+
 void launch_logits(const View& y, const View& x, const PackedWeight& w, bool round_input_bf16, Grid& grid) {
   LinearForward op{y, x, w};
   op.round_input_bf16 = round_input_bf16;
@@ -258,6 +324,8 @@ void launch(const HeadLoss& op, Grid& grid) {
     const RowDistribution distribution = op.distribution.row_range(begin, count);
     temper(distribution, z, grid);
     const float* kept = kept_sums(distribution, op.target.row_range(begin, count), {z}, op.w.maximum_leaves, grid);
+    if (op.teacher)
+      launch_logits(op.teacher.logits_chunk.row_range(0, count), op.teacher.x.row_range(begin, count), op.teacher.w, op.teacher.round_input_bf16, grid);
     grid.run(count, leaf_count(op.w.outputs, op.w.maximum_leaves) * kLanes, HeadRowBody{op, begin, kept}, sizeof(LeafMemory));
     if (op.dx) launch(LinearBackwardInput{op.dx.row_range(begin, count), z, op.w}, grid);
   }
@@ -270,14 +338,18 @@ void launch(const HeadWeight& op, Grid& grid) {
   for (std::int64_t first = 0; first < op.w.outputs; first += step) {
     const std::int64_t left = op.w.outputs - first, columns = left < step ? left : step;
     const View z = scratch_rows(4, rows, columns, grid);
-    PackedWeight w = op.w;  // its panels of these columns
-    w.outputs = columns;
-    w.data.address += static_cast<std::uint64_t>(first * inputs * w.data.element_bytes);
+    const PackedWeight w = columns_of(op.w, first, columns);
     launch_logits(z, op.x, w, op.round_input_bf16, grid);
-    temper(op.distribution, z, grid);
-    grid.run(
-        rows, kColumnThreads,
-        HeadColumnsBody{{op.target, op.slope, op.log_sum, op.entropy, op.entropy_slope, op.distribution}, device_pointer<float>(z), columns, op.first + first});
+    if (op.teacher) {
+      const View y = scratch_rows(5, rows, columns, grid);
+      launch_logits(y, op.teacher.x, columns_of(op.teacher.w, first, columns), op.teacher.round_input_bf16, grid);
+      grid.run(rows, kColumnThreads, TaughtColumnsBody{{op.slope, op.log_sum, op.teacher}, device_pointer<float>(z), device_pointer<float>(y), columns});
+    } else {
+      temper(op.distribution, z, grid);
+      grid.run(rows, kColumnThreads,
+               HeadColumnsBody{
+                   {op.target, op.slope, op.log_sum, op.entropy, op.entropy_slope, op.distribution}, device_pointer<float>(z), columns, op.first + first});
+    }
     LinearBackwardWeight gradient{op.gradient, op.bins, op.finish, z, op.x, w};
     gradient.segment = op.segment;
     const std::int64_t before = first * inputs;  // elements of the panels of earlier columns

@@ -13,10 +13,12 @@
 //   dx = chain(G(V)) over v of dz W; dW = one chain per segment over its rows, deposited (as linear.h).
 // A target < 0 is not scored: logprob and loss +0, no gradient; a row of such targets alone is not looked at and has entropy +0. Targets
 // that are not scored change no bit of the others. A scored row whose lse is not finite is marked in flags (bit 2), its logprob is NaN.
-// How the rows are cut into chunks changes no bit. Rows of another distribution than the softmax of their logits: row_distribution.h.
+// How the rows are cut into chunks changes no bit. Rows of another distribution than the softmax of their logits: row_distribution.h. Rows whose loss is
+// the divergence from a teacher's distribution: teacher.h; they have one target, and are of no other distribution.
 #pragma once
 #include "kernels/head/objective.h"
 #include "kernels/head/row_distribution.h"
+#include "kernels/head/teacher.h"
 #include "kernels/linear/linear.h"
 
 namespace lockstep {
@@ -39,6 +41,7 @@ struct HeadLoss {
   View slope{};          // f32 [T, K], for HeadWeight; there where dx is
   View entropy_slope{};  // f32 [T, 1], for HeadWeight; there, and entropy too, where the objective has an entropy bonus
   View logits_chunk{};   // workspace f32 [at least 1, V]
+  HeadTeacher teacher{};
 };
 struct HeadWeight {
   View gradient{}, bins{};  // of w, as in linear.h
@@ -51,6 +54,7 @@ struct HeadWeight {
   View entropy{}, entropy_slope{};  // with an entropy bonus, else none
   View table_dy{}, token{};         // of a tied table: f32 [T, K], the embedding's dy, and its i32 [T, 1]; or none
   RowDistribution distribution{};
+  HeadTeacher teacher{};  // its w: the same tokens as w
 };
 // Logits of chosen rows, for sampling: y[i] = logits of row index[i].
 struct HeadLogits {

@@ -2,6 +2,7 @@
 #include "kernels/head/log_sum.h"
 #include "kernels/head/row_gradient.h"
 #include "kernels/head/shard_rows.h"
+#include "kernels/head/teacher_rows.h"
 #include "kernels/head/weight_rows.h"
 #include "kernels/kernel_parts.h"
 #include "kernels/linear/low_bit.h"
@@ -10,9 +11,9 @@
 
 namespace lockstep {
 
-// Writes the results of row t and, for a gradient of the hidden state, turns its logits into theirs.
+// Writes the results of row t, and returns its log-sum.
 template <class V>
-inline void head_row(const HeadLoss& op, std::int64_t t, typename V::Elem* z) {
+inline typename V::Elem row_results(const HeadLoss& op, std::int64_t t, typename V::Elem* z) {
   using Elem = typename V::Elem;
   const std::int64_t vocabulary = op.w.outputs;
   const Elem zero = element<Elem>(0.0f);
@@ -47,14 +48,40 @@ inline void head_row(const HeadLoss& op, std::int64_t t, typename V::Elem* z) {
   take_entropy_bonus<V>(op.loss, op.entropy_slope, entropy, t);
   put(op.entropy, entropy);
   put(op.log_sum, log);
-  if (op.dx) row_gradient<V>(RowGradient{op.target, op.slope, op.log_sum, op.entropy, op.entropy_slope, op.distribution}, t, z, vocabulary, 0);
+  return log;
+}
+
+// The same, and for a gradient of the hidden state turns its logits into theirs.
+template <class V>
+inline void head_row(const HeadLoss& op, std::int64_t t, typename V::Elem* z) {
+  row_results<V>(op, t, z);
+  if (op.dx) row_gradient<V>(RowGradient{op.target, op.slope, op.log_sum, op.entropy, op.entropy_slope, op.distribution}, t, z, op.w.outputs, 0);
+}
+
+// The same of a row with a teacher, whose logits are y.
+template <class V>
+inline void taught_row(const HeadLoss& op, std::int64_t t, typename V::Elem* z, const typename V::Elem* y) {
+  using Elem = typename V::Elem;
+  const std::int64_t vocabulary = op.w.outputs;
+  const int leaves = op.w.maximum_leaves;
+  const Divergence kind = op.teacher.divergence;
+  const Elem log = row_results<V>(op, t, z), zero = element<Elem>(0.0f);
+  const bool scored = any_target<V>(op.target, t);
+  Elem teacher = zero, first = zero, second = zero;
+  if (scored) {
+    teacher = log_sum<V>(y, vocabulary, leaves).log_sum;
+    first = divergence_sum<V>(kind, false, z, y, vocabulary, leaves, log, teacher);
+    if (kind == Divergence::jensen_shannon) second = divergence_sum<V>(kind, true, z, y, vocabulary, leaves, log, teacher);
+  }
+  put_divergence<V>(op, t, scored, teacher, first, second);
+  if (op.dx) taught_gradient<V>(TaughtGradient{op.slope, op.log_sum, op.teacher}, t, z, y, vocabulary);
 }
 
 // In parts (kernels/kernel_parts.h) a chunk has fewer rows: the backward, which packs the weight anew for each chunk, takes as many inputs at once as leave a
 // part short.
 constexpr std::int64_t kChunkInParts = 96;
 // What a logit of a row takes, as multiply-adds of the products: its exponentials.
-constexpr std::int64_t kLogitAdds = 40;
+constexpr std::int64_t kLogitAdds = 40, kTaughtLogitAdds = 160;
 
 template <class V>
 void head_loss(const HeadLoss& op, ThreadPool& pool) {
@@ -67,8 +94,19 @@ void head_loss(const HeadLoss& op, ThreadPool& pool) {
     forward.round_input_bf16 = op.round_input_bf16;
     linear_forward<V>(forward, pool);
     end_of_part();
-    run_in_parts(pool, (count + 15) / 16, 16 * op.w.outputs * kLogitAdds, [&](std::int64_t block) {
-      for (std::int64_t t = block * 16; t < std::min(count, block * 16 + 16); ++t) head_row<V>(op, begin + t, elements<V>(z) + t * z.stride);
+    View y;  // the teacher's logits
+    if (op.teacher) {
+      y = op.teacher.logits_chunk.row_range(0, count);
+      LinearForward teacher{y, op.teacher.x.row_range(begin, count), op.teacher.w};
+      teacher.round_input_bf16 = op.teacher.round_input_bf16;
+      linear_forward<V>(teacher, pool);
+      end_of_part();
+    }
+    run_in_parts(pool, (count + 15) / 16, 16 * op.w.outputs * (y ? kTaughtLogitAdds : kLogitAdds), [&](std::int64_t block) {
+      for (std::int64_t t = block * 16; t < std::min(count, block * 16 + 16); ++t) {
+        if (y) taught_row<V>(op, begin + t, elements<V>(z) + t * z.stride, elements<V>(y) + t * y.stride);
+        else head_row<V>(op, begin + t, elements<V>(z) + t * z.stride);
+      }
     });
     end_of_part();
     if (op.dx) linear_backward_input<V>(LinearBackwardInput{op.dx.row_range(begin, count), z, op.w}, pool);

@@ -19,7 +19,11 @@ enum class LossKind : std::int32_t {
   dppo_kl,              // the same, bounded by the KL of the target against all others
   sapo,                 // -w (4 / tau) sigmoid(tau (r - 1)) A
   value,                // of a value head alone: w / 2 max((v - R)^2, (held v - R)^2), kernels/value/value.h
+  divergence,           // w D of the row's whole distribution and a teacher's, whichever the target is: kernels/head/teacher.h
 };
+// Of a student's distribution q over the next token and a teacher's p. reverse: KL(q || p). forward: KL(p || q). jensen_shannon: half the KL of each against
+// the mean of both.
+enum class Divergence : std::int32_t { reverse, forward, jensen_shannon };
 // What the ratio's denominator is: the sampler's log-probability, the trainer's at the start of the step, or the current one (r = 1).
 enum class RatioAnchor : std::int32_t { sampler, proximal, current };
 enum class KlEstimator : std::int32_t { none, k1, k2, k3, unbiased, k3_plus };
@@ -43,6 +47,7 @@ struct LossParameters {
   float entropy_coefficient = 0.0f;  // the loss is less by this, times w, times the entropy of the row
   Correction correction = Correction::none;
   float correction_low = 0.0f, correction_high = 2.0f;
+  Divergence divergence = Divergence::reverse;
 };
 
 // What happened to a target, as bits of `marks`.

@@ -133,7 +133,7 @@ LOCKSTEP_EVERYWHERE inline TargetLoss<V> target_loss(const Objective& o, std::in
   using Elem = typename V::Elem;
   const LossParameters& p = o.parameters;
   const Elem zero = element<Elem>(0.0f);
-  if (o.kind == LossKind::none) return {zero, zero, 0};
+  if (o.kind == LossKind::none || o.kind == LossKind::divergence) return {zero, zero, 0};  // the latter is of the whole row (teacher_row.h)
   const auto at = [t, k](const View& v) { return elements<V>(v)[t * v.stride + k]; };
   const Elem weight = at(o.weight);
   if (o.kind == LossKind::cross_entropy) return {zero - weight * logprob, zero - weight, 0};

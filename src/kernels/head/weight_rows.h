@@ -2,6 +2,7 @@
 // logits of all rows are recomputed, turned into gradients while in cache, and summed over the rows.
 #pragma once
 #include "kernels/embedding/table_rows.h"
+#include "kernels/head/teacher_rows.h"
 #include "kernels/linear/low_bit.h"
 #include "kernels/linear/product.h"
 
@@ -13,8 +14,28 @@ struct HeadScratch {
   typename V::Elem lane[16];
 };
 template <class V>
+struct TeacherScratch {
+  typename V::Elem lane[16];
+};
+template <class V>
 struct HeadTotals {
   typename AccumulatorVec<V>::Storage storage[AccumulatorVec<V>::kStorage];
+};
+
+// Rows as products read them for logits: rounded to bf16 where the profile says so. Empty where there are none.
+template <class V>
+struct RowsOfLogits {
+  const typename V::Elem* rows = nullptr;
+  std::int64_t stride = 0;
+  std::vector<typename V::Elem> rounded;
+  RowsOfLogits(const View& x, bool round) {
+    if (!x) return;
+    rows = elements<V>(x), stride = x.stride;
+    if (!round) return;
+    rounded.resize(static_cast<std::size_t>(x.rows * x.cols));
+    round_rows<V>(rounded.data(), rows, x.stride, x.rows, x.cols);
+    rows = rounded.data(), stride = x.cols;
+  }
 };
 
 // x is laid out anew for the sums (pack_weight_rows) if it has at most this many elements.
@@ -34,15 +55,8 @@ void head_weight(const HeadWeight& op, ThreadPool& pool) {
   const auto segment_of = [segment](std::int64_t t) { return segment[t]; };
   const TokenRows tokens = tied ? rows_by_token<V>(op.token, op.table_dy.rows, panels * 16, op.first, op.w.outputs) : TokenRows{};
   const Elem* x = elements<V>(op.x);
-  const Elem* read = x;  // by the logits
-  std::int64_t read_stride = op.x.stride;
-  std::vector<Elem> rounded;
-  if (op.round_input_bf16) {
-    rounded.resize(static_cast<std::size_t>(rows * inputs));
-    round_rows<V>(rounded.data(), x, op.x.stride, rows, inputs);
-    read = rounded.data();
-    read_stride = inputs;
-  }
+  const RowsOfLogits<V> read(op.x, op.round_input_bf16), teacher_read(op.teacher.x, op.teacher.round_input_bf16);
+  const TaughtGradient taught{op.slope, op.log_sum, op.teacher};
   // All items read x: it is laid out for them once, where that takes little memory.
   const Elem* packed = nullptr;
   if (rows * inputs <= kPackedElements && panels > pool.threads() * group) {
@@ -66,11 +80,20 @@ void head_weight(const HeadWeight& op, ThreadPool& pool) {
       const std::int64_t first = item * group, count = std::min(group, panels - first), columns = std::min(op.w.outputs - first * 16, count * 16);
       const std::int64_t width = count * 16;
       Elem* z = reinterpret_cast<Elem*>(thread_scratch<HeadScratch<V>>(static_cast<std::size_t>(rows * count)));
-      const Product<V, W> logits{z, width, read, read_stride, weights + first * inputs * 16, inputs, columns, 0, 0, 0, false};
+      const Product<V, W> logits{z, width, read.rows, read.stride, weights + first * inputs * 16, inputs, columns, 0, 0, 0, false};
       product_forward<V, W>(logits, rows, op.w.maximum_leaves, 0, 8, 0, count);
-      for (std::int64_t t = 0; t < rows; ++t) {
-        temper_row<V>(op.distribution, t, z + t * width, columns);
-        row_gradient<V>(gradient, t, z + t * width, columns, op.first + first * 16);
+      if (op.teacher) {
+        Elem* y = reinterpret_cast<Elem*>(thread_scratch<TeacherScratch<V>>(static_cast<std::size_t>(rows * count)));
+        const std::int64_t own = op.teacher.w.inputs;
+        const W* teachers = device_pointer<W>(op.teacher.w.data) + first * own * 16;
+        const Product<V, W> teacher{y, width, teacher_read.rows, teacher_read.stride, teachers, own, columns, 0, 0, 0, false};
+        product_forward<V, W>(teacher, rows, op.teacher.w.maximum_leaves, 0, 8, 0, count);
+        for (std::int64_t t = 0; t < rows; ++t) taught_gradient<V>(taught, t, z + t * width, y + t * width, columns);
+      } else {
+        for (std::int64_t t = 0; t < rows; ++t) {
+          temper_row<V>(op.distribution, t, z + t * width, columns);
+          row_gradient<V>(gradient, t, z + t * width, columns, op.first + first * 16);
+        }
       }
       const auto sum_rows = [&](std::int64_t begin, std::int64_t end, Storage* bins) {
         const WeightGradient<V> weight{op.gradient ? elements<V>(op.gradient) + first * inputs * 16 : nullptr,

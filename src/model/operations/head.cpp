@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "kernels/launch.h"
 #include "model/operations/low_rank.h"
 #include "model/operations/ranks.h"
@@ -167,10 +168,15 @@ void loss_by_leaves(Context& ctx, const HeadLoss& head, HeadForm& form) {
 }  // namespace
 
 void head_loss(Context& ctx, const HeadLoss& head, ParameterId id, const AdapterRows* adapter, const View& segment) {
-  if (adapter && adapter->weights->layout->place(id).a >= 0) {
+  const bool adapted = adapter && adapter->weights->layout->place(id).a >= 0, sharded = split_of(ctx, id) == ParameterSplit::vocabulary;
+  if (head.teacher && (adapted || sharded))
+    fail(ErrorCode::unsupported, "the divergence from a teacher is of a whole head, and {}; allowed is {}",
+         adapted ? "an adapter trains this one (unembedding)" : "ranks share this one's model (tp, ep, pp)",
+         adapted ? "an adapter of other layers" : "ranks with the whole model each (dp, cp)");
+  if (adapted) {
     AdaptedHead form(ctx, head, id, *adapter, segment);
     loss_by_leaves(ctx, head, form);
-  } else if (split_of(ctx, id) == ParameterSplit::vocabulary) {
+  } else if (sharded) {
     HeadForm form(ctx, head, id);
     loss_by_leaves(ctx, head, form);
   } else {
@@ -186,6 +192,7 @@ void head_weight(Backend& backend, const HeadWeight& all) {
     HeadWeight part = all;
     part.w = tokens_of(all.w, first * 16, std::min(all.w.outputs - first * 16, count * 16));
     part.first = all.first + first * 16;
+    if (all.teacher) part.teacher.w = tokens_of(all.teacher.w, first * 16, part.w.outputs);
     if (all.gradient) part.gradient = all.gradient.block(0, 1, first * size, count * size);
     if (all.bins) part.bins = all.bins.block(0, 1, first * size, count * size);
     backend.launch(&KernelTable::head_weight, part);

@@ -11,6 +11,7 @@
 #include "base/stop_token.h"
 #include "serving/loading.h"
 #include "serving/serving.h"
+#include "train/teacher_head.h"
 
 namespace lockstep {
 
@@ -53,6 +54,12 @@ struct TeacherAnswer {
   std::vector<std::int32_t> group = {};
 };
 
+// What the loss divergence is made of: the teacher's head, and of each text the hidden states of all its tokens but the last, [tokens, inputs of the head].
+struct TeacherStates {
+  std::shared_ptr<const TeacherHead> head;
+  std::vector<std::vector<float>> states;
+};
+
 class Teachers {
  public:
   // Of those that are not far. `runtime`: the student's, whose profile, device and threads they have, and whose folder where they name none. The weights of
@@ -73,6 +80,9 @@ class Teachers {
   std::int64_t loads() const { return loads_; }  // of folders, so far
   static constexpr std::int64_t kSampled = -1, kVocabulary = 0;
   std::vector<TeacherAnswer> ask(std::size_t teacher, const std::vector<TeacherText>& texts, std::int64_t tokens);
+  // The teacher's weights stay in memory as long as the answer's head is held. Errors: cancelled; numeric, with the teacher's name; unsupported for an adapter
+  // of the head, whose logits are no product with it alone.
+  TeacherStates states(std::size_t teacher, const std::vector<TeacherText>& texts);
 
  private:
   // A folder and the adapters over it, by teacher; `service` is null while it is not in memory.
@@ -80,6 +90,8 @@ class Teachers {
     std::string path;
     std::int64_t bytes = 0;  // of its weights
     OpenedModel opened;      // outlives what stands on its runtime
+    std::shared_ptr<const WeightSet> weights;
+    std::shared_ptr<Executor> executor;  // of the service
     std::shared_ptr<GenerationService> service;
     std::vector<std::pair<std::size_t, std::shared_ptr<const AdapterWeights>>> adapters;
     std::int64_t asked = 0;  // when it was last asked, as a count of calls
