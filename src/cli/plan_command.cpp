@@ -94,6 +94,10 @@ int plan_command(const Arguments& arguments) {
   table.refused("with --for serve", [&purpose] { return purpose == "serve"; });
   table.integer("critic-rank", &training.critic_rank, 1, 256, "R", "train: rank of an adapter that is the critic");
   table.refused("without --critic adapter", [&training] { return training.critic != "adapter"; });
+  table.text("teacher", &training.teacher, "MODEL",
+             "train: another model beside it, named as --model is, from whose distribution over the whole vocabulary it learns, as `train distill` does");
+  table.refused("with --for serve", [&purpose] { return purpose == "serve"; });
+  table.refused("with --critic", [&training] { return training.critic != "none"; });
   table.integer("batch-rows", &serving.engine.max_batch_rows, 1, 1 << 20, "N", "serve: rows of one forward");
   table.refused("without --for serve", [&purpose] { return purpose != "serve"; });
   table.integer("cache-bytes", &serving.engine.cache_bytes, 0, std::int64_t{1} << 50, "BYTES",
@@ -107,12 +111,13 @@ int plan_command(const Arguments& arguments) {
   add_runtime_options(table, settings);
   add_ranks_option(table, &settings.ranks);
   table.refused("with --flops", [&flops] { return flops; },
-                {"for", "sequences", "length", "micro-batch", "checkpoint-activations", "optimizer-state", "critic", "memory-megabytes", "threads", "device",
-                 "backend", "isa", "mla-norm-eps", "ranks"});
+                {"for", "sequences", "length", "micro-batch", "checkpoint-activations", "optimizer-state", "critic", "teacher", "memory-megabytes", "threads",
+                 "device", "backend", "isa", "mla-norm-eps", "ranks"});
   add_json_option(table, &json);
   if (!table.parse(arguments)) return kExitOk;
 
   settings.model = planned_name(settings.model);
+  if (!training.teacher.empty()) training.teacher = planned_name(training.teacher);
   if (flops) return tell_token_flop(settings, json);
   if (sequences > 0) training.sequences = serving.sequences = sequences;
   if (length == 1) throw UsageError("--length is 1, allowed are 0 (the default of --for) and 2 or more");

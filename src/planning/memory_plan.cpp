@@ -1,6 +1,7 @@
 #include "planning/memory_plan.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "base/error.h"
 #include "base/hub_name.h"
@@ -10,6 +11,7 @@
 #include "model/value_head.h"
 #include "planning/shape_catalog.h"
 #include "train/adapter_trainer.h"
+#include "train/teacher_head.h"
 #include "train/trainer.h"
 #include "train/value_loss.h"
 
@@ -133,6 +135,40 @@ MemoryPlan memory_of(const MemoryAccounts& memory) {
   return plan;
 }
 
+namespace {
+// A teacher of the loss divergence, on a device of its own.
+class PlannedTeacher {
+ public:
+  PlannedTeacher(const RuntimeSettings& settings, std::int64_t length)
+      : runtime_(counting_runtime(settings, planned_model(settings), length)),
+        weights_(make_weight_set(runtime_.backend, runtime_.model->manifest(), no_images(*runtime_.model), runtime_.profile, 0)),
+        head_(std::make_shared<const TeacherHead>(teacher_head(std::shared_ptr<const Runtime>(std::shared_ptr<const void>(), &runtime_), weights_))) {}
+  void teach(std::vector<TrainSequence>& data) {
+    std::vector<std::vector<std::int32_t>> texts;
+    for (const TrainSequence& one : data) texts.push_back(one.tokens);
+    std::vector<std::vector<float>> states = teacher_states(runtime_, *weights_, nullptr, texts);
+    for (std::size_t i = 0; i < data.size(); ++i) data[i].teacher = head_, data[i].teacher_states = std::move(states[i]);
+  }
+  const MemoryAccounts& memory() { return runtime_.backend.device().memory(); }
+
+ private:
+  Runtime runtime_;
+  std::shared_ptr<const WeightSet> weights_;
+  std::shared_ptr<const TeacherHead> head_;
+};
+
+void check_teacher(const RuntimeSettings& settings, const TrainingPlan& what) {
+  const std::int64_t vocabulary = planned_model(settings)->facts().vocabulary;
+  if (what.critic != "none")
+    fail(ErrorCode::unsupported, "teacher is '{}' and critic '{}', allowed is one of them: no run has both", what.teacher, what.critic);
+  if (vocabulary <= Request::kMaxPromptTargets)
+    fail(ErrorCode::unsupported,
+         "teacher is '{}', and the model has a vocabulary of {} tokens; a plan with a teacher is of more than {}: of fewer, teachers tell the "
+         "log-probabilities of all",
+         what.teacher, vocabulary, Request::kMaxPromptTargets);
+}
+}  // namespace
+
 std::vector<MemoryPlan> plan_training(const RuntimeSettings& settings, const TrainingPlan& what) {
   const std::vector<std::string> critics{"none", "full", "adapter"};
   if (std::find(critics.begin(), critics.end(), what.critic) == critics.end())
@@ -142,12 +178,24 @@ std::vector<MemoryPlan> plan_training(const RuntimeSettings& settings, const Tra
   options.ranks = rank_layout(settings.ranks);
   Trainer trainer(runtime, no_images(*runtime.model), options);
   const TrainSequence sequence = TrainSequence::next_token(std::vector<std::int32_t>(static_cast<std::size_t>(what.length + 1)));
-  const std::vector<TrainSequence> data(static_cast<std::size_t>(what.sequences), sequence);
+  std::optional<PlannedTeacher> teacher;  // outlives the data, which refer to its weights
+  std::vector<TrainSequence> data(static_cast<std::size_t>(what.sequences), sequence);
+  LossOptions loss;
+  if (!what.teacher.empty()) {
+    check_teacher(settings, what);
+    RuntimeSettings own = settings;
+    own.model = what.teacher;
+    own.ranks.clear();
+    teacher.emplace(own, what.length);
+    loss.kind = LossKind::divergence;
+  }
   for (int step = 0; step < 2; ++step) {
-    trainer.forward_backward(data, {});
+    if (teacher) teacher->teach(data);
+    trainer.forward_backward(data, loss);
     trainer.optim_step({});
   }
   std::vector<MemoryPlan> plans = plans_of(trainer.ranks(), options.ranks.size(), *runtime.model);
+  if (teacher) plans[0] = memory_beside(plans[0], trainer.ranks().memory(0), teacher->memory());
   if (what.critic != "none") add_critic(settings, what, options, trainer.ranks(), data, plans);
   return plans;
 }

@@ -31,6 +31,8 @@ struct TrainingPlan {
   // "full": all its weights are trained; "adapter": an adapter over frozen ones.
   std::string critic = "none";
   std::int64_t critic_rank = 8;
+  // A model beside it, named as the model is, whose distribution over the whole vocabulary is learned as `train distill --over vocabulary` does; empty: none.
+  std::string teacher = {};
 };
 struct ServingPlan {
   std::int64_t sequences = 8, length = 1024;  // running at a time; tokens of each, prompt and answer
@@ -48,7 +50,8 @@ Json planned_config(const RuntimeSettings& settings);
 std::shared_ptr<const Model> planned_model(const RuntimeSettings& settings);
 
 // One plan per rank of settings.ranks, which replaces the ranks of `what`. `settings.model`: a model folder or a config.json. Errors: those
-// of reading it; invalid_argument (a length beyond the context). dp is for training only.
+// of reading it; invalid_argument (a length beyond the context, a teacher of another vocabulary); unsupported (a teacher of so few tokens that it tells all
+// their log-probabilities, or beside a critic). dp is for training only.
 std::vector<MemoryPlan> plan_training(const RuntimeSettings& settings, const TrainingPlan& what);
 std::vector<MemoryPlan> plan_serving(const RuntimeSettings& settings, const ServingPlan& what);
 

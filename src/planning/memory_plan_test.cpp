@@ -3,9 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "base/error.h"
+#include "base/file.h"
+#include "checkpoint/json_file.h"
 #include "engine/engine.h"
 #include "train/adapter_trainer.h"
+#include "train/teacher_head.h"
 #include "train/trainer.h"
 #include "train/value_loss.h"
 
@@ -139,6 +144,70 @@ TEST(MemoryPlan, ACriticStandsBesideWhatIsTrained) {
     return std::string("accepted");
   }();
   EXPECT_NE(why.find("did you mean 'full'"), std::string::npos) << why;
+}
+
+// The most that a student and its teacher hold together, in two steps of both.
+std::int64_t measured_with_teacher(const RuntimeSettings& settings, const TrainingPlan& what) {
+  OpenedModel student = open_untrained_model(settings, 1, 0.02), opened = open_untrained_model(settings, 2, 0.02);
+  const std::shared_ptr<const WeightSet> weights = opened.weight_set();
+  const auto head = std::make_shared<const TeacherHead>(teacher_head(opened.runtime, weights));
+  Trainer trainer(*student.runtime, student.masters(), what.trainer);
+  std::vector<TrainSequence> data(static_cast<std::size_t>(what.sequences),
+                                  TrainSequence::next_token(std::vector<std::int32_t>(static_cast<std::size_t>(what.length + 1), 7)));
+  LossOptions loss;
+  loss.kind = LossKind::divergence;
+  MemoryAccounts &of_student = student.runtime->backend.device().memory(), &of_teacher = opened.runtime->backend.device().memory();
+  const auto rests = [](const MemoryAccounts& memory) {
+    std::int64_t bytes = 0;
+    for (int c = 0; c < kMemoryCategories; ++c) bytes += memory.current(static_cast<MemoryCategory>(c));
+    return bytes;
+  };
+  std::int64_t most = 0;
+  for (int step = 0; step < 2; ++step) {
+    of_teacher.reset_peaks();
+    for (TrainSequence& one : data) {
+      one.teacher = head;
+      one.teacher_states = teacher_states(*opened.runtime, *weights, nullptr, std::vector<std::vector<std::int32_t>>{one.tokens})[0];
+    }
+    most = std::max(most, of_teacher.peak_of_all() + rests(of_student));
+    of_student.reset_peaks();
+    trainer.forward_backward(data, loss);
+    trainer.optim_step({});
+    most = std::max(most, of_student.peak_of_all() + rests(of_teacher));
+  }
+  return most;
+}
+
+TEST(MemoryPlan, ATeacherStandsBesideWhatIsTrained) {
+  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "lockstep_taught_plan";
+  std::filesystem::create_directories(folder);
+  Json config = read_json_file(std::filesystem::path(kModel) / "config.json");
+  config["vocab_size"] = 5000;
+  write_file_atomic(folder / "config.json", config.dump());
+  const RuntimeSettings settings{.model = folder.string(), .profile = "cpu-bf16w", .threads = 1};
+  const MemoryPlan alone = plan_training(settings, {.sequences = 3, .length = 40})[0];
+  for (const std::int64_t micro_batch : {0, 1}) {
+    const TrainingPlan what{.sequences = 3, .length = 40, .trainer = {.micro_batch = micro_batch}, .teacher = settings.model};
+    const MemoryPlan plan = plan_training(settings, what)[0];
+    const auto measured = static_cast<double>(measured_with_teacher(settings, what));
+    EXPECT_NEAR(static_cast<double>(plan.total), measured, 0.1 * measured) << micro_batch;
+    if (micro_batch == 0) {
+      const std::int64_t chunk = 4 * 120 * 5000;
+      EXPECT_GT(plan.total, alone.total);
+      EXPECT_LT(plan.total, alone.total + 2 * chunk + alone.peak[static_cast<std::size_t>(MemoryCategory::weights)]);
+    }
+  }
+  const auto told = [&](const RuntimeSettings& of, const TrainingPlan& what) {
+    try {
+      plan_training(of, what);
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string("accepted");
+  };
+  const std::string few = told({.model = kModel, .threads = 1}, {.teacher = kModel}), both = told(settings, {.critic = "full", .teacher = settings.model});
+  EXPECT_NE(few.find("a plan with a teacher is of more than 1024"), std::string::npos) << few;
+  EXPECT_NE(both.find("allowed is one of them"), std::string::npos) << both;
 }
 
 TEST(MemoryPlan, OptimizerStateInAFileIsItsOwnCategory) {

@@ -1,7 +1,11 @@
-// The head of a teacher, another model over the vocabulary of the one that is trained: what the loss divergence needs of it beside its hidden states
-// (TrainSequence::teacher, kernels/head/teacher.h). A plain value, any thread.
+// A teacher of the loss divergence (TrainSequence::teacher, kernels/head/teacher.h): another model over the vocabulary of the one that is trained, of which its
+// head and its hidden states are used.
 //   sequence.teacher = std::make_shared<const TeacherHead>(teacher_head(runtime, weights));
 #pragma once
+#include <functional>
+#include <span>
+
+#include "model/adapter.h"
 #include "model/runtime.h"
 
 namespace lockstep {
@@ -12,11 +16,12 @@ struct TeacherHead {
   PackedWeight w;                            // one of them
   bool round_input_bf16 = false;
 };
+TeacherHead teacher_head(std::shared_ptr<const Runtime> runtime, std::shared_ptr<const WeightSet> weights);
 
-inline TeacherHead teacher_head(std::shared_ptr<const Runtime> runtime, std::shared_ptr<const WeightSet> weights) {
-  const PackedWeight w = packed_weight(runtime->model->manifest(), *weights, runtime->model->facts().head, runtime->profile);
-  const bool rounds = runtime->profile.bf16_activations;
-  return {std::move(runtime), std::move(weights), w, rounds};
-}
+// The teacher's hidden states of all tokens of each text, [tokens, hidden], in forwards of at most kTeacherRows rows, unless a text alone has more; `between`
+// is called behind each. `adapter` may be null. On the runtime's thread. Errors: numeric; invalid_argument for a text beyond the context.
+inline constexpr std::size_t kTeacherRows = 2048;
+std::vector<std::vector<float>> teacher_states(Runtime& runtime, const WeightSet& weights, const AdapterWeights* adapter,
+                                               std::span<const std::vector<std::int32_t>> texts, const std::function<void()>& between = {});
 
 }  // namespace lockstep

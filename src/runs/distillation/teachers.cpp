@@ -2,13 +2,10 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <iterator>
 #include <mutex>
 #include <set>
-#include <span>
 
 #include "base/error.h"
-#include "model/adapter_rows.h"
 #include "model/model.h"
 #include "serving/on_executor.h"
 #include "text/tokenizer/tokenizer.h"
@@ -31,40 +28,6 @@ void check_same_tokens(const TeacherSettings& teacher, const OpenedModel& opened
     if (opened.tokenizer->token_text(id) != tokenizer.token_text(id))
       fail(ErrorCode::invalid_argument, "token {} is '{}' to teacher '{}' and '{}' to the student; allowed are teachers of the same tokenizer", id,
            opened.tokenizer->token_text(id), teacher.name, tokenizer.token_text(id));
-}
-
-constexpr std::size_t kRowsAtOnce = 2048;  // of one forward of hidden_states, unless a text alone has more
-
-// One forward over all tokens of the texts but the last ones.
-std::vector<std::vector<float>> hidden_states(Runtime& runtime, const WeightSet& weights, const AdapterWeights* adapter, std::span<const TeacherText> texts) {
-  constexpr std::int64_t kPageSize = 16;
-  Backend& backend = runtime.backend;
-  const Model& model = *runtime.model;
-  std::vector<SequenceSlice> slices;
-  std::int64_t pages = 0;
-  for (const TeacherText& text : texts) {
-    SequenceSlice& slice = slices.emplace_back();
-    slice.tokens.assign(text.tokens.begin(), text.tokens.end() - 1);
-    if (std::ssize(slice.tokens) > runtime.max_positions)
-      fail(ErrorCode::invalid_argument, "a text has {} tokens, allowed are at most {}", slice.tokens.size(), runtime.max_positions);
-    for (std::int64_t at = 0; at < std::ssize(slice.tokens); at += kPageSize) slice.pages.push_back(static_cast<std::int32_t>(pages++));
-  }
-  KvCache cache(backend, model.cache_shapes(runtime.profile), runtime.profile, pages, kPageSize);
-  const Batch batch(backend, slices, kPageSize, true);
-  std::vector<AdapterRows> adapters;
-  if (adapter) adapters.push_back({adapter, nullptr, 0, batch.count(), 0, batch.tape_count()});
-  ForwardOptions options;
-  if (adapter) options.adapters = &adapters;
-  Context context = runtime.context(weights, cache, batch, options);
-  const Tensor hidden = model.forward(context);
-  const std::vector<float> rows = backend.stream().read(hidden.view()).get();
-  const std::vector<std::int32_t> flags = backend.stream().read_ints(context.flags()).get();
-  if (std::any_of(flags.begin(), flags.end(), [](std::int32_t flag) { return flag != 0; })) fail(ErrorCode::numeric, "a value is not a number or not finite");
-  const std::int64_t width = model.facts().hidden;
-  std::vector<std::vector<float>> states;
-  for (std::size_t i = 0; i < texts.size(); ++i)
-    states.emplace_back(rows.begin() + batch.row_begin()[i] * width, rows.begin() + batch.row_begin()[i + 1] * width);
-  return states;
 }
 
 // Shared with the callbacks, which may outlive an interrupted call.
@@ -219,16 +182,12 @@ TeacherStates Teachers::states(std::size_t teacher, const std::vector<TeacherTex
          settings_[teacher].name);
   TeacherStates told;
   told.head = std::make_shared<const TeacherHead>(teacher_head(folder.opened.runtime, folder.weights));
+  std::vector<std::vector<std::int32_t>> rows;
+  for (const TeacherText& text : texts) rows.emplace_back(text.tokens.begin(), text.tokens.end() - 1);
   with_context(fmt::format("asking teacher '{}'", settings_[teacher].name), [&] {
-    for (std::size_t begin = 0, end; begin < texts.size(); begin = end) {
-      std::size_t rows = 0;
-      for (end = begin; end < texts.size() && (end == begin || rows + texts[end].tokens.size() <= kRowsAtOnce); ++end) rows += texts[end].tokens.size();
-      const std::span<const TeacherText> some(texts.data() + begin, end - begin);
-      auto states =
-          run_on(*folder.executor, WorkClass::rollouts, [&](const OnExecutor&) { return hidden_states(runtime, *folder.weights, adapter, some); }).get();
-      std::move(states.begin(), states.end(), std::back_inserter(told.states));
-      stop_.throw_if_stopped();
-    }
+    told.states = run_on(*folder.executor, WorkClass::rollouts, [&](const OnExecutor&) {
+                    return teacher_states(runtime, *folder.weights, adapter, rows, [&] { stop_.throw_if_stopped(); });
+                  }).get();
   });
   return told;
 }

@@ -1,0 +1,61 @@
+#include "train/teacher_head.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "model/adapter_rows.h"
+#include "model/model.h"
+
+namespace lockstep {
+
+TeacherHead teacher_head(std::shared_ptr<const Runtime> runtime, std::shared_ptr<const WeightSet> weights) {
+  const PackedWeight w = packed_weight(runtime->model->manifest(), *weights, runtime->model->facts().head, runtime->profile);
+  const bool rounds = runtime->profile.bf16_activations;
+  return {std::move(runtime), std::move(weights), w, rounds};
+}
+
+namespace {
+void add_states(Runtime& runtime, const WeightSet& weights, const AdapterWeights* adapter, std::span<const std::vector<std::int32_t>> texts,
+                std::vector<std::vector<float>>& states) {
+  constexpr std::int64_t kPageSize = 16;
+  Backend& backend = runtime.backend;
+  const Model& model = *runtime.model;
+  std::vector<SequenceSlice> slices;
+  std::int64_t pages = 0;
+  for (const std::vector<std::int32_t>& tokens : texts) {
+    if (std::ssize(tokens) > runtime.max_positions)
+      fail(ErrorCode::invalid_argument, "a text has {} tokens, allowed are at most {}", tokens.size(), runtime.max_positions);
+    SequenceSlice& slice = slices.emplace_back();
+    slice.tokens = tokens;
+    for (std::int64_t at = 0; at < std::ssize(tokens); at += kPageSize) slice.pages.push_back(static_cast<std::int32_t>(pages++));
+  }
+  KvCache cache(backend, model.cache_shapes(runtime.profile), runtime.profile, pages, kPageSize);
+  const Batch batch(backend, slices, kPageSize, true);
+  std::vector<AdapterRows> adapters;
+  if (adapter) adapters.push_back({adapter, nullptr, 0, batch.count(), 0, batch.tape_count()});
+  ForwardOptions options;
+  if (adapter) options.adapters = &adapters;
+  Context context = runtime.context(weights, cache, batch, options);
+  const Tensor hidden = model.forward(context);
+  const std::vector<float> rows = backend.stream().read(hidden.view()).get();
+  const std::vector<std::int32_t> flags = backend.stream().read_ints(context.flags()).get();
+  if (std::any_of(flags.begin(), flags.end(), [](std::int32_t flag) { return flag != 0; })) fail(ErrorCode::numeric, "a value is not a number or not finite");
+  const std::int64_t width = model.facts().hidden;
+  for (std::size_t i = 0; i < texts.size(); ++i)
+    states.emplace_back(rows.begin() + batch.row_begin()[i] * width, rows.begin() + batch.row_begin()[i + 1] * width);
+}
+}  // namespace
+
+std::vector<std::vector<float>> teacher_states(Runtime& runtime, const WeightSet& weights, const AdapterWeights* adapter,
+                                               std::span<const std::vector<std::int32_t>> texts, const std::function<void()>& between) {
+  std::vector<std::vector<float>> states;
+  for (std::size_t begin = 0, end = 0; begin < texts.size(); begin = end) {
+    std::size_t rows = 0;
+    for (; end < texts.size() && (end == begin || rows + texts[end].size() <= kTeacherRows); ++end) rows += texts[end].size();
+    add_states(runtime, weights, adapter, texts.subspan(begin, end - begin), states);
+    if (between) between();
+  }
+  return states;
+}
+
+}  // namespace lockstep
