@@ -164,7 +164,7 @@ def main():
     for seed in map(int, options.seeds.split(",")):
         results[seed] = Study(options, seed).study()
         print(table(results[seed], seed), flush=True)
-    (options.work / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+        (options.work / "results.json").write_text(json.dumps(results, indent=1) + "\n")  # of the seeds so far
 
 
 if __name__ == "__main__":
