@@ -17,6 +17,10 @@ class BatchLoss {
   virtual ~BatchLoss() = default;
   // How many data belong together and are never cut apart: 2 for pairs.
   virtual std::size_t together() const { return 1; }
+  // The path of a sampler's weights under which each piece is scored as well, for told(), which comes before weigh(); empty: none.
+  virtual std::string teacher() const { return {}; }
+  // The teacher's log-probabilities of data[first ...].
+  virtual void told(std::size_t first, std::vector<std::vector<float>>&& logprobs) {}
   // Weights for data[first ...] with these log-probabilities. Errors name the datum.
   virtual void weigh(PreparedBatch& prepared, std::size_t first, std::span<const std::vector<float>> logprobs) = 0;
   // Metrics of all data weighed: "loss:sum" and others.
@@ -30,6 +34,8 @@ inline constexpr const char kPairwiseRewardLoss[] = "pairwise_reward";  // over 
 std::vector<std::string> batch_loss_names();                            // without a critic's
 // For a loss that the model lacks. Errors: unsupported if critics have it and this is none, or the reverse; else invalid_argument.
 [[noreturn]] void refuse_loss(const std::string& name, bool critic);
+// The option of a batch's loss that names a teacher; empty: there is none. Before the loss is made, which checks it.
+std::string teacher_option(const TrainingBatch& batch);
 // Fills `prepared` with the trainer's input. Errors invalid_argument and unsupported: those of prepare_batch; an unknown or forbidden option; a missing
 // input; an odd number of data for a loss over pairs.
 std::unique_ptr<BatchLoss> make_batch_loss(const TrainingBatch& batch, const BatchLimits& limits, PreparedBatch& prepared);

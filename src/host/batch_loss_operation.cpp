@@ -1,19 +1,42 @@
 // A batch under a loss that is a function of log-probabilities (host/batch_loss.h). A piece of the batch is scored, the loss gives weights
 // -dLoss/dlogprob, and their gradient is taken with what the scoring kept (train/kept_passes.h).
+#include <numeric>
+#include <optional>
+
 #include "base/error.h"
 #include "base/give_way.h"
 #include "host/batch_loss.h"
 #include "host/model_operations.h"
+#include "train/forward_pass.h"
+#include "train/rank_record.h"
 
 namespace lockstep {
 namespace {
 struct BatchLossRun {
-  TrainingBatch batch;  // with what the loss reads
+  TrainingBatch batch;           // with what the loss reads
+  SamplerWeights teacher;        // null: it has none
+  std::optional<Error> refusal;  // of the teacher: the operation's result, in its turn
   std::unique_ptr<BatchLoss> loss;
   PreparedBatch prepared;
   std::size_t next = 0;  // datum
   bool begun = false;
 };
+
+// Log-probabilities of the targets under weights that nobody trains here.
+std::vector<std::vector<float>> scores_under(Runtime& runtime, const SamplerWeights& weights, const std::vector<TrainSequence>& piece) {
+  LossOptions none;
+  none.kind = LossKind::none;
+  ForwardBackwardResult result;
+  result.make_room(piece.size(), none.kind);
+  RowSums sums;
+  std::vector<ForwardPass::Job> jobs(1);
+  jobs[0].data = &piece, jobs[0].loss = &none, jobs[0].result = &result, jobs[0].sums = &sums, jobs[0].adapter = weights.adapter.get();
+  jobs[0].part.resize(piece.size());
+  std::iota(jobs[0].part.begin(), jobs[0].part.end(), std::size_t{0});
+  ForwardPass pass(runtime, TrainerOptions{});
+  pass.run(*weights.weights, ForwardPass::Settings{}, jobs);
+  return std::move(result.logprobs);
+}
 
 TrainingOutput batch_loss_output(const BatchLossRun& run, const ForwardBackwardResult& result) {
   TrainingOutput out = training_output(run.prepared, result);
@@ -28,9 +51,20 @@ std::string ModelOperations::forward_backward_custom(const std::string& owner, c
   const SentOperation sent = SentOperation(batch.forward_only ? "forward" : "forward_backward").add(batch);
   auto run = std::make_shared<BatchLossRun>();
   run->batch = std::move(batch);
+  try {  // on the caller's thread, since weights may come from a disk
+    if (const std::string path = teacher_option(run->batch); !path.empty()) {
+      if (commons_.base->opened.ranks.size() > 1)
+        fail(ErrorCode::unsupported, "teacher is '{}', and the server has {} ranks; allowed is one, or the teacher's log-probabilities", path,
+             commons_.base->opened.ranks.size());
+      run->teacher = to_.weights.of_checkpoint(owner, path);
+    }
+  } catch (const Error& e) {
+    run->refusal = e;
+  }
   const auto piece_of = [this, owner, run, encode = std::move(encode)](const OnExecutor& on, HostedModel& model, const std::string&) {
     ForwardBackwardResult result;
     try {
+      if (run->refusal) throw *run->refusal;
       TrainedModel& trained = tools_.resting.trained(on, model);
       if (!run->loss) {
         const std::string& name = run->batch.loss.name;
@@ -52,6 +86,7 @@ std::string ModelOperations::forward_backward_custom(const std::string& owner, c
       const auto piece = [&] {
         return std::vector<TrainSequence>(all.begin() + static_cast<std::ptrdiff_t>(run->next), all.begin() + static_cast<std::ptrdiff_t>(end));
       };
+      if (!run->loss->teacher().empty()) run->loss->told(run->next, scores_under(commons_.runtime(), run->teacher, piece()));
       const std::vector<std::vector<float>> logprobs = trained.score(piece());
       std::vector<std::size_t> places;
       for (std::size_t d = run->next; d < end; d += run->loss->together()) {

@@ -10,7 +10,7 @@
 
 namespace lockstep {
 namespace {
-constexpr const char kTeacher[] = "teacher_logprobs";
+constexpr const char kTeacher[] = "teacher_logprobs", kTeacherOption[] = "teacher";
 
 [[noreturn]] void wrong_option(const std::string& loss, const std::string& name, const std::vector<std::string>& names) {
   fail(ErrorCode::invalid_argument, "'{}' is no option of the loss {}, allowed are {}{}", name, loss, fmt::join(names, ", "), did_you_mean(name, names));
@@ -155,36 +155,43 @@ class DistillBatchLoss final : public BatchLoss {
  public:
   DistillBatchLoss(const TrainingBatch& batch, const BatchLimits& limits, PreparedBatch& prepared) : vocabulary_(limits.vocabulary) {
     bool mean = false;
-    const std::vector<std::string> names{"averaging", "divergence"};
+    const std::vector<std::string> names{"averaging", "divergence", kTeacherOption};
     for (const auto& [name, value] : batch.loss.config) {
       if (name == "averaging") mean = text_option(name, value, {"sum", "token_mean"}) == "token_mean";
       else if (name == "divergence") kind_ = divergence_by_name(text_option(name, value, divergence_names()));
-      else wrong_option(batch.loss.name, name, names);
+      else if (name != kTeacherOption) wrong_option(batch.loss.name, name, names);
     }
-    for (std::size_t d = 0; d < batch.data.size(); ++d)
-      if (!batch.data[d].inputs.contains(kTeacher))
-        fail(ErrorCode::invalid_argument, "data[{}].loss_fn_inputs has no {}, which the loss {} needs: the teacher's of the same tokens", d, kTeacher,
-             kDistillLoss);
+    path_ = teacher_option(batch);
+    for (std::size_t d = 0; d < batch.data.size(); ++d) {
+      const bool told = batch.data[d].inputs.contains(kTeacher);
+      if (!told && path_.empty())
+        fail(
+            ErrorCode::invalid_argument,
+            "data[{}].loss_fn_inputs has no {}, which the loss {} needs: the teacher's of the same tokens; or its option {} is the path of a sampler's weights",
+            d, kTeacher, kDistillLoss, kTeacherOption);
+      if (told && !path_.empty())
+        fail(ErrorCode::invalid_argument, "data[{}].loss_fn_inputs has {}, and the option {} is '{}'; allowed is one of them", d, kTeacher, kTeacherOption,
+             path_);
+    }
     prepared = prepare_plain(batch, limits, whole_vocabulary(batch.loss.name), [](const std::string& name) { return name != kTeacher; });
     double tokens = 0;
     for (std::size_t d = 0; d < batch.data.size(); ++d) {
-      const NamedTensor& tensor = batch.data[d].inputs.at(kTeacher);
-      TrainSequence& sequence = prepared.sequences[d];
-      if (!tensor.is_float || tensor.shape != prepared.shapes[d])
-        fail(ErrorCode::invalid_argument, "data[{}].loss_fn_inputs.{} must be float32 of the shape of target_tokens", d, kTeacher);
+      const TrainSequence& sequence = prepared.sequences[d];
       const auto k = static_cast<std::size_t>(sequence.targets_per_row);
-      for (std::size_t i = 0; i < tensor.floats.size(); ++i) {
+      for (std::size_t i = 0; i < sequence.weights.size(); ++i) {
         if (sequence.weights[i] != sequence.weights[i - i % k])
           fail(ErrorCode::invalid_argument, "data[{}].loss_fn_inputs.weights[{}] is {}, allowed is one weight for all tokens of a row, {}", d, i,
                sequence.weights[i], sequence.weights[i - i % k]);
-        if (sequence.weights[i] != 0 && !(tensor.floats[i] <= 0 && std::isfinite(tensor.floats[i])))
-          fail(ErrorCode::invalid_argument, "data[{}].loss_fn_inputs.{}[{}] is {}, allowed are finite numbers up to 0", d, kTeacher, i, tensor.floats[i]);
         if (i % k == 0) tokens += static_cast<double>(sequence.weights[i]);
       }
-      teacher_.push_back(tensor.floats);
+      teacher_.push_back(path_.empty() ? told_by_client(batch.data[d].inputs.at(kTeacher), sequence, prepared.shapes[d], d) : std::vector<float>());
     }
     if (mean && !(tokens > 0)) fail(ErrorCode::invalid_argument, "the weights sum to {}, which averaging divides by; allowed are sums above 0", tokens);
     if (mean) scale_ = 1.0 / tokens;
+  }
+  std::string teacher() const override { return path_; }
+  void told(std::size_t first, std::vector<std::vector<float>>&& logprobs) override {
+    std::move(logprobs.begin(), logprobs.end(), teacher_.begin() + static_cast<std::ptrdiff_t>(first));
   }
   void weigh(PreparedBatch& prepared, std::size_t first, std::span<const std::vector<float>> logprobs) override {
     for (std::size_t i = 0; i < logprobs.size(); ++i) {
@@ -197,7 +204,17 @@ class DistillBatchLoss final : public BatchLoss {
   std::map<std::string, double> metrics() const override { return {{"loss:sum", loss_ * scale_}}; }
 
  private:
+  static std::vector<float> told_by_client(const NamedTensor& tensor, const TrainSequence& sequence, const std::vector<std::int64_t>& shape, std::size_t d) {
+    if (!tensor.is_float || tensor.shape != shape)
+      fail(ErrorCode::invalid_argument, "data[{}].loss_fn_inputs.{} must be float32 of the shape of target_tokens", d, kTeacher);
+    for (std::size_t i = 0; i < tensor.floats.size(); ++i)
+      if (sequence.weights[i] != 0 && !(tensor.floats[i] <= 0 && std::isfinite(tensor.floats[i])))
+        fail(ErrorCode::invalid_argument, "data[{}].loss_fn_inputs.{}[{}] is {}, allowed are finite numbers up to 0", d, kTeacher, i, tensor.floats[i]);
+    return tensor.floats;
+  }
+
   std::int64_t vocabulary_;
+  std::string path_;  // of the teacher; empty: the client tells its log-probabilities
   Divergence kind_ = Divergence::reverse;
   std::vector<std::vector<float>> teacher_;
   double scale_ = 1, loss_ = 0;
@@ -236,6 +253,17 @@ class CustomBatchLoss final : public BatchLoss {
   std::vector<double> sums_;
 };
 }  // namespace
+
+std::string teacher_option(const TrainingBatch& batch) {
+  if (batch.loss.name != kDistillLoss) return {};
+  for (const auto& [name, value] : batch.loss.config) {
+    if (name != kTeacherOption) continue;
+    const auto* path = std::get_if<std::string>(&value);
+    if (!path || path->empty()) fail(ErrorCode::invalid_argument, "{} is no text, allowed is the path of a sampler's weights", name);
+    return *path;
+  }
+  return {};
+}
 
 std::unique_ptr<BatchLoss> make_batch_loss(const TrainingBatch& batch, const BatchLimits& limits, PreparedBatch& prepared) {
   if (limits.values != (batch.loss.name == kPairwiseRewardLoss)) refuse_loss(batch.loss.name, limits.values);

@@ -103,7 +103,7 @@ def test_dpo_and_distillation_have_the_weights_of_the_commands(start_server, tmp
     pupil = student(server, 3)
     vocabulary = TOKENIZER.get_vocab_size()
 
-    def written():
+    def written_by(pupil):
         sampler = pupil.save_weights_and_get_sampling_client().result()
         data = []
         for pair in PAIRS:
@@ -119,10 +119,21 @@ def test_dpo_and_distillation_have_the_weights_of_the_commands(start_server, tmp
             data.append(types.Datum(model_input=row.model_input, loss_fn_inputs={**inputs, "teacher_logprobs": said}))
         return data
 
+    written = lambda: written_by(pupil)  # noqa: E731
     results = train(pupil, written, "distill", {"divergence": "reverse", "averaging": "token_mean"})
     pupil.save_state("distilled").result()
     assert state("distilled") == masters(folder, "runs/distilled/checkpoints/*/state.safetensors")
     assert 0 < results[-1].metrics["loss:sum"] < results[0].metrics["loss:sum"]
+    # The server may score the same tokens itself, under weights that were saved for sampling: the base's teach something else.
+    paths = [one.save_weights_for_sampler(name="teacher").result().path for one in (client, student(server, 7))]
+    for name, path, equal in (("taught", paths[0], True), ("untaught", paths[1], False)):
+        other = student(server, 3)
+        given = lambda: [types.Datum(model_input=d.model_input, loss_fn_inputs={k: v for k, v in d.loss_fn_inputs.items() if k != "teacher_logprobs"}) for d in written_by(other)]  # noqa: B023, E731
+        train(other, given, "distill", {"divergence": "reverse", "averaging": "token_mean", "teacher": path})
+        other.save_state(name).result()
+        assert (state(name) == state("distilled")) == equal, name
+    refused(pupil, written(), "distill", {"teacher": paths[0]}, "allowed is one of them")
+    refused(pupil, given(), "distill", {"teacher": "tinker://nobody/sampler_weights/x"}, "nobody")
 
 
 @pytest.fixture(scope="module")
