@@ -169,14 +169,15 @@ void loss_by_leaves(Context& ctx, const HeadLoss& head, HeadForm& form) {
 
 void head_loss(Context& ctx, const HeadLoss& head, ParameterId id, const AdapterRows* adapter, const View& segment) {
   const bool adapted = adapter && adapter->weights->layout->place(id).a >= 0, sharded = split_of(ctx, id) == ParameterSplit::vocabulary;
-  if (head.teacher && (adapted || sharded))
+  // Stages of a pipeline have a sharding, and the last one all tokens, so the fused kernel has a teacher's rows there, too.
+  const bool cut = sharded && head.w.outputs < ctx.sharding()->bounds(id)->back();
+  if (head.teacher && (adapted || cut))
     fail(ErrorCode::unsupported, "the divergence from a teacher is of a whole head, and {}; allowed is {}",
-         adapted ? "an adapter trains this one (unembedding)" : "ranks share this one's model (tp, ep, pp)",
-         adapted ? "an adapter of other layers" : "ranks with the whole model each (dp, cp)");
+         adapted ? "an adapter trains this one (unembedding)" : "ranks share the vocabulary of this one (tp)", adapted ? "an adapter of other layers" : "tp=1");
   if (adapted) {
     AdaptedHead form(ctx, head, id, *adapter, segment);
     loss_by_leaves(ctx, head, form);
-  } else if (sharded) {
+  } else if (sharded && !head.teacher) {
     HeadForm form(ctx, head, id);
     loss_by_leaves(ctx, head, form);
   } else {

@@ -17,7 +17,7 @@ namespace lockstep {
 // As the kernel head_loss, with head.w = ctx.packed(id): where ranks split the vocabulary that is this rank's share, logits_chunk is
 // [chunk, its tokens], and all tensor-parallel ranks call together. `adapter`: the adapter of these rows, or null. With head.dx, gradients of its
 // A and B are deposited in adapter->gradients, and `segment` is the rows'. The logits of all rows are never in memory at once. Error unsupported: a teacher of
-// rows whose head is sharded or adapted.
+// rows whose head is adapted, or of which this rank has not all tokens.
 void head_loss(Context& ctx, const HeadLoss& head, ParameterId id, const AdapterRows* adapter = nullptr, const View& segment = {});
 
 // The kernel head_weight, launched for a range of tokens at a time where a pause point wants short kernels; a token's sums do not depend on others'.
