@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "model/kept_forwards.h"
+#include "train/dealt_passes.h"
 #include "train/gradient_file.h"
 #include "train/gradient_norm.h"
 #include "train/rank_record.h"
@@ -17,16 +18,17 @@ std::vector<TrainedParameter> trained_parameters(const Model& model, const Manif
     const auto id = static_cast<ParameterId>(i);
     const bool matrix = p.layout == ParameterLayout::packed && whole.outputs > 1 && whole.inputs > 1;  // of a share, too, which may be one row or none
     all.push_back({p.trained && (p.indexer ? options.train_indexer : !options.indexer_alone),
-                   !sharding || sharding->answers_for(id),
+                   !sharding || sharding->place().layout.deals_rows() || sharding->answers_for(id),  // dealt, each rank has other rows of it
                    {whole.outputs > 1, matrix && !p.tied && id != model.facts().head},
                    gradient_group(p)});
   }
   return all;
 }
 
-// Forwards are kept by one rank with the whole model alone.
+// Forwards are kept by one rank with the whole model alone, and experts of other ranks have each sequence's own rows.
 TrainerOptions options_of_rank(TrainerOptions options, const RankPlace& place) {
   if (place.layout.size() > 1) options.kept = nullptr, options.kept_forwards = nullptr;
+  if (place.layout.deals_rows()) options.share_prefixes = false;
   return options;
 }
 }  // namespace
@@ -34,11 +36,12 @@ TrainerOptions options_of_rank(TrainerOptions options, const RankPlace& place) {
 RankTrainer::RankTrainer(Runtime& runtime, const WeightImages& masters, const TrainerOptions& options, const RankPlace& place)
     : runtime_(runtime),
       options_(options_of_rank(options, place)),
+      place_(place),
       sharding_(place.layout.replica() > 1 ? std::make_unique<const Sharding>(*runtime.model, runtime.profile, place) : nullptr),
       rows_(runtime.backend, sharding_ ? sharding_->manifest() : runtime.model->manifest(), place, &runtime.profile, options.optimizer.whole_matrices),
       pass_(runtime, options_, sharding_.get(), place.context),
       gathered_(rows_.shards_weights() ? std::make_unique<GatheredWeights>(runtime.backend, *runtime.model, runtime.profile, rows_, sharding_.get()) : nullptr),
-      router_loads_(runtime, place),
+      router_loads_(runtime, rows_.place()),
       gradients_(runtime.backend, rows_, {options.accumulate, options.mostly_one_call, false, options_.kept, tied_gradient()}),
       state_(initial_state(masters)) {
   publish();
@@ -140,6 +143,11 @@ void RankTrainer::run(const ForwardPass::Settings& settings, const std::vector<T
                       ForwardBackwardResult& result, RowSums& sums, std::vector<std::size_t>* dealt_before) {
   const RankPlace& place = rows_.place();
   const std::vector<DealtData> dealt = deal_sequences(data, place.layout, dealt_before);
+  if (place_.layout.deals_rows()) {
+    run_dealt(settings, data, loss, normaliser, dealt, result, sums);
+    join_records(*place.data, dealt, data, result, sums);
+    return count_moved(sums, result);
+  }
   const DealtData& own = dealt[static_cast<std::size_t>(place.data_rank())];
   const std::vector<PassPart> parts = pass_parts(data, own, options_.micro_batch, place.layout.pp);
   const auto jobs_of = [&](std::size_t i) {
@@ -162,6 +170,23 @@ void RankTrainer::run(const ForwardPass::Settings& settings, const std::vector<T
   if (place.layout.pp > 1) join_stages(*place.stages, sharding_->stages() - 1, own, data, result, sums);
   if (place.layout.data() > 1) join_records(*place.data, dealt, data, result, sums);
   count_moved(sums, result);
+}
+
+void RankTrainer::run_dealt(const ForwardPass::Settings& settings, const std::vector<TrainSequence>& data, const LossOptions& loss, double normaliser,
+                            const std::vector<DealtData>& dealt, ForwardBackwardResult& result, RowSums& sums) {
+  const int ranks = place_.layout.model(), own = place_.model_rank(), first = place_.rank - own;
+  std::vector<std::vector<PassPart>> parts;
+  for (int r = first; r < first + ranks; ++r) parts.push_back(pass_parts(data, dealt[static_cast<std::size_t>(r)], options_.micro_batch, 1));
+  const DealtPasses passes(std::move(parts), data);
+  pass_.run(*weights_, settings, passes.count(), [&](std::size_t i) {
+    std::vector<ForwardPass::Job> jobs(1);
+    ForwardPass::Job& job = jobs.front();
+    job.data = &data, job.loss = &loss, job.normaliser = normaliser;
+    job.result = &result, job.sums = &sums;
+    job.part = passes.sequences(own, i);
+    job.dealt = passes.rows(runtime_.backend, i);
+    return jobs;
+  });
 }
 
 OptimResult RankTrainer::optim_step(const AdamParameters& adam) {

@@ -14,6 +14,7 @@
 
 namespace lockstep {
 
+struct DealtData;
 struct RowSums;
 
 // Settings shared by all sequences of one gradient.
@@ -69,6 +70,9 @@ class RankTrainer {
   // Passes over this rank's sequences, a micro-batch each, and then the results of all ranks.
   void run(const ForwardPass::Settings& settings, const std::vector<TrainSequence>& data, const LossOptions& loss, double normaliser,
            ForwardBackwardResult& result, RowSums& sums, std::vector<std::size_t>* dealt_before = nullptr);
+  // The passes where the ranks that share experts have sequences of their own.
+  void run_dealt(const ForwardPass::Settings& settings, const std::vector<TrainSequence>& data, const LossOptions& loss, double normaliser,
+                 const std::vector<DealtData>& dealt, ForwardBackwardResult& result, RowSums& sums);
   void publish();
   std::function<void()> again(const GradientCall& call, const std::shared_ptr<const std::vector<TrainSequence>>& data);
   OptimizerState initial_state(const WeightImages& masters);
@@ -76,6 +80,7 @@ class RankTrainer {
 
   Runtime& runtime_;
   TrainerOptions options_;
+  RankPlace place_;                           // its own; rows_ has that among the ranks with sequences (train/sequence_place.h)
   std::unique_ptr<const Sharding> sharding_;  // null: this rank has the whole model
   RankRows rows_;
   ForwardPass pass_;
