@@ -13,7 +13,8 @@ FrozenBase::FrozenBase(Runtime& runtime, const std::shared_ptr<const WeightSet>&
       parts_(static_cast<std::size_t>(this->ranks().local())) {
   if (options.train_indexer) fail(ErrorCode::unsupported, "train_indexer with adapters: the weights are frozen, the indexer's too; allowed is false");
   if (options.ranks.deals_rows())
-    fail(ErrorCode::unsupported, "ranks is {}, and adapters train where all ranks of a replica have the same rows; allowed is rows=shared", options.ranks.text());
+    fail(ErrorCode::unsupported, "ranks is {}, and adapters train where all ranks of a replica have the same rows; allowed is rows=shared",
+         options.ranks.text());
   Backend& like = runtime_.backend;
   HostCopy whole;  // what ranks cut their shares from
   if (options.ranks.replica() > 1) whole = host_copy(like, *weights);

@@ -266,7 +266,8 @@ TEST(TravellingRowsRefused, WhereAllRanksNeedTheSameRows) {
     ADD_FAILURE() << "it was made";
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), ErrorCode::unsupported);
-    EXPECT_NE(std::string(e.what()).find("adapters train where all ranks of a replica have the same rows; allowed is rows=shared"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("adapters train where all ranks of a replica have the same rows; allowed is rows=shared"), std::string::npos)
+        << e.what();
   }
 }
 
