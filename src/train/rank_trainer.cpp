@@ -1,6 +1,7 @@
 #include "train/rank_trainer.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "model/kept_forwards.h"
 #include "train/dealt_passes.h"
@@ -143,21 +144,20 @@ void RankTrainer::run(const ForwardPass::Settings& settings, const std::vector<T
                       ForwardBackwardResult& result, RowSums& sums, std::vector<std::size_t>* dealt_before) {
   const RankPlace& place = rows_.place();
   const std::vector<DealtData> dealt = deal_sequences(data, place.layout, dealt_before);
-  if (place_.layout.deals_rows()) {
-    run_dealt(settings, data, loss, normaliser, dealt, result, sums);
-    join_records(*place.data, dealt, data, result, sums);
-    return count_moved(sums, result);
-  }
   const DealtData& own = dealt[static_cast<std::size_t>(place.data_rank())];
   const std::vector<PassPart> parts = pass_parts(data, own, options_.micro_batch, place.layout.pp);
+  std::optional<DealtPasses> together;  // of the ranks that share experts and have sequences of their own
+  if (place_.layout.deals_rows()) together.emplace(data, dealt, place_, options_.micro_batch);
   const auto jobs_of = [&](std::size_t i) {
     std::vector<ForwardPass::Job> jobs;
-    if (i >= parts.size()) return jobs;
-    jobs.push_back({.data = &data, .loss = &loss, .normaliser = normaliser, .part = parts[i].sequences, .result = &result, .sums = &sums, .cut = parts[i].cut});
+    if (i >= parts.size() && !together) return jobs;
+    const PassPart part = i < parts.size() ? parts[i] : PassPart{};
+    jobs.push_back({.data = &data, .loss = &loss, .normaliser = normaliser, .part = part.sequences, .result = &result, .sums = &sums, .cut = part.cut});
+    if (together) jobs.back().dealt = together->rows(runtime_.backend, i);
     return jobs;
   };
   if (!gathered_) {
-    pass_.run(*weights_, settings, parts.size(), jobs_of);
+    pass_.run(*weights_, settings, together ? together->count() : parts.size(), jobs_of);
   } else {
     std::size_t passes = 0;  // the most that a rank has: all gather together
     for (const DealtData& theirs : dealt) passes = std::max(passes, pass_parts(data, theirs, options_.micro_batch, place.layout.pp).size());
@@ -170,23 +170,6 @@ void RankTrainer::run(const ForwardPass::Settings& settings, const std::vector<T
   if (place.layout.pp > 1) join_stages(*place.stages, sharding_->stages() - 1, own, data, result, sums);
   if (place.layout.data() > 1) join_records(*place.data, dealt, data, result, sums);
   count_moved(sums, result);
-}
-
-void RankTrainer::run_dealt(const ForwardPass::Settings& settings, const std::vector<TrainSequence>& data, const LossOptions& loss, double normaliser,
-                            const std::vector<DealtData>& dealt, ForwardBackwardResult& result, RowSums& sums) {
-  const int ranks = place_.layout.model(), own = place_.model_rank(), first = place_.rank - own;
-  std::vector<std::vector<PassPart>> parts;
-  for (int r = first; r < first + ranks; ++r) parts.push_back(pass_parts(data, dealt[static_cast<std::size_t>(r)], options_.micro_batch, 1));
-  const DealtPasses passes(std::move(parts), data);
-  pass_.run(*weights_, settings, passes.count(), [&](std::size_t i) {
-    std::vector<ForwardPass::Job> jobs(1);
-    ForwardPass::Job& job = jobs.front();
-    job.data = &data, job.loss = &loss, job.normaliser = normaliser;
-    job.result = &result, job.sums = &sums;
-    job.part = passes.sequences(own, i);
-    job.dealt = passes.rows(runtime_.backend, i);
-    return jobs;
-  });
 }
 
 OptimResult RankTrainer::optim_step(const AdamParameters& adam) {

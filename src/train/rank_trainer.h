@@ -14,7 +14,6 @@
 
 namespace lockstep {
 
-struct DealtData;
 struct RowSums;
 
 // Settings shared by all sequences of one gradient.
@@ -70,9 +69,6 @@ class RankTrainer {
   // Passes over this rank's sequences, a micro-batch each, and then the results of all ranks.
   void run(const ForwardPass::Settings& settings, const std::vector<TrainSequence>& data, const LossOptions& loss, double normaliser,
            ForwardBackwardResult& result, RowSums& sums, std::vector<std::size_t>* dealt_before = nullptr);
-  // The passes where the ranks that share experts have sequences of their own.
-  void run_dealt(const ForwardPass::Settings& settings, const std::vector<TrainSequence>& data, const LossOptions& loss, double normaliser,
-                 const std::vector<DealtData>& dealt, ForwardBackwardResult& result, RowSums& sums);
   void publish();
   std::function<void()> again(const GradientCall& call, const std::shared_ptr<const std::vector<TrainSequence>>& data);
   OptimizerState initial_state(const WeightImages& masters);
