@@ -69,7 +69,6 @@ std::vector<StepWay> adapter_ways(const ParityScene& scene) {
   std::vector<RankLayout> layouts = {rank_layout("tp=2"), rank_layout("ep=2"), rank_layout("tp=2,dp=2,ep=2")};
   if (scene.profile.weight_bits != 0) layouts.push_back(rank_layout("tp=3"));             // cuts other groups that share scales
   if (!scene.options.ranks.empty()) layouts.push_back(rank_layout(scene.options.ranks));  // as threads
-  for (RankLayout& ranks : layouts) ranks.rows = ReplicaRows::shared;                      // what adapters train with
   for (const RankLayout& ranks : layouts) {
     ParityPlace place = ways.size() % 2 ? deferred_on(widest, 1, 16) : on_cpu(widest, 1, 16);
     place.ranks = ranks;

@@ -6,22 +6,27 @@
 
 namespace lockstep {
 
+namespace {
+// Rows are dealt in steps that move all weights alone.
+RankPlace with_shared_rows(RankPlace place) {
+  place.layout.rows = ReplicaRows::shared;
+  return place;
+}
+}  // namespace
+
 FrozenBase::FrozenBase(Runtime& runtime, const std::shared_ptr<const WeightSet>& weights, const TrainerOptions& options, std::shared_ptr<RankRuntimes> ranks)
     : runtime_(runtime),
       options_(options),
       ranks_(RankRuntimes::given_or_threads(std::move(ranks), runtime, options.ranks)),
       parts_(static_cast<std::size_t>(this->ranks().local())) {
   if (options.train_indexer) fail(ErrorCode::unsupported, "train_indexer with adapters: the weights are frozen, the indexer's too; allowed is false");
-  if (options.ranks.deals_rows())
-    fail(ErrorCode::unsupported, "ranks is {}, and adapters train where all ranks of a replica have the same rows; allowed is rows=shared",
-         options.ranks.text());
   Backend& like = runtime_.backend;
   HostCopy whole;  // what ranks cut their shares from
   if (options.ranks.replica() > 1) whole = host_copy(like, *weights);
   else if (options.ranks.size() > 1) like.stream().synchronize();  // they copy the weights from there
   this->ranks().run([&](int local) {
     parts_[static_cast<std::size_t>(local)] =
-        std::make_unique<BaseRank>(ranks_->runtime(local), local == 0, weights, whole, options_, this->ranks().place(local));
+        std::make_unique<BaseRank>(ranks_->runtime(local), local == 0, weights, whole, options_, with_shared_rows(this->ranks().place(local)));
   });
 }
 

@@ -26,10 +26,6 @@ MtpTrainer::MtpTrainer(Runtime& runtime, const WeightImages& masters, const MtpT
     fail(ErrorCode::unsupported,
          "ranks is {}, and a layer of multi-token prediction, which is to be trained, reads the model's weights whole; allowed is shard=state",
          options.ranks.text());
-  if (options.ranks.deals_rows())
-    fail(ErrorCode::unsupported,
-         "ranks is {}, and a layer of multi-token prediction, which is to be trained, needs the same rows on all ranks of a replica; allowed is rows=shared",
-         options.ranks.text());
   ranks_ = RankRuntimes::given_or_threads(std::move(ranks), runtime, options.ranks);
   if (!ranks_->ranks().all_here())
     fail(ErrorCode::unsupported, "a layer of multi-token prediction is to be trained on {} ranks, of which {} are in this process; allowed is one process",
