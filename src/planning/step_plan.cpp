@@ -58,11 +58,18 @@ void add_adapter(const Model& model, const StepPlan& plan, const Sharding* shard
   }
 }
 
-std::vector<DealtData> dealt_to(const StepPlan& plan) { return deal_sequences(plan.sequences, layout_of_sequences(plan.trainer.ranks)); }
+// An adapter's trainer keeps the same rows on all ranks of a replica.
+RankLayout layout_of(const StepPlan& plan) {
+  RankLayout layout = plan.trainer.ranks;
+  if (plan.adapter) layout.rows = ReplicaRows::shared;
+  return layout;
+}
+
+std::vector<DealtData> dealt_to(const StepPlan& plan) { return deal_sequences(plan.sequences, layout_of_sequences(layout_of(plan))); }
 
 // Of the sequences whose rows a rank's experts may get: its own, or where rows are dealt (rows=dealt) those of all ranks with which it shares experts.
 std::int64_t rows_for_experts(const StepPlan& plan, const std::vector<DealtData>& dealt, int rank) {
-  const RankLayout& layout = plan.trainer.ranks;
+  const RankLayout layout = layout_of(plan);
   if (!layout.deals_rows()) return dealt[static_cast<std::size_t>(layout.data_of(rank))].tokens(plan.sequences);
   std::int64_t rows = 0;
   for (int other = 0; other < layout.ep; ++other) rows += dealt[static_cast<std::size_t>(rank - layout.model_of(rank) + other)].tokens(plan.sequences);
@@ -93,7 +100,7 @@ void add_attention(const Model& model, const Profile& profile, const StepPlan& p
 }  // namespace
 
 RankWork work_of(const Model& model, const Profile& profile, const StepPlan& plan, int rank) {
-  const RankLayout &layout = plan.trainer.ranks, of_sequences = layout_of_sequences(layout);
+  const RankLayout layout = layout_of(plan), of_sequences = layout_of_sequences(layout);
   const std::vector<DealtData> dealt = dealt_to(plan);
   const DealtData& own = dealt[static_cast<std::size_t>(of_sequences.data_of(rank))];
   const CountedRank ranks(layout, rank, 0);
