@@ -87,8 +87,12 @@ StepTime step_time(const RankLayout& layout, const std::vector<RankStep>& steps,
   // Gradients of a layer could leave while the layers before it are computed; activations are needed at once.
   double gradients = 0;
   for (const RankStep& step : steps) {
-    const double rate = (crosses_hosts(layout, step.rank, RankGroup::data, device.host_devices) ? device.network : device.link) * efficiency.link;
-    gradients = std::max(gradients, static_cast<double>(step.exchanges.of(RankGroup::data, Collective::reduce_scatter).bytes) / rate);
+    double seconds = 0;
+    for (const RankGroup group : {RankGroup::data, RankGroup::world}) {  // of all ranks those of rows=dealt, whose experts' are in the former
+      const double rate = (crosses_hosts(layout, step.rank, group, device.host_devices) ? device.network : device.link) * efficiency.link;
+      seconds += static_cast<double>(step.exchanges.of(group, Collective::reduce_scatter).bytes) / rate;
+    }
+    gradients = std::max(gradients, seconds);
   }
   time.hideable = std::min(gradients, time.backward);
   double sum = 0, most = 0;

@@ -90,6 +90,9 @@ LocalTrainer::LocalTrainer(const OpenedModel& opened, const TrainedSettings& set
   // An adapter's trainer takes each turn's piece as a call of its own.
   base_.options.accumulate = is_adapter(settings_) && options.micro_batch > 0;
   base_.opened = opened;
+  if (is_adapter(settings_) && opened.ranks.deals_rows())
+    log_warning("rows=dealt deals out the sequences of steps that move all weights: for an adapter all ranks of a replica compute the same rows",
+                {{"ranks", opened.ranks.text()}});
   run_on(*executor_, WorkClass::training, [&](const OnExecutor& on) {
     if (is_adapter(settings_)) base_.weights = base_.opened.weight_set();
     models_.at(on).trained = make_trained_model(base_, settings_);

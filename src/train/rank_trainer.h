@@ -76,6 +76,7 @@ class RankTrainer {
 
   Runtime& runtime_;
   TrainerOptions options_;
+  RankPlace place_;                           // its own; rows_ has that among the ranks with sequences (train/sequence_place.h)
   std::unique_ptr<const Sharding> sharding_;  // null: this rank has the whole model
   RankRows rows_;
   ForwardPass pass_;

@@ -26,6 +26,12 @@ void RankTrainers::abandon_gradients() const {
 }
 
 ForwardCounts RankTrainers::work() const {
+  if (ranks().layout().deals_rows()) {  // no rank repeats another's work
+    ForwardCounts sum;
+    for (const ForwardCounts& own : ranks_->ranks().gather<ForwardCounts>([this](int local) { return parts_[static_cast<std::size_t>(local)]->work(); }))
+      sum += own;
+    return sum;
+  }
   return work_of_ranks(ranks_->ranks(), [this](int local) { return parts_[static_cast<std::size_t>(local)]->work(); });
 }
 

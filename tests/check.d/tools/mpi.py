@@ -52,7 +52,7 @@ with check("sft-of-one-rank"):
     needs_mpi()
     expected["one"] = bits(RUNS / "one", done(*sft_arguments("one", RUNS, threads=1)))
 
-for ranks in ("dp=2", "tp=2", "pp=2", "tp=2,dp=2", "dp=2,shard=weights"):
+for ranks in ("dp=2", "tp=2", "pp=2", "tp=2,dp=2", "dp=2,shard=weights", "ep=2,rows=dealt"):
     with check(f"sft-two-processes-{ranks.replace('=', '').replace(',', '-')}"):
         needs_mpi()
         name = f"two-{ranks.replace('=', '').replace(',', '-')}"
@@ -67,6 +67,14 @@ with check("accumulators-travel-in-few-bytes"):
         assert 0 < 24 * sent <= 12 * memory, f"{24 * sent / memory:.1f} bytes a weight, allowed are at most 12: {step}"
         assert step["ranks_sent_bytes"] == step["ranks_bytes"] - memory + sent - sum(e["bytes"] - e["sent_bytes"] for e in step["ranks_exchanges"] if e not in moved), step
         assert abs(step["ranks_waited_seconds"] - sum(e["waited_seconds"] for e in step["ranks_exchanges"])) < 1e-6, step
+
+
+with check("rows-for-experts-travel-alone"):
+    # Of the rows of the other process those that an expert here was chosen for.
+    needs_mpi()
+    for line in (RUNS / "two-ep2-rowsdealt/metrics.jsonl").read_text().splitlines():
+        [moved] = [e for e in json.loads(line)["ranks_exchanges"] if e["group"] == "model" and e["operation"] == "exchange"]
+        assert 0 < moved["sent_bytes"] < moved["bytes"], moved
 
 
 def require_rank_times(run, layout, processes):
