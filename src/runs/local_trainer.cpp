@@ -235,9 +235,10 @@ void LocalTrainer::finish_saving() {
 
 void LocalTrainer::restore_state(const std::filesystem::path& folder) {
   finish_saving();
-  if (over_ranks() && read_checkpoint_head(folder).in_shares())
-    return with_context(fmt::format("reading the checkpoint '{}'", folder.string()),
-                        [&] { with_model([&](TrainedModel& model) { model.restore_shares(folder, false); }); });
+  if (over_ranks())
+    if (const CheckpointHead head = read_checkpoint_head(folder); head.in_shares())
+      return with_context(fmt::format("reading the checkpoint '{}'", folder.string()),
+                          [&] { with_model([&](TrainedModel& model) { model.restore_shares(folder, head.step); }); });
   const TrainerState state = trainer_state(load_checkpoint(folder, manifest_of(*this)));
   with_model([&](TrainedModel& model) { model.restore(state); });
 }
@@ -265,7 +266,7 @@ void LocalTrainer::begin_from(const std::filesystem::path& checkpoint) {
   const CheckpointHead head = read_checkpoint_head(checkpoint);
   if (over_ranks() && head.in_shares()) {
     check_training_digest(head.profile_digest, checkpoint, base_.opened.runtime->profile, base_.options.declared_prefixes);
-    with_model([&](TrainedModel& model) { model.restore_shares(checkpoint, true); });
+    with_model([&](TrainedModel& model) { model.restore_shares(checkpoint, 0); });
   } else {
     WeightImages masters = forked_weights(checkpoint, manifest_of(*this), base_.opened.runtime->profile, base_.options.declared_prefixes);
     with_model([&](TrainedModel& model) { model.restore(fresh_state(model.state(), std::move(masters))); });

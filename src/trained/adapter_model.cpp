@@ -162,9 +162,9 @@ class AdapterModel : public OverBase {
     shares_.begin([this](const auto& work) { trainer_.each_share(work); }, frozen_.ranks(), manifest(), folder);
   }
   std::vector<ShareFileEnd> finish_shares() override { return shares_.finish(frozen_.ranks()); }
-  void restore_shares(const std::filesystem::path& folder, bool fresh) override {
+  void restore_shares(const std::filesystem::path& folder, std::int64_t steps) override {
     shares_.wait();
-    trainer_.restore(share_reader(folder, manifest(), fresh), fresh ? 0 : read_checkpoint_head(folder).step);
+    trainer_.restore(share_reader(folder, manifest(), steps), steps);
   }
   const AdapterLayout* adapter() const override { return layout_.get(); }
   ForwardCounts work() const override { return frozen_.work(); }
@@ -204,7 +204,7 @@ class FrozenModel : public OverBase {
   void restore(const TrainerState&) override { refuse(); }
   void begin_shares(const std::filesystem::path&) override { refuse(); }
   std::vector<ShareFileEnd> finish_shares() override { refuse(); }
-  void restore_shares(const std::filesystem::path&, bool) override { refuse(); }
+  void restore_shares(const std::filesystem::path&, std::int64_t) override { refuse(); }
   const Manifest& manifest() const override { return base_.opened.model->manifest(); }
 
  private:

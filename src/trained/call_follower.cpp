@@ -96,7 +96,7 @@ class CallFollower {
         return;
       case ModelCall::restore_shares: {
         const std::string folder = in.text();
-        return model->restore_shares(folder, in.value<bool>());
+        return model->restore_shares(folder, in.value<std::int64_t>());
       }
       default:
         fail(ErrorCode::internal, "process 0 makes call {}, which there is not", static_cast<int>(call));

@@ -51,9 +51,9 @@ class FullModel : public TrainedModel {
     shares_.begin([this](const auto& work) { trainer_.each_share(work); }, ranks(), manifest(), folder);
   }
   std::vector<ShareFileEnd> finish_shares() override { return shares_.finish(ranks()); }
-  void restore_shares(const std::filesystem::path& folder, bool fresh) override {
+  void restore_shares(const std::filesystem::path& folder, std::int64_t steps) override {
     shares_.wait();
-    trainer_.restore(share_reader(folder, manifest(), fresh), fresh ? 0 : read_checkpoint_head(folder).step);
+    trainer_.restore(share_reader(folder, manifest(), steps), steps);
   }
   const Manifest& manifest() const override { return base_.opened.model->manifest(); }
   ForwardCounts work() const override { return trainer_.ranks().work(); }

@@ -84,9 +84,9 @@ class LedModel final : public TrainedModel {
     own_->begin_shares(folder);
   }
   std::vector<ShareFileEnd> finish_shares() override { return tell_training(ModelCall::finish_shares), own_->finish_shares(); }
-  void restore_shares(const std::filesystem::path& folder, bool fresh) override {
-    tell_training(ModelCall::restore_shares, [&](ByteWriter& out) { out.text(std::filesystem::absolute(folder).string()), out.value(fresh); });
-    own_->restore_shares(folder, fresh);
+  void restore_shares(const std::filesystem::path& folder, std::int64_t steps) override {
+    tell_training(ModelCall::restore_shares, [&](ByteWriter& out) { out.text(std::filesystem::absolute(folder).string()), out.value(steps); });
+    own_->restore_shares(folder, steps);
   }
   std::vector<float> state_image(StatePart part, std::size_t parameter) override {
     tell_training(ModelCall::state_image, [&](ByteWriter& out) { out.value(part), out.value(static_cast<std::uint64_t>(parameter)); });

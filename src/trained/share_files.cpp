@@ -37,17 +37,17 @@ std::vector<ShareFileEnd> ShareFiles::finish(Ranks& ranks) {
   return ranks.gather<ShareFileEnd>([&](int local) { return writing.at(ranks.place(local).rank).get(); });
 }
 
-std::function<StateReader(StateShare&)> share_reader(const std::filesystem::path& folder, const Manifest& manifest, bool fresh) {
-  return [folder, &manifest, fresh](StateShare& share) -> StateReader {
+std::function<StateReader(StateShare&)> share_reader(const std::filesystem::path& folder, const Manifest& manifest, std::int64_t steps) {
+  return [folder, &manifest, steps](StateShare& share) -> StateReader {
     struct Reading {
       ShareCheckpoint checkpoint;
       StateShare share;
       std::vector<float> image;
     };
     const auto reading = std::make_shared<Reading>(Reading{ShareCheckpoint(folder, manifest), share, {}});
-    return [reading, fresh](StatePart part, std::size_t i, bool own) -> const std::vector<float>& {
+    return [reading, steps](StatePart part, std::size_t i, bool own) -> const std::vector<float>& {
       const RowsPlace place = reading->share.place(i, own);
-      if (fresh && part != StatePart::master) reading->image.assign(static_cast<std::size_t>(place.share_size()), 0.0f);
+      if (steps == 0 && part != StatePart::master) reading->image.assign(static_cast<std::size_t>(place.share_size()), 0.0f);
       else reading->image = reading->checkpoint.read(part, place);
       return reading->image;
     };

@@ -31,8 +31,8 @@ class ShareFiles {
   std::map<int, std::future<ShareFileEnd>> writing_;  // by rank
 };
 
-// For Trainer::restore: a reader for each rank of what its share needs of the checkpoint in this folder. `fresh`: moments are zeros, as of a state that has
-// taken no step. `manifest`: of the whole.
-std::function<StateReader(StateShare&)> share_reader(const std::filesystem::path& folder, const Manifest& manifest, bool fresh);
+// For Trainer::restore: a reader for each rank of what its share needs of the checkpoint in this folder. `manifest`: of the whole. `steps`: that its state has
+// taken; 0: whatever it has, moments are zeros.
+std::function<StateReader(StateShare&)> share_reader(const std::filesystem::path& folder, const Manifest& manifest, std::int64_t steps);
 
 }  // namespace lockstep

@@ -89,7 +89,7 @@ TEST_F(ShareFilesTest, WhatOneLayoutWroteGoesOnInAnyOther) {
           TrainerOptions options{.ranks = layout};
           if (stages[i].file) options.optimizer_folder = root_.string();
           Trainer trainer(runtime, bench.masters, options, runtimes);
-          if (i > 0) trainer.restore(share_reader(folder_of(step - 1), manifest, false), step - 1);
+          if (i > 0) trainer.restore(share_reader(folder_of(step - 1), manifest, step - 1), step - 1);
           EXPECT_EQ(trainer.step(), step - 1);
           trainer.forward_backward(data, {});
           trainer.optim_step(kAdamStep);
@@ -147,7 +147,7 @@ TEST_F(ShareFilesTest, AnAdapterGoesOnInAnyOther) {
     const auto weights = make_weight_set(runtime.backend, bench.model->manifest(), bench.masters, runtime.profile, 0);
     const auto base = std::make_shared<FrozenBase>(runtime, weights, TrainerOptions{.ranks = ranks});
     AdapterTrainer trainer(base, layout, initial_adapter(*layout, 1));
-    if (from > 0) trainer.restore(share_reader(folder_of(from), manifest, false), from);
+    if (from > 0) trainer.restore(share_reader(folder_of(from), manifest, from), from);
     for (int step = 0; step < steps; ++step) {
       trainer.forward_backward(data, {});
       trainer.optim_step({.learning_rate = 1e-2});
@@ -196,7 +196,7 @@ TEST_F(ShareFilesTest, NoRankReadsTheWhole) {
     Trainer trainer(runtime, bench.masters, {.ranks = layout});
     std::vector<std::int64_t> asked(static_cast<std::size_t>(layout.size()));  // bytes of the rows that each rank asks for
     const auto counted = [&](StateShare& share) -> StateReader {
-      return [read = share_reader(folder_of(0), manifest, false)(share), share, &own = asked[static_cast<std::size_t>(share.rank())]](
+      return [read = share_reader(folder_of(0), manifest, 1)(share), share, &own = asked[static_cast<std::size_t>(share.rank())]](
                  StatePart part, std::size_t i, bool rows) -> const std::vector<float>& {
         own += share.place(i, rows).size() * 4;
         return read(part, i, rows);
