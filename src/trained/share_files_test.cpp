@@ -60,21 +60,30 @@ TEST_F(ShareFilesTest, WhatOneLayoutWroteGoesOnInAnyOther) {
     RankLayout layout;
     int processes = 1;
     bool file = false;  // the optimizer's state
+    BackendKind backend = BackendKind::cpu;
   };
-  for (const char* family : {kLlama, kQwen, kGlm})
-    for (const char* profile : {"cpu-bf16w", "cpu-f32"}) {
-      const TrainBench bench(family);
+  struct Kind {
+    const char *family, *profile, *optimizer;
+  };
+  const std::vector<Stage> stages{{{.dp = 2}},
+                                  {{.tp = 3, .dp = 2}, 2},
+                                  {{.ep = 2, .pp = 2}, 1, true},
+                                  {{.dp = 3, .shard = RankShard::weights}, 3},
+                                  {{.tp = 2, .dp = 2, .ep = 2, .shard = RankShard::weights}, 1, false, BackendKind::deferred},
+                                  {{}}};
+  for (const Kind& kind : {Kind{kLlama, "cpu-bf16w", "adamw"},
+                           {kLlama, "cpu-bf16w", "dimuon"},
+                           {kQwen, "cpu-f32", "adamw"},
+                           {kQwen, "cpu-mxfp8", "adamw"},
+                           {kGlm, "cpu-bf16w", "adamw"}}) {
+      const Profile& profile = profile_by_name(kind.profile);
+      const OptimizerFamily& optimizer = *optimizer_named(kind.optimizer);
+      const TrainBench bench(kind.family);
       const Manifest& manifest = bench.model->manifest();
       const std::vector<TrainSequence> data = short_ones(bench);
-      const std::vector<Stage> stages{{{.dp = 2}},
-                                      {{.tp = 3, .dp = 2}, 2},
-                                      {{.ep = 2, .pp = 2}, 1, true},
-                                      {{.dp = 3, .shard = RankShard::weights}, 3},
-                                      {{.tp = 2, .dp = 2, .ep = 2, .shard = RankShard::weights}},
-                                      {{}}};
       std::vector<TrainerState> wanted;
-      Runtime whole({.threads = 1}, bench.model, profile_by_name(profile), 600);
-      Trainer undisturbed(whole, bench.masters, {});
+      Runtime whole({.threads = 1}, bench.model, profile, 600);
+      Trainer undisturbed(whole, bench.masters, {.optimizer = optimizer});
       for (std::size_t i = 0; i < stages.size(); ++i) {
         undisturbed.forward_backward(data, {});
         undisturbed.optim_step(kAdamStep);
@@ -84,9 +93,9 @@ TEST_F(ShareFilesTest, WhatOneLayoutWroteGoesOnInAnyOther) {
         const auto step = static_cast<std::int64_t>(i) + 1;
         const auto part = [&](std::unique_ptr<Ranks> ranks) {
           const RankLayout& layout = stages[i].layout;
-          Runtime runtime({.threads = 1}, bench.model, profile_by_name(profile), 600);
+          Runtime runtime({.kind = stages[i].backend, .threads = 1}, bench.model, profile, 600);
           const auto runtimes = std::make_shared<RankRuntimes>(runtime, layout, std::move(ranks));
-          TrainerOptions options{.ranks = layout};
+          TrainerOptions options{.optimizer = optimizer, .ranks = layout};
           if (stages[i].file) options.optimizer_folder = root_.string();
           Trainer trainer(runtime, bench.masters, options, runtimes);
           if (i > 0) trainer.restore(share_reader(folder_of(step - 1), manifest, step - 1), step - 1);
@@ -103,7 +112,7 @@ TEST_F(ShareFilesTest, WhatOneLayoutWroteGoesOnInAnyOther) {
         if (stages[i].processes == 1) part(nullptr);
         else
           as_processes(stages[i].processes, [&](ProcessMail& mail) { part(std::make_unique<ProcessRanks>(stages[i].layout, mail)); });
-        SCOPED_TRACE(fmt::format("{} under {}, written by {}", bench.model->family(), profile, stages[i].layout.text()));
+        SCOPED_TRACE(fmt::format("{} under {} by {}, written by {}", bench.model->family(), profile.name, optimizer.name, stages[i].layout.text()));
         const TrainingCheckpoint got = load_checkpoint(folder_of(step), manifest);
         EXPECT_EQ(difference(manifest, got.masters, wanted[i].masters), "") << "masters";
         EXPECT_EQ(difference(manifest, got.first_moments, wanted[i].first_moments), "") << "first moments";
@@ -181,7 +190,10 @@ TEST_F(ShareFilesTest, NoRankReadsTheWhole) {
     const auto begin = [&](const fs::path& folder) {
       files.begin([&](const auto& work) { trainer.each_share(work); }, runtimes->ranks(), manifest, folder);
     };
+    std::vector<std::int64_t> held;
+    for (int rank = 0; rank < layout.size(); ++rank) held.push_back(trainer.ranks().memory(rank).peak_of_all());
     save(runtimes->ranks(), files, begin, 0);
+    for (int rank = 0; rank < layout.size(); ++rank) EXPECT_EQ(trainer.ranks().memory(rank).peak_of_all(), held[static_cast<std::size_t>(rank)]);  // no copy
     std::uint64_t most = 0, all = 0;
     for (int rank = 0; rank < layout.size(); ++rank) {
       const std::uint64_t bytes = fs::file_size(folder_of(0) / share_file_name(rank));
