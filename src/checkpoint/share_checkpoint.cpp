@@ -12,9 +12,7 @@ namespace fs = std::filesystem;
 namespace {
 constexpr std::uint64_t kMostTable = std::uint64_t{1} << 30;  // bytes
 
-[[noreturn]] void refuse_table(const std::string& file, const std::string& what) {
-  fail(ErrorCode::corrupt_file, "the table of '{}' has {}", file, what);
-}
+[[noreturn]] void refuse_table(const std::string& file, const std::string& what) { fail(ErrorCode::corrupt_file, "the table of '{}' has {}", file, what); }
 
 std::int64_t number_at(const Json& list, std::size_t i, std::size_t size, const std::string& file) {
   constexpr std::int64_t kMost = std::int64_t{1} << 40;
@@ -88,7 +86,8 @@ std::string ShareCheckpoint::open_file(const Json& told, std::size_t number) {
 
 void ShareCheckpoint::take_table(const Json& table, std::size_t file, const Manifest& manifest) {
   const std::string& name = files_[file].label();
-  if (!table.is_object() || table.value("block", Json()) != kShareBlock || table.value("step", Json()) != head_.step || !table.value("pieces", Json()).is_array())
+  if (!table.is_object() || table.value("block", Json()) != kShareBlock || table.value("step", Json()) != head_.step ||
+      !table.value("pieces", Json()).is_array())
     refuse_table(name, fmt::format("another block, step or no pieces, allowed are {} and {}", kShareBlock, head_.step));
   const auto table_at = head_.json.at("shares")[file].at("table_at").get<std::uint64_t>();
   for (const Json& told : table.at("pieces")) {

@@ -209,7 +209,9 @@ TEST_F(ShareCheckpointTest, OneErrorNamesEveryFileThatCannotBeUsed) {
   fs::resize_file(one / "rank-01.state", fs::file_size(one / "rank-01.state") - 1);
   // Of another step, with as many bytes.
   fs::copy_file(other / checkpoint_name(2) / "rank-03.state", one / "rank-03.state", fs::copy_options::overwrite_existing);
-  expect_error(ErrorCode::corrupt_file, {"of the 4 files of ranks", "3 cannot be used", "rank-00.state is missing", "rank-01.state has", "bytes and not", "rank-03.state is damaged, or of another checkpoint"},
+  expect_error(ErrorCode::corrupt_file,
+               {"of the 4 files of ranks", "3 cannot be used", "rank-00.state is missing", "rank-01.state has", "bytes and not",
+                "rank-03.state is damaged, or of another checkpoint"},
                [&] { ShareCheckpoint(one, manifest_); });
   expect_error(ErrorCode::corrupt_file, {"none of the 1 checkpoints", "rank-00.state is missing"}, [&] { load_latest_checkpoint(path_, manifest_); });
 }

@@ -21,7 +21,8 @@ struct SharePiece {
   StatePart part = StatePart::master;
   Parameter whole;  // the parameter that they are rows of
   RowsPlace place;
-  std::function<std::vector<float>(std::int64_t first, std::int64_t rows)> read;  // some of these rows, the first of them being row 0; asked once each, in order
+  std::function<std::vector<float>(std::int64_t first, std::int64_t rows)>
+      read;  // some of these rows, the first of them being row 0; asked once each, in order
 };
 
 struct ShareFileOrigin {

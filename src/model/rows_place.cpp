@@ -28,8 +28,8 @@ void each_run_in_both(const RowsPlace& from, std::int64_t begin, std::int64_t si
         const std::int64_t there = moved + lane, to_row = item * to.rows_of_item() + there / height;
         const std::int64_t together = std::min({lanes - lane, height - there % height, to.outputs - there});
         if (to_row >= to.first && to_row < to.first + to.rows)
-          f(RunInBoth{at - begin + (input - from_input) * height + lane, (to_row * to.inputs + input - to.corner.input) * height + there % height, last_input - input,
-                together});
+          f(RunInBoth{at - begin + (input - from_input) * height + lane, (to_row * to.inputs + input - to.corner.input) * height + there % height,
+                      last_input - input, together});
         lane += together;
       }
     }

@@ -12,16 +12,16 @@ namespace lockstep {
 
 struct RowsPlace {
   ParameterId parameter = 0;
-  bool packed = true;                                // in panels; else a table
-  ElementPlace corner = {};                          // the element of the whole parameter that is the share's first
-  std::int64_t count = 0, outputs = 0, inputs = 0;   // of the share
-  std::int64_t first = 0, rows = 0;                  // of the share's rows these: [first, first + rows)
+  bool packed = true;                               // in panels; else a table
+  ElementPlace corner = {};                         // the element of the whole parameter that is the share's first
+  std::int64_t count = 0, outputs = 0, inputs = 0;  // of the share
+  std::int64_t first = 0, rows = 0;                 // of the share's rows these: [first, first + rows)
 
   std::int64_t height() const { return packed ? 16 : 1; }  // outputs of a row
   std::int64_t width() const { return height() * inputs; }
   std::int64_t rows_of_item() const { return packed ? (outputs + 15) / 16 : outputs; }
   std::int64_t all_rows() const { return count * rows_of_item(); }
-  std::int64_t size() const { return rows * width(); }               // of these rows, padding included
+  std::int64_t size() const { return rows * width(); }              // of these rows, padding included
   std::int64_t share_size() const { return all_rows() * width(); }  // of the share's image
 };
 

@@ -25,8 +25,8 @@ class AdapterRank {
   const Sharding* sharding() const { return sharding_.get(); }  // null: this rank has all of A and B
   int rank() const { return rows_.place().rank; }
   OptimResult optim_step(const AdamParameters& adam);
-  WeightImages gradient_images();           // of this rank's share; filled on data-parallel rank 0
-  void restore(const TrainerState& state);  // of the whole adapter
+  WeightImages gradient_images();                             // of this rank's share; filled on data-parallel rank 0
+  void restore(const TrainerState& state);                    // of the whole adapter
   void restore(const StateReader& read, std::int64_t steps);  // of this rank's share
   StateShare share() { return {state_, rows_, sharding_.get()}; }
 

@@ -64,7 +64,7 @@ class RankTrainer {
   const Sharding* sharding() const { return sharding_.get(); }
   // The state of this rank's share of the model; filled on data-parallel rank 0.
   WeightImages gradient_images();
-  void restore(const TrainerState& state);  // of the whole model
+  void restore(const TrainerState& state);                    // of the whole model
   void restore(const StateReader& read, std::int64_t steps);  // of this rank's share
   StateShare share() { return {state_, rows_, sharding_.get()}; }
 

@@ -76,50 +76,49 @@ TEST_F(ShareFilesTest, WhatOneLayoutWroteGoesOnInAnyOther) {
                            {kQwen, "cpu-f32", "adamw"},
                            {kQwen, "cpu-mxfp8", "adamw"},
                            {kGlm, "cpu-bf16w", "adamw"}}) {
-      const Profile& profile = profile_by_name(kind.profile);
-      const OptimizerFamily& optimizer = *optimizer_named(kind.optimizer);
-      const TrainBench bench(kind.family);
-      const Manifest& manifest = bench.model->manifest();
-      const std::vector<TrainSequence> data = short_ones(bench);
-      std::vector<TrainerState> wanted;
-      Runtime whole({.threads = 1}, bench.model, profile, 600);
-      Trainer undisturbed(whole, bench.masters, {.optimizer = optimizer});
-      for (std::size_t i = 0; i < stages.size(); ++i) {
-        undisturbed.forward_backward(data, {});
-        undisturbed.optim_step(kAdamStep);
-        wanted.push_back(undisturbed.state().all());
-      }
-      for (std::size_t i = 0; i < stages.size(); ++i) {
-        const auto step = static_cast<std::int64_t>(i) + 1;
-        const auto part = [&](std::unique_ptr<Ranks> ranks) {
-          const RankLayout& layout = stages[i].layout;
-          Runtime runtime({.kind = stages[i].backend, .threads = 1}, bench.model, profile, 600);
-          const auto runtimes = std::make_shared<RankRuntimes>(runtime, layout, std::move(ranks));
-          TrainerOptions options{.optimizer = optimizer, .ranks = layout};
-          if (stages[i].file) options.optimizer_folder = root_.string();
-          Trainer trainer(runtime, bench.masters, options, runtimes);
-          if (i > 0) trainer.restore(share_reader(folder_of(step - 1), manifest, step - 1), step - 1);
-          EXPECT_EQ(trainer.step(), step - 1);
-          trainer.forward_backward(data, {});
-          trainer.optim_step(kAdamStep);
-          ShareFiles files;
-          const auto begin = [&](const fs::path& folder) {
-            files.begin([&](const auto& work) { trainer.each_share(work); }, runtimes->ranks(), manifest, folder);
-          };
-          // While the trainer computes the next gradient.
-          save(runtimes->ranks(), files, begin, step, [&] { trainer.forward_backward(data, {}); });
-        };
-        if (stages[i].processes == 1) part(nullptr);
-        else
-          as_processes(stages[i].processes, [&](ProcessMail& mail) { part(std::make_unique<ProcessRanks>(stages[i].layout, mail)); });
-        SCOPED_TRACE(fmt::format("{} under {} by {}, written by {}", bench.model->family(), profile.name, optimizer.name, stages[i].layout.text()));
-        const TrainingCheckpoint got = load_checkpoint(folder_of(step), manifest);
-        EXPECT_EQ(difference(manifest, got.masters, wanted[i].masters), "") << "masters";
-        EXPECT_EQ(difference(manifest, got.first_moments, wanted[i].first_moments), "") << "first moments";
-        EXPECT_EQ(difference(manifest, got.second_moments, wanted[i].second_moments), "") << "second moments";
-        if (i > 0) EXPECT_NE(difference(manifest, got.masters, wanted[i - 1].masters), "");  // the control
-      }
+    const Profile& profile = profile_by_name(kind.profile);
+    const OptimizerFamily& optimizer = *optimizer_named(kind.optimizer);
+    const TrainBench bench(kind.family);
+    const Manifest& manifest = bench.model->manifest();
+    const std::vector<TrainSequence> data = short_ones(bench);
+    std::vector<TrainerState> wanted;
+    Runtime whole({.threads = 1}, bench.model, profile, 600);
+    Trainer undisturbed(whole, bench.masters, {.optimizer = optimizer});
+    for (std::size_t i = 0; i < stages.size(); ++i) {
+      undisturbed.forward_backward(data, {});
+      undisturbed.optim_step(kAdamStep);
+      wanted.push_back(undisturbed.state().all());
     }
+    for (std::size_t i = 0; i < stages.size(); ++i) {
+      const auto step = static_cast<std::int64_t>(i) + 1;
+      const auto part = [&](std::unique_ptr<Ranks> ranks) {
+        const RankLayout& layout = stages[i].layout;
+        Runtime runtime({.kind = stages[i].backend, .threads = 1}, bench.model, profile, 600);
+        const auto runtimes = std::make_shared<RankRuntimes>(runtime, layout, std::move(ranks));
+        TrainerOptions options{.optimizer = optimizer, .ranks = layout};
+        if (stages[i].file) options.optimizer_folder = root_.string();
+        Trainer trainer(runtime, bench.masters, options, runtimes);
+        if (i > 0) trainer.restore(share_reader(folder_of(step - 1), manifest, step - 1), step - 1);
+        EXPECT_EQ(trainer.step(), step - 1);
+        trainer.forward_backward(data, {});
+        trainer.optim_step(kAdamStep);
+        ShareFiles files;
+        const auto begin = [&](const fs::path& folder) {
+          files.begin([&](const auto& work) { trainer.each_share(work); }, runtimes->ranks(), manifest, folder);
+        };
+        // While the trainer computes the next gradient.
+        save(runtimes->ranks(), files, begin, step, [&] { trainer.forward_backward(data, {}); });
+      };
+      if (stages[i].processes == 1) part(nullptr);
+      else as_processes(stages[i].processes, [&](ProcessMail& mail) { part(std::make_unique<ProcessRanks>(stages[i].layout, mail)); });
+      SCOPED_TRACE(fmt::format("{} under {} by {}, written by {}", bench.model->family(), profile.name, optimizer.name, stages[i].layout.text()));
+      const TrainingCheckpoint got = load_checkpoint(folder_of(step), manifest);
+      EXPECT_EQ(difference(manifest, got.masters, wanted[i].masters), "") << "masters";
+      EXPECT_EQ(difference(manifest, got.first_moments, wanted[i].first_moments), "") << "first moments";
+      EXPECT_EQ(difference(manifest, got.second_moments, wanted[i].second_moments), "") << "second moments";
+      if (i > 0) EXPECT_NE(difference(manifest, got.masters, wanted[i - 1].masters), "");  // the control
+    }
+  }
 }
 
 // The same state has one sum, whichever layout writes it; another step has another.
@@ -136,9 +135,9 @@ TEST_F(ShareFilesTest, TheSumOfAStateDoesNotDependOnTheLayout) {
       trainer.forward_backward(data, {});
       trainer.optim_step(kAdamStep);
       ShareFiles files;
-      save(runtimes->ranks(), files, [&](const fs::path& folder) {
-        files.begin([&](const auto& work) { trainer.each_share(work); }, runtimes->ranks(), manifest, folder);
-      }, step);
+      save(
+          runtimes->ranks(), files,
+          [&](const fs::path& folder) { files.begin([&](const auto& work) { trainer.each_share(work); }, runtimes->ranks(), manifest, folder); }, step);
     }
     sums.push_back(sum_of(1));
     EXPECT_EQ(sums.back(), sums.front()) << layout.text();
@@ -162,9 +161,9 @@ TEST_F(ShareFilesTest, AnAdapterGoesOnInAnyOther) {
       trainer.optim_step({.learning_rate = 1e-2});
     }
     ShareFiles files;
-    save(base->ranks(), files, [&](const fs::path& folder) {
-      files.begin([&](const auto& work) { trainer.each_share(work); }, base->ranks(), manifest, folder);
-    }, to);
+    save(
+        base->ranks(), files,
+        [&](const fs::path& folder) { files.begin([&](const auto& work) { trainer.each_share(work); }, base->ranks(), manifest, folder); }, to);
     return trainer.state().all();
   };
   const TrainerState whole = take_steps({}, 3, 0, 9);
@@ -187,9 +186,7 @@ TEST_F(ShareFilesTest, NoRankReadsTheWhole) {
     const auto runtimes = std::make_shared<RankRuntimes>(runtime, layout);
     Trainer trainer(runtime, bench.masters, {.ranks = layout}, runtimes);
     ShareFiles files;
-    const auto begin = [&](const fs::path& folder) {
-      files.begin([&](const auto& work) { trainer.each_share(work); }, runtimes->ranks(), manifest, folder);
-    };
+    const auto begin = [&](const fs::path& folder) { files.begin([&](const auto& work) { trainer.each_share(work); }, runtimes->ranks(), manifest, folder); };
     std::vector<std::int64_t> held;
     for (int rank = 0; rank < layout.size(); ++rank) held.push_back(trainer.ranks().memory(rank).peak_of_all());
     save(runtimes->ranks(), files, begin, 0);
@@ -273,9 +270,7 @@ TEST_F(ShareFilesTest, ARankThatCannotWriteIsAnErrorForAll) {
       const auto runtimes = std::make_shared<RankRuntimes>(runtime, layout, std::move(ranks));
       Trainer trainer(runtime, bench.masters, {.ranks = layout}, runtimes);
       ShareFiles files;
-      const auto begin = [&](const fs::path& folder) {
-        files.begin([&](const auto& work) { trainer.each_share(work); }, runtimes->ranks(), manifest, folder);
-      };
+      const auto begin = [&](const fs::path& folder) { files.begin([&](const auto& work) { trainer.each_share(work); }, runtimes->ranks(), manifest, folder); };
       const fs::path own = root_ / "two";
       const bool here = runtimes->ranks().all_here() || runtimes->ranks().process() == 0;
       fs::create_directories(own);
@@ -292,8 +287,7 @@ TEST_F(ShareFilesTest, ARankThatCannotWriteIsAnErrorForAll) {
       save(runtimes->ranks(), files, begin, 1);
     };
     if (processes == 1) part(nullptr);
-    else
-      as_processes(processes, [&](ProcessMail& mail) { part(std::make_unique<ProcessRanks>(RankLayout{.dp = 2}, mail)); });
+    else as_processes(processes, [&](ProcessMail& mail) { part(std::make_unique<ProcessRanks>(RankLayout{.dp = 2}, mail)); });
     EXPECT_EQ(told.load(), processes);
     EXPECT_EQ(load_checkpoint(folder_of(1), manifest).step, 1);
     fs::remove_all(folder_of(1));
