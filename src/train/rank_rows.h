@@ -31,6 +31,13 @@ class RankRows {
   View own_copy(std::size_t i, const View& copy) const { return keeps_rows(i) ? copy : own(i, copy); }
   // The matrices of a parameter of which this rank has all rows; with `whole_items`.
   std::int64_t own_items(std::size_t i) const;
+  // Whether replicas share out the parameter's state; false: each has all of it.
+  bool deals(std::size_t i) const { return shared(i); }
+  // This rank's rows: the first and how many (panels, or rows of a table).
+  std::pair<std::int64_t, std::int64_t> own_rows(std::size_t i) const {
+    const ParameterShare& share = shares_[i];
+    return shared(i) ? std::pair(share.begin(), share.count()) : std::pair(std::int64_t{0}, share.total());
+  }
   // Rows and columns of a buffer for this rank's rows.
   std::pair<std::int64_t, std::int64_t> shape(std::size_t i) const;
   // This rank's rows of a view of the whole parameter.

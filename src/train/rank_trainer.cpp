@@ -190,4 +190,9 @@ void RankTrainer::restore(const TrainerState& state) {
   state_.restore(sharding_ ? share_of(state, *sharding_) : state, done);
 }
 
+void RankTrainer::restore(const StateReader& read, std::int64_t steps) {
+  abandon_gradients();
+  state_.restore(read, steps, [&] { publish(); });
+}
+
 }  // namespace lockstep

@@ -125,6 +125,7 @@ class PreferenceWork final : public RunWork {
     if (summary_.eval_before) position["eval_before"] = json_of(*summary_.eval_before);
     trainer_.save(run, position, keep_last);
   }
+  void finish_save() override { trainer_.finish_saving(); }
   RunStep take_step() override;
   PreferenceSummary& summary() { return summary_; }
 
