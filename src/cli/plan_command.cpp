@@ -7,6 +7,7 @@
 #include "cli/commands.h"
 #include "cli/common_options.h"
 #include "http/server.h"
+#include "planning/mechanisms.h"
 #include "planning/memory_verdict.h"
 #include "planning/token_flop.h"
 
@@ -88,6 +89,10 @@ int plan_command(const Arguments& arguments) {
   table.flag("checkpoint-activations", &training.trainer.checkpoint_activations,
              "train: recompute activations in the backward pass: less memory, the same bits");
   table.refused("with --for serve", [&purpose] { return purpose == "serve"; });
+  table.flag("train-indexer", &training.trainer.train_indexer, "train: the indexer learns by its own loss, as in `train sft` unless told otherwise");
+  table.refused("with --for serve", [&purpose] { return purpose == "serve"; });
+  table.refused("with --critic, which `train rl` has, where no indexer learns", [&training] { return training.critic != "none"; });
+  table.refused("where the model has no indexer", [&settings] { return !mechanisms_of(settings).indexer; });
   table.choice("optimizer-state", &optimizer_state, {"memory", "file"}, "train: where moments and fp32 masters are; a file is not counted as memory");
   table.refused("with --for serve", [&purpose] { return purpose == "serve"; });
   table.choice("critic", &training.critic, {"none", "full", "adapter"}, "train: a critic of the same model beside it, as `train rl --critic`");
@@ -107,8 +112,8 @@ int plan_command(const Arguments& arguments) {
   add_runtime_options(table, settings);
   add_ranks_option(table, &settings.ranks);
   table.refused("with --flops", [&flops] { return flops; },
-                {"for", "sequences", "length", "micro-batch", "checkpoint-activations", "optimizer-state", "critic", "memory-megabytes", "threads", "device",
-                 "backend", "isa", "mla-norm-eps", "ranks"});
+                {"for", "sequences", "length", "micro-batch", "checkpoint-activations", "train-indexer", "optimizer-state", "critic", "memory-megabytes",
+                 "threads", "device", "backend", "isa", "mla-norm-eps", "ranks"});
   add_json_option(table, &json);
   if (!table.parse(arguments)) return kExitOk;
 

@@ -143,8 +143,9 @@ std::vector<MemoryPlan> plan_training(const RuntimeSettings& settings, const Tra
   Trainer trainer(runtime, no_images(*runtime.model), options);
   const TrainSequence sequence = TrainSequence::next_token(std::vector<std::int32_t>(static_cast<std::size_t>(what.length + 1)));
   const std::vector<TrainSequence> data(static_cast<std::size_t>(what.sequences), sequence);
+  const IndexTraining index{.index_loss = options.train_indexer};
   for (int step = 0; step < 2; ++step) {
-    trainer.forward_backward(data, {});
+    trainer.forward_backward(data, {}, index);
     trainer.optim_step({});
   }
   std::vector<MemoryPlan> plans = plans_of(trainer.ranks(), options.ranks.size(), *runtime.model);
