@@ -131,7 +131,9 @@ TEST_P(TrainerRanks, StagesOfAPipelineHaveTheBitsOfOneRank) {
     for (const RankLayout& ranks : layouts) {
       const Outcome got = run(bench, {.ranks = ranks, .profile = profile}, data);
       expect_same(manifest, got, want, fmt::format("{}, {}", profile, ranks.text()));
-      if (ranks.model() == 1) EXPECT_EQ(got.work, want.work) << ranks.text();
+      if (ranks.model() == 1) {
+        EXPECT_EQ(got.work, want.work) << ranks.text();
+      }
     }
     for (const std::int64_t micro_batch : {1, 2})
       expect_same(manifest, run(bench, {.ranks = {1, 1, 1, 3}, .profile = profile, .micro_batch = micro_batch}, data), want,
@@ -359,7 +361,9 @@ TEST(RanksMemory, WeightsInSharesTakeAPartAndTwoSegments) {
       const std::int64_t allowed = one / dp + of_segment[0] + of_segment[1] + row;
       EXPECT_LE(most_of_a_rank({.dp = dp, .shard = RankShard::weights}), allowed) << profile << ", dp=" << dp;
       // Compute copies alone, of which accumulators would hide much: 4 bytes of 28 a weight in fp32.
-      if (dp == 4 && profile == "cpu-f32") EXPECT_LE(most_weights, weights_of_one / dp + (of_segment[0] + of_segment[1]) / 7 + row / 6);
+      if (dp == 4 && profile == "cpu-f32") {
+        EXPECT_LE(most_weights, weights_of_one / dp + (of_segment[0] + of_segment[1]) / 7 + row / 6);
+      }
       EXPECT_GT(most_of_a_rank({.dp = dp}), allowed) << profile << ", dp=" << dp;
     }
   }
@@ -383,7 +387,9 @@ TEST(RanksMemory, ARankHoldsItsShareOfTheModel) {
       if (category == MemoryCategory::cache && config == kGlm) continue;  // one entry serves all heads
       const std::int64_t one = held({}, category), most = held(layout, category);
       EXPECT_LT(most, one * 7 / 10) << bench.model->family() << ", " << kMemoryCategoryNames[static_cast<int>(category)];
-      if (category != MemoryCategory::cache || layout.pp == 1) EXPECT_GT(most, one / layout.replica() - 1);  // a stage's is of a micro-batch
+      if (category != MemoryCategory::cache || layout.pp == 1) {  // a stage's is of a micro-batch
+        EXPECT_GT(most, one / layout.replica() - 1);
+      }
     }
   }
 }
