@@ -44,11 +44,12 @@ struct TrainBench {
   explicit TrainBench(const std::string& config) : model(make_model(Json::parse(config))), masters(initial_weights(model->manifest(), 1, 0.08)) {}
 };
 
-inline std::vector<TrainSequence> sequences(std::int64_t vocabulary, int count = 5) {
+// `longest`: tokens of the second one, which of 540 has two blocks of positions for sums over them, of fewer one.
+inline std::vector<TrainSequence> sequences(std::int64_t vocabulary, int count = 5, int longest = 540) {
   RandomSequence draws(3, RandomStream::fuzz);
   std::vector<TrainSequence> data;
   for (int s = 0; s < count; ++s) {
-    std::vector<std::int32_t> tokens(static_cast<std::size_t>(s == 1 ? 540 : 3 + 9 * s));
+    std::vector<std::int32_t> tokens(static_cast<std::size_t>(s == 1 ? longest : 3 + 9 * s));
     for (auto& token : tokens) token = static_cast<std::int32_t>(draws.below(static_cast<std::uint32_t>(vocabulary)));
     data.push_back(TrainSequence::next_token(tokens));
     for (float& w : data.back().weights) w = static_cast<float>(draws.uniform());
