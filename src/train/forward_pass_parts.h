@@ -8,6 +8,7 @@
 #include "train/gathered_weights.h"
 #include "train/kept_forward.h"
 #include "train/kept_passes.h"
+#include "train/leaving_gradients.h"
 #include "train/loss_columns.h"
 
 namespace lockstep {
