@@ -8,6 +8,7 @@
 #include "cli/common_options.h"
 #include "http/server.h"
 #include "parallel/planned_layout.h"
+#include "planning/mechanisms.h"
 #include "planning/memory_verdict.h"
 #include "planning/token_flop.h"
 
@@ -39,8 +40,8 @@ std::string verdict_text(const MemoryVerdict& verdict, const AvailableMemory& me
 std::string large_verdict_text(const MemoryVerdict& verdict) {
   const std::string most = fmt::format("plans take up to {} ranks, a run at most {}", kMostPlannedRanks, kMostRanks);
   if (verdict.available < 0) return fmt::format("whether a rank fits is not known; --memory-megabytes says what a rank's device has ({})\n", most);
-  const std::string figures = fmt::format("{:.1f} MB are needed, {:.1f} MB of a rank's device may be taken ({})", megabytes(verdict.needed),
-                                          megabytes(verdict.available), most);
+  const std::string figures =
+      fmt::format("{:.1f} MB are needed, {:.1f} MB of a rank's device may be taken ({})", megabytes(verdict.needed), megabytes(verdict.available), most);
   return verdict.fits() ? fmt::format("fits: {}\n", figures) : fmt::format("does not fit: {}; {:.1f} MB are missing\n", figures, megabytes(verdict.missing()));
 }
 
@@ -88,8 +89,7 @@ int plan_command(const Arguments& arguments) {
       "--flops it tells the arithmetic of a token behind a long context instead.",
       {"lockstep plan --model models/countdown-glm", "lockstep plan --model model/config.json --for serve --sequences 32 --length 4096",
        "lockstep plan --model models/countdown-glm --ranks tp=2,dp=2", "lockstep plan --model qwen3-8b --ranks dp=128,shard=weights --sequences 128",
-       "lockstep plan --model deepseek-v3 --for serve --memory-megabytes 2000000",
-       "lockstep plan --model glm-5p2 --flops --context 1048576"});
+       "lockstep plan --model deepseek-v3 --for serve --memory-megabytes 2000000", "lockstep plan --model glm-5p2 --flops --context 1048576"});
   table.choice("for", &purpose, {"train", "serve"}, "Full-parameter training with AdamW, or serving");
   table.integer("sequences", &sequences, 0, 1 << 16, "N", "Sequences per step, or served at once; 0: 4 per step, 8 at once");
   table.integer("length", &length, 0, 1 << 20, "N",
@@ -99,6 +99,10 @@ int plan_command(const Arguments& arguments) {
   table.flag("checkpoint-activations", &training.trainer.checkpoint_activations,
              "train: recompute activations in the backward pass: less memory, the same bits");
   table.refused("with --for serve", [&purpose] { return purpose == "serve"; });
+  table.flag("train-indexer", &training.trainer.train_indexer, "train: the indexer learns by its own loss, as in `train sft` unless told otherwise");
+  table.refused("with --for serve", [&purpose] { return purpose == "serve"; });
+  table.refused("with --critic, which `train rl` has, where no indexer learns", [&training] { return training.critic != "none"; });
+  table.refused("where the model has no indexer", [&settings] { return !mechanisms_of(settings).indexer; });
   table.choice("optimizer-state", &optimizer_state, {"memory", "file"}, "train: where moments and fp32 masters are; a file is not counted as memory");
   table.refused("with --for serve", [&purpose] { return purpose == "serve"; });
   table.choice("critic", &training.critic, {"none", "full", "adapter"}, "train: a critic of the same model beside it, as `train rl --critic`");
@@ -120,8 +124,8 @@ int plan_command(const Arguments& arguments) {
   add_runtime_options(table, settings);
   add_ranks_option(table, &settings.ranks);
   table.refused("with --flops", [&flops] { return flops; },
-                {"for", "sequences", "length", "micro-batch", "checkpoint-activations", "optimizer-state", "critic", "memory-megabytes", "threads", "device",
-                 "backend", "isa", "mla-norm-eps", "ranks"});
+                {"for", "sequences", "length", "micro-batch", "checkpoint-activations", "train-indexer", "optimizer-state", "critic", "memory-megabytes",
+                 "threads", "device", "backend", "isa", "mla-norm-eps", "ranks"});
   add_json_option(table, &json);
   if (!table.parse(arguments)) return kExitOk;
 
@@ -165,8 +169,8 @@ int plan_command(const Arguments& arguments) {
     return verdict.fits() ? kExitOk : kExitDoesNotFit;
   }
   const auto line = [](const std::string& name, std::int64_t bytes) { std::printf("%-15s%10.1f MB\n", name.c_str(), megabytes(bytes)); };
-  const std::string of_rank = large ? fmt::format("; rank {}, which takes most of the {} that are planned of {}",
-                                                  planned_ranks(layout)[static_cast<std::size_t>(most - ranks.begin())], ranks.size(), layout.size())
+  const std::string of_rank = large              ? fmt::format("; rank {}, which takes most of the {} that are planned of {}",
+                                                               planned_ranks(layout)[static_cast<std::size_t>(most - ranks.begin())], ranks.size(), layout.size())
                               : ranks.size() > 1 ? fmt::format("; the rank of {} that takes most", ranks.size())
                                                  : "";
   std::printf("%s of %lld parameters, profile %s, %lld sequences of %lld tokens%s\n", trains ? "training" : "serving", static_cast<long long>(plan.parameters),

@@ -38,19 +38,24 @@ class LonelyCommunicator final : public CountingCommunicator {
 CountedRank::CountedRank(const RankLayout& layout, int rank, const std::vector<std::size_t>& record_bytes, bool meanwhile)
     : layout_(layout), rank_(rank), meanwhile_(meanwhile) {
   if (rank < 0 || rank >= layout.size()) fail(ErrorCode::invalid_argument, "rank is {}, allowed are 0 to {}", rank, layout.size() - 1);
-  if (std::ssize(record_bytes) != layout.data())
-    fail(ErrorCode::internal, "records of {} replicas are given, and {} has {}", record_bytes.size(), layout.text(), layout.data());
-  const auto group = [](int own, int size, std::size_t bytes = kNumberBytes) {
-    return std::make_unique<LonelyCommunicator>(own, std::vector<std::size_t>(static_cast<std::size_t>(size), bytes));
+  if (std::ssize(record_bytes) != layout.size())
+    fail(ErrorCode::internal, "records of {} ranks are given, and {} has {}", record_bytes.size(), layout.text(), layout.size());
+  const auto group = [](int own, int size) {
+    return std::make_unique<LonelyCommunicator>(own, std::vector<std::size_t>(static_cast<std::size_t>(size), kNumberBytes));
   };
-  const int data = layout.data_of(rank), first_piece = data - layout.context_of(rank);  // of its own replica, and of those with pieces of its sequences
-  world_ = group(rank, layout.size());
+  // Of so many ranks from `first` on, each `step` behind the one before.
+  const auto with_results = [&](int own, int size, int first, int step) {
+    std::vector<std::size_t> records;
+    for (int r = 0; r < size; ++r) records.push_back(record_bytes[static_cast<std::size_t>(first + r * step)]);
+    return std::make_unique<LonelyCommunicator>(own, std::move(records));
+  };
+  const int context = layout.context_of(rank), stage = layout.stage_of(rank);
+  world_ = layout.deals_rows() ? with_results(rank, layout.size(), 0, 1) : group(rank, layout.size());
   tensor_ = group(layout.tensor_of(rank), layout.tp);
   model_ = group(layout.model_of(rank), layout.model());
-  data_ = std::make_unique<LonelyCommunicator>(data, record_bytes);
-  stages_ = group(layout.stage_of(rank), layout.pp, record_bytes[static_cast<std::size_t>(data)]);
-  context_ = std::make_unique<LonelyCommunicator>(
-      layout.context_of(rank), std::vector<std::size_t>(record_bytes.begin() + first_piece, record_bytes.begin() + first_piece + layout.cp));
+  data_ = with_results(layout.data_of(rank), layout.data(), layout.replica_of(rank), layout.replica());
+  stages_ = with_results(stage, layout.pp, rank - stage * layout.model(), layout.model());
+  context_ = with_results(context, layout.cp, rank - context * layout.replica(), layout.replica());
   if (layout.stage_of(rank) > 0) before_ = group(1, 2);
   if (layout.stage_of(rank) + 1 < layout.pp) after_ = group(0, 2);
 }

@@ -1,7 +1,7 @@
 // One rank of a layout without the others: exchanges are counted, and receive nothing. For plans, on a backend that computes nothing. A rank's calls
 // and sizes do not depend on what others send, so its counts of calls and bytes are those of a real run; accumulators count as sent as they
 // stand in memory, the most that they may take. No threads.
-//   RankRuntimes(runtime, layout, std::make_unique<CountedRank>(layout, 3, std::vector<std::size_t>(layout.data(), 4096)));
+//   RankRuntimes(runtime, layout, std::make_unique<CountedRank>(layout, 3, std::vector<std::size_t>(layout.size(), 4096)));
 #pragma once
 #include <memory>
 
@@ -12,8 +12,8 @@ namespace lockstep {
 
 class CountedRank final : public Ranks {
  public:
-  // What gather_host returns for each other rank is zero bytes: in groups over replicas and over stages `record_bytes` of its replica, whose sequences its
-  // records tell of; elsewhere 256, room for some numbers. `meanwhile`: exchanges count as those of processes (moves_meanwhile), else as those of threads.
+  // What gather_host returns for each other rank is zero bytes: as many as its `record_bytes` where results are gathered (over replicas and stages; over all
+  // ranks with rows=dealt), elsewhere 256, room for some numbers. `meanwhile`: exchanges count as those of processes (moves_meanwhile), else as those of threads.
   CountedRank(const RankLayout& layout, int rank, const std::vector<std::size_t>& record_bytes, bool meanwhile = false);
   const RankLayout& layout() const override { return layout_; }
   int local() const override { return 1; }

@@ -31,6 +31,18 @@ TEST(RankLayout, ReadsAnyOrderAndSubset) {
   EXPECT_EQ(rank_layout("shard=weights,dp=2,pp=2").text(), "tp=1,dp=2,ep=1,pp=2,shard=weights");
   EXPECT_EQ(rank_layout(rank_layout("shard=weights,dp=2").text()), rank_layout("shard=weights,dp=2"));
   EXPECT_EQ(rank_layout("dp=2,shard=state"), rank_layout("dp=2"));
+  EXPECT_EQ(rank_layout("rows=dealt,dp=2,ep=3"), (RankLayout{.dp = 2, .ep = 3, .rows = ReplicaRows::dealt}));
+  EXPECT_EQ(rank_layout("rows=dealt,ep=3").text(), "tp=1,dp=1,ep=3,rows=dealt");
+  EXPECT_EQ(rank_layout(rank_layout("rows=dealt,ep=3").text()), rank_layout("rows=dealt,ep=3"));
+  EXPECT_EQ(rank_layout("ep=3,rows=shared"), rank_layout("ep=3"));
+}
+
+TEST(RankLayout, RowsAreDealtWhereRanksShareExperts) {
+  EXPECT_TRUE(rank_layout("ep=2,rows=dealt").deals_rows());
+  EXPECT_FALSE(rank_layout("dp=2,rows=dealt").deals_rows());
+  EXPECT_FALSE(rank_layout("ep=2").deals_rows());
+  for (const char* beside : {"tp=2", "pp=2", "cp=2", "dp=2,shard=weights"})
+    EXPECT_NE(refusal(std::string("ep=2,rows=dealt,") + beside).find("rows=dealt is allowed beside ep and dp"), std::string::npos) << beside;
 }
 
 TEST(RankLayout, WeightsAreInSharesWhereThereAreReplicas) {
@@ -61,9 +73,13 @@ TEST(RankLayout, RefusesWhatItDoesNotKnow) {
                            "shard=",
                            "shard",
                            "shard=state,shard=state",
+                           "rows=2",
+                           "rows",
+                           "rows=dealt,rows=dealt",
                            "dp=2,shard=weights,"})
     EXPECT_NE(refusal(text), "") << text;
   EXPECT_NE(refusal("dp=2,shard=weight").find("allowed are state and weights; did you mean 'weights'?"), std::string::npos) << refusal("dp=2,shard=weight");
+  EXPECT_NE(refusal("ep=2,rows=deal").find("allowed are shared and dealt; did you mean 'dealt'?"), std::string::npos) << refusal("ep=2,rows=deal");
   EXPECT_NE(refusal("tp=8,dp=8,ep=2").find("at most 64"), std::string::npos);
 }
 

@@ -83,8 +83,8 @@ std::shared_ptr<RankRuntimes> planned_runtimes(Runtime& runtime, const RankLayou
 }
 
 // Adds the critic's memory to the plans of `policy`, which is idle meanwhile.
-void add_critic(const RuntimeSettings& settings, const TrainingPlan& what, const TrainerOptions& options, const PlannedRanks& ranks,
-                const RankTrainers& policy, std::vector<TrainSequence> data, std::vector<MemoryPlan>& plans) {
+void add_critic(const RuntimeSettings& settings, const TrainingPlan& what, const TrainerOptions& options, const PlannedRanks& ranks, const RankTrainers& policy,
+                std::vector<TrainSequence> data, std::vector<MemoryPlan>& plans) {
   for (TrainSequence& one : data) one.advantages = one.weights;  // returns
   Runtime runtime = counting_runtime(settings, planned_value_model(settings), what.length);
   const auto runtimes = planned_runtimes(runtime, options.ranks, ranks, data);
@@ -109,15 +109,15 @@ void add_critic(const RuntimeSettings& settings, const TrainingPlan& what, const
   for (int rank = 0; rank < local; ++rank) add(rank, base->rank(rank).runtime().backend.device().memory(), trained_size(layout->manifest()));
 }
 
-std::vector<MemoryPlan> plans_of_training(const RuntimeSettings& settings, const TrainingPlan& what, const TrainerOptions& options,
-                                          const PlannedRanks& ranks) {
+std::vector<MemoryPlan> plans_of_training(const RuntimeSettings& settings, const TrainingPlan& what, const TrainerOptions& options, const PlannedRanks& ranks) {
   Runtime runtime = counting_runtime(settings, planned_model(settings), what.length);
   const TrainSequence sequence = TrainSequence::next_token(std::vector<std::int32_t>(static_cast<std::size_t>(what.length + 1)));
   const std::vector<TrainSequence> data(static_cast<std::size_t>(what.sequences), sequence);
   const auto runtimes = planned_runtimes(runtime, options.ranks, ranks, data);
   Trainer trainer(runtime, no_images(*runtime.model), options, runtimes);
+  const IndexTraining index{.index_loss = options.train_indexer};
   for (int step = 0; step < 2; ++step) {
-    trainer.forward_backward(data, {});
+    trainer.forward_backward(data, {}, index);
     trainer.optim_step({});
   }
   std::vector<MemoryPlan> plans = plans_of(trainer.ranks(), runtimes->ranks().local(), *runtime.model);

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+
 #include "base/error.h"
 #include "engine/engine.h"
 #include "train/adapter_trainer.h"
@@ -25,9 +28,10 @@ std::vector<MemoryPlan> memory_of_training(const RuntimeSettings& settings, cons
   TrainerOptions options = what.trainer;
   options.ranks = opened.ranks;
   Trainer trainer(*opened.runtime, opened.masters(), options);
-  const std::vector<TrainSequence> data(3, TrainSequence::next_token(std::vector<std::int32_t>(41, 7)));
+  const std::vector<TrainSequence> data(static_cast<std::size_t>(what.sequences),
+                                        TrainSequence::next_token(std::vector<std::int32_t>(static_cast<std::size_t>(what.length + 1), 7)));
   for (int step = 0; step < 2; ++step) {
-    trainer.forward_backward(data, {});
+    trainer.forward_backward(data, {}, {.index_loss = options.train_indexer});
     trainer.optim_step({});
   }
   std::vector<MemoryPlan> real;
@@ -47,6 +51,35 @@ TEST(MemoryPlan, TrainingIsWhatTheTrainerTakes) {
       if (micro_batch == 0) whole = plan.total;
       else EXPECT_NE(plan.total, whole);  // a plan that says the same of everything says nothing
     }
+}
+
+// An indexer that learns takes more: targets of its loss, gradients and moments of its own. Over pieces of a long text, too.
+TEST(MemoryPlan, AnIndexerThatLearnsIsCounted) {
+  const Json config = [] {
+    Json json = planned_config({.model = kModel});
+    json["max_position_embeddings"] = 2048;
+    return json;
+  }();
+  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "indexer-that-learns";
+  std::filesystem::create_directories(folder);
+  for (const auto& file : std::filesystem::directory_iterator(kModel))
+    std::filesystem::copy_file(file.path(), folder / file.path().filename(), std::filesystem::copy_options::overwrite_existing);
+  std::ofstream(folder / "config.json") << config.dump();
+  for (const std::string ranks : {"", "cp=2"}) {
+    SCOPED_TRACE(ranks);
+    const RuntimeSettings settings{.model = folder.string(), .profile = "cpu-bf16w", .threads = 1, .ranks = ranks};
+    std::int64_t frozen = 0;
+    for (const bool learns : {false, true}) {
+      const TrainingPlan what{.sequences = 1, .length = 2048, .trainer = {.checkpoint_activations = true, .train_indexer = learns}};
+      const std::vector<MemoryPlan> plans = plan_training(settings, what), real = memory_of_training(settings, what);
+      ASSERT_EQ(plans.size(), real.size());
+      for (std::size_t rank = 0; rank < plans.size(); ++rank) expect_equal(plans[rank], real[rank]);
+      const auto of = [&](MemoryCategory c) { return plans[0].peak[static_cast<std::size_t>(c)]; };
+      const std::int64_t all = of(MemoryCategory::optimizer) + of(MemoryCategory::activations);
+      if (learns) EXPECT_GT(all, frozen);
+      else frozen = all;
+    }
+  }
 }
 
 // Weights in shares: segments that are whole for a time are counted, too, and so is a rank that has fewer passes than the other.
@@ -221,7 +254,7 @@ TEST(MemoryPlan, ServingIsWhatTheEngineTakes) {
 }
 
 TEST(MemoryPlan, EveryRankHasItsOwn) {
-  for (const std::string ranks : {"tp=2", "dp=3", "tp=3,dp=2", "ep=3", "tp=2,dp=2,ep=2"}) {
+  for (const std::string ranks : {"tp=2", "dp=3", "tp=3,dp=2", "ep=3", "tp=2,dp=2,ep=2", "ep=2,rows=dealt", "dp=2,ep=4,rows=dealt"}) {
     SCOPED_TRACE(ranks);
     const RuntimeSettings settings{.model = kModel, .profile = "cpu-bf16w", .threads = 1, .ranks = ranks};
     const TrainingPlan what{.sequences = 3, .length = 40};

@@ -67,6 +67,37 @@ TEST(StepPlan, ExchangesAreThoseOfARealStepInRandomLayouts) {
   }
 }
 
+// Rows that travel to their experts, of which a plan counts the most that may; ranks without sequences, ranks without experts.
+TEST(StepPlan, ExchangesOfDealtRowsAreThoseOfARealStep) {
+  const TrainBench bench(kGlm);
+  RandomSequence draws(25, RandomStream::fuzz);
+  std::int64_t number = 0;
+  for (const auto& [dp, ep] : {std::pair{1, 2}, {1, 3}, {2, 2}, {2, 3}, {1, 9}, {3, 4}}) {
+    StepPlan plan;
+    plan.trainer.ranks = {.dp = dp, .ep = ep, .rows = ReplicaRows::dealt};
+    plan.sequences = sequences_of(*bench.model, draws);
+    plan.trainer.micro_batch = number % 3;
+    plan.trainer.checkpoint_activations = number++ % 2 == 1;
+    const Profile& profile = profile_by_name(number % 2 == 1 ? "cpu-f32" : "cpu-bf16w");
+    SCOPED_TRACE(fmt::format("{}, {}, {} sequences", plan.trainer.ranks.text(), profile.name, plan.sequences.size()));
+    const std::vector<RankExchanges> real = exchanges_of_step(bench, profile, plan);
+    std::int64_t travelled = 0, tokens = 0;
+    for (int rank = 0; rank < plan.trainer.ranks.size(); ++rank) {
+      const RankStep planned = plan_step(bench.model, profile, plan, rank);
+      EXPECT_EQ(planned.exchanges.difference(real[static_cast<std::size_t>(rank)]), "") << "rank " << rank;
+      travelled += planned.exchanges.of(RankGroup::model, Collective::exchange).bytes;
+      tokens += planned.work.tokens;
+    }
+    EXPECT_GT(travelled, 0);
+    std::int64_t all = 0;
+    for (const TrainSequence& s : plan.sequences) all += std::ssize(s.tokens);
+    EXPECT_EQ(tokens, all);
+    StepPlan same = plan;
+    same.trainer.ranks.rows = ReplicaRows::shared;
+    EXPECT_NE(plan_step(bench.model, profile, same, 0).exchanges.difference(real[0]), "") << "the control: the same rows on every rank";
+  }
+}
+
 // Sequences in pieces: keys that are gathered, sums that go on from rank to rank.
 TEST(StepPlan, ExchangesOfPiecesAreThoseOfARealStep) {
   for (std::string config : {std::string(kGlm), std::string(kLlama)}) {

@@ -37,16 +37,18 @@ std::vector<std::string> reasons_of(const SimulatedStep& step, const DeviceRates
   reasons.push_back(fmt::format("most bytes are {} in the {} group: {:.3f} GB in {} exchanges come to rank {}, {}", kCollectiveNames[operation],
                                 kRankGroupNames[group], static_cast<double>(bytes) / 1e9, step.busiest.exchanges.groups[group][operation].calls,
                                 step.busiest.rank, far ? "some from other hosts, so all are counted at the network's rate" : "all within a host"));
-  reasons.push_back(fmt::format(
-      "each exchange is counted as if it were waited for; between processes {}: at most {:.3g} to {:.3g} s",
-      layout.shards_weights() ? "weights come and gradients leave while segments are computed" : "gradients leave beside the last micro-batch's backward",
-      step.fast.hideable, step.slow.hideable));
+  reasons.push_back(fmt::format("each exchange is counted as if it were waited for; between processes {}: at most {:.3g} to {:.3g} s",
+                                layout.shards_weights() ? "weights come and gradients leave while segments are computed"
+                                : layout.deals_rows()   ? "gradients could leave beside the last micro-batch's backward"
+                                                        : "gradients leave beside the last micro-batch's backward",
+                                step.fast.hideable, step.slow.hideable));
   if (layout.pp > 1)
     reasons.push_back(
         fmt::format("stages wait for the first and the last micro-batch: their forwards and backwards take {:.2f} times their own", step.busiest.work.turns));
   if (step.slow.imbalance > 1.01)
     reasons.push_back(fmt::format("the busiest rank computes {:.2f} times what the mean does: {}", step.slow.imbalance,
-                                  layout.dp > 1 ? "sequences are dealt whole, and what tp does not split is on every rank of a replica"
+                                  layout.deals_rows() ? "sequences are dealt whole, and experts in 8 groups"
+                                  : layout.dp > 1     ? "sequences are dealt whole, and what tp does not split is on every rank of a replica"
                                   : model.facts().expert_count > 0 && layout.model() > 1
                                       ? "experts are dealt in 8 groups, and what tp does not split is on every rank of a replica"
                                       : "sums and heads are dealt in whole leaves and heads"));

@@ -91,10 +91,14 @@ StepTime step_time(const RankLayout& layout, const std::vector<RankStep>& steps,
   const bool weights_come = layout.shards_weights();
   double hidden = 0;
   for (const RankStep& step : steps) {
-    const double rate = (crosses_hosts(layout, step.rank, RankGroup::data, device.host_devices) ? device.network : device.link) * efficiency.link;
-    std::int64_t bytes = step.exchanges.of(RankGroup::data, Collective::reduce_scatter).bytes;
-    if (weights_come) bytes += step.exchanges.of(RankGroup::data, Collective::all_gather).bytes;
-    hidden = std::max(hidden, static_cast<double>(bytes) / rate);
+    double seconds = 0;
+    for (const RankGroup group : {RankGroup::data, RankGroup::world}) {  // of all ranks those of rows=dealt, whose experts' are in the former
+      const double rate = (crosses_hosts(layout, step.rank, group, device.host_devices) ? device.network : device.link) * efficiency.link;
+      std::int64_t bytes = step.exchanges.of(group, Collective::reduce_scatter).bytes;
+      if (weights_come && group == RankGroup::data) bytes += step.exchanges.of(group, Collective::all_gather).bytes;
+      seconds += static_cast<double>(bytes) / rate;
+    }
+    hidden = std::max(hidden, seconds);
   }
   time.hideable = std::min(hidden, weights_come ? time.forward + time.backward : last_backward);
   double sum = 0, most = 0;

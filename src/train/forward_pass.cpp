@@ -129,6 +129,8 @@ std::unique_ptr<ForwardPass::Pass> ForwardPass::prepare(const WeightSet& weights
   }
   if (!pass->adapters.empty()) options.adapters = &pass->adapters;
   if (pass->pieces) options.pieces = &*pass->pieces;
+  if (!jobs.empty()) pass->dealt = jobs[0].dealt;
+  options.dealt_rows = pass->dealt.get();
   if (sharding_ && !sharding_->first_stage()) options.stage = &pass->stage;
   options.segment_weights = settings.gathered;
   if (settings.leaving) options.segment_weights = settings.leaving;

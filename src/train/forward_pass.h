@@ -16,6 +16,7 @@
 
 namespace lockstep {
 
+class DealtRows;
 class GatheredWeights;
 class KeptForward;
 class LeavingGradients;
@@ -48,6 +49,8 @@ class ForwardPass {
     GradientSet* adapter_gradients = nullptr;
     std::optional<Error>* failure = nullptr;  // receives the job's own error, so that others keep their results; null: thrown
     bool cut = false;                         // its one sequence is cut, and this rank has pieces of it; the pass has no other job
+    // The ranks that share experts have rows of their own, and run the pass together, with `part` empty where this one has none; the pass has no other job.
+    std::shared_ptr<const DealtRows> dealt = nullptr;
   };
   // Errors numeric: a value that is not finite, with the sequence and the token.
   void run(const WeightSet& weights, const Settings& settings, const std::vector<Job>& jobs);

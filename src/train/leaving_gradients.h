@@ -35,8 +35,8 @@ class LeavingGradients final : public SegmentWeights {
   const SegmentRange segments_;
   const ParameterId head_;
   GradientSet& gradients_;
-  std::int64_t next_;       // the segment that leaves next
-  std::vector<bool> left_;  // by parameter
+  std::int64_t next_;                                                  // the segment that leaves next
+  std::vector<bool> left_;                                             // by parameter
   std::vector<std::pair<std::size_t, StartedReduceScatter>> leaving_;  // of the newest segment, in this order
 };
 

@@ -11,6 +11,7 @@
 #include "train/gathered_weights.h"
 #include "train/gradients.h"
 #include "train/router_loads.h"
+#include "train/state_share.h"
 
 namespace lockstep {
 
@@ -64,7 +65,9 @@ class RankTrainer {
   const Sharding* sharding() const { return sharding_.get(); }
   // The state of this rank's share of the model; filled on data-parallel rank 0.
   WeightImages gradient_images();
-  void restore(const TrainerState& state);  // of the whole model
+  void restore(const TrainerState& state);                    // of the whole model
+  void restore(const StateReader& read, std::int64_t steps);  // of this rank's share
+  StateShare share() { return {state_, rows_, sharding_.get()}; }
 
  private:
   // Passes over this rank's sequences, a micro-batch each, and then the results of all ranks.
@@ -77,6 +80,7 @@ class RankTrainer {
 
   Runtime& runtime_;
   TrainerOptions options_;
+  RankPlace place_;                           // its own; rows_ has that among the ranks with sequences (train/sequence_place.h)
   std::unique_ptr<const Sharding> sharding_;  // null: this rank has the whole model
   RankRows rows_;
   ForwardPass pass_;

@@ -197,4 +197,22 @@ void Trainer::restore(const TrainerState& state) {
   whole_.forget();
 }
 
+void Trainer::restore(const std::function<StateReader(StateShare&)>& reader, std::int64_t steps) {
+  batch_.reset();
+  ranks_.break_off();  // until every rank is restored
+  ranks_.each([&](RankTrainer& part) {
+    StateShare share = part.share();
+    part.restore(reader(share), steps);
+  });
+  whole_.forget();
+}
+
+void Trainer::each_share(const std::function<void(StateShare&)>& work) {
+  ranks_.check_usable();
+  ranks_.each([&](RankTrainer& part) {
+    StateShare share = part.share();
+    work(share);
+  });
+}
+
 }  // namespace lockstep

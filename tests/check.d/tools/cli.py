@@ -207,7 +207,7 @@ with check("simulate"):
     every = done(*words, "--devices", "4", "--json").json()["layouts"]
     assert len(every) == 6 + 3 + 3 + 1 and step["ranks"] in [other["ranks"] for other in every], every  # the last ones: under shard=weights
     assert done(*words, "--ranks", "tp=2,dp=2").stdout.startswith("computed, not measured\n")
-    refused(*words, "--ranks", "sp=2", status=1, words=["unknown key 'sp'", "allowed are tp, dp, ep, pp, cp, shard"])
+    refused(*words, "--ranks", "sp=2", status=1, words=["unknown key 'sp'", "allowed are tp, dp, ep, pp, cp, shard, rows"])
     refused(*words, "--ranks", "dp=2,shard=weight", status=1, words=["'shard' is 'weight', allowed are state and weights", "did you mean 'weights'"])
     (shared,) = done(*words, "--ranks", "dp=2,shard=weights", "--json").json()["layouts"]
     (whole,) = done(*words, "--ranks", "dp=2", "--json").json()["layouts"]
