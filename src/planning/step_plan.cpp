@@ -6,7 +6,7 @@
 #include "model/low_bit_weights.h"
 #include "model/sharding.h"
 #include "numerics/flop.h"
-#include "parallel/counted_rank.h"
+#include "planning/rank_alone.h"
 #include "planning/token_flop.h"
 #include "train/adapter_trainer.h"
 #include "train/rank_record.h"
@@ -16,7 +16,6 @@
 namespace lockstep {
 namespace {
 constexpr double kGradientBytes = 4, kStateBytes = 2 * (4 + 8), kAccumulatorBytes = 24;  // fp32; master and two moments, read and written
-constexpr std::size_t kRecordBytesAToken = 24, kRecordBytes = 256;                       // log-probability, entropy, loss and mark; the record's head
 
 // This rank's part of an attention's heads.
 double share_of_heads(const Model& model, const Sharding* sharding, const CacheShape& cache) {
@@ -97,13 +96,11 @@ void add_attention(const Model& model, const Profile& profile, const StepPlan& p
   // Every visible key has an index score, of every index head; whole on every rank. Nothing is selected twice.
   work.forward += product_flop(visible_keys(model, counts), keys.index) * layers;
 }
-}  // namespace
 
-RankWork work_of(const Model& model, const Profile& profile, const StepPlan& plan, int rank) {
+RankWork work_with(const Model& model, const Profile& profile, const StepPlan& plan, const std::vector<DealtData>& dealt, int rank) {
   const RankLayout layout = layout_of(plan), of_sequences = layout_of_sequences(layout);
-  const std::vector<DealtData> dealt = dealt_to(plan);
   const DealtData& own = dealt[static_cast<std::size_t>(of_sequences.data_of(rank))];
-  const CountedRank ranks(layout, rank, 0);
+  const CountedRank ranks(layout, rank, std::vector<std::size_t>(static_cast<std::size_t>(layout.size())));
   const std::unique_ptr<const Sharding> sharding = layout.replica() > 1 ? std::make_unique<const Sharding>(model, profile, ranks.place(0)) : nullptr;
   const Manifest& manifest = sharding ? sharding->manifest() : model.manifest();
   const bool again = plan.trainer.checkpoint_activations;
@@ -113,6 +110,7 @@ RankWork work_of(const Model& model, const Profile& profile, const StepPlan& pla
   RankWork work;
   work.tokens = own.tokens(plan.sequences);
   work.backward_passes = again ? 2 : 1;
+  work.batches = batches;
   if (sharding && batches > 0) work.turns = (batches + sharding->stages() - 1) / batches;
   const auto tokens = static_cast<double>(work.tokens), of_experts = static_cast<double>(rows_for_experts(plan, dealt, rank));
   const ModelFacts& facts = model.facts();
@@ -143,11 +141,19 @@ RankWork work_of(const Model& model, const Profile& profile, const StepPlan& pla
   add_attention(model, profile, plan, own, sharding.get(), work);
   return work;
 }
+}  // namespace
+
+RankWork work_of(const Model& model, const Profile& profile, const StepPlan& plan, int rank) { return work_with(model, profile, plan, dealt_to(plan), rank); }
+
+std::vector<RankWork> works_of(const Model& model, const Profile& profile, const StepPlan& plan) {
+  const std::vector<DealtData> dealt = dealt_to(plan);
+  std::vector<RankWork> all;
+  for (int rank = 0; rank < plan.trainer.ranks.size(); ++rank) all.push_back(work_with(model, profile, plan, dealt, rank));
+  return all;
+}
 
 RankStep plan_step(const std::shared_ptr<const Model>& model, const Profile& profile, const StepPlan& plan, int rank) {
-  std::int64_t most = 0;  // tokens of a rank
-  for (const DealtData& own : dealt_to(plan)) most = std::max(most, own.tokens(plan.sequences));
-  auto ranks = std::make_unique<CountedRank>(plan.trainer.ranks, rank, kRecordBytes + kRecordBytesAToken * static_cast<std::size_t>(most));
+  auto ranks = rank_alone(plan.sequences, plan.trainer.ranks, rank, plan.processes);
   const CountedRank& counted = *ranks;
   BackendOptions options;
   options.kind = BackendKind::counting;

@@ -19,6 +19,7 @@ namespace lockstep {
 class DealtRows;
 class GatheredWeights;
 class KeptForward;
+class LeavingGradients;
 struct RowSums;
 
 class ForwardPass {
@@ -35,6 +36,7 @@ class ForwardPass {
     bool keep = false;        // without a gradient, single job: keeps the forward for a backward that may be asked for next (kept_passes.h)
     // The weights are its whole(): all data-parallel ranks run as many passes, of which some may be idle. Null: each has all weights.
     GatheredWeights* gathered = nullptr;
+    LeavingGradients* leaving = nullptr;  // gradients that no later pass adds to: the last pass sends them on, a segment at a time. Null: they stay
   };
   struct Job {
     const std::vector<TrainSequence>* data = nullptr;

@@ -112,7 +112,7 @@ StartedReduceScatter RankRows::start_join(GradientSet& gradients, std::size_t i)
 void RankRows::finish_join(GradientSet& gradients, std::size_t i, const StartedReduceScatter& started) const {
   if (!shared(i)) return;
   if (travels(i)) finish_reduce_scatter(*holders(i).data, backend_.stream(), started, adder());
-  gradients.put_rows_away(static_cast<ParameterId>(i));
+  if (keeps_rows(i)) gradients.put_rows_away(static_cast<ParameterId>(i));
 }
 
 }  // namespace lockstep

@@ -7,6 +7,7 @@
 #include "train/dealt_passes.h"
 #include "train/gradient_file.h"
 #include "train/gradient_norm.h"
+#include "train/leaving_gradients.h"
 #include "train/rank_record.h"
 
 namespace lockstep {
@@ -34,7 +35,7 @@ TrainerOptions options_of_rank(TrainerOptions options, const RankPlace& place) {
 }
 }  // namespace
 
-RankTrainer::RankTrainer(Runtime& runtime, const WeightImages& masters, const TrainerOptions& options, const RankPlace& place)
+RankTrainer::RankTrainer(Runtime& runtime, const WeightImages& masters, const TrainerOptions& options, const RankPlace& place, bool moves_meanwhile)
     : runtime_(runtime),
       options_(options_of_rank(options, place)),
       place_(place),
@@ -42,6 +43,7 @@ RankTrainer::RankTrainer(Runtime& runtime, const WeightImages& masters, const Tr
       rows_(runtime.backend, sharding_ ? sharding_->manifest() : runtime.model->manifest(), place, &runtime.profile, options.optimizer.whole_matrices),
       pass_(runtime, options_, sharding_.get(), place.context),
       gathered_(rows_.shards_weights() ? std::make_unique<GatheredWeights>(runtime.backend, *runtime.model, runtime.profile, rows_, sharding_.get()) : nullptr),
+      gradients_leave_(moves_meanwhile && place.layout.data() > 1 && !place.layout.deals_rows() && !gathered_ && !options.accumulate),
       router_loads_(runtime, rows_.place()),
       gradients_(runtime.backend, rows_, {options.accumulate, options.mostly_one_call, false, options_.kept, tied_gradient()}),
       state_(initial_state(masters)) {
@@ -75,7 +77,7 @@ std::function<void()> RankTrainer::again(const GradientCall& call, const std::sh
     ForwardBackwardResult result;
     RowSums sums;
     router_loads_.clear();
-    deposit(call, *data, result, sums);
+    deposit(call, *data, result, sums, false);
   };
 }
 
@@ -115,10 +117,14 @@ void RankTrainer::read_gradients(CheckedReader& file) {
   gradients_.read(file, held_ ? again(held_->call, held_->data) : nullptr);
 }
 
-void RankTrainer::deposit(const GradientCall& call, const std::vector<TrainSequence>& piece, ForwardBackwardResult& result, RowSums& sums) {
+void RankTrainer::deposit(const GradientCall& call, const std::vector<TrainSequence>& piece, ForwardBackwardResult& result, RowSums& sums, bool last) {
   result.make_room(piece.size(), call.loss.kind);
-  const ForwardPass::Settings settings{true, gradients_.set(), &router_loads_.buffers(), call.index, call.index_weight};
+  ForwardPass::Settings settings{true, gradients_.set(), &router_loads_.buffers(), call.index, call.index_weight};
+  const SegmentRange segments = sharding_ ? sharding_->segments() : SegmentRange{0, runtime_.model->segments()};
+  std::optional<LeavingGradients> leaving;
+  if (last && gradients_leave_) settings.leaving = &leaving.emplace(rows_, segments, runtime_.model->facts().head, *gradients_.set());
   run(settings, piece, call.loss, call.normaliser, result, sums, &dealt_tokens_);
+  if (leaving) gradients_.joined();
 }
 
 std::vector<std::vector<float>> RankTrainer::score(const std::vector<TrainSequence>& data) {
@@ -157,7 +163,10 @@ void RankTrainer::run(const ForwardPass::Settings& settings, const std::vector<T
     return jobs;
   };
   if (!gathered_) {
-    pass_.run(*weights_, settings, together ? together->count() : parts.size(), jobs_of);
+    ForwardPass::Settings leaving = settings;
+    if (!parts.empty() && parts.back().cut) leaving.leaving = nullptr;  // a rank with other pieces has more passes, perhaps, and goes on with this one first
+    pass_.run(*weights_, leaving, together ? together->count() : parts.size(), jobs_of);
+    if (settings.leaving) settings.leaving->finish();
   } else {
     std::size_t passes = 0;  // the most that a rank has: all gather together
     for (const DealtData& theirs : dealt) passes = std::max(passes, pass_parts(data, theirs, options_.micro_batch, place.layout.pp).size());

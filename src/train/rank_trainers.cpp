@@ -9,7 +9,8 @@ RankTrainers::RankTrainers(Runtime& runtime, const WeightImages& masters, const 
       ranks_(RankRuntimes::given_or_threads(std::move(ranks), runtime, options.ranks)),
       parts_(static_cast<std::size_t>(ranks_->ranks().local())) {
   ranks_->ranks().run([&](int local) {
-    parts_[static_cast<std::size_t>(local)] = std::make_unique<RankTrainer>(ranks_->runtime(local), masters, options, ranks_->ranks().place(local));
+    parts_[static_cast<std::size_t>(local)] =
+        std::make_unique<RankTrainer>(ranks_->runtime(local), masters, options, ranks_->ranks().place(local), ranks_->ranks().moves_meanwhile());
   });
 }
 
