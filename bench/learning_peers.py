@@ -85,7 +85,7 @@ def pair_file(path, model, steps, prompt, answer):
 def our_dpo(options, file):
     steps, said, peak = trained("dpo", options.model, "--data", file, "--eval-share", 0, "--steps", options.steps, "--batch", PAIRS, "--learning-rate", 1e-6, threads=options.threads)
     times = [step["seconds"] for step in steps]
-    scoring = (said["seconds"] - sum(times)) / options.steps  # all but the steps: the references
+    scoring = said["reference_seconds"] / options.steps
     return {"step": statistics.median(times[1:]) + scoring, "scoring": scoring, "peak": peak}
 
 

@@ -10,12 +10,20 @@ time to its first one, and rollouts' tokens a second,
 beside live requests alone and rollouts alone, these also by shares. `bars` compares with what is aimed at: the 95th percentile of gaps at most the bound or 1.1 times that
 without rollouts, of first tokens at most 1.5 times, and rollouts' tokens a second at least 55 % of theirs alone, 95 % where no live request comes. Every load is the same in each: arrivals and prompts are drawn from one seed.
 
-    python3 bench/live_rollouts.py [--model models/countdown-glm] [--lockstep build/lockstep] [--bound 40] [--seconds 40] [--rollouts 64] [--load 0.3] [--json FILE]"""
+    python3 bench/live_rollouts.py [--model models/countdown-glm] [--lockstep build/lockstep] [--bound 40] [--seconds 40] [--rollouts 64] [--load 0.3] [--json FILE] [--page docs/tenants.md]
+    python3 bench/live_rollouts.py --page-of FILE --page docs/tenants.md    # from what a run wrote"""
 import argparse
 import json
 import re
 import subprocess
 from pathlib import Path
+
+from marked_page import write_between_marks
+from write_performance import machine, version
+
+LOADS = ("live alone", "rollouts alone", "with --live-token-ms", "rollouts alone, by shares", "by shares", "without classes")
+BARS = {"gap_p95_ms": "95th percentile of the gap between two live tokens, ms", "first_token_p95_ms": "of the time to the first one, ms",
+        "rollouts_beside_live": "rollouts' tokens a second beside live answers, of theirs alone", "rollouts_without_live": "where no live request comes, of those without a bound"}  # fmt: skip
 
 
 class Server:
@@ -51,6 +59,25 @@ def bars(found):
             "rollouts_without_live": bar(rate("rollouts alone") / rate("rollouts alone, by shares"), 0.95, at_most=False)}
 
 
+def page_text(found):
+    def cells(load):
+        live, rollouts = found[load].get("live"), found[load].get("rollouts")
+        gaps = [f"{live[key][p]:.0f}" if live else "" for key, p in (("gap_ms", "p50"), ("gap_ms", "p95"), ("first_token_ms", "p95"))]
+        return [load, *gaps, f"{live['tokens_per_second']:.0f}" if live else "", f"{rollouts['tokens_per_second']:.0f}" if rollouts else ""]
+
+    def bar(name):
+        row = found["bars"][name]
+        limit = f"at most {row['at_most']}" if "at_most" in row else f"at least {row['at_least']}"
+        return f"| {BARS[name]} | {row['value']} | {limit} | {'met' if row['met'] else 'missed'} |"
+
+    return "\n".join([
+        f"By `bench/live_rollouts.py --model {found['model']}`, {found['commit']}. Machine: {found['machine']} Live requests come at {found['load']:.0%} of what the server can answer ({found['live_answers_a_second']:.3g} a second, of {found['live_tokens']} tokens), "
+        f"beside {found['rollouts']} rollouts at a time; {found['seconds']:.0f} seconds each, a bound of {found['bound_ms']:.0f} ms.", "",
+        "| load | live gap, median, ms | 95th percentile | first token, 95th percentile | live tokens a second | rollouts' tokens a second |", "|---|---|---|---|---|---|",
+        *(f"| {' | '.join(cells(load))} |" for load in LOADS), "",
+        "| aim | measured | allowed | |", "|---|---|---|---|", *map(bar, BARS)])  # fmt: skip
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="models/countdown-glm")
@@ -64,8 +91,14 @@ def main():
     parser.add_argument("--rollout-tokens", type=int, default=128)
     parser.add_argument("--prompt-words", type=int, default=12)
     parser.add_argument("--json")
+    parser.add_argument("--page", type=Path)
+    parser.add_argument("--page-of", type=Path)
     options = parser.parse_args()
-    found = {"model": Path(options.model).name, "bound_ms": options.bound, "rollouts": options.rollouts, "load": options.load}
+    if options.page_of:
+        write_between_marks(options.page, "bench/live_rollouts.py", page_text(json.loads(options.page_of.read_text())))
+        return
+    found = {"model": Path(options.model).name, "bound_ms": options.bound, "rollouts": options.rollouts, "load": options.load, "seconds": options.seconds, "live_tokens": options.live_tokens,
+             "commit": version().splitlines()[0], "machine": machine()}  # fmt: skip
     beside = ("--rollouts", options.rollouts)
     with Server(options, options.bound) as server:
         alone = server.load("--load", options.load, "--streams", options.rollouts)
@@ -83,6 +116,8 @@ def main():
     print(text)
     if options.json:
         Path(options.json).write_text(text + "\n")
+    if options.page:
+        write_between_marks(options.page, "bench/live_rollouts.py", page_text(found))
 
 
 if __name__ == "__main__":

@@ -76,6 +76,10 @@ def llama_table(data):
         memory, ours, theirs = r["memory"], r["memory"]["lockstep"], r["memory"]["llama_cpp"]
         lines.append(f"| {r['weights']} | {memory['bytes'] / 1e6:.0f} | {ours['ruler']:.1f} | {ours['gigabytes_per_second']:.1f} | {shares(ours)} "
                      f"| {theirs['gigabytes_per_second']:.1f} | {shares(theirs)} | {most_against_peer(r):.2f} |")  # fmt: skip
+    for r in read:
+        target = TARGETS.get((r["weights"], r["case"], r["size"]))
+        if target and r["ratio"] < target <= most_against_peer(r):
+            lines += ["", f"A ratio of {target} in {r['weights']} asks for {percent(target / most_against_peer(r))} of the memory's speed; {percent(r['memory']['lockstep']['share'])} is reached."]
     return lines
 
 
@@ -88,11 +92,12 @@ ACCUMULATORS = "accumulators"
 
 def step_limits(row):
     """Of a training step: its products' and its accumulators' share of the time in which its threads could compute, and how much faster than the peer the
-    step were at most with products at the full rate of multiply-adds: with nothing beside them, and with the accumulators as they are."""
+    step were at most with products at the full rate of multiply-adds: with nothing beside them, and with the accumulators as they are; the latter too with
+    products at SHARE_OF_PRODUCTS of that rate."""
     busy = row["busy_processors"] / row["threads"]
     products = busy * sum(row["kernels"].get(name, {"median": 0})["median"] for name in PRODUCTS)
     accumulators = busy * row["kernels"].get(ACCUMULATORS, {"median": 0})["median"]
-    return products, accumulators, row["ratio"] / row["share"], row["ratio"] / (row["share"] + accumulators)
+    return products, accumulators, row["ratio"] / row["share"], row["ratio"] / (row["share"] + accumulators), row["ratio"] / (row["share"] / SHARE_OF_PRODUCTS + accumulators)
 
 
 def peer_products(row, products, target):
@@ -119,15 +124,15 @@ def tile_limit(row, products):
 
 def step_profile(row, target):
     """What a step's time goes into, and the sentence on what the machine's multiply-adds allow."""
-    products, accumulators, alone, with_accumulators = step_limits(row)
+    products, accumulators, alone, with_accumulators, reachable = step_limits(row)
     low, high = row["gigaflops_range"]
     lines = ["", f"The matrix products of a step alone, {'4' if row.get('lora_rank') else '6'} operations a weight and token, would take {shares(row)} of its time at the rate of multiply-adds "
              f"in registers, {row['gigaflops']:.0f} GFLOP/s ({low:.0f} to {high:.0f}; `lockstep bench arithmetic` before and after each run). They take {percent(products)} of it, "
              + (f"so they run at {percent(row['share'] / products)} of that rate" if row["share"] <= products else "which is too little to be true: others used the processors")
              + f"; deposits into the order-free accumulators, which are the contract's, take {percent(accumulators)}, and the rest "
              f"{percent(1 - products - accumulators)}. At that rate with nothing beside them a step would be {alone:.2f} times as fast as torch, with the deposits as they are {with_accumulators:.2f}"
-             + (f": the target of {target} is within what the rate in registers allows." if with_accumulators >= target
-                else f": less than {target}, so the target is {percent(SHARE_OF_PRODUCTS)} of that rate in the products."),
+             + (f": the target of {target} is within what the rate in registers allows." if reachable >= target
+                else f", and {reachable:.2f} at {percent(SHARE_OF_PRODUCTS)} of that rate: less than {target}, so the target is {percent(SHARE_OF_PRODUCTS)} of that rate in the products."),
              *tile_limit(row, products), *peer_products(row, products, target), "",
              "| part of the step | of the processor time (range over rounds) |", "|---|---|"]  # fmt: skip
     for name, share in row["kernels"].items():
@@ -182,7 +187,8 @@ def rl_table(data):
     return [*lines, f"| the rest: requests, advantages, the new weights in the sampler | {max(rest, 0) * 1e3:.0f} | | | |", "",
             f"Products count each prompt once where its samples can share it (rollouts, the forward of learning), at 2 operations a weight and token forward and 4 backward. At the rate of "
             f"multiply-adds in registers, {r['gigaflops']:.0f} GFLOP/s (`lockstep bench arithmetic` before and after each run), they take {least * 1e3:.0f} ms of a step of {r['step'] * 1e3:.0f} ms; "
-            f"a step of nothing else would be {most:.1f} times as fast as TRL's, so that rate " + ("does not forbid the target." if most >= 2 else "forbids the target.")]  # fmt: skip
+            f"a step of nothing else would be {most:.1f} times as fast as TRL's, so that rate " + ("does not forbid the target." if most >= 2 else "forbids the target.")
+            + f" The target asks for {percent(2 / most)} of that rate over the whole step; {percent(least / r['step'])} is reached."]  # fmt: skip
 
 
 def variants_table(what, first, second, of_first=1e3, of_second=1e3, ratio=span, least=lambda value: f"{value:.2f}"):

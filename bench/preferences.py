@@ -69,12 +69,13 @@ def make_data(folder):
     (folder / "held_out.jsonl").write_text("".join(lines[TRAIN:]))
 
 
-def run_one(name, work, threads):
+def run_one(name, work, threads, settings=()):
+    """`settings`: pairs that replace the recipe's own."""
     file = work / "results" / f"{name}.json"
     if file.is_file():
         return
     words = ["preference", "--config", ROOT / f"recipes/preference_{name}.toml", "--runs", work / "runs", "--threads", threads, "--no-page",
-             *(part for key, of in (("data", "train"), ("eval", "held_out")) for part in ("--set", f"{key}={work / 'pairs' / of}.jsonl"))]  # fmt: skip
+             *(part for key, value in (*((key, work / "pairs" / f"{of}.jsonl") for key, of in (("data", "train"), ("eval", "held_out"))), *settings) for part in ("--set", f"{key}={value}"))]  # fmt: skip
     folder = work / "runs" / f"preference-{name}"
     seconds, resumed = train(words, folder)
     rows = metrics(folder)

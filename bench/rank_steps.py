@@ -5,6 +5,7 @@ the same weights.
 
     bench/rank_steps.py --model FOLDER [--tokens 256] [--steps 4] [--rounds 3] [--json FILE]
     bench/rank_steps.py --model FOLDER --sent --sequences 2 --tokens 64 --steps 1     # what a step over dp=2 sends, of process 0's rank: a line of docs/ranks.md
+    bench/rank_steps.py --model FOLDER --saving --profile cpu-bf16w                         # how long dp=2 stands still for a checkpoint every second step
 
 Stages of a pipeline (pp=2) take 8 micro-batches of one sequence, so does the one rank beside them: their ideal is 8 / 9 of its speed.
 """
@@ -39,10 +40,10 @@ def write_texts(path, options):
     path.write_text("\n".join(lines) + "\n")
 
 
-def run(options, data, folder, batch, micro_batch, ranks, transport):
+def run(options, data, folder, batch, micro_batch, ranks, transport, every=0):
     """The lines of metrics of the steps after the first, and the weights at the end."""
     command = [binary(), "train", "sft", "--model", str(options.model), "--profile", options.profile, "--data", str(data), "--eval-share", "0", "--batch", str(batch),
-               "--micro-batch", str(micro_batch), "--steps", str(options.steps + 1), "--learning-rate", "1e-6", "--warmup", "0", "--threads", "2", "--checkpoint-every", "0",
+               "--micro-batch", str(micro_batch), "--steps", str(options.steps + 1), "--learning-rate", "1e-6", "--warmup", "0", "--threads", "2", "--checkpoint-every", str(every),
                "--runs", str(folder), "--name", "r", "--no-page", "--quiet", "--json", *(["--ranks", ranks] if ranks else [])]  # fmt: skip
     environment = dict(os.environ)
     if transport == "mpi":
@@ -68,6 +69,24 @@ def sent(options, data):
     print(f"| {Path(options.model).name} | {options.profile} | {options.sequences} x {options.tokens} | {memory:,} | {wire:,} | {ACCUMULATOR_BYTES * wire / memory:.2f} |")
 
 
+def saving(options, data):
+    """What a step that follows a save stands still for it, and how much slower it computes while its ranks write; beside the same run without saves."""
+    seconds = lambda step: step["tokens"] / step["tokens_per_second"]  # noqa: E731
+    for transport in ("threads", "mpi"):
+        found, hashes = {}, set()
+        for every in (0, 2):
+            with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+                found[every], weights = run(options, data, Path(folder), options.sequences, 0, "dp=2", transport, every)
+            hashes.add(weights)
+        if len(hashes) != 1:
+            raise SystemExit(f"rank_steps: the runs ended with different weights: {sorted(hashes)}")
+        step = statistics.median(map(seconds, found[0]))
+        after = [one for one in found[2] if one["ranks_saving_seconds"] > 0]
+        still, computed = (statistics.median(map(of, after)) for of in (lambda one: one["ranks_saving_seconds"], lambda one: seconds(one) - one["ranks_saving_seconds"]))
+        print(f"{Path(options.model).name}, {options.profile}, {options.sequences} x {options.tokens}, dp=2, {transport}: a step takes {step:.2f} s, stands still for {still:.3f} s after a save "
+              f"({100 * still / step:.1f} %), and computes {computed:.2f} s while it writes", flush=True)  # fmt: skip
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", required=True)
@@ -78,7 +97,9 @@ def main():
     parser.add_argument("--threads", type=int, default=2, choices=[2], help="of all ranks together")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--sent", action="store_true", help="only what a step over dp=2 sends")
-    parser.add_argument("--sequences", type=int, default=4, help="of a step, with --sent")
+    parser.add_argument("--saving", action="store_true", help="only what saving costs")
+    parser.add_argument("--folder", type=Path, help="with --saving: where checkpoints are written, instead of the system's temporary folder")
+    parser.add_argument("--sequences", type=int, default=4, help="of a step, with --sent and --saving")
     options = parser.parse_args()
     rows = []
     with tempfile.TemporaryDirectory() as work:
@@ -86,6 +107,8 @@ def main():
         write_texts(data, options)
         if options.sent:
             return sent(options, data)
+        if options.saving:
+            return saving(options, data)
         for batch, micro_batch, layouts in CASES:
             ways = [(ranks, transport) for ranks in layouts for transport in (("threads",) if not ranks else ("threads", "mpi"))]
             found, hashes = {}, set()

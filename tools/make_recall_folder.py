@@ -11,6 +11,7 @@ Initial weights are uniform, with three things that save a small model most of i
 - the rotary rows of queries and keys are twice as large, so that heads prefer some distances from the start.
 
     python3 tools/make_recall_folder.py runs/recall-glm        (no package needed)
+    make_recall_folder.make(folder, num_hidden_layers=4, ...)  # a model of other dimensions with the same tokenizer: keys of config.json to change
 """
 import json
 import math
@@ -143,7 +144,7 @@ def safetensors(tensors):
     return struct.pack("<Q", len(text)) + text + data
 
 
-def files():
+def files(**changes):
     made = tokenizer()
     end = made["added_tokens"][0]["id"]
     text = json.dumps(made, ensure_ascii=False, indent=1)
@@ -153,19 +154,24 @@ def files():
              "model_input_names": ["input_ids", "attention_mask"], "model_max_length": CONTEXT}
     generation = {"_from_model_config": True, "eos_token_id": end, "pad_token_id": end}
     pretty = lambda value: json.dumps(value, indent=2) + "\n"  # noqa: E731
-    return {"tokenizer.json": text + "\n", "tokenizer_config.json": pretty(about), "config.json": pretty(config(end, end + 1)), "generation_config.json": pretty(generation)}
+    return {"tokenizer.json": text + "\n", "tokenizer_config.json": pretty(about), "config.json": pretty(config(end, end + 1) | changes), "generation_config.json": pretty(generation)}
+
+
+def make(folder, **changes):
+    """The sizes of the files that were written, by name."""
+    folder.mkdir(parents=True, exist_ok=True)
+    made = {name: text.encode() for name, text in files(**changes).items()}
+    made["model.safetensors"] = safetensors(weights(json.loads(made["config.json"])))
+    for name, content in made.items():
+        (folder / name).write_bytes(content)
+    return {name: len(content) for name, content in made.items()}
 
 
 def main():
     if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
         sys.exit("usage: python3 tools/make_recall_folder.py FOLDER")
-    folder = Path(sys.argv[1])
-    folder.mkdir(parents=True, exist_ok=True)
-    made = {name: text.encode() for name, text in files().items()}
-    made["model.safetensors"] = safetensors(weights(json.loads(made["config.json"])))
-    for name, content in made.items():
-        (folder / name).write_bytes(content)
-        print(f"{name}: {len(content)} bytes")
+    for name, size in make(Path(sys.argv[1])).items():
+        print(f"{name}: {size} bytes")
 
 
 if __name__ == "__main__":

@@ -62,6 +62,7 @@ const meanings: Record<string, Meaning> = {
   ranks_computed_seconds: { title: "Ranks computed", note: "seconds of the step, of process 0's ranks together", unit: "s" },
   ranks_waited_seconds: { title: "Ranks waited", note: "for other ranks and for what they send, of process 0's together", unit: "s" },
   ranks_sent_seconds: { title: "Ranks sent", note: "seconds in which what travels was packed and copied, of process 0's together", unit: "s" },
+  ranks_saving_seconds: { title: "Saving", note: "seconds that training stood still for a checkpoint of its ranks", unit: "s" },
   ranks_bytes: { title: "Bytes between ranks", note: "received by process 0's, as in memory", unit: "bytes" },
   ranks_sent_bytes: { title: "Bytes sent between ranks", note: "the same as they travelled", unit: "bytes" },
   launch_start: { title: "Start", note: "of lockstep launch: after a loss the next one goes on", unit: "starts" },
@@ -74,7 +75,7 @@ const groups: Group[] = [
   { title: "Critic", keys: ["explained_variance", "value_loss", "mean_value", "mean_return", "values_held", "advantage_min", "advantage_p10", "advantage_median", "advantage_p90", "advantage_max", "critic_gradient_norm", "critic_seconds"] },
   { title: "Optimiser", keys: ["learning_rate", "gradient_norm", "mtp_learning_rate", "mtp_gradient_norm"] },
   { title: "Speed", keys: ["tokens_per_second", "rollout_seconds", "train_seconds", "teacher_seconds", "tokens", "trained_tokens", "rows", "accepted_length", "pairs_skipped_share", "dense_attention"] },
-  { title: "Ranks", keys: ["ranks_computed_seconds", "ranks_waited_seconds", "ranks_sent_seconds", "ranks_bytes", "ranks_sent_bytes", "launch_start"] },
+  { title: "Ranks", keys: ["ranks_computed_seconds", "ranks_waited_seconds", "ranks_sent_seconds", "ranks_saving_seconds", "ranks_bytes", "ranks_sent_bytes", "launch_start"] },
 ];
 
 export const meaning = (key: string): Meaning => meanings[key] ?? { title: key, note: "", unit: "" };

@@ -247,7 +247,9 @@ TEST_F(ModelFolderTest, AnAuxiliaryLossThatIsNotMadeIsSaid) {
     write_file_atomic(path / "config.json", json_text(config));
     const LoadedModel loaded = load_model_folder(path);
     ASSERT_EQ(loaded.notes.size(), notes) << value;
-    if (notes > 0) EXPECT_EQ(loaded.notes[0], "'router_aux_loss_coef' is 0.25 in config.json: it is kept, and training adds no such loss");
+    if (notes > 0) {
+      EXPECT_EQ(loaded.notes[0], "'router_aux_loss_coef' is 0.25 in config.json: it is kept, and training adds no such loss");
+    }
   }
 }
 
@@ -267,7 +269,9 @@ TEST_F(ModelFolderTest, ModulesOfMultiTokenPredictionThatAreNotComputedAreSaid) 
     write_file_atomic(path / "config.json", json_text(changed));
     const LoadedModel loaded = load_model_folder(path);
     ASSERT_EQ(loaded.notes.size(), notes) << value;
-    if (notes > 0) EXPECT_EQ(loaded.notes[0], "'use_mtp' is true in config.json: it is kept, and modules for multi-token prediction are not computed");
+    if (notes > 0) {
+      EXPECT_EQ(loaded.notes[0], "'use_mtp' is true in config.json: it is kept, and modules for multi-token prediction are not computed");
+    }
   }
 }
 
@@ -288,8 +292,9 @@ TEST_F(ModelFolderTest, InfoSaysUnderWhichProfilesNumbersAreExact) {
   EXPECT_EQ(bf16["BF16"], (Names{"cpu-f32", "cpu-bf16w"}));
   // What is no weight that trains, the router's correction, is F32 in it and fp32 under every profile.
   for (const Profile& profile : profiles())
-    if (!profile.study && model_->profile_refusal(profile).empty())
+    if (!profile.study && model_->profile_refusal(profile).empty()) {
       EXPECT_NE(std::find(bf16["F32"].begin(), bf16["F32"].end(), profile.name), bf16["F32"].end()) << profile.name;
+    }
 }
 
 TEST_F(ModelFolderTest, LyingFoldersAreOneClearError) {

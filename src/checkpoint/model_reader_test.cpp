@@ -316,7 +316,9 @@ TEST_F(ModelReaderTest, BlocksOfFp8AreAFilesOwnInALatentAttention) {
     EXPECT_EQ(cut, 6u);
     export_model_folder(again, *reader, {.low_bit = &profile}, Overwrite::no);
     EXPECT_EQ(same_tensors(raw_tensors(again / "model.safetensors"), tensors), aligned);
-    if (aligned) EXPECT_EQ(read_file(folder / "config.json", 1 << 20), read_file(again / "config.json", 1 << 20));
+    if (aligned) {
+      EXPECT_EQ(read_file(folder / "config.json", 1 << 20), read_file(again / "config.json", 1 << 20));
+    }
     EXPECT_EQ(weight_images(runtime.backend, manifest, *ModelReader::open(again)->weight_set(runtime.backend, profile, 0), profile), numbers);
   }
 }
@@ -342,7 +344,9 @@ TEST_F(ModelReaderTest, GroupsOfMxfp8AreAFilesOwn) {
     const WeightImages numbers = expect_numbers_of_file(runtime, *reader, profile, [](const Parameter&) { return true; });
     export_model_folder(again, *reader, {.low_bit = &profile}, Overwrite::no);
     EXPECT_EQ(weight_images(runtime.backend, manifest, *ModelReader::open(again)->weight_set(runtime.backend, profile, 0), profile), numbers);
-    if (profile.name == of) EXPECT_TRUE(same_tensors(raw_tensors(again / "model.safetensors"), tensors));
+    if (profile.name == of) {
+      EXPECT_TRUE(same_tensors(raw_tensors(again / "model.safetensors"), tensors));
+    }
   }
 }
 

@@ -9,14 +9,15 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "checkpoint/checkpoint_head.h"
 #include "checkpoint/json_file.h"
 #include "checkpoint/safetensors.h"
+#include "checkpoint/share_checkpoint.h"
 
 namespace lockstep {
 namespace fs = std::filesystem;
 
 namespace {
-constexpr int kFormat = 1;
 constexpr std::string_view kRemoved = ".removed";
 constexpr std::size_t kHashedHere = std::size_t{1} << 16;  // bytes of which fewer are not worth a thread
 
@@ -151,6 +152,24 @@ void read_state(const fs::path& path, const Manifest& manifest, const std::strin
       fail(ErrorCode::corrupt_file, "'{}' has one of the two moments of '{}', allowed are both or none", path.string(), manifest.parameters()[i].name);
 }
 
+// The whole of a state that ranks have written in shares; a moment that the optimizer has not kept is zeros, as in a whole file.
+void read_shares(const fs::path& folder, const Manifest& manifest, TrainingCheckpoint& checkpoint) {
+  ShareCheckpoint shares(folder, manifest);
+  for (const Group& group : kGroups) {
+    WeightImages& images = checkpoint.*group.images;
+    images.assign(manifest.parameters().size(), {});
+    for (std::size_t i = 0; i < images.size(); ++i) {
+      const auto id = static_cast<ParameterId>(i);
+      const bool moments = shares.has(StatePart::first_moment, id) || shares.has(StatePart::second_moment, id);
+      if (group.part == StatePart::master || moments) images[i] = shares.read(group.part, ShareCheckpoint::whole(manifest, id));
+    }
+  }
+}
+
+CheckpointHead head_of(const TrainingCheckpoint& checkpoint) {
+  return {.step = checkpoint.step, .profile_digest = checkpoint.profile_digest, .config_hash = checkpoint.config_hash, .position = checkpoint.position};
+}
+
 // -1: not the name of a checkpoint.
 std::int64_t step_of(const std::string& name) {
   constexpr std::string_view prefix = "step-";
@@ -196,8 +215,6 @@ void prune(const fs::path& checkpoints, std::int64_t saved_step, int keep_last) 
 }
 }  // namespace
 
-std::string checkpoint_name(std::int64_t step) { return fmt::format("step-{:06}", step); }
-
 std::vector<std::int64_t> checkpoint_steps(const fs::path& checkpoints) {
   std::vector<std::int64_t> steps;
   for (const std::string& name : names_in(checkpoints))
@@ -242,46 +259,39 @@ fs::path save_checkpoint(const fs::path& checkpoints, const Manifest& manifest, 
   const fs::path path = checkpoints / checkpoint_name(checkpoint.step);
   with_context(fmt::format("saving the checkpoint '{}'; earlier ones are intact", path.string()), [&] {
     AtomicFolder folder(path, AtomicFolder::Existing::replace);
-    const std::string sha256 = write_state(folder.partial() / "state.safetensors", manifest, source);
-    const Json state = {
-        {"format", kFormat},      {"step", checkpoint.step},        {"profile_digest", checkpoint.profile_digest}, {"config_hash", checkpoint.config_hash},
-        {"state_sha256", sha256}, {"position", checkpoint.position}};
-    write_file_atomic(folder.partial() / "state.json", json_text(state));
-    folder.commit();
-    kill_point("checkpoint:rename");
-    write_file_atomic(checkpoints / "latest", checkpoint_name(checkpoint.step) + "\n");
+    Json more = Json::object();
+    more["state_sha256"] = write_state(folder.partial() / "state.safetensors", manifest, source);
+    write_checkpoint_head(folder.partial(), head_of(checkpoint), more);
+    publish_checkpoint(folder, checkpoints, checkpoint.step, options);
   });
-  prune(checkpoints, checkpoint.step, options.keep_last);
   return path;
+}
+
+fs::path publish_checkpoint(AtomicFolder& folder, const fs::path& checkpoints, std::int64_t step, const CheckpointOptions& options) {
+  folder.commit();
+  kill_point("checkpoint:rename");
+  write_file_atomic(checkpoints / "latest", checkpoint_name(step) + "\n");
+  prune(checkpoints, step, options.keep_last);
+  return checkpoints / checkpoint_name(step);
 }
 
 TrainingCheckpoint load_checkpoint(const fs::path& folder, const Manifest& manifest) {
   return with_context(fmt::format("reading the checkpoint '{}'", folder.string()), [&] {
-    const Json json = read_json_file(folder / "state.json");
-    const auto wrong = [&](const char* key, const char* allowed) {
-      fail(ErrorCode::corrupt_file, "'{}': '{}' is {}, allowed is {}", (folder / "state.json").string(), key,
-           json.contains(key) ? json.at(key).dump().substr(0, 100) : "missing", allowed);
-    };
-    if (!json.contains("format") || json.at("format") != kFormat) wrong("format", "1");
-    for (const char* key : {"profile_digest", "config_hash", "state_sha256"})
-      if (!json.contains(key) || !json.at(key).is_string()) wrong(key, "a string");
-    if (!json.contains("step") || !json.at("step").is_number_integer() || checkpoint_name(json.at("step").get<std::int64_t>()) != folder.filename())
-      wrong("step", "the number in the folder's name");
-    if (!json.contains("position") || !json.at("position").is_object()) wrong("position", "an object");
+    const CheckpointHead head = read_checkpoint_head(folder);
     TrainingCheckpoint checkpoint;
-    checkpoint.step = json.at("step").get<std::int64_t>();
-    checkpoint.profile_digest = json.at("profile_digest").get<std::string>();
-    checkpoint.config_hash = json.at("config_hash").get<std::string>();
-    checkpoint.position = json.at("position");
-    read_state(folder / "state.safetensors", manifest, json.at("state_sha256").get<std::string>(), checkpoint);
+    checkpoint.step = head.step;
+    checkpoint.profile_digest = head.profile_digest;
+    checkpoint.config_hash = head.config_hash;
+    checkpoint.position = head.position;
+    if (head.in_shares()) read_shares(folder, manifest, checkpoint);
+    else read_state(folder / "state.safetensors", manifest, head.json.at("state_sha256").get<std::string>(), checkpoint);
     return checkpoint;
   });
 }
 
-std::optional<LoadedCheckpoint> load_latest_checkpoint(const fs::path& checkpoints, const Manifest& manifest) {
+bool use_latest_checkpoint(const fs::path& checkpoints, const std::function<void(const fs::path&)>& use, std::vector<std::string>& notes) {
   remove_leftovers(checkpoints);  // a run that had only to end saves nothing more, and prunes nothing
   std::vector<std::int64_t> steps = checkpoint_steps(checkpoints);
-  std::vector<std::string> notes;
   const auto note = [&](std::string text) {
     log_warning(text);
     notes.push_back(std::move(text));
@@ -303,18 +313,28 @@ std::optional<LoadedCheckpoint> load_latest_checkpoint(const fs::path& checkpoin
       note(fmt::format("'{}' names no checkpoint that is there; the newest valid one is used", latest.string()));
     }
   }
-  if (steps.empty()) return {};
+  if (steps.empty()) return false;
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
     const fs::path folder = checkpoints / checkpoint_name(*step);
     try {
-      TrainingCheckpoint checkpoint = load_checkpoint(folder, manifest);
-      return LoadedCheckpoint{std::move(checkpoint), folder, std::move(notes)};
+      use(folder);
+      return true;
     } catch (const Error& e) {
       if (e.code() != ErrorCode::corrupt_file && e.code() != ErrorCode::not_found && e.code() != ErrorCode::resource_exhausted) throw;
       note(fmt::format("the checkpoint '{}' is passed over: {}", folder.string(), e.message()));
     }
   }
   fail(ErrorCode::corrupt_file, "none of the {} checkpoints in '{}' is valid; the newest: {}", steps.size(), checkpoints.string(), notes.back());
+}
+
+std::optional<LoadedCheckpoint> load_latest_checkpoint(const fs::path& checkpoints, const Manifest& manifest) {
+  LoadedCheckpoint loaded;
+  const auto load = [&](const fs::path& folder) {
+    loaded.checkpoint = load_checkpoint(folder, manifest);
+    loaded.folder = folder;
+  };
+  if (!use_latest_checkpoint(checkpoints, load, loaded.notes)) return {};
+  return loaded;
 }
 
 }  // namespace lockstep

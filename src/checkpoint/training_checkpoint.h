@@ -3,6 +3,7 @@
 // file `latest`, which names the one to resume from.
 //   save_checkpoint(run.checkpoints(), manifest, checkpoint, {.keep_last = 3});
 //   if (auto loaded = load_latest_checkpoint(run.checkpoints(), manifest)) trainer.restore(...);
+// A run over ranks has the state in a file of each rank instead (checkpoint/share_checkpoint.h); load_checkpoint reads either form.
 // A kill or a full disk at any moment leaves the previous checkpoint valid. Knows nothing of trainers. One writer at a time (run_directory.h has
 // the lock). Kill points (base/file.h), each passed once a checkpoint: checkpoint:write (half of the state is written),
 // checkpoint:fsync (all of it, none surely on disk), checkpoint:rename (in place, `latest` still names the previous one).
@@ -13,6 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "base/file.h"
+#include "checkpoint/checkpoint_head.h"
 #include "model/config_reader.h"
 #include "model/state_part.h"
 #include "model/weights.h"
@@ -48,6 +51,9 @@ std::filesystem::path save_checkpoint(const std::filesystem::path& checkpoints, 
 // Peak bytes of images and values in memory while a model of this manifest is written that way.
 std::int64_t checkpoint_write_bytes(const Manifest& manifest);
 
+// What follows when the files of a checkpoint stand in folder.partial(): puts it in place as CHECKPOINTS/step-N, then writes `latest`, then removes older ones.
+std::filesystem::path publish_checkpoint(AtomicFolder& folder, const std::filesystem::path& checkpoints, std::int64_t step, const CheckpointOptions& options);
+
 // One folder, its hash verified. Errors: not_found, io, corrupt_file.
 TrainingCheckpoint load_checkpoint(const std::filesystem::path& folder, const Manifest& manifest);
 
@@ -59,10 +65,12 @@ struct LoadedCheckpoint {
 // The one that `latest` names; if that is missing or corrupt, the newest valid one. Empty: no checkpoint yet.
 // Errors: corrupt_file when there are some and none is valid.
 std::optional<LoadedCheckpoint> load_latest_checkpoint(const std::filesystem::path& checkpoints, const Manifest& manifest);
+// Calls use(folder) of that one; where it throws corrupt_file, not_found or resource_exhausted, this is noted and the next one is tried. False: no checkpoint
+// yet. Errors: as above.
+bool use_latest_checkpoint(const std::filesystem::path& checkpoints, const std::function<void(const std::filesystem::path&)>& use,
+                           std::vector<std::string>& notes);
 
 // The steps that have a folder (valid or not), ascending.
 std::vector<std::int64_t> checkpoint_steps(const std::filesystem::path& checkpoints);
-// "step-000123".
-std::string checkpoint_name(std::int64_t step);
 
 }  // namespace lockstep

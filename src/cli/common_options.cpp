@@ -33,7 +33,7 @@ void add_ranks_option(OptionTable& table, std::string* ranks) {
   table.text("ranks", ranks, "LAYOUT",
              "Tensor-, data-, expert- and context-parallel ranks and stages of a pipeline, such as tp=2,dp=2,ep=2,pp=2,cp=2 (docs/ranks.md; empty: one): "
              "threads of this process that share --threads; with shard=weights replicas keep shares of weights and accumulators, too (shard=state: of the "
-             "optimizer's state alone); changes no bit");
+             "optimizer's state alone), with rows=dealt the ranks of ep have sequences of their own, in training (rows=shared: the same); changes no bit");
 }
 
 void leave_training_ranks_out(std::string& ranks) {
@@ -44,7 +44,7 @@ void leave_training_ranks_out(std::string& ranks) {
     fail(ErrorCode::invalid_argument,
          "ranks is {}, of which {} compute where nothing is trained, and there are {} processes; allowed is tp x ep x pp of at least a rank for each",
          wished.text(), used.size(), mail->processes());
-  log_warning("dp, cp and shard deal out the sequences, weights and state of training steps, and nothing is trained here: they are left out",
+  log_warning("dp, cp, shard and rows deal out the sequences, weights and state of training steps, and nothing is trained here: they are left out",
               {{"ranks", wished.text()}, {"computes", used.text()}});
   ranks = used.text();
 }

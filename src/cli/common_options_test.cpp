@@ -20,7 +20,8 @@ TEST(TrainingRanks, AreLeftOutWhereNothingIsTrained) {
                                      {"tp=2,cp=2", "tp=2,dp=1,ep=1"},
                                      {"tp=2,dp=3,ep=2,pp=2,cp=2", "tp=2,dp=1,ep=2,pp=2"},
                                      {"tp=2,dp=2,shard=weights", "tp=2,dp=1,ep=1"},
-                                     {"tp=2,shard=weights", "tp=2,dp=1,ep=1"}}) {
+                                     {"tp=2,shard=weights", "tp=2,dp=1,ep=1"},
+                                     {"ep=2,rows=dealt", "tp=1,dp=1,ep=2"}}) {
     EXPECT_EQ(kept(wished, said), used);
     EXPECT_NE(said.find("nothing is trained here"), std::string::npos) << said;
     EXPECT_NE(said.find(rank_layout(wished).text()), std::string::npos) << said;

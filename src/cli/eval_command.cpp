@@ -27,9 +27,9 @@ int eval_command(const Arguments& arguments) {
                     "Solves held-out problems of an environment: several samples each and the greedy answer, with 95% bootstrap intervals over problems.",
                     {"lockstep eval countdown --model models/countdown-glm", "lockstep eval countdown --model models/countdown-glm --n 500 --samples 4 --json",
                      "lockstep eval drafts --model DIR --data prompts.jsonl --speculate ngram"});
-  table.positional(
-      "ENVIRONMENT", &name, true,
-      fmt::format("The environment: {}; of recall with a length or two too, as recall-4096, recall-16..256", fmt::join(environment_names(), ", ")));
+  table.positional("ENVIRONMENT", &name, true,
+                   fmt::format("The environment: {}; of recall with a length or two too, and questions, as recall-4096, recall-16..256, recall-64-asked-1..8",
+                               fmt::join(environment_names(), ", ")));
   table.integer("n", &settings.problems, 1, 1'000'000, "N", "Problems");
   table.integer("samples", &settings.samples, 1, 4096, "N", "Samples per problem");
   table.number("temperature", &settings.temperature, 0, 100, "X", "Sampling temperature of the samples");

@@ -89,7 +89,7 @@ LaunchLayout LayoutChoice::simulated(const std::vector<Host>& hosts) {
   plan.trainer.micro_batch = run_.micro_batch;
   plan.trainer.checkpoint_activations = run_.checkpoint_activations;
   const std::vector<RankLayout> layouts = layouts_of(*model_, slots_of(hosts), length);
-  const std::vector<SimulatedStep> steps = simulate_layouts(model_, profile_by_name(known ? run_.runtime.profile : "cpu-bf16w"), plan, layouts, rates);
+  const std::vector<SimulatedStep> steps = simulate_fitting(model_, profile_by_name(known ? run_.runtime.profile : "cpu-bf16w"), plan, layouts, rates);
   if (!steps.front().fits()) refuse_layouts(steps.front(), steps.size(), run_.runtime.model, rates);
   return {.ranks = steps.front().layout,
           .processes = slots_of(hosts),

@@ -7,6 +7,8 @@
 #include "cli/commands.h"
 #include "cli/common_options.h"
 #include "http/server.h"
+#include "parallel/planned_layout.h"
+#include "planning/mechanisms.h"
 #include "planning/memory_verdict.h"
 #include "planning/token_flop.h"
 
@@ -32,6 +34,15 @@ std::string verdict_text(const MemoryVerdict& verdict, const AvailableMemory& me
   if (verdict.remedies.empty())
     text += fmt::format("  it fits where {:.1f} MB may be taken; no option found makes it small enough\n", megabytes(verdict.needed));
   return text;
+}
+
+// Of a layout of more ranks than a run may have, whose ranks have devices of their own: whether the one that takes most fits on such a device.
+std::string large_verdict_text(const MemoryVerdict& verdict) {
+  const std::string most = fmt::format("plans take up to {} ranks, a run at most {}", kMostPlannedRanks, kMostRanks);
+  if (verdict.available < 0) return fmt::format("whether a rank fits is not known; --memory-megabytes says what a rank's device has ({})\n", most);
+  const std::string figures =
+      fmt::format("{:.1f} MB are needed, {:.1f} MB of a rank's device may be taken ({})", megabytes(verdict.needed), megabytes(verdict.available), most);
+  return verdict.fits() ? fmt::format("fits: {}\n", figures) : fmt::format("does not fit: {}; {:.1f} MB are missing\n", figures, megabytes(verdict.missing()));
 }
 
 constexpr double kGiga = 1e9;
@@ -77,8 +88,8 @@ int plan_command(const Arguments& arguments) {
       "weights; of large models not even a folder: a name will do, such as gpt-oss-120b (docs/training-shapes.md). Exit code 3: it does not fit. With "
       "--flops it tells the arithmetic of a token behind a long context instead.",
       {"lockstep plan --model models/countdown-glm", "lockstep plan --model model/config.json --for serve --sequences 32 --length 4096",
-       "lockstep plan --model models/countdown-glm --ranks tp=2,dp=2", "lockstep plan --model deepseek-v3 --for serve --memory-megabytes 2000000",
-       "lockstep plan --model glm-5p2 --flops --context 1048576"});
+       "lockstep plan --model models/countdown-glm --ranks tp=2,dp=2", "lockstep plan --model qwen3-8b --ranks dp=128,shard=weights --sequences 128",
+       "lockstep plan --model deepseek-v3 --for serve --memory-megabytes 2000000", "lockstep plan --model glm-5p2 --flops --context 1048576"});
   table.choice("for", &purpose, {"train", "serve"}, "Full-parameter training with AdamW, or serving");
   table.integer("sequences", &sequences, 0, 1 << 16, "N", "Sequences per step, or served at once; 0: 4 per step, 8 at once");
   table.integer("length", &length, 0, 1 << 20, "N",
@@ -88,6 +99,10 @@ int plan_command(const Arguments& arguments) {
   table.flag("checkpoint-activations", &training.trainer.checkpoint_activations,
              "train: recompute activations in the backward pass: less memory, the same bits");
   table.refused("with --for serve", [&purpose] { return purpose == "serve"; });
+  table.flag("train-indexer", &training.trainer.train_indexer, "train: the indexer learns by its own loss, as in `train sft` unless told otherwise");
+  table.refused("with --for serve", [&purpose] { return purpose == "serve"; });
+  table.refused("with --critic, which `train rl` has, where no indexer learns", [&training] { return training.critic != "none"; });
+  table.refused("where the model has no indexer", [&settings] { return !mechanisms_of(settings).indexer; });
   table.choice("optimizer-state", &optimizer_state, {"memory", "file"}, "train: where moments and fp32 masters are; a file is not counted as memory");
   table.refused("with --for serve", [&purpose] { return purpose == "serve"; });
   table.choice("critic", &training.critic, {"none", "full", "adapter"}, "train: a critic of the same model beside it, as `train rl --critic`");
@@ -104,15 +119,17 @@ int plan_command(const Arguments& arguments) {
                 "serve: most bytes of cached keys and values; 0: what the sequences take");
   table.refused("without --for serve", [&purpose] { return purpose != "serve"; });
   table.integer("memory-megabytes", &memory_megabytes, 0, 1 << 30, "N",
-                fmt::format("Of the machine that the plan is for. 0: what is free here; for a server {}% of it, as `serve` takes", kMemoryPercent));
+                fmt::format("Of the machine that the plan is for, which has all ranks (more than {}: of each one's device). 0: what is free here; for a "
+                            "server {}% of it, as `serve` takes",
+                            kMostRanks, kMemoryPercent));
   table.flag("flops", &flops,
              "The arithmetic of the last of --context tokens (0: the model's own limit): matrices, attention and the scores of indexers; with an indexer in "
              "every layer and with attention to all keys beside it");
   add_runtime_options(table, settings);
   add_ranks_option(table, &settings.ranks);
   table.refused("with --flops", [&flops] { return flops; },
-                {"for", "sequences", "length", "micro-batch", "checkpoint-activations", "optimizer-state", "critic", "teacher", "memory-megabytes", "threads",
-                 "device", "backend", "isa", "mla-norm-eps", "ranks"});
+                {"for", "sequences", "length", "micro-batch", "checkpoint-activations", "train-indexer", "optimizer-state", "critic", "teacher",
+                 "memory-megabytes", "threads", "device", "backend", "isa", "mla-norm-eps", "ranks"});
   add_json_option(table, &json);
   if (!table.parse(arguments)) return kExitOk;
 
@@ -129,35 +146,45 @@ int plan_command(const Arguments& arguments) {
   const bool trains = purpose == "train";
   if (!trains) leave_training_ranks_out(settings.ranks);
   const std::vector<MemoryPlan> ranks = trains ? plan_training(settings, training) : plan_serving(settings, with_cache(serving));
-  const MemoryPlan& plan = *std::max_element(ranks.begin(), ranks.end(), [](const MemoryPlan& a, const MemoryPlan& b) { return a.total < b.total; });
+  const auto most = std::max_element(ranks.begin(), ranks.end(), [](const MemoryPlan& a, const MemoryPlan& b) { return a.total < b.total; });
+  const MemoryPlan& plan = *most;
+  const RankLayout layout = planned_layout(settings.ranks);
+  const bool large = layout.size() > kMostRanks;  // nobody runs it: a few ranks are planned
   std::vector<std::int64_t> totals;
   for (const MemoryPlan& rank : ranks) totals.push_back(rank.total);
   const std::int64_t sum = std::accumulate(totals.begin(), totals.end(), std::int64_t{0});
-  const AvailableMemory memory = settings.device != "cpu" ? AvailableMemory{-1, "nobody asks a GPU"}
-                                 : trains                 ? memory_for_training(memory_megabytes)
-                                                          : memory_for_serving(memory_megabytes);
+  const AvailableMemory memory = large                      ? AvailableMemory{memory_megabytes > 0 ? memory_megabytes << 20 : -1, "of a rank's device"}
+                                 : settings.device != "cpu" ? AvailableMemory{-1, "nobody asks a GPU"}
+                                 : trains                   ? memory_for_training(memory_megabytes)
+                                                            : memory_for_serving(memory_megabytes);
   const HttpOptions http;
-  const MemoryVerdict verdict = trains ? judge_training(settings, training, memory)
-                                       : judge_serving(settings, serving, {.answer_bytes = http.max_held_bytes, .upload_bytes = http.max_bodies_bytes}, memory);
+  const ServingMemoryOptions beside{.answer_bytes = http.max_held_bytes, .upload_bytes = http.max_bodies_bytes};
+  const MemoryVerdict verdict = large    ? MemoryVerdict{.needed = plan.total, .available = memory.bytes, .remedies = {}}
+                                : trains ? judge_training(settings, training, memory)
+                                         : judge_serving(settings, serving, beside, memory);
   if (json) {
     nlohmann::ordered_json out = {{"for", purpose}, {"profile", settings.profile}, {"parameters", plan.parameters}};
     for (int c = 0; c < kMemoryCategories; ++c)
       out["bytes"][std::string(kMemoryCategoryNames[static_cast<std::size_t>(c)])] = plan.peak[static_cast<std::size_t>(c)];
     out["total_bytes"] = plan.total;
     out["rank_total_bytes"] = totals;
+    if (large) out["planned_ranks"] = planned_ranks(layout);
     out["verdict"] = verdict_json(verdict);
     std::printf("%s\n", out.dump().c_str());
     return verdict.fits() ? kExitOk : kExitDoesNotFit;
   }
   const auto line = [](const std::string& name, std::int64_t bytes) { std::printf("%-15s%10.1f MB\n", name.c_str(), megabytes(bytes)); };
+  const std::string of_rank = large              ? fmt::format("; rank {}, which takes most of the {} that are planned of {}",
+                                                               planned_ranks(layout)[static_cast<std::size_t>(most - ranks.begin())], ranks.size(), layout.size())
+                              : ranks.size() > 1 ? fmt::format("; the rank of {} that takes most", ranks.size())
+                                                 : "";
   std::printf("%s of %lld parameters, profile %s, %lld sequences of %lld tokens%s\n", trains ? "training" : "serving", static_cast<long long>(plan.parameters),
               settings.profile.c_str(), static_cast<long long>(trains ? training.sequences : serving.sequences),
-              static_cast<long long>(trains ? training.length : serving.length),
-              ranks.size() > 1 ? fmt::format("; the rank of {} that takes most", ranks.size()).c_str() : "");
+              static_cast<long long>(trains ? training.length : serving.length), of_rank.c_str());
   for (int c = 0; c < kMemoryCategories; ++c) line(std::string(kMemoryCategoryNames[static_cast<std::size_t>(c)]), plan.peak[static_cast<std::size_t>(c)]);
   line("at one time", plan.total);
-  if (ranks.size() > 1) line("all ranks", sum);
-  std::fputs(verdict_text(verdict, memory).c_str(), stdout);
+  if (ranks.size() > 1 && !large) line("all ranks", sum);
+  std::fputs((large ? large_verdict_text(verdict) : verdict_text(verdict, memory)).c_str(), stdout);
   return verdict.fits() ? kExitOk : kExitDoesNotFit;
 }
 

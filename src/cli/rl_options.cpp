@@ -64,7 +64,8 @@ void add_window_option(OptionTable& table, std::int64_t* compact_at, const std::
 void add_rl_options(OptionTable& table, RlSettings& s) {
   table.text(
       "environment", &s.environment, "NAME",
-      fmt::format("The environment to train in: {}; of recall with a length or two too, as recall-4096, recall-16..256", fmt::join(environment_names(), ", ")));
+      fmt::format("The environment to train in: {}; of recall with a length or two too, and questions, as recall-4096, recall-16..256, recall-64-asked-1..8",
+                  fmt::join(environment_names(), ", ")));
   table.integer("steps", &s.steps, 1, 1'000'000'000, "N", "Optimizer steps");
   table.integer("problems", &s.problems, 1, 1 << 20, "N", "Problems per step");
   table.integer("rollouts", &s.rollouts, 1, 1 << 16, "N", "Rollouts per problem: the group; most advantages need at least 2");

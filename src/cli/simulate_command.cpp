@@ -5,6 +5,7 @@
 #include "cli/commands.h"
 #include "cli/common_options.h"
 #include "cli/device_rates.h"
+#include "parallel/planned_layout.h"
 #include "planning/memory_verdict.h"
 #include "planning/step_simulation.h"
 
@@ -39,10 +40,12 @@ nlohmann::ordered_json step_json(const SimulatedStep& step) {
 }
 
 void print_steps(const std::vector<SimulatedStep>& steps) {
-  std::printf("%-18s%12s%10s%10s%11s%10s%24s%24s\n", "layout", "GB a rank", "forward", "backward", "optimizer", "exchange", "step, s", "tokens/s");
+  int width = 18;
+  for (const SimulatedStep& step : steps) width = std::max(width, static_cast<int>(step.layout.text().size()));
+  std::printf("%-*s%12s%10s%10s%11s%10s%24s%24s\n", width, "layout", "GB a rank", "forward", "backward", "optimizer", "exchange", "step, s", "tokens/s");
   for (const SimulatedStep& step : steps) {
     const StepTime &fast = step.fast, &slow = step.slow;
-    std::printf("%-18s%12.1f", step.layout.text().c_str(), static_cast<double>(step.needed) / 1e9);
+    std::printf("%-*s%12.1f", width, step.layout.text().c_str(), static_cast<double>(step.needed) / 1e9);
     if (!step.fits()) {
       std::printf("  does not fit: %.1f GB may be filled\n", static_cast<double>(step.available) / 1e9);
       continue;
@@ -76,9 +79,11 @@ int simulate_command(const Arguments& arguments) {
                     "counters would have them, memory; with the reasons. Needs no weights, of large models a name will do.",
                     {"lockstep simulate models/countdown-glm --device measured --ranks tp=2 --tokens 4096",
                      "lockstep simulate qwen3-8b --device b200 --tokens 32768 --micro-batch 1 --checkpoint-activations",
-                     "lockstep simulate gpt-oss-20b --ranks tp=4,ep=2 --tokens 4096 --length 1024 --checkpoint-activations --json"});
+                     "lockstep simulate gpt-oss-20b --ranks tp=4,ep=2 --tokens 4096 --length 1024 --checkpoint-activations --json",
+                     "lockstep simulate qwen3-8b --ranks dp=128,shard=weights --tokens 524288 --checkpoint-activations"});
   table.positional("MODEL", &settings.model, true, "Model folder, config.json, or the name of a large model, such as gpt-oss-120b (docs/training-shapes.md)");
-  table.text("ranks", &ranks, "LAYOUT", "tp=N,dp=N,ep=N,pp=N,cp=N,shard=state|weights, or all: every layout of --devices under shard=state");
+  table.text("ranks", &ranks, "LAYOUT",
+             fmt::format("tp=N,dp=N,ep=N,pp=N,cp=N,shard=state|weights, at most {} ranks; or all: every layout of --devices", kMostPlannedRanks));
   table.integer("devices", &devices, 1, kMostRanks, "N", "Devices that --ranks all lays out");
   table.refused("without --ranks all", [&ranks] { return ranks != "all"; });
   table.choice("device", &device_name, rated_devices(), "Whose rates: published ones, or what this machine does now");
@@ -104,7 +109,7 @@ int simulate_command(const Arguments& arguments) {
     fail(ErrorCode::invalid_argument, "tokens is {}, allowed are at most {} sequences of {}", tokens, kMostSequences, length);
   plan.sequences = simulated_sequences(tokens, length);
   if (adapter_rank > 0) plan.adapter = AdapterSettings{.rank = adapter_rank};
-  const std::vector<RankLayout> layouts = ranks == "all" ? layouts_of(*model, static_cast<int>(devices), length) : std::vector{rank_layout(ranks)};
+  const std::vector<RankLayout> layouts = ranks == "all" ? layouts_of(*model, static_cast<int>(devices), length) : std::vector{planned_layout(ranks)};
   const DeviceRates device = rates_of_device(device_name);
 
   const std::vector<SimulatedStep> steps = simulate_layouts(model, profile_by_name(settings.profile), plan, layouts, device);

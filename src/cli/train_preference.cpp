@@ -110,6 +110,7 @@ int train_preference(const Arguments& arguments, const std::string& fixed_loss) 
                                {"tokens", summary.tokens},
                                {"last", summary.was_finished ? nlohmann::ordered_json() : json_of(summary.last)},
                                {"seconds", summary.seconds},
+                               {"reference_seconds", summary.reference_seconds},
                                {"weights_sha256", summary.weights_sha256},
                                {"export", summary.exported},
                                {"report", report}};

@@ -62,6 +62,7 @@ class DistillWork final : public RunWork {
   // anything is learned from it, for a token whose log-probability differs from the sampler's in a bit.
   RunStep take_step() override;
   void save(const RunDirectory& run, std::int64_t keep_last) override;
+  void finish_save() override;
   const DistillTotals& totals() const { return totals_; }
 
  private:

@@ -100,6 +100,7 @@ void expect_ranks(const std::vector<nlohmann::json>& lines, std::size_t ranks) {
     EXPECT_NEAR(line.at("ranks_waited_seconds").get<double>(), sum_of(each, "waited_seconds"), 1e-9);
     EXPECT_NEAR(line.at("ranks_sent_seconds").get<double>(), sum_of(each, "sent_seconds"), 1e-9);
     EXPECT_EQ(line.at("ranks_sent_bytes").get<double>(), sum_of(each, "sent_bytes"));
+    EXPECT_GE(line.at("ranks_saving_seconds").get<double>(), 0);
     const nlohmann::json& exchanges = line.at("ranks_exchanges");
     EXPECT_EQ(line.at("ranks_bytes").get<double>(), sum_of(exchanges, "bytes"));
     EXPECT_EQ(line.at("ranks_sent_bytes").get<double>(), sum_of(exchanges, "sent_bytes"));

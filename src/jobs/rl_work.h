@@ -45,6 +45,7 @@ class RlWork final : public RunWork {
   bool finished() const override { return step_ >= settings_.steps; }
   RunStep take_step() override;
   void save(const RunDirectory& run, std::int64_t keep_last) override;
+  void finish_save() override;
   const RlTotals& totals() const { return totals_; }
   // Throws what went wrong with publishing the last step.
   void check_published() const {

@@ -12,6 +12,7 @@ namespace lockstep {
 
 struct AdapterRows;
 class ContextPieces;
+class DealtRows;
 class SegmentWeights;
 
 // Where a forward writes the chosen experts of some rows, of all MoE layers (model/expert_shape.h).
@@ -43,6 +44,7 @@ struct ForwardOptions {
   // them; router loads are then counted in the backward.
   RowSource* row_source = nullptr;
   const ContextPieces* pieces = nullptr;      // the rows are pieces of a sequence of which other ranks have the rest
+  const DealtRows* dealt_rows = nullptr;      // the ranks that share experts have rows of their own; null: the same ones
   StageInput* stage = nullptr;                // null: the forward begins with the input embedding
   SegmentWeights* segment_weights = nullptr;  // makes a segment's parameters whole before it runs; null: all are (model/segment_weights.h)
 };

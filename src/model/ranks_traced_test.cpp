@@ -2,12 +2,15 @@
 // expression, and those of the hidden states and of every parameter's gradient are equal, whichever layout made them.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <fstream>
 #include <numeric>
+#include <optional>
 
 #include "base/error.h"
 #include "base/philox.h"
 #include "model/archs/registry.h"
+#include "model/dealt_rows.h"
 #include "model/runtime.h"
 #include "parallel/thread_ranks.h"
 #include "parallel/transfer.h"
@@ -35,8 +38,15 @@ struct Outcome {
   std::vector<Hashes> gradients;  // by parameter, of the rank's share
 };
 
+// The sequences that each of the ranks that share experts has, of the two; none: all have both. `segments`: whether each sequence has one of its own.
+struct DealtSequences {
+  std::vector<std::vector<std::size_t>> of_rank = {};
+  bool segments = true;
+};
+
 // Forward and backward from a random gradient of the hidden states, which a stage that is not the last one gets from the next.
-Outcome run(const std::shared_ptr<const Model>& model, const WeightImages& images, const Profile& profile, const Sharding* sharding) {
+Outcome run(const std::shared_ptr<const Model>& model, const WeightImages& images, const Profile& profile, const Sharding* sharding,
+            const DealtSequences& dealt = {}) {
   Runtime runtime({.kind = BackendKind::traced, .threads = 1}, model, profile, 64);
   const Manifest& manifest = sharding ? sharding->manifest() : model->manifest();
   const auto weights = make_weight_set(runtime.backend, manifest, sharding ? shares_of(*sharding, images) : images, profile, 1);
@@ -47,6 +57,21 @@ Outcome run(const std::shared_ptr<const Model>& model, const WeightImages& image
     for (std::size_t i = 0; i < 5 + 6 * s; ++i) slices[s].tokens.push_back(static_cast<std::int32_t>(draws.below(40)));
     for (std::size_t i = 0; i < slices[s].tokens.size(); i += 4) slices[s].pages.push_back(page++);
   }
+  std::vector<std::int64_t> begin{0};
+  std::vector<std::int32_t> segments;
+  std::vector<SequenceSlice> own;
+  for (const std::vector<std::size_t>& of_rank : dealt.of_rank) {
+    const bool mine = static_cast<int>(begin.size()) - 1 == sharding->model().rank();
+    for (const std::size_t s : of_rank) {
+      segments.insert(segments.end(), slices[s].tokens.size(), dealt.segments ? static_cast<std::int32_t>(s) : 0);
+      if (mine) own.push_back(slices[s]);
+    }
+    begin.push_back(std::ssize(segments));
+  }
+  const std::int64_t first_row = dealt.of_rank.empty() ? 0 : begin[static_cast<std::size_t>(sharding->model().rank())];
+  std::int64_t rows = 0;
+  for (const SequenceSlice& slice : slices) rows += std::ssize(slice.tokens);
+  if (!dealt.of_rank.empty()) slices = own;
   KvCache cache(runtime.backend, sharding ? sharding->cache_shapes(*model, profile) : model->cache_shapes(profile), profile, page, 4);
   const Batch batch(runtime.backend, slices, 4, true);
   GradientSet gradients(runtime.backend, manifest, false);
@@ -54,6 +79,8 @@ Outcome run(const std::shared_ptr<const Model>& model, const WeightImages& image
   ForwardOptions options;
   options.index_loss = true;
   options.index_loss_weight = 0.25f;
+  std::optional<DealtRows> of_all;
+  if (!dealt.of_rank.empty()) options.dealt_rows = &of_all.emplace(runtime.backend, begin, segments);
   Stream& stream = runtime.backend.stream();
   const bool before = sharding && !sharding->first_stage(), after = sharding && !sharding->last_stage();
   StageInput stage;
@@ -66,8 +93,10 @@ Outcome run(const std::shared_ptr<const Model>& model, const WeightImages& image
   const Tensor hidden = model->forward(context);
   if (after) swap_over(*sharding->place().after, stream, hidden.view(), {});
   Outcome outcome{runtime.backend.stream().read_hashes(hidden.view()).get(), {}};
-  std::vector<float> dy(static_cast<std::size_t>(hidden.view().size()));
+  std::vector<float> dy(static_cast<std::size_t>(rows * hidden.view().cols));
   for (float& v : dy) v = static_cast<float>(draws.uniform() - 0.5);
+  const auto first = dy.begin() + first_row * hidden.view().cols;
+  dy = std::vector<float>(first, first + hidden.view().size());
   const Buffer gradient = runtime.backend.device().upload(dy, hidden.view().rows, hidden.view().cols, MemoryCategory::activations);
   if (after) swap_over(*sharding->place().after, stream, {}, gradient.view());
   tape.contribute(hidden.node, gradient);
@@ -81,15 +110,20 @@ Outcome run(const std::shared_ptr<const Model>& model, const WeightImages& image
 
 class RanksTraced : public ::testing::TestWithParam<std::string> {};
 
-void expect_whole_expressions(const std::shared_ptr<const Model>& model, const Profile& profile) {
-  const WeightImages images = initial_weights(model->manifest(), 2, 0.2);
-  const Outcome whole = run(model, images, profile, nullptr);
-  // Where in the whole parameter each element of a share lies, by way of an image of numbers.
+// The place of each element of a parameter, by which shares of this image tell where in the whole their elements lie.
+WeightImages places_of(const Manifest& manifest) {
   WeightImages places;
-  for (const Parameter& p : model->manifest().parameters()) {
+  for (const Parameter& p : manifest.parameters()) {
     places.emplace_back(static_cast<std::size_t>(p.size()));
     std::iota(places.back().begin(), places.back().end(), 0.0f);
   }
+  return places;
+}
+
+void expect_whole_expressions(const std::shared_ptr<const Model>& model, const Profile& profile) {
+  const WeightImages images = initial_weights(model->manifest(), 2, 0.2);
+  const Outcome whole = run(model, images, profile, nullptr);
+  const WeightImages places = places_of(model->manifest());
   for (const RankLayout& layout : {RankLayout{2, 1, 1}, {3, 1, 1}, {4, 1, 1}, {1, 1, 2}, {2, 1, 2}, {1, 1, 1, 2}, {2, 1, 1, 2}}) {
     if (model->segments() < layout.pp) continue;
     SCOPED_TRACE(layout.text());
@@ -138,6 +172,49 @@ TEST(RanksTracedControl, AnotherLeafCountIsAnotherExpression) {
     const Sharding sharding(*model, profile_by_name("study-leaves"), ranks.place(rank));
     EXPECT_NE(run(model, images, profile_by_name("study-leaves"), &sharding).hidden, whole.hidden);
   });
+}
+
+// How many values have other expressions than those of one rank, where two ranks share experts and each has sequences of its own: of hidden states, and of
+// the gradients of the rank's experts, which have the rows of both.
+std::int64_t other_expressions(const std::shared_ptr<const Model>& model, const DealtSequences& dealt, std::int64_t& compared) {
+  const Profile& profile = profile_by_name("cpu-bf16w");
+  const WeightImages images = initial_weights(model->manifest(), 2, 0.2);
+  const Outcome whole = run(model, images, profile, nullptr);
+  std::array<std::int64_t, 2> same{}, different{};
+  ThreadRanks ranks({.ep = 2, .rows = ReplicaRows::dealt});
+  ranks.run([&](int rank) {
+    const auto at = static_cast<std::size_t>(rank);
+    const auto compare = [&](std::uint64_t got, std::uint64_t want) { ++(got == want ? same : different)[at]; };
+    const Sharding sharding(*model, profile, ranks.place(rank));
+    const Outcome own = run(model, images, profile, &sharding, dealt);
+    // The second rank's rows are the last ones.
+    const std::size_t first = rank == 0 ? 0 : whole.hidden.size() - own.hidden.size();
+    for (std::size_t i = 0; i < own.hidden.size(); ++i) compare(own.hidden[i], whole.hidden[first + i]);
+    const WeightImages places = shares_of(sharding, places_of(model->manifest()));
+    for (std::size_t i = 0; i < places.size(); ++i) {
+      if (model->manifest().parameters()[i].split != ParameterSplit::experts) continue;
+      for (std::size_t e = 0; e < places[i].size(); ++e)
+        if (const auto place = static_cast<std::size_t>(places[i][e]); place > 0 || e == 0)  // else padding
+          compare(own.gradients[i][e], whole.gradients[i][place]);
+    }
+  });
+  compared = same[0] + same[1] + different[0] + different[1];
+  return different[0] + different[1];
+}
+
+TEST(RanksTracedDealt, RowsThatTravelToTheirExpertsHaveTheExpressionsOfTheWhole) {
+  for (const char* family : {"glm_moe_dsa", "qwen3_moe", "gpt_oss", "minimax_m2", "deepseek_v3"})
+    for (const DealtSequences& dealt : {DealtSequences{{{0}, {1}}}, {{{0, 1}, {}}}, {{{}, {0, 1}}}}) {
+      std::int64_t compared = 0;
+      EXPECT_EQ(other_expressions(ranks_model(family), dealt, compared), 0) << family << ", " << dealt.of_rank[0].size() << " sequences on the first rank";
+      EXPECT_GT(compared, 1000);
+    }
+}
+
+// The control: a sum over rows of two sequences at once.
+TEST(RanksTracedControl, OneSegmentOfTwoRanksRowsIsAnotherExpression) {
+  std::int64_t compared = 0;
+  EXPECT_GT(other_expressions(ranks_model("glm_moe_dsa"), {{{0}, {1}}, false}, compared), 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, RanksTraced, ::testing::ValuesIn(all_families()), [](const auto& info) { return info.param; });

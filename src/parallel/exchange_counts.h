@@ -17,7 +17,8 @@ inline constexpr std::array<std::string_view, kCollectives> kCollectiveNames = {
                                                                                 "all_reduce", "reduce_scatter", "records"};
 
 struct ExchangeCounters : CommunicatorCounters {
-  std::int64_t sent = 0;  // the bytes as they travelled: accumulators between processes take fewer (parallel/bins_codec.h), never more
+  // The bytes as they travelled: between processes accumulators (parallel/bins_codec.h) and rows for experts (parallel/chosen_rows.h) take fewer, never more.
+  std::int64_t sent = 0;
   double waited = 0;      // seconds, for other ranks and for what they send
   double moved = 0;       // seconds that bytes took here to be packed, copied and unpacked: the rest of the exchanges' time
   ExchangeCounters& operator+=(const ExchangeCounters& more) {

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "parallel/bins_codec.h"
+#include "parallel/chosen_rows.h"
 #include "parallel/exchange_counts.h"
 
 namespace lockstep {
@@ -17,7 +18,7 @@ namespace {
 // The process that has a rank: process p has ranks [size * p / processes, size * (p + 1) / processes).
 int first_rank_of(int process, int size, int processes) { return static_cast<int>(static_cast<std::int64_t>(size) * process / processes); }
 
-class ProcessCommunicator final : public CountingCommunicator {
+class ProcessCommunicator final : public CountingCommunicator, public ChosenRowsTransport {
  public:
   struct Member {
     int rank, process;  // of the whole layout
@@ -32,6 +33,13 @@ class ProcessCommunicator final : public CountingCommunicator {
     check_none_started();
     begin(stream, to, from);
     end(stream, number_, from);
+  }
+
+  void exchange_chosen(Stream& stream, const std::vector<View>& to, const std::vector<View>& from, const std::vector<RowChoice>& to_rows,
+                       const std::vector<RowChoice>& from_rows) override {
+    check_none_started();
+    begin(stream, to, from, &to_rows);
+    end(stream, number_, from, &from_rows);
   }
 
   void start(Stream& stream, const std::vector<View>& to, const std::vector<View>& from) override {
@@ -78,8 +86,8 @@ class ProcessCommunicator final : public CountingCommunicator {
     if (!started_.empty()) fail(ErrorCode::internal, "rank {} makes another exchange while {} that it started are not finished", own_, started_.size());
   }
 
-  // Sends everything; what goes to this rank itself is there.
-  void begin(Stream& stream, const std::vector<View>& to, const std::vector<View>& from) {
+  // Sends everything, or of each view the chosen rows; what goes to this rank itself is there.
+  void begin(Stream& stream, const std::vector<View>& to, const std::vector<View>& from, const std::vector<RowChoice>* chosen = nullptr) {
     if (to.size() != members_.size() || from.size() != members_.size())
       fail(ErrorCode::internal, "an exchange of {} ranks has {} and {} views", size(), to.size(), from.size());
     count_call();
@@ -96,13 +104,14 @@ class ProcessCommunicator final : public CountingCommunicator {
     for_others([&](std::size_t r) {
       if (to[r].size() == 0) return;
       if (leaves(r) && travels_encoded(to[r])) bodies[r] = encode_bins(reinterpret_cast<const double*>(bodies[r].data()), to[r].size());
+      if (leaves(r) && chooses(chosen, r)) bodies[r] = only_rows(bodies[r], chosen_rows(stream, (*chosen)[r]), row_bytes_of(to[r]));
       post(r, to[r], std::move(bodies[r]));
     });
     copy_own(stream, to, from);
   }
 
   // Receives exchange `number`.
-  void end(Stream& stream, std::uint64_t number, const std::vector<View>& from) {
+  void end(Stream& stream, std::uint64_t number, const std::vector<View>& from, const std::vector<RowChoice>* chosen = nullptr) {
     const Moving mover = moving();
     std::vector<Letter> letters(members_.size());
     for_others([&](std::size_t r) {
@@ -115,6 +124,8 @@ class ProcessCommunicator final : public CountingCommunicator {
         std::string bins(bytes, '\0');
         decode_bins(letters[r].body, from[r].size(), reinterpret_cast<double*>(bins.data()));
         letters[r].body = std::move(bins);
+      } else if (leaves(r) && chooses(chosen, r)) {
+        letters[r].body = with_other_rows(letters[r].body, chosen_rows(stream, (*chosen)[r]), row_bytes_of(from[r]), bytes);
       } else if (sent != bytes) {
         fail(ErrorCode::internal, "rank {} expects {} bytes of rank {}, which sends {}", own_, bytes, r, sent);
       }
@@ -155,6 +166,8 @@ class ProcessCommunicator final : public CountingCommunicator {
   bool leaves(std::size_t r) const { return members_[r].process != mail_.process(); }
   // Accumulators are encoded on the way; traced ones hold hashes, too.
   static bool travels_encoded(const View& view) { return view.dtype == DType::bins && view.element_bytes == kBinBytes && view.cols % 16 == 0; }
+  static bool chooses(const std::vector<RowChoice>* chosen, std::size_t r) { return chosen && (*chosen)[r].index; }
+  static std::size_t row_bytes_of(const View& view) { return static_cast<std::size_t>(view.cols * view.element_bytes); }
   static std::size_t bytes_of(const View& view) { return static_cast<std::size_t>(view.size() * view.element_bytes); }
 
   ProcessMail& mail_;

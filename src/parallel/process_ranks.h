@@ -17,6 +17,7 @@ class ProcessRanks final : public Ranks {
   int local() const override { return static_cast<int>(ends_.size()); }
   RankPlace place(int local) const override;
   void run(const std::function<void(int)>& work) override;
+  bool moves_meanwhile() const override { return true; }
   double worked(int local) const override { return worked_[static_cast<std::size_t>(local)]; }
   int process() const override { return mail_.process(); }
   std::string host() const override { return mail_.host(); }

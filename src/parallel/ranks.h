@@ -25,6 +25,8 @@ class Ranks {
   // Calls work(local) for every local rank, each on a thread of its own, and returns when all are done. An error of one rank, local or
   // remote, releases the others; the error of the rank that failed first is thrown.
   virtual void run(const std::function<void(int)>& work) = 0;
+  // Whether exchanges that were started go on while ranks compute (Communicator::start).
+  virtual bool moves_meanwhile() const { return false; }
   // Seconds that work(local) of all run() calls so far has taken, waiting included; 0 where this is not counted.
   virtual double worked(int local) const { return 0; }
   // Where the local ranks are: of one process 0, and this machine's name.

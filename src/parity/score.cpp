@@ -9,6 +9,7 @@
 #include "base/hash.h"
 #include "checkpoint/adapter_folder.h"
 #include "checkpoint/safetensors.h"
+#include "model/kv_cache.h"
 #include "model/value_head.h"
 #include "parity/engine_ways.h"
 #include "parity/score_input.h"
@@ -51,21 +52,33 @@ std::string to_json_line(const ScoredRow& row) {
   return text + "],\"bits\":\"" + row.bits + "\"}";
 }
 
-Scorer::Scorer(const OpenedModel& opened, ScoreVia via, const std::filesystem::path& adapter) : runtime_(opened.runtime), via_(via) {
+EngineOptions scoring_options(const Runtime& runtime, const RankLayout& ranks, std::int64_t longest) {
+  EngineOptions options{.ranks = ranks};
+  const std::int64_t positions = (longest / options.page_size + 1) * options.page_size;
+  options.cache_bytes = std::max(options.cache_bytes, positions * KvCache::bytes_a_position(runtime.model->cache_shapes(runtime.profile), runtime.profile));
+  return options;
+}
+
+Scorer::Scorer(const OpenedModel& opened, ScoreVia via, const std::filesystem::path& adapter) : runtime_(opened.runtime), via_(via), ranks_(opened.ranks) {
   refuse_value_head(*opened.model, "its tokens have no log-probabilities; lockstep grad --loss value --rows FILE writes its values");
-  const auto weights = [&] { return opened.weight_set(); };
   // Scoring trains nothing: the weights are read into what is computed with, a tensor at a time, and what a file has in few bits as it stands.
-  if (via == ScoreVia::train) base_ = std::make_shared<FrozenBase>(*runtime_, weights(), TrainerOptions{.ranks = opened.ranks});
+  if (via == ScoreVia::train) base_ = std::make_shared<FrozenBase>(*runtime_, opened.weight_set(), TrainerOptions{.ranks = ranks_});
+  else weights_ = opened.weight_set();
   if (!adapter.empty()) {
     LoadedAdapter read = load_adapter_folder(adapter, runtime_->model->manifest());
     if (base_) adapter_trainer_ = std::make_unique<AdapterTrainer>(base_, read.layout, read.images);
     else adapter_ = make_adapter(runtime_->backend, read.layout, read.images, 0);
   }
-  if (!base_) engine_ = std::make_unique<Engine>(*runtime_, weights(), EngineOptions{.ranks = opened.ranks});
 }
 
 void Scorer::score(const std::vector<std::vector<std::int32_t>>& sequences, const std::function<void(const ScoredRow&)>& on_row, const StopToken& stop) {
   if (via_ != ScoreVia::train) {
+    std::size_t longest = 0;
+    for (const std::vector<std::int32_t>& sequence : sequences) longest = std::max(longest, sequence.size());
+    if (const auto wanted = static_cast<std::int64_t>(longest); !engine_ || engine_->limits().cache_positions < wanted) {
+      engine_.reset();
+      engine_ = std::make_unique<Engine>(*runtime_, weights_, scoring_options(*runtime_, ranks_, wanted));
+    }
     const auto kind = static_cast<ScoreKind>(static_cast<int>(via_) - 1);
     for (std::size_t i = 0; i < sequences.size(); ++i) {
       stop.throw_if_stopped();

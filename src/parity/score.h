@@ -31,6 +31,9 @@ std::string to_json_line(const ScoredRow& row);
 // The sequences of a file of token lines (parity/score_input.h), within the model's vocabulary and context.
 std::vector<std::vector<std::int32_t>> read_sequences(const OpenedModel& opened, const std::filesystem::path& path, std::int64_t shortest = 1);
 
+// Options of an engine that scores sequences of up to `longest` tokens: its cache holds the longest, however much more than usual that takes.
+EngineOptions scoring_options(const Runtime& runtime, const RankLayout& ranks, std::int64_t longest);
+
 class Scorer {
  public:
   // `adapter`: PEFT's folder of one over the model; empty: none. Errors as load_adapter_folder.
@@ -41,6 +44,8 @@ class Scorer {
  private:
   std::shared_ptr<Runtime> runtime_;
   ScoreVia via_;
+  RankLayout ranks_;
+  std::shared_ptr<const WeightSet> weights_;  // of the engine, which is made when the sequences' lengths are known
   std::unique_ptr<Engine> engine_;
   std::shared_ptr<const AdapterWeights> adapter_;
   std::shared_ptr<FrozenBase> base_;  // the training forward over weights that do not move

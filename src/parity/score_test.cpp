@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "checkpoint/safetensors.h"
+#include "model/kv_cache.h"
 #include "parity/score.h"
 #include "parity/score_input.h"
 
@@ -78,6 +79,28 @@ TEST_F(ScoreTest, EveryWayGivesTheSameBits) {
   }
   EXPECT_EQ(expected.size(), sequences_.size());
   EXPECT_THROW(score_via_by_name("trian"), Error);
+}
+
+// A text that is longer than the usual cache has a larger one, and shorter ones the usual.
+TEST_F(ScoreTest, TheCacheHoldsTheLongestText) {
+  const Runtime& runtime = *opened_.runtime;
+  const std::int64_t a_position = KvCache::bytes_a_position(opened_.model->cache_shapes(runtime.profile), runtime.profile);
+  const EngineOptions usual;
+  EXPECT_EQ(scoring_options(runtime, {}, 12).cache_bytes, usual.cache_bytes);
+  const std::int64_t longest = usual.cache_bytes / a_position + 5;
+  const EngineOptions larger = scoring_options(runtime, {}, longest);
+  EXPECT_GE(larger.cache_bytes / (a_position * larger.page_size) * larger.page_size, longest);
+  EXPECT_LE(larger.cache_bytes, (longest + larger.page_size) * a_position);
+}
+
+// One that scores longer texts than before makes room for them.
+TEST_F(ScoreTest, ShortTextsBeforeLongOnes) {
+  Scorer one(opened_, ScoreVia::prefill), other(opened_, ScoreVia::prefill);
+  std::vector<std::string> apart, together;
+  for (const std::vector<std::int32_t>& sequence : {sequences_[1], sequences_[0]})
+    one.score({sequence}, [&](const ScoredRow& row) { apart.push_back(to_json_line(row)); });
+  other.score({sequences_[1], sequences_[0]}, [&](const ScoredRow& row) { together.push_back(to_json_line(row)); });
+  EXPECT_EQ(apart, together);
 }
 
 // No fp32 image of the weights, no gradients, no moments: the compute copy alone, whichever the way.

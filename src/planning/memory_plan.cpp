@@ -1,6 +1,7 @@
 #include "planning/memory_plan.h"
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 
 #include "base/error.h"
@@ -9,6 +10,8 @@
 #include "checkpoint/model_source.h"
 #include "engine/engine.h"
 #include "model/value_head.h"
+#include "parallel/planned_layout.h"
+#include "planning/rank_alone.h"
 #include "planning/shape_catalog.h"
 #include "train/adapter_trainer.h"
 #include "train/teacher_head.h"
@@ -42,7 +45,9 @@ Runtime counting_runtime(const RuntimeSettings& settings, const std::shared_ptr<
   const Profile& profile = profile_by_name(settings.profile);
   const std::int64_t positions = settings.context > 0 ? settings.context : model->facts().max_positions;
   if (length > positions) fail(ErrorCode::invalid_argument, "length is {}, allowed are 2 to {}, the model's context", length, positions);
-  BackendOptions options = backend_options(settings);
+  RuntimeSettings alone = settings;
+  alone.ranks.clear();  // its ranks may be more than a run's
+  BackendOptions options = backend_options(alone);
   options.kind = BackendKind::counting;
   options.threads = 1;
   return Runtime(options, model, profile, settings.context);
@@ -72,11 +77,20 @@ void learn_values(Trained& critic, const std::vector<TrainSequence>& data) {
   }
 }
 
+// The ranks of a trainer that is planned, of the data of its steps; null: all of its layout, as threads.
+using PlannedRanks = std::function<std::unique_ptr<Ranks>(const std::vector<TrainSequence>&)>;
+
+std::shared_ptr<RankRuntimes> planned_runtimes(Runtime& runtime, const RankLayout& layout, const PlannedRanks& ranks, const std::vector<TrainSequence>& data) {
+  return std::make_shared<RankRuntimes>(runtime, layout, ranks ? ranks(data) : nullptr);
+}
+
 // Adds the critic's memory to the plans of `policy`, which is idle meanwhile.
-void add_critic(const RuntimeSettings& settings, const TrainingPlan& what, const TrainerOptions& options, const RankTrainers& policy,
+void add_critic(const RuntimeSettings& settings, const TrainingPlan& what, const TrainerOptions& options, const PlannedRanks& ranks, const RankTrainers& policy,
                 std::vector<TrainSequence> data, std::vector<MemoryPlan>& plans) {
   for (TrainSequence& one : data) one.advantages = one.weights;  // returns
   Runtime runtime = counting_runtime(settings, planned_value_model(settings), what.length);
+  const auto runtimes = planned_runtimes(runtime, options.ranks, ranks, data);
+  const int local = runtimes->ranks().local();
   const Manifest& manifest = runtime.model->manifest();
   const auto add = [&](int rank, const MemoryAccounts& memory, std::int64_t parameters) {
     MemoryPlan& plan = plans[static_cast<std::size_t>(rank)];
@@ -84,17 +98,77 @@ void add_critic(const RuntimeSettings& settings, const TrainingPlan& what, const
     plan.parameters += parameters;
   };
   if (what.critic == "full") {
-    Trainer critic(runtime, no_images(*runtime.model), options);
+    Trainer critic(runtime, no_images(*runtime.model), options, runtimes);
     learn_values(critic, data);
-    for (int rank = 0; rank < options.ranks.size(); ++rank) add(rank, critic.ranks().memory(rank), trained_size(manifest));
+    for (int rank = 0; rank < local; ++rank) add(rank, critic.ranks().memory(rank), trained_size(manifest));
     return;
   }
   const auto weights = make_weight_set(runtime.backend, manifest, no_images(*runtime.model), runtime.profile, 0);  // stays, whatever ranks share
-  const auto base = std::make_shared<FrozenBase>(runtime, weights, options);
+  const auto base = std::make_shared<FrozenBase>(runtime, weights, options, runtimes);
   const auto layout = std::make_shared<const AdapterLayout>(manifest, AdapterSettings{.rank = what.critic_rank, .unembedding = true});
   AdapterTrainer critic(base, layout, initial_adapter(*layout, 0));
   learn_values(critic, data);
-  for (int rank = 0; rank < options.ranks.size(); ++rank) add(rank, base->rank(rank).runtime().backend.device().memory(), trained_size(layout->manifest()));
+  for (int rank = 0; rank < local; ++rank) add(rank, base->rank(rank).runtime().backend.device().memory(), trained_size(layout->manifest()));
+}
+
+// A teacher of the loss divergence, on a device of its own.
+class PlannedTeacher {
+ public:
+  PlannedTeacher(const RuntimeSettings& settings, std::int64_t length)
+      : runtime_(counting_runtime(settings, planned_model(settings), length)),
+        weights_(make_weight_set(runtime_.backend, runtime_.model->manifest(), no_images(*runtime_.model), runtime_.profile, 0)),
+        head_(std::make_shared<const TeacherHead>(teacher_head(std::shared_ptr<const Runtime>(std::shared_ptr<const void>(), &runtime_), weights_))) {}
+  void teach(std::vector<TrainSequence>& data) {
+    std::vector<std::vector<std::int32_t>> texts;
+    for (const TrainSequence& one : data) texts.push_back(one.tokens);
+    std::vector<std::vector<float>> states = teacher_states(runtime_, *weights_, nullptr, texts);
+    for (std::size_t i = 0; i < data.size(); ++i) data[i].teacher = head_, data[i].teacher_states = std::move(states[i]);
+  }
+  const MemoryAccounts& memory() { return runtime_.backend.device().memory(); }
+
+ private:
+  Runtime runtime_;
+  std::shared_ptr<const WeightSet> weights_;
+  std::shared_ptr<const TeacherHead> head_;
+};
+
+void check_teacher(const RuntimeSettings& settings, const TrainingPlan& what) {
+  const std::int64_t vocabulary = planned_model(settings)->facts().vocabulary;
+  if (what.critic != "none")
+    fail(ErrorCode::unsupported, "teacher is '{}' and critic '{}', allowed is one of them: no run has both", what.teacher, what.critic);
+  if (vocabulary <= Request::kMaxPromptTargets)
+    fail(ErrorCode::unsupported,
+         "teacher is '{}', and the model has a vocabulary of {} tokens; a plan with a teacher is of more than {}: of fewer, teachers tell the "
+         "log-probabilities of all",
+         what.teacher, vocabulary, Request::kMaxPromptTargets);
+}
+
+std::vector<MemoryPlan> plans_of_training(const RuntimeSettings& settings, const TrainingPlan& what, const TrainerOptions& options, const PlannedRanks& ranks) {
+  Runtime runtime = counting_runtime(settings, planned_model(settings), what.length);
+  const TrainSequence sequence = TrainSequence::next_token(std::vector<std::int32_t>(static_cast<std::size_t>(what.length + 1)));
+  std::optional<PlannedTeacher> teacher;  // outlives the data, which refer to its weights
+  std::vector<TrainSequence> data(static_cast<std::size_t>(what.sequences), sequence);
+  LossOptions loss;
+  if (!what.teacher.empty()) {
+    check_teacher(settings, what);
+    RuntimeSettings own = settings;
+    own.model = what.teacher;
+    own.ranks.clear();
+    teacher.emplace(own, what.length);
+    loss.kind = LossKind::divergence;
+  }
+  const auto runtimes = planned_runtimes(runtime, options.ranks, ranks, data);
+  Trainer trainer(runtime, no_images(*runtime.model), options, runtimes);
+  const IndexTraining index{.index_loss = options.train_indexer};
+  for (int step = 0; step < 2; ++step) {
+    if (teacher) teacher->teach(data);
+    trainer.forward_backward(data, loss, index);
+    trainer.optim_step({});
+  }
+  std::vector<MemoryPlan> plans = plans_of(trainer.ranks(), runtimes->ranks().local(), *runtime.model);
+  if (teacher) plans[0] = memory_beside(plans[0], trainer.ranks().memory(0), teacher->memory());
+  if (what.critic != "none") add_critic(settings, what, options, ranks, trainer.ranks(), data, plans);
+  return plans;
 }
 }  // namespace
 
@@ -135,68 +209,18 @@ MemoryPlan memory_of(const MemoryAccounts& memory) {
   return plan;
 }
 
-namespace {
-// A teacher of the loss divergence, on a device of its own.
-class PlannedTeacher {
- public:
-  PlannedTeacher(const RuntimeSettings& settings, std::int64_t length)
-      : runtime_(counting_runtime(settings, planned_model(settings), length)),
-        weights_(make_weight_set(runtime_.backend, runtime_.model->manifest(), no_images(*runtime_.model), runtime_.profile, 0)),
-        head_(std::make_shared<const TeacherHead>(teacher_head(std::shared_ptr<const Runtime>(std::shared_ptr<const void>(), &runtime_), weights_))) {}
-  void teach(std::vector<TrainSequence>& data) {
-    std::vector<std::vector<std::int32_t>> texts;
-    for (const TrainSequence& one : data) texts.push_back(one.tokens);
-    std::vector<std::vector<float>> states = teacher_states(runtime_, *weights_, nullptr, texts);
-    for (std::size_t i = 0; i < data.size(); ++i) data[i].teacher = head_, data[i].teacher_states = std::move(states[i]);
-  }
-  const MemoryAccounts& memory() { return runtime_.backend.device().memory(); }
-
- private:
-  Runtime runtime_;
-  std::shared_ptr<const WeightSet> weights_;
-  std::shared_ptr<const TeacherHead> head_;
-};
-
-void check_teacher(const RuntimeSettings& settings, const TrainingPlan& what) {
-  const std::int64_t vocabulary = planned_model(settings)->facts().vocabulary;
-  if (what.critic != "none")
-    fail(ErrorCode::unsupported, "teacher is '{}' and critic '{}', allowed is one of them: no run has both", what.teacher, what.critic);
-  if (vocabulary <= Request::kMaxPromptTargets)
-    fail(ErrorCode::unsupported,
-         "teacher is '{}', and the model has a vocabulary of {} tokens; a plan with a teacher is of more than {}: of fewer, teachers tell the "
-         "log-probabilities of all",
-         what.teacher, vocabulary, Request::kMaxPromptTargets);
-}
-}  // namespace
-
 std::vector<MemoryPlan> plan_training(const RuntimeSettings& settings, const TrainingPlan& what) {
   const std::vector<std::string> critics{"none", "full", "adapter"};
   if (std::find(critics.begin(), critics.end(), what.critic) == critics.end())
     fail(ErrorCode::invalid_argument, "critic is '{}', allowed are {}{}", what.critic, fmt::join(critics, ", "), did_you_mean(what.critic, critics));
-  Runtime runtime = counting_runtime(settings, planned_model(settings), what.length);
   TrainerOptions options = what.trainer;
-  options.ranks = rank_layout(settings.ranks);
-  Trainer trainer(runtime, no_images(*runtime.model), options);
-  const TrainSequence sequence = TrainSequence::next_token(std::vector<std::int32_t>(static_cast<std::size_t>(what.length + 1)));
-  std::optional<PlannedTeacher> teacher;  // outlives the data, which refer to its weights
-  std::vector<TrainSequence> data(static_cast<std::size_t>(what.sequences), sequence);
-  LossOptions loss;
-  if (!what.teacher.empty()) {
-    check_teacher(settings, what);
-    RuntimeSettings own = settings;
-    own.model = what.teacher;
-    own.ranks.clear();
-    teacher.emplace(own, what.length);
-    loss.kind = LossKind::divergence;
+  options.ranks = planned_layout(settings.ranks);
+  if (options.ranks.size() <= kMostRanks) return plans_of_training(settings, what, options, nullptr);
+  std::vector<MemoryPlan> plans;
+  for (const int rank : planned_ranks(options.ranks)) {
+    const auto alone = [&](const std::vector<TrainSequence>& data) { return rank_alone(data, options.ranks, rank, true); };
+    plans.push_back(plans_of_training(settings, what, options, alone).front());
   }
-  for (int step = 0; step < 2; ++step) {
-    if (teacher) teacher->teach(data);
-    trainer.forward_backward(data, loss);
-    trainer.optim_step({});
-  }
-  std::vector<MemoryPlan> plans = plans_of(trainer.ranks(), options.ranks.size(), *runtime.model);
-  if (teacher) plans[0] = memory_beside(plans[0], trainer.ranks().memory(0), teacher->memory());
-  if (what.critic != "none") add_critic(settings, what, options, trainer.ranks(), data, plans);
   return plans;
 }
 

@@ -49,9 +49,10 @@ Json planned_config(const RuntimeSettings& settings);
 // The model of `settings.model`, a folder, a config.json or a planned_name(); no weights are read. Errors: those of reading it.
 std::shared_ptr<const Model> planned_model(const RuntimeSettings& settings);
 
-// One plan per rank of settings.ranks, which replaces the ranks of `what`. `settings.model`: a model folder or a config.json. Errors: those
-// of reading it; invalid_argument (a length beyond the context, a teacher of another vocabulary); unsupported (a teacher of so few tokens that it tells all
-// their log-probabilities, or beside a critic). dp is for training only.
+// One plan per rank of settings.ranks, which replaces the ranks of `what`; in training, of a layout of more ranks than a run may have, one for each of
+// planned_ranks (parallel/planned_layout.h), as of a process of its own. `settings.model`: a model folder or a config.json. Errors: those of reading it;
+// invalid_argument (a length beyond the context, a teacher of another vocabulary); unsupported (a teacher of so few tokens that it tells all their
+// log-probabilities, or beside a critic). dp is for training only.
 std::vector<MemoryPlan> plan_training(const RuntimeSettings& settings, const TrainingPlan& what);
 std::vector<MemoryPlan> plan_serving(const RuntimeSettings& settings, const ServingPlan& what);
 

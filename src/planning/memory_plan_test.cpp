@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -30,9 +31,10 @@ std::vector<MemoryPlan> memory_of_training(const RuntimeSettings& settings, cons
   TrainerOptions options = what.trainer;
   options.ranks = opened.ranks;
   Trainer trainer(*opened.runtime, opened.masters(), options);
-  const std::vector<TrainSequence> data(3, TrainSequence::next_token(std::vector<std::int32_t>(41, 7)));
+  const std::vector<TrainSequence> data(static_cast<std::size_t>(what.sequences),
+                                        TrainSequence::next_token(std::vector<std::int32_t>(static_cast<std::size_t>(what.length + 1), 7)));
   for (int step = 0; step < 2; ++step) {
-    trainer.forward_backward(data, {});
+    trainer.forward_backward(data, {}, {.index_loss = options.train_indexer});
     trainer.optim_step({});
   }
   std::vector<MemoryPlan> real;
@@ -52,6 +54,35 @@ TEST(MemoryPlan, TrainingIsWhatTheTrainerTakes) {
       if (micro_batch == 0) whole = plan.total;
       else EXPECT_NE(plan.total, whole);  // a plan that says the same of everything says nothing
     }
+}
+
+// An indexer that learns takes more: targets of its loss, gradients and moments of its own. Over pieces of a long text, too.
+TEST(MemoryPlan, AnIndexerThatLearnsIsCounted) {
+  const Json config = [] {
+    Json json = planned_config({.model = kModel});
+    json["max_position_embeddings"] = 2048;
+    return json;
+  }();
+  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "indexer-that-learns";
+  std::filesystem::create_directories(folder);
+  for (const auto& file : std::filesystem::directory_iterator(kModel))
+    std::filesystem::copy_file(file.path(), folder / file.path().filename(), std::filesystem::copy_options::overwrite_existing);
+  std::ofstream(folder / "config.json") << config.dump();
+  for (const std::string ranks : {"", "cp=2"}) {
+    SCOPED_TRACE(ranks);
+    const RuntimeSettings settings{.model = folder.string(), .profile = "cpu-bf16w", .threads = 1, .ranks = ranks};
+    std::int64_t frozen = 0;
+    for (const bool learns : {false, true}) {
+      const TrainingPlan what{.sequences = 1, .length = 2048, .trainer = {.checkpoint_activations = true, .train_indexer = learns}};
+      const std::vector<MemoryPlan> plans = plan_training(settings, what), real = memory_of_training(settings, what);
+      ASSERT_EQ(plans.size(), real.size());
+      for (std::size_t rank = 0; rank < plans.size(); ++rank) expect_equal(plans[rank], real[rank]);
+      const auto of = [&](MemoryCategory c) { return plans[0].peak[static_cast<std::size_t>(c)]; };
+      const std::int64_t all = of(MemoryCategory::optimizer) + of(MemoryCategory::activations);
+      if (learns) EXPECT_GT(all, frozen);
+      else frozen = all;
+    }
+  }
 }
 
 // Weights in shares: segments that are whole for a time are counted, too, and so is a rank that has fewer passes than the other.
@@ -80,6 +111,60 @@ TEST(MemoryPlan, WeightsInSharesTakeLess) {
   const double one = total(""), state = total("dp=4"), weights = total("dp=4,shard=weights");
   EXPECT_LT(weights, 0.7 * state);
   EXPECT_GT(weights, 0.2 * one);
+}
+
+// The rank of `ranks` that has row `row` of a parameter with so many rows: another derivation of what parameter_share deals.
+std::int64_t owner_of_row(std::int64_t row, std::int64_t rows, std::int64_t id, std::int64_t ranks) {
+  return (ranks * (row + 1) - id % ranks + rows - 1) / rows - 1;
+}
+
+// Gradients and optimizer of a rank: accumulators of all weights, 24 bytes each, and of its own rows the gradient and two moments.
+struct RowBytes {
+  std::int64_t gradients = 0, optimizer = 0;
+};
+RowBytes bytes_of_rows(const Model& model, std::int64_t rank, std::int64_t ranks) {
+  RowBytes bytes;
+  for (std::size_t id = 0; id < model.manifest().parameters().size(); ++id) {
+    const Parameter& p = model.manifest().parameters()[id];
+    const bool packed = p.layout == ParameterLayout::packed;
+    const std::int64_t rows = packed ? p.count * ((p.outputs + 15) / 16) : p.count * p.outputs, width = packed ? 16 * p.inputs : p.inputs;
+    std::int64_t own = 0;
+    for (std::int64_t row = 0; row < rows; ++row) own += owner_of_row(row, rows, static_cast<std::int64_t>(id), ranks) == rank;
+    bytes.gradients += 24 * rows * (packed ? width : (width + 15) / 16 * 16) + 4 * own * width;
+    bytes.optimizer += 2 * 4 * own * width;
+  }
+  return bytes;
+}
+
+// Ranks of a layout that is only planned: each by itself, in seconds.
+TEST(MemoryPlan, ARankOf1024TakesItsRows) {
+  const auto settings_of = [](const std::string& ranks) {
+    return RuntimeSettings{.model = planned_name("qwen3-8b"), .profile = "cpu-bf16w", .threads = 1, .ranks = ranks};
+  };
+  const std::shared_ptr<const Model> model = planned_model(settings_of(""));
+  const auto of = [](const MemoryPlan& plan, MemoryCategory c) { return plan.peak[static_cast<std::size_t>(c)]; };
+  const std::vector<MemoryPlan> plans = plan_training(settings_of("dp=1024"), {.sequences = 1024, .length = 16});
+  ASSERT_EQ(plans.size(), 2u);
+  for (std::size_t i = 0; i < 2; ++i) {
+    const RowBytes want = bytes_of_rows(*model, i == 0 ? 0 : 1023, 1024), other = bytes_of_rows(*model, i == 0 ? 0 : 511, 512);
+    EXPECT_EQ(of(plans[i], MemoryCategory::gradients), want.gradients) << i;
+    EXPECT_EQ(of(plans[i], MemoryCategory::optimizer), want.optimizer) << i;
+    EXPECT_NE(want.optimizer, other.optimizer);  // the control
+  }
+  const MemoryPlan shared = plan_training(settings_of("dp=1024,shard=weights"), {.sequences = 1024, .length = 16})[1];
+  EXPECT_EQ(of(shared, MemoryCategory::optimizer), bytes_of_rows(*model, 1023, 1024).optimizer);
+  EXPECT_LT(of(shared, MemoryCategory::gradients), of(plans[1], MemoryCategory::gradients) / 8);
+}
+
+TEST(MemoryPlan, ACriticStandsBesideARankOfALargeLayout) {
+  const auto plan_of = [](const std::string& critic, const std::string& ranks) {
+    return plan_training({.model = kModel, .profile = "cpu-bf16w", .threads = 1, .ranks = ranks}, {.sequences = 65, .length = 40, .critic = critic});
+  };
+  const std::vector<MemoryPlan> alone = plan_of("none", "dp=65");
+  ASSERT_EQ(alone.size(), 2u);
+  for (const std::string critic : {"full", "adapter"})
+    for (std::size_t i = 0; i < 2; ++i) EXPECT_GT(plan_of(critic, "dp=65")[i].total, alone[i].total) << critic;
+  EXPECT_THROW(plan_of("none", "dp=1025"), Error);
 }
 
 // The most that two trainers hold which work one after the other, as `train rl` has them.
@@ -236,7 +321,7 @@ TEST(MemoryPlan, ServingIsWhatTheEngineTakes) {
 }
 
 TEST(MemoryPlan, EveryRankHasItsOwn) {
-  for (const std::string ranks : {"tp=2", "dp=3", "tp=3,dp=2", "ep=3", "tp=2,dp=2,ep=2"}) {
+  for (const std::string ranks : {"tp=2", "dp=3", "tp=3,dp=2", "ep=3", "tp=2,dp=2,ep=2", "ep=2,rows=dealt", "dp=2,ep=4,rows=dealt"}) {
     SCOPED_TRACE(ranks);
     const RuntimeSettings settings{.model = kModel, .profile = "cpu-bf16w", .threads = 1, .ranks = ranks};
     const TrainingPlan what{.sequences = 3, .length = 40};

@@ -6,16 +6,16 @@
 #include "model/low_bit_weights.h"
 #include "model/sharding.h"
 #include "numerics/flop.h"
-#include "parallel/counted_rank.h"
+#include "planning/rank_alone.h"
 #include "planning/token_flop.h"
 #include "train/adapter_trainer.h"
 #include "train/rank_record.h"
+#include "train/sequence_place.h"
 #include "train/trainer.h"
 
 namespace lockstep {
 namespace {
 constexpr double kGradientBytes = 4, kStateBytes = 2 * (4 + 8), kAccumulatorBytes = 24;  // fp32; master and two moments, read and written
-constexpr std::size_t kRecordBytesAToken = 24, kRecordBytes = 256;                       // log-probability, entropy, loss and mark; the record's head
 
 // This rank's part of an attention's heads.
 double share_of_heads(const Model& model, const Sharding* sharding, const CacheShape& cache) {
@@ -57,7 +57,23 @@ void add_adapter(const Model& model, const StepPlan& plan, const Sharding* shard
   }
 }
 
-std::vector<DealtData> dealt_to(const StepPlan& plan) { return deal_sequences(plan.sequences, plan.trainer.ranks); }
+// An adapter's trainer keeps the same rows on all ranks of a replica.
+RankLayout layout_of(const StepPlan& plan) {
+  RankLayout layout = plan.trainer.ranks;
+  if (plan.adapter) layout.rows = ReplicaRows::shared;
+  return layout;
+}
+
+std::vector<DealtData> dealt_to(const StepPlan& plan) { return deal_sequences(plan.sequences, layout_of_sequences(layout_of(plan))); }
+
+// Of the sequences whose rows a rank's experts may get: its own, or where rows are dealt (rows=dealt) those of all ranks with which it shares experts.
+std::int64_t rows_for_experts(const StepPlan& plan, const std::vector<DealtData>& dealt, int rank) {
+  const RankLayout layout = layout_of(plan);
+  if (!layout.deals_rows()) return dealt[static_cast<std::size_t>(layout.data_of(rank))].tokens(plan.sequences);
+  std::int64_t rows = 0;
+  for (int other = 0; other < layout.ep; ++other) rows += dealt[static_cast<std::size_t>(rank - layout.model_of(rank) + other)].tokens(plan.sequences);
+  return rows;
+}
 
 // Of a parameter's compute copy; `size`: its weights.
 double copy_bytes(const Parameter& p, const Profile& profile, double size) {
@@ -80,23 +96,23 @@ void add_attention(const Model& model, const Profile& profile, const StepPlan& p
   // Every visible key has an index score, of every index head; whole on every rank. Nothing is selected twice.
   work.forward += product_flop(visible_keys(model, counts), keys.index) * layers;
 }
-}  // namespace
 
-RankWork work_of(const Model& model, const Profile& profile, const StepPlan& plan, int rank) {
-  const RankLayout& layout = plan.trainer.ranks;
-  const DealtData own = dealt_to(plan)[static_cast<std::size_t>(layout.data_of(rank))];
-  const CountedRank ranks(layout, rank, 0);
+RankWork work_with(const Model& model, const Profile& profile, const StepPlan& plan, const std::vector<DealtData>& dealt, int rank) {
+  const RankLayout layout = layout_of(plan), of_sequences = layout_of_sequences(layout);
+  const DealtData& own = dealt[static_cast<std::size_t>(of_sequences.data_of(rank))];
+  const CountedRank ranks(layout, rank, std::vector<std::size_t>(static_cast<std::size_t>(layout.size())));
   const std::unique_ptr<const Sharding> sharding = layout.replica() > 1 ? std::make_unique<const Sharding>(model, profile, ranks.place(0)) : nullptr;
   const Manifest& manifest = sharding ? sharding->manifest() : model.manifest();
   const bool again = plan.trainer.checkpoint_activations;
   const auto batches = static_cast<double>(pass_parts(plan.sequences, own, plan.trainer.micro_batch, layout.pp).size());
-  const bool accumulates = layout.data() > 1 || layout.pp > 1 || plan.trainer.micro_batch > 0;
+  const bool accumulates = of_sequences.data() > 1 || layout.pp > 1 || plan.trainer.micro_batch > 0;
 
   RankWork work;
   work.tokens = own.tokens(plan.sequences);
   work.backward_passes = again ? 2 : 1;
+  work.batches = batches;
   if (sharding && batches > 0) work.turns = (batches + sharding->stages() - 1) / batches;
-  const auto tokens = static_cast<double>(work.tokens);
+  const auto tokens = static_cast<double>(work.tokens), of_experts = static_cast<double>(rows_for_experts(plan, dealt, rank));
   const ModelFacts& facts = model.facts();
   for (std::size_t i = 0; i < manifest.parameters().size(); ++i) {
     const Parameter& p = manifest.parameters()[i];
@@ -106,7 +122,7 @@ RankWork work_of(const Model& model, const Profile& profile, const StepPlan& pla
     const bool moves = !plan.adapter && p.trained && (!p.indexer || plan.trainer.train_indexer);
     if (p.layout == ParameterLayout::packed) {
       const bool looked_up = p.tied && sharding && !sharding->last_stage();  // the head is another stage's
-      const double forward = looked_up ? 0 : product_flop(tokens, weights_a_row(p, facts));
+      const double forward = looked_up ? 0 : product_flop(experts ? of_experts : tokens, weights_a_row(p, facts));
       work.forward += forward;
       if (experts) work.experts += forward;
       const bool computed_again = again && (!p.indexer || plan.trainer.train_indexer);                       // the forward's selection stays
@@ -115,7 +131,8 @@ RankWork work_of(const Model& model, const Profile& profile, const StepPlan& pla
     }
     if (!moves) continue;
     if (accumulates) work.accumulator_bytes += 2 * size * kAccumulatorBytes * batches;
-    const ParameterShare share = share_of_scales(p, static_cast<ParameterId>(i), layout.data_of(rank), layout.data(), profile);
+    const RankLayout& holders = experts ? layout : of_sequences;
+    const ParameterShare share = share_of_scales(p, static_cast<ParameterId>(i), holders.data_of(rank), holders.data(), profile);
     const double rows = share.total() > 0 ? static_cast<double>(share.count()) / static_cast<double>(share.total()) : 0;
     const bool is_master = compute_dtype(p, profile) == DType::f32;  // the compute copy is no other
     work.optimizer_bytes += rows * (size * (kGradientBytes + kStateBytes) + (is_master ? 0 : copy));
@@ -124,11 +141,19 @@ RankWork work_of(const Model& model, const Profile& profile, const StepPlan& pla
   add_attention(model, profile, plan, own, sharding.get(), work);
   return work;
 }
+}  // namespace
+
+RankWork work_of(const Model& model, const Profile& profile, const StepPlan& plan, int rank) { return work_with(model, profile, plan, dealt_to(plan), rank); }
+
+std::vector<RankWork> works_of(const Model& model, const Profile& profile, const StepPlan& plan) {
+  const std::vector<DealtData> dealt = dealt_to(plan);
+  std::vector<RankWork> all;
+  for (int rank = 0; rank < plan.trainer.ranks.size(); ++rank) all.push_back(work_with(model, profile, plan, dealt, rank));
+  return all;
+}
 
 RankStep plan_step(const std::shared_ptr<const Model>& model, const Profile& profile, const StepPlan& plan, int rank) {
-  std::int64_t most = 0;  // tokens of a rank
-  for (const DealtData& own : dealt_to(plan)) most = std::max(most, own.tokens(plan.sequences));
-  auto ranks = std::make_unique<CountedRank>(plan.trainer.ranks, rank, kRecordBytes + kRecordBytesAToken * static_cast<std::size_t>(most));
+  auto ranks = rank_alone(plan.sequences, plan.trainer.ranks, rank, plan.processes);
   const CountedRank& counted = *ranks;
   BackendOptions options;
   options.kind = BackendKind::counting;

@@ -16,6 +16,7 @@ struct StepPlan {
   TrainerOptions trainer;                       // with the layout
   std::optional<AdapterSettings> adapter = {};  // an adapter is trained, and the weights stay as they are
   AdamParameters adam;
+  bool processes = false;  // the ranks are processes, which hold what is on its way while they compute (train/leaving_gradients.h); else threads
 };
 
 // Additions and multiplications, 2 each product, and bytes of memory that pass. Rows of experts are those of a balanced router.
@@ -26,6 +27,7 @@ struct RankWork {
   double experts = 0;            // of forward: the experts' part
   double weight_bytes = 0;       // of compute copies, read once a micro-batch and pass
   int backward_passes = 1;       // 2: the forward is recomputed
+  double batches = 1;            // micro-batches of a step
   double accumulator_bytes = 0;  // read and written once a micro-batch, where gradients have them
   double optimizer_bytes = 0;    // of this rank's rows
   double turns = 1;              // of a stage of a pipeline: forward and backward take so many times its own (m micro-batches, p stages: (m + p - 1) / m)
@@ -41,7 +43,8 @@ struct RankStep {
 
 // Errors: those of making the trainer and of its checks of data.
 RankStep plan_step(const std::shared_ptr<const Model>& model, const Profile& profile, const StepPlan& plan, int rank);
-// Only the work, computed from formulas; no trainer runs.
+// Only the work, computed from formulas; no trainer runs. Of one rank, and of all.
 RankWork work_of(const Model& model, const Profile& profile, const StepPlan& plan, int rank);
+std::vector<RankWork> works_of(const Model& model, const Profile& profile, const StepPlan& plan);
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 
 #include "base/philox.h"
 #include "model/low_bit_weights.h"
+#include "parallel/memory_wire_test_tools.h"
 #include "parallel/some_ranks_test_tools.h"
 #include "train/adapter_trainer.h"
 #include "train/train_test_tools.h"
@@ -47,6 +48,7 @@ TEST(StepPlan, ExchangesAreThoseOfARealStepInRandomLayouts) {
                           1 + static_cast<int>(draws.below(3)), 1 + static_cast<int>(draws.below(2))};
     if (plan.trainer.ranks.size() < 2 || plan.trainer.ranks.size() > 16) continue;
     plan.trainer.ranks.shard = layouts % 2 == 1 ? RankShard::weights : RankShard::state;
+    plan.processes = layouts % 4 < 2;  // whose exchanges come earlier, and are the same
     const TrainBench& bench = *benches[static_cast<std::size_t>(layouts++ % 3)];
     plan.sequences = sequences_of(*bench.model, draws);
     plan.trainer.micro_batch = draws.below(3);
@@ -62,6 +64,37 @@ TEST(StepPlan, ExchangesAreThoseOfARealStepInRandomLayouts) {
       bytes += planned.sum().bytes;
     }
     EXPECT_GT(bytes, 0);
+  }
+}
+
+// Rows that travel to their experts, of which a plan counts the most that may; ranks without sequences, ranks without experts.
+TEST(StepPlan, ExchangesOfDealtRowsAreThoseOfARealStep) {
+  const TrainBench bench(kGlm);
+  RandomSequence draws(25, RandomStream::fuzz);
+  std::int64_t number = 0;
+  for (const auto& [dp, ep] : {std::pair{1, 2}, {1, 3}, {2, 2}, {2, 3}, {1, 9}, {3, 4}}) {
+    StepPlan plan;
+    plan.trainer.ranks = {.dp = dp, .ep = ep, .rows = ReplicaRows::dealt};
+    plan.sequences = sequences_of(*bench.model, draws);
+    plan.trainer.micro_batch = number % 3;
+    plan.trainer.checkpoint_activations = number++ % 2 == 1;
+    const Profile& profile = profile_by_name(number % 2 == 1 ? "cpu-f32" : "cpu-bf16w");
+    SCOPED_TRACE(fmt::format("{}, {}, {} sequences", plan.trainer.ranks.text(), profile.name, plan.sequences.size()));
+    const std::vector<RankExchanges> real = exchanges_of_step(bench, profile, plan);
+    std::int64_t travelled = 0, tokens = 0;
+    for (int rank = 0; rank < plan.trainer.ranks.size(); ++rank) {
+      const RankStep planned = plan_step(bench.model, profile, plan, rank);
+      EXPECT_EQ(planned.exchanges.difference(real[static_cast<std::size_t>(rank)]), "") << "rank " << rank;
+      travelled += planned.exchanges.of(RankGroup::model, Collective::exchange).bytes;
+      tokens += planned.work.tokens;
+    }
+    EXPECT_GT(travelled, 0);
+    std::int64_t all = 0;
+    for (const TrainSequence& s : plan.sequences) all += std::ssize(s.tokens);
+    EXPECT_EQ(tokens, all);
+    StepPlan same = plan;
+    same.trainer.ranks.rows = ReplicaRows::shared;
+    EXPECT_NE(plan_step(bench.model, profile, same, 0).exchanges.difference(real[0]), "") << "the control: the same rows on every rank";
   }
 }
 
@@ -134,6 +167,30 @@ TEST(StepPlan, ExchangesOfAnAdapterAreThoseOfARealStep) {
   }
 }
 
+// One rank of 1,024, whose exchanges follow from the rows that it has: of accumulators it gets its own from all others, of the next weights theirs.
+TEST(StepPlan, ExchangesOfARankOf1024FollowFromItsRows) {
+  const TrainBench bench(kLlama);
+  StepPlan plan;
+  plan.sequences.assign(1024, TrainSequence::next_token(std::vector<std::int32_t>(9)));
+  plan.trainer.ranks = {.dp = 1024};
+  for (const int rank : {0, 517, 1023}) {
+    std::int64_t joined = 0, gathered = 0;
+    for (std::size_t id = 0; id < bench.model->manifest().parameters().size(); ++id) {
+      const Parameter& p = bench.model->manifest().parameters()[id];
+      const bool packed = p.layout == ParameterLayout::packed;
+      const std::int64_t rows = packed ? p.count * ((p.outputs + 15) / 16) : p.count * p.outputs, width = packed ? 16 * p.inputs : p.inputs;
+      std::int64_t own = 0;  // rows that a rank has are those whose upper edge, in 1024ths, falls into its part
+      for (std::int64_t row = 0; row < rows; ++row) own += (1024 * (row + 1) - static_cast<std::int64_t>(id) % 1024 + rows - 1) / rows - 1 == rank;
+      joined += 1023 * own * (packed ? width : (width + 15) / 16 * 16) * 24;
+      gathered += (rows - own) * width * 4;
+    }
+    const RankStep step = plan_step(bench.model, profile_by_name("cpu-f32"), plan, rank);
+    EXPECT_EQ(step.exchanges.of(RankGroup::data, Collective::reduce_scatter).bytes, joined) << rank;
+    EXPECT_EQ(step.exchanges.of(RankGroup::data, Collective::all_gather).bytes, gathered) << rank;
+    EXPECT_EQ(step.work.tokens, 8);
+  }
+}
+
 // Equal only to its own step: one token more is seen.
 TEST(StepPlan, OneMoreTokenIsSeen) {
   const TrainBench bench(kGlm);
@@ -161,6 +218,45 @@ TEST(StepPlan, MemoryIsThatOfAPlanOfAllRanks) {
       for (std::size_t c = 0; c < want.peak.size(); ++c)
         EXPECT_EQ(step.memory.peak[c], want.peak[c]) << ranks << ", " << rank << " " << kMemoryCategoryNames[c];
       EXPECT_EQ(step.memory.total, want.total) << ranks << ", " << rank;
+    }
+  }
+}
+
+// Ranks that are processes hold the other ranks' parts of a segment's gradients while they compute; a plan of threads does not have them.
+TEST(StepPlan, MemoryOfProcessesIsThatOfTheirAccounts) {
+  const TrainBench bench(kGlm);
+  const Profile& profile = profile_by_name("cpu-bf16w");
+  StepPlan plan;
+  plan.sequences = sequences(bench.model->facts().vocabulary, 4);
+  plan.trainer.micro_batch = 1;
+  std::int64_t longest = 0;
+  for (const TrainSequence& s : plan.sequences) longest = std::max(longest, static_cast<std::int64_t>(s.tokens.size()));
+  for (const RankLayout& layout : {RankLayout{.dp = 2}, {.tp = 2, .dp = 2}, {.dp = 2, .shard = RankShard::weights}}) {
+    plan.trainer.ranks = layout;
+    std::vector<MemoryPlan> real(static_cast<std::size_t>(layout.size()));
+    as_processes(2, [&](ProcessMail& mail) {
+      Runtime runtime({.threads = 1}, bench.model, profile, longest);
+      const auto runtimes = std::make_shared<RankRuntimes>(runtime, layout, std::make_unique<ProcessRanks>(layout, mail));
+      Trainer trainer(runtime, bench.masters, plan.trainer, runtimes);
+      for (int step = 0; step < 2; ++step) {
+        trainer.forward_backward(plan.sequences, {});
+        trainer.optim_step(plan.adam);
+      }
+      for (int local = 0; local < runtimes->ranks().local(); ++local)
+        real[static_cast<std::size_t>(runtimes->ranks().place(local).rank)] = memory_of(runtimes->memory(local));
+    });
+    for (int rank = 0; rank < layout.size(); ++rank) {
+      SCOPED_TRACE(fmt::format("{}, rank {}", layout.text(), rank));
+      const MemoryPlan& want = real[static_cast<std::size_t>(rank)];
+      plan.processes = true;
+      const MemoryPlan planned = plan_step(bench.model, profile, plan, rank).memory;
+      for (std::size_t c = 0; c < want.peak.size(); ++c) EXPECT_EQ(planned.peak[c], want.peak[c]) << kMemoryCategoryNames[c];
+      EXPECT_EQ(planned.total, want.total);
+      plan.processes = false;
+      const std::size_t workspace = static_cast<std::size_t>(MemoryCategory::workspace);
+      const std::int64_t of_threads = plan_step(bench.model, profile, plan, rank).memory.peak[workspace];
+      if (layout.shard == RankShard::state) EXPECT_GT(planned.peak[workspace], of_threads);  // the control
+      else EXPECT_EQ(planned.peak[workspace], of_threads);
     }
   }
 }

@@ -66,6 +66,7 @@ bool crosses_hosts(const RankLayout& layout, int rank, RankGroup group, int host
 StepTime step_time(const RankLayout& layout, const std::vector<RankStep>& steps, const std::vector<RankWork>& all, const DeviceRates& device,
                    const Efficiency& efficiency) {
   StepTime time;
+  double last_backward = 0;  // of a rank's last micro-batch
   const double arithmetic = device.arithmetic * efficiency.arithmetic, memory = device.memory * efficiency.memory;
   for (const RankWork& work : all) {
     // A pass takes the longer of its arithmetic and of reading its weights; accumulators and the optimizer only move memory.
@@ -74,6 +75,7 @@ StepTime step_time(const RankLayout& layout, const std::vector<RankStep>& steps,
     const double backward = std::max(work.backward / arithmetic, reading * work.backward_passes) + work.accumulator_bytes / memory;
     time.forward = std::max(time.forward, forward * work.turns);
     time.backward = std::max(time.backward, backward * work.turns);
+    last_backward = std::max(last_backward, backward / std::max(1.0, work.batches));
     time.optimizer = std::max(time.optimizer, work.optimizer_bytes / memory);
   }
   for (const RankStep& step : steps)
@@ -84,13 +86,21 @@ StepTime step_time(const RankLayout& layout, const std::vector<RankStep>& steps,
       const double seconds = static_cast<double>(counts.bytes) / rate + static_cast<double>(counts.calls) * efficiency.call_seconds;
       if (layout.size() > 1) time.exchanges[static_cast<std::size_t>(g)] = std::max(time.exchanges[static_cast<std::size_t>(g)], seconds);
     }
-  // Gradients of a layer could leave while the layers before it are computed; activations are needed at once.
-  double gradients = 0;
+  // Gradients of a layer leave while the layers before it are computed: in the last micro-batch, and with weights in shares in each, where weights come too, in
+  // both passes. Activations are needed at once.
+  const bool weights_come = layout.shards_weights();
+  double hidden = 0;
   for (const RankStep& step : steps) {
-    const double rate = (crosses_hosts(layout, step.rank, RankGroup::data, device.host_devices) ? device.network : device.link) * efficiency.link;
-    gradients = std::max(gradients, static_cast<double>(step.exchanges.of(RankGroup::data, Collective::reduce_scatter).bytes) / rate);
+    double seconds = 0;
+    for (const RankGroup group : {RankGroup::data, RankGroup::world}) {  // of all ranks those of rows=dealt, whose experts' are in the former
+      const double rate = (crosses_hosts(layout, step.rank, group, device.host_devices) ? device.network : device.link) * efficiency.link;
+      std::int64_t bytes = step.exchanges.of(group, Collective::reduce_scatter).bytes;
+      if (weights_come && group == RankGroup::data) bytes += step.exchanges.of(group, Collective::all_gather).bytes;
+      seconds += static_cast<double>(bytes) / rate;
+    }
+    hidden = std::max(hidden, seconds);
   }
-  time.hideable = std::min(gradients, time.backward);
+  time.hideable = std::min(hidden, weights_come ? time.forward + time.backward : last_backward);
   double sum = 0, most = 0;
   for (const RankWork& work : all) sum += work.arithmetic(), most = std::max(most, work.arithmetic());
   time.imbalance = sum > 0 ? most * static_cast<double>(all.size()) / sum : 1;

@@ -31,7 +31,7 @@ const std::vector<DeviceRates>& published_devices();
 struct StepTime {
   double forward = 0, backward = 0, optimizer = 0;  // seconds, of the slowest rank
   std::array<double, kRankGroups> exchanges{};      // the most of any rank, by group
-  double hideable = 0;                              // of them: what could overlap with the backward; nothing does today
+  double hideable = 0;                              // of them: the most that may go while ranks compute; counted in total() all the same
   double imbalance = 1;                             // arithmetic of the busiest rank to that of the mean
   double exchange() const;
   double total() const { return forward + backward + optimizer + exchange(); }
@@ -39,8 +39,8 @@ struct StepTime {
 
 // Whether a group of this rank reaches beyond a host, of hosts filled in the order of ranks.
 bool crosses_hosts(const RankLayout& layout, int rank, RankGroup group, int host_devices);
-// `steps`: ranks that were planned, the busiest among them; `all`: the work of every rank. Every exchange waits for the slowest rank and hides
-// nothing, so times add up.
+// `steps`: ranks that were planned, the busiest among them; `all`: the work of every rank. Every exchange waits for the slowest rank, and none is taken to
+// be hidden, so times add up.
 StepTime step_time(const RankLayout& layout, const std::vector<RankStep>& steps, const std::vector<RankWork>& all, const DeviceRates& device,
                    const Efficiency& efficiency);
 

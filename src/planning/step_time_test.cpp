@@ -34,6 +34,24 @@ TEST(StepTime, AddsWhatTheSlowestRankTakes) {
   EXPECT_DOUBLE_EQ(time.total(), 6 + 13 + 3 + 8.5 + 8.25);
 }
 
+// With weights in shares their gathers could be hidden, too, and in the forward as well; the step's time counts them all the same.
+TEST(StepTime, WeightsInSharesCouldComeMeanwhile) {
+  RankStep step = rank_step(0, 3000, 40, 4);
+  step.exchanges.groups[static_cast<std::size_t>(RankGroup::data)][static_cast<std::size_t>(Collective::all_gather)] = {3, 5};
+  const Efficiency efficiency{.arithmetic = 0.5, .memory = 1, .link = 0.5, .call_seconds = 0.25};
+  const auto time_of = [&](RankShard shard) { return step_time({.tp = 2, .dp = 2, .shard = shard}, {step}, {step.work}, kRound, efficiency); };
+  const StepTime state = time_of(RankShard::state), weights = time_of(RankShard::weights);
+  EXPECT_DOUBLE_EQ(state.hideable, 8);         // 4 bytes at 0.5 a second, beside a backward of 13 s
+  EXPECT_DOUBLE_EQ(weights.hideable, 8 + 10);  // and 5 more; forward and backward are 19 s
+  EXPECT_DOUBLE_EQ(weights.total(), state.total());
+  step.exchanges.groups[static_cast<std::size_t>(RankGroup::data)][static_cast<std::size_t>(Collective::all_gather)] = {3, 500};
+  EXPECT_DOUBLE_EQ(time_of(RankShard::state).hideable, 8);
+  EXPECT_DOUBLE_EQ(time_of(RankShard::weights).hideable, 6 + 13);
+  step.work.batches = 4;  // whole accumulators leave in the last micro-batch alone
+  EXPECT_DOUBLE_EQ(time_of(RankShard::state).hideable, 13.0 / 4);
+  EXPECT_DOUBLE_EQ(time_of(RankShard::weights).hideable, 6 + 13);
+}
+
 TEST(StepTime, WeightsThatAreReadMayTakeLongerThanArithmetic) {
   RankStep step = rank_step(0, 1, 0, 0);
   step.work.weight_bytes = 1000;

@@ -43,11 +43,11 @@ std::vector<std::uint32_t> drawn_places(RandomSequence& random, std::int64_t cou
   return places;
 }
 
-std::string drawn_prompt(std::string_view kind, std::int64_t length, RandomSequence& random) {
+std::string drawn_prompt(std::string_view kind, std::int64_t length, std::int64_t most_asked, RandomSequence& random) {
   const RecallWords& words = recall_words();
   const std::int64_t records = kind == "needle" ? 1 : std::clamp<std::int64_t>(length / kWordsOfARecord, 2, kRecallMostRecords);
   const std::int64_t keys = kind == "last" ? std::max<std::int64_t>(records / kRecordsOfAWrittenKey, 1) : records;
-  const std::int64_t asked = kind == "queries" || kind == "last" ? std::min(keys, kRecallMostQueries) : 1;
+  const std::int64_t asked = recall_asks_several(kind) ? std::min(keys, most_asked) : 1;
   const std::vector<std::uint32_t> used = drawn_places(random, keys, static_cast<std::int64_t>(words.keys.size()));
   std::vector<int> values(used.size(), -1);
   std::string text;
@@ -103,14 +103,17 @@ std::vector<std::string> recall_filler() { return recall_words().filler; }
 std::uint64_t recall_id(std::string_view prompt) { return xxh3(prompt.data(), prompt.size(), kRecallSplitSeed); }
 Split recall_split(std::string_view prompt) { return recall_id(prompt) % kRecallHeldOutShare == 0 ? Split::held_out : Split::train; }
 
-RecallProblem make_recall_problem(std::string_view kind, std::int64_t length, Split split, std::uint64_t seed, std::uint64_t index) {
+bool recall_asks_several(std::string_view kind) { return kind == "queries" || kind == "last"; }
+
+RecallProblem make_recall_problem(std::string_view kind, std::int64_t length, Split split, std::uint64_t seed, std::uint64_t index, std::int64_t asked) {
   if (!has_word(recall_kinds(), kind))
     fail(ErrorCode::invalid_argument, "kind is '{}', allowed are {}{}", kind, fmt::join(recall_kinds(), ", "), did_you_mean(kind, recall_kinds()));
   if (length < kRecallLeastLength || length > kRecallMostLength)
     fail(ErrorCode::invalid_argument, "length is {}, allowed is {} to {}", length, kRecallLeastLength, kRecallMostLength);
+  if (asked < 1 || asked > kRecallMostQueries) fail(ErrorCode::invalid_argument, "asked is {}, allowed is 1 to {}", asked, kRecallMostQueries);
   RandomSequence random(seed, RandomStream::environment, index);
   for (;;) {
-    RecallProblem problem{.prompt = drawn_prompt(kind, length, random), .answer = {}};
+    RecallProblem problem{.prompt = drawn_prompt(kind, length, asked, random), .answer = {}};
     if (recall_split(problem.prompt) != split) continue;
     problem.answer = recall_answer(problem.prompt);
     return problem;

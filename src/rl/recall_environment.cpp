@@ -11,36 +11,41 @@
 namespace lockstep {
 namespace {
 constexpr std::string_view kRecall = "recall";
-constexpr std::string_view kTo = "..";
+constexpr std::string_view kTo = "..", kAsked = "asked-";
 constexpr std::int64_t kRecallUsualLength = 256;
-constexpr std::uint64_t kRecallLengthSeed = 0x4C656E677468;  // "Length": apart from what draws the texts
+constexpr std::uint64_t kRecallLengthSeed = 0x4C656E677468, kRecallAskedSeed = 0x41736B6564;  // "Length", "Asked": apart from what draws the texts
 
-struct RecallLengths {
-  std::int64_t least = kRecallUsualLength, most = kRecallUsualLength;
+struct RecallRange {
+  std::int64_t least = 0, most = 0;
 };
 
-// As many problems of each doubling of the length: of 16 to 64 words half have 16 to 31, half 32 to 64.
-std::int64_t drawn_length(const RecallLengths& lengths, std::uint64_t seed, std::uint64_t index) {
-  if (lengths.least == lengths.most) return lengths.least;
+// As many problems of each doubling of the number: of 16 to 64 words half have 16 to 31, half 32 to 64.
+std::int64_t drawn_between(const RecallRange& range, std::uint64_t seed, std::uint64_t index) {
+  if (range.least == range.most) return range.least;
   std::uint32_t doublings = 0;
-  while (lengths.least << (doublings + 1) <= lengths.most) ++doublings;
-  RandomSequence random(seed ^ kRecallLengthSeed, RandomStream::environment, index);
+  while (range.least << (doublings + 1) <= range.most) ++doublings;
+  RandomSequence random(seed, RandomStream::environment, index);
   const std::uint32_t doubling = doublings == 0 ? 0 : random.below(doublings);
-  const std::int64_t least = lengths.least << doubling, most = doubling + 1 >= doublings ? lengths.most : 2 * least - 1;
+  const std::int64_t least = range.least << doubling, most = doubling + 1 >= doublings ? range.most : 2 * least - 1;
   return least + random.below(static_cast<std::uint32_t>(most - least + 1));
 }
+
+struct RecallName {
+  std::vector<std::string> kinds;
+  RecallRange lengths{kRecallUsualLength, kRecallUsualLength}, asked{kRecallMostQueries, kRecallMostQueries};
+};
 
 // Its problems are read from their text; Problem::data is empty.
 class RecallEnvironment final : public OneTurnEnvironment {
  public:
-  RecallEnvironment(std::string name, std::vector<std::string> kinds, const RecallLengths& lengths)
-      : name_(std::move(name)), kinds_(std::move(kinds)), lengths_(lengths) {}
+  RecallEnvironment(std::string name, RecallName of) : name_(std::move(name)), of_(std::move(of)) {}
   std::string name() const override { return name_; }
-  std::vector<std::string> domains() const override { return kinds_; }
+  std::vector<std::string> domains() const override { return of_.kinds; }
 
   Problem problem(Split split, std::uint64_t seed, std::uint64_t index) const override {
-    const std::string& kind = kinds_[index % kinds_.size()];
-    RecallProblem made = make_recall_problem(kind, drawn_length(lengths_, seed, index), split, seed, index);
+    const std::string& kind = of_.kinds[index % of_.kinds.size()];
+    const std::int64_t length = drawn_between(of_.lengths, seed ^ kRecallLengthSeed, index), asked = drawn_between(of_.asked, seed ^ kRecallAskedSeed, index);
+    RecallProblem made = make_recall_problem(kind, length, split, seed, index, asked);
     const std::uint64_t id = recall_id(made.prompt);
     return {.id = id, .prompt = std::move(made.prompt), .data = {}, .domain = kind};
   }
@@ -54,28 +59,39 @@ class RecallEnvironment final : public OneTurnEnvironment {
     return answer;
   }
   std::string name_;
-  std::vector<std::string> kinds_;
-  RecallLengths lengths_;
+  RecallName of_;
 };
 
-struct RecallName {
-  std::vector<std::string> kinds;
-  RecallLengths lengths = {};
+// What a number of a name is of, and what is allowed.
+struct RecallNumber {
+  std::string_view what, unit;
+  RecallRange allowed;
 };
 
-// Nothing where a text is no number; a length that is not allowed is one that make_recall_problem refuses, here already.
-std::optional<std::int64_t> read_length(std::string_view name, std::string_view text) {
+// Nothing where a text is no number; one that is not allowed is one that make_recall_problem refuses, here already.
+std::optional<std::int64_t> read_number(std::string_view name, const RecallNumber& of, std::string_view text) {
   if (text.empty() || text[0] < '1' || text[0] > '9') return std::nullopt;
-  std::int64_t length = 0;
-  const auto number = std::from_chars(text.data(), text.data() + text.size(), length);
+  std::int64_t value = 0;
+  const auto number = std::from_chars(text.data(), text.data() + text.size(), value);
   if (number.ptr != text.data() + text.size()) return std::nullopt;
-  if (number.ec != std::errc() || length < kRecallLeastLength || length > kRecallMostLength)
-    fail(ErrorCode::invalid_argument, "environment is '{}', whose length is {}; allowed is {} to {} words", name.substr(0, 60), text.substr(0, 40),
-         kRecallLeastLength, kRecallMostLength);
-  return length;
+  if (number.ec != std::errc() || value < of.allowed.least || value > of.allowed.most)
+    fail(ErrorCode::invalid_argument, "environment is '{}', whose {} is {}; allowed is {} to {} {}", name.substr(0, 60), of.what, text.substr(0, 40),
+         of.allowed.least, of.allowed.most, of.unit);
+  return value;
 }
 
-// Nothing where a name is not one of recall. Error invalid_argument for a length that is not allowed, and for lengths that go down.
+// "64" or "16..256". Nothing where it is neither.
+std::optional<RecallRange> read_range(std::string_view name, const RecallNumber& of, std::string_view text) {
+  const std::size_t to = text.find(kTo);
+  const std::optional<std::int64_t> least = read_number(name, of, text.substr(0, to));
+  const std::optional<std::int64_t> most = to == std::string_view::npos ? least : read_number(name, of, text.substr(to + kTo.size()));
+  if (!least || !most) return std::nullopt;
+  if (*least > *most) fail(ErrorCode::invalid_argument, "environment is '{}', whose {}s go down; write the smaller one first", name.substr(0, 60), of.what);
+  return RecallRange{*least, *most};
+}
+
+// Nothing where a name is not one of recall. Error invalid_argument for a number that is not allowed, for numbers that go down, and for questions of a kind
+// that asks one.
 std::optional<RecallName> read_recall_name(std::string_view name) {
   if (!name.starts_with(kRecall)) return std::nullopt;
   RecallName read{.kinds = recall_kinds()};
@@ -89,12 +105,20 @@ std::optional<RecallName> read_recall_name(std::string_view name) {
   if (rest.empty()) return read;
   if (rest[0] != '-') return std::nullopt;
   rest.remove_prefix(1);
-  const std::size_t to = rest.find(kTo);
-  const std::optional<std::int64_t> least = read_length(name, rest.substr(0, to));
-  const std::optional<std::int64_t> most = to == std::string_view::npos ? least : read_length(name, rest.substr(to + kTo.size()));
-  if (!least || !most) return std::nullopt;
-  if (*least > *most) fail(ErrorCode::invalid_argument, "environment is '{}', whose lengths go down; write the smaller one first", name.substr(0, 60));
-  read.lengths = {*least, *most};
+  if (!rest.starts_with(kAsked)) {
+    const std::size_t end = rest.find('-');
+    const std::optional<RecallRange> lengths = read_range(name, {"length", "words", {kRecallLeastLength, kRecallMostLength}}, rest.substr(0, end));
+    if (!lengths) return std::nullopt;
+    read.lengths = *lengths;
+    if (end == std::string_view::npos) return read;
+    rest.remove_prefix(end + 1);
+    if (!rest.starts_with(kAsked)) return std::nullopt;
+  }
+  const std::optional<RecallRange> asked = read_range(name, {"number", "questions", {1, kRecallMostQueries}}, rest.substr(kAsked.size()));
+  if (!asked) return std::nullopt;
+  if (std::none_of(read.kinds.begin(), read.kinds.end(), recall_asks_several))
+    fail(ErrorCode::invalid_argument, "environment is '{}', whose texts ask one question each; allowed is to leave '-{}...' out", name.substr(0, 60), kAsked);
+  read.asked = *asked;
   return read;
 }
 }  // namespace
@@ -110,7 +134,7 @@ bool is_recall(std::string_view name) { return read_recall_name(name).has_value(
 std::unique_ptr<OneTurnEnvironment> make_recall_environment(const std::string& name) {
   std::optional<RecallName> read = read_recall_name(name);
   if (!read) fail(ErrorCode::internal, "'{}' is no name of recall", name);
-  return std::make_unique<RecallEnvironment>(name, std::move(read->kinds), read->lengths);
+  return std::make_unique<RecallEnvironment>(name, *std::move(read));
 }
 
 }  // namespace lockstep

@@ -196,6 +196,54 @@ TEST(Recall, LengthsOfARange) {
   EXPECT_NEAR(doublings[0], 1000, 100);  // of 16 to 31 words, and of 32 to 100
 }
 
+std::int64_t questions_of(const std::string& prompt) { return words_of(prompt.substr(prompt.find('?')), recall_keys()); }
+
+// As many problems with one question as with 2 or 3, with 4 to 7, with 8 to 16, where a text has so many keys; and lengths of their own.
+TEST(Recall, QuestionsOfARange) {
+  const auto range = make_recall_environment("recall-64..128-asked-1..16");
+  std::map<std::string, std::map<int, int>> doublings;
+  std::set<std::pair<std::int64_t, std::int64_t>> both;
+  for (std::uint64_t index = 0; index < 4000; ++index) {
+    const Problem problem = range->problem(Split::train, 1, index);
+    const std::int64_t asked = questions_of(problem.prompt);
+    EXPECT_EQ(range->reward(problem, range->reference_completion(problem)), 1.0);
+    ++doublings[problem.domain][asked < 2 ? 0 : asked < 4 ? 1 : asked < 8 ? 2 : 3];
+    if (problem.domain == "queries") both.insert({std::ssize(problem.prompt) / 50, asked});
+    EXPECT_EQ(problem.prompt, range->problem(Split::train, 1, index).prompt);
+  }
+  for (const int doubling : {0, 1, 2, 3}) EXPECT_NEAR(doublings["queries"][doubling], 250, 60) << doubling;
+  EXPECT_EQ(doublings["needle"], (std::map<int, int>{{0, 1000}}));
+  EXPECT_EQ(doublings["keys"], (std::map<int, int>{{0, 1000}}));
+  EXPECT_EQ(doublings["last"][3] > 0, true);
+  EXPECT_GT(both.size(), 60u);  // a length does not say how many questions there are
+
+  const auto three = make_environment("recall-queries-100-asked-3"), usual = make_environment("recall-queries-64"),
+             all = make_environment("recall-queries-64-asked-16"), few = make_environment("recall-last-16-asked-8");
+  for (std::uint64_t index = 0; index < 50; ++index) {
+    EXPECT_EQ(questions_of(three->problem(Split::held_out, 2, index).prompt), 3);
+    EXPECT_EQ(all->problem(Split::train, 2, index).prompt, usual->problem(Split::train, 2, index).prompt);  // a text of 64 words has 16 keys
+    EXPECT_EQ(questions_of(few->problem(Split::train, 2, index).prompt), 1);                                // and one of 16 here has one
+  }
+  EXPECT_EQ(words_of(make_environment("recall-needle")->problem(Split::train, 1, 0).prompt, recall_filler()) + 2, 256);
+  EXPECT_EQ(make_environment("recall-asked-2")->problem(Split::train, 1, 2).domain, "queries");
+  for (const char* wrong : {"recall-64-asked", "recall-64-asked-", "recall-64-asked-0", "recall-64-asked-33", "recall-64-asked-2..1", "recall-64-asked-1..33",
+                            "recall-64-asked-x", "recall-64-asked-2-", "recall-asked-2-64", "recall-64-", "recall-needle-64-asked-1", "recall-keys-asked-2",
+                            "recall-64-aske-2", "recall-64-asked-1..2..3", "recall-lost-64-asked-1"})
+    EXPECT_THROW(make_environment(wrong), Error) << wrong;
+  const auto why = [](const char* name) {
+    try {
+      make_environment(name);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  EXPECT_NE(why("recall-64-asked-33").find("whose number is 33; allowed is 1 to 32 questions"), std::string::npos) << why("recall-64-asked-33");
+  EXPECT_NE(why("recall-needle-64-asked-1").find("ask one question each"), std::string::npos) << why("recall-needle-64-asked-1");
+  EXPECT_THROW(make_recall_problem("queries", 64, Split::train, 1, 0, 0), Error);
+  EXPECT_THROW(make_recall_problem("queries", 64, Split::train, 1, 0, 33), Error);
+}
+
 // A million words: one question for a record that may lie anywhere.
 TEST(Recall, AMillionWords) {
   const RecallProblem problem = make_recall_problem("needle", kRecallMostLength, Split::train, 1, 0);

@@ -50,29 +50,18 @@ void LocalCritic::save(const std::filesystem::path& run, std::int64_t policy_ste
   std::error_code error;
   std::filesystem::create_directories(critic_checkpoints(run), error);
   if (error) fail(ErrorCode::io, "cannot create '{}': {}", critic_checkpoints(run).string(), error.message());
-  trainer_.with_model([&](TrainedModel& model) {
-    TrainerState state = model.state();
-    TrainingCheckpoint checkpoint;
-    checkpoint.step = state.step;
-    checkpoint.masters = std::move(state.masters);
-    checkpoint.first_moments = std::move(state.first_moments);
-    checkpoint.second_moments = std::move(state.second_moments);
-    checkpoint.profile_digest = profile_.training_digest(false);
-    checkpoint.position = {{"next_step", policy_step}};
-    save_checkpoint(critic_checkpoints(run), model.manifest(), checkpoint, {keep_last == 0 ? 0 : static_cast<int>(keep_last) + 1});
-  });
+  const CheckpointHead head{.profile_digest = profile_.training_digest(false), .position = {{"next_step", policy_step}}};
+  trainer_.save_state(critic_checkpoints(run), head, keep_last == 0 ? 0 : keep_last + 1);
+  trainer_.finish_saving();  // before the policy's
 }
 
 void LocalCritic::load(const std::filesystem::path& run, std::int64_t policy_step) {
   const std::vector<std::int64_t> steps = checkpoint_steps(critic_checkpoints(run));
   for (std::size_t i = steps.size(); i-- > 0;) {
-    const bool found = trainer_.with_model([&](TrainedModel& model) {
-      TrainingCheckpoint checkpoint = load_checkpoint(critic_checkpoints(run) / checkpoint_name(steps[i]), model.manifest());
-      if (checkpoint.position.value("next_step", std::int64_t{-1}) != policy_step) return false;
-      model.restore(trainer_state(std::move(checkpoint)));
-      return true;
-    });
-    if (found) return trainer_.publish();
+    const std::filesystem::path folder = critic_checkpoints(run) / checkpoint_name(steps[i]);
+    if (read_checkpoint_head(folder).position.value("next_step", std::int64_t{-1}) != policy_step) continue;
+    trainer_.restore_state(folder);
+    return trainer_.publish();
   }
   fail(ErrorCode::not_found, "'{}' has no checkpoint of step {}, at which the policy goes on; --fork NAME begins another run from the policy's weights",
        critic_checkpoints(run).string(), policy_step);

@@ -4,7 +4,9 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/seconds.h"
 #include "checkpoint/model_export.h"
+#include "checkpoint/share_checkpoint.h"
 #include "model/adapter_merge.h"
 #include "model/weights.h"
 #include "numerics/low_bit.h"
@@ -90,6 +92,9 @@ LocalTrainer::LocalTrainer(const OpenedModel& opened, const TrainedSettings& set
   // An adapter's trainer takes each piece of a batch as a call of its own: a turn's, or a caller's (with_model).
   base_.options.accumulate = is_adapter(settings_) && (options.micro_batch > 0 || options.accumulate);
   base_.opened = opened;
+  if (is_adapter(settings_) && opened.ranks.deals_rows())
+    log_warning("rows=dealt deals out the sequences of steps that move all weights: for an adapter all ranks of a replica compute the same rows",
+                {{"ranks", opened.ranks.text()}});
   run_on(*executor_, WorkClass::training, [&](const OnExecutor& on) {
     if (is_adapter(settings_)) base_.weights = base_.opened.weight_set();
     models_.at(on).trained = make_trained_model(base_, settings_);
@@ -97,6 +102,11 @@ LocalTrainer::LocalTrainer(const OpenedModel& opened, const TrainedSettings& set
 }
 
 LocalTrainer::~LocalTrainer() {
+  try {
+    finish_saving();
+  } catch (const std::exception& e) {
+    log_error("a checkpoint was not finished", {{"error", e.what()}});
+  }
   release([this](const OnExecutor& on) {
     Held& models = models_.at(on);
     models.reference.reset();
@@ -171,6 +181,7 @@ double LocalTrainer::optim_step(const OptimizerStep& step) {
 }
 
 OptimResult LocalTrainer::take_step(const AdamParameters& adam) {
+  finish_saving();
   AdamParameters own = adam;
   if (is_adapter(settings_)) own.router_bias_rate = 0;
   const OptimResult result = with_model([&](TrainedModel& model) { return model.optim_step(own); });
@@ -180,27 +191,89 @@ OptimResult LocalTrainer::take_step(const AdamParameters& adam) {
 
 std::string LocalTrainer::training_digest() const { return base_.opened.runtime->profile.training_digest(base_.options.declared_prefixes); }
 
+namespace {
+std::string saving_words(const std::filesystem::path& checkpoints, std::int64_t step) {
+  return fmt::format("saving the checkpoint '{}'; earlier ones are intact", (checkpoints / checkpoint_name(step)).string());
+}
+}  // namespace
+
 void LocalTrainer::save(const RunDirectory& run, const nlohmann::ordered_json& position, std::int64_t keep_last) {
-  TrainerState state = with_model([](TrainedModel& model) { return model.state(); });
-  save_training(run, std::move(state), manifest_of(*this), training_digest(), position, static_cast<int>(keep_last));
+  save_state(run.checkpoints(), training_head(run, step(), training_digest(), position), keep_last);
+}
+
+void LocalTrainer::save_state(const std::filesystem::path& checkpoints, CheckpointHead head, std::int64_t keep_last) {
+  head.step = with_model([](TrainedModel& model) { return model.steps(); });
+  if (!over_ranks()) {
+    TrainerState state = with_model([](TrainedModel& model) { return model.state(); });
+    const TrainingCheckpoint checkpoint{.step = head.step,
+                                        .masters = std::move(state.masters),
+                                        .first_moments = std::move(state.first_moments),
+                                        .second_moments = std::move(state.second_moments),
+                                        .profile_digest = head.profile_digest,
+                                        .config_hash = head.config_hash,
+                                        .position = head.position};
+    save_checkpoint(checkpoints, manifest_of(*this), checkpoint, {static_cast<int>(keep_last)});
+    return;
+  }
+  finish_saving();
+  const auto begun = std::chrono::steady_clock::now();
+  with_context(saving_words(checkpoints, head.step), [&] {
+    auto folder = std::make_unique<AtomicFolder>(checkpoints / checkpoint_name(head.step), AtomicFolder::Existing::replace);
+    with_model([&](TrainedModel& model) { model.begin_shares(folder->partial()); });
+    saving_.emplace(Saving{std::move(folder), checkpoints, std::move(head), static_cast<int>(keep_last)});
+  });
+  saving_seconds_ += seconds_since(begun);
+}
+
+void LocalTrainer::finish_saving() {
+  if (!saving_) return;
+  const auto begun = std::chrono::steady_clock::now();
+  const Saving saving = *std::exchange(saving_, std::nullopt);
+  with_context(saving_words(saving.checkpoints, saving.head.step), [&] {
+    const std::vector<ShareFileEnd> ends = with_model([](TrainedModel& model) { return model.finish_shares(); });
+    commit_shares(*saving.folder, saving.checkpoints, saving.head, base_.options.ranks.text(), ends, {saving.keep_last});
+  });
+  saving_seconds_ += seconds_since(begun);
+}
+
+void LocalTrainer::restore_state(const std::filesystem::path& folder) {
+  finish_saving();
+  if (over_ranks())
+    if (const CheckpointHead head = read_checkpoint_head(folder); head.in_shares())
+      return with_context(fmt::format("reading the checkpoint '{}'", folder.string()),
+                          [&] { with_model([&](TrainedModel& model) { model.restore_shares(folder, head.step); }); });
+  const TrainerState state = trainer_state(load_checkpoint(folder, manifest_of(*this)));
+  with_model([&](TrainedModel& model) { model.restore(state); });
 }
 
 nlohmann::ordered_json LocalTrainer::load(const RunDirectory& run) {
-  std::optional<TrainingCheckpoint> checkpoint = load_training(run.path(), manifest_of(*this), base_.opened.runtime->profile, base_.options.declared_prefixes);
-  if (!checkpoint) {
+  finish_saving();
+  Json position;
+  std::vector<std::string> notes;
+  const auto use = [&](const std::filesystem::path& folder) {
+    const CheckpointHead head = read_checkpoint_head(folder);
+    check_training_digest(head.profile_digest, folder, base_.opened.runtime->profile, base_.options.declared_prefixes);
+    restore_state(folder);
+    position = head.position;
+  };
+  if (!use_latest_checkpoint(run.checkpoints(), use, notes)) {
     log_warning("no checkpoint to resume from; starting at step 0", {{"run", run.path().string()}});
     return Json::object();
   }
-  Json position = checkpoint->position;
-  const TrainerState state = trainer_state(std::move(*checkpoint));
-  with_model([&](TrainedModel& model) { model.restore(state); });
   publish();
   return position;
 }
 
 void LocalTrainer::begin_from(const std::filesystem::path& checkpoint) {
-  WeightImages masters = forked_weights(checkpoint, manifest_of(*this), base_.opened.runtime->profile, base_.options.declared_prefixes);
-  with_model([&](TrainedModel& model) { model.restore(fresh_state(model.state(), std::move(masters))); });
+  finish_saving();
+  const CheckpointHead head = read_checkpoint_head(checkpoint);
+  if (over_ranks() && head.in_shares()) {
+    check_training_digest(head.profile_digest, checkpoint, base_.opened.runtime->profile, base_.options.declared_prefixes);
+    with_model([&](TrainedModel& model) { model.restore_shares(checkpoint, 0); });
+  } else {
+    WeightImages masters = forked_weights(checkpoint, manifest_of(*this), base_.opened.runtime->profile, base_.options.declared_prefixes);
+    with_model([&](TrainedModel& model) { model.restore(fresh_state(model.state(), std::move(masters))); });
+  }
   publish();
 }
 

@@ -8,9 +8,13 @@
 // adapter: the base's weights stay, and requests use the adapter. One thread at a time, never the executor's.
 #pragma once
 #include <memory>
+#include <optional>
 #include <type_traits>
+#include <utility>
 
+#include "base/file.h"
 #include "base/output_path.h"
+#include "checkpoint/checkpoint_head.h"
 #include "checkpoint/run_directory.h"
 #include "runs/trainer_port.h"
 #include "serving/on_executor.h"
@@ -55,6 +59,8 @@ class LocalTrainer : public TrainerPort {
   PolicyResult forward_backward(const std::vector<PolicyDatum>& data, const PolicyLoss& loss) override;
   void abandon_gradients() override;
   double optim_step(const OptimizerStep& step) override;
+  // Over ranks each writes its share of the state to a file of its own while the trainer goes on (checkpoint/share_checkpoint.h): the checkpoint is in place
+  // after finish_saving(), which the next optimizer step, the next save() and whatever reads checkpoints here begin with. Errors of writing are thrown there.
   void save(const RunDirectory& run, const nlohmann::ordered_json& position, std::int64_t keep_last) override;
   nlohmann::ordered_json load(const RunDirectory& run) override;
   std::string profile_digest() const override { return base_.opened.runtime->profile.digest(); }
@@ -65,6 +71,12 @@ class LocalTrainer : public TrainerPort {
   ForwardBackwardResult forward_backward(const std::vector<TrainSequence>& data, const LossOptions& loss, const IndexTraining& index = {});
   OptimResult take_step(const AdamParameters& adam);  // router_bias_rate: of all parameters; an adapter's router is frozen
   std::int64_t step() const { return static_cast<std::int64_t>(version_); }
+  // What save() does, of a state with this head (its step is the trainer's) in this folder of checkpoints; and what load() does, of one checkpoint.
+  void save_state(const std::filesystem::path& checkpoints, CheckpointHead head, std::int64_t keep_last);
+  void restore_state(const std::filesystem::path& checkpoint);
+  void finish_saving();
+  // Seconds that save() and finish_saving() have taken since the last call: what training stood still for checkpoints of ranks.
+  double take_saving_seconds() { return std::exchange(saving_seconds_, 0.0); }
   // Starts from the weights of another run's checkpoint: step 0, new optimizer state.
   void begin_from(const std::filesystem::path& checkpoint);
   // SHA-256 of the fp32 masters of the trained parameters (model/weights.h).
@@ -110,6 +122,15 @@ class LocalTrainer : public TrainerPort {
     LayerWeights layer;
   };
 
+  // A checkpoint whose ranks are writing.
+  struct Saving {
+    std::unique_ptr<AtomicFolder> folder;
+    std::filesystem::path checkpoints;
+    CheckpointHead head;
+    int keep_last = 0;
+  };
+  bool over_ranks() const { return base_.options.ranks.size() > 1; }
+
   struct Held {
     std::unique_ptr<TrainedModel> trained;
     TrainedBase frozen;  // of the reference, when all parameters are trained
@@ -123,6 +144,8 @@ class LocalTrainer : public TrainerPort {
   bool has_reference_ = false;
   std::uint64_t version_ = 0;  // of the weights: steps taken
   std::vector<Follower> followers_;
+  std::optional<Saving> saving_;
+  double saving_seconds_ = 0;
 };
 
 // Work counts of all forwards so far.

@@ -36,7 +36,9 @@ RankTraffic::RankTraffic(const std::vector<LocalTrainer*>& trainers) {
 
 void RankTraffic::tell(nlohmann::ordered_json& metrics) {
   std::vector<RankUse> step;
+  double saving = 0;
   for (Source& source : sources_) {
+    saving += source.trainer->take_saving_seconds();
     const std::vector<RankUse> now = uses_of(*source.trainer);
     for (std::size_t rank = 0; rank < now.size(); ++rank) {
       const RankUse own = now[rank] - source.before[rank];
@@ -67,6 +69,7 @@ void RankTraffic::tell(nlohmann::ordered_json& metrics) {
   metrics["ranks_computed_seconds"] = computed;
   metrics["ranks_waited_seconds"] = all.waited;
   metrics["ranks_sent_seconds"] = all.moved;
+  metrics["ranks_saving_seconds"] = saving;
   metrics["ranks_exchanges"] = exchanges_json(here.exchanges);
   metrics["ranks_each"] = std::move(ranks);
 }

@@ -56,6 +56,7 @@ bool Run::go(RunWork& work, const RunShape& shape) {
   }
   progress.finish();
   save(work);
+  work.finish_save();
   return work.finished();
 }
 

@@ -47,7 +47,9 @@ class RunWork {
   virtual bool finished() const = 0;
   // Takes the next step. Error cancelled when it was stopped in the middle: the step does not count.
   virtual RunStep take_step() = 0;
+  // Begins to save, and may write while the next steps are taken; finish_save returns when the checkpoint is in place.
   virtual void save(const RunDirectory& run, std::int64_t keep_last) = 0;
+  virtual void finish_save() {}
 };
 
 struct RunShape {

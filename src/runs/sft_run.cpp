@@ -144,6 +144,7 @@ class SftWork final : public RunWork {
     if (held_) position["rates"] = held_->rates();
     trainer_.save(run, position, keep_last);
   }
+  void finish_save() override { trainer_.finish_saving(); }
   RunStep take_step() override;
   SftSummary& summary() { return summary_; }
   std::int64_t worse() const { return worse_; }

@@ -45,9 +45,12 @@ void save_training(const RunDirectory& run, TrainerState state, const Manifest& 
   save_checkpoint(part.empty() ? run.checkpoints() : run.path() / part / "checkpoints", manifest, checkpoint, {keep_last});
 }
 
-namespace {
-void check_digest(const TrainingCheckpoint& checkpoint, const std::filesystem::path& folder, const Profile& profile, bool declared) {
-  const std::string digest = profile.training_digest(declared), &found = checkpoint.profile_digest;
+CheckpointHead training_head(const RunDirectory& run, std::int64_t step, const std::string& digest, const Json& position) {
+  return {.step = step, .profile_digest = digest, .config_hash = config_hash(run), .position = position};
+}
+
+void check_training_digest(const std::string& found, const std::filesystem::path& folder, const Profile& profile, bool declared) {
+  const std::string digest = profile.training_digest(declared);
   if (found != digest && found == profile.training_digest(!declared))
     fail(ErrorCode::invalid_argument,
          "the checkpoint '{}' was trained {} prompts shared in the backward, this run is {}; resume it with the same share_prompts", folder.string(),
@@ -55,14 +58,6 @@ void check_digest(const TrainingCheckpoint& checkpoint, const std::filesystem::p
   if (found != digest)
     fail(ErrorCode::invalid_argument, "the checkpoint '{}' was written under profile digest {}, this run's is {}; resume under the same profile",
          folder.string(), found, digest);
-}
-}  // namespace
-
-std::optional<TrainingCheckpoint> load_training(const std::filesystem::path& run, const Manifest& manifest, const Profile& profile, bool declared) {
-  std::optional<LoadedCheckpoint> loaded = load_latest_checkpoint(run / "checkpoints", manifest);
-  if (!loaded) return {};
-  check_digest(loaded->checkpoint, loaded->folder, profile, declared);
-  return std::move(loaded->checkpoint);
 }
 
 std::string newest_checkpoint(const std::filesystem::path& run) {
@@ -73,7 +68,7 @@ std::string newest_checkpoint(const std::filesystem::path& run) {
 
 WeightImages forked_weights(const std::filesystem::path& checkpoint, const Manifest& manifest, const Profile& profile, bool declared) {
   TrainingCheckpoint loaded = load_checkpoint(checkpoint, manifest);
-  check_digest(loaded, checkpoint, profile, declared);
+  check_training_digest(loaded.profile_digest, checkpoint, profile, declared);
   return std::move(loaded.masters);
 }
 

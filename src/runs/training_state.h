@@ -1,5 +1,5 @@
-// Saves a trainer's state as checkpoints of a run, and loads it, for every kind of run.
-//   if (auto found = load_training(run, manifest, profile, false)) trainer.restore(trainer_state(std::move(*found)));
+// A trainer's state in the checkpoints of a run, for every kind of run.
+//   trainer.restore(trainer_state(load_checkpoint(newest_checkpoint(run), manifest)));
 #pragma once
 #include <filesystem>
 #include <optional>
@@ -23,9 +23,10 @@ TrainerState fresh_state(TrainerState state, WeightImages masters);
 // run's folder of this name, of what is trained beside the model; empty: in the run's own.
 void save_training(const RunDirectory& run, TrainerState state, const Manifest& manifest, const std::string& digest, const Json& position, int keep_last,
                    const std::string& part = "");
-// The newest valid one of a run's folder; none: nothing yet. Errors: invalid_argument when it was written under another profile, or with the other
-// choice of declared prefixes.
-std::optional<TrainingCheckpoint> load_training(const std::filesystem::path& run, const Manifest& manifest, const Profile& profile, bool declared_prefixes);
+// The head of a checkpoint of a run: its config's hash, the rest is the caller's.
+CheckpointHead training_head(const RunDirectory& run, std::int64_t step, const std::string& digest, const Json& position);
+// Error invalid_argument when a checkpoint was written under another profile, or with the other choice of declared prefixes.
+void check_training_digest(const std::string& digest, const std::filesystem::path& folder, const Profile& profile, bool declared_prefixes);
 // --fork: another run's newest checkpoint (its folder; not_found), and the weights in it.
 std::string newest_checkpoint(const std::filesystem::path& run);
 WeightImages forked_weights(const std::filesystem::path& checkpoint, const Manifest& manifest, const Profile& profile, bool declared_prefixes);

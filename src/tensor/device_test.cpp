@@ -133,7 +133,9 @@ TEST(Device, TwoThatComputeAtOnceMayShareAPool) {
     const std::uint64_t first = address(one);
     EXPECT_EQ(address(other) == first, kReuses && kind == BackendKind::cpu);
     EXPECT_NE(address(alone), first);
-    if (kReuses) EXPECT_EQ(address(one), first);
+    if (kReuses) {
+      EXPECT_EQ(address(one), first);
+    }
     EXPECT_EQ(other.memory().current(MemoryCategory::activations), 0);
     EXPECT_GT(other.memory().peak(MemoryCategory::activations), 0);
   }

@@ -16,6 +16,7 @@ constexpr std::size_t kLarge = std::size_t{64} << 10;  // from here on blocks ar
 constexpr std::size_t kGrain = 4096, kHugePage = std::size_t{2} << 20;
 constexpr std::size_t kAddressSpace = std::size_t{1} << 47;
 constexpr std::size_t kLeastChunk = std::size_t{32} << 20;
+constexpr std::size_t kHuge = std::size_t{64} << 20;  // from here on a block is worth more than the idle pieces that are too small for it
 #if defined(__SANITIZE_ADDRESS__)
 constexpr bool kWatched = true;
 #else
@@ -101,6 +102,7 @@ void* MemoryPool::take_large(std::size_t size) {
   if (fit == free_by_size_.end()) {
     // Idle pieces that are too small are returned first when both together would exceed the target.
     if (const std::size_t most = wanted(); !keep_chunks_) release_idle_chunks(most > size ? most - size : 0);
+    if (size >= kHuge) make_room(size);
     add_chunk(size);
     fit = free_by_size_.lower_bound({size, 0});
   }
@@ -140,9 +142,9 @@ void MemoryPool::trim() {
   trim_locked();
 }
 
-void MemoryPool::trim_locked() {
+void MemoryPool::trim_locked(std::size_t kept) {
   if (keep_chunks_) return;
-  for (auto it = free_.begin(); it != free_.end();) {
+  for (auto it = free_.begin(); it != free_.end() && held_ > kept;) {
     const auto [block, size] = *it++;
     const Address begin = round_up(block, kHugePage), end = (block + size) / kHugePage * kHugePage;
     if (end <= begin) continue;
@@ -160,6 +162,13 @@ void MemoryPool::trim_locked() {
     held_ -= end - begin;
     chunk_bytes -= static_cast<std::int64_t>(end - begin);
   }
+}
+
+// Activations of a long text have blocks of many sizes, each in a chunk of its own. Were all that lies idle kept, the pool would hold half as much again as is
+// ever in use, and a plan, which counts what is in use, would be wrong by that. So what is held stays within a 32nd of the recent peak use.
+void MemoryPool::make_room(std::size_t size) {
+  const std::size_t most = std::max({most_, most_before_, taken_ + size}), held = most + most / 32;
+  trim_locked(held > size ? held - size : 0);
 }
 
 // At the limit, and when the system is out of memory, idle memory is returned first; the chunk is then only as large as needed.

@@ -67,7 +67,9 @@ class MemoryPool : public BlockPool {
   void give_large(Address block, std::size_t size);
   void add_chunk(std::size_t size);
   bool try_add_chunk(std::size_t size);
-  void trim_locked();
+  // Of idle memory as much as makes what is held at most `kept`.
+  void trim_locked(std::size_t kept = 0);
+  void make_room(std::size_t size);
   void insert_free(Address block, std::size_t size);
   void erase_free(ByAddress::iterator block);
   void provide_nodes(std::size_t count);

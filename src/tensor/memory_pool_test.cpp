@@ -114,6 +114,35 @@ TEST(MemoryPool, WhatTheLastStepNeededIsKeptForAWhile) {
   EXPECT_LE(pool.held(), 100 * kMegabyte);
   pool.give(weights, kMegabyte);
 }
+
+// Idle blocks that are each too small for a large one are not kept beside it, while others are in use; small ones are.
+TEST(MemoryPool, ALargeBlockTakesTheRoomOfIdleOnesThatAreTooSmall) {
+  for (const std::size_t idle : {100 * kMegabyte, 4 * kMegabyte}) {
+    MemoryPool pool(false, std::chrono::seconds(1000));
+    void* const used = pool.take(500 * kMegabyte);
+    std::vector<void*> blocks;
+    for (std::size_t bytes = 0; bytes < 400 * kMegabyte; bytes += idle) blocks.push_back(pool.take(idle));
+    for (void* block : blocks) pool.give(block, idle);
+    EXPECT_GE(pool.held(), 900 * kMegabyte);
+    void* const large = pool.take(300 * kMegabyte);
+    EXPECT_EQ(pool.taken(), 800 * kMegabyte);
+    EXPECT_LE(pool.held(), 932 * kMegabyte);  // 900 were in use
+    static_cast<char*>(large)[300 * kMegabyte - 1] = static_cast<char*>(used)[500 * kMegabyte - 1] = 1;
+    pool.give(large, 300 * kMegabyte);
+    pool.give(used, 500 * kMegabyte);
+    EXPECT_EQ(pool.taken(), 0u);
+  }
+  MemoryPool pool(false, std::chrono::seconds(1000));
+  void* const used = pool.take(500 * kMegabyte);
+  std::vector<void*> blocks;
+  for (int i = 0; i < 40; ++i) blocks.push_back(pool.take(10 * kMegabyte));
+  for (void* block : blocks) pool.give(block, 10 * kMegabyte);
+  const std::size_t held = pool.held();
+  void* const other = pool.take(40 * kMegabyte);  // 30 are the largest of what lies idle
+  EXPECT_GE(pool.held(), held);
+  pool.give(other, 40 * kMegabyte);
+  pool.give(used, 500 * kMegabyte);
+}
 #endif
 
 TEST(MemoryPool, BlocksOfAllSizesNeverOverlapAndKeepWhatTheyHold) {

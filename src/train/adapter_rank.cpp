@@ -70,4 +70,9 @@ void AdapterRank::restore(const TrainerState& state) {
   state_.restore(sharding_ ? share_of(state, *sharding_) : state, done);
 }
 
+void AdapterRank::restore(const StateReader& read, std::int64_t steps) {
+  gradients_.abandon();
+  state_.restore(read, steps, [&] { publish(); });
+}
+
 }  // namespace lockstep

@@ -5,7 +5,7 @@
 #pragma once
 #include "train/base_rank.h"
 #include "train/gradients.h"
-#include "train/optimizer_state.h"
+#include "train/state_share.h"
 
 namespace lockstep {
 
@@ -25,8 +25,10 @@ class AdapterRank {
   const Sharding* sharding() const { return sharding_.get(); }  // null: this rank has all of A and B
   int rank() const { return rows_.place().rank; }
   OptimResult optim_step(const AdamParameters& adam);
-  WeightImages gradient_images();           // of this rank's share; filled on data-parallel rank 0
-  void restore(const TrainerState& state);  // of the whole adapter
+  WeightImages gradient_images();                             // of this rank's share; filled on data-parallel rank 0
+  void restore(const TrainerState& state);                    // of the whole adapter
+  void restore(const StateReader& read, std::int64_t steps);  // of this rank's share
+  StateShare share() { return {state_, rows_, sharding_.get()}; }
 
  private:
   OptimizerState first_state(const Manifest& model, const WeightImages& masters, const OptimizerFamily& optimizer, const TrainerOptions& options);

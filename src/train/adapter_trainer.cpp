@@ -240,6 +240,23 @@ void AdapterTrainer::restore(const TrainerState& state) {
   whole_.forget();
 }
 
+void AdapterTrainer::restore(const std::function<StateReader(StateShare&)>& reader, std::int64_t steps) {
+  break_off();  // until every rank is restored
+  base_->each([&](int local, const BaseRank&) {
+    StateShare share = part(local).share();
+    part(local).restore(reader(share), steps);
+  });
+  whole_.forget();
+}
+
+void AdapterTrainer::each_share(const std::function<void(StateShare&)>& work) {
+  check_usable();
+  base_->each([&](int local, const BaseRank&) {
+    StateShare share = part(local).share();
+    work(share);
+  });
+}
+
 std::uint64_t AdapterTrainer::gradient_hash() { return images_hash(layout_->manifest(), gradient_images()); }
 
 WeightImages AdapterState::images(StatePart part) const {

@@ -76,6 +76,9 @@ class AdapterTrainer {
   std::int64_t step() const { return first().state().steps(); }
   AdapterState state() const { return AdapterState(*this); }
   void restore(const TrainerState& state);
+  // As Trainer's.
+  void restore(const std::function<StateReader(StateShare&)>& reader, std::int64_t steps);
+  void each_share(const std::function<void(StateShare&)>& work);
   WeightImages gradient_images();  // after forward_backward, without accumulation
   std::uint64_t gradient_hash();   // XXH3-64 over the file-order fp32 values of all of them
 

@@ -57,6 +57,7 @@ void ForwardPass::deposit_head(Pass& pass, const Settings& settings) {
   if (settings.gathered) all.w = pass.context->packed(id);  // gathered anew
   if (!through_head(settings) || !g || all.w.outputs == 0 || has_value_head(*runtime_.model)) return;
   const JobRows& own = pass.rows.front();
+  if (own.count() == 0) return;
   const Rows& rows = pass.batch->tape_rows();
   head_weight(runtime_.backend,
               HeadWeight{g->gradient(id), g->bins(id), g->finish_at_once(), all.x, all.w, sharding_ ? sharding_->begin(id) : 0, all.round_input_bf16,

@@ -129,8 +129,11 @@ std::unique_ptr<ForwardPass::Pass> ForwardPass::prepare(const WeightSet& weights
   }
   if (!pass->adapters.empty()) options.adapters = &pass->adapters;
   if (pass->pieces) options.pieces = &*pass->pieces;
+  if (!jobs.empty()) pass->dealt = jobs[0].dealt;
+  options.dealt_rows = pass->dealt.get();
   if (sharding_ && !sharding_->first_stage()) options.stage = &pass->stage;
   options.segment_weights = settings.gathered;
+  if (settings.leaving) options.segment_weights = settings.leaving;
   if (taped) pass->tape.emplace(backend, settings.gradients);
   pass->context.emplace(runtime_.context(weights, *pass->cache, batch, options, taped ? &*pass->tape : nullptr, sharding_));
   return pass;

@@ -16,8 +16,10 @@
 
 namespace lockstep {
 
+class DealtRows;
 class GatheredWeights;
 class KeptForward;
+class LeavingGradients;
 struct RowSums;
 
 class ForwardPass {
@@ -34,6 +36,7 @@ class ForwardPass {
     bool keep = false;        // without a gradient, single job: keeps the forward for a backward that may be asked for next (kept_passes.h)
     // The weights are its whole(): all data-parallel ranks run as many passes, of which some may be idle. Null: each has all weights.
     GatheredWeights* gathered = nullptr;
+    LeavingGradients* leaving = nullptr;  // gradients that no later pass adds to: the last pass sends them on, a segment at a time. Null: they stay
   };
   struct Job {
     const std::vector<TrainSequence>* data = nullptr;
@@ -46,6 +49,8 @@ class ForwardPass {
     GradientSet* adapter_gradients = nullptr;
     std::optional<Error>* failure = nullptr;  // receives the job's own error, so that others keep their results; null: thrown
     bool cut = false;                         // its one sequence is cut, and this rank has pieces of it; the pass has no other job
+    // The ranks that share experts have rows of their own, and run the pass together, with `part` empty where this one has none; the pass has no other job.
+    std::shared_ptr<const DealtRows> dealt = nullptr;
   };
   // Errors numeric: a value that is not finite, with the sequence and the token.
   void run(const WeightSet& weights, const Settings& settings, const std::vector<Job>& jobs);

@@ -8,6 +8,7 @@
 #include "train/gathered_weights.h"
 #include "train/kept_forward.h"
 #include "train/kept_passes.h"
+#include "train/leaving_gradients.h"
 #include "train/loss_columns.h"
 
 namespace lockstep {
@@ -39,7 +40,8 @@ struct ForwardPass::JobRows {
 struct ForwardPass::Pass : KeptPass {
   std::vector<JobRows> rows;
   std::unique_ptr<KvCache> cache;
-  std::optional<ContextPieces> pieces;  // the rows are pieces of one sequence
+  std::optional<ContextPieces> pieces;     // the rows are pieces of one sequence
+  std::shared_ptr<const DealtRows> dealt;  // of Job
   std::unique_ptr<const Batch> batch;
   std::vector<AdapterRows> adapters;
   std::vector<Buffer> router_loads;   // of a kept forward: added to the loads when its backward runs

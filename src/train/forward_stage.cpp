@@ -9,11 +9,19 @@
 
 namespace lockstep {
 
+namespace {
+// Of pass `i`: gradients leave with the last one.
+ForwardPass::Settings settings_of_pass(ForwardPass::Settings settings, std::size_t i, std::size_t passes) {
+  if (i + 1 < passes) settings.leaving = nullptr;
+  return settings;
+}
+}  // namespace
+
 void ForwardPass::run(const WeightSet& weights, const Settings& settings, std::size_t passes, const JobsOf& jobs_of) {
   if (sharding_ && sharding_->place().layout.pp > 1) return run_stage(weights, settings, passes, jobs_of);
   for (std::size_t i = 0; i < passes; ++i) {
     if (const std::vector<Job> jobs = jobs_of(i); !jobs.empty()) {
-      run(weights, settings, jobs);
+      run(weights, settings_of_pass(settings, i, passes), jobs);
     } else if (settings.gathered) {
       settings.gathered->idle_forward();
       if (settings.gradient) settings.gathered->idle_backward();
@@ -49,7 +57,7 @@ void ForwardPass::run_stage(const WeightSet& weights, const Settings& settings, 
     if (i >= count) return;
     jobs[i] = jobs_of(i);
     if (jobs[i].empty()) return;
-    passes[i] = prepare(weights, settings, jobs[i], false);
+    passes[i] = prepare(weights, settings_of_pass(settings, i, count), jobs[i], false);
     if (before) passes[i]->stage.rows = device.allocate(DType::f32, passes[i]->batch->count(), hidden, MemoryCategory::activations);
   };
   const auto input = [&](std::size_t i) { return before && i < count && passes[i] ? passes[i]->stage.rows.view() : View{}; };

@@ -6,6 +6,14 @@
 
 namespace lockstep {
 
+namespace {
+// Rows are dealt in steps that move all weights alone.
+RankPlace with_shared_rows(RankPlace place) {
+  place.layout.rows = ReplicaRows::shared;
+  return place;
+}
+}  // namespace
+
 FrozenBase::FrozenBase(Runtime& runtime, const std::shared_ptr<const WeightSet>& weights, const TrainerOptions& options, std::shared_ptr<RankRuntimes> ranks)
     : runtime_(runtime),
       options_(options),
@@ -18,7 +26,7 @@ FrozenBase::FrozenBase(Runtime& runtime, const std::shared_ptr<const WeightSet>&
   else if (options.ranks.size() > 1) like.stream().synchronize();  // they copy the weights from there
   this->ranks().run([&](int local) {
     parts_[static_cast<std::size_t>(local)] =
-        std::make_unique<BaseRank>(ranks_->runtime(local), local == 0, weights, whole, options_, this->ranks().place(local));
+        std::make_unique<BaseRank>(ranks_->runtime(local), local == 0, weights, whole, options_, with_shared_rows(this->ranks().place(local)));
   });
 }
 

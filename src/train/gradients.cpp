@@ -42,6 +42,7 @@ bool Gradients::needs_bins(bool one_backward) const {
 bool Gradients::open(Call call) {
   check_may_open();
   pieces_ = !call.one_backward;
+  joined_ = false;
   if (calls_ == 0) {
     if (!use_bins(needs_bins(call.one_backward))) set_->clear();
     calls_ = 1;
@@ -62,7 +63,7 @@ void Gradients::close() {
 }
 
 void Gradients::finish() {
-  if (bins_) rows_.join(*set_);
+  if (bins_ && !joined_) rows_.join(*set_);
   set_->finish();
   if (settings_.finished) settings_.finished(*set_);
 }

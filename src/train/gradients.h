@@ -40,6 +40,8 @@ class Gradients {
   };
   // Returns whether it is the step's first call: set() is empty then.
   bool open(Call call);
+  // The accumulators of the open call, its last, are joined over the ranks (train/leaving_gradients.h): close() does not do it again.
+  void joined() { joined_ = true; }
   // The call has added all it has.
   void close();
   // Whether such a call would need accumulators, which take six times a gradient's memory.
@@ -80,6 +82,7 @@ class Gradients {
   std::unique_ptr<GradientSet> set_;  // null: nothing was added, and no accumulator waits for the next step
   bool bins_ = false;                 // whether `set_` holds accumulators instead of plain buffers
   bool several_calls_ = false;        // whether an earlier step was made of several calls
+  bool joined_ = false;               // whether the accumulators are those of all ranks
   bool pieces_ = false;               // whether the last call ran several backwards
   int calls_ = 0;                     // calls of forward_backward since the last optimizer step
   std::function<void()> again_;       // Call::again of the only call so far; empty: not held

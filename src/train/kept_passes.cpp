@@ -41,7 +41,7 @@ bool KeptPasses::drop_oldest() {
 }
 
 bool KeptPasses::make_room(std::int64_t bytes) {
-  if (most_bytes_ <= 0 || bytes > most_bytes_) return false;
+  if (pauses_ > 0 || most_bytes_ <= 0 || bytes > most_bytes_) return false;
   while (statistics_.bytes + bytes > most_bytes_ || !claim(statistics_.bytes + bytes))
     if (!drop_oldest()) return false;
   return true;

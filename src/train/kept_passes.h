@@ -47,6 +47,21 @@ class KeptPasses {
   explicit KeptPasses(std::int64_t most_bytes, const std::shared_ptr<MemoryLedger>& room = nullptr);
 
   bool enabled() const { return most_bytes_ > 0; }
+  // Nothing is kept for as long as one lives: of forwards whose gradient nobody will ask for. `passes` may be null.
+  class Pause {
+   public:
+    explicit Pause(KeptPasses* passes) : passes_(passes) {
+      if (passes_) ++passes_->pauses_;
+    }
+    ~Pause() {
+      if (passes_) --passes_->pauses_;
+    }
+    Pause(const Pause&) = delete;
+    Pause& operator=(const Pause&) = delete;
+
+   private:
+    KeptPasses* passes_;
+  };
   // Call before a pass that would take about `bytes`: true if it may be kept, for which older ones are evicted.
   bool make_room(std::int64_t bytes);
   void keep(PassKey key, std::unique_ptr<KeptPass> pass, std::int64_t bytes);
@@ -75,6 +90,7 @@ class KeptPasses {
   bool claim(std::int64_t bytes);
 
   const std::int64_t most_bytes_;
+  int pauses_ = 0;
   std::optional<MemoryLedger::Claim> room_;  // before the entries: it goes after them
   Entries entries_;                          // oldest first
   Statistics statistics_;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <functional>
 
 #include "base/error.h"
@@ -218,6 +219,28 @@ TEST(KeptPasses, AForwardOpensNoAccumulators) {
   };
   check(adapter);
   check(trainer);
+}
+
+TEST(KeptPasses, NothingIsKeptDuringAPause) {
+  const TrainBench m(kQwen);
+  const auto data = sequences(m.model->facts().vocabulary, 2);
+  Runtime runtime({.threads = 2}, m.model, profile_by_name("cpu-f32"), 700);
+  TrainerOptions options{.kept = std::make_shared<KeptPasses>(kPlenty)};
+  Trainer trainer(runtime, m.masters, options);
+  std::vector<std::vector<float>> paused;
+  {
+    const KeptPasses::Pause outer(options.kept.get()), none(nullptr);
+    { const KeptPasses::Pause inner(options.kept.get()); }
+    paused = trainer.score(data);
+    EXPECT_EQ(options.kept->statistics().kept, 0);
+  }
+  const auto kept = trainer.score(data);
+  EXPECT_EQ(options.kept->statistics().kept, 1);
+  ASSERT_EQ(kept.size(), paused.size());
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    ASSERT_EQ(kept[i].size(), paused[i].size()) << i;
+    EXPECT_EQ(std::memcmp(kept[i].data(), paused[i].data(), kept[i].size() * sizeof(float)), 0) << i;
+  }
 }
 
 TEST(KeptPasses, TheOldestGoWithinTheLimit) {

@@ -2,6 +2,7 @@
 // no gradient. Host data only.
 //   OpenBatch batch(plan, loss, index); batch.check(places, piece); batch.put(places, piece, std::move(result), sums); batch.finish();
 #pragma once
+#include <algorithm>
 #include <set>
 
 #include "train/loss_metrics.h"
@@ -16,6 +17,7 @@ class OpenBatch {
   OpenBatch(const BatchPlan& plan, const LossOptions& loss, const IndexTraining& index);
 
   std::size_t sequences() const { return plan_.sequences; }
+  std::size_t missing() const { return static_cast<std::size_t>(std::count(arrived_.begin(), arrived_.end(), false)); }
   const LossOptions& loss() const { return loss_; }
   const IndexTraining& index() const { return index_; }
   double index_weight() const { return index_.index_loss ? 1.0 / static_cast<double>(plan_.rows) : 0.0; }  // of one row

@@ -22,7 +22,7 @@ OptimizerState::OptimizerState(Backend& backend, const RankRows& rows, const Pro
     bytes += static_cast<std::size_t>(moments_of(i).moments + separate(i)) * backend.device().file_bytes(DType::f32, rows * cols);
   }
   file_.reserve(parameters_.size(), bytes);
-  upload(masters);
+  upload([&](std::size_t i) -> const std::vector<float>& { return masters[i]; });
   for (std::size_t i = 0; i < parameters_.size(); ++i)
     for (int m = 0; m < MomentSpec::kMostMoments; ++m) {
       Buffer& moment = moments_[m].emplace_back();
@@ -54,13 +54,14 @@ Buffer OptimizerState::upload_copy(std::size_t i, const std::vector<float>& mast
   return copy;
 }
 
-void OptimizerState::upload(const WeightImages& masters) {
+void OptimizerState::upload(const std::function<const std::vector<float>&(std::size_t)>& master_of) {
   std::vector<Buffer> next, weights;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    weights.push_back(upload_copy(i, masters[i]));
+    const std::vector<float>& image = master_of(i);
+    weights.push_back(upload_copy(i, image));
     if (separate(i)) {
       next.push_back(file_.holds() && !masters_.empty() ? masters_[i] : allocate(i, MemoryCategory::weights));  // the file has space for one copy
-      rows_.write(i, next.back().view(), masters[i]);
+      rows_.write(i, next.back().view(), image);
       file_.leave(i);
     } else {
       next.push_back(weights.back());  // a step writes another buffer
@@ -208,15 +209,31 @@ TrainerState share_of(const TrainerState& whole, const Sharding& sharding) {
   return {shares_of(sharding, whole.masters), shares_of(sharding, whole.first_moments), shares_of(sharding, whole.second_moments), whole.step};
 }
 
+OptimizerState::OwnRows OptimizerState::own_rows(StatePart part, std::size_t i) {
+  check_usable();
+  backend_.stream().synchronize();
+  const Buffer& buffer = part == StatePart::master ? masters_[i] : moments_[static_cast<int>(part) - 1][i];
+  const View own = part == StatePart::master ? master(i) : buffer.view();
+  const std::int64_t rows = rows_.own_rows(i).second;
+  return {buffer, own.reshape(rows, rows > 0 ? own.size() / rows : 0)};
+}
+
 void OptimizerState::restore(const TrainerState& state, const std::function<void()>& publish) {
+  const auto read = [&](StatePart part, std::size_t i, bool) -> const std::vector<float>& {
+    return (part == StatePart::master ? state.masters : part == StatePart::first_moment ? state.first_moments : state.second_moments)[i];
+  };
+  restore(read, state.step, publish);
+}
+
+void OptimizerState::restore(const StateReader& read, std::int64_t steps, const std::function<void()>& publish) {
   break_off();  // until all of it is restored
-  upload(state.masters);
+  upload([&](std::size_t i) -> const std::vector<float>& { return read(StatePart::master, i, rows_.keeps_rows(i)); });
+  constexpr StatePart kMoments[] = {StatePart::first_moment, StatePart::second_moment};
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    const WeightImages* images[] = {&state.first_moments, &state.second_moments};
-    for (int m = 0; m < moments_of(i).moments; ++m) rows_.write(i, moments_[m][i].view(), (*images[m])[i]);
+    for (int m = 0; m < moments_of(i).moments; ++m) rows_.write(i, moments_[m][i].view(), read(kMoments[m], i, true));
     file_.leave(i);
   }
-  steps_ = state.step;
+  steps_ = steps;
   publish();
   broken_after_.reset();
 }

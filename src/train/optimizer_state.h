@@ -26,6 +26,10 @@ struct TrainedParameter {
 // A tensor- or expert-parallel rank's share of a whole state.
 TrainerState share_of(const TrainerState& whole, const Sharding& sharding);
 
+// Gives a restore one parameter's image of a part, in the layout of the rank's share; with `own` only the rows whose state the rank keeps are looked at. What
+// it returns stays until the next call.
+using StateReader = std::function<const std::vector<float>&(StatePart part, std::size_t parameter, bool own)>;
+
 class OptimizerState {
  public:
   // Images, here and below, are of the rows' manifest. `profile`: of the compute copies; null: they are the masters, as an adapter's are.
@@ -37,6 +41,7 @@ class OptimizerState {
   // and nothing has changed, when the gradient has a NaN or an infinity. A later error leaves the state unusable until restore().
   OptimResult step(GradientSet& gradients, const AdamParameters& adam, const std::function<void()>& publish);
   std::int64_t steps() const { return steps_; }
+  BackendKind backend() const { return backend_.device().kind(); }
   // Of the newest step, by ParameterId: whole, or of a rank that keeps rows alone its rows (RankRows).
   const std::vector<Buffer>& weights() const { return weights_; }
   // Sets a parameter that is not trained by gradients, from the next step on (call in `publish`).
@@ -51,6 +56,16 @@ class OptimizerState {
   std::uint64_t master_hash();  // XXH3-64 over the file-order fp32 values of all masters
   bool has(StatePart part, std::size_t i) const { return part == StatePart::master || parameters_[i].trained; }
   void restore(const TrainerState& state, const std::function<void()>& publish);
+  void restore(const StateReader& read, std::int64_t steps, const std::function<void()>& publish);
+  // The rows whose state this rank keeps, of one parameter, as rows (panels, or rows of a table); nothing is exchanged. They have these values until the next
+  // step or restore, and another thread may read them until then, by a stream of its own. Of moments that the optimizer has (keeps). Error unsupported, as
+  // check_usable.
+  struct OwnRows {
+    Buffer buffer;
+    View rows;
+  };
+  OwnRows own_rows(StatePart part, std::size_t i);
+  bool keeps(StatePart part, std::size_t i) const { return part == StatePart::master || static_cast<int>(part) <= moments_of(i).moments; }
 
   // Error unsupported after a step or a restore that failed in the middle: masters and moments are inconsistent until restore().
   void check_usable() const;
@@ -59,7 +74,7 @@ class OptimizerState {
  private:
   Buffer allocate(std::size_t i, MemoryCategory category);
   Buffer upload_copy(std::size_t i, const std::vector<float>& master);
-  void upload(const WeightImages& masters);
+  void upload(const std::function<const std::vector<float>&(std::size_t)>& master_of);
   Buffer norm_of(std::vector<View> own_gradients);
   // The gradients that this rank counts; null: of all groups.
   std::vector<View> counted(GradientSet& gradients, const std::string* group = nullptr) const;

@@ -4,6 +4,7 @@
 #include "model/compute_copy.h"
 #include "model/low_bit_weights.h"
 #include "parallel/collectives.h"
+#include "train/sequence_place.h"
 
 namespace lockstep {
 
@@ -17,12 +18,12 @@ void deal_items(ParameterShare& share, const Parameter& p, ParameterId id) {
 }  // namespace
 
 RankRows::RankRows(Backend& backend, const Manifest& manifest, const RankPlace& place, const Profile* profile, bool whole_items)
-    : backend_(backend), manifest_(manifest), place_(place) {
+    : backend_(backend), manifest_(manifest), place_(place_of_sequences(place)), of_experts_(place) {
   for (std::size_t i = 0; i < manifest.parameters().size(); ++i) {
     const Parameter& p = manifest.parameters()[i];
     const auto id = static_cast<ParameterId>(i);
-    shares_.push_back(profile ? share_of_scales(p, id, place.data_rank(), place.layout.data(), *profile)
-                              : parameter_share(p, id, place.data_rank(), place.layout.data()));
+    const int rank = holders(i).data_rank(), ranks = holders(i).layout.data();
+    shares_.push_back(profile ? share_of_scales(p, id, rank, ranks, *profile) : parameter_share(p, id, rank, ranks));
     if (whole_items) deal_items(shares_.back(), p, id);
   }
 }
@@ -60,30 +61,31 @@ void RankRows::write(std::size_t i, const View& own, const std::vector<float>& i
 }
 
 void RankRows::gather(std::size_t i, const View& whole) const {
-  if (travels(i)) all_gather(*place_.data, backend_.stream(), shares_[i].rows(whole), rows_by_rank(i, whole));
+  if (travels(i)) all_gather(*holders(i).data, backend_.stream(), shares_[i].rows(whole), rows_by_rank(i, whole));
 }
 
 std::vector<View> RankRows::rows_by_rank(std::size_t i, const View& whole) const {
   std::vector<View> all;
-  for (int r = 0; r < place_.layout.data(); ++r) all.push_back(shares_[i].rows_of(whole, r));
+  for (int r = 0; r < holders(i).layout.data(); ++r) all.push_back(shares_[i].rows_of(whole, r));
   return all;
 }
 
 void RankRows::start_gather(std::size_t i, const View& own, const View& whole) const {
-  if (travels(i)) start_all_gather(*place_.data, backend_.stream(), own, rows_by_rank(i, whole));
+  if (travels(i)) start_all_gather(*holders(i).data, backend_.stream(), own, rows_by_rank(i, whole));
 }
 
 void RankRows::finish_gather(std::size_t i) const {
-  if (travels(i)) finish_all_gather(*place_.data, backend_.stream());
+  if (travels(i)) finish_all_gather(*holders(i).data, backend_.stream());
 }
 
 std::vector<float> RankRows::image(std::size_t i, const View& own) const {
   if (shares_[i].total() == 0) return {};
-  if (!shared(i)) return place_.data_rank() == 0 ? backend_.stream().read(own).get() : std::vector<float>();
+  const bool first = holders(i).data_rank() == 0;
+  if (!shared(i)) return first ? backend_.stream().read(own).get() : std::vector<float>();
   const Buffer whole = allocate_parameter(backend_, manifest_.parameters()[i], DType::f32, MemoryCategory::workspace);
   backend_.stream().copy(shares_[i].rows(whole.view()), own.reshape(shares_[i].count(), shares_[i].width));
   gather(i, whole.view());
-  return place_.data_rank() == 0 ? backend_.stream().read(whole.view()).get() : std::vector<float>();
+  return first ? backend_.stream().read(whole.view()).get() : std::vector<float>();
 }
 
 void RankRows::join(GradientSet& gradients) const {
@@ -98,19 +100,19 @@ AddInto RankRows::adder() const {
 void RankRows::join(GradientSet& gradients, std::size_t i) const {
   if (!shared(i)) return;
   const auto id = static_cast<ParameterId>(i);
-  if (travels(i)) reduce_scatter(*place_.data, backend_.device(), shares_[i].by_row(gradients.bins(id)), shares_[i].bounds, adder());
+  if (travels(i)) reduce_scatter(*holders(i).data, backend_.device(), shares_[i].by_row(gradients.bins(id)), shares_[i].bounds, adder());
   if (keeps_rows(i)) gradients.put_rows_away(id);
 }
 
 StartedReduceScatter RankRows::start_join(GradientSet& gradients, std::size_t i) const {
   if (!travels(i)) return {};
-  return start_reduce_scatter(*place_.data, backend_.device(), shares_[i].by_row(gradients.bins(static_cast<ParameterId>(i))), shares_[i].bounds);
+  return start_reduce_scatter(*holders(i).data, backend_.device(), shares_[i].by_row(gradients.bins(static_cast<ParameterId>(i))), shares_[i].bounds);
 }
 
 void RankRows::finish_join(GradientSet& gradients, std::size_t i, const StartedReduceScatter& started) const {
   if (!shared(i)) return;
-  if (travels(i)) finish_reduce_scatter(*place_.data, backend_.stream(), started, adder());
-  gradients.put_rows_away(static_cast<ParameterId>(i));
+  if (travels(i)) finish_reduce_scatter(*holders(i).data, backend_.stream(), started, adder());
+  if (keeps_rows(i)) gradients.put_rows_away(static_cast<ParameterId>(i));
 }
 
 }  // namespace lockstep

@@ -1,5 +1,6 @@
 // Which rows of each parameter have their optimizer state on this data-parallel rank (ZeRO), and gathering them; with RankShard::weights the rank keeps
-// these rows alone of the compute copy and of accumulators, too. A single rank has all rows. Used by the rank's thread.
+// these rows alone of the compute copy and of accumulators, too. A single rank has all rows. With rows=dealt (train/sequence_place.h) all ranks have
+// copies of everything but the experts, and deal rows among all. Used by the rank's thread.
 //   RankRows rows(backend, manifest, place); rows.write(id, buffer.view(), image);
 #pragma once
 #include "model/parameter_share.h"
@@ -16,7 +17,7 @@ class RankRows {
   // `whole_items`: each matrix is one rank's, as an optimizer of whole matrices needs it.
   RankRows(Backend& backend, const Manifest& manifest, const RankPlace& place = {}, const Profile* profile = nullptr, bool whole_items = false);
 
-  const RankPlace& place() const { return place_; }
+  const RankPlace& place() const { return place_; }  // among the ranks that sequences are dealt to
   const Manifest& manifest() const { return manifest_; }
   // For a GradientSet; null: every row is this rank's.
   const std::vector<ParameterShare>* shares() const { return place_.layout.data() > 1 ? &shares_ : nullptr; }
@@ -30,6 +31,13 @@ class RankRows {
   View own_copy(std::size_t i, const View& copy) const { return keeps_rows(i) ? copy : own(i, copy); }
   // The matrices of a parameter of which this rank has all rows; with `whole_items`.
   std::int64_t own_items(std::size_t i) const;
+  // Whether replicas share out the parameter's state; false: each has all of it.
+  bool deals(std::size_t i) const { return shared(i); }
+  // This rank's rows: the first and how many (panels, or rows of a table).
+  std::pair<std::int64_t, std::int64_t> own_rows(std::size_t i) const {
+    const ParameterShare& share = shares_[i];
+    return shared(i) ? std::pair(share.begin(), share.count()) : std::pair(std::int64_t{0}, share.total());
+  }
   // Rows and columns of a buffer for this rank's rows.
   std::pair<std::int64_t, std::int64_t> shape(std::size_t i) const;
   // This rank's rows of a view of the whole parameter.
@@ -43,7 +51,7 @@ class RankRows {
   // The same where each rank has its own rows elsewhere, in two halves, between which this rank may compute (Communicator::start).
   void start_gather(std::size_t i, const View& own, const View& whole) const;
   void finish_gather(std::size_t i) const;
-  // The whole parameter's image, on data-parallel rank 0; empty on other ranks, and where other model ranks own all of it.
+  // The whole parameter's image, on the first of the ranks that have it; empty on other ranks, and where other model ranks own all of it.
   std::vector<float> image(std::size_t i, const View& own) const;
   // Reduce-scatter of accumulators: sums of all ranks, each row on the rank that owns it. Of all parameters, after the last backward, unless each was
   // joined before; and of one, whose rows a rank that keeps rows alone puts away.
@@ -54,14 +62,16 @@ class RankRows {
   void finish_join(GradientSet& gradients, std::size_t i, const StartedReduceScatter& started) const;
 
  private:
-  bool travels(std::size_t i) const { return shared(i) && shares_[i].total() > 0; }
+  // The place of this rank among those that have copies of the parameter.
+  const RankPlace& holders(std::size_t i) const { return manifest_.parameters()[i].split == ParameterSplit::experts ? of_experts_ : place_; }
+  bool travels(std::size_t i) const { return shared(i) && holders(i).layout.data() > 1 && shares_[i].total() > 0; }
   std::vector<View> rows_by_rank(std::size_t i, const View& whole) const;
   AddInto adder() const;
   bool shared(std::size_t i) const { return place_.layout.data() > 1 && manifest_.parameters()[i].trained; }
 
   Backend& backend_;
   const Manifest& manifest_;
-  RankPlace place_;
+  RankPlace place_, of_experts_;
   std::vector<ParameterShare> shares_;
 };
 

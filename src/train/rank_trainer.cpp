@@ -1,10 +1,13 @@
 #include "train/rank_trainer.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "model/kept_forwards.h"
+#include "train/dealt_passes.h"
 #include "train/gradient_file.h"
 #include "train/gradient_norm.h"
+#include "train/leaving_gradients.h"
 #include "train/rank_record.h"
 
 namespace lockstep {
@@ -17,28 +20,31 @@ std::vector<TrainedParameter> trained_parameters(const Model& model, const Manif
     const auto id = static_cast<ParameterId>(i);
     const bool matrix = p.layout == ParameterLayout::packed && whole.outputs > 1 && whole.inputs > 1;  // of a share, too, which may be one row or none
     all.push_back({p.trained && (p.indexer ? options.train_indexer : !options.indexer_alone),
-                   !sharding || sharding->answers_for(id),
+                   !sharding || sharding->place().layout.deals_rows() || sharding->answers_for(id),  // dealt, each rank has other rows of it
                    {whole.outputs > 1, matrix && !p.tied && id != model.facts().head},
                    gradient_group(p)});
   }
   return all;
 }
 
-// Forwards are kept by one rank with the whole model alone.
+// Forwards are kept by one rank with the whole model alone, and experts of other ranks have each sequence's own rows.
 TrainerOptions options_of_rank(TrainerOptions options, const RankPlace& place) {
   if (place.layout.size() > 1) options.kept = nullptr, options.kept_forwards = nullptr;
+  if (place.layout.deals_rows()) options.share_prefixes = false;
   return options;
 }
 }  // namespace
 
-RankTrainer::RankTrainer(Runtime& runtime, const WeightImages& masters, const TrainerOptions& options, const RankPlace& place)
+RankTrainer::RankTrainer(Runtime& runtime, const WeightImages& masters, const TrainerOptions& options, const RankPlace& place, bool moves_meanwhile)
     : runtime_(runtime),
       options_(options_of_rank(options, place)),
+      place_(place),
       sharding_(place.layout.replica() > 1 ? std::make_unique<const Sharding>(*runtime.model, runtime.profile, place) : nullptr),
       rows_(runtime.backend, sharding_ ? sharding_->manifest() : runtime.model->manifest(), place, &runtime.profile, options.optimizer.whole_matrices),
       pass_(runtime, options_, sharding_.get(), place.context),
       gathered_(rows_.shards_weights() ? std::make_unique<GatheredWeights>(runtime.backend, *runtime.model, runtime.profile, rows_, sharding_.get()) : nullptr),
-      router_loads_(runtime, place),
+      gradients_leave_(moves_meanwhile && place.layout.data() > 1 && !place.layout.deals_rows() && !gathered_ && !options.accumulate),
+      router_loads_(runtime, rows_.place()),
       gradients_(runtime.backend, rows_, {options.accumulate, options.mostly_one_call, false, options_.kept, tied_gradient()}),
       state_(initial_state(masters)) {
   publish();
@@ -71,7 +77,7 @@ std::function<void()> RankTrainer::again(const GradientCall& call, const std::sh
     ForwardBackwardResult result;
     RowSums sums;
     router_loads_.clear();
-    deposit(call, *data, result, sums);
+    deposit(call, *data, result, sums, false);
   };
 }
 
@@ -111,10 +117,14 @@ void RankTrainer::read_gradients(CheckedReader& file) {
   gradients_.read(file, held_ ? again(held_->call, held_->data) : nullptr);
 }
 
-void RankTrainer::deposit(const GradientCall& call, const std::vector<TrainSequence>& piece, ForwardBackwardResult& result, RowSums& sums) {
+void RankTrainer::deposit(const GradientCall& call, const std::vector<TrainSequence>& piece, ForwardBackwardResult& result, RowSums& sums, bool last) {
   result.make_room(piece.size(), call.loss.kind);
-  const ForwardPass::Settings settings{true, gradients_.set(), &router_loads_.buffers(), call.index, call.index_weight};
+  ForwardPass::Settings settings{true, gradients_.set(), &router_loads_.buffers(), call.index, call.index_weight};
+  const SegmentRange segments = sharding_ ? sharding_->segments() : SegmentRange{0, runtime_.model->segments()};
+  std::optional<LeavingGradients> leaving;
+  if (last && gradients_leave_) settings.leaving = &leaving.emplace(rows_, segments, runtime_.model->facts().head, *gradients_.set());
   run(settings, piece, call.loss, call.normaliser, result, sums, &dealt_tokens_);
+  if (leaving) gradients_.joined();
 }
 
 std::vector<std::vector<float>> RankTrainer::score(const std::vector<TrainSequence>& data) {
@@ -142,14 +152,21 @@ void RankTrainer::run(const ForwardPass::Settings& settings, const std::vector<T
   const std::vector<DealtData> dealt = deal_sequences(data, place.layout, dealt_before);
   const DealtData& own = dealt[static_cast<std::size_t>(place.data_rank())];
   const std::vector<PassPart> parts = pass_parts(data, own, options_.micro_batch, place.layout.pp);
+  std::optional<DealtPasses> together;  // of the ranks that share experts and have sequences of their own
+  if (place_.layout.deals_rows()) together.emplace(data, dealt, place_, options_.micro_batch);
   const auto jobs_of = [&](std::size_t i) {
     std::vector<ForwardPass::Job> jobs;
-    if (i >= parts.size()) return jobs;
-    jobs.push_back({.data = &data, .loss = &loss, .normaliser = normaliser, .part = parts[i].sequences, .result = &result, .sums = &sums, .cut = parts[i].cut});
+    if (i >= parts.size() && !together) return jobs;
+    const PassPart part = i < parts.size() ? parts[i] : PassPart{};
+    jobs.push_back({.data = &data, .loss = &loss, .normaliser = normaliser, .part = part.sequences, .result = &result, .sums = &sums, .cut = part.cut});
+    if (together) jobs.back().dealt = together->rows(runtime_.backend, i);
     return jobs;
   };
   if (!gathered_) {
-    pass_.run(*weights_, settings, parts.size(), jobs_of);
+    ForwardPass::Settings leaving = settings;
+    if (!parts.empty() && parts.back().cut) leaving.leaving = nullptr;  // a rank with other pieces has more passes, perhaps, and goes on with this one first
+    pass_.run(*weights_, leaving, together ? together->count() : parts.size(), jobs_of);
+    if (settings.leaving) settings.leaving->finish();
   } else {
     std::size_t passes = 0;  // the most that a rank has: all gather together
     for (const DealtData& theirs : dealt) passes = std::max(passes, pass_parts(data, theirs, options_.micro_batch, place.layout.pp).size());
@@ -180,6 +197,11 @@ void RankTrainer::restore(const TrainerState& state) {
   abandon_gradients();
   const auto done = [&] { publish(); };
   state_.restore(sharding_ ? share_of(state, *sharding_) : state, done);
+}
+
+void RankTrainer::restore(const StateReader& read, std::int64_t steps) {
+  abandon_gradients();
+  state_.restore(read, steps, [&] { publish(); });
 }
 
 }  // namespace lockstep

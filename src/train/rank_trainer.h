@@ -1,5 +1,5 @@
 // One rank's part of a trainer (train/trainer.h): its sequences, and its share of gradients, masters and moments.
-//   RankTrainer trainer(runtime, images, options, place); trainer.open(call, true, {}); trainer.deposit(call, data, result, sums);
+//   RankTrainer trainer(runtime, images, options, place, false); trainer.open(call, true, {}); trainer.deposit(call, data, result, sums, true);
 //   trainer.close(); trainer.optim_step(adam);
 // All ranks make the same calls with the same data, each on its own thread and runtime; a single rank is the whole trainer.
 // Bits do not depend on ranks: gradients are order-free accumulators, joined exactly, and a step is elementwise.
@@ -11,6 +11,7 @@
 #include "train/gathered_weights.h"
 #include "train/gradients.h"
 #include "train/router_loads.h"
+#include "train/state_share.h"
 
 namespace lockstep {
 
@@ -26,17 +27,18 @@ struct GradientCall {
 
 class RankTrainer {
  public:
-  // `masters`: of the whole model.
-  RankTrainer(Runtime& runtime, const WeightImages& masters, const TrainerOptions& options, const RankPlace& place);
+  // `masters`: of the whole model. `moves_meanwhile`: exchanges go on while this rank computes, so gradients leave during a call's last backward.
+  RankTrainer(Runtime& runtime, const WeightImages& masters, const TrainerOptions& options, const RankPlace& place, bool moves_meanwhile);
 
   // check_data (train/data.h). Ranks get only data that passed it.
   void check(const std::vector<TrainSequence>& data, const LossOptions& loss, bool index_loss) const {
     check_data(runtime_, data, loss, index_loss, options_.declared_prefixes);
   }
   // Begins a gradient in one or several pieces; then deposit() each piece, and close(). Results and row sums of a
-  // piece are those of all data-parallel ranks. `held`: the piece, if its gradient may have to be recomputed (Gradients); else null.
+  // piece are those of all data-parallel ranks. `held`: the piece, if its gradient may have to be recomputed (Gradients); else null. `last`: close() comes
+  // next.
   void open(const GradientCall& call, bool one_piece, const std::shared_ptr<const std::vector<TrainSequence>>& held);
-  void deposit(const GradientCall& call, const std::vector<TrainSequence>& piece, ForwardBackwardResult& result, RowSums& sums);
+  void deposit(const GradientCall& call, const std::vector<TrainSequence>& piece, ForwardBackwardResult& result, RowSums& sums, bool last);
   void close() { gradients_.close(); }
   void abandon_gradients();
   // What no step has taken, as Gradients::write and read do it; router loads are part of it, and the data of a call that stands alone.
@@ -63,7 +65,9 @@ class RankTrainer {
   const Sharding* sharding() const { return sharding_.get(); }
   // The state of this rank's share of the model; filled on data-parallel rank 0.
   WeightImages gradient_images();
-  void restore(const TrainerState& state);  // of the whole model
+  void restore(const TrainerState& state);                    // of the whole model
+  void restore(const StateReader& read, std::int64_t steps);  // of this rank's share
+  StateShare share() { return {state_, rows_, sharding_.get()}; }
 
  private:
   // Passes over this rank's sequences, a micro-batch each, and then the results of all ranks.
@@ -76,10 +80,12 @@ class RankTrainer {
 
   Runtime& runtime_;
   TrainerOptions options_;
+  RankPlace place_;                           // its own; rows_ has that among the ranks with sequences (train/sequence_place.h)
   std::unique_ptr<const Sharding> sharding_;  // null: this rank has the whole model
   RankRows rows_;
   ForwardPass pass_;
   std::unique_ptr<GatheredWeights> gathered_;  // null: weights_ is all that passes need
+  const bool gradients_leave_;                 // during a call's last backward
   RouterLoads router_loads_;
   std::shared_ptr<const WeightSet> weights_;
   Gradients gradients_;

@@ -9,7 +9,8 @@ RankTrainers::RankTrainers(Runtime& runtime, const WeightImages& masters, const 
       ranks_(RankRuntimes::given_or_threads(std::move(ranks), runtime, options.ranks)),
       parts_(static_cast<std::size_t>(ranks_->ranks().local())) {
   ranks_->ranks().run([&](int local) {
-    parts_[static_cast<std::size_t>(local)] = std::make_unique<RankTrainer>(ranks_->runtime(local), masters, options, ranks_->ranks().place(local));
+    parts_[static_cast<std::size_t>(local)] =
+        std::make_unique<RankTrainer>(ranks_->runtime(local), masters, options, ranks_->ranks().place(local), ranks_->ranks().moves_meanwhile());
   });
 }
 
@@ -26,6 +27,12 @@ void RankTrainers::abandon_gradients() const {
 }
 
 ForwardCounts RankTrainers::work() const {
+  if (ranks().layout().deals_rows()) {  // no rank repeats another's work
+    ForwardCounts sum;
+    for (const ForwardCounts& own : ranks_->ranks().gather<ForwardCounts>([this](int local) { return parts_[static_cast<std::size_t>(local)]->work(); }))
+      sum += own;
+    return sum;
+  }
   return work_of_ranks(ranks_->ranks(), [this](int local) { return parts_[static_cast<std::size_t>(local)]->work(); });
 }
 

@@ -78,12 +78,16 @@ void expect_same(const Manifest& manifest, const Outcome& got, const Outcome& wa
 
 class TrainerRanks : public ::testing::TestWithParam<const char*> {};
 
+// Profiles differ in what weights and rows are rounded to, layouts in who has them: cpu-f32 meets every layout, another profile those that cut most.
+// Tests of optimizers, of few bits and of weights in shares need no text of two blocks of positions: who adds a block is as in the tests before them.
+constexpr int kOneBlock = 150;
+
 TEST_P(TrainerRanks, DataParallelStepsHaveTheBitsOfOneRank) {
   const TrainBench bench(GetParam());
   const std::vector<TrainSequence> data = sequences(bench.model->facts().vocabulary);
-  for (const char* profile : {"cpu-f32", "cpu-bf16w"}) {
+  for (const std::string profile : {"cpu-f32", "cpu-bf16w"}) {
     const Outcome want = run(bench, {.profile = profile}, data);
-    for (const int dp : {2, 3, 7})  // more ranks than sequences too
+    for (const int dp : profile == "cpu-f32" ? std::vector<int>{2, 3, 7} : std::vector<int>{7})  // more ranks than sequences too
       expect_same(bench.model->manifest(), run(bench, {.ranks = {1, dp, 1}, .profile = profile}, data), want, fmt::format("{}, dp={}", profile, dp));
     expect_same(bench.model->manifest(),
                 run(bench, {.ranks = {1, 2, 1}, .profile = profile, .backend = BackendKind::deferred, .checkpoint = true, .micro_batch = 1}, data), want,
@@ -97,10 +101,11 @@ TEST_P(TrainerRanks, DataParallelStepsHaveTheBitsOfOneRank) {
 TEST_P(TrainerRanks, TensorAndExpertParallelStepsHaveTheBitsOfOneRank) {
   const TrainBench bench(GetParam());
   const std::vector<TrainSequence> data = sequences(bench.model->facts().vocabulary, 4);
-  for (const char* profile : {"cpu-f32", "cpu-bf16w"}) {
+  for (const std::string profile : {"cpu-f32", "cpu-bf16w"}) {
     const Outcome want = run(bench, {.profile = profile}, data);
-    for (const RankLayout& ranks :
-         {RankLayout{2, 1, 1}, {3, 1, 1}, {4, 1, 1}, {8, 1, 1}, {1, 1, 2}, {1, 1, 3}, {2, 1, 2}, {2, 2, 1}, {2, 2, 2}, {3, 2, 1}, {11, 1, 1}})
+    std::vector<RankLayout> layouts{{3, 1, 1}, {1, 1, 3}, {2, 2, 2}, {11, 1, 1}};
+    if (profile == "cpu-f32") layouts.insert(layouts.end(), {{2, 1, 1}, {4, 1, 1}, {8, 1, 1}, {1, 1, 2}, {2, 1, 2}, {2, 2, 1}, {3, 2, 1}});
+    for (const RankLayout& ranks : layouts)
       expect_same(bench.model->manifest(), run(bench, {.ranks = ranks, .profile = profile}, data), want, fmt::format("{}, {}", profile, ranks.text()));
     expect_same(bench.model->manifest(),
                 run(bench, {.ranks = {2, 2, 1}, .profile = profile, .backend = BackendKind::deferred, .checkpoint = true, .micro_batch = 1}, data), want,
@@ -124,18 +129,21 @@ TEST_P(TrainerRanks, StagesOfAPipelineHaveTheBitsOfOneRank) {
   const TrainBench bench(GetParam() == std::string(kGlm) ? GetParam() : deeper(GetParam(), 5));
   const std::vector<TrainSequence> data = sequences(bench.model->facts().vocabulary);
   const Manifest& manifest = bench.model->manifest();
-  for (const char* profile : {"cpu-f32", "cpu-bf16w"}) {
+  for (const std::string profile : {"cpu-f32", "cpu-bf16w"}) {
     const Outcome want = run(bench, {.profile = profile}, data);
     std::vector<RankLayout> layouts{{1, 1, 1, 2}, {1, 2, 1, 3}, {2, 1, 1, 2}};
-    if (profile == std::string("cpu-f32")) layouts.insert(layouts.end(), {{1, 1, 1, 3}, {1, 1, 1, 7}, {1, 1, 3, 2}, {2, 2, 2, 2}});
+    if (profile == "cpu-f32") layouts.insert(layouts.end(), {{1, 1, 1, 3}, {1, 1, 1, 7}, {1, 1, 3, 2}, {2, 2, 2, 2}});
     for (const RankLayout& ranks : layouts) {
       const Outcome got = run(bench, {.ranks = ranks, .profile = profile}, data);
       expect_same(manifest, got, want, fmt::format("{}, {}", profile, ranks.text()));
-      if (ranks.model() == 1) EXPECT_EQ(got.work, want.work) << ranks.text();
+      if (ranks.model() == 1) {
+        EXPECT_EQ(got.work, want.work) << ranks.text();
+      }
     }
-    for (const std::int64_t micro_batch : {1, 2})
-      expect_same(manifest, run(bench, {.ranks = {1, 1, 1, 3}, .profile = profile, .micro_batch = micro_batch}, data), want,
-                  fmt::format("{}, micro-batches of {}", profile, micro_batch));
+    if (profile == "cpu-f32")
+      for (const std::int64_t micro_batch : {1, 2})
+        expect_same(manifest, run(bench, {.ranks = {1, 1, 1, 3}, .profile = profile, .micro_batch = micro_batch}, data), want,
+                    fmt::format("{}, micro-batches of {}", profile, micro_batch));
     expect_same(manifest, run(bench, {.ranks = {2, 1, 1, 2}, .profile = profile, .backend = BackendKind::deferred, .checkpoint = true, .micro_batch = 1}, data),
                 want, "deferred, checkpointed, micro-batches of one");
   }
@@ -152,7 +160,7 @@ TEST_P(TrainerRanks, StagesOfAPipelineHaveTheBitsOfOneRank) {
 // Each matrix is one data-parallel rank's, of stacked experts each expert's; tensor-parallel ranks put the parts of one together.
 TEST_P(TrainerRanks, WholeMatricesAreSteppedWithTheBitsOfOneRank) {
   const TrainBench bench(GetParam());
-  const std::vector<TrainSequence> data = sequences(bench.model->facts().vocabulary, 3);
+  const std::vector<TrainSequence> data = sequences(bench.model->facts().vocabulary, 3, kOneBlock);
   const OptimizerFamily& dimuon = *optimizer_named("dimuon");
   for (const char* profile : {"cpu-bf16w", "cpu-fp8"}) {
     const Outcome want = run(bench, {.profile = profile, .optimizer = dimuon}, data);
@@ -170,12 +178,12 @@ TEST_P(TrainerRanks, WholeMatricesAreSteppedWithTheBitsOfOneRank) {
 // are no two shares of whole groups, 320 of kQwen are two of five). In 8 bits outputs share scales too, and so do the rows that meet them.
 TEST_P(TrainerRanks, QuantisedWeightsHaveTheBitsOfOneRank) {
   const TrainBench bench(GetParam());
-  const std::vector<TrainSequence> data = sequences(bench.model->facts().vocabulary, 4);
+  const std::vector<TrainSequence> data = sequences(bench.model->facts().vocabulary, 4, kOneBlock);
   for (const char* profile : {"cpu-int4-qat", "cpu-fp8", "cpu-mxfp8", "cpu-mxfp8-experts"}) {
     if (profile_by_name(profile).weight_bits & kLowBitExperts && bench.model->facts().experts_a_token == 0) continue;
     const Outcome want = run(bench, {.profile = profile}, data);
-    std::vector<RankLayout> layouts{{1, 2, 1}, {2, 1, 1}, {8, 1, 1}, {2, 2, 2}};
-    if (profile == std::string("cpu-int4-qat")) layouts = {{1, 2, 1}, {1, 7, 1}, {2, 1, 1}, {3, 1, 1}, {8, 1, 1}, {1, 1, 3}, {2, 2, 2}, {11, 1, 1}};
+    std::vector<RankLayout> layouts{{2, 1, 1}, {8, 1, 1}, {2, 2, 2}};
+    if (profile == std::string("cpu-int4-qat")) layouts = {{1, 7, 1}, {2, 1, 1}, {3, 1, 1}, {8, 1, 1}, {1, 1, 3}, {2, 2, 2}, {11, 1, 1}};
     for (const RankLayout& ranks : layouts)
       expect_same(bench.model->manifest(), run(bench, {.ranks = ranks, .profile = profile}, data), want, profile + (" " + ranks.text()));
     expect_same(bench.model->manifest(),
@@ -188,19 +196,19 @@ TEST_P(TrainerRanks, QuantisedWeightsHaveTheBitsOfOneRank) {
 // segments that are computed again; stages of a pipeline, whose passes are idle where other replicas have more.
 TEST_P(TrainerRanks, WeightsInSharesHaveTheBitsOfOneRank) {
   const TrainBench bench(GetParam() == std::string(kGlm) ? GetParam() : deeper(GetParam(), 3));
-  const std::vector<TrainSequence> data = sequences(bench.model->facts().vocabulary);
+  const std::vector<TrainSequence> data = sequences(bench.model->facts().vocabulary, 5, kOneBlock);
   const Manifest& manifest = bench.model->manifest();
   const auto in_shares = [](RankLayout ranks) {
     ranks.shard = RankShard::weights;
     return ranks;
   };
-  for (const char* profile : {"cpu-f32", "cpu-bf16w"}) {
+  for (const std::string profile : {"cpu-f32", "cpu-bf16w"}) {
     const Outcome want = run(bench, {.profile = profile}, data);
-    for (const int dp : {2, 3, 7})
-      expect_same(manifest, run(bench, {.ranks = in_shares({1, dp, 1}), .profile = profile}, data), want, fmt::format("{}, dp={}", profile, dp));
-    for (const RankLayout& ranks : {RankLayout{2, 2, 1}, {1, 2, 3}, {1, 2, 1, 2}, {2, 2, 2, 2}, {1, 2, 1, 7}})
+    std::vector<RankLayout> layouts{{1, 3, 1}, {1, 2, 3}, {2, 2, 2, 2}};
+    if (profile == "cpu-f32") layouts.insert(layouts.end(), {{1, 2, 1}, {1, 7, 1}, {2, 2, 1}, {1, 2, 1, 2}, {1, 2, 1, 7}});
+    for (const RankLayout& ranks : layouts)
       expect_same(manifest, run(bench, {.ranks = in_shares(ranks), .profile = profile}, data), want, fmt::format("{}, {}", profile, ranks.text()));
-    for (const RankLayout& ranks : {RankLayout{1, 2, 1}, {1, 2, 1, 3}}) {
+    for (const RankLayout& ranks : profile == "cpu-f32" ? std::vector<RankLayout>{{1, 2, 1}, {1, 2, 1, 3}} : std::vector<RankLayout>{{1, 2, 1, 3}}) {
       const Case again{.ranks = in_shares(ranks), .profile = profile, .checkpoint = true, .micro_batch = 1};
       expect_same(manifest, run(bench, again, data), want, fmt::format("{}, {}, checkpointed, micro-batches of one", profile, ranks.text()));
       Case deferred = again;
@@ -359,31 +367,41 @@ TEST(RanksMemory, WeightsInSharesTakeAPartAndTwoSegments) {
       const std::int64_t allowed = one / dp + of_segment[0] + of_segment[1] + row;
       EXPECT_LE(most_of_a_rank({.dp = dp, .shard = RankShard::weights}), allowed) << profile << ", dp=" << dp;
       // Compute copies alone, of which accumulators would hide much: 4 bytes of 28 a weight in fp32.
-      if (dp == 4 && profile == "cpu-f32") EXPECT_LE(most_weights, weights_of_one / dp + (of_segment[0] + of_segment[1]) / 7 + row / 6);
+      if (dp == 4 && profile == "cpu-f32") {
+        EXPECT_LE(most_weights, weights_of_one / dp + (of_segment[0] + of_segment[1]) / 7 + row / 6);
+      }
       EXPECT_GT(most_of_a_rank({.dp = dp}), allowed) << profile << ", dp=" << dp;
     }
   }
 }
 
 TEST(RanksMemory, ARankHoldsItsShareOfTheModel) {
+  constexpr std::array kShared{MemoryCategory::weights, MemoryCategory::optimizer, MemoryCategory::cache};
   for (const auto& [config, layout] : {std::pair{kLlama, RankLayout{4, 1, 1}}, {kQwen, {2, 1, 1}}, {kGlm, {2, 1, 2}}, {kQwen, {1, 1, 1, 2}}}) {
     const TrainBench bench(config);
     const std::vector<TrainSequence> data = sequences(bench.model->facts().vocabulary, 3);
-    const auto held = [&](const RankLayout& ranks, MemoryCategory category) {
+    const auto most_of_a_rank = [&](const RankLayout& ranks) {  // of each category
       Runtime runtime({.threads = 1}, bench.model, profile_by_name("cpu-f32"), 600);
       const std::int64_t table = runtime.backend.device().memory().current(MemoryCategory::weights);  // of rope
       Trainer trainer(runtime, bench.masters, {.ranks = ranks});
       trainer.forward_backward(data, {});
       trainer.optim_step({});
-      std::int64_t most = 0;
-      for (int rank = 0; rank < ranks.size(); ++rank) most = std::max(most, trainer.ranks().memory(rank).current(category));
-      return category == MemoryCategory::weights ? most - table : most;
+      std::array<std::int64_t, kShared.size()> most{};
+      for (std::size_t i = 0; i < kShared.size(); ++i) {
+        for (int rank = 0; rank < ranks.size(); ++rank) most[i] = std::max(most[i], trainer.ranks().memory(rank).current(kShared[i]));
+        if (kShared[i] == MemoryCategory::weights) most[i] -= table;
+      }
+      return most;
     };
-    for (const MemoryCategory category : {MemoryCategory::weights, MemoryCategory::optimizer, MemoryCategory::cache}) {
+    const auto of_one = most_of_a_rank({}), of_ranks = most_of_a_rank(layout);
+    for (std::size_t i = 0; i < kShared.size(); ++i) {
+      const MemoryCategory category = kShared[i];
       if (category == MemoryCategory::cache && config == kGlm) continue;  // one entry serves all heads
-      const std::int64_t one = held({}, category), most = held(layout, category);
+      const std::int64_t one = of_one[i], most = of_ranks[i];
       EXPECT_LT(most, one * 7 / 10) << bench.model->family() << ", " << kMemoryCategoryNames[static_cast<int>(category)];
-      if (category != MemoryCategory::cache || layout.pp == 1) EXPECT_GT(most, one / layout.replica() - 1);  // a stage's is of a micro-batch
+      if (category != MemoryCategory::cache || layout.pp == 1) {  // a stage's is of a micro-batch
+        EXPECT_GT(most, one / layout.replica() - 1);
+      }
     }
   }
 }

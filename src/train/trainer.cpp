@@ -82,7 +82,7 @@ ForwardBackwardResult Trainer::forward_backward(const std::vector<TrainSequence>
       part.open(call, true, again);
       r.make_room(data.size(), loss.kind);
       if (masked) return;
-      part.deposit(call, data, r, s);
+      part.deposit(call, data, r, s, true);
       part.close();
     });
     if (!masked) total_losses(sums, index.index_loss ? rows : 0.0, own);
@@ -113,9 +113,10 @@ void Trainer::add(const std::vector<std::size_t>& places, const std::vector<Trai
   or_abandon([&] {
     const bool first = !std::exchange(batch_->begun, true), all = piece.size() == batch_->results.sequences();
     const auto again = first && all ? held(piece) : nullptr;
+    const bool last = batch_->results.missing() == piece.size();
     auto [result, sums] = ranks_.results([&](RankTrainer& part, ForwardBackwardResult& r, RowSums& s) {
       if (first) part.open(call, all, again);
-      part.deposit(call, piece, r, s);
+      part.deposit(call, piece, r, s, last);
     });
     batch_->results.put(places, piece, std::move(result), sums);
   });
@@ -194,6 +195,24 @@ void Trainer::restore(const TrainerState& state) {
   ranks_.break_off();  // until every rank is restored
   ranks_.each([&](RankTrainer& part) { part.restore(state); });
   whole_.forget();
+}
+
+void Trainer::restore(const std::function<StateReader(StateShare&)>& reader, std::int64_t steps) {
+  batch_.reset();
+  ranks_.break_off();  // until every rank is restored
+  ranks_.each([&](RankTrainer& part) {
+    StateShare share = part.share();
+    part.restore(reader(share), steps);
+  });
+  whole_.forget();
+}
+
+void Trainer::each_share(const std::function<void(StateShare&)>& work) {
+  ranks_.check_usable();
+  ranks_.each([&](RankTrainer& part) {
+    StateShare share = part.share();
+    work(share);
+  });
 }
 
 }  // namespace lockstep

@@ -61,6 +61,10 @@ class Trainer {
   std::int64_t step() const { return ranks_.first().state().steps(); }
   const WholeState& state() const { return state_; }
   void restore(const TrainerState& state);
+  // The same from what `reader` makes for each local rank on its thread: each rank reads its own share of a state of `steps` steps, and nothing travels.
+  void restore(const std::function<StateReader(StateShare&)>& reader, std::int64_t steps);
+  // work(share) on every local rank's thread.
+  void each_share(const std::function<void(StateShare&)>& work);
   WeightImages gradient_images();  // after forward_backward; packed
   std::uint64_t gradient_hash();   // XXH3-64 over the file-order fp32 values of all of them
   const TrainerOptions& options() const { return ranks_.first().options(); }

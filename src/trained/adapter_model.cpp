@@ -8,6 +8,7 @@
 #include "train/open_batch.h"
 #include "train/rank_record.h"
 #include "trained/led_model.h"
+#include "trained/share_files.h"
 
 namespace lockstep {
 namespace {
@@ -147,7 +148,7 @@ class AdapterModel : public OverBase {
   void evaluate(OpenBatch& batch, const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) override {
     trainer_.evaluate(batch, places, piece);
   }
-  OptimResult optim_step(const AdamParameters& adam) override { return trainer_.optim_step(adam); }
+  OptimResult optim_step(const AdamParameters& adam) override { return shares_.wait(), trainer_.optim_step(adam); }
   std::int64_t steps() const override { return trainer_.step(); }
   SamplerWeights sampler_weights() override { return {base_.weights, trainer_.weights()}; }
   SamplerWeights rank_weights(int local) override { return {frozen_.rank(local).weights(), trainer_.rank_weights(local)}; }
@@ -156,7 +157,15 @@ class AdapterModel : public OverBase {
   std::vector<float> state_image(StatePart part, std::size_t parameter) override { return trainer_.state().image(part, parameter); }
   WeightImages master_images() override { return trainer_.state().masters(); }
   TrainerState state() override { return trainer_.state().all(); }
-  void restore(const TrainerState& state) override { trainer_.restore(state); }
+  void restore(const TrainerState& state) override { shares_.wait(), trainer_.restore(state); }
+  void begin_shares(const std::filesystem::path& folder) override {
+    shares_.begin([this](const auto& work) { trainer_.each_share(work); }, frozen_.ranks(), manifest(), folder);
+  }
+  std::vector<ShareFileEnd> finish_shares() override { return shares_.finish(frozen_.ranks()); }
+  void restore_shares(const std::filesystem::path& folder, std::int64_t steps) override {
+    shares_.wait();
+    trainer_.restore(share_reader(folder, manifest(), steps), steps);
+  }
   const AdapterLayout* adapter() const override { return layout_.get(); }
   ForwardCounts work() const override { return frozen_.work(); }
 
@@ -167,6 +176,7 @@ class AdapterModel : public OverBase {
   };
   std::shared_ptr<const AdapterLayout> layout_;
   AdapterTrainer trainer_;
+  ShareFiles shares_;
   LossOptions loss_;
   std::optional<OpenBatch> batch_;
 };
@@ -192,6 +202,9 @@ class FrozenModel : public OverBase {
   TrainerState state() override { refuse(); }
   std::vector<float> state_image(StatePart, std::size_t) override { refuse(); }
   void restore(const TrainerState&) override { refuse(); }
+  void begin_shares(const std::filesystem::path&) override { refuse(); }
+  std::vector<ShareFileEnd> finish_shares() override { refuse(); }
+  void restore_shares(const std::filesystem::path&, std::int64_t) override { refuse(); }
   const Manifest& manifest() const override { return base_.opened.model->manifest(); }
 
  private:

@@ -89,6 +89,15 @@ class CallFollower {
         model->state_image(part, in.value<std::uint64_t>());
         return;
       }
+      case ModelCall::begin_shares:
+        return model->begin_shares(in.text());
+      case ModelCall::finish_shares:
+        model->finish_shares();
+        return;
+      case ModelCall::restore_shares: {
+        const std::string folder = in.text();
+        return model->restore_shares(folder, in.value<std::int64_t>());
+      }
       default:
         fail(ErrorCode::internal, "process 0 makes call {}, which there is not", static_cast<int>(call));
     }

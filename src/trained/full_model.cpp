@@ -1,6 +1,7 @@
 #include "base/error.h"
 #include "base/give_way.h"
 #include "trained/led_model.h"
+#include "trained/share_files.h"
 
 namespace lockstep {
 namespace {
@@ -37,20 +38,29 @@ class FullModel : public TrainedModel {
   void evaluate(OpenBatch& batch, const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) override {
     trainer_.evaluate(batch, places, piece);
   }
-  OptimResult optim_step(const AdamParameters& adam) override { return trainer_.optim_step(adam); }
+  OptimResult optim_step(const AdamParameters& adam) override { return shares_.wait(), trainer_.optim_step(adam); }
   std::int64_t steps() const override { return trainer_.step(); }
   SamplerWeights sampler_weights() override { return {trainer_.weights()}; }
   SamplerWeights rank_weights(int local) override { return {trainer_.ranks().parts()[static_cast<std::size_t>(local)]->weights()}; }
   WeightImages master_images() override { return trainer_.state().masters(); }
   TrainerState state() override { return trainer_.state().all(); }
-  void restore(const TrainerState& state) override { trainer_.restore(state); }
+  void restore(const TrainerState& state) override { shares_.wait(), trainer_.restore(state); }
   std::vector<float> state_image(StatePart part, std::size_t parameter) override { return trainer_.state().image(part, parameter); }
   bool has_state(StatePart part, std::size_t parameter) const override { return trainer_.state().has(part, parameter); }
+  void begin_shares(const std::filesystem::path& folder) override {
+    shares_.begin([this](const auto& work) { trainer_.each_share(work); }, ranks(), manifest(), folder);
+  }
+  std::vector<ShareFileEnd> finish_shares() override { return shares_.finish(ranks()); }
+  void restore_shares(const std::filesystem::path& folder, std::int64_t steps) override {
+    shares_.wait();
+    trainer_.restore(share_reader(folder, manifest(), steps), steps);
+  }
   const Manifest& manifest() const override { return base_.opened.model->manifest(); }
   ForwardCounts work() const override { return trainer_.ranks().work(); }
-  std::vector<RankUse> rank_uses() const override { return lockstep::rank_uses(rank_runtimes(base_)->ranks()); }
+  std::vector<RankUse> rank_uses() const override { return lockstep::rank_uses(ranks()); }
 
  private:
+  Ranks& ranks() const { return rank_runtimes(base_)->ranks(); }
   static TrainerOptions options_of(const TrainedBase& base, const TrainedSettings& settings) {
     TrainerOptions options = base.options;
     options.optimizer = optimizer_family(settings);
@@ -58,6 +68,7 @@ class FullModel : public TrainedModel {
   }
   const TrainedBase& base_;
   Trainer trainer_;
+  ShareFiles shares_;
 };
 
 }  // namespace

@@ -79,6 +79,15 @@ class LedModel final : public TrainedModel {
     tell_training(ModelCall::restore, [&](ByteWriter& out) { put_state(out, state); });
     own_->restore(state);
   }
+  void begin_shares(const std::filesystem::path& folder) override {
+    tell_training(ModelCall::begin_shares, [&](ByteWriter& out) { out.text(std::filesystem::absolute(folder).string()); });
+    own_->begin_shares(folder);
+  }
+  std::vector<ShareFileEnd> finish_shares() override { return tell_training(ModelCall::finish_shares), own_->finish_shares(); }
+  void restore_shares(const std::filesystem::path& folder, std::int64_t steps) override {
+    tell_training(ModelCall::restore_shares, [&](ByteWriter& out) { out.text(std::filesystem::absolute(folder).string()), out.value(steps); });
+    own_->restore_shares(folder, steps);
+  }
   std::vector<float> state_image(StatePart part, std::size_t parameter) override {
     tell_training(ModelCall::state_image, [&](ByteWriter& out) { out.value(part), out.value(static_cast<std::uint64_t>(parameter)); });
     return own_->state_image(part, parameter);

@@ -26,6 +26,9 @@ enum class ModelCall : std::uint8_t {
   evaluate,
   state_image,
   rank_uses,
+  begin_shares,
+  finish_shares,
+  restore_shares,
 };
 
 void put_source(ByteWriter& out, const ModelSource& source);

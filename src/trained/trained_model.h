@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 
+#include "checkpoint/share_file.h"
 #include "model/adapter.h"
 #include "parallel/rank_use.h"
 #include "serving/loading.h"
@@ -74,6 +75,13 @@ class TrainedModel {
   // The same parameter by parameter, so that writing needs no memory for all.
   virtual std::vector<float> state_image(StatePart part, std::size_t parameter) = 0;
   virtual bool has_state(StatePart part, std::size_t parameter) const { return true; }
+  // The same in a file of each rank, without a whole of it anywhere (checkpoint/share_checkpoint.h). After begin_shares each rank's file in `folder`, which is
+  // there and which all processes see, is written while the model goes on; what changes the state waits for that. finish_shares waits, and returns what ranks
+  // 0, 1, ... have written. restore_shares reads a checkpoint that was made of such files; `steps`: that its state has taken, 0: its weights alone, with
+  // moments of zero.
+  virtual void begin_shares(const std::filesystem::path& folder) = 0;
+  virtual std::vector<ShareFileEnd> finish_shares() = 0;
+  virtual void restore_shares(const std::filesystem::path& folder, std::int64_t steps) = 0;
   virtual const Manifest& manifest() const = 0;                     // of the trained parameters: the model's, or the adapter's
   virtual const AdapterLayout* adapter() const { return nullptr; }  // null: all parameters are trained
   virtual ForwardCounts work() const { return {}; }                 // of all forwards so far, as the kernels counted

@@ -14,6 +14,14 @@ struct PairScratch {
 };
 // Most elements of PairScratch of a tile, which is cut to fit (but never below 64 query rows x 64 keys).
 inline constexpr std::int64_t kPairScratch = 1 << 19;
+// In a text of more than so many cut tiles of keys hardly any pair of a selection lies in each, and finding them would take longer than computing them: then
+// the pairs of one query block are there together, if they are at most so many elements (64 rows of 2,048 keys and 64 heads).
+inline constexpr std::int64_t kMostKeyTiles = 8, kSelectedScratch = 1 << 24;
+
+// A query row and a key of its selection: the key's place in the tile, the row, and the number of the pair among those of all rows in order.
+struct TilePair {
+  std::int32_t key, row, pair;
+};
 
 // A tile: query rows [row, row + rows) and key positions [key, key + keys) of a sequence; the heads of one kv head. Row t is
 // position t - begin, and dentry's row `entry` is the key at position 0.
@@ -25,39 +33,47 @@ struct BackwardTile {
   typename V::Elem* coefficients;
   std::int64_t key_step;
   // Of a selection alone:
-  std::int32_t* pair_begin;            // [rows + 1]: first pair of each row
-  std::int32_t* rank_begin;            // [rows]: the rank of that pair
-  std::int32_t* key_begin;             // [keys + 1]: first list entry of each key
-  std::int32_t *list_row, *list_pair;  // by key, rows ascending
+  std::int32_t* pair_begin;   // [rows + 1]: first pair of each row
+  std::int32_t* rank_begin;   // [rows]: the rank of that pair
+  std::int32_t* group_begin;  // [groups + 1]: first list entry of each key that is selected here
+  TilePair* list;             // by key, rows ascending
+  std::int64_t groups;
 };
 
-// Numbers the tile's pairs and lists them by key (counting sort).
+// Numbers the tile's pairs and lists them by key: sorted by eleven bits of the key at a time, which takes as long as there are pairs, however many keys the
+// rows could have selected. `spare`: as many elements as the list has.
 template <class V>
-void list_pairs(const AttentionBackward& op, BackwardTile<V>& tile) {
-  std::memset(tile.key_begin, 0, static_cast<std::size_t>(tile.keys + 1) * sizeof(std::int32_t));
+void list_pairs(const AttentionBackward& op, BackwardTile<V>& tile, TilePair* spare) {
+  constexpr int kBits = 11;
   std::int32_t pairs = 0;
-  const auto each_key = [&](std::int64_t r, const auto& visit) {
+  for (std::int64_t r = 0; r < tile.rows; ++r) {
     const RowKeys keys = keys_of_row<V>(op.rows, op.selection, op.count, 0, tile.row + r);
     const RankRange ranks = ranks_between<V>(keys, tile.key, tile.key + tile.keys);
-    tile.rank_begin[r] = static_cast<std::int32_t>(ranks.begin);
-    for (std::int64_t rank = ranks.begin; rank < ranks.end; ++rank) visit((keys.positions ? keys.positions[rank] : rank) - tile.key);
-  };
-  for (std::int64_t r = 0; r < tile.rows; ++r) {
     tile.pair_begin[r] = pairs;
-    each_key(r, [&](std::int64_t key) { ++tile.key_begin[key + 1], ++pairs; });
+    tile.rank_begin[r] = static_cast<std::int32_t>(ranks.begin);
+    for (std::int64_t rank = ranks.begin; rank < ranks.end; ++rank, ++pairs)
+      tile.list[pairs] = {static_cast<std::int32_t>(keys.positions[rank] - tile.key), static_cast<std::int32_t>(tile.row + r), pairs};
   }
   tile.pair_begin[tile.rows] = pairs;
-  for (std::int64_t k = 0; k < tile.keys; ++k) tile.key_begin[k + 1] += tile.key_begin[k];
-  for (std::int64_t r = 0; r < tile.rows; ++r) {
-    std::int32_t pair = tile.pair_begin[r];
-    each_key(r, [&](std::int64_t key) {
-      const std::int32_t at = tile.key_begin[key]++;
-      tile.list_row[at] = static_cast<std::int32_t>(tile.row + r);
-      tile.list_pair[at] = pair++;
-    });
+  std::int32_t next[1 << kBits];
+  for (int shift = 0; (tile.keys - 1) >> shift > 0; shift += kBits) {
+    const auto digit = [shift](const TilePair& p) { return p.key >> shift & ((1 << kBits) - 1); };
+    const std::int64_t digits = std::min<std::int64_t>(1 << kBits, ((tile.keys - 1) >> shift) + 1);
+    std::memset(next, 0, static_cast<std::size_t>(digits) * sizeof *next);
+    for (std::int32_t i = 0; i < pairs; ++i) ++next[digit(tile.list[i])];
+    std::int32_t before = 0;
+    for (std::int64_t d = 0; d < digits; ++d) {
+      const std::int32_t here = next[d];
+      next[d] = before;
+      before += here;
+    }
+    for (std::int32_t i = 0; i < pairs; ++i) spare[next[digit(tile.list[i])]++] = tile.list[i];
+    std::swap(tile.list, spare);
   }
-  for (std::int64_t k = tile.keys; k > 0; --k) tile.key_begin[k] = tile.key_begin[k - 1];
-  tile.key_begin[0] = 0;
+  tile.groups = 0;
+  for (std::int32_t i = 0; i < pairs; ++i)
+    if (i == 0 || tile.list[i].key != tile.list[i - 1].key) tile.group_begin[tile.groups++] = i;
+  tile.group_begin[tile.groups] = pairs;
 }
 
 // Step 1 for the rows [begin, end) of a tile.
@@ -160,15 +176,15 @@ void backward_columns(const AttentionBackward& op, const BackwardTile<V>& tile, 
   V total[Vectors], leaf[Vectors][8];
   for (int c = 0; c < Vectors; ++c) total[c] = load_columns<V, Partial>(dentry + 16 * c, lanes);
   while (begin < end) {
-    const std::int64_t query_block = (tile.list_row[begin] - tile.begin) / kKeyBlock;
+    const std::int64_t query_block = (tile.list[begin].row - tile.begin) / kKeyBlock;
     std::int32_t stop = begin + 1;
-    while (stop < end && (tile.list_row[stop] - tile.begin) / kKeyBlock == query_block) ++stop;
+    while (stop < end && (tile.list[stop].row - tile.begin) / kKeyBlock == query_block) ++stop;
     for (int g = 0; g < leaves; ++g) {
       V sum[Vectors];
       for (int c = 0; c < Vectors; ++c) sum[c] = V::zero();
       for (std::int32_t i = begin; i < stop; ++i) {
-        const std::int64_t t = tile.list_row[i];
-        const Elem* weight = tile.coefficients + static_cast<std::int64_t>(tile.list_pair[i]) * 2 * heads;
+        const std::int64_t t = tile.list[i].row;
+        const Elem* weight = tile.coefficients + static_cast<std::int64_t>(tile.list[i].pair) * 2 * heads;
         for (std::int64_t h = g * leaf_heads; h < (g + 1) * leaf_heads; ++h) {
           const Elem* q_h = q + t * op.q.stride + h * key;
           const Elem* dout_h = dout + t * op.dout.stride + h * value;
@@ -281,7 +297,7 @@ void for_entry_columns(const AttentionShape& shape, const EntryPart& part, const
   range(of_key, c, shape.key, 0);
 }
 
-// Step 2 for the keys [begin, end) of a tile; begin a multiple of the keys taken at once.
+// Step 2 for the keys [begin, end) of a tile, of a selection those that have a pair; begin a multiple of the keys taken at once.
 template <class V>
 void backward_keys(const AttentionBackward& op, const BackwardTile<V>& tile, std::int64_t begin, std::int64_t end) {
   constexpr int kKeys = V::kRows >= 12 ? 4 : V::kRows >= 6 ? 2 : 1;
@@ -300,10 +316,9 @@ void backward_keys(const AttentionBackward& op, const BackwardTile<V>& tile, std
     return;
   }
   for (std::int64_t k = begin; k < end; ++k) {
-    const std::int32_t first = tile.key_begin[k], last = tile.key_begin[k + 1];
-    if (first == last) continue;
+    const std::int32_t first = tile.group_begin[k], last = tile.group_begin[k + 1];
     for_entry_columns<V>(op.shape, part, [&](auto kind, auto vectors, auto partial, std::int64_t c, int lanes, std::int64_t at) {
-      backward_columns<V, vectors(), kind(), partial()>(op, tile, first, last, c, lanes, dentry(k) + at);
+      backward_columns<V, vectors(), kind(), partial()>(op, tile, first, last, c, lanes, dentry(tile.list[first].key) + at);
     });
   }
 }
@@ -328,12 +343,14 @@ void backward_sequence(const AttentionBackward& op, std::int64_t kv_head, const 
   // As many query blocks as fit; where not even one does, the keys are cut too.
   const auto blocks_that_fit = [&](std::int64_t others) { return std::max<std::int64_t>(1, kPairScratch / (kKeyBlock * others * per_pair)) * kKeyBlock; };
   const std::int64_t block_rows = blocks_that_fit(most_keys), span = std::min(length, block_rows);
-  const bool whole = kKeyBlock * most_keys * per_pair <= kPairScratch;
-  const std::int64_t tile_keys = whole ? positions : std::min(positions, blocks_that_fit(kKeyBlock));
+  const std::int64_t cut_keys = blocks_that_fit(kKeyBlock), block_pairs = kKeyBlock * most_keys * per_pair;
+  const bool scattered = op.selection && positions > kMostKeyTiles * cut_keys && block_pairs <= kSelectedScratch;
+  const std::int64_t tile_keys = block_pairs <= kPairScratch || scattered ? positions : std::min(positions, cut_keys);
   const std::int64_t key_step = padded16(tile_keys);
   const std::int64_t pairs = span * (op.selection ? std::min(most_keys, tile_keys) : key_step);
   auto* coefficients = reinterpret_cast<typename V::Elem*>(thread_scratch<PairScratch<V>>(static_cast<std::size_t>(pairs * per_pair)));
-  std::int32_t* lists = op.selection ? thread_scratch<std::int32_t>(static_cast<std::size_t>(2 * pairs + 2 * span + tile_keys + 2)) : nullptr;
+  std::int32_t* numbers = op.selection ? thread_scratch<std::int32_t>(static_cast<std::size_t>(2 * span + pairs + 2)) : nullptr;
+  TilePair* list = op.selection ? thread_scratch<TilePair>(static_cast<std::size_t>(2 * pairs)) : nullptr;
 
   const EntryPart part = group_part(op.shape, kv_head);
   const auto clear = [&](std::int64_t t, std::int64_t column, std::int64_t width) {
@@ -348,20 +365,18 @@ void backward_sequence(const AttentionBackward& op, std::int64_t kv_head, const 
     rows = std::min(block_rows - (row - zero) % kKeyBlock, end - row);
     const std::int64_t visible = std::min(row + rows - zero, end_key);
     for (std::int64_t key = op.first_key; key < visible; key += tile_keys) {
-      BackwardTile<V> tile{kv_head,      zero,     sequence.entry, row,     rows,    key,     std::min(tile_keys, visible - key),
-                           coefficients, key_step, lists,          nullptr, nullptr, nullptr, nullptr};
+      BackwardTile<V> tile{kv_head,      zero,     sequence.entry, row,     rows,    key,  std::min(tile_keys, visible - key),
+                           coefficients, key_step, numbers,        nullptr, nullptr, list, 0};
       if (op.selection) {
         tile.rank_begin = tile.pair_begin + span + 1;
-        tile.key_begin = tile.rank_begin + span;
-        tile.list_row = tile.key_begin + tile_keys + 1;
-        tile.list_pair = tile.list_row + pairs;
-        list_pairs(op, tile);
+        tile.group_begin = tile.rank_begin + span;
+        list_pairs(op, tile, list + pairs);
       }
+      const std::int64_t places = op.selection ? tile.groups : tile.keys;
       constexpr std::int64_t kRowsAtOnce = 32, kKeysAtOnce = 32;
       run((rows + kRowsAtOnce - 1) / kRowsAtOnce,
           [&](std::int64_t i) { backward_rows(op, tile, row + i * kRowsAtOnce, row + std::min(rows, (i + 1) * kRowsAtOnce)); });
-      run((tile.keys + kKeysAtOnce - 1) / kKeysAtOnce,
-          [&](std::int64_t i) { backward_keys(op, tile, i * kKeysAtOnce, std::min(tile.keys, (i + 1) * kKeysAtOnce)); });
+      run((places + kKeysAtOnce - 1) / kKeysAtOnce, [&](std::int64_t i) { backward_keys(op, tile, i * kKeysAtOnce, std::min(places, (i + 1) * kKeysAtOnce)); });
     }
   }
 }

@@ -241,6 +241,42 @@ TEST(Head, BinsPersistBetweenCalls) {
   expect_same_words(words_of(b.read(whole.loss.dx)), dx, "dx of two calls");
 }
 
+// More rows than there are logits of at a time: the gradient is that of calls for some of them each, also of a tied table, with accumulators and without.
+TEST(Head, RowsInPartsHaveTheBitsOfTheWhole) {
+  constexpr std::int64_t rows = 40000, inputs = 5, vocabulary = 40;
+  HeadBatch batch = make_head_batch(rows, inputs, vocabulary, LossKind::cross_entropy, 23);
+  for (std::int64_t t = 0; t < rows; ++t) batch.segment[static_cast<std::size_t>(t)] = static_cast<std::int32_t>(t / 512);
+  const std::vector<float> table = random_floats(rows * inputs, 24);
+  const std::vector<std::int32_t> tokens = random_ints(rows, 25, vocabulary);
+  for (const int threads : {1, 2}) {
+    KernelBench b({.isa = std::nullopt, .threads = threads});
+    const Head head = head_of(b, batch, 512, true);
+    b.launch(&KernelTable::head_loss, head.loss);
+    for (const bool tied : {false, true}) {
+      HeadWeight whole = head.weight;
+      if (tied) whole.table_dy = b.floats(table, rows, inputs), whole.token = b.ints(tokens, rows);
+      const auto gradient = [&](HeadWeight op) {
+        op.gradient = b.junk(op.w.panels(), inputs * 16);
+        b.launch(&KernelTable::head_weight, op);
+        return words_of(b.read(op.gradient));
+      };
+      HeadWeight kept = whole, part = whole;
+      kept.bins = b.zeros(1, whole.w.packed_size(), DType::bins), part.bins = b.zeros(1, whole.w.packed_size(), DType::bins);
+      std::vector<std::uint64_t> in_calls;
+      for (std::int64_t begin = 0, count; begin < rows; begin += count) {
+        count = std::min<std::int64_t>(15360, rows - begin);
+        for (auto member : {&HeadWeight::x, &HeadWeight::target, &HeadWeight::log_sum, &HeadWeight::slope, &HeadWeight::segment})
+          part.*member = (whole.*member).row_range(begin, count);
+        if (tied) part.table_dy = whole.table_dy.row_range(begin, count), part.token = whole.token.row_range(begin, count);
+        part.finish = begin + count == rows;
+        in_calls = gradient(part);
+      }
+      expect_same_words(gradient(whole), in_calls, "in one call");
+      expect_same_words(gradient(kept), in_calls, "in one call, with accumulators");
+    }
+  }
+}
+
 TEST(Head, NotANumberIsMarkedInItsRowAlone) {
   HeadBatch batch = make_head_batch(7, 20, 50, LossKind::cross_entropy, 14);
   batch.target = random_ints(7, 15, 50);

@@ -1,5 +1,5 @@
 // The gradient of the head's weight (HeadWeight of head.h), included by head.inl. For a few panels of the vocabulary at a time, the
-// logits of all rows are recomputed, turned into gradients while in cache, and summed over the rows.
+// logits of the rows are recomputed, turned into gradients while in cache, and summed over the rows.
 #pragma once
 #include "kernels/embedding/table_rows.h"
 #include "kernels/head/teacher_rows.h"
@@ -40,6 +40,25 @@ struct RowsOfLogits {
 
 // x is laid out anew for the sums (pack_weight_rows) if it has at most this many elements.
 inline constexpr std::int64_t kPackedElements = 4 << 20;
+// Logits of more rows are not there at a time: a text of a million tokens would take half a gigabyte a thread. Between such parts sums are in accumulators.
+inline constexpr std::int64_t kHeadRows = 16384;
+
+struct HeadPart {
+  std::int64_t begin, end;
+};
+// Parts of about kHeadRows rows: whole segments, in the blocks in which they are summed. At least one, of no rows where there are none.
+template <class SegmentOf>
+inline std::vector<HeadPart> head_parts(std::int64_t rows, const SegmentOf& segment_of) {
+  std::vector<HeadPart> parts;
+  std::int64_t end = 0;
+  do {
+    const std::int64_t begin = end;
+    do end = weight_block(end, rows, segment_of).end;
+    while (end < rows && end - begin < kHeadRows);
+    parts.push_back({begin, end});
+  } while (end < rows);
+  return parts;
+}
 
 template <class V>
 void head_weight(const HeadWeight& op, ThreadPool& pool) {
@@ -57,6 +76,9 @@ void head_weight(const HeadWeight& op, ThreadPool& pool) {
   const Elem* x = elements<V>(op.x);
   const RowsOfLogits<V> read(op.x, op.round_input_bf16), teacher_read(op.teacher.x, op.teacher.round_input_bf16);
   const TaughtGradient taught{op.slope, op.log_sum, op.teacher};
+  const std::vector<HeadPart> parts = head_parts(rows, segment_of);
+  std::int64_t most_rows = 0;
+  for (const HeadPart& part : parts) most_rows = std::max(most_rows, part.end - part.begin);
   // All items read x: it is laid out for them once, where that takes little memory.
   const Elem* packed = nullptr;
   if (rows * inputs <= kPackedElements && panels > pool.threads() * group) {
@@ -79,54 +101,64 @@ void head_weight(const HeadWeight& op, ThreadPool& pool) {
     pool.run((panels + group - 1) / group, [&](std::int64_t item) {
       const std::int64_t first = item * group, count = std::min(group, panels - first), columns = std::min(op.w.outputs - first * 16, count * 16);
       const std::int64_t width = count * 16;
-      Elem* z = reinterpret_cast<Elem*>(thread_scratch<HeadScratch<V>>(static_cast<std::size_t>(rows * count)));
-      const Product<V, W> logits{z, width, read.rows, read.stride, weights + first * inputs * 16, inputs, columns, 0, 0, 0, false};
-      product_forward<V, W>(logits, rows, op.w.maximum_leaves, 0, 8, 0, count);
-      if (op.teacher) {
-        Elem* y = reinterpret_cast<Elem*>(thread_scratch<TeacherScratch<V>>(static_cast<std::size_t>(rows * count)));
-        const std::int64_t own = op.teacher.w.inputs;
-        const W* teachers = device_pointer<W>(op.teacher.w.data) + first * own * 16;
-        const Product<V, W> teacher{y, width, teacher_read.rows, teacher_read.stride, teachers, own, columns, 0, 0, 0, false};
-        product_forward<V, W>(teacher, rows, op.teacher.w.maximum_leaves, 0, 8, 0, count);
-        for (std::int64_t t = 0; t < rows; ++t) taught_gradient<V>(taught, t, z + t * width, y + t * width, columns);
-      } else {
-        for (std::int64_t t = 0; t < rows; ++t) {
-          temper_row<V>(op.distribution, t, z + t * width, columns);
-          row_gradient<V>(gradient, t, z + t * width, columns, op.first + first * 16);
-        }
-      }
-      const auto sum_rows = [&](std::int64_t begin, std::int64_t end, Storage* bins) {
-        const WeightGradient<V> weight{op.gradient ? elements<V>(op.gradient) + first * inputs * 16 : nullptr,
-                                       bins,
-                                       op.finish || !op.bins,
-                                       z,
-                                       width,
-                                       x,
-                                       op.x.stride,
-                                       0,
-                                       rows,
-                                       columns,
-                                       inputs,
-                                       packed};
-        for (std::int64_t k = 0; k < inputs; k += kWeightInputs) product_weight<V>(weight, begin, end, k, std::min(inputs, k + kWeightInputs), segment_of);
+      Elem* z = reinterpret_cast<Elem*>(thread_scratch<HeadScratch<V>>(static_cast<std::size_t>(most_rows * count)));
+      // Empty ones of the panels [p, end).
+      const auto totals = [&](std::int64_t p, std::int64_t end) {
+        Storage* const own = thread_scratch<HeadTotals<V>>(static_cast<std::size_t>(count * inputs))->storage;
+        for (std::int64_t k = p * inputs; k < end * inputs; ++k) Accumulator::zero().store(own + k * Accumulator::kStorage);
+        return own;
       };
       Storage* bins = op.bins ? device_pointer<Storage>(op.bins) + first * inputs * Accumulator::kStorage : nullptr;
-      if (!tied) return sum_rows(0, count, bins);
+      if (!bins && parts.size() > 1) bins = totals(0, count);
       // Many panels of a large vocabulary are of no token of the batch. In pairs, as they are summed.
       const auto after = [&](std::int64_t p) { return std::min(count, p + 2); };
       const auto has_tokens = [&](std::int64_t p) { return tokens.begin[(first + p) * 16] < tokens.begin[(first + after(p)) * 16]; };
-      for (std::int64_t p = 0, end; p < count; p = end) {
-        const bool table = has_tokens(p);
-        for (end = after(p); end < count && has_tokens(end) == table;) end = after(end);
-        Storage* own = bins;
-        if (table) {
-          if (!bins) {
-            own = thread_scratch<HeadTotals<V>>(static_cast<std::size_t>(count * inputs))->storage;
-            for (std::int64_t k = p * inputs; k < end * inputs; ++k) Accumulator::zero().store(own + k * Accumulator::kStorage);
+      for (const HeadPart& part : parts) {
+        const std::int64_t row = part.begin, here = part.end - row;
+        const bool last = part.end == rows;
+        const Product<V, W> logits{z, width, read.rows + row * read.stride, read.stride, weights + first * inputs * 16, inputs, columns, 0, 0, 0, false};
+        product_forward<V, W>(logits, here, op.w.maximum_leaves, 0, 8, 0, count);
+        if (op.teacher) {
+          Elem* y = reinterpret_cast<Elem*>(thread_scratch<TeacherScratch<V>>(static_cast<std::size_t>(most_rows * count)));
+          const std::int64_t own = op.teacher.w.inputs;
+          const W* at = device_pointer<W>(op.teacher.w.data) + first * own * 16;
+          const Product<V, W> teacher{y, width, teacher_read.rows + row * teacher_read.stride, teacher_read.stride, at, own, columns, 0, 0, 0, false};
+          product_forward<V, W>(teacher, here, op.teacher.w.maximum_leaves, 0, 8, 0, count);
+          for (std::int64_t t = 0; t < here; ++t) taught_gradient<V>(taught, row + t, z + t * width, y + t * width, columns);
+        } else {
+          for (std::int64_t t = 0; t < here; ++t) {
+            temper_row<V>(op.distribution, row + t, z + t * width, columns);
+            row_gradient<V>(gradient, row + t, z + t * width, columns, op.first + first * 16);
           }
-          for (std::int64_t i = p; i < end; ++i) deposit_table_panel<V>(own + i * inputs * Accumulator::kStorage, op.table_dy, op.segment, tokens, first + i);
         }
-        sum_rows(p, end, own);
+        const auto sum_rows = [&](std::int64_t begin, std::int64_t end, Storage* own) {
+          const WeightGradient<V> weight{op.gradient ? elements<V>(op.gradient) + first * inputs * 16 : nullptr,
+                                         own,
+                                         last && (op.finish || !op.bins),
+                                         z,
+                                         width,
+                                         x + row * op.x.stride,
+                                         op.x.stride,
+                                         0,
+                                         here,
+                                         columns,
+                                         inputs,
+                                         packed ? packed + row * inputs : nullptr};
+          for (std::int64_t k = 0; k < inputs; k += kWeightInputs)
+            product_weight<V>(weight, begin, end, k, std::min(inputs, k + kWeightInputs), [&](std::int64_t t) { return segment_of(row + t); });
+        };
+        if (!tied || row > 0) {  // a table's are deposited once
+          sum_rows(0, count, bins);
+          continue;
+        }
+        for (std::int64_t p = 0, end; p < count; p = end) {
+          const bool table = has_tokens(p);
+          for (end = after(p); end < count && has_tokens(end) == table;) end = after(end);
+          Storage* const own = bins || !table ? bins : totals(p, end);
+          for (std::int64_t i = p; table && i < end; ++i)
+            deposit_table_panel<V>(own + i * inputs * Accumulator::kStorage, op.table_dy, op.segment, tokens, first + i);
+          sum_rows(p, end, own);
+        }
       }
     });
   });

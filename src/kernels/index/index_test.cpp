@@ -285,7 +285,9 @@ std::vector<IndexCase> index_loss_cases() {
           {5, 33, 0, {{15, 0}}},
           {2, 150, 0, {{7, 0}}},
           {2, 20, 0, {{150, 0}, {9, 0}}},  // long ones are computed by all threads
-          {3, 40, 6, {{130, 0}, {140, 0}}, DType::bf16}};
+          {3, 40, 6, {{130, 0}, {140, 0}}, DType::bf16},
+          {2, 20, 70, {{150, 0}}, DType::bf16},  // a row's keys are more than a block
+          {2, 20, 70, {{90, 0}}}};
 }
 
 TEST(IndexLoss, AgainstDoubleAndFiniteDifferences) {

@@ -30,26 +30,13 @@ template <class V>
 class SequenceLoss {
  public:
   using Elem = typename V::Elem;
-  // Rows [begin, end) of op, all of one sequence, from position `first` on; `dk`: the row of the gradient of its key at position 0. Its keys stand in
-  // scratch of the calling thread as long as no other of its kind is made there.
+  // Rows [begin, end) of op, all of one sequence, from position `first` on; `dk`: the row of the gradient of its key at position 0. Without a selection its
+  // keys stand in scratch of the calling thread as long as no other of its kind is made there; with one each row reads its own.
   SequenceLoss(const IndexLoss& op, std::int64_t begin, std::int64_t end, std::int64_t first, std::int64_t dk)
-      : op_(op), zero_(begin - first), dk_(dk), heads_(op.heads), size_(op.size) {
-    const std::int64_t length = end - zero_, stride = padded16(size_), panels = op.selection ? 0 : padded16(length);
+      : op_(op), zero_(begin - first), dk_(dk), heads_(op.heads), size_(op.size), sequence_(ints(op.rows.sequence)[begin * op.rows.sequence.stride]) {
+    const std::int64_t length = end - zero_;
     most_ = padded16(op.selection ? std::min(op.selection.cols, length) : length);
-    Elem* const scratch = thread_scratch<Elem, 9>(static_cast<std::size_t>(length * stride + panels * size_) + EntryBlock<V>::scratch_size(size_));
-    EntryBlock<V> block(op.cache, op.rows, size_, scratch);
-    Elem* const entries = scratch + EntryBlock<V>::scratch_size(size_);
-    entry_ = thread_scratch<const Elem*, 9>(static_cast<std::size_t>(length));
-    const std::int64_t sequence = ints(op.rows.sequence)[begin * op.rows.sequence.stride];
-    for (std::int64_t at = 0; at < length; at += kKeyBlock) {
-      const std::int64_t n = std::min(kKeyBlock, length - at);
-      block.read(sequence, nullptr, at, n);
-      for (std::int64_t k = 0; k < n; ++k) {
-        for (std::int64_t i = 0; i < size_; ++i) entries[(at + k) * stride + i] = block.entry[k][i];
-        entry_[at + k] = entries + (at + k) * stride;
-      }
-    }
-    if (panels > 0) make_panels<V>(entry_, length, size_, panel_ = entries + length * stride);
+    if (!op.selection) read_all(length);
     for (std::int64_t p = op.continues ? first : 0; p < length; ++p)
       for (std::int64_t c = 0; c < size_; c += 16) V::zero().store_partial(elements<V>(op.dk) + (dk_ + p) * op.dk.stride + c, lanes_left(size_, c));
   }
@@ -61,6 +48,35 @@ class SequenceLoss {
   void keys(std::int64_t t, const Elem* ds, std::int64_t begin, std::int64_t end) const;
 
  private:
+  void read_all(std::int64_t length) {
+    const std::int64_t stride = padded16(size_);
+    Elem* const scratch = thread_scratch<Elem, 9>(static_cast<std::size_t>(length * stride + padded16(length) * size_) + EntryBlock<V>::scratch_size(size_));
+    EntryBlock<V> block(op_.cache, op_.rows, size_, scratch);
+    Elem* const entries = scratch + EntryBlock<V>::scratch_size(size_);
+    entry_ = thread_scratch<const Elem*, 9>(static_cast<std::size_t>(length));
+    for (std::int64_t at = 0; at < length; at += kKeyBlock) {
+      const std::int64_t n = std::min(kKeyBlock, length - at);
+      block.read(sequence_, nullptr, at, n);
+      for (std::int64_t k = 0; k < n; ++k) {
+        for (std::int64_t i = 0; i < size_; ++i) entries[(at + k) * stride + i] = block.entry[k][i];
+        entry_[at + k] = entries + (at + k) * stride;
+      }
+    }
+    make_panels<V>(entry_, length, size_, panel_ = entries + length * stride);
+  }
+  // Of the n keys that row t has selected: a long sequence has many more, and no row needs the others. They stand in scratch of the calling thread.
+  const Elem* const* read_selected(std::int64_t t, std::int64_t n) const {
+    const std::int64_t stride = padded16(size_), blocks = (n + kKeyBlock - 1) / kKeyBlock;
+    Elem* const scratch = thread_scratch<Elem, 11>(static_cast<std::size_t>(blocks * kKeyBlock * stride) + EntryBlock<V>::scratch_size(size_));
+    const Elem** const chosen = thread_scratch<const Elem*>(static_cast<std::size_t>(most_));
+    for (std::int64_t at = 0; at < n; at += kKeyBlock) {
+      EntryBlock<V> block(op_.cache, op_.rows, size_, scratch + at * stride);  // only what it reads is used, 64 entries
+      const std::int64_t here = std::min(kKeyBlock, n - at);
+      block.read(sequence_, selection(t) + at, 0, here);
+      std::copy_n(block.entry, here, chosen + at);
+    }
+    return chosen;
+  }
   const std::int32_t* selection(std::int64_t t) const { return op_.selection ? ints(op_.selection) + t * op_.selection.stride : nullptr; }
   std::int64_t count(std::int64_t t) const { return op_.selection ? ints(op_.count)[t * op_.count.stride] : t - zero_ + 1; }
   // W * Hi^-1/2 of the heads of row t.
@@ -71,8 +87,8 @@ class SequenceLoss {
   }
 
   const IndexLoss& op_;
-  std::int64_t zero_, dk_, heads_, size_, most_ = 0;  // zero_: the row that would be position 0
-  const Elem** entry_ = nullptr;                      // of each position
+  std::int64_t zero_, dk_, heads_, size_, sequence_, most_ = 0;  // zero_: the row that would be position 0
+  const Elem** entry_ = nullptr;                                 // of each position, without a selection
   Elem* panel_ = nullptr;
 };
 
@@ -83,14 +99,8 @@ void SequenceLoss<V>::row(std::int64_t t, Elem* ds) const {
   Elem *dots = carve(heads_ * most_), *score = carve(most_), *p = carve(most_), *di = carve(most_), *weight = carve(padded16(heads_)), *work = carve(80);
   const float head_factor = 1.0f / __builtin_sqrtf(static_cast<float>(heads_)), key_factor = 1.0f / __builtin_sqrtf(static_cast<float>(size_));
   const Elem zero = element<Elem>(0.0f), key_scale = element<Elem>(key_factor);
-  const std::int32_t* const selected = selection(t);
   const std::int64_t n = count(t), step = padded16(n);
-  const Elem* const* keys = entry_;
-  if (selected) {
-    const Elem** const chosen = thread_scratch<const Elem*>(static_cast<std::size_t>(most_));
-    for (std::int64_t k = 0; k < n; ++k) chosen[k] = entry_[selected[k]];
-    keys = chosen;
-  }
+  const Elem* const* const keys = op_.selection ? read_selected(t, n) : entry_;
   const Elem* q = elements<V>(op_.q) + t * op_.q.stride;
   const Elem* target = elements<V>(op_.target) + t * op_.target.stride;
   weights(t, weight);

@@ -49,6 +49,7 @@ Tensor product(Context& ctx, const Tensor& x, ParameterId w, const ProductItems&
           backward.y_step = items.y_step;
           backward.offsets = items.slots.tape_offsets;
           backward.row_of = items.slots.tape_row_of;
+          if (items.slots.segment) backward.segment = items.slots.segment;
           ctx.launch(&KernelTable::linear_backward_weight, backward);
         }
         Buffer dx;
@@ -174,8 +175,9 @@ void add_bias(Context& ctx, Tensor& y, ParameterId b, const SlotRows& slots) {
   if (any) ctx.launch(&KernelTable::bias_add, BiasAdd{y.view(), ctx.weight(b), slots.offsets});
   ctx.record(y, {y.linked()}, [&ctx, b, slots, any](const Buffer& dy, const RecordedInputs&) -> InputGradients {
     if (GradientSet* g = ctx.gradients(); g && any)
-      ctx.launch(&KernelTable::bias_backward, BiasBackward{g->gradient(b), g->bins(b), g->finish_at_once(), dy.view(), ctx.batch().tape_rows().segment,
-                                                           slots.tape_offsets, slots.tape_row_of});
+      ctx.launch(&KernelTable::bias_backward, BiasBackward{g->gradient(b), g->bins(b), g->finish_at_once(), dy.view(),
+                                                           slots.segment ? slots.segment : ctx.batch().tape_rows().segment, slots.tape_offsets,
+                                                           slots.tape_row_of});
     return {dy};
   });
 }

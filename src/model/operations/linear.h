@@ -15,6 +15,7 @@ Tensor linear(Context& ctx, const Tensor& x, ParameterId w, ParameterId bias = -
 struct SlotRows {
   View offsets, row_of, tape_offsets, tape_row_of, tape_source;
   View slot_of = {};  // i32 [T, k]: the slots of each of the batch's rows
+  View segment = {};  // Rows::segment of the rows of the tape that slots came from; none: those are the batch's
 };
 // The same for rows that are slots. Not observed.
 Tensor linear_of_slots(Context& ctx, const Tensor& x, ParameterId w, const SlotRows& slots);

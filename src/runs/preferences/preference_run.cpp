@@ -109,9 +109,11 @@ class PreferenceWork final : public RunWork {
         fail(ErrorCode::not_found,
              "'{}' is not there, so what the run's weights were compared with is not known any more; --fork NAME begins another run from here",
              references_.path().string());
+      const auto begin = std::chrono::steady_clock::now();
       references_.train = scored(input_.train);
       references_.held_out = scored(input_.held_out);
       references_.write();
+      summary_.reference_seconds = seconds_since(begin);
     }
     if (step() == 0 && !input_.held_out.empty()) summary_.eval_before = evaluate();
   }
@@ -123,6 +125,7 @@ class PreferenceWork final : public RunWork {
     if (summary_.eval_before) position["eval_before"] = json_of(*summary_.eval_before);
     trainer_.save(run, position, keep_last);
   }
+  void finish_save() override { trainer_.finish_saving(); }
   RunStep take_step() override;
   PreferenceSummary& summary() { return summary_; }
 
@@ -139,13 +142,8 @@ class PreferenceWork final : public RunWork {
   // Forward only: nothing is kept for a backward.
   std::vector<std::vector<float>> score(const std::vector<TrainSequence>& data) {
     if (data.empty()) return {};
-    auto logprobs = trainer_.score(data);
-    if (kept_)
-      trainer_.with_model([&](TrainedModel&) {
-        while (kept_->drop_oldest()) {
-        }
-      });
-    return logprobs;
+    const KeptPasses::Pause pause(kept_);  // its thread computes while this one waits
+    return trainer_.score(data);
   }
   template <class F>
   void each_batch(std::size_t items, const F& work) {

@@ -205,9 +205,9 @@ with check("simulate"):
     assert told["heading"] == "computed, not measured" and told["sequences"] == 4 and step["fits"] and len(step["reasons"]) >= 3, told
     assert 0 < step["seconds"]["fast"]["step"] < step["seconds"]["slow"]["step"] and sum(e["bytes"] for e in step["exchanges"]) > 0, step
     every = done(*words, "--devices", "4", "--json").json()["layouts"]
-    assert len(every) == 6 + 3 and step["ranks"] in [other["ranks"] for other in every], every
+    assert len(every) == 6 + 3 + 3 + 1 and step["ranks"] in [other["ranks"] for other in every], every  # the last ones: under shard=weights
     assert done(*words, "--ranks", "tp=2,dp=2").stdout.startswith("computed, not measured\n")
-    refused(*words, "--ranks", "sp=2", status=1, words=["unknown key 'sp'", "allowed are tp, dp, ep, pp, cp, shard"])
+    refused(*words, "--ranks", "sp=2", status=1, words=["unknown key 'sp'", "allowed are tp, dp, ep, pp, cp, shard, rows"])
     refused(*words, "--ranks", "dp=2,shard=weight", status=1, words=["'shard' is 'weight', allowed are state and weights", "did you mean 'weights'"])
     (shared,) = done(*words, "--ranks", "dp=2,shard=weights", "--json").json()["layouts"]
     (whole,) = done(*words, "--ranks", "dp=2", "--json").json()["layouts"]
@@ -216,6 +216,13 @@ with check("simulate"):
     plan = ["plan", "--model", "qwen3-8b", "--length", "64", "--memory-megabytes", "4000000", "--json"]
     planned = [done(*plan, "--ranks", ranks).json()["total_bytes"] for ranks in ("dp=4", "dp=4,shard=weights")]
     assert planned[1] < 0.7 * planned[0], planned
+    (large,) = done("simulate", MODEL, "--tokens", "8192", "--length", "16", "--ranks", "dp=512,tp=2", "--json").json()["layouts"]
+    assert large["fits"] and "of the 1024 ranks are planned" in large["reasons"][-1], large
+    large = done("plan", "--model", MODEL, "--ranks", "dp=1024", "--sequences", "1024", "--length", "16", "--json").json()
+    assert large["planned_ranks"] == [0, 1023] and len(large["rank_total_bytes"]) == 2 and large["verdict"]["available_bytes"] is None, large
+    refused("plan", "--model", MODEL, "--ranks", "dp=1024", "--memory-megabytes", "1", status=3, words=["does not fit", "of a rank's device"])
+    refused(*words, "--ranks", "dp=1025", status=1, words=["'dp' is '1025'", "1 to 1024"])
+    refused("generate", "--model", MODEL, "--ranks", "tp=65", "--prompt", "x", status=1, words=["'tp' is '65', allowed is 1 to 64; plan and simulate take up to 1024"])
     refused(*words, "--ranks", "tp=2", "--devices", "2", status=2, words=["--devices does nothing without --ranks all"])
     refused("simulate", "glm-5p2", "--ranks", "tp=2", "--tokens", "64", status=1, words=["does not fit", "GB a rank are needed in tp=2,dp=1,ep=1", "h200"])
 

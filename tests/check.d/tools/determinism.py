@@ -40,7 +40,7 @@ for kind in KINDS:
         found = run(kind, f"{kind}-deferred", backend="deferred", threads=2)
         require_same(expected["first"], found, "the deferred backend")
 
-    for ranks in ("tp=2", "dp=3", "dp=2,pp=2", "tp=2,dp=2,ep=2", "dp=2,shard=weights"):
+    for ranks in ("tp=2", "dp=3", "dp=2,pp=2", "tp=2,dp=2,ep=2", "dp=2,shard=weights", "dp=2,ep=2,rows=dealt"):
         with check(f"{kind}-ranks-{ranks.replace('=', '').replace(',', '-')}"):
             found = run(kind, f"{kind}-ranks", ranks=ranks, threads=2)
             require_same(expected["first"], found, f"ranks {ranks}")

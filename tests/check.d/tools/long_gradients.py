@@ -1,6 +1,7 @@
 """One long sequence in training, 4,096 tokens (65,536 with LOCKSTEP_SLOW_TESTS=1): a step's gradient, and the weights behind it, have the same bits on one thread and two,
-with activations recomputed and not, with another instruction set, and cut over context-parallel ranks. With another token in the middle they have others. A model of
-two layers with one indexer, whose rows select 16 keys; Muon's step depends on every bit of a gradient (AdamW's first one on its sign)."""
+with activations recomputed and not, with another instruction set, and cut over context-parallel ranks. With another token in the middle they have others. The same of 32,768
+tokens (1,048,576) on one rank and in pieces over eight, and their scores by the trainer, in pieces too, and by the server's prefill. A model of two layers with one indexer,
+whose rows select 16 keys; Muon's step depends on every bit of a gradient (AdamW's first one on its sign)."""
 import json
 import os
 import random
@@ -9,13 +10,13 @@ import sys
 
 from harness import ROOT, TMP, check, done, instruction_sets
 
-TOKENS = 65536 if os.environ.get("LOCKSTEP_SLOW_TESTS") else 4096
+TOKENS, LONG = (65536, 1 << 20) if os.environ.get("LOCKSTEP_SLOW_TESTS") else (4096, 1 << 15)
 FOLDER = TMP / "long"
 subprocess.run([sys.executable, "-B", ROOT / "tools/make_recall_folder.py", FOLDER], check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 config = json.loads((FOLDER / "config.json").read_text())
 config |= {"num_hidden_layers": 2, "hidden_size": 16, "num_attention_heads": 1, "num_key_value_heads": 1, "q_lora_rank": 16, "kv_lora_rank": 8, "qk_nope_head_dim": 8,
            "qk_rope_head_dim": 8, "v_head_dim": 8, "index_head_dim": 8, "index_n_heads": 1, "index_topk": 16, "indexer_types": ["full", "shared"],
-           "mlp_layer_types": ["dense", "sparse"], "intermediate_size": 16, "moe_intermediate_size": 8, "n_routed_experts": 4, "num_experts_per_tok": 1}  # fmt: skip
+           "mlp_layer_types": ["dense", "sparse"], "max_position_embeddings": 2 * LONG, "intermediate_size": 16, "moe_intermediate_size": 8, "n_routed_experts": 4, "num_experts_per_tok": 1}  # fmt: skip
 (FOLDER / "config.json").write_text(json.dumps(config))
 draw = random.Random(5)
 text = [draw.randrange(config["vocab_size"]) for _ in range(TOKENS + 1)]
@@ -30,13 +31,13 @@ WHOLE, OTHER = data("whole.jsonl", text), data("other.jsonl", [*text[: TOKENS //
 number = 0
 
 
-def step(*words, texts=WHOLE):
+def step(*words, texts=WHOLE, tokens=TOKENS):
     """The hash of the weights, and the gradient's norm, after one step."""
     global number
     number += 1
     told = done("train", "sft", "--model", FOLDER, "--from-scratch", "--init-seed", 3, "--data", texts, "--eval-share", 0, "--steps", 1, "--batch", 1, "--optimizer", "dimuon",
-                "--learning-rate", 0.1, "--warmup", 0, "--name", f"run{number}", "--runs", TMP / "runs", "--context", TOKENS + 1, "--no-page", "--transcripts", 0, "--json", *words,
-                timeout=900).json()  # fmt: skip
+                "--learning-rate", 0.1, "--warmup", 0, "--name", f"run{number}", "--runs", TMP / "runs", "--context", tokens + 1, "--no-page", "--transcripts", 0, "--json", *words,
+                timeout=900 if tokens == TOKENS else 7200).json()  # fmt: skip
     line = [json.loads(x) for x in (TMP / f"runs/run{number}/metrics.jsonl").read_text().splitlines()][-1]
     print(" ".join(map(str, words)), told["weights_sha256"][:12], line.get("gradient_norm"), line.get("index_loss"))
     return told["weights_sha256"], line["loss"], line["gradient_norm"], line["index_loss"]
@@ -54,3 +55,23 @@ for name, words in WAYS.items():
 with check("another-token"):
     got = step("--threads", 2, texts=OTHER)
     assert all(a != b for a, b in zip(got, wanted)), (got, wanted)
+
+longer = [draw.randrange(config["vocab_size"]) for _ in range(LONG + 1)]
+LONGER, SCORED = data("longer.jsonl", longer), TMP / "scored.jsonl"
+SCORED.write_text(json.dumps({"tokens": longer}) + "\n")
+AGAIN = ["--threads", 2, "--checkpoint-activations"]
+with check("eight-pieces"):
+    whole, pieces = (step(*AGAIN, *ranks, texts=LONGER, tokens=LONG) for ranks in ([], ["--ranks", "cp=8"]))
+    assert whole == pieces, (whole, pieces)
+
+with check("plan-of-eight-pieces"):
+    plan = lambda *ranks: done("plan", "--model", FOLDER, "--for", "train", "--sequences", 1, "--length", LONG, "--context", LONG + 1, "--checkpoint-activations",  # noqa: E731
+                               "--train-indexer", "--memory-megabytes", 1 << 20, "--json", *ranks, timeout=900).json()["rank_total_bytes"]  # fmt: skip
+    one, each = plan(), plan("--ranks", "cp=8")
+    assert len(one) == 1 and len(each) == 8 and max(each) < 0.6 * one[0], (one, each)  # 0.16 of larger models; here cache and rotary angles of all positions are much of it
+
+with check("scores"):
+    ways = {" ".join(words): done("score", "--model", TMP / "runs/run1/export", "--tokens", SCORED, "--context", LONG + 1, "--threads", 2, *words, timeout=7200).json()
+            for words in (["--via", "train"], ["--via", "train", "--ranks", "cp=8"], ["--via", "prefill"])}  # fmt: skip
+    first, *others = ways.values()
+    assert len(first["logprobs"]) == LONG and all(other == first for other in others), {way: told["bits"] for way, told in ways.items()}

@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import time
 
-from harness import BINARY, MODEL, ROOT, TMP, bits, check, done, last_checkpoint, metrics, require_same, rl_arguments, sft_arguments
+from harness import BINARY, MODEL, ROOT, TMP, bits, check, done, last_checkpoint, metrics, require_same, rl_arguments, sft_arguments, state
 from processes import ENVIRONMENT, LONG, OPERATIONS, end_all, mpirun, mpirun_line, needs_mpi, pids_of
 
 RUNS = TMP / "runs"
@@ -52,7 +52,7 @@ with check("sft-of-one-rank"):
     needs_mpi()
     expected["one"] = bits(RUNS / "one", done(*sft_arguments("one", RUNS, threads=1)))
 
-for ranks in ("dp=2", "tp=2", "pp=2", "tp=2,dp=2", "dp=2,shard=weights"):
+for ranks in ("dp=2", "tp=2", "pp=2", "tp=2,dp=2", "dp=2,shard=weights", "ep=2,rows=dealt"):
     with check(f"sft-two-processes-{ranks.replace('=', '').replace(',', '-')}"):
         needs_mpi()
         name = f"two-{ranks.replace('=', '').replace(',', '-')}"
@@ -67,6 +67,14 @@ with check("accumulators-travel-in-few-bytes"):
         assert 0 < 24 * sent <= 12 * memory, f"{24 * sent / memory:.1f} bytes a weight, allowed are at most 12: {step}"
         assert step["ranks_sent_bytes"] == step["ranks_bytes"] - memory + sent - sum(e["bytes"] - e["sent_bytes"] for e in step["ranks_exchanges"] if e not in moved), step
         assert abs(step["ranks_waited_seconds"] - sum(e["waited_seconds"] for e in step["ranks_exchanges"])) < 1e-6, step
+
+
+with check("rows-for-experts-travel-alone"):
+    # Of the rows of the other process those that an expert here was chosen for.
+    needs_mpi()
+    for line in (RUNS / "two-ep2-rowsdealt/metrics.jsonl").read_text().splitlines():
+        [moved] = [e for e in json.loads(line)["ranks_exchanges"] if e["group"] == "model" and e["operation"] == "exchange"]
+        assert 0 < moved["sent_bytes"] < moved["bytes"], moved
 
 
 def require_rank_times(run, layout, processes):
@@ -127,7 +135,24 @@ with check("sft-in-two-parts"):
     done(*sft_arguments("parts-one", RUNS, threads=1, steps=2))
     wanted = bits(RUNS / "parts-one", done(*sft_arguments("parts-one", RUNS, threads=1), "--resume"))
     run(2, "parts", ranks="dp=2,shard=weights", threads=2, steps=2)
+    assert [p.name for p in sorted((RUNS / "parts/checkpoints/step-000002").iterdir())] == ["rank-00.state", "rank-01.state", "state.json"], "each process writes its share"
     require_same(wanted, bits(RUNS / "parts", run(2, "parts", "--resume", ranks="tp=2", threads=2)), "two parts over two processes")
+    last = done(*sft_arguments("parts", RUNS, threads=1), "--resume")  # one rank reads what two processes wrote
+    assert last.json()["weights_sha256"] == wanted["weights"], last
+
+# One of two processes dies while the second checkpoint is written: the first one stands, and goes on in another layout to the same bits.
+for process, place in ((1, "checkpoint:write:2"), (1, "checkpoint:fsync:2"), (0, "folder.synced:2"), (0, "checkpoint:rename:2")):
+    with check(f"killed-process-{process}-at-{place.replace(':', '-').replace('.', '-')}"):
+        needs_mpi()
+        name = f"saving-{process}-{place.replace(':', '-')}"
+        words = [BINARY.with_name("lockstep_faults"), *sft_arguments(name, RUNS, transport="mpi", ranks="dp=2", threads=2, checkpoint_every=1)]
+        dies = ["env", f"LOCKSTEP_KILL_AT={place}", *words]
+        first, second = (words, dies) if process == 1 else (dies, words)
+        outcome = mpirun(1, *first, ":", "-n", 1, *second)
+        assert outcome.returncode != 0, outcome
+        assert last_checkpoint(RUNS / name)["step"] == 1, last_checkpoint(RUNS / name)
+        require_same(expected["one"], bits(RUNS / name, run(2, name, "--resume", ranks="tp=2", threads=2, checkpoint_every=1)), f"killed at {place}")
+        assert not list((RUNS / name / "checkpoints").glob("*.partial")), "half a checkpoint was left"
 
 for processes, ranks in ((2, "dp=2"), (2, "tp=2"), (3, "tp=2,dp=2"), (2, "dp=2,pp=2"), (2, "dp=2,shard=weights")):
     with check(f"rl-{processes}-processes-{ranks.replace('=', '').replace(',', '-')}"):
@@ -170,7 +195,7 @@ def other_run(command, name, *more, transport="threads", ranks=""):
 
 
 def figures(run, outcome):
-    return {"weights": outcome.json()["weights_sha256"], "state": last_checkpoint(run)["state_sha256"], "metrics": metrics(run), "transcripts": None}
+    return {"weights": outcome.json()["weights_sha256"], **state(run), "metrics": metrics(run), "transcripts": None}
 
 
 PAIRS, PROMPTS, TEACHERS = TMP / "pairs.jsonl", TMP / "prompts.jsonl", TMP / "teachers.toml"

@@ -37,10 +37,19 @@ with check("longer"):
     longer = trained("recall_longer_sft", "longer", "--set", f"model={model}", "--set", "steps=2", "--set", "batch=2")
     assert (longer / "model.safetensors").stat().st_size <= 3_000_000
 
+with check("lengths"):
+    # A length and a number of questions of its own for each text.
+    several = trained("recall_lengths_sft", "lengths", "--set", f"model={model}", "--set", "steps=2", "--set", "batch=4", "--set", "environment=recall-queries-16..32-asked-1..8")
+    rows = [line["tokens"] for line in map(json.loads, (RUNS / "lengths/metrics.jsonl").read_text().splitlines()) if "loss" in line]
+    assert len(set(rows)) == 2 and all(4 * 16 < tokens < 4 * (32 + 3 * 8 + 4) for tokens in rows), rows
+
 with check("eval"):
     told = done("eval", "recall-last-40", "--model", model, "--n", 4, "--samples", 1, "--max-tokens", 8, "--json").json()
     assert told["problems"] == 4 and 0 <= told["pass_at_1"]["value"] <= 1, told
     refused("eval", "recall-last-15", "--model", model, status=1, words=["15; allowed is 16 to 1048448"])
+    told = done("eval", "recall-last-40-asked-1..2", "--model", model, "--n", 4, "--samples", 1, "--max-tokens", 8, "--json").json()
+    assert told["problems"] == 4, told
+    refused("eval", "recall-64-asked-33", "--model", model, status=1, words=["number is 33; allowed is 1 to 32 questions"])
     refused("eval", "recall-lost-64", "--model", model, status=1, words=["recall-lost-64", "recall-last"])
 
 with check("rl"):

@@ -269,6 +269,7 @@ numerics/isa/word_classes.h classes counts weights
 numerics/mxfp4.h blocks groups scales values
 parallel/exchange_counts.h place
 parallel/mpi_wire.h
+parallel/planned_layout.h
 parallel/process_ranks.h layout mail
 parallel/process_watch.h mail
 parallel/processes.h layout

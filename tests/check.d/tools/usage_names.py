@@ -154,6 +154,7 @@ model/tape.h: Backend& backend, GradientSet& gradients, Runtime& runtime, const 
 model/value_head.h: std::shared_ptr<const Model> model, Any config
 model/weights.h: Backend& backend, std::shared_ptr<const Model> model, Any images, const Profile& profile
 model/work_counters.h: Context& context
+parallel/chosen_rows.h: Communicator& group, Stream& stream, std::vector<View> to, std::vector<View> from, std::vector<RowChoice> to_rows, std::vector<RowChoice> from_rows
 parallel/collectives.h: Communicator& group, Device& device, View partial, std::int64_t leaves, AddInto add, Stream& stream, View mine, std::vector<View> all, void (*compute)()
 parallel/communicator.h: Communicator& group, Stream& stream, std::vector<View> to, std::vector<View> from
 parallel/letter.h: std::uint64_t run, std::uint64_t exchange, std::string body
@@ -238,5 +239,6 @@ train/mtp_trainer.h: Runtime& runtime, std::shared_ptr<const ModelReader> reader
 train/optimizers/adam.h: AdamParameters adam, Backend& backend, Any master, Any m, Any v, Any next, Any gradient, Any norm
 train/optimizers/muon.h: Backend& backend, Any parameter, Any master, Any momentum, Any next, Any gradient
 train/rank_record.h: std::vector<TrainSequence> data, RankLayout layout, Any group, ForwardBackwardResult result, Any sums
+train/sequence_place.h: RankLayout layout, RankPlace place
 train/whole_state.h: Trainer& trainer
 """

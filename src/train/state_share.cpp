@@ -1,0 +1,29 @@
+#include "train/state_share.h"
+
+#include <tuple>
+
+namespace lockstep {
+
+RowsPlace StateShare::place(std::size_t i, bool own) const {
+  const Parameter& p = rows_.manifest().parameters()[i];
+  const auto id = static_cast<ParameterId>(i);
+  RowsPlace place{.parameter = id, .packed = p.layout == ParameterLayout::packed, .count = p.count, .outputs = p.outputs, .inputs = p.inputs};
+  if (sharding_) place.corner = sharding_->corner(id);
+  place.rows = place.all_rows();
+  if (own) std::tie(place.first, place.rows) = rows_.own_rows(i);
+  return place;
+}
+
+std::vector<StateShare::Kept> StateShare::kept() const {
+  std::vector<Kept> kept;
+  for (std::size_t i = 0; i < rows_.manifest().parameters().size(); ++i) {
+    if (sharding_ && !sharding_->answers_for(static_cast<ParameterId>(i))) continue;
+    const RowsPlace own = place(i, true);
+    if (own.size() == 0 || (!rows_.deals(i) && rows_.place().data_rank() != 0)) continue;  // state that is not trained is whole on every replica
+    for (const StatePart part : {StatePart::master, StatePart::first_moment, StatePart::second_moment})
+      if (state_.keeps(part, i)) kept.push_back({part, own});
+  }
+  return kept;
+}
+
+}  // namespace lockstep
