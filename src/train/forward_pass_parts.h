@@ -39,7 +39,7 @@ struct ForwardPass::JobRows {
 struct ForwardPass::Pass : KeptPass {
   std::vector<JobRows> rows;
   std::unique_ptr<KvCache> cache;
-  std::optional<ContextPieces> pieces;    // the rows are pieces of one sequence
+  std::optional<ContextPieces> pieces;     // the rows are pieces of one sequence
   std::shared_ptr<const DealtRows> dealt;  // of Job
   std::unique_ptr<const Batch> batch;
   std::vector<AdapterRows> adapters;
