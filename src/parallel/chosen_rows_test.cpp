@@ -8,6 +8,7 @@
 #include "parallel/exchange_counts.h"
 #include "parallel/memory_wire_test_tools.h"
 #include "parallel/thread_ranks.h"
+#include "tensor/device.h"
 
 namespace lockstep {
 namespace {

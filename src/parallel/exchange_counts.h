@@ -19,8 +19,8 @@ inline constexpr std::array<std::string_view, kCollectives> kCollectiveNames = {
 struct ExchangeCounters : CommunicatorCounters {
   // The bytes as they travelled: between processes accumulators (parallel/bins_codec.h) and rows for experts (parallel/chosen_rows.h) take fewer, never more.
   std::int64_t sent = 0;
-  double waited = 0;      // seconds, for other ranks and for what they send
-  double moved = 0;       // seconds that bytes took here to be packed, copied and unpacked: the rest of the exchanges' time
+  double waited = 0;  // seconds, for other ranks and for what they send
+  double moved = 0;   // seconds that bytes took here to be packed, copied and unpacked: the rest of the exchanges' time
   ExchangeCounters& operator+=(const ExchangeCounters& more) {
     calls += more.calls, bytes += more.bytes, sent += more.sent, waited += more.waited, moved += more.moved;
     return *this;

@@ -264,9 +264,8 @@ TEST(TravellingRowsOf, AnAdapterHasTheBitsOfOneRank) {
   const auto adapter = std::make_shared<const AdapterLayout>(bench.model->manifest(), AdapterSettings{.rank = 4});
   const auto masters = [&](const RankLayout& ranks) {
     Runtime runtime({.threads = 1}, bench.model, profile_by_name("cpu-bf16w"), 600);
-    const auto base =
-        std::make_shared<FrozenBase>(runtime, make_weight_set(runtime.backend, bench.model->manifest(), bench.masters, runtime.profile, 0),
-                                     TrainerOptions{.ranks = ranks});
+    const auto base = std::make_shared<FrozenBase>(runtime, make_weight_set(runtime.backend, bench.model->manifest(), bench.masters, runtime.profile, 0),
+                                                   TrainerOptions{.ranks = ranks});
     AdapterTrainer trainer(base, adapter, initial_adapter(*adapter, 1));
     for (int step = 0; step < 2; ++step) {
       trainer.forward_backward(data, {});

@@ -175,9 +175,9 @@ void add_bias(Context& ctx, Tensor& y, ParameterId b, const SlotRows& slots) {
   if (any) ctx.launch(&KernelTable::bias_add, BiasAdd{y.view(), ctx.weight(b), slots.offsets});
   ctx.record(y, {y.linked()}, [&ctx, b, slots, any](const Buffer& dy, const RecordedInputs&) -> InputGradients {
     if (GradientSet* g = ctx.gradients(); g && any)
-      ctx.launch(&KernelTable::bias_backward, BiasBackward{g->gradient(b), g->bins(b), g->finish_at_once(), dy.view(),
-                                                           slots.segment ? slots.segment : ctx.batch().tape_rows().segment, slots.tape_offsets,
-                                                           slots.tape_row_of});
+      ctx.launch(&KernelTable::bias_backward,
+                 BiasBackward{g->gradient(b), g->bins(b), g->finish_at_once(), dy.view(), slots.segment ? slots.segment : ctx.batch().tape_rows().segment,
+                              slots.tape_offsets, slots.tape_row_of});
     return {dy};
   });
 }

@@ -29,7 +29,7 @@ Routing route(Context& ctx, const Tensor& logits, const RouterRule& rule, int sp
   const ParameterId named = rule.bias >= 0 ? rule.bias : rule.weight;
   ctx.observe("route", routing.expert.view(), named);
   ctx.observe("route_weight", routing.weight.view(), named);
-  if (!options.dealt_rows) plan_slots(ctx, routing, experts);  // else those of all ranks' rows are planned (operations/experts.h)
+  if (!options.dealt_rows) plan_slots(ctx, routing, experts);                          // else those of all ranks' rows are planned (operations/experts.h)
   const std::vector<Buffer>* loads = rule.bias >= 0 ? options.router_loads : nullptr;  // they move the bias
   if (batch.source() && (ctx.tape() || loads)) {
     const std::int64_t tape = batch.tape_count();
