@@ -155,6 +155,7 @@ std::vector<CacheShape> Sharding::cache_shapes(const Model& model, const Profile
 
 bool Sharding::answers_for(ParameterId id) const {
   if (!segments_.holds(whole_.parameter(id).segment)) return false;  // of a tied table the first stage does
+  if (place_.layout.deals_rows()) return true;
   switch (whole_.parameter(id).split) {
     case ParameterSplit::whole:
       return place_.model_rank() == 0;

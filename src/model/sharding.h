@@ -55,7 +55,8 @@ class Sharding {
   const std::vector<std::int64_t>& expert_groups() const { return expert_groups_; }
 
   std::vector<CacheShape> cache_shapes(const Model& model, const Profile& profile) const;
-  // Whether this rank counts for the parameter, where ranks with equal copies must be counted once.
+  // Whether this rank counts for the parameter, where ranks with equal copies must be counted once. Those with rows of their own (rows=dealt) all count:
+  // each keeps other rows of its state, or an empty image.
   bool answers_for(ParameterId id) const;
   // Cuts a parameter's whole image to this rank's share, and writes the shares it counts for back into whole ones.
   std::vector<float> share_of(ParameterId id, const std::vector<float>& whole) const;  // nothing where the image is empty or the stage has none

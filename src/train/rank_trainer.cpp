@@ -20,7 +20,7 @@ std::vector<TrainedParameter> trained_parameters(const Model& model, const Manif
     const auto id = static_cast<ParameterId>(i);
     const bool matrix = p.layout == ParameterLayout::packed && whole.outputs > 1 && whole.inputs > 1;  // of a share, too, which may be one row or none
     all.push_back({p.trained && (p.indexer ? options.train_indexer : !options.indexer_alone),
-                   !sharding || sharding->place().layout.deals_rows() || sharding->answers_for(id),  // dealt, each rank has other rows of it
+                   !sharding || sharding->answers_for(id),
                    {whole.outputs > 1, matrix && !p.tied && id != model.facts().head},
                    gradient_group(p)});
   }

@@ -68,6 +68,7 @@ TEST_F(ShareFilesTest, WhatOneLayoutWroteGoesOnInAnyOther) {
   const std::vector<Stage> stages{{{.dp = 2}},
                                   {{.tp = 3, .dp = 2}, 2},
                                   {{.ep = 2, .pp = 2}, 1, true},
+                                  {{.dp = 2, .ep = 2, .rows = ReplicaRows::dealt}, 2},
                                   {{.dp = 3, .shard = RankShard::weights}, 3},
                                   {{.tp = 2, .dp = 2, .ep = 2, .shard = RankShard::weights}, 1, false, BackendKind::deferred},
                                   {{}}};
