@@ -138,7 +138,8 @@ TEST_F(ShareCheckpointTest, WhatAnyCutWroteIsReadWholeAndInAnyOther) {
           for (const StatePart part : {StatePart::master, StatePart::first_moment, StatePart::second_moment}) {
             const std::vector<float>& whole = images(want, part)[static_cast<std::size_t>(place.parameter)];
             EXPECT_EQ(checkpoint.has(part, place.parameter), !whole.empty());
-            if (!whole.empty()) ASSERT_EQ(checkpoint.read(part, place), share_of(whole, place));
+            if (whole.empty()) continue;
+            ASSERT_EQ(checkpoint.read(part, place), share_of(whole, place));
           }
       }
   }

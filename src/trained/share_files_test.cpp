@@ -117,7 +117,8 @@ TEST_F(ShareFilesTest, WhatOneLayoutWroteGoesOnInAnyOther) {
       EXPECT_EQ(difference(manifest, got.masters, wanted[i].masters), "") << "masters";
       EXPECT_EQ(difference(manifest, got.first_moments, wanted[i].first_moments), "") << "first moments";
       EXPECT_EQ(difference(manifest, got.second_moments, wanted[i].second_moments), "") << "second moments";
-      if (i > 0) EXPECT_NE(difference(manifest, got.masters, wanted[i - 1].masters), "");  // the control
+      if (i == 0) continue;
+      EXPECT_NE(difference(manifest, got.masters, wanted[i - 1].masters), "");  // the control
     }
   }
 }
