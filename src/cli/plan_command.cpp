@@ -174,10 +174,11 @@ int plan_command(const Arguments& arguments) {
     return verdict.fits() ? kExitOk : kExitDoesNotFit;
   }
   const auto line = [](const std::string& name, std::int64_t bytes) { std::printf("%-15s%10.1f MB\n", name.c_str(), megabytes(bytes)); };
-  const std::string of_rank = large              ? fmt::format("; rank {}, which takes most of the {} that are planned of {}",
-                                                               planned_ranks(layout)[static_cast<std::size_t>(most - ranks.begin())], ranks.size(), layout.size())
-                              : ranks.size() > 1 ? fmt::format("; the rank of {} that takes most", ranks.size())
-                                                 : "";
+  std::string of_rank;
+  if (large)
+    of_rank = fmt::format("; rank {}, which takes most of the {} that are planned of {}", planned_ranks(layout)[static_cast<std::size_t>(most - ranks.begin())],
+                          ranks.size(), layout.size());
+  else if (ranks.size() > 1) of_rank = fmt::format("; the rank of {} that takes most", ranks.size());
   std::printf("%s of %lld parameters, profile %s, %lld sequences of %lld tokens%s\n", trains ? "training" : "serving", static_cast<long long>(plan.parameters),
               settings.profile.c_str(), static_cast<long long>(trains ? training.sequences : serving.sequences),
               static_cast<long long>(trains ? training.length : serving.length), of_rank.c_str());

@@ -13,7 +13,7 @@ namespace lockstep {
 class CountedRank final : public Ranks {
  public:
   // What gather_host returns for each other rank is zero bytes: as many as its `record_bytes` where results are gathered (over replicas and stages; over all
-  // ranks with rows=dealt), elsewhere 256, room for some numbers. `meanwhile`: exchanges count as those of processes (moves_meanwhile), else as those of threads.
+  // ranks with rows=dealt), elsewhere 256, room for some numbers. `meanwhile`: exchanges count as those of processes (moves_meanwhile), else of threads.
   CountedRank(const RankLayout& layout, int rank, const std::vector<std::size_t>& record_bytes, bool meanwhile = false);
   const RankLayout& layout() const override { return layout_; }
   int local() const override { return 1; }
