@@ -77,7 +77,9 @@ std::vector<WatchedGroup::Event> events_of_a_call(const TrainBench& bench, bool 
   trainer.add({2, 3}, {data[2], data[3]});
   const std::size_t before_the_end = group.events.size();
   trainer.finish_batch();
-  if (meanwhile) EXPECT_EQ(group.events.size(), before_the_end) << "all have left with the last piece";
+  if (meanwhile) {
+    EXPECT_EQ(group.events.size(), before_the_end) << "all have left with the last piece";
+  }
   return group.events;
 }
 
