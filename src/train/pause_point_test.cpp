@@ -50,7 +50,7 @@ TEST(PausePoint, OtherWorkBetweenKernelsAndKernelsInPartsChangeNoBit) {
     const TrainBench bench(config);
     std::vector<TrainSequence> data = sequences(bench.model->facts().vocabulary);
     data.erase(data.begin() + 1);  // the long one
-    for (const std::string profile : config == kQwen ? std::vector<std::string>{"cpu-f32", "cpu-bf16w"} : std::vector<std::string>{"cpu-f32"}) {
+    for (const std::string& profile : config == kQwen ? std::vector<std::string>{"cpu-f32", "cpu-bf16w"} : std::vector<std::string>{"cpu-f32"}) {
       SCOPED_TRACE(std::string(bench.model->family()) + " " + profile);
       Runtime runtime({.threads = 2}, bench.model, profile_by_name(profile), 600);
       const WeightImages want = two_steps(runtime, bench, data, nullptr);
