@@ -11,11 +11,11 @@
 #include "base/log.h"
 #include "base/seconds.h"
 #include "losses/distillation.h"
-#include "parallel/processes.h"
 #include "rl/rollout.h"
 #include "runs/adam_settings.h"
 #include "runs/divergence.h"
 #include "runs/policy_loss.h"
+#include "trained/led_model.h"
 
 namespace lockstep {
 
@@ -51,7 +51,7 @@ DistillWork::DistillWork(RlStack& stack, Teachers& teachers, DistillPrompts prom
   const std::int64_t vocabulary = stack.model().facts().vocabulary;
   in_head_ = settings.over == "vocabulary" && vocabulary > kMostToldTokens;
   const RankLayout& ranks = stack.opened().ranks;
-  if (in_head_ && (ranks.tp > 1 || joined_mail() || (ranks.size() > 1 && stack.opened().runtime->backend.device().kind() == BackendKind::cuda)))
+  if (in_head_ && (ranks.tp > 1 || has_followers() || (ranks.size() > 1 && stack.opened().runtime->backend.device().kind() == BackendKind::cuda)))
     fail(ErrorCode::unsupported,
          "over is 'vocabulary' of {} tokens, which is computed in a whole head with a teacher's beside it, and ranks is '{}'; allowed are layouts of tp=1 in "
          "one process, on the CPU, or over top or sampled",

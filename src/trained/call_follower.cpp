@@ -156,6 +156,8 @@ bool follow_processes(const ProcessSettings& settings) {
       [](ProcessMail& mail) -> PerformCall { return [follower = std::make_shared<CallFollower>(mail)](const std::string& call) { follower->perform(call); }; });
 }
 
+bool has_followers() { return joined_mail() != nullptr; }
+
 void open_beside(const ModelSource& source) {
   ProcessMail* mail = joined_mail();
   if (!mail) return;

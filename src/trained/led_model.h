@@ -20,6 +20,8 @@ struct ModelSource {
 
 // Joins the processes of these settings (parallel/processes.h). True in all but the first: they have followed it until it ended.
 bool follow_processes(const ProcessSettings& settings);
+// Whether there are other processes, which repeat what this one's models do.
+bool has_followers();
 // In process 0, before a model is made of this one: the others open it too; nothing where this process is alone. Errors: invalid_argument for fewer ranks
 // than processes, or for another numerics profile there; those of open_model in any process, which is named.
 void open_beside(const ModelSource& source);

@@ -6,9 +6,9 @@
 //   jensen_shannon  D = 0.5 (A + B), A = sum q s, B = sum p t   dz = ((0.5 w) q) (s - A)
 //                   with d = b - a, r = log(fma(0.5, exp(-|d|), 0.5)): s = (0 - max(d, 0)) - r and t = min(d, 0) - r, the logarithms of q and p over
 //                   their mean
-// A sum is in each of the G(V) leaves dot16(probability, its term), leaves joined pairwise by plain adds. The row's loss is w D, its slope w, w the weight of its
-// target, which is scored as ever (logprob, entropy). A row that is not scored, or has the weight 0, has dz +0. A scored row of which lse(y) or D is not finite is
-// marked in flags (bit 2). dx and dW follow from dz as in head.h; the teacher gets no gradient. How the rows are cut into chunks changes no bit.
+// A sum is in each of the G(V) leaves dot16(probability, its term), leaves joined pairwise by plain adds. The row's loss is w D, its slope w, w the weight of
+// its target, which is scored as ever (logprob, entropy). A row that is not scored, or has the weight 0, has dz +0. A scored row of which lse(y) or D is not
+// finite is marked in flags (bit 2). dx and dW follow from dz as in head.h; the teacher gets no gradient. How the rows are cut into chunks changes no bit.
 #pragma once
 #include "kernels/head/loss_parameters.h"
 #include "kernels/linear/linear.h"

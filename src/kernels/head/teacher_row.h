@@ -1,5 +1,5 @@
-// The divergence of a row's distribution from a teacher's and its gradient, with teacher.h's formulas: those of one token, over any V, on CPUs and (over one lane)
-// on GPUs. Included by teacher_rows.h and head.cu; every function is a template over V.
+// The divergence of a row's distribution from a teacher's and its gradient, with teacher.h's formulas: those of one token, over any V, on CPUs and (over one
+// lane) on GPUs. Included by teacher_rows.h and head.cu; every function is a template over V.
 #pragma once
 #include "kernels/head/log_sum.h"
 #include "kernels/head/row_loss.h"

@@ -1,5 +1,5 @@
-// Rows with a teacher: the three divergences against double, their gradients by finite differences, the written order, invariance of the bits to chunks, threads,
-// instruction sets and ranges of the vocabulary; what is equal to its teacher learns nothing.
+// Rows with a teacher: the three divergences against double, their gradients by finite differences, the written order, invariance of the bits to chunks,
+// threads, instruction sets and ranges of the vocabulary; what is equal to its teacher learns nothing.
 #include "kernels/head/teacher.h"
 
 #include <gtest/gtest.h>
