@@ -236,7 +236,7 @@ TEST_F(ShareCheckpointTest, ADamagedBlockIsNamedByWhoReadsIt) {
     expect_error(ErrorCode::corrupt_file, {"rank-01.state", "is damaged: the block of"}, [&] { load_checkpoint(folder_of(1), manifest_); });
     EXPECT_NO_THROW(reads(0));  // of the other rank's file
   }
-  for (std::size_t at = 0; at < whole.size(); at += 1 + whole.size() / 200) {
+  for (std::size_t at = 0; at < whole.size(); at += 1 + whole.size() / 50) {
     std::string damaged = whole;
     damaged[at] = static_cast<char>(damaged[at] ^ 4);
     write_file_atomic(file, damaged);

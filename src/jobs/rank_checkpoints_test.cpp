@@ -5,12 +5,11 @@
 
 #include <filesystem>
 
-#include "checkpoint/share_file.h"
-#include "checkpoint/training_checkpoint.h"
 #include "jobs/job_test_tools.h"
 #include "jobs/rl_job.h"
 #include "jobs/sft_job.h"
 #include "runs/training_state.h"
+#include "trained/share_files.h"
 
 namespace lockstep {
 namespace {
