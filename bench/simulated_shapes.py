@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """The tables of docs/simulate.md: what `lockstep simulate` computes for the published training shapes (docs/training-shapes.md) whose family runs here, for
 GLM-5.2, and for 10^12 parameters at 2^20 tokens, on H200 and B200. Computed, not measured. One sequence a step, activations recomputed. Of each shape the
-fewest devices that suffice are taken, from 8 up in powers of two to 1,024, with one of the layouts below; a run has at most 64 ranks.
+fewest devices that suffice are taken, from 8 up in powers of two to 1,024, with one of the layouts below; a run has at most 64 ranks. Where a model's own context is
+shorter than the shape's its RoPE is taken to reach as far.
 
     bench/simulated_shapes.py [--binary build/lockstep] [--only NAME] [--seconds 600]
 """
@@ -23,7 +24,7 @@ SHAPES = [
     ("minimax-m2p5-192k", "minimax-m2p5", 196608, True, []), ("qwen3-235b-128k", "qwen3-235b-a22b", 131072, True, []),
     ("kimi-k2p5-256k", "kimi-k2p5", 262144, True, []), ("kimi-k2p5-lora-256k", "kimi-k2p5", 262144, True, ["--adapter-rank", "16"]),
     ("glm-5p2, all weights", "glm-5p2", 131072, True, []), ("glm-5p2-lora", "glm-5p2", 131072, True, ["--adapter-rank", "16"]),
-    ("10^12 parameters (kimi-k2p5 with 2^20 positions)", "MILLION", 1 << 20, True, []),
+    ("10^12 parameters (kimi-k2p5)", "kimi-k2p5", 1 << 20, True, []),
 ]  # fmt: skip
 # Published shapes whose family does not run here: docs/training-shapes.md has their memory.
 LEFT_OUT = ("qwen3p5-397b-a17b-262k", "qwen3p5-35b-a3b-262k", "nemotron-3-super-120b-128k", "nemotron-nano-3-30b-a3b-262k")
@@ -75,17 +76,17 @@ def main():
     begun = time.monotonic()
     print("| shape | tokens | device | devices | layout | GB a rank | step, s | tokens/s | takes most |\n|---|---|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
-        million = json.loads((ROOT / "shapes/configs/kimi-k2p5.json").read_text())
-        million["max_position_embeddings"] = 1 << 20
         path = Path(folder) / "config.json"
-        path.write_text(json.dumps(million))
         for name, model, length, experts, more in SHAPES:
+            config = json.loads((ROOT / f"shapes/configs/{model}.json").read_text())
+            config["max_position_embeddings"] = max(config["max_position_embeddings"], length)
+            path.write_text(json.dumps(config))
             for device in DEVICES:
                 if options.only not in name:
                     continue
                 if time.monotonic() - begun > options.seconds:
                     raise SystemExit(f"simulated_shapes: {options.seconds:.0f} s are over before {name} on {device}")
-                print(row(options, name, str(path) if model == "MILLION" else model, length, experts, more, device), flush=True)
+                print(row(options, name, str(path), length, experts, more, device), flush=True)
     print(f"\nNot computed, since their families do not run here: {', '.join(LEFT_OUT)}.")
 
 
