@@ -59,7 +59,7 @@ void expect_parity(const ParityReport& report) {
 }
 
 TEST(Parity, HoldsOnTheTinyModel) {
-  const ParityReport report = run_parity(tiny_parity_model(), {.cases = 12, .seed = 1});
+  const ParityReport report = run_parity(tiny_parity_model(), {.cases = 12, .seed = 1, .step_share = 3});  // all kinds of steps at all places: short_report()
   expect_parity(report);
   EXPECT_FALSE(report.control.internal_model);
   EXPECT_EQ(report.control.operation, "linear model.layers.0.self_attn.q_a_proj.weight");
@@ -233,6 +233,8 @@ TEST(Parity, HoldsInFewBitsAndFindsEachControlAtItsOperation) {
 TEST(Parity, HoldsInFp32OnAGoldenWhoseControlNeedsAnotherModel) {
   Json config = golden_config("glm_moe_dsa/sharing");
   config["max_position_embeddings"] = 72;
+  config["num_hidden_layers"] = 7;  // three with indexers of their own, three that share the last of these, and one with its own
+  for (const char* of_layers : {"indexer_types", "layer_types", "mlp_layer_types"}) config[of_layers].get_ref<Json::array_t&>().resize(7);
   ParityModel model;
   model.model = make_model(config);
   model.masters = golden_weights(model.model->manifest(), 1);
