@@ -1,5 +1,6 @@
 // A training checkpoint in shares: a folder with a file of each rank that wrote it (checkpoint/share_file.h) and state.json, the index, which names them
-// with their sizes and the digests of their tables, and has a digest of the state that is the same in every layout (checkpoint/state_sum.h). Each rank that goes on, in any layout, opens it and reads what it needs of each parameter, block by block.
+// with their sizes and the digests of their tables, and has a digest of the state that is the same in every layout (checkpoint/state_sum.h).
+// Each rank that goes on, in any layout, opens it and reads what it needs of each parameter, block by block.
 //   AtomicFolder folder(path, AtomicFolder::Existing::replace); each rank: write_share_file(folder.partial(), rank, origin, pieces);
 //   commit_shares(folder, checkpoints, head, "dp=2", ends, {.keep_last = 3});
 //   ShareCheckpoint checkpoint(path, manifest); const std::vector<float> image = checkpoint.read(StatePart::master, place);

@@ -32,7 +32,8 @@ Manifest model_of_shares() {
 // Which rows each rank keeps.
 using Cut = std::vector<std::vector<RowsPlace>>;
 
-// Matrices of several ranks are cut along their outputs, at places inside of panels; the rest is the first one's. Each half of the ranks has its half of the rows.
+// Matrices of several ranks are cut along their outputs, at places inside of panels; the rest is the first one's. Each half of the ranks has its half of
+// the rows.
 Cut cut_of(const Manifest& manifest, std::int64_t shares, std::int64_t replicas) {
   Cut cut(static_cast<std::size_t>(shares * replicas));
   for (std::size_t i = 0; i < manifest.parameters().size(); ++i) {

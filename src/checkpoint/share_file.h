@@ -41,8 +41,8 @@ struct ShareFileEnd {
 std::string share_file_name(int rank);
 // "master", "m", "v".
 const char* state_part_name(StatePart part);
-// Writes the file of this rank whole, and syncs it; about a megabyte of it is in memory at a time. Errors: io, those of reading. Kill points (base/file.h), each passed once a rank:
-// checkpoint:write (half of the pieces are written), checkpoint:fsync (all of it, none surely on disk).
+// Writes the file of this rank whole, and syncs it; about a megabyte of it is in memory at a time. Errors: io, those of reading. Kill points
+// (base/file.h), each passed once a rank: checkpoint:write (half of the pieces are written), checkpoint:fsync (all of it, none surely on disk).
 ShareFileEnd write_share_file(const std::filesystem::path& folder, int rank, const ShareFileOrigin& origin, const std::vector<SharePiece>& pieces);
 
 }  // namespace lockstep

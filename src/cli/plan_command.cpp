@@ -7,7 +7,6 @@
 #include "cli/commands.h"
 #include "cli/common_options.h"
 #include "http/server.h"
-#include "parallel/planned_layout.h"
 #include "planning/mechanisms.h"
 #include "planning/memory_verdict.h"
 #include "planning/token_flop.h"

@@ -5,7 +5,6 @@
 #include "cli/commands.h"
 #include "cli/common_options.h"
 #include "cli/device_rates.h"
-#include "parallel/planned_layout.h"
 #include "planning/memory_verdict.h"
 #include "planning/step_simulation.h"
 

@@ -1,6 +1,6 @@
 // The layout of a run over ranks: `pp` stages of a replica have runs of its layers, `tp` ranks share the sums and heads of a stage, `ep` ranks its
 // experts, `cp` replicas the positions of long sequences, `dp` groups of those the sequences. Bits never depend on it. Plain values.
-//   RankLayout layout = rank_layout("tp=2,dp=2"); layout.size() == 4; rank_layout("dp=2,shard=weights").shards_weights()
+//   RankLayout layout = rank_layout("tp=2,dp=2"); layout.size() == 4; rank_layout("dp=2,shard=weights").shards_weights();
 //   rank_layout("ep=4,rows=dealt").deals_rows()
 #pragma once
 #include <string>

@@ -52,7 +52,7 @@ struct PreferenceSummary {
   PreferenceFigures last;                                  // of the last step's batch, before its update
   std::optional<PreferenceFigures> eval_before, eval_now;  // of held-out items
   std::string weights_sha256, exported;
-  double seconds = 0, reference_seconds = 0;  // in all, checkpoints too; of these the reference's scores, 0 where it has none or they were there
+  double seconds = 0, reference_seconds = 0;       // in all, checkpoints too; of these the reference's scores, if made here
   bool interrupted = false, was_finished = false;  // was_finished: nothing was left to train
 };
 
