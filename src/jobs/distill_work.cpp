@@ -64,7 +64,7 @@ void DistillWork::restore(const RunDirectory& run) { stack_.trainer().load(run);
 
 void DistillWork::save(const RunDirectory& run, std::int64_t keep_last) { stack_.trainer().save(run, {{"next_step", step()}}, keep_last); }
 
-void DistillWork::finish_save() { stack_.trainer().finish_saving(); }
+void DistillWork::finish_save() { stack_.trainer().checkpoints().finish(); }
 
 std::vector<DistillWork::Written> DistillWork::write(std::int64_t number) {
   const std::vector<DistillPrompt> prompts = prompts_(number, settings_.prompts);

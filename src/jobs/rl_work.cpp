@@ -120,7 +120,7 @@ void RlWork::save(const RunDirectory& run, std::int64_t keep_last) {
   stack_.trainer().save(run, {{"next_step", step_}}, keep_last);
 }
 
-void RlWork::finish_save() { stack_.trainer().finish_saving(); }
+void RlWork::finish_save() { stack_.trainer().checkpoints().finish(); }
 
 std::vector<std::string> schedule_names() { return {"constant", "linear", "cosine"}; }
 

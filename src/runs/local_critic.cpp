@@ -51,8 +51,8 @@ void LocalCritic::save(const std::filesystem::path& run, std::int64_t policy_ste
   std::filesystem::create_directories(critic_checkpoints(run), error);
   if (error) fail(ErrorCode::io, "cannot create '{}': {}", critic_checkpoints(run).string(), error.message());
   const CheckpointHead head{.profile_digest = profile_.training_digest(false), .position = {{"next_step", policy_step}}};
-  trainer_.save_state(critic_checkpoints(run), head, keep_last == 0 ? 0 : keep_last + 1);
-  trainer_.finish_saving();  // before the policy's
+  trainer_.checkpoints().save(critic_checkpoints(run), head, keep_last == 0 ? 0 : keep_last + 1);
+  trainer_.checkpoints().finish();  // before the policy's
 }
 
 void LocalCritic::load(const std::filesystem::path& run, std::int64_t policy_step) {
@@ -60,7 +60,7 @@ void LocalCritic::load(const std::filesystem::path& run, std::int64_t policy_ste
   for (std::size_t i = steps.size(); i-- > 0;) {
     const std::filesystem::path folder = critic_checkpoints(run) / checkpoint_name(steps[i]);
     if (read_checkpoint_head(folder).position.value("next_step", std::int64_t{-1}) != policy_step) continue;
-    trainer_.restore_state(folder);
+    trainer_.checkpoints().restore(folder);
     return trainer_.publish();
   }
   fail(ErrorCode::not_found, "'{}' has no checkpoint of step {}, at which the policy goes on; --fork NAME begins another run from the policy's weights",

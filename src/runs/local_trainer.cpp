@@ -4,9 +4,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "base/seconds.h"
 #include "checkpoint/model_export.h"
-#include "checkpoint/share_checkpoint.h"
 #include "model/adapter_merge.h"
 #include "model/weights.h"
 #include "numerics/low_bit.h"
@@ -78,15 +76,10 @@ std::vector<std::vector<float>> score_in_turns(const TrainerOptions& options, co
   }
   return scored;
 }
-
-// Of the trained parameters: the same for as long as the model is there.
-const Manifest& manifest_of(LocalTrainer& trainer) {
-  return *trainer.with_model([](TrainedModel& model) { return &model.manifest(); });
-}
 }  // namespace
 
 LocalTrainer::LocalTrainer(const OpenedModel& opened, const TrainedSettings& settings, const TrainerOptions& options, std::shared_ptr<Executor> executor)
-    : settings_(settings), executor_(std::move(executor)) {
+    : settings_(settings), executor_(std::move(executor)), checkpoints_([this](const auto& work) { with_model(work); }, opened.ranks) {
   base_.options = options;
   base_.options.ranks = opened.ranks;
   // An adapter's trainer takes each piece of a batch as a call of its own: a turn's, or a caller's (with_model).
@@ -103,7 +96,7 @@ LocalTrainer::LocalTrainer(const OpenedModel& opened, const TrainedSettings& set
 
 LocalTrainer::~LocalTrainer() {
   try {
-    finish_saving();
+    checkpoints_.finish();
   } catch (const std::exception& e) {
     log_error("a checkpoint was not finished", {{"error", e.what()}});
   }
@@ -181,7 +174,7 @@ double LocalTrainer::optim_step(const OptimizerStep& step) {
 }
 
 OptimResult LocalTrainer::take_step(const AdamParameters& adam) {
-  finish_saving();
+  checkpoints_.finish();
   AdamParameters own = adam;
   if (is_adapter(settings_)) own.router_bias_rate = 0;
   const OptimResult result = with_model([&](TrainedModel& model) { return model.optim_step(own); });
@@ -191,69 +184,18 @@ OptimResult LocalTrainer::take_step(const AdamParameters& adam) {
 
 std::string LocalTrainer::training_digest() const { return base_.opened.runtime->profile.training_digest(base_.options.declared_prefixes); }
 
-namespace {
-std::string saving_words(const std::filesystem::path& checkpoints, std::int64_t step) {
-  return fmt::format("saving the checkpoint '{}'; earlier ones are intact", (checkpoints / checkpoint_name(step)).string());
-}
-}  // namespace
-
 void LocalTrainer::save(const RunDirectory& run, const nlohmann::ordered_json& position, std::int64_t keep_last) {
-  save_state(run.checkpoints(), training_head(run, step(), training_digest(), position), keep_last);
-}
-
-void LocalTrainer::save_state(const std::filesystem::path& checkpoints, CheckpointHead head, std::int64_t keep_last) {
-  head.step = with_model([](TrainedModel& model) { return model.steps(); });
-  if (!over_ranks()) {
-    TrainerState state = with_model([](TrainedModel& model) { return model.state(); });
-    const TrainingCheckpoint checkpoint{.step = head.step,
-                                        .masters = std::move(state.masters),
-                                        .first_moments = std::move(state.first_moments),
-                                        .second_moments = std::move(state.second_moments),
-                                        .profile_digest = head.profile_digest,
-                                        .config_hash = head.config_hash,
-                                        .position = head.position};
-    save_checkpoint(checkpoints, manifest_of(*this), checkpoint, {static_cast<int>(keep_last)});
-    return;
-  }
-  finish_saving();
-  const auto begun = std::chrono::steady_clock::now();
-  with_context(saving_words(checkpoints, head.step), [&] {
-    auto folder = std::make_unique<AtomicFolder>(checkpoints / checkpoint_name(head.step), AtomicFolder::Existing::replace);
-    with_model([&](TrainedModel& model) { model.begin_shares(folder->partial()); });
-    saving_.emplace(Saving{std::move(folder), checkpoints, std::move(head), static_cast<int>(keep_last)});
-  });
-  saving_seconds_ += seconds_since(begun);
-}
-
-void LocalTrainer::finish_saving() {
-  if (!saving_) return;
-  const auto begun = std::chrono::steady_clock::now();
-  const Saving saving = *std::exchange(saving_, std::nullopt);
-  with_context(saving_words(saving.checkpoints, saving.head.step), [&] {
-    const std::vector<ShareFileEnd> ends = with_model([](TrainedModel& model) { return model.finish_shares(); });
-    commit_shares(*saving.folder, saving.checkpoints, saving.head, base_.options.ranks.text(), ends, {saving.keep_last});
-  });
-  saving_seconds_ += seconds_since(begun);
-}
-
-void LocalTrainer::restore_state(const std::filesystem::path& folder) {
-  finish_saving();
-  if (over_ranks())
-    if (const CheckpointHead head = read_checkpoint_head(folder); head.in_shares())
-      return with_context(fmt::format("reading the checkpoint '{}'", folder.string()),
-                          [&] { with_model([&](TrainedModel& model) { model.restore_shares(folder, head.step); }); });
-  const TrainerState state = trainer_state(load_checkpoint(folder, manifest_of(*this)));
-  with_model([&](TrainedModel& model) { model.restore(state); });
+  checkpoints_.save(run.checkpoints(), training_head(run, step(), training_digest(), position), keep_last);
 }
 
 nlohmann::ordered_json LocalTrainer::load(const RunDirectory& run) {
-  finish_saving();
+  checkpoints_.finish();
   Json position;
   std::vector<std::string> notes;
   const auto use = [&](const std::filesystem::path& folder) {
     const CheckpointHead head = read_checkpoint_head(folder);
     check_training_digest(head.profile_digest, folder, base_.opened.runtime->profile, base_.options.declared_prefixes);
-    restore_state(folder);
+    checkpoints_.restore(folder);
     position = head.position;
   };
   if (!use_latest_checkpoint(run.checkpoints(), use, notes)) {
@@ -265,15 +207,7 @@ nlohmann::ordered_json LocalTrainer::load(const RunDirectory& run) {
 }
 
 void LocalTrainer::begin_from(const std::filesystem::path& checkpoint) {
-  finish_saving();
-  const CheckpointHead head = read_checkpoint_head(checkpoint);
-  if (over_ranks() && head.in_shares()) {
-    check_training_digest(head.profile_digest, checkpoint, base_.opened.runtime->profile, base_.options.declared_prefixes);
-    with_model([&](TrainedModel& model) { model.restore_shares(checkpoint, 0); });
-  } else {
-    WeightImages masters = forked_weights(checkpoint, manifest_of(*this), base_.opened.runtime->profile, base_.options.declared_prefixes);
-    with_model([&](TrainedModel& model) { model.restore(fresh_state(model.state(), std::move(masters))); });
-  }
+  checkpoints_.restore_weights(checkpoint, base_.opened.runtime->profile, base_.options.declared_prefixes);
   publish();
 }
 
@@ -304,10 +238,10 @@ void LocalTrainer::export_to(const std::filesystem::path& folder, const TrainedE
   export_model_folder(folder, *base_.opened.model, masters, options, exported.overwrite);
 }
 
-std::string LocalTrainer::export_run(const RunDirectory& run, const std::string& folder, TrainedExport exported) {
+std::string export_run(LocalTrainer& trainer, const RunDirectory& run, const std::string& folder, TrainedExport exported) {
   if (folder.empty()) exported.overwrite = Overwrite::yes;
   const std::filesystem::path target = folder.empty() ? run.export_folder() : std::filesystem::path(folder);
-  export_to(target, exported);
+  trainer.export_to(target, exported);
   return target.string();
 }
 

@@ -8,14 +8,11 @@
 // adapter: the base's weights stay, and requests use the adapter. One thread at a time, never the executor's.
 #pragma once
 #include <memory>
-#include <optional>
 #include <type_traits>
-#include <utility>
 
-#include "base/file.h"
-#include "base/output_path.h"
-#include "checkpoint/checkpoint_head.h"
 #include "checkpoint/run_directory.h"
+#include "runs/trained_export.h"
+#include "runs/trainer_checkpoints.h"
 #include "runs/trainer_port.h"
 #include "serving/on_executor.h"
 #include "serving/serving.h"
@@ -30,18 +27,6 @@ void check_profile_mix(const Profile& trainer, const Profile& sampler, ProfileMi
 
 // Called before a model is read: fewer profiles can train all parameters than an adapter. Error: that of check_trainable.
 void check_trainable_run(const Profile& profile, const TrainedSettings& settings);
-
-// What an export needs beside the weights.
-struct TrainedExport {
-  std::string base;           // the folder that training started from: named in an adapter's config, and the source of tokenizer files
-  bool tokenizer = true;      // it has one
-  DType dtype = DType::bf16;  // of all parameters; an adapter is fp32
-  bool merged = false;        // of an adapter: the whole model with it, each weight rounded once, for programs that have no head for it to stand over
-  Overwrite overwrite = Overwrite::no;
-  // The trained layer of multi-token prediction; null: the files' own. Beside an adapter, whose folder has no place for it, it is exported in a copy of the
-  // base's folder, `base` in the adapter's.
-  const WeightImages* mtp = nullptr;
-};
 
 class LocalTrainer : public TrainerPort {
  public:
@@ -59,8 +44,7 @@ class LocalTrainer : public TrainerPort {
   PolicyResult forward_backward(const std::vector<PolicyDatum>& data, const PolicyLoss& loss) override;
   void abandon_gradients() override;
   double optim_step(const OptimizerStep& step) override;
-  // Over ranks each writes its share of the state to a file of its own while the trainer goes on (checkpoint/share_checkpoint.h): the checkpoint is in place
-  // after finish_saving(), which the next optimizer step, the next save() and whatever reads checkpoints here begin with. Errors of writing are thrown there.
+  // Over ranks it is in place after checkpoints().finish(), with which optimizer steps, save() and what reads checkpoints here begin.
   void save(const RunDirectory& run, const nlohmann::ordered_json& position, std::int64_t keep_last) override;
   nlohmann::ordered_json load(const RunDirectory& run) override;
   std::string profile_digest() const override { return base_.opened.runtime->profile.digest(); }
@@ -71,20 +55,14 @@ class LocalTrainer : public TrainerPort {
   ForwardBackwardResult forward_backward(const std::vector<TrainSequence>& data, const LossOptions& loss, const IndexTraining& index = {});
   OptimResult take_step(const AdamParameters& adam);  // router_bias_rate: of all parameters; an adapter's router is frozen
   std::int64_t step() const { return static_cast<std::int64_t>(version_); }
-  // What save() does, of a state with this head (its step is the trainer's) in this folder of checkpoints; and what load() does, of one checkpoint.
-  void save_state(const std::filesystem::path& checkpoints, CheckpointHead head, std::int64_t keep_last);
-  void restore_state(const std::filesystem::path& checkpoint);
-  void finish_saving();
-  // Seconds that save() and finish_saving() have taken since the last call: what training stood still for checkpoints of ranks.
-  double take_saving_seconds() { return std::exchange(saving_seconds_, 0.0); }
+  // By which save() writes and load() reads. After a restore by them call publish().
+  TrainerCheckpoints& checkpoints() { return checkpoints_; }
   // Starts from the weights of another run's checkpoint: step 0, new optimizer state.
   void begin_from(const std::filesystem::path& checkpoint);
   // SHA-256 of the fp32 masters of the trained parameters (model/weights.h).
   std::string weights_sha256();
   // A Hugging Face folder of the model as it is now, or a PEFT folder of the adapter.
   void export_to(const std::filesystem::path& folder, const TrainedExport& exported);
-  // To `folder`, or where it is empty into the run's own, whose earlier export goes. Returns where.
-  std::string export_run(const RunDirectory& run, const std::string& folder, TrainedExport exported);
   // The digest stored in checkpoints: the profile's, changed where prefixes may be declared.
   std::string training_digest() const;
   // The present weights for a service on `runtime`. `frozen`: the base's weights there, for an adapter's service on another runtime.
@@ -122,15 +100,6 @@ class LocalTrainer : public TrainerPort {
     LayerWeights layer;
   };
 
-  // A checkpoint whose ranks are writing.
-  struct Saving {
-    std::unique_ptr<AtomicFolder> folder;
-    std::filesystem::path checkpoints;
-    CheckpointHead head;
-    int keep_last = 0;
-  };
-  bool over_ranks() const { return base_.options.ranks.size() > 1; }
-
   struct Held {
     std::unique_ptr<TrainedModel> trained;
     TrainedBase frozen;  // of the reference, when all parameters are trained
@@ -144,11 +113,12 @@ class LocalTrainer : public TrainerPort {
   bool has_reference_ = false;
   std::uint64_t version_ = 0;  // of the weights: steps taken
   std::vector<Follower> followers_;
-  std::optional<Saving> saving_;
-  double saving_seconds_ = 0;
+  TrainerCheckpoints checkpoints_;
 };
 
 // Work counts of all forwards so far.
 ForwardCounts work_of(LocalTrainer& trainer);
+// Exports to `folder`, or where it is empty into the run's own, whose earlier export goes. Returns where.
+std::string export_run(LocalTrainer& trainer, const RunDirectory& run, const std::string& folder, TrainedExport exported);
 
 }  // namespace lockstep

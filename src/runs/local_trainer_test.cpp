@@ -162,7 +162,7 @@ TEST_F(LocalTrainerTest, ARestoredTrainerIsPublished) {
   const auto data = data_of(sample(service));
   trainer.forward_backward(data, {});
   trainer.optim_step({});
-  const TrainerState state = trainer.with_model([](TrainedModel& m) { return m.state(); });
+  const TrainerState state = trainer.with_model([](TrainedModel& m) { return state_of(m); });
   const auto wanted = sample(service);
   trainer.forward_backward(data, {});
   trainer.optim_step({.learning_rate = 1e-1});

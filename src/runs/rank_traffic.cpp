@@ -38,7 +38,7 @@ void RankTraffic::tell(nlohmann::ordered_json& metrics) {
   std::vector<RankUse> step;
   double saving = 0;
   for (Source& source : sources_) {
-    saving += source.trainer->take_saving_seconds();
+    saving += source.trainer->checkpoints().take_seconds();
     const std::vector<RankUse> now = uses_of(*source.trainer);
     for (std::size_t rank = 0; rank < now.size(); ++rank) {
       const RankUse own = now[rank] - source.before[rank];

@@ -144,7 +144,7 @@ class SftWork final : public RunWork {
     if (held_) position["rates"] = held_->rates();
     trainer_.save(run, position, keep_last);
   }
-  void finish_save() override { trainer_.finish_saving(); }
+  void finish_save() override { trainer_.checkpoints().finish(); }
   RunStep take_step() override;
   SftSummary& summary() { return summary_; }
   std::int64_t worse() const { return worse_; }
@@ -305,12 +305,12 @@ SftSummary run_sft(const SftConfig& config, const std::function<SftInput(const O
   summary.weights_sha256 = trainer->weights_sha256();
   const WeightImages of_layer = layer ? layer->images() : WeightImages();
   if (layer) summary.draft_sha256 = layer->weights_sha256(of_layer);
-  summary.exported = trainer->export_run(directory, config.export_to,
-                                         {.base = config.runtime.model,
-                                          .tokenizer = opened.tokenizer != nullptr,
-                                          .dtype = config.export_dtype == "bf16" ? DType::bf16 : DType::f32,
-                                          .overwrite = config.overwrite,
-                                          .mtp = layer ? &of_layer : nullptr});
+  summary.exported = export_run(*trainer, directory, config.export_to,
+                                {.base = config.runtime.model,
+                                 .tokenizer = opened.tokenizer != nullptr,
+                                 .dtype = config.export_dtype == "bf16" ? DType::bf16 : DType::f32,
+                                 .overwrite = config.overwrite,
+                                 .mtp = layer ? &of_layer : nullptr});
   return summary;
 }
 

@@ -8,7 +8,7 @@
 #include "train/open_batch.h"
 #include "train/rank_record.h"
 #include "trained/led_model.h"
-#include "trained/share_files.h"
+#include "trained/trainer_shares.h"
 
 namespace lockstep {
 namespace {
@@ -156,16 +156,8 @@ class AdapterModel : public OverBase {
 
   std::vector<float> state_image(StatePart part, std::size_t parameter) override { return trainer_.state().image(part, parameter); }
   WeightImages master_images() override { return trainer_.state().masters(); }
-  TrainerState state() override { return trainer_.state().all(); }
   void restore(const TrainerState& state) override { shares_.wait(), trainer_.restore(state); }
-  void begin_shares(const std::filesystem::path& folder) override {
-    shares_.begin([this](const auto& work) { trainer_.each_share(work); }, frozen_.ranks(), manifest(), folder);
-  }
-  std::vector<ShareFileEnd> finish_shares() override { return shares_.finish(frozen_.ranks()); }
-  void restore_shares(const std::filesystem::path& folder, std::int64_t steps) override {
-    shares_.wait();
-    trainer_.restore(share_reader(folder, manifest(), steps), steps);
-  }
+  StateShares& shares() override { return shares_; }
   const AdapterLayout* adapter() const override { return layout_.get(); }
   ForwardCounts work() const override { return frozen_.work(); }
 
@@ -176,7 +168,7 @@ class AdapterModel : public OverBase {
   };
   std::shared_ptr<const AdapterLayout> layout_;
   AdapterTrainer trainer_;
-  ShareFiles shares_;
+  TrainerShares<AdapterTrainer> shares_{trainer_, frozen_.ranks(), layout_->manifest()};
   LossOptions loss_;
   std::optional<OpenBatch> batch_;
 };
@@ -199,12 +191,9 @@ class FrozenModel : public OverBase {
   SamplerWeights sampler_weights() override { return {base_.weights, nullptr}; }
   SamplerWeights rank_weights(int local) override { return {frozen_.rank(local).weights(), nullptr}; }
   WeightImages master_images() override { refuse(); }
-  TrainerState state() override { refuse(); }
   std::vector<float> state_image(StatePart, std::size_t) override { refuse(); }
   void restore(const TrainerState&) override { refuse(); }
-  void begin_shares(const std::filesystem::path&) override { refuse(); }
-  std::vector<ShareFileEnd> finish_shares() override { refuse(); }
-  void restore_shares(const std::filesystem::path&, std::int64_t) override { refuse(); }
+  StateShares& shares() override { refuse(); }
   const Manifest& manifest() const override { return base_.opened.model->manifest(); }
 
  private:
@@ -212,6 +201,15 @@ class FrozenModel : public OverBase {
 };
 
 }  // namespace
+
+TrainerState state_of(TrainedModel& model) {
+  const auto images = [&](StatePart part) {
+    WeightImages all;
+    for (std::size_t i = 0; i < model.manifest().parameters().size(); ++i) all.push_back(model.state_image(part, i));
+    return all;
+  };
+  return {model.master_images(), images(StatePart::first_moment), images(StatePart::second_moment), model.steps()};
+}
 
 WeightImages adapter_images(const AdapterLayout& layout, const TrainedSettings& settings) {
   if (settings.init_method == "nora") return nora_adapter(layout, *settings.seed);

@@ -65,9 +65,6 @@ class CallFollower {
       case ModelCall::master_images:
         model->master_images();
         return;
-      case ModelCall::state:
-        model->state();
-        return;
       case ModelCall::restore:
         return model->restore(taken_state(in));
       case ModelCall::work:
@@ -90,13 +87,13 @@ class CallFollower {
         return;
       }
       case ModelCall::begin_shares:
-        return model->begin_shares(in.text());
+        return model->shares().begin(in.text());
       case ModelCall::finish_shares:
-        model->finish_shares();
+        model->shares().finish();
         return;
       case ModelCall::restore_shares: {
         const std::string folder = in.text();
-        return model->restore_shares(folder, in.value<std::int64_t>());
+        return model->shares().restore(folder, in.value<std::int64_t>());
       }
       default:
         fail(ErrorCode::internal, "process 0 makes call {}, which there is not", static_cast<int>(call));

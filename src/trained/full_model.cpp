@@ -1,7 +1,7 @@
 #include "base/error.h"
 #include "base/give_way.h"
 #include "trained/led_model.h"
-#include "trained/share_files.h"
+#include "trained/trainer_shares.h"
 
 namespace lockstep {
 namespace {
@@ -43,18 +43,10 @@ class FullModel : public TrainedModel {
   SamplerWeights sampler_weights() override { return {trainer_.weights()}; }
   SamplerWeights rank_weights(int local) override { return {trainer_.ranks().parts()[static_cast<std::size_t>(local)]->weights()}; }
   WeightImages master_images() override { return trainer_.state().masters(); }
-  TrainerState state() override { return trainer_.state().all(); }
   void restore(const TrainerState& state) override { shares_.wait(), trainer_.restore(state); }
   std::vector<float> state_image(StatePart part, std::size_t parameter) override { return trainer_.state().image(part, parameter); }
   bool has_state(StatePart part, std::size_t parameter) const override { return trainer_.state().has(part, parameter); }
-  void begin_shares(const std::filesystem::path& folder) override {
-    shares_.begin([this](const auto& work) { trainer_.each_share(work); }, ranks(), manifest(), folder);
-  }
-  std::vector<ShareFileEnd> finish_shares() override { return shares_.finish(ranks()); }
-  void restore_shares(const std::filesystem::path& folder, std::int64_t steps) override {
-    shares_.wait();
-    trainer_.restore(share_reader(folder, manifest(), steps), steps);
-  }
+  StateShares& shares() override { return shares_; }
   const Manifest& manifest() const override { return base_.opened.model->manifest(); }
   ForwardCounts work() const override { return trainer_.ranks().work(); }
   std::vector<RankUse> rank_uses() const override { return lockstep::rank_uses(ranks()); }
@@ -68,7 +60,7 @@ class FullModel : public TrainedModel {
   }
   const TrainedBase& base_;
   Trainer trainer_;
-  ShareFiles shares_;
+  TrainerShares<Trainer> shares_{trainer_, ranks(), manifest()};
 };
 
 }  // namespace

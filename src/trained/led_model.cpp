@@ -74,20 +74,11 @@ class LedModel final : public TrainedModel {
   SamplerWeights sampler_weights() override { return tell(ModelCall::sampler_weights), own_->sampler_weights(); }
   SamplerWeights rank_weights(int local) override { return own_->rank_weights(local); }
   WeightImages master_images() override { return tell_training(ModelCall::master_images), own_->master_images(); }
-  TrainerState state() override { return tell_training(ModelCall::state), own_->state(); }
   void restore(const TrainerState& state) override {
     tell_training(ModelCall::restore, [&](ByteWriter& out) { put_state(out, state); });
     own_->restore(state);
   }
-  void begin_shares(const std::filesystem::path& folder) override {
-    tell_training(ModelCall::begin_shares, [&](ByteWriter& out) { out.text(std::filesystem::absolute(folder).string()); });
-    own_->begin_shares(folder);
-  }
-  std::vector<ShareFileEnd> finish_shares() override { return tell_training(ModelCall::finish_shares), own_->finish_shares(); }
-  void restore_shares(const std::filesystem::path& folder, std::int64_t steps) override {
-    tell_training(ModelCall::restore_shares, [&](ByteWriter& out) { out.text(std::filesystem::absolute(folder).string()), out.value(steps); });
-    own_->restore_shares(folder, steps);
-  }
+  StateShares& shares() override { return shares_; }
   std::vector<float> state_image(StatePart part, std::size_t parameter) override {
     tell_training(ModelCall::state_image, [&](ByteWriter& out) { out.value(part), out.value(static_cast<std::uint64_t>(parameter)); });
     return own_->state_image(part, parameter);
@@ -99,6 +90,25 @@ class LedModel final : public TrainedModel {
   std::vector<RankUse> rank_uses() const override { return tell(ModelCall::rank_uses), own_->rank_uses(); }
 
  private:
+  // The same for the calls of StateShares.
+  class LedShares final : public StateShares {
+   public:
+    explicit LedShares(LedModel& model) : model_(model) {}
+    void begin(const std::filesystem::path& folder) override {
+      model_.tell_training(ModelCall::begin_shares, [&](ByteWriter& out) { out.text(std::filesystem::absolute(folder).string()); });
+      own().begin(folder);
+    }
+    std::vector<ShareFileEnd> finish() override { return model_.tell_training(ModelCall::finish_shares), own().finish(); }
+    void restore(const std::filesystem::path& folder, std::int64_t steps) override {
+      model_.tell_training(ModelCall::restore_shares, [&](ByteWriter& out) { out.text(std::filesystem::absolute(folder).string()), out.value(steps); });
+      own().restore(folder, steps);
+    }
+
+   private:
+    StateShares& own() { return model_.own_->shares(); }
+    LedModel& model_;
+  };
+
   template <class F = void (*)(ByteWriter&)>
   void tell(
       ModelCall call, const F& put = [](ByteWriter&) {}) const {
@@ -121,6 +131,7 @@ class LedModel final : public TrainedModel {
   const std::uint64_t number_;
   const bool trains_;  // false: the base alone
   std::unique_ptr<TrainedModel> own_;
+  LedShares shares_{*this};
 };
 
 }  // namespace

@@ -19,7 +19,6 @@ enum class ModelCall : std::uint8_t {
   optim_step,
   sampler_weights,
   master_images,
-  state,
   restore,
   work,
   forget,

@@ -250,12 +250,12 @@ TEST_F(ShareFilesTest, AStepWaitsUntilWhatItChangesIsWritten) {
       while (std::getline(in, rest)) {
       }
     });
-    model->begin_shares(folder);
+    model->shares().begin(folder);
     EXPECT_FALSE(opened.load());  // the model goes on
     model->optim_step(kAdamStep);
     EXPECT_TRUE(opened.load());
     reader.join();
-    EXPECT_THROW(model->finish_shares(), Error);  // a pipe cannot be synced
+    EXPECT_THROW(model->shares().finish(), Error);  // a pipe cannot be synced
     EXPECT_TRUE(fs::exists(folder / share_file_name(1)));
   }
 }

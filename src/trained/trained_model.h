@@ -8,13 +8,13 @@
 #include <memory>
 #include <optional>
 
-#include "checkpoint/share_file.h"
 #include "model/adapter.h"
 #include "parallel/rank_use.h"
 #include "serving/loading.h"
 #include "train/open_batch.h"
 #include "train/trainer.h"
 #include "trained/shared_pass.h"
+#include "trained/state_shares.h"
 #include "trained/trained_settings.h"
 
 namespace lockstep {
@@ -68,20 +68,12 @@ class TrainedModel {
   virtual SamplerWeights sampler_weights() = 0;
   // What a local rank has of them, on its own runtime (rank_runtimes): what is trained beside the model reads it.
   virtual SamplerWeights rank_weights(int local) = 0;
-  // The fp32 masters, and with them all that a restart needs.
-  virtual WeightImages master_images() = 0;
-  virtual TrainerState state() = 0;
-  virtual void restore(const TrainerState& state) = 0;
-  // The same parameter by parameter, so that writing needs no memory for all.
+  virtual WeightImages master_images() = 0;  // in fp32
+  // All that a restart needs (state_of), parameter by parameter, so that writing needs no memory for all. Moments of what is not trained: empty images.
   virtual std::vector<float> state_image(StatePart part, std::size_t parameter) = 0;
   virtual bool has_state(StatePart part, std::size_t parameter) const { return true; }
-  // The same in a file of each rank, without a whole of it anywhere (checkpoint/share_checkpoint.h). After begin_shares each rank's file in `folder`, which is
-  // there and which all processes see, is written while the model goes on; what changes the state waits for that. finish_shares waits, and returns what ranks
-  // 0, 1, ... have written. restore_shares reads a checkpoint that was made of such files; `steps`: that its state has taken, 0: its weights alone, with
-  // moments of zero.
-  virtual void begin_shares(const std::filesystem::path& folder) = 0;
-  virtual std::vector<ShareFileEnd> finish_shares() = 0;
-  virtual void restore_shares(const std::filesystem::path& folder, std::int64_t steps) = 0;
+  virtual void restore(const TrainerState& state) = 0;
+  virtual StateShares& shares() = 0;                                // the same in files of the ranks
   virtual const Manifest& manifest() const = 0;                     // of the trained parameters: the model's, or the adapter's
   virtual const AdapterLayout* adapter() const { return nullptr; }  // null: all parameters are trained
   virtual ForwardCounts work() const { return {}; }                 // of all forwards so far, as the kernels counted
@@ -90,6 +82,9 @@ class TrainedModel {
   // The pass of add(), or (`forward`) of score(), that all models returning the same one can share; null: none.
   virtual SharedPass* shared_pass(bool forward) const { return nullptr; }
 };
+
+// All that restore() takes, in memory.
+TrainerState state_of(TrainedModel& model);
 
 // Makes a model of the kind in the settings; `base` outlives it. Where processes share its ranks, they
 // make it too (trained/led_model.h). Error unsupported for an unknown kind.

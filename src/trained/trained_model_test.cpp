@@ -70,13 +70,33 @@ TEST_P(TrainedModelTest, ARestoredOneGoesOnWithTheSameBits) {
   first->forward_backward(data(), loss());
   first->optim_step(step());
   const auto second = make_trained_model(base, GetParam());
-  second->restore(first->state());
+  second->restore(state_of(*first));
   EXPECT_EQ(second->steps(), 1);
   for (TrainedModel* trained : {first.get(), second.get()}) {
     trained->forward_backward(data(), loss());
     trained->optim_step(step());
   }
   EXPECT_EQ(hash(*first), hash(*second));
+}
+
+TEST_P(TrainedModelTest, ItsStateHasMomentsOfWhatIsTrained) {
+  const auto trained = make_trained_model(base, GetParam());
+  trained->forward_backward(data(), loss());
+  trained->optim_step(step());
+  const TrainerState state = state_of(*trained);
+  EXPECT_EQ(state.step, 1);
+  EXPECT_TRUE(state.masters == trained->master_images());
+  const std::vector<Parameter>& parameters = trained->manifest().parameters();
+  const auto expect_images = [&](StatePart part, const WeightImages& images) {
+    ASSERT_EQ(images.size(), parameters.size());
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      EXPECT_EQ(std::ssize(images[i]), trained->has_state(part, i) ? parameters[i].size() : 0) << parameters[i].name;
+      EXPECT_EQ(images[i], trained->state_image(part, i)) << parameters[i].name;
+    }
+  };
+  expect_images(StatePart::master, state.masters);
+  expect_images(StatePart::first_moment, state.first_moments);
+  expect_images(StatePart::second_moment, state.second_moments);
 }
 
 TEST_P(TrainedModelTest, SamplersGetWhatMoves) {

@@ -125,7 +125,7 @@ class PreferenceWork final : public RunWork {
     if (summary_.eval_before) position["eval_before"] = json_of(*summary_.eval_before);
     trainer_.save(run, position, keep_last);
   }
-  void finish_save() override { trainer_.finish_saving(); }
+  void finish_save() override { trainer_.checkpoints().finish(); }
   RunStep take_step() override;
   PreferenceSummary& summary() { return summary_; }
 
@@ -307,12 +307,12 @@ PreferenceSummary run_preference(const PreferenceConfig& config, const std::func
   summary.seconds = seconds_since(begin);
   if (summary.interrupted) return summary;
   summary.weights_sha256 = trainer.weights_sha256();
-  summary.exported = trainer.export_run(directory, config.export_to,
-                                        {.base = config.runtime.model,
-                                         .tokenizer = opened.tokenizer != nullptr,
-                                         .dtype = config.export_dtype == "bf16" ? DType::bf16 : DType::f32,
-                                         .merged = row.values,
-                                         .overwrite = config.overwrite});
+  summary.exported = export_run(trainer, directory, config.export_to,
+                                {.base = config.runtime.model,
+                                 .tokenizer = opened.tokenizer != nullptr,
+                                 .dtype = config.export_dtype == "bf16" ? DType::bf16 : DType::f32,
+                                 .merged = row.values,
+                                 .overwrite = config.overwrite});
   return summary;
 }
 

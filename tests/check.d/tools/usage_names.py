@@ -185,6 +185,7 @@ runs/run_settings.h: const RunDirectory& run, RunSettings config
 runs/sft_data.h: Any chat_data, std::int64_t vocabulary
 runs/sft_plan.h: SftAsked asked, const SftSource& source, std::int64_t parameters
 runs/sft_transcript.h: std::vector<TrainSequence> batch, ForwardBackwardResult result, const Tokenizer& tokenizer, std::int64_t step, BoundedLog& log
+runs/trainer_checkpoints.h: TrainerCheckpoints::WithModel with_model, RankLayout ranks, std::filesystem::path folder, CheckpointHead head
 runs/trainer_port.h: TrainerPort& trainer, std::vector<PolicyDatum> data
 runs/training_state.h: std::filesystem::path run, const Manifest& manifest, const Profile& profile, Trainer& trainer
 runs/transcript_text.h: nlohmann::ordered_json json, const Tokenizer& tokenizer, std::vector<std::int32_t> ids, std::vector<float> logprobs
@@ -241,4 +242,6 @@ train/optimizers/muon.h: Backend& backend, Any parameter, Any master, Any moment
 train/rank_record.h: std::vector<TrainSequence> data, RankLayout layout, Any group, ForwardBackwardResult result, Any sums
 train/sequence_place.h: RankLayout layout, RankPlace place
 train/whole_state.h: Trainer& trainer
+trained/state_shares.h: TrainedModel& model, std::filesystem::path folder
+trained/trainer_shares.h: Trainer& trainer, Ranks& ranks, const Manifest& manifest, AdamParameters adam
 """
