@@ -35,17 +35,20 @@ void TrainerCheckpoints::save(const std::filesystem::path& checkpoints, Checkpoi
   seconds_ += seconds_since(begun);
 }
 
+// Parameter by parameter: no second state is in memory, and who samples on the same executor waits for one parameter at a time.
 void TrainerCheckpoints::save_whole(const std::filesystem::path& checkpoints, const CheckpointHead& head, int keep_last) {
-  TrainerState state;
-  with_model_([&](TrainedModel& model) { state = state_of(model); });
-  const TrainingCheckpoint checkpoint{.step = head.step,
-                                      .masters = std::move(state.masters),
-                                      .first_moments = std::move(state.first_moments),
-                                      .second_moments = std::move(state.second_moments),
-                                      .profile_digest = head.profile_digest,
-                                      .config_hash = head.config_hash,
-                                      .position = head.position};
-  save_checkpoint(checkpoints, manifest(), checkpoint, {keep_last});
+  const TrainingCheckpoint rest{.step = head.step, .profile_digest = head.profile_digest, .config_hash = head.config_hash, .position = head.position};
+  const StateSource source{[&](StatePart part, std::size_t i) {
+                             bool has = false;
+                             with_model_([&](TrainedModel& model) { has = model.has_state(part, i); });
+                             return has;
+                           },
+                           [&](StatePart part, std::size_t i) {
+                             std::vector<float> image;
+                             with_model_([&](TrainedModel& model) { image = model.state_image(part, i); });
+                             return image;
+                           }};
+  save_checkpoint(checkpoints, manifest(), rest, source, {keep_last});
 }
 
 void TrainerCheckpoints::finish() {
