@@ -55,7 +55,7 @@ LowBitOutcome train_low_bit(AdapterTrainer& trainer, const std::vector<TrainSequ
   LowBitOutcome out;
   for (int step = 0; step < steps; ++step) {
     out.losses.push_back(trainer.forward_backward(data, {}).loss);
-    out.hashes.push_back(trainer.gradient_hash());
+    out.hashes.push_back(images_hash(trainer.layout().manifest(), trainer.gradient_images()));
     trainer.optim_step({.learning_rate = 0.02});
     out.hashes.push_back(trainer.state().master_hash());
   }

@@ -64,12 +64,6 @@ OptimResult AdapterRank::optim_step(const AdamParameters& adam) {
 
 WeightImages AdapterRank::gradient_images() { return gradients_.images(); }
 
-void AdapterRank::restore(const TrainerState& state) {
-  gradients_.abandon();
-  const auto done = [&] { publish(); };
-  state_.restore(sharding_ ? share_of(state, *sharding_) : state, done);
-}
-
 void AdapterRank::restore(const StateReader& read, std::int64_t steps) {
   gradients_.abandon();
   state_.restore(read, steps, [&] { publish(); });

@@ -26,7 +26,6 @@ class AdapterRank {
   int rank() const { return rows_.place().rank; }
   OptimResult optim_step(const AdamParameters& adam);
   WeightImages gradient_images();                             // of this rank's share; filled on data-parallel rank 0
-  void restore(const TrainerState& state);                    // of the whole adapter
   void restore(const StateReader& read, std::int64_t steps);  // of this rank's share
   StateShare share() { return {state_, rows_, sharding_.get()}; }
 

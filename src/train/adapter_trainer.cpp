@@ -163,19 +163,6 @@ std::vector<std::vector<std::vector<float>>> AdapterTrainer::score_together(Froz
   return out;
 }
 
-void AdapterTrainer::evaluate(FrozenBase& base, AdapterTrainer* trainer, OpenBatch& batch, const std::vector<std::size_t>& places,
-                              const std::vector<TrainSequence>& piece) {
-  batch.check(places, piece);
-  check_data(base.runtime(), piece, batch.loss(), false, base.options().declared_prefixes);
-  BaseRank::Outcome outcome;
-  base.each([&](int local, BaseRank& rank) {
-    const AdapterWeights* adapter = trainer ? trainer->part(local).weights().get() : nullptr;
-    auto done = rank.run({}, {{&piece, &batch.loss(), batch.loss().normaliser, adapter, nullptr}}, nullptr);
-    if (local == 0) outcome = std::move(done[0]);
-  });
-  batch.put(places, piece, std::move(outcome.result), {});
-}
-
 OptimResult AdapterTrainer::optim_step(const AdamParameters& adam) {
   const TraceSpan span("training", "optimizer step");
   check_usable();
@@ -235,9 +222,7 @@ WeightImages AdapterTrainer::gradient_images() {
 }
 
 void AdapterTrainer::restore(const TrainerState& state) {
-  if (base_->ranks().size() > 1) break_off();  // until every rank is restored
-  base_->each([&](int local, const BaseRank&) { part(local).restore(state); });
-  whole_.forget();
+  restore([&](const StateShare& share) { return share.reader(state); }, state.step);
 }
 
 void AdapterTrainer::restore(const std::function<StateReader(StateShare&)>& reader, std::int64_t steps) {
@@ -256,8 +241,6 @@ void AdapterTrainer::each_share(const std::function<void(StateShare&)>& work) {
     work(share);
   });
 }
-
-std::uint64_t AdapterTrainer::gradient_hash() { return images_hash(layout_->manifest(), gradient_images()); }
 
 WeightImages AdapterState::images(StatePart part) const {
   return trainer_.images([part](AdapterRank& rank) { return rank.state().images(part); });

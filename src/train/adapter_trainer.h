@@ -54,11 +54,9 @@ class AdapterTrainer {
     const std::vector<TrainSequence>* data = nullptr;
   };
   static std::vector<std::vector<std::vector<float>>> score_together(FrozenBase& base, const std::vector<ScoreJob>& jobs, Failures* failures = nullptr);
-  // As Trainer::evaluate; `trainer` null: of the base alone.
-  static void evaluate(FrozenBase& base, AdapterTrainer* trainer, OpenBatch& batch, const std::vector<std::size_t>& places,
-                       const std::vector<TrainSequence>& piece);
+  // As Trainer::evaluate.
   void evaluate(OpenBatch& batch, const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) {
-    evaluate(*base_, this, batch, places, piece);
+    base_->evaluate(batch, places, piece, [this](int local) { return rank_weights(local).get(); });
   }
   // Throws numeric (and changes nothing) when the gradient has a NaN or an infinity.
   OptimResult optim_step(const AdamParameters& adam);
@@ -80,7 +78,6 @@ class AdapterTrainer {
   void restore(const std::function<StateReader(StateShare&)>& reader, std::int64_t steps);
   void each_share(const std::function<void(StateShare&)>& work);
   WeightImages gradient_images();  // after forward_backward, without accumulation
-  std::uint64_t gradient_hash();   // XXH3-64 over the file-order fp32 values of all of them
 
  private:
   friend class AdapterState;

@@ -182,7 +182,7 @@ std::vector<AdapterOutcome> train(const TrainBench& m, const AdapterCase& c, con
       for (const auto& rows : {results[j].logprobs, results[j].entropies, trainers[j]->score(data[j])})
         for (const auto& row : rows) o.bits.push_back(bits_of(row));
       o.loss += results[j].loss;
-      if (!c.options.accumulate) o.hashes.push_back(trainers[j]->gradient_hash());
+      if (!c.options.accumulate) o.hashes.push_back(images_hash(trainers[j]->layout().manifest(), trainers[j]->gradient_images()));
       trainers[j]->optim_step({.weight_decay = 0.1});
       o.hashes.push_back(trainers[j]->state().master_hash());
     }

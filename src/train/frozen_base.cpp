@@ -34,8 +34,16 @@ std::vector<std::vector<float>> FrozenBase::score(const std::vector<TrainSequenc
   return std::move(AdapterTrainer::score_together(*this, {{nullptr, &data}})[0]);
 }
 
-void FrozenBase::evaluate(OpenBatch& batch, const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece) {
-  AdapterTrainer::evaluate(*this, nullptr, batch, places, piece);
+void FrozenBase::evaluate(OpenBatch& batch, const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece,
+                          const std::function<const AdapterWeights*(int local)>& adapter) {
+  batch.check(places, piece);
+  check_data(runtime_, piece, batch.loss(), false, options_.declared_prefixes);
+  BaseRank::Outcome outcome;
+  each([&](int local, BaseRank& rank) {
+    auto done = rank.run({}, {{&piece, &batch.loss(), batch.loss().normaliser, adapter ? adapter(local) : nullptr, nullptr}}, nullptr);
+    if (local == 0) outcome = std::move(done[0]);
+  });
+  batch.put(places, piece, std::move(outcome.result), {});
 }
 
 ForwardCounts FrozenBase::work() const {

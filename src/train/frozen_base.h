@@ -2,6 +2,8 @@
 // own and its share of the weights. Owners of the other ranks make the same calls. One thread at a time for a base and all its trainers.
 //   auto base = std::make_shared<FrozenBase>(runtime, weights, TrainerOptions{}); base->score(data);
 #pragma once
+#include <functional>
+
 #include "train/base_rank.h"
 #include "train/open_batch.h"
 #include "train/rank_runtimes.h"
@@ -25,8 +27,10 @@ class FrozenBase {
   }
   // Log-probabilities of the targets without any adapter: those of the reference policy.
   std::vector<std::vector<float>> score(const std::vector<TrainSequence>& data);
-  // The loss of a piece of `batch` (train/open_batch.h), without any adapter and without a gradient.
-  void evaluate(OpenBatch& batch, const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece);
+  // The loss of a piece of `batch` (train/open_batch.h), without a gradient. adapter(local) is a rank's share of an adapter, asked for on the rank's thread;
+  // `adapter` null: without any.
+  void evaluate(OpenBatch& batch, const std::vector<std::size_t>& places, const std::vector<TrainSequence>& piece,
+                const std::function<const AdapterWeights*(int local)>& adapter = nullptr);
   // The kernels' work counts of all forwards so far, on all ranks.
   ForwardCounts work() const;
 

@@ -80,7 +80,7 @@ LossStep loss_step(const TrainBench& bench, const std::vector<TrainSequence>& da
     }
     step.result = trainer.finish_batch();
   }
-  step.gradients = trainer.gradient_hash();
+  step.gradients = images_hash(bench.model->manifest(), trainer.gradient_images());
   return step;
 }
 std::string step_difference(const LossStep& got, const LossStep& want) {

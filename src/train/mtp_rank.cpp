@@ -281,7 +281,7 @@ OptimResult MtpRank::optim_step(const AdamParameters& adam) {
 void MtpRank::restore(const TrainerState& state) {
   if (!layer_) return;
   layer_->gradients.abandon();
-  layer_->state.restore(state, [this] { layer_->publish(); });
+  layer_->state.restore(reader_of(state), state.step, [this] { layer_->publish(); });
 }
 
 }  // namespace lockstep

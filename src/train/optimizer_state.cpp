@@ -201,14 +201,6 @@ WeightImages OptimizerState::images(StatePart part) {
   return images;
 }
 
-TrainerState OptimizerState::all() { return {masters(), images(StatePart::first_moment), images(StatePart::second_moment), steps_}; }
-
-std::uint64_t OptimizerState::master_hash() { return images_hash(rows_.manifest(), masters()); }
-
-TrainerState share_of(const TrainerState& whole, const Sharding& sharding) {
-  return {shares_of(sharding, whole.masters), shares_of(sharding, whole.first_moments), shares_of(sharding, whole.second_moments), whole.step};
-}
-
 OptimizerState::OwnRows OptimizerState::own_rows(StatePart part, std::size_t i) {
   check_usable();
   backend_.stream().synchronize();
@@ -218,11 +210,10 @@ OptimizerState::OwnRows OptimizerState::own_rows(StatePart part, std::size_t i) 
   return {buffer, own.reshape(rows, rows > 0 ? own.size() / rows : 0)};
 }
 
-void OptimizerState::restore(const TrainerState& state, const std::function<void()>& publish) {
-  const auto read = [&](StatePart part, std::size_t i, bool) -> const std::vector<float>& {
+StateReader reader_of(const TrainerState& state) {
+  return [&state](StatePart part, std::size_t i, bool) -> const std::vector<float>& {
     return (part == StatePart::master ? state.masters : part == StatePart::first_moment ? state.first_moments : state.second_moments)[i];
   };
-  restore(read, state.step, publish);
 }
 
 void OptimizerState::restore(const StateReader& read, std::int64_t steps, const std::function<void()>& publish) {

@@ -23,12 +23,11 @@ struct TrainedParameter {
   std::string group;  // in OptimResult::group_norms
 };
 
-// A tensor- or expert-parallel rank's share of a whole state.
-TrainerState share_of(const TrainerState& whole, const Sharding& sharding);
-
 // Gives a restore one parameter's image of a part, in the layout of the rank's share; with `own` only the rows whose state the rank keeps are looked at. What
 // it returns stays until the next call.
 using StateReader = std::function<const std::vector<float>&(StatePart part, std::size_t parameter, bool own)>;
+// Of a state in this layout, which outlives the reader.
+StateReader reader_of(const TrainerState& state);
 
 class OptimizerState {
  public:
@@ -51,11 +50,8 @@ class OptimizerState {
   // as check_usable.
   std::vector<float> image(StatePart part, std::size_t i);
   WeightImages images(StatePart part);
-  WeightImages masters() { return images(StatePart::master); }
-  TrainerState all();
-  std::uint64_t master_hash();  // XXH3-64 over the file-order fp32 values of all masters
   bool has(StatePart part, std::size_t i) const { return part == StatePart::master || parameters_[i].trained; }
-  void restore(const TrainerState& state, const std::function<void()>& publish);
+  // `publish` is called last, as by step().
   void restore(const StateReader& read, std::int64_t steps, const std::function<void()>& publish);
   // The rows whose state this rank keeps, of one parameter, as rows (panels, or rows of a table); nothing is exchanged. They have these values until the next
   // step or restore, and another thread may read them until then, by a stream of its own. Of moments that the optimizer has (keeps). Error unsupported, as

@@ -75,7 +75,7 @@ TEST(OptimizerState, GoesOnFromItsImagesAsIfItHadNeverStopped) {
     EXPECT_FALSE(first.has(StatePart::second_moment, 2));
     OptimizerState later(b.backend, rows, profile, b.parameters(), kept.masters, adamw(), {});
     int published = 0;
-    later.restore(kept, [&] { ++published; });
+    later.restore(reader_of(kept), kept.step, [&] { ++published; });
     EXPECT_EQ(published, 1);
     for (std::uint64_t n = 1; n < 3; ++n) step(later, n);
     expect_images(b.manifest, images_of(later), images_of(whole));
@@ -121,9 +121,9 @@ TEST(OptimizerState, WhatIsBrokenOffIsRefusedUntilItIsRestored) {
   }
   b.fill(set, 0);
   EXPECT_THROW(state.step(set, {}, [] {}), Error);
-  EXPECT_THROW(state.restore(before, [] { throw std::runtime_error("again"); }), std::runtime_error);
+  EXPECT_THROW(state.restore(reader_of(before), before.step, [] { throw std::runtime_error("again"); }), std::runtime_error);
   EXPECT_THROW(state.check_usable(), Error);
-  state.restore(before, [] {});
+  state.restore(reader_of(before), before.step, [] {});
   expect_images(b.manifest, images_of(state), before);
   state.break_off();  // another rank's step was
   EXPECT_THROW(state.check_usable(), Error);

@@ -92,7 +92,7 @@ inline PrefixOutcome run_prefixes(const TrainBench& m, const PrefixCase& c, cons
     outcome.scores.push_back(trainer.score(data));
     outcome.results.push_back(trainer.forward_backward(data, loss, {.dense_attention = c.index_loss && step == 0, .index_loss = c.index_loss}));
     outcome.gradients.push_back(trainer.gradient_images());
-    outcome.hashes.push_back(trainer.gradient_hash());
+    outcome.hashes.push_back(images_hash(m.model->manifest(), outcome.gradients.back()));
     trainer.optim_step({.weight_decay = 0.1, .router_bias_rate = 1e-3});
     outcome.hashes.push_back(trainer.state().master_hash());
   }

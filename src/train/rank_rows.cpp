@@ -15,6 +15,10 @@ void deal_items(ParameterShare& share, const Parameter& p, ParameterId id) {
   if (p.layout != ParameterLayout::packed) return;
   for (std::int64_t r = 0; r <= ranks; ++r) share.bounds[static_cast<std::size_t>(r)] = (p.count * r + id % ranks) / ranks * panels;
 }
+
+AddInto adder(Backend& backend) {
+  return [&backend](const View& into, const View& from) { backend.launch(&KernelTable::join_bins, JoinBins{into, from}); };
+}
 }  // namespace
 
 RankRows::RankRows(Backend& backend, const Manifest& manifest, const RankPlace& place, const Profile* profile, bool whole_items)
@@ -30,12 +34,12 @@ RankRows::RankRows(Backend& backend, const Manifest& manifest, const RankPlace& 
 
 std::int64_t RankRows::own_items(std::size_t i) const {
   const Parameter& p = manifest_.parameters()[i];
-  return shared(i) ? shares_[i].count() * shares_[i].width / std::max<std::int64_t>(1, p.item_size()) : p.count;
+  return deals(i) ? shares_[i].count() * shares_[i].width / std::max<std::int64_t>(1, p.item_size()) : p.count;
 }
 
 std::pair<std::int64_t, std::int64_t> RankRows::shape(std::size_t i) const {
   const Parameter& p = manifest_.parameters()[i];
-  if (shared(i)) return {shares_[i].count(), shares_[i].width};
+  if (deals(i)) return {shares_[i].count(), shares_[i].width};
   return p.layout == ParameterLayout::packed ? std::pair(std::int64_t{1}, p.size()) : std::pair(p.table_rows(), p.inputs);
 }
 
@@ -54,7 +58,7 @@ View RankRows::own_of(std::size_t i, const View& whole_or_own) const {
 }
 
 void RankRows::write(std::size_t i, const View& own, const std::vector<float>& image) const {
-  if (!shared(i) || backend_.device().counting()) return backend_.stream().write(own, image);
+  if (!deals(i) || backend_.device().counting()) return backend_.stream().write(own, image);
   const ParameterShare& share = shares_[i];
   const auto begin = image.begin() + share.begin() * share.width;
   backend_.stream().write(own, std::vector<float>(begin, begin + share.count() * share.width));
@@ -81,7 +85,7 @@ void RankRows::finish_gather(std::size_t i) const {
 std::vector<float> RankRows::image(std::size_t i, const View& own) const {
   if (shares_[i].total() == 0) return {};
   const bool first = holders(i).data_rank() == 0;
-  if (!shared(i)) return first ? backend_.stream().read(own).get() : std::vector<float>();
+  if (!deals(i)) return first ? backend_.stream().read(own).get() : std::vector<float>();
   const Buffer whole = allocate_parameter(backend_, manifest_.parameters()[i], DType::f32, MemoryCategory::workspace);
   backend_.stream().copy(shares_[i].rows(whole.view()), own.reshape(shares_[i].count(), shares_[i].width));
   gather(i, whole.view());
@@ -93,14 +97,10 @@ void RankRows::join(GradientSet& gradients) const {
   for (std::size_t i = 0; i < shares_.size(); ++i) join(gradients, i);
 }
 
-AddInto RankRows::adder() const {
-  return [this](const View& into, const View& from) { backend_.launch(&KernelTable::join_bins, JoinBins{into, from}); };
-}
-
 void RankRows::join(GradientSet& gradients, std::size_t i) const {
-  if (!shared(i)) return;
+  if (!deals(i)) return;
   const auto id = static_cast<ParameterId>(i);
-  if (travels(i)) reduce_scatter(*holders(i).data, backend_.device(), shares_[i].by_row(gradients.bins(id)), shares_[i].bounds, adder());
+  if (travels(i)) reduce_scatter(*holders(i).data, backend_.device(), shares_[i].by_row(gradients.bins(id)), shares_[i].bounds, adder(backend_));
   if (keeps_rows(i)) gradients.put_rows_away(id);
 }
 
@@ -110,8 +110,8 @@ StartedReduceScatter RankRows::start_join(GradientSet& gradients, std::size_t i)
 }
 
 void RankRows::finish_join(GradientSet& gradients, std::size_t i, const StartedReduceScatter& started) const {
-  if (!shared(i)) return;
-  if (travels(i)) finish_reduce_scatter(*holders(i).data, backend_.stream(), started, adder());
+  if (!deals(i)) return;
+  if (travels(i)) finish_reduce_scatter(*holders(i).data, backend_.stream(), started, adder(backend_));
   if (keeps_rows(i)) gradients.put_rows_away(static_cast<ParameterId>(i));
 }
 

@@ -23,7 +23,7 @@ class RankRows {
   const std::vector<ParameterShare>* shares() const { return place_.layout.data() > 1 ? &shares_ : nullptr; }
   // Whether this rank keeps its rows of the compute copy alone, and the whole is gathered when it is used; of one parameter (state that is not trained is
   // whole everywhere), and of any.
-  bool keeps_rows(std::size_t i) const { return shards_weights() && shared(i); }
+  bool keeps_rows(std::size_t i) const { return shards_weights() && deals(i); }
   bool shards_weights() const { return place_.layout.shards_weights(); }
   // For what this rank keeps of the compute copy; `profile` null: it is the master.
   Buffer allocate_copy(std::size_t i, const Profile* profile) const;
@@ -32,16 +32,16 @@ class RankRows {
   // The matrices of a parameter of which this rank has all rows; with `whole_items`.
   std::int64_t own_items(std::size_t i) const;
   // Whether replicas share out the parameter's state; false: each has all of it.
-  bool deals(std::size_t i) const { return shared(i); }
+  bool deals(std::size_t i) const { return place_.layout.data() > 1 && manifest_.parameters()[i].trained; }
   // This rank's rows: the first and how many (panels, or rows of a table).
   std::pair<std::int64_t, std::int64_t> own_rows(std::size_t i) const {
     const ParameterShare& share = shares_[i];
-    return shared(i) ? std::pair(share.begin(), share.count()) : std::pair(std::int64_t{0}, share.total());
+    return deals(i) ? std::pair(share.begin(), share.count()) : std::pair(std::int64_t{0}, share.total());
   }
   // Rows and columns of a buffer for this rank's rows.
   std::pair<std::int64_t, std::int64_t> shape(std::size_t i) const;
   // This rank's rows of a view of the whole parameter.
-  View own(std::size_t i, const View& whole) const { return shared(i) ? shares_[i].rows(whole) : whole; }
+  View own(std::size_t i, const View& whole) const { return deals(i) ? shares_[i].rows(whole) : whole; }
   // The same for a view that may already be only these rows.
   View own_of(std::size_t i, const View& whole_or_own) const;
   // This rank's rows of the whole parameter's image, into a view of them.
@@ -64,10 +64,8 @@ class RankRows {
  private:
   // The place of this rank among those that have copies of the parameter.
   const RankPlace& holders(std::size_t i) const { return manifest_.parameters()[i].split == ParameterSplit::experts ? of_experts_ : place_; }
-  bool travels(std::size_t i) const { return shared(i) && holders(i).layout.data() > 1 && shares_[i].total() > 0; }
+  bool travels(std::size_t i) const { return deals(i) && holders(i).layout.data() > 1 && shares_[i].total() > 0; }
   std::vector<View> rows_by_rank(std::size_t i, const View& whole) const;
-  AddInto adder() const;
-  bool shared(std::size_t i) const { return place_.layout.data() > 1 && manifest_.parameters()[i].trained; }
 
   Backend& backend_;
   const Manifest& manifest_;

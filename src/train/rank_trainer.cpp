@@ -33,6 +33,13 @@ TrainerOptions options_of_rank(TrainerOptions options, const RankPlace& place) {
   if (place.layout.deals_rows()) options.share_prefixes = false;
   return options;
 }
+
+// For Gradients::Settings; null: no other rank has a gradient of the same table.
+std::function<void(GradientSet&)> tied_gradient(Runtime& runtime, const Sharding* sharding) {
+  const ParameterId head = runtime.model->facts().head;
+  if (!sharding || !runtime.model->manifest().parameter(head).tied) return nullptr;
+  return [sharding, &backend = runtime.backend, head](GradientSet& set) { share_tied_gradient(*sharding, backend, set, head); };
+}
 }  // namespace
 
 RankTrainer::RankTrainer(Runtime& runtime, const WeightImages& masters, const TrainerOptions& options, const RankPlace& place, bool moves_meanwhile)
@@ -45,15 +52,9 @@ RankTrainer::RankTrainer(Runtime& runtime, const WeightImages& masters, const Tr
       gathered_(rows_.shards_weights() ? std::make_unique<GatheredWeights>(runtime.backend, *runtime.model, runtime.profile, rows_, sharding_.get()) : nullptr),
       gradients_leave_(moves_meanwhile && place.layout.data() > 1 && !place.layout.deals_rows() && !gathered_ && !options.accumulate),
       router_loads_(runtime, rows_.place()),
-      gradients_(runtime.backend, rows_, {options.accumulate, options.mostly_one_call, false, options_.kept, tied_gradient()}),
+      gradients_(runtime.backend, rows_, {options.accumulate, options.mostly_one_call, false, options_.kept, tied_gradient(runtime, sharding_.get())}),
       state_(initial_state(masters)) {
   publish();
-}
-
-std::function<void(GradientSet&)> RankTrainer::tied_gradient() {
-  const ParameterId head = runtime_.model->facts().head;
-  if (!sharding_ || !runtime_.model->manifest().parameter(head).tied) return nullptr;
-  return [this, head](GradientSet& set) { share_tied_gradient(*sharding_, runtime_.backend, set, head); };
 }
 
 OptimizerState RankTrainer::initial_state(const WeightImages& masters) {
@@ -192,12 +193,6 @@ OptimResult RankTrainer::optim_step(const AdamParameters& adam) {
 }
 
 WeightImages RankTrainer::gradient_images() { return gradients_.images(); }
-
-void RankTrainer::restore(const TrainerState& state) {
-  abandon_gradients();
-  const auto done = [&] { publish(); };
-  state_.restore(sharding_ ? share_of(state, *sharding_) : state, done);
-}
 
 void RankTrainer::restore(const StateReader& read, std::int64_t steps) {
   abandon_gradients();

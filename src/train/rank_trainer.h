@@ -57,7 +57,6 @@ class RankTrainer {
 
   const std::shared_ptr<const WeightSet>& weights() const { return weights_; }  // what this rank has of them
   OptimizerState& state() { return state_; }
-  const OptimizerState& state() const { return state_; }
   const TrainerOptions& options() const { return options_; }
   const ForwardCounts& work() const { return pass_.work(); }  // of this rank
   int rank() const { return rows_.place().rank; }
@@ -65,7 +64,6 @@ class RankTrainer {
   const Sharding* sharding() const { return sharding_.get(); }
   // The state of this rank's share of the model; filled on data-parallel rank 0.
   WeightImages gradient_images();
-  void restore(const TrainerState& state);                    // of the whole model
   void restore(const StateReader& read, std::int64_t steps);  // of this rank's share
   StateShare share() { return {state_, rows_, sharding_.get()}; }
 
@@ -76,7 +74,6 @@ class RankTrainer {
   void publish();
   std::function<void()> again(const GradientCall& call, const std::shared_ptr<const std::vector<TrainSequence>>& data);
   OptimizerState initial_state(const WeightImages& masters);
-  std::function<void(GradientSet&)> tied_gradient();  // for Gradients::Settings
 
   Runtime& runtime_;
   TrainerOptions options_;

@@ -26,4 +26,12 @@ std::vector<StateShare::Kept> StateShare::kept() const {
   return kept;
 }
 
+StateReader StateShare::reader(const TrainerState& whole) const {
+  if (!sharding_) return reader_of(whole);
+  std::vector<float> share;
+  return [read = reader_of(whole), sharding = sharding_, share](StatePart part, std::size_t i, bool own) mutable -> const std::vector<float>& {
+    return share = sharding->share_of(static_cast<ParameterId>(i), read(part, i, own));
+  };
+}
+
 }  // namespace lockstep

@@ -24,6 +24,8 @@ class StateShare {
   BackendKind backend() const { return state_.backend(); }  // whose streams read them
   // The rows of parameter i that a restore reads (StateReader): all of this rank's share of it, or those whose state the rank keeps.
   RowsPlace place(std::size_t i, bool own) const;
+  // What a restore of this share reads from a whole state in memory, which outlives it.
+  StateReader reader(const TrainerState& whole) const;
   int rank() const { return rows_.place().rank; }
   std::int64_t steps() const { return state_.steps(); }
 

@@ -188,13 +188,8 @@ WeightImages Trainer::gradient_images() {
   return ranks_.images([](RankTrainer& part) { return part.gradient_images(); });
 }
 
-std::uint64_t Trainer::gradient_hash() { return images_hash(ranks_.runtime().model->manifest(), gradient_images()); }
-
 void Trainer::restore(const TrainerState& state) {
-  batch_.reset();
-  ranks_.break_off();  // until every rank is restored
-  ranks_.each([&](RankTrainer& part) { part.restore(state); });
-  whole_.forget();
+  restore([&](const StateShare& share) { return share.reader(state); }, state.step);
 }
 
 void Trainer::restore(const std::function<StateReader(StateShare&)>& reader, std::int64_t steps) {

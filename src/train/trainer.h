@@ -66,7 +66,6 @@ class Trainer {
   // work(share) on every local rank's thread.
   void each_share(const std::function<void(StateShare&)>& work);
   WeightImages gradient_images();  // after forward_backward; packed
-  std::uint64_t gradient_hash();   // XXH3-64 over the file-order fp32 values of all of them
   const TrainerOptions& options() const { return ranks_.first().options(); }
   const RankTrainers& ranks() const { return ranks_; }
 

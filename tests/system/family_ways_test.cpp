@@ -45,11 +45,11 @@ class FamilyWays : public testing::TestWithParam<std::string> {
             .ranks = way.ranks};
   }
   template <class T>
-  static Steps steps_of(T& trainer, const Way& way, const std::vector<TrainSequence>& data) {
+  static Steps steps_of(T& trainer, const Manifest& manifest, const Way& way, const std::vector<TrainSequence>& data) {
     Steps steps;
     for (int step = 0; step < way.steps; ++step) {
       for (auto& row : trainer.forward_backward(data, {}).logprobs) steps.logprobs.push_back(std::move(row));
-      steps.hashes.push_back(trainer.gradient_hash());
+      steps.hashes.push_back(images_hash(manifest, trainer.gradient_images()));
       trainer.optim_step({.learning_rate = 1e-3, .weight_decay = 0.1});
       steps.hashes.push_back(trainer.state().master_hash());
     }
@@ -58,7 +58,7 @@ class FamilyWays : public testing::TestWithParam<std::string> {
   Steps whole(const Way& way, const std::vector<TrainSequence>& data) const {
     Runtime own = runtime();
     Trainer trainer(own, masters, options(way));
-    return steps_of(trainer, way, data);
+    return steps_of(trainer, model->manifest(), way, data);
   }
   // Over experts too. Its first B is zero, so that the second step alone has a gradient of A.
   Steps adapter(const Way& way, const std::vector<TrainSequence>& data) const {
@@ -66,7 +66,7 @@ class FamilyWays : public testing::TestWithParam<std::string> {
     const auto weights = make_weight_set(own.backend, model->manifest(), masters, own.profile, 0);
     const auto layout = std::make_shared<const AdapterLayout>(model->manifest(), AdapterSettings{.rank = 4, .alpha = 7, .unembedding = true});
     AdapterTrainer trainer(std::make_shared<FrozenBase>(own, weights, options(way)), layout, initial_adapter(*layout, 3), options(way).optimizer);
-    return steps_of(trainer, way, data);
+    return steps_of(trainer, layout->manifest(), way, data);
   }
   std::vector<TrainSequence> texts() const {
     RandomSequence draws(6, RandomStream::fuzz);

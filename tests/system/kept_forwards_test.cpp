@@ -78,7 +78,7 @@ Outcome step_of(Trainer& trainer, const std::vector<TrainSequence>& data, double
   const ForwardBackwardResult result = trainer.forward_backward(data, {});
   outcome.logprobs = bits(result.logprobs);
   outcome.loss = result.loss;
-  outcome.gradient = trainer.gradient_hash();
+  outcome.gradient = images_hash(trainer.ranks().runtime().model->manifest(), trainer.gradient_images());
   AdamParameters adam;
   adam.router_bias_rate = bias_rate;
   trainer.optim_step(adam);
