@@ -12,13 +12,15 @@ struct FunctionGroup {
 // The first row that matches counts: a lambda of attention's backward pass inside attention's walk over keys belongs to the backward pass.
 constexpr FunctionGroup kGroups[] = {
     {"accumulators", "deposit_ finish_bins join_bins join_group 14AccumulatorVecI"},
-    {"products for the gradients of weights", "linear_backward_weight product_weight head_weight"},
+    {"products for the gradients of weights", "linear_backward_weight product_weight head_weight pack_weight_rows"},
     {"products forward and for the gradients of inputs",
      "linear_forward linear_backward_input backward_input_with backward_input_in_parts run_products product_tile product_part product_block product_in_parts "
      "product_transposed for_row_tiles item_rows free_product free_block free_tile multiply_loop multiply_tile quantise round_group low_bit head_logits "
      "number_logits "
      "IntegerDot"},
-    {"head and loss", "head_loss head_row head_shard HeadScratch HeadTotals log_sum row_gradient target_loss policy_loss value_loss"},
+    {"head and loss",
+     "head_loss head_row head_shard HeadScratch HeadTotals log_sum row_gradient target_loss policy_loss value_loss "
+     "taught_ row_results divergence_sum TeacherScratch"},
     {"indexer", "index_ RowSelection 10CandidatesI 12SequenceLossI"},
     {"attention backward",
      "attention_backward backward_sequence backward_rows backward_keys backward_columns list_pairs PairScratch "
