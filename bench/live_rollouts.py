@@ -14,6 +14,7 @@ without rollouts, of first tokens at most 1.5 times, and rollouts' tokens a seco
     python3 bench/live_rollouts.py --page-of FILE --page docs/tenants.md    # from what a run wrote"""
 import argparse
 import json
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -97,6 +98,7 @@ def main():
     if options.page_of:
         write_between_marks(options.page, "bench/live_rollouts.py", page_text(json.loads(options.page_of.read_text())))
         return
+    os.environ["LOCKSTEP_BINARY"] = str(options.lockstep)  # whose version and instruction set are told
     found = {"model": Path(options.model).name, "bound_ms": options.bound, "rollouts": options.rollouts, "load": options.load, "seconds": options.seconds, "live_tokens": options.live_tokens,
              "commit": version().splitlines()[0], "machine": machine()}  # fmt: skip
     beside = ("--rollouts", options.rollouts)

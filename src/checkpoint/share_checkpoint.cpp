@@ -55,13 +55,6 @@ fs::path commit_shares(AtomicFolder& folder, const fs::path& checkpoints, const 
   return publish_checkpoint(folder, checkpoints, head.step, options);
 }
 
-RowsPlace ShareCheckpoint::whole(const Manifest& manifest, ParameterId id) {
-  const Parameter& p = manifest.parameter(id);
-  RowsPlace place{.parameter = id, .packed = p.layout == ParameterLayout::packed, .count = p.count, .outputs = p.outputs, .inputs = p.inputs};
-  place.rows = place.all_rows();
-  return place;
-}
-
 // What is wrong with the file that the index names; empty: nothing, and it is open.
 std::string ShareCheckpoint::open_file(const Json& told, std::size_t number) {
   const std::string name = share_file_name(static_cast<int>(number));
@@ -106,7 +99,7 @@ void ShareCheckpoint::take_table(const Json& table, std::size_t file, const Mani
     place.corner = {number_at(corner, 0, 3, name), number_at(corner, 1, 3, name), number_at(corner, 2, 3, name)};
     place.count = number_at(share, 0, 3, name), place.outputs = number_at(share, 1, 3, name), place.inputs = number_at(share, 2, 3, name);
     place.first = number_at(rows, 0, 2, name), place.rows = number_at(rows, 1, 2, name);
-    const RowsPlace all = whole(manifest, place.parameter);
+    const RowsPlace all = all_rows_of(manifest.parameter(place.parameter), place.parameter);
     const bool inside = place.packed == all.packed && place.corner.item + place.count <= all.count && place.corner.output + place.outputs <= all.outputs &&
                         place.corner.input + place.inputs <= all.inputs && place.first + place.rows <= place.all_rows();
     if (!inside) fail(ErrorCode::corrupt_file, "'{}' has the parameter '{}' in another shape than the model", name, told.at("parameter").get<std::string>());

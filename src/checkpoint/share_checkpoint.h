@@ -35,8 +35,6 @@ class ShareCheckpoint {
   // Errors: corrupt_file for a block with another hash, and for elements that no file has.
   std::vector<float> read(StatePart part, const RowsPlace& rows);
   std::uint64_t bytes_read() const { return bytes_read_; }  // of values
-  // The whole parameter, as one rank has it.
-  static RowsPlace whole(const Manifest& manifest, ParameterId id);
 
  private:
   struct StoredPiece {

@@ -37,7 +37,7 @@ using Cut = std::vector<std::vector<RowsPlace>>;
 Cut cut_of(const Manifest& manifest, std::int64_t shares, std::int64_t replicas) {
   Cut cut(static_cast<std::size_t>(shares * replicas));
   for (std::size_t i = 0; i < manifest.parameters().size(); ++i) {
-    const RowsPlace whole = ShareCheckpoint::whole(manifest, static_cast<ParameterId>(i));
+    const RowsPlace whole = all_rows_of(manifest.parameter(static_cast<ParameterId>(i)), static_cast<ParameterId>(i));
     for (std::int64_t share = 0; share < shares; ++share) {
       RowsPlace part = whole;
       if (whole.outputs > 1) {
@@ -80,7 +80,7 @@ class ShareCheckpointTest : public testing::Test {
   // The rows of a share in its image, cut out of the whole.
   std::vector<float> share_of(const std::vector<float>& whole, const RowsPlace& place) const {
     std::vector<float> image(static_cast<std::size_t>(place.share_size()), 0.0f);
-    copy_elements(ShareCheckpoint::whole(manifest_, place.parameter), 0, whole, place, image);
+    copy_elements(all_rows_of(manifest_.parameter(place.parameter), place.parameter), 0, whole, place, image);
     return image;
   }
   std::vector<SharePiece> pieces_of(const TrainingCheckpoint& c, const std::vector<RowsPlace>& places) const {
@@ -150,7 +150,7 @@ TEST_F(ShareCheckpointTest, WhatAnyCutWroteIsReadWholeAndInAnyOther) {
 
 // The sum sees two values that change places, a value in another part, and one bit.
 TEST_F(ShareCheckpointTest, TheSumOfAStateTellsStatesApart) {
-  const RowsPlace place = ShareCheckpoint::whole(manifest_, 1);
+  const RowsPlace place = all_rows_of(manifest_.parameter(1), 1);
   const Parameter& p = manifest_.parameter(1);
   std::vector<float> values = state_of(1).masters[1];
   const std::uint64_t sum = state_sum(StatePart::master, p, place, values);
@@ -170,7 +170,7 @@ TEST_F(ShareCheckpointTest, ARankReadsTheBlocksThatItNeeds) {
   m.matrix("wide.weight", 2048, 512);
   manifest_ = m;
   save(1, cut_of(manifest_, 1, 2));
-  RowsPlace quarter = ShareCheckpoint::whole(manifest_, 0);
+  RowsPlace quarter = all_rows_of(manifest_.parameter(0), 0);
   const auto whole = static_cast<std::uint64_t>(quarter.size()) * sizeof(float);
   constexpr std::uint64_t kBlock = kShareBlock * sizeof(float);
   quarter.first = 33;
@@ -180,7 +180,7 @@ TEST_F(ShareCheckpointTest, ARankReadsTheBlocksThatItNeeds) {
   EXPECT_GE(checkpoint.bytes_read(), whole / 4);
   EXPECT_LE(checkpoint.bytes_read(), whole / 4 + 2 * kBlock);
   // Of a matrix that is cut along its inputs every panel has a part that is read, in blocks of 1,024 inputs.
-  RowsPlace inputs = ShareCheckpoint::whole(manifest_, 0);
+  RowsPlace inputs = all_rows_of(manifest_.parameter(0), 0);
   inputs.corner.input = 128;
   inputs.inputs = 64;
   ShareCheckpoint another(folder_of(1), manifest_);
@@ -225,7 +225,7 @@ TEST_F(ShareCheckpointTest, ADamagedBlockIsNamedByWhoReadsIt) {
   // The second half of up.weight is rank 1's.
   const auto reads = [&](std::int64_t half) {
     ShareCheckpoint checkpoint(folder_of(1), manifest_);
-    RowsPlace place = ShareCheckpoint::whole(manifest_, 1);
+    RowsPlace place = all_rows_of(manifest_.parameter(1), 1);
     place.first = half * 4;
     place.rows = 4;
     checkpoint.read(StatePart::master, place);

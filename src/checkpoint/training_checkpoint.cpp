@@ -161,7 +161,7 @@ void read_shares(const fs::path& folder, const Manifest& manifest, TrainingCheck
     for (std::size_t i = 0; i < images.size(); ++i) {
       const auto id = static_cast<ParameterId>(i);
       const bool moments = shares.has(StatePart::first_moment, id) || shares.has(StatePart::second_moment, id);
-      if (group.part == StatePart::master || moments) images[i] = shares.read(group.part, ShareCheckpoint::whole(manifest, id));
+      if (group.part == StatePart::master || moments) images[i] = shares.read(group.part, all_rows_of(manifest.parameter(id), id));
     }
   }
 }

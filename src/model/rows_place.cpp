@@ -38,6 +38,16 @@ void each_run_in_both(const RowsPlace& from, std::int64_t begin, std::int64_t si
 }
 }  // namespace
 
+RowsPlace all_rows_of(const Parameter& parameter, ParameterId id) {
+  RowsPlace place{.parameter = id,
+                  .packed = parameter.layout == ParameterLayout::packed,
+                  .count = parameter.count,
+                  .outputs = parameter.outputs,
+                  .inputs = parameter.inputs};
+  place.rows = place.all_rows();
+  return place;
+}
+
 std::int64_t elements_of(const RowsPlace& place) {
   std::int64_t outputs = 0;
   for (std::int64_t row = place.first; row < place.first + place.rows; ++row)

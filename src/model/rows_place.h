@@ -25,6 +25,8 @@ struct RowsPlace {
   std::int64_t share_size() const { return all_rows() * width(); }  // of the share's image
 };
 
+// All rows of a parameter, as one rank has it.
+RowsPlace all_rows_of(const Parameter& parameter, ParameterId id);
 // Elements of these rows, without padding.
 std::int64_t elements_of(const RowsPlace& place);
 // How many of them are among the `size` values from value `begin` of the rows `from` on. Both at multiples of from.height().

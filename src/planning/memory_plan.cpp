@@ -10,7 +10,6 @@
 #include "checkpoint/model_source.h"
 #include "engine/engine.h"
 #include "model/value_head.h"
-#include "parallel/planned_layout.h"
 #include "planning/rank_alone.h"
 #include "planning/shape_catalog.h"
 #include "train/adapter_trainer.h"

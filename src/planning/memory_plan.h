@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/options.h"
+#include "parallel/planned_layout.h"  // layouts that plans are of
 #include "serving/loading.h"
 #include "tensor/memory.h"
 #include "train/options.h"

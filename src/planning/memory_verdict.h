@@ -4,7 +4,6 @@
 #include <string>
 #include <vector>
 
-#include "parallel/planned_layout.h"  // layouts that verdicts are of
 #include "planning/memory_plan.h"
 #include "planning/serving_memory.h"
 

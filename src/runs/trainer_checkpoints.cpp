@@ -17,13 +17,11 @@ std::string saving_words(const std::filesystem::path& checkpoints, std::int64_t 
 
 // Of the trained parameters: the same for as long as the model is there.
 const Manifest& TrainerCheckpoints::manifest() {
-  const Manifest* found = nullptr;
-  with_model_([&](TrainedModel& model) { found = &model.manifest(); });
-  return *found;
+  return *of_model([](TrainedModel& model) { return &model.manifest(); });
 }
 
 void TrainerCheckpoints::save(const std::filesystem::path& checkpoints, CheckpointHead head, std::int64_t keep_last) {
-  with_model_([&](TrainedModel& model) { head.step = model.steps(); });
+  head.step = of_model([](TrainedModel& model) { return model.steps(); });
   if (!over_ranks()) return save_whole(checkpoints, head, static_cast<int>(keep_last));
   finish();
   const auto begun = std::chrono::steady_clock::now();
@@ -38,16 +36,8 @@ void TrainerCheckpoints::save(const std::filesystem::path& checkpoints, Checkpoi
 // Parameter by parameter: no second state is in memory, and who samples on the same executor waits for one parameter at a time.
 void TrainerCheckpoints::save_whole(const std::filesystem::path& checkpoints, const CheckpointHead& head, int keep_last) {
   const TrainingCheckpoint rest{.step = head.step, .profile_digest = head.profile_digest, .config_hash = head.config_hash, .position = head.position};
-  const StateSource source{[&](StatePart part, std::size_t i) {
-                             bool has = false;
-                             with_model_([&](TrainedModel& model) { has = model.has_state(part, i); });
-                             return has;
-                           },
-                           [&](StatePart part, std::size_t i) {
-                             std::vector<float> image;
-                             with_model_([&](TrainedModel& model) { image = model.state_image(part, i); });
-                             return image;
-                           }};
+  const StateSource source{[&](StatePart part, std::size_t i) { return of_model([&](TrainedModel& model) { return model.has_state(part, i); }); },
+                           [&](StatePart part, std::size_t i) { return of_model([&](TrainedModel& model) { return model.state_image(part, i); }); }};
   save_checkpoint(checkpoints, manifest(), rest, source, {keep_last});
 }
 
@@ -56,8 +46,7 @@ void TrainerCheckpoints::finish() {
   const auto begun = std::chrono::steady_clock::now();
   const Saving saving = *std::exchange(saving_, std::nullopt);
   with_context(saving_words(saving.checkpoints, saving.head.step), [&] {
-    std::vector<ShareFileEnd> ends;
-    with_model_([&](TrainedModel& model) { ends = model.shares().finish(); });
+    const std::vector<ShareFileEnd> ends = of_model([](TrainedModel& model) { return model.shares().finish(); });
     commit_shares(*saving.folder, saving.checkpoints, saving.head, ranks_.text(), ends, {saving.keep_last});
   });
   seconds_ += seconds_since(begun);

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 #include "base/file.h"
@@ -41,6 +42,13 @@ class TrainerCheckpoints {
     int keep_last = 0;
   };
   void save_whole(const std::filesystem::path& checkpoints, const CheckpointHead& head, int keep_last);
+  // What f(model) returns, where the model may be used.
+  template <class F>
+  auto of_model(const F& f) {
+    std::optional<std::invoke_result_t<F, TrainedModel&>> found;
+    with_model_([&](TrainedModel& model) { found = f(model); });
+    return std::move(*found);
+  }
   const Manifest& manifest();
   bool over_ranks() const { return ranks_.size() > 1; }
 

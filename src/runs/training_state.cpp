@@ -42,7 +42,7 @@ void save_training(const RunDirectory& run, TrainerState state, const Manifest& 
   checkpoint.profile_digest = digest;
   checkpoint.config_hash = config_hash(run);
   checkpoint.position = position;
-  save_checkpoint(part.empty() ? run.checkpoints() : run.path() / part / "checkpoints", manifest, checkpoint, {keep_last});
+  save_checkpoint(run.path() / part / "checkpoints", manifest, checkpoint, {keep_last});
 }
 
 CheckpointHead training_head(const RunDirectory& run, std::int64_t step, const std::string& digest, const Json& position) {

@@ -19,10 +19,10 @@ std::string optimizer_folder(const std::string& optimizer_state, const std::file
 // The trainer's state in a checkpoint; a new state with other weights: step 0, moments of zero.
 TrainerState trainer_state(TrainingCheckpoint&& checkpoint);
 TrainerState fresh_state(TrainerState state, WeightImages masters);
-// Writes checkpoints/step-N atomically; `position` is the caller's (data, random numbers), `digest`: of the profile it was trained under. `part`: in the
-// run's folder of this name, of what is trained beside the model; empty: in the run's own.
+// Writes checkpoints/step-N atomically, of what is trained beside the model, into the run's folder of the name `part`; `position` is the caller's (data,
+// random numbers), `digest`: of the profile it was trained under. The model's own: TrainerCheckpoints (runs/trainer_checkpoints.h).
 void save_training(const RunDirectory& run, TrainerState state, const Manifest& manifest, const std::string& digest, const Json& position, int keep_last,
-                   const std::string& part = "");
+                   const std::string& part);
 // The head of a checkpoint of a run: its config's hash, the rest is the caller's.
 CheckpointHead training_head(const RunDirectory& run, std::int64_t step, const std::string& digest, const Json& position);
 // Error invalid_argument when a checkpoint was written under another profile, or with the other choice of declared prefixes.

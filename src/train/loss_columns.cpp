@@ -86,7 +86,7 @@ LossColumns::LossColumns(Device& device, const std::vector<TrainSequence>& data,
   }
   column(&Objective::weight, [&](std::size_t s) -> const std::vector<float>& { return weights[s]; });
   if (loss.kind == LossKind::divergence) make_teacher();
-  if (loss.kind == LossKind::cross_entropy || loss.kind == LossKind::divergence) return;
+  if (!has_marks(loss.kind)) return;
   const auto of = [&](std::vector<float> TrainSequence::*member) {
     return [&data, member](std::size_t s) -> const std::vector<float>& { return data[s].*member; };
   };

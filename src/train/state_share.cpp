@@ -5,11 +5,9 @@
 namespace lockstep {
 
 RowsPlace StateShare::place(std::size_t i, bool own) const {
-  const Parameter& p = rows_.manifest().parameters()[i];
   const auto id = static_cast<ParameterId>(i);
-  RowsPlace place{.parameter = id, .packed = p.layout == ParameterLayout::packed, .count = p.count, .outputs = p.outputs, .inputs = p.inputs};
+  RowsPlace place = all_rows_of(rows_.manifest().parameters()[i], id);
   if (sharding_) place.corner = sharding_->corner(id);
-  place.rows = place.all_rows();
   if (own) std::tie(place.first, place.rows) = rows_.own_rows(i);
   return place;
 }

@@ -1,7 +1,7 @@
 // Any bytes as an adapter's folder, as PEFT keeps them: an Error, or an adapter whose tensors are all there and finite. The input is
 // adapter_config.json, a byte 0xff, and adapter_model.safetensors.
 // sources: src/checkpoint/adapter_folder.cpp src/checkpoint/json_file.cpp src/checkpoint/safetensors.cpp src/checkpoint/safetensors_header.cpp
-// sources: src/model/adapter_layout.cpp src/model/manifest.cpp
+// sources: src/model/adapter_layout.cpp src/model/manifest.cpp src/numerics/isa/panel_rows.cpp
 #include <unistd.h>
 
 #include <algorithm>

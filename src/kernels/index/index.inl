@@ -82,6 +82,7 @@ class RowSelection {
 template <class V>
 void index_select(const IndexSelect& op, ThreadPool& pool) {
   const std::int64_t rows = op.q.rows, top_k = op.top_k, capacity = Candidates<V>::capacity(top_k);
+  if (rows == 0) return;  // of a rank without rows
   const auto visible = [&](std::int64_t row) { return RowSelection<V>::visible(op, row); };
   const auto sequence_of = [&](std::int64_t row) { return ints(op.rows.sequence)[row * op.rows.sequence.stride]; };
   // Rows of one sequence share the reading and turning of its keys; where they are too few for all threads, keys are cut into parts.

@@ -18,9 +18,8 @@ Selection index_select(Context& ctx, const Tensor& q, const Tensor& w, const Ten
   if (!dense) {
     selection.positions = of_rows(batch, ctx.allocate(DType::i32, batch.count(), top_k));
     selection.count = of_rows(batch, ctx.allocate(DType::i32, batch.count(), 1));
-    if (batch.count() > 0)  // a rank without rows selects nothing
-      ctx.launch(&KernelTable::index_select,
-                 IndexSelect{selection.positions.view(), selection.count.view(), ctx.flags(), q.view(), w.view(), cache, key_rows(ctx), heads, size, top_k});
+    ctx.launch(&KernelTable::index_select,
+               IndexSelect{selection.positions.view(), selection.count.view(), ctx.flags(), q.view(), w.view(), cache, key_rows(ctx), heads, size, top_k});
     ctx.observe("index_select", selection.positions.view(), -1, layer);
   }
   if (learns_index(ctx)) record_index_loss(ctx, q, w, k, layer, heads, size, selection);
