@@ -1,8 +1,10 @@
-"""The parts of ./check --night: checks that take too long for every run of .ci/run, which runs one of them every second time (docs/ci.md).
+"""The parts of ./check --night: checks that take too long for every run of .ci/run, which runs one of them each time (docs/ci.md).
 
 Each part is a row of PARTS. A night runs all of them, notes which passed with this tree in build/night.json, and goes on there when it is
-started again. `next` is the part whose turn it is by the number in .ci/turn.
+started again. `next` is the part whose turn it is by the number in .ci/turn, `short` one of a minute. Every part takes turns but those with a reason why
+not, which docs/ci.md lists.
 """
+import fnmatch
 import hashlib
 import json
 import os
@@ -17,12 +19,39 @@ ROOT = Path(__file__).resolve().parent.parent
 MOST_MINUTES = 180  # of a whole night, on two processors
 # As lockstep parity compares them (parity_layouts in src/parity/parity_run.cpp).
 LAYOUTS = ("tp=2", "dp=2", "tp=3", "ep=2", "pp=2", "tp=2,dp=2,ep=2", "dp=3", "tp=8", "ep=3")
-ASAN_FOLDERS = {"model": 3, "engine": 11, "train": 11, "losses": 2, "serving": 6, "planning": 3, "parity": 7, "trained": 2, "host": 7, "runs": 3, "api": 5, "http": 3, "jobs": 6}  # and its minutes (docs/ci.md)
-KERNEL_PARTS = 4  # cmake/Night.cmake
 ARCHITECTURES = ("80", "90a", "100a")
-# Sanitizers' parts that passed whole by hand once, in 8 minutes at most: only such a part joins the turns of .ci/run, where a red one lets nothing land.
-PROVED = ("asan-model", "asan-engine", "asan-losses", "asan-serving", "asan-planning", "asan-trained", "asan-host", "asan-runs", "asan-http")
+KERNEL_PARTS = 4  # cmake/Night.cmake
+SHORT_MINUTES = 1  # a part of at most so many takes the turns that leave no time for a long one
 
+
+@dataclass(frozen=True)
+class Sanitized:
+    """Minutes for building a program of cmake/Night.cmake, those of each of the shards that its tests are cut into, and how many these are (docs/ci.md)."""
+
+    build: int
+    run: int
+    shards: int = 1
+
+
+SANITIZED = {
+    "tsan-engine": Sanitized(3, 4, 3), "tsan-train": Sanitized(3, 4, 7),
+    "asan-model": Sanitized(2, 1), "asan-engine": Sanitized(3, 4, 2), "asan-train": Sanitized(3, 4, 2), "asan-losses": Sanitized(1, 1), "asan-serving": Sanitized(4, 1),
+    "asan-planning": Sanitized(2, 1), "asan-parity": Sanitized(3, 4), "asan-trained": Sanitized(1, 1), "asan-host": Sanitized(4, 2), "asan-runs": Sanitized(2, 1),
+    "asan-api": Sanitized(3, 2), "asan-http": Sanitized(1, 2), "asan-jobs": Sanitized(3, 3),
+    **{f"asan-kernels-{n}": Sanitized(4, 3) for n in range(KERNEL_PARTS)},
+}  # fmt: skip
+# Those that passed whole by hand once: only the parts of such a program take turns in .ci/run, where a red one lets nothing land.
+PROVED = ("tsan-engine", "asan-model", "asan-engine", "asan-train", "asan-losses", "asan-serving", "asan-planning", "asan-trained", "asan-host", "asan-runs", "asan-http")
+UNPROVED = "no pass of the whole is recorded: a red one would let nothing land. It joins when it has passed (`PROVED` in `tools/night.py`)"
+# The other parts that never take a turn, and why. Together with those that PROVED lacks they are the table of docs/ci.md.
+WITHOUT_TURN = {
+    "demo-ranks": "up to 17 minutes, for which a night has no room either; its layout is among `ranks-...`, with the quick demo",
+    "recipe-agent": "up to an hour, for which a night has no room either; `recipe` makes the other model",
+    "kills": "as long as it is given, here 13 minutes",
+    "regions": "needs root and TUN",
+    "give-way": "up to 15 minutes, for which a night has no room either",
+    **{f"cuda-{a}": "`.ci/run` compiles GPU code for one architecture each time anyway, by turns of its own" for a in ARCHITECTURES},
+}
 
 # Of the test programs, whose tests are of bits and not of shares, times or numbers of pieces. Run with giving way at every boundary.
 GIVE_WAY = ("unit/test_kernels/*", "unit/test_model/*", "unit/test_engine/*", "unit/test_train/*", "unit/test_trained/*", "unit/test_parity/*", "unit/test_system/*",
@@ -36,25 +65,37 @@ class Part:
     kind: str  # which function below runs it
     argument: str
     what: str
-    in_turn: bool = True  # .ci/run takes a few minutes for one; GPU code has a turn of its own there
     by_name: bool = False  # a night does not run it: whoever names it does
+    build_minutes: int = 0  # more for the first part of a program, which builds it
+    shard: tuple = (0, 1)  # which part of the program's tests, of how many
+    why_no_turn: str = ""  # empty: .ci/run takes it by turns
+
+
+def parts_of(program, made):
+    tool, _, over = program.partition("-")
+    what = f"{'ThreadSanitizer' if tool == 'tsan' else 'AddressSanitizer'} over " + (f"every fourth kernel, from the {int(over[8:]) + 1}." if over.startswith("kernels-") else f"src/{over}")
+    for shard in range(made.shards):
+        rest, told = (f"-{shard}", f", the {shard + 1}. of {made.shards} shards of its tests") if made.shards > 1 else ("", "")
+        yield Part(f"{program}{rest}", made.run, "program", program.replace("-", "_"), f"{what}{told}", build_minutes=made.build, shard=(shard, made.shards),
+                   why_no_turn="" if program in PROVED else UNPROVED)  # fmt: skip
+
+
+def plain(name, minutes, kind, argument, what, by_name=False):
+    return Part(name, minutes, kind, argument, what, by_name, why_no_turn=WITHOUT_TURN.get(name, ""))
 
 
 PARTS = [
-    Part("demo", 9, "demo", "", "the full demo, whose weights have the published hash"),
-    Part("demo-ranks", 17, "demo", "--ranks tp=2,dp=2,ep=2", "the same on eight ranks", in_turn=False),
-    Part("recipe", 15, "command", "/usr/bin/python3 -B tools/republish --check", "the shipped model from its recipe, byte for byte"),
-    Part("recipe-agent", 60, "command", "/usr/bin/python3 -B tools/republish --check --model agent-glm", "the other shipped model from its recipe, byte for byte", in_turn=False, by_name=True),
-    Part("soak", 6, "command", "/usr/bin/python3 -B bench/soak.py --minutes 5", "a server that everybody uses at once, for five minutes"),
-    Part("kills", 15, "command", ".oracle/bin/python -B bench/weight_kills.py --minutes 13", "kills of publishers, mirrors and followers, a thousand where the time is enough", in_turn=False, by_name=True),
-    Part("regions", 4, "command", "/usr/bin/python3 -B bench/regions.py", "a fleet in three network namespaces on wires that lose packets (root and TUN)", in_turn=False, by_name=True),
-    *[Part(f"ranks-{layout.replace('=', '').replace(',', '-')}", 1, "demo", f"--quick --ranks {layout}", f"the quick demo under {layout}") for layout in LAYOUTS],
-    Part("give-way", 15, "everywhere", "", "tests of bits, parity and the quick demo while work gives way at every boundary, in drawn turns", in_turn=False, by_name=True),
-    Part("tsan-engine", 16, "program", "tsan_engine", "ThreadSanitizer over the engine", in_turn=False),
-    Part("tsan-train", 40, "program", "tsan_train", "ThreadSanitizer over the trainer", in_turn=False, by_name=True),
-    *[Part(f"asan-{folder}", minutes, "program", f"asan_{folder}", f"AddressSanitizer over src/{folder}", in_turn=f"asan-{folder}" in PROVED) for folder, minutes in ASAN_FOLDERS.items()],
-    *[Part(f"asan-kernels-{n}", 7, "program", f"asan_kernels_{n}", f"AddressSanitizer over every fourth kernel, from the {n + 1}.", in_turn=f"asan-kernels-{n}" in PROVED) for n in range(KERNEL_PARTS)],
-    *[Part(f"cuda-{a}", 3, "cuda", a, f"GPU code for compute capability {a}, by nvcc", in_turn=False) for a in ARCHITECTURES],
+    plain("demo", 9, "demo", "", "the full demo, whose weights have the published hash"),
+    plain("demo-ranks", 17, "demo", "--ranks tp=2,dp=2,ep=2", "the same on eight ranks", by_name=True),
+    plain("recipe", 15, "command", "/usr/bin/python3 -B tools/republish --check", "the shipped model from its recipe, byte for byte"),
+    plain("recipe-agent", 60, "command", "/usr/bin/python3 -B tools/republish --check --model agent-glm", "the other shipped model from its recipe, byte for byte", by_name=True),
+    plain("soak", 6, "command", "/usr/bin/python3 -B bench/soak.py --minutes 5", "a server that everybody uses at once, for five minutes"),
+    plain("kills", 15, "command", ".oracle/bin/python -B bench/weight_kills.py --minutes 13", "kills of publishers, mirrors and followers, a thousand where the time is enough", by_name=True),
+    plain("regions", 4, "command", "/usr/bin/python3 -B bench/regions.py", "a fleet in three network namespaces on wires that lose packets (root and TUN)", by_name=True),
+    *[plain(f"ranks-{layout.replace('=', '').replace(',', '-')}", 1, "demo", f"--quick --ranks {layout}", f"the quick demo under {layout}") for layout in LAYOUTS],
+    plain("give-way", 15, "everywhere", "", "tests of bits, parity and the quick demo while work gives way at every boundary, in drawn turns", by_name=True),
+    *[part for program, made in SANITIZED.items() for part in parts_of(program, made)],
+    *[plain(f"cuda-{a}", 3, "cuda", a, f"GPU code for compute capability {a}, by nvcc", by_name=True) for a in ARCHITECTURES],
 ]
 ENVIRONMENT = {
     # The libraries below are not instrumented: what they did to a vector cannot be told.
@@ -116,20 +157,26 @@ class Runner:
 
     def __init__(self, checks, build, environment):
         self.checks, self.build, self.environment = checks, build, environment
+        self.built = set()  # programs of which a part ran before
+
+    def minutes(self, part):
+        return part.minutes + (0 if part.argument in self.built else part.build_minutes)
 
     def run(self, part, tally):
         """Seconds, when it passed."""
-        self.checks.say(f"night: {part.name}, {part.what} (at most {part.minutes} minutes; ./check --night {part.name} repeats it)")
+        minutes = self.minutes(part)
+        self.checks.say(f"night: {part.name}, {part.what} (at most {minutes} minutes; ./check --night {part.name} repeats it)")
         begin, failures = time.monotonic(), len(tally.failures)
-        getattr(self, part.kind)(part, tally, {**self.environment, **ENVIRONMENT.get(part.kind, {})}, begin + 60 * part.minutes)
+        getattr(self, part.kind)(part, tally, {**self.environment, **ENVIRONMENT.get(part.kind, {})}, begin + 60 * minutes)
         seconds = time.monotonic() - begin
+        self.built.add(part.argument)
         return seconds if len(tally.failures) == failures else None
 
     def watched(self, part, tally, command, environment, end):
         status, output, seconds = self.checks.run_watched(f"night/{part.name}", command, environment, max(1, end - time.monotonic()))
         if status != 0:
             tally.show_tail(output)
-            tally.add_failure(f"night/{part.name}", self.checks.how_it_ended(status, 60 * part.minutes))
+            tally.add_failure(f"night/{part.name}", self.checks.how_it_ended(status, 60 * self.minutes(part)))
         return status == 0, output, seconds
 
     def command(self, part, tally, environment, end):
@@ -159,9 +206,9 @@ class Runner:
         self.demo(Part(part.name, part.minutes, part.kind, "--quick", part.what), tally, {**environment, "LOCKSTEP_BINARY": program}, end)
 
     def program(self, part, tally, environment, end):
-        """Builds a program of cmake/Night.cmake, and runs its tests as checks of their own."""
+        """Builds a program of cmake/Night.cmake, and runs its tests, or a shard of them, as checks of their own."""
         if self.watched(part, tally, ["./setup", f"--target={part.argument}"], environment, end)[0]:
-            self.checks.run_unit(self.build / part.argument, tally, [], environment, max(1, end - time.monotonic()))
+            self.checks.run_unit(self.build / part.argument, tally, [], environment, max(1, end - time.monotonic()), part.shard)
 
     def cuda(self, part, tally, environment, end):
         if not any(os.access(Path(folder) / "nvcc", os.X_OK) for folder in [*os.environ.get("PATH", "").split(":"), "/usr/local/cuda/bin"]):
@@ -170,27 +217,38 @@ class Runner:
             tally.add_pass()
 
 
+def whose_turn(parts, number, short):
+    """The part of that turn: of those that take turns a long one where the number is even, else, or where only a short one has the time, a short one."""
+    short = short or number % 2 == 1
+    turns = [part for part in parts if not part.why_no_turn and (part.minutes + part.build_minutes <= SHORT_MINUTES) == short]
+    at = number // 2 % len(turns)
+    return turns[at], f"night: turn {number}, so it is that of part {at + 1} of {len(turns)} {'short' if short else 'long'} ones"
+
+
+def named(word, parts):
+    """The parts that a word names: one, those that a pattern fits, or all shards of a program."""
+    found = [part for part in parts if fnmatch.fnmatchcase(part.name, word) or part.shard[1] > 1 and part.name.rpartition("-")[0] == word]
+    if not found:
+        raise SystemExit(f"check: --night has no part '{word}'; it has next, short, list, {', '.join(part.name for part in parts)}")
+    return found
+
+
 def run(words, runner, tally, say, parts=PARTS, file=None, tree_name=None, number=None):
-    """Runs the parts of `./check --night WORDS`: all that have not passed with this tree, `next`, or those named."""
+    """Runs the parts of `./check --night WORDS`: all that have not passed with this tree, `next`, `short`, or those named."""
     if words == ["list"]:
         for part in parts:
-            say(f"{part.name:18} {part.minutes:3} min  {part.what}")
+            say(f"{part.name:18} {part.minutes + part.build_minutes:3} min  {part.what}{' (no turn in .ci/run)' if part.why_no_turn else ''}")
         return
-    if words == ["next"]:
+    if words in (["next"], ["short"]):
         if number is None and not was_raised(turn()):
             say("night: .ci/turn was not raised in the last commit; unless it was in one before, the last landing's parts run again")
-        number = turn() if number is None else number
-        turns = [part for part in parts if part.in_turn]
-        at = number // 2 % len(turns)  # .ci/run asks for one when the number is even
-        say(f"night: turn {number}, so it is that of part {at + 1} of {len(turns)}")
-        runner.run(turns[at], tally)
+        part, told = whose_turn(parts, turn() if number is None else number, short=words == ["short"])
+        say(told)
+        runner.run(part, tally)
         return
-    known = {part.name: part for part in parts}
-    if wrong := [word for word in words if word not in known]:
-        raise SystemExit(f"check: --night has no part '{wrong[0]}'; it has next, list, {', '.join(known)}")
     if words:
-        for word in words:
-            runner.run(known[word], tally)
+        for part in dict.fromkeys(part for word in words for part in named(word, parts)):
+            runner.run(part, tally)
         return
     parts = [part for part in parts if not part.by_name]
     progress = Progress(file or ROOT / "build/night.json", tree_name or tree())
@@ -203,3 +261,26 @@ def run(words, runner, tally, say, parts=PARTS, file=None, tree_name=None, numbe
     if all(part.name in progress.passed for part in parts):
         say(f"night: all {len(parts)} parts passed ({sum(progress.passed.values()) / 60:.0f} minutes); the next one begins anew")
         progress.forget()
+
+
+def told(names, parts=PARTS):
+    """Parts as docs/ci.md names them: those of one family that are all among them as `family-...`."""
+    names, words = set(names), []
+    for part in parts:
+        family = next((f for f in ("ranks-", "cuda-", "asan-kernels-", f"{part.name.rpartition('-')[0]}-" if part.shard[1] > 1 else "") if f and part.name.startswith(f)), "")
+        whole = family and all(p.name in names for p in parts if p.name.startswith(family))
+        if part.name in names:
+            words.append(f"`{family}...`" if whole else f"`{part.name}`")
+    return ", ".join(dict.fromkeys(words))
+
+
+def page():
+    """What docs/ci.md says of the parts that take turns, and its table of those that do not, with the reason of each."""
+    short, long = ([p.name for p in PARTS if not p.why_no_turn and (p.minutes + p.build_minutes <= SHORT_MINUTES) == s] for s in (True, False))
+    reasons = dict.fromkeys(part.why_no_turn for part in PARTS if part.why_no_turn)
+    rows = [(reason, [p for p in PARTS if p.why_no_turn == reason]) for reason in reasons]
+    return "\n".join([
+        f"By turns: {told(long)}; and of a minute at most {told(short)}.", "",
+        "| parts without a turn | why | what runs them |", "|---|---|---|",
+        *(f"| {told(p.name for p in own)} | {reason} | {'whoever names them' if own[0].by_name else 'a night'} |" for reason, own in rows),
+    ])  # fmt: skip

@@ -151,14 +151,18 @@ def unit_names(program):
     return names
 
 
-def run_unit(program, tally, patterns, environment, timeout):
+def run_unit(program, tally, patterns, environment, timeout, shard=(0, 1)):
+    """Runs the tests that the patterns choose, or of those a shard: the same tests as GTEST_SHARD_INDEX of GTEST_TOTAL_SHARDS, but by name, since
+    those two would cut what is left after a crash once more."""
     group = f"unit/{program.name}"
     if not program.exists():
         return tally.add_failure(group, f"{program.name} was not built")
     names = unit_names(program)
     if names is None:
         return tally.add_failure(group, "cannot list its tests")
-    left = [n for n in names if chosen(f"{group}/{n}", patterns)]
+    left = [n for n in names if chosen(f"{group}/{n}", patterns)][shard[0] :: shard[1]]
+    if not left and shard[1] > 1:
+        return tally.add_failure(group, f"shard {shard[0]} of {shard[1]} has no test: the program has {len(names)}")
     everything = left == names
     total, seconds, failures_before = len(left), 0.0, len(tally.failures)
     while left:
@@ -463,7 +467,7 @@ def main():
     parser.add_argument("--tsan-serve", action="store_true", help="tests/api/test_concurrency.py against the server of build-tsan/")
     parser.add_argument("--fuzz", action="store_true", help="the libFuzzer programs of build-fuzz/, some seconds each")
     parser.add_argument("--kill", type=int, nargs="?", const=100, metavar="N", help="N kills of training runs under ranks (default 100)")
-    parser.add_argument("--night", action="store_true", help="the parts of tools/night.py: all, those named, `next`, or `list`")
+    parser.add_argument("--night", action="store_true", help="the parts of tools/night.py: all, those named, `next`, `short`, or `list`")
     parser.add_argument("--soak", type=float, nargs="?", const=60, metavar="MINUTES", help="bench/soak.py: everybody at once, for so long (default 60); and 1,000 sessions")
     parser.add_argument("--one-at-a-time", action="store_true", help="no check beside another (their costs are then those of a quiet machine)")
     parser.add_argument("--timeout", type=int, default=1200, help="seconds for one program (default 1200)")

@@ -1,7 +1,7 @@
 """./check's own behaviour, with stand-in programs: seeds of fuzzing, what it says of tests that were skipped, the parts of a night."""
 import ast
 import contextlib
-import fnmatch
+import dataclasses
 import functools
 import io
 import os
@@ -249,13 +249,15 @@ def checks_that_are_named_are_in_the_tree(folder):
     assert sorted(seen) == sorted(run_checks.oracle_names())
 
 
-PARTS = [night.Part(name, 1, "command", f"{{folder}}/{name}", "a stand-in", in_turn=name != "long") for name in ("one", "two", "long", "three")]
+PARTS = [night.Part(name, minutes, "command", f"{{folder}}/{name}", "a stand-in", why_no_turn="planted" if name == "long" else "")
+         for name, minutes in (("one", 2), ("two", 2), ("long", 2), ("three", 2), ("quick", 1), ("brief", 1))]
+NAMES = [part.name for part in PARTS]
 
 
 def nights(folder, *words, broken=(), tree="a", number=None):
     """What one `./check --night WORDS` ran, which parts failed, and what it printed. Parts are scripts that note that they ran."""
     folder = Path(folder)
-    ran, parts = folder / "ran", [night.Part(p.name, p.minutes, p.kind, p.argument.format(folder=folder), p.what, p.in_turn) for p in PARTS]
+    ran, parts = folder / "ran", [dataclasses.replace(part, argument=part.argument.format(folder=folder)) for part in PARTS]
     for part in parts:
         script = Path(part.argument)
         script.write_text(f"#!/bin/sh\necho {part.name} >>{ran}\nexit {int(part.name in broken)}\n")
@@ -269,27 +271,29 @@ def nights(folder, *words, broken=(), tree="a", number=None):
 
 
 def a_night_goes_on_where_it_was(folder):
-    assert nights(folder, broken=["two"])[:2] == (["one", "two", "long", "three"], ["two"])
+    assert nights(folder, broken=["two"])[:2] == (NAMES, ["two"])
     ran, failed, printed = nights(folder)  # what passed is not run again, what failed is
-    assert (ran, failed) == (["two"], []) and "all 4 parts passed" in printed, printed
-    assert nights(folder)[0] == ["one", "two", "long", "three"]  # a whole night is over: the next one is a new one
+    assert (ran, failed) == (["two"], []) and "all 6 parts passed" in printed, printed
+    assert nights(folder)[0] == NAMES  # a whole night is over: the next one is a new one
     nights(folder, broken=["two"])
-    assert nights(folder, tree="b")[0] == ["one", "two", "long", "three"]  # another tree has passed nothing
+    assert nights(folder, tree="b")[0] == NAMES  # another tree has passed nothing
     for text in ("", "{", "[]", '{"tree": "b"}', '{"tree": "b", "passed": 7}', '{"tree": "b", "passed": {"one": "x"}}'):
         (Path(folder) / "night.json").write_text(text)
-        assert nights(folder, tree="b")[0] == ["one", "two", "long", "three"], text
+        assert nights(folder, tree="b")[0] == NAMES, text
 
 
 def each_part_has_its_turn(folder):
     turns = [nights(folder, "next", number=number)[0] for number in (40, 42, 44)]
     assert sorted(turns) == [["one"], ["three"], ["two"]], turns
+    turns = [nights(folder, word, number=number)[0] for word, number in (("next", 41), ("next", 43), ("short", 40), ("short", 42))]
+    assert sorted(turns[:2]) == sorted(turns[2:]) == [["brief"], ["quick"]], turns  # where a long one has no turn or no time
     ran, failed, printed = nights(folder, "next", number=40, broken=["one", "two", "three"])
     assert failed == ran and f"./check --night {ran[0]} repeats it" in printed, printed
     assert nights(folder, "long", "one")[0] == ["long", "one"]
     try:
         nights(folder, "four")
     except SystemExit as stop:
-        assert "no part 'four'; it has next, list, one" in str(stop), stop
+        assert "no part 'four'; it has next, short, list, one" in str(stop), stop
     else:
         raise AssertionError("a part that is none was taken")
 
@@ -310,9 +314,74 @@ def turns_are_of_landings(folder):
     for count in range(number, number + 6):  # of the lines themselves
         (Path(folder) / ".ci").mkdir(exist_ok=True)
         (Path(folder) / ".ci/turn").write_text(f"{count}\n")
-        told = subprocess.run(["/bin/bash", "-euc", f'stop() {{ echo "$1"; exit 1; }}\n{script[begin:end]}\necho $kind $architecture'], cwd=folder, capture_output=True, text=True)
-        kind = ("tsan", "fuzz", "asan-quick")[count // 2 % 3] if count % 2 else "night next"
-        assert told.stdout.strip() == f"{kind} {night.ARCHITECTURES[count % 3]}", told
+        told = subprocess.run(["/bin/bash", "-euc", f'stop() {{ echo "$1"; exit 1; }}\n{script[begin:end]}\necho "$kind $builds $architecture"'], cwd=folder, capture_output=True, text=True)
+        kind = ("tsan", "fuzz", "asan-quick")[count // 2 % 3] if count % 2 else ""
+        assert told.stdout.strip() == f"{kind} {kind}{' tsan-training' if kind == 'tsan' else ''} {night.ARCHITECTURES[count % 3]}".strip(), told
+
+
+def a_late_run_takes_a_part_of_a_minute(folder):
+    """The lines of .ci/run with a stand-in for ./check: what runs by turns after so many minutes, and how many skips are counted."""
+    folder, script = Path(folder), (ROOT / ".ci/run").read_text()
+    (folder / "check").write_text('#!/bin/sh\necho "$*" >>ran\necho "1 passed, 0 failed, 0 skipped"\n')
+    (folder / "check").chmod(0o755)
+    adds, turns = (re.search(pattern, script, re.S)[1] for pattern in (r"\n(add\(\) \{.*?\n\}\n)", r"\n(late\(\) \{.*?)\nstep \"GPU code"))
+    for number, minutes, expected, skips in ((8, 10, ["--night next"], 0), (9, 10, ["--tsan", "--night next"], 0), (8, 76, ["--night short"], 1), (9, 76, ["--night next"], 1),
+                                             (8, 86, [], 2), (9, 86, [], 2)):
+        (folder / "ran").write_text("")
+        given = f"turn={number} kind={'tsan' if number % 2 else ''} builds= logs=. status=0 passed=0 failed=0 skipped=0 begin=0 SECONDS={60 * minutes}"
+        done = subprocess.run(["/bin/bash", "-euo", "pipefail", "-c", f"{given}\nstep() {{ :; }}\nstop() {{ exit 3; }}\n{adds}{turns}\necho $passed $skipped"], cwd=folder, capture_output=True, text=True)
+        assert done.returncode == 0, done
+        assert (folder / "ran").read_text().splitlines() == expected, (number, minutes, done)
+        assert done.stdout.splitlines()[-1] == f"{len(expected)} {skips}", (number, minutes, done.stdout)
+    assert all(part.kind != "program" for part in night.PARTS if not part.why_no_turn and part.minutes + part.build_minutes <= night.SHORT_MINUTES), "a part of a minute builds nothing"
+
+
+def shards_are_the_whole(folder):
+    """Of a stand-in for a test program: each test in one shard, also where one crashes; a shard without any is told."""
+    program, tests = Path(folder) / "tsan_stand_in", [f"Suite.test{n}" for n in range(7)]
+    program.write_text(f"""#!/usr/bin/python3
+import json, os, sys
+tests = {tests}
+if "--gtest_list_tests" in sys.argv:
+    print("Suite.", *(f"  {{t[6:]}}" for t in tests), sep="\\n")
+    sys.exit()
+options = dict(word.split("=", 1) for word in sys.argv[1:])
+chosen = options.get("--gtest_filter", ":".join(tests)).split(":")
+for test in chosen:
+    open("{folder}/ran", "a").write(test + "\\n")
+    print("[ RUN      ] " + test, flush=True)
+    if test == os.environ.get("PLANTED"):
+        os.abort()
+    print("[       OK ] " + test, flush=True)
+report = [{{"name": "Suite", "testsuite": [{{"name": t[6:], "time": "0s", "status": "RUN", "result": "COMPLETED"}} for t in chosen]}}]
+json.dump({{"testsuites": report}}, open(options["--gtest_output"][5:], "w"))
+""")
+    program.chmod(0o755)
+
+    def shard(index, count, planted=""):
+        (Path(folder) / "ran").write_text("")
+        tally = run_checks.Tally()
+        with contextlib.redirect_stdout(io.StringIO()):
+            run_checks.run_unit(program, tally, [], {**os.environ, "PLANTED": planted}, 60, (index, count))
+        return (Path(folder) / "ran").read_text().split(), tally
+
+    ran = [shard(index, 3) for index in range(3)]
+    assert sorted(sum((tests for tests, _ in ran), [])) == tests and all(tally.passed == len(own) and not tally.failures for own, tally in ran), ran
+    own, tally = shard(1, 3, planted="Suite.test1")
+    assert own == ["Suite.test1", "Suite.test4"] and tally.passed == 1 and len(tally.failures) == 1 and "Suite.test1" in tally.failures[0], (own, tally.failures)
+    own, tally = shard(7, 8)
+    assert own == [] and "shard 7 of 8 has no test" in tally.failures[0], tally.failures
+
+
+def a_program_is_built_once_in_a_night(folder):
+    """So the minutes for building it count once."""
+    runner = night.Runner(run_checks, Path(folder), dict(os.environ))
+    first, second = (night.Part(f"of-{n}", 2, "command", "true", "a stand-in", build_minutes=3, shard=(n, 2)) for n in range(2))
+    assert runner.minutes(first) == runner.minutes(second) == 5
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        night.run(["of"], runner, run_checks.Tally(), run_checks.say, [first, second])  # all shards of a program, by its name
+        night.run(["*-1"], night.Runner(run_checks, Path(folder), dict(os.environ)), run_checks.Tally(), run_checks.say, [first, second])
+    assert re.findall(r"night: (of-\d), .*?at most (\d+) minutes", printed.getvalue()) == [("of-0", "5"), ("of-1", "2"), ("of-1", "5")], printed.getvalue()
 
 
 def a_part_ends_in_its_time(folder):
@@ -328,35 +397,48 @@ def a_part_ends_in_its_time(folder):
 
 
 def the_parts_are_those_of_the_tree(folder):
-    names = [part.name for part in night.PARTS]
-    assert len(set(names)) == len(names) and sum(part.minutes for part in night.PARTS if not part.by_name) <= night.MOST_MINUTES
+    names, programs = [part.name for part in night.PARTS], {}
+    for part in night.PARTS:
+        if part.kind == "program":
+            programs.setdefault(part.argument, []).append(part)
+    of_a_night = sum(part.minutes for part in night.PARTS if not part.by_name) + sum(parts[0].build_minutes for parts in programs.values())
+    assert len(set(names)) == len(names) and of_a_night <= night.MOST_MINUTES, of_a_night
     parity = (ROOT / "src/parity/parity_run.cpp").read_text()
     assert ", ".join(f'"{layout}"' for layout in night.LAYOUTS) in parity, "parity compares other layouts"
     made = (ROOT / "cmake/Night.cmake").read_text()
-    assert f"foreach(folder {' '.join(night.ASAN_FOLDERS)})" in made and f"LOCKSTEP_KERNEL_PARTS {night.KERNEL_PARTS})" in made
+    folders = [name[5:] for name in night.SANITIZED if name.startswith("asan-") and not name.startswith("asan-kernels-")]
+    assert sorted(re.search(r"foreach\(folder (model .*?)\)", made)[1].split()) == sorted(folders) and f"LOCKSTEP_KERNEL_PARTS {night.KERNEL_PARTS})" in made
+    assert f"foreach(folder {' '.join(name[5:] for name in night.SANITIZED if name.startswith('tsan-'))})" in made
     assert f"LOCKSTEP_CUDA_ARCHITECTURES {' '.join(night.ARCHITECTURES)} CACHE" in (ROOT / "cmake/Cuda.cmake").read_text()
     assert all(hasattr(night.Runner, part.kind) for part in night.PARTS)
-    assert {part.name for part in night.PARTS if part.kind == "program" and part.in_turn} == set(night.PROVED), "a sanitizer's part takes turns when it has passed, and every one that has"
-    # docs/ci.md says which parts there are, and which take turns.
+    # Every sanitizer's program is in a night, all its tests, and in parts of some minutes.
+    assert set(programs) == {name.replace("-", "_") for name in night.SANITIZED}
+    for parts in programs.values():
+        assert [part.shard for part in parts] == [(n, len(parts)) for n in range(len(parts))] and not any(part.by_name for part in parts), parts
+        assert all(part.minutes + part.build_minutes <= 8 for part in parts), parts
+    # Every part takes turns, or has a reason why not; a sanitizer's takes them when its program has passed, and every one that has.
+    assert set(night.PROVED) <= set(night.SANITIZED) and set(night.WITHOUT_TURN) <= set(names), (night.PROVED, night.WITHOUT_TURN)
+    proved = {name.replace("-", "_") for name in night.PROVED}
+    for part in night.PARTS:
+        expected = part.argument in proved if part.kind == "program" else part.name not in night.WITHOUT_TURN
+        assert (not part.why_no_turn) == expected and (expected or len(part.why_no_turn) > 15), part
+    for short in (False, True):
+        turns = [part.name for part in night.PARTS if not part.why_no_turn and (part.minutes + part.build_minutes <= night.SHORT_MINUTES) == short]
+        assert [night.whose_turn(night.PARTS, 2 * n + short, False)[0].name for n in range(len(turns))] == turns
+    # docs/ci.md says which parts there are, which take turns, and why the others do not.
     text = (ROOT / "docs/ci.md").read_text()
-    def meant(said):
-        patterns = [pattern.replace("...", "*") for pattern in re.findall(r"`([^`]+)`", said)]
-        unknown = [pattern for pattern in patterns if not fnmatch.filter(names, pattern)]
-        assert not unknown, f"docs/ci.md names {unknown}, which are no parts of a night"
-        return {name for pattern in patterns for name in fnmatch.filter(names, pattern)}
     table = re.search(r"\| parts \| what \|\n\|[-|]+\n((?:\|.*\n)+)", text)[1]
-    assert meant(" ".join(row.split("|")[1] for row in table.splitlines())) == set(names), "the table of docs/ci.md has other parts"
-    found = re.search(r"`./check --night next`\): of (.*?)\. The others", text, re.S)
-    assert found, "docs/ci.md does not say which parts take turns"
-    turns = found[1]
-    assert meant(turns) == {part.name for part in night.PARTS if part.in_turn}, f"docs/ci.md says that {turns} take turns"
+    rows = re.findall(r"`([^`]+)`", " ".join(row.split("|")[1] for row in table.splitlines()))
+    assert set(rows) == set(re.findall(r"`([^`]+)`", night.told(names))), f"the table of docs/ci.md has {sorted(rows)}, and the parts are {night.told(names)}"
+    assert night.page() in text, f"docs/ci.md says otherwise than tools/night.py:\n{night.page()}"
 
 
 CHECKS = [fuzzing_starts_from_a_new_seed_each_time, a_printed_seed_repeats_the_run, a_wrong_seed_is_refused, the_end_names_the_way_to_skipped_tests,
           the_end_shows_again_what_failed, the_readme_counts_what_is_skipped, tests_of_a_file_are_those_that_pytest_finds,
           the_end_tells_what_groups_cost, the_end_tells_what_families_cost, two_programs_run_at_once_and_are_told_in_order,
           what_is_timed_runs_alone_and_the_rest_two_at_a_time, a_fault_of_ours_ends_what_runs, checks_that_are_named_are_in_the_tree,
-          a_night_goes_on_where_it_was, each_part_has_its_turn, turns_are_of_landings, a_part_ends_in_its_time, the_parts_are_those_of_the_tree]
+          a_night_goes_on_where_it_was, each_part_has_its_turn, turns_are_of_landings, a_late_run_takes_a_part_of_a_minute,
+          shards_are_the_whole, a_program_is_built_once_in_a_night, a_part_ends_in_its_time, the_parts_are_those_of_the_tree]
 
 
 def main():
