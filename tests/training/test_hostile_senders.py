@@ -17,7 +17,9 @@ from test_wire import BASE, TOKENS, Client
 
 SENDERS, SECONDS, BODY_MEGABYTES = 50, 10, 256
 TARGET_MS = 50  # of the 99th percentile
-WINDOWS = 5  # of heartbeats, each judged by itself: others on the machine disturb some of them
+WINDOWS = 5  # of heartbeats: others on the machine disturb some of them
+QUIET_WINDOWS = 2  # as many at least must be quiet
+ATTEMPTS = 3
 QUIET_MS = TARGET_MS / 5  # an echo's 99th percentile, in a window whose heartbeats the machine itself leaves room for: a heartbeat wakes three threads, an echo one
 
 
@@ -121,29 +123,55 @@ def percentile(values, percent):
 
 
 def judge(beaten, echoed):
-    """What is wrong with heartbeats beside senders, by the echoes beside them; empty: nothing. The target itself holds in the best of the windows in which
-    the machine was quiet, and in the median one but for what the machine takes, of which the echo tells."""
+    """Whether heartbeats beside senders keep the target: true, false, or None where the machine was too busy to tell; and the figures. The heartbeats of
+    all windows that an echo shows to be quiet count as one sample. On a machine that is not, the median window still has to keep the target but for what
+    the machine takes."""
     assert len(beaten) > 20 * WINDOWS, beaten
     size = len(beaten) // WINDOWS
-    windows = sorted((percentile(beaten[i * size : (i + 1) * size], 99), percentile(echoed[i * size : (i + 1) * size], 99)) for i in range(WINDOWS))
-    quiet = [beat for beat, echo in windows if echo <= QUIET_MS]
-    median, echo = windows[WINDOWS // 2][0], sorted(echo for _, echo in windows)[WINDOWS // 2]
-    print(f"99th percentiles of {WINDOWS} windows, and of the echoes beside them: {windows}; {len(quiet)} of them quiet")
-    if quiet and quiet[0] >= TARGET_MS:
-        return f"no quiet window of heartbeats is below {TARGET_MS} ms: {windows}"
+    windows = [(beaten[i * size : (i + 1) * size], percentile(echoed[i * size : (i + 1) * size], 99)) for i in range(WINDOWS)]
+    quiet = [beats for beats, echo in windows if echo <= QUIET_MS]
+    pooled = [beat for beats in quiet for beat in beats]
+    told = f"99th percentiles of {WINDOWS} windows, and of the echoes beside them: {[(percentile(beats, 99), echo) for beats, echo in windows]}; {len(quiet)} of them quiet"
+    median, echo = (sorted(values)[WINDOWS // 2] for values in zip(*[(percentile(beats, 99), echo) for beats, echo in windows]))
     if median >= TARGET_MS + 5 * echo:
-        return f"the median window of heartbeats is {median} ms, allowed are {TARGET_MS} and five times the echo's {echo}"
-    return ""
+        return False, f"the median window of heartbeats is {median} ms, allowed are {TARGET_MS} and five times the echo's {echo}; {told}"
+    if len(quiet) < QUIET_WINDOWS:
+        return None, told
+    return percentile(pooled, 99) < TARGET_MS, f"{len(pooled)} heartbeats of the quiet windows: 99th percentile {percentile(pooled, 99)} ms; {told}"
+
+
+def in_attempts(attempt):
+    """What the first of ATTEMPTS that keeps the target says; else false where one missed it, and None where none could tell."""
+    outcomes = []
+    for _ in range(ATTEMPTS):
+        outcomes.append(attempt())
+        print(f"\n{outcomes[-1]}")
+        if outcomes[-1][0]:
+            return outcomes[-1]
+    return next((outcome for outcome in outcomes if outcome[0] is False), outcomes[-1])
 
 
 def test_heartbeats_are_judged_by_the_target():
-    """The judgement itself: a server that is slow is told from a machine that is, and a burst of somebody else's work is forgiven."""
-    well, echo = [1.0] * 597 + [24.0] * 3, [0.1] * 600
-    assert judge(well, echo) == "" and judge([49.0] * 600, echo) == ""
-    assert "no quiet window" in judge([51.0] * 600, echo) and "no quiet window" in judge(([1.0] * 50 + [60.0] * 3) * 12, echo)
-    assert judge([1.0] * 480 + [500.0] * 120, echo) == ""  # one window of five
-    assert "the median window" in judge([1.0] * 200 + [500.0] * 400, echo)
-    assert judge([90.0] * 600, [20.0] * 600) == "" and "the median window" in judge([200.0] * 600, [20.0] * 600)  # never quiet
+    """The judgement itself: a server that is slow, also in one window of five, is told from a machine that is."""
+    quiet, busy = [0.1] * 600, [20.0] * 600
+    held = lambda beaten, echoed=quiet: judge(beaten, echoed)[0]  # noqa: E731
+    assert held([49.0] * 600) is True and held([51.0] * 600) is False
+    assert held([1.0] * 595 + [60.0] * 5) is True and held([1.0] * 594 + [60.0] * 6) is False  # the 99th percentile of all
+    assert held([1.0] * 480 + [500.0] * 120) is False and held([500.0] * 120 + [1.0] * 480) is False  # one window of five
+    assert held([1.0] * 480 + [500.0] * 120, [0.1] * 480 + [20.0] * 120) is True  # in which the machine was slow
+    assert held([1.0] * 200 + [500.0] * 400) is False
+    assert held([1.0] * 600, busy) is None and held([90.0] * 600, busy) is None and held([200.0] * 600, busy) is False
+    assert held([1.0] * 600, [0.1] * 120 + [20.0] * 480) is None  # one quiet window tells too little
+
+
+def test_an_attempt_that_tells_nothing_is_made_again():
+    def outcome(*planted):
+        left = list(planted)
+        return in_attempts(lambda: (left.pop(0), "planted"))[0], len(planted) - len(left)
+
+    assert outcome(True, False, False) == (True, 1) and outcome(None, False, True) == (True, 3)
+    assert outcome(False, None, None) == (False, 3) and outcome(None, None, False) == (False, 3)
+    assert outcome(None, None, None) == (None, 3)
 
 
 def memory(process, name):
@@ -194,22 +222,27 @@ def test_fifty_hostile_senders(start_server):
         wires.append(list(hostile_requests(owner.result(made["request_id"])["model_id"], owner.key).values()))
     before = memory(server.process, "VmRSS")  # with the models
     statuses = []
-    end = time.monotonic() + SECONDS
-    threads = [threading.Thread(target=send_until, args=(end, server.port, wires[i % 5][i // 5 % 7:] + wires[i % 5][:i // 5 % 7], statuses)) for i in range(SENDERS)]
-    for thread in threads:
-        thread.start()
-    time.sleep(0.3)
-    beaten, echoed = heartbeats(server.port, good, SECONDS - 2)
-    for thread in threads:
-        thread.join()
+
+    def beside_senders():
+        end = time.monotonic() + SECONDS
+        threads = [threading.Thread(target=send_until, args=(end, server.port, wires[i % 5][i // 5 % 7:] + wires[i % 5][:i // 5 % 7], statuses)) for i in range(SENDERS)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.3)
+        beaten, echoed = heartbeats(server.port, good, SECONDS - 2)
+        for thread in threads:
+            thread.join()
+        # As docs/tenants.md has it.
+        print(f"\nAlone a heartbeat takes {percentile(alone, 50):.1f} ms (median; 99th percentile {percentile(alone, 99):.1f}), beside {SENDERS} hostile senders {percentile(beaten, 50):.1f} ms "
+              f"({percentile(beaten, 99):.1f}; an echo beside it {percentile(echoed, 99):.1f}; longest of {len(beaten)} {max(beaten):.1f}).")
+        return judge(beaten, echoed)
+
+    held, told = in_attempts(beside_senders)
+    assert held is not False, told  # one decoder for all made this 22 seconds
     peak = memory(server.process, "VmHWM")
     answered = [status for status, _ in statuses if status]
-    # As docs/tenants.md has it.
-    print(f"\nAlone a heartbeat takes {percentile(alone, 50):.1f} ms (median; 99th percentile {percentile(alone, 99):.1f}), beside {SENDERS} hostile senders {percentile(beaten, 50):.1f} ms "
-          f"({percentile(beaten, 99):.1f}; an echo beside it {percentile(echoed, 99):.1f}; longest of {len(beaten)} {max(beaten):.1f}). The server takes {before:.0f} MB before and at most {peak:.0f} MB: "
-          f"{peak - before - BODY_MEGABYTES:+.0f} MB against the budget of {BODY_MEGABYTES} MB. Answers by status: { {s: answered.count(s) for s in sorted(set(answered))} }.")
-    # One decoder for all made this 22 seconds.
-    assert not (wrong := judge(beaten, echoed)), wrong
+    print(f"The server takes {before:.0f} MB before and at most {peak:.0f} MB: {peak - before - BODY_MEGABYTES:+.0f} MB against the budget of {BODY_MEGABYTES} MB. "
+          f"Answers by status: { {s: answered.count(s) for s in sorted(set(answered))} }.")
     assert peak < before + BODY_MEGABYTES, (before, peak)  # an eighth of it, at most 32 MB, is left for what no lease counts
     assert 500 not in answered
     refused = [body for status, body in statuses if status in (413, 429, 503)]
@@ -226,6 +259,8 @@ def test_fifty_hostile_senders(start_server):
     assert isinstance(good.result(good.backward(model, 1)), bytes)
     began = time.monotonic()
     assert server.stop() == 0 and time.monotonic() - began < 10
+    if held is None:
+        pytest.skip(f"all else held, but the machine was never quiet enough to tell whether heartbeats keep their target, in {ATTEMPTS} attempts; the last: {told}")
 
 
 def test_a_body_that_is_too_much_says_so_and_how_much_is_allowed(start_server):
