@@ -1,5 +1,5 @@
 // Measures how a reader's work grows with its input, in instructions of the thread where the system counts them, else in its processor
-// time. Tests only.
+// time; or, where other threads do the work, in that of the whole process. Tests only.
 //   EXPECT_LT(growth([&](std::size_t size) { return text_of(size); }, [](const std::string& text) { read(text); }, 20'000), kLinearGrowth);
 #pragma once
 #include <linux/perf_event.h>
@@ -16,9 +16,12 @@
 
 namespace lockstep {
 
+enum class WorkOf { thread, process };
+
 class WorkMeter {
  public:
-  WorkMeter() {
+  explicit WorkMeter(WorkOf whose = WorkOf::thread) : clock_(whose == WorkOf::thread ? CLOCK_THREAD_CPUTIME_ID : CLOCK_PROCESS_CPUTIME_ID) {
+    if (whose == WorkOf::process) return;  // instructions of threads that run already cannot be counted
     perf_event_attr attributes{};
     attributes.type = PERF_TYPE_HARDWARE;
     attributes.size = sizeof attributes;
@@ -32,7 +35,7 @@ class WorkMeter {
   WorkMeter(const WorkMeter&) = delete;
   WorkMeter& operator=(const WorkMeter&) = delete;
   bool counts_instructions() const { return file_ >= 0; }
-  // Instructions, or nanoseconds of this thread: the least of some tries.
+  // Instructions, or nanoseconds of a processor: the least of some tries.
   double of(const std::function<void()>& work) const {
     double least = 0;
     for (int i = 0; i < (file_ >= 0 ? 1 : 4); ++i) {
@@ -48,9 +51,10 @@ class WorkMeter {
   double now() const {
     if (std::uint64_t count = 0; file_ >= 0 && read(file_, &count, sizeof count) == sizeof count) return static_cast<double>(count);
     timespec time{};
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    clock_gettime(clock_, &time);
     return static_cast<double>(time.tv_sec) * 1e9 + static_cast<double>(time.tv_nsec);
   }
+  clockid_t clock_;
   int file_ = -1;
 };
 
@@ -58,9 +62,9 @@ inline constexpr double kLinearGrowth = 2.5;
 // What doubling the input multiplies the work by, between `size` and eight times that: 2 for linear work, 4 for quadratic. Time is
 // disturbed by others; the least of several tries is not, so one that looks too long is measured again.
 template <class Make, class Run>
-double growth(const Make& make, const Run& run, std::size_t size) {
+double growth(const Make& make, const Run& run, std::size_t size, WorkOf whose = WorkOf::thread) {
   constexpr int kMostTries = 8;
-  const WorkMeter meter;
+  const WorkMeter meter(whose);
   const auto small = make(size), large = make(8 * size);
   double least_small = 0, least_large = 0, ratio = 0;
   run(small);  // what is made once
