@@ -1,10 +1,12 @@
 """A server under a limit of memory, and clients that want more than there is: their models take turns there, what fits beside nothing is
 refused, and what was acknowledged is there after a kill."""
 import os
+import re
 import resource
 import signal
 import subprocess
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -33,9 +35,13 @@ def limited(tmp_path, monkeypatch):
     return limit
 
 
-def data_megabytes(server, name):
-    status = Path(f"/proc/{server.process.pid}/status").read_text()
+def megabytes_of(process, name):
+    status = Path(f"/proc/{process.pid}/status").read_text()
     return int(status.split(name + ":")[1].split()[0]) / 1024
+
+
+def data_megabytes(server, name):
+    return megabytes_of(server.process, name)
 
 
 def refusal(answer):
@@ -179,3 +185,27 @@ def test_what_does_not_fit_is_refused_before_it_is_begun(limited, tmp_path):
         ended = run(*arguments)
         assert ended.returncode == 1 and "of memory" in ended.stderr and "are free" in ended.stderr, (arguments, ended.stderr)
         assert "could not be allocated" not in ended.stderr and "bad_alloc" not in ended.stderr, ended.stderr
+
+
+def test_a_comparison_takes_no_more_than_its_plan_says(limited):
+    """The plan is what its refusal names; with so much beside what the program has when it plans, and the slack, a run ends well."""
+    arguments = ["parity", "--model", str(REPOSITORY / "models/countdown-glm"), "--fuzz", "1"]
+    limited(150)
+    said = re.search(r"takes ([\d.]+) MB of memory, ([\d.]+) MB are free", run(*arguments).stderr)
+    assert said, "it is refused, as above"
+    planned, used = float(said[1]), 150 - float(said[2])
+    limited(int(used + planned + SLACK))
+    process = subprocess.Popen([os.environ["LOCKSTEP_BINARY"], *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    said_at_last, most = [], 0.0
+    reader = threading.Thread(target=lambda: said_at_last.append(process.stderr.read()))
+    reader.start()
+    while process.poll() is None:
+        try:
+            most = max(most, megabytes_of(process, "VmHWM"))
+        except (OSError, IndexError):
+            pass  # it has just ended
+        time.sleep(0.02)
+    reader.join()
+    print(f"planned {planned} MB, took at most {most:.1f} MB, of which {used:.1f} MB before it planned")
+    assert process.returncode == 0, said_at_last
+    assert 0 < most <= planned, (most, planned)
