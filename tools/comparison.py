@@ -26,9 +26,26 @@ def relative_error(value, truth):
     return 0.0 if difference == 0 else difference / scale if scale > 0 else float("inf")
 
 
-def assert_near(value, truth, rtol, atol, err_msg=""):
-    """Every |value - truth| is at most atol + rtol |truth|, as numpy.testing.assert_allclose has it; but NaN is near nothing, and shapes are equal."""
+def distance(value, truth):
+    """The length of value - truth."""
+    largest_difference(value, truth)
+    return float(np.linalg.norm(as_numbers(value) - as_numbers(truth)))
+
+
+def far_from(value, truth, rtol, atol):
+    """Where |value - truth| is more than atol + rtol |truth|."""
     largest_difference(value, truth)
     value, truth = as_numbers(value), as_numbers(truth)
-    far = np.abs(value - truth) > atol + rtol * np.abs(truth)
+    return np.abs(value - truth) > atol + rtol * np.abs(truth)
+
+
+def is_near(value, truth, rtol, atol):
+    """As numpy.allclose, for controls that tell a wrong value apart: what is no number, or of another shape, is no proof that it was."""
+    return not far_from(value, truth, rtol, atol).any()
+
+
+def assert_near(value, truth, rtol, atol, err_msg=""):
+    """Every |value - truth| is at most atol + rtol |truth|, as numpy.testing.assert_allclose has it; but NaN is near nothing, and shapes are equal."""
+    far = far_from(value, truth, rtol, atol)
+    value, truth = as_numbers(value), as_numbers(truth)
     assert not far.any(), f"{np.count_nonzero(far)} of {far.size} differ, first {value[far][0]!r}, wanted {truth[far][0]!r}; largest difference {np.max(np.abs(value - truth)):.3g} {err_msg}"

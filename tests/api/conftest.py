@@ -8,12 +8,14 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(REPOSITORY / "tools"))
 MODEL = REPOSITORY / "models/countdown-glm"
 START_SECONDS = 60
 

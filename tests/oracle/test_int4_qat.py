@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from comparison import relative_error
 from compressed_tensors.compressors.pack_quantized.helpers import unpack_from_int32
 from safetensors.torch import load_file, save_file
 
@@ -174,10 +175,9 @@ def test_gradients_are_torchs_straight_through(lockstep, plain):
     got = lockstep.grad(plain, sequences(), QAT)
     want, unrounded = gradients(to_int4), gradients(lambda w: w)
     assert got.keys() == want.keys()
-    error = lambda a, b: np.abs(a.astype(np.float64) - b).max() / np.abs(b).max()  # noqa: E731
     for name, value in want.items():
-        assert error(got[name], value) < 5e-4, (name, error(got[name], value))  # a key or value may round to its other neighbour in bf16
-    assert max(error(got[n], unrounded[n]) for n in want) > 0.05, "the control: gradients of weights that are not quantised"
+        assert relative_error(got[name], value) < 5e-4, (name, relative_error(got[name], value))  # a key or value may round to its other neighbour in bf16
+    assert max(relative_error(got[n], unrounded[n]) for n in want) > 0.05, "the control: gradients of weights that are not quantised"
 
 
 def run_json(lockstep, *arguments):

@@ -7,6 +7,7 @@ import sys
 import make_goldens
 import numpy as np
 import pytest
+from comparison import assert_near, is_near
 from safetensors.numpy import load_file, save_file
 
 sys.path.insert(0, str(make_goldens.FOLDER.parents[1] / "bench"))
@@ -78,8 +79,9 @@ def test_experts_in_one_tensor_are_merged_expert_by_expert(tmp_path):
     save_file(changes, adapter / "adapter_model.safetensors")
     (adapter / "adapter_config.json").write_text(json.dumps({"r": 2, "lora_alpha": 1}))
     merged = load_file(kl_table.merge(base, adapter, tmp_path / "merged") / "model.safetensors")
-    assert np.allclose(merged[name + "gate_up_proj"], want_fused, atol=1e-6) and np.allclose(merged[name + "down_proj"], want_down, atol=1e-6)
-    assert not np.allclose(merged[name + "gate_up_proj"], fused, atol=1e-3)
+    assert_near(merged[name + "gate_up_proj"], want_fused, rtol=1e-5, atol=1e-6)
+    assert_near(merged[name + "down_proj"], want_down, rtol=1e-5, atol=1e-6)
+    assert not is_near(merged[name + "gate_up_proj"], fused, rtol=1e-5, atol=1e-3)
 
 
 def test_the_page_marks_what_is_above_the_line(tmp_path):

@@ -4,7 +4,7 @@ import torch
 from fireworks.training.sdk import FiretitanServiceClient, TrainerJobManager
 import fireworks.training.sdk.types as types
 
-from comparison import largest_difference
+from comparison import assert_near, largest_difference
 from fireworks_tools import BASE, TOKENS, datum, logprobs_of, tensor
 from optimizer_oracle import saved_state
 
@@ -115,7 +115,7 @@ def test_normalised_steps_are_torchs_adamw(start_server, tmp_path):
             parameter = torch.nn.Parameter(before[tensor].clone())
             parameter.grad = gradient / count
             torch.optim.AdamW([parameter], lr=STEP["learning_rate"], betas=(0.9, 0.95), eps=STEP["eps"], weight_decay=0.0).step()
-            assert torch.allclose(parameter, after[tensor], rtol=1e-6, atol=2e-7), tensor
+            assert_near(parameter, after[tensor], rtol=1e-6, atol=2e-7, err_msg=tensor)
         assert any(largest_difference(after[t], saved_state(tmp_path / "state", "after-none")["master"][t]) > 1e-5 for t in raw)
 
 
