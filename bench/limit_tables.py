@@ -40,7 +40,7 @@ SMALL = 0.01
 def limits_table(data):
     """Of `roofline.py`: each operation of each run against the machine's limits."""
     lines = [f"What each operation of a run reached of what the machine allows (`lockstep bench roofline`, then `lockstep bench ... --profile-operations`): its limit is the least time for its arithmetic at the "
-             f"rate of multiply-adds in registers and for its bytes at the best read of memory, whichever is longer. Above 100%: what an earlier operation left in the caches. {data['rounds']} rounds, medians.", "",
+             f"rate of multiply-adds in registers and for its bytes at the best read of memory, whichever is longer. `caches`: more than memory gives, of what an earlier operation left in the caches. {data['rounds']} rounds, medians.", "",
              "| threads | multiply-adds, GFLOP/s | best read, GB/s | FLOP a byte |", "|---|---|---|---|"]  # fmt: skip
     for limit in data["limits"]:
         lines.append(f"| {limit['threads']} | {limit['gigaflops']:.0f} | {limit['gigabytes_per_second']:.1f} | {limit['gigaflops'] / limit['gigabytes_per_second']:.1f} |")
@@ -52,7 +52,7 @@ def limits_table(data):
                 continue
             by = "memory" if o["bound"] == "memory" else "arithmetic"
             unit = "GB/s" if by == "memory" else "GFLOP/s"
-            lines.append(f"| {o['operation']} | {o['calls']:g} | {number(o['seconds'] * 1e3)} | {percent(o['of_run'])} | {by} | {o['limit']:.0f} {unit} | {number(o['reached'])} {unit} | {percent(o['share'])} |")
+            lines.append(f"| {o['operation']} | {o['calls']:g} | {number(o['seconds'] * 1e3)} | {percent(o['of_run'])} | {by} | {o['limit']:.0f} {unit} | {number(o['reached'])} {unit} | {percent(o['share']) if o['share'] <= 1 else 'caches'} |")
         if small:
             lines.append(f"| {len(small)} smaller ones | | {number(sum(o['seconds'] for o in small) * 1e3)} | {percent(sum(o['of_run'] for o in small))} | | | | |")
     return lines

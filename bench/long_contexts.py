@@ -139,13 +139,13 @@ def contexts(options, kept):
 
 
 def sharing(rows, tokens):
-    """How much faster one indexer for four layers is than one for each, and what the arithmetic allows; None: not measured."""
+    """How much faster one indexer for four layers is than one for each, and their ratio by operations; None: not measured."""
     found = {r["model"]: r for r in rows if r["tokens"] == tokens}
     if SHARED not in found or EACH not in found:
         return None
     each, shared = found[EACH], found[SHARED]
-    return {"tokens": tokens, "prefill": each["seconds"] / shared["seconds"], "prefill_allows": each["flop"] / shared["flop"], "decode": each["token"] / shared["token"],
-            "decode_allows": each["token_flop"] / shared["token_flop"]}  # fmt: skip
+    return {"tokens": tokens, "prefill": each["seconds"] / shared["seconds"], "prefill_operations": each["flop"] / shared["flop"], "decode": each["token"] / shared["token"],
+            "decode_operations": each["token_flop"] / shared["token_flop"]}  # fmt: skip
 
 
 def latent(options, kept):

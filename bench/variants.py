@@ -124,7 +124,7 @@ def bandwidth(options):
                 if not agree(previous, after):
                     continue
                 fastest = memory_ruler.lengthened(threads, layer, previous, after)
-                if layer <= memory_ruler.MOST * fastest:
+                if layer <= fastest:
                     read[case].append((layer, fastest))
                     break
                 above[case] = max(above[case], layer / fastest)

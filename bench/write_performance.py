@@ -195,11 +195,20 @@ def measure(name, options, rounds, json_file, seconds=None):
     commit = re.search(r"commit (\S+)", version())
     data.update(machine=machine() + (f" {options.note}" if options.note else ""), commit=commit[1] if commit else "unknown", command=shown(command, options))
     fresh.unlink()
+    block(section, data)  # a result with a share that cannot be is not kept
     json_file.write_text(json.dumps(data, indent=1) + "\n")
 
 
+def impossible_shares(lines):
+    """The figures above 100% that a block tells: shares of a ruler that is slower than what it measures. A change has a sign, and may be as large as it is."""
+    return [figure for line in lines for figure in re.findall(r"(?<![-+\d.,])\d[\d,]*(?:\.\d+)?%", line) if float(figure[:-1].replace(",", "")) > 100]
+
+
 def block(section, data):
+    """The block's lines. Error ValueError: a share in them is above 100%."""
     rows = section.table(data)
+    if above := impossible_shares(rows):
+        raise ValueError(f"{section.title}: a share of {above[0]} is told, of a ruler that is slower than what it measures")
     measured = [f"Measured at commit {data['commit']} by `{data['command']}`.", ""] if "commit" in data else []  # without it write_page leaves the block out
     return [f"`bench/{section.script}`. {rows[0]}", "", *measured, f"Machine: {data['machine']}", *rows[1:]]
 
@@ -279,6 +288,8 @@ def main():
                 measure(name, options, options.rounds, kept / f"{name}.json")
             except subprocess.CalledProcessError as error:
                 sys.exit(f"{name}: not measured: {error.cmd[1]} ended with {error.returncode}; the page is as it was")
+            except ValueError as error:
+                sys.exit(f"{name}: not kept: {error}; the page is as it was")
     write_page(kept)
 
 
