@@ -232,3 +232,10 @@ with check("what-the-machine-forbids-is-no-target"):
     size = {"moved_bytes": {"memory": {"rchar": 0, "wchar": 0}, "file": {"rchar": 1e9, "wchar": 1e9}}, "copy": {"bytes": 1e9, "seconds": {"median": 0.25}},
             "step_seconds": {"memory": {"median": 1.0}}}  # fmt: skip
     assert performance_tables.offload_limits(size) == (2e9, 0.25, 0.8)
+    # Such a step has its own target; another, without a copy, the stated one. Each that is missed is said with its figures.
+    size |= {"tokens": 512, "speed_ratio": {"median": 0.75}, "peak_ratio": 0.55}
+    other = {"tokens": 2048, "speed_ratio": {"median": 0.92}, "peak_ratio": 0.62}
+    both = "with 2048 tokens a step (0.92, target 0.95); in peak memory with 2048 tokens a step (0.62, target 0.60). How much of it"
+    assert performance_tables.offload_misses([size]) == ["", "Targets that are missed: in speed with 512 tokens a step (0.75, target 0.80)."]
+    assert f"(0.75, target 0.80); in speed {both}" in performance_tables.offload_misses([size, other])[-1]
+    assert performance_tables.offload_misses([size | {"speed_ratio": {"median": 0.8}}, other | {"speed_ratio": {"median": 0.95}, "peak_ratio": 0.6}]) == []
