@@ -383,8 +383,13 @@ def commits_table(data):
              "| case | before, ms | after, ms | more (range over rounds) | of the least times |", "|---|---|---|---|---|"]  # fmt: skip
     for r in data["rows"]:
         lines.append(f"| {r['case']} | {number(r['first'] * 1e3)} | {number(r['second'] * 1e3)} | {changes(r)} | {change(r['least_ratio'])} |")
-    slower = [r["case"] for r in data["rows"] if r["ratio"] > 1 + SLOWER]
-    return [*lines, "", f"Slower by more than {percent(SLOWER)}: {'; '.join(slower) if slower else 'nothing'}."]
+    told = {verdict: [] for verdict in ("slower", "not slower", "not told")}
+    for r in data["rows"]:
+        low, high = r["ratio_range"]
+        told["slower" if low > 1 + SLOWER else "not slower" if high <= 1 + SLOWER else "not told"].append(r["case"])
+    list_of = lambda verdict: "; ".join(told[verdict]) or "nothing"  # noqa: E731
+    return [*lines, "", f"By the whole range over rounds, slower by more than {percent(SLOWER)}: {list_of('slower')}. Not slower: {list_of('not slower')}. "
+            f"Not told, since the range lies on both sides: {list_of('not told')}."]  # fmt: skip
 
 
 def contexts_table(data):

@@ -125,6 +125,13 @@ with check("a-ruler-is-read-again-where-it-is-too-short"):
     memory_ruler.speed = lambda threads: 25.0
     assert memory_ruler.lengthened(2, 40.0, 20.0) == 25.0
 
+with check("what-became-slower-is-told-by-the-whole-range"):
+    ranges = {"slower": (1.021, 1.2), "same": (0.8, 1.02), "faster": (0.5, 0.9), "unsteady": (0.99, 1.3)}
+    rows = [{"case": case, "first": 0.1, "second": 0.11, "ratio": sum(two) / 2, "ratio_range": two, "least_ratio": 1.0} for case, two in ranges.items()]
+    text = "\n".join(performance_tables.commits_table({"before": "a", "after": "b", "threads": 2, "rounds": 3, "rows": rows}))
+    assert text.endswith("slower by more than 2%: slower. Not slower: same; faster. Not told, since the range lies on both sides: unsteady."), text
+    assert "slower by more than 2%: nothing. Not slower: same." in "\n".join(performance_tables.commits_table({"before": "a", "after": "b", "threads": 2, "rounds": 3, "rows": rows[1:2]}))
+
 with check("long-contexts-have-a-table"):
     row = {"model": "V3.2", "tokens": 65536, "seconds": 131.072, "attention": 65.536, "indexer": 6.5536, "flop": 1e12, "token": 0.012, "token_flop": 1e9}
     latent = {f"{kind}_attention_{way}": seconds for kind, seconds in (("absorbed", 0.03), ("expanded", 0.01)) for way in ("forward", "backward")}
