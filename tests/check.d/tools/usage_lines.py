@@ -1,8 +1,8 @@
 """Compiles (syntax only) the lines of use in headers' first comments: `//   CODE` before #pragma once, with three blanks.
 
 Each stands in a function of its own, whose parameters are what the line takes for granted: GIVEN and usage_names.py list them, and OF_ANY_TYPE
-names that may be of any type. `...` stands for anything and is left out. A header whose lines are formulas, or take a whole program for granted, is in
-no list; of those alone the number of arguments is compared, below.
+names that may be of any type. `...` stands for anything and is left out. Of a header in no list, about three in ten of those that have such lines,
+the number of arguments alone is compared, below: some of their lines are formulas, some take a whole program for granted, and some were never listed.
 """
 import re
 import shutil
