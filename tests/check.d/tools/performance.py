@@ -8,6 +8,7 @@ import sys
 from harness import ROOT, TMP, check
 
 sys.path.insert(0, str(ROOT / "bench"))
+import learning_costs  # noqa: E402
 import learning_tables  # noqa: E402
 import limit_tables  # noqa: E402
 import memory_ruler  # noqa: E402
@@ -138,8 +139,17 @@ with check("what-learning-costs-has-tables"):
     assert "| a | 100 | 110 | 100 | 2.10 (2.00 to 2.20) | met |" in text and "| 2.11 (2.01 to 2.21) | missed |" in text, text
     text = rows(learning_tables.critic_table, {"case": "a", "bytes": 2.3e9, "against": "b", "against_bytes": 2e9} | ratio(1.15))
     assert "| a | 2.30 | b | 2.00 | 1.15 (1.05 to 1.25) | met |" in text, text
-    text = rows(learning_tables.kept_sets_table, {"case": "a", "first": 0.1, "second": 0.104, "least_ratio": 1.02} | ratio(1.04))
-    assert "5 rounds" in text and "| a | 100 | 104 | +4.0% (-6.0% to +14.0%) | +2.0% | missed |" in text, text
+    text = rows(learning_tables.critic_table, *({"case": "a", "what": "planned", "bytes": value * 2e9, "against": "b", "against_bytes": 2e9} | ratio(value) for value in (0.89, 0.91, 1.09, 1.11)))
+    assert [line.split("|")[6].strip() for line in text.splitlines()[-4:]] == ["missed", "met", "met", "missed"], text
+    kept = [{"case": "a", "rounds": 15, "first": 0.1, "second": 0.104, "least_ratio": 1.02, "ratio": 1.04, "ratio_range": span} for span in ([0.94, 1.14], [1.031, 1.05], [0.9, 1.03])]
+    text = rows(learning_tables.kept_sets_table, *kept)
+    assert "| a | 15 | 100 | 104 | +4.0% (-6.0% to +14.0%) | +2.0% | not told apart |" in text, text
+    assert text.splitlines()[-2].endswith("| missed |") and text.endswith("| met |"), text
+
+with check("an-interval-of-a-median-is-of-the-rounds"):
+    # Of 15 values 3 of each end may go: with 4 the chance outside is 2 * (1 + 15 + 105 + 455) / 2^15 = 3.5%, with 5 it is 11.8%.
+    assert learning_costs.median_interval(list(range(15, 0, -1))) == [4, 12]
+    assert learning_costs.median_interval([3, 1, 2]) == [1, 3]  # too few for 95%: all that there is
     sides = {"lockstep": 3.0, "trl": 1.875, "scoring": 0.1, "lockstep_peak_bytes": 2e9, "trl_peak_bytes": 4e9, "memory_ratio": 0.5}
     text = rows(learning_tables.dpo_table, {"case": "a", "prompt": 16} | sides | ratio(1.6), {"case": "b", "prompt": 64} | sides | {"memory_ratio": 0.7} | ratio(1.6))
     assert "| 1.60 (1.50 to 1.70) | 2.00 | 4.00 | 0.50 | speed met, memory met |" in text and "| 0.70 | speed missed, memory missed |" in text, text
