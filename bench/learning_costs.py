@@ -92,17 +92,22 @@ def critic(options):
     # Without shared prompts, so that the rows of a step are those that the plan is of.
     runs = [trained("rl", options.model, *words, "--algorithm", "ppo", "--critic", "full", "--share-prompts", "off", threads=options.threads) for _ in range(options.rounds)]
     length = math.ceil(max(step["rows"] for steps, _, _ in runs for step in steps) / (problems * rollouts))
-    planned = needed_bytes(options.model, "--sequences", problems * rollouts, "--length", length, "--critic", "full", threads=options.threads)
+    planned = plan(options.model, "--sequences", problems * rollouts, "--length", length, "--critic", "full", threads=options.threads)["verdict"]["needed_bytes"]
     peaks = [most for _, _, most in runs]
     yield {"case": "all weights of SmolLM2 and a critic of all weights", "what": "planned", "bytes": statistics.median(peaks),
            "against": f"what `lockstep plan --critic full` needs for {problems * rollouts} sequences of {length} tokens, the program with it", "against_bytes": planned,
            **ratio_of([(most, planned) for most in peaks])}  # fmt: skip
 
 
-def needed_bytes(model, *words, threads):
-    """What `lockstep plan` says that training needs."""
+def plan(model, *words, threads):
+    """What `lockstep plan` says of training in fp32."""
     command = [binary(), "plan", "--model", model, "--profile", "cpu-f32", "--threads", threads, "--memory-megabytes", 1 << 24, "--json", *words]  # room enough: it is not asked whether it fits
-    return json.loads(run_with_memory(command)[0])["verdict"]["needed_bytes"]
+    return json.loads(run_with_memory(command)[0])
+
+
+def planned_bytes(model, *words, threads):
+    """By category the most that training holds."""
+    return plan(model, *words, threads=threads)["bytes"]
 
 
 LEAST_ROUNDS = 15  # of kept sets
