@@ -27,13 +27,14 @@ import tempfile
 import time
 from pathlib import Path
 
-from learning_costs import GLM, in_turns, ratio_of, trained
+from learning_costs import GLM, in_turns, planned_bytes, ratio_of, trained
 
 ROOT = Path(__file__).resolve().parents[1]
 PAIRS = 4  # a step
 SHAPES = [("short prompts", 16, 112), ("prompts as long as answers", 64, 64)]  # tokens of a prompt, of each answer
 PROMPTS, PROMPT, ANSWER = 8, 4, 60  # of distillation: a step, tokens of a prompt, of a completion
 VOCABULARY = 151936
+CHUNK = 192  # rows whose logits are in memory at once at that vocabulary (docs/distillation.md)
 
 
 def peer(options, kind, *words):
@@ -112,9 +113,10 @@ def dpo(options):
             pair_file(file, options.model, options.steps, prompt, answer)
             pairs = in_turns(options.rounds, lambda: our_dpo(options, file), lambda: peer(options, "dpo", "--model", options.model, "--data", file))
         peaks = [max(run["peak"] for run in side) for side in zip(*pairs)]
+        parts = planned_bytes(options.model, "--sequences", 2 * PAIRS, "--length", prompt + answer, threads=options.threads)
         yield {"case": f"{name}: {prompt} + {answer} tokens", "prompt": prompt, "lockstep": PAIRS / statistics.median(a["step"] for a, _ in pairs), "scoring": statistics.median(a["scoring"] for a, _ in pairs),
                "trl": PAIRS / statistics.median(b["step"] for _, b in pairs), **ratio_of([(b["step"], a["step"]) for a, b in pairs]), "lockstep_peak_bytes": peaks[0], "trl_peak_bytes": peaks[1],
-               "memory_ratio": peaks[0] / peaks[1]}  # fmt: skip
+               "memory_ratio": peaks[0] / peaks[1], "model_bytes": sum(parts[key] for key in ("weights", "gradients", "optimizer")), "activation_bytes": parts["activations"]}  # fmt: skip
 
 
 def make_distill_models(folder):
@@ -144,7 +146,7 @@ def our_distill(options):
         steps, _, peak = trained("distill", folder / "student", "--teachers", teachers, "--data", data, "--steps", options.steps, "--prompts", PROMPTS, "--rollouts", 1, "--max-tokens", ANSWER,
                                  "--over", "vocabulary", "--divergence", "reverse", "--learning-rate", 1e-6, threads=options.threads)  # fmt: skip
     part = lambda key: statistics.median(step[key] for step in steps[1:])  # noqa: E731
-    return {"step": part("rollout_seconds") + part("teacher_seconds") + part("train_seconds"), "teacher": part("teacher_seconds"), "training": part("train_seconds"),
+    return {"step": part("rollout_seconds") + part("teacher_seconds") + part("train_seconds"), "rollouts": part("rollout_seconds"), "teacher": part("teacher_seconds"), "training": part("train_seconds"),
             "tokens": statistics.median(step["tokens"] for step in steps[1:]), "peak": peak}  # fmt: skip
 
 
@@ -178,6 +180,13 @@ def their_distill(options):
     told(ends)
 
 
+def teachers_bytes(folder):
+    """What a step of distillation may hold beside one of cross-entropy: the teacher's weights and hidden states, and the logits that a chunk of rows has."""
+    hidden = json.loads((folder / "config.json").read_text())["hidden_size"]
+    weights = sum(file.stat().st_size for file in folder.glob("*.safetensors"))  # fp32, as they are computed with
+    return {"kept_bytes": weights + PROMPTS * (PROMPT + ANSWER) * hidden * 4, "chunk_bytes": CHUNK * VOCABULARY * 4, "whole_bytes": PROMPTS * ANSWER * VOCABULARY * 4}
+
+
 def distill(options):
     if not (options.models / "distill/teacher/config.json").is_file():
         make_distill_models(options.models / "distill")
@@ -191,8 +200,8 @@ def distill(options):
     median = lambda side, key: statistics.median(run[key] for run in side)  # noqa: E731
     yield {"case": "the teacher's scores and learning, against a step of cross-entropy", "what": "time", "lockstep": median(ours, "teacher") + median(ours, "training"), "teacher": median(ours, "teacher"),
            "other": median(plain, "step"), **ratio_of(costs), "lockstep_peak_bytes": max(a["peak"] for a in ours), "other_peak_bytes": max(b["peak"] for b in plain),
-           "memory_ratio": max(a["peak"] for a in ours) / max(b["peak"] for b in plain)}  # fmt: skip
-    yield {"case": "the whole step, against TRL's", "what": "speed", "lockstep": median(ours, "step"), "other": median(theirs, "step"),
+           "memory_ratio": max(a["peak"] for a in ours) / max(b["peak"] for b in plain), **teachers_bytes(options.models / "distill/teacher")}  # fmt: skip
+    yield {"case": "the whole step, against TRL's", "what": "speed", "lockstep": median(ours, "step"), "rollouts": median(ours, "rollouts"), "teacher": median(ours, "teacher"), "training": median(ours, "training"), "other": median(theirs, "step"),
            **ratio_of([(b["step"] / (PROMPTS * ANSWER), a["step"] / a["tokens"]) for a, b in zip(ours, theirs)]), "lockstep_peak_bytes": max(a["peak"] for a in ours),
            "other_peak_bytes": max(b["peak"] for b in theirs), "memory_ratio": max(a["peak"] for a in ours) / max(b["peak"] for b in theirs)}  # fmt: skip
 
