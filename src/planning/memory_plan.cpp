@@ -13,6 +13,7 @@
 #include "planning/rank_alone.h"
 #include "planning/shape_catalog.h"
 #include "train/adapter_trainer.h"
+#include "train/kept_passes.h"
 #include "train/teacher_head.h"
 #include "train/trainer.h"
 #include "train/value_loss.h"
@@ -84,9 +85,11 @@ std::shared_ptr<RankRuntimes> planned_runtimes(Runtime& runtime, const RankLayou
 }
 
 // Adds the critic's memory to the plans of `policy`, which is idle meanwhile.
-void add_critic(const RuntimeSettings& settings, const TrainingPlan& what, const TrainerOptions& options, const PlannedRanks& ranks, const RankTrainers& policy,
-                std::vector<TrainSequence> data, std::vector<MemoryPlan>& plans) {
+void add_critic(const RuntimeSettings& settings, const TrainingPlan& what, const TrainerOptions& of_policy, const PlannedRanks& ranks,
+                const RankTrainers& policy, std::vector<TrainSequence> data, std::vector<MemoryPlan>& plans) {
   for (TrainSequence& one : data) one.advantages = one.weights;  // returns
+  TrainerOptions options = of_policy;
+  if (!options.kept) options.kept = kept_by_steps(options.micro_batch, options.ranks.size() == 1);
   Runtime runtime = counting_runtime(settings, planned_value_model(settings), what.length);
   const auto runtimes = planned_runtimes(runtime, options.ranks, ranks, data);
   const int local = runtimes->ranks().local();

@@ -25,7 +25,6 @@ namespace {
 
 const std::vector<std::string> kFreeOfPreference = {"data", "eval", "eval_share", "eval_every", "epochs", "export_to"};
 constexpr std::size_t kMostReferenceBytes = std::size_t{1} << 31;
-constexpr std::int64_t kAnyBytes = std::int64_t{1} << 50;  // a step's forward is kept whatever it takes: a gradient takes as much
 
 // The configuration, completed from the data: a resumed run must arrive at the same one.
 Json preference_config(const PreferenceConfig& config, const SftPlan& plan, const PreferenceInput& input) {
@@ -275,8 +274,7 @@ PreferenceSummary run_preference(const PreferenceConfig& config, const std::func
   options.checkpoint_activations = config.checkpoint_activations;
   options.share_prefixes = true;
   options.optimizer_folder = optimizer_folder(config.optimizer_state, config.run.runs);
-  // In micro-batches there is to be memory for one, and ranks keep nothing: the forward is then computed twice, to the same bits.
-  if (config.micro_batch == 0 && opened.ranks.size() == 1) options.kept = std::make_shared<KeptPasses>(kAnyBytes);
+  options.kept = kept_by_steps(config.micro_batch, opened.ranks.size() == 1);
   TrainedSettings trained = config.trained;
   trained.seed = config.init_seed;
   trained.train_unembed = row.values;  // a head of zeros learns with the rest
