@@ -127,6 +127,7 @@ DistillSummary run_distill(const DistillJob& job) {
   summary.finished = run.go(work, {.label = "distill", .steps = job.distill.steps, .transcripts = false});
   summary.steps = work.step();
   summary.totals = work.totals();
+  summary.teacher_forwards = teachers.forwards();
   if (!summary.finished) return summary;
   if (summary.totals.steps == 0)
     run.say(fmt::format("the run '{}' was finished at step {}: nothing is trained; --steps with a larger number goes on", run.path().string(), summary.steps));

@@ -121,9 +121,9 @@ class PlannedTeacher {
         weights_(make_weight_set(runtime_.backend, runtime_.model->manifest(), no_images(*runtime_.model), runtime_.profile, 0)),
         head_(std::make_shared<const TeacherHead>(teacher_head(std::shared_ptr<const Runtime>(std::shared_ptr<const void>(), &runtime_), weights_))) {}
   void teach(std::vector<TrainSequence>& data) {
-    std::vector<std::vector<std::int32_t>> texts;
-    for (const TrainSequence& one : data) texts.push_back(one.tokens);
-    std::vector<std::vector<float>> states = teacher_states(runtime_, *weights_, nullptr, texts);
+    std::vector<TaughtText> texts;
+    for (const TrainSequence& one : data) texts.push_back({.tokens = one.tokens});
+    std::vector<std::vector<float>> states = teacher_states(runtime_, *weights_, texts);
     for (std::size_t i = 0; i < data.size(); ++i) data[i].teacher = head_, data[i].teacher_states = std::move(states[i]);
   }
   const MemoryAccounts& memory() { return runtime_.backend.device().memory(); }

@@ -259,7 +259,7 @@ std::int64_t measured_with_teacher(const RuntimeSettings& settings, const Traini
     of_teacher.reset_peaks();
     for (TrainSequence& one : data) {
       one.teacher = head;
-      one.teacher_states = teacher_states(*opened.runtime, *weights, nullptr, std::vector<std::vector<std::int32_t>>{one.tokens})[0];
+      one.teacher_states = teacher_states(*opened.runtime, *weights, std::vector<TaughtText>{{.tokens = one.tokens}})[0];
     }
     most = std::max(most, of_teacher.peak_of_all() + rests(of_student));
     of_student.reset_peaks();
