@@ -5,7 +5,8 @@
     bench/learning_peers.py distill --models FOLDER [--threads N] [--rounds 2] [--steps 4] [--json FILE]
 
 dpo      `lockstep train dpo` of SmolLM2 against DPOTrainer: pairs/s of an epoch, in which each pair is scored once under the reference on either side (ours
-         before the first step, theirs in each step), and the most memory of each process; answers behind a short prompt, and behind one as long as they are
+         before the first step, theirs in each step), and the most memory of each process; answers behind a short prompt, and behind one as long as they are, whose
+         rows are shared in the forward, as they come, or in the backward too
 distill  `lockstep train distill` of a random qwen3 of 151,936 tokens, the teacher as large as the student, which is FOLDER/distill, made on first use: what
          the teacher's scores and learning take against a step of `lockstep train sft` on as many tokens, and the whole step with its rollouts against
          DistillationTrainer's. Both are the reverse divergence over all tokens
@@ -31,7 +32,8 @@ from learning_costs import GLM, in_turns, planned_bytes, ratio_of, trained
 
 ROOT = Path(__file__).resolve().parents[1]
 PAIRS = 4  # a step
-SHAPES = [("short prompts", 16, 112), ("prompts as long as answers", 64, 64)]  # tokens of a prompt, of each answer
+# Tokens of a prompt, of each answer; --share-prompts.
+SHAPES = [("short prompts", 16, 112, "forward"), ("prompts as long as answers", 64, 64, "forward"), ("prompts as long as answers, shared in the backward too", 64, 64, "backward")]
 PROMPTS, PROMPT, ANSWER = 8, 4, 60  # of distillation: a step, tokens of a prompt, of a completion
 VOCABULARY = 151936
 CHUNK = 192  # rows whose logits are in memory at once at that vocabulary (docs/distillation.md)
@@ -83,8 +85,8 @@ def pair_file(path, model, steps, prompt, answer):
             file.write(json.dumps(pair) + "\n")
 
 
-def our_dpo(options, file):
-    steps, said, peak = trained("dpo", options.model, "--data", file, "--eval-share", 0, "--steps", options.steps, "--batch", PAIRS, "--learning-rate", 1e-6, threads=options.threads)
+def our_dpo(options, file, sharing):
+    steps, said, peak = trained("dpo", options.model, "--data", file, "--eval-share", 0, "--steps", options.steps, "--batch", PAIRS, "--learning-rate", 1e-6, "--share-prompts", sharing, threads=options.threads)
     times = [step["seconds"] for step in steps]
     scoring = said["reference_seconds"] / options.steps
     return {"step": statistics.median(times[1:]) + scoring, "scoring": scoring, "peak": peak}
@@ -107,11 +109,11 @@ def their_dpo(options):
 
 
 def dpo(options):
-    for name, prompt, answer in SHAPES:
+    for name, prompt, answer, sharing in SHAPES:
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "pairs.jsonl"
             pair_file(file, options.model, options.steps, prompt, answer)
-            pairs = in_turns(options.rounds, lambda: our_dpo(options, file), lambda: peer(options, "dpo", "--model", options.model, "--data", file))
+            pairs = in_turns(options.rounds, lambda: our_dpo(options, file, sharing), lambda: peer(options, "dpo", "--model", options.model, "--data", file))
         peaks = [max(run["peak"] for run in side) for side in zip(*pairs)]
         parts = planned_bytes(options.model, "--sequences", 2 * PAIRS, "--length", prompt + answer, threads=options.threads)
         yield {"case": f"{name}: {prompt} + {answer} tokens", "prompt": prompt, "lockstep": PAIRS / statistics.median(a["step"] for a, _ in pairs), "scoring": statistics.median(a["scoring"] for a, _ in pairs),
