@@ -1,10 +1,14 @@
 """What the benchmarks of weights that travel make of their figures: the arithmetic and the words, nothing is measured here."""
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
 import counted_versions  # noqa: E402
 import flipped_bits  # noqa: E402
+import published_run  # noqa: E402
 import weight_kills  # noqa: E402
 
 OLD, NEW = "lockstep 0.1.0, commit aaaaaaa1", "lockstep 0.1.0, commit bbbbbbb2"
@@ -31,3 +35,40 @@ def test_the_pages_name_every_version_that_counted():
     text = flipped_bits.page_text([row | {"versions": [{"version": OLD, "count": 76}, {"version": NEW, "count": 196}]}, row | {"model": "n", "version": OLD}])
     assert f"| `m` | 272 of 272 | 272 | 271 | 272 | 0 | {OLD} (76 tensors), {NEW} (196 tensors) |" in text, text
     assert f"| `n` | 272 of 272 | 272 | 271 | 272 | 0 | {OLD} |" in text, text
+
+
+def rl_row(seconds, **more):
+    return {"reward": 0.0, "tokens": 9, "loss": 0.5, "gradient_norm": 2.0, "rollout_seconds": 0.25 * seconds, "train_seconds": 0.75 * seconds, **more}
+
+
+def test_publishing_costs_what_the_same_steps_took_longer():
+    control = [rl_row(seconds) for seconds in (8, 10, 30)]
+    # It waits for a tenth of a second, and its steps take a tenth longer: both are publishing's. The steps after the control's are not looked at.
+    published = [rl_row(seconds, publish_seconds=0.1) for seconds in (9, 10.9, 33, 500, 500)]
+    cost = published_run.cost_of_publishing(published, control)
+    assert cost["control_steps"] == 3 and cost["control_seconds"] == 10 and cost["published_seconds"] == 11 and cost["publishing_percent"] == pytest.approx(10)
+    for key in ("reward", "tokens", "loss", "gradient_norm"):  # arms that did not do the same are compared by nobody
+        with pytest.raises(SystemExit, match=f"step 2 has another {key}"):
+            published_run.cost_of_publishing([published[0], published[1] | {key: 1.5}, *published[2:]], control)
+
+
+def real_run(**more):
+    step = {"percent": 99.5, "bytes": 4e5, "publish_seconds": 0.1, "beside_seconds": 4.0, "seconds": 24.0, "reward": 0.0}
+    return {"steps": [step] * 50, "least_equal_percent": 99.4, "mean_equal_percent": 99.8, "uplink_percent": 2.1, "uplink_bytes": 3e8, "first_bytes": 2.8e8, "version": OLD, "machine": "M.", "threads": 2, "beside": "",
+            "rollouts": 8, "taught_steps": 40, "control_steps": 20, "control_seconds": 24.0, "published_seconds": 24.6, "publishing_percent": 2.5, "rewarded_steps": 0, **more}  # fmt: skip
+
+
+def test_a_real_run_says_when_no_answer_was_right_and_when_publishing_cost_too_much():
+    text = published_run.page_text(real_run(), "run.svg")
+    assert "medians of 20 steps | 2.5 % (24.60 s over 24.00 s) | at most 3 % |" in text and "No answer of the 50 steps was right" in text and "aim is missed" not in text, text
+    text = published_run.page_text(real_run(rewarded_steps=1, publishing_percent=3.1), "run.svg")
+    assert "No answer" not in text and "The third aim is missed." in text, text
+
+
+def test_a_run_whose_program_nobody_knows_is_refused(tmp_path):
+    options = SimpleNamespace(work=tmp_path)
+    (tmp_path / "control.versions").write_text(f"{OLD}\n")
+    with pytest.raises(SystemExit, match=r"has no published\.versions"):
+        published_run.versions_of(options, "control", "published")
+    (tmp_path / "published.versions").write_text(f"{OLD}\n{NEW}\n{NEW}\n")
+    assert published_run.versions_of(options, "control", "published") == f"{OLD} and {NEW}"
