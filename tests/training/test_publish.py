@@ -1,5 +1,6 @@
 """lockstep.publish from a torch loop: what `lockstep snapshot pull` writes has the trainer's bits, seen by digests of another program."""
 import copy
+import json
 import os
 import shutil
 import signal
@@ -134,6 +135,13 @@ def test_the_digest_without_the_package():
             assert _digest.digest(data) == xxhash.xxh3_128_hexdigest(data.tobytes()), size
     finally:
         _digest.xxhash = package
+
+
+def test_the_payload_is_that_of_the_format():
+    """The pair of tests/golden/sync that the program and a decoder from the page read too."""
+    (row,) = (row for row in json.loads((REPOSITORY / "tests/golden/sync/payloads.json").read_text()) if row["codec"] == "changes")
+    old, new = (_publish._Tensor("a", np.frombuffer(bytes.fromhex(row[key]), np.uint16)) for key in ("old", "new"))
+    assert _publish._encode(old, new) == ("changes", bytes.fromhex(row["payload"]))
 
 
 def test_errors_say_what_is_wrong(base, tmp_path):
