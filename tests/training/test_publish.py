@@ -144,6 +144,13 @@ def test_the_payload_is_that_of_the_format():
     assert _publish._encode(old, new) == ("changes", bytes.fromhex(row["payload"]))
 
 
+def test_it_is_as_short_as_the_page_says():
+    for module, most in ((_publish, 300), (_digest, 150)):
+        with open(module.__file__) as file:
+            assert len(file.readlines()) < most, module.__name__
+    assert "fewer than 300\nlines, and `_digest.py`, which a trainer with xxhash does not need, fewer than 150" in (REPOSITORY / "docs/weight-sync.md").read_text()
+
+
 def test_errors_say_what_is_wrong(base, tmp_path):
     with pytest.raises(lockstep.LockstepError, match="files=FOLDER"):
         lockstep.publish({"a": np.zeros(3, np.float32)}, tmp_path / "one", "chat")
