@@ -9,6 +9,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
 import counted_versions  # noqa: E402
 import flipped_bits  # noqa: E402
 import published_run  # noqa: E402
+import regions  # noqa: E402
 import weight_kills  # noqa: E402
 
 OLD, NEW = "lockstep 0.1.0, commit aaaaaaa1", "lockstep 0.1.0, commit bbbbbbb2"
@@ -72,3 +73,38 @@ def test_a_run_whose_program_nobody_knows_is_refused(tmp_path):
         published_run.versions_of(options, "control", "published")
     (tmp_path / "published.versions").write_text(f"{OLD}\n{NEW}\n{NEW}\n")
     assert published_run.versions_of(options, "control", "published") == f"{OLD} and {NEW}"
+
+
+def fleet_run(**cut):
+    """What bench/regions.py finds where all is well."""
+    seconds = {"near-1": 0.6, "near-2": 0.7, "far-1": 1.7}
+    return {"model": "m", "version": OLD, "machine": "M.", "beside": "", "near": regions.NEAR, "far": regions.FAR, "steps": [{"bytes": 8000, "full_bytes": 1_000_000, "seconds": seconds}] * 3,
+            "at once": {"steps": 3, "pushing": 2.0, "seconds": {"near-1": 11.9, "near-2": 5.0, "far-1": 99.0}}, "wires": {"near": {"lost": 1, "packets": 100, "cut": 0}, "far": {"lost": 3, "packets": 50, "cut": 9}},
+            "cut": {"seconds_of_cut": 30, "in_the_download": True, "share": 0.05, "bytes": 7_000_000, "before": 2_000_000, "came": 11_000_000, "seconds": seconds, "errors": 1.0, **cut}, "equal": True,
+            "fleet": {"ready": True, "replicas": 3}}  # fmt: skip
+
+
+def test_bytes_that_come_again_over_the_cut_are_counted():
+    assert regions.faults_of(fleet_run()) == []
+    for cut, word in (({"came": 11_194_305}, "allowed are 4194304 more"), ({"came": 6_999_999}, "they were not counted"), ({"in_the_download": False}, "in no download")):
+        (wrong,) = regions.faults_of(fleet_run(**cut))
+        assert word in wrong, wrong
+    late = fleet_run()
+    late["at once"]["pushing"] = 1.8
+    (wrong,) = regions.faults_of(late)
+    assert wrong == "near-1 had 3 steps 10.1 s after the last was pushed"
+
+
+def test_the_page_of_regions_has_a_model_a_run_with_its_version():
+    text = regions.page_text([fleet_run(), fleet_run() | {"model": "n", "version": NEW, "beside": "a build"}])
+    assert text.startswith("By `bench/regions.py`. Machine: M. Machine: M. Beside it: a build.\n\n| model |"), text
+    assert "| m | far-1 | 120 ms, 3 % each way, 5 | 1.70 (1.70) | 3: 99.0 (2.0 of them making and pushing) | 1.7, 30 of them cut |" in text, text
+    assert f"`n`, {NEW}: a step is 8000 bytes of 1000000; the large one, of 5 % of the weights, 7000000." in text and "when the replica was ready, 11000000: its payload and at most 4 MB" in text, text
+
+
+def test_bytes_of_a_piece_tell_that_a_download_is_on_its_way(tmp_path):
+    assert not regions.some_came(tmp_path / "none") and not regions.some_came(tmp_path)
+    (tmp_path / "object.have").write_bytes(bytes(8))
+    assert not regions.some_came(tmp_path)
+    (tmp_path / "object.have").write_bytes(bytes(4) + bytes([0, 1, 0, 0]))
+    assert regions.some_came(tmp_path)
