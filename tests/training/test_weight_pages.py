@@ -7,6 +7,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
 import counted_versions  # noqa: E402
+import delta_codec  # noqa: E402
 import flipped_bits  # noqa: E402
 import published_run  # noqa: E402
 import regions  # noqa: E402
@@ -108,3 +109,17 @@ def test_bytes_of_a_piece_tell_that_a_download_is_on_its_way(tmp_path):
     assert not regions.some_came(tmp_path)
     (tmp_path / "object.have").write_bytes(bytes(4) + bytes([0, 1, 0, 0]))
     assert regions.some_came(tmp_path)
+
+
+def test_two_threads_of_the_codec_are_compared_by_one_clock():
+    one = {"pair": "1 step", "codec": "lockstep", "changed_percent": 0.3, "percent": 0.157, "threads": 1}
+    for key in ("encode_", "decode_", "encode_digests_", "decode_digests_"):
+        one |= {f"{key}gb_s": 2.0, f"{key}gb_s_a_processor": 4.0}
+    two = one | {"threads": 2, "encode_gb_s": 3.5, "decode_gb_s": 3.0, "encode_digests_gb_s": 3.4, "decode_digests_gb_s": 3.3}
+    two |= {f"{key}_gb_s_a_processor": 1.0 for key in ("encode", "decode")}  # not read
+    text = delta_codec.page_text([one, two, {"pair": "1 step", "codec": "arc_v3", "percent": 0.314, "encode_gb_s_a_processor": 0.04}], "By x.", "a build")
+    assert text.startswith("By x. Beside it: a build.\n") and "| 1 step | 0.30 % | lockstep | 0.157 % | 0.50 | 4.0 (3.5) | 4.0 (3.0) | 1.75, 1.50 |" in text, text
+    assert "| lockstep, with the digests of base and result | 0.157 % | 0.50 | 4.0 (3.4) | 4.0 (3.3) | 1.70, 1.65 |" in text, text
+    met, missed = text.split("Aims of speed that are met: ")[1].split("\n\nMissed: ")
+    assert "encoding after 1 step: 4.0 GB/s of 4;" in met and "two threads encoding with digests after 1 step: 1.70 times one of 1.7" in met and "decoding with digests after 1 step: 4.0 GB/s of 2.5" in met, met
+    assert missed == "two threads decoding after 1 step: 1.50 times one of 1.7; two threads decoding with digests after 1 step: 1.65 times one of 1.7.", missed
