@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
+import ci_costs  # noqa: E402
 import counted_versions  # noqa: E402
 import delta_codec  # noqa: E402
 import flipped_bits  # noqa: E402
@@ -123,3 +124,23 @@ def test_two_threads_of_the_codec_are_compared_by_one_clock():
     met, missed = text.split("Aims of speed that are met: ")[1].split("\n\nMissed: ")
     assert "encoding after 1 step: 4.0 GB/s of 4;" in met and "two threads encoding with digests after 1 step: 1.70 times one of 1.7" in met and "decoding with digests after 1 step: 4.0 GB/s of 2.5" in met, met
     assert missed == "two threads decoding after 1 step: 1.50 times one of 1.7; two threads decoding with digests after 1 step: 1.65 times one of 1.7.", missed
+
+
+def test_costs_of_one_subject_are_summed():
+    log = """cost   100.0 s  unit/test_sync (60.0 s of a processor)
+cost    50.0 s  training/test_snapshot_mirror.py
+cost    10.0 s  api/test_deployments_gate.py
+cost   400.0 s  unit/test_jobs (399.0 s of a processor)
+cost    70.0 s  tests of the family snapshot, in the rows above
+cost   700.0 s  tests in Python, training (600.0 s of a processor)
+"""
+    text = ci_costs.of_subject(log, "weights", "By x.", "a build")
+    assert text.startswith("By x. Beside it: a build. Checks of snapshots, fleets, deployments and held streams, in seconds of a processor, or of the clock for files in Python: 120, of which"), text
+    assert "1.0 minutes longer for them; 7 are allowed: met." in text and "| `unit/test_sync` | 60 |\n| `training/test_snapshot_mirror.py` | 50 |\n| `api/test_deployments_gate.py` | 10 |" in text, text
+    assert "`script/snapshot`" in text.rpartition("less than a second: ")[2] and "test_jobs" not in text and "`unit/test_sync`" not in text.rpartition("less than a second: ")[2], text
+    assert "missed" in ci_costs.of_subject(log.replace(" 50.0 s  training", "800.0 s  training"), "weights", "By x.", "")
+    tests = Path(__file__).resolve().parents[1]
+    for pattern in ci_costs.SUBJECTS["weights"][2]:  # each names something
+        folder, _, name = pattern.partition("/")
+        there = {"unit": lambda: (tests.parent / "src" / name.removeprefix("test_")).is_dir(), "script": lambda: (tests / f"check.d/{name}.sh").is_file()}.get(folder, lambda: list((tests / folder).glob(name)))()
+        assert there, pattern
