@@ -12,6 +12,7 @@ import delta_codec  # noqa: E402
 import flipped_bits  # noqa: E402
 import published_run  # noqa: E402
 import regions  # noqa: E402
+import weight_bars  # noqa: E402
 import weight_kills  # noqa: E402
 
 OLD, NEW = "lockstep 0.1.0, commit aaaaaaa1", "lockstep 0.1.0, commit bbbbbbb2"
@@ -144,3 +145,42 @@ cost   700.0 s  tests in Python, training (600.0 s of a processor)
         folder, _, name = pattern.partition("/")
         there = {"unit": lambda: (tests.parent / "src" / name.removeprefix("test_")).is_dir(), "script": lambda: (tests / f"check.d/{name}.sh").is_file()}.get(folder, lambda: list((tests / folder).glob(name)))()
         assert there, pattern
+
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_table_of_aims_is_made_of_the_blocks_as_they_stand():
+    found = weight_bars.block_of(ROOT, "docs/weight-sync.md", "bench/weight_bars.py").text
+    assert found == "\n".join(weight_bars.table(ROOT)), "docs/weight-sync.md has newer blocks than its table of aims: bench/weight_bars.py --page docs/weight-sync.md"
+
+
+def test_each_aim_is_met_missed_or_not_measured(tmp_path):
+    """Over blocks as today's scripts write them."""
+    one = {"pair": "1 step", "codec": "lockstep", "changed_percent": 0.3, "percent": 0.157, "threads": 1}
+    for key in ("encode_", "decode_", "encode_digests_", "decode_digests_"):
+        one |= {f"{key}gb_s": 4.0, f"{key}gb_s_a_processor": 4.0}
+    rows = []
+    for pair, percent in (("1 step", 0.157), ("4 steps", 0.426)):
+        first = one | {"pair": pair, "percent": percent}
+        rows += [first, first | {"threads": 2} | {key: 7.0 for key in one if key.endswith("gb_s")}, {"pair": pair, "codec": "arc_v3", "percent": 2 * percent}]
+    blocks = {"bench/delta_codec.py": delta_codec.page_text(rows, f"By `bench/delta_codec.py`, {NEW}.", ""), "bench/published_run.py": published_run.page_text(real_run(), "run.svg"),
+              "bench/regions.py": regions.page_text([fleet_run(), fleet_run() | {"model": "n", "version": NEW}])}  # fmt: skip
+
+    def written(**changed):
+        docs = tmp_path / "docs"
+        docs.mkdir(exist_ok=True)
+        for name in ("weight-sync", "tenants", "ci", "rl"):
+            (docs / f"{name}.md").write_text((ROOT / f"docs/{name}.md").read_text())
+        for script, text in {**blocks, **changed}.items():
+            weight_bars.write_between_marks(docs / "weight-sync.md", script, text)
+        return {line.split(" | ")[0].removeprefix("| "): [cell.strip() for cell in line.strip("|").split("|")][1:] for line in weight_bars.table(tmp_path)[2:]}
+
+    table = written()
+    assert table["bytes of a delta after 4 steps, of the full ones"] == ["at most 0.60 %", "0.426 %", "met", "`bench/delta_codec.py`", "bbbbbbb2"]
+    assert table["two threads over one, by the clock: encoding, decoding, each"][1:3] == ["1.75, 1.75; 1.75, 1.75; 1.75, 1.75; 1.75, 1.75", "met"]
+    assert table["publishing, of a step"][1:3] == ["2.5 %", "met"] and table["publishing, of a step"][4] == "aaaaaaa1"
+    assert table["the slow region ready after a step: median (most)"][1:] == ["m 1.70 (1.70) s, n 1.70 (1.70) s", "met", "`bench/regions.py`", "aaaaaaa1, bbbbbbb2"]
+    table = written(**{"bench/published_run.py": published_run.page_text(real_run(publishing_percent=3.1, least_equal_percent=97.9), "run.svg"), "bench/delta_codec.py": "nothing"})
+    assert table["publishing, of a step"][2] == "missed" and table["bf16 weights with the bits of the step before, the least of 50 steps"][2] == "missed"
+    assert table["bytes of a delta after 1 step, of the full ones"][1:] == ["", "not measured", "`bench/delta_codec.py`", "not named"]
