@@ -4,6 +4,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -144,7 +145,7 @@ def test_a_store_by_hand_is_read_followed_and_pushed_to(tmp_path, start_sampler)
         store.move(first)
     server = start_sampler("--follow", f"{store.root}/chat", "--replica", "r", "--threads", "1")
     answer = lambda: httpx.post(f"{server.url}/v1/completions", json=PROMPT, timeout=60).json()  # noqa: E731
-    has = lambda number: f"\nlockstep_sync_current_sequence {number}\n" in httpx.get(f"{server.url}/metrics").text  # noqa: E731
+    has = lambda number: float(re.search(r"^lockstep_sync_current_sequence (\S+)$", httpx.get(f"{server.url}/metrics").text, re.M)[1]) == number  # noqa: E731
     wait_for(lambda: has(1))
     before = answer()
     with locked(store.root):
