@@ -43,6 +43,9 @@ memory, holds more) unless the section says otherwise; in brackets the least and
 each kind of machine that it was measured on; times of different machines do not compare.
 Blocks of commit cfc44001a63f count parts of products that no group named (up to a tenth of a step) under "other functions of the program": there
 products take more of the time than is said, at a lower rate.
+
+Snapshots, swaps of weights and live answers beside rollouts have scripts and pages of their own; what was aimed at and measured of them stands in
+[one table](weight-sync.md#aims-and-what-was-measured).
 """
 
 

@@ -20,7 +20,9 @@ LAYOUTS = ("tp=2", "dp=2", "tp=3", "ep=2", "pp=2", "tp=2,dp=2,ep=2", "dp=3", "tp
 ASAN_FOLDERS = {"model": 3, "engine": 11, "train": 11, "losses": 2, "serving": 6, "planning": 3, "parity": 7, "trained": 2, "host": 7, "runs": 3, "api": 5, "http": 3, "jobs": 6}  # and its minutes (docs/ci.md)
 KERNEL_PARTS = 4  # cmake/Night.cmake
 ARCHITECTURES = ("80", "90a", "100a")
-# Sanitizers' parts that passed whole by hand once, in 8 minutes at most: only such a part joins the turns of .ci/run, where a red one lets nothing land.
+LACKING = 3  # the exit code of a part that may_lack what it needs
+# Sanitizers' parts, and those that not every machine can run, that passed whole by hand once, in 8 minutes at most: only such a part joins the turns of .ci/run, where a red one
+# lets nothing land.
 PROVED = ("asan-model", "asan-engine", "asan-losses", "asan-serving", "asan-planning", "asan-trained", "asan-host", "asan-runs", "asan-http")
 
 
@@ -38,6 +40,7 @@ class Part:
     what: str
     in_turn: bool = True  # .ci/run takes a few minutes for one; GPU code has a turn of its own there
     by_name: bool = False  # a night does not run it: whoever names it does
+    may_lack: bool = False  # status 3 says that the machine lacks what it needs: skipped
 
 
 PARTS = [
@@ -47,7 +50,8 @@ PARTS = [
     Part("recipe-agent", 60, "command", "/usr/bin/python3 -B tools/republish --check --model agent-glm", "the other shipped model from its recipe, byte for byte", in_turn=False, by_name=True),
     Part("soak", 6, "command", "/usr/bin/python3 -B bench/soak.py --minutes 5", "a server that everybody uses at once, for five minutes"),
     Part("kills", 15, "command", ".oracle/bin/python -B bench/weight_kills.py --minutes 13", "kills of publishers, mirrors and followers, a thousand where the time is enough", in_turn=False, by_name=True),
-    Part("regions", 4, "command", "/usr/bin/python3 -B bench/regions.py", "a fleet in three network namespaces on wires that lose packets (root and TUN)", in_turn=False, by_name=True),
+    Part("regions", 4, "command", "/usr/bin/python3 -B bench/regions.py", "a fleet in three network namespaces on wires that lose packets (root and TUN)", in_turn=False, by_name=True, may_lack=True),
+    Part("regions-short", 2, "command", "/usr/bin/python3 -B bench/regions.py --short", "the same with fewer steps on faster wires", in_turn="regions-short" in PROVED, may_lack=True),
     *[Part(f"ranks-{layout.replace('=', '').replace(',', '-')}", 1, "demo", f"--quick --ranks {layout}", f"the quick demo under {layout}") for layout in LAYOUTS],
     Part("give-way", 15, "everywhere", "", "tests of bits, parity and the quick demo while work gives way at every boundary, in drawn turns", in_turn=False, by_name=True),
     Part("tsan-engine", 16, "program", "tsan_engine", "ThreadSanitizer over the engine", in_turn=False),
@@ -127,7 +131,9 @@ class Runner:
 
     def watched(self, part, tally, command, environment, end):
         status, output, seconds = self.checks.run_watched(f"night/{part.name}", command, environment, max(1, end - time.monotonic()))
-        if status != 0:
+        if status == LACKING and part.may_lack:
+            tally.add_skip(f"night/{part.name}", output.strip().rpartition("\n")[2])
+        elif status != 0:
             tally.show_tail(output)
             tally.add_failure(f"night/{part.name}", self.checks.how_it_ended(status, 60 * part.minutes))
         return status == 0, output, seconds

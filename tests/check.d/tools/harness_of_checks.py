@@ -327,6 +327,19 @@ def a_part_ends_in_its_time(folder):
     assert len(tally.failures) == 1 and "night/slow: ran past" in tally.failures[0], tally.failures
 
 
+def a_part_that_lacks_what_it_needs_is_skipped(folder):
+    lacking = Path(folder) / "lacking"
+    lacking.write_text("#!/bin/sh\necho begun\necho 'regions: cannot be run here: no TUN'\nexit 3\n")
+    lacking.chmod(0o755)
+    found = []
+    for name, may_lack in (("regions-short", True), ("regions-short", False), ("other", True)):
+        tally = run_checks.Tally()
+        with contextlib.redirect_stdout(io.StringIO()):
+            night.Runner(run_checks, Path(folder), dict(os.environ)).run(night.Part(name, 1, "command", str(lacking), "a stand-in", may_lack=may_lack), tally)
+        found.append((tally.passed, tally.skips, [failure.partition(":")[0] for failure in tally.failures]))
+    assert found == [(0, ["night/regions-short: regions: cannot be run here: no TUN"], []), (0, [], ["night/regions-short"]), (0, [], ["night/other"])], found
+
+
 def the_parts_are_those_of_the_tree(folder):
     names = [part.name for part in night.PARTS]
     assert len(set(names)) == len(names) and sum(part.minutes for part in night.PARTS if not part.by_name) <= night.MOST_MINUTES
@@ -336,7 +349,8 @@ def the_parts_are_those_of_the_tree(folder):
     assert f"foreach(folder {' '.join(night.ASAN_FOLDERS)})" in made and f"LOCKSTEP_KERNEL_PARTS {night.KERNEL_PARTS})" in made
     assert f"LOCKSTEP_CUDA_ARCHITECTURES {' '.join(night.ARCHITECTURES)} CACHE" in (ROOT / "cmake/Cuda.cmake").read_text()
     assert all(hasattr(night.Runner, part.kind) for part in night.PARTS)
-    assert {part.name for part in night.PARTS if part.kind == "program" and part.in_turn} == set(night.PROVED), "a sanitizer's part takes turns when it has passed, and every one that has"
+    proved = {part.name for part in night.PARTS if (part.kind == "program" or part.may_lack) and part.in_turn}
+    assert proved == set(night.PROVED), "a part of sanitizers, or that not every machine can run, takes turns when it has passed, and every one that has"
     # docs/ci.md says which parts there are, and which take turns.
     text = (ROOT / "docs/ci.md").read_text()
     def meant(said):
@@ -356,7 +370,7 @@ CHECKS = [fuzzing_starts_from_a_new_seed_each_time, a_printed_seed_repeats_the_r
           the_end_shows_again_what_failed, the_readme_counts_what_is_skipped, tests_of_a_file_are_those_that_pytest_finds,
           the_end_tells_what_groups_cost, the_end_tells_what_families_cost, two_programs_run_at_once_and_are_told_in_order,
           what_is_timed_runs_alone_and_the_rest_two_at_a_time, a_fault_of_ours_ends_what_runs, checks_that_are_named_are_in_the_tree,
-          a_night_goes_on_where_it_was, each_part_has_its_turn, turns_are_of_landings, a_part_ends_in_its_time, the_parts_are_those_of_the_tree]
+          a_night_goes_on_where_it_was, each_part_has_its_turn, turns_are_of_landings, a_part_ends_in_its_time, a_part_that_lacks_what_it_needs_is_skipped, the_parts_are_those_of_the_tree]
 
 
 def main():
