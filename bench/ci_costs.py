@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """What a run of .ci/run costs, from the log of one: its steps, groups of checks, and the dearest of them.
 
-    .ci/run 2>&1 | tee LOG; bench/ci_costs.py LOG [--beside "what else the machine did"] [--page docs/ci.md]
+    .ci/run 2>&1 | tee LOG; bench/ci_costs.py LOG [--of weights] [--beside "what else the machine did"] [--page docs/ci.md]
 
 Reads the lines `cost SECONDS s  NAME (SECONDS s of a processor)` that .ci/run and ./check print at their ends, and writes them between the marks of this script
-in the page, or to the screen. A group's processor time is the sum over its checks that are long enough to be listed (the 40 longest of each ./check).
+in the page, or to the screen. A group's processor time is the sum over its checks that are long enough to be listed (a second). --of: only what checks of one
+subject (SUBJECTS) took, between marks of their own: how much a run is longer for them.
 """
 
 import argparse
 import collections
+import fnmatch
 import re
 import sys
 from pathlib import Path
@@ -18,6 +20,13 @@ from write_performance import machine, version
 
 DEAREST = 15
 COST = re.compile(r"cost +([0-9.]+) s  (.*?)(?: \(([0-9.]+) s of a processor\))?$")
+# Names of checks, and how many minutes they may add to a run. Tests of a subject that stand in programs or files of others are not among them.
+SUBJECTS = {
+    "weights": ("snapshots, fleets, deployments and held streams", 7, (
+        "unit/test_sync", "unit/test_fleet", "script/snapshot", "training/test_snapshot_*.py", "training/test_fleet_*.py", "training/test_follow_*.py", "training/test_store_*.py", "training/test_publish.py",
+        "training/test_arc_folders.py", "training/test_s3_signatures.py", "training/test_weight_pages.py", "api/test_fleet.py", "api/test_deployments*.py", "api/test_held_streams.py", "api/test_service_tier.py",
+        "api/test_bench_serve.py")),
+}  # fmt: skip
 GROUPS = {"unit/": "programs of unit tests", "script/": "scripts", "tests in Python": "tests in Python"}
 
 
@@ -27,6 +36,25 @@ def costs_of(text):
     names = [m[1] for m in re.finditer(r"^=== (.*) \(at \d+ s\)$", text, re.M)]
     steps = [cost for cost in found if cost[0] in names]
     return steps, [cost for cost in found if cost[2] is not None]
+
+
+def of_subject(text, subject, told, beside):
+    """What the checks of one subject took. A file of tests in Python has no processor time of its own, so its seconds are counted, in which others ran beside it."""
+    what, minutes, patterns = SUBJECTS[subject]
+    found = {}
+    for line in text.splitlines():
+        if (m := COST.match(line)) and any(fnmatch.fnmatchcase(m[2], pattern) for pattern in patterns):
+            found[m[2]] = float(m[3] or m[1])
+    missing = [pattern for pattern in patterns if not fnmatch.filter(found, pattern)]
+    if not found:
+        sys.exit(f"ci_costs: the log has no `cost` lines of {what}")
+    total = sum(found.values())
+    return "\n".join([
+        f"{told}{f' Beside it: {beside}.' if beside else ''} Checks of {what}, in seconds of a processor, or of the clock for files in Python: {total:,.0f}, of which two run at a time, so a run is "
+        f"{total / 120:.1f} minutes longer for them; {minutes} are allowed: {'met' if total / 120 <= minutes else 'missed'}. Building them is not counted, nor their tests among those of other subjects.", "",
+        "| checks | seconds |", "|---|---|", *(f"| `{name}` | {seconds:,.0f} |" for name, seconds in sorted(found.items(), key=lambda one: -one[1])),
+        *(["", f"Not in the log, or less than a second: {', '.join(f'`{pattern}`' for pattern in missing)}."] if missing else []),
+    ])  # fmt: skip
 
 
 def page_of(text, told, beside):
@@ -52,10 +80,12 @@ def main():
     parser.add_argument("log", type=Path)
     parser.add_argument("--beside", default="", help="what else ran on the machine")
     parser.add_argument("--page", type=Path)
+    parser.add_argument("--of", choices=SUBJECTS, help="only checks of this subject")
     options = parser.parse_args()
-    text = page_of(options.log.read_text(errors="replace"), f"By `bench/ci_costs.py`, {version().splitlines()[0]}. Machine: {machine()}", options.beside)
+    log, told = options.log.read_text(errors="replace"), f"By `bench/ci_costs.py`, {version().splitlines()[0]}. Machine: {machine()}"
+    text = of_subject(log, options.of, told, options.beside) if options.of else page_of(log, told, options.beside)
     if options.page:
-        write_between_marks(options.page, "bench/ci_costs.py", text)
+        write_between_marks(options.page, "bench/ci_costs.py" + (f" --of {options.of}" if options.of else ""), text)
     else:
         print(text)
 

@@ -125,6 +125,7 @@ Json measure(const std::string& model, const std::string& critic_folder) {
   settings.runtime.model = model;
   settings.runtime.threads = numbers["--threads"];
   settings.critic = TrainedSettings{};
+  settings.micro_batch = 64;  // of its values alone: no forward is kept for a gradient
   settings.critic_model = critic_folder;
   RlStack stack(settings);
   const auto environment = make_environment(environment_name);

@@ -22,10 +22,12 @@ import time
 from pathlib import Path
 
 from marked_page import write_between_marks
-from write_performance import machine
+from write_performance import machine, version
 
 ROOT = Path(__file__).resolve().parents[1]
 STEPS = (12, 13, 16)
+SPEED = {"1 step": 4, "4 steps": 3}  # GB/s of full bytes a processor, both ways: the aims
+DIGESTS, THREADS = 2.5, 1.7  # GB/s with the digests of base and result; two threads over one
 
 
 def dithered(tensor, generator):
@@ -141,9 +143,31 @@ def arc_v3(old, new):
     return size
 
 
-def page_text(rows, beside):
-    lines = [f"Machine: {machine()}" + (f" Beside it: {beside}." if beside else ""), "",
-             "| pair | weights that changed | codec | bytes, of the full ones | of arc_v3's | encoding, GB/s of full bytes a processor (two threads: all) | decoding |", "|---|---|---|---|---|---|---|"]  # fmt: skip
+def two_over_one(one, two, key):
+    """By the clock, as who waits for it sees it."""
+    return two[f"{key}gb_s"] / one[f"{key}gb_s"]
+
+
+def verdict(rows):
+    """Which aims of speed are met, in words."""
+    said = {True: [], False: []}
+    for pair in SPEED:
+        own = [row for row in rows if row["pair"] == pair and row["codec"] == "lockstep"]
+        if not own:
+            continue
+        one, two = own
+        for key, with_them, aim in (("", "", SPEED[pair]), ("digests_", " with digests", DIGESTS)):
+            for way, doing in (("encode", "encoding"), ("decode", "decoding")):
+                speed, ratio = one[f"{way}_{key}gb_s_a_processor"], two_over_one(one, two, f"{way}_{key}")
+                said[speed >= aim].append(f"{doing}{with_them} after {pair}: {speed:.1f} GB/s of {aim}")
+                said[ratio >= THREADS].append(f"two threads {doing}{with_them} after {pair}: {ratio:.2f} times one of {THREADS}")
+    return [f"Aims of speed that are met: {'; '.join(said[True]) or 'none'}.", "", f"Missed: {'; '.join(said[False]) or 'none'}."]
+
+
+def page_text(rows, told, beside):
+    lines = [told + (f" Beside it: {beside}." if beside else ""), "",
+             "| pair | weights that changed | codec | bytes, of the full ones | of arc_v3's | encoding, GB/s of full bytes a processor (two threads: all) | decoding | two threads over one, by the clock: encoding, decoding |",
+             "|---|---|---|---|---|---|---|---|"]  # fmt: skip
     for pair in dict.fromkeys(row["pair"] for row in rows):
         own = [row for row in rows if row["pair"] == pair and row["codec"] == "lockstep"]
         others = {row["codec"]: row for row in rows if row["pair"] == pair and row["codec"] != "lockstep"}
@@ -153,12 +177,13 @@ def page_text(rows, beside):
         ratio = f"{one['percent'] / theirs:.2f}" if theirs else ""
         for label, key in (("lockstep", ""), ("lockstep, with the digests of base and result", "digests_")):
             cells = [f"{one[f'{way}_{key}gb_s_a_processor']:.1f} ({two[f'{way}_{key}gb_s']:.1f})" for way in ("encode", "decode")]
-            lines.append(f"{head}{label} | {one['percent']:.3f} % | {ratio} | {cells[0]} | {cells[1]} |")
+            threads = ", ".join(f"{two_over_one(one, two, f'{way}_{key}'):.2f}" for way in ("encode", "decode"))
+            lines.append(f"{head}{label} | {one['percent']:.3f} % | {ratio} | {cells[0]} | {cells[1]} | {threads} |")
         for label, key in (("gaps and steps through zstd, in numpy", "zstd on gaps and steps"), ("arc_v3 of fireworks-delta-compression", "arc_v3"), ("entropy of changes and steps by exponent", "ideal")):
             if key in others:
                 speed = others[key].get("encode_gb_s_a_processor")
-                lines.append(f"{head}{label} | {others[key]['percent']:.3f} % | | {f'{speed:.2f}' if speed else ''} | |")
-    return "\n".join(lines)
+                lines.append(f"{head}{label} | {others[key]['percent']:.3f} % | | {f'{speed:.2f}' if speed else ''} | | |")
+    return "\n".join([*lines, "", *verdict(rows)])
 
 
 def compare(options):
@@ -186,7 +211,7 @@ def compare(options):
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1) + "\n")
     if options.page:
-        write_between_marks(options.page, "bench/delta_codec.py", page_text(rows, options.beside))
+        write_between_marks(options.page, "bench/delta_codec.py", page_text(rows, f"By `bench/delta_codec.py`, {version().splitlines()[0]}. Machine: {machine()}", options.beside))
 
 
 def main():

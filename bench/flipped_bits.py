@@ -8,8 +8,8 @@ The model and a step from it (0.4 % of each tensor's weights) stand in a store; 
 by seed, and the step is pulled over that folder: with a wrong base the tensor must come from the store, and the folder have the step's bits; with a wrong
 payload or manifest there must be an error that names the tensor or the manifest, and no folder. A minute for the shipped model, a quarter of an hour for
 SmolLM2-135M in bf16 (tools/make_smollm2.py). FILE is written anew after every tensor; with --resume the tensors that it has are counted, and the others
-follow. `--page docs/weight-sync.md --page-of FILE FILE`: writes what these FILEs tell between the marks there, and does nothing else. The exit code is 1 where
-a bit was not found, 3 where the time was too short."""
+follow. It has the number of tensors of each version of the program. `--page docs/weight-sync.md --page-of FILE FILE`: writes what these FILEs tell between the
+marks there, and does nothing else. The exit code is 1 where a bit was not found, 3 where the time was too short."""
 import argparse
 import json
 import random
@@ -22,6 +22,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+from counted_versions import earlier_versions, said, with_this_run  # noqa: E402
 from marked_page import write_between_marks  # noqa: E402
 from regions import stepped  # noqa: E402
 from write_performance import binary, version  # noqa: E402
@@ -78,8 +79,10 @@ class Flipped:
 
 def page_text(found):
     """Of several runs, one a model."""
-    lines = [f"`bench/flipped_bits.py`, {found[0]['version']}:", "", "| model | tensors | of a base | of a payload | of a manifest | not found |", "|---|---|---|---|---|---|"]
-    lines += ["| `{}` | {} of {} | {base} | {payload} | {manifest} | {} |".format(one["model"], one["tensors"], one["of"], len(one["faults"]), **one["tried"]) for one in found]
+    lines = ["By `bench/flipped_bits.py`:", "", "| model | tensors | of a base | of a payload | of a manifest | not found | version |", "|---|---|---|---|---|---|---|"]
+    for one in found:
+        versions = said(earlier_versions(one, one["tensors"]), "tensors")
+        lines.append("| `{}` | {} of {} | {base} | {payload} | {manifest} | {} | {} |".format(one["model"], one["tensors"], one["of"], len(one["faults"]), versions, **one["tried"]))
     return "\n".join(lines)
 
 
@@ -108,12 +111,14 @@ def main():
     if options.resume and not options.json:
         parser.error("--resume without --json")
     until = time.monotonic() + 60 * options.minutes
-    told = {"model": options.name or options.model.name, "version": version().split("\n")[0], "seed": options.seed, "tensors": 0, "tried": {"base": 0, "payload": 0, "manifest": 0}, "faults": []}
+    this_version, versions_before = version().split("\n")[0], []
+    told = {"model": options.name or options.model.name, "versions": [], "seed": options.seed, "tensors": 0, "tried": {"base": 0, "payload": 0, "manifest": 0}, "faults": []}
     if options.resume and options.json.is_file():
         before = json.loads(options.json.read_text())
         if (before["model"], before["seed"]) != (told["model"], told["seed"]):
             parser.error(f"{options.json} is of --name {before['model']} --seed {before['seed']}")
-        told = before
+        told, versions_before = before, earlier_versions(before, before["tensors"])
+        told.pop("version", None)  # of results that named one for all
     faults, tried = told["faults"], told["tried"]
     with tempfile.TemporaryDirectory(prefix="lockstep-flipped-") as text:
         work = Path(text)
@@ -157,8 +162,10 @@ def main():
             with Flipped(manifest, begin, min(200, len(written) - begin), draw):
                 pull("manifest", name, "SHA-256")
             told["tensors"] += 1
+            told["versions"] = with_this_run(versions_before, this_version, told["tensors"])
             if options.json:
                 write(options.json, told)
+        told["versions"] = with_this_run(versions_before, this_version, told["tensors"])
         sound = dict(tried)
         pull("base", "none", None)  # nothing is left flipped
         tried.update(sound)

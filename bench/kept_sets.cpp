@@ -1,10 +1,12 @@
 // Times what kept sets (base/kept_tokens.h) cost: sampling with top-k that tells them against the same sampling that does not, and the policy's forward,
-// backward and step over them against the same over the whole vocabulary. In turns, on the same tokens; a JSON object a line.
+// backward and step over them against the same over the whole vocabulary. In turns, on the same tokens; a JSON object a line, with the seconds of each round
+// by the clock and of the process's processors.
 //   ninja -C build kept_sets && build/bench/kept_sets MODEL [--profile cpu-f32] [--threads 0] [--rounds 5] [--prompts 8] [--samples 8] [--prompt 16]
 //                                                     [--tokens 32] [--top-k 40]
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -60,10 +62,32 @@ std::vector<TrainSequence> data_of(const std::vector<Request>& requests, const s
   return data;
 }
 
-void print(const char* what, const std::vector<double>& without, const std::vector<double>& with) {
+double processor_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+// What rounds took, of all threads too.
+struct Times {
+  std::vector<double> clock, processor;
+  template <class F>
+  void add(const F& work) {
+    const double begin = processor_seconds();
+    clock.push_back(seconds_of(work));
+    processor.push_back(processor_seconds() - begin);
+  }
+};
+
+void print(const char* what, const Times& without, const Times& with) {
   std::vector<double> ratios;
-  for (std::size_t i = 0; i < with.size(); ++i) ratios.push_back(with[i] / without[i]);
-  const nlohmann::ordered_json row{{"what", what}, {"without", without}, {"with", with}, {"ratio", median(ratios)}};
+  for (std::size_t i = 0; i < with.clock.size(); ++i) ratios.push_back(with.clock[i] / without.clock[i]);
+  const nlohmann::ordered_json row{{"what", what},
+                                   {"without", without.clock},
+                                   {"with", with.clock},
+                                   {"without_processor", without.processor},
+                                   {"with_processor", with.processor},
+                                   {"ratio", median(ratios)}};
   std::printf("%s\n", row.dump().c_str());
 }
 
@@ -86,12 +110,12 @@ int measure(const std::string& model, const std::string& profile) {
     trainer.optim_step({.learning_rate = 0});
   };
   engine.generate(plain), step(whole), step(over_kept);  // the first ones fill caches
-  std::vector<double> sampled, sampled_kept, stepped, stepped_kept;
+  Times sampled, sampled_kept, stepped, stepped_kept;
   for (std::int64_t round = 0; round < numbers["--rounds"]; ++round) {
     const bool turned = round % 2 == 1;  // the order changes, so that a machine that slows down under load favours neither
     for (const bool kept : {turned, !turned}) {
-      (kept ? sampled_kept : sampled).push_back(seconds_of([&] { engine.generate(kept ? telling : plain); }));
-      (kept ? stepped_kept : stepped).push_back(seconds_of([&] { step(kept ? over_kept : whole); }));
+      (kept ? sampled_kept : sampled).add([&] { engine.generate(kept ? telling : plain); });
+      (kept ? stepped_kept : stepped).add([&] { step(kept ? over_kept : whole); });
     }
   }
   print("sampling", sampled, sampled_kept);

@@ -5,16 +5,18 @@
 
 ppo        a step's training of PPO with a critic of all weights against GRPO's on the same tokens: Countdown, groups of 8, a learning rate of 0 for the
            policy, so that both sample the same completions in every step (checked). The policy's and the critic's seconds, without sampling
-critic     the most memory that a run of an adapter holds with a critic that is an adapter, against the same run without a critic (of a critic of all
-           weights `lockstep plan --critic full` says it: src/planning/memory_plan_test.cpp)
+critic     the most memory that a run of an adapter holds with a critic that is an adapter, against the same run without a critic; and that a run of all
+           weights holds with a critic of all weights, against what `lockstep plan --critic full` says of as many rows
 kept-sets  sampling with top-k that tells kept sets against the same without, and a policy's step over them against one over all tokens, by
-           build/bench/kept_sets (ninja -C build kept_sets)
+           build/bench/kept_sets (ninja -C build kept_sets): processor times, which other load changes less than the clock, of at least 15 rounds; beside
+           their ratio's median the interval that holds it with 95%
 
 --model: SmolLM2 as tools/make_smollm2.py writes it; ppo and kept-sets measure models/countdown-glm too. Prints medians over rounds and the range of ratios.
 """
 
 import argparse
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -80,22 +82,55 @@ def ppo(options):
 
 
 def critic(options):
-    words = ["--environment", "countdown", "--problems", 4, "--rollouts", 8, "--max-tokens", 24, "--steps", 2, "--learning-rate", 0, "--transcripts", 0]
+    problems, rollouts = 4, 8
+    words = ["--environment", "countdown", "--problems", problems, "--rollouts", rollouts, "--max-tokens", 24, "--steps", 2, "--learning-rate", 0, "--transcripts", 0]
     rank = ["--adapter-rank", 8]
     peak = lambda *more: trained("rl", options.model, *words, *more, threads=options.threads)[2]  # noqa: E731
     pairs = in_turns(options.rounds, lambda: peak(*rank, "--algorithm", "ppo", "--critic", "adapter"), lambda: peak(*rank, "--algorithm", "reinforce_plus_plus"))
-    yield {"case": "an adapter of rank 8 of SmolLM2 and a critic that is one", "bytes": statistics.median(a for a, _ in pairs), "against": "the same run without a critic",
+    yield {"case": "an adapter of rank 8 of SmolLM2 and a critic that is one", "what": "beside", "bytes": statistics.median(a for a, _ in pairs), "against": "the same run without a critic",
            "against_bytes": statistics.median(b for _, b in pairs), **ratio_of(pairs)}  # fmt: skip
+    # Without shared prompts, so that the rows of a step are those that the plan is of.
+    runs = [trained("rl", options.model, *words, "--algorithm", "ppo", "--critic", "full", "--share-prompts", "off", threads=options.threads) for _ in range(options.rounds)]
+    length = math.ceil(max(step["rows"] for steps, _, _ in runs for step in steps) / (problems * rollouts))
+    planned = plan(options.model, "--sequences", problems * rollouts, "--length", length, "--critic", "full", threads=options.threads)["verdict"]["needed_bytes"]
+    peaks = [most for _, _, most in runs]
+    yield {"case": "all weights of SmolLM2 and a critic of all weights", "what": "planned", "bytes": statistics.median(peaks),
+           "against": f"what `lockstep plan --critic full` needs for {problems * rollouts} sequences of {length} tokens, the program with it", "against_bytes": planned,
+           **ratio_of([(most, planned) for most in peaks])}  # fmt: skip
+
+
+def plan(model, *words, threads):
+    """What `lockstep plan` says of training in fp32."""
+    command = [binary(), "plan", "--model", model, "--profile", "cpu-f32", "--threads", threads, "--memory-megabytes", 1 << 24, "--json", *words]  # room enough: it is not asked whether it fits
+    return json.loads(run_with_memory(command)[0])
+
+
+def planned_bytes(model, *words, threads):
+    """By category the most that training holds."""
+    return plan(model, *words, threads=threads)["bytes"]
+
+
+LEAST_ROUNDS = 15  # of kept sets
+
+
+def median_interval(values):
+    """Where the median of what the values are drawn from lies with at least 95%, whatever their distribution: between two of them."""
+    values, n = sorted(values), len(values)
+    cut = 0  # so many of each end may be left out: fewer than that below the median are as rare as 2.5%
+    while 2 * sum(math.comb(n, k) for k in range(cut + 1)) <= 0.05 * 2**n:
+        cut += 1
+    return [values[max(cut - 1, 0)], values[n - max(cut, 1)]]
 
 
 def kept_sets(options):
     for name, model, profile in [("countdown-glm", GLM, "cpu-bf16w")] + ([("SmolLM2", options.model, "cpu-f32")] if options.model else []):
-        command = [ROOT / "build/bench/kept_sets", model, "--profile", profile, "--threads", options.threads, "--rounds", 2 * options.rounds + 1, "--prompts", 2 if name == "SmolLM2" else 32]
+        command = [ROOT / "build/bench/kept_sets", model, "--profile", profile, "--threads", options.threads, "--rounds", max(LEAST_ROUNDS, 2 * options.rounds + 1), "--prompts", 2 if name == "SmolLM2" else 32]
         for line in run_with_memory(command)[0].splitlines():
             row = json.loads(line)
-            ratios = [a / b for a, b in zip(row["with"], row["without"])]
-            yield {"case": f"{name}, {row['what']}", "first": statistics.median(row["without"]), "second": statistics.median(row["with"]), "ratio": row["ratio"],
-                   "ratio_range": [min(ratios), max(ratios)], "least_ratio": min(row["with"]) / min(row["without"])}  # fmt: skip
+            ratios = [a / b for a, b in zip(row["with_processor"], row["without_processor"], strict=True)]
+            yield {"case": f"{name}, {row['what']}", "rounds": len(ratios), "first": statistics.median(row["without_processor"]), "second": statistics.median(row["with_processor"]),
+                   "ratio": statistics.median(ratios), "ratio_range": median_interval(ratios), "least_ratio": min(row["with_processor"]) / min(row["without_processor"]),
+                   "clock_ratio": row["ratio"]}  # fmt: skip
 
 
 KINDS = {"ppo": ppo, "critic": critic, "kept-sets": kept_sets}

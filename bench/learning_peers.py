@@ -5,7 +5,8 @@
     bench/learning_peers.py distill --models FOLDER [--threads N] [--rounds 2] [--steps 4] [--json FILE]
 
 dpo      `lockstep train dpo` of SmolLM2 against DPOTrainer: pairs/s of an epoch, in which each pair is scored once under the reference on either side (ours
-         before the first step, theirs in each step), and the most memory of each process; answers behind a short prompt, and behind one as long as they are
+         before the first step, theirs in each step), and the most memory of each process; answers behind a short prompt, and behind one as long as they are, whose
+         rows are shared in the forward, as they come, or in the backward too
 distill  `lockstep train distill` of a random qwen3 of 151,936 tokens, the teacher as large as the student, which is FOLDER/distill, made on first use: what
          the teacher's scores and learning take against a step of `lockstep train sft` on as many tokens, and the whole step with its rollouts against
          DistillationTrainer's. Both are the reverse divergence over all tokens
@@ -27,13 +28,15 @@ import tempfile
 import time
 from pathlib import Path
 
-from learning_costs import GLM, in_turns, ratio_of, trained
+from learning_costs import GLM, in_turns, planned_bytes, ratio_of, trained
 
 ROOT = Path(__file__).resolve().parents[1]
 PAIRS = 4  # a step
-SHAPES = [("short prompts", 16, 112), ("prompts as long as answers", 64, 64)]  # tokens of a prompt, of each answer
+# Tokens of a prompt, of each answer; --share-prompts.
+SHAPES = [("short prompts", 16, 112, "forward"), ("prompts as long as answers", 64, 64, "forward"), ("prompts as long as answers, shared in the backward too", 64, 64, "backward")]
 PROMPTS, PROMPT, ANSWER = 8, 4, 60  # of distillation: a step, tokens of a prompt, of a completion
 VOCABULARY = 151936
+CHUNK = 192  # rows whose logits are in memory at once at that vocabulary (docs/distillation.md)
 
 
 def peer(options, kind, *words):
@@ -82,8 +85,8 @@ def pair_file(path, model, steps, prompt, answer):
             file.write(json.dumps(pair) + "\n")
 
 
-def our_dpo(options, file):
-    steps, said, peak = trained("dpo", options.model, "--data", file, "--eval-share", 0, "--steps", options.steps, "--batch", PAIRS, "--learning-rate", 1e-6, threads=options.threads)
+def our_dpo(options, file, sharing):
+    steps, said, peak = trained("dpo", options.model, "--data", file, "--eval-share", 0, "--steps", options.steps, "--batch", PAIRS, "--learning-rate", 1e-6, "--share-prompts", sharing, threads=options.threads)
     times = [step["seconds"] for step in steps]
     scoring = said["reference_seconds"] / options.steps
     return {"step": statistics.median(times[1:]) + scoring, "scoring": scoring, "peak": peak}
@@ -106,15 +109,16 @@ def their_dpo(options):
 
 
 def dpo(options):
-    for name, prompt, answer in SHAPES:
+    for name, prompt, answer, sharing in SHAPES:
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "pairs.jsonl"
             pair_file(file, options.model, options.steps, prompt, answer)
-            pairs = in_turns(options.rounds, lambda: our_dpo(options, file), lambda: peer(options, "dpo", "--model", options.model, "--data", file))
+            pairs = in_turns(options.rounds, lambda: our_dpo(options, file, sharing), lambda: peer(options, "dpo", "--model", options.model, "--data", file))
         peaks = [max(run["peak"] for run in side) for side in zip(*pairs)]
+        parts = planned_bytes(options.model, "--sequences", 2 * PAIRS, "--length", prompt + answer, threads=options.threads)
         yield {"case": f"{name}: {prompt} + {answer} tokens", "prompt": prompt, "lockstep": PAIRS / statistics.median(a["step"] for a, _ in pairs), "scoring": statistics.median(a["scoring"] for a, _ in pairs),
                "trl": PAIRS / statistics.median(b["step"] for _, b in pairs), **ratio_of([(b["step"], a["step"]) for a, b in pairs]), "lockstep_peak_bytes": peaks[0], "trl_peak_bytes": peaks[1],
-               "memory_ratio": peaks[0] / peaks[1]}  # fmt: skip
+               "memory_ratio": peaks[0] / peaks[1], "model_bytes": sum(parts[key] for key in ("weights", "gradients", "optimizer")), "activation_bytes": parts["activations"]}  # fmt: skip
 
 
 def make_distill_models(folder):
@@ -144,7 +148,7 @@ def our_distill(options):
         steps, _, peak = trained("distill", folder / "student", "--teachers", teachers, "--data", data, "--steps", options.steps, "--prompts", PROMPTS, "--rollouts", 1, "--max-tokens", ANSWER,
                                  "--over", "vocabulary", "--divergence", "reverse", "--learning-rate", 1e-6, threads=options.threads)  # fmt: skip
     part = lambda key: statistics.median(step[key] for step in steps[1:])  # noqa: E731
-    return {"step": part("rollout_seconds") + part("teacher_seconds") + part("train_seconds"), "teacher": part("teacher_seconds"), "training": part("train_seconds"),
+    return {"step": part("rollout_seconds") + part("teacher_seconds") + part("train_seconds"), "rollouts": part("rollout_seconds"), "teacher": part("teacher_seconds"), "training": part("train_seconds"),
             "tokens": statistics.median(step["tokens"] for step in steps[1:]), "peak": peak}  # fmt: skip
 
 
@@ -178,6 +182,13 @@ def their_distill(options):
     told(ends)
 
 
+def teachers_bytes(folder):
+    """What a step of distillation may hold beside one of cross-entropy: the teacher's weights and hidden states, and the logits that a chunk of rows has."""
+    hidden = json.loads((folder / "config.json").read_text())["hidden_size"]
+    weights = sum(file.stat().st_size for file in folder.glob("*.safetensors"))  # fp32, as they are computed with
+    return {"kept_bytes": weights + PROMPTS * (PROMPT + ANSWER) * hidden * 4, "chunk_bytes": CHUNK * VOCABULARY * 4, "whole_bytes": PROMPTS * ANSWER * VOCABULARY * 4}
+
+
 def distill(options):
     if not (options.models / "distill/teacher/config.json").is_file():
         make_distill_models(options.models / "distill")
@@ -191,8 +202,8 @@ def distill(options):
     median = lambda side, key: statistics.median(run[key] for run in side)  # noqa: E731
     yield {"case": "the teacher's scores and learning, against a step of cross-entropy", "what": "time", "lockstep": median(ours, "teacher") + median(ours, "training"), "teacher": median(ours, "teacher"),
            "other": median(plain, "step"), **ratio_of(costs), "lockstep_peak_bytes": max(a["peak"] for a in ours), "other_peak_bytes": max(b["peak"] for b in plain),
-           "memory_ratio": max(a["peak"] for a in ours) / max(b["peak"] for b in plain)}  # fmt: skip
-    yield {"case": "the whole step, against TRL's", "what": "speed", "lockstep": median(ours, "step"), "other": median(theirs, "step"),
+           "memory_ratio": max(a["peak"] for a in ours) / max(b["peak"] for b in plain), **teachers_bytes(options.models / "distill/teacher")}  # fmt: skip
+    yield {"case": "the whole step, against TRL's", "what": "speed", "lockstep": median(ours, "step"), "rollouts": median(ours, "rollouts"), "teacher": median(ours, "teacher"), "training": median(ours, "training"), "other": median(theirs, "step"),
            **ratio_of([(b["step"] / (PROMPTS * ANSWER), a["step"] / a["tokens"]) for a, b in zip(ours, theirs)]), "lockstep_peak_bytes": max(a["peak"] for a in ours),
            "other_peak_bytes": max(b["peak"] for b in theirs), "memory_ratio": max(a["peak"] for a in ours) / max(b["peak"] for b in theirs)}  # fmt: skip
 

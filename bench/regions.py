@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
 """A fleet in three regions: the trainer and its store (S3: rclone) in one network namespace, two replicas in a second, one in a third, on wires of ours
 between them (build/wire: delay, jitter, loss, reordering and cuts by seed; `tc tbf` limits the rate). Steps of a training are pushed one after another, and
-each replica says when it has one; then several at once; then all weights change, and the wire to the far region is cut for a while in the middle of the
-download. At the end every replica answers with the bits of a server that has the trainer's weights.
+each replica says when it has one; then several at once; then many weights change, and the wire to the far region is cut for a while in the middle of the
+download. What comes over that wire until the replica is ready must be at most the payload and 4 MB. At the end every replica answers with the bits of a server
+that has the trainer's weights.
 
-    python3 bench/regions.py [--model models/countdown-glm] [--steps 10] [--cut 30] [--short] [--json FILE] [--page docs/weight-sync.md]
+    python3 bench/regions.py [--model models/countdown-glm] [--steps 10] [--cut 30] [--json FILE] [--page docs/weight-sync.md]
+    python3 bench/regions.py --model FOLDER/bf16 --name SmolLM2-135M --steps 5 --most 0.05 --cut-after 8 --json FILE       of tools/make_smollm2.py
+    python3 bench/regions.py --page docs/weight-sync.md --page-of FILE FILE          what these FILEs tell, a model each; nothing is run
+    python3 bench/regions.py --short                                                 half a minute on fast wires, which measures nothing
 
-Needs root, TUN, network namespaces, tc, and rclone (`./setup --oracle` has it). --short: three steps, a cut of three seconds, faster wires. --page:
-writes the figures between the lines regions: begin and regions: end. The exit code is 1 if a check fails, and 3, with the reason, if the benchmark
-cannot run on this machine."""
+Needs root, TUN, network namespaces, tc, and rclone (`./setup --oracle` has it). --page: writes the figures between the marks there, once no check failed;
+--beside says what else ran on the machine. The exit code is 1 if a check fails, and 3, with the reason, if the benchmark cannot run on this machine."""
 import argparse
 import contextlib
 import ctypes
@@ -26,15 +29,18 @@ import urllib.request
 from pathlib import Path
 
 from marked_page import write_between_marks
+from write_performance import binary, machine, version
 
 ROOT = Path(__file__).resolve().parent.parent
-BUILD = ROOT / "build"
-PLACE = "s3://weights/fleet/chat"
+WIRE, PROGRAM = ROOT / "build/wire", Path(binary()).resolve()
+PLACE, PROFILE = "s3://weights/fleet/chat", "cpu-bf16w"
 PROMPT = {"prompt": "3 7 12=48:", "max_tokens": 12, "temperature": 1, "seed": 5, "logprobs": 1, "ignore_eos": True}
 # One way; the round trip is twice the delay. Rates in Mbit/s.
 NEAR = {"delay_ms": 20, "jitter_ms": 2, "loss": 0.01, "reorder": 0.002, "rate": 20}
 FAR = {"delay_ms": 60, "jitter_ms": 5, "loss": 0.03, "reorder": 0.002, "rate": 5}
-READY_SECONDS = {"near": 10, "far": 10}  # a step, the issue's bars
+FAST = {"near": {**NEAR, "delay_ms": 5, "rate": 100}, "far": {**FAR, "delay_ms": 20, "rate": 20}}  # of --short
+READY_SECONDS = {"near": 10, "far": 10}  # a step: the aims
+TWICE = 4 << 20  # bytes that may come over the far wire beside the payload's, headers and polls included
 
 
 class CannotRun(Exception):
@@ -67,7 +73,7 @@ class Regions:
     def lay(self, name, wire, n, seed):
         device, here, there = f"wire{n}", self.spaces["trainer"], self.spaces[name]
         options = [w for key in ("delay_ms", "jitter_ms", "loss", "reorder") for w in (f"--{key.replace('_', '-')}", str(wire[key]))]
-        process = subprocess.Popen([str(BUILD / "wire"), f"/run/netns/{here}", f"/run/netns/{there}", device, "--seed", str(seed), *options], stdin=subprocess.PIPE,
+        process = subprocess.Popen([str(WIRE), f"/run/netns/{here}", f"/run/netns/{there}", device, "--seed", str(seed), *options], stdin=subprocess.PIPE,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.wires[name] = process
         if process.stdout.readline().strip() != "ready":
@@ -81,6 +87,12 @@ class Regions:
     def cut(self, name, seconds):
         self.wires[name].stdin.write(f"cut {seconds}\n")
         self.wires[name].stdin.flush()
+
+    def received(self, name):
+        """Bytes that came over the wire to this region, since it was laid."""
+        device = f"wire{list(self.wires).index(name)}"
+        text = ran("ip", "netns", "exec", self.spaces[name], "cat", "/proc/net/dev")
+        return int(re.search(rf"^\s*{device}:\s*(\d+)", text, re.M)[1])
 
     def start(self, name, *words, **environment):
         return subprocess.Popen(["ip", "netns", "exec", self.spaces[name], *map(str, words)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
@@ -163,7 +175,7 @@ def stepped(before, after, share, seed):
 
 
 def lockstep(regions, region, *words, statuses=(0,), **environment):
-    done = subprocess.run(["ip", "netns", "exec", regions.spaces[region], str(BUILD / "lockstep"), *map(str, words)], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+    done = subprocess.run(["ip", "netns", "exec", regions.spaces[region], str(PROGRAM), *map(str, words)], stdin=subprocess.DEVNULL, capture_output=True, text=True,
                           env={**os.environ, **environment}, timeout=600)
     if done.returncode not in statuses:
         raise RuntimeError(f"lockstep {words[:3]}: {done.stderr}")
@@ -184,14 +196,16 @@ class Fleet:
         self.push(self.folder, "none")
         self.replicas = {}
         for name, region in (("near-1", "near"), ("near-2", "near"), ("far-1", "far")):
-            self.replicas[name] = Server(regions, region, [BUILD / "lockstep", "serve", "--model", options.model, "--threads", "1", "--port", "0", "--no-access-log", "--log-level", "error",
+            self.replicas[name] = Server(regions, region, [PROGRAM, "serve", "--model", options.model, "--profile", PROFILE, "--threads", "1", "--port", "0", "--no-access-log", "--log-level", "error",
                                                            "--follow", PLACE, "--replica", name, "--downloads", work / f"downloads-{name}"], self.environment[region])
 
     def push(self, folder, parent=None):
         place, _, channel = PLACE.rpartition("/")
-        words = ["snapshot", "push", folder, place, "--channel", channel, "--json", "--profile", "cpu-bf16w"]
+        words = ["snapshot", "push", folder, place, "--channel", channel, "--json", "--profile", PROFILE]
         words += ["--parent", parent] if parent else ["--base", self.folder]
         told = lockstep(self.regions, "trainer", *words, **self.environment["trainer"])
+        if self.folder != folder:
+            shutil.rmtree(self.folder)
         self.folder = folder
         return told
 
@@ -227,10 +241,28 @@ class Fleet:
         self.store.wait()
 
 
-def measured(options, regions, work):
+def some_came(downloads):
+    """Whether bytes of an unfinished object stand there (sync/downloads.h: a count for each piece)."""
+    try:
+        return any(any(counts.read_bytes()) for counts in downloads.glob("*.have"))
+    except FileNotFoundError:  # it is whole
+        return False
+
+
+def cut_in_the_download(options, fleet):
+    """Cuts the far wire once bytes of an object have come; whether it was still on its way then."""
+    downloads, ended = fleet.work / "downloads-far-1", time.monotonic() + 60
+    while not some_came(downloads) and time.monotonic() < ended:
+        time.sleep(0.005)
+    time.sleep(options.cut_after)
+    fleet.regions.cut("far", options.cut)
+    return some_came(downloads)
+
+
+def measured(options, regions, work, wires):
     fleet = Fleet(options, regions, work)
     try:
-        found = {"model": Path(options.model).name, "near": NEAR, "far": FAR, "steps": []}
+        found = {"model": options.name or Path(options.model).name, "version": version().split("\n")[0], "machine": machine(), "beside": options.beside, **wires, "steps": []}
         found["first"], _ = fleet.ready(1, time.monotonic())  # they have these weights: nothing is fetched
         before = json.loads(fleet.replicas["near-1"].ask("/v1/completions", PROMPT))["choices"]
         for _ in range(options.steps):
@@ -239,21 +271,21 @@ def measured(options, regions, work):
             seconds, _ = fleet.ready(told["sequence"], time.monotonic())
             found["steps"].append({"bytes": told["payload_bytes"], "full_bytes": told["full_bytes"], "seconds": seconds})
         began = time.monotonic()
-        for _ in range(options.steps):  # as fast as they can be pushed: whoever is behind goes to the newest
+        for _ in range(options.steps):  # as fast as they can be made and pushed: whoever is behind goes to the newest
             told = fleet.push(fleet.step(options.share))
         pushed = time.monotonic() - began
         seconds, _ = fleet.ready(told["sequence"], began)
         found["at once"] = {"steps": options.steps, "pushing": round(pushed, 2), "seconds": seconds}
-        told = fleet.push(fleet.step(options.most))  # there is something to download
+        large, before_it = fleet.step(options.most), regions.received("far")
+        told = fleet.push(large)
         began = time.monotonic()
-        time.sleep(options.cut_after)
-        behind = fleet.replicas["far-1"].has(told["sequence"]) is None
-        regions.cut("far", options.cut)
-        seconds, said = fleet.ready(told["sequence"], began)
-        found["cut"] = {"seconds_of_cut": options.cut, "after": options.cut_after, "in_the_download": behind, "bytes": told["payload_bytes"], "seconds": seconds,
-                        "errors": said["far-1"]["lockstep_sync_errors_total"]}
+        on_its_way = cut_in_the_download(options, fleet)
+        before_the_cut = regions.received("far") - before_it
+        seconds, said = fleet.ready(told["sequence"], began, 900)
+        found["cut"] = {"seconds_of_cut": options.cut, "in_the_download": on_its_way, "share": options.most, "bytes": told["payload_bytes"], "before": before_the_cut,
+                        "came": regions.received("far") - before_it, "seconds": seconds, "errors": said["far-1"]["lockstep_sync_errors_total"]}  # fmt: skip
         # What they answer is what a server answers that has the trainer's weights.
-        alone = Server(regions, "trainer", [BUILD / "lockstep", "serve", "--model", fleet.folder, "--name", "m", "--threads", "1", "--port", "0", "--no-access-log", "--log-level", "error"], {})
+        alone = Server(regions, "trainer", [PROGRAM, "serve", "--model", fleet.folder, "--name", "m", "--profile", PROFILE, "--threads", "1", "--port", "0", "--no-access-log", "--log-level", "error"], {})
         wanted = json.loads(alone.ask("/v1/completions", PROMPT))["choices"]
         alone.stop()
         if wanted == before:
@@ -277,10 +309,16 @@ def faults_of(found):
         slow = [s["seconds"][name] for s in found["steps"] if s["seconds"][name] > READY_SECONDS[name.split("-")[0]]]
         if slow:
             wrong.append(f"{name} was ready after more than {READY_SECONDS[name.split('-')[0]]} s: {slow}")
-        if found["at once"]["seconds"][name] > 10 and name != "far-1":
-            wrong.append(f"{name} took {found['at once']['seconds'][name]} s for {found['at once']['steps']} steps")
-    if not found["cut"]["in_the_download"]:
-        wrong.append("the far replica had the weights before the wire was cut")
+        behind = found["at once"]["seconds"][name] - found["at once"]["pushing"]
+        if behind > 10 and name != "far-1":
+            wrong.append(f"{name} had {found['at once']['steps']} steps {behind:.1f} s after the last was pushed")
+    cut = found["cut"]
+    if not cut["in_the_download"]:
+        wrong.append("the far replica was in no download when the wire was cut")
+    if cut["came"] < cut["bytes"]:
+        wrong.append(f"{cut['came']} bytes came to the far replica, and the payload has {cut['bytes']}: they were not counted")
+    if cut["came"] > cut["bytes"] + TWICE:
+        wrong.append(f"{cut['came']} bytes came to the far replica for a payload of {cut['bytes']}, allowed are {TWICE} more")
     if not found["equal"]:
         wrong.append("a replica's answer is not the trainer's")
     if not found["fleet"]["ready"] or found["fleet"]["replicas"] != 3:
@@ -288,58 +326,84 @@ def faults_of(found):
     return wrong
 
 
-def page_text(found):
+def rows_of(found):
+    """A model's: how long each replica took."""
     def middle(name):
         values = sorted(s["seconds"][name] for s in found["steps"])
         return f"{values[len(values) // 2]:.2f} ({values[-1]:.2f})"
 
-    rows = ["| replica | round trip, loss, Mbit/s | a step: seconds until ready, median (most) | %d steps at once | all weights |" % found["at once"]["steps"], "|---|---|---|---|---|"]
     for name in ("near-1", "near-2", "far-1"):
         wire = found[name.split("-")[0]]
         cut = f"{found['cut']['seconds'][name]:.1f}" + (f", {found['cut']['seconds_of_cut']:.0f} of them cut" if name == "far-1" else "")
-        rows.append(f"| {name} | {2 * wire['delay_ms']} ms, {100 * wire['loss']:.0f} % each way, {wire['rate']} | {middle(name)} | {found['at once']['seconds'][name]:.1f} | {cut} |")
-    sizes = [s["bytes"] for s in found["steps"]]
-    lines = ["", f"`{found['model']}`: a step is {sum(sizes) // len(sizes)} bytes of {found['steps'][0]['full_bytes']}; all weights, {found['cut']['bytes']}. The wires lost "
-             f"{sum(w['lost'] for w in found['wires'].values())} of {sum(w['packets'] for w in found['wires'].values())} packets and cut {sum(w['cut'] for w in found['wires'].values())}. "
-             f"The far replica reported {found['cut']['errors']:.0f} errors on the way; every replica's answers had the trainer's bits."]
-    return "\n".join(rows + lines)
+        yield (f"| {found['model']} | {name} | {2 * wire['delay_ms']} ms, {100 * wire['loss']:.0f} % each way, {wire['rate']} | {middle(name)} | {found['at once']['steps']}: {found['at once']['seconds'][name]:.1f} "
+               f"({found['at once']['pushing']:.1f} of them making and pushing) | {cut} |")  # fmt: skip
+
+
+def told_of(found):
+    sizes, cut, wires = [s["bytes"] for s in found["steps"]], found["cut"], found["wires"].values()
+    return (f"`{found['model']}`, {found['version']}: a step is {sum(sizes) // len(sizes)} bytes of {found['steps'][0]['full_bytes']}; the large one, of {100 * cut['share']:.0f} % of the weights, {cut['bytes']}. "
+            f"The far wire was cut when {cut['before']} bytes had come over it since the large step's push; when the replica was ready, {cut['came']}: its payload and at most {TWICE >> 20} MB. The wires lost "
+            f"{sum(w['lost'] for w in wires)} of {sum(w['packets'] for w in wires)} packets and cut {sum(w['cut'] for w in wires)}. "
+            f"The far replica reported {cut['errors']:.0f} errors on the way; every replica's answers had the trainer's bits.")  # fmt: skip
+
+
+def page_text(runs):
+    """Of several runs, one a model."""
+    machines = dict.fromkeys(f"Machine: {one['machine']}" + (f" Beside it: {one['beside']}." if one["beside"] else "") for one in runs)
+    return "\n\n".join(["By `bench/regions.py`. " + " ".join(machines), "\n".join([
+        "| model | replica | round trip, loss, Mbit/s | a step: seconds until ready, median (most) | so many steps at once | a large step |", "|---|---|---|---|---|---|",
+        *(row for one in runs for row in rows_of(one))]), *(told_of(one) for one in runs)])  # fmt: skip
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default=str(ROOT / "models/countdown-glm"))
+    parser.add_argument("--name", help="what the page calls the model; default: the folder's name")
     parser.add_argument("--rclone", default=str(ROOT / ".oracle/bin/rclone"))
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--share", type=float, default=0.004, help="of the weights that a step changes")
     parser.add_argument("--most", type=float, default=1.0, help="of the weights that change before the wire is cut")
     parser.add_argument("--cut", type=float, default=30, help="seconds")
-    parser.add_argument("--cut-after", type=float, default=1.0, help="seconds after the push")
+    parser.add_argument("--cut-after", type=float, default=0, help="seconds after the first bytes of the far replica's download")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--short", action="store_true")
     parser.add_argument("--json")
-    parser.add_argument("--page")
+    parser.add_argument("--page", type=Path)
+    parser.add_argument("--page-of", type=Path, nargs="+", metavar="FILE")
+    parser.add_argument("--beside", default="", help="what else ran on the machine, for the page")
     options = parser.parse_args()
+    if options.page_of:
+        if not options.page:
+            parser.error("--page-of without --page")
+        write_between_marks(options.page, "bench/regions.py", page_text([json.loads(path.read_text()) for path in options.page_of]))
+        return 0
+    if options.short and options.page:
+        parser.error("--short is refused with --page: its wires are not those of the page")
+    wires = {"near": NEAR, "far": FAR}
     if options.short:
-        options.steps, options.cut = 3, 3
+        options.steps, options.cut, wires = 3, 3, FAST
+    if not WIRE.exists() or not PROGRAM.exists():
+        print(f"regions: there is no {WIRE if not WIRE.exists() else PROGRAM}; ./setup --tests builds it")
+        return 1
     try:
         if not Path(options.rclone).exists():
             raise CannotRun(f"there is no {options.rclone} (./setup --oracle fetches it)")
-        regions = Regions({"near": NEAR, "far": FAR}, options.seed)
+        regions = Regions(wires, options.seed)
     except CannotRun as why:
         print(f"regions: cannot be run here: {why}")
         return 3
     with tempfile.TemporaryDirectory(prefix="lockstep-regions-") as work:
         try:
-            found = measured(options, regions, Path(work))
+            found = measured(options, regions, Path(work), wires)
         finally:
-            wires = regions.close()
-    found["wires"] = wires
+            carried = regions.close()
+    found["wires"] = carried
     print(json.dumps(found, indent=1))
     if options.json:
         Path(options.json).write_text(json.dumps(found, indent=1) + "\n")
     wrong = faults_of(found)
     if options.page and not wrong:
-        write_between_marks(Path(options.page), "bench/regions.py", page_text(found))
+        write_between_marks(options.page, "bench/regions.py", page_text([found]))
     for one in wrong:
         print(f"regions: {one}")
     return 1 if wrong else 0

@@ -11,9 +11,9 @@ on with at most 4 MB downloaded twice, and end with the right bits.
     pull      `snapshot pull` from one
     serve     `serve --follow` of one, or of a folder, on its way to a snapshot
 
-FILE is written anew every minute and at the end; with --resume the kills that it tells of are counted, and the tries go on behind them. --page: writes the
-counts between the marks there, once no check failed. The exit code is 1 at the first check that fails, with the number that repeats it (--seed S --from N).
-Needs numpy and safetensors (./setup --oracle)."""
+FILE is written anew every minute and at the end; with --resume the kills that it tells of are counted, and the tries go on behind them. It has the number of
+kills of each version of the program. --page: writes the counts between the marks there, once no check failed. The exit code is 1 at the first check that
+fails, with the number that repeats it (--seed S --from N). Needs numpy and safetensors (./setup --oracle)."""
 import argparse
 import itertools
 import json
@@ -34,6 +34,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests/training"))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+from counted_versions import earlier_versions, said, with_this_run  # noqa: E402
 from marked_page import write_between_marks  # noqa: E402
 from regions import PROMPT, stepped  # noqa: E402
 from store_tools import BINARY, FAULTS, Model, StoreServer, run, same  # noqa: E402
@@ -220,7 +221,7 @@ def page_text(found):
     rows = [(kind, found["by_kind"].get(kind, 0), [point for point in found["by_point"] if point.split(" ")[0].partition("-")[0] == kind]) for kind in found["only"].split(",")]
     never = ", ".join(f"`{point}`" for point in found["points_without_kill"]) or "none"
     return "\n".join([
-        f"`bench/weight_kills.py`, {found['version']}: {found['kills']} kills of {found['tried']} tries in {found['seconds'] / 60:.0f} minutes, with the seed {found['seed']}; "
+        f"`bench/weight_kills.py`, {said(found['versions'], 'kills')}: {found['kills']} kills of {found['tried']} tries in {found['seconds'] / 60:.0f} minutes, with the seed {found['seed']}; "
         "each left the old snapshot or the new one, whole, and went on with at most 4 MB that came twice.", "",
         "| killed | kills | at so many points (chance is one) |", "|---|---|---|",
         *(f"| `{kind}` | {kills} | {len(points)} |" for kind, kills, points in rows), "",
@@ -246,6 +247,7 @@ def main():
     if before and (before["seed"], before["only"]) != (options.seed, options.only):
         parser.error(f"{options.json} is of --seed {before['seed']} --only {before['only']}")
     seconds_before = before["seconds"] if before else 0
+    versions_before, this_version = earlier_versions(before, before["kills"] if before else 0), version().split("\n")[0]
     first = before["next"] if before else options.begin
     numbers, reached, tried = itertools.count(first), first, before["tried"] if before else 0
     with tempfile.TemporaryDirectory(prefix="lockstep-kills-") as work:
@@ -258,8 +260,9 @@ def main():
         def tell():
             """With the lock. Tries that are not over count as none, and their numbers do not come again."""
             never = [f"{kind} {point}" for kind, points in POINTS.items() if kind.partition("-")[0] in kinds for point in points if not kills.point[f"{kind} {point}"]]
-            found = {"kills": sum(kills.done.values()), "tried": tried, "next": reached,
-                     "seconds": round(seconds_before + time.monotonic() - began), "seed": options.seed, "only": options.only, "version": version().split("\n")[0], "by_kind": dict(kills.done),
+            count = sum(kills.done.values())
+            found = {"kills": count, "tried": tried, "next": reached, "seconds": round(seconds_before + time.monotonic() - began), "seed": options.seed, "only": options.only,
+                     "versions": with_this_run(versions_before, this_version, count), "by_kind": dict(kills.done),
                      "by_point": dict(sorted(kills.point.items())), "points_without_kill": never}  # fmt: skip
             if options.json:
                 fresh = options.json.with_suffix(".new")

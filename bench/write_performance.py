@@ -43,6 +43,9 @@ memory, holds more) unless the section says otherwise; in brackets the least and
 each kind of machine that it was measured on; times of different machines do not compare.
 Blocks of commit cfc44001a63f count parts of products that no group named (up to a tenth of a step) under "other functions of the program": there
 products take more of the time than is said, at a lower rate.
+
+Snapshots, swaps of weights and live answers beside rollouts have scripts and pages of their own; what was aimed at and measured of them stands in
+[one table](weight-sync.md#aims-and-what-was-measured).
 """
 
 
@@ -115,8 +118,8 @@ SECTIONS = {
     "packed": Section("A frozen base in few bits", "packed_base.py", packed_table, "torch", 1, 1),
     "rl": Section("A GRPO step", "rl_peer.py", rl_table, "trl", 0.5, 1, models="--models"),
     "ppo": Section("A step of PPO beside GRPO's", "learning_costs.py ppo", ppo_table, "own", 0, 0.8, models="--model"),
-    "critic": Section("What a critic holds", "learning_costs.py critic", critic_table, "own", 0, 0.5, models="--model"),
-    "kept-sets": Section("What kept sets cost", "learning_costs.py kept-sets", kept_sets_table, "own", 0, 0.4, models="--model"),
+    "critic": Section("What a critic holds", "learning_costs.py critic", critic_table, "own", 0, 0.8, models="--model"),
+    "kept-sets": Section("What kept sets cost", "learning_costs.py kept-sets", kept_sets_table, "own", 4, 0, models="--model"),
     "dpo": Section("SmolLM2-135M: a step of DPO", "learning_peers.py dpo", dpo_table, "trl", 0.5, 2, models="--model"),
     "distill": Section("Distillation at 151,936 tokens", "learning_peers.py distill", distill_table, "trl", 0.5, 1, models="--models"),
     "tax": Section("What the contract costs", "variants.py tax", tax_table, "own", 0, 1, models="--model"),

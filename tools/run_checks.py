@@ -102,7 +102,7 @@ class Tally:
         self.of_families += other.of_families
 
     def close(self):
-        for group, seconds, of_a_processor in sorted(self.costs, key=lambda cost: -cost[1])[:40]:
+        for group, seconds, of_a_processor in sorted(self.costs, key=lambda cost: -cost[1]):
             say(f"cost {seconds:7.1f} s  {group}" + (f" ({of_a_processor:.1f} s of a processor)" if of_a_processor is not None else ""))
         for family, seconds in self.of_families.most_common():
             if seconds >= 1:

@@ -297,7 +297,7 @@ const std::map<std::string, std::string>& effective_options() {
        "profile-operations trace overwrite"},
       {"train preference",
        "model profile threads device backend isa mla-norm-eps context ranks transport name runs fork data loss end-token chat-template seed epochs steps batch "
-       "eval "
+       "share-prompts eval "
        "eval-share "
        "eval-every micro-batch checkpoint-activations optimizer-state learning-rate schedule warmup beta1 max-norm adapter-rank "
        "optimizer "

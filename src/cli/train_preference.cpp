@@ -51,6 +51,7 @@ int train_preference(const Arguments& arguments, const std::string& fixed_loss) 
   if (!fixed_loss.empty()) run.name = fixed_loss;
   RunCommand command(run);
   std::optional<std::int64_t> epochs, steps, batch;
+  std::string share_prompts = to_string(c.share_prompts);
   ProcessSettings processes;
   const std::string kind = fixed_loss.empty() ? "preference" : fixed_loss, example = "lockstep train " + kind;
   OptionTable table(
@@ -76,6 +77,9 @@ int train_preference(const Arguments& arguments, const std::string& fixed_loss) 
   table.number("eval-share", &job.eval_share, 0, 0.9, "X", "Hold out this share of --data for evaluation, chosen by the seed",
                "0.1 from 20 lines on, with --eval 0");
   table.integer("eval-every", &c.eval_every, 0, std::int64_t{1} << 40, "N", "Steps between evaluations; 0: an epoch");
+  table.choice(
+      "share-prompts", &share_prompts, {"off", "forward", "backward"},
+      "What the answers to one prompt share in training: the prompt's forward (no bit changes), or its backward too (other bits, recorded in checkpoints)");
   add_memory_options(table, c.micro_batch, c.checkpoint_activations, c.optimizer_state, "a pair is two; ");
   table.number("learning-rate", &c.asked.learning_rate, 0, 10, "X", "Peak learning rate", "a tenth of train sft's");
   add_schedule_options(table, c.asked);
@@ -92,6 +96,7 @@ int train_preference(const Arguments& arguments, const std::string& fixed_loss) 
   if (!job.eval.empty() && job.eval_share.value_or(0) > 0) throw UsageError("at most one of --eval and --eval-share is allowed");
   if (follow_processes(processes)) return kExitOk;
   c.overwrite = table.overwrite();
+  c.share_prompts = share_prompts_by_name(share_prompts);
   job.reading = {chat_messages, chat_tools};
   c.asked.epochs = epochs.value_or(0);
   c.asked.steps = steps.value_or(0);
@@ -120,8 +125,8 @@ int train_preference(const Arguments& arguments, const std::string& fixed_loss) 
     return kExitOk;
   }
   if (!summary.was_finished)
-    std::printf("%lld steps, %lld tokens in %.0f s, loss %.4f\n", static_cast<long long>(summary.steps), static_cast<long long>(summary.tokens),
-                summary.seconds, summary.last.loss);
+    std::printf("%lld steps, %lld tokens (%lld rows computed) in %.0f s, loss %.4f\n", static_cast<long long>(summary.steps),
+                static_cast<long long>(summary.tokens), static_cast<long long>(summary.rows), summary.seconds, summary.last.loss);
   std::printf("weights sha256 %s\nexported to %s\n", summary.weights_sha256.c_str(), summary.exported.c_str());
   if (summary.eval_before && summary.eval_now)
     std::printf("held out: accuracy %.3f before, %.3f now; margin %.4g before, %.4g now\n", summary.eval_before->accuracy, summary.eval_now->accuracy,

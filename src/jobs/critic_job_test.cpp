@@ -92,6 +92,29 @@ TEST_F(CriticJobs, LearnsFromSingleRolloutsAndGoesOnToTheSameBits) {
   }
 }
 
+// Micro-batches as large as the batch have the rows of one pass, and their forward is computed twice: for the values, and for their gradient.
+TEST_F(CriticJobs, AStepComputesTheForwardOfItsValuesOnce) {
+  for (const std::int64_t rank : {0, 4}) {
+    const auto rows_of = [&](std::int64_t micro_batch) {
+      RlStackSettings settings = job("rows").stack;
+      settings.micro_batch = micro_batch;
+      settings.critic = TrainedSettings{.rank = rank, .seed = 1};
+      RlStack stack(settings);
+      std::vector<ValueDatum> data(2);
+      for (std::size_t s = 0; s < data.size(); ++s) {
+        for (std::int32_t i = 0; i < 12; ++i) data[s].tokens.push_back(static_cast<std::int32_t>(5 + s) * (i + 1) % 90);
+        data[s].weights.assign(12, 1.0f), data[s].returns.assign(12, 0.5f), data[s].values.assign(12, 0.0f);
+      }
+      stack.critic()->values(data);
+      stack.critic()->forward_backward(data, 0);
+      return work_of(stack.critic()->trainer()).segment_rows.made;
+    };
+    const std::int64_t once = rows_of(0);
+    EXPECT_GT(once, 0) << rank;
+    EXPECT_EQ(rows_of(2), 2 * once) << rank;
+  }
+}
+
 // As if the process had been killed when the critic's checkpoint was there and the policy's of that step was not.
 TEST_F(CriticJobs, AKillBetweenTheCheckpointsLeavesBothOfOneStep) {
   RlJob first = job("killed");

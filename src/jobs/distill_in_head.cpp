@@ -33,24 +33,29 @@ double DistillWork::learn_in_head(const std::vector<Written>& written, const std
   ForwardBackwardResult result;
   try {
     trainer.with_model([&](TrainedModel& model) { model.begin(plan, loss); });
-    // A piece a teacher: its head leaves memory with it, before the next one comes.
-    for (const std::size_t t : teachers_.order()) {
-      std::vector<std::size_t> places;
-      std::vector<TeacherText> texts;
-      std::vector<TrainSequence> piece;
-      for (std::size_t i = 0; i < lessons.size(); ++i) {
-        if (lessons[i].teacher != t) continue;
-        const Written& one = written[lessons[i].written];
-        places.push_back(i);
-        texts.push_back({one.tokens, one.first});
-        piece.push_back(taught_sequence(one.tokens, one.first, weight_of(lessons[i])));
-      }
-      if (places.empty()) continue;
+    // Teachers of one folder are asked at once, and learned from in a piece each. Their head leaves memory behind the last of them, before the next one comes.
+    for (const std::vector<std::size_t>& asked : teachers_.together()) {
+      std::vector<TeacherQuestion> questions;
+      for (const std::size_t t : asked)
+        for (const Lesson& lesson : lessons)
+          if (lesson.teacher == t) questions.push_back({t, {written[lesson.written].tokens, written[lesson.written].first}});
+      if (questions.empty()) continue;
       const auto begin = std::chrono::steady_clock::now();
-      TeacherStates told = teachers_.states(t, texts);
+      TeacherStates told = teachers_.states(questions);
       teacher_seconds_ += seconds_since(begin);
-      for (std::size_t i = 0; i < piece.size(); ++i) piece[i].teacher = told.head, piece[i].teacher_states = std::move(told.states[i]);
-      trainer.with_model([&](TrainedModel& model) { model.add(places, piece); });
+      std::size_t next = 0;  // of the states, which are in the order of the lessons below
+      for (const std::size_t t : asked) {
+        std::vector<std::size_t> places;
+        std::vector<TrainSequence> piece;
+        for (std::size_t i = 0; i < lessons.size(); ++i) {
+          if (lessons[i].teacher != t) continue;
+          const Written& one = written[lessons[i].written];
+          places.push_back(i);
+          TrainSequence& taught = piece.emplace_back(taught_sequence(one.tokens, one.first, weight_of(lessons[i])));
+          taught.teacher = told.head, taught.teacher_states = std::move(told.states[next++]);
+        }
+        if (!places.empty()) trainer.with_model([&](TrainedModel& model) { model.add(places, piece); });
+      }
     }
     result = trainer.with_model([](TrainedModel& model) { return model.finish(); });
   } catch (...) {

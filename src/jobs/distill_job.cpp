@@ -13,8 +13,6 @@
 
 namespace lockstep {
 namespace {
-constexpr std::int64_t kAnyBytes = std::int64_t{1} << 50;  // a step's forward is kept whatever it takes: a gradient takes as much
-
 std::vector<std::string> domains_of(const std::vector<PromptLine>& lines) {
   std::vector<std::string> domains;
   for (const PromptLine& line : lines)
@@ -102,7 +100,7 @@ DistillSummary run_distill(const DistillJob& job) {
   settings.stop = job.run.stop;
   settings.trained.seed = job.init_seed;
   settings.trained.train_unembed = false;
-  if (settings.micro_batch == 0 && settings.runtime.ranks.empty()) settings.kept = std::make_shared<KeptPasses>(kAnyBytes);
+  settings.kept = kept_by_steps(settings.micro_batch, settings.runtime.ranks.empty());
   settings.batches_in_pieces = job.distill.over == "vocabulary";  // of several teachers (jobs/distill_in_head.cpp)
   RlStack stack(settings);
   Teachers teachers(job.teachers, settings.runtime, stack.tokenizer(), stack.model().facts().vocabulary, job.run.stop, job.teacher_bytes);
@@ -129,6 +127,7 @@ DistillSummary run_distill(const DistillJob& job) {
   summary.finished = run.go(work, {.label = "distill", .steps = job.distill.steps, .transcripts = false});
   summary.steps = work.step();
   summary.totals = work.totals();
+  summary.teacher_forwards = teachers.forwards();
   if (!summary.finished) return summary;
   if (summary.totals.steps == 0)
     run.say(fmt::format("the run '{}' was finished at step {}: nothing is trained; --steps with a larger number goes on", run.path().string(), summary.steps));

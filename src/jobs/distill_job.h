@@ -25,6 +25,7 @@ struct DistillSummary {
   std::int64_t steps = 0;  // done so far, those before a resume included
   DistillTotals totals;
   bool finished = false;
+  std::int64_t teacher_forwards = 0;  // of teachers in this process, so far
   std::string weights_sha256;
   std::filesystem::path run, exported;
 };

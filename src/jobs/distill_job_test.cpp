@@ -21,8 +21,12 @@ class DistillJobs : public testing::Test {
  protected:
   static void SetUpTestSuite() {  // a teacher: the same model with an adapter of four steps
     fs::create_directories(folder());
+    adapter() = made_adapter("teacher", 0);
+  }
+  static std::string made_adapter(const std::string& name, std::uint64_t seed) {
     SftJob job;
-    job.config.run.name = "teacher";
+    job.config.run.name = name;
+    job.config.init_seed = seed;
     job.config.run.runs = folder().string();
     job.config.run.quiet = true;
     job.config.runtime.model = model();
@@ -33,7 +37,7 @@ class DistillJobs : public testing::Test {
     job.config.asked.batch = 4;
     job.config.asked.learning_rate = 3e-3;
     job.environment = "countdown";
-    adapter() = run_sft_job(job).exported;
+    return run_sft_job(job).exported;
   }
   static void TearDownTestSuite() { fs::remove_all(folder()); }
   static fs::path folder() { return fs::path(testing::TempDir()) / ("lockstep_distill_" + std::to_string(::getpid())); }
@@ -71,6 +75,11 @@ class DistillJobs : public testing::Test {
       for (const char* part : {"rollout_seconds", "teacher_seconds", "train_seconds"}) EXPECT_GT(step.at(part).get<double>(), 0) << part;
     }
     return values;
+  }
+  static std::vector<TeacherQuestion> about(std::size_t teacher, const std::vector<TeacherText>& texts) {
+    std::vector<TeacherQuestion> questions;
+    for (const TeacherText& text : texts) questions.push_back({teacher, text});
+    return questions;
   }
   template <class F>
   static std::string refusal_of(F&& work) {
@@ -194,8 +203,9 @@ TEST_F(DistillJobs, TeachersComeInTurn) {
   EXPECT_EQ(turns.order(), (std::vector<std::size_t>{1, 0}));
   const std::vector<TeacherText> texts = {{.tokens = opened.tokenizer->encode("3 7 12=48:7-3=4", true), .first = 4}};
   for (const std::size_t teacher : {0, 1, 0, 0})
-    EXPECT_EQ(all.ask(teacher, texts, Teachers::kVocabulary)[0].logprobs, turns.ask(teacher, texts, Teachers::kVocabulary)[0].logprobs) << teacher;
-  EXPECT_NE(all.ask(0, texts, Teachers::kSampled)[0].logprobs, all.ask(1, texts, Teachers::kSampled)[0].logprobs);
+    EXPECT_EQ(all.ask(about(teacher, texts), Teachers::kVocabulary)[0].logprobs, turns.ask(about(teacher, texts), Teachers::kVocabulary)[0].logprobs)
+        << teacher;
+  EXPECT_NE(all.ask(about(0, texts), Teachers::kSampled)[0].logprobs, all.ask(about(1, texts), Teachers::kSampled)[0].logprobs);
   EXPECT_EQ(all.loads(), 2);
   EXPECT_EQ(turns.loads(), 5);  // two at first, then one, two and one again; the last is there
   EXPECT_EQ(turns.order(), (std::vector<std::size_t>{0, 1}));
@@ -213,9 +223,58 @@ TEST_F(DistillJobs, TheTeacherThatWasNotAskedForLongestLeaves) {
   Teachers teachers(settings, runtime, *opened.tokenizer, opened.model->facts().vocabulary, {}, 2 * opened.own_weight_bytes());
   EXPECT_EQ(teachers.order(), (std::vector<std::size_t>{1, 2, 0}));
   const std::vector<TeacherText> texts = {{.tokens = opened.tokenizer->encode("3 7 12=48:7-3=4", true), .first = 4}};
-  for (const std::size_t teacher : {1, 0}) teachers.ask(teacher, texts, Teachers::kSampled);
+  for (const std::size_t teacher : {1, 0}) teachers.ask(about(teacher, texts), Teachers::kSampled);
   EXPECT_EQ(teachers.order(), (std::vector<std::size_t>{0, 1, 2}));  // the third has left, which was opened last and asked before the second
   EXPECT_EQ(teachers.loads(), 4);
+}
+
+// Adapters of one base and the base itself: what is asked of them at once is one forward, and each says what it says alone.
+TEST_F(DistillJobs, AdaptersOfOneBaseAreAskedInOnePass) {
+  fs::copy(model(), folder() / "second", fs::copy_options::recursive | fs::copy_options::skip_existing);
+  const std::string other = made_adapter("other-teacher", 9);
+  const RuntimeSettings runtime{.model = model(), .threads = 1};
+  const OpenedModel opened = open_model(runtime);
+  const std::vector<TeacherSettings> settings = {{.name = "one", .folder = "", .adapter = adapter(), .domains = {}},
+                                                 {.name = "elsewhere", .folder = (folder() / "second").string(), .adapter = "", .domains = {}},
+                                                 {.name = "other", .folder = "", .adapter = other, .domains = {}},
+                                                 {.name = "base", .folder = "", .adapter = "", .domains = {}}};
+  const std::int64_t vocabulary = opened.model->facts().vocabulary;
+  Teachers joined(settings, runtime, *opened.tokenizer, vocabulary, {}), single(settings, runtime, *opened.tokenizer, vocabulary, {});
+  EXPECT_EQ(joined.together(), (std::vector<std::vector<std::size_t>>{{0, 2, 3}, {1}}));
+  std::vector<TeacherQuestion> questions;
+  for (const char* text : {"3 7 12=48:7-3=4", "5 9 14=28:9-5=4"})
+    for (const std::size_t teacher : {0, 2, 3}) questions.push_back({teacher, {opened.tokenizer->encode(text, true), 4}});
+
+  for (const std::int64_t tokens : {Teachers::kSampled, Teachers::kVocabulary, std::int64_t{5}}) {
+    const std::int64_t before = joined.forwards(), before_single = single.forwards();
+    const std::vector<TeacherAnswer> answers = joined.ask(questions, tokens);
+    EXPECT_EQ(joined.forwards() - before, 1) << tokens;
+    ASSERT_EQ(answers.size(), questions.size());
+    for (std::size_t i = 0; i < questions.size(); ++i) {
+      const TeacherAnswer alone = single.ask({questions[i]}, tokens)[0];
+      EXPECT_EQ(answers[i].tokens, alone.tokens) << tokens << " " << i;
+      EXPECT_EQ(answers[i].logprobs, alone.logprobs) << tokens << " " << i;
+    }
+    EXPECT_EQ(single.forwards() - before_single, 6) << tokens;
+    for (const auto& [a, b] : {std::pair(0, 1), std::pair(1, 2), std::pair(0, 2)})  // the control: each is another
+      EXPECT_NE(answers[static_cast<std::size_t>(a)].logprobs, answers[static_cast<std::size_t>(b)].logprobs) << tokens;
+  }
+  const std::int64_t before = joined.forwards();
+  const TeacherStates told = joined.states(questions);
+  EXPECT_EQ(joined.forwards() - before, 1);
+  ASSERT_EQ(told.states.size(), questions.size());
+  for (std::size_t i = 0; i < questions.size(); ++i) EXPECT_EQ(told.states[i], single.states({questions[i]}).states[0]) << i;
+  EXPECT_NE(told.states[0], told.states[1]);
+  EXPECT_NE(told.states[1], told.states[2]);
+  const std::string refused = refusal_of([&] { joined.ask({questions[0], {1, questions[0].text}}, Teachers::kSampled); });
+  EXPECT_NE(refused.find("'one' and 'elsewhere' are of two folders"), std::string::npos) << refused;
+
+  for (const std::string over : {"vocabulary", "sampled"}) {  // a step of a run
+    DistillJob job = distillation("joined-" + over, over);
+    job.distill.steps = 2;
+    job.teachers = {settings[0], settings[2], settings[3]};
+    EXPECT_EQ(run_distill(job).teacher_forwards, 2) << over;
+  }
 }
 
 TEST_F(DistillJobs, WhatIsWrongIsNamedBeforeAModelIsRead) {

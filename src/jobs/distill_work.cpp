@@ -111,24 +111,26 @@ std::vector<DistillWork::Lesson> DistillWork::ask(const std::vector<Written>& wr
                               : settings_.over == "vocabulary" ? Teachers::kVocabulary
                                                                : settings_.teacher_top_k;
   std::vector<Lesson> lessons = lessons_of(written);
-  for (const std::size_t t : teachers_.order()) {
-    std::vector<TeacherText> texts;
+  for (const std::vector<std::size_t>& asked : teachers_.together()) {
+    std::vector<TeacherQuestion> questions;
     std::vector<Lesson*> own;
     for (Lesson& lesson : lessons) {
-      if (lesson.teacher != t) continue;
+      if (std::find(asked.begin(), asked.end(), lesson.teacher) == asked.end()) continue;
       own.push_back(&lesson);
-      texts.push_back({written[lesson.written].tokens, written[lesson.written].first});
+      questions.push_back({lesson.teacher, {written[lesson.written].tokens, written[lesson.written].first}});
     }
-    if (texts.empty()) continue;
-    if (far_[t]) {
-      std::vector<FarAnswer> answers = ask_far(t, texts);
+    if (questions.empty()) continue;
+    if (far_[asked[0]]) {  // alone
+      std::vector<TeacherText> texts;
+      for (TeacherQuestion& question : questions) texts.push_back(std::move(question.text));
+      std::vector<FarAnswer> answers = ask_far(asked[0], texts);
       for (std::size_t i = 0; i < own.size(); ++i) {
         if (answers[i].failure.empty()) own[i]->answer = std::move(answers[i].answer);
         else own[i]->share = 0;
       }
       continue;
     }
-    std::vector<TeacherAnswer> answers = teachers_.ask(t, texts, tokens);
+    std::vector<TeacherAnswer> answers = teachers_.ask(questions, tokens);
     for (std::size_t i = 0; i < own.size(); ++i) own[i]->answer = std::move(answers[i]);
   }
   std::erase_if(lessons, [](const Lesson& lesson) { return lesson.share == 0; });

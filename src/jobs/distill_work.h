@@ -58,7 +58,7 @@ class DistillWork final : public RunWork {
 
   std::int64_t step() const override { return stack_.trainer().step(); }
   bool finished() const override { return step() >= settings_.steps; }
-  // Errors: those of sampling, of Teachers::ask, FarTeacher::ask and of the trainer; io when no remote teacher gave any answer; internal, before
+  // Errors: those of sampling, of Teachers::ask and states, of FarTeacher::ask and of the trainer; io when no remote teacher gave any answer; internal, before
   // anything is learned from it, for a token whose log-probability differs from the sampler's in a bit.
   RunStep take_step() override;
   void save(const RunDirectory& run, std::int64_t keep_last) override;

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 
 #include "base/error.h"
@@ -81,6 +82,70 @@ TEST_F(PreferenceJobs, EveryLossLearnsAndGoesOnToTheSameBits) {
     parts.config.run.resume = true;
     parts.config.run.stop = {};
     parts.config.micro_batch = 0;
+    EXPECT_EQ(run_preference_job(parts).weights_sha256, whole.weights_sha256) << loss;
+  }
+}
+
+// What a step computes of one pair: the prompt once, and the answers, in one forward. The controls: with prompts that are not shared theirs twice; in
+// micro-batches, which keep no forward, everything twice.
+TEST_F(PreferenceJobs, APairSharesTheRowsOfItsPrompt) {
+  PreferenceJob one = job("one", "dpo", file("one.jsonl", "{\"prompt\":\"3 7 12=48:\",\"chosen\":\"3+7=10\",\"rejected\":\"7-3=4\"}\n"));
+  one.config.asked.batch = 1, one.config.asked.steps = 3;
+  const OpenedModel opened = open_model(one.config.runtime);
+  const ChatData reader = open_chat_data(one.config.runtime.model, opened.tokenizer, "", "", {});
+  const PreferenceItem item = read_preference_file(one.data, reader, true, opened.model->facts().vocabulary, opened.runtime->max_positions)[0];
+  const std::vector<std::int32_t>&chosen = item.chosen.tokens, &rejected = item.rejected.tokens;
+  const std::int64_t both = std::ssize(chosen) + std::ssize(rejected);
+  const std::int64_t prompt = std::mismatch(chosen.begin(), chosen.end(), rejected.begin(), rejected.end()).first - chosen.begin();
+  ASSERT_GT(prompt, 4);
+
+  struct Case {
+    SharePrompts share;
+    std::int64_t micro_batch, rows;
+  };
+  std::vector<std::string> weights;
+  for (const Case& c : {Case{SharePrompts::forward, 0, both - prompt}, Case{SharePrompts::off, 0, both}, Case{SharePrompts::forward, 2, 2 * (both - prompt)},
+                        Case{SharePrompts::backward, 0, both - (prompt - 1)}}) {  // the prompt's last token predicts: declared, it is each answer's own
+    one.config.run.name = fmt::format("one-{}", weights.size());
+    one.config.share_prompts = c.share, one.config.micro_batch = c.micro_batch;
+    const PreferenceSummary summary = run_preference_job(one);
+    EXPECT_EQ(summary.rows, 3 * c.rows) << one.config.run.name;
+    EXPECT_EQ(summary.tokens, 3 * both) << one.config.run.name;
+    weights.push_back(summary.weights_sha256);
+  }
+  EXPECT_EQ(weights[1], weights[0]);
+  EXPECT_EQ(weights[2], weights[0]);
+  EXPECT_NE(weights[3], weights[0]);
+  one.config.share_prompts = SharePrompts::automatic;
+  EXPECT_NE(refusal(one).find("allowed in train preference are off, forward, backward"), std::string::npos) << refusal(one);
+}
+
+TEST_F(PreferenceJobs, PromptsSharedInTheBackwardAreOtherBitsAndStayThem) {
+  std::string labels;  // all of one prompt
+  for (int i = 0; i < 24; ++i) labels += fmt::format("{{\"prompt\":\"1 2 3=9:\",\"completion\":\"{}+{}\",\"label\":{}}}\n", i, i + 1, i % 2 == 0);
+  for (const std::string loss : {"dpo", "reward", "kto"}) {
+    const std::string data = loss == "kto" ? file("labels.jsonl", labels) : pairs();
+    PreferenceJob shared = job(loss + "-shared", loss, data);
+    shared.config.share_prompts = SharePrompts::backward;
+    const PreferenceSummary whole = run_preference_job(shared), plain = run_preference_job(job(loss + "-plain", loss, data));
+    EXPECT_NE(whole.weights_sha256, plain.weights_sha256) << loss;
+    EXPECT_NEAR(whole.eval_now->loss, plain.eval_now->loss, 1e-3) << loss;
+    EXPECT_NEAR(whole.eval_now->margin(), plain.eval_now->margin(), 1e-2) << loss;
+
+    StopSource source;
+    PreferenceJob parts = job(loss + "-parts", loss, data);
+    parts.config.share_prompts = SharePrompts::backward;
+    parts.config.micro_batch = 6;
+    parts.config.run.stop = source.token();
+    parts.config.run.on_step = [&](std::int64_t step) {
+      if (step == 3) source.stop();
+    };
+    EXPECT_TRUE(run_preference_job(parts).interrupted) << loss;
+    parts.config.run.resume = true;
+    parts.config.run.stop = {};
+    PreferenceJob other = parts;
+    other.config.share_prompts = SharePrompts::forward;
+    EXPECT_NE(refusal(other).find("resume it with the same share_prompts"), std::string::npos) << refusal(other);
     EXPECT_EQ(run_preference_job(parts).weights_sha256, whole.weights_sha256) << loss;
   }
 }

@@ -13,6 +13,7 @@
 #include "planning/rank_alone.h"
 #include "planning/shape_catalog.h"
 #include "train/adapter_trainer.h"
+#include "train/kept_passes.h"
 #include "train/teacher_head.h"
 #include "train/trainer.h"
 #include "train/value_loss.h"
@@ -84,9 +85,11 @@ std::shared_ptr<RankRuntimes> planned_runtimes(Runtime& runtime, const RankLayou
 }
 
 // Adds the critic's memory to the plans of `policy`, which is idle meanwhile.
-void add_critic(const RuntimeSettings& settings, const TrainingPlan& what, const TrainerOptions& options, const PlannedRanks& ranks, const RankTrainers& policy,
-                std::vector<TrainSequence> data, std::vector<MemoryPlan>& plans) {
+void add_critic(const RuntimeSettings& settings, const TrainingPlan& what, const TrainerOptions& of_policy, const PlannedRanks& ranks,
+                const RankTrainers& policy, std::vector<TrainSequence> data, std::vector<MemoryPlan>& plans) {
   for (TrainSequence& one : data) one.advantages = one.weights;  // returns
+  TrainerOptions options = of_policy;
+  if (!options.kept) options.kept = kept_by_steps(options.micro_batch, options.ranks.size() == 1);
   Runtime runtime = counting_runtime(settings, planned_value_model(settings), what.length);
   const auto runtimes = planned_runtimes(runtime, options.ranks, ranks, data);
   const int local = runtimes->ranks().local();
@@ -118,9 +121,9 @@ class PlannedTeacher {
         weights_(make_weight_set(runtime_.backend, runtime_.model->manifest(), no_images(*runtime_.model), runtime_.profile, 0)),
         head_(std::make_shared<const TeacherHead>(teacher_head(std::shared_ptr<const Runtime>(std::shared_ptr<const void>(), &runtime_), weights_))) {}
   void teach(std::vector<TrainSequence>& data) {
-    std::vector<std::vector<std::int32_t>> texts;
-    for (const TrainSequence& one : data) texts.push_back(one.tokens);
-    std::vector<std::vector<float>> states = teacher_states(runtime_, *weights_, nullptr, texts);
+    std::vector<TaughtText> texts;
+    for (const TrainSequence& one : data) texts.push_back({.tokens = one.tokens});
+    std::vector<std::vector<float>> states = teacher_states(runtime_, *weights_, texts);
     for (std::size_t i = 0; i < data.size(); ++i) data[i].teacher = head_, data[i].teacher_states = std::move(states[i]);
   }
   const MemoryAccounts& memory() { return runtime_.backend.device().memory(); }

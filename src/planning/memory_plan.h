@@ -29,7 +29,8 @@ struct TrainingPlan {
   std::int64_t sequences = 4, length = 256;
   TrainerOptions trainer;
   // A critic beside the model: the same model with a value head, trained on the same sequences before each step (docs/rl.md, "A critic"). "none";
-  // "full": all its weights are trained; "adapter": an adapter over frozen ones.
+  // "full": all its weights are trained; "adapter": an adapter over frozen ones. It keeps the forward of its values as a run does (kept_by_steps), unless
+  // trainer.kept says how much it may.
   std::string critic = "none";
   std::int64_t critic_rank = 8;
   // A model beside it, named as the model is, whose distribution over the whole vocabulary is learned as `train distill --over vocabulary` does; empty: none.

@@ -1,9 +1,12 @@
 #include "runs/local_critic.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "checkpoint/training_checkpoint.h"
 #include "model/value_head.h"
 #include "runs/training_state.h"
+#include "train/kept_passes.h"
 #include "train/value_loss.h"
 
 namespace lockstep {
@@ -31,13 +34,33 @@ OpenedModel LocalCritic::checked(const OpenedModel& opened) {
 }
 
 LocalCritic::LocalCritic(const OpenedModel& opened, const TrainedSettings& settings, const TrainerOptions& options, std::shared_ptr<Executor> executor)
-    : profile_(opened.runtime->profile), trainer_(checked(opened), settings, options, std::move(executor)) {}
+    : profile_(opened.runtime->profile), kept_(options.kept), trainer_(checked(opened), settings, options, std::move(executor)) {}
 
-std::vector<std::vector<float>> LocalCritic::values(const std::vector<ValueDatum>& data) { return trainer_.score(value_sequences(data)); }
+// On the executor, whose memory it is.
+void LocalCritic::drop_kept() {
+  valued_.clear();
+  trainer_.with_model([this](TrainedModel&) {
+    while (kept_->drop_oldest()) {
+    }
+  });
+}
+
+std::vector<std::vector<float>> LocalCritic::values(const std::vector<ValueDatum>& data) {
+  std::vector<TrainSequence> sequences = value_sequences(data);
+  if (!kept_) return trainer_.score(sequences);
+  drop_kept();  // nobody asked for its gradient
+  std::vector<std::vector<float>> values = trainer_.score(sequences);
+  valued_ = std::move(sequences);
+  return values;
+}
 
 ValueResult LocalCritic::forward_backward(const std::vector<ValueDatum>& data, double clip) {
   const LossOptions loss = value_loss({{"averaging", "token_mean"}, {"value_clip", clip}});
-  const ForwardBackwardResult got = trainer_.forward_backward(value_sequences(data), loss);
+  const std::vector<TrainSequence> sequences = value_sequences(data);
+  // What was kept of other states would only stand beside this forward: of a rollout that was cut off one state fewer is trained than was asked for.
+  const auto same = [](const TrainSequence& a, const TrainSequence& b) { return a.tokens == b.tokens && a.targets == b.targets; };
+  if (kept_ && !std::equal(valued_.begin(), valued_.end(), sequences.begin(), sequences.end(), same)) drop_kept();
+  const ForwardBackwardResult got = trainer_.forward_backward(sequences, loss);
   ValueResult result{.loss = got.loss, .rows = got.rows};
   std::int64_t held = 0;
   for (const std::vector<std::int32_t>& marks : got.marks)

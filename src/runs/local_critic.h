@@ -1,6 +1,7 @@
 // A critic in this process: a model with a value head (model/value_head.h), all weights or an adapter, trained by a LocalTrainer on the executor of
 // the policy it judges. Implements ValuePort, and has checkpoints and an export beside the policy's. One thread at a time, never the executor's.
 //   LocalCritic critic(open_value_model(runtime), {.rank = 0}, options, executor); critic.values(data); critic.save(run.path(), 12, 2);
+// With TrainerOptions::kept the forward of the last values() is kept for the gradient of the same states, which is then its backward alone; no bit changes.
 #pragma once
 #include "runs/local_trainer.h"
 #include "runs/value_port.h"
@@ -27,7 +28,10 @@ class LocalCritic final : public ValuePort {
 
  private:
   static OpenedModel checked(const OpenedModel& opened);
+  void drop_kept();
   Profile profile_;
+  std::shared_ptr<KeptPasses> kept_;   // null: none are kept
+  std::vector<TrainSequence> valued_;  // by the last values(), where its forward is kept
   LocalTrainer trainer_;
 };
 

@@ -5,11 +5,23 @@
 #include <bit>
 
 #include "model/weights.h"
+#include "train/kept_passes.h"
 
 namespace lockstep {
 namespace {
 
 const RuntimeSettings kJudged{.model = LOCKSTEP_SOURCE_DIR "/models/countdown-glm", .threads = 1};
+
+std::vector<ValueDatum> states() {
+  std::vector<ValueDatum> data(3);
+  for (std::size_t s = 0; s < data.size(); ++s) {
+    for (std::int32_t i = 0; i < 20; ++i) data[s].tokens.push_back(static_cast<std::int32_t>(3 + s) * (i + 1) % 90);
+    data[s].weights.assign(20, 1.0f);
+    data[s].returns.assign(20, s == 1 ? 1.0f : -0.5f);
+    data[s].values.assign(20, 0.0f);
+  }
+  return data;
+}
 
 // Values before and after two steps of an adapter that is the critic, and its weights' hash.
 struct Judged {
@@ -18,13 +30,7 @@ struct Judged {
 };
 Judged judged(const OpenedModel& values) {
   LocalCritic critic(values, {.rank = 4, .seed = 5}, {}, std::make_shared<Executor>());
-  std::vector<ValueDatum> data(3);
-  for (std::size_t s = 0; s < data.size(); ++s) {
-    for (std::int32_t i = 0; i < 20; ++i) data[s].tokens.push_back(static_cast<std::int32_t>(3 + s) * (i + 1) % 90);
-    data[s].weights.assign(20, 1.0f);
-    data[s].returns.assign(20, s == 1 ? 1.0f : -0.5f);
-    data[s].values.assign(20, 0.0f);
-  }
+  const std::vector<ValueDatum> data = states();
   Judged got{.before = critic.values(data)};
   for (int step = 0; step < 2; ++step) {
     critic.forward_backward(data, 0);
@@ -77,6 +83,63 @@ TEST(LocalCritic, StandsOverThePolicysBase) {
     share_weights(elsewhere, policy, make_weight_set(policy.runtime->backend, policy.model->manifest(), images, policy.runtime->profile, 0));
     EXPECT_FALSE(same_bits(judged(elsewhere).after, ours.after));
   }
+}
+
+// A critic's step: values of the states, then an update towards their returns. Rows: those that its forwards computed, each once a segment of layers.
+struct Stepped {
+  std::vector<std::vector<float>> values;
+  double loss = 0;
+  std::string sha256;
+  std::int64_t rows = 0;
+};
+Stepped stepped(std::int64_t rank, const std::shared_ptr<KeptPasses>& kept, bool cut_off) {
+  LocalCritic critic(open_value_model(kJudged), {.rank = rank, .seed = 5}, TrainerOptions{.share_prefixes = true, .kept = kept}, std::make_shared<Executor>());
+  std::vector<ValueDatum> data = states();
+  Stepped got{.values = critic.values(data)};
+  if (cut_off) data[1].weights.back() = 0;  // as rl/critic.h has it: nobody knows what that value should have been
+  got.loss = critic.forward_backward(data, 0).loss;
+  critic.optim_step({.learning_rate = 1e-2});
+  got.sha256 = critic.weights_sha256();
+  got.rows = work_of(critic.trainer()).segment_rows.made;
+  return got;
+}
+
+TEST(LocalCritic, TheForwardOfItsValuesIsKeptForTheirGradient) {
+  for (const std::int64_t rank : {0, 4}) {
+    SCOPED_TRACE(rank);
+    const auto kept = kept_by_steps(0, true), of_others = kept_by_steps(0, true);
+    const Stepped once = stepped(rank, kept, false), twice = stepped(rank, nullptr, false);
+    EXPECT_GT(once.rows, 0);
+    EXPECT_EQ(twice.rows, 2 * once.rows);
+    EXPECT_EQ(kept->statistics().used, 1);
+    EXPECT_TRUE(same_bits(once.values, twice.values));
+    EXPECT_EQ(once.loss, twice.loss);
+    EXPECT_EQ(once.sha256, twice.sha256);
+
+    // The control: other states are trained than were asked for. What was kept is dropped before their forward.
+    const Stepped other = stepped(rank, of_others, true), computed = stepped(rank, nullptr, true);
+    EXPECT_EQ(of_others->statistics().used, 0);
+    EXPECT_EQ(of_others->statistics().dropped, 1);
+    EXPECT_EQ(other.rows, computed.rows);
+    EXPECT_EQ(other.sha256, computed.sha256);
+    EXPECT_NE(other.sha256, once.sha256);
+  }
+}
+
+TEST(LocalCritic, OneForwardIsKeptAtATime) {
+  const auto kept = kept_by_steps(0, true);
+  LocalCritic critic(open_value_model(kJudged), {.seed = 5}, TrainerOptions{.kept = kept}, std::make_shared<Executor>());
+  std::vector<ValueDatum> data = states();
+  critic.values(data);
+  const std::int64_t bytes = kept->statistics().bytes;
+  EXPECT_GT(bytes, 0);
+  data[0].tokens[0] ^= 1;
+  critic.values(data);
+  EXPECT_GT(kept->statistics().bytes, 0);
+  EXPECT_LE(kept->statistics().bytes, bytes);
+  EXPECT_EQ(kept->statistics().dropped, 1);
+  EXPECT_FALSE(kept_by_steps(4, true));  // there is to be memory for four sequences
+  EXPECT_FALSE(kept_by_steps(0, false));
 }
 
 }  // namespace

@@ -7,10 +7,20 @@
 namespace lockstep {
 namespace {
 
-// Rows whose targets weigh nothing and stand before all that do: the prompt without its last token, which predicts.
-std::vector<std::int32_t> prompt_of(const TrainSequence& s) {
-  const auto first = std::find_if(s.weights.begin(), s.weights.end(), [](float weight) { return weight != 0; });
-  return {s.tokens.begin(), s.tokens.begin() + (first - s.weights.begin())};
+// Rows whose targets weigh nothing and stand before all that do.
+std::ptrdiff_t unweighted_rows(const TrainSequence& s) {
+  return std::find_if(s.weights.begin(), s.weights.end(), [](float weight) { return weight != 0; }) - s.weights.begin();
+}
+
+// The prompt without its last token, which predicts.
+std::vector<std::int32_t> prompt_of(const TrainSequence& s) { return {s.tokens.begin(), s.tokens.begin() + unweighted_rows(s)}; }
+
+void declare_group(std::vector<TrainSequence>& batch, const std::vector<std::size_t>& members, std::ptrdiff_t rows) {
+  for (const std::size_t s : members) {
+    batch[s].prefix_group = static_cast<std::int64_t>(members[0]);
+    batch[s].shared_prefix = rows;
+    std::fill_n(batch[s].targets.begin(), rows, -1);
+  }
 }
 
 class PackedSource final : public SftSource {
@@ -54,12 +64,16 @@ void declare_prompts(std::vector<TrainSequence>& batch) {
   std::map<std::vector<std::int32_t>, std::vector<std::size_t>> groups;
   for (std::size_t s = 0; s < batch.size(); ++s) groups[prompt_of(batch[s])].push_back(s);
   for (const auto& [prompt, members] : groups) {
-    if (prompt.empty() || members.size() < 2) continue;
-    for (const std::size_t s : members) {
-      batch[s].prefix_group = static_cast<std::int64_t>(members[0]);
-      batch[s].shared_prefix = std::ssize(prompt);
-      std::fill_n(batch[s].targets.begin(), prompt.size(), -1);
-    }
+    if (!prompt.empty() && members.size() >= 2) declare_group(batch, members, std::ssize(prompt));
+  }
+}
+
+void declare_pairs(std::vector<TrainSequence>& batch) {
+  for (std::size_t s = 0; s + 1 < batch.size(); s += 2) {
+    const std::vector<std::int32_t>&a = batch[s].tokens, &b = batch[s + 1].tokens;
+    const std::ptrdiff_t most = std::min(unweighted_rows(batch[s]), unweighted_rows(batch[s + 1]));
+    const std::ptrdiff_t rows = std::mismatch(a.begin(), a.begin() + most, b.begin(), b.begin() + most).first - a.begin();
+    if (rows > 0) declare_group(batch, {s, s + 1}, rows);
   }
 }
 

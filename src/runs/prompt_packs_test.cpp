@@ -62,6 +62,29 @@ TEST(PromptPacks, ABatchDeclaresWhatItHasMoreThanOnce) {
   }
 }
 
+TEST(PromptPacks, APairDeclaresWhatItBeginsWithAlone) {
+  // Two pairs of one prompt; a pair of which one answer begins earlier; two equal answers whose last token alone has a weight.
+  std::vector<TrainSequence> batch = {answer(1, 10, 0), answer(1, 10, 1), answer(1, 10, 2), answer(1, 10, 3), answer(1, 10, 4), answer(1, 6, 5)};
+  for (std::int32_t own : {6, 6}) {
+    batch.push_back(answer(1, 10, own));
+    batch.back().targets.assign(batch.back().tokens.size(), -1), batch.back().targets.back() = 5;
+    batch.back().weights.assign(batch.back().tokens.size(), 0.0f), batch.back().weights.back() = 1;
+  }
+  const std::vector<TrainSequence> before = batch;
+  declare_pairs(batch);
+  const std::vector<std::int64_t> groups{0, 0, 2, 2, 4, 4, 6, 6}, shared{9, 9, 9, 9, 5, 5, 11, 11};
+  for (std::size_t s = 0; s < batch.size(); ++s) {
+    EXPECT_EQ(batch[s].prefix_group, groups[s]) << s;
+    EXPECT_EQ(batch[s].shared_prefix, shared[s]) << s;
+    for (std::size_t i = 0; i < batch[s].targets.size(); ++i)
+      EXPECT_EQ(batch[s].targets[i], static_cast<std::int64_t>(i) < shared[s] ? -1 : before[s].targets[i]) << s << " " << i;
+  }
+  std::vector<TrainSequence> strangers = {answer(1, 10, 0), answer(2, 10, 0)};
+  declare_pairs(strangers);
+  EXPECT_EQ(strangers[0].prefix_group, -1);
+  EXPECT_EQ(strangers[1].shared_prefix, 0);
+}
+
 TEST(PromptPacks, SavedRowsAreThoseOfBatches) {
   const auto packed = packed_source(data(), 7);
   const PromptRows whole = packed_rows(*packed, 4, 10), halves = packed_rows(*packed, 2, 10);

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "model/value_head.h"
+#include "train/kept_passes.h"
 #include "trained/led_model.h"
 
 namespace lockstep {
@@ -63,7 +64,8 @@ RlStack::RlStack(const RlStackSettings& settings) : model_folder_(settings.runti
                                             TrainerOptions{.micro_batch = settings.micro_batch,
                                                            .checkpoint_activations = settings.checkpoint_activations,
                                                            .share_prefixes = sharing_ != SharePrompts::off,
-                                                           .optimizer_folder = settings.optimizer_folder},
+                                                           .optimizer_folder = settings.optimizer_folder,
+                                                           .kept = kept_by_steps(settings.micro_batch, judge.ranks.size() == 1)},
                                             executor_);
   }
   const auto service_on = [&](const std::shared_ptr<Runtime>& runtime) {

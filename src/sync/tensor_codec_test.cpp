@@ -22,6 +22,25 @@ std::string decoded(const EncodedTensor& encoded, SafetensorsType type, const st
   return to;
 }
 
+// The codec of python/lockstep/_publish.py, written here as docs/weight-sync.md says.
+std::string changes_payload(std::size_t width, const std::string& old_bytes, const std::string& new_bytes) {
+  std::string gaps, words, payload;
+  std::uint64_t count = 0, gap = 0;
+  for (std::size_t at = 0; at < old_bytes.size(); at += width) {
+    if (old_bytes.compare(at, width, new_bytes, at, width) == 0) {
+      ++gap;
+      continue;
+    }
+    put_varint(gaps, gap);
+    words += new_bytes.substr(at, width);
+    ++count;
+    gap = 0;
+  }
+  put_varint(payload, count);
+  put_varint(payload, gaps.size());
+  return payload + gaps + words;
+}
+
 TEST(TensorCodec, EveryTypeAndBitPatternComesBack) {
   rc::check([](std::uint64_t seed) {
     std::mt19937_64 random(seed);
@@ -97,23 +116,34 @@ TEST(TensorCodec, GoldenPayloadsAreMetAndRead) {
                         {"new", hex(new_bytes)},
                         {"payload", hex(encoded.payload)}});
       }
+    // What the program reads and does not write: the first pair as `changes`.
+    rows.push_back({{"dtype", rows[0]["dtype"]},
+                    {"codec", "changes"},
+                    {"old", rows[0]["old"]},
+                    {"new", rows[0]["new"]},
+                    {"payload", hex(changes_payload(2, bytes_of(rows[0]["old"]), bytes_of(rows[0]["new"])))}});
     write_file_atomic(path, rows.dump(1) + "\n");
   }
   const auto rows = nlohmann::json::parse(read_file(path, 1 << 20));
   std::set<std::string> codecs;
-  ASSERT_EQ(rows.size(), 14u);
+  ASSERT_EQ(rows.size(), 15u);
   for (const auto& row : rows) {
     SafetensorsType type = SafetensorsType::f32;
     for (const SafetensorsType one : all_types())
       if (safetensors_type_name(one) == row["dtype"].get<std::string>()) type = one;
     const std::string old_bytes = bytes_of(row["old"]), new_bytes = bytes_of(row["new"]), payload = bytes_of(row["payload"]);
+    codecs.insert(row["codec"].get<std::string>());
+    if (row["codec"] == "changes") {
+      EXPECT_EQ(decoded({TensorCodec::changes, payload}, type, old_bytes, new_bytes), new_bytes);
+      EXPECT_EQ(changes_payload(static_cast<std::size_t>(safetensors_type_bytes(type)), old_bytes, new_bytes), payload);
+      continue;
+    }
     const EncodedTensor encoded = encode_tensor(type, old_bytes, new_bytes);
     EXPECT_EQ(codec_name(encoded.codec), row["codec"].get<std::string>());
     EXPECT_EQ(encoded.payload, payload) << row["dtype"];
     EXPECT_EQ(decoded(encoded, type, old_bytes, new_bytes), new_bytes);
-    codecs.insert(row["codec"].get<std::string>());
   }
-  EXPECT_TRUE(codecs.contains("sparse") && codecs.contains("planes"));
+  EXPECT_TRUE(codecs.contains("sparse") && codecs.contains("planes") && codecs.contains("changes"));
 }
 
 // Larger pairs, of all paths through classes: their payloads' hash was computed once and must be met by every machine.
@@ -127,29 +157,16 @@ TEST(TensorCodec, LargePayloadsHaveTheirHash) {
   EXPECT_EQ(hash.hex(), "b91beaf21c4c58420f65d4d3124a510ae2b1b974ed68d2c3aa78a2c081851313");
 }
 
-// The codec of python/lockstep/_publish.py, written here as docs/weight-sync.md says.
 TEST(TensorCodec, ChangesOfSimplePublishersAreRead) {
   rc::check([](std::uint64_t seed) {
     std::mt19937_64 random(seed);
     const SafetensorsType type = std::array{SafetensorsType::bf16, SafetensorsType::f32, SafetensorsType::u8}[random() % 3];
     const auto width = static_cast<std::size_t>(safetensors_type_bytes(type));
     const std::string old_bytes = random_bytes(random, (random() % 2000 + 1) * width);
-    std::string new_bytes = old_bytes, gaps, words, payload;
-    std::uint64_t count = 0, gap = 0;
-    for (std::size_t at = 0; at < old_bytes.size(); at += width) {
-      if (random() % 50 == 0) {
-        for (std::size_t i = 0; i < width; ++i) new_bytes[at + i] = static_cast<char>(random());
-        put_varint(gaps, gap);
-        words += new_bytes.substr(at, width);
-        ++count;
-        gap = 0;
-      } else {
-        ++gap;
-      }
-    }
-    put_varint(payload, count);
-    put_varint(payload, gaps.size());
-    payload += gaps + words;
+    std::string new_bytes = old_bytes;
+    for (std::size_t at = 0; at < old_bytes.size(); at += width)
+      for (std::size_t i = 0; i < width && (i > 0 || random() % 50 == 0); ++i) new_bytes[at + i] = static_cast<char>(random());
+    const std::string payload = changes_payload(width, old_bytes, new_bytes);
     std::string to(old_bytes.size(), 'x');
     decode_tensor(TensorCodec::changes, type, payload, old_bytes, to);
     RC_ASSERT(to == new_bytes);

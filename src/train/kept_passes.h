@@ -96,4 +96,9 @@ class KeptPasses {
   Statistics statistics_;
 };
 
+// Of a loop whose steps ask for log-probabilities or values of their data and then for the gradient of the same: each step's forward is kept whatever it
+// takes, since a gradient takes as much. Null in micro-batches, where there is to be memory for one, and over ranks, which keep nothing: the forward is
+// then computed twice, to the same bits.
+std::shared_ptr<KeptPasses> kept_by_steps(std::int64_t micro_batch, bool one_rank);
+
 }  // namespace lockstep

@@ -15,14 +15,27 @@ TeacherHead teacher_head(std::shared_ptr<const Runtime> runtime, std::shared_ptr
 }
 
 namespace {
-void add_states(Runtime& runtime, const WeightSet& weights, const AdapterWeights* adapter, std::span<const std::vector<std::int32_t>> texts,
-                std::vector<std::vector<float>>& states) {
+// The rows of each adapter.
+std::vector<AdapterRows> adapter_rows(std::span<const TaughtText> texts, const Batch& batch) {
+  std::vector<AdapterRows> adapters;
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    if (!texts[i].adapter) continue;
+    if (i == 0 || texts[i - 1].adapter != texts[i].adapter)
+      adapters.push_back({texts[i].adapter, nullptr, batch.forward_begin()[i], 0, batch.row_begin()[i], 0});
+    adapters.back().end = batch.forward_begin()[i + 1];
+    adapters.back().tape_end = batch.row_begin()[i + 1];
+  }
+  return adapters;
+}
+
+void add_states(Runtime& runtime, const WeightSet& weights, std::span<const TaughtText> texts, std::vector<std::vector<float>>& states) {
   constexpr std::int64_t kPageSize = 16;
   Backend& backend = runtime.backend;
   const Model& model = *runtime.model;
   std::vector<SequenceSlice> slices;
   std::int64_t pages = 0;
-  for (const std::vector<std::int32_t>& tokens : texts) {
+  for (const TaughtText& text : texts) {
+    const std::vector<std::int32_t>& tokens = text.tokens;
     if (std::ssize(tokens) > runtime.max_positions)
       fail(ErrorCode::invalid_argument, "a text has {} tokens, allowed are at most {}", tokens.size(), runtime.max_positions);
     SequenceSlice& slice = slices.emplace_back();
@@ -31,10 +44,9 @@ void add_states(Runtime& runtime, const WeightSet& weights, const AdapterWeights
   }
   KvCache cache(backend, model.cache_shapes(runtime.profile), runtime.profile, pages, kPageSize);
   const Batch batch(backend, slices, kPageSize, true);
-  std::vector<AdapterRows> adapters;
-  if (adapter) adapters.push_back({adapter, nullptr, 0, batch.count(), 0, batch.tape_count()});
+  const std::vector<AdapterRows> adapters = adapter_rows(texts, batch);
   ForwardOptions options;
-  if (adapter) options.adapters = &adapters;
+  if (!adapters.empty()) options.adapters = &adapters;
   Context context = runtime.context(weights, cache, batch, options);
   const Tensor hidden = model.forward(context);
   const std::vector<float> rows = backend.stream().read(hidden.view()).get();
@@ -46,13 +58,13 @@ void add_states(Runtime& runtime, const WeightSet& weights, const AdapterWeights
 }
 }  // namespace
 
-std::vector<std::vector<float>> teacher_states(Runtime& runtime, const WeightSet& weights, const AdapterWeights* adapter,
-                                               std::span<const std::vector<std::int32_t>> texts, const std::function<void()>& between) {
+std::vector<std::vector<float>> teacher_states(Runtime& runtime, const WeightSet& weights, std::span<const TaughtText> texts,
+                                               const std::function<void()>& between) {
   std::vector<std::vector<float>> states;
   for (std::size_t begin = 0, end = 0; begin < texts.size(); begin = end) {
     std::size_t rows = 0;
-    for (; end < texts.size() && (end == begin || rows + texts[end].size() <= kTeacherRows); ++end) rows += texts[end].size();
-    add_states(runtime, weights, adapter, texts.subspan(begin, end - begin), states);
+    for (; end < texts.size() && (end == begin || rows + texts[end].tokens.size() <= kTeacherRows); ++end) rows += texts[end].tokens.size();
+    add_states(runtime, weights, texts.subspan(begin, end - begin), states);
     if (between) between();
   }
   return states;

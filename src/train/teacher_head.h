@@ -18,10 +18,16 @@ struct TeacherHead {
 };
 TeacherHead teacher_head(std::shared_ptr<const Runtime> runtime, std::shared_ptr<const WeightSet> weights);
 
-// The teacher's hidden states of all tokens of each text, [tokens, hidden], in forwards of at most kTeacherRows rows, unless a text alone has more; `between`
-// is called behind each. `adapter` may be null. On the runtime's thread. Errors: numeric; invalid_argument for a text beyond the context.
+// A text, and the adapter of the teacher that reads it; null: the weights alone.
+struct TaughtText {
+  std::vector<std::int32_t> tokens;
+  const AdapterWeights* adapter = nullptr;
+};
+// The hidden states of all tokens of each text, [tokens, hidden], in forwards of at most kTeacherRows rows, unless a text alone has more; `between` is called
+// behind each. Texts of one adapter stand side by side; those of several share forwards, and each has the bits that it has alone. On the runtime's thread.
+// Errors: numeric; invalid_argument for a text beyond the context.
 inline constexpr std::size_t kTeacherRows = 2048;
-std::vector<std::vector<float>> teacher_states(Runtime& runtime, const WeightSet& weights, const AdapterWeights* adapter,
-                                               std::span<const std::vector<std::int32_t>> texts, const std::function<void()>& between = {});
+std::vector<std::vector<float>> teacher_states(Runtime& runtime, const WeightSet& weights, std::span<const TaughtText> texts,
+                                               const std::function<void()>& between = {});
 
 }  // namespace lockstep

@@ -259,3 +259,23 @@ def test_teachers_in_turn_have_the_same_bits(models):
         assert_near(metrics["loss"], (metrics["divergence_t"] + 3 * metrics["divergence_u"]) / 4, rtol=1e-6, atol=0)
         seen |= {both["weights_sha256"], run("one")[0]["weights_sha256"]}
     assert len(seen) == 4  # the control
+
+
+def test_adapters_of_one_base_teach_together_what_each_teaches_alone(models):
+    """A folder and an adapter over it: asked in one pass, each has its own states, whatever else is learned in the step."""
+    folder, *_ = models
+    (folder / "answers.jsonl").write_text("".join(json.dumps({"prompt": str(i), "completion": str(i + 1)}) + "\n" for i in range(8)))
+    command = [BRIDGE.with_name("lockstep"), "train", "sft", "--model", folder / "teacher", "--data", folder / "answers.jsonl", "--profile", "cpu-f32", "--adapter-rank", 4, "--steps", 8, "--batch", 4,
+               "--warmup", 0, "--learning-rate", 1e-2, "--eval-share", 0, "--runs", folder / "runs", "--name", "adapted", "--no-page", "--quiet", "--json"]  # fmt: skip
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    base, adapter = ('[[teacher]]\nname = "t"\nfolder = "teacher"\n', f'[[teacher]]\nname = "a"\nfolder = "teacher"\nadapter = "{folder / "runs/adapted/export"}"\n')
+    for name, text in (("adapter.toml", adapter), ("both.toml", adapter + base)):
+        (folder / name).write_text(text)
+    run = lambda name, teachers, *more: distill(folder, name, "--max-tokens", 6, *more, teachers=teachers)  # noqa: E731
+    (both, metrics), (in_pieces, _) = run("beside", "both.toml"), run("beside-pieces", "both.toml", "--micro-batch", 1)
+    alone = {"t": run("alone-t", "teachers.toml")[1], "a": run("alone-a", "adapter.toml")[1]}
+    for name, one in alone.items():
+        assert_near(metrics[f"divergence_{name}"], one[f"divergence_{name}"], rtol=1e-5, atol=0)
+    assert abs(alone["a"]["divergence_a"] - alone["t"]["divergence_t"]) > 1e-3 * alone["t"]["divergence_t"]  # the control
+    assert both["weights_sha256"] == in_pieces["weights_sha256"]

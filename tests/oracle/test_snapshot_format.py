@@ -120,6 +120,20 @@ def planes(words, payload):
     return words.bytes(new)
 
 
+def changes(words, payload):
+    count, data = varint(payload)
+    length, data = varint(data)
+    gaps, new = data[:length], data[length:]
+    assert len(new) == count * words.width
+    found, at = list(words.old), -1
+    for i in range(count):
+        gap, gaps = varint(gaps)
+        at += 1 + gap
+        found[at] = int.from_bytes(new[i * words.width : (i + 1) * words.width], "little")
+    assert not gaps
+    return words.bytes(found)
+
+
 ROWS = json.loads((ROOT / "tests/golden/sync/payloads.json").read_text())
 
 
@@ -129,7 +143,7 @@ def test_payload_is_as_the_page_says(row):
     if row["codec"] == "full":
         assert payload == b""
         return
-    decode = {"sparse": sparse, "planes": planes}[row["codec"]]
+    decode = {"sparse": sparse, "planes": planes, "changes": changes}[row["codec"]]
     assert decode(Words(row["dtype"], old), payload) == new
 
 
@@ -145,4 +159,4 @@ def test_a_flipped_bit_is_another_tensor():
 
 
 def test_every_codec_is_there():
-    assert {r["codec"] for r in ROWS} >= {"sparse", "planes"}
+    assert {r["codec"] for r in ROWS} >= {"sparse", "planes", "changes"}

@@ -18,11 +18,11 @@ RANDOM = np.random.default_rng(7)
 
 def measured(values, means, zeros=None, failing=(-0.5, -0.3), routine=((1.0, 10), (-2.0, 40))):
     """A result of critic_states."""
-    row = {"lambda": critic_right.LAMBDA, "failing": list(failing), "routine_sum": [s for s, _ in routine], "routine_tokens": [n for _, n in routine]}
-    other = row | {"lambda": 0, "failing": [1.0]}
+    row = {"lambda": critic_right.JUDGED, "failing": list(failing), "routine_sum": [s for s, _ in routine], "routine_tokens": [n for _, n in routine]}
+    other = row | {"lambda": 0.95, "failing": [1.0]}
     silent = row | {"failing": [0.0], "routine_sum": [0.0], "routine_tokens": [5]}
     states = [{"value": v, "mean": m, "zeros": z} for v, m, z in zip(values, means, zeros or [0.5] * len(values), strict=True)]
-    return {"reward": 0.5, "states": states, "advantages": [other, row], "advantages_zeros": [silent]}
+    return {"reward": 0.5, "continuations": 64, "states": states, "advantages": [other, row], "advantages_zeros": [silent | {"lambda": 0.95}, silent], "explained_variance": 0.25}
 
 
 def test_values_are_compared_as_numpy_does():
@@ -57,11 +57,29 @@ def test_bars_of_advantages(change):
 
 
 def test_the_page_says_what_is_missing():
-    settings = {"policy": "p", "steps": 1, "rollouts": 2, "states": 3, "continuations": 4, "version": "v"}
-    said = critic_right.text("lockbox", settings, {critic_right.MAIN: measured([0.0, 0.0], [0.0, 0.0], failing=(), routine=())})
-    assert "| carried, summaries trained | - | 0.000 | - | - |" in said
+    settings = {"policy": "p", "rollouts": 2, "states": 3, "continuations": 4, "version": "v"}
+    said = critic_right.text("lockbox", settings, {(critic_right.MAIN, 1): measured([0.0, 0.0], [0.0, 0.0], failing=(), routine=())})
+    assert "| carried, summaries trained | 1 | 0.250 | - | 0.000 | - | - |" in said
     assert "Not measured yet: carried, summaries not trained" in said and said.count("not met") == 2
-    assert "Not measured yet" not in critic_right.text("dozen", settings, {critic_right.MAIN: measured([0.0, 0.1], [0.0, 0.1])})
+    assert "Not measured yet" not in critic_right.text("dozen", settings, {(critic_right.MAIN, 1): measured([0.0, 0.1], [0.0, 0.1])})
+
+
+def test_the_page_shows_every_lambda_and_every_number_of_steps():
+    settings = {"policy": "p", "rollouts": 2, "states": 3, "continuations": 4, "version": "v"}
+    good, bad = measured([0.2, 0.8], [0.2, 0.8], zeros=[0.1, 0.1]), measured([0.8, 0.2], [0.2, 0.8])
+    said = critic_right.text("dozen", settings, {(critic_right.MAIN, 100): bad, (critic_right.MAIN, 1000): good})
+    assert "| the critic | 100 | 0.250 | -1.000 |" in said and "| the critic | 1,000 | 0.250 | 1.000 | 0.000 | -0.400 | -0.020 |" in said
+    assert said.count("fed zeros (control)") == 1 and ": met; failing action" in said  # the bars are of the most steps
+    assert "| 0.95 | 1.000 | -0.020 | 0.000 | 0.000 |" in said and "| 0 (judged) | -0.400 | -0.020 | 0.000 | 0.000 |" in said
+    assert f"at most {np.sqrt(0.16 / 64):.3f}" in said
+
+
+def test_results_of_fewer_steps_come_first(tmp_path):
+    (tmp_path / "results").mkdir()
+    for name in ("dozen", f"dozen-{critic_right.named(critic_right.MAIN)}-1000", f"dozen-{critic_right.named(critic_right.MAIN)}-400", "lockbox-terminal-summaries-trained-100"):
+        (tmp_path / f"results/{name}.json").write_text("{}")
+    assert list(critic_right.results_of(tmp_path, "dozen")) == [(critic_right.MAIN, 400), (critic_right.MAIN, 1000)]
+    assert list(critic_right.results_of(tmp_path, "lockbox")) == [("terminal, summaries trained", 100)]
 
 
 def test_intervals_are_students():

@@ -1,5 +1,6 @@
 """lockstep.publish from a torch loop: what `lockstep snapshot pull` writes has the trainer's bits, seen by digests of another program."""
 import copy
+import json
 import os
 import shutil
 import signal
@@ -135,6 +136,20 @@ def test_the_digest_without_the_package():
             assert _digest.digest(data) == xxhash.xxh3_128_hexdigest(data.tobytes()), size
     finally:
         _digest.xxhash = package
+
+
+def test_the_payload_is_that_of_the_format():
+    """The pair of tests/golden/sync that the program and a decoder from the page read too."""
+    (row,) = (row for row in json.loads((REPOSITORY / "tests/golden/sync/payloads.json").read_text()) if row["codec"] == "changes")
+    old, new = (_publish._Tensor("a", np.frombuffer(bytes.fromhex(row[key]), np.uint16)) for key in ("old", "new"))
+    assert _publish._encode(old, new) == ("changes", bytes.fromhex(row["payload"]))
+
+
+def test_it_is_as_short_as_the_page_says():
+    for module, most in ((_publish, 300), (_digest, 150)):
+        with open(module.__file__) as file:
+            assert len(file.readlines()) < most, module.__name__
+    assert "fewer than 300\nlines, and `_digest.py`, which a trainer with xxhash does not need, fewer than 150" in (REPOSITORY / "docs/weight-sync.md").read_text()
 
 
 def test_errors_say_what_is_wrong(base, tmp_path):

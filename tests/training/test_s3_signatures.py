@@ -1,6 +1,9 @@
-"""Every request to S3 has the signature that botocore computes for it, with a session token too; the secret and the token stand in no message."""
+"""Every request to S3 has the signature that botocore computes for it, with a session token too; the secret and the token stand in no message. Who loses a
+race for a channel or for the lock changes nothing."""
 import hashlib
+import json
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from botocore.auth import S3SigV4Auth
@@ -20,11 +23,11 @@ def signature_of(method, url, headers, secret):
 
 
 class Bucket:
-    """Objects in memory, and what was wrong with requests for them."""
+    """Objects in memory, and what was wrong with requests for them. `others`: {path: bytes} that another writer puts there at the moment before the next PUT of that path."""
 
     def __init__(self):
         bucket = self
-        self.objects, self.asked, self.wrong = {}, [], []
+        self.objects, self.asked, self.wrong, self.others = {}, [], [], {}
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
@@ -46,6 +49,8 @@ class Bucket:
             def answer(self):
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 path, _, query = self.path.partition("?")
+                if self.command == "PUT" and path in bucket.others:
+                    bucket.objects[path] = bucket.others.pop(path)
                 known = bucket.objects.get(path)
                 if not self.check(body):
                     return self.say(403, b"<Error><Code>SignatureDoesNotMatch</Code></Error>")
@@ -112,3 +117,28 @@ def test_every_request_has_botocores_signature(tmp_path):
             refused = run("snapshot", "show", place, status=1, **{**variables, name: value})
             assert "status 403 (SignatureDoesNotMatch)" in refused.stderr and value not in refused.stderr and bucket.wrong, refused.stderr
             bucket.wrong.clear()
+
+
+def test_who_loses_a_race_changes_nothing(tmp_path):
+    model, place, root = Model(tmp_path, seed=22, elements=4_000), "s3://weights/models/chat", "/weights/models/chat"
+    channel, lock = f"{root}/channels/chat.json", f"{root}/lock"
+    record = lambda sequence: json.dumps({"sequence": sequence, "target": 32 * "ab", "transition": "immediate"}, separators=(",", ":")).encode()  # noqa: E731
+    with Bucket() as bucket:
+        variables = {**VARIABLES, "AWS_ENDPOINT_URL_S3": f"http://127.0.0.1:{bucket.http.server_port}"}
+        # Of a channel that is not there yet (If-None-Match), and of one that is (If-Match): somebody moves it between our look and our write.
+        for sequence in (1, 2):
+            folder = model.step(9)
+            bucket.others[channel] = record(sequence)
+            refused = run("snapshot", "push", folder, place, "--channel", "chat", "--quiet", status=1, **variables)
+            assert "somebody moved it" in refused.stderr and "abababababab" in refused.stderr, refused.stderr
+            assert bucket.objects[channel] == record(sequence) and not bucket.others and lock not in bucket.objects
+            del bucket.objects[channel]
+            run("snapshot", "push", folder, place, "--channel", "chat", "--json", **variables)
+            assert json.loads(bucket.objects[channel])["sequence"] == 1
+        # Of the lock: the other has it, and nothing is written.
+        theirs = json.dumps({"owner": 16 * "f", "until": int(time.time()) + 600}, separators=(",", ":")).encode()
+        bucket.others[lock], before = theirs, dict(bucket.objects)
+        refused = run("snapshot", "push", model.step(9), place, "--channel", "chat", "--quiet", status=1, **variables)
+        assert "another process writes" in refused.stderr, refused.stderr
+        assert bucket.objects == before | {lock: theirs} and not bucket.others
+        assert not bucket.wrong, bucket.wrong

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
+#include <numeric>
 #include <set>
 
 #include "base/error.h"
@@ -170,40 +171,87 @@ Request Teachers::request(const std::shared_ptr<const AdapterWeights>& adapter, 
   return request;
 }
 
-TeacherStates Teachers::states(std::size_t teacher, const std::vector<TeacherText>& texts) {
-  const Folder& folder = in_memory(folder_of_[teacher]);
-  const auto own = std::find_if(folder.adapters.begin(), folder.adapters.end(), [&](const auto& adapter) { return adapter.first == teacher; });
-  const AdapterWeights* adapter = own->second.get();
-  Runtime& runtime = *folder.opened.runtime;
-  if (adapter && adapter->layout->place(runtime.model->facts().head).a >= 0)
-    fail(ErrorCode::unsupported,
-         "the adapter of teacher '{}' is of the head too (lm_head), which a divergence over the whole vocabulary has no form for; "
-         "allowed are adapters of other layers, and over top or sampled",
-         settings_[teacher].name);
+// In the order of their first teachers.
+std::vector<std::vector<std::size_t>> Teachers::together() const {
+  std::vector<std::vector<std::size_t>> groups;
+  for (const std::size_t t : order()) {
+    const auto same_folder = [&](const std::vector<std::size_t>& group) {
+      return !settings_[t].is_far() && !settings_[group[0]].is_far() && folder_of_[group[0]] == folder_of_[t];
+    };
+    const auto known = std::find_if(groups.begin(), groups.end(), same_folder);
+    (known == groups.end() ? groups.emplace_back() : *known).push_back(t);
+  }
+  return groups;
+}
+
+Teachers::Folder& Teachers::asked_folder(const std::vector<TeacherQuestion>& questions) {
+  const std::size_t first = questions.front().teacher, place = folder_of_[first];
+  for (const TeacherQuestion& question : questions)
+    if (folder_of_[question.teacher] != place)
+      fail(ErrorCode::internal, "teachers '{}' and '{}' are of two folders, and were asked at once", settings_[first].name, settings_[question.teacher].name);
+  return in_memory(place);
+}
+
+const std::shared_ptr<const AdapterWeights>& Teachers::adapter_of(const Folder& folder, std::size_t teacher) const {
+  return std::find_if(folder.adapters.begin(), folder.adapters.end(), [&](const auto& adapter) { return adapter.first == teacher; })->second;
+}
+
+std::string Teachers::names_of(const std::vector<TeacherQuestion>& questions) const {
+  std::set<std::size_t> asked;
+  for (const TeacherQuestion& question : questions) asked.insert(question.teacher);
+  std::vector<std::string> names;
+  for (const std::size_t t : asked) names.push_back(fmt::format("'{}'", settings_[t].name));
+  return fmt::format("teacher{} {}", names.size() > 1 ? "s" : "", fmt::join(names, ", "));
+}
+
+TeacherStates Teachers::states(const std::vector<TeacherQuestion>& questions) {
   TeacherStates told;
+  if (questions.empty()) return told;
+  const Folder& folder = asked_folder(questions);
+  Runtime& runtime = *folder.opened.runtime;
+  std::vector<std::size_t> places(questions.size());
+  std::iota(places.begin(), places.end(), std::size_t{0});
+  std::stable_sort(places.begin(), places.end(), [&](std::size_t a, std::size_t b) { return questions[a].teacher < questions[b].teacher; });
+  std::vector<TaughtText> texts;
+  for (const std::size_t place : places) {
+    const TeacherQuestion& question = questions[place];
+    const AdapterWeights* adapter = adapter_of(folder, question.teacher).get();
+    if (adapter && adapter->layout->place(runtime.model->facts().head).a >= 0)
+      fail(ErrorCode::unsupported,
+           "the adapter of teacher '{}' is of the head too (lm_head), which a divergence over the whole vocabulary has no form for; "
+           "allowed are adapters of other layers, and over top or sampled",
+           settings_[question.teacher].name);
+    texts.push_back({.tokens = {question.text.tokens.begin(), question.text.tokens.end() - 1}, .adapter = adapter});
+  }
   told.head = std::make_shared<const TeacherHead>(teacher_head(folder.opened.runtime, folder.weights));
-  std::vector<std::vector<std::int32_t>> rows;
-  for (const TeacherText& text : texts) rows.emplace_back(text.tokens.begin(), text.tokens.end() - 1);
-  with_context(fmt::format("asking teacher '{}'", settings_[teacher].name), [&] {
-    told.states = run_on(*folder.executor, WorkClass::rollouts, [&](const OnExecutor&) {
-                    return teacher_states(runtime, *folder.weights, adapter, rows, [&] { stop_.throw_if_stopped(); });
-                  }).get();
+  told.states.resize(questions.size());
+  with_context(fmt::format("asking {}", names_of(questions)), [&] {
+    std::int64_t forwards = 0;
+    std::vector<std::vector<float>> states = run_on(*folder.executor, WorkClass::rollouts, [&](const OnExecutor&) {
+                                               return teacher_states(runtime, *folder.weights, texts, [&] {
+                                                 ++forwards;
+                                                 stop_.throw_if_stopped();
+                                               });
+                                             }).get();
+    forwards_ += forwards;
+    for (std::size_t i = 0; i < places.size(); ++i) told.states[places[i]] = std::move(states[i]);
   });
   return told;
 }
 
-std::vector<TeacherAnswer> Teachers::ask(std::size_t teacher, const std::vector<TeacherText>& texts, std::int64_t tokens) {
-  const Folder& folder = in_memory(folder_of_[teacher]);
+std::vector<TeacherAnswer> Teachers::ask(const std::vector<TeacherQuestion>& questions, std::int64_t tokens) {
+  if (questions.empty()) return {};
+  const Folder& folder = asked_folder(questions);
   GenerationService& service = *folder.service;
-  const auto own = std::find_if(folder.adapters.begin(), folder.adapters.end(), [&](const auto& adapter) { return adapter.first == teacher; });
+  const std::int64_t before = service.counters().forwards;
   const auto asked = std::make_shared<Questions>();
-  asked->answers.resize(texts.size());
-  for (std::size_t begin = 0; begin < texts.size(); begin += kMostTexts) {
-    const std::size_t end = std::min(texts.size(), begin + kMostTexts);
+  asked->answers.resize(questions.size());
+  for (std::size_t begin = 0; begin < questions.size(); begin += kMostTexts) {
+    const std::size_t end = std::min(questions.size(), begin + kMostTexts);
     std::vector<Request> requests;
-    for (std::size_t i = begin; i < end; ++i) requests.push_back(request(own->second, texts[i], tokens));
+    for (std::size_t i = begin; i < end; ++i) requests.push_back(request(adapter_of(folder, questions[i].teacher), questions[i].text, tokens));
     asked->open = end - begin;
-    with_context(fmt::format("asking teacher '{}'", settings_[teacher].name), [&] {
+    with_context(fmt::format("asking {}", names_of(questions)), [&] {
       service.generate_all(std::move(requests), {}, [asked, begin](const OnExecutor&, std::size_t i, Generation&& generation) {
         const std::lock_guard lock(asked->mutex);
         asked->answers[begin + i] = std::move(generation);
@@ -217,30 +265,35 @@ std::vector<TeacherAnswer> Teachers::ask(std::size_t teacher, const std::vector<
       stop_.throw_if_stopped();
     }
   }
+  forwards_ += service.counters().forwards - before;
   std::vector<TeacherAnswer> answers;
-  for (std::size_t i = 0; i < texts.size(); ++i) {
-    const Generation& g = asked->answers[i];
-    if (g.finish == FinishReason::error) fail(ErrorCode::numeric, "teacher '{}': {}", settings_[teacher].name, g.error);
-    if (g.finish == FinishReason::cancelled) fail(ErrorCode::cancelled, "the service of teacher '{}' stopped", settings_[teacher].name);
-    TeacherAnswer& answer = answers.emplace_back();
-    answer.per_row = tokens == kSampled ? 1 : tokens == kVocabulary ? vocabulary_ : tokens;
-    for (std::size_t row = texts[i].first - 1; row + 1 < texts[i].tokens.size(); ++row) {
-      if (tokens == kSampled) {
-        answer.tokens.push_back(texts[i].tokens[row + 1]);
-        answer.logprobs.push_back(g.prompt_logprobs[row]);
-      } else if (tokens == kVocabulary) {
-        const auto first = g.prompt_target_logprobs.begin() + static_cast<std::ptrdiff_t>(row) * vocabulary_;
-        for (std::int32_t id = 0; id < vocabulary_; ++id) answer.tokens.push_back(id);
-        answer.logprobs.insert(answer.logprobs.end(), first, first + vocabulary_);
-      } else {
-        for (const TokenLogprob& one : g.prompt_top_logprobs[row]) {
-          answer.tokens.push_back(one.id);
-          answer.logprobs.push_back(one.logprob);
-        }
+  for (std::size_t i = 0; i < questions.size(); ++i) answers.push_back(answer_of(questions[i], asked->answers[i], tokens));
+  return answers;
+}
+
+TeacherAnswer Teachers::answer_of(const TeacherQuestion& question, const Generation& g, std::int64_t tokens) const {
+  const std::string& name = settings_[question.teacher].name;
+  if (g.finish == FinishReason::error) fail(ErrorCode::numeric, "teacher '{}': {}", name, g.error);
+  if (g.finish == FinishReason::cancelled) fail(ErrorCode::cancelled, "the service of teacher '{}' stopped", name);
+  const TeacherText& text = question.text;
+  TeacherAnswer answer;
+  answer.per_row = tokens == kSampled ? 1 : tokens == kVocabulary ? vocabulary_ : tokens;
+  for (std::size_t row = text.first - 1; row + 1 < text.tokens.size(); ++row) {
+    if (tokens == kSampled) {
+      answer.tokens.push_back(text.tokens[row + 1]);
+      answer.logprobs.push_back(g.prompt_logprobs[row]);
+    } else if (tokens == kVocabulary) {
+      const auto first = g.prompt_target_logprobs.begin() + static_cast<std::ptrdiff_t>(row) * vocabulary_;
+      for (std::int32_t id = 0; id < vocabulary_; ++id) answer.tokens.push_back(id);
+      answer.logprobs.insert(answer.logprobs.end(), first, first + vocabulary_);
+    } else {
+      for (const TokenLogprob& one : g.prompt_top_logprobs[row]) {
+        answer.tokens.push_back(one.id);
+        answer.logprobs.push_back(one.logprob);
       }
     }
   }
-  return answers;
+  return answer;
 }
 
 }  // namespace lockstep

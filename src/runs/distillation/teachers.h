@@ -1,9 +1,9 @@
 // Teachers of a distillation in this process: models with the student's tokenizer, each for some domains. For texts that the student wrote they
 // return their likeliest tokens and log-probabilities at each position.
 //   Teachers teachers(settings, runtime, tokenizer, vocabulary, stop);
-//   for (const TeacherAnswer& a : teachers.ask(0, texts, 20)) use(a.tokens, a.logprobs);
-// Teachers with the same folder are one model; adapters over it share its passes. When the folders' weights have a memory limit, folders are loaded
-// in turn. One thread.
+//   for (const TeacherAnswer& a : teachers.ask(questions, 20)) use(a.tokens, a.logprobs);
+// Teachers with the same folder are one model, and what is asked of them at once shares its forwards, whatever their adapters. When the folders' weights
+// have a memory limit, folders are loaded in turn. One thread.
 #pragma once
 #include <memory>
 #include <utility>
@@ -44,6 +44,10 @@ struct TeacherText {
   std::vector<std::int32_t> tokens;
   std::size_t first = 1;
 };
+struct TeacherQuestion {
+  std::size_t teacher = 0;  // who is asked about it
+  TeacherText text;
+};
 // `per_row` tokens for each position and their log-probabilities at temperature 1.
 struct TeacherAnswer {
   std::int64_t per_row = 1;
@@ -73,16 +77,19 @@ class Teachers {
   Teachers& operator=(const Teachers&) = delete;
 
   const std::vector<TeacherSettings>& settings() const { return settings_; }
-  // Of the text's own tokens (kSampled), of the whole vocabulary (kVocabulary), or of the teacher's likeliest tokens, 1 to
-  // SamplingParameters::kMaxTopLogprobs. Errors: cancelled; numeric, with the teacher's name.
   // An order of asking with the fewest loads: teachers in memory come first.
   std::vector<std::size_t> order() const;
-  std::int64_t loads() const { return loads_; }  // of folders, so far
+  // The same of those that may be asked at once: of one folder, or one on another server.
+  std::vector<std::vector<std::size_t>> together() const;
+  std::int64_t loads() const { return loads_; }        // of folders, so far
+  std::int64_t forwards() const { return forwards_; }  // that answers took, so far
+  // Of teachers of one folder: of each text's own tokens (kSampled), of the whole vocabulary (kVocabulary), or of the teacher's likeliest tokens, 1 to
+  // SamplingParameters::kMaxTopLogprobs. No answer's bits depend on what else is asked. Errors: cancelled; numeric, with the teacher's name.
   static constexpr std::int64_t kSampled = -1, kVocabulary = 0;
-  std::vector<TeacherAnswer> ask(std::size_t teacher, const std::vector<TeacherText>& texts, std::int64_t tokens);
-  // The teacher's weights stay in memory as long as the answer's head is held. Errors: cancelled; numeric, with the teacher's name; unsupported for an adapter
-  // of the head, whose logits are no product with it alone.
-  TeacherStates states(std::size_t teacher, const std::vector<TeacherText>& texts);
+  std::vector<TeacherAnswer> ask(const std::vector<TeacherQuestion>& questions, std::int64_t tokens);
+  // The weights stay in memory as long as the answer's head is held, which is that of all teachers of a folder. Errors: cancelled; numeric, with their names;
+  // unsupported for an adapter of the head, whose logits are no product with it alone.
+  TeacherStates states(const std::vector<TeacherQuestion>& questions);
 
  private:
   // A folder and the adapters over it, by teacher; `service` is null while it is not in memory.
@@ -97,6 +104,10 @@ class Teachers {
     std::int64_t asked = 0;  // when it was last asked, as a count of calls
   };
   Folder& in_memory(std::size_t place);
+  Folder& asked_folder(const std::vector<TeacherQuestion>& questions);
+  const std::shared_ptr<const AdapterWeights>& adapter_of(const Folder& folder, std::size_t teacher) const;
+  std::string names_of(const std::vector<TeacherQuestion>& questions) const;
+  TeacherAnswer answer_of(const TeacherQuestion& question, const Generation& generation, std::int64_t tokens) const;
   void load(Folder& folder, std::size_t place);
   void make_room(const Folder& folder);
   Request request(const std::shared_ptr<const AdapterWeights>& adapter, const TeacherText& text, std::int64_t tokens) const;
@@ -106,7 +117,7 @@ class Teachers {
   const Tokenizer& tokenizer_;
   std::int64_t vocabulary_;
   StopToken stop_;
-  std::int64_t most_bytes_, loads_ = 0, turn_ = 0;
+  std::int64_t most_bytes_, loads_ = 0, forwards_ = 0, turn_ = 0;
   std::vector<Folder> folders_;
   std::vector<std::size_t> folder_of_;  // by teacher, index into folders_; unused for one on another server
 };

@@ -15,6 +15,7 @@
 #include "runs/local_trainer.h"
 #include "runs/planned_run.h"
 #include "runs/preferences/preference_step.h"
+#include "runs/prompt_packs.h"
 #include "runs/rank_traffic.h"
 #include "runs/training_state.h"
 #include "train/kept_passes.h"
@@ -25,7 +26,6 @@ namespace {
 
 const std::vector<std::string> kFreeOfPreference = {"data", "eval", "eval_share", "eval_every", "epochs", "export_to"};
 constexpr std::size_t kMostReferenceBytes = std::size_t{1} << 31;
-constexpr std::int64_t kAnyBytes = std::int64_t{1} << 50;  // a step's forward is kept whatever it takes: a gradient takes as much
 
 // The configuration, completed from the data: a resumed run must arrive at the same one.
 Json preference_config(const PreferenceConfig& config, const SftPlan& plan, const PreferenceInput& input) {
@@ -128,6 +128,7 @@ class PreferenceWork final : public RunWork {
   void finish_save() override { trainer_.checkpoints().finish(); }
   RunStep take_step() override;
   PreferenceSummary& summary() { return summary_; }
+  std::int64_t segment_rows() const { return segment_rows_; }  // that steps computed in forwards, each once a segment of the model
 
  private:
   static Json json_of(const PreferenceFigures& f) {
@@ -166,7 +167,7 @@ class PreferenceWork final : public RunWork {
   References references_;
   const PreferenceRow& row_;
   PreferenceSummary summary_;
-  std::int64_t eval_every_ = 1;
+  std::int64_t eval_every_ = 1, segment_rows_ = 0;
 };
 
 std::vector<ReferenceScores> PreferenceWork::scored(const std::vector<PreferenceItem>& items) {
@@ -205,7 +206,9 @@ RunStep PreferenceWork::take_step() {
   const AdamParameters adam = adam_parameters(config_, learning_rate(plan_.schedule, number));
   PreferenceBatch batch =
       preference_batch(input_.train, shuffled_places(input_.train.size(), config_.seed, number, plan_.batch), references_.train, row_.pairs);
+  if (config_.share_prompts == SharePrompts::backward) row_.pairs ? declare_pairs(batch.trained) : declare_prompts(batch.trained);
   const DivergenceSettings divergence{.step = number + 1, .learning_rate = adam.learning_rate, .max_norm = adam.max_norm, .run = run_.path()};
+  const std::int64_t rows_before = work_of(trainer_).segment_rows.made;
   PreferenceFigures figures;
   const auto [rows, norm] = named_divergence(divergence, [&] {
     const auto mismatched = score(batch.mismatched);
@@ -217,6 +220,7 @@ RunStep PreferenceWork::take_step() {
     const ForwardBackwardResult computed = trainer_.forward_backward(batch.trained, sum);
     return std::pair(computed.rows, trainer_.take_step(adam).gradient_norm);
   });
+  segment_rows_ += work_of(trainer_).segment_rows.made - rows_before;
   summary_.tokens += rows;
   summary_.last = figures;
   RunStep taken;
@@ -257,6 +261,8 @@ SftPlan plan_preference(const SftAsked& asked, std::int64_t items, std::int64_t 
 
 PreferenceSummary run_preference(const PreferenceConfig& config, const std::function<PreferenceInput(const OpenedModel&)>& make_input) {
   check(config.preference);
+  if (config.share_prompts == SharePrompts::automatic)
+    fail(ErrorCode::invalid_argument, "share_prompts is 'auto', allowed in train preference are off, forward, backward");
   check_trainable_run(profile_by_name(config.runtime.profile), config.trained);
   const PreferenceRow& row = preference_row(config.preference.loss);
   OpenedModel opened = row.values ? open_value_model(config.runtime) : open_model(config.runtime);
@@ -273,10 +279,10 @@ PreferenceSummary run_preference(const PreferenceConfig& config, const std::func
   TrainerOptions options;
   options.micro_batch = config.micro_batch;
   options.checkpoint_activations = config.checkpoint_activations;
-  options.share_prefixes = true;
+  options.share_prefixes = config.share_prompts != SharePrompts::off;
+  options.declared_prefixes = config.share_prompts == SharePrompts::backward;
   options.optimizer_folder = optimizer_folder(config.optimizer_state, config.run.runs);
-  // In micro-batches there is to be memory for one, and ranks keep nothing: the forward is then computed twice, to the same bits.
-  if (config.micro_batch == 0 && opened.ranks.size() == 1) options.kept = std::make_shared<KeptPasses>(kAnyBytes);
+  options.kept = kept_by_steps(config.micro_batch, opened.ranks.size() == 1);
   TrainedSettings trained = config.trained;
   trained.seed = config.init_seed;
   trained.train_unembed = row.values;  // a head of zeros learns with the rest
@@ -304,6 +310,7 @@ PreferenceSummary run_preference(const PreferenceConfig& config, const std::func
   work.begin();
   summary.interrupted = !run.go(work, {.label = config.preference.loss, .steps = plan.schedule.steps, .transcripts = false});
   summary.steps = trainer.step();
+  summary.rows = work.segment_rows() / opened.model->segments();
   summary.seconds = seconds_since(begin);
   if (summary.interrupted) return summary;
   summary.weights_sha256 = trainer.weights_sha256();

@@ -3,7 +3,7 @@
 // line.
 //   PreferenceConfig config; config.preference.loss = "ipo"; run_preference(config, make_input);
 // A step is one forward and one backward: each batch's forward is kept until the loss's derivatives are known (train/kept_passes.h), and a pair's
-// answers share the forward of their prompt's rows.
+// answers share their prompt's rows, in the forward or in both (PreferenceConfig::share_prompts).
 #pragma once
 #include <functional>
 #include <optional>
@@ -13,6 +13,7 @@
 #include "runs/preferences/preference_data.h"
 #include "runs/run.h"
 #include "runs/sft_plan.h"
+#include "runs/share_prompts.h"
 #include "serving/loading.h"
 #include "trained/trained_settings.h"
 
@@ -29,6 +30,9 @@ struct PreferenceConfig {
   SftAsked asked;               // steps, epochs, batch (pairs), learning rate, warm-up, as far as given
   std::int64_t eval_every = 0;  // steps from one evaluation to the next; 0: an epoch's
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0, max_norm = 1.0;
+  // What the answers to one prompt share: its rows in the forward (no bit changes), in the backward too (declared; a pair's own, or with labels those of
+  // the batch), or none. Never automatic.
+  SharePrompts share_prompts = SharePrompts::forward;
   std::int64_t micro_batch = 0;  // sequences; a pair is two
   bool checkpoint_activations = false;
   std::string optimizer_state = "memory";  // or "file" (runs/training_state.h)
@@ -49,6 +53,7 @@ struct PreferenceFigures {
 
 struct PreferenceSummary {
   std::int64_t steps = 0, tokens = 0;
+  std::int64_t rows = 0;                                   // of the model that forwards of steps computed; what answers share is computed once
   PreferenceFigures last;                                  // of the last step's batch, before its update
   std::optional<PreferenceFigures> eval_before, eval_now;  // of held-out items
   std::string weights_sha256, exported;
@@ -64,7 +69,7 @@ struct PreferenceInput {
 SftPlan plan_preference(const SftAsked& asked, std::int64_t items, std::int64_t parameters);
 
 // With run.resume the run goes on from its newest checkpoint. Errors: those of LocalTrainer, RunDirectory and make_input; not_found when a
-// begun run's reference.json is gone.
+// begun run's reference.json is gone; invalid_argument when it was begun with prompts shared in the backward, and this is not, or the other way round.
 PreferenceSummary run_preference(const PreferenceConfig& config, const std::function<PreferenceInput(const OpenedModel&)>& make_input);
 
 }  // namespace lockstep

@@ -396,6 +396,19 @@ def a_part_ends_in_its_time(folder):
     assert len(tally.failures) == 1 and "night/slow: ran past" in tally.failures[0], tally.failures
 
 
+def a_part_that_lacks_what_it_needs_is_skipped(folder):
+    lacking = Path(folder) / "lacking"
+    lacking.write_text("#!/bin/sh\necho begun\necho 'regions: cannot be run here: no TUN'\nexit 3\n")
+    lacking.chmod(0o755)
+    found = []
+    for name, may_lack in (("regions-short", True), ("regions-short", False), ("other", True)):
+        tally = run_checks.Tally()
+        with contextlib.redirect_stdout(io.StringIO()):
+            night.Runner(run_checks, Path(folder), dict(os.environ)).run(night.Part(name, 1, "command", str(lacking), "a stand-in", may_lack=may_lack), tally)
+        found.append((tally.passed, tally.skips, [failure.partition(":")[0] for failure in tally.failures]))
+    assert found == [(0, ["night/regions-short: regions: cannot be run here: no TUN"], []), (0, [], ["night/regions-short"]), (0, [], ["night/other"])], found
+
+
 def the_parts_are_those_of_the_tree(folder):
     names, programs = [part.name for part in night.PARTS], {}
     for part in night.PARTS:
@@ -416,11 +429,12 @@ def the_parts_are_those_of_the_tree(folder):
     for parts in programs.values():
         assert [part.shard for part in parts] == [(n, len(parts)) for n in range(len(parts))] and not any(part.by_name for part in parts), parts
         assert all(part.minutes + part.build_minutes <= 8 for part in parts), parts
-    # Every part takes turns, or has a reason why not; a sanitizer's takes them when its program has passed, and every one that has.
-    assert set(night.PROVED) <= set(night.SANITIZED) and set(night.WITHOUT_TURN) <= set(names), (night.PROVED, night.WITHOUT_TURN)
-    proved = {name.replace("-", "_") for name in night.PROVED}
+    # Every part takes turns, or has a reason why not. One of sanitizers, or that not every machine can run, takes them when it has passed, and every one that has.
+    to_prove = {*night.SANITIZED, *(part.name for part in night.PARTS if part.may_lack and part.name not in night.WITHOUT_TURN)}
+    assert set(night.PROVED) <= to_prove and set(night.WITHOUT_TURN) <= set(names), (night.PROVED, night.WITHOUT_TURN)
     for part in night.PARTS:
-        expected = part.argument in proved if part.kind == "program" else part.name not in night.WITHOUT_TURN
+        name = part.argument.replace("_", "-") if part.kind == "program" else part.name
+        expected = name in night.PROVED if name in to_prove else name not in night.WITHOUT_TURN
         assert (not part.why_no_turn) == expected and (expected or len(part.why_no_turn) > 15), part
     for short in (False, True):
         turns = [part.name for part in night.PARTS if not part.why_no_turn and (part.minutes + part.build_minutes <= night.SHORT_MINUTES) == short]
@@ -438,7 +452,7 @@ CHECKS = [fuzzing_starts_from_a_new_seed_each_time, a_printed_seed_repeats_the_r
           the_end_tells_what_groups_cost, the_end_tells_what_families_cost, two_programs_run_at_once_and_are_told_in_order,
           what_is_timed_runs_alone_and_the_rest_two_at_a_time, a_fault_of_ours_ends_what_runs, checks_that_are_named_are_in_the_tree,
           a_night_goes_on_where_it_was, each_part_has_its_turn, turns_are_of_landings, a_late_run_takes_a_part_of_a_minute,
-          shards_are_the_whole, a_program_is_built_once_in_a_night, a_part_ends_in_its_time, the_parts_are_those_of_the_tree]
+          shards_are_the_whole, a_program_is_built_once_in_a_night, a_part_ends_in_its_time, a_part_that_lacks_what_it_needs_is_skipped, the_parts_are_those_of_the_tree]
 
 
 def main():

@@ -8,6 +8,7 @@ import sys
 from harness import ROOT, TMP, check
 
 sys.path.insert(0, str(ROOT / "bench"))
+import learning_costs  # noqa: E402
 import learning_tables  # noqa: E402
 import limit_tables  # noqa: E402
 import memory_ruler  # noqa: E402
@@ -104,7 +105,7 @@ with check("a-share-above-the-ruler-is-refused"):
     # Whatever script told it: the page's writer takes no share above 100%, and keeps no result that has one.
     for text, above in (("| 80% (80% to 102%) |", ["102%"]), ("(110%); +112% (-6.0% to +114.0%), 100%, 9.9%", ["110%"]), ("1,100% of 100.4%", ["1,100%", "100.4%"]), ("1.5% to 99%, +3,000%", [])):
         assert write_performance.impossible_shares([text]) == above, text
-    wrong = json.loads((kept / "bandwidth.json").read_text())
+    wrong = json.loads((TMP / "results/bandwidth.json").read_text())
     wrong["rows"][0]["ratio_range"][1] = 1.02
     (TMP / "wrong").mkdir()
     (TMP / "wrong/bandwidth.json").write_text(json.dumps(wrong))
@@ -162,14 +163,32 @@ with check("what-learning-costs-has-tables"):
     assert "| a | 100 | 110 | 100 | 2.10 (2.00 to 2.20) | met |" in text and "| 2.11 (2.01 to 2.21) | missed |" in text, text
     text = rows(learning_tables.critic_table, {"case": "a", "bytes": 2.3e9, "against": "b", "against_bytes": 2e9} | ratio(1.15))
     assert "| a | 2.30 | b | 2.00 | 1.15 (1.05 to 1.25) | met |" in text, text
-    text = rows(learning_tables.kept_sets_table, {"case": "a", "first": 0.1, "second": 0.104, "least_ratio": 1.02} | ratio(1.04))
-    assert "5 rounds" in text and "| a | 100 | 104 | +4.0% (-6.0% to +14.0%) | +2.0% | missed |" in text, text
+    text = rows(learning_tables.critic_table, *({"case": "a", "what": "planned", "bytes": value * 2e9, "against": "b", "against_bytes": 2e9} | ratio(value) for value in (0.89, 0.91, 1.09, 1.11)))
+    assert [line.split("|")[6].strip() for line in text.splitlines()[-4:]] == ["missed", "met", "met", "missed"], text
+    kept = [{"case": "a", "rounds": 15, "first": 0.1, "second": 0.104, "least_ratio": 1.02, "ratio": 1.04, "ratio_range": span} for span in ([0.94, 1.14], [1.031, 1.05], [0.9, 1.03])]
+    text = rows(learning_tables.kept_sets_table, *kept)
+    assert "| a | 15 | 100 | 104 | +4.0% (-6.0% to +14.0%) | +2.0% | not told apart |" in text, text
+    assert text.splitlines()[-2].endswith("| missed |") and text.endswith("| met |"), text
+
+with check("an-interval-of-a-median-is-of-the-rounds"):
+    # Of 15 values 3 of each end may go: with 4 the chance outside is 2 * (1 + 15 + 105 + 455) / 2^15 = 3.5%, with 5 it is 11.8%.
+    assert learning_costs.median_interval(list(range(15, 0, -1))) == [4, 12]
+    assert learning_costs.median_interval([3, 1, 2]) == [1, 3]  # too few for 95%: all that there is
     sides = {"lockstep": 3.0, "trl": 1.875, "scoring": 0.1, "lockstep_peak_bytes": 2e9, "trl_peak_bytes": 4e9, "memory_ratio": 0.5}
     text = rows(learning_tables.dpo_table, {"case": "a", "prompt": 16} | sides | ratio(1.6), {"case": "b", "prompt": 64} | sides | {"memory_ratio": 0.7} | ratio(1.6))
     assert "| 1.60 (1.50 to 1.70) | 2.00 | 4.00 | 0.50 | speed met, memory met |" in text and "| 0.70 | speed missed, memory missed |" in text, text
+    # 4 pairs in 4/3 s, a third of which is the reference's: without it 1.5 times as fast. 0.65 of 4 GB less 1.5.
+    text = rows(learning_tables.dpo_table, {"case": "a: b", "prompt": 16, "model_bytes": 1.5e9, "activation_bytes": 0.4e9} | sides | {"scoring": 4 / 9} | ratio(1.2))
+    assert "would be 1.80 times as fast" in text and "leaves 1.10 GB for everything else, and activations are 0.40." in text, text
     sides = {"lockstep": 0.5, "other": 0.3, "lockstep_peak_bytes": 2e9, "other_peak_bytes": 2e9, "memory_ratio": 1.0}
-    text = rows(learning_tables.distill_table, {"case": "a", "what": "time"} | sides | ratio(1.7), {"case": "b", "what": "speed"} | sides | ratio(1.6))
-    assert "| a (time over time, by token) | 500 | 300 | 1.70 (1.60 to 1.80) | 2.00 | 2.00 | 1.00 | met |" in text and "speed met, memory missed |" in text, text
+    text = rows(learning_tables.distill_table, {"case": "a", "what": "time", "teacher": 0.2} | sides | ratio(1.7), {"case": "b", "what": "speed"} | sides | ratio(1.6))
+    assert "| a (time over time, by token) | 500 | 300 | 1.70 (1.60 to 1.80) | 2.00 | 2.00 | 1.00 | time met |" in text and "speed met, memory missed |" in text, text
+    chunk = {"case": "a", "what": "time", "kept_bytes": 100e6, "chunk_bytes": 120e6, "whole_bytes": 290e6} | sides | {"teacher": 0.2}
+    text = rows(learning_tables.distill_table, *(chunk | {"lockstep_peak_bytes": 2e9 + extra} | ratio(1.71) for extra in (220e6, 221e6)))
+    assert "| time missed, memory met |" in text and "| time missed, memory missed |" in text and "holds 221 MB more than that of cross-entropy: 100 MB are" in text and "121 are left" in text, text
+    assert "Of the 500 ms the teacher's forward takes 200, learning 300." in text, text
+    text = rows(learning_tables.distill_table, {"case": "b", "what": "speed", "rollouts": 0.3, "teacher": 0.05, "training": 0.15} | sides | ratio(1.6))
+    assert "rollouts take 300 ms, the teacher's forward 50, learning 150." in text, text
 
 with check("what-is-not-computed-twice-has-tables"):
     kind = {"seconds": 2.5, "ratio": 5.5, "ratio_range": [5.0, 6.0], "peak_bytes": 4e9, "memory_ratio": 0.4, "forward_rows": 2559, "backward_rows": 16888}

@@ -303,7 +303,7 @@ rl/kl.h pi mu print
 rl/lockbox_environment.h
 rl/policy_training.h environment rate sampler settings tokenizer trainer
 rl/shared_prompts.h settings environment tokenizer
-runs/distillation/teachers.h settings runtime tokenizer vocabulary stop texts use
+runs/distillation/teachers.h questions runtime settings stop tokenizer use vocabulary
 runs/local_mtp.h adam batch initial opened options run trainer
 runs/metrics_columns.h line
 runs/page_bundle.h
