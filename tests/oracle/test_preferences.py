@@ -22,7 +22,7 @@ TOLERANCE = 1e-9
 DEFAULTS = {"beta": 0.1, "label_smoothing": 0.1, "gamma": 0.5, "alpha": 1.0, "desirable_weight": 1.0, "undesirable_weight": 1.0}
 CASES = [{"loss": "dpo"}, {"loss": "dpo", "beta": 2.5}, {"loss": "cdpo"}, {"loss": "cdpo", "label_smoothing": 0.3, "beta": 0.5}, {"loss": "robust"}, {"loss": "robust", "label_smoothing": 0.4}, {"loss": "hinge"},
          {"loss": "hinge", "beta": 1.0}, {"loss": "ipo"}, {"loss": "ipo", "beta": 0.7}, {"loss": "simpo", "beta": 2.0}, {"loss": "simpo", "beta": 0.1, "gamma": 1.5}, {"loss": "orpo"}, {"loss": "orpo", "beta": 0.6},
-         {"loss": "cpo"}, {"loss": "cpo", "alpha": 0.25, "beta": 0.4}]  # fmt: skip
+         {"loss": "cpo"}, {"loss": "cpo", "alpha": 0.25, "beta": 0.4}, {"loss": "reward"}]  # fmt: skip
 NAMES = [" ".join(str(v) for v in case.values()) for case in CASES]
 
 
@@ -62,6 +62,7 @@ def torch_loss(case, c, r):
         "simpo": lambda: -F.logsigmoid(b * (lc / nc - lr / nr - s["gamma"] / b)),
         "orpo": lambda: -lc / nc - b * F.logsigmoid(odds(lc / nc) - odds(lr / nr)),
         "cpo": lambda: -F.logsigmoid(b * (lc - lr)) - s["alpha"] * lc / nc,
+        "reward": lambda: -F.logsigmoid(lc - lr),
     }[name]()
 
 
@@ -76,7 +77,7 @@ def near(ours, wanted, tolerance=TOLERANCE):
 
 
 def case_of(case, seed=3):
-    reference = case["loss"] not in ("simpo", "orpo", "cpo")
+    reference = case["loss"] not in ("simpo", "orpo", "cpo", "reward")
     chosen, rejected = answers(80, seed, reference), answers(80, seed + 1, reference)
     return chosen, rejected, ask([{"settings": case, "pairs": list(zip(chosen, rejected))}])[0]
 
@@ -236,6 +237,41 @@ def test_pairs_against_trl_orpo():
     near([o["loss"] for o in ours], -lc / nc - loss, 1e-5)
     near([o["chosen_reward"] for o in ours], good, 1e-6)
     near([o["rejected_reward"] for o in ours], bad, 1e-6)
+
+
+def test_rewards_against_trl():
+    chosen, rejected, ours = case_of({"loss": "reward"}, 51)
+    (lc, *_), (lr, *_) = tensors(chosen), tensors(rejected)
+    step = next(n for n in ast.walk(trl_source("trainer/reward_trainer.py")) if isinstance(n, ast.FunctionDef) and n.name == "compute_loss")
+    statement = next(n for n in step.body if isinstance(n, ast.If) and "margin" in ast.dump(n.test))
+    loss = run_statements([statement], {"nn": torch.nn, "inputs": {}, "rewards_chosen": lc, "rewards_rejected": lr})["loss"]
+    (loss * len(ours)).backward()  # it is a mean
+    near(np.mean([o["loss"] for o in ours]), loss)
+    near([o["chosen_slope"] for o in ours], lc.grad)
+    near([o["rejected_slope"] for o in ours], lr.grad)
+
+
+@pytest.mark.parametrize("weights", [{}, {"desirable_weight": 1.3, "undesirable_weight": 0.2, "beta": 0.5}], ids=["plain", "weighted"])
+@pytest.mark.parametrize("shift", [1.5, -90.0])  # of the mismatched answers: their mean is above 0, and below, where it is held at 0
+def test_kto_against_trl(weights, shift):
+    given, mismatched = answers(60, 61), [{**a, "logprob": a["reference"] + shift + 0.1 * i} for i, a in enumerate(answers(60, 62))]
+    desirable = [i % 3 != 0 for i in range(60)]
+    ours = ask([{"settings": {"loss": "kto", **weights}, "answers": given, "desirable": desirable, "mismatched": mismatched}])[0]
+    s = {**DEFAULTS, **weights}
+    (l, f, _), (kl, kf, _) = tensors(given), tensors(mismatched)
+    accelerator = SimpleNamespace(device="cpu", gather_for_metrics=lambda x: x)
+    trainer = SimpleNamespace(precompute_ref_logps=True, calculate_KL=True, loss_type="kto", beta=s["beta"], desirable_weight=s["desirable_weight"], undesirable_weight=s["undesirable_weight"],
+                              accelerator=accelerator)  # fmt: skip
+    names = {"torch": torch, "F": F, "self": trainer, "device": "cpu", "batch": {"label": desirable, "ref_logps": f, "ref_KL_logps": kf}, "completion_logps": l, "KL_logps": kl}
+    body = next(n for n in ast.walk(trl_source("trainer/kto_trainer.py")) if isinstance(n, ast.FunctionDef) and n.name == "_compute_loss").body
+    place = lambda name: next(i for i, n in enumerate(body) if isinstance(n, ast.Assign) and getattr(n.targets[0], "id", "") == name)  # noqa: E731
+    found = run_statements(body[place("bool_labels") : place("losses") + 1], names)
+    order = [i for i in range(60) if desirable[i]] + [i for i in range(60) if not desirable[i]]  # chosen answers are first
+    found["losses"].sum().backward()
+    assert (found["kl"] > 0) == (shift > 0)
+    near([ours[i]["loss"] for i in order], found["losses"])
+    near([o["chosen_slope"] for o in ours], l.grad)
+    near([ours[i]["chosen_reward"] for i in order], torch.cat([found["chosen_rewards"], found["rejected_rewards"]]))
 
 
 def test_what_is_wrong_is_told():
