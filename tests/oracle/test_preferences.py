@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from comparison import assert_near
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from comparison import assert_near, largest_difference
+from safetensors.numpy import load_file
+from transformers import AutoModelForSequenceClassification, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 BRIDGE = Path(os.environ.get("LOCKSTEP_BINARY", REPOSITORY / "build" / "lockstep")).resolve().parent / "preference_bridge"
@@ -138,9 +139,14 @@ def answer_logprob(model, prompt, answer):
     return F.log_softmax(logits, dim=-1).gather(1, torch.tensor(answer)[:, None]).sum()
 
 
-def mean_loss(case, model, reference, pairs):
+def answer_value(model, prompt, answer):
+    return model.score(model.model(input_ids=torch.tensor([prompt + answer]), use_cache=False).last_hidden_state)[0, -1, 0]
+
+
+def mean_loss(case, of_model, of_reference, pairs):
+    """Both: (prompt, answer) -> the answer's log-probability, or its value."""
     count = lambda answer: torch.tensor(float(len(answer)), dtype=torch.float64)  # noqa: E731
-    score = lambda prompt, answer: (answer_logprob(model, prompt, answer), answer_logprob(reference, prompt, answer).detach(), count(answer))  # noqa: E731
+    score = lambda prompt, answer: (of_model(prompt, answer), of_reference(prompt, answer).detach(), count(answer))  # noqa: E731
     if case["loss"] != "kto":
         return torch.stack([torch_loss(case, score(p, c), score(p, r)) for p, c, r in pairs]).mean()
     with torch.no_grad():  # each answer's prompt with the next line's chosen answer
@@ -151,25 +157,60 @@ def mean_loss(case, model, reference, pairs):
     return torch.stack(losses).mean()
 
 
-@pytest.mark.parametrize("loss", ["dpo", "cdpo", "robust", "hinge", "ipo", "simpo", "orpo", "cpo", "kto"])
+def told_scores(lockstep, model, pairs, values):
+    """(prompt, answer) -> the sum of the program's own fp32 log-probabilities of the answer, or its value: what the loss of a step is made of."""
+    asked = [(p, answer) for i, (p, c, r) in enumerate(pairs) for answer in (c, r, pairs[(i + 1) % len(pairs)][1])]
+    tokens, rows = lockstep.folder / "answers.jsonl", lockstep.folder / "rows.jsonl"
+    line = lambda p, a: {"tokens": p + a, "targets": p + a, "returns": [0.0] * len(p + a)} if values else {"tokens": (p + a)[:-1], "targets": (p + a)[1:]}  # noqa: E731
+    tokens.write_text("".join(json.dumps(line(p, answer)) + "\n" for p, answer in asked))
+    lockstep.run("grad", "--model", model, "--tokens", tokens, "--out", lockstep.folder / "unused.safetensors", "--rows", rows, "--overwrite", *(["--loss", "value"] if values else []))
+    told = [json.loads(row)["logprobs"] for row in rows.read_text().splitlines()]
+    sums = {(tuple(p), tuple(a)): row[-1] if values else sum(row[-len(a) :]) for (p, a), row in zip(asked, told, strict=True)}
+    return lambda p, a: torch.tensor(sums[tuple(p), tuple(a)], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("loss", ["dpo", "cdpo", "robust", "hinge", "ipo", "simpo", "orpo", "cpo", "kto", "reward"])
 def test_a_step_against_autograd(lockstep, small, tmp_path, loss):
+    """AdamW with both betas at 0 moves a weight by rate * g / (|g| + eps), which tells its gradient g."""
     folder, data, pairs = small
+    values = loss == "reward"
     batch = 2 * len(pairs) if loss == "kto" else len(pairs)
-    for steps in (1, 2):
-        lockstep.run("train", "preference", "--loss", loss, "--model", folder, "--data", data, "--runs", tmp_path, "--name", f"run{steps}", "--steps", steps, "--batch", batch,
-                     "--learning-rate", 0.0003, "--warmup", 0, "--eval-share", 0, "--profile", "cpu-f32", "--export-dtype", "f32", "--quiet")  # fmt: skip
-    # The second step's numbers are those of the weights after the first.
-    told = json.loads((tmp_path / "run2/metrics.jsonl").read_text().splitlines()[1])
-    model, reference = (LlamaForCausalLM.from_pretrained(place, dtype=torch.float32, attn_implementation="eager").double().eval() for place in (tmp_path / "run1/export", folder))
+
+    def train(name, steps, rate, eps):
+        lockstep.run("train", "preference", "--loss", loss, "--model", folder, "--data", data, "--runs", tmp_path, "--name", name, "--steps", steps, "--batch", batch, "--learning-rate", rate,
+                     "--schedule", "constant", "--warmup", 0, "--beta1", 0, "--beta2", 0, "--eps", eps, "--weight-decay", 0, "--max-norm", 0, "--eval-share", 0, "--profile", "cpu-f32",
+                     "--export-dtype", "f32", "--quiet", "--no-page")  # fmt: skip
+        return [json.loads(line) for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
+
+    # A first step as far as 0.2, whatever the gradient's size: near enough for no loss to be at its end.
+    rate, eps = 1.0, 5 * train("still", 1, 0, 1)[0]["gradient_norm"]
+    train("run1", 1, rate, eps)
+    told = train("run2", 2, rate, eps)[1]  # the second step's numbers are those of the weights after the first
+    kind = AutoModelForSequenceClassification if values else LlamaForCausalLM
+    model = kind.from_pretrained(tmp_path / "run1/export", dtype=torch.float32, attn_implementation="eager").double().eval()
+    of_model = lambda p, a: (answer_value if values else answer_logprob)(model, p, a)  # noqa: E731
+    none = lambda p, a: torch.zeros((), dtype=torch.float64)  # noqa: E731
+    reference = None if values else LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").double().eval()
     case = {"loss": loss, "beta": 2.0 if loss == "simpo" else 0.1}
-    wanted = mean_loss(case, model, reference, pairs)
+    wanted = mean_loss(case, of_model, none if values else lambda p, a: answer_logprob(reference, p, a), pairs)
     wanted.backward()
-    norm = torch.sqrt(sum((p.grad**2).sum() for p in model.parameters())).item()
+    gradients = {name: p.grad.numpy() for name, p in model.named_parameters()}
+    norm = np.sqrt(sum((g**2).sum() for g in gradients.values()))
     assert norm > 1e-3
-    assert abs(told["loss"] - wanted.item()) <= 1e-4 * max(1.0, abs(wanted.item())), (told["loss"], wanted.item())
-    assert abs(told["gradient_norm"] - norm) <= 1e-3 * norm, (told["gradient_norm"], norm)
-    chosen = sum(answer_logprob(model, p, c).item() for p, c, _ in pairs) / len(pairs)
-    assert abs(told["chosen_logprob"] - chosen) <= 1e-4 * abs(chosen)
+    assert abs(told["loss"] - wanted.item()) <= 1e-5 * max(1.0, abs(wanted.item())), (told["loss"], wanted.item())
+    assert abs(told["gradient_norm"] - norm) <= 1e-4 * norm, (told["gradient_norm"], norm)
+    chosen = sum(of_model(p, c).item() for p, c, _ in pairs) / len(pairs)
+    assert abs(told["chosen_logprob"] - chosen) <= 1e-5 * max(1.0, abs(chosen))
+    own, before = told_scores(lockstep, tmp_path / "run1/export", pairs, values), none if values else told_scores(lockstep, folder, pairs, False)
+    same = mean_loss(case, own, before, pairs).item()  # of the same fp32 numbers
+    assert abs(told["loss"] - same) <= 1e-6 * max(1.0, abs(same)), (told["loss"], same)
+    weights, after = (load_file(tmp_path / run / "export/model.safetensors") for run in ("run1", "run2"))
+    assert set(weights) == set(gradients)
+    for name, wanted_gradient in gradients.items():
+        moved = weights[name].astype(np.float64) - after[name].astype(np.float64)
+        resolution = np.spacing(np.abs(weights[name]).max()) * eps / rate  # of what a weight in fp32 tells of its gradient
+        error = largest_difference(moved * eps / (rate - np.abs(moved)), wanted_gradient)
+        assert error <= 1e-4 * np.abs(wanted_gradient).max() + resolution, (name, error, np.abs(wanted_gradient).max(), resolution)
 
 
 # --- TRL
