@@ -3,8 +3,8 @@
 // sources: src/checkpoint/stored_tensor.cpp src/checkpoint/stored_form.cpp src/checkpoint/stored_e4m3.cpp
 // sources: src/checkpoint/model_files.cpp src/checkpoint/safetensors.cpp src/checkpoint/safetensors_header.cpp
 // sources: src/checkpoint/gguf_*.cpp src/model/archs/gguf_names.cpp src/checkpoint/json_file.cpp src/model/manifest.cpp src/model/low_bit_weights.cpp
-// sources: src/model/quantisation_config.cpp src/model/config_reader.cpp src/model/config_key_log.cpp src/numerics/low_bit.cpp src/numerics/mxfp4.cpp src/numerics/isa/panel_rows.cpp
-// sources: src/numerics/quantised.cpp src/numerics/profile.cpp src/text/*.cpp src/text/tokenizer/*.cpp
+// sources: src/model/quantisation_config.cpp src/model/config_reader.cpp src/model/config_key_log.cpp src/numerics/low_bit.cpp src/numerics/mxfp4.cpp
+// sources: src/numerics/isa/panel_rows.cpp src/numerics/quantised.cpp src/numerics/profile.cpp src/text/*.cpp src/text/tokenizer/*.cpp
 #include <cmath>
 #include <cstdint>
 #include <string>
