@@ -62,7 +62,7 @@ def dpo_limits(r):
     room = DPO_MEMORY * r["trl_peak_bytes"] - r["model_bytes"]
     return (f"{r['case'].split(':')[0].capitalize()}: of {step:.2f} s for {PAIRS} pairs the reference's forward takes {r['scoring']:.2f}; a step that had none would be {without:.2f} times as fast as TRL's, so what is left of the "
             f"target is up to the forward and backward of the policy. Of the memory, weights, gradients and moments are {r['model_bytes'] / 1e9:.2f} GB (`lockstep plan`); the target leaves {room / 1e9:.2f} GB for everything "
-            f"else, and activations are {r['activation_bytes'] / 1e9:.2f}.")  # fmt: skip
+            f"else, and activations of all rows, without shared prompts, are {r['activation_bytes'] / 1e9:.2f}.")  # fmt: skip
 
 
 def distill_table(data):

@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
+import make_goldens
 import numpy as np
 import pytest
 import torch
@@ -192,14 +193,15 @@ def test_a_step_against_autograd(lockstep, small, tmp_path, loss):
     none = lambda p, a: torch.zeros((), dtype=torch.float64)  # noqa: E731
     reference = None if values else LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").double().eval()
     case = {"loss": loss, "beta": 2.0 if loss == "simpo" else 0.1}
-    wanted = mean_loss(case, of_model, none if values else lambda p, a: answer_logprob(reference, p, a), pairs)
-    wanted.backward()
+    with make_goldens.float64_everywhere():
+        wanted = mean_loss(case, of_model, none if values else lambda p, a: answer_logprob(reference, p, a), pairs)
+        wanted.backward()
+        chosen = sum(of_model(p, c).item() for p, c, _ in pairs) / len(pairs)
     gradients = {name: p.grad.numpy() for name, p in model.named_parameters()}
     norm = np.sqrt(sum((g**2).sum() for g in gradients.values()))
     assert norm > 1e-3
     assert abs(told["loss"] - wanted.item()) <= 1e-5 * max(1.0, abs(wanted.item())), (told["loss"], wanted.item())
     assert abs(told["gradient_norm"] - norm) <= 1e-4 * norm, (told["gradient_norm"], norm)
-    chosen = sum(of_model(p, c).item() for p, c, _ in pairs) / len(pairs)
     assert abs(told["chosen_logprob"] - chosen) <= 1e-5 * max(1.0, abs(chosen))
     own, before = told_scores(lockstep, tmp_path / "run1/export", pairs, values), none if values else told_scores(lockstep, folder, pairs, False)
     same = mean_loss(case, own, before, pairs).item()  # of the same fp32 numbers
