@@ -38,10 +38,10 @@ def timed(run):
 
 
 def train(words, folder):
-    """Begins the run of `folder`, or resumes it: the seconds of a processor that this took, and whether it was resumed."""
+    """Begins the run of `folder`, or resumes it: what it told at its end, the seconds of a processor that this took, and whether it was resumed."""
     resumed = any((folder / "checkpoints").glob("*"))
-    _, seconds = timed(lambda: lockstep("train", *words, *(["--resume"] if resumed else [])))
-    return seconds, resumed
+    told, seconds = timed(lambda: lockstep("train", *words, *(["--resume"] if resumed else [])))
+    return told, seconds, resumed
 
 
 def run_one(name, work, threads):
@@ -50,7 +50,7 @@ def run_one(name, work, threads):
         return
     folder = work / "runs" / f"countdown-{name.replace('_', '-')}"
     words = ["rl", "--config", ROOT / f"recipes/countdown_{name}.toml", "--runs", work / "runs", "--threads", threads, "--no-page"]
-    seconds, resumed = train(words, folder)
+    _, seconds, resumed = train(words, folder)
     rows = metrics(folder)
     part = len(rows) // PARTS
     result = {"algorithm": name, "steps": len(rows), "rewards": [fmean(row["reward"] for row in rows[i * part : (i + 1) * part]) for i in range(PARTS)],

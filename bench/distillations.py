@@ -57,7 +57,7 @@ def parts(losses):
 def run_one(way, work, threads):
     folder = work / "runs" / f"distill-{way.replace('_', '-')}"
     words = ["distill", "--config", ROOT / f"recipes/distill_{way}.toml", "--set", f"teachers={work / 'teachers.toml'}", "--runs", work / "runs", "--threads", threads, "--no-page"]
-    seconds, resumed = train(words, folder)
+    _, seconds, resumed = train(words, folder)
     rows = metrics(folder)
     return {"way": way, "steps": len(rows), "losses": parts([row["loss"] for row in rows]), "different_bits": sum(row.get("different_bits", 0) for row in rows),
             "tokens": sum(row["tokens"] for row in rows), "processor_seconds": None if resumed else seconds, "end": solved(folder / "export", threads)}  # fmt: skip

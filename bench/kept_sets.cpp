@@ -82,12 +82,9 @@ struct Times {
 void print(const char* what, const Times& without, const Times& with) {
   std::vector<double> ratios;
   for (std::size_t i = 0; i < with.clock.size(); ++i) ratios.push_back(with.clock[i] / without.clock[i]);
-  const nlohmann::ordered_json row{{"what", what},
-                                   {"without", without.clock},
-                                   {"with", with.clock},
-                                   {"without_processor", without.processor},
-                                   {"with_processor", with.processor},
-                                   {"ratio", median(ratios)}};
+  const nlohmann::ordered_json row{
+      {"what", what},           {"without", without.clock}, {"with", with.clock}, {"without_processor", without.processor}, {"with_processor", with.processor},
+      {"ratio", median(ratios)}};
   std::printf("%s\n", row.dump().c_str());
 }
 

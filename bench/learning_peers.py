@@ -9,7 +9,8 @@ dpo      `lockstep train dpo` of SmolLM2 against DPOTrainer: pairs/s of an epoch
          rows are shared in the forward, as they come, or in the backward too
 distill  `lockstep train distill` of a random qwen3 of 151,936 tokens, the teacher as large as the student, which is FOLDER/distill, made on first use: what
          the teacher's scores and learning take against a step of `lockstep train sft` on as many tokens, and the whole step with its rollouts against
-         DistillationTrainer's. Both are the reverse divergence over all tokens
+         DistillationTrainer's. Both are the reverse divergence over all tokens. Its memory also beside the same run over sampled tokens, which has the same
+         rollouts and the same teacher
 
 Needs torch, transformers, datasets and trl. TRL runs as it comes but for what would make it slower here: no gradient checkpointing, no logging, one batch for
 the whole step. A ratio above 1: lockstep is faster, or of memory holds more. The first step of each side is not counted.
@@ -139,14 +140,14 @@ def prompts_of(options):
     return ["".join(f"{chance.randrange(1, 100)} " for _ in range(PROMPT // 2)) for _ in range(options.steps * PROMPTS)]
 
 
-def our_distill(options):
+def our_distill(options, over="vocabulary"):
     folder = options.models / "distill"
     with tempfile.TemporaryDirectory() as name:
         teachers, data = Path(name) / "teachers.toml", Path(name) / "prompts.jsonl"
         teachers.write_text(f'[[teacher]]\nname = "teacher"\nfolder = "{(folder / "teacher").resolve()}"\n')
         data.write_text("".join(json.dumps({"prompt": prompt, "domain": "all"}) + "\n" for prompt in prompts_of(options)))
         steps, _, peak = trained("distill", folder / "student", "--teachers", teachers, "--data", data, "--steps", options.steps, "--prompts", PROMPTS, "--rollouts", 1, "--max-tokens", ANSWER,
-                                 "--over", "vocabulary", "--divergence", "reverse", "--learning-rate", 1e-6, threads=options.threads)  # fmt: skip
+                                 "--over", over, "--divergence", "reverse", "--learning-rate", 1e-6, threads=options.threads)  # fmt: skip
     part = lambda key: statistics.median(step[key] for step in steps[1:])  # noqa: E731
     return {"step": part("rollout_seconds") + part("teacher_seconds") + part("train_seconds"), "rollouts": part("rollout_seconds"), "teacher": part("teacher_seconds"), "training": part("train_seconds"),
             "tokens": statistics.median(step["tokens"] for step in steps[1:]), "peak": peak}  # fmt: skip
@@ -183,10 +184,10 @@ def their_distill(options):
 
 
 def teachers_bytes(folder):
-    """What a step of distillation may hold beside one of cross-entropy: the teacher's weights and hidden states, and the logits that a chunk of rows has."""
+    """What a divergence over all tokens may hold beside the same run over sampled ones, the teacher's hidden states and the logits that a chunk of rows has; and what those of all
+    rows would take."""
     hidden = json.loads((folder / "config.json").read_text())["hidden_size"]
-    weights = sum(file.stat().st_size for file in folder.glob("*.safetensors"))  # fp32, as they are computed with
-    return {"kept_bytes": weights + PROMPTS * (PROMPT + ANSWER) * hidden * 4, "chunk_bytes": CHUNK * VOCABULARY * 4, "whole_bytes": PROMPTS * ANSWER * VOCABULARY * 4}
+    return {"kept_bytes": PROMPTS * (PROMPT + ANSWER) * hidden * 4, "chunk_bytes": CHUNK * VOCABULARY * 4, "whole_bytes": PROMPTS * ANSWER * VOCABULARY * 4}
 
 
 def distill(options):
@@ -194,15 +195,15 @@ def distill(options):
         make_distill_models(options.models / "distill")
     runs = []
     for turn in range(options.rounds):
-        sides = [lambda: our_distill(options), lambda: our_cross_entropy(options), lambda: peer(options, "distill", "--models", options.models)]
+        sides = [lambda: our_distill(options), lambda: our_cross_entropy(options), lambda: peer(options, "distill", "--models", options.models), lambda: our_distill(options, "sampled")]
         runs.append([side() for side in sides[:: -1 if turn % 2 else 1]][:: -1 if turn % 2 else 1])
-    ours, plain, theirs = zip(*runs)
+    ours, plain, theirs, sampled = zip(*runs)
     # A completion may end early, so what a token takes is compared.
     costs = [((a["teacher"] + a["training"]) / a["tokens"], b["step"] / b["tokens"]) for a, b in zip(ours, plain)]
     median = lambda side, key: statistics.median(run[key] for run in side)  # noqa: E731
     yield {"case": "the teacher's scores and learning, against a step of cross-entropy", "what": "time", "lockstep": median(ours, "teacher") + median(ours, "training"), "teacher": median(ours, "teacher"),
            "other": median(plain, "step"), **ratio_of(costs), "lockstep_peak_bytes": max(a["peak"] for a in ours), "other_peak_bytes": max(b["peak"] for b in plain),
-           "memory_ratio": max(a["peak"] for a in ours) / max(b["peak"] for b in plain), **teachers_bytes(options.models / "distill/teacher")}  # fmt: skip
+           "memory_ratio": max(a["peak"] for a in ours) / max(b["peak"] for b in plain), "sampled_peak_bytes": max(s["peak"] for s in sampled), **teachers_bytes(options.models / "distill/teacher")}  # fmt: skip
     yield {"case": "the whole step, against TRL's", "what": "speed", "lockstep": median(ours, "step"), "rollouts": median(ours, "rollouts"), "teacher": median(ours, "teacher"), "training": median(ours, "training"), "other": median(theirs, "step"),
            **ratio_of([(b["step"] / (PROMPTS * ANSWER), a["step"] / a["tokens"]) for a, b in zip(ours, theirs)]), "lockstep_peak_bytes": max(a["peak"] for a in ours),
            "other_peak_bytes": max(b["peak"] for b in theirs), "memory_ratio": max(a["peak"] for a in ours) / max(b["peak"] for b in theirs)}  # fmt: skip

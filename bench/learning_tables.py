@@ -62,13 +62,13 @@ def dpo_limits(r):
     room = DPO_MEMORY * r["trl_peak_bytes"] - r["model_bytes"]
     return (f"{r['case'].split(':')[0].capitalize()}: of {step:.2f} s for {PAIRS} pairs the reference's forward takes {r['scoring']:.2f}; a step that had none would be {without:.2f} times as fast as TRL's, so what is left of the "
             f"target is up to the forward and backward of the policy. Of the memory, weights, gradients and moments are {r['model_bytes'] / 1e9:.2f} GB (`lockstep plan`); the target leaves {room / 1e9:.2f} GB for everything "
-            f"else, and activations are {r['activation_bytes'] / 1e9:.2f}.")  # fmt: skip
+            f"else, and activations of all rows, without shared prompts, are {r['activation_bytes'] / 1e9:.2f}.")  # fmt: skip
 
 
 def distill_table(data):
     lines = [f"Peer: {data['peer']}, DistillationTrainer as it comes; {told(data)} A random qwen3 of 4 layers and 151,936 tokens, fp32, and a teacher as large; 8 prompts of 4 tokens and completions of 60. Both are the "
              f"reverse divergence over all tokens. Targets: at most {DISTILL_CE} times a "
-             f"cross-entropy step, with no more memory than that, the teacher and one chunk of its logits; {DISTILL} times TRL's speed and {DISTILL_MEMORY} of its memory.", "",
+             f"cross-entropy step; of memory no more than the same run over sampled tokens, the teacher's hidden states and one chunk of its logits; {DISTILL} times TRL's speed and {DISTILL_MEMORY} of its memory.", "",
              "| what | lockstep, ms | other, ms | ratio (range over rounds) | lockstep, GB | other, GB | ratio | |", "|---|---|---|---|---|---|---|---|"]  # fmt: skip
     for r in data["rows"]:
         time = r["what"] == "time"
@@ -79,12 +79,12 @@ def distill_table(data):
 
 
 def more_bytes(r):
-    """What distillation holds beside a step of cross-entropy and what a teacher has to: the logits of rows at once, and little else."""
-    return r["lockstep_peak_bytes"] - r["other_peak_bytes"] - r["kept_bytes"]
+    """What the divergence over all tokens holds beside the same run over sampled ones and the teacher's hidden states: the logits of rows at once, and little else."""
+    return r["lockstep_peak_bytes"] - r["sampled_peak_bytes"] - r["kept_bytes"]
 
 
 def of_chunks(r):
-    return f", memory {verdict(more_bytes(r), r['chunk_bytes'], True)}" if "chunk_bytes" in r else ""
+    return f", memory {verdict(more_bytes(r), r['chunk_bytes'], True)}" if "sampled_peak_bytes" in r else ""
 
 
 def distill_limits(r):
@@ -92,9 +92,10 @@ def distill_limits(r):
     if r["what"] == "time":
         learning = r["lockstep"] - r["teacher"]
         yield from ("", f"Of the {number(r['lockstep'] * 1e3)} ms the teacher's forward takes {number(r['teacher'] * 1e3)}, learning {number(learning * 1e3)}.")
-        if "chunk_bytes" in r:
-            yield (f"The process holds {(r['lockstep_peak_bytes'] - r['other_peak_bytes']) / 1e6:.0f} MB more than that of cross-entropy: {r['kept_bytes'] / 1e6:.0f} MB are the teacher's weights and hidden states, "
-                   f"{more_bytes(r) / 1e6:.0f} are left, where a chunk of its logits takes {r['chunk_bytes'] / 1e6:.0f} (the target) and those of all tokens would take {r['whole_bytes'] / 1e6:.0f}.")  # fmt: skip
+        if "sampled_peak_bytes" in r:
+            yield (f"The process holds {(r['lockstep_peak_bytes'] - r['other_peak_bytes']) / 1e6:.0f} MB more than that of cross-entropy, which has no rollouts and no teacher, and "
+                   f"{(r['lockstep_peak_bytes'] - r['sampled_peak_bytes']) / 1e6:.0f} MB more than the same run over sampled tokens, which has both: {r['kept_bytes'] / 1e6:.1f} MB are the teacher's hidden states, a chunk "
+                   f"of its logits takes {r['chunk_bytes'] / 1e6:.0f} (the target: both together), and those of all tokens would take {r['whole_bytes'] / 1e6:.0f}.")  # fmt: skip
     elif "rollouts" in r:
         yield from ("", f"Of our whole step rollouts take {number(r['rollouts'] * 1e3)} ms, the teacher's forward {number(r['teacher'] * 1e3)}, learning {number(r['training'] * 1e3)}.")
 

@@ -77,9 +77,9 @@ def run_one(name, work, threads, settings=()):
     words = ["preference", "--config", ROOT / f"recipes/preference_{name}.toml", "--runs", work / "runs", "--threads", threads, "--no-page",
              *(part for key, value in (*((key, work / "pairs" / f"{of}.jsonl") for key, of in (("data", "train"), ("eval", "held_out"))), *settings) for part in ("--set", f"{key}={value}"))]  # fmt: skip
     folder = work / "runs" / f"preference-{name}"
-    seconds, resumed = train(words, folder)
+    told, seconds, resumed = train(words, folder)
     rows = metrics(folder)
-    result = {"loss": name, "steps": len(rows), "before": rows[0]["accuracy"], "held_out": [[row["step"], row["eval_accuracy"], row["eval_margin"]] for row in rows if "eval_accuracy" in row],
+    result = {"loss": name, "steps": len(rows), "before": rows[0]["accuracy"], "held_out_before": told.get("eval_before", {}).get("accuracy"), "weights_sha256": told["weights_sha256"], "held_out": [[row["step"], row["eval_accuracy"], row["eval_margin"]] for row in rows if "eval_accuracy" in row],
               "processor_seconds": None if resumed else seconds}  # fmt: skip
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(result, indent=1) + "\n")
@@ -89,10 +89,12 @@ def run_one(name, work, threads, settings=()):
 def page(work):
     results = [json.loads(file.read_text()) for name in all_losses() if (file := work / f"results/{name}.json").is_file()]
     steps = [step for step, *_ in results[0]["held_out"]]
-    lines = [f"| `--loss` | before, of the first batch | {' | '.join(f'step {step}' for step in steps)} | margin at the end | processor seconds |", "|---" * (len(steps) + 4) + "|"]
+    lines = [f"| `--loss` | before | {' | '.join(f'step {step}' for step in steps)} | margin at the end | processor seconds |", "|---" * (len(steps) + 4) + "|"]
     for r in results:
         seconds = "" if r["processor_seconds"] is None else f"{r['processor_seconds']:.0f}"
-        lines.append(f"| `{r['loss']}` | {r['before']:.3f} | {' | '.join(f'{accuracy:.3f}' for _, accuracy, _ in r['held_out'])} | {r['held_out'][-1][2]:.3g} | {seconds} |")
+        before = "" if r["held_out_before"] is None else f"{r['held_out_before']:.3f}"
+        lines.append(f"| `{r['loss']}` | {before} | {' | '.join(f'{accuracy:.3f}' for _, accuracy, _ in r['held_out'])} | {r['held_out'][-1][2]:.3g} | {seconds} |")
+    lines += ["", f"The weights end with {', '.join('`{weights_sha256}` ({loss})'.format(**r) for r in results)}."]
     if missing := sorted(set(all_losses()) - {r["loss"] for r in results}):
         lines += ["", f"Not measured yet: {', '.join(f'`{name}`' for name in missing)}."]
     write_between_marks(ROOT / "docs/preferences.md", "bench/preferences.py", "\n".join([*lines, "", f"Measured with {version()}."]))

@@ -121,7 +121,7 @@ SECTIONS = {
     "critic": Section("What a critic holds", "learning_costs.py critic", critic_table, "own", 0, 0.8, models="--model"),
     "kept-sets": Section("What kept sets cost", "learning_costs.py kept-sets", kept_sets_table, "own", 4, 0, models="--model"),
     "dpo": Section("SmolLM2-135M: a step of DPO", "learning_peers.py dpo", dpo_table, "trl", 0.5, 2, models="--model"),
-    "distill": Section("Distillation at 151,936 tokens", "learning_peers.py distill", distill_table, "trl", 0.5, 1, models="--models"),
+    "distill": Section("Distillation at 151,936 tokens", "learning_peers.py distill", distill_table, "trl", 0.5, 1.2, models="--models"),
     "tax": Section("What the contract costs", "variants.py tax", tax_table, "own", 0, 1, models="--model"),
     "threads": Section("Two threads against one", "variants.py threads",
                        variants_table("fp32. Target: at least 1.7 where the cores are real ones.", "two threads, ms", "one thread, ms"), "own", 0, 1.2, models="--model"),

@@ -34,6 +34,18 @@ const meanings: Record<string, Meaning> = {
   clipped: { title: "Clipped", note: "share of tokens whose ratio is outside the clip range", unit: "share" },
   truncated: { title: "Cut off at the limit", note: "tokens whose weight, the trainer's probability over the sampler's, was above the limit (--importance-cap)", unit: "tokens" },
   largest_log_ratio: { title: "Largest log ratio", note: "of all tokens of the step", unit: "nats" },
+  reference_k1: { title: "KL k1 to the reference", note: "mean of −log ratio, against the weights that sampled", unit: "nats" },
+  reference_k3: { title: "KL k3 to the reference", note: "mean of ratio − 1 − log ratio, against the weights that sampled", unit: "nats" },
+  policy_k3: { title: "KL k3 within the step", note: "of the mini-batches after the first update, against the weights that sampled", unit: "nats" },
+  policy_clipped: { title: "Clipped within the step", note: "share of the same tokens whose ratio is outside the clip range", unit: "share" },
+  updates: { title: "Updates", note: "optimizer steps on the step's rollouts", unit: "updates" },
+  mini_batches_skipped: { title: "Mini-batches skipped", note: "after the KL to stop at (--stop-kl) was reached", unit: "mini-batches" },
+  proximal_forwards: { title: "Proximal forwards", note: "rollouts whose proximal log-probabilities were computed, and not the sampler's own", unit: "rollouts" },
+  groups_redrawn: { title: "Groups drawn again", note: "their rewards were all equal", unit: "groups" },
+  groups_dropped: { title: "Groups dropped", note: "their rewards were all equal after the last draw", unit: "groups" },
+  unanswered: { title: "Unanswered", note: "completions about which a teacher behind an address said nothing: left out, not learned as 0", unit: "completions" },
+  unjudged_tokens: { title: "Unjudged tokens", note: "of which no teacher behind an address could say anything", unit: "tokens" },
+  completions: { title: "Completions", note: "of the step", unit: "completions" },
   gradient_norm: { title: "Gradient norm", note: "before clipping", unit: "norm" },
   value_loss: { title: "Value loss", note: "of the critic: half the square of value minus return", unit: "reward²" },
   explained_variance: { title: "Explained variance", note: "share of the returns' variance that the values knew before they learned from the step", unit: "share" },
@@ -54,6 +66,7 @@ const meanings: Record<string, Meaning> = {
   rollout_seconds: { title: "Sampling", note: "seconds of the step", unit: "s" },
   train_seconds: { title: "Training", note: "seconds of the step", unit: "s" },
   teacher_seconds: { title: "Teachers", note: "seconds of the step", unit: "s" },
+  seconds: { title: "Step", note: "its seconds", unit: "s" },
   tokens: { title: "Tokens", note: "of the step", unit: "tokens" },
   trained_tokens: { title: "Trained tokens", note: "of the step", unit: "tokens" },
   rows: { title: "Rows", note: "computed in training", unit: "rows" },
@@ -70,18 +83,24 @@ const meanings: Record<string, Meaning> = {
 };
 
 const groups: Group[] = [
-  { title: "Learning", keys: ["reward", "pass_at_1", "pass_at_group", "loss", "accuracy", "margin", "eval_loss", "eval_accuracy", "eval_margin", "chosen_reward", "rejected_reward", "chosen_logprob", "rejected_logprob", "shift", "index_loss", "mtp_loss", "mtp_index_loss", "entropy", "zero_spread", "ended", "turns", "chains"] },
+  { title: "Learning", keys: ["reward", "pass_at_1", "pass_at_group", "loss", "accuracy", "margin", "eval_loss", "eval_accuracy", "eval_margin", "chosen_reward", "rejected_reward", "chosen_logprob", "rejected_logprob", "shift", "index_loss", "mtp_loss", "mtp_index_loss", "entropy", "reference_k1", "reference_k3", "zero_spread", "groups_redrawn", "groups_dropped", "unanswered", "unjudged_tokens", "ended", "turns", "chains"] },
   { title: "Trainer against sampler", keys: ["different_bits", "k1", "k2", "k3", "clipped", "truncated", "largest_log_ratio"] },
   { title: "Critic", keys: ["explained_variance", "value_loss", "mean_value", "mean_return", "values_held", "advantage_min", "advantage_p10", "advantage_median", "advantage_p90", "advantage_max", "critic_gradient_norm", "critic_seconds"] },
-  { title: "Optimiser", keys: ["learning_rate", "gradient_norm", "mtp_learning_rate", "mtp_gradient_norm"] },
-  { title: "Speed", keys: ["tokens_per_second", "rollout_seconds", "train_seconds", "teacher_seconds", "tokens", "trained_tokens", "rows", "accepted_length", "pairs_skipped_share", "dense_attention"] },
+  { title: "Optimiser", keys: ["learning_rate", "gradient_norm", "updates", "policy_k3", "policy_clipped", "mini_batches_skipped", "mtp_learning_rate", "mtp_gradient_norm"] },
+  { title: "Speed", keys: ["tokens_per_second", "rollout_seconds", "train_seconds", "teacher_seconds", "seconds", "completions", "tokens", "trained_tokens", "rows", "proximal_forwards", "accepted_length", "pairs_skipped_share", "dense_attention"] },
   { title: "Ranks", keys: ["ranks_computed_seconds", "ranks_waited_seconds", "ranks_sent_seconds", "ranks_saving_seconds", "ranks_bytes", "ranks_sent_bytes", "launch_start"] },
 ];
 
-export const meaning = (key: string): Meaning => meanings[key] ?? { title: key, note: "", unit: "" };
+// A key for each teacher: divergence_NAME.
+const ofTeachers = "divergence_";
+
+export const meaning = (key: string): Meaning =>
+  meanings[key] ??
+  (key.startsWith(ofTeachers) ? { title: `Divergence from ${key.slice(ofTeachers.length)}`, note: "of a teacher, mean over the tokens that it judged", unit: "nats" } : { title: key, note: "", unit: "" });
 
 export function grouped(keys: string[]): Group[] {
-  const known = new Set(groups.flatMap((group) => group.keys));
-  const all = [...groups, { title: "Other", keys: keys.filter((key) => !known.has(key)) }];
+  const own = groups.map((group) => (group.title === "Learning" ? { ...group, keys: [...group.keys, ...keys.filter((key) => key.startsWith(ofTeachers))] } : group));
+  const known = new Set(own.flatMap((group) => group.keys));
+  const all = [...own, { title: "Other", keys: keys.filter((key) => !known.has(key)) }];
   return all.map((group) => ({ title: group.title, keys: group.keys.filter((key) => keys.includes(key)) })).filter((group) => group.keys.length > 0);
 }

@@ -1,5 +1,5 @@
 // Tokens of two tokenizers laid upon each other, and what a teacher's answer says of the student's tokens. The calls themselves are tested against real
-// servers (tests/training/test_far_teachers.py).
+// servers (tests/api/test_far_teachers.py).
 #include "jobs/far_teacher.h"
 
 #include <gtest/gtest.h>

@@ -71,9 +71,38 @@ def by_logits(answer, student, chosen):
     return student.grad.numpy().copy()
 
 
+LEAST_REST = 2.0**-24  # what fp32 log-probabilities do not tell from 0
+
+
+def of_told(kind, told, rest):
+    """Value, and derivative by the student's log-probabilities, of the very numbers that were told, in float64. Where nothing else has a probability of its
+    own, the derivatives' sum is 0, as a softmax's are."""
+    q, p = (torch.tensor(side, dtype=torch.float64) for side in told)
+    q.requires_grad_()
+    left = [1 - x.exp().sum() for x in (q, p)]
+    with_rest = lambda x, other: torch.cat([x, other.clamp(min=LEAST_REST).log()[None]]) if rest else x  # noqa: E731
+    value = divergence(kind, with_rest(q, left[0]), with_rest(p, left[1]))
+    value.backward()
+    slopes, probability = q.grad.numpy(), q.detach().exp().numpy()
+    return value.item(), slopes if rest and left[0] > LEAST_REST else slopes - probability * slopes.sum() / probability.sum()
+
+
 @pytest.mark.parametrize("count", [1, 5, 20, VOCABULARY])
 @pytest.mark.parametrize("kind", KINDS)
-def test_value_and_gradient(kind, count):
+def test_value_and_gradient_of_what_is_told(kind, count):
+    made = cases(count)
+    rest = count < VOCABULARY
+    answers = ask([{"divergence": kind, "rest": rest, "student": s, "teacher": t} for _, _, _, (s, t) in made])
+    for (_, _, _, told), answer in zip(made, answers, strict=True):
+        value, slopes = of_told(kind, told, rest)
+        assert_near(answer["value"], value, rtol=1e-6, atol=1e-10)
+        assert_near(answer["slopes"], slopes, rtol=1e-6, atol=1e-6 * np.abs(slopes).max() + 1e-12)
+
+
+@pytest.mark.parametrize("count", [1, 5, 20, VOCABULARY])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_gradient_is_the_one_by_logits(kind, count):
+    """As far as log-probabilities in fp32 tell the distributions."""
     made = cases(count)
     answers = ask([{"divergence": kind, "rest": count < VOCABULARY, "student": s, "teacher": t} for _, _, _, (s, t) in made])
     compared = 0

@@ -9,12 +9,14 @@ import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
+import make_goldens
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from comparison import assert_near
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from comparison import assert_near, largest_difference
+from safetensors.numpy import load_file
+from transformers import AutoModelForSequenceClassification, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 BRIDGE = Path(os.environ.get("LOCKSTEP_BINARY", REPOSITORY / "build" / "lockstep")).resolve().parent / "preference_bridge"
@@ -22,7 +24,7 @@ TOLERANCE = 1e-9
 DEFAULTS = {"beta": 0.1, "label_smoothing": 0.1, "gamma": 0.5, "alpha": 1.0, "desirable_weight": 1.0, "undesirable_weight": 1.0}
 CASES = [{"loss": "dpo"}, {"loss": "dpo", "beta": 2.5}, {"loss": "cdpo"}, {"loss": "cdpo", "label_smoothing": 0.3, "beta": 0.5}, {"loss": "robust"}, {"loss": "robust", "label_smoothing": 0.4}, {"loss": "hinge"},
          {"loss": "hinge", "beta": 1.0}, {"loss": "ipo"}, {"loss": "ipo", "beta": 0.7}, {"loss": "simpo", "beta": 2.0}, {"loss": "simpo", "beta": 0.1, "gamma": 1.5}, {"loss": "orpo"}, {"loss": "orpo", "beta": 0.6},
-         {"loss": "cpo"}, {"loss": "cpo", "alpha": 0.25, "beta": 0.4}]  # fmt: skip
+         {"loss": "cpo"}, {"loss": "cpo", "alpha": 0.25, "beta": 0.4}, {"loss": "reward"}]  # fmt: skip
 NAMES = [" ".join(str(v) for v in case.values()) for case in CASES]
 
 
@@ -62,6 +64,7 @@ def torch_loss(case, c, r):
         "simpo": lambda: -F.logsigmoid(b * (lc / nc - lr / nr - s["gamma"] / b)),
         "orpo": lambda: -lc / nc - b * F.logsigmoid(odds(lc / nc) - odds(lr / nr)),
         "cpo": lambda: -F.logsigmoid(b * (lc - lr)) - s["alpha"] * lc / nc,
+        "reward": lambda: -F.logsigmoid(lc - lr),
     }[name]()
 
 
@@ -76,7 +79,7 @@ def near(ours, wanted, tolerance=TOLERANCE):
 
 
 def case_of(case, seed=3):
-    reference = case["loss"] not in ("simpo", "orpo", "cpo")
+    reference = case["loss"] not in ("simpo", "orpo", "cpo", "reward")
     chosen, rejected = answers(80, seed, reference), answers(80, seed + 1, reference)
     return chosen, rejected, ask([{"settings": case, "pairs": list(zip(chosen, rejected))}])[0]
 
@@ -137,9 +140,14 @@ def answer_logprob(model, prompt, answer):
     return F.log_softmax(logits, dim=-1).gather(1, torch.tensor(answer)[:, None]).sum()
 
 
-def mean_loss(case, model, reference, pairs):
+def answer_value(model, prompt, answer):
+    return model.score(model.model(input_ids=torch.tensor([prompt + answer]), use_cache=False).last_hidden_state)[0, -1, 0]
+
+
+def mean_loss(case, of_model, of_reference, pairs):
+    """Both: (prompt, answer) -> the answer's log-probability, or its value."""
     count = lambda answer: torch.tensor(float(len(answer)), dtype=torch.float64)  # noqa: E731
-    score = lambda prompt, answer: (answer_logprob(model, prompt, answer), answer_logprob(reference, prompt, answer).detach(), count(answer))  # noqa: E731
+    score = lambda prompt, answer: (of_model(prompt, answer), of_reference(prompt, answer).detach(), count(answer))  # noqa: E731
     if case["loss"] != "kto":
         return torch.stack([torch_loss(case, score(p, c), score(p, r)) for p, c, r in pairs]).mean()
     with torch.no_grad():  # each answer's prompt with the next line's chosen answer
@@ -150,25 +158,61 @@ def mean_loss(case, model, reference, pairs):
     return torch.stack(losses).mean()
 
 
-@pytest.mark.parametrize("loss", ["dpo", "cdpo", "robust", "hinge", "ipo", "simpo", "orpo", "cpo", "kto"])
+def told_scores(lockstep, model, pairs, values):
+    """(prompt, answer) -> the sum of the program's own fp32 log-probabilities of the answer, or its value: what the loss of a step is made of."""
+    asked = [(p, answer) for i, (p, c, r) in enumerate(pairs) for answer in (c, r, pairs[(i + 1) % len(pairs)][1])]
+    tokens, rows = lockstep.folder / "answers.jsonl", lockstep.folder / "rows.jsonl"
+    line = lambda p, a: {"tokens": p + a, "targets": p + a, "returns": [0.0] * len(p + a)} if values else {"tokens": (p + a)[:-1], "targets": (p + a)[1:]}  # noqa: E731
+    tokens.write_text("".join(json.dumps(line(p, answer)) + "\n" for p, answer in asked))
+    lockstep.run("grad", "--model", model, "--tokens", tokens, "--out", lockstep.folder / "unused.safetensors", "--rows", rows, "--overwrite", *(["--loss", "value"] if values else []))
+    told = [json.loads(row)["logprobs"] for row in rows.read_text().splitlines()]
+    sums = {(tuple(p), tuple(a)): row[-1] if values else sum(row[-len(a) :]) for (p, a), row in zip(asked, told, strict=True)}
+    return lambda p, a: torch.tensor(sums[tuple(p), tuple(a)], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("loss", ["dpo", "cdpo", "robust", "hinge", "ipo", "simpo", "orpo", "cpo", "kto", "reward"])
 def test_a_step_against_autograd(lockstep, small, tmp_path, loss):
+    """AdamW with both betas at 0 moves a weight by rate * g / (|g| + eps), which tells its gradient g."""
     folder, data, pairs = small
+    values = loss == "reward"
     batch = 2 * len(pairs) if loss == "kto" else len(pairs)
-    for steps in (1, 2):
-        lockstep.run("train", "preference", "--loss", loss, "--model", folder, "--data", data, "--runs", tmp_path, "--name", f"run{steps}", "--steps", steps, "--batch", batch,
-                     "--learning-rate", 0.0003, "--warmup", 0, "--eval-share", 0, "--profile", "cpu-f32", "--export-dtype", "f32", "--quiet")  # fmt: skip
-    # The second step's numbers are those of the weights after the first.
-    told = json.loads((tmp_path / "run2/metrics.jsonl").read_text().splitlines()[1])
-    model, reference = (LlamaForCausalLM.from_pretrained(place, dtype=torch.float32, attn_implementation="eager").double().eval() for place in (tmp_path / "run1/export", folder))
+
+    def train(name, steps, rate, eps):
+        lockstep.run("train", "preference", "--loss", loss, "--model", folder, "--data", data, "--runs", tmp_path, "--name", name, "--steps", steps, "--batch", batch, "--learning-rate", rate,
+                     "--schedule", "constant", "--warmup", 0, "--beta1", 0, "--beta2", 0, "--eps", eps, "--weight-decay", 0, "--max-norm", 0, "--eval-share", 0, "--profile", "cpu-f32",
+                     "--export-dtype", "f32", "--quiet", "--no-page")  # fmt: skip
+        return [json.loads(line) for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
+
+    # A first step as far as 0.2, whatever the gradient's size: near enough for no loss to be at its end.
+    rate, eps = 1.0, 5 * train("still", 1, 0, 1)[0]["gradient_norm"]
+    train("run1", 1, rate, eps)
+    told = train("run2", 2, rate, eps)[1]  # the second step's numbers are those of the weights after the first
+    kind = AutoModelForSequenceClassification if values else LlamaForCausalLM
+    model = kind.from_pretrained(tmp_path / "run1/export", dtype=torch.float32, attn_implementation="eager").double().eval()
+    of_model = lambda p, a: (answer_value if values else answer_logprob)(model, p, a)  # noqa: E731
+    none = lambda p, a: torch.zeros((), dtype=torch.float64)  # noqa: E731
+    reference = None if values else LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").double().eval()
     case = {"loss": loss, "beta": 2.0 if loss == "simpo" else 0.1}
-    wanted = mean_loss(case, model, reference, pairs)
-    wanted.backward()
-    norm = torch.sqrt(sum((p.grad**2).sum() for p in model.parameters())).item()
+    with make_goldens.float64_everywhere():
+        wanted = mean_loss(case, of_model, none if values else lambda p, a: answer_logprob(reference, p, a), pairs)
+        wanted.backward()
+        chosen = sum(of_model(p, c).item() for p, c, _ in pairs) / len(pairs)
+    gradients = {name: p.grad.numpy() for name, p in model.named_parameters()}
+    norm = np.sqrt(sum((g**2).sum() for g in gradients.values()))
     assert norm > 1e-3
-    assert abs(told["loss"] - wanted.item()) <= 1e-4 * max(1.0, abs(wanted.item())), (told["loss"], wanted.item())
-    assert abs(told["gradient_norm"] - norm) <= 1e-3 * norm, (told["gradient_norm"], norm)
-    chosen = sum(answer_logprob(model, p, c).item() for p, c, _ in pairs) / len(pairs)
-    assert abs(told["chosen_logprob"] - chosen) <= 1e-4 * abs(chosen)
+    assert abs(told["loss"] - wanted.item()) <= 1e-5 * max(1.0, abs(wanted.item())), (told["loss"], wanted.item())
+    assert abs(told["gradient_norm"] - norm) <= 1e-4 * norm, (told["gradient_norm"], norm)
+    assert abs(told["chosen_logprob"] - chosen) <= 1e-5 * max(1.0, abs(chosen))
+    own, before = told_scores(lockstep, tmp_path / "run1/export", pairs, values), none if values else told_scores(lockstep, folder, pairs, False)
+    same = mean_loss(case, own, before, pairs).item()  # of the same fp32 numbers
+    assert abs(told["loss"] - same) <= 1e-6 * max(1.0, abs(same)), (told["loss"], same)
+    weights, after = (load_file(tmp_path / run / "export/model.safetensors") for run in ("run1", "run2"))
+    assert set(weights) == set(gradients)
+    for name, wanted_gradient in gradients.items():
+        moved = weights[name].astype(np.float64) - after[name].astype(np.float64)
+        resolution = np.spacing(np.abs(weights[name]).max()) * eps / rate  # of what a weight in fp32 tells of its gradient
+        error = largest_difference(moved * eps / (rate - np.abs(moved)), wanted_gradient)
+        assert error <= 1e-4 * np.abs(wanted_gradient).max() + resolution, (name, error, np.abs(wanted_gradient).max(), resolution)
 
 
 # --- TRL
@@ -236,6 +280,41 @@ def test_pairs_against_trl_orpo():
     near([o["loss"] for o in ours], -lc / nc - loss, 1e-5)
     near([o["chosen_reward"] for o in ours], good, 1e-6)
     near([o["rejected_reward"] for o in ours], bad, 1e-6)
+
+
+def test_rewards_against_trl():
+    chosen, rejected, ours = case_of({"loss": "reward"}, 51)
+    (lc, *_), (lr, *_) = tensors(chosen), tensors(rejected)
+    step = next(n for n in ast.walk(trl_source("trainer/reward_trainer.py")) if isinstance(n, ast.FunctionDef) and n.name == "compute_loss")
+    statement = next(n for n in step.body if isinstance(n, ast.If) and "margin" in ast.dump(n.test))
+    loss = run_statements([statement], {"nn": torch.nn, "inputs": {}, "rewards_chosen": lc, "rewards_rejected": lr})["loss"]
+    (loss * len(ours)).backward()  # it is a mean
+    near(np.mean([o["loss"] for o in ours]), loss)
+    near([o["chosen_slope"] for o in ours], lc.grad)
+    near([o["rejected_slope"] for o in ours], lr.grad)
+
+
+@pytest.mark.parametrize("weights", [{}, {"desirable_weight": 1.3, "undesirable_weight": 0.2, "beta": 0.5}], ids=["plain", "weighted"])
+@pytest.mark.parametrize("shift", [1.5, -90.0])  # of the mismatched answers: their mean is above 0, and below, where it is held at 0
+def test_kto_against_trl(weights, shift):
+    given, mismatched = answers(60, 61), [{**a, "logprob": a["reference"] + shift + 0.1 * i} for i, a in enumerate(answers(60, 62))]
+    desirable = [i % 3 != 0 for i in range(60)]
+    ours = ask([{"settings": {"loss": "kto", **weights}, "answers": given, "desirable": desirable, "mismatched": mismatched}])[0]
+    s = {**DEFAULTS, **weights}
+    (l, f, _), (kl, kf, _) = tensors(given), tensors(mismatched)
+    accelerator = SimpleNamespace(device="cpu", gather_for_metrics=lambda x: x)
+    trainer = SimpleNamespace(precompute_ref_logps=True, calculate_KL=True, loss_type="kto", beta=s["beta"], desirable_weight=s["desirable_weight"], undesirable_weight=s["undesirable_weight"],
+                              accelerator=accelerator)  # fmt: skip
+    names = {"torch": torch, "F": F, "self": trainer, "device": "cpu", "batch": {"label": desirable, "ref_logps": f, "ref_KL_logps": kf}, "completion_logps": l, "KL_logps": kl}
+    body = next(n for n in ast.walk(trl_source("trainer/kto_trainer.py")) if isinstance(n, ast.FunctionDef) and n.name == "_compute_loss").body
+    place = lambda name: next(i for i, n in enumerate(body) if isinstance(n, ast.Assign) and getattr(n.targets[0], "id", "") == name)  # noqa: E731
+    found = run_statements(body[place("bool_labels") : place("losses") + 1], names)
+    order = [i for i in range(60) if desirable[i]] + [i for i in range(60) if not desirable[i]]  # chosen answers are first
+    found["losses"].sum().backward()
+    assert (found["kl"] > 0) == (shift > 0)
+    near([ours[i]["loss"] for i in order], found["losses"])
+    near([o["chosen_slope"] for o in ours], l.grad)
+    near([ours[i]["chosen_reward"] for i in order], torch.cat([found["chosen_rewards"], found["rejected_rewards"]]))
 
 
 def test_what_is_wrong_is_told():

@@ -1,5 +1,5 @@
 """Value heads against transformers' ForSequenceClassification classes in float64: values of every row, the loss `value` and the gradient of every
-weight by autograd, folders read and written, and the rewards of a reward model that `lockstep train reward` exported."""
+weight by autograd of verl's own compute_value_loss, folders read and written, and the rewards of a reward model that `lockstep train reward` exported."""
 
 import json
 
@@ -10,6 +10,7 @@ import pytest
 import torch
 from comparison import largest_difference, relative_error
 from safetensors.numpy import load_file, save_file
+from test_advantages import verl  # noqa: F401  (a fixture)
 from transformers import AutoModelForSequenceClassification
 
 VALUE_TOLERANCE = 1e-5
@@ -63,9 +64,16 @@ def loss_of(v, d, clip):
     return 0.5 * square * weights
 
 
+def by_verl(verl, v, d, clip):  # noqa: F811
+    """The sum of the rows' losses; verl's clip is never off, so without one it is infinite."""
+    returns, old, weights = (torch.tensor(d[key], dtype=v.dtype)[None] for key in ("returns", "values", "weights"))
+    mask = weights * (torch.tensor(d["targets"]) >= 0)
+    return verl.compute_value_loss(v[None], returns, old, mask, clip or float("inf"), "token-sum")[0]
+
+
 @pytest.mark.parametrize("clip", [0, 0.5])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_values_loss_and_gradients_are_transformers(lockstep, family, clip):
+def test_values_loss_and_gradients_are_transformers(lockstep, verl, family, clip):  # noqa: F811
     model = value_model(family, 3)
     folder = lockstep.folder / "model"
     model.save_pretrained(folder)
@@ -85,7 +93,9 @@ def test_values_loss_and_gradients_are_transformers(lockstep, family, clip):
             assert relative_error(np.array(row["logprobs"]), v.detach().numpy() * scored) <= VALUE_TOLERANCE
             want = loss_of(torch.tensor(row["logprobs"], dtype=torch.float64), d, clip).numpy()
             assert largest_difference(np.array(row["losses"]), want) <= LOSS_TOLERANCE * np.abs(want).max()
-            total = total + loss_of(v, d, clip).sum()
+            told = torch.tensor(row["logprobs"], dtype=torch.float64)
+            assert largest_difference(np.array(row["losses"]).sum(), by_verl(verl, told, d, clip)) <= LOSS_TOLERANCE * want.sum()
+            total = total + by_verl(verl, v, d, clip)
         total.backward()
         gradients = {name: p.grad.numpy() for name, p in truth.named_parameters()}
     assert abs(said["loss"] - total.item()) <= 1e-5 * abs(total.item())

@@ -48,6 +48,29 @@ def test_runs_of_any_name_are_listed_and_open(many, browser):
         browser.wait(f"document.querySelectorAll('.run').length === {len(NAMES)}", "the list")
 
 
+# What reinforcement learning with a reference, several updates and redraws writes beside the rest, and distillation from teachers.
+LEARNING = {"reference_k1": "KL k1 to the reference", "reference_k3": "KL k3 to the reference", "groups_redrawn": "Groups drawn again", "groups_dropped": "Groups dropped",
+            "unanswered": "Unanswered", "unjudged_tokens": "Unjudged tokens", "divergence_sums": "Divergence from sums", "divergence_of 2": "Divergence from of 2"}  # fmt: skip
+OPTIMISER = {"updates": "Updates", "policy_k3": "KL k3 within the step", "policy_clipped": "Clipped within the step", "mini_batches_skipped": "Mini-batches skipped"}
+
+
+def test_what_learning_tells_has_its_meaning_and_its_group(started, tmp_path, browser):
+    keys = {**LEARNING, **OPTIMISER, "proximal_forwards": "Proximal forwards", "completions": "Completions", "seconds": "Step"}
+    write_run(tmp_path, "run", [{"step": step, "reward": 1, **dict.fromkeys(keys, step)} for step in (1, 2)])
+    write_run(tmp_path, "strange", [{"step": step, "reward": 1, "nobody_knows": step} for step in (1, 2)])
+    server = started("watch", tmp_path, "--port", "0")
+    groups = lambda: browser.js("return Object.fromEntries([...document.querySelectorAll('.group')].map((g) => [g.querySelector('h2').textContent, [...g.querySelectorAll('.curve')].map((c) => c.dataset.key)]))")  # noqa: E731
+    browser.open(f"{server.url}/#/runs/run")
+    browser.wait("document.querySelector('[data-key=divergence_sums]')", "the curves")
+    shown = groups()
+    assert "Other" not in shown and set(LEARNING) < set(shown["Learning"]) and set(OPTIMISER) <= set(shown["Optimiser"]), shown
+    titles = browser.js("return Object.fromEntries([...document.querySelectorAll('.curve')].map((c) => [c.dataset.key, c.textContent]))")
+    assert all(title in titles[key] for key, title in keys.items()), titles
+    browser.open(f"{server.url}/#/runs/strange")
+    browser.wait("document.querySelector('[data-key=nobody_knows]')", "the other run's curves")
+    assert groups()["Other"] == ["nobody_knows"]  # the control
+
+
 @pytest.mark.parametrize("view", ["runs", "transcripts"])
 def test_an_unknown_run_is_said_to_be_unknown(many, browser, view):
     browser.open(f"{many.url}/#/{view}/no-such%20run")

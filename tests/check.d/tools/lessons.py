@@ -2,8 +2,8 @@
 
 It learns (the loss falls, some held-out problems are solved), and no token of the rollouts has other bits than the trainer's. The whole
 lessons, of 3,000 steps and every family, are docs/families.md. And every recipe makes a model of its family, of at most a million active parameters.
-Every algorithm of train rl has a recipe that runs, every way of train distill too, and every loss of train preference one whose pairs are learnt. PPO with single
-rollouts learns Countdown, to the published weights.
+Every algorithm of train rl has a recipe that runs, every way of train distill too, and every loss of train preference one whose pairs are learnt, to the published
+weights (with --publish: which are then written). PPO with single rollouts learns Countdown, to the published weights.
 """
 import json
 import os
@@ -12,6 +12,7 @@ import sys
 from statistics import fmean
 
 from harness import AGENT, BINARY, ROOT, TMP, check, lockstep
+from learned import published
 
 os.environ["LOCKSTEP_BINARY"] = str(BINARY)
 sys.path.insert(0, str(ROOT / "bench"))
@@ -51,12 +52,12 @@ with check("algorithms"):
         assert done.returncode == 0 and families.metrics(TMP / "runs" / f"countdown-{name.replace('_', '-')}")[0]["different_bits"] == 0, (name, done.stderr)
 
 with check("single-rollouts"):
-    published = re.search(r"`recipes/countdown_ppo.toml` ends with\s+the weights `([0-9a-f]{64})`", (ROOT / "docs/rl.md").read_text())[1]
+    hash_of_page = re.search(r"`recipes/countdown_ppo.toml` ends with\s+the weights `([0-9a-f]{64})`", (ROOT / "docs/rl.md").read_text())[1]
     run = TMP / "single"
     told = families.lockstep("train", "rl", "--config", ROOT / "recipes/countdown_ppo.toml", "--set", f"model={ROOT / 'models/countdown-glm'}", "--runs", run, "--no-page")
     before, after = (families.evaluate(model, 2)["pass_at_1"] for model in (ROOT / "models/countdown-glm", run / "countdown-ppo/export"))
     print(f"pass@1 {before} to {after}, {told['different_bits']} bits differ")
-    assert told["weights_sha256"] == published and told["different_bits"] == 0, (told, published)
+    assert told["weights_sha256"] == hash_of_page and told["different_bits"] == 0, (told, hash_of_page)
     assert after["value"] >= before["value"] + 0.06 and after["low"] > before["high"], (before, after)
 
 with check("distillation"):
@@ -86,4 +87,7 @@ with check("preferences"):
     for name, least, steps in (("dpo", 0.9, 30), ("kto", 0.9, 30), ("simpo", 0.9, 30), ("orpo", 0.9, 30), ("reward", 0.95, 60)):
         preferences.run_one(name, work, 2, (("steps", steps), ("eval_every", steps)))
         learnt = json.loads((work / f"results/{name}.json").read_text())
-        assert learnt["before"] < 0.7 and learnt["held_out"][-1][1] >= least, learnt
+        # What is compared with a reference is told apart by nobody at first, nor is what zeros say; a model's own likelihood has a slight taste.
+        near = 0.2 if name in ("simpo", "orpo") else 0.1
+        assert abs(learnt["held_out_before"] - 0.5) <= near and learnt["held_out"][-1][1] >= least, learnt
+        published(f"preference_{name}, {steps} steps", learnt["weights_sha256"])

@@ -1,6 +1,7 @@
 """Distillation on policy: three teachers, each fine-tuned on one small task and bad at the others, become one model that does all three, from prompts alone.
 
-Shares of held-out prompts that are answered right, greedy. Everything is seeded: the numbers are the same on every machine.
+Shares of held-out prompts that are answered right, greedy. Everything is seeded: the numbers are the same on every machine, and the weights those of
+recipes/learned.json (with --publish: which are then written).
 """
 import itertools
 import json
@@ -9,6 +10,7 @@ import subprocess
 import urllib.request
 
 from harness import BINARY, MODEL, TMP, check, done
+from learned import published
 
 TASKS = {"larger": ("+", lambda a, b: f"{max(a, b)}"), "turned": ("-", lambda a, b: f"{b} {a}"), "doubled": ("*", lambda a, b: f"{a} {a}")}
 TRAIN, HELD = 600, 100
@@ -74,3 +76,4 @@ with check("merged"):
     print(f"merged {merged}, divergences {told['divergence']}, weights {told['weights_sha256']}")
     assert told["different_bits"] == 0 and sorted(told["divergence"]) == sorted(TASKS)
     assert all(merged[task] >= each[task][task] - 0.1 for task in TASKS), (merged, each)
+    published("three teachers merged", told["weights_sha256"])

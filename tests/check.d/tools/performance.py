@@ -8,6 +8,7 @@ import sys
 from harness import ROOT, TMP, check
 
 sys.path.insert(0, str(ROOT / "bench"))
+import learning_ci  # noqa: E402
 import learning_costs  # noqa: E402
 import learning_tables  # noqa: E402
 import limit_tables  # noqa: E402
@@ -170,6 +171,25 @@ with check("what-learning-costs-has-tables"):
     assert "| a | 15 | 100 | 104 | +4.0% (-6.0% to +14.0%) | +2.0% | not told apart |" in text, text
     assert text.splitlines()[-2].endswith("| missed |") and text.endswith("| met |"), text
 
+with check("what-learning-adds-to-ci-is-summed"):
+    build, unity = TMP / "build", TMP / "build/CMakeFiles/x.dir/Unity"
+    unity.mkdir(parents=True, exist_ok=True)
+    (TMP / "src/rl").mkdir(parents=True, exist_ok=True)
+    for name, count in (("gae.cpp", 30), ("kl.cpp", 10)):
+        (TMP / "src/rl" / name).write_text("//\n" * count)
+    (unity / "unity_0_cxx.cxx").write_text("".join(f'#include "{TMP}/src/rl/{name}"\n' for name in ("gae.cpp", "kl.cpp")))
+    entry = lambda seconds, name: f"0\t{seconds * 1000}\t0\t{name}\thash\n"  # noqa: E731
+    (build / ".ninja_log").write_text("# ninja log v5\n" + entry(99, "CMakeFiles/x.dir/Unity/unity_0_cxx.cxx.o") + entry(20, "CMakeFiles/x.dir/Unity/unity_0_cxx.cxx.o") + entry(9, "CMakeFiles/x.dir/src/base/file.cpp.o")
+                                      + entry(50, "CMakeFiles/x.dir/src/cli/train_distill.cpp.o"))  # fmt: skip
+    assert learning_ci.compiled(build) == 20 * 0.75 + 50  # the last time of an object, and three quarters of its lines
+    log = "cost   500.0 s  script/lessons (700.0 s of a processor)\ncost   300.0 s  tests in Python, oracle (259.5 s of a processor)\ncost    30.0 s  oracle/test_gae.py\n"
+    text = "\n".join(learning_ci.rows(log, build))
+    assert "| 960 | 480 | at most 480 | met |" in text and "| 65 | 32 | at most 30 | missed |" in text, text
+    assert all((ROOT / "tests" / name).is_file() for name in learning_ci.FILES)
+    assert all((ROOT / f"tests/check.d/{name.removeprefix('script/')}.sh").is_file() for name in learning_ci.SCRIPTS)
+    tests = "\n".join(path.read_text() for folder in ("src", "tests/system") for path in (ROOT / folder).rglob("*_test.cpp"))
+    assert all(f"({suite}," in tests for suites in learning_ci.SUITES.values() for suite in suites)
+
 with check("an-interval-of-a-median-is-of-the-rounds"):
     # Of 15 values 3 of each end may go: with 4 the chance outside is 2 * (1 + 15 + 105 + 455) / 2^15 = 3.5%, with 5 it is 11.8%.
     assert learning_costs.median_interval(list(range(15, 0, -1))) == [4, 12]
@@ -179,13 +199,13 @@ with check("an-interval-of-a-median-is-of-the-rounds"):
     assert "| 1.60 (1.50 to 1.70) | 2.00 | 4.00 | 0.50 | speed met, memory met |" in text and "| 0.70 | speed missed, memory missed |" in text, text
     # 4 pairs in 4/3 s, a third of which is the reference's: without it 1.5 times as fast. 0.65 of 4 GB less 1.5.
     text = rows(learning_tables.dpo_table, {"case": "a: b", "prompt": 16, "model_bytes": 1.5e9, "activation_bytes": 0.4e9} | sides | {"scoring": 4 / 9} | ratio(1.2))
-    assert "would be 1.80 times as fast" in text and "leaves 1.10 GB for everything else, and activations are 0.40." in text, text
+    assert "would be 1.80 times as fast" in text and "leaves 1.10 GB for everything else, and activations of all rows, without shared prompts, are 0.40." in text, text
     sides = {"lockstep": 0.5, "other": 0.3, "lockstep_peak_bytes": 2e9, "other_peak_bytes": 2e9, "memory_ratio": 1.0}
     text = rows(learning_tables.distill_table, {"case": "a", "what": "time", "teacher": 0.2} | sides | ratio(1.7), {"case": "b", "what": "speed"} | sides | ratio(1.6))
     assert "| a (time over time, by token) | 500 | 300 | 1.70 (1.60 to 1.80) | 2.00 | 2.00 | 1.00 | time met |" in text and "speed met, memory missed |" in text, text
-    chunk = {"case": "a", "what": "time", "kept_bytes": 100e6, "chunk_bytes": 120e6, "whole_bytes": 290e6} | sides | {"teacher": 0.2}
-    text = rows(learning_tables.distill_table, *(chunk | {"lockstep_peak_bytes": 2e9 + extra} | ratio(1.71) for extra in (220e6, 221e6)))
-    assert "| time missed, memory met |" in text and "| time missed, memory missed |" in text and "holds 221 MB more than that of cross-entropy: 100 MB are" in text and "121 are left" in text, text
+    chunk = {"case": "a", "what": "time", "sampled_peak_bytes": 2.1e9, "kept_bytes": 1e6, "chunk_bytes": 120e6, "whole_bytes": 290e6} | sides | {"teacher": 0.2}
+    text = rows(learning_tables.distill_table, *(chunk | {"lockstep_peak_bytes": 2e9 + extra} | ratio(1.71) for extra in (221e6, 222e6)))
+    assert "| time missed, memory met |" in text and "| time missed, memory missed |" in text and "holds 222 MB more than that of cross-entropy" in text and "122 MB more than the same run" in text, text
     assert "Of the 500 ms the teacher's forward takes 200, learning 300." in text, text
     text = rows(learning_tables.distill_table, {"case": "b", "what": "speed", "rollouts": 0.3, "teacher": 0.05, "training": 0.15} | sides | ratio(1.6))
     assert "rollouts take 300 ms, the teacher's forward 50, learning 150." in text, text
