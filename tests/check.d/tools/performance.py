@@ -162,6 +162,7 @@ with check("what-learning-costs-has-tables"):
     case = {"case": "a", "policy": 0.1, "critic": 0.11, "grpo": 0.1}
     text = rows(learning_tables.ppo_table, case | ratio(2.1), case | ratio(2.11))
     assert "| a | 100 | 110 | 100 | 2.10 (2.00 to 2.20) | met |" in text and "| 2.11 (2.01 to 2.21) | missed |" in text, text
+    assert text.count("PPO's policy takes 1.00 of GRPO's step, its critic 1.10") == 1, text
     text = rows(learning_tables.critic_table, {"case": "a", "bytes": 2.3e9, "against": "b", "against_bytes": 2e9} | ratio(1.15))
     assert "| a | 2.30 | b | 2.00 | 1.15 (1.05 to 1.25) | met |" in text, text
     text = rows(learning_tables.critic_table, *({"case": "a", "what": "planned", "bytes": value * 2e9, "against": "b", "against_bytes": 2e9} | ratio(value) for value in (0.89, 0.91, 1.09, 1.11)))
