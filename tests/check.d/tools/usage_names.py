@@ -114,6 +114,7 @@ http/shared.h: std::shared_ptr<HttpShared> shared, std::int64_t bytes, std::int6
 http/transport.h: std::shared_ptr<Transport> transport, Any block, std::shared_ptr<TransportUser> user, Any fault, std::int64_t bytes
 jobs/demo_arm.h: std::vector<ArmResult> results, DemoSettings settings, Any start
 jobs/distill_work.h: RlStack& stack, Teachers& teachers, Any prompts, DistillSettings settings, StopToken stop, Run& run
+jobs/gate_company.h: GateSpec spec, const Environment& environment, GateSide candidate, Sampler& sampler, GateCheck& check
 jobs/gate_divergence.h: GateSpec spec, const Environment& environment, GateSide candidate, GateSide live, StopToken stop, GateCheck& check
 jobs/gate_speed.h: GateSpec spec, const Environment& environment, GateSide candidate, GateSide live, StopToken stop, GateCheck& check
 jobs/rl_publishing.h: RlStack& stack, nlohmann::ordered_json metrics
