@@ -29,7 +29,8 @@ struct FleetWaiter::State {
     std::exception_ptr fault = {};  // of taking it in
   };
   std::shared_ptr<FleetPort> fleet;
-  std::mutex mutex;  // guards all below, and a Waiting until it is delivered
+  std::chrono::milliseconds longest{};  // until a request is answered
+  std::mutex mutex;                     // guards all below, and a Waiting until it is delivered
   std::condition_variable wake;
   std::list<std::shared_ptr<Waiting>> waiting;
   std::size_t open = 0;  // requests that wait, those that work() looks at now included
@@ -128,7 +129,7 @@ std::uint64_t FleetWaiter::State::last_signal() const {
   return last;
 }
 
-// If the request was answered meanwhile (kLoadSeconds), a fault is shown to those that ask for the replicas.
+// If the request was answered meanwhile (`longest`), a fault is shown to those that ask for the replicas.
 void FleetWaiter::State::deliver(Waiting& one) {
   FleetSignal signal;
   std::exception_ptr fault;
@@ -155,8 +156,9 @@ void FleetWaiter::State::deliver(Waiting& one) {
   failed_at = at;
 }
 
-FleetWaiter::FleetWaiter(std::shared_ptr<FleetPort> fleet) : state_(std::make_shared<State>()) {
+FleetWaiter::FleetWaiter(std::shared_ptr<FleetPort> fleet, double seconds) : state_(std::make_shared<State>()) {
   state_->fleet = std::move(fleet);
+  state_->longest = std::chrono::milliseconds(static_cast<std::int64_t>(1000 * seconds));
   thread_ = std::thread([state = state_] { state->work(); });
 }
 
@@ -170,7 +172,7 @@ FleetWaiter::~FleetWaiter() {
 }
 
 void FleetWaiter::load(const FleetDelivery& delivery, const std::shared_ptr<Responder>& out, const std::string& transition) {
-  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(static_cast<std::int64_t>(1000 * kLoadSeconds));
+  const auto until = std::chrono::steady_clock::now() + state_->longest;
   const auto one = std::make_shared<State::Waiting>(State::Waiting{delivery, out, transition, until});
   const bool delivers = delivery.snapshot.empty() && state_->fleet->has_delivery(delivery.identity);
   if (!delivers) {

@@ -17,7 +17,8 @@ inline constexpr double kLoadSeconds = 50;  // the package waits for 60
 
 class FleetWaiter {
  public:
-  explicit FleetWaiter(std::shared_ptr<FleetPort> fleet);
+  // `seconds` after which a request is answered, whatever the fleet does.
+  explicit FleetWaiter(std::shared_ptr<FleetPort> fleet, double seconds = kLoadSeconds);
   ~FleetWaiter();  // answers all that wait
   // Points the fleet at a snapshot, as FleetPort::load; an empty `transition` is the channel's. Errors: RequestError for a snapshot that is not
   // there; resource_exhausted when too many wait. A fault in files that are taken in is told in the answer.
