@@ -24,6 +24,7 @@ struct FleetWaiter::State {
     std::shared_ptr<Responder> out;
     std::string transition;
     std::chrono::steady_clock::time_point until;
+    Told told = {};
     FleetSignal signal = {};
     bool delivered = false;         // it has a signal
     std::exception_ptr fault = {};  // of taking it in
@@ -78,6 +79,7 @@ void FleetWaiter::State::work() {
     std::size_t answered = 0;
     const auto answer = [&](const Waiting& one, const FleetProgress& progress) {
       ++answered;
+      if (one.told) one.told(progress);
       nlohmann::ordered_json json{{"identity", one.delivery.identity}, {"ready", progress.ready}};
       if (!progress.error.empty()) json["message"] = without_server_paths(progress.error);
       one.out->send({200, "application/json", json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace), {}});
@@ -101,8 +103,10 @@ void FleetWaiter::State::work() {
       try {
         std::rethrow_exception(fault);
       } catch (const Error& e) {
+        if (one->told) one->told({.ready = false, .ended = true, .error = e.what()});
         one->out->send(error_response(delivery_error(e)));
       } catch (const std::exception& e) {
+        if (one->told) one->told({.ready = false, .ended = true, .error = e.what()});
         one->out->send(error_response(e));
       }
     }
@@ -171,9 +175,9 @@ FleetWaiter::~FleetWaiter() {
   thread_.join();
 }
 
-void FleetWaiter::load(const FleetDelivery& delivery, const std::shared_ptr<Responder>& out, const std::string& transition) {
+void FleetWaiter::load(const FleetDelivery& delivery, const std::shared_ptr<Responder>& out, const std::string& transition, const Told& told) {
   const auto until = std::chrono::steady_clock::now() + state_->longest;
-  const auto one = std::make_shared<State::Waiting>(State::Waiting{delivery, out, transition, until});
+  const auto one = std::make_shared<State::Waiting>(State::Waiting{delivery, out, transition, until, told});
   const bool delivers = delivery.snapshot.empty() && state_->fleet->has_delivery(delivery.identity);
   if (!delivers) {
     try {

@@ -225,6 +225,30 @@ TEST_F(DeploymentsApi, AnswersNameTheirSnapshot) {
   EXPECT_EQ(call("POST", "/inference/v1/completions", R"({"prompt":"3 7"})")->wait().status, 400);
 }
 
+// A name that a client of Fireworks' package made means its base model; the server's own names come first, and another key's are nobody's.
+TEST_F(DeploymentsApi, ADeploymentThatAClientMadeIsSampled) {
+  const auto made = std::make_shared<LocalDeployments>();
+  const std::string name = "accounts/local/deployments/rollouts";
+  made->change("ann", name, [](Deployment& d) { d.base_model = "accounts/local/models/b"; });
+  made->change("bob", "accounts/local/deployments/other", [](Deployment& d) { d.base_model = "b"; });
+  add_model_completions(routes_, deployments_, nullptr, made);
+  const auto sampled = [&](const std::string& model) {
+    const std::string body = fmt::format(R"({{"model":"{}","prompt":"3 7 12=48:","max_tokens":8,"seed":5,"logprobs":true}})", model);
+    const Json json = call("POST", "/inference/v1/completions", body)->json();
+    if (json.contains("error")) return json.at("error").at("code").get<std::string>();
+    EXPECT_EQ(json.at("model"), model);
+    return json.at("choices").dump();
+  };
+  const std::string b = sampled("b");
+  EXPECT_NE(b, sampled("a"));
+  EXPECT_EQ(sampled(name), b);
+  EXPECT_EQ(sampled("accounts/local/models/b#" + name), b);
+  EXPECT_EQ(sampled("accounts/local/deployments/other"), "model_not_found");
+  EXPECT_EQ(sampled("accounts/local/deployments/never"), "model_not_found");
+  made->change("ann", name, [](Deployment& d) { d.base_model = "gone"; });
+  EXPECT_EQ(sampled(name), "model_not_found");
+}
+
 TEST_F(DeploymentsApi, ChatsAndResponsesNameTheirSnapshotInEveryEvent) {
   const std::string id(64, '7');
   const ChatFolder folder;
