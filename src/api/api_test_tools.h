@@ -120,6 +120,14 @@ inline std::vector<Json> stream_parts(const std::string& body) {
   return parts;
 }
 
+// The JSON of each event of a response's stream.
+inline std::vector<Json> typed_events_of(const std::string& body) {
+  std::vector<Json> events;
+  for (std::size_t at = body.find("data: "); at != std::string::npos; at = body.find("data: ", at + 6))
+    events.push_back(Json::parse(body.substr(at + 6, body.find('\n', at) - at - 6)));
+  return events;
+}
+
 // The shipped model with a chat template of GLM's kind, in a folder that goes with this object.
 class ChatFolder {
  public:

@@ -336,13 +336,6 @@ TEST(HeldStreams, ChatsWithTools) {
   recorder->wait();
 }
 
-std::vector<Json> typed_events_of(const std::string& body) {
-  std::vector<Json> events;
-  for (std::size_t at = body.find("data: "); at != std::string::npos; at = body.find("data: ", at + 6))
-    events.push_back(Json::parse(body.substr(at + 6, body.find('\n', at) - at - 6)));
-  return events;
-}
-
 // Of a stream's events from `begin` on: the text of each of its items.
 std::map<std::string, std::string> item_texts_of(const std::vector<Json>& events, std::size_t begin) {
   std::map<std::string, std::string> texts;

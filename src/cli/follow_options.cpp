@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include "fleet/channel_deployments.h"
+
 namespace lockstep {
 namespace {
 ChannelPlace place_of(const std::string& option, const std::string& text) {
@@ -68,6 +70,12 @@ void check_follow(const FollowSettings& s, bool training) {
 std::shared_ptr<ChannelFleet> open_fleet(const FollowSettings& s) {
   const ChannelPlace place = place_of("follow", s.place);
   return std::make_shared<ChannelFleet>(open_store(place.store, true), place.channel, parse_quorum(s.quorum), std::string(), s.hot_load_folder);
+}
+
+std::shared_ptr<HostedDeployments> open_hosted_deployments(const FollowSettings& s, const std::filesystem::path& state) {
+  if (!s.follows()) return std::make_shared<LocalDeployments>(state.empty() ? state : state / "hosted.json");
+  const ChannelPlace place = place_of("follow", s.place);
+  return std::make_shared<ChannelDeployments>(open_store(place.store, true), place.channel);
 }
 
 std::unique_ptr<Follower> start_follower(const FollowSettings& s, std::shared_ptr<GenerationService> service, const Followed& followed,

@@ -6,6 +6,7 @@
 #include "fleet/channel_fleet.h"
 #include "fleet/follower.h"
 #include "jobs/rl_publishing.h"
+#include "serving/hosted_deployment.h"
 #include "serving/loading.h"
 
 namespace lockstep {
@@ -35,6 +36,8 @@ struct Followed {
 // The name of a replica that was given none: machine and port.
 std::string replica_name(std::int64_t port);
 std::shared_ptr<ChannelFleet> open_fleet(const FollowSettings& settings);
+// What clients deploy on a server without a trainer: of a follower in its channel's store, else in the folder `state`; empty: as long as the server.
+std::shared_ptr<HostedDeployments> open_hosted_deployments(const FollowSettings& settings, const std::filesystem::path& state);
 std::unique_ptr<Follower> start_follower(const FollowSettings& settings, std::shared_ptr<GenerationService> service, const Followed& followed,
                                          const std::shared_ptr<ChannelFleet>& fleet, const std::string& url, std::int64_t port,
                                          std::shared_ptr<VersionGate> gate);

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <thread>
 
+#include "api/fireworks/deployment_routes.h"
 #include "api/fireworks/fleet_routes.h"
 #include "api/fireworks/model_completions.h"
 #include "api/openai/held_streams.h"
@@ -303,14 +304,16 @@ int serve_command(const Arguments& arguments) {
     });
   const ModelDeploymentRouteOptions changes = deployed.route_options(access.keys, deploy.folder.empty() ? nullptr : opener);
   const auto streams = route_options.streams = std::make_shared<HeldStreams>();
+  const std::shared_ptr<HostedDeployments> hosted = training ? nullptr : open_hosted_deployments(follow, deploy.state);
   const auto add_more = [&](Routes& routes) {
     if (!training) add_model_deployment_routes(routes, deployments, changes);
     add_page_routes(routes, page);
     DeviceSources device{service, executor};
     if (trainers) device.models_waiting = [trainers] { return trainers->waiting_reasons().models_waiting(); };
     add_device_route(routes, std::move(device));
-    if (fleet) add_fleet_routes(routes, fleet);
-    if (!training) add_model_completions(routes, deployments, streams);
+    if (fleet) add_fleet_routes(routes, fleet, hosted);
+    if (!training) add_model_completions(routes, deployments, streams, hosted);
+    if (!training) add_deployment_routes(routes, replica_deployments(hosted, fleet, deployments));
     if (trainers) add_training_routes(routes, trainers, shapes, route_options);
     if (!store.empty()) add_store_routes(routes, store);
   };

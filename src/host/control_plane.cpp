@@ -54,8 +54,7 @@ Deployment ControlPlane::hot_load(const std::string& owner, const std::string& n
     d.failed = failure.empty() ? "" : identity;
     d.failure = load.failure = failure;
     load.ended = unix_now();
-    d.ledger.push_back(load);
-    if (d.ledger.size() > Deployment::kMostHotLoads) d.ledger.erase(d.ledger.begin());
+    d.add(load);
     if (!failure.empty()) return;
     d.identity = identity;
     d.checkpoint = path;

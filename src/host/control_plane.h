@@ -7,6 +7,7 @@
 #include "host/models.h"
 #include "host/sessions.h"
 #include "host/stored_records.h"
+#include "serving/hosted_deployment.h"
 
 namespace lockstep {
 

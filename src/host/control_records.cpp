@@ -2,35 +2,6 @@
 
 namespace lockstep {
 
-TrainingJson to_json(const Deployment& r) {
-  TrainingJson ledger = TrainingJson::array();
-  for (const HotLoad& one : r.ledger)
-    ledger.push_back({{"identity", one.identity}, {"type", one.type}, {"began", one.began}, {"ended", one.ended}, {"failure", one.failure}});
-  return {{"owner", r.owner},
-          {"name", r.name},
-          {"created", r.created},
-          {"base_model", r.base_model},
-          {"trainer_job", r.trainer_job},
-          {"shape", r.shape},
-          {"transition_type", r.transition_type},
-          {"description", r.description},
-          {"min_replicas", r.min_replicas},
-          {"max_replicas", r.max_replicas},
-          {"identity", r.identity},
-          {"checkpoint", r.checkpoint},
-          {"failed", r.failed},
-          {"failure", r.failure},
-          {"guesses", r.guesses},
-          {"ledger", ledger}};
-}
-void from_json(const TrainingJson& j, Deployment& r) {
-  r = {j.at("owner"),           j.at("name"),        j.at("created"),         j.at("base_model"),   j.at("trainer_job"), j.at("shape"),
-       j.at("transition_type"), j.at("description"), j.at("min_replicas"),    j.at("max_replicas"), j.at("identity"),    j.at("checkpoint"),
-       j.at("failed"),          j.at("failure"),     j.value("guesses", true)};
-  for (const TrainingJson& one : j.value("ledger", TrainingJson::array()))
-    r.ledger.push_back({one.at("identity"), one.at("type"), one.at("began"), one.at("ended"), one.at("failure")});
-}
-
 TrainingJson to_json(const TrainerJob& r) {
   return {{"owner", r.owner},
           {"name", r.name},

@@ -1,30 +1,10 @@
-// Records of the control plane: deployments, trainer jobs, promoted models. Names are full resource names. Plain values.
-//   Deployment record{.owner = "ann", .name = "accounts/local/deployments/d"}; const TrainingJson stored = to_json(record);
+// Records of the control plane beside deployments (serving/hosted_deployment.h): trainer jobs, promoted models. Names are full resource names. Plain
+// values.
+//   TrainerJob record{.owner = "ann", .name = "accounts/local/rlorTrainerJobs/j"}; const TrainingJson stored = to_json(record);
 #pragma once
 #include "host/training_records.h"
 
 namespace lockstep {
-
-// An entry of a deployment's history of hot loads.
-struct HotLoad {
-  std::string identity, type;  // type: CheckpointRecord's; empty: unknown
-  double began = 0, ended = 0;
-  std::string failure;  // empty: it was loaded
-};
-
-// A name under which the snapshots of a model are sampled, one after another (hot load).
-struct Deployment {
-  std::string owner, name;
-  double created = 0;
-  std::string base_model, trainer_job, shape, transition_type, description;
-  std::int64_t min_replicas = 0, max_replicas = 0;
-  std::string identity;              // the client's name of the snapshot that is served; empty: the base
-  std::string checkpoint;            // its path
-  std::string failed, failure;       // the last identity that could not be loaded, and why
-  bool guesses = true;               // false: no speculative decoding (docs/speculation.md)
-  std::vector<HotLoad> ledger = {};  // the oldest first
-  static constexpr std::size_t kMostHotLoads = 100;
-};
 
 // The trainer is this server; a job is a name for a group of sessions, with a state.
 struct TrainerJob {
@@ -47,10 +27,8 @@ struct PromotedModel {
   bool adapter() const { return settings.rank > 0; }
 };
 
-TrainingJson to_json(const Deployment& record);
 TrainingJson to_json(const TrainerJob& record);
 TrainingJson to_json(const PromotedModel& record);
-void from_json(const TrainingJson& json, Deployment& record);
 void from_json(const TrainingJson& json, TrainerJob& record);
 void from_json(const TrainingJson& json, PromotedModel& record);
 

@@ -1,13 +1,12 @@
 #include "jobs/deployment_gate.h"
 
-#include <algorithm>
-#include <bit>
 #include <chrono>
 #include <cmath>
 
 #include "base/ascii.h"
 #include "base/error.h"
 #include "base/seconds.h"
+#include "jobs/gate_company.h"
 #include "jobs/gate_divergence.h"
 #include "jobs/gate_speed.h"
 #include "rl/evaluation.h"
@@ -137,27 +136,6 @@ void check_logprob(const GateSpec& spec, const GateSide& candidate, const std::o
       "allowed are {}",
       now.mean, candidate.name, before->mean, live->name, before->mean - now.mean, spec.logprob_drop);
 }
-
-// Each prompt alone, and all at once.
-void check_company(const GateSpec& spec, const Environment& environment, const GateSide& candidate, const StopToken& stop, GateCheck& check) {
-  LocalSampler sampler = gate_sampler(candidate, stop);
-  const std::vector<SampleRequest> requests = gate_requests(spec, environment, candidate, std::min(spec.company, spec.prompts()));
-  const std::vector<SampleResult> together = sampler.sample(requests);
-  std::int64_t tokens = 0;
-  for (std::size_t i = 0; i < requests.size(); ++i) {
-    const SampleResult alone = sampler.sample({requests[i]}).front();
-    const auto bits = [](const SampleResult& result) {
-      std::vector<std::uint32_t> all;
-      for (const float logprob : result.raw_logprobs) all.push_back(std::bit_cast<std::uint32_t>(logprob));
-      return all;
-    };
-    tokens += static_cast<std::int64_t>(alone.tokens.size());
-    if (alone.finish == SampleFinish::failed) fail(ErrorCode::numeric, "an answer of '{}' failed: {}", candidate.name, alone.error);
-    if (check.why.empty() && (alone.tokens != together[i].tokens || bits(alone) != bits(together[i])))
-      check.why = fmt::format("prompt {} has other bits beside others than alone under '{}'", i + 1, candidate.name);
-  }
-  check.figures = {{"prompts", requests.size()}, {"tokens", tokens}};
-}
 }  // namespace
 
 GateReport judge_deployment(const GateSpec& spec, const GateSide& candidate, const std::optional<GateSide>& live, const StopToken& stop) {
@@ -179,7 +157,11 @@ GateReport judge_deployment(const GateSpec& spec, const GateSide& candidate, con
     const std::unique_ptr<Environment> environment =
         spec.questions.empty() ? make_environment(spec.environment) : std::make_unique<QuestionEnvironment>(spec.questions);
     report.checks.push_back(gate_check("accuracy", [&](GateCheck& check) { check_accuracy(spec, *environment, candidate, live, stop, check); }));
-    if (spec.company > 0) report.checks.push_back(gate_check("company", [&](GateCheck& check) { check_company(spec, *environment, candidate, stop, check); }));
+    if (spec.company > 0)
+      report.checks.push_back(gate_check("company", [&](GateCheck& check) {
+        LocalSampler sampler = gate_sampler(candidate, stop);
+        check_company(spec, *environment, candidate, sampler, check);
+      }));
     if (live) report.checks.push_back(gate_check("divergence", [&](GateCheck& check) { check_divergence(spec, *environment, candidate, *live, stop, check); }));
     report.checks.push_back(gate_check("speed", [&](GateCheck& check) { check_speed(spec, *environment, candidate, live, stop, check); }));
   }

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <utility>
+
 #include "base/error.h"
 #include "fleet/channel_fleet.h"
 #include "jobs/fleet_test_tools.h"
@@ -162,21 +164,19 @@ INSTANTIATE_TEST_SUITE_P(All, FleetInFlight,
                                          std::pair(InFlight::reprefill, SwapMemory::spare), std::pair(InFlight::reprefill, SwapMemory::single)));
 
 // --- trouble
-TEST_F(FleetTrouble, ADamagedBaseAndADamagedChangeLeaveTheWeightsAsTheyWere) {
-  FleetTrainer trainer(kDenseModel, store_);
-  trainer.publish();
-  const OpenedModel opened = fleet_opened(kDenseModel, 7);
-  const auto executor = std::make_shared<Executor>();
-  const WeightStaging staging(opened.runtime, executor, SwapMemory::single);
-  LiveWeights live;
-  live.weights = opened.weight_set();
-  trainer.step();
-  const PublishedSnapshot now = trainer.publish();
-  const auto store = open_store(store_);
-  const SnapshotChain chain(*store, now.written.id, {}, "the live weights");
-  StagedWeights staged = staging.stage(*store, chain, live, 2, {}, [](ReplicaStage) {});
-  ASSERT_GT(staged.changes.size(), 2);
-  const auto hash = [&] {
+// A replica whose weights a step of the trainer is to be written over: staged, not yet written.
+struct StepToWrite {
+  StepToWrite(const std::string& where, double learning_rate) : trainer(kDenseModel, where) {
+    trainer.publish();
+    live.weights = opened.weight_set();
+    trainer.trainer.forward_backward(FleetTrainer::data(), {});
+    trainer.trainer.take_step({.learning_rate = learning_rate});
+    const PublishedSnapshot now = trainer.publish();
+    const auto store = open_store(where);
+    const SnapshotChain chain(*store, now.written.id, {}, "the live weights");
+    staged = staging.stage(*store, chain, live, 2, {}, [](ReplicaStage) {});
+  }
+  std::uint64_t hash() {
     return executor
         ->run(WorkClass::live,
               [&] {
@@ -184,24 +184,109 @@ TEST_F(FleetTrouble, ADamagedBaseAndADamagedChangeLeaveTheWeightsAsTheyWere) {
                                    weight_images(opened.runtime->backend, opened.model->manifest(), *live.weights, opened.runtime->profile));
               })
         .get();
-  };
-  const auto write = [&](StagedWeights& what) {
-    return run_on(*executor, WorkClass::live, [&](const OnExecutor& on) { return staging.write(on, what, live); }).get();
-  };
-  const std::uint64_t before = hash();
-  // Each change in turn, in its payload and in what it is made from.
-  for (std::size_t i = 0; i < staged.changes.size(); ++i) {
-    StagedWeights damaged = staged;
-    damaged.changes[i].after[0] = damaged.changes[i].after[0] == '0' ? '1' : '0';
-    EXPECT_THROW(write(damaged), Error);
-    EXPECT_EQ(hash(), before) << i;
-    damaged = staged;
-    damaged.changes[i].before[0] = damaged.changes[i].before[0] == '0' ? '1' : '0';
-    EXPECT_THROW(write(damaged), Error);
-    EXPECT_EQ(hash(), before) << i;
   }
-  write(staged);
-  EXPECT_NE(hash(), before);
+  void write(StagedWeights& what) {
+    run_on(*executor, WorkClass::live, [&](const OnExecutor& on) { return staging.write(on, what, live); }).get();
+  }
+  // An element of a tensor that changes: the first of those that change, where these are held.
+  std::pair<ParameterId, std::int64_t> element_of(const StagedChange& change) const {
+    std::pair<ParameterId, std::int64_t> place;
+    const auto take = [&](const std::map<ParameterId, ParameterChanges>& some) {
+      const ParameterChanges::Block& block = some.begin()->second.blocks().front();
+      place = {some.begin()->first, block.first + block.offsets.front()};
+    };
+    std::string zero(static_cast<std::size_t>(safetensors_type_bytes(change.type)), '\0'), other = zero;
+    other.front() = 1;
+    if (!change.many) take(change.there);
+    else ModelTensors(opened.model->manifest(), opened.runtime->profile).each_change(change.tensor, 0, zero, other, change.type, 1, take);
+    return place;
+  }
+  // One bit of the live weights' memory becomes another.
+  void flip(const std::pair<ParameterId, std::int64_t>& place) {
+    executor
+        ->run(WorkClass::live,
+              [&] {
+                Backend& backend = opened.runtime->backend;
+                const Buffer& copy = live.weights->parameters[static_cast<std::size_t>(place.first)];
+                const ParameterBits bits = read_bits(backend, copy);
+                const bool two_a_word = bits.type == DType::bf16;
+                const auto word = static_cast<std::uint32_t>(bits.words[static_cast<std::size_t>(two_a_word ? place.second / 2 : place.second)]);
+                ParameterChanges one;
+                one.add(place.second, two_a_word ? (word >> (place.second % 2 == 0 ? 0 : 16) & 0xffff) ^ 1 : word ^ 1);
+                write_changes(backend, copy, one);
+              })
+        .get();
+  }
+
+  FleetTrainer trainer;
+  OpenedModel opened = fleet_opened(kDenseModel, 7);
+  std::shared_ptr<Executor> executor = std::make_shared<Executor>();
+  WeightStaging staging{opened.runtime, executor, SwapMemory::single};
+  LiveWeights live;
+  StagedWeights staged;
+};
+
+TEST_F(FleetTrouble, ADamagedBaseAndADamagedChangeLeaveTheWeightsAsTheyWere) {
+  StepToWrite step(store_, 1e-3);
+  ASSERT_GT(step.staged.changes.size(), 2);
+  const std::uint64_t before = step.hash();
+  // Each change in turn: other digests are expected of what it makes, and of what it is made from.
+  for (std::size_t i = 0; i < step.staged.changes.size(); ++i) {
+    StagedWeights damaged = step.staged;
+    damaged.changes[i].after[0] = damaged.changes[i].after[0] == '0' ? '1' : '0';
+    EXPECT_THROW(step.write(damaged), Error);
+    EXPECT_EQ(step.hash(), before) << i;
+    damaged = step.staged;
+    damaged.changes[i].before[0] = damaged.changes[i].before[0] == '0' ? '1' : '0';
+    EXPECT_THROW(step.write(damaged), Error);
+    EXPECT_EQ(step.hash(), before) << i;
+  }
+  step.write(step.staged);
+  EXPECT_NE(step.hash(), before);
+}
+
+void flip_bit(StagedChange& change) {
+  if (change.many) {
+    change.payload[change.payload.size() / 2] ^= 1;
+    return;
+  }
+  bool first = true;
+  ParameterChanges& changes = change.there.begin()->second;
+  ParameterChanges other;
+  changes.each([&](std::int64_t offset, std::uint32_t bits) { other.add(offset, std::exchange(first, false) ? bits ^ 1 : bits); });
+  changes = std::move(other);
+}
+
+// The digests are those of the memory as it is when it is written: a bit of it that became another since the changes were staged is found, where the change
+// writes over it too, and so is a bit of the changes themselves.
+TEST_F(FleetTrouble, AFlippedBitOfTheLiveMemoryOrOfTheChangesIsFound) {
+  std::size_t held = 0, payloads = 0;
+  for (const double learning_rate : {1e-3, 1e-5}) {  // of which the one changes many elements, the other few
+    StepToWrite step(store_, learning_rate);
+    const std::uint64_t before = step.hash();
+    for (std::size_t i = 0; i < step.staged.changes.size(); ++i) {
+      SCOPED_TRACE(fmt::format("change {} at {}", i, learning_rate));
+      ++(step.staged.changes[i].many ? payloads : held);
+      const auto place = step.element_of(step.staged.changes[i]);
+      step.flip(place);
+      const std::uint64_t flipped = step.hash();
+      ASSERT_NE(flipped, before);
+      StagedWeights staged = step.staged;
+      EXPECT_THROW(step.write(staged), Error);
+      EXPECT_EQ(step.hash(), flipped);
+      step.flip(place);
+      ASSERT_EQ(step.hash(), before);
+      StagedWeights damaged = step.staged;
+      flip_bit(damaged.changes[i]);
+      EXPECT_THROW(step.write(damaged), Error);
+      EXPECT_EQ(step.hash(), before);
+    }
+    step.write(step.staged);
+    EXPECT_NE(step.hash(), before);
+    fs::remove_all(root_);
+  }
+  EXPECT_GT(held, 2);
+  EXPECT_GT(payloads, 2);
 }
 
 TEST_F(FleetTrouble, AMissingParentIsNamedAndHeals) {

@@ -1,8 +1,11 @@
 #include "sync/snapshot_ways.h"
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <tuple>
+#include <utility>
 
 #include "base/bounded_json.h"
 #include "base/error.h"
@@ -23,6 +26,39 @@ std::uint64_t number_of(const nlohmann::ordered_json& json, const char* name) {
 std::string text_of(const nlohmann::ordered_json& json, const char* name) {
   if (!json.contains(name) || (!json[name].is_string() && !json[name].is_null())) fail(ErrorCode::corrupt_file, "the record of ways has no text '{}'", name);
   return json[name].is_null() ? "" : json[name].get<std::string>();
+}
+
+// How a snapshot is reached from the target, which is nearer to it at each step.
+struct ReachedAt {
+  std::uint64_t bytes = 0;
+  std::string child, way;  // the one before it on the way, and by which snapshot; empty: it is the target
+};
+using ReachedBy = std::map<std::uint64_t, ReachedAt>;  // by the number of deltas, with the fewest bytes
+
+// More deltas for no fewer bytes lead nowhere sooner.
+ReachedBy without_dearer(const ReachedBy& all) {
+  ReachedBy kept;
+  for (const auto& [deltas, reached] : all)
+    if (kept.empty() || reached.bytes < kept.rbegin()->second.bytes) kept.emplace(deltas, reached);
+  return kept;
+}
+
+struct WayEnd {
+  ReachedAt reached;
+  std::uint64_t deltas = 0;
+  bool last_is_delta = false;  // or a full copy
+};
+
+// Of those with at most `most` deltas the one with the fewest bytes. Where someone has an older snapshot and none from there is so short, of all: a full
+// copy needs no delta, and may be far more to fetch.
+std::optional<WayEnd> best_end(std::vector<WayEnd> ends, std::uint64_t most) {
+  const bool has_older = std::any_of(ends.begin(), ends.end(), [](const WayEnd& end) { return end.last_is_delta; });
+  const auto is_short = [&](const WayEnd& end) { return end.deltas <= most && end.last_is_delta == has_older; };
+  if (std::any_of(ends.begin(), ends.end(), is_short)) std::erase_if(ends, [&](const WayEnd& end) { return end.deltas > most; });
+  const auto best = std::min_element(ends.begin(), ends.end(), [](const WayEnd& a, const WayEnd& b) {
+    return std::tie(a.reached.bytes, a.deltas) < std::tie(b.reached.bytes, b.deltas);
+  });
+  return best == ends.end() ? std::nullopt : std::optional(*best);
 }
 }  // namespace
 
@@ -61,49 +97,59 @@ std::optional<SnapshotWays> read_ways(const Store& store, const std::string& id)
 
 void put_ways(Store& store, const std::string& id, const SnapshotWays& ways) { store.put_record(kKind, id, ways_text(ways)); }
 
+std::uint64_t most_deltas(std::uint64_t behind) {
+  const std::uint64_t n = std::min(behind, std::uint64_t{0xffffffff});
+  return static_cast<std::uint64_t>(std::bit_width(n * n));
+}
+
 SnapshotPath plan_path(const Store& store, const std::string& target, const std::string& have) {
+  return plan_path([&store](const std::string& id) { return read_ways(store, id); }, target, have);
+}
+
+SnapshotPath plan_path(const WaysReader& read, const std::string& target, const std::string& have) {
   if (target == have) return {};
-  const auto first = read_ways(store, target);
+  const auto first = read(target);
   if (!first) return {};
   // Depths of what is seen are known from the edges that lead there; a chain's snapshots have one each, so the deepest is dealt with first and
   // every edge leads to one that comes later.
-  struct Node {
-    std::uint64_t bytes = 0;  // from the target to it
-    std::string child, way;   // where the cheapest way came from, by which snapshot
-  };
-  const auto ours = have.empty() ? std::nullopt : read_ways(store, have);
+  const auto ours = have.empty() ? std::nullopt : read(have);
   const std::uint64_t floor = ours && ours->depth < first->depth ? ours->depth : 0;
-  std::map<std::pair<std::uint64_t, std::string>, Node, std::greater<>> open{{{first->depth, target}, {}}};
-  std::map<std::string, Node> seen;
-  std::optional<Node> end;
+  std::map<std::pair<std::uint64_t, std::string>, ReachedBy, std::greater<>> open;
+  open[{first->depth, target}].emplace(0, ReachedAt{});
+  std::map<std::string, ReachedBy> seen;
+  std::vector<WayEnd> ends;
   for (std::size_t reads = 0; !open.empty() && reads < kMostReads; ++reads) {
-    const auto [key, node] = *open.begin();
-    const auto& [depth, id] = key;
+    const auto [depth, id] = open.begin()->first;
+    const ReachedBy& node = seen[id] = without_dearer(open.begin()->second);
     open.erase(open.begin());
-    seen[id] = node;
     if (!have.empty() && id == have) {
-      if (!end || node.bytes < end->bytes) end = node;
+      for (const auto& [deltas, reached] : node) ends.push_back({reached, deltas, true});
       continue;
     }
-    const auto ways = id == target ? first : read_ways(store, id);
+    const auto ways = id == target ? first : read(id);
     if (!ways || ways->depth != depth) continue;
     std::vector<SnapshotWay> edges = ways->ways;
     std::stable_sort(edges.begin(), edges.end(), [](const SnapshotWay& a, const SnapshotWay& b) { return a.back > b.back; });
     std::size_t taken = 0;
     for (const SnapshotWay& edge : edges) {
-      const Node next{node.bytes + edge.bytes, id, edge.id};
-      if (edge.parent.empty()) {
-        if (!end || next.bytes < end->bytes) end = next;
-      } else if (depth - edge.back >= floor && taken < kLongestEdges) {
-        ++taken;
-        const auto [at, is_new] = open.try_emplace({depth - edge.back, edge.parent}, next);
+      const bool is_full = edge.parent.empty();
+      if (!is_full && (depth - edge.back < floor || taken++ >= kLongestEdges)) continue;
+      for (const auto& [deltas, reached] : node) {
+        const ReachedAt next{reached.bytes + edge.bytes, id, edge.id};
+        if (is_full) {
+          ends.push_back({next, deltas, false});
+          continue;
+        }
+        const auto [at, is_new] = open[{depth - edge.back, edge.parent}].try_emplace(deltas + 1, next);
         if (!is_new && next.bytes < at->second.bytes) at->second = next;
       }
     }
   }
+  const std::optional<WayEnd> end = best_end(std::move(ends), most_deltas(first->depth - floor));
   if (!end) return {};
-  SnapshotPath path{{}, end->bytes};
-  for (Node at = *end; !at.way.empty(); at = seen.at(at.child)) path.ids.push_back(at.way);
+  SnapshotPath path{{}, end->reached.bytes};
+  std::uint64_t deltas = end->last_is_delta ? end->deltas - 1 : end->deltas;  // before the last one
+  for (ReachedAt at = end->reached; !at.way.empty(); at = seen.at(at.child).at(deltas--)) path.ids.push_back(at.way);
   std::reverse(path.ids.begin(), path.ids.end());
   return path;
 }

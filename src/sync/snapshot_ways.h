@@ -3,6 +3,7 @@
 //   const SnapshotPath path = plan_path(store, target, have);   SnapshotChain chain(store, target, local, path.ids);
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -34,8 +35,13 @@ struct SnapshotPath {
   std::vector<std::string> ids;  // newest first: each has the content of a snapshot of the chain, and the parent that comes next
   std::uint64_t bytes = 0;
 };
-// The way to `target` with the fewest bytes, from `have` (empty: from nothing) or from a full copy. Empty when there are no ways to the target:
-// its parents are walked then.
+// The most deltas that a way should have from a snapshot so many behind: 2 log2(n) + 1, rounded down; a mirror that leaves none out has such a way.
+std::uint64_t most_deltas(std::uint64_t behind);
+// A way to `target` from `have` (empty: from nothing) or from a full copy: of those with at most most_deltas() deltas the one with the fewest bytes; where
+// none from `have` is so short, the one with the fewest bytes of all. Empty when there are no ways to the target: its parents are walked then.
 SnapshotPath plan_path(const Store& store, const std::string& target, const std::string& have);
+// The same of ways that stand elsewhere.
+using WaysReader = std::function<std::optional<SnapshotWays>(const std::string& id)>;
+SnapshotPath plan_path(const WaysReader& read, const std::string& target, const std::string& have);
 
 }  // namespace lockstep

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "numerics/isa/word_classes.h"
 #include "sync/codec_test_tools.h"
 #include "sync/tensor_codec.h"
 #include "sync/varint.h"
@@ -87,6 +88,18 @@ TEST(TensorCodec, LittleChangedIsSmall) {
   }
 }
 
+// Runs it with AVX2 alone, and with AVX-512 where the machine has it.
+template <class F>
+void with_each_instruction_set(const F& work) {
+  const bool found = use_wide_word_classes(false);
+  for (const bool wide : {false, found}) {
+    SCOPED_TRACE(wide ? "AVX-512" : "AVX2");
+    use_wide_word_classes(wide);
+    work();
+  }
+  use_wide_word_classes(found);
+}
+
 // tests/golden/sync/payloads.json holds pairs with their payloads; LOCKSTEP_WRITE_GOLDEN=1 writes it anew, when the format's version changes.
 TEST(TensorCodec, GoldenPayloadsAreMetAndRead) {
   const std::string path = LOCKSTEP_SOURCE_DIR "/tests/golden/sync/payloads.json";
@@ -127,34 +140,40 @@ TEST(TensorCodec, GoldenPayloadsAreMetAndRead) {
   const auto rows = nlohmann::json::parse(read_file(path, 1 << 20));
   std::set<std::string> codecs;
   ASSERT_EQ(rows.size(), 15u);
-  for (const auto& row : rows) {
-    SafetensorsType type = SafetensorsType::f32;
-    for (const SafetensorsType one : all_types())
-      if (safetensors_type_name(one) == row["dtype"].get<std::string>()) type = one;
-    const std::string old_bytes = bytes_of(row["old"]), new_bytes = bytes_of(row["new"]), payload = bytes_of(row["payload"]);
-    codecs.insert(row["codec"].get<std::string>());
-    if (row["codec"] == "changes") {
-      EXPECT_EQ(decoded({TensorCodec::changes, payload}, type, old_bytes, new_bytes), new_bytes);
-      EXPECT_EQ(changes_payload(static_cast<std::size_t>(safetensors_type_bytes(type)), old_bytes, new_bytes), payload);
-      continue;
+  with_each_instruction_set([&] {
+    for (const auto& row : rows) {
+      SafetensorsType type = SafetensorsType::f32;
+      for (const SafetensorsType one : all_types())
+        if (safetensors_type_name(one) == row["dtype"].get<std::string>()) type = one;
+      const std::string old_bytes = bytes_of(row["old"]), new_bytes = bytes_of(row["new"]), payload = bytes_of(row["payload"]);
+      codecs.insert(row["codec"].get<std::string>());
+      if (row["codec"] == "changes") {
+        EXPECT_EQ(decoded({TensorCodec::changes, payload}, type, old_bytes, new_bytes), new_bytes);
+        EXPECT_EQ(changes_payload(static_cast<std::size_t>(safetensors_type_bytes(type)), old_bytes, new_bytes), payload);
+        continue;
+      }
+      const EncodedTensor encoded = encode_tensor(type, old_bytes, new_bytes);
+      EXPECT_EQ(codec_name(encoded.codec), row["codec"].get<std::string>());
+      EXPECT_EQ(encoded.payload, payload) << row["dtype"];
+      EXPECT_EQ(decoded(encoded, type, old_bytes, new_bytes), new_bytes);
     }
-    const EncodedTensor encoded = encode_tensor(type, old_bytes, new_bytes);
-    EXPECT_EQ(codec_name(encoded.codec), row["codec"].get<std::string>());
-    EXPECT_EQ(encoded.payload, payload) << row["dtype"];
-    EXPECT_EQ(decoded(encoded, type, old_bytes, new_bytes), new_bytes);
-  }
+  });
   EXPECT_TRUE(codecs.contains("sparse") && codecs.contains("planes") && codecs.contains("changes"));
 }
 
 // Larger pairs, of all paths through classes: their payloads' hash was computed once and must be met by every machine.
 TEST(TensorCodec, LargePayloadsHaveTheirHash) {
-  std::mt19937_64 random(12);
-  Sha256 hash;
-  for (const std::uint64_t every : {2000, 250, 30, 3}) {
-    const std::string old_bytes = plain_bf16(random, 100'001);
-    hash.update(encode_tensor(SafetensorsType::bf16, old_bytes, changed_copy(random, SafetensorsType::bf16, old_bytes, every)).payload);
-  }
-  EXPECT_EQ(hash.hex(), "b91beaf21c4c58420f65d4d3124a510ae2b1b974ed68d2c3aa78a2c081851313");
+  with_each_instruction_set([] {
+    std::mt19937_64 random(12);
+    Sha256 hash;
+    for (const std::uint64_t every : {2000, 250, 30, 3}) {
+      const std::string old_bytes = plain_bf16(random, 100'001), new_bytes = changed_copy(random, SafetensorsType::bf16, old_bytes, every);
+      const EncodedTensor encoded = encode_tensor(SafetensorsType::bf16, old_bytes, new_bytes);
+      hash.update(encoded.payload);
+      EXPECT_EQ(decoded(encoded, SafetensorsType::bf16, old_bytes, new_bytes), new_bytes);
+    }
+    EXPECT_EQ(hash.hex(), "b91beaf21c4c58420f65d4d3124a510ae2b1b974ed68d2c3aa78a2c081851313");
+  });
 }
 
 TEST(TensorCodec, ChangesOfSimplePublishersAreRead) {

@@ -92,6 +92,9 @@ def test_only_what_is_not_worse_goes_live(gated, tmp_path):
     assert leads == {"v13": 1} and "gate-6: divergence failed" in done.stdout and "gate-6: failed, and was overruled by --force" in done.stdout, done.stdout
     report = requests.get(f"{server.url}/v1/gates/gate-6", timeout=30).json()
     assert report["forced"] and not report["passed"] and "nats a token" in report["reason"]
+    warned = lambda: [line for line in server.errors if "moved all the same" in line]  # noqa: E731
+    wait_for("the server's log has who moved it", lambda: any(all(word in line for word in ("gate-6", "chat", "v13", "nats a token")) for line in warned()))
+    assert len(warned()) == 1, warned()
 
 
 def test_a_damaged_object_never_becomes_a_deployment(gated, tmp_path):

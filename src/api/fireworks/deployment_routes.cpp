@@ -1,17 +1,44 @@
-// Deployments: names under which models are sampled. One is ready at once.
+#include "api/fireworks/deployment_routes.h"
+
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <sstream>
 
 #include "api/errors.h"
 #include "api/fireworks/fireworks_routes.h"
 #include "base/server_paths.h"
-#include "serving/fleet_port.h"
 
 namespace lockstep {
 namespace {
 constexpr const char* kDeployments = "deployments";
+
+struct DeploymentCall {
+  ApiRequest& request;
+  std::shared_ptr<Responder> out;
+  std::string owner;
+  TrainingJson body;
+  const DeploymentHost& host;
+
+  void answer(const TrainingJson& json, int status = 200) const {
+    out->send({status, "application/json", json.dump(-1, ' ', false, TrainingJson::error_handler_t::replace), {}});
+  }
+};
+
+// A trainer's, which are among the records of its control plane.
+class TrainerDeployments : public HostedDeployments {
+ public:
+  explicit TrainerDeployments(std::shared_ptr<TrainingService> service) : service_(std::move(service)) {}
+  std::optional<Deployment> find(const std::string& owner, const std::string& name) override { return records().find(owner, name); }
+  std::vector<Deployment> all(const std::string& owner) override { return records().all(owner); }
+  Deployment change(const std::string& owner, const std::string& name, const Change& what) override { return records().change(owner, name, what); }
+  void remove(const std::string& owner, const std::string& name) override { records().remove(owner, name); }
+
+ private:
+  StoredRecords<Deployment>& records() { return service_->control().deployments; }
+  const std::shared_ptr<TrainingService> service_;
+};
 
 TrainingJson deployment_json(const Deployment& d) {
   TrainingJson json{{"name", d.name},
@@ -27,9 +54,9 @@ TrainingJson deployment_json(const Deployment& d) {
   return json;
 }
 
-Deployment deployment_at(const TrainingCall& call) {
-  const std::string name = resource_name(call, kDeployments, path_segment(call, "deployment"));
-  const auto found = call.service.control().deployments.find(call.owner, name);
+Deployment deployment_at(const DeploymentCall& call) {
+  const std::string name = resource_name(call.request, kDeployments, path_segment(call.request, "deployment"));
+  const auto found = call.host.records->find(call.owner, name);
   if (!found) throw RequestError(ErrorCode::not_found, "deployment", fmt::format("there is no deployment '{}'", shown(name)), 404);
   return *found;
 }
@@ -48,19 +75,29 @@ TrainingJson replica_rows(const std::vector<FleetMember>& members, const std::st
   return rows;
 }
 
+bool all_have(const std::vector<FleetMember>& members, const std::string& identity) {
+  const auto is_live = [](const FleetMember& one) { return !one.lost; };
+  const auto has_it = [&](const FleetMember& one) { return one.lost || (one.stage == "ready" && one.current_identity == identity); };
+  return std::any_of(members.begin(), members.end(), is_live) && std::all_of(members.begin(), members.end(), has_it);
+}
+
+// Of an entry that is not ended nobody waited long enough to be told: its replicas say it.
+const char* state_of(const HotLoad& load, const std::vector<FleetMember>& members) {
+  if (!load.failure.empty()) return "FAILED";
+  return load.ended > 0 || all_have(members, load.identity) ? "READY" : "LOADING";
+}
+
 // The snapshots that were loaded into the deployment, the oldest first.
-void tell_ledger(const TrainingCall& call) {
+void tell_ledger(const DeploymentCall& call) {
   const Deployment d = deployment_at(call);
-  const auto& fleet = call.service.options().fleet;
+  const auto& fleet = call.host.fleet;
   const std::vector<FleetMember> members = fleet ? fleet->members() : std::vector<FleetMember>();
   std::set<std::string> told;
   TrainingJson entries = TrainingJson::array();
   for (auto one = d.ledger.rbegin(); one != d.ledger.rend(); ++one) {
-    TrainingJson entry{{"identity", one->identity},
-                       {"state", one->failure.empty() ? "READY" : "FAILED"},
-                       {"createTime", iso_time(one->began)},
-                       {"endTime", iso_time(one->ended)}};
-    if (one->failure.empty() || !one->type.empty()) entry["type"] = one->type == "delta" ? "DELTA" : "FULL";
+    TrainingJson entry{{"identity", one->identity}, {"state", state_of(*one, members)}, {"createTime", iso_time(one->began)}};
+    if (one->ended > 0) entry["endTime"] = iso_time(one->ended);
+    if (one->type != HotLoad::kAnyWay && (one->failure.empty() || !one->type.empty())) entry["type"] = one->type == "delta" ? "DELTA" : "FULL";
     if (!one->failure.empty()) entry["error"] = one->failure;
     if (told.insert(one->identity).second && !members.empty()) entry["replicas"] = replica_rows(members, one->identity);
     entries.push_back(std::move(entry));
@@ -78,7 +115,8 @@ void take_fields(const TrainingJson& json, Deployment& d) {
 }
 
 // With ?updateMask=description,min_replica_count,...: these fields of the body alone; one that the body lacks becomes "" or 0.
-TrainingJson masked(const TrainingCall& call, const TrainingJson& json) {
+TrainingJson masked(const DeploymentCall& call) {
+  const TrainingJson& json = call.body;
   const std::optional<std::string> mask = call.request.query_value("updateMask");
   if (!mask) return json;
   const std::map<std::string, std::pair<std::string, TrainingJson>> known = {{"hot_load_trainer_job", {"hotLoadTrainerJob", ""}},
@@ -101,66 +139,133 @@ TrainingJson masked(const TrainingCall& call, const TrainingJson& json) {
   return out;
 }
 
-void create_deployment(const TrainingCall& call) {
-  const TrainingJson json = call.json();
+void create_deployment(const DeploymentCall& call) {
+  const TrainingJson& json = call.body;
   const std::string id = call.request.query_value("deploymentId").value_or("");
   if (id.empty()) fail_value("deploymentId", "is missing");
-  const bool guesses = !query_flag(call, "disableSpeculativeDecoding");
-  const std::string name = resource_name(call, kDeployments, id), base_model = text_field(json, "baseModel", call.service.base().name);
-  check_base_model(call, base_model);
-  StoredRecords<Deployment>& deployments = call.service.control().deployments;
-  if (deployments.find(call.owner, name)) return answer_conflict(call, fmt::format("the deployment '{}' exists already", name));
-  call.answer(deployment_json(deployments.change(call.owner, name, [&](Deployment& d) {
+  const bool guesses = !query_flag(call.request, "disableSpeculativeDecoding");
+  if (!guesses && !call.host.chooses_guesses)
+    throw RequestError(ErrorCode::unsupported, "disableSpeculativeDecoding",
+                       "disableSpeculativeDecoding is true, allowed is false on a server without a trainer: each request says whether it is guessed ahead");
+  const std::string name = resource_name(call.request, kDeployments, id), base_model = text_field(json, "baseModel", call.host.base_model);
+  call.host.check_base_model(call.owner, base_model);
+  if (call.host.records->find(call.owner, name)) return call.answer(conflict_json(fmt::format("the deployment '{}' exists already", name)), 409);
+  call.answer(deployment_json(call.host.records->change(call.owner, name, [&](Deployment& d) {
     d.base_model = base_model;
     d.shape = text_field(json, "deploymentShape");
     d.guesses = guesses;
     take_fields(json, d);
   })));
 }
+
+void list_deployments(const DeploymentCall& call) {
+  TrainingJson rows = TrainingJson::array();
+  for (const Deployment& d : call.host.records->all(call.owner)) rows.push_back(deployment_json(d));
+  call.answer(page_of(call.request, kDeployments, rows));
+}
+
+void change_deployment(const DeploymentCall& call) {
+  const TrainingJson json = masked(call);
+  call.answer(deployment_json(call.host.records->change(call.owner, deployment_at(call).name, [&](Deployment& d) { take_fields(json, d); })));
+}
+
+void delete_deployment(const DeploymentCall& call) {
+  call.host.records->remove(call.owner, deployment_at(call).name);
+  call.answer(TrainingJson::object());
+}
+
+void empty_ledger(const DeploymentCall& call) {
+  call.host.records->change(call.owner, deployment_at(call).name, [](Deployment& d) { d.ledger.clear(); });
+  call.answer(TrainingJson::object());
+}
+
+JsonFields deployment_fields(std::initializer_list<const char*> more) {
+  JsonFields known = known_fields({"hotLoadTrainerJob", "hotLoadTransitionType", "description", "minReplicaCount", "maxReplicaCount"},
+                                  {"forTraining", "placement", "acceleratorType", "annotations", "preemptible"});
+  known.taken(more);
+  known.harmless("enableHotLoad", {true});
+  known.harmless("hotLoadBucketType", {"FW_HOSTED"});
+  known.only("extraArgs", {Json::array()});
+  known.only("extraValues", {Json::object()});
+  return known;
+}
+
+// There is one, by which the package makes its paths.
+void list_accounts(const DeploymentCall& call) {
+  call.answer(page_of(call.request, "accounts", TrainingJson::array({{{"name", fmt::format("accounts/{}", kTrainingAccount)}}})));
+}
+
+struct DeploymentRoute {
+  const char* method;
+  std::string path;
+  void (*handler)(const DeploymentCall& call);
+  std::vector<std::string> query = {};
+  std::optional<JsonFields> fields = {};  // of the body; none: it is not read
+};
+
+std::vector<DeploymentRoute> deployment_routes() {
+  const std::string all = fmt::format("/v1/accounts/{{account}}/{}", kDeployments), one = all + "/{deployment}";
+  std::vector<DeploymentRoute> rows;
+  rows.push_back({"POST", all, create_deployment, known_query({"deploymentId", "disableSpeculativeDecoding"}, {"skipShapeValidation", "acceptShapelessRisk"}),
+                  deployment_fields({"baseModel", "deploymentShape"})});
+  rows.push_back({"GET", all, list_deployments, page_query()});
+  rows.push_back({"GET", one, [](const DeploymentCall& call) { call.answer(deployment_json(deployment_at(call))); }});
+  rows.push_back({"PATCH", one, change_deployment, {"updateMask"}, deployment_fields({})});
+  rows.push_back({"DELETE", one, delete_deployment, known_query({}, {"ignoreChecks", "hard"})});
+  rows.push_back({"GET", one + "/ledger", tell_ledger});
+  rows.push_back({"DELETE", one + "/ledger", empty_ledger});
+  return rows;
+}
 }  // namespace
 
-void add_deployment_routes(TrainingRoutes& routes) {
-  const std::string all = fmt::format("/v1/accounts/{{account}}/{}", kDeployments), one = all + "/{deployment}";
-  const auto fields = [](std::initializer_list<const char*> more) {
-    JsonFields known = known_fields({"hotLoadTrainerJob", "hotLoadTransitionType", "description", "minReplicaCount", "maxReplicaCount"},
-                                    {"forTraining", "placement", "acceleratorType", "annotations", "preemptible"});
-    known.taken(more);
-    known.harmless("enableHotLoad", {true});
-    known.harmless("hotLoadBucketType", {"FW_HOSTED"});
-    known.only("extraArgs", {Json::array()});
-    known.only("extraValues", {Json::object()});
-    return known;
+DeploymentHost trainer_deployments(const std::shared_ptr<TrainingService>& service) {
+  return {.records = std::make_shared<TrainerDeployments>(service),
+          .fleet = service->options().fleet,
+          .base_model = service->base().name,
+          .check_base_model = [service](const std::string& owner, const std::string& name) { check_base_model(*service, owner, name); },
+          .chooses_guesses = true};
+}
+
+DeploymentHost replica_deployments(std::shared_ptr<HostedDeployments> records, std::shared_ptr<FleetPort> fleet, std::shared_ptr<const Deployments> models) {
+  const std::string first = models->first()->model().name();
+  const auto check = [models = std::move(models)](const std::string&, const std::string& name) {
+    const std::vector<std::string> names = models->names();
+    if (std::find(names.begin(), names.end(), model_label(name)) != names.end()) return;
+    throw RequestError(ErrorCode::not_found, "baseModel",
+                       fmt::format("baseModel is '{}', allowed are {}{}", shown(name), fmt::join(names, ", "), did_you_mean(name, names)), 404);
   };
-  routes.add_at_root("POST", all, fields({"baseModel", "deploymentShape"}), create_deployment,
-                     known_query({"deploymentId", "disableSpeculativeDecoding"}, {"skipShapeValidation", "acceptShapelessRisk"}));
-  routes.add_at_root(
-      "GET", all,
-      [](const TrainingCall& call) {
-        TrainingJson rows = TrainingJson::array();
-        for (const Deployment& d : call.service.control().deployments.all(call.owner)) rows.push_back(deployment_json(d));
-        answer_page(call, kDeployments, rows);
-      },
-      page_query());
-  routes.add_at_root("GET", one, [](const TrainingCall& call) { call.answer(deployment_json(deployment_at(call))); });
-  routes.add_at_root("PATCH", one, fields({}),
-                     [](const TrainingCall& call) {
-                       const TrainingJson json = masked(call, call.json());
-                       call.answer(deployment_json(
-                           call.service.control().deployments.change(call.owner, deployment_at(call).name, [&](Deployment& d) { take_fields(json, d); })));
-                     },
-                     {"updateMask"});
-  routes.add_at_root(
-      "DELETE", one,
-      [](const TrainingCall& call) {
-        call.service.control().deployments.remove(call.owner, deployment_at(call).name);
-        call.answer(TrainingJson::object());
-      },
-      known_query({}, {"ignoreChecks", "hard"}));
-  routes.add_at_root("GET", one + "/ledger", tell_ledger);
-  routes.add_at_root("DELETE", one + "/ledger", [](const TrainingCall& call) {
-    call.service.control().deployments.change(call.owner, deployment_at(call).name, [](Deployment& d) { d.ledger.clear(); });
-    call.answer(TrainingJson::object());
-  });
+  return {.records = std::move(records), .fleet = std::move(fleet), .base_model = first, .check_base_model = check};
+}
+
+void add_deployment_routes(TrainingRoutes& routes, const DeploymentHost& host) {
+  for (const DeploymentRoute& row : deployment_routes()) {
+    const auto handler = [host, handler = row.handler, has_body = row.fields.has_value()](const TrainingCall& call) {
+      handler({call.request, call.out, call.owner, has_body ? call.json() : TrainingJson::object(), host});
+    };
+    routes.add_at_root(row.method, row.path, row.fields.value_or(JsonFields()), handler, row.query);
+  }
+}
+
+void add_deployment_routes(Routes& routes, const DeploymentHost& host) {
+  RequestLanes& lanes = routes.lanes();
+  std::vector<DeploymentRoute> rows = deployment_routes();
+  rows.push_back({"GET", "/v1/accounts", list_accounts, page_query()});
+  for (const DeploymentRoute& row : rows) {
+    const auto work = [host, row](ApiRequest& request, const std::shared_ptr<Responder>& out) {
+      TrainingJson body = TrainingJson::object();
+      if (row.fields) {
+        if (!request.body.empty()) body = parse_object(request.body);
+        row.fields->read(body);
+      }
+      row.handler({request, out, request.owner, std::move(body), host});
+    };
+    Route route{row.method, row.path, [work, &lanes](ApiRequest& request, const std::shared_ptr<Responder>& out) {
+                  lanes.small.post(
+                      std::move(request), out, [work, out](ApiRequest& its) { work(its, out); }, [](const std::exception& e) { return error_response(e); });
+                }};
+    route.query = row.query;
+    routes.add(std::move(route));
+  }
 }
 
 }  // namespace lockstep

@@ -2,9 +2,9 @@
 
 #include "api/errors.h"
 #include "api/fireworks/fleet_waiter.h"
+#include "api/fireworks/hot_load_ledger.h"
 #include "api/json_fields.h"
 #include "base/server_paths.h"
-#include "host/training_records.h"
 #include "serving/plain_name.h"
 
 namespace lockstep {
@@ -60,9 +60,28 @@ std::string previous_snapshot(const Json& value, const std::string& field) {
   if (!previous.empty()) check_plain_name(field + ".previous_snapshot_identity", previous);
   return previous;
 }
+
+// As the deployment of the request's header says, and into its ledger. A fleet has one set of weights: a load without a deployment, or for one that
+// another server has, is a load all the same.
+void load_into_deployment(FleetWaiter& waiter, const std::shared_ptr<HostedDeployments>& deployments, const ApiRequest& request, const FleetDelivery& wanted,
+                          const std::shared_ptr<Responder>& out) {
+  const std::string name(request.header("fireworks-deployment"));
+  const std::optional<Deployment> deployment = deployments && !name.empty() ? deployments->find(request.owner, name) : std::nullopt;
+  if (!deployment) return waiter.load(wanted, out);
+  begin_hot_load(*deployments, *deployment, wanted.identity);
+  const auto told = [deployments, owner = request.owner, name, identity = wanted.identity](const FleetProgress& progress) {
+    end_hot_load(*deployments, owner, name, identity, progress);
+  };
+  try {
+    waiter.load(wanted, out, fleet_transition(*deployment), told);
+  } catch (const std::exception& e) {
+    told({.ready = false, .ended = true, .error = e.what()});
+    throw;
+  }
+}
 }  // namespace
 
-void add_fleet_routes(Routes& routes, const std::shared_ptr<FleetPort>& fleet) {
+void add_fleet_routes(Routes& routes, const std::shared_ptr<FleetPort>& fleet, const std::shared_ptr<HostedDeployments>& deployments) {
   const auto waiter = std::make_shared<FleetWaiter>(fleet);
   RequestLanes& lanes = routes.lanes();
   const auto failed = [](const std::exception& e) { return error_response(e); };
@@ -80,22 +99,18 @@ void add_fleet_routes(Routes& routes, const std::shared_ptr<FleetPort>& fleet) {
                       fields.read(parse_object(r.body));
                       if (wanted.identity.empty()) fail_field("identity", "is missing");
                       check_plain_name("identity", wanted.identity);
-                      waiter->load(wanted, out);
+                      load_into_deployment(*waiter, deployments, r, wanted, out);
                     },
                     failed);
               }});
-  const auto tell = [=, &routes, &lanes](const std::string& path, std::function<nlohmann::ordered_json()> json, std::vector<std::string> query = {}) {
-    Route route{"GET", path, [=, &lanes](ApiRequest& request, const std::shared_ptr<Responder>& out) {
+  const auto tell = [=, &routes, &lanes](const std::string& path, std::function<nlohmann::ordered_json()> json) {
+    routes.add({"GET", path, [=, &lanes](ApiRequest& request, const std::shared_ptr<Responder>& out) {
                   lanes.small.post(
                       std::move(request), out, [=](ApiRequest&) { out->send(fleet_answer(json())); }, failed);
-                }};
-    route.query = std::move(query);
-    routes.add(std::move(route));
+                }});
   };
   tell(hot_load, [waiter] { return hot_load_json(waiter->members()); });
   tell("/api/fleet", [fleet] { return fleet_json(*fleet); });
-  // There is one account, which fits a page of any size.
-  tell("/v1/accounts", [] { return nlohmann::ordered_json{{"accounts", {{{"name", fmt::format("accounts/{}", kTrainingAccount)}}}}}; }, {"pageSize"});
 }
 
 }  // namespace lockstep

@@ -24,12 +24,14 @@ struct FleetWaiter::State {
     std::shared_ptr<Responder> out;
     std::string transition;
     std::chrono::steady_clock::time_point until;
+    Told told = {};
     FleetSignal signal = {};
     bool delivered = false;         // it has a signal
     std::exception_ptr fault = {};  // of taking it in
   };
   std::shared_ptr<FleetPort> fleet;
-  std::mutex mutex;  // guards all below, and a Waiting until it is delivered
+  std::chrono::milliseconds longest{};  // until a request is answered
+  std::mutex mutex;                     // guards all below, and a Waiting until it is delivered
   std::condition_variable wake;
   std::list<std::shared_ptr<Waiting>> waiting;
   std::size_t open = 0;  // requests that wait, those that work() looks at now included
@@ -77,6 +79,7 @@ void FleetWaiter::State::work() {
     std::size_t answered = 0;
     const auto answer = [&](const Waiting& one, const FleetProgress& progress) {
       ++answered;
+      if (one.told) one.told(progress);
       nlohmann::ordered_json json{{"identity", one.delivery.identity}, {"ready", progress.ready}};
       if (!progress.error.empty()) json["message"] = without_server_paths(progress.error);
       one.out->send({200, "application/json", json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace), {}});
@@ -100,8 +103,10 @@ void FleetWaiter::State::work() {
       try {
         std::rethrow_exception(fault);
       } catch (const Error& e) {
+        if (one->told) one->told({.ready = false, .ended = true, .error = e.what()});
         one->out->send(error_response(delivery_error(e)));
       } catch (const std::exception& e) {
+        if (one->told) one->told({.ready = false, .ended = true, .error = e.what()});
         one->out->send(error_response(e));
       }
     }
@@ -128,7 +133,7 @@ std::uint64_t FleetWaiter::State::last_signal() const {
   return last;
 }
 
-// If the request was answered meanwhile (kLoadSeconds), a fault is shown to those that ask for the replicas.
+// If the request was answered meanwhile (`longest`), a fault is shown to those that ask for the replicas.
 void FleetWaiter::State::deliver(Waiting& one) {
   FleetSignal signal;
   std::exception_ptr fault;
@@ -155,8 +160,9 @@ void FleetWaiter::State::deliver(Waiting& one) {
   failed_at = at;
 }
 
-FleetWaiter::FleetWaiter(std::shared_ptr<FleetPort> fleet) : state_(std::make_shared<State>()) {
+FleetWaiter::FleetWaiter(std::shared_ptr<FleetPort> fleet, double seconds) : state_(std::make_shared<State>()) {
   state_->fleet = std::move(fleet);
+  state_->longest = std::chrono::milliseconds(static_cast<std::int64_t>(1000 * seconds));
   thread_ = std::thread([state = state_] { state->work(); });
 }
 
@@ -169,9 +175,9 @@ FleetWaiter::~FleetWaiter() {
   thread_.join();
 }
 
-void FleetWaiter::load(const FleetDelivery& delivery, const std::shared_ptr<Responder>& out, const std::string& transition) {
-  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(static_cast<std::int64_t>(1000 * kLoadSeconds));
-  const auto one = std::make_shared<State::Waiting>(State::Waiting{delivery, out, transition, until});
+void FleetWaiter::load(const FleetDelivery& delivery, const std::shared_ptr<Responder>& out, const std::string& transition, const Told& told) {
+  const auto until = std::chrono::steady_clock::now() + state_->longest;
+  const auto one = std::make_shared<State::Waiting>(State::Waiting{delivery, out, transition, until, told});
   const bool delivers = delivery.snapshot.empty() && state_->fleet->has_delivery(delivery.identity);
   if (!delivers) {
     try {

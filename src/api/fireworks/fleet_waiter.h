@@ -2,6 +2,7 @@
 // trainer left (FleetPort::has_delivery) are taken into the store first, on a thread of their own. Any thread.
 //   FleetWaiter waiter(fleet);   waiter.load({.identity = "step-3"}, responder);   members = waiter.members();
 #pragma once
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -17,11 +18,14 @@ inline constexpr double kLoadSeconds = 50;  // the package waits for 60
 
 class FleetWaiter {
  public:
-  explicit FleetWaiter(std::shared_ptr<FleetPort> fleet);
+  // `seconds` after which a request is answered, whatever the fleet does.
+  explicit FleetWaiter(std::shared_ptr<FleetPort> fleet, double seconds = kLoadSeconds);
   ~FleetWaiter();  // answers all that wait
   // Points the fleet at a snapshot, as FleetPort::load; an empty `transition` is the channel's. Errors: RequestError for a snapshot that is not
   // there; resource_exhausted when too many wait. A fault in files that are taken in is told in the answer.
-  void load(const FleetDelivery& delivery, const std::shared_ptr<Responder>& out, const std::string& transition = {});
+  // `told`: called once before the answer, with what it says, where load() throws nothing.
+  using Told = std::function<void(const FleetProgress&)>;
+  void load(const FleetDelivery& delivery, const std::shared_ptr<Responder>& out, const std::string& transition = {}, const Told& told = {});
   // The fleet's members. If the files of the last request could not be taken in, the first member is shown in error with them as its target.
   std::vector<FleetMember> members();
 

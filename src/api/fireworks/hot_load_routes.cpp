@@ -3,6 +3,7 @@
 #include "api/fireworks/fireworks_routes.h"
 #include "api/fireworks/fleet_routes.h"
 #include "api/fireworks/fleet_waiter.h"
+#include "api/fireworks/hot_load_ledger.h"
 #include "serving/plain_name.h"
 
 namespace lockstep {
@@ -32,10 +33,7 @@ void load_snapshot(const TrainingCall& call, FleetWaiter* waiter) {
   const Deployment loaded = call.service.control().hot_load(call.owner, deployment_in_header(call).name, identity, call.text_header("fireworks-model"));
   if (!waiter || !loaded.failed.empty()) return call.answer({{"identity", identity}});
   // By its id: another model's checkpoint may have the channel of this name.
-  waiter->load({.identity = identity, .snapshot = snapshot_of(call, loaded)}, call.out,
-               loaded.transition_type == "SYNC"    ? "staged"
-               : loaded.transition_type == "ASYNC" ? "immediate"
-                                                   : "");
+  waiter->load({.identity = identity, .snapshot = snapshot_of(call, loaded)}, call.out, fleet_transition(loaded));
 }
 
 void hot_load_status(const TrainingCall& call) {

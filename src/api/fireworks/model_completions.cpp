@@ -1,7 +1,10 @@
 #include "api/fireworks/model_completions.h"
 
+#include <optional>
+
 #include "api/errors.h"
 #include "api/fireworks/completion_routes.h"
+#include "api/fireworks/resource_names.h"
 #include "api/openai/completion_answer.h"
 #include "api/openai/requested_model.h"
 #include "api/openai/sleeping_model.h"
@@ -12,22 +15,37 @@ namespace lockstep {
 namespace {
 constexpr std::size_t kMostModelAnswers = 1024;  // long ones that wait to be written
 
-CalledDeployment called_deployment(const Deployments& deployments, const ApiRequest& request, const std::string& model) {
-  if (deployments.is_single()) return deployments.call({}, {});
-  const RequestedModel asked = read_requested_model(request.body, [](const std::string&) { return true; });
-  try {
-    return deployments.call(model, who_asks(request, asked));
-  } catch (const Error& e) {
-    throw RequestError(e.code(), "model", e.message(), 0, "model_not_found");
-  }
-}
-
 struct ModelCompletions {
   std::shared_ptr<const Deployments> deployments;
   std::shared_ptr<Worker> writer;
   std::shared_ptr<HeldStreams> streams;
+  std::shared_ptr<HostedDeployments> hosted;
   RequestPool& pool;
 };
+
+// The model of a deployment that the client made, by the names that Fireworks' clients give it.
+std::optional<std::string> model_of_hosted(const ModelCompletions& with, const std::string& owner, const std::string& model) {
+  const std::size_t hash = model.find('#');
+  const std::string name = hash == std::string::npos ? model : model.substr(hash + 1);
+  if (!with.hosted || !name.starts_with("accounts/")) return std::nullopt;
+  const std::optional<Deployment> made = with.hosted->find(owner, name);
+  return made ? std::optional(model_label(made->base_model)) : std::nullopt;
+}
+
+// The server's own names come first, so that nothing is looked up for them.
+CalledDeployment called_deployment(const ModelCompletions& with, const ApiRequest& request, const std::string& model) {
+  if (with.deployments->is_single()) return with.deployments->call({}, {});
+  const RequestedModel asked = read_requested_model(request.body, [](const std::string&) { return true; });
+  std::optional<std::string> made;
+  while (true) {
+    try {
+      return with.deployments->call(made.value_or(model), who_asks(request, asked));
+    } catch (const Error& e) {
+      if (!made && (made = model_of_hosted(with, request.owner, model))) continue;
+      throw RequestError(e.code(), "model", e.message(), 0, "model_not_found");
+    }
+  }
+}
 
 // `called.service` is not null.
 void complete_called(const ApiRequest& request, std::chrono::steady_clock::time_point came, const std::shared_ptr<Responder>& out, const ModelCompletions& with,
@@ -49,7 +67,7 @@ void complete_called(const ApiRequest& request, std::chrono::steady_clock::time_
 void complete_of_model(ApiRequest& request, std::chrono::steady_clock::time_point came, const std::shared_ptr<Responder>& out, const ModelCompletions& with) {
   FireworksCompletion wanted = decode_fireworks_completion(parse_object(request.body));
   if (wanted.sampling.model.empty()) fail_field("model", "is missing");
-  CalledDeployment called = called_deployment(*with.deployments, request, wanted.sampling.model);
+  CalledDeployment called = called_deployment(with, request, wanted.sampling.model);
   if (called.service) return complete_called(request, came, out, with, std::move(wanted), called);
   const auto loaded = [=, request = request](std::shared_ptr<GenerationService> service, const std::exception_ptr& fault) {
     CalledDeployment awake = called;
@@ -60,8 +78,10 @@ void complete_of_model(ApiRequest& request, std::chrono::steady_clock::time_poin
 }
 }  // namespace
 
-void add_model_completions(Routes& routes, std::shared_ptr<const Deployments> deployments, std::shared_ptr<HeldStreams> streams) {
-  const ModelCompletions with{std::move(deployments), std::make_shared<Worker>(kMostModelAnswers, 0), std::move(streams), routes.lanes().large};
+void add_model_completions(Routes& routes, std::shared_ptr<const Deployments> deployments, std::shared_ptr<HeldStreams> streams,
+                           std::shared_ptr<HostedDeployments> hosted) {
+  const ModelCompletions with{std::move(deployments), std::make_shared<Worker>(kMostModelAnswers, 0), std::move(streams), std::move(hosted),
+                              routes.lanes().large};
   routes.add({.method = "POST",
               .path = "/inference/v1/completions",
               .handler =

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "api/api_test_tools.h"
 #include "api/fireworks/model_completions.h"
@@ -12,6 +13,7 @@
 #include "api/openai/openai_api.h"
 #include "api/openai/requested_model.h"
 #include "serving/loading.h"
+#include "serving/served_defaults.h"
 
 namespace lockstep {
 namespace {
@@ -221,6 +223,61 @@ TEST_F(DeploymentsApi, AnswersNameTheirSnapshot) {
   EXPECT_TRUE(call("GET", "/v1/deployments")->json().at("data").at(0).at("snapshot").is_null());
   EXPECT_EQ(call("POST", "/inference/v1/completions", body("c", R"("prompt":"3 7")"))->wait().status, 404);
   EXPECT_EQ(call("POST", "/inference/v1/completions", R"({"prompt":"3 7"})")->wait().status, 400);
+}
+
+// A name that a client of Fireworks' package made means its base model; the server's own names come first, and another key's are nobody's.
+TEST_F(DeploymentsApi, ADeploymentThatAClientMadeIsSampled) {
+  const auto made = std::make_shared<LocalDeployments>();
+  const std::string name = "accounts/local/deployments/rollouts";
+  made->change("ann", name, [](Deployment& d) { d.base_model = "accounts/local/models/b"; });
+  made->change("bob", "accounts/local/deployments/other", [](Deployment& d) { d.base_model = "b"; });
+  add_model_completions(routes_, deployments_, nullptr, made);
+  const auto sampled = [&](const std::string& model) {
+    const std::string body = fmt::format(R"({{"model":"{}","prompt":"3 7 12=48:","max_tokens":8,"seed":5,"logprobs":true}})", model);
+    const Json json = call("POST", "/inference/v1/completions", body)->json();
+    if (json.contains("error")) return json.at("error").at("code").get<std::string>();
+    EXPECT_EQ(json.at("model"), model);
+    return json.at("choices").dump();
+  };
+  const std::string b = sampled("b");
+  EXPECT_NE(b, sampled("a"));
+  EXPECT_EQ(sampled(name), b);
+  EXPECT_EQ(sampled("accounts/local/models/b#" + name), b);
+  EXPECT_EQ(sampled("accounts/local/deployments/other"), "model_not_found");
+  EXPECT_EQ(sampled("accounts/local/deployments/never"), "model_not_found");
+  made->change("ann", name, [](Deployment& d) { d.base_model = "gone"; });
+  EXPECT_EQ(sampled(name), "model_not_found");
+}
+
+TEST_F(DeploymentsApi, ChatsAndResponsesNameTheirSnapshotInEveryEvent) {
+  const std::string id(64, '7');
+  const ChatFolder folder;
+  ServingModel model = serving_model(open_model({.model = folder.path(), .threads = 2}));
+  add_chat(model, folder.path());
+  model.name = "c";
+  model.executor = executor_;
+  ModelDeployment made;
+  made.name = "c";
+  made.service = std::make_shared<GenerationService>(std::move(model), ServingOptions{});
+  deployments_->add(std::move(made));
+  const std::string chat = R"("model":"c","max_tokens":4,"seed":5,"messages":[{"role":"user","content":"3 7"}])",
+                    response = R"("model":"c","max_output_tokens":4,"seed":5,"input":"3 7")", stream = R"(,"stream":true)";
+  const auto answer = [&](const std::string& path, const std::string& fields) { return call("POST", path, "{" + fields + "}"); };
+  const auto events = [&](const std::string& path, const std::string& fields) {
+    const std::string body = answer(path, fields + stream)->wait().body;
+    return path == "/v1/responses" ? typed_events_of(body) : stream_parts(body);
+  };
+  for (const bool named : {false, true}) {
+    if (named) deployments_->list().at(2).service->weights().name(id);
+    for (const auto& [path, fields] : {std::pair("/v1/chat/completions", chat), std::pair("/v1/responses", response)}) {
+      SCOPED_TRACE(path);
+      std::vector<Json> all = events(path, fields);
+      EXPECT_GE(all.size(), 3u);
+      if (all.back().contains("response")) all.push_back(all.back().at("response"));
+      all.push_back(answer(path, fields)->json());
+      for (const Json& one : all) EXPECT_EQ(one.value("snapshot", ""), named ? id : "") << one;
+    }
+  }
 }
 
 // What is answered with 200 has been kept; what is refused has not.

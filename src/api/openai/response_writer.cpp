@@ -11,15 +11,27 @@ Json text_part(const std::string& text) { return {{"type", "output_text"}, {"tex
 Json reasoning_part(const std::string& text) { return {{"type", "reasoning_text"}, {"text", text}}; }
 }  // namespace
 
+void ResponseWriter::set_head(const AnswerHead& head) {
+  head_ = head;
+  origin_.clear();
+  if (head.mixed_versions) origin_ += ",\"mixed_versions\":true";
+  if (head.snapshot.empty()) return;
+  origin_ += ",\"snapshot\":";
+  append_json_string(origin_, head.snapshot);
+}
+
 void ResponseWriter::event(std::string& out, std::string_view type, Json fields) {
   if (!streams_) return;
   Json json{{"type", type}, {"sequence_number", sequence_++}};
   json.update(fields);
-  out += fmt::format("event: {}\ndata: {}\n\n", type, text_of_json(json));
+  std::string text = text_of_json(json);
+  text.pop_back();  // the closing brace
+  out += fmt::format("event: {}\ndata: {}{}}}\n\n", type, text, origin_);
 }
 
 void ResponseWriter::response_event(std::string& out, std::string_view type, std::string_view response) {
-  if (streams_) out += fmt::format("event: {0}\ndata: {{\"type\":\"{0}\",\"sequence_number\":{1},\"response\":{2}}}\n\n", type, sequence_++, response);
+  if (streams_)
+    out += fmt::format("event: {0}\ndata: {{\"type\":\"{0}\",\"sequence_number\":{1},\"response\":{2}{3}}}\n\n", type, sequence_++, response, origin_);
 }
 
 // Writes the event of each token directly, without a tree of JSON values.
@@ -32,7 +44,7 @@ void ResponseWriter::text_delta(std::string& out, std::size_t item, std::string_
   if (items_[item].kind == Item::Kind::message) out += "\"logprobs\":[],";
   out += "\"delta\":";
   append_json_string(out, text);
-  out += "}\n\n";
+  out += origin_ + "}\n\n";
 }
 
 std::size_t ResponseWriter::begin(std::string& out, Item::Kind kind, Json json) {
@@ -90,7 +102,7 @@ void ResponseWriter::append_event(std::string& out, std::size_t, const ChoiceDel
 
 void ResponseWriter::append_hold(std::string& out, std::size_t, const HoldNotice& hold) {
   begin_response(out);
-  out += fmt::format("event: response.hold\ndata: {{\"type\":\"response.hold\",\"sequence_number\":{},\"hold\":{}}}\n\n", sequence_++, hold.json);
+  out += fmt::format("event: response.hold\ndata: {{\"type\":\"response.hold\",\"sequence_number\":{},\"hold\":{}{}}}\n\n", sequence_++, hold.json, origin_);
   if (!hold.stands) return;
   items_.clear();
   calls_.clear();

@@ -19,7 +19,7 @@ class ResponseWriter : public AnswerWriter {
   ResponseWriter(std::string shown, Ended ended) : shown_(std::move(shown)), ended_(std::move(ended)) {}
 
   std::string_view id_prefix() const override { return "resp_"; }
-  void set_head(const AnswerHead& head) override { head_ = head; }
+  void set_head(const AnswerHead& head) override;
   void append_event(std::string& out, std::size_t index, const ChoiceDelta& delta, bool first, const std::vector<std::int32_t>& prompt) override;
   // An event response.hold, which OpenAI's API has not. After that of a roll-back the output items begin anew, with what stands of the answer.
   void append_hold(std::string& out, std::size_t index, const HoldNotice& hold) override;
@@ -48,6 +48,7 @@ class ResponseWriter : public AnswerWriter {
   std::string shown_;
   Ended ended_;
   AnswerHead head_;
+  std::string origin_;  // members of every event: of which snapshot its tokens are, and whether weights changed under them
   bool streams_ = true, begun_ = false;
   std::uint64_t sequence_ = 0;
   std::vector<Item> items_;

@@ -5,8 +5,11 @@ api/body_budget.h: std::shared_ptr<BodyBudget> budget, std::string owner, std::s
 api/errors.h: std::shared_ptr<Responder> responder, Any error
 api/exchange.h: Api& api, ApiRequest request, std::shared_ptr<Responder> responder, std::string body
 api/fireworks/completion_writer.h: const Tokenizer& tokenizer, std::string request_id
+api/fireworks/deployment_routes.h: Routes& routes, std::shared_ptr<LocalDeployments> records, std::shared_ptr<FleetPort> fleet, std::shared_ptr<Deployments> models
 api/fireworks/fleet_routes.h: Routes& routes, Any fleet
 api/fireworks/fleet_waiter.h: std::shared_ptr<FleetPort> fleet, std::shared_ptr<Responder> responder, std::vector<FleetMember> members
+api/fireworks/hot_load_ledger.h: std::shared_ptr<HostedDeployments> records, Deployment deployment, std::string owner, std::string name, FleetProgress progress
+api/fireworks/resource_names.h: ApiRequest request
 api/json_fields.h: std::int64_t n, bool stream, nlohmann::ordered_json json
 api/openai/alias_gate.h: AliasGate& gate, std::vector<TrafficShare> shares, nlohmann::ordered_json json, std::string key, std::shared_ptr<Deployments> deployments
 api/openai/answer.h: ChoiceDelta delta
@@ -77,6 +80,7 @@ engine/step_result.h: StepResult result, std::size_t slice, Any i
 engine/step_runner.h: StepRunner& runner, const WeightSet& weights, Scheduler& scheduler, const StepWants& wants, StepResult result
 engine/step_wants.h: StepWants& wants, std::vector<PlannedSlice> plan
 engine/weight_turns.h: WeightTurns& turns, Any identity, std::vector<Sequence*> running, std::vector<Sequence*> waiting, Any plans
+fleet/channel_deployments.h:
 host/acknowledged_numbers.h: std::filesystem::path state
 host/checkpoint_weights.h: Request& request, CheckpointWeights& weights, std::string owner
 host/checkpoints.h: Checkpoints& checkpoints, std::string owner, void (*read)(const std::filesystem::path&)
@@ -114,6 +118,7 @@ http/shared.h: std::shared_ptr<HttpShared> shared, std::int64_t bytes, std::int6
 http/transport.h: std::shared_ptr<Transport> transport, Any block, std::shared_ptr<TransportUser> user, Any fault, std::int64_t bytes
 jobs/demo_arm.h: std::vector<ArmResult> results, DemoSettings settings, Any start
 jobs/distill_work.h: RlStack& stack, Teachers& teachers, Any prompts, DistillSettings settings, StopToken stop, Run& run
+jobs/gate_company.h: GateSpec spec, const Environment& environment, GateSide candidate, Sampler& sampler, GateCheck& check
 jobs/gate_divergence.h: GateSpec spec, const Environment& environment, GateSide candidate, GateSide live, StopToken stop, GateCheck& check
 jobs/gate_speed.h: GateSpec spec, const Environment& environment, GateSide candidate, GateSide live, StopToken stop, GateCheck& check
 jobs/rl_publishing.h: RlStack& stack, nlohmann::ordered_json metrics
@@ -200,6 +205,7 @@ serving/family_facts.h: nlohmann::ordered_json json, nlohmann::ordered_json conf
 serving/fleet_port.h: std::shared_ptr<FleetPort> fleet, void (*wait)(), Any show
 serving/gate.h: GateSpec spec, Any candidate, bool live, Any judge, Any told
 serving/grammars.h: std::shared_ptr<const Tokenizer> tokenizer, std::vector<std::int32_t> end_tokens, Request request, nlohmann::ordered_json schema
+serving/hosted_deployment.h: std::shared_ptr<HostedDeployments> deployments
 serving/keep_forward.h: KeepForwardSettings settings, OpenedModel opened, EngineOptions engine
 serving/load_queue.h: LoadQueue& queue, void (*load)(const char*), LoadQueue::Clock::time_point now
 serving/local_sampler.h: std::shared_ptr<GenerationService> service, Any requests

@@ -1,0 +1,131 @@
+#include "serving/hosted_deployment.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/bounded_json.h"
+#include "base/error.h"
+#include "base/file.h"
+
+namespace lockstep {
+namespace {
+constexpr std::size_t kMostHostedBytes = std::size_t{256} << 20;  // of the file
+}  // namespace
+
+void Deployment::add(HotLoad load) {
+  ledger.push_back(std::move(load));
+  if (ledger.size() > kMostHotLoads) ledger.erase(ledger.begin());
+}
+
+nlohmann::ordered_json to_json(const Deployment& r) {
+  nlohmann::ordered_json ledger = nlohmann::ordered_json::array();
+  for (const HotLoad& one : r.ledger)
+    ledger.push_back({{"identity", one.identity}, {"type", one.type}, {"began", one.began}, {"ended", one.ended}, {"failure", one.failure}});
+  return {{"owner", r.owner},
+          {"name", r.name},
+          {"created", r.created},
+          {"base_model", r.base_model},
+          {"trainer_job", r.trainer_job},
+          {"shape", r.shape},
+          {"transition_type", r.transition_type},
+          {"description", r.description},
+          {"min_replicas", r.min_replicas},
+          {"max_replicas", r.max_replicas},
+          {"identity", r.identity},
+          {"checkpoint", r.checkpoint},
+          {"failed", r.failed},
+          {"failure", r.failure},
+          {"guesses", r.guesses},
+          {"ledger", ledger}};
+}
+
+void from_json(const nlohmann::ordered_json& j, Deployment& r) {
+  r = {j.at("owner"),           j.at("name"),        j.at("created"),         j.at("base_model"),   j.at("trainer_job"), j.at("shape"),
+       j.at("transition_type"), j.at("description"), j.at("min_replicas"),    j.at("max_replicas"), j.at("identity"),    j.at("checkpoint"),
+       j.at("failed"),          j.at("failure"),     j.value("guesses", true)};
+  for (const nlohmann::ordered_json& one : j.value("ledger", nlohmann::ordered_json::array()))
+    r.ledger.push_back({one.at("identity"), one.at("type"), one.at("began"), one.at("ended"), one.at("failure")});
+}
+
+Deployment changed_deployment(std::optional<Deployment> before, const std::string& owner, const std::string& name, const HostedDeployments::Change& change) {
+  Deployment one;
+  if (before) one = std::move(*before);
+  else one.created = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  one.owner = owner;
+  one.name = name;
+  change(one);
+  return one;
+}
+
+void sort_by_age(std::vector<Deployment>& deployments) {
+  std::stable_sort(deployments.begin(), deployments.end(), [](const Deployment& a, const Deployment& b) { return a.created < b.created; });
+}
+
+LocalDeployments::LocalDeployments(std::filesystem::path file) : file_(std::move(file)) {
+  std::error_code error;
+  if (file_.empty() || !std::filesystem::exists(std::filesystem::symlink_status(file_, error))) return;
+  const std::string text = read_file(file_, kMostHostedBytes);
+  try {
+    const nlohmann::ordered_json whole = read_json(text);
+    for (const nlohmann::ordered_json& json : whole.at("deployments")) {
+      Deployment one = json.get<Deployment>();
+      deployments_[{one.owner, one.name}] = std::move(one);
+    }
+  } catch (const std::exception& e) {
+    fail(ErrorCode::corrupt_file, "'{}' is damaged: {}; put an earlier copy of it there, or delete it: clients then make their deployments again",
+         file_.string(), e.what());
+  }
+}
+
+std::optional<Deployment> LocalDeployments::find(const std::string& owner, const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  const auto found = deployments_.find({owner, name});
+  return found == deployments_.end() ? std::nullopt : std::optional(found->second);
+}
+
+std::vector<Deployment> LocalDeployments::all(const std::string& owner) {
+  std::vector<Deployment> own;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [key, one] : deployments_)
+      if (one.owner == owner) own.push_back(one);
+  }
+  sort_by_age(own);
+  return own;
+}
+
+Deployment LocalDeployments::change(const std::string& owner, const std::string& name, const Change& change) {
+  const std::lock_guard lock(mutex_);
+  const auto found = deployments_.find({owner, name});
+  const bool is_new = found == deployments_.end();
+  if (is_new && deployments_.size() >= kMostHostedDeployments)
+    fail(ErrorCode::resource_exhausted, "this server has {} deployments, allowed are so many; delete some", deployments_.size());
+  Deployment one = changed_deployment(is_new ? std::nullopt : std::optional(found->second), owner, name, change);
+  if (file_.empty()) {
+    deployments_[{owner, name}] = one;
+    return one;
+  }
+  ByName now = deployments_;
+  now[{owner, name}] = one;
+  keep(std::move(now));
+  return one;
+}
+
+void LocalDeployments::remove(const std::string& owner, const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  ByName now = deployments_;
+  if (now.erase({owner, name}) > 0) keep(std::move(now));
+}
+
+// On the disk first: what is answered with 200 is there after a kill.
+void LocalDeployments::keep(ByName now) {
+  if (!file_.empty()) {
+    nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+    for (const auto& [key, one] : now) rows.push_back(to_json(one));
+    const nlohmann::ordered_json whole{{"deployments", std::move(rows)}};
+    write_file_atomic(file_, whole.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+  }
+  deployments_ = std::move(now);
+}
+
+}  // namespace lockstep

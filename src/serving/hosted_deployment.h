@@ -1,0 +1,82 @@
+// Deployments as clients of a hosted service make them: names under which a model is sampled while its weights are replaced (hot load), each with a ledger
+// of its loads. Where they are kept is behind a port: in a trainer's database (host/stored_records.h), in a fleet's store (fleet/channel_deployments.h),
+// or in this process. Owners do not see each other's. Any thread.
+//   deployments->change("ann", "accounts/local/deployments/d", [](Deployment& one) { one.base_model = "m"; });
+#pragma once
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lockstep {
+
+// An entry of a deployment's history of hot loads.
+struct HotLoad {
+  static constexpr const char* kAnyWay = "any";  // a type: each replica takes a way of its own, by deltas or whole
+  std::string identity, type;                    // type: CheckpointRecord's, or kAnyWay; empty: unknown
+  double began = 0, ended = 0;                   // ended 0: replicas are on their way
+  std::string failure;                           // empty: it was loaded
+};
+
+// A name under which the snapshots of a model are sampled, one after another (hot load).
+struct Deployment {
+  std::string owner, name;
+  double created = 0;
+  std::string base_model, trainer_job, shape, transition_type, description;
+  std::int64_t min_replicas = 0, max_replicas = 0;
+  std::string identity;              // the client's name of the snapshot that is served; empty: the base
+  std::string checkpoint;            // its path; of a trainer
+  std::string failed, failure;       // the last identity that could not be loaded, and why
+  bool guesses = true;               // false: no speculative decoding (docs/speculation.md)
+  std::vector<HotLoad> ledger = {};  // the oldest first
+  static constexpr std::size_t kMostHotLoads = 100;
+
+  void add(HotLoad load);  // to the ledger, whose oldest entries go
+};
+
+nlohmann::ordered_json to_json(const Deployment& record);
+void from_json(const nlohmann::ordered_json& json, Deployment& record);
+
+class HostedDeployments {
+ public:
+  using Change = std::function<void(Deployment&)>;
+  virtual ~HostedDeployments() = default;
+  virtual std::optional<Deployment> find(const std::string& owner, const std::string& name) = 0;
+  virtual std::vector<Deployment> all(const std::string& owner) = 0;  // the oldest first
+  // Changes one, after making it if it is missing, and returns it. If `change` throws, nothing is changed. Errors: resource_exhausted: there are too many;
+  // those of where they are kept.
+  virtual Deployment change(const std::string& owner, const std::string& name, const Change& change) = 0;
+  virtual void remove(const std::string& owner, const std::string& name) = 0;
+};
+
+// What change() makes of one, or of none.
+Deployment changed_deployment(std::optional<Deployment> before, const std::string& owner, const std::string& name, const HostedDeployments::Change& change);
+void sort_by_age(std::vector<Deployment>& deployments);
+
+inline constexpr std::size_t kMostHostedDeployments = 1000;
+
+// Those of this process.
+class LocalDeployments : public HostedDeployments {
+ public:
+  // `file`: where they are kept over a restart; empty: nowhere. Error corrupt_file, with what to do about it.
+  explicit LocalDeployments(std::filesystem::path file = {});
+  std::optional<Deployment> find(const std::string& owner, const std::string& name) override;
+  std::vector<Deployment> all(const std::string& owner) override;
+  Deployment change(const std::string& owner, const std::string& name, const Change& change) override;
+  void remove(const std::string& owner, const std::string& name) override;
+
+ private:
+  using ByName = std::map<std::pair<std::string, std::string>, Deployment>;  // by owner and name
+  void keep(ByName now);
+  const std::filesystem::path file_;
+  std::mutex mutex_;
+  ByName deployments_;
+};
+
+}  // namespace lockstep
