@@ -12,9 +12,7 @@ constexpr const char* kDeploymentKind = "deployments";
 ChannelDeployments::ChannelDeployments(std::shared_ptr<Store> store, std::string channel) : store_(std::move(store)), channel_(std::move(channel)) {}
 
 // No name of a channel has a '~', so what stands before it is the channel.
-std::string ChannelDeployments::record_of(const std::string& owner, const std::string& name) const {
-  return channel_ + "~" + sha256_hex(owner + " " + name);
-}
+std::string ChannelDeployments::record_of(const std::string& owner, const std::string& name) const { return channel_ + "~" + sha256_hex(owner + " " + name); }
 
 std::vector<std::string> ChannelDeployments::records() const {
   std::vector<std::string> own;

@@ -59,9 +59,7 @@ class GateCompanyTest : public testing::Test {
     SwayedSampler sampler(side_, std::move(change));
     return checked(sampler).why;
   }
-  static std::string key_of(const SampleRequest& r) {
-    return fmt::format("{} {} {} {}", fmt::join(r.prompt, ","), r.temperature, r.max_tokens, r.seed);
-  }
+  static std::string key_of(const SampleRequest& r) { return fmt::format("{} {} {} {}", fmt::join(r.prompt, ","), r.temperature, r.max_tokens, r.seed); }
 
   GateSide side_;
   GateSpec spec_;

@@ -55,9 +55,8 @@ std::optional<WayEnd> best_end(std::vector<WayEnd> ends, std::uint64_t most) {
   const bool has_older = std::any_of(ends.begin(), ends.end(), [](const WayEnd& end) { return end.last_is_delta; });
   const auto is_short = [&](const WayEnd& end) { return end.deltas <= most && end.last_is_delta == has_older; };
   if (std::any_of(ends.begin(), ends.end(), is_short)) std::erase_if(ends, [&](const WayEnd& end) { return end.deltas > most; });
-  const auto best = std::min_element(ends.begin(), ends.end(), [](const WayEnd& a, const WayEnd& b) {
-    return std::tie(a.reached.bytes, a.deltas) < std::tie(b.reached.bytes, b.deltas);
-  });
+  const auto best = std::min_element(
+      ends.begin(), ends.end(), [](const WayEnd& a, const WayEnd& b) { return std::tie(a.reached.bytes, a.deltas) < std::tie(b.reached.bytes, b.deltas); });
   return best == ends.end() ? std::nullopt : std::optional(*best);
 }
 }  // namespace

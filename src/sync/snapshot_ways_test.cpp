@@ -97,7 +97,8 @@ TEST_F(SnapshotPaths, DearSkipsKeepTheBoundToo) {
 }
 
 TEST_F(SnapshotPaths, WithoutSkipsTheDeltasAreTakenAllTheSame) {
-  make(40, [](std::uint64_t) { return 100; }, 1);
+  make(
+      40, [](std::uint64_t) { return 100; }, 1);
   ways_.at(way_id(40)).ways.push_back({way_id(40, kWhole), "", 0, kFullBytes});
   EXPECT_EQ(plan(40, way_id(10)).ids.size(), 30u);  // more than 2 log2(30) + 1, and far less than a full copy
   EXPECT_EQ(plan(40, "").ids, std::vector<std::string>{way_id(40, kWhole)});

@@ -23,11 +23,8 @@ class LedgerFleet : public FleetPort {
   std::vector<FleetMember> members() override {
     const std::lock_guard lock(mutex_);
     const bool ready = now_.ready || arrived_;
-    return {FleetMember{.name = "r0",
-                        .stage = ready ? "ready" : "downloading",
-                        .current_identity = ready ? identity_ : "",
-                        .target_identity = identity_,
-                        .serves = true}};
+    return {FleetMember{
+        .name = "r0", .stage = ready ? "ready" : "downloading", .current_identity = ready ? identity_ : "", .target_identity = identity_, .serves = true}};
   }
   FleetSignal load(const std::string& identity, const std::string& transition) override {
     if (identity == "absent") fail(ErrorCode::not_found, "there is no snapshot 'absent'");

@@ -13,8 +13,8 @@ constexpr const char* kOvertaken = "another load came before all replicas had it
 
 // The entry that is not ended; none: null.
 HotLoad* open_load(Deployment& deployment, const std::string& identity) {
-  const auto found = std::find_if(deployment.ledger.rbegin(), deployment.ledger.rend(),
-                                  [&](const HotLoad& one) { return one.identity == identity && one.ended == 0; });
+  const auto found =
+      std::find_if(deployment.ledger.rbegin(), deployment.ledger.rend(), [&](const HotLoad& one) { return one.identity == identity && one.ended == 0; });
   return found == deployment.ledger.rend() ? nullptr : &*found;
 }
 }  // namespace
