@@ -1,5 +1,6 @@
 // What a request says does not depend on whether, how and how well it is guessed ahead: the same bits, whatever bears on sampling and on the
 // batch. Beside it controls that must show a difference, and what is counted.
+#include <algorithm>
 #include <cmath>
 
 #include "engine/drafts_test_tools.h"
@@ -346,8 +347,8 @@ TEST(Drafts, WrongGuessesInThePrefixCacheWouldBeSeen) {
   EXPECT_NE(first, again);  // it read pages that hold another text
 }
 
-// Guesses that are drawn from other weights' distribution with the same noise are right as often as the law says, and wrong ones of any
-// kind as often as they are likely: sum over v of 1 / sum over w of max(p_w / p_v, q_w / q_v), and p of the guess.
+// Guesses that are drawn from other weights' distribution q with the same noise are right as often as the law says: sum over v of 1 / sum over w of
+// max(p_w / p_v, q_w / q_v). Those of a greedy draft as often as p(arg-max q), and any others as often as they are likely under p.
 TEST(Drafts, AreRightAsOftenAsTheLawSays) {
   Plant plant("sharing", "cpu-f32", {.threads = 2}, 256);
   WeightImages near = plant.images;  // weights a little aside: a draft model
@@ -374,8 +375,8 @@ TEST(Drafts, AreRightAsOftenAsTheLawSays) {
   }
   const std::vector<Generation> p_of = engine.generate(scores), q_of = draft_engine.generate(scores);
   using Chances = std::vector<std::vector<double>>;
-  Chances coupled(kTexts), fixed(kTexts);
-  std::vector<std::vector<std::int32_t>> would(kTexts);  // the draft model's token at each place of the text
+  Chances coupled(kTexts), fixed(kTexts), greedy(kTexts);
+  std::vector<std::vector<std::int32_t>> would(kTexts), likeliest(kTexts);  // the draft model's token at each place of the text: with that noise; without any
   std::vector<Request> ones;
   for (int i = 0; i < kTexts; ++i)
     for (int t = 0; t < kTokens; ++t) {
@@ -402,6 +403,9 @@ TEST(Drafts, AreRightAsOftenAsTheLawSays) {
       would[i].push_back(drafted[i * kTokens + t].tokens[0].id);
       coupled[i].push_back(chance);
       fixed[i].push_back(p[(i * 7 + t) % p.size()]);
+      const std::ptrdiff_t top = std::max_element(q.begin(), q.end()) - q.begin();
+      likeliest[i].push_back(static_cast<std::int32_t>(top));
+      greedy[i].push_back(p[static_cast<std::size_t>(top)]);
     }
   // How many guesses were right, against the sum of their chances over the places that were checked.
   const auto check = [&](const Chances& chances, const auto& guess) {
@@ -424,7 +428,10 @@ TEST(Drafts, AreRightAsOftenAsTheLawSays) {
   const double rate = check(coupled, [&](std::size_t i, std::size_t t) { return would[i][t]; });
   EXPECT_GT(rate, 0.2);
   EXPECT_LT(rate, 0.95);
-  check(fixed, [&](std::size_t i, std::size_t t) { return static_cast<std::int32_t>((i * 7 + t) % static_cast<std::size_t>(vocabulary)); });
+  const double any = check(fixed, [&](std::size_t i, std::size_t t) { return static_cast<std::int32_t>((i * 7 + t) % static_cast<std::size_t>(vocabulary)); });
+  const double by_greedy = check(greedy, [&](std::size_t i, std::size_t t) { return likeliest[i][t]; });
+  EXPECT_GT(by_greedy, any);
+  EXPECT_LT(by_greedy, 0.95);
 }
 
 // Lengths that follow measured costs: no bit depends on them, and where guesses are never right nearly none are made.
