@@ -239,14 +239,15 @@ TEST(Drafts, ANaNInAWrongGuessHarmsNobody) {
   }
 }
 
-// New weights between steps: the tokens before have the old ones' bits, those after the new ones'.
+// New weights between steps: the tokens before have the old ones' bits; those after the new ones', over the present entries or, put back, over new ones, or
+// still the old ones', where requests that run finish with them.
 TEST(Drafts, NewWeightsInTheMiddleHaveTheBitsOfDecodingThere) {
   Plant plant("sharing", "cpu-bf16w", {.threads = 1}), other("sharing", "cpu-bf16w", {.threads = 1}, 128, 9);
   const auto next = make_weight_set(plant.runtime.backend, plant.runtime.model->manifest(), other.images, plant.runtime.profile, 2);
   const std::int64_t vocabulary = plant.runtime.model->facts().vocabulary;
   const Request request{.prompt = {4, 5, 6, 7}, .sampling = {.seed = 3, .max_tokens = 30}};
   // Changes the weights once `at` tokens or more are said; returns how many there were.
-  const auto run = [&](const Request& asked, std::size_t at, Generation& got) {
+  const auto run = [&](const Request& asked, InFlight in_flight, std::size_t at, Generation& got) {
     Engine engine(plant.runtime, plant.weights, {.page_size = 4});
     engine.submit(asked, {}, [&](Generation&& g) { got = std::move(g); });
     std::size_t changed = 0;
@@ -255,19 +256,30 @@ TEST(Drafts, NewWeightsInTheMiddleHaveTheBitsOfDecodingThere) {
       const std::size_t said = engine.scheduler().running()[0]->generation.tokens.size();
       if (said < at) continue;
       changed = said;
-      engine.set_weights(next);
+      engine.set_weights(next, in_flight);
     }
-    EXPECT_GT(engine.counters().mixed_version_tokens, 0);
+    EXPECT_EQ(engine.counters().mixed_version_tokens > 0, in_flight == InFlight::go_on);
     return changed;
   };
-  Generation whole, got, want;
-  for (const std::size_t at : {1u, 7u, 12u}) {
-    run(request, at, whole);
-    const std::size_t changed = run(guessed(request, Guesses::random, whole, vocabulary, 5), at, got);
-    EXPECT_EQ(run(request, changed, want), changed);
-    EXPECT_EQ(all_bits_of(got), all_bits_of(want)) << at;
-    EXPECT_GT(got.drafts.accepted, 3);
+  std::vector<std::vector<std::uint32_t>> ways;
+  for (const InFlight in_flight : {InFlight::go_on, InFlight::finish, InFlight::reprefill}) {
+    std::int64_t accepted = 0;
+    for (const std::size_t at : {1u, 7u, 12u}) {
+      Generation whole, got, want;
+      run(request, in_flight, at, whole);
+      const std::size_t changed = run(guessed(request, Guesses::random, whole, vocabulary, 5), in_flight, at, got);
+      EXPECT_EQ(run(request, in_flight, changed, want), changed);
+      EXPECT_EQ(all_bits_of(got), all_bits_of(want)) << static_cast<int>(in_flight) << ", at " << at;
+      accepted += got.drafts.accepted;
+    }
+    EXPECT_GT(accepted, 5) << static_cast<int>(in_flight);
+    Generation at_seven;
+    run(request, in_flight, 7, at_seven);
+    ways.push_back(all_bits_of(at_seven));
   }
+  EXPECT_NE(ways[0], ways[1]);  // the three are not one
+  EXPECT_NE(ways[0], ways[2]);
+  EXPECT_NE(ways[1], ways[2]);
 }
 
 // Control: noise that depends on the step and not on the position. Then guesses change what is said, and the comparison above sees it.
