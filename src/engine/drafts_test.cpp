@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include "engine/drafts_test_tools.h"
+#include "model/adapter_test_tools.h"
 
 namespace lockstep {
 namespace {
@@ -280,6 +281,35 @@ TEST(Drafts, NewWeightsInTheMiddleHaveTheBitsOfDecodingThere) {
   EXPECT_NE(ways[0], ways[1]);  // the three are not one
   EXPECT_NE(ways[0], ways[2]);
   EXPECT_NE(ways[1], ways[2]);
+}
+
+// Requests under two adapters and under none, in one batch: what each says does not depend on guesses, whose rows are computed under its own.
+TEST(Drafts, ChangeNoBitUnderAdapters) {
+  Plant plant("sharing", "cpu-bf16w", {.threads = 2});
+  const std::int64_t vocabulary = plant.runtime.model->facts().vocabulary;
+  const auto layout = std::make_shared<const AdapterLayout>(plant.runtime.model->manifest(), AdapterSettings{.rank = 4, .alpha = 7, .unembedding = true});
+  std::vector<std::shared_ptr<const AdapterWeights>> adapters;
+  for (const std::uint64_t seed : {5u, 6u}) adapters.push_back(make_adapter(plant.runtime.backend, layout, stirred(*layout, seed), seed));
+  const std::vector<Request> bare = requests_of_all_kinds(18, 7, vocabulary);
+  std::vector<Request> requests = bare;
+  for (std::size_t i = 0; i < requests.size(); ++i)
+    if (i % 3 > 0) requests[i].adapter = adapters[i % 3 - 1];
+  Engine plain(plant.runtime, plant.weights, {.page_size = 4, .cache_pages = 600});
+  const std::vector<Generation> want = plain.generate(constrained(requests, vocabulary)), without = plain.generate(constrained(bare, vocabulary));
+  std::int64_t adapted = 0;  // the control: adapters are felt
+  for (std::size_t i = 0; i < want.size(); ++i) adapted += all_bits_of(want[i]) != all_bits_of(without[i]);
+  EXPECT_GT(adapted, 6);
+  for (const Guesses guesses : kAllGuesses)
+    for (const std::int64_t pages : {600, 26}) {
+      Engine engine(plant.runtime, plant.weights, {.page_size = 4, .cache_pages = pages, .max_batch_rows = pages == 26 ? 32 : 300});
+      const std::string what = fmt::format("guesses {}, {} pages", static_cast<int>(guesses), pages);
+      expect_same(engine.generate(constrained(with_guesses(requests, guesses, want, vocabulary, pages == 26 ? 3 : 8), vocabulary)), want, what);
+      EXPECT_GT(engine.counters().drafts.drafts, 0) << what;
+      EXPECT_GT(engine.counters().most_adapters, 1) << what;
+      if (guesses == Guesses::perfect) {
+        EXPECT_EQ(engine.counters().drafts.accepted, engine.counters().drafts.tokens) << what;
+      }
+    }
 }
 
 // Control: noise that depends on the step and not on the position. Then guesses change what is said, and the comparison above sees it.
