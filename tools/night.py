@@ -46,6 +46,7 @@ class Part:
 PARTS = [
     Part("demo", 9, "demo", "", "the full demo, whose weights have the published hash"),
     Part("demo-ranks", 17, "demo", "--ranks tp=2,dp=2,ep=2", "the same on eight ranks", in_turn=False),
+    Part("demo-drafts", 15, "demo", "--arms lockstep --rollout-speculation siblings,mtp,ngram --mtp-depths 3", "150 steps whose rollouts are guessed ahead by a layer that learns on line", in_turn=False, by_name=True),
     Part("recipe", 15, "command", "/usr/bin/python3 -B tools/republish --check", "the shipped model from its recipe, byte for byte"),
     Part("recipe-agent", 60, "command", "/usr/bin/python3 -B tools/republish --check --model agent-glm", "the other shipped model from its recipe, byte for byte", in_turn=False, by_name=True),
     Part("soak", 6, "command", "/usr/bin/python3 -B bench/soak.py --minutes 5", "a server that everybody uses at once, for five minutes"),
