@@ -413,21 +413,6 @@ def contexts_table(data):
     return lines
 
 
-def positions_table(data):
-    """What a token takes at given places of a text (context_costs.py)."""
-    lines = [f"`lockstep bench context`: a piece of a prompt of {data['rows'][0]['window']} tokens and a decoded token at the end of texts, over a cache filled with random values, through the four layers of random "
-             f"models of GLM-5.2's proportions at 1/16 (two heads of an indexer, of 128; a selection of 2,048 keys), fp32, without the head; medians of {data['rounds']} round{'s' if data['rounds'] > 1 else ''} in turns. "
-             "Microseconds a token. Targets: scores of a prompt, a row and key, within 1.25 from 16k to 1M; everything else at 1M within 1.3 of 4k.", "",
-             "| model | threads | position | rows | all | scores | a row, key and indexer, ns | selection | attention | rest |", "|---|---|---|---|---|---|---|---|---|---|"]  # fmt: skip
-    for r in data["rows"]:
-        for way, rows in (("prefill", "prompt"), ("decode", "decoded")):
-            part = r[way]
-            scores = part["indexer_ns"] - part["selection_ns"]
-            lines.append(f"| {r['model']} | {r['threads']} | {r['tokens']:,} | {rows} | {part['ns_a_token'] / 1e3:,.0f} | {scores / 1e3:,.0f} | {scores / r['tokens'] / r['indexers']:.2f} | "
-                         f"{part['selection_ns'] / 1e3:,.0f} | {part['attention_ns'] / 1e3:,.0f} | {part['rest_ns'] / 1e3:,.0f} |")  # fmt: skip
-    return lines
-
-
 def speculation_table(data):
     """One stream with guesses and without (speculation.py)."""
     most = data["draft_tokens"]

@@ -14,6 +14,7 @@ import limit_tables  # noqa: E402
 import memory_ruler  # noqa: E402
 import performance_page  # noqa: E402
 import performance_tables  # noqa: E402
+import position_tables  # noqa: E402
 import roofline  # noqa: E402
 import write_performance  # noqa: E402
 
@@ -128,8 +129,26 @@ with check("long-contexts-have-a-table"):
 with check("the-end-of-long-texts-has-a-table"):
     part = {"ns_a_token": 9e5, "indexer_ns": 5e5, "selection_ns": 1e5, "attention_ns": 3e5, "rest_ns": 1e5, "runs": 3}
     data = {"threads": 2, "rounds": 1, "rows": [{"model": "GLM-5.2", "indexers": 4, "tokens": 100000, "threads": 2, "window": 64, "cache_bytes_a_token": 10, "prefill": part, "decode": part | {"rest_ns": 2e5}}]}
-    text = performance_tables.positions_table(data)
+    text = position_tables.positions_table(data)
     assert "| GLM-5.2 | 2 | 100,000 | prompt | 900 | 400 | 1.00 | 100 | 300 | 100 |" in text and "| GLM-5.2 | 2 | 100,000 | decoded | 900 | 400 | 1.00 | 100 | 300 | 200 |" in text, text
+
+with check("the-end-of-long-texts-has-verdicts"):
+    def place(tokens, scores, others, threads=2):
+        """Scores of a row and key, ns, of four indexers, and the time of all else, us; a decoded token's are twice as long."""
+        of = lambda k: {"ns_a_token": 1e3 * others * k, "indexer_ns": scores * k * tokens * 4, "selection_ns": 0.0, "attention_ns": 1e3 * others * k, "rest_ns": 0.0, "runs": 3}  # noqa: E731
+        return {"model": "GLM-5.2", "indexers": 4, "tokens": tokens, "threads": threads, "window": 64, "cache_bytes_a_token": 10, "prefill": of(1), "decode": of(2)}
+    places = [place(4096, 2.0, 100), place(16384, 2.0, 120), place(262144, 2.2, 125), place(1 << 20, 2.4, 130), place(262144, 3.74, 125, threads=1)]
+    said = lambda rows: "\n".join(position_tables.positions_verdicts(rows))  # noqa: E731
+    text = said(places)
+    for part in ("1,048,576 over 16,384 tokens. GLM-5.2: 1.20 (met).", "1,048,576 over 4,096 tokens. GLM-5.2: a prompt 1.30 (met), a decoded token 1.30 (met).",
+                 "GLM-5.2, a prompt: 16,384; GLM-5.2, a decoded token: 16,384.", "2 threads over one 1.70 (met)."):  # fmt: skip
+        assert part in text, (part, text)
+    assert "The arithmetic of attention" not in text, text
+    text = said([*places[:3], place(1 << 20, 2.6, 140), place(262144, 3.5, 125, threads=1)])
+    for part in ("GLM-5.2: 1.30 (missed).", "a prompt 1.40 (missed), a decoded token 1.40 (missed).", "The arithmetic of attention", "2 threads over one 1.59 (missed)."):
+        assert part in text, (part, text)
+    text = said(places[:1])
+    assert text.strip() == "First measured place at which indexers, scores and selection, take longer than all else. GLM-5.2, a prompt: none measured; GLM-5.2, a decoded token: none measured.", text
 
 with check("what-learning-costs-has-tables"):
     data, ratio = {"threads": 2, "rounds": 2, "peer": "TRL"}, lambda value: {"ratio": value, "ratio_range": [value - 0.1, value + 0.1]}
