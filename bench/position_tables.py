@@ -1,11 +1,7 @@
 """The table of docs/performance.md of what a token takes at given places of a text: from the JSON of bench/context_costs.py to lines of Markdown, of which the first is the
 sentence behind the script's name, and sentences on its targets."""
 
-
-def judged(value, most=None, least=None):
-    """A ratio, and whether it keeps to its target, as it is shown."""
-    shown = round(value, 2)
-    return f"{shown:.2f} ({'met' if (most is None or shown <= most) and (least is None or shown >= least) else 'missed'})"
+from performance_tables import judged
 
 
 def positions_verdicts(rows):

@@ -150,6 +150,17 @@ with check("the-end-of-long-texts-has-verdicts"):
     text = said(places[:1])
     assert text.strip() == "First measured place at which indexers, scores and selection, take longer than all else. GLM-5.2, a prompt: none measured; GLM-5.2, a decoded token: none measured.", text
 
+with check("guessing-ahead-has-a-table-and-verdicts"):
+    case = lambda name, ratio, profile="cpu-f32": {"profile": profile, "case": name, "off": 40.0, "with": 40 * ratio, "ratio": ratio, "ratio_range": [ratio, ratio], "guessed": 1200.0, "accepted": 30.0, "different": 0, "answers": 12}  # noqa: E731
+    data = {"draft_tokens": 7, "tokens": 64, "prompts": 4, "threads": 2, "rounds": 3, "rows": [case("prediction, right", 4.0), case("prediction, right", 2.7, "cpu-bf16w"), case("prediction, wrong", 0.625), case("ngram, sampled", 0.96)]}
+    text = "\n".join(performance_tables.speculation_table(data))
+    for part in ("| `cpu-f32` | prediction, right | 40 | 160 | 4.00 (4.00 to 4.00) | 30 of 1,200 | 0 of 12 |", "Right guesses: `cpu-f32` 4.00 (met), `cpu-bf16w` 2.70 (missed).",
+                 "over one of a single row: `cpu-f32` 1.60 (met). N-grams that are never right: `cpu-f32` 0.96 (missed)."):  # fmt: skip
+        assert part in text, (part, text)
+    data["rows"] = [case("prediction, wrong", 0.6)]
+    text = "\n".join(performance_tables.speculation_table(data))
+    assert "Right guesses: not measured." in text and "`cpu-f32` 1.67 (missed). N-grams that are never right: not measured." in text, text
+
 with check("what-learning-costs-has-tables"):
     data, ratio = {"threads": 2, "rounds": 2, "peer": "TRL"}, lambda value: {"ratio": value, "ratio_range": [value - 0.1, value + 0.1]}
     rows = lambda table, *found: "\n".join(table(data | {"rows": list(found)}))  # noqa: E731
