@@ -3,11 +3,12 @@
 
     bench/speculation.py --model models/countdown-glm [--profiles cpu-f32,cpu-bf16w] [--threads N] [--tokens 64] [--draft-tokens 7] [--rounds 5] [--json FILE]
 
-Cases: `off`; `prediction`, with the right answer in the request; `wrong`, with one of which no token is right; `ngram` on prompts that copy a text,
+Cases: `off`; `prediction`, with the right answer in the request; `lost`, with one of which no token is right, so that it
+is guessed from once and then not found again; `wrong`, with one that is found again behind every two tokens of the answer, and is wrong there each time; `ngram` on prompts that copy a text,
 and on prompts of random words, whose greedy answers repeat themselves; `auto` on both; `ngram, sampled` on the latter at temperature 1, where a model of random
 weights says nothing twice, so that no guess is right. All of a case's answers are compared with those of `off`: the last
 column is the number that differ, and must be 0. Greedy but for that one case. A ratio is the median over rounds of time without over time with, with the least and the
-most in brackets. With wrong drafts each forward has a row more for each of them and yields one token, so that ratio's inverse is what these rows cost.
+most in brackets. With wrong guesses each forward but two has a row more for each of them and yields one token, so that ratio's inverse is what these rows cost.
 Needs the package requests."""
 import argparse
 import json
@@ -90,13 +91,21 @@ def main():
     return int(any(r["different"] for r in rows))
 
 
+def always_wrong(answer, guesses):
+    """A prediction with every two neighbours of the answer, each behind them a token that the answer does not have: wherever the answer is, it is found there, and is wrong."""
+    other = next(i for i in range(len(answer) + 1) if i not in answer)
+    wrong = [other] * guesses
+    return wrong + [i for pair in zip(answer, answer[1:]) for i in [*pair, *wrong]]
+
+
 def measure(server, options):
     copying, fresh = prompts_of(options)
     kinds = {"copying": (copying, 0), "fresh": (fresh, 0), "sampled": (fresh, 1)}  # prompts and temperature
     right = {kind: {p: server.ask(p, options.tokens, {"mode": "off"}, t)[0] for p in prompts} for kind, (prompts, t) in kinds.items()}
     length = {"tokens": options.draft_tokens}
     cases = [("prediction, right", "fresh", lambda p: {"mode": "prediction", "draft": right["fresh"][p], **length}),
-             ("prediction, wrong", "fresh", lambda p: {"mode": "prediction", "draft": [i ^ 1 for i in right["fresh"][p]], **length}),
+             ("prediction, lost", "fresh", lambda p: {"mode": "prediction", "draft": [i ^ 1 for i in right["fresh"][p]], **length}),
+             ("prediction, wrong", "fresh", lambda p: {"mode": "prediction", "draft": always_wrong(right["fresh"][p], options.draft_tokens), **length}),
              ("ngram, copying", "copying", lambda p: {"mode": "ngram", **length}), ("ngram, random words", "fresh", lambda p: {"mode": "ngram", **length}),
              ("ngram, sampled", "sampled", lambda p: {"mode": "ngram", **length}),
              ("auto, copying", "copying", lambda p: {"mode": "auto", **length}), ("auto, random words", "fresh", lambda p: {"mode": "auto", **length})]  # fmt: skip
