@@ -432,7 +432,7 @@ def speculation_verdicts(rows):
     right = {p: judged(ratio, least=RIGHT_GUESSES[p]) for p, ratio in of("prediction, right").items() if p in RIGHT_GUESSES}
     wide = {p: judged(1 / ratio, most=EIGHT_ROWS[p]) for p, ratio in of("prediction, wrong").items() if p in EIGHT_ROWS}
     no_match = {p: judged(ratio, least=NO_MATCH) for p, ratio in of("ngram, sampled").items()}
-    return ["", f"Right guesses: {listed(right)}. A forward of 8 rows over one of a single row: {listed(wide)}. N-grams that are never right: {listed(no_match)}."]
+    return ["", f"Right guesses: {listed(right)}. A forward of 8 rows over one of a single row: {listed(wide)}. N-grams that are hardly ever right: {listed(no_match)}."]
 
 
 def speculation_table(data):
@@ -440,7 +440,7 @@ def speculation_table(data):
     most = data["draft_tokens"]
     lines = [f"One stream of `lockstep serve`, greedy, {data['tokens']} tokens of each of {data['prompts']} prompts, {most} guesses a forward, with each way of guessing and without; {data['threads']} threads; "
              f"medians of {data['rounds']} round{'s' if data['rounds'] > 1 else ''} in turns. A prediction that is lost is wrong once and not followed from there; one that is wrong is so in every forward, costs its rows and yields nothing: the inverse of that ratio is a forward of {most + 1} rows of a sequence over one of a single row. "
-             "Targets: right guesses 4 in fp32, 2.8 in bf16, 2.5 in int8, 2 in int4; that inverse at most 1.6 in fp32, 2.4 in bf16; n-grams that never hit (`sampled`, temperature 1) 0.97; answers that differ: none.", "",
+             "Targets: right guesses 4 in fp32, 2.8 in bf16, 2.5 in int8, 2 in int4; that inverse at most 1.6 in fp32, 2.4 in bf16; n-grams that never hit (`sampled`, temperature 2) 0.97; answers that differ: none.", "",
              "| profile | guesses | without, tok/s | with, tok/s | ratio (range over rounds) | right, of guesses | answers that differ |", "|---|---|---|---|---|---|---|"]  # fmt: skip
     for r in data["rows"]:
         lines.append(f"| `{r['profile']}` | {r['case']} | {number(r['off'])} | {number(r['with'])} | {span(r)} | {r['accepted']:,.0f} of {r['guessed']:,.0f} | {r['different']} of {r['answers']} |")

@@ -5,8 +5,8 @@
 
 Cases: `off`; `prediction`, with the right answer in the request; `lost`, with one of which no token is right, so that it
 is guessed from once and then not found again; `wrong`, with one that is found again behind every two tokens of the answer, and is wrong there each time; `ngram` on prompts that copy a text,
-and on prompts of random words, whose greedy answers repeat themselves; `auto` on both; `ngram, sampled` on the latter at temperature 1, where a model of random
-weights says nothing twice, so that no guess is right. All of a case's answers are compared with those of `off`: the last
+and on prompts of random words, whose greedy answers repeat themselves; `auto` on both; `ngram, sampled` on the latter at temperature 2, where hardly
+any two words come twice, so that nearly no guess is right (the column of right guesses tells). All of a case's answers are compared with those of `off`: the last
 column is the number that differ, and must be 0. Greedy but for that one case. A ratio is the median over rounds of time without over time with, with the least and the
 most in brackets. With wrong guesses each forward but two has a row more for each of them and yields one token, so that ratio's inverse is what these rows cost.
 Needs the package requests."""
@@ -100,7 +100,7 @@ def always_wrong(answer, guesses):
 
 def measure(server, options):
     copying, fresh = prompts_of(options)
-    kinds = {"copying": (copying, 0), "fresh": (fresh, 0), "sampled": (fresh, 1)}  # prompts and temperature
+    kinds = {"copying": (copying, 0), "fresh": (fresh, 0), "sampled": (fresh, 2)}  # prompts and temperature
     right = {kind: {p: server.ask(p, options.tokens, {"mode": "off"}, t)[0] for p in prompts} for kind, (prompts, t) in kinds.items()}
     length = {"tokens": options.draft_tokens}
     cases = [("prediction, right", "fresh", lambda p: {"mode": "prediction", "draft": right["fresh"][p], **length}),
