@@ -439,7 +439,7 @@ def speculation_table(data):
     """One stream with guesses and without (speculation.py)."""
     most = data["draft_tokens"]
     lines = [f"One stream of `lockstep serve`, greedy, {data['tokens']} tokens of each of {data['prompts']} prompts, {most} guesses a forward, with each way of guessing and without; {data['threads']} threads; "
-             f"medians of {data['rounds']} round{'s' if data['rounds'] > 1 else ''} in turns. A prediction that is lost is wrong once and not followed from there; one that is wrong is so in every forward, costs its rows and yields nothing: the inverse of that ratio is a forward of {most + 1} rows of a sequence over one of a single row. "
+             f"medians of {data['rounds']} round{'s' if data['rounds'] > 1 else ''} in turns. `auto` is asked the same prompts in each round, and so finds its own earlier answers too, as `siblings`. A prediction that is lost is wrong once and not followed from there; one that is wrong is so in every forward, costs its rows and yields nothing: the inverse of that ratio is a forward of {most + 1} rows of a sequence over one of a single row. "
              "Targets: right guesses 4 in fp32, 2.8 in bf16, 2.5 in int8, 2 in int4; that inverse at most 1.6 in fp32, 2.4 in bf16; n-grams that never hit (`sampled`, temperature 2) 0.97; answers that differ: none.", "",
              "| profile | guesses | without, tok/s | with, tok/s | ratio (range over rounds) | right, of guesses | answers that differ |", "|---|---|---|---|---|---|---|"]  # fmt: skip
     for r in data["rows"]:
