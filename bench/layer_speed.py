@@ -152,7 +152,7 @@ def page_text(data, options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, required=True)
-    parser.add_argument("--name", help="of the model on the page (default: the folder's)")
+    parser.add_argument("--name", help="of the model on the page (default: the folder's, or the run's)")
     parser.add_argument("--prompts", type=Path)
     parser.add_argument("--count", type=int, default=64)
     parser.add_argument("--tokens", type=int, default=24)
@@ -162,7 +162,8 @@ def main():
     parser.add_argument("--json", type=Path)
     parser.add_argument("--page", type=Path)
     options = parser.parse_args()
-    options.name = options.name or options.model.resolve().name
+    folder = options.model.resolve()
+    options.name = options.name or (folder.parent if folder.name == "export" else folder).name
     with tempfile.TemporaryDirectory() as made:
         servers = [Server(without_layer(options.model, Path(made) / "bare"), "off", options.threads)]
         try:
