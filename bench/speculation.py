@@ -3,10 +3,12 @@
 
     bench/speculation.py --model models/countdown-glm [--profiles cpu-f32,cpu-bf16w] [--threads N] [--tokens 64] [--draft-tokens 7] [--rounds 5] [--json FILE]
 
-Cases: `off`; `prediction`, with the right answer in the request; `wrong`, with one of which no token is right; `ngram` on prompts that copy a text,
-and on prompts of random words, where it seldom finds a match; `auto` on both. All of a case's answers are compared with those of `off`: the last
-column is the number that differ, and must be 0. Greedy. A ratio is the median over rounds of time without over time with, with the least and the
-most in brackets. With wrong drafts each forward has a row more for each of them and yields one token, so that ratio's inverse is what these rows cost.
+Cases: `off`; `prediction`, with the right answer in the request; `lost`, with one of which no token is right, so that it
+is guessed from once and then not found again; `wrong`, with one that is found again behind every two tokens of the answer, and is wrong there each time; `ngram` on prompts that copy a text,
+and on prompts of random words, whose greedy answers repeat themselves; `auto` on both; `ngram, sampled` on the latter at temperature 2, where hardly
+any two words come twice, so that nearly no guess is right (the column of right guesses tells). All of a case's answers are compared with those of `off`: the last
+column is the number that differ, and must be 0. Greedy but for that one case. A ratio is the median over rounds of time without over time with, with the least and the
+most in brackets. With wrong guesses each forward but two has a row more for each of them and yields one token, so that ratio's inverse is what these rows cost.
 Needs the package requests."""
 import argparse
 import json
@@ -35,8 +37,13 @@ class Server:
             sys.exit("speculation: the server did not start")
         self.url = told[0]
 
-    def ask(self, prompt, tokens, speculative):
-        body = {"prompt": prompt, "max_tokens": tokens, "temperature": 0, "ignore_eos": True, "return_token_ids": True, "speculative": speculative}
+    def guesses(self):
+        """Tokens that were guessed so far, and those of them that were right, by all sources."""
+        text = requests.get(self.url + "/metrics", timeout=60).text
+        return [sum(float(n) for n in re.findall(rf"^lockstep_spec_decode_num_{name}_tokens_total\{{[^}}]*\}} (\S+)$", text, re.M)) for name in ("draft", "accepted")]
+
+    def ask(self, prompt, tokens, speculative, temperature=0):
+        body = {"prompt": prompt, "max_tokens": tokens, "temperature": temperature, "seed": 1, "ignore_eos": True, "return_token_ids": True, "speculative": speculative}
         began = time.perf_counter()
         answer = requests.post(self.url + "/v1/completions", json=body, timeout=600)
         seconds = time.perf_counter() - began
@@ -84,28 +91,42 @@ def main():
     return int(any(r["different"] for r in rows))
 
 
+def always_wrong(answer, guesses):
+    """A prediction with every two neighbours of the answer, each behind them a token that the answer does not have: wherever the answer is, it is found there, and is wrong."""
+    other = next(i for i in range(len(answer) + 1) if i not in answer)
+    wrong = [other] * guesses
+    return wrong + [i for pair in zip(answer, answer[1:]) for i in [*pair, *wrong]]
+
+
 def measure(server, options):
     copying, fresh = prompts_of(options)
-    right = {prompt: server.ask(prompt, options.tokens, {"mode": "off"})[0] for prompt in copying + fresh}
+    kinds = {"copying": (copying, 0), "fresh": (fresh, 0), "sampled": (fresh, 2)}  # prompts and temperature
+    right = {kind: {p: server.ask(p, options.tokens, {"mode": "off"}, t)[0] for p in prompts} for kind, (prompts, t) in kinds.items()}
     length = {"tokens": options.draft_tokens}
-    cases = [("prediction, right", fresh, lambda p: {"mode": "prediction", "draft": right[p], **length}), ("prediction, wrong", fresh, lambda p: {"mode": "prediction", "draft": [i ^ 1 for i in right[p]], **length}),
-             ("ngram, copying", copying, lambda p: {"mode": "ngram", **length}), ("ngram, random words", fresh, lambda p: {"mode": "ngram", **length}),
-             ("auto, copying", copying, lambda p: {"mode": "auto", **length}), ("auto, random words", fresh, lambda p: {"mode": "auto", **length})]  # fmt: skip
-    off, having, different = {"copying": [], "fresh": []}, [[] for _ in cases], [0] * len(cases)
+    cases = [("prediction, right", "fresh", lambda p: {"mode": "prediction", "draft": right["fresh"][p], **length}),
+             ("prediction, lost", "fresh", lambda p: {"mode": "prediction", "draft": [i ^ 1 for i in right["fresh"][p]], **length}),
+             ("prediction, wrong", "fresh", lambda p: {"mode": "prediction", "draft": always_wrong(right["fresh"][p], options.draft_tokens), **length}),
+             ("ngram, copying", "copying", lambda p: {"mode": "ngram", **length}), ("ngram, random words", "fresh", lambda p: {"mode": "ngram", **length}),
+             ("ngram, sampled", "sampled", lambda p: {"mode": "ngram", **length}),
+             ("auto, copying", "copying", lambda p: {"mode": "auto", **length}), ("auto, random words", "fresh", lambda p: {"mode": "auto", **length})]  # fmt: skip
+    off, having, different, counted = {kind: [] for kind in kinds}, [[] for _ in cases], [0] * len(cases), [[0, 0] for _ in cases]
     for _ in range(options.rounds):
-        for kind, prompts in (("copying", copying), ("fresh", fresh)):
-            off[kind].append(sum(server.ask(p, options.tokens, {"mode": "off"})[1] for p in prompts))
-        for i, (_, prompts, way) in enumerate(cases):
-            answers = [(p, *server.ask(p, options.tokens, way(p))) for p in prompts]
+        for kind, (prompts, temperature) in kinds.items():
+            off[kind].append(sum(server.ask(p, options.tokens, {"mode": "off"}, temperature)[1] for p in prompts))
+        for i, (_, kind, way) in enumerate(cases):
+            prompts, temperature = kinds[kind]
+            before = server.guesses()
+            answers = [(p, *server.ask(p, options.tokens, way(p), temperature)) for p in prompts]
+            counted[i] = [n + now - then for n, now, then in zip(counted[i], server.guesses(), before)]
             having[i].append(sum(seconds for _, _, seconds in answers))
-            different[i] += sum(ids != right[p] for p, ids, _ in answers)
+            different[i] += sum(ids != right[kind][p] for p, ids, _ in answers)
     rows = []
-    for (name, prompts, _), seconds, other in zip(cases, having, different):
-        without = off["copying" if prompts is copying else "fresh"]
+    for (name, kind, _), seconds, other, (guessed, accepted) in zip(cases, having, different, counted):
+        prompts, without = kinds[kind][0], off[kind]
         ratios = [a / b for a, b in zip(without, seconds)]
         tokens = options.tokens * len(prompts)
         rows.append({"case": name, "off": tokens / statistics.median(without), "with": tokens / statistics.median(seconds), "ratio": statistics.median(ratios), "ratio_range": [min(ratios), max(ratios)],
-                     "different": other, "answers": options.rounds * len(prompts)})  # fmt: skip
+                     "guessed": guessed, "accepted": accepted, "different": other, "answers": options.rounds * len(prompts)})  # fmt: skip
     return rows
 
 

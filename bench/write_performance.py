@@ -30,8 +30,9 @@ from pathlib import Path
 from learning_tables import critic_table, distill_table, dpo_table, kept_sets_table, ppo_table
 from limit_tables import kept_table, limits_table, prompts_table
 from performance_page import add_block, without_outlived, without_unnamed
-from performance_tables import (changes, change, commits_table, contexts_table, positions_table, gemm_table, llama_table, loading_table, offload_table, packed_table, percents, ranks_table, rl_table, speculation_table, tax_table,
+from performance_tables import (changes, change, commits_table, contexts_table, gemm_table, llama_table, loading_table, offload_table, packed_table, percents, ranks_table, rl_table, speculation_table, tax_table,
                                 tenants_table, torch_table, training_table, variants_table)  # fmt: skip
+from position_tables import positions_table
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/performance.md"

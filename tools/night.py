@@ -47,6 +47,7 @@ UNPROVED = "no pass of the whole is recorded: a red one would let nothing land. 
 # Other parts that never take a turn, and why. Together with those that PROVED lacks they are the table of docs/ci.md.
 WITHOUT_TURN = {
     "demo-ranks": "up to 17 minutes, for which a night has no room either; its layout is among `ranks-...`, with the quick demo",
+    "demo-drafts": "up to 15 minutes, for which a night has no room either; its form of five steps is in every run (`script/demo`)",
     "recipe-agent": "up to an hour, for which a night has no room either; `recipe` makes the other model",
     "kills": "as long as it is given, here 13 minutes",
     "regions": "needs root and TUN",
@@ -90,6 +91,7 @@ def plain(name, minutes, kind, argument, what, by_name=False, may_lack=False):
 PARTS = [
     plain("demo", 9, "demo", "", "the full demo, whose weights have the published hash"),
     plain("demo-ranks", 17, "demo", "--ranks tp=2,dp=2,ep=2", "the same on eight ranks", by_name=True),
+    plain("demo-drafts", 15, "demo", "--arms lockstep --rollout-speculation siblings,mtp,ngram --mtp-depths 3", "150 steps whose rollouts are guessed ahead by a layer that learns on line", by_name=True),
     plain("recipe", 15, "command", "/usr/bin/python3 -B tools/republish --check", "the shipped model from its recipe, byte for byte"),
     plain("recipe-agent", 60, "command", "/usr/bin/python3 -B tools/republish --check --model agent-glm", "the other shipped model from its recipe, byte for byte", by_name=True),
     plain("soak", 6, "command", "/usr/bin/python3 -B bench/soak.py --minutes 5", "a server that everybody uses at once, for five minutes"),

@@ -1,8 +1,11 @@
 // What a request says does not depend on whether, how and how well it is guessed ahead: the same bits, whatever bears on sampling and on the
 // batch. Beside it controls that must show a difference, and what is counted.
+#include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 #include "engine/drafts_test_tools.h"
+#include "model/adapter_test_tools.h"
 
 namespace lockstep {
 namespace {
@@ -94,33 +97,42 @@ TEST(Drafts, ChangeNoBitOnAnyRanksOrProfile) {
   }
 }
 
-// Many tokens, at every temperature, with every instruction set: 100,000 of them.
-TEST(Drafts, AHundredThousandTokensHaveTheBitsOfDecodingThem) {
-  std::int64_t tokens = 0;
-  std::vector<std::vector<Generation>> by_isa;
-  for (const InstructionSet isa : {InstructionSet::avx512, InstructionSet::avx2, InstructionSet::scalar}) {
-    if (!machine_has(isa) || by_isa.size() == 2) continue;
-    Plant plant("sharing", "cpu-bf16w", {.isa = isa, .threads = 2}, 160);
-    const std::int64_t vocabulary = plant.runtime.model->facts().vocabulary;
-    RandomSequence draws(3, RandomStream::fuzz);
-    std::vector<Request> requests(128);
-    for (std::size_t i = 0; i < requests.size(); ++i) {
-      constexpr float kTemperatures[] = {0, 0.7f, 1, 1.5f};
-      requests[i].prompt = random_tokens(draws, 4, vocabulary);
-      requests[i].sampling = {.temperature = kTemperatures[i % 4], .seed = i, .max_tokens = 150};
-    }
-    const EngineOptions options{.page_size = 16, .cache_pages = 2000};
-    Engine plain(plant.runtime, plant.weights, options);
-    by_isa.push_back(plain.generate(requests));
-    for (const Guesses guesses : {Guesses::random, Guesses::all, Guesses::perfect}) {
-      Engine engine(plant.runtime, plant.weights, options);
-      expect_same(engine.generate(with_guesses(requests, guesses, by_isa.back(), vocabulary, 7)), by_isa.back(), fmt::format("{}", static_cast<int>(guesses)));
-      tokens += engine.counters().sampled_tokens;
-      EXPECT_LT(engine.counters().forwards, 150);
-    }
+// What 128 requests at every temperature say, and with three kinds of guesses the same; `tokens` counts those that were guessed ahead.
+std::vector<Generation> said_with_guesses(InstructionSet isa, std::uint64_t round, std::int64_t& tokens) {
+  Plant plant("sharing", "cpu-bf16w", {.isa = isa, .threads = 2}, 160);
+  const std::int64_t vocabulary = plant.runtime.model->facts().vocabulary;
+  RandomSequence draws(3 + round, RandomStream::fuzz);
+  std::vector<Request> requests(128);
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    constexpr float kTemperatures[] = {0, 0.7f, 1, 1.5f};
+    requests[i].prompt = random_tokens(draws, 4, vocabulary);
+    requests[i].sampling = {.temperature = kTemperatures[i % 4], .seed = 1000 * round + i, .max_tokens = 150};
   }
-  expect_same(by_isa[1], by_isa[0], "instruction sets");
-  EXPECT_GE(tokens, 100000);
+  const EngineOptions options{.page_size = 16, .cache_pages = 2000};
+  Engine plain(plant.runtime, plant.weights, options);
+  const std::vector<Generation> want = plain.generate(requests);
+  for (const Guesses guesses : {Guesses::random, Guesses::all, Guesses::perfect}) {
+    Engine engine(plant.runtime, plant.weights, options);
+    expect_same(engine.generate(with_guesses(requests, guesses, want, vocabulary, 7)), want, fmt::format("{}, round {}", static_cast<int>(guesses), round));
+    tokens += engine.counters().sampled_tokens;
+    EXPECT_LT(engine.counters().forwards, 150);
+  }
+  return want;
+}
+
+// Many tokens, on two instruction sets: 100,000 of them, and a million with LOCKSTEP_SLOW_TESTS=1.
+TEST(Drafts, AHundredThousandTokensHaveTheBitsOfDecodingThem) {
+  const char* slow = std::getenv("LOCKSTEP_SLOW_TESTS");
+  const bool million = slow && *slow == '1';
+  std::int64_t tokens = 0;
+  for (std::uint64_t round = 0; round < (million ? 9u : 1u); ++round) {
+    std::vector<std::vector<Generation>> by_isa;
+    for (const InstructionSet isa : {InstructionSet::avx512, InstructionSet::avx2, InstructionSet::scalar})
+      if (machine_has(isa) && by_isa.size() < 2) by_isa.push_back(said_with_guesses(isa, round, tokens));
+    ASSERT_EQ(by_isa.size(), 2u);
+    expect_same(by_isa[1], by_isa[0], "instruction sets");
+  }
+  EXPECT_GE(tokens, million ? 1'000'000 : 100'000);
 }
 
 // What a callback ends, ends there: nothing behind it is told, said or counted, wherever a draft stood and however the request would have ended.
@@ -228,14 +240,15 @@ TEST(Drafts, ANaNInAWrongGuessHarmsNobody) {
   }
 }
 
-// New weights between steps: the tokens before have the old ones' bits, those after the new ones'.
+// New weights between steps: the tokens before have the old ones' bits; those after the new ones', over the present entries or, put back, over new ones, or
+// still the old ones', where requests that run finish with them.
 TEST(Drafts, NewWeightsInTheMiddleHaveTheBitsOfDecodingThere) {
   Plant plant("sharing", "cpu-bf16w", {.threads = 1}), other("sharing", "cpu-bf16w", {.threads = 1}, 128, 9);
   const auto next = make_weight_set(plant.runtime.backend, plant.runtime.model->manifest(), other.images, plant.runtime.profile, 2);
   const std::int64_t vocabulary = plant.runtime.model->facts().vocabulary;
   const Request request{.prompt = {4, 5, 6, 7}, .sampling = {.seed = 3, .max_tokens = 30}};
   // Changes the weights once `at` tokens or more are said; returns how many there were.
-  const auto run = [&](const Request& asked, std::size_t at, Generation& got) {
+  const auto run = [&](const Request& asked, InFlight in_flight, std::size_t at, Generation& got) {
     Engine engine(plant.runtime, plant.weights, {.page_size = 4});
     engine.submit(asked, {}, [&](Generation&& g) { got = std::move(g); });
     std::size_t changed = 0;
@@ -244,19 +257,59 @@ TEST(Drafts, NewWeightsInTheMiddleHaveTheBitsOfDecodingThere) {
       const std::size_t said = engine.scheduler().running()[0]->generation.tokens.size();
       if (said < at) continue;
       changed = said;
-      engine.set_weights(next);
+      engine.set_weights(next, in_flight);
     }
-    EXPECT_GT(engine.counters().mixed_version_tokens, 0);
+    EXPECT_EQ(engine.counters().mixed_version_tokens > 0, in_flight == InFlight::go_on);
     return changed;
   };
-  Generation whole, got, want;
-  for (const std::size_t at : {1u, 7u, 12u}) {
-    run(request, at, whole);
-    const std::size_t changed = run(guessed(request, Guesses::random, whole, vocabulary, 5), at, got);
-    EXPECT_EQ(run(request, changed, want), changed);
-    EXPECT_EQ(all_bits_of(got), all_bits_of(want)) << at;
-    EXPECT_GT(got.drafts.accepted, 3);
+  std::vector<std::vector<std::uint32_t>> ways;
+  for (const InFlight in_flight : {InFlight::go_on, InFlight::finish, InFlight::reprefill}) {
+    std::int64_t accepted = 0;
+    for (const std::size_t at : {1u, 7u, 12u}) {
+      Generation whole, got, want;
+      run(request, in_flight, at, whole);
+      const std::size_t changed = run(guessed(request, Guesses::random, whole, vocabulary, 5), in_flight, at, got);
+      EXPECT_EQ(run(request, in_flight, changed, want), changed);
+      EXPECT_EQ(all_bits_of(got), all_bits_of(want)) << static_cast<int>(in_flight) << ", at " << at;
+      accepted += got.drafts.accepted;
+    }
+    EXPECT_GT(accepted, 5) << static_cast<int>(in_flight);
+    Generation at_seven;
+    run(request, in_flight, 7, at_seven);
+    ways.push_back(all_bits_of(at_seven));
   }
+  EXPECT_NE(ways[0], ways[1]);  // the three are not one
+  EXPECT_NE(ways[0], ways[2]);
+  EXPECT_NE(ways[1], ways[2]);
+}
+
+// Requests under two adapters and under none, in one batch: what each says does not depend on guesses, whose rows are computed under its own.
+TEST(Drafts, ChangeNoBitUnderAdapters) {
+  Plant plant("sharing", "cpu-bf16w", {.threads = 2});
+  const std::int64_t vocabulary = plant.runtime.model->facts().vocabulary;
+  const auto layout = std::make_shared<const AdapterLayout>(plant.runtime.model->manifest(), AdapterSettings{.rank = 4, .alpha = 7, .unembedding = true});
+  std::vector<std::shared_ptr<const AdapterWeights>> adapters;
+  for (const std::uint64_t seed : {5u, 6u}) adapters.push_back(make_adapter(plant.runtime.backend, layout, stirred(*layout, seed), seed));
+  const std::vector<Request> bare = requests_of_all_kinds(18, 7, vocabulary);
+  std::vector<Request> requests = bare;
+  for (std::size_t i = 0; i < requests.size(); ++i)
+    if (i % 3 > 0) requests[i].adapter = adapters[i % 3 - 1];
+  Engine plain(plant.runtime, plant.weights, {.page_size = 4, .cache_pages = 600});
+  const std::vector<Generation> want = plain.generate(constrained(requests, vocabulary)), without = plain.generate(constrained(bare, vocabulary));
+  std::int64_t adapted = 0;  // the control: adapters are felt
+  for (std::size_t i = 0; i < want.size(); ++i) adapted += all_bits_of(want[i]) != all_bits_of(without[i]);
+  EXPECT_GT(adapted, 6);
+  for (const Guesses guesses : kAllGuesses)
+    for (const std::int64_t pages : {600, 26}) {
+      Engine engine(plant.runtime, plant.weights, {.page_size = 4, .cache_pages = pages, .max_batch_rows = pages == 26 ? 32 : 300});
+      const std::string what = fmt::format("guesses {}, {} pages", static_cast<int>(guesses), pages);
+      expect_same(engine.generate(constrained(with_guesses(requests, guesses, want, vocabulary, pages == 26 ? 3 : 8), vocabulary)), want, what);
+      EXPECT_GT(engine.counters().drafts.drafts, 0) << what;
+      EXPECT_GT(engine.counters().most_adapters, 1) << what;
+      if (guesses == Guesses::perfect) {
+        EXPECT_EQ(engine.counters().drafts.accepted, engine.counters().drafts.tokens) << what;
+      }
+    }
 }
 
 // Control: noise that depends on the step and not on the position. Then guesses change what is said, and the comparison above sees it.
@@ -346,8 +399,8 @@ TEST(Drafts, WrongGuessesInThePrefixCacheWouldBeSeen) {
   EXPECT_NE(first, again);  // it read pages that hold another text
 }
 
-// Guesses that are drawn from other weights' distribution with the same noise are right as often as the law says, and wrong ones of any
-// kind as often as they are likely: sum over v of 1 / sum over w of max(p_w / p_v, q_w / q_v), and p of the guess.
+// Guesses that are drawn from other weights' distribution q with the same noise are right as often as the law says: sum over v of 1 / sum over w of
+// max(p_w / p_v, q_w / q_v). Those of a greedy draft as often as p(arg-max q), and any others as often as they are likely under p.
 TEST(Drafts, AreRightAsOftenAsTheLawSays) {
   Plant plant("sharing", "cpu-f32", {.threads = 2}, 256);
   WeightImages near = plant.images;  // weights a little aside: a draft model
@@ -374,8 +427,8 @@ TEST(Drafts, AreRightAsOftenAsTheLawSays) {
   }
   const std::vector<Generation> p_of = engine.generate(scores), q_of = draft_engine.generate(scores);
   using Chances = std::vector<std::vector<double>>;
-  Chances coupled(kTexts), fixed(kTexts);
-  std::vector<std::vector<std::int32_t>> would(kTexts);  // the draft model's token at each place of the text
+  Chances coupled(kTexts), fixed(kTexts), greedy(kTexts);
+  std::vector<std::vector<std::int32_t>> would(kTexts), likeliest(kTexts);  // the draft model's token at each place of the text: with that noise; without any
   std::vector<Request> ones;
   for (int i = 0; i < kTexts; ++i)
     for (int t = 0; t < kTokens; ++t) {
@@ -402,6 +455,9 @@ TEST(Drafts, AreRightAsOftenAsTheLawSays) {
       would[i].push_back(drafted[i * kTokens + t].tokens[0].id);
       coupled[i].push_back(chance);
       fixed[i].push_back(p[(i * 7 + t) % p.size()]);
+      const std::ptrdiff_t top = std::max_element(q.begin(), q.end()) - q.begin();
+      likeliest[i].push_back(static_cast<std::int32_t>(top));
+      greedy[i].push_back(p[static_cast<std::size_t>(top)]);
     }
   // How many guesses were right, against the sum of their chances over the places that were checked.
   const auto check = [&](const Chances& chances, const auto& guess) {
@@ -424,7 +480,10 @@ TEST(Drafts, AreRightAsOftenAsTheLawSays) {
   const double rate = check(coupled, [&](std::size_t i, std::size_t t) { return would[i][t]; });
   EXPECT_GT(rate, 0.2);
   EXPECT_LT(rate, 0.95);
-  check(fixed, [&](std::size_t i, std::size_t t) { return static_cast<std::int32_t>((i * 7 + t) % static_cast<std::size_t>(vocabulary)); });
+  const double any = check(fixed, [&](std::size_t i, std::size_t t) { return static_cast<std::int32_t>((i * 7 + t) % static_cast<std::size_t>(vocabulary)); });
+  const double by_greedy = check(greedy, [&](std::size_t i, std::size_t t) { return likeliest[i][t]; });
+  EXPECT_GT(by_greedy, any);
+  EXPECT_LT(by_greedy, 0.95);
 }
 
 // Lengths that follow measured costs: no bit depends on them, and where guesses are never right nearly none are made.

@@ -1,6 +1,8 @@
 // Guesses of a layer of multi-token prediction: no bit of an answer depends on them, and what is guessed depends on the text alone, not on how it came
 // to stand in the cache.
 #include <cmath>
+#include <cstdlib>
+#include <numeric>
 
 #include "engine/drafts_test_tools.h"
 
@@ -89,6 +91,41 @@ TEST(MtpDrafts, WhatIsGuessedDependsOnTheTextAlone) {
       const EngineOptions options{.page_size = page, .cache_pages = 3000 / page, .prefill_chunk = page == 4 ? 3 : 128, .prefix_cache = false};
       EXPECT_EQ(run(options, together).first, want) << "pages of " << page << (together ? ", together" : ", alone");
     }
+}
+
+// Many tokens, at every temperature, on two instruction sets, with drafts of the greatest length: 12,800 of them, and a million with LOCKSTEP_SLOW_TESTS=1.
+// What was taken is counted by depth and by source.
+TEST(MtpDrafts, ManyTokensHaveTheBitsOfDecodingThem) {
+  const char* slow = std::getenv("LOCKSTEP_SLOW_TESTS");
+  const bool million = slow && *slow == '1';
+  std::int64_t tokens = 0;
+  for (std::uint64_t round = 0; round < (million ? 80u : 1u); ++round) {
+    std::vector<std::vector<Generation>> by_isa;
+    for (const InstructionSet isa : {InstructionSet::avx512, InstructionSet::avx2, InstructionSet::scalar}) {
+      if (!machine_has(isa) || by_isa.size() == 2) continue;
+      MtpPlant plant("cpu-bf16w", {.isa = isa, .threads = 2});
+      RandomSequence draws(21 + round, RandomStream::fuzz);
+      std::vector<Request> requests(64);
+      for (std::size_t i = 0; i < requests.size(); ++i) {
+        constexpr float kTemperatures[] = {0, 0.7f, 1, 1.5f};
+        requests[i].prompt = random_tokens(draws, 4, plant.vocabulary());
+        requests[i].sampling = {.temperature = kTemperatures[i % 4], .seed = 1000 * round + i, .max_tokens = 100};
+      }
+      const EngineOptions options{.page_size = 16, .cache_pages = 800};
+      Engine plain(plant.runtime, plant.weights, options), engine(plant.runtime, plant.weights, options, plant.layer);
+      by_isa.push_back(plain.generate(requests));
+      expect_same_bits(engine.generate(guessed_by_layer(requests, 8)), by_isa.back(), fmt::format("{}, round {}", instruction_set_name(isa), round));
+      tokens += engine.counters().sampled_tokens;
+      const DraftCounters& c = engine.counters().drafts;
+      EXPECT_GT(c.accepted_at[1], 0);
+      for (std::size_t k = 1; k < c.accepted_at.size(); ++k) EXPECT_LE(c.accepted_at[k], c.accepted_at[k - 1]) << k;
+      EXPECT_EQ(std::accumulate(c.accepted_at.begin(), c.accepted_at.end(), std::int64_t{0}), c.accepted);
+      EXPECT_EQ(c.accepted_by(DraftKind::mtp), c.accepted);
+    }
+    ASSERT_EQ(by_isa.size(), 2u);
+    expect_same_bits(by_isa[1], by_isa[0], "instruction sets");
+  }
+  EXPECT_GE(tokens, million ? 1'000'000 : 12'800);
 }
 
 // Behind a prefix from the cache a row's state comes from the page; what was guessed once is guessed again from the second token on.

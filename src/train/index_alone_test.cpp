@@ -2,8 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <optional>
 
 #include "base/error.h"
+#include "kernels/instruction_set.h"
 #include "train/train_test_tools.h"
 #include "train/trainer.h"
 
@@ -72,11 +74,13 @@ TEST(IndexAlone, TheGradientIsThatOfTheLossOverAllLayersOfASelection) {
   EXPECT_EQ(compared, 8);  // four of each of two indexers
 }
 
-// The steps are those of a trainer that trains everything and whose norm is not clipped; what is frozen keeps its bits; no bit depends on batches or threads.
+// The steps are those of a trainer that trains everything and whose norm is not clipped; what is frozen keeps its bits; no bit depends on batches, threads or
+// instruction sets.
 TEST(IndexAlone, NothingElseMoves) {
   const IndexBench bench(8);
-  const auto stepped = [&](bool alone, bool masked, int threads = 2, std::int64_t micro_batch = 0, bool checkpoint = false) {
-    Runtime runtime({.threads = threads}, bench.model, profile_by_name("cpu-bf16w"), 600);
+  const auto stepped = [&](bool alone, bool masked, int threads = 2, std::int64_t micro_batch = 0, bool checkpoint = false,
+                           std::optional<InstructionSet> isa = std::nullopt) {
+    Runtime runtime({.isa = isa, .threads = threads}, bench.model, profile_by_name("cpu-bf16w"), 600);
     Trainer trainer(runtime, bench.masters, {.micro_batch = micro_batch, .checkpoint_activations = checkpoint, .train_indexer = true, .indexer_alone = alone});
     trainer.forward_backward(IndexBench::data(masked), {}, kIndexLoss);
     trainer.optim_step({.learning_rate = 1e-2, .max_norm = 0});
@@ -95,6 +99,10 @@ TEST(IndexAlone, NothingElseMoves) {
   EXPECT_EQ(moved, 10);
   EXPECT_EQ(difference(bench.model->manifest(), stepped(true, false, 1, 1), alone), "");
   EXPECT_EQ(difference(bench.model->manifest(), stepped(true, false, 2, 0, true), alone), "") << "checkpointed";
+  for (const InstructionSet isa : {InstructionSet::avx2, InstructionSet::scalar})
+    if (machine_has(isa)) {
+      EXPECT_EQ(difference(bench.model->manifest(), stepped(true, true, 2, 0, false, isa), alone), "") << instruction_set_name(isa);
+    }
 }
 
 }  // namespace

@@ -189,7 +189,9 @@ TEST(IndexSelect, LongContextsAreTheSortExactly) {
     float weight;
     int top_k = 300;
   };
-  std::vector<Long> cases = {{Kind::random, {1, (1 << 20) - 1}, 1}, {Kind::coarse, {1, (1 << 20) - 1}, -1}};
+  const PagedRows::Sequence longest_context{1, (1 << 20) - 1};
+  std::vector<Long> cases = {
+      {Kind::random, longest_context, 1}, {Kind::coarse, longest_context, -1}, {Kind::special, longest_context, 1}, {Kind::special, longest_context, -1}};
   for (const Kind kind : {Kind::random, Kind::coarse, Kind::ascending, Kind::descending, Kind::special, Kind::few_numbers, Kind::equal})
     for (const float weight : {1.0f, -1.0f})
       for (const int top_k : {4, 300}) cases.push_back({kind, {9, 20000}, weight, top_k});

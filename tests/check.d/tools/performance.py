@@ -15,6 +15,7 @@ import limit_tables  # noqa: E402
 import memory_ruler  # noqa: E402
 import performance_page  # noqa: E402
 import performance_tables  # noqa: E402
+import position_tables  # noqa: E402
 import roofline  # noqa: E402
 import write_performance  # noqa: E402
 
@@ -140,7 +141,7 @@ with check("long-contexts-have-a-table"):
     data = {"threads": 2, "rounds": 1, "rows": [row | {"tokens": 16384, "attention": 8.192}, row], "latent": latent | {"tokens": 1024, "ratio": 3.0, "ratio_range": [3.0, 3.0]},
             "sharing": {"tokens": 65536, "prefill": 1.8, "prefill_operations": 2.0, "decode": 1.4, "decode_operations": 1.75}}  # fmt: skip
     text = "\n".join(performance_tables.contexts_table(data))
-    for part in ("| V3.2 | 65,536 | 1 | 131.1 | 1000.0 | 100.0 | 12.00 |", "64k over 16k: V3.2: 2.00.", "a prompt 1.80 times as fast, where their operations are as 2.00 to 1 (target met); a token after it 1.40 times, 1.75 to 1 (target missed).", "| both | 60.0 | 20.0 | 3.00"):
+    for part in ("| V3.2 | 65,536 | 1 | 131.1 | 1000.0 | 100.0 | 12.00 |", "64k over 16k: V3.2: 2.00.", "a prompt 1.80 times as fast, where their operations are as 2.00 to 1 (target met); a token after it 1.40 times, 1.75 to 1 (target missed). Aims, 1.5 and 1.3: met and met.", "| both | 60.0 | 20.0 | 3.00"):
         assert part in text, (part, text)
     assert "\nAbove the target: V3.2. A row reads" in text and "no bound of time" not in text, text
     assert "no bound of time" in "\n".join(performance_tables.contexts_table({**data, "sharing": data["sharing"] | {"prefill": 2.01}}))
@@ -153,8 +154,37 @@ with check("long-contexts-have-a-table"):
 with check("the-end-of-long-texts-has-a-table"):
     part = {"ns_a_token": 9e5, "indexer_ns": 5e5, "selection_ns": 1e5, "attention_ns": 3e5, "rest_ns": 1e5, "runs": 3}
     data = {"threads": 2, "rounds": 1, "rows": [{"model": "GLM-5.2", "indexers": 4, "tokens": 100000, "threads": 2, "window": 64, "cache_bytes_a_token": 10, "prefill": part, "decode": part | {"rest_ns": 2e5}}]}
-    text = performance_tables.positions_table(data)
+    text = position_tables.positions_table(data)
     assert "| GLM-5.2 | 2 | 100,000 | prompt | 900 | 400 | 1.00 | 100 | 300 | 100 |" in text and "| GLM-5.2 | 2 | 100,000 | decoded | 900 | 400 | 1.00 | 100 | 300 | 200 |" in text, text
+
+with check("the-end-of-long-texts-has-verdicts"):
+    def place(tokens, scores, others, threads=2):
+        """Scores of a row and key, ns, of four indexers, and the time of all else, us; a decoded token's are twice as long."""
+        of = lambda k: {"ns_a_token": 1e3 * others * k, "indexer_ns": scores * k * tokens * 4, "selection_ns": 0.0, "attention_ns": 1e3 * others * k, "rest_ns": 0.0, "runs": 3}  # noqa: E731
+        return {"model": "GLM-5.2", "indexers": 4, "tokens": tokens, "threads": threads, "window": 64, "cache_bytes_a_token": 10, "prefill": of(1), "decode": of(2)}
+    places = [place(4096, 2.0, 100), place(16384, 2.0, 120), place(262144, 2.2, 125), place(1 << 20, 2.4, 130), place(262144, 3.74, 125, threads=1)]
+    said = lambda rows: "\n".join(position_tables.positions_verdicts(rows))  # noqa: E731
+    text = said(places)
+    for part in ("1,048,576 over 16,384 tokens. GLM-5.2: 1.20 (met).", "1,048,576 over 4,096 tokens. GLM-5.2: a prompt 1.30 (met), a decoded token 1.30 (met).",
+                 "GLM-5.2, a prompt: 16,384; GLM-5.2, a decoded token: 16,384.", "2 threads over one 1.70 (met)."):  # fmt: skip
+        assert part in text, (part, text)
+    assert "The arithmetic of attention" not in text, text
+    text = said([*places[:3], place(1 << 20, 2.6, 140), place(262144, 3.5, 125, threads=1)])
+    for part in ("GLM-5.2: 1.30 (missed).", "a prompt 1.40 (missed), a decoded token 1.40 (missed).", "The arithmetic of attention", "2 threads over one 1.59 (missed)."):
+        assert part in text, (part, text)
+    text = said(places[:1])
+    assert text.strip() == "First measured place at which indexers, scores and selection, take longer than all else. GLM-5.2, a prompt: none measured; GLM-5.2, a decoded token: none measured.", text
+
+with check("guessing-ahead-has-a-table-and-verdicts"):
+    case = lambda name, ratio, profile="cpu-f32": {"profile": profile, "case": name, "off": 40.0, "with": 40 * ratio, "ratio": ratio, "ratio_range": [ratio, ratio], "guessed": 1200.0, "accepted": 30.0, "different": 0, "answers": 12}  # noqa: E731
+    data = {"draft_tokens": 7, "tokens": 64, "prompts": 4, "threads": 2, "rounds": 3, "rows": [case("prediction, right", 4.0), case("prediction, right", 2.7, "cpu-bf16w"), case("prediction, wrong", 0.625), case("ngram, sampled", 0.96)]}
+    text = "\n".join(performance_tables.speculation_table(data))
+    for part in ("| `cpu-f32` | prediction, right | 40 | 160 | 4.00 (4.00 to 4.00) | 30 of 1,200 | 0 of 12 |", "Right guesses: `cpu-f32` 4.00 (met), `cpu-bf16w` 2.70 (missed).",
+                 "over one of a single row: `cpu-f32` 1.60 (met). N-grams that are hardly ever right: `cpu-f32` 0.96 (missed)."):  # fmt: skip
+        assert part in text, (part, text)
+    data["rows"] = [case("prediction, wrong", 0.6)]
+    text = "\n".join(performance_tables.speculation_table(data))
+    assert "Right guesses: not measured." in text and "`cpu-f32` 1.67 (missed). N-grams that are hardly ever right: not measured." in text, text
 
 with check("what-learning-costs-has-tables"):
     data, ratio = {"threads": 2, "rounds": 2, "peer": "TRL"}, lambda value: {"ratio": value, "ratio_range": [value - 0.1, value + 0.1]}

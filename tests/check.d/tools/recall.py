@@ -52,5 +52,18 @@ with check("eval"):
     refused("eval", "recall-64-asked-33", "--model", model, status=1, words=["number is 33; allowed is 1 to 32 questions"])
     refused("eval", "recall-lost-64", "--model", model, status=1, words=["recall-lost-64", "recall-last"])
 
+with check("search"):
+    # Which of the 8 indexers can go: one after the other, and every choice.
+    (TMP / "tokens.jsonl").write_text("".join(json.dumps({"tokens": [(i * i * k + 7 * i) % 300 for i in range(200)]}) + "\n" for k in (3, 11)))
+    search = lambda left, *words: done("index-share", "search", "--model", model, "--data", TMP / "tokens.jsonl", "--indexers", left, "--json", *words).json()  # noqa: E731
+    for left, in_turn, every in ((7, 8, 8), (4, 23, 36), (2, 28, 8)):
+        greedy, all_choices = search(left), search(left, "--exhaustive")
+        assert (greedy["tried"], all_choices["tried"]) == (in_turn, every), (left, greedy["tried"], all_choices["tried"])
+        (one, other) = greedy["steps"][-1], all_choices["steps"][-1]
+        assert len(one["layers"]) == len(other["layers"]) == left and other["loss"] <= one["loss"], (one, other)
+        assert left < 7 or one["layers"] == other["layers"], (one, other)
+    losses = [step["loss"] for step in search(1)["steps"]]
+    assert len(losses) == len(set(losses)) == 8, losses  # selections differ: leaving one out is felt
+
 with check("rl"):
     done("train", "rl", "--model", model, "--environment", "recall-keys-24", "--steps", 1, "--problems", 2, "--rollouts", 2, "--max-tokens", 4, "--name", "rl", *SMALL)
