@@ -26,6 +26,7 @@ SUBJECTS = {
         "unit/test_sync", "unit/test_fleet", "script/snapshot", "training/test_snapshot_*.py", "training/test_fleet_*.py", "training/test_follow_*.py", "training/test_store_*.py", "training/test_publish.py",
         "training/test_arc_folders.py", "training/test_s3_signatures.py", "training/test_weight_pages.py", "api/test_fleet.py", "api/test_deployments*.py", "api/test_held_streams.py", "api/test_service_tier.py",
         "api/test_bench_serve.py")),
+    "kept": ("kept forwards and profiles", 2, ("training/test_kept_forwards.py", "api/test_profiling.py", "unit/test_benchmark")),
 }  # fmt: skip
 GROUPS = {"unit/": "programs of unit tests", "script/": "scripts", "tests in Python": "tests in Python"}
 
