@@ -57,6 +57,32 @@ def test_what_is_read_is_what_would_be_computed(training_server, start_server, r
         assert server.stop() == 0, "".join(server.errors)
 
 
+def test_a_loss_that_the_client_computes_reads_what_was_kept(training_server, start_server):
+    """The SDK's two calls, a forward and its gradient: the numbers are those of a server that keeps nothing, and the rows come from sampling."""
+
+    def entropy(data, logprobs):
+        return sum((lp.exp() * lp).sum() for lp in logprobs), {}
+
+    def learned(server):
+        client = tinker.ServiceClient(base_url=server.url, api_key="tml-dummy").create_lora_training_client(base_model=BASE, rank=4, seed=3).result()
+        sampler = client.save_weights_and_get_sampling_client()
+        drawn = sampler.sample(types.ModelInput.from_ints(PROMPTS[1]), num_samples=3, sampling_params=types.SamplingParams(max_tokens=9, seed=1, temperature=1.0)).result()
+        texts = [PROMPTS[1] + sequence.tokens for sequence in drawn.sequences]
+        data = [types.Datum(model_input=types.ModelInput.from_ints(text[:-1]), loss_fn_inputs={
+            "target_tokens": types.TensorData.from_torch(torch.tensor(text[1:])), "weights": types.TensorData.from_torch(torch.ones(len(text) - 1))}) for text in texts]  # fmt: skip
+        client.forward_backward_custom(data, entropy).result()
+        norm = client.optim_step(types.AdamParams(learning_rate=1e-3)).result().metrics["grad_norm"]
+        after = [output["logprobs"].tolist() for output in client.forward(data, "cross_entropy").result().loss_fn_outputs]
+        return (texts, norm, after), len({tuple(text[:end]) for text in texts for end in range(1, len(text))})
+
+    expected, asked = learned(training_server)
+    server = start_server("--keep-forward", "all", "--keep-forward-megabytes", "64", "--verify-kept", "1")
+    assert learned(server) == (expected, asked) and expected[1] > 0
+    rows = counted(server)
+    assert rows["lockstep_training_rows_read_total"] in (asked, 2 * asked), (rows, asked)  # the gradient has the forward's activations, or reads once more
+    assert rows["lockstep_training_rows_beside_total"] == 0 < rows["lockstep_training_rows_compared_total"], rows
+
+
 def test_what_finds_no_memory_is_computed(training_server, start_server):
     server = start_server("--keep-forward", "all", "--keep-forward-megabytes", "1")
     assert loop(server, 4) == loop(training_server, 4)
