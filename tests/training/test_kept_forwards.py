@@ -1,5 +1,6 @@
 """Reinforcement learning through the real SDK, against servers that keep the forwards of what they sample for training (--keep-forward,
 docs/kept-forwards.md): every number is that of a server that keeps nothing, and the rows that were read instead of computed are counted."""
+import json
 import re
 import urllib.request
 
@@ -46,7 +47,7 @@ def counted(server):
 @pytest.mark.parametrize("rank", [0, 4])
 def test_what_is_read_is_what_would_be_computed(training_server, start_server, rank):
     expected = loop(training_server, rank)
-    assert counted(training_server) == {}
+    assert counted(training_server) == {} and "kept_rows" not in json.loads(urllib.request.urlopen(f"{training_server.url}/api/device").read())
     for mode in ("inputs", "all"):
         server = start_server("--keep-forward", mode, "--keep-forward-megabytes", "64", "--verify-kept", "2")
         assert loop(server, rank) == expected, mode
@@ -54,6 +55,8 @@ def test_what_is_read_is_what_would_be_computed(training_server, start_server, r
         assert rows["lockstep_training_rows_read_total"] == asked and rows["lockstep_training_rows_beside_total"] == rows["lockstep_training_rows_dropped_total"] == 0, (mode, rows, asked)
         assert asked <= rows["lockstep_training_rows_kept_total"] <= asked + 2 * 2 * sum(map(len, PROMPTS)), (mode, rows, asked)  # a prompt's with each of its samples, at most
         assert abs(rows["lockstep_training_rows_compared_total"] - asked / 2) <= 2, (mode, rows, asked)  # every second one of each step
+        shown = json.loads(urllib.request.urlopen(f"{server.url}/api/device").read())["kept_rows"]  # by the live page
+        assert {f"lockstep_training_rows_{name}{'' if name == 'bytes' else '_total'}": count for name, count in shown.items()} == rows, (mode, shown, rows)
         assert server.stop() == 0, "".join(server.errors)
 
 
