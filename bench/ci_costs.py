@@ -29,6 +29,7 @@ SUBJECTS = {
     "drafts": ("guesses ahead, shared indices and long contexts", 5, (
         "script/recall", "script/bench_context", "script/long_gradients", "script/million_tokens", "api/test_speculation.py", "api/test_context.py", "training/test_fireworks_speculation.py",
         "oracle/test_mtp.py", "oracle/test_index_share.py")),
+    "kept": ("kept forwards and profiles", 2, ("training/test_kept_forwards.py", "api/test_profiling.py", "unit/test_benchmark")),
 }  # fmt: skip
 GROUPS = {"unit/": "programs of unit tests", "script/": "scripts", "tests in Python": "tests in Python"}
 

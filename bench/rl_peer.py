@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """A GRPO step on Countdown's tokens: `lockstep bench rl` beside TRL's GRPOTrainer on the CPU, in turns, on the same threads, of one
 model of 4 million parameters (llama, random weights, fp32), which both read from the same Hugging Face folder. A step samples 8 x 8
-completions of 32 tokens after prompts of 16, makes advantages from rewards that are noise, and takes one step of AdamW.
+completions of 32 tokens after prompts of 16 (--prompt), makes advantages from rewards that are noise, and takes one step of AdamW.
 
-    bench/rl_peer.py --models FOLDER [--threads N] [--rounds 3] [--prompts 8] [--samples 8] [--tokens 32] [--json FILE]
+    bench/rl_peer.py --models FOLDER [--threads N] [--rounds 3] [--prompts 8] [--samples 8] [--prompt 16] [--tokens 32] [--json FILE]
 
 The model is written to FOLDER/rl on first use. Needs torch, transformers, datasets and trl. TRL runs as it comes but for what would
 make it slower here: no gradient checkpointing, no logging, no reference model (beta 0, its default), one batch for the whole step.
@@ -27,7 +27,6 @@ from torch_peers import ceiling, matrix_operations
 
 ROOT = Path(__file__).resolve().parents[1]
 TOKENIZER = ROOT / "models/countdown-glm"
-PROMPT = 16
 
 
 def make_model(folder):
@@ -46,7 +45,7 @@ def make_model(folder):
 def lockstep(options):
     command = [os.environ.get("LOCKSTEP_BINARY", str(ROOT / "build/lockstep")), "bench", "rl", "--json", "--model", str(options.models / "rl"),
                "--profile", "cpu-f32", "--threads", str(options.threads), "--prompts", str(options.prompts), "--samples", str(options.samples),
-               "--prompt", str(PROMPT), "--tokens", str(options.tokens), "--seconds", str(options.seconds)]  # fmt: skip
+               "--prompt", str(options.prompt), "--tokens", str(options.tokens), "--seconds", str(options.seconds)]  # fmt: skip
     row = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[0])
     return {"samples_per_second": row["tokens_per_second"] / options.tokens, "step": row["seconds"]["median"], "rollouts": row["rollout_seconds"],
             "learning": row["learning_seconds"]}  # fmt: skip
@@ -57,13 +56,13 @@ def operations(options):
     the forward of learning. The last token of a sample is drawn and never read."""
     forward = matrix_operations(options.models / "rl", 0) // 3  # of a token: 2 a weight
     samples = options.prompts * options.samples
-    shared = options.prompts * PROMPT + samples * (options.tokens - 1)
-    return {"rollouts": forward * shared, "learning": forward * shared + 2 * forward * samples * (PROMPT + options.tokens - 1)}
+    shared = options.prompts * options.prompt + samples * (options.tokens - 1)
+    return {"rollouts": forward * shared, "learning": forward * shared + 2 * forward * samples * (options.prompt + options.tokens - 1)}
 
 
 def trl_in_a_process(options):
     command = [sys.executable, __file__, "--peer", "--models", str(options.models), "--threads", str(options.threads), "--prompts", str(options.prompts),
-               "--samples", str(options.samples), "--tokens", str(options.tokens), "--seconds", str(options.seconds)]  # fmt: skip
+               "--samples", str(options.samples), "--prompt", str(options.prompt), "--tokens", str(options.tokens), "--seconds", str(options.seconds)]  # fmt: skip
     result = subprocess.run(command, capture_output=True, text=True)
     if result.returncode:
         raise SystemExit(f"rl_peer: TRL failed:\n{result.stderr[-3000:]}")
@@ -82,9 +81,9 @@ def run_peer(options):
     chance = random.Random(1)
     tokenizer = AutoTokenizer.from_pretrained(options.models / "rl")
     steps, batch = 4 + int(3 * options.seconds), options.prompts * options.samples
-    prompts = ["".join(f"{chance.randrange(1, 100)} " for _ in range(PROMPT // 2)) for _ in range(options.prompts * steps)]
-    if any(len(tokenizer(p).input_ids) != PROMPT for p in prompts):
-        raise SystemExit(f"a prompt has not {PROMPT} tokens")
+    prompts = ["".join(f"{chance.randrange(1, 100)} " for _ in range(options.prompt // 2)) for _ in range(options.prompts * steps)]
+    if any(len(tokenizer(p).input_ids) != options.prompt for p in prompts):
+        raise SystemExit(f"a prompt has not {options.prompt} tokens")
     lengths = set()
 
     def reward(completion_ids, **_):
@@ -129,11 +128,14 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--prompts", type=int, default=8)
     parser.add_argument("--samples", type=int, default=8)
+    parser.add_argument("--prompt", type=int, default=16, help="tokens of a prompt, an even number up to 384")
     parser.add_argument("--tokens", type=int, default=32)
     parser.add_argument("--seconds", type=float, default=2)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--peer", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.prompt % 2 or not 2 <= options.prompt <= 384:  # numbers and the spaces behind them, within the model's positions
+        parser.error(f"--prompt is {options.prompt}, allowed are even numbers from 2 to 384")
     if options.peer:
         return run_peer(options)
     import torch
@@ -158,12 +160,12 @@ def main():
     if all(run["rollouts"] is not None for run in theirs):
         parts["rollouts"]["trl"] = statistics.median(run["rollouts"] for run in theirs)
         parts["learning"]["trl"] = statistics.median(run["step"] - run["rollouts"] for run in theirs)
-    row = {"prompts": options.prompts, "samples": options.samples, "tokens": options.tokens, "lockstep": statistics.median(run["samples_per_second"] for run in ours),
+    row = {"prompts": options.prompts, "samples": options.samples, "prompt": options.prompt, "tokens": options.tokens, "lockstep": statistics.median(run["samples_per_second"] for run in ours),
            "trl": statistics.median(run["samples_per_second"] for run in theirs), "parts": parts, "step": statistics.median(run["step"] for run in ours),
            "trl_step": statistics.median(run["step"] for run in theirs), "gigaflops": statistics.median(ceilings), "ratio": statistics.median(ratios), "ratio_range": [min(ratios), max(ratios)]}  # fmt: skip
     peer = f"TRL {trl.__version__}, torch {torch.__version__} (kernels of {torch.backends.cpu.get_cpu_capability()}), transformers {transformers.__version__}"
     print(f"peer: {peer}")
-    print(f"GRPO step, {options.prompts} x {options.samples} x {options.tokens} tokens: lockstep {row['lockstep']:.1f} samples/s, TRL {row['trl']:.1f}, "
+    print(f"GRPO step, {options.prompts} x {options.samples} x {options.tokens} tokens after {options.prompt}: lockstep {row['lockstep']:.1f} samples/s, TRL {row['trl']:.1f}, "
           f"ratio {row['ratio']:.2f} ({min(ratios):.2f} .. {max(ratios):.2f})")  # fmt: skip
     for name, part in parts.items():
         print(f"{name}: lockstep {part['lockstep']:.3f} s, TRL {part.get('trl', float('nan')):.3f} s; products {part['share']:.2f} of {row['gigaflops']:.0f} GFLOP/s")

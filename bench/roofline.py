@@ -19,8 +19,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 RUNS = [  # title, what is run; of SmolLM2
+    ("SmolLM2, fp32: a prompt of 512 tokens", ["prefill", "--tokens", 512]),
     ("SmolLM2, fp32: a prompt of 2,048 tokens", ["prefill", "--tokens", 2048]),
+    ("SmolLM2, fp32: a prompt of 8,191 tokens", ["prefill", "--tokens", 8191]),  # and the one after it
     ("SmolLM2, fp32: a token of one stream at position 512", ["decode", "--streams", 1, "--prompt", 512]),
+    ("SmolLM2, fp32: a token of one stream at position 2,048", ["decode", "--streams", 1, "--prompt", 2048]),
     ("SmolLM2, fp32: a token of each of 8 streams at position 512", ["decode", "--streams", 8, "--prompt", 512]),
     ("SmolLM2, fp32: a training step of 4 x 256 tokens", ["train", "--sequences", 4, "--length", 256]),
     ("SmolLM2, fp32: a training step of 1 x 2,048 tokens", ["train", "--sequences", 1, "--length", 2048]),

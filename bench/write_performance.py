@@ -28,7 +28,7 @@ import sys
 from pathlib import Path
 
 from learning_tables import critic_table, distill_table, dpo_table, kept_sets_table, ppo_table
-from limit_tables import kept_table, limits_table, prompts_table
+from limit_tables import kept_table, limits_table, loop_table, prompts_table
 from performance_page import add_block, without_outlived, without_unnamed
 from performance_tables import (changes, change, commits_table, contexts_table, gemm_table, llama_table, loading_table, offload_table, packed_table, percents, ranks_table, rl_table, speculation_table, tax_table,
                                 tenants_table, torch_table, training_table, variants_table)  # fmt: skip
@@ -104,8 +104,11 @@ class Section:
 
 SECTIONS = {
     "gemm": Section("Linear layers, fp32", "gemm_peers.py", gemm_table, "peers", 0, 0.9),
+    "gemm-large": Section("Linear layers of seven shapes, fp32", "gemm_peers.py --large", gemm_table, "peers", 0, 6),
     "llama": Section("SmolLM2-135M: prefill and decoding", "llama_peers.py", llama_table, "peers", 3, 5, models="--models"),
+    "llama-long": Section("SmolLM2-135M: long prompts, and decoding behind them", "llama_peers.py --long", llama_table, "peers", 3, 12, models="--models"),
     "torch": Section("SmolLM2-135M: a training step", "torch_peers.py", torch_table, "torch", 0, 1.3, models="--model"),
+    "torch-long": Section("SmolLM2-135M: a training step of one long sequence", "torch_peers.py --sequences 1 --length 2048", torch_table, "torch", 0, 3.5, models="--model"),
     "lora": Section("SmolLM2-135M: a training step of an adapter", "torch_peers.py --lora-rank 8", torch_table, "torch", 0, 1, models="--model"),
     "moe": Section("Qwen3-MoE of half a billion parameters: prefill and decoding", "llama_peers.py --weights moe", llama_table, "peers", 2, 1.5, models="--models"),
     "moe-train": Section("Qwen3-MoE: a training step", "torch_peers.py --make qwen3_moe", torch_table, "torch", 1.5, 1.3, models="--made"),
@@ -118,6 +121,7 @@ SECTIONS = {
     "offload": Section("Optimizers in files", "training_api.py --offload", offload_table, "torch", 3, 2.5, models="--model"),
     "packed": Section("A frozen base in few bits", "packed_base.py", packed_table, "torch", 1, 1),
     "rl": Section("A GRPO step", "rl_peer.py", rl_table, "trl", 0.5, 1, models="--models"),
+    "rl-long": Section("A GRPO step after prompts of 256 tokens", "rl_peer.py --prompt 256", rl_table, "trl", 0.5, 3, models="--models"),
     "ppo": Section("A step of PPO beside GRPO's", "learning_costs.py ppo", ppo_table, "own", 0, 0.8, models="--model"),
     "critic": Section("What a critic holds", "learning_costs.py critic", critic_table, "own", 0, 0.8, models="--model"),
     "kept-sets": Section("What kept sets cost", "learning_costs.py kept-sets", kept_sets_table, "own", 4, 0, models="--model"),
@@ -135,7 +139,8 @@ SECTIONS = {
     "ranks": Section("Training over two ranks", "rank_steps.py", ranks_table, "own", 0, 3, models="--model"),
     "prompts": Section("One prompt of thousands of tokens", "variants.py prompts", prompts_table, "own", 0, 9, models="--model"),
     "kept": Section("Kept forwards", "kept_forwards.py", kept_table, "own", 0, 14, models="--model"),
-    "limits": Section("Against the machine's limits", "roofline.py", limits_table, "own", 0, 2.5, models="--model"),
+    "kept-loop": Section("Kept forwards in a client's loop", "kept_loop.py", loop_table, "torch", 1, 3, models="--served"),
+    "limits": Section("Against the machine's limits", "roofline.py", limits_table, "own", 0, 5, models="--model"),
     "state": Section("The optimizer's state in a file", "variants.py state",
                      variants_table("SmolLM2-135M, fp32, a training step of all parameters. The ratio is time with the file over time without. The system keeps as "
                                     "much of the file in memory as there is room.", "in memory, ms", "in a file, ms"), "own", 0, 0.7, models="--model"),
@@ -161,8 +166,12 @@ def command_of(name, options, rounds):
         command += ["--model", options.models / "fp32"]
     if section.models == "--large":
         command += ["--large", options.models / "bf16", "--disk", options.models, "--lockstep", binary(), "--model", ROOT / "models/countdown-glm"]
+    if section.models == "--served":
+        command += ["--model", options.models / "bf16", "--lockstep", binary()]
     if name == "llama":
         command += ["--weights", options.weights]
+    if name == "llama-long":
+        command += ["--weights", "f32,bf16"]
     if name in ("training", "offload", "packed", "loading"):
         command += ["--lockstep", binary()]
     if name == "training":
@@ -186,13 +195,13 @@ def shown(command, options):
 def measure(name, options, rounds, json_file, seconds=None):
     """Runs the section's script, and notes machine, commit and command beside its results."""
     section = SECTIONS[name]
-    if section.models in ("--model", "--bf16", "--large") and not all((options.models / dtype).is_dir() for dtype in ("fp32", "bf16")):
+    if section.models in ("--model", "--bf16", "--large", "--served") and not all((options.models / dtype).is_dir() for dtype in ("fp32", "bf16")):
         subprocess.run([options.torch, str(ROOT / "tools/make_smollm2.py"), str(options.models)], check=True)
     python = {"peers": options.peers, "torch": options.torch, "trl": options.trl, "own": sys.executable}[section.python]
     command = command_of(name, options, rounds)
     print("$", shown(command, options), flush=True)
     fresh = json_file.with_suffix(".new")
-    if name == "llama" and json_file.is_file():
+    if name in ("llama", "llama-long") and json_file.is_file():
         fresh.write_bytes(json_file.read_bytes())  # it goes on with weights that were measured before
     subprocess.run([python, str(ROOT / "bench" / command[0]), *command[1:], "--json", str(fresh)], check=True, timeout=seconds)
     data = json.loads(fresh.read_text())

@@ -10,6 +10,7 @@ interface Device {
   used: (Whose & { seconds: number })[];
   waiting: (Whose & { seconds?: number; count?: number; why: string })[];
   pieces: { kind: string; count: number; longest: number; longest_stretch: number }[];
+  kept_rows?: { kept: number; read: number; beside: number; dropped: number; compared: number; bytes: number };
 }
 
 const kSeconds = 2;
@@ -35,7 +36,7 @@ export class DeviceView implements View {
     // Of the seconds since the page asked before.
     const part = (lines: Whose[]): number | null =>
       before && now.at > before.at ? lines.reduce((sum, line) => sum + (now.used.get(of(line)) ?? 0) - (before.used.get(of(line)) ?? 0), 0) / (now.at - before.at) : null;
-    replace(this.content, this.classes(device, part), this.waiting(device), this.keys(device, part), this.pieces(device));
+    replace(this.content, this.classes(device, part), this.waiting(device), this.keys(device, part), this.pieces(device), ...this.kept(device));
     this.before = now;
     return kSeconds;
   }
@@ -76,5 +77,15 @@ export class DeviceView implements View {
     const rows = device.pieces.map((kind) => h("tr", {}, h("th", { scope: "row" }, kind.kind.replace(/_/g, " ")), cell(short(kind.count)), cell(`${fixed(1000 * kind.longest, 1)} ms`), cell(`${fixed(1000 * kind.longest_stretch, 1)} ms`)));
     return this.card("Pieces of work", "The longest so far: others wait so long for the device. Training gives way to live work in its middle; a stretch is what it does not.",
       h("table", { class: "pieces" }, head("kind", "pieces", "longest", "longest stretch"), h("tbody", {}, rows)));
+  }
+
+  // Of a server that keeps forwards.
+  private kept(device: Device): HTMLElement[] {
+    const rows = device.kept_rows;
+    if (!rows) return [];
+    const told: [string, string][] = [["kept in sampling", short(rows.kept)], ["read in training", short(rows.read)], ["computed beside those", short(rows.beside)],
+      ["dropped", short(rows.dropped)], ["compared", short(rows.compared)], ["memory now", `${fixed(rows.bytes / 1e6, 1)} MB`]];
+    return [this.card("Kept forwards", "Rows, each a position of a text, since the start. Training reads what sampling kept; what is dropped it computes.",
+      h("table", { class: "kept" }, head("rows", "how many"), h("tbody", {}, told.map(([name, much]) => h("tr", {}, h("th", { scope: "row" }, name), cell(much))))))];
   }
 }

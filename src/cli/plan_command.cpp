@@ -112,6 +112,12 @@ int plan_command(const Arguments& arguments) {
              "train: another model beside it, named as --model is, from whose distribution over the whole vocabulary it learns, as `train distill` does");
   table.refused("with --for serve", [&purpose] { return purpose == "serve"; });
   table.refused("with --critic", [&training] { return training.critic != "none"; });
+  table.choice("keep-forward", &training.keep_forward.mode, keep_forward_modes(),
+               "train: what an engine keeps of the forwards of all sequences beside it, as `train rl --keep-forward`");
+  table.refused("with --for serve", [&purpose] { return purpose == "serve"; });
+  table.refused("with --ranks, over which nothing is kept", [&settings] { return !settings.ranks.empty(); });
+  table.integer("keep-forward-megabytes", &training.keep_forward.megabytes, 1, 1 << 24, "N", "train: the most memory of what is kept");
+  table.refused("with --keep-forward off", [&training] { return !training.keep_forward.on(); });
   table.integer("batch-rows", &serving.engine.max_batch_rows, 1, 1 << 20, "N", "serve: rows of one forward");
   table.refused("without --for serve", [&purpose] { return purpose != "serve"; });
   table.integer("cache-bytes", &serving.engine.cache_bytes, 0, std::int64_t{1} << 50, "BYTES",
@@ -128,7 +134,7 @@ int plan_command(const Arguments& arguments) {
   add_ranks_option(table, &settings.ranks);
   table.refused("with --flops", [&flops] { return flops; },
                 {"for", "sequences", "length", "micro-batch", "checkpoint-activations", "train-indexer", "optimizer-state", "critic", "teacher",
-                 "memory-megabytes", "threads", "device", "backend", "isa", "mla-norm-eps", "ranks"});
+                 "keep-forward", "memory-megabytes", "threads", "device", "backend", "isa", "mla-norm-eps", "ranks"});
   add_json_option(table, &json);
   if (!table.parse(arguments)) return kExitOk;
 
@@ -156,6 +162,7 @@ int plan_command(const Arguments& arguments) {
                                  : settings.device != "cpu" ? AvailableMemory{-1, "nobody asks a GPU"}
                                  : trains                   ? memory_for_training(memory_megabytes)
                                                             : memory_for_serving(memory_megabytes);
+  const std::int64_t kept_row = trains ? kept_row_bytes(settings, training.keep_forward) : 0;
   const HttpOptions http;
   const ServingMemoryOptions beside{.answer_bytes = http.max_held_bytes, .upload_bytes = http.max_bodies_bytes};
   const MemoryVerdict verdict = large    ? MemoryVerdict{.needed = plan.total, .available = memory.bytes, .remedies = {}}
@@ -167,6 +174,7 @@ int plan_command(const Arguments& arguments) {
       out["bytes"][std::string(kMemoryCategoryNames[static_cast<std::size_t>(c)])] = plan.peak[static_cast<std::size_t>(c)];
     out["total_bytes"] = plan.total;
     out["rank_total_bytes"] = totals;
+    if (kept_row > 0) out["kept_row_bytes"] = kept_row;
     if (large) out["planned_ranks"] = planned_ranks(layout);
     out["verdict"] = verdict_json(verdict);
     std::printf("%s\n", out.dump().c_str());
@@ -184,6 +192,7 @@ int plan_command(const Arguments& arguments) {
   for (int c = 0; c < kMemoryCategories; ++c) line(std::string(kMemoryCategoryNames[static_cast<std::size_t>(c)]), plan.peak[static_cast<std::size_t>(c)]);
   line("at one time", plan.total);
   if (ranks.size() > 1 && !large) line("all ranks", sum);
+  if (kept_row > 0) std::printf("%-15s%10.1f KB\n", "a kept token", static_cast<double>(kept_row) / 1e3);
   std::fputs((large ? large_verdict_text(verdict) : verdict_text(verdict, memory)).c_str(), stdout);
   return verdict.fits() ? kExitOk : kExitDoesNotFit;
 }

@@ -309,7 +309,10 @@ int serve_command(const Arguments& arguments) {
     if (!training) add_model_deployment_routes(routes, deployments, changes);
     add_page_routes(routes, page);
     DeviceSources device{service, executor};
-    if (trainers) device.models_waiting = [trainers] { return trainers->waiting_reasons().models_waiting(); };
+    if (trainers) {
+      device.models_waiting = [trainers] { return trainers->waiting_reasons().models_waiting(); };
+      device.kept_rows = [trainers] { return kept_row_figures(*trainers); };
+    }
     add_device_route(routes, std::move(device));
     if (fleet) add_fleet_routes(routes, fleet, hosted);
     if (!training) add_model_completions(routes, deployments, streams, hosted);

@@ -10,6 +10,12 @@ void add_training_routes(Routes& routes, const std::shared_ptr<TrainingService>&
   add_fireworks_routes(routes, service, shapes, options.streams);
 }
 
+std::map<std::string, std::int64_t> kept_row_figures(const TrainingService& service) {
+  if (!service.kept_forwards()) return {};
+  const KeptForwards::Statistics& rows = service.kept_forwards()->statistics();
+  return {{"kept", rows.kept}, {"read", rows.read}, {"beside", rows.beside}, {"dropped", rows.dropped}, {"compared", rows.compared}, {"bytes", rows.bytes}};
+}
+
 std::function<void(PrometheusText&)> training_metrics(const std::shared_ptr<TrainingService>& service) {
   return [service](PrometheusText& text) {
     service->statistics().append(text);

@@ -82,6 +82,17 @@ TEST_F(KeptForwardJobs, ComputeWhatIsNotThere) {
   EXPECT_GT(metrics("little")[0].at("rows_computed"), metrics("kept")[0].at("rows_computed"));
 }
 
+// Numbers of another profile are not the trainer's: nothing is kept, and the run is the one that was not to keep anything.
+TEST_F(KeptForwardJobs, KeepNothingOfAnotherProfile) {
+  const auto mixed = [](RlJob& j) { j.stack.rollout_profile = "study-bf16-activations", j.allow_profile_mix = true; };
+  const RlSummary off = run("mixed-off", mixed);
+  EXPECT_GT(off.totals.kl.different_bits, 0);
+  const RlSummary kept = run("mixed-kept", [&](RlJob& j) { mixed(j), j.stack.keep_forward.mode = "all"; });
+  EXPECT_EQ(kept.weights_sha256, off.weights_sha256);
+  EXPECT_EQ(kept.totals.kl.different_bits, off.totals.kl.different_bits);
+  EXPECT_FALSE(metrics("mixed-kept")[0].contains("rows_kept"));
+}
+
 TEST_F(KeptForwardJobs, SayWhatCanBeKept) {
   try {
     run("wrong", [](RlJob& j) { j.stack.keep_forward.mode = "some"; });

@@ -1,8 +1,11 @@
 #include "jobs/rl_work.h"
 
+#include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "base/error.h"
+#include "base/file.h"
 #include "runs/adam_settings.h"
 #include "runs/divergence.h"
 #include "train/schedule.h"
@@ -23,6 +26,7 @@ RlWork::RlWork(const Environment& environment, RlStack& stack, const RlSettings&
                 {.allow_profile_mix = options.allow_profile_mix,
                  .stop_at_difference = options.stop_at_difference,
                  .learned = [this](const std::vector<PolicyDatum>& rollouts) { layer_metrics_ = train_layer(rollouts); },
+                 .differs = [this](const DifferentToken& token) { return leave_case(token); },
                  .critic = stack.critic()}),
       traffic_({&stack.trainer(), stack.critic() ? &stack.critic()->trainer() : nullptr}),
       counted_(stack.rollout_counters()),
@@ -91,6 +95,32 @@ RunStep RlWork::take_step() {
   totals_.rollout_seconds += step.rollout_seconds;
   totals_.train_seconds += step.train_seconds;
   return taken;
+}
+
+std::string RlWork::leave_case(const DifferentToken& token) {
+  if (options_.run.empty()) return "";
+  const std::filesystem::path folder = options_.run / "difference";
+  try {
+    std::filesystem::create_directories(folder);
+    stack_.export_model(folder / "weights", DType::f32);
+    nlohmann::ordered_json text;
+    text["tokens"] = token.datum.tokens;
+    text["tokens"].push_back(token.datum.targets.back());
+    const auto bits = [](float logprob) { return fmt::format("{:#010x}", std::bit_cast<std::uint32_t>(logprob)); };
+    const std::vector<KeptTokens>& kept = token.datum.kept_tokens;
+    const bool cut = std::any_of(kept.begin(), kept.end(), [](const KeptTokens& one) { return one.cut(); });
+    const nlohmann::ordered_json numbers{{"step", token.step + 1},
+                                         {"row", token.row},
+                                         {"sampled_bits", bits(token.sampled)},
+                                         {"trained_bits", bits(token.trained)},
+                                         {"temperature", token.datum.temperature},
+                                         {"cut", cut}};
+    write_file_atomic(folder / "text.jsonl", text.dump() + "\n");
+    write_file_atomic(folder / "case.json", numbers.dump(1) + "\n");
+  } catch (const std::exception& e) {  // the difference is to be told all the same
+    return fmt::format("; what repeats it could not be written: {}", e.what());
+  }
+  return fmt::format("; '{}' has what repeats it: the weights, the text and both numbers", folder.string());
 }
 
 // Rows: of all segments of the model, each once a segment.

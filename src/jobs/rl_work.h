@@ -26,7 +26,7 @@ struct RlWorkOptions {
   std::int64_t transcripts = 8, transcripts_every = 1;  // how many rollouts of one group are written to transcripts.jsonl, every how many steps
   bool allow_profile_mix = false;
   bool stop_at_difference = true;  // PolicyTraining::step
-  std::filesystem::path run = {};  // whose checkpoints an error of divergence names
+  std::filesystem::path run = {};  // whose checkpoints an error of divergence names, and where a difference leaves its case; empty: nowhere
   // Called after each step; what it returns are metrics. If it throws, the step counts and is saved, and the run ends before the next one.
   std::function<nlohmann::ordered_json(bool last)> publish = {};
 };
@@ -55,6 +55,8 @@ class RlWork final : public RunWork {
  private:
   // Trains that layer; returns metrics.
   nlohmann::ordered_json train_layer(const std::vector<PolicyDatum>& rollouts);
+  // Leaves what repeats a difference in the run's folder, and says where.
+  std::string leave_case(const DifferentToken& token);
   // Of the step that was just taken, beside what was counted before it.
   void add_kept_metrics(nlohmann::ordered_json& metrics, const EngineCounters& counted);
 

@@ -77,6 +77,23 @@ void learn_values(Trained& critic, const std::vector<TrainSequence>& data) {
   }
 }
 
+// Kept forwards and the pages that they have, whose memory is taken while this lives.
+struct KeptPages {
+  std::shared_ptr<KeptForwards> forwards;
+  std::vector<KeptForwards::RowsPointer> pages;
+};
+KeptPages kept_pages(Runtime& runtime, const TrainingPlan& what) {
+  KeptPages kept{kept_forwards_of(what.keep_forward, runtime, EngineOptions().page_size), {}};
+  if (!kept.forwards) return kept;
+  const std::int64_t positions = kept.forwards->layout().positions(), count = what.sequences * ((what.length + positions - 1) / positions);
+  for (std::int64_t page = 0; page < count; ++page) {
+    KeptForwards::RowsPointer rows = kept.forwards->allocate();
+    if (!rows) break;  // what finds no memory is computed
+    kept.pages.push_back(std::move(rows));
+  }
+  return kept;
+}
+
 // The ranks of a trainer that is planned, of the data of its steps; null: all of its layout, as threads.
 using PlannedRanks = std::function<std::unique_ptr<Ranks>(const std::vector<TrainSequence>&)>;
 
@@ -160,6 +177,7 @@ std::vector<MemoryPlan> plans_of_training(const RuntimeSettings& settings, const
     loss.kind = LossKind::divergence;
   }
   const auto runtimes = planned_runtimes(runtime, options.ranks, ranks, data);
+  const KeptPages kept = options.ranks.size() == 1 ? kept_pages(runtime, what) : KeptPages();
   Trainer trainer(runtime, no_images(*runtime.model), options, runtimes);
   const IndexTraining index{.index_loss = options.train_indexer};
   for (int step = 0; step < 2; ++step) {
@@ -240,6 +258,12 @@ std::vector<MemoryPlan> plan_serving(const RuntimeSettings& settings, const Serv
     engine.submit({.prompt = std::vector<std::int32_t>(static_cast<std::size_t>(what.length - 1)), .sampling = {.temperature = 1, .max_tokens = 1}});
   engine.run_until_idle();
   return plans_of(engine.rank_steps(), options.ranks.replica(), *runtime.model);
+}
+
+std::int64_t kept_row_bytes(const RuntimeSettings& settings, const KeepForwardSettings& keep) {
+  if (!keep.on()) return 0;
+  Runtime runtime = counting_runtime(settings, planned_model(settings), 2);
+  return kept_forwards_of(keep, runtime, EngineOptions().page_size)->layout().row_bytes();
 }
 
 }  // namespace lockstep

@@ -9,6 +9,7 @@
 
 #include "engine/options.h"
 #include "parallel/planned_layout.h"  // layouts that plans are of
+#include "serving/keep_forward.h"
 #include "serving/loading.h"
 #include "tensor/memory.h"
 #include "train/options.h"
@@ -35,6 +36,9 @@ struct TrainingPlan {
   std::int64_t critic_rank = 8;
   // A model beside it, named as the model is, whose distribution over the whole vocabulary is learned as `train distill --over vocabulary` does; empty: none.
   std::string teacher = {};
+  // What an engine keeps of its forwards of all sequences for this trainer, as far as its memory goes, beside a step that computes everything: one that reads
+  // takes less. Over several ranks nothing is kept, and nothing is counted.
+  KeepForwardSettings keep_forward = {};
 };
 struct ServingPlan {
   std::int64_t sequences = 8, length = 1024;  // running at a time; tokens of each, prompt and answer
@@ -57,5 +61,7 @@ std::shared_ptr<const Model> planned_model(const RuntimeSettings& settings);
 // log-probabilities, or beside a critic). dp is for training only.
 std::vector<MemoryPlan> plan_training(const RuntimeSettings& settings, const TrainingPlan& what);
 std::vector<MemoryPlan> plan_serving(const RuntimeSettings& settings, const ServingPlan& what);
+// Memory of one kept row, that of a token; 0: nothing is kept.
+std::int64_t kept_row_bytes(const RuntimeSettings& settings, const KeepForwardSettings& keep);
 
 }  // namespace lockstep

@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <utility>
 
 #include "base/error.h"
 #include "base/file.h"
@@ -166,6 +168,37 @@ TEST(MemoryPlan, ACriticStandsBesideARankOfALargeLayout) {
   for (const std::string critic : {"full", "adapter"})
     for (std::size_t i = 0; i < 2; ++i) EXPECT_GT(plan_of(critic, "dp=65")[i].total, alone[i].total) << critic;
   EXPECT_THROW(plan_of("none", "dp=1025"), Error);
+}
+
+// An engine's pages of kept forwards take memory of the cache while a step computes.
+TEST(MemoryPlan, KeptForwardsStandBesideAStep) {
+  const RuntimeSettings settings{.model = kModel, .profile = "cpu-f32", .threads = 1};
+  const OpenedModel opened = open_model(settings);
+  const auto plan_of = [](const RuntimeSettings& planned, const KeepForwardSettings& keep) {
+    return plan_training(planned, {.sequences = 3, .length = 40, .keep_forward = keep})[0];
+  };
+  constexpr auto kCache = static_cast<std::size_t>(MemoryCategory::cache);
+  const MemoryPlan none = plan_of(settings, {});
+  EXPECT_EQ(kept_row_bytes(settings, {}), 0);
+  for (const std::string mode : {"inputs", "all"}) {
+    const KeepForwardSettings plenty{.mode = mode}, little{.mode = mode, .megabytes = 1};
+    const std::int64_t row = kept_row_bytes(settings, plenty);
+    EXPECT_EQ(row, kept_forwards_of(plenty, *opened.runtime, 16)->layout().row_bytes()) << mode;
+    // Three pages of 16 rows for the 40 tokens of each sequence, or as many as a megabyte has.
+    const std::int64_t page = 16 * row, most = (std::int64_t{1} << 20) / page;
+    for (const auto& [keep, pages] : {std::pair{plenty, std::int64_t{9}}, std::pair{little, std::min<std::int64_t>(9, most)}}) {
+      const MemoryPlan plan = plan_of(settings, keep);
+      EXPECT_EQ(plan.peak[kCache] - none.peak[kCache], pages * page) << mode;
+      EXPECT_EQ(plan.total - none.total, pages * page) << mode;
+    }
+    if (mode == "all") {
+      EXPECT_LT(most, 9);  // little is little
+    }
+  }
+  RuntimeSettings shared = settings;
+  shared.ranks = "tp=2";
+  EXPECT_EQ(plan_of(shared, {.mode = "all"}).total, plan_of(shared, {}).total);
+  EXPECT_THROW(plan_of(settings, {.mode = "some"}), Error);
 }
 
 // The most that two trainers hold which work one after the other, as `train rl` has them.

@@ -87,11 +87,12 @@ void PolicyTraining::refuse_difference(const StepBatch& batch, std::int64_t numb
   const std::vector<Chain>& chains = from.rollouts[rollout].chains;
   const std::string window = chains.size() > 1 ? fmt::format(", in its context window {},", chain) : "";
   const float sampled = batch.data[datum].old_logprobs[row];
+  const std::string left = options_.differs ? options_.differs({number, batch.data[datum], row, sampled, trained}) : std::string();
   fail(ErrorCode::internal,
        "step {}: token {} of rollout {}{} of the problem '{}' has log-probability {} where it was sampled (bits {:#010x}) and {} in training (bits {:#010x}), "
-       "under the same weights; nothing was learned from this step. Please report it; --on-difference report goes on and counts such tokens",
+       "under the same weights; nothing was learned from this step. Please report it; --on-difference report goes on and counts such tokens{}",
        number + 1, row - (chains[chain].turns[0].shown.size() - 1), rollout, window, from.problem.prompt, sampled, std::bit_cast<std::uint32_t>(sampled),
-       trained, std::bit_cast<std::uint32_t>(trained));
+       trained, std::bit_cast<std::uint32_t>(trained), left);
 }
 
 void PolicyTraining::train(const StepBatch& batch, std::size_t first, std::size_t count, const OptimizerStep& optimizer, PolicyStep& result,

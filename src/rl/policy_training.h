@@ -36,12 +36,22 @@ struct PolicyStep {
 // For metrics.jsonl; "step" counts from 1, as the checkpoint after it. Figures of optional features appear only where the settings use them.
 nlohmann::ordered_json to_json(const PolicyStep& step, const RlSettings& settings);
 
+// A token whose two log-probabilities differ where they are to be equal.
+struct DifferentToken {
+  std::int64_t step;         // from 0
+  const PolicyDatum& datum;  // its text
+  std::size_t row;           // whose target it is
+  float sampled, trained;
+};
+
 struct PolicyTrainingOptions {
   bool allow_profile_mix = false;  // sampler and trainer may have different numerics profiles; their log-probabilities then differ
   bool stop_at_difference = true;  // see step(); not with a mix
   // Called with a step's data after its updates, also during a critic's warm-up: for anything else that learns from the rollouts, under the new
   // weights.
   std::function<void(const std::vector<PolicyDatum>&)> learned = {};
+  // Called before step() ends with the error of a difference; what it returns ends the message.
+  std::function<std::string(const DifferentToken&)> differs = {};
   ValuePort* critic = nullptr;  // where the settings have one; outlives the training
 };
 

@@ -115,6 +115,30 @@ TEST_F(PolicyTrainingTest, ADifferenceEndsTheRunBeforeAnythingIsLearned) {
   EXPECT_THROW(step(3), Error);
 }
 
+TEST_F(PolicyTrainingTest, ADifferenceIsToldBeforeItEndsTheRun) {
+  trainer.shift = 1e-6f;
+  int told = 0;
+  options.differs = [&](const DifferentToken& token) {
+    ++told;
+    EXPECT_EQ(trainer.abandoned, 1);
+    EXPECT_EQ(token.step, 3);
+    EXPECT_EQ(token.sampled, token.datum.old_logprobs[token.row]);
+    EXPECT_NE(token.trained, token.sampled);
+    EXPECT_NE(token.datum.weights[token.row], 0.0f);
+    return std::string("; it is written down");
+  };
+  try {
+    step(3);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_TRUE(std::string(e.what()).ends_with("counts such tokens; it is written down")) << e.what();
+  }
+  EXPECT_EQ(told, 1);
+  options.stop_at_difference = false;
+  step(3);
+  EXPECT_EQ(told, 1);
+}
+
 TEST_F(PolicyTrainingTest, ADifferenceInTheLastTokenOfTheLastRolloutIsSeen) {
   struct OneBit : FakeTrainer {
     using FakeTrainer::FakeTrainer;

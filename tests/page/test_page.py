@@ -201,6 +201,7 @@ def test_who_has_the_device_and_who_waits(started, browser, tmp_path):
     open_view(browser, program, "device")
     assert browser.js("return [...document.querySelectorAll('.classes tbody tr')].map((r) => [r.dataset.class, r.cells[1].textContent])") == [["live", "50 %"], ["rollouts", "30 %"], ["training", "20 %"]]
     assert "Nobody waits." in browser.js("return document.querySelector('.device').textContent")
+    assert browser.js("return document.querySelector('.kept')") is None  # it keeps no forwards
     end = threading.Event()
 
     def loop(number):
@@ -228,6 +229,13 @@ def test_who_has_the_device_and_who_waits(started, browser, tmp_path):
     shown = "parseFloat([...document.querySelectorAll('.keys tbody tr')].find((r) => r.cells[0].textContent === '(no name)')?.cells[3].textContent)"
     browser.wait(f"Math.abs({shown} - {told}) <= 0.06", "the key's seconds")
     assert "forward" in browser.js("return [...document.querySelectorAll('.pieces tbody th')].map((c) => c.textContent)")
+
+
+def test_rows_of_kept_forwards(started, browser, tmp_path):
+    program = started("serve", "--model", MODEL, "--port", "0", "--threads", "2", "--training", "--state", tmp_path / "state", "--keep-forward", "all")
+    open_view(browser, program, "device")
+    told = browser.js("return [...document.querySelectorAll('.kept tbody tr')].map((r) => [r.cells[0].textContent, r.cells[1].textContent])")
+    assert told == [["kept in sampling", "0"], ["read in training", "0"], ["computed beside those", "0"], ["dropped", "0"], ["compared", "0"], ["memory now", "0.0 MB"]]
 
 
 def test_what_gates_found(browser, started):

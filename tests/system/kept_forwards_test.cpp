@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <bit>
 #include <functional>
+#include <optional>
+#include <utility>
 
 #include "engine/engine.h"
 #include "model/kept_forwards.h"
@@ -95,8 +97,8 @@ struct Bench {
   Engine engine;
 
   explicit Bench(const Json& config, const std::string& profile = "cpu-bf16w", const TrainerOptions& options = {}, const EngineOptions& serving = {},
-                 const Keeping& keeping = {})
-      : runtime({.threads = 2}, make_model(config), profile_by_name(profile), 96),
+                 const Keeping& keeping = {}, const BackendOptions& backend = {.threads = 2})
+      : runtime(backend, make_model(config), profile_by_name(profile), 96),
         masters(golden_weights(runtime.model->manifest(), 3)),
         kept(kept_forwards(runtime, keeping, serving.page_size)),
         plain(runtime, masters, options),
@@ -139,13 +141,32 @@ TEST(KeptForwards, AreWhatATrainerComputesInAllFamilies) {
     }
 }
 
+// The bits of one machine are those of all.
+TEST(KeptForwards, AreTheSameOfEveryInstructionSetAndNumberOfThreads) {
+  std::vector<std::pair<InstructionSet, int>> places = {{InstructionSet::scalar, 2}, {widest_instruction_set(), 1}, {widest_instruction_set(), 3}};
+  if (widest_instruction_set() == InstructionSet::avx512) places.emplace_back(InstructionSet::avx2, 2);
+  std::optional<Outcome> want;  // of the first one, computed
+  for (const RowValues values : kBoth)
+    for (const auto& [isa, threads] : places) {
+      SCOPED_TRACE(fmt::format("{} {} {}", static_cast<int>(values), instruction_set_name(isa), threads));
+      Bench bench(tiny_config("qwen3_moe"), "cpu-bf16w", {.checkpoint_activations = true, .share_prefixes = true}, small_engine(), {values},
+                  {.isa = isa, .threads = threads});
+      const auto data = sample(bench.engine, sample_requests(bench.runtime.model->facts().vocabulary));
+      if (!want) want = step_of(bench.plain, data);
+      EXPECT_EQ(step_of(bench.reading, data), *want);
+      EXPECT_EQ(bench.rows().made, 0);
+      EXPECT_GT(bench.rows().read, 0);
+    }
+}
+
 // Chunks, little room for pages, others beside, pages of one position: rows arrive in any order and more than once.
 TEST(KeptForwards, AreWholeHoweverTheEngineRuns) {
   const std::vector<EngineOptions> ways = {{.page_size = 1, .cache_pages = 400},
-                                           {.page_size = 4, .cache_pages = 12, .max_batch_rows = 7, .prefill_chunk = 3},
+                                           {.page_size = 4, .cache_pages = 9, .max_batch_rows = 7, .prefill_chunk = 3},
                                            {.page_size = 16, .cache_pages = 5, .prefix_cache = false},
                                            {.page_size = 4, .cache_pages = 40, .max_sequences = 2},
                                            {.page_size = 4, .cache_pages = 60, .drafts = parse_drafts("ngram", 3)}};
+  std::int64_t preemptions = 0, evictions = 0, chunks = 0;
   for (std::size_t way = 0; way < ways.size(); ++way) {
     SCOPED_TRACE(way);
     Bench bench(tiny_config("qwen3"), "cpu-bf16w", {.checkpoint_activations = true}, ways[way], {kBoth[way % 2]});
@@ -153,7 +174,12 @@ TEST(KeptForwards, AreWholeHoweverTheEngineRuns) {
     EXPECT_EQ(step_of(bench.reading, data), step_of(bench.plain, data));
     EXPECT_EQ(bench.rows().made, 0);
     EXPECT_GT(bench.rows().read, 0);
+    const EngineCounters& counted = bench.engine.counters();
+    preemptions += counted.preemptions, evictions += counted.evictions, chunks += counted.chunks;
   }
+  EXPECT_GT(preemptions, 0);
+  EXPECT_GT(evictions, 0);
+  EXPECT_GT(chunks, 0);
 }
 
 TEST(KeptForwards, AreReadByEveryKindOfPass) {

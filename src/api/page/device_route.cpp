@@ -31,7 +31,10 @@ Json told(const DeviceSources& sources, const ExecutorState& state, const Servic
       waits(line(WorkClass::training, key), "count", static_cast<double>(count), "models that wait for a place in memory (--max-models, --memory-megabytes)");
   for (const PieceKind& kind : state.kinds)
     pieces.push_back({{"kind", kind.name}, {"count", kind.pieces}, {"longest", kind.longest}, {"longest_stretch", kind.longest_stretch}});
-  return {{"shares", shares}, {"used", used}, {"waiting", waiting}, {"pieces", pieces}};
+  Json all{{"shares", shares}, {"used", used}, {"waiting", waiting}, {"pieces", pieces}};
+  if (sources.kept_rows)
+    for (const auto& [name, count] : sources.kept_rows()) all["kept_rows"][name] = count;
+  return all;
 }
 }  // namespace
 
