@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 import time
 
-from harness import BINARY, MODEL, ROOT, TMP, bits, check, done, last_checkpoint, metrics, require_same, rl_arguments, sft_arguments, state
+from harness import BINARY, MODEL, ROOT, TMP, bits, check, done, instruction_sets, last_checkpoint, metrics, require_same, rl_arguments, sft_arguments, state
 from processes import ENVIRONMENT, LONG, OPERATIONS, end_all, mpirun, mpirun_line, needs_mpi, pids_of
 
 RUNS = TMP / "runs"
@@ -60,6 +60,14 @@ for ranks in ("dp=2", "tp=2", "pp=2", "tp=2,dp=2", "dp=2,shard=weights", "ep=2,r
         needs_mpi()
         name = f"two-{ranks.replace('=', '').replace(',', '-')}"
         require_same(expected["one"], bits(RUNS / name, run(2, name, ranks=ranks, threads=2)), f"two processes, {ranks}")
+
+with check("sft-of-two-instruction-sets"):
+    # Each process computes with its own, and the weights are those of one rank.
+    needs_mpi()
+    own = lambda isa: [BINARY, *sft_arguments("mixed", RUNS, transport="mpi", ranks="dp=2", threads=2, isa=isa), "--log-level", "debug"]  # noqa: E731
+    outcome = mpirun(1, *own(instruction_sets()[-1]), ":", "-n", 1, *own("scalar"))
+    assert outcome.returncode == 0 and "instruction_set=scalar" in outcome.stderr, outcome
+    require_same(expected["one"], bits(RUNS / "mixed", outcome), "two processes of different instruction sets")
 
 with check("accumulators-travel-in-few-bytes"):
     needs_mpi()
