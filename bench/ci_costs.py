@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What a run of .ci/run costs, from the log of one: its steps, groups of checks, and the dearest of them.
 
-    .ci/run 2>&1 | tee LOG; bench/ci_costs.py LOG [--of weights] [--beside "what else the machine did"] [--page docs/ci.md]
+    .ci/run 2>&1 | tee LOG; bench/ci_costs.py LOG [--of weights|ranks] [--beside "what else the machine did"] [--page docs/ci.md]
 
 Reads the lines `cost SECONDS s  NAME (SECONDS s of a processor)` that .ci/run and ./check print at their ends, and writes them between the marks of this script
 in the page, or to the screen. A group's processor time is the sum over its checks that are long enough to be listed (a second). --of: only what checks of one
@@ -26,6 +26,9 @@ SUBJECTS = {
         "unit/test_sync", "unit/test_fleet", "script/snapshot", "training/test_snapshot_*.py", "training/test_fleet_*.py", "training/test_follow_*.py", "training/test_store_*.py", "training/test_publish.py",
         "training/test_arc_folders.py", "training/test_s3_signatures.py", "training/test_weight_pages.py", "api/test_fleet.py", "api/test_deployments*.py", "api/test_held_streams.py", "api/test_service_tier.py",
         "api/test_bench_serve.py")),
+    "ranks": ("ranks as processes, launches, long contexts and training in few bits", 9, (
+        "unit/test_parallel", "unit/test_launch", "script/mpi", "script/mpi_serve", "script/rank_troubles", "script/launch", "script/long_gradients", "training/test_ranks.py",
+        "oracle/test_eight_bits.py", "oracle/test_int4_qat.py")),
 }  # fmt: skip
 GROUPS = {"unit/": "programs of unit tests", "script/": "scripts", "tests in Python": "tests in Python"}
 
