@@ -131,6 +131,23 @@ def test_numbers_that_are_none_are_seen_and_stay_in_their_group(format):
     assert np.isnan(got["dx"][3]).all() and np.isfinite(got["dx"][:3]).all()
 
 
+@pytest.mark.parametrize("format", ["fp8", "mxfp8"])
+def test_the_bench_of_experts_rounds_so_too(format, monkeypatch):
+    """The roundings of bench/expert_errors.py are those of the definitions: numbers of many sizes, ties, a group whose largest is above and at 448 units."""
+    monkeypatch.syspath_prepend(str(REPOSITORY / "bench"))
+    import expert_errors
+
+    random = np.random.default_rng(11)
+    w = (random.standard_normal((256, 384)) * 10.0 ** random.uniform(-3, 3, (256, 384))).astype(F32)
+    w[7, :16] = np.arange(16) / 16 + 8
+    w[9, 32:40] = [511.9, 449, 448, 464, 463.9, -500, 1e-3, 2.0**-9]
+    assert same(expert_errors.rounded_rows(w, format), rows(w, format))
+    assert same(expert_errors.forward_weight(w, format), forward_weight(w, format))
+    assert same(expert_errors.gradient_weight(w, format), gradient_weight(w, format))
+    bits16 = torch.from_numpy(w).to(torch.bfloat16).to(torch.float32).numpy()
+    assert same(expert_errors.bf16(w), bits16) and not same(bits16, w)
+
+
 def rounded_linear(format):
     as_f32 = lambda t: t.detach().to(torch.float32).numpy()  # noqa: E731
     as_f64 = lambda a: torch.from_numpy(a).to(torch.float64)  # noqa: E731
