@@ -76,10 +76,12 @@ def disturbed(name, kind, processes, ranks, delay, draws):
     line, pids = command(name, kind, processes, ranks, draws), {}
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+", errors="replace") as errors:
         running = subprocess.Popen(line, env=ENVIRONMENT, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=out, stderr=errors, text=True)
+        until = time.monotonic() + LONG
         try:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 running.wait(delay)
-            while running.poll() is None and len(pids) < processes:
+            while kind != "disk" and running.poll() is None and len(pids) < processes:
+                assert time.monotonic() < until, f"{kind}: {len(pids)} of {processes} processes began"
                 time.sleep(0.02)
                 pids = pids_of(running.pid)
             if running.poll() is None and kind in DISTURB:
