@@ -2,7 +2,7 @@
 """Measures training in 8 bits: the same reinforcement learning from the shipped model under cpu-bf16w, cpu-fp8, cpu-mxfp8 and cpu-mxfp8-experts, each
 of which must have 0 different bits and a KL of 0 between its sampler and its trainer; and the symmetric KL between each of the others and cpu-bf16w.
 
-    python3 bench/eight_bits.py --work DIR [--steps 60] [--seeds 1] [--problems 2000] [--threads 0] [--json FILE]
+    python3 bench/eight_bits.py --work DIR [--steps 60] [--seeds 1] [--problems 2000] [--threads 0] [--json FILE] [--page docs/few-bits.md]
 
 The KL is of the shipped model over --problems random Countdown problems: the sum of both directions, each the mean of log(own / other) over tokens
 that one side sampled at temperature 1. Runs that exist already are not repeated."""
@@ -10,11 +10,13 @@ import json
 from types import SimpleNamespace
 
 import numpy as np
-from int4_qat import ROOT, parsed, run_options, trained
+from int4_qat import ROOT, made_by, parsed, run_options, trained
 from kl_table import countdown_prompts, sample, trainer_scores
+from marked_page import write_between_marks
 
 PLAIN = "cpu-bf16w"
 PROFILES = ["cpu-fp8", "cpu-mxfp8", "cpu-mxfp8-experts"]
+MOST_KL = {"cpu-mxfp8-experts": 0.0063}  # aimed at
 
 
 def drawn_by(arguments, profile):
@@ -38,6 +40,19 @@ def symmetric_kl(arguments, profile):
     return {"symmetric_kl": there + back, "tokens": tokens + more, "own": direction(model, low, profile)[0]}
 
 
+def page_text(arguments, rows):
+    lines = [f"By `bench/eight_bits.py`, {made_by(arguments)}: {arguments.steps} steps, {len(arguments.seeds)} seed(s); the symmetric KL over {arguments.problems:,} problems.", "",
+             "| profile | reward of the first step | of the last | different bits | largest k3 | symmetric KL to cpu-bf16w | tokens | aim |", "|---|---|---|---|---|---|---|---|"]  # fmt: skip
+    for row in rows:
+        told = row["trained"]
+        mean = lambda key: sum(one[key] for one in told) / len(told)  # noqa: E731, B023
+        kl, most = row.get("symmetric_kl"), MOST_KL.get(row["profile"])
+        aim = "" if most is None else f"below {most}: {'met' if kl < most else 'missed'}"
+        lines.append(f"| `{row['profile']}` | {mean('reward_first'):.3f} | {mean('reward_last'):.3f} | {sum(one['different_bits'] for one in told)} | {max(one['k3'] for one in told):g} | "
+                     f"{'' if kl is None else f'{kl:.5f}'} | {'' if kl is None else format(row['tokens'], ',')} | {aim} |")  # fmt: skip
+    return "\n".join(lines)
+
+
 def main():
     parser = run_options(__doc__, [1])
     parser.add_argument("--problems", type=int, default=2000)
@@ -54,6 +69,8 @@ def main():
                 raise SystemExit(f"{profile}: sampler and trainer differ: {told}")
     if arguments.json:
         arguments.json.write_text(json.dumps({"steps": arguments.steps, "problems": arguments.problems, "rows": rows}, indent=1) + "\n")
+    if arguments.page:
+        write_between_marks(arguments.page, "eight_bits", page_text(arguments, rows))
 
 
 if __name__ == "__main__":

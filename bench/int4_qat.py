@@ -2,7 +2,7 @@
 """Measures the gain of training with 4-bit weights: the same reinforcement learning from the shipped model under cpu-bf16w and under cpu-int4-qat,
 then held-out problems solved by both with 4-bit weights (the first is rounded afterwards), and by the first as it was trained.
 
-    python3 bench/int4_qat.py --work DIR [--lockstep build/lockstep] [--steps 60] [--seeds 1 2 3] [--n 2000] [--samples 8] [--threads 0] [--json FILE]
+    python3 bench/int4_qat.py --work DIR [--lockstep build/lockstep] [--steps 60] [--seeds 1 2 3] [--n 2000] [--samples 8] [--threads 0] [--json FILE] [--page docs/few-bits.md]
 
 Runs that are there already are not repeated. Intervals are `lockstep eval`'s, 95 % over problems."""
 import argparse
@@ -11,8 +11,11 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from marked_page import write_between_marks
+
 ROOT = Path(__file__).resolve().parents[1]
 PLAIN, QAT = "cpu-bf16w", "cpu-int4-qat"
+GAIN = 0.03  # aimed at
 
 
 def lockstep(arguments, *words):
@@ -51,6 +54,7 @@ def run_options(description, seeds):
     parser.add_argument("--seeds", type=int, nargs="+", default=seeds)
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--page", type=Path)
     return parser
 
 
@@ -60,6 +64,25 @@ def parsed(parser):
     arguments.work = arguments.work.resolve()
     arguments.work.mkdir(parents=True, exist_ok=True)
     return arguments
+
+
+def made_by(arguments):
+    told = subprocess.run([arguments.lockstep, "--version"], capture_output=True, text=True).stdout.splitlines()
+    return told[0] if told else "an unknown version"
+
+
+def page_text(arguments, rows):
+    shown = lambda p: f"{p['value']:.3f} [{p['low']:.3f}, {p['high']:.3f}]"  # noqa: E731
+    lines = [f"By `bench/int4_qat.py`, {made_by(arguments)}: {arguments.steps} steps, {arguments.n:,} held-out problems, {arguments.samples} samples each; sampled pass@1 with 95% intervals over problems.", "",
+             "| seed | trained in bf16, as trained | the same, rounded to int4 | trained in int4 | gained | intervals |", "|---|---|---|---|---|---|"]  # fmt: skip
+    met = []
+    for row in rows:
+        rounded, own = row["bf16_then_rounded"], row["int4_trained"]
+        apart, gained = own["low"] > rounded["high"], own["value"] - rounded["value"]
+        met.append(apart and gained >= GAIN)
+        lines.append(f"| {row['seed']} | {shown(row['bf16'])} | {shown(rounded)} | {shown(own)} | {gained:+.3f} | {'disjoint' if apart else 'not disjoint'} |")
+    return "\n".join([*lines, "", f"At least {GAIN} with disjoint intervals: {sum(met)} of {len(met)} seeds, {'met' if all(met) else 'missed'}. Different bits between sampler and trainer: "
+                      f"{sum(told['different_bits'] for row in rows for told in row['trained'].values())}."])  # fmt: skip
 
 
 def main():
@@ -81,6 +104,8 @@ def main():
     if arguments.json:
         shipped = {profile: solved(arguments, ROOT / "models/countdown-glm", profile) for profile in (PLAIN, QAT)}
         arguments.json.write_text(json.dumps({"steps": arguments.steps, "problems": arguments.n, "samples": arguments.samples, "shipped": shipped, "rows": rows}, indent=1) + "\n")
+    if arguments.page:
+        write_between_marks(arguments.page, "int4_qat", page_text(arguments, rows))
 
 
 if __name__ == "__main__":

@@ -39,8 +39,9 @@ RANKS = {"one": "", "threads": f"cp={PIECE_RANKS}", "processes": f"cp={PIECE_RAN
 SHOWN = {"one": "one rank", "threads": f"cp={PIECE_RANKS}, threads", "processes": f"cp={PIECE_RANKS}, {PIECE_RANKS} processes"}
 MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_btl_vader_single_copy_mechanism": "none",
        "OMPI_MCA_plm": "isolated", "TMPDIR": "/tmp"}  # fmt: skip
-# Bars: bytes a token, minutes, and how far a plan may be off; of a rank of cp=8 its part of one rank's plan.
-MOST_BYTES, MOST_MINUTES, PLAN_OFF, PART_OF_ONE = 10_000, 60, 0.10, 0.16
+# Bars: bytes a token, minutes, and how far a plan may be off; of cp=8 a rank's part of one rank's plan, minutes of two processors, and gigabytes of all processes together.
+MOST_BYTES, MOST_MINUTES, PLAN_OFF = 10_000, 60, 0.10
+PART_OF_ONE, MINUTES_IN_PIECES, GIGABYTES_OF_ALL = 0.16, 30, 16
 INDEXER = ("index_select",)  # the operation that scores and selects
 
 
@@ -209,8 +210,9 @@ def bars(rows):
             lines.append(f"- A token without scores and selection: {rest[longest] / rest[65536]:.2f} of its time at 65,536 tokens (aim: within 15 %).")
         for layout in ("threads", "processes"):
             if other := at.get(layout):
-                lines.append(f"- A rank of cp={PIECE_RANKS} has {max(other['plan_bytes']) / plan:.3f} of one rank's plan (aim: {PART_OF_ONE} at 1,048,576)"
-                             + (f"; a process took {max(other['peak_bytes']) / 1e6:,.0f} MB at the most, all {sum(other['peak_bytes']) / 1e9:.1f} GB." if layout == "processes" else "."))  # fmt: skip
+                lines.append(f"- A rank of cp={PIECE_RANKS} has {max(other['plan_bytes']) / plan:.3f} of one rank's plan (aim: {PART_OF_ONE} at 1,048,576). {SHOWN[layout]}: "
+                             f"{other['seconds'] / 60:.1f} minutes (aim: {MINUTES_IN_PIECES} of two processors), {sum(other['peak_bytes']) / 1e9:.1f} GB in all (aim: {GIGABYTES_OF_ALL}), "
+                             f"{sum(other['plan_bytes']) / 1e9:.1f} planned before" + (f"; a process took {max(other['peak_bytes']) / 1e6:,.0f} MB at the most." if layout == "processes" else "."))  # fmt: skip
     lines.append(f"- Weights behind {longest:,} tokens, of {' and '.join(SHOWN[layout] for layout in at)}: `{next(iter(at.values()))['weights_sha256']}`.")
     return lines
 

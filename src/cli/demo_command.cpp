@@ -133,7 +133,7 @@ int demo_command(const Arguments& arguments) {
   table.kept_folder("runs", &runs, "Folder of runs");
   page.add_options(table);
   if (!table.parse(arguments)) return kExitOk;
-  if (follow_processes(processes)) return kExitOk;
+  if (follow_processes(processes, settings.runtime.isa)) return kExitOk;
 
   const std::vector<DemoArm> arms = demo_arms_of(arm_names);
   install_interrupt_handlers();

@@ -145,7 +145,7 @@ int serve_command(const Arguments& arguments) {
 
   if (processes.transport == "mpi" && (!deploy.deploy.empty() || !deploy.folder.empty() || !deploy.state.empty()))
     throw UsageError("transport is mpi, allowed with --deploy, --deploy-folder and --deploy-state is threads: over processes a server has one model");
-  if (follow_processes(processes)) return kExitOk;
+  if (follow_processes(processes, runtime.isa)) return kExitOk;
   CommandLineDeployments deployed(deploy, runtime, name);
   if (!tool_format.empty() && !message_format.empty())
     throw UsageError(fmt::format("tool-format is {} and message-format is {}, allowed is one of the two", tool_format, message_format));

@@ -71,7 +71,7 @@ int train_distill(const Arguments& arguments) {
   if (!table.parse(arguments)) return kExitOk;
   if (teachers.empty()) throw UsageError("--teachers is needed: a file that lists them");
   if (job.data.empty() == job.environment.empty()) throw UsageError("one of --data and --environment is needed");
-  if (follow_processes(processes)) return kExitOk;
+  if (follow_processes(processes, job.stack.runtime.isa)) return kExitOk;
 
   job.teachers = read_teacher_file(teachers);
   job.teacher_bytes = teacher_megabytes << 20;

@@ -94,7 +94,7 @@ int train_preference(const Arguments& arguments, const std::string& fixed_loss) 
   if (job.data.empty()) throw UsageError("--data is needed: a file of pairs");
   if (epochs && steps) throw UsageError(fmt::format("--epochs is {} and --steps is {}, allowed is one of them", *epochs, *steps));
   if (!job.eval.empty() && job.eval_share.value_or(0) > 0) throw UsageError("at most one of --eval and --eval-share is allowed");
-  if (follow_processes(processes)) return kExitOk;
+  if (follow_processes(processes, c.runtime.isa)) return kExitOk;
   c.overwrite = table.overwrite();
   c.share_prompts = share_prompts_by_name(share_prompts);
   job.reading = {chat_messages, chat_tools};

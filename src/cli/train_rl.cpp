@@ -63,7 +63,7 @@ int run_train_rl(const Arguments& arguments) {
   command.add_options(table, "", "Print one JSON object at the end");
   if (!table.parse(arguments)) return kExitOk;
   check_publish(job.publish);
-  if (follow_processes(processes)) return kExitOk;
+  if (follow_processes(processes, job.stack.runtime.isa)) return kExitOk;
 
   job.stop_at_difference = on_difference == "stop";
   command.describe(table, "rl", arguments);

@@ -112,7 +112,7 @@ bool parse(const Arguments& arguments, SftSettings& s) {
 int train_sft(const Arguments& arguments) {
   SftSettings s;
   if (!parse(arguments, s)) return kExitOk;
-  if (follow_processes(s.processes)) return kExitOk;
+  if (follow_processes(s.processes, s.job.config.runtime.isa)) return kExitOk;
   RunSettings& run = s.job.config.run;
   s.command.measure(s.job.config.runtime);
   const SftSummary summary = run_sft_job(s.job);

@@ -1,4 +1,6 @@
 // Generation and scoring on ranks that share the model have the bits of one rank.
+#include <set>
+
 #include "base/error.h"
 #include "engine/changed_weights_test_tools.h"
 #include "engine/engine_test_tools.h"
@@ -167,6 +169,36 @@ TEST(EngineRanks, AdaptersAndWeightsOfRequestsHaveTheBitsOfOneRank) {
       return make_weight_set(runtime.backend, runtime.model->manifest(), initial_weights(runtime.model->manifest(), seed, 0.1), runtime.profile, 1);
     };
     expect_mixed_bits_of_one_rank(runtime, weights_of(3), weights_of(4), std::string("qwen3, ") + profile);
+  }
+}
+
+// Fifty adapters at a time: each request has the bits that it has alone, and those of one rank.
+TEST(EngineRanks, FiftyAdaptersAreToEachOtherAsIfTheyWereAlone) {
+  constexpr std::size_t kAdapters = 50;
+  Plant plant("sharing", "cpu-bf16w", {.threads = 1});
+  Runtime& runtime = plant.runtime;
+  const auto layout =
+      std::make_shared<const AdapterLayout>(runtime.model->manifest(), AdapterSettings{.rank = 4, .alpha = 7, .mlp = true, .unembedding = true});
+  std::vector<Request> requests;
+  for (std::size_t i = 0; i < kAdapters; ++i) {
+    Request& request = requests.emplace_back(Request{.prompt = {3, 1, 4, 1, 5, static_cast<std::int32_t>(i % 7)}, .sampling = {.max_tokens = 4}});
+    request.sampling.seed = i % 5;
+    request.adapter = make_adapter(runtime.backend, layout, stirred(*layout, i + 1), 5);
+  }
+  const EngineOptions options{.page_size = 4, .cache_pages = 400, .max_batch_rows = 128, .prefill_chunk = 16};
+  Engine one(runtime, plant.weights, options);
+  const auto want = bits_of(one.generate(requests));
+  std::set<std::vector<std::uint32_t>> different(want.begin(), want.end());
+  EXPECT_EQ(different.size(), kAdapters);  // the control: each adapter is seen
+  for (const RankLayout& ranks : {RankLayout{2, 1, 1}, {2, 1, 2}, {1, 1, 1, 2}}) {
+    SCOPED_TRACE(ranks.text());
+    EngineOptions shared = options;
+    shared.ranks = ranks;
+    Engine together(runtime, plant.weights, shared), apart(runtime, plant.weights, shared);
+    EXPECT_EQ(bits_of(together.generate(requests)), want);
+    EXPECT_GT(together.counters().most_adapters, 20);
+    for (std::size_t i = 0; i < kAdapters; ++i) EXPECT_EQ(bits_of(apart.generate({requests[i]}))[0], want[i]) << "adapter " << i << " alone";
+    EXPECT_EQ(apart.counters().most_adapters, 1);
   }
 }
 

@@ -19,11 +19,21 @@ namespace lockstep {
 namespace {
 
 // A family's small model whose sums have several leaves and whose heads some layouts divide and some do not.
-std::shared_ptr<const Model> ranks_model(const std::string& family) {
+Json ranks_config(const std::string& family) {
   const std::string path = LOCKSTEP_SOURCE_DIR "/tests/golden/" + family + "/ranks.json";
   std::ifstream file(path);
   if (!file) fail(ErrorCode::not_found, "the family '{}' has no {}", family, path);
-  return make_model(Json::parse(file));
+  return Json::parse(file);
+}
+std::shared_ptr<const Model> ranks_model(const std::string& family) { return make_model(ranks_config(family)); }
+
+// The same with a segment in each layer, for stages. Its table is not tied: who trains joins the parts of a tied one's gradient (train/), not these tests.
+std::shared_ptr<const Model> staged_model(const std::string& family, int layers) {
+  Json config = ranks_config(family);
+  config["num_hidden_layers"] = layers;
+  if (config.contains("tie_word_embeddings")) config["tie_word_embeddings"] = false;
+  if (config.contains("indexer_types")) config["indexer_types"] = std::vector<std::string>(static_cast<std::size_t>(layers), "full");
+  return make_model(config);
 }
 
 std::vector<std::string> all_families() {
@@ -120,11 +130,12 @@ WeightImages places_of(const Manifest& manifest) {
   return places;
 }
 
-void expect_whole_expressions(const std::shared_ptr<const Model>& model, const Profile& profile) {
+void expect_whole_expressions(const std::shared_ptr<const Model>& model, const Profile& profile,
+                              const std::vector<RankLayout>& layouts = {{2, 1, 1}, {3, 1, 1}, {4, 1, 1}, {1, 1, 2}, {2, 1, 2}, {1, 1, 1, 2}, {2, 1, 1, 2}}) {
   const WeightImages images = initial_weights(model->manifest(), 2, 0.2);
   const Outcome whole = run(model, images, profile, nullptr);
   const WeightImages places = places_of(model->manifest());
-  for (const RankLayout& layout : {RankLayout{2, 1, 1}, {3, 1, 1}, {4, 1, 1}, {1, 1, 2}, {2, 1, 2}, {1, 1, 1, 2}, {2, 1, 1, 2}}) {
+  for (const RankLayout& layout : layouts) {
     if (model->segments() < layout.pp) continue;
     SCOPED_TRACE(layout.text());
     ThreadRanks ranks(layout);
@@ -154,6 +165,14 @@ void expect_whole_expressions(const std::shared_ptr<const Model>& model, const P
 
 TEST_P(RanksTraced, SharesHaveTheExpressionsOfTheWhole) { expect_whole_expressions(ranks_model(GetParam()), profile_by_name("cpu-bf16w")); }
 
+// Of the families whose small model is one segment: two.
+TEST_P(RanksTraced, StagesHaveTheExpressionsOfTheWhole) {
+  if (ranks_model(GetParam())->segments() > 1) return;  // they are among the layouts above
+  const std::shared_ptr<const Model> model = staged_model(GetParam(), 2);
+  ASSERT_EQ(model->segments(), 2);
+  expect_whole_expressions(model, profile_by_name("cpu-bf16w"), {{1, 1, 1, 2}, {2, 1, 1, 2}});
+}
+
 TEST(RanksTracedExpanded, SharesHaveTheExpressionsOfTheWhole) { expect_whole_expressions(ranks_model("deepseek_v3"), profile_by_name("cpu-bf16w-expanded")); }
 
 // Weights in few bits, and rows in 8, whose groups no rank cuts.
@@ -172,6 +191,28 @@ TEST(RanksTracedControl, AnotherLeafCountIsAnotherExpression) {
     const Sharding sharding(*model, profile_by_name("study-leaves"), ranks.place(rank));
     EXPECT_NE(run(model, images, profile_by_name("study-leaves"), &sharding).hidden, whole.hidden);
   });
+}
+
+// The control: of four stages the second and the third have each other's layers. The hidden states are other expressions from the second stage on.
+TEST(RanksTracedControl, TwoStagesInTheOtherOrderAreSeenWhereTheyBegin) {
+  const std::shared_ptr<const Model> model = staged_model("qwen3", 4);
+  const WeightImages images = initial_weights(model->manifest(), 2, 0.2);
+  const Profile& profile = profile_by_name("cpu-bf16w");
+  const auto hidden_of = [&](bool changed) {
+    std::vector<Hashes> hidden(4);
+    ThreadRanks ranks({1, 1, 1, 4});
+    ranks.run([&](int rank) {
+      RankPlace place = ranks.place(rank);
+      if (changed && (rank == 1 || rank == 2)) place.rank = 3 - rank;  // its layers are those of that stage, its neighbours stay
+      const Sharding sharding(*model, profile, place);
+      hidden[static_cast<std::size_t>(rank)] = run(model, images, profile, &sharding).hidden;
+    });
+    return hidden;
+  };
+  const std::vector<Hashes> right = hidden_of(false), wrong = hidden_of(true);
+  EXPECT_EQ(right[3], run(model, images, profile, nullptr).hidden);
+  EXPECT_EQ(wrong[0], right[0]);
+  for (std::size_t stage = 1; stage < 4; ++stage) EXPECT_NE(wrong[stage], right[stage]) << "stage " << stage;
 }
 
 // How many values have other expressions than those of one rank, where two ranks share experts and each has sequences of its own: of hidden states, and of

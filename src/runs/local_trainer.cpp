@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "checkpoint/model_export.h"
 #include "model/adapter_merge.h"
+#include "model/idle_ranks.h"
 #include "model/weights.h"
 #include "numerics/low_bit.h"
 #include "runs/adam_settings.h"
@@ -88,6 +89,8 @@ LocalTrainer::LocalTrainer(const OpenedModel& opened, const TrainedSettings& set
   if (is_adapter(settings_) && opened.ranks.deals_rows())
     log_warning("rows=dealt deals out the sequences of steps that move all weights: for an adapter all ranks of a replica compute the same rows",
                 {{"ranks", opened.ranks.text()}});
+  for (const std::string& sentence : idle_ranks(opened.ranks, *opened.model, opened.runtime->max_positions))
+    log_warning(sentence, {{"ranks", opened.ranks.text()}});
   run_on(*executor_, WorkClass::training, [&](const OnExecutor& on) {
     if (is_adapter(settings_)) base_.weights = base_.opened.weight_set();
     models_.at(on).trained = make_trained_model(base_, settings_);

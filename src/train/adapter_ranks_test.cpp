@@ -119,11 +119,14 @@ TEST_P(AdapterRanks, PiecesHaveTheBitsOfOneRank) {
   const RankedOutcome want = train_two(m, {.positions = 2048}, data);
   for (const RankLayout& ranks : {RankLayout{.cp = 2}, {.tp = 2, .pp = 2, .cp = 2}})
     expect_same_adapters(manifest_of(m), train_two(m, {.ranks = ranks, .positions = 2048}, data), want, ranks.text());
-  if (GetParam() != std::string(kLlama)) return;
-  const std::string profile = "cpu-int4-base";
-  const RankedOutcome few = train_two(m, {.profile = profile, .positions = 2048}, data);
-  expect_same_adapters(manifest_of(m), train_two(m, {.ranks = {.tp = 2, .cp = 2}, .profile = profile, .positions = 2048}, data), few, profile);
-  EXPECT_NE(difference(manifest_of(m), few.gradients[0], want.gradients[0]), "");  // the control: what differs is seen
+  // All kinds of ranks at once, over bf16 and over few bits.
+  constexpr RankLayout kAllKinds{.tp = 2, .dp = 2, .ep = 2, .pp = 2, .cp = 2, .shard = RankShard::weights};
+  if (GetParam() == std::string(kQwen)) return;
+  const std::string profile = GetParam() == std::string(kLlama) ? "cpu-int4-base" : "cpu-bf16w";
+  const RankedOutcome rounded = train_two(m, {.profile = profile, .positions = 2048}, data);
+  for (const RankLayout& ranks : {RankLayout{.tp = 2, .cp = 2}, kAllKinds})
+    expect_same_adapters(manifest_of(m), train_two(m, {.ranks = ranks, .profile = profile, .positions = 2048}, data), rounded, profile + " " + ranks.text());
+  EXPECT_NE(difference(manifest_of(m), rounded.gradients[0], want.gradients[0]), "");  // the control: what differs is seen
 }
 
 TEST_P(AdapterRanks, StepsHaveTheBitsOfOneRank) {

@@ -1,7 +1,10 @@
 // A step over context-parallel ranks, which have pieces of each long sequence, has the bits of one rank: log-probabilities, losses, gradients, masters.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/error.h"
+#include "kernels/elementwise/elementwise.h"
 #include "kernels/launch.h"
 #include "model/batch.h"
 #include "train/losses.h"
@@ -173,52 +176,94 @@ TEST(ContextIndexer, ItsLossHasTheBitsOfOneRank) {
   }
 }
 
+// Attention's backward of one sequence of random numbers, whole and in two pieces of as many positions.
+class TwoPieces {
+ public:
+  TwoPieces(const BackendOptions& options, std::int64_t length) : backend_(options), length_(length) {}
+  std::int64_t edge() const { return length_ / 2; }
+  Buffer zeros() { return backend_.device().allocate_zero(DType::f32, length_, kColumns, MemoryCategory::activations); }
+  // Of a piece, 0 or 1; -1: of the whole sequence.
+  void launch(const Buffer& dq, const Buffer& dentry, int piece, bool continues) {
+    Rows rows = piece < 0 ? whole_.tape_rows() : cut_.tape_rows();
+    if (piece >= 0)
+      rows.sequence_begin = rows.sequence_begin.row_range(piece, 2), rows.first = first_.view().row_range(piece, 1), rows.key_begin = key_begin_.view();
+    AttentionBackward op{dq.view(), dentry.view(), dout_.view(), o_.view(), log_sum_.view(), q_.view(), cache_.view(), {}, {}, rows, shape_};
+    op.continues = continues;
+    backend_.launch(&KernelTable::attention_backward, op);
+  }
+  // Adds the sums of the first piece to those of the second, of the keys that both see.
+  void join(const Buffer& second, const Buffer& first) {
+    const View into = second.view().row_range(0, edge());
+    backend_.launch(&KernelTable::add, Add{into, first.view().row_range(0, edge()), into});
+  }
+  std::vector<float> values(const Buffer& b) { return backend_.stream().read(b.view()).get(); }
+  std::vector<std::uint64_t> hashes(const Buffer& b) { return backend_.stream().read_hashes(b.view()).get(); }
+
+ private:
+  static constexpr std::int64_t kHeads = 4, kColumns = 64, kPage = 16;
+  Buffer random() {
+    std::vector<float> values(static_cast<std::size_t>(length_ * kColumns));
+    for (float& v : values) v = static_cast<float>(draws_.uniform()) - 0.5f;
+    return backend_.device().upload(values, length_, kColumns, MemoryCategory::activations);
+  }
+  Buffer ints(const std::vector<std::int32_t>& values) { return backend_.device().upload(values, std::ssize(values), 1, MemoryCategory::activations); }
+  std::vector<SequenceSlice> slices(bool in_pieces) const {
+    std::vector<SequenceSlice> all(1);
+    all[0].tokens.assign(static_cast<std::size_t>(length_), 1);
+    for (std::int32_t page = 0; page < length_ / kPage; ++page) all[0].pages.push_back(page);
+    if (!in_pieces) return all;
+    all.push_back(all[0]);
+    for (SequenceSlice& slice : all) slice.tokens.resize(static_cast<std::size_t>(edge())), slice.piece = true;
+    all[1].begin = edge();
+    return all;
+  }
+
+  Backend backend_;
+  const std::int64_t length_;
+  const AttentionShape shape_{.heads = kHeads, .kv_heads = 2, .key = 16, .value = 16, .scale = 0.25f};
+  RandomSequence draws_{11, RandomStream::fuzz};
+  const Buffer q_ = random(), dout_ = random(), o_ = random(), cache_ = random();
+  const Buffer log_sum_ =
+      backend_.device().upload(std::vector<float>(static_cast<std::size_t>(length_ * kHeads), 6.0f), length_, kHeads, MemoryCategory::activations);
+  const Batch whole_{backend_, slices(false), kPage, true}, cut_{backend_, slices(true), kPage, true};
+  const Buffer first_ = ints({0, static_cast<std::int32_t>(length_ / 2)}), key_begin_ = ints({0});
+};
+
 // The control: a sum over queries that begins anew at the edge of a piece, and is then added, has other bits than the sum that goes on.
 TEST(ContextControl, ASumBegunAnewIsSeen) {
-  Backend backend({.threads = 2});
-  constexpr std::int64_t kLength = 1024, kEdge = 512;
-  const AttentionShape shape{.heads = 4, .kv_heads = 2, .key = 16, .value = 16, .scale = 0.25f};
-  RandomSequence draws(11, RandomStream::fuzz);
-  const auto random = [&](std::int64_t columns) {
-    std::vector<float> values(static_cast<std::size_t>(kLength * columns));
-    for (float& v : values) v = static_cast<float>(draws.uniform()) - 0.5f;
-    return backend.device().upload(values, kLength, columns, MemoryCategory::activations);
-  };
-  const Buffer q = random(64), dout = random(64), o = random(64), cache = random(64);
-  const Buffer log_sum = backend.device().upload(std::vector<float>(kLength * 4, 6.0f), kLength, 4, MemoryCategory::activations);
-  std::vector<SequenceSlice> slices(1);
-  slices[0].tokens.assign(kLength, 1);
-  for (std::int32_t page = 0; page < kLength / 16; ++page) slices[0].pages.push_back(page);
-  const Batch whole(backend, slices, 16, true);
-  std::vector<SequenceSlice> pieces(2, slices[0]);
-  pieces[0].tokens.resize(kEdge), pieces[1].tokens.resize(kEdge);
-  pieces[1].begin = kEdge, pieces[0].piece = pieces[1].piece = true;
-  const Batch cut(backend, pieces, 16, true);
-  const auto ints_of = [&](const std::vector<std::int32_t>& values) {
-    return backend.device().upload(values, std::ssize(values), 1, MemoryCategory::activations);
-  };
-  const Buffer first = ints_of({0, kEdge}), key_begin = ints_of({0});
-  const auto zeros = [&] { return backend.device().allocate_zero(DType::f32, kLength, 64, MemoryCategory::activations); };
-  const auto launch = [&](const Buffer& dq, const Buffer& dentry, Rows rows, int piece, bool continues) {
-    if (piece >= 0)
-      rows.sequence_begin = rows.sequence_begin.row_range(piece, 2), rows.first = first.view().row_range(piece, 1), rows.key_begin = key_begin.view();
-    AttentionBackward op{dq.view(), dentry.view(), dout.view(), o.view(), log_sum.view(), q.view(), cache.view(), {}, {}, rows, shape};
-    op.continues = continues;
-    backend.launch(&KernelTable::attention_backward, op);
-  };
-  const auto values = [&](const Buffer& b) { return backend.stream().read(b.view()).get(); };
-  const Buffer dq = zeros(), dentry = zeros(), dq_cut = zeros(), continued = zeros(), anew = zeros(), dq_anew = zeros();
-  launch(dq, dentry, whole.tape_rows(), -1, false);
-  launch(dq_cut, continued, cut.tape_rows(), 0, true);
-  launch(dq_cut, continued, cut.tape_rows(), 1, true);
-  EXPECT_TRUE(values(dq_cut) == values(dq));
-  EXPECT_TRUE(values(continued) == values(dentry));
-  launch(dq_anew, anew, cut.tape_rows(), 1, false);
-  const Buffer first_alone = zeros();
-  launch(dq_anew, first_alone, cut.tape_rows(), 0, true);
-  std::vector<float> sum = values(first_alone), second = values(anew);
-  for (std::size_t i = 0; i < sum.size(); ++i) sum[i] = static_cast<std::int64_t>(i) / 64 < kEdge ? sum[i] + second[i] : second[i];
-  EXPECT_FALSE(sum == values(dentry));
+  TwoPieces pieces({.threads = 2}, 1024);
+  const Buffer dq = pieces.zeros(), dentry = pieces.zeros(), dq_cut = pieces.zeros(), continued = pieces.zeros();
+  pieces.launch(dq, dentry, -1, false);
+  for (const int piece : {0, 1}) pieces.launch(dq_cut, continued, piece, true);
+  EXPECT_TRUE(pieces.values(dq_cut) == pieces.values(dq));
+  EXPECT_TRUE(pieces.values(continued) == pieces.values(dentry));
+  const Buffer first = pieces.zeros(), anew = pieces.zeros(), dq_anew = pieces.zeros();
+  pieces.launch(dq_anew, anew, 1, false);
+  pieces.launch(dq_anew, first, 0, true);
+  pieces.join(anew, first);
+  EXPECT_FALSE(pieces.values(anew) == pieces.values(dentry));
+}
+
+// Not the values alone: the sums of a cut sequence are the expressions of the whole one, in every query and key. Those of the control are others for each
+// key that both pieces see, and for no other.
+TEST(ContextTraced, PiecesHaveTheExpressionsOfTheWhole) {
+  TwoPieces pieces({.kind = BackendKind::traced, .threads = 1}, 256);
+  const Buffer dq = pieces.zeros(), dentry = pieces.zeros(), dq_cut = pieces.zeros(), continued = pieces.zeros();
+  pieces.launch(dq, dentry, -1, false);
+  for (const int piece : {0, 1}) pieces.launch(dq_cut, continued, piece, true);
+  const std::vector<std::uint64_t> want = pieces.hashes(dentry);
+  EXPECT_TRUE(pieces.hashes(dq_cut) == pieces.hashes(dq));
+  EXPECT_TRUE(pieces.hashes(continued) == want);
+  const Buffer first = pieces.zeros(), anew = pieces.zeros(), dq_anew = pieces.zeros();
+  pieces.launch(dq_anew, anew, 1, false);
+  pieces.launch(dq_anew, first, 0, true);
+  pieces.join(anew, first);
+  const std::vector<std::uint64_t> got = pieces.hashes(anew);
+  const auto seen_by_both = want.begin() + std::ssize(want) / 2;
+  EXPECT_TRUE(std::equal(seen_by_both, want.end(), got.begin() + std::ssize(got) / 2));
+  std::int64_t other = 0;
+  for (std::size_t i = 0; i < want.size() / 2; ++i) other += got[i] != want[i];
+  EXPECT_EQ(other, std::ssize(want) / 2);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "engine/step_follower.h"
 #include "parallel/follow_calls.h"
 #include "train/sequence_record.h"
@@ -15,7 +16,7 @@ namespace {
 // What a process other than the first does.
 class CallFollower {
  public:
-  explicit CallFollower(ProcessMail& mail) : mail_(mail) {}
+  CallFollower(ProcessMail& mail, const std::string& isa) : mail_(mail), isa_(isa) {}
   void perform(const std::string& call) {
     ByteReader in(call);
     if (!call.empty() && is_engine_call(static_cast<std::uint8_t>(call.front()))) perform_of_engine(in);
@@ -107,7 +108,8 @@ class CallFollower {
   }
   // On the ranks, so that all learn of an error.
   void open(ByteReader& in) {
-    const ModelSource source = taken_source(in);
+    ModelSource source = taken_source(in);
+    source.runtime.isa = isa_;
     const std::string digest = in.text();
     if (!source.values) {
       models_.clear();
@@ -125,6 +127,7 @@ class CallFollower {
       if (const std::string own = opened.runtime->profile.digest(); own != digest)
         fail(ErrorCode::invalid_argument, "the profile '{}' has the digest {} in this process and {} in process 0; allowed is one program",
              source.runtime.profile, own, digest);
+      log_debug("the model is open", {{"process", mail_.process()}, {"instruction_set", instruction_set_name(opened.runtime->backend.isa())}});
     });
   }
   void make(std::uint64_t number, ByteReader& in) {
@@ -140,6 +143,7 @@ class CallFollower {
   }
 
   ProcessMail& mail_;
+  const std::string isa_;                                          // of this process
   TrainedBase policy_, critic_;                                    // what models are made of
   std::map<std::uint64_t, std::unique_ptr<TrainedModel>> models_;  // by process 0's numbers
   std::unique_ptr<StepFollower> engine_;
@@ -147,10 +151,11 @@ class CallFollower {
 
 }  // namespace
 
-bool follow_processes(const ProcessSettings& settings) {
+bool follow_processes(const ProcessSettings& settings, const std::string& isa) {
   join_processes(settings);
-  return follow_calls(
-      [](ProcessMail& mail) -> PerformCall { return [follower = std::make_shared<CallFollower>(mail)](const std::string& call) { follower->perform(call); }; });
+  return follow_calls([isa](ProcessMail& mail) -> PerformCall {
+    return [follower = std::make_shared<CallFollower>(mail, isa)](const std::string& call) { follower->perform(call); };
+  });
 }
 
 bool has_followers() { return joined_mail() != nullptr; }

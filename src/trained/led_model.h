@@ -1,7 +1,7 @@
 // A model that several processes train together: process 0 makes the calls of its TrainedModel, and the others repeat them, each with its own ranks
 // (parallel/process_ranks.h), also the steps of an engine over ranks (engine/step_follower.h). Calls travel as plain values (trained/model_calls.h);
 // files, data and output are process 0's alone.
-//   if (follow_processes({.transport = "mpi"})) return 0;   open_beside({.runtime = settings}); auto model = make_trained_model(base, {});
+//   if (follow_processes({.transport = "mpi"}, "auto")) return 0;   open_beside({.runtime = settings}); auto model = make_trained_model(base, {});
 // Every process has the model's folder under the same path. Models of one base and of one for critics at a time, as many as process 0 makes.
 #pragma once
 #include "parallel/processes.h"
@@ -18,8 +18,9 @@ struct ModelSource {
   double deviation = 0;
 };
 
-// Joins the processes of these settings (parallel/processes.h). True in all but the first: they have followed it until it ended.
-bool follow_processes(const ProcessSettings& settings);
+// Joins the processes of these settings (parallel/processes.h). True in all but the first: they have followed it until it ended, each with the instruction set
+// that its own command line names, since hosts may differ.
+bool follow_processes(const ProcessSettings& settings, const std::string& isa);
 // Whether there are other processes, which repeat what this one's models do.
 bool has_followers();
 // In process 0, before a model is made of this one: the others open it too; nothing where this process is alone. Errors: invalid_argument for fewer ranks

@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from test_int4_qat import gradients, model_tensors, run_json, sequences, write
+from safetensors.torch import load_file
+from test_int4_qat import gradients, is_matrix, model_tensors, run_json, sequences, write
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 BRIDGE = Path(os.environ.get("LOCKSTEP_BINARY", REPOSITORY / "build" / "lockstep")).resolve().parent / "eight_bit_bridge"
@@ -129,6 +130,50 @@ def test_numbers_that_are_none_are_seen_and_stay_in_their_group(format):
     assert np.isnan(got["x"][1, 0]) and np.isfinite(got["x"][1, 128:]).all()
     assert np.isnan(got["y"][[1, 2]]).all() and np.isfinite(got["y"][[0, 3]]).all()
     assert np.isnan(got["dx"][3]).all() and np.isfinite(got["dx"][:3]).all()
+
+
+@pytest.mark.parametrize("format", ["fp8", "mxfp8"])
+def test_exported_folders_hold_the_forwards_numbers_and_come_back(lockstep, format, tmp_path):
+    """What `convert` writes are torch's types: E4M3 under fp32 scales, or under scales that are torch's E8M0 of these powers of two. Read again they have the same bits."""
+    profile, tensors = f"cpu-{format}", model_tensors()
+    plain = write(tmp_path / "plain", tensors)
+    lockstep.run("convert", plain, tmp_path / "packed", "--profile", profile)
+    stored, matrices = load_file(tmp_path / "packed" / "model.safetensors"), 0
+    for name, weight in tensors.items():
+        if not is_matrix(name):
+            continue
+        codes, scale = stored[name], stored[name + "_scale_inv"]
+        assert codes.dtype == torch.float8_e4m3fn and tuple(codes.shape) == tuple(weight.shape), name
+        height, width = (128, 128) if format == "fp8" else (1, 32)
+        if format == "mxfp8":
+            power = scale.view(torch.uint8)
+            scale = torch.ldexp(torch.tensor(1.0), power.to(torch.int32) - 127)
+            normal = power > 0  # below it is no normal number of fp32; such groups are zeros
+            assert torch.equal(scale.to(torch.float8_e8m0fnu).view(torch.uint8)[normal], power[normal]), name
+        wide = scale.repeat_interleave(height, 0)[: weight.shape[0]].repeat_interleave(width, 1)[:, : weight.shape[1]]
+        assert np.array_equal((codes.to(torch.float32) * wide).numpy(), forward_weight(weight.numpy(), format)), name
+        matrices += 1
+    assert matrices == 14
+    score = lambda folder, name: [row["bits"] for row in lockstep.score(folder, sequences(), "prefill", name)]  # noqa: E731
+    assert score(tmp_path / "packed", profile) == score(plain, profile)
+    assert score(tmp_path / "packed", profile) != score(plain, "cpu-bf16w"), "the control"
+
+
+@pytest.mark.parametrize("format", ["fp8", "mxfp8"])
+def test_the_bench_of_experts_rounds_so_too(format, monkeypatch):
+    """The roundings of bench/expert_errors.py are those of the definitions: numbers of many sizes, ties, a group whose largest is above and at 448 units."""
+    monkeypatch.syspath_prepend(str(REPOSITORY / "bench"))
+    import expert_errors
+
+    random = np.random.default_rng(11)
+    w = (random.standard_normal((256, 384)) * 10.0 ** random.uniform(-3, 3, (256, 384))).astype(F32)
+    w[7, :16] = np.arange(16) / 16 + 8
+    w[9, 32:40] = [511.9, 449, 448, 464, 463.9, -500, 1e-3, 2.0**-9]
+    assert same(expert_errors.rounded_rows(w, format), rows(w, format))
+    assert same(expert_errors.forward_weight(w, format), forward_weight(w, format))
+    assert same(expert_errors.gradient_weight(w, format), gradient_weight(w, format))
+    bits16 = torch.from_numpy(w).to(torch.bfloat16).to(torch.float32).numpy()
+    assert same(expert_errors.bf16(w), bits16) and not same(bits16, w)
 
 
 def rounded_linear(format):

@@ -1,10 +1,12 @@
 """One long sequence in training, 4,096 tokens (65,536 with LOCKSTEP_SLOW_TESTS=1): a step's gradient, and the weights behind it, have the same bits on one thread and two,
 with activations recomputed and not, with another instruction set, and cut over context-parallel ranks. With another token in the middle they have others. The same of 32,768
-tokens (1,048,576) on one rank and in pieces over eight, and their scores by the trainer, in pieces too, and by the server's prefill. A model of two layers with one indexer,
+tokens (1,048,576) on one rank and in pieces over eight, and their scores by the trainer, in pieces too, and by the server's prefill. What the plan of 1,048,576 tokens
+says is what the page says, and within the bars: 0.16 of one rank's for a rank of eight, 16 GB for all. A model of two layers with one indexer,
 whose rows select 16 keys; Muon's step depends on every bit of a gradient (AdamW's first one on its sign)."""
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 
@@ -69,6 +71,23 @@ with check("plan-of-eight-pieces"):
                                "--train-indexer", "--memory-megabytes", 1 << 20, "--json", *ranks, timeout=900).json()["rank_total_bytes"]  # fmt: skip
     one, each = plan(), plan("--ranks", "cp=8")
     assert len(one) == 1 and len(each) == 8 and max(each) < 0.6 * one[0], (one, each)  # 0.16 of larger models; here cache and rotary angles of all positions are much of it
+
+# The model of bench/million_tokens.py, of which docs/long-context.md says what a step of 1,048,576 tokens takes.
+MILLION = 1 << 20
+subprocess.run([sys.executable, "-B", ROOT / "tools/make_recall_folder.py", TMP / "million"], check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+larger = json.loads((TMP / "million/config.json").read_text())
+larger |= {"num_hidden_layers": 4, "indexer_types": ["full", *["shared"] * 3], "mlp_layer_types": ["dense", *["sparse"] * 3], "max_position_embeddings": 2 * MILLION}
+(TMP / "million/config.json").write_text(json.dumps(larger))
+with check("plan-of-a-million-tokens"):
+    plan = lambda *ranks: done("plan", "--model", TMP / "million", "--profile", "cpu-bf16w", "--for", "train", "--sequences", 1, "--length", MILLION, "--context", MILLION + 1,  # noqa: E731
+                               "--checkpoint-activations", "--train-indexer", "--memory-megabytes", 1 << 20, "--json", *ranks, timeout=900).json()["rank_total_bytes"]  # fmt: skip
+    [one], each = plan(), plan("--ranks", "cp=8")
+    assert len(each) == 8 and max(each) <= 0.16 * one and sum(each) < 16e9 and one <= 10_000 * MILLION, (one, each)
+    page = (ROOT / "docs/long-context.md").read_text()
+    a_token = float(re.search(r"^\| at one time \| ([0-9,]+) \|$", page, re.M)[1].replace(",", ""))
+    part, all_of_them = map(float, re.search(r"Of cp=8 a rank has ([0-9.]+) of that by the same plan, all eight ([0-9.]+) GB", page).groups())
+    for told, found in ((a_token, one / MILLION), (part, max(each) / one), (all_of_them, sum(each) / 1e9)):
+        assert abs(told / found - 1) < 0.02, f"docs/long-context.md says {told}, the plan {found:.4g}"
 
 with check("scores"):
     ways = {" ".join(words): done("score", "--model", TMP / "runs/run1/export", "--tokens", SCORED, "--context", LONG + 1, "--threads", 2, *words, timeout=7200).json()

@@ -5,17 +5,20 @@ and in two parts, and one of reinforcement learning, beside those of a single ra
 """
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import tempfile
 import time
 
-from harness import BINARY, MODEL, ROOT, TMP, bits, check, done, last_checkpoint, metrics, require_same, rl_arguments, sft_arguments, state
+from harness import BINARY, MODEL, ROOT, TMP, bits, check, done, instruction_sets, last_checkpoint, metrics, require_same, rl_arguments, sft_arguments, state
 from processes import ENVIRONMENT, LONG, OPERATIONS, end_all, mpirun, mpirun_line, needs_mpi, pids_of
 
 RUNS = TMP / "runs"
-SILENCE = 5  # seconds; a process says a word twenty times in it
+SILENCE = 5  # seconds; a process says a word ten times in it
+NAMED = re.compile(r"process \d+ \(host [^)]*\) (?:ended without a word|is silent for)")
+MOST_UNTIL_NAMED = 2  # seconds from a process's death; behind SILENCE there are five
 
 
 def run(processes, name, *more, **settings):
@@ -57,6 +60,14 @@ for ranks in ("dp=2", "tp=2", "pp=2", "tp=2,dp=2", "dp=2,shard=weights", "ep=2,r
         needs_mpi()
         name = f"two-{ranks.replace('=', '').replace(',', '-')}"
         require_same(expected["one"], bits(RUNS / name, run(2, name, ranks=ranks, threads=2)), f"two processes, {ranks}")
+
+with check("sft-of-two-instruction-sets"):
+    # Each process computes with its own, and the weights are those of one rank.
+    needs_mpi()
+    own = lambda isa: [BINARY, *sft_arguments("mixed", RUNS, transport="mpi", ranks="dp=2", threads=2, isa=isa), "--log-level", "debug"]  # noqa: E731
+    outcome = mpirun(1, *own(instruction_sets()[-1]), ":", "-n", 1, *own("scalar"))
+    assert outcome.returncode == 0 and "instruction_set=scalar" in outcome.stderr, outcome
+    require_same(expected["one"], bits(RUNS / "mixed", outcome), "two processes of different instruction sets")
 
 with check("accumulators-travel-in-few-bytes"):
     needs_mpi()
@@ -243,7 +254,8 @@ with check("refused"):
 
 
 def while_running(name, act, **settings):
-    """A run without an end over two processes: when it has taken steps act(pids by process) is called, and the run ends by itself. Returns pids, stderr."""
+    """A run without an end over two processes: when it has taken steps act(pids by process) is called, and the run ends by itself. Returns pids, status, stderr, and
+    the seconds from then until somebody was named."""
     line = mpirun_line(2, "--enable-recovery", BINARY, *sft_arguments(name, RUNS, transport="mpi", ranks="dp=2", steps=100000, threads=2, **settings))
     with tempfile.TemporaryFile("w+") as errors:
         running = subprocess.Popen(line, env=ENVIRONMENT, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=errors, text=True)
@@ -258,12 +270,16 @@ def while_running(name, act, **settings):
             assert set(pids) == {0, 1}, pids
             act(pids)
             began = time.monotonic()
+            # Read where it stands: what the processes write goes on at the file's end.
+            while running.poll() is None and time.monotonic() < began + LONG and not NAMED.search(os.pread(errors.fileno(), 1 << 20, 0).decode(errors="replace")):
+                time.sleep(0.05)
+            named = time.monotonic() - began
             running.wait(timeout=LONG)
-            print(f"  {name}: all had ended {time.monotonic() - began:.1f} s later", flush=True)
+            print(f"  {name}: named after {named:.1f} s, all had ended {time.monotonic() - began:.1f} s later", flush=True)
         finally:
             end_all(running, pids)
         errors.seek(0)
-        return pids, running.returncode, errors.read()
+        return pids, running.returncode, errors.read(), named
 
 
 def signalled(process, number):
@@ -273,12 +289,14 @@ def signalled(process, number):
 for process in (1, 0):
     with check(f"killed-process-{process}-is-named"):
         needs_mpi()
-        pids, status, stderr = while_running(f"killed-{process}", signalled(process, signal.SIGKILL))
+        pids, status, stderr, named = while_running(f"killed-{process}", signalled(process, signal.SIGKILL))
         assert f"process {process} (host" in stderr and f"pid {pids[process]}) ended without a word" in stderr, (status, stderr)
+        assert named < MOST_UNTIL_NAMED, named
     with check(f"stopped-process-{process}-is-named"):
         needs_mpi()
-        pids, status, stderr = while_running(f"stopped-{process}", signalled(process, signal.SIGSTOP), rank_timeout=SILENCE)
+        pids, status, stderr, named = while_running(f"stopped-{process}", signalled(process, signal.SIGSTOP), rank_timeout=SILENCE)
         assert f"process {process} (host" in stderr and f"pid {pids[process]}) is silent for {SILENCE} s" in stderr, (status, stderr)
+        assert SILENCE - 1 < named < SILENCE + 5, named
 
 with check("a-pause-of-all-is-no-loss"):
     # As Ctrl-Z: whoever was stopped himself accuses nobody when he goes on. The run is ended afterwards, and says who was.
@@ -291,5 +309,5 @@ with check("a-pause-of-all-is-no-loss"):
             time.sleep(wait)
         os.kill(pids[1], signal.SIGKILL)
 
-    pids, status, stderr = while_running("paused", pause, rank_timeout=SILENCE)
+    pids, status, stderr, _ = while_running("paused", pause, rank_timeout=SILENCE)
     assert "is silent" not in stderr and f"pid {pids[1]}) ended without a word" in stderr, (status, stderr)

@@ -2,7 +2,7 @@
 (of a stream, what its events say).
 
 Completions, chat, streams, log-probabilities, seeds, penalties, embeddings, several at once, guesses ahead; a control; how it ends: by SIGTERM, and when a process is killed.
-`lockstep demo --quick` over two processes meets the published hash. Where there is no Open MPI, all of it is skipped.
+`lockstep demo --quick` meets the published hash over two processes, and over four with different instruction sets (with LOCKSTEP_SLOW_TESTS=1 in six layouts over up to eight). Where there is no Open MPI, all of it is skipped.
 """
 import concurrent.futures
 import contextlib
@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 import time
 
-from harness import BINARY, MODEL, ROOT, TMP, check, done, rl_arguments
+from harness import BINARY, MODEL, ROOT, TMP, check, done, instruction_sets, rl_arguments
 from processes import ENVIRONMENT, LONG, end_all, mpirun, mpirun_line, needs_mpi, pids_of
 
 TEMPLATE = TMP / "chat.jinja"
@@ -236,10 +236,25 @@ with check("refused"):
         outcome = mpirun(2, BINARY, "serve", "--model", MODEL, "--port", "0", "--transport", "mpi", *words)
         assert outcome.returncode != 0 and said in outcome.stderr, (words, outcome)
 
-with check("demo-quick"):
+def quick_demo(ranks, isa="auto"):
+    return (BINARY, "demo", "--quick", "--transport", "mpi", "--ranks", ranks, "--threads", "2", "--isa", isa, "--runs", TMP / "demo-runs")
+
+
+# The published hash over processes: two layouts in every run, six in all when there is time for them.
+for processes, ranks in ((2, "tp=2"), *(((2, "dp=2,shard=weights"), (4, "dp=2,pp=2"), (8, "tp=2,dp=2,ep=2"), (8, "dp=4,ep=2,rows=dealt")) if os.environ.get("LOCKSTEP_SLOW_TESTS") else ())):
+    with check(f"demo-quick-{processes}-processes-{ranks.replace('=', '').replace(',', '-')}"):
+        needs_mpi()
+        outcome = mpirun(processes, *quick_demo(ranks), timeout=(2 if processes == 2 else 12) * LONG)
+        assert outcome.returncode == 0 and "identical to the published run" in outcome.stdout, outcome
+
+with check("demo-quick-4-processes-of-all-instruction-sets"):
+    # The first process, which samples, has the widest; of the others one has scalar kernels, and the rest what else this machine can run.
     needs_mpi()
-    outcome = mpirun(2, BINARY, "demo", "--quick", "--transport", "mpi", "--ranks", "tp=2", "--threads", "2", "--runs", TMP / "demo-runs", timeout=2 * LONG)
-    assert outcome.returncode == 0 and "identical to the published run" in outcome.stdout, outcome
+    widest = instruction_sets()[-1]
+    sets = [widest, "scalar", *(isa for isa in instruction_sets() if isa not in ("scalar", widest)), widest, widest][:4]
+    first, *others = (list(map(str, quick_demo("tp=2,dp=2", isa))) for isa in sets)
+    outcome = mpirun(1, *first, *(word for own in others for word in (":", "-n", "1", *own)), timeout=2 * LONG)
+    assert outcome.returncode == 0 and "identical to the published run" in outcome.stdout, (sets, outcome)
 
 with check("parity"):
     # One layout more, over the processes: forwards of training, ways of serving and steps there, no different bit, and the control at its operation.

@@ -27,6 +27,13 @@ def config(name):
     return json.loads((RUNS / name / "config.json").read_text())
 
 
+with check("ranks-without-work"):
+    # Said beforehand, and the run is made all the same.
+    idle = done(*sft("idle", FEW, "--ranks", "pp=8,ep=2", "--steps", 1))
+    assert "pp=8 are more stages than the model has segments" in idle.stderr and "ep=2 deals out" not in idle.stderr, idle
+    busy = done(*sft("busy", FEW, "--ranks", "pp=2,ep=2", "--steps", 1))
+    assert "than the model has segments" not in busy.stderr and idle.json()["weights_sha256"] == busy.json()["weights_sha256"], busy
+
 with check("defaults"):
     outcome = done(*sft("defaults", MANY))
     rows, resolved = metrics(RUNS / "defaults"), config("defaults")
