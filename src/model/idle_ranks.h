@@ -1,4 +1,4 @@
-// Kinds of ranks that find nothing to do in a model: every layout is legal and changes no bit, but then it saves neither the time nor the memory that it is for.
+// Kinds of ranks that find nothing to do in a model: every layout is legal and changes no bit, but then it saves neither time nor memory.
 //   for (const std::string& sentence : idle_ranks(layout, *model, 4096)) log_warning(sentence);
 #pragma once
 #include <cstdint>
