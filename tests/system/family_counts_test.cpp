@@ -15,14 +15,14 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kPositions = 96;
+constexpr std::int64_t kCountedContext = 96;
 
 class FamilyCounts : public testing::TestWithParam<std::string> {
  protected:
   const std::shared_ptr<const Model> model = make_model(tiny_config(GetParam()));
   const WeightImages masters = golden_weights(model->manifest(), 3);
 
-  Runtime runtime() const { return Runtime({.threads = 1}, model, profile_by_name("cpu-bf16w"), kPositions); }
+  Runtime runtime() const { return Runtime({.threads = 1}, model, profile_by_name("cpu-bf16w"), kCountedContext); }
 };
 
 // From the config alone: layers with experts, and the keys that a row at `position` reads in all layers.
@@ -71,7 +71,7 @@ TEST_P(FamilyCounts, APlanIsWhatTrainingAndServingTake) {
   const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / fmt::format("lockstep-family-plan-{}", ::getpid());
   std::filesystem::create_directories(folder);
   std::ofstream(folder / "config.json") << tiny_config(GetParam());
-  const RuntimeSettings settings{.model = folder.string(), .profile = "cpu-bf16w", .threads = 1, .context = kPositions};
+  const RuntimeSettings settings{.model = folder.string(), .profile = "cpu-bf16w", .threads = 1, .context = kCountedContext};
   const auto expect_equal = [](const MemoryPlan& plan, const MemoryPlan& real) {
     for (std::size_t c = 0; c < plan.peak.size(); ++c) EXPECT_EQ(plan.peak[c], real.peak[c]) << kMemoryCategoryNames[c];
     EXPECT_EQ(plan.total, real.total);
