@@ -59,8 +59,9 @@ class WorkMeter {
 };
 
 inline constexpr double kLinearGrowth = 2.5;
+inline constexpr double kTooShort = 1e6;  // nanoseconds of a whole process, in which it also does other things than the work
 // What doubling the input multiplies the work by, between `size` and eight times that: 2 for linear work, 4 for quadratic. Time is
-// disturbed by others; the least of several tries is not, so one that looks too long is measured again.
+// disturbed by others; the least of several tries is not, so one that looks too long is measured again. 0: a process did too little to tell.
 template <class Make, class Run>
 double growth(const Make& make, const Run& run, std::size_t size, WorkOf whose = WorkOf::thread) {
   constexpr int kMostTries = 8;
@@ -73,6 +74,7 @@ double growth(const Make& make, const Run& run, std::size_t size, WorkOf whose =
     least_small = i == 0 ? one : std::min(least_small, one);
     least_large = i == 0 ? eight : std::min(least_large, eight);
     ratio = std::cbrt(least_large / least_small);
+    if (whose == WorkOf::process && least_large < kTooShort) ratio = 0;
   }
   return ratio;
 }
