@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What a run of .ci/run costs, from the log of one: its steps, groups of checks, and the dearest of them.
 
-    .ci/run 2>&1 | tee LOG; bench/ci_costs.py LOG [--of weights|ranks] [--beside "what else the machine did"] [--page docs/ci.md]
+    .ci/run 2>&1 | tee LOG; bench/ci_costs.py LOG [--of weights|drafts|kept|ranks] [--beside "what else the machine did"] [--page docs/ci.md]
 
 Reads the lines `cost SECONDS s  NAME (SECONDS s of a processor)` that .ci/run and ./check print at their ends, and writes them between the marks of this script
 in the page, or to the screen. A group's processor time is the sum over its checks that are long enough to be listed (a second). --of: only what checks of one
