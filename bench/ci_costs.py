@@ -20,6 +20,7 @@ from write_performance import machine, version
 
 DEAREST = 15
 COST = re.compile(r"cost +([0-9.]+) s  (.*?)(?: \(([0-9.]+) s of a processor\))?$")
+LONGER = re.compile(r"a run is ([\d.]+) minutes longer")
 # Names of checks, and how many minutes they may add to a run. Tests of a subject that stand in programs or files of others are not among them.
 SUBJECTS = {
     "weights": ("snapshots, fleets, deployments and held streams", 7, (
@@ -62,6 +63,15 @@ def of_subject(text, subject, told, beside):
         "| checks | seconds |", "|---|---|", *(f"| `{name}` | {seconds:,.0f} |" for name, seconds in sorted(found.items(), key=lambda one: -one[1])),
         *(["", f"Not in the log, or less than a second: {', '.join(f'`{pattern}`' for pattern in missing)}."] if missing else []),
     ])  # fmt: skip
+
+
+def minutes_longer(root, subject):
+    """Of what of_subject() wrote into docs/ci.md: by how many minutes a run is longer, how many are allowed, and the commit; None where nothing is written yet."""
+    mark = f"bench/ci_costs.py --of {subject}"
+    block = re.search(rf"<!-- {mark}: begin -->\n(.*?)\n<!-- {mark}: end -->", (root / "docs/ci.md").read_text(), re.S)
+    found = LONGER.search(block[1]) if block else None
+    commit = re.search(r"\bcommit ([0-9a-f]{7,40})", block[1]) if found else None
+    return (found[1], SUBJECTS[subject][1], commit[1] if commit else "not named") if found else None
 
 
 def page_of(text, told, beside):
