@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What a run of .ci/run costs, from the log of one: its steps, groups of checks, and the dearest of them.
 
-    .ci/run 2>&1 | tee LOG; bench/ci_costs.py LOG [--of weights|drafts|kept|ranks] [--beside "what else the machine did"] [--page docs/ci.md]
+    .ci/run 2>&1 | tee LOG; bench/ci_costs.py LOG [--of weights|learning|drafts|kept|ranks] [--beside "what else the machine did"] [--page docs/ci.md]
 
 Reads the lines `cost SECONDS s  NAME (SECONDS s of a processor)` that .ci/run and ./check print at their ends, and writes them between the marks of this script
 in the page, or to the screen. A group's processor time is the sum over its checks that are long enough to be listed (a second). --of: only what checks of one
@@ -31,6 +31,10 @@ SUBJECTS = {
         "script/recall", "script/bench_context", "script/long_gradients", "script/million_tokens", "api/test_speculation.py", "api/test_context.py", "training/test_fireworks_speculation.py",
         "oracle/test_mtp.py", "oracle/test_index_share.py")),
     "kept": ("kept forwards and profiles", 2, ("training/test_kept_forwards.py", "api/test_profiling.py", "unit/test_benchmark")),
+    "learning": ("critics, preferences, distillation and tasks of many turns", 8, (
+        "script/agent_model", "script/lessons", "script/merged_teachers", "oracle/test_advantages.py", "oracle/test_distillation.py", "oracle/test_gae.py", "oracle/test_preferences.py",
+        "oracle/test_studies.py", "oracle/test_value_head.py", "training/test_batch_losses.py", "training/test_critic.py", "training/test_fireworks_learning.py", "training/test_sampling_support.py",
+        "api/test_far_teachers.py")),
     "ranks": ("ranks as processes, launches, long contexts and training in few bits", 9, (
         "unit/test_parallel", "unit/test_launch", "script/mpi", "script/mpi_serve", "script/rank_troubles", "script/launch", "script/long_gradients", "training/test_ranks.py",
         "oracle/test_eight_bits.py", "oracle/test_int4_qat.py")),
