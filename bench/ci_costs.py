@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What a run of .ci/run costs, from the log of one: its steps, groups of checks, and the dearest of them.
 
-    .ci/run 2>&1 | tee LOG; bench/ci_costs.py LOG [--of weights|ranks] [--beside "what else the machine did"] [--page docs/ci.md]
+    .ci/run 2>&1 | tee LOG; bench/ci_costs.py LOG [--of weights|learning|drafts|kept|ranks] [--beside "what else the machine did"] [--page docs/ci.md]
 
 Reads the lines `cost SECONDS s  NAME (SECONDS s of a processor)` that .ci/run and ./check print at their ends, and writes them between the marks of this script
 in the page, or to the screen. A group's processor time is the sum over its checks that are long enough to be listed (a second). --of: only what checks of one
@@ -20,6 +20,7 @@ from write_performance import machine, version
 
 DEAREST = 15
 COST = re.compile(r"cost +([0-9.]+) s  (.*?)(?: \(([0-9.]+) s of a processor\))?$")
+LONGER = re.compile(r"a run is ([\d.]+) minutes longer")
 # Names of checks, and how many minutes they may add to a run. Tests of a subject that stand in programs or files of others are not among them.
 SUBJECTS = {
     "weights": ("snapshots, fleets, deployments and held streams", 7, (
@@ -30,6 +31,10 @@ SUBJECTS = {
         "script/recall", "script/bench_context", "script/long_gradients", "script/million_tokens", "api/test_speculation.py", "api/test_context.py", "training/test_fireworks_speculation.py",
         "oracle/test_mtp.py", "oracle/test_index_share.py")),
     "kept": ("kept forwards and profiles", 2, ("training/test_kept_forwards.py", "api/test_profiling.py", "unit/test_benchmark")),
+    "learning": ("critics, preferences, distillation and tasks of many turns", 8, (
+        "script/agent_model", "script/lessons", "script/merged_teachers", "oracle/test_advantages.py", "oracle/test_distillation.py", "oracle/test_gae.py", "oracle/test_preferences.py",
+        "oracle/test_studies.py", "oracle/test_value_head.py", "training/test_batch_losses.py", "training/test_critic.py", "training/test_fireworks_learning.py", "training/test_sampling_support.py",
+        "api/test_far_teachers.py")),
     "ranks": ("ranks as processes, launches, long contexts and training in few bits", 9, (
         "unit/test_parallel", "unit/test_launch", "script/mpi", "script/mpi_serve", "script/rank_troubles", "script/launch", "script/long_gradients", "training/test_ranks.py",
         "oracle/test_eight_bits.py", "oracle/test_int4_qat.py")),
@@ -62,6 +67,15 @@ def of_subject(text, subject, told, beside):
         "| checks | seconds |", "|---|---|", *(f"| `{name}` | {seconds:,.0f} |" for name, seconds in sorted(found.items(), key=lambda one: -one[1])),
         *(["", f"Not in the log, or less than a second: {', '.join(f'`{pattern}`' for pattern in missing)}."] if missing else []),
     ])  # fmt: skip
+
+
+def minutes_longer(root, subject):
+    """Of what of_subject() wrote into docs/ci.md: by how many minutes a run is longer, how many are allowed, and the commit; None where nothing is written yet."""
+    mark = f"bench/ci_costs.py --of {subject}"
+    block = re.search(rf"<!-- {mark}: begin -->\n(.*?)\n<!-- {mark}: end -->", (root / "docs/ci.md").read_text(), re.S)
+    found = LONGER.search(block[1]) if block else None
+    commit = re.search(r"\bcommit ([0-9a-f]{7,40})", block[1]) if found else None
+    return (found[1], SUBJECTS[subject][1], commit[1] if commit else "not named") if found else None
 
 
 def page_of(text, told, beside):

@@ -9,6 +9,8 @@ import argparse
 import re
 from pathlib import Path
 
+from ci_costs import LONGER, SUBJECTS
+from limit_bars import number
 from marked_page import write_between_marks
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -32,12 +34,6 @@ class Block:
 def block_of(root, document, script):
     found = re.search(rf"<!-- {re.escape(script)}: begin -->\n(.*?)\n<!-- {re.escape(script)}: end -->", (root / document).read_text(), re.S)
     return Block(script.partition(" --")[0], found[1] if found else "")
-
-
-def number(cell):
-    """The first one in a cell."""
-    found = re.search(r"-?\d+(?:\.\d+)?", (cell or "").replace(",", ""))
-    return float(found[0]) if found else None
 
 
 def at_most(limit, *values):
@@ -121,8 +117,8 @@ def lesson_bars(block):
 
 
 def cost_bars(block):
-    found = re.search(r"a run is ([\d.]+) minutes longer", block.text)
-    yield "what a run of `.ci/run` is longer", "at most 7 minutes", f"{found[1]} minutes" if found else "None", at_most(7, float(found[1])) if found else None
+    found, allowed = LONGER.search(block.text), SUBJECTS["weights"][1]
+    yield "what a run of `.ci/run` is longer", f"at most {allowed} minutes", f"{found[1]} minutes" if found else "None", at_most(allowed, float(found[1])) if found else None
 
 
 def lesson_block(root):

@@ -34,8 +34,8 @@ class Sanitized:
 
 
 SANITIZED = {
-    "tsan-engine": Sanitized(3, 4, 3), "tsan-train": Sanitized(3, 4, 7),
-    "asan-model": Sanitized(2, 1), "asan-engine": Sanitized(3, 3, 2), "asan-train": Sanitized(3, 4, 2), "asan-losses": Sanitized(1, 1), "asan-serving": Sanitized(4, 1),
+    "tsan-engine": Sanitized(3, 4, 3), "tsan-train": Sanitized(2, 4, 7),
+    "asan-model": Sanitized(2, 1), "asan-engine": Sanitized(4, 3, 2), "asan-train": Sanitized(3, 4, 2), "asan-losses": Sanitized(1, 1), "asan-serving": Sanitized(4, 1),
     "asan-planning": Sanitized(2, 1), "asan-parity": Sanitized(3, 4), "asan-trained": Sanitized(1, 1), "asan-host": Sanitized(4, 2), "asan-runs": Sanitized(2, 1),
     "asan-api": Sanitized(3, 2), "asan-http": Sanitized(1, 2), "asan-jobs": Sanitized(3, 3),
     **{f"asan-kernels-{n}": Sanitized(4, 3) for n in range(KERNEL_PARTS)},

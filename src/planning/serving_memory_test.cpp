@@ -45,16 +45,20 @@ TEST_F(ServingMemoryTest, WhatIsGivenIsTaken) {
   EXPECT_GE(memory.ledger->held("cache"), 3 * kMegabyte - 65536);  // whole pages
 }
 
-// docs/training-api.md: 80 %. What others on the machine take or give back meanwhile is in the tolerance.
+// docs/training-api.md: 80 %. Others on the machine take memory and give it back meanwhile: one try of some has to tell the share.
 TEST_F(ServingMemoryTest, WhatIsNotGivenIsTheStatedShareOfWhatIsFree) {
-  const FreeMemory before = free_memory();
-  ASSERT_FALSE(before.limit.empty());
-  const ServingMemory memory = admit_serving(kServingSettings, {}, {});
-  const double least = static_cast<double>(std::min(before.bytes, free_memory().bytes)),
-               most = static_cast<double>(std::max(before.bytes, free_memory().bytes));
-  const auto total = static_cast<double>(memory.ledger->total());
-  EXPECT_GT(total, 0.77 * least);
-  EXPECT_LT(total, 0.83 * most);
+  double total = 0, least = 0, most = 0;
+  const auto is_the_share = [&] { return total > 0.77 * least && total < 0.83 * most; };
+  for (int attempt = 0; attempt < 5 && !is_the_share(); ++attempt) {
+    const FreeMemory before = free_memory();
+    ASSERT_FALSE(before.limit.empty());
+    const ServingMemory memory = admit_serving(kServingSettings, {}, {});
+    const FreeMemory after = free_memory();
+    total = static_cast<double>(memory.ledger->total());
+    least = static_cast<double>(std::min(before.bytes, after.bytes));
+    most = static_cast<double>(std::max(before.bytes, after.bytes));
+  }
+  EXPECT_TRUE(is_the_share()) << total << " of " << least << " to " << most;
 }
 
 TEST_F(ServingMemoryTest, WeightsOfReadingMakeRoomForTheCacheUnlessTrainingKeepsThem) {

@@ -10,6 +10,10 @@
 namespace lockstep {
 namespace {
 constexpr std::size_t kMostHostedBytes = std::size_t{256} << 20;  // of the file
+constexpr std::size_t kMostLocalRecordBytes = std::size_t{1} << 18;  // of a deployment as JSON, its ledger with it
+static_assert(kMostHostedDeployments * (kMostLocalRecordBytes + 1) < kMostHostedBytes, "what is written can be read");
+
+std::string text_of_deployments(const nlohmann::ordered_json& json) { return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace); }
 }  // namespace
 
 void Deployment::add(HotLoad load) {
@@ -101,6 +105,9 @@ Deployment LocalDeployments::change(const std::string& owner, const std::string&
   if (is_new && deployments_.size() >= kMostHostedDeployments)
     fail(ErrorCode::resource_exhausted, "this server has {} deployments, allowed are so many; delete some", deployments_.size());
   Deployment one = changed_deployment(is_new ? std::nullopt : std::optional(found->second), owner, name, change);
+  const std::size_t bytes = text_of_deployments(to_json(one)).size();
+  if (bytes > kMostLocalRecordBytes)
+    fail(ErrorCode::invalid_argument, "the deployment takes {} bytes with its ledger, allowed are {}; empty its ledger", bytes, kMostLocalRecordBytes);
   if (file_.empty()) {
     deployments_[{owner, name}] = one;
     return one;
@@ -123,7 +130,7 @@ void LocalDeployments::keep(ByName now) {
     nlohmann::ordered_json rows = nlohmann::ordered_json::array();
     for (const auto& [key, one] : now) rows.push_back(to_json(one));
     const nlohmann::ordered_json whole{{"deployments", std::move(rows)}};
-    write_file_atomic(file_, whole.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+    write_file_atomic(file_, text_of_deployments(whole) + "\n");
   }
   deployments_ = std::move(now);
 }

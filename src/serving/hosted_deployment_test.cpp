@@ -70,6 +70,16 @@ TEST_F(HostedDeploymentsTest, ThereAreNotTooMany) {
   deployments.change("bob", "more", [](Deployment&) {});
 }
 
+TEST_F(HostedDeploymentsTest, ALargeOneIsRefused) {
+  LocalDeployments deployments(file_);
+  deployments.change("ann", "d", [](Deployment& d) { d.description = "first"; });
+  EXPECT_THROW(deployments.change("ann", "d", [](Deployment& d) { d.description.assign(std::size_t{1} << 18, 'x'); }), Error);
+  EXPECT_THROW(deployments.change("ann", "e", [](Deployment& d) { d.description.assign(std::size_t{1} << 18, 'x'); }), Error);
+  EXPECT_EQ(deployments.find("ann", "d")->description, "first");
+  EXPECT_FALSE(deployments.find("ann", "e"));
+  EXPECT_EQ(LocalDeployments(file_).all("ann").size(), 1u);
+}
+
 TEST_F(HostedDeploymentsTest, ALedgerHasTheLastLoads) {
   Deployment d;
   for (int i = 0; i < 150; ++i) d.add({.identity = std::to_string(i), .type = {}, .began = 1, .ended = 2, .failure = {}});

@@ -39,6 +39,14 @@ def wait_for(port):
     raise AssertionError("the server does not listen")
 
 
+def wait_until(what, seconds=60):
+    """Until what() is true."""
+    ended = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < ended, f"it did not come to pass in {seconds} seconds"
+        time.sleep(0.02)
+
+
 @contextlib.contextmanager
 def nginx(folder, places, outside=""):
     """Debian's nginx with these places of a server on the loopback, and what stands outside of the server; its URL."""

@@ -5,7 +5,7 @@ import sys
 import time
 
 import httpx
-from store_tools import REPOSITORY, StoreServer, run
+from store_tools import REPOSITORY, StoreServer, run, wait_until
 from test_s3_signatures import VARIABLES, Bucket
 
 sys.path.insert(0, str(REPOSITORY / "bench"))
@@ -37,13 +37,6 @@ def figure(server, name):
     return float(re.search(rf"^{re.escape(name)} (\S+)$", httpx.get(f"{server.url}/metrics").text, re.M)[1])
 
 
-def wait_for(what, seconds=60):
-    ended = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < ended
-        time.sleep(0.05)
-
-
 def test_a_replica_goes_on_whatever_the_server_does(tmp_path, start_sampler):
     store, folders = tmp_path / "store", [stepped(MODEL, tmp_path / "odd", 1, 1), MODEL]
     push = lambda folder: run("snapshot", "push", folder, store, "--channel", "chat", "--profile", "cpu-bf16w", "--json")["id"]  # noqa: E731
@@ -53,7 +46,7 @@ def test_a_replica_goes_on_whatever_the_server_does(tmp_path, start_sampler):
     first = push(MODEL)
     with StoreServer(store) as source:
         server = start_sampler("--follow", f"{source.url}/chat", "--replica", "r", "--downloads", str(tmp_path / "downloads"), "--threads", "1", "--in-flight", "finish")
-        wait_for(lambda: choices(server)[0] == first)
+        wait_until(lambda: choices(server)[0] == first)
         said.append(choices(server)[1])
         assert said[0] != said[1]
         expected = {first: said[1]}
@@ -71,14 +64,14 @@ def test_a_replica_goes_on_whatever_the_server_does(tmp_path, start_sampler):
             snapshot = push(folders[number % 2])
             expected[snapshot] = said[number % 2]
             goes_to(snapshot)
-            wait_for(lambda: wrong.left == 0)
-        wait_for(lambda: figure(server, 'lockstep_sync_stage{stage="ready"}') == 1)
+            wait_until(lambda: wrong.left == 0)
+        wait_until(lambda: figure(server, 'lockstep_sync_stage{stage="ready"}') == 1)
         # A server that lies for ever: an error that stays, on the old snapshot; once it is honest, that heals.
         source.fault, errors = Wrong("lie", "objects/", -1), figure(server, "lockstep_sync_errors_total")
         other = len(FAULTS) % 2
         snapshot, before = push(folders[other]), choices(server)
         expected[snapshot] = said[other]
-        wait_for(lambda: figure(server, 'lockstep_sync_stage{stage="error"}') == 1)
+        wait_until(lambda: figure(server, 'lockstep_sync_stage{stage="error"}') == 1)
         assert choices(server) == before and before[0] != snapshot and figure(server, "lockstep_sync_errors_total") > errors
         source.fault = Wrong(None, "")
         goes_to(snapshot)
@@ -87,7 +80,7 @@ def test_a_replica_goes_on_whatever_the_server_does(tmp_path, start_sampler):
 def test_a_followers_log_has_no_secret(tmp_path, start_sampler, monkeypatch):
     def log_of(place, *words):
         server = start_sampler("--follow", place, "--replica", "r", "--downloads", str(tmp_path / "downloads"), "--threads", "1", "--log-level", "debug")
-        wait_for(lambda: figure(server, 'lockstep_sync_stage{stage="error"}') == 1)
+        wait_until(lambda: figure(server, 'lockstep_sync_stage{stage="error"}') == 1)
         server.stop()
         log = "".join(server.errors)
         assert all(word in log for word in words), log

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import xxhash
-from store_tools import REPOSITORY, run
+from store_tools import REPOSITORY, run, wait_until
 
 MODEL = REPOSITORY / "models/countdown-glm"
 FILES = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json")
@@ -129,13 +129,6 @@ class Store:
             whole(self.root / "channels/chat.json", canonical({"sequence": self.channel()["sequence"] + 1, "target": target, "transition": "immediate"}))
 
 
-def wait_for(what, seconds=60):
-    ended = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < ended
-        time.sleep(0.02)
-
-
 def test_a_store_by_hand_is_read_followed_and_pushed_to(tmp_path, start_sampler):
     store = Store(tmp_path / "store")
     old = tensors_of(MODEL)
@@ -146,12 +139,12 @@ def test_a_store_by_hand_is_read_followed_and_pushed_to(tmp_path, start_sampler)
     server = start_sampler("--follow", f"{store.root}/chat", "--replica", "r", "--threads", "1")
     answer = lambda: httpx.post(f"{server.url}/v1/completions", json=PROMPT, timeout=60).json()  # noqa: E731
     has = lambda number: float(re.search(r"^lockstep_sync_current_sequence (\S+)$", httpx.get(f"{server.url}/metrics").text, re.M)[1]) == number  # noqa: E731
-    wait_for(lambda: has(1))
+    wait_until(lambda: has(1))
     before = answer()
     with locked(store.root):
         second = store.snapshot(new, first, old)
         store.move(second)
-    wait_for(lambda: has(2))
+    wait_until(lambda: has(2))
     after = answer()
     assert after["snapshot"] == second and after["choices"] != before["choices"]
     run("snapshot", "pull", store.root, "chat", tmp_path / "out", "--json")
@@ -161,7 +154,7 @@ def test_a_store_by_hand_is_read_followed_and_pushed_to(tmp_path, start_sampler)
 
     # The record of a replica has the keys that the page lists.
     record = lambda: json.loads((store.root / "replicas/chat~r.json").read_bytes())  # noqa: E731
-    wait_for(lambda: record()["stage"] == "ready")
+    wait_until(lambda: record()["stage"] == "ready")
     row = record()
     assert {key: type(value) for key, value in row.items()} == REPLICA and row["seconds"].keys() == STAGES, row
     assert (row["name"], row["current"], row["target"], row["current_sequence"], row["error"]) == ("r", second, second, 2, ""), row
@@ -173,12 +166,12 @@ def test_a_store_by_hand_is_read_followed_and_pushed_to(tmp_path, start_sampler)
     with ThreadPoolExecutor(1) as pool:
         with locked(store.root / "channels"):
             pushing = pool.submit(run, "snapshot", "push", MODEL, store.root, "--channel", "chat", "--json")
-            wait_for(lambda: pushing.done() or len(list((store.root / "manifests").glob("*.json"))) == 3)
+            wait_until(lambda: pushing.done() or len(list((store.root / "manifests").glob("*.json"))) == 3)
             time.sleep(0.3)
             assert not pushing.done() and store.channel() == {"sequence": 2, "target": second, "transition": "immediate"}
         third = pushing.result()
     assert third["parent"] == second and (store.root / "channels/chat.json").read_bytes() == canonical({"sequence": 3, "target": third["id"], "transition": "immediate"})
-    wait_for(lambda: has(3))
+    wait_until(lambda: has(3))
     assert answer()["choices"] == before["choices"]
 
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "base/log.h"
 #include "base/server_paths.h"
 #include "host/training_records.h"
@@ -40,7 +41,7 @@ void end_hot_load(HostedDeployments& records, const std::string& owner, const st
     if (!now || !open_load(*now, identity)) return;
     records.change(owner, name, [&](Deployment& d) {
       HotLoad* const load = open_load(d, identity);
-      if (!load) return;
+      if (!load) fail(ErrorCode::not_found, "it was deleted, or its ledger was emptied, in this moment");  // so that change() makes no new one
       load->ended = unix_now();
       if (progress.ready) {
         d.identity = identity;

@@ -8,7 +8,7 @@ import sys
 from harness import ROOT, TMP, check
 
 sys.path.insert(0, str(ROOT / "bench"))
-import learning_ci  # noqa: E402
+import learning_build  # noqa: E402
 import learning_costs  # noqa: E402
 import learning_tables  # noqa: E402
 import limit_bars  # noqa: E402
@@ -203,7 +203,7 @@ with check("what-learning-costs-has-tables"):
     assert "| a | 15 | 100 | 104 | +4.0% (-6.0% to +14.0%) | +2.0% | not told apart |" in text, text
     assert text.splitlines()[-2].endswith("| missed |") and text.endswith("| met |"), text
 
-with check("what-learning-adds-to-ci-is-summed"):
+with check("what-learning-adds-to-a-build-is-summed"):
     build, unity = TMP / "build", TMP / "build/CMakeFiles/x.dir/Unity"
     unity.mkdir(parents=True, exist_ok=True)
     (TMP / "src/rl").mkdir(parents=True, exist_ok=True)
@@ -213,14 +213,8 @@ with check("what-learning-adds-to-ci-is-summed"):
     entry = lambda seconds, name: f"0\t{seconds * 1000}\t0\t{name}\thash\n"  # noqa: E731
     (build / ".ninja_log").write_text("# ninja log v5\n" + entry(99, "CMakeFiles/x.dir/Unity/unity_0_cxx.cxx.o") + entry(20, "CMakeFiles/x.dir/Unity/unity_0_cxx.cxx.o") + entry(9, "CMakeFiles/x.dir/src/base/file.cpp.o")
                                       + entry(50, "CMakeFiles/x.dir/src/cli/train_distill.cpp.o"))  # fmt: skip
-    assert learning_ci.compiled(build) == 20 * 0.75 + 50  # the last time of an object, and three quarters of its lines
-    log = "cost   500.0 s  script/lessons (700.0 s of a processor)\ncost   300.0 s  tests in Python, oracle (259.5 s of a processor)\ncost    30.0 s  oracle/test_gae.py\n"
-    text = "\n".join(learning_ci.rows(log, build))
-    assert "| 960 | 480 | at most 480 | met |" in text and "| 65 | 32 | at most 30 | missed |" in text, text
-    assert all((ROOT / "tests" / name).is_file() for name in learning_ci.FILES)
-    assert all((ROOT / f"tests/check.d/{name.removeprefix('script/')}.sh").is_file() for name in learning_ci.SCRIPTS)
-    tests = "\n".join(path.read_text() for folder in ("src", "tests/system") for path in (ROOT / folder).rglob("*_test.cpp"))
-    assert all(f"({suite}," in tests for suites in learning_ci.SUITES.values() for suite in suites)
+    assert learning_build.compiled(build) == 20 * 0.75 + 50  # the last time of an object, and three quarters of its lines
+    assert "in 65 seconds, two at a time in 32; at most 30 are allowed: missed." in learning_build.sentence(build), learning_build.sentence(build)
 
 with check("an-interval-of-a-median-is-of-the-rounds"):
     # Of 15 values 3 of each end may go: with 4 the chance outside is 2 * (1 + 15 + 105 + 455) / 2^15 = 3.5%, with 5 it is 11.8%.
