@@ -9,7 +9,7 @@
 
 namespace lockstep {
 namespace {
-constexpr std::size_t kMostHostedBytes = std::size_t{256} << 20;  // of the file
+constexpr std::size_t kMostHostedBytes = std::size_t{256} << 20;     // of the file
 constexpr std::size_t kMostLocalRecordBytes = std::size_t{1} << 18;  // of a deployment as JSON, its ledger with it
 static_assert(kMostHostedDeployments * (kMostLocalRecordBytes + 1) < kMostHostedBytes, "what is written can be read");
 
