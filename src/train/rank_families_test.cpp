@@ -1,5 +1,5 @@
-// A step of every family over six layouts, with LOCKSTEP_SLOW_TESTS=1 over twenty-one, has the bits of one rank: log-probabilities, the gradient's norm, masters
-// and moments. What the kinds of ranks do in each of their ways is tried on three families (ranks_test.cpp and others).
+// A step of every family over six layouts, with LOCKSTEP_SLOW_TESTS=1 over twenty-one, has the bits of one rank: log-probabilities, the gradient's norm,
+// masters and moments. What the kinds of ranks do in each of their ways is tried on three families (ranks_test.cpp and others).
 #include <gtest/gtest.h>
 
 #include <cstdlib>
