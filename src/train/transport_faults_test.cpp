@@ -126,7 +126,7 @@ bool forget_a_deposit(const View& bins) {
 
 // The control: of two replicas one has lost what the other deposited for one weight. That parameter has another gradient, and no other.
 TEST(DelayedExchangesControl, ALostDepositIsFoundAtItsParameter) {
-  const TrainBench bench(kLlama);
+  const TrainBench bench(in_long_context(kLlama));
   const std::vector<Parameter>& parameters = bench.model->manifest().parameters();
   const std::vector<TrainSequence> data = sequences(bench.model->facts().vocabulary, 4, 150);
   const HookedSteps want = hooked_steps(bench, {}, data, 1);
