@@ -102,10 +102,10 @@ std::uint64_t most_deltas(std::uint64_t behind) {
 }
 
 SnapshotPath plan_path(const Store& store, const std::string& target, const std::string& have) {
-  return plan_path([&store](const std::string& id) { return read_ways(store, id); }, target, have);
+  return plan_path_by([&store](const std::string& id) { return read_ways(store, id); }, target, have);
 }
 
-SnapshotPath plan_path(const WaysReader& read, const std::string& target, const std::string& have) {
+SnapshotPath plan_path_by(const WaysReader& read, const std::string& target, const std::string& have) {
   if (target == have) return {};
   const auto first = read(target);
   if (!first) return {};

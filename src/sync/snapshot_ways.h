@@ -42,6 +42,6 @@ std::uint64_t most_deltas(std::uint64_t behind);
 SnapshotPath plan_path(const Store& store, const std::string& target, const std::string& have);
 // The same of ways that stand elsewhere.
 using WaysReader = std::function<std::optional<SnapshotWays>(const std::string& id)>;
-SnapshotPath plan_path(const WaysReader& read, const std::string& target, const std::string& have);
+SnapshotPath plan_path_by(const WaysReader& read, const std::string& target, const std::string& have);
 
 }  // namespace lockstep

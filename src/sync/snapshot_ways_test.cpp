@@ -32,7 +32,7 @@ class SnapshotPaths : public testing::Test {
     }
   }
   SnapshotPath plan(std::uint64_t target, const std::string& have) const {
-    return plan_path(
+    return plan_path_by(
         [this](const std::string& id) {
           const auto found = ways_.find(id);
           return found == ways_.end() ? std::nullopt : std::optional(found->second);
