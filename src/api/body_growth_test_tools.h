@@ -64,6 +64,8 @@ void expect_work_grows_with_the_length(const std::string& route, const Json& rig
     if (!right.at(path).is_structured() && !right.at(path).is_string()) continue;
     const GrowingBody grows = growing_body(right, path);
     for (const std::size_t bytes : {std::size_t{1'500}, std::size_t{8'000}}) {
+      // Keys of one object are compared with each other up to a limit (base/bounded_json.h), beyond which the larger body is.
+      if (right.at(path).is_object() && bytes < 8'000) continue;
       const auto run = [&](const std::string& more) {
         ask(grows.body, [&](std::string& text) {
           const std::size_t at = text.find(grows.mark);

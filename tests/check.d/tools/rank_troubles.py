@@ -73,7 +73,7 @@ def ended(pids):
 
 def disturbed(name, kind, processes, ranks, delay, draws):
     """A start of the run with this trouble, at its end."""
-    line, pids = command(name, kind, processes, ranks, draws), {}
+    line, pids, before = command(name, kind, processes, ranks, draws), {}, steps_logged(name)
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+", errors="replace") as errors:
         running = subprocess.Popen(line, env=ENVIRONMENT, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=out, stderr=errors, text=True)
         until = time.monotonic() + LONG
@@ -84,6 +84,9 @@ def disturbed(name, kind, processes, ranks, delay, draws):
                 assert time.monotonic() < until, f"{kind}: {len(pids)} of {processes} processes began"
                 time.sleep(0.02)
                 pids = pids_of(running.pid)
+            while kind == "stop" and running.poll() is None and steps_logged(name) == before:  # Open MPI's own start waits without end
+                assert time.monotonic() < until, "stop: no step is made"
+                time.sleep(0.02)
             if running.poll() is None and kind in DISTURB:
                 with contextlib.suppress(ProcessLookupError, FileNotFoundError):  # it has just ended
                     DISTURB[kind](pids[draws.randrange(processes)])
