@@ -1,6 +1,6 @@
 // The work of each wire's reader grows with the length of a body, whatever it is full of: eight times the bytes are about eight times the work
-// (base/growth_test_tools.h). Readers of training bodies have theirs beside them (fireworks/json_batch_test.cpp, tinker/proto_codec_test.cpp), and so
-// have the routes of everything else (tinker/training_bodies_test.cpp, openai/body_growth_test.cpp), JSON itself in base/bounded_json_test.cpp.
+// (base/growth_test_tools.h). Readers of training bodies have theirs beside them (fireworks/json_batch_test.cpp, tinker/proto_codec_test.cpp),
+// JSON itself in base/bounded_json_test.cpp.
 #include <gtest/gtest.h>
 
 #include "api/errors.h"

@@ -1,5 +1,5 @@
 // Measures how a reader's work grows with its input, in instructions of the thread where the system counts them, else in its processor
-// time; or, where other threads do the work, in that of the whole process. Tests only.
+// time. Tests only.
 //   EXPECT_LT(growth([&](std::size_t size) { return text_of(size); }, [](const std::string& text) { read(text); }, 20'000), kLinearGrowth);
 #pragma once
 #include <linux/perf_event.h>
@@ -16,12 +16,9 @@
 
 namespace lockstep {
 
-enum class WorkOf { thread, process };
-
 class WorkMeter {
  public:
-  explicit WorkMeter(WorkOf whose = WorkOf::thread) : clock_(whose == WorkOf::thread ? CLOCK_THREAD_CPUTIME_ID : CLOCK_PROCESS_CPUTIME_ID) {
-    if (whose == WorkOf::process) return;  // instructions of threads that run already cannot be counted
+  WorkMeter() {
     perf_event_attr attributes{};
     attributes.type = PERF_TYPE_HARDWARE;
     attributes.size = sizeof attributes;
@@ -35,7 +32,7 @@ class WorkMeter {
   WorkMeter(const WorkMeter&) = delete;
   WorkMeter& operator=(const WorkMeter&) = delete;
   bool counts_instructions() const { return file_ >= 0; }
-  // Instructions, or nanoseconds of a processor: the least of some tries.
+  // Instructions, or nanoseconds of this thread: the least of some tries.
   double of(const std::function<void()>& work) const {
     double least = 0;
     for (int i = 0; i < (file_ >= 0 ? 1 : 4); ++i) {
@@ -51,21 +48,19 @@ class WorkMeter {
   double now() const {
     if (std::uint64_t count = 0; file_ >= 0 && read(file_, &count, sizeof count) == sizeof count) return static_cast<double>(count);
     timespec time{};
-    clock_gettime(clock_, &time);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
     return static_cast<double>(time.tv_sec) * 1e9 + static_cast<double>(time.tv_nsec);
   }
-  clockid_t clock_;
   int file_ = -1;
 };
 
 inline constexpr double kLinearGrowth = 2.5;
-inline constexpr double kTooShort = 1e6;  // nanoseconds of a whole process, in which it also does other things than the work
 // What doubling the input multiplies the work by, between `size` and eight times that: 2 for linear work, 4 for quadratic. Time is
-// disturbed by others; the least of several tries is not, so one that looks too long is measured again. 0: a process did too little to tell.
+// disturbed by others; the least of several tries is not, so one that looks too long is measured again.
 template <class Make, class Run>
-double growth(const Make& make, const Run& run, std::size_t size, WorkOf whose = WorkOf::thread) {
+double growth(const Make& make, const Run& run, std::size_t size) {
   constexpr int kMostTries = 8;
-  const WorkMeter meter(whose);
+  const WorkMeter meter;
   const auto small = make(size), large = make(8 * size);
   double least_small = 0, least_large = 0, ratio = 0;
   run(small);  // what is made once
@@ -74,7 +69,6 @@ double growth(const Make& make, const Run& run, std::size_t size, WorkOf whose =
     least_small = i == 0 ? one : std::min(least_small, one);
     least_large = i == 0 ? eight : std::min(least_large, eight);
     ratio = std::cbrt(least_large / least_small);
-    if (whose == WorkOf::process && least_large < kTooShort) ratio = 0;
   }
   return ratio;
 }
