@@ -84,8 +84,8 @@ def disturbed(name, kind, processes, ranks, delay, draws):
                 assert time.monotonic() < until, f"{kind}: {len(pids)} of {processes} processes began"
                 time.sleep(0.02)
                 pids = pids_of(running.pid)
-            while kind == "stop" and running.poll() is None and steps_logged(name) == before:  # Open MPI's own start waits without end
-                assert time.monotonic() < until, "stop: no step is made"
+            while kind in DISTURB and running.poll() is None and steps_logged(name) == before:  # Open MPI's own start waits without end for who is lost in it
+                assert time.monotonic() < until, f"{kind}: no step is made"
                 time.sleep(0.02)
             if running.poll() is None and kind in DISTURB:
                 with contextlib.suppress(ProcessLookupError, FileNotFoundError):  # it has just ended
