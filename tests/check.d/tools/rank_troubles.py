@@ -1,13 +1,12 @@
 """Runs over processes that are disturbed at random moments and go on with other processes, in other layouts, to the bits of a run that nobody disturbed.
 
-One of the processes is killed, or stopped until the others give it up, or its disk is full while it writes its share, or it gets no more memory. Whatever it is, all of them
+One of the processes is killed, or stopped until the others give it up, or its disk is full while it writes its share. Whatever it is, all of them
 end, nobody hangs, the newest checkpoint is whole and at most one step behind, and the next start has fewer ranks or more. The seed is printed; LOCKSTEP_TROUBLE_SEED repeats
 it. Ten troubles, 200 with LOCKSTEP_SLOW_TESTS=1, as many as LOCKSTEP_TROUBLES says. A link that is cut: launch.py, between namespaces. Without Open MPI it is skipped.
 """
 import contextlib
 import os
 import random
-import resource
 import shutil
 import signal
 import subprocess
@@ -22,7 +21,7 @@ RUNS = TMP / "runs"
 TROUBLES = int(os.environ.get("LOCKSTEP_TROUBLES") or (200 if os.environ.get("LOCKSTEP_SLOW_TESTS") else 10))
 SETTINGS = {"steps": 6, "batch": 4, "checkpoint_every": 1, "threads": 2}
 LAYOUTS = [(2, "dp=2"), (3, "dp=3,shard=weights"), (2, "tp=2"), (2, "tp=2,dp=2"), (2, "dp=2,pp=2"), (3, "ep=3,rows=dealt")]
-KINDS = ("kill", "stop", "disk", "memory")
+KINDS = ("kill", "stop", "disk")
 SILENCE = 3  # seconds, of those that are stopped
 POINTS = ("checkpoint:write", "checkpoint:fsync", "file.written")
 
@@ -35,13 +34,7 @@ def stop(pid):
     os.kill(pid, signal.SIGSTOP)
 
 
-def no_more_memory(pid):
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[0])
-    _, most = resource.prlimit(pid, resource.RLIMIT_AS)
-    resource.prlimit(pid, resource.RLIMIT_AS, (pages * resource.getpagesize(), most))
-
-
-DISTURB = {"kill": kill, "stop": stop, "memory": no_more_memory}
+DISTURB = {"kill": kill, "stop": stop}
 
 
 def steps_logged(name):
@@ -123,12 +116,12 @@ with check("random-troubles"):
     require_same(expected, bits(RUNS / "undisturbed", outcome), "over processes that nobody disturbed")
     print(f"LOCKSTEP_TROUBLE_SEED={seed}, {seconds:.1f} s undisturbed", flush=True)
     troubles, attempts, runs, saved = {kind: 0 for kind in KINDS}, 0, 0, 0
-    while sum(troubles.values()) < TROUBLES or not all(troubles[kind] for kind in ("kill", "stop", "disk")):  # what a process has may suffice it
+    while sum(troubles.values()) < TROUBLES or not all(troubles.values()):
         attempts += 1
         assert attempts < 6 * TROUBLES + 20, f"only {troubles} in {attempts} attempts"
         name, kind, (processes, ranks) = f"disturbed-{runs}", KINDS[attempts % len(KINDS)], draws.choice(LAYOUTS)
         outcome = disturbed(name, kind, processes, ranks, draws.uniform(0.1, 0.9) * seconds, draws)
-        # It was done before, or what it got sufficed: the rest of the troubles go to another run. (Where a process was killed mpirun may end with 0 too.)
+        # It was done before: the rest of the troubles go to another run. (Where a process was killed mpirun may end with 0 too.)
         if outcome.returncode == 0 and outcome.stdout.strip():
             require_same(expected, bits(RUNS / name, outcome), f"after {troubles}, over {processes} processes, {ranks}")
             shutil.rmtree(RUNS / name)
