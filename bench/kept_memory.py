@@ -4,14 +4,13 @@
 
     bench/kept_memory.py [--page docs/kept-forwards.md]
 """
-import argparse
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
-from marked_page import write_between_marks
+from marked_page import page_command
 
 ROOT = Path(__file__).resolve().parents[1]
 PROFILE = "cpu-bf16w"
@@ -41,21 +40,14 @@ def table(found):
     return lines
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--page", type=Path)
-    options = parser.parse_args()
+def text():
     found = []
     for name in names():
         inputs, everything = plan(name, "inputs"), plan(name, "all")
         if inputs and everything:
             found.append((name, inputs["parameters"], inputs["kept_row_bytes"], everything["kept_row_bytes"]))
-    text = "\n".join(table(found))
-    if options.page:
-        write_between_marks(options.page, "bench/kept_memory.py", text)
-    else:
-        print(text)
+    return "\n".join(table(found))
 
 
 if __name__ == "__main__":
-    main()
+    page_command(__doc__, "bench/kept_memory.py", text)

@@ -5,12 +5,11 @@ is measured here: the figures are those of the blocks of docs/performance.md and
     python3 bench/limit_bars.py [--page docs/profiling.md]
 
 An aim of which no block has a figure has `not measured`, and the script that would measure it."""
-import argparse
 import re
 from pathlib import Path
 
 from ci_costs import SUBJECTS, minutes_longer
-from marked_page import write_between_marks
+from marked_page import page_command
 from performance_page import blocks_of, machine_kind, sections_of
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -245,16 +244,5 @@ def table(root):
     return lines
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--page", type=Path)
-    options = parser.parse_args()
-    text = "\n".join(table(ROOT))
-    if options.page:
-        write_between_marks(options.page, "bench/limit_bars.py", text)
-    else:
-        print(text)
-
-
 if __name__ == "__main__":
-    main()
+    page_command(__doc__, "bench/limit_bars.py", lambda: "\n".join(table(ROOT)))

@@ -5,13 +5,12 @@ figures are those of the blocks that scripts wrote into the documents, and a tab
     python3 bench/weight_bars.py [--page docs/weight-sync.md]
 
 An aim whose block lacks the figure has `not measured`."""
-import argparse
 import re
 from pathlib import Path
 
 from ci_costs import LONGER, SUBJECTS
 from limit_bars import number
-from marked_page import write_between_marks
+from marked_page import page_command
 
 ROOT = Path(__file__).resolve().parents[1]
 HERE, TENANTS, CI, RL = "docs/weight-sync.md", "docs/tenants.md", "docs/ci.md", "docs/rl.md"
@@ -139,16 +138,5 @@ def table(root):
     return lines
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--page", type=Path)
-    options = parser.parse_args()
-    text = "\n".join(table(ROOT))
-    if options.page:
-        write_between_marks(options.page, "bench/weight_bars.py", text)
-    else:
-        print(text)
-
-
 if __name__ == "__main__":
-    main()
+    page_command(__doc__, "bench/weight_bars.py", lambda: "\n".join(table(ROOT)))

@@ -10,6 +10,7 @@ import ci_costs  # noqa: E402
 import counted_versions  # noqa: E402
 import delta_codec  # noqa: E402
 import flipped_bits  # noqa: E402
+import marked_page  # noqa: E402
 import published_run  # noqa: E402
 import regions  # noqa: E402
 import weight_bars  # noqa: E402
@@ -173,7 +174,7 @@ def test_each_aim_is_met_missed_or_not_measured(tmp_path):
         for name in ("weight-sync", "tenants", "ci", "rl"):
             (docs / f"{name}.md").write_text((ROOT / f"docs/{name}.md").read_text())
         for script, text in {**blocks, **changed}.items():
-            weight_bars.write_between_marks(docs / "weight-sync.md", script, text)
+            marked_page.write_between_marks(docs / "weight-sync.md", script, text)
         return {line.split(" | ")[0].removeprefix("| "): [cell.strip() for cell in line.strip("|").split("|")][1:] for line in weight_bars.table(tmp_path)[2:]}
 
     table = written()
