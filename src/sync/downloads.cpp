@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <set>
 #include <system_error>
@@ -57,37 +58,50 @@ class OpenFile {
   fs::path path_;
   int descriptor_;
 };
+
+class Turn {
+ public:
+  explicit Turn(std::counting_semaphore<>& turns) : turns_(turns) { turns_.acquire(); }
+  ~Turn() { turns_.release(); }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  std::counting_semaphore<>& turns_;
+};
 }  // namespace
 
 // An unfinished object: its bytes, and a count of bytes for each piece. Bytes are written before their count, so a kill may lose some but never
 // invents any.
 struct Downloads::Part {
   Part(const fs::path& whole, std::uint64_t size)
-      : bytes(size), data(whole.string() + kData, size), counts(whole.string() + kCounts, pieces() * sizeof(std::uint32_t)), have(pieces()) {
+      : bytes(size), piece(std::clamp((size + kPieces - 1) / kPieces, kLeastPieceBytes, kMostPieceBytes)), data(whole.string() + kData, size), counts(whole.string() + kCounts, pieces() * sizeof(std::uint32_t)), have(pieces()) {
     if (!have.empty()) counts.read(0, have.data(), have.size() * sizeof(std::uint32_t));
     for (std::size_t i = 0; i < have.size(); ++i)
       if (have[i] > piece_bytes(i)) have[i] = 0;
   }
-  std::size_t pieces() const { return static_cast<std::size_t>((bytes + kPieceBytes - 1) / kPieceBytes); }
-  std::uint64_t piece_bytes(std::size_t i) const { return std::min(kPieceBytes, bytes - i * kPieceBytes); }
+  std::uint64_t begin(std::size_t i) const { return i * piece; }
+  std::size_t pieces() const { return static_cast<std::size_t>((bytes + piece - 1) / piece); }
+  std::uint64_t piece_bytes(std::size_t i) const { return std::min(piece, bytes - begin(i)); }
   // Bytes that follow each other; they may reach into the next pieces.
   void add(std::uint64_t at, std::string_view text) {
     while (!text.empty()) {
-      const auto i = static_cast<std::size_t>(at / kPieceBytes);
-      const std::size_t here = static_cast<std::size_t>(std::min<std::uint64_t>(text.size(), i * kPieceBytes + piece_bytes(i) - at));
+      const auto i = static_cast<std::size_t>(at / piece);
+      const std::size_t here = static_cast<std::size_t>(std::min<std::uint64_t>(text.size(), begin(i) + piece_bytes(i) - at));
       data.write(at, text.data(), here);
-      have[i] = static_cast<std::uint32_t>(at + here - i * kPieceBytes);
+      have[i] = static_cast<std::uint32_t>(at + here - begin(i));
       counts.write(i * sizeof(std::uint32_t), &have[i], sizeof(std::uint32_t));
       at += here;
       text.remove_prefix(here);
     }
   }
-  std::uint64_t bytes;
+  std::uint64_t bytes, piece;  // of the object, and of all its pieces but the last
   OpenFile data, counts;
   std::vector<std::uint32_t> have;
 };
 
-Downloads::Downloads(const Store& far, const fs::path& folder, const DownloadOptions& options) : far_(far), folder_(folder), options_(options) {
+Downloads::Downloads(const Store& far, const fs::path& folder, const DownloadOptions& options)
+    : far_(far), folder_(folder), options_(options), turns_(std::max(1, options.parallel)) {
   std::error_code error;
   fs::create_directories(folder_, error);
   if (error) fail(ErrorCode::io, "cannot create '{}': {}", folder_.string(), error.message());
@@ -167,11 +181,11 @@ void Downloads::fetch_one(const std::string& digest) const {
       Part part(whole(digest), *bytes);
       fetch_pieces(digest, part);
       Sha256 hash;
-      std::string piece;
+      std::string text;
       for (std::size_t i = 0; i < part.pieces(); ++i) {
-        piece.resize(static_cast<std::size_t>(part.piece_bytes(i)));
-        part.data.read(i * kPieceBytes, piece.data(), piece.size());
-        hash.update(piece);
+        text.resize(static_cast<std::size_t>(part.piece_bytes(i)));
+        part.data.read(part.begin(i), text.data(), text.size());
+        hash.update(text);
       }
       found = hash.hex();
       if (found == digest) part.data.sync();
@@ -193,6 +207,7 @@ void Downloads::fetch_one(const std::string& digest) const {
 
 void Downloads::fetch_pieces(const std::string& digest, Part& part) const {
   const auto take = [&](std::uint64_t begin, std::uint64_t end) {
+    const Turn turn(turns_);
     std::uint64_t at = begin;
     far_.stream(StoredKind::object, digest, begin, end - begin, [&](std::string_view text) {
       part.add(at, text);
@@ -203,18 +218,16 @@ void Downloads::fetch_pieces(const std::string& digest, Part& part) const {
     });
   };
   const auto piece = [&](std::size_t i) {
-    if (part.have[i] < part.piece_bytes(i)) take(i * kPieceBytes + part.have[i], i * kPieceBytes + part.piece_bytes(i));
+    if (part.have[i] < part.piece_bytes(i)) take(part.begin(i) + part.have[i], part.begin(i) + part.piece_bytes(i));
   };
   if (part.pieces() == 0) return;
-  piece(0);  // shows whether the server gives parts
-  if (far_.gives_ranges()) {
-    ThreadPool(std::max(1, options_.parallel)).run(static_cast<std::int64_t>(part.pieces()) - 1, [&](std::int64_t i) {
-      piece(static_cast<std::size_t>(i) + 1);
-    });
+  if (!far_.gives_ranges()) piece(0);  // shows whether the server does
+  if (far_.gives_ranges().value_or(true)) {
+    ThreadPool(std::max(1, options_.parallel)).run(static_cast<std::int64_t>(part.pieces()), [&](std::int64_t i) { piece(static_cast<std::size_t>(i)); });
     return;
   }
   std::uint64_t begin = 0;
-  for (std::size_t i = 0; i < part.pieces() && begin == i * kPieceBytes; ++i) begin += part.have[i];
+  for (std::size_t i = 0; i < part.pieces() && begin == part.begin(i); ++i) begin += part.have[i];
   if (begin < part.bytes) take(begin, part.bytes);
 }
 

@@ -1,5 +1,6 @@
-// A remote store with a local folder for downloads. When something of an object is read, the whole object is fetched, in pieces of 4 MB, several at a
-// time, and checked by its SHA-256. After an interruption or a kill a fetch goes on where it ended. Any thread; one process a folder (a lock).
+// A remote store with a local folder for downloads. When something of an object is read, the whole object is fetched, in pieces, several at a time,
+// and checked by its SHA-256. A large object has pieces of 4 MB; one below 16 MB has four: where packets are lost, a connection alone is slow on any
+// link. After an interruption or a kill a fetch goes on where it ended. Any thread; one process a folder (a lock).
 //   const Downloads near(*store, "model.lockstep.downloads", {.parallel = 4});   near.fetch(digests);   near.read(StoredKind::object, digest, 0, 10);
 #pragma once
 #include <atomic>
@@ -7,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <semaphore>
 #include <string>
 #include <vector>
 
@@ -15,7 +17,8 @@
 
 namespace lockstep {
 
-inline constexpr std::uint64_t kPieceBytes = std::uint64_t{4} << 20;
+inline constexpr std::uint64_t kMostPieceBytes = std::uint64_t{4} << 20, kLeastPieceBytes = std::uint64_t{64} << 10;
+inline constexpr std::uint64_t kPieces = 4;  // of an object that is not large
 
 struct DownloadOptions {
   int parallel = 4;                                       // transfers at a time
@@ -62,6 +65,7 @@ class Downloads final : public ReadAlone<Store> {
   mutable std::mutex mutex_;
   mutable std::map<std::string, std::unique_ptr<std::mutex>> busy_;  // one an object
   mutable std::map<std::string, std::uint64_t> sizes_;               // of objects that were asked for
+  mutable std::counting_semaphore<> turns_;  // as many transfers at a time, whatever the number of objects
   mutable std::atomic<std::uint64_t> arrived_{0};
 };
 

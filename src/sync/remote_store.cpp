@@ -56,8 +56,11 @@ std::optional<std::uint64_t> RemoteStore::size(StoredKind kind, const std::strin
 void RemoteStore::stream(StoredKind kind, const std::string& digest, std::uint64_t offset, std::uint64_t bytes, const Sink& sink) const {
   if (bytes == 0) return;
   const std::string url = url_ + "/" + stored_path(kind, digest);
-  if (ranges_ && transfer_.range(url, offset, bytes, sink)) return;
-  ranges_ = false;
+  if (ranges_ != Ranges::refused && transfer_.range(url, offset, bytes, sink)) {
+    ranges_ = Ranges::given;
+    return;
+  }
+  ranges_ = Ranges::refused;
   transfer_.whole(url, offset, bytes, sink);
 }
 

@@ -23,7 +23,10 @@ class RemoteStore : public Store {
   std::string read(StoredKind kind, const std::string& digest, std::uint64_t offset, std::uint64_t bytes) const override;
   void stream(StoredKind kind, const std::string& digest, std::uint64_t offset, std::uint64_t bytes, const Sink& sink) const override;
   bool is_far() const override { return true; }
-  bool gives_ranges() const override { return ranges_; }
+  std::optional<bool> gives_ranges() const override {
+    const Ranges known = ranges_;
+    return known == Ranges::unknown ? std::nullopt : std::optional(known == Ranges::given);
+  }
   std::optional<std::string> read_channel(const std::string& name) const override { return small(channel_path(name), 4096); }
   std::optional<std::string> read_record(const std::string& kind, const std::string& name) const override {
     return small(record_path(kind, name), kMostRecordBytes);
@@ -46,7 +49,8 @@ class RemoteStore : public Store {
   const Transfer transfer_;
 
  private:
-  mutable std::atomic<bool> ranges_{true};
+  enum class Ranges { unknown, given, refused };
+  mutable std::atomic<Ranges> ranges_{Ranges::unknown};
   mutable std::mutex mutex_;
   mutable std::map<std::string, Small> known_;  // by path; of channels and records that were read
 };

@@ -55,9 +55,9 @@ class Store {
     sink(read(kind, digest, offset, bytes));
   }
   // is_far: whether reading goes over a network, so that readers keep copies of objects (sync/downloads.h). gives_ranges: whether parts of an object
-  // can be read, which is known once an object was read.
+  // can be read; nothing until an object was read.
   virtual bool is_far() const { return false; }
-  virtual bool gives_ranges() const { return true; }
+  virtual std::optional<bool> gives_ranges() const { return true; }
   virtual std::unique_ptr<Writer> write_object() = 0;
   // Its name, which is its SHA-256.
   virtual std::string put_manifest(const std::string& text) = 0;
