@@ -9,9 +9,9 @@ FOLDER has fp32/ of tools/make_smollm2.py, which is made there on first use. Aft
 their checkpoints, the comparison from the step that it had reached. Then the exit code is 3. --page: writes the figures between the marks there, and the plot
 beside it. A step's weights are those of two snapshots that were pulled, compared word by word; the bytes are those that stand in the store's folder.
 
-What publishing costs is told by a control, the same run without --publish, of which --control-steps are taken before: each of its steps must have the reward,
-loss and gradient of the published one, and the medians of their seconds are compared, those included that the published run waited for its snapshots. All that
-publishing does beside a step is in that step's seconds.
+What publishing costs is told by a control, --control-steps of the same run without --publish: each of its steps must have the reward, loss and gradient of the
+published one. The two take turns, a step each, while the other process is stopped, and each step is compared with the control's: by the clock, in which is all
+that publishing does beside a step and all that the run waits for it, and by the processors' time.
 
 A rollout's reward falls with its length (--overlong-tokens), so the rewards of a group differ in every step, also where no answer is right: then that is said.
 The exit code is 1 where a run was not what it should be. Needs numpy."""
@@ -19,7 +19,6 @@ import argparse
 import json
 import os
 import shutil
-import signal
 import statistics
 import subprocess
 import sys
@@ -29,6 +28,7 @@ from pathlib import Path
 import numpy
 from families import binary, lockstep, metrics, once, settings, version
 from marked_page import write_between_marks
+from runs_in_turns import Run, TimeIsUp, in_turns, measured_steps
 from svg_plot import Panel, share_ranges, write_svg
 from write_performance import machine
 
@@ -42,36 +42,26 @@ SAME = ("reward", "tokens", "loss", "gradient_norm")  # of a step, whether it is
 COLOUR = "#1f6feb"
 
 
-class TimeIsUp(Exception):
-    pass
-
-
-def train(options, kind, name, model, values, *more):
-    """The run's folder, once it is whole; TimeIsUp where it was stopped before, with a checkpoint. NAME.versions has the programs that worked on it."""
+def run_of(options, kind, name, model, values, *more):
+    """The command of a run that begins, or goes on from its checkpoint, and its folder. NAME.versions has the programs that worked on it."""
     folder = options.work / "runs" / name
-    if (folder / "whole").is_file():
-        return folder
     begun = any((folder / "checkpoints").glob("*"))
     if not begun:
         shutil.rmtree(folder, ignore_errors=True)
     with (options.work / f"{name}.versions").open("a" if begun else "w") as made:
         made.write(version() + "\n")
-    command = [binary(), "train", kind, "--model", model, "--runs", options.work / "runs", "--name", name, "--profile", PROFILE, "--no-page", "--quiet", "--threads", options.threads, *more,
-               *settings(values), *(["--resume"] if begun else [])]
-    process = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-    stopped = False
-    try:
-        status = process.wait(max(1, options.until - time.monotonic()))
-    except (subprocess.TimeoutExpired, KeyboardInterrupt):
-        stopped = True
-        process.send_signal(signal.SIGTERM)  # it saves
-        status = process.wait()
-    if stopped:
-        raise TimeIsUp
-    if status != 0:
-        sys.exit(f"published_run: train {kind} ended with status {status}")
-    (folder / "whole").touch()
-    return folder
+    return [binary(), "train", kind, "--model", model, "--runs", options.work / "runs", "--name", name, "--profile", PROFILE, "--no-page", "--quiet", "--threads", options.threads, *more,
+            *settings(values), *(["--resume"] if begun else [])], folder  # fmt: skip
+
+
+def trained(options, runs):
+    """The runs' folders, once all are whole; TimeIsUp where they were stopped before, each with a checkpoint. Runs: (name, kind, model, values, *more)."""
+    folders = {name: options.work / "runs" / name for name, *_ in runs}
+    open_runs = [(name, *run_of(options, kind, name, model, values, *more)) for name, kind, model, values, *more in runs if not (folders[name] / "whole").is_file()]
+    in_turns([Run(name, command, folder, options.work / f"{name}.steps") for name, command, folder in open_runs], options.until)
+    for name, *_ in open_runs:
+        (folders[name] / "whole").touch()
+    return folders
 
 
 def versions_of(options, *names):
@@ -98,10 +88,6 @@ def pulled(options, store, snapshot, number):
     if not (folder / "model.safetensors").is_file():
         lockstep("snapshot", "pull", store, snapshot, folder, "--quiet", "--overwrite", *(["--base", before] if before.is_dir() else []))
     return folder
-
-
-def seconds_of(row):
-    return row["rollout_seconds"] + row["train_seconds"]
 
 
 def compared(options, store, ids, number):
@@ -135,14 +121,13 @@ def measured(options):
     source = options.models / "fp32"
     if not source.is_dir():
         subprocess.run([sys.executable, str(ROOT / "tools/make_smollm2.py"), str(options.models), "--dtype", "fp32"], check=True)
-    taught = train(options, "sft", "taught", source, TEACH | {"steps": options.taught_steps}) / "export"
+    taught = trained(options, [("taught", "sft", source, TEACH | {"steps": options.taught_steps})])["taught"] / "export"
     store = options.work / "store"
     values = GRPO | {"steps": options.steps, "problems": options.problems}
-    control = train(options, "rl", "control", taught, values | {"steps": min(options.control_steps, options.steps)})
-    run = train(options, "rl", "published", taught, values, "--publish", store / "chat")
+    folders = trained(options, [("control", "rl", taught, values | {"steps": min(options.control_steps, options.steps)}), ("published", "rl", taught, values, "--publish", store / "chat")])
     made = versions_of(options, "control", "published")
-    rows = metrics(run)
-    cost = cost_of_publishing(rows, metrics(control))
+    rows = metrics(folders["published"])
+    cost = cost_of_publishing(rows, metrics(folders["control"]), *(measured_steps(options.work / f"{name}.steps") for name in ("published", "control")))
     # The channel's number goes up with each snapshot, from 1; a run that went on has published what it began with again.
     ids = chain_of(store)
     if len(rows) != options.steps or rows[-1]["publish_sequence"] != len(ids):
@@ -154,8 +139,7 @@ def measured(options):
         equal = once(options.work / "equal" / f"{number}.json", lambda n=number: compared(options, store, ids, n))
         manifest = store / f"manifests/{ids[number]}.json"
         sent = manifest.stat().st_size + sum(tensor["bytes"] for tensor in json.loads(manifest.read_text())["tensors"])
-        steps.append({**equal, "percent": 100 * equal["equal"] / equal["weights"], "bytes": sent, "publish_seconds": row["publish_seconds"],
-                      "beside_seconds": row["publish_beside_seconds"], "seconds": seconds_of(row), "reward": row["reward"]})  # fmt: skip
+        steps.append({**equal, "percent": 100 * equal["equal"] / equal["weights"], "bytes": sent, "publish_seconds": row["publish_seconds"], "reward": row["reward"]})
     full = rows[0]["publish_full_bytes"]
     uplink = bytes_in(store / "objects", store / "manifests")
     shutil.rmtree(options.work / "pulled", ignore_errors=True)
@@ -166,14 +150,20 @@ def measured(options):
             "taught_steps": options.taught_steps, "rollouts": options.problems * GRPO["rollouts"], "unchanged_steps": sum(s["equal"] == s["weights"] for s in steps)}  # fmt: skip
 
 
-def cost_of_publishing(published, control):
-    """Median seconds of a step with publishing and without, over the same steps; both runs did the same, so that only publishing is between them."""
+def cost_of_publishing(published, control, published_steps, control_steps):
+    """What a step takes more with publishing than without, of the steps that both runs were measured in; both did the same, so that only publishing is between them."""
     for number, (with_it, without) in enumerate(zip(published, control), 1):
         if different := [key for key in SAME if with_it[key] != without[key]]:
             sys.exit(f"published_run: step {number} has another {different[0]} when it is published ({with_it[different[0]]}) than alone ({without[different[0]]})")
-    alone = statistics.median(seconds_of(row) for row in control)
-    beside = statistics.median(seconds_of(row) + row["publish_seconds"] for row in published[: len(control)])
-    return {"control_steps": len(control), "control_seconds": alone, "published_seconds": beside, "publishing_percent": 100 * (beside / alone - 1)}
+    both = sorted(published_steps.keys() & control_steps.keys())
+    if len(both) < 4:
+        sys.exit(f"published_run: {len(both)} steps were measured with publishing and without, which are too few to compare")
+    found = {"control_steps": len(both)}
+    for key in ("seconds", "processor_seconds"):
+        more = statistics.quantiles([100 * (published_steps[step][key] / control_steps[step][key] - 1) for step in both], n=4)
+        found |= {f"control_{key}": statistics.median(control_steps[step][key] for step in both), f"published_{key}": statistics.median(published_steps[step][key] for step in both),
+                  f"more_{key}_percent": more}  # fmt: skip
+    return found | {"publishing_percent": found["more_seconds_percent"][1]}
 
 
 def plot(found, path):
@@ -204,12 +194,16 @@ def page_text(found, image):
         f"| bf16 weights with the bits of the step before: least (mean) of the steps | {found['least_equal_percent']:.2f} % ({found['mean_equal_percent']:.2f} %) | at least {EQUAL} % |",
         f"| bytes in the store, the first full copy included, of {len(steps)} full copies | {found['uplink_percent']:.2f} % ({found['uplink_bytes'] / 1e6:.0f} MB; the first {found['first_bytes'] / 1e6:.0f} MB, "
         f"a step {statistics.mean(s['bytes'] for s in steps) / 1e6:.2f} MB) | at most {UPLINK} % |",
-        f"| a step with publishing, its waits included, over the same step without, less one: medians of {found['control_steps']} steps | {found['publishing_percent']:.1f} % "
-        f"({found['published_seconds']:.2f} s over {found['control_seconds']:.2f} s) | at most {PUBLISHING} % |",
-        f"| of the published steps: what the run waited for a snapshot, what publishing took beside the next step, medians | {statistics.median(s['publish_seconds'] for s in steps):.2f} s, "
-        f"{statistics.median(s['beside_seconds'] for s in steps):.2f} s | |",
+        f"| a step with publishing, its waits included, over the same step without, less one, by the clock: median (quartiles) of {found['control_steps']} steps | {more(found, 'seconds')} | at most {PUBLISHING} % |",
+        f"| the same in seconds of the processors | {more(found, 'processor_seconds')} | |",
+        f"| of the published steps: what the run waited for the snapshot before, median (most) | {statistics.median(s['publish_seconds'] for s in steps):.2f} ({max(s['publish_seconds'] for s in steps):.2f}) s | |",
         f"| reward, mean of the first and of the last five steps | {statistics.mean(s['reward'] for s in steps[:5]):.3f}, {statistics.mean(s['reward'] for s in steps[-5:]):.3f} | |",
         *notes_of(found)])  # fmt: skip
+
+
+def more(found, key):
+    low, median, high = found[f"more_{key}_percent"]
+    return f"{median:.1f} % ({low:.1f} to {high:.1f} %; {found[f'published_{key}']:.2f} s over {found[f'control_{key}']:.2f} s)"
 
 
 def no_right_answer(found):

@@ -1,5 +1,6 @@
 """What the benchmarks of weights that travel make of their figures: the arithmetic and the words, nothing is measured here."""
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,6 +14,7 @@ import flipped_bits  # noqa: E402
 import marked_page  # noqa: E402
 import published_run  # noqa: E402
 import regions  # noqa: E402
+import runs_in_turns  # noqa: E402
 import weight_bars  # noqa: E402
 import weight_kills  # noqa: E402
 
@@ -42,30 +44,67 @@ def test_the_pages_name_every_version_that_counted():
     assert f"| `n` | 272 of 272 | 272 | 271 | 272 | 0 | {OLD} |" in text, text
 
 
-def rl_row(seconds, **more):
-    return {"reward": 0.0, "tokens": 9, "loss": 0.5, "gradient_norm": 2.0, "rollout_seconds": 0.25 * seconds, "train_seconds": 0.75 * seconds, **more}
+def rl_row(**more):
+    return {"reward": 0.0, "tokens": 9, "loss": 0.5, "gradient_norm": 2.0, **more}
+
+
+def taken(*seconds):
+    return {step: {"seconds": one, "processor_seconds": 2 * one} for step, one in enumerate(seconds, 2)}
 
 
 def test_publishing_costs_what_the_same_steps_took_longer():
-    control = [rl_row(seconds) for seconds in (8, 10, 30)]
-    # It waits for a tenth of a second, and its steps take a tenth longer: both are publishing's. The steps after the control's are not looked at.
-    published = [rl_row(seconds, publish_seconds=0.1) for seconds in (9, 10.9, 33, 500, 500)]
-    cost = published_run.cost_of_publishing(published, control)
-    assert cost["control_steps"] == 3 and cost["control_seconds"] == 10 and cost["published_seconds"] == 11 and cost["publishing_percent"] == pytest.approx(10)
+    control, published = [rl_row()] * 6, [rl_row()] * 9
+    # Each step a tenth longer, but for one; a step that the control was not measured in is not looked at.
+    cost = published_run.cost_of_publishing(published, control, taken(8.8, 11, 13.2, 90, 5.5, 500), taken(8, 10, 12, 30, 5))
+    assert cost["control_steps"] == 5 and cost["control_seconds"] == 10 and cost["published_seconds"] == 11 and cost["publishing_percent"] == pytest.approx(10)
+    assert cost["control_processor_seconds"] == 20 and cost["more_processor_seconds_percent"][1] == pytest.approx(10)
+    with pytest.raises(SystemExit, match="3 steps were measured with publishing and without"):
+        published_run.cost_of_publishing(published, control, taken(8.8, 11, 13.2), taken(8, 10, 12, 30))
     for key in ("reward", "tokens", "loss", "gradient_norm"):  # arms that did not do the same are compared by nobody
         with pytest.raises(SystemExit, match=f"step 2 has another {key}"):
-            published_run.cost_of_publishing([published[0], published[1] | {key: 1.5}, *published[2:]], control)
+            published_run.cost_of_publishing([published[0], published[1] | {key: 1.5}, *published[2:]], control, taken(8, 8, 8, 8), taken(8, 8, 8, 8))
+
+
+STEPS_OF_A_RUN = """import json, sys, time
+name, steps, folder = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+for step in range(1, steps + 1):
+    begun = time.process_time()
+    while time.process_time() - begun < 0.06:
+        pass
+    with open(folder + "/work", "a") as file:
+        file.write(name)
+    with open(f"{folder}/{name}/metrics.jsonl", "a") as file:
+        file.write(json.dumps({"step": step}) + "\\n")
+"""
+
+
+def test_runs_take_turns_and_are_measured_while_they_run(tmp_path):
+    runs = []
+    for name, steps in (("a", 4), ("b", 8)):
+        (tmp_path / name).mkdir()
+        runs.append(runs_in_turns.Run(name, [sys.executable, "-c", STEPS_OF_A_RUN, name, steps, tmp_path], tmp_path / name, tmp_path / f"{name}.steps"))
+    runs_in_turns.in_turns(runs, time.monotonic() + 60)
+    work = (tmp_path / "work").read_text()
+    assert sorted(work) == list("aaaabbbbbbbb") and work.startswith(("abab", "abba", "baab")), work
+    steps = runs_in_turns.measured_steps(tmp_path / "b.steps")
+    assert steps and set(steps) <= set(range(2, 9)), steps  # the first has the start in it
+    assert all(0.03 <= row["processor_seconds"] <= 0.2 for row in steps.values()), steps
+    with pytest.raises(SystemExit, match="fails ended with status 3"):
+        runs_in_turns.in_turns([runs_in_turns.Run("fails", [sys.executable, "-c", "raise SystemExit(3)"], tmp_path, tmp_path / "steps")], time.monotonic() + 60)
+    with pytest.raises(runs_in_turns.TimeIsUp):
+        runs_in_turns.in_turns([runs_in_turns.Run("sleeps", [sys.executable, "-c", "import time; time.sleep(60)"], tmp_path, tmp_path / "steps")], time.monotonic() + 0.5)
 
 
 def real_run(**more):
-    step = {"percent": 99.5, "bytes": 4e5, "publish_seconds": 0.1, "beside_seconds": 4.0, "seconds": 24.0, "reward": 0.0}
+    step = {"percent": 99.5, "bytes": 4e5, "publish_seconds": 0.1, "reward": 0.0}
     return {"steps": [step] * 50, "least_equal_percent": 99.4, "mean_equal_percent": 99.8, "uplink_percent": 2.1, "uplink_bytes": 3e8, "first_bytes": 2.8e8, "version": OLD, "machine": "M.", "threads": 2, "beside": "",
-            "rollouts": 8, "taught_steps": 40, "control_steps": 20, "control_seconds": 24.0, "published_seconds": 24.6, "publishing_percent": 2.5, "rewarded_steps": 0, **more}  # fmt: skip
+            "rollouts": 8, "taught_steps": 40, "control_steps": 20, "control_seconds": 24.0, "published_seconds": 24.6, "publishing_percent": 2.5,
+            "more_seconds_percent": [1.0, more.get("publishing_percent", 2.5), 3.5], "control_processor_seconds": 47.0, "published_processor_seconds": 47.5, "more_processor_seconds_percent": [0.5, 1.1, 1.5], "rewarded_steps": 0, **more}  # fmt: skip
 
 
 def test_a_real_run_says_when_no_answer_was_right_and_when_publishing_cost_too_much():
     text = published_run.page_text(real_run(), "run.svg")
-    assert "medians of 20 steps | 2.5 % (24.60 s over 24.00 s) | at most 3 % |" in text and "No answer of the 50 steps was right" in text and "aim is missed" not in text, text
+    assert "of 20 steps | 2.5 % (1.0 to 3.5 %; 24.60 s over 24.00 s) | at most 3 % |" in text and "processors | 1.1 % (0.5 to 1.5 %; 47.50 s over 47.00 s) | |" in text and "No answer of the 50 steps was right" in text and "aim is missed" not in text, text
     text = published_run.page_text(real_run(rewarded_steps=1, publishing_percent=3.1), "run.svg")
     assert "No answer" not in text and "The third aim is missed." in text, text
 
