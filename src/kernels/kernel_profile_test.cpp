@@ -111,6 +111,25 @@ TEST(KernelWork, OfExpertsIsThatOfTheirRows) {
   EXPECT_EQ(work_of(heads).flop, 2.0 * 3 * 5 * 16 * 4);
 }
 
+// A norm of a sum: the sum's addition beside the norm's own 4 a value, and its operands read and results written once.
+TEST(KernelWork, OfANormCountsTheSumThatItMakes) {
+  KernelBench bench({.threads = 1});
+  RmsNormForward norm;
+  norm.x = bench.zeros(5, 20), norm.y = bench.zeros(5, 20), norm.w = bench.zeros(1, 20);
+  EXPECT_EQ(work_of(norm).flop, 4 * 5 * 20);
+  EXPECT_EQ(work_of(norm).bytes, 4.0 * (2 * 5 * 20 + 20));
+  norm.addend = bench.zeros(5, 20), norm.sum = bench.zeros(5, 20);
+  EXPECT_EQ(work_of(norm).flop, 5 * 5 * 20);
+  EXPECT_EQ(work_of(norm).bytes, 4.0 * (4 * 5 * 20 + 20));
+  RmsNormBackward back;
+  back.x = norm.x, back.dy = norm.y, back.w = norm.w, back.dx = norm.sum;
+  EXPECT_EQ(work_of(back).flop, 11 * 5 * 20);
+  EXPECT_EQ(work_of(back).bytes, 4.0 * (3 * 5 * 20 + 20));
+  back.onto = norm.addend;
+  EXPECT_EQ(work_of(back).flop, 12 * 5 * 20);
+  EXPECT_EQ(work_of(back).bytes, 4.0 * (4 * 5 * 20 + 20));
+}
+
 // The pairs that the work is of are those that attention counts where it scores them.
 TEST(KernelWork, OfAttentionIsThePairsThatItReads) {
   for (const std::int64_t window : {0, 5})

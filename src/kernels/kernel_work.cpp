@@ -100,9 +100,9 @@ KernelWork work_of(const EmbeddingBackward& op) {
   return {size_of(op.dy), bytes_of({op.dy, op.token, op.segment}) + deposited(op.gradient, op.bins, op.finish)};
 }
 
-KernelWork work_of(const RmsNormForward& op) { return {4 * size_of(op.x), bytes_of({op.y, op.x, op.w})}; }
+KernelWork work_of(const RmsNormForward& op) { return {4 * size_of(op.x) + size_of(op.addend), bytes_of({op.y, op.x, op.w, op.addend, op.sum})}; }
 KernelWork work_of(const RmsNormBackward& op) {
-  return {11 * size_of(op.x), bytes_of({op.dx, op.dy, op.x, op.w, op.segment}) + deposited(op.gradient, op.bins, op.finish)};
+  return {11 * size_of(op.x) + size_of(op.onto), bytes_of({op.dx, op.dy, op.x, op.w, op.segment, op.onto}) + deposited(op.gradient, op.bins, op.finish)};
 }
 KernelWork work_of(const LayerNormForward& op) { return {7 * size_of(op.x), bytes_of({op.y, op.x, op.w, op.b})}; }
 KernelWork work_of(const LayerNormBackward& op) {

@@ -14,6 +14,8 @@ std::vector<Tensor> saved(Inputs inputs) {
 
 View RecordedInputs::operator[](std::size_t i) const { return taped(context_, inputs_[i]); }
 
+Buffer RecordedInputs::take_gradient(std::size_t i) const { return context_.tape()->take(inputs_[i].node); }
+
 void record_adjoint(Context& ctx, int node, Inputs all, Adjoint adjoint) {
   ctx.tape()->record([&ctx, node, inputs = saved(all), adjoint = std::move(adjoint)] {
     Tape& tape = *ctx.tape();

@@ -31,6 +31,9 @@ class RecordedInputs {
   // Input i with the rows of the tape, gathered on first use; no view when it was only linked.
   View operator[](std::size_t i) const;
   bool requires_grad(std::size_t i) const { return inputs_[i].node >= 0; }
+  // Takes the gradient that input i has already, of the records behind this one; none: an empty buffer. Who takes it returns its sum with their own, in this
+  // order: one rounded add an element, as the tape adds them. It may also be another node's, and must not be written. Only where no two inputs are one node.
+  Buffer take_gradient(std::size_t i) const;
 
  private:
   Context& context_;

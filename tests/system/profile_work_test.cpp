@@ -50,5 +50,26 @@ TEST(ProfileWork, OfATrainingStepIsThatOfItsPlan) {
     }
 }
 
+// What is left of adds: in each of the two layers the one behind the feed-forward block, and in the backward one for each further product that reads a
+// norm (of queries, keys and values two, of gate and up one). The residual behind attention is added where it is normed, and gradients of norms where
+// they are made. Where activations are made again, so is the first of these.
+TEST(ProfileWork, ResidualsAreAddedWhereTheyAreNormed) {
+  for (const bool again : {false, true}) {
+    const TrainBench bench(kLlama);
+    TrainerOptions options;
+    options.checkpoint_activations = again;
+    Runtime runtime({.kind = BackendKind::cpu, .threads = 1}, bench.model, profile_by_name("cpu-f32"), 100);
+    Trainer trainer(runtime, bench.masters, options);
+    std::map<std::string, std::int64_t> calls;
+    {
+      const KernelProfile measured;
+      trainer.forward_backward({TrainSequence::next_token({3, 1, 4, 1, 5, 9})}, {});
+      for (const KernelTotals& kernel : measured.totals()) calls[std::string(kernel.name)] = kernel.calls;
+    }
+    EXPECT_EQ(calls["add"], 2 * (again ? 5 : 4)) << (again ? "activations made again" : "");
+    EXPECT_EQ(calls["rms_norm_backward"], 5);
+  }
+}
+
 }  // namespace
 }  // namespace lockstep

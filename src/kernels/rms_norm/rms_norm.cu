@@ -25,12 +25,17 @@ struct RmsNormForwardBody {
   LOCKSTEP_DEVICE void operator()(const Thread& t) const {
     const std::int64_t n = op.x.cols;
     const float* x = floats(op.x) + t.block() * op.x.stride;
+    const float* addend = op.addend ? floats(op.addend) + t.block() * op.addend.stride : nullptr;
+    float* sum_row = op.addend ? floats(op.sum) + t.block() * op.sum.stride : nullptr;
     float* y = floats(op.y) + t.block() * op.y.stride;
     auto* line = t.shared<float>();
     float sum = 0.0f;
     for (std::int64_t begin = 0; begin < n; begin += kChunk) {
       const std::int64_t count = n - begin < kChunk ? n - begin : kChunk;
-      for (std::int64_t i = t.index(); i < count; i += kThreads) line[i] = x[begin + i];
+      for (std::int64_t i = t.index(); i < count; i += kThreads) {
+        line[i] = addend ? x[begin + i] + addend[begin + i] : x[begin + i];
+        if (addend) sum_row[begin + i] = line[i];
+      }
       t.sync();
       for (std::int64_t i = t.lane(); t.group() == 0 && i < count; i += kLanes) sum = fused(line[i], line[i], sum);
       t.sync();
@@ -41,7 +46,8 @@ struct RmsNormForwardBody {
     }
     t.sync();
     const float r = line[kChunk];
-    for (std::int64_t i = t.index(); i < n; i += kThreads) y[i] = (x[i] * r) * load_stored(op.w, i);
+    const float* normed = addend ? sum_row : x;  // of a sum, what this thread wrote: its elements of all chunks are 128 apart
+    for (std::int64_t i = t.index(); i < n; i += kThreads) y[i] = (normed[i] * r) * load_stored(op.w, i);
   }
 };
 
@@ -60,7 +66,11 @@ struct RmsNormBackwardBody {
     const auto g = [&](std::int64_t i) { return dy[i] * load_stored(op.w, i); };
     const auto normalised = [&](std::int64_t i) { return x[i] * r; };
     const float mean = group_dot16(t, n, g, normalised) / static_cast<float>(n);
-    for (std::int64_t i = t.lane(); i < n; i += kLanes) dx[i] = r * (g(i) - normalised(i) * mean);
+    const float* onto = op.onto ? floats(op.onto) + row * op.onto.stride : nullptr;
+    for (std::int64_t i = t.lane(); i < n; i += kLanes) {
+      const float own = r * (g(i) - normalised(i) * mean);
+      dx[i] = onto ? onto[i] + own : own;
+    }
   }
 };
 

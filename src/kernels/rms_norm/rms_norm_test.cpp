@@ -1,4 +1,4 @@
-// RMSNorm: values, adjoints, the written order, the same bits on every backend, rows alone.
+// RMSNorm: values, adjoints, the written order, the same bits on every backend, rows alone; sums that it makes on the way are those of an add.
 #include "kernels/kernel_test_tools.h"
 #include "kernels/launch.h"
 
@@ -153,6 +153,73 @@ TEST(RmsNorm, BitsAndHashesAreTheSameEverywhere) {
                      RmsNormBackward{dx, dw, {}, true, bench.floats(random_floats(T * n, 14), T, n), x, w, bench.ints(segments, T), 1e-5f});
         for (const View& v : {wide, dx, dw}) bench.record(v);
       });
+}
+
+// Random values, in the first rows what a sum may lose: a NaN, zeros of one sign, denormals, a sum that overflows.
+std::vector<float> rms_norm_awkward(std::int64_t T, std::int64_t n, std::uint64_t seed) {
+  std::vector<float> x = random_floats(T * n, seed, -2, 2);
+  x[0] = std::nanf("");
+  for (std::int64_t i = 0; i < n; ++i) x[n + i] = -0.0f, x[2 * n + i] *= 1e-41f, x[3 * n + i] = 3e38f;
+  return x;
+}
+// Bits, every NaN as one, and on the traced backend the expressions.
+std::vector<std::uint64_t> rms_norm_words(KernelBench& bench, const View& v) {
+  std::vector<std::uint64_t> words;
+  for (float x : bench.read(v)) words.push_back(std::isnan(x) ? 0x7fc00000u : float_bits(x));
+  if (!bench.traced()) return words;
+  const std::vector<std::uint64_t> hashes = bench.backend().stream().read_hashes(v).get();
+  words.insert(words.end(), hashes.begin(), hashes.end());
+  return words;
+}
+// Rows and columns: more rows than a block, rows of several pieces of a GPU's shared memory.
+constexpr std::pair<std::int64_t, std::int64_t> kRmsNormSumShapes[] = {{4, 1}, {37, 15}, {37, 17}, {37, 33}, {37, 128}, {5, 2100}};
+
+TEST(RmsNorm, OfASumIsAnAddAndANormInEveryBit) {
+  for (const auto& [rows, n] : kRmsNormSumShapes)
+    for (const DType dtype : {DType::f32, DType::bf16})
+      expect_same_everywhere([&, T = rows, n = n](KernelBench& bench) {
+        const View a = bench.floats(rms_norm_awkward(T, n, 30), T, n), b = bench.floats(rms_norm_awkward(T, n, 31), T, n), same_b = bench.junk(T, n);
+        const View w = bench.floats(random_floats(n, 32, 0.5, 1.5), 1, n, dtype), sum = bench.junk(T, n), y = bench.junk(T, n), of_place = bench.junk(T, n);
+        bench.launch(&KernelTable::add, Add{sum, a, b});
+        bench.launch(&KernelTable::rms_norm_forward, RmsNormForward{y, sum, w, 1e-5f});
+        const std::vector<std::uint64_t> want_sum = rms_norm_words(bench, sum), want = rms_norm_words(bench, y);
+        // Column ranges, as views may be: what stands beside them stays.
+        const View wide = bench.junk(T, 2 * n + 3), sum_at_once = wide.column_range(1, n), at_once = wide.column_range(n + 2, n);
+        bench.launch(&KernelTable::rms_norm_forward, RmsNormForward{at_once, a, w, 1e-5f, b, sum_at_once});
+        expect_same_words(rms_norm_words(bench, sum_at_once), want_sum, "sum");
+        expect_same_words(rms_norm_words(bench, at_once), want, "norm");
+        for (const std::int64_t column : {std::int64_t{0}, n + 1, 2 * n + 2})
+          for (float beside : bench.read(wide.column_range(column, 1))) EXPECT_EQ(beside, 12345.0f);
+        bench.backend().stream().copy(same_b, b);
+        for (const View& place : {b, a}) {  // the sum where the addend is, then where x is
+          bench.launch(&KernelTable::rms_norm_forward, RmsNormForward{of_place, a, w, 1e-5f, place.address == b.address ? b : same_b, place});
+          expect_same_words(rms_norm_words(bench, place), want_sum, "sum in place");
+          expect_same_words(rms_norm_words(bench, of_place), want, "norm of a sum in place");
+        }
+        bench.record(wide);
+      });
+}
+
+TEST(RmsNorm, AGradientOntoWhichItAddsIsAnAddInEveryBit) {
+  for (const auto& [rows, n] : kRmsNormSumShapes)
+    expect_same_everywhere([&, T = rows, n = n](KernelBench& bench) {
+      const View dx = bench.junk(T, n), total = bench.junk(T, n), dw = bench.junk(1, n), dw_at_once = bench.junk(1, n);
+      RmsNormBackward op;
+      op.dx = dx, op.gradient = dw, op.x = bench.floats(random_floats(T * n, 33, -2, 2), T, n), op.dy = bench.floats(rms_norm_awkward(T, n, 34), T, n);
+      op.w = bench.floats(random_floats(n, 35, 0.5, 1.5), 1, n), op.segment = bench.ints(std::vector<std::int32_t>(static_cast<std::size_t>(T), 0), T);
+      const View before = bench.floats(rms_norm_awkward(T, n + 3, 36), T, n + 3).column_range(2, n);
+      bench.launch(&KernelTable::rms_norm_backward, op);
+      bench.launch(&KernelTable::add, Add{total, before, dx});
+      const View wide = bench.junk(T, n + 2), at_once = wide.column_range(1, n);
+      op.dx = at_once, op.gradient = dw_at_once, op.onto = before;
+      bench.launch(&KernelTable::rms_norm_backward, op);
+      expect_same_words(rms_norm_words(bench, at_once), rms_norm_words(bench, total), "dx");
+      expect_same_words(rms_norm_words(bench, dw_at_once), rms_norm_words(bench, dw), "dw");
+      EXPECT_NE(rms_norm_words(bench, at_once), rms_norm_words(bench, dx));
+      for (const std::int64_t column : {std::int64_t{0}, n + 1})
+        for (float beside : bench.read(wide.column_range(column, 1))) EXPECT_EQ(beside, 12345.0f);
+      bench.record(wide);
+    });
 }
 
 TEST(RmsNorm, ARowHasTheSameBitsAlone) {

@@ -121,8 +121,8 @@ Tensor DecoderModel::forward(Context& ctx) const {
 Tensor DecoderModel::layer(Context& ctx, const Tensor& x, std::size_t index, Selection& selection) const {
   const Layer& l = layers_[index];
   const Tensor h = rms_norm(ctx, x, l.input_norm, eps_);
-  const Tensor after = add(ctx, x, l.attention->forward(ctx, h, static_cast<int>(index), selection));
-  return add(ctx, after, l.feed_forward->forward(ctx, rms_norm(ctx, after, l.post_norm, eps_)));
+  const auto [after, normed] = add_rms_norm(ctx, x, l.attention->forward(ctx, h, static_cast<int>(index), selection), l.post_norm, eps_);
+  return add(ctx, after, l.feed_forward->forward(ctx, normed));
 }
 
 }  // namespace lockstep

@@ -1,6 +1,5 @@
 #include "model/blocks/mtp_layer.h"
 
-#include "model/operations/add.h"
 #include "model/operations/join_norms.h"
 #include "model/operations/linear.h"
 #include "model/operations/rms_norm.h"
@@ -35,9 +34,9 @@ void MtpLayer::enter(Context& ctx, const Tensor& embedded, const Tensor& hidden)
 template <class Attend>
 MtpLayer::Depth MtpLayer::compute(Context& ctx, const Tensor& embedded, const Tensor& hidden, const Attend& attend) const {
   const Tensor u = join(ctx, embedded, hidden);
-  const Tensor after = add(ctx, u, attend(rms_norm(ctx, u, input_norm_, eps_)));
-  const Tensor y = add(ctx, after, feed_forward_->forward(ctx, rms_norm(ctx, after, post_norm_, eps_)));
-  return {y, rms_norm(ctx, y, head_norm_, eps_)};
+  const auto [after, of_after] = add_rms_norm(ctx, u, attend(rms_norm(ctx, u, input_norm_, eps_)), post_norm_, eps_);
+  const auto [y, of_y] = add_rms_norm(ctx, after, feed_forward_->forward(ctx, of_after), head_norm_, eps_);
+  return {y, of_y};
 }
 
 MtpLayer::Depth MtpLayer::first(Context& ctx, const Tensor& embedded, const Tensor& hidden, Keys& keys) const {
