@@ -88,8 +88,9 @@ def depths(config, w, tokens, hidden, selected, count):
         mixed = torch.einsum("ths,shv->thv", scores.softmax(-1), values).flatten(1)
         after = u + mixed @ w[attention + "o_proj.weight"].T
         y = after + mixture(config, w, layer + "mlp.", rms_norm(after, w[layer + "post_attention_layernorm.weight"], eps))
-        carried = rms_norm(y, w[layer + "shared_head.norm.weight"], eps)
-        result.append(carried @ w["lm_head.weight"].T)
+        n = rms_norm(y, w[layer + "shared_head.norm.weight"], eps)
+        carried = n if numpy_mtp.normed_state(config) else y
+        result.append(n @ w["lm_head.weight"].T)
     return result
 
 

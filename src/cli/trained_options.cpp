@@ -25,10 +25,14 @@ void add_mtp_options(OptionTable& table, MtpSettings& s) {
       "mtp-keys", &s.keys, mtp_keys(),
       "Whether tokens further ahead use the selection and keys of the first, or each its own, for comparison; auto: as config.json says, a new layer's are "
       "shared");
+  table.choice("mtp-state", &s.state, mtp_states(),
+               "What a token further ahead is given of the one before: the layer's normed output or the unnormed one; auto: as config.json says, a new layer's "
+               "is normed");
   table.number("mtp-learning-rate", &s.learning_rate, 0, 10, "X", "Peak learning rate of that layer, under the same schedule");
   table.number("mtp-max-norm", &s.max_norm, 0, 1e9, "X", "Its gradient's norm is clipped to this, 0: not");
   table.number("mtp-router-bias-rate", &s.router_bias_rate, 0, 1, "X", "Step of its router's correction bias towards even load");
-  table.refused("without --mtp-depths", [&s] { return s.depths == 0; }, {"mtp-loss", "mtp-keys", "mtp-learning-rate", "mtp-max-norm", "mtp-router-bias-rate"});
+  table.refused("without --mtp-depths", [&s] { return s.depths == 0; },
+                {"mtp-loss", "mtp-keys", "mtp-state", "mtp-learning-rate", "mtp-max-norm", "mtp-router-bias-rate"});
 }
 
 }  // namespace lockstep

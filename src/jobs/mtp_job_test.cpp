@@ -10,6 +10,7 @@
 #include "jobs/job_test_tools.h"
 #include "jobs/rl_job.h"
 #include "jobs/sft_job.h"
+#include "model/blocks/mtp_layer.h"
 #include "runs/training_state.h"
 #include "serving/loading.h"
 
@@ -66,6 +67,38 @@ TEST_F(MtpJobs, TheModelsWeightsAreThoseOfARunWithout) {
     EXPECT_LT(told[3].at("mtp_variation").get<double>(), told[0].at("mtp_variation").get<double>()) << loss;
     EXPECT_TRUE(told[0].contains("mtp_overlap_3")) << loss;
     EXPECT_EQ(told[0].contains("mtp_loss_1"), std::string(loss) == "both") << loss;
+  }
+}
+
+// What a depth is given of the one before stands in the export's config.json, and so in what is drafted and trained from there.
+TEST_F(MtpJobs, UnnormedStatesAreOfTheModelThatIsExported) {
+  const auto of = [&](const std::string& name, const std::string& state) {
+    SftJob made = job(name, 3);
+    made.config.asked.steps = 2;
+    made.config.mtp.state = state;
+    return made;
+  };
+  const SftSummary normed = run_sft_job(of("normed", "auto")), unnormed = run_sft_job(of("unnormed", "unnormed"));
+  EXPECT_EQ(unnormed.weights_sha256, normed.weights_sha256);
+  EXPECT_NE(unnormed.draft_sha256, normed.draft_sha256);
+  EXPECT_EQ(run_sft_job(of("said", "normed")).draft_sha256, normed.draft_sha256);
+  EXPECT_TRUE(ModelReader::open(normed.exported)->model()->mtp()->normed_state());
+  EXPECT_FALSE(ModelReader::open(unnormed.exported)->model()->mtp()->normed_state());
+  EXPECT_EQ(metrics("unnormed")[0].at("mtp_loss_1").get<double>(), metrics("normed")[0].at("mtp_loss_1").get<double>());
+  EXPECT_NE(metrics("unnormed")[0].at("mtp_loss_2").get<double>(), metrics("normed")[0].at("mtp_loss_2").get<double>());
+  std::vector<std::string> hashes;
+  for (const char* state : {"auto", "unnormed", "normed"}) {
+    SftJob next = of(std::string("next-") + state, state);
+    next.config.runtime.model = unnormed.exported;
+    hashes.push_back(run_sft_job(next).draft_sha256);
+  }
+  EXPECT_EQ(hashes[1], hashes[0]);
+  EXPECT_NE(hashes[2], hashes[0]);
+  try {
+    run_sft_job(of("other", "raw"));
+    ADD_FAILURE() << "accepted";
+  } catch (const Error& e) {
+    EXPECT_NE(e.message().find("mtp-state is 'raw', allowed are auto, normed, unnormed"), std::string::npos) << e.message();
   }
 }
 

@@ -18,14 +18,16 @@ class MtpTrainer;
 
 struct MtpSettings {
   static constexpr std::int64_t kMostDepths = 8;
-  std::int64_t depths = 0;    // how many tokens ahead it is trained; 0: it is not trained
-  std::string loss = "ce";    // one of mtp_losses()
-  std::string keys = "auto";  // one of mtp_keys(): auto is what config.json says
+  std::int64_t depths = 0;     // how many tokens ahead it is trained; 0: it is not trained
+  std::string loss = "ce";     // one of mtp_losses()
+  std::string keys = "auto";   // one of mtp_keys(): auto is what config.json says
+  std::string state = "auto";  // one of mtp_states(), in the same way
   double learning_rate = 1e-3, max_norm = 1.0, router_bias_rate = 1e-3;
 };
 
 std::vector<std::string> mtp_losses();  // ce, tv, both (train/mtp_trainer.h)
 std::vector<std::string> mtp_keys();    // auto, shared, own (model/blocks/mtp_layer.h)
+std::vector<std::string> mtp_states();  // auto, normed, unnormed: what a depth is given of the one before
 
 // Initial weights of a layer that the files do not have (model/weights.h).
 struct MtpInitial {

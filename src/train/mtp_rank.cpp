@@ -242,7 +242,8 @@ void MtpRank::run(const TrunkShare& trunk, const std::vector<TrainSequence>& dat
     const MtpLayer::Depth said = !shares      ? layer.own_depth(ctx, tokens, carried)
                                  : ahead == 0 ? layer.first(ctx, tokens, carried, keys)
                                               : layer.next(ctx, tokens, carried, keys);
-    carried = depth.normed = said.normed;
+    depth.normed = said.normed;
+    carried = layer.state(said);
     if (training_.loss == MtpLoss::tv) continue;
     add_cross_entropy(model_rows, trunk, ctx, depth, ahead, data, part, normalisers.targets, logits, values);
     tape.contribute(depth.normed.node, depth.dx);
