@@ -155,6 +155,7 @@ const std::vector<Idle>& idle_options() {
         {"train sft", kSft, "mtp-loss", "tv", "without --mtp-depths"},
         {"train sft", kSft, "mtp-keys", "own", "without --mtp-depths"},
         {"train sft", kSft, "mtp-state", "unnormed", "without --mtp-depths"},
+        {"train sft", kSft, "mtp-joint", "", "without --mtp-depths"},
         {"train rl", "--model x", "mtp-loss", "tv", "without --mtp-depths"},
         {"train rl", "--model x", "mtp-keys", "own", "without --mtp-depths"},
         {"train rl", "--model x", "mtp-state", "unnormed", "without --mtp-depths"},

@@ -19,7 +19,7 @@ void add_mtp_options(OptionTable& table, MtpSettings& s) {
   table.integer(
       "mtp-depths", &s.depths, 0, MtpSettings::kMostDepths, "N",
       "Train the model's layer of multi-token prediction, or a new one, to say so many tokens ahead, for drafts (docs/speculation.md); no other weight "
-      "depends on it; 0: it stays as it is");
+      "depends on it, but with --mtp-joint of `train sft`; 0: it stays as it is");
   table.choice("mtp-loss", &s.loss, mtp_losses(), "Its loss: cross-entropy, total variation of its drafts against the model end to end, or their sum");
   table.choice(
       "mtp-keys", &s.keys, mtp_keys(),

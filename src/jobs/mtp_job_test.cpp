@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -206,6 +207,58 @@ TEST_F(MtpJobs, BesideAnAdapterItIsExportedWithTheBase) {
   EXPECT_NE(run_sft_job(still).draft_sha256, with.draft_sha256);
 }
 
+// Jointly: the layer's losses move the model as well, with the same bits however its batches are cut, also where a run stops and goes on.
+TEST_F(MtpJobs, AModelIsTrainedJointlyWithItsLayer) {
+  const auto jointly = [&](const std::string& name, bool joint) {
+    SftJob made = job(name, 2);
+    made.config.mtp.joint = joint;
+    made.config.mtp.loss = "both";
+    made.config.asked.steps = 3;
+    return made;
+  };
+  const SftSummary apart = run_sft_job(jointly("apart", false)), together = run_sft_job(jointly("together", true));
+  EXPECT_NE(together.weights_sha256, apart.weights_sha256);
+  EXPECT_EQ(ModelReader::open(together.exported)->weights_sha256(), together.weights_sha256);
+  const std::vector<nlohmann::json> of_apart = metrics("apart"), of_together = metrics("together");
+  EXPECT_EQ(of_together[0].at("mtp_loss"), of_apart[0].at("mtp_loss"));  // before the first step both are the same
+  EXPECT_EQ(of_together[0].at("loss"), of_apart[0].at("loss"));
+  EXPECT_EQ(of_together[0].at("mtp_gradient_norm"), of_apart[0].at("mtp_gradient_norm"));
+  EXPECT_NE(of_together[0].at("gradient_norm"), of_apart[0].at("gradient_norm"));
+  EXPECT_NE(of_together[1].at("mtp_loss"), of_apart[1].at("mtp_loss"));
+  StopSource source;
+  SftJob parts = jointly("parts", true);
+  parts.config.micro_batch = 1;
+  parts.config.checkpoint_activations = true;
+  parts.config.runtime.threads = 2;
+  parts.config.run.stop = source.token();
+  parts.config.run.on_step = [&source](std::int64_t step) {
+    if (step == 2) source.stop();
+  };
+  EXPECT_TRUE(run_sft_job(parts).interrupted);
+  parts.config.run.resume = true;
+  parts.config.run.stop = {};
+  const SftSummary rest = run_sft_job(parts);
+  EXPECT_EQ(rest.weights_sha256, together.weights_sha256);
+  EXPECT_EQ(rest.draft_sha256, together.draft_sha256);
+}
+
+TEST_F(MtpJobs, WhatCannotBeTrainedJointlyIsRefused) {
+  const auto refused = [&](const char* part, const std::function<void(SftConfig&)>& change) {
+    SftJob made = job("joint", 1);
+    made.config.mtp.joint = true;
+    change(made.config);
+    try {
+      run_sft_job(made);
+      ADD_FAILURE() << "accepted, not refused with: " << part;
+    } catch (const Error& e) {
+      EXPECT_NE(e.message().find(part), std::string::npos) << e.message();
+    }
+  };
+  refused("mtp-joint is on with adapter-rank 4; allowed is 0", [](SftConfig& c) { c.trained.rank = 4; });
+  refused("mtp-joint is on with ranks", [](SftConfig& c) { c.runtime.ranks = "dp=2"; });
+  refused("mtp-joint is on with sparse-from 2; allowed is 0", [](SftConfig& c) { c.sparse_from = 2; });
+}
+
 TEST_F(MtpJobs, WhatHasNoRoomForALayerIsRefused) {
   SftJob adapter = job("adapter", 1);
   adapter.config.trained.rank = 4;
@@ -287,6 +340,17 @@ TEST_F(MtpRlJobs, WithoutALayerFrozenOrOnLineThePolicyIsTheSame) {
   const RlSummary other = run_rl(rejection);
   EXPECT_NE(other.weights_sha256, absent.weights_sha256);
   EXPECT_EQ(other.totals.kl.different_bits, 0);
+}
+
+TEST_F(MtpRlJobs, OnLineNothingIsTrainedJointly) {
+  RlJob made = learning("joint", "mtp", 2);
+  made.stack.mtp.joint = true;
+  try {
+    run_rl(made);
+    ADD_FAILURE() << "accepted";
+  } catch (const Error& e) {
+    EXPECT_NE(e.message().find("mtp-joint is on"), std::string::npos) << e.message();
+  }
 }
 
 // Several updates a step: the layer has other numbers of steps than the policy.

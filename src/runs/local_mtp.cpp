@@ -114,13 +114,21 @@ Json LocalMtp::take_step(const std::vector<TrainSequence>& batch, const AdamPara
   return trainer_.with_model([&](const OnExecutor& on, TrainedModel& model) {
     MtpTrainer& trained = *layer_trainer_.at(on);
     const MtpResult result = [&] {
-      std::vector<SamplerWeights> now;
+      std::vector<RankWeights> now;
       std::vector<TrunkShare> trunk;
       for (int local = 0; local < trainer_.ranks()->ranks().local(); ++local) {
         now.push_back(model.rank_weights(local));
         trunk.push_back({now.back().weights.get(), now.back().adapter.get()});
       }
-      return trained.forward_backward(trunk, batch);
+      if (!settings_.joint) return trained.forward_backward(trunk, batch);
+      trunk[0].gradients = now[0].more_gradients ? now[0].more_gradients() : nullptr;
+      if (!trunk[0].gradients) fail(ErrorCode::unsupported, "mtp-joint is on, and the model's trainer takes no gradients beside its own; allowed is off");
+      try {
+        return trained.forward_backward(trunk, batch);
+      } catch (...) {
+        model.drop();
+        throw;
+      }
     }();
     if (!std::isfinite(result.loss)) fail(ErrorCode::numeric, "the loss of multi-token prediction is {}", result.loss);
     const OptimResult moved = trained.optim_step(adam);
