@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "model/adapter.h"
+#include "train/draft_overlap.h"
 #include "train/mtp_trainer.h"
 #include "train/train_test_tools.h"
 #include "train/trainer.h"
@@ -90,6 +91,25 @@ TEST(MtpJoint, TheModelsGradientIsThatOfTheLosses) {
     ++compared;
   }
   EXPECT_GE(compared, 10);
+}
+
+TEST(MtpJoint, AnOverlapByTheModelsLogits) {
+  std::vector<float> model{0.5f, -1.0f, 2.0f, 0.0f};
+  const std::vector<float> draft{2.0f, 0.25f, 0.5f, -3.0f};
+  const Softmax q = softmax_of(draft.data(), 4);
+  const auto at_present = [&] { return overlap(model.data(), softmax_of(model.data(), 4), draft.data(), q, 4); };
+  std::vector<float> gradient(4);
+  model_overlap_gradient(model.data(), softmax_of(model.data(), 4), draft.data(), q, at_present(), 0.75, 4, gradient.data());
+  for (std::size_t v = 0; v < 4; ++v) {
+    const float z = model[v], above = z + 1e-2f, below = z - 1e-2f;
+    model[v] = above;
+    const double up = at_present().alpha;
+    model[v] = below;
+    const double down = at_present().alpha;
+    model[v] = z;
+    EXPECT_NEAR(static_cast<double>(gradient[v]), 0.75 * (up - down) / (static_cast<double>(above) - static_cast<double>(below)), 1e-4) << v;
+    EXPECT_GT(std::fabs(gradient[v]), 1e-3f) << v;
+  }
 }
 
 class MtpJointLosses : public testing::TestWithParam<MtpLoss> {};

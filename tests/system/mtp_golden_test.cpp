@@ -92,7 +92,8 @@ struct MtpBench {
       const bool first = depth == 1 || layer.shares_keys() == (later == Later::other_keys);
       const MtpLayer::Depth said = first ? layer.first(ctx, tokens, carried, keys) : layer.next(ctx, tokens, carried, keys);
       result.push_back(logits(said.normed, 1, count - depth));
-      carried = (later == Later::other_state) == layer.normed_state() ? said.raw : said.normed;
+      const Tensor& other = layer.normed_state() ? said.raw : said.normed;
+      carried = later == Later::other_state ? other : layer.state(said);
     }
     return result;
   }
@@ -128,8 +129,9 @@ TEST(MtpGoldenGuesses, OfDepthsThatShareNothingAgreeWithNumPy) {
     for (int depth = 1; depth <= kDepths; ++depth) {
       const Batch row = bench.batch(kFrom + depth - 1, kFrom + depth);
       Context ctx = bench.runtime.mtp_context(*bench.of_layer, bench.layer_cache, row, 0);
-      carried = bench.layer.own_depth(ctx, bench.embedded(row), carried).normed;
-      const double error = relative_error(bench.logits(carried, 0, 1), bench.golden.tensors.at(fmt::format("guess{}", depth)));
+      const MtpLayer::Depth said = bench.layer.own_depth(ctx, bench.embedded(row), carried);
+      carried = bench.layer.state(said);
+      const double error = relative_error(bench.logits(said.normed, 0, 1), bench.golden.tensors.at(fmt::format("guess{}", depth)));
       if (written == kFrom) EXPECT_LE(error, 1e-5) << depth;
       else EXPECT_GT(error, 1e-4) << "the control, without some keys: " << depth;
     }
