@@ -207,7 +207,7 @@ TEST_F(MtpJobs, BesideAnAdapterItIsExportedWithTheBase) {
   EXPECT_NE(run_sft_job(still).draft_sha256, with.draft_sha256);
 }
 
-// Jointly: the layer's losses move the model as well, with the same bits however its batches are cut, also where a run stops and goes on.
+// Jointly: the layer's losses move the model as well, with the same bits however its batches are cut and over ranks, also where a run stops and goes on.
 TEST_F(MtpJobs, AModelIsTrainedJointlyWithItsLayer) {
   const auto jointly = [&](const std::string& name, bool joint) {
     SftJob made = job(name, 2);
@@ -238,8 +238,13 @@ TEST_F(MtpJobs, AModelIsTrainedJointlyWithItsLayer) {
   parts.config.run.resume = true;
   parts.config.run.stop = {};
   const SftSummary rest = run_sft_job(parts);
-  EXPECT_EQ(rest.weights_sha256, together.weights_sha256);
-  EXPECT_EQ(rest.draft_sha256, together.draft_sha256);
+  SftJob ranks = jointly("ranks", true);
+  ranks.config.runtime.ranks = "dp=2";
+  const SftSummary ranked = run_sft_job(ranks);
+  for (const SftSummary* other : {&rest, &ranked}) {
+    EXPECT_EQ(other->weights_sha256, together.weights_sha256);
+    EXPECT_EQ(other->draft_sha256, together.draft_sha256);
+  }
 }
 
 TEST_F(MtpJobs, WhatCannotBeTrainedJointlyIsRefused) {
@@ -255,7 +260,7 @@ TEST_F(MtpJobs, WhatCannotBeTrainedJointlyIsRefused) {
     }
   };
   refused("mtp-joint is on with adapter-rank 4; allowed is 0", [](SftConfig& c) { c.trained.rank = 4; });
-  refused("mtp-joint is on with ranks", [](SftConfig& c) { c.runtime.ranks = "dp=2"; });
+  refused("mtp-joint is on with ranks", [](SftConfig& c) { c.runtime.ranks = "tp=2"; });
   refused("mtp-joint is on with sparse-from 2; allowed is 0", [](SftConfig& c) { c.sparse_from = 2; });
 }
 

@@ -121,8 +121,10 @@ Json LocalMtp::take_step(const std::vector<TrainSequence>& batch, const AdamPara
         trunk.push_back({now.back().weights.get(), now.back().adapter.get()});
       }
       if (!settings_.joint) return trained.forward_backward(trunk, batch);
-      trunk[0].gradients = now[0].more_gradients ? now[0].more_gradients() : nullptr;
-      if (!trunk[0].gradients) fail(ErrorCode::unsupported, "mtp-joint is on, and the model's trainer takes no gradients beside its own; allowed is off");
+      for (std::size_t local = 0; local < now.size(); ++local) {
+        trunk[local].gradients = now[local].more_gradients ? now[local].more_gradients() : nullptr;
+        if (!trunk[local].gradients) fail(ErrorCode::unsupported, "mtp-joint is on, and the model's trainer takes no gradients beside its own; allowed is off");
+      }
       try {
         return trained.forward_backward(trunk, batch);
       } catch (...) {

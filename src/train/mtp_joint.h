@@ -1,5 +1,5 @@
 // What joint training adds to MtpRank (TrunkShare::gradients): the model's part of a micro-batch on a tape of its own, where the gradients go that the layer's
-// losses have by the model's hidden states, embeddings and head. Their order is in docs/numerics.md, "Multi-token prediction". Of one rank with the whole
+// losses have by the model's hidden states, embeddings and head. Their order is in docs/numerics.md, "Multi-token prediction". Of a rank with the whole
 // model. Only MtpRank's sources include it.
 #pragma once
 #include <memory>

@@ -1,7 +1,7 @@
 // One rank's part of the training of a layer of multi-token prediction (train/mtp_trainer.h). The model's part of the rank gives hidden states,
 // embeddings and logits, which ranks make together as ever; the layer is whole on every rank that has the head, and data-parallel ranks share its
 // sequences and its optimizer's state. Stages of a pipeline that have no head send what the layer reads, and have no layer.
-// Where one rank has the whole model, the losses may move it too (TrunkShare::gradients).
+// Where each rank has the whole model, the losses may move it too (TrunkShare::gradients).
 //   MtpRank part(runtime, masters, {.depths = 5}, options, place); part.forward_backward({weights.get()}, data); part.optim_step(adam);
 // All ranks make the same calls with the same data, each on its own thread. Bits do not depend on ranks.
 #pragma once
@@ -39,8 +39,8 @@ struct MtpResult {
 struct TrunkShare {
   const WeightSet* weights = nullptr;
   const AdapterWeights* adapter = nullptr;
-  // Joint training: what the layer's losses say of the model's weights is added there, in accumulators that are there between backwards. Of one rank with the
-  // whole model, whose head is not its input embedding, and without an adapter. Null: the model is read alone.
+  // Joint training: what the layer's losses say of the model's weights is added there, in accumulators that are there between backwards. Of a rank with the
+  // whole model, whose head is not its input embedding, and without an adapter; of all ranks or of none. Null: the model is read alone.
   GradientSet* gradients = nullptr;
 };
 

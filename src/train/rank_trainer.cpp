@@ -92,7 +92,7 @@ void RankTrainer::open(const GradientCall& call, bool one_piece, const std::shar
 }
 
 GradientSet* RankTrainer::more_gradients() {
-  if (place_.layout.size() > 1 || !options_.accumulate) return nullptr;
+  if (place_.layout.size() > place_.layout.dp || !options_.accumulate) return nullptr;
   if (gradients_.open({})) router_loads_.clear();
   held_.reset();
   return gradients_.set();
