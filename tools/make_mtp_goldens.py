@@ -48,7 +48,9 @@ GOLDENS = {
     "sparse": (23, GLM | dict(index_topk=5, vocab_size=61, rms_norm_eps=0.03), [f.name for f in fields(numpy_mtp.Knobs)]),
     # The same, with depths that share nothing.
     "own-keys": (23, GLM | dict(index_topk=5, vocab_size=61, rms_norm_eps=0.03, index_share_for_mtp_iteration=False),
-                 ["hidden_first", "other_keys", "zero_seen", "raw_carried", "own_token_again"]),  # an equal rotation of all rows changes nothing
+                 ["hidden_first", "other_keys", "zero_seen", "other_state", "own_token_again"]),  # an equal rotation of all rows changes nothing
+    # The same as the first, with depths that are given the output of the one before without its norm.
+    "unnormed": (23, GLM | dict(index_topk=5, vocab_size=61, rms_norm_eps=0.03, normed_state_for_mtp_iteration=False), [f.name for f in fields(numpy_mtp.Knobs)]),
     # All visible keys selected, over two blocks of 64 keys.
     "dense-range": (81, GLM | dict(index_topk=96, vocab_size=35, rms_norm_eps=1e-6), ["hidden_first", "other_keys", "rope_stays", "zero_seen", "own_token_again"]),
     # No indexer: groups of experts, YaRN beyond its original context.

@@ -4,7 +4,8 @@
 Depth 1 has a row for each position p >= 1: it joins Emb(t_p) with the trunk's h_(p-1), selects keys among the rows up to its own and attends to
 them. Depth k >= 2 joins Emb(t_(p+k-1)) with the output of depth k - 1 in that row, rotates its query by position p + k - 1, and attends to the keys
 that depth 1 selected, with depth 1's keys and values. Where config.json has `index_share_for_mtp_iteration` false, each depth selects among and
-attends to its own rows, whose keys are rotated as its queries are. Here the tokens of all depths are those of the text.
+attends to its own rows, whose keys are rotated as its queries are. Where it has `normed_state_for_mtp_iteration` false, the output of depth k - 1 is
+taken before its norm. Here the tokens of all depths are those of the text.
 
 Shapes: T tokens, R = T - 1 rows of depth 1, those of depth k the first T - k of them; V vocabulary, h hidden; the rest as numpy_glm_moe_dsa.py.
 """
@@ -20,19 +21,23 @@ from numpy_glm_moe_dsa import layer_norm, mixture, rms_norm, select
 
 @dataclass(frozen=True)
 class Knobs:
-    """Wrong variants, which a golden must be able to tell apart; `raw_carried` is the right one of another engine."""
+    """Wrong variants, which a golden must be able to tell apart; `other_state` is the right one of another engine."""
 
     hidden_first: bool = False  # the order of what eh_proj joins
     other_keys: bool = False  # each depth selects and attends among its own rows where they are to share depth 1's, and the other way round
     trunk_selection: bool = False  # depth 1 attends to what the trunk's last indexer chose
     rope_stays: bool = False  # RoPE of later depths by the position of their row
     zero_seen: bool = False  # position 0 has a row, which joins Emb(t_0) with zeros
-    raw_carried: bool = False  # depth k + 1 is given y, not its norm
+    other_state: bool = False  # depth k + 1 is given y, not its norm, where it is to be given the norm, and the other way round
     own_token_again: bool = False  # later depths join the row's own token
 
 
 def shares_keys(config):
     return config.get("index_share_for_mtp_iteration", True)
+
+
+def normed_state(config):
+    return config.get("normed_state_for_mtp_iteration", True)
 
 
 def depths(config, weights, tokens, count, knobs=Knobs(), selections=None):
@@ -69,7 +74,7 @@ def depths(config, weights, tokens, count, knobs=Knobs(), selections=None):
         gap = min(gap, near)
         y = after + output
         n = rms_norm(y, w[layer + "shared_head.norm.weight"], eps)
-        carried = y if knobs.raw_carried else n
+        carried = n if normed_state(config) != knobs.other_state else y
         result.append((n @ w["lm_head.weight"].T)[1 - first :])
     return result, logits, gap
 
@@ -94,8 +99,9 @@ def guessed(config, weights, tokens, position, count):
         after = (us + attend(config, w, layer + "self_attn.", q, keys))[-1:]
         normed = rms_norm(after, w[layer + "post_attention_layernorm.weight"], eps)
         y = after + mixture(config, w, layer + "mlp.", normed, trunk_of.Knobs(), lambda **values: None)[0]
-        carried = rms_norm(y, w[layer + "shared_head.norm.weight"], eps)
-        result.append((carried @ w["lm_head.weight"].T)[0])
+        n = rms_norm(y, w[layer + "shared_head.norm.weight"], eps)
+        carried = n if normed_state(config) else y
+        result.append((n @ w["lm_head.weight"].T)[0])
         rows = rows[-1:] + 1
     return result
 

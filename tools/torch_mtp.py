@@ -1,16 +1,19 @@
 """Multi-token prediction in torch, float64: the layer of numpy_mtp.py once more, so that autograd makes the gradients of its training.
 
     loss, gradients, logits = training_gradients(config, weights, tokens, depths, "ce")
+    loss, gradients = joint_gradients(config, weights, tokens, depths, "ce")
 
 "ce" is the mean over depths of the summed cross-entropy of each row's token k ahead, divided by the number of targets that the text has. "tv" is the mean over
 rows that have a token at all depths of 1 - (1 / depths) sum over j of the product over i <= j of alpha_i, alpha_i = sum over v of min(p_i(v), q_i(v)), p_i
 the trunk's distribution at that place and q_i that of depth i. Only the layer's tensors get gradients; the trunk's logits and hidden states, the
-embedding and the head are constants. The selection of keys and experts has no gradient.
+embedding and the head are constants. Jointly none of them is: the model is transformers', its own loss the mean cross-entropy, and what both losses say of a
+tensor is added. The selection of keys and experts has no gradient.
 """
 
 import numpy as np
 import torch
 
+import make_goldens
 import numpy_glm_moe_dsa
 import numpy_mtp
 import numpy_rope
@@ -88,8 +91,9 @@ def depths(config, w, tokens, hidden, selected, count):
         mixed = torch.einsum("ths,shv->thv", scores.softmax(-1), values).flatten(1)
         after = u + mixed @ w[attention + "o_proj.weight"].T
         y = after + mixture(config, w, layer + "mlp.", rms_norm(after, w[layer + "post_attention_layernorm.weight"], eps))
-        carried = rms_norm(y, w[layer + "shared_head.norm.weight"], eps)
-        result.append(carried @ w["lm_head.weight"].T)
+        n = rms_norm(y, w[layer + "shared_head.norm.weight"], eps)
+        carried = n if numpy_mtp.normed_state(config) else y
+        result.append(n @ w["lm_head.weight"].T)
     return result
 
 
@@ -104,7 +108,7 @@ def cross_entropy(tokens, logits):
 
 
 def variation(tokens, trunk_logits, logits):
-    p, rows, alphas = torch.from_numpy(trunk_logits).softmax(-1), len(tokens) - 1 - len(logits), []
+    p, rows, alphas = trunk_logits.softmax(-1), len(tokens) - 1 - len(logits), []
     for ahead, of_depth in enumerate(logits):  # row i of a depth is position 1 + i
         alphas.append(torch.minimum(p[1 + ahead : 1 + ahead + rows], of_depth[:rows].softmax(-1)).sum(-1))
     return (1 - torch.stack(alphas).cumprod(0).mean(0)).mean()
@@ -121,7 +125,27 @@ def training_gradients(config, weights, tokens, count, kind):
     selected = []
     numpy_mtp.depths(config, weights, tokens, count, selections=selected)
     logits = depths(config, w, tokens, torch.from_numpy(seen["final_norm"]), selected, count)
-    loss = cross_entropy(tokens, logits) if kind == "ce" else variation(tokens, seen["logits"], logits)
+    loss = cross_entropy(tokens, logits) if kind == "ce" else variation(tokens, torch.from_numpy(seen["logits"]), logits)
     loss.backward()
     gradients = {name: w[name].grad.numpy() for name in w if name.startswith(layer) and w[name].grad is not None}
     return float(loss.detach()), gradients, [of_depth.detach().numpy() for of_depth in logits]
+
+
+def joint_gradients(config, weights, tokens, count, kind):
+    """The layer's loss, and {tensor: gradient of it and of the model's own loss, added}, of the layer's and the model's tensors."""
+    layer, selected, ids = f"model.layers.{config['num_hidden_layers']}.", [], torch.from_numpy(np.asarray(tokens, np.int64))
+    numpy_mtp.depths(config, weights, tokens, count, selections=selected)
+    with make_goldens.float64_everywhere():
+        model = make_goldens.build_model(config, {name: value for name, value in weights.items() if not name.startswith(layer)})
+        hidden = model.model(input_ids=ids[None], use_cache=False).last_hidden_state[0]
+        of_model = model.lm_head(hidden)
+        w = {name: torch.from_numpy(np.asarray(value, np.float64)).requires_grad_() for name, value in weights.items() if name.startswith(layer)}
+        w |= {"model.embed_tokens.weight": model.get_input_embeddings().weight, "lm_head.weight": model.lm_head.weight}
+        logits = depths(config, w, tokens, hidden, selected, count)
+        loss = cross_entropy(tokens, logits) if kind == "ce" else variation(tokens, of_model, logits)
+        (loss + torch.nn.functional.cross_entropy(of_model[:-1], ids[1:])).backward()
+    gradients = {name: tensor.grad.numpy() for name, tensor in w.items() if name.startswith(layer) and tensor.grad is not None}
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None:
+            gradients |= {file_name: part.numpy() for file_name, part in make_goldens.file_tensors(name, parameter.grad, config["model_type"])}
+    return float(loss.detach()), gradients

@@ -81,6 +81,8 @@ bool parse(const Arguments& arguments, SftSettings& s) {
   table.refused("where the model has no router with a correction bias", [&c] { return !mechanisms_of(c.runtime).router_bias; }, {"router-bias-rate"});
   table.refused("where the model has no indexer", [&c] { return !mechanisms_of(c.runtime).indexer; }, {"train-indexer", "index-from", "sparse-from"});
   add_mtp_options(table, c.mtp);
+  table.flag("mtp-joint", &c.mtp.joint, "Let that layer's losses move the model too, through hidden states, embedding and head; else the model is read alone");
+  table.refused("without --mtp-depths", [&c] { return c.mtp.depths == 0; });
   add_checkpoint_options(table, run);
   add_transcript_options(table, c.transcripts, c.transcripts_every, s.transcript_megabytes,
                          "Sequences per step written to transcripts.jsonl, with log-probabilities and mask");

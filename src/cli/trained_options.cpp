@@ -19,16 +19,20 @@ void add_mtp_options(OptionTable& table, MtpSettings& s) {
   table.integer(
       "mtp-depths", &s.depths, 0, MtpSettings::kMostDepths, "N",
       "Train the model's layer of multi-token prediction, or a new one, to say so many tokens ahead, for drafts (docs/speculation.md); no other weight "
-      "depends on it; 0: it stays as it is");
+      "depends on it, but with --mtp-joint of `train sft`; 0: it stays as it is");
   table.choice("mtp-loss", &s.loss, mtp_losses(), "Its loss: cross-entropy, total variation of its drafts against the model end to end, or their sum");
   table.choice(
       "mtp-keys", &s.keys, mtp_keys(),
       "Whether tokens further ahead use the selection and keys of the first, or each its own, for comparison; auto: as config.json says, a new layer's are "
       "shared");
+  table.choice("mtp-state", &s.state, mtp_states(),
+               "What a token further ahead is given of the one before: the layer's normed output or the unnormed one; auto: as config.json says, a new layer's "
+               "is normed");
   table.number("mtp-learning-rate", &s.learning_rate, 0, 10, "X", "Peak learning rate of that layer, under the same schedule");
   table.number("mtp-max-norm", &s.max_norm, 0, 1e9, "X", "Its gradient's norm is clipped to this, 0: not");
   table.number("mtp-router-bias-rate", &s.router_bias_rate, 0, 1, "X", "Step of its router's correction bias towards even load");
-  table.refused("without --mtp-depths", [&s] { return s.depths == 0; }, {"mtp-loss", "mtp-keys", "mtp-learning-rate", "mtp-max-norm", "mtp-router-bias-rate"});
+  table.refused("without --mtp-depths", [&s] { return s.depths == 0; },
+                {"mtp-loss", "mtp-keys", "mtp-state", "mtp-learning-rate", "mtp-max-norm", "mtp-router-bias-rate"});
 }
 
 }  // namespace lockstep

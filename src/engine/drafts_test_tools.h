@@ -11,8 +11,8 @@ struct MtpPlant {
   std::shared_ptr<const WeightSet> weights, layer;
 
   explicit MtpPlant(const std::string& profile = "cpu-bf16w", const BackendOptions& backend = {.threads = 2}, std::int64_t positions = 128,
-                    bool shares_keys = true)
-      : runtime(backend, make_model(config(), {.mtp_shares_keys = shares_keys}), profile_by_name(profile), positions),
+                    bool shares_keys = true, bool normed_state = true)
+      : runtime(backend, make_model(config(), {.mtp_shares_keys = shares_keys, .mtp_normed_state = normed_state}), profile_by_name(profile), positions),
         images(initial_weights(runtime.model->manifest(), 7, 0.25)),
         layer_images(initial_weights(runtime.model->mtp()->manifest(), 11, 0.25)),
         weights(make_weight_set(runtime.backend, runtime.model->manifest(), images, runtime.profile, 1)),

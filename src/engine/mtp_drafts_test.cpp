@@ -265,6 +265,38 @@ TEST(MtpDrafts, OfDepthsThatShareNothing) {
   expect_same_bits(ranks.generate(rejecting(requests)), rejected, "ranks, rejection");
 }
 
+// Depths that are given the unnormed output of the one before, whether they share keys or not: other guesses from the second token on, and the same answers.
+TEST(MtpDrafts, OfUnnormedStates) {
+  for (const bool shares_keys : {true, false}) {
+    MtpPlant normed("cpu-bf16w", {.threads = 2}, 128, shares_keys), unnormed("cpu-bf16w", {.threads = 2}, 128, shares_keys, false);
+    EXPECT_FALSE(unnormed.runtime.model->config().at("normed_state_for_mtp_iteration").get<bool>());
+    const std::vector<Request> requests = talkative_requests(8, unnormed.vocabulary());
+    std::vector<Request> without = requests, one_ahead = requests;
+    for (Request& r : without) r.drafts = {};
+    for (Request& r : one_ahead) r.drafts->tokens = 1;
+    Engine plain(unnormed.runtime, unnormed.weights), of_normed(normed.runtime, normed.weights, {}, normed.layer);
+    const std::vector<Generation> want = plain.generate(without), rejected_normed = of_normed.generate(rejecting(requests));
+    std::vector<std::int64_t> numbers;
+    std::vector<Generation> rejected;
+    for (const EngineOptions& options : {EngineOptions{.page_size = 16}, EngineOptions{.page_size = 7, .cache_pages = 400, .prefill_chunk = 3},
+                                         EngineOptions{.page_size = 1, .cache_pages = 3000}, EngineOptions{.ranks = {2, 1, 2}}}) {
+      Engine engine(unnormed.runtime, unnormed.weights, options, unnormed.layer);
+      const std::string what = fmt::format("pages of {}, ranks {}, keys {}", options.page_size, options.ranks.text(), shares_keys ? "shared" : "own");
+      const std::vector<Generation> got = engine.generate(requests), by_rejection = engine.generate(rejecting(requests));
+      expect_same_bits(got, want, what);
+      if (numbers.empty()) numbers = numbers_of(got), rejected = by_rejection;
+      EXPECT_EQ(numbers_of(got), numbers) << what;
+      expect_same_bits(by_rejection, rejected, what + ", rejection");
+      EXPECT_GT(engine.counters().drafts.accepted, 50) << what;
+    }
+    EXPECT_NE(numbers_of(of_normed.generate(requests)), numbers);
+    EXPECT_NE(bits_of(rejected[3]), bits_of(rejected_normed[3]));
+    // The first token is guessed alike.
+    Engine first(unnormed.runtime, unnormed.weights, {}, unnormed.layer), first_of_normed(normed.runtime, normed.weights, {}, normed.layer);
+    EXPECT_EQ(numbers_of(first.generate(one_ahead)), numbers_of(first_of_normed.generate(one_ahead)));
+  }
+}
+
 // Behind new weights of the layer is guessed as in an engine that was made with them: nothing that the old layer left in the cache is seen.
 TEST(MtpDrafts, NewWeightsOfTheLayer) {
   MtpPlant plant;

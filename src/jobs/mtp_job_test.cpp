@@ -4,12 +4,14 @@
 #include <unistd.h>
 
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "jobs/job_test_tools.h"
 #include "jobs/rl_job.h"
 #include "jobs/sft_job.h"
+#include "model/blocks/mtp_layer.h"
 #include "runs/training_state.h"
 #include "serving/loading.h"
 
@@ -66,6 +68,38 @@ TEST_F(MtpJobs, TheModelsWeightsAreThoseOfARunWithout) {
     EXPECT_LT(told[3].at("mtp_variation").get<double>(), told[0].at("mtp_variation").get<double>()) << loss;
     EXPECT_TRUE(told[0].contains("mtp_overlap_3")) << loss;
     EXPECT_EQ(told[0].contains("mtp_loss_1"), std::string(loss) == "both") << loss;
+  }
+}
+
+// What a depth is given of the one before stands in the export's config.json, and so in what is drafted and trained from there.
+TEST_F(MtpJobs, UnnormedStatesAreOfTheModelThatIsExported) {
+  const auto of = [&](const std::string& name, const std::string& state) {
+    SftJob made = job(name, 3);
+    made.config.asked.steps = 2;
+    made.config.mtp.state = state;
+    return made;
+  };
+  const SftSummary normed = run_sft_job(of("normed", "auto")), unnormed = run_sft_job(of("unnormed", "unnormed"));
+  EXPECT_EQ(unnormed.weights_sha256, normed.weights_sha256);
+  EXPECT_NE(unnormed.draft_sha256, normed.draft_sha256);
+  EXPECT_EQ(run_sft_job(of("said", "normed")).draft_sha256, normed.draft_sha256);
+  EXPECT_TRUE(ModelReader::open(normed.exported)->model()->mtp()->normed_state());
+  EXPECT_FALSE(ModelReader::open(unnormed.exported)->model()->mtp()->normed_state());
+  EXPECT_EQ(metrics("unnormed")[0].at("mtp_loss_1").get<double>(), metrics("normed")[0].at("mtp_loss_1").get<double>());
+  EXPECT_NE(metrics("unnormed")[0].at("mtp_loss_2").get<double>(), metrics("normed")[0].at("mtp_loss_2").get<double>());
+  std::vector<std::string> hashes;
+  for (const char* state : {"auto", "unnormed", "normed"}) {
+    SftJob next = of(std::string("next-") + state, state);
+    next.config.runtime.model = unnormed.exported;
+    hashes.push_back(run_sft_job(next).draft_sha256);
+  }
+  EXPECT_EQ(hashes[1], hashes[0]);
+  EXPECT_NE(hashes[2], hashes[0]);
+  try {
+    run_sft_job(of("other", "raw"));
+    ADD_FAILURE() << "accepted";
+  } catch (const Error& e) {
+    EXPECT_NE(e.message().find("mtp-state is 'raw', allowed are auto, normed, unnormed"), std::string::npos) << e.message();
   }
 }
 
@@ -173,6 +207,63 @@ TEST_F(MtpJobs, BesideAnAdapterItIsExportedWithTheBase) {
   EXPECT_NE(run_sft_job(still).draft_sha256, with.draft_sha256);
 }
 
+// Jointly: the layer's losses move the model as well, with the same bits however its batches are cut and over ranks, also where a run stops and goes on.
+TEST_F(MtpJobs, AModelIsTrainedJointlyWithItsLayer) {
+  const auto jointly = [&](const std::string& name, bool joint) {
+    SftJob made = job(name, 2);
+    made.config.mtp.joint = joint;
+    made.config.mtp.loss = "both";
+    made.config.asked.steps = 3;
+    return made;
+  };
+  const SftSummary apart = run_sft_job(jointly("apart", false)), together = run_sft_job(jointly("together", true));
+  EXPECT_NE(together.weights_sha256, apart.weights_sha256);
+  EXPECT_EQ(ModelReader::open(together.exported)->weights_sha256(), together.weights_sha256);
+  const std::vector<nlohmann::json> of_apart = metrics("apart"), of_together = metrics("together");
+  EXPECT_EQ(of_together[0].at("mtp_loss"), of_apart[0].at("mtp_loss"));  // before the first step both are the same
+  EXPECT_EQ(of_together[0].at("loss"), of_apart[0].at("loss"));
+  EXPECT_EQ(of_together[0].at("mtp_gradient_norm"), of_apart[0].at("mtp_gradient_norm"));
+  EXPECT_NE(of_together[0].at("gradient_norm"), of_apart[0].at("gradient_norm"));
+  EXPECT_NE(of_together[1].at("mtp_loss"), of_apart[1].at("mtp_loss"));
+  StopSource source;
+  SftJob parts = jointly("parts", true);
+  parts.config.micro_batch = 1;
+  parts.config.checkpoint_activations = true;
+  parts.config.runtime.threads = 2;
+  parts.config.run.stop = source.token();
+  parts.config.run.on_step = [&source](std::int64_t step) {
+    if (step == 2) source.stop();
+  };
+  EXPECT_TRUE(run_sft_job(parts).interrupted);
+  parts.config.run.resume = true;
+  parts.config.run.stop = {};
+  const SftSummary rest = run_sft_job(parts);
+  SftJob ranks = jointly("ranks", true);
+  ranks.config.runtime.ranks = "dp=2";
+  const SftSummary ranked = run_sft_job(ranks);
+  for (const SftSummary* other : {&rest, &ranked}) {
+    EXPECT_EQ(other->weights_sha256, together.weights_sha256);
+    EXPECT_EQ(other->draft_sha256, together.draft_sha256);
+  }
+}
+
+TEST_F(MtpJobs, WhatCannotBeTrainedJointlyIsRefused) {
+  const auto refused = [&](const char* part, const std::function<void(SftConfig&)>& change) {
+    SftJob made = job("joint", 1);
+    made.config.mtp.joint = true;
+    change(made.config);
+    try {
+      run_sft_job(made);
+      ADD_FAILURE() << "accepted, not refused with: " << part;
+    } catch (const Error& e) {
+      EXPECT_NE(e.message().find(part), std::string::npos) << e.message();
+    }
+  };
+  refused("mtp-joint is on with adapter-rank 4; allowed is 0", [](SftConfig& c) { c.trained.rank = 4; });
+  refused("mtp-joint is on with ranks", [](SftConfig& c) { c.runtime.ranks = "tp=2"; });
+  refused("mtp-joint is on with sparse-from 2; allowed is 0", [](SftConfig& c) { c.sparse_from = 2; });
+}
+
 TEST_F(MtpJobs, WhatHasNoRoomForALayerIsRefused) {
   SftJob adapter = job("adapter", 1);
   adapter.config.trained.rank = 4;
@@ -254,6 +345,17 @@ TEST_F(MtpRlJobs, WithoutALayerFrozenOrOnLineThePolicyIsTheSame) {
   const RlSummary other = run_rl(rejection);
   EXPECT_NE(other.weights_sha256, absent.weights_sha256);
   EXPECT_EQ(other.totals.kl.different_bits, 0);
+}
+
+TEST_F(MtpRlJobs, OnLineNothingIsTrainedJointly) {
+  RlJob made = learning("joint", "mtp", 2);
+  made.stack.mtp.joint = true;
+  try {
+    run_rl(made);
+    ADD_FAILURE() << "accepted";
+  } catch (const Error& e) {
+    EXPECT_NE(e.message().find("mtp-joint is on"), std::string::npos) << e.message();
+  }
 }
 
 // Several updates a step: the layer has other numbers of steps than the policy.

@@ -50,6 +50,8 @@ struct ModelOptions {
   bool new_mtp = false;     // a config without a layer of multi-token prediction is read as if it asked for one
   // Whether the depths of that layer share selection and keys, instead of what config.json says (index_share_for_mtp_iteration; without it they do).
   std::optional<bool> mtp_shares_keys = {};
+  // Whether a depth is given the normed output of the one before, in the same way (normed_state_for_mtp_iteration; without it it is).
+  std::optional<bool> mtp_normed_state = {};
 };
 
 // Reads "model_type" of a Hugging Face config.json. Throws invalid_argument naming the key at fault, or

@@ -36,6 +36,11 @@ MtpLoss loss_named(const std::string& name) {
   fail(ErrorCode::invalid_argument, "mtp-loss is '{}', allowed are {}{}", name, fmt::join(names, ", "), did_you_mean(name, names));
 }
 
+void check_choice(const char* option, const std::string& value, const std::vector<std::string>& allowed) {
+  if (std::find(allowed.begin(), allowed.end(), value) == allowed.end())
+    fail(ErrorCode::invalid_argument, "{} is '{}', allowed are {}{}", option, value, fmt::join(allowed, ", "), did_you_mean(value, allowed));
+}
+
 bool has_indexer(const MtpLayer& layer) {
   for (const Parameter& p : layer.manifest().parameters())
     if (p.indexer) return true;
@@ -45,6 +50,7 @@ bool has_indexer(const MtpLayer& layer) {
 
 std::vector<std::string> mtp_losses() { return {"ce", "tv", "both"}; }
 std::vector<std::string> mtp_keys() { return {"auto", "shared", "own"}; }
+std::vector<std::string> mtp_states() { return {"auto", "normed", "unnormed"}; }
 
 RuntimeSettings settings_with_mtp(const RuntimeSettings& settings, const MtpSettings& mtp, std::int64_t adapter_rank) {
   if (mtp.depths == 0) return settings;
@@ -55,10 +61,10 @@ RuntimeSettings settings_with_mtp(const RuntimeSettings& settings, const MtpSett
     fail(ErrorCode::unsupported, "mtp-depths is {} over {} processes, allowed is one process: --transport threads", mtp.depths, mail->processes());
   RuntimeSettings own = settings;
   own.new_mtp = true;
-  const std::vector<std::string> keys = mtp_keys();
-  if (std::find(keys.begin(), keys.end(), mtp.keys) == keys.end())
-    fail(ErrorCode::invalid_argument, "mtp-keys is '{}', allowed are {}{}", mtp.keys, fmt::join(keys, ", "), did_you_mean(mtp.keys, keys));
+  check_choice("mtp-keys", mtp.keys, mtp_keys());
   if (mtp.keys != "auto") own.mtp_shares_keys = mtp.keys == "shared";
+  check_choice("mtp-state", mtp.state, mtp_states());
+  if (mtp.state != "auto") own.mtp_normed_state = mtp.state == "normed";
   return own;
 }
 
@@ -108,13 +114,23 @@ Json LocalMtp::take_step(const std::vector<TrainSequence>& batch, const AdamPara
   return trainer_.with_model([&](const OnExecutor& on, TrainedModel& model) {
     MtpTrainer& trained = *layer_trainer_.at(on);
     const MtpResult result = [&] {
-      std::vector<SamplerWeights> now;
+      std::vector<RankWeights> now;
       std::vector<TrunkShare> trunk;
       for (int local = 0; local < trainer_.ranks()->ranks().local(); ++local) {
         now.push_back(model.rank_weights(local));
         trunk.push_back({now.back().weights.get(), now.back().adapter.get()});
       }
-      return trained.forward_backward(trunk, batch);
+      if (!settings_.joint) return trained.forward_backward(trunk, batch);
+      for (std::size_t local = 0; local < now.size(); ++local) {
+        trunk[local].gradients = now[local].more_gradients ? now[local].more_gradients() : nullptr;
+        if (!trunk[local].gradients) fail(ErrorCode::unsupported, "mtp-joint is on, and the model's trainer takes no gradients beside its own; allowed is off");
+      }
+      try {
+        return trained.forward_backward(trunk, batch);
+      } catch (...) {
+        model.drop();
+        throw;
+      }
     }();
     if (!std::isfinite(result.loss)) fail(ErrorCode::numeric, "the loss of multi-token prediction is {}", result.loss);
     const OptimResult moved = trained.optim_step(adam);

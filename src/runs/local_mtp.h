@@ -1,6 +1,7 @@
 // The layer of multi-token prediction that a supervised run, or one of reinforcement learning, trains beside its model (train/mtp_trainer.h): initial
-// weights, steps, checkpoints beside the model's. The model is only read, so its weights have the bits of a run without the layer. Works on the executor of
-// `trainer`, which outlives it. One thread at a time, never the executor's.
+// weights, steps, checkpoints beside the model's. The model is only read, so its weights have the bits of a run without the layer (but with
+// MtpSettings::joint, where the layer's losses are part of its gradient). Works on the executor of `trainer`, which outlives it. One thread at a time,
+// never the executor's.
 //   LocalMtp layer({.depths = 5}, opened, options, initial, trainer);
 //   layer.take_step(std::vector<TrainSequence>{}, adam); layer.save(run, 1, 2);
 #pragma once
@@ -18,14 +19,17 @@ class MtpTrainer;
 
 struct MtpSettings {
   static constexpr std::int64_t kMostDepths = 8;
-  std::int64_t depths = 0;    // how many tokens ahead it is trained; 0: it is not trained
-  std::string loss = "ce";    // one of mtp_losses()
-  std::string keys = "auto";  // one of mtp_keys(): auto is what config.json says
+  std::int64_t depths = 0;     // how many tokens ahead it is trained; 0: it is not trained
+  std::string loss = "ce";     // one of mtp_losses()
+  std::string keys = "auto";   // one of mtp_keys(): auto is what config.json says
+  std::string state = "auto";  // one of mtp_states(), in the same way
   double learning_rate = 1e-3, max_norm = 1.0, router_bias_rate = 1e-3;
+  bool joint = false;  // its losses move the model too (TrunkShare::gradients of train/mtp_rank.h), whose trainer accumulates; not on line
 };
 
 std::vector<std::string> mtp_losses();  // ce, tv, both (train/mtp_trainer.h)
 std::vector<std::string> mtp_keys();    // auto, shared, own (model/blocks/mtp_layer.h)
+std::vector<std::string> mtp_states();  // auto, normed, unnormed: what a depth is given of the one before
 
 // Initial weights of a layer that the files do not have (model/weights.h).
 struct MtpInitial {
@@ -46,8 +50,9 @@ class LocalMtp {
   LocalMtp(const LocalMtp&) = delete;
   LocalMtp& operator=(const LocalMtp&) = delete;
 
-  // Gradient and step on the batch, under the trainer's weights as they are now. Returns what metrics.jsonl tells of it. Errors: those of
-  // MtpTrainer::forward_backward; numeric for a loss that is not finite.
+  // Gradient and step on the batch, under the trainer's weights as they are now. Jointly: between the trainer's forward_backward and its step, of which the
+  // gradient gets the layer's part. Returns what metrics.jsonl tells of it. Errors: those of MtpTrainer::forward_backward; numeric for a loss that is not
+  // finite; unsupported where the model cannot be trained jointly. After one the trainer has no gradient either.
   Json take_step(const std::vector<TrainSequence>& batch, const AdamParameters& adam);
   // The same on sampled tokens, each with weight 1 where the policy is trained on it. Sequences stand alone, whatever prefixes they declare.
   Json take_step(const std::vector<PolicyDatum>& rollouts, const AdamParameters& adam);

@@ -84,7 +84,7 @@ LocalTrainer::LocalTrainer(const OpenedModel& opened, const TrainedSettings& set
   base_.options = options;
   base_.options.ranks = opened.ranks;
   // An adapter's trainer takes each piece of a batch as a call of its own: a turn's, or a caller's (with_model).
-  base_.options.accumulate = is_adapter(settings_) && (options.micro_batch > 0 || options.accumulate);
+  base_.options.accumulate = options.accumulate || (is_adapter(settings_) && options.micro_batch > 0);
   base_.opened = opened;
   if (is_adapter(settings_) && opened.ranks.deals_rows())
     log_warning("rows=dealt deals out the sequences of steps that move all weights: for an adapter all ranks of a replica compute the same rows",

@@ -12,6 +12,8 @@ RlStack::RlStack(const RlStackSettings& settings) : model_folder_(settings.runti
   const Profile& profile = profile_by_name(settings.runtime.profile);
   const Profile& rollouts = settings.rollout_profile.empty() ? profile : profile_by_name(settings.rollout_profile);
   check_trainable_run(profile, settings.trained);
+  if (settings.mtp.depths > 0 && settings.mtp.joint)
+    fail(ErrorCode::unsupported, "mtp-joint is on, and on line a layer learns after the policy's own step; allowed is off");
   check(settings.keep_forward);
   check_profile_mix(profile, rollouts, settings.profile_mix);
   opened_ = open_model(of_policy);
@@ -35,7 +37,7 @@ RlStack::RlStack(const RlStackSettings& settings) : model_folder_(settings.runti
   trainer_ = std::make_unique<LocalTrainer>(opened_, settings.trained,
                                             TrainerOptions{.micro_batch = settings.micro_batch,
                                                            .checkpoint_activations = settings.checkpoint_activations,
-                                                           .accumulate = settings.batches_in_pieces,
+                                                           .accumulate = settings.batches_in_pieces && settings.trained.rank > 0,
                                                            .share_prefixes = sharing_ != SharePrompts::off,
                                                            .declared_prefixes = sharing_ == SharePrompts::backward,
                                                            .optimizer_folder = settings.optimizer_folder,

@@ -58,7 +58,10 @@ std::shared_ptr<const Tokenizer> load_tokenizer(const fs::path& model) {
 }
 
 static ModelOptions model_options(const RuntimeSettings& settings) {
-  return {.mla_norm_eps = settings.mla_norm_eps, .new_mtp = settings.new_mtp, .mtp_shares_keys = settings.mtp_shares_keys};
+  return {.mla_norm_eps = settings.mla_norm_eps,
+          .new_mtp = settings.new_mtp,
+          .mtp_shares_keys = settings.mtp_shares_keys,
+          .mtp_normed_state = settings.mtp_normed_state};
 }
 
 static void complete(OpenedModel& opened, const RuntimeSettings& settings) {

@@ -14,15 +14,16 @@ namespace lockstep {
 struct RuntimeSettings {
   std::string model;  // folder, or a GGUF file
   std::string profile = "cpu-bf16w";
-  std::int64_t threads = 0;                  // 0: all processors
-  std::string device = "cpu";                // one of device_names()
-  std::string backend = "cpu";               // how the cpu runs operations: one of backend_names()
-  std::string isa = "auto";                  // one of instruction_set_names(): auto is the widest this machine has
-  double mla_norm_eps = 0;                   // 0: the family's own
-  std::string ranks;                         // "tp=2,dp=2,ep=2" (parallel/layout.h); empty: one. They share `threads`
-  std::int64_t context = 0;                  // longest sequence; 0: what the model allows, at most 65536
-  bool new_mtp = false;                      // ModelOptions::new_mtp: for training such a layer
-  std::optional<bool> mtp_shares_keys = {};  // ModelOptions::mtp_shares_keys
+  std::int64_t threads = 0;                   // 0: all processors
+  std::string device = "cpu";                 // one of device_names()
+  std::string backend = "cpu";                // how the cpu runs operations: one of backend_names()
+  std::string isa = "auto";                   // one of instruction_set_names(): auto is the widest this machine has
+  double mla_norm_eps = 0;                    // 0: the family's own
+  std::string ranks;                          // "tp=2,dp=2,ep=2" (parallel/layout.h); empty: one. They share `threads`
+  std::int64_t context = 0;                   // longest sequence; 0: what the model allows, at most 65536
+  bool new_mtp = false;                       // ModelOptions::new_mtp: for training such a layer
+  std::optional<bool> mtp_shares_keys = {};   // ModelOptions::mtp_shares_keys
+  std::optional<bool> mtp_normed_state = {};  // ModelOptions::mtp_normed_state
 };
 
 // A model's weights in memory that another model shares.

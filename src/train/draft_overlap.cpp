@@ -22,6 +22,7 @@ Overlap overlap(const float* model, const Softmax& p, const float* draft, const 
     const double a = probability(model[v], p), b = probability(draft[v], q);
     of.alpha += std::min(a, b);
     if (b < a) of.below += b;
+    if (a < b) of.above += a;
   }
   return of;
 }
@@ -30,6 +31,14 @@ void overlap_gradient(const float* model, const Softmax& p, float* draft, const 
   for (std::int64_t v = 0; v < vocabulary; ++v) {
     const double a = probability(model[v], p), b = probability(draft[v], q);
     draft[v] = static_cast<float>(slope * b * ((b < a ? 1.0 : 0.0) - of.below));
+  }
+}
+
+void model_overlap_gradient(const float* model, const Softmax& p, const float* draft, const Softmax& q, const Overlap& of, double slope,
+                            std::int64_t vocabulary, float* gradient) {
+  for (std::int64_t v = 0; v < vocabulary; ++v) {
+    const double a = probability(model[v], p), b = probability(draft[v], q);
+    gradient[v] = static_cast<float>(slope * a * ((a < b ? 1.0 : 0.0) - of.above));
   }
 }
 

@@ -4,6 +4,7 @@
 #include "kernels/launch.h"
 #include "model/operations/head.h"
 #include "train/mtp_depth.h"
+#include "train/mtp_joint.h"
 
 namespace lockstep {
 
@@ -65,19 +66,35 @@ void MtpRank::add_cross_entropy(Context& of_model, const TrunkShare& trunk, Cont
   head.logits_chunk = logits.view();
   const AdapterRows adapter{trunk.adapter, nullptr, 0, count, 0, count};
   head_loss(of_model, head, model.facts().head, trunk.adapter ? &adapter : nullptr);
+  if (!trunk.gradients) return;
+  GradientSet& g = *trunk.gradients;
+  const ParameterId id = model.facts().head;
+  head_weight(runtime_.backend, {.gradient = g.gradient(id),
+                                 .bins = g.bins(id),
+                                 .finish = g.finish_at_once(),
+                                 .x = head.x,
+                                 .w = head.w,
+                                 .round_input_bf16 = head.round_input_bf16,
+                                 .target = head.target,
+                                 .log_sum = head.log_sum,
+                                 .slope = head.slope,
+                                 .segment = ctx.batch().tape_rows().segment});
 }
 
 // Some chains at a time: the logits of all their rows at once, then the chains, each by itself, then the gradients of what the depths said.
 void MtpRank::add_variation(Context& of_model, const TrunkShare& trunk, Tape& tape, const std::vector<Depth>& depths, const View& hidden,
-                            const std::vector<DraftChain>& chains, double normaliser, Values& values) {
+                            const std::vector<DraftChain>& chains, double normaliser, Values& values, Joint* joint) {
   if (chains.empty()) return;
   Backend& backend = runtime_.backend;
   Device& device = backend.device();
   const ModelFacts& facts = runtime_.model->facts();
   const std::int64_t vocabulary = facts.vocabulary, all = std::ssize(chains);
   const std::int64_t most = std::max<std::int64_t>(16, (std::int64_t{1} << 21) / (vocabulary * (training_.depths + 1)));
-  std::vector<Buffer> gradients;  // of each depth, a row a chain; the last row is that of rows without one
-  for (std::size_t k = 0; k < depths.size(); ++k) gradients.push_back(device.allocate_zero(DType::f32, all + 1, facts.hidden, MemoryCategory::activations));
+  // Of each depth, a row a chain; the last row is that of rows without one. The second: of the model's hidden states, which p is made of.
+  std::vector<Buffer> gradients, of_states;
+  for (std::vector<Buffer>* some : {&gradients, &of_states})
+    for (std::size_t k = 0; k < depths.size() && (joint || some == &gradients); ++k)
+      some->push_back(device.allocate_zero(DType::f32, all + 1, facts.hidden, MemoryCategory::activations));
   for (std::int64_t begin = 0; begin < all; begin += most) {
     const std::int64_t count = std::min(most, all - begin);
     const std::span<const DraftChain> some(chains.data() + begin, static_cast<std::size_t>(count));
@@ -96,6 +113,7 @@ void MtpRank::add_variation(Context& of_model, const TrunkShare& trunk, Tape& ta
     });
     std::vector<std::vector<float>> said;
     for (const Depth& depth : depths) said.push_back(logits_of(of_model, trunk.adapter, facts.head, vocabulary, depth.normed.view(), rows));
+    std::vector<std::vector<float>> of_p(joint ? depths.size() : 0, std::vector<float>(static_cast<std::size_t>(count * vocabulary)));
     std::vector<std::vector<double>> alphas(static_cast<std::size_t>(count));
     pool.run(count, [&](std::int64_t i) {
       const DraftChain& chain = some[static_cast<std::size_t>(i)];
@@ -113,9 +131,12 @@ void MtpRank::add_variation(Context& of_model, const TrunkShare& trunk, Tape& ta
         alphas[static_cast<std::size_t>(i)].push_back(of[k].alpha);
       }
       const std::vector<double> slopes = chain_slopes(alphas[static_cast<std::size_t>(i)]);
-      for (std::size_t k = 0; k < depths.size(); ++k)
-        overlap_gradient(p(k), model_softmax[model_row(k)], &said[k][static_cast<std::size_t>(i * vocabulary)], q[k], of[k],
-                         slopes[k] * (static_cast<double>(chain.weight) / normaliser), vocabulary);
+      for (std::size_t k = 0; k < depths.size(); ++k) {
+        const auto at = static_cast<std::size_t>(i * vocabulary);
+        const double slope = slopes[k] * (static_cast<double>(chain.weight) / normaliser);
+        if (joint) model_overlap_gradient(p(k), model_softmax[model_row(k)], &said[k][at], q[k], of[k], slope, vocabulary, &of_p[k][at]);
+        overlap_gradient(p(k), model_softmax[model_row(k)], &said[k][at], q[k], of[k], slope, vocabulary);
+      }
     });
     for (std::size_t i = 0; i < alphas.size(); ++i) {
       const double share = static_cast<double>(some[i].weight) / normaliser;
@@ -125,16 +146,27 @@ void MtpRank::add_variation(Context& of_model, const TrunkShare& trunk, Tape& ta
     for (std::size_t k = 0; k < depths.size(); ++k) {
       const Buffer dz = device.upload(said[k], count, vocabulary, MemoryCategory::workspace);
       head_input_gradient(of_model, gradients[k].view().row_range(begin, count), dz.view(), facts.head, trunk.adapter);
+      if (!joint) continue;
+      joint->add_head(of_model, dz.view(), depths[k].normed.view(), rows);
+      const Buffer of_logits = device.upload(of_p[k], count, vocabulary, MemoryCategory::workspace);
+      head_input_gradient(of_model, of_states[k].view().row_range(begin, count), of_logits.view(), facts.head, trunk.adapter);
+      std::vector<std::int32_t> ahead = rows;
+      for (std::int32_t& row : ahead) row += static_cast<std::int32_t>(k);
+      joint->add_head(of_model, of_logits.view(), hidden, ahead);
     }
   }
   const std::int64_t count = hidden.rows;
-  std::vector<std::int32_t> from(static_cast<std::size_t>(count), static_cast<std::int32_t>(all));
-  for (std::size_t i = 0; i < chains.size(); ++i) from[static_cast<std::size_t>(chains[i].row)] = static_cast<std::int32_t>(i);
-  const Buffer index = device.upload(from, count, 1, MemoryCategory::activations);
+  const auto spread = [&](const Buffer& of_chains, std::size_t ahead) {  // to the rows so many behind those of the chains
+    std::vector<std::int32_t> from(static_cast<std::size_t>(count), static_cast<std::int32_t>(all));
+    for (std::size_t i = 0; i < chains.size(); ++i) from[static_cast<std::size_t>(chains[i].row) + ahead] = static_cast<std::int32_t>(i);
+    const Buffer index = device.upload(from, count, 1, MemoryCategory::activations);
+    Buffer dx = device.allocate(DType::f32, count, facts.hidden, MemoryCategory::activations);
+    backend.launch(&KernelTable::gather_rows, GatherRows{dx.view(), of_chains.view(), index.view()});
+    return dx;
+  };
   for (std::size_t k = 0; k < depths.size(); ++k) {
-    const Buffer dx = device.allocate(DType::f32, count, facts.hidden, MemoryCategory::activations);
-    backend.launch(&KernelTable::gather_rows, GatherRows{dx.view(), gradients[k].view(), index.view()});
-    tape.contribute(depths[k].normed.node, dx);
+    tape.contribute(depths[k].normed.node, spread(gradients[k], 0));
+    if (joint) joint->add_hidden(spread(of_states[k], k));
   }
 }
 

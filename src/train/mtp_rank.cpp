@@ -7,11 +7,11 @@
 #include "kernels/launch.h"
 #include "model/sharding.h"
 #include "numerics/exact_sum.h"
-#include "parallel/transfer.h"
 #include "train/gradient_norm.h"
 #include "train/loss_columns.h"
 #include "train/micro_batch.h"
 #include "train/mtp_depth.h"
+#include "train/mtp_joint.h"
 #include "train/rank_record.h"
 
 namespace lockstep {
@@ -137,51 +137,6 @@ MtpResult MtpRank::result_of(Values& values, std::int64_t rows) const {
   return result;
 }
 
-Context MtpRank::trunk_context(const TrunkShare& trunk, const Batch& batch) {
-  return Context(runtime_.backend, sharding_ ? sharding_->manifest() : runtime_.model->manifest(), runtime_.profile, *trunk.weights, no_cache_, batch, {}, {},
-                 nullptr, sharding_.get());
-}
-
-Tensor MtpRank::embedded(const TrunkShare& trunk, const Batch& batch) {
-  Tensor mine, all;
-  if (!sharding_ || sharding_->first_stage()) {
-    Context ctx = trunk_context(trunk, batch);
-    mine = runtime_.model->embed(ctx);
-  }
-  if (!sharding_ || sharding_->stages() == 1) return mine;
-  if (layer_) all = of_rows(batch, runtime_.backend.device().allocate(DType::f32, batch.count(), runtime_.model->facts().hidden, MemoryCategory::activations));
-  send_between(*place_.stages, runtime_.backend.stream(), 0, sharding_->stages() - 1, sharding_->first_stage() ? mine.view() : View{},
-               layer_ ? all.view() : View{});
-  return all;
-}
-
-Tensor MtpRank::trunk_states(const TrunkShare& trunk, const std::vector<TrainSequence>& data, const std::vector<std::size_t>& part,
-                             const std::vector<SequenceSlice>& slices, std::int64_t pages) {
-  Backend& backend = runtime_.backend;
-  const Model& model = *runtime_.model;
-  if (sharding_ && place_.stage() >= sharding_->stages()) return {};  // it has no segments
-  std::vector<SequenceSlice> routed = slices;
-  for (std::size_t i = 0; i < part.size(); ++i) routed[i].experts = data[part[i]].experts;
-  const Batch batch(backend, routed, options_.page_size, false);
-  KvCache cache(backend, sharding_ ? sharding_->cache_shapes(model, runtime_.profile) : model.cache_shapes(runtime_.profile), runtime_.profile, pages,
-                options_.page_size);
-  const std::vector<AdapterRows> adapters{{trunk.adapter, nullptr, 0, batch.count(), 0, batch.count()}};
-  ForwardOptions options;
-  options.counts = false;
-  if (trunk.adapter) options.adapters = &adapters;
-  StageInput stage;
-  if (sharding_ && !sharding_->first_stage()) {
-    stage.rows = backend.device().allocate(DType::f32, batch.count(), model.facts().hidden, MemoryCategory::activations);
-    swap_over(*place_.before, backend.stream(), {}, stage.rows.view());
-    options.stage = &stage;
-  }
-  Context ctx = runtime_.context(*trunk.weights, cache, batch, options, nullptr, sharding_.get());
-  Tensor hidden = model.forward(ctx);
-  if (layer_) return hidden;
-  swap_over(*place_.after, backend.stream(), hidden.view(), {});
-  return {};
-}
-
 void MtpRank::run(const TrunkShare& trunk, const std::vector<TrainSequence>& data, const std::vector<std::size_t>& part, const Normalisers& normalisers,
                   Values& values) {
   Backend& backend = runtime_.backend;
@@ -190,7 +145,8 @@ void MtpRank::run(const TrunkShare& trunk, const std::vector<TrainSequence>& dat
   const MtpLayer& layer = *model.mtp();
   std::int32_t pages = 0;
   const std::vector<SequenceSlice> slices = slices_of(data, part, options_.page_size, pages);
-  const Tensor hidden = trunk_states(trunk, data, part, slices, pages);
+  const std::unique_ptr<Joint> joint = trunk.gradients ? std::make_unique<Joint>(runtime_, *trunk.gradients) : nullptr;
+  const Tensor hidden = trunk_states(trunk, data, part, slices, pages, joint.get());
   const auto spoken = [&](std::int64_t ahead) {  // the rows with the tokens of a depth
     std::vector<SequenceSlice> of_depth = slices;
     for (SequenceSlice& slice : of_depth)
@@ -223,6 +179,7 @@ void MtpRank::run(const TrunkShare& trunk, const std::vector<TrainSequence>& dat
   options.index_loss_weight = static_cast<float>(1.0 / static_cast<double>(all_rows));
   if (!layer_->loads.buffers().empty()) options.router_loads = &layer_->loads.buffers();
   Tape tape(backend, layer_->gradients.set());
+  if (joint) carried.node = joint->hidden_input(tape, hidden);
   std::vector<Depth> depths(static_cast<std::size_t>(training_.depths));
   MtpLayer::Keys keys;
   KvCache layer_cache(backend, runtime_.mtp_cache_shapes(), runtime_.profile, pages, options_.page_size);
@@ -233,7 +190,8 @@ void MtpRank::run(const TrunkShare& trunk, const std::vector<TrainSequence>& dat
   const Buffer logits = device.allocate(DType::f32, chunk, model_rows.packed(model.facts().head).outputs, MemoryCategory::workspace);
   for (std::int64_t ahead = 0; ahead < training_.depths; ++ahead) {
     Depth& depth = depths[static_cast<std::size_t>(ahead)];
-    const Tensor tokens = embedded(trunk, Batch(backend, spoken(ahead), options_.page_size, false));
+    const Tensor tokens =
+        joint ? jointly_embedded(trunk, spoken(ahead), *joint, tape) : embedded(trunk, Batch(backend, spoken(ahead), options_.page_size, false));
     const bool shares = layer.shares_keys();
     if (!shares && ahead > 0) own_caches.emplace_back(backend, runtime_.mtp_cache_shapes(), runtime_.profile, pages, options_.page_size);
     KvCache& seen = shares || ahead == 0 ? layer_cache : own_caches.back();
@@ -242,14 +200,16 @@ void MtpRank::run(const TrunkShare& trunk, const std::vector<TrainSequence>& dat
     const MtpLayer::Depth said = !shares      ? layer.own_depth(ctx, tokens, carried)
                                  : ahead == 0 ? layer.first(ctx, tokens, carried, keys)
                                               : layer.next(ctx, tokens, carried, keys);
-    carried = depth.normed = said.normed;
+    depth.normed = said.normed;
+    carried = layer.state(said);
     if (training_.loss == MtpLoss::tv) continue;
     add_cross_entropy(model_rows, trunk, ctx, depth, ahead, data, part, normalisers.targets, logits, values);
     tape.contribute(depth.normed.node, depth.dx);
   }
   if (training_.loss != MtpLoss::ce)
-    add_variation(model_rows, trunk, tape, depths, hidden.view(), draft_chains(data, part, training_.depths), normalisers.chains, values);
+    add_variation(model_rows, trunk, tape, depths, hidden.view(), draft_chains(data, part, training_.depths), normalisers.chains, values, joint.get());
   tape.backward();
+  if (joint) joint->backward(tape, slices);
 
   for (std::size_t k = 0; k < depths.size(); ++k) {
     const std::vector<std::int32_t> flags = backend.stream().read_ints(depths[k].context->flags()).get();

@@ -1,6 +1,7 @@
 // One rank's part of the training of a layer of multi-token prediction (train/mtp_trainer.h). The model's part of the rank gives hidden states,
 // embeddings and logits, which ranks make together as ever; the layer is whole on every rank that has the head, and data-parallel ranks share its
 // sequences and its optimizer's state. Stages of a pipeline that have no head send what the layer reads, and have no layer.
+// Where each rank has the whole model, the losses may move it too (TrunkShare::gradients).
 //   MtpRank part(runtime, masters, {.depths = 5}, options, place); part.forward_backward({weights.get()}, data); part.optim_step(adam);
 // All ranks make the same calls with the same data, each on its own thread. Bits do not depend on ranks.
 #pragma once
@@ -38,6 +39,9 @@ struct MtpResult {
 struct TrunkShare {
   const WeightSet* weights = nullptr;
   const AdapterWeights* adapter = nullptr;
+  // Joint training: what the layer's losses say of the model's weights is added there, in accumulators that are there between backwards. Of a rank with the
+  // whole model, whose head is not its input embedding, and without an adapter; of all ranks or of none. Null: the model is read alone.
+  GradientSet* gradients = nullptr;
 };
 
 class MtpRank {
@@ -63,6 +67,7 @@ class MtpRank {
  private:
   struct Depth;
   struct Values;
+  class Joint;
   struct Normalisers {
     double targets, chains;  // sums of weights
   };
@@ -77,19 +82,20 @@ class MtpRank {
   };
   void run(const TrunkShare& trunk, const std::vector<TrainSequence>& data, const std::vector<std::size_t>& part, const Normalisers& normalisers,
            Values& values);
-  // The model's hidden states behind its final norm, where the layer is; none on other ranks.
+  // The model's hidden states behind its final norm, where the layer is; none on other ranks. `joint`: on its tape; null: on none.
   Tensor trunk_states(const TrunkShare& trunk, const std::vector<TrainSequence>& data, const std::vector<std::size_t>& part,
-                      const std::vector<SequenceSlice>& slices, std::int64_t pages);
+                      const std::vector<SequenceSlice>& slices, std::int64_t pages, Joint* joint);
   // The embeddings of the batch's tokens, in the same way.
   Tensor embedded(const TrunkShare& trunk, const Batch& batch);
+  Tensor jointly_embedded(const TrunkShare& trunk, const std::vector<SequenceSlice>& slices, Joint& joint, Tape& of_layer);
   // The model's weights for work beside its forward, which turns nothing and reaches no cache.
-  Context trunk_context(const TrunkShare& trunk, const Batch& batch);
+  Context trunk_context(const TrunkShare& trunk, const Batch& batch, Tape* tape = nullptr);
   // Adds to `values` the cross-entropy of the layer's depth `ahead` + 1, and stores in `depth` its gradient with respect to the layer's normed
   // output, where the backward through the layer begins. `logits`: room for those of a chunk of rows.
   void add_cross_entropy(Context& of_model, const TrunkShare& trunk, Context& ctx, Depth& depth, std::int64_t ahead, const std::vector<TrainSequence>& data,
                          const std::vector<std::size_t>& part, double normaliser, const Buffer& logits, Values& values);
   void add_variation(Context& of_model, const TrunkShare& trunk, Tape& tape, const std::vector<Depth>& depths, const View& hidden,
-                     const std::vector<DraftChain>& chains, double normaliser, Values& values);
+                     const std::vector<DraftChain>& chains, double normaliser, Values& values, Joint* joint);
   MtpResult result_of(Values& values, std::int64_t rows) const;
 
   Runtime& runtime_;

@@ -16,6 +16,22 @@ void check_layer(const Runtime& runtime, const MtpTraining& training) {
   if (training.depths < 1 || training.depths > MtpTraining::kMostDepths)
     fail(ErrorCode::invalid_argument, "depths is {}, allowed is 1 to {}", training.depths, MtpTraining::kMostDepths);
 }
+
+// Joint training, where the caller gives the model's gradients.
+void check_joint(const Runtime& runtime, const TrunkShare& trunk, const RankLayout& ranks) {
+  if (!trunk.gradients) return;
+  if (ranks.size() > ranks.dp)
+    fail(ErrorCode::unsupported, "ranks is {}, and a model is trained jointly with its layer of multi-token prediction; allowed are ranks of dp alone",
+         ranks.text());
+  if (trunk.adapter)
+    fail(ErrorCode::unsupported, "an adapter stands over a model that is trained jointly with its layer of multi-token prediction; allowed is none");
+  if (runtime.model->manifest().parameter(runtime.model->facts().head).tied)
+    fail(ErrorCode::unsupported,
+         "the head of a model that is trained jointly with its layer of multi-token prediction is its input embedding ('tie_word_embeddings'); allowed is one "
+         "of "
+         "its own");
+  if (trunk.gradients->finish_at_once()) fail(ErrorCode::internal, "the model's gradients have no accumulators, and a layer's losses are added to them");
+}
 }  // namespace
 
 MtpTrainer::MtpTrainer(Runtime& runtime, const WeightImages& masters, const MtpTraining& training, const TrainerOptions& options,
@@ -43,6 +59,7 @@ MtpRank& MtpTrainer::answering() const {
 MtpResult MtpTrainer::forward_backward(const std::vector<TrunkShare>& trunk, const std::vector<TrainSequence>& data) {
   if (trunk.size() != parts_.size())
     fail(ErrorCode::internal, "the model's weights of {} ranks are given, and {} train its layer", trunk.size(), parts_.size());
+  for (const TrunkShare& share : trunk) check_joint(runtime_, share, options_.ranks);
   check_data(runtime_, data, LossOptions(), false, true);
   for (std::size_t s = 0; s < data.size(); ++s) {
     const auto longest = static_cast<std::int64_t>(data[s].tokens.size()) + training_.depths - 1;

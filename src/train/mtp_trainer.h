@@ -1,5 +1,6 @@
 // Trains a model's layer of multi-token prediction (model/blocks/mtp_layer.h), with optimizer steps of its own. The model is only read: its hidden
-// states, embedding and head get no gradient, and none of its numbers change.
+// states, embedding and head get no gradient, and none of its numbers change. Or, where its gradients are given (TrunkShare::gradients), the same losses
+// reach it through hidden states, embedding, head and the distributions that drafts are held against, and its own trainer steps it.
 //   MtpTrainer trainer(runtime, reader->mtp_masters(), {.depths = 5}, {.micro_batch = 8});
 //   MtpResult result = trainer.forward_backward(model_weights, data); trainer.optim_step(adam); trainer.weights()
 // Losses (MtpLoss), each divided by the sum of its weights:
@@ -26,7 +27,8 @@ class MtpTrainer {
              std::shared_ptr<RankRuntimes> ranks = nullptr);
 
   // The gradient of the batch, under these weights of the model: the share of each local rank. Errors: those of check_data; invalid_argument where a depth
-  // would turn beyond the runtime's positions; numeric for a value that is not finite. After an error there is no gradient.
+  // would turn beyond the runtime's positions; numeric for a value that is not finite; unsupported for a joint training over other ranks than dp, over an
+  // adapter, or of a tied head. After an error there is no gradient; gradients of the model that were given have any part of it.
   MtpResult forward_backward(const std::vector<TrunkShare>& trunk, const std::vector<TrainSequence>& data);
   MtpResult forward_backward(const WeightSet& model_weights, const std::vector<TrainSequence>& data) {  // one rank
     return forward_backward(std::vector<TrunkShare>{{&model_weights}}, data);

@@ -14,8 +14,8 @@ namespace {
 struct MtpTrainBench {
   std::shared_ptr<const Model> model;
   WeightImages masters, layer;
-  explicit MtpTrainBench(std::int64_t top_k = 8, int experts = 2, bool shares_keys = true)
-      : model(make_model(config(top_k, experts), {.mtp_shares_keys = shares_keys})) {
+  explicit MtpTrainBench(std::int64_t top_k = 8, int experts = 2, bool shares_keys = true, bool normed_state = true)
+      : model(make_model(config(top_k, experts), {.mtp_shares_keys = shares_keys, .mtp_normed_state = normed_state})) {
     masters = initial_weights(model->manifest(), 1, 0.08);
     layer = initial_weights(model->mtp()->manifest(), 2, 0.08);
   }
@@ -149,6 +149,19 @@ TEST(MtpTrainer, DepthsThatShareNothing) {
   EXPECT_EQ(other.result.of_depth[0], want.result.of_depth[0]);
   EXPECT_NE(other.result.of_depth[1], want.result.of_depth[1]);
   EXPECT_GT(want.result.index_loss, other.result.index_loss);  // a sum over depths
+}
+
+// Depths that are given the unnormed output of the one before (their gradients are autograd's: MtpGolden): the first depth says the same, later ones do not.
+TEST(MtpTrainer, DepthsOfUnnormedStates) {
+  const MtpTrainBench normed, unnormed(8, 2, true, false);
+  const std::vector<TrainSequence> data = mtp_sequences();
+  const MtpTraining training{.depths = 3, .train_indexer = true, .loss = MtpLoss::both};
+  const Manifest& manifest = unnormed.model->mtp()->manifest();
+  const MtpTrained want = mtp_gradient(unnormed, data, training), other = mtp_gradient(normed, data, training);
+  EXPECT_EQ(difference(manifest, mtp_gradient(unnormed, data, training, {.micro_batch = 1, .page_size = 4}, 1).gradient, want.gradient), "");
+  EXPECT_NE(difference(manifest, other.gradient, want.gradient), "");
+  EXPECT_EQ(other.result.of_depth[0], want.result.of_depth[0]);
+  for (const std::size_t depth : {1u, 2u}) EXPECT_NE(other.result.of_depth[depth], want.result.of_depth[depth]);
 }
 
 TEST(MtpTrainer, LearnsWhatFollows) {

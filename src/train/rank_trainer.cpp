@@ -91,6 +91,13 @@ void RankTrainer::open(const GradientCall& call, bool one_piece, const std::shar
   if (gradients_.holds_call()) held_ = {call, held};
 }
 
+GradientSet* RankTrainer::more_gradients() {
+  if (place_.layout.size() > place_.layout.dp || !options_.accumulate) return nullptr;
+  if (gradients_.open({})) router_loads_.clear();
+  held_.reset();
+  return gradients_.set();
+}
+
 void RankTrainer::abandon_gradients() {
   gradients_.abandon();
   held_.reset();

@@ -151,7 +151,7 @@ class AdapterModel : public OverBase {
   OptimResult optim_step(const AdamParameters& adam) override { return shares_.wait(), trainer_.optim_step(adam); }
   std::int64_t steps() const override { return trainer_.step(); }
   SamplerWeights sampler_weights() override { return {base_.weights, trainer_.weights()}; }
-  SamplerWeights rank_weights(int local) override { return {frozen_.rank(local).weights(), trainer_.rank_weights(local)}; }
+  RankWeights rank_weights(int local) override { return {frozen_.rank(local).weights(), trainer_.rank_weights(local)}; }
   const Manifest& manifest() const override { return layout_->manifest(); }
 
   std::vector<float> state_image(StatePart part, std::size_t parameter) override { return trainer_.state().image(part, parameter); }
@@ -189,7 +189,7 @@ class FrozenModel : public OverBase {
   OptimResult optim_step(const AdamParameters&) override { refuse(); }
   std::int64_t steps() const override { return 0; }
   SamplerWeights sampler_weights() override { return {base_.weights, nullptr}; }
-  SamplerWeights rank_weights(int local) override { return {frozen_.rank(local).weights(), nullptr}; }
+  RankWeights rank_weights(int local) override { return {frozen_.rank(local).weights(), nullptr}; }
   WeightImages master_images() override { refuse(); }
   std::vector<float> state_image(StatePart, std::size_t) override { refuse(); }
   void restore(const TrainerState&) override { refuse(); }

@@ -41,7 +41,10 @@ class FullModel : public TrainedModel {
   OptimResult optim_step(const AdamParameters& adam) override { return shares_.wait(), trainer_.optim_step(adam); }
   std::int64_t steps() const override { return trainer_.step(); }
   SamplerWeights sampler_weights() override { return {trainer_.weights()}; }
-  SamplerWeights rank_weights(int local) override { return {trainer_.ranks().parts()[static_cast<std::size_t>(local)]->weights()}; }
+  RankWeights rank_weights(int local) override {
+    RankTrainer& part = *trainer_.ranks().parts()[static_cast<std::size_t>(local)];
+    return {part.weights(), nullptr, [&part] { return part.more_gradients(); }};
+  }
   WeightImages master_images() override { return trainer_.state().masters(); }
   void restore(const TrainerState& state) override { shares_.wait(), trainer_.restore(state); }
   std::vector<float> state_image(StatePart part, std::size_t parameter) override { return trainer_.state().image(part, parameter); }

@@ -72,7 +72,7 @@ class LedModel final : public TrainedModel {
   }
   std::int64_t steps() const override { return own_->steps(); }
   SamplerWeights sampler_weights() override { return tell(ModelCall::sampler_weights), own_->sampler_weights(); }
-  SamplerWeights rank_weights(int local) override { return own_->rank_weights(local); }
+  RankWeights rank_weights(int local) override { return own_->rank_weights(local); }
   WeightImages master_images() override { return tell_training(ModelCall::master_images), own_->master_images(); }
   void restore(const TrainerState& state) override {
     tell_training(ModelCall::restore, [&](ByteWriter& out) { put_state(out, state); });

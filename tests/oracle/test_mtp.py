@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import requests
 import torch
+import torch_mtp
 from comparison import relative_error
 from oracle_cases import EXPORT_TOLERANCE, golden_case, load, target_logprobs
 from safetensors import safe_open
@@ -172,6 +173,13 @@ def test_rollouts_by_rejection_have_the_trainers_numbers(lockstep, tmp_path):
     assert trained("coupled", "coupled")[0] != rejection
 
 
+def joint_case(name):
+    """config, seed and tokens of a golden."""
+    with safe_open(make_mtp_goldens.FOLDER / name / "golden.safetensors", "np") as stored:
+        seed, tokens = int(stored.metadata()["seed"]), stored.get_tensor("tokens").tolist()
+    return json.loads((make_mtp_goldens.FOLDER / name / "config.json").read_text()), seed, tokens
+
+
 @pytest.mark.parametrize("name", make_mtp_goldens.GOLDENS)
 def test_gradients_of_training_are_those_of_autograd(lockstep, tmp_path, name):
     """Of both losses, out of the first moments of a run's first step; each is not the other's."""
@@ -208,6 +216,43 @@ def test_gradients_of_training_are_those_of_autograd(lockstep, tmp_path, name):
     for kind in ("ce", "tv"):
         own, other = errors(kind)
         assert own <= 1e-4 and other > 1e-2, (kind, own, other)
+
+
+@pytest.mark.parametrize("kind", ["ce", "tv"])
+@pytest.mark.parametrize("name", ["sparse", "groups"])
+def test_gradients_of_joint_training_are_those_of_autograd(lockstep, tmp_path, name, kind):
+    """Of the model's and the layer's tensors, out of the first moments of a run's first step; alone the model's are others."""
+    config, seed, tokens = joint_case(name)
+    weights = make_mtp_goldens.all_weights(config, seed)
+    loss, wanted = torch_mtp.joint_gradients(config, weights, tokens, make_mtp_goldens.DEPTHS, kind)
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    (tmp_path / "text.jsonl").write_text(json.dumps({"tokens": tokens, "weights": [1.0] * (len(tokens) - 1)}) + "\n")
+
+    def errors(run, *options):
+        words = ("--model", folder, "--data", tmp_path / "text.jsonl", "--runs", tmp_path, "--name", run, "--steps", "1", "--batch", "1",
+                 "--eval-share", "0", "--warmup", "0", "--learning-rate", "1e-3", "--max-norm", "0", "--profile", "cpu-f32", "--no-page", "--json",
+                 "--mtp-depths", make_mtp_goldens.DEPTHS, "--mtp-loss", kind, "--mtp-max-norm", "0", *options)  # fmt: skip
+        lockstep.run("train", "sft", *words)
+        told = json.loads((tmp_path / run / "metrics.jsonl").read_text())
+        assert abs(told["mtp_loss"] - loss) <= 1e-5 * loss
+        state = "checkpoints/step-000001/state.safetensors"
+        moments = load_file(tmp_path / run / state) | load_file(tmp_path / run / "mtp" / state)
+        keys = [key for key in wanted if ".indexer." not in key and wanted[key].any()]
+        found = {key: relative_error(moments["m." + key] / (1 - 0.9), wanted[key]) for key in keys}  # 0.9: --beta1
+        layer = f"model.layers.{config['num_hidden_layers']}."
+        of_layer = [error for key, error in found.items() if key.startswith(layer)]
+        of_model = {key: error for key, error in found.items() if not key.startswith(layer)}
+        assert len(of_layer) >= 20 and len(of_model) >= 30
+        return max(of_layer), of_model
+
+    of_layer, of_model = errors("joint", "--mtp-joint")
+    assert of_layer <= 1e-4 and max(of_model.values()) <= 2e-4, (of_layer, max(of_model, key=of_model.get), max(of_model.values()))
+    of_layer, of_model = errors("alone")
+    assert of_layer <= 1e-4 and max(of_model.values()) > 1e-2
+    assert min(of_model[key] for key in ("model.embed_tokens.weight", "lm_head.weight", "model.norm.weight")) > 1e-3
 
 
 def test_a_layer_is_trained_beside_the_model(lockstep, tmp_path):

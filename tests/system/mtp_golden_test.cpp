@@ -78,7 +78,7 @@ struct MtpBench {
     return read(z.view());
   }
 
-  enum class Later { right, other_keys, raw, in_place };
+  enum class Later { right, other_keys, other_state, in_place };
   // The logits of each depth, in the rows of positions 1 .. T - depth.
   std::vector<std::vector<float>> depths(Later later = Later::right) {
     const Batch rows = batch(0, count);
@@ -92,7 +92,8 @@ struct MtpBench {
       const bool first = depth == 1 || layer.shares_keys() == (later == Later::other_keys);
       const MtpLayer::Depth said = first ? layer.first(ctx, tokens, carried, keys) : layer.next(ctx, tokens, carried, keys);
       result.push_back(logits(said.normed, 1, count - depth));
-      carried = later == Later::raw ? said.raw : said.normed;
+      const Tensor& other = layer.normed_state() ? said.raw : said.normed;
+      carried = later == Later::other_state ? other : layer.state(said);
     }
     return result;
   }
@@ -106,7 +107,7 @@ TEST_P(MtpGolden, DepthsAgreeWithNumPy) {
   for (int depth = 1; depth <= kDepths; ++depth)
     EXPECT_LE(relative_error(got[static_cast<std::size_t>(depth - 1)], bench.golden.tensors.at(fmt::format("depth{}", depth))), 1e-5) << depth;
   // What other engines do, and mistakes: from depth 2 on.
-  for (const auto later : {MtpBench::Later::other_keys, MtpBench::Later::raw, MtpBench::Later::in_place}) {
+  for (const auto later : {MtpBench::Later::other_keys, MtpBench::Later::other_state, MtpBench::Later::in_place}) {
     MtpBench other(GetParam());
     if (later == MtpBench::Later::in_place && !other.layer.shares_keys()) continue;  // all rows of a depth turn alike, which shows nowhere
     const auto wrong = other.depths(later);
@@ -128,8 +129,9 @@ TEST(MtpGoldenGuesses, OfDepthsThatShareNothingAgreeWithNumPy) {
     for (int depth = 1; depth <= kDepths; ++depth) {
       const Batch row = bench.batch(kFrom + depth - 1, kFrom + depth);
       Context ctx = bench.runtime.mtp_context(*bench.of_layer, bench.layer_cache, row, 0);
-      carried = bench.layer.own_depth(ctx, bench.embedded(row), carried).normed;
-      const double error = relative_error(bench.logits(carried, 0, 1), bench.golden.tensors.at(fmt::format("guess{}", depth)));
+      const MtpLayer::Depth said = bench.layer.own_depth(ctx, bench.embedded(row), carried);
+      carried = bench.layer.state(said);
+      const double error = relative_error(bench.logits(said.normed, 0, 1), bench.golden.tensors.at(fmt::format("guess{}", depth)));
       if (written == kFrom) EXPECT_LE(error, 1e-5) << depth;
       else EXPECT_GT(error, 1e-4) << "the control, without some keys: " << depth;
     }
@@ -235,7 +237,7 @@ TEST_P(MtpGolden, PositionZeroIsSeenByNobody) {
   EXPECT_NE(rows_with(1), plain);
 }
 
-INSTANTIATE_TEST_SUITE_P(Configs, MtpGolden, testing::Values("sparse", "own-keys", "dense-range", "groups"), [](const auto& info) {
+INSTANTIATE_TEST_SUITE_P(Configs, MtpGolden, testing::Values("sparse", "own-keys", "unnormed", "dense-range", "groups"), [](const auto& info) {
   std::string name = info.param;
   for (char& c : name)
     if (c == '-') c = '_';

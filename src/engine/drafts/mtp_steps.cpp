@@ -162,15 +162,17 @@ std::vector<std::vector<std::int32_t>> MtpSteps::guess(const WeightSet& model_we
     const Batch spoken(backend, slices, page_size_, false);  // the rows with this depth's tokens
     Context model = of_model(model_weights, spoken);
     const Tensor embedded = runtime_.model->embed(model);
+    MtpLayer::Depth depth;
     if (layer_.shares_keys()) {
       Context ctx = runtime_.mtp_context(*weights_, cache_, rows, ahead, {.counts = false});
-      carried = (ahead == 0 ? layer_.first(ctx, embedded, carried, keys) : layer_.next(ctx, embedded, carried, keys)).normed;
+      depth = ahead == 0 ? layer_.first(ctx, embedded, carried, keys) : layer_.next(ctx, embedded, carried, keys);
     } else {
       Context ctx = runtime_.mtp_context(*weights_, cache_, spoken, 0, {.counts = false});
-      carried = layer_.own_depth(ctx, embedded, carried).normed;
+      depth = layer_.own_depth(ctx, embedded, carried);
       for (SequenceSlice& slice : slices) ++slice.begin;
     }
-    const std::vector<std::int32_t> drawn = sample(model, carried.view(), sequences, ahead);
+    carried = layer_.state(depth);
+    const std::vector<std::int32_t> drawn = sample(model, depth.normed.view(), sequences, ahead);
     for (std::size_t i = 0; i < drawn.size(); ++i) {
       ended[i] = ended[i] || drawn[i] < 0;  // a NaN
       slices[i].tokens[0] = ended[i] ? 0 : drawn[i];

@@ -3,7 +3,8 @@
 namespace lockstep {
 
 void add_latent_mtp(DecoderModel& model, LatentAttention::Settings attention, RoutedMlp::Settings experts) {
-  model.reader().boolean("index_share_for_mtp_iteration", true);  // of the layer; where there is none it says nothing
+  // Of the layer; where there is none they say nothing.
+  for (const char* key : {"index_share_for_mtp_iteration", "normed_state_for_mtp_iteration"}) model.reader().boolean(key, true);
   if (model.reader().integer("num_nextn_predict_layers", 0, 4096, 0) != 1) return;
   if (attention.indexer) attention.indexer->owners = {true};
   experts.sparse = {true};

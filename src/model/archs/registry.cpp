@@ -45,7 +45,11 @@ void Model::require_profile(const Profile& profile) const {
 }
 
 namespace {
-constexpr const char* kSharesKeys = "index_share_for_mtp_iteration";
+// Keys of config.json that are true without being there, and what is asked of them instead; none: what they say.
+struct MtpSwitch {
+  const char* key;
+  std::optional<bool> asked;
+};
 
 // Whether config.json says nothing of a layer of multi-token prediction.
 bool without_mtp(const Json& config) {
@@ -61,9 +65,11 @@ std::unique_ptr<Model> make_model(const Json& config, const ModelOptions& option
     asking["num_nextn_predict_layers"] = 1;
     return make_model(asking, options);
   }
-  if (options.mtp_shares_keys && !without_mtp(config) && config.value(kSharesKeys, true) != *options.mtp_shares_keys) {
+  const MtpSwitch switches[] = {{"index_share_for_mtp_iteration", options.mtp_shares_keys}, {"normed_state_for_mtp_iteration", options.mtp_normed_state}};
+  for (const auto& [key, asked] : switches) {
+    if (!asked || without_mtp(config) || config.value(key, true) == *asked) continue;
     Json asking = config;
-    asking[kSharesKeys] = *options.mtp_shares_keys;
+    asking[key] = *asked;
     return make_model(asking, options);
   }
   const std::string type = reader.text("model_type");

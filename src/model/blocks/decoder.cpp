@@ -68,6 +68,7 @@ void DecoderModel::add_mtp(const MtpLayer::MakeAttention& attention, const MtpLa
   traits.input_norm = traits_.input_norm, traits.post_norm = traits_.post_norm;
   traits.table = traits_.table, traits.head = tied_ ? traits_.table : traits_.head;
   traits.shares_keys = reader().boolean("index_share_for_mtp_iteration", true);
+  traits.normed_state = reader().boolean("normed_state_for_mtp_iteration", true);
   mtp_.emplace(facts_, fmt::format("{}{}.", traits_.layer, facts_.layers), eps_, traits, attention, feed_forward);
 }
 

@@ -2,13 +2,14 @@
 // input joins the embedding of a token with a hidden state; embedding and head are the main model's (the trunk's).
 // - depth 1, the row of position p >= 1: u = eh_proj [enorm(Emb(t_p)) | hnorm(h_(p-1))], h of the trunk behind its final norm;
 // - y = layer(u), n = shared_head.norm(y); head(n) predicts t_(p+1)
-// - depth k >= 2, the same row: the token that depth k - 1 predicted and its n (or y) replace t_p and h; RoPE uses position p + k - 1
+// - depth k >= 2, the same row: the token that depth k - 1 predicted and its n replace t_p and h (y instead of n where
+//   `normed_state_for_mtp_iteration` is false: state()); RoPE uses position p + k - 1
 // Only depth 1 writes keys and values: the row of p writes an entry at p. Later depths attend to the keys that depth 1 of their row selected. With
 // `index_share_for_mtp_iteration` false every depth selects and writes for itself (own_depth): guesses of depth k write at p + k - 1 and see the
 // cache's entries up to there; in training, where all rows of a depth are computed at once, they see the entries of their own depth.
 // Position 0 has no row and is no key (Rows::first_key), so an entry depends only on tokens up to its own.
 // The layer has its own manifest, weights and cache (one layer, number 0): no number of the trunk depends on it.
-//   MtpLayer::Keys keys; const MtpLayer::Depth one = layer.first(ctx, embedded, previous, keys), two = layer.next(ctx2, embedded2, one.normed, keys);
+//   MtpLayer::Keys keys; const MtpLayer::Depth one = layer.first(ctx, embedded, previous, keys), two = layer.next(ctx2, embedded2, layer.state(one), keys);
 // Shapes: T rows, h hidden.
 #pragma once
 #include <functional>
@@ -29,7 +30,8 @@ class MtpLayer {
     // Copies of the trunk's table and head that files may hold, and what they copy (whole names).
     std::string table_copy = "embed_tokens.weight", head_copy = "shared_head.head.weight";
     std::string table = "model.embed_tokens.weight", head = "lm_head.weight";
-    bool shares_keys = true;  // between depths
+    bool shares_keys = true;   // between depths
+    bool normed_state = true;  // whether a depth is given the normed output of the one before
   };
   using MakeAttention = std::function<std::unique_ptr<AttentionBlock>(Manifest& manifest, const std::string& prefix)>;
   // Adds a router's bias to `facts`.
@@ -45,6 +47,7 @@ class MtpLayer {
   const Traits& traits() const { return traits_; }
   CacheShape cache_shape(const Profile& profile) const { return attention_->cache_shape(profile); }
   bool shares_keys() const { return traits_.shares_keys; }
+  bool normed_state() const { return traits_.normed_state; }
   const std::vector<ParameterId>& router_biases() const { return router_biases_; }
 
   // What depth 1 attended to.
@@ -55,6 +58,8 @@ class MtpLayer {
   struct Depth {
     Tensor raw, normed;  // y and n, [T, h]
   };
+  // The hidden state that the next depth is given.
+  const Tensor& state(const Depth& depth) const { return traits_.normed_state ? depth.normed : depth.raw; }
   // `ctx`: of this layer's manifest, weights and cache, with kFirstKey (Runtime::mtp_context). embedded [T, h]: of each row's token; hidden
   // [T, h]: the trunk's of the position before. The row of position 0 may hold anything.
   // Only writes depth 1's entries to the cache: enough for rows whose next tokens are known.
