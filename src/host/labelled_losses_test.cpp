@@ -1,4 +1,5 @@
-// KTO over a client's labelled answers: mismatched ones are scored before all others, in pieces or at once and wherever they stand, to the same bits.
+// KTO over a client's labelled answers: mismatched ones are scored before all others, in pieces or at once, over ranks and wherever they stand, to the
+// same bits.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,20 +22,26 @@ TrainingBatch labelled_batch(std::uint64_t seed, const std::vector<std::int64_t>
   return batch;
 }
 
-TEST(LabelledLosses, PiecesHaveTheBitsOfTheWhole) {
+TEST(LabelledLosses, PiecesAndRanksHaveTheBitsOfTheWhole) {
+  struct Way {
+    std::int64_t tokens;  // a piece
+    RankLayout ranks = {};
+  };
   for (const std::int64_t rank : {0, 8}) {
-    std::string bits[2];
-    for (const bool cut : {false, true}) {
-      TrainingBench bench({.tokens_a_step = cut ? 20 : 4096});
+    std::vector<std::string> bits;
+    for (const Way& way : {Way{4096}, {20}, {20, {2, 1, 1}}, {4096, {1, 2, 1}}}) {
+      TrainingBench bench({.tokens_a_step = way.tokens, .turn_seconds = 0}, {.threads = 1}, {}, way.ranks);
       const std::string model = bench.model(bench.session(), 0, rank);
       const std::string batch = bench.batch(model, 1, labelled_batch(1, {-1, 1, -1, 0, 1, -1, -1, 0})), step = bench.step(model, 2);
+      std::string told;
       for (const std::string& request : {batch, step, bench.batch(model, 3, labelled_batch(2, {1, 0, -1, -1, -1}))}) {
         const Outcome outcome = bench.result(request);
         ASSERT_FALSE(outcome.failed()) << outcome.message;
-        bits[cut] += outcome.bytes;
+        told += outcome.bytes;
       }
+      bits.push_back(told);
+      EXPECT_EQ(bits.back(), bits.front()) << "pieces of " << way.tokens << " tokens, " << way.ranks.text();
     }
-    EXPECT_EQ(bits[0], bits[1]);
     EXPECT_NE(bits[0].find("shift:mean=0x1."), std::string::npos) << "the shift is 0, so nothing is compared";
   }
 }
