@@ -113,7 +113,8 @@ std::string ModelOperations::forward_backward_custom(const std::string& owner, c
         for (std::size_t i = 0; i < run->loss->together(); ++i) places.push_back(d + i - untrained);
       }
       if (!run->begun) {  // what the loss itself refuses leaves earlier gradients as they are
-        tools_.gradients.admit(on, model, end - run->next, all);
+        if (untrained == 0) tools_.gradients.admit(on, model, end - run->next, all);
+        else tools_.gradients.admit(on, model, end - run->next, {all.begin() + static_cast<std::ptrdiff_t>(untrained), all.end()});
         trained.begin({.sequences = all.size() - untrained}, run->prepared.loss);
         tools_.gradients.mark(on, model);
         run->begun = true;
